@@ -1,0 +1,348 @@
+package tga
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxSafeInteger is the largest integer that the contracts use: every double up to
+// it is exact, so no reader in any language rounds it.
+const MaxSafeInteger = 1<<53 - 1
+
+// decoder reads contract objects from a canonical text that passed the gate.
+type decoder struct {
+	doc *document
+	// text is a copy that short strings share, "" where the text is long: a decoded
+	// name must not keep megabytes alive.
+	text string
+}
+
+const mostShared = 4096
+
+func newDecoder(doc *document) *decoder {
+	d := &doc.decoder
+	d.doc = doc
+	if len(doc.text) <= mostShared {
+		d.text = string(doc.text)
+	}
+	return d
+}
+
+// field is one member of a closed object. set stores the value at node n in v.
+type field[T any] struct {
+	name string
+	need Code // refusal when the member is missing; "" = optional
+	set  func(d *decoder, n int32, v *T) *Error
+}
+
+// fields returns the members of an object in canonical order.
+func fields[T any](groups ...[]field[T]) []field[T] {
+	all := slices.Concat(groups...)
+	slices.SortFunc(all, func(a, b field[T]) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+func violation(format string, args ...any) *Error {
+	return Errorf(SchemaViolation, format, args...)
+}
+
+// decodeObject reads the closed object at obj. Both its members and table are in
+// canonical order, so one walk finds what is missing and what is unknown.
+func decodeObject[T any](d *decoder, obj int32, table []field[T], v *T) *Error {
+	o := d.doc.nodes[obj]
+	if o.kind != kindObject {
+		return violation("want an object")
+	}
+	next := 0
+	// skip passes over the table's members before the name until, or over all.
+	skip := func(until string, all bool) *Error {
+		for ; next < len(table) && (all || table[next].name < until); next++ {
+			if f := &table[next]; f.need != "" {
+				return Errorf(f.need, "member %s is missing", f.name).under(f.name)
+			}
+		}
+		return nil
+	}
+	for n := obj + 1; n < o.next; n = d.doc.nodes[n].next {
+		name := d.doc.name(n)
+		if err := skip(string(name), false); err != nil {
+			return err
+		}
+		if next == len(table) || table[next].name != string(name) {
+			return violation("unknown member %q (names are case-sensitive)", clip(string(name))).under(string(name))
+		}
+		if err := table[next].set(d, n, v); err != nil {
+			return err.under(table[next].name)
+		}
+		next++
+	}
+	return skip("", true)
+}
+
+// each calls f for the elements of the array at n.
+func (d *decoder) each(n int32, f func(element int32) *Error) *Error {
+	a := d.doc.nodes[n]
+	if a.kind != kindArray {
+		return violation("want an array")
+	}
+	i := 0
+	for c := n + 1; c < a.next; c = d.doc.nodes[c].next {
+		if err := f(c); err != nil {
+			return err.under(strconv.Itoa(i))
+		}
+		i++
+	}
+	return nil
+}
+
+func (d *decoder) isNull(n int32) bool {
+	v := d.doc.nodes[n]
+	return v.kind == kindLiteral && d.doc.text[v.start] == 'n'
+}
+
+// name returns the name of the member at n.
+func (d *decoder) name(n int32) string {
+	if v := &d.doc.nodes[n]; d.text != "" && !v.decodedName {
+		return d.text[v.name:v.nameEnd]
+	}
+	return string(d.doc.name(n))
+}
+
+// str returns the string at n with its escapes undone.
+func (d *decoder) str(n int32) (string, *Error) {
+	v := d.doc.nodes[n]
+	if v.kind != kindString {
+		return "", violation("want a string")
+	}
+	raw := d.doc.text[v.start:v.end]
+	if bytes.IndexByte(raw, '\\') >= 0 {
+		return string(unescape(nil, raw)), nil
+	}
+	if d.text != "" {
+		return d.text[v.start:v.end], nil
+	}
+	return string(raw), nil
+}
+
+func (d *decoder) integer(n int32, low, high uint64) (uint64, *Error) {
+	v := d.doc.nodes[n]
+	if v.kind != kindNumber {
+		return 0, violation("want an integer")
+	}
+	var u uint64
+	for _, c := range d.doc.text[v.start:v.end] {
+		if c < '0' || c > '9' || u > MaxSafeInteger {
+			return 0, violation("want an integer from %d to %d", low, high)
+		}
+		u = u*10 + uint64(c-'0')
+	}
+	if u < low || u > high {
+		return 0, violation("want an integer from %d to %d", low, high)
+	}
+	return u, nil
+}
+
+func (d *decoder) boolean(n int32) (bool, *Error) {
+	v := d.doc.nodes[n]
+	if v.kind != kindLiteral || d.isNull(n) {
+		return false, violation("want true or false")
+	}
+	return d.doc.text[v.start] == 't', nil
+}
+
+// rawObject returns the canonical text of the object at n. It aliases the document's text.
+func (d *decoder) rawObject(n int32) ([]byte, *Error) {
+	v := d.doc.nodes[n]
+	if v.kind != kindObject {
+		return nil, violation("want an object")
+	}
+	return d.doc.text[v.start:v.end:v.end], nil
+}
+
+// The setters below make a field's set function from the place its value goes to.
+
+// scalar reads a string that parse understands.
+func scalar[T, V any](parse func(string) (V, error), at func(*T) *V) func(*decoder, int32, *T) *Error {
+	return func(d *decoder, n int32, v *T) *Error {
+		s, err := d.str(n)
+		if err != nil {
+			return err
+		}
+		x, perr := parse(s)
+		if perr != nil {
+			return violation("%s", messageOf(perr))
+		}
+		*at(v) = x
+		return nil
+	}
+}
+
+// messageOf drops the inner code of a scalar's error: the outer one is the refusal.
+func messageOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Message
+	}
+	return err.Error()
+}
+
+func idAt[T any](at func(*T) *ID) func(*decoder, int32, *T) *Error { return scalar(ParseID, at) }
+func digestAt[T any](at func(*T) *Digest) func(*decoder, int32, *T) *Error {
+	return scalar(ParseDigest, at)
+}
+func tsAt[T any](at func(*T) *Millis) func(*decoder, int32, *T) *Error {
+	return scalar(ParseMillis, at)
+}
+func stateAt[T any](at func(*T) *State) func(*decoder, int32, *T) *Error {
+	return scalar(ParseState, at)
+}
+
+// constant demands one string.
+func constant[T any](want string) func(*decoder, int32, *T) *Error {
+	return func(d *decoder, n int32, _ *T) *Error {
+		s, err := d.str(n)
+		if err == nil && s != want {
+			err = violation("%q: want %q", clip(s), want)
+		}
+		return err
+	}
+}
+
+// oneOf reads one of a few strings.
+func oneOf[T any](at func(*T) *string, allowed ...string) func(*decoder, int32, *T) *Error {
+	return func(d *decoder, n int32, v *T) *Error {
+		s, err := d.str(n)
+		if err != nil {
+			return err
+		}
+		i := slices.Index(allowed, s)
+		if i < 0 {
+			return violation("%q: want one of %s", clip(s), strings.Join(allowed, ", "))
+		}
+		*at(v) = allowed[i]
+		return nil
+	}
+}
+
+// text reads a string of low to high characters (Unicode code points).
+func text[T any](at func(*T) *string, low, high int) func(*decoder, int32, *T) *Error {
+	return func(d *decoder, n int32, v *T) *Error {
+		s, err := d.str(n)
+		if err != nil {
+			return err
+		}
+		if count := utf8.RuneCountInString(s); count < low || count > high {
+			return violation("%d characters: want %d to %d", count, low, high)
+		}
+		*at(v) = s
+		return nil
+	}
+}
+
+// word reads a string that matches a rule; want describes the rule in an error.
+func word[T any](at func(*T) *string, matches func(string) bool, want string) func(*decoder, int32, *T) *Error {
+	return func(d *decoder, n int32, v *T) *Error {
+		s, err := d.str(n)
+		if err != nil {
+			return err
+		}
+		if !matches(s) {
+			return violation("%q: want %s", clip(s), want)
+		}
+		*at(v) = s
+		return nil
+	}
+}
+
+func uintAt[T any, V ~uint32 | ~uint64 | ~int64](at func(*T) *V, low, high uint64) func(*decoder, int32, *T) *Error {
+	return func(d *decoder, n int32, v *T) *Error {
+		u, err := d.integer(n, low, high)
+		if err == nil {
+			*at(v) = V(u)
+		}
+		return err
+	}
+}
+
+// charset is a set of ASCII characters.
+type charset [128]bool
+
+func newCharset(chars string, ranges ...string) (c charset) {
+	for _, r := range chars {
+		c[r] = true
+	}
+	for _, r := range ranges {
+		for b := r[0]; b <= r[1]; b++ {
+			c[b] = true
+		}
+	}
+	return c
+}
+
+// all reports whether s has low to high characters, all of c.
+func (c *charset) all(s string, low, high int) bool {
+	if len(s) < low || len(s) > high {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] >= 128 || !c[s[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+// open parses raw for decoding: canonical bytes of its own, and a decoder over them.
+// The caller frees the decoder's document.
+func open(raw []byte, lim Limits) (canonical []byte, d *decoder, err *Error) {
+	doc, err := parse(raw, lim)
+	if err != nil {
+		return nil, nil, err
+	}
+	canonical, err = doc.canonicalForm()
+	wasCanonical := doc.canonical
+	if err == nil && wasCanonical {
+		// Same offsets: the nodes hold for the copy as well.
+		doc.text = canonical
+		return canonical, newDecoder(doc), nil
+	}
+	doc.free()
+	if err != nil {
+		return nil, nil, err
+	}
+	doc, err = openCanonical(canonical)
+	if err != nil {
+		return nil, nil, err
+	}
+	return canonical, newDecoder(doc), nil
+}
+
+// openCanonical parses bytes that must be canonical already. The document aliases them.
+func openCanonical(canonical []byte) (*document, *Error) {
+	doc, err := parse(canonical, noLimits)
+	if err != nil {
+		return nil, err
+	}
+	if !doc.canonical {
+		doc.free()
+		return nil, Errorf(ValidationError, "the stored bytes are not in canonical form")
+	}
+	return doc, nil
+}
+
+// mismatch says that a digest is not that of the bytes it is said to be of.
+func mismatch(what string, computed, found Digest, where string) *Error {
+	err := Errorf(StateChecksumMismatch, "%s: computed %v, found %v", what, computed, found)
+	err.WantDigest, err.GotDigest, err.Where = computed, found, where
+	return err
+}
+
+// stored marks an error as one of our own bytes.
+func stored(err *Error) *Error {
+	err.Where = "stored"
+	return err
+}

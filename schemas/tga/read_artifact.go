@@ -1,0 +1,171 @@
+package tga
+
+import (
+	"crypto/sha256"
+	"hash"
+	"sync"
+)
+
+// decodeArtifact reads the artifact that d's text is. The digest is not yet checked.
+func decodeArtifact(d *decoder) (*Artifact, *Error) {
+	if d.doc.nodes[0].kind != kindObject {
+		return nil, violation("want an object")
+	}
+	t, err := d.artifactType()
+	if err != nil {
+		return nil, err
+	}
+	a := newArtifact(t)
+	if err := decodeObject(d, 0, artifactFields[t], a); err != nil {
+		return nil, err
+	}
+	a.Canonical = d.doc.text
+	return a, nil
+}
+
+// artifactType finds schema_id, which says what the other members may be.
+func (d *decoder) artifactType() (ArtifactType, *Error) {
+	root := d.doc.nodes[0]
+	for n := int32(1); n < root.next; n = d.doc.nodes[n].next {
+		if string(d.doc.name(n)) != "schema_id" {
+			continue
+		}
+		id, err := d.str(n)
+		if err != nil {
+			return 0, err.under("schema_id")
+		}
+		for t := RequestType; t <= EffectType; t++ {
+			if id == artifactSchemaPrefix+t.String() {
+				return t, nil
+			}
+		}
+		return 0, violation("%q is no artifact's schema_id", clip(id)).under("schema_id")
+	}
+	return 0, violation("member schema_id is missing").under("schema_id")
+}
+
+// newArtifact allocates an artifact together with its typed part.
+func newArtifact(t ArtifactType) *Artifact {
+	var a *Artifact
+	switch t {
+	case RequestType:
+		x := new(struct {
+			a Artifact
+			p ActionRequest
+		})
+		a, x.a.Request = &x.a, &x.p
+	case DecisionType:
+		x := new(struct {
+			a Artifact
+			p SupervisorDecision
+		})
+		a, x.a.Decision = &x.a, &x.p
+	case CallType:
+		x := new(struct {
+			a Artifact
+			p ToolCall
+		})
+		x.p.BatchTotalBytes = -1
+		a, x.a.Call = &x.a, &x.p
+	case EffectType:
+		x := new(struct {
+			a Artifact
+			p ToolEffect
+		})
+		x.p.BatchTotalBytes = -1
+		a, x.a.Effect = &x.a, &x.p
+	}
+	a.Type = t
+	return a
+}
+
+// digestMember is how every canonical artifact starts: '_' sorts before the letters
+// and "_digest" before "_digest_alg".
+const digestMember = `{"_digest":"`
+
+// splitDigest cuts a canonical artifact into the text of its digest and what follows
+// the member's comma. ok is false where it does not start with a digest.
+func splitDigest(canonical []byte) (digest, rest []byte, ok bool) {
+	const at = len(digestMember)
+	const end = at + 2*sha256.Size
+	if len(canonical) < end+2 || string(canonical[:at]) != digestMember || string(canonical[end:end+2]) != `",` {
+		return nil, nil, false
+	}
+	return canonical[at:end], canonical[end+2:], true
+}
+
+// artifactDigest hashes a canonical artifact without its digest member, from the
+// bytes that follow that member.
+func artifactDigest(rest []byte) (sum Digest) {
+	h := hashers.Get().(*hasher)
+	h.Reset()
+	h.Write(openBrace)
+	h.Write(rest)
+	h.Sum(h.sum[:0])
+	sum = h.sum
+	hashers.Put(h)
+	return sum
+}
+
+type hasher struct {
+	hash.Hash
+	sum Digest
+}
+
+var (
+	openBrace = []byte("{")
+	hashers   = sync.Pool{New: func() any { return &hasher{Hash: sha256.New()} }}
+)
+
+// DecodeArtifact reads an artifact that a caller hands in. Beyond what [Gate] refuses:
+// SCHEMA_VIOLATION for a member that is unknown, missing or not as the contract says,
+// MISSING_TOOL_CALL_ID and IDEMPOTENCY_KEY_REQUIRED for those members of a tool_call,
+// and STATE_CHECKSUM_MISMATCH, Where "given", for a _digest that is not the artifact's.
+// The pointer of a missing member is where it should be. The result does not share
+// memory with raw.
+func DecodeArtifact(raw []byte, lim Limits) (*Artifact, error) {
+	_, d, err := open(raw, lim)
+	if err != nil {
+		return nil, err
+	}
+	defer d.doc.free()
+	a, err := decodeArtifact(d)
+	if err != nil {
+		return nil, err
+	}
+	_, rest, ok := splitDigest(a.Canonical)
+	if !ok {
+		return nil, violation("the artifact does not start with its digest").under("_digest")
+	}
+	if computed := artifactDigest(rest); computed != a.Digest {
+		return nil, mismatch("artifact digest", computed, a.Digest, "given").In(a.TraceID).under("_digest")
+	}
+	return a, nil
+}
+
+// DecodeStoredArtifact reads an artifact from the canonical bytes a store kept, which
+// it keeps and which must not change. The digest is recomputed from exactly these
+// bytes, before anything else is believed of them. Every error has Where "stored".
+func DecodeStoredArtifact(canonical []byte) (*Artifact, error) {
+	text, rest, ok := splitDigest(canonical)
+	if !ok {
+		return nil, stored(Errorf(StateChecksumMismatch, "stored artifact of %d bytes does not start with its digest", len(canonical)))
+	}
+	found, perr := ParseDigest(string(text))
+	if perr != nil {
+		return nil, stored(Errorf(StateChecksumMismatch, "stored artifact: %s", messageOf(perr)))
+	}
+	if computed := artifactDigest(rest); computed != found {
+		return nil, mismatch("stored artifact", computed, found, "stored").under("_digest")
+	}
+	doc, err := openCanonical(canonical)
+	if err != nil {
+		return nil, stored(err)
+	}
+	defer doc.free()
+	a, err := decodeArtifact(newDecoder(doc))
+	if err != nil {
+		return nil, stored(err)
+	}
+	return a, nil
+}
