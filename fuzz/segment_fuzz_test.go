@@ -1,0 +1,81 @@
+package fuzz
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/segment"
+)
+
+func sealed(f *testing.F) []byte {
+	var b bytes.Buffer
+	w, err := segment.NewWriter(&b)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, t := range seeds() {
+		s := segment.Trace{ID: t.ID, Entries: t.Entries}
+		for _, n := range t.Notes {
+			s.Notes = append(s.Notes, segment.Note{Note: n, Committed: 5, Epoch: 6})
+		}
+		if err := w.Add(&s); err != nil {
+			f.Fatal(err)
+		}
+	}
+	if _, err := w.Close(); err != nil {
+		f.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// FuzzVerifySegment: no bytes make Verify or Open panic or take memory without end,
+// and what Verify accepts, Open reads to the last trace.
+func FuzzVerifySegment(f *testing.F) {
+	whole := sealed(f)
+	f.Add(whole)
+	f.Add(whole[:len(whole)/2])
+	f.Add([]byte("TGADSEG\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := bytes.NewReader(b)
+		report, err := segment.Verify(r, int64(len(b)))
+		opened, openErr := segment.Open(r, int64(len(b)))
+		if openErr != nil {
+			if err == nil {
+				t.Fatalf("verifies, does not open: %v", openErr)
+			}
+			return
+		}
+		var traces int
+		for _, e := range opened.Traces() {
+			if e != nil {
+				if err == nil {
+					t.Fatalf("verifies, does not read: %v", e)
+				}
+				return
+			}
+			traces++
+		}
+		if err == nil && traces != report.Traces {
+			t.Fatalf("verifies %d traces, reads %d", report.Traces, traces)
+		}
+	})
+}
+
+// FuzzSegmentFlip: a byte changed anywhere is found.
+func FuzzSegmentFlip(f *testing.F) {
+	whole := sealed(f)
+	f.Add(uint32(0), uint8(1))
+	f.Add(uint32(100), uint8(255))
+	f.Fuzz(func(t *testing.T, at uint32, mask uint8) {
+		if mask == 0 {
+			return
+		}
+		b := bytes.Clone(whole)
+		b[int(at)%len(b)] ^= mask
+		_, err := segment.Verify(bytes.NewReader(b), int64(len(b)))
+		if code := tga.CodeOf(err); code == "" || code == tga.StoreUnavailable {
+			t.Fatalf("byte %d changed by %#x: %v", int(at)%len(b), mask, err)
+		}
+	})
+}

@@ -1,0 +1,124 @@
+package fuzz
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/waltest"
+)
+
+func seeds() []*waltest.Trace {
+	doc := func(pointer, data string) wal.Document { return wal.Document{Pointer: pointer, Data: []byte(data)} }
+	return []*waltest.Trace{
+		waltest.New(waltest.Options{Seed: 1}),
+		waltest.New(waltest.Options{Seed: 2, Verdict: tga.Deny, Key: "k"}),
+		waltest.New(waltest.Options{Seed: 3, Status: tga.StatusError, Notes: 2, Token: "aGVhZA.Ym9keQ.c2ln"}),
+		waltest.New(waltest.Options{Seed: 4, Documents: []wal.Document{doc("/result", `{"ok":true}`), doc("/evidence", "seen")}}),
+	}
+}
+
+// FuzzDecodeFrame: whatever bytes decode, decode to an entry whose frame they are, so
+// nothing in a frame is passed over.
+func FuzzDecodeFrame(f *testing.F) {
+	for _, t := range seeds() {
+		for _, e := range t.Entries {
+			frame, _ := wal.AppendFrame(nil, &e)
+			f.Add(frame)
+			erased := waltest.Erase(e)
+			frame, _ = wal.AppendFrame(nil, &erased)
+			f.Add(frame)
+		}
+	}
+	big := waltest.New(waltest.Options{Documents: []wal.Document{{Pointer: "/result", Data: make([]byte, wal.MaxInline+1)}}})
+	// The spilled bytes are not fuzzed: they are under one digest, and inputs of their
+	// size stop the fuzzer.
+	frame, spill := wal.AppendFrame(nil, &big.Entries[3])
+	f.Add(frame)
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		e, err := wal.DecodeFrame(bytes.Clone(frame), func(int64) ([]byte, error) { return spill, nil })
+		if err != nil {
+			if code := tga.CodeOf(err); code != tga.StateChecksumMismatch && code != tga.FormatTooNew {
+				t.Fatalf("bytes are refused with %v", err)
+			}
+			return
+		}
+		again, spilled := wal.AppendFrame(nil, &e)
+		if !bytes.Equal(again, frame) || len(spilled) > 0 && !bytes.Equal(spilled, spill) {
+			t.Fatalf("%x decodes, its entry has the frame %x", frame, again)
+		}
+	})
+}
+
+// FuzzDecodeNoteFrame is the same of notes.
+func FuzzDecodeNoteFrame(f *testing.F) {
+	for _, n := range seeds()[2].Notes {
+		f.Add(wal.AppendNoteFrame(nil, &n, 5, 6))
+	}
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		n, committed, epoch, err := wal.DecodeNoteFrame(bytes.Clone(frame))
+		if err != nil {
+			if code := tga.CodeOf(err); code != tga.StateChecksumMismatch && code != tga.FormatTooNew {
+				t.Fatalf("bytes are refused with %v", err)
+			}
+			return
+		}
+		if again := wal.AppendNoteFrame(nil, &n, committed, epoch); !bytes.Equal(again, frame) {
+			t.Fatalf("%x decodes, its note has the frame %x", frame, again)
+		}
+	})
+}
+
+// FuzzReplayTamper changes the frames of a chain: one byte, a cut, a removal, a swap, a
+// frame of another chain in its place. What then replays without an error must be the
+// chain that was there, but for commit time and epoch, or a beginning of it: entries
+// taken from the end leave a chain that is whole in itself.
+func FuzzReplayTamper(f *testing.F) {
+	f.Add(uint8(0), uint8(0), uint8(0), uint16(0), uint8(1))
+	f.Add(uint8(1), uint8(1), uint8(2), uint16(90), uint8(128))
+	f.Add(uint8(2), uint8(2), uint8(3), uint16(300), uint8(4))
+	f.Add(uint8(3), uint8(3), uint8(1), uint16(900), uint8(255))
+	f.Add(uint8(3), uint8(4), uint8(1), uint16(900), uint8(255))
+	chains := seeds()
+	f.Fuzz(func(t *testing.T, which, act, entry uint8, at uint16, mask uint8) {
+		chain := chains[int(which)%len(chains)]
+		other := chains[(int(which)+1)%len(chains)]
+		frames := make([][]byte, len(chain.Entries))
+		for i := range frames {
+			frames[i], _ = wal.AppendFrame(nil, &chain.Entries[i])
+		}
+		n := int(entry) % len(frames)
+		switch act % 5 {
+		case 0:
+			frames[n][int(at)%len(frames[n])] ^= mask
+		case 1:
+			frames[n] = frames[n][:int(at)%len(frames[n])]
+		case 2:
+			frames = append(frames[:n], frames[n+1:]...)
+		case 3:
+			m := int(at) % len(frames)
+			frames[n], frames[m] = frames[m], frames[n]
+		case 4:
+			frames[n], _ = wal.AppendFrame(nil, &other.Entries[n%len(other.Entries)])
+		}
+		got, err := wal.Replay(chain.ID, func(yield func(wal.Entry, error) bool) {
+			for _, frame := range frames {
+				if e, err := wal.DecodeFrame(frame, nil); !yield(e, err) {
+					return
+				}
+			}
+		}, chain.AllNotes())
+		if err != nil {
+			return
+		}
+		for i, e := range got.Entries {
+			if e != chain.Entries[i].LogEntry {
+				t.Fatalf("entry %d replays as %+v", i+1, e)
+			}
+		}
+		if len(got.Entries) != len(chain.Entries) && (act%5 != 2 || n != len(chain.Entries)-1) {
+			t.Fatalf("%d entries replay of %d", len(got.Entries), len(chain.Entries))
+		}
+	})
+}

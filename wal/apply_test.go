@@ -1,0 +1,255 @@
+package wal_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/waltest"
+)
+
+var equalTraces = cmp.Options{cmpopts.IgnoreUnexported(wal.Trace{}), cmpopts.EquateEmpty()}
+
+// at returns a trace of seed 1 folded up to n entries.
+func at(t *testing.T, n int, o waltest.Options) *wal.Trace {
+	t.Helper()
+	if n == 0 {
+		return wal.NewTrace(waltest.ID(o.Seed, 0))
+	}
+	o.Entries = n
+	return waltest.New(o).State
+}
+
+// resealed returns e changed by f, with a digest that is right for what it then says.
+func resealed(e wal.Entry, f func(*wal.Entry)) wal.Entry {
+	f(&e)
+	e.Seal()
+	e.Preimage = nil
+	return e
+}
+
+// refused applies e, which must be refused with a code, and checks that the trace is
+// as it was.
+func refused(t *testing.T, tr *wal.Trace, e wal.Entry, want tga.Code) *tga.Error {
+	t.Helper()
+	before := tr.Clone()
+	err := tr.Apply(&e)
+	var te *tga.Error
+	if !errors.As(err, &te) || te.Code != want {
+		t.Fatalf("apply %s entry %d on head %d: %v, want %s", e.Type, e.Seq, tr.Head.Seq, err, want)
+	}
+	if te.TraceID != tr.ID || te.Where != "given" {
+		t.Errorf("error names trace %s, where %q", te.TraceID, te.Where)
+	}
+	if diff := cmp.Diff(before, tr, equalTraces); diff != "" {
+		t.Errorf("the refused entry changed the trace:\n%s", diff)
+	}
+	return te
+}
+
+// TestMachineGrid walks every head and every kind of next entry, legal and illegal:
+// each entry chains and is sealed, so that only the machine can refuse it.
+func TestMachineGrid(t *testing.T) {
+	heads := map[tga.State]*wal.Trace{
+		tga.None:       at(t, 0, waltest.Options{}),
+		tga.Pending:    at(t, 1, waltest.Options{}),
+		tga.Authorized: at(t, 2, waltest.Options{}),
+		tga.Executing:  at(t, 3, waltest.Options{}),
+		tga.Completed:  at(t, 4, waltest.Options{}),
+		tga.Failed:     at(t, 4, waltest.Options{Status: tga.StatusError}),
+		tga.Denied:     at(t, 2, waltest.Options{Verdict: tga.Deny}),
+	}
+	legal := map[[3]any]bool{
+		{tga.None, tga.RequestType, ""}:                    true,
+		{tga.Pending, tga.DecisionType, tga.Approve}:       true,
+		{tga.Pending, tga.DecisionType, tga.Deny}:          true,
+		{tga.Authorized, tga.CallType, ""}:                 true,
+		{tga.Executing, tga.EffectType, tga.StatusSuccess}: true,
+		{tga.Executing, tga.EffectType, tga.StatusFailure}: true,
+		{tga.Executing, tga.EffectType, tga.StatusDenied}:  true,
+		{tga.Executing, tga.EffectType, tga.StatusError}:   true,
+	}
+	type candidate struct {
+		artifact *tga.Artifact
+		verdict  string
+	}
+	candidates := []candidate{
+		{waltest.Artifacts(waltest.Options{})[0], ""},
+		{waltest.Artifacts(waltest.Options{})[1], tga.Approve},
+		{waltest.Artifacts(waltest.Options{Verdict: tga.Deny})[1], tga.Deny},
+		{waltest.Artifacts(waltest.Options{Verdict: tga.NeedsApproval})[1], tga.NeedsApproval},
+		{waltest.Artifacts(waltest.Options{})[2], ""},
+	}
+	for _, s := range []string{tga.StatusSuccess, tga.StatusFailure, tga.StatusDenied, tga.StatusError} {
+		candidates = append(candidates, candidate{waltest.Artifacts(waltest.Options{Status: s})[3], s})
+	}
+	states := []tga.State{tga.Pending, tga.Authorized, tga.Executing, tga.Completed, tga.Failed, tga.Denied}
+	var accepted int
+	for head, base := range heads {
+		for _, c := range candidates {
+			_, err := base.Link(c.artifact, 0)
+			if want := legal[[3]any{head, c.artifact.Type, c.verdict}]; (err == nil) != want {
+				t.Errorf("link %s %s on %q: %v", c.artifact.Type, c.verdict, head, err)
+			} else if err != nil && tga.CodeOf(err) != tga.StateInvalidTransition {
+				t.Errorf("link %s %s on %q: %v", c.artifact.Type, c.verdict, head, err)
+			}
+			// Whatever from and to an entry claims, one pair at most is right.
+			for _, from := range states {
+				for _, to := range states {
+					for _, withArtifact := range []bool{true, false} {
+						tr := base.Clone()
+						e := wal.Entry{LogEntry: tga.LogEntry{
+							TraceID: tr.ID, Seq: tr.Head.Seq + 1, Prev: tr.Head.Digest, From: from, To: to,
+							Type: c.artifact.Type, ArtifactID: c.artifact.ID, ArtifactDigest: c.artifact.Digest,
+						}}
+						if withArtifact {
+							e.Artifact = c.artifact
+						}
+						switch c.artifact.Type {
+						case tga.CallType:
+							e.ToolCallID, e.IdempotencyKey = c.artifact.ID, c.artifact.Call.IdempotencyKey
+						case tga.EffectType:
+							e.ToolCallID = c.artifact.Effect.CallID
+						}
+						e.Seal()
+						err := tr.Apply(&e)
+						next, ok := tga.Next(head, c.artifact.Type, c.verdict)
+						sameFrom := from == head || head == tga.None && from == tga.Pending
+						want := ok && sameFrom && to == next
+						if !withArtifact {
+							// Without the artifact its verdict is not known: any edge of
+							// the type from here.
+							want = sameFrom && tga.LegalPair(from, to, c.artifact.Type) && (head == tga.None) == (c.artifact.Type == tga.RequestType)
+						}
+						if (err == nil) != want || err != nil && tga.CodeOf(err) != tga.StateInvalidTransition {
+							t.Errorf("%s %s %s→%s on %q, artifact %v: %v, want legal %v",
+								c.artifact.Type, c.verdict, from, to, head, withArtifact, err, want)
+						}
+						if err == nil && withArtifact {
+							accepted++
+						}
+					}
+				}
+			}
+		}
+	}
+	if accepted != len(legal) {
+		t.Errorf("%d edges accepted, the machine has %d", accepted, len(legal))
+	}
+}
+
+// TestChecksAreMadeInOrder gives entries that fail every check from one on: the code
+// is that of the first.
+func TestChecksAreMadeInOrder(t *testing.T) {
+	o := waltest.Options{Key: "order-1"}
+	base := at(t, 2, o)
+	good := waltest.New(waltest.Options{Key: "order-1", Entries: 3}).Entries[2]
+	other := waltest.Artifacts(waltest.Options{Seed: 99})[2]
+	steps := []struct {
+		want  tga.Code
+		spoil func(*wal.Entry)
+	}{
+		{tga.SchemaViolation, func(e *wal.Entry) { e.Artifact, e.ArtifactDigest = other, other.Digest }},
+		{tga.MissingToolCallID, func(e *wal.Entry) { e.ToolCallID = tga.ID{} }},
+		{tga.StateInvalidTransition, func(e *wal.Entry) { e.From = tga.Pending }},
+		{tga.StateChecksumMismatch, func(e *wal.Entry) { e.Prev[0]++ }},
+		{tga.StateSequenceGap, func(e *wal.Entry) { e.Seq++ }},
+	}
+	e := good
+	for _, s := range steps {
+		e = resealed(e, s.spoil)
+		refused(t, base.Clone(), e, s.want)
+	}
+	err := refused(t, base.Clone(), e, tga.StateSequenceGap)
+	if err.ExpectedSeq != 3 || err.ActualSeq != 4 {
+		t.Errorf("gap names expected %d, actual %d", err.ExpectedSeq, err.ActualSeq)
+	}
+	if err := base.Apply(&good); err != nil {
+		t.Errorf("the entry that was spoiled: %v", err)
+	}
+}
+
+// TestRefusedEntryChangesNothing refuses an entry of each position for its digest; the
+// other refusals of this package go through the same helper.
+func TestRefusedEntryChangesNothing(t *testing.T) {
+	tr := waltest.New(waltest.Options{Documents: []wal.Document{document("/result", 3)}})
+	for n := range 4 {
+		e := tr.Entries[n]
+		e.Digest[0]++
+		err := refused(t, at(t, n, waltest.Options{Documents: []wal.Document{document("/result", 3)}}), e, tga.StateChecksumMismatch)
+		if err.WantDigest != tr.Entries[n].Digest || err.GotDigest != e.Digest || err.Seq != uint64(n+1) {
+			t.Errorf("entry %d: error %+v", n+1, err)
+		}
+	}
+}
+
+func TestCloneAdvancesAlone(t *testing.T) {
+	// Three entries leave room for a fourth behind the slice that the clones share.
+	good, bad := waltest.New(waltest.Options{}), waltest.New(waltest.Options{Status: tga.StatusError})
+	base := at(t, 3, waltest.Options{})
+	one, two := base.Clone(), base.Clone()
+	if err := one.Apply(&good.Entries[3]); err != nil {
+		t.Fatal(err)
+	}
+	if err := two.Apply(&bad.Entries[3]); err != nil {
+		t.Fatal(err)
+	}
+	if len(base.Entries) != 3 || one.Entries[3].Digest != good.Entries[3].Digest || two.Entries[3].Digest != bad.Entries[3].Digest {
+		t.Error("clones share entries")
+	}
+}
+
+func TestTraceHoldsWhatTheRequestSays(t *testing.T) {
+	tr := at(t, 1, waltest.Options{})
+	if tr.Namespace != tga.DefaultNamespace || tr.Deadline != 0 || tr.PlanID != waltest.ID(0, 100) {
+		t.Errorf("namespace %q, deadline %d, plan %s", tr.Namespace, tr.Deadline, tr.PlanID)
+	}
+	tr = at(t, 1, waltest.Options{Meta: tga.Meta{"namespace": "team-a", "deadline": "2026-01-15T20:00:00.000Z"}})
+	if tr.Namespace != "team-a" || tr.Deadline != waltest.Start+3600_000 {
+		t.Errorf("namespace %q, deadline %s", tr.Namespace, tr.Deadline)
+	}
+	for name, meta := range map[string]tga.Meta{
+		"deadline without time": {"deadline": "soon"}, "deadline number": {"deadline": tga.Number("5")},
+		"deadline null": {"deadline": nil}, "namespace empty": {"namespace": ""}, "namespace null": {"namespace": nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := waltest.Artifacts(waltest.Options{Meta: meta})[0]
+			tr := wal.NewTrace(a.TraceID)
+			e, err := tr.Link(a, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused(t, tr, wal.Entry{LogEntry: e, Artifact: a}, tga.SchemaViolation)
+		})
+	}
+}
+
+func TestStateAndCheckpointAreThoseOfTheHead(t *testing.T) {
+	for n := range 5 {
+		tr := at(t, n, waltest.Options{})
+		s, c := tr.State(), tr.Checkpoint(waltest.Start)
+		current := tr.Head.State
+		if n == 0 {
+			current = tga.Pending
+		}
+		if s.Current != current || s.LastSeq != uint64(n) || s.LastDigest != tr.Head.Digest || s.Digest.IsZero() {
+			t.Errorf("state at %d: %+v", n, s)
+		}
+		if c.Seq != uint64(n) || c.State.LastDigest != tr.Head.Digest || c.State.Current != current || c.Digest.IsZero() || c.TS != waltest.Start {
+			t.Errorf("checkpoint at %d: %+v", n, c)
+		}
+		if n == 0 {
+			continue // an empty trace has no plan, and so no contract form
+		}
+		if _, err := tga.DecodeExecutionState(s.AppendCanonical(nil)); err != nil {
+			t.Errorf("state at %d: %v", n, err)
+		}
+		if _, err := tga.DecodeCheckpoint(c.AppendCanonical(nil)); err != nil {
+			t.Errorf("checkpoint at %d: %v", n, err)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+// Package ndjson is the export format: a trace as lines of JSON that any tool can read
+// and anyone can check.
+//
+// # Format
+//
+// One JSON object a line, each with the member kind. A trace is its entries in order,
+// each followed by its artifact and then its documents, then its notes, then a head:
+//
+//	{"kind":"entry","committed":TS,"epoch":"N","entry":ENTRY}
+//	{"kind":"artifact","seq":N,"artifact":ARTIFACT}      or  "erased":true for the bytes
+//	{"kind":"document","seq":N,"pointer":P,"json":VALUE} or  "base64":"…", or "erased":true
+//	{"kind":"note","note":NOTE}
+//	{"kind":"head","trace_id":ID,"entries":N,"notes":N,"state":STATE,
+//	 "head_digest":DIGEST,"note_digest":DIGEST}
+//
+// ENTRY, ARTIFACT and NOTE are the contract's objects in canonical form (RFC 8785),
+// spliced in as they are stored. A document is under "json" where its bytes are the
+// canonical form of a JSON value, so that no reader can lose one, and under "base64"
+// (RFC 4648 §4, padded) otherwise. An erased artifact has no document lines. epoch is a string because it has 64 bits. A trace
+// without notes has 64 zeros as note_digest.
+//
+// Exports can be concatenated, and a trace is verified by itself: a file that was cut
+// between two traces verifies, one that was cut elsewhere does not. committed and epoch
+// are the store's own account and under no digest.
+//
+// # Invariants
+//
+//	whole    a trace without its head is an error               [Verify]  TestEveryTruncationIsDetected
+//	chained  every digest and link is recomputed                [Verify]  TestEveryFlipIsDetected
+//	closed   an unknown, missing or repeated member is an error [Verify]  TestBadLinesAreRefused
+//	bounded  memory is that of one trace                        [MaxLine] TestLimitsOfALine
+package ndjson

@@ -1,0 +1,149 @@
+package ndjson
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// line is one line, cut into its members. The values are its bytes as they stand.
+type line map[string]json.RawMessage
+
+// forms lists the members of each kind of line: the ones always there, then, where the
+// content can take several forms, the one of which exactly one is.
+var forms = map[string]struct{ always, one []string }{
+	"entry":    {always: []string{"committed", "epoch", "entry"}},
+	"artifact": {always: []string{"seq"}, one: []string{"artifact", "erased"}},
+	"document": {always: []string{"seq", "pointer"}, one: []string{"json", "base64", "erased"}},
+	"note":     {always: []string{"note"}},
+	"head":     {always: []string{"trace_id", "entries", "notes", "state", "head_digest", "note_digest"}},
+}
+
+// parseLine reads a line, which must be a JSON object of one of the forms. The gate
+// comes first: it refuses a repeated member, of which the decoder would keep the last.
+func parseLine(b []byte) (kind string, l line, err error) {
+	// The contract's objects are one level down, so the line may be one level deeper.
+	const depth = 129
+	if err := tga.Gate(b, tga.Limits{MaxBytes: MaxLine, MaxDepth: depth}); err != nil {
+		return "", nil, err
+	}
+	if err := json.Unmarshal(b, &l); err != nil || l == nil {
+		return "", nil, bad("line is no JSON object")
+	}
+	if kind, err = l.text("kind"); err != nil {
+		return "", nil, err
+	}
+	form, ok := forms[kind]
+	if !ok {
+		return "", nil, bad("kind %q is not one of entry, artifact, document, note, head", kind)
+	}
+	members := 1 // kind
+	for _, name := range form.always {
+		if _, ok := l[name]; !ok {
+			return "", nil, bad("%s line without %s", kind, name)
+		}
+		members++
+	}
+	if form.one != nil {
+		var some int
+		for _, name := range form.one {
+			if _, ok := l[name]; ok {
+				some++
+			}
+		}
+		if some != 1 {
+			return "", nil, bad("%s line with %d of %v, want one", kind, some, form.one)
+		}
+		members++
+	}
+	if len(l) != members {
+		return "", nil, bad("%s line with %d members, want %d", kind, len(l), members)
+	}
+	return kind, l, nil
+}
+
+func (l line) text(name string) (string, error) {
+	var s *string
+	if err := json.Unmarshal(l[name], &s); err != nil || s == nil {
+		return "", bad("%s is no string", name).At("/" + name)
+	}
+	return *s, nil
+}
+
+func (l line) uint(name string, bits int) (uint64, error) {
+	n, err := strconv.ParseUint(string(l[name]), 10, bits)
+	if err != nil {
+		return 0, bad("%s is no number of entries or notes", name).At("/" + name)
+	}
+	return n, nil
+}
+
+// erased reports whether the line has the member erased, which is then true.
+func (l line) erased() (bool, error) {
+	v, ok := l["erased"]
+	if ok && string(v) != "true" {
+		return false, bad("erased is not true").At("/erased")
+	}
+	return ok, nil
+}
+
+func (l line) digest(name string) (tga.Digest, error) {
+	s, err := l.text(name)
+	if err != nil {
+		return tga.Digest{}, err
+	}
+	return tga.ParseDigest(s)
+}
+
+// entry reads an entry line.
+func (l line) entry() (*wal.Entry, error) {
+	e, err := tga.DecodeLogEntry(l["entry"])
+	if err != nil {
+		return nil, err
+	}
+	text, err := l.text("committed")
+	if err != nil {
+		return nil, err
+	}
+	committed, err := tga.ParseMillis(text)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = l.text("epoch"); err != nil {
+		return nil, err
+	}
+	epoch, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return nil, bad("epoch %q is no number of 64 bits", text).At("/epoch")
+	}
+	return &wal.Entry{LogEntry: *e, Committed: committed, Epoch: wal.Epoch(epoch)}, nil
+}
+
+// document reads a document line.
+func (l line) document() (d wal.Document, err error) {
+	if d.Pointer, err = l.text("pointer"); err != nil {
+		return d, err
+	}
+	if d.Erased, err = l.erased(); err != nil || d.Erased {
+		return d, err
+	}
+	if raw, ok := l["json"]; ok {
+		d.Data = raw
+		return d, nil
+	}
+	text, err := l.text("base64")
+	if err != nil {
+		return d, err
+	}
+	if d.Data, err = base64.StdEncoding.Strict().DecodeString(text); err != nil {
+		return d, bad("base64: %v", err).At("/base64")
+	}
+	return d, nil
+}
+
+func bad(format string, args ...any) *tga.Error {
+	return tga.Errorf(tga.SchemaViolation, format, args...)
+}

@@ -1,0 +1,321 @@
+package ndjson_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/ndjson"
+	"github.com/tgad/tgad/wal/waltest"
+)
+
+func doc(pointer, data string) wal.Document {
+	return wal.Document{Pointer: pointer, Data: []byte(data)}
+}
+
+var shapes = map[string]waltest.Options{
+	"finished":  {Seed: 1, Key: "order-1", Notes: 2, Documents: []wal.Document{doc("/result", `{"amount":12,"id":"ch_1"}`), doc("/evidence", "no\nJSON \xff")}},
+	"denied":    {Seed: 2, Verdict: tga.Deny},
+	"open":      {Seed: 3, Entries: 3, Notes: 1},
+	"odd bytes": {Seed: 4, Documents: []wal.Document{doc("/result", ""), doc("/state_changes", ` {"a":1}`), doc("/evidence", `{"a":1.0}`), doc(`/a"\`+"\t\u00fc", "null")}},
+}
+
+func export(t *testing.T, traces ...*waltest.Trace) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	for _, tr := range traces {
+		if err := ndjson.Write(&b, tr.ID, tr.AllEntries(), tr.AllNotes()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.Bytes()
+}
+
+func verify(b []byte) (ndjson.Report, error) { return ndjson.Verify(bytes.NewReader(b)) }
+
+func erasedTrace() *waltest.Trace {
+	tr := waltest.New(waltest.Options{Seed: 5, Documents: []wal.Document{doc("/result", "1")}})
+	tr.Entries[0], tr.Entries[3] = waltest.Erase(tr.Entries[0]), waltest.Erase(tr.Entries[3])
+	return tr
+}
+
+func TestExportVerifies(t *testing.T) {
+	var all []byte
+	want := ndjson.Report{}
+	for name, o := range shapes {
+		b := export(t, waltest.New(o))
+		report, err := verify(b)
+		if err != nil || report.Traces != 1 || report.Lines != bytes.Count(b, []byte("\n")) {
+			t.Errorf("%s: %+v, %v\n%s", name, report, err, b)
+		}
+		for line := range bytes.Lines(b) {
+			if !json.Valid(line) {
+				t.Errorf("%s: %s", name, line)
+			}
+		}
+		all = append(all, b...)
+		want.Lines += report.Lines
+	}
+	b := export(t, erasedTrace())
+	all = append(all, b...)
+	report, err := verify(all)
+	want = ndjson.Report{Lines: want.Lines + bytes.Count(b, []byte("\n")), Traces: 5, Entries: 17, Notes: 3, Documents: 6, Erased: 2}
+	if err != nil || report != want {
+		t.Errorf("report %+v, %v, want %+v", report, err, want)
+	}
+	if report, err := verify(nil); err != nil || report != (ndjson.Report{}) {
+		t.Errorf("empty export: %+v, %v", report, err)
+	}
+}
+
+// TestDocumentBytesSurvive reads the documents back as a program without this package
+// would.
+func TestDocumentBytesSurvive(t *testing.T) {
+	o := shapes["odd bytes"]
+	var at int
+	for line := range bytes.Lines(export(t, waltest.New(o))) {
+		var l struct {
+			Kind, Pointer string
+			JSON          json.RawMessage
+			Base64        []byte
+		}
+		if err := json.Unmarshal(line, &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.Kind != "document" {
+			continue
+		}
+		got := l.Base64
+		if l.JSON != nil {
+			got = l.JSON
+		}
+		if want := o.Documents[at]; l.Pointer != want.Pointer || !bytes.Equal(got, want.Data) {
+			t.Errorf("document %s is %q, want %s %q", l.Pointer, got, want.Pointer, want.Data)
+		}
+		at++
+	}
+	if at != len(o.Documents) {
+		t.Errorf("%d documents of %d", at, len(o.Documents))
+	}
+}
+
+// TestReformattedExportVerifies: spaces and the order of members are no content.
+func TestReformattedExportVerifies(t *testing.T) {
+	var out bytes.Buffer
+	for line := range bytes.Lines(export(t, waltest.New(waltest.Options{Seed: 6, Notes: 1}))) {
+		out.WriteString(strings.NewReplacer(`,"`, ` , "`, `":`, `": `).Replace(string(line)))
+	}
+	if _, err := verify(out.Bytes()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEveryFlipIsDetected changes each byte of an export. Only commit time and epoch
+// are under no digest.
+func TestEveryFlipIsDetected(t *testing.T) {
+	for _, tr := range []*waltest.Trace{waltest.New(shapes["finished"]), erasedTrace()} {
+		whole := export(t, tr)
+		free := map[int]bool{}
+		for i := range whole {
+			for _, name := range []string{`"committed":"`, `"epoch":"`} {
+				if bytes.HasPrefix(whole[i:], []byte(name)) {
+					end := bytes.IndexByte(whole[i+len(name):], '"')
+					for n := range end {
+						free[i+len(name)+n] = true
+					}
+				}
+			}
+		}
+		b := bytes.Clone(whole)
+		for i := range b {
+			for _, mask := range []byte{1, 0x20} {
+				b[i] ^= mask
+				_, err := verify(b)
+				if code := tga.CodeOf(err); err == nil && !free[i] || err != nil && (code == "" || code == tga.StoreUnavailable) {
+					t.Fatalf("byte %d changed from %q to %q: %v\n%s", i, whole[i], b[i], err, b[max(0, i-60):min(len(b), i+60)])
+				}
+				b[i] = whole[i]
+			}
+		}
+	}
+}
+
+func TestEveryTruncationIsDetected(t *testing.T) {
+	one := export(t, waltest.New(shapes["finished"]))
+	whole := append(one[:len(one):len(one)], export(t, waltest.New(shapes["denied"]))...)
+	for n := range whole {
+		between := n == 0 || n == len(one) || n == len(one)-1 || n == len(whole)-1
+		if _, err := verify(whole[:n]); (err == nil) != between {
+			t.Fatalf("cut to %d of %d bytes: %v", n, len(whole), err)
+		}
+	}
+}
+
+// TestVerifyNamesTheLine removes, repeats and swaps lines.
+func TestVerifyNamesTheLine(t *testing.T) {
+	tr := waltest.New(shapes["finished"])
+	lines := bytes.SplitAfter(export(t, tr), []byte("\n"))
+	lines = lines[:len(lines)-1]
+	check := func(name string, got [][]byte, line int) {
+		t.Helper()
+		report, err := verify(bytes.Join(got, nil))
+		var te *tga.Error
+		if !errors.As(err, &te) {
+			t.Errorf("%s: %v", name, err)
+			return
+		}
+		if report.Lines+1 < line || te.Where != "stored" || !strings.Contains(te.Message, "line ") {
+			t.Errorf("%s: %d lines were right, fault is in line %d: %v", name, report.Lines, line, err)
+		}
+	}
+	for i := range lines {
+		gone := append(append([][]byte{}, lines[:i]...), lines[i+1:]...)
+		check("line gone", gone, i+1)
+		twice := append(append([][]byte{}, lines[:i+1]...), lines[i:]...)
+		check("line twice", twice, i+1)
+		if i > 0 {
+			swapped := append([][]byte{}, lines...)
+			swapped[i-1], swapped[i] = lines[i], lines[i-1]
+			check("lines swapped", swapped, i)
+		}
+	}
+}
+
+func TestVerifyNamesTheDigests(t *testing.T) {
+	tr, other := waltest.New(waltest.Options{Seed: 7}), waltest.New(waltest.Options{Seed: 7, Args: `{"amount":13}`})
+	b := export(t, tr)
+	// Lines 1 and 2 are the first entry and artifact; 5 and 6 the third's.
+	lines, others := bytes.SplitAfter(b, []byte("\n")), bytes.SplitAfter(export(t, other), []byte("\n"))
+	lines[4], lines[5] = others[4], others[5]
+	_, err := verify(bytes.Join(lines, nil))
+	var te *tga.Error
+	if !errors.As(err, &te) || te.Code != tga.StateChecksumMismatch || te.TraceID != tr.ID || te.Seq != 3 ||
+		te.WantDigest != tr.Entries[1].Digest || te.GotDigest != other.Entries[1].Digest {
+		t.Errorf("%+v", te)
+	}
+}
+
+func TestBadLinesAreRefused(t *testing.T) {
+	lines := strings.SplitAfter(string(export(t, waltest.New(shapes["finished"]))), "\n")
+	const entry, artifact, result, evidence, note, head = 0, 1, 8, 9, 10, 12
+	for _, c := range []struct {
+		name     string
+		line     int
+		old, new string
+	}{
+		{"no JSON", entry, "{", ""},
+		{"an array", head, lines[head], "[]\n"},
+		{"null", head, lines[head], "null\n"},
+		{"empty line", head, lines[head], "\n" + lines[head]},
+		{"unknown kind", head, `"kind":"head"`, `"kind":"foot"`},
+		{"kind no string", head, `"kind":"head"`, `"kind":1`},
+		{"case variant", head, `"kind"`, `"Kind"`},
+		{"repeated member", head, `"kind":"head"`, `"kind":"head","kind":"head"`},
+		{"unknown member", head, `"kind":"head"`, `"kind":"head","more":1`},
+		{"missing member", head, `,"state":"COMPLETED"`, ``},
+		{"head of another state", head, `COMPLETED`, `FAILED`},
+		{"head of fewer notes", head, `"notes":2`, `"notes":1`},
+		{"head of more entries", head, `"entries":4`, `"entries":5`},
+		{"entries no number", head, `"entries":4`, `"entries":4.0`},
+		{"committed no time", entry, `"committed":"2026`, `"committed":"26`},
+		{"epoch a number", entry, `"epoch":"4294967303"`, `"epoch":4294967303`},
+		{"epoch over 64 bits", entry, `"epoch":"`, `"epoch":"99999999999`},
+		{"artifact of another seq", artifact, `"seq":1`, `"seq":2`},
+		{"artifact and erased", artifact, `"seq":1`, `"seq":1,"erased":true`},
+		{"document under two forms", result, `"json"`, `"base64":"","json"`},
+		{"document under none", result, `"json":{"amount":12,"id":"ch_1"}`, `"erased":false`},
+		{"document with other spaces", result, `{"amount":12,`, `{"amount":12 ,`},
+		{"document with another number form", result, `{"amount":12,`, `{"amount":12.0,`},
+		{"base64 with a space", evidence, `"base64":"`, `"base64":" `},
+		{"note of another who", note, `"who":"tgad"`, `"who":"tgae"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			changed := strings.Replace(lines[c.line], c.old, c.new, 1)
+			if changed == lines[c.line] {
+				t.Fatalf("%q is not in %s", c.old, lines[c.line])
+			}
+			b := strings.Join(lines[:c.line], "") + changed + strings.Join(lines[c.line+1:], "")
+			report, err := verify([]byte(b))
+			if code := tga.CodeOf(err); code == "" || code == tga.StoreUnavailable {
+				t.Errorf("verifies: %+v, %v", report, err)
+			}
+			if report.Traces != 0 {
+				t.Errorf("a trace is counted")
+			}
+		})
+	}
+}
+
+// endless gives one line without end.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = ' '
+	}
+	return len(b), nil
+}
+
+func TestLimitsOfALine(t *testing.T) {
+	if _, err := ndjson.Verify(endless{}); tga.CodeOf(err) != tga.LimitExceeded {
+		t.Errorf("a line without end: %v", err)
+	}
+	b := export(t, waltest.New(waltest.Options{Seed: 8}))
+	pad := func(n int64) io.Reader {
+		line := bytes.IndexByte(b, '\n')
+		return io.MultiReader(bytes.NewReader(b[:line]), io.LimitReader(endless{}, n-int64(line)-1), bytes.NewReader(b[line:]))
+	}
+	if _, err := ndjson.Verify(pad(ndjson.MaxLine)); err != nil {
+		t.Errorf("a line at the limit: %v", err)
+	}
+	if _, err := ndjson.Verify(pad(ndjson.MaxLine + 1)); tga.CodeOf(err) != tga.LimitExceeded {
+		t.Errorf("a line one over the limit: %v", err)
+	}
+}
+
+type failing struct{ n int }
+
+var errDisk = errors.New("disk")
+
+func (f *failing) Write(b []byte) (int, error) {
+	if f.n -= len(b); f.n < 0 {
+		return 0, errDisk
+	}
+	return len(b), nil
+}
+
+func (f *failing) Read(b []byte) (int, error) { return 0, errDisk }
+
+func TestIOErrorsAreReported(t *testing.T) {
+	tr := waltest.New(shapes["finished"])
+	if err := ndjson.Write(&failing{}, tr.ID, tr.AllEntries(), tr.AllNotes()); tga.CodeOf(err) != tga.StoreUnavailable || !errors.Is(err, errDisk) {
+		t.Errorf("write: %v", err)
+	}
+	big := waltest.New(waltest.Options{Documents: []wal.Document{doc("/result", strings.Repeat("x", 200<<10))}})
+	if err := ndjson.Write(&failing{n: 100 << 10}, big.ID, big.AllEntries(), nil); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("write of a long trace: %v", err)
+	}
+	if _, err := ndjson.Verify(&failing{}); tga.CodeOf(err) != tga.StoreUnavailable || !errors.Is(err, errDisk) {
+		t.Errorf("verify: %v", err)
+	}
+}
+
+func TestBrokenTraceIsNotExported(t *testing.T) {
+	tr := waltest.New(waltest.Options{Seed: 9})
+	tr.Entries[2].Digest[0]++
+	var b bytes.Buffer
+	if err := ndjson.Write(&b, tr.ID, tr.AllEntries(), nil); tga.CodeOf(err) != tga.StateChecksumMismatch {
+		t.Errorf("write: %v", err)
+	}
+	if report, err := verify(b.Bytes()); report.Traces != 0 || b.Len() > 0 && err == nil {
+		t.Errorf("what was written of it verifies: %+v, %v", report, err)
+	}
+	if err := ndjson.Write(&b, tr.ID, waltest.Seq2[wal.Entry](nil), nil); tga.CodeOf(err) != tga.NotFound {
+		t.Errorf("empty trace: %v", err)
+	}
+}

@@ -1,0 +1,310 @@
+package ndjson
+
+import (
+	"bufio"
+	"errors"
+	"io"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Report counts what [Verify] found to be right.
+type Report struct {
+	Lines                             int
+	Traces, Entries, Notes, Documents int
+	Erased                            int // artifacts and documents that were destroyed
+}
+
+// Verify reads an export and recomputes every digest, chain and link, with the checks
+// of [wal.Replay]. It holds one trace in memory: its artifacts, and of its documents
+// those of the entry it is at.
+//
+// The first fault ends it. The error names the line, the trace, and the seq or note at
+// fault, with WantDigest and GotDigest where two digests differ; its code is that of
+// the check, SCHEMA_VIOLATION or VALIDATION_ERROR for a line that is not of the format,
+// STATE_CHECKSUM_MISMATCH for an export that ends inside a trace, LIMIT_EXCEEDED for a
+// line or a trace over the limits, STORE_UNAVAILABLE when r fails. The report counts
+// what was right before it.
+func Verify(r io.Reader) (Report, error) {
+	v := verifier{in: bufio.NewReaderSize(r, 64<<10)}
+	for {
+		b, err := v.line()
+		if err == io.EOF {
+			return v.report, v.end()
+		}
+		if err == nil {
+			err = v.take(b)
+		}
+		if err != nil {
+			return v.report, v.at(err)
+		}
+		v.report.Lines++
+	}
+}
+
+type verifier struct {
+	in     *bufio.Reader
+	report Report
+	size   int64 // bytes of the lines of the current trace
+
+	trace *wal.Trace // nil between traces
+	// entry is the one whose artifact and documents are being read; it is applied when
+	// another line comes than one of these.
+	entry     *wal.Entry
+	withParts bool // its artifact line was there
+}
+
+// line returns the next line without its end. io.EOF means that there is none; a last
+// line need not end.
+func (v *verifier) line() ([]byte, error) {
+	var b []byte
+	for {
+		part, err := v.in.ReadSlice('\n')
+		v.size += int64(len(part))
+		if len(b)+len(part) > MaxLine || v.size > MaxTrace {
+			return nil, tga.Errorf(tga.LimitExceeded, "a line of over %d bytes, or a trace of over %d", MaxLine, MaxTrace)
+		}
+		b = append(b, part...)
+		switch {
+		case err == nil:
+			return b[:len(b)-1], nil
+		case err == io.EOF && len(b) > 0:
+			return b, nil
+		case err == io.EOF:
+			return nil, io.EOF
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, tga.Errorf(tga.StoreUnavailable, "read an export: %w", err)
+		}
+	}
+}
+
+func (v *verifier) take(b []byte) error {
+	kind, l, err := parseLine(b)
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case "artifact":
+		return v.artifact(l)
+	case "document":
+		return v.document(l)
+	}
+	if err := v.apply(); err != nil {
+		return err
+	}
+	switch kind {
+	case "entry":
+		return v.next(l)
+	case "note":
+		return v.note(l)
+	}
+	return v.head(l)
+}
+
+// next takes an entry line.
+func (v *verifier) next(l line) error {
+	e, err := l.entry()
+	if err != nil {
+		return v.placed(err, 1, 0)
+	}
+	if v.trace == nil {
+		v.trace = wal.NewTrace(e.TraceID)
+	}
+	if v.trace.NoteHead.Number != 0 {
+		return bad("entry after a note")
+	}
+	v.entry, v.withParts = e, false
+	return nil
+}
+
+func (v *verifier) artifact(l line) error {
+	if v.entry == nil || v.withParts {
+		return bad("artifact that does not follow its entry")
+	}
+	if err := v.sameSeq(l); err != nil {
+		return err
+	}
+	v.withParts = true
+	if gone, err := l.erased(); gone || err != nil {
+		return err
+	}
+	a, err := tga.DecodeArtifact(l["artifact"], tga.Limits{MaxBytes: MaxLine})
+	if err != nil {
+		return err
+	}
+	v.entry.Artifact = a
+	return nil
+}
+
+func (v *verifier) document(l line) error {
+	if v.entry == nil || !v.withParts {
+		return bad("document that does not follow its artifact")
+	}
+	if err := v.sameSeq(l); err != nil {
+		return err
+	}
+	d, err := l.document()
+	if err != nil {
+		return err
+	}
+	v.entry.Documents = append(v.entry.Documents, d)
+	return nil
+}
+
+func (v *verifier) sameSeq(l line) error {
+	seq, err := l.uint("seq", 64)
+	if err == nil && seq != v.entry.Seq {
+		err = bad("it is of seq %d, the entry before it is seq %d", seq, v.entry.Seq).At("/seq")
+	}
+	return err
+}
+
+// apply checks the entry that has been read, now that its parts are there.
+func (v *verifier) apply() error {
+	if v.entry == nil {
+		return nil
+	}
+	if !v.withParts {
+		return bad("entry %d without its artifact line", v.entry.Seq)
+	}
+	if err := v.trace.Apply(v.entry); err != nil {
+		return err
+	}
+	v.report.Entries++
+	if v.entry.Artifact == nil {
+		v.report.Erased++
+	}
+	for _, d := range v.entry.Documents {
+		if d.Erased {
+			v.report.Erased++
+		} else {
+			v.report.Documents++
+		}
+	}
+	v.entry, v.trace.Documents = nil, nil // checked: the bytes are not needed again
+	return nil
+}
+
+func (v *verifier) note(l line) error {
+	if v.trace == nil {
+		return bad("note outside a trace")
+	}
+	n, err := tga.DecodeNote(l["note"])
+	if err != nil {
+		return v.placed(err, 0, 1)
+	}
+	if err := v.trace.ApplyNote(n); err != nil {
+		return err
+	}
+	v.report.Notes++
+	v.trace.Notes = nil // the next note is checked against the head of the notes alone
+	return nil
+}
+
+// head takes the line that ends a trace.
+func (v *verifier) head(l line) error {
+	t := v.trace
+	if t == nil {
+		return bad("head outside a trace")
+	}
+	head, err := l.digest("head_digest")
+	if err != nil {
+		return err
+	}
+	note, err := l.digest("note_digest")
+	if err != nil {
+		return err
+	}
+	entries, err := l.uint("entries", 64)
+	if err != nil {
+		return err
+	}
+	notes, err := l.uint("notes", 32)
+	if err != nil {
+		return err
+	}
+	id, err := l.text("trace_id")
+	if err != nil {
+		return err
+	}
+	state, err := l.text("state")
+	if err != nil {
+		return err
+	}
+	switch {
+	case id != t.ID.String():
+		return bad("head of trace %s", id).At("/trace_id")
+	case entries != t.Head.Seq || notes != uint64(t.NoteHead.Number):
+		err := tga.Errorf(tga.StateSequenceGap, "head says %d entries and %d notes, there are %d and %d",
+			entries, notes, t.Head.Seq, t.NoteHead.Number)
+		err.ExpectedSeq, err.ActualSeq = entries, t.Head.Seq
+		return err
+	case head != t.Head.Digest:
+		return differs("head_digest", t.Head.Digest, head)
+	case note != t.NoteHead.Digest:
+		return differs("note_digest", t.NoteHead.Digest, note)
+	case state != t.Head.State.String():
+		return tga.Errorf(tga.StateChecksumMismatch, "head says state %q, it is %q", state, t.Head.State).At("/state")
+	}
+	v.report.Traces++
+	v.trace, v.size = nil, 0
+	return nil
+}
+
+// placed gives an error about the line of the next entry or note the number that it
+// should have.
+func (v *verifier) placed(err error, entry uint64, note uint32) error {
+	var e *tga.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	at := *e
+	at.Seq, at.Note = entry, note
+	if v.trace != nil && entry != 0 {
+		at.Seq += v.trace.Head.Seq
+	}
+	if v.trace != nil && note != 0 {
+		at.Note += v.trace.NoteHead.Number
+	}
+	return &at
+}
+
+func differs(what string, want, got tga.Digest) error {
+	err := tga.Errorf(tga.StateChecksumMismatch, "%s is %s, computed %s", what, got, want).At("/" + what)
+	err.WantDigest, err.GotDigest = want, got
+	return err
+}
+
+func (v *verifier) end() error {
+	if v.trace == nil {
+		return nil
+	}
+	return v.at(tga.Errorf(tga.StateChecksumMismatch, "export ends inside a trace: no head line"))
+}
+
+// at gives an error its line, trace and place.
+func (v *verifier) at(err error) error {
+	var e *tga.Error
+	if !errors.As(err, &e) {
+		e = &tga.Error{Code: tga.StateChecksumMismatch, Message: err.Error()}
+	}
+	at := *e
+	at.Err = err
+	if at.Code != tga.StoreUnavailable {
+		at.Where = "stored"
+	}
+	if v.trace != nil {
+		at.TraceID = v.trace.ID
+		if at.Note == 0 && at.Seq == 0 {
+			at.Seq = v.trace.Head.Seq
+			if v.entry != nil {
+				at.Seq = v.entry.Seq
+			}
+		}
+		at.Message = tga.Errorf(e.Code, "line %d, trace %s: %s", v.report.Lines+1, v.trace.ID, e.Message).Message
+		return &at
+	}
+	at.Message = tga.Errorf(e.Code, "line %d: %s", v.report.Lines+1, e.Message).Message
+	return &at
+}

@@ -1,0 +1,174 @@
+package ndjson
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"io"
+	"iter"
+	"strconv"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Limits. A trace within them can be read by [Verify]; [Write] refuses one that is not
+// with LIMIT_EXCEEDED.
+const (
+	MaxLine  = 128 << 20 // bytes of one line
+	MaxTrace = 256 << 20 // bytes of all lines of one trace
+)
+
+// Write writes one trace. It is replayed on the way, so that an export is never of
+// something that does not verify: errors are those of [wal.Replay], and
+// STORE_UNAVAILABLE when w fails. After an error the lines written have no head, and so
+// verify as nothing. A trace without entries is NOT_FOUND.
+func Write(w io.Writer, id tga.ID, entries iter.Seq2[wal.Entry, error], notes iter.Seq2[tga.Note, error]) error {
+	x := writer{w: bufio.NewWriterSize(w, 64<<10)}
+	t, err := wal.Replay(id, x.entries(entries), x.notes(notes))
+	switch {
+	case x.err != nil:
+		return x.err
+	case err != nil:
+		return err
+	case t.Head.Seq == 0:
+		return tga.Errorf(tga.NotFound, "export trace %s: it has no entry", id).In(id)
+	}
+	x.line(appendHead(nil, t))
+	if err := x.w.Flush(); err != nil && x.err == nil {
+		x.err = tga.Errorf(tga.StoreUnavailable, "write an export: %w", err).In(id)
+	}
+	return x.err
+}
+
+type writer struct {
+	w    *bufio.Writer
+	size int64
+	err  error // the first; writing stops there
+}
+
+func (x *writer) line(b []byte) bool {
+	b = append(b, '\n')
+	x.size += int64(len(b))
+	if len(b) > MaxLine || x.size > MaxTrace {
+		x.err = tga.Errorf(tga.LimitExceeded, "export: a line of %d bytes, a trace of %d so far", len(b), x.size)
+		return false
+	}
+	if _, err := x.w.Write(b); err != nil {
+		x.err = tga.Errorf(tga.StoreUnavailable, "write an export: %w", err)
+		return false
+	}
+	return true
+}
+
+// entries yields what it is given; each entry is written once the consumer has taken it,
+// which is after its checks.
+func (x *writer) entries(entries iter.Seq2[wal.Entry, error]) iter.Seq2[wal.Entry, error] {
+	return func(yield func(wal.Entry, error) bool) {
+		for e, err := range entries {
+			if !yield(e, err) || err != nil || !x.entry(&e) {
+				return
+			}
+		}
+	}
+}
+
+func (x *writer) notes(notes iter.Seq2[tga.Note, error]) iter.Seq2[tga.Note, error] {
+	return func(yield func(tga.Note, error) bool) {
+		if notes == nil || x.err != nil {
+			return
+		}
+		for n, err := range notes {
+			if !yield(n, err) || err != nil {
+				return
+			}
+			b := append([]byte(`{"kind":"note","note":`), n.AppendCanonical(nil)...)
+			if !x.line(append(b, '}')) {
+				return
+			}
+		}
+	}
+}
+
+func (x *writer) entry(e *wal.Entry) bool {
+	b := append([]byte(`{"kind":"entry","committed":"`), e.Committed.String()...)
+	b = append(b, `","epoch":"`...)
+	b = strconv.AppendUint(b, uint64(e.Epoch), 10)
+	b = append(b, `","entry":`...)
+	b = e.AppendCanonical(b)
+	if !x.line(append(b, '}')) {
+		return false
+	}
+	b = appendSeq([]byte(`{"kind":"artifact"`), e.Seq)
+	if e.Artifact == nil {
+		b = append(b, `,"erased":true}`...)
+	} else {
+		b = append(append(append(b, `,"artifact":`...), e.Artifact.Canonical...), '}')
+	}
+	if !x.line(b) {
+		return false
+	}
+	for i := range e.Documents {
+		if !x.line(appendDocument(nil, e.Seq, &e.Documents[i])) {
+			return false
+		}
+	}
+	return true
+}
+
+func appendSeq(b []byte, seq uint64) []byte {
+	return strconv.AppendUint(append(b, `,"seq":`...), seq, 10)
+}
+
+func appendDocument(b []byte, seq uint64, d *wal.Document) []byte {
+	b = appendSeq(append(b, `{"kind":"document"`...), seq)
+	b = append(b, `,"pointer":`...)
+	b = appendString(b, d.Pointer)
+	switch {
+	case d.Erased:
+		return append(b, `,"erased":true}`...)
+	case isCanonical(d.Data):
+		b = append(append(b, `,"json":`...), d.Data...)
+		return append(b, '}')
+	}
+	b = append(b, `,"base64":"`...)
+	b = base64.StdEncoding.AppendEncode(b, d.Data)
+	return append(b, `"}`...)
+}
+
+// isCanonical reports whether b is the canonical form of a JSON value: then a reader
+// that parses the line, and even one that writes it again canonically, has b's bytes.
+func isCanonical(b []byte) bool {
+	canonical, err := tga.Canonicalize(b, tga.Limits{MaxBytes: MaxLine})
+	return err == nil && bytes.Equal(canonical, b)
+}
+
+// appendString appends s as a JSON string. A pointer comes out of a canonical artifact,
+// so it is valid UTF-8.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < 0x20:
+			const digits = "0123456789abcdef"
+			b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+func appendHead(b []byte, t *wal.Trace) []byte {
+	b = append(append(b, `{"kind":"head","trace_id":"`...), t.ID.String()...)
+	b = append(b, `","entries":`...)
+	b = strconv.AppendUint(b, t.Head.Seq, 10)
+	b = append(b, `,"notes":`...)
+	b = strconv.AppendUint(b, uint64(t.NoteHead.Number), 10)
+	b = append(append(b, `,"state":"`...), t.Head.State.String()...)
+	b = append(append(b, `","head_digest":"`...), t.Head.Digest.String()...)
+	b = append(append(b, `","note_digest":"`...), t.NoteHead.Digest.String()...)
+	return append(b, `"}`...)
+}

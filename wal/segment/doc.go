@@ -1,0 +1,60 @@
+// Package segment is the format of sealed segments: archive files of finished traces,
+// zstd-compressed, readable without a store, and verifiable without trust in
+// themselves. It is a format, not a second write path: a store writes a segment from
+// traces it already holds, and removes them only afterwards.
+//
+// # Format, version 1
+//
+// Integers are big-endian. A segment is a header, blocks, a footer and a trailer.
+//
+//	header     magic "TGADSEG\n" [8]   version [4] = 1   flags [4] = 0
+//	blocks     one after another, any number
+//	footer     what is where
+//	trailer    how to find the footer, and the digest of the file
+//
+//	block
+//	     0  "BLOK" [4]      traces [4], at least 1
+//	     8  stored bytes [8]
+//	    16  the stored bytes: one zstd frame of the trace records
+//
+//	trace record
+//	     0  trace id [16]
+//	    16  entries [4]     notes [4]
+//	    24  per entry: frame length [4], spill length [8], frame, spill
+//	        per note:  frame length [4], frame
+//
+//	footer
+//	     0  "FOOT" [4]      blocks [4]
+//	     8  traces [4]      0 [4]
+//	    16  per block: offset of the block [8], stored bytes [8],
+//	        SHA-256 of the stored bytes [32]
+//	        per trace, in the order of trace ids: trace id [16], block [4],
+//	        notes [4], first seq [8], last seq [8], head digest [32],
+//	        digest of the last note [32] (zeros where there is none)
+//
+//	trailer
+//	     0  offset of the footer [8]
+//	     8  length of the footer [8]
+//	    16  SHA-256 of the footer [32]
+//	    48  SHA-256 of the file up to here [32]
+//	    80  magic "TGADEND\n" [8]
+//
+// Entry and note frames are those of package wal, byte for byte as the store has
+// them; the spill follows its frame instead of lying in chunks. A block ends with the
+// first trace that brings its records to [BlockTarget] bytes.
+//
+// # Trust
+//
+// [Open] reads header, footer and trailer and checks the footer's digest;
+// [Reader.Trace] checks the digest of the one block it reads and replays the trace.
+// [Verify] believes none of this: it reads the blocks in the order of the file,
+// recomputes every chain with [wal.Replay], builds its own footer from what it found,
+// and only then compares that, and the digest of the file, with what is stored.
+//
+// # Invariants
+//
+//	finished  only a trace in a terminal state is written   [Writer.Add]          TestOnlyFinishedTracesAreSealed
+//	whole     a changed, missing or added byte is found     [Verify]              TestEveryFlipIsDetected, TestEveryTruncationIsDetected
+//	distrust  a footer that lies is found                   [Verify]              TestLyingFooterIsDetected
+//	bounded   memory is that of one trace and the index     [MaxTrace]            TestBombIsRefused
+package segment

@@ -1,0 +1,204 @@
+package segment
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"iter"
+	"slices"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Reader reads single traces of a segment. It may be used by several goroutines.
+type Reader struct {
+	r       io.ReaderAt
+	footer  *footer
+	fileSum tga.Digest
+}
+
+// Open reads the footer of a segment of size bytes and checks its digest. That says
+// nothing of the blocks: each is checked when it is read, all of them by [Verify].
+//
+// Errors: STATE_CHECKSUM_MISMATCH, Where "stored"; FORMAT_TOO_NEW; STORE_UNAVAILABLE
+// when r fails.
+func Open(r io.ReaderAt, size int64) (*Reader, error) {
+	if size < headerLen+footerHeadLen+trailerLen {
+		return nil, fault("of %d bytes: cut short", size)
+	}
+	head, err := readAt(r, 0, headerLen)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkHeader(head); err != nil {
+		return nil, err
+	}
+	tail, err := readAt(r, size-trailerLen, trailerLen)
+	if err != nil {
+		return nil, err
+	}
+	t, err := decodeTrailer(tail, size)
+	if err != nil {
+		return nil, err
+	}
+	foot, err := readAt(r, int64(t.offset), int64(t.length))
+	if err != nil {
+		return nil, err
+	}
+	if sum := tga.Sum(foot); sum != t.footerSum {
+		return nil, mismatch("footer digest", sum, t.footerSum)
+	}
+	f, err := decodeFooter(foot, t.offset)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{r: r, footer: f, fileSum: t.fileSum}, nil
+}
+
+// Digest returns the digest of the file as the trailer says it.
+func (r *Reader) Digest() tga.Digest { return r.fileSum }
+
+// Len returns the number of traces.
+func (r *Reader) Len() int { return len(r.footer.traces) }
+
+// Index yields what the footer says of each trace, in the order of their ids.
+func (r *Reader) Index() iter.Seq[Info] { return slices.Values(r.footer.traces) }
+
+// Lookup returns what the footer says of a trace; ok is false where it has none.
+func (r *Reader) Lookup(id tga.ID) (Info, bool) {
+	i, ok := slices.BinarySearchFunc(r.footer.traces, id, func(t Info, id tga.ID) int { return compareIDs(t.TraceID, id) })
+	if !ok {
+		return Info{}, false
+	}
+	return r.footer.traces[i], true
+}
+
+// Trace returns a trace of the segment, replayed and compared with the footer. It
+// reads the block the trace lies in.
+//
+// Errors: NOT_FOUND; STATE_CHECKSUM_MISMATCH and other codes of [wal.Replay], Where
+// "stored"; STORE_UNAVAILABLE when the underlying reader fails.
+func (r *Reader) Trace(id tga.ID) (Trace, error) {
+	info, ok := r.Lookup(id)
+	if !ok {
+		return Trace{}, tga.Errorf(tga.NotFound, "trace %s is not in the segment", id).In(id)
+	}
+	for t, err := range r.block(int(info.Block)) {
+		if err != nil {
+			return Trace{}, named(err, id, 0, 0)
+		}
+		if t.ID == id {
+			return t, nil
+		}
+	}
+	return Trace{}, fault("block %d: trace %s is not there, the footer says it is", info.Block, id).In(id)
+}
+
+// Traces yields all traces in the order of the file, each checked as [Reader.Trace]
+// checks it. It ends with the first error.
+func (r *Reader) Traces() iter.Seq2[Trace, error] {
+	return func(yield func(Trace, error) bool) {
+		for i := range r.footer.blocks {
+			for t, err := range r.block(i) {
+				if !yield(t, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// block yields the traces of one block.
+func (r *Reader) block(n int) iter.Seq2[Trace, error] {
+	return func(yield func(Trace, error) bool) {
+		info := r.footer.blocks[n]
+		// The footer's bounds were checked against the file's size, so this takes no
+		// more memory than the file has bytes.
+		b, err := readAt(r.r, int64(info.offset), int64(blockHeaderLen+info.stored))
+		if err != nil {
+			yield(Trace{}, err)
+			return
+		}
+		traces, stored, err := decodeBlockHeader(b)
+		if err == nil && stored != info.stored {
+			err = fault("block %d: %d bytes, the footer says %d", n, stored, info.stored)
+		}
+		if err == nil {
+			if sum := tga.Sum(b[blockHeaderLen:]); sum != info.digest {
+				err = mismatch("block digest", sum, info.digest)
+			}
+		}
+		if err != nil {
+			yield(Trace{}, err)
+			return
+		}
+		for t, err := range readBlock(bytes.NewReader(b[blockHeaderLen:]), traces, n) {
+			if err == nil {
+				if want, ok := r.Lookup(t.trace.ID); !ok || want != t.info {
+					err = fault("block %d: trace %s differs from the footer", n, t.trace.ID).In(t.trace.ID)
+				}
+			}
+			if !yield(t.trace, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// replayed is a trace read from a block, with what a footer has to say of it.
+type replayed struct {
+	trace Trace
+	info  Info
+	notes int
+}
+
+// readBlock yields the traces of one block from its stored bytes: exactly as many as
+// its header says, and then the end of the records and of the zstd frame.
+func readBlock(stored io.Reader, traces uint32, n int) iter.Seq2[replayed, error] {
+	return func(yield func(replayed, error) bool) {
+		// Concurrency 1 starts no goroutine.
+		dec, err := zstd.NewReader(stored, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderMaxMemory(MaxTrace+BlockTarget))
+		if err != nil {
+			yield(replayed{}, fault("block %d: %w", n, err))
+			return
+		}
+		defer dec.Close()
+		rr := recordReader{r: dec}
+		for range traces {
+			t, state, err := rr.next()
+			if err != nil {
+				yield(replayed{}, err)
+				return
+			}
+			if !yield(replayed{trace: t, info: t.info(state, n), notes: len(t.Notes)}, nil) {
+				return
+			}
+		}
+		var one [1]byte
+		if _, err := io.ReadFull(dec, one[:]); err != io.EOF {
+			yield(replayed{}, fault("block %d: bytes after its %d traces, or no end: %v", n, traces, err))
+		}
+	}
+}
+
+func decodeBlockHeader(b []byte) (traces uint32, stored uint64, err error) {
+	if len(b) < blockHeaderLen || string(b[:4]) != blockMagic {
+		return 0, 0, fault("block: none at its place")
+	}
+	traces, stored = binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])
+	if traces == 0 || traces > MaxTraces {
+		return 0, 0, fault("block: %d traces", traces)
+	}
+	return traces, stored, nil
+}
+
+func readAt(r io.ReaderAt, offset, n int64) ([]byte, error) {
+	b := make([]byte, n)
+	if got, err := r.ReadAt(b, offset); got < len(b) {
+		return nil, tga.Errorf(tga.StoreUnavailable, "read a segment at %d, %d of %d bytes: %w", offset, got, n, noEOF(err))
+	}
+	return b, nil
+}

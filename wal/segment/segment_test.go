@@ -1,0 +1,423 @@
+package segment_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/segment"
+	"github.com/tgad/tgad/wal/waltest"
+)
+
+func trace(o waltest.Options) *segment.Trace {
+	t := waltest.New(o)
+	s := &segment.Trace{ID: t.ID, Entries: t.Entries}
+	for _, n := range t.Notes {
+		s.Notes = append(s.Notes, segment.Note{Note: n, Committed: n.TS + 1, Epoch: 9})
+	}
+	return s
+}
+
+func document(pointer string, n int) wal.Document {
+	return wal.Document{Pointer: pointer, Data: bytes.Repeat([]byte("x"), n)}
+}
+
+// sameTrace compares bytes as bytes: element by element takes seconds.
+var sameTrace = cmp.Options{cmpopts.EquateEmpty(),
+	cmp.FilterValues(func(a, b []byte) bool { return len(a)+len(b) > 0 }, cmp.Comparer(bytes.Equal))}
+
+// few is a small segment in which every kind of part occurs.
+func few() []*segment.Trace {
+	erased := trace(waltest.Options{Seed: 4, Documents: []wal.Document{document("/result", 9)}})
+	erased.Entries[3] = waltest.Erase(erased.Entries[3])
+	return []*segment.Trace{
+		trace(waltest.Options{Seed: 1, Key: "order-1", Notes: 2, Documents: []wal.Document{document("/result", 40), document("/evidence", 0)}}),
+		trace(waltest.Options{Seed: 2, Verdict: tga.Deny}),
+		trace(waltest.Options{Seed: 3, Status: tga.StatusFailure, Documents: []wal.Document{document("/result", wal.MaxInline+1)}}),
+		erased,
+	}
+}
+
+func seal(t *testing.T, traces ...*segment.Trace) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := segment.NewWriter(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tr := range traces {
+		if err := w.Add(tr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum, err := w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := segment.Verify(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil {
+		t.Fatalf("verify what was sealed: %v", err)
+	}
+	if report.Digest != sum {
+		t.Errorf("close says digest %s, verify %s", sum, report.Digest)
+	}
+	return b.Bytes()
+}
+
+func verify(b []byte) (segment.Report, error) {
+	return segment.Verify(bytes.NewReader(b), int64(len(b)))
+}
+
+// many is enough for several blocks: incompressible results.
+func many(n int) []*segment.Trace {
+	var traces []*segment.Trace
+	seed := tga.Sum(nil)
+	for i := range n {
+		var data []byte
+		for len(data) < 20<<10 {
+			seed = tga.Sum(seed[:])
+			data = append(data, seed[:]...)
+		}
+		traces = append(traces, trace(waltest.Options{Seed: uint64(i), Documents: []wal.Document{{Pointer: "/result", Data: data}}}))
+	}
+	return traces
+}
+
+func TestSegmentRoundTrip(t *testing.T) {
+	for name, traces := range map[string][]*segment.Trace{"none": nil, "few": few(), "several blocks": many(40)} {
+		t.Run(name, func(t *testing.T) {
+			b := seal(t, traces...)
+			r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			report, err := verify(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Len() != len(traces) || report.Traces != len(traces) || r.Digest() != report.Digest {
+				t.Errorf("%d traces in, %d in the index, %d verified", len(traces), r.Len(), report.Traces)
+			}
+			if name == "several blocks" && report.Blocks < 3 {
+				t.Errorf("%d blocks", report.Blocks)
+			}
+			var at int
+			for got, err := range r.Traces() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(*traces[at], got, sameTrace); diff != "" {
+					t.Fatalf("trace %d (-in +out):\n%s", at, diff)
+				}
+				at++
+			}
+			if at != len(traces) {
+				t.Errorf("%d traces of %d are read", at, len(traces))
+			}
+			for _, want := range traces {
+				got, err := r.Trace(want.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(*want, got, sameTrace); diff != "" {
+					t.Fatalf("(-in +out):\n%s", diff)
+				}
+				last := want.Entries[len(want.Entries)-1]
+				info, ok := r.Lookup(want.ID)
+				if !ok || info.First != 1 || info.Last != last.Seq || info.HeadDigest != last.Digest || int(info.Notes) != len(want.Notes) {
+					t.Errorf("index says %+v", info)
+				}
+			}
+			if _, err := r.Trace(waltest.ID(999, 999)); tga.CodeOf(err) != tga.NotFound {
+				t.Errorf("a trace that is not there: %v", err)
+			}
+			var before tga.ID
+			for info := range r.Index() {
+				if bytes.Compare(before[:], info.TraceID[:]) >= 0 {
+					t.Error("index is not in order")
+				}
+				before = info.TraceID
+			}
+		})
+	}
+}
+
+// TestTraceOverTheWindowIsReadBack seals an answer longer than the compressor's window.
+func TestTraceOverTheWindowIsReadBack(t *testing.T) {
+	tr := trace(waltest.Options{Seed: 1, Documents: []wal.Document{document("/result", 20<<20)}})
+	b := seal(t, tr)
+	r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.Trace(tr.ID)
+	if err != nil || !bytes.Equal(got.Entries[3].Documents[0].Data, tr.Entries[3].Documents[0].Data) {
+		t.Errorf("a trace of 20 MiB: %v", err)
+	}
+}
+
+func TestReportCountsWhatIsThere(t *testing.T) {
+	report, err := verify(seal(t, few()...))
+	report.Digest = tga.Digest{}
+	want := segment.Report{Blocks: 1, Traces: 4, Entries: 14, Notes: 2, Documents: 3, Erased: 1}
+	if err != nil || report != want {
+		t.Errorf("report %+v, %v, want %+v", report, err, want)
+	}
+}
+
+// TestEveryFlipIsDetected changes the first, the last and all bits of each byte of a
+// segment.
+func TestEveryFlipIsDetected(t *testing.T) {
+	whole := seal(t, few()...)
+	b := bytes.Clone(whole)
+	for i := range b {
+		for _, mask := range []byte{1, 0x80, 0xff} {
+			b[i] ^= mask
+			_, err := verify(b)
+			if code := tga.CodeOf(err); code != tga.StateChecksumMismatch && code != tga.FormatTooNew &&
+				code != tga.StateSequenceGap {
+				t.Fatalf("byte %d of %d changed by %#x: %v", i, len(b), mask, err)
+			}
+			b[i] = whole[i]
+		}
+	}
+}
+
+func TestEveryTruncationIsDetected(t *testing.T) {
+	whole := seal(t, few()...)
+	for n := range whole {
+		if _, err := verify(whole[:n]); tga.CodeOf(err) != tga.StateChecksumMismatch {
+			t.Fatalf("cut to %d of %d bytes: %v", n, len(whole), err)
+		}
+		if _, err := segment.Open(bytes.NewReader(whole[:n]), int64(n)); err == nil {
+			t.Fatalf("opens, cut to %d of %d bytes", n, len(whole))
+		}
+	}
+	for _, more := range [][]byte{{0}, whole[len(whole)-88:], whole} {
+		if _, err := verify(append(bytes.Clone(whole), more...)); tga.CodeOf(err) != tga.StateChecksumMismatch {
+			t.Fatalf("%d bytes added: %v", len(more), err)
+		}
+	}
+}
+
+// TestDamageIsFoundOnLookup changes each byte of a block: a lookup reads no other trace
+// than was sealed.
+func TestDamageIsFoundOnLookup(t *testing.T) {
+	traces := few()
+	whole := seal(t, traces...)
+	end := binary.BigEndian.Uint64(whole[len(whole)-88:])
+	b := bytes.Clone(whole)
+	for i := 16; i < int(end); i++ {
+		b[i] ^= 1
+		r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			t.Fatalf("byte %d of a block changed: footer does not open: %v", i, err)
+		}
+		// The count of traces in a block's header is no digest's; a lookup stops at
+		// its trace and Verify finds the rest.
+		if _, err := r.Trace(traces[0].ID); err == nil && (i < 20 || i >= 24) {
+			t.Fatalf("byte %d of a block changed: trace reads", i)
+		}
+		b[i] = whole[i]
+	}
+}
+
+// patch returns a copy of b with bytes changed in its footer, and the footer's and the
+// file's digests made right again: a footer that lies.
+func patch(b []byte, f func(footer []byte)) []byte {
+	b = bytes.Clone(b)
+	t := b[len(b)-88:]
+	footer := b[binary.BigEndian.Uint64(t) : len(b)-88]
+	f(footer)
+	sum := tga.Sum(footer)
+	copy(t[16:], sum[:])
+	sum = tga.Sum(b[:len(b)-40])
+	copy(t[48:], sum[:])
+	return b
+}
+
+// TestLyingFooterIsDetected changes each byte of the footer and makes all digests right
+// again. Verify must not believe it.
+func TestLyingFooterIsDetected(t *testing.T) {
+	whole := seal(t, few()...)
+	if !bytes.Equal(patch(whole, func([]byte) {}), whole) {
+		t.Fatal("patch does not leave a segment as it is")
+	}
+	n := int(binary.BigEndian.Uint64(whole[len(whole)-80:]))
+	for i := range n {
+		b := patch(whole, func(footer []byte) { footer[i] ^= 1 })
+		_, err := verify(b)
+		if tga.CodeOf(err) != tga.StateChecksumMismatch {
+			t.Fatalf("byte %d of the footer's %d lies: %v", i, n, err)
+		}
+	}
+	// The head digest of the first trace of the index.
+	const first = 16 + 48
+	r, err := segment.Open(bytes.NewReader(whole), int64(len(whole)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info segment.Info
+	for info = range r.Index() {
+		break
+	}
+	_, err = verify(patch(whole, func(footer []byte) { footer[first+40] ^= 1 }))
+	var te *tga.Error
+	if !errors.As(err, &te) || te.TraceID != info.TraceID || te.Seq != info.Last || te.WantDigest != info.HeadDigest ||
+		te.GotDigest == te.WantDigest || te.Where != "stored" {
+		t.Errorf("a head digest that lies: %+v", te)
+	}
+}
+
+// TestVerifyNamesTheBadTrace puts another chain's entry into a segment, compressed and
+// digested as it should be: only the chain itself is wrong.
+func TestVerifyNamesTheBadTrace(t *testing.T) {
+	good, bad := few()[0], few()[0]
+	other := trace(waltest.Options{Seed: 1, Key: "order-1", Args: `{"amount":13}`})
+	bad.Entries[2] = other.Entries[2]
+	b := forge(t, record(good), record(bad))
+	_, err := verify(b)
+	var te *tga.Error
+	if !errors.As(err, &te) || te.Code != tga.StateChecksumMismatch || te.TraceID != bad.ID || te.Seq != 3 ||
+		te.WantDigest != good.Entries[1].Digest || te.GotDigest != other.Entries[1].Digest {
+		t.Errorf("%v\n%+v", err, te)
+	}
+}
+
+func TestVerifyNamesTheDamagedBlock(t *testing.T) {
+	b := seal(t, many(40)...)
+	r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 1
+	_, err = verify(b)
+	var te *tga.Error
+	if !errors.As(err, &te) || te.TraceID.IsZero() {
+		t.Fatalf("%v", err)
+	}
+	if info, ok := r.Lookup(te.TraceID); !ok || info.Block == 0 {
+		t.Errorf("names trace %s, in %+v", te.TraceID, info)
+	}
+}
+
+func TestOnlyFinishedTracesAreSealed(t *testing.T) {
+	var b bytes.Buffer
+	w, err := segment.NewWriter(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := few()[0]
+	for n := 1; n <= 3; n++ {
+		if err := w.Add(trace(waltest.Options{Seed: 5, Entries: n})); tga.CodeOf(err) != tga.GenericStateError {
+			t.Errorf("trace of %d entries: %v", n, err)
+		}
+	}
+	if err := w.Add(&segment.Trace{ID: good.ID}); tga.CodeOf(err) != tga.GenericStateError {
+		t.Errorf("empty trace: %v", err)
+	}
+	broken := few()[0]
+	broken.Entries[1].Digest[0]++
+	if err := w.Add(broken); tga.CodeOf(err) != tga.StateChecksumMismatch {
+		t.Errorf("broken trace: %v", err)
+	}
+	if err := w.Add(good); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Add(good); tga.CodeOf(err) != tga.GenericStateError {
+		t.Errorf("the same trace again: %v", err)
+	}
+	if _, err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if report, err := verify(b.Bytes()); err != nil || report.Traces != 1 {
+		t.Errorf("what was refused is in the segment: %+v, %v", report, err)
+	}
+	if err := w.Add(few()[1]); tga.CodeOf(err) != tga.GenericStateError {
+		t.Errorf("add to a closed segment: %v", err)
+	}
+	if _, err := w.Close(); tga.CodeOf(err) != tga.GenericStateError {
+		t.Errorf("close twice: %v", err)
+	}
+}
+
+// limited is a writer that fails after n bytes.
+type limited struct{ n int }
+
+var errFull = errors.New("disk full")
+
+func (l *limited) Write(b []byte) (int, error) {
+	if len(b) > l.n {
+		return l.n, errFull
+	}
+	l.n -= len(b)
+	return len(b), nil
+}
+
+// TestFailingWriterIsReported fails the write at many places, the last byte among them:
+// no segment is called whole.
+func TestFailingWriterIsReported(t *testing.T) {
+	size := len(seal(t, few()[:2]...))
+	for n := size - 1; n >= 0; n -= 17 {
+		w, err := segment.NewWriter(&limited{n})
+		for _, tr := range few()[:2] {
+			if err == nil {
+				err = w.Add(tr)
+			}
+		}
+		if err == nil {
+			_, err = w.Close()
+		}
+		if !errors.Is(err, errFull) || tga.CodeOf(err) != tga.StoreUnavailable {
+			t.Fatalf("write fails after %d bytes: %v", n, err)
+		}
+		if _, err := w.Close(); !errors.Is(err, errFull) {
+			t.Fatalf("close after a failed write: %v", err)
+		}
+	}
+}
+
+// failing is a reader that fails from a place on.
+type failing struct {
+	r  io.ReaderAt
+	at int64
+}
+
+func (f failing) ReadAt(b []byte, off int64) (int, error) {
+	if off+int64(len(b)) > f.at {
+		return 0, errFull
+	}
+	return f.r.ReadAt(b, off)
+}
+
+// TestFailingReaderIsNoDamage: a disk that cannot be read says nothing of the segment.
+func TestFailingReaderIsNoDamage(t *testing.T) {
+	b := seal(t, many(20)...)
+	for at := int64(0); at < int64(len(b)); at += 997 {
+		r := failing{bytes.NewReader(b), at}
+		if _, err := segment.Verify(r, int64(len(b))); tga.CodeOf(err) != tga.StoreUnavailable || !errors.Is(err, errFull) {
+			t.Fatalf("verify, reads fail from %d on: %v", at, err)
+		}
+		if _, err := segment.Open(r, int64(len(b))); tga.CodeOf(err) != tga.StoreUnavailable {
+			t.Fatalf("open, reads fail from %d on: %v", at, err)
+		}
+	}
+}
+
+func TestNewerSegmentIsRefused(t *testing.T) {
+	b := seal(t, few()[0])
+	b[11] = 2
+	if _, err := verify(b); tga.CodeOf(err) != tga.FormatTooNew {
+		t.Errorf("verify: %v", err)
+	}
+	if _, err := segment.Open(bytes.NewReader(b), int64(len(b))); tga.CodeOf(err) != tga.FormatTooNew {
+		t.Errorf("open: %v", err)
+	}
+}

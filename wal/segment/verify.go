@@ -1,0 +1,264 @@
+package segment
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"hash"
+	"io"
+	"slices"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Report counts what [Verify] found to be right.
+type Report struct {
+	Blocks, Traces, Entries, Notes, Documents int
+	Erased                                    int        // artifacts and documents that were destroyed
+	Digest                                    tga.Digest // of the file, computed
+}
+
+// Verify reads a whole segment of size bytes in the order of the file and returns the
+// first fault. Every chain is recomputed before the footer is looked at; footer and
+// digests are then compared with what was found. It takes the memory of one trace and
+// of the index.
+//
+// The error carries trace, seq or note, and where two digests differ the stored and
+// the computed one, with the codes of [wal.Replay]. Damage that leaves no trace
+// readable is reported with the block's offset and the first trace that the footer,
+// if that can be read, says lies there. STORE_UNAVAILABLE means that r failed and the
+// segment may be good.
+func Verify(r io.ReaderAt, size int64) (Report, error) {
+	if size < headerLen+footerHeadLen+trailerLen {
+		return Report{}, fault("of %d bytes: cut short", size)
+	}
+	// A reader that fails must not look like a segment that is damaged.
+	src := &source{r: io.NewSectionReader(r, 0, size)}
+	v := verifier{in: &summed{r: bufio.NewReaderSize(src, 64<<10), h: sha256.New()}}
+	report, err := v.run(size)
+	if src.err != nil {
+		return Report{}, tga.Errorf(tga.StoreUnavailable, "read a segment: %w", src.err)
+	}
+	if err != nil {
+		return Report{}, v.located(err, r, size)
+	}
+	return report, nil
+}
+
+type verifier struct {
+	in     *summed
+	found  footer
+	report Report
+}
+
+func (v *verifier) run(size int64) (Report, error) {
+	head, err := v.read(headerLen)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := checkHeader(head); err != nil {
+		return Report{}, err
+	}
+	for {
+		// A block header and a footer's head have one length.
+		b, err := v.read(blockHeaderLen)
+		if err != nil {
+			return Report{}, err
+		}
+		if string(b[:4]) == footerMagic {
+			return v.end(b, size)
+		}
+		if err := v.block(b, size); err != nil {
+			return Report{}, err
+		}
+	}
+}
+
+func (v *verifier) block(head []byte, size int64) error {
+	info := blockInfo{offset: v.in.offset - blockHeaderLen}
+	traces, stored, err := decodeBlockHeader(head)
+	if err != nil {
+		return err
+	}
+	if stored > uint64(size)-v.in.offset {
+		return fault("block at %d: %d bytes in a segment of %d", info.offset, stored, size)
+	}
+	info.stored = stored
+	n := len(v.found.blocks)
+	sum := sha256.New()
+	body := io.TeeReader(io.LimitReader(v.in, int64(stored)), sum)
+	for t, err := range readBlock(body, traces, n) {
+		if err != nil {
+			return err
+		}
+		if len(v.found.traces) == MaxTraces {
+			return fault("over %d traces", MaxTraces)
+		}
+		v.found.traces = append(v.found.traces, t.info)
+		v.count(&t)
+	}
+	if v.in.offset != info.offset+blockHeaderLen+stored {
+		return fault("block at %d: %d bytes after its zstd frame", info.offset, info.offset+blockHeaderLen+stored-v.in.offset)
+	}
+	info.digest = tga.Digest(sum.Sum(nil))
+	v.found.blocks = append(v.found.blocks, info)
+	return nil
+}
+
+func (v *verifier) count(t *replayed) {
+	v.report.Traces++
+	v.report.Notes += t.notes
+	for _, e := range t.trace.Entries {
+		v.report.Entries++
+		if e.Artifact == nil {
+			v.report.Erased++
+		}
+		for _, d := range e.Documents {
+			if d.Erased {
+				v.report.Erased++
+			} else {
+				v.report.Documents++
+			}
+		}
+	}
+}
+
+// end compares the footer and trailer stored with those made of what was found.
+func (v *verifier) end(head []byte, size int64) (Report, error) {
+	slices.SortFunc(v.found.traces, func(a, b Info) int { return compareIDs(a.TraceID, b.TraceID) })
+	for i := 1; i < len(v.found.traces); i++ {
+		if id := v.found.traces[i].TraceID; id == v.found.traces[i-1].TraceID {
+			return Report{}, fault("trace %s is there twice", id).In(id)
+		}
+	}
+	want := v.found.append(nil)
+	offset := v.in.offset - footerHeadLen
+	if uint64(len(want)) != uint64(size)-offset-trailerLen {
+		return Report{}, fault("footer: %d bytes for the %d traces found, it has %d", len(want), len(v.found.traces),
+			uint64(size)-offset-trailerLen)
+	}
+	rest, err := v.read(len(want) - footerHeadLen)
+	if err != nil {
+		return Report{}, err
+	}
+	got := append(slices.Clone(head), rest...)
+	if !bytes.Equal(got, want) {
+		return Report{}, v.differs(got, offset)
+	}
+	tail, err := v.read(trailerSummed)
+	if err != nil {
+		return Report{}, err
+	}
+	fileSum := tga.Digest(v.in.h.Sum(nil))
+	last, err := v.read(trailerLen - trailerSummed)
+	if err != nil {
+		return Report{}, err
+	}
+	t, err := decodeTrailer(append(tail, last...), size)
+	if err != nil {
+		return Report{}, err
+	}
+	if t.offset != offset {
+		return Report{}, fault("trailer: footer at %d, it is at %d", t.offset, offset)
+	}
+	if sum := tga.Sum(want); t.footerSum != sum {
+		return Report{}, mismatch("footer digest", sum, t.footerSum)
+	}
+	if t.fileSum != fileSum {
+		return Report{}, mismatch("file digest", fileSum, t.fileSum)
+	}
+	v.report.Blocks, v.report.Digest = len(v.found.blocks), fileSum
+	return v.report, nil
+}
+
+// differs says where a stored footer is not the one computed.
+func (v *verifier) differs(got []byte, offset uint64) error {
+	f, err := decodeFooter(got, offset)
+	if err != nil {
+		return err
+	}
+	for i, want := range v.found.blocks {
+		if i < len(f.blocks) && f.blocks[i] != want {
+			return mismatch("digest of a block in the footer", want.digest, f.blocks[i].digest)
+		}
+	}
+	for i, want := range v.found.traces {
+		if i >= len(f.traces) || f.traces[i] == want {
+			continue
+		}
+		t := f.traces[i]
+		what, computed, stored := "head digest in the footer", want.HeadDigest, t.HeadDigest
+		if computed == stored {
+			what, computed, stored = "digest of the last note in the footer", want.NoteDigest, t.NoteDigest
+		}
+		err := mismatch("trace "+want.TraceID.String()+": "+what, computed, stored).In(want.TraceID)
+		if computed == stored {
+			err = fault("footer: it says %+v, found %+v", t, want).In(want.TraceID)
+		}
+		err.Seq = want.Last
+		return err
+	}
+	return fault("footer: differs from what was found")
+}
+
+// located adds to an error that names no trace where the damage lies, by the footer if
+// that can be read. This is for the person who reads it; nothing is decided by it.
+func (v *verifier) located(err error, r io.ReaderAt, size int64) error {
+	var e *tga.Error
+	if !errors.As(err, &e) || !e.TraceID.IsZero() {
+		return err
+	}
+	stored, openErr := Open(r, size)
+	if openErr != nil { // the footer is damaged too, so it has nothing to add
+		return err
+	}
+	n := len(v.found.blocks)
+	for i, t := range stored.footer.traces {
+		if int(t.Block) != n {
+			continue
+		}
+		at := *e
+		at.TraceID, at.Err = t.TraceID, err
+		at.Message = tga.Errorf(e.Code, "%s (in block %d at %d; the first of its traces is %s by the footer, seq %d to %d)",
+			e.Message, n, stored.footer.blocks[n].offset, stored.footer.traces[i].TraceID, t.First, t.Last).Message
+		return &at
+	}
+	return err
+}
+
+func (v *verifier) read(n int) ([]byte, error) {
+	b := make([]byte, n)
+	if got, err := io.ReadFull(v.in, b); err != nil {
+		return nil, fault("at %d: %d of %d bytes: %w", v.in.offset-uint64(got), got, n, noEOF(err))
+	}
+	return b, nil
+}
+
+// summed counts and hashes what is read through it.
+type summed struct {
+	r      io.Reader
+	h      hash.Hash
+	offset uint64
+}
+
+func (s *summed) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	s.h.Write(b[:n])
+	s.offset += uint64(n)
+	return n, err
+}
+
+// source remembers an error of the reader that is not its end.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	if err != nil && err != io.EOF && s.err == nil {
+		s.err = err
+	}
+	return n, err
+}

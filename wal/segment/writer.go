@@ -1,0 +1,152 @@
+package segment
+
+import (
+	"crypto/sha256"
+	"hash"
+	"io"
+	"slices"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Writer writes a segment. It is for one goroutine. After an error of the underlying
+// writer every call returns that error: what was written is no segment and is to be
+// thrown away.
+type Writer struct {
+	w      io.Writer
+	sum    hash.Hash // of all bytes written
+	offset uint64
+	zstd   *zstd.Encoder
+
+	block    []byte // trace records not yet written
+	inBlock  uint32
+	packed   []byte // reused for the compressed block
+	footer   footer
+	has      map[tga.ID]bool
+	err      error // of w; sticky
+	finished bool
+}
+
+// NewWriter starts a segment on w, which the caller syncs and closes after
+// [Writer.Close].
+func NewWriter(w io.Writer) (*Writer, error) {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault),
+		zstd.WithWindowSize(maxWindow))
+	if err != nil {
+		return nil, tga.Errorf(tga.GenericStateError, "start a segment: %w", err)
+	}
+	sw := &Writer{w: w, sum: sha256.New(), zstd: enc, has: map[tga.ID]bool{}}
+	return sw, sw.write(appendHeader(nil))
+}
+
+// Add adds one trace. It is replayed first, so that nothing goes into a segment that
+// [Verify] would refuse: an error of [wal.Replay] is returned as it is. A trace that
+// is not terminal, or already there, is STATE_ERROR; a record over [MaxTrace] bytes
+// or a trace after [MaxTraces] is LIMIT_EXCEEDED. After any of these the segment goes
+// on as if Add had not been called.
+func (w *Writer) Add(t *Trace) error {
+	if err := w.usable(); err != nil {
+		return err
+	}
+	replayed, err := t.Replay()
+	switch {
+	case err != nil:
+		return err
+	case !replayed.Head.State.Terminal():
+		return tga.Errorf(tga.GenericStateError, "seal trace %s: its state is %q, not terminal", t.ID, replayed.Head.State).In(t.ID)
+	case w.has[t.ID]:
+		return tga.Errorf(tga.GenericStateError, "seal trace %s: it is in this segment already", t.ID).In(t.ID)
+	case len(w.has) == MaxTraces:
+		return tga.Errorf(tga.LimitExceeded, "seal trace %s: segment has %d traces", t.ID, MaxTraces).In(t.ID)
+	}
+	if size := recordSize(t); size > MaxTrace {
+		return tga.Errorf(tga.LimitExceeded, "seal trace %s: %d bytes, over %d", t.ID, size, int64(MaxTrace)).In(t.ID)
+	}
+	w.footer.traces = append(w.footer.traces, t.info(replayed, len(w.footer.blocks)))
+	w.has[t.ID] = true
+	w.block = t.append(w.block)
+	w.inBlock++
+	if len(w.block) < BlockTarget {
+		return nil
+	}
+	return w.flush()
+}
+
+// recordSize returns an upper bound of the size of t's record, without making it.
+func recordSize(t *Trace) int64 {
+	const overhead = 1 << 10 // of one frame, over the bytes it carries
+	size := int64(recordLen)
+	for _, e := range t.Entries {
+		size += overhead + int64(len(e.Preimage))
+		if e.Artifact != nil {
+			size += int64(len(e.Artifact.Canonical))
+		}
+		for _, d := range e.Documents {
+			size += overhead + int64(len(d.Pointer)+len(d.Data))
+		}
+	}
+	for _, n := range t.Notes {
+		size += overhead + int64(len(n.Body)+len(n.Who))
+	}
+	return size
+}
+
+func (w *Writer) flush() error {
+	if w.inBlock == 0 {
+		return nil
+	}
+	w.packed = w.zstd.EncodeAll(w.block, w.packed[:0])
+	w.footer.blocks = append(w.footer.blocks, blockInfo{
+		offset: w.offset, stored: uint64(len(w.packed)), digest: tga.Sum(w.packed),
+	})
+	if err := w.write(appendBlockHeader(nil, w.inBlock, uint64(len(w.packed)))); err != nil {
+		return err
+	}
+	w.block, w.inBlock = w.block[:0], 0
+	return w.write(w.packed)
+}
+
+// Close writes what is left, the footer and the trailer, and returns the digest that
+// the trailer carries. A segment without traces is a segment.
+func (w *Writer) Close() (tga.Digest, error) {
+	if err := w.usable(); err != nil {
+		return tga.Digest{}, err
+	}
+	w.finished = true
+	if err := w.flush(); err != nil {
+		return tga.Digest{}, err
+	}
+	slices.SortFunc(w.footer.traces, func(a, b Info) int { return compareIDs(a.TraceID, b.TraceID) })
+	foot := w.footer.append(nil)
+	t := trailer{offset: w.offset, length: uint64(len(foot)), footerSum: tga.Sum(foot)}
+	if err := w.write(foot); err != nil {
+		return tga.Digest{}, err
+	}
+	b := t.append(nil)
+	w.sum.Write(b[:trailerSummed])
+	t.fileSum = tga.Digest(w.sum.Sum(nil))
+	if _, err := w.w.Write(t.append(nil)); err != nil {
+		w.err = tga.Errorf(tga.StoreUnavailable, "write a segment at %d: %w", w.offset, err)
+		return tga.Digest{}, w.err
+	}
+	return t.fileSum, nil
+}
+
+func (w *Writer) usable() error {
+	if w.finished && w.err == nil {
+		return tga.Errorf(tga.GenericStateError, "write a segment that is closed")
+	}
+	return w.err
+}
+
+func (w *Writer) write(b []byte) error {
+	if _, err := w.w.Write(b); err != nil {
+		w.err = tga.Errorf(tga.StoreUnavailable, "write a segment at %d: %w", w.offset, err)
+		return w.err
+	}
+	w.sum.Write(b)
+	w.offset += uint64(len(b))
+	return nil
+}
