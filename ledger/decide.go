@@ -1,0 +1,223 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Query is all that a decision depends on.
+type Query struct {
+	Record  *Record    // nil = the key was never used
+	Trace   tga.ID     // trace that asks
+	Request tga.Digest // tga.RequestDigest of its proposal
+	Retry   bool       // the asker is an explicit new attempt after a retryable_failure
+	Profile Profile
+	// Holder is that of Record.TraceID. Where that is Trace, the asker holds the
+	// lease, so Holder speaks of the one before it.
+	Holder  Liveness
+	Licence Licence // see [Effective]
+	// Remote says that the asker sends by itself, with a permit. False means that the
+	// process which asks would send.
+	Remote   bool
+	Now      tga.Millis
+	NewestTS tga.Millis // newest time in the store; a Now before it licenses nothing
+	// SendTimeout bounds a send from now to its arrival. A dedupe_key licence needs
+	// it: without a bound no send is sure to arrive inside the window.
+	SendTimeout time.Duration
+}
+
+// Action is what to do with a call.
+type Action uint8
+
+// Actions. Only Send and Resend lead to a send, each after attempt Decision.Attempt
+// is durable.
+const (
+	Send         Action = 1 + iota // reserve or mark, then send: provably the first
+	Resend                         // in doubt and licensed: mark, then send the same call
+	ProbeFirst                     // in doubt: ask the server, then see DecideProbe
+	RecordEffect                   // the probe says it ran: record that effect
+	Wait                           // another holder has it, or recovery will send it
+	Serve                          // the recorded effect is the answer
+	Doubt                          // park it, visibly
+	Abandoned                      // settled without knowing; never a plain failure
+	Conflict                       // same key, another request
+	KeyExpired                     // the effect is gone; never sent again
+)
+
+// Decision is the answer to a Query.
+type Decision struct {
+	Action Action
+	// Code is what a caller is told who gets no effect: of Wait when its time ends, of
+	// Doubt, Abandoned, Conflict and KeyExpired at once.
+	Code    tga.Code
+	Attempt uint32 // number to make durable before the send; Send and Resend only
+	Reason  string // for people; no part of the contract
+}
+
+// fact is one thing a rule can ask about a Query. A rule names the facts that must
+// all hold.
+type fact uint32
+
+const (
+	isUnused       fact = 1 << iota // no record
+	isOtherRequest                  // same key, other request
+	isReserved
+	isSettled
+	isExpired
+	isAbandoned
+	isRetryable  // settled as a definite non-execution
+	isRetry      // the asker is an explicit new attempt
+	isStrict     // profile strict
+	isOtherTrace // the record is another trace's
+	isUnsent     // no attempt, or each known not to have been sent
+	mayRun       // the holder is alive, or nobody knows
+	isForeign    // a remote executor's, and the asker is not one
+	onPark       // licences
+	onProbe      //
+	onDedupeKey  //
+	onDedupeArgs //
+	onReadOnly   //
+	inWindow     // of a dedupe_key licence
+	clockBehind  // now is before a time that is stored
+	isUnbounded  // no SendTimeout
+)
+
+type numbering uint8
+
+const (
+	noAttempt    numbering = iota
+	firstAttempt           // 1: the trace reserves the key
+	nextAttempt            // Count+1
+)
+
+type rule struct {
+	when    fact // all of these
+	action  Action
+	code    tga.Code
+	attempt numbering
+	reason  string
+}
+
+// rules is the dispatch decision (docs/SEMANTICS.md). The first rule whose facts
+// all hold decides; the last one holds always, so that a case nobody foresaw is
+// doubt and not a send.
+var rules = [...]rule{
+	{isUnused, Send, "", firstAttempt, "the key was never used"},
+	{isOtherRequest, Conflict, tga.IdempotencyKeyConflict, noAttempt, "the key stands for another request"},
+	{isExpired, KeyExpired, tga.IdempotencyKeyExpired, noAttempt, "the key was used and its effect has expired"},
+
+	{isSettled | isAbandoned, Abandoned, tga.EffectInDoubt, noAttempt, "the call was abandoned: whether it ran stays unknown"},
+	{isSettled | isRetryable | isRetry | isStrict | isOtherTrace, Send, "", firstAttempt, "definitely not executed, and an explicit new attempt"},
+	{isSettled, Serve, "", noAttempt, "the effect is recorded"},
+
+	{isReserved | isOtherTrace | mayRun, Wait, tga.IdempotencyKeyInFlight, noAttempt, "another trace has the key"},
+	{isReserved | isOtherTrace | isUnsent, Wait, tga.IdempotencyKeyInFlight, noAttempt, "another trace has the key and was not sent yet"},
+	{isReserved | isOtherTrace, Doubt, tga.EffectInDoubt, noAttempt, "another trace has the key and is in doubt"},
+
+	{isReserved | isForeign | mayRun, Wait, tga.IdempotencyKeyInFlight, noAttempt, "a remote executor has the call"},
+	{isReserved | isForeign, Doubt, tga.EffectInDoubt, noAttempt, "a remote executor had the call: only a remote executor may be given it"},
+	{isReserved | isUnsent, Send, "", nextAttempt, "no attempt was sent"},
+	{isReserved | mayRun, Wait, tga.IdempotencyKeyInFlight, noAttempt, "its holder runs it, or may"},
+
+	{isReserved | onPark, Doubt, tga.EffectInDoubt, noAttempt, "licence park: nothing attests that a second send is harmless"},
+	{isReserved | onProbe, ProbeFirst, "", noAttempt, "licence probe: the server can be asked"},
+	{isReserved | onDedupeArgs, Resend, "", nextAttempt, "licence dedupe_args: repeating the arguments adds nothing"},
+	{isReserved | onReadOnly, Resend, "", nextAttempt, "licence read_only: the tool has no effect"},
+	{isReserved | onDedupeKey | clockBehind, Doubt, tga.EffectInDoubt, noAttempt, "licence dedupe_key: the clock is behind the newest stored time"},
+	{isReserved | onDedupeKey | isUnbounded, Doubt, tga.EffectInDoubt, noAttempt, "licence dedupe_key: the send has no time-out"},
+	{isReserved | onDedupeKey | inWindow, Resend, "", nextAttempt, "licence dedupe_key: the server still honours the key"},
+	{isReserved | onDedupeKey, Doubt, tga.EffectInDoubt, noAttempt, "licence dedupe_key: the server may have forgotten the key"},
+
+	{0, Doubt, tga.EffectInDoubt, noAttempt, "no rule allows a send"},
+}
+
+// Decide answers whether a call may be sent. It never returns Send or Resend where
+// the record is settled (but for the explicit new attempt after a definite
+// non-execution), has another request digest, or is in doubt without a licence.
+func Decide(q Query) Decision {
+	holds := q.facts()
+	for _, r := range rules {
+		if holds&r.when != r.when {
+			continue
+		}
+		d := Decision{Action: r.action, Code: r.code, Reason: r.reason}
+		switch r.attempt {
+		case firstAttempt:
+			d.Attempt = 1
+		case nextAttempt:
+			d.Attempt = q.Record.Attempts.Count + 1
+		}
+		return d
+	}
+	panic("ledger: the last rule holds always")
+}
+
+// facts reads off the query what the rules ask.
+func (q *Query) facts() fact {
+	r := q.Record
+	if r == nil {
+		return isUnused
+	}
+	kind := q.Licence.Kind
+	newest := max(q.NewestTS, r.Attempts.Newest)
+	var holds fact
+	for _, f := range [...]struct {
+		fact fact
+		is   bool
+	}{
+		{isOtherRequest, r.RequestDigest != q.Request},
+		{isReserved, r.Status == Reserved},
+		{isSettled, r.Status == Settled},
+		{isExpired, r.Status == Expired},
+		{isAbandoned, r.Abandoned},
+		{isRetryable, r.Class.Retryable()},
+		{isRetry, q.Retry},
+		{isStrict, q.Profile == Strict},
+		{isOtherTrace, r.TraceID != q.Trace},
+		{isUnsent, r.Attempts.Count == r.Attempts.Unsent},
+		{mayRun, q.Holder != HolderGone},
+		{isForeign, r.Attempts.External && !q.Remote},
+		{onPark, kind == Park},
+		{onProbe, kind == Probe},
+		{onDedupeKey, kind == DedupeKey},
+		{onDedupeArgs, kind == DedupeArgs},
+		{onReadOnly, kind == ReadOnly},
+		{inWindow, q.Licence.windowOpen(r.Attempts.First, q.Now, q.SendTimeout)},
+		{clockBehind, q.Now < newest},
+		{isUnbounded, q.SendTimeout <= 0},
+	} {
+		if f.is {
+			holds |= f.fact
+		}
+	}
+	return holds
+}
+
+// ProbeAnswer is what a tool server says when asked whether a key ran.
+type ProbeAnswer uint8
+
+// Answers of a probe. A probe that fails answers ProbeUnknown.
+const (
+	ProbeUnknown ProbeAnswer = iota
+	ProbeRan
+	ProbeNotRan
+)
+
+// DecideProbe answers what to do with the call of r, in doubt, after a probe. fenced
+// says that no earlier attempt can take effect any more: the server burnt or claimed
+// the key when it was asked, or [Licence.FencedByTime]. Without that, "did not run"
+// may be untrue a moment later.
+func DecideProbe(r *Record, answer ProbeAnswer, fenced bool) Decision {
+	switch {
+	case !r.InDoubt():
+		return Decision{Action: Doubt, Code: tga.EffectInDoubt, Reason: "the record is not in doubt: decide again"}
+	case answer == ProbeRan:
+		return Decision{Action: RecordEffect, Reason: "the server says that the key ran"}
+	case answer == ProbeNotRan && fenced:
+		return Decision{Action: Resend, Attempt: r.Attempts.Count + 1, Reason: "the server says that the key did not run and never will"}
+	case answer == ProbeNotRan:
+		return Decision{Action: Doubt, Code: tga.EffectInDoubt, Reason: "the key did not run yet, but an earlier attempt may still arrive"}
+	}
+	return Decision{Action: Doubt, Code: tga.EffectInDoubt, Reason: "the server cannot tell whether the key ran"}
+}

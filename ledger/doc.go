@@ -1,0 +1,18 @@
+// Package ledger decides whether a tool call may be sent.
+//
+// It owns the idempotency record, the licences an operator attests, the outcome
+// classes and the dispatch decision. It is pure: a record is a function of the
+// entries and notes of the trace that reserved its key, and a decision is a function
+// of a record, the call, its holder and the licence.
+//
+// # Invariants
+//
+//	once     a settled record is served, never sent             [Decide]           TestDecisionGrid
+//	doubt    an attempt without an effect is never "not sent"   [Decide]           TestDecisionGrid
+//	mark     each send has its own attempt number, in order     [Record.ApplyNote] TestAttemptsAreNumberedWithoutGap
+//	unsent   no attempt is taken out of doubt twice             [Record.ApplyNote] TestNotSentTwiceIsRefused
+//	foreign  a remote executor's call is only ever sent by one  [Decide]           TestDecisionGrid
+//	same     one key, one request digest                        [Decide]           TestDecisionGrid
+//	fold     a record is what its trace's log says              [FromTrace]        engine.DB.Check
+//	form     a record has one byte form                         [DecodeRecord]     FuzzDecodeRecord
+package ledger

@@ -1,0 +1,118 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// DefaultMargin is kept before the end of a dedupe_key window where a licence names
+// no margin. It covers the difference between this clock and the server's.
+const DefaultMargin = time.Minute
+
+// Spec93Window is the dedupe_key window that profile spec-9.3 assumes of a server
+// whose operator named none.
+const Spec93Window = 24 * time.Hour
+
+// Profile says how a call in doubt is read where the operator attests nothing.
+type Profile uint8
+
+// Profiles. The zero value is the safest.
+const (
+	Strict Profile = iota // a second send needs a licence
+	Spec93                // Talos 9.3 I3 to the letter: a keyed write is dispatched again
+)
+
+// Effective returns the licence a call is decided under: l as configured, explicit
+// where the operator named it, for a call of the given tool class. A class other
+// than read counts as write.
+//
+// A read_only licence does not cover a call that counts as write: the risk level of
+// a request can raise a call's class over what the operator attested of the tool.
+func Effective(l Licence, explicit bool, class string, profile Profile) Licence {
+	read := class == tga.ClassRead
+	if l.Kind == ReadOnly && !read {
+		l, explicit = Licence{}, false
+	}
+	given := explicit || l.Kind != Park
+	switch {
+	case !given && read:
+		l = Licence{Kind: ReadOnly}
+	case !given && profile == Spec93:
+		l = Licence{Kind: DedupeKey, Window: l.Window, Margin: l.Margin}
+	}
+	if l.Kind == DedupeKey && l.Window == 0 && profile == Spec93 {
+		l.Window = Spec93Window
+	}
+	return l
+}
+
+// Validate checks a configured licence for tools of a class, VALIDATION_ERROR.
+func (l Licence) Validate(class string) error {
+	bad := func(format string, args ...any) error {
+		return tga.Errorf(tga.ValidationError, "licence "+l.Kind.String()+": "+format, args...)
+	}
+	switch {
+	case l.Kind.String() == "":
+		return bad("kind %d is none", l.Kind)
+	case class != tga.ClassRead && class != tga.ClassWrite && class != "":
+		return bad("class %.80q is neither read nor write", class)
+	case l.Kind == ReadOnly && class != tga.ClassRead:
+		return bad("the tool's class is %q: only a read tool has no effect", class)
+	case l.Window < 0 || l.Margin < 0 || l.MaxInFlight < 0:
+		return bad("a duration is negative")
+	case l.Kind == DedupeKey && l.Window == 0:
+		return bad("needs the window for which the server honours a key")
+	case l.Kind == DedupeKey && l.Window <= l.margin():
+		return bad("window %v is not over its margin %v: it would license nothing", l.Window, l.margin())
+	case l.Kind != DedupeKey && (l.Window != 0 || l.Margin != 0):
+		return bad("window and margin belong to %v", DedupeKey)
+	case l.Kind != Probe && l.MaxInFlight != 0:
+		return bad("max_in_flight belongs to %v", Probe)
+	}
+	return nil
+}
+
+// ValidateOutcome checks a configured rule that gives an answer the class c.
+// doubtful says that the answer does not prove that the tool did nothing (5xx,
+// timeout, reset). Under park and probe such an answer cannot be made
+// retryable_failure: the new attempt would be a second send without a licence.
+func (l Licence) ValidateOutcome(c Class, doubtful bool) error {
+	if c == ClassRetryable && doubtful && (l.Kind == Park || l.Kind == Probe) {
+		return tga.Errorf(tga.ValidationError, "licence %v: an answer that leaves the effect in doubt cannot be %v", l.Kind, c)
+	}
+	return nil
+}
+
+func (l Licence) margin() time.Duration {
+	if l.Margin == 0 {
+		return DefaultMargin
+	}
+	return l.Margin
+}
+
+// windowOpen reports whether a re-send that starts now and takes at most send
+// arrives before the server may have forgotten the key. Every rounding is against
+// the licence.
+func (l Licence) windowOpen(first, now tga.Millis, send time.Duration) bool {
+	elapsed := int64(now - first)
+	return elapsed >= 0 && elapsed < l.Window.Milliseconds()-ceilMillis(l.margin())-ceilMillis(send)
+}
+
+// FencedByTime reports whether the newest attempt can no longer arrive, so that a
+// probe's "did not run" stays true. dead is when its sender was known dead, 0 = not
+// known; asked is when the probe was sent. A remote executor's attempt is never
+// fenced by time: nobody here sees it die.
+func (l Licence) FencedByTime(r *Record, dead, asked tga.Millis) bool {
+	return l.Kind == Probe && l.MaxInFlight > 0 && !r.Attempts.External &&
+		dead >= r.Attempts.Newest && dead > 0 &&
+		int64(asked-dead) > ceilMillis(l.MaxInFlight)
+}
+
+func ceilMillis(d time.Duration) int64 {
+	ms := d.Milliseconds()
+	if time.Duration(ms)*time.Millisecond < d {
+		ms++
+	}
+	return ms
+}

@@ -1,0 +1,193 @@
+package ledger
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Mark is the body of an attempt note: a send that is about to be made.
+type Mark struct {
+	Attempt uint32     // number of the attempt, from 1
+	Epoch   uint64     // lease epoch it is made under; a decimal string in JSON, for it may be over 2^53
+	Permit  tga.Digest // digest of the remote executor's permit; zero where the store's process sends
+	BeginID string     // the remote executor's own id of its Begin, "" = absent
+}
+
+// NotSent is the body of a not_sent note: an attempt of which not one byte was sent.
+type NotSent struct {
+	Attempt uint32
+	Reason  string
+}
+
+// Executors named in the body of an attempt note.
+const (
+	executorLocal    = "local"
+	executorExternal = "external"
+)
+
+// Body returns m as a canonical JSON object.
+func (m Mark) Body() []byte {
+	b := append([]byte(`{"attempt":`), strconv.FormatUint(uint64(m.Attempt), 10)...)
+	if m.BeginID != "" {
+		b = appendString(append(b, `,"begin_id":`...), m.BeginID)
+	}
+	b = appendString(append(b, `,"epoch":`...), strconv.FormatUint(m.Epoch, 10))
+	if m.Permit.IsZero() {
+		return append(appendString(append(b, `,"executor":`...), executorLocal), '}')
+	}
+	b = appendString(append(b, `,"executor":`...), executorExternal)
+	return append(appendString(append(b, `,"permit_digest":`...), m.Permit.String()), '}')
+}
+
+// ParseMark reads what [Mark.Body] writes and nothing else.
+func ParseMark(body []byte) (Mark, error) {
+	var m Mark
+	members, err := object(body)
+	if err != nil {
+		return Mark{}, err
+	}
+	var epoch, permit string
+	for _, f := range []struct {
+		name string
+		to   any
+	}{{"attempt", &m.Attempt}, {"begin_id", &m.BeginID}, {"epoch", &epoch}, {"permit_digest", &permit}} {
+		if err := member(members, f.name, f.to); err != nil {
+			return Mark{}, err
+		}
+	}
+	if m.Epoch, err = strconv.ParseUint(epoch, 10, 64); err != nil {
+		return Mark{}, tga.Errorf(tga.ValidationError, "attempt note: epoch %.80q: %w", epoch, err).At("/body/epoch")
+	}
+	if permit != "" {
+		if m.Permit, err = tga.ParseDigest(permit); err != nil {
+			return Mark{}, tga.Errorf(tga.ValidationError, "attempt note: permit_digest: %w", err).At("/body/permit_digest")
+		}
+	}
+	// What is read must be what is written: that leaves no room for an unknown
+	// member, a second spelling, or an executor that disagrees with the permit.
+	if m.Attempt == 0 || !bytes.Equal(m.Body(), body) {
+		return Mark{}, tga.Errorf(tga.ValidationError, "attempt note: body %.200q is not {attempt, begin_id?, epoch, executor, permit_digest?}", body).At("/body")
+	}
+	return m, nil
+}
+
+// Body returns n as a canonical JSON object.
+func (n NotSent) Body() []byte {
+	b := append([]byte(`{"attempt":`), strconv.FormatUint(uint64(n.Attempt), 10)...)
+	return append(appendString(append(b, `,"reason":`...), n.Reason), '}')
+}
+
+// ParseNotSent reads what [NotSent.Body] writes and nothing else.
+func ParseNotSent(body []byte) (NotSent, error) {
+	var n NotSent
+	members, err := object(body)
+	if err != nil {
+		return NotSent{}, err
+	}
+	if err := member(members, "attempt", &n.Attempt); err != nil {
+		return NotSent{}, err
+	}
+	if err := member(members, "reason", &n.Reason); err != nil {
+		return NotSent{}, err
+	}
+	if n.Attempt == 0 || !bytes.Equal(n.Body(), body) {
+		return NotSent{}, tga.Errorf(tga.ValidationError, "not_sent note: body %.200q is not {attempt, reason}", body).At("/body")
+	}
+	return n, nil
+}
+
+// ApplyNote returns the record after a note of its trace. Attempt and not_sent notes
+// change it; the other kinds do not.
+//
+// An attempt must be the next number; a process that sends itself never follows a
+// remote executor, whose send can neither be observed nor fenced. STATE_SEQUENCE_GAP
+// and STATE_INVALID_TRANSITION say so.
+func (r Record) ApplyNote(n *tga.Note) (Record, error) {
+	if n.Kind != tga.NoteAttempt && n.Kind != tga.NoteNotSent {
+		return r, nil
+	}
+	refuse := func(code tga.Code, format string, args ...any) (Record, error) {
+		return Record{}, tga.Errorf(code, string(n.Kind)+" note: "+format, args...).In(n.TraceID)
+	}
+	if r.Status != Reserved || n.TraceID != r.TraceID {
+		return refuse(tga.StateInvalidTransition, "the record is %v by trace %v", r.Status, r.TraceID)
+	}
+	if n.Kind == tga.NoteNotSent {
+		b, err := ParseNotSent(n.Body)
+		if err != nil {
+			return Record{}, err
+		}
+		a, ok := r.Attempts.notSent(b.Attempt)
+		if !ok {
+			return refuse(tga.StateInvalidTransition, "attempt %d of %d is not one that may have been sent", b.Attempt, r.Attempts.Count)
+		}
+		r.Attempts = a
+		return r, nil
+	}
+	m, err := ParseMark(n.Body)
+	if err != nil {
+		return Record{}, err
+	}
+	if m.Attempt != r.Attempts.Count+1 {
+		return refuse(tga.StateSequenceGap, "attempt %d: the newest is %d", m.Attempt, r.Attempts.Count)
+	}
+	if r.Attempts.External && m.Permit.IsZero() {
+		return refuse(tga.StateInvalidTransition, "attempt %d: attempt %d belongs to a remote executor", m.Attempt, r.Attempts.Count)
+	}
+	r.Attempts = r.Attempts.mark(m.Epoch, n.TS, m.Permit)
+	return r, nil
+}
+
+func object(body []byte) (map[string]json.RawMessage, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(body, &members); err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "note body %.200q: %w", body, err).At("/body")
+	}
+	return members, nil
+}
+
+func member(members map[string]json.RawMessage, name string, to any) error {
+	raw, ok := members[name]
+	if !ok {
+		return nil
+	}
+	if err := json.Unmarshal(raw, to); err != nil {
+		return tga.Errorf(tga.ValidationError, "note body: %w", err).At("/body/" + name)
+	}
+	return nil
+}
+
+// appendString appends s as a JSON string in the one form RFC 8785 §3.2.2.2 allows.
+// Bytes that are not UTF-8 become U+FFFD.
+func appendString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for _, c := range s { // an invalid byte ranges as utf8.RuneError
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', byte(c))
+		case '\b':
+			b = append(b, `\b`...)
+		case '\t':
+			b = append(b, `\t`...)
+		case '\n':
+			b = append(b, `\n`...)
+		case '\f':
+			b = append(b, `\f`...)
+		case '\r':
+			b = append(b, `\r`...)
+		default:
+			if c < 0x20 {
+				b = append(b, `\u00`...)
+				b = append(b, hex[c>>4], hex[c&15])
+				continue
+			}
+			b = utf8.AppendRune(b, c)
+		}
+	}
+	return append(b, '"')
+}
