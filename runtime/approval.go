@@ -1,0 +1,201 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Approval is the durable record of a request that waits for people. It is an
+// attachment of kind wal.AttachApproval under the trace's id, and goes in the batch of
+// the decision.
+type Approval struct {
+	TraceID  tga.ID     `json:"trace_id"`
+	Since    tga.Millis `json:"since"`
+	Expires  tga.Millis `json:"expires,omitempty"` // absent = never
+	Required int        `json:"required"`          // approvals it takes
+	Why      string     `json:"why"`               // the supervisor's rationale
+	Votes    []Vote     `json:"votes,omitempty"`
+}
+
+// Vote is one person's say about a request.
+type Vote struct {
+	Who       string     `json:"who"` // 1..255 characters
+	Approve   bool       `json:"approve"`
+	Rationale string     `json:"rationale"` // 10..1000 characters
+	TS        tga.Millis `json:"ts"`        // set by Decide
+}
+
+// decide takes a PENDING trace on: it stages the supervisor's decision, or leaves the
+// trace to wait for people.
+func (rt *Runtime) decide(ctx context.Context, l *loop) error {
+	pending, err := rt.approval(ctx, l.lease.TraceID)
+	if err != nil {
+		return err
+	}
+	if pending != nil {
+		// It was asked already, and a crash is no reason to ask people twice.
+		return rt.waitForPeople(l, pending)
+	}
+	if _, pure := rt.supervisor.(PureSupervisor); !pure {
+		// A supervisor that may act on the question is asked about a request that a
+		// crash cannot take back.
+		if err := rt.commit(ctx, l); err != nil {
+			return err
+		}
+	}
+	v, err := rt.supervisor.Decide(ctx, l.request)
+	if err != nil {
+		return tga.Errorf(codeOr(err, tga.GenericStateError), "supervisor: %w", err).In(l.lease.TraceID)
+	}
+	if v.Decision == tga.NeedsApproval {
+		pending := Approval{TraceID: l.lease.TraceID, Since: rt.now(), Required: max(v.Required, 1), Why: v.Rationale}
+		if v.Within > 0 {
+			pending.Expires = tga.MillisOf(rt.opts.Clock().Add(v.Within))
+		}
+		if err := l.attachApproval(pending); err != nil {
+			return err
+		}
+		if err := rt.commit(ctx, l); err != nil {
+			return err
+		}
+		return rt.waitForPeople(l, &pending)
+	}
+	return rt.stageDecision(l, v, nil)
+}
+
+// waitForPeople is the answer while a request waits; an approval that came too late is
+// a denial, and is recorded as one.
+func (rt *Runtime) waitForPeople(l *loop, a *Approval) error {
+	if a.Expires != 0 && rt.now() >= a.Expires {
+		l.detachApproval()
+		return rt.stageDecision(l, Verdict{Decision: tga.Deny, Rationale: "the approval expired at " + a.Expires.String()}, tga.Meta{"code": string(tga.ApprovalExpired)})
+	}
+	return tga.Errorf(tga.EscalationRequired, "the request waits for %d approval(s): %s", a.Required-approvals(a.Votes), a.Why).In(l.lease.TraceID)
+}
+
+func (rt *Runtime) stageDecision(l *loop, v Verdict, meta tga.Meta) error {
+	decision, err := rt.mintDecision(l, v, meta)
+	if err != nil {
+		return err
+	}
+	l.stage(decision)
+	if v.Decision == tga.Deny {
+		rt.counts.denied.Add(1)
+	}
+	return nil
+}
+
+// Decide records a person's vote on a pending request and, once the votes suffice, the
+// decision; the call then goes on in this very method, which returns like
+// [Runtime.Call]. While more votes are needed the error is ESCALATION_REQUIRED. One
+// denial denies. STATE_INVALID_TRANSITION where the trace does not wait for a decision,
+// PERMISSION_DENIED for a second vote of one person.
+func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (Result, error) {
+	l, err := rt.resume(ctx, trace)
+	if err != nil {
+		return Result{TraceID: trace}, err
+	}
+	defer rt.store.Release(l.lease)
+	if err := rt.vote(ctx, l, vote); err != nil {
+		return rt.partial(l), err
+	}
+	return rt.finish(ctx, l)
+}
+
+func (rt *Runtime) vote(ctx context.Context, l *loop, vote Vote) error {
+	pending, err := rt.approval(ctx, l.lease.TraceID)
+	if err != nil {
+		return err
+	}
+	if l.state != tga.Pending || pending == nil {
+		return tga.Errorf(tga.StateInvalidTransition, "trace is %s and waits for no decision", l.state).In(l.lease.TraceID)
+	}
+	if pending.Expires != 0 && rt.now() >= pending.Expires {
+		return nil // the loop records the expiry
+	}
+	for _, v := range pending.Votes {
+		if v.Who == vote.Who {
+			return tga.Errorf(tga.PermissionDenied, "%q has voted at %s", vote.Who, v.TS).In(l.lease.TraceID)
+		}
+	}
+	vote.TS = rt.now()
+	pending.Votes = append(pending.Votes, vote)
+	if vote.Approve && approvals(pending.Votes) < pending.Required {
+		if err := l.attachApproval(*pending); err != nil {
+			return err
+		}
+		return rt.commit(ctx, l)
+	}
+	verdict := Verdict{Decision: tga.Deny, Rationale: vote.Rationale}
+	if vote.Approve {
+		verdict.Decision = tga.Approve
+	}
+	who := ""
+	for i, v := range pending.Votes {
+		if i > 0 {
+			who += ", "
+		}
+		who += v.Who
+	}
+	if err := rt.stageDecision(l, verdict, tga.Meta{"approvers": who}); err != nil {
+		return err
+	}
+	// The vote is durable before the call is considered, so that a refused call does
+	// not take the decision back.
+	l.detachApproval()
+	return rt.commit(ctx, l)
+}
+
+// Approvals yields what waits for people, by trace id.
+func (rt *Runtime) Approvals(ctx context.Context) ([]Approval, error) {
+	var all []Approval
+	for a, err := range rt.store.Attachments(ctx, wal.AttachApproval, nil) {
+		if err != nil {
+			return nil, err
+		}
+		var p Approval
+		if err := json.Unmarshal(a.Value, &p); err != nil {
+			return nil, tga.Errorf(tga.StateChecksumMismatch, "pending approval %x: %w", a.Key, err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func (rt *Runtime) approval(ctx context.Context, trace tga.ID) (*Approval, error) {
+	raw, err := rt.store.Attachment(ctx, wal.AttachApproval, trace[:])
+	if err != nil || raw == nil {
+		return nil, err
+	}
+	var p Approval
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return nil, tga.Errorf(tga.StateChecksumMismatch, "pending approval: %w", err).In(trace)
+	}
+	return &p, nil
+}
+
+func (l *loop) attachApproval(a Approval) error {
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return tga.Errorf(tga.ValidationError, "pending approval: %w", err).In(l.lease.TraceID)
+	}
+	l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachApproval, Key: l.lease.TraceID[:], Value: raw})
+	return nil
+}
+
+func (l *loop) detachApproval() {
+	l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachApproval, Key: l.lease.TraceID[:]})
+}
+
+func approvals(votes []Vote) int {
+	n := 0
+	for _, v := range votes {
+		if v.Approve {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,73 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Call is a durable tool call on its way to its tool server.
+type Call struct {
+	TraceID    tga.ID
+	ToolCallID tga.ID
+	Attempt    uint32 // durable number of this send
+	Server     string
+	Tool       string
+	Args       []byte // canonical JSON object
+	// Key is the idempotency key that the tool server sees: the same for every
+	// attempt, restart and executor (docs/FORMAT.md).
+	Key string
+}
+
+// Reply is a tool server's answer, whatever it says. It is never refused: the effect
+// has happened.
+type Reply struct {
+	// Status is tga.StatusSuccess, StatusFailure (the tool reported an error) or
+	// StatusDenied (the server refused before doing anything).
+	Status string
+	// Class overrides the class that follows from Status; ClassNone does not.
+	Class ledger.Class
+	// Result is the whole answer, exact bytes.
+	Result []byte
+	// Truncated says that the answer was over the limit: ResultBytes and
+	// ResultDigest describe all that arrived and Result is nil. The effect is ERROR.
+	Truncated    bool
+	ResultBytes  int64
+	ResultDigest tga.Digest
+	// Summary is at most 500 characters. ErrorCode and ErrorMessage (at most 200)
+	// describe a status other than success.
+	Summary      string
+	ErrorCode    string
+	ErrorMessage string
+	// Attachments commit with the effect.
+	Attachments []wal.Attachment
+}
+
+// Dispatcher sends calls to tool servers.
+//
+// Dispatch makes at most one transport write per call of it. It returns a nil error
+// when the server answered, [ErrNotSent] (wrapped, with its cause) when it is certain
+// that this attempt did not run and will not, and any other error when it cannot tell. An error it did not foresee is therefore doubt, not a licence.
+type Dispatcher interface {
+	Dispatch(ctx context.Context, call Call) (Reply, error)
+}
+
+// DispatcherFunc makes a Dispatcher of a function.
+type DispatcherFunc func(ctx context.Context, call Call) (Reply, error)
+
+// Dispatch calls f.
+func (f DispatcherFunc) Dispatch(ctx context.Context, call Call) (Reply, error) { return f(ctx, call) }
+
+// Preparer is a Dispatcher that has something to store before a call is sent. Its
+// attachments commit with the EXECUTING entry. Prepare has no effect on the world.
+type Preparer interface {
+	Prepare(ctx context.Context, call Call) ([]wal.Attachment, error)
+}
+
+// ErrNotSent is a definite non-execution of this attempt: the dial failed, the process
+// did not start, no byte was written, or the server refused it as never begun. Of
+// attempts before it, it says nothing.
+var ErrNotSent = errors.New("not sent")

@@ -1,0 +1,45 @@
+// Package dispatch decorates a [runtime.Dispatcher] with what stands between the
+// loop and one tool server: routing by server, a time-out per tool, a limit of calls
+// at once, a circuit breaker, and transport retry.
+//
+// A stack for one server, from the outside in:
+//
+//	Timeout > Retry > Limit > Breaker > the transport
+//
+// Retry stands outside Limit, so that a call gives its place up while it backs off,
+// and outside Breaker, so that each try counts.
+//
+// # Invariants
+//
+//	once    a call is repeated only after [runtime.ErrNotSent]       [Retry]            TestOnlyNotSentIsRetried
+//	answer  what the transport said is what the caller is told      every decorator    TestAnswerSurvivesCancellation
+//	unsent  a refusal before the transport is ErrNotSent            every decorator    TestRefusalsAreNotSent
+package dispatch
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// prepare hands Prepare on to the decorated dispatcher where that has it. Without
+// it, a decorator would hide the method.
+func prepare(ctx context.Context, next runtime.Dispatcher, call runtime.Call) ([]wal.Attachment, error) {
+	if p, ok := next.(runtime.Preparer); ok {
+		return p.Prepare(ctx, call)
+	}
+	return nil, nil
+}
+
+// notSent is an error for a call that this package did not hand on.
+func notSent(code tga.Code, call runtime.Call, cause error, format string, args ...any) error {
+	why := runtime.ErrNotSent
+	if cause != nil {
+		why = fmt.Errorf("%w: %w", why, cause)
+	}
+	args = append([]any{call.Tool, call.Server, call.Attempt}, append(args, why)...)
+	return tga.Errorf(code, "%s on %s, attempt %d: "+format+": %w", args...).In(call.TraceID)
+}

@@ -1,0 +1,22 @@
+// Package httpcall sends tool calls to an HTTP tool server: a POST of the arguments
+// as JSON, with the idempotency key in a header.
+//
+// It makes exactly one transport write per dispatch. Each dispatch has a connection
+// of its own, over HTTP/1.1, without proxy, cookies, compression or redirects. Go's
+// client sends a POST that carries an Idempotency-Key a second time when a reused
+// connection dies under it; a connection that is never reused cannot.
+//
+// # Invariants
+//
+//	once     one dispatch, at most one request on the wire        [Server.Dispatch]  TestOneRequestPerDispatch
+//	unsent   ErrNotSent only where no byte of the request left    [wire.end]         TestClassification
+//	bytes    the answer is kept exactly, or counted and digested  [readAnswer]       TestAnswerLimit
+//
+// # Request
+//
+//	POST {URL}/{tool, or its configured path}
+//	Content-Type: application/json
+//	Idempotency-Key: {the call's key, the same for every attempt}
+//	Tgad-Trace-Id, Tgad-Tool-Call-Id: {ids}
+//	Tgad-Attempt: {number of this attempt}
+package httpcall

@@ -1,0 +1,227 @@
+package httpcall
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// DefaultMaxAnswer is how many bytes of an answer are kept.
+const DefaultMaxAnswer = 64 << 20
+
+// Options configure a [Server]. The zero value posts to URL/tool.
+type Options struct {
+	// Paths gives a tool a path of its own, joined to the URL.
+	Paths map[string]string
+	// Header goes with each request. What this package sets itself it cannot change.
+	Header http.Header
+	// Statuses says what a status code means of this server's tools, in place of the
+	// default: 2xx success; 4xx failure, but 408 and 429 in doubt; the others in doubt.
+	Statuses map[int]Outcome
+	// MaxAnswer is the most bytes of an answer that are kept; 0 means
+	// DefaultMaxAnswer. A longer one is read to its end and counted and digested.
+	MaxAnswer int64
+	// TLS is used for https. NextProtos is ignored: there is no HTTP/2.
+	TLS *tls.Config
+	// Dial connects; nil means TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Server is a [runtime.Dispatcher] for one HTTP tool server.
+type Server struct {
+	base      *url.URL
+	opts      Options
+	transport *http.Transport
+}
+
+// New returns a Server for the tools under rawURL (http or https), VALIDATION_ERROR
+// where that or an option is wrong.
+func New(rawURL string, o Options) (*Server, error) {
+	base, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "tool server url: %w", err)
+	}
+	if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.Fragment != "" {
+		return nil, tga.Errorf(tga.ValidationError, "tool server url %q: want http(s)://host/path", base.Redacted())
+	}
+	if base.User != nil {
+		return nil, tga.Errorf(tga.ValidationError, "tool server url %q: credentials belong in a header", base.Redacted())
+	}
+	for status, o := range o.Statuses {
+		if status < 100 || status > 599 || o.String() == "" {
+			return nil, tga.Errorf(tga.ValidationError, "status %d: outcome %d: no such pair", status, o)
+		}
+	}
+	if o.MaxAnswer < 0 {
+		return nil, tga.Errorf(tga.ValidationError, "answer limit %d is negative", o.MaxAnswer)
+	}
+	if o.MaxAnswer == 0 {
+		o.MaxAnswer = DefaultMaxAnswer
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{}).DialContext
+	}
+	config := &tls.Config{}
+	if o.TLS != nil {
+		config = o.TLS.Clone()
+	}
+	config.NextProtos = nil
+
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &Server{base: base, opts: o, transport: &http.Transport{
+		Proxy:                  nil, // a proxy may send again
+		DialContext:            plain(o.Dial),
+		DialTLSContext:         secure(o.Dial, config),
+		DisableKeepAlives:      true,
+		DisableCompression:     true, // an unpacked answer is not the bytes that came
+		Protocols:              protocols,
+		MaxResponseHeaderBytes: 1 << 20,
+	}}, nil
+}
+
+// Dispatch implements [runtime.Dispatcher]: the answer, ErrNotSent where no byte of
+// the request left, any other error where the call may have run.
+func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
+	var conn *wire
+	req, err := s.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { conn, _ = info.Conn.(*wire) },
+	}), call)
+	if err != nil {
+		return runtime.Reply{}, tga.Errorf(tga.ValidationError, "%s on %s: %w", call.Tool, call.Server, errors.Join(runtime.ErrNotSent, err)).In(call.TraceID)
+	}
+	// RoundTrip and no http.Client: no redirect is followed, no cookie kept.
+	resp, err := s.transport.RoundTrip(req)
+	if err != nil {
+		if !conn.end() {
+			err = fmt.Errorf("%w: %w", runtime.ErrNotSent, err)
+		}
+		return runtime.Reply{}, tga.Errorf(tga.ToolError, "%s on %s, attempt %d: %w", call.Tool, call.Server, call.Attempt, err).In(call.TraceID)
+	}
+	reply, err := readAnswer(resp.Body, s.opts.MaxAnswer)
+	err = errors.Join(err, resp.Body.Close())
+	return s.classify(call, resp, reply, err)
+}
+
+// classify makes a reply of an answer whose body is in reply, or an error of one
+// that says too little.
+func (s *Server) classify(call runtime.Call, resp *http.Response, reply runtime.Reply, err error) (runtime.Reply, error) {
+	answered := "HTTP " + statusText(resp.StatusCode)
+	fail := func(err error) (runtime.Reply, error) {
+		return runtime.Reply{}, tga.Errorf(tga.ToolError, "%s on %s, attempt %d: %s: %w", call.Tool, call.Server, call.Attempt, answered, err).In(call.TraceID)
+	}
+	if after := resp.Header.Get("Retry-After"); after != "" {
+		answered += fmt.Sprintf(" (Retry-After: %.40s)", after)
+	}
+	if err != nil {
+		return fail(fmt.Errorf("the answer broke off: %w", err))
+	}
+	o := outcome(s.opts.Statuses, resp.StatusCode, call.Attempt)
+	reply.Class = o.Class()
+	switch o {
+	case Succeeded:
+		reply.Status, reply.Summary = tga.StatusSuccess, answered
+	case Failed:
+		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), answered
+	case NotExecuted:
+		if call.Attempt > 1 {
+			// This attempt did nothing; an earlier one may have. Only the ledger knows
+			// whether any is left in doubt.
+			return fail(fmt.Errorf("%w: the server did not execute this attempt", runtime.ErrNotSent))
+		}
+		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), answered
+		if resp.StatusCode == http.StatusTooManyRequests {
+			reply.ErrorCode = string(tga.RateLimited)
+		}
+	default:
+		return fail(errors.New("the call may have run"))
+	}
+	return reply, nil
+}
+
+// request builds the request of a call.
+func (s *Server) request(ctx context.Context, call runtime.Call) (*http.Request, error) {
+	path, ok := s.opts.Paths[call.Tool]
+	if !ok {
+		path = call.Tool
+		// A tool's name is the caller's: it must not climb out of the URL.
+		if slices.ContainsFunc(strings.Split(path, "/"), func(p string) bool { return p == "." || p == ".." }) {
+			return nil, fmt.Errorf("tool name %q is no path", path)
+		}
+	}
+	if !fitsHeader(call.Key) {
+		return nil, fmt.Errorf("idempotency key %q cannot stand in a header: visible ASCII, no space at either end", call.Key)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base.JoinPath(path).String(), bytes.NewReader(call.Args))
+	if err != nil {
+		return nil, err
+	}
+	// With GetBody the transport may send the request again.
+	req.GetBody = nil
+	req.Header = s.opts.Header.Clone()
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	for name, value := range map[string]string{
+		"Content-Type":      "application/json",
+		"Idempotency-Key":   call.Key,
+		"Tgad-Trace-Id":     call.TraceID.String(),
+		"Tgad-Tool-Call-Id": call.ToolCallID.String(),
+		"Tgad-Attempt":      strconv.FormatUint(uint64(call.Attempt), 10),
+	} {
+		req.Header.Set(name, value)
+	}
+	if req.Header.Get("User-Agent") == "" {
+		req.Header.Set("User-Agent", "tgad")
+	}
+	return req, nil
+}
+
+// fitsHeader reports whether a header carries s unchanged. net/http trims spaces at
+// the ends: two keys would become one.
+func fitsHeader(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != "" && s == strings.TrimSpace(s)
+}
+
+// readAnswer reads an answer to its end. It keeps limit bytes; of a longer one the
+// length and digest of all of it.
+func readAnswer(body io.Reader, limit int64) (runtime.Reply, error) {
+	kept := bytes.NewBuffer(make([]byte, 0, 512)) // an empty answer is an answer: not nil
+	if _, err := io.Copy(kept, io.LimitReader(body, limit)); err != nil {
+		return runtime.Reply{}, err
+	}
+	var next [1]byte
+	switch _, err := io.ReadFull(body, next[:]); err {
+	case io.EOF:
+		return runtime.Reply{Result: kept.Bytes()}, nil
+	case nil:
+	default:
+		return runtime.Reply{}, err
+	}
+	kept.WriteByte(next[0])
+	digest := sha256.New()
+	size, err := io.Copy(digest, io.MultiReader(kept, body))
+	if err != nil {
+		return runtime.Reply{}, err
+	}
+	return runtime.Reply{Truncated: true, ResultBytes: size, ResultDigest: tga.Digest(digest.Sum(nil))}, nil
+}

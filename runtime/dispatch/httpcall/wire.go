@@ -1,0 +1,94 @@
+package httpcall
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+)
+
+// wire is the connection of one dispatch. It knows whether a byte of the request may
+// have left.
+type wire struct {
+	net.Conn
+	// exact says that a Write that returns 0 bytes put none on the wire. TLS cannot
+	// say so: it may have written part of a record.
+	exact bool
+
+	mu      sync.Mutex
+	ended   bool
+	writing int // Writes under way
+	left    bool
+}
+
+var errEnded = errors.New("the dispatch has ended")
+
+// Write refuses once the dispatch has ended: the transport's writer is a goroutine
+// of its own and may come late, after the caller was told "not sent".
+func (w *wire) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	if w.ended {
+		w.mu.Unlock()
+		return 0, errEnded
+	}
+	w.writing++
+	w.mu.Unlock()
+
+	n, err := w.Conn.Write(b)
+
+	w.mu.Lock()
+	w.writing--
+	if n > 0 || !w.exact {
+		w.left = true
+	}
+	w.mu.Unlock()
+	return n, err
+}
+
+// end lets no further byte leave and reports whether one may have left.
+func (w *wire) end() bool {
+	if w == nil {
+		return false // never connected
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	return w.left || w.writing > 0
+}
+
+type dialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// plain connects in the clear, secure over TLS, whose handshake is no byte of the
+// request.
+func plain(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &wire{Conn: c, exact: true}, nil
+	}
+}
+
+func secure(dial dialFunc, config *tls.Config) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		config := config.Clone()
+		if config.ServerName == "" {
+			host, _, err := net.SplitHostPort(addr)
+			if err != nil {
+				return nil, errors.Join(err, c.Close())
+			}
+			config.ServerName = host
+		}
+		t := tls.Client(c, config)
+		if err := t.HandshakeContext(ctx); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		return &wire{Conn: t}, nil
+	}
+}

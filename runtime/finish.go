@@ -1,0 +1,112 @@
+package runtime
+
+import (
+	"context"
+	"crypto/hmac"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Finished is what a remote executor learnt from the tool server.
+type Finished struct {
+	Reply
+	Who string // peer, for the late-reply note; "" means "executor"
+}
+
+// Finish records the effect of an attempt that a remote executor sent. It needs the
+// permit of any attempt of the trace and is accepted once, also after a restart. The
+// same outcome again is Result.Replayed; another one after the trace is terminal is
+// kept as a note and refused with STATE_INVALID_TRANSITION. PERMISSION_DENIED for a
+// permit the trace never issued.
+func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Finished) (Result, error) {
+	l, p, err := rt.withPermit(ctx, trace, permit)
+	if err != nil {
+		return Result{TraceID: trace}, err
+	}
+	defer rt.store.Release(l.lease)
+	w, err := answerOf(l.class(), f.Reply)
+	if err != nil {
+		return rt.partial(l), err
+	}
+	if l.state.Terminal() {
+		return rt.lateReply(ctx, l, p, w, firstOf(f.Who, "executor"))
+	}
+	w.meta = mergeMeta(w.meta, tga.Meta{metaFinishedAttempt: attemptNumber(p.attempt)})
+	effect, err := rt.mintEffect(l, l.call, w)
+	if err != nil {
+		return rt.partial(l), err
+	}
+	l.stage(effect, w.documents...)
+	l.attachments = f.Attachments
+	return rt.finish(ctx, l)
+}
+
+// NotSent takes a permit back: its attempt certainly reached nobody. The call is then
+// free for another Begin, unless an earlier attempt is in doubt.
+func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, reason string) (Result, error) {
+	l, p, err := rt.withPermit(ctx, trace, permit)
+	if err != nil {
+		return Result{TraceID: trace}, err
+	}
+	defer rt.store.Release(l.lease)
+	if l.state.Terminal() {
+		return rt.partial(l), tga.Errorf(tga.StateInvalidTransition, "the trace is %s", l.state).In(trace)
+	}
+	if p.notSent {
+		res := rt.partial(l)
+		res.Replayed = true
+		return res, nil
+	}
+	note := notSentNote(p.attempt, firstOf(reason, "the executor says so"))
+	err = rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{note}})
+	return rt.partial(l), err
+}
+
+// withPermit opens a trace for the executor that holds one of its permits.
+func (rt *Runtime) withPermit(ctx context.Context, trace tga.ID, permit Permit) (*loop, issued, error) {
+	l, err := rt.resume(ctx, trace)
+	if err != nil {
+		return nil, issued{}, err
+	}
+	t, err := rt.store.Load(ctx, trace)
+	if err == nil {
+		if t.Call != nil {
+			for _, p := range permitsOf(t) {
+				want, got := p.digest, permit.digest()
+				if hmac.Equal(want[:], got[:]) {
+					return l, p, nil
+				}
+			}
+		}
+		err = tga.Errorf(tga.PermissionDenied, "the trace issued no such permit").In(trace)
+	}
+	rt.store.Release(l.lease)
+	return nil, issued{}, err
+}
+
+// lateReply compares an outcome that came after the end with the recorded one.
+func (rt *Runtime) lateReply(ctx context.Context, l *loop, p issued, w answer, who string) (Result, error) {
+	result, recorded := w.cut.Hash, tga.Digest{}
+	if len(w.documents) > 0 && !w.documents[0].Erased {
+		result = tga.Sum(w.documents[0].Data)
+	}
+	for _, h := range l.effect.Effect.DocumentHashes {
+		if h.Pointer == tga.PointerResult {
+			recorded = h.Hash
+		}
+	}
+	if l.effect.Effect.Outcome.Status == w.status && recorded == result {
+		return rt.finish(ctx, l) // Replayed
+	}
+	note, err := rt.note(tga.NoteLateReply, who, map[string]any{
+		"attempt": p.attempt, "outcome": w.status, "class": w.class.String(), "result_digest": result.String(),
+	})
+	if err != nil {
+		return rt.partial(l), err
+	}
+	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{note}}); err != nil {
+		return rt.partial(l), err
+	}
+	return rt.partial(l), tga.Errorf(tga.StateInvalidTransition, "the trace is %s with another outcome; the reply is kept as a note", l.state).In(l.lease.TraceID)
+}

@@ -1,0 +1,197 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/tgad/tgad/runtime"
+)
+
+// link is a way to one server. Requests are multiplexed: it gives each an id of its
+// own and finds the answer by it.
+type link interface {
+	// exchange writes req once and waits for its answer. It returns ErrNotSent when
+	// no byte was written. When ctx ends after the write it tells the server
+	// (notifications/cancelled) and returns an error that is not ErrNotSent.
+	exchange(ctx context.Context, req *jsonrpc.Request) (*answer, error)
+	// notify writes a notification.
+	notify(ctx context.Context, n *jsonrpc.Request) error
+	// agreed tells the link which protocol version the handshake found.
+	agreed(version string)
+	// alive reports whether a new request may be written.
+	alive() bool
+	// retire is called on a link that is not alive before its successor is made. A
+	// process is ended; an exchange under way over HTTP may still get its answer.
+	retire()
+	// close ends the link and waits until nothing of it runs any more.
+	close()
+}
+
+// session is a link after its handshake.
+type session struct {
+	link    link
+	version string
+	meta    []byte // members that every request's _meta carries from 2026-07-28 on: ,"k":v…
+}
+
+// stateless is the first protocol version without a handshake: each request then says
+// who sends it.
+const stateless = "2026-07-28"
+
+var implementation = &mcp.Implementation{Name: "tgad", Version: "1"}
+
+// handshake lets the SDK agree on a protocol version (2024-11-05 to 2026-07-28), over
+// an adapter of the link. Its session ends there: calls go over the link itself, for
+// the SDK's typed results lose digits.
+func handshake(ctx context.Context, l link, version string) (*session, error) {
+	// No capabilities: tgad answers neither sampling nor roots nor elicitation.
+	client := mcp.NewClient(implementation, &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}})
+	t := &transport{link: l, incoming: make(chan jsonrpc.Message)}
+	t.ctx, t.cancel = context.WithCancel(ctx)
+	defer t.wg.Wait()
+	defer t.cancel()
+	cs, err := client.Connect(ctx, t, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	if err != nil {
+		return nil, err
+	}
+	s := &session{link: l, version: cs.InitializeResult().ProtocolVersion}
+	l.agreed(s.version)
+	if err := cs.Close(); err != nil {
+		return nil, fmt.Errorf("end of handshake: %w", err)
+	}
+	if s.version >= stateless {
+		s.meta = fmt.Appendf(nil, `,%q:%q,%q:{"name":%q,"version":%q},%q:{}`,
+			mcp.MetaKeyProtocolVersion, s.version,
+			mcp.MetaKeyClientInfo, implementation.Name, implementation.Version,
+			mcp.MetaKeyClientCapabilities)
+	}
+	return s, nil
+}
+
+// Members of a call's _meta. The key is the same for every attempt; the server may
+// deduplicate by it.
+const (
+	metaKey     = "dev.tgad/idempotencyKey"
+	metaTrace   = "dev.tgad/traceId"
+	metaAttempt = "dev.tgad/attempt"
+)
+
+// callParams makes the params of tools/call by hand: the arguments go in as they are.
+func callParams(call runtime.Call, meta []byte) json.RawMessage {
+	b := append([]byte(nil), `{"name":`...)
+	b = appendString(b, call.Tool)
+	b = append(b, `,"arguments":`...)
+	b = append(b, call.Args...)
+	b = append(b, `,"_meta":{"`+metaKey+`":`...)
+	b = appendString(b, call.Key)
+	b = append(b, `,"`+metaTrace+`":`...)
+	b = appendString(b, call.TraceID.String())
+	b = append(b, `,"`+metaAttempt+`":`...)
+	b = strconv.AppendUint(b, uint64(call.Attempt), 10)
+	b = append(b, meta...)
+	return append(b, "}}"...)
+}
+
+func appendString(b []byte, s string) []byte {
+	q, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("mcp: a string did not marshal: %v", err)) // cannot happen
+	}
+	return append(b, q...)
+}
+
+// frame encodes a message under an id of the link's. It fails for params that are no
+// JSON; a newline inside them is gone afterwards, so that a frame is one line.
+func frame(req *jsonrpc.Request, id int64) ([]byte, error) {
+	r := *req
+	if id != 0 {
+		var err error
+		if r.ID, err = jsonrpc.MakeID(float64(id)); err != nil {
+			return nil, fmt.Errorf("request id %d: %w", id, err)
+		}
+	}
+	b, err := jsonrpc.EncodeMessage(&r)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", req.Method, err)
+	}
+	return b, nil
+}
+
+func cancelled(id int64) *jsonrpc.Request {
+	return &jsonrpc.Request{
+		Method: "notifications/cancelled",
+		Params: fmt.Appendf(nil, `{"requestId":%d,"reason":"the caller gave up"}`, id),
+	}
+}
+
+// serverRequest answers what a server asks of its client: ping, and nothing else.
+func serverRequest(s *scanner) []byte {
+	if s.name() == "ping" {
+		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{}}`, s.id.data)
+	}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"tgad does not serve this method"}}`, s.id.data)
+}
+
+// transport lets an SDK client speak over a link during the handshake. It is both the
+// SDK's Transport and its Connection. Its context ends with the handshake and with it
+// all that the SDK left under way.
+type transport struct {
+	link     link
+	ctx      context.Context
+	cancel   context.CancelFunc
+	incoming chan jsonrpc.Message
+	wg       sync.WaitGroup
+}
+
+func (t *transport) Connect(context.Context) (mcp.Connection, error) { return t, nil }
+func (t *transport) SessionID() string                               { return "" }
+
+func (t *transport) Close() error {
+	t.cancel()
+	return nil
+}
+
+func (t *transport) Read(ctx context.Context) (jsonrpc.Message, error) {
+	select {
+	case m := <-t.incoming:
+		return m, nil
+	case <-t.ctx.Done():
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (t *transport) Write(ctx context.Context, m jsonrpc.Message) error {
+	req, ok := m.(*jsonrpc.Request)
+	if !ok {
+		return fmt.Errorf("handshake wants to write a %T", m)
+	}
+	if !req.ID.IsValid() {
+		return t.link.notify(ctx, req)
+	}
+	t.wg.Go(func() {
+		resp := &jsonrpc.Response{ID: req.ID}
+		resp.Result, resp.Error = t.exchange(req)
+		select {
+		case t.incoming <- resp:
+		case <-t.ctx.Done():
+		}
+	})
+	return nil
+}
+
+func (t *transport) exchange(req *jsonrpc.Request) (json.RawMessage, error) {
+	a, err := t.link.exchange(t.ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return a.control()
+}

@@ -1,0 +1,288 @@
+package runtime
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// seal gives an artifact of this loop its id, time and nonce, and seals it.
+func (rt *Runtime) seal(l *loop, a *tga.Artifact) (*tga.Artifact, error) {
+	if a.ID.IsZero() {
+		a.ID = rt.opts.NewID()
+	}
+	a.TraceID, a.PlanID, a.TS = l.lease.TraceID, l.request.PlanID, rt.now()
+	nonce, err := rt.nonce()
+	if err != nil {
+		return nil, err
+	}
+	if a.Meta == nil {
+		a.Meta = tga.Meta{}
+	}
+	a.Meta[tga.MetaNonce] = nonce
+	if err := a.Seal(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// nonce returns 16 random bytes in hex: with them in the preimage, erased content of
+// low entropy cannot be guessed back from its digest.
+func (rt *Runtime) nonce() (string, error) {
+	var b [16]byte
+	if _, err := io.ReadFull(rt.opts.Rand, b[:]); err != nil {
+		return "", tga.Errorf(tga.StoreUnavailable, "no randomness: %w", err)
+	}
+	return hex.EncodeToString(b[:]), nil
+}
+
+func (rt *Runtime) mintRequest(ctx context.Context, l *loop, req Request) (*tga.Artifact, error) {
+	args := req.Args
+	if args == nil {
+		args = []byte("{}")
+	}
+	args, err := tga.Canonicalize(args, rt.opts.Limits)
+	if err != nil {
+		return nil, err
+	}
+	meta := tga.Meta{}
+	for name, v := range req.Meta {
+		switch name {
+		case tga.MetaNamespace, tga.MetaDeadline, tga.MetaRetryOf, tga.MetaNonce:
+			return nil, tga.Errorf(tga.ValidationError, "meta.%s is tgad's own", name).At("/meta/" + name)
+		}
+		meta[name] = v
+	}
+	if req.Namespace != "" && req.Namespace != tga.DefaultNamespace {
+		meta[tga.MetaNamespace] = req.Namespace
+	}
+	if !req.Deadline.IsZero() {
+		meta[tga.MetaDeadline] = tga.MillisOf(req.Deadline).String()
+	}
+	a := &tga.Artifact{Type: tga.RequestType, Meta: meta, Request: &tga.ActionRequest{
+		AgentID: req.AgentID, RiskLevel: req.Risk, Intent: req.Intent, Resources: req.Resources,
+		Proposal:       tga.Proposal{ToolServer: req.Server, ToolName: req.Tool, Args: args},
+		IdempotencyKey: req.Key,
+	}}
+	q := a.Request
+	if q.AgentID.IsZero() {
+		q.AgentID = rt.opts.AgentID
+	}
+	if q.RiskLevel == "" {
+		q.RiskLevel = tga.RiskWrite
+		if l.policy.Class == tga.ClassRead {
+			q.RiskLevel = tga.RiskRead
+		}
+	}
+	if q.Intent == "" {
+		q.Intent = "call " + req.Tool + " on " + req.Server
+	}
+	if len(q.Resources) == 0 {
+		q.Resources = []tga.Resource{{Kind: "service", ID: req.Server}}
+	}
+	if retryOf, err := rt.retryOf(ctx, req, q.Proposal); err != nil {
+		return nil, err
+	} else if !retryOf.IsZero() {
+		meta[tga.MetaRetryOf] = retryOf.String()
+	}
+
+	// The request comes first, so it brings the plan of the whole trace.
+	a.PlanID = req.PlanID
+	if a.PlanID.IsZero() {
+		a.PlanID = rt.opts.NewID()
+	}
+	l.request = a
+	return rt.seal(l, a)
+}
+
+// retryOf names the trace whose retryable failure an explicit new attempt follows.
+func (rt *Runtime) retryOf(ctx context.Context, req Request, p tga.Proposal) (tga.ID, error) {
+	if !req.Retry || req.Key == "" {
+		return tga.ID{}, nil
+	}
+	key := ledger.Key{Namespace: firstOf(req.Namespace, tga.DefaultNamespace), Server: p.ToolServer, Tool: p.ToolName, Key: req.Key}
+	record, err := rt.store.Record(ctx, key)
+	if err != nil || record == nil || record.Status != ledger.Settled || record.Class != ledger.ClassRetryable {
+		return tga.ID{}, err
+	}
+	return record.TraceID, nil
+}
+
+func (rt *Runtime) mintDecision(l *loop, v Verdict, meta tga.Meta) (*tga.Artifact, error) {
+	return rt.seal(l, &tga.Artifact{Type: tga.DecisionType, Meta: meta, Decision: &tga.SupervisorDecision{
+		RequestID: l.request.ID, RequestDigest: l.request.Digest,
+		Decision: v.Decision, Rationale: v.Rationale, PolicyHash: v.PolicyHash,
+	}})
+}
+
+// key is the ledger key of this loop's call. A read call without a key of its own
+// gets its tool_call_id, so that it is never served to another call.
+func (rt *Runtime) key(l *loop) (ledger.Key, error) {
+	if l.callID.IsZero() {
+		l.callID = rt.opts.NewID()
+	}
+	q := l.request.Request
+	k := ledger.Key{Namespace: l.namespace, Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Key: q.IdempotencyKey}
+	if k.Key != "" {
+		return k, nil
+	}
+	if l.class() != tga.ClassRead {
+		return ledger.Key{}, tga.Errorf(tga.IdempotencyKeyRequired, "%s on %s is a write call and has no key", k.Tool, k.Server).In(l.lease.TraceID)
+	}
+	k.Key = l.callID.String()
+	return k, nil
+}
+
+// mintCall makes the call that the decision approved, byte for byte. meta says whether
+// it is sent, and by whom.
+func (rt *Runtime) mintCall(l *loop, meta tga.Meta) (*tga.Artifact, error) {
+	key, err := rt.key(l)
+	if err != nil {
+		return nil, err
+	}
+	c := &tga.ToolCall{
+		DecisionID: l.decision.ID, DecisionDigest: l.decision.Digest,
+		Call: l.request.Request.Proposal, IdempotencyKey: key.Key, ToolClass: l.class(), BatchTotalBytes: -1,
+	}
+	if token := l.decision.Decision.MintedCapability; token != "" {
+		c.CapabilityDigest = tga.Sum([]byte(token))
+	}
+	return rt.seal(l, &tga.Artifact{Type: tga.CallType, ID: l.callID, Meta: meta, Call: c})
+}
+
+// class is the class of the call: the operator's, raised by the request's risk level
+// and never lowered by it.
+func (l *loop) class() string {
+	if l.policy.Class == tga.ClassRead && l.request.Request.RiskLevel == tga.RiskRead {
+		return tga.ClassRead
+	}
+	return tga.ClassWrite
+}
+
+// answer is what an effect is made of.
+type answer struct {
+	status    string
+	class     ledger.Class
+	summary   string
+	errorCode string
+	errorText string
+	retryable bool
+	meta      tga.Meta
+	documents []wal.Document
+	// cut describes a document of which only digest and size were kept; its bytes
+	// stand among the documents as erased.
+	cut tga.DocumentHash
+}
+
+func (rt *Runtime) mintEffect(l *loop, call *tga.Artifact, w answer) (*tga.Artifact, error) {
+	e := &tga.ToolEffect{
+		CallID: call.ID, CallDigest: call.Digest, BatchTotalBytes: -1,
+		Outcome: tga.Outcome{Status: w.status, Summary: clip(w.summary, 500)},
+	}
+	if w.errorCode != "" {
+		e.Outcome.Error = &tga.OutcomeError{Code: w.errorCode, Message: clip(w.errorText, 200), Retryable: w.retryable}
+	}
+	for _, d := range w.documents {
+		h := w.cut
+		if !d.Erased {
+			h = tga.DocumentHash{Pointer: d.Pointer, Hash: tga.Sum(d.Data), SizeBytes: int64(len(d.Data))}
+		}
+		e.ContentHashAlg = "sha256"
+		e.DocumentHashes = append(e.DocumentHashes, h)
+	}
+	meta := tga.Meta{tga.MetaOutcomeClass: w.class.String()}
+	for name, v := range w.meta {
+		meta[name] = v
+	}
+	return rt.seal(l, &tga.Artifact{Type: tga.EffectType, Meta: meta, Effect: e})
+}
+
+// answerOf classifies a reply. A tool that fails for a reason no rule knows has
+// failed for good: a repeat is a new call and needs a new key.
+func answerOf(class string, r Reply) (answer, error) {
+	w := answer{status: r.Status, class: r.Class, summary: r.Summary, errorCode: r.ErrorCode, errorText: r.ErrorMessage}
+	switch r.Status {
+	case tga.StatusSuccess:
+		if w.class == ledger.ClassNone {
+			w.class = ledger.ClassCommitted
+			if class == tga.ClassRead {
+				w.class = ledger.ClassSuccess
+			}
+		}
+	case tga.StatusFailure, tga.StatusDenied, tga.StatusError:
+		if w.class == ledger.ClassNone {
+			w.class = ledger.ClassPermanent
+		}
+		if w.errorCode == "" {
+			w.errorCode = string(tga.ToolError)
+		}
+		w.retryable = w.class == ledger.ClassRetryable
+	default:
+		return answer{}, tga.Errorf(tga.ToolError, "dispatcher answered with status %q", r.Status)
+	}
+	if r.Truncated {
+		w.status, w.errorCode = tga.StatusError, string(tga.LimitExceeded)
+		w.errorText = fmt.Sprintf("the answer of %d bytes is over the limit and only its digest was kept", r.ResultBytes)
+		w.cut = tga.DocumentHash{Pointer: tga.PointerResult, Hash: r.ResultDigest, SizeBytes: r.ResultBytes}
+		w.documents = []wal.Document{{Pointer: tga.PointerResult, Erased: true}}
+		return w, nil
+	}
+	if r.Result != nil {
+		w.documents = []wal.Document{{Pointer: tga.PointerResult, Data: r.Result}}
+	}
+	return w, nil
+}
+
+// neverSent is the reply that stands for a definite non-execution.
+func neverSent(code tga.Code, why string) Reply {
+	return Reply{Status: tga.StatusError, Class: ledger.ClassRetryable, ErrorCode: string(code), ErrorMessage: why}
+}
+
+// attemptNote marks attempt n, by this process or by a remote executor.
+func (rt *Runtime) attemptNote(l *loop, n uint32) wal.NewNote {
+	m := ledger.Mark{Attempt: n, Epoch: uint64(l.lease.Epoch)}
+	if l.remote != nil {
+		m.BeginID = l.remote.beginID
+		m.Permit = rt.permit(l.lease.TraceID, n, m.BeginID).digest()
+	}
+	return wal.NewNote{Kind: tga.NoteAttempt, Who: whoRuntime, Body: m.Body()}
+}
+
+func notSentNote(attempt uint32, reason string) wal.NewNote {
+	body := ledger.NotSent{Attempt: attempt, Reason: clip(reason, 200)}.Body()
+	return wal.NewNote{Kind: tga.NoteNotSent, Who: whoRuntime, Body: body}
+}
+
+// whoRuntime stands in notes that the runtime writes of its own accord.
+const whoRuntime = "runtime"
+
+func (rt *Runtime) note(kind tga.NoteKind, who string, body map[string]any) (wal.NewNote, error) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return wal.NewNote{}, tga.Errorf(tga.ValidationError, "note %s: %w", kind, err)
+	}
+	// What encoding/json wrote is never digested: only its canonical form is.
+	canonical, err := tga.Canonicalize(raw, rt.opts.Limits)
+	if err != nil {
+		return wal.NewNote{}, err
+	}
+	return wal.NewNote{Kind: kind, Who: who, Body: canonical}, nil
+}
+
+// clip cuts s to at most n characters.
+func clip(s string, n int) string {
+	if !utf8.ValidString(s) {
+		s = string([]rune(s)) // each bad byte becomes U+FFFD: an artifact is valid UTF-8
+	}
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}

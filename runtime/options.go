@@ -1,0 +1,91 @@
+package runtime
+
+import (
+	"crypto/rand"
+	"io"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Options configure a Runtime. The zero value is the safest: profile strict, every
+// tool a write tool whose calls wait when in doubt.
+type Options struct {
+	Profile ledger.Profile
+	// Policy returns what the operator attests about a tool. Nil attests nothing.
+	Policy func(server, tool string) Policy
+	// AgentID stands in requests that name no agent. Zero means an id made by New.
+	AgentID tga.ID
+	// Limits bound what a caller hands in; zero fields mean the defaults.
+	Limits tga.Limits
+
+	// Clock, NewID and Rand are for tests. Nil means the real ones.
+	Clock func() time.Time
+	NewID func() tga.ID
+	Rand  io.Reader
+}
+
+// Policy is what the operator attests about one tool. The zero Policy is a write tool
+// about which nothing is attested.
+type Policy struct {
+	// Class is tga.ClassRead only for a tool without effects; "" means write.
+	Class string
+	// Licence says what doubt permits. LicenceSet tells an explicit park from none,
+	// which profile spec-9.3 tells apart.
+	Licence    ledger.Licence
+	LicenceSet bool
+	// SendTimeout bounds one dispatch; zero means [DefaultSendTimeout].
+	SendTimeout time.Duration
+	// Resends is how many licensed re-sends one run makes before it leaves the call in
+	// doubt for a later one; zero means [DefaultResends], negative none.
+	Resends int
+	// PermitTime is how long a remote executor is taken to be at work; after it a
+	// repeated Begin answers by licence instead of wait. Zero means SendTimeout.
+	PermitTime time.Duration
+}
+
+// Defaults of a Policy.
+const (
+	DefaultSendTimeout = 30 * time.Second
+	DefaultResends     = 2
+)
+
+func (p Policy) withDefaults() Policy {
+	if p.Class == "" {
+		p.Class = tga.ClassWrite
+	}
+	if p.SendTimeout <= 0 {
+		p.SendTimeout = DefaultSendTimeout
+	}
+	if p.Resends == 0 {
+		p.Resends = DefaultResends
+	}
+	if p.PermitTime <= 0 {
+		p.PermitTime = p.SendTimeout
+	}
+	return p
+}
+
+func (o Options) withDefaults() Options {
+	if o.Policy == nil {
+		o.Policy = func(string, string) Policy { return Policy{} }
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+	if o.NewID == nil {
+		// NewV7 fails only where the system has no randomness, and then nothing here
+		// can go on: Must panics.
+		o.NewID = func() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
+	}
+	if o.AgentID.IsZero() {
+		o.AgentID = o.NewID()
+	}
+	return o
+}

@@ -1,0 +1,92 @@
+package runtime
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Permit is the secret that lets a remote executor finish the attempt it was given.
+// It is derived from the store's secret, so that a repeated Begin names the same one
+// and a restart does not end it; the log holds its digest alone.
+type Permit [16]byte
+
+// String returns 32 lowercase hex digits.
+func (p Permit) String() string { return hex.EncodeToString(p[:]) }
+
+// ParsePermit reads 32 lowercase hex digits.
+func ParsePermit(s string) (Permit, error) {
+	var p Permit
+	if b, err := hex.DecodeString(s); err != nil || len(b) != len(p) || hex.EncodeToString(b) != s {
+		return Permit{}, tga.Errorf(tga.ValidationError, "a permit is 32 lowercase hex digits")
+	} else {
+		copy(p[:], b)
+	}
+	return p, nil
+}
+
+func (p Permit) digest() tga.Digest { return tga.Sum(p[:]) }
+
+func (rt *Runtime) permit(trace tga.ID, attempt uint32, beginID string) Permit {
+	secret := rt.store.Secret()
+	mac := hmac.New(sha256.New, secret[:])
+	// Fixed widths before the free text: no two triples give the same bytes.
+	mac.Write([]byte("tgad permit v1\x00"))
+	mac.Write(trace[:])
+	mac.Write(binary.BigEndian.AppendUint32(nil, attempt))
+	mac.Write([]byte(beginID))
+	return Permit(mac.Sum(nil)[:len(Permit{})])
+}
+
+// issued is one attempt that was given to a remote executor.
+type issued struct {
+	attempt uint32
+	beginID string
+	digest  tga.Digest
+	notSent bool
+	last    bool // no later attempt was marked
+}
+
+// permitsOf lists the permits that a trace's log names, oldest first.
+func permitsOf(t *wal.Trace) []issued {
+	var all []issued
+	if t.Call.Meta.String(tga.MetaAttempt) == tga.AttemptExternal {
+		if d, err := tga.ParseDigest(t.Call.Meta.String(tga.MetaPermitDigest)); err == nil {
+			all = append(all, issued{attempt: 1, beginID: t.Call.Meta.String(tga.MetaBeginID), digest: d})
+		}
+	}
+	var newest uint32 = 1
+	for i := range t.Notes {
+		// The store has parsed the bodies of these two kinds before it took them, so a
+		// body that does not parse names no permit.
+		switch n := &t.Notes[i]; n.Kind {
+		case tga.NoteAttempt:
+			if m, err := ledger.ParseMark(n.Body); err == nil {
+				newest = max(newest, m.Attempt)
+				if !m.Permit.IsZero() {
+					all = append(all, issued{attempt: m.Attempt, beginID: m.BeginID, digest: m.Permit})
+				}
+			}
+		case tga.NoteNotSent:
+			if s, err := ledger.ParseNotSent(n.Body); err == nil {
+				for j := range all {
+					all[j].notSent = all[j].notSent || all[j].attempt == s.Attempt
+				}
+			}
+		}
+	}
+	for j := range all {
+		all[j].last = all[j].attempt == newest
+	}
+	return all
+}
+
+// permitEnd is when the newest remote executor is no longer taken to be at work.
+func (rt *Runtime) permitEnd(l *loop, record *ledger.Record) tga.Millis {
+	return record.Attempts.Newest + tga.Millis(l.policy.PermitTime.Milliseconds())
+}

@@ -1,0 +1,146 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Window is the interval between two durable writes in which a trace was left
+// (docs/SEMANTICS.md).
+type Window string
+
+// Crash windows of an open trace.
+const (
+	W1 Window = "W1" // request durable, decision not
+	W2 Window = "W2" // decision durable, call not
+	W3 Window = "W3" // call durable, no attempt of it can have been sent
+	W4 Window = "W4" // attempt durable, effect not: it may have run
+)
+
+// Classified is an open trace and what recovery will do about it, told from the log
+// alone.
+type Classified struct {
+	wal.OpenTrace
+	Window  Window
+	InDoubt bool  // EXECUTING, nobody at it, and a send may have happened
+	Held    bool  // somebody runs it now
+	Err     error // the trace failed a check and is quarantined
+
+	ToolCallID tga.ID
+	Server     string
+	Tool       string
+	Key        string
+	Record     *ledger.Record // nil before EXECUTING
+}
+
+// Classify looks at every open trace without contacting a tool. A daemon that has done
+// this knows which calls it owes an answer.
+func (rt *Runtime) Classify(ctx context.Context) ([]Classified, error) {
+	var all []Classified
+	for o, err := range rt.store.OpenTraces(ctx) {
+		if err != nil {
+			return all, err
+		}
+		c := Classified{OpenTrace: o}
+		if err := rt.classify(ctx, &c); err != nil {
+			if errors.Is(err, tga.NotFound) {
+				continue // it ended while we looked
+			}
+			if errors.Is(err, tga.StoreUnavailable) || ctx.Err() != nil {
+				return all, err
+			}
+			c.Err = err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func (rt *Runtime) classify(ctx context.Context, c *Classified) error {
+	t, err := rt.store.Load(ctx, c.TraceID)
+	if err != nil {
+		return err
+	}
+	c.State, c.Held = t.Head.State, rt.store.Holder(c.TraceID) == ledger.HolderAlive
+	if t.Request != nil {
+		p := t.Request.Request.Proposal
+		c.Server, c.Tool, c.Key = p.ToolServer, p.ToolName, t.Request.Request.IdempotencyKey
+	}
+	switch c.State {
+	case tga.Pending:
+		c.Window = W1
+	case tga.Authorized:
+		c.Window = W2
+	case tga.Executing:
+		if t.Call == nil {
+			return tga.Errorf(tga.StateRecoveryFailed, "the call of the trace is not at hand").In(c.TraceID)
+		}
+		c.ToolCallID, c.Key = t.Call.ID, t.Call.Call.IdempotencyKey
+		if c.Record, err = rt.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call)); err != nil {
+			return err
+		}
+		c.Window = W3
+		if c.Record != nil && c.Record.InDoubt() {
+			c.Window, c.InDoubt = W4, !c.Held
+		}
+	default:
+		return tga.Errorf(tga.NotFound, "the trace is terminal")
+	}
+	return nil
+}
+
+// InDoubt lists the calls that may have run and have no recorded effect.
+func (rt *Runtime) InDoubt(ctx context.Context) ([]Classified, error) {
+	all, err := rt.Classify(ctx)
+	doubtful := all[:0]
+	for _, c := range all {
+		if c.InDoubt {
+			doubtful = append(doubtful, c)
+		}
+	}
+	return doubtful, err
+}
+
+// Recovered is what recovery made of one trace.
+type Recovered struct {
+	Classified
+	Result Result
+	Err    error // coded: EFFECT_IN_DOUBT and ESCALATION_REQUIRED are ends, not failures
+}
+
+// RecoverAll recovers every open trace that nobody runs, width at a time, and returns
+// what became of each. A trace that fails a check is quarantined: reported with
+// STATE_RECOVERY_FAILED, left as it is, and the others go on. The error is a store's
+// that can no longer be read, or ctx's.
+func (rt *Runtime) RecoverAll(ctx context.Context, width int) ([]Recovered, error) {
+	open, err := rt.Classify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Recovered, len(open))
+	slots := make(chan struct{}, max(width, 1))
+	var wg sync.WaitGroup
+	for i, c := range open {
+		all[i] = Recovered{Classified: c, Err: c.Err}
+		if c.Err != nil || c.Held {
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			wg.Wait()
+			return all[:i], ctx.Err()
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			all[i].Result, all[i].Err = rt.Recover(ctx, c.TraceID)
+		})
+	}
+	wg.Wait()
+	return all, ctx.Err()
+}

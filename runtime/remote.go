@@ -1,0 +1,166 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// remote marks a loop whose send is somebody else's to make.
+type remote struct{ beginID string }
+
+// Standing is the answer to a Begin.
+type Standing string
+
+// Answers to a Begin. Only BeginSend permits a send, and only one per attempt number.
+const (
+	BeginSend          Standing = "send"           // send the call now, with Begun.Key, then Finish
+	BeginServe         Standing = "serve"          // the effect is recorded: Begun.Result
+	BeginWait          Standing = "wait"           // another executor is at it: ask again
+	BeginNeedsApproval Standing = "needs_approval" // people must decide first: ask again
+	BeginDenied        Standing = "denied"         // the supervisor denied it: Begun.Result
+	BeginConflict      Standing = "conflict"       // the key belongs to another request
+	BeginInDoubt       Standing = "in_doubt"       // an earlier attempt may have run
+)
+
+// BeginRequest asks to send a call oneself.
+type BeginRequest struct {
+	Request
+	// BeginID is the caller's own name of this Begin, 1..255 characters, unique and
+	// hard to guess. The same again names the same attempt and permit; only so can a
+	// caller that lost the answer ask for it once more.
+	BeginID string
+}
+
+// Begun is the answer to a Begin.
+type Begun struct {
+	Standing Standing
+	Result   Result // TraceID is the trace to Finish, which may be an earlier one
+	Attempt  uint32
+	Permit   Permit
+	Key      string
+	Cause    error // for conflict, wait, needs_approval and in_doubt: the coded error
+}
+
+// Begin is the first half of a governed call whose send the caller makes: request,
+// decision and call become durable in one append, marked as attempt 1 of a remote
+// executor. The caller sends only on BeginSend, once, and then calls [Runtime.Finish]
+// or [Runtime.NotSent]. A call that was begun is never sent by this process.
+//
+// A Begin with a key that a remote executor has reserved goes on with that executor's
+// trace: the same BeginID gets its answer again, another gets wait while the permit is
+// fresh, and after that a new permit where the licence allows a re-send, else in_doubt.
+func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (Begun, error) {
+	if n := len(req.BeginID); n < 1 || n > 255 {
+		return Begun{}, tga.Errorf(tga.ValidationError, "begin_id has %d bytes, want 1..255", n).At("/begin_id")
+	}
+	l, err := rt.begin(ctx, req)
+	if err != nil {
+		return begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
+	}
+	defer rt.store.Release(l.lease)
+	if l.effect == nil && l.call != nil {
+		if b, ok := rt.sameBegin(ctx, l); ok {
+			return b, nil
+		}
+	}
+	if err := rt.run(ctx, l); err != nil {
+		return begun(Begun{Result: rt.partial(l)}, err)
+	}
+	if l.attempt != 0 {
+		return rt.sendBy(l, l.attempt), nil
+	}
+	res, err := rt.result(ctx, l.lease.TraceID)
+	b := Begun{Standing: BeginServe, Result: res}
+	if res.State == tga.Denied {
+		b.Standing = BeginDenied
+	}
+	return b, err
+}
+
+// begin makes the loop of a Begin: of the trace that a remote executor has reserved
+// the key for, or of a fresh one.
+func (rt *Runtime) begin(ctx context.Context, req BeginRequest) (*loop, error) {
+	if req.Key != "" {
+		key := ledger.Key{Namespace: firstOf(req.Namespace, tga.DefaultNamespace), Server: req.Server, Tool: req.Tool, Key: req.Key}
+		record, err := rt.store.Record(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if record != nil && record.Status == ledger.Reserved && record.Attempts.External {
+			if err := rt.sameRequest(req.Request, record); err != nil {
+				return nil, err
+			}
+			l, err := rt.resume(ctx, record.TraceID)
+			if err == nil {
+				l.remote = &remote{beginID: req.BeginID}
+			}
+			return l, err
+		}
+	}
+	l, err := rt.start(ctx, req.Request)
+	if err == nil {
+		l.remote = &remote{beginID: req.BeginID}
+	}
+	return l, err
+}
+
+// sameRequest refuses a Begin that uses another request's key.
+func (rt *Runtime) sameRequest(req Request, record *ledger.Record) error {
+	args := req.Args
+	if args == nil {
+		args = []byte("{}")
+	}
+	args, err := tga.Canonicalize(args, rt.opts.Limits)
+	if err != nil {
+		return err
+	}
+	p := tga.Proposal{ToolServer: req.Server, ToolName: req.Tool, Args: args}
+	if d := ledger.Decide(ledger.Query{Record: record, Trace: record.TraceID, Request: tga.RequestDigest(p)}); d.Action == ledger.Conflict {
+		return tga.Errorf(d.Code, "key %q: %s (trace %s)", req.Key, d.Reason, record.TraceID)
+	}
+	return nil
+}
+
+// sameBegin answers a repeated Begin whose attempt is still the newest and open.
+func (rt *Runtime) sameBegin(ctx context.Context, l *loop) (Begun, bool) {
+	t, err := rt.store.Load(ctx, l.lease.TraceID)
+	if err != nil || t.Call == nil {
+		return Begun{}, false
+	}
+	for _, p := range permitsOf(t) {
+		// An attempt that was overtaken by a later one is not handed out again: its
+		// executor would send beside the newer one.
+		if p.beginID == l.remote.beginID && p.last && !p.notSent {
+			return rt.sendBy(l, p.attempt), true
+		}
+	}
+	return Begun{}, false
+}
+
+func (rt *Runtime) sendBy(l *loop, attempt uint32) Begun {
+	return Begun{
+		Standing: BeginSend, Result: rt.partial(l), Attempt: attempt,
+		Permit: rt.permit(l.lease.TraceID, attempt, l.remote.beginID),
+		Key:    l.call.Call.IdempotencyKey,
+	}
+}
+
+// begun turns the loop's coded error into an answer; what is no answer stays an error.
+func begun(b Begun, err error) (Begun, error) {
+	b.Cause = err
+	switch tga.CodeOf(err) {
+	case tga.IdempotencyKeyConflict:
+		b.Standing = BeginConflict
+	case tga.IdempotencyKeyInFlight, tga.StateLockAcquireFailed:
+		b.Standing = BeginWait
+	case tga.EscalationRequired:
+		b.Standing = BeginNeedsApproval
+	case tga.EffectInDoubt:
+		b.Standing = BeginInDoubt
+	default:
+		return b, err
+	}
+	return b, nil
+}

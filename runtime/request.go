@@ -1,0 +1,94 @@
+package runtime
+
+import (
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Request asks for one governed tool call. Server, Tool and Args are required, and
+// Key where the tool is a write tool.
+type Request struct {
+	// TraceID names the call; zero means a new one. A repeated Call with the same
+	// TraceID and the same proposal goes on with that trace.
+	TraceID tga.ID
+
+	Server string
+	Tool   string
+	Args   []byte // JSON object; nil means {}
+	// Key is the idempotency key, 1..255 characters, the same for every repeat of one
+	// intended call.
+	Key string
+
+	Namespace string // "" means tga.DefaultNamespace
+	PlanID    tga.ID // zero means a new one
+	AgentID   tga.ID // zero means Options.AgentID
+	Risk      string // "" means tga.RiskRead for a read tool, else tga.RiskWrite
+	Intent    string // 10..1000 characters; "" means a sentence naming the tool
+	Resources []tga.Resource
+	// Deadline ends the call: no first send after it, in recovery too. Zero means
+	// that of the context, if it has one.
+	Deadline time.Time
+	// Retry asks for a new attempt where the key is settled as a retryable failure.
+	Retry bool
+	// Meta is added to the request's meta. The names that tgad uses are refused.
+	Meta tga.Meta
+}
+
+// Result says where a call stands. A FAILED or DENIED trace is a result, not an
+// error: see [Result.Err].
+type Result struct {
+	TraceID tga.ID
+	State   tga.State
+	Seq     uint64 // of the head
+	Digest  tga.Digest
+
+	ToolCallID tga.ID
+	Key        string
+	Attempts   uint32 // sends that were marked for this trace; 0 for a served call
+
+	// Set in a terminal state with an effect.
+	Status       string       // tga.StatusSuccess, …
+	Class        ledger.Class // outcome class
+	Value        []byte       // the tool's whole answer, exact bytes; nil where there was none
+	Summary      string
+	ErrorCode    tga.Code
+	ErrorMessage string
+	// ServedFrom is the trace whose recorded effect this is; zero where this trace's
+	// own call led to it.
+	ServedFrom tga.ID
+	// Replayed says that the trace was terminal before this call of the method.
+	Replayed bool
+
+	// Rationale is the decision's, set once there is one.
+	Rationale string
+}
+
+// Err returns nil for a COMPLETED trace, and otherwise an error with the code that a
+// program may act on: POLICY_VIOLATION for DENIED, the effect's code for FAILED
+// (TOOL_ERROR where it has none), STATE_ERROR for a trace that is not terminal.
+func (r Result) Err() error {
+	switch r.State {
+	case tga.Completed:
+		return nil
+	case tga.Denied:
+		return tga.Errorf(tga.PolicyViolation, "call denied: %s", r.Rationale).In(r.TraceID)
+	case tga.Failed:
+		code := r.ErrorCode
+		if code == "" {
+			code = tga.ToolError
+		}
+		return tga.Errorf(code, "call failed: %s", firstOf(r.ErrorMessage, r.Summary, r.Status)).In(r.TraceID)
+	}
+	return tga.Errorf(tga.GenericStateError, "trace is %s, not terminal", r.State).In(r.TraceID)
+}
+
+func firstOf(ss ...string) string {
+	for _, s := range ss {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}

@@ -1,0 +1,367 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// loop is one run over one trace, under its lease.
+//
+// What a run has decided but not yet committed is staged: nothing outside may depend
+// on it. Request, decision and call can thus share one sync, because nothing touches
+// the world between them.
+type loop struct {
+	lease  wal.Lease
+	policy Policy
+	head   wal.Head  // durable
+	state  tga.State // after head and staged
+	staged []wal.NewArtifact
+
+	request, decision, call, effect *tga.Artifact    // durable or staged
+	callID                          tga.ID           // of the call, chosen before it is minted
+	attachments                     []wal.Attachment // commit with what is staged
+	namespace                       string
+	deadline                        tga.Millis // 0 = none
+
+	// attempt is a durable attempt, marked under this lease, that has not been sent;
+	// 0 is none. It alone permits a send, or handing a permit to a remote executor.
+	attempt uint32
+	// resends counts the licensed re-sends of this run, doubt keeps why the newest
+	// send has no answer.
+	resends int
+	doubt   error
+	// helped is the last trace whose reservation this run tried to bring to an end.
+	helped tga.ID
+	// remote is set when somebody else sends: see [Runtime.Begin].
+	remote *remote
+}
+
+// run drives a trace from the state it is in to a terminal state, or to where it must
+// wait. A fresh call and a recovered one run this same loop; they differ in the state
+// they enter with. Recovery writes nothing that this loop would not write, so a crash
+// at any point is followed by the loop again.
+func (rt *Runtime) run(ctx context.Context, l *loop) error {
+	for {
+		var err error
+		switch l.state {
+		case tga.Pending:
+			// W1: nothing was decided. Ask, and stage the decision.
+			err = rt.decide(ctx, l)
+
+		case tga.Authorized:
+			// W2: nothing was sent. Ask the ledger about the key: reserve it and mark
+			// attempt 1, both durable before anything is sent; or serve, wait, refuse.
+			err = rt.reserve(ctx, l)
+
+		case tga.Executing:
+			switch {
+			case l.attempt == 0:
+				// W3, W4: this run holds no attempt that it has not sent. Only the
+				// ledger and the operator's licence can give it one.
+				err = rt.license(ctx, l)
+			case l.remote != nil:
+				// The attempt goes to a remote executor with its permit; this process
+				// sends nothing.
+				return nil
+			default:
+				err = rt.send(ctx, l)
+			}
+
+		case tga.Completed, tga.Failed, tga.Denied:
+			// W5: terminal. What is staged becomes durable before anybody is answered, and
+			// whether or not the caller still waits: an answer of a tool is evidence.
+			return rt.commit(context.WithoutCancel(ctx), l)
+
+		default:
+			return tga.Errorf(tga.StateRecoveryFailed, "run: trace in state %d", l.state).In(l.lease.TraceID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// reserve takes an AUTHORIZED trace on: to EXECUTING with attempt 1 in hand, or to a
+// served or refused end, or into the wait for another trace that has the key.
+func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
+	if rt.pastDeadline(l) {
+		return rt.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before the call was sent")
+	}
+	key, err := rt.key(l)
+	if err != nil {
+		return err
+	}
+	record, err := rt.store.Record(ctx, key)
+	if err != nil {
+		return err
+	}
+	d := ledger.Decide(rt.query(l, record))
+	switch d.Action {
+	case ledger.Send:
+		if err := rt.prepare(ctx, l); err != nil {
+			return rt.refuse(ctx, l, codeOr(err, tga.ToolError), "prepare: %w", err)
+		}
+		if err := rt.stageCall(l); err != nil {
+			return err
+		}
+		err = rt.commit(ctx, l)
+		if errors.Is(err, tga.IdempotencyKeyInFlight) || errors.Is(err, tga.IdempotencyKeyConflict) {
+			// Another trace took the key between the look and the append, which wrote
+			// nothing. Look again.
+			l.unstageCall()
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		l.attempt = d.Attempt // durable: the EXECUTING entry is attempt 1
+		rt.counts.reserved.Add(1)
+		return nil
+
+	case ledger.Serve:
+		return rt.serve(ctx, l, record)
+
+	case ledger.Wait, ledger.Doubt:
+		if rt.holder(l, record) != ledger.HolderGone {
+			return rt.await(ctx, l, key, record)
+		}
+		if record.TraceID != l.helped {
+			// Nobody runs the trace that has the key. Run it, once: an outcome that its
+			// licence permits is found now, and not at the next start.
+			l.helped = record.TraceID
+			return rt.help(ctx, record.TraceID)
+		}
+	}
+	return rt.refuse(ctx, l, d.Code, "key %q: %s (trace %s)", key.Key, d.Reason, record.TraceID)
+}
+
+// license looks for an attempt to send for an EXECUTING trace of which this run has
+// sent, or sends, nothing. Without one it ends in doubt, which writes nothing: a
+// durable attempt without a durable effect is what doubt is.
+func (rt *Runtime) license(ctx context.Context, l *loop) error {
+	key := ledger.KeyOf(l.namespace, l.call)
+	// Not the caller's context: once a call may have run, the answer is an effect or
+	// in doubt, never "cancelled".
+	record, err := rt.store.Record(context.WithoutCancel(ctx), key)
+	if err != nil {
+		return err
+	}
+	if record == nil || record.TraceID != l.lease.TraceID {
+		return tga.Errorf(tga.StateRecoveryFailed, "key %q is not reserved by the executing trace", key.Key).In(l.lease.TraceID)
+	}
+	d := ledger.Decide(rt.query(l, record))
+	switch d.Action {
+	case ledger.Send:
+		// Provably the first send. The caller may have given up long ago.
+		if rt.pastDeadline(l) {
+			return rt.stageEffect(l, neverSent(tga.ToolTimeout, "the deadline passed before the call was sent"))
+		}
+	case ledger.Resend:
+		if l.doubt != nil {
+			if l.resends >= l.policy.Resends {
+				return rt.inDoubt(l)
+			}
+			if err := rt.pause(ctx, l.resends); err != nil {
+				return rt.inDoubt(l)
+			}
+			l.resends++
+		}
+		rt.counts.resent.Add(1)
+	case ledger.Wait:
+		return tga.Errorf(tga.IdempotencyKeyInFlight, "attempt %d is with an executor", record.Attempts.Count).In(l.lease.TraceID)
+	default:
+		return rt.inDoubt(l)
+	}
+	mark := rt.attemptNote(l, d.Attempt)
+	// The mark is synced before the send: were it not, a crash after the send would
+	// leave a log in which this send never happened.
+	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{mark}}); err != nil {
+		return err
+	}
+	l.attempt = d.Attempt
+	return nil
+}
+
+// send spends the attempt in hand and records the answer.
+func (rt *Runtime) send(ctx context.Context, l *loop) error {
+	attempt := l.attempt
+	l.attempt = 0 // spent before the send: whatever becomes of it, it is not sent again
+	if err := ctx.Err(); err != nil {
+		return rt.notSent(context.WithoutCancel(ctx), l, attempt, err)
+	}
+
+	sendCtx, cancel := context.WithTimeout(ctx, l.policy.SendTimeout)
+	defer cancel()
+	rt.counts.sent.Add(1)
+	reply, err := rt.tools.Dispatch(sendCtx, l.dispatchCall(attempt))
+	// From here on the caller's context no longer matters: the world may have changed,
+	// and the evidence of it is appended whether or not anybody still waits.
+	ctx = context.WithoutCancel(ctx)
+
+	switch {
+	case err == nil:
+		return rt.stageEffect(l, reply)
+	case errors.Is(err, ErrNotSent):
+		return rt.notSent(ctx, l, attempt, err)
+	default:
+		l.doubt = err
+		rt.counts.doubts.Add(1)
+		return nil // EXECUTING without an attempt in hand: the licence decides
+	}
+}
+
+// notSent records that an attempt certainly reached nobody. If it was the only one
+// that could have, the call is known not to have run and ends; otherwise the doubt
+// about the earlier ones remains.
+func (rt *Runtime) notSent(ctx context.Context, l *loop, attempt uint32, cause error) error {
+	record, err := rt.store.Record(ctx, ledger.KeyOf(l.namespace, l.call))
+	if err != nil {
+		return err
+	}
+	if record.Attempts.Count-record.Attempts.Unsent == 1 {
+		return rt.stageEffect(l, neverSent(codeOr(cause, tga.ToolError), cause.Error()))
+	}
+	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{notSentNote(attempt, cause.Error())}}); err != nil {
+		return err
+	}
+	l.doubt = cause
+	return rt.inDoubt(l)
+}
+
+// await waits for another holder of the key, until the call's deadline at most, and
+// lets the loop look again.
+func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *ledger.Record) error {
+	// What is decided becomes durable before a wait of unknown length.
+	if err := rt.commit(ctx, l); err != nil {
+		return err
+	}
+	waitCtx := ctx
+	if until := rt.waitUntil(l, seen); until != 0 {
+		var cancel context.CancelFunc
+		waitCtx, cancel = context.WithTimeout(ctx, until.Time().Sub(rt.opts.Clock()))
+		defer cancel()
+	}
+	rt.counts.waited.Add(1)
+	err := rt.store.Await(waitCtx, key, *seen)
+	switch {
+	case err == nil:
+		return nil
+	case rt.pastDeadline(l) && l.state == tga.Authorized:
+		return rt.refuse(ctx, l, tga.IdempotencyKeyInFlight, "trace %s has the key %q and did not end before the deadline", seen.TraceID, key.Key)
+	case ctx.Err() != nil:
+		return tga.Errorf(tga.IdempotencyKeyInFlight, "trace %s has the key %q: %w", seen.TraceID, key.Key, ctx.Err()).In(l.lease.TraceID)
+	case waitCtx.Err() != nil:
+		return nil // a remote executor's time is over: look again
+	}
+	return err
+}
+
+// waitUntil is when a wait must look again by the clock: at the call's deadline, or
+// when a remote executor is no longer taken to be at work. 0 is never.
+func (rt *Runtime) waitUntil(l *loop, seen *ledger.Record) tga.Millis {
+	until := l.deadline
+	if seen.Attempts.External {
+		if end := rt.permitEnd(l, seen); until == 0 || end < until {
+			until = end
+		}
+	}
+	return until
+}
+
+// inDoubt is the answer about a call that may or may not have run.
+func (rt *Runtime) inDoubt(l *loop) error {
+	cause := l.doubt
+	if cause == nil {
+		cause = errNoAnswer
+	}
+	return tga.Errorf(tga.EffectInDoubt, "the call may have run: %w", cause).In(l.lease.TraceID)
+}
+
+var errNoAnswer = errors.New("an earlier holder marked an attempt and recorded no effect")
+
+// commit makes what is staged durable.
+func (rt *Runtime) commit(ctx context.Context, l *loop) error {
+	if len(l.staged) == 0 && len(l.attachments) == 0 {
+		return nil
+	}
+	if err := rt.append(ctx, l, wal.Batch{Artifacts: l.staged, Attachments: l.attachments}); err != nil {
+		return err
+	}
+	l.staged, l.attachments = nil, nil
+	return nil
+}
+
+// append appends under the head that the loop knows: an append by anybody else in
+// between is a broken lease, and is refused by the store.
+func (rt *Runtime) append(ctx context.Context, l *loop, b wal.Batch) error {
+	b.Expect = &l.head
+	done, err := rt.store.Append(ctx, l.lease, b)
+	if err != nil {
+		return err
+	}
+	l.head = done.Head
+	return nil
+}
+
+// query states the ledger's question for this run.
+func (rt *Runtime) query(l *loop, record *ledger.Record) ledger.Query {
+	q := ledger.Query{
+		Record:      record,
+		Trace:       l.lease.TraceID,
+		Request:     tga.RequestDigest(l.request.Request.Proposal),
+		Retry:       record != nil && l.request.Meta.String(tga.MetaRetryOf) == record.TraceID.String(),
+		Profile:     rt.opts.Profile,
+		Licence:     ledger.Effective(l.policy.Licence, l.policy.LicenceSet, l.class(), rt.opts.Profile),
+		Remote:      l.remote != nil,
+		Now:         rt.now(),
+		NewestTS:    rt.store.NewestTS(),
+		SendTimeout: l.policy.SendTimeout,
+	}
+	if record == nil {
+		return q
+	}
+	q.Holder = rt.holder(l, record)
+	return q
+}
+
+// holder says whether somebody is at the call that has the key.
+func (rt *Runtime) holder(l *loop, record *ledger.Record) ledger.Liveness {
+	if record.Status == ledger.Reserved && record.Attempts.External && rt.now() < rt.permitEnd(l, record) {
+		// A remote executor holds a permit, not the lease. Taking it to be alive for a
+		// while delays a licensed re-send; it never permits one.
+		return ledger.HolderAlive
+	}
+	if record.TraceID == l.lease.TraceID {
+		return ledger.HolderGone // this run has the lease, so nobody else is at it
+	}
+	return rt.store.Holder(record.TraceID)
+}
+
+// pause waits before a licensed re-send, doubling from 100 ms.
+func (rt *Runtime) pause(ctx context.Context, resends int) error {
+	t := time.NewTimer(100 * time.Millisecond << min(resends, 6))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (rt *Runtime) now() tga.Millis { return tga.MillisOf(rt.opts.Clock()) }
+
+func (rt *Runtime) pastDeadline(l *loop) bool { return l.deadline != 0 && rt.now() >= l.deadline }
+
+// codeOr returns the code in err's chain, or code.
+func codeOr(err error, code tga.Code) tga.Code {
+	if c := tga.CodeOf(err); c != "" {
+		return c
+	}
+	return code
+}

@@ -1,0 +1,305 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Runtime runs governed tool calls on a store. Its methods may be called from any
+// number of goroutines.
+type Runtime struct {
+	store      Store
+	tools      Dispatcher
+	supervisor Supervisor
+	opts       Options
+	counts     counts
+}
+
+// New makes a Runtime. It starts nothing: [Runtime.RecoverAll] is the caller's to call.
+func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*Runtime, error) {
+	if store == nil || tools == nil || supervisor == nil {
+		return nil, tga.Errorf(tga.ValidationError, "runtime: store, dispatcher and supervisor are required")
+	}
+	return &Runtime{store: store, tools: tools, supervisor: supervisor, opts: opts.withDefaults()}, nil
+}
+
+// Stats counts what a Runtime has done since New.
+type Stats struct {
+	Sent     uint64 // dispatches
+	Resent   uint64 // licensed re-sends marked, part of Sent once sent
+	Reserved uint64 // keys reserved
+	Served   uint64 // calls answered from a recorded effect
+	Refused  uint64 // calls refused before a send
+	Doubts   uint64 // dispatches that ended without a certain answer
+	Waited   uint64 // waits for another trace's effect
+	Denied   uint64
+}
+
+type counts struct {
+	sent, resent, reserved, served, refused, doubts, waited, denied atomic.Uint64
+}
+
+// Stats returns the counters.
+func (rt *Runtime) Stats() Stats {
+	c := &rt.counts
+	return Stats{
+		Sent: c.sent.Load(), Resent: c.resent.Load(), Reserved: c.reserved.Load(), Served: c.served.Load(),
+		Refused: c.refused.Load(), Doubts: c.doubts.Load(), Waited: c.waited.Load(), Denied: c.denied.Load(),
+	}
+}
+
+// Call makes one governed tool call, from request to answer.
+//
+// It returns a Result and a nil error when the trace is terminal, whatever the tool
+// said. Otherwise the error's code says why it is not: EFFECT_IN_DOUBT (the call may
+// have run; Recover, resolve or abandon it), ESCALATION_REQUIRED (it waits for an
+// approval), IDEMPOTENCY_KEY_CONFLICT, IDEMPOTENCY_KEY_IN_FLIGHT,
+// IDEMPOTENCY_KEY_REQUIRED, VALIDATION_ERROR and SCHEMA_VIOLATION (nothing was written),
+// TOOL_TIMEOUT (the deadline passed before a send), STORE_UNAVAILABLE. The Result then
+// holds what is known, the trace id at least.
+//
+// Cancelling ctx ends waiting, and asks the dispatcher to give up; a call that may
+// have been sent then ends in an effect or in doubt.
+func (rt *Runtime) Call(ctx context.Context, req Request) (Result, error) {
+	l, err := rt.start(ctx, req)
+	if err != nil {
+		return Result{TraceID: req.TraceID}, err
+	}
+	defer rt.store.Release(l.lease)
+	return rt.finish(ctx, l)
+}
+
+// Recover takes a trace on from where a crash, a cancellation or a pending approval
+// left it. It returns like [Runtime.Call]. On a terminal trace it returns the record.
+func (rt *Runtime) Recover(ctx context.Context, trace tga.ID) (Result, error) {
+	l, err := rt.resume(ctx, trace)
+	if err != nil {
+		return Result{TraceID: trace}, err
+	}
+	defer rt.store.Release(l.lease)
+	return rt.finish(ctx, l)
+}
+
+// finish runs the loop and says where it led.
+func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
+	wasTerminal := l.state.Terminal()
+	if err := rt.run(ctx, l); err != nil {
+		return rt.partial(l), err
+	}
+	res, err := rt.result(ctx, l.lease.TraceID)
+	res.Replayed = wasTerminal
+	return res, err
+}
+
+// start makes the loop of a fresh call: a lease and a staged request. Nothing is
+// written yet.
+func (rt *Runtime) start(ctx context.Context, req Request) (*loop, error) {
+	given := !req.TraceID.IsZero()
+	if !given {
+		req.TraceID = rt.opts.NewID()
+	}
+	if deadline, ok := ctx.Deadline(); ok && req.Deadline.IsZero() {
+		req.Deadline = deadline
+	}
+	lease, err := rt.store.Acquire(ctx, req.TraceID)
+	if err != nil {
+		return nil, err
+	}
+	l, err := rt.open(ctx, lease, req, given)
+	if err != nil {
+		rt.store.Release(lease)
+		return nil, err
+	}
+	return l, nil
+}
+
+func (rt *Runtime) open(ctx context.Context, lease wal.Lease, req Request, given bool) (*loop, error) {
+	l := &loop{
+		lease:     lease,
+		policy:    rt.opts.Policy(req.Server, req.Tool).withDefaults(),
+		namespace: firstOf(req.Namespace, tga.DefaultNamespace),
+	}
+	if !req.Deadline.IsZero() {
+		l.deadline = tga.MillisOf(req.Deadline)
+	}
+	request, err := rt.mintRequest(ctx, l, req)
+	if err != nil {
+		return nil, err
+	}
+	if given {
+		trace, err := rt.store.Load(ctx, lease.TraceID)
+		switch {
+		case err == nil:
+			return rt.rejoin(lease, trace, request)
+		case !errors.Is(err, tga.NotFound):
+			return nil, err
+		}
+	}
+	l.stage(request)
+	// The conflict check comes before anything is written, and a write call without a
+	// key ends here.
+	key, err := rt.key(l)
+	if err != nil {
+		return nil, err
+	}
+	record, err := rt.store.Record(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if d := ledger.Decide(rt.query(l, record)); d.Action == ledger.Conflict {
+		rt.counts.refused.Add(1)
+		return nil, tga.Errorf(d.Code, "key %q: %s (trace %s)", key.Key, d.Reason, record.TraceID)
+	}
+	return l, nil
+}
+
+// rejoin answers a repeated Call under the same trace id: the same call goes on, any
+// other is refused.
+func (rt *Runtime) rejoin(lease wal.Lease, trace *wal.Trace, request *tga.Artifact) (*loop, error) {
+	l, err := rt.loopOf(lease, trace)
+	if err != nil {
+		return nil, err
+	}
+	was, is := l.request.Request, request.Request
+	if !was.Proposal.Equal(is.Proposal) || was.IdempotencyKey != is.IdempotencyKey || l.namespace != firstOf(request.Meta.String(tga.MetaNamespace), tga.DefaultNamespace) {
+		return nil, tga.Errorf(tga.StateInvalidTransition, "the trace exists and is of another call").In(lease.TraceID)
+	}
+	return l, nil
+}
+
+// resume makes the loop of an existing trace.
+func (rt *Runtime) resume(ctx context.Context, id tga.ID) (*loop, error) {
+	lease, err := rt.store.Acquire(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	trace, err := rt.store.Load(ctx, id)
+	if err == nil {
+		var l *loop
+		if l, err = rt.loopOf(lease, trace); err == nil {
+			return l, nil
+		}
+	}
+	rt.store.Release(lease)
+	return nil, err
+}
+
+// loopOf puts a replayed trace into a loop.
+func (rt *Runtime) loopOf(lease wal.Lease, t *wal.Trace) (*loop, error) {
+	if t.Request == nil {
+		return nil, tga.Errorf(tga.StateRecoveryFailed, "the request of the trace is not at hand").In(lease.TraceID)
+	}
+	p := t.Request.Request.Proposal
+	l := &loop{
+		lease: lease, head: t.Head, state: t.Head.State,
+		policy:  rt.opts.Policy(p.ToolServer, p.ToolName).withDefaults(),
+		request: t.Request, decision: t.Decision, call: t.Call, effect: t.Effect,
+		namespace: t.Namespace, deadline: t.Deadline,
+	}
+	if t.Call != nil {
+		l.callID = t.Call.ID
+	}
+	return l, nil
+}
+
+// help runs another trace that has the key this run needs. What becomes of it shows in
+// the ledger; only a store that fails is this run's business.
+func (rt *Runtime) help(ctx context.Context, trace tga.ID) error {
+	// No deadline, so no waiting: who holds that lease is at work already.
+	l, err := rt.resume(context.WithoutCancel(ctx), trace)
+	if err != nil {
+		if errors.Is(err, tga.StoreUnavailable) {
+			return err
+		}
+		return nil
+	}
+	defer rt.store.Release(l.lease)
+	if l.state.Terminal() {
+		return nil
+	}
+	if err := rt.run(ctx, l); errors.Is(err, tga.StoreUnavailable) {
+		return err
+	}
+	return nil
+}
+
+// partial is what is known of a trace that did not come to its end.
+func (rt *Runtime) partial(l *loop) Result {
+	r := Result{TraceID: l.lease.TraceID, State: l.head.State, Seq: l.head.Seq, Digest: l.head.Digest}
+	if l.call != nil {
+		r.ToolCallID, r.Key = l.call.ID, l.call.Call.IdempotencyKey
+	}
+	if l.decision != nil {
+		r.Rationale = l.decision.Decision.Rationale
+	}
+	return r
+}
+
+// Result reads where a trace stands, without running it. NOT_FOUND where there is no
+// such trace.
+func (rt *Runtime) Result(ctx context.Context, trace tga.ID) (Result, error) {
+	return rt.result(ctx, trace)
+}
+
+func (rt *Runtime) result(ctx context.Context, id tga.ID) (Result, error) {
+	ctx = context.WithoutCancel(ctx)
+	t, err := rt.store.Load(ctx, id)
+	if err != nil {
+		return Result{TraceID: id}, err
+	}
+	r := Result{TraceID: id, State: t.Head.State, Seq: t.Head.Seq, Digest: t.Head.Digest}
+	if t.Decision != nil {
+		r.Rationale = t.Decision.Decision.Rationale
+	}
+	if t.Call != nil {
+		r.ToolCallID, r.Key = t.Call.ID, t.Call.Call.IdempotencyKey
+		r.Attempts = attemptsOf(t)
+	}
+	if t.Effect == nil {
+		return r, nil
+	}
+	o := t.Effect.Effect.Outcome
+	r.Status, r.Summary, r.Class = o.Status, o.Summary, ledger.ClassOf(t.Effect)
+	if o.Error != nil {
+		r.ErrorCode, r.ErrorMessage = tga.Code(o.Error.Code), o.Error.Message
+	}
+	documents := t.Documents
+	if from := t.Effect.Meta.String(tga.MetaReplayedFrom); from != "" {
+		// A served effect names its origin and does not repeat its bytes.
+		if r.ServedFrom, err = tga.ParseID(from); err != nil {
+			return r, err
+		}
+		origin, err := rt.store.Load(ctx, r.ServedFrom)
+		if err != nil {
+			return r, tga.Errorf(tga.StoreUnavailable, "the served effect in trace %s is not at hand: %w", from, err).In(id)
+		}
+		documents = origin.Documents
+	}
+	for _, d := range documents {
+		if d.Pointer == tga.PointerResult {
+			r.Value = d.Data
+		}
+	}
+	return r, nil
+}
+
+// attemptsOf counts the sends that were marked for a trace.
+func attemptsOf(t *wal.Trace) uint32 {
+	var n uint32
+	switch t.Call.Meta.String(tga.MetaAttempt) {
+	case tga.AttemptApart, tga.AttemptNone:
+	default:
+		n = 1
+	}
+	for i := range t.Notes {
+		if t.Notes[i].Kind == tga.NoteAttempt {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,82 @@
+package runtime
+
+import (
+	"context"
+	"maps"
+	"strconv"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+const metaFinishedAttempt = "attempt" // effect: number of the attempt whose answer it is
+
+func attemptNumber(n uint32) tga.Number { return tga.Number(strconv.FormatUint(uint64(n), 10)) }
+
+func mergeMeta(a, b tga.Meta) tga.Meta {
+	m := maps.Clone(a)
+	if m == nil {
+		m = tga.Meta{}
+	}
+	maps.Copy(m, b)
+	return m
+}
+
+// Resolution is what somebody knows of a call in doubt.
+type Resolution struct {
+	Reply
+	Who      string // 1..255 characters
+	Evidence []byte // why it is known; kept with the effect, required
+}
+
+// Resolve ends a call in doubt with an effect that somebody vouches for. The evidence
+// is stored with it. STATE_INVALID_TRANSITION where the trace is not EXECUTING,
+// STATE_LOCK_ACQUIRE_FAILED while the call is being run.
+func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (Result, error) {
+	if len(r.Evidence) == 0 {
+		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "a resolution needs evidence").At("/evidence").In(trace)
+	}
+	return rt.settle(ctx, trace, r.Who, func(l *loop) (answer, error) {
+		w, err := answerOf(l.class(), r.Reply)
+		w.documents = append(w.documents, wal.Document{Pointer: tga.PointerEvidence, Data: r.Evidence})
+		return w, err
+	})
+}
+
+// Abandon gives a call in doubt up: it ends FAILED with the code EFFECT_IN_DOUBT, and
+// whether it ran stays unknown. Its key is never sent again.
+func (rt *Runtime) Abandon(ctx context.Context, trace tga.ID, who, reason string) (Result, error) {
+	return rt.settle(ctx, trace, who, func(*loop) (answer, error) {
+		return answer{
+			status: tga.StatusError, class: ledger.ClassPermanent,
+			errorCode: string(tga.EffectInDoubt), errorText: firstOf(reason, "abandoned; whether the call ran is unknown"),
+		}, nil
+	})
+}
+
+// settle ends an EXECUTING trace with an effect that no tool server answered.
+func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who string, effectOf func(*loop) (answer, error)) (Result, error) {
+	if n := len(who); n < 1 || n > 255 {
+		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)
+	}
+	l, err := rt.resume(ctx, trace)
+	if err != nil {
+		return Result{TraceID: trace}, err
+	}
+	defer rt.store.Release(l.lease)
+	if l.state != tga.Executing {
+		return rt.partial(l), tga.Errorf(tga.StateInvalidTransition, "trace is %s: only a call in doubt can be settled", l.state).In(trace)
+	}
+	w, err := effectOf(l)
+	if err != nil {
+		return rt.partial(l), err
+	}
+	w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: "person", tga.MetaResolver: who})
+	effect, err := rt.mintEffect(l, l.call, w)
+	if err != nil {
+		return rt.partial(l), err
+	}
+	l.stage(effect, w.documents...)
+	return rt.finish(ctx, l)
+}

@@ -1,0 +1,156 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// stage takes a sealed artifact and its documents into the loop. The edge it takes is
+// looked up here so that the loop can go on; the store checks it again on append.
+func (l *loop) stage(a *tga.Artifact, documents ...wal.Document) {
+	to, ok := tga.Next(l.state, a.Type, a.Verdict())
+	if !ok {
+		panic(fmt.Sprintf("runtime: staged a %s in state %s", a.Type, l.state))
+	}
+	l.staged = append(l.staged, wal.NewArtifact{Artifact: a, Documents: documents})
+	l.state = to
+	switch a.Type {
+	case tga.RequestType:
+		l.request = a
+	case tga.DecisionType:
+		l.decision = a
+	case tga.CallType:
+		l.call = a
+	case tga.EffectType:
+		l.effect = a
+	}
+}
+
+// unstageCall takes the call back that was staged last and was not appended, with
+// what a dispatcher prepared for it.
+func (l *loop) unstageCall() {
+	l.staged = l.staged[:len(l.staged)-1]
+	l.call, l.state, l.attachments = nil, tga.Authorized, nil
+}
+
+// stageCall stages the call that is to be sent. Its EXECUTING entry is attempt 1.
+func (rt *Runtime) stageCall(l *loop) error {
+	meta := tga.Meta{}
+	if l.remote != nil {
+		meta[tga.MetaAttempt] = tga.AttemptExternal
+		meta[tga.MetaBeginID] = l.remote.beginID
+		meta[tga.MetaPermitDigest] = rt.permit(l.lease.TraceID, 1, l.remote.beginID).digest().String()
+	}
+	call, err := rt.mintCall(l, meta)
+	if err != nil {
+		return err
+	}
+	l.stage(call)
+	return nil
+}
+
+// stageEffect stages the effect that a tool server's reply amounts to.
+func (rt *Runtime) stageEffect(l *loop, r Reply) error {
+	w, err := answerOf(l.class(), r)
+	if err != nil {
+		return err
+	}
+	effect, err := rt.mintEffect(l, l.call, w)
+	if err != nil {
+		return err
+	}
+	l.stage(effect, w.documents...)
+	l.attachments = r.Attachments
+	return nil
+}
+
+// serve stages the recorded effect of another trace: own ids, the same outcome, and
+// the name of the trace whose effect it is. The tool is not contacted.
+func (rt *Runtime) serve(ctx context.Context, l *loop, record *ledger.Record) error {
+	origin, err := rt.store.Load(ctx, record.TraceID)
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "the recorded effect in trace %s is not at hand: %w", record.TraceID, err).In(l.lease.TraceID)
+	}
+	if origin.Effect == nil || origin.Effect.Digest != record.EffectDigest {
+		return tga.Errorf(tga.StateChecksumMismatch, "trace %s has another effect than its ledger record says", record.TraceID).In(l.lease.TraceID)
+	}
+	o := origin.Effect.Effect.Outcome
+	w := answer{
+		status: o.Status, summary: o.Summary, class: record.Class,
+		meta: tga.Meta{tga.MetaReplayedFrom: record.TraceID.String(), tga.MetaReplayedEffect: record.EffectDigest.String()},
+	}
+	if o.Error != nil {
+		w.errorCode, w.errorText, w.retryable = o.Error.Code, o.Error.Message, o.Error.Retryable
+	}
+	rt.counts.served.Add(1)
+	return rt.stageUnsent(l, w)
+}
+
+// refuse ends a trace whose call is not sent. Where nothing of it is durable, nothing
+// is written and the refusal is only the error.
+func (rt *Runtime) refuse(ctx context.Context, l *loop, code tga.Code, format string, args ...any) error {
+	refusal := tga.Errorf(code, format, args...).In(l.lease.TraceID)
+	rt.counts.refused.Add(1)
+	if l.head.Seq == 0 {
+		return refusal
+	}
+	err := rt.stageUnsent(l, answer{
+		status: tga.StatusError, class: ledger.ClassPermanent,
+		errorCode: string(code), errorText: refusal.Message,
+	})
+	if err != nil {
+		return errors.Join(refusal, err)
+	}
+	if err := rt.commit(context.WithoutCancel(ctx), l); err != nil {
+		return errors.Join(refusal, err)
+	}
+	return refusal
+}
+
+// stageUnsent stages a call that is never sent, with its effect. Both say so, and the
+// ledger record of the key is left as it is.
+func (rt *Runtime) stageUnsent(l *loop, w answer) error {
+	call, err := rt.mintCall(l, tga.Meta{tga.MetaAttempt: tga.AttemptNone})
+	if err != nil {
+		return err
+	}
+	effect, err := rt.mintEffect(l, call, w)
+	if err != nil {
+		return err
+	}
+	l.stage(call)
+	l.stage(effect)
+	return nil
+}
+
+// dispatchCall is the durable call as a dispatcher sees it. Nothing in it but the
+// attempt number differs between attempts.
+func (l *loop) dispatchCall(attempt uint32) Call {
+	c := l.call.Call
+	return Call{
+		TraceID: l.lease.TraceID, ToolCallID: l.call.ID, Attempt: attempt,
+		Server: c.Call.ToolServer, Tool: c.Call.ToolName, Args: c.Call.Args, Key: c.IdempotencyKey,
+	}
+}
+
+// prepare lets a dispatcher store what it needs before the call is sent; it commits
+// with the EXECUTING entry.
+func (rt *Runtime) prepare(ctx context.Context, l *loop) error {
+	p, ok := rt.tools.(Preparer)
+	if !ok || l.remote != nil {
+		return nil
+	}
+	q := l.request.Request
+	attachments, err := p.Prepare(ctx, Call{
+		TraceID: l.lease.TraceID, ToolCallID: l.callID, Attempt: 1,
+		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args,
+		Key: firstOf(q.IdempotencyKey, l.callID.String()),
+	})
+	l.attachments = attachments
+	return err
+}

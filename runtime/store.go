@@ -1,0 +1,70 @@
+package runtime
+
+import (
+	"context"
+	"iter"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Store keeps traces, ledger records and attachments. Package engine is one;
+// package storetest holds the suite that every Store passes.
+//
+// What a read returns is durable: a Store never shows a batch whose sync has not
+// returned, for a caller that acts on it would act on evidence a crash can take away.
+// Errors are [*tga.Error]. After the first failed write or sync every method returns
+// STORE_UNAVAILABLE, and the fate of the failed append is unknown.
+type Store interface {
+	// Acquire grants the lease of a trace, which need not exist yet. While another
+	// holds it, Acquire waits until ctx ends; a ctx without a deadline does not wait.
+	// It then fails with STATE_LOCK_ACQUIRE_FAILED and leaves the holder's lease alone.
+	Acquire(ctx context.Context, trace tga.ID) (wal.Lease, error)
+	// Release ends a lease. Releasing one that is not current has no effect. A
+	// reservation whose trace is released without an effect has a holder that is gone.
+	Release(lease wal.Lease)
+
+	// Append checks, links and commits b (docs/SEMANTICS.md) and returns once it is on
+	// disk. ctx bounds waiting before the commit, never the commit.
+	Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error)
+
+	// Load replays a trace: NOT_FOUND when it has no entry; STATE_RECOVERY_FAILED,
+	// wrapping the cause, when an entry or note fails a check. Replay starts from the
+	// newest checkpoint that verifies.
+	Load(ctx context.Context, trace tga.ID) (*wal.Trace, error)
+	// Entries yields the entries after a sequence number, in order. Notes likewise.
+	Entries(ctx context.Context, trace tga.ID, after uint64) iter.Seq2[wal.Entry, error]
+	Notes(ctx context.Context, trace tga.ID, after uint32) iter.Seq2[tga.Note, error]
+
+	// WriteCheckpoint seals the trace's current head and returns the checkpoint.
+	WriteCheckpoint(ctx context.Context, lease wal.Lease) (tga.Checkpoint, error)
+	// LatestCheckpoint returns the newest checkpoint that verifies; ok is false where
+	// there is none.
+	LatestCheckpoint(ctx context.Context, trace tga.ID) (cp tga.Checkpoint, ok bool, err error)
+
+	// Record returns the ledger record of a key, nil where the key was never used.
+	Record(ctx context.Context, key ledger.Key) (*ledger.Record, error)
+	// Await returns when the record of key is no longer what seen says (its status,
+	// trace or attempts differ), or when no lease of seen.TraceID is held and its newest
+	// attempt is not a remote executor's (which needs no lease to be at work); at ctx's
+	// end with ctx's error. It reads nothing to the caller: read again.
+	Await(ctx context.Context, key ledger.Key, seen ledger.Record) error
+	// Holder says whether somebody holds the lease of a trace now.
+	Holder(trace tga.ID) ledger.Liveness
+
+	// OpenTraces yields the traces that are not terminal, oldest id first.
+	OpenTraces(ctx context.Context) iter.Seq2[wal.OpenTrace, error]
+
+	// Attachment returns a value written with an append, nil where there is none.
+	Attachment(ctx context.Context, kind wal.AttachmentKind, key []byte) ([]byte, error)
+	// Attachments yields those whose key starts with prefix, in key order.
+	Attachments(ctx context.Context, kind wal.AttachmentKind, prefix []byte) iter.Seq2[wal.Attachment, error]
+
+	// NewestTS returns a time not before any ts or commit time stored. A clock behind
+	// it has gone backwards and licenses nothing.
+	NewestTS() tga.Millis
+	// Secret returns 32 random bytes made with the store and kept by it, from which
+	// permits are derived: a permit then survives a restart without being stored.
+	Secret() [32]byte
+}

@@ -1,0 +1,265 @@
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// world is a store with everything that the test has put into it.
+type world struct {
+	*testing.T
+	h      Harness
+	s      runtime.Store
+	traces map[tga.ID]bool
+	keys   map[ledger.Key]bool
+	leases map[tga.ID]wal.Lease
+}
+
+func newWorld(t *testing.T, h Harness) *world {
+	return &world{t, h, h.Store, map[tga.ID]bool{}, map[ledger.Key]bool{}, map[tga.ID]wal.Lease{}}
+}
+
+// know makes a trace and its key part of what [world.dump] shows.
+func (w *world) know(b *Builder) ledger.Key {
+	w.traces[b.TraceID] = true
+	namespace := b.Namespace
+	if namespace == "" {
+		namespace = tga.DefaultNamespace
+	}
+	key := ledger.Key{Namespace: namespace, Server: b.Proposal.ToolServer, Tool: b.Proposal.ToolName, Key: b.Key}
+	w.keys[key] = true
+	return key
+}
+
+// lease returns the trace's lease, acquired once.
+func (w *world) lease(b *Builder) wal.Lease {
+	w.Helper()
+	w.know(b)
+	if l, ok := w.leases[b.TraceID]; ok {
+		return l
+	}
+	l, err := w.s.Acquire(bg, b.TraceID)
+	if err != nil {
+		w.Fatalf("acquire %v: %v", b.TraceID, err)
+	}
+	w.leases[b.TraceID] = l
+	return l
+}
+
+// release gives the trace's lease back.
+func (w *world) release(b *Builder) {
+	w.s.Release(w.leases[b.TraceID])
+	delete(w.leases, b.TraceID)
+}
+
+// append appends, and fails the test where it is refused.
+func (w *world) append(b *Builder, batch wal.Batch) wal.Appended {
+	w.Helper()
+	done, err := w.s.Append(bg, w.lease(b), batch)
+	if err != nil {
+		w.Fatalf("append to %v: %v", b.TraceID, err)
+	}
+	return done
+}
+
+// begun returns a trace whose call is reserved, sent as attempt says.
+func (w *world) begun(attempt string) *Builder {
+	w.Helper()
+	b := New(w)
+	w.append(b, b.Begin(attempt))
+	return b
+}
+
+// ended returns a trace whose call is settled with an effect of the given status and
+// meta.outcome_class, "" for none.
+func (w *world) ended(status, class string) *Builder {
+	w.Helper()
+	b := w.begun("")
+	w.append(b, wal.Batch{Artifacts: []wal.NewArtifact{b.settling(status, class)}})
+	w.release(b)
+	return b
+}
+
+func (b *Builder) settling(status, class string) wal.NewArtifact {
+	meta := tga.Meta{}
+	if class != "" {
+		meta[tga.MetaOutcomeClass] = class
+	}
+	code := ""
+	if status != tga.StatusSuccess {
+		code = string(tga.ToolError)
+	}
+	return b.MintEffect(status, code, []byte(`{"ok":1}`), meta)
+}
+
+// refused demands that append is refused with code and leaves no mark.
+func (w *world) refused(what string, code tga.Code, lease wal.Lease, batch wal.Batch) {
+	w.Helper()
+	w.unchanged(what, code, func() error {
+		_, err := w.s.Append(bg, lease, batch)
+		return err
+	})
+}
+
+// unchanged demands that do fails with code and leaves no mark.
+func (w *world) unchanged(what string, code tga.Code, do func() error) {
+	w.Helper()
+	before := w.dump()
+	if err := do(); !errors.Is(err, code) || tga.CodeOf(err) != code {
+		w.Errorf("%s: got %v, want %s", what, err, code)
+	}
+	if diff := cmp.Diff(before, w.dump()); diff != "" {
+		w.Errorf("%s: the store has changed:\n%s", what, diff)
+	}
+}
+
+// dump tells everything the store has of the traces and keys that the test knows.
+func (w *world) dump() string {
+	w.Helper()
+	var s strings.Builder
+	for _, id := range slices.SortedFunc(maps.Keys(w.traces), compareIDs) {
+		fmt.Fprintf(&s, "trace %v\n", id)
+		for _, e := range w.entries(id) {
+			fmt.Fprintf(&s, "entry %+v\n preimage %s\n committed %d epoch %x\n artifact %s\n", e.LogEntry, e.Preimage, e.Committed, e.Epoch, canonical(e.Artifact))
+			for _, d := range e.Documents {
+				fmt.Fprintf(&s, " document %s %d bytes %v erased %v\n", d.Pointer, len(d.Data), tga.Sum(d.Data), d.Erased)
+			}
+		}
+		for _, n := range w.notes(id) {
+			fmt.Fprintf(&s, "note %s\n", n.AppendCanonical(nil))
+		}
+		cp, ok, err := w.s.LatestCheckpoint(bg, id)
+		if err != nil {
+			w.Fatalf("checkpoint of %v: %v", id, err)
+		}
+		if ok {
+			fmt.Fprintf(&s, "checkpoint %s\n", cp.AppendCanonical(nil))
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(w.keys), func(a, b ledger.Key) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
+		if r := w.record(k); r != nil {
+			fmt.Fprintf(&s, "record %+v\n %+v\n", k, *r)
+		}
+	}
+	for _, o := range collect(w, w.s.OpenTraces(bg)) {
+		fmt.Fprintf(&s, "open %+v\n", o)
+	}
+	for _, kind := range []wal.AttachmentKind{wal.AttachApproval, wal.AttachTimer, wal.AttachStream, wal.AttachBlob} {
+		for _, a := range collect(w, w.s.Attachments(bg, kind, nil)) {
+			fmt.Fprintf(&s, "attachment %c %x %x\n", a.Kind, a.Key, a.Value)
+		}
+	}
+	return s.String()
+}
+
+func canonical(a *tga.Artifact) []byte {
+	if a == nil {
+		return nil
+	}
+	return a.Canonical
+}
+
+func compareIDs(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }
+
+func collect[T any](w *world, seq iter.Seq2[T, error]) (all []T) {
+	w.Helper()
+	for v, err := range seq {
+		if err != nil {
+			w.Fatalf("scan: %v", err)
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+func (w *world) entries(id tga.ID) []wal.Entry { return collect(w, w.s.Entries(bg, id, 0)) }
+func (w *world) notes(id tga.ID) []tga.Note    { return collect(w, w.s.Notes(bg, id, 0)) }
+
+func (w *world) record(k ledger.Key) *ledger.Record {
+	w.Helper()
+	r, err := w.s.Record(bg, k)
+	if err != nil {
+		w.Fatalf("record of %+v: %v", k, err)
+	}
+	return r
+}
+
+// recordsAreFolds checks, at the end of each subtest, the invariant that ties ledger
+// and log together: a key's record is what the log of the trace that reserved it last
+// says, and each trace replays.
+func (w *world) recordsAreFolds() {
+	w.Helper()
+	folds := map[ledger.Key][]ledger.Record{}
+	for id := range w.traces {
+		entries, notes := w.entries(id), w.notes(id)
+		if len(entries) == 0 {
+			continue
+		}
+		t, err := wal.Replay(id, seqOf(entries), seqOf(notes))
+		if err != nil {
+			w.Errorf("replay %v: %v", id, err)
+			continue
+		}
+		if t.Call == nil {
+			continue
+		}
+		call := entries[2]
+		var effectSeq uint64
+		if t.Effect != nil {
+			effectSeq = entries[3].Seq
+		}
+		rec, touches, err := ledger.FromTrace(t.Call, call.Seq, uint64(call.Epoch), min(call.TS, call.Committed), t.Effect, effectSeq, notes)
+		if err != nil {
+			w.Errorf("fold %v: %v", id, err)
+		}
+		if touches {
+			key := ledger.KeyOf(t.Namespace, t.Call)
+			folds[key] = append(folds[key], rec)
+		}
+	}
+	for key := range w.keys {
+		stored := w.record(key)
+		want := folds[key]
+		if (stored == nil) != (len(want) == 0) {
+			w.Errorf("record of %+v is %+v, the logs say %+v", key, stored, want)
+			continue
+		}
+		if stored != nil && !slices.Contains(want, *stored) {
+			w.Errorf("record of %+v is\n%+v, the logs say\n%+v", key, *stored, want)
+		}
+		for _, r := range want {
+			// Of several reservations of a key only the newest may be open or final.
+			if stored != nil && r.TraceID != stored.TraceID && (r.Status != ledger.Settled || r.Class != ledger.ClassRetryable) {
+				w.Errorf("key %+v: trace %v reserved it after trace %v, which is %v, %v", key, stored.TraceID, r.TraceID, r.Status, r.Class)
+			}
+		}
+	}
+}
+
+func seqOf[T any](all []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, v := range all {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// soon bounds what must not wait for ever. It decides no outcome of a store that
+// keeps its contract.
+const soon = 10 * time.Second
