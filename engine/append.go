@@ -1,0 +1,209 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Append checks, links and commits b to the trace of the lease and returns once it is
+// on disk: the artifacts, their entries, the notes, the ledger record, the open index,
+// the position in the global order and the attachments, all or none.
+//
+// ctx bounds the wait for the trace and for the ledger key; from the commit on it is
+// not looked at. An error means that nothing was written, except STORE_UNAVAILABLE
+// from a failed commit: then the store is poisoned and the fate of b is unknown until
+// the next Open.
+//
+// The checks are made in this order (docs/SEMANTICS.md), and the first that fails
+// names the code:
+//
+//	store      open, not poisoned, not frozen           STORE_UNAVAILABLE
+//	batch      not empty, not too large                 VALIDATION_ERROR, LIMIT_EXCEEDED
+//	replay     the log has it already                   nil, Replayed
+//	lease      granted, and still the trace's newest    STATE_LOCK_ACQUIRE_FAILED, STATE_CONCURRENT_EXECUTION
+//	head       as the caller expects it                 STATE_SEQUENCE_GAP, STATE_CHECKSUM_MISMATCH
+//	each entry number, digests, machine, ids, links     see [wal.Trace.Apply]
+//	each note  chain, body                              see [wal.Trace.ApplyNote]
+//	ledger     the rule of the key                      see [DB.ledgerChange]
+func (db *DB) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+	if err := db.health.enter(); err != nil {
+		return wal.Appended{}, err
+	}
+	defer db.health.leave()
+	if err := db.health.writable(); err != nil {
+		return wal.Appended{}, err
+	}
+	if err := limits(lease.TraceID, b); err != nil {
+		return wal.Appended{}, err
+	}
+
+	// The trace's lock is held until the sync returned, so whoever takes it next, to
+	// append or to read, sees durable entries only.
+	id := lease.TraceID
+	if err := db.lockTrace(ctx, id); err != nil {
+		return wal.Appended{}, err
+	}
+	defer db.traces.unlock(id)
+	head, err := db.fold(id)
+	if err != nil {
+		return wal.Appended{}, err
+	}
+	if done, ok := replayed(head.Trace, b); ok {
+		db.stats.replayed.Add(1)
+		return done, nil
+	}
+	if err := db.leases.check(lease); err != nil {
+		return wal.Appended{}, err
+	}
+	if err := db.expect(head, b); err != nil {
+		return wal.Appended{}, err
+	}
+	step, err := db.link(head.Trace, lease, b)
+	if err != nil {
+		return wal.Appended{}, err
+	}
+
+	// A trace has at most one ledger key, that of its call, and its lock is taken
+	// after the trace's: nobody waits for a trace while holding a key. It too is held
+	// until the sync returned. Otherwise two traces with one key could both read "no
+	// record" and both send.
+	key, ok, err := step.ledgerKey()
+	if err != nil {
+		return wal.Appended{}, err
+	}
+	if ok {
+		if err := db.lockKey(ctx, id, key); err != nil {
+			return wal.Appended{}, err
+		}
+		defer db.keys.unlock(key)
+		if step.record, err = db.ledgerChange(step, key); err != nil {
+			return wal.Appended{}, err
+		}
+	}
+
+	if err := db.commit(step); err != nil {
+		return wal.Appended{}, err
+	}
+	return step.appended(), nil
+}
+
+// replayed answers a batch whose artifacts the trace already has, one after the other
+// and where the caller says they are. A caller that lost the answer to an append asks
+// again and must not be told that its own entry is in the way.
+func replayed(t *wal.Trace, b wal.Batch) (wal.Appended, bool) {
+	n := len(b.Artifacts)
+	if n == 0 || n > len(t.Entries) {
+		return wal.Appended{}, false
+	}
+	at := -1
+	for i := range t.Entries {
+		if t.Entries[i].ArtifactDigest == b.Artifacts[0].Artifact.Digest {
+			at = i
+		}
+	}
+	if at < 0 || at+n > len(t.Entries) || b.Expect != nil && b.Expect.Seq != uint64(at) {
+		return wal.Appended{}, false
+	}
+	stored := t.Entries[at : at+n]
+	for i, a := range b.Artifacts {
+		if stored[i].ArtifactDigest != a.Artifact.Digest || a.Entry != nil && a.Entry.Digest != stored[i].Digest {
+			return wal.Appended{}, false
+		}
+	}
+	last := stored[n-1]
+	return wal.Appended{
+		Head:     wal.Head{Seq: last.Seq, Digest: last.Digest, State: last.To},
+		Entries:  stored,
+		Replayed: true,
+	}, true
+}
+
+// expect checks what the batch says about the trace it is for.
+func (db *DB) expect(head fold, b wal.Batch) error {
+	t := head.Trace
+	if want := b.Expect; want != nil {
+		if want.Seq != t.Head.Seq {
+			err := tga.Errorf(tga.StateSequenceGap, "append after seq %d: head is %d", want.Seq, t.Head.Seq).In(t.ID)
+			err.ExpectedSeq, err.ActualSeq = want.Seq+1, t.Head.Seq+1
+			return err
+		}
+		if want.Digest != t.Head.Digest {
+			err := tga.Errorf(tga.StateChecksumMismatch, "append after seq %d: head digest is %s, expected %s", want.Seq, t.Head.Digest, want.Digest).In(t.ID)
+			err.WantDigest, err.GotDigest, err.Where = t.Head.Digest, want.Digest, "given"
+			return err
+		}
+	}
+	if head.segment != 0 {
+		return tga.Errorf(tga.StateInvalidTransition, "append to a trace archived in segment %d", head.segment).In(t.ID)
+	}
+	if t.Head.Seq == 0 && len(b.Artifacts) > 0 {
+		// What is open may still end below the mark; what is not begun needs not begin.
+		return db.space.admit(t.ID)
+	}
+	return nil
+}
+
+// link makes the step that b is: the entries and notes that follow t, and the trace
+// they lead to. Each is checked as replay will check it, and what a caller made itself
+// is read back too: bytes that no reader takes would end the trace for good.
+func (db *DB) link(t *wal.Trace, lease wal.Lease, b wal.Batch) (*step, error) {
+	now := db.now()
+	s := &step{lease: lease, before: t, after: t.Clone(), committed: now, attachments: b.Attachments}
+	// Within a trace ts never goes back, even after a caller's own entry with a later
+	// one; across traces it does not because now does not.
+	ts := now
+	if n := len(t.Entries); n > 0 {
+		ts = max(ts, t.Entries[n-1].TS)
+	}
+	for _, a := range b.Artifacts {
+		e := wal.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: lease.Epoch}
+		if a.Entry != nil {
+			e.LogEntry = *a.Entry
+		} else {
+			made, err := s.after.Link(a.Artifact, ts)
+			if err != nil {
+				return nil, err
+			}
+			e.LogEntry = made
+		}
+		e.Preimage = e.AppendPreimage(nil)
+		if err := s.after.Apply(&e); err != nil {
+			return nil, err
+		}
+		if a.Entry != nil {
+			if _, err := tga.DecodeEntryPreimage(e.Preimage); err != nil {
+				return nil, given(t.ID, err)
+			}
+		}
+		s.entries = append(s.entries, e)
+		s.newestTS = max(s.newestTS, e.TS)
+	}
+	for _, n := range b.Notes {
+		note, err := s.after.LinkNote(n, ts)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := tga.DecodeNotePreimage(note.AppendPreimage(nil)); err != nil {
+			return nil, given(t.ID, err)
+		}
+		if err := s.after.ApplyNote(&note); err != nil {
+			return nil, err
+		}
+		s.notes = append(s.notes, note)
+		s.newestTS = max(s.newestTS, note.TS)
+	}
+	return s, nil
+}
+
+// given marks an error of a decoder of stored bytes as one about a caller's.
+func given(id tga.ID, err error) error {
+	var e *tga.Error
+	if errors.As(err, &e) {
+		e.Where = "given"
+		return e.In(id)
+	}
+	return err
+}

@@ -1,0 +1,317 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+func TestWholeCallIsTwoAppends(t *testing.T) {
+	db := mem(t)
+	s := spec{trace: id(1), documents: []wal.Document{{Pointer: tga.PointerResult, Data: []byte(`{"id":9007199254740993}`)}}}
+	m := s.make(t)
+	lease := acquire(t, db, s.trace)
+	first := append_(t, db, lease, m.begin())
+	if first.Head.Seq != 3 || first.Head.State != tga.Executing || len(first.Entries) != 3 {
+		t.Fatalf("after the first append: %+v", first)
+	}
+	second := append_(t, db, lease, m.end())
+	if second.Head.Seq != 4 || second.Head.State != tga.Completed {
+		t.Fatalf("after the second append: %+v", second)
+	}
+	db.DropCaches()
+	got, err := db.Load(context.Background(), s.trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Head != second.Head || string(got.Documents[0].Data) != `{"id":9007199254740993}` {
+		t.Errorf("loaded %+v", got)
+	}
+	rec, err := db.Record(context.Background(), s.ledgerKey())
+	if err != nil || rec == nil || rec.Status != ledger.Settled || rec.EffectDigest != m.effect.Digest {
+		t.Errorf("record %+v, %v", rec, err)
+	}
+	if stats := db.Stats(); stats.Appends != 2 || stats.Entries != 4 {
+		t.Errorf("stats %+v", stats)
+	}
+}
+
+// Entries are written once: whatever is appended after, their bytes stay.
+func TestAppendNeverOverwrites(t *testing.T) {
+	db := mem(t)
+	ctx := context.Background()
+	written := map[string]string{}
+	entries := func() map[string]string {
+		all := db.Dump()
+		maps.DeleteFunc(all, func(key, _ string) bool { return !strings.ContainsAny(key[:1], "en") })
+		return all
+	}
+	still := func() {
+		t.Helper()
+		now := entries()
+		for key, value := range written {
+			if now[key] != value {
+				t.Fatalf("the value of %x changed or went", key)
+			}
+		}
+		written = now
+	}
+	a, other := spec{trace: id(1)}.make(t), spec{trace: id(1), args: `{"amount":13}`}.make(t)
+	lease := acquire(t, db, id(1))
+	for _, step := range []struct {
+		batch wal.Batch
+		ok    bool
+	}{
+		{a.batch(a.request), true},
+		{other.batch(other.request), false}, // a second genesis
+		{a.batch(a.request), true},          // replayed
+		{a.batch(a.decision), true},
+		{other.batch(other.decision), false},
+		{a.batch(a.call), true},
+		{wal.Batch{Notes: []wal.NewNote{{Kind: "remark", Who: "tester", Body: []byte(`{}`)}}}, true},
+		{a.batch(a.call, a.effect), false}, // the first is there, the second not
+		{a.end(), true},
+		{a.end(), true},        // replayed
+		{other.begin(), false}, // nothing follows a terminal state
+		{a.batch(a.request, a.effect), false},
+	} {
+		_, err := db.Append(ctx, lease, step.batch)
+		if (err == nil) != step.ok {
+			t.Fatalf("append: %v, want ok %v", err, step.ok)
+		}
+		still()
+	}
+	if n := len(written); n != 5 {
+		t.Errorf("%d entries and notes, want 5", n)
+	}
+}
+
+// Each case breaks one check and every check after it: the code must be that of the
+// first. Nothing is written.
+func TestAppendOrderOfChecks(t *testing.T) {
+	db := mem(t)
+	ctx := context.Background()
+	held := spec{trace: id(1), key: "k"}
+	run(t, db, held) // settles key k
+	s := spec{trace: id(2), key: "k", args: `{"amount":99}`}
+	m := s.make(t)
+	lease := acquire(t, db, s.trace)
+	head := append_(t, db, lease, m.batch(m.request, m.decision)).Head
+
+	conflicting := m.batch(m.call) // right but for the ledger
+	broken := spec{trace: id(2), key: "k", args: `{"amount":100}`}.make(t)
+	unlinked := broken.batch(broken.call) // its decision is another
+	noID := func() wal.Batch {
+		e := tga.LogEntry{TraceID: s.trace, Seq: 3, Prev: head.Digest, TS: start, From: tga.Authorized, To: tga.Executing,
+			Type: tga.CallType, ArtifactID: broken.call.ID, ArtifactDigest: broken.call.Digest}
+		e.Seal()
+		return wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: broken.call, Entry: &e}}}
+	}
+	badFrom := noID()
+	badFrom.Artifacts[0].Entry.From, badFrom.Artifacts[0].Entry.To = tga.Executing, tga.Completed
+	badFrom.Artifacts[0].Entry.Seal()
+	badPrev := noID()
+	badPrev.Artifacts[0].Entry.Prev, badPrev.Artifacts[0].Entry.From = tga.Sum(nil), tga.Executing
+	badPrev.Artifacts[0].Entry.Seal()
+	badSeq := noID()
+	badSeq.Artifacts[0].Entry.Seq, badSeq.Artifacts[0].Entry.Prev = 9, tga.Sum(nil)
+	badSeq.Artifacts[0].Entry.Seal()
+	with := func(b wal.Batch, seq uint64, digest tga.Digest) wal.Batch {
+		b.Expect = &wal.Head{Seq: seq, Digest: digest}
+		return b
+	}
+	stale := wal.Lease{TraceID: s.trace, Epoch: lease.Epoch}
+	db.Release(lease)
+	lease = acquire(t, db, s.trace)
+
+	before := db.Dump()
+	for _, c := range []struct {
+		name  string
+		lease wal.Lease
+		batch wal.Batch
+		code  tga.Code
+	}{
+		{"never granted", wal.Lease{TraceID: s.trace, Epoch: lease.Epoch + 1}, with(badSeq, 9, tga.Sum(nil)), tga.StateLockAcquireFailed},
+		{"no epoch", wal.Lease{TraceID: s.trace}, with(badSeq, 9, tga.Sum(nil)), tga.StateLockAcquireFailed},
+		{"stale epoch", stale, with(badSeq, 9, tga.Sum(nil)), tga.StateConcurrentExecution},
+		{"epoch of an earlier incarnation", wal.Lease{TraceID: s.trace, Epoch: 1}, badSeq, tga.StateConcurrentExecution},
+		{"lease of another trace", wal.Lease{TraceID: id(3), Epoch: lease.Epoch}, badSeq, tga.StateConcurrentExecution},
+		{"expected seq", lease, with(badSeq, 9, tga.Sum(nil)), tga.StateSequenceGap},
+		{"expected digest", lease, with(badSeq, head.Seq, tga.Sum(nil)), tga.StateChecksumMismatch},
+		{"entry's seq", lease, badSeq, tga.StateSequenceGap},
+		{"entry's prev", lease, badPrev, tga.StateChecksumMismatch},
+		{"entry's from_state", lease, badFrom, tga.StateInvalidTransition},
+		{"entry without tool_call_id", lease, noID(), tga.MissingToolCallID},
+		{"link", lease, unlinked, tga.StateChecksumMismatch},
+		{"ledger", lease, conflicting, tga.IdempotencyKeyConflict},
+		{"nothing", lease, wal.Batch{}, tga.ValidationError},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := db.Append(ctx, c.lease, c.batch)
+			wantCode(t, err, c.code)
+			if !maps.Equal(before, db.Dump()) {
+				t.Error("a refused append changed the store")
+			}
+		})
+	}
+	var e *tga.Error
+	_, err := db.Append(ctx, lease, with(conflicting, 9, tga.Digest{}))
+	if !errors.As(err, &e) || e.ExpectedSeq != 10 || e.ActualSeq != 3 {
+		t.Errorf("sequence gap says %+v", e)
+	}
+}
+
+func TestReplayedAppendWritesNothing(t *testing.T) {
+	db := mem(t)
+	ctx := context.Background()
+	m := spec{trace: id(1)}.make(t)
+	lease := acquire(t, db, id(1))
+	first := append_(t, db, lease, m.begin())
+	append_(t, db, lease, m.end())
+	db.Release(lease)
+	before := db.Dump()
+	entry := first.Entries[1]
+	wrong := entry
+	wrong.Digest = tga.Sum(nil)
+	for _, c := range []struct {
+		name  string
+		batch wal.Batch
+		seq   uint64 // 0 = not replayed
+	}{
+		{"all", m.begin(), 3},
+		{"one in the middle", m.batch(m.decision), 2},
+		{"the last", m.end(), 4},
+		{"where expected", wal.Batch{Expect: &wal.Head{Seq: 1}, Artifacts: m.batch(m.decision).Artifacts}, 2},
+		{"elsewhere", wal.Batch{Expect: &wal.Head{Seq: 3}, Artifacts: m.batch(m.decision).Artifacts}, 0},
+		{"with the same entry", wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: m.decision, Entry: &entry}}}, 2},
+		{"with another entry", wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: m.decision, Entry: &wrong}}}, 0},
+		{"out of order", m.batch(m.decision, m.request), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			// Without a lease: whoever lost the answer may have lost that too.
+			out, err := db.Append(ctx, wal.Lease{TraceID: id(1)}, c.batch)
+			if c.seq == 0 {
+				wantCode(t, err, tga.StateLockAcquireFailed)
+			} else if err != nil || !out.Replayed || out.Head.Seq != c.seq || len(out.Entries) != len(c.batch.Artifacts) {
+				t.Errorf("%+v, %v", out, err)
+			}
+			if !maps.Equal(before, db.Dump()) {
+				t.Error("the store changed")
+			}
+		})
+	}
+}
+
+// The two optional things an append may carry commit with it.
+func TestAttachmentsCommitWithTheirAppend(t *testing.T) {
+	db := mem(t)
+	ctx := context.Background()
+	m := spec{trace: id(1)}.make(t)
+	lease := acquire(t, db, id(1))
+	trace := id(1)
+	b := m.batch(m.request)
+	b.Attachments = []wal.Attachment{{Kind: wal.AttachApproval, Key: trace[:], Value: []byte("since")}}
+	append_(t, db, lease, b)
+	if v, err := db.Attachment(ctx, wal.AttachApproval, trace[:]); err != nil || string(v) != "since" {
+		t.Errorf("%q, %v", v, err)
+	}
+	b = m.batch(m.decision)
+	b.Attachments = []wal.Attachment{{Kind: wal.AttachApproval, Key: trace[:]}}
+	append_(t, db, lease, b)
+	if v, err := db.Attachment(ctx, wal.AttachApproval, trace[:]); err != nil || v != nil {
+		t.Errorf("deleted: %q, %v", v, err)
+	}
+	for i := range 600 { // more than a page
+		stream := artifactID(trace, byte(i%3))
+		key := append(stream[:], 0, 0, 0, 0, 0, 0, byte(i>>8), byte(i))
+		append_(t, db, lease, wal.Batch{Attachments: []wal.Attachment{{Kind: wal.AttachStream, Key: key, Value: []byte{1}}}})
+	}
+	stream := artifactID(trace, 0)
+	var keys [][]byte
+	for a, err := range db.Attachments(ctx, wal.AttachStream, stream[:]) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, a.Key)
+	}
+	if len(keys) != 200 || !slices.IsSortedFunc(keys, slices.Compare) {
+		t.Errorf("%d keys of the stream", len(keys))
+	}
+	all := 0
+	for _, err := range db.Attachments(ctx, wal.AttachStream, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all++
+	}
+	if all != 600 {
+		t.Errorf("%d attachments in all", all)
+	}
+	// An attachment cannot reach another kind's keys.
+	_, err := db.Append(ctx, lease, wal.Batch{Attachments: []wal.Attachment{{Kind: 'e', Key: make([]byte, 24), Value: []byte{1}}}})
+	wantCode(t, err, tga.ValidationError)
+	if _, err := db.Attachment(ctx, 'l', make([]byte, 32)); tga.CodeOf(err) != tga.ValidationError {
+		t.Errorf("read of kind l: %v", err)
+	}
+}
+
+func TestLargeAnswerIsSpilledAndReadWhole(t *testing.T) {
+	db := mem(t)
+	for i, size := range []int{wal.MaxInline, wal.MaxInline + 1, wal.ChunkSize, wal.ChunkSize + 1, 3 << 20} {
+		data := make([]byte, size)
+		for j := range data {
+			data[j] = byte(j * (i + 3))
+		}
+		s := spec{trace: id(uint64(i + 1)), documents: []wal.Document{{Pointer: tga.PointerResult, Data: data}}}
+		run(t, db, s)
+		db.DropCaches()
+		got, err := db.Load(context.Background(), s.trace)
+		if err != nil || len(got.Documents) != 1 || string(got.Documents[0].Data) != string(data) {
+			t.Errorf("answer of %d bytes: %v", size, err)
+		}
+	}
+}
+
+func TestEntriesAndNotesInOrderAfterANumber(t *testing.T) {
+	db := mem(t)
+	ctx := context.Background()
+	run(t, db, spec{trace: id(1)})
+	lease := acquire(t, db, id(1))
+	for range 3 {
+		append_(t, db, lease, wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{"attempt":1}`)}}})
+	}
+	for after := range uint64(6) {
+		want := after
+		for e, err := range db.Entries(ctx, id(1), after) {
+			if want++; err != nil || e.Seq != want {
+				t.Errorf("after %d: seq %d, %v", after, e.Seq, err)
+			}
+		}
+		if after <= 4 && want != 4 {
+			t.Errorf("after %d: ended at %d", after, want)
+		}
+	}
+	var numbers []uint32
+	for n, err := range db.Notes(ctx, id(1), 1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, n.Number)
+	}
+	if !slices.Equal(numbers, []uint32{2, 3}) {
+		t.Errorf("notes %v", numbers)
+	}
+	if _, err := db.Load(ctx, id(9)); tga.CodeOf(err) != tga.NotFound {
+		t.Errorf("load of nothing: %v", err)
+	}
+	for range db.Entries(ctx, id(9), 0) {
+		t.Error("an entry of nothing")
+	}
+}

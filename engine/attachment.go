@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/wal"
+)
+
+// Attachment returns a value written with an append, nil where there is none.
+func (db *DB) Attachment(ctx context.Context, kind wal.AttachmentKind, key []byte) ([]byte, error) {
+	stored, err := keyspace.AppendAttachment(nil, keyspace.Kind(kind), key)
+	if err != nil {
+		return nil, err
+	}
+	rows, _, err := db.attachmentPage(ctx, stored, append(slices.Clone(stored), 0), string(stored))
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	return rows[0].value, nil
+}
+
+// Attachments yields the attachments of a kind whose key starts with prefix, in key
+// order.
+func (db *DB) Attachments(ctx context.Context, kind wal.AttachmentKind, prefix []byte) iter.Seq2[wal.Attachment, error] {
+	return func(yield func(wal.Attachment, error) bool) {
+		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
+		watched := string(slices.Clone(lower))
+		for err == nil && lower != nil {
+			var rows []kv
+			if rows, lower, err = db.attachmentPage(ctx, lower, upper, watched); err != nil {
+				break
+			}
+			for _, row := range rows {
+				if !yield(wal.Attachment{Kind: kind, Key: row.key[1:], Value: row.value}, nil) {
+					return
+				}
+			}
+		}
+		if err != nil {
+			yield(wal.Attachment{}, err)
+		}
+	}
+}
+
+const attachmentPage = 256
+
+// attachmentPage reads from a view in which every key that starts with watched is
+// durable: it waits for the appends in flight that touch one.
+func (db *DB) attachmentPage(ctx context.Context, lower, upper []byte, watched string) (rows []kv, next []byte, err error) {
+	if err := db.health.enter(); err != nil {
+		return nil, nil, err
+	}
+	defer db.health.leave()
+	for {
+		v := db.order.view(db.p)
+		var pending <-chan struct{}
+		for key, done := range v.keys {
+			if strings.HasPrefix(key, watched) {
+				pending = done
+				break
+			}
+		}
+		if pending == nil {
+			rows, err = db.page(v, lower, upper, attachmentPage)
+			if len(rows) == attachmentPage {
+				next = append(slices.Clone(rows[attachmentPage-1].key), 0)
+			}
+			return rows, next, closeView(v, err)
+		}
+		if err := closeView(v, nil); err != nil {
+			return nil, nil, err
+		}
+		select {
+		case <-pending:
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-db.health.poisoned:
+			return nil, nil, db.health.sick()
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/engine/internal/guard"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// partial is the suffix of a directory that is not yet what its name says.
+const partial = ".partial"
+
+// Backup copies the open store into dir, which must not exist, while appends go on.
+// The copy is opened and checked before it gets its name: what Backup leaves under
+// dir is a store that verifies, or nothing.
+//
+// Tables are hard links where the file system has them, so dir is to be copied
+// elsewhere to be safe from the disk. Errors of the copy are STORE_UNAVAILABLE; a
+// copy with a problem is STATE_CHECKSUM_MISMATCH.
+func (db *DB) Backup(ctx context.Context, dir string) error {
+	if err := db.health.enter(); err != nil {
+		return err
+	}
+	defer db.health.leave()
+	fs := db.opts.FS
+	if err := absent(fs, dir); err != nil {
+		return err
+	}
+	if db.readOnly {
+		return tga.Errorf(tga.StoreUnavailable, "backup of a store that is open read-only: copy its directory")
+	}
+	temp := dir + partial
+	if err := fs.RemoveAll(temp); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "backup to %s: %w", dir, err)
+	}
+	// The watermark is taken first: everything it knows is then in the copy.
+	mark := db.mark.Mark()
+	if err := db.guarded(func() error {
+		return errors.Join(db.p.Flush(), db.p.Checkpoint(temp, pebble.WithFlushedWAL()))
+	}); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "backup to %s: %w", dir, err)
+	}
+	if err := writeMark(fs, temp, mark); err != nil {
+		return err
+	}
+	if err := db.verifyCopy(ctx, temp); err != nil {
+		return err
+	}
+	return rename(fs, temp, dir)
+}
+
+// writeMark gives a copied store its watermark.
+func writeMark(fs vfs.FS, dir string, mark guard.Mark) error {
+	w, err := guard.OpenWatermark(fs, dir, mark.StoreID, true)
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.Advance(mark.Newest), w.Flushed(mark.FlushedWAL, mark.FlushedSeqnum), w.Close())
+}
+
+func (db *DB) verifyCopy(ctx context.Context, dir string) error {
+	o := db.opts
+	o.WALSpares, o.CacheBytes = -1, 8<<20
+	c, err := OpenReadOnly(dir, o)
+	if err != nil {
+		return err
+	}
+	if c.doubt != nil {
+		return errors.Join(error(c.doubt), c.Close())
+	}
+	rep, err := c.Check(ctx)
+	if err == nil && len(rep.Problems) > 0 {
+		err = damaged("backup: the copy has %d problems, the first: %s", len(rep.Problems), rep.Problems[0])
+	}
+	return errors.Join(err, c.Close())
+}
+
+// absent refuses a directory that is there already and not empty.
+func absent(fs vfs.FS, dir string) error {
+	names, err := fs.List(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist), err == nil && len(names) == 0:
+		return nil
+	case err != nil:
+		return tga.Errorf(tga.StoreUnavailable, "look at %s: %w", dir, err)
+	}
+	return tga.Errorf(tga.ValidationError, "%s is there already, with %d files", dir, len(names))
+}
+
+// rename gives a finished directory its name, durably.
+func rename(fs vfs.FS, from, to string) error {
+	fail := func(err error) error { return tga.Errorf(tga.StoreUnavailable, "rename %s to %s: %w", from, to, err) }
+	if err := fs.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fail(err) // it is empty, as absent says
+	}
+	if err := fs.Rename(from, to); err != nil {
+		return fail(err)
+	}
+	d, err := fs.OpenDir(fs.PathDir(to))
+	if err != nil {
+		return fail(err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// Restore makes a store in dir, which must not exist, from a backup. It gets an id and
+// a secret of its own and opens frozen until [DB.Unfreeze]: what was appended after the
+// backup is not in it, so a call that it shows as unsent may have been sent. Errors are
+// RESTORE_FAILED, wrapping the cause.
+func Restore(backup, dir string, opts Options) error {
+	if err := restore(backup, dir, opts.withDefaults()); err != nil {
+		return tga.Errorf(tga.RestoreFailed, "restore %s from %s: %w", dir, backup, err)
+	}
+	return nil
+}
+
+func restore(backup, dir string, opts Options) error {
+	fs, temp := opts.FS, dir+partial
+	if err := absent(fs, dir); err != nil {
+		return err
+	}
+	if err := fs.RemoveAll(temp); err != nil {
+		return err
+	}
+	if err := copyDir(fs, backup, temp); err != nil {
+		return err
+	}
+	opts.WALSpares = -1
+	db, err := Open(temp, opts)
+	if err != nil {
+		return err
+	}
+	if db.doubt != nil {
+		return errors.Join(error(db.doubt), db.Close())
+	}
+	if err := db.rename(); err != nil {
+		return errors.Join(err, db.Close())
+	}
+	mark := db.mark.Mark()
+	mark.StoreID = db.storeID
+	if err := db.Close(); err != nil {
+		return err
+	}
+	if err := writeMark(fs, temp, mark); err != nil {
+		return err
+	}
+	return rename(fs, temp, dir)
+}
+
+// rename gives the store a new id and secret and freezes it. A new secret, because the
+// old one would give the next attempt of a call the permit that somebody may hold from
+// the time that was lost.
+func (db *DB) rename() error {
+	id, err := db.newID()
+	if err != nil {
+		return err
+	}
+	var secret [32]byte
+	if err := db.random(secret[:]); err != nil {
+		return err
+	}
+	reason, err := json.Marshal("restored from a backup of store " + db.storeID.String() + ": what was appended after it is not known")
+	if err != nil {
+		return err
+	}
+	w := writer{b: db.p.NewBatch()}
+	w.set(keyspace.AppendMeta(nil, metaStoreID), id[:])
+	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
+	w.set(keyspace.AppendMeta(nil, metaFrozen), reason)
+	if w.err != nil {
+		return closing(w.b, w.err)
+	}
+	db.storeID = id
+	return db.apply(w.b)
+}
+
+// copyDir copies the files of a store that is open nowhere, and syncs them.
+func copyDir(fs vfs.FS, from, to string) error {
+	names, err := fs.List(from)
+	if err != nil {
+		return err
+	}
+	if err := fs.MkdirAll(to, 0o750); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if name == lockName || name == "LOCK" || strings.HasPrefix(name, "spare-log-") {
+			continue
+		}
+		if err := copyFile(fs, fs.PathJoin(from, name), fs.PathJoin(to, name)); err != nil {
+			return err
+		}
+	}
+	d, err := fs.OpenDir(to)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func copyFile(fs vfs.FS, from, to string) error {
+	in, err := fs.Open(from)
+	if err != nil {
+		return err
+	}
+	out, err := fs.Create(to, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return errors.Join(err, in.Close())
+	}
+	_, err = io.Copy(out, in)
+	if err == nil {
+		err = out.Sync()
+	}
+	return errors.Join(err, out.Close(), in.Close())
+}

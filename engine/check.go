@@ -1,0 +1,467 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/segment"
+)
+
+// Report is what [DB.Check] found.
+type Report struct {
+	Traces   int // with those archived
+	Archived int
+	Open     int
+	Entries  int
+	Notes    int
+	Records  int // of the ledger
+	Segments int
+	Leaves   int // of the global order, void ones included
+	Problems []Problem
+}
+
+// Problem is one disagreement of the store with itself.
+type Problem struct {
+	TraceID          tga.ID // zero where it concerns none
+	Seq              uint64 // of the entry, 0 where it concerns none
+	Note             uint32
+	Stored, Computed tga.Digest // where two digests differ
+	Err              error
+}
+
+func (p Problem) String() string {
+	s := p.Err.Error()
+	if p.Stored != p.Computed {
+		s += fmt.Sprintf(" (stored %s, computed %s)", p.Stored, p.Computed)
+	}
+	return s
+}
+
+// Check reads the whole store and reports every place where it disagrees with itself:
+// each trace replays; each ledger record, each place in the open index and each
+// checkpoint is what the traces say; the global order has no hole and covers every
+// entry and note once; each key and each chunk belongs to something. It works on one
+// read view, in which every append is there whole or not at all, so it can run beside
+// appends. The error says that it could not go on, not that it found something.
+func (db *DB) Check(ctx context.Context) (rep Report, err error) {
+	if err := db.health.enter(); err != nil {
+		return rep, err
+	}
+	defer db.health.leave()
+	prefix := db.order.durable()
+	v := db.order.view(db.p)
+	defer func() { err = closeView(v, err) }()
+	c := &checker{db: db, ctx: ctx, v: v}
+	for _, step := range []func() error{
+		c.keys, c.traces, c.segments, c.records, c.orphans, func() error { return c.order(prefix) },
+	} {
+		if err := step(); err != nil {
+			return c.Report, err
+		}
+	}
+	return c.Report, nil
+}
+
+type checker struct {
+	Report
+	db    *DB
+	ctx   context.Context
+	v     view
+	owned int // ledger records that some trace's log accounts for
+
+	leafEntries, leafNotes int
+	unreadable             bool // some trace could not be counted
+	newestTS, committed    tga.Millis
+}
+
+// problem records err, unless it says that the store cannot be read at all.
+func (c *checker) problem(id tga.ID, err error) error {
+	if err == nil {
+		return nil
+	}
+	p := Problem{TraceID: id, Err: err}
+	var e *tga.Error
+	if errors.As(err, &e) {
+		if e.Code == tga.StoreUnavailable {
+			return err
+		}
+		p.Seq, p.Note, p.Stored, p.Computed = e.Seq, e.Note, e.GotDigest, e.WantDigest
+	}
+	c.Problems = append(c.Problems, p)
+	return nil
+}
+
+func (c *checker) problemf(id tga.ID, format string, args ...any) error {
+	return c.problem(id, damaged(format, args...).In(id))
+}
+
+func (c *checker) keys() error {
+	return c.db.scan(c.v, []byte{0}, nil, func(key, _ []byte) error {
+		if err := keyspace.Check(key); err != nil {
+			return c.problem(tga.ID{}, err)
+		}
+		return c.ctx.Err()
+	})
+}
+
+// eachTrace calls f for each trace that has a key of a kind, in the order of ids.
+func (c *checker) eachTrace(kind keyspace.Kind, f func(tga.ID) error) error {
+	next, _ := keyspace.Bounds(kind)
+	for next != nil {
+		ids, rest, err := c.db.traceIDs(c.v, kind, next, 256)
+		if err != nil {
+			return c.problem(tga.ID{}, err)
+		}
+		for _, id := range ids {
+			if err := errors.Join(c.ctx.Err(), f(id)); err != nil {
+				return err
+			}
+		}
+		next = rest
+	}
+	return nil
+}
+
+func (c *checker) traces() error {
+	return c.eachTrace(keyspace.Entry, func(id tga.ID) error {
+		rows, err := c.db.rows(c.v, id)
+		if err != nil {
+			return c.problem(id, err)
+		}
+		t := segment.Trace{ID: id}
+		spilled := map[uint64]bool{}
+		rows.spilled = func(seq uint64) { spilled[seq] = true }
+		for e, err := range rows.decodeEntries() {
+			if err != nil {
+				return c.lost(id, err)
+			}
+			t.Entries = append(t.Entries, e)
+		}
+		for n, err := range rows.decodeNotes() {
+			if err != nil {
+				return c.lost(id, err)
+			}
+			t.Notes = append(t.Notes, n)
+		}
+		folded, err := c.trace(&t)
+		if err != nil || folded == nil {
+			return err
+		}
+		if err := c.openIndex(folded); err != nil {
+			return err
+		}
+		if err := c.checkpoints(folded); err != nil {
+			return err
+		}
+		lower, upper := keyspace.TraceChunkBounds(id)
+		return c.db.scan(c.v, lower, upper, func(key, _ []byte) error {
+			if _, seq, n, err := keyspace.ParseChunk(key); err == nil && !spilled[seq] {
+				return c.problemf(id, "chunk %d of entry %d of trace %s belongs to no part", n, seq, id)
+			}
+			return nil
+		})
+	})
+}
+
+// trace replays a trace and compares its ledger record; nil where it does not replay.
+func (c *checker) trace(t *segment.Trace) (*wal.Trace, error) {
+	c.Traces++
+	c.Entries += len(t.Entries)
+	c.Notes += len(t.Notes)
+	if len(t.Entries) == 0 {
+		return nil, c.lost(t.ID, damaged("trace %s has no entry", t.ID))
+	}
+	folded, err := t.Replay()
+	if err != nil {
+		return nil, c.lost(t.ID, err)
+	}
+	return folded, c.record(t, folded)
+}
+
+// lost records a trace that does not replay. The totals, which it would have been part
+// of, then say nothing.
+func (c *checker) lost(id tga.ID, err error) error {
+	c.unreadable = true
+	return c.problem(id, recoveryFailed(id, err))
+}
+
+// record compares the ledger record of the trace's key with what the trace's log says
+// it is. Another trace may have taken the key over, but only after this one settled as
+// a definite non-execution.
+func (c *checker) record(t *segment.Trace, folded *wal.Trace) error {
+	if folded.Call == nil || ledger.NeverSent(folded.Call) {
+		return nil
+	}
+	var call, effect wal.Entry
+	for _, e := range t.Entries {
+		switch e.Type {
+		case tga.CallType:
+			call = e
+		case tga.EffectType:
+			effect = e
+		}
+	}
+	want, _, err := ledger.FromTrace(folded.Call, call.Seq, uint64(call.Epoch), min(call.TS, call.Committed), folded.Effect, effect.Seq, folded.Notes)
+	if err != nil {
+		return c.problem(t.ID, err)
+	}
+	value, err := c.db.get(c.v, keyspace.AppendLedger(nil, ledger.KeyOf(folded.Namespace, folded.Call).Hash()))
+	if err != nil {
+		return err
+	}
+	if value == nil {
+		return c.problemf(t.ID, "trace %s reserved key %q, and there is no record of it", t.ID, folded.Call.Call.IdempotencyKey)
+	}
+	got, err := ledger.DecodeRecord(value)
+	switch {
+	case err != nil:
+		return c.problem(t.ID, err)
+	case got.Status == ledger.Expired:
+		if shrunk, err := want.Expire(); err != nil || *got != shrunk {
+			return c.problemf(t.ID, "the expired record of key %q is not that of trace %s", folded.Call.Call.IdempotencyKey, t.ID)
+		}
+	case got.TraceID == t.ID:
+		c.owned++
+		want.ConfirmedAt, want.EvidenceDigest = got.ConfirmedAt, got.EvidenceDigest
+		if *got != want {
+			return c.problemf(t.ID, "the record of key %q is %+v, the log of trace %s says %+v", folded.Call.Call.IdempotencyKey, *got, t.ID, want)
+		}
+	case want.Status != ledger.Settled || want.Class != ledger.ClassRetryable:
+		return c.problemf(t.ID, "the record of key %q names trace %s, and trace %s never gave it up", folded.Call.Call.IdempotencyKey, got.TraceID, t.ID)
+	}
+	return nil
+}
+
+func (c *checker) openIndex(t *wal.Trace) error {
+	value, err := c.db.get(c.v, keyspace.AppendOpen(nil, t.ID))
+	if err != nil {
+		return err
+	}
+	if t.Head.State.Terminal() {
+		if value != nil {
+			return c.problemf(t.ID, "trace %s is %s and among the open traces", t.ID, t.Head.State)
+		}
+		return nil
+	}
+	c.Open++
+	if !bytes.Equal(value, appendOpenValue(nil, t)) {
+		return c.problemf(t.ID, "trace %s is %s, its place in the open index says something else", t.ID, t.Head.State)
+	}
+	return nil
+}
+
+func (c *checker) checkpoints(t *wal.Trace) error {
+	lower, upper := keyspace.CheckpointBounds(t.ID)
+	rows, err := c.db.page(c.v, lower, upper, 0)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if _, err := verifyCheckpoint(t, row); err != nil {
+			if err := c.problem(t.ID, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// segments verifies each segment and compares its traces with their tombstones.
+func (c *checker) segments() error {
+	lower, upper := keyspace.SegmentBounds()
+	stones := 0
+	if err := c.db.scan(c.v, lower, upper, func(key, value []byte) error {
+		c.Segments++
+		n, err := keyspace.ParseSegment(key)
+		if err != nil {
+			return nil // reported as a key
+		}
+		return errors.Join(c.ctx.Err(), c.segment(n, value, &stones))
+	}); err != nil {
+		return err
+	}
+	lower, upper = keyspace.TombstoneBounds()
+	return c.db.scan(c.v, lower, upper, func(key, value []byte) error {
+		if stones--; stones < 0 {
+			return c.problemf(tga.ID(key[1:17]), "tombstone of trace %s, which is in no segment", tga.ID(key[1:17]))
+		}
+		return nil
+	})
+}
+
+func (c *checker) segment(n uint64, value []byte, stones *int) error {
+	r := bytes.NewReader(value)
+	if _, err := segment.Verify(r, int64(len(value))); err != nil {
+		c.unreadable = true
+		return c.problem(tga.ID{}, err)
+	}
+	sr, err := segment.Open(r, int64(len(value)))
+	if err != nil {
+		return c.problem(tga.ID{}, err)
+	}
+	for t, err := range sr.Traces() {
+		if err != nil {
+			return c.problem(t.ID, err)
+		}
+		raw, err := c.db.get(c.v, keyspace.AppendTombstone(nil, t.ID))
+		if err != nil {
+			return err
+		}
+		stone, err := decodeTombstone(raw)
+		last := t.Entries[len(t.Entries)-1]
+		if want := (tombstone{First: 1, Last: last.Seq, Head: last.Digest, Segment: n}); err != nil || stone != want {
+			if err := c.problemf(t.ID, "trace %s in segment %d: its tombstone says otherwise", t.ID, n); err != nil {
+				return err
+			}
+		}
+		*stones++
+		c.Archived++
+		own, err := c.db.get(c.v, keyspace.AppendEntry(nil, t.ID, 1))
+		if err != nil {
+			return err
+		}
+		if own != nil {
+			continue // counted and compared as a trace of the store: the removal is to follow
+		}
+		if _, err := c.trace(&t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// records counts the ledger records. Each trace accounts for at most one, each record
+// that is not expired names one trace, so equal counts mean that each is accounted for.
+func (c *checker) records() error {
+	named := 0
+	lower, upper := keyspace.LedgerBounds()
+	if err := c.db.scan(c.v, lower, upper, func(_, value []byte) error {
+		c.Records++
+		r, err := ledger.DecodeRecord(value)
+		if err != nil {
+			return c.problem(tga.ID{}, err)
+		}
+		if r.Status != ledger.Expired {
+			named++
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if named != c.owned && !c.unreadable {
+		return c.problemf(tga.ID{}, "%d ledger records name a trace, the logs account for %d", named, c.owned)
+	}
+	return nil
+}
+
+// orphans looks for keys of traces that have no entry.
+func (c *checker) orphans() error {
+	for _, kind := range []keyspace.Kind{keyspace.Chunk, keyspace.Note, keyspace.Checkpoint, keyspace.Open} {
+		if err := c.eachTrace(kind, func(id tga.ID) error {
+			value, err := c.db.get(c.v, keyspace.AppendEntry(nil, id, 1))
+			if err == nil && value == nil {
+				err = c.problemf(id, "trace %s has a key of kind %c and no first entry", id, kind)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// order checks that the leaves have no hole up to the durable prefix, that each names
+// what is there, and that together they name every entry and note.
+func (c *checker) order(prefix uint64) error {
+	lower, upper := keyspace.GlobalBounds()
+	next := uint64(1)
+	traces := foldCache{}
+	traces.init(1024, 64<<20)
+	if err := c.db.scan(c.v, lower, upper, func(key, value []byte) error {
+		c.Leaves++
+		index, err := keyspace.ParseGlobal(key)
+		if err != nil {
+			return nil // reported as a key
+		}
+		if index != next && next <= prefix {
+			if err := c.problemf(tga.ID{}, "order: leaf %d follows %d", index, next-1); err != nil {
+				return err
+			}
+		}
+		next = index + 1
+		l, err := decodeLeaf(index, value)
+		if err != nil {
+			return c.problem(tga.ID{}, err)
+		}
+		return errors.Join(c.ctx.Err(), c.leaf(l, &traces))
+	}); err != nil {
+		return err
+	}
+	if next <= prefix {
+		return c.problemf(tga.ID{}, "order: the last leaf is %d, %d was durable", next-1, prefix)
+	}
+	if !c.unreadable && (c.leafEntries != c.Entries || c.leafNotes != c.Notes) {
+		return c.problemf(tga.ID{}, "order: the leaves name %d entries and %d notes, the store has %d and %d", c.leafEntries, c.leafNotes, c.Entries, c.Notes)
+	}
+	return nil
+}
+
+// leaf compares a leaf with what it names, and its times with those of the leaves
+// before it.
+func (c *checker) leaf(l Leaf, traces *foldCache) error {
+	c.leafEntries += int(l.Entries)
+	c.leafNotes += int(l.Notes)
+	times := func(newest tga.Millis) error {
+		c.newestTS = max(c.newestTS, newest)
+		if l.NewestTS != c.newestTS || l.Committed < c.committed {
+			return c.problemf(l.TraceID, "order: leaf %d has newest ts %s and commit time %s, want %s and at least %s", l.Index, l.NewestTS, l.Committed, c.newestTS, c.committed)
+		}
+		c.committed = l.Committed
+		return nil
+	}
+	if l.Void || l.Entries == 0 && l.Notes == 0 {
+		return times(0)
+	}
+	f, ok := traces.get(l.TraceID)
+	if !ok {
+		var err error
+		if f, err = c.db.replay(c.v, l.TraceID); err != nil {
+			if tga.CodeOf(err) == tga.StoreUnavailable {
+				return err
+			}
+			c.newestTS = max(c.newestTS, l.NewestTS)
+			return nil // reported as a trace
+		}
+		traces.put(l.TraceID, f)
+	}
+	want := Leaf{FirstSeq: l.FirstSeq, FirstNote: l.FirstNote}
+	var newest tga.Millis
+	for _, e := range f.Entries {
+		if e.Seq >= l.FirstSeq && e.Seq < l.FirstSeq+uint64(l.Entries) {
+			want.Entries++
+			want.HeadDigest = e.Digest
+			newest = max(newest, e.TS)
+		}
+	}
+	for _, n := range f.Notes {
+		switch {
+		case n.Number >= l.FirstNote && n.Number < l.FirstNote+uint32(l.Notes):
+			want.Notes++
+			want.HeadDigest, want.NoteDigest = n.HeadDigest, n.Digest
+			newest = max(newest, n.TS)
+		case l.Notes == 0 && n.Digest == l.NoteDigest:
+			want.NoteDigest = n.Digest
+		}
+	}
+	if want.Entries != l.Entries || want.Notes != l.Notes || want.HeadDigest != l.HeadDigest || want.NoteDigest != l.NoteDigest ||
+		(l.FirstSeq == 0) != (l.Entries == 0) || (l.FirstNote == 0) != (l.Notes == 0) {
+		return c.problemf(l.TraceID, "order: leaf %d names %d entries from %d and %d notes from %d of trace %s, which are not there or others", l.Index, l.Entries, l.FirstSeq, l.Notes, l.FirstNote, l.TraceID)
+	}
+	return times(newest)
+}

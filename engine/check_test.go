@@ -1,0 +1,230 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Every key of the store that is changed or removed behind its back is a problem that
+// Check names.
+func TestCheckFindsEveryDamagedKey(t *testing.T) {
+	db, err := engine.Open("store", options(vfs.NewMem()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	large := []wal.Document{{Pointer: tga.PointerResult, Data: bytes.Repeat([]byte("x"), 100<<10)}}
+	run(t, db, spec{trace: id(1)}, spec{trace: id(2), documents: large}, spec{trace: id(3)})
+	if _, err := db.SealTraces(context.Background(), start+1); err != nil {
+		t.Fatal(err)
+	}
+	run(t, db, spec{trace: id(11)}, spec{trace: id(12), documents: large})
+	s := spec{trace: id(13), attempt: "apart"}
+	lease := acquire(t, db, s.trace)
+	append_(t, db, lease, s.make(t).begin())
+	if _, err := db.WriteCheckpoint(context.Background(), lease); err != nil {
+		t.Fatal(err)
+	}
+	append_(t, db, lease, wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteAttempt, Who: "tgad", Body: ledger.Mark{Attempt: 1, Epoch: uint64(lease.Epoch)}.Body()}}})
+	if rep := check(t, db); rep.Traces != 6 || rep.Archived != 3 || rep.Entries != 23 || rep.Notes != 1 || rep.Records != 6 || rep.Segments != 1 || rep.Open != 1 {
+		t.Errorf("report %+v", rep)
+	}
+
+	seen := map[byte]int{}
+	for key, value := range db.Dump() {
+		if key[0] == 'm' {
+			continue // what the store knows of itself; Open reads it
+		}
+		damages := map[string][]byte{"removed": nil, "cut short": []byte(value)[:len(value)-1]}
+		for _, at := range []int{0, len(value) / 2, len(value) - 1} {
+			b := []byte(value)
+			b[at] ^= 1
+			damages["bit flipped at "+string(rune('0'+at%10))] = b
+		}
+		for name, damage := range damages {
+			if key[0] == 'c' && damage == nil {
+				continue // a checkpoint more or less is no disagreement
+			}
+			if key[0] == 'e' && damage != nil && bytes.Equal(damage[:32], []byte(value)[:32]) && !bytes.Equal(damage[32:48], []byte(value)[32:48]) {
+				continue // commit time and epoch are under no digest
+			}
+			db.Put([]byte(key), damage)
+			rep, err := db.Check(context.Background())
+			if err != nil {
+				t.Fatalf("%x %s: %v", key, name, err)
+			}
+			if len(rep.Problems) == 0 {
+				t.Errorf("key %c %x, %s: no problem found", key[0], key[1:], name)
+			}
+			for _, p := range rep.Problems {
+				if p.String() == "" || tga.CodeOf(p.Err) == "" {
+					t.Errorf("problem without a code: %+v", p)
+				}
+			}
+			seen[key[0]]++
+			db.Put([]byte(key), []byte(value))
+		}
+	}
+	for _, kind := range "bceglnors" {
+		if seen[byte(kind)] == 0 {
+			t.Errorf("no key of kind %c was damaged", kind)
+		}
+	}
+	for name, kv := range map[string][2][]byte{
+		"unknown kind":        {[]byte("zz"), []byte("x")},
+		"short entry key":     {[]byte("e123"), []byte("x")},
+		"record of nothing":   {keyspace.AppendLedger(nil, tga.Sum(nil)), []byte(db.Dump()[string(keyspace.AppendLedger(nil, spec{trace: id(11)}.ledgerKey().Hash()))])},
+		"chunk of nothing":    {keyspace.AppendChunk(nil, id(50), 1, 0), []byte("x")},
+		"chunk of no part":    {keyspace.AppendChunk(nil, id(11), 4, 0), []byte("x")},
+		"note of nothing":     {keyspace.AppendNote(nil, id(50), 1), []byte("x")},
+		"open, and finished":  {keyspace.AppendOpen(nil, id(11)), []byte("x")},
+		"tombstone of no one": {keyspace.AppendTombstone(nil, id(50)), []byte("x")},
+		"leaf twice":          {keyspace.AppendGlobal(nil, db.Cursor()+1), []byte(db.Dump()[string(keyspace.AppendGlobal(nil, 1))])},
+	} {
+		db.Put(kv[0], kv[1])
+		rep, err := db.Check(context.Background())
+		if err != nil || len(rep.Problems) == 0 {
+			t.Errorf("%s: no problem found, %v", name, err)
+		}
+		db.Put(kv[0], nil)
+	}
+	check(t, db)
+}
+
+// A trace with a bad entry is refused by name, with both digests; the others go on.
+func TestDamagedTraceIsQuarantinedAlone(t *testing.T) {
+	db, err := engine.Open("store", options(vfs.NewMem()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx := context.Background()
+	for i := range uint64(3) {
+		lease := acquire(t, db, id(i+1))
+		append_(t, db, lease, spec{trace: id(i + 1)}.make(t).begin())
+		db.Release(lease)
+	}
+	key := keyspace.AppendEntry(nil, id(2), 2)
+	value := []byte(db.Dump()[string(key)])
+	at := strings.Index(string(value), "allowed by rule 1")
+	value[at] ^= 1
+	db.Put(key, value)
+	var e *tga.Error
+	if _, err := db.Load(ctx, id(2)); !errors.As(err, &e) || e.Code != tga.StateRecoveryFailed || e.TraceID != id(2) || e.Seq != 2 || e.Where != "stored" ||
+		e.WantDigest == e.GotDigest || !errors.Is(err, tga.StateChecksumMismatch) {
+		t.Errorf("load of the damaged trace: %v (%+v)", err, e)
+	}
+	_, err = db.Append(ctx, acquire(t, db, id(2)), spec{trace: id(2)}.make(t).end())
+	wantCode(t, err, tga.StateRecoveryFailed)
+	for e, err := range db.Entries(ctx, id(2), 0) {
+		if err != nil {
+			wantCode(t, err, tga.StateRecoveryFailed)
+		} else if e.Seq != 1 {
+			t.Errorf("entry %d of the damaged trace", e.Seq)
+		}
+	}
+	open := 0
+	for _, err := range db.OpenTraces(ctx) {
+		if open++; err != nil {
+			t.Error(err)
+		}
+	}
+	if open != 3 {
+		t.Errorf("%d open traces", open)
+	}
+	for _, i := range []uint64{1, 3} {
+		append_(t, db, acquire(t, db, id(i)), spec{trace: id(i)}.make(t).end())
+	}
+	rep, err := db.Check(ctx)
+	if err != nil || len(rep.Problems) != 1 || rep.Problems[0].TraceID != id(2) || rep.Problems[0].Seq != 2 || rep.Problems[0].Stored == rep.Problems[0].Computed {
+		t.Errorf("check: %+v, %v", rep.Problems, err)
+	}
+}
+
+func TestCheckpoints(t *testing.T) {
+	db := mem(t)
+	ctx := context.Background()
+	s := spec{trace: id(1)}
+	m := s.make(t)
+	lease := acquire(t, db, s.trace)
+	if _, err := db.WriteCheckpoint(ctx, lease); tga.CodeOf(err) != tga.NotFound {
+		t.Errorf("checkpoint of nothing: %v", err)
+	}
+	if _, ok, err := db.LatestCheckpoint(ctx, s.trace); ok || err != nil {
+		t.Errorf("latest of nothing: %v, %v", ok, err)
+	}
+	var all []tga.Checkpoint
+	for _, a := range []*tga.Artifact{m.request, m.decision, m.call, m.effect} {
+		append_(t, db, lease, m.batch(a))
+		cp, err := db.WriteCheckpoint(ctx, lease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := db.WriteCheckpoint(ctx, lease)
+		if err != nil || again.Digest != cp.Digest {
+			t.Errorf("two checkpoints of one state: %s and %s, %v", cp.Digest, again.Digest, err)
+		}
+		got, ok, err := db.LatestCheckpoint(ctx, s.trace)
+		if err != nil || !ok || got != cp {
+			t.Errorf("latest %+v, %v, %v, want %+v", got, ok, err, cp)
+		}
+		all = append(all, cp)
+	}
+	stored := 0
+	for key := range db.Dump() {
+		if key[0] == 'c' {
+			stored++
+		}
+	}
+	if stored != 2 {
+		t.Errorf("%d checkpoints are kept", stored)
+	}
+	_, err := db.WriteCheckpoint(ctx, wal.Lease{TraceID: s.trace, Epoch: 1})
+	wantCode(t, err, tga.StateConcurrentExecution)
+
+	// A bad one is skipped; the older one serves, then none.
+	newest, older := keyspace.AppendCheckpoint(nil, s.trace, 4), keyspace.AppendCheckpoint(nil, s.trace, 3)
+	dump := db.Dump()
+	other := all[3]
+	other.State.LastDigest = tga.Sum(nil)
+	other.Seal()
+	for name, bad := range map[string][]byte{
+		"bad digest":    bytes.Replace([]byte(dump[string(newest)]), []byte("COMPLETED"), []byte("FAILED"), 1),
+		"other entry":   other.AppendCanonical(nil),
+		"wrong place":   []byte(dump[string(older)]),
+		"no checkpoint": []byte("x"),
+	} {
+		db.Put(newest, bad)
+		if got, ok, err := db.LatestCheckpoint(ctx, s.trace); err != nil || !ok || got != all[2] {
+			t.Errorf("%s: %+v, %v, %v", name, got, ok, err)
+		}
+	}
+	if n := db.Stats().BadCheckpoints; n != 4 {
+		t.Errorf("%d bad checkpoints are counted", n)
+	}
+	db.Put(older, []byte("x"))
+	if _, ok, err := db.LatestCheckpoint(ctx, s.trace); ok || err != nil {
+		t.Errorf("both bad: %v, %v", ok, err)
+	}
+	db.Put(newest, nil)
+	db.Put(older, nil)
+}

@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// keptCheckpoints is how many checkpoints of a trace are kept: the newest, and one to
+// fall back on.
+const keptCheckpoints = 2
+
+// WriteCheckpoint seals the execution state at the trace's head, stores it durably and
+// returns it. The lease must be current; NOT_FOUND: the trace has no entry.
+func (db *DB) WriteCheckpoint(ctx context.Context, lease wal.Lease) (tga.Checkpoint, error) {
+	if err := db.health.enter(); err != nil {
+		return tga.Checkpoint{}, err
+	}
+	defer db.health.leave()
+	if err := db.health.writable(); err != nil {
+		return tga.Checkpoint{}, err
+	}
+	id := lease.TraceID
+	if err := db.lockTrace(ctx, id); err != nil {
+		return tga.Checkpoint{}, err
+	}
+	defer db.traces.unlock(id)
+	if err := db.leases.check(lease); err != nil {
+		return tga.Checkpoint{}, err
+	}
+	f, err := db.fold(id)
+	switch {
+	case err != nil:
+		return tga.Checkpoint{}, err
+	case f.Head.Seq == 0:
+		return tga.Checkpoint{}, tga.Errorf(tga.NotFound, "checkpoint of trace %s: it has no entry", id).In(id)
+	case f.segment != 0:
+		return tga.Checkpoint{}, tga.Errorf(tga.StateInvalidTransition, "checkpoint of a trace archived in segment %d", f.segment).In(id)
+	}
+	cp := f.Checkpoint(db.now())
+	w := writer{b: db.p.NewBatch()}
+	stored, err := db.checkpoints(id)
+	if err != nil {
+		return tga.Checkpoint{}, closing(w.b, err)
+	}
+	key := keyspace.AppendCheckpoint(nil, id, cp.Seq)
+	kept := 1
+	for i := len(stored) - 1; i >= 0; i-- {
+		switch {
+		case string(stored[i].key) == string(key): // replaced
+		case kept < keptCheckpoints:
+			kept++
+		default:
+			w.delete(stored[i].key)
+		}
+	}
+	w.set(key, cp.AppendCanonical(nil))
+	if w.err != nil {
+		return tga.Checkpoint{}, closing(w.b, w.err)
+	}
+	return cp, db.apply(w.b)
+}
+
+// checkpoints returns the stored checkpoints of a trace, oldest first. The trace's
+// lock is held.
+func (db *DB) checkpoints(id tga.ID) ([]kv, error) {
+	lower, upper := keyspace.CheckpointBounds(id)
+	return db.page(db.p, lower, upper, 0)
+}
+
+// LatestCheckpoint returns the newest checkpoint that verifies; ok is false where
+// there is none. One that does not, by its own digest or against the entry it names,
+// is logged, counted ([Stats.BadCheckpoints]) and skipped: an older one, or genesis,
+// says the same.
+func (db *DB) LatestCheckpoint(ctx context.Context, id tga.ID) (cp tga.Checkpoint, ok bool, err error) {
+	if err := db.health.enter(); err != nil {
+		return tga.Checkpoint{}, false, err
+	}
+	defer db.health.leave()
+	if err := db.lockTrace(ctx, id); err != nil {
+		return tga.Checkpoint{}, false, err
+	}
+	defer db.traces.unlock(id)
+	stored, err := db.checkpoints(id)
+	if err != nil || len(stored) == 0 {
+		return tga.Checkpoint{}, false, err
+	}
+	f, err := db.fold(id)
+	if err != nil {
+		return tga.Checkpoint{}, false, err
+	}
+	for i := len(stored) - 1; i >= 0; i-- {
+		cp, err := verifyCheckpoint(f.Trace, stored[i])
+		if err == nil {
+			return *cp, true, nil
+		}
+		db.stats.badCheckpoints.Add(1)
+		db.log.Error("checkpoint skipped", "trace", id, "error", err)
+	}
+	return tga.Checkpoint{}, false, nil
+}
+
+// verifyCheckpoint checks a stored checkpoint against its own digest, its key and the
+// trace's entry at its sequence number.
+func verifyCheckpoint(t *wal.Trace, stored kv) (*tga.Checkpoint, error) {
+	id, seq, err := keyspace.ParseCheckpoint(stored.key)
+	if err != nil {
+		return nil, err
+	}
+	cp, err := tga.DecodeCheckpoint(stored.value)
+	if err != nil {
+		return nil, damaged("checkpoint of trace %s at seq %d: %w", id, seq, err).In(id)
+	}
+	s := cp.State
+	switch {
+	case cp.TraceID != id || s.TraceID != id || cp.Seq != seq || s.LastSeq != seq:
+		return nil, damaged("checkpoint of trace %s at seq %d lies under the key of trace %s at seq %d", cp.TraceID, cp.Seq, id, seq).In(id)
+	case seq == 0 || seq > uint64(len(t.Entries)):
+		return nil, damaged("checkpoint of trace %s at seq %d: the head is %d", id, seq, t.Head.Seq).In(id)
+	}
+	e := t.Entries[seq-1]
+	if e.Digest != s.LastDigest || e.To != s.Current || !t.PlanID.IsZero() && s.PlanID != t.PlanID {
+		err := damaged("checkpoint of trace %s at seq %d: %s with digest %s, the entry leads to %s with digest %s", id, seq, s.Current, s.LastDigest, e.To, e.Digest).In(id)
+		err.WantDigest, err.GotDigest = e.Digest, s.LastDigest
+		return nil, err
+	}
+	return cp, nil
+}

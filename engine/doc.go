@@ -1,0 +1,54 @@
+// Package engine keeps TGA execution logs in a Pebble store.
+//
+// It owns durability: when [DB.Append] returns nil, the artifacts, their entries, the
+// notes and the ledger record are on disk, or none is. It knows nothing of tools;
+// package runtime decides what to append. It is the only importer of Pebble.
+//
+// # What a crash may do
+//
+// An append is one Pebble batch with one sync. The power may go at any write: the next
+// [Open] finds every append that was acknowledged and, of one under way, all or
+// nothing. What was acknowledged and is not there any more (a damaged log, a restored
+// backup) is found before anything is written, and the store opens frozen.
+//
+// A failed write or sync poisons the store: the append it struck has an unknown
+// outcome, every later call is STORE_UNAVAILABLE, and nothing is tried again, for the
+// kernel may have dropped the bytes and report success next time. Only an Open tells.
+//
+// # Assumptions about the disk
+//
+// A completed fdatasync of a file makes what was written to it durable, a completed
+// fsync of a directory its names. Damage to bytes at rest is detected, not repaired. A
+// roll-back of the whole directory to an earlier state of itself is not detected: that
+// takes a head kept elsewhere.
+//
+// # Invariants
+//
+//	I1 append-only   entry and note keys are written once           [DB.Append]  [DB.Check]       TestAppendNeverOverwrites
+//	I2 once          a key is reserved by one trace at a time       [DB.Append]  [DB.Check]       TestLedgerRule, TestOneReservationAmongRacers
+//	I4 checkpoints   digest and entry agree, or it is skipped       [DB.LatestCheckpoint] [DB.Check] TestCheckpoints
+//	I5 chain         entry n names the digest of n-1                [wal.Trace.Link] [wal.Trace.Apply] FuzzReplayTamper
+//	I6 one writer    an append needs the current epoch              [DB.Append]  storetest        TestAppendOrderOfChecks, TestEpochsRiseOverRestarts
+//	I7 atomicity     one batch per append, all or nothing           [DB.Append]  [DB.Check]       TestCrashBetweenWrites
+//	   durability    one sync per append, before its answer         [DB.Append]  crashtest        TestOneSyncPerAppend, TestFailedSyncPoisons
+//	   visibility    nobody is shown what is not durable            locks, order.view              TestNoReaderSeesAnUnsyncedBatch
+//	   one process   one opener of a directory, by any path         [Open]                         TestTwoProcessesOneStore
+//	   derived       ledger, open index, order are f(entries,notes) [DB.Append]  [DB.Check]       TestCheckFindsEveryDamagedKey
+//	   no gap        the order is shown up to its durable prefix    [DB.Follow]  [DB.Check]       TestFollowYieldsEveryAppendOnce, TestHolesBecomeVoidLeaves
+//	   doubt         missing acknowledgements freeze the store      [Open]                         TestLostAcknowledgementsFreezeTheStore
+//	   archive       entries go only after their segment is durable [DB.SealTraces] [DB.Check]    TestHalfDoneArchivingIsFinishedAtOpen
+//
+// # The state store of Talos 9.3
+//
+// The seven operations of its §9.3.2 and what they are here:
+//
+//	load_state(trace_id)                 [DB.State]; [DB.Load] with the artifacts
+//	append_log_entry(entry)              [DB.Append], with [wal.NewArtifact.Entry] for a complete entry
+//	list_log_entries(trace_id, after)    [DB.Entries]
+//	write_checkpoint(checkpoint)         [DB.WriteCheckpoint], made from the log and not taken from the caller
+//	load_latest_checkpoint(trace_id)     [DB.LatestCheckpoint]
+//	acquire_trace_lock(trace_id)         [DB.Acquire]
+//	release_trace_lock(trace_id)         [DB.Release]
+//
+// The layout of keys is that of package keyspace; docs/FORMAT.md has the values.
+package engine

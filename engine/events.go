@@ -1,0 +1,54 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// maxBackgroundErrors is how many flushes or compactions may fail, with none that
+// succeeds between them, before the store is poisoned. On a full disk a flush fails
+// thousands of times a second and appends block: better to stop and say so.
+const maxBackgroundErrors = 16
+
+// events listens to Pebble. The functions are called with Pebble's mutex held, so they
+// call nothing of Pebble.
+func (db *DB) events() *pebble.EventListener {
+	var failures atomic.Int32
+	return &pebble.EventListener{
+		BackgroundError: func(err error) {
+			db.stats.backgroundErrors.Add(1)
+			db.log.Error("pebble: background work failed", "error", err)
+			if failures.Add(1) < maxBackgroundErrors {
+				return
+			}
+			db.health.poison(db.log, err)
+			// Pebble would go on trying without a pause.
+			db.health.endGoroutine()
+		},
+		FlushEnd: func(info pebble.FlushInfo) {
+			if info.Err == nil {
+				failures.Store(0)
+				db.stats.flushes.Add(1)
+			}
+		},
+		CompactionEnd: func(info pebble.CompactionInfo) {
+			if info.Err == nil {
+				failures.Store(0)
+				db.stats.compactions.Add(1)
+			}
+		},
+		// A damaged block concerns the keys in it: the read that met it returns the
+		// error, and the trace it belongs to is reported. The default ends the process.
+		DataCorruption: func(info pebble.DataCorruptionInfo) {
+			db.stats.corruptions.Add(1)
+			db.log.Error("pebble: damaged data", "path", info.Path, "error", info.Details)
+		},
+	}
+}
+
+func (db *DB) slowDisk(info vfs.DiskSlowInfo) {
+	db.stats.slowWrites.Add(1)
+	db.log.Warn("slow disk", "info", info.String())
+}

@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Dump returns every key and value of the store.
+func (db *DB) Dump() map[string]string {
+	out := map[string]string{}
+	if err := db.scan(db.p, []byte{0}, nil, func(key, value []byte) error {
+		out[string(key)] = string(value)
+		return nil
+	}); err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// Put writes a key behind the store's back; a nil value deletes it.
+func (db *DB) Put(key, value []byte) {
+	var err error
+	if value == nil {
+		err = db.p.Delete(key, pebble.Sync)
+	} else {
+		err = db.p.Set(key, value, pebble.Sync)
+	}
+	if err != nil {
+		panic(err)
+	}
+	db.cache.clear()
+}
+
+// DropCaches makes the next reads come from disk.
+func (db *DB) DropCaches() { db.cache.clear() }
+
+// Flush writes the memtables to tables.
+func (db *DB) Flush() error { return db.p.Flush() }
+
+// Locked returns how many names are locked.
+func (db *DB) Locked() int {
+	db.traces.mu.Lock()
+	defer db.traces.mu.Unlock()
+	db.keys.mu.Lock()
+	defer db.keys.mu.Unlock()
+	return len(db.traces.held) + len(db.keys.held)
+}
+
+const (
+	FloorEvery = floorEvery
+	MaxBgErrs  = maxBackgroundErrors
+)
+
+func contextWithCancel() (context.Context, context.CancelFunc) {
+	return context.WithCancel(context.Background())
+}
+
+func newTestTrace(n byte) *wal.Trace { return wal.NewTrace(tga.ID{n}) }
+
+var bigDocument = wal.Document{Data: make([]byte, 20_000)}

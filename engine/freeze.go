@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Quarantine says that acknowledged appends may be missing from the store, and who
+// accepted that. While it lasts the runtime treats every call begun before it as one
+// that may have been sent, whatever the log says, and a write tool's first use of a key
+// needs the caller's word that it is fresh (docs/SEMANTICS.md).
+type Quarantine struct {
+	Who    string     // accepted the loss
+	Reason string     // why the store was frozen
+	Since  tga.Millis // when it was accepted; calls begun before are in doubt
+	Cursor uint64     // newest index of the order then
+}
+
+// Quarantine returns the quarantine the store is in; ok is false where it is in none.
+func (db *DB) Quarantine() (q Quarantine, ok bool) {
+	if p := db.quarantined.Load(); p != nil {
+		return *p, true
+	}
+	return Quarantine{}, false
+}
+
+// Unfreeze opens a frozen store for writing. acceptLoss is the operator's statement
+// that appends may be missing; who is recorded with it. The store is then in
+// quarantine until [DB.EndQuarantine].
+//
+// A store frozen for its log is closed and opened anew meanwhile: other calls get
+// STORE_UNAVAILABLE. It must not be called in the body of a range over the store.
+func (db *DB) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
+	frozen := db.health.frozen.Load()
+	switch {
+	case frozen == nil:
+		return tga.Errorf(tga.ValidationError, "unfreeze: the store is not frozen")
+	case frozen.Code == tga.PermissionDenied:
+		return tga.Errorf(tga.StoreUnavailable, "unfreeze: the store was opened read-only")
+	case !acceptLoss || who == "":
+		return tga.Errorf(tga.ValidationError, "unfreeze: appends may be missing (%s): somebody must accept that by name", frozen)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if db.readOnly {
+		if err := db.reopen(); err != nil {
+			return err
+		}
+	}
+	if err := db.health.enter(); err != nil {
+		return err
+	}
+	defer db.health.leave()
+	q := Quarantine{Who: who, Reason: frozen.Error(), Since: db.now(), Cursor: db.order.durable()}
+	value, err := json.Marshal(q)
+	if err != nil {
+		return tga.Errorf(tga.ValidationError, "unfreeze: %w", err)
+	}
+	w := writer{b: db.p.NewBatch()}
+	w.set(keyspace.AppendMeta(nil, metaQuarantine), value)
+	w.delete(keyspace.AppendMeta(nil, metaFrozen))
+	if w.err != nil {
+		return closing(w.b, w.err)
+	}
+	if err := db.apply(w.b); err != nil {
+		return err
+	}
+	db.quarantined.Store(&q)
+	db.health.frozen.Store(nil)
+	db.log.Warn("the store is unfrozen", "by", who, "reason", q.Reason)
+	return nil
+}
+
+// reopen closes the Pebble that is open read-only and opens it for writing, with a new
+// watermark. The store stays frozen.
+func (db *DB) reopen() error {
+	if !db.health.drain() {
+		return tga.Errorf(tga.StoreUnavailable, "unfreeze: the store is closed")
+	}
+	db.cache.clear()
+	db.readOnly = false
+	if err := db.restart(true, nil); err != nil {
+		return errors.Join(err, db.release())
+	}
+	db.health.reopen()
+	return nil
+}
+
+// EndQuarantine ends the quarantine: somebody has looked at what may have been lost.
+func (db *DB) EndQuarantine(ctx context.Context, who string) error {
+	if err := db.health.enter(); err != nil {
+		return err
+	}
+	defer db.health.leave()
+	if err := db.health.writable(); err != nil {
+		return err
+	}
+	if _, in := db.Quarantine(); !in || who == "" {
+		return tga.Errorf(tga.ValidationError, "end the quarantine: there is none, or nobody is named")
+	}
+	w := writer{b: db.p.NewBatch()}
+	w.delete(keyspace.AppendMeta(nil, metaQuarantine))
+	if w.err != nil {
+		return closing(w.b, w.err)
+	}
+	if err := db.apply(w.b); err != nil {
+		return err
+	}
+	db.quarantined.Store(nil)
+	db.log.Warn("the quarantine is ended", "by", who)
+	return ctx.Err()
+}

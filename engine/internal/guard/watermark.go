@@ -1,0 +1,297 @@
+package guard
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// WatermarkName is the watermark's file in the store's directory. Pebble ignores it.
+const WatermarkName = "WATERMARK"
+
+// The file holds two slots, each in a page of its own so that no write of one can
+// damage the other:
+//
+//	magic[8] generation[8] newest[8] flushed WAL[8] flushed seqnum[8] store id[16] zero[4] crc[4]
+//
+// All integers are little-endian; the checksum is CRC-32C of the 60 bytes before it.
+// Generation g is in slot g%2, and the slot with the higher generation counts.
+const (
+	slotSize      = 64
+	slotStride    = 4096
+	watermarkSize = 2 * slotStride
+	watermarkID   = "tgadwm\x00\x01"
+)
+
+// Mark is what the watermark remembers.
+type Mark struct {
+	Generation    uint64
+	Newest        uint64 // Pebble's seqnum of the newest key known to be durable
+	FlushedWAL    uint64 // every WAL below it was flushed
+	FlushedSeqnum uint64 // the newest seqnum in a flushed table
+	StoreID       tga.ID
+}
+
+func (m *Mark) encode(b *[slotSize]byte) {
+	copy(b[0:8], watermarkID)
+	binary.LittleEndian.PutUint64(b[8:], m.Generation)
+	binary.LittleEndian.PutUint64(b[16:], m.Newest)
+	binary.LittleEndian.PutUint64(b[24:], m.FlushedWAL)
+	binary.LittleEndian.PutUint64(b[32:], m.FlushedSeqnum)
+	copy(b[40:56], m.StoreID[:])
+	clear(b[56:60])
+	binary.LittleEndian.PutUint32(b[60:], crc32.Checksum(b[:60], castagnoli))
+}
+
+func decodeMark(b []byte) (m Mark, ok bool) {
+	if len(b) < slotSize || string(b[:8]) != watermarkID ||
+		binary.LittleEndian.Uint32(b[60:]) != crc32.Checksum(b[:60], castagnoli) {
+		return Mark{}, false
+	}
+	m.Generation = binary.LittleEndian.Uint64(b[8:])
+	m.Newest = binary.LittleEndian.Uint64(b[16:])
+	m.FlushedWAL = binary.LittleEndian.Uint64(b[24:])
+	m.FlushedSeqnum = binary.LittleEndian.Uint64(b[32:])
+	copy(m.StoreID[:], b[40:56])
+	return m, true
+}
+
+// ReadWatermark returns the newer of the two slots. It returns NOT_FOUND when there is
+// no file, and STATE_CHECKSUM_MISMATCH when neither slot is whole. One bad slot is what
+// a power cut leaves; the other then holds the mark before.
+func ReadWatermark(fsys vfs.FS, dir string) (Mark, error) {
+	path := fsys.PathJoin(dir, WatermarkName)
+	f, err := fsys.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Mark{}, tga.Errorf(tga.NotFound, "watermark %s: %w", path, err)
+	}
+	if err != nil {
+		return Mark{}, unavailable("watermark "+path, err)
+	}
+	var b [watermarkSize]byte
+	n, err := f.ReadAt(b[:], 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return Mark{}, unavailable("watermark "+path, err)
+	}
+	var newest Mark
+	found := false
+	for slot := range uint64(2) {
+		off := min(int(slot)*slotStride, n)
+		m, ok := decodeMark(b[off:n])
+		if ok && m.Generation%2 == slot && (!found || m.Generation > newest.Generation) {
+			newest, found = m, true
+		}
+	}
+	if !found {
+		return Mark{}, mismatch("watermark %s: neither slot is whole", path)
+	}
+	return newest, nil
+}
+
+// Watermark keeps a Mark on disk. Its methods may be called concurrently.
+//
+// After the first failed write or sync every call returns that error: what the file
+// holds is then unknown, and a mark that is behind would hide a loss.
+type Watermark struct {
+	mu    sync.Mutex // the mark, the slots and err
+	f     vfs.File
+	mark  Mark
+	slot  [slotSize]byte
+	err   error
+	dirty bool // written since the last sync began
+
+	syncMu sync.Mutex // one sync at a time; never held together with a wait for mu's holder
+	stop   chan struct{}
+	done   chan struct{}
+}
+
+// OpenWatermark opens the watermark of the store storeID. With create it makes a new
+// one, in place of any that is there, syncs it and its name, and so discards what was
+// known. Without, the errors are [ReadWatermark]'s, and STATE_CHECKSUM_MISMATCH for
+// another store's file.
+func OpenWatermark(fsys vfs.FS, dir string, storeID tga.ID, create bool) (*Watermark, error) {
+	path := fsys.PathJoin(dir, WatermarkName)
+	if create {
+		return createWatermark(fsys, dir, path, storeID)
+	}
+	mark, err := ReadWatermark(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	if mark.StoreID != storeID {
+		return nil, mismatch("watermark %s: belongs to store %s, this is %s", path, mark.StoreID, storeID)
+	}
+	f, err := fsys.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, unavailable("watermark "+path, err)
+	}
+	return &Watermark{f: f, mark: mark}, nil
+}
+
+func createWatermark(fsys vfs.FS, dir, path string, storeID tga.ID) (*Watermark, error) {
+	// A new file under another name: a power cut leaves the old one or the new one.
+	temp := path + ".new"
+	w := &Watermark{mark: Mark{StoreID: storeID}}
+	fail := func(err error) (*Watermark, error) {
+		if w.f != nil {
+			err = errors.Join(err, w.f.Close())
+		}
+		return nil, unavailable("create watermark "+path, err)
+	}
+	if err := fsys.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fail(err)
+	}
+	var err error
+	if w.f, err = fsys.OpenReadWrite(temp, vfs.WriteCategoryUnspecified); err != nil {
+		return fail(err)
+	}
+	if _, err := w.f.WriteAt(make([]byte, watermarkSize), 0); err != nil {
+		return fail(err)
+	}
+	for range 2 { // both slots
+		if err := w.write(); err != nil {
+			return fail(err)
+		}
+	}
+	if err := w.f.Sync(); err != nil {
+		return fail(err)
+	}
+	if err := fsys.Rename(temp, path); err != nil {
+		return fail(err)
+	}
+	if err := syncDir(fsys, dir); err != nil {
+		return fail(err)
+	}
+	w.dirty = false
+	return w, nil
+}
+
+// Mark returns the current mark.
+func (w *Watermark) Mark() Mark {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mark
+}
+
+// Advance records that every key up to seqnum is durable. Call it after the sync of a
+// batch returned and before its waiters are told, with the seqnum of the batch's last
+// key (or of any key of it: a batch is replayed whole). A batch of log data alone has
+// no key of its own; its seqnum belongs to the next batch.
+//
+// It does not sync: the page cache survives the process, and [Watermark.SyncNow]
+// bounds what a power cut can take.
+func (w *Watermark) Advance(seqnum uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil || seqnum <= w.mark.Newest {
+		return w.err
+	}
+	w.mark.Newest = seqnum
+	return w.write()
+}
+
+// Flushed records that the MANIFEST durably says that all WALs below number wal are
+// flushed, their keys reaching at least to seqnum, and syncs. It must return before any
+// of those WALs is deleted or reused: from then on only the MANIFEST knows the flush.
+func (w *Watermark) Flushed(wal, seqnum uint64) error {
+	w.mu.Lock()
+	if w.err != nil || (wal <= w.mark.FlushedWAL && seqnum <= w.mark.FlushedSeqnum) {
+		defer w.mu.Unlock()
+		return w.err
+	}
+	w.mark.FlushedWAL = max(w.mark.FlushedWAL, wal)
+	w.mark.FlushedSeqnum = max(w.mark.FlushedSeqnum, seqnum)
+	err := w.write()
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return w.SyncNow()
+}
+
+// write puts the mark into the slot that the newest whole mark is not in.
+func (w *Watermark) write() error {
+	w.mark.Generation++
+	w.mark.encode(&w.slot)
+	off := int64(w.mark.Generation%2) * slotStride
+	if _, err := w.f.WriteAt(w.slot[:], off); err != nil {
+		w.err = unavailable("write watermark", err)
+	}
+	w.dirty = true
+	return w.err
+}
+
+// SyncNow makes the mark durable. It does not hold up Advance.
+func (w *Watermark) SyncNow() error {
+	w.syncMu.Lock()
+	defer w.syncMu.Unlock()
+	w.mu.Lock()
+	dirty, err := w.dirty, w.err
+	w.dirty = false
+	w.mu.Unlock()
+	if err != nil || !dirty {
+		return err
+	}
+	if err := w.f.SyncData(); err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.err == nil {
+			w.err = unavailable("sync watermark", err)
+		}
+		return w.err
+	}
+	return nil
+}
+
+// SyncEvery starts a goroutine that calls SyncNow every interval until Close. Its
+// error is returned by the next call of any method.
+func (w *Watermark) SyncEvery(interval time.Duration) {
+	w.stop, w.done = make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(w.done)
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-w.stop:
+				return
+			case <-ticker.C:
+				if w.SyncNow() != nil {
+					return // the error is kept
+				}
+			}
+		}
+	}()
+}
+
+// Close syncs and closes the file. Call it once, after the last Advance.
+func (w *Watermark) Close() error {
+	if w.stop != nil {
+		close(w.stop)
+		<-w.done
+	}
+	err := w.SyncNow()
+	if cerr := w.f.Close(); err == nil && cerr != nil {
+		err = unavailable("close watermark", cerr)
+	}
+	return err
+}
+
+func syncDir(fsys vfs.FS, dir string) error {
+	d, err := fsys.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,296 @@
+package guard
+
+import (
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+func newMark(t testing.TB, fsys vfs.FS) *Watermark {
+	t.Helper()
+	if err := errors.Join(fsys.MkdirAll(dir, 0o755), syncDir(fsys, fsys.PathDir(dir))); err != nil {
+		t.Fatal(err)
+	}
+	w, err := OpenWatermark(fsys, dir, testStore, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func read(t testing.TB, fsys vfs.FS) Mark {
+	t.Helper()
+	m, err := ReadWatermark(fsys, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestWatermarkNeverGoesBackwards(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	w := newMark(t, mem)
+	steps := []struct {
+		do     func() error
+		newest uint64
+		wal    uint64
+		flush  uint64
+	}{
+		{func() error { return w.Advance(20) }, 20, 0, 0},
+		{func() error { return w.Advance(19) }, 20, 0, 0},
+		{func() error { return w.Flushed(7, 15) }, 20, 7, 15},
+		{func() error { return w.Flushed(6, 14) }, 20, 7, 15},
+		{func() error { return w.Flushed(8, 14) }, 20, 8, 15},
+		{func() error { return w.Flushed(8, 18) }, 20, 8, 18},
+		{func() error { return w.Advance(21) }, 21, 8, 18},
+	}
+	for i, s := range steps {
+		if err := s.do(); err != nil {
+			t.Fatal(err)
+		}
+		if m := read(t, mem); m.Newest != s.newest || m.FlushedWAL != s.wal || m.FlushedSeqnum != s.flush || m != w.Mark() {
+			t.Errorf("step %d: on disk %+v, in memory %+v", i, m, w.Mark())
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// The same after an open, and from many goroutines at once.
+	w, err := OpenWatermark(mem, dir, testStore, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 200 {
+				seqnum := uint64(100 + 8*i + g)
+				if err := w.Advance(seqnum); err != nil {
+					t.Error(err)
+				}
+				// What the waiters are told next must be in the file.
+				if m := read(t, mem); m.Newest < seqnum {
+					t.Errorf("%d acknowledged, the file says %d", seqnum, m.Newest)
+				}
+				if i%50 == 0 {
+					if err := w.SyncNow(); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if m := read(t, mem); m.Newest != 1699 || m.FlushedWAL != 8 {
+		t.Errorf("at the end: %+v", m)
+	}
+}
+
+// TestDamagedSlotLeavesTheOtherOne flips every byte of each slot, and of both.
+func TestDamagedSlotLeavesTheOtherOne(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	w := newMark(t, mem)
+	if err := errors.Join(w.Advance(20), w.Advance(30)); err != nil {
+		t.Fatal(err)
+	}
+	base := files(t, mem)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := base[WatermarkName]
+	if len(b) != watermarkSize {
+		t.Fatalf("%d bytes", len(b))
+	}
+	newer := int(w.Mark().Generation%2) * slotStride
+	older := slotStride - newer
+	for i := range slotSize {
+		for _, mask := range []byte{1, 0x80, 0xff} {
+			one := memFS(t, base, map[string][]byte{WatermarkName: flip(b, newer+i, mask)})
+			if m, err := ReadWatermark(one, dir); err != nil || m.Newest != 20 {
+				t.Errorf("newer slot, byte %d ^ %#x: %+v, %v", i, mask, m, err)
+			}
+			other := memFS(t, base, map[string][]byte{WatermarkName: flip(b, older+i, mask)})
+			if m, err := ReadWatermark(other, dir); err != nil || m.Newest != 30 {
+				t.Errorf("older slot, byte %d ^ %#x: %+v, %v", i, mask, m, err)
+			}
+			both := memFS(t, base, map[string][]byte{WatermarkName: flip(flip(b, older+i, mask), newer+i, mask)})
+			if m, err := ReadWatermark(both, dir); !errors.Is(err, tga.StateChecksumMismatch) {
+				t.Errorf("both slots, byte %d ^ %#x: %+v, %v", i, mask, m, err)
+			}
+		}
+	}
+	for n := range len(b) + 1 {
+		m, err := ReadWatermark(memFS(t, base, map[string][]byte{WatermarkName: append([]byte{}, b[:n]...)}), dir)
+		whole := n >= slotStride+slotSize
+		switch {
+		case n < slotSize && !errors.Is(err, tga.StateChecksumMismatch),
+			n >= slotSize && !whole && newer == slotStride && (err != nil || m.Newest != 20),
+			whole && (err != nil || m.Newest != 30):
+			t.Errorf("cut to %d bytes: %+v, %v", n, m, err)
+		}
+	}
+}
+
+func TestWatermarkOfAnotherStoreIsRefused(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	if err := newMark(t, mem).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenWatermark(mem, dir, tga.ID{9}, false); !errors.Is(err, tga.StateChecksumMismatch) {
+		t.Error(err)
+	}
+	if _, err := OpenWatermark(mem, "elsewhere", testStore, false); !errors.Is(err, tga.NotFound) || !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestWatermarkSurvivesPowerCuts cuts the power before every operation: what was synced
+// is there, and creation leaves no file or a whole one.
+func TestWatermarkSurvivesPowerCuts(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	synced := uint64(0)
+	made := false
+	rng := rand.New(rand.NewPCG(3, 3))
+	n := 0
+	fsys := hook(mem, func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
+			return nil
+		}
+		for _, percent := range []int{0, 30, 70, 100} {
+			n++
+			image := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
+			m, err := ReadWatermark(image, dir)
+			if made && (err != nil || m.Newest < synced) || err != nil && !errors.Is(err, tga.NotFound) {
+				t.Errorf("before %v %s: %+v, %v; synced %d", op.Kind, op.Path, m, err, synced)
+			}
+		}
+		return nil
+	})
+	w := newMark(t, fsys)
+	made = true
+	for i := range uint64(50) {
+		if err := w.Advance(10 + i); err != nil {
+			t.Fatal(err)
+		}
+		if i%5 == 0 {
+			if err := w.SyncNow(); err != nil {
+				t.Fatal(err)
+			}
+			synced = 10 + i
+		}
+		if i%20 == 0 {
+			if err := w.Flushed(i, i); err != nil {
+				t.Fatal(err)
+			}
+			synced = 10 + i
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n < 100 {
+		t.Errorf("only %d images", n)
+	}
+}
+
+// TestFailedWatermarkStaysFailed: after a write or a sync that failed, nothing more is
+// said to be safe, in either form of the failure.
+func TestFailedWatermarkStaysFailed(t *testing.T) {
+	for _, kind := range []errorfs.OpKind{errorfs.OpFileWriteAt, errorfs.OpFileSyncData} {
+		mem := vfs.NewCrashableMem()
+		fail := false
+		fsys := hook(mem, func(op errorfs.Op) error {
+			if fail && op.Kind == kind {
+				return errorfs.ErrInjected
+			}
+			return nil
+		})
+		w := newMark(t, fsys)
+		if err := w.Advance(20); err != nil {
+			t.Fatal(err)
+		}
+		fail = true
+		if err := errors.Join(w.Advance(21), w.SyncNow()); !errors.Is(err, tga.StoreUnavailable) {
+			t.Errorf("%v: %v", kind, err)
+		}
+		fail = false
+		for name, do := range map[string]func() error{
+			"Advance": func() error { return w.Advance(22) }, "Advance backwards": func() error { return w.Advance(5) },
+			"Flushed": func() error { return w.Flushed(9, 9) }, "SyncNow": w.SyncNow, "Close": w.Close,
+		} {
+			if name == "Close" {
+				continue
+			}
+			if err := do(); !errors.Is(err, errorfs.ErrInjected) {
+				t.Errorf("%v, then %s: %v", kind, name, err)
+			}
+		}
+		if err := w.Close(); !errors.Is(err, errorfs.ErrInjected) {
+			t.Errorf("%v, then Close: %v", kind, err)
+		}
+	}
+}
+
+// TestSyncEvery runs on a fake clock: what a power cut can take is bounded.
+func TestSyncEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewCrashableMem()
+		counting := FS(mem, FSOptions{})
+		w := newMark(t, counting)
+		w.SyncEvery(time.Second)
+		before := counting.Counts()[ClassWatermark].Syncs
+		for i := range uint64(10) {
+			if err := w.Advance(100 + i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(1001 * time.Millisecond)
+		synctest.Wait()
+		if m := read(t, mem.CrashClone(vfs.CrashCloneCfg{})); m.Newest != 109 {
+			t.Errorf("after a second: %+v", m)
+		}
+		time.Sleep(10 * time.Second) // nothing new: no sync
+		synctest.Wait()
+		if n := counting.Counts()[ClassWatermark].Syncs - before; n != 1 {
+			t.Errorf("%d syncs, want 1", n)
+		}
+		if err := w.Advance(200); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if m := read(t, mem.CrashClone(vfs.CrashCloneCfg{})); m.Newest != 200 {
+			t.Errorf("after Close: %+v", m)
+		}
+	})
+}
+
+func TestAdvanceAllocatesNothing(t *testing.T) {
+	mem := vfs.NewMem()
+	w := newMark(t, mem)
+	n := uint64(10)
+	if a := testing.AllocsPerRun(100, func() {
+		n++
+		if err := w.Advance(n); err != nil {
+			t.Fatal(err)
+		}
+	}); a != 0 {
+		t.Errorf("%v allocations", a)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

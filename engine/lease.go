@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"sync"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// leases knows who may append to which trace. A lease lives in memory: it dies with
+// the process, and the incarnation in the epoch keeps one of an earlier process from
+// being taken for current. Nothing ends a lease but its holder: a take-over by
+// time-out is how a paused holder and its successor both send.
+type leases struct {
+	queue locks[tga.ID] // held from Acquire to Release
+
+	mu          sync.Mutex
+	held        map[tga.ID]wal.Epoch
+	incarnation uint32
+	counter     uint32 // of the newest epoch granted
+}
+
+func (l *leases) init(incarnation uint32) {
+	l.queue.init()
+	l.held = make(map[tga.ID]wal.Epoch)
+	l.incarnation, l.counter = incarnation, 0
+}
+
+func (l *leases) grant(id tga.ID) (wal.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.counter == math.MaxUint32 {
+		return wal.Lease{}, tga.Errorf(tga.StoreUnavailable, "no epoch is left in incarnation %d: open the store again", l.incarnation).In(id)
+	}
+	l.counter++
+	epoch := wal.Epoch(l.incarnation)<<32 | wal.Epoch(l.counter)
+	l.held[id] = epoch
+	return wal.Lease{TraceID: id, Epoch: epoch}, nil
+}
+
+// check returns nil for the trace's current lease. It tells a lease that was
+// overtaken from one that was never granted.
+func (l *leases) check(lease wal.Lease) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	current, held := l.held[lease.TraceID]
+	if held && current == lease.Epoch {
+		return nil
+	}
+	newest := wal.Epoch(l.incarnation)<<32 | wal.Epoch(l.counter)
+	if uint32(lease.Epoch) == 0 || lease.Epoch > newest {
+		return tga.Errorf(tga.StateLockAcquireFailed, "append to trace %s: no lease with epoch %#x was granted", lease.TraceID, uint64(lease.Epoch)).In(lease.TraceID)
+	}
+	return tga.Errorf(tga.StateConcurrentExecution, "append to trace %s under epoch %#x: current is %#x", lease.TraceID, uint64(lease.Epoch), uint64(current)).In(lease.TraceID)
+}
+
+func (l *leases) release(lease wal.Lease) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held[lease.TraceID] != lease.Epoch || lease.Epoch == 0 {
+		return false
+	}
+	delete(l.held, lease.TraceID)
+	return true
+}
+
+func (l *leases) holds(id tga.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, held := l.held[id]
+	return held
+}
+
+func (l *leases) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.held)
+}
+
+// Acquire grants the lease of a trace, which need not exist yet. While another holds
+// it, Acquire waits until ctx ends; a ctx without a deadline does not wait. The error
+// is STATE_LOCK_ACQUIRE_FAILED and leaves the holder's lease alone. A frozen store
+// grants none: STORE_UNAVAILABLE.
+//
+// The lease is granted once no append under an earlier one is under way: what its
+// holder reads is all that earlier holders wrote.
+func (db *DB) Acquire(ctx context.Context, id tga.ID) (wal.Lease, error) {
+	if err := db.health.enter(); err != nil {
+		return wal.Lease{}, err
+	}
+	defer db.health.leave()
+	if err := db.health.writable(); err != nil {
+		return wal.Lease{}, err
+	}
+	if !db.leases.queue.try(id) {
+		if _, waits := ctx.Deadline(); !waits {
+			return wal.Lease{}, tga.Errorf(tga.StateLockAcquireFailed, "acquire trace %s: another holds its lease", id).In(id)
+		}
+		if err := db.leases.queue.lock(ctx, db.health.stopped(), id); err != nil {
+			return wal.Lease{}, db.waitFailed("acquire trace "+id.String()+": another holds its lease", id, err)
+		}
+	}
+	if err := db.lockTrace(ctx, id); err != nil {
+		db.leases.queue.unlock(id)
+		return wal.Lease{}, err
+	}
+	defer db.traces.unlock(id)
+	lease, err := db.leases.grant(id)
+	if err != nil {
+		db.leases.queue.unlock(id)
+	}
+	return lease, err
+}
+
+// Release ends a lease; of one that is not current it does nothing.
+func (db *DB) Release(lease wal.Lease) {
+	if db.leases.release(lease) {
+		db.leases.queue.unlock(lease.TraceID)
+		db.released.notify(lease.TraceID)
+	}
+}
+
+// Holder says whether somebody holds the lease of a trace now. One process has the
+// store, so it always knows.
+func (db *DB) Holder(id tga.ID) ledger.Liveness {
+	if db.leases.holds(id) {
+		return ledger.HolderAlive
+	}
+	return ledger.HolderGone
+}
+
+// lockTrace takes the lock under which a trace is read and appended to.
+func (db *DB) lockTrace(ctx context.Context, id tga.ID) error {
+	if err := db.traces.lock(ctx, db.health.poisoned, id); err != nil {
+		return db.waitFailed("wait for trace "+id.String(), id, err)
+	}
+	return nil
+}
+
+// lockKey takes the lock under which a ledger record is read and changed.
+func (db *DB) lockKey(ctx context.Context, id tga.ID, key [32]byte) error {
+	if err := db.keys.lock(ctx, db.health.poisoned, key); err != nil {
+		return db.waitFailed("wait for a ledger key", id, err)
+	}
+	return nil
+}
+
+// waitFailed says why a wait ended: the store stopped, or ctx did.
+func (db *DB) waitFailed(what string, id tga.ID, err error) error {
+	if sick := db.health.sick(); sick != nil {
+		return sick
+	}
+	if err == error(tga.StoreUnavailable) {
+		return tga.Errorf(tga.StoreUnavailable, "%s: the store is closed", what).In(id)
+	}
+	return tga.Errorf(tga.StateLockAcquireFailed, "%s: %w", what, err).In(id)
+}

@@ -1,0 +1,188 @@
+package engine
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"io"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// formatVersion is the version of the store's layout: keys and what they mean. A store
+// with a later one is refused, for what this program would not understand it might
+// destroy.
+const formatVersion = 1
+
+// Names of `m` keys.
+const (
+	metaFormat      = "format"      // formatVersion, 8 bytes
+	metaStoreID     = "store_id"    // 16 bytes, equal to the watermark's
+	metaSecret      = "secret"      // 32 bytes, see [DB.Secret]
+	metaIncarnation = "incarnation" // raised by each open, 8 bytes
+	metaFloor       = "order_floor" // the global order has no hole up to it, 8 bytes
+	metaFrozen      = "frozen"      // why a restored store takes no writes, JSON
+	metaQuarantine  = "quarantine"  // [Quarantine], JSON
+	metaSealing     = "sealing"     // segment whose traces are still to be removed, 8 bytes
+)
+
+// identify reads who the store is, or says so where it is new, and raises the
+// incarnation.
+func (db *DB) identify(found found) error {
+	format, err := db.meta(metaFormat)
+	if err != nil {
+		return err
+	}
+	if format == nil {
+		if err := db.create(); err != nil {
+			return err
+		}
+	} else if n, err := number(metaFormat, format); err != nil {
+		return err
+	} else if n > formatVersion {
+		return tga.Errorf(tga.FormatTooNew, "open %s: the store has format %d, this program knows %d", db.dir, n, formatVersion)
+	}
+	if err := db.readIdentity(found); err != nil {
+		return err
+	}
+	incarnation, err := db.metaNumber(metaIncarnation)
+	if err != nil {
+		return err
+	}
+	if db.readOnly {
+		db.leases.init(uint32(incarnation))
+		return nil
+	}
+	// Raised before the first lease: no epoch of an earlier process can be current.
+	incarnation++
+	if incarnation > 1<<32-1 {
+		return tga.Errorf(tga.StoreUnavailable, "open %s: no incarnation is left", db.dir)
+	}
+	w := writer{b: db.p.NewBatch()}
+	w.set(keyspace.AppendMeta(nil, metaIncarnation), binary.BigEndian.AppendUint64(nil, incarnation))
+	if w.err != nil {
+		return closing(w.b, w.err)
+	}
+	db.leases.init(uint32(incarnation))
+	return db.apply(w.b)
+}
+
+// create writes the identity of a new store.
+func (db *DB) create() error {
+	rows, err := db.page(db.p, []byte{0}, []byte{0xff}, 1)
+	if err != nil {
+		return err
+	}
+	if len(rows) > 0 || db.readOnly {
+		return damaged("open %s: it has keys and no format version: not a store of this program", db.dir)
+	}
+	var secret [32]byte
+	if err := db.random(secret[:]); err != nil {
+		return err
+	}
+	w := writer{b: db.p.NewBatch()}
+	w.set(keyspace.AppendMeta(nil, metaFormat), binary.BigEndian.AppendUint64(nil, formatVersion))
+	w.set(keyspace.AppendMeta(nil, metaStoreID), db.storeID[:])
+	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
+	if w.err != nil {
+		return closing(w.b, w.err)
+	}
+	if err := db.apply(w.b); err != nil {
+		return err
+	}
+	// The first log of a new store has the old chunk format, in which damage reads as
+	// the end of the log. Flushing starts the second.
+	if err := db.guarded(db.p.Flush); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "create %s: %w", db.dir, err)
+	}
+	return nil
+}
+
+// readIdentity reads id and secret, and why the store may be frozen.
+func (db *DB) readIdentity(found found) error {
+	id, err := db.meta(metaStoreID)
+	if err != nil {
+		return err
+	}
+	secret, err := db.meta(metaSecret)
+	if err != nil {
+		return err
+	}
+	if len(id) != len(db.storeID) || len(secret) != len(db.secret) {
+		return damaged("open %s: store id of %d bytes, secret of %d", db.dir, len(id), len(secret))
+	}
+	db.secret, db.storeID = [32]byte(secret), tga.ID(id)
+	if db.mark != nil && db.mark.Mark().StoreID != db.storeID {
+		return &otherStore{damaged("open %s: its watermark is of store %s, the store is %s", db.dir, db.mark.Mark().StoreID, db.storeID)}
+	}
+	if db.readOnly {
+		db.freeze(found.doubt)
+	}
+	var reason string
+	if has, err := db.metaJSON(metaFrozen, &reason); err != nil {
+		return err
+	} else if has {
+		db.health.frozen.Store(damaged("%s", reason))
+	}
+	var q Quarantine
+	has, err := db.metaJSON(metaQuarantine, &q)
+	if has {
+		db.quarantined.Store(&q)
+	}
+	return err
+}
+
+// otherStore says that the watermark belongs to another store: what was acknowledged in
+// this one is not known.
+type otherStore struct{ err *tga.Error }
+
+func (e *otherStore) Error() string { return e.err.Error() }
+
+// freeze refuses writes from now on, for doubt or because the store is read-only.
+func (db *DB) freeze(doubt *tga.Error) {
+	if doubt == nil {
+		doubt = tga.Errorf(tga.PermissionDenied, "opened read-only")
+	} else {
+		db.log.Error("the store opens frozen", "error", doubt)
+	}
+	db.health.frozen.Store(doubt)
+}
+
+// meta returns the value of a meta key, nil where there is none.
+func (db *DB) meta(name string) ([]byte, error) {
+	return db.get(db.p, keyspace.AppendMeta(nil, name))
+}
+
+// metaNumber returns the number under a meta key, 0 where there is none.
+func (db *DB) metaNumber(name string) (uint64, error) {
+	b, err := db.meta(name)
+	if err != nil || b == nil {
+		return 0, err
+	}
+	return number(name, b)
+}
+
+func number(name string, b []byte) (uint64, error) {
+	if len(b) != 8 {
+		return 0, damaged("meta %s has %d bytes", name, len(b))
+	}
+	return binary.BigEndian.Uint64(b), nil
+}
+
+func (db *DB) metaJSON(name string, to any) (has bool, err error) {
+	b, err := db.meta(name)
+	if err != nil || b == nil {
+		return false, err
+	}
+	if err := json.Unmarshal(b, to); err != nil {
+		return false, damaged("meta %s: %w", name, err)
+	}
+	return true, nil
+}
+
+func (db *DB) random(b []byte) error {
+	if _, err := io.ReadFull(db.opts.Rand, b); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "read %d random bytes: %w", len(b), err)
+	}
+	return nil
+}

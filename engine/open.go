@@ -1,0 +1,297 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/tgad/tgad/engine/internal/guard"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// DB is an open store. Its methods may be called concurrently.
+type DB struct {
+	dir      string
+	opts     Options
+	log      *slog.Logger
+	readOnly bool       // Pebble is open read-only: nothing can be written
+	doubt    *tga.Error // why the log on disk is not believed to be whole
+	lock     *dirLock
+	files    *guard.CountingFS
+	mark     *guard.Watermark // nil when read-only
+	p        *pebble.DB
+	storeID  tga.ID
+	secret   [32]byte
+
+	health   health
+	space    space
+	stats    counters
+	newest   atomic.Int64 // newest commit time
+	newestTS atomic.Int64 // newest ts of an entry
+
+	leases leases
+	traces locks[tga.ID]   // a trace, from its check to its sync
+	keys   locks[[32]byte] // a ledger key, likewise; taken after the trace's
+	sealMu chan struct{}   // one archiving at a time
+	order  order
+	cache  foldCache
+
+	committing sync.WaitGroup // commits under way
+
+	recordChanged hub[[32]byte]
+	released      hub[tga.ID]
+	quarantined   atomic.Pointer[Quarantine]
+}
+
+// Open opens the store in dir, and makes one where there is none.
+//
+// One process has a store: STATE_LOCK_ACQUIRE_FAILED where another holds it, by
+// whatever path. FORMAT_TOO_NEW: a later version wrote it. Where the log on disk is
+// not all that was acknowledged, the store opens frozen: it can be read and checked,
+// and every write is STORE_UNAVAILABLE wrapping STATE_CHECKSUM_MISMATCH until
+// [DB.Unfreeze]. Nothing is written before that is known.
+func Open(dir string, opts Options) (*DB, error) { return open(dir, opts, false) }
+
+// OpenReadOnly opens a store that is open nowhere, such as a copy or a backup, and
+// writes nothing in it but the lock files. Pebble takes the lock of a store for reading too: a store
+// that a daemon has open is to be read through the daemon. NOT_FOUND: there is none.
+func OpenReadOnly(dir string, opts Options) (*DB, error) { return open(dir, opts, true) }
+
+func open(dir string, opts Options, readOnly bool) (*DB, error) {
+	db := &DB{opts: opts.withDefaults(), readOnly: readOnly}
+	db.log = db.opts.Logger
+	db.health.init()
+	db.traces.init()
+	db.keys.init()
+	db.recordChanged.init()
+	db.released.init()
+	db.sealMu = make(chan struct{}, 1)
+	db.cache.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
+	var err error
+	if db.dir, db.lock, err = lockDir(db.opts.FS, dir, readOnly); err != nil {
+		return nil, err
+	}
+	db.space.init(db.opts, db.dir)
+	err = db.start(false, nil)
+	if other := (*otherStore)(nil); errors.As(err, &other) {
+		err = db.restart(false, other.err)
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.release())
+	}
+	return db, nil
+}
+
+// restart closes what is open, but for the directory's lock, and starts again.
+func (db *DB) restart(acceptLoss bool, doubt *tga.Error) error {
+	lock := db.lock
+	db.lock = nil
+	err := db.release()
+	db.lock = lock
+	if err != nil {
+		return err
+	}
+	return db.start(acceptLoss, doubt)
+}
+
+// start brings up Pebble and what is kept in memory beside it. acceptLoss opens a
+// store for writing although acknowledged records are missing from it; doubt is a
+// reason to think so that is known already.
+func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
+	found, err := db.inspect()
+	if err != nil {
+		return err
+	}
+	if found.doubt == nil {
+		found.doubt = doubt
+	}
+	db.doubt = found.doubt
+	switch {
+	case found.empty && db.readOnly:
+		return tga.Errorf(tga.NotFound, "open %s: there is no store", db.dir)
+	case found.doubt != nil && !acceptLoss:
+		db.readOnly = true // what is in doubt is not written to
+	}
+	if err := db.openFiles(found, acceptLoss); err != nil {
+		return err
+	}
+	if err := db.guarded(func() (err error) {
+		db.p, err = pebble.Open(db.dir, db.pebbleOptions(db.files, db.readOnly))
+		return err
+	}); err != nil {
+		return db.openFailed(found, err)
+	}
+	if err := db.identify(found); err != nil {
+		return err
+	}
+	if err := db.recoverOrder(db.readOnly); err != nil {
+		return err
+	}
+	if !db.readOnly {
+		db.mark.SyncEvery(time.Second)
+		return db.finishSeal()
+	}
+	return nil
+}
+
+// found is what is known of a directory before Pebble opens it.
+type found struct {
+	empty   bool       // no store, or one never written to
+	storeID tga.ID     // what the watermark says; zero when there is none
+	doubt   *tga.Error // acknowledged records are missing, or may be
+}
+
+// inspect reads the directory and writes nothing.
+func (db *DB) inspect() (found, error) {
+	var out found
+	if desc, err := pebble.Peek(db.dir, db.opts.FS); err == nil && desc.Exists && desc.FormatMajorVersion > formatMajorVersion {
+		return out, tga.Errorf(tga.FormatTooNew, "open %s: its tables have format %d, this program writes %d", db.dir, desc.FormatMajorVersion, formatMajorVersion)
+	}
+	report, err := guard.Scan(db.opts.FS, db.dir)
+	if err != nil {
+		return out, err
+	}
+	mark, err := guard.ReadWatermark(db.opts.FS, db.dir)
+	switch code := tga.CodeOf(err); {
+	case err == nil:
+		out.storeID = mark.StoreID
+		err = report.Verify(mark)
+		out.empty = err == nil && report.Empty()
+	case code == tga.NotFound && report.Empty():
+		out.empty, err = true, nil
+	case code == tga.NotFound:
+		err = damaged("open %s: its watermark is missing", db.dir)
+	}
+	if err == nil {
+		return out, nil
+	}
+	if tga.CodeOf(err) != tga.StateChecksumMismatch {
+		return out, err
+	}
+	errors.As(err, &out.doubt)
+	return out, nil
+}
+
+// openFiles sets up the watermark and the file system that Pebble writes through.
+func (db *DB) openFiles(found found, acceptLoss bool) (err error) {
+	o := guard.FSOptions{Dir: db.dir, OnSlowDisk: db.slowDisk}
+	if !db.readOnly {
+		if db.storeID.IsZero() { // it is known when the store was open read-only before
+			db.storeID = found.storeID
+		}
+		if db.storeID.IsZero() {
+			if db.storeID, err = db.newID(); err != nil {
+				return err
+			}
+		}
+		create := found.storeID.IsZero() || acceptLoss
+		if db.mark, err = guard.OpenWatermark(db.opts.FS, db.dir, db.storeID, create); err != nil {
+			return err
+		}
+		o.OnFlushed = db.mark.Flushed
+		if db.opts.WALSpares > 0 {
+			// A log is a little longer than the memtable it fills.
+			o.Spares, o.SpareBytes = db.opts.WALSpares, int64(db.opts.MemTableBytes+db.opts.MemTableBytes/8)
+		}
+	}
+	db.files = guard.FS(db.opts.FS, o)
+	if db.readOnly {
+		return nil
+	}
+	return db.files.PrepareSpares()
+}
+
+func (db *DB) openFailed(found found, err error) error {
+	if found.doubt != nil {
+		return tga.Errorf(tga.StateChecksumMismatch, "open %s: %v; and %w", db.dir, err, error(found.doubt))
+	}
+	if pebble.IsCorruptionError(err) {
+		return damaged("open %s: %w", db.dir, err)
+	}
+	return tga.Errorf(tga.StoreUnavailable, "open %s: %w", db.dir, err)
+}
+
+// Close waits for the calls inside and closes the store. A second Close does nothing.
+func (db *DB) Close() error {
+	if !db.health.drain() {
+		return nil
+	}
+	return db.release()
+}
+
+// release gives up all that start took, in reverse. Of a poisoned store whose writers
+// did not stop nothing is given up: they may still write, so the directory stays
+// locked until the process ends.
+func (db *DB) release() error {
+	err := db.closePebble()
+	if errors.Is(err, errStuck) {
+		return tga.Errorf(tga.StoreUnavailable, "close %s: %w", db.dir, err)
+	}
+	if db.mark != nil {
+		err = errors.Join(err, db.mark.Close())
+		db.mark = nil
+	}
+	if db.files != nil {
+		err = errors.Join(err, db.files.Close())
+		db.files = nil
+	}
+	err = errors.Join(err, db.lock.release())
+	db.lock = nil
+	return err
+}
+
+var errStuck = errors.New("the store was poisoned and its writers did not stop")
+
+// closePebble closes Pebble and waits for the commits under way. A Pebble that was
+// poisoned may hold a mutex for ever: errStuck.
+func (db *DB) closePebble() error {
+	p := db.p
+	if db.p = nil; p == nil {
+		return nil
+	}
+	var patience <-chan time.Time // for ever, unless poisoned
+	if db.health.sick() != nil {
+		if db.health.broken.Load() {
+			return errStuck
+		}
+		patience = time.After(5 * time.Second)
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				done <- fmt.Errorf("panic in pebble: %v", r)
+			}
+		}()
+		err := p.Close()
+		db.committing.Wait()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return tga.Errorf(tga.StoreUnavailable, "close %s: %w", db.dir, err)
+		}
+		return nil
+	case <-patience:
+		return errStuck
+	}
+}
+
+// newID makes a UUIDv7 from the store's clock and randomness.
+func (db *DB) newID() (id tga.ID, err error) {
+	if err := db.random(id[6:]); err != nil {
+		return id, err
+	}
+	ms := uint64(tga.MillisOf(db.opts.Clock()))
+	for i := range 6 {
+		id[i] = byte(ms >> (40 - 8*i))
+	}
+	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	return id, nil
+}

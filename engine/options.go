@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"crypto/rand"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Options are the choices of a store. The zero value is the safest; there is no option
+// that gives durability up.
+type Options struct {
+	// FS is where the store lies; nil is the operating system's file system. Another
+	// one is for tests: the lock that keeps a second process out is the system's.
+	FS vfs.FS
+	// Clock tells commit times and the ts of entries the store makes; nil is time.Now.
+	Clock func() time.Time
+	// Rand is read for the store id and the permit secret; nil is crypto/rand.Reader.
+	Rand io.Reader
+	// Logger gets what an operator should see; nil discards it.
+	Logger *slog.Logger
+
+	// LowWaterBytes is the free disk space under which no new trace is begun while
+	// those open still end. Zero is the larger of 1 GiB and eight memtables.
+	LowWaterBytes uint64
+	// MemTableBytes is the size of one memtable, of which up to four are held, and of
+	// the log files. Zero is 16 MiB.
+	MemTableBytes uint64
+	// CacheBytes is the size of the cache of table blocks. Zero is 64 MiB.
+	CacheBytes int64
+	// TraceCacheCount and TraceCacheBytes bound the folded traces kept in memory. Zero
+	// is 8192 and 64 MiB.
+	TraceCacheCount int
+	TraceCacheBytes int64
+	// WALSpares is how many log files are written with zeros before the store opens,
+	// so that an append changes no file size. Zero is three, negative is none.
+	WALSpares int
+}
+
+func (o Options) withDefaults() Options {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MemTableBytes == 0 {
+		o.MemTableBytes = 16 << 20
+	}
+	if o.LowWaterBytes == 0 {
+		o.LowWaterBytes = max(1<<30, 8*o.MemTableBytes)
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 64 << 20
+	}
+	if o.TraceCacheCount == 0 {
+		o.TraceCacheCount = 8192
+	}
+	if o.TraceCacheBytes == 0 {
+		o.TraceCacheBytes = 64 << 20
+	}
+	if o.WALSpares == 0 {
+		o.WALSpares = 3
+	}
+	return o
+}
+
+// formatMajorVersion pins Pebble's file format. From 20 on a damaged record in the
+// middle of a log is an error and not the end of the log; 24 is the newest that this
+// Pebble writes, and a store never goes back.
+const formatMajorVersion = pebble.FormatValueSeparation
+
+// pebbleOptions returns Pebble's settings.
+func (db *DB) pebbleOptions(fs vfs.FS, readOnly bool) *pebble.Options {
+	o := &pebble.Options{
+		FS:                 fs,
+		ReadOnly:           readOnly,
+		FormatMajorVersion: formatMajorVersion,
+		Logger:             pebbleLog{db},
+		EventListener:      db.events(),
+		CacheSize:          db.opts.CacheBytes,
+
+		MemTableSize:                db.opts.MemTableBytes,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       8,
+		L0StopWritesThreshold:       32,
+		LBaseMaxBytes:               256 << 20,
+	}
+	for i := range o.Levels {
+		o.Levels[i].BlockSize = 16 << 10
+		// Most keys of a store are looked for once, before they exist: a new trace, a
+		// key never used. A filter answers that without a read.
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionBalanced })
+	return o
+}

@@ -1,0 +1,262 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// A follower that begins anywhere gets every append after its cursor, once, in order,
+// and is woken for those to come.
+func TestFollowYieldsEveryAppendOnce(t *testing.T) {
+	db := mem(t)
+	const writers, each = 8, 50
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var followers, appends sync.WaitGroup
+	for range 4 {
+		followers.Go(func() {
+			next := uint64(1)
+			entries := 0
+			for leaf, err := range db.Follow(ctx, 0) {
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if leaf.Index != next || leaf.Void {
+					t.Errorf("leaf %d (void %v), want %d", leaf.Index, leaf.Void, next)
+					return
+				}
+				st, err := db.State(ctx, leaf.TraceID)
+				if err != nil || st.LastSeq < leaf.FirstSeq+uint64(leaf.Entries)-1 {
+					t.Errorf("leaf %d shown before its entries: %+v, %v", leaf.Index, st, err)
+				}
+				next++
+				if entries += int(leaf.Entries); entries == writers*each*4 {
+					return
+				}
+			}
+		})
+	}
+	for w := range uint64(writers) {
+		appends.Go(func() {
+			for i := range uint64(each) {
+				run(t, db, spec{trace: id(1 + w*1000 + i)})
+			}
+		})
+	}
+	appends.Wait()
+	followers.Wait()
+	if got := db.Cursor(); got != 2*writers*each {
+		t.Errorf("cursor %d", got)
+	}
+	after := db.Cursor() - 3
+	for leaf, err := range db.Follow(ctx, after) {
+		if after++; err != nil || leaf.Index != after {
+			t.Errorf("leaf %d after %d, %v", leaf.Index, after-1, err)
+		}
+		if after == db.Cursor() {
+			break
+		}
+	}
+	short, stop := context.WithCancel(ctx)
+	stop()
+	for _, err := range db.Follow(short, after) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("a follower whose context ended got %v", err)
+		}
+	}
+}
+
+// A hole in the order becomes a void leaf at the next open; an index that was shown
+// keeps its content.
+func TestHolesBecomeVoidLeaves(t *testing.T) {
+	fs := vfs.NewMem()
+	db, err := engine.Open("store", options(fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, db, spec{trace: id(1)}, spec{trace: id(2)})
+	// As after a crash that took leaf 3 but not leaf 4, which was committed with it.
+	dump := db.Dump()
+	db.Put(keyspace.AppendGlobal(nil, 6), []byte(dump[string(keyspace.AppendGlobal(nil, 4))]))
+	db.Put(keyspace.AppendGlobal(nil, 4), nil)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second open finds nothing to do
+		db, err = engine.Open("store", options(fs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := db.Cursor(); got != 6 {
+			t.Errorf("cursor %d", got)
+		}
+		var voids []bool
+		for leaf, err := range db.Follow(context.Background(), 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if voids = append(voids, leaf.Void); leaf.Index == 6 {
+				break
+			}
+		}
+		for i, want := range []bool{false, false, false, true, true, false} {
+			if voids[i] != want {
+				t.Errorf("leaf %d: void %v", i+1, voids[i])
+			}
+		}
+		check(t, db)
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The floor spares Open the leaves below it; a floor that is above the newest leaf, or
+// whose leaf is gone, says that leaves were lost.
+func TestOrderIsReadFromItsFloor(t *testing.T) {
+	fs := vfs.NewMem()
+	db, err := engine.Open("store", options(fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := acquire(t, db, id(1))
+	append_(t, db, lease, spec{trace: id(1)}.make(t).begin())
+	for range engine.FloorEvery + 10 {
+		append_(t, db, lease, wal.Batch{Notes: []wal.NewNote{{Kind: "remark", Who: "tester", Body: []byte(`{}`)}}})
+	}
+	cursor := db.Cursor()
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err = engine.Open("store", options(fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := db.Cursor(); got != cursor {
+		t.Errorf("cursor %d after reopening, %d before", got, cursor)
+	}
+	check(t, db)
+	for i := uint64(engine.FloorEvery - 1); i <= cursor; i++ {
+		db.Put(keyspace.AppendGlobal(nil, i), nil)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = engine.Open("store", options(fs))
+	wantCode(t, err, tga.StateChecksumMismatch)
+}
+
+// NewestTS does not go back when the clock does, nor over a restart, and no ts the
+// store makes does.
+func TestTimeDoesNotGoBack(t *testing.T) {
+	fs := vfs.NewMem()
+	now := start.Time()
+	o := options(fs)
+	o.Clock = func() time.Time { return now }
+	db, err := engine.Open("store", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := spec{trace: id(1)}.make(t)
+	lease := acquire(t, db, id(1))
+	append_(t, db, lease, m.begin())
+	now = now.Add(-time.Hour)
+	out := append_(t, db, lease, m.end())
+	if out.Entries[0].TS != start || db.NewestTS() != start {
+		t.Errorf("ts %s, newest %s", out.Entries[0].TS, db.NewestTS())
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db = open(t, "store", o)
+	if db.NewestTS() != start {
+		t.Errorf("newest after reopening is %s", db.NewestTS())
+	}
+	run(t, db, spec{trace: id(2)})
+	for e, err := range db.Entries(context.Background(), id(2), 0) {
+		if err != nil || e.TS != start || e.Committed != start {
+			t.Errorf("entry %d: ts %s, committed %s, %v", e.Seq, e.TS, e.Committed, err)
+		}
+	}
+}
+
+// A caller's own entry may say what time it likes: the rest of its trace follows, the
+// store's clock does not.
+func TestCallersTimeStaysInItsTrace(t *testing.T) {
+	db := mem(t)
+	m := spec{trace: id(1)}.make(t)
+	far := start + 1000*3600*24*365
+	tr := wal.NewTrace(id(1))
+	e, err := tr.Link(m.request, far)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := acquire(t, db, id(1))
+	append_(t, db, lease, wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: m.request, Entry: &e}}})
+	out := append_(t, db, lease, m.batch(m.decision))
+	if out.Entries[0].TS != far || db.NewestTS() != far {
+		t.Errorf("ts %s, newest %s", out.Entries[0].TS, db.NewestTS())
+	}
+	out = append_(t, db, acquire(t, db, id(2)), spec{trace: id(2)}.make(t).begin())
+	if out.Entries[0].TS != start {
+		t.Errorf("ts of another trace is %s", out.Entries[0].TS)
+	}
+}
+
+func TestOpenTracesAreThoseNotTerminal(t *testing.T) {
+	db := mem(t)
+	ctx := context.Background()
+	want := map[tga.ID]tga.State{}
+	const n = 1300 // more than two pages
+	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(n) {
+		s := spec{trace: id(uint64(i + 1)), namespace: "tenant"}
+		m := s.make(t)
+		lease := acquire(t, db, s.trace)
+		switch i % 4 {
+		case 0:
+			append_(t, db, lease, m.batch(m.request))
+			want[s.trace] = tga.Pending
+		case 1:
+			append_(t, db, lease, m.batch(m.request))
+			append_(t, db, lease, m.batch(m.decision))
+			want[s.trace] = tga.Authorized
+		case 2:
+			append_(t, db, lease, m.begin())
+			want[s.trace] = tga.Executing
+		case 3:
+			append_(t, db, lease, m.begin())
+			append_(t, db, lease, m.end())
+		}
+		db.Release(lease)
+	}
+	var last tga.ID
+	got := 0
+	for o, err := range db.OpenTraces(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(o.TraceID[:]) <= string(last[:]) {
+			t.Fatalf("%s after %s", o.TraceID, last)
+		}
+		if want[o.TraceID] != o.State || o.Namespace != "tenant" || o.Since != start {
+			t.Errorf("%+v, want state %s", o, want[o.TraceID])
+		}
+		last = o.TraceID
+		got++
+	}
+	if got != len(want) {
+		t.Errorf("%d open traces, want %d", got, len(want))
+	}
+}

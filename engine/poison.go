@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	goruntime "runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// health is what decides whether the store may be used: open, frozen, closing, closed
+// or poisoned.
+//
+// After a failed write or sync nothing is known of the bytes the kernel had: it may
+// have dropped them and report success next time. So the first failure poisons the
+// store for good, and only what a later Open finds on disk counts.
+type health struct {
+	mu       sync.Mutex
+	cause    error         // of the poisoning, nil while healthy
+	poisoned chan struct{} // closed with cause set
+
+	frozen atomic.Pointer[tga.Error] // why nothing may be appended, nil = writable
+	broken atomic.Bool               // a goroutine of Pebble was ended: it will never close
+
+	gate    sync.Mutex
+	closing bool
+	users   int           // calls inside
+	idle    chan struct{} // closed when closing and users is 0
+	stop    chan struct{} // closed when closing
+}
+
+func (h *health) init() {
+	h.poisoned = make(chan struct{})
+	h.reopen()
+}
+
+func (h *health) reopen() {
+	h.gate.Lock()
+	defer h.gate.Unlock()
+	h.closing, h.idle, h.stop = false, make(chan struct{}), make(chan struct{})
+}
+
+// poison records the first failure and wakes everybody who waits.
+func (h *health) poison(log *slog.Logger, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.cause != nil {
+		return
+	}
+	h.cause = err
+	close(h.poisoned)
+	log.Error("the store stops: a write or sync failed", "error", err)
+}
+
+// sick returns STORE_UNAVAILABLE once the store is poisoned.
+func (h *health) sick() error {
+	select {
+	case <-h.poisoned:
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return tga.Errorf(tga.StoreUnavailable, "the store stopped after a failed write: %w", h.cause)
+	default:
+		return nil
+	}
+}
+
+// enter admits a call; every nil is paired with one leave. A call made inside another
+// one (in the body of a range over Entries, say) is refused once the store closes,
+// so closing cannot wait for itself.
+func (h *health) enter() error {
+	if err := h.sick(); err != nil {
+		return err
+	}
+	h.gate.Lock()
+	defer h.gate.Unlock()
+	if h.closing {
+		return tga.Errorf(tga.StoreUnavailable, "the store is closed")
+	}
+	h.users++
+	return nil
+}
+
+func (h *health) leave() {
+	h.gate.Lock()
+	defer h.gate.Unlock()
+	if h.users--; h.closing && h.users == 0 {
+		close(h.idle)
+	}
+}
+
+// drain refuses new calls and waits for those inside. It reports false when the store
+// is closing already.
+func (h *health) drain() bool {
+	h.gate.Lock()
+	if h.closing {
+		h.gate.Unlock()
+		return false
+	}
+	h.closing = true
+	close(h.stop)
+	if h.users == 0 {
+		close(h.idle)
+	}
+	h.gate.Unlock()
+	<-h.idle
+	return true
+}
+
+// stopped is closed when waiting has no more use: the store closes or is poisoned.
+func (h *health) stopped() <-chan struct{} {
+	h.gate.Lock()
+	defer h.gate.Unlock()
+	return h.stop
+}
+
+// writable returns why an append is refused, nil where it is not.
+func (h *health) writable() error {
+	if f := h.frozen.Load(); f != nil {
+		return tga.Errorf(tga.StoreUnavailable, "the store is frozen: %w", error(f))
+	}
+	return nil
+}
+
+// fatal is what Pebble's Fatalf panics with inside guarded.
+type fatal struct{ msg string }
+
+// guarded runs a call of Pebble. Pebble reports what it cannot go on after through
+// Logger.Fatalf, which must not return: a failed sync would become a successful
+// commit. Here that panic, and any other one of Pebble, poisons the store.
+func (db *DB) guarded(f func() error) (err error) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		cause, ok := r.(error)
+		if f, isFatal := r.(fatal); isFatal {
+			cause = errors.New(f.msg)
+		} else if !ok {
+			cause = fmt.Errorf("panic in pebble: %v", r)
+		}
+		db.health.poison(db.log, cause)
+		err = db.health.sick()
+	}()
+	return f()
+}
+
+// pebbleLog sends Pebble's messages to the store's logger.
+type pebbleLog struct{ db *DB }
+
+func (l pebbleLog) Infof(format string, args ...any) {
+	l.db.log.Debug("pebble: " + fmt.Sprintf(format, args...))
+}
+
+func (l pebbleLog) Errorf(format string, args ...any) {
+	l.db.log.Error("pebble: " + fmt.Sprintf(format, args...))
+}
+
+// Fatalf poisons the store and does not return. In a goroutine of a caller it panics
+// up to [DB.guarded]; in one of Pebble's own, where nobody would recover, it ends that
+// goroutine, so that an embedder's process lives on to see STORE_UNAVAILABLE.
+func (l pebbleLog) Fatalf(format string, args ...any) {
+	msg := fmt.Sprintf(format, args...)
+	l.db.health.poison(l.db.log, errors.New("pebble: "+msg))
+	if insideGuarded() {
+		panic(fatal{"pebble: " + msg})
+	}
+	l.db.health.endGoroutine()
+}
+
+// endGoroutine ends a goroutine of Pebble's own. What it was doing stays marked as
+// under way, so nobody does it again, and Pebble's Close would wait for it for ever.
+func (h *health) endGoroutine() {
+	h.broken.Store(true)
+	goruntime.Goexit()
+}
+
+func insideGuarded() bool {
+	var pcs [128]uintptr
+	frames := goruntime.CallersFrames(pcs[:goruntime.Callers(1, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if strings.HasSuffix(f.Function, "engine.(*DB).guarded") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// What Pebble calls fatal never returns to Pebble, never ends the process, and leaves
+// a store that says STORE_UNAVAILABLE: on the caller's goroutine as an error, on one of
+// Pebble's own as its end.
+func TestFatalNeverReturns(t *testing.T) {
+	for name, call := range map[string]func(*DB, func()){
+		"caller's goroutine": func(db *DB, f func()) {
+			if err := db.guarded(func() error { f(); return nil }); tga.CodeOf(err) != tga.StoreUnavailable {
+				t.Errorf("guarded call: %v", err)
+			}
+		},
+		"deep in a caller's goroutine": func(db *DB, f func()) {
+			err := db.guarded(func() error { return errors.Join(func() error { f(); return nil }()) })
+			if tga.CodeOf(err) != tga.StoreUnavailable {
+				t.Errorf("guarded call: %v", err)
+			}
+		},
+		"pebble's goroutine": func(_ *DB, f func()) {
+			done := make(chan struct{})
+			go func() { defer close(done); f() }()
+			<-done
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, err := Open("store", Options{FS: vfs.NewMem(), WALSpares: -1, MemTableBytes: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			call(db, func() {
+				pebbleLog{db}.Fatalf("no %s", "more")
+				t.Error("Fatalf returned")
+			})
+			if _, err := db.Acquire(t.Context(), tga.ID{}); tga.CodeOf(err) != tga.StoreUnavailable {
+				t.Errorf("acquire afterwards: %v", err)
+			}
+			if s := db.Stats(); s.Poisoned == "" {
+				t.Error("not poisoned")
+			}
+			if err := db.Close(); name != "pebble's goroutine" && err != nil {
+				t.Errorf("close: %v", err)
+			} else if name == "pebble's goroutine" && tga.CodeOf(err) != tga.StoreUnavailable {
+				t.Errorf("close with a goroutine of Pebble gone: %v", err)
+			}
+		})
+	}
+}
+
+// A lock that is handed over while its waiter gives up is not lost.
+func TestLockGivenUpIsPassedOn(t *testing.T) {
+	var l locks[int]
+	l.init()
+	stop := make(chan struct{})
+	for range 2000 {
+		if !l.try(1) {
+			t.Fatal("the lock is held by nobody")
+		}
+		ctx, cancel := contextWithCancel()
+		done := make(chan error)
+		go func() { done <- l.lock(ctx, stop, 1) }()
+		go cancel()
+		l.unlock(1)
+		if err := <-done; err == nil {
+			l.unlock(1)
+		}
+	}
+	if len(l.held) != 0 {
+		t.Errorf("%d names are held", len(l.held))
+	}
+}
+
+// Folds are bounded by count and by bytes, the one used last stays.
+func TestFoldCacheIsBounded(t *testing.T) {
+	var c foldCache
+	c.init(3, 10_000)
+	f := func(n byte) (tga.ID, fold) { return tga.ID{n}, fold{Trace: newTestTrace(n)} }
+	for n := range byte(4) {
+		c.put(f(n))
+		c.get(tga.ID{0})
+	}
+	if _, ok := c.get(tga.ID{0}); !ok {
+		t.Error("the one used last is gone")
+	}
+	if _, ok := c.get(tga.ID{1}); ok {
+		t.Error("the one not used is still there")
+	}
+	if n, _ := c.used(); n != 3 {
+		t.Errorf("%d folds", n)
+	}
+	big := newTestTrace(9)
+	big.Documents = append(big.Documents, bigDocument)
+	c.put(tga.ID{9}, fold{Trace: big})
+	if _, ok := c.get(tga.ID{9}); ok {
+		t.Error("a fold larger than the bound is kept")
+	}
+	c.clear()
+	if n, bytes := c.used(); n != 0 || bytes != 0 {
+		t.Errorf("after clear: %d folds, %d bytes", n, bytes)
+	}
+}

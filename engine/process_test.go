@@ -1,0 +1,253 @@
+package engine_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// asChild names, for a process that is this test again, what to do with which store.
+const asChild = "TGAD_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	role, dir, _ := strings.Cut(os.Getenv(asChild), ":")
+	switch role {
+	case "hold":
+		hold(dir)
+	case "fill":
+		fill(dir)
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// child starts this test again in another role and returns its output.
+func child(t *testing.T, role, dir string) (*exec.Cmd, *bufio.Scanner, io.Closer) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(exe)
+	c.Env = append(os.Environ(), asChild+"="+role+":"+dir)
+	c.Stderr = os.Stderr
+	stdin, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if c.ProcessState == nil {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}
+	})
+	return c, bufio.NewScanner(stdout), stdin
+}
+
+// hold opens a store, says so, and keeps it until its input ends.
+func hold(dir string) {
+	db, err := engine.Open(dir, engine.Options{WALSpares: -1})
+	if err != nil {
+		fmt.Println(tga.CodeOf(err))
+		os.Exit(1)
+	}
+	fmt.Println("open")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	if err := db.Close(); err != nil {
+		os.Exit(1)
+	}
+}
+
+// One process has a store, by whatever path the second comes, and a stopped holder is
+// not taken over. When the holder dies, the store is free.
+func TestTwoProcessesOneStore(t *testing.T) {
+	real := filepath.Join(t.TempDir(), "store")
+	if err := os.Mkdir(real, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(real, link); err != nil {
+		t.Fatal(err)
+	}
+	parent := filepath.Join(t.TempDir(), "parent")
+	if err := os.Symlink(filepath.Dir(real), parent); err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{real, link, filepath.Join(parent, "store"), real + "/../store/."}
+
+	holder, out, stdin := child(t, "hold", link)
+	if !out.Scan() || out.Text() != "open" {
+		t.Fatalf("the holder says %q, %v", out.Text(), out.Err())
+	}
+	refused := func(when string) {
+		t.Helper()
+		for _, path := range paths {
+			for name, f := range map[string]func(string, engine.Options) (*engine.DB, error){"Open": engine.Open, "OpenReadOnly": engine.OpenReadOnly} {
+				db, err := f(path, engine.Options{WALSpares: -1})
+				if err == nil {
+					t.Errorf("%s: %s of %s succeeded", when, name, path)
+					_ = db.Close()
+					continue
+				}
+				wantCode(t, err, tga.StateLockAcquireFailed)
+				if want := fmt.Sprint("process ", holder.Process.Pid); !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v does not name %s", when, err, want)
+				}
+			}
+		}
+	}
+	refused("while the holder runs")
+	if err := holder.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	refused("while the holder is stopped")
+	if err := holder.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = holder.Wait()
+	_ = stdin.Close()
+
+	db, err := engine.Open(link, engine.Options{WALSpares: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Within one process the same holds.
+	for _, path := range paths {
+		if second, err := engine.Open(path, engine.Options{WALSpares: -1}); tga.CodeOf(err) != tga.StateLockAcquireFailed {
+			t.Errorf("second open of %s in one process: %v", path, err)
+			_ = second.Close()
+		}
+	}
+	check(t, db)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What an embedder links beyond bare Pebble is our own pure packages and the codecs of
+// their formats: no command line, no MCP, no telemetry, no server.
+func TestEmbedderPaysForPebbleOnly(t *testing.T) {
+	deps := func(pkgs ...string) []string {
+		out, err := exec.Command("go", append([]string{"list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"}, pkgs...)...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(out))
+	}
+	bare := deps("github.com/cockroachdb/pebble/v2", "github.com/cockroachdb/pebble/v2/bloom", "github.com/cockroachdb/pebble/v2/vfs/atomicfs")
+	allowed := []string{
+		"github.com/tgad/tgad/schemas/", "github.com/tgad/tgad/keyspace", "github.com/tgad/tgad/wal",
+		"github.com/tgad/tgad/ledger", "github.com/tgad/tgad/engine",
+		"github.com/gowebpki/jcs",
+		"github.com/klauspost/compress", // Pebble's own without cgo
+	}
+	for _, pkg := range deps("github.com/tgad/tgad/engine") {
+		if slices.Contains(bare, pkg) || slices.ContainsFunc(allowed, func(prefix string) bool { return strings.HasPrefix(pkg, prefix) }) {
+			continue
+		}
+		t.Errorf("engine links %s", pkg)
+	}
+	imports, err := exec.Command("go", "list", "-deps", "github.com/tgad/tgad/engine").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pkg := range []string{"github.com/tgad/tgad/runtime", "github.com/spf13/cobra", "github.com/modelcontextprotocol/go-sdk/mcp"} {
+		if slices.Contains(strings.Fields(string(imports)), pkg) {
+			t.Errorf("engine links %s", pkg)
+		}
+	}
+}
+
+// A full file system stops appends with an error, and loses nothing that was
+// acknowledged. The disk is a small tmpfs where the test may mount one.
+func TestDiskFull(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "disk")
+	if err := os.Mkdir(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tgad-test", dir, "tmpfs", 0, "size=24m"); err != nil {
+		t.Skipf("no tmpfs can be mounted here (%v); TestFullDiskStopsAppends covers the errors", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	store := filepath.Join(dir, "store")
+	_, out, _ := child(t, "fill", store)
+	acknowledged := uint64(0)
+	for out.Scan() {
+		if n, err := strconv.ParseUint(out.Text(), 10, 64); err == nil {
+			acknowledged = n
+			continue
+		}
+		if out.Text() != string(tga.StoreUnavailable) {
+			t.Errorf("the append on a full disk failed with %s", out.Text())
+		}
+	}
+	if acknowledged < 50 {
+		t.Errorf("only %d appends fitted", acknowledged)
+	}
+	// Space comes back, and with it everything that was acknowledged.
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, "size=256m"); err != nil {
+		t.Fatal(err)
+	}
+	after := open(t, store, small)
+	for i := uint64(1); i <= acknowledged; i++ {
+		if st, err := after.State(context.Background(), id(i)); err != nil || st.LastSeq != 3 {
+			t.Fatalf("acknowledged trace %d of %d: %+v, %v", i, acknowledged, st, err)
+		}
+	}
+	t.Logf("%d appends acknowledged before the disk was full", acknowledged)
+}
+
+// small is a store that a small disk can hold.
+var small = engine.Options{MemTableBytes: 1 << 20, LowWaterBytes: 1, WALSpares: -1}
+
+// fill appends until it cannot, and prints each trace that was acknowledged and then
+// the code of the error.
+func fill(dir string) {
+	db, err := engine.Open(dir, small)
+	for i := uint64(1); err == nil; i++ {
+		m := spec{trace: id(i), args: `{"fill":"` + noise(i, 300) + `"}`}.make(&testing.T{})
+		var lease wal.Lease
+		if lease, err = db.Acquire(context.Background(), id(i)); err == nil {
+			if _, err = db.Append(context.Background(), lease, m.begin()); err == nil {
+				fmt.Println(i)
+			}
+		}
+	}
+	fmt.Println(tga.CodeOf(err))
+}
+
+// noise returns 64·n hex digits that do not compress to less than half.
+func noise(seed uint64, n int) string {
+	var b strings.Builder
+	d := tga.Sum([]byte(strconv.FormatUint(seed, 10)))
+	for range n {
+		d = tga.Sum(d[:])
+		b.WriteString(d.String())
+	}
+	return b.String()
+}

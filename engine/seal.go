@@ -1,0 +1,313 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"slices"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/segment"
+)
+
+// Bounds of one segment. Its traces are locked while it is written, and it is one
+// value of the store.
+const (
+	sealTraces = 1024
+	sealBytes  = 16 << 20 // of canonical bytes and documents, before compression
+)
+
+// Sealed says what [DB.SealTraces] did.
+type Sealed struct {
+	Segments int
+	Traces   int
+	Bytes    int64 // of the segments
+}
+
+// SealTraces moves every trace whose last entry is terminal and older than before into
+// sealed segments. Reads of such a trace then come from its segment; its ledger record,
+// its leaves in the global order and a tombstone stay, so its key is never free again
+// and its id never used again.
+//
+// The entries are removed only after segment and tombstones are durable, in a commit
+// of their own. A crash between the two leaves both, which say the same; Open removes
+// the rest.
+func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error) {
+	var done Sealed
+	if err := db.health.enter(); err != nil {
+		return done, err
+	}
+	defer db.health.leave()
+	if err := db.health.writable(); err != nil {
+		return done, err
+	}
+	select {
+	case db.sealMu <- struct{}{}:
+		defer func() { <-db.sealMu }()
+	case <-ctx.Done():
+		return done, ctx.Err()
+	}
+	next, _ := keyspace.Bounds(keyspace.Entry)
+	for next != nil {
+		if err := ctx.Err(); err != nil {
+			return done, err
+		}
+		ids, rest, err := db.traceIDs(db.p, keyspace.Entry, next, sealTraces)
+		if err != nil {
+			return done, err
+		}
+		next = rest
+		for len(ids) > 0 {
+			n, err := db.sealOne(ctx, ids, before, &done)
+			if err != nil {
+				return done, err
+			}
+			ids = ids[n:]
+		}
+	}
+	return done, nil
+}
+
+// traceIDs returns up to limit distinct ids of the traces that have a key of a kind,
+// from a key on, and the key to go on from, nil at the end.
+func (db *DB) traceIDs(r reader, kind keyspace.Kind, from []byte, limit int) (ids []tga.ID, next []byte, err error) {
+	_, upper := keyspace.Bounds(kind)
+	for len(ids) < limit {
+		row, err := db.page(r, from, upper, 1)
+		if err != nil || len(row) == 0 {
+			return ids, nil, err
+		}
+		if len(row[0].key) < 17 {
+			return ids, nil, keyspace.Check(row[0].key)
+		}
+		id := tga.ID(row[0].key[1:17])
+		ids = append(ids, id)
+		// All keys of the kinds asked for start with kind and id, so the next trace's
+		// are the first after every key with that prefix.
+		from = append(slices.Clone(row[0].key[:17]), bytes.Repeat([]byte{0xff}, 16)...)
+	}
+	return ids, from, nil
+}
+
+// sealing is a segment on its way to disk.
+type sealing struct {
+	buf    bytes.Buffer
+	w      *segment.Writer
+	traces []tga.ID
+	heads  []wal.Head
+	bytes  int
+}
+
+// sealOne seals as many of ids, in order, as fit in one segment and returns how many
+// it looked at.
+func (db *DB) sealOne(ctx context.Context, ids []tga.ID, before tga.Millis, done *Sealed) (looked int, err error) {
+	s := &sealing{}
+	if s.w, err = segment.NewWriter(&s.buf); err != nil {
+		return 0, err
+	}
+	defer func() {
+		for _, id := range s.traces {
+			db.traces.unlock(id)
+		}
+	}()
+	for _, id := range ids {
+		if looked > 0 && s.bytes >= sealBytes {
+			break
+		}
+		looked++
+		// The lock is kept until the tombstone is durable: a note that came between
+		// would be lost with the entries.
+		if err := db.lockTrace(ctx, id); err != nil {
+			return looked, err
+		}
+		took, err := s.add(db, id, before)
+		if !took {
+			db.traces.unlock(id)
+		}
+		if err != nil {
+			return looked, err
+		}
+	}
+	if len(s.traces) == 0 {
+		return looked, nil
+	}
+	if err := db.commitSegment(s); err != nil {
+		return looked, err
+	}
+	done.Segments++
+	done.Traces += len(s.traces)
+	done.Bytes += int64(s.buf.Len())
+	return looked, nil
+}
+
+// add takes a trace into the segment if it is finished and old enough. One that fails a
+// check is left where it is, for Check to report.
+func (s *sealing) add(db *DB, id tga.ID, before tga.Millis) (took bool, err error) {
+	if db.leases.holds(id) {
+		return false, nil
+	}
+	rows, err := db.rows(db.p, id)
+	if err != nil {
+		return false, err
+	}
+	if rows.archived != nil || len(rows.entries) == 0 {
+		return false, nil
+	}
+	t := segment.Trace{ID: id}
+	for e, err := range rows.decodeEntries() {
+		if err != nil {
+			return false, db.unsealable(id, err)
+		}
+		t.Entries = append(t.Entries, e)
+	}
+	for n, err := range rows.decodeNotes() {
+		if err != nil {
+			return false, db.unsealable(id, err)
+		}
+		t.Notes = append(t.Notes, n)
+	}
+	last := t.Entries[len(t.Entries)-1]
+	if !last.To.Terminal() || last.TS >= before {
+		return false, nil
+	}
+	if err := s.w.Add(&t); err != nil {
+		return false, db.unsealable(id, err)
+	}
+	s.traces = append(s.traces, id)
+	s.heads = append(s.heads, wal.Head{Seq: last.Seq, Digest: last.Digest, State: last.To})
+	for _, e := range t.Entries {
+		if e.Artifact != nil {
+			s.bytes += len(e.Artifact.Canonical)
+		}
+		for _, d := range e.Documents {
+			s.bytes += len(d.Data)
+		}
+	}
+	return true, nil
+}
+
+func (db *DB) unsealable(id tga.ID, err error) error {
+	if tga.CodeOf(err) == tga.StoreUnavailable {
+		return err
+	}
+	db.log.Error("trace is not archived", "trace", id, "error", err)
+	return nil
+}
+
+// commitSegment writes the segment with its tombstones, checks what it wrote, and then
+// removes the traces' own keys.
+func (db *DB) commitSegment(s *sealing) error {
+	if _, err := s.w.Close(); err != nil {
+		return err
+	}
+	value := s.buf.Bytes()
+	if report, err := segment.Verify(bytes.NewReader(value), int64(len(value))); err != nil {
+		return tga.Errorf(tga.GenericStateError, "a segment of %d traces does not verify before it is written: %w", len(s.traces), err)
+	} else if report.Traces != len(s.traces) {
+		return tga.Errorf(tga.GenericStateError, "a segment of %d traces verifies as one of %d", len(s.traces), report.Traces)
+	}
+	lower, upper := keyspace.SegmentBounds()
+	n := uint64(1)
+	if err := db.scan(db.p, lower, upper, func(key, _ []byte) error {
+		last, err := keyspace.ParseSegment(key)
+		n = last + 1
+		return err
+	}); err != nil {
+		return err
+	}
+	w := writer{b: db.p.NewBatch()}
+	w.set(keyspace.AppendSegment(nil, n), value)
+	w.set(keyspace.AppendMeta(nil, metaSealing), binary.BigEndian.AppendUint64(nil, n))
+	for i, id := range s.traces {
+		t := tombstone{First: 1, Last: s.heads[i].Seq, Head: s.heads[i].Digest, Segment: n}
+		w.set(keyspace.AppendTombstone(nil, id), t.appendValue(nil))
+	}
+	if w.err != nil {
+		return closing(w.b, w.err)
+	}
+	if err := db.apply(w.b); err != nil {
+		return err
+	}
+	return db.removeSealed(s.traces)
+}
+
+// removeSealed removes the keys of traces whose segment is durable.
+func (db *DB) removeSealed(ids []tga.ID) error {
+	w := writer{b: db.p.NewBatch()}
+	for _, id := range ids {
+		for _, bounds := range []func(tga.ID) (lower, upper []byte){
+			keyspace.EntryBounds, keyspace.TraceChunkBounds, keyspace.NoteBounds, keyspace.CheckpointBounds,
+		} {
+			lower, upper := bounds(id)
+			if err := db.scan(db.p, lower, upper, func(key, _ []byte) error {
+				w.delete(key)
+				return w.err
+			}); err != nil {
+				return closing(w.b, err)
+			}
+		}
+		db.cache.drop(id)
+	}
+	w.delete(keyspace.AppendMeta(nil, metaSealing))
+	if w.err != nil {
+		return closing(w.b, w.err)
+	}
+	return db.apply(w.b)
+}
+
+// finishSeal does at open what a crash left of [DB.SealTraces].
+func (db *DB) finishSeal() error {
+	n, err := db.metaNumber(metaSealing)
+	if err != nil || n == 0 {
+		return err
+	}
+	r, err := db.openSegment(db.p, n)
+	if err != nil {
+		return err
+	}
+	var ids []tga.ID
+	for info := range r.Index() {
+		ids = append(ids, info.TraceID)
+	}
+	return db.removeSealed(ids)
+}
+
+func (db *DB) openSegment(r reader, n uint64) (*segment.Reader, error) {
+	value, err := db.get(r, keyspace.AppendSegment(nil, n))
+	if err != nil {
+		return nil, err
+	}
+	if value == nil {
+		return nil, damaged("segment %d is not there", n)
+	}
+	return segment.Open(bytes.NewReader(value), int64(len(value)))
+}
+
+// archived returns an archived trace from its segment; nil where the id has no
+// tombstone.
+func (db *DB) archived(r reader, id tga.ID) (*segment.Trace, uint64, error) {
+	value, err := db.get(r, keyspace.AppendTombstone(nil, id))
+	if err != nil || value == nil {
+		return nil, 0, err
+	}
+	stone, err := decodeTombstone(value)
+	if err != nil {
+		return nil, 0, err
+	}
+	sr, err := db.openSegment(r, stone.Segment)
+	if err != nil {
+		return nil, 0, err
+	}
+	t, err := sr.Trace(id)
+	if err != nil {
+		return nil, 0, err
+	}
+	if last := t.Entries[len(t.Entries)-1]; last.Seq != stone.Last || last.Digest != stone.Head {
+		err := damaged("trace %s ends in segment %d at seq %d, its tombstone says %d", id, stone.Segment, last.Seq, stone.Last).In(id)
+		err.Seq, err.WantDigest, err.GotDigest = stone.Last, stone.Head, last.Digest
+		return nil, 0, err
+	}
+	return &t, stone.Segment, nil
+}

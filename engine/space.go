@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// spaceAge is how long a measurement of free space is believed.
+const spaceAge = time.Second
+
+// space refuses to begin traces while the disk is nearly full. Pebble cannot refuse:
+// out of space its flushes fail without end and its commits block, so the room for
+// ending what is open has to be kept before it comes to that.
+type space struct {
+	fs       vfs.FS
+	dir      string
+	lowWater uint64
+
+	mu      sync.Mutex
+	checked time.Time
+	free    uint64
+	known   bool // false where the file system does not say
+	err     error
+}
+
+func (s *space) init(o Options, dir string) { s.fs, s.dir, s.lowWater = o.FS, dir, o.LowWaterBytes }
+
+// measure returns the free space in bytes, at most spaceAge old. The age is measured
+// with the process's own clock: the store's may stand still.
+func (s *space) measure() (free uint64, known bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.checked.IsZero() || now.Sub(s.checked) >= spaceAge {
+		usage, err := s.fs.GetDiskUsage(s.dir)
+		s.checked, s.free, s.known, s.err = now, usage.AvailBytes, err == nil, err
+		if errors.Is(err, vfs.ErrUnsupported) {
+			s.err = nil
+		}
+	}
+	return s.free, s.known, s.err
+}
+
+// admit returns STORE_UNAVAILABLE where a new trace must not be begun.
+func (s *space) admit(id tga.ID) error {
+	free, known, err := s.measure()
+	switch {
+	case err != nil:
+		return tga.Errorf(tga.StoreUnavailable, "begin trace %s: free space is not known: %w", id, err).In(id)
+	case known && free < s.lowWater:
+		return tga.Errorf(tga.StoreUnavailable, "begin trace %s: free space is %d bytes, the low-water mark %d", id, free, s.lowWater).In(id)
+	}
+	return nil
+}

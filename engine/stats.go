@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"github.com/tgad/tgad/engine/internal/guard"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// counters count since Open.
+type counters struct {
+	appends, replayed, entries, notes         atomic.Uint64
+	commits                                   atomic.Uint64
+	badCheckpoints                            atomic.Uint64
+	flushes, compactions                      atomic.Uint64
+	backgroundErrors, corruptions, slowWrites atomic.Uint64
+}
+
+func (c *counters) count(s *step) {
+	c.appends.Add(1)
+	c.entries.Add(uint64(len(s.entries)))
+	c.notes.Add(uint64(len(s.notes)))
+}
+
+// Stats is what a store says of itself. Counters start at Open.
+type Stats struct {
+	StoreID     tga.ID
+	Incarnation uint32
+	Cursor      uint64 // newest index of the durable order
+	NewestTS    tga.Millis
+
+	Appends  uint64 // that committed
+	Replayed uint64 // that the log already had
+	Entries  uint64
+	Notes    uint64
+	Commits  uint64 // synced batches: one per append, and those of the store itself
+	LogSyncs uint64 // syncs of log files; appends that wait together share one
+
+	Leases         int
+	CachedTraces   int
+	CachedBytes    int64
+	BadCheckpoints uint64 // skipped, see [DB.LatestCheckpoint]
+
+	Flushes, Compactions                      uint64
+	BackgroundErrors, Corruptions, SlowWrites uint64
+
+	DiskBytes uint64 // of tables and logs
+	LogBytes  uint64 // of logs not yet flushed
+	FreeBytes uint64 // of the file system; meaningless unless FreeKnown
+	FreeKnown bool
+	LowWater  uint64
+
+	Poisoned   string // why the store stopped, "" while it runs
+	Frozen     string // why nothing may be appended, "" where it may
+	Quarantine *Quarantine
+}
+
+// Stats returns the state of the store; it works on a poisoned one too.
+func (db *DB) Stats() Stats {
+	s := Stats{
+		StoreID:  db.storeID,
+		Cursor:   db.order.durable(),
+		NewestTS: db.NewestTS(),
+
+		Appends:  db.stats.appends.Load(),
+		Replayed: db.stats.replayed.Load(),
+		Entries:  db.stats.entries.Load(),
+		Notes:    db.stats.notes.Load(),
+		Commits:  db.stats.commits.Load(),
+
+		Leases:         db.leases.count(),
+		BadCheckpoints: db.stats.badCheckpoints.Load(),
+
+		Flushes:          db.stats.flushes.Load(),
+		Compactions:      db.stats.compactions.Load(),
+		BackgroundErrors: db.stats.backgroundErrors.Load(),
+		Corruptions:      db.stats.corruptions.Load(),
+		SlowWrites:       db.stats.slowWrites.Load(),
+
+		LowWater:   db.space.lowWater,
+		Quarantine: db.quarantined.Load(),
+	}
+	s.Incarnation = db.leases.incarnation
+	s.CachedTraces, s.CachedBytes = db.cache.used()
+	s.FreeBytes, s.FreeKnown, _ = db.space.measure() // an error shows as not known
+	if err := db.health.sick(); err != nil {
+		s.Poisoned = err.Error()
+	}
+	if f := db.health.frozen.Load(); f != nil {
+		s.Frozen = f.Error()
+	}
+	if db.health.enter() != nil {
+		return s // Pebble is closed, or not to be called any more
+	}
+	defer db.health.leave()
+	s.LogSyncs = db.files.Counts()[guard.ClassLog].Syncs
+	m := db.p.Metrics()
+	s.DiskBytes, s.LogBytes = m.DiskSpaceUsage(), m.WAL.Size
+	return s
+}

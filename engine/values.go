@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"encoding/binary"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// The values below start with a version byte. A later version is FORMAT_TOO_NEW; bytes
+// of any other shape are STATE_CHECKSUM_MISMATCH with Where "stored". Integers are
+// big-endian.
+const valueVersion = 1
+
+// value checks the version byte and that what follows it has size bytes, or, where
+// open is true, at least that many.
+func value(what string, b []byte, size int, open bool) ([]byte, error) {
+	if len(b) > 0 && b[0] > valueVersion {
+		return nil, tga.Errorf(tga.FormatTooNew, "%s of version %d; this program reads %d", what, b[0], valueVersion)
+	}
+	if len(b) < 1+size || b[0] != valueVersion || !open && len(b) != 1+size {
+		return nil, damaged("%s of %d bytes is none of version %d", what, len(b), valueVersion)
+	}
+	return b[1:], nil
+}
+
+func damaged(format string, args ...any) *tga.Error {
+	err := tga.Errorf(tga.StateChecksumMismatch, format, args...)
+	err.Where = "stored"
+	return err
+}
+
+// Value of an `o` key: state 1 · since 8 · deadline 8 · namespace. It is a function of
+// the trace's log, kept so that recovery reads open traces and not finished ones.
+func appendOpenValue(dst []byte, t *wal.Trace) []byte {
+	dst = append(dst, valueVersion, byte(t.Head.State))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(t.Entries[len(t.Entries)-1].TS))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(t.Deadline))
+	return append(dst, t.Namespace...)
+}
+
+func decodeOpenValue(id tga.ID, b []byte) (wal.OpenTrace, error) {
+	b, err := value("open index", b, 17, true)
+	if err != nil {
+		return wal.OpenTrace{}, err
+	}
+	return wal.OpenTrace{
+		TraceID:   id,
+		State:     tga.State(b[0]),
+		Since:     tga.Millis(binary.BigEndian.Uint64(b[1:])),
+		Deadline:  tga.Millis(binary.BigEndian.Uint64(b[9:])),
+		Namespace: string(b[17:]),
+	}, nil
+}
+
+// Leaf is one position of the global order: what one append committed. A void leaf
+// stands where an append was given an index and a crash took it before it was durable.
+type Leaf struct {
+	Index     uint64 // from 1; also the cursor to follow on from
+	Void      bool
+	TraceID   tga.ID
+	FirstSeq  uint64 // of the entries appended; 0 when there are none
+	Entries   uint16
+	FirstNote uint32 // of the notes appended; 0 when there are none
+	Notes     uint16
+	// HeadDigest and NoteDigest are of the trace's last entry and last note after the
+	// append; NoteDigest is zero for a trace without notes.
+	HeadDigest, NoteDigest tga.Digest
+	// Committed and NewestTS are the newest commit time and the newest ts of any append
+	// up to this one.
+	Committed, NewestTS tga.Millis
+}
+
+// Value of a `g` key: void 1 · trace 16 · first seq 8 · entries 2 · first note 4 ·
+// notes 2 · head digest 32 · note digest 32 · newest commit time 8 · newest ts 8. The
+// index is in the key.
+const leafSize = 1 + 16 + 8 + 2 + 4 + 2 + 32 + 32 + 8 + 8
+
+func (l *Leaf) appendValue(dst []byte) []byte {
+	void := byte(0)
+	if l.Void {
+		void = 1
+	}
+	dst = append(dst, valueVersion, void)
+	dst = append(dst, l.TraceID[:]...)
+	dst = binary.BigEndian.AppendUint64(dst, l.FirstSeq)
+	dst = binary.BigEndian.AppendUint16(dst, l.Entries)
+	dst = binary.BigEndian.AppendUint32(dst, l.FirstNote)
+	dst = binary.BigEndian.AppendUint16(dst, l.Notes)
+	dst = append(dst, l.HeadDigest[:]...)
+	dst = append(dst, l.NoteDigest[:]...)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(l.Committed))
+	return binary.BigEndian.AppendUint64(dst, uint64(l.NewestTS))
+}
+
+func decodeLeaf(index uint64, b []byte) (Leaf, error) {
+	b, err := value("order leaf", b, leafSize, false)
+	if err != nil {
+		return Leaf{}, err
+	}
+	if b[0] > 1 {
+		return Leaf{}, damaged("order leaf %d: void is %d", index, b[0])
+	}
+	return Leaf{
+		Index:      index,
+		Void:       b[0] == 1,
+		TraceID:    tga.ID(b[1:17]),
+		FirstSeq:   binary.BigEndian.Uint64(b[17:]),
+		Entries:    binary.BigEndian.Uint16(b[25:]),
+		FirstNote:  binary.BigEndian.Uint32(b[27:]),
+		Notes:      binary.BigEndian.Uint16(b[31:]),
+		HeadDigest: tga.Digest(b[33:65]),
+		NoteDigest: tga.Digest(b[65:97]),
+		Committed:  tga.Millis(binary.BigEndian.Uint64(b[97:])),
+		NewestTS:   tga.Millis(binary.BigEndian.Uint64(b[105:])),
+	}, nil
+}
+
+// tombstone is what remains of an archived trace beside its segment.
+type tombstone struct {
+	First, Last uint64 // sequence numbers
+	Head        tga.Digest
+	Segment     uint64
+}
+
+// Value of an `r` key: first 8 · last 8 · head digest 32 · segment 8.
+func (t tombstone) appendValue(dst []byte) []byte {
+	dst = append(dst, valueVersion)
+	dst = binary.BigEndian.AppendUint64(dst, t.First)
+	dst = binary.BigEndian.AppendUint64(dst, t.Last)
+	dst = append(dst, t.Head[:]...)
+	return binary.BigEndian.AppendUint64(dst, t.Segment)
+}
+
+func decodeTombstone(b []byte) (tombstone, error) {
+	b, err := value("tombstone", b, 56, false)
+	if err != nil {
+		return tombstone{}, err
+	}
+	return tombstone{
+		First:   binary.BigEndian.Uint64(b),
+		Last:    binary.BigEndian.Uint64(b[8:]),
+		Head:    tga.Digest(b[16:48]),
+		Segment: binary.BigEndian.Uint64(b[48:]),
+	}, nil
+}
