@@ -1,0 +1,206 @@
+package runtime_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+func (b *bench) begin(key, beginID string) runtime.Begun {
+	b.t.Helper()
+	begun, err := b.rt.Begin(context.Background(), runtime.BeginRequest{Request: charge(key), BeginID: beginID})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return begun
+}
+
+func (b *bench) wantStanding(begun runtime.Begun, want runtime.Standing) {
+	b.t.Helper()
+	if begun.Standing != want {
+		b.t.Errorf("begin answers %s (%v), want %s", begun.Standing, begun.Cause, want)
+	}
+}
+
+func (b *bench) finish(g runtime.Begun, r runtime.Reply) (runtime.Result, error) {
+	return b.rt.Finish(context.Background(), g.Result.TraceID, g.Permit, runtime.Finished{Reply: r})
+}
+
+func TestBeginAndFinishAreTwoAppends(t *testing.T) {
+	b := setup(t, park)
+	store := &counted{Store: b.db}
+	b.store = store
+	b.start()
+	begun := b.begin("order-1", "begin-1")
+	b.wantStanding(begun, runtime.BeginSend)
+	if begun.Attempt != 1 || begun.Key != "order-1" {
+		t.Errorf("begun %+v", begun)
+	}
+	res, err := b.finish(begun, ok(`"paid"`))
+	if err != nil || res.State != tga.Completed || string(res.Value) != `"paid"` {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if store.appends != 2 {
+		t.Errorf("%d appends", store.appends)
+	}
+	served := b.begin("order-1", "begin-2")
+	b.wantStanding(served, runtime.BeginServe)
+	if served.Result.ServedFrom != res.TraceID {
+		t.Errorf("served %+v", served.Result)
+	}
+	b.wantSends(0) // this process sends nothing
+}
+
+func TestRepeatedBeginNamesTheSameAttempt(t *testing.T) {
+	b := setup(t, park)
+	first := b.begin("order-1", "begin-1")
+	b.reopen() // the permit outlives the process
+	again := b.begin("order-1", "begin-1")
+	b.wantStanding(again, runtime.BeginSend)
+	if again.Permit != first.Permit || again.Attempt != first.Attempt || again.Result.TraceID != first.Result.TraceID {
+		t.Errorf("again %+v, first %+v", again, first)
+	}
+	if _, err := b.finish(first, ok(`1`)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOtherBeginWaitsThenGoesByLicence(t *testing.T) {
+	for _, c := range []struct {
+		kind ledger.LicenceKind
+		want runtime.Standing
+	}{
+		{ledger.Park, runtime.BeginInDoubt},
+		{ledger.Probe, runtime.BeginInDoubt},
+		{ledger.DedupeKey, runtime.BeginSend},
+		{ledger.DedupeArgs, runtime.BeginSend},
+	} {
+		t.Run(c.kind.String(), func(t *testing.T) {
+			policy := licence(c.kind)
+			policy.PermitTime = time.Minute
+			b := setup(t, policy)
+			first := b.begin("order-1", "begin-1")
+			b.advance(time.Minute - time.Millisecond)
+			b.wantStanding(b.begin("order-1", "begin-2"), runtime.BeginWait)
+			b.advance(time.Millisecond)
+			second := b.begin("order-1", "begin-2")
+			b.wantStanding(second, c.want)
+			if c.want == runtime.BeginSend {
+				if second.Attempt != 2 || second.Permit == first.Permit || second.Result.TraceID != first.Result.TraceID {
+					t.Errorf("second %+v", second)
+				}
+				// The first is overtaken: it is not handed out again, but its answer counts.
+				b.wantStanding(b.begin("order-1", "begin-1"), runtime.BeginWait)
+			}
+			if _, err := b.finish(first, ok(`1`)); err != nil {
+				t.Error(err)
+			}
+			b.wantSends(0)
+		})
+	}
+}
+
+func TestDaemonNeverSendsABegunCall(t *testing.T) {
+	for _, kind := range []ledger.LicenceKind{ledger.Park, ledger.DedupeKey, ledger.DedupeArgs} {
+		b := setup(t, licence(kind))
+		begun := b.begin("order-1", "begin-1")
+		b.reopen()
+		b.advance(10 * time.Minute)
+		if _, err := b.rt.RecoverAll(context.Background(), 1); err != nil {
+			t.Fatal(err)
+		}
+		_, err := b.call(charge("order-1"))
+		wantCode(t, err, tga.EffectInDoubt)
+		b.wantState(begun.Result.TraceID, tga.Executing)
+		b.wantSends(0)
+	}
+}
+
+func TestNotSentGivesTheKeyToTheNextBegin(t *testing.T) {
+	b := setup(t, park)
+	first := b.begin("order-1", "begin-1")
+	ctx := context.Background()
+	for range 2 { // said twice is said once
+		if _, err := b.rt.NotSent(ctx, first.Result.TraceID, first.Permit, "no route"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := b.begin("order-1", "begin-2")
+	b.wantStanding(second, runtime.BeginSend)
+	if second.Attempt != 2 {
+		t.Errorf("attempt %d", second.Attempt)
+	}
+	if res, err := b.finish(second, ok(`1`)); err != nil || res.State != tga.Completed {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+func TestFinishIsAcceptedOnce(t *testing.T) {
+	b := setup(t, park)
+	begun := b.begin("order-1", "begin-1")
+	stranger := begun
+	stranger.Permit[0] ^= 1
+	_, err := b.finish(stranger, ok(`"paid"`))
+	wantCode(t, err, tga.PermissionDenied)
+	b.wantState(begun.Result.TraceID, tga.Executing)
+
+	if _, err := b.finish(begun, ok(`"paid"`)); err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.finish(begun, ok(`"paid"`))
+	if err != nil || !again.Replayed {
+		t.Errorf("again %+v, %v", again, err)
+	}
+	_, err = b.finish(begun, ok(`"paid twice"`))
+	wantCode(t, err, tga.StateInvalidTransition)
+	trace, err := b.db.Load(context.Background(), begun.Result.TraceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(trace.Notes) != 1 || trace.Notes[0].Kind != tga.NoteLateReply {
+		t.Errorf("notes %+v, want the late reply", trace.Notes)
+	}
+	if got := b.wantState(begun.Result.TraceID, tga.Completed); string(got.Value) != `"paid"` {
+		t.Errorf("value %s", got.Value)
+	}
+}
+
+func TestBeginWithOtherArgumentsIsAConflict(t *testing.T) {
+	b := setup(t, park)
+	b.begin("order-1", "begin-1")
+	req := charge("order-1")
+	req.Args = []byte(`{"amount":200}`)
+	begun, err := b.rt.Begin(context.Background(), runtime.BeginRequest{Request: req, BeginID: "begin-2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.wantStanding(begun, runtime.BeginConflict)
+}
+
+func TestCallWaitsForARemoteExecutor(t *testing.T) {
+	b := setup(t, park)
+	begun := b.begin("order-1", "begin-1")
+	done := make(chan runtime.Result, 1)
+	go func() {
+		res, err := b.call(charge("order-1"))
+		if err != nil {
+			t.Error(err)
+		}
+		done <- res
+	}()
+	eventually(t, func() bool { return b.rt.Stats().Waited > 0 })
+	if _, err := b.finish(begun, ok(`"paid"`)); err != nil {
+		t.Fatal(err)
+	}
+	if res := <-done; res.ServedFrom != begun.Result.TraceID {
+		t.Errorf("%+v", res)
+	}
+	if n := b.rt.Stats().Waited; n > 3 {
+		t.Errorf("waited %d times: a wait must not spin", n)
+	}
+	b.wantSends(0)
+}
