@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -116,7 +117,7 @@ func replayed(t *wal.Trace, b wal.Batch) (wal.Appended, bool) {
 	last := stored[n-1]
 	return wal.Appended{
 		Head:     wal.Head{Seq: last.Seq, Digest: last.Digest, State: last.To},
-		Entries:  stored,
+		Entries:  slices.Clone(stored), // of the shared fold
 		Replayed: true,
 	}, true
 }

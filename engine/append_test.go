@@ -315,3 +315,33 @@ func TestEntriesAndNotesInOrderAfterANumber(t *testing.T) {
 		t.Error("an entry of nothing")
 	}
 }
+
+// What a frame has room for is taken; one more is refused and nothing is written.
+func TestLimitsOfABatch(t *testing.T) {
+	documents := func(n, pointer int) []wal.Document {
+		list := make([]wal.Document, n)
+		for i := range list {
+			list[i] = wal.Document{Pointer: "/" + strings.Repeat("p", pointer-2) + string(rune('a'+i)), Data: []byte{byte(i)}}
+		}
+		return list
+	}
+	for i, c := range []struct {
+		documents []wal.Document
+		code      tga.Code
+	}{
+		{documents(16, 10), ""}, {documents(17, 10), tga.LimitExceeded},
+		{documents(1, 255), ""}, {documents(1, 256), tga.LimitExceeded},
+	} {
+		db := mem(t)
+		s := spec{trace: id(uint64(i + 1)), documents: c.documents}
+		m := s.make(t)
+		lease := acquire(t, db, s.trace)
+		append_(t, db, lease, m.begin())
+		before := db.Dump()
+		_, err := db.Append(context.Background(), lease, m.end())
+		wantCode(t, err, c.code)
+		if c.code != "" && !maps.Equal(before, db.Dump()) {
+			t.Errorf("case %d: the store changed", i)
+		}
+	}
+}

@@ -196,7 +196,7 @@ func copyDir(fs vfs.FS, from, to string) error {
 		return err
 	}
 	for _, name := range names {
-		if name == lockName || name == "LOCK" || strings.HasPrefix(name, "spare-log-") {
+		if name == lockName || name == "LOCK" || name == ballastName || strings.HasPrefix(name, "spare-log-") {
 			continue
 		}
 		if err := copyFile(fs, fs.PathJoin(from, name), fs.PathJoin(to, name)); err != nil {

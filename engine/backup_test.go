@@ -140,6 +140,21 @@ func TestLostAcknowledgementsFreezeTheStore(t *testing.T) {
 			}
 		},
 		"watermark damaged": func(t *testing.T, fs *vfs.MemFS) { overwrite(t, fs, "store/WATERMARK", nil) },
+		"another store's watermark": func(t *testing.T, fs *vfs.MemFS) {
+			other, err := engine.Open("other", options(fs))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := other.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := fs.Remove("store/WATERMARK"); err != nil {
+				t.Fatal(err)
+			}
+			if err := vfs.Copy(fs, "other/WATERMARK", "store/WATERMARK"); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"log gone": func(t *testing.T, fs *vfs.MemFS) {
 			names, err := fs.List("store")
 			if err != nil {

@@ -15,11 +15,12 @@ const maxBackgroundErrors = 16
 // events listens to Pebble. The functions are called with Pebble's mutex held, so they
 // call nothing of Pebble.
 func (db *DB) events() *pebble.EventListener {
-	var failures atomic.Int32
+	var failures atomic.Int32 // in a row
 	return &pebble.EventListener{
 		BackgroundError: func(err error) {
 			db.stats.backgroundErrors.Add(1)
 			db.log.Error("pebble: background work failed", "error", err)
+			db.space.dropBallast(db.log)
 			if failures.Add(1) < maxBackgroundErrors {
 				return
 			}
@@ -38,6 +39,10 @@ func (db *DB) events() *pebble.EventListener {
 				failures.Store(0)
 				db.stats.compactions.Add(1)
 			}
+		},
+		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
+			db.stats.stalls.Add(1)
+			db.log.Warn("pebble: commits wait", "reason", info.Reason)
 		},
 		// A damaged block concerns the keys in it: the read that met it returns the
 		// error, and the trace it belongs to is reported. The default ends the process.

@@ -28,6 +28,12 @@ func (db *DB) Quarantine() (q Quarantine, ok bool) {
 	return Quarantine{}, false
 }
 
+// Quarantined says whether the store is in quarantine, and since when.
+func (db *DB) Quarantined() (since tga.Millis, ok bool) {
+	q, ok := db.Quarantine()
+	return q.Since, ok
+}
+
 // Unfreeze opens a frozen store for writing. acceptLoss is the operator's statement
 // that appends may be missing; who is recorded with it. The store is then in
 // quarantine until [DB.EndQuarantine].

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -231,4 +233,15 @@ func wantCode(t testing.TB, err error, code tga.Code) {
 	if tga.CodeOf(err) != code {
 		t.Errorf("error is %v, want %s", err, code)
 	}
+}
+
+// noise returns 64·n hex digits that do not compress to less than half.
+func noise(seed uint64, n int) string {
+	var b strings.Builder
+	d := tga.Sum([]byte(strconv.FormatUint(seed, 10)))
+	for range n {
+		d = tga.Sum(d[:])
+		b.WriteString(d.String())
+	}
+	return b.String()
 }

@@ -14,7 +14,13 @@ import (
 func (s *step) ledgerKey() (key [32]byte, ok bool, err error) {
 	touches := s.entryOf(tga.CallType) != nil || s.entryOf(tga.EffectType) != nil
 	for i := range s.notes {
-		touches = touches || s.notes[i].Kind == tga.NoteAttempt || s.notes[i].Kind == tga.NoteNotSent
+		if k := s.notes[i].Kind; k != tga.NoteAttempt && k != tga.NoteNotSent {
+			continue
+		}
+		touches = true
+		if s.after.Head.State != tga.Executing {
+			return key, false, tga.Errorf(tga.StateInvalidTransition, "note %s on trace %s: it is %s", s.notes[i].Kind, s.after.ID, s.after.Head.State).In(s.after.ID)
+		}
 	}
 	if !touches {
 		return key, false, nil
@@ -141,11 +147,6 @@ func (db *DB) served(s *step, r *ledger.Record) error {
 	}
 	if s.entryOf(tga.CallType) == nil || s.entryOf(tga.EffectType) == nil {
 		return refuse("call and effect are not in one batch")
-	}
-	for i := range s.notes {
-		if k := s.notes[i].Kind; k == tga.NoteAttempt || k == tga.NoteNotSent {
-			return refuse("a note of kind %s", k)
-		}
 	}
 	from, given := effect.Meta[tga.MetaReplayedFrom]
 	if !given {

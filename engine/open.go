@@ -134,6 +134,7 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 	}
 	if !db.readOnly {
 		db.mark.SyncEvery(time.Second)
+		db.space.layBallast(db.log, 4*int64(db.opts.MemTableBytes))
 		return db.finishSeal()
 	}
 	return nil

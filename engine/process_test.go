@@ -1,3 +1,5 @@
+//go:build linux
+
 package engine_test
 
 import (
@@ -8,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -145,40 +146,6 @@ func TestTwoProcessesOneStore(t *testing.T) {
 	}
 }
 
-// What an embedder links beyond bare Pebble is our own pure packages and the codecs of
-// their formats: no command line, no MCP, no telemetry, no server.
-func TestEmbedderPaysForPebbleOnly(t *testing.T) {
-	deps := func(pkgs ...string) []string {
-		out, err := exec.Command("go", append([]string{"list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"}, pkgs...)...).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Fields(string(out))
-	}
-	bare := deps("github.com/cockroachdb/pebble/v2", "github.com/cockroachdb/pebble/v2/bloom", "github.com/cockroachdb/pebble/v2/vfs/atomicfs")
-	allowed := []string{
-		"github.com/tgad/tgad/schemas/", "github.com/tgad/tgad/keyspace", "github.com/tgad/tgad/wal",
-		"github.com/tgad/tgad/ledger", "github.com/tgad/tgad/engine",
-		"github.com/gowebpki/jcs",
-		"github.com/klauspost/compress", // Pebble's own without cgo
-	}
-	for _, pkg := range deps("github.com/tgad/tgad/engine") {
-		if slices.Contains(bare, pkg) || slices.ContainsFunc(allowed, func(prefix string) bool { return strings.HasPrefix(pkg, prefix) }) {
-			continue
-		}
-		t.Errorf("engine links %s", pkg)
-	}
-	imports, err := exec.Command("go", "list", "-deps", "github.com/tgad/tgad/engine").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, pkg := range []string{"github.com/tgad/tgad/runtime", "github.com/spf13/cobra", "github.com/modelcontextprotocol/go-sdk/mcp"} {
-		if slices.Contains(strings.Fields(string(imports)), pkg) {
-			t.Errorf("engine links %s", pkg)
-		}
-	}
-}
-
 // A full file system stops appends with an error, and loses nothing that was
 // acknowledged. The disk is a small tmpfs where the test may mount one.
 func TestDiskFull(t *testing.T) {
@@ -239,15 +206,4 @@ func fill(dir string) {
 		}
 	}
 	fmt.Println(tga.CodeOf(err))
-}
-
-// noise returns 64·n hex digits that do not compress to less than half.
-func noise(seed uint64, n int) string {
-	var b strings.Builder
-	d := tga.Sum([]byte(strconv.FormatUint(seed, 10)))
-	for range n {
-		d = tga.Sum(d[:])
-		b.WriteString(d.String())
-	}
-	return b.String()
 }

@@ -1,17 +1,13 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"iter"
-	"slices"
 	"sync/atomic"
 
-	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
-	"github.com/tgad/tgad/wal/segment"
 )
 
 // fold returns a trace as it is on disk, the empty one where the id was never used.
@@ -62,128 +58,6 @@ func recoveryFailed(id tga.ID, err error) error {
 		out.Seq, out.Note, out.WantDigest, out.GotDigest = cause.Seq, cause.Note, cause.WantDigest, cause.GotDigest
 	}
 	return out
-}
-
-// rows is what the store has of a trace, not yet decoded: its entry and note frames,
-// or where it is archived the segment's record.
-type rows struct {
-	db             *DB
-	r              reader
-	id             tga.ID
-	entries, notes []kv
-	archived       *segment.Trace
-	segment        uint64
-	spilled        func(seq uint64) // told of each entry that has chunks; may be nil
-}
-
-// rows reads the frames of a trace. Between the commit of a segment and the removal of
-// the entries both are there; the entries count then.
-func (db *DB) rows(r reader, id tga.ID) (rows, error) {
-	out := rows{db: db, r: r, id: id}
-	var err error
-	lower, upper := keyspace.EntryBounds(id)
-	if out.entries, err = db.page(r, lower, upper, 0); err != nil {
-		return out, err
-	}
-	if len(out.entries) == 0 {
-		out.archived, out.segment, err = db.archived(r, id)
-		return out, err
-	}
-	lower, upper = keyspace.NoteBounds(id)
-	out.notes, err = db.page(r, lower, upper, 0)
-	return out, err
-}
-
-// decodeEntries yields the entries in the order of their keys, each checked for itself
-// and against its key. It ends with the first error.
-func (rs rows) decodeEntries() iter.Seq2[wal.Entry, error] {
-	return func(yield func(wal.Entry, error) bool) {
-		if rs.archived != nil {
-			for _, e := range rs.archived.Entries {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			return
-		}
-		for _, row := range rs.entries {
-			e, err := rs.decodeEntry(row)
-			if !yield(e, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-func (rs rows) decodeEntry(row kv) (wal.Entry, error) {
-	id, seq, err := keyspace.ParseEntry(row.key)
-	if err != nil {
-		return wal.Entry{}, err
-	}
-	e, err := wal.DecodeFrame(row.value, func(size int64) ([]byte, error) {
-		if rs.spilled != nil {
-			rs.spilled(seq)
-		}
-		return rs.db.spill(rs.r, id, seq, size)
-	})
-	if err == nil && (e.TraceID != id || e.Seq != seq) {
-		err = damaged("entry %d of trace %s lies under the key of entry %d of trace %s", e.Seq, e.TraceID, seq, id).In(id)
-	}
-	return e, err
-}
-
-// decodeNotes yields the notes as decodeEntries does the entries.
-func (rs rows) decodeNotes() iter.Seq2[segment.Note, error] {
-	return func(yield func(segment.Note, error) bool) {
-		if rs.archived != nil {
-			for _, n := range rs.archived.Notes {
-				if !yield(n, nil) {
-					return
-				}
-			}
-			return
-		}
-		for _, row := range rs.notes {
-			n, err := decodeNote(row)
-			if !yield(n, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-func decodeNote(row kv) (n segment.Note, err error) {
-	id, number, err := keyspace.ParseNote(row.key)
-	if err != nil {
-		return n, err
-	}
-	if n.Note, n.Committed, n.Epoch, err = wal.DecodeNoteFrame(row.value); err != nil {
-		return n, err
-	}
-	if n.TraceID != id || n.Number != number {
-		return n, damaged("note %d of trace %s lies under the key of note %d of trace %s", n.Number, n.TraceID, number, id).In(id)
-	}
-	return n, nil
-}
-
-// spill reads the chunks of an entry. They are numbered without a gap.
-func (db *DB) spill(r reader, id tga.ID, seq uint64, size int64) ([]byte, error) {
-	lower, upper := keyspace.ChunkBounds(id, seq)
-	out := make([]byte, 0, min(size, maxBatch))
-	next := uint16(0)
-	err := db.scan(r, lower, upper, func(key, value []byte) error {
-		_, _, chunk, err := keyspace.ParseChunk(key)
-		if err != nil {
-			return err
-		}
-		if chunk != next || int64(len(out)+len(value)) > size {
-			return damaged("chunk %d of entry %d of trace %s, after %d bytes of %d", chunk, seq, id, len(out), size).In(id)
-		}
-		next++
-		out = append(out, value...)
-		return nil
-	})
-	return out, err
 }
 
 // entryAt reads one entry without its trace's lock. The caller knows that it is
@@ -304,96 +178,6 @@ func (db *DB) Notes(ctx context.Context, id tga.ID, after uint32) iter.Seq2[tga.
 			}
 		}
 	}
-}
-
-// OpenTraces yields the traces that are not terminal, oldest id first.
-func (db *DB) OpenTraces(ctx context.Context) iter.Seq2[wal.OpenTrace, error] {
-	return func(yield func(wal.OpenTrace, error) bool) {
-		lower, upper := keyspace.OpenBounds()
-		for lower != nil {
-			list, next, err := db.openPage(ctx, lower, upper)
-			for _, o := range list {
-				if !yield(o, nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield(wal.OpenTrace{}, err)
-				return
-			}
-			lower = next
-		}
-	}
-}
-
-const openPage = 512
-
-// openPage reads a page of the open index from a view. What the view shows of a trace
-// with an append in flight may not be durable, so such a trace is looked at again
-// under its lock.
-func (db *DB) openPage(ctx context.Context, lower, upper []byte) (list []wal.OpenTrace, next []byte, err error) {
-	if err := db.health.enter(); err != nil {
-		return nil, nil, err
-	}
-	defer db.health.leave()
-	v := db.order.view(db.p)
-	defer func() { err = closeView(v, err) }()
-	rows, err := db.page(v, lower, upper, openPage)
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(rows) == openPage {
-		next = append(slices.Clone(rows[openPage-1].key), 0)
-		upper = next
-	}
-	open := make(map[tga.ID]wal.OpenTrace)
-	var ids []tga.ID
-	for _, row := range rows {
-		id, err := keyspace.ParseOpen(row.key)
-		if err != nil {
-			return nil, nil, err
-		}
-		if open[id], err = decodeOpenValue(id, row.value); err != nil {
-			return nil, nil, err
-		}
-		ids = append(ids, id)
-	}
-	for _, id := range v.traces {
-		key := keyspace.AppendOpen(nil, id)
-		if bytes.Compare(key, lower) < 0 || bytes.Compare(key, upper) >= 0 {
-			continue
-		}
-		if err := db.openNow(ctx, id, open); err != nil {
-			return nil, nil, err
-		}
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) })
-	for _, id := range slices.Compact(ids) {
-		if o, is := open[id]; is {
-			list = append(list, o)
-		}
-	}
-	return list, next, nil
-}
-
-// openNow sets open[id] to what the index says under the trace's lock.
-func (db *DB) openNow(ctx context.Context, id tga.ID, open map[tga.ID]wal.OpenTrace) error {
-	if err := db.lockTrace(ctx, id); err != nil {
-		return err
-	}
-	defer db.traces.unlock(id)
-	value, err := db.get(db.p, keyspace.AppendOpen(nil, id))
-	if err != nil {
-		return err
-	}
-	delete(open, id)
-	if value != nil {
-		if open[id], err = decodeOpenValue(id, value); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // NewestTS returns a time not before any commit time and any ts stored. It does not go

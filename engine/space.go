@@ -2,7 +2,9 @@ package engine
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -26,6 +28,8 @@ type space struct {
 	free    uint64
 	known   bool // false where the file system does not say
 	err     error
+
+	ballast atomic.Bool // there is one
 }
 
 func (s *space) init(o Options, dir string) { s.fs, s.dir, s.lowWater = o.FS, dir, o.LowWaterBytes }
@@ -55,4 +59,35 @@ func (s *space) admit(id tga.ID) error {
 		return tga.Errorf(tga.StoreUnavailable, "begin trace %s: free space is %d bytes, the low-water mark %d", id, free, s.lowWater).In(id)
 	}
 	return nil
+}
+
+// ballastName is a file that holds disk space for nothing but to give it up.
+const ballastName = "BALLAST"
+
+// layBallast sets aside as much space as all memtables take, where there is more than
+// enough. A store must open on a full disk too, so a failure is logged only.
+func (s *space) layBallast(log *slog.Logger, bytes int64) {
+	free, known, err := s.measure()
+	if err != nil || !known || free < s.lowWater+uint64(bytes) {
+		log.Warn("no ballast is laid", "free", free, "error", err)
+		return
+	}
+	f, err := s.fs.Create(s.fs.PathJoin(s.dir, ballastName), vfs.WriteCategoryUnspecified)
+	if err == nil {
+		err = errors.Join(f.Preallocate(0, bytes), f.Close())
+	}
+	if err != nil {
+		log.Warn("no ballast is laid", "error", err)
+	}
+	s.ballast.Store(err == nil)
+}
+
+// dropBallast gives the space to the flushes that just failed, once: the memtables
+// drain and the commits that wait for them return.
+func (s *space) dropBallast(log *slog.Logger) {
+	if !s.ballast.Swap(false) {
+		return
+	}
+	err := s.fs.Remove(s.fs.PathJoin(s.dir, ballastName))
+	log.Warn("the ballast is given up", "error", err)
 }

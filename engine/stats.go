@@ -12,7 +12,7 @@ type counters struct {
 	appends, replayed, entries, notes         atomic.Uint64
 	commits                                   atomic.Uint64
 	badCheckpoints                            atomic.Uint64
-	flushes, compactions                      atomic.Uint64
+	flushes, compactions, stalls              atomic.Uint64
 	backgroundErrors, corruptions, slowWrites atomic.Uint64
 }
 
@@ -41,7 +41,7 @@ type Stats struct {
 	CachedBytes    int64
 	BadCheckpoints uint64 // skipped, see [DB.LatestCheckpoint]
 
-	Flushes, Compactions                      uint64
+	Flushes, Compactions, Stalls              uint64
 	BackgroundErrors, Corruptions, SlowWrites uint64
 
 	DiskBytes uint64 // of tables and logs
@@ -73,6 +73,7 @@ func (db *DB) Stats() Stats {
 
 		Flushes:          db.stats.flushes.Load(),
 		Compactions:      db.stats.compactions.Load(),
+		Stalls:           db.stats.stalls.Load(),
 		BackgroundErrors: db.stats.backgroundErrors.Load(),
 		Corruptions:      db.stats.corruptions.Load(),
 		SlowWrites:       db.stats.slowWrites.Load(),

@@ -17,6 +17,10 @@ type Query struct {
 	// lease, so Holder speaks of the one before it.
 	Holder  Liveness
 	Licence Licence // see [Effective]
+	// Suspect says that acknowledged appends may be missing from the log (a restored or
+	// damaged store) and that this call is among those its silence says nothing about:
+	// then nothing is sent, whatever the licence.
+	Suspect bool
 	// Remote says that the asker sends by itself, with a permit. False means that the
 	// process which asks would send.
 	Remote   bool
@@ -81,6 +85,7 @@ const (
 	inWindow     // of a dedupe_key licence
 	clockBehind  // now is before a time that is stored
 	isUnbounded  // no SendTimeout
+	isSuspect    // the log may have lost what was known of the call
 )
 
 type numbering uint8
@@ -103,11 +108,13 @@ type rule struct {
 // all hold decides; the last one holds always, so that a case nobody foresaw is
 // doubt and not a send.
 var rules = [...]rule{
+	{isUnused | isSuspect, Doubt, tga.EffectInDoubt, noAttempt, "the key may have been used by a call that the log has lost"},
 	{isUnused, Send, "", firstAttempt, "the key was never used"},
 	{isOtherRequest, Conflict, tga.IdempotencyKeyConflict, noAttempt, "the key stands for another request"},
 	{isExpired, KeyExpired, tga.IdempotencyKeyExpired, noAttempt, "the key was used and its effect has expired"},
 
 	{isSettled | isAbandoned, Abandoned, tga.EffectInDoubt, noAttempt, "the call was abandoned: whether it ran stays unknown"},
+	{isSettled | isRetryable | isRetry | isStrict | isOtherTrace | isSuspect, Doubt, tga.EffectInDoubt, noAttempt, "definitely not executed, but the log may have lost an attempt after it"},
 	{isSettled | isRetryable | isRetry | isStrict | isOtherTrace, Send, "", firstAttempt, "definitely not executed, and an explicit new attempt"},
 	{isSettled, Serve, "", noAttempt, "the effect is recorded"},
 
@@ -117,8 +124,10 @@ var rules = [...]rule{
 
 	{isReserved | isForeign | mayRun, Wait, tga.IdempotencyKeyInFlight, noAttempt, "a remote executor has the call"},
 	{isReserved | isForeign, Doubt, tga.EffectInDoubt, noAttempt, "a remote executor had the call: only a remote executor may be given it"},
+	{isReserved | isUnsent | isSuspect, Doubt, tga.EffectInDoubt, noAttempt, "no attempt is known, but the log may have lost one"},
 	{isReserved | isUnsent, Send, "", nextAttempt, "no attempt was sent"},
 	{isReserved | mayRun, Wait, tga.IdempotencyKeyInFlight, noAttempt, "its holder runs it, or may"},
+	{isReserved | isSuspect, Doubt, tga.EffectInDoubt, noAttempt, "the log may have lost what became of the call"},
 
 	{isReserved | onPark, Doubt, tga.EffectInDoubt, noAttempt, "licence park: nothing attests that a second send is harmless"},
 	{isReserved | onProbe, ProbeFirst, "", noAttempt, "licence probe: the server can be asked"},
@@ -134,7 +143,8 @@ var rules = [...]rule{
 
 // Decide answers whether a call may be sent. It never returns Send or Resend where
 // the record is settled (but for the explicit new attempt after a definite
-// non-execution), has another request digest, or is in doubt without a licence.
+// non-execution), has another request digest, is suspect, or is in doubt without a
+// licence.
 func Decide(q Query) Decision {
 	holds := q.facts()
 	for _, r := range rules {
@@ -157,6 +167,9 @@ func Decide(q Query) Decision {
 func (q *Query) facts() fact {
 	r := q.Record
 	if r == nil {
+		if q.Suspect {
+			return isUnused | isSuspect
+		}
 		return isUnused
 	}
 	kind := q.Licence.Kind
@@ -186,6 +199,7 @@ func (q *Query) facts() fact {
 		{inWindow, q.Licence.windowOpen(r.Attempts.First, q.Now, q.SendTimeout)},
 		{clockBehind, q.Now < newest},
 		{isUnbounded, q.SendTimeout <= 0},
+		{isSuspect, q.Suspect},
 	} {
 		if f.is {
 			holds |= f.fact

@@ -87,9 +87,9 @@ func TestDecisionGrid(t *testing.T) {
 	reached := map[string]int{}
 	n := 0
 	for _, r := range records() {
-		for i := range 1 << 5 {
+		for i := range 1 << 6 {
 			bit := func(k int) bool { return i>>k&1 == 1 }
-			q := Query{Record: r, Trace: traceA, Request: request, Retry: bit(2), Remote: bit(3)}
+			q := Query{Record: r, Trace: traceA, Request: request, Retry: bit(2), Remote: bit(3), Suspect: bit(5)}
 			if bit(0) {
 				q.Trace = traceB
 			}
@@ -157,7 +157,8 @@ func broken(q Query, windowOpen bool, d Decision) string {
 		{d.Action != 0 && d.Reason != "" && d.Action.String() != "", "a decision has an action and a reason"},
 		{sends == (d.Attempt > 0), "an attempt number goes with a send and with nothing else"},
 		{(d.Code == "") == (sends || d.Action == Serve || d.Action == ProbeFirst), "an action that may give no effect has a code"},
-		{r != nil || d.Action == Send && d.Attempt == 1, "an unused key is sent"},
+		{r != nil || q.Suspect || d.Action == Send && d.Attempt == 1, "an unused key is sent"},
+		{!q.Suspect || !sends && d.Action != ProbeFirst, "where the log may have lost something, nothing is sent"},
 
 		{r == nil || same == (d.Action != Conflict), "another digest is a conflict, and only that is"},
 		{!(same && r.Status == Expired) || d.Action == KeyExpired, "an expired key is never sent again"},
@@ -178,7 +179,7 @@ func broken(q Query, windowOpen bool, d Decision) string {
 		{!(doubtful && kind == Probe) || !sends, "probe asks before it sends"},
 		{!(doubtful && same && q.Holder != HolderGone) || d.Action == Wait, "while the holder may run the call everybody waits"},
 		{!(reserved && r.Attempts.External && !q.Remote) || !sends && d.Action != ProbeFirst, "the daemon never sends a remote executor's call"},
-		{!(reserved && own && same && !doubtful && (q.Remote || !r.Attempts.External)) || d.Action == Send && d.Attempt == r.Attempts.Count+1, "a call that was provably not sent is sent, whatever the licence"},
+		{!(reserved && own && same && !doubtful && (q.Remote || !r.Attempts.External) && !q.Suspect) || d.Action == Send && d.Attempt == r.Attempts.Count+1, "a call that was provably not sent is sent, whatever the licence"},
 		{d.Action != ProbeFirst || kind == Probe && own && doubtful && q.Holder == HolderGone, "a probe needs doubt and its licence"},
 	} {
 		if !p.ok {

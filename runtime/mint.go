@@ -55,7 +55,7 @@ func (rt *Runtime) mintRequest(ctx context.Context, l *loop, req Request) (*tga.
 	meta := tga.Meta{}
 	for name, v := range req.Meta {
 		switch name {
-		case tga.MetaNamespace, tga.MetaDeadline, tga.MetaRetryOf, tga.MetaNonce:
+		case tga.MetaNamespace, tga.MetaDeadline, tga.MetaRetryOf, tga.MetaFresh, tga.MetaNonce:
 			return nil, tga.Errorf(tga.ValidationError, "meta.%s is tgad's own", name).At("/meta/" + name)
 		}
 		meta[name] = v
@@ -65,6 +65,9 @@ func (rt *Runtime) mintRequest(ctx context.Context, l *loop, req Request) (*tga.
 	}
 	if !req.Deadline.IsZero() {
 		meta[tga.MetaDeadline] = tga.MillisOf(req.Deadline).String()
+	}
+	if req.Fresh {
+		meta[tga.MetaFresh] = true
 	}
 	a := &tga.Artifact{Type: tga.RequestType, Meta: meta, Request: &tga.ActionRequest{
 		AgentID: req.AgentID, RiskLevel: req.Risk, Intent: req.Intent, Resources: req.Resources,

@@ -32,6 +32,9 @@ type Request struct {
 	Deadline time.Time
 	// Retry asks for a new attempt where the key is settled as a retryable failure.
 	Retry bool
+	// Fresh is the caller's word that Key was never used. A store in quarantine, which
+	// may have lost records, sends a write call with an unused key only with it.
+	Fresh bool
 	// Meta is added to the request's meta. The names that tgad uses are refused.
 	Meta tga.Meta
 }

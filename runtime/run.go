@@ -27,6 +27,7 @@ type loop struct {
 	attachments                     []wal.Attachment // commit with what is staged
 	namespace                       string
 	deadline                        tga.Millis // 0 = none
+	begun                           tga.Millis // ts of the genesis entry; 0 = not durable yet
 
 	// attempt is a durable attempt, marked under this lease, that has not been sent;
 	// 0 is none. It alone permits a send, or handing a permit to a remote executor.
@@ -100,7 +101,8 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	if err != nil {
 		return err
 	}
-	d := ledger.Decide(rt.query(l, record))
+	q := rt.query(l, record)
+	d := ledger.Decide(q)
 	switch d.Action {
 	case ledger.Send:
 		if err := rt.prepare(ctx, l); err != nil {
@@ -127,6 +129,9 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 		return rt.serve(ctx, l, record)
 
 	case ledger.Wait, ledger.Doubt:
+		if record == nil || record.Status != ledger.Reserved {
+			break // suspect, and nobody to wait for
+		}
 		if rt.holder(l, record) != ledger.HolderGone {
 			return rt.await(ctx, l, key, record)
 		}
@@ -137,7 +142,16 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 			return rt.help(ctx, record.TraceID)
 		}
 	}
-	return rt.refuse(ctx, l, d.Code, "key %q: %s (trace %s)", key.Key, d.Reason, record.TraceID)
+	holder := ""
+	if record != nil {
+		holder = " (trace " + record.TraceID.String() + ")"
+	}
+	if q.Suspect && d.Action == ledger.Doubt {
+		// The trace waits as it is for the end of the quarantine; nothing of it is known
+		// to be over.
+		return tga.Errorf(d.Code, "key %q: %s%s", key.Key, d.Reason, holder).In(l.lease.TraceID)
+	}
+	return rt.refuse(ctx, l, d.Code, "key %q: %s%s", key.Key, d.Reason, holder)
 }
 
 // license looks for an attempt to send for an EXECUTING trace of which this run has
@@ -317,6 +331,7 @@ func (rt *Runtime) query(l *loop, record *ledger.Record) ledger.Query {
 		Retry:       record != nil && l.request.Meta.String(tga.MetaRetryOf) == record.TraceID.String(),
 		Profile:     rt.opts.Profile,
 		Licence:     ledger.Effective(l.policy.Licence, l.policy.LicenceSet, l.class(), rt.opts.Profile),
+		Suspect:     rt.suspect(l, record),
 		Remote:      l.remote != nil,
 		Now:         rt.now(),
 		NewestTS:    rt.store.NewestTS(),
@@ -327,6 +342,22 @@ func (rt *Runtime) query(l *loop, record *ledger.Record) ledger.Query {
 	}
 	q.Holder = rt.holder(l, record)
 	return q
+}
+
+// suspect says that the store may have lost what it knew of this call. While it is in
+// quarantine that is so of every write call begun before, and of a later one whose key
+// was not reserved since, unless its caller vouches for the key.
+func (rt *Runtime) suspect(l *loop, record *ledger.Record) bool {
+	since, in := rt.store.Quarantined()
+	switch {
+	case !in || l.class() == tga.ClassRead:
+		return false
+	case l.begun != 0 && l.begun < since:
+		return true
+	case record != nil && record.TraceID == l.lease.TraceID:
+		return false
+	}
+	return l.request.Meta[tga.MetaFresh] != true
 }
 
 // holder says whether somebody is at the call that has the key.

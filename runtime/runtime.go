@@ -201,6 +201,9 @@ func (rt *Runtime) loopOf(lease wal.Lease, t *wal.Trace) (*loop, error) {
 		request: t.Request, decision: t.Decision, call: t.Call, effect: t.Effect,
 		namespace: t.Namespace, deadline: t.Deadline,
 	}
+	if len(t.Entries) > 0 {
+		l.begun = t.Entries[0].TS
+	}
 	if t.Call != nil {
 		l.callID = t.Call.ID
 	}

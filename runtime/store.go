@@ -61,6 +61,10 @@ type Store interface {
 	// Attachments yields those whose key starts with prefix, in key order.
 	Attachments(ctx context.Context, kind wal.AttachmentKind, prefix []byte) iter.Seq2[wal.Attachment, error]
 
+	// Quarantined says that acknowledged appends may be missing from the log: somebody
+	// took a restored or damaged store into service at the time since. Of a call begun
+	// before, and of a key that seems unused, the log's silence then proves nothing.
+	Quarantined() (since tga.Millis, ok bool)
 	// NewestTS returns a time not before any ts or commit time stored. A clock behind
 	// it has gone backwards and licenses nothing.
 	NewestTS() tga.Millis

@@ -11,7 +11,7 @@ import (
 // the canonical bytes, the artifact's digest over its bytes and against
 // artifact_digest, each document's digest and size against document_hashes. What it
 // returns may therefore be given to anyone; that it stands at the right place in its
-// trace is for [Replay] to say.
+// trace is for [Replay] to say, which does not recompute these digests again.
 //
 // readSpill is called once, with the number of bytes spilled, when some are, and
 // returns exactly that many; nil where the caller has none. The Entry keeps frame and
@@ -26,12 +26,15 @@ func DecodeFrame(frame []byte, readSpill func(size int64) ([]byte, error)) (Entr
 		return Entry{}, err
 	}
 	preimage := frame[headerLen : headerLen+h.preimageLen : headerLen+h.preimageLen]
-	if sum := tga.Sum(preimage); sum != h.digest {
-		return Entry{}, storedMismatch(h, "entry_digest", sum, h.digest)
-	}
 	logEntry, err := tga.DecodeEntryPreimage(preimage)
-	if err != nil {
+	switch {
+	case err != nil:
+		if sum := tga.Sum(preimage); sum != h.digest {
+			return Entry{}, storedMismatch(h, "entry_digest", sum, h.digest)
+		}
 		return Entry{}, storedFault(h, tga.StateChecksumMismatch, "canonical entry: %w", err)
+	case logEntry.Digest != h.digest: // computed of exactly these bytes
+		return Entry{}, storedMismatch(h, "entry_digest", logEntry.Digest, h.digest)
 	}
 	if err := agrees(h, logEntry); err != nil {
 		return Entry{}, err
@@ -61,6 +64,7 @@ func DecodeFrame(frame []byte, readSpill func(size int64) ([]byte, error)) (Entr
 	if err := checkDocuments(&e); err != nil {
 		return Entry{}, storedCause(h, err)
 	}
+	e.proof = proofOf(&e)
 	return e, nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"hash"
+	"sync"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -105,11 +107,26 @@ func artifactDigest(canonical []byte) (sum tga.Digest, ok bool) {
 		string(canonical[skip-2:skip]) != `",` {
 		return tga.Digest{}, false
 	}
-	h := sha256.New()
-	h.Write([]byte{'{'})
+	h := hashers.Get().(*hasher)
+	h.Reset()
+	h.Write(openBrace)
 	h.Write(canonical[skip:])
-	h.Sum(sum[:0])
+	h.Sum(h.sum[:0])
+	sum = h.sum
+	hashers.Put(h)
 	var text [2 * len(sum)]byte
 	hex.Encode(text[:], sum[:])
 	return sum, bytes.Equal(text[:], canonical[len(digestMember):skip-2])
 }
+
+// hasher is a reusable SHA-256 with room for its result, which would otherwise be
+// allocated for each artifact.
+type hasher struct {
+	hash.Hash
+	sum tga.Digest
+}
+
+var (
+	openBrace = []byte("{")
+	hashers   = sync.Pool{New: func() any { return &hasher{Hash: sha256.New()} }}
+)

@@ -2,6 +2,7 @@ package wal
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -82,6 +83,7 @@ const (
 func AppendFrame(dst []byte, e *Entry) (frame, spill []byte) {
 	preimage := e.Preimage
 	start := len(dst)
+	dst = slices.Grow(dst, frameRoom(e))
 	dst = append(dst, make([]byte, headerLen)...)
 	if preimage == nil {
 		dst = e.AppendPreimage(dst)
@@ -139,6 +141,21 @@ func AppendFrame(dst []byte, e *Entry) (frame, spill []byte) {
 	binary.BigEndian.PutUint32(h[112:], uint32(preimageLen))
 	binary.BigEndian.PutUint32(h[116:], uint32(len(h)))
 	return dst, spill
+}
+
+// frameRoom estimates the length of e's frame, so that it is made in one piece.
+func frameRoom(e *Entry) int {
+	n := headerLen + len(e.Preimage) + partLen
+	if e.Artifact != nil && len(e.Artifact.Canonical) <= MaxInline {
+		n += len(e.Artifact.Canonical)
+	}
+	for _, d := range e.Documents {
+		n += partLen + len(d.Pointer)
+		if len(d.Data) <= MaxInline {
+			n += len(d.Data)
+		}
+	}
+	return n
 }
 
 // frameLimits says what of e a frame has no room for, "" for nothing. Within these

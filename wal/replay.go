@@ -8,7 +8,8 @@ import (
 )
 
 // Replay folds a trace's stored entries, then its notes, in one pass, and checks each
-// as [Trace.Apply] and [Trace.ApplyNote] do. notes may be nil. A trace without
+// as [Trace.Apply] and [Trace.ApplyNote] do; the digests of an entry that [DecodeFrame]
+// returned are recomputed there and not a second time here. notes may be nil. A trace without
 // entries replays to the empty trace.
 //
 // The first fault ends it. The error carries the code of the failed check, Where
@@ -19,7 +20,7 @@ func Replay(id tga.ID, entries iter.Seq2[Entry, error], notes iter.Seq2[tga.Note
 	t := NewTrace(id)
 	for e, err := range entries {
 		if err == nil {
-			err = t.Apply(&e)
+			err = t.applyRead(&e)
 		}
 		if err != nil {
 			return nil, t.stored(err, t.Head.Seq+1, 0)

@@ -31,6 +31,8 @@ type Entry struct {
 	Documents []Document    // what the artifact's document_hashes bind, in their order; none when it is erased
 	Committed tga.Millis    // the store's clock at the commit; not hashed
 	Epoch     Epoch         // lease under which it was appended; not hashed
+
+	proof *proof // what [DecodeFrame] found of it; nil for an entry from elsewhere
 }
 
 // Document is a byte string bound to an effect by a digest in document_hashes: the

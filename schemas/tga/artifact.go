@@ -51,6 +51,7 @@ func (m Meta) String(name string) string {
 const (
 	MetaNamespace      = "namespace"       // request: tenant; absent = "default"
 	MetaDeadline       = "deadline"        // request: no first send after this ts
+	MetaFresh          = "fresh"           // request: its caller vouches that the key was never used
 	MetaRetryOf        = "retry_of"        // request: trace whose retryable_failure this one re-reserves
 	MetaNonce          = "nonce"           // every minted artifact: 16 random bytes, hex
 	MetaAttempt        = "attempt"         // call: AttemptFused (default), AttemptApart, AttemptExternal or AttemptNone

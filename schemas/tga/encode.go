@@ -3,7 +3,6 @@ package tga
 import (
 	"encoding/hex"
 	"strconv"
-	"time"
 )
 
 // The encoders of this package write canonical JSON: members in order, nothing
@@ -107,7 +106,7 @@ func (o *object) id(name string, id ID) {
 func (o *object) ts(name string, ts Millis) {
 	o.name(name)
 	o.b = append(o.b, '"')
-	o.b = time.UnixMilli(int64(ts)).UTC().AppendFormat(o.b, millisLayout)
+	o.b, _ = ts.AppendText(o.b) // cannot fail
 	o.b = append(o.b, '"')
 }
 

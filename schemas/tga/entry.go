@@ -1,5 +1,7 @@
 package tga
 
+import "sync"
+
 const (
 	entrySchemaID      = "talos.tga.execution_log_entry"
 	stateSchemaID      = "talos.tga.execution_state"
@@ -18,9 +20,14 @@ func (e *LogEntry) AppendCanonical(dst []byte) []byte { return e.append(dst, tru
 
 // Seal sets Digest. The fields are not checked; package wal does that.
 func (e *LogEntry) Seal() {
-	var buf [1024]byte
-	e.Digest = Sum(e.AppendPreimage(buf[:0]))
+	buf := preimages.Get().(*[]byte)
+	*buf = e.AppendPreimage((*buf)[:0])
+	e.Digest = Sum(*buf)
+	preimages.Put(buf)
 }
+
+// preimages are buffers of entries being sealed. An entry is a few hundred bytes.
+var preimages = sync.Pool{New: func() any { return new([]byte) }}
 
 func (e *LogEntry) append(dst []byte, whole bool) []byte {
 	o := newObject(dst)

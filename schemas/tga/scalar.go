@@ -17,11 +17,8 @@ func Sum(b []byte) Digest { return sha256.Sum256(b) }
 // of one digest would give two canonical forms of one entry.
 func ParseDigest(s string) (Digest, error) {
 	var d Digest
-	if len(s) != 2*len(d) || !isLowerHex(s) {
+	if len(s) != 2*len(d) || !unhex(d[:], s) {
 		return Digest{}, Errorf(ValidationError, "digest %q: want 64 lowercase hex digits", clip(s))
-	}
-	if _, err := hex.Decode(d[:], []byte(s)); err != nil {
-		return Digest{}, Errorf(ValidationError, "digest %q: %v", clip(s), err)
 	}
 	return d, nil
 }
@@ -60,12 +57,9 @@ func ParseID(s string) (ID, error) {
 	if len(s) != idTextLen || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return ID{}, Errorf(ValidationError, "id %q: want a lowercase UUIDv7", clip(s))
 	}
-	hexDigits := s[0:8] + s[9:13] + s[14:18] + s[19:23] + s[24:36]
-	if !isLowerHex(hexDigits) {
+	if !unhex(id[0:4], s[0:8]) || !unhex(id[4:6], s[9:13]) || !unhex(id[6:8], s[14:18]) ||
+		!unhex(id[8:10], s[19:23]) || !unhex(id[10:16], s[24:36]) {
 		return ID{}, Errorf(ValidationError, "id %q: want a lowercase UUIDv7", clip(s))
-	}
-	if _, err := hex.Decode(id[:], []byte(hexDigits)); err != nil {
-		return ID{}, Errorf(ValidationError, "id %q: %v", clip(s), err)
 	}
 	if id[6]>>4 != 7 || id[8]>>6 != 2 {
 		return ID{}, Errorf(ValidationError, "id %q: not a version 7 UUID", clip(s))
@@ -119,14 +113,37 @@ func MillisOf(t time.Time) Millis { return Millis(t.UnixMilli()) }
 // ParseMillis reads the text form and no other: no offset, no other precision, no
 // leap second.
 func ParseMillis(s string) (Millis, error) {
-	// Parse accepts more than the layout says (a comma, more digits); the round
-	// trip does not.
-	t, err := time.Parse(millisLayout, s)
-	var buf [len(millisLayout)]byte
-	if err != nil || len(s) != len(millisLayout) || string(t.UTC().AppendFormat(buf[:0], millisLayout)) != s {
+	year, ok := 0, len(s) == len(millisLayout)
+	var part [6]int // month, day, hour, minute, second, millisecond
+	if ok {
+		ok = s[4] == '-' && s[7] == '-' && s[10] == 'T' && s[13] == ':' && s[16] == ':' && s[19] == '.' && s[23] == 'Z'
+		for i, at := range [...][2]int{{5, 7}, {8, 10}, {11, 13}, {14, 16}, {17, 19}, {20, 23}} {
+			ok = undecimal(&part[i], s[at[0]:at[1]]) && ok
+		}
+		ok = undecimal(&year, s[:4]) && ok
+	}
+	month, day, hour, minute, second, milli := part[0], part[1], part[2], part[3], part[4], part[5]
+	if !ok || month < 1 || month > 12 || day < 1 || hour > 23 || minute > 59 || second > 59 {
+		return 0, Errorf(ValidationError, "time %q: want YYYY-MM-DDThh:mm:ss.mmmZ", clip(s))
+	}
+	t := time.Date(year, time.Month(month), day, hour, minute, second, milli*1e6, time.UTC)
+	if t.Day() != day { // the month has no such day, and Date went on into the next
 		return 0, Errorf(ValidationError, "time %q: want YYYY-MM-DDThh:mm:ss.mmmZ", clip(s))
 	}
 	return Millis(t.UnixMilli()), nil
+}
+
+// undecimal reads a number of decimal digits alone.
+func undecimal(at *int, s string) bool {
+	n := 0
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+		n = n*10 + int(s[i]-'0')
+	}
+	*at = n
+	return true
 }
 
 // Time returns m as a time.Time in UTC.
@@ -137,7 +154,17 @@ func (m Millis) String() string { return m.Time().Format(millisLayout) }
 
 // AppendText appends the text form of m to b.
 func (m Millis) AppendText(b []byte) ([]byte, error) {
-	return m.Time().AppendFormat(b, millisLayout), nil
+	t := m.Time()
+	year, month, day := t.Date()
+	if year < 0 || year > 9999 { // no layout writes such a year so that it is read back
+		return t.AppendFormat(b, millisLayout), nil
+	}
+	hour, minute, second := t.Clock()
+	milli := t.Nanosecond() / 1e6
+	d := func(n int) byte { return '0' + byte(n%10) }
+	return append(b, d(year/1000), d(year/100), d(year/10), d(year), '-', d(int(month)/10), d(int(month)), '-', d(day/10), d(day),
+		'T', d(hour/10), d(hour), ':', d(minute/10), d(minute), ':', d(second/10), d(second),
+		'.', d(milli/100), d(milli/10), d(milli), 'Z'), nil
 }
 
 // MarshalText returns the text form of m.
@@ -152,14 +179,31 @@ func (m *Millis) UnmarshalText(b []byte) error {
 	return err
 }
 
-func isLowerHex(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
+// unhex reads lowercase hex digits, two for each byte of dst, and reports whether s has
+// those and no other.
+func unhex(dst []byte, s string) bool {
+	if len(s) != 2*len(dst) {
+		return false
 	}
-	return true
+	var bad byte
+	for i := range dst {
+		high, low := hexValue[s[2*i]], hexValue[s[2*i+1]]
+		bad |= high | low
+		dst[i] = high<<4 | low&0xf
+	}
+	return bad < 0x10
 }
+
+// hexValue is the value of a lowercase hex digit, 0xff for every other byte.
+var hexValue = func() (v [256]byte) {
+	for i := range v {
+		v[i] = 0xff
+	}
+	for i, c := range []byte(hexDigits) {
+		v[c] = byte(i)
+	}
+	return v
+}()
 
 // clip bounds what an error repeats of a caller's input.
 func clip(s string) string {

@@ -1,6 +1,7 @@
 package tga
 
 import (
+	"encoding/binary"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -11,6 +12,9 @@ func (d *document) quoted() (start, end int, plain, escaped bool, err *Error) {
 	d.pos++
 	start, plain = d.pos, true
 	for {
+		for d.pos+8 <= len(d.text) && allVerbatim(binary.LittleEndian.Uint64(d.text[d.pos:])) {
+			d.pos += 8
+		}
 		for d.pos < len(d.text) && verbatim[d.text[d.pos]] {
 			d.pos++
 		}
@@ -48,6 +52,14 @@ var verbatim = func() (set [256]bool) {
 	}
 	return set
 }()
+
+// allVerbatim reports whether each of eight bytes is verbatim. It may say no where all
+// are: a byte that borrows from the next one makes that one suspect.
+func allVerbatim(b uint64) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	quote, backslash := b^(ones*'"'), b^(ones*'\\')
+	return (b|(b-ones*0x20)|(quote-ones)|(backslash-ones))&highs == 0
+}
 
 // escape checks the escape at the current position and says whether RFC 8785 would
 // write it so.

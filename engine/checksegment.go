@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/segment"
+)
+
+// segments verifies each segment and compares its traces with their tombstones.
+func (c *checker) segments() error {
+	lower, upper := keyspace.SegmentBounds()
+	stones := 0
+	if err := c.db.scan(c.v, lower, upper, func(key, value []byte) error {
+		c.Segments++
+		n, err := keyspace.ParseSegment(key)
+		if err != nil {
+			return nil // reported as a key
+		}
+		return errors.Join(c.ctx.Err(), c.segment(n, value, &stones))
+	}); err != nil {
+		return err
+	}
+	lower, upper = keyspace.TombstoneBounds()
+	return c.db.scan(c.v, lower, upper, func(key, value []byte) error {
+		if stones--; stones < 0 {
+			return c.problemf(tga.ID(key[1:17]), "tombstone of trace %s, which is in no segment", tga.ID(key[1:17]))
+		}
+		return nil
+	})
+}
+
+func (c *checker) segment(n uint64, value []byte, stones *int) error {
+	r := bytes.NewReader(value)
+	if _, err := segment.Verify(r, int64(len(value))); err != nil {
+		c.unreadable = true
+		return c.problem(tga.ID{}, err)
+	}
+	sr, err := segment.Open(r, int64(len(value)))
+	if err != nil {
+		return c.problem(tga.ID{}, err)
+	}
+	for t, err := range sr.Traces() {
+		if err != nil {
+			return c.problem(t.ID, err)
+		}
+		raw, err := c.db.get(c.v, keyspace.AppendTombstone(nil, t.ID))
+		if err != nil {
+			return err
+		}
+		stone, err := decodeTombstone(raw)
+		last := t.Entries[len(t.Entries)-1]
+		if want := (tombstone{First: 1, Last: last.Seq, Head: last.Digest, Segment: n}); err != nil || stone != want {
+			if err := c.problemf(t.ID, "trace %s in segment %d: its tombstone says otherwise", t.ID, n); err != nil {
+				return err
+			}
+		}
+		*stones++
+		c.Archived++
+		own, err := c.db.get(c.v, keyspace.AppendEntry(nil, t.ID, 1))
+		if err != nil {
+			return err
+		}
+		if own != nil {
+			continue // counted and compared as a trace of the store: the removal is to follow
+		}
+		if _, err := c.trace(&t); err != nil {
+			return err
+		}
+	}
+	return nil
+}

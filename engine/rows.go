@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"iter"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/segment"
+)
+
+// rows is what the store has of a trace, not yet decoded: its entry and note frames,
+// or where it is archived the segment's record.
+type rows struct {
+	db             *DB
+	r              reader
+	id             tga.ID
+	entries, notes []kv
+	archived       *segment.Trace
+	segment        uint64
+	spilled        func(seq uint64) // told of each entry that has chunks; may be nil
+}
+
+// rows reads the frames of a trace. Between the commit of a segment and the removal of
+// the entries both are there; the entries count then.
+func (db *DB) rows(r reader, id tga.ID) (rows, error) {
+	out := rows{db: db, r: r, id: id}
+	var err error
+	lower, upper := keyspace.EntryBounds(id)
+	if out.entries, err = db.page(r, lower, upper, 0); err != nil {
+		return out, err
+	}
+	if len(out.entries) == 0 {
+		out.archived, out.segment, err = db.archived(r, id)
+		return out, err
+	}
+	lower, upper = keyspace.NoteBounds(id)
+	out.notes, err = db.page(r, lower, upper, 0)
+	return out, err
+}
+
+// decodeEntries yields the entries in the order of their keys, each checked for itself
+// and against its key. It ends with the first error.
+func (rs rows) decodeEntries() iter.Seq2[wal.Entry, error] {
+	return func(yield func(wal.Entry, error) bool) {
+		if rs.archived != nil {
+			for _, e := range rs.archived.Entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			return
+		}
+		for _, row := range rs.entries {
+			e, err := rs.decodeEntry(row)
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (rs rows) decodeEntry(row kv) (wal.Entry, error) {
+	id, seq, err := keyspace.ParseEntry(row.key)
+	if err != nil {
+		return wal.Entry{}, err
+	}
+	e, err := wal.DecodeFrame(row.value, func(size int64) ([]byte, error) {
+		if rs.spilled != nil {
+			rs.spilled(seq)
+		}
+		return rs.db.spill(rs.r, id, seq, size)
+	})
+	if err == nil && (e.TraceID != id || e.Seq != seq) {
+		err = damaged("entry %d of trace %s lies under the key of entry %d of trace %s", e.Seq, e.TraceID, seq, id).In(id)
+	}
+	return e, err
+}
+
+// decodeNotes yields the notes as decodeEntries does the entries.
+func (rs rows) decodeNotes() iter.Seq2[segment.Note, error] {
+	return func(yield func(segment.Note, error) bool) {
+		if rs.archived != nil {
+			for _, n := range rs.archived.Notes {
+				if !yield(n, nil) {
+					return
+				}
+			}
+			return
+		}
+		for _, row := range rs.notes {
+			n, err := decodeNote(row)
+			if !yield(n, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func decodeNote(row kv) (n segment.Note, err error) {
+	id, number, err := keyspace.ParseNote(row.key)
+	if err != nil {
+		return n, err
+	}
+	if n.Note, n.Committed, n.Epoch, err = wal.DecodeNoteFrame(row.value); err != nil {
+		return n, err
+	}
+	if n.TraceID != id || n.Number != number {
+		return n, damaged("note %d of trace %s lies under the key of note %d of trace %s", n.Number, n.TraceID, number, id).In(id)
+	}
+	return n, nil
+}
+
+// spill reads the chunks of an entry. They are numbered without a gap.
+func (db *DB) spill(r reader, id tga.ID, seq uint64, size int64) ([]byte, error) {
+	lower, upper := keyspace.ChunkBounds(id, seq)
+	out := make([]byte, 0, min(size, maxBatch))
+	next := uint16(0)
+	err := db.scan(r, lower, upper, func(key, value []byte) error {
+		_, _, chunk, err := keyspace.ParseChunk(key)
+		if err != nil {
+			return err
+		}
+		if chunk != next || int64(len(out)+len(value)) > size {
+			return damaged("chunk %d of entry %d of trace %s, after %d bytes of %d", chunk, seq, id, len(out), size).In(id)
+		}
+		next++
+		out = append(out, value...)
+		return nil
+	})
+	return out, err
+}

@@ -1,0 +1,107 @@
+package runtime_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// restore backs the store up, goes on, and puts the backup into service: what came
+// after the backup is lost, as far as this store can tell.
+func (b *bench) restore(lost func()) {
+	b.t.Helper()
+	ctx := context.Background()
+	backup, dir := b.t.TempDir()+"/backup", b.t.TempDir()+"/store"
+	if err := b.db.Backup(ctx, backup); err != nil {
+		b.t.Fatal(err)
+	}
+	lost()
+	b.close()
+	if err := engine.Restore(backup, dir, engine.Options{Clock: b.clock}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.dir = dir
+	b.open()
+	b.advance(time.Second)
+	_, err := b.call(charge("while-frozen"))
+	wantCode(b.t, err, tga.StoreUnavailable)
+	if err := b.db.Unfreeze(ctx, true, "ann"); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestRestoredStoreSendsNothingItMayHaveSent: the calls that a backup shows as unsent,
+// in doubt or never made may all have been made since.
+func TestRestoredStoreSendsNothingItMayHaveSent(t *testing.T) {
+	for _, kind := range []ledger.LicenceKind{ledger.Park, ledger.DedupeKey, ledger.DedupeArgs} {
+		t.Run(kind.String(), func(t *testing.T) {
+			b := setup(t, licence(kind), func(b *bench) { b.sup = &impure{} })
+			ctx := context.Background()
+			settled := b.mustCall(charge("settled"))
+
+			pending := charge("pending")
+			pending.TraceID = newID()
+			b.store = &counted{Store: b.db, crashAt: 1, after: true}
+			b.start()
+			_, err := b.call(pending)
+			wantCode(t, err, tga.StoreUnavailable)
+
+			doubtful := charge("in-doubt")
+			doubtful.TraceID = newID()
+			b.store = &counted{Store: b.db, crashAt: 3}
+			b.start()
+			_, err = b.call(doubtful)
+			wantCode(t, err, tga.StoreUnavailable)
+			b.store = b.db
+			b.start()
+
+			b.restore(func() { b.mustCall(charge("lost")) })
+			b.wantSends(3)
+
+			if _, err := b.rt.RecoverAll(ctx, 1); err != nil {
+				t.Fatal(err)
+			}
+			_, err = b.call(charge("lost"))
+			wantCode(t, err, tga.EffectInDoubt)
+			if again := b.mustCall(charge("settled")); again.ServedFrom != settled.TraceID {
+				t.Errorf("settled %+v", again)
+			}
+			b.wantSends(3)
+			b.wantState(doubtful.TraceID, tga.Executing)
+
+			// The caller vouches for a key: that, and no more, is sent.
+			fresh := charge("fresh")
+			fresh.Fresh = true
+			b.mustCall(fresh)
+			b.wantSends(4)
+			b.reopen()
+			if _, err := b.rt.RecoverAll(ctx, 1); err != nil {
+				t.Fatal(err)
+			}
+			b.wantSends(4)
+
+			// Somebody has looked at what may have been lost.
+			if err := b.db.EndQuarantine(ctx, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			if res, err := b.rt.Recover(ctx, pending.TraceID); err != nil || res.State != tga.Completed {
+				t.Errorf("pending %+v, %v", res, err)
+			}
+			b.wantSends(5)
+		})
+	}
+}
+
+func TestReadCallsGoOnInQuarantine(t *testing.T) {
+	b := setup(t, licence(ledger.ReadOnly))
+	b.restore(func() {})
+	if res := b.mustCall(runtime.Request{Server: "payments", Tool: "balance"}); res.State != tga.Completed {
+		t.Errorf("%+v", res)
+	}
+	b.wantSends(1)
+}

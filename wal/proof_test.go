@@ -1,0 +1,117 @@
+package wal_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/waltest"
+)
+
+// decoded returns the entries of a trace as a store reads them.
+func decoded(t *testing.T, tr *waltest.Trace) []wal.Entry {
+	t.Helper()
+	var out []wal.Entry
+	for i := range tr.Entries {
+		frame, spill := wal.AppendFrame(nil, &tr.Entries[i])
+		e, err := wal.DecodeFrame(frame, func(int64) ([]byte, error) { return spill, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// TestChangedAfterDecodeIsRefused changes a decoded entry in every way but in the bytes
+// behind its slices: what DecodeFrame proved of it no longer holds, and Replay must not
+// believe that it does.
+func TestChangedAfterDecodeIsRefused(t *testing.T) {
+	tr := waltest.New(full)
+	flip := func(b []byte) []byte {
+		b = bytes.Clone(b)
+		b[len(b)/2] ^= 1
+		return b
+	}
+	last := func(change func(e *wal.Entry)) func([]wal.Entry) {
+		return func(all []wal.Entry) { change(&all[len(all)-1]) }
+	}
+	artifact := func(change func(a *tga.Artifact)) func([]wal.Entry) {
+		return last(func(e *wal.Entry) {
+			a := *e.Artifact
+			change(&a)
+			e.Artifact = &a
+		})
+	}
+	for name, change := range map[string]func([]wal.Entry){
+		"ts":                  last(func(e *wal.Entry) { e.TS++ }),
+		"key":                 last(func(e *wal.Entry) { e.IdempotencyKey += "x" }),
+		"entry digest":        last(func(e *wal.Entry) { e.Digest[0] ^= 1 }),
+		"artifact digest":     last(func(e *wal.Entry) { e.ArtifactDigest[0] ^= 1 }),
+		"preimage":            last(func(e *wal.Entry) { e.Preimage = flip(e.Preimage) }),
+		"canonical, copied":   artifact(func(a *tga.Artifact) { a.Canonical = flip(a.Canonical) }),
+		"canonical, in place": last(func(e *wal.Entry) { e.Artifact.Canonical = flip(e.Artifact.Canonical) }),
+		"own digest":          last(func(e *wal.Entry) { e.Artifact.Digest[0] ^= 1 }),
+		"document":            last(func(e *wal.Entry) { e.Documents[0].Data = flip(e.Documents[0].Data) }),
+		"document's pointer":  last(func(e *wal.Entry) { e.Documents[0].Pointer = tga.PointerEvidence }),
+		"no document":         last(func(e *wal.Entry) { e.Documents = nil }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := decoded(t, tr)
+			if _, err := wal.Replay(tr.ID, waltest.Seq2(slices.Clone(all)), nil); err != nil {
+				t.Fatal(err)
+			}
+			change(all)
+			if _, err := wal.Replay(tr.ID, waltest.Seq2(all), nil); tga.CodeOf(err) == "" {
+				t.Errorf("replay believes it: %v", err)
+			}
+		})
+	}
+}
+
+// TestDecodedEntryIsCheckedAgainstItsTrace: what an entry proves of itself says nothing
+// about its place. Each entry here is sealed and framed, so that DecodeFrame takes it.
+func TestDecodedEntryIsCheckedAgainstItsTrace(t *testing.T) {
+	tr := waltest.New(full)
+	sealed := func(change func(e *wal.Entry)) wal.Entry {
+		e := tr.Entries[1]
+		e.Preimage = nil
+		change(&e)
+		e.Seal()
+		frame, _ := wal.AppendFrame(nil, &e)
+		got, err := wal.DecodeFrame(frame, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	first := decoded(t, tr)[0]
+	for name, c := range map[string]struct {
+		second wal.Entry
+		code   tga.Code
+	}{
+		"sequence": {sealed(func(e *wal.Entry) { e.Seq = 3 }), tga.StateSequenceGap},
+		"prev":     {sealed(func(e *wal.Entry) { e.Prev[0] ^= 1 }), tga.StateChecksumMismatch},
+		"machine":  {sealed(func(e *wal.Entry) { e.From = tga.Authorized }), tga.StateInvalidTransition},
+		"members":  {sealed(func(e *wal.Entry) { e.TraceID[15] ^= 1 }), tga.SchemaViolation},
+		"links": {sealed(func(e *wal.Entry) {
+			a, d := *e.Artifact, *e.Artifact.Decision
+			d.RequestDigest[0] ^= 1
+			a.Decision = &d
+			if err := a.Seal(); err != nil {
+				t.Fatal(err)
+			}
+			e.Artifact, e.ArtifactDigest = &a, a.Digest
+		}), tga.StateChecksumMismatch},
+		"none": {sealed(func(*wal.Entry) {}), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := wal.Replay(tr.ID, waltest.Seq2([]wal.Entry{first, c.second}), nil)
+			if code := tga.CodeOf(err); code != c.code {
+				t.Errorf("replay: %v, want %q", err, c.code)
+			}
+		})
+	}
+}
