@@ -147,6 +147,10 @@ func (db *DB) expect(head fold, b wal.Batch) error {
 	return nil
 }
 
+// maxAhead is how far a caller's own entry may be ahead of the store's clock, in
+// milliseconds.
+const maxAhead = 60_000
+
 // link makes the step that b is: the entries and notes that follow t, and the trace
 // they lead to. Each is checked as replay will check it, and what a caller made itself
 // is read back too: bytes that no reader takes would end the trace for good.
@@ -163,6 +167,11 @@ func (db *DB) link(t *wal.Trace, lease wal.Lease, b wal.Batch) (*step, error) {
 		e := wal.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: lease.Epoch}
 		if a.Entry != nil {
 			e.LogEntry = *a.Entry
+			if e.TS > now+maxAhead {
+				// The newest ts is what tells a clock that went back. One far ahead would
+				// take every dedupe_key licence away until that time.
+				return nil, tga.Errorf(tga.ValidationError, "append seq %d: ts %s is over a minute ahead of the store's clock, %s", e.Seq, e.TS, now).In(t.ID).At("/ts")
+			}
 		} else {
 			made, err := s.after.Link(a.Artifact, ts)
 			if err != nil {

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -342,6 +345,29 @@ func TestLimitsOfABatch(t *testing.T) {
 		wantCode(t, err, c.code)
 		if c.code != "" && !maps.Equal(before, db.Dump()) {
 			t.Errorf("case %d: the store changed", i)
+		}
+	}
+}
+
+// A caller's entry may be a minute ahead of the store's clock and no more: the newest
+// ts is what tells that a clock went back.
+func TestEntryFarAheadIsRefused(t *testing.T) {
+	at := time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
+	o := options(vfs.NewMem())
+	o.Clock = func() time.Time { return at }
+	db := open(t, "store", o)
+	ctx := context.Background()
+	for i, ahead := range []tga.Millis{60_000, 60_001} {
+		s := spec{trace: id(uint64(i + 1))}
+		m := s.make(t)
+		lease := acquire(t, db, s.trace)
+		e, err := wal.NewTrace(s.trace).Link(m.request, tga.MillisOf(at)+ahead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = db.Append(ctx, lease, wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: m.request, Entry: &e}}})
+		if want := i == 1; want != errors.Is(err, tga.ValidationError) {
+			t.Errorf("%d ms ahead: %v", ahead, err)
 		}
 	}
 }

@@ -25,11 +25,15 @@ func (c *checker) order(prefix uint64) error {
 				return err
 			}
 		}
-		next = index + 1
 		l, err := decodeLeaf(index, value)
 		if err != nil {
+			next = index + 1
 			return c.problem(tga.ID{}, err)
 		}
+		if index != next || l.Void {
+			c.newestTS = max(c.newestTS, l.NewestTS) // of an append that a crash took
+		}
+		next = index + 1
 		return errors.Join(c.ctx.Err(), c.leaf(l, &traces))
 	}); err != nil {
 		return err

@@ -224,13 +224,17 @@ func (db *DB) recoverOrder(readOnly bool) error {
 		if next == index && prefix == index-1 {
 			prefix = index
 		}
+		if last, err = decodeLeaf(index, value); err != nil {
+			return err
+		}
 		for ; next < index; next++ {
+			// With the times of the leaf behind it, which count those of the appends that
+			// the crash took from before it.
 			void := Leaf{Void: true, Committed: last.Committed, NewestTS: last.NewestTS}
 			fill.set(keyspace.AppendGlobal(nil, next), void.appendValue(nil))
 		}
 		next++
-		last, err = decodeLeaf(index, value)
-		return err
+		return nil
 	})
 	if err != nil {
 		return closing(fill.b, err)
