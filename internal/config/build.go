@@ -1,0 +1,276 @@
+package config
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/dispatch"
+	"github.com/tgad/tgad/runtime/dispatch/httpcall"
+	"github.com/tgad/tgad/runtime/mcp"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// AnyTool is the name of the row for every tool of a server that has none.
+const AnyTool = "*"
+
+// Supervisor returns the rule table. Without a rule it denies every request, and with
+// allow_all it approves every one.
+func (c *Config) Supervisor() (runtime.Rules, error) {
+	rules := c.Rules
+	if c.AllowAll {
+		rules = []Rule{{Decision: tga.Approve, Rationale: "the configuration says allow_all"}}
+	}
+	s := runtime.Rules{}
+	table := []map[string]any{}
+	for _, r := range rules {
+		s.Rules = append(s.Rules, runtime.Rule{
+			Server: r.Server, Tool: r.Tool, Risk: r.Risk,
+			Decision: r.Decision, Rationale: r.Rationale, Required: r.Required, Within: r.Within.D,
+		})
+		table = append(table, map[string]any{
+			"server": r.Server, "tool": r.Tool, "risk": r.Risk, "decision": r.Decision,
+			"rationale": r.Rationale, "required": r.Required, "within_ms": r.Within.D.Milliseconds(),
+		})
+	}
+	raw, err := json.Marshal(table)
+	if err != nil {
+		return s, tga.Errorf(tga.ValidationError, "rule table: %w", err)
+	}
+	// The canonical form is digested, never what encoding/json wrote.
+	canonical, err := tga.Canonicalize(raw, tga.Limits{})
+	s.PolicyHash = tga.Sum(canonical)
+	return s, err
+}
+
+// Policy returns what the file attests about a tool: its own row, or the server's *.
+func (c *Config) Policy(server, tool string) (runtime.Policy, bool) {
+	var found *Tool
+	for i := range c.Tools {
+		t := &c.Tools[i]
+		if t.Server == server && (t.Name == tool || t.Name == AnyTool && found == nil) {
+			found = t
+			if t.Name == tool {
+				break
+			}
+		}
+	}
+	if found == nil {
+		return runtime.Policy{}, false
+	}
+	p := runtime.Policy{
+		Class: found.Class, Licence: found.licence, LicenceSet: found.Licence != "",
+		SendTimeout: found.SendTimeout.D, PermitTime: found.PermitTime.D,
+	}
+	if found.Resends != nil {
+		p.Resends = *found.Resends
+		if p.Resends == 0 {
+			p.Resends = -1 // the runtime takes 0 for its default
+		}
+	}
+	return p, true
+}
+
+// JSONLimits bound what a caller hands in.
+func (c *Config) JSONLimits() tga.Limits {
+	return tga.Limits{MaxBytes: int(c.Limits.ArtifactBytes.N), MaxDepth: c.Limits.Depth}
+}
+
+// Tools is the dispatcher of the configured servers, and what trusted ones suggest.
+type Tools struct {
+	dispatch.Router
+	config  *Config
+	trusted map[string]*mcp.Server
+	closers []func() error
+
+	mu        sync.Mutex
+	suggested map[[2]string]runtime.Policy
+}
+
+// Build makes the dispatcher. dir is where the lock files of children are kept, which
+// must outlive the process; log gets what servers write. No server is contacted.
+func (c *Config) Build(dir string, log *slog.Logger) (*Tools, error) {
+	t := &Tools{Router: dispatch.Router{}, config: c, trusted: map[string]*mcp.Server{}, suggested: map[[2]string]runtime.Policy{}}
+	for i := range c.Servers {
+		s := &c.Servers[i]
+		if s.Type == External {
+			continue
+		}
+		transport, err := t.transport(s, i, dir, log)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("tool server %q: %w", s.ID, err), t.Close())
+		}
+		t.Router[s.ID] = t.stack(s, transport, log)
+	}
+	return t, nil
+}
+
+// stack decorates a transport in the order that package dispatch prescribes.
+func (t *Tools) stack(s *Server, transport runtime.Dispatcher, log *slog.Logger) runtime.Dispatcher {
+	d := dispatch.Breaker(transport, dispatch.BreakerOptions{
+		Failures: s.Breaker.Failures, Open: s.Breaker.Open.D, Trials: s.Breaker.Trials,
+		OnChange: func(state string) { log.Warn("circuit breaker", "tool_server", s.ID, "state", state) },
+	})
+	d = dispatch.Limit(d, s.Concurrency)
+	d = dispatch.Retry(d, dispatch.RetryOptions{Tries: s.Retry.Tries, Delay: s.Retry.Delay.D, MaxDelay: s.Retry.MaxDelay.D})
+	return dispatch.Timeout(d, func(tool string) time.Duration { return t.Policy(s.ID, tool).SendTimeout })
+}
+
+func (t *Tools) transport(s *Server, n int, dir string, log *slog.Logger) (runtime.Dispatcher, error) {
+	headers, err := t.config.headers(s)
+	if err != nil {
+		return nil, err
+	}
+	if s.Type == HTTP {
+		statuses := map[int]httpcall.Outcome{}
+		for status, word := range s.Statuses {
+			code, err := strconv.Atoi(status)
+			if err != nil {
+				return nil, err
+			}
+			if statuses[code], err = httpcall.ParseOutcome(word); err != nil {
+				return nil, err
+			}
+		}
+		header := http.Header{}
+		for name, value := range headers {
+			header.Set(name, value)
+		}
+		return httpcall.New(s.URL, httpcall.Options{
+			Paths: s.Paths, Header: header, Statuses: statuses, MaxAnswer: t.config.Limits.AnswerBytes.N,
+		})
+	}
+	o := mcp.Options{
+		Command: s.Command, Dir: t.config.path(s.Dir), URL: s.URL, Headers: headers,
+		MaxAnswerBytes: t.config.Limits.AnswerBytes.N, StartTimeout: s.StartTimeout.D,
+		ProtocolVersion: s.ProtocolVersion, Logger: log,
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		o.Env = append(o.Env, name+"="+s.Env[name])
+	}
+	if s.Type == MCPCommand {
+		// Named by the id's digest: an id may hold a slash and be 128 bytes long.
+		sum := tga.Sum([]byte(s.ID))
+		o.LockFile = filepath.Join(dir, "child-"+sum.String()[:16]+".lock")
+	}
+	server, err := mcp.New(s.ID, o)
+	if err != nil {
+		return nil, err
+	}
+	t.closers = append(t.closers, server.Close)
+	if s.Trusted {
+		t.trusted[s.ID] = server
+	}
+	return server, nil
+}
+
+// headers reads a headers file: "Name: value" a line, empty lines and # comments aside.
+// What it holds is secret: a file that everybody can read is refused.
+func (c *Config) headers(s *Server) (map[string]string, error) {
+	if s.HeadersFile == "" {
+		return nil, nil
+	}
+	path := c.path(s.HeadersFile)
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "headers file: %w", err)
+	}
+	if info.Mode().Perm()&0o007 != 0 {
+		return nil, tga.Errorf(tga.ValidationError, "headers file %s has mode %#o: others must have no access", path, info.Mode().Perm())
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "headers file: %w", err)
+	}
+	headers := map[string]string{}
+	for n, lines := 1, bufio.NewScanner(bytes.NewReader(raw)); lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)); !ok || name == "" || headers[name] != "" {
+			// The line is not repeated: it may hold a secret.
+			return nil, tga.Errorf(tga.ValidationError, "%s:%d: want \"Name: value\", each name once", path, n)
+		}
+		headers[name] = strings.TrimSpace(value)
+	}
+	return headers, nil
+}
+
+// path resolves a path of the file against the file's directory.
+func (c *Config) path(p string) string {
+	if p == "" || filepath.IsAbs(p) {
+		return p
+	}
+	return filepath.Join(c.dir, p)
+}
+
+// Policy is [runtime.Options.Policy]: the file's word, and only where the file says
+// nothing what a trusted server suggests.
+func (t *Tools) Policy(server, tool string) runtime.Policy {
+	if p, ok := t.config.Policy(server, tool); ok {
+		return p
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.suggested[[2]string{server, tool}]
+}
+
+// Options are the runtime's.
+func (t *Tools) Options() runtime.Options {
+	return runtime.Options{Profile: t.config.profile, Policy: t.Policy, Limits: t.config.JSONLimits()}
+}
+
+// Suggest asks the trusted servers for their hints. A server that cannot be asked
+// suggests nothing, and its error is returned with the others'.
+func (t *Tools) Suggest(ctx context.Context) error {
+	var all []error
+	for id, server := range t.trusted {
+		tools, err := server.ListTools(ctx)
+		if err != nil {
+			all = append(all, err)
+			continue
+		}
+		t.mu.Lock()
+		for _, tool := range tools {
+			switch {
+			case tool.ReadOnly:
+				t.suggested[[2]string{id, tool.Name}] = runtime.Policy{Class: tga.ClassRead, Licence: ledger.Licence{Kind: ledger.ReadOnly}}
+			case tool.Idempotent:
+				t.suggested[[2]string{id, tool.Name}] = runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeArgs}}
+			}
+		}
+		t.mu.Unlock()
+	}
+	return errors.Join(all...)
+}
+
+// Trusts reports whether any server is trusted to suggest.
+func (t *Tools) Trusts() bool { return len(t.trusted) > 0 }
+
+// Close ends the servers' sessions and children.
+func (t *Tools) Close() error {
+	var all []error
+	for _, c := range t.closers {
+		all = append(all, c())
+	}
+	t.closers = nil
+	return errors.Join(all...)
+}

@@ -1,0 +1,297 @@
+package config
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime/dispatch/httpcall"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_./-]{1,128}$`)
+
+// check looks at everything that the types of the file do not say.
+func (c *Config) check(r *report) {
+	var err error
+	if c.Profile != "" {
+		if c.profile, err = ledger.ParseProfile(c.Profile); err != nil {
+			r.add("profile", "%q: want strict or spec-9.3", c.Profile)
+		}
+	}
+	if c.AllowAll && len(c.Rules) > 0 {
+		r.add("allow_all", "it cannot stand beside rules: say APPROVE in a rule")
+	}
+	for key, b := range map[string]Bytes{
+		"low_water_bytes": c.Store.LowWaterBytes, "memtable_bytes": c.Store.MemTableBytes, "cache_bytes": c.Store.CacheBytes,
+	} {
+		r.bytes("store."+key, b)
+	}
+	c.Limits.check(r)
+	servers := map[string]*Server{}
+	for i := range c.Servers {
+		s, at := &c.Servers[i], fmt.Sprintf("server.%d", i)
+		if servers[s.ID] != nil {
+			r.add(at+".id", "%q is the id of another server too", s.ID)
+		}
+		servers[s.ID] = s
+		s.check(r, at)
+	}
+	c.checkTools(r, servers)
+	for i := range c.Rules {
+		c.Rules[i].check(r, fmt.Sprintf("rule.%d", i))
+	}
+	for i := range c.Roles {
+		c.Roles[i].check(r, fmt.Sprintf("role.%d", i))
+	}
+}
+
+func (r *report) bytes(path string, b Bytes) {
+	if b.bad != nil {
+		r.add(path, "%v", b.bad)
+	}
+}
+
+func (r *report) duration(path string, d Duration) {
+	if d.bad != nil {
+		r.add(path, "%v", d.bad)
+	}
+}
+
+func (r *report) count(path string, n int) {
+	if n < 0 {
+		r.add(path, "%d is negative", n)
+	}
+}
+
+func (l *Limits) check(r *report) {
+	for key, b := range map[string]Bytes{
+		"request_bytes": l.RequestBytes, "artifact_bytes": l.ArtifactBytes, "answer_bytes": l.AnswerBytes,
+	} {
+		r.bytes("limits."+key, b)
+		if b.N > tga.MostBytes {
+			r.add("limits."+key, "%d is over %d", b.N, tga.MostBytes)
+		}
+	}
+	for key, n := range map[string]int{
+		"connections": l.Connections, "in_flight": l.InFlight, "followers": l.Followers, "leases": l.Leases,
+		"batch_items": l.BatchItems, "page": l.Page, "recover_width": l.RecoverWidth,
+	} {
+		r.count("limits."+key, n)
+	}
+	if l.Depth < 0 || l.Depth > tga.MostDepth {
+		r.add("limits.depth", "%d: want 1..%d", l.Depth, tga.MostDepth)
+	}
+	for key, d := range map[string]Duration{
+		"lease_ttl": l.LeaseTTL, "max_lease_ttl": l.MaxLeaseTTL, "call_timeout": l.CallTimeout,
+		"header_timeout": l.HeaderTimeout, "body_timeout": l.BodyTimeout, "idle_timeout": l.IdleTimeout,
+		"drain_timeout": l.DrainTimeout,
+	} {
+		r.duration("limits."+key, d)
+	}
+	if l.LeaseTTL.D > 0 && l.MaxLeaseTTL.D > 0 && l.LeaseTTL.D > l.MaxLeaseTTL.D {
+		r.add("limits.lease_ttl", "%v is over max_lease_ttl, %v", l.LeaseTTL.D, l.MaxLeaseTTL.D)
+	}
+}
+
+// only lists, per kind of server, the keys that belong to that kind alone.
+var only = map[string][]string{
+	"command": {MCPCommand}, "env": {MCPCommand}, "dir": {MCPCommand},
+	"url": {MCPURL, HTTP}, "headers_file": {MCPURL, HTTP},
+	"protocol_version": {MCPCommand, MCPURL}, "start_timeout": {MCPCommand, MCPURL}, "trusted": {MCPCommand, MCPURL},
+	"paths": {HTTP}, "statuses": {HTTP},
+	"concurrency": {MCPCommand, MCPURL, HTTP}, "breaker": {MCPCommand, MCPURL, HTTP}, "retry": {MCPCommand, MCPURL, HTTP},
+}
+
+func (s *Server) check(r *report, at string) {
+	if !toolName.MatchString(s.ID) {
+		r.add(at+".id", "%q: want 1 to 128 of A-Z a-z 0-9 _ . / -", s.ID)
+	}
+	switch s.Type {
+	case MCPCommand:
+		if len(s.Command) == 0 || s.Command[0] == "" {
+			r.add(at+".command", "type %s needs a command", s.Type)
+		}
+	case MCPURL, HTTP:
+		u, err := url.Parse(s.URL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			r.add(at+".url", "%q: type %s needs an http:// or https:// URL", s.URL, s.Type)
+		}
+	case External:
+	default:
+		r.add(at+".type", "%q: want %s, %s, %s or %s%s", s.Type, MCPCommand, MCPURL, HTTP, External, meant(s.Type, MCPCommand, MCPURL, HTTP, External))
+		return
+	}
+	for key, kinds := range only {
+		if r.has(at+"."+key) && !contains(kinds, s.Type) {
+			r.add(at+"."+key, "it does not belong to type %s", s.Type)
+		}
+	}
+	for status, word := range s.Statuses {
+		n, err := strconv.Atoi(status)
+		if err != nil || n < 200 || n > 599 || http.StatusText(n) == "" {
+			r.add(at+".statuses."+status, "want a status of HTTP from 200 to 599")
+		}
+		if _, err := httpcall.ParseOutcome(word); err != nil {
+			r.add(at+".statuses."+status, "%v", err)
+		}
+	}
+	r.count(at+".concurrency", s.Concurrency)
+	r.count(at+".breaker.failures", s.Breaker.Failures)
+	r.count(at+".breaker.trials", s.Breaker.Trials)
+	r.count(at+".retry.tries", s.Retry.Tries)
+	for key, d := range map[string]Duration{
+		"start_timeout": s.StartTimeout, "breaker.open": s.Breaker.Open, "retry.delay": s.Retry.Delay, "retry.max_delay": s.Retry.MaxDelay,
+	} {
+		r.duration(at+"."+key, d)
+	}
+}
+
+func (c *Config) checkTools(r *report, servers map[string]*Server) {
+	type row struct{ server, name string }
+	seen := map[row]bool{}
+	for i := range c.Tools {
+		t, at := &c.Tools[i], fmt.Sprintf("tool.%d", i)
+		server := servers[t.Server]
+		if server == nil {
+			r.add(at+".server", "%q is the id of no [[server]]", t.Server)
+		}
+		if t.Name != AnyTool && !toolName.MatchString(t.Name) {
+			r.add(at+".name", "%q: want 1 to 128 of A-Z a-z 0-9 _ . / -, or * for every other tool", t.Name)
+		}
+		if seen[row{t.Server, t.Name}] {
+			r.add(at+".name", "%q on %q has a row already", t.Name, t.Server)
+		}
+		seen[row{t.Server, t.Name}] = true
+		t.check(r, at)
+		if server != nil {
+			t.checkStatuses(r, at, server)
+		}
+	}
+}
+
+func (t *Tool) check(r *report, at string) {
+	if t.Class != "" && t.Class != tga.ClassRead && t.Class != tga.ClassWrite {
+		r.add(at+".class", "%q: want read or write", t.Class)
+		return
+	}
+	for key, d := range map[string]Duration{
+		"window": t.Window, "margin": t.Margin, "max_in_flight": t.MaxInFlight, "send_timeout": t.SendTimeout, "permit_time": t.PermitTime,
+	} {
+		if d.bad != nil {
+			r.add(at+"."+key, "%v", d.bad)
+			return
+		}
+	}
+	t.licence = ledger.Licence{Window: t.Window.D, Margin: t.Margin.D, MaxInFlight: t.MaxInFlight.D}
+	if t.Licence != "" {
+		kind, err := ledger.ParseLicence(t.Licence)
+		if err != nil {
+			r.add(at+".licence", "%q: want park, probe, dedupe_key, dedupe_args or read_only%s", t.Licence, meant(t.Licence, "park", "probe", "dedupe_key", "dedupe_args", "read_only"))
+			return
+		}
+		t.licence.Kind = kind
+	}
+	class := t.Class
+	if class == "" {
+		class = tga.ClassWrite
+	}
+	if err := t.licence.Validate(class); err != nil {
+		r.add(at+".licence", "%s", err.(*tga.Error).Message)
+	}
+	if t.Resends != nil && *t.Resends < 0 {
+		r.add(at+".resends", "%d is negative: 0 means none", *t.Resends)
+	}
+}
+
+// checkStatuses refuses a status rule that would open the key of a tool whose call it
+// leaves in doubt.
+func (t *Tool) checkStatuses(r *report, at string, s *Server) {
+	for status, word := range s.Statuses {
+		o, err := httpcall.ParseOutcome(word)
+		n, numErr := strconv.Atoi(status)
+		if err != nil || numErr != nil {
+			continue
+		}
+		if err := t.licence.ValidateOutcome(o.Class(), httpcall.Doubtful(n)); err != nil {
+			r.add(at+".licence", "statuses of server %q say %s = %q: %s", s.ID, status, word, err.(*tga.Error).Message)
+		}
+	}
+}
+
+func (rule *Rule) check(r *report, at string) {
+	for key, name := range map[string]string{"server": rule.Server, "tool": rule.Tool} {
+		if name != "" && !toolName.MatchString(name) {
+			r.add(at+"."+key, "%q: want 1 to 128 of A-Z a-z 0-9 _ . / -; leave it out to match all", name)
+		}
+	}
+	if rule.Risk != "" && !contains([]string{tga.RiskRead, tga.RiskWrite, tga.RiskHigh}, rule.Risk) {
+		r.add(at+".risk", "%q: want %s, %s or %s", rule.Risk, tga.RiskRead, tga.RiskWrite, tga.RiskHigh)
+	}
+	if !contains([]string{tga.Approve, tga.Deny, tga.NeedsApproval}, rule.Decision) {
+		r.add(at+".decision", "%q: want %s, %s or %s%s", rule.Decision, tga.Approve, tga.Deny, tga.NeedsApproval, meant(rule.Decision, tga.Approve, tga.Deny, tga.NeedsApproval))
+	}
+	if n := utf8.RuneCountInString(rule.Rationale); rule.Rationale != "" && (n < 10 || n > 1000) {
+		r.add(at+".rationale", "%d characters, want 10 to 1000", n)
+	}
+	r.count(at+".required", rule.Required)
+	r.duration(at+".within", rule.Within)
+	if rule.Decision != tga.NeedsApproval && (rule.Required != 0 || rule.Within.D != 0) {
+		r.add(at+".decision", "required and within belong to %s", tga.NeedsApproval)
+	}
+}
+
+func (role *Role) check(r *report, at string) {
+	if len(role.UID) == 0 && len(role.GID) == 0 {
+		r.add(at, "it names nobody: give uid or gid")
+	}
+	if n := len(role.Namespace); n > 255 {
+		r.add(at+".namespace", "%d bytes, want at most 255", n)
+	}
+	if len(role.Verbs) == 0 {
+		r.add(at+".verbs", "it permits nothing: want some of read, append, decide and admin")
+	}
+	for _, v := range role.Verbs {
+		known := false
+		for _, w := range verbs {
+			known = known || v == w
+		}
+		if !known {
+			r.add(at+".verbs", "%q: want read, append, decide or admin%s", v, meant(string(v), "read", "append", "decide", "admin"))
+		}
+	}
+}
+
+// has reports whether the file has a key or a table.
+func (r *report) has(path string) bool {
+	_, ok := r.positions[path]
+	if !ok {
+		for p := range r.positions {
+			if len(p) > len(path) && p[:len(path)] == path && p[len(path)] == '.' {
+				return true
+			}
+		}
+	}
+	return ok
+}
+
+// meant is "; did you mean …?" where a word is near to one that is known.
+func meant(word string, known ...string) string {
+	if near := nearest(word, known); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return ""
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}

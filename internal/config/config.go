@@ -1,0 +1,246 @@
+package config
+
+import (
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Config is a configuration that [Parse] accepted, defaults filled in.
+type Config struct {
+	Profile  string `toml:"profile"`   // "strict" (default) or "spec-9.3"
+	AllowAll bool   `toml:"allow_all"` // approve every request; without it and without rules all are denied
+
+	Store   Store    `toml:"store"`
+	Socket  Socket   `toml:"socket"`
+	Limits  Limits   `toml:"limits"`
+	Servers []Server `toml:"server"`
+	Tools   []Tool   `toml:"tool"`
+	Rules   []Rule   `toml:"rule"`
+	Roles   []Role   `toml:"role"`
+
+	profile ledger.Profile
+	dir     string // of the file; relative paths in it start here
+}
+
+// Store is the part about the disk. Zero means the engine's default.
+type Store struct {
+	LowWaterBytes Bytes `toml:"low_water_bytes"`
+	MemTableBytes Bytes `toml:"memtable_bytes"`
+	CacheBytes    Bytes `toml:"cache_bytes"`
+}
+
+// Socket is the part about the unix socket.
+type Socket struct {
+	Group string `toml:"group"` // name or number of the group that may connect; "" = the daemon's own
+}
+
+// Limits bound what callers can make the daemon do. Zero means the default.
+type Limits struct {
+	RequestBytes  Bytes `toml:"request_bytes"`  // body of one request; 16 MiB
+	ArtifactBytes Bytes `toml:"artifact_bytes"` // canonical form of one artifact; 8 MiB
+	AnswerBytes   Bytes `toml:"answer_bytes"`   // what is kept of a tool's answer; 64 MiB
+	Depth         int   `toml:"depth"`          // nesting of JSON; 128
+
+	Connections int `toml:"connections"` // open at once; 2048
+	InFlight    int `toml:"in_flight"`   // calls under way per namespace, waiting ones too; 2048
+	Followers   int `toml:"followers"`   // open follow streams; 128
+	Leases      int `toml:"leases"`      // held over the socket; 4096
+	BatchItems  int `toml:"batch_items"` // appends in one batch request; 256
+	Page        int `toml:"page"`        // traces in one page of a list; 1000
+
+	LeaseTTL    Duration `toml:"lease_ttl"`     // where a request names none; 30s
+	MaxLeaseTTL Duration `toml:"max_lease_ttl"` // 1h
+	CallTimeout Duration `toml:"call_timeout"`  // waiting of a call whose request sets no time; 10m
+
+	HeaderTimeout Duration `toml:"header_timeout"` // to read a request's header; 5s
+	BodyTimeout   Duration `toml:"body_timeout"`   // to read its body; 30s
+	IdleTimeout   Duration `toml:"idle_timeout"`   // of a connection between requests; 120s
+	DrainTimeout  Duration `toml:"drain_timeout"`  // for calls under way after SIGTERM; 30s
+	RecoverWidth  int      `toml:"recover_width"`  // traces recovered at once; 8
+}
+
+// Kinds of a [Server].
+const (
+	MCPCommand = "mcp-command" // a child process that speaks MCP on stdin and stdout
+	MCPURL     = "mcp-url"     // an MCP server over streamable HTTP
+	HTTP       = "http"        // POST {url}/{tool} with the arguments as JSON
+	External   = "external"    // called by gateways themselves, through begin and finish
+)
+
+// Server is one tool server.
+type Server struct {
+	ID   string `toml:"id"` // the tool_server of requests
+	Type string `toml:"type"`
+
+	Command         []string          `toml:"command"` // mcp-command
+	Env             map[string]string `toml:"env"`     // mcp-command: added to what a child inherits
+	Dir             string            `toml:"dir"`     // mcp-command: working directory
+	URL             string            `toml:"url"`     // mcp-url, http
+	HeadersFile     string            `toml:"headers_file"`
+	ProtocolVersion string            `toml:"protocol_version"` // mcp-*
+	StartTimeout    Duration          `toml:"start_timeout"`    // mcp-*; 30s
+	Paths           map[string]string `toml:"paths"`            // http: path of a tool
+	Statuses        map[string]string `toml:"statuses"`         // http: "409" = "failure", …
+
+	Concurrency int     `toml:"concurrency"` // calls under way at once; 32
+	Breaker     Breaker `toml:"breaker"`
+	Retry       Retry   `toml:"retry"`
+	// Trusted lets the server's own hints suggest class and licence of tools about which
+	// the file says nothing.
+	Trusted bool `toml:"trusted"`
+}
+
+// Breaker is the circuit breaker of a server.
+type Breaker struct {
+	Failures int      `toml:"failures"` // in a row that open it; 5
+	Open     Duration `toml:"open"`     // for how long; 60s
+	Trials   int      `toml:"trials"`   // successes that close it; 3
+}
+
+// Retry is transport retry: only of a call that certainly reached nobody.
+type Retry struct {
+	Tries    int      `toml:"tries"`     // 3
+	Delay    Duration `toml:"delay"`     // 100ms
+	MaxDelay Duration `toml:"max_delay"` // 2s
+}
+
+// Tool is what the operator attests about one tool of a server.
+type Tool struct {
+	Server      string   `toml:"server"`
+	Name        string   `toml:"name"`          // "*" = every tool of the server that has no row
+	Class       string   `toml:"class"`         // "write" (default) or "read"
+	Licence     string   `toml:"licence"`       // park, probe, dedupe_key, dedupe_args, read_only
+	Window      Duration `toml:"window"`        // dedupe_key: how long the server honours a key
+	Margin      Duration `toml:"margin"`        // dedupe_key: kept before the window's end; 1m
+	MaxInFlight Duration `toml:"max_in_flight"` // probe: how long a request can be under way after its sender died
+	SendTimeout Duration `toml:"send_timeout"`  // of one dispatch; 30s
+	Resends     *int     `toml:"resends"`       // licensed re-sends of one run; 2
+	PermitTime  Duration `toml:"permit_time"`   // how long a remote executor is taken to be at work; send_timeout
+
+	licence ledger.Licence
+}
+
+// Rule is one line of the supervisor's table. Absent server, tool and risk match
+// everything.
+type Rule struct {
+	Server    string   `toml:"server"`
+	Tool      string   `toml:"tool"`
+	Risk      string   `toml:"risk"`     // READ, WRITE or HIGH_RISK
+	Decision  string   `toml:"decision"` // APPROVE, DENY or NEEDS_APPROVAL
+	Rationale string   `toml:"rationale"`
+	Required  int      `toml:"required"` // NEEDS_APPROVAL: votes it takes; 1
+	Within    Duration `toml:"within"`   // NEEDS_APPROVAL: how long the request waits; for ever
+}
+
+// Verb is something a peer may do over the socket.
+type Verb string
+
+// Verbs. None implies another: who submits must not thereby be able to approve.
+const (
+	Read   Verb = "read"   // look at traces
+	Append Verb = "append" // make calls, begin and finish them, append to traces
+	Decide Verb = "decide" // vote on requests, append a supervisor_decision
+	Admin  Verb = "admin"  // resolve, abandon, recover all, verify the store, backup, seal, unfreeze
+)
+
+var verbs = []Verb{Read, Append, Decide, Admin}
+
+// AnyNamespace is the namespace of a role that may name any.
+const AnyNamespace = "*"
+
+// Role says what a peer may do, and in which namespace. The first role that names the
+// peer's uid or gid is the peer's.
+type Role struct {
+	UID       []uint32 `toml:"uid"`
+	GID       []uint32 `toml:"gid"`
+	Namespace string   `toml:"namespace"` // "default" where absent; "*" = any, named by the request
+	Verbs     []Verb   `toml:"verbs"`
+}
+
+// Has reports whether the role has a verb.
+func (r Role) Has(v Verb) bool {
+	for _, w := range r.Verbs {
+		if w == v {
+			return true
+		}
+	}
+	return false
+}
+
+// RoleOf returns the role of a peer, the zero Role where no line names it. Where the file
+// has no role at all, the daemon's own uid has every verb in every namespace.
+func (c *Config) RoleOf(uid, gid, own uint32) Role {
+	if len(c.Roles) == 0 && uid == own {
+		return Role{UID: []uint32{own}, Namespace: AnyNamespace, Verbs: verbs}
+	}
+	for _, r := range c.Roles {
+		for _, u := range r.UID {
+			if u == uid {
+				return r
+			}
+		}
+		for _, g := range r.GID {
+			if g == gid {
+				return r
+			}
+		}
+	}
+	return Role{}
+}
+
+func (c *Config) fill() {
+	if c.Profile == "" {
+		c.Profile = ledger.Strict.String()
+	}
+	l := &c.Limits
+	for _, d := range []struct {
+		at *Bytes
+		n  int64
+	}{
+		{&l.RequestBytes, 16 << 20}, {&l.ArtifactBytes, tga.DefaultMaxBytes}, {&l.AnswerBytes, 64 << 20},
+	} {
+		if d.at.N == 0 {
+			d.at.N = d.n
+		}
+	}
+	for _, d := range []struct {
+		at *int
+		n  int
+	}{
+		{&l.Depth, tga.DefaultMaxDepth}, {&l.Connections, 2048}, {&l.InFlight, 2048}, {&l.Followers, 128},
+		{&l.Leases, 4096}, {&l.BatchItems, 256}, {&l.Page, 1000}, {&l.RecoverWidth, 8},
+	} {
+		if *d.at == 0 {
+			*d.at = d.n
+		}
+	}
+	for _, d := range []struct {
+		at *Duration
+		d  time.Duration
+	}{
+		{&l.LeaseTTL, 30 * time.Second}, {&l.MaxLeaseTTL, time.Hour}, {&l.CallTimeout, 10 * time.Minute},
+		{&l.HeaderTimeout, 5 * time.Second}, {&l.BodyTimeout, 30 * time.Second},
+		{&l.IdleTimeout, 2 * time.Minute}, {&l.DrainTimeout, 30 * time.Second},
+	} {
+		if d.at.D == 0 {
+			d.at.D = d.d
+		}
+	}
+	for i := range c.Servers {
+		if c.Servers[i].Concurrency == 0 {
+			c.Servers[i].Concurrency = 32
+		}
+	}
+	for i := range c.Roles {
+		if c.Roles[i].Namespace == "" {
+			c.Roles[i].Namespace = tga.DefaultNamespace
+		}
+	}
+	for i := range c.Tools {
+		if c.Tools[i].Class == "" {
+			c.Tools[i].Class = tga.ClassWrite
+		}
+	}
+}

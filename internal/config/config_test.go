@@ -1,0 +1,284 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+const example = "../../examples/tgad.toml"
+
+func TestExampleIsValid(t *testing.T) {
+	c, err := Load(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools, err := c.Build(t.TempDir(), discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tools.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if len(tools.Router) != 3 || !tools.Trusts() {
+		t.Errorf("the example gives %d dispatchers", len(tools.Router))
+	}
+}
+
+// TestExampleNamesEveryKey: a key that the example does not show is one that nobody finds.
+func TestExampleNamesEveryKey(t *testing.T) {
+	raw, err := os.ReadFile(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rare := map[string]bool{"protocol_version": true, "max_in_flight": true}
+	var walk func(reflect.Type)
+	walk = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct {
+			return
+		}
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			key := f.Tag.Get("toml")
+			if key == "" || rare[key] {
+				continue
+			}
+			if !strings.Contains(string(raw), key) {
+				t.Errorf("the example has no %s", key)
+			}
+			walk(f.Type)
+		}
+	}
+	walk(reflect.TypeFor[Config]())
+}
+
+// TestExampleShowsTheDefaults: what the example says in [limits] is what a file without
+// it gives.
+func TestExampleShowsTheDefaults(t *testing.T) {
+	c, err := Load(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Limits, Default().Limits; got != want {
+		t.Errorf("the example's limits are\n%+v, the defaults\n%+v", got, want)
+	}
+}
+
+// TestMistakesPointAtTheLine: each mistake is reported with its line and what to do.
+func TestMistakesPointAtTheLine(t *testing.T) {
+	server := "[[server]]\nid = \"s\"\ntype = \"http\"\nurl = \"http://h\"\n"
+	for _, x := range []struct{ name, text, line, want string }{
+		{"no TOML", "profile = \n", "c.toml:1:", ""},
+		{"unknown key", "a = 1\n", "c.toml:1:", `unknown key "a"`},
+		{"near key", "\nallow_al = true\n", "c.toml:2:", "did you mean allow_all?"},
+		{"near key in a table", "[limits]\nconnection = 1\n", "c.toml:2:", "did you mean connections?"},
+		{"near key in an array", server + "conurrency = 1\n", "c.toml:5:", "did you mean concurrency?"},
+		{"wrong type", "[limits]\nconnections = \"many\"\n", "c.toml:2:", ""},
+		{"key twice", "profile = \"strict\"\nprofile = \"strict\"\n", "c.toml:2:", ""},
+		{"profile", "profile = \"loose\"\n", "c.toml:1:", "want strict or spec-9.3"},
+		{"duration", "[limits]\n\nlease_ttl = \"30\"\n", "c.toml:3:", "want a number with a unit"},
+		{"negative duration", "[limits]\nlease_ttl = \"-1s\"\n", "c.toml:2:", "negative"},
+		{"size", "[limits]\nrequest_bytes = \"16MB\"\n", "c.toml:2:", "KiB, MiB or GiB"},
+		{"size over all", "[store]\ncache_bytes = \"99999999999GiB\"\n", "c.toml:2:", "too large"},
+		{"depth", "[limits]\ndepth = 10001\n", "c.toml:2:", "want 1..10000"},
+		{"lease over the most", "[limits]\nlease_ttl = \"2h\"\n" + "max_lease_ttl = \"1h\"\n", "c.toml:2:", "over max_lease_ttl"},
+		{"server kind", "[[server]]\nid = \"s\"\ntype = \"mcp-cmd\"\n", "c.toml:3:", "want mcp-command"},
+		{"server without id", "[[server]]\ntype = \"external\"\n", "c.toml:1:", "server.0.id"},
+		{"server twice", server + server, "c.toml:6:", "id of another server"},
+		{"command missing", "[[server]]\nid = \"s\"\ntype = \"mcp-command\"\n", "c.toml:1:", "needs a command"},
+		{"key of another kind", server + "command = [\"x\"]\n", "c.toml:5:", "does not belong to type http"},
+		{"url", "[[server]]\nid = \"s\"\ntype = \"mcp-url\"\nurl = \"ftp://h\"\n", "c.toml:4:", "http:// or https://"},
+		{"inline table", server + "breaker = { failures = -1 }\n", "c.toml:5:", "negative"},
+		{"subtable", server + "[server.retry]\ndelay = \"x\"\n", "c.toml:6:", "no duration"},
+		{"status", server + "statuses = { \"999\" = \"failure\" }\n", "c.toml:5:", "status of HTTP"},
+		{"status word", server + "statuses = { \"409\" = \"fine\" }\n", "c.toml:5:", "want one of"},
+		{"tool of no server", "[[tool]]\nserver = \"x\"\nname = \"t\"\n", "c.toml:2:", "no [[server]]"},
+		{"tool twice", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\n[[tool]]\nserver = \"s\"\nname = \"t\"\n", "c.toml:10:", "row already"},
+		{"class", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nclass = \"reed\"\n", "c.toml:8:", "want read or write"},
+		{"licence", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"dedup_key\"\n", "c.toml:8:", "did you mean dedupe_key?"},
+		{"licence without window", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"dedupe_key\"\n", "c.toml:8:", "needs the window"},
+		{"window within the margin", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"dedupe_key\"\nwindow = \"1m\"\n", "c.toml:8:", "would license nothing"},
+		{"read_only of a write tool", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"read_only\"\n", "c.toml:8:", "only a read tool"},
+		{"doubt as not executed", server + "statuses = { \"500\" = \"not_executed\" }\n[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"park\"\n", "c.toml:9:", "500"},
+		{"resends", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nresends = -1\n", "c.toml:8:", "negative"},
+		{"decision", "[[rule]]\ndecision = \"ALLOW\"\n", "c.toml:2:", "want APPROVE, DENY or NEEDS_APPROVAL"},
+		{"rule of votes that asks nobody", "[[rule]]\ndecision = \"APPROVE\"\nrequired = 2\n", "c.toml:2:", "belong to NEEDS_APPROVAL"},
+		{"rationale", "[[rule]]\ndecision = \"DENY\"\nrationale = \"no\"\n", "c.toml:3:", "want 10 to 1000"},
+		{"risk", "[[rule]]\ndecision = \"DENY\"\nrisk = \"LOW\"\n", "c.toml:3:", "want READ"},
+		{"rules and allow_all", "allow_all = true\n[[rule]]\ndecision = \"DENY\"\n", "c.toml:1:", "beside rules"},
+		{"role of nobody", "[[role]]\nverbs = [\"read\"]\n", "c.toml:1:", "names nobody"},
+		{"role of no verb", "[[role]]\nuid = [0]\n", "c.toml:1:", "permits nothing"},
+		{"verb", "[[role]]\nuid = [0]\nverbs = [\"write\"]\n", "c.toml:3:", "want read, append, decide or admin"},
+		{"uid", "[[role]]\nuid = [-1]\nverbs = [\"read\"]\n", "c.toml:2:", ""},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			_, err := Parse("c.toml", []byte(x.text))
+			if tga.CodeOf(err) != tga.ValidationError || !strings.Contains(err.Error(), x.line) || !strings.Contains(err.Error(), x.want) {
+				t.Errorf("error\n%v\nwant %s %s", err, x.line, x.want)
+			}
+		})
+	}
+}
+
+// TestAllMistakesAreReported: one look at the file is enough to mend it.
+func TestAllMistakesAreReported(t *testing.T) {
+	_, err := Parse("c.toml", []byte("profile = \"x\"\n[limits]\ndepth = -1\n[[rule]]\ndecision = \"x\"\n"))
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	at := -1
+	for _, want := range []string{"c.toml:1: profile", "    1 | profile = \"x\"", "c.toml:3: limits.depth", "c.toml:5: rule.0.decision"} {
+		i := strings.Index(err.Error(), want)
+		if i <= at {
+			t.Errorf("%q is missing or out of order in\n%v", want, err)
+		}
+		at = i
+	}
+}
+
+func TestNothingWrittenAllowsNothing(t *testing.T) {
+	request := &tga.Artifact{Type: tga.RequestType, Request: &tga.ActionRequest{
+		RiskLevel: tga.RiskRead, Proposal: tga.Proposal{ToolServer: "s", ToolName: "t"},
+	}}
+	for text, want := range map[string]string{
+		"": tga.Deny, "allow_all = true": tga.Approve, "[[rule]]\nserver = \"other\"\ndecision = \"APPROVE\"": tga.Deny,
+		"[[rule]]\ntool = \"t\"\ndecision = \"NEEDS_APPROVAL\"": tga.NeedsApproval,
+	} {
+		c, err := Parse("", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := c.Supervisor()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := s.Decide(t.Context(), request)
+		if err != nil || v.Decision != want || v.PolicyHash.IsZero() {
+			t.Errorf("%q decides %+v %v, want %s", text, v, err, want)
+		}
+	}
+}
+
+// TestPolicyHashIsOfTheRules: another table has another hash, the same one the same.
+func TestPolicyHashIsOfTheRules(t *testing.T) {
+	hash := func(text string) tga.Digest {
+		c, err := Parse("", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := c.Supervisor()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.PolicyHash
+	}
+	one := hash("[[rule]]\ndecision = \"APPROVE\"\n")
+	if one != hash("# a comment\n[[rule]]\ndecision='APPROVE'\n") {
+		t.Error("the hash is of the text")
+	}
+	for _, other := range []string{"", "allow_all = true", "[[rule]]\ndecision = \"DENY\"", "[[rule]]\nserver = \"s\"\ndecision = \"APPROVE\""} {
+		if one == hash(other) {
+			t.Errorf("%q has the same hash", other)
+		}
+	}
+	// sha256 of [{"decision":"APPROVE","rationale":"","required":0,"risk":"","server":"","tool":"","within_ms":0}]
+	want := tga.Sum([]byte(`[{"decision":"APPROVE","rationale":"","required":0,"risk":"","server":"","tool":"","within_ms":0}]`))
+	if one != want {
+		t.Errorf("hash %s, want %s", one, want)
+	}
+}
+
+func TestPolicyOfTheFile(t *testing.T) {
+	c, err := Load(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, ok := c.Policy("payments", "charge"); !ok || !reflect.DeepEqual(p, runtime.Policy{
+		Class: tga.ClassWrite, LicenceSet: true, SendTimeout: 20 * time.Second, Resends: 2,
+		Licence: ledger.Licence{Kind: ledger.DedupeKey, Window: 24 * time.Hour, Margin: time.Minute},
+	}) {
+		t.Errorf("charge: %+v %v", p, ok)
+	}
+	if p, ok := c.Policy("crm", "anything"); !ok || p.PermitTime != 5*time.Minute || p.LicenceSet {
+		t.Errorf("crm's others: %+v %v", p, ok)
+	}
+	if _, ok := c.Policy("payments", "unknown"); ok {
+		t.Error("a tool without a row has a policy")
+	}
+	none, err := Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\nresends=0\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, _ := none.Policy("s", "t"); p.Resends >= 0 {
+		t.Errorf("resends = 0 gives %d, which the runtime takes for its default", p.Resends)
+	}
+}
+
+func TestRoleOfAPeer(t *testing.T) {
+	c, err := Load(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := c.RoleOf(0, 990, 7); r.Namespace != AnyNamespace || !r.Has(Admin) {
+		t.Errorf("the first role that matches: %+v", r)
+	}
+	if r := c.RoleOf(5, 990, 5); r.Namespace != "shop" || !r.Has(Append) || r.Has(Decide) || r.Has(Admin) {
+		t.Errorf("a group's: %+v", r)
+	}
+	if r := c.RoleOf(5, 5, 5); len(r.Verbs) != 0 {
+		t.Errorf("with roles in the file the daemon's own uid has %+v", r)
+	}
+	if r := Default().RoleOf(5, 5, 5); !r.Has(Read) || !r.Has(Append) || !r.Has(Decide) || !r.Has(Admin) || r.Namespace != AnyNamespace {
+		t.Errorf("without roles the daemon's own uid has %+v", r)
+	}
+	if r := Default().RoleOf(0, 0, 5); len(r.Verbs) != 0 {
+		t.Errorf("without roles root has %+v", r)
+	}
+}
+
+// TestHeadersFile: the headers of a file are used, and one that everybody can read, or
+// that says something twice, is refused without being repeated.
+func TestHeadersFile(t *testing.T) {
+	dir := t.TempDir()
+	for _, x := range []struct {
+		text string
+		mode os.FileMode
+		ok   bool
+	}{
+		{"# secret\nAuthorization: Bearer s3cret\nx-a: 1:2\n", 0o600, true},
+		{"Authorization: Bearer s3cret\n", 0o604, false},
+		{"Authorization: Bearer s3cret\nauthorization: Bearer s3cret\n", 0o600, false},
+		{"Bearer s3cret\n", 0o600, false},
+	} {
+		path := filepath.Join(dir, "headers")
+		if err := os.WriteFile(path, []byte(x.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, x.mode); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Parse(filepath.Join(dir, "c.toml"), []byte("[[server]]\nid = \"s\"\ntype = \"http\"\nurl = \"http://h\"\nheaders_file = \"headers\"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		headers, err := c.headers(&c.Servers[0])
+		if (err == nil) != x.ok || err != nil && strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%q %v: %v", x.text, x.mode, err)
+		}
+		if x.ok && (headers["Authorization"] != "Bearer s3cret" || headers["X-A"] != "1:2") {
+			t.Errorf("headers %v", headers)
+		}
+	}
+}

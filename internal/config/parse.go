@@ -1,0 +1,172 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Default is the configuration of an empty file: no tool server, every request denied.
+func Default() *Config {
+	c, err := Parse("", nil)
+	if err != nil {
+		panic(err) // the empty file is valid
+	}
+	return c
+}
+
+// Load reads a configuration file.
+func Load(path string) (*Config, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "configuration: %w", err)
+	}
+	return Parse(path, raw)
+}
+
+// Parse reads a configuration; name is the file's, for messages and relative paths. The
+// error is VALIDATION_ERROR and lists every mistake.
+func Parse(name string, raw []byte) (*Config, error) {
+	c := &Config{dir: filepath.Dir(name)}
+	r := &report{name: name, lines: strings.Split(string(raw), "\n")}
+	d := toml.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(c); err != nil {
+		r.decode(err)
+		return nil, r.err()
+	}
+	r.positions = positionsOf(raw)
+	c.check(r)
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	c.fill()
+	return c, nil
+}
+
+// mistake is one thing that is wrong with a file.
+type mistake struct {
+	line int // from 1; 0 = of the file as a whole
+	what string
+}
+
+// report collects what is wrong with a file.
+type report struct {
+	name      string
+	lines     []string
+	positions map[string]int // of keys, by path
+	mistakes  []mistake
+}
+
+// decode takes over what the TOML decoder refuses.
+func (r *report) decode(err error) {
+	var missing *toml.StrictMissingError
+	var one *toml.DecodeError
+	switch {
+	case errors.As(err, &missing):
+		for i := range missing.Errors {
+			e := &missing.Errors[i]
+			line, _ := e.Position()
+			key := e.Key()
+			r.mistakes = append(r.mistakes, mistake{line, fmt.Sprintf("unknown key %q%s", strings.Join(key, "."), suggestion(key))})
+		}
+	case errors.As(err, &one):
+		line, _ := one.Position()
+		r.mistakes = append(r.mistakes, mistake{line, strings.TrimPrefix(one.Error(), "toml: ")})
+	default:
+		r.mistakes = append(r.mistakes, mistake{0, err.Error()})
+	}
+}
+
+// add reports a mistake at a key. Where the key is absent, the place is that of the
+// table it belongs to.
+func (r *report) add(path, format string, args ...any) {
+	line := 0
+	for p := path; line == 0 && p != ""; {
+		line = r.positions[p]
+		p = p[:max(strings.LastIndexByte(p, '.'), 0)]
+	}
+	r.mistakes = append(r.mistakes, mistake{line, path + ": " + fmt.Sprintf(format, args...)})
+}
+
+// err is the report as an error, nil where nothing is wrong.
+func (r *report) err() error {
+	if len(r.mistakes) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(r.mistakes, func(a, b mistake) int { return cmp.Compare(a.line, b.line) })
+	var b strings.Builder
+	for i, m := range r.mistakes {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		name := cmp.Or(r.name, "configuration")
+		if m.line == 0 || m.line > len(r.lines) {
+			fmt.Fprintf(&b, "%s: %s", name, m.what)
+			continue
+		}
+		fmt.Fprintf(&b, "%s:%d: %s\n%5d | %s", name, m.line, m.what, m.line, r.lines[m.line-1])
+	}
+	return tga.Errorf(tga.ValidationError, "%s", b.String())
+}
+
+// positionsOf finds the line of each key and table: "limits.depth", "server.0.url".
+func positionsOf(raw []byte) map[string]int {
+	at := map[string]int{}
+	seen := map[string]int{} // array tables so far
+	var p unstable.Parser
+	p.Reset(raw)
+	prefix := ""
+	for p.NextExpression() {
+		n := p.Expression()
+		switch n.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			path, line := keyOf(&p, n)
+			// A subtable of an array table belongs to its newest element.
+			head, rest, _ := strings.Cut(path, ".")
+			if i, ok := seen[head]; ok && n.Kind == unstable.Table && rest != "" {
+				path = fmt.Sprintf("%s.%d.%s", head, i-1, rest)
+			}
+			if n.Kind == unstable.ArrayTable {
+				seen[path]++
+				path = fmt.Sprintf("%s.%d", path, seen[path]-1)
+			}
+			at[path], prefix = line, path+"."
+		case unstable.KeyValue:
+			keyValue(&p, n, prefix, at)
+		}
+	}
+	return at
+}
+
+func keyValue(p *unstable.Parser, n *unstable.Node, prefix string, at map[string]int) {
+	path, line := keyOf(p, n)
+	at[prefix+path] = line
+	if v := n.Value(); v.Kind == unstable.InlineTable {
+		for it := v.Children(); it.Next(); {
+			keyValue(p, it.Node(), prefix+path+".", at)
+		}
+	}
+}
+
+func keyOf(p *unstable.Parser, n *unstable.Node) (path string, line int) {
+	var parts []string
+	for it := n.Key(); it.Next(); {
+		k := it.Node()
+		if line == 0 {
+			line = p.Shape(k.Raw).Start.Line
+		}
+		parts = append(parts, string(k.Data))
+	}
+	return strings.Join(parts, "."), line
+}

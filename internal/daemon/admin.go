@@ -1,0 +1,186 @@
+package daemon
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/schemas/wire"
+	"github.com/tgad/tgad/wal"
+)
+
+// recoverAll recovers every open trace of the peer's namespace that nobody runs.
+func (q *request) recoverAll() (any, error) {
+	if err := q.decode(&struct{}{}); err != nil {
+		return nil, err
+	}
+	if err := q.everything("recover all"); err != nil {
+		return nil, err
+	}
+	all, err := run(q, "", func(ctx context.Context) ([]runtime.Recovered, error) {
+		return q.d.rt.RecoverAll(ctx, q.d.config.Limits.RecoverWidth)
+	})
+	if err != nil {
+		return nil, err
+	}
+	m := client.Recovered{Traces: []client.RecoveredTrace{}}
+	for _, r := range all {
+		t := client.RecoveredTrace{OpenTrace: classified(r.Classified), Call: callOf(r.Result)}
+		if r.Err != nil {
+			p := problemOf(r.Err)
+			t.Problem = &p
+		}
+		m.Traces = append(m.Traces, t)
+	}
+	return m, nil
+}
+
+// everything refuses what concerns the whole store to a peer bound to one namespace.
+func (q *request) everything(what string) error {
+	if !q.peer.role.Has(config.Admin) || !q.peer.all() {
+		return tga.Errorf(tga.PermissionDenied, "%s may not %s: it takes the verb %s in every namespace", q.peer.name(), what, config.Admin)
+	}
+	return nil
+}
+
+// verify checks one trace by replaying its log from disk, or the whole store.
+func (q *request) verify() (any, error) {
+	var m client.VerifyRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	if m.TraceID.IsZero() {
+		if err := q.everything("verify the store"); err != nil {
+			return nil, err
+		}
+		return q.verifyStore()
+	}
+	// A damaged trace has no namespace that could be trusted: its faults are told to
+	// those who see everything, and to others that it is damaged.
+	if _, err := q.trace(m.TraceID); err != nil && !(q.peer.all() && tga.CodeOf(err) == tga.StateRecoveryFailed) {
+		return nil, err
+	}
+	ctx := q.r.Context()
+	v := client.Verified{Traces: 1, Faults: []client.Problem{}}
+	t, err := wal.Replay(m.TraceID, q.d.db.Entries(ctx, m.TraceID, 0), q.d.db.Notes(ctx, m.TraceID, 0))
+	switch {
+	case tga.CodeOf(err) == tga.StoreUnavailable || ctx.Err() != nil:
+		return nil, err
+	case err != nil:
+		v.Faults = append(v.Faults, problemOf(err))
+	default:
+		v.OK, v.Entries, v.Notes = true, len(t.Entries), len(t.Notes)
+	}
+	return v, nil
+}
+
+func (q *request) verifyStore() (any, error) {
+	rep, err := q.d.db.Check(q.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	v := client.Verified{OK: len(rep.Problems) == 0, Traces: rep.Traces, Entries: rep.Entries, Notes: rep.Notes, Faults: []client.Problem{}}
+	for _, found := range rep.Problems {
+		p := problemOf(found.Err)
+		if p.TraceID.IsZero() {
+			p.TraceID = found.TraceID
+		}
+		v.Faults = append(v.Faults, p)
+	}
+	return v, nil
+}
+
+// backup copies the store into a directory of the daemon's file system.
+func (q *request) backup() (any, error) {
+	var m client.BackupRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	if err := q.everything("back the store up"); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(m.Dir) || filepath.Clean(m.Dir) != m.Dir {
+		return nil, tga.Errorf(tga.ValidationError, "dir %.200q: want a clean absolute path", m.Dir).At("/dir")
+	}
+	_, err := run(q, "", func(ctx context.Context) (struct{}, error) { return struct{}{}, q.d.db.Backup(ctx, m.Dir) })
+	return client.Done{OK: true}, err
+}
+
+// seal moves finished traces into segments.
+func (q *request) seal() (any, error) {
+	var m client.SealRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	if err := q.everything("seal"); err != nil {
+		return nil, err
+	}
+	before := m.Before
+	if before == 0 {
+		before = tga.MillisOf(q.d.clock()) + 1
+	}
+	done, err := run(q, "", func(ctx context.Context) (client.Sealed, error) {
+		s, err := q.d.db.SealTraces(ctx, before)
+		return client.Sealed{Segments: s.Segments, Traces: s.Traces, Bytes: s.Bytes}, err
+	})
+	return done, err
+}
+
+// unfreeze opens a frozen store; who accepts the loss is the peer.
+func (q *request) unfreeze() (any, error) {
+	var m client.UnfreezeRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	if err := q.everything("unfreeze the store"); err != nil {
+		return nil, err
+	}
+	if err := q.d.db.Unfreeze(context.WithoutCancel(q.r.Context()), m.AcceptLoss, q.peer.name()); err != nil {
+		return nil, err
+	}
+	return client.Done{OK: true}, nil
+}
+
+func (q *request) endQuarantine() (any, error) {
+	if err := q.decode(&struct{}{}); err != nil {
+		return nil, err
+	}
+	if err := q.everything("end the quarantine"); err != nil {
+		return nil, err
+	}
+	if err := q.d.db.EndQuarantine(context.WithoutCancel(q.r.Context()), q.peer.name()); err != nil {
+		return nil, err
+	}
+	return client.Done{OK: true}, nil
+}
+
+// healthy says whether the store can be used at all.
+func (q *request) healthy() (any, error) {
+	if why := q.d.db.Stats().Poisoned; why != "" {
+		return nil, tga.Errorf(tga.StoreUnavailable, "the store stopped: %s", why)
+	}
+	return client.Health{OK: true}, nil
+}
+
+// isReady says whether every open trace is classified and calls are taken.
+func (q *request) isReady() (any, error) {
+	s := q.d.db.Stats()
+	switch {
+	case s.Poisoned != "":
+		return nil, tga.Errorf(tga.StoreUnavailable, "the store stopped: %s", s.Poisoned)
+	case !q.d.ready.Load():
+		return nil, tga.Errorf(tga.StoreUnavailable, "the daemon is still looking at the open traces")
+	case s.Frozen != "":
+		return nil, tga.Errorf(tga.StoreUnavailable, "the store is frozen: %s", s.Frozen)
+	}
+	m := client.Health{OK: true}
+	if s.Quarantine != nil {
+		m.Detail = "in quarantine since " + s.Quarantine.Since.String()
+	}
+	return m, nil
+}
+
+func (q *request) openapi() (any, error) { return exact{"application/yaml", wire.OpenAPI}, nil }

@@ -1,0 +1,167 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// appendOne appends artifacts to a trace under a lease that the peer took.
+//
+// This is the log without the runtime: who uses it sends its own calls, and marks and
+// records them as the contracts say.
+func (q *request) appendOne() (any, error) {
+	var m client.AppendRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	id, err := q.traceID()
+	if err != nil {
+		return nil, err
+	}
+	return q.append(id, m, "")
+}
+
+// appendMany makes the appends of a batch in their order. Each is refused or made on its
+// own.
+func (q *request) appendMany() (any, error) {
+	var m client.BatchRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	if n, limit := len(m.Items), q.d.config.Limits.BatchItems; n == 0 || n > limit {
+		return nil, tga.Errorf(tga.LimitExceeded, "a batch of %d appends: want 1 to %d", n, limit).At("/items")
+	}
+	answers := client.BatchAnswers{Items: make([]client.BatchAnswer, len(m.Items))}
+	for i, item := range m.Items {
+		done, err := q.append(item.TraceID, item.AppendRequest, fmt.Sprintf("/items/%d", i))
+		if err != nil {
+			if errors.Is(err, tga.StoreUnavailable) {
+				q.d.suspect()
+			}
+			p := problemOf(err)
+			answers.Items[i].Problem = &p
+			continue
+		}
+		answers.Items[i].Appended = done
+	}
+	return answers, nil
+}
+
+// append makes one append; at is where it stands in the body.
+func (q *request) append(id tga.ID, m client.AppendRequest, at string) (*client.Appended, error) {
+	if len(m.Artifacts) == 0 {
+		return nil, tga.Errorf(tga.ValidationError, "an append without artifacts").At(at + "/artifacts").In(id)
+	}
+	batch := wal.Batch{Artifacts: make([]wal.NewArtifact, len(m.Artifacts))}
+	if m.Expect != nil {
+		batch.Expect = &wal.Head{Seq: m.Expect.Seq, Digest: m.Expect.Digest}
+	}
+	for i := range m.Artifacts {
+		a, err := q.artifact(&m.Artifacts[i], fmt.Sprintf("%s/artifacts/%d", at, i))
+		if err != nil {
+			return nil, err
+		}
+		batch.Artifacts[i] = a
+	}
+	// The commit is bounded by its locks alone: a client that goes away does not end it.
+	ctx := context.WithoutCancel(q.r.Context())
+	if err := q.mayAppend(ctx, id, batch.Artifacts); err != nil {
+		return nil, err
+	}
+	// Without a held lease the epoch is zero, which no store grants: the append is
+	// refused, unless the log has it already, and then the answer is that it has.
+	done, err := q.d.db.Append(ctx, q.d.leases.lookup(m.Lease, id), batch)
+	if err != nil {
+		return nil, err
+	}
+	answer := &client.Appended{
+		Head:     client.Head{Seq: done.Head.Seq, Digest: done.Head.Digest, State: done.Head.State.String()},
+		Entries:  []json.RawMessage{},
+		Replayed: done.Replayed,
+	}
+	for i := range done.Entries {
+		answer.Entries = append(answer.Entries, done.Entries[i].AppendCanonical(nil))
+	}
+	return answer, nil
+}
+
+// artifact decodes one artifact with its entry and its documents.
+func (q *request) artifact(m *client.NewArtifact, at string) (wal.NewArtifact, error) {
+	var a wal.NewArtifact
+	var err error
+	if a.Artifact, err = tga.DecodeArtifact(m.Artifact, q.d.config.JSONLimits()); err != nil {
+		return a, under(at+"/artifact", err)
+	}
+	if m.Entry != nil {
+		if a.Entry, err = tga.DecodeLogEntry(m.Entry); err != nil {
+			return a, under(at+"/entry", err)
+		}
+	}
+	for i, d := range m.Documents {
+		place := fmt.Sprintf("%s/documents/%d/data", at, i)
+		data, err := oneOf(place, d.Data, d.DataBase64)
+		if err != nil {
+			return a, err
+		}
+		a.Documents = append(a.Documents, wal.Document{Pointer: d.Pointer, Data: data})
+	}
+	return a, nil
+}
+
+// under puts the place of a part before the place in it.
+func under(at string, err error) error {
+	var e *tga.Error
+	if errors.As(err, &e) {
+		e.Pointer = at + e.Pointer
+	}
+	return err
+}
+
+// mayAppend checks that these artifacts are the peer's to append to that trace.
+func (q *request) mayAppend(ctx context.Context, id tga.ID, artifacts []wal.NewArtifact) error {
+	t, err := q.d.db.Load(ctx, id)
+	switch {
+	case errors.Is(err, tga.NotFound):
+	case err != nil:
+		return err
+	case !q.peer.sees(t.Namespace):
+		return tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
+	}
+	for _, n := range artifacts {
+		a := n.Artifact
+		verb := config.Append
+		if a.Type == tga.DecisionType {
+			verb = config.Decide
+		}
+		if !q.peer.role.Has(verb) {
+			return tga.Errorf(tga.PermissionDenied, "%s may not append a %s: it takes the verb %s", q.peer.name(), a.Type, verb).In(id)
+		}
+		if a.Type == tga.RequestType {
+			namespace := a.Meta.String(tga.MetaNamespace)
+			if namespace == "" {
+				namespace = tga.DefaultNamespace
+			}
+			if !q.peer.sees(namespace) {
+				return tga.Errorf(tga.PermissionDenied, "%s acts in namespace %q, and the request says %q", q.peer.name(), q.peer.role.Namespace, namespace).In(id)
+			}
+		}
+		if a.Type == tga.DecisionType {
+			// A pending approval counts votes; a decision beside it would not.
+			pending, err := q.d.db.Attachment(ctx, wal.AttachApproval, id[:])
+			if err != nil {
+				return err
+			}
+			if pending != nil {
+				return tga.Errorf(tga.StateInvalidTransition, "the request waits for votes: decide, do not append a decision").In(id)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,287 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// run does f apart from the connection that asked for it: when the client goes away the
+// waiting ends and the call does not. The caller's time, where it gave one, is the
+// context's deadline, which the runtime makes the call's own; without one the context
+// ends after the daemon's bound for waiting and the call has no deadline.
+func run[T any](q *request, namespace string, f func(context.Context) (T, error)) (T, error) {
+	var none T
+	limit, err := q.timeout()
+	if err != nil {
+		return none, err
+	}
+	if err := q.d.inFlight.take(namespace, "calls under way in namespace "+strconv.Quote(namespace)); err != nil {
+		return none, err
+	}
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		defer q.d.inFlight.leave(namespace)
+		ctx, cancel := q.d.bounded(limit)
+		defer cancel()
+		v, err := f(ctx)
+		done <- outcome{v, err}
+	}()
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-q.r.Context().Done():
+		return none, errNobodyWaits
+	}
+}
+
+// bounded is the context of a call: with the caller's time as its deadline, or without a
+// deadline and ended by the daemon's bound.
+func (d *Daemon) bounded(limit time.Duration) (context.Context, context.CancelFunc) {
+	if limit > 0 {
+		return context.WithTimeout(d.life, limit)
+	}
+	ctx, cancel := context.WithCancel(d.life)
+	t := time.AfterFunc(d.config.Limits.CallTimeout.D, cancel)
+	return ctx, func() { t.Stop(); cancel() }
+}
+
+// call runs f and answers with where the call stands.
+func (q *request) call(namespace string, f func(context.Context) (runtime.Result, error)) (any, error) {
+	res, err := run(q, namespace, f)
+	c := callOf(res)
+	if err != nil {
+		return nil, callError{err, c}
+	}
+	return c, nil
+}
+
+func (q *request) toolCall() (any, error) {
+	var m client.CallRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	req, err := q.requestOf(m)
+	if err != nil {
+		return nil, err
+	}
+	return q.call(req.Namespace, func(ctx context.Context) (runtime.Result, error) { return q.d.rt.Call(ctx, req) })
+}
+
+func (q *request) begin() (any, error) {
+	var m client.BeginRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	req, err := q.requestOf(m.CallRequest)
+	if err != nil {
+		return nil, err
+	}
+	b, err := run(q, req.Namespace, func(ctx context.Context) (runtime.Begun, error) {
+		return q.d.rt.Begin(ctx, runtime.BeginRequest{Request: req, BeginID: m.BeginID})
+	})
+	answer := client.Begun{Standing: string(b.Standing), Call: callOf(b.Result)}
+	if err != nil {
+		return nil, callError{err, answer.Call}
+	}
+	if b.Standing == runtime.BeginSend {
+		answer.Attempt, answer.Permit, answer.IdempotencyKey = b.Attempt, b.Permit.String(), b.Key
+	}
+	if b.Cause != nil {
+		cause := problemOf(b.Cause)
+		answer.Cause = &cause
+	}
+	return answer, nil
+}
+
+func (q *request) finish() (any, error) {
+	var m client.FinishRequest
+	id, namespace, err := q.decodeAbout(&m)
+	if err != nil {
+		return nil, err
+	}
+	permit, err := runtime.ParsePermit(m.Permit)
+	if err != nil {
+		return nil, err.(*tga.Error).At("/permit")
+	}
+	reply, err := q.replyOf(m.Outcome)
+	if err != nil {
+		return nil, err
+	}
+	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) {
+		return q.d.rt.Finish(ctx, id, permit, runtime.Finished{Reply: reply, Who: q.peer.name()})
+	})
+}
+
+func (q *request) notSent() (any, error) {
+	var m client.NotSentRequest
+	id, namespace, err := q.decodeAbout(&m)
+	if err != nil {
+		return nil, err
+	}
+	permit, err := runtime.ParsePermit(m.Permit)
+	if err != nil {
+		return nil, err.(*tga.Error).At("/permit")
+	}
+	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) {
+		return q.d.rt.NotSent(ctx, id, permit, m.Reason)
+	})
+}
+
+func (q *request) recover() (any, error) {
+	id, namespace, err := q.decodeAbout(&struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) { return q.d.rt.Recover(ctx, id) })
+}
+
+func (q *request) decide() (any, error) {
+	var m client.DecideRequest
+	id, namespace, err := q.decodeAbout(&m)
+	if err != nil {
+		return nil, err
+	}
+	if n := utf8.RuneCountInString(m.Rationale); n < 10 || n > 1000 {
+		return nil, tga.Errorf(tga.ValidationError, "the rationale has %d characters, want 10 to 1000", n).At("/rationale")
+	}
+	// Who votes is the peer: a name of the caller's choice could vote twice.
+	vote := runtime.Vote{Who: q.peer.name(), Approve: m.Approve, Rationale: m.Rationale}
+	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) { return q.d.rt.Decide(ctx, id, vote) })
+}
+
+func (q *request) resolve() (any, error) {
+	var m client.ResolveRequest
+	id, namespace, err := q.decodeAbout(&m)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := q.replyOf(m.Outcome)
+	if err != nil {
+		return nil, err
+	}
+	r := runtime.Resolution{Reply: reply, Who: q.peer.name()}
+	if r.Evidence, err = oneOf("/evidence", m.Evidence, m.EvidenceBase64); err != nil {
+		return nil, err
+	}
+	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) { return q.d.rt.Resolve(ctx, id, r) })
+}
+
+func (q *request) abandon() (any, error) {
+	var m client.AbandonRequest
+	id, namespace, err := q.decodeAbout(&m)
+	if err != nil {
+		return nil, err
+	}
+	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) {
+		return q.d.rt.Abandon(ctx, id, q.peer.name(), m.Reason)
+	})
+}
+
+// decodeAbout decodes the body of a request about an existing trace of the peer's.
+func (q *request) decodeAbout(m any) (id tga.ID, namespace string, err error) {
+	if err := q.decode(m); err != nil {
+		return id, "", err
+	}
+	if id, err = q.traceID(); err != nil {
+		return id, "", err
+	}
+	t, err := q.trace(id)
+	if err != nil {
+		return id, "", err
+	}
+	return id, t.Namespace, nil
+}
+
+// requestOf makes the runtime's request of a message. The namespace is the peer's.
+func (q *request) requestOf(m client.CallRequest) (runtime.Request, error) {
+	namespace, err := q.peer.namespace(m.Namespace)
+	if err != nil {
+		return runtime.Request{}, err
+	}
+	req := runtime.Request{
+		TraceID: m.TraceID, Server: m.ToolServer, Tool: m.ToolName, Args: m.Args, Key: m.IdempotencyKey,
+		Namespace: namespace, PlanID: m.PlanID, AgentID: m.AgentID, Risk: m.RiskLevel, Intent: m.Intent,
+		Retry: m.Retry, Fresh: m.Fresh, Meta: m.Meta,
+	}
+	for _, r := range m.Resources {
+		req.Resources = append(req.Resources, tga.Resource(r))
+	}
+	if m.Deadline != 0 {
+		req.Deadline = m.Deadline.Time()
+	}
+	return req, nil
+}
+
+// replyOf makes the runtime's reply of an outcome that a peer reports.
+func (q *request) replyOf(o client.Outcome) (runtime.Reply, error) {
+	r := runtime.Reply{Status: o.Status, Summary: o.Summary, ErrorCode: o.ErrorCode, ErrorMessage: o.ErrorMessage}
+	switch o.Status {
+	case tga.StatusSuccess, tga.StatusFailure, tga.StatusDenied, tga.StatusError:
+	default:
+		return r, tga.Errorf(tga.ValidationError, "status %.40q: want SUCCESS, FAILURE, DENIED or ERROR", o.Status).At("/status")
+	}
+	var err error
+	if o.OutcomeClass != "" {
+		if r.Class, err = ledger.ParseClass(o.OutcomeClass); err != nil {
+			return r, err.(*tga.Error).At("/outcome_class")
+		}
+	}
+	if r.Result, err = oneOf("/result", o.Result, o.ResultBase64); err != nil {
+		return r, err
+	}
+	if o.ResultDigest.IsZero() != (o.ResultBytes <= 0) || !o.ResultDigest.IsZero() && r.Result != nil {
+		return r, tga.Errorf(tga.ValidationError, "result_bytes and result_digest stand together, in place of a result").At("/result_digest")
+	}
+	r.Truncated, r.ResultBytes, r.ResultDigest = !o.ResultDigest.IsZero(), o.ResultBytes, o.ResultDigest
+	return r, nil
+}
+
+// oneOf is what came as JSON or as base64; both at once are refused.
+func oneOf(at string, raw json.RawMessage, encoded []byte) ([]byte, error) {
+	if raw != nil && encoded != nil {
+		return nil, tga.Errorf(tga.ValidationError, "it is there twice, as JSON and as base64").At(at)
+	}
+	if raw != nil {
+		return raw, nil
+	}
+	return encoded, nil
+}
+
+// callOf makes the message of a result.
+func callOf(r runtime.Result) client.Call {
+	c := client.Call{
+		TraceID: r.TraceID, State: r.State.String(), Seq: r.Seq, EntryDigest: r.Digest,
+		ToolCallID: r.ToolCallID, IdempotencyKey: r.Key, Attempts: r.Attempts,
+		Status: r.Status, OutcomeClass: r.Class.String(), Summary: r.Summary,
+		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ServedFrom: r.ServedFrom,
+		Replayed: r.Replayed, Rationale: r.Rationale,
+	}
+	c.Result, c.ResultBase64 = splice(r.Value)
+	return c
+}
+
+// splice shows an answer as JSON where it is JSON. Where the value in the message would
+// not be the answer byte for byte (white space around it is no part of a value), the
+// bytes are there too.
+func splice(answer []byte) (json.RawMessage, []byte) {
+	if !utf8.Valid(answer) || !json.Valid(answer) {
+		return nil, answer
+	}
+	if trimmed := bytes.Trim(answer, " \t\r\n"); len(trimmed) < len(answer) {
+		return trimmed, answer
+	}
+	return answer, nil
+}

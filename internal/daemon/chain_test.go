@@ -1,0 +1,83 @@
+package daemon
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+func newID() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
+
+// chain is the four artifacts of one call, made as a gateway would that keeps the log
+// itself.
+type chain struct {
+	trace                           tga.ID
+	request, decision, call, effect *tga.Artifact
+	answer                          []byte
+}
+
+func mintChain(t *testing.T, key string, meta tga.Meta) chain {
+	t.Helper()
+	c := chain{trace: newID(), answer: []byte(`{ "paid": 5 }`)}
+	plan := newID()
+	seal := func(a *tga.Artifact) *tga.Artifact {
+		a.ID, a.TraceID, a.PlanID, a.TS = newID(), c.trace, plan, tga.MillisOf(time.Now())
+		if err := a.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	proposal := tga.Proposal{ToolServer: "remote", ToolName: "charge", Args: []byte(`{"amount":5}`)}
+	c.request = seal(&tga.Artifact{Type: tga.RequestType, Meta: meta, Request: &tga.ActionRequest{
+		AgentID: newID(), RiskLevel: tga.RiskWrite, Intent: "charge a customer", IdempotencyKey: key,
+		Resources: []tga.Resource{{Kind: "service", ID: "remote"}}, Proposal: proposal,
+	}})
+	c.decision = seal(&tga.Artifact{Type: tga.DecisionType, Decision: &tga.SupervisorDecision{
+		RequestID: c.request.ID, RequestDigest: c.request.Digest, Decision: tga.Approve, Rationale: "it is a test of it",
+	}})
+	c.call = seal(&tga.Artifact{Type: tga.CallType, Call: &tga.ToolCall{
+		DecisionID: c.decision.ID, DecisionDigest: c.decision.Digest, Call: proposal,
+		IdempotencyKey: key, ToolClass: tga.ClassWrite, BatchTotalBytes: -1,
+	}})
+	c.effect = seal(&tga.Artifact{Type: tga.EffectType, Effect: &tga.ToolEffect{
+		CallID: c.call.ID, CallDigest: c.call.Digest, BatchTotalBytes: -1, ContentHashAlg: "sha256",
+		Outcome:        tga.Outcome{Status: tga.StatusSuccess},
+		DocumentHashes: []tga.DocumentHash{{Pointer: tga.PointerResult, Hash: tga.Sum(c.answer), SizeBytes: int64(len(c.answer))}},
+	}})
+	return c
+}
+
+func appending(lease string, artifacts ...*tga.Artifact) client.AppendRequest {
+	r := client.AppendRequest{Lease: lease}
+	for _, a := range artifacts {
+		r.Artifacts = append(r.Artifacts, client.NewArtifact{Artifact: a.Canonical})
+	}
+	return r
+}
+
+// begin is the append of the first three; end that of the effect with the answer. An
+// effect in the batch of its own call would say that nothing was sent between them.
+func (c chain) begin(lease string) client.AppendRequest {
+	return appending(lease, c.request, c.decision, c.call)
+}
+
+func (c chain) end(lease string) client.AppendRequest {
+	r := appending(lease, c.effect)
+	r.Artifacts[0].Documents = []client.NewDocument{{Pointer: tga.PointerResult, Data: json.RawMessage(c.answer)}}
+	return r
+}
+
+// one is the append of the artifact of a type alone.
+func (c chain) one(lease string, typ tga.ArtifactType) client.AppendRequest {
+	if typ == tga.EffectType {
+		return c.end(lease)
+	}
+	m := c.begin(lease)
+	m.Artifacts = m.Artifacts[typ-1 : typ]
+	return m
+}

@@ -1,0 +1,51 @@
+package daemon
+
+import (
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestClientsWithoutALibrary runs the example clients against a real daemon: a call, and
+// the same again, which is served and not sent.
+func TestClientsWithoutALibrary(t *testing.T) {
+	dir, err := filepath.Abs("../../examples/clients")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, "")
+	for _, x := range []struct {
+		needs  string
+		client []string
+	}{
+		{"curl", []string{"sh", "call.sh"}}, {"python3", []string{"python3", "call.py"}}, {"node", []string{"node", "call.mjs"}},
+	} {
+		t.Run(x.needs, func(t *testing.T) {
+			if _, err := exec.LookPath(x.needs); err != nil {
+				t.Skipf("%s is not here: %v", x.needs, err)
+			}
+			key := "order-" + x.needs
+			for _, served := range []bool{false, true} {
+				cmd := exec.Command(x.client[0], filepath.Join(dir, x.client[1]), b.socket, "pay", "charge", key, `{"amount":5}`)
+				out, err := cmd.Output()
+				if err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				var c client.Call
+				if err := json.Unmarshal(out, &c); err != nil {
+					t.Fatalf("%s: %v", out, err)
+				}
+				if c.State != tga.Completed.String() || string(c.Result) != `{"paid":9007199254740993,"text":"a<b>&"}` || c.ServedFrom.IsZero() == served {
+					t.Errorf("answer %s", out)
+				}
+			}
+			if n := b.tool.sends(key); n != 1 {
+				t.Errorf("%d sends", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,253 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Times of a stream: how often one without news shows a sign of life, and how long one
+// line may take to be taken.
+const (
+	signOfLife = 15 * time.Second
+	lineTime   = 30 * time.Second
+)
+
+// stream is an NDJSON answer that may go on.
+type stream struct {
+	q       *request
+	control *http.ResponseController
+}
+
+// newStream begins the answer. From here on an error is a last line.
+func (q *request) newStream() *stream {
+	q.w.Header().Set("Content-Type", client.NDJSONType)
+	q.status = http.StatusOK
+	q.w.WriteHeader(http.StatusOK)
+	return &stream{q, http.NewResponseController(q.w)}
+}
+
+// line writes one message. A reader that does not take it in time ends the stream: it
+// can go on from its last line, and the daemon keeps nothing for it.
+func (s *stream) line(m any) error {
+	var b []byte
+	if m != nil {
+		b = client.Append(nil, m)
+	}
+	if err := s.control.SetWriteDeadline(time.Now().Add(lineTime)); err != nil {
+		return errors.Join(errNobodyWaits, err)
+	}
+	if _, err := s.q.w.Write(append(b, '\n')); err != nil {
+		return errors.Join(errNobodyWaits, err)
+	}
+	if err := s.control.Flush(); err != nil {
+		return errors.Join(errNobodyWaits, err)
+	}
+	return nil
+}
+
+// problemLine is the last line of a stream that cannot go on.
+type problemLine struct {
+	Problem client.Problem `json:"problem"`
+}
+
+// lastLine says why a stream ends.
+func (q *request) lastLine(err error) {
+	if errors.Is(err, tga.StoreUnavailable) {
+		q.d.suspect()
+	}
+	s := &stream{q, http.NewResponseController(q.w)}
+	if err := s.line(problemLine{problemOf(err)}); err != nil {
+		q.d.log.Debug("end of stream not delivered", "path", q.r.URL.Path, "error", err)
+	}
+}
+
+// entries answers with the entries of a trace after a number, and with follow with those
+// to come until the trace is terminal.
+func (q *request) entries() (any, error) {
+	after, err := q.number("after")
+	if err != nil {
+		return nil, err
+	}
+	follow, err := q.flag("follow")
+	if err != nil {
+		return nil, err
+	}
+	// The cursor is read before the entries: one appended between the two is seen twice
+	// and shown once, never missed.
+	cursor := q.d.db.Cursor()
+	t, err := q.traceInPath()
+	if err != nil {
+		return nil, err
+	}
+	if follow {
+		leave, err := q.takeFollower()
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
+	s := q.newStream()
+	over := false
+	show := func() error {
+		for e, err := range q.d.db.Entries(q.r.Context(), t.ID, after) {
+			if err != nil {
+				return err
+			}
+			if err := s.line(entryOf(&e)); err != nil {
+				return err
+			}
+			after = e.Seq
+		}
+		now, err := q.d.db.Load(q.r.Context(), t.ID)
+		over = err == nil && now.Head.State.Terminal() && after >= now.Head.Seq
+		return err
+	}
+	if err := show(); err != nil || !follow || over {
+		return nil, err
+	}
+	err = q.follow(s, cursor, func(l engine.Leaf) (bool, error) {
+		if l.TraceID != t.ID || l.Entries == 0 {
+			return true, nil
+		}
+		err := show()
+		return !over, err
+	})
+	return nil, err
+}
+
+// logLines answers with the appends of the store after a cursor, in their order, as far
+// as the peer may see them.
+func (q *request) logLines() (any, error) {
+	after, err := q.number("after")
+	if err != nil {
+		return nil, err
+	}
+	follow, err := q.flag("follow")
+	if err != nil {
+		return nil, err
+	}
+	newest := q.d.db.Cursor()
+	if after > newest {
+		// A cursor of another store, or of this one before it lost appends.
+		return nil, tga.Errorf(tga.ValidationError, "the cursor %d is past the newest append, %d", after, newest).At("/after")
+	}
+	leave, err := q.takeFollower()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	s := q.newStream()
+	if after == newest && !follow {
+		return nil, nil
+	}
+	return nil, q.follow(s, after, func(l engine.Leaf) (bool, error) {
+		m, err := q.logLine(l)
+		if err == nil && m != nil {
+			err = s.line(*m)
+		}
+		return follow || l.Index < newest, err
+	})
+}
+
+// logLine is one append, nil where it is not the peer's to see.
+func (q *request) logLine(l engine.Leaf) (*client.LogLine, error) {
+	m := &client.LogLine{Cursor: strconv.FormatUint(l.Index, 10), Void: l.Void}
+	if l.Void {
+		return m, nil
+	}
+	ctx := q.r.Context()
+	if !q.peer.all() {
+		t, err := q.d.db.Load(ctx, l.TraceID)
+		if err != nil {
+			return nil, err
+		}
+		if !q.peer.sees(t.Namespace) {
+			return nil, nil
+		}
+	}
+	m.TraceID = l.TraceID
+	if l.Entries > 0 {
+		for e, err := range q.d.db.Entries(ctx, l.TraceID, l.FirstSeq-1) {
+			if err != nil {
+				return nil, err
+			}
+			if e.Seq >= l.FirstSeq+uint64(l.Entries) {
+				break
+			}
+			m.Entries = append(m.Entries, entryOf(&e))
+		}
+	}
+	if l.Notes > 0 {
+		for n, err := range q.d.db.Notes(ctx, l.TraceID, l.FirstNote-1) {
+			if err != nil {
+				return nil, err
+			}
+			if n.Number >= l.FirstNote+uint32(l.Notes) {
+				break
+			}
+			m.Notes = append(m.Notes, n.AppendCanonical(nil))
+		}
+	}
+	return m, nil
+}
+
+func (q *request) takeFollower() (leave func(), err error) {
+	if err := q.d.followers.take("", "streams"); err != nil {
+		return nil, err
+	}
+	return func() { q.d.followers.leave("") }, nil
+}
+
+// follow calls each for the leaves after a cursor until it says stop, the client is gone
+// or the daemon drains.
+func (q *request) follow(s *stream, after uint64, each func(engine.Leaf) (more bool, err error)) error {
+	ctx, cancel := context.WithCancel(q.r.Context())
+	type step struct {
+		leaf engine.Leaf
+		err  error
+	}
+	steps, gone := make(chan step), make(chan struct{})
+	// The store blocks between appends, and a stream has to show life meanwhile.
+	go func() {
+		defer close(gone)
+		for leaf, err := range q.d.db.Follow(ctx, after) {
+			select {
+			case steps <- step{leaf, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	defer func() {
+		cancel()
+		<-gone
+	}()
+	life := time.NewTicker(signOfLife)
+	defer life.Stop()
+	for {
+		select {
+		case st := <-steps:
+			if st.err != nil {
+				return st.err
+			}
+			if more, err := each(st.leaf); err != nil || !more {
+				return err
+			}
+		case <-life.C:
+			if err := s.line(nil); err != nil {
+				return err
+			}
+		case <-q.d.drain:
+			return tga.Errorf(tga.StoreUnavailable, "the daemon stops: follow on from the last line")
+		case <-q.r.Context().Done():
+			return errNobodyWaits
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestLogHasNoGap follows the log while many write, and again from a cursor in the
+// middle: every append once, in one order.
+func TestLogHasNoGap(t *testing.T) {
+	b := start(t, "")
+	const writers, calls = 8, 10
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range calls {
+				if _, err := b.client.Call(context.Background(), charge(fmt.Sprint("k", w, ".", i))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	var live []client.LogLine
+	entries := 0
+	for line, err := range b.client.Log(t.Context(), "", true) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		live = append(live, line)
+		if entries += len(line.Entries); entries == 4*writers*calls {
+			break
+		}
+	}
+	wg.Wait()
+	for i, line := range live {
+		if line.Cursor != strconv.Itoa(i+1) {
+			t.Fatalf("line %d has cursor %s", i+1, line.Cursor)
+		}
+	}
+	middle := len(live) / 2
+	rest := live[middle:]
+	for line, err := range b.client.Log(t.Context(), live[middle-1].Cursor, false) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(rest) == 0 || string(client.Append(nil, line)) != string(client.Append(nil, rest[0])) {
+			t.Fatalf("line %+v is not the one that was followed", line)
+		}
+		rest = rest[1:]
+	}
+	if len(rest) != 0 {
+		t.Errorf("%d lines are missing", len(rest))
+	}
+}
+
+// TestFollowATrace sees each entry once, with its artifact byte for byte, and ends with
+// the trace.
+func TestFollowATrace(t *testing.T) {
+	b := start(t, "")
+	c := mintChain(t, "k", nil)
+	all := []*tga.Artifact{c.request, c.decision, c.call, c.effect}
+	lease, err := b.client.Lease(t.Context(), c.trace, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(i int) {
+		t.Helper()
+		if _, err := b.client.Append(t.Context(), c.trace, c.one(lease.Lease, all[i].Type)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(0)
+	n := 0
+	for e, err := range b.client.Entries(t.Context(), c.trace, 0, true) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(e.Artifact) != string(all[n].Canonical) {
+			t.Errorf("entry %d carries %s", n+1, e.Artifact)
+		}
+		entry, err := tga.DecodeLogEntry(e.Entry)
+		if err != nil || entry.Seq != uint64(n+1) {
+			t.Errorf("entry %d: %+v %v", n+1, entry, err)
+		}
+		if n++; n < 4 {
+			add(n)
+		}
+	}
+	if n != 4 {
+		t.Errorf("%d entries followed", n)
+	}
+	for e, err := range b.client.Entries(t.Context(), c.trace, 3, true) {
+		if entry, decodeErr := tga.DecodeLogEntry(e.Entry); err != nil || decodeErr != nil || entry.Seq != 4 {
+			t.Errorf("after 3: %+v %v %v", entry, err, decodeErr)
+		}
+	}
+}
+
+// TestDrainEndsStreams: a stream that is open when the daemon stops says so in its last
+// line, and the daemon does not wait for its reader.
+func TestDrainEndsStreams(t *testing.T) {
+	b := start(t, "")
+	if _, err := b.client.Call(t.Context(), charge("k")); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, err := range b.client.Log(t.Context(), "", true) {
+		if n++; n == 2 {
+			b.cancel()
+		}
+		if n == 3 {
+			wantCode(t, err, tga.StoreUnavailable)
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d lines", n)
+	}
+}

@@ -1,0 +1,252 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// leaseTable keeps the leases that peers hold over the socket. A lease of the store has
+// no end of its own; one that a peer holds has, for the daemon cannot see the peer die.
+// Its end lets another append. It never licenses a send: the epoch fences the log, and
+// what may have been sent is in doubt.
+type leaseTable struct {
+	db    *engine.DB
+	limit int
+
+	mu   sync.Mutex
+	held map[string]*heldLease // by token
+}
+
+// heldLease is one lease. Its token is a secret: epochs can be counted.
+type heldLease struct {
+	lease   wal.Lease
+	expires time.Time
+	timer   *time.Timer
+}
+
+func newLeaseTable(db *engine.DB, limit int) *leaseTable {
+	return &leaseTable{db: db, limit: limit, held: map[string]*heldLease{}}
+}
+
+// add puts a granted lease in the table and returns its token.
+func (t *leaseTable) add(l wal.Lease, ttl time.Duration) (string, time.Time, error) {
+	var secret [16]byte
+	if _, err := rand.Read(secret[:]); err != nil {
+		return "", time.Time{}, tga.Errorf(tga.StoreUnavailable, "no randomness: %w", err)
+	}
+	token := hex.EncodeToString(secret[:])
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.held) >= t.limit {
+		return "", time.Time{}, tooMany("%d leases are held over the socket", t.limit)
+	}
+	h := &heldLease{lease: l, expires: time.Now().Add(ttl)}
+	h.timer = time.AfterFunc(ttl, func() { t.expire(token) })
+	t.held[token] = h
+	return token, h.expires, nil
+}
+
+// lookup returns the lease of a token, and for one that is not held the lease of epoch
+// zero, which permits nothing.
+func (t *leaseTable) lookup(token string, trace tga.ID) wal.Lease {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.held[token]; h != nil && h.lease.TraceID == trace {
+		return h.lease
+	}
+	return wal.Lease{TraceID: trace}
+}
+
+// renew puts the end of a held lease off.
+func (t *leaseTable) renew(token string, trace tga.ID, ttl time.Duration) (*heldLease, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.held[token]
+	if h == nil || h.lease.TraceID != trace {
+		return nil, notHeld(trace)
+	}
+	h.expires = time.Now().Add(ttl)
+	h.timer.Reset(ttl)
+	return &heldLease{lease: h.lease, expires: h.expires}, nil
+}
+
+// expire ends a lease whose time is over. A renewal that came first has moved the end.
+func (t *leaseTable) expire(token string) {
+	t.mu.Lock()
+	h := t.held[token]
+	if h == nil || time.Until(h.expires) > 0 {
+		t.mu.Unlock()
+		return
+	}
+	delete(t.held, token)
+	t.mu.Unlock()
+	t.db.Release(h.lease)
+}
+
+// release ends a lease and says whether it was held.
+func (t *leaseTable) release(token string, trace tga.ID) bool {
+	t.mu.Lock()
+	h := t.held[token]
+	if h == nil || h.lease.TraceID != trace {
+		t.mu.Unlock()
+		return false
+	}
+	delete(t.held, token)
+	h.timer.Stop()
+	t.mu.Unlock()
+	t.db.Release(h.lease)
+	return true
+}
+
+// releaseAll ends every lease, when the daemon stops.
+func (t *leaseTable) releaseAll() {
+	t.mu.Lock()
+	all := t.held
+	t.held = map[string]*heldLease{}
+	t.mu.Unlock()
+	for _, h := range all {
+		h.timer.Stop()
+		t.db.Release(h.lease)
+	}
+}
+
+func (t *leaseTable) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.held)
+}
+
+func notHeld(trace tga.ID) error {
+	return tga.Errorf(tga.StateLockAcquireFailed, "no lease with this token is held").In(trace)
+}
+
+// acquire takes the lease of a trace, which need not exist yet.
+func (q *request) acquire() (any, error) {
+	m, id, ttl, err := q.leaseRequest()
+	if err != nil {
+		return nil, err
+	}
+	if m.Lease != "" {
+		return nil, tga.Errorf(tga.ValidationError, "a lease is taken without one").At("/lease").In(id)
+	}
+	if q.d.leases.count() >= q.d.config.Limits.Leases {
+		return nil, tooMany("%d leases are held over the socket", q.d.config.Limits.Leases)
+	}
+	// A caller that gives no time does not wait for another holder.
+	ctx := q.r.Context()
+	if limit, err := q.timeout(); err != nil {
+		return nil, err
+	} else if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	lease, err := q.d.db.Acquire(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	token, expires, err := q.d.leases.add(lease, ttl)
+	if err != nil {
+		q.d.db.Release(lease)
+		return nil, err
+	}
+	return leaseOf(token, lease, expires), nil
+}
+
+func (q *request) renew() (any, error) {
+	m, id, ttl, err := q.leaseRequest()
+	if err != nil {
+		return nil, err
+	}
+	h, err := q.d.leases.renew(m.Lease, id, ttl)
+	if err != nil {
+		return nil, err
+	}
+	return leaseOf(m.Lease, h.lease, h.expires), nil
+}
+
+func (q *request) release() (any, error) {
+	m, id, _, err := q.leaseRequest()
+	if err != nil {
+		return nil, err
+	}
+	return client.Released{Released: q.d.leases.release(m.Lease, id)}, nil
+}
+
+// leaseRequest decodes a request about the lease of a trace that is the peer's, or
+// nobody's yet.
+func (q *request) leaseRequest() (m client.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
+	if err = q.decode(&m); err != nil {
+		return
+	}
+	if id, err = q.traceID(); err != nil {
+		return
+	}
+	if _, err = q.trace(id); tga.CodeOf(err) == tga.NotFound {
+		if _, loadErr := q.d.db.Load(q.r.Context(), id); tga.CodeOf(loadErr) != tga.NotFound {
+			return // it is another namespace's
+		}
+		err = nil
+	}
+	limits := q.d.config.Limits
+	ttl = time.Duration(m.TTLMS) * time.Millisecond
+	switch most := limits.MaxLeaseTTL.D; {
+	case m.TTLMS == 0:
+		ttl = limits.LeaseTTL.D
+	case m.TTLMS < 0 || m.TTLMS > most.Milliseconds():
+		err = tga.Errorf(tga.LimitExceeded, "a lease of %d ms: want 1 to %d", m.TTLMS, most.Milliseconds()).At("/ttl_ms").In(id)
+	}
+	return
+}
+
+func leaseOf(token string, l wal.Lease, expires time.Time) client.Lease {
+	return client.Lease{
+		Lease: token, TraceID: l.TraceID, Epoch: strconv.FormatUint(uint64(l.Epoch), 10), Expires: tga.MillisOf(expires),
+	}
+}
+
+// checkpoint seals a trace's head, under the peer's lease or one taken for the moment.
+func (q *request) checkpoint() (any, error) {
+	var m client.CheckpointRequest
+	id, _, err := q.decodeAbout(&m)
+	if err != nil {
+		return nil, err
+	}
+	ctx := q.r.Context()
+	lease := q.d.leases.lookup(m.Lease, id)
+	if m.Lease == "" {
+		if lease, err = q.d.db.Acquire(ctx, id); err != nil {
+			return nil, err
+		}
+		defer q.d.db.Release(lease)
+	}
+	cp, err := q.d.db.WriteCheckpoint(ctx, lease)
+	if err != nil {
+		return nil, err
+	}
+	return exact{"application/json", cp.AppendCanonical(nil)}, nil
+}
+
+func (q *request) latestCheckpoint() (any, error) {
+	t, err := q.traceInPath()
+	if err != nil {
+		return nil, err
+	}
+	cp, ok, err := q.d.db.LatestCheckpoint(q.r.Context(), t.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, tga.Errorf(tga.NotFound, "trace %s has no checkpoint", t.ID).In(t.ID)
+	}
+	return exact{"application/json", cp.AppendCanonical(nil)}, nil
+}

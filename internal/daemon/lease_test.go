@@ -1,0 +1,106 @@
+package daemon
+
+import (
+	"context"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestExpiredLeaseReleases: a holder that says nothing loses the lease to one who waits,
+// and what it then appends is refused; what it had appended is still known.
+func TestExpiredLeaseReleases(t *testing.T) {
+	b := start(t, "")
+	c := mintChain(t, "k", nil)
+	first, err := b.client.Lease(t.Context(), c.trace, 300*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.client.Append(t.Context(), c.trace, appending(first.Lease, c.request)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.client.Lease(t.Context(), c.trace, time.Minute)
+	wantCode(t, err, tga.StateLockAcquireFailed)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	second, err := b.client.Lease(ctx, c.trace, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second.Lease == first.Lease || second.Epoch == first.Epoch {
+		t.Errorf("leases %+v and %+v", first, second)
+	}
+	_, err = b.client.Append(t.Context(), c.trace, appending(first.Lease, c.decision))
+	wantCode(t, err, tga.StateLockAcquireFailed)
+	if done, err := b.client.Append(t.Context(), c.trace, appending(first.Lease, c.request)); err != nil || !done.Replayed {
+		t.Errorf("the append that was made: %+v %v", done, err)
+	}
+	_, err = b.client.Renew(t.Context(), first, time.Minute)
+	wantCode(t, err, tga.StateLockAcquireFailed)
+	if done, err := b.client.Append(t.Context(), c.trace, appending(second.Lease, c.decision)); err != nil || done.Head.Seq != 2 {
+		t.Errorf("the new holder: %+v %v", done, err)
+	}
+	if r, err := b.client.Release(t.Context(), first); err != nil || r.Released {
+		t.Errorf("a release of what is gone: %+v %v", r, err)
+	}
+	// The daemon's own loop waits its turn like everybody.
+	_, err = b.client.Recover(t.Context(), c.trace)
+	wantCode(t, err, tga.StateLockAcquireFailed)
+	if r, err := b.client.Release(t.Context(), second); err != nil || !r.Released {
+		t.Errorf("release: %+v %v", r, err)
+	}
+}
+
+// TestRenewedLeaseLives: the end that a renewal has moved is not the old one.
+func TestRenewedLeaseLives(t *testing.T) {
+	b := start(t, "")
+	c := mintChain(t, "k", nil)
+	lease, err := b.client.Lease(t.Context(), c.trace, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewed, err := b.client.Renew(t.Context(), lease, time.Hour)
+	if err != nil || renewed.Lease != lease.Lease || renewed.Epoch != lease.Epoch || renewed.Expires <= lease.Expires {
+		t.Errorf("renewed %+v of %+v: %v", renewed, lease, err)
+	}
+	if _, err := b.client.Append(t.Context(), c.trace, c.begin(lease.Lease)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAppendIsAnsweredTwice: the same append again is answered from the log, one by one
+// and in a batch, with the entries that it made.
+func TestAppendIsAnsweredTwice(t *testing.T) {
+	b := start(t, "")
+	c := mintChain(t, "k", nil)
+	lease, err := b.client.Lease(t.Context(), c.trace, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first [2]client.Appended
+	appends := [2]func(string) client.AppendRequest{c.begin, c.end}
+	for i, m := range appends {
+		if first[i], err = b.client.Append(t.Context(), c.trace, m(lease.Lease)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := b.scrape("tgad_commits_total")
+	for i, m := range appends {
+		again, err := b.client.Append(t.Context(), c.trace, m(""))
+		want := first[i]
+		want.Replayed = true
+		if err != nil || first[i].Replayed || !reflect.DeepEqual(again, want) {
+			t.Errorf("again %+v %v, want %+v", again, err, want)
+		}
+	}
+	if after := b.scrape("tgad_commits_total"); after != before {
+		t.Errorf("%v commits for nothing", after-before)
+	}
+	raw, _, err := b.client.Document(t.Context(), c.trace, tga.PointerResult)
+	if err != nil || string(raw) != string(c.answer) {
+		t.Errorf("the document is %q %v", raw, err)
+	}
+}

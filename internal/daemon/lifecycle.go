@@ -1,0 +1,304 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Options say what a daemon serves, and where.
+type Options struct {
+	Data    string         // directory of the store
+	Socket  string         // path of the socket; unused where the service manager hands one in
+	Config  *config.Config // nil means [config.Default]
+	Logger  *slog.Logger   // nil means [slog.Default]
+	Version string         // for the Server header
+
+	// Clock is for tests; nil means time.Now.
+	Clock func() time.Time
+	// Ready, where it is set, is called once calls are taken.
+	Ready func()
+
+	tune func(*engine.Options) // for tests: faults under the store
+}
+
+// Run serves until ctx ends or the store stops. When ctx ends it drains: it takes no more
+// connections, lets the calls under way come to their ends for the time that the
+// configuration gives, and returns nil. An error is one of the start, or says why the
+// store stopped; the process is then to exit with a failure, for what the disk holds is
+// known only to the next open.
+func Run(ctx context.Context, o Options) (err error) {
+	if o.Config == nil {
+		o.Config = config.Default()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		// A goroutine in fdatasync keeps its processor: one more lets the others work.
+		goruntime.GOMAXPROCS(goruntime.NumCPU() + 1)
+	}
+	d, err := open(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	l, err := handed()
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		s, err := listen(o.Socket, o.Config.Socket.Group)
+		if err != nil {
+			return err
+		}
+		return d.run(ctx, s, o)
+	}
+	return d.run(ctx, &socket{Listener: l}, o)
+}
+
+// open opens the store and puts the daemon together. The store's lock comes first: who
+// has it is the only daemon of this store.
+func open(o Options) (_ *Daemon, err error) {
+	limits := o.Config.Limits
+	d := &Daemon{
+		config: o.Config, log: o.Logger, uid: uint32(os.Geteuid()), version: o.Version, clock: o.Clock,
+		drain: make(chan struct{}), doubted: make(chan struct{}, 1),
+		inFlight: newPlaces(limits.InFlight), followers: newPlaces(limits.Followers),
+	}
+	d.life, d.end = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			d.end()
+		}
+	}()
+	rules, err := o.Config.Supervisor()
+	if err != nil {
+		return nil, err
+	}
+	store := engine.Options{
+		Clock: o.Clock, Logger: o.Logger, LowWaterBytes: uint64(o.Config.Store.LowWaterBytes.N),
+		MemTableBytes: uint64(o.Config.Store.MemTableBytes.N), CacheBytes: o.Config.Store.CacheBytes.N,
+	}
+	if o.tune != nil {
+		o.tune(&store)
+	}
+	if d.db, err = engine.Open(o.Data, store); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.db.Close())
+		}
+	}()
+	children := filepath.Join(o.Data, "children")
+	if err := os.MkdirAll(children, 0o700); err != nil {
+		return nil, unavailable("make the directory of the children's locks", err)
+	}
+	if d.tools, err = o.Config.Build(children, o.Logger); err != nil {
+		return nil, err
+	}
+	options := d.tools.Options()
+	options.Clock = o.Clock
+	if d.rt, err = runtime.New(d.db, d.tools, rules, options); err != nil {
+		return nil, errors.Join(err, d.tools.Close())
+	}
+	d.leases = newLeaseTable(d.db, limits.Leases)
+	d.metrics = newMetrics(d)
+	d.mux = d.newMux()
+	return d, nil
+}
+
+// close gives up what open took, once nothing runs any more.
+func (d *Daemon) close() error {
+	d.end()
+	<-d.inFlight.close()
+	return errors.Join(d.tools.Close(), d.db.Close())
+}
+
+// run serves on a socket until ctx ends or the store stops.
+func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
+	defer func() { err = errors.Join(err, s.Close()) }()
+	limits := d.config.Limits
+	srv := &http.Server{
+		Handler: d, ConnContext: d.identify, MaxHeaderBytes: maxHeaderBytes,
+		ReadHeaderTimeout: limits.HeaderTimeout.D, IdleTimeout: limits.IdleTimeout.D,
+		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(&countedListener{Listener: s.Listener, limit: int64(limits.Connections)}) }()
+
+	startCtx, stopStart := context.WithCancel(ctx)
+	started := make(chan error, 1)
+	go func() { started <- d.start(startCtx, o) }()
+	dead, stopWatching := d.watch()
+	defer stopWatching()
+
+	d.log.Info("listening", "socket", o.Socket, "data", o.Data, "version", d.version)
+	for drained := false; err == nil && !drained; {
+		select {
+		case <-ctx.Done():
+			err, drained = d.drainAll(srv), true
+		case startErr := <-started:
+			started = nil // it answers once
+			if ctx.Err() == nil {
+				err = startErr
+			}
+		case err = <-served:
+			err = tga.Errorf(tga.StoreUnavailable, "serve: %w", err)
+		case <-dead:
+			err = tga.Errorf(tga.StoreUnavailable, "the store stopped: %s", d.db.Stats().Poisoned)
+		}
+	}
+	d.end()
+	stopStart()
+	if started != nil {
+		<-started // it was told to end, and whether it came to its own is no matter now
+	}
+	return errors.Join(err, srv.Close())
+}
+
+// start makes the daemon ready and then takes up what an earlier process left. It is
+// ready before the first send of recovery: who asks about a call gets an answer.
+func (d *Daemon) start(ctx context.Context, o Options) error {
+	if d.tools.Trusts() {
+		if err := d.tools.Suggest(ctx); err != nil {
+			d.log.Warn("trusted servers that were not asked suggest nothing", "error", err)
+		}
+	}
+	open, err := d.rt.Classify(ctx)
+	if err != nil {
+		d.log.Error("the open traces cannot be read", "error", err)
+		return err
+	}
+	inDoubt, bad := 0, 0
+	for _, c := range open {
+		if c.InDoubt {
+			inDoubt++
+		}
+		if c.Err != nil {
+			bad++
+			d.log.Error("trace is quarantined", "trace", c.TraceID, "error", c.Err)
+		}
+	}
+	d.ready.Store(true)
+	d.log.Info("ready", "open", len(open), "in_doubt", inDoubt, "quarantined", bad)
+	if err := notify("READY=1"); err != nil {
+		d.log.Warn("the service manager was not told", "error", err)
+	}
+	if o.Ready != nil {
+		o.Ready()
+	}
+	if d.db.Stats().Frozen == "" {
+		d.takeUp(ctx, open)
+	}
+	return nil
+}
+
+// takeUp recovers what nobody runs, as a call that no client waits for: when the daemon
+// drains, those begun come to their ends and no other is begun.
+func (d *Daemon) takeUp(ctx context.Context, open []runtime.Classified) {
+	slots := make(chan struct{}, d.config.Limits.RecoverWidth)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, c := range open {
+		if c.Err != nil || c.Held {
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		if d.inFlight.take(recovery, recovery) != nil {
+			return
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			defer d.inFlight.leave(recovery)
+			res, err := d.rt.Recover(d.life, c.TraceID)
+			if errors.Is(err, tga.StoreUnavailable) {
+				d.suspect()
+			}
+			d.log.Info("recovered", "trace", c.TraceID, "window", string(c.Window), "state", res.State.String(), "code", string(tga.CodeOf(err)))
+		})
+	}
+}
+
+// recovery is the name under which recoveries are counted beside the namespaces' calls.
+const recovery = "\x00recovery"
+
+// drainAll ends the daemon in order: no new connection, streams end, calls come to their
+// ends or, when the time is over, are given up and are in doubt.
+func (d *Daemon) drainAll(srv *http.Server) error {
+	d.log.Info("draining", "calls", d.inFlight.count())
+	if err := notify("STOPPING=1"); err != nil {
+		d.log.Warn("the service manager was not told", "error", err)
+	}
+	close(d.drain)
+	ctx, cancel := context.WithTimeout(context.Background(), d.config.Limits.DrainTimeout.D)
+	defer cancel()
+	finished := d.inFlight.close()
+	err := srv.Shutdown(ctx)
+	select {
+	case <-finished:
+	case <-ctx.Done():
+		d.log.Warn("the time to drain is over", "calls", d.inFlight.count())
+		d.end()
+		<-finished
+	}
+	d.leases.releaseAll()
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil // its connections are closed with the server
+	}
+	return err
+}
+
+// suspect is called when something says that the store may have stopped.
+func (d *Daemon) suspect() {
+	select {
+	case d.doubted <- struct{}{}:
+	default:
+	}
+}
+
+// watch returns a channel that is closed when the store has stopped. It looks when a
+// request was told so, and once a second for what fails without one.
+func (d *Daemon) watch() (dead <-chan struct{}, stop func()) {
+	died, over, gone := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-tick.C:
+			case <-d.doubted:
+			}
+			if d.db.Stats().Poisoned != "" {
+				close(died)
+				return
+			}
+		}
+	}()
+	return died, func() {
+		close(over)
+		<-gone
+	}
+}

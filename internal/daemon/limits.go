@@ -1,0 +1,176 @@
+package daemon
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// envelopeDepth is how deep a message nests around the JSON that the limit of depth is
+// about: {"items":[{"artifacts":[{"artifact":…
+const envelopeDepth = 6
+
+const (
+	maxHeaderBytes = 64 << 10
+	maxClientName  = 128
+)
+
+// places bounds how many of something there are at once, per name. Closed, it gives no
+// more out and tells when the last is given back.
+type places struct {
+	limit int
+
+	mu     sync.Mutex
+	taken  map[string]int
+	total  int
+	closed bool
+	idle   chan struct{} // closed when closed and nothing is taken
+}
+
+func newPlaces(limit int) *places {
+	return &places{limit: limit, taken: map[string]int{}, idle: make(chan struct{})}
+}
+
+// take takes a place; leave must be called once for each nil.
+func (p *places) take(name, what string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return tga.Errorf(tga.StoreUnavailable, "the daemon stops")
+	case p.taken[name] >= p.limit:
+		return tooMany("%s: there are %d already", what, p.limit)
+	}
+	p.taken[name]++
+	p.total++
+	return nil
+}
+
+func (p *places) leave(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken[name]--; p.taken[name] == 0 {
+		delete(p.taken, name)
+	}
+	if p.total--; p.closed && p.total == 0 {
+		close(p.idle)
+	}
+}
+
+// close gives out no more. The channel is closed once all are given back.
+func (p *places) close() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.closed = true
+		if p.total == 0 {
+			close(p.idle)
+		}
+	}
+	return p.idle
+}
+
+func (p *places) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.total
+}
+
+// readBody reads a request's body, bounded in size and in time, and runs the gate over
+// all of it: what comes after decides about text that says one thing only.
+func (q *request) readBody() error {
+	limits := q.d.config.Limits
+	control := http.NewResponseController(q.w)
+	if err := control.SetReadDeadline(time.Now().Add(limits.BodyTimeout.D)); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "bound the time of the body: %w", err)
+	}
+	raw, err := io.ReadAll(io.LimitReader(q.r.Body, limits.RequestBytes.N+1))
+	if int64(len(raw)) > limits.RequestBytes.N {
+		// A client that writes while its answer comes sees a broken pipe and not the
+		// answer: so somewhat more is read, and thrown away.
+		_, err := io.CopyN(io.Discard, q.r.Body, discarded)
+		if !errors.Is(err, io.EOF) {
+			q.w.Header().Set("Connection", "close")
+		}
+		return tga.Errorf(tga.LimitExceeded, "the body is over %d bytes", limits.RequestBytes.N)
+	}
+	if err != nil {
+		q.w.Header().Set("Connection", "close")
+		return tga.Errorf(tga.ValidationError, "the body broke off after %d bytes: %w", len(raw), err)
+	}
+	if err := control.SetReadDeadline(time.Time{}); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "bound the time of the body: %w", err)
+	}
+	if len(raw) == 0 {
+		return nil
+	}
+	q.body = raw
+	return tga.Gate(raw, tga.Limits{MaxBytes: int(limits.RequestBytes.N), MaxDepth: limits.Depth + envelopeDepth})
+}
+
+// discarded is how many bytes of a body that is too long are read past the limit, in the
+// time that a body has.
+const discarded = 64 << 20
+
+// decode reads the body into a message. A route whose message has no required member
+// takes no body at all for {}.
+func (q *request) decode(v any) error {
+	raw := q.body
+	if raw == nil {
+		raw = []byte("{}")
+	}
+	return client.Decode(raw, v)
+}
+
+// timeout is the time that the caller gives, 0 for none.
+func (q *request) timeout() (time.Duration, error) {
+	text := q.r.Header.Get(client.HeaderTimeout)
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, tga.Errorf(tga.ValidationError, "%s %.40q: want a positive duration, as 250ms", client.HeaderTimeout, text)
+	}
+	return d, nil
+}
+
+// number reads a query parameter, 0 where it is absent.
+func (q *request) number(name string) (uint64, error) {
+	text := q.r.URL.Query().Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n > tga.MaxSafeInteger {
+		return 0, tga.Errorf(tga.ValidationError, "%s=%.40q: want an integer from 0 to %d", name, text, tga.MaxSafeInteger).At("/" + name)
+	}
+	return n, nil
+}
+
+// flag reads a query parameter that is 1 or absent.
+func (q *request) flag(name string) (bool, error) {
+	switch text := q.r.URL.Query().Get(name); text {
+	case "", "0":
+		return false, nil
+	case "1":
+		return true, nil
+	default:
+		return false, tga.Errorf(tga.ValidationError, "%s=%.40q: want 1 or nothing", name, text).At("/" + name)
+	}
+}
+
+// traceID reads the trace id in the path.
+func (q *request) traceID() (tga.ID, error) {
+	id, err := tga.ParseID(q.r.PathValue("id"))
+	if err != nil {
+		return id, tga.Errorf(tga.ValidationError, "trace id in the path: %w", err).At("/id")
+	}
+	return id, nil
+}

@@ -1,0 +1,262 @@
+package daemon
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// MaxSocketPath is the longest path of a socket in bytes. The address of a unix socket
+// has room for 107 on Linux and 103 on other systems; 104 with the terminating zero is
+// what every system takes.
+const MaxSocketPath = 104
+
+// mostAddress is what this system takes, without the zero.
+const mostAddress = 107
+
+// socket is the listening socket with what belongs to it on disk.
+type socket struct {
+	net.Listener
+	path string
+	info os.FileInfo // of the socket under path; nil for one that was handed in
+	lock *os.File
+}
+
+// listen makes the socket at path, mode 0660 and of a group, "" for the process's own.
+//
+// It is bound in a directory that only this user can enter, given its mode and owner
+// there, and moved to its place: at no moment can somebody connect who may not. A closed
+// umask would do the same, but it belongs to the whole process, and a file that another
+// goroutine makes meanwhile would get it too.
+func listen(path, group string) (s *socket, err error) {
+	if n := len(path); n == 0 || n > MaxSocketPath {
+		return nil, tga.Errorf(tga.ValidationError, "the socket path %q has %d bytes: want 1 to %d", path, n, MaxSocketPath)
+	}
+	gid, err := groupID(group)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(path)
+	if err := socketDir(dir, gid); err != nil {
+		return nil, err
+	}
+	// The lock is what keeps two daemons that start at once from taking the path from
+	// each other: between a dial and a rename there is time.
+	lock, err := lockFile(path + ".lock")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lock.Close())
+		}
+	}()
+	if err := unused(path); err != nil {
+		return nil, err
+	}
+	private, err := privateDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(private)) }()
+	temp := filepath.Join(private, "s")
+	if len(temp) > mostAddress {
+		return nil, tga.Errorf(tga.ValidationError, "the socket's directory %q is too long by %d bytes", dir, len(temp)-mostAddress)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
+	if err != nil {
+		return nil, unavailable("make socket", err)
+	}
+	l.SetUnlinkOnClose(false) // it is not where it was bound
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	if gid >= 0 {
+		if err := os.Chown(temp, -1, gid); err != nil {
+			return nil, unavailable("give the socket to group "+group, err)
+		}
+	}
+	if err := os.Chmod(temp, 0o660); err != nil {
+		return nil, unavailable("make socket", err)
+	}
+	info, err := os.Lstat(temp)
+	if err != nil {
+		return nil, unavailable("make socket", err)
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return nil, unavailable("make socket", err)
+	}
+	return &socket{Listener: l, path: path, info: info, lock: lock}, nil
+}
+
+// Close stops listening and removes the socket, if it is still this one.
+func (s *socket) Close() error {
+	err := s.Listener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	if s.lock == nil {
+		return err
+	}
+	if now, statErr := os.Lstat(s.path); statErr == nil && os.SameFile(now, s.info) {
+		err = errors.Join(err, os.Remove(s.path))
+	}
+	// The lock file stays: who removed it could remove one that a successor has locked.
+	err = errors.Join(err, s.lock.Close())
+	s.lock = nil
+	return err
+}
+
+// socketDir makes the directory of a socket with mode 0750 and of the socket's group, or
+// checks the one there is: whoever may write in it may put a socket of their own in the
+// place.
+func socketDir(dir string, gid int) error {
+	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return unavailable("make the socket's directory", err)
+		}
+		if gid >= 0 {
+			if err := os.Chown(dir, -1, gid); err != nil {
+				return unavailable("give the socket's directory to its group", err)
+			}
+		}
+		return nil
+	}
+	if err != nil {
+		return unavailable("look at the socket's directory", err)
+	}
+	if mode := info.Mode(); !mode.IsDir() || mode.Perm()&0o002 != 0 && mode&os.ModeSticky == 0 {
+		return tga.Errorf(tga.PermissionDenied, "the socket's directory %s has mode %v: anybody could replace the socket", dir, mode)
+	}
+	return nil
+}
+
+// privateDir makes a directory that only this user can enter. Its name is short: the
+// address of the socket in it must not be longer than the socket's own.
+func privateDir(parent string) (string, error) {
+	var err error
+	for range 16 {
+		var name [2]byte
+		if _, err := rand.Read(name[:]); err != nil {
+			return "", unavailable("make socket", err)
+		}
+		dir := filepath.Join(parent, fmt.Sprintf(".t%x", name))
+		if err = os.Mkdir(dir, 0o700); err == nil {
+			return dir, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return "", unavailable("make socket", err)
+}
+
+// unused refuses a path that something else is at: no socket, another user's socket, or
+// one that somebody answers on. A socket that nobody listens on is the remains of a
+// daemon that was killed, and is replaced.
+func unused(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return unavailable("look at "+path, err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return tga.Errorf(tga.PermissionDenied, "%s is there and is no socket (%v)", path, info.Mode())
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return tga.Errorf(tga.PermissionDenied, "%s is the socket of uid %d", path, st.Uid)
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		return errors.Join(tga.Errorf(tga.StateLockAcquireFailed, "somebody listens on %s", path), c.Close())
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return tga.Errorf(tga.StateLockAcquireFailed, "%s may be in use: %w", path, err)
+	}
+	return nil
+}
+
+// lockFile takes the lock that a daemon holds beside its socket for as long as it runs.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, unavailable("lock the socket", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(tga.Errorf(tga.StateLockAcquireFailed, "another daemon has the socket's lock %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+// groupID is the number of a group, -1 for "".
+func groupID(group string) (int, error) {
+	if group == "" {
+		return -1, nil
+	}
+	if n, err := strconv.Atoi(group); err == nil && n >= 0 {
+		return n, nil
+	}
+	g, err := user.LookupGroup(group)
+	if err != nil {
+		return 0, tga.Errorf(tga.ValidationError, "socket group: %w", err)
+	}
+	return strconv.Atoi(g.Gid)
+}
+
+func unavailable(what string, err error) *tga.Error {
+	return tga.Errorf(tga.StoreUnavailable, "%s: %w", what, err)
+}
+
+// countedListener counts connections. One over the limit is let in to be told so; beyond
+// spare more it is closed at once, for telling takes memory too.
+type countedListener struct {
+	net.Listener
+	limit int64
+	open  atomic.Int64
+}
+
+const spareConnections = 64
+
+func (l *countedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		n := l.open.Add(1)
+		if n > l.limit+spareConnections {
+			l.open.Add(-1)
+			_ = c.Close() // refused: there is nobody to tell
+			continue
+		}
+		return &countedConn{Conn: c, over: n > l.limit, leave: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+	}
+}
+
+type countedConn struct {
+	net.Conn
+	over  bool
+	leave func()
+}
+
+func (c *countedConn) Close() error {
+	c.leave()
+	return c.Conn.Close()
+}

@@ -1,0 +1,143 @@
+package daemon
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/runtime"
+)
+
+// metrics are the daemon's, in a registry of its own. No label holds an id, a key or a
+// namespace: a metric must not grow with what is called.
+type metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+}
+
+func newMetrics(d *Daemon) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tgad_http_requests_total", Help: "Requests answered, by route and status (499: the client went away).",
+		}, []string{"method", "route", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "tgad_http_request_seconds", Help: "Time from a request's header to its answer.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 100 µs to 26 s
+		}, []string{"method", "route"}),
+	}
+	m.registry.MustRegister(m.requests, m.seconds, &statsCollector{d}, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) observe(rt *route, status int, took time.Duration) {
+	m.requests.WithLabelValues(rt.method, rt.path, strconv.Itoa(status)).Inc()
+	m.seconds.WithLabelValues(rt.method, rt.path).Observe(took.Seconds())
+}
+
+// statsCollector reads the engine's and the runtime's counters when it is asked.
+type statsCollector struct{ d *Daemon }
+
+func desc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("tgad_"+name, help, nil, nil)
+}
+
+// stat is one row of what is collected.
+type stat struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	of   func(*reading) float64
+}
+
+func counter(name, help string, of func(*reading) uint64) stat {
+	return stat{desc(name, help), prometheus.CounterValue, func(r *reading) float64 { return float64(of(r)) }}
+}
+
+func gauge(name, help string, of func(*reading) float64) stat {
+	return stat{desc(name, help), prometheus.GaugeValue, of}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+var stats = []stat{
+	counter("appends_total", "Appends that committed.", func(r *reading) uint64 { return r.store.Appends }),
+	counter("appends_replayed_total", "Appends that the log already had.", func(r *reading) uint64 { return r.store.Replayed }),
+	counter("entries_total", "Entries appended.", func(r *reading) uint64 { return r.store.Entries }),
+	counter("notes_total", "Notes appended.", func(r *reading) uint64 { return r.store.Notes }),
+	counter("commits_total", "Synced batches.", func(r *reading) uint64 { return r.store.Commits }),
+	counter("log_syncs_total", "Syncs of log files.", func(r *reading) uint64 { return r.store.LogSyncs }),
+	counter("store_flushes_total", "Memtables flushed.", func(r *reading) uint64 { return r.store.Flushes }),
+	counter("store_compactions_total", "Compactions.", func(r *reading) uint64 { return r.store.Compactions }),
+	counter("store_background_errors_total", "Background errors of the store.", func(r *reading) uint64 { return r.store.BackgroundErrors }),
+	counter("store_corruptions_total", "Corruptions found by reads.", func(r *reading) uint64 { return r.store.Corruptions }),
+	counter("store_slow_writes_total", "Writes that the disk took long for.", func(r *reading) uint64 { return r.store.SlowWrites }),
+	counter("checkpoints_bad_total", "Checkpoints that were skipped.", func(r *reading) uint64 { return r.store.BadCheckpoints }),
+	gauge("log_cursor", "Newest index of the durable order.", func(r *reading) float64 { return float64(r.store.Cursor) }),
+	gauge("leases", "Leases held.", func(r *reading) float64 { return float64(r.store.Leases) }),
+	gauge("leases_over_socket", "Leases held by peers.", func(r *reading) float64 { return float64(r.d.leases.count()) }),
+	gauge("disk_bytes", "Bytes of tables and logs.", func(r *reading) float64 { return float64(r.store.DiskBytes) }),
+	gauge("disk_free_bytes", "Free bytes of the file system, NaN where it does not say.", func(r *reading) float64 { return r.free() }),
+	gauge("disk_low_water_bytes", "Free bytes under which no trace is begun.", func(r *reading) float64 { return float64(r.store.LowWater) }),
+	gauge("store_frozen", "1 while nothing may be appended.", func(r *reading) float64 { return truth(r.store.Frozen != "") }),
+	gauge("store_quarantined", "1 while acknowledged appends may be missing.", func(r *reading) float64 { return truth(r.store.Quarantine != nil) }),
+	gauge("ready", "1 once every open trace is classified.", func(r *reading) float64 { return truth(r.d.ready.Load()) }),
+
+	counter("calls_sent_total", "Dispatches to tool servers.", func(r *reading) uint64 { return r.calls.Sent }),
+	counter("calls_resent_total", "Licensed re-sends marked.", func(r *reading) uint64 { return r.calls.Resent }),
+	counter("calls_reserved_total", "Keys reserved.", func(r *reading) uint64 { return r.calls.Reserved }),
+	counter("calls_served_total", "Calls answered from a recorded effect.", func(r *reading) uint64 { return r.calls.Served }),
+	counter("calls_refused_total", "Calls refused before a send.", func(r *reading) uint64 { return r.calls.Refused }),
+	counter("calls_denied_total", "Requests denied.", func(r *reading) uint64 { return r.calls.Denied }),
+	counter("calls_doubts_total", "Dispatches that ended without a certain answer.", func(r *reading) uint64 { return r.calls.Doubts }),
+	counter("calls_waited_total", "Waits for another trace's effect.", func(r *reading) uint64 { return r.calls.Waited }),
+	gauge("calls_in_flight", "Calls under way, waiting ones too.", func(r *reading) float64 { return float64(r.d.inFlight.count()) }),
+	gauge("streams", "Follow streams open.", func(r *reading) float64 { return float64(r.d.followers.count()) }),
+}
+
+// Describe implements prometheus.Collector.
+func (c *statsCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, s := range stats {
+		ch <- s.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *statsCollector) Collect(ch chan<- prometheus.Metric) {
+	r := &reading{d: c.d, store: c.d.db.Stats(), calls: c.d.rt.Stats()}
+	for _, s := range stats {
+		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.of(r))
+	}
+}
+
+// reading is one look at everything that is counted.
+type reading struct {
+	d     *Daemon
+	store engine.Stats
+	calls runtime.Stats
+}
+
+func (r *reading) free() float64 {
+	if !r.store.FreeKnown {
+		return math.NaN()
+	}
+	return float64(r.store.FreeBytes)
+}
+
+func (q *request) showMetrics() (any, error) {
+	q.status = http.StatusOK
+	promhttp.HandlerFor(q.d.metrics.registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(q.w, q.r)
+	return nil, nil
+}

@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// notify tells the service manager how the daemon stands, as sd_notify(3) describes: a
+// datagram to the socket that the environment names. Without one it does nothing.
+func notify(state string) error {
+	name := os.Getenv("NOTIFY_SOCKET")
+	if name == "" {
+		return nil
+	}
+	if name[0] == '@' {
+		name = "\x00" + name[1:] // the abstract namespace
+	}
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "notify the service manager: %w", err)
+	}
+	_, err = c.Write([]byte(state))
+	if err = errors.Join(err, c.Close()); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "notify the service manager: %w", err)
+	}
+	return nil
+}
+
+const firstHandedFD = 3
+
+// handed returns the listening socket that the service manager made for this process
+// (sd_listen_fds(3)), nil where it made none. The variables are taken out of the
+// environment: a child must not think they are for it.
+func handed() (net.Listener, error) {
+	pid, fds := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
+	if pid != strconv.Itoa(os.Getpid()) || fds == "" {
+		return nil, nil
+	}
+	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
+		if err := os.Unsetenv(name); err != nil {
+			return nil, tga.Errorf(tga.ValidationError, "socket activation: %w", err)
+		}
+	}
+	if fds != "1" {
+		return nil, tga.Errorf(tga.ValidationError, "socket activation: %s sockets were handed in, want 1", fds)
+	}
+	unix.CloseOnExec(firstHandedFD)
+	f := os.NewFile(firstHandedFD, "handed socket")
+	l, err := net.FileListener(f)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		if u, ok := l.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(false) // the manager made it, and keeps it
+			return l, nil
+		}
+		err = l.Close()
+	}
+	return nil, tga.Errorf(tga.ValidationError, "socket activation: descriptor %d is no listening unix socket: %w", firstHandedFD, err)
+}

@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"strconv"
+
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// peer is who is at the other end of a connection.
+type peer struct {
+	uid, gid uint32
+	role     config.Role
+	err      error // why the kernel did not say who it is
+}
+
+// name stands in the log for what a peer has done: a vote, a resolution.
+func (p peer) name() string { return "uid:" + strconv.FormatUint(uint64(p.uid), 10) }
+
+// namespace is that of what the peer asks for. A role that is not bound to one names any.
+func (p peer) namespace(asked string) (string, error) {
+	switch {
+	case p.role.Namespace == config.AnyNamespace && asked != "":
+		return asked, nil
+	case p.role.Namespace == config.AnyNamespace:
+		return tga.DefaultNamespace, nil
+	case asked != "" && asked != p.role.Namespace:
+		return "", tga.Errorf(tga.PermissionDenied, "%s acts in namespace %q, not %q", p.name(), p.role.Namespace, asked).At("/namespace")
+	}
+	return p.role.Namespace, nil
+}
+
+// sees reports whether a trace of a namespace is the peer's to reach. A trace whose
+// request is erased has no namespace, and is nobody's but theirs who may name any.
+func (p peer) sees(namespace string) bool {
+	return p.role.Namespace == config.AnyNamespace || namespace != "" && namespace == p.role.Namespace
+}
+
+// all reports whether the peer sees every namespace.
+func (p peer) all() bool { return p.role.Namespace == config.AnyNamespace }
+
+type connKey struct{}
+
+// identify is http.Server.ConnContext: it asks the kernel once, when the connection is
+// made. Credentials say who connected; a descriptor handed on later keeps them.
+func (d *Daemon) identify(ctx context.Context, c net.Conn) context.Context {
+	conn := &connection{}
+	if counted, ok := c.(*countedConn); ok {
+		conn.over, c = counted.over, counted.Conn
+	}
+	conn.peer.uid, conn.peer.gid, conn.peer.err = credentials(c)
+	if conn.peer.err == nil {
+		conn.peer.role = d.config.RoleOf(conn.peer.uid, conn.peer.gid, d.uid)
+	}
+	return context.WithValue(ctx, connKey{}, conn)
+}
+
+// connection is what is known of the connection that a request came on.
+type connection struct {
+	peer peer
+	over bool // there are more connections than the limit
+}
+
+func connectionOf(ctx context.Context) *connection {
+	c, ok := ctx.Value(connKey{}).(*connection)
+	if !ok {
+		// Not served by this package's listener: nobody is known.
+		return &connection{peer: peer{err: tga.Errorf(tga.PermissionDenied, "the connection has no peer")}}
+	}
+	return c
+}

@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// statusError gives an error another HTTP status than its code has.
+type statusError struct {
+	error
+	status int
+}
+
+func (e statusError) Unwrap() error { return e.error }
+
+// tooMany refuses what there are too many of at once: LIMIT_EXCEEDED, and 429, for it
+// may be asked again.
+func tooMany(format string, args ...any) error {
+	return statusError{tga.Errorf(tga.LimitExceeded, format, args...), http.StatusTooManyRequests}
+}
+
+// callError is an error with what is known of the call it is about.
+type callError struct {
+	error
+	call client.Call
+}
+
+func (e callError) Unwrap() error { return e.error }
+
+// errNobodyWaits ends a request whose client is gone: there is no answer to write.
+var errNobodyWaits = errors.New("the client is gone")
+
+// problemOf makes the problem document of an error.
+func problemOf(err error) client.Problem {
+	if tga.CodeOf(err) == "" {
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			err = tga.Errorf(tga.ToolTimeout, "no answer in time: %w", err)
+		case errors.Is(err, context.Canceled):
+			err = tga.Errorf(tga.StoreUnavailable, "the daemon stops: %w", err)
+		}
+	}
+	p := client.ProblemOf(err)
+	info, ok := p.Code.Info()
+	if !ok {
+		// A tool's own code, in a cause; or the daemon's failure.
+		info = tga.CodeInfo{HTTPStatus: http.StatusInternalServerError, Meaning: "not one of the daemon's codes"}
+	}
+	p.Title, p.Status, p.Retryable = info.Meaning, info.HTTPStatus, info.Retryable
+	if p.Code == tga.StateChecksumMismatch && p.Where == "stored" {
+		p.Status = http.StatusInternalServerError // our bytes are at fault, not the caller's
+	}
+	var other statusError
+	if errors.As(err, &other) {
+		p.Status = other.status
+		p.Retryable = p.Retryable || other.status == http.StatusTooManyRequests
+	}
+	var c callError
+	if errors.As(err, &c) && !c.call.TraceID.IsZero() {
+		p.Call = &c.call
+		if p.TraceID.IsZero() {
+			p.TraceID = c.call.TraceID
+		}
+	}
+	return p
+}
+
+// refuse answers with a problem document.
+func (q *request) refuse(err error) {
+	p := problemOf(err)
+	h := q.w.Header()
+	h.Set("Content-Type", client.ProblemType)
+	if p.Retryable {
+		h.Set("Retry-After", "1")
+	}
+	q.status = p.Status
+	q.write(p.Status, client.Append(nil, p))
+}
+
+// write writes a whole answer. That the client does not take it is the client's affair:
+// what was done is done and can be asked for.
+func (q *request) write(status int, body []byte) {
+	q.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	q.w.WriteHeader(status)
+	if q.r.Method == http.MethodHead {
+		return
+	}
+	if _, err := q.w.Write(body); err != nil {
+		q.d.log.Debug("answer not delivered", "path", q.r.URL.Path, "error", err)
+	}
+}

@@ -1,0 +1,250 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+const peerGID = 2000
+
+var peers = []struct {
+	uid       uint32
+	verbs     []config.Verb
+	namespace string
+}{
+	{2001, []config.Verb{config.Read}, "default"},
+	{2002, []config.Verb{config.Append}, "default"},
+	{2003, []config.Verb{config.Decide}, "default"},
+	{2004, []config.Verb{config.Admin}, "default"},
+	{2005, nil, ""},
+	{2006, []config.Verb{config.Admin}, "*"},
+	{2007, []config.Verb{config.Read, config.Append, config.Decide, config.Admin}, "other"},
+}
+
+// peersConfig gives each peer its role; root has every verb everywhere.
+func peersConfig() string {
+	var b strings.Builder
+	for _, p := range peers {
+		if len(p.verbs) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "[[role]]\nuid = [%d]\nnamespace = %q\nverbs = [", p.uid, p.namespace)
+		for _, v := range p.verbs {
+			fmt.Fprintf(&b, "%q,", v)
+		}
+		b.WriteString("]\n")
+	}
+	fmt.Fprintf(&b, "[[role]]\nuid = [%d]\nnamespace = \"*\"\nverbs = [\"read\", \"append\", \"decide\", \"admin\"]\n", os.Geteuid())
+	fmt.Fprintf(&b, "[socket]\ngroup = \"%d\"\n", peerGID)
+	return b.String()
+}
+
+// startForPeers runs a daemon whose socket other users can reach.
+func startForPeers(t *testing.T, extra string) *bench {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can run peers under other uids")
+	}
+	b := setup(t, extra+peersConfig())
+	if err := os.Chmod(b.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	return b
+}
+
+// TestRolesMatrix asks for every route as every role. A route answers PERMISSION_DENIED to
+// exactly those whose role lacks its verb, whatever else it then says.
+func TestRolesMatrix(t *testing.T) {
+	b := startForPeers(t, "")
+	program := copyOfTest(t)
+	res, err := b.client.Call(t.Context(), charge("order-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asks []ask
+	for _, r := range routes {
+		a := ask{Method: r.method, Path: strings.ReplaceAll(r.path, "{id}", res.TraceID.String())}
+		switch r.path {
+		case "/v1/traces/{id}/documents":
+			a.Path += "?pointer=/result"
+		case "/v1/backup":
+			a.Body = `{"dir":"relative"}`
+		case "/v1/unfreeze":
+			a.Body = `{"accept_loss":false}`
+		}
+		asks = append(asks, a)
+	}
+	d := openDocument(t)
+	before := b.everything()
+	for _, p := range peers {
+		for i, got := range b.as(program, p.uid, peerGID, asks) {
+			r := &routes[i]
+			allowed := len(r.verbs) == 0
+			for _, v := range r.verbs {
+				allowed = allowed || slices.Contains(p.verbs, v)
+			}
+			if op := d.at("paths", r.path, strings.ToLower(r.method)); op["x-whole-store"] == true && p.namespace != config.AnyNamespace {
+				allowed = false
+			}
+			if r.path == "/v1/verify" && !(slices.Contains(p.verbs, config.Admin) && p.namespace == config.AnyNamespace) {
+				allowed = false // without a trace it is the whole store
+			}
+			if denied := got.Code == string(tga.PermissionDenied); denied == allowed {
+				t.Errorf("uid %d with %v in %q: %s %s answers %d %s", p.uid, p.verbs, p.namespace, r.method, r.path, got.Status, got.Answer)
+			}
+		}
+	}
+	if after := b.everything(); after != before {
+		t.Errorf("the requests changed the store:\n%s\n%s", before, after)
+	}
+}
+
+// TestDecisionsTakeTheVerbDecide appends each artifact as each role. Only a peer with
+// decide appends a decision, and with decide alone nothing else.
+func TestDecisionsTakeTheVerbDecide(t *testing.T) {
+	b := startForPeers(t, "")
+	program := copyOfTest(t)
+	for _, p := range peers[:3] {
+		for _, typ := range []tga.ArtifactType{tga.RequestType, tga.DecisionType, tga.CallType, tga.EffectType} {
+			c := mintChain(t, fmt.Sprint("k", p.uid, typ), nil)
+			all := []*tga.Artifact{c.request, c.decision, c.call, c.effect}
+			lease, err := b.client.Lease(t.Context(), c.trace, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if typ > tga.RequestType {
+				if _, err := b.client.Append(t.Context(), c.trace, appending(lease.Lease, all[:typ-1]...)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := c.one(lease.Lease, typ)
+			got := b.as(program, p.uid, peerGID, []ask{{
+				Method: "POST", Path: "/v1/traces/" + c.trace.String() + "/entries", Body: string(client.Append(nil, m)),
+			}})[0]
+			verb := config.Append
+			if typ == tga.DecisionType {
+				verb = config.Decide
+			}
+			want := 403
+			if slices.Contains(p.verbs, verb) {
+				want = 200
+			}
+			if got.Status != want {
+				t.Errorf("%v appends a %v: %d %s, want %d", p.verbs, typ, got.Status, got.Answer, want)
+			}
+		}
+	}
+}
+
+// TestDecisionCannotPassVotesBy: where votes are counted, a decision is not appended
+// beside them.
+func TestDecisionCannotPassVotesBy(t *testing.T) {
+	b := start(t, "[[rule]]\ndecision = \"NEEDS_APPROVAL\"\nrequired = 2\n")
+	res, err := b.client.Call(t.Context(), charge("order-1"))
+	wantCode(t, err, tga.EscalationRequired)
+	timeline, err := b.client.Trace(t.Context(), res.TraceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := tga.DecodeArtifact(timeline.Entries[0].Artifact, tga.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decision := &tga.Artifact{
+		Type: tga.DecisionType, ID: newID(), TraceID: res.TraceID, PlanID: request.PlanID, TS: request.TS,
+		Decision: &tga.SupervisorDecision{
+			RequestID: request.ID, RequestDigest: request.Digest, Decision: tga.Approve, Rationale: "one person says so",
+		},
+	}
+	if err := decision.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := b.client.Lease(t.Context(), res.TraceID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.client.Append(t.Context(), res.TraceID, appending(lease.Lease, decision))
+	wantCode(t, err, tga.StateInvalidTransition)
+	if _, err := b.client.Release(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	// One person cannot vote twice either.
+	_, err = b.client.Decide(t.Context(), res.TraceID, true, "the first of two votes")
+	wantCode(t, err, tga.EscalationRequired)
+	_, err = b.client.Decide(t.Context(), res.TraceID, true, "the first of two votes")
+	wantCode(t, err, tga.PermissionDenied)
+	if b.tool.sends("order-1") != 0 {
+		t.Error("the call was sent")
+	}
+}
+
+// TestNamespacesAreClosed: a peer of one namespace finds nothing of another, names no
+// other, and what it does lands in its own.
+func TestNamespacesAreClosed(t *testing.T) {
+	b := startForPeers(t, "")
+	program := copyOfTest(t)
+	ctx := t.Context()
+	res, err := b.client.Call(ctx, charge("order-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, err := b.client.Begin(ctx, runtime.BeginRequest{Request: runtime.Request{Server: "remote", Tool: "charge", Key: "r1"}, BeginID: "b1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := begun.Result.TraceID
+	foreign := mintChain(t, "raw-1", nil)
+	own := mintChain(t, "raw-2", tga.Meta{tga.MetaNamespace: "other"})
+	lease := func(c chain) string {
+		l, err := b.client.Lease(ctx, c.trace, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.Lease
+	}
+	trace := "/v1/traces/" + res.TraceID.String()
+	asks := []ask{
+		{Method: "GET", Path: trace, Status: 404},
+		{Method: "GET", Path: trace + "/state", Status: 404},
+		{Method: "GET", Path: trace + "/entries", Status: 404},
+		{Method: "GET", Path: trace + "/documents?pointer=/result", Status: 404},
+		{Method: "GET", Path: trace + "/checkpoint", Status: 404},
+		{Method: "POST", Path: trace + "/recover", Status: 404},
+		{Method: "POST", Path: trace + "/lease", Status: 404},
+		{Method: "POST", Path: trace + "/checkpoint", Status: 404},
+		{Method: "POST", Path: trace + "/abandon", Status: 404},
+		{Method: "POST", Path: "/v1/verify", Body: `{"trace_id":"` + res.TraceID.String() + `"}`, Status: 404},
+		{Method: "POST", Path: "/v1/traces/" + open.String() + "/finish", Body: `{"permit":"` + begun.Permit.String() + `","status":"SUCCESS"}`, Status: 404},
+		{Method: "POST", Path: "/v1/tool-calls", Body: `{"tool_server":"pay","tool_name":"charge","idempotency_key":"order-1","namespace":"default"}`, Status: 403},
+		{Method: "POST", Path: "/v1/begin", Body: `{"tool_server":"pay","tool_name":"charge","idempotency_key":"x","namespace":"default","begin_id":"b"}`, Status: 403},
+		{Method: "POST", Path: "/v1/traces/" + foreign.trace.String() + "/entries", Body: string(client.Append(nil, appending(lease(foreign), foreign.request))), Status: 403},
+		{Method: "POST", Path: "/v1/traces/" + own.trace.String() + "/entries", Body: string(client.Append(nil, appending(lease(own), own.request))), Status: 200},
+		// The same key is another call here: the effect of the other tenant is not served.
+		{Method: "POST", Path: "/v1/tool-calls", Body: `{"tool_server":"pay","tool_name":"charge","idempotency_key":"order-1","args":{"amount":6}}`, Status: 200},
+		{Method: "GET", Path: "/v1/traces", Status: 200},
+		{Method: "GET", Path: "/v1/log", Status: 200},
+	}
+	got := b.as(program, 2007, peerGID, asks)
+	for i, a := range got {
+		if a.Status != asks[i].Status {
+			t.Errorf("%s %s: %d %s, want %d", a.Method, a.Path, a.Status, a.Answer, asks[i].Status)
+		}
+	}
+	for _, a := range got[len(got)-2:] {
+		if strings.Contains(a.Answer, res.TraceID.String()) || strings.Contains(a.Answer, open.String()) || !strings.Contains(a.Answer, own.trace.String()) {
+			t.Errorf("%s shows %s", a.Path, a.Answer)
+		}
+	}
+	if n := b.tool.sends("order-1"); n != 2 {
+		t.Errorf("%d sends under one key in two namespaces, want 2", n)
+	}
+}

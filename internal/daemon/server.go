@@ -1,0 +1,257 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Daemon serves one store.
+type Daemon struct {
+	config  *config.Config
+	log     *slog.Logger
+	uid     uint32 // of this process
+	version string
+	clock   func() time.Time
+
+	db    *engine.DB
+	rt    *runtime.Runtime
+	tools *config.Tools
+
+	life    context.Context // of calls: ends when draining is over
+	end     context.CancelFunc
+	drain   chan struct{} // closed when draining begins: streams end
+	ready   atomic.Bool   // every open trace is classified
+	doubted chan struct{} // a hint that the store may have stopped
+
+	inFlight  *places // calls per namespace, with or without somebody who waits
+	followers *places
+	leases    *leaseTable
+	metrics   *metrics
+	mux       *http.ServeMux
+}
+
+// request is one HTTP exchange.
+type request struct {
+	d      *Daemon
+	w      http.ResponseWriter
+	r      *http.Request
+	peer   peer
+	body   []byte // passed the gate; nil = none
+	status int    // written
+}
+
+// route is one row of the API. schemas/wire/openapi.yaml has the same rows.
+type route struct {
+	method, path string
+	// verbs lists what the peer must be allowed to do: any of them. None at all is a
+	// route for every peer that can connect.
+	verbs []config.Verb
+	// early routes are answered before the open traces are classified.
+	early  bool
+	handle func(*request) (any, error)
+}
+
+var (
+	mayRead   = []config.Verb{config.Read}
+	mayAppend = []config.Verb{config.Append}
+	mayDecide = []config.Verb{config.Decide}
+	mayAdmin  = []config.Verb{config.Admin}
+	// An append is checked once more by what it appends.
+	mayAppendOrDecide = []config.Verb{config.Append, config.Decide}
+	mayReadOrAdmin    = []config.Verb{config.Read, config.Admin}
+)
+
+// routes is the whole API.
+var routes = []route{
+	{"POST", "/v1/tool-calls", mayAppend, false, (*request).toolCall},
+	{"POST", "/v1/begin", mayAppend, false, (*request).begin},
+	{"POST", "/v1/traces/{id}/finish", mayAppend, false, (*request).finish},
+	{"POST", "/v1/traces/{id}/not-sent", mayAppend, false, (*request).notSent},
+	{"POST", "/v1/traces/{id}/recover", mayAppend, false, (*request).recover},
+
+	{"GET", "/v1/traces", mayRead, true, (*request).traces},
+	{"GET", "/v1/traces/{id}", mayRead, true, (*request).timeline},
+	{"GET", "/v1/traces/{id}/state", mayRead, true, (*request).state},
+	{"GET", "/v1/traces/{id}/entries", mayRead, true, (*request).entries},
+	{"GET", "/v1/traces/{id}/documents", mayRead, true, (*request).document},
+	{"GET", "/v1/traces/{id}/checkpoint", mayRead, true, (*request).latestCheckpoint},
+	{"GET", "/v1/log", mayRead, true, (*request).logLines},
+	{"GET", "/v1/in-doubt", mayRead, true, (*request).inDoubt},
+	{"GET", "/v1/approvals", mayRead, true, (*request).approvals},
+
+	{"POST", "/v1/traces/{id}/entries", mayAppendOrDecide, false, (*request).appendOne},
+	{"POST", "/v1/entries:batch", mayAppendOrDecide, false, (*request).appendMany},
+	{"POST", "/v1/traces/{id}/lease", mayAppendOrDecide, false, (*request).acquire},
+	{"POST", "/v1/traces/{id}/lease:renew", mayAppendOrDecide, false, (*request).renew},
+	{"POST", "/v1/traces/{id}/lease:release", mayAppendOrDecide, false, (*request).release},
+	{"POST", "/v1/traces/{id}/checkpoint", mayAppend, false, (*request).checkpoint},
+
+	{"POST", "/v1/traces/{id}/decide", mayDecide, false, (*request).decide},
+	{"POST", "/v1/traces/{id}/resolve", mayAdmin, false, (*request).resolve},
+	{"POST", "/v1/traces/{id}/abandon", mayAdmin, false, (*request).abandon},
+	{"POST", "/v1/recover", mayAdmin, false, (*request).recoverAll},
+	{"POST", "/v1/verify", mayReadOrAdmin, true, (*request).verify},
+	{"POST", "/v1/backup", mayAdmin, true, (*request).backup},
+	{"POST", "/v1/seal", mayAdmin, false, (*request).seal},
+	{"POST", "/v1/unfreeze", mayAdmin, true, (*request).unfreeze},
+	{"POST", "/v1/end-quarantine", mayAdmin, false, (*request).endQuarantine},
+
+	{"GET", "/healthz", nil, true, (*request).healthy},
+	{"GET", "/readyz", nil, true, (*request).isReady},
+	{"GET", "/metrics", mayRead, true, (*request).showMetrics},
+	{"GET", "/openapi.yaml", nil, true, (*request).openapi},
+}
+
+// newMux makes the mux of the route table: a path of the table, then its methods.
+func (d *Daemon) newMux() *http.ServeMux {
+	byPath := map[string]map[string]*route{}
+	for i := range routes {
+		r := &routes[i]
+		if byPath[r.path] == nil {
+			byPath[r.path] = map[string]*route{}
+		}
+		byPath[r.path][r.method] = r
+	}
+	mux := http.NewServeMux()
+	for pattern, methods := range byPath {
+		var allow []string
+		for m := range methods {
+			allow = append(allow, m)
+		}
+		slices.Sort(allow)
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			q := &request{d: d, w: w, r: r}
+			rt := methods[r.Method]
+			if rt == nil {
+				w.Header().Set("Allow", strings.Join(allow, ", "))
+				q.refuse(statusError{tga.Errorf(tga.ValidationError, "%s is no method of %s", r.Method, r.URL.Path), http.StatusMethodNotAllowed})
+				return
+			}
+			d.serve(q, rt)
+		})
+	}
+	return mux
+}
+
+// ServeHTTP finds the route. The mux would answer an unknown path in plain text, and an
+// unclean one with a redirect that some clients follow without their body.
+func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Server", "tgad/"+d.version)
+	if _, pattern := d.mux.Handler(r); pattern == "" || path.Clean(r.URL.Path) != r.URL.Path {
+		(&request{d: d, w: w, r: r}).refuse(tga.Errorf(tga.NotFound, "there is no %.200s", r.URL.Path))
+		return
+	}
+	d.mux.ServeHTTP(w, r)
+}
+
+// serve checks who asks and for what, has the route answer, and writes the answer.
+func (d *Daemon) serve(q *request, rt *route) {
+	start := time.Now()
+	defer func() { d.metrics.observe(rt, q.status, time.Since(start)) }()
+	err := d.admit(q, rt)
+	var answer any
+	if err == nil {
+		answer, err = rt.handle(q)
+	}
+	switch {
+	case errors.Is(err, errNobodyWaits):
+		q.status = statusNobodyWaits
+	case err != nil && q.status != 0:
+		// The answer has begun: a stream says in a last line why it ends.
+		q.lastLine(err)
+	case err != nil:
+		if errors.Is(err, tga.StoreUnavailable) {
+			d.suspect()
+		}
+		q.refuse(err)
+	case answer != nil:
+		q.answer(answer)
+	}
+}
+
+// statusNobodyWaits stands in the metrics for a request whose client went away.
+const statusNobodyWaits = 499
+
+// admit refuses a request before its route looks at it.
+func (d *Daemon) admit(q *request, rt *route) error {
+	c := connectionOf(q.r.Context())
+	q.peer = c.peer
+	if c.over {
+		q.w.Header().Set("Connection", "close")
+		return tooMany("there are %d connections already", d.config.Limits.Connections)
+	}
+	// A forwarder that was talked into passing a request on names another host, and
+	// cannot be talked into a header of ours.
+	if q.r.Host != client.Host {
+		return statusError{tga.Errorf(tga.ValidationError, "the Host is %.80q: want %q", q.r.Host, client.Host), http.StatusMisdirectedRequest}
+	}
+	if name := q.r.Header.Get(client.HeaderClient); strings.HasPrefix(rt.path, "/v1/") && (name == "" || len(name) > maxClientName) {
+		return tga.Errorf(tga.ValidationError, "the header %s is required: who asks, in 1 to %d bytes", client.HeaderClient, maxClientName)
+	}
+	if q.peer.err != nil {
+		return q.peer.err
+	}
+	if len(rt.verbs) > 0 && !slices.ContainsFunc(rt.verbs, q.peer.role.Has) {
+		return tga.Errorf(tga.PermissionDenied, "%s may not %s %s: it takes the verb %s", q.peer.name(), rt.method, rt.path, verbsText(rt.verbs))
+	}
+	if !rt.early && !d.ready.Load() {
+		return tga.Errorf(tga.StoreUnavailable, "the daemon is still looking at the open traces")
+	}
+	if d.stopping() {
+		q.w.Header().Set("Connection", "close")
+		if !rt.early {
+			return tga.Errorf(tga.StoreUnavailable, "the daemon stops")
+		}
+	}
+	if q.r.Method == http.MethodGet {
+		return nil
+	}
+	return q.readBody()
+}
+
+func (d *Daemon) stopping() bool {
+	select {
+	case <-d.drain:
+		return true
+	default:
+		return false
+	}
+}
+
+func verbsText(verbs []config.Verb) string {
+	var words []string
+	for _, v := range verbs {
+		words = append(words, string(v))
+	}
+	return strings.Join(words, " or ")
+}
+
+// exact is an answer that is not a message: bytes as they are.
+type exact struct {
+	kind string // Content-Type
+	body []byte
+}
+
+// answer writes what a route answered: a message, or exact bytes.
+func (q *request) answer(a any) {
+	q.status = http.StatusOK
+	e, ok := a.(exact)
+	if !ok {
+		e = exact{"application/json", client.Append(nil, a)}
+	}
+	q.w.Header().Set("Content-Type", e.kind)
+	q.write(http.StatusOK, e.body)
+}

@@ -1,0 +1,252 @@
+package daemon
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// trace loads a trace of the peer's. One of another namespace is NOT_FOUND in the words
+// of one that does not exist: who may not see it learns nothing of it.
+func (q *request) trace(id tga.ID) (*wal.Trace, error) {
+	t, err := q.d.db.Load(q.r.Context(), id)
+	if err != nil {
+		return nil, err
+	}
+	if !q.peer.sees(t.Namespace) {
+		return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
+	}
+	return t, nil
+}
+
+func (q *request) traceInPath() (*wal.Trace, error) {
+	id, err := q.traceID()
+	if err != nil {
+		return nil, err
+	}
+	return q.trace(id)
+}
+
+// traces lists a page of open traces.
+func (q *request) traces() (any, error) {
+	query := q.r.URL.Query()
+	var after tga.ID
+	if text := query.Get("after"); text != "" {
+		var err error
+		if after, err = tga.ParseID(text); err != nil {
+			return nil, err.(*tga.Error).At("/after")
+		}
+	}
+	state := tga.None
+	if text := query.Get("state"); text != "" {
+		var err error
+		if state, err = tga.ParseState(text); err != nil {
+			return nil, err.(*tga.Error).At("/state")
+		}
+	}
+	namespace := query.Get("namespace")
+	page := client.Traces{Traces: []client.OpenTrace{}}
+	for o, err := range q.d.db.OpenTraces(q.r.Context()) {
+		if err != nil {
+			return nil, err
+		}
+		if string(o.TraceID[:]) <= string(after[:]) || state != tga.None && o.State != state ||
+			namespace != "" && o.Namespace != namespace || !q.peer.sees(o.Namespace) {
+			continue
+		}
+		if len(page.Traces) == q.d.config.Limits.Page {
+			page.Next = page.Traces[len(page.Traces)-1].TraceID
+			break
+		}
+		page.Traces = append(page.Traces, q.describe(o))
+	}
+	return page, nil
+}
+
+// describe tells what an open trace is about. One that cannot be read is listed with the
+// reason.
+func (q *request) describe(o wal.OpenTrace) client.OpenTrace {
+	m := openTrace(o)
+	m.Held = q.d.db.Holder(o.TraceID) == ledger.HolderAlive
+	t, err := q.d.db.Load(q.r.Context(), o.TraceID)
+	if err != nil {
+		p := problemOf(err)
+		m.Problem = &p
+		return m
+	}
+	if t.Request != nil {
+		p := t.Request.Request
+		m.ToolServer, m.ToolName, m.IdempotencyKey = p.Proposal.ToolServer, p.Proposal.ToolName, p.IdempotencyKey
+	}
+	if t.Call != nil {
+		m.ToolCallID, m.IdempotencyKey = t.Call.ID, t.Call.Call.IdempotencyKey
+	}
+	return m
+}
+
+func openTrace(o wal.OpenTrace) client.OpenTrace {
+	return client.OpenTrace{
+		TraceID: o.TraceID, Namespace: o.Namespace, State: o.State.String(), Since: o.Since, Deadline: o.Deadline,
+	}
+}
+
+// classified is an open trace as recovery sees it.
+func classified(c runtime.Classified) client.OpenTrace {
+	m := openTrace(c.OpenTrace)
+	m.ToolServer, m.ToolName, m.IdempotencyKey, m.ToolCallID = c.Server, c.Tool, c.Key, c.ToolCallID
+	m.Held, m.Window = c.Held, string(c.Window)
+	if c.Record != nil {
+		m.Attempts = c.Record.Attempts.Count
+	}
+	if c.Err != nil {
+		p := problemOf(c.Err)
+		m.Problem = &p
+	}
+	return m
+}
+
+// timeline is everything about one trace.
+func (q *request) timeline() (any, error) {
+	t, err := q.traceInPath()
+	if err != nil {
+		return nil, err
+	}
+	ctx := q.r.Context()
+	res, err := q.d.rt.Result(ctx, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	m := client.Timeline{
+		TraceID: t.ID, PlanID: t.PlanID, Namespace: t.Namespace, Deadline: t.Deadline,
+		Held: q.d.db.Holder(t.ID) == ledger.HolderAlive, Call: callOf(res),
+		Entries: []client.Entry{}, Notes: []json.RawMessage{},
+	}
+	for e, err := range q.d.db.Entries(ctx, t.ID, 0) {
+		if err != nil {
+			return nil, err
+		}
+		m.Entries = append(m.Entries, entryOf(&e))
+	}
+	for i := range t.Notes {
+		m.Notes = append(m.Notes, t.Notes[i].AppendCanonical(nil))
+	}
+	raw, err := q.d.db.Attachment(ctx, wal.AttachApproval, t.ID[:])
+	if err != nil {
+		return nil, err
+	}
+	if raw != nil {
+		var a runtime.Approval
+		if err := json.Unmarshal(raw, &a); err != nil {
+			return nil, tga.Errorf(tga.StateChecksumMismatch, "pending approval: %w", err).In(t.ID)
+		}
+		m.Approval = approvalOf(a)
+	}
+	return m, nil
+}
+
+// entryOf is an entry as it travels: the canonical bytes that were hashed, unchanged.
+func entryOf(e *wal.Entry) client.Entry {
+	m := client.Entry{
+		Entry: e.AppendCanonical(nil), Committed: e.Committed,
+		Epoch: strconv.FormatUint(uint64(e.Epoch), 10),
+	}
+	if e.Artifact != nil {
+		m.Artifact = e.Artifact.Canonical
+	}
+	for _, doc := range e.Documents {
+		d := client.Document{Pointer: doc.Pointer, SizeBytes: int64(len(doc.Data)), Hash: tga.Sum(doc.Data), Erased: doc.Erased}
+		if doc.Erased && e.Artifact != nil && e.Artifact.Effect != nil {
+			for _, h := range e.Artifact.Effect.DocumentHashes {
+				if h.Pointer == doc.Pointer {
+					d.SizeBytes, d.Hash = max(h.SizeBytes, 0), h.Hash
+				}
+			}
+		}
+		m.Documents = append(m.Documents, d)
+	}
+	return m
+}
+
+func approvalOf(a runtime.Approval) *client.Approval {
+	m := &client.Approval{TraceID: a.TraceID, Since: a.Since, Expires: a.Expires, Required: a.Required, Why: a.Why}
+	for _, v := range a.Votes {
+		m.Votes = append(m.Votes, client.Vote(v))
+	}
+	return m
+}
+
+func (q *request) state() (any, error) {
+	t, err := q.traceInPath()
+	if err != nil {
+		return nil, err
+	}
+	s := t.State()
+	return exact{"application/json", s.AppendCanonical(nil)}, nil
+}
+
+// document answers with the exact bytes of a stored document; the ETag is its digest.
+func (q *request) document() (any, error) {
+	t, err := q.traceInPath()
+	if err != nil {
+		return nil, err
+	}
+	pointer := q.r.URL.Query().Get("pointer")
+	if pointer == "" {
+		return nil, tga.Errorf(tga.ValidationError, "want ?pointer=, as %s", tga.PointerResult).At("/pointer")
+	}
+	for _, doc := range t.Documents {
+		if doc.Pointer != pointer || doc.Erased {
+			continue
+		}
+		tag := `"` + tga.Sum(doc.Data).String() + `"`
+		q.w.Header().Set("ETag", tag)
+		if q.r.Header.Get("If-None-Match") == tag {
+			q.status = http.StatusNotModified
+			q.w.WriteHeader(http.StatusNotModified)
+			return nil, nil
+		}
+		return exact{"application/octet-stream", doc.Data}, nil
+	}
+	return nil, tga.Errorf(tga.NotFound, "the effect of trace %s has no document %.80q at hand", t.ID, pointer).In(t.ID)
+}
+
+func (q *request) inDoubt() (any, error) {
+	all, err := q.d.rt.InDoubt(q.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	m := client.Traces{Traces: []client.OpenTrace{}}
+	for _, c := range all {
+		if q.peer.sees(c.Namespace) {
+			m.Traces = append(m.Traces, classified(c))
+		}
+	}
+	return m, nil
+}
+
+func (q *request) approvals() (any, error) {
+	all, err := q.d.rt.Approvals(q.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	m := client.Approvals{Approvals: []client.Approval{}}
+	for _, a := range all {
+		if !q.peer.all() {
+			t, err := q.d.db.Load(q.r.Context(), a.TraceID)
+			if err != nil {
+				return nil, err
+			}
+			if !q.peer.sees(t.Namespace) {
+				continue
+			}
+		}
+		m.Approvals = append(m.Approvals, *approvalOf(a))
+	}
+	return m, nil
+}

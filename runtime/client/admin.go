@@ -1,0 +1,139 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Append appends artifacts to a trace. The same again is Appended.Replayed.
+func (c *Client) Append(ctx context.Context, trace tga.ID, req AppendRequest) (Appended, error) {
+	var a Appended
+	err := c.ask(ctx, post(tracePath(trace, "/entries"), req), &a)
+	return a, err
+}
+
+// AppendBatch makes many appends in one request. Each has its own answer; one that is
+// refused does not keep the others from being made.
+func (c *Client) AppendBatch(ctx context.Context, items []BatchItem) ([]BatchAnswer, error) {
+	var a BatchAnswers
+	err := c.ask(ctx, post("/v1/entries:batch", BatchRequest{Items: items}), &a)
+	return a.Items, err
+}
+
+// Lease takes the lease of a trace for a time; zero means the daemon's default. While
+// another holds it, Lease waits until ctx ends; a ctx without a deadline does not wait.
+func (c *Client) Lease(ctx context.Context, trace tga.ID, ttl time.Duration) (Lease, error) {
+	return c.lease(ctx, trace, "/lease", LeaseRequest{TTLMS: ttl.Milliseconds()})
+}
+
+// Renew puts the end of a lease off.
+func (c *Client) Renew(ctx context.Context, lease Lease, ttl time.Duration) (Lease, error) {
+	return c.lease(ctx, lease.TraceID, "/lease:renew", LeaseRequest{Lease: lease.Lease, TTLMS: ttl.Milliseconds()})
+}
+
+// Release ends a lease. Releasing one that has ended already has no effect.
+func (c *Client) Release(ctx context.Context, lease Lease) (Released, error) {
+	var r Released
+	err := c.ask(ctx, post(tracePath(lease.TraceID, "/lease:release"), LeaseRequest{Lease: lease.Lease}), &r)
+	return r, err
+}
+
+func (c *Client) lease(ctx context.Context, trace tga.ID, rest string, req LeaseRequest) (Lease, error) {
+	var l Lease
+	err := c.ask(ctx, post(tracePath(trace, rest), req), &l)
+	return l, err
+}
+
+// Checkpoint seals the head of a trace, under a lease or, with a zero Lease, under one
+// that the daemon takes for the moment.
+func (c *Client) Checkpoint(ctx context.Context, trace tga.ID, lease Lease) (tga.Checkpoint, error) {
+	return c.checkpoint(ctx, post(tracePath(trace, "/checkpoint"), CheckpointRequest{Lease: lease.Lease}))
+}
+
+// LatestCheckpoint returns the newest checkpoint that verifies; NOT_FOUND where there is
+// none.
+func (c *Client) LatestCheckpoint(ctx context.Context, trace tga.ID) (tga.Checkpoint, error) {
+	return c.checkpoint(ctx, get(tracePath(trace, "/checkpoint")))
+}
+
+func (c *Client) checkpoint(ctx context.Context, r request) (tga.Checkpoint, error) {
+	raw, _, err := c.bytes(ctx, r)
+	if err != nil {
+		return tga.Checkpoint{}, err
+	}
+	cp, err := tga.DecodeCheckpoint(raw)
+	if err != nil {
+		return tga.Checkpoint{}, err
+	}
+	return *cp, nil
+}
+
+// RecoverAll recovers every open trace that nobody runs.
+func (c *Client) RecoverAll(ctx context.Context) ([]RecoveredTrace, error) {
+	var r Recovered
+	err := c.ask(ctx, post("/v1/recover", nil), &r)
+	return r.Traces, err
+}
+
+// InDoubt lists the calls that may have run and have no recorded effect.
+func (c *Client) InDoubt(ctx context.Context) ([]OpenTrace, error) {
+	var t Traces
+	err := c.ask(ctx, get("/v1/in-doubt"), &t)
+	return t.Traces, err
+}
+
+// Approvals lists what waits for people.
+func (c *Client) Approvals(ctx context.Context) ([]Approval, error) {
+	var a Approvals
+	err := c.ask(ctx, get("/v1/approvals"), &a)
+	return a.Approvals, err
+}
+
+// Verify checks one trace, or with a zero id the whole store. What it finds is no error.
+func (c *Client) Verify(ctx context.Context, trace tga.ID) (Verified, error) {
+	var v Verified
+	err := c.ask(ctx, post("/v1/verify", VerifyRequest{TraceID: trace}), &v)
+	return v, err
+}
+
+// Backup copies the store into a new directory of the daemon's file system.
+func (c *Client) Backup(ctx context.Context, dir string) error {
+	return c.ask(ctx, post("/v1/backup", BackupRequest{Dir: dir}), nil)
+}
+
+// Seal moves the traces that ended before a time (zero: now) into segments.
+func (c *Client) Seal(ctx context.Context, before tga.Millis) (Sealed, error) {
+	var s Sealed
+	err := c.ask(ctx, post("/v1/seal", SealRequest{Before: before}), &s)
+	return s, err
+}
+
+// Unfreeze opens a frozen store to writes.
+func (c *Client) Unfreeze(ctx context.Context, acceptLoss bool) error {
+	return c.ask(ctx, post("/v1/unfreeze", UnfreezeRequest{AcceptLoss: acceptLoss}), nil)
+}
+
+// EndQuarantine ends the quarantine that an unfrozen store is in.
+func (c *Client) EndQuarantine(ctx context.Context) error {
+	return c.ask(ctx, post("/v1/end-quarantine", nil), nil)
+}
+
+// Healthy returns nil while the daemon can answer from its store.
+func (c *Client) Healthy(ctx context.Context) error { return c.ask(ctx, get("/healthz"), nil) }
+
+// Ready returns nil once the daemon has classified every open trace.
+func (c *Client) Ready(ctx context.Context) error { return c.ask(ctx, get("/readyz"), nil) }
+
+// Metrics returns the daemon's metrics in Prometheus' text form.
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
+	raw, _, err := c.bytes(ctx, get("/metrics"))
+	return raw, err
+}
+
+// OpenAPI returns the daemon's own description of its routes.
+func (c *Client) OpenAPI(ctx context.Context) ([]byte, error) {
+	raw, _, err := c.bytes(ctx, get("/openapi.yaml"))
+	return raw, err
+}

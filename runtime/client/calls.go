@@ -1,0 +1,140 @@
+package client
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Call makes one governed call. Results and errors are those of [runtime.Runtime.Call].
+func (c *Client) Call(ctx context.Context, req runtime.Request) (runtime.Result, error) {
+	return c.call(ctx, post("/v1/tool-calls", callRequest(req)))
+}
+
+// Recover takes a trace on; see [runtime.Runtime.Recover].
+func (c *Client) Recover(ctx context.Context, trace tga.ID) (runtime.Result, error) {
+	return c.call(ctx, post(tracePath(trace, "/recover"), nil))
+}
+
+// Begin asks to send a call oneself; see [runtime.Runtime.Begin].
+func (c *Client) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
+	var answer Begun
+	body := BeginRequest{CallRequest: callRequest(req.Request), BeginID: req.BeginID}
+	if err := c.ask(ctx, post("/v1/begin", body), &answer); err != nil {
+		return runtime.Begun{Result: partialResult(err)}, err
+	}
+	res, err := resultOf(answer.Call)
+	if err != nil {
+		return runtime.Begun{Result: res}, err
+	}
+	b := runtime.Begun{
+		Standing: runtime.Standing(answer.Standing), Result: res,
+		Attempt: answer.Attempt, Key: answer.IdempotencyKey,
+	}
+	if answer.Cause != nil {
+		b.Cause = answer.Cause.Err()
+	}
+	if answer.Permit != "" {
+		b.Permit, err = runtime.ParsePermit(answer.Permit)
+	}
+	return b, err
+}
+
+// Finish records the effect of a begun call; see [runtime.Runtime.Finish]. Who is the
+// peer, whatever f.Who says.
+func (c *Client) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
+	return c.call(ctx, post(tracePath(trace, "/finish"), FinishRequest{Permit: permit.String(), Outcome: outcomeOf(f.Reply)}))
+}
+
+// NotSent takes a permit back; see [runtime.Runtime.NotSent].
+func (c *Client) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string) (runtime.Result, error) {
+	return c.call(ctx, post(tracePath(trace, "/not-sent"), NotSentRequest{Permit: permit.String(), Reason: reason}))
+}
+
+// Resolve ends a call in doubt with evidence; see [runtime.Runtime.Resolve]. Who is the
+// peer, whatever r.Who says.
+func (c *Client) Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution) (runtime.Result, error) {
+	return c.call(ctx, post(tracePath(trace, "/resolve"), ResolveRequest{Outcome: outcomeOf(r.Reply), EvidenceBase64: r.Evidence}))
+}
+
+// Abandon gives a call in doubt up; see [runtime.Runtime.Abandon].
+func (c *Client) Abandon(ctx context.Context, trace tga.ID, reason string) (runtime.Result, error) {
+	return c.call(ctx, post(tracePath(trace, "/abandon"), AbandonRequest{Reason: reason}))
+}
+
+// Decide votes on a request that waits; see [runtime.Runtime.Decide].
+func (c *Client) Decide(ctx context.Context, trace tga.ID, approve bool, rationale string) (runtime.Result, error) {
+	return c.call(ctx, post(tracePath(trace, "/decide"), DecideRequest{Approve: approve, Rationale: rationale}))
+}
+
+func (c *Client) call(ctx context.Context, r request) (runtime.Result, error) {
+	var answer Call
+	if err := c.ask(ctx, r, &answer); err != nil {
+		return partialResult(err), err
+	}
+	return resultOf(answer)
+}
+
+// partialResult is what a refusal tells of its call.
+func partialResult(err error) runtime.Result {
+	if p, ok := ProblemIn(err); ok && p.Call != nil {
+		if res, err := resultOf(*p.Call); err == nil {
+			return res
+		}
+	}
+	var e *tga.Error
+	if errors.As(err, &e) {
+		return runtime.Result{TraceID: e.TraceID}
+	}
+	return runtime.Result{}
+}
+
+func callRequest(req runtime.Request) CallRequest {
+	r := CallRequest{
+		TraceID: req.TraceID, ToolServer: req.Server, ToolName: req.Tool, Args: req.Args,
+		IdempotencyKey: req.Key, Namespace: req.Namespace, PlanID: req.PlanID, AgentID: req.AgentID,
+		RiskLevel: req.Risk, Intent: req.Intent, Retry: req.Retry, Fresh: req.Fresh, Meta: req.Meta,
+	}
+	for _, s := range req.Resources {
+		r.Resources = append(r.Resources, Resource(s))
+	}
+	if !req.Deadline.IsZero() {
+		r.Deadline = tga.MillisOf(req.Deadline)
+	}
+	return r
+}
+
+// outcomeOf always sends the answer's bytes in base64: they need not be JSON, and where
+// they are, white space at their ends would be lost.
+func outcomeOf(r runtime.Reply) Outcome {
+	return Outcome{
+		Status: r.Status, OutcomeClass: r.Class.String(), Summary: r.Summary,
+		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ResultBase64: r.Result,
+		ResultBytes: r.ResultBytes, ResultDigest: r.ResultDigest,
+	}
+}
+
+func resultOf(c Call) (runtime.Result, error) {
+	r := runtime.Result{
+		TraceID: c.TraceID, Seq: c.Seq, Digest: c.EntryDigest, ToolCallID: c.ToolCallID, Key: c.IdempotencyKey,
+		Attempts: c.Attempts, Status: c.Status, Value: c.ResultBase64, Summary: c.Summary,
+		ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage, ServedFrom: c.ServedFrom,
+		Replayed: c.Replayed, Rationale: c.Rationale,
+	}
+	if c.Result != nil && c.ResultBase64 == nil {
+		r.Value = c.Result
+	}
+	var err error
+	if c.State != "" {
+		if r.State, err = tga.ParseState(c.State); err != nil {
+			return r, err
+		}
+	}
+	if c.OutcomeClass != "" {
+		r.Class, err = ledger.ParseClass(c.OutcomeClass)
+	}
+	return r, err
+}

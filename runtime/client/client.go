@@ -1,0 +1,201 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Names of the wire's headers and of the host that a request must name.
+const (
+	Host          = "tgad"
+	HeaderClient  = "Tgad-Client"  // who asks, in words; required under /v1
+	HeaderTimeout = "Tgad-Timeout" // how long the answer may take, as "250ms" or "1m30s"
+	ProblemType   = "application/problem+json"
+	NDJSONType    = "application/x-ndjson"
+)
+
+// Options of a [Client]. The zero value is ready for use.
+type Options struct {
+	// Name stands in the Tgad-Client header; "" means "tgad-go".
+	Name string
+	// MaxAnswerBytes bounds one answer, or one line of a stream. Zero means 256 MiB.
+	MaxAnswerBytes int64
+	// MaxIdle is how many connections are kept; zero means 16.
+	MaxIdle int
+}
+
+// Client is a connection pool to one daemon. Its methods may be called from any number
+// of goroutines.
+//
+// A deadline of a method's context travels in the Tgad-Timeout header. Cancelling the
+// context ends waiting: what the daemon has begun, it goes on with.
+type Client struct {
+	socket string
+	opts   Options
+	http   http.Client
+}
+
+// New makes a client of the daemon at a socket. It does not dial.
+func New(socket string, opts Options) *Client {
+	if opts.Name == "" {
+		opts.Name = "tgad-go"
+	}
+	if opts.MaxAnswerBytes == 0 {
+		opts.MaxAnswerBytes = 256 << 20
+	}
+	if opts.MaxIdle == 0 {
+		opts.MaxIdle = 16
+	}
+	var only1 http.Protocols
+	only1.SetHTTP1(true)
+	c := &Client{socket: socket, opts: opts}
+	c.http.Transport = &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+		Protocols:           &only1,
+		MaxIdleConns:        opts.MaxIdle,
+		MaxIdleConnsPerHost: opts.MaxIdle,
+		IdleConnTimeout:     30 * time.Second,
+		DisableCompression:  true,
+	}
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return c
+}
+
+// Close ends the idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// request is one exchange.
+type request struct {
+	method, path string
+	query        url.Values
+	body         any // message, nil for none
+}
+
+// do sends a request and returns the answer of a status under 300. The caller closes its
+// body. Any other status comes back as the error in it.
+func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
+	var body io.Reader
+	if r.body != nil {
+		body = bytes.NewReader(Append(nil, r.body))
+	}
+	u := url.URL{Scheme: "http", Host: Host, Path: r.path, RawQuery: r.query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "%s %s: %w", r.method, r.path, err)
+	}
+	req.Header.Set(HeaderClient, c.opts.Name)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		req.Header.Set(HeaderTimeout, max(time.Until(deadline), time.Millisecond).Round(time.Millisecond).String())
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, r, err)
+	}
+	if resp.StatusCode < 300 || resp.StatusCode == http.StatusNotModified {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, c.opts.MaxAnswerBytes))
+	if err != nil {
+		return nil, c.unreachable(ctx, r, err)
+	}
+	return nil, refusal(r, resp, raw)
+}
+
+// refusal is the error that an answer carries.
+func refusal(r request, resp *http.Response, raw []byte) error {
+	var p Problem
+	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	if kind != ProblemType || json.Unmarshal(raw, &p) != nil || p.Code == "" {
+		return tga.Errorf(tga.StoreUnavailable, "%s %s: %s: %.200s", r.method, r.path, resp.Status, raw)
+	}
+	return &refused{p.Err(), p}
+}
+
+// refused carries the whole problem beside the error that it rebuilds.
+type refused struct {
+	err     *tga.Error
+	problem Problem
+}
+
+func (r *refused) Error() string { return r.err.Error() }
+func (r *refused) Unwrap() error { return r.err }
+
+// ProblemIn returns the problem that an error of this package came with.
+func ProblemIn(err error) (Problem, bool) {
+	var r *refused
+	if errors.As(err, &r) {
+		return r.problem, true
+	}
+	return Problem{}, false
+}
+
+// unreachable is the error where there is no answer. Whether the daemon acted on the
+// request is not known.
+func (c *Client) unreachable(ctx context.Context, r request, err error) error {
+	if cause := ctx.Err(); cause != nil {
+		err = cause
+	}
+	return tga.Errorf(tga.StoreUnavailable, "%s %s at %s: %w", r.method, r.path, c.socket, err)
+}
+
+// ask sends a request and reads the answer into a message.
+func (c *Client) ask(ctx context.Context, r request, into any) error {
+	raw, _, err := c.bytes(ctx, r)
+	if err != nil || into == nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "%s %s: the answer is not understood: %w", r.method, r.path, err)
+	}
+	return nil
+}
+
+// bytes sends a request and reads the whole answer.
+func (c *Client) bytes(ctx context.Context, r request) ([]byte, http.Header, error) {
+	resp, err := c.do(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, c.opts.MaxAnswerBytes+1))
+	if err != nil {
+		return nil, nil, c.unreachable(ctx, r, err)
+	}
+	if int64(len(raw)) > c.opts.MaxAnswerBytes {
+		return nil, nil, tga.Errorf(tga.LimitExceeded, "%s %s: the answer is over %d bytes", r.method, r.path, c.opts.MaxAnswerBytes)
+	}
+	return raw, resp.Header, nil
+}
+
+func post(path string, body any) request {
+	return request{method: http.MethodPost, path: path, body: body}
+}
+
+func get(path string, query ...string) request {
+	q := url.Values{}
+	for i := 0; i+1 < len(query); i += 2 {
+		if query[i+1] != "" {
+			q.Set(query[i], query[i+1])
+		}
+	}
+	return request{method: http.MethodGet, path: path, query: q}
+}
+
+func tracePath(trace tga.ID, rest string) string { return fmt.Sprintf("/v1/traces/%s%s", trace, rest) }

@@ -1,0 +1,130 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// against makes a client of a daemon that answers as f says.
+func against(t *testing.T, f http.HandlerFunc) *Client {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tgad")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: f}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(l) // ends with Close
+	}()
+	c := New(filepath.Join(dir, "s"), Options{MaxAnswerBytes: 1000})
+	t.Cleanup(func() {
+		c.Close()
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+		<-done
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func TestDocumentIsCheckedAgainstItsTag(t *testing.T) {
+	for name, tag := range map[string]string{
+		"right": `"` + tga.Sum([]byte("bytes")).String() + `"`, "another": `"` + tga.Sum(nil).String() + `"`, "none": "", "weak": `W/"x"`,
+	} {
+		c := against(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("ETag", tag)
+			io.WriteString(w, "bytes")
+		})
+		raw, _, err := c.Document(t.Context(), tga.ID{}, "/result")
+		if (err == nil) != (name == "right") || err == nil && string(raw) != "bytes" {
+			t.Errorf("%s: %q %v", name, raw, err)
+		}
+	}
+}
+
+// TestHalfALineIsNoEntry: a stream that breaks off is an error after its last whole line.
+func TestHalfALineIsNoEntry(t *testing.T) {
+	for name, x := range map[string]struct {
+		body    string
+		entries int
+		code    tga.Code
+	}{
+		"whole":   {"{\"epoch\":\"1\"}\n\n{\"epoch\":\"2\"}\n", 2, ""},
+		"half":    {"{\"epoch\":\"1\"}\n{\"epoch\":\"2\"", 1, tga.StoreUnavailable},
+		"no JSON": {"{\"epoch\":\"1\"}\n{\"epoch\n", 1, tga.StoreUnavailable},
+		"long":    {"{\"epoch\":\"" + strings.Repeat("1", 1000) + "\"}\n", 0, tga.StoreUnavailable},
+		"problem": {"{\"epoch\":\"1\"}\n{\"problem\":{\"code\":\"LIMIT_EXCEEDED\",\"detail\":\"x\"}}\n", 1, tga.LimitExceeded},
+	} {
+		c := against(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, x.body) })
+		n := 0
+		var last error
+		for _, err := range c.Entries(t.Context(), tga.ID{}, 0, false) {
+			if last = err; err == nil {
+				n++
+			}
+		}
+		if n != x.entries || tga.CodeOf(last) != x.code {
+			t.Errorf("%s: %d entries and %v, want %d and %q", name, n, last, x.entries, x.code)
+		}
+	}
+}
+
+// TestWhatIsNoProblemIsNoAnswer: an answer by something that is no daemon is not taken
+// for a refusal of one.
+func TestWhatIsNoProblemIsNoAnswer(t *testing.T) {
+	c := against(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "bad gateway", http.StatusBadGateway) })
+	_, err := c.Call(t.Context(), runtime.Request{Server: "s", Tool: "t"})
+	if _, ok := ProblemIn(err); ok || tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("error %v", err)
+	}
+	long := against(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, "{\"summary\":%q}", strings.Repeat("x", 1000))
+	})
+	_, err = long.Call(t.Context(), runtime.Request{Server: "s", Tool: "t"})
+	if tga.CodeOf(err) != tga.LimitExceeded {
+		t.Errorf("a long answer: %v", err)
+	}
+	gone := New(filepath.Join(t.TempDir(), "none"), Options{})
+	if _, err := gone.Call(t.Context(), runtime.Request{}); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("nobody there: %v", err)
+	}
+}
+
+func TestDeadlineTravels(t *testing.T) {
+	c := against(t, func(w http.ResponseWriter, r *http.Request) {
+		d, err := time.ParseDuration(r.Header.Get(HeaderTimeout))
+		if err != nil || d <= 30*time.Minute || d > time.Hour || r.Host != Host || r.Header.Get(HeaderClient) == "" {
+			t.Errorf("host %q, headers %v", r.Host, r.Header)
+		}
+		io.WriteString(w, "{}")
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	if _, err := c.Call(ctx, runtime.Request{}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,278 @@
+package client
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// member is one member of a message. A member without omitempty is required.
+type member struct {
+	name     string
+	index    []int
+	required bool
+}
+
+// members lists what a message struct has, with those of embedded structs.
+func members(t reflect.Type) []member {
+	var all []member
+	for _, f := range reflect.VisibleFields(t) {
+		tag, ok := f.Tag.Lookup("json")
+		if !ok || f.Anonymous {
+			continue
+		}
+		name, option, _ := strings.Cut(tag, ",")
+		all = append(all, member{name, f.Index, option != "omitempty"})
+	}
+	return all
+}
+
+// Append appends the JSON text of a message. A json.RawMessage is copied as it is:
+// encoding/json would compact it, and the bytes that were hashed would not be the bytes
+// that are shown.
+func Append(dst []byte, v any) []byte { return appendValue(dst, reflect.ValueOf(v)) }
+
+func appendValue(dst []byte, v reflect.Value) []byte {
+	switch x := v.Interface().(type) {
+	case json.RawMessage:
+		if len(x) == 0 {
+			return append(dst, "null"...)
+		}
+		return append(dst, x...)
+	case []byte:
+		dst = append(dst, '"')
+		dst = base64.StdEncoding.AppendEncode(dst, x)
+		return append(dst, '"')
+	case tga.Meta:
+		return appendMeta(dst, x)
+	case encoding.TextAppender:
+		dst = append(dst, '"')
+		dst, _ = x.AppendText(dst) // an id, a digest or a time: cannot fail
+		return append(dst, '"')
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		return appendValue(dst, v.Elem())
+	case reflect.Struct:
+		return appendStruct(dst, v)
+	case reflect.Slice:
+		dst = append(dst, '[')
+		for i := range v.Len() {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendValue(dst, v.Index(i))
+		}
+		return append(dst, ']')
+	case reflect.String:
+		return appendString(dst, v.String())
+	case reflect.Bool:
+		return strconv.AppendBool(dst, v.Bool())
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return strconv.AppendInt(dst, v.Int(), 10)
+	case reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return strconv.AppendUint(dst, v.Uint(), 10)
+	}
+	panic("client: no message has a " + v.Type().String())
+}
+
+func appendStruct(dst []byte, v reflect.Value) []byte {
+	dst = append(dst, '{')
+	first := true
+	for _, m := range members(v.Type()) {
+		f := v.FieldByIndex(m.index)
+		// A list that is empty but not nil is there: an answer of no bytes is an answer.
+		if !m.required && f.IsZero() {
+			continue
+		}
+		if !first {
+			dst = append(dst, ',')
+		}
+		first = false
+		dst = appendString(dst, m.name)
+		dst = append(dst, ':')
+		dst = appendValue(dst, f)
+	}
+	return append(dst, '}')
+}
+
+func appendMeta(dst []byte, meta tga.Meta) []byte {
+	dst = append(dst, '{')
+	for i, name := range slices.Sorted(maps.Keys(meta)) {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(appendString(dst, name), ':')
+		switch x := meta[name].(type) {
+		case string:
+			dst = appendString(dst, x)
+		case tga.Number:
+			dst = append(dst, x...)
+		case bool:
+			dst = strconv.AppendBool(dst, x)
+		default:
+			dst = append(dst, "null"...)
+		}
+	}
+	return append(dst, '}')
+}
+
+func appendString(dst []byte, s string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string into memory: cannot fail
+	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
+}
+
+// Decode reads a message strictly: its members are those of v's type by their exact
+// names, each at most once, all required ones present, and null is no value. raw must
+// have passed [tga.Gate]. The error is VALIDATION_ERROR with a JSON Pointer.
+//
+// encoding/json alone would take "Args" for "args" and drop what it does not know: the
+// daemon would then decide about another request than the one a log of the gateway shows.
+func Decode(raw []byte, v any) error {
+	return decodeValue(raw, reflect.ValueOf(v).Elem(), "")
+}
+
+func decodeValue(raw json.RawMessage, v reflect.Value, at string) error {
+	switch p := v.Addr().Interface().(type) {
+	case *json.RawMessage:
+		*p = bytes.Clone(raw)
+		return nil
+	case *tga.Meta:
+		return decodeMeta(raw, p, at)
+	case encoding.TextUnmarshaler, *[]byte:
+		return decodeLeaf(raw, v, at)
+	}
+	switch {
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return decodeValue(raw, v.Elem(), at)
+	case v.Kind() == reflect.Struct:
+		return decodeStruct(raw, v, at)
+	case v.Kind() == reflect.Slice:
+		return decodeSlice(raw, v, at)
+	}
+	return decodeLeaf(raw, v, at)
+}
+
+func decodeStruct(raw json.RawMessage, v reflect.Value, at string) error {
+	given, err := object(raw, at)
+	if err != nil {
+		return err
+	}
+	for _, m := range members(v.Type()) {
+		value, ok := given[m.name]
+		if !ok {
+			if m.required {
+				return invalid(at+"/"+m.name, "the member is required")
+			}
+			continue
+		}
+		delete(given, m.name)
+		if err := decodeValue(value, v.FieldByIndex(m.index), at+"/"+m.name); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		return invalid(at+"/"+pointerToken(name), "the member is not known")
+	}
+	return nil
+}
+
+func decodeSlice(raw json.RawMessage, v reflect.Value, at string) error {
+	var items []json.RawMessage
+	if err := json.Unmarshal(raw, &items); err != nil || items == nil {
+		return invalid(at, "want an array")
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
+	for i, item := range items {
+		if err := decodeValue(item, v.Index(i), at+"/"+strconv.Itoa(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func decodeLeaf(raw json.RawMessage, v reflect.Value, at string) error {
+	if string(raw) == "null" {
+		return invalid(at, "want a value, not null")
+	}
+	if err := json.Unmarshal(raw, v.Addr().Interface()); err != nil {
+		return invalid(at, "want %s: %w", wanted(v), err)
+	}
+	return nil
+}
+
+// wanted is the JSON type of a leaf, in words.
+func wanted(v reflect.Value) string {
+	switch v.Kind() {
+	case reflect.Bool:
+		return "a boolean"
+	case reflect.String:
+		return "a string"
+	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		if _, text := v.Addr().Interface().(encoding.TextUnmarshaler); !text {
+			return "an integer"
+		}
+	}
+	return "a string of the right form"
+}
+
+// decodeMeta reads an object of scalars and keeps each number as it is written.
+func decodeMeta(raw json.RawMessage, meta *tga.Meta, at string) error {
+	given, err := object(raw, at)
+	if err != nil {
+		return err
+	}
+	*meta = tga.Meta{}
+	for name, value := range given {
+		switch value[0] {
+		case '{', '[':
+			return invalid(at+"/"+pointerToken(name), "want a scalar")
+		case '"':
+			var s string
+			if err := json.Unmarshal(value, &s); err != nil {
+				return invalid(at+"/"+pointerToken(name), "want a string: %w", err)
+			}
+			(*meta)[name] = s
+		case 't', 'f':
+			(*meta)[name] = value[0] == 't'
+		case 'n':
+			(*meta)[name] = nil
+		default:
+			(*meta)[name] = tga.Number(value)
+		}
+	}
+	return nil
+}
+
+func object(raw json.RawMessage, at string) (map[string]json.RawMessage, error) {
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &given); err != nil || given == nil {
+		return nil, invalid(at, "want an object")
+	}
+	return given, nil
+}
+
+func invalid(at, format string, args ...any) error {
+	return tga.Errorf(tga.ValidationError, format, args...).At(at)
+}
+
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+func pointerToken(name string) string {
+	if len(name) > 128 {
+		name = name[:128] // as tga.Gate cuts them
+	}
+	return pointerEscapes.Replace(name)
+}

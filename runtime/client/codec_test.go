@@ -1,0 +1,104 @@
+package client
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestSplicedBytesAreExact: JSON that is stored goes into a message and out of it again
+// byte for byte, whatever its white space, escapes and numbers are.
+func TestSplicedBytesAreExact(t *testing.T) {
+	for _, raw := range []string{
+		`{"b":1,"a":1.0}`, "{ \"a\" :\n [1e2 ,9007199254740993] }", `"<&>\u2028` + "\u2028" + `"`, `{"a":1,"a":2}`, `null`, `-0`,
+	} {
+		text := Append(nil, Call{Result: json.RawMessage(raw)})
+		if !bytes.Contains(text, []byte(`"result":`+raw+`,`)) {
+			t.Errorf("%s is not in %s", raw, text)
+		}
+		var back Call
+		if err := json.Unmarshal(text, &back); err != nil || string(back.Result) != raw && raw != "null" {
+			t.Errorf("%s came back as %s: %v", raw, back.Result, err)
+		}
+		var m FinishRequest
+		if err := Decode([]byte(`{"permit":"p","status":"SUCCESS","result":`+raw+`}`), &m); err != nil || string(m.Result) != raw {
+			t.Errorf("%s was read as %s: %v", raw, m.Result, err)
+		}
+	}
+}
+
+// TestMessageRoundTrip fills messages and reads them back, strictly and as a client does.
+func TestMessageRoundTrip(t *testing.T) {
+	id, err := tga.ParseID("01936a8b-4c2d-7000-8000-000000000001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []any{
+		&CallRequest{
+			TraceID: id, ToolServer: "s", ToolName: "t", Args: json.RawMessage(`{"a":1}`), IdempotencyKey: "k <&> \u2028 \"", PlanID: id,
+			Resources: []Resource{{"db", "x"}}, Deadline: 1_700_000_000_123, Retry: true,
+			Meta: tga.Meta{"n": tga.Number("1.50"), "s": "x", "b": false, "z": nil},
+		},
+		&BeginRequest{CallRequest: CallRequest{ToolServer: "s", ToolName: "t"}, BeginID: "b"},
+		&FinishRequest{Permit: "p", Outcome: Outcome{Status: "SUCCESS", ResultBase64: []byte{0, 255}}},
+		&FinishRequest{Permit: "p", Outcome: Outcome{Status: "SUCCESS", ResultBase64: []byte{}}},
+		&AppendRequest{Lease: "l", Expect: &Expect{Seq: 0}, Artifacts: []NewArtifact{{Artifact: json.RawMessage(`{}`), Documents: []NewDocument{{Pointer: "/result"}}}}},
+		&Traces{Traces: []OpenTrace{}},
+		&Recovered{Traces: []RecoveredTrace{{OpenTrace: OpenTrace{TraceID: id, Since: 1}, Call: Call{Attempts: 3}}}},
+		&BatchAnswers{Items: []BatchAnswer{{Problem: &Problem{Type: "t", Code: tga.NotFound}}}},
+		&Lease{Lease: "l", TraceID: id, Epoch: "18446744073709551615", Expires: 1},
+	} {
+		text := Append(nil, m)
+		if err := tga.Gate(text, tga.Limits{}); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		back := reflect.New(reflect.TypeOf(m).Elem()).Interface()
+		if err := Decode(text, back); err != nil {
+			t.Errorf("%s: %v", text, err)
+		} else if diff := cmp.Diff(m, back); diff != "" {
+			t.Errorf("%s: %s", text, diff)
+		}
+	}
+}
+
+func TestDecodeIsClosed(t *testing.T) {
+	ok := `{"tool_server":"s","tool_name":"t"`
+	for text, at := range map[string]string{
+		ok + `,"extra":1}`:                   "/extra",
+		ok + `,"Args":{}}`:                   "/Args",
+		ok + `,"a/b~c":1}`:                   "/a~1b~0c",
+		ok + `,"intent":null}`:               "/intent",
+		ok + `,"intent":1}`:                  "/intent",
+		ok + `,"retry":"true"}`:              "/retry",
+		ok + `,"trace_id":"x"}`:              "/trace_id",
+		ok + `,"deadline":"2026-01-01"}`:     "/deadline",
+		ok + `,"resources":{}}`:              "/resources",
+		ok + `,"resources":[{"kind":"db"}]}`: "/resources/0/id",
+		ok + `,"resources":[{"kind":"db",` + `"id":"x","more":1}]}`: "/resources/0/more",
+		ok + `,"meta":{"a":[]}}`:                                    "/meta/a",
+		ok + `,"meta":[]}`:                                          "/meta",
+		`{"tool_server":"s"}`:                                       "/tool_name",
+		`[]`:                                                        "",
+		`null`:                                                      "",
+		`"x"`:                                                       "",
+	} {
+		var m CallRequest
+		err := Decode([]byte(text), &m)
+		e, isError := err.(*tga.Error)
+		if !isError || e.Code != tga.ValidationError || e.Pointer != at {
+			t.Errorf("%s: %v, want VALIDATION_ERROR at %q", text, err, at)
+		}
+	}
+	for text, at := range map[string]string{`{"ttl_ms":1.5}`: "/ttl_ms", `{"ttl_ms":"1"}`: "/ttl_ms", `{"ttl_ms":99999999999999999999}`: "/ttl_ms"} {
+		var m LeaseRequest
+		if err := Decode([]byte(text), &m); err == nil || !strings.HasSuffix(err.Error(), "(at "+at+")") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

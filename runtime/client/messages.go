@@ -1,0 +1,348 @@
+package client
+
+import (
+	"encoding/json"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// CallRequest asks for one governed call: POST /v1/tool-calls.
+type CallRequest struct {
+	TraceID        tga.ID          `json:"trace_id,omitempty"`
+	ToolServer     string          `json:"tool_server"`
+	ToolName       string          `json:"tool_name"`
+	Args           json.RawMessage `json:"args,omitempty"` // object; absent = {}
+	IdempotencyKey string          `json:"idempotency_key,omitempty"`
+	Namespace      string          `json:"namespace,omitempty"` // absent = the peer's
+	PlanID         tga.ID          `json:"plan_id,omitempty"`
+	AgentID        tga.ID          `json:"agent_id,omitempty"`
+	RiskLevel      string          `json:"risk_level,omitempty"`
+	Intent         string          `json:"intent,omitempty"`
+	Resources      []Resource      `json:"resources,omitempty"`
+	Deadline       tga.Millis      `json:"deadline,omitempty"`
+	Retry          bool            `json:"retry,omitempty"`
+	Fresh          bool            `json:"fresh,omitempty"` // the key was never used: asked for in quarantine
+	Meta           tga.Meta        `json:"meta,omitempty"`
+}
+
+// Resource is something a request says it touches.
+type Resource struct {
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
+}
+
+// Call is where a call stands.
+type Call struct {
+	TraceID        tga.ID     `json:"trace_id,omitempty"`
+	State          string     `json:"state,omitempty"` // absent: nothing of it is durable
+	Seq            uint64     `json:"sequence_number"`
+	EntryDigest    tga.Digest `json:"entry_digest,omitempty"`
+	ToolCallID     tga.ID     `json:"tool_call_id,omitempty"`
+	IdempotencyKey string     `json:"idempotency_key,omitempty"`
+	Attempts       uint32     `json:"attempts"`
+
+	Status       string          `json:"status,omitempty"`
+	OutcomeClass string          `json:"outcome_class,omitempty"`
+	Result       json.RawMessage `json:"result,omitempty"` // the answer where it is JSON
+	// ResultBase64 is there when Result is not, byte for byte, the tool's answer.
+	ResultBase64 []byte   `json:"result_base64,omitempty"`
+	Summary      string   `json:"summary,omitempty"`
+	ErrorCode    tga.Code `json:"error_code,omitempty"`
+	ErrorMessage string   `json:"error_message,omitempty"`
+	ServedFrom   tga.ID   `json:"served_from,omitempty"`
+	Replayed     bool     `json:"replayed"`
+	Rationale    string   `json:"rationale,omitempty"`
+}
+
+// BeginRequest asks to send a call oneself: POST /v1/begin.
+type BeginRequest struct {
+	CallRequest
+	BeginID string `json:"begin_id"`
+}
+
+// Begun is the answer to a begin. Only standing "send" permits a send.
+type Begun struct {
+	Standing       string   `json:"standing"`
+	Attempt        uint32   `json:"attempt,omitempty"`
+	Permit         string   `json:"permit,omitempty"`
+	IdempotencyKey string   `json:"idempotency_key,omitempty"`
+	Call           Call     `json:"call"`
+	Cause          *Problem `json:"cause,omitempty"`
+}
+
+// Outcome is what somebody learnt of a call: from the tool server, or as evidence.
+type Outcome struct {
+	Status       string          `json:"status"`
+	OutcomeClass string          `json:"outcome_class,omitempty"`
+	Summary      string          `json:"summary,omitempty"`
+	ErrorCode    string          `json:"error_code,omitempty"`
+	ErrorMessage string          `json:"error_message,omitempty"`
+	Result       json.RawMessage `json:"result,omitempty"`        // the answer where it is JSON, exact
+	ResultBase64 []byte          `json:"result_base64,omitempty"` // else its bytes
+	// ResultBytes and ResultDigest stand for an answer that was too long to keep.
+	ResultBytes  int64      `json:"result_bytes,omitempty"`
+	ResultDigest tga.Digest `json:"result_digest,omitempty"`
+}
+
+// FinishRequest records the effect of a begun call: POST /v1/traces/{id}/finish.
+type FinishRequest struct {
+	Permit string `json:"permit"`
+	Outcome
+}
+
+// NotSentRequest takes a permit back: POST /v1/traces/{id}/not-sent.
+type NotSentRequest struct {
+	Permit string `json:"permit"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// ResolveRequest ends a call in doubt: POST /v1/traces/{id}/resolve.
+type ResolveRequest struct {
+	Outcome
+	Evidence       json.RawMessage `json:"evidence,omitempty"`
+	EvidenceBase64 []byte          `json:"evidence_base64,omitempty"`
+}
+
+// AbandonRequest gives a call in doubt up: POST /v1/traces/{id}/abandon.
+type AbandonRequest struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// DecideRequest is a vote on a request that waits: POST /v1/traces/{id}/decide.
+type DecideRequest struct {
+	Approve   bool   `json:"approve"`
+	Rationale string `json:"rationale"` // 10..1000 characters
+}
+
+// OpenTrace is a trace that is not terminal.
+type OpenTrace struct {
+	TraceID        tga.ID     `json:"trace_id"`
+	Namespace      string     `json:"namespace"`
+	State          string     `json:"state"`
+	Since          tga.Millis `json:"since"`
+	Deadline       tga.Millis `json:"deadline,omitempty"`
+	ToolServer     string     `json:"tool_server,omitempty"`
+	ToolName       string     `json:"tool_name,omitempty"`
+	IdempotencyKey string     `json:"idempotency_key,omitempty"`
+	ToolCallID     tga.ID     `json:"tool_call_id,omitempty"`
+	Held           bool       `json:"held"` // somebody runs it now
+	// Window and Attempts are told only by the in-doubt and recovery lists.
+	Window   string   `json:"window,omitempty"`
+	Attempts uint32   `json:"attempts,omitempty"`
+	Problem  *Problem `json:"problem,omitempty"` // why it is quarantined, or not at its end
+}
+
+// Traces is a page of open traces, by trace id.
+type Traces struct {
+	Traces []OpenTrace `json:"traces"`
+	Next   tga.ID      `json:"next,omitempty"` // after= of the next page
+}
+
+// Recovered is what recovery made of the open traces.
+type Recovered struct {
+	Traces []RecoveredTrace `json:"traces"`
+}
+
+// RecoveredTrace is what recovery made of one trace.
+type RecoveredTrace struct {
+	OpenTrace
+	Call Call `json:"call"`
+}
+
+// Entry is one link of a trace's log with what was stored with it.
+type Entry struct {
+	Entry     json.RawMessage `json:"entry"`    // canonical execution_log_entry
+	Artifact  json.RawMessage `json:"artifact"` // canonical, null when erased
+	Documents []Document      `json:"documents,omitempty"`
+	Committed tga.Millis      `json:"committed"` // the store's clock at the commit
+	Epoch     string          `json:"epoch"`     // of the lease, decimal
+}
+
+// Document describes a stored document; GET /v1/traces/{id}/documents has its bytes.
+type Document struct {
+	Pointer   string     `json:"pointer"`
+	SizeBytes int64      `json:"size_bytes"`
+	Hash      tga.Digest `json:"hash"`
+	Erased    bool       `json:"erased,omitempty"`
+}
+
+// Timeline is everything about one trace: GET /v1/traces/{id}.
+type Timeline struct {
+	TraceID   tga.ID            `json:"trace_id"`
+	PlanID    tga.ID            `json:"plan_id"`
+	Namespace string            `json:"namespace"`
+	Deadline  tga.Millis        `json:"deadline,omitempty"`
+	Held      bool              `json:"held"`
+	Call      Call              `json:"call"`
+	Entries   []Entry           `json:"entries"`
+	Notes     []json.RawMessage `json:"notes"` // canonical notes
+	Approval  *Approval         `json:"approval,omitempty"`
+}
+
+// Approval is a request that waits for people.
+type Approval struct {
+	TraceID  tga.ID     `json:"trace_id"`
+	Since    tga.Millis `json:"since"`
+	Expires  tga.Millis `json:"expires,omitempty"`
+	Required int        `json:"required"`
+	Why      string     `json:"why"`
+	Votes    []Vote     `json:"votes,omitempty"`
+}
+
+// Vote is one person's say.
+type Vote struct {
+	Who       string     `json:"who"`
+	Approve   bool       `json:"approve"`
+	Rationale string     `json:"rationale"`
+	TS        tga.Millis `json:"ts"`
+}
+
+// Approvals lists what waits for people.
+type Approvals struct {
+	Approvals []Approval `json:"approvals"`
+}
+
+// AppendRequest appends artifacts to a trace: POST /v1/traces/{id}/entries.
+type AppendRequest struct {
+	// Lease is the token of a held lease. A repeat of an append that succeeded needs
+	// none.
+	Lease     string        `json:"lease,omitempty"`
+	Expect    *Expect       `json:"expect,omitempty"` // the head the caller believes in; absent = the current one
+	Artifacts []NewArtifact `json:"artifacts"`
+}
+
+// NewArtifact is one artifact to append.
+type NewArtifact struct {
+	Artifact  json.RawMessage `json:"artifact"`
+	Entry     json.RawMessage `json:"entry,omitempty"` // complete; checked and stored as given
+	Documents []NewDocument   `json:"documents,omitempty"`
+}
+
+// NewDocument is a document that the artifact's document_hashes bind.
+type NewDocument struct {
+	Pointer    string          `json:"pointer"`
+	Data       json.RawMessage `json:"data,omitempty"`        // where it is JSON, exact
+	DataBase64 []byte          `json:"data_base64,omitempty"` // else its bytes
+}
+
+// Expect names the head that an append is to follow.
+type Expect struct {
+	Seq    uint64     `json:"sequence_number"` // 0 with a digest of zeros: an empty trace
+	Digest tga.Digest `json:"entry_digest"`
+}
+
+// Head is the last entry of a trace.
+type Head struct {
+	Seq    uint64     `json:"sequence_number"`
+	Digest tga.Digest `json:"entry_digest"`
+	State  string     `json:"state"`
+}
+
+// Appended says what an append did.
+type Appended struct {
+	Head     Head              `json:"head"`
+	Entries  []json.RawMessage `json:"entries"` // canonical
+	Replayed bool              `json:"replayed"`
+}
+
+// BatchRequest is many appends in one request: POST /v1/entries:batch.
+type BatchRequest struct {
+	Items []BatchItem `json:"items"`
+}
+
+// BatchItem is one append of a batch.
+type BatchItem struct {
+	TraceID tga.ID `json:"trace_id"`
+	AppendRequest
+}
+
+// BatchAnswers are the answers to a batch, in the order of its items.
+type BatchAnswers struct {
+	Items []BatchAnswer `json:"items"`
+}
+
+// BatchAnswer is the answer to one item: exactly one of the two is there.
+type BatchAnswer struct {
+	Appended *Appended `json:"appended,omitempty"`
+	Problem  *Problem  `json:"problem,omitempty"`
+}
+
+// LogLine is one append in the global order of the store: a line of GET /v1/log.
+type LogLine struct {
+	Cursor  string            `json:"cursor"`             // after= to go on from here
+	Void    bool              `json:"void,omitempty"`     // an append that a crash took before it was durable
+	TraceID tga.ID            `json:"trace_id,omitempty"` // absent when void
+	Entries []Entry           `json:"entries,omitempty"`
+	Notes   []json.RawMessage `json:"notes,omitempty"`
+}
+
+// LeaseRequest takes, renews or ends a lease.
+type LeaseRequest struct {
+	Lease string `json:"lease,omitempty"`  // the token; absent only when taking
+	TTLMS int64  `json:"ttl_ms,omitempty"` // absent = the daemon's default
+}
+
+// Lease is a held lease.
+type Lease struct {
+	Lease   string     `json:"lease"` // 32 hex digits; whoever has it may append
+	TraceID tga.ID     `json:"trace_id"`
+	Epoch   string     `json:"epoch"` // decimal
+	Expires tga.Millis `json:"expires"`
+}
+
+// Released says whether a release found a lease to end.
+type Released struct {
+	Released bool `json:"released"`
+}
+
+// CheckpointRequest seals a trace's head: POST /v1/traces/{id}/checkpoint.
+type CheckpointRequest struct {
+	Lease string `json:"lease,omitempty"` // absent: the daemon takes the lease for the moment
+}
+
+// VerifyRequest asks for a check of one trace, or of the whole store.
+type VerifyRequest struct {
+	TraceID tga.ID `json:"trace_id,omitempty"`
+}
+
+// Verified is what a check found. OK is false where Faults has anything.
+type Verified struct {
+	OK      bool      `json:"ok"`
+	Traces  int       `json:"traces"`
+	Entries int       `json:"entries"`
+	Notes   int       `json:"notes"`
+	Faults  []Problem `json:"faults"`
+}
+
+// BackupRequest copies the store while it runs: POST /v1/backup.
+type BackupRequest struct {
+	Dir string `json:"dir"` // absolute, of the daemon's file system; must not exist
+}
+
+// SealRequest moves finished traces into a segment: POST /v1/seal.
+type SealRequest struct {
+	Before tga.Millis `json:"before,omitempty"` // of the terminal entry; absent = now
+}
+
+// Sealed says what a seal did.
+type Sealed struct {
+	Segments int   `json:"segments"`
+	Traces   int   `json:"traces"`
+	Bytes    int64 `json:"bytes"` // of the segments
+}
+
+// UnfreezeRequest opens a frozen store: POST /v1/unfreeze.
+type UnfreezeRequest struct {
+	AcceptLoss bool `json:"accept_loss"`
+}
+
+// Done answers an administrative request that has nothing else to say.
+type Done struct {
+	OK bool `json:"ok"`
+}
+
+// Health answers GET /healthz and GET /readyz.
+type Health struct {
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+}

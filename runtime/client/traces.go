@@ -1,0 +1,179 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"strconv"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TracesQuery narrows a list of open traces; the zero value asks for all that the peer
+// may see.
+type TracesQuery struct {
+	State     string
+	Namespace string
+}
+
+// Traces yields the open traces, oldest id first.
+func (c *Client) Traces(ctx context.Context, q TracesQuery) iter.Seq2[OpenTrace, error] {
+	return func(yield func(OpenTrace, error) bool) {
+		var after string
+		for {
+			var page Traces
+			if err := c.ask(ctx, get("/v1/traces", "state", q.State, "namespace", q.Namespace, "after", after), &page); err != nil {
+				yield(OpenTrace{}, err)
+				return
+			}
+			for _, t := range page.Traces {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			if page.Next.IsZero() {
+				return
+			}
+			after = page.Next.String()
+		}
+	}
+}
+
+// Trace returns everything about one trace. NOT_FOUND where there is none.
+func (c *Client) Trace(ctx context.Context, trace tga.ID) (Timeline, error) {
+	var t Timeline
+	err := c.ask(ctx, get(tracePath(trace, "")), &t)
+	return t, err
+}
+
+// State returns the execution state of a trace, its digest recomputed.
+func (c *Client) State(ctx context.Context, trace tga.ID) (tga.ExecutionState, error) {
+	raw, _, err := c.bytes(ctx, get(tracePath(trace, "/state")))
+	if err != nil {
+		return tga.ExecutionState{}, err
+	}
+	s, err := tga.DecodeExecutionState(raw)
+	if err != nil {
+		return tga.ExecutionState{}, err
+	}
+	return *s, nil
+}
+
+// Document returns the exact bytes of a stored document of a trace's effect. They are
+// checked against the digest that the daemon names; NOT_FOUND where there is none.
+func (c *Client) Document(ctx context.Context, trace tga.ID, pointer string) ([]byte, tga.Digest, error) {
+	raw, header, err := c.bytes(ctx, get(tracePath(trace, "/documents"), "pointer", pointer))
+	if err != nil {
+		return nil, tga.Digest{}, err
+	}
+	tag, err := strconv.Unquote(header.Get("ETag"))
+	if err != nil {
+		return nil, tga.Digest{}, tga.Errorf(tga.StateChecksumMismatch, "document %s: the ETag %q names no digest", pointer, header.Get("ETag")).In(trace)
+	}
+	want, err := tga.ParseDigest(tag)
+	if err != nil {
+		return nil, tga.Digest{}, err
+	}
+	if got := tga.Sum(raw); got != want {
+		e := tga.Errorf(tga.StateChecksumMismatch, "document %s of %d bytes has another digest than its ETag", pointer, len(raw)).In(trace)
+		e.WantDigest, e.GotDigest, e.Where = want, got, "given"
+		return nil, tga.Digest{}, e
+	}
+	return raw, want, nil
+}
+
+// Entries yields the entries of a trace after a sequence number. With follow it goes on
+// with those to come, until the trace is terminal or ctx ends.
+func (c *Client) Entries(ctx context.Context, trace tga.ID, after uint64, follow bool) iter.Seq2[Entry, error] {
+	return stream[Entry](ctx, c, get(tracePath(trace, "/entries"), "after", number(after), "follow", flag(follow)))
+}
+
+// Log yields the appends of the store after a cursor ("" is the beginning), without a gap,
+// as far as the peer may see them. With follow it goes on with those to come.
+func (c *Client) Log(ctx context.Context, after string, follow bool) iter.Seq2[LogLine, error] {
+	return stream[LogLine](ctx, c, get("/v1/log", "after", after, "follow", flag(follow)))
+}
+
+func number(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+func flag(on bool) string {
+	if on {
+		return "1"
+	}
+	return ""
+}
+
+// streamError is the last line of a stream that the daemon could not go on with.
+type streamError struct {
+	Problem *Problem `json:"problem"`
+}
+
+// stream reads an NDJSON answer. An empty line is a sign of life.
+func stream[T any](ctx context.Context, c *Client, r request) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		resp, err := c.do(ctx, r)
+		if err != nil {
+			yield(none, err)
+			return
+		}
+		defer resp.Body.Close()
+		lines := bufio.NewReaderSize(resp.Body, 64<<10)
+		for {
+			line, err := readLine(lines, c.opts.MaxAnswerBytes)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(none, c.unreachable(ctx, r, err))
+				return
+			}
+			if len(line) == 0 {
+				continue
+			}
+			var end streamError
+			var v T
+			if json.Unmarshal(line, &end) == nil && end.Problem != nil && end.Problem.Code != "" {
+				yield(none, &refused{end.Problem.Err(), *end.Problem})
+				return
+			}
+			if err := json.Unmarshal(line, &v); err != nil {
+				yield(none, tga.Errorf(tga.StoreUnavailable, "%s: a line is not understood: %w", r.path, err))
+				return
+			}
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// readLine reads a line without its end. A line that the stream breaks off in is
+// io.ErrUnexpectedEOF: half an entry is no entry.
+func readLine(r *bufio.Reader, most int64) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case int64(len(line)) > most:
+			return nil, tga.Errorf(tga.LimitExceeded, "a line is over %d bytes", most)
+		case err == nil:
+			return bytes.TrimSuffix(line, []byte("\n")), nil
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return nil, io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+}
