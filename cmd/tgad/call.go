@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+func (a *app) call() *cobra.Command {
+	var (
+		req                runtime.Request
+		trace, plan, agent string
+		argsFile           string
+		timeout, reconnect time.Duration
+	)
+	c := &cobra.Command{
+		Use:   "call SERVER TOOL [ARGS]",
+		Short: "Make one governed tool call",
+		Long: `call makes one governed tool call and prints the tool's answer. ARGS is a JSON
+object; "-" reads it from stdin.
+
+The same key again is the same call: it gets the recorded answer and the tool is not
+called. A call that ends in doubt exits 4: it may have run. Repeat it with the same
+key, or settle it with resolve or abandon.`,
+		Args: cobra.RangeArgs(2, 3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.Server, req.Tool = args[0], args[1]
+			var err error
+			if req.Args, err = a.callArgs(args[2:], argsFile); err != nil {
+				return err
+			}
+			// The id is made here, so that a caller that loses the answer knows whose
+			// answer it lost, and asks for that one again.
+			req.TraceID = tga.ID(uuid.Must(uuid.NewV7()))
+			for _, f := range []struct {
+				text string
+				id   *tga.ID
+			}{{trace, &req.TraceID}, {plan, &req.PlanID}, {agent, &req.AgentID}} {
+				if f.text == "" {
+					continue
+				}
+				if *f.id, err = cli.ParseID(f.text); err != nil {
+					return err
+				}
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			return a.ask(ctx, func(ctx context.Context, c *client.Client) error {
+				return a.result(callUntil(ctx, c, req, time.Now().Add(reconnect)))
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&req.Key, "key", "", "idempotency key: the same for every repeat of one intended call")
+	f.StringVar(&argsFile, "args-file", "", "read ARGS from a `file`")
+	f.StringVar(&trace, "trace", "", "trace id: go on with that trace, or use it for a new one")
+	f.StringVar(&plan, "plan", "", "plan id")
+	f.StringVar(&agent, "agent", "", "agent id")
+	f.StringVar(&req.Namespace, "namespace", "", "namespace (default: yours)")
+	f.StringVar(&req.Risk, "risk", "", "READ, WRITE or HIGH_RISK")
+	f.StringVar(&req.Intent, "intent", "", "why, in 10 to 1000 characters")
+	f.BoolVar(&req.Fresh, "fresh", false, "the key was never used: what a store in quarantine asks for")
+	f.BoolVar(&req.Retry, "retry", false, "a new attempt where the key is settled as a retryable failure")
+	f.DurationVar(&timeout, "timeout", time.Minute, "how long to wait; the call is not sent after it")
+	f.DurationVar(&reconnect, "reconnect", 0, "while the daemon is away, ask again for this long")
+	return c
+}
+
+func (a *app) callArgs(args []string, file string) ([]byte, error) {
+	var raw []byte
+	var err error
+	switch {
+	case file != "" && len(args) > 0:
+		return nil, cli.Usagef("give ARGS or --args-file, not both")
+	case file != "":
+		raw, err = os.ReadFile(file)
+	case len(args) == 0:
+		return nil, nil
+	case args[0] == "-":
+		raw, err = io.ReadAll(a.In)
+	default:
+		raw = []byte(args[0])
+	}
+	if err != nil {
+		return nil, err
+	}
+	// It is spliced into the request as it stands: what is no JSON would end up as
+	// another member of the request.
+	if !json.Valid(raw) {
+		return nil, cli.Usagef("ARGS is not JSON: %.60q", raw)
+	}
+	return raw, nil
+}
+
+// callUntil calls, and asks again while nobody answers, or a daemon that is not ready
+// yet. The trace id makes the repeat the same call, whatever became of the first.
+func callUntil(ctx context.Context, c *client.Client, req runtime.Request, until time.Time) (runtime.Result, error) {
+	for {
+		res, err := c.Call(ctx, req)
+		if !errors.Is(err, tga.StoreUnavailable) || ctx.Err() != nil || time.Now().After(until) {
+			return res, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return res, err
+		}
+	}
+}

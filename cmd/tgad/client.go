@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"syscall"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// dial makes a client of the daemon. It connects with the first request.
+func (a *app) dial() *client.Client {
+	return client.New(a.socket, client.Options{Name: "tgad-cli"})
+}
+
+// ask runs f with a client. Where no daemon listens, the error says so first.
+func (a *app) ask(ctx context.Context, f func(context.Context, *client.Client) error) error {
+	c := a.dial()
+	defer c.Close()
+	return a.explainSocket(f(ctx, c))
+}
+
+func (a *app) explainSocket(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return caused(err, tga.StoreUnavailable, "no daemon listens at %s: start one with tgad serve, or name its socket", a.socket)
+	case errors.Is(err, fs.ErrPermission):
+		return caused(err, tga.PermissionDenied, "the socket %s is not yours to use", a.socket)
+	}
+	return err
+}
+
+// caused makes an error that says all there is to say of its cause.
+func caused(cause error, code tga.Code, format string, args ...any) error {
+	err := tga.Errorf(code, format, args...)
+	err.Err = cause
+	return err
+}
+
+// message prints a message of the wire as one line, its JSON parts byte for byte.
+func (a *app) message(v any) error {
+	_, err := a.Out.Write(append(client.Append(nil, v), '\n'))
+	return err
+}
+
+// parseIDs reads trace ids from the command line.
+func parseIDs(args []string) ([]tga.ID, error) {
+	ids := make([]tga.ID, len(args))
+	for i, s := range args {
+		id, err := cli.ParseID(s)
+		if err != nil {
+			return nil, err
+		}
+		ids[i] = id
+	}
+	return ids, nil
+}

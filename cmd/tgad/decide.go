@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/runtime/client"
+)
+
+func (a *app) approve() *cobra.Command {
+	return a.decide("approve", "Approve a request; the call then goes on", true)
+}
+
+func (a *app) deny() *cobra.Command {
+	return a.decide("deny", "Deny a request; one denial denies", false)
+}
+
+func (a *app) decide(verb, short string, approve bool) *cobra.Command {
+	var rationale string
+	c := &cobra.Command{
+		Use:   verb + " TRACE --rationale TEXT",
+		Short: short,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := cli.ParseID(args[0])
+			if err != nil {
+				return err
+			}
+			if rationale == "" {
+				return cli.Usagef("--rationale is required: it stands in the log for as long as the log does")
+			}
+			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				res, err := c.Decide(ctx, id, approve, rationale)
+				if err == nil && !approve {
+					// The denial that was asked for is no error.
+					if a.JSON {
+						return a.message(callMessage(res))
+					}
+					a.Printf("%s\n", resultLine(res))
+					return nil
+				}
+				return a.result(res, err)
+			})
+		},
+	}
+	c.Flags().StringVar(&rationale, "rationale", "", "why, in 10 to 1000 characters")
+	return c
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/doctor"
+)
+
+func (a *app) doctor() *cobra.Command {
+	var data string
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what is wrong with the machine or the setup",
+		Long: `doctor looks at the socket, the permissions, the disk and the store, and measures how
+long the disk takes to make a write durable. It changes nothing but a scratch file. It
+exits 1 if something is wrong.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+			defer cancel()
+			c := a.dial()
+			defer c.Close()
+			bad := false
+			for f := range doctor.Examine(ctx, c, a.socket, data) {
+				bad = bad || f.Verdict == doctor.Bad
+				if a.JSON {
+					if err := a.Line(f); err != nil {
+						return err
+					}
+					continue
+				}
+				a.Printf("%-5s %-12s %s\n", f.Verdict, f.Check, cli.Clean(f.Detail))
+				if f.Remedy != "" {
+					a.Printf("%s\n", cli.Wrap(f.Remedy, "                   → ", 96))
+				}
+			}
+			if bad {
+				return cli.Silent(cli.ExitError)
+			}
+			return nil
+		},
+	}
+	dataFlag(c, &data)
+	return c
+}

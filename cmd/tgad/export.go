@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/ndjson"
+)
+
+func (a *app) export() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:   "export [TRACE...]",
+		Short: "Write traces as NDJSON that anyone can check",
+		Long: `export writes the named traces, or all, as NDJSON: entries with their artifacts and
+documents, and notes. tgad verify FILE checks it without a store; so can any program
+that knows SHA-256 and RFC 8785. What does not verify is not exported.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids, err := parseIDs(args)
+			if err != nil {
+				return err
+			}
+			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				if len(ids) == 0 {
+					if ids, err = allTraces(ctx, c); err != nil {
+						return err
+					}
+				}
+				return a.toFile(file, func(w io.Writer) error { return exportTo(ctx, w, c, ids) })
+			})
+		},
+	}
+	c.Flags().StringVarP(&file, "output", "o", "", "write to a `file`, which must not exist, instead of stdout")
+	return c
+}
+
+// allTraces lists the traces of the log in the order of their first entry.
+func allTraces(ctx context.Context, c *client.Client) ([]tga.ID, error) {
+	var ids []tga.ID
+	seen := map[tga.ID]bool{}
+	for line, err := range c.Log(ctx, "", false) {
+		if err != nil {
+			return nil, err
+		}
+		if !line.Void && !seen[line.TraceID] {
+			seen[line.TraceID] = true
+			ids = append(ids, line.TraceID)
+		}
+	}
+	return ids, nil
+}
+
+func exportTo(ctx context.Context, w io.Writer, c *client.Client, ids []tga.ID) error {
+	for _, id := range ids {
+		said, err := c.Trace(ctx, id)
+		if err != nil {
+			return err
+		}
+		if err := ndjson.Write(w, id, cli.Entries(said, documents(ctx, c, id)), cli.Notes(said)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// toFile calls write with stdout or with a new file, which is there as a whole or not
+// at all.
+func (a *app) toFile(name string, write func(io.Writer) error) (err error) {
+	if name == "" {
+		w := bufio.NewWriter(a.Out)
+		return errors.Join(write(w), w.Flush())
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	err = errors.Join(write(w), w.Flush(), f.Sync(), f.Close())
+	if err != nil {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}

@@ -1,0 +1,31 @@
+// Command tgad keeps and runs governed tool calls: the daemon, its client, and the
+// tools that check a log without either.
+//
+// The command is thin: each verb turns flags into calls of a package and prints what
+// comes back. Everything that a program may want is an object a line under --json;
+// errors go to stderr, and the exit code says which kind (see package cli).
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/tgad/tgad/internal/cli"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run executes one command line and returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	a := &app{Streams: cli.Streams{In: stdin, Out: stdout, Err: stderr}}
+	root := a.command()
+	root.SetArgs(args)
+	return a.Fail(root.ExecuteContext(ctx))
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+func (a *app) resolve() *cobra.Command {
+	var r runtime.Resolution
+	var outcome, class, result, evidence string
+	c := &cobra.Command{
+		Use:   "resolve TRACE --outcome ran|failed|not-run --evidence TEXT",
+		Short: "Settle a call in doubt with what is known of it",
+		Long: `resolve ends a call in doubt with an effect that you vouch for:
+
+  ran      the call was executed and succeeded
+  failed   the call was executed, or refused, and failed for good
+  not-run  the call was certainly not executed, and never will be: its key is free for
+           an explicit new attempt (call --retry)
+
+The evidence is stored with the effect, and your name beside it. Whoever asks with the
+same key is served this outcome.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := cli.ParseID(args[0])
+			if err != nil {
+				return err
+			}
+			o, ok := outcomes[outcome]
+			if !ok {
+				return cli.Usagef("--outcome is ran, failed or not-run, not %q", outcome)
+			}
+			r.Status, r.Class = o.status, o.class
+			if class != "" {
+				if r.Class, err = ledger.ParseClass(class); err != nil {
+					return cli.Usage(err)
+				}
+			}
+			if r.Evidence, err = textOrFile(evidence); err != nil {
+				return err
+			}
+			if len(r.Evidence) == 0 {
+				return cli.Usagef("--evidence is required: a resolution without it is a guess")
+			}
+			if result != "" {
+				if r.Result, err = textOrFile(result); err != nil {
+					return err
+				}
+			}
+			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return a.settled(c.Resolve(ctx, id, r))
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&outcome, "outcome", "", "ran, failed or not-run")
+	f.StringVar(&evidence, "evidence", "", "why it is known; @`file` reads it from a file")
+	f.StringVar(&result, "result", "", "the tool's answer, where it is known; @`file` reads it from a file")
+	f.StringVar(&r.Summary, "summary", "", "one sentence, at most 500 characters")
+	f.StringVar(&class, "class", "", "outcome class, where it is not what the outcome implies")
+	f.StringVar(&r.ErrorMessage, "error", "", "what went wrong, at most 200 characters")
+	return c
+}
+
+// outcomes are the three things that can be known of a call in doubt.
+var outcomes = map[string]struct {
+	status string
+	class  ledger.Class
+}{
+	"ran":     {tga.StatusSuccess, ledger.ClassNone},
+	"failed":  {tga.StatusFailure, ledger.ClassPermanent},
+	"not-run": {tga.StatusFailure, ledger.ClassRetryable},
+}
+
+// settled prints where a trace stands that somebody ended. Whatever they ended it
+// with is what they asked for, so a FAILED trace is no error here.
+func (a *app) settled(res runtime.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	if a.JSON {
+		return a.message(callMessage(res))
+	}
+	a.Printf("trace %s %s seq %d\n", res.TraceID, res.State, res.Seq)
+	return nil
+}
+
+// textOrFile returns text, or what is in the file that "@file" names.
+func textOrFile(s string) ([]byte, error) {
+	if name, ok := strings.CutPrefix(s, "@"); ok {
+		return os.ReadFile(name)
+	}
+	return []byte(s), nil
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+)
+
+// result prints where a call stands: the tool's answer to stdout as it came, what is
+// known of the call to stderr, so that a pipe gets the answer alone. With --json it is
+// one object on stdout. The error is that of the call: nil where it COMPLETED.
+func (a *app) result(res runtime.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	if a.JSON {
+		if err := a.message(callMessage(res)); err != nil {
+			return err
+		}
+		return res.Err()
+	}
+	if len(res.Value) > 0 {
+		out := res.Value
+		if utf8.Valid(out) && !bytes.HasSuffix(out, []byte("\n")) {
+			out = append(out, '\n')
+		}
+		if _, err := a.Out.Write(out); err != nil {
+			return err
+		}
+	}
+	_, _ = fmt.Fprintln(a.Err, resultLine(res)) // a comment beside the answer
+	return res.Err()
+}
+
+func resultLine(res runtime.Result) string {
+	line := fmt.Sprintf("trace %s %s seq %d", res.TraceID, res.State, res.Seq)
+	switch {
+	case !res.ServedFrom.IsZero():
+		line += fmt.Sprintf(", served from trace %s", res.ServedFrom)
+	case res.Replayed:
+		line += ", as recorded"
+	case res.Attempts == 1:
+		line += ", sent once"
+	case res.Attempts > 1:
+		line += fmt.Sprintf(", %d attempts", res.Attempts)
+	}
+	return cli.Clean(line)
+}
+
+// callMessage is a result as it travels.
+func callMessage(r runtime.Result) client.Call {
+	c := client.Call{
+		TraceID: r.TraceID, State: r.State.String(), Seq: r.Seq, EntryDigest: r.Digest, ToolCallID: r.ToolCallID,
+		IdempotencyKey: r.Key, Attempts: r.Attempts, Status: r.Status, Summary: r.Summary,
+		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ServedFrom: r.ServedFrom,
+		Replayed: r.Replayed, Rationale: r.Rationale,
+	}
+	if r.Class != ledger.ClassNone {
+		c.OutcomeClass = r.Class.String()
+	}
+	// An answer of several lines would break the one line that is promised.
+	if json.Valid(r.Value) && !bytes.ContainsAny(r.Value, "\r\n") {
+		c.Result = r.Value
+	} else {
+		c.ResultBase64 = r.Value
+	}
+	return c
+}
+
+// standing is the error of an open trace as a column shows it.
+func standing(p *client.Problem) string {
+	if p == nil {
+		return ""
+	}
+	return string(p.Code)
+}
+
+func keyColumn(key string) string { return cli.Shorten(key, 40) }
+
+func tool(server, name string) string { return server + " " + name }

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/cli"
+)
+
+// app is what the verbs share: the streams, and the flags of every verb.
+type app struct {
+	cli.Streams
+	socket string
+}
+
+// command returns the whole command tree.
+func (a *app) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tgad",
+		Short: "Crash-safe tool calls for AI agents",
+		Long: `tgad makes each tool call durable before it is sent, sends it at most once per
+idempotency key wherever that can be had, and can prove afterwards what happened.
+
+Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
+5 the store or the trace is held by another.`,
+		// Errors are printed once, by Fail, in one form.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cli.UsageArgs(cobra.NoArgs),
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
+	root.PersistentFlags().BoolVar(&a.JSON, "json", false, "print one JSON object a line")
+	root.PersistentFlags().StringVar(&a.socket, "socket", defaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
+
+	root.AddGroup(
+		&cobra.Group{ID: groupRun, Title: "Run:"},
+		&cobra.Group{ID: groupLook, Title: "Look:"},
+		&cobra.Group{ID: groupDecide, Title: "Decide:"},
+		&cobra.Group{ID: groupKeep, Title: "Keep:"},
+	)
+	for _, g := range []struct {
+		id    string
+		verbs []*cobra.Command
+	}{
+		{groupRun, []*cobra.Command{a.serve(), a.call(), a.recover(), a.demo()}},
+		{groupLook, []*cobra.Command{a.ls(), a.show(), a.tail(), a.inDoubt(), a.approvals(), a.doctor(), a.explain(), a.version()}},
+		{groupDecide, []*cobra.Command{a.approve(), a.deny(), a.resolve(), a.abandon()}},
+		{groupKeep, []*cobra.Command{a.verify(), a.export(), a.seal(), a.backup(), a.restore(), a.unfreeze()}},
+		{"", hidden()},
+	} {
+		for _, v := range g.verbs {
+			v.GroupID = g.id
+			if v.Args != nil {
+				v.Args = cli.UsageArgs(v.Args)
+			}
+			root.AddCommand(v)
+		}
+	}
+	return root
+}
+
+const (
+	groupRun    = "run"
+	groupLook   = "look"
+	groupDecide = "decide"
+	groupKeep   = "keep"
+)
+
+// defaultSocket is $TGAD_SOCKET, else tgad/tgad.sock in $XDG_RUNTIME_DIR, else in /run.
+func defaultSocket() string {
+	if s := os.Getenv("TGAD_SOCKET"); s != "" {
+		return s
+	}
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	if dir == "" {
+		dir = "/run"
+	}
+	return filepath.Join(dir, "tgad", "tgad.sock")
+}
+
+// dataFlag gives a verb the --data flag, with $TGAD_DATA as its default.
+func dataFlag(c *cobra.Command, dir *string) {
+	c.Flags().StringVar(dir, "data", os.Getenv("TGAD_DATA"), "the store's directory (or $TGAD_DATA)")
+}

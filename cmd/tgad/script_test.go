@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/tgad/tgad/examples/payments/journal"
+	"github.com/tgad/tgad/runtime/client"
+)
+
+// TestScripts runs testdata/script: every verb, as a user types it, against a real
+// daemon with the payments tool server behind it.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("TGAD_SOCKET", filepath.Join(e.WorkDir, "run", "s"))
+			e.Setenv("TGAD_DATA", filepath.Join(e.WorkDir, "data"))
+			e.Setenv("JOURNAL", filepath.Join(e.WorkDir, "payments.journal"))
+			e.Setenv("NO_COLOR", "1")
+			return os.WriteFile(filepath.Join(e.WorkDir, "tgad.toml"), []byte(testConfig(e.Getenv("JOURNAL"))), 0o640)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":   exits,
+			"capture": capture,
+			"ready":   ready,
+			"signal":  signalHolder,
+			"flip":    flip,
+			"charged": charged,
+		},
+	})
+}
+
+// testConfig is the payments tool server with one tool of each kind.
+func testConfig(journal string) string {
+	return fmt.Sprintf(`
+[[server]]
+id = "payments"
+type = "mcp-command"
+command = ["tgad", "demo-payments", "--journal", %q]
+
+[[tool]]
+server = "payments"
+name = "charge"
+licence = "dedupe_key"
+window = "1h"
+
+[[tool]]
+server = "payments"
+name = "balance"
+class = "read"
+
+[[rule]]
+tool = "forbidden"
+decision = "DENY"
+rationale = "nobody may call this tool"
+
+[[rule]]
+risk = "HIGH_RISK"
+decision = "NEEDS_APPROVAL"
+rationale = "a high-risk payment needs a person"
+
+[[rule]]
+server = "payments"
+decision = "APPROVE"
+rationale = "payments are approved by the rule table"
+
+[store]
+memtable_bytes = "1MiB"
+`, journal)
+}
+
+// exits runs a command and wants an exit code: exits 3 tgad verify x
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d\nstdout: %s\nstderr: %s", got, want, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+	}
+}
+
+// capture takes what a group matches in the last output into a variable:
+// capture TRACE 'trace ([0-9a-f-]{36})'
+func capture(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: capture NAME REGEXP")
+	}
+	re, err := regexp.Compile(args[1])
+	ts.Check(err)
+	for _, from := range []string{"stdout", "stderr"} {
+		if m := re.FindStringSubmatch(ts.ReadFile(from)); m != nil {
+			ts.Setenv(args[0], m[1])
+			return
+		}
+	}
+	ts.Fatalf("nothing matches %s in\n%s%s", args[1], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+}
+
+// ready waits until the daemon at $TGAD_SOCKET is ready, or says that it is frozen.
+func ready(ts *testscript.TestScript, neg bool, args []string) {
+	c := client.New(ts.Getenv("TGAD_SOCKET"), client.Options{Name: "test"})
+	defer c.Close()
+	ts.Check(waitFor(func() error {
+		err := c.Ready(context.Background())
+		if len(args) == 1 && err != nil && strings.Contains(err.Error(), args[0]) {
+			return nil
+		}
+		return err
+	}))
+}
+
+// waitFor calls f until it returns nil, for half a minute: a machine may be busy.
+func waitFor(f func() error) error {
+	until := time.Now().Add(30 * time.Second)
+	for {
+		err := f()
+		if err == nil || time.Now().After(until) {
+			return err
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// signalHolder sends a signal to the process that has the store $TGAD_DATA, and for
+// one that ends it waits until it is gone: signal TERM
+func signalHolder(ts *testscript.TestScript, neg bool, args []string) {
+	signals := map[string]syscall.Signal{"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}
+	if neg || len(args) != 1 || signals[args[0]] == 0 {
+		ts.Fatalf("usage: signal KILL|TERM|STOP|CONT")
+	}
+	b, err := os.ReadFile(filepath.Join(ts.Getenv("TGAD_DATA"), "tgad.lock"))
+	ts.Check(err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	ts.Check(err)
+	ts.Check(syscall.Kill(pid, signals[args[0]]))
+	if args[0] != "KILL" && args[0] != "TERM" {
+		return
+	}
+	ts.Check(waitFor(func() error {
+		// A child that nobody has waited for yet is a zombie and still takes signals:
+		// its lock is what tells.
+		f, err := os.OpenFile(filepath.Join(ts.Getenv("TGAD_DATA"), "tgad.lock"), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}))
+}
+
+// flip replaces the first occurrence of a text in a file by one of the same length.
+func flip(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 || len(args[1]) != len(args[2]) {
+		ts.Fatalf("usage: flip FILE OLD NEW, of one length")
+	}
+	name := ts.MkAbs(args[0])
+	b, err := os.ReadFile(name)
+	ts.Check(err)
+	i := bytes.Index(b, []byte(args[1]))
+	if i < 0 {
+		ts.Fatalf("%s has no %q", name, args[1])
+	}
+	copy(b[i:], args[2])
+	ts.Check(os.WriteFile(name, b, 0o640))
+}
+
+// charged asks the tool server's journal: charged TOOL KEY RECEIVED CHARGES. It waits
+// for the counts to come up, and they must not be above.
+func charged(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: charged TOOL KEY RECEIVED CHARGES")
+	}
+	ts.Check(waitFor(func() error {
+		sum, err := journal.Read(ts.Getenv("JOURNAL"))
+		if err != nil {
+			return err
+		}
+		c := sum.Count(journal.Call{Tool: args[0], Key: args[1]})
+		if got := []string{fmt.Sprint(c.Received), fmt.Sprint(c.Charges)}; got[0] != args[2] || got[1] != args[3] {
+			return fmt.Errorf("received and charged %v times, want %v", got, args[2:])
+		}
+		return nil
+	}))
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+func (a *app) verify() *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify [DIR | FILE | TRACE]",
+		Short: "Check a log against its digests; exits 3 where it is not what it says",
+		Long: `verify recomputes every digest and link, and names the trace, the sequence number and
+both digests of what disagrees:
+
+  DIR    a store. One that is open is checked by the daemon that has it.
+  FILE   a sealed segment or an export; neither needs a store or a daemon.
+  TRACE  one trace of the daemon's store.
+
+Without an argument the daemon checks its store. Nothing is written or repaired.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			if len(args) == 0 {
+				return a.verifyOpen(ctx, tga.ID{})
+			}
+			if id, err := tga.ParseID(args[0]); err == nil {
+				return a.verifyOpen(ctx, id)
+			}
+			v, err := cli.VerifyPath(ctx, args[0])
+			if errors.Is(err, tga.StateLockAcquireFailed) {
+				return a.verifyHeld(ctx, args[0], err)
+			}
+			if err != nil {
+				return err
+			}
+			return a.Verdict(v)
+		},
+	}
+}
+
+func (a *app) verifyOpen(ctx context.Context, trace tga.ID) error {
+	return a.ask(ctx, func(ctx context.Context, c *client.Client) error {
+		v, err := cli.VerifyOpen(ctx, c, trace)
+		if err != nil {
+			return err
+		}
+		return a.Verdict(v)
+	})
+}
+
+// verifyHeld verifies a store that a process has open: through the socket, if it is
+// that process that listens there. Another daemon's word would be about another store.
+func (a *app) verifyHeld(ctx context.Context, dir string, locked error) error {
+	same, err := cli.SameHolder(dir, a.socket)
+	if err == nil && same {
+		return a.verifyOpen(ctx, tga.ID{})
+	}
+	return tga.Errorf(tga.StateLockAcquireFailed,
+		"%s is open, and not by the daemon at %s: name its socket with --socket, or verify a backup: %w", dir, a.socket, locked)
+}

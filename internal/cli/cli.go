@@ -1,0 +1,108 @@
+// Package cli is what the verbs of the command have in common: how they print, how
+// they fail, and how a trace reads as text.
+//
+// # Exit codes
+//
+//	0  ok
+//	1  an error; stderr says which
+//	2  usage: the command line itself is wrong
+//	3  verification failed: a log is not what it says it is
+//	4  a call is in doubt
+//	5  the store or the trace is held by another
+//
+// # Invariants
+//
+//	one form   an error is one line "tgad: CODE: message", or one JSON object  [Streams.Fail]   TestErrorsHaveOneForm
+//	harmless   text from a log moves no cursor of a terminal                   [Clean]          TestCleanLeavesNoControlCharacters
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Streams are where a verb reads and prints.
+type Streams struct {
+	In   io.Reader
+	Out  io.Writer
+	Err  io.Writer
+	JSON bool // print one JSON object a line
+}
+
+// Line prints v as one line of JSON.
+func (s *Streams) Line(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = s.Out.Write(append(b, '\n'))
+	return err
+}
+
+// Printf prints text for people.
+func (s *Streams) Printf(format string, args ...any) {
+	// A closed stdout is the reader's choice (| head); there is nobody left to tell.
+	_, _ = fmt.Fprintf(s.Out, format, args...)
+}
+
+// Table prints rows under a header, in columns. Each cell is cleaned.
+func (s *Streams) Table(header []string, rows [][]string) error {
+	w := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{header}, rows...) {
+		cells := make([]string, len(row))
+		for i, c := range row {
+			cells[i] = Clean(c)
+		}
+		if _, err := fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), "\t")); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// Clean makes text from a log safe for a terminal and for one line: a control or
+// format character becomes its escape.
+func Clean(s string) string {
+	if !strings.ContainsFunc(s, unsafeRune) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unsafeRune(r) {
+			b.WriteString(strings.Trim(fmt.Sprintf("%q", r), "'"))
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func unsafeRune(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar || r == '\u2028' || r == '\u2029'
+}
+
+// Colour says whether w is a terminal that takes colour: NO_COLOR and TERM=dumb say no.
+func Colour(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
+
+// ParseID reads a trace id from the command line: a wrong one is a usage error.
+func ParseID(s string) (tga.ID, error) {
+	id, err := tga.ParseID(s)
+	if err != nil {
+		return id, Usage(err)
+	}
+	return id, nil
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+func TestErrorsHaveOneForm(t *testing.T) {
+	trace, err := tga.ParseID("01936a8b-4c2d-7000-8000-000000000001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := tga.Errorf(tga.StateChecksumMismatch, "entry 3 does not hash to its digest").In(trace)
+	bad.Seq, bad.GotDigest, bad.WantDigest = 3, tga.Sum([]byte("got")), tga.Sum([]byte("want"))
+	for _, c := range []struct {
+		name string
+		err  error
+		exit int
+		line string // first line of the text
+	}{
+		{"nothing", nil, ExitOK, ""},
+		{"silent", Silent(ExitVerify), ExitVerify, ""},
+		{"usage", Usagef("unknown flag: --x"), ExitUsage, "tgad: unknown flag: --x"},
+		{"plain", errors.New("disk on fire"), ExitError, "tgad: disk on fire"},
+		{"coded", tga.Errorf(tga.NotFound, "no trace"), ExitError, "tgad: NOT_FOUND: no trace"},
+		{"in doubt", tga.Errorf(tga.EffectInDoubt, "may have run"), ExitInDoubt, "tgad: EFFECT_IN_DOUBT: may have run"},
+		{"locked", fmt.Errorf("open: %w", tga.Errorf(tga.StateLockAcquireFailed, "held by 12")), ExitLocked, "tgad: STATE_LOCK_ACQUIRE_FAILED: held by 12"},
+		{"verify", &Unverified{bad}, ExitVerify, "tgad: STATE_CHECKSUM_MISMATCH: entry 3 does not hash to its digest"},
+		{"a usage error with a code is one of usage", Usage(tga.Errorf(tga.EffectInDoubt, "x")), ExitUsage, "tgad: EFFECT_IN_DOUBT: x"},
+		{"a found fault outranks its code", &Unverified{tga.Errorf(tga.StateLockAcquireFailed, "x")}, ExitVerify, "tgad: STATE_LOCK_ACQUIRE_FAILED: x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var text, lines bytes.Buffer
+			if got := (&Streams{Err: &text}).Fail(c.err); got != c.exit {
+				t.Errorf("exit code %d, want %d", got, c.exit)
+			}
+			first, _, _ := strings.Cut(text.String(), "\n")
+			if first != c.line {
+				t.Errorf("first line %q, want %q", first, c.line)
+			}
+			(&Streams{Err: &lines, JSON: true}).Fail(c.err)
+			if c.line == "" {
+				if lines.Len() > 0 {
+					t.Errorf("printed %q", lines.String())
+				}
+				return
+			}
+			var f Failure
+			if err := json.Unmarshal(lines.Bytes(), &f); err != nil || strings.Count(lines.String(), "\n") != 1 {
+				t.Fatalf("%q is not one object on a line: %v", lines.String(), err)
+			}
+		})
+	}
+
+	t.Run("the place is named, from the cause where the error does not", func(t *testing.T) {
+		var text bytes.Buffer
+		(&Streams{Err: &text}).Fail(tga.Errorf(tga.StateRecoveryFailed, "load: %w", bad))
+		for _, want := range []string{trace.String(), "sequence  3", bad.GotDigest.String(), bad.WantDigest.String(), "tgad explain STATE_RECOVERY_FAILED"} {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("no %q in:\n%s", want, text.String())
+			}
+		}
+	})
+}
+
+func TestCleanLeavesNoControlCharacters(t *testing.T) {
+	for in, want := range map[string]string{
+		"order-17":           "order-17",
+		"naïve ☃":            "naïve ☃",
+		"\x1b[2Jgone":        `\x1b[2Jgone`,
+		"a\nb\tc":            `a\nb\tc`,
+		"\u202etxt.exe":      `\u202etxt.exe`,
+		"bad \xff utf8":      "bad � utf8",
+		"sep\u2028next":      `sep\u2028next`,
+		"c1 \u009b31m":       `c1 \u009b31m`,
+		"zero\u200bwidth":    `zero\u200bwidth`,
+		"quote ' and \" and": "quote ' and \" and",
+	} {
+		got := Clean(in)
+		if got != want {
+			t.Errorf("Clean(%q) = %q, want %q", in, got, want)
+		}
+		if strings.ContainsFunc(got, unicode.IsControl) || !utf8.ValidString(got) {
+			t.Errorf("Clean(%q) = %q may move a cursor", in, got)
+		}
+	}
+}
+
+func TestWrapKeepsToItsWidth(t *testing.T) {
+	text := "the quick brown fox jumps over the lazy dog and a verylongwordthatdoesnotfitanywhere ends"
+	for _, width := range []int{10, 20, 40, 78} {
+		got := Wrap(text, "→ ", width)
+		if strings.Join(strings.Fields(strings.TrimPrefix(got, "→ ")), " ") != text {
+			t.Errorf("width %d lost words:\n%s", width, got)
+		}
+		for _, l := range strings.Split(got, "\n") {
+			if utf8.RuneCountInString(l) > width && len(strings.Fields(strings.TrimPrefix(l, "→ "))) > 1 {
+				t.Errorf("width %d: line of %d: %q", width, utf8.RuneCountInString(l), l)
+			}
+		}
+	}
+}
+
+func TestShorten(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		n    int
+		want string
+	}{{"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"ääää", 4, "ääää"}, {"äääää", 4, "äää…"}} {
+		if got := Shorten(c.in, c.n); got != c.want {
+			t.Errorf("Shorten(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Exit codes of the command.
+const (
+	ExitOK       = 0
+	ExitError    = 1
+	ExitUsage    = 2
+	ExitVerify   = 3
+	ExitInDoubt  = 4
+	ExitLocked   = 5
+	noCode       = tga.Code("")
+	usageMessage = "run the verb with --help"
+)
+
+// exits are the codes with an exit code of their own; every other one is ExitError.
+var exits = map[tga.Code]int{
+	tga.EffectInDoubt:          ExitInDoubt,
+	tga.StateLockAcquireFailed: ExitLocked,
+}
+
+// UsageError is a command line that cannot be meant.
+type UsageError struct{ err error }
+
+func (e *UsageError) Error() string { return e.err.Error() }
+func (e *UsageError) Unwrap() error { return e.err }
+
+// Usage marks err as an error of usage.
+func Usage(err error) error { return &UsageError{err} }
+
+// Usagef makes an error of usage.
+func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
+
+// UsageArgs makes what a check of arguments refuses an error of usage.
+func UsageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return Usage(err)
+		}
+		return nil
+	}
+}
+
+// Unverified marks err as what a verification found, as against an error that kept it
+// from looking.
+type Unverified struct{ Err error }
+
+func (e *Unverified) Error() string { return e.Err.Error() }
+func (e *Unverified) Unwrap() error { return e.Err }
+
+// Silent ends the command with an exit code and prints nothing: what there was to say
+// is printed.
+type Silent int
+
+func (e Silent) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// ExitCode returns the exit code that err stands for.
+func ExitCode(err error) int {
+	var (
+		usage      *UsageError
+		unverified *Unverified
+		silent     Silent
+	)
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &silent):
+		return int(silent)
+	case errors.As(err, &usage):
+		return ExitUsage
+	case errors.As(err, &unverified):
+		return ExitVerify
+	}
+	if code, ok := exits[tga.CodeOf(err)]; ok {
+		return code
+	}
+	return ExitError
+}
+
+// Failure is an error as --json prints it.
+type Failure struct {
+	Code    tga.Code `json:"code,omitempty"` // absent for an error of usage or of the system
+	Message string   `json:"message"`
+	Hint    string   `json:"hint,omitempty"`
+
+	TraceID  string `json:"trace_id,omitempty"`
+	Sequence uint64 `json:"sequence_number,omitempty"`
+	Note     uint32 `json:"note_number,omitempty"`
+	Pointer  string `json:"pointer,omitempty"`
+	Stored   string `json:"stored_digest,omitempty"`
+	Computed string `json:"computed_digest,omitempty"`
+}
+
+// FailureOf describes err.
+func FailureOf(err error) Failure {
+	var usage *UsageError
+	if errors.As(err, &usage) {
+		return Failure{Message: err.Error(), Hint: usageMessage}
+	}
+	f := Failure{Code: tga.CodeOf(err), Message: err.Error()}
+	if f.Code == noCode {
+		return f
+	}
+	f.Hint = "tgad explain " + string(f.Code)
+	var e *tga.Error
+	if !errors.As(err, &e) {
+		return f
+	}
+	f.Message, f.Pointer = e.Message, e.Pointer
+	// The outermost error has the code; the place may be known further in only.
+	for ; e != nil; e = inner(e) {
+		if f.TraceID == "" && !e.TraceID.IsZero() {
+			f.TraceID = e.TraceID.String()
+		}
+		if f.Sequence == 0 {
+			f.Sequence = e.Seq
+		}
+		if f.Note == 0 {
+			f.Note = e.Note
+		}
+		if f.Stored == "" && (!e.GotDigest.IsZero() || !e.WantDigest.IsZero()) {
+			f.Stored, f.Computed = e.GotDigest.String(), e.WantDigest.String()
+		}
+	}
+	return f
+}
+
+func inner(e *tga.Error) *tga.Error {
+	var next *tga.Error
+	if errors.As(e.Err, &next) {
+		return next
+	}
+	return nil
+}
+
+// Fail prints err to stderr and returns its exit code; nil is 0.
+func (s *Streams) Fail(err error) int {
+	code := ExitCode(err)
+	var silent Silent
+	if err == nil || errors.As(err, &silent) {
+		return code
+	}
+	f := FailureOf(err)
+	if s.JSON {
+		b, err := json.Marshal(f)
+		if err != nil {
+			b = []byte(`{"message":"the error cannot be printed"}`)
+		}
+		_, _ = s.Err.Write(append(b, '\n')) // nobody is left to tell
+		return code
+	}
+	_, _ = fmt.Fprint(s.Err, f.text()) // as above
+	return code
+}
+
+// text is the failure for people: the first line is "tgad: CODE: message".
+func (f Failure) text() string {
+	out := "tgad: "
+	if f.Code != noCode {
+		out += string(f.Code) + ": "
+	}
+	out += Clean(f.Message)
+	if f.Pointer != "" {
+		out += " (at " + Clean(f.Pointer) + ")"
+	}
+	out += "\n"
+	for _, fact := range []struct{ name, value string }{
+		{"trace", f.TraceID},
+		{"sequence", number(f.Sequence)},
+		{"note", number(uint64(f.Note))},
+		{"stored", f.Stored},
+		{"computed", f.Computed},
+		{"see", f.Hint},
+	} {
+		if fact.value != "" {
+			out += fmt.Sprintf("  %-9s %s\n", fact.name, fact.value)
+		}
+	}
+	return out
+}
+
+func number(n uint64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}

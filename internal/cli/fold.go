@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"iter"
+	"strconv"
+
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Fold makes a trace of what a daemon said about it, and checks every digest and link
+// on the way: what is shown is what the log proves, whoever answered.
+func Fold(said client.Timeline, document Documents) (*wal.Trace, error) {
+	return wal.Replay(said.TraceID, Entries(said, document), Notes(said))
+}
+
+// Documents returns the bytes of a stored document of a trace's effect.
+type Documents func(pointer string) ([]byte, error)
+
+// Entries yields the entries of a trace as a store would.
+func Entries(said client.Timeline, document Documents) iter.Seq2[wal.Entry, error] {
+	return func(yield func(wal.Entry, error) bool) {
+		for i := range said.Entries {
+			e, err := foldEntry(&said.Entries[i], document)
+			if err != nil {
+				yield(wal.Entry{}, err)
+				return
+			}
+			if !yield(*e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Notes yields the notes of a trace as a store would.
+func Notes(said client.Timeline) iter.Seq2[tga.Note, error] {
+	return func(yield func(tga.Note, error) bool) {
+		for _, raw := range said.Notes {
+			n, err := tga.DecodeNote(raw)
+			if err != nil {
+				yield(tga.Note{}, err)
+				return
+			}
+			if !yield(*n, nil) {
+				return
+			}
+		}
+	}
+}
+
+func foldEntry(said *client.Entry, document Documents) (*wal.Entry, error) {
+	le, err := tga.DecodeLogEntry(said.Entry)
+	if err != nil {
+		return nil, err
+	}
+	epoch, err := strconv.ParseUint(said.Epoch, 10, 64)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "entry %d of trace %s: epoch %q: %w", le.Seq, le.TraceID, said.Epoch, err)
+	}
+	e := &wal.Entry{LogEntry: *le, Committed: said.Committed, Epoch: wal.Epoch(epoch)}
+	if len(said.Artifact) > 0 && string(said.Artifact) != "null" {
+		if e.Artifact, err = tga.DecodeArtifact(said.Artifact, tga.Limits{}); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range said.Documents {
+		doc := wal.Document{Pointer: d.Pointer, Erased: d.Erased}
+		if !d.Erased {
+			if doc.Data, err = document(d.Pointer); err != nil {
+				return nil, err
+			}
+		}
+		e.Documents = append(e.Documents, doc)
+	}
+	return e, nil
+}

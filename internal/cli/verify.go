@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/ndjson"
+	"github.com/tgad/tgad/wal/segment"
+)
+
+// Verdict is what a verification found. Faults is empty where everything agrees.
+type Verdict struct {
+	OK      bool      `json:"ok"`
+	What    string    `json:"what"` // "store", "open store", "segment" or "export"
+	Path    string    `json:"path,omitempty"`
+	Traces  int       `json:"traces"`
+	Entries int       `json:"entries"`
+	Notes   int       `json:"notes"`
+	Faults  []Failure `json:"faults"`
+}
+
+func (v *Verdict) fault(f Failure) { v.Faults = append(v.Faults, f) }
+
+// VerifyPath verifies what lies at path: a store that is open nowhere, a segment or an
+// export. Nothing is changed but the lock file of a store. An error means that it
+// could not be looked at; what was found is in the Verdict.
+func VerifyPath(ctx context.Context, path string) (Verdict, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return Verdict{}, err
+	}
+	if st.IsDir() {
+		return verifyStore(ctx, path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return Verdict{}, err
+	}
+	defer f.Close()
+	head := make([]byte, len(segmentMagic))
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return Verdict{}, err
+	}
+	if bytes.Equal(head[:n], []byte(segmentMagic)) {
+		return verifySegment(f, st.Size(), path)
+	}
+	return verifyExport(f, path)
+}
+
+// segmentMagic starts a segment file (docs/FORMAT.md).
+const segmentMagic = "TGADSEG\n"
+
+func verifyStore(ctx context.Context, dir string) (v Verdict, err error) {
+	v = Verdict{What: "store", Path: dir}
+	if !HasStore(dir) {
+		return v, tga.Errorf(tga.NotFound, "there is no store in %s", dir)
+	}
+	db, err := engine.OpenReadOnly(dir, engine.Options{})
+	if err != nil {
+		return v, v.found(err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if why := FrozenFor(db.Stats()); why != "" {
+		// The log may hold less than was acknowledged, however well the rest agrees.
+		v.fault(Failure{Code: tga.StateChecksumMismatch, Message: "the store is frozen: " + why})
+	}
+	report, err := db.Check(ctx)
+	if err != nil {
+		return v, v.found(err)
+	}
+	v.Traces, v.Entries, v.Notes = report.Traces, report.Entries, report.Notes
+	for _, p := range report.Problems {
+		f := FailureOf(p.Err)
+		if !p.TraceID.IsZero() {
+			f.TraceID = p.TraceID.String()
+		}
+		if p.Seq != 0 {
+			f.Sequence = p.Seq
+		}
+		v.fault(f)
+	}
+	v.OK = len(v.Faults) == 0
+	return v, nil
+}
+
+// FrozenFor returns why a store takes no writes, "" where that is only because it was
+// opened for reading.
+func FrozenFor(s engine.Stats) string {
+	if strings.HasPrefix(s.Frozen, string(tga.PermissionDenied)) {
+		return ""
+	}
+	return s.Frozen
+}
+
+// HasStore reports whether a store lies in dir. Opening one to find out would leave a
+// lock file in a directory that has nothing to do with it.
+func HasStore(dir string) bool {
+	found, err := filepath.Glob(filepath.Join(glob(dir), "MANIFEST-*"))
+	return err == nil && len(found) > 0
+}
+
+// glob quotes what a pattern gives a meaning.
+func glob(path string) string {
+	return strings.NewReplacer("\\", "\\\\", "*", "\\*", "?", "\\?", "[", "\\[").Replace(path)
+}
+
+// found takes an error that is what the verification was looking for into the verdict;
+// any other one is returned.
+func (v *Verdict) found(err error) error {
+	switch tga.CodeOf(err) {
+	case "", tga.StoreUnavailable, tga.StateLockAcquireFailed, tga.NotFound, tga.FormatTooNew, tga.PermissionDenied:
+		return err
+	}
+	v.OK = false
+	v.fault(FailureOf(err))
+	return nil
+}
+
+func verifySegment(f *os.File, size int64, path string) (Verdict, error) {
+	v := Verdict{What: "segment", Path: path}
+	report, err := segment.Verify(f, size)
+	if err != nil {
+		return v, v.found(err)
+	}
+	v.OK, v.Traces, v.Entries, v.Notes = true, report.Traces, report.Entries, report.Notes
+	return v, nil
+}
+
+func verifyExport(f *os.File, path string) (Verdict, error) {
+	v := Verdict{What: "export", Path: path}
+	report, err := ndjson.Verify(f)
+	if err != nil {
+		return v, v.found(err)
+	}
+	v.OK, v.Traces, v.Entries, v.Notes = true, report.Traces, report.Entries, report.Notes
+	return v, nil
+}
+
+// VerifyOpen asks the daemon to check its open store, or one trace of it.
+func VerifyOpen(ctx context.Context, c *client.Client, trace tga.ID) (Verdict, error) {
+	v := Verdict{What: "open store"}
+	said, err := c.Verify(ctx, trace)
+	if err != nil {
+		return v, err
+	}
+	v.OK, v.Traces, v.Entries, v.Notes = said.OK && len(said.Faults) == 0, said.Traces, said.Entries, said.Notes
+	for _, p := range said.Faults {
+		v.fault(FailureOf(p.Err()))
+	}
+	return v, nil
+}
+
+// Verdict prints v; the error is for the exit code, and nil where all agrees.
+func (s *Streams) Verdict(v Verdict) error {
+	if s.JSON {
+		if v.Faults == nil {
+			v.Faults = []Failure{}
+		}
+		if err := s.Line(v); err != nil {
+			return err
+		}
+	} else {
+		if v.OK {
+			s.Printf("ok: %s of %d traces, %d entries, %d notes\n", v.What, v.Traces, v.Entries, v.Notes)
+		}
+		for _, f := range v.Faults {
+			s.Printf("%s", f.fault())
+		}
+	}
+	if !v.OK {
+		return Silent(ExitVerify)
+	}
+	return nil
+}
+
+// fault is a failure as a verification lists it.
+func (f Failure) fault() string {
+	text := f.text()
+	const lead = "tgad: "
+	return fmt.Sprintf("FAULT %s", text[len(lead):])
+}

@@ -1,0 +1,108 @@
+//go:build unix
+
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// build makes the executable that the demo runs itself with.
+func build(t *testing.T) string {
+	t.Helper()
+	exe := filepath.Join(t.TempDir(), "tgad")
+	if out, err := exec.Command("go", "build", "-o", exe, "github.com/tgad/tgad/cmd/tgad").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return exe
+}
+
+func TestEveryClaimOfTheDemoIsSo(t *testing.T) {
+	exe := build(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	t.Run("as text", func(t *testing.T) {
+		var out bytes.Buffer
+		failed, err := Run(ctx, Options{Exe: exe, Out: &out, Seed: 7, Points: 3})
+		if err != nil || failed != 0 {
+			t.Fatalf("%d claims failed, %v\n%s", failed, err, out.String())
+		}
+		for part := '1'; part <= '6'; part++ {
+			if !strings.Contains(out.String(), "\n"+string(part)+"  ") {
+				t.Errorf("no part %c in\n%s", part, out.String())
+			}
+		}
+		for _, l := range strings.Split(out.String(), "\n") {
+			if n := utf8.RuneCountInString(l); n > 82 {
+				t.Errorf("a line of %d characters: %q", n, l)
+			}
+		}
+		if strings.Contains(out.String(), "\x1b") {
+			t.Error("escape sequences where no terminal is")
+		}
+	})
+
+	t.Run("as JSON", func(t *testing.T) {
+		var out bytes.Buffer
+		failed, err := Run(ctx, Options{Exe: exe, Out: &out, Seed: 8, Points: 2, JSON: true, Keep: t.TempDir()})
+		if err != nil || failed != 0 {
+			t.Fatalf("%d claims failed, %v\n%s", failed, err, out.String())
+		}
+		hits := 0
+		for l := range strings.Lines(out.String()) {
+			var h hit
+			if err := json.Unmarshal([]byte(l), &h); err != nil {
+				t.Errorf("%q: %v", l, err)
+			}
+			if h.TraceID != "" {
+				hits++
+			}
+		}
+		if hits != 4 {
+			t.Errorf("%d kills are told, want 4:\n%s", hits, out.String())
+		}
+	})
+}
+
+func TestPlanIsDrawnFromItsSeed(t *testing.T) {
+	a, b := plan(1, "charge", 20), plan(1, "charge", 20)
+	if !slices.Equal(a, b) {
+		t.Errorf("one seed, two plans:\n%v\n%v", a, b)
+	}
+	if slices.Equal(a, plan(2, "charge", 20)) || slices.Equal(a, plan(1, "charge_opaque", 20)) {
+		t.Error("another seed or tool, the same plan")
+	}
+	hit := map[trigger]int{}
+	for i, p := range a {
+		if p.N != i+1 {
+			t.Errorf("point %d has number %d", i+1, p.N)
+		}
+		hit[p.On]++
+	}
+	for _, tr := range triggers {
+		if hit[tr.on] == 0 {
+			t.Errorf("20 points, and none waits for %q", tr.on)
+		}
+	}
+}
+
+// TestAClaimThatIsNotSoIsCounted keeps the demo from passing whatever happens.
+func TestAClaimThatIsNotSoIsCounted(t *testing.T) {
+	var out bytes.Buffer
+	s := show{printer: printer{w: &out}}
+	s.claim(true, "so", "")
+	s.claim(false, "not so", "seen %d", 2)
+	s.summary(time.Second)
+	if s.failed() != 1 || !strings.Contains(out.String(), "FAIL not so  (seen 2)") || !strings.Contains(out.String(), "1 of 2 claims are not so") {
+		t.Errorf("failed() = %d\n%s", s.failed(), out.String())
+	}
+}

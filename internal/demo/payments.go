@@ -1,0 +1,50 @@
+//go:build unix
+
+package demo
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"flag"
+	"io"
+	"time"
+
+	payments "github.com/tgad/tgad/examples/payments/server"
+)
+
+// Payments is the verb that runs the payments tool server: its own arguments, and
+// --think, how long it takes before it acts on a call. A kill in that time finds a
+// call that was sent and has done nothing yet.
+func Payments(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("demo-payments", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	think := flags.Duration("think", 0, "time between a call and the act")
+	path := flags.String("journal", "", "the tool server's journal")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(relay(w, stdin, *think)) }()
+	return payments.Main([]string{"--journal", *path}, r, stdout, stderr)
+}
+
+// relay copies lines and holds back those that call a tool.
+func relay(w io.Writer, r io.Reader, think time.Duration) error {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if bytes.Contains(line, []byte(`"tools/call"`)) {
+			time.Sleep(think)
+		}
+		if _, werr := w.Write(line); werr != nil {
+			return werr
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+	}
+}

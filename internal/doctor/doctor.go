@@ -1,0 +1,154 @@
+//go:build unix
+
+// Package doctor looks for what is wrong with the machine that a store and its daemon
+// run on. It reads, and measures the disk with a scratch file; it repairs nothing.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Verdict says what a finding means.
+type Verdict string
+
+// Verdicts.
+const (
+	OK   Verdict = "ok"
+	Warn Verdict = "warn" // works, but look at it
+	Bad  Verdict = "bad"  // does not work, or not as durably as it claims
+)
+
+// Finding is the result of one check.
+type Finding struct {
+	Check   string  `json:"check"`
+	Verdict Verdict `json:"verdict"`
+	Detail  string  `json:"detail"`
+	Remedy  string  `json:"remedy,omitempty"`
+}
+
+// Examine makes all checks, one after the other. dir is the store's directory, "" to
+// leave out what needs it.
+func Examine(ctx context.Context, c *client.Client, socket, dir string) iter.Seq[Finding] {
+	return func(yield func(Finding) bool) {
+		checks := []func() Finding{
+			func() Finding { return socketFile(socket) },
+			func() Finding { return daemon(ctx, c) },
+		}
+		if dir == "" {
+			checks = append(checks, func() Finding {
+				return Finding{"store", Warn, "no --data and no $TGAD_DATA: the store and its disk are not looked at", ""}
+			})
+		} else {
+			checks = append(checks,
+				func() Finding { return directory(dir) },
+				func() Finding { return fileSystem(dir) },
+				func() Finding { return freeSpace(dir) },
+				func() Finding { return syncLatency(dir) },
+				func() Finding { return lockHolder(dir) },
+				func() Finding { return format(dir) },
+			)
+		}
+		for _, check := range checks {
+			if ctx.Err() != nil || !yield(check()) {
+				return
+			}
+		}
+	}
+}
+
+func socketFile(path string) Finding {
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Finding{"socket", Bad, path + " is not there", "Start the daemon: tgad serve --data DIR. If it listens elsewhere, set --socket or $TGAD_SOCKET."}
+	case err != nil:
+		return Finding{"socket", Bad, err.Error(), ""}
+	case st.Mode().Type() != fs.ModeSocket:
+		return Finding{"socket", Bad, fmt.Sprintf("%s is no socket (%s)", path, st.Mode()), "Move it away; the daemon does not remove what it did not make."}
+	case st.Mode().Perm()&0o007 != 0:
+		return Finding{"socket", Bad, fmt.Sprintf("%s has mode %#o: everybody may call tools", path, st.Mode().Perm()), "chmod 660, and keep its directory at 750."}
+	}
+	parent, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		return Finding{"socket", Bad, err.Error(), ""}
+	}
+	if parent.Mode().Perm()&0o022 != 0 && parent.Mode()&fs.ModeSticky == 0 {
+		return Finding{"socket", Warn, fmt.Sprintf("its directory has mode %#o: others may put a socket of their own there", parent.Mode().Perm()), "chmod 750 the directory."}
+	}
+	return Finding{"socket", OK, fmt.Sprintf("%s, mode %#o", path, st.Mode().Perm()), ""}
+}
+
+func daemon(ctx context.Context, c *client.Client) Finding {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	start := time.Now()
+	if err := c.Healthy(ctx); err != nil {
+		return Finding{"daemon", Bad, err.Error(), "If it runs: its log says why it does not answer."}
+	}
+	took := time.Since(start)
+	if err := c.Ready(ctx); err != nil {
+		return Finding{"daemon", Warn, "answers, and is not ready: " + err.Error(), ""}
+	}
+	doubt, err := c.InDoubt(ctx)
+	if err != nil {
+		return Finding{"daemon", Warn, "is ready; the calls in doubt are not known: " + err.Error(), ""}
+	}
+	f := Finding{"daemon", OK, fmt.Sprintf("ready, answers in %s, %d calls in doubt", took.Round(10*time.Microsecond), len(doubt)), ""}
+	if len(doubt) > 0 {
+		f.Verdict, f.Remedy = Warn, "tgad in-doubt lists them; settle each with resolve or abandon."
+	}
+	return f
+}
+
+func directory(dir string) Finding {
+	st, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return Finding{"directory", Bad, err.Error(), "tgad serve makes it; name the one the daemon uses."}
+	case !st.IsDir():
+		return Finding{"directory", Bad, dir + " is no directory", ""}
+	case st.Mode().Perm()&0o007 != 0:
+		return Finding{"directory", Warn, fmt.Sprintf("%s has mode %#o: everybody may look at what was called with which arguments", dir, st.Mode().Perm()), "chmod 750."}
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return Finding{"directory", Bad, err.Error(), ""}
+	}
+	return Finding{"directory", OK, fmt.Sprintf("%s, mode %#o", real, st.Mode().Perm()), ""}
+}
+
+// format opens the store as tgad verify does, where nobody has it.
+func format(dir string) Finding {
+	if !cli.HasStore(dir) {
+		return Finding{"format", Warn, "there is no store yet", ""}
+	}
+	db, err := engine.OpenReadOnly(dir, engine.Options{})
+	switch {
+	case errors.Is(err, tga.StateLockAcquireFailed):
+		return Finding{"format", OK, "the store is open; its holder could read it", ""}
+	case errors.Is(err, tga.NotFound):
+		return Finding{"format", Warn, "there is no store yet", ""}
+	case err != nil:
+		return Finding{"format", Bad, err.Error(), "tgad explain " + string(tga.CodeOf(err))}
+	}
+	s := db.Stats()
+	if err := db.Close(); err != nil {
+		return Finding{"format", Bad, err.Error(), ""}
+	}
+	if why := cli.FrozenFor(s); why != "" {
+		return Finding{"format", Bad, "the store is frozen: " + why, "tgad verify " + dir + ", then restore a backup, or tgad unfreeze --accept-loss."}
+	}
+	return Finding{"format", OK, fmt.Sprintf("store %s reads, opened %d times", s.StoreID, s.Incarnation), ""}
+}

@@ -1,0 +1,90 @@
+package lint
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+var update = flag.Bool("update", false, "write the generated documents anew")
+
+// TestErrorsDocument: docs/ERRORS.md is the table of package tga and nothing else.
+func TestErrorsDocument(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Error codes\n\nOne type, `tga.Error`, carries every code; the same code appears in Go, on the wire, in\nlogs and in the output of the command. `tgad explain CODE` says the same as this page,\nwhich is made from the table in `schemas/tga/codes.go`.\n\n| code | HTTP | retry | means | what to do |\n|---|---|---|---|---|\n")
+	for _, c := range tga.Codes() {
+		retry := "no"
+		if c.Retryable {
+			retry = "yes"
+		}
+		fmt.Fprintf(&b, "| `%s` | %d | %s | %s | %s |\n", c.Code, c.HTTPStatus, retry, c.Meaning, c.Remedy)
+	}
+	const name = "../../docs/ERRORS.md"
+	if *update {
+		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != b.String() {
+		t.Error("docs/ERRORS.md is not what the table says: go test ./internal/lint -update")
+	}
+}
+
+// TestDocumentsNameTestsThatExist: a guarantee that names its test names one.
+func TestDocumentsNameTestsThatExist(t *testing.T) {
+	out, err := exec.Command("git", "-C", "../..", "grep", "-hoE", "--untracked", `func (Test|Fuzz|Example)\w+`, "--", "*_test.go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		known[strings.TrimPrefix(strings.TrimSpace(line), "func ")] = true
+	}
+	named := regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`)
+	files, err := exec.Command("git", "-C", "../..", "ls-files", "--cached", "--others", "--exclude-standard", "*.md", "*/doc.go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file := range strings.Lines(string(files)) {
+		file = strings.TrimSpace(file)
+		text, err := os.ReadFile("../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range named.FindAllString(string(text), -1) {
+			if !known[name] {
+				t.Errorf("%s names %s, which does not exist", file, name)
+			}
+		}
+	}
+}
+
+// TestReadmeIsShort, and its embed example is the one that compiles.
+func TestReadmeIsShort(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(readme), "\n"); n > 200 {
+		t.Errorf("README.md has %d lines", n)
+	}
+	example, err := os.ReadFile("../../examples/embed/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, ok := strings.Cut(string(readme), "```go\n")
+	block, _, _ = strings.Cut(block, "```")
+	if !ok || !strings.Contains(string(example), block) {
+		t.Error("the Go block of README.md does not stand in examples/embed/main.go")
+	}
+}

@@ -1,0 +1,143 @@
+// Package lint holds the project's structure as tests.
+package lint
+
+import (
+	"encoding/json"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/tgad/tgad"
+
+// allowed is the import diagram of docs/ARCHITECTURE.md: a package may import the
+// module's packages that stand beside it and no other. Test files are free.
+var allowed = map[string][]string{
+	"schemas":      {},
+	"schemas/wire": {},
+	"schemas/tga":  {},
+	"test_vectors": {},
+
+	"keyspace": {"schemas/tga"},
+	"wal":      {"schemas/tga"},
+	"ledger":   {"schemas/tga"},
+
+	"wal/segment": {"schemas/tga", "wal"},
+	"wal/ndjson":  {"schemas/tga", "wal"},
+	"wal/waltest": {"schemas/tga", "wal"},
+
+	"engine":                {"schemas/tga", "keyspace", "wal", "wal/segment", "ledger", "engine/internal/guard"},
+	"engine/internal/guard": {"schemas/tga"},
+
+	"runtime":                   {"schemas/tga", "wal", "ledger"},
+	"runtime/storetest":         {"schemas/tga", "wal", "ledger", "runtime"},
+	"runtime/dispatch":          {"schemas/tga", "wal", "ledger", "runtime"},
+	"runtime/dispatch/httpcall": {"schemas/tga", "wal", "ledger", "runtime", "runtime/dispatch"},
+	"runtime/mcp":               {"schemas/tga", "wal", "ledger", "runtime"},
+	"runtime/client":            {"schemas/tga", "wal", "ledger", "runtime"},
+}
+
+// open lists the prefixes that may import everything below them in the diagram: the
+// shells that put the parts together. Nothing above may import them.
+var open = []string{"internal/", "cmd/", "examples/", "fuzz", "bench", "test_vectors/"}
+
+// doors names the one package that may import a dependency.
+var doors = map[string][]string{
+	"github.com/cockroachdb/pebble":          {"engine", "internal/crashtest", "bench"}, // crashtest: its file systems are the faults
+	"github.com/gowebpki/jcs":                {"schemas/tga"},
+	"github.com/klauspost/compress":          {"wal/segment"},
+	"github.com/modelcontextprotocol/go-sdk": {"runtime/mcp", "examples/"},
+	"github.com/failsafe-go/failsafe-go":     {"runtime/dispatch"},
+	"github.com/spf13/cobra":                 {"cmd/tgad", "internal/"},
+	"github.com/pelletier/go-toml":           {"internal/config"},
+	"github.com/prometheus/client_golang":    {"internal/daemon"},
+	"github.com/santhosh-tekuri/jsonschema":  {},
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+func list(t *testing.T, args ...string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports,Deps"}, args...)...)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %v: %v", args, err)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); err == io.EOF {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func isOpen(name string) bool {
+	return slices.ContainsFunc(open, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+func TestImportsFollowTheDiagram(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		may, known := allowed[name]
+		if !known && !isOpen(name) {
+			t.Errorf("%s is not in the diagram: the top level is closed", name)
+		}
+		for _, imp := range p.Imports {
+			if of, ok := strings.CutPrefix(imp, module+"/"); ok && known && !slices.Contains(may, of) {
+				t.Errorf("%s imports %s, an arrow the diagram does not have", name, of)
+			} else if ok && !known && strings.HasPrefix(of, "cmd/") {
+				t.Errorf("%s imports the command %s", name, of)
+			}
+			for dep, of := range doors {
+				through := func(door string) bool {
+					return name == door || strings.HasPrefix(name, path.Clean(door)+"/")
+				}
+				if (imp == dep || strings.HasPrefix(imp, dep+"/")) && !slices.ContainsFunc(of, through) {
+					t.Errorf("%s imports %s, whose door is %v", name, imp, of)
+				}
+			}
+		}
+	}
+}
+
+// TestPureRoomsHaveNoNetwork: an embedder who takes the formats alone links no server.
+func TestPureRoomsHaveNoNetwork(t *testing.T) {
+	for _, p := range list(t, "./runtime", "./wal", "./ledger", "./keyspace", "./schemas/tga") {
+		for _, heavy := range []string{"net/http", "github.com/cockroachdb/pebble/v2"} {
+			if slices.Contains(p.Deps, heavy) {
+				t.Errorf("%s links %s", p.ImportPath, heavy)
+			}
+		}
+	}
+}
+
+// TestEngineAddsNoServerToPebble compares what the engine links with what bare Pebble
+// links: this module's packages, the pure libraries it names, and nothing that serves,
+// parses flags or exports telemetry.
+func TestEngineAddsNoServerToPebble(t *testing.T) {
+	bare := map[string]bool{}
+	for _, p := range list(t, "-deps", "github.com/cockroachdb/pebble/v2") {
+		bare[p.ImportPath] = true
+	}
+	ours := []string{module + "/", "github.com/gowebpki/jcs", "github.com/klauspost/compress", "github.com/cockroachdb/pebble/v2/"}
+	for _, p := range list(t, "-deps", "./engine") {
+		first, _, _ := strings.Cut(p.ImportPath, "/")
+		std := !strings.Contains(first, ".")
+		mine := slices.ContainsFunc(ours, func(prefix string) bool { return strings.HasPrefix(p.ImportPath, prefix) })
+		if !bare[p.ImportPath] && !std && !mine {
+			t.Errorf("engine adds %s to what Pebble links", p.ImportPath)
+		}
+	}
+}
