@@ -8,9 +8,9 @@
 //
 //	peer     every request has the role of its peer, from the kernel  [Daemon.serve]   TestRolesMatrix
 //	tenant   a peer reaches traces of its namespace only              [request.trace]  TestNamespacesAreClosed
-//	decided  a decision is appended by a peer with the verb decide    [mayAppend]      TestRolesMatrix
+//	decided  a decision is appended by a peer with the verb decide    [request.mayAppend] TestDecisionsTakeTheVerbDecide
 //	detached a call goes on when its caller is gone                   [run]            TestDisconnectDoesNotStopACall
 //	bytes    what is stored is spliced into answers                   client.Append    TestDocumentsAreExact
-//	bounded  bodies, connections, calls, leases and streams           limits.go        TestLimits
+//	bounded  bodies, connections, calls, leases and streams           limits.go        TestBodyLimit
 //	nothing  a refused request leaves the store as it was             [Daemon.serve]   TestBadInputChangesNothing
 package daemon

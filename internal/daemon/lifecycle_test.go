@@ -138,6 +138,15 @@ func TestRestoredStoreIsFrozen(t *testing.T) {
 	if _, _, raw := b.raw("GET", "/readyz", ""); !strings.Contains(string(raw), "quarantine") {
 		t.Errorf("ready says %s", raw)
 	}
+	// What was lost may have used any key: the caller has to say that this one is fresh.
+	if res, err := b.client.Call(t.Context(), charge("order-3")); err == nil && res.State == tga.Completed || b.tool.sends("order-3") != 0 {
+		t.Errorf("an unused key in quarantine: %+v %v, %d sends", res, err, b.tool.sends("order-3"))
+	}
+	fresh := charge("order-4")
+	fresh.Fresh = true
+	if res, err := b.client.Call(t.Context(), fresh); err != nil || res.State != tga.Completed || b.tool.sends("order-4") != 1 {
+		t.Errorf("a fresh key in quarantine: %+v %v", res, err)
+	}
 	if err := b.client.EndQuarantine(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -46,7 +46,7 @@ var ledgerClaims = []claim{
 			b := w.begun("")
 			done := w.append(b, b.End(status))
 			r := w.record(w.know(b))
-			if r.Status != ledger.Settled || r.Class != class || r.EffectSeq != 4 || r.EffectDigest != b.Effect.Digest || r.InDoubt() || done.Head.State.Terminal() == false {
+			if r.Status != ledger.Settled || r.Class != class || r.EffectSeq != 4 || r.EffectDigest != b.Effect.Digest || r.InDoubt() || !done.Head.State.Terminal() {
 				w.Errorf("%s: record %+v", status, r)
 			}
 		}
