@@ -62,15 +62,15 @@ func (db *DB) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.App
 	if err := db.expect(head, b); err != nil {
 		return wal.Appended{}, err
 	}
-	step, err := db.link(head.Trace, lease, b)
+	step, err := db.link(head, lease, b)
 	if err != nil {
 		return wal.Appended{}, err
 	}
 
 	// A trace has at most one ledger key, that of its call, and its lock is taken
-	// after the trace's: nobody waits for a trace while holding a key. It too is held
-	// until the sync returned. Otherwise two traces with one key could both read "no
-	// record" and both send.
+	// after the trace's: nobody waits for a trace while holding a key. Where the record
+	// changes it too is held until the sync returned. Otherwise two traces with one key
+	// could both read "no record" and both send.
 	key, ok, err := step.ledgerKey()
 	if err != nil {
 		return wal.Appended{}, err
@@ -79,8 +79,15 @@ func (db *DB) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.App
 		if err := db.lockKey(ctx, id, key); err != nil {
 			return wal.Appended{}, err
 		}
-		defer db.keys.unlock(key)
-		if step.record, err = db.ledgerChange(step, key); err != nil {
+		step.record, err = db.ledgerChange(step, key)
+		if step.record == nil {
+			// Refused, or never sent: the record stays as it is, so nobody need wait for
+			// this sync. What a served call copies was durable when it was read.
+			db.keys.unlock(key)
+		} else {
+			defer db.keys.unlock(key)
+		}
+		if err != nil {
 			return wal.Appended{}, err
 		}
 	}
@@ -154,9 +161,10 @@ const maxAhead = 60_000
 // link makes the step that b is: the entries and notes that follow t, and the trace
 // they lead to. Each is checked as replay will check it, and what a caller made itself
 // is read back too: bytes that no reader takes would end the trace for good.
-func (db *DB) link(t *wal.Trace, lease wal.Lease, b wal.Batch) (*step, error) {
-	now := db.now()
-	s := &step{lease: lease, before: t, after: t.Clone(), committed: now, attachments: b.Attachments}
+func (db *DB) link(head fold, lease wal.Lease, b wal.Batch) (*step, error) {
+	now, t := db.now(), head.Trace
+	s := &step{lease: lease, before: head, after: t.Clone(), committed: now, attachments: b.Attachments}
+	s.entries = make([]wal.Entry, 0, len(b.Artifacts))
 	// Within a trace ts never goes back, even after a caller's own entry with a later
 	// one; across traces it does not because now does not.
 	ts := now
@@ -179,7 +187,6 @@ func (db *DB) link(t *wal.Trace, lease wal.Lease, b wal.Batch) (*step, error) {
 			}
 			e.LogEntry = made
 		}
-		e.Preimage = e.AppendPreimage(nil)
 		if err := s.after.Apply(&e); err != nil {
 			return nil, err
 		}

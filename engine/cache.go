@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"sync"
 
+	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 )
@@ -13,6 +14,11 @@ import (
 type fold struct {
 	*wal.Trace
 	segment uint64 // of an archived trace, 0 while its entries are in the store
+
+	// reservation is the record of the trace's key while the trace has it reserved; nil
+	// where it does not, and where it is not known. Nobody but the trace's own appends
+	// changes a reservation, so it needs no second look at the store.
+	reservation *ledger.Record
 }
 
 // foldCache keeps the folds used last, bounded by count and by bytes. It holds durable

@@ -11,15 +11,16 @@ import (
 
 // step is one checked append on its way to disk.
 type step struct {
-	lease         wal.Lease
-	before, after *wal.Trace
-	entries       []wal.Entry
-	notes         []tga.Note
-	attachments   []wal.Attachment
-	committed     tga.Millis     // the store's clock
-	newestTS      tga.Millis     // of the entries and notes
-	hash          [32]byte       // of the ledger key; with record
-	record        *ledger.Record // nil where the append leaves the ledger alone
+	lease       wal.Lease
+	before      fold
+	after       *wal.Trace
+	entries     []wal.Entry
+	notes       []tga.Note
+	attachments []wal.Attachment
+	committed   tga.Millis     // the store's clock
+	newestTS    tga.Millis     // of the entries and notes
+	hash        [32]byte       // of the ledger key; with record
+	record      *ledger.Record // nil where the append leaves the ledger alone
 }
 
 func (s *step) appended() wal.Appended {
@@ -78,7 +79,7 @@ func (db *DB) commit(s *step) error {
 		leaf.Committed, leaf.NewestTS = tga.Millis(db.newest.Load()), tga.Millis(db.newestTS.Load())
 	})
 	w := writer{b: b}
-	w.set(keyspace.AppendGlobal(nil, leaf.Index), leaf.appendValue(nil))
+	w.set(keyspace.AppendGlobal(w.key[:0], leaf.Index), leaf.appendValue(make([]byte, 0, 1+leafSize)))
 	if leaf.Index%floorEvery == 0 {
 		w.set(keyspace.AppendMeta(nil, metaFloor), db.order.floorValue())
 	}
@@ -95,12 +96,24 @@ func (db *DB) commit(s *step) error {
 
 // publish shows a durable step: first to those who ask, then to those who wait.
 func (db *DB) publish(s *step, index uint64) {
-	db.cache.put(s.after.ID, fold{Trace: s.after})
+	db.cache.put(s.after.ID, fold{Trace: s.after, reservation: s.reservation()})
 	db.stats.count(s)
 	db.order.end(index)
 	if s.record != nil {
 		db.recordChanged.notify(s.hash)
 	}
+}
+
+// reservation returns the trace's open reservation after the step, nil where it has none
+// or it is not known.
+func (s *step) reservation() *ledger.Record {
+	if s.record == nil {
+		return s.before.reservation
+	}
+	if s.record.Status != ledger.Reserved {
+		return nil
+	}
+	return s.record
 }
 
 // encode writes everything of s but its position in the global order.

@@ -46,9 +46,11 @@ func (s *step) ledgerKey() (key [32]byte, ok bool, err error) {
 //	effect, notes attempt and not_sent                  the trace's own reservation follows
 func (db *DB) ledgerChange(s *step, key [32]byte) (*ledger.Record, error) {
 	call := s.after.Call
-	stored, err := db.record(key)
-	if err != nil {
-		return nil, err
+	stored, err := s.before.reservation, error(nil)
+	if stored == nil {
+		if stored, err = db.record(key); err != nil {
+			return nil, err
+		}
 	}
 	s.hash = key
 	began, ended := s.entryOf(tga.CallType), s.entryOf(tga.EffectType)

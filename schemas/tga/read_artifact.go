@@ -158,14 +158,19 @@ func DecodeStoredArtifact(canonical []byte) (*Artifact, error) {
 	if computed := artifactDigest(rest); computed != found {
 		return nil, mismatch("stored artifact", computed, found, "stored").under("_digest")
 	}
-	doc, err := openCanonical(canonical)
-	if err != nil {
-		return nil, stored(err)
-	}
-	defer doc.free()
-	a, err := decodeArtifact(newDecoder(doc))
+	a, err := decodeCanonicalArtifact(canonical)
 	if err != nil {
 		return nil, stored(err)
 	}
 	return a, nil
+}
+
+// decodeCanonicalArtifact reads canonical bytes whose digest the caller knows to be right.
+func decodeCanonicalArtifact(canonical []byte) (*Artifact, *Error) {
+	doc, err := openCanonical(canonical)
+	if err != nil {
+		return nil, err
+	}
+	defer doc.free()
+	return decodeArtifact(newDecoder(doc))
 }

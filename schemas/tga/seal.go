@@ -28,25 +28,15 @@ func (a *Artifact) Seal() error {
 		return err
 	}
 	// What is minted is read back before anybody can append it: the decoder is the
-	// contract, so there is no second list of rules to drift from it.
-	if _, err := DecodeStoredArtifact(canonical); err != nil {
-		return given(err)
+	// contract, so there is no second list of rules to drift from it. Its digest is not
+	// computed again: encode has just computed it of these bytes.
+	read, err := decodeCanonicalArtifact(canonical)
+	if err != nil {
+		err.Where = "given"
+		return err
 	}
-	text, _, _ := splitDigest(canonical)
-	digest, perr := ParseDigest(string(text))
-	if perr != nil {
-		return perr
-	}
-	a.Canonical, a.Digest = canonical, digest
+	a.Canonical, a.Digest = canonical, read.Digest
 	return nil
-}
-
-// given marks an error that DecodeStoredArtifact found in bytes that are not stored.
-func given(err error) error {
-	if e, ok := err.(*Error); ok {
-		e.Where = "given"
-	}
-	return err
 }
 
 // checkPart refuses an artifact whose typed part is not the one its type names.

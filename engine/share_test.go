@@ -1,0 +1,60 @@
+package engine_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Two traces that serve the same recorded effect change nothing about its key, so the
+// second does not wait for the sync of the first: both are in Pebble while it hangs.
+func TestServedCopiesOfAKeyShareASync(t *testing.T) {
+	fs := &faultFS{FS: vfs.NewMem(), suffix: ".log"}
+	db := open(t, "store", options(fs))
+	run(t, db, spec{trace: id(1), key: "k"})
+
+	release := make(chan struct{})
+	fs.onSync(func(real func() error) error {
+		<-release
+		return real()
+	})
+	traces := []tga.ID{id(2), id(3)}
+	done := make(chan error, len(traces))
+	for _, trace := range traces {
+		m := spec{trace: trace, key: "k", attempt: "none", replayed: id(1)}.make(t)
+		lease := acquire(t, db, trace)
+		go func() {
+			_, err := db.Append(context.Background(), lease, m.batch(m.request, m.decision, m.call, m.effect))
+			done <- err
+		}()
+	}
+	written := func() (n int) {
+		dump := db.Dump()
+		for _, trace := range traces {
+			for key := range dump {
+				if strings.HasPrefix(key, "e"+string(trace[:])) {
+					n++
+					break
+				}
+			}
+		}
+		return n
+	}
+	for began := time.Now(); written() < len(traces); time.Sleep(time.Millisecond) {
+		if time.Since(began) > 10*time.Second {
+			t.Errorf("%d of %d served calls are written while a sync hangs", written(), len(traces))
+			break
+		}
+	}
+	close(release)
+	for range traces {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
