@@ -1,0 +1,55 @@
+# The targets a developer and CI use. `make check` is what must pass before a change lands.
+GO      ?= go
+BIN     := bin
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME ?= 30s
+# What runs on more than one goroutine.
+CORE    := ./engine/... ./runtime/... ./internal/daemon
+DATA    ?= /tmp/tgad-data
+SOCKET  ?= /tmp/tgad-run/tgad.sock
+
+.PHONY: build run demo test race fuzz crash bench lint vectors check clean
+
+build: ## bin/tgad, a static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/tgad ./cmd/tgad
+
+run: build ## a daemon on $(SOCKET) with its store in $(DATA)
+	mkdir -p -m 0750 $(dir $(SOCKET))
+	$(BIN)/tgad serve --data $(DATA) --socket $(SOCKET) --config examples/tgad.toml
+
+demo: ## the main job on real processes, about 15 s
+	$(GO) run ./cmd/tgad demo
+
+test: ## every test
+	$(GO) test ./...
+
+race: ## the core under the race detector, and with every canonical form compared with jcs
+	$(GO) test -race -short $(CORE)
+	$(GO) test -tags invariants ./schemas/... ./wal ./ledger ./runtime
+
+fuzz: ## every fuzz target for FUZZTIME
+	@set -e; for pkg in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "fuzz $$pkg $$target $(FUZZTIME)"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x $$pkg; \
+	  done; \
+	done
+
+crash: ## kill -9 of the daemon under load; KILLS says how often
+	TGAD_KILLS=$(or $(KILLS),200) $(GO) test -count=1 -run 'TestKill' -v -timeout 30m ./cmd/tgad
+
+bench: ## Go benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./bench/...
+
+lint: ## vet and staticcheck
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+vectors: ## write the golden vectors anew; the tests compare them with what is committed
+	$(GO) run ./test_vectors/gen
+
+check: ## what CI runs
+	bash .ci/run
+
+clean:
+	rm -rf $(BIN)

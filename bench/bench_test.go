@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tgad/tgad/bench/internal/load"
+	"github.com/tgad/tgad/bench/internal/measure"
+	"github.com/tgad/tgad/wal"
+)
+
+// each runs a subject's operation b.N times in all, by as many goroutines as it has
+// writers.
+func each(b *testing.B, s *measure.Subject) {
+	b.Helper()
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(goruntime.NumCPU() + 1))
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var before uint64
+	if s.Syncs != nil {
+		before = s.Syncs()
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	for w := range s.Writers {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				if _, err := s.Op(w); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	if s.Syncs != nil {
+		b.ReportMetric(float64(s.Syncs()-before)/float64(b.N), "fsyncs/op")
+	}
+}
+
+var sizes = map[int]string{256: "256B", 1 << 10: "1KiB", 16 << 10: "16KiB", 256 << 10: "256KiB"}
+
+// writes runs f for numbers of writers and sizes, named as benchstat groups them.
+func writes(b *testing.B, f func(b *testing.B, writers, size int)) {
+	for _, p := range []point{{1, 1 << 10}, {16, 1 << 10}, {64, 1 << 10}, {256, 1 << 10}, {1, 256}, {1, 16 << 10}, {1, 256 << 10}} {
+		b.Run(fmt.Sprintf("sync=true/writers=%d/payload=%s", p.writers, sizes[p.size]), func(b *testing.B) { f(b, p.writers, p.size) })
+	}
+}
+
+func BenchmarkLimit(b *testing.B) {
+	writes(b, func(b *testing.B, writers, size int) {
+		l, err := measure.NewLimit(b.TempDir(), 16<<20)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { closed(b, l.Close) })
+		each(b, l.Subject(writers, size))
+	})
+}
+
+func closed(b *testing.B, f func() error) {
+	if err := f(); err != nil {
+		b.Error(err)
+	}
+}
+
+func newStore(b *testing.B, size int) *load.Store {
+	s, err := load.OpenStore(b.TempDir(), size)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { closed(b, s.DB.Close) })
+	return s
+}
+
+func BenchmarkAppend(b *testing.B) {
+	writes(b, func(b *testing.B, writers, size int) { each(b, newStore(b, size).Append(writers)) })
+}
+
+func BenchmarkFused(b *testing.B) {
+	writes(b, func(b *testing.B, writers, size int) {
+		fused, _ := newStore(b, size).Fused(writers)
+		each(b, fused)
+	})
+}
+
+func BenchmarkCall(b *testing.B) {
+	writes(b, func(b *testing.B, writers, size int) {
+		s, err := newStore(b, size).Call("call", writers, load.Noop)
+		if err != nil {
+			b.Fatal(err)
+		}
+		each(b, s)
+	})
+}
+
+// BenchmarkOwnSide is what an append costs without the store: canonical form, digest,
+// link, checks and frame of one artifact.
+func BenchmarkOwnSide(b *testing.B) {
+	for _, size := range []int{256, 1 << 10, 16 << 10, 256 << 10} {
+		b.Run("payload="+sizes[size], func(b *testing.B) {
+			trace := load.New(size).Next()
+			a := trace.MakeRequest()
+			var frame []byte
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := a.Seal(); err != nil {
+					b.Fatal(err)
+				}
+				t := wal.NewTrace(trace.ID)
+				made, err := t.Link(a, a.TS)
+				if err != nil {
+					b.Fatal(err)
+				}
+				e := wal.Entry{LogEntry: made, Artifact: a}
+				if err := t.Apply(&e); err != nil {
+					b.Fatal(err)
+				}
+				frame, _ = wal.AppendFrame(frame[:0], &e)
+			}
+			b.ReportMetric(float64(len(a.Canonical)), "B/artifact")
+		})
+	}
+}
+
+func BenchmarkVerify(b *testing.B) {
+	for _, size := range []int{1 << 10, 16 << 10, 256 << 10} {
+		c, err := newChains(4, size)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run("payload="+sizes[size], func(b *testing.B) {
+			b.SetBytes(c.bytes())
+			each(b, c.verify())
+		})
+		b.Run("payload="+sizes[size]+"/sha256", func(b *testing.B) {
+			b.SetBytes(c.bytes())
+			each(b, c.sha256())
+		})
+	}
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"time"
+
+	"github.com/tgad/tgad/bench/internal/load"
+	"github.com/tgad/tgad/bench/internal/measure"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// chains are the frames of finished traces, in memory.
+type chains struct {
+	ids    []tga.ID
+	frames [][][]byte
+	spills [][][]byte
+	size   int
+}
+
+func newChains(n, size int) (*chains, error) {
+	c := &chains{size: size}
+	m := load.New(size)
+	for range n {
+		if err := c.add(m.Next()); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *chains) add(t *load.Trace) error {
+	begin, err := t.Begin()
+	if err != nil {
+		return err
+	}
+	end, err := t.End(c.size)
+	if err != nil {
+		return err
+	}
+	state := wal.NewTrace(t.ID)
+	var frames, spills [][]byte
+	for _, a := range append(begin.Artifacts, end.Artifacts...) {
+		made, err := state.Link(a.Artifact, a.Artifact.TS)
+		if err != nil {
+			return err
+		}
+		e := wal.Entry{LogEntry: made, Artifact: a.Artifact, Documents: a.Documents, Committed: a.Artifact.TS, Epoch: 1 << 32}
+		if err := state.Apply(&e); err != nil {
+			return err
+		}
+		frame, spill := wal.AppendFrame(nil, &e)
+		frames, spills = append(frames, frame), append(spills, spill)
+	}
+	c.ids, c.frames, c.spills = append(c.ids, t.ID), append(c.frames, frames), append(c.spills, spills)
+	return nil
+}
+
+// verify measures the check of a chain: every frame decoded, every digest and link
+// recomputed. Its ratios are to SHA-256 over the same bytes.
+func (c *chains) verify() *measure.Subject {
+	n := 0
+	return &measure.Subject{Case: "verify", Writers: 1, Bytes: c.size, Against: shaCase, Note: "4 entries", Op: func(int) (time.Duration, error) {
+		n = (n + 1) % len(c.ids)
+		start := time.Now()
+		_, err := wal.Replay(c.ids[n], func(yield func(wal.Entry, error) bool) {
+			for i, frame := range c.frames[n] {
+				e, err := wal.DecodeFrame(frame, func(int64) ([]byte, error) { return c.spills[n][i], nil })
+				if !yield(e, err) {
+					return
+				}
+			}
+		}, nil)
+		return time.Since(start), err
+	}}
+}
+
+const shaCase = "sha256"
+
+// sha256 measures the digests alone.
+func (c *chains) sha256() *measure.Subject {
+	n := 0
+	return &measure.Subject{Case: shaCase, Writers: 1, Bytes: c.size, Against: shaCase, Note: "4 entries", Op: func(int) (time.Duration, error) {
+		n = (n + 1) % len(c.ids)
+		start := time.Now()
+		for i, frame := range c.frames[n] {
+			sink = tga.Sum(frame)
+			if c.spills[n][i] != nil {
+				sink = tga.Sum(c.spills[n][i])
+			}
+		}
+		return time.Since(start), nil
+	}}
+}
+
+var sink tga.Digest
+
+// bytes is the size of one chain.
+func (c *chains) bytes() int64 {
+	n := 0
+	for i, frame := range c.frames[0] {
+		n += len(frame) + len(c.spills[0][i])
+	}
+	return int64(n)
+}

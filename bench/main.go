@@ -1,0 +1,176 @@
+// Bench measures what an append, a governed call, a lookup, an open and a check cost,
+// beside the least that durability costs on the same disk.
+//
+//	go run ./bench            a table, and the plot bench.svg
+//	go run ./bench -json      JSON lines, nothing else
+//	go run ./bench -short     under 40 seconds
+//	go run ./bench -soak 10000000   that many appends, a line for each second
+//
+// docs/PERFORMANCE.md says what the cases are and how to read the figures.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	goruntime "runtime"
+	"runtime/pprof"
+	"time"
+
+	"github.com/tgad/tgad/bench/internal/measure"
+)
+
+type options struct {
+	json, short bool
+	dir, svg    string
+	rounds      int
+	slice       time.Duration
+	only        string
+	history     int
+	openTraces  int
+	cpu, mem    string
+	soak        int
+}
+
+func main() {
+	var o options
+	flag.BoolVar(&o.json, "json", false, "print JSON lines")
+	flag.BoolVar(&o.short, "short", false, "fewer cases, shorter slices")
+	flag.StringVar(&o.dir, "dir", "", "where to put the stores (default: a directory under the current one)")
+	flag.StringVar(&o.svg, "svg", "", "where to write the plot (default bench.svg; with -json none)")
+	flag.IntVar(&o.rounds, "rounds", 5, "rounds; ratios are medians over them")
+	flag.DurationVar(&o.slice, "slice", 0, "time of each case in each round (default 400ms; -short 120ms)")
+	flag.StringVar(&o.only, "only", "", "regular expression over `case/writers/bytes`: run these and the limit")
+	flag.IntVar(&o.history, "history", 0, "finished traces of the largest store that is opened and read (default 100000; -short 3000)")
+	flag.IntVar(&o.openTraces, "open", 0, "open traces in each such store (default 10000; -short 300)")
+	flag.IntVar(&o.soak, "soak", 0, "only append so many entries with 64 writers, and say what every second was like")
+	flag.StringVar(&o.cpu, "cpuprofile", "", "write a CPU profile")
+	flag.StringVar(&o.mem, "memprofile", "", "write a profile of allocations")
+	flag.Parse()
+	if err := run(o.withDefaults(), os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func (o options) withDefaults() options {
+	set := func(at *int, long, short int) {
+		if *at == 0 {
+			*at = long
+			if o.short {
+				*at = short
+			}
+		}
+	}
+	set(&o.history, 100_000, 3000)
+	set(&o.openTraces, 10_000, 300)
+	if o.slice == 0 {
+		o.slice = 400 * time.Millisecond
+		if o.short {
+			o.slice = 120 * time.Millisecond
+		}
+	}
+	if o.svg == "" && !o.json {
+		o.svg = "bench.svg"
+	}
+	return o
+}
+
+func run(o options, out, progress io.Writer) (err error) {
+	// A goroutine in fdatasync keeps its processor: with one more the others work.
+	goruntime.GOMAXPROCS(goruntime.NumCPU() + 1)
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return err
+	}
+	parent := o.dir
+	if parent == "" {
+		parent = "."
+	}
+	dir, err := os.MkdirTemp(parent, "bench-data-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	about, err := machine(dir)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(progress, about)
+
+	stopProfile, err := startProfiles(o)
+	if err != nil {
+		return err
+	}
+	if o.soak > 0 {
+		all, err := soak(dir, o.soak, out)
+		if err = errors.Join(err, stopProfile()); err != nil || o.svg == "" {
+			return err
+		}
+		return os.WriteFile(o.svg, plotSoak(all), 0o644)
+	}
+	var lines []measure.Line
+	var facts []string
+	for _, group := range []func(*suite) error{(*suite).writes, (*suite).reads} {
+		s := &suite{options: o, dir: dir, only: only, progress: progress}
+		err := group(s)
+		if err == nil && len(s.subjects) > s.limits {
+			var more []measure.Line
+			more, err = measure.Run(s.subjects, o.rounds, o.slice, progress)
+			lines, facts = append(lines, more...), append(facts, s.facts...)
+		}
+		if err = errors.Join(err, s.close()); err != nil {
+			return err
+		}
+	}
+	if err := stopProfile(); err != nil {
+		return err
+	}
+	if o.json {
+		enc := json.NewEncoder(out)
+		for _, l := range lines {
+			if err := enc.Encode(l); err != nil {
+				return err
+			}
+		}
+	} else if err := printTable(out, about, lines, facts); err != nil {
+		return err
+	}
+	if o.svg == "" {
+		return nil
+	}
+	return os.WriteFile(o.svg, plot(lines), 0o644)
+}
+
+// startProfiles begins the profiles that were asked for; the function returned writes
+// them.
+func startProfiles(o options) (func() error, error) {
+	end := func() error { return nil }
+	if o.cpu != "" {
+		f, err := os.Create(o.cpu)
+		if err != nil {
+			return nil, err
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return nil, err
+		}
+		end = func() error {
+			pprof.StopCPUProfile()
+			return f.Close()
+		}
+	}
+	return func() error {
+		if err := end(); err != nil || o.mem == "" {
+			return err
+		}
+		f, err := os.Create(o.mem)
+		if err != nil {
+			return err
+		}
+		return errors.Join(pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
+	}, nil
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/bench/internal/measure"
+)
+
+// TestJSONLines runs a few cases for a moment and reads what a program would: one object
+// per line with the members that docs/PERFORMANCE.md names and no other, each figure
+// there, and the limit's ratio to itself.
+func TestJSONLines(t *testing.T) {
+	var out bytes.Buffer
+	o := options{json: true, short: true, dir: t.TempDir(), rounds: 2, slice: 5 * time.Millisecond, history: 128, openTraces: 4,
+		only: "^(append|fused|effect|call|open|ledger_hit_cold|recover|replay|verify)/1/"}.withDefaults()
+	if err := run(o, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Fields("case writers bytes p50_us p99_us p999_us per_sec fsyncs_per_op bytes_written_per_op allocs_per_op cpu_us_per_op p50_ratio throughput_ratio")
+	slices.Sort(want)
+	seen := map[string]int{}
+	for line := range strings.Lines(out.String()) {
+		var members map[string]any
+		if err := json.Unmarshal([]byte(line), &members); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		var got []string
+		for name := range members {
+			got = append(got, name)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s has members %v", line, got)
+		}
+		var l measure.Line
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		seen[l.Case]++
+		if l.P50 <= 0 || l.P99 < l.P50 || l.P999 < l.P99 || l.PerSec <= 0 {
+			t.Errorf("%s: figures are missing", line)
+		}
+		if l.Case == measure.LimitCase && (l.P50Ratio != 1 || l.ThroughputRatio != 1) {
+			t.Errorf("%s: the limit is not 1 × itself", line)
+		}
+		if l.Case == "call" && l.Syncs != 2 || l.Case == "append" && l.Syncs != 1 {
+			t.Errorf("%s: alone, an append is one sync and a call is two", line)
+		}
+	}
+	for _, name := range strings.Fields("limit append fused effect call ledger_hit_cold recover open verify replay sha256") {
+		if seen[name] == 0 {
+			t.Errorf("no line for %s in\n%s", name, out.String())
+		}
+	}
+}
+
+// TestPlotIsXML: a figure of zero or a single point must not break the document.
+func TestPlotIsXML(t *testing.T) {
+	for _, lines := range [][]measure.Line{nil, {{Case: "append", Writers: 1, Bytes: 1024, PerSec: 5000}},
+		{{Case: "append", Writers: 1, Bytes: 1024}, {Case: "limit", Writers: 64, Bytes: 1024, PerSec: 2e5}}} {
+		dec := xml.NewDecoder(bytes.NewReader(plot(lines)))
+		for {
+			if _, err := dec.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if text := string(plot(lines)); strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
+			t.Errorf("the plot of %v has a place that is none", lines)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/tgad/tgad/bench/internal/load"
+	"github.com/tgad/tgad/bench/internal/measure"
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/daemon"
+	"github.com/tgad/tgad/runtime/client"
+)
+
+// toolServer is a tool over HTTP that answers at once: the daemon has no tools in its
+// own process. Its round trip is part of what call_socket measures, and is measured by
+// itself in call_http.
+type toolServer struct {
+	url string
+	srv *http.Server
+}
+
+func newToolServer() (*toolServer, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		if _, err := io.WriteString(w, `{"paid":true}`); err != nil {
+			return // the caller went away
+		}
+	})}
+	go srv.Serve(l) // ends with Close
+	return &toolServer{url: "http://" + l.Addr().String(), srv: srv}, nil
+}
+
+// served is a daemon in this process, on a socket.
+type served struct {
+	client *client.Client
+	socket string
+	size   int
+	stop   context.CancelFunc
+	done   chan error
+}
+
+// serve runs a daemon on a store in dir. The socket gets a directory of its own, whose
+// path is short enough for a socket's name.
+func serve(dir, toolURL string, size int) (*served, error) {
+	run, err := os.MkdirTemp("", "tgad")
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := config.Parse("bench.toml", fmt.Appendf(nil, `
+allow_all = true
+[[server]]
+id = "payments"
+type = "http"
+url = %q
+concurrency = 1024
+[[tool]]
+server = "payments"
+name = "charge"
+licence = "dedupe_key"
+window = "24h"
+`, toolURL))
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &served{socket: filepath.Join(run, "run", "s"), size: size, stop: stop, done: make(chan error, 1)}
+	ready := make(chan struct{})
+	go func() {
+		err := daemon.Run(ctx, daemon.Options{
+			Data: dir, Socket: s.socket, Config: cfg, Version: "bench",
+			Logger: slog.New(slog.DiscardHandler), Ready: func() { close(ready) },
+		})
+		s.done <- errors.Join(err, os.RemoveAll(run))
+	}()
+	select {
+	case <-ready:
+	case err := <-s.done:
+		stop()
+		return nil, fmt.Errorf("daemon: %w", err)
+	}
+	s.client = client.New(s.socket, client.Options{Name: "bench", MaxIdle: 256})
+	return s, nil
+}
+
+func (s *served) close() error {
+	s.client.Close()
+	s.stop()
+	return <-s.done
+}
+
+var syncsMetric = regexp.MustCompile(`(?m)^tgad_log_syncs_total (\S+)$`)
+
+// syncs asks the daemon's metrics; 0 where they do not answer.
+func (s *served) syncs() uint64 {
+	hc := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", s.socket)
+	}, DisableKeepAlives: true}}
+	resp, err := hc.Get("http://" + client.Host + "/metrics")
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0
+	}
+	m := syncsMetric.FindSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	n, err := strconv.ParseFloat(string(m[1]), 64)
+	if err != nil {
+		return 0
+	}
+	return uint64(n)
+}
+
+// call measures governed calls over the socket.
+func (s *served) call(writers int) *measure.Subject {
+	makers := make([]*load.Maker, writers)
+	for w := range makers {
+		makers[w] = load.New(s.size)
+	}
+	return &measure.Subject{Case: "call_socket", Writers: writers, Bytes: s.size, Syncs: s.syncs, Op: func(n int) (time.Duration, error) {
+		req := load.CallRequest(makers[n], s.size)
+		start := time.Now()
+		res, err := s.client.Call(context.Background(), req)
+		if err == nil {
+			err = res.Err()
+		}
+		return time.Since(start), err
+	}}
+}
+
+// batchItems is how many appends one batch request of call_socket_batch has.
+const batchItems = 16
+
+// batch measures requests of batchItems fused appends, each to a trace of its own. A
+// latency is that of the request; the other figures are per append. Sealing and leases
+// are outside the latency and inside the rest.
+func (s *served) batch(writers int) *measure.Subject {
+	makers := make([]*load.Maker, writers)
+	for w := range makers {
+		makers[w] = load.New(s.size)
+	}
+	return &measure.Subject{Case: "call_socket_batch", Writers: writers, Bytes: s.size, Each: batchItems, Syncs: s.syncs, Op: func(n int) (time.Duration, error) {
+		ctx := context.Background()
+		items, leases := make([]client.BatchItem, batchItems), make([]client.Lease, batchItems)
+		for i := range items {
+			t := makers[n].Next()
+			b, err := t.Begin()
+			if err != nil {
+				return 0, err
+			}
+			if leases[i], err = s.client.Lease(ctx, t.ID, time.Minute); err != nil {
+				return 0, err
+			}
+			items[i].TraceID, items[i].Lease = t.ID, leases[i].Lease
+			for _, a := range b.Artifacts {
+				items[i].Artifacts = append(items[i].Artifacts, client.NewArtifact{Artifact: a.Artifact.Canonical})
+			}
+		}
+		start := time.Now()
+		answers, err := s.client.AppendBatch(ctx, items)
+		took := time.Since(start)
+		if err != nil {
+			return 0, err
+		}
+		for i, a := range answers {
+			if a.Problem != nil {
+				return 0, a.Problem.Err()
+			}
+			if _, err := s.client.Release(ctx, leases[i]); err != nil {
+				return 0, err
+			}
+		}
+		return took, nil
+	}}
+}

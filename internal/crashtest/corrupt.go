@@ -1,0 +1,254 @@
+package crashtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/wal/ndjson"
+	"github.com/tgad/tgad/wal/segment"
+)
+
+// damage is one change to one file.
+type damage struct {
+	file string
+	at   int
+	cut  bool // the file ends at at; otherwise the byte there is xored with flip
+	flip byte
+}
+
+func (d damage) String() string {
+	if d.cut {
+		return fmt.Sprintf("%s cut at %d", d.file, d.at)
+	}
+	return fmt.Sprintf("%s byte %d ^ %#02x", d.file, d.at, d.flip)
+}
+
+func (d damage) apply(b []byte) []byte {
+	b = slices.Clone(b)
+	if d.cut {
+		return b[:d.at]
+	}
+	b[d.at] ^= d.flip
+	return b
+}
+
+// Corrupt damages each file of a store, a byte or a cut at a time, and demands that it
+// is harmless, refused or shows (D1). perFile bounds how many of each are made of a
+// file; 0 = all. Without tables, the tables are left alone.
+//
+// A store at two moments: closed, and killed with its page cache kept. In a power cut
+// the watermark may be a second behind, and damage to what was acknowledged within that
+// second cannot be told from a torn tail; that is the excluded case.
+func (r *Run) Corrupt(s Scenario, seed uint64, perFile int, tables bool) {
+	w := NewWorld(seed)
+	p, err := w.Start(s.Conf)
+	if err != nil {
+		return // Explore reports it
+	}
+	s.play(p)
+	// What is ended now is archived, what follows is not.
+	if _, err := p.DB.SealTraces(context.Background(), start+1); err != nil {
+		r.report(w.Crash(0), s.Name, []Violation{{Property: "D1", Detail: "seal: " + err.Error()}})
+	}
+	w.Advance(time.Second)
+	s.play(p)
+	killed := w.Crash(0)
+	r.exports(p, seed, perFile)
+	if err := p.DB.Close(); err != nil {
+		return // likewise
+	}
+	for _, img := range []Image{killed, w.Crash(0)} {
+		r.corruptImage(img, s, seed, perFile, tables)
+	}
+}
+
+func (r *Run) corruptImage(img Image, s Scenario, seed uint64, perFile int, tables bool) {
+	sound := img.World()
+	p, bad := r.reopen(sound, s)
+	if p == nil || len(bad) > 0 {
+		r.report(img, s.Name+", undamaged", bad)
+		return
+	}
+	want := p.Observe()
+	if err := p.DB.Close(); err != nil {
+		r.report(img, s.Name+", undamaged", []Violation{{Property: "D1", Detail: err.Error()}})
+		return
+	}
+	names, err := img.FS.List(Dir)
+	if err != nil {
+		return // it was just read
+	}
+	rng := rand.New(rand.NewPCG(seed, 11))
+	var list []damage
+	for _, name := range names {
+		b, err := readFile(img.FS, img.FS.PathJoin(Dir, name))
+		if err == nil && !strings.HasPrefix(name, "spare-log-") && (tables || !strings.HasSuffix(name, ".sst")) {
+			list = append(list, damages(name, len(b), perFile, rng)...)
+		}
+	}
+	// An Open that finds damage gives Pebble seconds to end, so many wait at a time.
+	r.eachOf(64, len(list), func(i int) {
+		d := list[i]
+		c := img
+		c.FS = img.FS.CrashClone(vfs.CrashCloneCfg{})
+		path := c.FS.PathJoin(Dir, d.file)
+		b, err := readFile(c.FS, path)
+		if err == nil {
+			err = writeFile(c.FS, path, d.apply(b))
+		}
+		if err != nil {
+			r.report(c, d.String(), []Violation{{Property: "D1", Detail: err.Error()}})
+			return
+		}
+		r.Counts.add(&r.Counts.Corruptions, 1)
+		bad := corrupted(c, s, want)
+		if len(bad) > 0 && bad[0].Property != "L1" { // a hang sends nothing and is not silent
+			r.Counts.add(&r.Counts.CorruptionsSilent, 1)
+		}
+		r.report(c, s.Name+", "+d.String(), bad)
+	})
+}
+
+func damages(name string, size, perFile int, rng *rand.Rand) (list []damage) {
+	step := 1
+	if perFile > 0 {
+		step = max(1, size/perFile)
+	}
+	for at := rng.IntN(step); at < size; at += step {
+		list = append(list, damage{file: name, at: at, flip: byte(1 + rng.IntN(255))}, damage{file: name, at: at, cut: true})
+	}
+	return list
+}
+
+// corrupted opens a damaged store as a daemon does and says what goes unnoticed: a
+// store that shows no error must show what the sound one shows. A send is wrong in any
+// case.
+func corrupted(img Image, s Scenario, want *Observed) []Violation {
+	over := make(chan []Violation, 1)
+	go func() { over <- opensDamaged(img, s, want) }()
+	select {
+	case bad := <-over:
+		return bad
+	case <-time.After(4 * patience):
+		return []Violation{{Property: "L1", Detail: "a damaged store hangs"}}
+	}
+}
+
+func opensDamaged(img Image, s Scenario, want *Observed) []Violation {
+	w := img.World()
+	p, err := w.Start(s.Conf)
+	if err != nil {
+		return sendsOf(w, want) // refused
+	}
+	defer func() { go func() { _ = p.DB.Close() }() }() // of a damaged store: its error is noticed above
+	if p.DB.Stats().Frozen != "" {
+		return sendsOf(w, want)
+	}
+	shown := p.noteEnded() != nil
+	recovered, err := p.RT.RecoverAll(context.Background(), 4)
+	shown = shown || err != nil
+	for _, c := range recovered {
+		shown = shown || c.Classified.Err != nil
+	}
+	got := p.Observe()
+	shown = shown || got.Err != nil || len(got.Problems) > 0
+	for _, t := range got.Traces {
+		shown = shown || t.Err != nil
+	}
+	bad := sendsOf(w, want)
+	if shown {
+		return bad
+	}
+	for _, v := range append(sameLog(want, got), Judge(w.Journal(), got)...) {
+		v.Detail, v.Property = v.Property+": "+v.Detail, "D1"
+		bad = append(bad, v)
+	}
+	return bad
+}
+
+// sendsOf judges the sends alone, by what the sound store says of the traces.
+func sendsOf(w *World, want *Observed) (bad []Violation) {
+	for _, v := range Judge(w.Journal(), want) {
+		switch v.Property {
+		case "S1", "S2", "S3", "S5":
+			bad = append(bad, v)
+		}
+	}
+	return bad
+}
+
+// exports damages an export and a segment of every trace.
+func (r *Run) exports(p *Process, seed uint64, perFile int) {
+	var export, sealed bytes.Buffer
+	sw, err := segment.NewWriter(&sealed)
+	for _, id := range traces(p.World.Journal()) {
+		t := p.see(context.Background(), id)
+		if t == nil || t.Err != nil || err != nil {
+			continue
+		}
+		if err = ndjson.Write(&export, id, all(t.Entries), all(t.Notes)); err == nil && t.state().Terminal() {
+			st := segment.Trace{ID: id, Entries: t.Entries}
+			for _, n := range t.Notes {
+				st.Notes = append(st.Notes, segment.Note{Note: n})
+			}
+			err = sw.Add(&st)
+		}
+	}
+	if err == nil {
+		_, err = sw.Close()
+	}
+	if err != nil {
+		r.report(p.World.Crash(0), "export", []Violation{{Property: "D1", Detail: err.Error()}})
+		return
+	}
+	for _, f := range []struct {
+		name   string
+		b      []byte
+		verify func([]byte) error
+	}{
+		{"export.ndjson", export.Bytes(), func(b []byte) error { _, err := ndjson.Verify(bytes.NewReader(b)); return err }},
+		{"segment", sealed.Bytes(), func(b []byte) error {
+			_, err := segment.Verify(bytes.NewReader(b), int64(len(b)))
+			return err
+		}},
+	} {
+		if err := f.verify(f.b); err != nil {
+			r.report(p.World.Crash(0), f.name, []Violation{{Property: "D1", Detail: "undamaged: " + err.Error()}})
+			continue
+		}
+		list := damages(f.name, len(f.b), perFile, rand.New(rand.NewPCG(seed, 13)))
+		r.each(len(list), func(i int) {
+			d := list[i]
+			r.Counts.add(&r.Counts.Corruptions, 1)
+			if d.cut && whole(f.b, d.at) || !d.cut && underNoDigest(f.b, d.at) {
+				return
+			}
+			if f.verify(d.apply(f.b)) == nil {
+				r.Counts.add(&r.Counts.CorruptionsSilent, 1)
+				r.report(p.World.Crash(0), d.String(), []Violation{{Property: "D1", Detail: fmt.Sprintf("verifies: %.80q", d.apply(f.b)[max(0, d.at-40):])}})
+			}
+		})
+	}
+}
+
+// underNoDigest reports whether a byte of an export is of the commit time or the lease
+// epoch of an entry, which the store keeps beside what is hashed (docs/FORMAT.md).
+func underNoDigest(b []byte, at int) bool {
+	from := bytes.LastIndexByte(b[:at], '\n') + 1
+	entry := bytes.Index(b[from:], []byte(`"entry":{`))
+	return bytes.HasPrefix(b[from:], []byte(`{"kind":"entry","committed"`)) && entry > 0 && at < from+entry
+}
+
+// whole reports whether an export ends after a whole trace, or before any: it is then
+// an export of fewer traces.
+func whole(b []byte, at int) bool {
+	i := bytes.LastIndexByte(bytes.TrimSuffix(b[:at], []byte{'\n'}), '\n')
+	return at == 0 || bytes.HasPrefix(b[i+1:at], []byte(`{"kind":"head"`)) && (b[at-1] == '\n' || b[at] == '\n')
+}

@@ -1,0 +1,104 @@
+package crashtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"sync"
+)
+
+// Counts is what a run reached. The JSON keys are the contract of `make crash` and
+// `make torture`.
+type Counts struct {
+	CrashPoints        int64 `json:"crash_points"`        // moments at which a crash was made
+	Recoveries         int64 `json:"recoveries"`          // stores opened and recovered after a crash or fault
+	DoubleCrashes      int64 `json:"double_crashes"`      // of them after a crash inside a recovery
+	TripleCrashes      int64 `json:"triple_crashes"`      // of them after a crash inside the recovery of a recovery
+	Sigkills           int64 `json:"sigkills"`            // real processes killed
+	PowerCuts          int64 `json:"power_cuts"`          // of real file systems
+	BlockLogImages     int64 `json:"block_log_images"`    // subsets of unflushed block writes
+	RapidSequences     int64 `json:"rapid_sequences"`     // of random commands
+	Corruptions        int64 `json:"corruptions"`         // damaged or cut files
+	CorruptionsSilent  int64 `json:"corruptions_silent"`  // that changed what the store says, unnoticed
+	Histories          int64 `json:"histories"`           // of concurrent callers, found linearizable
+	PlantedBugs        int64 `json:"planted_bugs"`        //
+	PlantedBugsKilled  int64 `json:"planted_bugs_killed"` //
+	BadInputs          int64 `json:"bad_inputs"`          // given to decoders and parsers
+	Redispatches       int64 `json:"redispatches"`        // unlicensed sends after the first
+	LicensedResends    int64 `json:"licensed_resends"`    //
+	DoubleEffects      int64 `json:"double_effects"`      //
+	AcknowledgedLosses int64 `json:"acked_losses"`        //
+	Seconds            int64 `json:"seconds"`             //
+	mu                 sync.Mutex
+}
+
+// add changes a count.
+func (c *Counts) add(field *int64, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*field += n
+}
+
+// Add adds the counts of another run.
+func (c *Counts) Add(d *Counts) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to, from := reflect.ValueOf(c).Elem(), reflect.ValueOf(d).Elem()
+	for i := range to.NumField() {
+		if f := to.Field(i); f.Kind() == reflect.Int64 {
+			f.SetInt(f.Int() + from.Field(i).Int())
+		}
+	}
+}
+
+// note counts violations by what they mean.
+func (c *Counts) note(bad []Violation) {
+	for _, v := range bad {
+		switch v.Property {
+		case "S1", "S3":
+			c.add(&c.Redispatches, 1)
+		case "S2":
+			c.add(&c.DoubleEffects, 1)
+		case "S6":
+			c.add(&c.AcknowledgedLosses, 1)
+		}
+	}
+}
+
+// Err says which of the counts that must be zero is not, and whether a planted bug
+// survived.
+func (c *Counts) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.Redispatches+c.DoubleEffects+c.AcknowledgedLosses+c.CorruptionsSilent > 0:
+		return fmt.Errorf("redispatches %d, double_effects %d, acked_losses %d, corruptions_silent %d: all must be 0",
+			c.Redispatches, c.DoubleEffects, c.AcknowledgedLosses, c.CorruptionsSilent)
+	case c.PlantedBugsKilled < c.PlantedBugs:
+		return fmt.Errorf("%d of %d planted bugs survived", c.PlantedBugs-c.PlantedBugsKilled, c.PlantedBugs)
+	}
+	return nil
+}
+
+// JSON is the counts on one line.
+func (c *Counts) JSON() ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return json.Marshal(c)
+}
+
+// Table writes the counts for people.
+func (c *Counts) Table(w io.Writer) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := reflect.ValueOf(c).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Int64 {
+			if _, err := fmt.Fprintf(w, "%-22s %12d\n", v.Type().Field(i).Tag.Get("json"), f.Int()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package crashtest
+
+import (
+	"errors"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+func readFile(fs vfs.FS, path string) ([]byte, error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(f)
+	return b, errors.Join(err, f.Close())
+}
+
+// writeFile replaces a file, durably.
+func writeFile(fs vfs.FS, path string, b []byte) error {
+	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	// The memory file system fills what it is given: it gets a copy.
+	_, err = f.Write(append([]byte(nil), b...))
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close(), syncDir(fs))
+}
+
+func syncDir(fs vfs.FS) error {
+	d, err := fs.OpenDir(Dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,81 @@
+package crashtest
+
+// Mutation is a bug planted in the code under test: in File, Old becomes New. It is
+// made in a build of its own (see [Planted]), so the code itself has no hooks.
+type Mutation struct {
+	Name string // the same for the edits of one bug
+	File string // from the module's root
+	Old  string // stands there exactly once
+	New  string // has planted.On(Name)
+}
+
+// PlantedBugs are the bugs that the tiers must find.
+var PlantedBugs = []Mutation{
+	{"no-mark", "runtime/run.go",
+		"	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{mark}}); err != nil {",
+		"	if planted.On(`no-mark`) {\n		l.attempt = d.Attempt\n		return nil\n	}\n	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{mark}}); err != nil {"},
+	{"mark-after-send", "runtime/run.go",
+		"		err = rt.commit(ctx, l)\n		if errors.Is",
+		"		if planted.On(`mark-after-send`) {\n			if _, err := rt.tools.Dispatch(ctx, l.dispatchCall(1)); err != nil {\n				return err\n			}\n		}\n		err = rt.commit(ctx, l)\n		if errors.Is"},
+	{"blind-resend", "runtime/run.go",
+		"	case ledger.Wait:\n		return tga.Errorf(tga.IdempotencyKeyInFlight, \"attempt",
+		"	case ledger.Doubt:\n		if !planted.On(`blind-resend`) || l.doubt != nil {\n			return rt.inDoubt(l)\n		}\n		d.Attempt = record.Attempts.Count + 1\n	case ledger.Wait:\n		return tga.Errorf(tga.IdempotencyKeyInFlight, \"attempt"},
+	{"probe-without-fence", "runtime/run.go",
+		"	default:\n		return rt.inDoubt(l)\n	}\n	mark :=",
+		"	default:\n		if !planted.On(`probe-without-fence`) || d.Action != ledger.ProbeFirst || l.doubt != nil {\n			return rt.inDoubt(l)\n		}\n		d.Attempt = record.Attempts.Count + 1\n	}\n	mark :="},
+	{"window-ignored", "runtime/run.go",
+		"	q.Holder = rt.holder(l, record)\n	return q",
+		"	q.Holder = rt.holder(l, record)\n	if planted.On(`window-ignored`) {\n		q.Now, q.NewestTS = record.Attempts.First, 0\n		q.Record = &ledger.Record{}\n		*q.Record = *record\n		q.Record.Attempts.Newest = record.Attempts.First\n	}\n	return q"},
+	{"remote-sent-here", "runtime/run.go",
+		"		Remote:      l.remote != nil,",
+		"		Remote:      l.remote != nil || planted.On(`remote-sent-here`),"},
+	{"sent-twice", "runtime/run.go",
+		"	reply, err := rt.tools.Dispatch(sendCtx, l.dispatchCall(attempt))",
+		"	reply, err := rt.tools.Dispatch(sendCtx, l.dispatchCall(attempt))\n	if err != nil && planted.On(`sent-twice`) {\n		reply, err = rt.tools.Dispatch(sendCtx, l.dispatchCall(attempt))\n	}"},
+	{"doubt-is-not-sent", "runtime/run.go",
+		"	case errors.Is(err, ErrNotSent):",
+		"	case errors.Is(err, ErrNotSent), planted.On(`doubt-is-not-sent`):"},
+	{"new-key-on-resend", "runtime/stage.go",
+		"		Server: c.Call.ToolServer, Tool: c.Call.ToolName, Args: c.Call.Args, Key: c.IdempotencyKey,",
+		"		Server: c.Call.ToolServer, Tool: c.Call.ToolName, Args: c.Call.Args, Key: c.IdempotencyKey + map[bool]string{true: `-again`}[attempt > 1 && planted.On(`new-key-on-resend`)],"},
+	{"approval-kept", "runtime/approval.go",
+		"	l.detachApproval()\n	return rt.commit(ctx, l)",
+		"	if !planted.On(`approval-kept`) {\n		l.detachApproval()\n	}\n	return rt.commit(ctx, l)"},
+	{"effect-answered-early", "runtime/run.go",
+		"			return rt.commit(context.WithoutCancel(ctx), l)\n\n		default:",
+		"			if planted.On(`effect-answered-early`) && l.effect != nil {\n				return nil\n			}\n			return rt.commit(context.WithoutCancel(ctx), l)\n\n		default:"},
+
+	{"ack-before-sync", "engine/commit.go",
+		"func() error { return b.Commit(pebble.Sync) }",
+		"func() error {\n			if planted.On(`ack-before-sync`) {\n				return b.Commit(pebble.NoSync)\n			}\n			return b.Commit(pebble.Sync)\n		}"},
+	{"mark-unsynced", "engine/commit.go",
+		"	if err := db.apply(b); err != nil {\n		return err // poisoned",
+		"	if planted.On(`mark-unsynced`) && s.entryOf(tga.EffectType) == nil {\n		if err := b.Commit(pebble.NoSync); err != nil {\n			return err\n		}\n		db.publish(s, leaf.Index)\n		return nil\n	}\n	if err := db.apply(b); err != nil {\n		return err // poisoned"},
+	{"effect-unsynced", "engine/commit.go",
+		"	if err := db.apply(b); err != nil {\n		return err // poisoned",
+		"	if planted.On(`effect-unsynced`) && s.entryOf(tga.EffectType) != nil {\n		if err := b.Commit(pebble.NoSync); err != nil {\n			return err\n		}\n		db.publish(s, leaf.Index)\n		return nil\n	}\n	if err := db.apply(b); err != nil {\n		return err // poisoned"},
+	{"batch-split", "engine/commit.go",
+		"	if s.record != nil {\n		value, err := s.record.AppendBinary(nil)",
+		"	if s.record != nil && !planted.On(`batch-split`) {\n		value, err := s.record.AppendBinary(nil)"},
+	{"batch-split", "engine/commit.go",
+		"	db.publish(s, leaf.Index)\n	return nil\n}\n\n// publish",
+		"	if s.record != nil && planted.On(`batch-split`) {\n		second := db.p.NewBatch()\n		value, err := s.record.AppendBinary(nil)\n		if err == nil {\n			err = second.Set(keyspace.AppendLedger(nil, s.hash), value, nil)\n		}\n		if err == nil {\n			err = db.apply(second)\n		}\n		if err != nil {\n			return err\n		}\n	}\n	db.publish(s, leaf.Index)\n	return nil\n}\n\n// publish"},
+	{"reserve-not-atomic", "engine/ledger.go",
+		"	value, err := db.get(db.p, keyspace.AppendLedger(nil, key))\n",
+		"	value, err := db.get(db.p, keyspace.AppendLedger(nil, key))\n	if planted.On(`reserve-not-atomic`) {\n		db.keys.unlock(key)\n		planted.Pause()\n		if err := db.lockKey(context.Background(), tga.ID{}, key); err != nil {\n			return nil, err\n		}\n	}\n"},
+	{"fatalf-returns", "engine/poison.go",
+		"	msg := fmt.Sprintf(format, args...)\n	l.db.health.poison",
+		"	if planted.On(`fatalf-returns`) {\n		return\n	}\n	msg := fmt.Sprintf(format, args...)\n	l.db.health.poison"},
+	{"stale-epoch", "engine/lease.go",
+		"	if held && current == lease.Epoch {",
+		"	if held && current == lease.Epoch || planted.On(`stale-epoch`) {"},
+	{"no-directory-sync", "engine/internal/guard/fs.go",
+		"		if err := syncDir(c.fs.FS, c.fs.PathDir(c.name)); err != nil {",
+		"		if planted.On(`no-directory-sync`) {\n			c.named = true\n		} else if err := syncDir(c.fs.FS, c.fs.PathDir(c.name)); err != nil {"},
+	{"watermark-behind", "engine/internal/guard/watermark.go",
+		"	if w.err != nil || seqnum <= w.mark.Newest {",
+		"	if w.err != nil || seqnum <= w.mark.Newest || planted.On(`watermark-behind`) {"},
+	{"sync-error-ignored", "engine/internal/guard/fs.go",
+		"	if err := do(); err != nil {\n		return err\n	}\n	c.count.syncs.Add(1)",
+		"	if err := do(); err != nil && !planted.On(`sync-error-ignored`) {\n		return err\n	}\n	c.count.syncs.Add(1)"},
+}

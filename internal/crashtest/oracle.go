@@ -1,0 +1,118 @@
+package crashtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// A tool is named licence.behaviour: what its operator attests, and how its server
+// behaves. A server behaves as attested: under dedupe_key it acts once for a key, under
+// dedupe_args once for equal arguments, under read_only never; under the others it acts
+// each time it is asked, which is the worst a server can do.
+//
+// Behaviours: the server …
+const (
+	Answers    = "answers"     // acts and answers
+	LosesCall  = "loses_call"  // neither acts on the first send of a key nor answers it
+	LosesReply = "loses_reply" // acts on the first send of a key and does not answer it
+	Unreached  = "unreached"   // gets no byte of the first send of a process
+	Refuses    = "refuses"     // says that it did not execute the call
+	Fails      = "fails"       // acts, and says that it failed for good
+	Long       = "long"        // acts, and answers with more than an entry holds inline
+)
+
+// none stands for a tool about which the operator attests nothing, as opposed to an
+// explicit park.
+const none = "none"
+
+func licenceOf(tool string) (name, behaviour string) {
+	name, behaviour, _ = strings.Cut(tool, ".")
+	return name, behaviour
+}
+
+// policy is the operator's configuration of every tool.
+func policy(_, tool string) runtime.Policy {
+	name, _ := licenceOf(tool)
+	l, set := licences[name]
+	p := runtime.Policy{Licence: l, LicenceSet: set, Resends: -1}
+	if l.Kind == ledger.ReadOnly {
+		p.Class = tga.ClassRead
+	}
+	return p
+}
+
+var errNoAnswer = errors.New("the connection was reset after the call was written")
+
+// Dispatch is the tool servers: each send and each effect is in the journal before
+// anything follows from it.
+func (w *World) Dispatch(_ context.Context, call runtime.Call) (runtime.Reply, error) {
+	return w.receive(call, true)
+}
+
+func (w *World) receive(call runtime.Call, dispatched bool) (runtime.Reply, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	licence, behaviour := licenceOf(call.Tool)
+	w.point("send", call.Key)
+	sends, acted, reached := 0, false, false
+	for _, e := range w.events {
+		switch {
+		case e.Kind == Opened:
+			reached = false
+		case e.Key != call.Key || e.Tool != call.Tool:
+			if e.Kind == Acted && licence == "dedupe_args" && string(e.Call.Args) == string(call.Args) && e.Tool == call.Tool {
+				acted = true
+			}
+		case e.Kind == Sent:
+			sends++
+		case e.Kind == Acted && licence == "dedupe_key" && w.now-e.At >= tga.Millis(window.Milliseconds()):
+			// The server has forgotten the key.
+		case e.Kind == Acted:
+			acted = acted || licence == "dedupe_key" || licence == "dedupe_args" || licence == none
+		case e.Kind == Unanswered:
+			reached = true // the first send of this process came to nothing
+		}
+	}
+	if behaviour == Unreached && dispatched && !reached {
+		w.events = append(w.events, Event{Kind: Unanswered, Trace: call.TraceID, Key: call.Key, Tool: call.Tool})
+		return runtime.Reply{}, fmt.Errorf("dial: %w", runtime.ErrNotSent)
+	}
+	e := Event{Trace: call.TraceID, Key: call.Key, Tool: call.Tool, Call: call, At: w.now, Remote: !dispatched}
+	e.Kind = Sent
+	w.events = append(w.events, e)
+	w.point("act", call.Key)
+	first := sends == 0
+	if behaviour == LosesCall && first {
+		return runtime.Reply{}, errNoAnswer
+	}
+	if licence != "read_only" && !acted && behaviour != Refuses {
+		e.Kind = Acted
+		w.events = append(w.events, e)
+		w.point("answer", call.Key)
+	}
+	if behaviour == LosesReply && first {
+		return runtime.Reply{}, errNoAnswer
+	}
+	return answer(behaviour, call), nil
+}
+
+// answer is what a server says of a call. It depends on the key and the arguments
+// alone: a server that dedupes gives the recorded answer again.
+func answer(behaviour string, call runtime.Call) runtime.Reply {
+	r := runtime.Reply{Status: tga.StatusSuccess, Result: fmt.Appendf(nil, `{"args":%s,"key":%q}`, call.Args, call.Key)}
+	switch behaviour {
+	case Refuses:
+		r.Status, r.Class, r.ErrorCode, r.ErrorMessage = tga.StatusDenied, ledger.ClassRetryable, string(tga.RateLimited), "come back later"
+	case Fails:
+		r.Status, r.ErrorCode, r.ErrorMessage = tga.StatusFailure, string(tga.ToolError), "insufficient funds"
+	case Long:
+		r.Result = fmt.Appendf(nil, `{"args":%s,"key":%q,"text":"%s"}`, call.Args, call.Key, strings.Repeat("0123456789abcdef", 2500))
+	}
+	return r
+}

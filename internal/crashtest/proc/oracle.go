@@ -1,0 +1,200 @@
+//go:build linux
+
+package proc
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// request is one line from a victim. World names the journal: one oracle serves many
+// stores, one after the other or at once.
+type request struct {
+	World string `json:"world"`
+	Sync  bool   `json:"sync,omitempty"` // answer when all that came before is done
+	event
+}
+
+// reply answers a request.
+type reply struct {
+	Result string `json:"result"`
+}
+
+// oracleTask tells an oracle process what to do.
+type oracleTask struct {
+	Socket string
+	Dir    string // of the journals
+	DieAt  int    // the step to die before, counted over all requests; 0 = live
+}
+
+// oracle is the tool server of the kill tests: the world outside. It makes each call
+// durable before it acts on it, so that no kill of it can hide a send or an effect.
+type oracle struct {
+	task  oracleTask
+	steps atomic.Int64
+
+	mu     sync.Mutex
+	worlds map[string]*ledgerOfOracle
+}
+
+// ledgerOfOracle is one journal and what it says.
+type ledgerOfOracle struct {
+	mu   sync.Mutex
+	f    *os.File
+	done map[string]bool // tool and key whose effect happened
+}
+
+func runOracle(task oracleTask) error {
+	o := &oracle{task: task, worlds: map[string]*ledgerOfOracle{}}
+	if err := os.Remove(task.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	l, err := net.Listen("unix", task.Socket)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	go func() {
+		// The parent holds the other end: an oracle does not outlive it.
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	earlier := closedChannel()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		// Each connection knows when those accepted before it are done: a sync waits
+		// for that.
+		before, done := earlier, make(chan struct{})
+		earlier = done
+		go func() {
+			o.serve(c, before)
+			<-before
+			close(done)
+		}()
+	}
+}
+
+func closedChannel() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// step is a place where an oracle can die.
+func (o *oracle) step() {
+	if n := o.steps.Add(1); o.task.DieAt != 0 && n == int64(o.task.DieAt) {
+		die()
+	}
+}
+
+// die ends this process as SIGKILL from outside would.
+func die() {
+	_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+	select {}
+}
+
+// serve answers one connection, which carries one request. What fails here ends the
+// connection: the caller then cannot tell what happened, as with any tool server.
+func (o *oracle) serve(c net.Conn, earlier <-chan struct{}) {
+	defer c.Close()
+	line, err := bufio.NewReader(c).ReadBytes('\n')
+	if err != nil {
+		return
+	}
+	var q request
+	if json.Unmarshal(line, &q) != nil {
+		return
+	}
+	if q.Sync {
+		<-earlier
+		_, _ = c.Write([]byte("{}\n"))
+		return
+	}
+	w, err := o.world(q.World)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "oracle:", err)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o.step()
+	q.Kind = received
+	if w.record(q.event) != nil {
+		return
+	}
+	o.step()
+	name := q.Tool + "\x00" + q.Key
+	if !effectless(q.Tool) && !(dedupes(q.Tool) && w.done[name]) {
+		q.Kind = effect
+		if w.record(q.event) != nil {
+			return
+		}
+		w.done[name] = true
+		o.step()
+	}
+	b, err := json.Marshal(reply{resultOf(q.Tool, q.Key)})
+	if err != nil {
+		return
+	}
+	_, _ = c.Write(append(b, '\n'))
+	o.step()
+}
+
+// resultOf is the answer to a call: the same for the same key. A long
+// one does not fit a log entry.
+func resultOf(tool, key string) string {
+	size := 16
+	if strings.HasSuffix(tool, ".long") {
+		size = 40 << 10
+	}
+	return fmt.Sprintf(`{"did":%q,"pad":%q}`, tool+" "+key, strings.Repeat("x", size))
+}
+
+func (o *oracle) world(name string) (*ledgerOfOracle, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if w := o.worlds[name]; w != nil {
+		return w, nil
+	}
+	past, err := readJournal(o.task.Dir, name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(o.task.Dir, name+".journal"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	w := &ledgerOfOracle{f: f, done: map[string]bool{}}
+	for _, e := range past {
+		if e.Kind == effect {
+			w.done[e.Tool+"\x00"+e.Key] = true
+		}
+	}
+	o.worlds[name] = w
+	return w, nil
+}
+
+func (w *ledgerOfOracle) record(e event) error {
+	b, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if _, err := w.f.Write(append(b, '\n')); err != nil {
+		return err
+	}
+	return w.f.Sync()
+}

@@ -1,0 +1,147 @@
+//go:build linux
+
+package proc
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// The bugs that a victim can be given. They stand in for bugs of the store and of the
+// runtime and are around them, not in them: each tier must find those that its kills
+// can show.
+const (
+	bugEarlyAck    = "early ack"    // the caller is answered before the effect is appended
+	bugEarlySend   = "early send"   // the call is sent before its attempt is appended
+	bugNoLogSync   = "no log sync"  // syncs of the write-ahead log do nothing
+	bugNoDirSync   = "no dir sync"  // syncs of directories do nothing
+	bugNoLock      = "no lock"      // a second process is let in
+	bugBlindResend = "blind resend" // doubt is always answered by another send
+)
+
+// forgets returns which syncs a bug leaves out.
+func forgets(bug string) func(path string, dir bool) bool {
+	switch bug {
+	case bugNoLogSync:
+		return func(path string, dir bool) bool { return !dir && isLog(path) }
+	case bugNoDirSync:
+		return func(_ string, dir bool) bool { return dir }
+	}
+	return nil
+}
+
+// forget removes the files that lock a store: who locks new ones of the same names locks
+// nobody out.
+func forget(bug, dir string) (err error) {
+	if bug != bugNoLock {
+		return nil
+	}
+	for _, name := range []string{"tgad.lock", "LOCK"} {
+		if e := os.Remove(filepath.Join(dir, name)); !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// policyOf is the operator's configuration, or one that nobody wrote.
+func policyOf(bug string) func(server, tool string) runtime.Policy {
+	if bug != bugBlindResend {
+		return policy
+	}
+	return func(server, tool string) runtime.Policy {
+		p := policy(server, tool)
+		p.Licence, p.LicenceSet = ledger.Licence{Kind: ledger.DedupeArgs}, true
+		return p
+	}
+}
+
+// plant puts a bug around a store or the way to the tools.
+func plant(bug string, db *engine.DB, tools runtime.Dispatcher) (runtime.Store, runtime.Dispatcher) {
+	switch bug {
+	case bugEarlyAck:
+		return earlyAck{db}, tools
+	case bugEarlySend:
+		s := &earlySend{DB: db, tools: tools, sent: map[tga.ID]sentEarly{}}
+		return s, s
+	}
+	return db, tools
+}
+
+// earlyAck acknowledges, and only then appends.
+type earlyAck struct{ *engine.DB }
+
+func (s earlyAck) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+	t, err := s.Load(ctx, lease.TraceID)
+	if errors.Is(err, tga.NotFound) {
+		t, err = wal.NewTrace(lease.TraceID), nil
+	}
+	var early wal.Appended
+	for i := range b.Artifacts {
+		if err != nil {
+			break
+		}
+		a := &b.Artifacts[i]
+		var e tga.LogEntry
+		if e, err = t.Link(a.Artifact, a.Artifact.TS); err == nil {
+			a.Entry = &e // the store takes it as it is given
+			early.Entries = append(early.Entries, e)
+			err = t.Apply(&wal.Entry{LogEntry: e, Preimage: e.AppendPreimage(nil), Artifact: a.Artifact, Documents: a.Documents})
+		}
+	}
+	if err != nil {
+		return wal.Appended{}, err
+	}
+	sayAppended(lease.TraceID, early)
+	return s.DB.Append(ctx, lease, b)
+}
+
+// earlySend sends a call while it is appended, not after.
+type earlySend struct {
+	*engine.DB
+	tools runtime.Dispatcher
+
+	mu   sync.Mutex
+	sent map[tga.ID]sentEarly // by tool_call_id
+}
+
+type sentEarly struct {
+	reply runtime.Reply
+	err   error
+}
+
+func (s *earlySend) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+	if n := len(b.Artifacts); n > 0 {
+		if a := b.Artifacts[n-1].Artifact; a.Call != nil {
+			var r sentEarly
+			r.reply, r.err = s.tools.Dispatch(ctx, runtime.Call{
+				TraceID: lease.TraceID, ToolCallID: a.ID, Attempt: 1, Server: a.Call.Call.ToolServer,
+				Tool: a.Call.Call.ToolName, Args: a.Call.Call.Args, Key: a.Call.IdempotencyKey,
+			})
+			s.mu.Lock()
+			s.sent[a.ID] = r
+			s.mu.Unlock()
+		}
+	}
+	return s.DB.Append(ctx, lease, b)
+}
+
+func (s *earlySend) Dispatch(ctx context.Context, c runtime.Call) (runtime.Reply, error) {
+	s.mu.Lock()
+	r, was := s.sent[c.ToolCallID]
+	delete(s.sent, c.ToolCallID)
+	s.mu.Unlock()
+	if was {
+		return r.reply, r.err
+	}
+	return s.tools.Dispatch(ctx, c)
+}

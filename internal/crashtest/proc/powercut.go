@@ -1,0 +1,185 @@
+//go:build linux
+
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tgad/tgad/ledger"
+)
+
+// imagesPerLife bounds the memory that the images of one life take.
+const imagesPerLife = 48
+
+func cutAtPoints(b *bench, seed uint64) iter.Seq2[job, error] {
+	return b.onDisks(seed, func(d diskType, profile ledger.Profile, at []int) job { return b.cutPower(d, profile, seed, at) })
+}
+
+// onDisks yields a job for each file system, profile and part of the points of a life.
+func (b *bench) onDisks(seed uint64, make func(d diskType, profile ledger.Profile, at []int) job) iter.Seq2[job, error] {
+	return func(yield func(job, error) bool) {
+		for i, profile := range profiles {
+			life, err := b.measure(profile, seed, false)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for j, d := range diskTypes {
+				if why := d.missing(); why != "" {
+					b.skip("%s: %s", d.name, why)
+					continue
+				}
+				for at := range slices.Chunk(b.places(life.count, seed, uint64(i*len(diskTypes)+j)), imagesPerLife) {
+					if !yield(make(d, profile, at), nil) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// imageDir is where images are kept: in memory, where there is such a place, because a
+// loop device passes each flush on to the disk below.
+func imageDir() (string, error) {
+	if dir, err := os.MkdirTemp("/dev/shm", "crash-"); err == nil {
+		return dir, nil
+	}
+	return os.MkdirTemp("", "crash-")
+}
+
+var oneAtATime sync.Mutex
+
+// cut is a power cut: an image, and the world outside at that moment.
+type cut struct {
+	image string
+	world *world
+}
+
+// cutPower stops a victim at each point of its life and copies the image under its file
+// system: what the kernel had not yet written is lost. Then it mounts each copy,
+// recovers and judges.
+func (b *bench) cutPower(d diskType, profile ledger.Profile, seed uint64, at []int) job {
+	return func(v *verdict) (err error) {
+		if d.alone {
+			oneAtATime.Lock()
+			defer oneAtATime.Unlock()
+		}
+		dir, err := imageDir()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		image := filepath.Join(dir, "image")
+		if err := d.format(image); err != nil {
+			return err
+		}
+		var cuts []cut
+		err = b.lifeOnDisk(d, image, dir, profile, seed, func(n int, w *world) error {
+			if !slices.Contains(at, n) {
+				return nil
+			}
+			c := cut{image: filepath.Join(dir, fmt.Sprint("cut", n))}
+			if err := copySparse(c.image, image); err != nil {
+				return err
+			}
+			c.world, err = w.outside(fmt.Sprintf("%s cut off at point %d", d.name, n))
+			cuts = append(cuts, c)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, c := range cuts {
+			if err := b.afterCut(d, c, dir, v); err != nil {
+				return err
+			}
+			v.counts.powerCuts++
+		}
+		return nil
+	}
+}
+
+// lifeOnDisk runs a victim on an image and calls f while it is stopped at each point.
+// Then it kills the victim.
+func (b *bench) lifeOnDisk(d diskType, image, dir string, profile ledger.Profile, seed uint64, f func(n int, w *world) error) (err error) {
+	m, err := d.mount(image, filepath.Join(dir, "disk"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.unmount()) }()
+	w := b.newWorld(m.dir, profile, seed)
+	w.bug = b.bug
+	c, err := start(task{Victim: new(w.task(stopEach, 0))}, w.stderr(), nil)
+	if err != nil {
+		return err
+	}
+	// The store stays: its disk is thrown away, and what was written to it must not be
+	// mixed with what would be written here.
+	hung := c.limit()
+	ended := false
+	defer func() {
+		hung()
+		if !ended {
+			c.kill()
+			_, e := c.wait(false)
+			err = errors.Join(err, e)
+		}
+		err = errors.Join(err, c.close(), os.RemoveAll(w.stderr()), w.removeJournal())
+	}()
+	w.begin()
+	for n := 1; ; n++ {
+		ws, err := c.wait(true)
+		if err != nil {
+			return err
+		}
+		acks, err := c.said()
+		if err != nil {
+			return err
+		}
+		if ended = !ws.Stopped(); ended {
+			if !ws.Exited() || ws.ExitStatus() != 0 {
+				return fmt.Errorf("a victim on %s ended with %s: %s", d.name, ending(ws), w.complaint())
+			}
+			return nil
+		}
+		if err := errors.Join(w.went(acks), f(n, w)); err != nil {
+			return err
+		}
+		if err := unix.Kill(c.pid, unix.SIGCONT); err != nil {
+			return err
+		}
+	}
+}
+
+// outside returns the world without its disk, as it is now. What the oracle has been
+// sent and not yet read may reach it later, or never: either is a world that can be.
+func (w *world) outside(how string) (*world, error) {
+	c, err := w.copy(false)
+	if err == nil {
+		c.path = append(c.path, how)
+		err = c.went(nil)
+	}
+	return c, err
+}
+
+// afterCut mounts what a power cut left and judges it.
+func (b *bench) afterCut(d diskType, c cut, dir string, v *verdict) (err error) {
+	m, err := d.mount(c.image, filepath.Join(dir, c.world.name))
+	if err != nil {
+		v.fail(c.world, "S6", "the file system is lost: %v", err)
+		return nil
+	}
+	defer func() { err = errors.Join(err, m.unmount(), os.Remove(c.image)) }()
+	w := c.world
+	w.store = filepath.Join(m.dir, w.storeName)
+	return errors.Join(w.inspect(v), w.conclude(v), w.removeJournal())
+}

@@ -1,0 +1,145 @@
+//go:build linux
+
+package proc
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/internal/crashtest"
+	"github.com/tgad/tgad/ledger"
+)
+
+func TestMain(m *testing.M) {
+	RunChild()
+	os.Exit(m.Run())
+}
+
+func named(t *testing.T, name string) tier {
+	t.Helper()
+	i := slices.IndexFunc(tiers, func(t tier) bool { return t.name == name })
+	if i < 0 {
+		t.Fatalf("no tier %q", name)
+	}
+	return tiers[i]
+}
+
+// slice runs a part of one pass, until a property was found not to hold.
+func slice(t *testing.T, name, bug string, sample int, until string) *bench {
+	t.Helper()
+	b := &bench{sample: sample, bug: bug, out: testLog{t}}
+	b.over = func() bool {
+		return slices.ContainsFunc(b.total.bad, func(v crashtest.Violation) bool { return v.Property == until })
+	}
+	if err := b.runTier(named(t, name), 1, false); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+type testLog struct{ t *testing.T }
+
+func (l testLog) Write(b []byte) (int, error) {
+	l.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// A part of every tier finds nothing in the code under test, and kills where it says.
+func TestNothingIsSentAgainAfterAKill(t *testing.T) {
+	for _, c := range []struct {
+		tier   string
+		sample int
+		least  func(c counts) int64 // of what it is about
+		want   int64
+	}{
+		{"proc", 20, func(c counts) int64 { return c.sigkills }, 40},
+		{"ptrace", 20, func(c counts) int64 { return c.sigkills }, 40},
+		{"double", 8, func(c counts) int64 { return c.doubleCrashes }, 60},
+		{"servers", 8, func(c counts) int64 { return c.sigkills }, 16},
+		{"stop", 6, func(c counts) int64 { return c.stops }, 12},
+		{"powercut", 24, func(c counts) int64 { return c.powerCuts }, 30},
+		{"blocklog", 16, func(c counts) int64 { return c.blockLogImages }, 30},
+	} {
+		t.Run(c.tier, func(t *testing.T) {
+			b := slice(t, c.tier, "", c.sample, "")
+			for _, bad := range b.total.bad {
+				t.Error(bad)
+			}
+			if len(b.skipped) == len(diskTypes) {
+				t.Skip(strings.Join(b.skipped, "; "))
+			}
+			got := c.least(b.total.counts)
+			if got < c.want {
+				t.Errorf("%d of what the tier is for: %+v; want at least %d", got, b.total.counts, c.want)
+			}
+			if b.total.counts.recoveries == 0 {
+				t.Errorf("nothing was recovered: %+v", b.total.counts)
+			}
+		})
+	}
+}
+
+// Each bug is found by the tiers that can show it: were it not, the tiers would find
+// nothing whatever the code did.
+func TestTiersFindPlantedBugs(t *testing.T) {
+	for _, c := range []struct {
+		bug, tier string
+		sample    int
+		property  string
+	}{
+		{bugEarlyAck, "proc", 0, "S6"},
+		{bugEarlySend, "proc", 0, "S4"},
+		{bugEarlyAck, "ptrace", 0, "S6"},
+		{bugEarlySend, "ptrace", 0, "S4"},
+		{bugEarlySend, "double", 0, "S4"},
+		{bugBlindResend, "double", 0, "S1"},
+		{bugBlindResend, "servers", 0, "S1"},
+		{bugNoLock, "stop", 0, "S9"},
+		{bugEarlyAck, "powercut", 0, "S6"},
+		{bugNoLogSync, "powercut", 48, "S6"},
+		{bugNoLogSync, "blocklog", 16, "S6"},
+	} {
+		t.Run(c.tier+" "+c.bug, func(t *testing.T) {
+			b := slice(t, c.tier, c.bug, c.sample, c.property)
+			if len(b.skipped) == len(diskTypes) {
+				t.Skip(strings.Join(b.skipped, "; "))
+			}
+			var found []string
+			for _, bad := range b.total.bad {
+				found = append(found, bad.Property)
+			}
+			slices.Sort(found)
+			if found = slices.Compact(found); !slices.Contains(found, c.property) {
+				t.Errorf("found %q, want %s", found, c.property)
+			}
+		})
+	}
+}
+
+// The n-th system call is the same one in each life, or a sweep over n would miss some.
+func TestSystemCallsAreCountedTheSame(t *testing.T) {
+	l, err := newLab(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b := &bench{lab: l}
+	var count []int
+	for range 5 {
+		life, err := b.measure(ledger.Strict, 1, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count = append(count, life.count)
+	}
+	if slices.Min(count) != slices.Max(count) {
+		t.Errorf("a life makes %d system calls", count)
+	}
+	t.Log(count)
+}

@@ -1,0 +1,107 @@
+//go:build linux
+
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+func stopAtPoints(b *bench, seed uint64) iter.Seq2[job, error] {
+	return func(yield func(job, error) bool) {
+		for i, profile := range profiles {
+			life, err := b.measure(profile, seed, false)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, n := range b.places(life.count, seed, uint64(i)) {
+				if !yield(b.stopped(profile, seed, n), nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// stopped stops a victim at a point, lets another one try the store, and continues the
+// first. A stopped process holds what it held: the other one is refused.
+func (b *bench) stopped(profile ledger.Profile, seed uint64, at int) job {
+	return func(v *verdict) (err error) {
+		w := b.world(profile, seed)
+		w.path = append(w.path, fmt.Sprintf("stopped at point %d", at))
+		c, err := start(task{Victim: new(w.task(stopHere, at))}, w.stderr(), nil)
+		if err != nil {
+			return err
+		}
+		hung := c.limit()
+		ended := false
+		defer func() {
+			if !ended {
+				c.kill()
+				_, e := c.wait(false)
+				err = errors.Join(err, e)
+			}
+			err = errors.Join(err, c.close())
+		}()
+		ws, err := c.wait(true)
+		if err != nil {
+			return err
+		}
+		if ended = !ws.Stopped(); ended {
+			return fmt.Errorf("a victim that was to stop at point %d ended with %s: %s", at, ending(ws), w.complaint())
+		}
+		other, err := start(task{Victim: new(w.task("", 0))}, w.stderr(), nil)
+		if err != nil {
+			return err
+		}
+		otherHung := other.limit()
+		ows, err := other.wait(false)
+		otherHung()
+		if err != nil {
+			return errors.Join(err, other.close())
+		}
+		acks, err := other.said()
+		if err := errors.Join(err, other.close()); err != nil {
+			return err
+		}
+		refused := len(acks) == 0 && ows.Exited() && ows.ExitStatus() == exitLocked
+		// At its first point a victim makes the directory, and the lock comes after it.
+		if !refused && at > 1 {
+			v.fail(w, "S9", "a stopped process has the store and another one was not refused: %s, %s", ending(ows), w.complaint())
+		}
+		if err := unix.Kill(c.pid, unix.SIGCONT); err != nil {
+			return err
+		}
+		if ws, err = c.wait(false); err != nil {
+			return err
+		}
+		ended = true
+		mine, err := c.said()
+		if err != nil {
+			return err
+		}
+		if hung() || !ws.Exited() || ws.ExitStatus() != 0 {
+			v.fail(w, "L1", "a victim that was continued ended with %s: %s", ending(ws), w.complaint())
+		}
+		v.counts.stops++
+		if err := w.note(append(acks, mine...)); err != nil {
+			return err
+		}
+		return errors.Join(w.inspect(v), w.conclude(v), w.remove())
+	}
+}
+
+// exitCode is what a child ends with after an error.
+func exitCode(err error) int {
+	if errors.Is(err, tga.StateLockAcquireFailed) {
+		return exitLocked
+	}
+	return exitBroken
+}

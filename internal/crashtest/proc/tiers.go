@@ -1,0 +1,220 @@
+//go:build linux
+
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tgad/tgad/internal/crashtest"
+)
+
+// Tiers are the ways to kill, for a run of package crashtest. A run without a deadline
+// makes one pass: every place of one life. One with a deadline makes passes with new
+// seeds, which draw other pairs, samples and losses, until its time is up.
+func Tiers() []crashtest.Tier {
+	var all []crashtest.Tier
+	for _, t := range tiers {
+		all = append(all, crashtest.Tier{Name: t.name, Share: t.share, Run: t.run})
+	}
+	return all
+}
+
+// tier is one way to kill.
+type tier struct {
+	name  string
+	share int
+	// worlds yields what to do in one pass, at most sample places of each life.
+	worlds func(b *bench, seed uint64) iter.Seq2[job, error]
+}
+
+// job is one world, or the worlds of one disk, from birth to verdict.
+type job func(v *verdict) error
+
+var tiers = []tier{
+	{"proc", 2, killAtPoints},
+	{"ptrace", 2, killAtSyscalls},
+	{"double", 3, killTwice},
+	{"servers", 1, killServers},
+	{"stop", 1, stopAtPoints},
+	{"powercut", 2, cutAtPoints},
+	{"blocklog", 2, cutBlocks},
+}
+
+// bench is what the worlds of a tier share.
+type bench struct {
+	*lab
+	sample int    // the most places of a life that one pass takes; 0 = all
+	bug    string // planted in the victims
+	out    io.Writer
+	over   func() bool
+
+	mu      sync.Mutex
+	total   verdict
+	skipped []string // what was left out, and why
+}
+
+// width is how many worlds live at once. Their processes wait for each other's disks
+// more than they compute.
+const width = 2
+
+// maxFailures ends a tier that fails everywhere.
+const maxFailures = 50
+
+// run runs the tier for a run of package crashtest.
+func (t tier) run(r *crashtest.Run) {
+	b := &bench{out: r.Out, over: r.Over}
+	err := b.runTier(t, r.Seed, !r.Deadline.IsZero())
+	if err != nil {
+		b.total.bad = append(b.total.bad, crashtest.Violation{Property: "setup", Detail: err.Error(), Where: "tier " + t.name})
+	}
+	c := b.total.counts
+	r.Counts.Add(&crashtest.Counts{
+		CrashPoints: c.sigkills + c.powerCuts + c.blockLogImages, Recoveries: c.recoveries, DoubleCrashes: c.doubleCrashes,
+		Sigkills: c.sigkills, PowerCuts: c.powerCuts, BlockLogImages: c.blockLogImages, LicensedResends: c.licensedResends,
+	})
+	b.say("%s: %d kills, %d stops, %d power cuts, %d block images, %d recoveries", t.name, c.sigkills, c.stops, c.powerCuts, c.blockLogImages, c.recoveries)
+	if len(b.total.bad) > 0 {
+		tell(r, b.total.bad)
+	}
+}
+
+// tell hands violations to a run. One that cannot take them must not end well.
+func tell(r any, bad []crashtest.Violation) {
+	f, ok := r.(interface{ Found(...crashtest.Violation) })
+	if !ok {
+		var text []string
+		for _, v := range bad {
+			text = append(text, v.String())
+		}
+		panic(strings.Join(text, "\n"))
+	}
+	f.Found(bad...)
+}
+
+func (b *bench) say(format string, args ...any) {
+	if b.out != nil {
+		_, _ = fmt.Fprintf(b.out, format+"\n", args...) // progress: nobody depends on it
+	}
+}
+
+// skip notes, once, why something is left out.
+func (b *bench) skip(format string, args ...any) {
+	why := fmt.Sprintf(format, args...)
+	if !slices.Contains(b.skipped, why) {
+		b.skipped = append(b.skipped, why)
+		b.say("left out: %s", why)
+	}
+}
+
+// runTier makes one pass, or passes until the run is over. Its error says that it could
+// not go on, not that it found something.
+func (b *bench) runTier(t tier, seed uint64, repeat bool) (err error) {
+	dir, err := os.MkdirTemp("", "crash-") // short: it holds a socket
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if b.lab, err = newLab(dir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.lab.close()) }()
+	for ; ; seed++ {
+		did, err := b.pass(t, seed)
+		if err != nil || !repeat || !did || b.done() {
+			return err
+		}
+	}
+}
+
+func (b *bench) done() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.over() || len(b.total.bad) >= maxFailures
+}
+
+// pass runs the worlds of one seed, width at a time.
+func (b *bench) pass(t tier, seed uint64) (did bool, err error) {
+	var (
+		wg     sync.WaitGroup
+		slots  = make(chan struct{}, width)
+		failed error // of a job, under b.mu
+	)
+	for j, e := range t.worlds(b, seed) {
+		slots <- struct{}{}
+		b.mu.Lock()
+		err = errors.Join(failed, e)
+		b.mu.Unlock()
+		if err != nil || did && b.done() {
+			break
+		}
+		did = true
+		wg.Go(func() {
+			defer func() { <-slots }()
+			var v verdict
+			e := j(&v)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			failed = errors.Join(failed, e)
+			b.total.counts.add(v.counts)
+			b.total.bad = append(b.total.bad, v.bad...)
+		})
+	}
+	wg.Wait()
+	return did, errors.Join(err, failed)
+}
+
+func (b *bench) rand(seed, stream uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, stream)) }
+
+// places draws at most b.sample of the numbers 1..n.
+func (b *bench) places(n int, seed, stream uint64) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i + 1
+	}
+	b.rand(seed, stream).Shuffle(n, func(i, j int) { all[i], all[j] = all[j], all[i] })
+	if b.sample > 0 && b.sample < n {
+		all = all[:b.sample]
+	}
+	return all
+}
+
+// counts are what worlds did.
+type counts struct {
+	recoveries, sigkills, doubleCrashes, stops, powerCuts, blockLogImages, licensedResends int64
+}
+
+func (c *counts) add(d counts) {
+	c.recoveries += d.recoveries
+	c.sigkills += d.sigkills
+	c.doubleCrashes += d.doubleCrashes
+	c.stops += d.stops
+	c.powerCuts += d.powerCuts
+	c.blockLogImages += d.blockLogImages
+	c.licensedResends += d.licensedResends
+}
+
+// verdict is what was found in one world.
+type verdict struct {
+	counts counts
+	bad    []crashtest.Violation
+}
+
+func (v *verdict) fail(w *world, property, format string, args ...any) {
+	v.bad = append(v.bad, crashtest.Violation{Property: property, Detail: fmt.Sprintf(format, args...), Where: w.where()})
+}
+
+// judge adds what package crashtest finds.
+func (v *verdict) judge(w *world, o *crashtest.Observed) {
+	for _, bad := range crashtest.Judge(w.events, o) {
+		bad.Where = w.where()
+		v.bad = append(v.bad, bad)
+	}
+}

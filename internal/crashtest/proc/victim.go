@@ -1,0 +1,277 @@
+//go:build linux
+
+package proc
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// victimTask tells a victim process what to do.
+type victimTask struct {
+	Store   string
+	Socket  string // of the oracle
+	World   string
+	Profile ledger.Profile
+	Seed    uint64
+	At      int // the point at which What is done; 0 = none
+	What    action
+	Traced  bool // a tracer waits for the system calls of the filter
+	Bug     string
+}
+
+// ack is one line that a victim prints: what somebody in it was told.
+type ack struct {
+	Said  string
+	Trace tga.ID `json:",omitzero"`
+
+	// submitted: what an append is asked for.
+	Artifacts []tga.Digest  `json:",omitempty"`
+	Tool      string        `json:",omitempty"` // of a request
+	NewNotes  []wal.NewNote `json:",omitempty"`
+	// appended: what is durable from then on.
+	Entries []entryAck `json:",omitempty"`
+	Notes   []noteAck  `json:",omitempty"`
+	// sealed.
+	Seq    uint64     `json:",omitempty"`
+	Digest tga.Digest `json:",omitzero"`
+	// answered: what the caller was told.
+	State string     `json:",omitempty"`
+	Value tga.Digest `json:",omitzero"` // of the answer
+	Code  tga.Code   `json:",omitempty"`
+	// closed.
+	Points int64   `json:",omitempty"` // how many there were
+	Writes []int64 `json:",omitempty"` // those before a write
+}
+
+// entryAck and noteAck are what of an entry and of a note the properties look at.
+type entryAck struct {
+	Seq    uint64
+	Digest tga.Digest
+	Type   tga.ArtifactType
+	To     tga.State
+	Key    string
+}
+
+type noteAck struct {
+	Number uint32
+	Digest tga.Digest
+	Kind   tga.NoteKind
+}
+
+const (
+	opened    = "opened"
+	submitted = "submitted"
+	appended  = "appended"
+	sealed    = "sealed"
+	answered  = "answered"
+	closed    = "closed"
+)
+
+// say prints an acknowledgement with one write: it is in the pipe or it is not.
+func say(a ack) {
+	b, err := json.Marshal(a)
+	if err == nil {
+		_, err = os.Stdout.Write(append(b, '\n'))
+	}
+	if err != nil {
+		// Nobody hears it: what is not heard was not acknowledged.
+		fmt.Fprintln(os.Stderr, "say:", err)
+		os.Exit(exitBroken)
+	}
+}
+
+// storeOptions are those of every store here: small, so that a life has few calls of
+// the file system and all of them can be killed at.
+func storeOptions(fs vfs.FS) engine.Options {
+	return engine.Options{FS: fs, MemTableBytes: 256 << 10, LowWaterBytes: 1, WALSpares: 2}
+}
+
+// runVictim lives through the plan: a fresh start, and one after a kill, are the same.
+func runVictim(task victimTask) error {
+	if task.Traced {
+		if err := installFilter(); err != nil {
+			return err
+		}
+	}
+	p := &points{at: int64(task.At), what: task.What}
+	fs := pointFS{FS: vfs.Default, p: p, forget: forgets(task.Bug)}
+	if err := forget(task.Bug, task.Store); err != nil {
+		return err
+	}
+	db, err := engine.Open(task.Store, storeOptions(fs))
+	if err != nil {
+		return err
+	}
+	say(ack{Said: opened})
+	var tools runtime.Dispatcher = &dialer{socket: task.Socket, world: task.World, p: p}
+	store, tools := plant(task.Bug, db, tools)
+	told := teller{store}
+	supervisor, opts := options(task.Profile)
+	opts.Policy = policyOf(task.Bug)
+	rt, err := runtime.New(told, tools, supervisor, opts)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	if _, err := rt.RecoverAll(ctx, 1); err != nil {
+		return err
+	}
+	for _, c := range plan(task.Seed) {
+		if err := live(ctx, rt, told, c); err != nil {
+			return err
+		}
+	}
+	if err := db.Close(); err != nil {
+		return err
+	}
+	say(ack{Said: closed, Points: p.n.Load(), Writes: p.writes})
+	return nil
+}
+
+// live makes one call and says what came of it.
+func live(ctx context.Context, rt *runtime.Runtime, store runtime.Store, c call) error {
+	res, err := rt.Call(ctx, runtime.Request{TraceID: c.Trace, Server: c.Server, Tool: c.Tool, Key: c.Key, Args: []byte(c.Args)})
+	if errors.Is(err, tga.EscalationRequired) {
+		say(answer(res, err))
+		res, err = rt.Decide(ctx, c.Trace, runtime.Vote{Who: "approver", Approve: true, Rationale: "the plan wants a yes"})
+	}
+	say(answer(res, err))
+	if !c.Seal || err != nil {
+		return nil
+	}
+	lease, err := store.Acquire(ctx, c.Trace)
+	if err != nil {
+		return err
+	}
+	defer store.Release(lease)
+	_, err = store.WriteCheckpoint(ctx, lease)
+	return err
+}
+
+func answer(res runtime.Result, err error) ack {
+	a := ack{Said: answered, Trace: res.TraceID, State: res.State.String(), Code: tga.CodeOf(err)}
+	if res.Value != nil {
+		a.Value = tga.Sum(res.Value)
+	}
+	return a
+}
+
+// teller is a store that prints what it was asked and what it acknowledged.
+type teller struct{ runtime.Store }
+
+func (s teller) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+	a := ack{Said: submitted, Trace: l.TraceID, NewNotes: b.Notes}
+	for _, n := range b.Artifacts {
+		a.Artifacts = append(a.Artifacts, n.Artifact.Digest)
+		if n.Artifact.Request != nil {
+			a.Tool = n.Artifact.Request.Proposal.ToolName
+		}
+	}
+	say(a)
+	done, err := s.Store.Append(ctx, l, b)
+	if err == nil {
+		sayAppended(l.TraceID, done)
+	}
+	return done, err
+}
+
+func sayAppended(trace tga.ID, done wal.Appended) {
+	a := ack{Said: appended, Trace: trace}
+	for _, e := range done.Entries {
+		a.Entries = append(a.Entries, entryAck{e.Seq, e.Digest, e.Type, e.To, e.IdempotencyKey})
+	}
+	for _, n := range done.Notes {
+		a.Notes = append(a.Notes, noteAck{n.Number, n.Digest, n.Kind})
+	}
+	say(a)
+}
+
+func (s teller) WriteCheckpoint(ctx context.Context, l wal.Lease) (tga.Checkpoint, error) {
+	cp, err := s.Store.WriteCheckpoint(ctx, l)
+	if err == nil {
+		say(ack{Said: sealed, Trace: l.TraceID, Seq: cp.State.LastSeq, Digest: cp.State.LastDigest})
+	}
+	return cp, err
+}
+
+// dialer sends calls to the oracle, one connection each and one write on it.
+type dialer struct {
+	socket, world string
+	p             *points // nil where nobody counts
+}
+
+func (d *dialer) point() {
+	if d.p != nil {
+		d.p.pass(nil)
+	}
+}
+
+// Dispatch sends a call. Only a failed dial is a certain non-execution.
+func (d *dialer) Dispatch(ctx context.Context, c runtime.Call) (runtime.Reply, error) {
+	d.point()
+	var dial net.Dialer
+	conn, err := dial.DialContext(ctx, "unix", d.socket)
+	if err != nil {
+		return runtime.Reply{}, fmt.Errorf("%w: %w", runtime.ErrNotSent, err)
+	}
+	defer conn.Close()
+	if until, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(until); err != nil {
+			return runtime.Reply{}, err
+		}
+	}
+	b, err := json.Marshal(request{World: d.world, event: event{
+		Trace: c.TraceID.String(), Call: c.ToolCallID.String(), Attempt: c.Attempt,
+		Server: c.Server, Tool: c.Tool, Key: c.Key, Args: string(c.Args),
+	}})
+	if err != nil {
+		return runtime.Reply{}, err
+	}
+	d.point()
+	if _, err := conn.Write(append(b, '\n')); err != nil {
+		return runtime.Reply{}, err
+	}
+	d.point()
+	line, err := bufio.NewReader(conn).ReadBytes('\n')
+	if err != nil {
+		return runtime.Reply{}, err
+	}
+	d.point()
+	var r reply
+	if err := json.Unmarshal(line, &r); err != nil {
+		return runtime.Reply{}, err
+	}
+	return runtime.Reply{Status: tga.StatusSuccess, Result: []byte(r.Result)}, nil
+}
+
+// settle waits until the oracle has done all that was sent to it before.
+func (d *dialer) settle() error {
+	conn, err := net.DialTimeout("unix", d.socket, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte(`{"sync":true}` + "\n")); err != nil {
+		return err
+	}
+	_, err = bufio.NewReader(conn).ReadBytes('\n')
+	return err
+}

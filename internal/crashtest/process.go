@@ -1,0 +1,212 @@
+package crashtest
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Dir is where the store lies in a world.
+const Dir = "store"
+
+// Config is how the processes of a world are set up.
+type Config struct {
+	Profile  ledger.Profile
+	Impure   bool // the supervisor may act, so the request is made durable before it is asked
+	MemTable uint64
+	Spares   int
+}
+
+// small keeps an image small and makes logs rotate within a life cycle.
+const small = 96 << 10
+
+func (c Config) withDefaults() Config {
+	if c.MemTable == 0 {
+		c.MemTable = small
+	}
+	if c.Spares == 0 {
+		c.Spares = -1
+	}
+	return c
+}
+
+// Process is a store and a runtime in a world.
+type Process struct {
+	World *World
+	DB    *engine.DB
+	RT    *runtime.Runtime
+	Conf  Config
+}
+
+// chacha makes a reader of random bytes that a seed decides.
+type chacha struct {
+	mu sync.Mutex
+	r  *rand.ChaCha8
+}
+
+func (c *chacha) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.r.Read(p)
+}
+
+func seeded(seed uint64) io.Reader {
+	var key [32]byte
+	for i := range 8 {
+		key[i] = byte(seed >> (8 * i))
+	}
+	return &chacha{r: rand.NewChaCha8(key)}
+}
+
+// newID makes UUIDv7s of a random source.
+func newID(r io.Reader, now func() time.Time) tga.ID {
+	var id tga.ID
+	_, _ = r.Read(id[6:]) // a chacha never fails
+	ms := uint64(tga.MillisOf(now()))
+	for i := range 6 {
+		id[i] = byte(ms >> (40 - 8*i))
+	}
+	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	return id
+}
+
+// Options are those of the stores in a world.
+func (w *World) Options(c Config) engine.Options {
+	c = c.withDefaults()
+	return engine.Options{
+		FS: w.Disk(), Clock: w.Clock, Rand: seeded(w.Seed + 1),
+		MemTableBytes: c.MemTable, CacheBytes: 1 << 20, WALSpares: c.Spares,
+	}
+}
+
+// Start opens the store of the world and a runtime on it.
+func (w *World) Start(c Config) (*Process, error) {
+	c = c.withDefaults()
+	w.log(Event{Kind: Opened})
+	db, err := engine.Open(Dir, w.Options(c))
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{World: w, DB: db, Conf: c}
+	ids := seeded(w.Seed + 2)
+	var supervisor runtime.Supervisor = rules
+	if c.Impure {
+		supervisor = impure{rules}
+	}
+	p.RT, err = runtime.New(recorder{db, w}, runtime.DispatcherFunc(w.Dispatch), supervisor, runtime.Options{
+		Profile: c.Profile, Policy: policy, Clock: w.Clock, Rand: seeded(w.Seed + 3),
+		NewID: func() tga.ID { return newID(ids, w.Clock) },
+	})
+	return p, err
+}
+
+// Servers that the supervisor treats alike.
+const (
+	Allowed = "allowed"
+	People  = "people" // two of them must approve
+	Denied  = "denied"
+)
+
+var rules = runtime.Rules{Rules: []runtime.Rule{
+	{Server: Allowed, Decision: tga.Approve},
+	{Server: People, Decision: tga.NeedsApproval, Required: 2},
+	{Server: Denied, Decision: tga.Deny},
+}}
+
+// impure is a supervisor that may act on the question.
+type impure struct{ r runtime.Rules }
+
+func (s impure) Decide(ctx context.Context, a *tga.Artifact) (runtime.Verdict, error) {
+	return s.r.Decide(ctx, a)
+}
+
+// recorder is a store that tells the journal what it was asked and what it
+// acknowledged.
+type recorder struct {
+	runtime.Store
+	w *World
+}
+
+func (r recorder) Acquire(ctx context.Context, trace tga.ID) (wal.Lease, error) {
+	l, err := r.Store.Acquire(ctx, trace)
+	if err == nil {
+		r.w.log(Event{Kind: Granted, Trace: trace, Epoch: l.Epoch})
+	}
+	return l, err
+}
+
+func (r recorder) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+	at := r.w.log(Event{Kind: Submitted, Trace: l.TraceID, Batch: b})
+	done, err := r.Store.Append(ctx, l, b)
+	switch {
+	case err == nil:
+		r.w.log(Event{Kind: Acknowledged, Trace: l.TraceID, Epoch: l.Epoch, Entries: done.Entries, Notes: done.Notes})
+	case tga.CodeOf(err) != tga.StoreUnavailable:
+		r.w.log(Event{Kind: Refused, Trace: l.TraceID, Batched: at})
+	}
+	return done, err
+}
+
+func (r recorder) WriteCheckpoint(ctx context.Context, l wal.Lease) (tga.Checkpoint, error) {
+	cp, err := r.Store.WriteCheckpoint(ctx, l)
+	if err == nil {
+		r.w.log(Event{Kind: Sealed, Trace: l.TraceID, Seal: cp})
+	}
+	return cp, err
+}
+
+// Request is a call of a tool.
+func Request(server, tool, key string, amount int) runtime.Request {
+	return runtime.Request{Server: server, Tool: tool, Key: key, Args: amountArgs(amount)}
+}
+
+// Call makes a call as a caller of the world does: what it is told goes into the
+// journal.
+func (p *Process) Call(caller int, req runtime.Request) (runtime.Result, error) {
+	e := Event{Kind: Invoked, Key: req.Key, Tool: req.Tool, Args: string(req.Args), Caller: caller}
+	p.World.log(e)
+	res, err := p.RT.Call(context.Background(), req)
+	e.Kind, e.Trace, e.Value, e.Code = Returned, res.TraceID, res.Value, tga.CodeOf(err)
+	if err == nil && res.State == tga.Failed {
+		e.Code = res.ErrorCode
+	}
+	p.World.log(e)
+	return res, err
+}
+
+// Checkpoint seals a trace.
+func (p *Process) Checkpoint(trace tga.ID) error {
+	s := recorder{p.DB, p.World}
+	lease, err := s.Acquire(context.Background(), trace)
+	if err != nil {
+		return err
+	}
+	defer s.Release(lease)
+	_, err = s.WriteCheckpoint(context.Background(), lease)
+	return err
+}
+
+// overtaken appends a note under a lease that another has overtaken.
+func (p *Process) overtaken(trace tga.ID) {
+	s := recorder{p.DB, p.World}
+	ctx := context.Background()
+	old, err := s.Acquire(ctx, trace)
+	if err != nil {
+		return
+	}
+	s.Release(old)
+	now, err := s.Acquire(ctx, trace)
+	if err != nil {
+		return
+	}
+	defer s.Release(now)
+	ignore(s.Append(ctx, old, wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteLateReply, Who: "a holder that was overtaken", Body: []byte(`{}`)}}}))
+}

@@ -1,0 +1,387 @@
+package crashtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Run is one run of tiers: what it counts, what it found, when it ends.
+type Run struct {
+	Counts   Counts
+	Seed     uint64
+	Deadline time.Time // zero = none: a tier goes through all it has
+	SaveDir  string    // where the images of failures go, "" = nowhere
+	Out      io.Writer // progress, nil = nowhere
+	MaxFound int       // failures after which the run is over; 0 = 50
+
+	mu    sync.Mutex
+	found []Violation
+	bad   int
+}
+
+func (r *Run) maxFound() int {
+	if r.MaxFound == 0 {
+		return 50
+	}
+	return r.MaxFound
+}
+
+// Over reports whether a tier is to end: its time is up, or enough has failed.
+func (r *Run) Over() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bad >= r.maxFound() || !r.Deadline.IsZero() && !time.Now().Before(r.Deadline)
+}
+
+// Violations returns what was found.
+func (r *Run) Violations() []Violation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.found
+}
+
+// Err returns nil for a run without a violation.
+func (r *Run) Err() error {
+	r.mu.Lock()
+	var errs []error
+	for _, v := range r.found {
+		errs = append(errs, errors.New(v.String()))
+	}
+	r.mu.Unlock()
+	return errors.Join(append(errs, r.Counts.Err())...)
+}
+
+// report takes violations in, with the image that shows them.
+func (r *Run) report(img Image, where string, bad []Violation) {
+	if len(bad) == 0 {
+		return
+	}
+	var path []string
+	for _, p := range img.Path {
+		path = append(path, fmt.Sprintf("%d %s %s", p.N, p.Op, p.Path))
+	}
+	where = fmt.Sprintf("%s seed %d loss %d%% crash before %s", where, img.Seed, img.Loss, strings.Join(path, "; then "))
+	for i := range bad {
+		bad[i].Where = where
+	}
+	r.Counts.note(bad)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bad++
+	if len(r.found) < 50 {
+		r.found = append(r.found, bad...)
+	}
+	if r.SaveDir != "" && r.bad <= r.maxFound() {
+		dir := filepath.Join(r.SaveDir, fmt.Sprintf("failure-%d", r.bad))
+		if err := img.Save(dir, bad); err != nil {
+			r.found = append(r.found, Violation{Property: "save", Detail: err.Error()})
+		}
+	}
+}
+
+// Save writes the files of an image and what was found.
+func (img Image) Save(dir string, bad []Violation) error {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	names, err := img.FS.List(Dir)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	for _, name := range names {
+		b, err := readFile(img.FS, img.FS.PathJoin(Dir, name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o640); err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(map[string]any{"violations": bad, "seed": img.Seed, "loss": img.Loss, "path": img.Path}, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "failure.json"), text, 0o640)
+}
+
+// Scenario is what a world goes through before it crashes.
+type Scenario struct {
+	Name     string
+	Conf     Config
+	Licences []string // a life cycle of each
+	Steps    func(licence string) []Step
+	Parallel bool // the life cycles at the same time
+}
+
+// play runs the scenario's steps on a process, and again after a crash.
+func (s Scenario) play(p *Process) {
+	var wg sync.WaitGroup
+	for i, licence := range s.Licences {
+		one := func() {
+			for j, step := range s.Steps(licence) {
+				step.Do(p, fmt.Sprintf("%s-%d-%d", licence, i, j))
+			}
+		}
+		if s.Parallel {
+			wg.Go(one)
+		} else {
+			one()
+		}
+	}
+	wg.Wait()
+}
+
+// Thoroughness says what is made of each image beside its recovery.
+type Thoroughness struct {
+	Depth  int // crashes in all: 2 makes each crash inside the recovery
+	Nested int // of the points inside a recovery, every Nested-th is used; 0 = all
+	Third  int // likewise inside the recovery of a recovery
+	Again  int // of the images, every Again-th is recovered twice and compared; 0 = none
+	Retry  int // of the images, after every Retry-th all callers ask again; 0 = none
+}
+
+// Explore runs a scenario once, crashes it before each of its operations with each of
+// the losses, and judges every recovery.
+func (r *Run) Explore(s Scenario, seed uint64, losses []int, every int, th Thoroughness) {
+	w := NewWorld(seed)
+	var images []Image
+	w.OnPoint(func(p Point) {
+		if every > 1 && (uint64(p.N)+seed)%uint64(every) != 0 {
+			return
+		}
+		r.Counts.add(&r.Counts.CrashPoints, 1)
+		for _, loss := range losses {
+			images = append(images, w.Snapshot(p, loss, nil))
+		}
+	})
+	p, err := w.Start(s.Conf)
+	if err != nil {
+		r.report(w.Crash(100), s.Name, []Violation{{Property: "L1", Detail: "a new store does not open: " + err.Error()}})
+		return
+	}
+	s.play(p)
+	w.OnPoint(nil)
+	bad := p.judge(false)
+	if err := p.DB.Close(); err != nil {
+		bad = append(bad, Violation{Property: "L1", Detail: "close: " + err.Error()})
+	}
+	r.report(w.Crash(100), s.Name+", no crash", bad)
+	r.each(len(images), func(i int) { r.recover(images[i], s, i, th) })
+}
+
+// each calls f for 0..n-1 on all cores, until the run is over.
+func (r *Run) each(n int, f func(i int)) { r.eachOf(goruntime.GOMAXPROCS(0), n, f) }
+
+// eachOf is each in so many goroutines.
+func (r *Run) eachOf(width, n int, f func(i int)) {
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range width {
+		wg.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		if r.Over() {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
+
+// recover opens what a crash left, recovers it, and judges.
+func (r *Run) recover(img Image, s Scenario, n int, th Thoroughness) {
+	w := img.World()
+	switch n % 5 {
+	case 3:
+		w = img.later(time.Minute) // no remote executor is taken to be at work any more
+	case 4:
+		w = img.later(2 * window) // no licence that is bound to time holds any more
+	}
+	var nested []Image
+	depth := len(img.Path)
+	if depth < th.Depth {
+		every := max(th.Nested, 1)
+		if depth == 2 {
+			every = max(th.Third, 1)
+		}
+		offset := rand.New(rand.NewPCG(img.Seed, uint64(n))).IntN(every)
+		w.OnPoint(func(p Point) {
+			if (p.N+offset)%every == 0 {
+				r.Counts.add(&r.Counts.CrashPoints, 1)
+				nested = append(nested, w.Snapshot(p, Losses[(p.N+n)%len(Losses)], img.Path))
+			}
+		})
+	}
+	r.count(depth)
+	p, bad := r.reopen(w, s)
+	w.OnPoint(nil)
+	if p != nil && len(bad) == 0 {
+		bad = r.afterwards(p, s, n, th)
+	}
+	if p != nil {
+		if err := p.DB.Close(); err != nil {
+			bad = append(bad, Violation{Property: "L1", Detail: "close: " + err.Error()})
+		}
+	}
+	r.resends(w, len(img.Events))
+	r.report(img, s.Name, bad)
+	for i, inner := range nested {
+		if r.Over() {
+			return
+		}
+		r.recover(inner, s, n+i, th)
+	}
+}
+
+func (r *Run) count(depth int) {
+	c := &r.Counts
+	if depth > 0 { // the process did not end in order
+		c.add(&c.Recoveries, 1)
+	}
+	if depth >= 2 {
+		c.add(&c.DoubleCrashes, 1)
+	}
+	if depth >= 3 {
+		c.add(&c.TripleCrashes, 1)
+	}
+}
+
+// reopen opens the store of a world and recovers it. The process is nil where the
+// store does not open.
+func (r *Run) reopen(w *World, s Scenario) (*Process, []Violation) {
+	p, err := w.Start(s.Conf)
+	if err != nil {
+		return nil, []Violation{{Property: "L1", Detail: "the store does not open: " + err.Error()}}
+	}
+	if frozen := p.DB.Stats().Frozen; frozen != "" {
+		return p, []Violation{{Property: "L1", Detail: "a crash without damage froze the store: " + frozen}}
+	}
+	return p, p.recoverAll()
+}
+
+func (p *Process) recoverAll() []Violation {
+	if err := p.noteEnded(); err != nil {
+		return []Violation{{Property: "S8", Detail: "a trace does not load: " + err.Error()}}
+	}
+	if _, err := p.RT.RecoverAll(context.Background(), 4); err != nil {
+		return []Violation{{Property: "L1", Detail: "recovery: " + err.Error()}}
+	}
+	return p.judge(true)
+}
+
+// judge observes the store and holds it to the properties.
+func (p *Process) judge(recovered bool) []Violation {
+	o := p.Observe()
+	o.Recovered = recovered
+	return Judge(p.World.Journal(), o)
+}
+
+// afterwards does what a share of the images gets beside its recovery.
+func (r *Run) afterwards(p *Process, s Scenario, n int, th Thoroughness) []Violation {
+	if th.Again > 0 && n%th.Again == 0 {
+		if bad := p.again(); len(bad) > 0 {
+			return bad
+		}
+	}
+	if th.Retry > 0 && n%th.Retry == 0 {
+		s.play(p)
+		return p.judge(false)
+	}
+	return nil
+}
+
+// again closes the store, recovers it once more and demands that nothing has changed
+// (L3). A call whose server did not answer this time is the next recovery's to send, so
+// then there is nothing to compare.
+func (p *Process) again() []Violation {
+	before := p.Observe()
+	h := historyOf(p.World.Journal())
+	for _, c := range before.Doubts {
+		if h.unanswered(c.TraceID) {
+			return nil
+		}
+	}
+	if err := p.DB.Close(); err != nil {
+		return []Violation{{Property: "L3", Detail: "close: " + err.Error()}}
+	}
+	q, err := p.World.Start(p.Conf)
+	if err != nil {
+		return []Violation{{Property: "L3", Detail: "open: " + err.Error()}}
+	}
+	p.DB, p.RT = q.DB, q.RT
+	if bad := p.recoverAll(); len(bad) > 0 {
+		return bad
+	}
+	return sameLog(before, p.Observe())
+}
+
+func sameLog(a, b *Observed) (bad []Violation) {
+	differ := func(id tga.ID, what string) {
+		bad = append(bad, Violation{Property: "L3", Trace: id, Detail: "a second recovery changed " + what})
+	}
+	for id, s := range a.Traces {
+		t := b.Traces[id]
+		if t == nil || len(s.Entries) != len(t.Entries) {
+			differ(id, "the number of entries")
+			continue
+		}
+		for i := range s.Entries {
+			if s.Entries[i].Digest != t.Entries[i].Digest {
+				differ(id, fmt.Sprintf("entry %d", i+1))
+			}
+		}
+		if plain(s.Record) != plain(t.Record) {
+			differ(id, fmt.Sprintf("the ledger record: %+v, then %+v", plain(s.Record), plain(t.Record)))
+		}
+	}
+	if len(b.Traces) != len(a.Traces) {
+		differ(tga.ID{}, "the number of traces")
+	}
+	return bad
+}
+
+// plain is a record without its attempt counters.
+func plain(r *ledger.Record) ledger.Record {
+	if r == nil {
+		return ledger.Record{}
+	}
+	c := *r
+	c.Attempts = ledger.Attempts{}
+	return c
+}
+
+// resends counts the licensed re-sends after the first n events.
+func (r *Run) resends(w *World, n int) {
+	events := w.Journal()
+	first := map[tga.ID]bool{}
+	for i, e := range events {
+		if e.Kind != Sent {
+			continue
+		}
+		if first[e.Trace] && i >= n {
+			r.Counts.add(&r.Counts.LicensedResends, 1)
+		}
+		first[e.Trace] = true
+	}
+}
+
+// Sequences counts random sequences.
+func (r *Run) Sequences(n int64) { r.Counts.add(&r.Counts.RapidSequences, n) }

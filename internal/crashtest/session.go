@@ -1,0 +1,332 @@
+package crashtest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Session is a world and its process under random commands. Each command leaves the
+// properties to [Session.Check]; none fails by itself.
+type Session struct {
+	Scenario Scenario
+	run      *Run
+	w        *World
+	p        *Process
+	rng      *rand.Rand
+	image    *Image // of an armed crash that has happened
+	begun    []begunCall
+	backups  int
+	last     Image // what the newest process began with
+}
+
+type begunCall struct {
+	trace  tga.ID
+	permit runtime.Permit
+	req    runtime.Request
+}
+
+// NewSession opens a new store.
+func (r *Run) NewSession(seed uint64, conf Config) (*Session, error) {
+	s := &Session{Scenario: Scenario{Name: "rapid", Conf: conf}, run: r, w: NewWorld(seed), rng: rand.New(rand.NewPCG(seed, 5))}
+	var err error
+	s.p, err = s.w.Start(conf)
+	s.last = s.w.Crash(100)
+	return s, err
+}
+
+// Check returns what does not hold now, after the armed crash, if it came.
+func (s *Session) Check() []Violation {
+	if s.image != nil || s.p.DB.Stats().Poisoned != "" {
+		if s.image == nil {
+			img := s.w.Crash(Losses[s.rng.IntN(len(Losses))])
+			s.image = &img
+		}
+		return s.restart(*s.image, 0)
+	}
+	return s.p.judge(false)
+}
+
+// restart begins again with what a crash left. With depth, recovery crashes too.
+func (s *Session) restart(img Image, depth int) []Violation {
+	old := s.p
+	s.w.OnPoint(nil)
+	s.w.OnOp(nil)
+	go func() { _ = old.DB.Close() }() // the process is dead; its end is nobody's concern
+	s.image, s.last, s.begun = nil, img, nil
+	if len(img.Path) > 0 {
+		s.run.Counts.add(&s.run.Counts.CrashPoints, 1)
+	}
+	s.w = img.World()
+	if depth > 0 {
+		s.arm(1+s.rng.IntN(60), Losses[s.rng.IntN(len(Losses))], img.Path)
+	}
+	s.run.count(len(img.Path))
+	p, bad := s.run.reopen(s.w, s.Scenario)
+	if p == nil {
+		return bad
+	}
+	s.p = p
+	if s.image != nil && len(bad) == 0 {
+		return s.restart(*s.image, depth-1)
+	}
+	s.w.OnPoint(nil)
+	return bad
+}
+
+// arm takes an image at the k-th point from now.
+func (s *Session) arm(k, loss int, path []Point) {
+	w := s.w
+	w.OnPoint(func(p Point) {
+		if p.N == k && s.image == nil {
+			img := w.Snapshot(p, loss, path)
+			s.image = &img
+		}
+	})
+}
+
+// Failed saves the image that the newest process began with.
+func (s *Session) Failed(bad []Violation) { s.run.report(s.last, "rapid", bad) }
+
+// Close ends the session.
+func (s *Session) Close() error {
+	s.w.OnPoint(nil)
+	s.w.OnOp(nil)
+	return s.p.DB.Close()
+}
+
+// Keys, tools and arguments are few, so that commands meet.
+func (s *Session) request(server, licence, behaviour string, key, amount int) runtime.Request {
+	tool := licence + "." + behaviour
+	return Request(server, tool, fmt.Sprintf("%s-%s-%d", tool, server, key), amount)
+}
+
+// Create calls a tool; the same again is a repeat, another amount a conflict.
+func (s *Session) Create(server, licence, behaviour string, key, amount int, retry bool) {
+	req := s.request(server, licence, behaviour, key, amount)
+	req.Retry = retry
+	ignore(s.p.Call(0, req))
+}
+
+// Begin gives a call to a remote executor, which sends at once or later.
+func (s *Session) Begin(licence string, key, executor int, now bool) {
+	req := s.request(Allowed, licence, Answers, key+10, 5)
+	id := fmt.Sprintf("executor-%d-%s", executor, req.Key)
+	if now {
+		s.p.begin(req, id, true)
+		return
+	}
+	b, err := s.p.RT.Begin(context.Background(), runtime.BeginRequest{Request: req, BeginID: id})
+	if err == nil && b.Standing == runtime.BeginSend {
+		s.begun = append(s.begun, begunCall{b.Result.TraceID, b.Permit, req})
+	}
+}
+
+// LateReply finishes a begun call whose executor says that its server answered.
+func (s *Session) LateReply() {
+	if len(s.begun) == 0 {
+		return
+	}
+	b := s.begun[s.rng.IntN(len(s.begun))]
+	s.p.finish(b.trace, b.permit, b.req)
+}
+
+// any picks a trace of the journal.
+func (s *Session) any() (tga.ID, bool) {
+	ids := traces(s.w.Journal())
+	if len(ids) == 0 {
+		return tga.ID{}, false
+	}
+	return ids[s.rng.IntN(len(ids))], true
+}
+
+// OnTrace commands. Most find a trace that is in no state for them and are refused.
+func (s *Session) Vote() { s.with(func(id tga.ID) { s.p.vote(id) }) }
+
+// Resolve ends a call in doubt with evidence.
+func (s *Session) Resolve() {
+	s.with(func(id tga.ID) {
+		ignore(s.p.RT.Resolve(context.Background(), id, runtime.Resolution{
+			Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(`{"asked":true}`)}, Who: "operator", Evidence: []byte("books"),
+		}))
+	})
+}
+
+// Abandon gives a call in doubt up.
+func (s *Session) Abandon() {
+	s.with(func(id tga.ID) { ignore(s.p.RT.Abandon(context.Background(), id, "operator", "")) })
+}
+
+// Recover takes a trace on.
+func (s *Session) Recover() {
+	s.with(func(id tga.ID) { ignore(s.p.RT.Recover(context.Background(), id)) })
+}
+
+// Checkpoint seals a trace.
+func (s *Session) Checkpoint() { s.with(func(id tga.ID) { _ = s.p.Checkpoint(id) }) } // as ignore
+
+func (s *Session) with(f func(tga.ID)) {
+	if id, ok := s.any(); ok {
+		f(id)
+	}
+}
+
+// Archive moves what has ended into a segment.
+func (s *Session) Archive() {
+	ignore(s.p.DB.SealTraces(context.Background(), tga.MillisOf(s.w.Clock())))
+}
+
+// ClockJump moves the clock, back too.
+func (s *Session) ClockJump(seconds int) { s.w.Advance(time.Duration(seconds) * time.Second) }
+
+// Reopen ends the process in order and begins another.
+func (s *Session) Reopen() []Violation {
+	// An error is the armed one: what is on disk counts, as after a crash.
+	err := s.p.DB.Close()
+	img := s.w.Crash(0)
+	if err == nil {
+		img.Path = nil
+	}
+	return s.restart(img, 0)
+}
+
+// ArmCrash makes a crash before the k-th operation from now.
+func (s *Session) ArmCrash(k, loss int) { s.arm(k, loss, nil) }
+
+// ArmError makes the k-th operation from now fail, and all after it where it is sticky.
+func (s *Session) ArmError(k int, space, sticky, done bool) {
+	err := ErrIO
+	if space {
+		err = ErrSpace
+	}
+	w := s.w
+	w.OnOp(func(op Op) Fault {
+		if s.image != nil || op.N != k && (!sticky || op.N < k) {
+			return Fault{}
+		}
+		if (op.Path == Dir || strings.HasSuffix(op.Path, ".log")) && rotating() {
+			img := w.Snapshot(Point{op.N, op.Kind, op.Path}, 0, nil)
+			s.image = &img
+			return Fault{}
+		}
+		return Fault{Err: err, Done: done}
+	})
+}
+
+// Tear makes the next sync of a log the last thing that happened, and half of it.
+func (s *Session) Tear(step int) {
+	w := s.w
+	w.OnPoint(func(p Point) {
+		if s.image != nil || p.Op != "sync" || !strings.HasSuffix(p.Path, ".log") {
+			return
+		}
+		g := group{img: w.Snapshot(p, 100, nil), file: p.Path}
+		var err error
+		if g.new, err = readFile(w.Snapshot(p, 0, nil).FS, p.Path); err != nil {
+			return
+		}
+		if g.old, err = readFile(g.img.FS, p.Path); err != nil {
+			return // its name is not on disk: nothing of it is
+		}
+		for what, b := range g.tears(s.rng, step) {
+			if s.rng.IntN(3) == 0 {
+				continue
+			}
+			g.img.Path[0].Op = "torn sync: " + what
+			if writeFile(g.img.FS, p.Path, b) == nil {
+				s.image = &g.img
+			}
+			return
+		}
+	})
+}
+
+// CrashInRecovery kills the process, and then the recovery, up to depth times.
+func (s *Session) CrashInRecovery(loss, depth int) []Violation {
+	return s.restart(s.w.Crash(loss), depth)
+}
+
+// Corrupt damages one file of a copy of the store.
+func (s *Session) Corrupt() []Violation {
+	img := s.w.Crash(0)
+	names, err := img.FS.List(Dir)
+	if err != nil {
+		return nil // no directory yet
+	}
+	want := s.p.Observe()
+	name := names[s.rng.IntN(len(names))]
+	b, err := readFile(img.FS, img.FS.PathJoin(Dir, name))
+	if err != nil || len(b) == 0 {
+		return nil
+	}
+	d := damage{file: name, at: s.rng.IntN(len(b)), cut: s.rng.IntN(2) == 0, flip: byte(1 + s.rng.IntN(255))}
+	if err := writeFile(img.FS, img.FS.PathJoin(Dir, name), d.apply(b)); err != nil {
+		return []Violation{{Property: "D1", Detail: err.Error()}}
+	}
+	s.run.Counts.add(&s.run.Counts.Corruptions, 1)
+	bad := damagedSends(img, s.Scenario, want)
+	if len(bad) > 0 {
+		s.run.Counts.add(&s.run.Counts.CorruptionsSilent, 1)
+	}
+	return bad
+}
+
+// damagedSends judges a damaged store by its sends alone: recovery may have gone on
+// where the sound store is still open.
+func damagedSends(img Image, sc Scenario, want *Observed) (bad []Violation) {
+	for _, v := range corrupted(img, sc, want) {
+		if v.Property != "D1" {
+			bad = append(bad, v)
+		}
+	}
+	return bad
+}
+
+// Restore makes a backup and restores it: the restored store is frozen, and nothing is
+// sent from it.
+func (s *Session) Restore() []Violation {
+	s.w.OnOp(nil) // an armed error is for another command: a failed backup is the engine's to test
+	s.backups++
+	from, to := fmt.Sprintf("backup%d", s.backups), fmt.Sprintf("restored%d", s.backups)
+	ctx := context.Background()
+	if err := s.p.DB.Backup(ctx, from); err != nil {
+		return nil // poisoned before: Check judges what is left
+	}
+	img := s.w.Crash(0)
+	w := img.World()
+	w.FS = img.FS.CrashClone(vfs.CrashCloneCfg{})
+	o := w.Options(s.Scenario.Conf)
+	if err := engine.Restore(from, to, o); err != nil {
+		return []Violation{{Property: "L1", Detail: "restore: " + err.Error()}}
+	}
+	db, err := engine.Open(to, o)
+	if err != nil {
+		return []Violation{{Property: "L1", Detail: "open what was restored: " + err.Error()}}
+	}
+	rt, err := runtime.New(db, runtime.DispatcherFunc(w.Dispatch), rules, runtime.Options{Policy: policy, Clock: w.Clock})
+	var bad []Violation
+	if err == nil {
+		n := len(w.Journal())
+		ignore(rt.RecoverAll(ctx, 4))
+		for _, e := range w.Journal()[n:] {
+			if e.Kind == Sent {
+				bad = append(bad, Violation{Property: "S3", Key: e.Key, Trace: e.Trace, Detail: "a restored store sends"})
+			}
+		}
+	}
+	if db.Stats().Frozen == "" {
+		bad = append(bad, Violation{Property: "S3", Detail: "a restored store is not frozen"})
+	}
+	if err := db.Close(); err != nil {
+		bad = append(bad, Violation{Property: "L1", Detail: "close what was restored: " + err.Error()})
+	}
+	return bad
+}

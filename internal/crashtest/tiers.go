@@ -1,0 +1,152 @@
+package crashtest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+)
+
+// Tier is one part of a run, with its share of the time.
+type Tier struct {
+	Name  string
+	Share int // of the budget, in parts of the shares of all tiers that run
+	Run   func(r *Run)
+}
+
+// allLicences are the licences that tools are named for.
+var allLicences = []string{"park", "probe", "dedupe_key", "dedupe_args", "read_only", none}
+
+// profiles and supervisors that a life cycle is tried with.
+func variants(f func(licence string, conf Config, name string)) {
+	for _, profile := range []ledger.Profile{ledger.Strict, ledger.Spec93} {
+		for _, impure := range []bool{false, true} {
+			for _, licence := range allLicences {
+				name := licence
+				if profile == ledger.Spec93 {
+					name += ", spec-9.3"
+				}
+				if impure {
+					name += ", impure"
+				}
+				f(licence, Config{Profile: profile, Impure: impure}, name)
+			}
+		}
+	}
+}
+
+// part gives f a share of what is left of the run's time.
+func (r *Run) part(parts, of int, f func()) {
+	whole := r.Deadline
+	if !whole.IsZero() {
+		left := time.Until(whole)
+		r.Deadline = time.Now().Add(left * time.Duration(parts) / time.Duration(of))
+	}
+	f()
+	r.Deadline = whole
+}
+
+// Mem is the exhaustive tier: every crash point of every life cycle in memory, then
+// crashes inside recovery, parallel traces, torn writes, failed operations and
+// concurrent callers. It goes round with new seeds until its time is up; without a
+// deadline it goes round once.
+func Mem(r *Run) {
+	for round := uint64(0); ; round++ {
+		seed := r.Seed + round
+		r.part(3, 12, func() { r.single(seed) })
+		r.part(1, 9, func() { r.production(seed) })
+		r.part(1, 9, func() { r.archive(seed) })
+		r.part(2, 8, func() { r.parallel(seed) })
+		r.part(1, 6, func() { r.torn(seed) })
+		r.part(1, 5, func() { r.faults(seed) })
+		r.part(1, 8, func() { r.Histories(Config{}, seed<<20, 500) })
+		r.part(1, 1, func() { r.pairs(seed) })
+		r.say("round %d, seed %d: %d recoveries, %d double, %d triple", round, seed, r.Counts.Recoveries, r.Counts.DoubleCrashes, r.Counts.TripleCrashes)
+		if r.Deadline.IsZero() || r.Over() {
+			return
+		}
+	}
+}
+
+func (r *Run) say(format string, args ...any) {
+	if r.Out != nil {
+		_, _ = fmt.Fprintf(r.Out, format+"\n", args...) // progress: nobody depends on it
+	}
+}
+
+func (r *Run) single(seed uint64) {
+	variants(func(licence string, conf Config, name string) {
+		if !r.Over() {
+			r.Explore(Scenario{Name: "single " + name, Conf: conf, Licences: []string{licence}, Steps: Steps}, seed, Losses, 1, Thoroughness{Depth: 1, Again: 16, Retry: 8})
+		}
+	})
+}
+
+func (r *Run) pairs(seed uint64) {
+	variants(func(licence string, conf Config, name string) {
+		if !r.Over() {
+			r.Explore(Scenario{Name: "pairs " + name, Conf: conf, Licences: []string{licence}, Steps: Core}, seed, Losses, 1, Thoroughness{Depth: 3, Nested: 1, Third: 997, Again: 64, Retry: 64})
+		}
+	})
+}
+
+// archive crashes around the sealing of a segment.
+func (r *Run) archive(seed uint64) {
+	r.Explore(Scenario{Name: "archive", Licences: []string{"park"}, Steps: Archive}, seed, []int{0, 70, 100}, 1, Thoroughness{Depth: 2, Nested: 211, Again: 16, Retry: 16})
+}
+
+// parallel runs 8 traces at a time.
+func (r *Run) parallel(seed uint64) {
+	for i := range uint64(4) {
+		if !r.Over() {
+			s := Scenario{Name: "parallel", Licences: []string{"park", "probe", "dedupe_key", "dedupe_args", "read_only", none, "park", "dedupe_key"}, Steps: Core, Parallel: true}
+			r.Explore(s, seed<<8+i, Losses, 3, Thoroughness{Depth: 2, Nested: 101, Again: 64, Retry: 32})
+		}
+	}
+}
+
+// production has the memtables, spare logs and cache that a store has by default.
+func (r *Run) production(seed uint64) {
+	conf := Config{MemTable: 16 << 20, Spares: 3}
+	r.Explore(Scenario{Name: "production size", Conf: conf, Licences: []string{"park"}, Steps: Core}, seed, []int{30}, 13, Thoroughness{Depth: 1, Retry: 2})
+	conf = Config{MemTable: small, Spares: 2}
+	r.Explore(Scenario{Name: "spare logs", Conf: conf, Licences: []string{"park", "dedupe_key"}, Steps: Steps}, seed, Losses, 2, Thoroughness{Depth: 1, Again: 32, Retry: 8})
+}
+
+func (r *Run) torn(seed uint64) {
+	for i, licence := range allLicences {
+		for _, parallel := range []bool{false, true} {
+			if r.Over() {
+				return
+			}
+			s := Scenario{Name: "torn", Licences: []string{licence, licence, "park", "dedupe_key"}, Steps: Core, Parallel: parallel}
+			if !parallel {
+				s.Licences = s.Licences[:1]
+			}
+			r.Torn(s, seed<<4+uint64(i), 61, Thoroughness{Depth: 1, Retry: 16})
+		}
+	}
+	// Spare logs are written over: what was there before are zeros, not the file's end.
+	r.Torn(Scenario{Name: "torn, spare logs", Conf: Config{Spares: 2}, Licences: []string{"park"}, Steps: Core}, seed, 61, Thoroughness{Depth: 1, Retry: 16})
+}
+
+func (r *Run) faults(seed uint64) {
+	for _, licence := range []string{"park", "dedupe_key"} {
+		if !r.Over() {
+			r.Faults(Scenario{Name: "faults", Licences: []string{licence}, Steps: Core}, seed, whileRun, 1, Thoroughness{Depth: 1, Retry: 8})
+		}
+	}
+	r.Faults(Scenario{Name: "faults while the store is made", Licences: []string{"park"}, Steps: func(l string) []Step { return Core(l)[:1] }}, seed, whileMade, 2, Thoroughness{Depth: 1})
+	r.Faults(Scenario{Name: "faults while the store is opened", Licences: []string{"park"}, Steps: func(l string) []Step { return Core(l)[:1] }}, seed, whileOpened, 1, Thoroughness{Depth: 1})
+}
+
+// Corrupted is the corruption tier. Without a deadline it goes round once.
+func Corrupted(r *Run) {
+	for round := uint64(0); ; round++ {
+		r.Corrupt(Scenario{Name: "corrupt", Licences: []string{"park", "dedupe_key"}, Steps: Core}, r.Seed+round, 400, true)
+		r.say("corruption round %d: %d, silent %d", round, r.Counts.Corruptions, r.Counts.CorruptionsSilent)
+		if r.Deadline.IsZero() || r.Over() {
+			return
+		}
+	}
+}
