@@ -128,44 +128,38 @@ func (c *checker) eachTrace(kind keyspace.Kind, f func(tga.ID) error) error {
 	return nil
 }
 
-func (c *checker) traces() error {
-	return c.eachTrace(keyspace.Entry, func(id tga.ID) error {
-		rows, err := c.db.rows(c.v, id)
-		if err != nil {
-			return c.problem(id, err)
+func (c *checker) traces() error { return c.eachTrace(keyspace.Entry, c.traceOf) }
+
+// traceOf checks all that the store has of a trace. It is a method, and the rows are
+// decoded by another, because the same loops over iterators in a function literal made
+// the collector find bad pointers (go1.26.8, TestCheckUnderGCPressure).
+func (c *checker) traceOf(id tga.ID) error {
+	rows, err := c.db.rows(c.v, id)
+	if err != nil {
+		return c.problem(id, err)
+	}
+	spilled := map[uint64]bool{}
+	rows.spilled = func(seq uint64) { spilled[seq] = true }
+	t, err := rows.decode()
+	if err != nil {
+		return c.lost(id, err)
+	}
+	folded, err := c.trace(t)
+	if err != nil || folded == nil {
+		return err
+	}
+	if err := c.openIndex(folded); err != nil {
+		return err
+	}
+	if err := c.checkpoints(folded); err != nil {
+		return err
+	}
+	lower, upper := keyspace.TraceChunkBounds(id)
+	return c.db.scan(c.v, lower, upper, func(key, _ []byte) error {
+		if _, seq, n, err := keyspace.ParseChunk(key); err == nil && !spilled[seq] {
+			return c.problemf(id, "chunk %d of entry %d of trace %s belongs to no part", n, seq, id)
 		}
-		t := segment.Trace{ID: id}
-		spilled := map[uint64]bool{}
-		rows.spilled = func(seq uint64) { spilled[seq] = true }
-		for e, err := range rows.decodeEntries() {
-			if err != nil {
-				return c.lost(id, err)
-			}
-			t.Entries = append(t.Entries, e)
-		}
-		for n, err := range rows.decodeNotes() {
-			if err != nil {
-				return c.lost(id, err)
-			}
-			t.Notes = append(t.Notes, n)
-		}
-		folded, err := c.trace(&t)
-		if err != nil || folded == nil {
-			return err
-		}
-		if err := c.openIndex(folded); err != nil {
-			return err
-		}
-		if err := c.checkpoints(folded); err != nil {
-			return err
-		}
-		lower, upper := keyspace.TraceChunkBounds(id)
-		return c.db.scan(c.v, lower, upper, func(key, _ []byte) error {
-			if _, seq, n, err := keyspace.ParseChunk(key); err == nil && !spilled[seq] {
-				return c.problemf(id, "chunk %d of entry %d of trace %s belongs to no part", n, seq, id)
-			}
-			return nil
-		})
+		return nil
 	})
 }
 

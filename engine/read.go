@@ -33,14 +33,9 @@ func (db *DB) replay(r reader, id tga.ID) (fold, error) {
 	if err != nil {
 		return fold{}, recoveryFailed(id, err)
 	}
-	t, err := wal.Replay(id, rows.decodeEntries(), func(yield func(tga.Note, error) bool) {
-		for n, err := range rows.decodeNotes() {
-			if !yield(n.Note, err) {
-				return
-			}
-		}
-	})
-	if err != nil {
+	all, bad := rows.decode()
+	t, err := all.Replay()
+	if err = errors.Join(err, bad); err != nil { // what is wrong first is said first
 		return fold{}, recoveryFailed(id, err)
 	}
 	return fold{Trace: t, segment: rows.segment}, nil
@@ -70,13 +65,14 @@ func (db *DB) entryAt(id tga.ID, seq uint64) (e wal.Entry, err error) {
 	if err != nil {
 		return wal.Entry{}, recoveryFailed(id, err)
 	}
-	for e, err := range rows.decodeEntries() {
-		if err != nil {
-			return wal.Entry{}, recoveryFailed(id, err)
-		}
+	t, bad := rows.decode()
+	for _, e := range t.Entries {
 		if e.Seq == seq {
 			return e, nil
 		}
+	}
+	if bad != nil {
+		return wal.Entry{}, recoveryFailed(id, bad)
 	}
 	return wal.Entry{}, recoveryFailed(id, damaged("trace %s has no entry %d", id, seq).In(id))
 }
@@ -123,15 +119,13 @@ func (db *DB) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[wa
 			if err != nil {
 				return nil, err
 			}
-			for e, err := range rows.decodeEntries() {
-				if err != nil {
-					return list, err
-				}
+			t, err := rows.decode()
+			for _, e := range t.Entries {
 				if e.Seq > after {
 					list = append(list, e)
 				}
 			}
-			return list, nil
+			return list, err
 		})
 		for _, e := range list {
 			if !yield(e, nil) {

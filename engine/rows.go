@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"iter"
-
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -39,25 +37,28 @@ func (db *DB) rows(r reader, id tga.ID) (rows, error) {
 	return out, err
 }
 
-// decodeEntries yields the entries in the order of their keys, each checked for itself
-// and against its key. It ends with the first error.
-func (rs rows) decodeEntries() iter.Seq2[wal.Entry, error] {
-	return func(yield func(wal.Entry, error) bool) {
-		if rs.archived != nil {
-			for _, e := range rs.archived.Entries {
-				if !yield(e, nil) {
-					return
-				}
-			}
-			return
-		}
-		for _, row := range rs.entries {
-			e, err := rs.decodeEntry(row)
-			if !yield(e, err) || err != nil {
-				return
-			}
-		}
+// decode returns the entries and then the notes in the order of their keys, each checked
+// for itself and against its key. At the first error it returns what came before.
+func (rs rows) decode() (*segment.Trace, error) {
+	if rs.archived != nil {
+		return rs.archived, nil
 	}
+	t := &segment.Trace{ID: rs.id}
+	for _, row := range rs.entries {
+		e, err := rs.decodeEntry(row)
+		if err != nil {
+			return t, err
+		}
+		t.Entries = append(t.Entries, e)
+	}
+	for _, row := range rs.notes {
+		n, err := decodeNote(row)
+		if err != nil {
+			return t, err
+		}
+		t.Notes = append(t.Notes, n)
+	}
+	return t, nil
 }
 
 func (rs rows) decodeEntry(row kv) (wal.Entry, error) {
@@ -75,26 +76,6 @@ func (rs rows) decodeEntry(row kv) (wal.Entry, error) {
 		err = damaged("entry %d of trace %s lies under the key of entry %d of trace %s", e.Seq, e.TraceID, seq, id).In(id)
 	}
 	return e, err
-}
-
-// decodeNotes yields the notes as decodeEntries does the entries.
-func (rs rows) decodeNotes() iter.Seq2[segment.Note, error] {
-	return func(yield func(segment.Note, error) bool) {
-		if rs.archived != nil {
-			for _, n := range rs.archived.Notes {
-				if !yield(n, nil) {
-					return
-				}
-			}
-			return
-		}
-		for _, row := range rs.notes {
-			n, err := decodeNote(row)
-			if !yield(n, err) || err != nil {
-				return
-			}
-		}
-	}
 }
 
 func decodeNote(row kv) (n segment.Note, err error) {

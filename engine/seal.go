@@ -155,24 +155,15 @@ func (s *sealing) add(db *DB, id tga.ID, before tga.Millis) (took bool, err erro
 	if rows.archived != nil || len(rows.entries) == 0 {
 		return false, nil
 	}
-	t := segment.Trace{ID: id}
-	for e, err := range rows.decodeEntries() {
-		if err != nil {
-			return false, db.unsealable(id, err)
-		}
-		t.Entries = append(t.Entries, e)
-	}
-	for n, err := range rows.decodeNotes() {
-		if err != nil {
-			return false, db.unsealable(id, err)
-		}
-		t.Notes = append(t.Notes, n)
+	t, err := rows.decode()
+	if err != nil {
+		return false, db.unsealable(id, err)
 	}
 	last := t.Entries[len(t.Entries)-1]
 	if !last.To.Terminal() || last.TS >= before {
 		return false, nil
 	}
-	if err := s.w.Add(&t); err != nil {
+	if err := s.w.Add(t); err != nil {
 		return false, db.unsealable(id, err)
 	}
 	s.traces = append(s.traces, id)

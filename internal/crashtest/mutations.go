@@ -29,6 +29,10 @@ var PlantedBugs = []Mutation{
 	{"remote-sent-here", "runtime/run.go",
 		"		Remote:      l.remote != nil,",
 		"		Remote:      l.remote != nil || planted.On(`remote-sent-here`),"},
+	// The ledger refuses it as well: only both together are a bug.
+	{"remote-sent-here", "ledger/notes.go",
+		"	if r.Attempts.External && m.Permit.IsZero() {",
+		"	if r.Attempts.External && m.Permit.IsZero() && !planted.On(`remote-sent-here`) {"},
 	{"sent-twice", "runtime/run.go",
 		"	reply, err := rt.tools.Dispatch(sendCtx, l.dispatchCall(attempt))",
 		"	reply, err := rt.tools.Dispatch(sendCtx, l.dispatchCall(attempt))\n	if err != nil && planted.On(`sent-twice`) {\n		reply, err = rt.tools.Dispatch(sendCtx, l.dispatchCall(attempt))\n	}"},

@@ -100,7 +100,9 @@ func TestPropertiesFindWhatTheyName(t *testing.T) {
 		}},
 		{"L2", "read_only", func(e []Event, o *Observed) []Event {
 			o.Recovered = true
-			s := some(o, func(s *Seen) bool { return s.Record != nil && s.Record.TraceID == s.Trace.ID && !o.external(s.Trace.ID) })
+			s := some(o, func(s *Seen) bool {
+				return s.Record != nil && s.Record.TraceID == s.Trace.ID && !o.external(s.Trace.ID)
+			})
 			c := runtime.Classified{InDoubt: true}
 			c.TraceID = s.Trace.ID
 			o.Doubts = append(o.Doubts, c)

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/tgad/tgad/internal/crashtest"
@@ -28,6 +29,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
+	testing.Init() // rapid asks for its flags
 	names := flag.String("tiers", "mem,rapid,corrupt", "tiers to run, of "+strings.Join(tierNames(), " "))
 	budget := flag.Duration("budget", 5*time.Minute, "time for all of them; each has its share")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "where randomness begins")
