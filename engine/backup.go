@@ -44,7 +44,7 @@ func (db *DB) Backup(ctx context.Context, dir string) error {
 	}
 	// The watermark is taken first: everything it knows is then in the copy.
 	mark := db.mark.Mark()
-	if err := db.guarded(func() error {
+	if err := db.awaited(func() error {
 		return errors.Join(db.p.Flush(), db.p.Checkpoint(temp, pebble.WithFlushedWAL()))
 	}); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "backup to %s: %w", dir, err)

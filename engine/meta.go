@@ -92,7 +92,7 @@ func (db *DB) create() error {
 	}
 	// The first log of a new store has the old chunk format, in which damage reads as
 	// the end of the log. Flushing starts the second.
-	if err := db.guarded(db.p.Flush); err != nil {
+	if err := db.awaited(db.p.Flush); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "create %s: %w", db.dir, err)
 	}
 	return nil

@@ -120,12 +120,14 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 	if err := db.openFiles(found, acceptLoss); err != nil {
 		return err
 	}
-	if err := db.guarded(func() (err error) {
-		db.p, err = pebble.Open(db.dir, db.pebbleOptions(db.files, db.readOnly))
+	var p *pebble.DB
+	if err := db.awaited(func() (err error) {
+		p, err = pebble.Open(db.dir, db.pebbleOptions(db.files, db.readOnly))
 		return err
 	}); err != nil {
 		return db.openFailed(found, err)
 	}
+	db.p = p
 	if err := db.identify(found); err != nil {
 		return err
 	}
@@ -255,12 +257,8 @@ func (db *DB) closePebble() error {
 	if db.p = nil; p == nil {
 		return nil
 	}
-	var patience <-chan time.Time // for ever, unless poisoned
-	if db.health.sick() != nil {
-		if db.health.broken.Load() {
-			return errStuck
-		}
-		patience = time.After(5 * time.Second)
+	if db.health.sick() != nil && db.health.broken.Load() {
+		return errStuck
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -273,13 +271,21 @@ func (db *DB) closePebble() error {
 		db.committing.Wait()
 		done <- err
 	}()
-	select {
-	case err := <-done:
+	closed := func(err error) error {
 		if err != nil {
 			return tga.Errorf(tga.StoreUnavailable, "close %s: %w", db.dir, err)
 		}
 		return nil
-	case <-patience:
+	}
+	select {
+	case err := <-done:
+		return closed(err)
+	case <-db.health.poisoned: // before, or by the close itself
+	}
+	select {
+	case err := <-done:
+		return closed(err)
+	case <-time.After(5 * time.Second):
 		return errStuck
 	}
 }

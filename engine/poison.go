@@ -149,6 +149,25 @@ func (db *DB) guarded(f func() error) (err error) {
 	return f()
 }
 
+// awaited runs a call of Pebble that waits for Pebble's own goroutines, as a flush does.
+// When one of those meets what it cannot go on after, the store is poisoned and the
+// call may wait for ever; then nobody waits for the call.
+func (db *DB) awaited(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- db.guarded(f) }()
+	select {
+	case err := <-done:
+		return err
+	case <-db.health.poisoned:
+	}
+	select {
+	case err := <-done: // it returned all the same
+		return err
+	default:
+		return db.health.sick()
+	}
+}
+
 // pebbleLog sends Pebble's messages to the store's logger.
 type pebbleLog struct{ db *DB }
 
