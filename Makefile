@@ -8,7 +8,7 @@ CORE    := ./engine/... ./runtime/... ./internal/daemon
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
-.PHONY: build run demo test race fuzz crash bench lint vectors check clean
+.PHONY: build run demo test race fuzz crash torture kills bench lint vectors check clean
 
 build: ## bin/tgad, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/tgad ./cmd/tgad
@@ -35,11 +35,17 @@ fuzz: ## every fuzz target for FUZZTIME
 	  done; \
 	done
 
-crash: ## kill -9 of the daemon under load; KILLS says how often
+crash: ## the crash tiers, about 5 minutes; RESULT is a file for the line of counts
+	$(GO) run ./internal/crashtest/torture -tiers mem,rapid,corrupt,proc,ptrace,double -budget $(or $(BUDGET),4m) -json $(or $(RESULT),/dev/null)
+
+torture: ## every tier, about an hour
+	$(GO) run ./internal/crashtest/torture -tiers mem,rapid,corrupt,planted,proc,ptrace,double,servers,stop,powercut,blocklog -budget $(or $(BUDGET),1h) -json $(or $(RESULT),/dev/null)
+
+kills: ## kill -9 of the daemon under 16 callers; KILLS says how often
 	TGAD_KILLS=$(or $(KILLS),200) $(GO) test -count=1 -run 'TestKill' -v -timeout 30m ./cmd/tgad
 
-bench: ## Go benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem ./bench/...
+bench: ## what an append and a call cost, beside the disk's own limit
+	$(GO) run ./bench
 
 lint: ## vet and staticcheck
 	$(GO) vet ./...

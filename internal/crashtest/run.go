@@ -64,6 +64,20 @@ func (r *Run) Err() error {
 	return errors.Join(append(errs, r.Counts.Err())...)
 }
 
+// Found takes in violations of a tier that keeps images of its own kind.
+func (r *Run) Found(bad ...Violation) {
+	if len(bad) == 0 {
+		return
+	}
+	r.Counts.note(bad)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bad++
+	if len(r.found) < 50 {
+		r.found = append(r.found, bad...)
+	}
+}
+
 // report takes violations in, with the image that shows them.
 func (r *Run) report(img Image, where string, bad []Violation) {
 	if len(bad) == 0 {

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/tgad/tgad/internal/crashtest"
@@ -82,21 +81,8 @@ func (t tier) run(r *crashtest.Run) {
 	})
 	b.say("%s: %d kills, %d stops, %d power cuts, %d block images, %d recoveries", t.name, c.sigkills, c.stops, c.powerCuts, c.blockLogImages, c.recoveries)
 	if len(b.total.bad) > 0 {
-		tell(r, b.total.bad)
+		r.Found(b.total.bad...)
 	}
-}
-
-// tell hands violations to a run. One that cannot take them must not end well.
-func tell(r any, bad []crashtest.Violation) {
-	f, ok := r.(interface{ Found(...crashtest.Violation) })
-	if !ok {
-		var text []string
-		for _, v := range bad {
-			text = append(text, v.String())
-		}
-		panic(strings.Join(text, "\n"))
-	}
-	f.Found(bad...)
 }
 
 func (b *bench) say(format string, args ...any) {

@@ -17,9 +17,11 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/crashtest"
+	"github.com/tgad/tgad/internal/crashtest/proc"
 )
 
 func main() {
+	proc.RunChild() // a victim or an oracle of the process tiers does not return from here
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := run(ctx); err != nil {
