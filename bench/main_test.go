@@ -50,7 +50,8 @@ func TestJSONLines(t *testing.T) {
 		if l.Case == measure.LimitCase && (l.P50Ratio != 1 || l.ThroughputRatio != 1) {
 			t.Errorf("%s: the limit is not 1 × itself", line)
 		}
-		if l.Case == "call" && l.Syncs != 2 || l.Case == "append" && l.Syncs != 1 {
+		// A log that is full in mid-run brings its own syncs, so the figure can be over.
+		if least := map[string]float64{"call": 2, "append": 1}[l.Case]; l.Syncs < least || least > 0 && l.Syncs > 1.5*least {
 			t.Errorf("%s: alone, an append is one sync and a call is two", line)
 		}
 	}
