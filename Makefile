@@ -4,7 +4,7 @@ BIN     := bin
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 # What runs on more than one goroutine.
-CORE    := ./engine/... ./runtime/... ./internal/daemon
+CORE    := ./engine ./runtime/... ./internal/daemon
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
