@@ -39,7 +39,7 @@ func (db *DB) Put(key, value []byte) {
 func (db *DB) DropCaches() { db.cache.clear() }
 
 // Flush writes the memtables to tables.
-func (db *DB) Flush() error { return db.p.Flush() }
+func (db *DB) Flush() error { return db.awaited(db.p.Flush) }
 
 // Locked returns how many names are locked.
 func (db *DB) Locked() int {

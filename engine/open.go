@@ -121,10 +121,13 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 		return err
 	}
 	var p *pebble.DB
-	if err := db.awaited(func() (err error) {
+	db.health.opening.Store(true)
+	err = db.awaited(func() (err error) {
 		p, err = pebble.Open(db.dir, db.pebbleOptions(db.files, db.readOnly))
 		return err
-	}); err != nil {
+	})
+	db.health.opening.Store(false)
+	if err != nil {
 		return db.openFailed(found, err)
 	}
 	db.p = p
@@ -182,7 +185,7 @@ func (db *DB) inspect() (found, error) {
 
 // openFiles sets up the watermark and the file system that Pebble writes through.
 func (db *DB) openFiles(found found, acceptLoss bool) (err error) {
-	o := guard.FSOptions{Dir: db.dir, OnSlowDisk: db.slowDisk}
+	o := guard.FSOptions{Dir: db.dir, OnSlowDisk: db.slowDisk, OnLost: db.lost}
 	if !db.readOnly {
 		if db.storeID.IsZero() { // it is known when the store was open read-only before
 			db.storeID = found.storeID
@@ -227,13 +230,18 @@ func (db *DB) Close() error {
 	return db.release()
 }
 
-// release gives up all that start took, in reverse. Of a poisoned store whose writers
-// did not stop nothing is given up: they may still write, so the directory stays
-// locked until the process ends.
+// release gives up all that start took, in reverse. A poisoned Pebble may never close:
+// it is cut off from the disk, and its memory stays taken until the process ends. Where
+// one of its writes does not end either, nothing is given up and the directory stays
+// locked.
 func (db *DB) release() error {
 	err := db.closePebble()
 	if errors.Is(err, errStuck) {
-		return tga.Errorf(tga.StoreUnavailable, "close %s: %w", db.dir, err)
+		shut, ferr := db.files.Fence(5 * time.Second)
+		if !shut { // a write of Pebble's hangs in the kernel
+			return tga.Errorf(tga.StoreUnavailable, "close %s: %w", db.dir, err)
+		}
+		err = errors.Join(db.health.sick(), ferr)
 	}
 	if db.mark != nil {
 		err = errors.Join(err, db.mark.Close())
@@ -254,11 +262,16 @@ var errStuck = errors.New("the store was poisoned and its writers did not stop")
 // poisoned may hold a mutex for ever: errStuck.
 func (db *DB) closePebble() error {
 	p := db.p
-	if db.p = nil; p == nil {
-		return nil
+	db.p = nil
+	select {
+	case <-db.health.broken:
+		if db.files != nil {
+			return errStuck
+		}
+	default:
 	}
-	if db.health.sick() != nil && db.health.broken.Load() {
-		return errStuck
+	if p == nil {
+		return nil
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -285,7 +298,9 @@ func (db *DB) closePebble() error {
 	select {
 	case err := <-done:
 		return closed(err)
-	case <-time.After(5 * time.Second):
+	case <-db.health.broken:
+		return errStuck
+	case <-time.After(5 * time.Second): // a mutex that a panic left locked
 		return errStuck
 	}
 }

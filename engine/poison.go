@@ -23,8 +23,11 @@ type health struct {
 	cause    error         // of the poisoning, nil while healthy
 	poisoned chan struct{} // closed with cause set
 
-	frozen atomic.Pointer[tga.Error] // why nothing may be appended, nil = writable
-	broken atomic.Bool               // a goroutine of Pebble was ended: it will never close
+	frozen  atomic.Pointer[tga.Error] // why nothing may be appended, nil = writable
+	opening atomic.Bool               // Pebble's Open is under way, which reports its errors
+
+	breaking sync.Once
+	broken   chan struct{} // closed when a goroutine of Pebble does not go on: it will never close
 
 	gate    sync.Mutex
 	closing bool
@@ -34,7 +37,7 @@ type health struct {
 }
 
 func (h *health) init() {
-	h.poisoned = make(chan struct{})
+	h.poisoned, h.broken = make(chan struct{}), make(chan struct{})
 	h.reopen()
 }
 
@@ -194,9 +197,12 @@ func (l pebbleLog) Fatalf(format string, args ...any) {
 // endGoroutine ends a goroutine of Pebble's own. What it was doing stays marked as
 // under way, so nobody does it again, and Pebble's Close would wait for it for ever.
 func (h *health) endGoroutine() {
-	h.broken.Store(true)
+	h.breakOff()
 	goruntime.Goexit()
 }
+
+// breakOff says that Pebble will never close.
+func (h *health) breakOff() { h.breaking.Do(func() { close(h.broken) }) }
 
 func insideGuarded() bool {
 	var pcs [128]uintptr
@@ -210,4 +216,14 @@ func insideGuarded() bool {
 			return false
 		}
 	}
+}
+
+// lost is told of a log or directory that was not written, see [guard.FSOptions].
+func (db *DB) lost(err error) {
+	if db.health.opening.Load() && insideGuarded() {
+		return
+	}
+	db.health.breakOff()
+	db.health.poison(db.log, err)
+	select {}
 }

@@ -1,11 +1,7 @@
 package crashtest
 
 import (
-	"bytes"
 	"fmt"
-	goruntime "runtime"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -96,15 +92,9 @@ func operations(s Scenario, before Image, from faultsFrom) int {
 // fault reports whether the process hung.
 func (r *Run) fault(s Scenario, before Image, from faultsFrom, f fault, i int, th Thoroughness) (hangs bool) {
 	w := before.World()
-	died := make(chan struct{})
-	dies := sync.OnceFunc(func() { close(died) })
 	decide := func(op Op) Fault {
 		if op.N != f.n && (!f.sticky || op.N < f.n) {
 			return Fault{}
-		}
-		if (op.Path == Dir || strings.HasSuffix(op.Path, ".log")) && rotating() {
-			dies()
-			return Fault{Dies: true}
 		}
 		return Fault{Err: f.err, Done: f.done}
 	}
@@ -129,7 +119,6 @@ func (r *Run) fault(s Scenario, before Image, from faultsFrom, f fault, i int, t
 	var p *Process
 	select {
 	case p = <-over:
-	case <-died:
 	case <-time.After(patience):
 		hangs = true
 		r.report(w.Crash(0), s.Name+", "+f.String(), []Violation{{Property: "L1", Detail: "hangs"}})
@@ -146,12 +135,4 @@ func (r *Run) fault(s Scenario, before Image, from faultsFrom, f fault, i int, t
 		go func() { _ = p.DB.Close() }() // a poisoned store's error says nothing new
 	}
 	return hangs
-}
-
-// rotating reports whether a log is being replaced. When that fails Pebble panics with
-// its mutex released and then releases it again, which no process survives: the tier
-// takes it for the crash that it is.
-func rotating() bool {
-	b := make([]byte, 1<<20)
-	return bytes.Contains(b[:goruntime.Stack(b, true)], []byte(").rotateWAL("))
 }

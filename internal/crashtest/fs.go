@@ -19,8 +19,6 @@ type Fault struct {
 	Err error
 	// Done says that the operation takes place and is reported failed all the same.
 	Done bool
-	// Dies says that the process dies here: the operation never returns.
-	Dies bool
 }
 
 // The two errors that disks give.
@@ -50,9 +48,6 @@ func (w *World) do(kind, path string, op func() error) error {
 		fault = w.fault(Op{w.points, kind, path})
 	}
 	w.mu.Unlock()
-	if fault.Dies {
-		select {}
-	}
 	if fault.Err == nil {
 		return op()
 	}

@@ -45,14 +45,18 @@ func (r *Run) NewSession(seed uint64, conf Config) (*Session, error) {
 
 // Check returns what does not hold now, after the armed crash, if it came.
 func (s *Session) Check() []Violation {
-	if s.image != nil || s.p.DB.Stats().Poisoned != "" {
-		if s.image == nil {
-			img := s.w.Crash(Losses[s.rng.IntN(len(Losses))])
-			s.image = &img
-		}
+	var bad []Violation
+	if s.image == nil && s.p.DB.Stats().Poisoned == "" {
+		bad = s.p.judge(false)
+	}
+	if s.image == nil && s.p.DB.Stats().Poisoned != "" { // before, or by Pebble's own work just now
+		img := s.w.Crash(Losses[s.rng.IntN(len(Losses))])
+		s.image = &img
+	}
+	if s.image != nil {
 		return s.restart(*s.image, 0)
 	}
-	return s.p.judge(false)
+	return bad
 }
 
 // restart begins again with what a crash left. With depth, recovery crashes too.
@@ -210,11 +214,6 @@ func (s *Session) ArmError(k int, space, sticky, done bool) {
 	w := s.w
 	w.OnOp(func(op Op) Fault {
 		if s.image != nil || op.N != k && (!sticky || op.N < k) {
-			return Fault{}
-		}
-		if (op.Path == Dir || strings.HasSuffix(op.Path, ".log")) && rotating() {
-			img := w.Snapshot(Point{op.N, op.Kind, op.Path}, 0, nil)
-			s.image = &img
 			return Fault{}
 		}
 		return Fault{Err: err, Done: done}

@@ -21,6 +21,11 @@ type FSOptions struct {
 	// is meant. Its error fails Pebble's sync.
 	OnFlushed func(flushedWAL, flushedSeqnum uint64) error
 
+	// OnLost is called when a log or the directory of the store was not written. It
+	// should not return: Pebble would panic where nobody can recover. Where it does,
+	// Pebble gets the error.
+	OnLost func(error)
+
 	// Spares is how many log files of SpareBytes are kept ready, written full of zeros
 	// and synced, so that a commit's sync has no metadata to write. 0 = none.
 	Spares     int
@@ -85,6 +90,7 @@ type CountingFS struct {
 
 	counters [numClasses]counter
 
+	fence     fence
 	reporting sync.Mutex // held while OnFlushed runs: whoever finds it reported may go on
 
 	mu      sync.Mutex
@@ -142,19 +148,17 @@ func (f *CountingFS) Counts() Counts {
 func (f *CountingFS) Unwrap() vfs.FS { return f.FS }
 
 // Create creates a file, a log from a spare where there is one.
-func (f *CountingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (f *CountingFS) Create(name string, category vfs.DiskWriteCategory) (file vfs.File, err error) {
 	base := f.PathBase(name)
 	class := classOf(base)
-	ours := f.dir != "" && f.PathDir(name) == f.dir // a backup writes elsewhere
-	if ours && class == ClassLog {
+	if f.ours(name) && class == ClassLog {
 		if spare, ok := f.takeSpare(); ok {
-			file, err := f.FS.ReuseForWrite(spare, name, category)
-			return f.wrap(file, err, name, class, nil)
+			return f.ReuseForWrite(spare, name, category)
 		}
 	}
-	file, err := f.FS.Create(name, category)
+	err = f.fence.pass(func() error { file, err = f.FS.Create(name, category); return err })
 	var tail *manifestReader
-	if err == nil && ours {
+	if err == nil && f.ours(name) {
 		f.mu.Lock()
 		switch {
 		case class == ClassManifest:
@@ -173,16 +177,16 @@ func (f *CountingFS) Create(name string, category vfs.DiskWriteCategory) (vfs.Fi
 const manifestMarker = "marker.manifest."
 
 // ReuseForWrite renames a file and opens it for writing, its old bytes in place.
-func (f *CountingFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.ReuseForWrite(oldname, newname, category)
+func (f *CountingFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (file vfs.File, err error) {
+	err = f.fence.pass(func() error { file, err = f.FS.ReuseForWrite(oldname, newname, category); return err })
 	return f.wrap(file, err, newname, classOf(f.PathBase(newname)), nil)
 }
 
 // OpenReadWrite opens a file for reading and writing. Pebble's health checks let such
 // files be: one that they watch must not be synced while it is written, and the
 // watermark is.
-func (f *CountingFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
-	file, err := f.FS.OpenReadWrite(name, category, opts...)
+func (f *CountingFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (file vfs.File, err error) {
+	err = f.fence.pass(func() error { file, err = f.FS.OpenReadWrite(name, category, opts...); return err })
 	return f.wrap(file, err, name, classOf(f.PathBase(name)), nil)
 }
 
@@ -192,15 +196,22 @@ func (f *CountingFS) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &countedFile{File: dir, fs: f, count: &f.counters[ClassOther], dir: true}, nil
+	return &countedFile{File: dir, fs: f, count: &f.counters[ClassOther], dir: true, vital: f.ours(f.PathJoin(name, WatermarkName))}, nil
 }
 
+// ours reports whether a file is in the store's directory; a backup writes elsewhere.
+func (f *CountingFS) ours(name string) bool { return f.dir != "" && f.PathDir(name) == f.dir }
+
 func (f *CountingFS) wrap(file vfs.File, err error, name string, class Class, tail *manifestReader) (vfs.File, error) {
+	vital := class == ClassLog && f.ours(name)
 	if err != nil {
+		if vital {
+			err = f.lost(err)
+		}
 		return nil, err
 	}
 	f.counters[class].creates.Add(1)
-	return &countedFile{File: file, fs: f, count: &f.counters[class], name: name, class: class, tail: tail}, nil
+	return &countedFile{File: file, fs: f, count: &f.counters[class], name: name, class: class, tail: tail, vital: vital}, nil
 }
 
 // dirSynced is called when a directory sync that began with marked as the newest marker
@@ -265,33 +276,68 @@ type countedFile struct {
 	name  string
 	class Class
 	dir   bool
+	vital bool // a log or the directory of the store: see [FSOptions.OnLost]
 
 	tail  *manifestReader // of a MANIFEST of the store, else nil
 	named bool            // its name in the directory is synced
 }
 
-func (c *countedFile) Write(p []byte) (int, error) {
-	if c.tail != nil {
-		c.fs.mu.Lock()
-		_, err := c.tail.Write(p) // first: the file's Write may change p
-		c.fs.mu.Unlock()
-		if err != nil {
-			return 0, err
-		}
+// change runs one operation that may change something.
+func (c *countedFile) change(do func() error) error {
+	err := c.fs.fence.pass(do)
+	if err != nil && c.vital {
+		return c.fs.lost(err)
 	}
-	n, err := c.File.Write(p)
-	c.count.wrote(n)
+	return err
+}
+
+func (c *countedFile) Write(p []byte) (n int, err error) {
+	err = c.change(func() error {
+		if c.tail != nil {
+			c.fs.mu.Lock()
+			_, err := c.tail.Write(p) // first: the file's Write may change p
+			c.fs.mu.Unlock()
+			if err != nil {
+				return err
+			}
+		}
+		n, err = c.File.Write(p)
+		c.count.wrote(n)
+		return err
+	})
 	return n, err
 }
 
-func (c *countedFile) WriteAt(p []byte, off int64) (int, error) {
-	n, err := c.File.WriteAt(p, off)
-	c.count.wrote(n)
+func (c *countedFile) WriteAt(p []byte, off int64) (n int, err error) {
+	err = c.change(func() error {
+		n, err = c.File.WriteAt(p, off)
+		c.count.wrote(n)
+		return err
+	})
 	return n, err
 }
 
-func (c *countedFile) Sync() error     { return c.sync(c.File.Sync) }
-func (c *countedFile) SyncData() error { return c.sync(c.File.SyncData) }
+func (c *countedFile) Sync() error { return c.change(func() error { return c.sync(c.File.Sync) }) }
+func (c *countedFile) SyncData() error {
+	return c.change(func() error { return c.sync(c.File.SyncData) })
+}
+
+func (c *countedFile) SyncTo(length int64) (full bool, err error) {
+	err = c.change(func() error {
+		full, err = c.File.SyncTo(length)
+		if full && err == nil {
+			c.count.syncs.Add(1)
+		}
+		return err
+	})
+	return full, err
+}
+
+func (c *countedFile) Preallocate(offset, length int64) error {
+	return c.fs.fence.pass(func() error { return c.File.Preallocate(offset, length) })
+}
+
+func (c *countedFile) Close() error { return c.change(c.File.Close) }
 
 // sync syncs and does what has to follow.
 func (c *countedFile) sync(do func() error) error {
@@ -317,14 +363,6 @@ func (c *countedFile) sync(do func() error) error {
 		c.named = true
 	}
 	return c.fs.manifestSynced(c.fs.PathBase(c.name))
-}
-
-func (c *countedFile) SyncTo(length int64) (bool, error) {
-	full, err := c.File.SyncTo(length)
-	if full && err == nil {
-		c.count.syncs.Add(1)
-	}
-	return full, err
 }
 
 func (n *counter) wrote(bytes int) {

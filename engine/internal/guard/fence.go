@@ -1,0 +1,122 @@
+package guard
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// fence stands between Pebble and the disk. Pebble panics when a log cannot be written,
+// made or closed and when a directory cannot be synced, in places where a mutex of its
+// own is released: unwinding from there ends the process. So such a failure does not
+// return to Pebble, and nothing that Pebble does afterwards reaches the disk. What was
+// acknowledged is on it; a later Open reads that.
+type fence struct {
+	mu   sync.RWMutex // read-held during each operation that may change something
+	shut bool
+
+	locks struct {
+		sync.Mutex
+		held []io.Closer
+	}
+}
+
+// pass runs one operation that may change something, unless the fence is shut: then it
+// never returns.
+func (e *fence) pass(do func() error) error {
+	e.mu.RLock()
+	if e.shut {
+		e.mu.RUnlock()
+		select {}
+	}
+	defer e.mu.RUnlock()
+	return do()
+}
+
+// Fence lets nothing that Pebble does reach the disk any more and gives up the locks
+// that Pebble took, so that the store can be opened again. Goroutines of Pebble that
+// try to write stay where they are until the process ends. It waits for the operations
+// under way and reports false if they last longer than wait.
+func (f *CountingFS) Fence(wait time.Duration) (bool, error) {
+	shut := make(chan struct{})
+	go func() {
+		f.fence.mu.Lock()
+		f.fence.shut = true
+		f.fence.mu.Unlock()
+		close(shut)
+	}()
+	select {
+	case <-shut:
+	case <-time.After(wait):
+		return false, nil
+	}
+	f.fence.locks.Lock()
+	defer f.fence.locks.Unlock()
+	var errs []error
+	for _, l := range f.fence.locks.held {
+		errs = append(errs, l.Close())
+	}
+	f.fence.locks.held = nil
+	return true, errors.Join(errs...)
+}
+
+// lost hands an error that must not return to Pebble to FSOptions.OnLost.
+func (f *CountingFS) lost(err error) error {
+	if err != nil && f.opts.OnLost != nil {
+		f.opts.OnLost(err)
+	}
+	return err
+}
+
+// Lock takes a lock of Pebble's.
+func (f *CountingFS) Lock(name string) (l io.Closer, err error) {
+	err = f.fence.pass(func() error {
+		if l, err = f.FS.Lock(name); err == nil {
+			l = &fsLock{l: l}
+			f.fence.locks.Lock()
+			defer f.fence.locks.Unlock()
+			f.fence.locks.held = append(f.fence.locks.held, l)
+		}
+		return err
+	})
+	return l, err
+}
+
+// fsLock is a lock that Pebble or the fence gives up, whoever is first.
+type fsLock struct {
+	l    io.Closer
+	once sync.Once
+	err  error
+}
+
+func (l *fsLock) Close() error {
+	l.once.Do(func() { l.err = l.l.Close() })
+	return l.err
+}
+
+// Link makes a hard link.
+func (f *CountingFS) Link(oldname, newname string) error {
+	return f.fence.pass(func() error { return f.FS.Link(oldname, newname) })
+}
+
+// Remove removes a file.
+func (f *CountingFS) Remove(name string) error {
+	return f.fence.pass(func() error { return f.FS.Remove(name) })
+}
+
+// RemoveAll removes a tree.
+func (f *CountingFS) RemoveAll(name string) error {
+	return f.fence.pass(func() error { return f.FS.RemoveAll(name) })
+}
+
+// Rename renames a file.
+func (f *CountingFS) Rename(oldname, newname string) error {
+	return f.fence.pass(func() error { return f.FS.Rename(oldname, newname) })
+}
+
+// MkdirAll makes a directory.
+func (f *CountingFS) MkdirAll(dir string, perm os.FileMode) error {
+	return f.fence.pass(func() error { return f.FS.MkdirAll(dir, perm) })
+}
