@@ -1,6 +1,10 @@
 package ledger
 
-import "github.com/tgad/tgad/schemas/tga"
+import (
+	"slices"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
 
 // classesOf says which classes an outcome status may carry. The first is what the
 // status means where the effect names no class: a success is taken to have changed
@@ -36,6 +40,9 @@ func ClassOf(effect *tga.Artifact) Class {
 	}
 	return ClassNone
 }
+
+// Agree reports whether an effect of this status may carry the class.
+func (c Class) Agree(status string) bool { return slices.Contains(classesOf[status], c) }
 
 // Done reports whether replay takes the call as done (Aetheris 1.0 ②).
 func (c Class) Done() bool {

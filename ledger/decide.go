@@ -123,6 +123,9 @@ var rules = [...]rule{
 	{isReserved | isOtherTrace, Doubt, tga.EffectInDoubt, noAttempt, "another trace has the key and is in doubt"},
 
 	{isReserved | isForeign | mayRun, Wait, tga.IdempotencyKeyInFlight, noAttempt, "a remote executor has the call"},
+	{isReserved | isForeign | isSuspect, Doubt, tga.EffectInDoubt, noAttempt, "a remote executor had the call, and the log may have lost what became of it"},
+	{isReserved | isForeign | isUnsent, Doubt, tga.EffectInDoubt, noAttempt, "a remote executor had the call: only a remote executor may be given it"},
+	{isReserved | isForeign | onProbe, ProbeFirst, "", noAttempt, "a remote executor had the call: the server can be asked whether it ran"},
 	{isReserved | isForeign, Doubt, tga.EffectInDoubt, noAttempt, "a remote executor had the call: only a remote executor may be given it"},
 	{isReserved | isUnsent | isSuspect, Doubt, tga.EffectInDoubt, noAttempt, "no attempt is known, but the log may have lost one"},
 	{isReserved | isUnsent, Send, "", nextAttempt, "no attempt was sent"},

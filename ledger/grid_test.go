@@ -178,7 +178,7 @@ func broken(q Query, windowOpen bool, d Decision) string {
 		{!(doubtful && kind == Park) || !sends && d.Action != ProbeFirst, "park never sends and never asks"},
 		{!(doubtful && kind == Probe) || !sends, "probe asks before it sends"},
 		{!(doubtful && same && q.Holder != HolderGone) || d.Action == Wait, "while the holder may run the call everybody waits"},
-		{!(reserved && r.Attempts.External && !q.Remote) || !sends && d.Action != ProbeFirst, "the daemon never sends a remote executor's call"},
+		{!(reserved && r.Attempts.External && !q.Remote) || !sends && (d.Action != ProbeFirst || kind == Probe), "the daemon never sends a remote executor's call; it may ask"},
 		{!(reserved && own && same && !doubtful && (q.Remote || !r.Attempts.External) && !q.Suspect) || d.Action == Send && d.Attempt == r.Attempts.Count+1, "a call that was provably not sent is sent, whatever the licence"},
 		{d.Action != ProbeFirst || kind == Probe && own && doubtful && q.Holder == HolderGone, "a probe needs doubt and its licence"},
 	} {

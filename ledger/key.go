@@ -1,8 +1,12 @@
 package ledger
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
+	"strconv"
+	"strings"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -36,4 +40,29 @@ func (k Key) Hash() [32]byte {
 		buf = append(buf, p...)
 	}
 	return sha256.Sum256(buf)
+}
+
+// DeriveKey makes the idempotency key of a call whose caller has none: the
+// hex SHA-256 of scope, step, tool and canonical arguments, each after a zero byte but
+// the first, and for occurrence n > 0 of a zero byte and n in decimal too. Server and
+// namespace stand beside it in the ledger key. A zero byte in scope, step or tool would
+// shift the parts and is refused with VALIDATION_ERROR; canonical JSON holds none.
+func DeriveKey(scope, step, tool string, canonicalArgs []byte, occurrence uint64) (string, error) {
+	h := sha256.New()
+	for i, p := range [...]string{scope, step, tool} {
+		if strings.IndexByte(p, 0) >= 0 {
+			return "", tga.Errorf(tga.ValidationError, "derive a key: %s holds a zero byte", [...]string{"scope", "step", "tool"}[i])
+		}
+		h.Write([]byte(p))
+		h.Write([]byte{0})
+	}
+	if bytes.IndexByte(canonicalArgs, 0) >= 0 {
+		return "", tga.Errorf(tga.ValidationError, "derive a key: the arguments hold a zero byte: they are not canonical JSON")
+	}
+	h.Write(canonicalArgs)
+	if occurrence > 0 {
+		h.Write([]byte{0})
+		h.Write(strconv.AppendUint(nil, occurrence, 10))
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -100,21 +100,129 @@ func ParseNotSent(body []byte) (NotSent, error) {
 	return n, nil
 }
 
+// Findings of a confirmation note. Only the first changes the record.
+const (
+	Confirmed   = "confirmed"   // every change that could be checked stands, or a person says so
+	Mismatched  = "mismatch"    // at least one does not
+	Unconfirmed = "not_checked" // there is no verifier for any of them
+	Rejected    = "rejected"    // a person says that the record must not be relied on
+)
+
+// Confirmation is the body of a confirmation note.
+type Confirmation struct {
+	Checked        int        `json:"checked"`
+	EvidenceDigest tga.Digest `json:"evidence_digest"` // of the stored evidence
+	Finding        string     `json:"finding"`
+	// MismatchDigest is the same wherever the same changes are found in the same
+	// state: a person's answer holds for that and nothing else. Zero without mismatch.
+	MismatchDigest tga.Digest `json:"mismatch_digest,omitzero"`
+	Mismatches     int        `json:"mismatches"`
+	Unchecked      int        `json:"unchecked"`
+}
+
+// Body returns c as a canonical JSON object.
+func (c Confirmation) Body() ([]byte, error) { return canonicalBody("confirmation", c) }
+
+// ParseConfirmation reads what [Confirmation.Body] writes and nothing else.
+func ParseConfirmation(body []byte) (c Confirmation, err error) {
+	err = parseBody("confirmation", body, &c, func() ([]byte, error) { return c.Body() })
+	switch c.Finding {
+	case Confirmed, Mismatched, Unconfirmed, Rejected:
+	default:
+		if err == nil {
+			err = tga.Errorf(tga.ValidationError, "confirmation note: finding %.80q", c.Finding).At("/body/finding")
+		}
+	}
+	return c, err
+}
+
+// Undone is the body of a compensated note: the settled effect that undid this one.
+type Undone struct {
+	EffectDigest tga.Digest `json:"effect_digest"`
+	TraceID      tga.ID     `json:"trace_id"`
+}
+
+// Body returns u as a canonical JSON object.
+func (u Undone) Body() ([]byte, error) { return canonicalBody("compensated", u) }
+
+// ParseUndone reads what [Undone.Body] writes and nothing else.
+func ParseUndone(body []byte) (u Undone, err error) {
+	err = parseBody("compensated", body, &u, func() ([]byte, error) { return u.Body() })
+	return u, err
+}
+
+func canonicalBody(kind string, v any) ([]byte, error) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "%s note: %w", kind, err)
+	}
+	return tga.Canonicalize(raw, tga.Limits{})
+}
+
+// parseBody reads a body into v. What is read must be what again writes.
+func parseBody(kind string, body []byte, v any, again func() ([]byte, error)) error {
+	if err := json.Unmarshal(body, v); err != nil {
+		return tga.Errorf(tga.ValidationError, "%s note: body %.200q: %w", kind, body, err).At("/body")
+	}
+	if b, err := again(); err != nil || !bytes.Equal(b, body) {
+		return tga.Errorf(tga.ValidationError, "%s note: body %.200q is not of its form", kind, body).At("/body")
+	}
+	return nil
+}
+
+// ChangesRecord reports whether a note of this kind can change a ledger record, and
+// whether it does so before the effect (an attempt) or after it (a confirmation).
+func ChangesRecord(kind tga.NoteKind) (changes, afterEffect bool) {
+	switch kind {
+	case tga.NoteAttempt, tga.NoteNotSent:
+		return true, false
+	case tga.NoteConfirmation, tga.NoteCompensated:
+		return true, true
+	}
+	return false, false
+}
+
 // ApplyNote returns the record after a note of its trace. Attempt and not_sent notes
-// change it; the other kinds do not.
+// change a reserved record, confirmation and compensated notes a settled one; the other
+// kinds change none.
 //
 // An attempt must be the next number; a process that sends itself never follows a
 // remote executor, whose send can neither be observed nor fenced. STATE_SEQUENCE_GAP
 // and STATE_INVALID_TRANSITION say so.
 func (r Record) ApplyNote(n *tga.Note) (Record, error) {
-	if n.Kind != tga.NoteAttempt && n.Kind != tga.NoteNotSent {
+	changes, afterEffect := ChangesRecord(n.Kind)
+	if !changes {
 		return r, nil
 	}
 	refuse := func(code tga.Code, format string, args ...any) (Record, error) {
 		return Record{}, tga.Errorf(code, string(n.Kind)+" note: "+format, args...).In(n.TraceID)
 	}
-	if r.Status != Reserved || n.TraceID != r.TraceID {
+	want := Reserved
+	if afterEffect {
+		want = Settled
+	}
+	if r.Status != want || n.TraceID != r.TraceID {
 		return refuse(tga.StateInvalidTransition, "the record is %v by trace %v", r.Status, r.TraceID)
+	}
+	switch n.Kind {
+	case tga.NoteConfirmation:
+		c, err := ParseConfirmation(n.Body)
+		if err != nil {
+			return Record{}, err
+		}
+		if c.Finding == Confirmed {
+			r.ConfirmedAt, r.EvidenceDigest = n.TS, c.EvidenceDigest
+		}
+		return r, nil
+	case tga.NoteCompensated:
+		if _, err := ParseUndone(n.Body); err != nil {
+			return Record{}, err
+		}
+		if r.Class != ClassCommitted && r.Class != ClassCompensatable {
+			return refuse(tga.StateInvalidTransition, "the outcome is %v: nothing is there to undo", r.Class)
+		}
+		r.Class = ClassCompensated
+		return r, nil
 	}
 	if n.Kind == tga.NoteNotSent {
 		b, err := ParseNotSent(n.Body)

@@ -17,17 +17,29 @@ func FromTrace(call *tga.Artifact, callSeq uint64, epoch uint64, callTS tga.Mill
 	if err != nil {
 		return Record{}, false, err
 	}
-	for i := range notes {
-		// A trace takes no attempt once it is terminal, so all that change the record
-		// stand before the effect.
-		if rec, err = rec.ApplyNote(&notes[i]); err != nil {
-			return Record{}, false, err
+	// A trace takes no attempt once it is terminal and no confirmation before, so the
+	// kind of a note says on which side of the effect it stands.
+	apply := func(after bool) error {
+		for i := range notes {
+			if changes, afterEffect := ChangesRecord(notes[i].Kind); !changes || afterEffect != after {
+				continue
+			}
+			if rec, err = rec.ApplyNote(&notes[i]); err != nil {
+				return err
+			}
 		}
+		return nil
+	}
+	if err := apply(false); err != nil {
+		return Record{}, false, err
 	}
 	if effect != nil {
 		if rec, err = rec.Settle(effect, effectSeq); err != nil {
 			return Record{}, false, err
 		}
+	}
+	if err := apply(true); err != nil {
+		return Record{}, false, err
 	}
 	return rec, true, nil
 }

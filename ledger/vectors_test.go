@@ -52,6 +52,10 @@ type vectorFile struct {
 		Name, Hex string
 		Code      tga.Code
 	} `json:"refused_records"`
+	DerivedKeys []struct {
+		Scope, Step, Tool, Args, Key string
+		Occurrence                   uint64
+	} `json:"derived_keys"`
 	Keys []struct {
 		Namespace      string
 		ServerID       string `json:"server_id"`

@@ -11,6 +11,15 @@ import (
 // other entry. An artifact that the machine has no edge for is refused with
 // STATE_INVALID_TRANSITION.
 func (t *Trace) Link(a *tga.Artifact, ts tga.Millis) (tga.LogEntry, error) {
+	e, err := t.following(a, ts)
+	if err == nil {
+		e.Seal()
+	}
+	return e, err
+}
+
+// following makes the entry of [Trace.Link], not yet sealed.
+func (t *Trace) following(a *tga.Artifact, ts tga.Millis) (tga.LogEntry, error) {
 	to, ok := tga.Next(t.Head.State, a.Type, a.Verdict())
 	if !ok {
 		return tga.LogEntry{}, t.noEdge(t.Head.Seq+1, a.Type, a.Verdict())
@@ -19,14 +28,25 @@ func (t *Trace) Link(a *tga.Artifact, ts tga.Millis) (tga.LogEntry, error) {
 	if from == tga.None {
 		from = tga.Pending // genesis is written PENDING → PENDING
 	}
-	e := tga.LogEntry{
+	return tga.LogEntry{
 		TraceID: t.ID, Seq: t.Head.Seq + 1, Prev: t.Head.Digest, TS: ts,
 		From: from, To: to,
 		Type: a.Type, ArtifactID: a.ID, ArtifactDigest: a.Digest,
 		ToolCallID: toolCallID(a), IdempotencyKey: t.entryKey(a),
+	}, nil
+}
+
+// Extend makes the entry by which e's artifact follows the trace's head, as [Trace.Link]
+// does, puts it into e and advances the trace. Every check of [Trace.Apply] is made but
+// one: that an entry has the digest which was computed of it a moment ago.
+func (t *Trace) Extend(e *Entry, ts tga.Millis) error {
+	made, err := t.following(e.Artifact, ts)
+	if err != nil {
+		return err
 	}
-	e.Seal()
-	return e, nil
+	e.LogEntry, e.Preimage = made, made.AppendPreimage(make([]byte, 0, preimageRoom))
+	e.Digest = tga.Sum(e.Preimage)
+	return t.apply(e, (*Trace).checkArtifact)
 }
 
 // Apply checks e against the trace and advances it. On error the trace is unchanged.
@@ -47,9 +67,11 @@ func (t *Trace) Link(a *tga.Artifact, ts tga.Millis) (tga.LogEntry, error) {
 //
 // An entry without artifact is one whose artifact was erased: what needs the
 // artifact's members is then not checked, the chain is. An append never has one.
-func (t *Trace) Apply(e *Entry) error {
+func (t *Trace) Apply(e *Entry) error { return t.apply(e, (*Trace).checkDigests) }
+
+func (t *Trace) apply(e *Entry, digests func(*Trace, *Entry) error) error {
 	for _, check := range [...]func(*Trace, *Entry) error{
-		(*Trace).checkSequence, (*Trace).checkPrev, (*Trace).checkDigests, (*Trace).checkMachine,
+		(*Trace).checkSequence, (*Trace).checkPrev, digests, (*Trace).checkMachine,
 		(*Trace).checkToolCallID, (*Trace).checkMembers, (*Trace).checkLinks,
 		func(_ *Trace, e *Entry) error { return checkDocuments(e) },
 	} {
@@ -105,6 +127,10 @@ func (t *Trace) checkDigests(e *Entry) error {
 		return t.mismatch(e.Seq, "entry_digest", sum, e.Digest)
 	}
 	e.Preimage = preimage
+	return t.checkArtifact(e)
+}
+
+func (t *Trace) checkArtifact(e *Entry) error {
 	if e.Artifact == nil {
 		return nil
 	}

@@ -85,6 +85,15 @@ type Batch struct {
 	Artifacts   []NewArtifact
 	Notes       []NewNote // linked after the artifacts
 	Attachments []Attachment
+	// Also, when not nil, adds notes to a second trace in the same commit: what undoes
+	// a call and what it undid are settled together.
+	Also *Also
+}
+
+// Also is the part of a batch that is another trace's.
+type Also struct {
+	Lease Lease
+	Notes []NewNote
 }
 
 // Appended says what an append did.

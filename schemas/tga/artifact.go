@@ -49,19 +49,29 @@ func (m Meta) String(name string) string {
 
 // Members of meta that this module gives a meaning (docs/FORMAT.md).
 const (
-	MetaNamespace      = "namespace"       // request: tenant; absent = "default"
-	MetaDeadline       = "deadline"        // request: no first send after this ts
-	MetaFresh          = "fresh"           // request: its caller vouches that the key was never used
-	MetaRetryOf        = "retry_of"        // request: trace whose retryable_failure this one re-reserves
-	MetaNonce          = "nonce"           // every minted artifact: 16 random bytes, hex
-	MetaAttempt        = "attempt"         // call: AttemptFused (default), AttemptApart, AttemptExternal or AttemptNone
-	MetaPermitDigest   = "permit_digest"   // call: sha256 of the external executor's permit, hex
-	MetaBeginID        = "begin_id"        // call: the external executor's own id of its Begin
-	MetaOutcomeClass   = "outcome_class"   // effect: the ledger's class
-	MetaReplayedFrom   = "replayed_from"   // effect: trace whose effect is served here
-	MetaReplayedEffect = "replayed_effect" // effect: digest of the tool_effect that is served here
-	MetaResolvedBy     = "resolved_by"     // effect: probe, person or late_reply
-	MetaResolver       = "resolver"        // effect: who resolved or abandoned
+	MetaNamespace      = "namespace"          // request: tenant; absent = "default"
+	MetaDeadline       = "deadline"           // request: no first send after this ts
+	MetaFresh          = "fresh"              // request: its caller vouches that the key was never used
+	MetaRetryOf        = "retry_of"           // request: trace whose retryable_failure this one re-reserves
+	MetaNonce          = "nonce"              // every minted artifact: 16 random bytes, hex
+	MetaAttempt        = "attempt"            // call: AttemptFused (default), AttemptApart, AttemptExternal or AttemptNone
+	MetaPermitDigest   = "permit_digest"      // call: sha256 of the external executor's permit, hex
+	MetaBeginID        = "begin_id"           // call: the external executor's own id of its Begin
+	MetaOutcomeClass   = "outcome_class"      // effect: the ledger's class
+	MetaReplayedFrom   = "replayed_from"      // effect: trace whose effect is served here
+	MetaReplayedEffect = "replayed_effect"    // effect: digest of the tool_effect that is served here
+	MetaResolvedBy     = "resolved_by"        // effect: probe, person or late_reply
+	MetaResolver       = "resolver"           // effect: who resolved or abandoned
+	MetaCompensates    = "compensates"        // request: trace whose effect this call undoes
+	MetaCompensatedBy  = "compensated_by"     // effect that is served: trace that undid it
+	MetaExecutor       = "executor"           // request: AttemptExternal where a remote executor sends the call
+	MetaSubmitter      = "submitter"          // request: who handed it in, as the daemon knows its peers
+	MetaRetryNumber    = "retry_number"       // request: the scheduler's n-th new attempt, from 1
+	MetaDerivedKey     = "derived_key"        // request: the derived key of occurrence 0, hex
+	MetaOccurrence     = "occurrence"         // request: occurrence of a derived key, from 0
+	MetaSchemaDigest   = "tool_schema_digest" // decision: the tool's definition when it was approved, hex
+	MetaOutcomeError   = "outcome_error"      // effect: which rule of the tool could not be applied, and why
+	MetaEvidence       = "evidence_digest"    // effect that is served: what confirmed it, hex
 )
 
 // Values of MetaAttempt.
@@ -241,4 +251,10 @@ const (
 	NoteAttempt   NoteKind = "attempt"    // a send is about to be made: {attempt, epoch, executor, permit_digest?, begin_id?}
 	NoteNotSent   NoteKind = "not_sent"   // attempt n was not sent: {attempt, reason}
 	NoteLateReply NoteKind = "late_reply" // a reply that came after the trace was terminal: {attempt, outcome, result_digest}
+
+	NoteVote         NoteKind = "vote"         // a person's say about a pending request: {approve, rationale}
+	NoteProbe        NoteKind = "probe"        // a tool server was asked about a call in doubt: {answer, attempt, evidence_digest?, fenced, next?, source?}
+	NoteConfirmation NoteKind = "confirmation" // recorded changes were looked at: {checked, evidence_digest, finding, mismatch_digest?, mismatches, unchecked}
+	NoteRetry        NoteKind = "retry"        // a new attempt is due: {due, number}
+	NoteCompensated  NoteKind = "compensated"  // another trace undid the effect: {effect_digest, trace_id}
 )

@@ -19,6 +19,8 @@ type decoder struct {
 	// text is a copy that short strings share, "" where the text is long: a decoded
 	// name must not keep megabytes alive.
 	text string
+	// checks says that what is read is thrown away: only whether it can be read counts.
+	checks bool
 }
 
 const mostShared = 4096

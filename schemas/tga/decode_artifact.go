@@ -224,23 +224,35 @@ func setMeta(d *decoder, n int32, a *Artifact) *Error {
 	if o.kind != kindObject {
 		return violation("want an object")
 	}
-	a.Meta = make(Meta)
+	if !d.checks {
+		a.Meta = make(Meta)
+	}
 	for c := n + 1; c < o.next; c = d.doc.nodes[c].next {
-		name := d.name(c)
-		switch v := d.doc.nodes[c]; v.kind {
-		case kindString:
-			a.Meta[name], _ = d.str(c)
-		case kindNumber:
-			a.Meta[name] = Number(d.doc.text[v.start:v.end])
-		case kindLiteral:
-			if d.isNull(c) {
-				a.Meta[name] = nil
-			} else {
-				a.Meta[name], _ = d.boolean(c)
-			}
-		default:
-			return violation("meta holds scalars only").under(name)
+		value, err := d.scalar(c)
+		if err != nil {
+			return err.under(d.name(c))
+		}
+		if !d.checks {
+			a.Meta[d.name(c)] = value
 		}
 	}
 	return nil
+}
+
+// scalar returns the value at n as [Meta] holds it; nil where the decoder only checks.
+func (d *decoder) scalar(n int32) (any, *Error) {
+	v := d.doc.nodes[n]
+	switch {
+	case v.kind > kindString:
+		return nil, violation("meta holds scalars only")
+	case d.checks || d.isNull(n):
+		return nil, nil
+	case v.kind == kindString:
+		s, _ := d.str(n)
+		return s, nil
+	case v.kind == kindNumber:
+		return Number(d.doc.text[v.start:v.end]), nil
+	}
+	b, _ := d.boolean(n)
+	return b, nil
 }

@@ -174,3 +174,20 @@ func decodeCanonicalArtifact(canonical []byte) (*Artifact, *Error) {
 	defer doc.free()
 	return decodeArtifact(newDecoder(doc))
 }
+
+// checkCanonicalArtifact is [decodeCanonicalArtifact] for one who needs to know only that
+// it succeeds, and the digest.
+func checkCanonicalArtifact(canonical []byte) (Digest, *Error) {
+	doc, err := openCanonical(canonical)
+	if err != nil {
+		return Digest{}, err
+	}
+	defer doc.free()
+	d := newDecoder(doc)
+	d.checks = true
+	a, err := decodeArtifact(d)
+	if err != nil {
+		return Digest{}, err
+	}
+	return a.Digest, nil
+}

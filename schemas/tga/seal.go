@@ -30,12 +30,12 @@ func (a *Artifact) Seal() error {
 	// What is minted is read back before anybody can append it: the decoder is the
 	// contract, so there is no second list of rules to drift from it. Its digest is not
 	// computed again: encode has just computed it of these bytes.
-	read, err := decodeCanonicalArtifact(canonical)
+	digest, err := checkCanonicalArtifact(canonical)
 	if err != nil {
 		err.Where = "given"
 		return err
 	}
-	a.Canonical, a.Digest = canonical, read.Digest
+	a.Canonical, a.Digest = canonical, digest
 	return nil
 }
 
@@ -223,7 +223,8 @@ func (a *Artifact) encodeMeta(o *object) *Error {
 	if a.Meta == nil {
 		return nil
 	}
-	names := make([]string, 0, len(a.Meta))
+	var room [8]string // as many as are usual
+	names := room[:0]
 	for name := range a.Meta {
 		names = append(names, name)
 	}

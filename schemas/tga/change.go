@@ -1,0 +1,81 @@
+package tga
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// StateChange is something that a call changed in the world (Aetheris 1.0 ⑤). It can
+// be looked at later: does it still stand as it was left?
+type StateChange struct {
+	ResourceType string `json:"resource_type"` // 1..64 characters; names the verifier
+	ResourceID   string `json:"resource_id"`   // 1..1024 bytes
+	Operation    string `json:"operation"`     // 1..64 characters: create, update, delete, …
+	Version      string `json:"version,omitempty"`
+	ETag         string `json:"etag,omitempty"`
+	ExternalRef  string `json:"external_ref,omitempty"`
+}
+
+// MaxStateChanges is how many changes one effect may list.
+const MaxStateChanges = 1000
+
+// EncodeStateChanges returns the canonical document that an effect binds under
+// [PointerStateChanges]: a JSON array. VALIDATION_ERROR names the change and the
+// member that is out of its limits, LIMIT_EXCEEDED says there are too many.
+func EncodeStateChanges(changes []StateChange) ([]byte, error) {
+	if len(changes) > MaxStateChanges {
+		return nil, Errorf(LimitExceeded, "%d state changes: at most %d", len(changes), MaxStateChanges).At(PointerStateChanges)
+	}
+	for i := range changes {
+		if err := changes[i].check(i); err != nil {
+			return nil, err
+		}
+	}
+	raw, err := json.Marshal(changes)
+	if err != nil {
+		return nil, Errorf(ValidationError, "state changes: %w", err)
+	}
+	if changes == nil {
+		raw = []byte("[]")
+	}
+	// What encoding/json wrote is never digested: only its canonical form is.
+	return Canonicalize(raw, Limits{})
+}
+
+// DecodeStateChanges reads what [EncodeStateChanges] writes, and a caller's array in
+// any spelling that the gate takes. Unknown members are refused.
+func DecodeStateChanges(raw []byte) ([]StateChange, error) {
+	if err := Gate(raw, Limits{}); err != nil {
+		return nil, err
+	}
+	var changes []StateChange
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&changes); err != nil {
+		return nil, Errorf(ValidationError, "state changes: %w", err).At(PointerStateChanges)
+	}
+	if _, err := EncodeStateChanges(changes); err != nil {
+		return nil, err
+	}
+	return changes, nil
+}
+
+func (c *StateChange) check(i int) error {
+	for _, f := range [...]struct {
+		name, value string
+		least, most int
+	}{
+		{"resource_type", c.ResourceType, 1, 64},
+		{"resource_id", c.ResourceID, 1, 1024},
+		{"operation", c.Operation, 1, 64},
+		{"version", c.Version, 0, 1024},
+		{"etag", c.ETag, 0, 1024},
+		{"external_ref", c.ExternalRef, 0, 1024},
+	} {
+		if n := len(f.value); n < f.least || n > f.most {
+			return Errorf(ValidationError, "state change %d: %s has %d bytes, want %d..%d", i, f.name, n, f.least, f.most).At(fmt.Sprintf("%s/%d/%s", PointerStateChanges, i, f.name))
+		}
+	}
+	return nil
+}
