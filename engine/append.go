@@ -30,72 +30,121 @@ import (
 //	each note  chain, body                              see [wal.Trace.ApplyNote]
 //	ledger     the rule of the key                      see [DB.ledgerChange]
 func (db *DB) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
-	if err := db.health.enter(); err != nil {
+	t, err := db.Submit(ctx, lease, b)
+	if err != nil {
 		return wal.Appended{}, err
+	}
+	return t.Wait()
+}
+
+// Submit is [DB.Append] without its wait for the disk: b is checked, linked and on its
+// way, in order, and durable once [Ticket.Wait] has returned nil. Nobody may act on it
+// before. So one goroutine can have many appends under way, of many traces or of one;
+// the next of a trace is checked and hashed while the one before it is synced.
+//
+// What the caller submits after a batch that came to nothing, to the same trace, comes
+// to nothing too: the commit that failed poisoned the store.
+func (db *DB) Submit(ctx context.Context, lease wal.Lease, b wal.Batch) (Ticket, error) {
+	if err := db.health.enter(); err != nil {
+		return Ticket{}, err
 	}
 	defer db.health.leave()
 	if err := db.health.writable(); err != nil {
-		return wal.Appended{}, err
+		return Ticket{}, err
 	}
 	if err := limits(lease.TraceID, b); err != nil {
-		return wal.Appended{}, err
+		return Ticket{}, err
+	}
+	db.commits.coming.Add(1)
+	defer db.commits.coming.Add(-1)
+	if b.Also != nil {
+		done, err := db.appendBoth(ctx, lease, b)
+		return Ticket{answer: done}, err
 	}
 
-	// The trace's lock is held until the sync returned, so whoever takes it next, to
-	// append or to read, sees durable entries only.
+	// The trace's lock is held until the batch has its place in the queue of commits.
+	// head may be that of an append which is on its way itself: that one is in the queue
+	// before this one, so nothing of this can be durable without it.
 	id := lease.TraceID
-	if err := db.lockTrace(ctx, id); err != nil {
-		return wal.Appended{}, err
+	if err := db.lockQueued(ctx, id); err != nil {
+		return Ticket{}, err
 	}
 	defer db.traces.unlock(id)
-	head, err := db.fold(id)
+	head, under, err := db.tip(id)
 	if err != nil {
-		return wal.Appended{}, err
+		return Ticket{}, err
 	}
+	t, err := db.submit(ctx, head, lease, b)
+	if t.commit == nil && under != nil {
+		// Refused, or there already, by what is not yet durable: then that is not said
+		// before it is.
+		if err := db.await(under); err != nil {
+			return Ticket{}, err
+		}
+	}
+	return t, err
+}
+
+// submit checks b against head and puts it into the queue of commits. The trace's lock
+// is held.
+func (db *DB) submit(ctx context.Context, head fold, lease wal.Lease, b wal.Batch) (Ticket, error) {
 	if done, ok := replayed(head.Trace, b); ok {
 		db.stats.replayed.Add(1)
-		return done, nil
+		return Ticket{answer: done}, nil
 	}
 	if err := db.leases.check(lease); err != nil {
-		return wal.Appended{}, err
+		return Ticket{}, err
 	}
 	if err := db.expect(head, b); err != nil {
-		return wal.Appended{}, err
+		return Ticket{}, err
 	}
 	step, err := db.link(head, lease, b)
 	if err != nil {
-		return wal.Appended{}, err
+		return Ticket{}, err
 	}
 
 	// A trace has at most one ledger key, that of its call, and its lock is taken
 	// after the trace's: nobody waits for a trace while holding a key. Where the record
-	// changes it too is held until the sync returned. Otherwise two traces with one key
-	// could both read "no record" and both send.
+	// changes, the key's lock is held until the sync returned. Otherwise two traces with
+	// one key could both read "no record" and both send.
 	key, ok, err := step.ledgerKey()
 	if err != nil {
-		return wal.Appended{}, err
+		return Ticket{}, err
 	}
-	if ok {
-		if err := db.lockKey(ctx, id, key); err != nil {
-			return wal.Appended{}, err
-		}
-		step.record, err = db.ledgerChange(step, key)
-		if step.record == nil {
-			// Refused, or never sent: the record stays as it is, so nobody need wait for
-			// this sync. What a served call copies was durable when it was read.
-			db.keys.unlock(key)
-		} else {
-			defer db.keys.unlock(key)
-		}
-		if err != nil {
-			return wal.Appended{}, err
-		}
+	if !ok {
+		return db.queue(step)
 	}
+	if err := db.lockKey(ctx, lease.TraceID, key); err != nil {
+		return Ticket{}, err
+	}
+	if step.record, err = db.ledgerChange(step, key); err == nil && step.record != nil {
+		return db.queue(step, key) // which gives the key back
+	}
+	// Refused, or never sent: the record stays as it is, so nobody need wait for this
+	// sync. What a served call copies was durable when it was read.
+	db.keys.unlock(key)
+	if err != nil {
+		return Ticket{}, err
+	}
+	return db.queue(step)
+}
 
-	if err := db.commit(step); err != nil {
-		return wal.Appended{}, err
+// Ticket is an append on its way to disk.
+type Ticket struct {
+	db     *DB
+	commit *commitment // nil: there is nothing to wait for
+	answer wal.Appended
+}
+
+// Wait returns what [DB.Append] would, once the append is on disk. It may be called
+// again, and by anybody.
+func (t Ticket) Wait() (wal.Appended, error) {
+	if t.commit != nil {
+		if err := t.db.await(t.commit); err != nil {
+			return wal.Appended{}, err
+		}
 	}
-	return step.appended(), nil
+	return t.answer, nil
 }
 
 // replayed answers a batch whose artifacts the trace already has, one after the other
@@ -172,30 +221,27 @@ func (db *DB) link(head fold, lease wal.Lease, b wal.Batch) (*step, error) {
 		ts = max(ts, t.Entries[n-1].TS)
 	}
 	for _, a := range b.Artifacts {
-		e := wal.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: lease.Epoch}
-		if a.Entry != nil {
-			e.LogEntry = *a.Entry
-			if e.TS > now+maxAhead {
-				// The newest ts is what tells a clock that went back. One far ahead would
-				// take every dedupe_key licence away until that time.
-				return nil, tga.Errorf(tga.ValidationError, "append seq %d: ts %s is over a minute ahead of the store's clock, %s", e.Seq, e.TS, now).In(t.ID).At("/ts")
-			}
-		} else {
-			made, err := s.after.Link(a.Artifact, ts)
-			if err != nil {
+		s.entries = append(s.entries, wal.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: lease.Epoch})
+		e := &s.entries[len(s.entries)-1]
+		if a.Entry == nil {
+			if err := s.after.Extend(e, ts); err != nil {
 				return nil, err
 			}
-			e.LogEntry = made
+			s.newestTS = max(s.newestTS, e.TS)
+			continue
 		}
-		if err := s.after.Apply(&e); err != nil {
+		e.LogEntry = *a.Entry
+		if e.TS > now+maxAhead {
+			// The newest ts is what tells a clock that went back. One far ahead would
+			// take every dedupe_key licence away until that time.
+			return nil, tga.Errorf(tga.ValidationError, "append seq %d: ts %s is over a minute ahead of the store's clock, %s", e.Seq, e.TS, now).In(t.ID).At("/ts")
+		}
+		if err := s.after.Apply(e); err != nil {
 			return nil, err
 		}
-		if a.Entry != nil {
-			if _, err := tga.DecodeEntryPreimage(e.Preimage); err != nil {
-				return nil, given(t.ID, err)
-			}
+		if _, err := tga.DecodeEntryPreimage(e.Preimage); err != nil {
+			return nil, given(t.ID, err)
 		}
-		s.entries = append(s.entries, e)
 		s.newestTS = max(s.newestTS, e.TS)
 	}
 	for _, n := range b.Notes {

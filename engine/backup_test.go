@@ -116,7 +116,7 @@ func TestBackupAndRestoreOpensFrozen(t *testing.T) {
 			}
 			restored = open(t, at("restored"), o)
 			q, in := restored.Quarantine()
-			if !in || q.Who != "operator@example" || q.Since != start || q.Cursor < 101 || q.Reason == "" {
+			if !in || q.Who != "operator@example" || q.Since != start+1 || q.Cursor < 101 || q.Reason == "" {
 				t.Errorf("quarantine %+v, %v", q, in)
 			}
 			if err := restored.EndQuarantine(ctx, "operator@example"); err != nil {

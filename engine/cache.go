@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"container/list"
 	"sync"
 
 	"github.com/tgad/tgad/ledger"
@@ -21,80 +20,101 @@ type fold struct {
 	reservation *ledger.Record
 }
 
-// foldCache keeps the folds used last, bounded by count and by bytes. It holds durable
-// folds only: they are put in after the sync returned.
-type foldCache struct {
+// lru keeps the values used last, bounded by count and by bytes. What is in it is durable
+// and shared: it is put in after the sync returned, and never modified.
+type lru[K comparable, V any] struct {
 	mu       sync.Mutex
-	byID     map[tga.ID]*list.Element
-	lru      list.List // of cached, newest first
+	byKey    map[K]*cached[K, V]
+	ring     cached[K, V] // its next is the one used last, its prev the one used first
 	bytes    int64
 	maxBytes int64
 	maxCount int
 }
 
-type cached struct {
-	id   tga.ID
-	fold fold
-	size int64
+type cached[K comparable, V any] struct {
+	key        K
+	value      V
+	size       int64
+	prev, next *cached[K, V]
 }
 
-func (c *foldCache) init(count int, bytes int64) {
-	c.byID, c.maxCount, c.maxBytes = make(map[tga.ID]*list.Element), count, bytes
+func (c *lru[K, V]) init(count int, bytes int64) {
+	c.byKey, c.maxCount, c.maxBytes = make(map[K]*cached[K, V]), count, bytes
+	c.ring.prev, c.ring.next = &c.ring, &c.ring
 }
 
-func (c *foldCache) get(id tga.ID) (fold, bool) {
+func (c *lru[K, V]) get(key K) (value V, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	el, ok := c.byID[id]
-	if !ok {
-		return fold{}, false
+	e, ok := c.byKey[key]
+	if ok {
+		c.front(e)
+		value = e.value
 	}
-	c.lru.MoveToFront(el)
-	return el.Value.(cached).fold, true
+	return value, ok
 }
 
-func (c *foldCache) put(id tga.ID, f fold) {
-	size := foldSize(f.Trace)
+// put keeps a value of so many bytes; one that is larger than the bound is not kept.
+func (c *lru[K, V]) put(key K, value V, size int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.remove(id)
-	if size > c.maxBytes {
+	e := c.byKey[key]
+	switch {
+	case size > c.maxBytes:
+		c.remove(e)
 		return
+	case e == nil:
+		e = &cached[K, V]{key: key}
+		e.prev, e.next = e, e
+		c.byKey[key] = e
 	}
-	c.byID[id] = c.lru.PushFront(cached{id, f, size})
-	c.bytes += size
-	for c.bytes > c.maxBytes || len(c.byID) > c.maxCount {
-		c.remove(c.lru.Back().Value.(cached).id)
+	c.bytes += size - e.size
+	e.value, e.size = value, size
+	c.front(e)
+	for c.bytes > c.maxBytes || len(c.byKey) > c.maxCount {
+		c.remove(c.ring.prev)
 	}
 }
 
-func (c *foldCache) drop(id tga.ID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.remove(id)
+// front makes e the one used last.
+func (c *lru[K, V]) front(e *cached[K, V]) {
+	e.prev.next, e.next.prev = e.next, e.prev
+	e.prev, e.next = &c.ring, c.ring.next
+	e.prev.next, e.next.prev = e, e
 }
 
-func (c *foldCache) clear() {
+func (c *lru[K, V]) drop(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	clear(c.byID)
-	c.lru.Init()
+	c.remove(c.byKey[key])
+}
+
+func (c *lru[K, V]) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.byKey)
+	c.ring.prev, c.ring.next = &c.ring, &c.ring
 	c.bytes = 0
 }
 
-func (c *foldCache) remove(id tga.ID) {
-	if el, ok := c.byID[id]; ok {
-		delete(c.byID, id)
-		c.lru.Remove(el)
-		c.bytes -= el.Value.(cached).size
+func (c *lru[K, V]) remove(e *cached[K, V]) {
+	if e == nil {
+		return
 	}
+	delete(c.byKey, e.key)
+	e.prev.next, e.next.prev = e.next, e.prev
+	c.bytes -= e.size
 }
 
-func (c *foldCache) used() (count int, bytes int64) {
+func (c *lru[K, V]) used() (count int, bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.byID), c.bytes
+	return len(c.byKey), c.bytes
 }
+
+// recordSize is about what a ledger record takes in the cache, bytes; absence is kept too
+// and takes less.
+const recordSize = 512
 
 // foldSize estimates the memory of a fold in bytes. A decoded artifact takes about as
 // much again as its canonical bytes.

@@ -12,7 +12,7 @@ import (
 func (c *checker) order(prefix uint64) error {
 	lower, upper := keyspace.GlobalBounds()
 	next := uint64(1)
-	traces := foldCache{}
+	traces := lru[tga.ID, fold]{}
 	traces.init(1024, 64<<20)
 	if err := c.db.scan(c.v, lower, upper, func(key, value []byte) error {
 		c.Leaves++
@@ -49,7 +49,7 @@ func (c *checker) order(prefix uint64) error {
 
 // leaf compares a leaf with what it names, and its times with those of the leaves
 // before it.
-func (c *checker) leaf(l Leaf, traces *foldCache) error {
+func (c *checker) leaf(l Leaf, traces *lru[tga.ID, fold]) error {
 	c.leafEntries += int(l.Entries)
 	c.leafNotes += int(l.Notes)
 	times := func(newest tga.Millis) error {
@@ -73,7 +73,7 @@ func (c *checker) leaf(l Leaf, traces *foldCache) error {
 			c.newestTS = max(c.newestTS, l.NewestTS)
 			return nil // reported as a trace
 		}
-		traces.put(l.TraceID, f)
+		traces.put(l.TraceID, f, foldSize(f.Trace))
 	}
 	want := Leaf{FirstSeq: l.FirstSeq, FirstNote: l.FirstNote}
 	var newest tga.Millis

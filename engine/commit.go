@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"sync"
+
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/tgad/tgad/keyspace"
@@ -21,10 +23,16 @@ type step struct {
 	newestTS    tga.Millis     // of the entries and notes
 	hash        [32]byte       // of the ledger key; with record
 	record      *ledger.Record // nil where the append leaves the ledger alone
+	index       uint64         // in the global order
+	commit      *commitment    // what it is committed with
+	own         commitment     // that, where it is the first of its batch
 }
 
 func (s *step) appended() wal.Appended {
 	out := wal.Appended{Head: s.after.Head, Notes: s.notes}
+	if len(s.entries) > 0 {
+		out.Entries = make([]tga.LogEntry, 0, len(s.entries))
+	}
 	for i := range s.entries {
 		out.Entries = append(out.Entries, s.entries[i].LogEntry)
 	}
@@ -60,49 +68,85 @@ func limits(trace tga.ID, b wal.Batch) error {
 	return nil
 }
 
-// commit makes s durable and then visible, in that order. The locks of the trace and
-// of its ledger key are held.
+// commit makes the steps durable and then visible, in that order, all or none. The
+// locks of their traces and of their ledger keys are held.
+func (db *DB) commit(steps ...*step) error {
+	c, err := db.prepare(steps...)
+	if err != nil {
+		return err
+	}
+	db.commits.add(c)
+	return db.await(c)
+}
+
+// queue puts a step into the queue of commits. The locks of its trace and of its ledger
+// keys are held; those of keys end with the commit.
+func (db *DB) queue(s *step, keys ...[32]byte) (Ticket, error) {
+	c, err := db.prepare(s)
+	if err != nil {
+		for _, k := range keys {
+			db.keys.unlock(k)
+		}
+		return Ticket{}, err
+	}
+	c.keys = keys
+	db.tails.put(s)
+	db.commits.add(c)
+	return Ticket{db: db, commit: c, answer: s.appended()}, nil
+}
+
+// prepare encodes the steps into one batch and gives each its place in the global order.
 //
 // Pebble shows a batch to readers before it is synced. Nothing here depends on that:
-// readers of a trace or of a record take its lock, readers of the order stop at the
-// durable prefix, readers of attachments and of the open index wait for what is in
-// flight ([order.view]).
-func (db *DB) commit(s *step) error {
+// readers of a trace wait for its tail and those of a record take its lock, readers of
+// the order stop at the durable prefix, readers of attachments and of the open index
+// wait for what is in flight ([order.view]).
+func (db *DB) prepare(steps ...*step) (*commitment, error) {
 	b := db.p.NewBatch()
-	if err := db.encode(b, s); err != nil {
-		return closing(b, err)
+	w := newWriter(b)
+	defer w.free()
+	for _, s := range steps {
+		if err := w.step(s); err != nil {
+			return nil, closing(b, err)
+		}
 	}
-	leaf := s.leaf()
-	keys := attachmentKeys(s.attachments)
-	leaf.Index = db.order.begin(s.after.ID, keys, func() {
-		raise(&db.newestTS, int64(s.newestTS))
-		leaf.Committed, leaf.NewestTS = tga.Millis(db.newest.Load()), tga.Millis(db.newestTS.Load())
-	})
-	w := writer{b: b}
-	w.set(keyspace.AppendGlobal(w.key[:0], leaf.Index), leaf.appendValue(make([]byte, 0, 1+leafSize)))
-	if leaf.Index%floorEvery == 0 {
-		w.set(keyspace.AppendMeta(nil, metaFloor), db.order.floorValue())
+	c := &steps[0].own
+	c.batch, c.steps, c.done = b, steps, make(chan struct{})
+	for _, s := range steps {
+		s.commit = c
+		leaf := s.leaf()
+		keys := attachmentKeys(s.attachments)
+		leaf.Index = db.order.begin(s.after.ID, keys, func() {
+			raise(&db.newestTS, int64(s.newestTS))
+			leaf.Committed, leaf.NewestTS = tga.Millis(db.newest.Load()), tga.Millis(db.newestTS.Load())
+		})
+		w.set(keyspace.AppendGlobal(w.key[:0], leaf.Index), w.keep(leaf.appendValue(w.value[:0])))
+		if leaf.Index%floorEvery == 0 {
+			w.set(keyspace.AppendMeta(nil, metaFloor), db.order.floorValue())
+		}
+		s.index = leaf.Index
 	}
 	if w.err != nil {
 		db.health.poison(db.log, w.err) // the index is taken: nothing after it may become visible
-		return closing(b, db.health.sick())
+		return nil, closing(b, db.health.sick())
 	}
-	if err := db.apply(b); err != nil {
-		return err // poisoned: what is in flight stays so, and nobody is shown it
-	}
-	db.publish(s, leaf.Index)
-	return nil
+	return c, nil
 }
 
 // publish shows a durable step: first to those who ask, then to those who wait.
-func (db *DB) publish(s *step, index uint64) {
-	db.cache.put(s.after.ID, fold{Trace: s.after, reservation: s.reservation()})
+func (db *DB) publish(s *step) {
+	db.cache.put(s.after.ID, s.fold(), foldSize(s.after))
+	db.tails.remove(s) // after the cache has it: a reader finds it in one of the two
 	db.stats.count(s)
-	db.order.end(index)
+	db.order.end(s.index)
 	if s.record != nil {
+		db.records.put(s.hash, s.record, recordSize)
 		db.recordChanged.notify(s.hash)
 	}
 }
+
+// fold returns the trace as the step leaves it.
+func (s *step) fold() fold { return fold{Trace: s.after, reservation: s.reservation()} }
 
 // reservation returns the trace's open reservation after the step, nil where it has none
 // or it is not known.
@@ -116,22 +160,21 @@ func (s *step) reservation() *ledger.Record {
 	return s.record
 }
 
-// encode writes everything of s but its position in the global order.
-func (db *DB) encode(b *pebble.Batch, s *step) error {
-	w := writer{b: b}
+// step writes everything of s but its position in the global order.
+func (w *writer) step(s *step) error {
 	for i := range s.entries {
 		w.entry(&s.entries[i])
 	}
 	for i := range s.notes {
 		n := &s.notes[i]
-		w.set(keyspace.AppendNote(w.key[:0], n.TraceID, n.Number), wal.AppendNoteFrame(nil, n, s.committed, s.lease.Epoch))
+		w.set(keyspace.AppendNote(w.key[:0], n.TraceID, n.Number), w.keep(wal.AppendNoteFrame(w.value[:0], n, s.committed, s.lease.Epoch)))
 	}
 	if s.record != nil {
-		value, err := s.record.AppendBinary(nil)
+		value, err := s.record.AppendBinary(w.value[:0])
 		if err != nil {
 			return err
 		}
-		w.set(keyspace.AppendLedger(w.key[:0], s.hash), value)
+		w.set(keyspace.AppendLedger(w.key[:0], s.hash), w.keep(value))
 	}
 	w.openIndex(s)
 	for _, a := range s.attachments {
@@ -145,8 +188,8 @@ func (db *DB) encode(b *pebble.Batch, s *step) error {
 			w.set(key, a.Value)
 		}
 	}
-	if w.err == nil && b.Len() > maxBatch {
-		return tga.Errorf(tga.LimitExceeded, "append of %d bytes: at most %d", b.Len(), maxBatch).In(s.after.ID)
+	if w.err == nil && w.b.Len() > maxBatch {
+		return tga.Errorf(tga.LimitExceeded, "append of %d bytes: at most %d", w.b.Len(), maxBatch).In(s.after.ID)
 	}
 	return w.err
 }
@@ -171,9 +214,31 @@ func (s *step) leaf() Leaf {
 
 // writer collects the first error of the sets of a batch.
 type writer struct {
-	b   *pebble.Batch
-	key [keyspace.MaxLen]byte
-	err error
+	b     *pebble.Batch
+	key   [keyspace.MaxLen]byte
+	value []byte // room to encode in: the batch copies
+	err   error
+}
+
+var writers = sync.Pool{New: func() any { return new(writer) }}
+
+func newWriter(b *pebble.Batch) *writer {
+	w := writers.Get().(*writer)
+	w.b, w.err = b, nil
+	return w
+}
+
+func (w *writer) free() {
+	w.b = nil
+	writers.Put(w)
+}
+
+// keep remembers the room that value took, unless it is much.
+func (w *writer) keep(value []byte) []byte {
+	if cap(value) <= 64<<10 {
+		w.value = value
+	}
+	return value
 }
 
 func (w *writer) set(key, value []byte) {
@@ -189,8 +254,8 @@ func (w *writer) delete(key []byte) {
 }
 
 func (w *writer) entry(e *wal.Entry) {
-	frame, spill := wal.AppendFrame(nil, e)
-	w.set(keyspace.AppendEntry(w.key[:0], e.TraceID, e.Seq), frame)
+	frame, spill := wal.AppendFrame(w.value[:0], e)
+	w.set(keyspace.AppendEntry(w.key[:0], e.TraceID, e.Seq), w.keep(frame))
 	for i := 0; len(spill) > 0; i++ {
 		n := min(len(spill), wal.ChunkSize)
 		w.set(keyspace.AppendChunk(w.key[:0], e.TraceID, e.Seq, uint16(i)), spill[:n])
@@ -206,58 +271,10 @@ func (w *writer) openIndex(s *step) {
 	}
 	key := keyspace.AppendOpen(w.key[:0], s.after.ID)
 	if !s.after.Head.State.Terminal() {
-		w.set(key, appendOpenValue(nil, s.after))
+		w.set(key, w.keep(appendOpenValue(w.value[:0], s.after)))
 	} else if s.before.Head.Seq > 0 {
 		w.delete(key)
 	}
-}
-
-// apply commits b with a sync and returns once it is durable. Any error poisons the
-// store, for what the disk then has is not known.
-//
-// Pebble blocks without end when it can neither write nor fail (a full disk, say), so
-// the wait ends when the store is poisoned too.
-func (db *DB) apply(b *pebble.Batch) error {
-	done := make(chan error, 1)
-	db.committing.Add(1) // the commit may outlive this call, but not the watermark
-	go func() {
-		defer db.committing.Done()
-		err := db.guarded(func() error { return b.Commit(pebble.Sync) })
-		if err == nil {
-			err = db.committed(b)
-		}
-		if err != nil {
-			db.health.poison(db.log, err)
-		}
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		return unknown(err)
-	case <-db.health.poisoned:
-	}
-	select {
-	case err := <-done: // it returned all the same
-		return unknown(err)
-	default:
-		return unknown(db.health.sick())
-	}
-}
-
-// committed notes a durable batch in the watermark, before anybody is told of it.
-func (db *DB) committed(b *pebble.Batch) error {
-	db.stats.commits.Add(1)
-	if err := db.mark.Advance(uint64(b.SeqNum()) + uint64(b.Count()) - 1); err != nil {
-		return err
-	}
-	return b.Close()
-}
-
-func unknown(err error) error {
-	if err == nil {
-		return nil
-	}
-	return tga.Errorf(tga.StoreUnavailable, "commit, outcome unknown: %w", err)
 }
 
 // closing gives up a batch that was not committed.

@@ -30,7 +30,6 @@ func TestNoReaderSeesAnUnsyncedBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cursor := db.Cursor()
 	approval := fresh.trace
 
 	hanging, release := make(chan struct{}, 8), make(chan struct{})
@@ -39,17 +38,29 @@ func TestNoReaderSeesAnUnsyncedBatch(t *testing.T) {
 		<-release
 		return real()
 	})
-	done := make(chan error, 2)
-	go func() { _, err := db.Append(context.Background(), lease, m.end()); done <- err }()
+	before, done := make(chan error, 1), make(chan error, 2)
+	third := spec{trace: id(3)}.make(t).begin()
+	held := acquire(t, db, id(3))
+	go func() { _, err := db.Append(context.Background(), held, third); before <- err }()
 	<-hanging
+	go func() { _, err := db.Append(context.Background(), lease, m.end()); done <- err }()
 	go func() {
 		b := f.batch(f.request)
 		b.Attachments = []wal.Attachment{{Kind: wal.AttachApproval, Key: approval[:], Value: []byte("v")}}
 		_, err := db.Append(context.Background(), other, b)
 		done <- err
 	}()
-	for len(db.Dump()) == 0 || db.Dump()["a"+string(approval[:])] == "" {
-		time.Sleep(time.Millisecond) // until Pebble itself shows the second batch
+	for db.Queued() < 2 {
+		time.Sleep(time.Millisecond) // until both wait for the sync that hangs
+	}
+	release <- struct{}{}
+	if err := <-before; err != nil {
+		t.Fatal(err)
+	}
+	cursor := db.Cursor()
+	<-hanging // theirs, of one group
+	for db.Dump()["a"+string(approval[:])] == "" {
+		time.Sleep(time.Millisecond) // until Pebble itself shows it
 	}
 
 	// old reports what a reader sees; waiting until the deadline is right too.
@@ -114,7 +125,7 @@ func TestNoReaderSeesAnUnsyncedBatch(t *testing.T) {
 				}
 				n++
 			}
-			return n == 1, nil
+			return n == 2, nil
 		},
 	}
 	look := func(within time.Duration) map[string]string {

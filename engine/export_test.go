@@ -32,14 +32,21 @@ func (db *DB) Put(key, value []byte) {
 	if err != nil {
 		panic(err)
 	}
-	db.cache.clear()
+	db.dropCaches()
 }
 
 // DropCaches makes the next reads come from disk.
-func (db *DB) DropCaches() { db.cache.clear() }
+func (db *DB) DropCaches() { db.dropCaches() }
 
 // Flush writes the memtables to tables.
 func (db *DB) Flush() error { return db.awaited(db.p.Flush) }
+
+// Queued returns how many batches wait for the commit of those before them.
+func (db *DB) Queued() int {
+	db.commits.mu.Lock()
+	defer db.commits.mu.Unlock()
+	return len(db.commits.queue)
+}
 
 // Locked returns how many names are locked.
 func (db *DB) Locked() int {

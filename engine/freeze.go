@@ -62,7 +62,11 @@ func (db *DB) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
 		return err
 	}
 	defer db.health.leave()
-	q := Quarantine{Who: who, Reason: frozen.Error(), Since: db.now(), Cursor: db.order.durable()}
+	// Later than anything begun so far, also within this millisecond; what begins from
+	// now on is not before it, whatever the clock says.
+	since := max(db.now(), db.NewestTS()) + 1
+	raise(&db.newest, int64(since))
+	q := Quarantine{Who: who, Reason: frozen.Error(), Since: since, Cursor: db.order.durable()}
 	value, err := json.Marshal(q)
 	if err != nil {
 		return tga.Errorf(tga.ValidationError, "unfreeze: %w", err)
@@ -88,7 +92,7 @@ func (db *DB) reopen() error {
 	if !db.health.drain() {
 		return tga.Errorf(tga.StoreUnavailable, "unfreeze: the store is closed")
 	}
-	db.cache.clear()
+	db.dropCaches()
 	db.readOnly = false
 	if err := db.restart(true, nil); err != nil {
 		return errors.Join(err, db.release())

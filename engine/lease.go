@@ -132,12 +132,67 @@ func (db *DB) Holder(id tga.ID) ledger.Liveness {
 	return ledger.HolderGone
 }
 
-// lockTrace takes the lock under which a trace is read and appended to.
+// lockTrace takes the lock of a trace once all its appends are durable: what its holder
+// reads is on disk.
 func (db *DB) lockTrace(ctx context.Context, id tga.ID) error {
+	if err := db.lockQueued(ctx, id); err != nil {
+		return err
+	}
+	tail := db.tails.get(id)
+	if tail == nil {
+		return nil
+	}
+	// What is in flight was queued under the lock, so while it is held there is no later
+	// tail to wait for.
+	err := error(nil)
+	select {
+	case <-tail.commit.done:
+		err = tail.commit.err
+	case <-ctx.Done():
+		err = db.waitFailed("wait for trace "+id.String(), id, ctx.Err())
+	case <-db.health.poisoned:
+		err = db.health.sick()
+	}
+	if err != nil {
+		db.traces.unlock(id)
+	}
+	return err
+}
+
+// lockQueued takes the lock of a trace whose newest appends may still be on their way.
+func (db *DB) lockQueued(ctx context.Context, id tga.ID) error {
 	if err := db.traces.lock(ctx, db.health.poisoned, id); err != nil {
 		return db.waitFailed("wait for trace "+id.String(), id, err)
 	}
 	return nil
+}
+
+// tails knows the newest step of each trace that has one in flight.
+type tails struct {
+	mu   sync.Mutex
+	byID map[tga.ID]*step
+}
+
+func (t *tails) init() { t.byID = make(map[tga.ID]*step) }
+
+func (t *tails) put(s *step) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.byID[s.after.ID] = s
+}
+
+func (t *tails) get(id tga.ID) *step {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byID[id]
+}
+
+func (t *tails) remove(s *step) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byID[s.after.ID] == s {
+		delete(t.byID, s.after.ID)
+	}
 }
 
 // lockKey takes the lock under which a ledger record is read and changed.

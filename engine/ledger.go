@@ -14,11 +14,12 @@ import (
 func (s *step) ledgerKey() (key [32]byte, ok bool, err error) {
 	touches := s.entryOf(tga.CallType) != nil || s.entryOf(tga.EffectType) != nil
 	for i := range s.notes {
-		if k := s.notes[i].Kind; k != tga.NoteAttempt && k != tga.NoteNotSent {
+		changes, afterEffect := ledger.ChangesRecord(s.notes[i].Kind)
+		if !changes {
 			continue
 		}
 		touches = true
-		if s.after.Head.State != tga.Executing {
+		if st := s.after.Head.State; afterEffect && !st.Terminal() || !afterEffect && st != tga.Executing {
 			return key, false, tga.Errorf(tga.StateInvalidTransition, "note %s on trace %s: it is %s", s.notes[i].Kind, s.after.ID, s.after.Head.State).In(s.after.ID)
 		}
 	}
@@ -44,6 +45,7 @@ func (s *step) ledgerKey() (key [32]byte, ok bool, err error) {
 //	call never sent, with its effect                    unchanged, see [DB.served]
 //	call that is sent and its effect in one batch       STATE_INVALID_TRANSITION
 //	effect, notes attempt and not_sent                  the trace's own reservation follows
+//	notes confirmation and compensated                  the trace's own settled record follows
 func (db *DB) ledgerChange(s *step, key [32]byte) (*ledger.Record, error) {
 	call := s.after.Call
 	stored, err := s.before.reservation, error(nil)
@@ -72,6 +74,9 @@ func (db *DB) ledgerChange(s *step, key [32]byte) (*ledger.Record, error) {
 			return nil, err
 		}
 		rec = &made
+	}
+	if len(s.entries) == 0 && s.after.Head.State.Terminal() && (rec == nil || rec.TraceID != s.after.ID) {
+		return nil, tga.Errorf(tga.StateInvalidTransition, "note on trace %s: the record of its key is another trace's by now", s.after.ID).In(s.after.ID)
 	}
 	if rec == nil || rec.TraceID != s.after.ID {
 		return nil, damaged("trace %s is EXECUTING, and the record of its key is not its own", s.after.ID).In(s.after.ID)
@@ -177,13 +182,25 @@ func (db *DB) served(s *step, r *ledger.Record) error {
 	return nil
 }
 
-// record reads the record of a key. The key's lock is held.
+// record returns the record of a key, nil where it was never used. The key's lock is held,
+// and whoever changes a record holds that lock until the change is durable: so what is
+// found, or found to be absent, stays true until the next change is published.
 func (db *DB) record(key [32]byte) (*ledger.Record, error) {
+	if rec, ok := db.records.get(key); ok {
+		return rec, nil
+	}
 	value, err := db.get(db.p, keyspace.AppendLedger(nil, key))
-	if err != nil || value == nil {
+	if err != nil {
 		return nil, err
 	}
-	return ledger.DecodeRecord(value)
+	var rec *ledger.Record
+	if value != nil {
+		if rec, err = ledger.DecodeRecord(value); err != nil {
+			return nil, err
+		}
+	}
+	db.records.put(key, rec, recordSize)
+	return rec, nil
 }
 
 // Record returns the ledger record of a key, nil where the key was never used.
@@ -197,7 +214,12 @@ func (db *DB) Record(ctx context.Context, key ledger.Key) (*ledger.Record, error
 		return nil, err
 	}
 	defer db.keys.unlock(hash)
-	return db.record(hash)
+	rec, err := db.record(hash)
+	if rec != nil {
+		own := *rec // the other is shared
+		rec = &own
+	}
+	return rec, err
 }
 
 // Await returns nil when the record of key is no longer what seen says (its status,

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/tgad/tgad/engine/internal/guard"
+	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -35,13 +35,17 @@ type DB struct {
 	newestTS atomic.Int64 // newest ts of an entry
 
 	leases leases
-	traces locks[tga.ID]   // a trace, from its check to its sync
-	keys   locks[[32]byte] // a ledger key, likewise; taken after the trace's
+	traces locks[tga.ID]   // a trace, from its check to its place in the queue of commits
+	keys   locks[[32]byte] // a ledger key, from its check to its sync; taken after the trace's
+	tails  tails           // steps in that queue, and those being synced
 	sealMu chan struct{}   // one archiving at a time
 	order  order
-	cache  foldCache
+	cache  lru[tga.ID, fold]
+	// records holds ledger records, nil for a key never used. Who reads or changes one
+	// holds the lock of its key.
+	records lru[[32]byte, *ledger.Record]
 
-	committing sync.WaitGroup // commits under way
+	commits *committer // of the Pebble in p
 
 	recordChanged hub[[32]byte]
 	released      hub[tga.ID]
@@ -68,10 +72,12 @@ func open(dir string, opts Options, readOnly bool) (*DB, error) {
 	db.health.init()
 	db.traces.init()
 	db.keys.init()
+	db.tails.init()
 	db.recordChanged.init()
 	db.released.init()
 	db.sealMu = make(chan struct{}, 1)
 	db.cache.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
+	db.records.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
 	var err error
 	if db.dir, db.lock, err = lockDir(db.opts.FS, dir, readOnly); err != nil {
 		return nil, err
@@ -130,7 +136,7 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 	if err != nil {
 		return db.openFailed(found, err)
 	}
-	db.p = p
+	db.p, db.commits = p, startCommitter(db)
 	if err := db.identify(found); err != nil {
 		return err
 	}
@@ -258,11 +264,11 @@ func (db *DB) release() error {
 
 var errStuck = errors.New("the store was poisoned and its writers did not stop")
 
-// closePebble closes Pebble and waits for the commits under way. A Pebble that was
+// closePebble waits for the commits under way and closes Pebble. A Pebble that was
 // poisoned may hold a mutex for ever: errStuck.
 func (db *DB) closePebble() error {
-	p := db.p
-	db.p = nil
+	p, commits := db.p, db.commits
+	db.p, db.commits = nil, nil
 	select {
 	case <-db.health.broken:
 		if db.files != nil {
@@ -280,9 +286,9 @@ func (db *DB) closePebble() error {
 				done <- fmt.Errorf("panic in pebble: %v", r)
 			}
 		}()
-		err := p.Close()
-		db.committing.Wait()
-		done <- err
+		commits.stop()
+		<-commits.ended
+		done <- p.Close()
 	}()
 	closed := func(err error) error {
 		if err != nil {

@@ -32,7 +32,8 @@ type Options struct {
 	MemTableBytes uint64
 	// CacheBytes is the size of the cache of table blocks. Zero is 64 MiB.
 	CacheBytes int64
-	// TraceCacheCount and TraceCacheBytes bound the folded traces kept in memory. Zero
+	// TraceCacheCount and TraceCacheBytes bound the folded traces kept in memory, and
+	// again the ledger records. Zero
 	// is 8192 and 64 MiB.
 	TraceCacheCount int
 	TraceCacheBytes int64

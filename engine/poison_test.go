@@ -80,9 +80,12 @@ func TestLockGivenUpIsPassedOn(t *testing.T) {
 
 // Folds are bounded by count and by bytes, the one used last stays.
 func TestFoldCacheIsBounded(t *testing.T) {
-	var c foldCache
+	var c lru[tga.ID, fold]
 	c.init(3, 10_000)
-	f := func(n byte) (tga.ID, fold) { return tga.ID{n}, fold{Trace: newTestTrace(n)} }
+	f := func(n byte) (tga.ID, fold, int64) {
+		t := newTestTrace(n)
+		return tga.ID{n}, fold{Trace: t}, foldSize(t)
+	}
 	for n := range byte(4) {
 		c.put(f(n))
 		c.get(tga.ID{0})
@@ -98,7 +101,7 @@ func TestFoldCacheIsBounded(t *testing.T) {
 	}
 	big := newTestTrace(9)
 	big.Documents = append(big.Documents, bigDocument)
-	c.put(tga.ID{9}, fold{Trace: big})
+	c.put(tga.ID{9}, fold{Trace: big}, foldSize(big))
 	if _, ok := c.get(tga.ID{9}); ok {
 		t.Error("a fold larger than the bound is kept")
 	}

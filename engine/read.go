@@ -1,11 +1,15 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
 	"sync/atomic"
 
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 )
@@ -18,9 +22,32 @@ func (db *DB) fold(id tga.ID) (fold, error) {
 	}
 	f, err := db.replay(db.p, id)
 	if err == nil && f.Head.Seq > 0 {
-		db.cache.put(id, f)
+		db.cache.put(id, f, foldSize(f.Trace))
 	}
 	return f, err
+}
+
+// dropCaches makes the next reads come from Pebble.
+func (db *DB) dropCaches() {
+	db.cache.clear()
+	db.records.clear()
+}
+
+// tip returns a trace as its queued appends will leave it, and the commit of the newest of
+// them, nil where all is durable. The trace's lock is held.
+func (db *DB) tip(id tga.ID) (fold, *commitment, error) {
+	if s := db.tails.get(id); s != nil {
+		return s.fold(), s.commit, nil
+	}
+	if f, ok := db.cache.get(id); ok {
+		return f, nil, nil
+	}
+	// What is appended to and not in the cache is new, most of the time.
+	if unused, err := db.unused(id); unused || err != nil {
+		return fold{Trace: wal.NewTrace(id)}, nil, err
+	}
+	f, err := db.fold(id)
+	return f, nil, err
 }
 
 // replay reads and checks a trace from genesis. A trace has at most four entries, so
@@ -39,6 +66,25 @@ func (db *DB) replay(r reader, id tga.ID) (fold, error) {
 		return fold{}, recoveryFailed(id, err)
 	}
 	return fold{Trace: t, segment: rows.segment}, nil
+}
+
+// unused reports whether a trace has neither an entry nor a tombstone: one iterator
+// answers for a new trace what [DB.rows] takes two for.
+func (db *DB) unused(id tga.ID) (unused bool, err error) {
+	err = db.guarded(func() error {
+		it, err := db.p.NewIter(&pebble.IterOptions{UseL6Filters: true})
+		if err != nil {
+			return err
+		}
+		lower, upper := keyspace.EntryBounds(id)
+		unused = !(it.SeekGE(lower) && bytes.Compare(it.Key(), upper) < 0)
+		if unused && it.Error() == nil {
+			stone := keyspace.AppendTombstone(nil, id)
+			unused = !(it.SeekPrefixGE(stone) && bytes.Equal(it.Key(), stone))
+		}
+		return errors.Join(it.Error(), it.Close())
+	})
+	return unused, readError(err)
 }
 
 func recoveryFailed(id tga.ID, err error) error {

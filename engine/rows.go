@@ -1,6 +1,11 @@
 package engine
 
 import (
+	"errors"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -23,18 +28,38 @@ type rows struct {
 // the entries both are there; the entries count then.
 func (db *DB) rows(r reader, id tga.ID) (rows, error) {
 	out := rows{db: db, r: r, id: id}
-	var err error
 	lower, upper := keyspace.EntryBounds(id)
-	if out.entries, err = db.page(r, lower, upper, 0); err != nil {
-		return out, err
+	notesLower, notesUpper := keyspace.NoteBounds(id)
+	err := db.guarded(func() error { // one iterator for both: making one costs more than a seek
+		it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			return err
+		}
+		if out.entries, err = all(it); err == nil && len(out.entries) > 0 {
+			it.SetBounds(notesLower, notesUpper)
+			out.notes, err = all(it)
+		}
+		return errors.Join(err, it.Close())
+	})
+	if err != nil {
+		return out, readError(err)
 	}
 	if len(out.entries) == 0 {
 		out.archived, out.segment, err = db.archived(r, id)
-		return out, err
 	}
-	lower, upper = keyspace.NoteBounds(id)
-	out.notes, err = db.page(r, lower, upper, 0)
 	return out, err
+}
+
+// all returns copies of the keys within an iterator's bounds.
+func all(it *pebble.Iterator) (out []kv, err error) {
+	for ok := it.First(); ok; ok = it.Next() {
+		v, err := it.ValueAndErr()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, kv{slices.Clone(it.Key()), slices.Clone(v)})
+	}
+	return out, it.Error()
 }
 
 // decode returns the entries and then the notes in the order of their keys, each checked

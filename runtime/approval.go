@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -13,12 +14,24 @@ import (
 // the decision.
 type Approval struct {
 	TraceID  tga.ID     `json:"trace_id"`
+	Kind     string     `json:"kind,omitempty"` // AskDecision or AskConfirmation
 	Since    tga.Millis `json:"since"`
 	Expires  tga.Millis `json:"expires,omitempty"` // absent = never
 	Required int        `json:"required"`          // approvals it takes
 	Why      string     `json:"why"`               // the supervisor's rationale
 	Votes    []Vote     `json:"votes,omitempty"`
+
+	// Of a confirmation: what was found, the stored evidence, and who waits.
+	Mismatch tga.Digest `json:"mismatch_digest,omitzero"`
+	Evidence tga.Digest `json:"evidence_digest,omitzero"`
+	Waiting  []tga.ID   `json:"waiting,omitempty"`
 }
+
+// What people are asked.
+const (
+	AskDecision     = ""             // may the request become a call?
+	AskConfirmation = "confirmation" // may the record be relied on although changes no longer stand?
+)
 
 // Vote is one person's say about a request.
 type Vote struct {
@@ -36,8 +49,9 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 		return err
 	}
 	if pending != nil {
+		l.timer = pending.Expires
 		// It was asked already, and a crash is no reason to ask people twice.
-		return rt.waitForPeople(l, pending)
+		return rt.waitForPeople(ctx, l, pending)
 	}
 	if _, pure := rt.supervisor.(PureSupervisor); !pure {
 		// A supervisor that may act on the question is asked about a request that a
@@ -58,26 +72,37 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 		if err := l.attachApproval(pending); err != nil {
 			return err
 		}
+		if pending.Expires != 0 {
+			if err := rt.setTimer(l, pending.Expires, timer{Kind: timerExpiry}); err != nil {
+				return err
+			}
+		}
 		if err := rt.commit(ctx, l); err != nil {
 			return err
 		}
-		return rt.waitForPeople(l, &pending)
+		return rt.waitForPeople(ctx, l, &pending)
 	}
-	return rt.stageDecision(l, v, nil)
+	return rt.stageDecision(ctx, l, v, nil)
 }
 
 // waitForPeople is the answer while a request waits; an approval that came too late is
 // a denial, and is recorded as one.
-func (rt *Runtime) waitForPeople(l *loop, a *Approval) error {
+func (rt *Runtime) waitForPeople(ctx context.Context, l *loop, a *Approval) error {
 	if a.Expires != 0 && rt.now() >= a.Expires {
 		l.detachApproval()
-		return rt.stageDecision(l, Verdict{Decision: tga.Deny, Rationale: "the approval expired at " + a.Expires.String()}, tga.Meta{"code": string(tga.ApprovalExpired)})
+		l.stopTimer()
+		rt.counts.expired.Add(1)
+		return rt.stageDecision(ctx, l, Verdict{Decision: tga.Deny, Rationale: "the approval expired at " + a.Expires.String()}, tga.Meta{"code": string(tga.ApprovalExpired)})
 	}
 	return tga.Errorf(tga.EscalationRequired, "the request waits for %d approval(s): %s", a.Required-approvals(a.Votes), a.Why).In(l.lease.TraceID)
 }
 
-func (rt *Runtime) stageDecision(l *loop, v Verdict, meta tga.Meta) error {
-	decision, err := rt.mintDecision(l, v, meta)
+func (rt *Runtime) stageDecision(ctx context.Context, l *loop, v Verdict, meta tga.Meta) error {
+	token, err := rt.capability(ctx, l, v, &meta)
+	if err != nil {
+		return err
+	}
+	decision, err := rt.mintDecision(l, v, meta, token)
 	if err != nil {
 		return err
 	}
@@ -98,18 +123,60 @@ func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (Result,
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
-	defer rt.store.Release(l.lease)
-	if err := rt.vote(ctx, l, vote); err != nil {
+	waiting, err := rt.decideOn(ctx, l, vote)
+	if err != nil {
+		rt.store.Release(l.lease)
 		return rt.partial(l), err
 	}
-	return rt.finish(ctx, l)
+	res, err := rt.finish(ctx, l)
+	if err != nil && l.state == tga.Authorized && l.awaitsExecutor() {
+		err = nil // decided; the rest is its executor's
+	}
+	rt.store.Release(l.lease)
+	for _, id := range waiting {
+		// What waited for the answer goes on now. What becomes of it is its own caller's.
+		if _, err := rt.Recover(context.WithoutCancel(ctx), id); errors.Is(err, tga.StoreUnavailable) {
+			return res, err
+		}
+	}
+	return res, err
 }
 
-func (rt *Runtime) vote(ctx context.Context, l *loop, vote Vote) error {
+// decideOn records a vote on what the trace asks people, and returns the traces that
+// waited for it.
+func (rt *Runtime) decideOn(ctx context.Context, l *loop, vote Vote) ([]tga.ID, error) {
 	pending, err := rt.approval(ctx, l.lease.TraceID)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	if err := rt.mayVote(l, vote); err != nil {
+		return nil, err
+	}
+	if pending != nil {
+		l.timer = pending.Expires
+	}
+	if pending != nil && pending.Kind == AskConfirmation {
+		return pending.Waiting, rt.answerConfirmation(ctx, l, pending, vote)
+	}
+	return nil, rt.vote(ctx, l, pending, vote)
+}
+
+// mayVote refuses the one who handed the request in: two pairs of eyes.
+func (rt *Runtime) mayVote(l *loop, vote Vote) error {
+	if n := len(vote.Who); n < 1 || n > 255 {
+		return tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(l.lease.TraceID)
+	}
+	if !rt.opts.Trust.SelfApproval && vote.Who == l.request.Meta.String(tga.MetaSubmitter) {
+		return tga.Errorf(tga.PermissionDenied, "%q handed the request in and cannot decide it", vote.Who).In(l.lease.TraceID)
+	}
+	return nil
+}
+
+func (rt *Runtime) voteNote(v Vote) (wal.NewNote, error) {
+	return rt.note(tga.NoteVote, v.Who, map[string]any{"approve": v.Approve, "rationale": v.Rationale})
+}
+
+func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vote) error {
 	if l.state != tga.Pending || pending == nil {
 		return tga.Errorf(tga.StateInvalidTransition, "trace is %s and waits for no decision", l.state).In(l.lease.TraceID)
 	}
@@ -121,7 +188,12 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, vote Vote) error {
 			return tga.Errorf(tga.PermissionDenied, "%q has voted at %s", vote.Who, v.TS).In(l.lease.TraceID)
 		}
 	}
+	voted, err := rt.voteNote(vote)
+	if err != nil {
+		return err
+	}
 	vote.TS = rt.now()
+	l.notes = append(l.notes, voted)
 	pending.Votes = append(pending.Votes, vote)
 	if vote.Approve && approvals(pending.Votes) < pending.Required {
 		if err := l.attachApproval(*pending); err != nil {
@@ -140,12 +212,13 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, vote Vote) error {
 		}
 		who += v.Who
 	}
-	if err := rt.stageDecision(l, verdict, tga.Meta{"approvers": who}); err != nil {
+	if err := rt.stageDecision(ctx, l, verdict, tga.Meta{metaApprovers: who}); err != nil {
 		return err
 	}
 	// The vote is durable before the call is considered, so that a refused call does
 	// not take the decision back.
 	l.detachApproval()
+	l.stopTimer()
 	return rt.commit(ctx, l)
 }
 
@@ -177,13 +250,20 @@ func (rt *Runtime) approval(ctx context.Context, trace tga.ID) (*Approval, error
 	return &p, nil
 }
 
-func (l *loop) attachApproval(a Approval) error {
+func (a Approval) attachment() (wal.Attachment, error) {
 	raw, err := json.Marshal(a)
 	if err != nil {
-		return tga.Errorf(tga.ValidationError, "pending approval: %w", err).In(l.lease.TraceID)
+		return wal.Attachment{}, tga.Errorf(tga.ValidationError, "pending approval: %w", err).In(a.TraceID)
 	}
-	l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachApproval, Key: l.lease.TraceID[:], Value: raw})
-	return nil
+	return wal.Attachment{Kind: wal.AttachApproval, Key: a.TraceID[:], Value: raw}, nil
+}
+
+func (l *loop) attachApproval(pending Approval) error {
+	a, err := pending.attachment()
+	if err == nil {
+		l.attachments = append(l.attachments, a)
+	}
+	return err
 }
 
 func (l *loop) detachApproval() {

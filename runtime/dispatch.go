@@ -42,6 +42,8 @@ type Reply struct {
 	Summary      string
 	ErrorCode    string
 	ErrorMessage string
+	// Changes is what the call changed in the world, for a replay to look at.
+	Changes []tga.StateChange
 	// Attachments commit with the effect.
 	Attachments []wal.Attachment
 }

@@ -25,7 +25,7 @@ func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Fi
 		return Result{TraceID: trace}, err
 	}
 	defer rt.store.Release(l.lease)
-	w, err := answerOf(l.class(), f.Reply)
+	w, err := rt.answer(l, p.attempt, f.Reply)
 	if err != nil {
 		return rt.partial(l), err
 	}
@@ -33,12 +33,9 @@ func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Fi
 		return rt.lateReply(ctx, l, p, w, firstOf(f.Who, "executor"))
 	}
 	w.meta = mergeMeta(w.meta, tga.Meta{metaFinishedAttempt: attemptNumber(p.attempt)})
-	effect, err := rt.mintEffect(l, l.call, w)
-	if err != nil {
+	if err := rt.stageAnswer(l, w, f.Attachments); err != nil {
 		return rt.partial(l), err
 	}
-	l.stage(effect, w.documents...)
-	l.attachments = f.Attachments
 	return rt.finish(ctx, l)
 }
 
@@ -88,8 +85,10 @@ func (rt *Runtime) withPermit(ctx context.Context, trace tga.ID, permit Permit) 
 // lateReply compares an outcome that came after the end with the recorded one.
 func (rt *Runtime) lateReply(ctx context.Context, l *loop, p issued, w answer, who string) (Result, error) {
 	result, recorded := w.cut.Hash, tga.Digest{}
-	if len(w.documents) > 0 && !w.documents[0].Erased {
-		result = tga.Sum(w.documents[0].Data)
+	for _, d := range w.documents {
+		if d.Pointer == tga.PointerResult && !d.Erased {
+			result = tga.Sum(d.Data)
+		}
 	}
 	for _, h := range l.effect.Effect.DocumentHashes {
 		if h.Pointer == tga.PointerResult {

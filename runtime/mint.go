@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"io"
 	"unicode/utf8"
 
@@ -43,6 +42,13 @@ func (rt *Runtime) nonce() (string, error) {
 	return hex.EncodeToString(b[:]), nil
 }
 
+// ownMeta are the names in a request's meta that callers do not set.
+var ownMeta = map[string]bool{
+	tga.MetaNamespace: true, tga.MetaDeadline: true, tga.MetaRetryOf: true, tga.MetaFresh: true, tga.MetaNonce: true,
+	tga.MetaCompensates: true, tga.MetaSubmitter: true, tga.MetaRetryNumber: true, tga.MetaDerivedKey: true, tga.MetaOccurrence: true,
+	tga.MetaExecutor: true,
+}
+
 func (rt *Runtime) mintRequest(ctx context.Context, l *loop, req Request) (*tga.Artifact, error) {
 	args := req.Args
 	if args == nil {
@@ -54,8 +60,7 @@ func (rt *Runtime) mintRequest(ctx context.Context, l *loop, req Request) (*tga.
 	}
 	meta := tga.Meta{}
 	for name, v := range req.Meta {
-		switch name {
-		case tga.MetaNamespace, tga.MetaDeadline, tga.MetaRetryOf, tga.MetaFresh, tga.MetaNonce:
+		if ownMeta[name] {
 			return nil, tga.Errorf(tga.ValidationError, "meta.%s is tgad's own", name).At("/meta/" + name)
 		}
 		meta[name] = v
@@ -68,6 +73,12 @@ func (rt *Runtime) mintRequest(ctx context.Context, l *loop, req Request) (*tga.
 	}
 	if req.Fresh {
 		meta[tga.MetaFresh] = true
+	}
+	if req.Submitter != "" {
+		meta[tga.MetaSubmitter] = req.Submitter
+	}
+	for name, v := range req.own {
+		meta[name] = v
 	}
 	a := &tga.Artifact{Type: tga.RequestType, Meta: meta, Request: &tga.ActionRequest{
 		AgentID: req.AgentID, RiskLevel: req.Risk, Intent: req.Intent, Resources: req.Resources,
@@ -118,10 +129,10 @@ func (rt *Runtime) retryOf(ctx context.Context, req Request, p tga.Proposal) (tg
 	return record.TraceID, nil
 }
 
-func (rt *Runtime) mintDecision(l *loop, v Verdict, meta tga.Meta) (*tga.Artifact, error) {
+func (rt *Runtime) mintDecision(l *loop, v Verdict, meta tga.Meta, token string) (*tga.Artifact, error) {
 	return rt.seal(l, &tga.Artifact{Type: tga.DecisionType, Meta: meta, Decision: &tga.SupervisorDecision{
 		RequestID: l.request.ID, RequestDigest: l.request.Digest,
-		Decision: v.Decision, Rationale: v.Rationale, PolicyHash: v.PolicyHash,
+		Decision: v.Decision, Rationale: v.Rationale, PolicyHash: v.PolicyHash, MintedCapability: token,
 	}})
 }
 
@@ -205,42 +216,6 @@ func (rt *Runtime) mintEffect(l *loop, call *tga.Artifact, w answer) (*tga.Artif
 		meta[name] = v
 	}
 	return rt.seal(l, &tga.Artifact{Type: tga.EffectType, Meta: meta, Effect: e})
-}
-
-// answerOf classifies a reply. A tool that fails for a reason no rule knows has
-// failed for good: a repeat is a new call and needs a new key.
-func answerOf(class string, r Reply) (answer, error) {
-	w := answer{status: r.Status, class: r.Class, summary: r.Summary, errorCode: r.ErrorCode, errorText: r.ErrorMessage}
-	switch r.Status {
-	case tga.StatusSuccess:
-		if w.class == ledger.ClassNone {
-			w.class = ledger.ClassCommitted
-			if class == tga.ClassRead {
-				w.class = ledger.ClassSuccess
-			}
-		}
-	case tga.StatusFailure, tga.StatusDenied, tga.StatusError:
-		if w.class == ledger.ClassNone {
-			w.class = ledger.ClassPermanent
-		}
-		if w.errorCode == "" {
-			w.errorCode = string(tga.ToolError)
-		}
-		w.retryable = w.class == ledger.ClassRetryable
-	default:
-		return answer{}, tga.Errorf(tga.ToolError, "dispatcher answered with status %q", r.Status)
-	}
-	if r.Truncated {
-		w.status, w.errorCode = tga.StatusError, string(tga.LimitExceeded)
-		w.errorText = fmt.Sprintf("the answer of %d bytes is over the limit and only its digest was kept", r.ResultBytes)
-		w.cut = tga.DocumentHash{Pointer: tga.PointerResult, Hash: r.ResultDigest, SizeBytes: r.ResultBytes}
-		w.documents = []wal.Document{{Pointer: tga.PointerResult, Erased: true}}
-		return w, nil
-	}
-	if r.Result != nil {
-		w.documents = []wal.Document{{Pointer: tga.PointerResult, Data: r.Result}}
-	}
-	return w, nil
 }
 
 // neverSent is the reply that stands for a definite non-execution.

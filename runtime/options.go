@@ -19,6 +19,8 @@ type Options struct {
 	Policy func(server, tool string) Policy
 	// AgentID stands in requests that name no agent. Zero means an id made by New.
 	AgentID tga.ID
+	// Trust is whom the runtime asks beside the log.
+	Trust Trust
 	// Limits bound what a caller hands in; zero fields mean the defaults.
 	Limits tga.Limits
 
@@ -45,6 +47,45 @@ type Policy struct {
 	// PermitTime is how long a remote executor is taken to be at work; after it a
 	// repeated Begin answers by licence instead of wait. Zero means SendTimeout.
 	PermitTime time.Duration
+
+	// Replay says what becomes of a settled record whose changes no longer stand. Such a
+	// record is looked at before it is served to a recovery or to a request that asks
+	// for it; with ConfirmAll before every repeat. ConfirmEvery is how long a
+	// confirmation holds; zero means that each asks anew.
+	Replay       ReplayMode
+	ConfirmAll   bool
+	ConfirmEvery time.Duration
+	// Probe spaces the questions about a call in doubt under a probe licence, Retry the
+	// new attempts after a retryable_failure, of which it makes Retry.Attempts (0 = none).
+	// Both are timers in the store: [Runtime.RunTimers] keeps them.
+	Probe Backoff
+	Retry Backoff
+	// AutoCompensate undoes a compensatable_failure without being asked.
+	AutoCompensate bool
+}
+
+// Backoff spaces repetitions: First, then twice as long each time up to Max, of which
+// a random half is taken off.
+type Backoff struct {
+	First    time.Duration // 0 = 1 s
+	Max      time.Duration // 0 = 1 h
+	Attempts int           // 0 = none for Retry, without end for Probe
+}
+
+// wait returns how long to wait before repetition n, counted from 1. r is random.
+func (b Backoff) wait(n uint32, r uint64) time.Duration {
+	first, most := b.First, b.Max
+	if first <= 0 {
+		first = time.Second
+	}
+	if most <= 0 {
+		most = time.Hour
+	}
+	d := min(first, most)
+	for i := uint32(1); i < n && d < most; i++ {
+		d = min(2*d, most)
+	}
+	return d/2 + time.Duration(r%uint64(d/2+1))
 }
 
 // Defaults of a Policy.

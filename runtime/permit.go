@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
@@ -84,6 +85,45 @@ func permitsOf(t *wal.Trace) []issued {
 		all[j].last = all[j].attempt == newest
 	}
 	return all
+}
+
+// awaitsExecutor says that the call is a remote executor's to send, and that it is not
+// the one who asks.
+func (l *loop) awaitsExecutor() bool {
+	return l.remote == nil && l.request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal
+}
+
+// leaveToExecutor leaves an approved call until its executor asks for it, or ends it
+// when it is too late for that.
+func (rt *Runtime) leaveToExecutor(ctx context.Context, l *loop) error {
+	if rt.pastDeadline(l) {
+		return rt.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before the call was sent")
+	}
+	if err := rt.commit(ctx, l); err != nil {
+		return err
+	}
+	return tga.Errorf(tga.IdempotencyKeyInFlight, "the call waits for the remote executor that began it").In(l.lease.TraceID)
+}
+
+// GiveUp says that a remote executor is no longer at its attempt and does not know what
+// became of it: its tool server died. The next Begin is answered by licence at once,
+// not when the permit's time is over. It licenses nothing and is kept in memory only.
+func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit) error {
+	l, p, err := rt.withPermit(ctx, trace, permit)
+	if err != nil {
+		return err
+	}
+	defer rt.store.Release(l.lease)
+	if p.last {
+		rt.givenUp.Store(trace, p.attempt)
+	}
+	return nil
+}
+
+// gaveUp says that the executor of the newest attempt is at it no more.
+func (rt *Runtime) gaveUp(record *ledger.Record) bool {
+	n, ok := rt.givenUp.Load(record.TraceID)
+	return ok && n == record.Attempts.Count
 }
 
 // permitEnd is when the newest remote executor is no longer taken to be at work.

@@ -13,7 +13,7 @@ import (
 
 // restore backs the store up, goes on, and puts the backup into service: what came
 // after the backup is lost, as far as this store can tell.
-func (b *bench) restore(lost func()) {
+func (b *bench) restore(later time.Duration, lost func()) {
 	b.t.Helper()
 	ctx := context.Background()
 	backup, dir := b.t.TempDir()+"/backup", b.t.TempDir()+"/store"
@@ -26,8 +26,8 @@ func (b *bench) restore(lost func()) {
 		b.t.Fatal(err)
 	}
 	b.dir = dir
+	b.advance(later)
 	b.open()
-	b.advance(time.Second)
 	_, err := b.call(charge("while-frozen"))
 	wantCode(b.t, err, tga.StoreUnavailable)
 	if err := b.db.Unfreeze(ctx, true, "ann"); err != nil {
@@ -60,7 +60,7 @@ func TestRestoredStoreSendsNothingItMayHaveSent(t *testing.T) {
 			b.store = b.db
 			b.start()
 
-			b.restore(func() { b.mustCall(charge("lost")) })
+			b.restore(time.Second, func() { b.mustCall(charge("lost")) })
 			b.wantSends(3)
 
 			if _, err := b.rt.RecoverAll(ctx, 1); err != nil {
@@ -99,9 +99,32 @@ func TestRestoredStoreSendsNothingItMayHaveSent(t *testing.T) {
 
 func TestReadCallsGoOnInQuarantine(t *testing.T) {
 	b := setup(t, licence(ledger.ReadOnly))
-	b.restore(func() {})
+	b.restore(time.Second, func() {})
 	if res := b.mustCall(runtime.Request{Server: "payments", Tool: "balance"}); res.State != tga.Completed {
 		t.Errorf("%+v", res)
 	}
 	b.wantSends(1)
+}
+
+// TestQuarantineCoversCallsOfTheSameMillisecond was found by random commands that
+// restore a backup: a call begun in the millisecond of the unfreeze, or by a clock ahead
+// of the restoring machine's, was taken for one begun after the loss and sent again.
+func TestQuarantineCoversCallsOfTheSameMillisecond(t *testing.T) {
+	for _, later := range []time.Duration{0, -30 * time.Second} {
+		b := setup(t, licence(ledger.DedupeKey))
+		b.tool.answer = unknown
+		b.opts.Policy = func(string, string) runtime.Policy {
+			p := licence(ledger.DedupeKey)
+			p.Resends = -1
+			return p
+		}
+		b.start()
+		res, err := b.call(charge("k"))
+		wantCode(t, err, tga.EffectInDoubt)
+		b.restore(later, func() {})
+		b.advance(time.Minute)
+		_, err = b.rt.Recover(t.Context(), res.TraceID)
+		wantCode(t, err, tga.EffectInDoubt)
+		b.wantSends(1)
+	}
 }

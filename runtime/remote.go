@@ -55,6 +55,9 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (Begun, error) {
 	if n := len(req.BeginID); n < 1 || n > 255 {
 		return Begun{}, tga.Errorf(tga.ValidationError, "begin_id has %d bytes, want 1..255", n).At("/begin_id")
 	}
+	if err := rt.deriveKey(ctx, &req.Request); err != nil {
+		return Begun{Result: Result{TraceID: req.TraceID}}, err
+	}
 	l, err := rt.begin(ctx, req)
 	if err != nil {
 		return begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
@@ -99,6 +102,7 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest) (*loop, error) {
 			return l, err
 		}
 	}
+	req.own = mergeMeta(req.own, tga.Meta{tga.MetaExecutor: tga.AttemptExternal})
 	l, err := rt.start(ctx, req.Request)
 	if err == nil {
 		l.remote = &remote{beginID: req.BeginID}

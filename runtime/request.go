@@ -20,6 +20,11 @@ type Request struct {
 	// Key is the idempotency key, 1..255 characters, the same for every repeat of one
 	// intended call.
 	Key string
+	// Scope and Step name the call where the caller has no Key: a key is derived from
+	// them, the tool and the arguments ([ledger.DeriveKey]). The same call again in one
+	// step is a repeat until its answer was delivered ([Runtime.Delivered]), and a new
+	// call afterwards.
+	Scope, Step string
 
 	Namespace string // "" means tga.DefaultNamespace
 	PlanID    tga.ID // zero means a new one
@@ -35,8 +40,15 @@ type Request struct {
 	// Fresh is the caller's word that Key was never used. A store in quarantine, which
 	// may have lost records, sends a write call with an unused key only with it.
 	Fresh bool
+	// Replay says that the caller relies on a recorded effect as if it had just
+	// happened: it is confirmed before it is served.
+	Replay bool
+	// Submitter is who hands the request in; it must not be the one who approves it.
+	Submitter string
 	// Meta is added to the request's meta. The names that tgad uses are refused.
 	Meta tga.Meta
+
+	own tga.Meta // the runtime's own names: of a retry, a compensation, a derived key
 }
 
 // Result says where a call stands. A FAILED or DENIED trace is a result, not an
@@ -66,6 +78,13 @@ type Result struct {
 
 	// Rationale is the decision's, set once there is one.
 	Rationale string
+
+	// Changes is what the effect says it changed.
+	Changes []tga.StateChange
+	// Confirmation is set where the record was looked at before it was served.
+	Confirmation *Confirmation
+	// CompensatedBy is the trace that undid the effect; Class then says so too.
+	CompensatedBy tga.ID
 }
 
 // Err returns nil for a COMPLETED trace, and otherwise an error with the code that a

@@ -24,7 +24,9 @@ type loop struct {
 
 	request, decision, call, effect *tga.Artifact    // durable or staged
 	callID                          tga.ID           // of the call, chosen before it is minted
-	attachments                     []wal.Attachment // commit with what is staged
+	notes                           []wal.NewNote    // commit with what is staged
+	attachments                     []wal.Attachment // likewise
+	prepared                        []wal.Attachment // likewise, and go when the call is unstaged
 	namespace                       string
 	deadline                        tga.Millis // 0 = none
 	begun                           tga.Millis // ts of the genesis entry; 0 = not durable yet
@@ -40,6 +42,15 @@ type loop struct {
 	helped tga.ID
 	// remote is set when somebody else sends: see [Runtime.Begin].
 	remote *remote
+
+	// confirms is set where a settled record is looked at before it is served, and
+	// confirmation is what was found.
+	confirms     bool
+	confirmation *Confirmation
+	// timer is when the trace's outstanding timer is due; 0 = it has none.
+	timer tga.Millis
+	// origin is the lease of the trace that this one undoes; zero for an ordinary call.
+	origin wal.Lease
 }
 
 // run drives a trace from the state it is in to a terminal state, or to where it must
@@ -47,14 +58,22 @@ type loop struct {
 // they enter with. Recovery writes nothing that this loop would not write, so a crash
 // at any point is followed by the loop again.
 func (rt *Runtime) run(ctx context.Context, l *loop) error {
+	release, err := rt.holdOrigin(ctx, l)
+	if err != nil {
+		return err
+	}
+	defer release()
 	for {
-		var err error
 		switch l.state {
 		case tga.Pending:
 			// W1: nothing was decided. Ask, and stage the decision.
 			err = rt.decide(ctx, l)
 
 		case tga.Authorized:
+			if l.awaitsExecutor() {
+				// It was begun by a remote executor, which sends it when it asks again.
+				return rt.leaveToExecutor(ctx, l)
+			}
 			// W2: nothing was sent. Ask the ledger about the key: reserve it and mark
 			// attempt 1, both durable before anything is sent; or serve, wait, refuse.
 			err = rt.reserve(ctx, l)
@@ -105,6 +124,9 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	d := ledger.Decide(q)
 	switch d.Action {
 	case ledger.Send:
+		if err := rt.authorized(ctx, l); err != nil {
+			return rt.refuse(ctx, l, codeOr(err, tga.CapabilityInvalid), "%w", err)
+		}
 		if err := rt.prepare(ctx, l); err != nil {
 			return rt.refuse(ctx, l, codeOr(err, tga.ToolError), "prepare: %w", err)
 		}
@@ -173,7 +195,7 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	case ledger.Send:
 		// Provably the first send. The caller may have given up long ago.
 		if rt.pastDeadline(l) {
-			return rt.stageEffect(l, neverSent(tga.ToolTimeout, "the deadline passed before the call was sent"))
+			return rt.stageEffect(l, 0, neverSent(tga.ToolTimeout, "the deadline passed before the call was sent"))
 		}
 	case ledger.Resend:
 		if l.doubt != nil {
@@ -186,6 +208,8 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 			l.resends++
 		}
 		rt.counts.resent.Add(1)
+	case ledger.ProbeFirst:
+		return rt.probe(ctx, l, record)
 	case ledger.Wait:
 		return tga.Errorf(tga.IdempotencyKeyInFlight, "attempt %d is with an executor", record.Attempts.Count).In(l.lease.TraceID)
 	default:
@@ -219,7 +243,7 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 
 	switch {
 	case err == nil:
-		return rt.stageEffect(l, reply)
+		return rt.stageEffect(l, attempt, reply)
 	case errors.Is(err, ErrNotSent):
 		return rt.notSent(ctx, l, attempt, err)
 	default:
@@ -238,7 +262,7 @@ func (rt *Runtime) notSent(ctx context.Context, l *loop, attempt uint32, cause e
 		return err
 	}
 	if record.Attempts.Count-record.Attempts.Unsent == 1 {
-		return rt.stageEffect(l, neverSent(codeOr(cause, tga.ToolError), cause.Error()))
+		return rt.stageEffect(l, attempt, neverSent(codeOr(cause, tga.ToolError), cause.Error()))
 	}
 	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{notSentNote(attempt, cause.Error())}}); err != nil {
 		return err
@@ -300,13 +324,18 @@ var errNoAnswer = errors.New("an earlier holder marked an attempt and recorded n
 
 // commit makes what is staged durable.
 func (rt *Runtime) commit(ctx context.Context, l *loop) error {
-	if len(l.staged) == 0 && len(l.attachments) == 0 {
+	b := wal.Batch{Artifacts: l.staged, Notes: l.notes, Attachments: append(l.attachments, l.prepared...)}
+	if len(b.Artifacts) == 0 && len(b.Notes) == 0 && len(b.Attachments) == 0 {
 		return nil
 	}
-	if err := rt.append(ctx, l, wal.Batch{Artifacts: l.staged, Attachments: l.attachments}); err != nil {
+	var err error
+	if b.Also, err = l.undone(); err != nil {
 		return err
 	}
-	l.staged, l.attachments = nil, nil
+	if err := rt.append(ctx, l, b); err != nil {
+		return err
+	}
+	l.staged, l.notes, l.attachments, l.prepared = nil, nil, nil, nil
 	return nil
 }
 
@@ -362,7 +391,7 @@ func (rt *Runtime) suspect(l *loop, record *ledger.Record) bool {
 
 // holder says whether somebody is at the call that has the key.
 func (rt *Runtime) holder(l *loop, record *ledger.Record) ledger.Liveness {
-	if record.Status == ledger.Reserved && record.Attempts.External && rt.now() < rt.permitEnd(l, record) {
+	if record.Status == ledger.Reserved && record.Attempts.External && rt.now() < rt.permitEnd(l, record) && !rt.gaveUp(record) {
 		// A remote executor holds a permit, not the lease. Taking it to be alive for a
 		// while delays a licensed re-send; it never permits one.
 		return ledger.HolderAlive

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"github.com/tgad/tgad/ledger"
@@ -17,6 +18,9 @@ type Runtime struct {
 	tools      Dispatcher
 	supervisor Supervisor
 	opts       Options
+	born       tga.Millis // when New made it
+	timers     timers
+	givenUp    sync.Map // trace id → number of the attempt that its remote executor gave up
 	counts     counts
 }
 
@@ -25,7 +29,10 @@ func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*R
 	if store == nil || tools == nil || supervisor == nil {
 		return nil, tga.Errorf(tga.ValidationError, "runtime: store, dispatcher and supervisor are required")
 	}
-	return &Runtime{store: store, tools: tools, supervisor: supervisor, opts: opts.withDefaults()}, nil
+	rt := &Runtime{store: store, tools: tools, supervisor: supervisor, opts: opts.withDefaults()}
+	rt.born = rt.now()
+	rt.timers.init()
+	return rt, nil
 }
 
 // Stats counts what a Runtime has done since New.
@@ -38,10 +45,19 @@ type Stats struct {
 	Doubts   uint64 // dispatches that ended without a certain answer
 	Waited   uint64 // waits for another trace's effect
 	Denied   uint64
+
+	Probes          uint64 // questions to tool servers about calls in doubt
+	ResolvedByProbe uint64 // calls in doubt whose effect a probe found
+	ByPerson        uint64 // calls resolved or abandoned, and records confirmed or rejected, by people
+	Confirmed       uint64 // records looked at before they were served
+	Mismatches      uint64 // changes that did not stand
+	Expired         uint64 // approvals that came too late
+	Retried         uint64 // new attempts made by the scheduler
 }
 
 type counts struct {
-	sent, resent, reserved, served, refused, doubts, waited, denied atomic.Uint64
+	sent, resent, reserved, served, refused, doubts, waited, denied    atomic.Uint64
+	probes, byProbe, byPerson, confirmed, mismatches, expired, retried atomic.Uint64
 }
 
 // Stats returns the counters.
@@ -50,6 +66,8 @@ func (rt *Runtime) Stats() Stats {
 	return Stats{
 		Sent: c.sent.Load(), Resent: c.resent.Load(), Reserved: c.reserved.Load(), Served: c.served.Load(),
 		Refused: c.refused.Load(), Doubts: c.doubts.Load(), Waited: c.waited.Load(), Denied: c.denied.Load(),
+		Probes: c.probes.Load(), ResolvedByProbe: c.byProbe.Load(), ByPerson: c.byPerson.Load(), Confirmed: c.confirmed.Load(),
+		Mismatches: c.mismatches.Load(), Expired: c.expired.Load(), Retried: c.retried.Load(),
 	}
 }
 
@@ -82,6 +100,7 @@ func (rt *Runtime) Recover(ctx context.Context, trace tga.ID) (Result, error) {
 		return Result{TraceID: trace}, err
 	}
 	defer rt.store.Release(l.lease)
+	l.confirms = true // whoever recovers relies on what is recorded
 	return rt.finish(ctx, l)
 }
 
@@ -91,14 +110,22 @@ func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
 	if err := rt.run(ctx, l); err != nil {
 		return rt.partial(l), err
 	}
+	if wasTerminal && (l.confirms || l.policy.ConfirmAll) {
+		if err := rt.confirmOwn(ctx, l); err != nil {
+			return rt.partial(l), err
+		}
+	}
 	res, err := rt.result(ctx, l.lease.TraceID)
-	res.Replayed = wasTerminal
+	res.Replayed, res.Confirmation = wasTerminal, l.confirmation
 	return res, err
 }
 
 // start makes the loop of a fresh call: a lease and a staged request. Nothing is
 // written yet.
 func (rt *Runtime) start(ctx context.Context, req Request) (*loop, error) {
+	if err := rt.deriveKey(ctx, &req); err != nil {
+		return nil, err
+	}
 	given := !req.TraceID.IsZero()
 	if !given {
 		req.TraceID = rt.opts.NewID()
@@ -115,6 +142,7 @@ func (rt *Runtime) start(ctx context.Context, req Request) (*loop, error) {
 		rt.store.Release(lease)
 		return nil, err
 	}
+	l.confirms = req.Replay
 	return l, nil
 }
 
@@ -207,6 +235,7 @@ func (rt *Runtime) loopOf(lease wal.Lease, t *wal.Trace) (*loop, error) {
 	if t.Call != nil {
 		l.callID = t.Call.ID
 	}
+	l.timer = timerOf(t)
 	return l, nil
 }
 
@@ -225,6 +254,7 @@ func (rt *Runtime) help(ctx context.Context, trace tga.ID) error {
 	if l.state.Terminal() {
 		return nil
 	}
+	l.confirms = true
 	if err := rt.run(ctx, l); errors.Is(err, tga.StoreUnavailable) {
 		return err
 	}
@@ -233,7 +263,7 @@ func (rt *Runtime) help(ctx context.Context, trace tga.ID) error {
 
 // partial is what is known of a trace that did not come to its end.
 func (rt *Runtime) partial(l *loop) Result {
-	r := Result{TraceID: l.lease.TraceID, State: l.head.State, Seq: l.head.Seq, Digest: l.head.Digest}
+	r := Result{TraceID: l.lease.TraceID, State: l.head.State, Seq: l.head.Seq, Digest: l.head.Digest, Confirmation: l.confirmation}
 	if l.call != nil {
 		r.ToolCallID, r.Key = l.call.ID, l.call.Call.IdempotencyKey
 	}
@@ -283,9 +313,23 @@ func (rt *Runtime) result(ctx context.Context, id tga.ID) (Result, error) {
 		}
 		documents = origin.Documents
 	}
+	by := compensatedBy(t)
+	if id := t.Effect.Meta.String(tga.MetaCompensatedBy); id != "" {
+		if by, err = tga.ParseID(id); err != nil {
+			return r, err
+		}
+	}
+	if !by.IsZero() {
+		r.CompensatedBy, r.Class = by, ledger.ClassCompensated
+	}
 	for _, d := range documents {
-		if d.Pointer == tga.PointerResult {
+		switch {
+		case d.Pointer == tga.PointerResult:
 			r.Value = d.Data
+		case d.Pointer == tga.PointerStateChanges && !d.Erased:
+			if r.Changes, err = tga.DecodeStateChanges(d.Data); err != nil {
+				return r, err
+			}
 		}
 	}
 	return r, nil

@@ -38,7 +38,7 @@ func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (Res
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "a resolution needs evidence").At("/evidence").In(trace)
 	}
 	return rt.settle(ctx, trace, r.Who, func(l *loop) (answer, error) {
-		w, err := answerOf(l.class(), r.Reply)
+		w, err := rt.answer(l, 1, r.Reply)
 		w.documents = append(w.documents, wal.Document{Pointer: tga.PointerEvidence, Data: r.Evidence})
 		return w, err
 	})
@@ -73,10 +73,9 @@ func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who string, effectO
 		return rt.partial(l), err
 	}
 	w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: "person", tga.MetaResolver: who})
-	effect, err := rt.mintEffect(l, l.call, w)
-	if err != nil {
+	if err := rt.stageAnswer(l, w, nil); err != nil {
 		return rt.partial(l), err
 	}
-	l.stage(effect, w.documents...)
+	rt.counts.byPerson.Add(1)
 	return rt.finish(ctx, l)
 }

@@ -35,7 +35,7 @@ func (l *loop) stage(a *tga.Artifact, documents ...wal.Document) {
 // what a dispatcher prepared for it.
 func (l *loop) unstageCall() {
 	l.staged = l.staged[:len(l.staged)-1]
-	l.call, l.state, l.attachments = nil, tga.Authorized, nil
+	l.call, l.state, l.prepared = nil, tga.Authorized, nil
 }
 
 // stageCall stages the call that is to be sent. Its EXECUTING entry is attempt 1.
@@ -55,18 +55,28 @@ func (rt *Runtime) stageCall(l *loop) error {
 }
 
 // stageEffect stages the effect that a tool server's reply amounts to.
-func (rt *Runtime) stageEffect(l *loop, r Reply) error {
-	w, err := answerOf(l.class(), r)
+func (rt *Runtime) stageEffect(l *loop, attempt uint32, r Reply) error {
+	if !r.Class.Agree(r.Status) {
+		r.Class = ledger.ClassNone // the effect has happened: it is recorded as its status says
+	}
+	w, err := rt.answer(l, attempt, r)
 	if err != nil {
 		return err
 	}
+	return rt.stageAnswer(l, w, r.Attachments)
+}
+
+// stageAnswer stages the effect that ends a call which may have been sent, and what
+// follows from its class.
+func (rt *Runtime) stageAnswer(l *loop, w answer, attachments []wal.Attachment) error {
 	effect, err := rt.mintEffect(l, l.call, w)
 	if err != nil {
 		return err
 	}
 	l.stage(effect, w.documents...)
-	l.attachments = r.Attachments
-	return nil
+	l.attachments = append(l.attachments, attachments...)
+	l.stopTimer()
+	return rt.schedule(l, w.class)
 }
 
 // serve stages the recorded effect of another trace: own ids, the same outcome, and
@@ -79,10 +89,31 @@ func (rt *Runtime) serve(ctx context.Context, l *loop, record *ledger.Record) er
 	if origin.Effect == nil || origin.Effect.Digest != record.EffectDigest {
 		return tga.Errorf(tga.StateChecksumMismatch, "trace %s has another effect than its ledger record says", record.TraceID).In(l.lease.TraceID)
 	}
+	if l.confirms || l.policy.ConfirmAll {
+		l.confirmation, err = rt.confirm(ctx, l, origin, record)
+		switch {
+		case errors.Is(err, tga.ConfirmationMismatch):
+			return rt.refuse(ctx, l, tga.ConfirmationMismatch, "%w", err)
+		case errors.Is(err, tga.ConfirmationRequired):
+			// It waits for a person, durably.
+			if cerr := rt.commit(ctx, l); cerr != nil {
+				return cerr
+			}
+			return err
+		case err != nil:
+			return err
+		}
+	}
 	o := origin.Effect.Effect.Outcome
 	w := answer{
-		status: o.Status, summary: o.Summary, class: record.Class,
+		status: o.Status, summary: o.Summary, class: ledger.ClassOf(origin.Effect),
 		meta: tga.Meta{tga.MetaReplayedFrom: record.TraceID.String(), tga.MetaReplayedEffect: record.EffectDigest.String()},
+	}
+	if c := l.confirmation; c != nil && !c.EvidenceDigest.IsZero() {
+		w.meta[tga.MetaEvidence] = c.EvidenceDigest.String()
+	}
+	if by := compensatedBy(origin); !by.IsZero() {
+		w.meta[tga.MetaCompensatedBy] = by.String()
 	}
 	if o.Error != nil {
 		w.errorCode, w.errorText, w.retryable = o.Error.Code, o.Error.Message, o.Error.Retryable
@@ -151,6 +182,6 @@ func (rt *Runtime) prepare(ctx context.Context, l *loop) error {
 		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args,
 		Key: firstOf(q.IdempotencyKey, l.callID.String()),
 	})
-	l.attachments = attachments
+	l.prepared = attachments
 	return err
 }

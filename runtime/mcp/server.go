@@ -37,6 +37,10 @@ type Options struct {
 	// Headers go with every request to URL.
 	Headers map[string]string
 
+	// KeyMeta names, for a tool, another member of _meta that carries the idempotency
+	// key too; "" is none. Nil means none for every tool.
+	KeyMeta func(tool string) string
+
 	// MaxAnswerBytes bounds what is kept of an answer's result or error; a longer one
 	// is kept as length and digest. Zero means [DefaultMaxAnswerBytes].
 	MaxAnswerBytes int64
@@ -120,7 +124,7 @@ func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply
 	if err != nil {
 		return runtime.Reply{}, fmt.Errorf("tool server %q, call %s: %w", s.name, call.ToolCallID, err)
 	}
-	a, err := sess.link.exchange(ctx, &jsonrpc.Request{Method: "tools/call", Params: callParams(call, sess.meta)})
+	a, err := sess.link.exchange(ctx, &jsonrpc.Request{Method: "tools/call", Params: callParams(call, s.keyMeta(call.Tool), sess.meta)})
 	if err == nil {
 		var r runtime.Reply
 		if r, err = a.reply(call.Attempt); err == nil {
@@ -253,3 +257,10 @@ func notSent(format string, args ...any) error {
 
 // errGone is why a call has no answer when its session ended first.
 var errGone = errors.New("session ended before the answer")
+
+func (s *Server) keyMeta(tool string) string {
+	if s.opts.KeyMeta == nil {
+		return ""
+	}
+	return s.opts.KeyMeta(tool)
+}

@@ -84,7 +84,7 @@ const (
 )
 
 // callParams makes the params of tools/call by hand: the arguments go in as they are.
-func callParams(call runtime.Call, meta []byte) json.RawMessage {
+func callParams(call runtime.Call, keyMeta string, meta []byte) json.RawMessage {
 	b := append([]byte(nil), `{"name":`...)
 	b = appendString(b, call.Tool)
 	b = append(b, `,"arguments":`...)
@@ -95,6 +95,12 @@ func callParams(call runtime.Call, meta []byte) json.RawMessage {
 	b = appendString(b, call.TraceID.String())
 	b = append(b, `,"`+metaAttempt+`":`...)
 	b = strconv.AppendUint(b, uint64(call.Attempt), 10)
+	switch keyMeta {
+	case "", metaKey, metaTrace, metaAttempt:
+	default:
+		b = append(appendString(append(b, ','), keyMeta), ':')
+		b = appendString(b, call.Key)
+	}
 	b = append(b, meta...)
 	return append(b, "}}"...)
 }

@@ -24,7 +24,7 @@ type Harness struct {
 
 // Run runs the suite. open gives each subtest an empty store of its own.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
-	for _, claims := range [][]claim{appendClaims, orderClaims, leaseClaims, ledgerClaims, servedClaims, noteClaims, awaitClaims, stateClaims, reopenClaims} {
+	for _, claims := range [][]claim{appendClaims, orderClaims, leaseClaims, ledgerClaims, servedClaims, noteClaims, alsoClaims, awaitClaims, stateClaims, reopenClaims} {
 		for _, c := range claims {
 			t.Run(c.name, func(t *testing.T) {
 				h := open(t)

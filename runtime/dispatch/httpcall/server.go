@@ -29,6 +29,9 @@ type Options struct {
 	Paths map[string]string
 	// Header goes with each request. What this package sets itself it cannot change.
 	Header http.Header
+	// KeyHeader names, for a tool, another header that carries the idempotency key too;
+	// "" is none. Nil means none for every tool.
+	KeyHeader func(tool string) string
 	// Statuses says what a status code means of this server's tools, in place of the
 	// default: 2xx success; 4xx failure, but 408 and 429 in doubt; the others in doubt.
 	Statuses map[int]Outcome
@@ -175,6 +178,11 @@ func (s *Server) request(ctx context.Context, call runtime.Call) (*http.Request,
 	req.Header = s.opts.Header.Clone()
 	if req.Header == nil {
 		req.Header = http.Header{}
+	}
+	if s.opts.KeyHeader != nil {
+		if name := s.opts.KeyHeader(call.Tool); name != "" {
+			req.Header.Set(name, call.Key)
+		}
 	}
 	for name, value := range map[string]string{
 		"Content-Type":      "application/json",

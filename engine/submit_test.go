@@ -1,0 +1,285 @@
+package engine_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// stalled is a store whose log syncs hang, one at a time, until they are let go.
+type stalled struct {
+	*engine.DB
+	disk    *vfs.MemFS
+	hanging chan struct{} // a sync has begun
+	letGo   chan error    // and ends with this, after the real one where it is nil
+	freed   sync.Once     // all of them, by closing letGo
+	syncs   atomic.Int64
+}
+
+// stall opens a store, and an append that hangs in its sync.
+func stall(t *testing.T) (*stalled, <-chan error) {
+	t.Helper()
+	s := &stalled{disk: vfs.NewCrashableMem(), hanging: make(chan struct{}, 64), letGo: make(chan error)}
+	fs := &faultFS{FS: s.disk, suffix: ".log"}
+	s.DB = open(t, "store", options(fs))
+	t.Cleanup(s.free) // or a test that fails would wait for ever
+	first := spec{trace: id(999)}.make(t).begin()
+	lease := acquire(t, s.DB, id(999))
+	fs.onSync(func(real func() error) error {
+		s.syncs.Add(1)
+		s.hanging <- struct{}{}
+		if err := <-s.letGo; err != nil {
+			return err
+		}
+		return real()
+	})
+	done := make(chan error, 1)
+	go func() { _, err := s.Append(context.Background(), lease, first); done <- err }()
+	<-s.hanging
+	return s, done
+}
+
+// free lets every sync go, from now on without a stop.
+func (s *stalled) free() { s.freed.Do(func() { close(s.letGo) }) }
+
+func (s *stalled) finish(t *testing.T, first <-chan error) {
+	t.Helper()
+	s.free()
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
+
+func (s *stalled) submit(t *testing.T, lease wal.Lease, b wal.Batch) engine.Ticket {
+	t.Helper()
+	ticket, err := s.Submit(context.Background(), lease, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ticket
+}
+
+// Appends of one trace are submitted while a sync hangs, each on the head that the one
+// before will leave. They are durable together, in order, with one sync.
+func TestSubmittedAppendsOfATraceShareASync(t *testing.T) {
+	s, first := stall(t)
+	m := spec{trace: id(1)}.make(t)
+	lease := acquire(t, s.DB, id(1))
+	var tickets []engine.Ticket
+	for _, a := range []*tga.Artifact{m.request, m.decision, m.call} {
+		tickets = append(tickets, s.submit(t, lease, m.batch(a)))
+	}
+	if n := s.Queued(); n != 3 {
+		t.Errorf("%d batches are queued, want 3", n)
+	}
+	s.finish(t, first)
+	for i, ticket := range tickets {
+		done, err := ticket.Wait()
+		if err != nil || done.Head.Seq != uint64(i+1) || len(done.Entries) != 1 {
+			t.Errorf("append %d: %+v, %v", i+1, done, err)
+		}
+	}
+	if n := s.syncs.Load(); n != 2 {
+		t.Errorf("%d syncs, want that of the append before and one", n)
+	}
+	if st, err := s.State(context.Background(), id(1)); err != nil || st.LastSeq != 3 {
+		t.Errorf("afterwards: %+v, %v", st, err)
+	}
+}
+
+// What Submit says of a trace rests on its queued appends, so it is not said before they
+// are durable: a refusal by a head that a crash would take back, and "replayed" least of
+// all, would make a caller act on what is not there.
+func TestNothingIsSaidOfAQueuedAppend(t *testing.T) {
+	s, first := stall(t)
+	m := spec{trace: id(1)}.make(t)
+	lease := acquire(t, s.DB, id(1))
+	ticket := s.submit(t, lease, m.batch(m.request))
+	said := make(chan string, 2)
+	go func() {
+		_, err := s.Submit(context.Background(), lease, m.batch(m.call)) // no edge from PENDING
+		wantCode(t, err, tga.StateInvalidTransition)
+		said <- "refused"
+		again, err := s.Submit(context.Background(), lease, m.batch(m.request))
+		if err != nil {
+			t.Error(err)
+		}
+		done, err := again.Wait()
+		if err != nil || !done.Replayed {
+			t.Errorf("again: %+v, %v", done, err)
+		}
+		said <- "replayed"
+	}()
+	select {
+	case what := <-said:
+		t.Errorf("%s while the sync hangs", what)
+	case <-time.After(20 * time.Millisecond): // it may not be said later either, but then nothing is lost
+	}
+	s.finish(t, first)
+	if _, err := ticket.Wait(); err != nil {
+		t.Error(err)
+	}
+	<-said
+	<-said
+}
+
+// A key is reserved by the first of two traces although its append is still in the
+// queue: the second may not even look at the record.
+func TestQueuedReservationHoldsItsKey(t *testing.T) {
+	s, first := stall(t)
+	one, two := spec{trace: id(1), key: "k"}.make(t), spec{trace: id(2), key: "k"}.make(t)
+	ticket := s.submit(t, acquire(t, s.DB, id(1)), one.begin())
+	lease := acquire(t, s.DB, id(2))
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err := s.Submit(ctx, lease, two.begin())
+	wantCode(t, err, tga.StateLockAcquireFailed)
+	s.finish(t, first)
+	if _, err := ticket.Wait(); err != nil {
+		t.Error(err)
+	}
+	_, err = s.Submit(context.Background(), lease, two.begin())
+	wantCode(t, err, tga.IdempotencyKeyInFlight)
+	if n := s.Locked(); n != 0 {
+		t.Errorf("%d names are still locked", n)
+	}
+}
+
+// A failed sync fails every append that was on its way, and leaves none of them readable
+// in this process; the next open finds a prefix of each trace.
+func TestFailedSyncFailsAllThatIsQueued(t *testing.T) {
+	s, first := stall(t)
+	ctx := context.Background()
+	var tickets []engine.Ticket
+	for n := range uint64(4) {
+		m := spec{trace: id(n + 1)}.make(t)
+		lease := acquire(t, s.DB, id(n+1))
+		tickets = append(tickets, s.submit(t, lease, m.batch(m.request)), s.submit(t, lease, m.batch(m.decision)))
+	}
+	s.letGo <- nil
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	<-s.hanging // the group of all eight
+	s.letGo <- errDisk
+	for i, ticket := range tickets {
+		if _, err := ticket.Wait(); tga.CodeOf(err) != tga.StoreUnavailable {
+			t.Errorf("append %d: %v", i, err)
+		}
+	}
+	_, err := s.Load(ctx, id(1))
+	wantCode(t, err, tga.StoreUnavailable)
+	s.free()
+	_ = s.Close() // whatever it says, the disk is looked at next
+
+	after := open(t, "store", options(s.disk.CrashClone(vfs.CrashCloneCfg{})))
+	if st, err := after.State(ctx, id(999)); err != nil || st.LastSeq != 3 {
+		t.Errorf("the append acknowledged before: %+v, %v", st, err)
+	}
+	for n := range uint64(4) {
+		if st, err := after.State(ctx, id(n+1)); err != nil || st.LastSeq != 0 {
+			t.Errorf("trace %d: %+v, %v", n+1, st, err)
+		}
+	}
+}
+
+// Power goes at each of many syncs while one goroutine keeps appends of many traces under
+// way: whatever was told to be durable is there, and every trace is a prefix of what was
+// submitted to it.
+func TestPowerCutKeepsWhatTicketsSaid(t *testing.T) {
+	const traces, cuts = 12, 40
+	disk := vfs.NewCrashableMem()
+	fs := &faultFS{FS: disk, suffix: ".log"}
+	db := open(t, "store", options(fs))
+	var told [traces]atomic.Uint64 // newest sequence number whose ticket returned
+	type cut struct {
+		disk *vfs.MemFS
+		told [traces]uint64
+	}
+	taken := make(chan cut, cuts)
+	fs.onSync(func(real func() error) error {
+		// Told before the copy is made: so what was told is in it.
+		var c cut
+		for i := range told {
+			c.told[i] = told[i].Load()
+		}
+		c.disk = disk.CrashClone(vfs.CrashCloneCfg{})
+		select {
+		case taken <- c:
+		default:
+		}
+		return real()
+	})
+	var made_ [traces]made
+	var leases [traces]wal.Lease
+	for i := range made_ {
+		made_[i] = spec{trace: id(uint64(i) + 1)}.make(t)
+		leases[i] = acquire(t, db, id(uint64(i)+1))
+	}
+	waiters := make(chan func(), 3*traces)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for f := range waiters {
+			f()
+		}
+	}()
+	for step := range 3 {
+		for i, m := range made_ {
+			ticket, err := db.Submit(context.Background(), leases[i], m.batch([]*tga.Artifact{m.request, m.decision, m.call}[step]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiters <- func() {
+				done, err := ticket.Wait()
+				if err != nil {
+					t.Error(err)
+				}
+				told[i].Store(done.Head.Seq)
+			}
+		}
+	}
+	close(waiters)
+	<-ended
+	fs.onSync(nil)
+	close(taken)
+	looked := 0
+	for c := range taken {
+		looked++
+		after := open(t, "store", options(c.disk))
+		for i := range told {
+			st, err := after.State(context.Background(), id(uint64(i)+1))
+			if err != nil || st.LastSeq < c.told[i] || st.LastSeq > 3 {
+				t.Errorf("cut %d, trace %d: %+v, %v; %d was told", looked, i, st, err, c.told[i])
+			}
+		}
+	}
+	if looked == 0 {
+		t.Error("no cut was made")
+	}
+}
+
+// Close waits for what was submitted, ticket or no ticket.
+func TestCloseCommitsWhatIsQueued(t *testing.T) {
+	s, first := stall(t)
+	m := spec{trace: id(1)}.make(t)
+	s.submit(t, acquire(t, s.DB, id(1)), m.begin())
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	s.finish(t, first)
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	after := open(t, "store", options(s.disk))
+	if st, err := after.State(context.Background(), id(1)); err != nil || st.LastSeq != 3 {
+		t.Errorf("after close: %+v, %v", st, err)
+	}
+}

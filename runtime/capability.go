@@ -1,0 +1,88 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// capability turns an approval into a token that permits this call and no other. It is
+// minted where people decided, or where the operator requires one; other decisions of
+// this process need none: nobody else can make them.
+func (rt *Runtime) capability(ctx context.Context, l *loop, v Verdict, meta *tga.Meta) (string, error) {
+	byPeople := (*meta)[metaApprovers] != nil
+	trust := &rt.opts.Trust
+	if v.Decision != tga.Approve || trust.Capabilities == nil || !byPeople && !trust.RequireCapability {
+		return "", nil
+	}
+	g, err := rt.grant(ctx, l)
+	if err != nil {
+		return "", err
+	}
+	if !g.SchemaDigest.IsZero() {
+		*meta = mergeMeta(*meta, tga.Meta{tga.MetaSchemaDigest: g.SchemaDigest.String()})
+	}
+	token, err := trust.Capabilities.Mint(ctx, g)
+	if err != nil {
+		return "", tga.Errorf(codeOr(err, tga.CapabilityInvalid), "mint a capability: %w", err).In(l.lease.TraceID)
+	}
+	return token, nil
+}
+
+// metaApprovers names, in a decision, the people who made it.
+const metaApprovers = "approvers"
+
+// grant says what the trace's request asks, with the tool as its server has it now.
+func (rt *Runtime) grant(ctx context.Context, l *loop) (Grant, error) {
+	p := l.request.Request.Proposal
+	g := Grant{
+		TraceID: l.request.TraceID, PlanID: l.request.PlanID, Server: p.ToolServer, Tool: p.ToolName,
+		ArgsDigest: tga.Sum(p.Args), ReadOnly: l.class() == tga.ClassRead,
+	}
+	if rt.opts.Trust.Schema == nil {
+		return g, nil
+	}
+	var err error
+	if g.SchemaDigest, err = rt.opts.Trust.Schema(ctx, p.ToolServer, p.ToolName); err != nil {
+		return g, tga.Errorf(codeOr(err, tga.ToolError), "ask for the definition of %s on %s: %w", p.ToolName, p.ToolServer, err).In(l.lease.TraceID)
+	}
+	return g, nil
+}
+
+// authorized checks, before the first send, that the decision's capability is for this
+// very call: signature, expiry, trace, server, tool, arguments, and the tool's
+// definition as it is now. A re-send is of the same tool_call_id and needs no second
+// look.
+func (rt *Runtime) authorized(ctx context.Context, l *loop) error {
+	trust, token := &rt.opts.Trust, l.decision.Decision.MintedCapability
+	switch {
+	case token == "" && trust.RequireCapability:
+		return tga.Errorf(tga.CapabilityInvalid, "the decision carries no capability, and one is required").In(l.lease.TraceID)
+	case token == "":
+		return nil
+	case trust.Capabilities == nil:
+		return tga.Errorf(tga.CapabilityInvalid, "the decision carries a capability, and there is no key to check it with").In(l.lease.TraceID)
+	}
+	g, err := rt.grant(ctx, l)
+	if err != nil {
+		return err
+	}
+	if was := l.decision.Meta.String(tga.MetaSchemaDigest); was != "" && was != g.SchemaDigest.String() {
+		return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s on %s was %s when the call was approved and is %s now", g.Tool, g.Server, was, g.SchemaDigest).In(l.lease.TraceID)
+	}
+	return trust.Capabilities.Check(ctx, token, g)
+}
+
+// CheckCapability checks that a token is for the call of this request and no other, as
+// before a first send. It is for decisions that somebody outside has made.
+func (rt *Runtime) CheckCapability(ctx context.Context, request *tga.Artifact, token string) error {
+	if rt.opts.Trust.Capabilities == nil {
+		return tga.Errorf(tga.CapabilityInvalid, "there is no key to check a capability with").In(request.TraceID)
+	}
+	p := request.Request.Proposal
+	g, err := rt.grant(ctx, &loop{request: request, policy: rt.opts.Policy(p.ToolServer, p.ToolName).withDefaults()})
+	if err != nil {
+		return err
+	}
+	return rt.opts.Trust.Capabilities.Check(ctx, token, g)
+}

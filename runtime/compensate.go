@@ -1,0 +1,205 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Compensate undoes the settled effect of a trace by the call that the tool's
+// configuration names, a governed call of its own: requested, decided, sent once by its
+// key, recorded. Its trace and key follow from the undone call's id, so that asking
+// again, or after a crash at any point, goes on with the same one. The undone trace's
+// outcome becomes compensated in the very batch that records the undoing.
+//
+// It returns like [Runtime.Call], about the undoing trace. STATE_INVALID_TRANSITION
+// where there is nothing to undo: the trace is not settled, changed nothing, was served
+// from another or abandoned; NOT_FOUND where the tool has no inverse.
+func (rt *Runtime) Compensate(ctx context.Context, trace tga.ID, who string) (Result, error) {
+	if n := len(who); n < 1 || n > 255 {
+		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)
+	}
+	return rt.compensate(ctx, trace, who, nil)
+}
+
+// compensate is Compensate; key is that of the timer it ends, nil for none.
+func (rt *Runtime) compensate(ctx context.Context, trace tga.ID, who string, key []byte) (Result, error) {
+	t, err := rt.store.Load(ctx, trace)
+	if err != nil {
+		return Result{TraceID: trace}, err
+	}
+	req, err := rt.undoing(ctx, t)
+	if err != nil {
+		return Result{TraceID: trace}, err
+	}
+	if by := compensatedBy(t); !by.IsZero() {
+		res, err := rt.result(ctx, by)
+		res.Replayed = true
+		return res, err
+	}
+	req.Submitter = who
+	l, err := rt.start(ctx, req)
+	if err != nil {
+		return Result{TraceID: req.TraceID}, err
+	}
+	defer rt.store.Release(l.lease)
+	if key != nil {
+		l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachTimer, Key: key})
+	}
+	return rt.finish(ctx, l)
+}
+
+// undoing is the request that undoes a trace.
+func (rt *Runtime) undoing(ctx context.Context, t *wal.Trace) (Request, error) {
+	refuse := func(code tga.Code, format string, args ...any) (Request, error) {
+		return Request{}, tga.Errorf(code, "compensate: "+format, args...).In(t.ID)
+	}
+	if t.Effect == nil || t.Call == nil || ledger.NeverSent(t.Call) {
+		return refuse(tga.StateInvalidTransition, "the trace is %s and has no effect of its own", t.Head.State)
+	}
+	record, err := rt.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
+	if err != nil {
+		return Request{}, err
+	}
+	switch {
+	case record == nil || record.TraceID != t.ID || record.Status != ledger.Settled:
+		return refuse(tga.StateInvalidTransition, "its key is not settled by it")
+	case record.Abandoned:
+		return refuse(tga.StateInvalidTransition, "the call was abandoned: whether there is anything to undo is unknown")
+	case record.Class != ledger.ClassCommitted && record.Class != ledger.ClassCompensatable && record.Class != ledger.ClassCompensated:
+		return refuse(tga.StateInvalidTransition, "its outcome is %v: there is nothing to undo", record.Class)
+	}
+	inverse, ok, err := rt.inverse(t)
+	if err != nil {
+		return Request{}, err
+	}
+	if !ok {
+		return refuse(tga.NotFound, "%s on %s has no inverse: its effect stands", t.Call.Call.Call.ToolName, t.Call.Call.Call.ToolServer)
+	}
+	id := derivedID("tgad compensation v1", t.ID, tga.Sum(t.Call.ID[:]))
+	return Request{
+		TraceID: id, Server: inverse.Server, Tool: inverse.Tool, Args: inverse.Args,
+		Key: "undo-" + t.Call.ID.String(), Namespace: t.Namespace, PlanID: t.Request.PlanID,
+		AgentID: t.Request.Request.AgentID, Risk: tga.RiskWrite,
+		Intent: "undo call " + t.Call.ID.String() + " of trace " + t.ID.String(),
+		own:    tga.Meta{tga.MetaCompensates: t.ID.String()},
+	}, nil
+}
+
+func (rt *Runtime) inverse(t *wal.Trace) (Inverse, bool, error) {
+	f := rt.opts.Trust.Inverse
+	if f == nil {
+		return Inverse{}, false, nil
+	}
+	var result []byte
+	for _, d := range t.Documents {
+		if d.Pointer == tga.PointerResult {
+			result = d.Data
+		}
+	}
+	in, ok, err := f(t.Call.Call, t.Effect.Effect, result)
+	if err != nil {
+		return in, ok, tga.Errorf(codeOr(err, tga.ValidationError), "the inverse of %s on %s: %w", t.Call.Call.Call.ToolName, t.Call.Call.Call.ToolServer, err).In(t.ID)
+	}
+	return in, ok, nil
+}
+
+// compensatedBy is the trace that undid t's effect, zero where none did.
+func compensatedBy(t *wal.Trace) tga.ID {
+	for i := range t.Notes {
+		if t.Notes[i].Kind != tga.NoteCompensated {
+			continue
+		}
+		if u, err := ledger.ParseUndone(t.Notes[i].Body); err == nil {
+			return u.TraceID
+		}
+	}
+	return tga.ID{}
+}
+
+// holdOrigin takes the lease of the trace that this one undoes, so that one batch can
+// settle both when the tool has answered: an answer cannot wait for a lease.
+func (rt *Runtime) holdOrigin(ctx context.Context, l *loop) (release func(), err error) {
+	of := l.request.Meta.String(tga.MetaCompensates)
+	if of == "" || l.state.Terminal() {
+		return func() {}, nil
+	}
+	id, err := tga.ParseID(of)
+	if err != nil {
+		return nil, tga.Errorf(tga.StateRecoveryFailed, "meta.compensates: %w", err).In(l.lease.TraceID)
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, confirmWait)
+	defer cancel()
+	if l.origin, err = rt.store.Acquire(waitCtx, id); err != nil {
+		return nil, tga.Errorf(codeOr(err, tga.StateLockAcquireFailed), "the trace %s that is to be undone is held: %w", id, err).In(l.lease.TraceID)
+	}
+	return func() { rt.store.Release(l.origin) }, nil
+}
+
+// undone is the part of the batch that settles the trace which this one undoes: there
+// when the undoing has succeeded.
+func (l *loop) undone() (*wal.Also, error) {
+	if l.origin.TraceID.IsZero() || l.effect == nil || !ledger.ClassOf(l.effect).Done() || ledger.NeverSent(l.call) ||
+		!slices.ContainsFunc(l.staged, func(a wal.NewArtifact) bool { return a.Artifact == l.effect }) {
+		return nil, nil
+	}
+	body, err := ledger.Undone{EffectDigest: l.effect.Digest, TraceID: l.lease.TraceID}.Body()
+	if err != nil {
+		return nil, err
+	}
+	return &wal.Also{Lease: l.origin, Notes: []wal.NewNote{{Kind: tga.NoteCompensated, Who: whoRuntime, Body: body}}}, nil
+}
+
+// PlanStep is one effect in a rollback plan.
+type PlanStep struct {
+	TraceID       tga.ID
+	Server, Tool  string
+	Settled       time.Time // when the effect was recorded; zero where there is none
+	State         tga.State
+	Class         ledger.Class
+	CanUndo       bool
+	Inverse       Inverse // with CanUndo
+	CompensatedBy tga.ID  // undone already
+	Why           string  // why it cannot be undone, or need not
+}
+
+// RollbackPlan says what undoing a set of traces would do, the newest effect first,
+// and what stands whatever is done. It changes nothing.
+func (rt *Runtime) RollbackPlan(ctx context.Context, traces []tga.ID) ([]PlanStep, error) {
+	plan := make([]PlanStep, 0, len(traces))
+	for _, id := range traces {
+		t, err := rt.store.Load(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		s := PlanStep{TraceID: id, State: t.Head.State, CompensatedBy: compensatedBy(t)}
+		if t.Request != nil {
+			s.Server, s.Tool = t.Request.Request.Proposal.ToolServer, t.Request.Request.Proposal.ToolName
+		}
+		if t.Effect != nil {
+			s.Class, s.Settled = ledger.ClassOf(t.Effect), t.Effect.TS.Time()
+		}
+		if s.CompensatedBy.IsZero() {
+			req, err := rt.undoing(ctx, t)
+			var coded *tga.Error
+			switch {
+			case err == nil:
+				s.CanUndo, s.Inverse = true, Inverse{req.Server, req.Tool, req.Args}
+			case errors.Is(err, tga.StoreUnavailable) || !errors.As(err, &coded):
+				return nil, err
+			default:
+				s.Why = coded.Message
+			}
+		} else {
+			s.Why = "undone by trace " + s.CompensatedBy.String()
+		}
+		plan = append(plan, s)
+	}
+	slices.SortStableFunc(plan, func(a, b PlanStep) int { return b.Settled.Compare(a.Settled) })
+	return plan, nil
+}

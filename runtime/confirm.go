@@ -1,0 +1,284 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Confirmation is what became of looking at a recorded effect's changes.
+type Confirmation struct {
+	Checked    int        // changes that a verifier looked at
+	Unchecked  int        // changes without a verifier
+	Mismatches []Mismatch // all of them, in the order of the changes
+	// Skipped says that an earlier confirmation still holds, and nothing was asked.
+	Skipped bool
+	// EvidenceDigest is the digest of the stored evidence; zero where there is none.
+	EvidenceDigest tga.Digest
+}
+
+// Mismatch is a change that does not stand as it was recorded.
+type Mismatch struct {
+	Change  tga.StateChange
+	Finding Finding
+	Reason  string // of a verifier that failed
+}
+
+// confirmWait bounds the wait for the lease of the trace that is looked at.
+const confirmWait = 10 * time.Second
+
+// maxEvidence is how much of one piece of evidence is kept.
+const maxEvidence = 64 << 10
+
+// confirm looks whether what origin changed still stands, before its record is served.
+// What it finds is a note on origin, with the evidence. By the tool's mode a mismatch
+// is CONFIRMATION_MISMATCH (strict, or a person said no), CONFIRMATION_REQUIRED (a
+// person is to say) or only reported (warn).
+func (rt *Runtime) confirm(ctx context.Context, l *loop, origin *wal.Trace, record *ledger.Record) (*Confirmation, error) {
+	changes, err := changesOf(origin)
+	if err != nil || len(changes) == 0 {
+		return nil, err
+	}
+	if every := l.policy.ConfirmEvery; every > 0 && record != nil && record.ConfirmedAt != 0 && rt.now()-record.ConfirmedAt < tga.Millis(every.Milliseconds()) {
+		return &Confirmation{Skipped: true, EvidenceDigest: record.EvidenceDigest}, nil
+	}
+	rt.counts.confirmed.Add(1)
+	c, evidence := rt.look(ctx, changes)
+	body := ledger.Confirmation{
+		Checked: c.Checked, Unchecked: c.Unchecked, Mismatches: len(c.Mismatches),
+		EvidenceDigest: c.EvidenceDigest, Finding: ledger.Confirmed,
+	}
+	switch {
+	case len(c.Mismatches) > 0:
+		rt.counts.mismatches.Add(uint64(len(c.Mismatches)))
+		body.Finding = ledger.Mismatched
+		if body.MismatchDigest, err = mismatchDigest(c.Mismatches); err != nil {
+			return c, err
+		}
+	case c.Checked == 0:
+		body.Finding = ledger.Unconfirmed
+	}
+	said := ""
+	if l.policy.Replay == ReplayHuman && len(c.Mismatches) > 0 {
+		said = saidOf(origin, body.MismatchDigest)
+	}
+	asks := l.policy.Replay == ReplayHuman && len(c.Mismatches) > 0 && said == ""
+	if err := rt.keepConfirmation(ctx, l, origin, body, evidence, asks); err != nil {
+		return c, err
+	}
+	switch {
+	case len(c.Mismatches) == 0 || l.policy.Replay == ReplayWarn || said == ledger.Confirmed:
+		return c, nil
+	case asks:
+		return c, tga.Errorf(tga.ConfirmationRequired, "%d of %d recorded changes no longer stand (%s): a person must confirm or reject the record of trace %s", len(c.Mismatches), len(changes), c.Mismatches[0].describe(), origin.ID).In(l.lease.TraceID)
+	}
+	return c, tga.Errorf(tga.ConfirmationMismatch, "%d of %d recorded changes no longer stand: %s", len(c.Mismatches), len(changes), c.Mismatches[0].describe()).In(l.lease.TraceID)
+}
+
+func (m Mismatch) describe() string {
+	s := m.Change.ResourceType + " " + m.Change.ResourceID + " " + m.Finding.String()
+	if m.Reason != "" {
+		s += ": " + m.Reason
+	}
+	return s
+}
+
+// changesOf reads what an effect says it changed. Changes that were erased cannot be
+// looked at any more and are as good as none.
+func changesOf(t *wal.Trace) ([]tga.StateChange, error) {
+	for _, d := range t.Documents {
+		if d.Pointer == tga.PointerStateChanges && !d.Erased {
+			return tga.DecodeStateChanges(d.Data)
+		}
+	}
+	return nil, nil
+}
+
+// seen is one line of the stored evidence.
+type seen struct {
+	Change   tga.StateChange `json:"change"`
+	Finding  string          `json:"finding"` // "not_checked" without a verifier
+	Source   string          `json:"source,omitempty"`
+	Evidence json.RawMessage `json:"evidence,omitempty"`
+	Reason   string          `json:"reason,omitempty"`
+}
+
+// look puts each change to its verifier, all of them, and returns the evidence as the
+// JSON document that is kept.
+func (rt *Runtime) look(ctx context.Context, changes []tga.StateChange) (*Confirmation, []byte) {
+	c := &Confirmation{}
+	lines := make([]seen, 0, len(changes))
+	for _, change := range changes {
+		line := seen{Change: change, Finding: ledger.Unconfirmed}
+		var v Verifier
+		if f := rt.opts.Trust.Verifier; f != nil {
+			v = f(change.ResourceType)
+		}
+		if v == nil {
+			c.Unchecked++
+			lines = append(lines, line)
+			continue
+		}
+		c.Checked++
+		finding, evidence, err := v.Verify(ctx, change)
+		if err != nil {
+			finding, line.Reason = CannotTell, clip(err.Error(), 500)
+		}
+		line.Finding, line.Source = finding.String(), clip(evidence.Source, 500)
+		if len(evidence.Detail) <= maxEvidence && json.Valid(evidence.Detail) {
+			line.Evidence = evidence.Detail
+		}
+		if finding != Exists {
+			c.Mismatches = append(c.Mismatches, Mismatch{change, finding, line.Reason})
+		}
+		lines = append(lines, line)
+	}
+	raw, err := json.Marshal(lines)
+	if err != nil { // a verifier's detail was checked; nothing else can fail
+		raw = []byte("[]")
+	}
+	c.EvidenceDigest = tga.Sum(raw)
+	return c, raw
+}
+
+// mismatchDigest is the same for the same changes in the same state, whenever they are
+// looked at.
+func mismatchDigest(list []Mismatch) (tga.Digest, error) {
+	type line struct {
+		Change  tga.StateChange `json:"change"`
+		Finding string          `json:"finding"`
+	}
+	lines := make([]line, len(list))
+	for i, m := range list {
+		lines[i] = line{m.Change, m.Finding.String()}
+	}
+	raw, err := json.Marshal(lines)
+	if err != nil {
+		return tga.Digest{}, tga.Errorf(tga.ValidationError, "mismatches: %w", err)
+	}
+	return tga.Sum(raw), nil
+}
+
+// saidOf returns what a person said last about this very mismatch, "" where nobody did.
+func saidOf(origin *wal.Trace, mismatch tga.Digest) string {
+	for _, n := range slices.Backward(origin.Notes) {
+		if n.Kind != tga.NoteConfirmation || n.Who == whoRuntime {
+			continue
+		}
+		if c, err := ledger.ParseConfirmation(n.Body); err == nil && c.MismatchDigest == mismatch {
+			return c.Finding
+		}
+	}
+	return ""
+}
+
+// keepConfirmation appends the note to origin, with the evidence, and where a person is
+// to answer the question that waits for them.
+func (rt *Runtime) keepConfirmation(ctx context.Context, l *loop, origin *wal.Trace, body ledger.Confirmation, evidence []byte, asks bool) error {
+	raw, err := body.Body()
+	if err != nil {
+		return err
+	}
+	digest := body.EvidenceDigest
+	b := wal.Batch{
+		Notes:       []wal.NewNote{{Kind: tga.NoteConfirmation, Who: whoRuntime, Body: raw}},
+		Attachments: []wal.Attachment{{Kind: wal.AttachBlob, Key: digest[:], Value: evidence}},
+	}
+	if asks {
+		pending := Approval{
+			TraceID: origin.ID, Kind: AskConfirmation, Since: rt.now(), Required: 1,
+			Why: "recorded changes no longer stand", Mismatch: body.MismatchDigest, Evidence: digest,
+		}
+		if before, err := rt.approval(ctx, origin.ID); err != nil {
+			return err
+		} else if before != nil {
+			pending.Since, pending.Waiting = before.Since, before.Waiting
+		}
+		if l.lease.TraceID != origin.ID && !slices.Contains(pending.Waiting, l.lease.TraceID) && len(pending.Waiting) < maxWaiting {
+			pending.Waiting = append(pending.Waiting, l.lease.TraceID)
+		}
+		a, err := pending.attachment()
+		if err != nil {
+			return err
+		}
+		b.Attachments = append(b.Attachments, a)
+	}
+	return rt.onTrace(ctx, l, origin.ID, func(lease wal.Lease) error {
+		_, err := rt.store.Append(ctx, lease, b)
+		return err
+	})
+}
+
+// maxWaiting is how many traces a question to people names that wait for its answer.
+const maxWaiting = 100
+
+// onTrace calls f with the lease of another trace, or with this run's own.
+func (rt *Runtime) onTrace(ctx context.Context, l *loop, id tga.ID, f func(wal.Lease) error) error {
+	switch id {
+	case l.lease.TraceID:
+		return f(l.lease)
+	case l.origin.TraceID:
+		return f(l.origin)
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, confirmWait)
+	defer cancel()
+	lease, err := rt.store.Acquire(waitCtx, id)
+	if err != nil {
+		return err
+	}
+	defer rt.store.Release(lease)
+	return f(lease)
+}
+
+// confirmOwn looks at a terminal trace's record before it is relied on: its own effect,
+// or the one it was served.
+func (rt *Runtime) confirmOwn(ctx context.Context, l *loop) error {
+	origin, err := rt.store.Load(ctx, l.lease.TraceID)
+	if err != nil || origin.Effect == nil || !ledger.ClassOf(origin.Effect).Done() {
+		return err
+	}
+	if from := origin.Effect.Meta.String(tga.MetaReplayedFrom); from != "" {
+		id, err := tga.ParseID(from)
+		if err != nil {
+			return err
+		}
+		if origin, err = rt.store.Load(ctx, id); err != nil {
+			return err
+		}
+	}
+	record, err := rt.store.Record(ctx, ledger.KeyOf(origin.Namespace, origin.Call))
+	if err != nil {
+		return err
+	}
+	l.confirmation, err = rt.confirm(ctx, l, origin, record)
+	return err
+}
+
+// answerConfirmation records a person's word on a record whose changes no longer stand,
+// and takes on what waits for it.
+func (rt *Runtime) answerConfirmation(ctx context.Context, l *loop, pending *Approval, vote Vote) error {
+	body := ledger.Confirmation{EvidenceDigest: pending.Evidence, Finding: ledger.Rejected, MismatchDigest: pending.Mismatch}
+	if vote.Approve {
+		body.Finding = ledger.Confirmed
+	}
+	raw, err := body.Body()
+	if err != nil {
+		return err
+	}
+	voted, err := rt.voteNote(vote)
+	if err != nil {
+		return err
+	}
+	b := wal.Batch{Notes: []wal.NewNote{voted, {Kind: tga.NoteConfirmation, Who: vote.Who, Body: raw}}}
+	b.Attachments = []wal.Attachment{{Kind: wal.AttachApproval, Key: l.lease.TraceID[:]}}
+	if err := rt.append(ctx, l, b); err != nil {
+		return err
+	}
+	rt.counts.byPerson.Add(1)
+	return nil
+}

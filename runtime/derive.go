@@ -1,0 +1,93 @@
+package runtime
+
+import (
+	"context"
+	"encoding/binary"
+	"strconv"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// deriveKey gives a request without a key the derived one, where it names a scope. The
+// occurrence is how often the very same call was answered in that step: two intended
+// calls stay two, and a repeat after a lost answer is a repeat.
+func (rt *Runtime) deriveKey(ctx context.Context, req *Request) error {
+	if req.Key != "" || req.Scope == "" {
+		return nil
+	}
+	args := req.Args
+	if args == nil {
+		args = []byte("{}")
+	}
+	args, err := tga.Canonicalize(args, rt.opts.Limits)
+	if err != nil {
+		return err
+	}
+	base, err := ledger.DeriveKey(req.Scope, req.Step, req.Tool, args, 0)
+	if err != nil {
+		return err
+	}
+	n, err := rt.occurrence(ctx, firstOf(req.Namespace, tga.DefaultNamespace), req.Server, base)
+	if err != nil {
+		return err
+	}
+	if req.Key, err = ledger.DeriveKey(req.Scope, req.Step, req.Tool, args, n); err != nil {
+		return err
+	}
+	req.own = mergeMeta(req.own, tga.Meta{
+		tga.MetaDerivedKey: base, tga.MetaOccurrence: tga.Number(strconv.FormatUint(n, 10)),
+	})
+	return nil
+}
+
+// occurrenceKey is where the counter of a derived key lies.
+func occurrenceKey(namespace, server, base string) []byte {
+	hash := ledger.Key{Namespace: namespace, Server: server, Tool: "tgad occurrence v1", Key: base}.Hash()
+	id := tga.ID(hash[:16])
+	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	return append(id[:], make([]byte, 8)...)
+}
+
+func (rt *Runtime) occurrence(ctx context.Context, namespace, server, base string) (uint64, error) {
+	raw, err := rt.store.Attachment(ctx, wal.AttachStream, occurrenceKey(namespace, server, base))
+	if err != nil || raw == nil {
+		return 0, err
+	}
+	if len(raw) != 8 {
+		return 0, tga.Errorf(tga.StateChecksumMismatch, "the counter of derived key %s has %d bytes", base, len(raw))
+	}
+	return binary.BigEndian.Uint64(raw), nil
+}
+
+// Delivered says that the answer of a trace with a derived key reached its caller
+// whole: the same call in the same step is a new one from now on. Without it, as after
+// a crash, it is a repeat of this one and is served. For any other trace it does
+// nothing. STATE_INVALID_TRANSITION where the trace is not terminal.
+func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
+	l, err := rt.resume(ctx, trace)
+	if err != nil {
+		return err
+	}
+	defer rt.store.Release(l.lease)
+	base := l.request.Meta.String(tga.MetaDerivedKey)
+	number, ok := l.request.Meta[tga.MetaOccurrence].(tga.Number)
+	if base == "" || !ok {
+		return nil
+	}
+	if !l.state.Terminal() {
+		return tga.Errorf(tga.StateInvalidTransition, "trace is %s: there is no answer to deliver", l.state).In(trace)
+	}
+	n, err := strconv.ParseUint(string(number), 10, 64)
+	if err != nil {
+		return tga.Errorf(tga.StateRecoveryFailed, "meta.occurrence %q: %w", number, err).In(trace)
+	}
+	server := l.request.Request.Proposal.ToolServer
+	now, err := rt.occurrence(ctx, l.namespace, server, base)
+	if err != nil || now > n {
+		return err
+	}
+	value := binary.BigEndian.AppendUint64(nil, n+1)
+	return rt.append(ctx, l, wal.Batch{Attachments: []wal.Attachment{{Kind: wal.AttachStream, Key: occurrenceKey(l.namespace, server, base), Value: value}}})
+}

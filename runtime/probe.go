@@ -1,0 +1,150 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// probe asks the tool server about a call in doubt and does what its answer permits:
+// record the effect, send the same call again, or leave it in doubt and ask later. The
+// question, the answer and its evidence are a note, whatever comes of it.
+func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) error {
+	var prober Prober
+	if f := rt.opts.Trust.Prober; f != nil {
+		prober = f(l.call.Call.Call.ToolServer, l.call.Call.Call.ToolName)
+	}
+	if prober == nil {
+		return rt.inDoubt(l)
+	}
+	trace, err := rt.store.Load(context.WithoutCancel(ctx), l.lease.TraceID)
+	if err != nil {
+		return err
+	}
+	asked, newest := rt.now(), rt.store.NewestTS()
+	probed := rt.ask(ctx, l, prober, record)
+	ctx = context.WithoutCancel(ctx) // what was learnt is evidence
+
+	attempt, dead := record.Attempts.Count, rt.deadSince(l, trace, record)
+	fenced := probed.Fenced && (!record.Attempts.External || l.remote != nil) ||
+		asked >= newest && l.policy.Licence.FencedByTime(record, dead, asked)
+	d := ledger.DecideProbe(record, probed.Answer, fenced)
+	if d.Action == ledger.Resend && l.resends >= l.policy.Resends {
+		d = ledger.Decision{Action: ledger.Doubt}
+	}
+	body := map[string]any{"answer": probed.Answer.String(), "attempt": attempt, "fenced": fenced}
+	if probed.Evidence.Source != "" {
+		body["source"] = clip(probed.Evidence.Source, 500)
+	}
+	if detail := probed.Evidence.Detail; len(detail) > 0 {
+		digest := tga.Sum(detail[:min(len(detail), maxEvidence)])
+		body["evidence_digest"] = digest.String()
+		l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachBlob, Key: digest[:], Value: detail[:min(len(detail), maxEvidence)]})
+	}
+
+	switch d.Action {
+	case ledger.RecordEffect:
+		w, err := rt.answer(l, attempt, probed.Reply)
+		if err != nil {
+			return err
+		}
+		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: "probe"})
+		if len(probed.Evidence.Detail) > 0 {
+			w.documents = append(w.documents, wal.Document{Pointer: tga.PointerEvidence, Data: probed.Evidence.Detail})
+		}
+		if err := rt.noteProbe(l, body); err != nil {
+			return err
+		}
+		rt.counts.byProbe.Add(1)
+		return rt.stageAnswer(l, w, probed.Reply.Attachments)
+
+	case ledger.Resend:
+		if err := rt.noteProbe(l, body); err != nil {
+			return err
+		}
+		l.resends++
+		l.notes = append(l.notes, rt.attemptNote(l, d.Attempt))
+		// As in license: the mark is synced before the send.
+		if err := rt.commit(ctx, l); err != nil {
+			return err
+		}
+		rt.counts.resent.Add(1)
+		l.attempt = d.Attempt
+		return nil
+	}
+	asks := uint32(1)
+	for i := range trace.Notes {
+		if trace.Notes[i].Kind == tga.NoteProbe {
+			asks++
+		}
+	}
+	if most := l.policy.Probe.Attempts; most == 0 || asks < uint32(most) {
+		next, err := rt.after(l.policy.Probe, asks)
+		if err != nil {
+			return err
+		}
+		body["next"] = next.String()
+		if err := rt.setTimer(l, next, timer{Kind: timerProbe, Number: asks}); err != nil {
+			return err
+		}
+	} else {
+		l.stopTimer()
+	}
+	if err := rt.noteProbe(l, body); err != nil {
+		return err
+	}
+	if err := rt.commit(ctx, l); err != nil {
+		return err
+	}
+	return rt.inDoubt(l)
+}
+
+// ask puts the question, unless the caller has given up: then a timer asks later.
+func (rt *Runtime) ask(ctx context.Context, l *loop, prober Prober, record *ledger.Record) Probed {
+	if ctx.Err() != nil {
+		return Probed{}
+	}
+	rt.counts.probes.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, l.policy.SendTimeout)
+	defer cancel()
+	p, err := prober.Probe(ctx, l.dispatchCall(record.Attempts.Count))
+	if err == nil {
+		return p
+	}
+	detail, merr := json.Marshal(map[string]string{"error": clip(err.Error(), 1000)})
+	if merr != nil {
+		detail = nil
+	}
+	return Probed{Evidence: Evidence{Source: p.Evidence.Source, Detail: detail}}
+}
+
+func (rt *Runtime) noteProbe(l *loop, body map[string]any) error {
+	n, err := rt.note(tga.NoteProbe, whoRuntime, body)
+	if err == nil {
+		l.notes = append(l.notes, n)
+	}
+	return err
+}
+
+// deadSince is when the newest attempt's sender was known to be at it no more, 0 = not
+// known: when this process began, for an attempt of one before it; otherwise when the
+// call was first asked about after the attempt, for then it had been given up.
+func (rt *Runtime) deadSince(l *loop, t *wal.Trace, record *ledger.Record) tga.Millis {
+	if wal.Epoch(record.Attempts.Epoch).Incarnation() < l.lease.Epoch.Incarnation() {
+		return rt.born
+	}
+	for i := range t.Notes {
+		if n := &t.Notes[i]; n.Kind == tga.NoteProbe && n.TS >= record.Attempts.Newest {
+			var b struct {
+				Attempt uint32 `json:"attempt"`
+			}
+			if json.Unmarshal(n.Body, &b) == nil && b.Attempt == record.Attempts.Count {
+				return n.TS
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,94 @@
+package runtime
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// retryNumber is which of the scheduler's new attempts a request is, 0 = none.
+func retryNumber(request *tga.Artifact) uint32 {
+	n, ok := request.Meta[tga.MetaRetryNumber].(tga.Number)
+	if !ok {
+		return 0
+	}
+	v, err := strconv.ParseUint(string(n), 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(v)
+}
+
+// external says that a remote executor sends, or sent, the call.
+func (l *loop) external() bool {
+	return l.call != nil && l.call.Meta.String(tga.MetaAttempt) == tga.AttemptExternal
+}
+
+// retry makes the due new attempt after a retryable failure: a new trace with the same
+// key and request, whose id follows from the failed one's. A crash between the attempt
+// and the end of its timer finds the new trace and does not make another.
+func (rt *Runtime) retry(ctx context.Context, key []byte, failed tga.ID, n uint32) error {
+	t, err := rt.store.Load(ctx, failed)
+	if err != nil {
+		return err
+	}
+	id := derivedID("tgad retry v1", failed, t.Head.Digest)
+	_, err = rt.store.Load(ctx, id)
+	record, rerr := rt.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
+	if rerr != nil {
+		return rerr
+	}
+	due := tga.CodeOf(err) == tga.NotFound && record != nil && record.TraceID == failed && record.Class.Retryable() &&
+		(t.Deadline == 0 || rt.now() < t.Deadline)
+	if err != nil && tga.CodeOf(err) != tga.NotFound {
+		return err
+	}
+	if !due {
+		return nil // it was made, by this timer or by somebody else, or is too late
+	}
+	req := repeatOf(t)
+	req.TraceID, req.Retry = id, true
+	req.own = tga.Meta{tga.MetaRetryNumber: attemptNumber(n)}
+	l, err := rt.start(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer rt.store.Release(l.lease)
+	l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachTimer, Key: key})
+	rt.counts.retried.Add(1)
+	return rt.run(ctx, l)
+}
+
+// repeatOf is the request of a trace, for a trace that follows it.
+func repeatOf(t *wal.Trace) Request {
+	q := t.Request.Request
+	req := Request{
+		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args, Key: q.IdempotencyKey,
+		Namespace: t.Namespace, PlanID: t.Request.PlanID, AgentID: q.AgentID, Risk: q.RiskLevel,
+		Intent: q.Intent, Resources: q.Resources, Submitter: t.Request.Meta.String(tga.MetaSubmitter),
+	}
+	if t.Call != nil {
+		req.Key = t.Call.Call.IdempotencyKey
+	}
+	if t.Deadline != 0 {
+		req.Deadline = t.Deadline.Time()
+	}
+	for name, v := range t.Request.Meta {
+		if !ownMeta[name] {
+			req.Meta = mergeMeta(req.Meta, tga.Meta{name: v})
+		}
+	}
+	return req
+}
+
+// derivedID is a UUIDv7 that follows from what it is made of. Its time is the trace's.
+func derivedID(what string, trace tga.ID, more tga.Digest) tga.ID {
+	sum := tga.Sum(append(append([]byte(what+"\x00"), trace[:]...), more[:]...))
+	id := tga.ID(sum[:16])
+	copy(id[:6], trace[:6])
+	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	return id
+}

@@ -1,0 +1,326 @@
+package runtime_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// fireAll serves timers until none is left, moving the clock to each.
+func (b *bench) fireAll() (fired int) {
+	b.t.Helper()
+	for range 5000 {
+		next, err := b.rt.FireTimers(b.t.Context())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if next == 0 {
+			return fired
+		}
+		fired++
+		b.advance(max(next.Time().Sub(b.clock()), 0))
+	}
+	b.t.Fatal("the timers do not end")
+	return 0
+}
+
+func busy(int, runtime.Call) (runtime.Reply, error) {
+	return runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable, ErrorCode: "BUSY"}, nil
+}
+
+// TestRetryableFailureIsTriedAgainOnTime: by the class alone, with the same key, as a
+// new trace each, as often as configured, through a restart; and then no more.
+func TestRetryableFailureIsTriedAgainOnTime(t *testing.T) {
+	p := park
+	p.Retry = runtime.Backoff{First: time.Minute, Max: 3 * time.Minute, Attempts: 3}
+	b := setup(t, p, func(b *bench) { b.tool.answer = busy })
+	first := b.mustCall(charge("k"))
+	b.wantSends(1)
+	b.reopen() // the next attempt's time survives
+	if next, err := b.rt.FireTimers(t.Context()); err != nil || next <= tga.MillisOf(b.clock()) || next > tga.MillisOf(b.clock().Add(time.Minute)) {
+		t.Fatalf("next %v, %v: want within a minute of %v", next, err, b.clock())
+	}
+	b.wantSends(1)
+	if fired := b.fireAll(); fired < 3 {
+		t.Errorf("%d timers", fired)
+	}
+	b.wantSends(4)
+	keys, traces := map[string]bool{}, map[tga.ID]bool{}
+	for _, c := range b.tool.calls {
+		keys[c.Key], traces[c.TraceID] = true, true
+	}
+	if len(keys) != 1 || len(traces) != 4 {
+		t.Errorf("%d keys in %d traces", len(keys), len(traces))
+	}
+	r := b.record("k")
+	if r.TraceID == first.TraceID || r.Class != ledger.ClassRetryable {
+		t.Errorf("record %+v", r)
+	}
+	// Whoever repeats the call is served the newest outcome.
+	if res := b.mustCall(charge("k")); res.ServedFrom != r.TraceID {
+		t.Errorf("%+v", res)
+	}
+	b.wantSends(4)
+}
+
+func TestRetryEndsWithSuccess(t *testing.T) {
+	p := park
+	p.Retry = runtime.Backoff{Attempts: 9}
+	b := setup(t, p, func(b *bench) {
+		b.tool.answer = func(n int, c runtime.Call) (runtime.Reply, error) {
+			if n < 3 {
+				return busy(n, c)
+			}
+			return ok(`{}`), nil
+		}
+	})
+	b.mustCall(charge("k"))
+	b.fireAll()
+	b.wantSends(3)
+	if r := b.record("k"); r.Class != ledger.ClassCommitted {
+		t.Errorf("record %+v", r)
+	}
+}
+
+// TestWhatIsNeverTriedAgain: a scheduler decides from the class alone.
+func TestWhatIsNeverTriedAgain(t *testing.T) {
+	for class, status := range map[ledger.Class]string{
+		ledger.ClassCommitted: tga.StatusSuccess, ledger.ClassSuccess: tga.StatusSuccess,
+		ledger.ClassPermanent: tga.StatusFailure, ledger.ClassCompensatable: tga.StatusFailure, ledger.ClassCompensated: tga.StatusFailure,
+	} {
+		p := park
+		p.Retry = runtime.Backoff{Attempts: 9}
+		b := setup(t, p, func(b *bench) {
+			b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) {
+				return runtime.Reply{Status: status, Class: class}, nil
+			}
+		})
+		b.mustCall(charge("k"))
+		if n := b.fireAll(); n != 0 {
+			t.Errorf("%v: %d timers", class, n)
+		}
+		b.wantSends(1)
+	}
+	// Nor under spec-9.3, after the deadline, or where attempts are not configured.
+	for name, change := range map[string]func(*bench, *runtime.Request, *runtime.Policy){
+		"spec-9.3": func(b *bench, _ *runtime.Request, _ *runtime.Policy) { b.opts.Profile = ledger.Spec93 },
+		"deadline": func(b *bench, r *runtime.Request, _ *runtime.Policy) { r.Deadline = b.clock().Add(20 * time.Second) },
+		"none":     func(_ *bench, _ *runtime.Request, p *runtime.Policy) { p.Retry.Attempts = 0 },
+	} {
+		p, req := park, charge("k")
+		p.Retry = runtime.Backoff{First: time.Minute, Attempts: 9}
+		b := setup(t, park, func(b *bench) { b.tool.answer = busy })
+		change(b, &req, &p)
+		b.opts.Policy = func(string, string) runtime.Policy { return p }
+		b.start()
+		b.mustCall(req)
+		b.fireAll()
+		if got := b.tool.sends(); got != 1 {
+			t.Errorf("%s: %d sends", name, got)
+		}
+	}
+}
+
+// TestRetryIsMadeOnceThroughCrashes: a crash at every append of a due new attempt leaves
+// one that is made, and none that is made twice.
+func TestRetryIsMadeOnceThroughCrashes(t *testing.T) {
+	for crashAt := 1; ; crashAt++ {
+		for _, after := range []bool{false, true} {
+			p := licence(ledger.DedupeKey)
+			p.Retry = runtime.Backoff{First: time.Minute, Attempts: 1}
+			b := setup(t, p, func(b *bench) { b.tool.answer = busy })
+			b.mustCall(charge("k"))
+			b.advance(time.Hour)
+			c := &counted{Store: b.db, crashAt: crashAt, after: after}
+			b.store = c
+			b.start()
+			_, err := b.rt.FireTimers(t.Context())
+			crashed := c.down
+			if crashed && !errors.Is(err, tga.StoreUnavailable) {
+				t.Errorf("append %d: %v", crashAt, err)
+			}
+			b.store = b.db
+			b.start()
+			if _, err := b.rt.RecoverAll(t.Context(), 2); err != nil {
+				t.Fatal(err)
+			}
+			b.fireAll()
+			traces := map[tga.ID]bool{}
+			for _, c := range b.tool.calls {
+				traces[c.TraceID] = true
+			}
+			if len(traces) != 2 {
+				t.Errorf("crash at append %d (done %v): sent from %d traces, want 2", crashAt, after, len(traces))
+			}
+			if !crashed {
+				if crashAt < 3 {
+					t.Errorf("only %d appends", crashAt-1)
+				}
+				return
+			}
+		}
+	}
+}
+
+// TestDerivedKeys: a repeat after a lost answer is a repeat; two intended calls are two;
+// a crash before the answer was delivered errs towards the repeat.
+func TestDerivedKeys(t *testing.T) {
+	b := setup(t, park)
+	req := runtime.Request{Server: "payments", Tool: "charge", Args: []byte(`{"amount":1}`), Scope: "job-1", Step: "pay"}
+	first := b.mustCall(req)
+	want, err := ledger.DeriveKey("job-1", "pay", "charge", []byte(`{"amount":1}`), 0)
+	if err != nil || first.Key != want {
+		t.Errorf("key %s, want %s, %v", first.Key, want, err)
+	}
+	if again := b.mustCall(req); again.ServedFrom != first.TraceID {
+		t.Errorf("a repeat after a lost answer: %+v", again)
+	}
+	b.reopen()
+	if again := b.mustCall(req); again.ServedFrom != first.TraceID {
+		t.Errorf("a repeat after a restart: %+v", again)
+	}
+	b.wantSends(1)
+	for range 2 { // told twice
+		if err := b.rt.Delivered(t.Context(), first.TraceID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := b.mustCall(req)
+	if second.Key == first.Key || !second.ServedFrom.IsZero() {
+		t.Errorf("the second intended call: %+v", second)
+	}
+	b.reopen()
+	if again := b.mustCall(req); again.ServedFrom != second.TraceID {
+		t.Errorf("a repeat of the second: %+v", again)
+	}
+	b.wantSends(2)
+	other := req
+	other.Step = "pay\x00more"
+	_, err = b.call(other)
+	wantCode(t, err, tga.ValidationError)
+	// Two servers, scopes, steps and arguments do not share a counter.
+	for _, change := range []func(*runtime.Request){
+		func(r *runtime.Request) { r.Server = "other" }, func(r *runtime.Request) { r.Scope = "job-2" },
+		func(r *runtime.Request) { r.Step = "tip" }, func(r *runtime.Request) { r.Args = []byte(`{"amount":2}`) },
+		func(r *runtime.Request) { r.Namespace = "tenant" },
+	} {
+		next := req
+		change(&next)
+		if res := b.mustCall(next); !res.ServedFrom.IsZero() {
+			t.Errorf("%+v was served", next)
+		}
+	}
+	b.wantSends(7)
+}
+
+// TestExpiredApprovalIsRecordedWithoutAnybodyAsking, also when the process was down.
+func TestExpiredApprovalIsRecordedWithoutAnybodyAsking(t *testing.T) {
+	b := setup(t, park, func(b *bench) {
+		b.sup = runtime.Rules{Rules: []runtime.Rule{{Decision: tga.NeedsApproval, Within: time.Hour}}}
+	})
+	late, err := b.call(charge("late"))
+	wantCode(t, err, tga.EscalationRequired)
+	inTime, err := b.call(charge("in-time"))
+	wantCode(t, err, tga.EscalationRequired)
+	if _, err := b.rt.Decide(t.Context(), inTime.TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "checked with the customer"}); err != nil {
+		t.Fatal(err)
+	}
+	b.reopen()
+	b.fireAll()
+	b.wantState(late.TraceID, tga.Denied)
+	b.wantState(inTime.TraceID, tga.Completed)
+	if s := b.rt.Stats(); s.Expired != 1 {
+		t.Errorf("stats %+v", s)
+	}
+	for _, err := range b.db.Attachments(t.Context(), wal.AttachTimer, nil) {
+		t.Errorf("a timer is left (%v)", err)
+	}
+	if b.notes(inTime.TraceID, tga.NoteVote) != 1 {
+		t.Error("the vote is not in the chain")
+	}
+	b.wantSends(1)
+}
+
+func TestSubmitterDoesNotApprove(t *testing.T) {
+	for _, self := range []bool{false, true} {
+		b := setup(t, park, func(b *bench) {
+			b.sup = runtime.Rules{Rules: []runtime.Rule{{Decision: tga.NeedsApproval}}}
+			b.opts.Trust.SelfApproval = self
+		})
+		req := charge("k")
+		req.Submitter = "uid:1000"
+		res, err := b.call(req)
+		wantCode(t, err, tga.EscalationRequired)
+		_, err = b.rt.Decide(t.Context(), res.TraceID, runtime.Vote{Who: "uid:1000", Approve: true, Rationale: "looks good to me"})
+		if self != (err == nil) || !self && !errors.Is(err, tga.PermissionDenied) {
+			t.Errorf("self %v: %v", self, err)
+		}
+	}
+}
+
+// TestApprovedRemoteCallIsLeftToItsExecutor: approving a call that a remote executor
+// began sends nothing from here; its executor gets it when it asks again.
+func TestApprovedRemoteCallIsLeftToItsExecutor(t *testing.T) {
+	b := setup(t, park, func(b *bench) {
+		b.sup = runtime.Rules{Rules: []runtime.Rule{{Decision: tga.NeedsApproval}}}
+	})
+	req := runtime.BeginRequest{Request: charge("k"), BeginID: "one"}
+	req.TraceID = newID()
+	begun, err := b.rt.Begin(t.Context(), req)
+	if err != nil || begun.Standing != runtime.BeginNeedsApproval {
+		t.Fatalf("%+v, %v", begun, err)
+	}
+	res, err := b.rt.Decide(t.Context(), req.TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "checked with the customer"})
+	if err != nil || res.State != tga.Authorized {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	b.reopen()
+	if _, err := b.rt.RecoverAll(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	b.wantSends(0)
+	begun, err = b.rt.Begin(t.Context(), req)
+	if err != nil || begun.Standing != runtime.BeginSend || begun.Attempt != 1 {
+		t.Fatalf("%+v, %v", begun, err)
+	}
+	// It gives up: the next Begin is answered by licence at once.
+	if err := b.rt.GiveUp(t.Context(), req.TraceID, begun.Permit); err != nil {
+		t.Fatal(err)
+	}
+	other := req
+	other.BeginID = "two"
+	if begun, err = b.rt.Begin(t.Context(), other); err != nil || begun.Standing != runtime.BeginInDoubt {
+		t.Errorf("%+v, %v", begun, err)
+	}
+	b.wantSends(0)
+}
+
+// TestTimerThatStandsForNothingEnds: a tool without an inverse, or a new attempt that is
+// refused before anything is written, does not keep the process busy.
+func TestTimerThatStandsForNothingEnds(t *testing.T) {
+	p := park
+	p.AutoCompensate, p.Retry = true, runtime.Backoff{Attempts: 1}
+	b := setup(t, p, func(b *bench) {
+		b.tool.answer = func(n int, _ runtime.Call) (runtime.Reply, error) {
+			class := ledger.ClassCompensatable
+			if n > 1 {
+				class = ledger.ClassRetryable
+			}
+			return runtime.Reply{Status: tga.StatusFailure, Class: class}, nil
+		}
+	})
+	b.mustCall(charge("half"))
+	b.mustCall(charge("busy"))
+	b.sup = runtime.Rules{} // denies everything: the new attempt comes to nothing
+	b.start()
+	b.fireAll()
+	b.wantSends(2)
+	for a, err := range b.db.Attachments(t.Context(), wal.AttachTimer, nil) {
+		t.Errorf("timer %s is left (%v)", a.Value, err)
+	}
+}

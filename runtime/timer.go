@@ -1,0 +1,312 @@
+package runtime
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// timer says what is due on a trace. It is an attachment under the time and the trace,
+// an index: what it stands for is in the trace's notes and state, and a timer that
+// finds its trace past its purpose does nothing. A trace has one at a time.
+type timer struct {
+	Kind   string `json:"kind"`
+	Number uint32 `json:"number,omitempty"`
+}
+
+// Kinds of timers.
+const (
+	timerProbe      = "probe"      // ask again about a call in doubt
+	timerRetry      = "retry"      // make a new attempt after a retryable failure
+	timerExpiry     = "expiry"     // an approval is too late from now on
+	timerCompensate = "compensate" // undo what was half done
+)
+
+// timerFailed is how long a timer rests that could not be served: its trace is held by
+// somebody, or fails a check.
+const timerFailed = 30 * time.Second
+
+func timerKey(due tga.Millis, trace tga.ID) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(due)), trace[:]...)
+}
+
+// setTimer stages a timer in place of the trace's outstanding one.
+func (rt *Runtime) setTimer(l *loop, due tga.Millis, t timer) error {
+	raw, err := json.Marshal(t)
+	if err != nil {
+		return tga.Errorf(tga.ValidationError, "timer: %w", err).In(l.lease.TraceID)
+	}
+	l.stopTimer()
+	l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachTimer, Key: timerKey(due, l.lease.TraceID), Value: raw})
+	l.timer = due
+	rt.timers.wake()
+	return nil
+}
+
+// stopTimer stages the end of the trace's outstanding timer.
+func (l *loop) stopTimer() {
+	if l.timer != 0 {
+		l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachTimer, Key: timerKey(l.timer, l.lease.TraceID)})
+		l.timer = 0
+	}
+}
+
+// timerOf is when the outstanding timer of a replayed trace is due, as its notes say.
+func timerOf(t *wal.Trace) tga.Millis {
+	for i := len(t.Notes) - 1; i >= 0; i-- {
+		var b struct{ Next, Due string }
+		switch t.Notes[i].Kind {
+		case tga.NoteProbe, tga.NoteRetry:
+			if json.Unmarshal(t.Notes[i].Body, &b) != nil {
+				return 0
+			}
+		default:
+			continue
+		}
+		due, err := tga.ParseMillis(firstOf(b.Next, b.Due))
+		if err != nil {
+			return 0 // the last question set none
+		}
+		return due
+	}
+	return 0
+}
+
+// after is the time of repetition n by b, counted from now.
+func (rt *Runtime) after(b Backoff, n uint32) (tga.Millis, error) {
+	var r [8]byte
+	if _, err := io.ReadFull(rt.opts.Rand, r[:]); err != nil {
+		return 0, tga.Errorf(tga.StoreUnavailable, "no randomness: %w", err)
+	}
+	return tga.MillisOf(rt.opts.Clock().Add(b.wait(n, binary.BigEndian.Uint64(r[:])))), nil
+}
+
+// timers is what a process remembers of its timers.
+type timers struct {
+	mu    sync.Mutex
+	rests map[string]tga.Millis // key of a timer that failed, and until when it rests
+	woken chan struct{}         // has a value when a timer was set
+}
+
+func (t *timers) init() {
+	t.rests, t.woken = map[string]tga.Millis{}, make(chan struct{}, 1)
+}
+
+func (t *timers) wake() {
+	select {
+	case t.woken <- struct{}{}:
+	default:
+	}
+}
+
+// RunTimers serves the store's timers until ctx ends: it asks again about calls in
+// doubt, makes due attempts, lets approvals expire. The times are in the store, so
+// they survive a restart; one process at a time should run this. What is under way when
+// ctx ends goes on under life, so that a drain puts nothing in doubt, and is waited for.
+// It returns ctx's error, or a store's that can no longer be read.
+func (rt *Runtime) RunTimers(ctx, life context.Context) error {
+	for {
+		next, err := rt.fireTimers(ctx, life)
+		if err != nil {
+			return err
+		}
+		wait := time.Minute // a clock that is set shows within that
+		if next != 0 {
+			wait = min(wait, max(next.Time().Sub(rt.opts.Clock()), 0))
+		}
+		pause := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return ctx.Err()
+		case <-rt.timers.woken:
+			pause.Stop()
+		case <-pause.C:
+		}
+	}
+}
+
+// timersAtOnce is how many due timers are served at the same time.
+const timersAtOnce = 8
+
+// due is a timer whose time has come.
+type due struct {
+	key   []byte
+	trace tga.ID
+	timer timer
+}
+
+// FireTimers serves what is due now, and what falls due by that, and returns when the
+// next timer is; 0 is none.
+func (rt *Runtime) FireTimers(ctx context.Context) (next tga.Millis, err error) {
+	return rt.fireTimers(ctx, ctx)
+}
+
+func (rt *Runtime) fireTimers(ctx, life context.Context) (next tga.Millis, err error) {
+	for {
+		list, next, err := rt.dueTimers(ctx)
+		if err != nil || len(list) == 0 {
+			return next, err
+		}
+		slots, failed := make(chan struct{}, timersAtOnce), make(chan error, len(list))
+		for _, d := range list {
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				wait(slots)
+				return 0, ctx.Err()
+			}
+			go func() {
+				err := rt.fire(life, d.key, d.trace, d.timer)
+				if err != nil {
+					rt.timers.lay(d.key, tga.MillisOf(rt.opts.Clock().Add(timerFailed)))
+				}
+				if errors.Is(err, tga.StoreUnavailable) {
+					failed <- err
+				}
+				<-slots
+			}()
+		}
+		wait(slots)
+		select {
+		case err := <-failed:
+			return 0, err
+		default:
+		}
+	}
+}
+
+// wait takes all slots: everybody who had one is done.
+func wait(slots chan struct{}) {
+	for range cap(slots) {
+		slots <- struct{}{}
+	}
+}
+
+// dueTimers lists the timers that are due and do not rest, and the time of the next.
+func (rt *Runtime) dueTimers(ctx context.Context) (list []due, next tga.Millis, err error) {
+	now := rt.now()
+	for a, err := range rt.store.Attachments(ctx, wal.AttachTimer, nil) {
+		if err != nil {
+			return nil, 0, err
+		}
+		set := tga.Millis(binary.BigEndian.Uint64(a.Key))
+		if at := max(set, rt.timers.rest(a.Key, now)); at > now {
+			if next == 0 || at < next {
+				next = at
+			}
+			if set > now {
+				break // they come in the order of their times: none after this is due
+			}
+			continue
+		}
+		d := due{key: a.Key, trace: tga.ID(a.Key[8:])}
+		if err := json.Unmarshal(a.Value, &d.timer); err != nil {
+			return nil, 0, tga.Errorf(tga.StateChecksumMismatch, "timer %x: %w", a.Key, err)
+		}
+		list = append(list, d)
+	}
+	return list, next, nil
+}
+
+// rest is until when a timer rests; a rest that is over is forgotten.
+func (t *timers) rest(key []byte, now tga.Millis) tga.Millis {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	until := t.rests[string(key)]
+	if until <= now {
+		delete(t.rests, string(key))
+	}
+	return until
+}
+
+func (t *timers) lay(key []byte, until tga.Millis) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rests[string(key)] = until
+}
+
+// fire serves one timer. An error means that it is to be tried again later; what the
+// trace came to is no error of the timer. What served it has ended it in the same batch,
+// where it wrote anything; a timer that is left stands for nothing and is ended here.
+func (rt *Runtime) fire(ctx context.Context, key []byte, trace tga.ID, t timer) error {
+	if err := rt.serveTimer(ctx, key, trace, t); err != nil {
+		return err
+	}
+	left, err := rt.store.Attachment(ctx, wal.AttachTimer, key)
+	if err != nil || left == nil {
+		return err
+	}
+	lease, err := rt.store.Acquire(context.WithoutCancel(ctx), trace)
+	if err != nil {
+		return err
+	}
+	defer rt.store.Release(lease)
+	_, err = rt.store.Append(ctx, lease, wal.Batch{Attachments: []wal.Attachment{{Kind: wal.AttachTimer, Key: key}}})
+	return err
+}
+
+func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t timer) error {
+	switch t.Kind {
+	case timerRetry:
+		return settledTimer(rt.retry(ctx, key, trace, t.Number))
+	case timerCompensate:
+		_, err := rt.compensate(ctx, trace, whoRuntime, key)
+		return settledTimer(err)
+	}
+	l, err := rt.resume(context.WithoutCancel(ctx), trace) // no deadline: who holds it is at work
+	if err != nil {
+		return err
+	}
+	defer rt.store.Release(l.lease)
+	if t.Kind == timerProbe && l.state == tga.Executing || t.Kind == timerExpiry && l.state == tga.Pending {
+		l.confirms = true
+		return settledTimer(rt.run(ctx, l))
+	}
+	return nil
+}
+
+// settledTimer keeps the errors that are about the store or the lease. All others say
+// what became of the call.
+func settledTimer(err error) error {
+	if errors.Is(err, tga.StoreUnavailable) || errors.Is(err, tga.StateLockAcquireFailed) || errors.Is(err, tga.StateRecoveryFailed) {
+		return err
+	}
+	return nil
+}
+
+// schedule stages what follows from an effect's class: the time of a new attempt after
+// a retryable failure, or the undoing of what was half done.
+func (rt *Runtime) schedule(l *loop, class ledger.Class) error {
+	if l.remote != nil || l.external() {
+		return nil // who sends by itself makes its own new attempts
+	}
+	switch {
+	case class == ledger.ClassRetryable:
+		n := retryNumber(l.request) + 1
+		if rt.opts.Profile != ledger.Strict || n > uint32(max(l.policy.Retry.Attempts, 0)) {
+			return nil
+		}
+		due, err := rt.after(l.policy.Retry, n)
+		if err != nil || l.deadline != 0 && due >= l.deadline {
+			return err
+		}
+		note, err := rt.note(tga.NoteRetry, whoRuntime, map[string]any{"due": due.String(), "number": n})
+		if err != nil {
+			return err
+		}
+		l.notes = append(l.notes, note)
+		return rt.setTimer(l, due, timer{Kind: timerRetry, Number: n})
+	case class == ledger.ClassCompensatable && l.policy.AutoCompensate:
+		return rt.setTimer(l, rt.now(), timer{Kind: timerCompensate})
+	}
+	return nil
+}
