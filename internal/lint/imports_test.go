@@ -38,6 +38,25 @@ var allowed = map[string][]string{
 	"runtime/dispatch/httpcall": {"schemas/tga", "wal", "ledger", "runtime", "runtime/dispatch"},
 	"runtime/mcp":               {"schemas/tga", "wal", "ledger", "runtime"},
 	"runtime/client":            {"schemas/tga", "wal", "ledger", "runtime"},
+
+	"runtime/capability": {"schemas/tga", "runtime"},
+	"runtime/outcome":    {"schemas/tga", "ledger", "runtime"},
+
+	"runtime/verify":              {"schemas/tga", "ledger", "runtime"},
+	"runtime/verify/internal/web": {"runtime", "runtime/verify"},
+	"runtime/verify/filecheck":    {"schemas/tga", "runtime", "runtime/verify"},
+	"runtime/verify/gitcheck":     {"schemas/tga", "runtime", "runtime/verify"},
+	"runtime/verify/github":       {"schemas/tga", "runtime", "runtime/verify", "runtime/verify/internal/web"},
+	"runtime/verify/httpcheck":    {"schemas/tga", "ledger", "runtime", "runtime/verify", "runtime/verify/internal/web"},
+	"runtime/verify/mcpcheck":     {"schemas/tga", "runtime", "runtime/verify"},
+	"runtime/verify/sqlcheck":     {"schemas/tga", "runtime", "runtime/verify"},
+	"runtime/verify/pgcheck":      {"runtime", "runtime/verify", "runtime/verify/sqlcheck"},
+	"runtime/verify/sqlitecheck":  {"runtime", "runtime/verify", "runtime/verify/sqlcheck"},
+
+	"runtime/workstate":            {"schemas/tga", "wal", "ledger", "runtime"},
+	"runtime/workstate/memfs":      {"schemas/tga", "runtime/workstate"},
+	"runtime/workstate/hostdir":    {"schemas/tga", "runtime/workstate"},
+	"runtime/workstate/sqlitefile": {"schemas/tga", "runtime/workstate"},
 }
 
 // open lists the prefixes that may import everything below them in the diagram: the
@@ -46,11 +65,15 @@ var open = []string{"internal/", "cmd/", "examples/", "fuzz", "bench", "test_vec
 
 // doors names the one package that may import a dependency.
 var doors = map[string][]string{
+	"github.com/anishathalye/porcupine":      {"internal/crashtest"},
 	"github.com/cockroachdb/pebble":          {"engine", "internal/crashtest", "bench"}, // crashtest: its file systems are the faults
 	"github.com/gowebpki/jcs":                {"schemas/tga"},
 	"github.com/klauspost/compress":          {"wal/segment"},
 	"github.com/modelcontextprotocol/go-sdk": {"runtime/mcp", "examples/"},
-	"github.com/failsafe-go/failsafe-go":     {"runtime/dispatch"},
+	"github.com/failsafe-go/failsafe-go":     {"runtime/dispatch", "runtime/verify"},
+	"github.com/golang-jwt/jwt":              {"runtime/capability"},
+	"github.com/jackc/pgx":                   {"runtime/verify/pgcheck"},
+	"modernc.org/sqlite":                     {"runtime/verify/sqlitecheck", "runtime/workstate/sqlitefile"},
 	"github.com/spf13/cobra":                 {"cmd/tgad", "internal/"},
 	"github.com/pelletier/go-toml":           {"internal/config"},
 	"github.com/prometheus/client_golang":    {"internal/daemon"},

@@ -1,0 +1,85 @@
+package verify
+
+import (
+	"bytes"
+	"encoding/base64"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+)
+
+// maxSecret bounds a file of secrets.
+const maxSecret = 64 << 10
+
+// ReadSecret reads a file to which nobody but its owner has access. key is for errors,
+// which never repeat the content.
+func ReadSecret(key, path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, Invalid(key, "%w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat() // of the open file: the name may be another's by now
+	if err != nil {
+		return nil, Invalid(key, "%w", err)
+	}
+	if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&0o077 != 0 {
+		return nil, Invalid(key, "%s has mode %v: want a file with access for its owner only, as 0600", path, mode)
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	if err != nil {
+		return nil, Invalid(key, "%w", err)
+	}
+	if len(bytes.TrimSpace(raw)) == 0 || len(raw) > maxSecret {
+		return nil, Invalid(key, "%s: want 1 to %d bytes", path, maxSecret)
+	}
+	return raw, nil
+}
+
+// Secrets are texts that stand in no evidence.
+type Secrets []string
+
+// leastSecret is the length from which a text is hidden: a shorter one is no secret, and
+// hiding it would leave holes all over.
+const leastSecret = 6
+
+const hidden = "[hidden]"
+
+// NewSecrets makes a set of values, of their words ("Bearer …", the two sides of a
+// Basic login) and of the forms in which an answer might echo them.
+func NewSecrets(values ...string) Secrets {
+	var all Secrets
+	add := func(s string) {
+		for _, form := range [...]string{s, url.QueryEscape(s), url.PathEscape(s), strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s)} {
+			if len(form) >= leastSecret && !slices.Contains(all, form) {
+				all = append(all, form)
+			}
+		}
+	}
+	for _, v := range values {
+		add(v)
+		for _, word := range strings.Fields(v) {
+			add(word)
+			if login, err := base64.StdEncoding.DecodeString(word); err == nil {
+				if user, password, ok := strings.Cut(string(login), ":"); ok {
+					add(string(login))
+					add(user)
+					add(password)
+				}
+			}
+		}
+	}
+	// The longest first: a part of a secret that is replaced would leave the rest.
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
+	return all
+}
+
+// Hide replaces every secret in a text.
+func (s Secrets) Hide(text string) string {
+	for _, secret := range s {
+		text = strings.ReplaceAll(text, secret, hidden)
+	}
+	return text
+}
