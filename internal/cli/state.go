@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// WorkingStates prints the working states of a store.
+func WorkingStates(s *Streams, list []workstate.Stored) error {
+	if s.JSON {
+		for _, st := range list {
+			if err := s.Line(map[string]any{
+				"id": st.ID.String(), "number": st.Number, "root": st.Root.String(), "forked": st.Forked, "boundaries": st.Boundaries, "open": st.Open,
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	rows := make([][]string, 0, len(list))
+	for _, st := range list {
+		rows = append(rows, []string{st.ID.String(), strconv.FormatUint(uint64(st.Number), 10), st.Root.String()[:12], strconv.Itoa(st.Boundaries), strconv.Itoa(st.Open), st.Forked})
+	}
+	return s.Table([]string{"ID", "STATE", "ROOT", "BOUNDARIES", "OPEN", "FORKED AT"}, rows)
+}
+
+// boundaryLine is a boundary as JSON.
+type boundaryLine struct {
+	ID       string   `json:"id"`
+	Kind     string   `json:"kind"`
+	Name     string   `json:"name"`
+	Server   string   `json:"server,omitempty"`
+	TraceID  string   `json:"trace_id,omitempty"`
+	Parent   string   `json:"parent,omitempty"`
+	Standing string   `json:"standing"`
+	Code     tga.Code `json:"code,omitempty"`
+	Summary  string   `json:"summary,omitempty"`
+	Recorded string   `json:"recorded"`
+	Elapsed  float64  `json:"elapsed_seconds"`
+	Bytes    int64    `json:"bytes"`
+}
+
+// standingOf is what became of a transaction, in a word.
+func standingOf(c workstate.Checkpoint) string {
+	switch {
+	case c.Open:
+		return "open"
+	case c.Success:
+		return "kept"
+	}
+	return "undone"
+}
+
+// Boundaries prints the boundaries of a working state, oldest first.
+func Boundaries(s *Streams, list []workstate.Checkpoint) error {
+	if s.JSON {
+		for _, c := range list {
+			if err := s.Line(lineOf(c)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	rows := make([][]string, 0, len(list))
+	for _, c := range list {
+		rows = append(rows, []string{
+			c.Recorded.Format(time.RFC3339), c.ID, c.Kind, Shorten(c.Name, 32), standingOf(c), string(c.Code),
+			c.Elapsed.Round(time.Millisecond).String(), strconv.FormatInt(c.Bytes, 10),
+		})
+	}
+	return s.Table([]string{"TIME", "ID", "KIND", "NAME", "CHANGES", "CODE", "TOOK", "BYTES"}, rows)
+}
+
+func lineOf(c workstate.Checkpoint) boundaryLine {
+	return boundaryLine{
+		ID: c.ID, Kind: c.Kind, Name: c.Name, Server: c.Server, TraceID: c.TraceID, Parent: c.Parent, Standing: standingOf(c),
+		Code: c.Code, Summary: c.Summary, Recorded: c.Recorded.Format(time.RFC3339Nano), Elapsed: c.Elapsed.Seconds(), Bytes: c.Bytes,
+	}
+}
+
+// Changes prints the parts in which two working states differ.
+func Changes(s *Streams, list []workstate.Change) error {
+	rows := make([][]string, 0, len(list))
+	for _, c := range list {
+		if s.JSON {
+			if err := s.Line(map[string]any{"part": c.Part, "from": c.From.String(), "to": c.To.String()}); err != nil {
+				return err
+			}
+			continue
+		}
+		rows = append(rows, []string{c.Part, short(c.From), short(c.To)})
+	}
+	if s.JSON {
+		return nil
+	}
+	return s.Table([]string{"PART", "FROM", "TO"}, rows)
+}
+
+// short returns the beginning of a digest, a dash for the zero one.
+func short(d tga.Digest) string {
+	if d == (tga.Digest{}) {
+		return "-"
+	}
+	return d.String()[:12]
+}
+
+// RollbackPlan prints what a rollback will do: what it restores, what it takes back, and
+// what it can't.
+func RollbackPlan(s *Streams, p *workstate.Plan) error {
+	if s.JSON {
+		restored, undone, standing := []string{}, []boundaryLine{}, []map[string]any{}
+		for _, c := range p.Restored {
+			restored = append(restored, c.Part)
+		}
+		for _, c := range p.Undone {
+			undone = append(undone, lineOf(c))
+		}
+		for _, e := range p.Standing {
+			standing = append(standing, map[string]any{"id": e.ID, "name": e.Name, "server": e.Server, "compensation": e.Compensation})
+		}
+		return s.Line(map[string]any{"to_before": p.To.ID, "restored": restored, "undone": undone, "standing": standing})
+	}
+	s.Printf("back to before %s %s\n\nrestored:\n", Clean(p.To.Name), Clean(p.To.ID))
+	if err := Changes(s, p.Restored); err != nil {
+		return err
+	}
+	s.Printf("\nundone, newest first:\n")
+	if err := Boundaries(s, p.Undone); err != nil {
+		return err
+	}
+	s.Printf("\neffects outside that stand:\n")
+	rows := make([][]string, 0, len(p.Standing))
+	for _, e := range p.Standing {
+		how := e.Compensation
+		if how == "" {
+			how = "can't be made up for"
+		}
+		rows = append(rows, []string{e.ID, e.Server, e.Name, how})
+	}
+	return s.Table([]string{"ID", "SERVER", "TOOL", "COMPENSATION"}, rows)
+}

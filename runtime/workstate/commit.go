@@ -1,0 +1,297 @@
+package workstate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// finish ends a transaction: its changes become those of what it was begun in, or are
+// undone. failed says why a transaction that was to succeed did not: STATE_CONFLICT,
+// BUDGET_EXCEEDED, or the error of a resource. err is RESTORE_FAILED: what is held is to
+// be restored before anybody uses it again.
+//
+// An outermost transaction has the token from here until [Tx.settle].
+func (t *Tx) finish(ctx context.Context, success bool, code tga.Code, summary string) (failed, err error) {
+	ctx = context.WithoutCancel(ctx) // an undo that is begun is done
+	post := map[string]*Node{}
+	if success {
+		post, failed = t.afterwards(ctx)
+	}
+	return t.finishWith(ctx, success && failed == nil, post, failed, code, summary)
+}
+
+// afterwards takes a snapshot of what is held, as the call left it.
+func (t *Tx) afterwards(ctx context.Context) (map[string]*Node, error) {
+	post := map[string]*Node{}
+	for _, name := range t.held {
+		n, err := t.state.snapshotter(name).Snapshot(ctx)
+		if err != nil {
+			return nil, tga.Errorf(codeOr(err, tga.GenericStateError), "snapshot of %s after %s: %w", name, t.call.Tool, err)
+		}
+		post[name] = n
+	}
+	return post, nil
+}
+
+func (t *Tx) finishWith(ctx context.Context, success bool, post map[string]*Node, failed error, code tga.Code, summary string) (_, err error) {
+	if t.parent == nil {
+		if !t.token {
+			if err := t.state.family.token.take(ctx); err != nil { // ctx does not end
+				return nil, err
+			}
+			t.token = true
+		}
+		t.mu.Lock()
+		t.undo = t.state.point(ctx)
+		t.mu.Unlock()
+	} else {
+		t.parent.mu.Lock()
+		defer t.parent.mu.Unlock()
+	}
+	if success {
+		failed = t.check()
+	}
+	if success && failed == nil && t.parent != nil && t.parent.over() {
+		failed = tga.Errorf(tga.StateConflict, "the transaction that this one ran inside of has ended")
+	}
+	if success = success && failed == nil; !success {
+		if failed != nil {
+			code, summary = codeOr(failed, tga.GenericStateError), failed.Error()
+		}
+		post, err = t.pre, t.restoreHeld(ctx)
+	}
+	t.log(success, code)
+	t.session.merge(!success)
+	if success {
+		for _, b := range t.branches {
+			b.Merge()
+		}
+	}
+	if err != nil && t.parent != nil {
+		t.parent.doom = err // what stands there is neither before nor after this one
+	}
+	t.end(ctx, success, err != nil, post, code, summary)
+	return failed, err
+}
+
+// check asks all parts whether the transaction may commit.
+func (t *Tx) check() error {
+	errs := []error{t.doomed(), t.session.check(t.state.opts.IgnoreReads)}
+	for _, name := range slices.Sorted(maps.Keys(t.branches)) {
+		errs = append(errs, t.branches[name].Check(t.state.opts.IgnoreReads))
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// doomed says why the transaction can't commit, whatever its changes are.
+func (t *Tx) doomed() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.doom == nil && t.inside > 0 {
+		return tga.Errorf(tga.StateConflict, "%d transactions inside this one have not ended", t.inside)
+	}
+	return t.doom
+}
+
+// over says that the transaction has ended. The caller holds its lock.
+func (t *Tx) over() bool { return t.stage != stageBegun }
+
+// log appends the record of a finished call to its LOG slice.
+func (t *Tx) log(success bool, code tga.Code) {
+	if t.boundary.record.Kind != boundaryCall {
+		return
+	}
+	if err := Slice[ToolInvoked](t.session).Append(t.invoked(success, code)); err != nil {
+		t.state.opts.Logger.Warn("a call is not in the log slice", "call", t.boundary.record.ID, "error", err)
+	}
+}
+
+func (t *Tx) invoked(success bool, code tga.Code) ToolInvoked {
+	return ToolInvoked{
+		TraceID: t.call.TraceID.String(), ToolCallID: t.boundary.record.ID, Server: t.call.Server, Tool: t.call.Tool,
+		Success: success, Code: string(code), At: tga.MillisOf(t.state.opts.Clock()),
+	}
+}
+
+// restoreHeld makes what is held what it was.
+func (t *Tx) restoreHeld(ctx context.Context) error {
+	var errs []error
+	for _, name := range t.held {
+		if err := t.state.snapshotter(name).Restore(ctx, t.pre[name]); err != nil {
+			t.state.mu.Lock()
+			t.state.broken[name] = repair{t.pre[name], t.boundary}
+			t.state.mu.Unlock()
+			errs = append(errs, tga.Errorf(tga.RestoreFailed, "%s: %w", name, err))
+		} else if err := t.state.repaired(ctx, name); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// end fills the boundary in and notes what the state is if this becomes durable. The
+// record stays open where something is still to be restored.
+func (t *Tx) end(ctx context.Context, success, open bool, post map[string]*Node, code tga.Code, summary string) {
+	root, err := t.outer().root(ctx, post)
+	if err != nil {
+		// A root is put together of nodes that exist: the parts in memory do not fail here.
+		panic(fmt.Sprintf("workstate: the state after %s can't be named: %v", t.boundary.record.ID, err))
+	}
+	t.mu.Lock()
+	t.merged, t.stage = root, stageMerged
+	times := t.times
+	t.mu.Unlock()
+	t.state.amend(t.boundary, func(b *boundary) {
+		r := &b.record
+		r.Open, r.Success, r.Code, r.Summary = open, success, string(code), clip(summary, maxSummary)
+		r.ElapsedNs = int64(t.state.opts.Clock().Sub(t.began))
+		for _, at := range times {
+			r.Times = append(r.Times, at.UnixNano())
+		}
+		if b.post, r.Post = nil, ""; success {
+			b.setPost(root)
+		}
+	})
+}
+
+// outer returns what the transaction was merged into, to look at.
+func (t *Tx) outer() *Tx {
+	if t.parent != nil {
+		return &Tx{state: t.state, parent: t.parent, session: t.parent.session, branches: t.parent.branches}
+	}
+	out := &Tx{state: t.state, session: t.state.session, branches: map[string]Branch{}}
+	for _, e := range t.state.resources.entries {
+		if e.branch != nil {
+			out.branches[e.name] = asBranch{e.branch}
+		}
+	}
+	return out
+}
+
+// asBranch lets a root's Brancher stand where a branch does, to be looked at.
+type asBranch struct{ Brancher }
+
+func (asBranch) Check(bool) error { panic("workstate: a root is not checked") }
+func (asBranch) Merge()           { panic("workstate: a root is not merged") }
+
+// point remembers the committed content in memory.
+func (s *State) point(ctx context.Context) *rollbackPoint {
+	p := &rollbackPoint{session: s.session.content(), nodes: map[string]*Node{}}
+	for _, e := range s.resources.entries {
+		if e.branch != nil {
+			n, err := e.branch.Snapshot(ctx)
+			if err != nil {
+				panic(fmt.Sprintf("workstate: snapshot of %s in memory: %v", e.name, err)) // see [Brancher]
+			}
+			p.nodes[e.name] = n
+		}
+	}
+	return p
+}
+
+// settle ends an outermost transaction that was merged: durable says that the store has
+// it. Otherwise its changes in memory are taken back.
+func (t *Tx) settle(ctx context.Context, durable bool) {
+	t.mu.Lock()
+	was := t.stage
+	t.stage = stageSettled
+	t.mu.Unlock()
+	switch {
+	case was == stageSettled:
+		return
+	case was == stageBegun || t.parent != nil:
+	case durable:
+		t.state.mu.Lock()
+		t.state.root, t.state.head.Root = t.merged, t.merged.digest.String()
+		t.state.mu.Unlock()
+		t.state.forget(t.evict...)
+		t.state.family.evicted.Add(int64(len(t.evict)))
+	default:
+		t.state.session.set(t.undo.session)
+		for _, e := range t.state.resources.entries {
+			if e.branch != nil {
+				if err := e.branch.Restore(context.WithoutCancel(ctx), t.undo.nodes[e.name]); err != nil {
+					t.state.opts.Logger.Error("a commit that failed is not taken back", "resource", e.name, "error", err)
+				}
+			}
+		}
+	}
+	t.leave()
+}
+
+// abandon ends a transaction that did nothing, or whose commit certainly did not become
+// durable.
+func (t *Tx) abandon(ctx context.Context) error {
+	var err error
+	ctx = context.WithoutCancel(ctx)
+	t.mu.Lock()
+	merged := t.stage == stageMerged
+	t.mu.Unlock()
+	if merged {
+		err = t.restoreHeld(ctx)
+		if t.parent != nil {
+			// Its changes are among the parent's already, and its record is not.
+			t.parent.mu.Lock()
+			t.parent.doom = tga.Errorf(tga.GenericStateError, "a call inside this one was not recorded")
+			t.parent.mu.Unlock()
+		}
+	}
+	t.settle(ctx, false)
+	if !t.opened {
+		t.state.forget(t.boundary)
+	}
+	return err
+}
+
+// clip cuts a text to n bytes at a character's boundary.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+func joined(errs ...error) error {
+	var found []error
+	for _, err := range errs {
+		if err != nil {
+			found = append(found, err)
+		}
+	}
+	if len(found) == 1 {
+		return found[0]
+	}
+	return errors.Join(found...)
+}
+
+// guarded runs f and makes an error of a panic.
+func guarded(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = tga.Errorf(tga.ToolError, "panic: %v", p)
+		}
+	}()
+	return f()
+}
+
+// codeOr returns the code in err's chain, or code.
+func codeOr(err error, code tga.Code) tga.Code {
+	if c := tga.CodeOf(err); c != "" {
+		return c
+	}
+	return code
+}

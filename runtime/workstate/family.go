@@ -1,0 +1,308 @@
+package workstate
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// family is what a state and its forks share: the store, the nodes in it, and the token.
+//
+// In the store a family has the stream of its id: item 0 of each state is its head, the
+// others its boundaries, each under state number << 40 | boundary number. Its nodes are
+// blobs under eight bytes of the SHA-256 of the family's id and the first 24 of the
+// node's digest: no other owner of blobs has the same keys, so a family can drop what it
+// no longer refers to.
+type family struct {
+	store runtime.Store // nil for a state in memory
+	id    tga.ID
+	lease wal.Lease
+	gate  sync.RWMutex // held to read by transactions, to write by collection
+	token turn         // held from the merge of a commit until it is durable: one commit at a time
+
+	evicted atomic.Int64 // boundaries dropped since the last collection
+
+	mu     sync.Mutex
+	stored map[blobKey]bool  // nodes known to be in the store
+	calls  map[tga.ID]*Tx    // of the traces that are run now
+	leased map[tga.ID]bool   // traces whose lease was taken through the watched store
+	states map[uint32]*State // open states
+}
+
+type blobKey [32]byte
+
+func (f *family) blobKey(d tga.Digest) (key blobKey) {
+	owner := tga.Sum(f.id[:])
+	copy(key[:8], owner[:])
+	copy(key[8:], d[:])
+	return key
+}
+
+func (f *family) streamKey(number uint32, n uint64) []byte {
+	return binary.BigEndian.AppendUint64(slices.Clone(f.id[:]), uint64(number)<<40|n)
+}
+
+func (f *family) has(d tga.Digest) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stored[f.blobKey(d)]
+}
+
+// headRecord is item 0 of a state's stream, JSON.
+type headRecord struct {
+	Version int    `json:"version"`
+	Root    string `json:"root"`
+	Seed    uint64 `json:"seed"`
+	Forked  string `json:"forked,omitempty"` // id of the boundary it began at
+}
+
+// maxSpill is how many bytes of nodes may stand in the batch of an entry. More go ahead
+// in batches of their own: nodes that nobody refers to yet do no harm.
+const maxSpill = 64 << 20
+
+// nodes returns what of a tree is not in the store.
+func (f *family) nodes(root *Node) (out []wal.Attachment, size int64) {
+	root.walk(f.has, func(n *Node) {
+		key, value := f.blobKey(n.digest), n.encode()
+		out = append(out, wal.Attachment{Kind: wal.AttachBlob, Key: key[:], Value: value})
+		size += int64(len(value))
+	})
+	return out, size
+}
+
+// attachments returns what makes the transaction's record durable as it stands: open
+// with the nodes of the state before it, or done with those of the state after it.
+func (t *Tx) attachments(ctx context.Context) ([]wal.Attachment, error) {
+	s := t.state
+	f := s.family
+	if f.store == nil {
+		t.evict = s.overflow()
+		return nil, nil
+	}
+	root := t.boundary.pre
+	if t.merged != nil && (t.parent == nil || t.boundary.post != nil) {
+		root = t.merged
+	}
+	list, size := f.nodes(root)
+	if t.keep && t.boundary.post != nil { // what a restore is to make
+		more, n := f.nodes(t.boundary.post)
+		list, size = append(list, more...), size+n
+	}
+	if size > maxSpill {
+		if err := f.spill(ctx, list); err != nil {
+			return nil, err
+		}
+		list = nil
+	}
+	record := s.amend(t.boundary, func(b *boundary) { b.record.Bytes += size })
+	list = append(list, f.item(s.number, record.Number, record))
+	if t.merged != nil && t.parent == nil {
+		s.mu.Lock()
+		head := s.head
+		s.mu.Unlock()
+		head.Root = t.merged.digest.String()
+		list = append(list, f.item(s.number, 0, head))
+		t.evict = s.overflow()
+		for _, b := range t.evict {
+			list = append(list, wal.Attachment{Kind: wal.AttachStream, Key: f.streamKey(s.number, b.record.Number)})
+		}
+	}
+	return list, nil
+}
+
+func (f *family) item(number uint32, n uint64, v any) wal.Attachment {
+	value, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // records hold strings and numbers, which always have a JSON form
+	}
+	return wal.Attachment{Kind: wal.AttachStream, Key: f.streamKey(number, n), Value: value}
+}
+
+// spill writes nodes ahead of the record that refers to them.
+func (f *family) spill(ctx context.Context, list []wal.Attachment) error {
+	for len(list) > 0 {
+		n, size := 0, 0
+		for n < len(list) && (n == 0 || size+len(list[n].Value) <= maxSpill) {
+			size += len(list[n].Value)
+			n++
+		}
+		if err := f.append(ctx, list[:n]); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// append commits attachments that go with no trace, under the family's own lease.
+func (f *family) append(ctx context.Context, list []wal.Attachment) error {
+	if f.store == nil || len(list) == 0 {
+		return nil
+	}
+	if _, err := f.store.Append(context.WithoutCancel(ctx), f.lease, wal.Batch{Attachments: list}); err != nil {
+		return err
+	}
+	f.written(list)
+	return nil
+}
+
+// written notes which nodes are in the store.
+func (f *family) written(list []wal.Attachment) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	owner := f.blobKey(tga.Digest{})
+	for _, a := range list {
+		if a.Kind == wal.AttachBlob && len(a.Key) == len(owner) && [8]byte(a.Key) == [8]byte(owner[:]) {
+			if key := blobKey(a.Key); a.Value != nil {
+				f.stored[key] = true
+			} else {
+				delete(f.stored, key)
+			}
+		}
+	}
+}
+
+// persistOpen makes the record of a transaction durable before it does anything.
+func (t *Tx) persistOpen(ctx context.Context) error {
+	list, err := t.attachments(ctx)
+	if err == nil {
+		err = t.state.family.append(ctx, list)
+	}
+	t.opened = t.opened || err == nil
+	return err
+}
+
+// persistDone makes a finished transaction durable on its own, and settles it.
+func (t *Tx) persistDone(ctx context.Context) error {
+	list, err := t.attachments(ctx)
+	if err == nil {
+		err = t.state.family.append(ctx, list)
+	}
+	return t.settled(ctx, err)
+}
+
+// settled ends a merged transaction by what became of the append that was to make it
+// durable.
+func (t *Tx) settled(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		t.settle(ctx, true)
+	case errors.Is(err, tga.StoreUnavailable):
+		// Its fate is unknown until the store is opened again, which then decides what
+		// the files are to be. They stay as they are: nobody can use them before.
+		t.settle(ctx, false)
+	default:
+		err = joined(err, t.giveUp(ctx, codeOr(err, tga.GenericStateError), err.Error()))
+	}
+	return err
+}
+
+// giveUp ends a transaction whose call ended without an answer of this package's
+// dispatcher: it was never sent, or its answer could not be recorded.
+func (t *Tx) giveUp(ctx context.Context, code tga.Code, summary string) error {
+	err := t.abandon(ctx)
+	if !t.opened {
+		return err
+	}
+	open := tga.CodeOf(err) == tga.RestoreFailed
+	record := t.state.amend(t.boundary, func(b *boundary) {
+		r := &b.record
+		r.Open, r.Success, r.Code, r.Summary, r.Post = open, false, string(code), clip(summary, maxSummary), ""
+		b.post = nil
+	})
+	f := t.state.family
+	if f.store == nil {
+		return err
+	}
+	return joined(err, f.append(ctx, []wal.Attachment{f.item(t.state.number, record.Number, record)}))
+}
+
+// Store returns the store that the [runtime.Runtime] is to be made on. It hands
+// everything on, and tells the state when what its dispatcher returned is durable: until
+// then nobody is shown it.
+func (s *State) Store() runtime.Store { return watched{s.family.store, s.family} }
+
+type watched struct {
+	runtime.Store
+	family *family
+}
+
+// Acquire implements [runtime.Store].
+func (w watched) Acquire(ctx context.Context, trace tga.ID) (wal.Lease, error) {
+	lease, err := w.Store.Acquire(ctx, trace)
+	if err == nil {
+		w.family.mu.Lock()
+		w.family.leased[trace] = true
+		w.family.mu.Unlock()
+	}
+	return lease, err
+}
+
+// Append implements [runtime.Store].
+func (w watched) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+	done, err := w.Store.Append(ctx, lease, b)
+	w.family.appended(ctx, lease.TraceID, b, err)
+	return done, err
+}
+
+// Release implements [runtime.Store].
+func (w watched) Release(lease wal.Lease) {
+	f := w.family
+	f.mu.Lock()
+	t := f.calls[lease.TraceID]
+	delete(f.calls, lease.TraceID)
+	delete(f.leased, lease.TraceID)
+	f.mu.Unlock()
+	if t != nil {
+		t.report(t.giveUp(context.Background(), tga.ToolError, "the call ended without an answer"))
+	}
+	w.Store.Release(lease)
+	f.collectIfDue()
+}
+
+// appended looks at an append of a trace: does it hold what a transaction returned?
+func (f *family) appended(ctx context.Context, trace tga.ID, b wal.Batch, err error) {
+	ended := slices.ContainsFunc(b.Artifacts, func(a wal.NewArtifact) bool { return a.Artifact.Type == tga.EffectType })
+	if err == nil {
+		f.written(b.Attachments)
+	}
+	f.mu.Lock()
+	t := f.calls[trace]
+	if t != nil && (ended || err != nil) {
+		delete(f.calls, trace)
+	}
+	f.mu.Unlock()
+	if t == nil {
+		return
+	}
+	key := f.streamKey(t.state.number, t.boundary.record.Number)
+	held := slices.ContainsFunc(b.Attachments, func(a wal.Attachment) bool {
+		return a.Kind == wal.AttachStream && slices.Equal(a.Key, key)
+	})
+	t.mu.Lock()
+	merged := t.stage == stageMerged
+	t.opened = t.opened || held && err == nil
+	t.mu.Unlock()
+	switch {
+	case held && merged:
+		t.report(t.settled(ctx, err))
+	case err != nil:
+		t.report(t.abandon(ctx)) // the call is not begun, or is in doubt: Release ends it
+	case ended:
+		t.report(t.giveUp(ctx, tga.ToolError, "the call was not sent"))
+	}
+}
+
+func (t *Tx) report(err error) {
+	if err != nil {
+		t.state.opts.Logger.Error("working state", "call", t.boundary.record.ID, "tool", t.call.Tool, "error", err)
+	}
+}

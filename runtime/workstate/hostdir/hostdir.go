@@ -1,0 +1,207 @@
+// Package hostdir lets package workstate take back what tools did to a directory of the
+// host. Snapshots are git trees in a repository outside the directory; git is run as a
+// command, with no configuration but what is written here.
+//
+// A snapshot holds every file, symbolic link and directory with its permission bits,
+// those named .git and those that are ignored included. What it does not hold: owners,
+// times, extended attributes, which names are links to one file, and anything that is
+// neither file, link nor directory, which is left alone. Excluded paths are neither
+// copied nor touched.
+package hostdir
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Options configure a Dir.
+type Options struct {
+	// Exclude names paths below the directory, with slashes, that are left alone.
+	Exclude []string
+	// Git is the command; "" means git.
+	Git string
+}
+
+// Dir is a directory that calls take turns at. It is a [workstate.Snapshotter] and a
+// [workstate.Collector].
+type Dir struct {
+	path    string
+	repo    *repo
+	exclude map[string]bool
+
+	mu      sync.Mutex
+	stamps  map[string]stamp  // of files whose content is in the repository
+	modes   []byte            // the modes blob made last
+	modesID string            // its id; "" = not known to be in the repository
+	indexed map[string]string // "<mode> <id>" by escaped path, what the index holds
+	tree    string            // of the index; "" = neither is known
+}
+
+var (
+	_ workstate.Snapshotter = (*Dir)(nil)
+	_ workstate.Collector   = (*Dir)(nil)
+)
+
+// Open opens a directory with a repository for its snapshots, which is made where it does
+// not exist. Neither may lie inside the other. One Dir has a repository at a time:
+// STATE_LOCK_ACQUIRE_FAILED where another has it.
+func Open(ctx context.Context, dir, repository string, o Options) (*Dir, error) {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = errors.New("not a directory")
+	}
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "workspace %s: %w", dir, err)
+	}
+	if err := os.MkdirAll(repository, 0o700); err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "snapshot repository %s: %w", repository, err)
+	}
+	dir, err = real(dir)
+	if err != nil {
+		return nil, err
+	}
+	if repository, err = real(repository); err != nil {
+		return nil, err
+	}
+	for _, pair := range [][2]string{{dir, repository}, {repository, dir}} {
+		if rel, err := filepath.Rel(pair[0], pair[1]); err != nil || rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+			return nil, tga.Errorf(tga.ValidationError, "%s lies in %s: a snapshot would hold itself", pair[1], pair[0])
+		}
+	}
+	d := &Dir{path: dir, exclude: map[string]bool{}, stamps: map[string]stamp{}, indexed: map[string]string{}}
+	for _, name := range o.Exclude {
+		d.exclude[filepath.FromSlash(strings.TrimSuffix(name, "/"))] = true
+	}
+	d.repo, err = openRepo(ctx, repository, dir, o.Git)
+	return d, err
+}
+
+func real(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	if err != nil {
+		return "", tga.Errorf(tga.ValidationError, "%s: %w", path, err)
+	}
+	return abs, nil
+}
+
+// Close gives the repository back.
+func (d *Dir) Close() error { return d.repo.close() }
+
+// Path returns the directory, links resolved.
+func (d *Dir) Path() string { return d.path }
+
+// image is the data of a snapshot's node, JSON.
+type image struct {
+	Tree string `json:"tree"`
+}
+
+var treeForm = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+
+func treeOf(n *workstate.Node) (string, error) {
+	var i image
+	if err := json.Unmarshal(n.Data(), &i); err != nil || !treeForm.MatchString(i.Tree) {
+		return "", tga.Errorf(tga.SnapshotMismatch, "node %s is no snapshot of a directory", n.Digest())
+	}
+	return i.Tree, nil
+}
+
+// Snapshot implements [workstate.Snapshotter]. When it returns, the copy and the
+// directory as it stands are both on disk.
+func (d *Dir) Snapshot(ctx context.Context) (*workstate.Node, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	tree, err := d.snapshot(ctx)
+	if err != nil {
+		return nil, tga.Errorf(tga.GenericStateError, "snapshot of %s: %w", d.path, err)
+	}
+	data, err := json.Marshal(image{tree})
+	if err != nil {
+		return nil, tga.Errorf(tga.GenericStateError, "snapshot of %s: %w", d.path, err)
+	}
+	return workstate.NewNode(data), nil
+}
+
+// Restore implements [workstate.Snapshotter]. Files whose content is right are not
+// written. It may be interrupted anywhere: begun again with any snapshot, it leaves
+// exactly what that says.
+func (d *Dir) Restore(ctx context.Context, n *workstate.Node) error {
+	tree, err := treeOf(n)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.restore(ctx, tree); err != nil {
+		return tga.Errorf(codeOf(err), "restore of %s to %s: %w", d.path, tree, err)
+	}
+	return nil
+}
+
+func codeOf(err error) tga.Code {
+	if c := tga.CodeOf(err); c != "" {
+		return c
+	}
+	return tga.RestoreFailed
+}
+
+// Collect implements [workstate.Collector].
+func (d *Dir) Collect(ctx context.Context, live []*workstate.Node) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	keep := map[string]bool{}
+	for _, n := range live {
+		tree, err := treeOf(n)
+		if err != nil {
+			return err
+		}
+		keep[tree] = true
+	}
+	// What is not kept is forgotten here first: no later snapshot may count on it.
+	d.stamps, d.tree, d.modesID = map[string]stamp{}, "", ""
+	return d.repo.collect(ctx, keep)
+}
+
+// FileChange is a path in which two snapshots differ.
+type FileChange struct {
+	Path   string // with slashes
+	Status byte   // 'A' added, 'D' deleted, 'M' content or mode, 'T' type
+}
+
+// Diff says which files and links differ between two snapshots. Permission bits beyond
+// executable, and empty directories, are not told apart.
+func (d *Dir) Diff(ctx context.Context, from, to *workstate.Node) ([]FileChange, error) {
+	a, err := treeOf(from)
+	if err != nil {
+		return nil, err
+	}
+	b, err := treeOf(to)
+	if err != nil {
+		return nil, err
+	}
+	out, err := d.repo.run(ctx, nil, "diff-tree", "-r", "-z", "--no-renames", "--name-status", a, b)
+	if err != nil {
+		return nil, err
+	}
+	var list []FileChange
+	for pair := range slices.Chunk(strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), 2) {
+		if len(pair) == 2 {
+			if name, ok := unescape(pair[1]); ok {
+				list = append(list, FileChange{filepath.ToSlash(name), pair[0][0]})
+			}
+		}
+	}
+	return list, nil
+}

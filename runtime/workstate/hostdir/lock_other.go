@@ -1,0 +1,29 @@
+//go:build !unix
+
+package hostdir
+
+import (
+	"os"
+)
+
+// lockFile opens the file: where there is no such lock, nobody else is kept out.
+func lockFile(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+}
+
+// syncPath syncs a file; a directory can't be synced here.
+func syncPath(path string) error {
+	info, err := os.Stat(path)
+	if err != nil || info.IsDir() {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

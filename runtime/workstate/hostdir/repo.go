@@ -1,0 +1,283 @@
+package hostdir
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// repo is a bare repository that nothing but this package uses.
+//
+// A snapshot is a tree of "m", the modes, and "w", the files. Every name below w has an
+// underscore before it: git refuses to keep some names, .git among them.
+type repo struct {
+	git  string
+	dir  string
+	work string
+	lock *os.File
+}
+
+// always is the configuration of every command. Objects and refs are synced as they are
+// written; nothing is converted; nothing is collected behind our back.
+var always = []string{
+	"-c", "core.fsync=all", "-c", "core.fsyncMethod=fsync", "-c", "core.autocrlf=false", "-c", "core.safecrlf=false",
+	"-c", "core.protectNTFS=false", "-c", "core.protectHFS=false", "-c", "core.symlinks=true", "-c", "core.fileMode=true",
+	"-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "core.logAllRefUpdates=false",
+}
+
+func openRepo(ctx context.Context, dir, work, git string) (*repo, error) {
+	if git == "" {
+		git = "git"
+	}
+	git, err := exec.LookPath(git)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "a directory's snapshots need git: %w", err)
+	}
+	r := &repo{git: git, dir: dir, work: work}
+	if r.lock, err = lockWithin(ctx, filepath.Join(dir, "tgad.lock")); err != nil {
+		return nil, tga.Errorf(tga.StateLockAcquireFailed, "snapshot repository %s is in use: %w", dir, err)
+	}
+	if err = r.init(ctx); err != nil {
+		return nil, errors.Join(err, r.close())
+	}
+	return r, nil
+}
+
+// lockWithin takes the lock, and waits a while for a command that a killed process left
+// running: commands inherit the lock.
+func lockWithin(ctx context.Context, name string) (*os.File, error) {
+	for end := time.Now().Add(2 * time.Second); ; {
+		f, err := lockFile(name)
+		if err == nil || time.Now().After(end) {
+			return f, err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+func (r *repo) init(ctx context.Context) error {
+	if _, err := os.Stat(filepath.Join(r.dir, "HEAD")); errors.Is(err, os.ErrNotExist) {
+		if _, err := r.run(ctx, nil, "init", "--quiet", "--bare", "--template=", r.dir); err != nil {
+			return err
+		}
+	}
+	// What a killed process left: its index and lock, and files on their way.
+	for _, name := range []string{"tgad.index", "tgad.index.lock", "tgad.tmp"} {
+		if err := os.RemoveAll(filepath.Join(r.dir, name)); err != nil {
+			return tga.Errorf(tga.GenericStateError, "snapshot repository: %w", err)
+		}
+	}
+	if err := os.Mkdir(r.tmp(), 0o700); err != nil {
+		return tga.Errorf(tga.GenericStateError, "snapshot repository: %w", err)
+	}
+	return nil
+}
+
+func (r *repo) tmp() string  { return filepath.Join(r.dir, "tgad.tmp") }
+func (r *repo) close() error { return r.lock.Close() }
+
+func (r *repo) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, r.git, append(append([]string{}, always...), args...)...)
+	cmd.Dir = r.work
+	cmd.ExtraFiles = []*os.File{r.lock} // held until the command ends, also after our own end
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir, "LC_ALL=C",
+		"GIT_DIR=" + r.dir, "GIT_INDEX_FILE=" + filepath.Join(r.dir, "tgad.index"),
+		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1",
+		"GIT_TERMINAL_PROMPT=0", "GIT_NO_REPLACE_OBJECTS=1",
+	}
+	return cmd
+}
+
+// run runs git with an input and returns what it printed.
+func (r *repo) run(ctx context.Context, input []byte, args ...string) ([]byte, error) {
+	cmd := r.command(ctx, args...)
+	cmd.Stdin = bytes.NewReader(input)
+	var out, diag bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &diag
+	if err := cmd.Run(); err != nil {
+		what := args[0]
+		for i := 0; what == "-c" && i+2 < len(args); i += 2 {
+			what = args[i+2]
+		}
+		return nil, tga.Errorf(tga.GenericStateError, "git %s: %s: %w", what, strings.TrimSpace(diag.String()), err)
+	}
+	return out.Bytes(), nil
+}
+
+// fast turns syncs off for a command after which the caller syncs everything at once.
+var fast = []string{"-c", "core.fsync=none"}
+
+// bulk is how many files and objects are written and synced one by one at most.
+const bulk = 64
+
+// hash stores the contents of files and returns their ids in order. A path is relative
+// to the directory or absolute, and has no line feed in it.
+func (r *repo) hash(ctx context.Context, paths []string) ([]string, error) {
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	var in bytes.Buffer
+	for _, p := range paths {
+		if !filepath.IsAbs(p) {
+			p = "./" + p // a name that begins with a quote would be unquoted
+		}
+		in.WriteString(p + "\n")
+	}
+	out, err := r.run(ctx, in.Bytes(), "hash-object", "-w", "--no-filters", "--stdin-paths")
+	if err != nil {
+		return nil, err
+	}
+	ids := strings.Fields(string(out))
+	if len(ids) != len(paths) {
+		return nil, fmt.Errorf("git hash-object answered %d ids for %d files", len(ids), len(paths))
+	}
+	return ids, nil
+}
+
+// entry is what a snapshot's tree says of a path.
+type entry struct {
+	mode string // git's: 100644, 100755 or 120000
+	id   string
+}
+
+// list reads a snapshot: files and links by path, and the modes blob.
+func (r *repo) list(ctx context.Context, tree string) (files map[string]entry, modes string, err error) {
+	out, err := r.run(ctx, nil, "ls-tree", "-r", "-z", "--full-tree", tree)
+	if err != nil {
+		return nil, "", tga.Errorf(tga.SnapshotMismatch, "the repository has no snapshot %s: %w", tree, err)
+	}
+	files = map[string]entry{}
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		head, name, ok := strings.Cut(line, "\t")
+		f := strings.Fields(head)
+		if !ok || len(f) != 3 {
+			return nil, "", tga.Errorf(tga.SnapshotMismatch, "snapshot %s: line %q", tree, line)
+		}
+		if name == modesName {
+			modes = f[2]
+		} else if name, ok := unescape(name); ok {
+			files[name] = entry{f[0], f[2]}
+		} else {
+			return nil, "", tga.Errorf(tga.SnapshotMismatch, "snapshot %s holds %q", tree, line)
+		}
+	}
+	if modes == "" {
+		return nil, "", tga.Errorf(tga.SnapshotMismatch, "snapshot %s has no modes", tree)
+	}
+	return files, modes, nil
+}
+
+// reader reads objects from one git process.
+type reader struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func (r *repo) reader(ctx context.Context) (*reader, error) {
+	cmd := r.command(ctx, "cat-file", "--batch")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	return &reader{cmd, in, bufio.NewReaderSize(out, 1<<16)}, cmd.Start()
+}
+
+// blob writes the content of a blob to w.
+func (r *reader) blob(id string, w io.Writer) error {
+	if _, err := io.WriteString(r.in, id+"\n"); err != nil {
+		return err
+	}
+	line, err := r.out.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	f := strings.Fields(line)
+	if len(f) != 3 || f[1] != "blob" {
+		return fmt.Errorf("git cat-file: %s", strings.TrimSpace(line))
+	}
+	size, err := strconv.ParseInt(f[2], 10, 64)
+	if err != nil {
+		return err
+	}
+	if _, err := io.CopyN(w, r.out, size); err != nil {
+		return err
+	}
+	_, err = r.out.Discard(1)
+	return err
+}
+
+func (r *reader) close() error { return errors.Join(r.in.Close(), r.cmd.Wait()) }
+
+// collect keeps the snapshots in keep by a ref each and drops what nothing refers to.
+func (r *repo) collect(ctx context.Context, keep map[string]bool) error {
+	out, err := r.run(ctx, nil, "for-each-ref", "--format=%(refname)", "refs/keep/")
+	if err != nil {
+		return err
+	}
+	var in bytes.Buffer
+	for ref := range strings.FieldsSeq(string(out)) {
+		if tree := strings.TrimPrefix(ref, "refs/keep/"); keep[tree] {
+			delete(keep, tree)
+		} else {
+			fmt.Fprintf(&in, "delete %s\n", ref)
+		}
+	}
+	for tree := range keep {
+		fmt.Fprintf(&in, "create refs/keep/%s %s\n", tree, tree)
+	}
+	if _, err := r.run(ctx, in.Bytes(), "update-ref", "--stdin"); err != nil {
+		return err
+	}
+	// The index refers to objects too, and is made anew by the next snapshot.
+	if err := os.Remove(filepath.Join(r.dir, "tgad.index")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, args := range [][]string{{"repack", "-a", "-d", "-q"}, {"prune", "--expire=now"}} {
+		if _, err := r.run(ctx, nil, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const modesName = "m"
+
+// escape returns the name under which a path stands in a snapshot.
+func escape(path string) string {
+	return "w/_" + strings.ReplaceAll(filepath.ToSlash(path), "/", "/_")
+}
+
+func unescape(name string) (path string, ok bool) {
+	rest, ok := strings.CutPrefix(name, "w/")
+	if !ok {
+		return "", false
+	}
+	parts := strings.Split(rest, "/")
+	for i, p := range parts {
+		if parts[i], ok = strings.CutPrefix(p, "_"); !ok || parts[i] == "" || parts[i] == "." || parts[i] == ".." {
+			return "", false
+		}
+	}
+	return filepath.Join(parts...), true
+}

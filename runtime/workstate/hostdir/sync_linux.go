@@ -1,0 +1,20 @@
+package hostdir
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// canSyncAll says that syncAll exists.
+const canSyncAll = true
+
+// syncAll makes everything on the file system of a directory durable.
+func syncAll(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
+}

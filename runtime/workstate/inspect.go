@@ -1,0 +1,75 @@
+package workstate
+
+import (
+	"context"
+	"encoding/binary"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Stored is a state found in a store.
+type Stored struct {
+	ID         tga.ID // of its family
+	Number     uint32 // within it
+	Root       tga.Digest
+	Forked     string // id of the boundary it began at; "" for the family's first
+	Boundaries int
+	Open       int // of those, transactions that have not ended
+}
+
+// States lists the states in a store, by id and number.
+func States(ctx context.Context, store runtime.Store) ([]Stored, error) {
+	var all []Stored
+	for a, err := range store.Attachments(ctx, wal.AttachStream, nil) {
+		if err != nil {
+			return nil, err
+		}
+		id := tga.ID(a.Key[:len(tga.ID{})])
+		item := binary.BigEndian.Uint64(a.Key[len(id):])
+		number := uint32(item >> 40)
+		if item&(1<<40-1) == 0 {
+			var h headRecord
+			if decodeRecord(a.Value, &h, func() int { return h.Version }) != nil {
+				continue // a stream of another owner
+			}
+			root, err := tga.ParseDigest(h.Root)
+			if err != nil {
+				continue
+			}
+			all = append(all, Stored{ID: id, Number: number, Root: root, Forked: h.Forked})
+			continue
+		}
+		// The items of a state follow its head.
+		if n := len(all); n > 0 && all[n-1].ID == id && all[n-1].Number == number {
+			var r boundaryRecord
+			if err := decodeRecord(a.Value, &r, func() int { return r.Version }); err != nil {
+				return nil, err
+			}
+			if all[n-1].Boundaries++; r.Open {
+				all[n-1].Open++
+			}
+		}
+	}
+	return all, nil
+}
+
+// Inspect opens a state to be looked at: nothing is restored and nothing can be changed,
+// PERMISSION_DENIED. It needs no lease, so the state may be in use; what is seen is as of
+// the call. NOT_FOUND where there is no such state.
+func Inspect(ctx context.Context, store runtime.Store, id tga.ID, number uint32) (*State, error) {
+	f := &family{
+		store: store, id: id, token: make(turn, 1),
+		stored: map[blobKey]bool{}, calls: map[tga.ID]*Tx{}, leased: map[tga.ID]bool{}, states: map[uint32]*State{},
+	}
+	s := newState(f, number, NewSession(), &Registry{}, Options{})
+	s.inspected = true
+	if err := s.readStream(ctx); err != nil {
+		return nil, err
+	}
+	if s.head.Root == "" {
+		return nil, tga.Errorf(tga.NotFound, "the store has no working state %s, number %d", id, number)
+	}
+	return s, s.restoreMemory(ctx)
+}

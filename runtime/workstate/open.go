@@ -1,0 +1,324 @@
+package workstate
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"slices"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Open opens the state with this id in a store, or makes it of what session and
+// resources hold. The state has the lease of its id until [State.Close]; where another
+// has it: STATE_LOCK_ACQUIRE_FAILED.
+//
+// Slices and resources in memory get their stored content. A resource that calls take
+// turns at, such as a directory, is left as it is, unless a transaction that used it did
+// not end: then it is made what it was before it, or, for a restore that was begun, what
+// it was to become. What stood there is kept as a boundary of its own.
+func Open(ctx context.Context, store runtime.Store, id tga.ID, session *Session, resources *Registry, o Options) (*State, error) {
+	if store == nil || id.IsZero() {
+		return nil, tga.Errorf(tga.ValidationError, "open of a working state: store and id are required")
+	}
+	lease, err := store.Acquire(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	f := &family{
+		store: store, id: id, lease: lease, token: make(turn, 1),
+		stored: map[blobKey]bool{}, calls: map[tga.ID]*Tx{}, leased: map[tga.ID]bool{}, states: map[uint32]*State{},
+	}
+	s, err := f.open(ctx, 0, session, resources, o)
+	if err != nil {
+		store.Release(lease)
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close gives the lease of the family back. No call may be in progress.
+func (s *State) Close() {
+	if s.family.store != nil && !s.inspected {
+		s.family.store.Release(s.family.lease)
+	}
+}
+
+func (f *family) open(ctx context.Context, number uint32, session *Session, resources *Registry, o Options) (*State, error) {
+	s := newState(f, number, session, resources, o)
+	if err := s.readStream(ctx); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	f.states[number] = s
+	f.mu.Unlock()
+	if s.head.Root == "" {
+		root, err := s.capture(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return s, s.create(ctx, root, "")
+	}
+	if err := s.restoreMemory(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.recover(ctx)
+}
+
+// create makes the head of a state that is new.
+func (s *State) create(ctx context.Context, root *Node, forked string) error {
+	f := s.family
+	s.root = root
+	s.head = headRecord{Version: boundaryVersion, Root: root.digest.String(), Seed: s.seed, Forked: forked}
+	list, _ := f.nodes(root)
+	if err := f.spill(ctx, list); err != nil {
+		return err
+	}
+	return f.append(ctx, []wal.Attachment{f.item(s.number, 0, s.head)})
+}
+
+// readStream reads the state's head and boundaries.
+func (s *State) readStream(ctx context.Context) error {
+	f := s.family
+	for a, err := range f.store.Attachments(ctx, wal.AttachStream, f.id[:]) {
+		if err != nil {
+			return err
+		}
+		item := binary.BigEndian.Uint64(a.Key[len(f.id):])
+		if item>>40 != uint64(s.number) {
+			continue
+		}
+		n := item & (1<<40 - 1)
+		if n == 0 {
+			if err := decodeRecord(a.Value, &s.head, func() int { return s.head.Version }); err != nil {
+				return err
+			}
+			s.seed = s.head.Seed
+			continue
+		}
+		b := &boundary{}
+		if err := decodeRecord(a.Value, &b.record, func() int { return b.record.Version }); err != nil {
+			return err
+		}
+		s.boundaries = append(s.boundaries, b)
+		s.next = n + 1
+	}
+	return nil
+}
+
+func decodeRecord(raw []byte, v any, version func() int) error {
+	if err := json.Unmarshal(raw, v); err != nil {
+		return tga.Errorf(tga.StateChecksumMismatch, "record of a working state: %w", err)
+	}
+	if got := version(); got != boundaryVersion {
+		return tga.Errorf(tga.FormatTooNew, "record of a working state has version %d, this program reads %d", got, boundaryVersion)
+	}
+	return nil
+}
+
+// restoreMemory gives slices and resources in memory their stored content.
+func (s *State) restoreMemory(ctx context.Context) error {
+	root, err := s.load(ctx, s.head.Root)
+	if err != nil {
+		return err
+	}
+	return s.fill(ctx, root, false)
+}
+
+// fill gives slices and resources the content of a root: all of them, or those in memory.
+func (s *State) fill(ctx context.Context, root *Node, all bool) error {
+	session, resources, err := partsOfRoot(root)
+	if err != nil {
+		return err
+	}
+	content, policies, err := sessionFrom(session)
+	if err != nil {
+		return err
+	}
+	for name, p := range policies {
+		if !s.session.schema.known(name) {
+			if err := s.session.schema.register(name, p); err != nil {
+				return err
+			}
+		}
+	}
+	s.session.set(content)
+	for name, n := range resources {
+		at := slices.IndexFunc(s.resources.entries, func(e entry) bool { return e.name == name })
+		switch {
+		case at < 0 || s.resources.entries[at].snapshot == nil:
+			s.carried[name] = n
+		case all || s.resources.entries[at].branch != nil:
+			if err := s.resources.entries[at].snapshot.Restore(ctx, n); err != nil {
+				return err
+			}
+		}
+	}
+	s.root = root
+	return nil
+}
+
+// recover ends the transactions that a crash left open. It may be interrupted anywhere:
+// a record is closed only when what it held is restored.
+func (s *State) recover(ctx context.Context) error {
+	var open []*boundary
+	for _, b := range s.boundaries {
+		if b.record.Open {
+			open = append(open, b)
+		}
+	}
+	// Innermost first: what is restored last is what stood before the outermost.
+	for _, b := range slices.Backward(open) {
+		if err := s.undo(ctx, b); err != nil {
+			return tga.Errorf(tga.RestoreFailed, "after a crash in %s %q: %w", b.record.Kind, b.record.ID, err)
+		}
+	}
+	return nil
+}
+
+// undo makes what an open transaction held what it was before it, and closes its record.
+func (s *State) undo(ctx context.Context, b *boundary) error {
+	f := s.family
+	phase := phasePre
+	if b.record.Kind == boundaryRestore && b.record.Post != "" {
+		phase = phasePost // what it was to become is durable: carry it out
+	}
+	target, err := s.sideOf(ctx, b, phase)
+	if err != nil {
+		return err
+	}
+	_, nodes, err := partsOfRoot(target)
+	if err != nil {
+		return err
+	}
+	var list []wal.Attachment
+	if len(b.record.Held) > 0 {
+		found, err := s.found(ctx, b)
+		if err != nil {
+			return err
+		}
+		list = append(list, found...)
+	}
+	for _, name := range b.record.Held {
+		r := s.snapshotter(name)
+		if r == nil || nodes[name] == nil {
+			return tga.Errorf(tga.NotFound, "the resource %s that it used is not registered", name)
+		}
+		if err := r.Restore(ctx, nodes[name]); err != nil {
+			return err
+		}
+	}
+	record := s.amend(b, func(b *boundary) {
+		b.record.Open, b.record.Success = false, phase == phasePost
+		if phase == phasePre {
+			b.record.Code, b.record.Summary = string(tga.EffectInDoubt), "undone after a crash"
+		} else {
+			s.head.Root = b.record.Post
+		}
+	})
+	if phase == phasePost {
+		list = append(list, f.item(s.number, 0, s.head))
+	}
+	list = append(list, f.item(s.number, record.Number, record))
+	if err := f.append(ctx, list); err != nil {
+		return err
+	}
+	if phase == phasePost {
+		return s.restoreMemory(ctx)
+	}
+	return nil
+}
+
+// found keeps what a crash left in the resources of an open transaction as a boundary, so
+// that its undoing can be undone.
+func (s *State) found(ctx context.Context, b *boundary) ([]wal.Attachment, error) {
+	session, nodes, err := partsOfRoot(s.root)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range b.record.Held {
+		r := s.snapshotter(name)
+		if r == nil {
+			continue
+		}
+		if nodes[name], err = r.Snapshot(ctx); err != nil {
+			return nil, err
+		}
+	}
+	id, err := newID()
+	if err != nil {
+		return nil, err
+	}
+	keep := &boundary{record: boundaryRecord{
+		Version: boundaryVersion, Kind: boundaryCheckpoint, ID: id, Tag: "found after a crash in " + b.record.ID,
+		Success: true, Began: s.opts.Clock().UnixNano(),
+	}}
+	root := rootOf(session, nodes)
+	keep.setPre(root)
+	keep.setPost(root)
+	s.remember(keep)
+	list, size := s.family.nodes(root)
+	keep.record.Bytes = size
+	return append(list, s.family.item(s.number, keep.record.Number, keep.record)), nil
+}
+
+// load reads a tree of nodes from the store.
+func (s *State) load(ctx context.Context, name string) (*Node, error) {
+	digest, err := tga.ParseDigest(name)
+	if err != nil {
+		return nil, err
+	}
+	known := map[tga.Digest]*Node{}
+	s.mu.Lock()
+	if s.root != nil {
+		s.root.walk(func(tga.Digest) bool { return false }, func(n *Node) { known[n.digest] = n })
+	}
+	s.mu.Unlock()
+	return s.family.load(ctx, digest, known)
+}
+
+func (f *family) load(ctx context.Context, digest tga.Digest, known map[tga.Digest]*Node) (*Node, error) {
+	if n := known[digest]; n != nil {
+		return n, nil
+	}
+	refs, data, err := f.blob(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{data: data, digest: digest, kids: make([]*Node, 0, len(refs))}
+	for _, r := range refs {
+		k, err := f.load(ctx, r.digest, known)
+		if err != nil {
+			return nil, err
+		}
+		n.kids = append(n.kids, k)
+	}
+	known[digest] = n
+	f.mu.Lock()
+	f.stored[f.blobKey(digest)] = true
+	f.mu.Unlock()
+	return n, nil
+}
+
+// blob reads one node, and checks that it is the one it is named.
+func (f *family) blob(ctx context.Context, digest tga.Digest) ([]ref, []byte, error) {
+	if f.store == nil {
+		return nil, nil, tga.Errorf(tga.NotFound, "node %s is not at hand", digest)
+	}
+	key := f.blobKey(digest)
+	raw, err := f.store.Attachment(ctx, wal.AttachBlob, key[:])
+	if err != nil {
+		return nil, nil, err
+	}
+	if raw == nil {
+		return nil, nil, tga.Errorf(tga.NotFound, "node %s is not in the store", digest)
+	}
+	if got := tga.Sum(raw); got != digest {
+		err := tga.Errorf(tga.StateChecksumMismatch, "node %s reads as %s", digest, got)
+		err.WantDigest, err.GotDigest, err.Where = digest, got, "stored"
+		return nil, nil, err
+	}
+	return decodeNode(raw)
+}

@@ -1,0 +1,257 @@
+package workstate
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Restore makes the state what a snapshot says, as a transaction of its own: durable as a
+// whole, carried out again after a crash in its middle, and itself a boundary, whose id
+// is returned: rolling back to it undoes the restore. LOG slices stay unless o says
+// otherwise. Resources that the snapshot or the state does not have are left out.
+//
+// SNAPSHOT_MISMATCH where the snapshot has slices that the state does not know.
+// RESTORE_FAILED where a resource could not be restored; the state is as before.
+func (s *State) Restore(ctx context.Context, to *CompositeSnapshot, o RestoreOptions, tag string) (id string, err error) {
+	if p := FromContext(ctx); p != nil && p.state == s {
+		return "", tga.Errorf(tga.ValidationError, "restore inside of transaction %q", p.boundary.record.ID)
+	}
+	t, err := s.begin(ctx, boundaryRestore, runtime.Call{}, nil, tag)
+	if err != nil {
+		return "", err
+	}
+	id = t.boundary.record.ID
+	post, err := t.become(ctx, to, o)
+	if err == nil {
+		// Intent first: from here on a crash ends with the restore carried out.
+		err = t.persistOpen(ctx)
+	}
+	if err != nil {
+		return id, joined(err, t.abandon(ctx))
+	}
+	ctx = context.WithoutCancel(ctx)
+	var failed error
+	for _, name := range t.held {
+		if err := s.snapshotter(name).Restore(ctx, post[name]); err != nil {
+			failed = joined(failed, tga.Errorf(tga.RestoreFailed, "%s: %w", name, err))
+		}
+	}
+	failed, restored := t.finishWith(ctx, failed == nil, post, failed, tga.RestoreFailed, tag)
+	return id, joined(failed, restored, t.persistDone(ctx))
+}
+
+// become makes the transaction's branches what a snapshot says, and returns the nodes
+// that what it holds is to become.
+func (t *Tx) become(ctx context.Context, to *CompositeSnapshot, o RestoreOptions) (map[string]*Node, error) {
+	if err := t.session.Restore(to.Session, o); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.branches)) {
+		if n := to.Resources[name]; n != nil {
+			if err := t.branches[name].Restore(ctx, n); err != nil {
+				return nil, tga.Errorf(tga.RestoreFailed, "%s: %w", name, err)
+			}
+		}
+	}
+	post := maps.Clone(t.pre)
+	for _, name := range t.held {
+		if n := to.Resources[name]; n != nil {
+			post[name] = n
+		}
+	}
+	root, err := t.root(ctx, post)
+	if err == nil {
+		t.state.amend(t.boundary, func(b *boundary) { b.setPost(root) })
+	}
+	return post, err
+}
+
+// Standing is an effect outside the working state that a rollback can't take back.
+type Standing struct {
+	Checkpoint
+	Compensation string // how to make up for it; "" = can't be
+}
+
+// Change is a part that a rollback changes.
+type Change struct {
+	Part     string // "slice " or "resource " and its type
+	From, To tga.Digest
+}
+
+// Plan is what a rollback will do.
+type Plan struct {
+	To       Checkpoint   // the state before this becomes the state
+	Restored []Change     // sorted by part; what calls take turns at, as of its last call
+	Undone   []Checkpoint // whose changes are taken back, newest first
+	Standing []Standing   // of those, whose effects outside remain
+
+	state *State
+	next  uint64 // number of the next boundary when the plan was made
+	o     RestoreOptions
+}
+
+// PlanRollback says what going back to before a call, or before any other boundary, will
+// do. It changes nothing. NOT_FOUND where no boundary of that id is kept.
+func (s *State) PlanRollback(ctx context.Context, id string, o RestoreOptions) (*Plan, error) {
+	target, err := s.find(id)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{To: target.checkpoint(), state: s, o: o}
+	s.mu.Lock()
+	p.next = s.next
+	now := s.root
+	for _, b := range slices.Backward(s.boundaries) {
+		if b.record.Number < target.record.Number || !b.record.Success || b.record.Kind == boundaryCheckpoint {
+			continue
+		}
+		c := b.checkpoint()
+		p.Undone = append(p.Undone, c)
+		if b.record.Kind != boundaryCall {
+			continue
+		}
+		ext := External{}
+		if s.opts.External != nil {
+			ext = s.opts.External(b.record.Server, b.record.Tool)
+		}
+		if !ext.None {
+			p.Standing = append(p.Standing, Standing{c, ext.Compensation})
+		}
+	}
+	s.mu.Unlock()
+	then, err := s.sideOf(ctx, target, phasePre)
+	if err != nil {
+		return nil, err
+	}
+	p.Restored, err = s.Diff(now, then)
+	if !o.DropLogs {
+		policies := s.session.schema.policies()
+		p.Restored = slices.DeleteFunc(p.Restored, func(c Change) bool {
+			return policies[c.Part[min(len(c.Part), len("slice ")):]] == PolicyLog
+		})
+	}
+	return p, err
+}
+
+// Do carries the plan out and returns the id of the boundary that undoes it.
+// STATE_CONFLICT where anything was begun since the plan was made.
+func (p *Plan) Do(ctx context.Context) (id string, err error) {
+	p.state.mu.Lock()
+	moved := p.next != p.state.next
+	p.state.mu.Unlock()
+	if moved {
+		return "", tga.Errorf(tga.StateConflict, "rollback to before %q: the state has moved since the plan was made", p.To.ID)
+	}
+	to, err := p.state.PreSnapshot(ctx, p.To.ID)
+	if err != nil {
+		return "", err
+	}
+	return p.state.Restore(ctx, to, p.o, "back to before "+p.To.ID)
+}
+
+// RollbackTo plans a rollback and does it.
+func (s *State) RollbackTo(ctx context.Context, id string) (*Plan, error) {
+	p, err := s.PlanRollback(ctx, id, RestoreOptions{})
+	if err != nil {
+		return nil, err
+	}
+	_, err = p.Do(ctx)
+	return p, err
+}
+
+// Checkpoint keeps the state as it is now as a boundary, and returns its id.
+func (s *State) Checkpoint(ctx context.Context, tag string) (id string, err error) {
+	t, err := s.begin(ctx, boundaryCheckpoint, runtime.Call{}, nil, tag)
+	if err != nil {
+		return "", err
+	}
+	failed, restored := t.finish(ctx, true, "", tag)
+	return t.boundary.record.ID, joined(failed, restored, t.persistDone(ctx))
+}
+
+// Diff says which parts of two roots differ.
+func (s *State) Diff(from, to *Node) ([]Change, error) {
+	a, err := partDigests(from)
+	b, also := partDigests(to)
+	if err = errors.Join(err, also); err != nil {
+		return nil, err
+	}
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	var out []Change
+	for _, part := range slices.Sorted(maps.Keys(all)) {
+		if a[part] != b[part] {
+			out = append(out, Change{part, a[part], b[part]})
+		}
+	}
+	return out, nil
+}
+
+func partDigests(root *Node) (map[string]tga.Digest, error) {
+	session, resources, err := partsOfRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	var headers []sliceHeader
+	if err := strict(session.data, &headers); err != nil || len(headers) != len(session.kids) {
+		return nil, tga.Errorf(tga.StateChecksumMismatch, "node %s is no session", session.digest)
+	}
+	out := map[string]tga.Digest{}
+	for i, h := range headers {
+		out["slice "+h.Type] = session.kids[i].digest
+	}
+	for name, n := range resources {
+		out["resource "+name] = n.digest
+	}
+	return out, nil
+}
+
+// Fork begins another state of the family at the state before a call. session must know
+// the slices of that state. resources are the fork's own: those in memory, and those
+// that calls take turns at, get what the state held then.
+func (s *State) Fork(ctx context.Context, id string, session *Session, resources *Registry, o Options) (*State, error) {
+	b, err := s.find(id)
+	if err != nil {
+		return nil, err
+	}
+	root, err := s.sideOf(ctx, b, phasePre)
+	if err != nil {
+		return nil, err
+	}
+	if s.inspected {
+		return nil, tga.Errorf(tga.PermissionDenied, "the state was opened to be looked at")
+	}
+	number, err := s.family.nextState(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o.Seed = s.seed
+	fork := newState(s.family, number, session, resources, o)
+	if err := fork.fill(ctx, root, true); err != nil {
+		return nil, err
+	}
+	if err := fork.create(ctx, root, b.record.ID); err != nil {
+		return nil, err
+	}
+	s.family.mu.Lock()
+	defer s.family.mu.Unlock()
+	s.family.states[number] = fork
+	return fork, nil
+}
+
+// OpenFork opens a fork that was made before. See [State.Forks].
+func (s *State) OpenFork(ctx context.Context, number uint32, session *Session, resources *Registry, o Options) (*State, error) {
+	numbers, err := s.Forks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(numbers, number) {
+		return nil, tga.Errorf(tga.NotFound, "the family has no state %d", number)
+	}
+	return s.family.open(ctx, number, session, resources, o)
+}

@@ -1,0 +1,403 @@
+package workstate_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestRollbackToToolBoundary: three calls, back to before the second; logs stay.
+func TestRollbackToToolBoundary(t *testing.T) {
+	both(t, workstate.Options{}, func(t *testing.T, w *world) {
+		w.do("good", `{"text":"a","tokens":1}`, tga.StatusSuccess)
+		b := w.do("good", `{"text":"b","tokens":2}`, tga.StatusSuccess)
+		w.do("good", `{"text":"c","tokens":4}`, tga.StatusSuccess)
+		if w.dir != "" {
+			w.reopen()
+		}
+		_, err := w.state.RollbackTo(bg, b)
+		must(t, err)
+		want := after("a", 1, 3, workstate.Usage{Tokens: 1, Calls: 1})
+		want.Cache = "" // invalidated
+		w.want(want)
+		if n := len(w.invoked()); n != 3 {
+			t.Errorf("%d calls in the log slice, want 3", n)
+		}
+		if w.dir != "" {
+			w.reopen()
+			w.want(want)
+		}
+	})
+}
+
+// TestUndoOfUndo: a rollback is a boundary; going back to before it takes it back, and
+// going back to before that does it again.
+func TestUndoOfUndo(t *testing.T) {
+	both(t, workstate.Options{}, func(t *testing.T, w *world) {
+		a := w.do("good", `{"text":"a","tokens":1}`, tga.StatusSuccess)
+		full := w.seen()
+		full.Cache = ""
+		for i := range 3 {
+			target := a
+			if i > 0 {
+				list := w.state.List()
+				target = list[len(list)-1].ID
+			}
+			plan, err := w.state.RollbackTo(bg, target)
+			must(t, err)
+			want := full
+			if i%2 == 0 {
+				want = untouched
+				want.Logged = 1
+			}
+			w.want(want)
+			if plan.To.ID != target {
+				t.Errorf("the plan was to %+v", plan.To)
+			}
+		}
+	})
+}
+
+func TestRollbackToUnknownCallChangesNothing(t *testing.T) {
+	both(t, workstate.Options{}, func(t *testing.T, w *world) {
+		w.do("good", `{"text":"a"}`, tga.StatusSuccess)
+		before := w.seen()
+		_, err := w.state.RollbackTo(bg, "nobody")
+		wantCode(t, err, tga.NotFound)
+		_, err = w.state.PreSnapshot(bg, "nobody")
+		wantCode(t, err, tga.NotFound)
+		w.want(before)
+	})
+}
+
+// TestPlanSaysWhatARollbackCannotUndo, and is carried out only where nothing moved since.
+func TestPlanSaysWhatARollbackCannotUndo(t *testing.T) {
+	w := inMemory(t, workstate.Options{External: func(_, tool string) workstate.External {
+		return map[string]workstate.External{"pure": {None: true}, "mail": {}, "charge": {Compensation: "refund"}}[tool]
+	}})
+	for _, tool := range []string{"pure", "mail", "charge"} {
+		w.tools[tool] = w.tools["good"]
+	}
+	first := w.do("pure", `{"text":"a"}`, tga.StatusSuccess)
+	w.do("mail", `{"text":"b"}`, tga.StatusSuccess)
+	w.do("charge", `{"text":"c"}`, tga.StatusSuccess)
+	w.do("fail", `{"text":"d"}`, tga.StatusFailure)
+	before := w.seen()
+	plan, err := w.state.PlanRollback(bg, first, workstate.RestoreOptions{})
+	must(t, err)
+	w.want(before)
+	var undone, standing, parts []string
+	for _, c := range plan.Undone {
+		undone = append(undone, c.Name)
+	}
+	for _, s := range plan.Standing {
+		standing = append(standing, s.Name+":"+s.Compensation)
+	}
+	for _, c := range plan.Restored {
+		parts = append(parts, c.Part[strings.LastIndex(c.Part, ".")+1:])
+	}
+	if !slices.Equal(undone, []string{"charge", "mail", "pure"}) || !slices.Equal(standing, []string{"charge:refund", "mail:"}) ||
+		!slices.Equal(parts, []string{"Budget", "KV", "FS", "machine", "Digested", "Plan"}) {
+		t.Errorf("undone %v, standing %v, parts %v", undone, standing, parts)
+	}
+	w.do("good", `{"text":"e"}`, tga.StatusSuccess)
+	_, err = plan.Do(bg)
+	wantCode(t, err, tga.StateConflict)
+}
+
+// TestFailedRollbackLeavesTheStateAsBefore.
+func TestFailedRollbackLeavesTheStateAsBefore(t *testing.T) {
+	both(t, workstate.Options{}, func(t *testing.T, w *world) {
+		id := w.do("good", `{"text":"a"}`, tga.StatusSuccess)
+		before := w.seen()
+		w.machine.broken = true
+		_, err := w.state.RollbackTo(bg, id)
+		wantCode(t, err, tga.RestoreFailed)
+		w.machine.broken = false
+		w.want(before)
+		w.do("good", `{"text":"b"}`, tga.StatusSuccess)
+		if w.dir != "" {
+			w.reopen()
+			w.want(after("b", 2, 2, workstate.Usage{Calls: 2}))
+		}
+	})
+}
+
+func TestRestoreInsideACallIsRefused(t *testing.T) {
+	w := inMemory(t, workstate.Options{})
+	snap, err := w.state.Snapshot(bg, workstate.SnapshotOptions{}, "")
+	must(t, err)
+	w.tools["back"] = workstate.Func(func(ctx context.Context, _ struct{}) (any, error) {
+		_, err := w.state.Restore(ctx, snap, workstate.RestoreOptions{}, "")
+		return nil, err
+	})
+	_, res, err := w.call(bg, "back", `{}`)
+	must(t, err)
+	if res.ErrorCode != tga.ValidationError {
+		t.Errorf("%s %s", res.Status, res.ErrorCode)
+	}
+}
+
+// TestForkGoesItsOwnWay: a fork begins at a boundary and neither state sees the other.
+func TestForkGoesItsOwnWay(t *testing.T) {
+	both(t, workstate.Options{}, func(t *testing.T, w *world) {
+		w.do("good", `{"text":"a"}`, tga.StatusSuccess)
+		b := w.do("good", `{"text":"b"}`, tga.StatusSuccess)
+		p := newParts(t)
+		fork, err := w.state.Fork(bg, b, workstate.NewSession(), p.registry, workstate.Options{})
+		must(t, err)
+		if p.machine.get() != "a" || w.machine.get() != "b" {
+			t.Errorf("the machines say %q and %q", p.machine.get(), w.machine.get())
+		}
+		must(t, fork.Update(bg, "fork", func(ctx context.Context, _ *workstate.Tx) error { return apply(ctx, edit{Text: "x"}) }))
+		w.want(after("b", 2, 2, workstate.Usage{Calls: 2}))
+		if w.dir != "" {
+			w.reopen()
+			numbers, err := w.state.Forks(bg)
+			must(t, err)
+			if !slices.Equal(numbers, []uint32{0, 1}) {
+				t.Errorf("states %v", numbers)
+			}
+			fork, err = w.state.OpenFork(bg, 1, workstate.NewSession(), newParts(t).registry, workstate.Options{})
+			must(t, err)
+			_, err = w.state.OpenFork(bg, 2, workstate.NewSession(), newParts(t).registry, workstate.Options{})
+			wantCode(t, err, tga.NotFound)
+		}
+		must(t, fork.View(bg, func(tx *workstate.Tx) error {
+			if got := objective(t, tx.Session()); got != "x" {
+				t.Errorf("the fork's objective is %q", got)
+			}
+			return nil
+		}))
+	})
+}
+
+// TestUpdateIsAllOrNothing.
+func TestUpdateIsAllOrNothing(t *testing.T) {
+	both(t, workstate.Options{}, func(t *testing.T, w *world) {
+		for _, end := range []func() error{func() error { return errNo }, func() error { panic("oh") }} {
+			if err := w.state.Update(bg, "u", func(ctx context.Context, _ *workstate.Tx) error {
+				must(t, apply(ctx, edit{Text: "x"}))
+				return end()
+			}); err == nil {
+				t.Error("no error")
+			}
+			want := w.seen()
+			if want.Objective != "test" || want.File != "original" || want.Machine != "original" {
+				t.Errorf("left %+v", want)
+			}
+		}
+		must(t, w.state.Update(bg, "u", func(ctx context.Context, _ *workstate.Tx) error { return apply(ctx, edit{Text: "y"}) }))
+		if w.dir != "" {
+			w.reopen()
+		}
+		w.want(after("y", 1, 3, workstate.Usage{}))
+	})
+}
+
+// TestRingKeepsTheNewest: at the limit and one past it; by age; by bytes.
+func TestRingKeepsTheNewest(t *testing.T) {
+	clock := time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name string
+		o    workstate.Options
+		want int
+	}{
+		{"count", workstate.Options{Ring: 4}, 4},
+		{"default", workstate.Options{}, 6},
+		{"age", workstate.Options{MaxAge: 150 * time.Second}, 3},
+	} {
+		c.o.Clock = func() time.Time { return clock }
+		t.Run(c.name, func(t *testing.T) {
+			both(t, c.o, func(t *testing.T, w *world) {
+				var ids []string
+				for i := range 6 {
+					ids = append(ids, w.do("good", fmt.Sprintf(`{"text":"t%d"}`, i), tga.StatusSuccess))
+					clock = clock.Add(time.Minute)
+				}
+				if w.dir != "" {
+					w.reopen()
+				}
+				list := w.state.List()
+				if len(list) != c.want || list[len(list)-1].ID != ids[5] {
+					t.Fatalf("%d boundaries kept, want %d", len(list), c.want)
+				}
+				_, err := w.state.PreSnapshot(bg, ids[6-c.want])
+				must(t, err)
+				if c.want < 6 {
+					_, err := w.state.PreSnapshot(bg, ids[6-c.want-1])
+					wantCode(t, err, tga.NotFound)
+				}
+			})
+		})
+	}
+	t.Run("bytes", func(t *testing.T) {
+		w := inStore(t, workstate.Options{MaxBytes: 1})
+		w.do("good", `{"text":"a"}`, tga.StatusSuccess)
+		w.do("good", `{"text":"b"}`, tga.StatusSuccess)
+		if n := len(w.state.List()); n > 1 {
+			t.Errorf("%d boundaries of more than a byte", n)
+		}
+	})
+}
+
+func TestListSaysWhatHappened(t *testing.T) {
+	at := time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
+	w := inMemory(t, workstate.Options{Clock: func() time.Time { at = at.Add(time.Second); return at }})
+	id := w.do("good", `{"text":"a"}`, tga.StatusSuccess)
+	w.do("refuse", `{"text":"b"}`, tga.StatusFailure)
+	cp, err := w.state.Checkpoint(bg, "here")
+	must(t, err)
+	list := w.state.List()
+	if len(list) != 3 {
+		t.Fatalf("%d boundaries", len(list))
+	}
+	if c := list[0]; c.ID != id || c.Name != "good" || c.Server != "local" || !c.Success || c.Elapsed <= 0 || c.Recorded.Year() != 2026 || c.Kind != "call" {
+		t.Errorf("%+v", c)
+	}
+	if c := list[1]; c.Success || c.Code != tga.ValidationError {
+		t.Errorf("%+v", c)
+	}
+	if c := list[2]; c.ID != cp || c.Name != "here" || c.Kind != "checkpoint" {
+		t.Errorf("%+v", c)
+	}
+	_, err = w.state.PostSnapshot(bg, list[1].ID)
+	wantCode(t, err, tga.NotFound)
+	post, err := w.state.PostSnapshot(bg, id)
+	must(t, err)
+	if post.Metadata.Phase != "post_tool" || post.Metadata.ToolCallID != id || post.Metadata.ToolName != "good" {
+		t.Errorf("%+v", post.Metadata)
+	}
+}
+
+// TestSnapshotsRoundTripThroughJSON: of every resource, from both sides of a boundary,
+// into a state that never saw them.
+func TestSnapshotsRoundTripThroughJSON(t *testing.T) {
+	both(t, workstate.Options{}, func(t *testing.T, w *world) {
+		id := w.do("good", `{"text":"a","tokens":3}`, tga.StatusSuccess)
+		w.do("good", `{"text":"b","tokens":4}`, tga.StatusSuccess)
+		if w.dir != "" {
+			w.reopen()
+		}
+		for _, side := range []struct {
+			of   func(context.Context, string) (*workstate.CompositeSnapshot, error)
+			want seen
+		}{
+			{w.state.PreSnapshot, untouched},
+			{w.state.PostSnapshot, after("a", 1, 0, workstate.Usage{Tokens: 3, Calls: 1})},
+		} {
+			snap, err := side.of(bg, id)
+			must(t, err)
+			raw, err := snap.ToJSON()
+			must(t, err)
+			again, err := side.of(bg, id)
+			must(t, err)
+			if rest, err := again.ToJSON(); err != nil || string(rest) != string(raw) {
+				t.Errorf("not stable: %v", err)
+			}
+			back, err := workstate.ParseCompositeSnapshot(raw)
+			must(t, err)
+			if rest, err := back.ToJSON(); err != nil || string(rest) != string(raw) {
+				t.Errorf("not the same after reading: %v\n%s\n%s", err, raw, rest)
+			}
+			other := inMemory(t, workstate.Options{})
+			_, err = other.state.Restore(bg, back, workstate.RestoreOptions{}, "")
+			must(t, err)
+			want := side.want
+			want.Cache = ""
+			other.want(want)
+		}
+	})
+}
+
+// TestReadErrorsAreTold: each thing that can be wrong with a composite snapshot has its
+// own message.
+func TestReadErrorsAreTold(t *testing.T) {
+	w := inMemory(t, workstate.Options{})
+	snap, err := w.state.Snapshot(bg, workstate.SnapshotOptions{}, "tag")
+	must(t, err)
+	raw, err := snap.ToJSON()
+	must(t, err)
+	with := func(name string, value any) string {
+		var m map[string]any
+		must(t, json.Unmarshal(raw, &m))
+		if m[name] = value; value == nil {
+			delete(m, name)
+		}
+		out, err := json.Marshal(m)
+		must(t, err)
+		return string(out)
+	}
+	messages := map[string]string{}
+	for _, c := range []struct{ name, text, want string }{
+		{"not JSON", "{", "is not JSON"},
+		{"not an object", "[]", "snapshot is not an object"},
+		{"null", "null", "snapshot is not an object"},
+		{"version", with("version", "2"), `version "2"`},
+		{"no version", with("version", nil), "version none"},
+		{"bad id", with("snapshot_id", "x"), "is no UUID"},
+		{"id no string", with("snapshot_id", 7), "snapshot_id 7 is no string"},
+		{"bad time", with("created_at", "yesterday"), "is no time"},
+		{"time no string", with("created_at", 7), "created_at 7 is no string"},
+		{"session", with("session", 7), "session of the snapshot is not an object"},
+		{"session inside", with("session", map[string]any{"version": "9"}), `the session of the snapshot: VALIDATION_ERROR: snapshot version "9"`},
+		{"resources", with("resources", map[string]any{}), "resources of the snapshot are not a list"},
+		{"entry", with("resources", []any{7}), "entry of the resources is not an object"},
+		{"entry inside", with("resources", []any{map[string]any{"resource_type": "x"}}), "lacks"},
+		{"entry type", with("resources", []any{map[string]any{"resource_type": "x", "snapshot_type": "y", "snapshot": 1}}), "snapshot type"},
+		{"metadata", with("metadata", 7), "metadata of the snapshot is not an object"},
+		{"phase", with("metadata", map[string]any{"phase": "later"}), `phase "later" is unknown`},
+	} {
+		_, err := workstate.ParseCompositeSnapshot([]byte(c.text))
+		wantCode(t, err, tga.ValidationError)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		} else if other := messages[err.Error()]; other != "" && c.name != "null" {
+			t.Errorf("%s and %s have one message: %v", c.name, other, err)
+		} else {
+			messages[err.Error()] = c.name
+		}
+	}
+	for name, text := range map[string]string{"no metadata": with("metadata", nil), "no zone": with("created_at", "2026-01-15T19:00:00.5"), "no phase": with("metadata", map[string]any{})} {
+		if _, err := workstate.ParseCompositeSnapshot([]byte(text)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAdaptersGiveEqualState: a function and a dispatcher that reaches the same tool in
+// another way leave the same.
+func TestAdaptersGiveEqualState(t *testing.T) {
+	one, other := inMemory(t, workstate.Options{}), inMemory(t, workstate.Options{})
+	other.sent = workstate.Transact(runtime.DispatcherFunc(func(ctx context.Context, c runtime.Call) (runtime.Reply, error) {
+		var e edit
+		if err := json.Unmarshal(c.Args, &e); err != nil {
+			return runtime.Reply{}, err
+		}
+		if err := apply(ctx, e); err != nil {
+			return runtime.Reply{}, err
+		}
+		status := map[string]string{"good": tga.StatusSuccess, "fail": tga.StatusFailure}[c.Tool]
+		return runtime.Reply{Status: status}, nil
+	}), other.state)
+	for _, w := range []*world{one, other} {
+		for _, c := range [][3]string{{"good", `{"text":"a","tokens":1}`, tga.StatusSuccess}, {"fail", `{"text":"b"}`, tga.StatusFailure}, {"good", `{"text":"c"}`, tga.StatusSuccess}} {
+			w.do(c[0], c[1], c[2])
+		}
+	}
+	a, err := one.state.Snapshot(bg, workstate.SnapshotOptions{}, "")
+	must(t, err)
+	b, err := other.state.Snapshot(bg, workstate.SnapshotOptions{}, "")
+	must(t, err)
+	if !equal(t, a, b) || one.seen() != other.seen() {
+		t.Errorf("%+v and %+v", one.seen(), other.seen())
+	}
+}

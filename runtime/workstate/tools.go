@@ -1,0 +1,102 @@
+package workstate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Tools are functions of this process by name: a [runtime.Dispatcher] and a [Checker].
+type Tools map[string]Tool
+
+// Tool is a function of this process. See [Func].
+type Tool struct {
+	parse func(args []byte) (any, error)
+	run   func(ctx context.Context, params any) (any, error)
+}
+
+// Func makes a tool of a function. Arguments with a member that P does not have are
+// refused. What f returns becomes the answer: a value its JSON form, an error a failure
+// with the error's code, or TOOL_ERROR. [ErrFailed] is a failure with a value. While the
+// context has ended, an error of f is handed on: nobody knows what f did outside.
+func Func[P any](f func(ctx context.Context, params P) (any, error)) Tool {
+	return Tool{
+		parse: func(args []byte) (any, error) {
+			var p P
+			err := strict(args, &p)
+			return p, err
+		},
+		run: func(ctx context.Context, params any) (any, error) { return f(ctx, params.(P)) },
+	}
+}
+
+// ErrFailed is a tool's own failure that comes with a value: the answer is not a success,
+// so the tool's changes are undone.
+var ErrFailed = errors.New("the tool failed")
+
+// Expansion is what a tool returns that must see more of the prompt first. Its changes
+// are undone and the call ends as one that was never made: the error matches
+// [runtime.ErrNotSent], so the same call may be made again.
+type Expansion struct {
+	Sections []string // to be made visible
+	Reason   string
+}
+
+// Error implements error.
+func (e *Expansion) Error() string {
+	return "visibility expansion required: " + strings.Join(e.Sections, ", ") + ": " + e.Reason
+}
+
+// Check implements [Checker].
+func (t Tools) Check(_ context.Context, call runtime.Call) error {
+	tool, ok := t[call.Tool]
+	if !ok {
+		return tga.Errorf(tga.NotFound, "no tool %q on %s", call.Tool, call.Server).In(call.TraceID)
+	}
+	if _, err := tool.parse(call.Args); err != nil {
+		return tga.Errorf(tga.ValidationError, "arguments of %s: %w", call.Tool, err).In(call.TraceID)
+	}
+	return nil
+}
+
+// Dispatch implements [runtime.Dispatcher].
+func (t Tools) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
+	if err := t.Check(ctx, call); err != nil {
+		return runtime.Reply{}, errors.Join(runtime.ErrNotSent, err)
+	}
+	tool := t[call.Tool]
+	params, err := tool.parse(call.Args)
+	if err != nil {
+		return runtime.Reply{}, errors.Join(runtime.ErrNotSent, err)
+	}
+	value, err := tool.run(ctx, params)
+	var more *Expansion
+	switch {
+	case errors.As(err, &more):
+		return runtime.Reply{}, errors.Join(runtime.ErrNotSent, err)
+	case err != nil && ctx.Err() != nil:
+		return runtime.Reply{}, err
+	case err != nil:
+		return failure(err, value), nil
+	}
+	result, err := json.Marshal(value)
+	if err != nil {
+		return failure(tga.Errorf(tga.ToolError, "the answer of %s has no JSON form: %w", call.Tool, err), nil), nil
+	}
+	return runtime.Reply{Status: tga.StatusSuccess, Result: result}, nil
+}
+
+// failure is the answer of a tool that failed.
+func failure(err error, value any) runtime.Reply {
+	r := runtime.Reply{Status: tga.StatusFailure, ErrorCode: string(codeOr(err, tga.ToolError)), ErrorMessage: clip(err.Error(), 200)}
+	if value != nil {
+		if result, err := json.Marshal(value); err == nil {
+			r.Result = result
+		}
+	}
+	return r
+}
