@@ -135,7 +135,10 @@ func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (Result,
 	rt.store.Release(l.lease)
 	for _, id := range waiting {
 		// What waited for the answer goes on now. What becomes of it is its own caller's.
-		if _, err := rt.Recover(context.WithoutCancel(ctx), id); errors.Is(err, tga.StoreUnavailable) {
+		waitCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmWait)
+		_, err := rt.Recover(waitCtx, id)
+		cancel()
+		if errors.Is(err, tga.StoreUnavailable) {
 			return res, err
 		}
 	}

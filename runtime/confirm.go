@@ -68,8 +68,10 @@ func (rt *Runtime) confirm(ctx context.Context, l *loop, origin *wal.Trace, reco
 		said = saidOf(origin, body.MismatchDigest)
 	}
 	asks := l.policy.Replay == ReplayHuman && len(c.Mismatches) > 0 && said == ""
-	if err := rt.keepConfirmation(ctx, l, origin, body, evidence, asks); err != nil {
+	if answered, err := rt.keepConfirmation(ctx, l, origin.ID, body, evidence, asks); err != nil {
 		return c, err
+	} else if answered != "" {
+		asks, said = false, answered
 	}
 	switch {
 	case len(c.Mismatches) == 0 || l.policy.Replay == ReplayWarn || said == ledger.Confirmed:
@@ -178,40 +180,55 @@ func saidOf(origin *wal.Trace, mismatch tga.Digest) string {
 }
 
 // keepConfirmation appends the note to origin, with the evidence, and where a person is
-// to answer the question that waits for them.
-func (rt *Runtime) keepConfirmation(ctx context.Context, l *loop, origin *wal.Trace, body ledger.Confirmation, evidence []byte, asks bool) error {
+// to answer the question that waits for them; answered is what a person said meanwhile.
+func (rt *Runtime) keepConfirmation(ctx context.Context, l *loop, origin tga.ID, body ledger.Confirmation, evidence []byte, asks bool) (answered string, err error) {
 	raw, err := body.Body()
 	if err != nil {
-		return err
+		return "", err
 	}
 	digest := body.EvidenceDigest
 	b := wal.Batch{
 		Notes:       []wal.NewNote{{Kind: tga.NoteConfirmation, Who: whoRuntime, Body: raw}},
 		Attachments: []wal.Attachment{{Kind: wal.AttachBlob, Key: digest[:], Value: evidence}},
 	}
-	if asks {
-		pending := Approval{
-			TraceID: origin.ID, Kind: AskConfirmation, Since: rt.now(), Required: 1,
-			Why: "recorded changes no longer stand", Mismatch: body.MismatchDigest, Evidence: digest,
+	err = rt.onTrace(ctx, l, origin, func(lease wal.Lease) error {
+		if asks {
+			// Under the lease: an answer that came since the look is not asked for again.
+			now, err := rt.store.Load(ctx, origin)
+			if err != nil {
+				return err
+			}
+			if answered = saidOf(now, body.MismatchDigest); answered == "" {
+				question, err := rt.question(ctx, l, origin, body)
+				if err != nil {
+					return err
+				}
+				b.Attachments = append(b.Attachments, question)
+			}
 		}
-		if before, err := rt.approval(ctx, origin.ID); err != nil {
-			return err
-		} else if before != nil {
-			pending.Since, pending.Waiting = before.Since, before.Waiting
-		}
-		if l.lease.TraceID != origin.ID && !slices.Contains(pending.Waiting, l.lease.TraceID) && len(pending.Waiting) < maxWaiting {
-			pending.Waiting = append(pending.Waiting, l.lease.TraceID)
-		}
-		a, err := pending.attachment()
-		if err != nil {
-			return err
-		}
-		b.Attachments = append(b.Attachments, a)
-	}
-	return rt.onTrace(ctx, l, origin.ID, func(lease wal.Lease) error {
 		_, err := rt.store.Append(ctx, lease, b)
 		return err
 	})
+	return answered, err
+}
+
+// question is what a person is asked about origin's record, with all who wait for it.
+func (rt *Runtime) question(ctx context.Context, l *loop, origin tga.ID, body ledger.Confirmation) (wal.Attachment, error) {
+	pending := Approval{
+		TraceID: origin, Kind: AskConfirmation, Since: rt.now(), Required: 1,
+		Why: "recorded changes no longer stand", Mismatch: body.MismatchDigest, Evidence: body.EvidenceDigest,
+	}
+	before, err := rt.approval(ctx, origin)
+	if err != nil {
+		return wal.Attachment{}, err
+	}
+	if before != nil {
+		pending.Since, pending.Waiting = before.Since, before.Waiting
+	}
+	if l.lease.TraceID != origin && !slices.Contains(pending.Waiting, l.lease.TraceID) && len(pending.Waiting) < maxWaiting {
+		pending.Waiting = append(pending.Waiting, l.lease.TraceID)
+	}
+	return pending.attachment()
 }
 
 // maxWaiting is how many traces a question to people names that wait for its answer.

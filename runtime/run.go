@@ -38,6 +38,8 @@ type loop struct {
 	// send has no answer.
 	resends int
 	doubt   error
+	// looks counts how often the key changed between the look at it and the append.
+	looks int
 	// helped is the last trace whose reservation this run tried to bring to an end.
 	helped tga.ID
 	// remote is set when somebody else sends: see [Runtime.Begin].
@@ -336,6 +338,11 @@ func (rt *Runtime) commit(ctx context.Context, l *loop) error {
 		return err
 	}
 	l.staged, l.notes, l.attachments, l.prepared = nil, nil, nil, nil
+	for _, a := range b.Attachments {
+		if a.Kind == wal.AttachTimer && a.Value != nil {
+			rt.timers.wake() // not before it is there to be found
+		}
+	}
 	return nil
 }
 

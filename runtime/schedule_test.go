@@ -1,7 +1,9 @@
 package runtime_test
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -323,4 +325,51 @@ func TestTimerThatStandsForNothingEnds(t *testing.T) {
 	for a, err := range b.db.Attachments(t.Context(), wal.AttachTimer, nil) {
 		t.Errorf("timer %s is left (%v)", a.Value, err)
 	}
+}
+
+// interposing does something just before the first effect that is served from another
+// trace is appended.
+type interposing struct {
+	runtime.Store
+	once *sync.Once
+	do   func()
+}
+
+func (s interposing) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+	for _, a := range b.Artifacts {
+		if a.Artifact.Meta.String(tga.MetaReplayedFrom) != "" {
+			s.once.Do(s.do)
+		}
+	}
+	return s.Store.Append(ctx, l, b)
+}
+
+// TestServedRecordThatIsTakenIsLookedAtAgain was found by a repeat beside the scheduler:
+// a new attempt reserved the key between the look at a retryable failure and the append
+// that served it, and the caller got STATE_INVALID_TRANSITION.
+func TestServedRecordThatIsTakenIsLookedAtAgain(t *testing.T) {
+	b := setup(t, park, func(b *bench) {
+		b.tool.answer = func(n int, c runtime.Call) (runtime.Reply, error) {
+			if n == 1 {
+				return busy(n, c)
+			}
+			return ok(`{"n":2}`), nil
+		}
+	})
+	b.mustCall(charge("k"))
+	scheduler := b.rt
+	var second runtime.Result
+	b.store = interposing{b.db, &sync.Once{}, func() {
+		retry := charge("k")
+		retry.Retry = true
+		var err error
+		if second, err = scheduler.Call(context.Background(), retry); err != nil {
+			t.Error(err)
+		}
+	}}
+	b.start()
+	if res := b.mustCall(charge("k")); res.ServedFrom != second.TraceID || string(res.Value) != `{"n":2}` {
+		t.Errorf("%+v, want what trace %s has", res, second.TraceID)
+	}
+	b.wantSends(2)
 }

@@ -118,8 +118,30 @@ func (rt *Runtime) serve(ctx context.Context, l *loop, record *ledger.Record) er
 	if o.Error != nil {
 		w.errorCode, w.errorText, w.retryable = o.Error.Code, o.Error.Message, o.Error.Retryable
 	}
-	rt.counts.served.Add(1)
-	return rt.stageUnsent(l, w)
+	if err := rt.stageUnsent(l, w); err != nil {
+		return err
+	}
+	err = rt.commit(context.WithoutCancel(ctx), l)
+	if errors.Is(err, tga.StateInvalidTransition) && l.looks < maxLooks {
+		// A new attempt took the key between the look and the append, which wrote
+		// nothing. Look again.
+		l.looks++
+		l.unstageUnsent()
+		return nil
+	}
+	if err == nil {
+		rt.counts.served.Add(1)
+	}
+	return err
+}
+
+// maxLooks bounds how often a run looks again at a key that keeps changing.
+const maxLooks = 100
+
+// unstageUnsent takes a call back that is never sent, with its effect.
+func (l *loop) unstageUnsent() {
+	l.staged = l.staged[:len(l.staged)-2]
+	l.call, l.effect, l.state = nil, nil, tga.Authorized
 }
 
 // refuse ends a trace whose call is not sent. Where nothing of it is durable, nothing

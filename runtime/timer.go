@@ -47,7 +47,6 @@ func (rt *Runtime) setTimer(l *loop, due tga.Millis, t timer) error {
 	l.stopTimer()
 	l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachTimer, Key: timerKey(due, l.lease.TraceID), Value: raw})
 	l.timer = due
-	rt.timers.wake()
 	return nil
 }
 

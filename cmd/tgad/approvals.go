@@ -12,8 +12,13 @@ import (
 func (a *app) approvals() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approvals",
-		Short: "List the requests that wait for people",
-		Args:  cobra.NoArgs,
+		Short: "List what waits for people",
+		Long: `approvals lists what people are asked, each answered with approve or deny:
+
+  decision      may the request become a call?
+  confirmation  may the record be relied on although changes that it lists no longer
+                stand? The evidence has what was found.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				list, err := c.Approvals(ctx)
@@ -32,12 +37,18 @@ func (a *app) approvals() *cobra.Command {
 					if p.Expires != 0 {
 						expires = p.Expires.String()
 					}
-					rows = append(rows, []string{p.TraceID.String(), p.Since.String(), expires, fmt.Sprintf("%d of %d", approvals(p.Votes), p.Required), p.Why})
+					evidence := ""
+					if !p.EvidenceDigest.IsZero() {
+						evidence = p.EvidenceDigest.String()
+					}
+					rows = append(rows, []string{
+						p.TraceID.String(), p.Kind, p.Since.String(), expires, fmt.Sprintf("%d of %d", approvals(p.Votes), p.Required), p.Why, evidence,
+					})
 				}
 				if a.JSON || len(rows) == 0 {
 					return nil
 				}
-				return a.Table([]string{"TRACE", "SINCE", "EXPIRES", "APPROVED", "WHY"}, rows)
+				return a.Table([]string{"TRACE", "KIND", "SINCE", "EXPIRES", "APPROVED", "WHY", "EVIDENCE"}, rows)
 			})
 		},
 	}

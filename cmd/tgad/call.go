@@ -57,7 +57,12 @@ key, or settle it with resolve or abandon.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			return a.ask(ctx, func(ctx context.Context, c *client.Client) error {
-				return a.result(callUntil(ctx, c, req, time.Now().Add(reconnect)))
+				res, err := callUntil(ctx, c, req, time.Now().Add(reconnect))
+				if err := a.result(res, err); err != nil || req.Scope == "" || req.Key != "" {
+					return err
+				}
+				// Only now: an answer that was not printed is one that was not delivered.
+				return c.Delivered(ctx, res.TraceID)
 			})
 		},
 	}
@@ -70,6 +75,9 @@ key, or settle it with resolve or abandon.`,
 	f.StringVar(&req.Namespace, "namespace", "", "namespace (default: yours)")
 	f.StringVar(&req.Risk, "risk", "", "READ, WRITE or HIGH_RISK")
 	f.StringVar(&req.Intent, "intent", "", "why, in 10 to 1000 characters")
+	f.StringVar(&req.Scope, "scope", "", "without --key: the job or conversation that the key is made of")
+	f.StringVar(&req.Step, "step", "", "with --scope: the step in it; the same call in it is a repeat until its answer is printed")
+	f.BoolVar(&req.Replay, "replay", false, "look whether what a recorded call changed still stands, before its answer is served")
 	f.BoolVar(&req.Fresh, "fresh", false, "the key was never used: what a store in quarantine asks for")
 	f.BoolVar(&req.Retry, "retry", false, "a new attempt where the key is settled as a retryable failure")
 	f.DurationVar(&timeout, "timeout", time.Minute, "how long to wait; the call is not sent after it")

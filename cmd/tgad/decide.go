@@ -10,11 +10,11 @@ import (
 )
 
 func (a *app) approve() *cobra.Command {
-	return a.decide("approve", "Approve a request; the call then goes on", true)
+	return a.decide("approve", "Approve a request, which then goes on, or a record", true)
 }
 
 func (a *app) deny() *cobra.Command {
-	return a.decide("deny", "Deny a request; one denial denies", false)
+	return a.decide("deny", "Deny a request, or reject a record; one denial denies", false)
 }
 
 func (a *app) decide(verb, short string, approve bool) *cobra.Command {

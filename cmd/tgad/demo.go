@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +17,8 @@ import (
 
 func (a *app) demo() *cobra.Command {
 	var o demo.Options
+	var scenario string
+	scenarios := map[string]func(context.Context, demo.Options) (int, error){"kill": demo.Run, "trust": demo.RunTrust}
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Kill the daemon in mid call, again and again, and count the charges",
@@ -25,11 +31,15 @@ with SIGKILL, and counts the charges in the tool server's own journal. It takes 
 			if err != nil {
 				return err
 			}
+			run := scenarios[scenario]
+			if run == nil {
+				return cli.Usagef("--scenario %q: want %s", scenario, strings.Join(slices.Sorted(maps.Keys(scenarios)), " or "))
+			}
 			if o.Points < 0 {
 				return cli.Usagef("--points is %d", o.Points)
 			}
 			o.Exe, o.Out, o.JSON, o.Colour = exe, a.Out, a.JSON, cli.Colour(a.Out)
-			failed, err := demo.Run(cmd.Context(), o)
+			failed, err := run(cmd.Context(), o)
 			if err == nil && failed > 0 {
 				err = fmt.Errorf("%d claims of the demo are not so", failed)
 			}
@@ -37,8 +47,9 @@ with SIGKILL, and counts the charges in the tool server's own journal. It takes 
 		},
 	}
 	f := c.Flags()
+	f.StringVar(&scenario, "scenario", "kill", "kill: kill -9 in mid call; trust: the world is asked, people, undoing")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the kills")
-	f.IntVar(&o.Points, "points", 20, "kills per tool in part 3")
+	f.IntVar(&o.Points, "points", 20, "kills per tool in part 3 of kill, calls in part 1 of trust")
 	f.StringVar(&o.Keep, "keep", "", "work in this directory and leave everything there")
 	return c
 }
@@ -49,6 +60,7 @@ func hidden() []*cobra.Command {
 	for name, main := range map[string]func(args []string, stdin io.Reader, stdout, stderr io.Writer) int{
 		"demo-payments": demo.Payments,
 		"demo-caller":   demo.StockCaller,
+		"demo-provider": demo.Provider,
 	} {
 		all = append(all, &cobra.Command{
 			Use: name, Hidden: true, DisableFlagParsing: true,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,8 +14,16 @@ func (a *app) inDoubt() *cobra.Command {
 	return &cobra.Command{
 		Use:   "in-doubt",
 		Short: "List the calls that may have run",
-		Long: `in-doubt lists the calls that may have been sent and have no recorded effect. Settle
-each with resolve, when it is known what happened, or abandon.`,
+		Long: `in-doubt lists the calls that may have been sent and have no recorded effect, since
+the last attempt, with the licence they are under, how often the tool server was asked
+and what it said, when it is asked again, and what would settle them:
+
+  finish   the answer of the executor that has the permit
+  begin    a new attempt by its executor
+  recover  the call is sent again
+  probe    the tool server is asked
+  resolve  you know what happened
+  abandon  nobody ever will`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -30,13 +39,31 @@ each with resolve, when it is known what happened, or abandon.`,
 						}
 						continue
 					}
-					rows = append(rows, []string{t.TraceID.String(), t.Since.String(), fmt.Sprint(t.Attempts), tool(t.ToolServer, t.ToolName), keyColumn(t.IdempotencyKey)})
+					rows = append(rows, doubtRow(t))
 				}
 				if a.JSON || len(rows) == 0 {
 					return nil
 				}
-				return a.Table([]string{"TRACE", "SINCE", "ATTEMPTS", "TOOL", "KEY"}, rows)
+				return a.Table([]string{"TRACE", "SINCE", "ATTEMPTS", "LICENCE", "ASKED", "ANSWER", "NEXT", "SETTLED BY", "TOOL", "KEY", "EVIDENCE"}, rows)
 			})
 		},
+	}
+}
+
+func doubtRow(t client.OpenTrace) []string {
+	d := t.Doubt
+	if d == nil {
+		d = &client.Doubt{Since: t.Since}
+	}
+	next, evidence := "", ""
+	if d.Next != 0 {
+		next = d.Next.String()
+	}
+	if !d.EvidenceDigest.IsZero() {
+		evidence = d.EvidenceDigest.String()
+	}
+	return []string{
+		t.TraceID.String(), d.Since.String(), fmt.Sprint(t.Attempts), d.Licence, fmt.Sprint(d.Probes), d.Answer, next,
+		strings.Join(d.Settles, ","), tool(t.ToolServer, t.ToolName), keyColumn(t.IdempotencyKey), evidence,
 	}
 }

@@ -16,9 +16,9 @@ import (
 
 func (a *app) resolve() *cobra.Command {
 	var r runtime.Resolution
-	var outcome, class, result, evidence string
+	var outcome, effect, class, result, evidence string
 	c := &cobra.Command{
-		Use:   "resolve TRACE --outcome ran|failed|not-run --evidence TEXT",
+		Use:   "resolve TRACE --outcome ran|failed|not-run|--effect FILE --evidence TEXT",
 		Short: "Settle a call in doubt with what is known of it",
 		Long: `resolve ends a call in doubt with an effect that you vouch for:
 
@@ -26,6 +26,9 @@ func (a *app) resolve() *cobra.Command {
   failed   the call was executed, or refused, and failed for good
   not-run  the call was certainly not executed, and never will be: its key is free for
            an explicit new attempt (call --retry)
+
+--effect takes the whole of it from a file, as the protocol has it for resolve:
+{"status":"SUCCESS","result":{…},"changes":[…]}.
 
 The evidence is stored with the effect, and your name beside it. Whoever asks with the
 same key is served this outcome.`,
@@ -35,11 +38,18 @@ same key is served this outcome.`,
 			if err != nil {
 				return err
 			}
-			o, ok := outcomes[outcome]
-			if !ok {
+			switch o, ok := outcomes[outcome]; {
+			case effect != "" && (outcome != "" || result != "" || class != "" || r.Summary != "" || r.ErrorMessage != ""):
+				return cli.Usagef("--effect says all of the effect: give it or the other flags, not both")
+			case effect != "":
+				if r.Reply, err = effectIn(effect); err != nil {
+					return err
+				}
+			case !ok:
 				return cli.Usagef("--outcome is ran, failed or not-run, not %q", outcome)
+			default:
+				r.Status, r.Class = o.status, o.class
 			}
-			r.Status, r.Class = o.status, o.class
 			if class != "" {
 				if r.Class, err = ledger.ParseClass(class); err != nil {
 					return cli.Usage(err)
@@ -63,6 +73,7 @@ same key is served this outcome.`,
 	}
 	f := c.Flags()
 	f.StringVar(&outcome, "outcome", "", "ran, failed or not-run")
+	f.StringVar(&effect, "effect", "", "the effect, from a JSON `file`")
 	f.StringVar(&evidence, "evidence", "", "why it is known; @`file` reads it from a file")
 	f.StringVar(&result, "result", "", "the tool's answer, where it is known; @`file` reads it from a file")
 	f.StringVar(&r.Summary, "summary", "", "one sentence, at most 500 characters")
@@ -100,4 +111,30 @@ func textOrFile(s string) ([]byte, error) {
 		return os.ReadFile(name)
 	}
 	return []byte(s), nil
+}
+
+// effectIn reads an effect from a file. What the daemon would refuse is refused by it.
+func effectIn(name string) (runtime.Reply, error) {
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		return runtime.Reply{}, err
+	}
+	var o client.Outcome
+	if err := tga.Gate(raw, tga.Limits{MaxBytes: tga.MostBytes}); err != nil {
+		return runtime.Reply{}, cli.Usagef("%s: %w", name, err)
+	}
+	if err := client.Decode(raw, &o); err != nil {
+		return runtime.Reply{}, cli.Usagef("%s: %w", name, err)
+	}
+	r := runtime.Reply{
+		Status: o.Status, Summary: o.Summary, ErrorCode: o.ErrorCode, ErrorMessage: o.ErrorMessage,
+		Result: o.ResultBase64, ResultBytes: o.ResultBytes, ResultDigest: o.ResultDigest, Changes: o.Changes,
+	}
+	if o.Result != nil {
+		r.Result = o.Result
+	}
+	if o.OutcomeClass != "" {
+		r.Class, err = ledger.ParseClass(o.OutcomeClass)
+	}
+	return r, err
 }

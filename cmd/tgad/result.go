@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/tgad/tgad/internal/cli"
-	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 )
@@ -50,20 +49,20 @@ func resultLine(res runtime.Result) string {
 	case res.Attempts > 1:
 		line += fmt.Sprintf(", %d attempts", res.Attempts)
 	}
+	if c := res.Confirmation; c != nil && c.Skipped {
+		line += ", confirmed before"
+	} else if c != nil {
+		line += fmt.Sprintf(", %d of %d changes stand", c.Checked-len(c.Mismatches), c.Checked+c.Unchecked)
+	}
+	if !res.CompensatedBy.IsZero() {
+		line += fmt.Sprintf(", undone by trace %s", res.CompensatedBy)
+	}
 	return cli.Clean(line)
 }
 
 // callMessage is a result as it travels.
 func callMessage(r runtime.Result) client.Call {
-	c := client.Call{
-		TraceID: r.TraceID, State: r.State.String(), Seq: r.Seq, EntryDigest: r.Digest, ToolCallID: r.ToolCallID,
-		IdempotencyKey: r.Key, Attempts: r.Attempts, Status: r.Status, Summary: r.Summary,
-		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ServedFrom: r.ServedFrom,
-		Replayed: r.Replayed, Rationale: r.Rationale,
-	}
-	if r.Class != ledger.ClassNone {
-		c.OutcomeClass = r.Class.String()
-	}
+	c := client.CallOf(r)
 	// An answer of several lines would break the one line that is promised.
 	if json.Valid(r.Value) && !bytes.ContainsAny(r.Value, "\r\n") {
 		c.Result = r.Value

@@ -46,13 +46,13 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// testConfig is the payments tool server with one tool of each kind.
+// testConfig is the payments tool server with one tool of each kind, twice.
 func testConfig(journal string) string {
 	return fmt.Sprintf(`
 [[server]]
 id = "payments"
 type = "mcp-command"
-command = ["tgad", "demo-payments", "--journal", %q]
+command = ["tgad", "demo-payments", "--journal", %[1]q]
 
 [[tool]]
 server = "payments"
@@ -76,13 +76,45 @@ decision = "NEEDS_APPROVAL"
 rationale = "a high-risk payment needs a person"
 
 [[rule]]
-server = "payments"
 decision = "APPROVE"
 rationale = "payments are approved by the rule table"
 
+# The same tool server with a journal of its own, whose calls can be asked about, looked
+# at and undone. A call's memo names a file that it is said to make.
+[[server]]
+id = "bank"
+type = "mcp-command"
+command = ["tgad", "demo-payments", "--journal", %[2]q]
+
+[[tool]]
+server = "bank"
+name = "charge_opaque"
+licence = "probe"
+replay = "human"
+change = [{ resource_type = "file", resource_id = "{/args/memo}", operation = "create" }]
+inverse = { name = "charge", args = '{"account":"{/args/account}","amount":"{/args/amount}","memo":"undo"}' }
+
+[[prober]]
+server = "bank"
+tool = "charge_opaque"
+type = "mcp"
+ask_tool = "lookup"
+arguments = { tool = "=\"charge_opaque\"", key = "key" }
+ran = [{ check = [{ pointer = "/structuredContent/ran", equals = "true" }] }]
+not_ran = [{ check = [{ pointer = "/structuredContent/ran", equals = "false" }] }]
+reply = { result = "/structuredContent/receipt" }
+
+[[verifier]]
+resource_type = "file"
+type = "file"
+root = "docs"
+
+[approval]
+self = true
+
 [store]
 memtable_bytes = "1MiB"
-`, journal)
+`, journal, journal+".bank")
 }
 
 // exits runs a command and wants an exit code: exits 3 tgad verify x

@@ -24,11 +24,9 @@ import (
 	"github.com/tgad/tgad/runtime/dispatch"
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 	"github.com/tgad/tgad/runtime/mcp"
+	"github.com/tgad/tgad/runtime/outcome"
 	"github.com/tgad/tgad/schemas/tga"
 )
-
-// AnyTool is the name of the row for every tool of a server that has none.
-const AnyTool = "*"
 
 // Supervisor returns the rule table. Without a rule it denies every request, and with
 // allow_all it approves every one.
@@ -59,66 +57,64 @@ func (c *Config) Supervisor() (runtime.Rules, error) {
 	return s, err
 }
 
-// Policy returns what the file attests about a tool: its own row, or the server's *.
-func (c *Config) Policy(server, tool string) (runtime.Policy, bool) {
-	var found *Tool
-	for i := range c.Tools {
-		t := &c.Tools[i]
-		if t.Server == server && (t.Name == tool || t.Name == AnyTool && found == nil) {
-			found = t
-			if t.Name == tool {
-				break
-			}
-		}
-	}
-	if found == nil {
-		return runtime.Policy{}, false
-	}
-	p := runtime.Policy{
-		Class: found.Class, Licence: found.licence, LicenceSet: found.Licence != "",
-		SendTimeout: found.SendTimeout.D, PermitTime: found.PermitTime.D,
-	}
-	if found.Resends != nil {
-		p.Resends = *found.Resends
-		if p.Resends == 0 {
-			p.Resends = -1 // the runtime takes 0 for its default
-		}
-	}
-	return p, true
-}
-
 // JSONLimits bound what a caller hands in.
 func (c *Config) JSONLimits() tga.Limits {
 	return tga.Limits{MaxBytes: int(c.Limits.ArtifactBytes.N), MaxDepth: c.Limits.Depth}
 }
 
-// Tools is the dispatcher of the configured servers, and what trusted ones suggest.
+// BuildOptions say where a configuration is used.
+type BuildOptions struct {
+	// Store is the store's directory. The locks of child processes are kept in it, and
+	// a file of keys inside it is refused.
+	Store  string
+	Logger *slog.Logger     // gets what servers write
+	Clock  func() time.Time // for tests; nil means time.Now
+}
+
+// Tools is the dispatcher of the configured servers, what trusted ones suggest, and
+// whom else the file says to ask.
 type Tools struct {
 	dispatch.Router
 	config  *Config
-	trusted map[string]*mcp.Server
+	trust   runtime.Trust
+	rules   *outcome.Rules
+	mcp     map[string]*listed
+	trusted []string
 	closers []func() error
 
 	mu        sync.Mutex
 	suggested map[[2]string]runtime.Policy
 }
 
-// Build makes the dispatcher. dir is where the lock files of children are kept, which
-// must outlive the process; log gets what servers write. No server is contacted.
-func (c *Config) Build(dir string, log *slog.Logger) (*Tools, error) {
-	t := &Tools{Router: dispatch.Router{}, config: c, trusted: map[string]*mcp.Server{}, suggested: map[[2]string]runtime.Policy{}}
+// Build makes the dispatcher and everything that is asked beside the log. No server is
+// contacted.
+func (c *Config) Build(o BuildOptions) (_ *Tools, err error) {
+	t := &Tools{Router: dispatch.Router{}, config: c, mcp: map[string]*listed{}, suggested: map[[2]string]runtime.Policy{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+		}
+	}()
+	if t.rules, err = c.outcomes(); err != nil {
+		return nil, err
+	}
+	children := filepath.Join(o.Store, "children")
+	if err := os.MkdirAll(children, 0o700); err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "make the directory of the children's locks: %w", err)
+	}
 	for i := range c.Servers {
 		s := &c.Servers[i]
 		if s.Type == External {
 			continue
 		}
-		transport, err := t.transport(s, i, dir, log)
+		transport, err := t.transport(s, children, o.Logger)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("tool server %q: %w", s.ID, err), t.Close())
+			return nil, fmt.Errorf("tool server %q: %w", s.ID, err)
 		}
-		t.Router[s.ID] = t.stack(s, transport, log)
+		t.Router[s.ID] = t.stack(s, transport, o.Logger)
 	}
-	return t, nil
+	t.trust, err = t.buildTrust(o)
+	return t, err
 }
 
 // stack decorates a transport in the order that package dispatch prescribes.
@@ -129,10 +125,11 @@ func (t *Tools) stack(s *Server, transport runtime.Dispatcher, log *slog.Logger)
 	})
 	d = dispatch.Limit(d, s.Concurrency)
 	d = dispatch.Retry(d, dispatch.RetryOptions{Tries: s.Retry.Tries, Delay: s.Retry.Delay.D, MaxDelay: s.Retry.MaxDelay.D})
-	return dispatch.Timeout(d, func(tool string) time.Duration { return t.Policy(s.ID, tool).SendTimeout })
+	d = dispatch.Timeout(d, func(tool string) time.Duration { return t.Policy(s.ID, tool).SendTimeout })
+	return &placer{next: d, rules: t.rules}
 }
 
-func (t *Tools) transport(s *Server, n int, dir string, log *slog.Logger) (runtime.Dispatcher, error) {
+func (t *Tools) transport(s *Server, dir string, log *slog.Logger) (runtime.Dispatcher, error) {
 	headers, err := t.config.headers(s)
 	if err != nil {
 		return nil, err
@@ -154,12 +151,14 @@ func (t *Tools) transport(s *Server, n int, dir string, log *slog.Logger) (runti
 		}
 		return httpcall.New(s.URL, httpcall.Options{
 			Paths: s.Paths, Header: header, Statuses: statuses, MaxAnswer: t.config.Limits.AnswerBytes.N,
+			KeyHeader: func(tool string) string { return t.rules.Key(s.ID, tool).Header },
 		})
 	}
 	o := mcp.Options{
 		Command: s.Command, Dir: t.config.path(s.Dir), URL: s.URL, Headers: headers,
 		MaxAnswerBytes: t.config.Limits.AnswerBytes.N, StartTimeout: s.StartTimeout.D,
 		ProtocolVersion: s.ProtocolVersion, Logger: log,
+		KeyMeta: func(tool string) string { return t.rules.Key(s.ID, tool).Meta },
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
 		o.Env = append(o.Env, name+"="+s.Env[name])
@@ -174,8 +173,9 @@ func (t *Tools) transport(s *Server, n int, dir string, log *slog.Logger) (runti
 		return nil, err
 	}
 	t.closers = append(t.closers, server.Close)
+	t.mcp[s.ID] = &listed{Server: server}
 	if s.Trusted {
-		t.trusted[s.ID] = server
+		t.trusted = append(t.trusted, s.ID)
 	}
 	return server, nil
 }
@@ -233,17 +233,20 @@ func (t *Tools) Policy(server, tool string) runtime.Policy {
 	return t.suggested[[2]string{server, tool}]
 }
 
+// Asks reports whether the file says how to ask whether a call of a tool ran.
+func (t *Tools) Asks(server, tool string) bool { return t.config.prober(server, tool) >= 0 }
+
 // Options are the runtime's.
 func (t *Tools) Options() runtime.Options {
-	return runtime.Options{Profile: t.config.profile, Policy: t.Policy, Limits: t.config.JSONLimits()}
+	return runtime.Options{Profile: t.config.profile, Policy: t.Policy, Trust: t.trust, Limits: t.config.JSONLimits()}
 }
 
 // Suggest asks the trusted servers for their hints. A server that cannot be asked
 // suggests nothing, and its error is returned with the others'.
 func (t *Tools) Suggest(ctx context.Context) error {
 	var all []error
-	for id, server := range t.trusted {
-		tools, err := server.ListTools(ctx)
+	for _, id := range t.trusted {
+		tools, err := t.mcp[id].ListTools(ctx)
 		if err != nil {
 			all = append(all, err)
 			continue

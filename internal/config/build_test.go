@@ -38,7 +38,7 @@ func TestOnlyTrustedHintsSuggest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tools, err := c.Build(t.TempDir(), discard)
+		tools, err := c.Build(BuildOptions{Store: t.TempDir(), Logger: discard})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,6 +42,9 @@ func (c *Config) check(r *report) {
 		s.check(r, at)
 	}
 	c.checkTools(r, servers)
+	c.checkVerifiers(r, servers)
+	c.checkProbers(r, servers)
+	c.Capability.check(r)
 	for i := range c.Rules {
 		c.Rules[i].check(r, fmt.Sprintf("rule.%d", i))
 	}
@@ -104,6 +107,7 @@ var only = map[string][]string{
 	"url": {MCPURL, HTTP}, "headers_file": {MCPURL, HTTP},
 	"protocol_version": {MCPCommand, MCPURL}, "start_timeout": {MCPCommand, MCPURL}, "trusted": {MCPCommand, MCPURL},
 	"paths": {HTTP}, "statuses": {HTTP},
+	"call_ids": {MCPCommand, MCPURL, External}, "drift": {MCPCommand, MCPURL, External},
 	"concurrency": {MCPCommand, MCPURL, HTTP}, "breaker": {MCPCommand, MCPURL, HTTP}, "retry": {MCPCommand, MCPURL, HTTP},
 }
 
@@ -140,6 +144,14 @@ func (s *Server) check(r *report, at string) {
 			r.add(at+".statuses."+status, "%v", err)
 		}
 	}
+	if s.Drift != "" && s.Drift != "report" && s.Drift != "block" {
+		r.add(at+".drift", "%q: want report or block%s", s.Drift, meant(s.Drift, "report", "block"))
+	}
+	for _, name := range s.CallIDs {
+		if name == "" || len(name) > 255 {
+			r.add(at+".call_ids", "%.40q: want names of 1 to 255 bytes", name)
+		}
+	}
 	r.count(at+".concurrency", s.Concurrency)
 	r.count(at+".breaker.failures", s.Breaker.Failures)
 	r.count(at+".breaker.trials", s.Breaker.Trials)
@@ -171,6 +183,7 @@ func (c *Config) checkTools(r *report, servers map[string]*Server) {
 		if server != nil {
 			t.checkStatuses(r, at, server)
 		}
+		c.checkTrust(r, at, t, server, servers)
 	}
 }
 

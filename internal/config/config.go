@@ -12,13 +12,17 @@ type Config struct {
 	Profile  string `toml:"profile"`   // "strict" (default) or "spec-9.3"
 	AllowAll bool   `toml:"allow_all"` // approve every request; without it and without rules all are denied
 
-	Store   Store    `toml:"store"`
-	Socket  Socket   `toml:"socket"`
-	Limits  Limits   `toml:"limits"`
-	Servers []Server `toml:"server"`
-	Tools   []Tool   `toml:"tool"`
-	Rules   []Rule   `toml:"rule"`
-	Roles   []Role   `toml:"role"`
+	Store      Store      `toml:"store"`
+	Socket     Socket     `toml:"socket"`
+	Limits     Limits     `toml:"limits"`
+	Servers    []Server   `toml:"server"`
+	Tools      []Tool     `toml:"tool"`
+	Verifiers  []Verifier `toml:"verifier"`
+	Probers    []Prober   `toml:"prober"`
+	Capability Capability `toml:"capability"`
+	Approval   Approval   `toml:"approval"`
+	Rules      []Rule     `toml:"rule"`
+	Roles      []Role     `toml:"role"`
 
 	profile ledger.Profile
 	dir     string // of the file; relative paths in it start here
@@ -90,6 +94,10 @@ type Server struct {
 	// Trusted lets the server's own hints suggest class and licence of tools about which
 	// the file says nothing.
 	Trusted bool `toml:"trusted"`
+
+	// For tgad mcp, which stands between a client and the server.
+	CallIDs []string `toml:"call_ids"` // names in _meta whose value tells one call of the client from another
+	Drift   string   `toml:"drift"`    // a tool whose definition changed: "report" (default) or "block"
 }
 
 // Breaker is the circuit breaker of a server.
@@ -104,22 +112,6 @@ type Retry struct {
 	Tries    int      `toml:"tries"`     // 3
 	Delay    Duration `toml:"delay"`     // 100ms
 	MaxDelay Duration `toml:"max_delay"` // 2s
-}
-
-// Tool is what the operator attests about one tool of a server.
-type Tool struct {
-	Server      string   `toml:"server"`
-	Name        string   `toml:"name"`          // "*" = every tool of the server that has no row
-	Class       string   `toml:"class"`         // "write" (default) or "read"
-	Licence     string   `toml:"licence"`       // park, probe, dedupe_key, dedupe_args, read_only
-	Window      Duration `toml:"window"`        // dedupe_key: how long the server honours a key
-	Margin      Duration `toml:"margin"`        // dedupe_key: kept before the window's end; 1m
-	MaxInFlight Duration `toml:"max_in_flight"` // probe: how long a request can be under way after its sender died
-	SendTimeout Duration `toml:"send_timeout"`  // of one dispatch; 30s
-	Resends     *int     `toml:"resends"`       // licensed re-sends of one run; 2
-	PermitTime  Duration `toml:"permit_time"`   // how long a remote executor is taken to be at work; send_timeout
-
-	licence ledger.Licence
 }
 
 // Rule is one line of the supervisor's table. Absent server, tool and risk match
@@ -139,10 +131,10 @@ type Verb string
 
 // Verbs. None implies another: who submits must not thereby be able to approve.
 const (
-	Read   Verb = "read"   // look at traces
+	Read   Verb = "read"   // look at traces and evidence
 	Append Verb = "append" // make calls, begin and finish them, append to traces
 	Decide Verb = "decide" // vote on requests, append a supervisor_decision
-	Admin  Verb = "admin"  // resolve, abandon, recover all, verify the store, backup, seal, unfreeze
+	Admin  Verb = "admin"  // resolve, abandon, compensate, recover all, verify the store, backup, seal, unfreeze
 )
 
 var verbs = []Verb{Read, Append, Decide, Admin}
@@ -243,4 +235,5 @@ func (c *Config) fill() {
 			c.Tools[i].Class = tga.ClassWrite
 		}
 	}
+	c.Capability.fill()
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ func TestExampleIsValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools, err := c.Build(t.TempDir(), discard)
+	tools, err := c.Build(BuildOptions{Store: t.TempDir(), Logger: discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,13 +35,54 @@ func TestExampleIsValid(t *testing.T) {
 	}
 }
 
+// TestWholeExampleIsValid: with the settings that need files, and the files, too.
+func TestWholeExampleIsValid(t *testing.T) {
+	raw, err := os.ReadFile(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"shop.password", "github.token", "HEAD"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("s3cret\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := regexp.MustCompile(`(?m)^#([^ \n])`).ReplaceAllString(string(raw), "$1")
+	text = strings.NewReplacer("/etc/tgad/", dir+"/", "/srv/repos/site.git", dir).Replace(text)
+	c, err := Parse(filepath.Join(dir, "tgad.toml"), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools, err := c.Build(BuildOptions{Store: t.TempDir(), Logger: discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := tools.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	trust := tools.Options().Trust
+	for _, kind := range []string{"invoice", "ticket", "file", "order", "shipment", "github_pr", "git_ref"} {
+		if trust.Verifier(kind) == nil {
+			t.Errorf("%s has no verifier", kind)
+		}
+	}
+	if trust.Verifier("dream") != nil || trust.Capabilities == nil || trust.SelfApproval {
+		t.Errorf("trust %+v", trust)
+	}
+	if trust.Prober("billing", "create_invoice") == nil || trust.Prober("billing", "balance") != nil || trust.Prober("crm", "add_contact") != nil {
+		t.Error("probers are not those of the file")
+	}
+}
+
 // TestExampleNamesEveryKey: a key that the example does not show is one that nobody finds.
 func TestExampleNamesEveryKey(t *testing.T) {
 	raw, err := os.ReadFile(example)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rare := map[string]bool{"protocol_version": true, "max_in_flight": true}
+	rare := map[string]bool{"protocol_version": true}
 	var walk func(reflect.Type)
 	walk = func(typ reflect.Type) {
 		for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
@@ -49,10 +91,9 @@ func TestExampleNamesEveryKey(t *testing.T) {
 		if typ.Kind() != reflect.Struct {
 			return
 		}
-		for i := range typ.NumField() {
-			f := typ.Field(i)
+		for _, f := range reflect.VisibleFields(typ) {
 			key := f.Tag.Get("toml")
-			if key == "" || rare[key] {
+			if key == "" || key == "-" || rare[key] {
 				continue
 			}
 			if !strings.Contains(string(raw), key) {
@@ -79,6 +120,13 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 // TestMistakesPointAtTheLine: each mistake is reported with its line and what to do.
 func TestMistakesPointAtTheLine(t *testing.T) {
 	server := "[[server]]\nid = \"s\"\ntype = \"http\"\nurl = \"http://h\"\n"
+	tool := server + "[[tool]]\nserver = \"s\"\nname = \"t\"\n"
+	notRan := "not_ran = [{ status = [404] }]\n"
+	body := "tool = \"t\"\ntype = \"http\"\nurl = \"http://h/{key}\"\ntries = 1\ndelay = \"1s\"\nran = [{ check = [{ pointer = \"/k\", field = \"key\" }] }]\n" + notRan
+	asked := server + "[[prober]]\nserver = \"s\"\n" + body
+	prober := server + "[[prober]]\n" + body
+	verifier := "[[verifier]]\nresource_type = \"a\"\ntype = \"file\"\nroot = \"/\"\n"
+	mcpVerifier := "[[server]]\nid = \"m\"\ntype = \"mcp-command\"\ncommand = [\"x\"]\n[[verifier]]\nresource_type = \"a\"\ntype = \"mcp\"\nserver = \"m\"\n"
 	for _, x := range []struct{ name, text, line, want string }{
 		{"no TOML", "profile = \n", "c.toml:1:", ""},
 		{"unknown key", "a = 1\n", "c.toml:1:", `unknown key "a"`},
@@ -113,6 +161,51 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 		{"read_only of a write tool", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"read_only\"\n", "c.toml:8:", "only a read tool"},
 		{"doubt as not executed", server + "statuses = { \"500\" = \"not_executed\" }\n[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"park\"\n", "c.toml:9:", "500"},
 		{"resends", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nresends = -1\n", "c.toml:8:", "negative"},
+		{"probe without a prober", tool + "licence = \"probe\"\n", "c.toml:8:", "whether t on \"s\" ran: it needs a [[prober]]"},
+		{"no prober of a server that is called", tool + "licence = \"probe\"\nprober = \"none\"\n", "c.toml:9:", "only a tool of a server of type external"},
+		{"prober of a word", tool + "prober = \"http\"\n", "c.toml:8:", "want none"},
+		{"prober of no server", prober + "server = \"x\"\n", "c.toml:13:", "no [[server]]"},
+		{"prober twice", asked + asked[len(server):], "c.toml:16:", "has a prober already"},
+		{"prober of no type", server + "[[prober]]\nserver = \"s\"\ntool = \"t\"\ntype = \"htp\"\n", "c.toml:8:", "did you mean http?"},
+		{"prober with a key of another type", asked + "ask_tool = \"x\"\n", "c.toml:14:", "does not belong to type http"},
+		{"prober with a rule of another type", asked[:len(asked)-len(notRan)] + "not_ran = [{ failed = true, check = [{ pointer = \"/a\" }] }]\n", "c.toml:13:", "prober.0.not_ran.0.failed"},
+		{"prober that asks nothing", server + "[[prober]]\nserver = \"s\"\ntool = \"t\"\ntype = \"http\"\nurl = \"http://h/{key}\"\n", "c.toml:5:", "prober.0"},
+		{"prober in a table of tables", asked + "[prober.reply]\nresult = \"x\"\n", "c.toml:15:", "JSON Pointer"},
+		{"patience past the send", asked + "settle = \"30s\"\n" + tool[len(server):] + "licence = \"probe\"\n", "c.toml:14:", "not within the send_timeout of t, 30s"},
+		{"patience that is no duration", asked + "settle = \"long\"\n", "c.toml:14:", "no duration"},
+		{"replay", tool + "replay = \"warm\"\n", "c.toml:8:", "did you mean warn?"},
+		{"backoff", tool + "retry = { first = \"2s\", max = \"1s\" }\n", "c.toml:8:", "over max"},
+		{"retry under spec-9.3", "profile = \"spec-9.3\"\n" + tool + "retry = { attempts = 1 }\n", "c.toml:9:", "makes no new attempts"},
+		{"undo without an inverse", tool + "auto_compensate = true\n", "c.toml:8:", "no inverse"},
+		{"inverse on no server", tool + "inverse = { server = \"x\", name = \"u\", args = \"{}\" }\n", "c.toml:8:", "no [[server]]"},
+		{"inverse that is no JSON", tool + "[tool.inverse]\nname = \"u\"\nargs = \"{\"\n", "c.toml:10:", "tool.0.inverse.args"},
+		{"class of an outcome", tool + "[[tool.outcome]]\nis_error = true\nclass = \"permanent_failure\"\n[[tool.outcome]]\nis_error = true\nclass = \"fatal\"\n", "c.toml:13:", "tool.0.outcome.1.class"},
+		{"doubt as retryable", tool + "[[tool.outcome]]\nstatus = [503]\nclass = \"retryable_failure\"\n", "c.toml:", "tool.0.outcome.0"},
+		{"change without an id", tool + "change = [{ resource_type = \"a\", operation = \"b\" }]\n", "c.toml:8:", "tool.0.change.0.resource_id"},
+		{"unknown key in a table of tables", tool + "[[tool.outcome]]\nclas = \"success\"\n", "c.toml:9:", "did you mean class?"},
+		{"form of an answer", tool + "answer = \"mcp\"\n", "c.toml:8:", "have the form json"},
+		{"key's place", tool + "key = { header = \"Host\" }\n", "c.toml:8:", "cannot carry the key"},
+		{"key's origin", tool + "key = { from = \"order\" }\n", "c.toml:8:", "no JSON Pointer"},
+		{"log", tool + "log = \"all\"\n", "c.toml:8:", "want none"},
+		{"drift", "[[server]]\nid = \"s\"\ntype = \"external\"\ndrift = \"blok\"\n", "c.toml:4:", "did you mean block?"},
+		{"call id", "[[server]]\nid = \"s\"\ntype = \"external\"\ncall_ids = [\"\"]\n", "c.toml:4:", "1 to 255 bytes"},
+		{"verifier of no type", "[[verifier]]\nresource_type = \"a\"\ntype = \"ftp\"\n", "c.toml:3:", "want one of file, git, github, http, mcp, postgres, sqlite"},
+		{"verifier of nothing", "[[verifier]]\ntype = \"file\"\nroot = \"/\"\n", "c.toml:1:", "want 1 to 64"},
+		{"verifier of a long name", "[[verifier]]\nresource_type = \"" + strings.Repeat("x", 65) + "\"\ntype = \"file\"\nroot = \"/\"\n", "c.toml:2:", "want 1 to 64"},
+		{"verifier twice", verifier + verifier, "c.toml:6:", "has a verifier already"},
+		{"verifier's missing key", "[[verifier]]\nresource_type = \"a\"\ntype = \"file\"\n", "c.toml:1:", "verifier.0.root"},
+		{"verifier's key of another type", verifier + "url = \"http://h\"\n", "c.toml:5:", "does not belong to type file"},
+		{"verifier's check", "[[verifier]]\nresource_type = \"a\"\ntype = \"http\"\nurl = \"http://h/{resource_id}\"\n[[verifier.check]]\npointer = \"/a\"\n[[verifier.check]]\npointer = \"b\"\n", "c.toml:8:", "verifier.0.check.1.pointer"},
+		{"verifier's statuses", "[[verifier]]\nresource_type = \"a\"\ntype = \"http\"\nurl = \"http://h/{resource_id}\"\ngone = [{ failed = true }]\n", "c.toml:5:", "want statuses"},
+		{"verifier's tables", mcpVerifier + "gone = [404]\n", "c.toml:9:", "want tables"},
+		{"verifier's unknown key in a table", mcpVerifier + "gone = [{ fail = true }]\n", "c.toml:9:", "want tables"},
+		{"verifier of no MCP server", server + strings.Replace(mcpVerifier[strings.Index(mcpVerifier, "[[verifier"):], "\"m\"", "\"s\"", 1), "c.toml:8:", "speaks MCP"},
+		{"verifier's secret", "[[verifier]]\nresource_type = \"github_pr\"\ntype = \"github\"\ntoken_file = \"/nonexistent\"\n", "c.toml:4:", "no such file"},
+		{"tokens without a key file", "[capability]\nrequired = true\n", "c.toml:1:", "without a key file"},
+		{"issuer", "[capability]\nkey_file = \"k\"\nissuer = \"a b\"\n", "c.toml:3:", "want 1 to 255"},
+		{"lifetime over the most", "[capability]\nkey_file = \"k\"\nlifetime = \"721h\"\n", "c.toml:3:", "at most 720h"},
+		{"lifetime of half a second", "[capability]\nkey_file = \"k\"\nlifetime = \"500ms\"\n", "c.toml:3:", "whole seconds"},
+		{"skew over the most", "[capability]\nkey_file = \"k\"\nskew = \"10m1s\"\n", "c.toml:3:", "over 10m"},
 		{"decision", "[[rule]]\ndecision = \"ALLOW\"\n", "c.toml:2:", "want APPROVE, DENY or NEEDS_APPROVAL"},
 		{"rule of votes that asks nobody", "[[rule]]\ndecision = \"APPROVE\"\nrequired = 2\n", "c.toml:2:", "belong to NEEDS_APPROVAL"},
 		{"rationale", "[[rule]]\ndecision = \"DENY\"\nrationale = \"no\"\n", "c.toml:3:", "want 10 to 1000"},
@@ -132,14 +225,31 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 	}
 }
 
+// TestLimitsOfTrustAreReached: what stands at a limit is accepted; TestMistakesPointAtTheLine
+// has the same one past it.
+func TestLimitsOfTrustAreReached(t *testing.T) {
+	for _, text := range []string{
+		"[[verifier]]\nresource_type = \"" + strings.Repeat("x", 64) + "\"\ntype = \"file\"\nroot = \"/\"\n",
+		"[capability]\nkey_file = \"k\"\nlifetime = \"720h\"\nskew = \"10m\"\nissuer = \"" + strings.Repeat("x", 255) + "\"\n",
+		"[capability]\nkey_file = \"k\"\nlifetime = \"1s\"\n",
+		"[[server]]\nid = \"s\"\ntype = \"external\"\ncall_ids = [\"" + strings.Repeat("x", 255) + "\"]\n",
+		"[[server]]\nid = \"s\"\ntype = \"external\"\n[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"probe\"\nprober = \"none\"\n",
+	} {
+		if _, err := Parse("c.toml", []byte(text)); err != nil {
+			t.Errorf("%s\n%v", text, err)
+		}
+	}
+}
+
 // TestAllMistakesAreReported: one look at the file is enough to mend it.
 func TestAllMistakesAreReported(t *testing.T) {
-	_, err := Parse("c.toml", []byte("profile = \"x\"\n[limits]\ndepth = -1\n[[rule]]\ndecision = \"x\"\n"))
+	_, err := Parse("c.toml", []byte("profile = \"x\"\n[limits]\ndepth = -1\n[[rule]]\ndecision = \"x\"\n"+
+		"[[verifier]]\nresource_type = \"a\"\ntype = \"file\"\n[[verifier]]\nresource_type = \"b\"\ntype = \"sqlite\"\nfile = \"f\"\n[capability]\nskew = \"x\"\n"))
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	at := -1
-	for _, want := range []string{"c.toml:1: profile", "    1 | profile = \"x\"", "c.toml:3: limits.depth", "c.toml:5: rule.0.decision"} {
+	for _, want := range []string{"c.toml:1: profile", "    1 | profile = \"x\"", "c.toml:3: limits.depth", "c.toml:5: rule.0.decision", "c.toml:6: verifier.0.root", "c.toml:9: verifier.1.query", "c.toml:14: capability.skew"} {
 		i := strings.Index(err.Error(), want)
 		if i <= at {
 			t.Errorf("%q is missing or out of order in\n%v", want, err)

@@ -7,7 +7,11 @@
 //
 // # Invariants
 //
-//	closed   an unknown key is an error                       [Parse]             TestMistakesPointAtTheLine
-//	attested a licence is validated for the tool's class      ledger.Licence      TestMistakesPointAtTheLine
-//	denied   no rule and no allow_all denies every request    [Config.Supervisor] TestNothingWrittenAllowsNothing
+//	closed   an unknown key is an error                      [Parse]                TestMistakesPointAtTheLine
+//	attested a licence is validated for the tool's class     ledger.Licence         TestMistakesPointAtTheLine
+//	asked    a licence to ask has somebody to ask            [Config.checkProbing]  TestMistakesPointAtTheLine
+//	keyed    arguments without room for the key are refused  [placer.Prepare]       TestKeyReachesTheToolWhereItWantsIt
+//	         before the call is begun
+//	revoked  a token of a key that the file lost is refused  [Keys.refresh]         TestKeysAreTheFiles
+//	denied   no rule and no allow_all denies every request   [Config.Supervisor]    TestNothingWrittenAllowsNothing
 package config

@@ -120,10 +120,11 @@ func (r *report) err() error {
 	return tga.Errorf(tga.ValidationError, "%s", b.String())
 }
 
-// positionsOf finds the line of each key and table: "limits.depth", "server.0.url".
+// positionsOf finds the line of each key and table: "limits.depth", "server.0.url",
+// "tool.2.outcome.0.class".
 func positionsOf(raw []byte) map[string]int {
 	at := map[string]int{}
-	seen := map[string]int{} // array tables so far
+	seen := map[string]int{} // elements so far, of each array of tables
 	var p unstable.Parser
 	p.Reset(raw)
 	prefix := ""
@@ -131,17 +132,19 @@ func positionsOf(raw []byte) map[string]int {
 		n := p.Expression()
 		switch n.Kind {
 		case unstable.Table, unstable.ArrayTable:
-			path, line := keyOf(&p, n)
-			// A subtable of an array table belongs to its newest element.
-			head, rest, _ := strings.Cut(path, ".")
-			if i, ok := seen[head]; ok && n.Kind == unstable.Table && rest != "" {
-				path = fmt.Sprintf("%s.%d.%s", head, i-1, rest)
+			parts, line := keyOf(&p, n)
+			path := ""
+			for i, part := range parts {
+				path = join(path, part)
+				if i == len(parts)-1 && n.Kind == unstable.ArrayTable {
+					seen[path]++
+				}
+				// What stands below an array of tables belongs to its newest element.
+				if count := seen[path]; count > 0 {
+					path = fmt.Sprintf("%s.%d", path, count-1)
+				}
 			}
-			if n.Kind == unstable.ArrayTable {
-				seen[path]++
-				path = fmt.Sprintf("%s.%d", path, seen[path]-1)
-			}
-			at[path], prefix = line, path+"."
+			at[path], prefix = line, path
 		case unstable.KeyValue:
 			keyValue(&p, n, prefix, at)
 		}
@@ -150,17 +153,37 @@ func positionsOf(raw []byte) map[string]int {
 }
 
 func keyValue(p *unstable.Parser, n *unstable.Node, prefix string, at map[string]int) {
-	path, line := keyOf(p, n)
-	at[prefix+path] = line
-	if v := n.Value(); v.Kind == unstable.InlineTable {
+	parts, line := keyOf(p, n)
+	path := join(prefix, strings.Join(parts, "."))
+	at[path] = line
+	value(p, n.Value(), path, line, at)
+}
+
+// value goes on into inline tables, and into those in an array.
+func value(p *unstable.Parser, v *unstable.Node, path string, line int, at map[string]int) {
+	switch v.Kind {
+	case unstable.InlineTable:
 		for it := v.Children(); it.Next(); {
-			keyValue(p, it.Node(), prefix+path+".", at)
+			keyValue(p, it.Node(), path, at)
+		}
+	case unstable.Array:
+		n := 0
+		for it := v.Children(); it.Next(); n++ {
+			element := fmt.Sprintf("%s.%d", path, n)
+			at[element] = line
+			value(p, it.Node(), element, line, at)
 		}
 	}
 }
 
-func keyOf(p *unstable.Parser, n *unstable.Node) (path string, line int) {
-	var parts []string
+func join(prefix, key string) string {
+	if prefix == "" {
+		return key
+	}
+	return prefix + "." + key
+}
+
+func keyOf(p *unstable.Parser, n *unstable.Node) (parts []string, line int) {
 	for it := n.Key(); it.Next(); {
 		k := it.Node()
 		if line == 0 {
@@ -168,5 +191,5 @@ func keyOf(p *unstable.Parser, n *unstable.Node) (path string, line int) {
 		}
 		parts = append(parts, string(k.Data))
 	}
-	return strings.Join(parts, "."), line
+	return parts, line
 }

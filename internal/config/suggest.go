@@ -26,8 +26,7 @@ func keysAt(t reflect.Type, path []string) []string {
 		return nil
 	}
 	var keys []string
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for _, f := range reflect.VisibleFields(t) {
 		name := f.Tag.Get("toml")
 		if name == "" {
 			continue

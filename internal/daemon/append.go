@@ -134,6 +134,7 @@ func (q *request) mayAppend(ctx context.Context, id tga.ID, artifacts []wal.NewA
 	case !q.peer.sees(t.Namespace):
 		return tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
 	}
+	var request *tga.Artifact
 	for _, n := range artifacts {
 		a := n.Artifact
 		verb := config.Append
@@ -144,6 +145,7 @@ func (q *request) mayAppend(ctx context.Context, id tga.ID, artifacts []wal.NewA
 			return tga.Errorf(tga.PermissionDenied, "%s may not append a %s: it takes the verb %s", q.peer.name(), a.Type, verb).In(id)
 		}
 		if a.Type == tga.RequestType {
+			request = a
 			namespace := a.Meta.String(tga.MetaNamespace)
 			if namespace == "" {
 				namespace = tga.DefaultNamespace
@@ -160,6 +162,9 @@ func (q *request) mayAppend(ctx context.Context, id tga.ID, artifacts []wal.NewA
 			}
 			if pending != nil {
 				return tga.Errorf(tga.StateInvalidTransition, "the request waits for votes: decide, do not append a decision").In(id)
+			}
+			if err := q.mayDecide(ctx, t, request, a); err != nil {
+				return err
 			}
 		}
 	}

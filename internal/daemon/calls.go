@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -214,7 +215,9 @@ func (q *request) requestOf(m client.CallRequest) (runtime.Request, error) {
 	req := runtime.Request{
 		TraceID: m.TraceID, Server: m.ToolServer, Tool: m.ToolName, Args: m.Args, Key: m.IdempotencyKey,
 		Namespace: namespace, PlanID: m.PlanID, AgentID: m.AgentID, Risk: m.RiskLevel, Intent: m.Intent,
-		Retry: m.Retry, Fresh: m.Fresh, Meta: m.Meta,
+		Retry: m.Retry, Fresh: m.Fresh, Replay: m.Replay, Scope: m.Scope, Step: m.Step, Meta: m.Meta,
+		// The peer, whatever it calls itself: who hands a request in must not approve it.
+		Submitter: q.peer.name(),
 	}
 	for _, r := range m.Resources {
 		req.Resources = append(req.Resources, tga.Resource(r))
@@ -245,6 +248,11 @@ func (q *request) replyOf(o client.Outcome) (runtime.Reply, error) {
 	if o.ResultDigest.IsZero() != (o.ResultBytes <= 0) || !o.ResultDigest.IsZero() && r.Result != nil {
 		return r, tga.Errorf(tga.ValidationError, "result_bytes and result_digest stand together, in place of a result").At("/result_digest")
 	}
+	if _, err := tga.EncodeStateChanges(o.Changes); err != nil {
+		e := err.(*tga.Error)
+		return r, e.At("/changes" + strings.TrimPrefix(e.Pointer, tga.PointerStateChanges))
+	}
+	r.Changes = o.Changes
 	r.Truncated, r.ResultBytes, r.ResultDigest = !o.ResultDigest.IsZero(), o.ResultBytes, o.ResultDigest
 	return r, nil
 }
@@ -262,13 +270,7 @@ func oneOf(at string, raw json.RawMessage, encoded []byte) ([]byte, error) {
 
 // callOf makes the message of a result.
 func callOf(r runtime.Result) client.Call {
-	c := client.Call{
-		TraceID: r.TraceID, State: r.State.String(), Seq: r.Seq, EntryDigest: r.Digest,
-		ToolCallID: r.ToolCallID, IdempotencyKey: r.Key, Attempts: r.Attempts,
-		Status: r.Status, OutcomeClass: r.Class.String(), Summary: r.Summary,
-		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ServedFrom: r.ServedFrom,
-		Replayed: r.Replayed, Rationale: r.Rationale,
-	}
+	c := client.CallOf(r)
 	c.Result, c.ResultBase64 = splice(r.Value)
 	return c
 }

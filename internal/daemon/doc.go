@@ -6,11 +6,15 @@
 //
 // # Invariants
 //
-//	peer     every request has the role of its peer, from the kernel  [Daemon.serve]   TestRolesMatrix
-//	tenant   a peer reaches traces of its namespace only              [request.trace]  TestNamespacesAreClosed
-//	decided  a decision is appended by a peer with the verb decide    [request.mayAppend] TestDecisionsTakeTheVerbDecide
-//	detached a call goes on when its caller is gone                   [run]            TestDisconnectDoesNotStopACall
-//	bytes    what is stored is spliced into answers                   client.Append    TestDocumentsAreExact
-//	bounded  bodies, connections, calls, leases and streams           limits.go        TestBodyLimit
-//	nothing  a refused request leaves the store as it was             [Daemon.serve]   TestBadInputChangesNothing
+//	peer     every request has the role of its peer, from the kernel  [Daemon.serve]       TestRolesMatrix
+//	tenant   a peer reaches traces of its namespace only              [request.trace]      TestNamespacesAreClosed
+//	decided  a decision is appended by a peer with the verb decide    [request.mayAppend]  TestDecisionsTakeTheVerbDecide
+//	submits  who hands a request in is the peer, not a body           [request.requestOf]  TestWhoSubmitsDoesNotApprove
+//	signed   an approval over the socket carries a token              [request.mayDecide]  TestAppendedApprovalNeedsACapability
+//	seen     evidence is for those whose traces name it               [request.evidence]   TestEvidenceStaysInItsNamespace
+//	drained  a timer's call comes to its end                          [Daemon.runTimers]   TestDrainLetsATimersCallEnd
+//	detached a call goes on when its caller is gone                   [run]                TestDisconnectDoesNotStopACall
+//	bytes    what is stored is spliced into answers                   client.Append        TestDocumentsAreExact
+//	bounded  bodies, connections, calls, leases and streams           limits.go            TestBodyLimit
+//	nothing  a refused request leaves the store as it was             [Daemon.serve]       TestBadInputChangesNothing
 package daemon

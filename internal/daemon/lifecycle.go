@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"path/filepath"
 	goruntime "runtime"
 	"sync"
 	"time"
@@ -77,7 +76,7 @@ func open(o Options) (_ *Daemon, err error) {
 	limits := o.Config.Limits
 	d := &Daemon{
 		config: o.Config, log: o.Logger, uid: uint32(os.Geteuid()), version: o.Version, clock: o.Clock,
-		drain: make(chan struct{}), doubted: make(chan struct{}, 1),
+		drain: make(chan struct{}), classified: make(chan struct{}), doubted: make(chan struct{}, 1),
 		inFlight: newPlaces(limits.InFlight), followers: newPlaces(limits.Followers),
 	}
 	d.life, d.end = context.WithCancel(context.Background())
@@ -105,11 +104,7 @@ func open(o Options) (_ *Daemon, err error) {
 			err = errors.Join(err, d.db.Close())
 		}
 	}()
-	children := filepath.Join(o.Data, "children")
-	if err := os.MkdirAll(children, 0o700); err != nil {
-		return nil, unavailable("make the directory of the children's locks", err)
-	}
-	if d.tools, err = o.Config.Build(children, o.Logger); err != nil {
+	if d.tools, err = o.Config.Build(config.BuildOptions{Store: o.Data, Logger: o.Logger, Clock: o.Clock}); err != nil {
 		return nil, err
 	}
 	options := d.tools.Options()
@@ -127,6 +122,7 @@ func open(o Options) (_ *Daemon, err error) {
 func (d *Daemon) close() error {
 	d.end()
 	<-d.inFlight.close()
+	d.timers.Wait()
 	return errors.Join(d.tools.Close(), d.db.Close())
 }
 
@@ -142,6 +138,7 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(&countedListener{Listener: s.Listener, limit: int64(limits.Connections)}) }()
 
+	d.timers.Go(d.runTimers)
 	startCtx, stopStart := context.WithCancel(ctx)
 	started := make(chan error, 1)
 	go func() { started <- d.start(startCtx, o) }()
@@ -196,6 +193,7 @@ func (d *Daemon) start(ctx context.Context, o Options) error {
 		}
 	}
 	d.ready.Store(true)
+	close(d.classified)
 	d.log.Info("ready", "open", len(open), "in_doubt", inDoubt, "quarantined", bad)
 	if err := notify("READY=1"); err != nil {
 		d.log.Warn("the service manager was not told", "error", err)
@@ -252,7 +250,13 @@ func (d *Daemon) drainAll(srv *http.Server) error {
 	close(d.drain)
 	ctx, cancel := context.WithTimeout(context.Background(), d.config.Limits.DrainTimeout.D)
 	defer cancel()
-	finished := d.inFlight.close()
+	finished := make(chan struct{})
+	calls := d.inFlight.close()
+	go func() {
+		defer close(finished)
+		<-calls
+		d.timers.Wait()
+	}()
 	err := srv.Shutdown(ctx)
 	select {
 	case <-finished:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/runtime/client"
@@ -45,6 +46,7 @@ func TestStoppedStoreEndsTheDaemon(t *testing.T) {
 	_, err := b.client.Call(t.Context(), charge("order-2"))
 	wantCode(t, err, tga.StoreUnavailable)
 	wantCode(t, <-ended, tga.StoreUnavailable)
+	stuck = append(stuck, goleak.IgnoreCurrent())
 
 	b.tool.respond(nil)
 	b.start()

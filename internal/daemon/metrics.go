@@ -103,6 +103,15 @@ var stats = []stat{
 	counter("calls_denied_total", "Requests denied.", func(r *reading) uint64 { return r.calls.Denied }),
 	counter("calls_doubts_total", "Dispatches that ended without a certain answer.", func(r *reading) uint64 { return r.calls.Doubts }),
 	counter("calls_waited_total", "Waits for another trace's effect.", func(r *reading) uint64 { return r.calls.Waited }),
+	counter("probes_total", "Questions to tool servers about calls in doubt.", func(r *reading) uint64 { return r.calls.Probes }),
+	counter("resolved_by_probe_total", "Calls in doubt whose effect a question found.", func(r *reading) uint64 { return r.calls.ResolvedByProbe }),
+	counter("settled_by_people_total", "Calls resolved or abandoned, and records confirmed or rejected, by people.", func(r *reading) uint64 { return r.calls.ByPerson }),
+	counter("confirmations_total", "Records looked at before they were served.", func(r *reading) uint64 { return r.calls.Confirmed }),
+	counter("confirmation_mismatches_total", "Recorded changes that did not stand.", func(r *reading) uint64 { return r.calls.Mismatches }),
+	counter("approvals_expired_total", "Approvals that came too late.", func(r *reading) uint64 { return r.calls.Expired }),
+	counter("retries_total", "New attempts made after a retryable failure.", func(r *reading) uint64 { return r.calls.Retried }),
+	gauge("in_doubt", "Calls that may have run and have no recorded effect, NaN where they cannot be read.", (*reading).inDoubt),
+	gauge("approvals_pending", "Traces that wait for people, NaN where they cannot be read.", (*reading).pending),
 	gauge("calls_in_flight", "Calls under way, waiting ones too.", func(r *reading) float64 { return float64(r.d.inFlight.count()) }),
 	gauge("streams", "Follow streams open.", func(r *reading) float64 { return float64(r.d.followers.count()) }),
 }
@@ -127,6 +136,23 @@ type reading struct {
 	d     *Daemon
 	store engine.Stats
 	calls runtime.Stats
+}
+
+// inDoubt looks at every open trace, as the list of doubt does.
+func (r *reading) inDoubt() float64 {
+	all, err := r.d.rt.InDoubt(r.d.life)
+	if err != nil {
+		return math.NaN()
+	}
+	return float64(len(all))
+}
+
+func (r *reading) pending() float64 {
+	all, err := r.d.rt.Approvals(r.d.life)
+	if err != nil {
+		return math.NaN()
+	}
+	return float64(len(all))
 }
 
 func (r *reading) free() float64 {

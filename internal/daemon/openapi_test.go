@@ -12,6 +12,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
 )
 
@@ -125,6 +126,8 @@ func TestDocumentHasTheMessages(t *testing.T) {
 		client.Expect{}, client.Head{}, client.Appended{}, client.BatchRequest{}, client.BatchItem{}, client.BatchAnswers{},
 		client.BatchAnswer{}, client.LogLine{}, client.LeaseRequest{}, client.Lease{}, client.Released{}, client.CheckpointRequest{},
 		client.VerifyRequest{}, client.Verified{}, client.BackupRequest{}, client.SealRequest{}, client.Sealed{},
+		client.GiveUpRequest{}, client.Doubt{}, client.Confirmation{}, client.Mismatch{}, tga.StateChange{},
+		client.RollbackPlan{}, client.RollbackStep{}, client.Inverse{},
 		client.UnfreezeRequest{}, client.Done{}, client.Health{}, client.Problem{},
 	}
 	for _, m := range messages {

@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,11 +31,13 @@ type Daemon struct {
 	rt    *runtime.Runtime
 	tools *config.Tools
 
-	life    context.Context // of calls: ends when draining is over
-	end     context.CancelFunc
-	drain   chan struct{} // closed when draining begins: streams end
-	ready   atomic.Bool   // every open trace is classified
-	doubted chan struct{} // a hint that the store may have stopped
+	life       context.Context // of calls: ends when draining is over
+	end        context.CancelFunc
+	drain      chan struct{} // closed when draining begins: streams end
+	ready      atomic.Bool   // every open trace is classified
+	classified chan struct{} // closed when ready
+	doubted    chan struct{} // a hint that the store may have stopped
+	timers     sync.WaitGroup
 
 	inFlight  *places // calls per namespace, with or without somebody who waits
 	followers *places
@@ -80,7 +83,9 @@ var routes = []route{
 	{"POST", "/v1/begin", mayAppend, false, (*request).begin},
 	{"POST", "/v1/traces/{id}/finish", mayAppend, false, (*request).finish},
 	{"POST", "/v1/traces/{id}/not-sent", mayAppend, false, (*request).notSent},
+	{"POST", "/v1/traces/{id}/give-up", mayAppend, false, (*request).giveUp},
 	{"POST", "/v1/traces/{id}/recover", mayAppend, false, (*request).recover},
+	{"POST", "/v1/traces/{id}/delivered", mayAppend, false, (*request).delivered},
 
 	{"GET", "/v1/traces", mayRead, true, (*request).traces},
 	{"GET", "/v1/traces/{id}", mayRead, true, (*request).timeline},
@@ -91,6 +96,8 @@ var routes = []route{
 	{"GET", "/v1/log", mayRead, true, (*request).logLines},
 	{"GET", "/v1/in-doubt", mayRead, true, (*request).inDoubt},
 	{"GET", "/v1/approvals", mayRead, true, (*request).approvals},
+	{"GET", "/v1/evidence/{digest}", mayRead, true, (*request).evidence},
+	{"GET", "/v1/rollback-plan", mayRead, true, (*request).rollbackPlan},
 
 	{"POST", "/v1/traces/{id}/entries", mayAppendOrDecide, false, (*request).appendOne},
 	{"POST", "/v1/entries:batch", mayAppendOrDecide, false, (*request).appendMany},
@@ -102,6 +109,7 @@ var routes = []route{
 	{"POST", "/v1/traces/{id}/decide", mayDecide, false, (*request).decide},
 	{"POST", "/v1/traces/{id}/resolve", mayAdmin, false, (*request).resolve},
 	{"POST", "/v1/traces/{id}/abandon", mayAdmin, false, (*request).abandon},
+	{"POST", "/v1/traces/{id}/compensate", mayAdmin, false, (*request).compensate},
 	{"POST", "/v1/recover", mayAdmin, false, (*request).recoverAll},
 	{"POST", "/v1/verify", mayReadOrAdmin, true, (*request).verify},
 	{"POST", "/v1/backup", mayAdmin, true, (*request).backup},

@@ -173,14 +173,6 @@ func entryOf(e *wal.Entry) client.Entry {
 	return m
 }
 
-func approvalOf(a runtime.Approval) *client.Approval {
-	m := &client.Approval{TraceID: a.TraceID, Since: a.Since, Expires: a.Expires, Required: a.Required, Why: a.Why}
-	for _, v := range a.Votes {
-		m.Votes = append(m.Votes, client.Vote(v))
-	}
-	return m
-}
-
 func (q *request) state() (any, error) {
 	t, err := q.traceInPath()
 	if err != nil {
@@ -204,49 +196,19 @@ func (q *request) document() (any, error) {
 		if doc.Pointer != pointer || doc.Erased {
 			continue
 		}
-		tag := `"` + tga.Sum(doc.Data).String() + `"`
-		q.w.Header().Set("ETag", tag)
-		if q.r.Header.Get("If-None-Match") == tag {
-			q.status = http.StatusNotModified
-			q.w.WriteHeader(http.StatusNotModified)
-			return nil, nil
-		}
-		return exact{"application/octet-stream", doc.Data}, nil
+		return q.exactBytes(doc.Data, tga.Sum(doc.Data)), nil
 	}
 	return nil, tga.Errorf(tga.NotFound, "the effect of trace %s has no document %.80q at hand", t.ID, pointer).In(t.ID)
 }
 
-func (q *request) inDoubt() (any, error) {
-	all, err := q.d.rt.InDoubt(q.r.Context())
-	if err != nil {
-		return nil, err
+// exactBytes answers with bytes whose ETag is their digest, or that the client has them.
+func (q *request) exactBytes(data []byte, digest tga.Digest) any {
+	tag := `"` + digest.String() + `"`
+	q.w.Header().Set("ETag", tag)
+	if q.r.Header.Get("If-None-Match") == tag {
+		q.status = http.StatusNotModified
+		q.w.WriteHeader(http.StatusNotModified)
+		return nil
 	}
-	m := client.Traces{Traces: []client.OpenTrace{}}
-	for _, c := range all {
-		if q.peer.sees(c.Namespace) {
-			m.Traces = append(m.Traces, classified(c))
-		}
-	}
-	return m, nil
-}
-
-func (q *request) approvals() (any, error) {
-	all, err := q.d.rt.Approvals(q.r.Context())
-	if err != nil {
-		return nil, err
-	}
-	m := client.Approvals{Approvals: []client.Approval{}}
-	for _, a := range all {
-		if !q.peer.all() {
-			t, err := q.d.db.Load(q.r.Context(), a.TraceID)
-			if err != nil {
-				return nil, err
-			}
-			if !q.peer.sees(t.Namespace) {
-				continue
-			}
-		}
-		m.Approvals = append(m.Approvals, *approvalOf(a))
-	}
-	return m, nil
+	return exact{"application/octet-stream", data}
 }

@@ -106,3 +106,18 @@ func TestAClaimThatIsNotSoIsCounted(t *testing.T) {
 		t.Errorf("failed() = %d\n%s", s.failed(), out.String())
 	}
 }
+
+func TestEveryClaimOfTheTrustScenarioIsSo(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	failed, err := RunTrust(ctx, Options{Exe: build(t), Out: &out, Seed: 7, Points: 4})
+	if err != nil || failed != 0 {
+		t.Fatalf("%d claims failed, %v\n%s", failed, err, out.String())
+	}
+	for part := '1'; part <= '4'; part++ {
+		if !strings.Contains(out.String(), "\n"+string(part)+"  ") {
+			t.Errorf("no part %c in\n%s", part, out.String())
+		}
+	}
+}

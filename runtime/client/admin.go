@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net/url"
 	"time"
 
 	"github.com/tgad/tgad/schemas/tga"
@@ -89,6 +90,38 @@ func (c *Client) Approvals(ctx context.Context) ([]Approval, error) {
 	var a Approvals
 	err := c.ask(ctx, get("/v1/approvals"), &a)
 	return a.Approvals, err
+}
+
+// RollbackPlan says what undoing a set of traces would do; see
+// [runtime.Runtime.RollbackPlan].
+func (c *Client) RollbackPlan(ctx context.Context, traces []tga.ID) ([]RollbackStep, error) {
+	r := get("/v1/rollback-plan")
+	r.query = url.Values{}
+	for _, id := range traces {
+		r.query.Add("trace", id.String())
+	}
+	var p RollbackPlan
+	err := c.ask(ctx, r, &p)
+	return p.Steps, err
+}
+
+// Evidence returns the stored bytes with a digest, which it checks. trace is one whose log
+// names them; a peer that is bound to no namespace need not name it.
+func (c *Client) Evidence(ctx context.Context, digest tga.Digest, trace tga.ID) ([]byte, error) {
+	named := ""
+	if !trace.IsZero() {
+		named = trace.String()
+	}
+	raw, _, err := c.bytes(ctx, get("/v1/evidence/"+digest.String(), "trace", named))
+	if err != nil {
+		return nil, err
+	}
+	if got := tga.Sum(raw); got != digest {
+		e := tga.Errorf(tga.StateChecksumMismatch, "evidence of %d bytes has another digest than was asked for", len(raw))
+		e.WantDigest, e.GotDigest, e.Where = digest, got, "given"
+		return nil, e
+	}
+	return raw, nil
 }
 
 // Verify checks one trace, or with a zero id the whole store. What it finds is no error.

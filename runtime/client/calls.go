@@ -65,7 +65,25 @@ func (c *Client) Abandon(ctx context.Context, trace tga.ID, reason string) (runt
 	return c.call(ctx, post(tracePath(trace, "/abandon"), AbandonRequest{Reason: reason}))
 }
 
-// Decide votes on a request that waits; see [runtime.Runtime.Decide].
+// Delivered says that the answer of a call without a key of its own reached its caller
+// whole; see [runtime.Runtime.Delivered].
+func (c *Client) Delivered(ctx context.Context, trace tga.ID) error {
+	return c.ask(ctx, post(tracePath(trace, "/delivered"), nil), nil)
+}
+
+// GiveUp says that the executor is no longer at its attempt and does not know what became
+// of it; see [runtime.Runtime.GiveUp].
+func (c *Client) GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit) error {
+	return c.ask(ctx, post(tracePath(trace, "/give-up"), GiveUpRequest{Permit: permit.String()}), nil)
+}
+
+// Compensate undoes the settled effect of a trace; see [runtime.Runtime.Compensate]. The
+// result is of the trace that undoes it. Who is the peer.
+func (c *Client) Compensate(ctx context.Context, trace tga.ID) (runtime.Result, error) {
+	return c.call(ctx, post(tracePath(trace, "/compensate"), nil))
+}
+
+// Decide votes on what a trace asks people; see [runtime.Runtime.Decide]. Who is the peer.
 func (c *Client) Decide(ctx context.Context, trace tga.ID, approve bool, rationale string) (runtime.Result, error) {
 	return c.call(ctx, post(tracePath(trace, "/decide"), DecideRequest{Approve: approve, Rationale: rationale}))
 }
@@ -97,6 +115,7 @@ func callRequest(req runtime.Request) CallRequest {
 		TraceID: req.TraceID, ToolServer: req.Server, ToolName: req.Tool, Args: req.Args,
 		IdempotencyKey: req.Key, Namespace: req.Namespace, PlanID: req.PlanID, AgentID: req.AgentID,
 		RiskLevel: req.Risk, Intent: req.Intent, Retry: req.Retry, Fresh: req.Fresh, Meta: req.Meta,
+		Replay: req.Replay, Scope: req.Scope, Step: req.Step,
 	}
 	for _, s := range req.Resources {
 		r.Resources = append(r.Resources, Resource(s))
@@ -113,8 +132,28 @@ func outcomeOf(r runtime.Reply) Outcome {
 	return Outcome{
 		Status: r.Status, OutcomeClass: r.Class.String(), Summary: r.Summary,
 		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ResultBase64: r.Result,
-		ResultBytes: r.ResultBytes, ResultDigest: r.ResultDigest,
+		ResultBytes: r.ResultBytes, ResultDigest: r.ResultDigest, Changes: r.Changes,
 	}
+}
+
+// CallOf is a result as it travels, without the tool's answer, which has more than one form.
+func CallOf(r runtime.Result) Call {
+	c := Call{
+		TraceID: r.TraceID, State: r.State.String(), Seq: r.Seq, EntryDigest: r.Digest,
+		ToolCallID: r.ToolCallID, IdempotencyKey: r.Key, Attempts: r.Attempts,
+		Status: r.Status, OutcomeClass: r.Class.String(), Summary: r.Summary,
+		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ServedFrom: r.ServedFrom,
+		Replayed: r.Replayed, Rationale: r.Rationale, Changes: r.Changes, CompensatedBy: r.CompensatedBy,
+	}
+	if f := r.Confirmation; f != nil {
+		c.Confirmation = &Confirmation{
+			Checked: f.Checked, Unchecked: f.Unchecked, Skipped: f.Skipped, EvidenceDigest: f.EvidenceDigest, Mismatches: []Mismatch{},
+		}
+		for _, m := range f.Mismatches {
+			c.Confirmation.Mismatches = append(c.Confirmation.Mismatches, Mismatch{Change: m.Change, Finding: m.Finding.String(), Reason: m.Reason})
+		}
+	}
+	return c
 }
 
 func resultOf(c Call) (runtime.Result, error) {
@@ -122,12 +161,17 @@ func resultOf(c Call) (runtime.Result, error) {
 		TraceID: c.TraceID, Seq: c.Seq, Digest: c.EntryDigest, ToolCallID: c.ToolCallID, Key: c.IdempotencyKey,
 		Attempts: c.Attempts, Status: c.Status, Value: c.ResultBase64, Summary: c.Summary,
 		ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage, ServedFrom: c.ServedFrom,
-		Replayed: c.Replayed, Rationale: c.Rationale,
+		Replayed: c.Replayed, Rationale: c.Rationale, Changes: c.Changes, CompensatedBy: c.CompensatedBy,
 	}
 	if c.Result != nil && c.ResultBase64 == nil {
 		r.Value = c.Result
 	}
 	var err error
+	if m := c.Confirmation; m != nil {
+		if r.Confirmation, err = confirmationOf(m); err != nil {
+			return r, err
+		}
+	}
 	if c.State != "" {
 		if r.State, err = tga.ParseState(c.State); err != nil {
 			return r, err
@@ -138,3 +182,25 @@ func resultOf(c Call) (runtime.Result, error) {
 	}
 	return r, err
 }
+
+func confirmationOf(m *Confirmation) (*runtime.Confirmation, error) {
+	c := &runtime.Confirmation{
+		Checked: m.Checked, Unchecked: m.Unchecked, Skipped: m.Skipped, EvidenceDigest: m.EvidenceDigest,
+	}
+	for _, x := range m.Mismatches {
+		f, ok := findings[x.Finding]
+		if !ok {
+			return c, tga.Errorf(tga.ValidationError, "confirmation: finding %.40q", x.Finding)
+		}
+		c.Mismatches = append(c.Mismatches, runtime.Mismatch{Change: x.Change, Finding: f, Reason: x.Reason})
+	}
+	return c, nil
+}
+
+var findings = func() map[string]runtime.Finding {
+	all := map[string]runtime.Finding{}
+	for _, f := range []runtime.Finding{runtime.CannotTell, runtime.Gone, runtime.Changed} {
+		all[f.String()] = f
+	}
+	return all
+}()

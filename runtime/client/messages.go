@@ -21,8 +21,12 @@ type CallRequest struct {
 	Resources      []Resource      `json:"resources,omitempty"`
 	Deadline       tga.Millis      `json:"deadline,omitempty"`
 	Retry          bool            `json:"retry,omitempty"`
-	Fresh          bool            `json:"fresh,omitempty"` // the key was never used: asked for in quarantine
-	Meta           tga.Meta        `json:"meta,omitempty"`
+	Fresh          bool            `json:"fresh,omitempty"`  // the key was never used: asked for in quarantine
+	Replay         bool            `json:"replay,omitempty"` // a recorded effect is confirmed before it is served
+	// Scope and Step name the call where there is no key: one is derived from them.
+	Scope string   `json:"scope,omitempty"`
+	Step  string   `json:"step,omitempty"`
+	Meta  tga.Meta `json:"meta,omitempty"`
 }
 
 // Resource is something a request says it touches.
@@ -52,6 +56,26 @@ type Call struct {
 	ServedFrom   tga.ID   `json:"served_from,omitempty"`
 	Replayed     bool     `json:"replayed"`
 	Rationale    string   `json:"rationale,omitempty"`
+
+	Changes       []tga.StateChange `json:"changes,omitempty"`      // what the effect says it changed
+	Confirmation  *Confirmation     `json:"confirmation,omitempty"` // the record was looked at before it was served
+	CompensatedBy tga.ID            `json:"compensated_by,omitempty"`
+}
+
+// Confirmation is what became of looking at a recorded effect's changes.
+type Confirmation struct {
+	Checked        int        `json:"checked"`
+	Unchecked      int        `json:"unchecked"` // changes without a verifier
+	Mismatches     []Mismatch `json:"mismatches"`
+	Skipped        bool       `json:"skipped"`                   // an earlier confirmation still holds
+	EvidenceDigest tga.Digest `json:"evidence_digest,omitempty"` // GET /v1/evidence/{digest}
+}
+
+// Mismatch is a change that does not stand as it was recorded.
+type Mismatch struct {
+	Change  tga.StateChange `json:"change"`
+	Finding string          `json:"finding"`          // gone, changed or cannot_tell
+	Reason  string          `json:"reason,omitempty"` // of a verifier that failed
 }
 
 // BeginRequest asks to send a call oneself: POST /v1/begin.
@@ -82,6 +106,8 @@ type Outcome struct {
 	// ResultBytes and ResultDigest stand for an answer that was too long to keep.
 	ResultBytes  int64      `json:"result_bytes,omitempty"`
 	ResultDigest tga.Digest `json:"result_digest,omitempty"`
+	// Changes is what the call changed, where the daemon's rules do not say.
+	Changes []tga.StateChange `json:"changes,omitempty"`
 }
 
 // FinishRequest records the effect of a begun call: POST /v1/traces/{id}/finish.
@@ -94,6 +120,12 @@ type FinishRequest struct {
 type NotSentRequest struct {
 	Permit string `json:"permit"`
 	Reason string `json:"reason,omitempty"`
+}
+
+// GiveUpRequest says that an executor is no longer at its attempt and does not know what
+// became of it: POST /v1/traces/{id}/give-up.
+type GiveUpRequest struct {
+	Permit string `json:"permit"`
 }
 
 // ResolveRequest ends a call in doubt: POST /v1/traces/{id}/resolve.
@@ -129,7 +161,26 @@ type OpenTrace struct {
 	// Window and Attempts are told only by the in-doubt and recovery lists.
 	Window   string   `json:"window,omitempty"`
 	Attempts uint32   `json:"attempts,omitempty"`
+	Doubt    *Doubt   `json:"doubt,omitempty"`   // told only by the in-doubt list
 	Problem  *Problem `json:"problem,omitempty"` // why it is quarantined, or not at its end
+}
+
+// Doubt is what is known of a call in doubt, and what would end it.
+type Doubt struct {
+	Since    tga.Millis `json:"since"`   // of the newest attempt
+	Licence  string     `json:"licence"` // park, probe, …
+	External bool       `json:"external"`
+	// The questions that a probe licence permits, and the answer to the last of them.
+	Probes         uint32     `json:"probes"`
+	Asked          tga.Millis `json:"asked,omitempty"`
+	Answer         string     `json:"answer,omitempty"` // ran, not_ran or unknown
+	Fenced         bool       `json:"fenced,omitempty"`
+	Source         string     `json:"source,omitempty"` // what was asked
+	EvidenceDigest tga.Digest `json:"evidence_digest,omitempty"`
+	Next           tga.Millis `json:"next,omitempty"` // when it is asked again
+	// Settles lists what would end the doubt: finish (its executor's answer), begin (its
+	// executor sends again), recover (it is sent again), probe, resolve, abandon.
+	Settles []string `json:"settles"`
 }
 
 // Traces is a page of open traces, by trace id.
@@ -179,14 +230,26 @@ type Timeline struct {
 	Approval  *Approval         `json:"approval,omitempty"`
 }
 
-// Approval is a request that waits for people.
+// What people are asked.
+const (
+	KindDecision     = "decision"     // may the request become a call?
+	KindConfirmation = "confirmation" // may the record be relied on although changes no longer stand?
+)
+
+// Approval is a trace that waits for people.
 type Approval struct {
 	TraceID  tga.ID     `json:"trace_id"`
+	Kind     string     `json:"kind"`
 	Since    tga.Millis `json:"since"`
 	Expires  tga.Millis `json:"expires,omitempty"`
 	Required int        `json:"required"`
 	Why      string     `json:"why"`
 	Votes    []Vote     `json:"votes,omitempty"`
+
+	// Of a confirmation: what was found, the stored evidence, and the traces that wait.
+	MismatchDigest tga.Digest `json:"mismatch_digest,omitempty"`
+	EvidenceDigest tga.Digest `json:"evidence_digest,omitempty"`
+	Waiting        []tga.ID   `json:"waiting,omitempty"`
 }
 
 // Vote is one person's say.
@@ -200,6 +263,33 @@ type Vote struct {
 // Approvals lists what waits for people.
 type Approvals struct {
 	Approvals []Approval `json:"approvals"`
+}
+
+// RollbackPlan says what undoing a set of traces would do, the newest effect first:
+// GET /v1/rollback-plan?trace=…&trace=…
+type RollbackPlan struct {
+	Steps []RollbackStep `json:"steps"`
+}
+
+// RollbackStep is one effect of a plan.
+type RollbackStep struct {
+	TraceID       tga.ID     `json:"trace_id"`
+	State         string     `json:"state"`
+	ToolServer    string     `json:"tool_server,omitempty"`
+	ToolName      string     `json:"tool_name,omitempty"`
+	OutcomeClass  string     `json:"outcome_class,omitempty"`
+	Settled       tga.Millis `json:"settled,omitempty"` // when the effect was recorded
+	CanUndo       bool       `json:"can_undo"`
+	Inverse       *Inverse   `json:"inverse,omitempty"` // with can_undo
+	CompensatedBy tga.ID     `json:"compensated_by,omitempty"`
+	Why           string     `json:"why,omitempty"` // why it cannot be undone, or need not
+}
+
+// Inverse is the call that undoes another.
+type Inverse struct {
+	ToolServer string          `json:"tool_server"`
+	ToolName   string          `json:"tool_name"`
+	Args       json.RawMessage `json:"args"`
 }
 
 // AppendRequest appends artifacts to a trace: POST /v1/traces/{id}/entries.

@@ -1,0 +1,132 @@
+package config
+
+import (
+	"strings"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/outcome"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Tool is what the operator attests about one tool of a server.
+type Tool struct {
+	Server      string   `toml:"server"`
+	Name        string   `toml:"name"`          // "*" = every tool of the server that has no row
+	Class       string   `toml:"class"`         // "write" (default) or "read"
+	Licence     string   `toml:"licence"`       // park, probe, dedupe_key, dedupe_args, read_only
+	Window      Duration `toml:"window"`        // dedupe_key: how long the server honours a key
+	Margin      Duration `toml:"margin"`        // dedupe_key: kept before the window's end; 1m
+	MaxInFlight Duration `toml:"max_in_flight"` // probe: how long a request can be under way after its sender died
+	SendTimeout Duration `toml:"send_timeout"`  // of one dispatch; 30s
+	Resends     *int     `toml:"resends"`       // licensed re-sends of one run; 2
+	PermitTime  Duration `toml:"permit_time"`   // how long a remote executor is taken to be at work; send_timeout
+
+	Replay       string   `toml:"replay"`        // a record whose changes do not stand: "strict" (default), "warn" or "human"
+	ConfirmAll   bool     `toml:"confirm_all"`   // look before every repeat, and not only where the caller says replay
+	ConfirmEvery Duration `toml:"confirm_every"` // how long a confirmation holds; 0 = each looks anew
+	Probe        Backoff  `toml:"probe"`         // spacing of the questions about a call in doubt
+	Prober       string   `toml:"prober"`        // "none": of an external server, licence probe without a [[prober]]
+	Retry        Backoff  `toml:"retry"`         // new attempts after a retryable_failure; attempts = 0: none
+	// AutoCompensate undoes a compensatable_failure without being asked.
+	AutoCompensate bool `toml:"auto_compensate"`
+
+	Answer   string           `toml:"answer"`  // form of the answers that rules read: "json", or "mcp" (of mcp-* servers always)
+	Outcomes []outcome.Rule   `toml:"outcome"` // tried in order; the first that matches gives the class
+	Changes  []outcome.Change `toml:"change"`  // what a call changes in the world
+	Inverse  *outcome.Inverse `toml:"inverse"` // the call that undoes one
+	Key      Key              `toml:"key"`
+
+	Log string `toml:"log"` // tgad mcp: "none" passes the tool's calls on without a trace
+
+	licence ledger.Licence
+	replay  runtime.ReplayMode
+}
+
+// Key says where the idempotency key is found, and where the tool's server wants it
+// beside the place where its transport puts it.
+type Key struct {
+	From string `toml:"from"` // tgad mcp: JSON Pointer to the key in the client's arguments
+	outcome.Key
+}
+
+// Backoff spaces repetitions: first, then twice as long each time, up to max.
+type Backoff struct {
+	First    Duration `toml:"first"`    // 1s
+	Max      Duration `toml:"max"`      // 1h
+	Attempts int      `toml:"attempts"` // of probe: 0 = without end
+}
+
+func (b Backoff) policy() runtime.Backoff {
+	return runtime.Backoff{First: b.First.D, Max: b.Max.D, Attempts: b.Attempts}
+}
+
+// policy is what the row says, in the runtime's words.
+func (t *Tool) policy() runtime.Policy {
+	p := runtime.Policy{
+		Class: t.Class, Licence: t.licence, LicenceSet: t.Licence != "",
+		SendTimeout: t.SendTimeout.D, PermitTime: t.PermitTime.D,
+		Replay: t.replay, ConfirmAll: t.ConfirmAll, ConfirmEvery: t.ConfirmEvery.D,
+		Probe: t.Probe.policy(), Retry: t.Retry.policy(), AutoCompensate: t.AutoCompensate,
+	}
+	if t.Resends != nil {
+		p.Resends = *t.Resends
+		if p.Resends == 0 {
+			p.Resends = -1 // the runtime takes 0 for its default
+		}
+	}
+	return p
+}
+
+// rules is what the row says of answers, in the words of package outcome.
+func (t *Tool) rules(s *Server, profile ledger.Profile) outcome.Tool {
+	class := t.Class
+	if class == "" {
+		class = tga.ClassWrite
+	}
+	o := outcome.Tool{
+		Server: t.Server, Name: t.Name, Answer: t.Answer, Rules: t.Outcomes, Changes: t.Changes,
+		Inverse: t.Inverse, Key: t.Key.Key,
+		Licence: ledger.Effective(t.licence, t.Licence != "", class, profile),
+	}
+	if o.Answer == "" && s.mcp() {
+		o.Answer = outcome.FormMCP
+	}
+	return o
+}
+
+// mcp reports whether the daemon calls the server over MCP.
+func (s *Server) mcp() bool { return s.Type == MCPCommand || s.Type == MCPURL }
+
+// AnyTool is the name of the row for every tool of a server that has none.
+const AnyTool = outcome.AnyTool
+
+// ToolOf returns the row of a tool: its own, or the server's *; nil where there is none.
+func (c *Config) ToolOf(server, tool string) *Tool {
+	var found *Tool
+	for i := range c.Tools {
+		t := &c.Tools[i]
+		if t.Server == server && (t.Name == tool || t.Name == AnyTool && found == nil) {
+			found = t
+			if t.Name == tool {
+				break
+			}
+		}
+	}
+	return found
+}
+
+// Policy returns what the file attests about a tool.
+func (c *Config) Policy(server, tool string) (runtime.Policy, bool) {
+	t := c.ToolOf(server, tool)
+	if t == nil {
+		return runtime.Policy{}, false
+	}
+	return t.policy(), true
+}
+
+// path is the key of the file that a JSON Pointer of package outcome names, below at.
+func outcomePath(at, pointer string) string {
+	rest := strings.TrimPrefix(pointer, "/tool/0")
+	return at + strings.ReplaceAll(rest, "/", ".")
+}

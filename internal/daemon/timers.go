@@ -1,0 +1,48 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// timersLook is how often the daemon looks for timers anew: one that was set while it
+// looked is late by that at most. So long it also waits where the store is frozen or
+// refuses.
+const timersLook = time.Second
+
+// runTimers serves the store's timers until the daemon drains: questions about calls in
+// doubt, new attempts, expiries, compensations. What is under way then comes to its end;
+// what is not is in the store, and the next daemon goes on.
+func (d *Daemon) runTimers() {
+	ctx, stop := context.WithCancel(d.life)
+	defer stop()
+	go func() {
+		select {
+		case <-d.drain:
+			stop()
+		case <-ctx.Done():
+		}
+	}()
+	select {
+	case <-d.classified:
+	case <-ctx.Done():
+		return
+	}
+	for ctx.Err() == nil {
+		look, over := context.WithTimeout(ctx, timersLook)
+		if d.db.Stats().Frozen == "" {
+			err := d.rt.RunTimers(look, d.life)
+			if look.Err() == nil {
+				d.log.Error("timers are not served", "error", err)
+				if errors.Is(err, tga.StoreUnavailable) {
+					d.suspect()
+				}
+			}
+		}
+		<-look.Done()
+		over()
+	}
+}

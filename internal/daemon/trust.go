@@ -1,0 +1,300 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// inDoubt lists the calls in doubt, with what their logs say of the questions asked.
+func (q *request) inDoubt() (any, error) {
+	ctx := q.r.Context()
+	all, err := q.d.rt.InDoubt(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := client.Traces{Traces: []client.OpenTrace{}}
+	for _, c := range all {
+		if !q.peer.sees(c.Namespace) {
+			continue
+		}
+		t, err := q.d.db.Load(ctx, c.TraceID)
+		if err != nil {
+			return nil, err
+		}
+		if t.Head.State.Terminal() {
+			continue // it ended while we looked
+		}
+		o := classified(c)
+		if o.Doubt, err = q.d.doubt(t, c); err != nil {
+			return nil, err
+		}
+		m.Traces = append(m.Traces, o)
+	}
+	return m, nil
+}
+
+// doubt tells what is known of a call in doubt, and what would end it.
+func (d *Daemon) doubt(t *wal.Trace, c runtime.Classified) (*client.Doubt, error) {
+	licence, next := d.next(t, c)
+	m := &client.Doubt{
+		Since: c.Record.Attempts.Newest, Licence: licence.Kind.String(), External: c.Record.Attempts.External, Settles: []string{},
+	}
+	for i := range t.Notes {
+		n := &t.Notes[i]
+		if n.Kind != tga.NoteProbe {
+			continue
+		}
+		p, err := probeOf(n)
+		if err != nil {
+			return nil, err
+		}
+		m.Probes++
+		m.Asked, m.Answer, m.Fenced, m.Source, m.EvidenceDigest, m.Next = n.TS, p.Answer, p.Fenced, p.Source, p.EvidenceDigest, p.Next
+	}
+	for _, s := range settlements {
+		if s.applies(m.External, next, d.tools.Asks(c.Server, c.Tool)) {
+			m.Settles = append(m.Settles, s.name)
+		}
+	}
+	return m, nil
+}
+
+// probe is the body of a probe note.
+type probe struct {
+	Answer         string     `json:"answer"`
+	Fenced         bool       `json:"fenced"`
+	Source         string     `json:"source"`
+	EvidenceDigest tga.Digest `json:"evidence_digest"`
+	Next           tga.Millis `json:"next"`
+}
+
+func probeOf(n *tga.Note) (p probe, err error) {
+	if err := json.Unmarshal(n.Body, &p); err != nil {
+		return p, tga.Errorf(tga.StateRecoveryFailed, "note %d: %w", n.Number, err).In(n.TraceID)
+	}
+	return p, nil
+}
+
+// next is what the ledger says to a call in doubt if it were looked at now.
+func (d *Daemon) next(t *wal.Trace, c runtime.Classified) (ledger.Licence, ledger.Action) {
+	o := d.tools.Options()
+	policy, class := o.Policy(c.Server, c.Tool), t.Call.Call.ToolClass
+	licence := ledger.Effective(policy.Licence, policy.LicenceSet, class, o.Profile)
+	timeout := policy.SendTimeout
+	if timeout == 0 {
+		timeout = runtime.DefaultSendTimeout
+	}
+	since, quarantined := d.db.Quarantined()
+	return licence, ledger.Decide(ledger.Query{
+		Record: c.Record, Trace: t.ID, Request: c.Record.RequestDigest, Profile: o.Profile,
+		Holder: ledger.HolderGone, Licence: licence, Remote: c.Record.Attempts.External,
+		Suspect: quarantined && class != tga.ClassRead && c.Since < since,
+		Now:     tga.MillisOf(d.clock()), NewestTS: d.db.NewestTS(), SendTimeout: timeout,
+	}).Action
+}
+
+// settlements are the ways out of doubt.
+var settlements = []struct {
+	name    string
+	applies func(external bool, next ledger.Action, asked bool) bool
+}{
+	{"finish", func(external bool, _ ledger.Action, _ bool) bool { return external }},
+	{"begin", func(external bool, next ledger.Action, _ bool) bool { return external && next == ledger.Resend }},
+	{"recover", func(external bool, next ledger.Action, _ bool) bool { return !external && next == ledger.Resend }},
+	{"probe", func(_ bool, next ledger.Action, asked bool) bool { return next == ledger.ProbeFirst && asked }},
+	{"resolve", func(bool, ledger.Action, bool) bool { return true }},
+	{"abandon", func(bool, ledger.Action, bool) bool { return true }},
+}
+
+// approvals lists what waits for people.
+func (q *request) approvals() (any, error) {
+	all, err := q.d.rt.Approvals(q.r.Context())
+	if err != nil {
+		return nil, err
+	}
+	m := client.Approvals{Approvals: []client.Approval{}}
+	for _, a := range all {
+		if !q.peer.all() {
+			t, err := q.d.db.Load(q.r.Context(), a.TraceID)
+			if err != nil {
+				return nil, err
+			}
+			if !q.peer.sees(t.Namespace) {
+				continue
+			}
+		}
+		m.Approvals = append(m.Approvals, *approvalOf(a))
+	}
+	return m, nil
+}
+
+func approvalOf(a runtime.Approval) *client.Approval {
+	m := &client.Approval{
+		TraceID: a.TraceID, Kind: client.KindDecision, Since: a.Since, Expires: a.Expires, Required: a.Required, Why: a.Why,
+		MismatchDigest: a.Mismatch, EvidenceDigest: a.Evidence, Waiting: a.Waiting,
+	}
+	if a.Kind == runtime.AskConfirmation {
+		m.Kind = client.KindConfirmation
+	}
+	for _, v := range a.Votes {
+		m.Votes = append(m.Votes, client.Vote(v))
+	}
+	return m
+}
+
+// evidence answers with stored evidence. It lies under its digest alone, so a peer that is
+// bound to a namespace names a trace of it whose log names the digest.
+func (q *request) evidence() (any, error) {
+	digest, err := tga.ParseDigest(q.r.PathValue("digest"))
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "digest in the path: %w", err).At("/digest")
+	}
+	missing := tga.Errorf(tga.NotFound, "there is no evidence %s", digest)
+	named := false
+	if text := q.r.URL.Query().Get("trace"); text != "" {
+		id, err := tga.ParseID(text)
+		if err != nil {
+			return nil, err.(*tga.Error).At("/trace")
+		}
+		t, err := q.trace(id)
+		if err != nil {
+			return nil, err
+		}
+		if named = names(t, digest); !named {
+			return nil, missing.In(id)
+		}
+	} else if !q.peer.all() {
+		return nil, tga.Errorf(tga.ValidationError, "want ?trace=, a trace whose log names the evidence").At("/trace")
+	}
+	raw, err := q.d.db.Attachment(q.r.Context(), wal.AttachBlob, digest[:])
+	if err != nil {
+		return nil, err
+	}
+	switch got := tga.Sum(raw); {
+	case raw == nil, got != digest && !named:
+		return nil, missing // what lies there under another name is no evidence
+	case got != digest:
+		e := tga.Errorf(tga.StateChecksumMismatch, "the evidence of %d bytes has another digest than its name", len(raw))
+		e.WantDigest, e.GotDigest, e.Where = digest, got, "stored"
+		return nil, e
+	}
+	return q.exactBytes(raw, digest), nil
+}
+
+// names reports whether a trace's log names a piece of evidence. What people wrote does
+// not count: they could write any digest.
+func names(t *wal.Trace, digest tga.Digest) bool {
+	for i := range t.Notes {
+		switch n := &t.Notes[i]; n.Kind {
+		case tga.NoteProbe:
+			if p, err := probeOf(n); err == nil && p.EvidenceDigest == digest {
+				return true
+			}
+		case tga.NoteConfirmation:
+			if c, err := ledger.ParseConfirmation(n.Body); err == nil && c.EvidenceDigest == digest {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// compensate undoes the effect of a trace by the inverse that the configuration names.
+func (q *request) compensate() (any, error) {
+	id, namespace, err := q.decodeAbout(&struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) {
+		return q.d.rt.Compensate(ctx, id, q.peer.name())
+	})
+}
+
+// rollbackPlan says what undoing the traces named by ?trace= would do.
+func (q *request) rollbackPlan() (any, error) {
+	given := q.r.URL.Query()["trace"]
+	if n, limit := len(given), q.d.config.Limits.BatchItems; n == 0 || n > limit {
+		return nil, tga.Errorf(tga.LimitExceeded, "a plan for %d traces: want 1 to %d", n, limit).At("/trace")
+	}
+	ids := make([]tga.ID, len(given))
+	for i, text := range given {
+		var err error
+		if ids[i], err = tga.ParseID(text); err != nil {
+			return nil, err.(*tga.Error).At("/trace")
+		}
+		if _, err := q.trace(ids[i]); err != nil {
+			return nil, err
+		}
+	}
+	plan, err := q.d.rt.RollbackPlan(q.r.Context(), ids)
+	if err != nil {
+		return nil, err
+	}
+	m := client.RollbackPlan{Steps: []client.RollbackStep{}}
+	for _, s := range plan {
+		step := client.RollbackStep{
+			TraceID: s.TraceID, State: s.State.String(), ToolServer: s.Server, ToolName: s.Tool, OutcomeClass: s.Class.String(),
+			CanUndo: s.CanUndo, CompensatedBy: s.CompensatedBy, Why: s.Why,
+		}
+		if !s.Settled.IsZero() {
+			step.Settled = tga.MillisOf(s.Settled)
+		}
+		if s.CanUndo {
+			step.Inverse = &client.Inverse{ToolServer: s.Inverse.Server, ToolName: s.Inverse.Tool, Args: s.Inverse.Args}
+		}
+		m.Steps = append(m.Steps, step)
+	}
+	return m, nil
+}
+
+// delivered says that the answer of a trace reached its caller whole.
+func (q *request) delivered() (any, error) {
+	id, namespace, err := q.decodeAbout(&struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	_, err = run(q, namespace, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.d.rt.Delivered(ctx, id) })
+	return client.Done{OK: true}, err
+}
+
+// giveUp says that a remote executor is no longer at its attempt.
+func (q *request) giveUp() (any, error) {
+	var m client.GiveUpRequest
+	id, namespace, err := q.decodeAbout(&m)
+	if err != nil {
+		return nil, err
+	}
+	permit, err := runtime.ParsePermit(m.Permit)
+	if err != nil {
+		return nil, err.(*tga.Error).At("/permit")
+	}
+	_, err = run(q, namespace, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.d.rt.GiveUp(ctx, id, permit) })
+	return client.Done{OK: true}, err
+}
+
+// mayDecide checks the capability of a decision that a peer appends. Whoever decides from
+// outside the process proves by it that they may: where there are keys, an approval that
+// none of them signed for this very call is refused. A denial permits nothing and needs
+// none, and a repeat of what the log has is no decision.
+func (q *request) mayDecide(ctx context.Context, t *wal.Trace, request, decision *tga.Artifact) error {
+	if t != nil && t.Decision != nil && t.Decision.Digest == decision.Digest || decision.Decision.Decision != tga.Approve ||
+		q.d.tools.Options().Trust.Capabilities == nil {
+		return nil
+	}
+	if t != nil && t.Request != nil {
+		request = t.Request
+	}
+	if request == nil {
+		return nil // the append is refused for that
+	}
+	if decision.Decision.MintedCapability == "" {
+		return tga.Errorf(tga.CapabilityInvalid, "the decision carries no minted_capability, and one is required").In(decision.TraceID)
+	}
+	return q.d.rt.CheckCapability(ctx, request, decision.Decision.MintedCapability)
+}

@@ -1,0 +1,86 @@
+package client
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+func id(n byte) tga.ID { return tga.ID{6: 0x70, 8: 0x80, 15: n} }
+
+// wantNoZero fails for a struct in which a field was forgotten.
+func wantNoZero(t *testing.T, v any, but ...string) {
+	t.Helper()
+	known := map[string]bool{}
+	for _, name := range but {
+		known[name] = true
+	}
+	s := reflect.ValueOf(v)
+	for i := range s.NumField() {
+		if f := s.Type().Field(i); f.IsExported() && !known[f.Name] && s.Field(i).IsZero() {
+			t.Errorf("%T.%s is zero: the test says nothing about it", v, f.Name)
+		}
+	}
+}
+
+// TestEveryFieldOfAResultTravels from a daemon's result into a client's.
+func TestEveryFieldOfAResultTravels(t *testing.T) {
+	change := tga.StateChange{ResourceType: "a", ResourceID: "b", Operation: "c", Version: "d", ETag: "e", ExternalRef: "f"}
+	want := runtime.Result{
+		TraceID: id(1), State: tga.Failed, Seq: 4, Digest: tga.Sum([]byte("d")), ToolCallID: id(2), Key: "k", Attempts: 3,
+		Status: tga.StatusFailure, Class: ledger.ClassCompensated, Value: []byte(" 1\n"), Summary: "s", ErrorCode: "E", ErrorMessage: "m",
+		ServedFrom: id(3), Replayed: true, Rationale: "r", CompensatedBy: id(4), Changes: []tga.StateChange{change},
+		Confirmation: &runtime.Confirmation{
+			Checked: 3, Unchecked: 1, Skipped: true, EvidenceDigest: tga.Sum([]byte("e")),
+			Mismatches: []runtime.Mismatch{
+				{Change: change, Finding: runtime.Gone, Reason: "r"}, {Change: change, Finding: runtime.Changed}, {Change: change, Finding: runtime.CannotTell},
+			},
+		},
+	}
+	wantNoZero(t, want)
+	wantNoZero(t, *want.Confirmation)
+	c := CallOf(want)
+	c.ResultBase64 = want.Value
+	var back Call
+	if err := Decode(Append(nil, c), &back); err != nil {
+		t.Fatal(err)
+	}
+	got, err := resultOf(back)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-sent +received\n%s", diff)
+	}
+	back.Confirmation.Mismatches[0].Finding = "exists"
+	if _, err := resultOf(back); tga.CodeOf(err) != tga.ValidationError {
+		t.Errorf("a finding that is no mismatch: %v", err)
+	}
+}
+
+// TestEveryFieldOfARequestTravels, but for the submitter, who is the peer.
+func TestEveryFieldOfARequestTravels(t *testing.T) {
+	req := runtime.Request{
+		TraceID: id(1), Server: "s", Tool: "t", Args: []byte("{}"), Key: "k", Scope: "scope", Step: "step", Namespace: "n",
+		PlanID: id(2), AgentID: id(3), Risk: tga.RiskHigh, Intent: "i", Resources: []tga.Resource{{Kind: "db", ID: "x"}},
+		Deadline: time.UnixMilli(1e12), Retry: true, Fresh: true, Replay: true, Submitter: "ann", Meta: tga.Meta{"a": "b"},
+	}
+	wantNoZero(t, req)
+	wantNoZero(t, callRequest(req))
+}
+
+// TestEveryFieldOfAnOutcomeTravels, but for what only a dispatcher has.
+func TestEveryFieldOfAnOutcomeTravels(t *testing.T) {
+	r := runtime.Reply{
+		Status: tga.StatusSuccess, Class: ledger.ClassSuccess, Result: []byte("1"), Truncated: true, ResultBytes: 1, ResultDigest: tga.Sum(nil),
+		Summary: "s", ErrorCode: "E", ErrorMessage: "m", Changes: []tga.StateChange{{ResourceType: "a", ResourceID: "b", Operation: "c"}},
+	}
+	wantNoZero(t, r, "Attachments")
+	wantNoZero(t, outcomeOf(r), "Result") // the bytes go in base64
+}
