@@ -82,6 +82,12 @@ func BenchmarkAppend(b *testing.B) {
 	writes(b, func(b *testing.B, writers, size int) { each(b, newStore(b, size).Append(writers)) })
 }
 
+func BenchmarkSubmit(b *testing.B) {
+	for _, depth := range []int{1, 16} {
+		b.Run(fmt.Sprintf("sync=true/depth=%d/payload=1KiB", depth), func(b *testing.B) { each(b, newStore(b, 1<<10).Submit(depth)) })
+	}
+}
+
 func BenchmarkFused(b *testing.B) {
 	writes(b, func(b *testing.B, writers, size int) {
 		fused, _ := newStore(b, size).Fused(writers)
@@ -112,13 +118,8 @@ func BenchmarkOwnSide(b *testing.B) {
 				if err := a.Seal(); err != nil {
 					b.Fatal(err)
 				}
-				t := wal.NewTrace(trace.ID)
-				made, err := t.Link(a, a.TS)
-				if err != nil {
-					b.Fatal(err)
-				}
-				e := wal.Entry{LogEntry: made, Artifact: a}
-				if err := t.Apply(&e); err != nil {
+				e := wal.Entry{Artifact: a}
+				if err := wal.NewTrace(trace.ID).Extend(&e, a.TS); err != nil {
 					b.Fatal(err)
 				}
 				frame, _ = wal.AppendFrame(frame[:0], &e)

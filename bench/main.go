@@ -118,9 +118,9 @@ func run(o options, out, progress io.Writer) (err error) {
 	for _, group := range []func(*suite) error{(*suite).writes, (*suite).reads} {
 		s := &suite{options: o, dir: dir, only: only, progress: progress}
 		err := group(s)
-		if err == nil && len(s.subjects) > s.limits {
+		if err == nil {
 			var more []measure.Line
-			more, err = measure.Run(s.subjects, o.rounds, o.slice, progress)
+			more, err = s.run()
 			lines, facts = append(lines, more...), append(facts, s.facts...)
 		}
 		if err = errors.Join(err, s.close()); err != nil {

@@ -20,7 +20,7 @@ type suite struct {
 	progress io.Writer
 
 	subjects []*measure.Subject
-	limits   int // how many of the subjects are limits
+	limits   []*measure.Subject
 	facts    []string
 	closers  []func() error
 }
@@ -49,17 +49,37 @@ func (s *suite) any(cases ...string) bool {
 	return false
 }
 
+// add takes the subjects that are wanted. A limit is taken once something that is held
+// against it is.
 func (s *suite) add(subjects ...*measure.Subject) {
 	for _, subject := range subjects {
-		switch {
-		case subject.Case == measure.LimitCase || subject.Case == shaCase:
-			s.limits++
-		case !s.wanted(subject):
-			continue
+		if isLimit := subject.Case == measure.LimitCase || subject.Case == shaCase; isLimit {
+			s.limits = append(s.limits, subject)
+		} else if s.wanted(subject) {
+			s.subjects = append(s.subjects, subject)
 		}
-		s.subjects = append(s.subjects, subject)
 	}
 }
+
+// run measures what was added, each limit before the others of its point.
+func (s *suite) run() ([]measure.Line, error) {
+	if len(s.subjects) == 0 {
+		return nil, nil
+	}
+	var all []*measure.Subject
+	taken := map[*measure.Subject]bool{}
+	for _, subject := range s.subjects {
+		if limit := measure.LimitOf(s.limits, subject); limit != nil && !taken[limit] {
+			taken[limit] = true
+			all = append(all, limit)
+		}
+		all = append(all, subject)
+	}
+	return measure.Run(all, s.rounds, s.slice, s.progress)
+}
+
+// submitDepth is how many appends the one goroutine of the case submit has under way.
+const submitDepth = 16
 
 // point is a number of writers and a size at which writes are measured.
 type point struct{ writers, size int }
@@ -102,6 +122,9 @@ func (s *suite) writes() error {
 			continue
 		}
 		s.pair(db, p.writers)
+		if p.writers == 1 {
+			s.add(db.Submit(submitDepth))
+		}
 		if err := s.calls(db, tool, p.writers); err != nil {
 			return err
 		}

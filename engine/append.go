@@ -55,12 +55,25 @@ func (db *DB) Submit(ctx context.Context, lease wal.Lease, b wal.Batch) (Ticket,
 	if err := limits(lease.TraceID, b); err != nil {
 		return Ticket{}, err
 	}
-	db.commits.coming.Add(1)
-	defer db.commits.coming.Add(-1)
 	if b.Also != nil {
 		done, err := db.appendBoth(ctx, lease, b)
 		return Ticket{answer: done}, err
 	}
+	if err := db.commits.enter(ctx, lease.TraceID); err != nil {
+		return Ticket{}, err
+	}
+	t, err := db.next(ctx, lease, b)
+	if t.commit == nil {
+		db.commits.leave() // it comes to no commit
+	}
+	return t, err
+}
+
+// next checks b against the trace as its queued appends will leave it, and queues it
+// behind them.
+func (db *DB) next(ctx context.Context, lease wal.Lease, b wal.Batch) (Ticket, error) {
+	db.commits.coming.Add(1)
+	defer db.commits.coming.Add(-1)
 
 	// The trace's lock is held until the batch has its place in the queue of commits.
 	// head may be that of an append which is on its way itself: that one is in the queue

@@ -89,7 +89,7 @@ func (db *DB) queue(s *step, keys ...[32]byte) (Ticket, error) {
 		}
 		return Ticket{}, err
 	}
-	c.keys = keys
+	c.keys, c.entered = keys, true
 	db.tails.put(s)
 	db.commits.add(c)
 	return Ticket{db: db, commit: c, answer: s.appended()}, nil

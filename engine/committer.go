@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"context"
 	goruntime "runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -18,6 +20,8 @@ type commitment struct {
 	keys  [][32]byte // ledger keys whose locks end with it
 	done  chan struct{}
 	err   error // set before done is closed
+
+	entered bool // it has room of its own, see [committer.enter]
 }
 
 func (c *commitment) end(err error) {
@@ -38,19 +42,45 @@ type committer struct {
 	shut  bool
 	ended chan struct{}
 
-	coming atomic.Int32 // calls that are about to add, or to be refused
+	coming atomic.Int32  // calls that are about to add, or to be refused
+	room   chan struct{} // holds one for each of them and for each append on its way
 }
+
+// maxQueued is how many appends of one store may be on their way at once; the next waits.
+// Without a bound, one goroutine that submits faster than the disk syncs would fill
+// memory.
+const maxQueued = 1024
 
 // maxGroup bounds the bytes of a group of more than one. It is the size of Pebble's
 // first memtable, so a group makes no memtable larger than its batches would.
 const maxGroup = 256 << 10
 
 func startCommitter(db *DB) *committer {
-	c := &committer{db: db, ended: make(chan struct{})}
+	c := &committer{db: db, ended: make(chan struct{}), room: make(chan struct{}, maxQueued)}
 	c.work.L = &c.mu
 	go c.run()
 	return c
 }
+
+// enter waits for room for one more append, until ctx ends or the store stops.
+func (c *committer) enter(ctx context.Context, id tga.ID) error {
+	select {
+	case c.room <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case c.room <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return c.db.waitFailed("wait while "+strconv.Itoa(maxQueued)+" appends are on their way", id, ctx.Err())
+	case <-c.db.health.poisoned:
+		return c.db.health.sick()
+	}
+}
+
+// leave gives the room back.
+func (c *committer) leave() { <-c.room }
 
 // add queues x. Batches of one trace are added under its lock, so they reach the log in
 // the order of its entries: where the later one is durable, so is the earlier.
@@ -79,7 +109,7 @@ func (c *committer) run() {
 		if group = c.take(group[:0]); len(group) == 0 {
 			return
 		}
-		c.db.finish(group, c.db.commitGroup(group))
+		c.finish(group, c.db.commitGroup(group))
 		clear(group)
 	}
 }
@@ -142,20 +172,24 @@ func (db *DB) commitGroup(group []*commitment) error {
 // finish shows what is durable and wakes those who wait for it. What failed is in
 // flight for good: its locks stay taken and its traces' tails stay, so nobody is shown
 // what may be in Pebble and not on disk.
-func (db *DB) finish(group []*commitment, err error) {
-	for _, c := range group {
+func (c *committer) finish(group []*commitment, err error) {
+	db := c.db
+	for _, x := range group {
+		if x.entered {
+			c.leave()
+		}
 		if err != nil {
-			c.end(unknown(err))
+			x.end(unknown(err))
 			continue
 		}
 		db.stats.commits.Add(1)
-		for _, s := range c.steps {
+		for _, s := range x.steps {
 			db.publish(s)
 		}
-		for _, k := range c.keys {
+		for _, k := range x.keys {
 			db.keys.unlock(k)
 		}
-		c.end(closeBatch(c.batch))
+		x.end(closeBatch(x.batch))
 	}
 }
 

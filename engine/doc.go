@@ -6,9 +6,10 @@
 //
 // # What a crash may do
 //
-// An append is one Pebble batch with one sync. The power may go at any write: the next
-// [Open] finds every append that was acknowledged and, of one under way, all or
-// nothing. What was acknowledged and is not there any more (a damaged log, a restored
+// An append is part of one Pebble batch with one sync; appends that wait together share
+// it. The power may go at any write: the next [Open] finds every append that was
+// acknowledged and, of one under way, all or nothing. Of a trace with several under way
+// ([DB.Submit]) it finds the first few. What was acknowledged and is not there any more (a damaged log, a restored
 // backup) is found before anything is written, and the store opens frozen.
 //
 // A failed write or sync poisons the store: the append it struck has an unknown
@@ -30,8 +31,9 @@
 //	I5 chain         entry n names the digest of n-1                [wal.Trace.Link] [wal.Trace.Apply] FuzzReplayTamper
 //	I6 one writer    an append needs the current epoch              [DB.Append]  storetest        TestAppendOrderOfChecks, TestEpochsRiseOverRestarts
 //	I7 atomicity     one batch per append, all or nothing           [DB.Append]  [DB.Check]       TestCrashBetweenWrites
-//	   durability    one sync per append, before its answer         [DB.Append]  crashtest        TestOneSyncPerAppend, TestFailedSyncPoisons
-//	   visibility    nobody is shown what is not durable            locks, order.view              TestNoReaderSeesAnUnsyncedBatch
+//	   durability    synced before its answer                       [Ticket.Wait] crashtest       TestOneSyncPerAppend, TestFailedSyncPoisons
+//	   order         N+1 of a trace is durable only if N is         committer    crashtest        TestPowerCutKeepsWhatTicketsSaid
+//	   visibility    nobody is shown what is not durable            locks, tails, order.view       TestNoReaderSeesAnUnsyncedBatch, TestNothingIsSaidOfAQueuedAppend
 //	   one process   one opener of a directory, by any path         [Open]                         TestTwoProcessesOneStore
 //	   derived       ledger, open index, order are f(entries,notes) [DB.Append]  [DB.Check]       TestCheckFindsEveryDamagedKey
 //	   no gap        the order is shown up to its durable prefix    [DB.Follow]  [DB.Check]       TestFollowYieldsEveryAppendOnce, TestHolesBecomeVoidLeaves

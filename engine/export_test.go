@@ -60,6 +60,7 @@ func (db *DB) Locked() int {
 const (
 	FloorEvery = floorEvery
 	MaxBgErrs  = maxBackgroundErrors
+	MaxQueued  = maxQueued
 )
 
 func contextWithCancel() (context.Context, context.CancelFunc) {

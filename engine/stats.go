@@ -33,7 +33,7 @@ type Stats struct {
 	Replayed uint64 // that the log already had
 	Entries  uint64
 	Notes    uint64
-	Commits  uint64 // synced batches: one per append, and those of the store itself
+	Commits  uint64 // made durable: one per append, and those of the store itself
 	LogSyncs uint64 // syncs of log files; appends that wait together share one
 
 	Leases         int

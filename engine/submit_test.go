@@ -283,3 +283,25 @@ func TestCloseCommitsWhatIsQueued(t *testing.T) {
 		t.Errorf("after close: %+v, %v", st, err)
 	}
 }
+
+// A goroutine that submits faster than the disk syncs is held up at the limit, and not
+// before.
+func TestAppendsOnTheirWayAreBounded(t *testing.T) {
+	s, first := stall(t) // one of them
+	var last engine.Ticket
+	for n := range uint64(engine.MaxQueued - 1) {
+		m := spec{trace: id(n + 2000)}.make(t)
+		last = s.submit(t, acquire(t, s.DB, id(n+2000)), m.batch(m.request))
+	}
+	m := spec{trace: id(5000)}.make(t)
+	lease := acquire(t, s.DB, id(5000))
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err := s.Submit(ctx, lease, m.batch(m.request))
+	wantCode(t, err, tga.StateLockAcquireFailed)
+	s.finish(t, first)
+	if _, err := last.Wait(); err != nil {
+		t.Error(err)
+	}
+	append_(t, s.DB, lease, m.batch(m.request))
+}

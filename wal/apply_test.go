@@ -1,6 +1,7 @@
 package wal_test
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
@@ -251,5 +252,30 @@ func TestStateAndCheckpointAreThoseOfTheHead(t *testing.T) {
 		if _, err := tga.DecodeCheckpoint(c.AppendCanonical(nil)); err != nil {
 			t.Errorf("checkpoint at %d: %v", n, err)
 		}
+	}
+}
+
+// Extend leaves the entry and the trace that Link and Apply leave, and refuses an artifact
+// whose digest is not that of its bytes.
+func TestExtendIsLinkAndApply(t *testing.T) {
+	linked, extended := wal.NewTrace(waltest.New(waltest.Options{}).ID), wal.NewTrace(waltest.New(waltest.Options{}).ID)
+	for _, a := range waltest.Artifacts(waltest.Options{Key: "order-1"}) {
+		made, err := linked.Link(a, a.TS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, got := wal.Entry{LogEntry: made, Artifact: a}, wal.Entry{Artifact: a}
+		if err := errors.Join(linked.Apply(&want), extended.Extend(&got, a.TS)); err != nil {
+			t.Fatal(err)
+		}
+		if got.LogEntry != want.LogEntry || !bytes.Equal(got.Preimage, want.Preimage) || extended.Head != linked.Head {
+			t.Errorf("%s: extended %+v, linked %+v", a.Type, got.LogEntry, want.LogEntry)
+		}
+	}
+	bad := *waltest.Artifacts(waltest.Options{Key: "order-1"})[0]
+	bad.Digest[0] ^= 1
+	err := wal.NewTrace(bad.TraceID).Extend(&wal.Entry{Artifact: &bad}, bad.TS)
+	if tga.CodeOf(err) != tga.StateChecksumMismatch {
+		t.Errorf("artifact with another's digest: %v", err)
 	}
 }

@@ -3,6 +3,7 @@
 //
 //	cd bench/peers && go run .            a table
 //	cd bench/peers && go run . -json      JSON lines
+//	cd bench/peers && go run . -kill 50   the kill test, see kill.go
 //
 // A record is a key (16 bytes of trace, 8 of sequence) and a value of -bytes. A peer
 // acknowledges it once it is on disk: the setting that makes it so is printed beside its
@@ -63,16 +64,30 @@ func main() {
 		slice   = flag.Duration("slice", 400*time.Millisecond, "time of each peer in each round")
 		size    = flag.Int("bytes", 1<<10, "bytes of a value")
 		writers = flag.String("writers", "1,64", "numbers of writers")
+		kill    = flag.Int("kill", 0, "only make so many calls with each store that runs steps, each killed after its effect")
 	)
+	if is, err := victim(); is {
+		exit(err)
+	}
 	flag.Parse()
-	if err := run(*asJSON, *dir, *only, *writers, *rounds, *slice, *size, os.Stdout); err != nil {
+	if *kill > 0 {
+		exit(inTemp(*dir, func(dir string) error { return killTest(dir, *kill, os.Stdout) }))
+	}
+	exit(inTemp(*dir, func(dir string) error {
+		return run(*asJSON, dir, *only, *writers, *rounds, *slice, *size, os.Stdout)
+	}))
+}
+
+func exit(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
 	}
+	os.Exit(0)
 }
 
-func run(asJSON bool, parent, only, writers string, rounds int, slice time.Duration, size int, out io.Writer) (err error) {
-	goruntime.GOMAXPROCS(goruntime.NumCPU() + 1)
+// inTemp runs f with a directory under parent that is removed afterwards.
+func inTemp(parent string, f func(dir string) error) (err error) {
 	if parent == "" {
 		parent = "."
 	}
@@ -85,6 +100,11 @@ func run(asJSON bool, parent, only, writers string, rounds int, slice time.Durat
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
+	return f(dir)
+}
+
+func run(asJSON bool, dir, only, writers string, rounds int, slice time.Duration, size int, out io.Writer) (err error) {
+	goruntime.GOMAXPROCS(goruntime.NumCPU() + 1)
 	b := &bench{dir: dir, size: size, only: only}
 	defer func() { err = errors.Join(err, b.close()) }()
 	for n := range strings.SplitSeq(writers, ",") {

@@ -223,8 +223,7 @@ func (a *Artifact) encodeMeta(o *object) *Error {
 	if a.Meta == nil {
 		return nil
 	}
-	var room [8]string // as many as are usual
-	names := room[:0]
+	names := make([]string, 0, len(a.Meta))
 	for name := range a.Meta {
 		names = append(names, name)
 	}

@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -85,6 +86,73 @@ func (s *Store) Append(writers int) *measure.Subject {
 		}
 		return took, err
 	})
+}
+
+// Submit makes traces as [Store.Append] does, but by one goroutine that keeps depth
+// appends under way, each of another trace: it waits for the oldest of them and submits
+// the next of that trace. The time of an append is from its seal to its durability.
+func (s *Store) Submit(depth int) *measure.Subject {
+	type slot struct {
+		trace  *Trace
+		lease  wal.Lease
+		step   int
+		began  time.Time
+		ticket engine.Ticket
+	}
+	maker, at, n := s.Makers(1)[0], make([]slot, depth), 0
+	next := func(w *slot) error {
+		if w.step == 0 {
+			w.trace = maker.Next()
+			var err error
+			if w.lease, err = s.DB.Acquire(context.Background(), w.trace.ID); err != nil {
+				return err
+			}
+		}
+		w.began = time.Now()
+		t := w.trace
+		a := [...]func() *tga.Artifact{t.MakeRequest, t.MakeDecision, t.MakeCall, t.MakeEffect}[w.step]()
+		if err := a.Seal(); err != nil {
+			return err
+		}
+		var err error
+		w.ticket, err = s.DB.Submit(context.Background(), w.lease, wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: a}}})
+		return err
+	}
+	ended := func(w *slot) error {
+		_, err := w.ticket.Wait()
+		if w.step = (w.step + 1) % 4; w.step == 0 {
+			s.DB.Release(w.lease)
+		}
+		return err
+	}
+	subject := s.Subject("submit", 1, func(int) (time.Duration, error) {
+		w := &at[n%depth]
+		for ; n < depth; n++ { // the first call of a slice fills the pipe
+			if err := next(&at[n]); err != nil {
+				return 0, err
+			}
+		}
+		n++
+		if err := ended(w); err != nil {
+			return 0, err
+		}
+		return time.Since(w.began), next(w)
+	})
+	// What is under way at the end of a slice is of no round: other cases come between.
+	subject.Before = func() error {
+		if n == 0 {
+			return nil
+		}
+		n = 0
+		for i := range at {
+			if err := ended(&at[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	subject.Note = fmt.Sprintf("%d under way", depth)
+	return subject
 }
 
 // begun is a trace in EXECUTING, its lease held.

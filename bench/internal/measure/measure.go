@@ -88,14 +88,14 @@ func Run(subjects []*Subject, rounds int, slice time.Duration, progress io.Write
 	}
 	var lines []Line
 	for _, s := range subjects {
-		lines = append(lines, s.line(limitOf(subjects, s)))
+		lines = append(lines, s.line(LimitOf(subjects, s)))
 	}
 	return lines, nil
 }
 
-// limitOf returns the limit that s is held against: at its own writers and size, or,
+// LimitOf returns the limit that s is held against: at its own writers and size, or,
 // where the run has none such, at those nearest below, or at the first.
-func limitOf(subjects []*Subject, s *Subject) *Subject {
+func LimitOf(subjects []*Subject, s *Subject) *Subject {
 	var best *Subject
 	against := s.Against
 	if against == "" {

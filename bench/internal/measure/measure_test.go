@@ -116,11 +116,11 @@ func TestEachIsHeldAgainstItsOwnLimit(t *testing.T) {
 		writers, size int
 		want          *Subject
 	}{{1, 1024, a}, {64, 1024, b}, {1, 256, c}, {16, 1024, a}, {64, 256, c}, {1, 4096, a}, {1, 100, a}} {
-		if got := limitOf(all, &Subject{Case: "s", Writers: x.writers, Bytes: x.size}); got != x.want {
+		if got := LimitOf(all, &Subject{Case: "s", Writers: x.writers, Bytes: x.size}); got != x.want {
 			t.Errorf("%d writers, %d bytes: held against %d writers, %d bytes", x.writers, x.size, got.Writers, got.Bytes)
 		}
 	}
-	if limitOf(all, &Subject{Case: "s", Against: "other"}) != nil {
+	if LimitOf(all, &Subject{Case: "s", Against: "other"}) != nil {
 		t.Error("a case without its limit is held against another's")
 	}
 }
