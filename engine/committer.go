@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -36,6 +37,7 @@ func (c *commitment) end(err error) {
 // does, and the callers, who wait for a channel, can leave.
 type committer struct {
 	db    *DB
+	mark  *guard.Watermark // the store's, which may give it up before this goroutine ends
 	mu    sync.Mutex
 	work  sync.Cond // there is a queue, or it is closed
 	queue []*commitment
@@ -56,7 +58,7 @@ const maxQueued = 1024
 const maxGroup = 256 << 10
 
 func startCommitter(db *DB) *committer {
-	c := &committer{db: db, ended: make(chan struct{}), room: make(chan struct{}, maxQueued)}
+	c := &committer{db: db, mark: db.mark, ended: make(chan struct{}), room: make(chan struct{}, maxQueued)}
 	c.work.L = &c.mu
 	go c.run()
 	return c
@@ -109,7 +111,7 @@ func (c *committer) run() {
 		if group = c.take(group[:0]); len(group) == 0 {
 			return
 		}
-		c.finish(group, c.db.commitGroup(group))
+		c.finish(group, c.db.commitGroup(group, c.mark))
 		clear(group)
 	}
 }
@@ -146,7 +148,7 @@ func (c *committer) take(group []*commitment) []*commitment {
 
 // commitGroup commits the batches of a group as one and returns once it is durable and
 // in the watermark. An error poisons the store, for what the disk then has is not known.
-func (db *DB) commitGroup(group []*commitment) error {
+func (db *DB) commitGroup(group []*commitment, mark *guard.Watermark) error {
 	if err := db.health.sick(); err != nil {
 		return err // nothing is tried again
 	}
@@ -161,7 +163,7 @@ func (db *DB) commitGroup(group []*commitment) error {
 	})
 	if err == nil {
 		// Before anybody is told: what was acknowledged must be missed when it is gone.
-		err = db.mark.Advance(uint64(all.SeqNum()) + uint64(all.Count()) - 1)
+		err = mark.Advance(uint64(all.SeqNum()) + uint64(all.Count()) - 1)
 	}
 	if err != nil {
 		db.health.poison(db.log, err)

@@ -282,11 +282,18 @@ func (w *Watermark) Close() error {
 		<-w.done
 	}
 	err := w.SyncNow()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = errClosed // a commit of a store that was cut off may still come
+	}
 	if cerr := w.f.Close(); err == nil && cerr != nil {
 		err = unavailable("close watermark", cerr)
 	}
 	return err
 }
+
+var errClosed = unavailable("advance watermark", errors.New("it is closed"))
 
 func syncDir(fsys vfs.FS, dir string) error {
 	d, err := fsys.OpenDir(dir)
