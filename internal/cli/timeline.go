@@ -103,6 +103,7 @@ func (p *timeline) entry(t *wal.Trace, e *tga.LogEntry) {
 			q := a.Request
 			p.say("%s risk, agent %s: %s", strings.ToLower(q.RiskLevel), q.AgentID, q.Intent)
 			p.data("args", q.Proposal.Args)
+			p.meta(a, requestMeta)
 		}
 	case tga.DecisionType:
 		if a := t.Decision; p.present(a) {
@@ -143,11 +144,28 @@ func (p *timeline) effect(a *tga.Artifact) {
 	if o.Error != nil {
 		p.say("%s: %s", o.Error.Code, o.Error.Message)
 	}
-	for _, m := range []struct{ name, text string }{
-		{tga.MetaReplayedFrom, "the recorded effect of trace %s; the tool was not called"},
-		{tga.MetaResolvedBy, "settled by %s"},
-		{tga.MetaResolver, "who: %s"},
-	} {
+	p.meta(a, effectMeta)
+}
+
+// said is a name in an artifact's meta, and how it reads.
+type said struct{ name, text string }
+
+var requestMeta = []said{
+	{tga.MetaSubmitter, "handed in by %s"},
+	{tga.MetaRetryOf, "a new attempt after trace %s"},
+	{tga.MetaCompensates, "undoes trace %s"},
+}
+
+var effectMeta = []said{
+	{tga.MetaReplayedFrom, "the recorded effect of trace %s; the tool was not called"},
+	{tga.MetaCompensatedBy, "undone by trace %s"},
+	{tga.MetaResolvedBy, "settled by %s"},
+	{tga.MetaResolver, "who: %s"},
+	{tga.MetaOutcomeError, "a rule about the answer was not applied: %s"},
+}
+
+func (p *timeline) meta(a *tga.Artifact, names []said) {
+	for _, m := range names {
 		if v := a.Meta.String(m.name); v != "" {
 			p.say(m.text, v)
 		}

@@ -1,0 +1,348 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/mcpshim"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// mcp is the verb mcp: its flags, and where they lead.
+type mcp struct {
+	*Streams
+	socket *string
+
+	server, file, data, state, scope string
+	url, headers, listen             string
+	callIDs, keys, keyArgs, free     []string
+	block                            bool
+	level                            slog.Level
+}
+
+// MCP makes the verb mcp. socket is the flag of every verb.
+func MCP(s *Streams, socket *string) *cobra.Command {
+	m := &mcp{Streams: s, socket: socket, level: slog.LevelWarn}
+	c := &cobra.Command{
+		Use:   "mcp [flags] -- COMMAND [ARGS]",
+		Short: "Stand between an MCP client and its tool server",
+		Long: `mcp runs the MCP tool server COMMAND and speaks its protocol on stdin and stdout: put
+"tgad mcp --" before the command in a client's configuration, and nothing else changes.
+What is not a tool call passes byte for byte. A tool call is made durable before it is
+sent and recorded before it is answered; the same call again gets the recorded answer.
+
+With --data, or where no daemon is found, the log is kept by the shim itself; shims of
+the same store share it. Without --config such a log approves every call, as the client
+would without tgad.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return m.run(cmd.Context(), cmd, args) },
+	}
+	f := c.PersistentFlags()
+	f.StringVar(&m.server, "server-id", "", "id of the tool server in the log (default: from the command)")
+	f.StringVar(&m.file, "config", "", "configuration `file` (TOML); a daemon has its own, and only what it says of tgad mcp counts")
+	f.StringVar(&m.data, "data", os.Getenv("TGAD_DATA"), "keep the log in this directory (or $TGAD_DATA)")
+	f.StringVar(&m.state, "state", "", "directory for what the shim itself remembers")
+	f.StringVar(&m.url, "url", "", "the tool server is at this `URL` (streamable HTTP)")
+	f.StringVar(&m.headers, "headers-file", "", "headers for --url, a \"Name: value\" a line")
+	c.Flags().StringVar(&m.scope, "scope", "", "name of the conversation in derived keys (default: the client's process)")
+	c.Flags().StringVar(&m.listen, "listen", "", "serve streamable HTTP on `ADDR` or unix:PATH in place of stdin and stdout")
+	c.Flags().StringArrayVar(&m.callIDs, "call-id", nil, "member of _meta in which the client names one call (repeatable)")
+	c.Flags().StringArrayVar(&m.keys, "key", nil, "`TOOL=/pointer`: where the key stands in a tool's arguments (repeatable)")
+	c.Flags().StringArrayVar(&m.keyArgs, "key-argument", nil, "`TOOL=/pointer`: argument that the key is copied to (repeatable)")
+	c.Flags().StringArrayVar(&m.free, "ungoverned", nil, "`TOOL` whose calls pass untraced (repeatable)")
+	c.Flags().BoolVar(&m.block, "block-changed", false, "refuse calls of a tool whose definition is not the pinned one")
+	f.TextVar(&m.level, "log-level", slog.LevelWarn, "debug, info, warn or error, on stderr")
+	c.AddCommand(m.inspect(), m.config(), m.serve())
+	return c
+}
+
+// options are those of the shim, without its log.
+func (m *mcp) options(args []string) (mcpshim.Options, error) {
+	o := mcpshim.Options{
+		Server: m.server, Command: args, URL: m.url, Scope: m.scope, State: m.state, CallIDs: m.callIDs,
+		Stderr: os.Stderr, Logger: slog.New(slog.NewTextHandler(m.Err, &slog.HandlerOptions{Level: m.level})),
+	}
+	if (len(args) == 0) == (m.url == "") {
+		return o, Usagef("give the tool server's command after --, or --url")
+	}
+	if o.Server == "" {
+		if m.url != "" {
+			return o, Usagef("--url needs --server-id")
+		}
+		o.Server = mcpshim.ServerID(args)
+	}
+	var err error
+	if m.headers != "" {
+		if o.Headers, err = mcpshim.ReadHeaders(m.headers); err != nil {
+			return o, err
+		}
+	}
+	if o.State == "" {
+		dir := m.data
+		if dir == "" {
+			dir = stateDir()
+		}
+		o.State = filepath.Join(dir, "mcp")
+	}
+	conf := config.Default()
+	if m.file != "" {
+		if conf, err = config.Load(m.file); err != nil {
+			return o, err
+		}
+	}
+	for i := range conf.Servers {
+		if s := &conf.Servers[i]; s.ID == o.Server {
+			m.block = m.block || s.Drift == "block"
+			if o.CallIDs == nil && s.CallIDs != nil {
+				o.CallIDs = s.CallIDs
+			}
+		}
+	}
+	tools, err := m.tools()
+	o.Tools = func(name string) mcpshim.Tool {
+		t, ok := tools[name]
+		if row := conf.ToolOf(o.Server, name); row != nil && !ok {
+			t = mcpshim.Tool{
+				Ungoverned: row.Log == "none", KeyPointer: row.Key.From, KeyArgument: row.Key.Argument, KeyMeta: row.Key.Meta,
+			}
+		}
+		t.Block = m.block
+		return t
+	}
+	return o, err
+}
+
+// tools reads the flags about single tools.
+func (m *mcp) tools() (map[string]mcpshim.Tool, error) {
+	all := map[string]mcpshim.Tool{}
+	for _, name := range m.free {
+		t := all[name]
+		t.Ungoverned = true
+		all[name] = t
+	}
+	for _, list := range []struct {
+		flag  string
+		words []string
+		set   func(*mcpshim.Tool, string)
+	}{
+		{"--key", m.keys, func(t *mcpshim.Tool, v string) { t.KeyPointer = v }},
+		{"--key-argument", m.keyArgs, func(t *mcpshim.Tool, v string) { t.KeyArgument = v }},
+	} {
+		for _, word := range list.words {
+			name, value, ok := strings.Cut(word, "=")
+			if !ok || name == "" || value == "" || value[0] != '/' {
+				return nil, Usagef("%s %q: want TOOL=/pointer", list.flag, word)
+			}
+			t := all[name]
+			list.set(&t, value)
+			all[name] = t
+		}
+	}
+	return all, nil
+}
+
+// stateDir is where the logs of shims are kept by default.
+func stateDir() string {
+	base := os.Getenv("XDG_STATE_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			home = os.TempDir()
+		}
+		base = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(base, "tgad")
+}
+
+// log finds the log: the one that --data names, else a daemon's, else the shim's own in
+// the default place.
+func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c *client.Client, stop func(), err error) {
+	socket, data := *m.socket, m.data
+	named := cmd.Flags().Changed("socket") || os.Getenv("TGAD_SOCKET") != ""
+	if named && data != "" && cmd.Flags().Changed("data") {
+		return nil, nil, Usagef("give --socket or --data, not both")
+	}
+	if data == "" && !named {
+		if _, err := os.Stat(socket); errors.Is(err, fs.ErrNotExist) {
+			data = filepath.Join(stateDir(), "store")
+		}
+	}
+	stop = func() {}
+	if data != "" && !(named && !cmd.Flags().Changed("data")) {
+		var conf *config.Config
+		if m.file != "" {
+			if conf, err = config.Load(m.file); err != nil {
+				return nil, nil, err
+			}
+		}
+		e, err := mcpshim.Embed(ctx, data, conf, log)
+		if err != nil {
+			return nil, nil, err
+		}
+		socket, stop = e.Socket, e.Close
+	}
+	c = client.New(socket, client.Options{Name: "tgad-mcp", MaxIdle: 64})
+	end := stop // not the named result, which is about to be this very function
+	return c, func() { c.Close(); end() }, nil
+}
+
+func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error {
+	o, err := m.options(args)
+	if err != nil {
+		return err
+	}
+	c, stop, err := m.log(ctx, cmd, o.Logger)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	o.Log = c
+	s, err := mcpshim.New(o)
+	if err != nil {
+		return err
+	}
+	if m.listen != "" {
+		err = s.Listen(ctx, m.listen)
+	} else {
+		err = s.Stdio(ctx, m.In, m.Out)
+	}
+	return errors.Join(err, s.Close())
+}
+
+func (m *mcp) inspect() *cobra.Command {
+	var accept bool
+	c := &cobra.Command{
+		Use:   "inspect [flags] -- COMMAND [ARGS]",
+		Short: "Show a tool server's tools and what is attested about them",
+		Long: `inspect starts the tool server, lists its tools, and ends it. Class and licence are what
+the configuration says; without it every tool is a write tool about which nothing is
+attested. A hint of the tool server's is no attestation: it is shown as one. A tool
+whose definition is not the pinned one is marked; --accept pins what is there now.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := m.options(args)
+			if err != nil {
+				return err
+			}
+			conf := config.Default()
+			if m.file != "" {
+				if conf, err = config.Load(m.file); err != nil {
+					return err
+				}
+			}
+			o.Log = client.New(*m.socket, client.Options{}) // not asked for anything
+			o.Stderr = nil
+			s, err := mcpshim.New(o)
+			if err != nil {
+				return err
+			}
+			tools, err := s.Inspect(cmd.Context(), accept)
+			if err == nil {
+				err = m.tabulate(o.Server, tools, conf)
+			}
+			return errors.Join(err, s.Close())
+		},
+	}
+	c.Flags().BoolVar(&accept, "accept", false, "pin the definitions as they are now")
+	return c
+}
+
+// inspected is one line of inspect.
+type inspected struct {
+	mcpshim.Inspected
+	Class   string `json:"class"`
+	Licence string `json:"licence"`
+	Why     string `json:"why"`
+}
+
+func (m *mcp) tabulate(server string, tools []mcpshim.Inspected, conf *config.Config) error {
+	var rows [][]string
+	for _, t := range tools {
+		line := inspected{Inspected: t, Class: tga.ClassWrite, Licence: "park", Why: "nothing is attested"}
+		if p, ok := conf.Policy(server, t.Name); ok {
+			line.Class, line.Licence, line.Why = p.Class, p.Licence.Kind.String(), "the configuration says so"
+		}
+		standing := "pinned"
+		switch {
+		case t.Pinned == "":
+			standing = "new"
+		case t.Changed():
+			standing = "CHANGED"
+		}
+		if m.JSON {
+			if err := m.Line(line); err != nil {
+				return err
+			}
+			continue
+		}
+		rows = append(rows, []string{t.Name, line.Class, line.Licence, line.Why, strings.Join(t.Hints, " "), standing})
+	}
+	if m.JSON {
+		return nil
+	}
+	return m.Table([]string{"TOOL", "CLASS", "LICENCE", "WHY", "ITS HINTS", "DEFINITION"}, rows)
+}
+
+func (m *mcp) config() *cobra.Command {
+	return &cobra.Command{
+		Use:   "config [flags] -- COMMAND [ARGS]",
+		Short: "Print the lines for a client's configuration, before and after",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var flags []string
+			for _, f := range []struct{ name, value string }{{"--server-id", m.server}, {"--data", m.data}, {"--config", m.file}} {
+				if f.value != "" {
+					flags = append(flags, f.name, f.value)
+				}
+			}
+			server := m.server
+			if server == "" {
+				server = mcpshim.ServerID(args)
+			}
+			all, err := mcpshim.Snippets(server, args, "tgad", flags)
+			if err != nil {
+				return err
+			}
+			for _, s := range all {
+				if m.JSON {
+					if err := m.Line(s); err != nil {
+						return err
+					}
+					continue
+				}
+				m.Printf("%s (%s)\n\nbefore:\n%s\nafter:\n%s\n", s.Client, s.File, s.Before, s.After)
+			}
+			return nil
+		},
+	}
+}
+
+func (m *mcp) serve() *cobra.Command {
+	return &cobra.Command{
+		Use:   "serve",
+		Short: "Offer tgad's own list, show, in_doubt and verify as MCP tools",
+		Long: `serve speaks MCP on stdin and stdout and offers four tools that look at the log and change
+nothing: list, show, in_doubt and verify.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := slog.New(slog.NewTextHandler(m.Err, &slog.HandlerOptions{Level: m.level}))
+			c, stop, err := m.log(cmd.Context(), cmd, log)
+			if err != nil {
+				return err
+			}
+			defer stop()
+			return mcpshim.ServeOwn(cmd.Context(), c, m.In, m.Out)
+		},
+	}
+}

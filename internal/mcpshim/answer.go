@@ -1,0 +1,103 @@
+package mcpshim
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// JSON-RPC error codes that the shim itself answers with.
+const (
+	codeParse          = -32700
+	codeInvalidRequest = -32600
+	codeInvalidParams  = -32602
+	codeGone           = -32000 // the tool server is gone
+)
+
+func parts(all ...io.WriterTo) []io.WriterTo { return all }
+
+func randomHex() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// fail answers a request with a JSON-RPC error.
+func (c *conv) fail(id []byte, b *batchReply, code int, tgaCode tga.Code, trace, words string) {
+	raw := append([]byte(`{"jsonrpc":"2.0","id":`), id...)
+	raw = append(append(raw, `,"error":{"code":`...), []byte(itoa(code))...)
+	raw = appendString(append(raw, `,"message":`...), "tgad: "+words)
+	if tgaCode != "" {
+		raw = appendString(append(raw, `,"data":{"code":`...), string(tgaCode))
+		if trace != "" {
+			raw = appendString(append(raw, `,"traceId":`...), trace)
+		}
+		raw = append(raw, '}')
+	}
+	raw = append(raw, "}}"...)
+	env := envelope{rawID: id, id: span{0, 1}} // an answer, where it matters
+	_ = c.send(b, &env, text(raw))
+}
+
+func itoa(n int) string {
+	if n < 0 {
+		return "-" + string(appendUint(nil, uint64(-n)))
+	}
+	return string(appendUint(nil, uint64(n)))
+}
+
+// toolError is the result of a call that has no effect to show: words for a model, and
+// codes for a program.
+func toolError(version string, code tga.Code, trace, words string) []byte {
+	raw := []byte(`{`)
+	if version >= stateless {
+		raw = append(raw, `"resultType":"complete",`...)
+	}
+	raw = appendString(append(raw, `"content":[{"type":"text","text":`...), words)
+	raw = appendString(append(raw, `}],"isError":true,"_meta":{"`+metaCode+`":`...), string(code))
+	if trace != "" {
+		raw = appendString(append(raw, `,"`+metaTrace+`":`...), trace)
+	}
+	return append(raw, "}}"...)
+}
+
+// replayed adds to a recorded result that it is one. What is there stays as it is.
+func replayed(result []byte, trace tga.ID, digest tga.Digest) []byte {
+	ours := []byte(`"` + metaReplayed + `":true,"` + metaTrace + `":"` + trace.String() + `","` + metaDigest + `":"` + digest.String() + `"`)
+	all, err := members(result)
+	if err != nil {
+		return result // no object: nothing can be added to it
+	}
+	for _, m := range all {
+		if m.name != "_meta" {
+			continue
+		}
+		inner, err := members(result[m.from:m.to])
+		if err != nil {
+			return result
+		}
+		out := append([]byte(nil), result[:m.from]...)
+		out = append(append(out, '{'), ours...)
+		for _, i := range inner {
+			switch i.name {
+			case metaReplayed, metaTrace, metaDigest:
+				continue // of an inner shim
+			}
+			out = append(out, ',')
+			out = append(out, result[m.from+i.start:m.from+i.to]...)
+		}
+		return append(append(out, '}'), result[m.to:]...)
+	}
+	end := len(result)
+	for result[end-1] != '}' {
+		end--
+	}
+	out := append([]byte(nil), result[:end-1]...)
+	if len(all) > 0 {
+		out = append(out, ',')
+	}
+	out = append(append(out, `"_meta":{`...), ours...)
+	return append(append(out, '}'), result[end-1:]...)
+}

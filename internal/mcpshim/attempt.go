@@ -1,0 +1,472 @@
+package mcpshim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// callKey is what at most one attempt of this shim is at.
+type callKey struct{ tool, key string }
+
+// attempt brings one call to its end. It goes on when the client that asked gives up:
+// what was begun is finished. A client that repeats the call meanwhile joins it.
+type attempt struct {
+	s     *Shim
+	q     *call // the call that it was started by: its id is on the wire
+	key   string
+	asked tga.Digest
+
+	done    chan struct{} // closed when out is set
+	kept    chan struct{} // closed when an answer waits for the log
+	keep    sync.Once
+	lonely  chan struct{} // closed when nobody waits any more
+	leave   sync.Once
+	told    chan struct{} // closed when the tool server was told to give it up
+	tell    sync.Once
+	out     outcome
+	keyless bool // a read call: it has no key of its own
+
+	mu    sync.Mutex
+	id    tga.ID
+	words string // what it is at, for progress notifications
+	wait  int    // calls that wait for the outcome
+}
+
+// outcome is how an attempt ended.
+type outcome struct {
+	frame  *frame // the tool server's own message, for the call that was sent
+	value  []byte // a recorded result or error member
+	fault  bool
+	words  string // for a call without an effect to show
+	code   tga.Code
+	rpc    int // set where it is a JSON-RPC error and not a tool error
+	trace  tga.ID
+	digest tga.Digest
+	final  bool // an effect: with its delivery the occurrence is over
+	again  bool // the call needs a key after all
+}
+
+// join finds the attempt at a key, or starts one. Another request under the same key is
+// refused here as it would be by the log.
+func (s *Shim) join(q *call, key string) (a *attempt, mine bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return nil, false, errOver
+	}
+	k := callKey{q.params.tool, key}
+	if a := s.open[k]; a != nil {
+		if a.asked != q.asked || a.q.leg() != q.leg() {
+			return nil, false, tga.Errorf(tga.IdempotencyKeyConflict, "the key %q belongs to a call with other arguments, which is under way", key)
+		}
+		if a.enter() {
+			return a, false, nil
+		}
+		// Everybody left it before this call came. It ends on its own; the log knows of it.
+	}
+	a = &attempt{
+		s: s, q: q, key: key, asked: q.asked, keyless: q.derivedKey && !s.classes[q.params.tool], done: make(chan struct{}), kept: make(chan struct{}), lonely: make(chan struct{}), told: make(chan struct{}),
+		words: "asking tgad", wait: 1,
+	}
+	s.open[k] = a
+	s.work.Go(func() {
+		a.work(s.life)
+		s.mu.Lock()
+		if s.open[k] == a {
+			delete(s.open, k)
+		}
+		s.mu.Unlock()
+		close(a.done)
+	})
+	return a, true, nil
+}
+
+// enter adds a call that waits. It is refused where everybody has left an attempt that
+// has no answer yet: that one is about to end without it.
+func (a *attempt) enter() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	select {
+	case <-a.kept:
+	case <-a.lonely:
+		return false
+	default:
+	}
+	a.wait++
+	return true
+}
+
+// exit takes a call away that does not wait any more.
+func (a *attempt) exit() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.wait--; a.wait == 0 {
+		a.leave.Do(func() { close(a.lonely) })
+	}
+}
+
+// alone reports whether at most one call waits.
+func (a *attempt) alone() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.wait <= 1
+}
+
+func (a *attempt) say(words string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.words = words
+}
+
+func (a *attempt) standing() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.words
+}
+
+func (a *attempt) trace() tga.ID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.id
+}
+
+func (a *attempt) setTrace(id tga.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !id.IsZero() {
+		a.id = id
+	}
+}
+
+// maxSends bounds the licensed re-sends of one attempt: a tool server that dies of every
+// call is not fed for ever.
+const maxSends = 3
+
+// work asks the log until it has an outcome, and sends where the log permits it.
+func (a *attempt) work(ctx context.Context) {
+	if !a.keyless && a.goOn(ctx) {
+		return
+	}
+	a.setTrace(a.remembered())
+	sends := 0
+	var doubt string // why the newest send has no answer
+	beginID := randomHex()
+	pause := waitPause{}
+	for {
+		if sends > 0 && doubt != "" && sends >= maxSends {
+			a.inDoubt(doubt)
+			return
+		}
+		b, err := a.begin(ctx, beginID)
+		switch {
+		case a.keyless && errors.Is(err, tga.IdempotencyKeyRequired):
+			a.s.setNeedsKey(a.q.params.tool)
+			a.out.again = true
+			return
+		case err != nil:
+			a.refused(err)
+			return
+		}
+		a.setTrace(b.Result.TraceID)
+		switch b.Standing {
+		case runtime.BeginServe, runtime.BeginDenied:
+			a.serve(b.Result)
+			return
+		case runtime.BeginConflict:
+			a.out = outcome{code: tga.IdempotencyKeyConflict, trace: b.Result.TraceID, rpc: codeInvalidParams,
+				words: "the key of this call belongs to a call with other arguments: " + b.Cause.Error()}
+			return
+		case runtime.BeginInDoubt:
+			if doubt == "" {
+				doubt = b.Cause.Error()
+			}
+			a.inDoubt(doubt)
+			return
+		case runtime.BeginNeedsApproval:
+			a.remember(b.Result.TraceID)
+			a.say("waiting for an approval: tgad approve " + b.Result.TraceID.String())
+			if !a.pause(ctx, pause.next()) {
+				a.gone(tga.EscalationRequired, "The call waits for an approval (tgad approve "+b.Result.TraceID.String()+"). It was not sent. Repeat the same call later.")
+				return
+			}
+			continue
+		case runtime.BeginWait:
+			a.say("waiting for another executor of the same call")
+			if !a.pause(ctx, pause.next()) {
+				a.gone(tga.IdempotencyKeyInFlight, "The same call is under way elsewhere. Repeat it later to get its answer; it will not run twice.")
+				return
+			}
+			continue
+		}
+		a.say("waiting for the tool server")
+		var done bool
+		if done, doubt = a.send(ctx, b); done {
+			return
+		}
+		a.giveUp(ctx, b)
+		sends++
+		// From here on this attempt's permit stands for a send whose fate is not known.
+		// Another may be had under another name, where the licence allows it.
+		beginID = randomHex()
+		pause = waitPause{}
+	}
+}
+
+// waitPause doubles from 20 ms to a second.
+type waitPause struct{ d time.Duration }
+
+func (p *waitPause) next() time.Duration {
+	p.d = min(max(2*p.d, 20*time.Millisecond), time.Second)
+	return p.d
+}
+
+// pause waits; false when nobody waits for the outcome any more.
+func (a *attempt) pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-a.lonely:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// begin asks the log. A log that is away is asked again for a while; nothing was sent
+// then, and the same begin id names the same attempt.
+func (a *attempt) begin(ctx context.Context, beginID string) (runtime.Begun, error) {
+	o := &a.s.opts
+	req := runtime.BeginRequest{BeginID: beginID, Request: runtime.Request{
+		TraceID: a.trace(), Server: o.Server, Tool: a.q.params.tool, Args: a.q.args, Key: a.key, Namespace: o.Namespace,
+	}}
+	if a.keyless {
+		// Which tools are read tools is the log's to say: it refuses a write call without
+		// a key before it writes anything.
+		req.Key = ""
+	}
+	until := time.Now().Add(o.LogTimeout)
+	pause := waitPause{}
+	for {
+		var b runtime.Begun
+		err := bounded(ctx, func(ctx context.Context) (err error) {
+			b, err = o.Log.Begin(ctx, req)
+			return err
+		})
+		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) {
+			return b, err
+		}
+		a.say("waiting for tgad's log: " + err.Error())
+		if !a.pause(ctx, pause.next()) {
+			return b, err
+		}
+	}
+}
+
+// logWait bounds one request to the log. It is no deadline: a deadline would become the
+// call's own, and end it.
+const logWait = 15 * time.Second
+
+func bounded(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t := time.AfterFunc(logWait, cancel)
+	defer t.Stop()
+	return f(ctx)
+}
+
+// send makes the one send that a permit allows. It reports whether the attempt has its
+// outcome; else doubt says why not.
+func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt string) {
+	q, c := a.q, a.q.conv
+	l, err := c.await(ctx)
+	if err == nil {
+		select {
+		case <-a.lonely:
+			err = errors.New("the client gave the call up")
+		default:
+			strike := c.note(b)
+			defer func() {
+				if ctx.Err() == nil { // else it is not over, and a successor gives it up
+					strike()
+				}
+			}()
+			err = q.send(l, b)
+		}
+	}
+	if errors.Is(err, errNotSent) || l == nil || (err != nil && !q.wasSent()) {
+		a.notSent(ctx, b, err)
+		return true, ""
+	}
+	if err != nil {
+		return false, "the call was cut off while it was written: " + err.Error()
+	}
+	var f *frame
+	lonely, told := a.lonely, a.told
+	var grace <-chan time.Time
+	for f == nil {
+		select {
+		case f = <-q.arrivals:
+		case <-l.up.done():
+			select {
+			case f = <-q.arrivals: // it wrote its answer before it went
+			default:
+				return false, "the tool server is gone before it answered: " + l.up.why().Error()
+			}
+		case <-told:
+			told, lonely = nil, nil
+			grace = time.After(a.s.opts.CancelGrace)
+		case <-lonely:
+			told, lonely = nil, nil
+			grace = time.After(a.s.opts.CancelGrace)
+		case <-grace:
+			q.lateTo(func(f *frame) { a.late(b, f) })
+			a.out = outcome{code: tga.EffectInDoubt, trace: b.Result.TraceID, words: doubtWords(q.params.tool, b.Result.TraceID, "it was cancelled and the tool server has not answered")}
+			a.giveUp(ctx, b)
+			return true, ""
+		case <-ctx.Done():
+			return true, "" // nobody is left to tell; the log says in doubt
+		}
+	}
+	if f.unsent != "" {
+		f.close()
+		a.notSent(ctx, b, errors.New(f.unsent))
+		return true, ""
+	}
+	return a.answered(ctx, b, f)
+}
+
+// answered records what the tool server said, and only then lets the client have it.
+func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frame) (done bool, doubt string) {
+	ans, err := answer{meaning: isDoubt, why: f.bad}, error(nil)
+	if f.bad == "" {
+		ans, err = readAnswer(f, a.s.turn(b), a.s.opts.MaxKeepBytes)
+	}
+	if err != nil {
+		f.close()
+		return false, err.Error()
+	}
+	switch ans.meaning {
+	case isDoubt:
+		f.close()
+		return false, "the tool server's answer does not say what happened: " + ans.why
+	case isRefusal:
+		if a.s.turn(b) > 1 {
+			f.close()
+			a.notSent(ctx, b, fmt.Errorf("the tool server refused this attempt: %s", ans.why))
+			return true, ""
+		}
+	case wantsMore, isTask:
+		return a.unfinished(ctx, b, f, ans)
+	}
+	res, err := a.finish(ctx, b, ans.reply)
+	if err != nil {
+		return a.unrecorded(ctx, b, f, err)
+	}
+	a.s.mu.Lock()
+	delete(a.s.unsent, res.TraceID)
+	a.s.mu.Unlock()
+	a.out = outcome{frame: f, value: ans.value, fault: ans.fault, trace: res.TraceID, digest: res.Digest, final: true}
+	return true, ""
+}
+
+// unrecorded is the end of an attempt whose answer the log does not take.
+func (a *attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frame, err error) (bool, string) {
+	f.close()
+	if errors.Is(err, tga.StateInvalidTransition) && ctx.Err() == nil {
+		// Somebody settled it meanwhile, and otherwise. What is recorded counts.
+		if again, beginErr := a.begin(ctx, randomHex()); beginErr == nil && again.Standing == runtime.BeginServe {
+			a.serve(again.Result)
+			return true, ""
+		}
+	}
+	a.out = outcome{code: tga.CodeOf(err), trace: b.Result.TraceID,
+		words: doubtWords(a.q.params.tool, b.Result.TraceID, "the tool server answered, and tgad could not record the answer: "+err.Error())}
+	return true, ""
+}
+
+// finish records an effect. While the log is away the answer is kept and offered again:
+// as long as it is here, there is no doubt about the call.
+func (a *attempt) finish(ctx context.Context, b runtime.Begun, reply runtime.Reply) (runtime.Result, error) {
+	pause := waitPause{}
+	for {
+		var res runtime.Result
+		err := bounded(ctx, func(ctx context.Context) (err error) {
+			res, err = a.s.opts.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
+			return err
+		})
+		switch {
+		case errors.Is(err, tga.LimitExceeded) && reply.Result != nil:
+			reply = cut(reply)
+			continue
+		case !errors.Is(err, tga.StoreUnavailable):
+			return res, err
+		}
+		a.say("the tool has answered; waiting for tgad's log to record it")
+		a.keep.Do(func() { close(a.kept) })
+		select {
+		case <-time.After(pause.next()):
+		case <-ctx.Done():
+			return res, err
+		}
+	}
+}
+
+// cut is a reply of which length and digest are recorded.
+func cut(r runtime.Reply) runtime.Reply {
+	r.Status, r.Truncated, r.ErrorCode = tga.StatusError, true, string(tga.LimitExceeded)
+	r.ResultBytes, r.ResultDigest = int64(len(r.Result)), tga.Sum(r.Result)
+	r.ErrorMessage = fmt.Sprintf("answer of %d bytes is over what the log takes", r.ResultBytes)
+	r.Result = nil
+	return r
+}
+
+// countUnsent remembers that an attempt of a trace was given back.
+func (s *Shim) countUnsent(trace tga.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsent[trace]++
+}
+
+// turn is the number of an attempt among those that may have reached the tool server. What
+// an earlier shim gave back is not known here, and counts as one that may have.
+func (s *Shim) turn(b runtime.Begun) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return b.Attempt - min(s.unsent[b.Result.TraceID], b.Attempt-1)
+}
+
+// notSent gives a permit back: this attempt certainly did not run.
+func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
+	err := bounded(ctx, func(ctx context.Context) error {
+		_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, clipRunes(cause.Error(), maxMessage))
+		return err
+	})
+	// The log gave a permit, so it may be sent: none before it is in doubt, or a repeat is
+	// harmless. Either way the same call may be made again.
+	words := "The call was not sent: " + cause.Error() + ". The same call may be repeated."
+	if err == nil {
+		a.s.countUnsent(b.Result.TraceID)
+	} else {
+		// The permit is still out: until it is stale, a repeat waits.
+		a.s.log.Warn("a permit was not taken back", "trace", b.Result.TraceID, "error", err)
+	}
+	a.out = outcome{code: tga.ToolError, trace: b.Result.TraceID, words: words}
+}
+
+// giveUp tells the log that nobody is at this attempt any more, so that a repeat is
+// answered by licence and not told to wait until the permit is stale. It licenses
+// nothing by itself, so it may fail.
+func (a *attempt) giveUp(ctx context.Context, b runtime.Begun) {
+	err := bounded(ctx, func(ctx context.Context) error { return a.s.opts.Log.GiveUp(ctx, b.Result.TraceID, b.Permit) })
+	if err != nil {
+		a.s.log.Debug("an attempt was not given up; a repeat waits until its permit is stale", "trace", b.Result.TraceID, "error", err)
+	}
+}

@@ -1,0 +1,203 @@
+package mcpshim
+
+import (
+	"bufio"
+	"encoding/base64"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// book is what a shim remembers beside the log: small values under names, in one file
+// that is only ever appended to. The newest line of a name counts. Shims of the same
+// tool server share it: each reads what the others have added before it looks.
+//
+// It holds nothing that licenses a send. A line that is lost makes a call be taken for
+// the one before it (and be served) rather than the reverse, so it is not synced.
+type book struct {
+	mu    sync.Mutex
+	file  *os.File
+	read  int64 // how much of the file is in values
+	names map[string]string
+}
+
+// bookAge is how long a conversation's book is kept after its last line.
+const bookAge = 30 * 24 * time.Hour
+
+// lineEnd ends a line. What a crash cut short does not have all of it, and is then no
+// line even when another has ended it.
+const lineEnd = " .\n"
+
+func openBook(path string) (*book, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "open the shim's book: %w", err)
+	}
+	b := &book{file: f, names: map[string]string{}}
+	if err := b.locked(unix.LOCK_SH, b.catchUp); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return b, nil
+}
+
+func (b *book) close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.file.Close()
+}
+
+// get returns the value of a name, "" where there is none.
+func (b *book) get(name string) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.locked(unix.LOCK_SH, b.catchUp); err != nil {
+		return "", err
+	}
+	return b.names[name], nil
+}
+
+// each calls f with every name that starts with prefix.
+func (b *book) each(prefix string, f func(name, value string)) error {
+	b.mu.Lock()
+	err := b.locked(unix.LOCK_SH, b.catchUp)
+	found := map[string]string{}
+	for n, v := range b.names {
+		if strings.HasPrefix(n, prefix) {
+			found[n] = v
+		}
+	}
+	b.mu.Unlock()
+	for n, v := range found {
+		f(n, v)
+	}
+	return err
+}
+
+// change sets a name to what f makes of its value, "" to forget it. No other shim writes
+// in between.
+func (b *book) change(name string, f func(old string) string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.locked(unix.LOCK_EX, func() error {
+		if err := b.catchUp(); err != nil {
+			return err
+		}
+		old := b.names[name]
+		value := f(old)
+		if value == old {
+			return nil
+		}
+		line := append(appendField(nil, name), ' ')
+		line = append(appendField(line, value), lineEnd...)
+		if _, err := b.file.Write(line); err != nil {
+			return tga.Errorf(tga.StoreUnavailable, "write the shim's book: %w", err)
+		}
+		return b.catchUp()
+	})
+}
+
+// locked runs f under the file's lock.
+func (b *book) locked(how int, f func() error) (err error) {
+	for {
+		err := unix.Flock(int(b.file.Fd()), how)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return tga.Errorf(tga.StoreUnavailable, "lock the shim's book: %w", err)
+		}
+	}
+	defer func() { err = errors.Join(err, unix.Flock(int(b.file.Fd()), unix.LOCK_UN)) }()
+	return f()
+}
+
+// shrink empties the file when nothing is in it that counts and it is long. It is for a
+// book that one process has alone.
+func (b *book) shrink() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.names) > 0 || b.read < 1<<20 {
+		return nil
+	}
+	if err := b.file.Truncate(0); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "shorten the shim's book: %w", err)
+	}
+	b.read = 0
+	return nil
+}
+
+// catchUp reads what was added since. A last line without its end is one that a crash
+// cut short: it says nothing.
+func (b *book) catchUp() error {
+	info, err := b.file.Stat()
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "read the shim's book: %w", err)
+	}
+	in := bufio.NewReader(io.NewSectionReader(b.file, b.read, info.Size()-b.read))
+	for {
+		line, err := in.ReadString('\n')
+		if err == io.EOF {
+			if line != "" {
+				// Ended by whoever writes next, so that two lines do not become one.
+				return b.mend()
+			}
+			return nil
+		}
+		if err != nil {
+			return tga.Errorf(tga.StoreUnavailable, "read the shim's book: %w", err)
+		}
+		b.read += int64(len(line))
+		body, whole := strings.CutSuffix(line, lineEnd)
+		name, value, ok := strings.Cut(body, " ")
+		n, err1 := base64.RawURLEncoding.DecodeString(name)
+		v, err2 := base64.RawURLEncoding.DecodeString(value)
+		if !ok || !whole || err1 != nil || err2 != nil {
+			continue
+		}
+		if len(v) == 0 {
+			delete(b.names, string(n))
+			continue
+		}
+		b.names[string(n)] = string(v)
+	}
+}
+
+// mend ends a line that a crash cut short.
+func (b *book) mend() error {
+	if _, err := b.file.Write([]byte("\n")); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "write the shim's book: %w", err)
+	}
+	info, err := b.file.Stat()
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "read the shim's book: %w", err)
+	}
+	b.read = info.Size()
+	return nil
+}
+
+// removeOld removes the books of conversations that nobody had for a long time. What
+// they say is only of use to a client that is still there.
+func removeOld(dir string, before time.Time) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // what cannot be listed is left
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && strings.HasSuffix(e.Name(), ".scope.book") && info.ModTime().Before(before) {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+func appendField(b []byte, s string) []byte {
+	return base64.RawURLEncoding.AppendEncode(b, []byte(s))
+}

@@ -1,0 +1,395 @@
+package mcpshim
+
+import (
+	"errors"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// call is a governed tools/call that a client waits for.
+type call struct {
+	conv   *conv
+	w      *waiting
+	env    envelope
+	head   []byte // the message before its params, and after them
+	tail   []byte
+	params *callParams
+	tool   Tool
+
+	args       []byte // canonical
+	asked      tga.Digest
+	place      *occurrence
+	token      []byte // of progress notifications; nil = none wanted
+	version    string // protocol revision that the request itself names
+	steps      uint64 // progress notifications so far
+	arrivals   chan *frame
+	gaveUp     chan struct{}
+	giveUp     sync.Once
+	mu         sync.Mutex
+	sent       bool
+	joined     *attempt
+	derivedKey bool         // the key is made up from the call itself
+	abandoned  func(*frame) // takes an answer that comes after the attempt gave up
+}
+
+// maxParams bounds the params of a tools/call: the arguments are limited by the log, and
+// there is no reason for the rest to be longer.
+const maxParams = 32 << 20
+
+// progressEvery is how often a client that waits is told so.
+const progressEvery = 5 * time.Second
+
+// toolsCall takes a tools/call. What cannot be governed is refused: an argument that two
+// parsers read apart would be approved as one call and run as another.
+func (c *conv) toolsCall(f *frame, b *batchReply) {
+	raw, err := f.bytes(f.params, maxParams)
+	var p *callParams
+	if err == nil {
+		p, err = parseCall(raw)
+	}
+	if err != nil {
+		c.failWith(f.rawID, b, codeInvalidParams, "", err)
+		f.close()
+		return
+	}
+	tool := c.s.opts.Tools(p.tool)
+	if tool.Ungoverned {
+		c.pass(f, b)
+		return
+	}
+	q := &call{
+		conv: c, env: f.envelope, params: p, tool: tool, token: p.metaValue("progressToken"),
+		version:  p.metaText(metaVersion),
+		w:        &waiting{id: f.rawID, method: f.method, batch: b},
+		arrivals: make(chan *frame, 1), gaveUp: make(chan struct{}),
+	}
+	q.w.call = q
+	if q.head, q.tail, err = around(f); err == nil {
+		err = q.gate()
+	}
+	f.close()
+	if err != nil {
+		c.failWith(f.rawID, b, codeInvalidParams, "", err)
+		return
+	}
+	if err := c.register(q.w); err != nil {
+		c.fail(f.rawID, b, codeInvalidRequest, "", "", err.Error())
+		return
+	}
+	c.resume()
+	c.work.Go(q.run)
+}
+
+// around returns what stands before and after the params of a message.
+func around(f *frame) (head, tail []byte, err error) {
+	if head, err = f.bytes(span{0, f.params.from}, spillBytes); err != nil {
+		return nil, nil, err
+	}
+	tail, err = f.bytes(span{f.params.to, f.size}, spillBytes)
+	return head, tail, err
+}
+
+// failWith answers with a coded error and its pointer.
+func (c *conv) failWith(id []byte, b *batchReply, code int, trace string, err error) {
+	words := err.Error()
+	var e *tga.Error
+	if errors.As(err, &e) && e.Pointer != "" {
+		words = "the call cannot be governed: " + e.Message + " at " + e.Pointer
+	}
+	c.fail(id, b, code, tga.CodeOf(err), trace, words)
+}
+
+// gate checks the arguments and makes their canonical form. Input that a client adds
+// when it goes on with a call is part of what is asked.
+func (q *call) gate() error {
+	args := q.params.args
+	if args == nil || string(args) == "null" {
+		args = []byte("{}")
+	}
+	var err error
+	if q.args, err = tga.Canonicalize(args, q.conv.s.opts.Limits); err != nil {
+		return under("/params/arguments", err)
+	}
+	if len(q.args) == 0 || q.args[0] != '{' {
+		return tga.Errorf(tga.ValidationError, "want an object").At("/params/arguments")
+	}
+	q.asked = tga.RequestDigest(tga.Proposal{ToolServer: q.conv.s.opts.Server, ToolName: q.params.tool, Args: q.args})
+	return nil
+}
+
+// run makes the call and answers the client.
+func (q *call) run() {
+	for {
+		err := q.unchanged()
+		var key string
+		var at *occurrence
+		if err == nil {
+			key, at, err = q.key()
+		}
+		var a *attempt
+		var mine bool
+		if err == nil {
+			q.place = at
+			a, mine, err = q.conv.s.join(q, key)
+		}
+		if err != nil {
+			q.conv.unregister(q.w)
+			q.conv.failWith(q.w.id, q.w.batch, codeInvalidParams, "", err)
+			return
+		}
+		q.setAttempt(a)
+		if !q.wait(a, mine) {
+			q.leave(a, mine)
+			return
+		}
+		if a.out.again {
+			continue // it is a write call after all: this time under its key
+		}
+		if !a.out.final || at == nil || a.keyless {
+			_ = q.answer(a, mine) // a client that is gone is seen by send
+			return
+		}
+		// A client can only go on to the next call once it has this answer. The place is
+		// held meanwhile, so that its next call is not taken for this one.
+		release := q.conv.s.delivering(at)
+		if q.answer(a, mine) == nil {
+			q.conv.s.delivered(at)
+		}
+		release()
+		return
+	}
+}
+
+// unchanged refuses a call of a tool whose definition is not the pinned one, where it is
+// told to. A tool server whose tools nobody has listed yet is asked for them first.
+func (q *call) unchanged() error {
+	if !q.tool.Block {
+		return nil
+	}
+	c := q.conv
+	l, err := c.await(c.life)
+	if err == nil && !l.listed.Load() {
+		err = c.listTools(c.life, l, func(d definition) error { c.s.pins.see(d); return nil })
+	}
+	if err != nil {
+		return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s cannot be looked at: %w", q.params.tool, err)
+	}
+	if pinned := c.s.pins.drifted(q.params.tool); pinned != "" {
+		return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s is not the one that was pinned (%s); "+
+			"look at it with tgad mcp inspect, and accept it there", q.params.tool, pinned)
+	}
+	return nil
+}
+
+// wait waits for the attempt's outcome. It returns false when the client is not to get
+// it.
+func (q *call) wait(a *attempt, mine bool) bool {
+	defer a.exit()
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	kept, stalled := a.kept, (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-a.done:
+			return true
+		case <-kept:
+			kept = nil
+			stalled = time.After(q.conv.s.opts.LogTimeout)
+		case <-stalled:
+			// The attempt goes on; a repeat of the call finds it.
+			_ = q.reply(q.refusal(tga.StoreUnavailable, a.trace(), "The tool has answered, but tgad cannot record the answer now: its log is away. "+
+				"The answer is kept and will be recorded. Repeat the same call to get it; it will not run again."))
+			return false
+		case <-q.gaveUp:
+			return false // nobody waits for an answer; the protocol asks for none
+		case <-tick.C:
+			q.progress(a.standing())
+		case <-q.conv.life.Done():
+			return false
+		}
+	}
+}
+
+// answer gives the outcome of an attempt to the client. The call is over then.
+func (q *call) answer(a *attempt, mine bool) error {
+	q.conv.unregister(q.w) // first: with the answer in hand a client may use the id again
+	select {
+	case <-q.gaveUp:
+		return errOver
+	default:
+	}
+	o := &a.out
+	if mine && o.frame != nil {
+		// The tool server's own message, byte for byte.
+		f := o.frame
+		o.frame = nil
+		defer f.close()
+		return q.conv.send(q.w.batch, &f.envelope, f)
+	}
+	switch {
+	case o.words != "" && o.rpc != 0:
+		q.conv.fail(q.w.id, q.w.batch, o.rpc, o.code, o.trace.String(), o.words)
+		return nil
+	case o.words != "":
+		return q.reply(q.refusal(o.code, o.trace, o.words))
+	case o.value == nil:
+		return q.reply(q.refusal(tga.LimitExceeded, o.trace, "This call has run before and its answer was too long to be kept. "+
+			"It is not run again. Its digest is in trace "+o.trace.String()+"."))
+	case o.fault:
+		return q.reply(`,"error":`, o.value)
+	}
+	return q.reply(`,"result":`, replayed(o.value, o.trace, o.digest))
+}
+
+// reply answers the client.
+func (q *call) reply(kind string, value []byte) error {
+	env := envelope{rawID: q.w.id, id: span{0, 1}}
+	return q.conv.send(q.w.batch, &env, text(`{"jsonrpc":"2.0","id":`), text(q.w.id), text(kind), text(value), text("}"))
+}
+
+func (q *call) refusal(code tga.Code, trace tga.ID, words string) (kind string, value []byte) {
+	id := ""
+	if !trace.IsZero() {
+		id = trace.String()
+	}
+	return `,"result":`, toolError(q.version, code, id, words)
+}
+
+// leave ends the client's part in a call that goes on without it. While the tool server
+// may still answer to its id, the id stays taken.
+func (q *call) leave(a *attempt, mine bool) {
+	if !mine {
+		q.conv.unregister(q.w)
+		return
+	}
+	q.conv.s.work.Go(func() {
+		<-a.done
+		if f := a.out.frame; f != nil {
+			f.close()
+		}
+		q.mu.Lock()
+		late := q.abandoned != nil
+		q.mu.Unlock()
+		if !late {
+			q.conv.unregister(q.w)
+		}
+	})
+}
+
+// progress tells a client that asked for it that its call is still under way.
+func (q *call) progress(words string) {
+	if len(q.token) == 0 || q.token[0] != '"' && (q.token[0] < '0' || q.token[0] > '9') {
+		return
+	}
+	q.steps++
+	raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`), q.token...)
+	// Small, so that what the tool server itself reports later is more.
+	raw = strconv.AppendFloat(append(raw, `,"progress":`...), float64(q.steps)/1e6, 'f', -1, 64)
+	raw = append(appendString(append(raw, `,"message":`...), words), "}}"...)
+	f := newFrame(raw)
+	_ = q.conv.send(nil, &f.envelope, f)
+}
+
+func (q *call) setAttempt(a *attempt) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.joined = a
+}
+
+func (q *call) attempt() *attempt {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.joined
+}
+
+// cancelled takes a client's notice that it gave a request up. What the tool server has
+// not been sent it is not told about.
+func (c *conv) cancelled(f *frame) {
+	params, err := f.bytes(f.params, maxName*4)
+	if err != nil {
+		f.close()
+		return
+	}
+	id := at(params, "/requestId")
+	c.mu.Lock()
+	w := c.pending[keyOf(id)]
+	c.mu.Unlock()
+	if w == nil || w.call == nil {
+		c.forward(f)
+		return
+	}
+	q := w.call
+	q.giveUp.Do(func() { close(q.gaveUp) })
+	if a := q.attempt(); a != nil && q.wasSent() && a.alone() {
+		// Who joins from now on waits for a tool server that may not answer any more.
+		a.tell.Do(func() { close(a.told) })
+		c.forward(f)
+		return
+	}
+	f.close() // it was not sent, or others wait for the same call
+}
+
+// arrived takes the tool server's answer.
+func (q *call) arrived(f *frame) {
+	q.mu.Lock()
+	late := q.abandoned
+	q.mu.Unlock()
+	if late != nil {
+		late(f)
+		return
+	}
+	select {
+	case q.arrivals <- f:
+	default:
+		q.conv.s.log.Warn("a second answer to one call was dropped")
+		f.close()
+	}
+}
+
+// message is the call as the tool server gets it.
+func (q *call) message(key, trace string, attempt uint32) *message {
+	params := q.params.govern(key, trace, attempt, q.tool)
+	return &message{env: &q.env, tool: q.params.tool, version: q.version, parts: []io.WriterTo{text(q.head), text(params), text(q.tail)}}
+}
+
+// send writes the call to the tool server.
+func (q *call) send(l *link, b runtime.Begun) error {
+	select {
+	case f := <-q.arrivals: // of an earlier attempt
+		f.close()
+	default:
+	}
+	q.mu.Lock()
+	q.sent = true // before the write: a cancellation that comes meanwhile must follow it
+	q.mu.Unlock()
+	err := q.conv.write(l, q.w, q.message(b.Key, b.Result.TraceID.String(), b.Attempt))
+	if errors.Is(err, errNotSent) {
+		q.mu.Lock()
+		q.sent = false
+		q.mu.Unlock()
+	}
+	return err
+}
+
+func (q *call) wasSent() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.sent
+}
+
+// lateTo hands an answer that comes from now on to f.
+func (q *call) lateTo(f func(*frame)) {
+	q.mu.Lock()
+	q.abandoned = f
+	q.mu.Unlock()
+	select {
+	case came := <-q.arrivals: // it came in between
+		f(came)
+	default:
+	}
+}

@@ -1,0 +1,216 @@
+package mcpshim
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/ledger"
+)
+
+func TestPassThroughIsExact(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	for _, params := range []string{
+		`{"n":9007199254740993,"f":1.0,"e":1E400,"s":"\u00e9é\/","o":{"b":1,"a":2, "b2" : [ ] }}`,
+		`[1 , 2]`,
+		`{"deep":` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + `}`,
+	} {
+		if got, want := h.ask("1", "echo", params), `{"result":`+params+`,"jsonrpc":"2.0","id":1}`; got != want {
+			t.Errorf("got %.300s\nwant %.300s", got, want)
+		}
+	}
+	// Ids go through in their own spelling, and the tool server's requests likewise.
+	if got := h.ask(`"a\u0062"`, "echo", `{}`); got != `{"result":{},"jsonrpc":"2.0","id":"a\u0062"}` {
+		t.Errorf("got %s", got)
+	}
+	h.write(`{"jsonrpc":"2.0","id":2,"method":"ask","params":{}}`)
+	if got := h.readLine(); got != `{"jsonrpc":"2.0","id":"q1","method":"sampling/createMessage","params":{"n":9007199254740993}}` {
+		t.Errorf("asked %s", got)
+	}
+	h.write(`{"jsonrpc":"2.0","id":"q1","result":{"v":12345678901234567890}}`)
+	if got := h.readLine(); got != `{"jsonrpc":"2.0","id":2,"result":{"heard":{"v":12345678901234567890}}}` {
+		t.Errorf("heard %s", got)
+	}
+	if err := h.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMessagesBeforeTheToolServerIsUp: a client that does not wait is understood, in the
+// order in which it spoke.
+func TestMessagesBeforeTheToolServerIsUp(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.write(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}` + "\n" +
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n" +
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
+	has(t, h.answer("0"), `"name":"fake"`)
+	has(t, h.answer("1"), `"ok"`)
+	if len(h.said) != 0 {
+		t.Errorf("also said %q", h.said)
+	}
+}
+
+func TestGovernedCallIsBegunSentAndRecorded(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	got := h.call("7", "charge", `{"amount":1.0,"note":"a\u0062"}`, `{"progressToken":"p","x":9007199254740993}`)
+	want := `{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"ok"}],"structuredContent":{"args":{"amount":1.0,"note":"a\u0062"},"big":9007199254740993,"one":1.0}}}`
+	if got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	e := w.effects()
+	if len(e) != 1 || e[0].Key == "" || e[0].Args != `{"amount":1.0,"note":"a\u0062"}` {
+		t.Fatalf("effects %+v", e)
+	}
+	has(t, e[0].Line, `"progressToken":"p","x":9007199254740993`, `"dev.tgad/attempt":1`, `"dev.tgad/traceId":"`)
+	if r := w.record("charge", e[0].Key); r == nil || r.Status != ledger.Settled || r.Attempts.Count != 1 {
+		t.Errorf("record %+v of key %s", r, e[0].Key)
+	}
+}
+
+func TestOccurrences(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	// Two intended calls stay two: the first was answered before the second was made.
+	lacks(t, h.call("1", "charge", `{"amount":1}`), "replayed")
+	lacks(t, h.call("2", "charge", `{"amount":1}`), "replayed")
+	if e := w.effects(); len(e) != 2 || e[0].Key == e[1].Key {
+		t.Fatalf("effects %+v", e)
+	}
+	_ = h.stop()
+	// In a later shim of the same conversation too, for their answers were delivered.
+	h = w.start()
+	h.handshake()
+	lacks(t, h.call("1", "charge", `{"amount":1}`), "replayed")
+	if e := w.effects(); len(e) != 3 {
+		t.Fatalf("effects %+v", e)
+	}
+	// Another conversation has keys of its own.
+	_ = h.stop()
+	w.opts.Scope = "another"
+	h = w.start()
+	h.handshake()
+	lacks(t, h.call("1", "charge", `{"amount":1}`), "replayed")
+	if e := w.effects(); len(e) != 4 || e[3].Key == e[0].Key {
+		t.Fatalf("effects %+v", e)
+	}
+}
+
+func TestKeysByTheFirstRuleThatFits(t *testing.T) {
+	w := newWorld(t)
+	w.opts.Tools = func(tool string) Tool {
+		switch tool {
+		case "order":
+			return Tool{KeyPointer: "/order/id", KeyArgument: "/idempotency_key", KeyMeta: "x/key"}
+		case "free":
+			return Tool{Ungoverned: true}
+		}
+		return Tool{}
+	}
+	h := w.start()
+	h.handshake()
+	for _, c := range []struct{ tool, args, meta, key string }{
+		{"order", `{"order":{"id":"o/1"}}`, `{"dev.tgad/idempotencyKey":"mine","claudecode/toolUseId":"t"}`, "mine"},
+		{"order", `{"order":{"id":"o/1"}}`, `{"claudecode/toolUseId":"t"}`, "o/1"},
+		{"order", `{"order":{"id":42}}`, `{}`, "42"},
+		{"order", `{"order":{}}`, `{"claudecode/toolUseId":"toolu_1"}`, "claudecode/toolUseId=toolu_1"},
+		{"charge", `{}`, `{"claudecode/toolUseId":"` + strings.Repeat("x", 300) + `"}`, fit("claudecode/toolUseId=" + strings.Repeat("x", 300))},
+	} {
+		h.call("1", c.tool, c.args, c.meta)
+		e := w.effects()
+		if got := e[len(e)-1]; got.Key != c.key {
+			t.Errorf("%s %s %s: key %q, want %q", c.tool, c.args, c.meta, got.Key, c.key)
+		}
+		if e := e[len(e)-1]; c.tool == "order" {
+			has(t, e.Args, `"idempotency_key":"`+c.key+`"`)
+			has(t, e.Line, `"x/key":"`+c.key+`"`)
+		}
+	}
+	// The same key again is served, and says so; with other arguments it is an error.
+	has(t, h.call("2", "charge", `{}`, `{"claudecode/toolUseId":"toolu_2"}`), `"ok"`)
+	n := len(w.effects())
+	has(t, h.call("3", "charge", `{}`, `{"claudecode/toolUseId":"toolu_2"}`), `"dev.tgad/replayed":true`, `"dev.tgad/traceId":"`, `"dev.tgad/entryDigest":"`, `"big":9007199254740993,"one":1.0`)
+	has(t, h.call("4", "charge", `{"amount":2}`, `{"claudecode/toolUseId":"toolu_2"}`), `"error":{"code":-32602`, "IDEMPOTENCY_KEY_CONFLICT")
+	if got := len(w.effects()); got != n {
+		t.Errorf("%d effects, want %d", got, n)
+	}
+	// A step that holds several calls is no key by itself.
+	has(t, h.call("5", "charge", `{"a":1}`, `{"vscode.requestId":"r"}`), `"ok"`)
+	has(t, h.call("6", "charge", `{"a":2}`, `{"vscode.requestId":"r"}`), `"ok"`)
+	// Ungoverned calls leave no trace and reach the tool server as they are.
+	before := w.rt.Stats().Reserved
+	has(t, h.call("7", "free", `{"n":9007199254740993}`), `"args":{"n":9007199254740993}`)
+	e := w.effects()
+	lacks(t, e[len(e)-1].Line, "dev.tgad")
+	if got := w.rt.Stats().Reserved; got != before {
+		t.Errorf("%d keys reserved, want %d", got, before)
+	}
+}
+
+func TestReadCallsAreNeverServedToAnother(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	for _, id := range []string{"1", "2", "3"} {
+		lacks(t, h.call(id, "look", `{}`), "replayed")
+	}
+	if e := w.effects(); len(e) != 3 || e[0].Key == e[1].Key {
+		t.Errorf("effects %+v", e)
+	}
+	// Not even where they are under way at once.
+	h.write(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"look","arguments":{}}}` + "\n" +
+		`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"look","arguments":{}}}`)
+	lacks(t, h.answer("4"), "replayed")
+	lacks(t, h.answer("5"), "replayed")
+	if n := len(w.effects()); n != 5 {
+		t.Errorf("%d effects, want 5", n)
+	}
+}
+
+func TestFailuresAreRecordedAndServed(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	for tool, wants := range map[string][]string{
+		"fail":  {`"result":{"content":[{"type":"text","text":"no money"}],"isError":true`},
+		"fault": {`"error":{"code":-32050,"message":"broken"}`},
+	} {
+		first := h.call("1", tool, `{}`, `{"claudecode/toolUseId":"`+tool+`"}`)
+		has(t, first, wants...)
+		has(t, h.call("2", tool, `{}`, `{"claudecode/toolUseId":"`+tool+`"}`), wants...)
+	}
+	if e := w.effects(); len(e) != 2 {
+		t.Errorf("effects %+v", e)
+	}
+}
+
+func TestWhatCannotBeGovernedIsRefused(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	for args, wants := range map[string][]string{
+		`{"a":{"n":9007199254740993}}`: {`-32602`, `/params/arguments/a/n`, "VALIDATION_ERROR"},
+		`{"a":1,"a":2}`:                {`-32602`, `/params/arguments/a`},
+		`[]`:                           {`-32602`, `/params/arguments`},
+		`{"s":"\ud800"}`:               {`-32602`, `/params/arguments`},
+	} {
+		has(t, h.call("1", "charge", args), wants...)
+	}
+	for line, want := range map[string]string{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{}}}`:                                         "/params/name",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","Name":"free"}}`:                          "/params/Name",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","name":"free"}}`:                          "/params/name",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call"}`:                                                                   "want an object",
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","_meta":{"dev.tgad/idempotencyKey":{}}}}`: "idempotencyKey",
+	} {
+		h.write(line)
+		has(t, h.answer("1"), `"error"`, want)
+	}
+	if e := w.effects(); len(e) != 0 {
+		t.Errorf("effects %+v", e)
+	}
+}

@@ -1,0 +1,27 @@
+// Package mcpshim stands between an MCP client and an MCP tool server and makes the
+// client's tool calls governed ones, without either of them knowing.
+//
+// It passes raw JSON-RPC: of a message it reads the envelope, and of tools/call the
+// name and `_meta`. What is not tools/call goes through byte for byte, both ways, ids
+// and all. The shim owns the tool server; the log is a daemon's. So a call is begun
+// with the daemon (durable), sent by the shim, finished with the daemon (durable), and
+// only then answered.
+//
+// # Invariants
+//
+//	begun    no tools/call is written without a permit for this attempt   [attempt.work]     TestEverySendWasBegun
+//	kept     an answer is durable before the client has it                [attempt.answered] TestAnswerIsDurableBeforeDelivery
+//	once     one permit, one write; what may have been sent is in doubt   [attempt.send]     TestServerThatDiesLeavesDoubt
+//	strict   a message that two parsers could read apart does not pass    [scanner]          TestAmbiguousMessagesDoNotPass
+//	exact    what passes arrives byte for byte                            [conv.fromServer]  TestPassThroughIsExact
+//	bounded  one message takes at most spillBytes of memory               [frames.keep]      TestLongMessagesStream
+//	counted  an occurrence moves on when its answer was delivered         [Shim.delivered]   TestOccurrences
+//	no orphan a tool server dies with its shim (Linux)                    [child.run]        TestToolServerDiesWithItsShim
+//
+// # What a client sees that the bare server would not send
+//
+// `_meta` of a served answer has dev.tgad/replayed. A call that cannot be answered with
+// an effect is answered with a tool error (isError) in words that a model can act on,
+// with dev.tgad/code and dev.tgad/traceId in its `_meta`; a call that is not governable
+// with a JSON-RPC error. docs/MCP.md lists them all.
+package mcpshim

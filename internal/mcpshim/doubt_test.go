@@ -1,0 +1,429 @@
+package mcpshim
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// flaky is a log that is away while down is set, and that a test can look at.
+type flaky struct {
+	Log
+	mu       sync.Mutex
+	down     bool // no request reaches it
+	deaf     bool // requests reach it, answers do not come back
+	onFinish func()
+	onBegun  func()
+}
+
+func (l *flaky) set(down, deaf bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down, l.deaf = down, deaf
+}
+
+func (l *flaky) state() (down, deaf bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.down, l.deaf
+}
+
+var errAway = tga.Errorf(tga.StoreUnavailable, "the log is away")
+
+func (l *flaky) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
+	down, deaf := l.state()
+	if down {
+		return runtime.Begun{}, errAway
+	}
+	b, err := l.Log.Begin(ctx, req)
+	if deaf {
+		return runtime.Begun{}, errAway
+	}
+	if l.onBegun != nil && b.Standing == runtime.BeginSend {
+		l.onBegun()
+	}
+	return b, err
+}
+
+func (l *flaky) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
+	if l.onFinish != nil {
+		l.onFinish()
+	}
+	down, deaf := l.state()
+	if down {
+		return runtime.Result{}, errAway
+	}
+	res, err := l.Log.Finish(ctx, trace, permit, f)
+	if deaf {
+		return runtime.Result{}, errAway
+	}
+	return res, err
+}
+
+func (l *flaky) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string) (runtime.Result, error) {
+	if down, _ := l.state(); down {
+		return runtime.Result{}, errAway
+	}
+	return l.Log.NotSent(ctx, trace, permit, reason)
+}
+
+// eventually waits for a condition that another process or goroutine brings about.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func TestEverySendWasBegun(t *testing.T) {
+	w := newWorld(t)
+	log := &flaky{Log: w.rt, down: true}
+	w.log = log
+	w.opts.LogTimeout = 100 * time.Millisecond
+	h := w.start()
+	h.handshake()
+	has(t, h.call("1", "charge", `{}`), `"isError":true`, "not sent", "STORE_UNAVAILABLE")
+	if e := w.effects(); len(e) != 0 {
+		t.Fatalf("effects %+v", e)
+	}
+	// A begin whose answer was lost is the same begin when it is repeated.
+	log.set(false, true)
+	has(t, h.call("2", "charge", `{}`), "not sent")
+	log.set(false, false)
+	if e := w.effects(); len(e) != 0 {
+		t.Fatalf("effects %+v", e)
+	}
+}
+
+func TestAnswerIsDurableBeforeDelivery(t *testing.T) {
+	w := newWorld(t)
+	log := &flaky{Log: w.rt}
+	w.log = log
+	h := w.start()
+	h.handshake()
+	h.call("1", "charge", `{"warm":1}`)
+	// The log goes away while the tool works: the answer is kept, not delivered, and
+	// recorded when the log is back.
+	var once sync.Once
+	waits := make(chan struct{})
+	log.onFinish = func() { once.Do(func() { log.set(true, false); close(waits) }) }
+	h.write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"n":1}}}`)
+	<-waits
+	if got := h.ask("3", "echo", `{"still":"here"}`); !strings.Contains(got, "still") {
+		t.Errorf("got %s", got)
+	}
+	if len(h.said) != 0 {
+		t.Errorf("delivered before it was recorded: %q", h.said)
+	}
+	log.set(false, false)
+	has(t, h.answer("2"), `"ok"`)
+	e := w.effects()
+	if len(e) != 2 {
+		t.Fatalf("effects %+v", e)
+	}
+	if r := w.record("charge", e[1].Key); r == nil || r.Status != ledger.Settled || r.Attempts.Count != 1 {
+		t.Errorf("record %+v", r)
+	}
+}
+
+func TestLostFinishAnswerIsNoDoubt(t *testing.T) {
+	w := newWorld(t)
+	log := &flaky{Log: w.rt}
+	w.log = log
+	h := w.start()
+	h.handshake()
+	h.call("1", "charge", `{"warm":1}`)
+	n := 0
+	log.onFinish = func() { n++; log.set(false, n == 1) }
+	has(t, h.call("2", "charge", `{}`), `"ok"`)
+	if n < 2 {
+		t.Errorf("finish was asked for %d times", n)
+	}
+}
+
+func TestAnswerThatWaitsLongIsFoundByARepeat(t *testing.T) {
+	w := newWorld(t)
+	log := &flaky{Log: w.rt}
+	w.log = log
+	w.opts.LogTimeout = 50 * time.Millisecond
+	h := w.start()
+	h.handshake()
+	h.call("1", "charge", `{"warm":1}`)
+	log.onFinish = func() { log.set(true, false) }
+	has(t, h.call("2", "charge", `{}`), `"isError":true`, "kept", "STORE_UNAVAILABLE")
+	log.onFinish = nil
+	log.set(false, false)
+	has(t, h.call("3", "charge", `{}`), `"ok"`, `"dev.tgad/replayed":true`)
+	if e := w.effects(); len(e) != 2 {
+		t.Errorf("effects %+v", e)
+	}
+}
+
+func TestServerThatDiesLeavesDoubt(t *testing.T) {
+	for _, at := range []string{"journal", "answer"} {
+		w := newWorld(t)
+		h := w.start()
+		h.handshake()
+		h.call("1", "charge", `{"warm":1}`)
+		got := h.call("2", "charge", `{"die":"`+at+`"}`)
+		has(t, got, `"isError":true`, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT", `"dev.tgad/traceId":"`, "tgad resolve")
+		n := len(w.effects())
+		if want := map[string]int{"journal": 1, "answer": 2}[at]; n != want {
+			t.Errorf("%s: %d effects, want %d", at, n, want)
+		}
+		// The tool server is back, the repeat stays in doubt, and other calls go on.
+		has(t, h.call("3", "charge", `{"die":"`+at+`"}`), "OUTCOME UNKNOWN")
+		has(t, h.call("4", "charge", `{"other":1}`), `"ok"`)
+		if got := len(w.effects()); got != n+1 {
+			t.Errorf("%s: %d effects, want %d", at, got, n+1)
+		}
+		// Once it is settled, the same call gets the recorded answer.
+		id, err := tga.ParseID(scalarText(at2(got, "/result/_meta/dev.tgad~1traceId")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.rt.Resolve(context.Background(), id, runtime.Resolution{
+			Who: "ann", Evidence: []byte(`{"seen":"the card's statement"}`),
+			Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(`{"content":[{"type":"text","text":"charged"}]}`)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		has(t, h.call("5", "charge", `{"die":"`+at+`"}`), "charged", `"dev.tgad/replayed":true`)
+		_ = h.stop()
+	}
+}
+
+func at2(doc, pointer string) []byte { return at([]byte(doc), pointer) }
+
+func TestLicenceSendsAgain(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	has(t, h.call("1", "again", `{"die":"answer"}`), `"ok"`)
+	e := w.effects()
+	if len(e) != 2 || e[0].Key != e[1].Key {
+		t.Fatalf("effects %+v", e)
+	}
+	has(t, e[1].Line, `"dev.tgad/attempt":2`)
+	if r := w.record("again", e[0].Key); r.Attempts.Count != 2 || r.Status != ledger.Settled {
+		t.Errorf("record %+v", r)
+	}
+}
+
+func TestServerThatAlwaysDiesIsNotFedForEver(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	_ = h.stop()
+	w.extra = []string{envFakeDie + "=answer"}
+	h = w.start()
+	h.handshake()
+	has(t, h.call("1", "again", `{}`), "OUTCOME UNKNOWN")
+	if n := len(w.effects()); n != maxSends {
+		t.Errorf("%d sends, want %d", n, maxSends)
+	}
+}
+
+func TestPassThroughRequestOfADeadServerIsAnswered(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	first := string(at2(h.ask("1", "started", `{}`), "/result/at"))
+	has(t, h.ask("2", "die", `{}`), `"error":{"code":-32000`, "exit status 3")
+	// Requests that come while there is none wait for the next, or are told.
+	second := ""
+	eventually(t, "a second tool server", func() bool {
+		second = string(at2(h.ask("3", "started", `{}`), "/result/at"))
+		return second != ""
+	})
+	if first == second {
+		t.Error("the tool server was not started again")
+	}
+}
+
+func TestServerThatDoesNotStartEndsTheShim(t *testing.T) {
+	for name, command := range map[string][]string{
+		"no such command": {filepath.Join(t.TempDir(), "none")},
+		"ends at once":    {"/bin/sh", "-c", "exit 4"},
+	} {
+		w := newWorld(t)
+		w.opts.Command = command
+		h := w.start()
+		select {
+		case err := <-h.done:
+			if err == nil || !errors.Is(err, tga.ToolError) {
+				t.Errorf("%s: %v", name, err)
+			}
+			h.done <- nil
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: the shim does not end", name)
+		}
+	}
+}
+
+func TestCancelledCall(t *testing.T) {
+	w := newWorld(t)
+	w.opts.CancelGrace = 20 * time.Millisecond
+	h := w.start()
+	h.handshake()
+	gate := filepath.Join(w.dir, "gate")
+	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"` + gate + `"}}}`)
+	eventually(t, "the effect", func() bool { return len(w.effects()) == 1 })
+	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	// It may have run, so a repeat is in doubt, and not sent.
+	has(t, h.call("2", "charge", `{"wait":"`+gate+`"}`), "OUTCOME UNKNOWN")
+	// Its id is not free while the tool server may still answer.
+	has(t, h.ask("1", "echo", `{}`), "under way")
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The late answer ends the doubt.
+	eventually(t, "the late answer to be recorded", func() bool {
+		r := w.record("charge", w.effects()[0].Key)
+		return r != nil && r.Status == ledger.Settled
+	})
+	has(t, h.call("3", "charge", `{"wait":"`+gate+`"}`), `"ok"`, "replayed")
+	if n := len(w.effects()); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+	if len(h.said) != 0 {
+		t.Errorf("answered although it was cancelled: %q", h.said)
+	}
+}
+
+// TestCallThatIsCancelledBeforeItIsSent is not sent, and its permit is given back.
+func TestCallThatIsCancelledBeforeItIsSent(t *testing.T) {
+	w := newWorld(t)
+	log := &flaky{Log: w.rt}
+	w.log = log
+	h := w.start()
+	h.handshake()
+	h.call("1", "charge", `{"warm":1}`)
+	log.onBegun = func() {
+		log.onBegun = nil
+		h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`)
+		eventually(t, "nobody waits", func() bool {
+			h.s.mu.Lock()
+			defer h.s.mu.Unlock()
+			for _, a := range h.s.open {
+				select {
+				case <-a.lonely:
+					return true
+				default:
+				}
+			}
+			return false
+		})
+	}
+	h.write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"n":1}}}`)
+	eventually(t, "the permit to be given back", func() bool {
+		h.s.mu.Lock()
+		defer h.s.mu.Unlock()
+		return len(h.s.unsent) == 1 && len(h.s.open) == 0
+	})
+	if n := len(w.effects()); n != 1 {
+		t.Errorf("%d effects, want 1", n)
+	}
+	has(t, h.call("3", "charge", `{"n":1}`), `"ok"`)
+	if n := len(w.effects()); n != 2 {
+		t.Errorf("%d effects, want 2", n)
+	}
+}
+
+func TestSameCallTwiceAtOnceRunsOnce(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	h.call("1", "charge", `{"warm":1}`)
+	gate := filepath.Join(w.dir, "gate")
+	args := `{"wait":"` + gate + `"}`
+	h.write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":` + args + `}}`)
+	eventually(t, "the effect", func() bool { return len(w.effects()) == 2 })
+	h.write(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"charge","arguments":` + args + `}}`)
+	eventually(t, "both wait for one attempt", func() bool {
+		h.s.mu.Lock()
+		defer h.s.mu.Unlock()
+		for _, a := range h.s.open {
+			return !a.alone()
+		}
+		return false
+	})
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lacks(t, h.answer("2"), "replayed")
+	has(t, h.answer("3"), "replayed", `"ok"`)
+	if n := len(w.effects()); n != 2 {
+		t.Errorf("%d effects", n)
+	}
+}
+
+func TestUnclearAnswersAreDoubt(t *testing.T) {
+	for _, tool := range []string{"unknown", "noise"} {
+		w := newWorld(t)
+		h := w.start()
+		h.handshake()
+		has(t, h.call("1", tool, `{}`), "OUTCOME UNKNOWN")
+		has(t, h.call("2", tool, `{}`), "OUTCOME UNKNOWN")
+		if n := len(w.effects()); n != 1 {
+			t.Errorf("%s: %d effects", tool, n)
+		}
+	}
+}
+
+func TestApprovalIsWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	_ = w.db.Close()
+	w.super = runtime.Rules{Rules: []runtime.Rule{{Tool: "charge", Decision: tga.NeedsApproval, Rationale: "payments need a person", Required: 1}, {Decision: tga.Approve}}}
+	w.openLog()
+	h := w.start()
+	h.handshake()
+	waiting := func() []runtime.Approval {
+		all, err := w.rt.Approvals(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
+	eventually(t, "the request for an approval", func() bool { return len(waiting()) == 1 })
+	_ = h.stop()
+	// People are not asked twice: the repeat waits for the same approval.
+	h = w.start()
+	h.handshake()
+	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
+	has(t, h.ask("2", "echo", `{}`), "result")
+	time.Sleep(50 * time.Millisecond)
+	all := waiting()
+	if len(all) != 1 || len(w.effects()) != 0 {
+		t.Fatalf("approvals %+v, effects %+v", all, w.effects())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := w.rt.Decide(ctx, all[0].TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "seen the invoice"}); err != nil {
+		t.Error("decide:", err)
+	}
+	has(t, h.answer("1"), `"ok"`)
+	if n := len(w.effects()); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+	// A denial is told in words.
+	h.write(`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"charge","arguments":{"b":1}}}`)
+	eventually(t, "the request for an approval", func() bool { return len(waiting()) == 1 })
+	if _, err := w.rt.Decide(ctx, waiting()[0].TraceID, runtime.Vote{Who: "ann", Rationale: "never seen that card"}); err != nil {
+		t.Error("decide:", err)
+	}
+	has(t, h.answer("5"), `"isError":true`, "denied", "never seen that card", "POLICY_VIOLATION")
+}

@@ -1,0 +1,136 @@
+package mcpshim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/daemon"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Embedded is a daemon inside the shim, for a store that has none of its own. Shims that
+// share a store share the daemon of the one that came first; when that ends, another
+// takes over. So they may be started, killed and restarted in any order, and the verbs
+// of the command reach the store by the same socket.
+type Embedded struct {
+	// Socket is where the daemon listens, in this process or in another one.
+	Socket string
+
+	end  context.CancelFunc
+	over sync.WaitGroup
+}
+
+// Pauses between tries to have the store.
+const (
+	takeOverPause = 50 * time.Millisecond
+	brokenPause   = time.Second
+)
+
+// Embed has a daemon for the store in dir. It returns once one is ready, in this process
+// or in another. conf is the daemon's configuration, nil for [DefaultConfig].
+func Embed(ctx context.Context, dir string, conf *config.Config, log *slog.Logger) (*Embedded, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	socket, err := socketOf(dir)
+	if err != nil {
+		return nil, err
+	}
+	if conf == nil {
+		if conf, err = DefaultConfig(); err != nil {
+			return nil, err
+		}
+	}
+	e := &Embedded{Socket: socket}
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	e.end = end
+	ready, failed := make(chan struct{}), make(chan error, 1)
+	var once sync.Once
+	e.over.Go(func() {
+		for life.Err() == nil {
+			err := daemon.Run(life, daemon.Options{
+				Data: dir, Socket: socket, Config: conf, Logger: log,
+				Ready: func() { once.Do(func() { close(ready) }) },
+			})
+			pause := brokenPause
+			if errors.Is(err, tga.StateLockAcquireFailed) {
+				// Another process has the store. It serves this one too.
+				once.Do(func() { close(ready) })
+				pause = takeOverPause
+			} else if err != nil {
+				log.Error("the store stopped", "data", dir, "error", err)
+				select {
+				case failed <- err:
+				default:
+				}
+			}
+			select {
+			case <-time.After(pause):
+			case <-life.Done():
+			}
+		}
+	})
+	select {
+	case <-ready:
+		return e, nil
+	case err = <-failed:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	e.Close()
+	return nil, err
+}
+
+// Close ends this process's part. Calls under way come to their ends first.
+func (e *Embedded) Close() {
+	e.end()
+	e.over.Wait()
+}
+
+// DefaultConfig is that of a store that only shims use: every call is approved, as it
+// would be without tgad, and recorded; every tool is a write tool about which nothing is
+// attested.
+func DefaultConfig() (*config.Config, error) {
+	return config.Parse("", []byte(`
+allow_all = true
+
+[limits]
+request_bytes = "96MiB"
+drain_timeout = "1s"
+`))
+}
+
+// socketOf is the socket of the store in dir: beside it, or where its path is too long
+// for a socket, in a directory for such.
+func socketOf(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", tga.Errorf(tga.StoreUnavailable, "the store's directory: %w", err)
+	}
+	if err := os.MkdirAll(abs, 0o700); err != nil {
+		return "", tga.Errorf(tga.StoreUnavailable, "make the store's directory: %w", err)
+	}
+	path := filepath.Join(abs, "run", "tgad.sock")
+	// The daemon binds under a longer name first.
+	if len(path)+16 <= daemon.MaxSocketPath {
+		return path, nil
+	}
+	base := os.Getenv("XDG_RUNTIME_DIR")
+	if base == "" {
+		base = filepath.Join(os.TempDir(), fmt.Sprintf("tgad-%d", os.Getuid()))
+	}
+	// By the resolved path: two names of one directory are one store.
+	real, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		return "", tga.Errorf(tga.StoreUnavailable, "the store's directory: %w", err)
+	}
+	sum := tga.Sum([]byte(real))
+	return filepath.Join(base, "tgad-mcp", sum.String()[:16], "s"), nil
+}

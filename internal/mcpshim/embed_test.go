@@ -1,0 +1,138 @@
+package mcpshim
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestShimsShareAStore: the first has the daemon, the others use it, and when it goes
+// one of them takes over.
+func TestShimsShareAStore(t *testing.T) {
+	dir, err := os.MkdirTemp("", "tgad-embed-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	ctx := context.Background()
+	var all []*Embedded
+	for range 3 {
+		e, err := Embed(ctx, filepath.Join(dir, "store"), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	if all[0].Socket != all[2].Socket {
+		t.Fatalf("sockets %s, %s", all[0].Socket, all[2].Socket)
+	}
+	c := client.New(all[0].Socket, client.Options{})
+	defer c.Close()
+	begin := func(key string) runtime.Begun {
+		t.Helper()
+		var b runtime.Begun
+		eventually(t, "an answer", func() bool {
+			var err error
+			b, err = c.Begin(ctx, runtime.BeginRequest{BeginID: "b" + key, Request: runtime.Request{Server: "s", Tool: "t", Args: []byte("{}"), Key: key}})
+			if err != nil && !errors.Is(err, tga.StoreUnavailable) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		return b
+	}
+	first := begin("1")
+	if first.Standing != runtime.BeginSend {
+		t.Fatalf("standing %s, %v", first.Standing, first.Cause)
+	}
+	for _, e := range all {
+		// Whoever is left, the permit of the first daemon is good, and the same begin is it.
+		if again := begin("1"); again.Permit != first.Permit || again.Attempt != 1 {
+			t.Errorf("again %+v", again)
+		}
+		e.Close()
+	}
+}
+
+func TestLongPathsHaveASocketElsewhere(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 30))
+	t.Setenv("XDG_RUNTIME_DIR", "/run/x")
+	socket, err := socketOf(dir)
+	if err != nil || !strings.HasPrefix(socket, "/run/x/tgad-mcp/") || len(socket) > 60 {
+		t.Errorf("socket %s, %v", socket, err)
+	}
+	if socket, err = socketOf("/tmp"); err != nil || socket != "/tmp/run/tgad.sock" {
+		t.Errorf("socket %s, %v", socket, err)
+	}
+}
+
+func TestServerIDs(t *testing.T) {
+	for command, want := range map[string]string{
+		"npx -y @modelcontextprotocol/server-memory@2026.8.31": "server-memory",
+		"uvx mcp-server-git --repository /x":                   "mcp-server-git",
+		"node /opt/acme-files/dist/index.js stdio":             "acme-files",
+		"npx -y @acme/server":                                  "acme",
+		"./server":                                             "server",
+		"python3 -m my_server":                                 "my_server",
+		"docker run -i --rm ghcr.io/acme/tools":                "tools",
+		"/usr/bin/env X=1 ./bad name":                          "bad",
+		"npx":                                                  "server",
+		"./größe":                                              "gr__e",
+	} {
+		if got := ServerID(strings.Fields(command)); got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
+}
+
+// TestOwnToolsLook: the tools of tgad mcp serve answer from a log, and change nothing.
+func TestOwnToolsLook(t *testing.T) {
+	dir, err := os.MkdirTemp("", "tgad-own-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	e, err := Embed(context.Background(), dir, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	c := client.New(e.Socket, client.Options{})
+	defer c.Close()
+	b, err := c.Begin(t.Context(), runtime.BeginRequest{BeginID: "b", Request: runtime.Request{Server: "s", Tool: "charge", Args: []byte(`{"a":1}`), Key: "k"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := b.Result.TraceID.String()
+	var out strings.Builder
+	in := strings.Join([]string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26"}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`,
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"list","arguments":{}}}`,
+		`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"show","arguments":{"trace_id":"` + id + `"}}}`,
+		`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"verify","arguments":{"trace_id":"` + id + `"}}}`,
+		`{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"in_doubt"}}`,
+		`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"charge"}}`,
+		`{"jsonrpc":"2.0","id":8,"method":"no/such"}`,
+		`{"jsonrpc":"2.0","id":9,"method":"ping","Method":"x"}`, ``,
+	}, "\n")
+	if err := ServeOwn(t.Context(), c, strings.NewReader(in), &out); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	wants := []string{`"protocolVersion":"2025-03-26"`, `"name":"in_doubt"`, id, `"structuredContent":{"trace_id":"` + id, `"ok":true`, `"traces":[`, "there is no tool charge", `-32601`, `-32600`}
+	if len(lines) != len(wants) {
+		t.Fatalf("%d answers, want %d:\n%s", len(lines), len(wants), out.String())
+	}
+	for i, want := range wants {
+		has(t, lines[i], want)
+	}
+}

@@ -1,0 +1,192 @@
+package mcpshim
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The tests run this binary as a tool server that keeps a journal of what it did: one
+// line a call that had its effect, written and synced before it answers.
+const (
+	envFake = "TGAD_MCP_FAKE" // path of the journal
+	// envStubborn makes it live on when its client is gone.
+	envStubborn = "TGAD_MCP_STUBBORN"
+	envFakeDie  = "TGAD_MCP_FAKE_AT" // where to die: "journal" (before it), "answer" (after it)
+)
+
+func TestMain(m *testing.M) {
+	if journal := os.Getenv(envFake); journal != "" {
+		os.Exit(fakeServer(journal))
+	}
+	if verb := os.Getenv(envProcess); verb != "" {
+		os.Exit(process(verb))
+	}
+	code := m.Run()
+	removeNPM()
+	os.Exit(code)
+}
+
+type fakeRequest struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"`
+}
+
+const fakeTools = `{"tools":[{"name":"charge","description":"Charges a card","inputSchema":{"type":"object"}},{"name":"look","description":"Looks","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]}`
+
+func fakeServer(journal string) int {
+	_ = os.WriteFile(filepath.Join(filepath.Dir(journal), "server.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600)
+	out := bufio.NewWriter(os.Stdout)
+	say := func(format string, args ...any) {
+		fmt.Fprintf(out, format+"\n", args...)
+		out.Flush()
+	}
+	in := bufio.NewReaderSize(os.Stdin, 1<<20)
+	started := time.Now().UnixNano()
+	held := map[string]json.RawMessage{}
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil && os.Getenv(envStubborn) != "" {
+			select {} // it would act on for ever
+		}
+		if err != nil {
+			return 0
+		}
+		var r fakeRequest
+		if json.Unmarshal(line, &r) != nil {
+			say(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}`)
+			continue
+		}
+		switch r.Method {
+		case "initialize":
+			say(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}}}`, r.ID)
+		case "tools/list":
+			tools := fakeTools
+			if b, err := os.ReadFile(journal + ".tools"); err == nil {
+				tools = string(b)
+			}
+			say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, r.ID, tools)
+		case "echo":
+			// The result first, as some SDKs write it.
+			say(`{"result":%s,"jsonrpc":"2.0","id":%s}`, r.Params, r.ID)
+		case "started":
+			say(`{"jsonrpc":"2.0","id":%s,"result":{"at":%d}}`, r.ID, started)
+		case "die":
+			return 3
+		case "ask":
+			held["q1"] = r.ID
+			say(`{"jsonrpc":"2.0","id":"q1","method":"sampling/createMessage","params":{"n":9007199254740993}}`)
+		case "tasks/get":
+			fakeTask(say, journal, r)
+		case "tools/call":
+			if done := fakeCall(say, journal, r, line); done {
+				return 9
+			}
+		case "":
+			if to, ok := held[strings.Trim(string(r.ID), `"`)]; ok {
+				say(`{"jsonrpc":"2.0","id":%s,"result":{"heard":%s}}`, to, r.Result)
+			}
+		default:
+			if len(r.ID) > 0 {
+				say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, r.ID)
+			}
+		}
+	}
+}
+
+func fakeCall(say func(string, ...any), journal string, r fakeRequest, line []byte) (die bool) {
+	var p struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+		Meta      map[string]any  `json:"_meta"`
+		State     string          `json:"requestState"`
+	}
+	if err := json.Unmarshal(r.Params, &p); err != nil {
+		say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"bad params"}}`, r.ID)
+		return false
+	}
+	var args struct {
+		MiB  int    `json:"mib"`
+		Wait string `json:"wait"` // a file to wait for
+		Die  string `json:"die"`
+		N    int    `json:"n"`
+	}
+	_ = json.Unmarshal(p.Arguments, &args)
+	key, _ := p.Meta[MetaKey].(string)
+	effect := func() {
+		if p.Name == "nothing" {
+			return // of the benchmark: no disk of its own
+		}
+		f, err := os.OpenFile(journal, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			panic(err)
+		}
+		entry, _ := json.Marshal(map[string]string{"tool": p.Name, "key": key, "args": string(p.Arguments), "line": string(line)})
+		if _, err := f.Write(append(entry, '\n')); err != nil {
+			panic(err)
+		}
+		_ = f.Sync()
+		_ = f.Close()
+	}
+	dieAt := os.Getenv(envFakeDie)
+	if args.Die != "" {
+		dieAt = args.Die
+		if _, err := os.Stat(journal + ".died"); err == nil {
+			dieAt = "" // once
+		} else {
+			_ = os.WriteFile(journal+".died", nil, 0o600)
+		}
+	}
+	if dieAt == "journal" {
+		return true
+	}
+	if p.Name == "input" && p.State == "" {
+		say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"input_required","requestState":"s1","inputRequests":{}}}`, r.ID)
+		return false
+	}
+	if p.Name == "job" {
+		effect()
+		say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"task","taskId":"job-%d","status":"working","ttlMs":null,"pollIntervalMs":20,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z"}}`, r.ID, args.N)
+		return false
+	}
+	effect()
+	for args.Wait != "" {
+		if _, err := os.Stat(args.Wait); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	switch {
+	case dieAt == "answer":
+		return true
+	case p.Name == "fail":
+		say(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"no money"}],"isError":true}}`, r.ID)
+	case p.Name == "fault":
+		say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32050,"message":"broken"}}`, r.ID)
+	case p.Name == "unknown":
+		say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32001,"message":"timed out upstream"}}`, r.ID)
+	case p.Name == "noise":
+		say(`{"jsonrpc":"2.0","id":%s,"id":%s,"result":{}}`, r.ID, r.ID)
+	case args.MiB > 0:
+		say(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"%s"}]}}`, r.ID, strings.Repeat("x", args.MiB<<20))
+	default:
+		say(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"ok"}],"structuredContent":{"args":%s,"big":9007199254740993,"one":1.0}}}`, r.ID, p.Arguments)
+	}
+	return false
+}
+
+func fakeTask(say func(string, ...any), journal string, r fakeRequest) {
+	status := `"status":"working"`
+	if _, err := os.Stat(journal + ".taskdone"); err == nil {
+		status = `"status":"completed","result":{"content":[{"type":"text","text":"job done"}]}`
+	}
+	say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","taskId":%s,%s,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":null,"pollIntervalMs":20}}`, r.ID, at(r.Params, "/taskId"), status)
+}

@@ -1,0 +1,301 @@
+package mcpshim
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// frame is one JSON-RPC message as it came, byte for byte, without its newline. The
+// first part is in memory; a message over spillBytes is whole in a file that has no
+// name.
+type frame struct {
+	envelope
+	head []byte   // the whole message, or its first part where file is set
+	file *os.File // nil, or the whole message
+	size int64
+	// unsent is set in place of a message: why the tool server did not take the request
+	// of this id. It certainly did not run.
+	unsent string
+}
+
+// Limits of a frame.
+const (
+	// spillBytes is how much of one message is held in memory while it passes.
+	spillBytes = 1 << 20
+	// DefaultMaxFrameBytes is the longest message that passes at all.
+	DefaultMaxFrameBytes = 1 << 30
+)
+
+// newFrame makes a frame of bytes that are at hand.
+func newFrame(b []byte) *frame {
+	s := &scanner{}
+	_, _ = s.Write(b)
+	return &frame{envelope: s.finish(), head: b, size: int64(len(b))}
+}
+
+// close gives the frame's file back.
+func (f *frame) close() {
+	if f.file != nil {
+		_ = f.file.Close() // it has no name: nothing of it is left
+		f.file = nil
+	}
+}
+
+// bytes returns a part of the message. A part over limit is LIMIT_EXCEEDED.
+func (f *frame) bytes(s span, limit int64) ([]byte, error) {
+	n := s.to - s.from
+	if n > limit {
+		return nil, tga.Errorf(tga.LimitExceeded, "a part of a message has %d bytes, over %d", n, limit)
+	}
+	if s.to <= int64(len(f.head)) {
+		return f.head[s.from:s.to], nil
+	}
+	if f.file == nil {
+		return nil, tga.Errorf(tga.LimitExceeded, "a message of %d bytes is not at hand", f.size)
+	}
+	b := make([]byte, n)
+	if _, err := f.file.ReadAt(b, s.from); err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "read a spilled message: %w", err)
+	}
+	return b, nil
+}
+
+// reader returns a part of the message as a stream.
+func (f *frame) reader(s span) io.Reader {
+	if s.to <= int64(len(f.head)) {
+		return bytes.NewReader(f.head[s.from:s.to])
+	}
+	if f.file == nil {
+		return bytes.NewReader(nil)
+	}
+	return io.NewSectionReader(f.file, s.from, s.to-s.from)
+}
+
+// WriteTo writes the message.
+func (f *frame) WriteTo(w io.Writer) (int64, error) {
+	if f.file == nil {
+		n, err := w.Write(f.head)
+		return int64(n), err
+	}
+	return io.Copy(w, io.NewSectionReader(f.file, 0, f.size))
+}
+
+// frames reads messages, one a line.
+type frames struct {
+	in   *bufio.Reader
+	most int64  // longest message
+	dir  string // for spilled messages
+}
+
+func newFrames(in io.Reader, most int64) *frames {
+	if most <= 0 {
+		most = DefaultMaxFrameBytes
+	}
+	return &frames{in: bufio.NewReaderSize(in, 64<<10), most: most}
+}
+
+// next returns the next message; io.EOF at the end. A line of white space is no message.
+func (r *frames) next() (*frame, error) {
+	for {
+		f, err := r.line()
+		if err != nil || f.size > 0 {
+			return f, err
+		}
+		f.close()
+	}
+}
+
+// line reads one line. What comes after the longest message's length is scanned and
+// dropped, so that its id is still known.
+func (r *frames) line() (*frame, error) {
+	b := r.begin()
+	for {
+		part, err := r.in.ReadSlice('\n')
+		done := err == nil
+		if done {
+			part = bytes.TrimRight(part, "\r\n")
+		}
+		if keepErr := b.add(part); keepErr != nil {
+			return nil, keepErr
+		}
+		if done || (err == io.EOF && !b.blank) {
+			return b.end(), nil
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			b.drop()
+			return nil, err
+		}
+	}
+}
+
+// building is a message that is arriving.
+type building struct {
+	r     *frames
+	f     *frame
+	s     scanner
+	blank bool // nothing but white space so far
+}
+
+func (r *frames) begin() *building { return &building{r: r, f: &frame{}, blank: true} }
+
+func (b *building) add(part []byte) error {
+	if b.blank && len(bytes.TrimSpace(part)) > 0 {
+		b.blank = false
+	}
+	_, _ = b.s.Write(part) // never fails
+	if err := b.r.keep(b.f, part); err != nil {
+		b.drop()
+		return err
+	}
+	return nil
+}
+
+func (b *building) drop() { b.f.close() }
+
+// end returns the message; one of size 0 where there was none.
+func (b *building) end() *frame {
+	if b.blank {
+		b.drop()
+		return &frame{}
+	}
+	b.f.envelope = b.s.finish()
+	if b.f.size > b.r.most {
+		b.f.bad = "it has " + strconv.FormatInt(b.f.size, 10) + " bytes, over " + strconv.FormatInt(b.r.most, 10)
+	}
+	return b.f
+}
+
+// keep adds a part to the frame, in memory or in its file.
+func (r *frames) keep(f *frame, part []byte) error {
+	f.size += int64(len(part))
+	switch {
+	case f.size > r.most:
+		f.close()
+		f.head = nil
+		return nil
+	case f.file == nil && f.size <= spillBytes:
+		f.head = append(f.head, part...)
+		return nil
+	case f.file == nil:
+		file, err := os.CreateTemp(r.dir, "tgad-mcp-*")
+		if err != nil {
+			return tga.Errorf(tga.StoreUnavailable, "a message of over %d bytes needs a file: %w", spillBytes, err)
+		}
+		// Without a name nothing is left of it, however this process ends.
+		if err := os.Remove(file.Name()); err != nil {
+			_ = file.Close()
+			return tga.Errorf(tga.StoreUnavailable, "a message of over %d bytes needs a file: %w", spillBytes, err)
+		}
+		f.file = file
+		if _, err := file.Write(f.head); err != nil {
+			return tga.Errorf(tga.StoreUnavailable, "spill a message: %w", err)
+		}
+	}
+	if _, err := f.file.Write(part); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "spill a message: %w", err)
+	}
+	return nil
+}
+
+// idKey is an id in the form in which two spellings of one id are the same.
+type idKey string
+
+// keyOf returns the key of an id. Some peers write 7.0 for 7.
+func keyOf(raw []byte) idKey {
+	if len(raw) > 0 && raw[0] == '"' {
+		var s string
+		if json.Unmarshal(raw, &s) == nil {
+			return idKey("s" + s)
+		}
+	}
+	if f, err := strconv.ParseFloat(string(raw), 64); err == nil {
+		// Above 2^53 two ids would share a double; such an id is its spelling.
+		if f > -(1<<53) && f < 1<<53 {
+			return idKey("n" + strconv.FormatFloat(f, 'g', -1, 64))
+		}
+	}
+	return idKey("r" + string(raw))
+}
+
+// sink writes messages, each whole, one at a time.
+type sink struct {
+	mu    sync.Mutex
+	under io.Writer
+	wrote int64 // bytes that the system has taken
+	out   *bufio.Writer
+	err   error // of the first write that failed; a line cut short spoils what follows
+}
+
+func newSink(w io.Writer) *sink {
+	s := &sink{under: w}
+	s.out = bufio.NewWriterSize(counted{s}, 64<<10)
+	return s
+}
+
+type counted struct{ s *sink }
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.s.under.Write(p)
+	c.s.wrote += int64(n)
+	return n, err
+}
+
+// write writes parts and a newline and returns once the system has taken them. The error
+// is errNotSent (wrapped) where it took no byte of them.
+func (s *sink) write(parts ...io.WriterTo) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return fmt.Errorf("%w: %w", errNotSent, s.err)
+	}
+	before := s.wrote
+	err := s.put(parts)
+	if err == nil {
+		return nil
+	}
+	s.err = err
+	if s.wrote == before {
+		return fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	return fmt.Errorf("after %d bytes: %w", s.wrote-before, err)
+}
+
+func (s *sink) put(parts []io.WriterTo) error {
+	for _, p := range parts {
+		if _, err := p.WriteTo(s.out); err != nil {
+			return err
+		}
+	}
+	if err := s.out.WriteByte('\n'); err != nil {
+		return err
+	}
+	return s.out.Flush()
+}
+
+// text is a part of a message that is at hand.
+type text []byte
+
+func (t text) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(t)
+	return int64(n), err
+}
+
+// appendString appends s as a JSON string.
+func appendString(b []byte, s string) []byte {
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string into memory: cannot fail
+	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+}
+
+func appendUint(b []byte, n uint64) []byte { return strconv.AppendUint(b, n, 10) }

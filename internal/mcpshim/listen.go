@@ -1,0 +1,357 @@
+//go:build unix
+
+package mcpshim
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// front serves streamable HTTP. A client that makes a handshake has a session and a tool
+// server of its own, as it would on stdin and stdout; clients of a revision without a
+// handshake share one.
+type front struct {
+	s    *Shim
+	life context.Context
+	slot string // of the locks of tool servers
+
+	mu       sync.Mutex
+	sessions map[string]*session
+	shared   *session
+	next     atomic.Uint64 // of the ids that shared requests get
+	wg       sync.WaitGroup
+}
+
+// session is one client's conversation over HTTP. It is the outlet of its conv.
+type session struct {
+	f      *front
+	c      *conv
+	shared bool // several clients: ids are mapped
+	over   chan struct{}
+
+	mu      sync.Mutex
+	waits   map[idKey]*exchange // requests whose answer a POST waits for
+	tokens  map[string]*exchange
+	stream  chan []byte // to the open GET; nil = none
+	used    time.Time
+	pending [][]byte // for a GET that comes later
+}
+
+// exchange is one POST that waits for an answer.
+type exchange struct {
+	events chan event
+	id     []byte // the client's own
+	token  []byte // its own progress token
+	gone   <-chan struct{}
+}
+
+// event is a message for one POST; the last one is the answer.
+type event struct {
+	raw  []byte
+	last bool
+	done chan error // told once it was written
+}
+
+// Limits of the front.
+const (
+	maxSessions    = 256
+	sessionIdle    = 30 * time.Minute
+	maxHeaderBytes = 64 << 10
+	maxPosted      = 64 << 20
+	maxBuffered    = 256
+	sessionHeader  = "Mcp-Session-Id"
+)
+
+// Listen serves streamable HTTP on an address, "unix:PATH" or host:port, until ctx ends.
+// A browser's page could reach a port of this machine: requests with an Origin that is
+// not this machine are refused. Anybody who can connect can call tools, so an address
+// other than this machine's own is refused.
+func (s *Shim) Listen(ctx context.Context, address string) error {
+	l, err := listenOn(address)
+	if err != nil {
+		return err
+	}
+	return s.serve(ctx, l)
+}
+
+func listenOn(address string) (net.Listener, error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		if conn, err := net.Dial("unix", path); err == nil {
+			_ = conn.Close()
+			return nil, tga.Errorf(tga.StateLockAcquireFailed, "somebody listens at %s", path)
+		}
+		if info, err := os.Lstat(path); err == nil {
+			if info.Mode()&os.ModeSocket == 0 {
+				return nil, tga.Errorf(tga.ValidationError, "%s is there and is no socket", path)
+			}
+			if err := os.Remove(path); err != nil {
+				return nil, tga.Errorf(tga.StoreUnavailable, "listen: %w", err)
+			}
+		}
+		l, err := net.Listen("unix", path)
+		if err == nil {
+			err = os.Chmod(path, 0o600)
+		}
+		if err != nil {
+			return nil, tga.Errorf(tga.StoreUnavailable, "listen: %w", err)
+		}
+		return l, nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil, tga.Errorf(tga.ValidationError, "listen on %q: want unix:PATH, or an address of this machine as 127.0.0.1:8080", address)
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "listen: %w", err)
+	}
+	return l, nil
+}
+
+func (s *Shim) serve(ctx context.Context, l net.Listener) error {
+	life, end := context.WithCancel(ctx)
+	defer end()
+	f := &front{s: s, life: life, sessions: map[string]*session{}}
+	srv := &http.Server{Handler: f, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(l) }()
+	tidy := time.NewTicker(time.Minute)
+	defer tidy.Stop()
+	var err error
+	for err == nil && life.Err() == nil {
+		select {
+		case err = <-failed:
+			err = tga.Errorf(tga.StoreUnavailable, "serve: %w", err)
+		case now := <-tidy.C:
+			f.expire(now)
+		case <-life.Done():
+		}
+	}
+	end()
+	bounded, cancel := context.WithTimeout(context.Background(), endGrace)
+	defer cancel()
+	if shutErr := srv.Shutdown(bounded); shutErr != nil {
+		err = errors.Join(err, srv.Close())
+	}
+	f.wg.Wait()
+	return err
+}
+
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if o := r.Header.Get("Origin"); o != "" && !localOrigin(o) {
+		http.Error(w, "this origin may not call tools", http.StatusForbidden)
+		return
+	}
+	switch r.Method {
+	case http.MethodPost:
+		f.post(w, r)
+	case http.MethodGet:
+		f.get(w, r)
+	case http.MethodDelete:
+		if s := f.find(r); s != nil {
+			s.c.end()
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		http.Error(w, "no such session", http.StatusNotFound)
+	default:
+		w.Header().Set("Allow", "GET, POST, DELETE")
+		http.Error(w, "no such method", http.StatusMethodNotAllowed)
+	}
+}
+
+// localOrigin reports whether a page was served by this machine.
+func localOrigin(origin string) bool {
+	_, host, _ := strings.Cut(origin, "://")
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+func (f *front) find(r *http.Request) *session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.sessions[r.Header.Get(sessionHeader)]
+	if s != nil {
+		s.touch()
+	}
+	return s
+}
+
+func (s *session) touch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used = time.Now()
+}
+
+// open starts a conversation.
+func (f *front) open(id string) (*session, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.life.Err() != nil || len(f.sessions) >= maxSessions {
+		return nil, errors.New("too many sessions are open")
+	}
+	place, err := takeSlot(f.s.opts.State, fileName(f.s.opts.Server))
+	if err != nil {
+		return nil, err
+	}
+	s := &session{
+		f: f, shared: id == "", over: make(chan struct{}), used: time.Now(),
+		waits: map[idKey]*exchange{}, tokens: map[string]*exchange{},
+	}
+	// A session's name is its conversation. A client that opens another after this process
+	// was killed is another conversation, unless --scope says that they are one.
+	scope := f.s.opts.Scope
+	if !f.s.opts.scopeSet {
+		scope = "session " + id
+	}
+	s.c = f.s.newConv(s, scope)
+	s.c.atWork = place.work
+	if id == "" {
+		f.shared = s
+	} else {
+		f.sessions[id] = s
+	}
+	f.wg.Go(func() {
+		stop := context.AfterFunc(f.life, s.c.end)
+		err := s.c.supervise(f.s.dialer(s.c, place.child))
+		if err != nil {
+			f.s.log.Warn("a session ended", "error", err)
+		}
+		stop()
+		s.c.end()
+		place.release()
+		close(s.over)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.sessions, id)
+		if f.shared == s {
+			f.shared = nil
+		}
+	})
+	return s, nil
+}
+
+// expire ends the sessions that nobody has used for long.
+func (f *front) expire(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.sessions {
+		s.mu.Lock()
+		idle := len(s.waits) == 0 && s.stream == nil && now.Sub(s.used) > sessionIdle
+		s.mu.Unlock()
+		if idle {
+			s.c.end()
+		}
+	}
+}
+
+// sessionOf finds or opens the conversation of a message.
+func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *frame) *session {
+	if r.Header.Get(sessionHeader) != "" {
+		s := f.find(r)
+		if s == nil {
+			http.Error(w, "no such session", http.StatusNotFound)
+		}
+		return s
+	}
+	id := ""
+	if m.method == "initialize" {
+		id = randomHex()
+		w.Header().Set(sessionHeader, id)
+	}
+	f.mu.Lock()
+	s := f.shared
+	f.mu.Unlock()
+	if s != nil && id == "" {
+		return s
+	}
+	s, err := f.open(id)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return nil
+	}
+	return s
+}
+
+func (f *front) post(w http.ResponseWriter, r *http.Request) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPosted))
+	if err != nil {
+		http.Error(w, "the message is too long, or was cut", http.StatusRequestEntityTooLarge)
+		return
+	}
+	// One line, as the tool server reads it. Inside strings JSON has no line ends.
+	for i, c := range raw {
+		if c == '\n' || c == '\r' {
+			raw[i] = ' '
+		}
+	}
+	m := newFrame(raw)
+	s := f.sessionOf(w, r, m)
+	if s == nil {
+		return
+	}
+	if !m.isRequest() && !m.batch && m.bad == "" {
+		s.c.fromClient(m, nil)
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	s.exchange(w, r, m)
+}
+
+// get is the stream of what the tool server says of its own accord.
+func (f *front) get(w http.ResponseWriter, r *http.Request) {
+	s := f.find(r)
+	if s == nil {
+		http.Error(w, "no such session", http.StatusMethodNotAllowed)
+		return
+	}
+	s.mu.Lock()
+	if s.stream != nil {
+		s.mu.Unlock()
+		http.Error(w, "a stream is open", http.StatusConflict)
+		return
+	}
+	stream := make(chan []byte, maxBuffered)
+	for _, raw := range s.pending {
+		stream <- raw
+	}
+	s.stream, s.pending = stream, nil
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.stream = nil
+		s.mu.Unlock()
+	}()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusOK)
+	if flush(w) != nil {
+		return
+	}
+	for {
+		select {
+		case raw := <-stream:
+			if writeEvent(w, raw) != nil {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		case <-s.over:
+			return
+		}
+	}
+}

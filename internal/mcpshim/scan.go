@@ -1,0 +1,327 @@
+package mcpshim
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// span is a part of a message: bytes from up to to. The zero span is an absent member.
+type span struct{ from, to int64 }
+
+func (s span) present() bool { return s.to > s.from }
+
+// envelope is what is read of a message: where its members stand, and no more. A member
+// that is not asked for is skipped, however long.
+type envelope struct {
+	batch  bool   // the message is an array
+	bad    string // why it is no message that may pass; "" = it is one
+	id     span
+	rawID  []byte // the id's bytes
+	method string // "" where the message is an answer
+	params span
+	result span
+	fault  span // the error member
+}
+
+func (e *envelope) isRequest() bool      { return e.method != "" && e.id.present() }
+func (e *envelope) isNotification() bool { return e.method != "" && !e.id.present() }
+func (e *envelope) isAnswer() bool       { return e.method == "" && e.id.present() && !e.batch }
+
+// Longest id, method and member name that are kept.
+const (
+	maxName = 256
+	maxKey  = 64
+)
+
+// known are the members of an envelope. A name that differs from one of them in case
+// alone, or comes twice, makes two readers see two messages: what is decided here would
+// not be what the tool server acts on.
+var known = []string{"jsonrpc", "id", "method", "params", "result", "error"}
+
+// scanner finds the members of a JSON object while it arrives. encoding/json would need
+// the whole message at hand, take "Method" for "method", and round numbers.
+type scanner struct {
+	env envelope
+
+	pos    int64
+	state  scanState
+	key    []byte
+	keyLen int
+	name   string // of the member being read; "" = one that nobody asks for
+	from   int64
+	keep   *[]byte // captured beside the span
+	depth  int
+	quoted bool
+	escape bool
+	scalar bool
+	seen   [6]bool
+	id     []byte
+	method []byte
+}
+
+type scanState uint8
+
+const (
+	scanStart    scanState = iota // before the opening brace
+	scanKeyOrEnd                  // after it
+	scanKey                       // after a comma
+	scanInKey
+	scanColon
+	scanValue
+	scanInValue
+	scanComma // after a value
+	scanDone  // after the closing brace
+	scanArray // in a batch: its elements are looked at later
+	scanBad
+)
+
+// Write takes the next part of the message. It never fails.
+func (s *scanner) Write(p []byte) (int, error) {
+	for i := 0; i < len(p); {
+		switch s.state {
+		case scanInValue:
+			n := s.value(p[i:])
+			i += n
+			s.pos += int64(n)
+		case scanBad, scanArray:
+			s.pos += int64(len(p) - i)
+			i = len(p)
+		default:
+			s.step(p[i])
+			i++
+			s.pos++
+		}
+	}
+	return len(p), nil
+}
+
+func (s *scanner) fail(why string) {
+	if s.env.bad == "" {
+		s.env.bad = why
+	}
+	s.state = scanBad
+}
+
+func (s *scanner) step(c byte) {
+	space := c == ' ' || c == '\t' || c == '\r' || c == '\n'
+	switch {
+	case s.state == scanInKey:
+		s.keyByte(c)
+	case s.state == scanValue && !space:
+		s.begin(c)
+	case space:
+	case s.state == scanStart && c == '{':
+		s.state = scanKeyOrEnd
+	case s.state == scanStart && c == '[':
+		s.env.batch, s.state = true, scanArray
+	case (s.state == scanKeyOrEnd || s.state == scanKey) && c == '"':
+		s.state, s.key, s.keyLen = scanInKey, s.key[:0], 0
+	case s.state == scanColon && c == ':':
+		s.state = scanValue
+	case s.state == scanComma && c == ',':
+		s.state = scanKey
+	case (s.state == scanComma || s.state == scanKeyOrEnd) && c == '}':
+		s.state = scanDone
+	default:
+		s.fail("it is no JSON object")
+	}
+}
+
+func (s *scanner) keyByte(c byte) {
+	switch {
+	case s.escape:
+		s.escape = false
+	case c == '\\':
+		s.escape = true
+	case c == '"':
+		s.state = scanColon
+		return
+	}
+	s.keyLen++
+	if len(s.key) < maxKey {
+		s.key = append(s.key, c)
+	}
+}
+
+// member resolves the name that was read to a member of the envelope.
+func (s *scanner) member() (int, bool) {
+	if s.keyLen > maxKey {
+		return 0, false
+	}
+	name := string(s.key)
+	if strings.ContainsRune(name, '\\') {
+		var plain string
+		if json.Unmarshal([]byte(`"`+name+`"`), &plain) != nil {
+			s.fail("a member's name is no JSON string")
+			return 0, false
+		}
+		name = plain
+	}
+	for i, k := range known {
+		if name == k {
+			return i, true
+		}
+		if strings.EqualFold(name, k) {
+			s.fail("the member " + clip(name, maxKey) + " looks like " + k)
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+// begin is called with the first byte of a value.
+func (s *scanner) begin(c byte) {
+	i, ok := s.member()
+	if s.state == scanBad {
+		return
+	}
+	s.name, s.keep, s.from = "", nil, s.pos
+	if ok {
+		if s.seen[i] {
+			s.fail("the member " + known[i] + " is there twice")
+			return
+		}
+		s.seen[i], s.name = true, known[i]
+		switch s.name {
+		case "id":
+			s.keep = &s.id
+		case "method":
+			s.keep = &s.method
+		}
+	}
+	s.state = scanInValue
+	s.depth, s.quoted, s.scalar, s.escape = 0, false, false, false
+	switch c {
+	case '{', '[':
+		s.depth = 1
+	case '"':
+		s.quoted = true
+	case '}', ']', ',', ':':
+		s.fail("a value is missing")
+		return
+	default:
+		s.scalar = true
+	}
+	s.capture([]byte{c})
+}
+
+func (s *scanner) capture(p []byte) {
+	if s.keep == nil {
+		return
+	}
+	if len(*s.keep)+len(p) > maxName {
+		s.fail("its " + s.name + " is longer than 256 bytes")
+		return
+	}
+	*s.keep = append(*s.keep, p...)
+}
+
+// value takes the part of p that belongs to the current value and returns its length.
+func (s *scanner) value(p []byte) int {
+	n := 0
+	for n < len(p) {
+		c := p[n]
+		ended := false
+		switch {
+		case s.escape:
+			s.escape = false
+		case s.quoted:
+			if c == '\\' {
+				s.escape = true
+			} else if c == '"' {
+				s.quoted = false
+				ended = s.depth == 0
+			}
+		case s.scalar:
+			switch c {
+			case ' ', '\t', '\r', '\n', ',', '}':
+				s.capture(p[:n])
+				s.end(s.pos + int64(n)) // the delimiter is step's to read
+				return n
+			}
+		default:
+			switch c {
+			case '"':
+				s.quoted = true
+			case '{', '[':
+				s.depth++
+			case '}', ']':
+				s.depth--
+				ended = s.depth == 0
+			}
+		}
+		n++
+		if ended {
+			s.capture(p[:n])
+			s.end(s.pos + int64(n))
+			return n
+		}
+	}
+	s.capture(p)
+	return n
+}
+
+// end notes where the current value stands.
+func (s *scanner) end(to int64) {
+	if s.state == scanBad {
+		return
+	}
+	s.state = scanComma
+	at := span{s.from, to}
+	switch s.name {
+	case "id":
+		s.env.id = at
+	case "params":
+		s.env.params = at
+	case "result":
+		s.env.result = at
+	case "error":
+		s.env.fault = at
+	}
+}
+
+// finish is called at the message's end and returns what was found.
+func (s *scanner) finish() envelope {
+	e := &s.env
+	switch s.state {
+	case scanDone, scanArray, scanBad:
+	default:
+		s.fail("it ends too early")
+	}
+	if e.bad != "" || e.batch {
+		e.rawID = nil
+		if e.bad != "" && len(s.id) > 0 && len(s.id) <= maxName && json.Valid(s.id) {
+			e.rawID = s.id // an error can still name the request
+		}
+		return *e
+	}
+	if s.seen[2] {
+		if json.Unmarshal(s.method, &e.method) != nil || e.method == "" {
+			e.bad = "its method is no name"
+			return *e
+		}
+	}
+	if string(s.id) == "null" {
+		// Some peers write a null id on notifications; on an answer it belongs to nobody.
+		e.id, s.id = span{}, nil
+	}
+	if len(s.id) > 0 {
+		if c := s.id[0]; !json.Valid(s.id) || c == '{' || c == '[' || c == 't' || c == 'f' {
+			e.bad = "its id is neither a string nor a number"
+			return *e
+		}
+		e.rawID = s.id
+	}
+	if e.method == "" && !e.result.present() && !e.fault.present() {
+		e.bad = "it is neither a request nor an answer"
+	}
+	return *e
+}
+
+// clip returns at most n bytes of s.
+func clip(s string, n int) string {
+	if len(s) > n {
+		return strings.ToValidUTF8(s[:n], "")
+	}
+	return s
+}

@@ -1,0 +1,62 @@
+package mcpshim
+
+import (
+	"path"
+	"strings"
+)
+
+// runners are commands that run another one, and the words after them that are no name.
+var runners = map[string]bool{
+	"npx": true, "bunx": true, "pnpx": true, "uvx": true, "pipx": true, "node": true, "bun": true, "deno": true,
+	"python": true, "python3": true, "uv": true, "docker": true, "podman": true, "env": true, "sh": true, "bash": true,
+	"run": true, "exec": true, "dlx": true, "x": true, "tool": true, "pnpm": true, "yarn": true, "npm": true, "go": true,
+}
+
+// plain are names that say nothing of what a program is; the directory above them does.
+var plain = map[string]bool{
+	"index": true, "main": true, "server": true, "cli": true, "app": true, "dist": true, "build": true,
+	"src": true, "bin": true, "lib": true, "out": true, "mcp": true, ".": true, "": true,
+}
+
+// ServerID makes an id for a tool server from the command that starts it: the name of
+// the program or package, without its path, version and ending.
+func ServerID(command []string) string {
+	for _, word := range command {
+		if strings.HasPrefix(word, "-") || strings.Contains(word, "=") {
+			continue
+		}
+		steps := strings.Split(strings.ReplaceAll(word, `\`, "/"), "/")
+		if runners[steps[len(steps)-1]] {
+			continue
+		}
+		last := ""
+		for i := len(steps) - 1; i >= 0; i-- {
+			name := idWord(steps[i])
+			if last == "" {
+				last = name
+			}
+			if !plain[name] {
+				return name
+			}
+		}
+		if last != "" {
+			return last
+		}
+	}
+	return "server"
+}
+
+// idWord makes a part of a path fit for an id.
+func idWord(name string) string {
+	if at := strings.LastIndexByte(name, '@'); at > 0 {
+		name = name[:at]
+	}
+	name = strings.TrimSuffix(name, path.Ext(name))
+	name = strings.Map(func(r rune) rune {
+		if r < 0x80 && serverID.MatchString(string(r)) {
+			return r
+		}
+		return '_'
+	}, name)
+	return strings.Trim(clip(name, 128), "._/")
+}

@@ -1,0 +1,199 @@
+package mcpshim
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Log is where calls are begun and finished: a daemon's client, or a runtime.
+type Log interface {
+	Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error)
+	Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error)
+	NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string) (runtime.Result, error)
+	GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit) error
+}
+
+// Tool is what the operator says about how one tool's calls go through the shim. Class
+// and licence are the log's affair.
+type Tool struct {
+	// Ungoverned passes the tool's calls untraced (log = "none").
+	Ungoverned bool
+	// KeyPointer is a JSON Pointer into the arguments: what stands there is the key.
+	KeyPointer string
+	// KeyArgument is a JSON Pointer to a member that the key is copied to when the caller
+	// left it out; KeyMeta a member of `_meta` that it is copied to as well.
+	KeyArgument string
+	KeyMeta     string
+	// Block refuses calls of the tool once its definition differs from the one that was
+	// pinned.
+	Block bool
+}
+
+// Options describe a shim. Server, Log and one of Command and URL are required.
+type Options struct {
+	Server  string   // tool_server of the calls
+	Command []string // a tool server on stdin and stdout
+	Env     []string // added to its environment
+	Dir     string   // its working directory; "" = this process's
+	URL     string   // a tool server over streamable HTTP
+	Headers map[string]string
+
+	Log       Log
+	Namespace string
+	// State is a directory for what the shim itself remembers: delivered occurrences,
+	// tasks under way, tool definitions. Required.
+	State string
+	// Scope names the conversation in derived keys. "" means [DefaultScope].
+	Scope string
+	// Tools says how a tool's calls go through; nil governs all alike.
+	Tools func(tool string) Tool
+	// CallIDs are members of `_meta` in which a client names one call, the same when it
+	// repeats it. Nil means [DefaultCallIDs].
+	CallIDs []string
+	// StepIDs are members of `_meta` in which a client names a step that may make several
+	// calls: part of the derived key. Nil means [DefaultStepIDs].
+	StepIDs []string
+
+	Limits        tga.Limits    // of arguments
+	MaxFrameBytes int64         // longest message; zero means [DefaultMaxFrameBytes]
+	MaxKeepBytes  int64         // longest answer that is recorded whole; zero means [DefaultMaxKeepBytes]
+	MaxRequests   int           // requests under way at once; zero means 4096
+	StartTimeout  time.Duration // of the tool server; zero means 30s
+	CancelGrace   time.Duration // for an answer after a cancellation; zero means 2s
+	LogTimeout    time.Duration // how long a call waits for a log that is away; zero means 30s
+
+	scopeSet bool
+
+	Stderr *os.File     // the tool server's; nil means none
+	Logger *slog.Logger // nil means nothing is said
+}
+
+// DefaultMaxKeepBytes is the longest answer that is recorded whole. It fits a daemon's
+// default body limit when it is encoded.
+const DefaultMaxKeepBytes = 11 << 20
+
+// DefaultCallIDs are the members of `_meta` in which clients name one call.
+var DefaultCallIDs = []string{"claudecode/toolUseId"}
+
+// DefaultStepIDs are the members of `_meta` in which clients name what may hold several
+// calls.
+var DefaultStepIDs = []string{"vscode.requestId"}
+
+// scopeIDs are the members of `_meta` that name a conversation, in their order.
+var scopeIDs = []string{MetaScope, "vscode.conversationId"}
+
+var serverID = regexp.MustCompile(`^[A-Za-z0-9_./-]{1,128}$`)
+
+// Shim is one shim: a log, a tool server, and the clients that talk to it.
+type Shim struct {
+	opts Options
+	log  *slog.Logger
+	book *book // of the tool server: tasks under way, approvals waited for, definitions
+	told *book // of the conversation: which occurrences were delivered
+
+	life context.Context // ends with Close: of attempts
+	end  context.CancelFunc
+	work sync.WaitGroup // attempts under way
+
+	mu      sync.Mutex
+	open    map[callKey]*attempt     // at most one attempt a key
+	classes map[string]bool          // whether a tool's calls need a key, as the log said
+	unsent  map[tga.ID]uint32        // attempts that were given back, of traces under way
+	places  map[string]chan struct{} // occurrences whose answer is on its way
+	pins    *pins
+}
+
+// New makes a shim. It starts nothing.
+func New(o Options) (*Shim, error) {
+	if !serverID.MatchString(o.Server) {
+		return nil, tga.Errorf(tga.ValidationError, "server id %q: want 1 to 128 of A-Z a-z 0-9 _ . / -", o.Server)
+	}
+	if (len(o.Command) == 0) == (o.URL == "") {
+		return nil, tga.Errorf(tga.ValidationError, "tool server %q: want exactly one of a command and a URL", o.Server)
+	}
+	if o.Log == nil || o.State == "" {
+		return nil, tga.Errorf(tga.ValidationError, "tool server %q: a log and a state directory are required", o.Server)
+	}
+	o.scopeSet = o.Scope != ""
+	if !o.scopeSet {
+		o.Scope = DefaultScope()
+	}
+	if strings.ContainsRune(o.Scope, 0) {
+		return nil, tga.Errorf(tga.ValidationError, "the scope holds a zero byte")
+	}
+	if o.Tools == nil {
+		o.Tools = func(string) Tool { return Tool{} }
+	}
+	if o.CallIDs == nil {
+		o.CallIDs = DefaultCallIDs
+	}
+	if o.StepIDs == nil {
+		o.StepIDs = DefaultStepIDs
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	for _, d := range []struct {
+		at  *int64
+		def int64
+	}{{&o.MaxFrameBytes, DefaultMaxFrameBytes}, {&o.MaxKeepBytes, DefaultMaxKeepBytes}} {
+		if *d.at == 0 {
+			*d.at = d.def
+		}
+	}
+	for _, d := range []struct {
+		at  *time.Duration
+		def time.Duration
+	}{{&o.StartTimeout, 30 * time.Second}, {&o.CancelGrace, 2 * time.Second}, {&o.LogTimeout, 30 * time.Second}} {
+		if *d.at == 0 {
+			*d.at = d.def
+		}
+	}
+	if o.MaxRequests == 0 {
+		o.MaxRequests = 4096
+	}
+	if err := os.MkdirAll(o.State, 0o700); err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "make the shim's directory: %w", err)
+	}
+	removeOld(o.State, time.Now().Add(-bookAge))
+	b, err := openBook(filepath.Join(o.State, fileName(o.Server)+".book"))
+	if err != nil {
+		return nil, err
+	}
+	scope := tga.Sum([]byte(o.Scope))
+	told, err := openBook(filepath.Join(o.State, fileName(o.Server)+"-"+scope.String()[:16]+".scope.book"))
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	s := &Shim{
+		opts: o, log: o.Logger.With("tool_server", o.Server), book: b, told: told,
+		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]chan struct{}{}, unsent: map[tga.ID]uint32{},
+	}
+	s.pins = newPins(s)
+	s.life, s.end = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// fileName makes a file's name of a server id: an id may hold a slash.
+func fileName(id string) string {
+	sum := tga.Sum([]byte(id))
+	return strings.NewReplacer("/", "_", ".", "_").Replace(clip(id, 32)) + "-" + sum.String()[:8]
+}
+
+// Close gives up what is under way and returns once it is. An answer that waits for the
+// log is given up too: its call stays in doubt.
+func (s *Shim) Close() error {
+	s.end()
+	s.work.Wait()
+	return errors.Join(s.book.close(), s.told.close())
+}

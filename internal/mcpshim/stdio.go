@@ -1,0 +1,122 @@
+//go:build unix
+
+package mcpshim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// endGrace is how long calls under way are waited for when the client has closed its
+// end. Clients kill a server that takes much longer to go.
+const endGrace = 1500 * time.Millisecond
+
+// Stdio serves one client on in and out until in ends, ctx ends, or the tool server
+// cannot be had. It owns the tool server and returns when that is gone too.
+func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	place, err := takeSlot(s.opts.State, fileName(s.opts.Server))
+	if err != nil {
+		return err
+	}
+	defer place.release()
+	c := s.newConv(newSink(out), s.opts.Scope)
+	c.atWork = place.work
+	defer c.end()
+	kept := make(chan error, 1)
+	go func() { kept <- c.supervise(s.dialer(c, place.child)) }()
+	read := make(chan error, 1)
+	go func() {
+		// What the client says before there is a tool server waits in its pipe, in order.
+		c.first()
+		read <- c.readAll(newFrames(in, s.opts.MaxFrameBytes))
+	}()
+
+	select {
+	case err := <-kept:
+		if err != nil {
+			return tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, err)
+		}
+		return nil // the client is gone
+	case err = <-read:
+		c.settle(endGrace)
+	case <-ctx.Done():
+		err = nil
+	}
+	c.end()
+	if keptErr := <-kept; err == nil && keptErr != nil {
+		err = keptErr
+	}
+	return err
+}
+
+// first waits until there is a tool server for the first time, or none is to be had.
+func (c *conv) first() {
+	for {
+		c.mu.Lock()
+		up, failed, changed := c.up, c.failures > 0, c.changed
+		c.mu.Unlock()
+		if up != nil || failed {
+			return
+		}
+		select {
+		case <-changed:
+		case <-c.life.Done():
+			return
+		}
+	}
+}
+
+// readAll takes the client's messages until there are no more.
+func (c *conv) readAll(in *frames) error {
+	in.dir = c.s.opts.State
+	for {
+		f, err := in.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the client's messages: %w", err)
+		}
+		c.fromClient(f, nil)
+	}
+}
+
+// settle waits until nothing is under way, for a time.
+func (c *conv) settle(d time.Duration) {
+	until := time.After(d)
+	for {
+		c.mu.Lock()
+		n := len(c.pending)
+		c.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-until:
+			return
+		case <-c.life.Done():
+			return
+		}
+	}
+}
+
+// dialer makes the way to the tool server.
+func (s *Shim) dialer(c *conv, lock string) dialer {
+	return func(ctx context.Context, deliver func(*frame)) (upstream, error) {
+		if s.opts.URL != "" {
+			return s.dialURL(c.life, deliver), nil
+		}
+		o := childOptions{
+			command: s.opts.Command, env: s.opts.Env, dir: s.opts.Dir, stderr: s.opts.Stderr,
+			most: s.opts.MaxFrameBytes, spill: filepath.Clean(s.opts.State), lock: lock,
+		}
+		return startChild(ctx, o, deliver)
+	}
+}

@@ -1,0 +1,277 @@
+package mcpshim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Pauses between starts of a tool server that ends again and again.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 10 * time.Second
+)
+
+// dialer makes a way to the tool server.
+type dialer func(ctx context.Context, deliver func(*frame)) (upstream, error)
+
+// supervise keeps a tool server: it starts one, and another when it ends. It returns nil
+// when the conversation is over, and an error when the first tool server does not start
+// or ends before it said anything: then something is wrong with the command, and the
+// client is to see that as it would without the shim.
+func (c *conv) supervise(dial dialer) error {
+	pause := firstPause
+	for first := true; ; first = false {
+		l, err := c.start(dial)
+		if err == nil {
+			c.set(l, nil)
+			select {
+			case <-l.up.done():
+			case <-c.life.Done():
+			}
+			if c.life.Err() != nil {
+				l.up.close()
+				c.set(nil, errOver)
+				return nil
+			}
+			err = fmt.Errorf("the tool server is gone: %w", l.up.why())
+			c.set(nil, nil)
+			l.up.close()
+			c.dropped(l, l.up.why())
+		}
+		c.mu.Lock()
+		spoken := c.answered
+		c.mu.Unlock()
+		if c.life.Err() != nil {
+			return nil
+		}
+		if !spoken {
+			c.set(nil, err)
+			return err
+		}
+		if first {
+			c.s.log.Warn("the tool server ended and is started again", "error", err)
+		}
+		if l == nil {
+			c.set(nil, err)
+		} else if l.useful.Load() {
+			pause = firstPause // it has served: one that dies of a call is not one that cannot start
+		}
+		select {
+		case <-time.After(pause):
+		case <-c.life.Done():
+			return nil
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+var errOver = errors.New("the conversation is over")
+
+// start starts a tool server and brings it to where its predecessor was.
+func (c *conv) start(dial dialer) (*link, error) {
+	ctx, cancel := context.WithTimeout(c.life, c.s.opts.StartTimeout)
+	defer cancel()
+	l := &link{}
+	ready := make(chan struct{})
+	up, err := dial(ctx, func(f *frame) {
+		<-ready
+		c.fromServer(l, f)
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.up = up
+	close(ready)
+	if err := c.opening.replay(ctx, c, l); err != nil {
+		up.close()
+		return nil, fmt.Errorf("handshake with the tool server: %w", err)
+	}
+	c.takeOver.Do(func() { c.s.work.Go(c.giveUpOld) })
+	return l, nil
+}
+
+// giveUpOld gives up the permits that an earlier shim of this slot has left. It was
+// killed, and its tool server is gone: this one was started only after that. So a call
+// that it was at is answered by licence now, and not when its permit is stale.
+func (c *conv) giveUpOld() {
+	if c.atWork == nil {
+		return
+	}
+	old := map[string]string{}
+	err := c.atWork.each("", func(trace, permit string) { old[trace] = permit })
+	for trace, said := range old {
+		id, idErr := tga.ParseID(trace)
+		permit, permitErr := runtime.ParsePermit(said)
+		if idErr == nil && permitErr == nil && !c.noted(trace) {
+			err = errors.Join(err, bounded(c.s.life, func(ctx context.Context) error { return c.s.opts.Log.GiveUp(ctx, id, permit) }))
+		}
+		err = errors.Join(err, c.atWork.change(trace, func(string) string { return "" }))
+	}
+	if err != nil {
+		c.s.log.Info("calls of an earlier shim were not given up; repeats of them wait until their permits are stale", "error", err)
+	}
+}
+
+// noted reports whether a trace is at work in this very shim.
+func (c *conv) noted(trace string) bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	for _, a := range c.s.open {
+		if a.trace().String() == trace && a.q.wasSent() {
+			return true
+		}
+	}
+	return false
+}
+
+// note writes down that a permit is out, and strike that it is not any more.
+func (c *conv) note(b runtime.Begun) (strike func()) {
+	if c.atWork == nil {
+		return func() {}
+	}
+	trace := b.Result.TraceID.String()
+	if err := c.atWork.change(trace, func(string) string { return b.Permit.String() }); err != nil {
+		c.s.log.Warn("a permit was not noted", "trace", trace, "error", err)
+	}
+	return func() {
+		err := errors.Join(c.atWork.change(trace, func(string) string { return "" }), c.atWork.shrink())
+		if err != nil {
+			c.s.log.Warn("a permit that is over was not struck out", "trace", trace, "error", err)
+		}
+	}
+}
+
+// opening is what a client said to its tool server to set it up, so that a tool server
+// that is started again can be told.
+type opening struct {
+	mu         sync.Mutex
+	initialize []byte // params
+	done       bool   // initialized was said
+	agreed     string // protocol revision of the handshake
+	level      []byte // params of the newest logging/setLevel
+	subscribed map[string][]byte
+}
+
+const maxSubscriptions = 1000
+
+// saw looks at a request or notification of the client's.
+func (o *opening) saw(f *frame) {
+	switch f.method {
+	case "initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe", "resources/unsubscribe":
+	default:
+		return
+	}
+	var params []byte
+	if f.params.present() {
+		p, err := f.bytes(f.params, spillBytes)
+		if err != nil {
+			return
+		}
+		params = append(params, p...)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch f.method {
+	case "initialize":
+		o.initialize, o.done, o.agreed = params, false, ""
+	case "notifications/initialized":
+		o.done = true
+	case "logging/setLevel":
+		o.level = params
+	case "resources/subscribe":
+		if o.subscribed == nil {
+			o.subscribed = map[string][]byte{}
+		}
+		if uri := scalarText(at(params, "/uri")); uri != "" && len(o.subscribed) < maxSubscriptions {
+			o.subscribed[uri] = params
+		}
+	case "resources/unsubscribe":
+		delete(o.subscribed, scalarText(at(params, "/uri")))
+	}
+}
+
+// answered looks at the answer to a request of the client's.
+func (o *opening) answered(method string, f *frame) {
+	if method != "initialize" || !f.result.present() {
+		return
+	}
+	result, err := f.bytes(f.result, spillBytes)
+	if err != nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.agreed = scalarText(at(result, "/protocolVersion"))
+}
+
+func (o *opening) version() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.agreed
+}
+
+// replay says to a new tool server what was said to the one before. The client sees
+// nothing of it.
+func (o *opening) replay(ctx context.Context, c *conv, l *link) error {
+	o.mu.Lock()
+	initialize, done, agreed, level := o.initialize, o.done, o.agreed, o.level
+	var subscribed [][]byte
+	for _, p := range o.subscribed {
+		subscribed = append(subscribed, p)
+	}
+	o.mu.Unlock()
+	if !done || agreed == "" {
+		return nil // nothing was agreed that could be gone back on
+	}
+	f, err := c.request(ctx, l, "initialize", initialize)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if !f.result.present() {
+		fault, _ := f.bytes(f.fault, 1000)
+		return fmt.Errorf("it refuses: %s", fault)
+	}
+	result, err := f.bytes(f.result, spillBytes)
+	if err != nil {
+		return err
+	}
+	if v := scalarText(at(result, "/protocolVersion")); v != agreed {
+		return fmt.Errorf("it speaks revision %q, and the client was told %q", v, agreed)
+	}
+	n := newFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
+	if err := l.up.write(&message{env: &n.envelope, parts: parts(n), agreed: agreed}); err != nil {
+		return err
+	}
+	if level != nil {
+		if err := c.again(ctx, l, "logging/setLevel", level); err != nil {
+			return err
+		}
+	}
+	for _, p := range subscribed {
+		if err := c.again(ctx, l, "resources/subscribe", p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// again repeats a request whose answer is of no interest.
+func (c *conv) again(ctx context.Context, l *link, method string, params []byte) error {
+	if !json.Valid(params) {
+		params = []byte("{}")
+	}
+	f, err := c.request(ctx, l, method, params)
+	if err != nil {
+		return err
+	}
+	f.close()
+	return nil
+}

@@ -1,0 +1,351 @@
+package mcpshim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// openCall is a call that the tool server has answered without ending it: it wants input,
+// or works on as a task. It is in the book until its effect is recorded, with the permit
+// that records it, so that a shim that follows a killed one can go on.
+type openCall struct {
+	Tool    string `json:"tool"`
+	Key     string `json:"key"` // of the attempt
+	Trace   string `json:"trace"`
+	Permit  string `json:"permit"`
+	Attempt uint32 `json:"attempt"`
+	SentKey string `json:"sent_key"` // that the tool server saw
+	Task    string `json:"task,omitempty"`
+	// Place and N are the occurrence that is over once the client has the final answer.
+	Place string `json:"place,omitempty"`
+	N     uint64 `json:"n,omitempty"`
+	// Legs are the messages that were sent for the call, by the digest of the input in
+	// them: each is sent once. The value is its answer, "" while there is none.
+	Legs map[string]string `json:"legs"`
+}
+
+func openName(tool, key string) string { return "open " + tool + " " + key }
+
+// maxLeg bounds an answer that is kept to be repeated.
+const maxLeg = 256 << 10
+
+// opened reads the record of an unfinished call, nil where there is none.
+func (a *attempt) opened() *openCall {
+	said, err := a.s.book.get(openName(a.q.params.tool, a.key))
+	var o openCall
+	if err != nil || said == "" || json.Unmarshal([]byte(said), &o) != nil {
+		return nil
+	}
+	return &o
+}
+
+func (s *Shim) keepOpen(o *openCall) error {
+	raw, err := json.Marshal(o)
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "note an unfinished call: %w", err)
+	}
+	return s.book.change(openName(o.Tool, o.Key), func(string) string { return string(raw) })
+}
+
+func (s *Shim) dropOpen(o *openCall) {
+	if err := s.book.change(openName(o.Tool, o.Key), func(string) string { return "" }); err != nil {
+		s.log.Warn("an unfinished call that is over was not struck out", "trace", o.Trace, "error", err)
+	}
+}
+
+// begun is the attempt that the record stands for.
+func (o *openCall) begun() (runtime.Begun, error) {
+	id, err := tga.ParseID(o.Trace)
+	if err != nil {
+		return runtime.Begun{}, err
+	}
+	permit, err := runtime.ParsePermit(o.Permit)
+	return runtime.Begun{
+		Standing: runtime.BeginSend, Result: runtime.Result{TraceID: id}, Permit: permit, Attempt: o.Attempt, Key: o.SentKey,
+	}, err
+}
+
+// leg names a message of a call by the input in it.
+func (q *call) leg() string {
+	sum := tga.Sum(q.params.input)
+	return sum.String()
+}
+
+// unfinished takes an answer that ends the request and not the call. The record is
+// written before the client has the answer.
+func (a *attempt) unfinished(ctx context.Context, b runtime.Begun, f *frame, ans answer) (done bool, doubt string) {
+	o := a.opened()
+	if o == nil {
+		o = &openCall{
+			Tool: a.q.params.tool, Key: a.key, Trace: b.Result.TraceID.String(), Permit: b.Permit.String(),
+			Attempt: b.Attempt, SentKey: b.Key, Legs: map[string]string{},
+		}
+		if p := a.q.place; p != nil {
+			o.Place, o.N = p.name, p.n
+		}
+	}
+	o.Task = ans.task
+	if len(ans.value) > maxLeg || ans.value == nil {
+		f.close()
+		return false, "its answer is not final and too long to be kept"
+	}
+	o.Legs[a.q.leg()] = string(ans.value)
+	if err := a.s.keepOpen(o); err != nil {
+		f.close()
+		return false, err.Error()
+	}
+	if o.Task != "" {
+		a.q.conv.poll(o)
+	}
+	a.out = outcome{frame: f, value: ans.value, trace: b.Result.TraceID}
+	return true, ""
+}
+
+// goOn takes up an unfinished call: a repeat gets the answer that there was, a message
+// with new input is sent under the same permit. It reports whether there was one.
+func (a *attempt) goOn(ctx context.Context) (done bool) {
+	o := a.opened()
+	if o == nil {
+		return false
+	}
+	b, err := o.begun()
+	if err != nil {
+		a.refused(err)
+		return true
+	}
+	a.setTrace(b.Result.TraceID)
+	leg := a.q.leg()
+	if answer, sent := o.Legs[leg]; sent {
+		if answer == "" {
+			a.inDoubt("it was interrupted while the tool server had its input")
+			return true
+		}
+		a.out = outcome{value: []byte(answer), trace: b.Result.TraceID}
+		if o.Task != "" {
+			a.q.conv.poll(o)
+		}
+		return true
+	}
+	o.Legs[leg] = ""
+	if err := a.s.keepOpen(o); err != nil {
+		a.refused(err)
+		return true
+	}
+	ok, doubt := a.send(ctx, b)
+	if !ok {
+		a.inDoubt(doubt)
+		return true
+	}
+	if a.out.final {
+		a.s.dropOpen(o)
+	} else if a.out.code != "" && !a.q.wasSent() {
+		delete(o.Legs, leg) // it certainly did not go out
+		if err := a.s.keepOpen(o); err != nil {
+			a.s.log.Warn("an unfinished call was not noted", "trace", o.Trace, "error", err)
+		}
+	}
+	return true
+}
+
+// Spacing of the questions about a task.
+const (
+	pollLeast   = 20 * time.Millisecond
+	pollDefault = time.Second
+	pollMost    = 30 * time.Second
+)
+
+// resume asks about the tasks that an earlier shim left. It is called when the client has
+// made its handshake, or its first call.
+func (c *conv) resume() {
+	c.resumed.Do(func() {
+		err := c.s.book.each("open ", func(_, value string) {
+			var o openCall
+			if json.Unmarshal([]byte(value), &o) == nil && o.Task != "" {
+				c.poll(&o)
+			}
+		})
+		if err != nil {
+			c.s.log.Warn("tasks of an earlier shim were not looked for", "error", err)
+		}
+	})
+}
+
+// poll asks about a task until its effect is recorded, whether or not the client does.
+func (c *conv) poll(o *openCall) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tasks[o.Task] != nil {
+		return
+	}
+	c.tasks[o.Task] = o
+	c.s.work.Go(func() {
+		pause := pollLeast
+		for {
+			select {
+			case <-time.After(pause):
+			case <-c.life.Done():
+				return
+			}
+			done, next, err := c.askTask(o)
+			if err != nil {
+				c.s.log.Warn("a task cannot be asked about; its call stays in doubt", "task", o.Task, "trace", o.Trace, "error", err)
+				return
+			}
+			if done {
+				return
+			}
+			pause = next
+		}
+	})
+}
+
+// askTask asks about a task once, and records its effect when it is over.
+func (c *conv) askTask(o *openCall) (done bool, next time.Duration, err error) {
+	l, err := c.await(c.life)
+	if err != nil {
+		return false, pollDefault, nil // a later tool server may know it
+	}
+	ctx, cancel := context.WithTimeout(c.life, pollMost)
+	defer cancel()
+	params := append(appendString([]byte(`{"taskId":`), o.Task), '}')
+	f, err := c.request(ctx, l, "tasks/get", params)
+	if err != nil {
+		return false, pollDefault, nil
+	}
+	defer f.close()
+	if !f.result.present() {
+		said, err := f.bytes(f.fault, maxLeg)
+		return false, 0, errors.Join(fmt.Errorf("the tool server answers %.200s", said), err)
+	}
+	result, err := f.bytes(f.result, c.s.opts.MaxKeepBytes)
+	if err != nil {
+		return false, 0, err
+	}
+	next = pollDefault
+	for _, name := range []string{"/pollIntervalMs", "/pollInterval"} {
+		var ms int64
+		if json.Unmarshal(at(result, name), &ms) == nil && ms > 0 {
+			next = min(max(time.Duration(ms)*time.Millisecond, pollLeast), pollMost)
+		}
+	}
+	reply, over := taskReply(result)
+	if over && reply.Status == tga.StatusSuccess && reply.Result == nil {
+		// Revision 2025-11-25 gives the result apart.
+		r, err := c.request(ctx, l, "tasks/result", params)
+		if err != nil {
+			return false, next, nil
+		}
+		defer r.close()
+		ans, err := readAnswer(r, 1, c.s.opts.MaxKeepBytes)
+		if err != nil || ans.meaning != isEffect {
+			return false, next, err
+		}
+		reply = ans.reply
+	}
+	if !over {
+		return false, next, nil
+	}
+	return true, 0, c.s.settle(o, reply)
+}
+
+// taskReply reads what a task has come to.
+func taskReply(task []byte) (reply runtime.Reply, over bool) {
+	switch scalarText(at(task, "/status")) {
+	case "completed":
+		reply.Status, reply.Result = tga.StatusSuccess, at(task, "/result")
+		var failed bool
+		if json.Unmarshal(at(reply.Result, "/isError"), &failed) == nil && failed {
+			reply.Status, reply.ErrorCode = tga.StatusFailure, string(tga.ToolError)
+			reply.ErrorMessage = clipRunes(firstText(at(reply.Result, "/content")), maxMessage)
+		}
+		return reply, true
+	case "failed":
+		reply.Status, reply.ErrorCode, reply.Result = tga.StatusFailure, string(tga.ToolError), at(task, "/error")
+		reply.ErrorMessage = clipRunes("the task failed: "+scalarText(at(task, "/statusMessage")), maxMessage)
+		return reply, true
+	case "cancelled":
+		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), "the task was cancelled; what it did before is not undone"
+		return reply, true
+	}
+	return reply, false
+}
+
+// settle records the effect of a task.
+func (s *Shim) settle(o *openCall, reply runtime.Reply) error {
+	b, err := o.begun()
+	if err != nil {
+		return err
+	}
+	pause := waitPause{}
+	for {
+		err := bounded(s.life, func(ctx context.Context) error {
+			_, err := s.opts.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
+			return err
+		})
+		if err == nil || errors.Is(err, tga.StateInvalidTransition) {
+			s.dropOpen(o) // recorded, by this shim or somebody else
+			return nil
+		}
+		if !errors.Is(err, tga.StoreUnavailable) {
+			return err
+		}
+		select {
+		case <-time.After(pause.next()):
+		case <-s.life.Done():
+			return err
+		}
+	}
+}
+
+// taskOf returns the unfinished call that a request of the client's asks about.
+func (c *conv) taskOf(f *frame) *openCall {
+	if f.method != "tasks/get" && f.method != "tasks/result" {
+		return nil
+	}
+	params, err := f.bytes(f.params, spillBytes)
+	if err != nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tasks[scalarText(at(params, "/taskId"))]
+}
+
+// giveTask hands the client the answer about a task. A final one is recorded first; with
+// its delivery the occurrence of the call is over.
+func (c *conv) giveTask(w *waiting, f *frame) {
+	var reply runtime.Reply
+	over := false
+	if result, err := f.bytes(f.result, c.s.opts.MaxKeepBytes); err == nil && f.result.present() {
+		if w.method == "tasks/get" {
+			reply, over = taskReply(result)
+			over = over && (reply.Result != nil || reply.Status != tga.StatusSuccess)
+		} else if ans, err := readAnswer(f, 1, c.s.opts.MaxKeepBytes); err == nil && ans.meaning == isEffect {
+			reply, over = ans.reply, true
+		}
+	}
+	if !over {
+		c.give(w.batch, f)
+		return
+	}
+	if err := c.s.settle(w.task, reply); err != nil {
+		c.s.log.Error("the effect of a task was not recorded", "trace", w.task.Trace, "error", err)
+	}
+	place := &occurrence{name: w.task.Place, n: w.task.N}
+	if place.name == "" {
+		c.give(w.batch, f)
+		return
+	}
+	release := c.s.delivering(place)
+	defer release()
+	defer f.close()
+	if c.send(w.batch, &f.envelope, f) == nil {
+		c.s.delivered(place)
+	}
+}

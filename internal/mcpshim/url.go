@@ -1,0 +1,468 @@
+package mcpshim
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// remote is a tool server over streamable HTTP: a POST a message, and one GET for what
+// it says of its own accord. Nothing is written twice: no redirect is followed, no
+// connection is used again, no broken stream is resumed.
+type remote struct {
+	url     string
+	headers map[string]string
+	log     *slog.Logger
+	frames  *frames // limits of what arrives
+	deliver func(*frame)
+	rt      *http.Transport
+
+	life context.Context
+	end  context.CancelFunc
+	gone chan struct{}
+	dead sync.Once
+	open sync.WaitGroup
+
+	mu        sync.Mutex
+	cause     error
+	session   string
+	listening bool
+	order     sync.Mutex // messages are handed on one after the other
+}
+
+// refusals are the statuses by which an MCP endpoint says that it did not take the
+// message. Any other is doubt: behind a proxy it may stand for anything.
+var refusals = map[int]bool{
+	http.StatusBadRequest:            true,
+	http.StatusUnauthorized:          true,
+	http.StatusForbidden:             true,
+	http.StatusNotFound:              true,
+	http.StatusMethodNotAllowed:      true,
+	http.StatusNotAcceptable:         true,
+	http.StatusRequestEntityTooLarge: true,
+	http.StatusUnsupportedMediaType:  true,
+	http.StatusTooManyRequests:       true,
+}
+
+const (
+	dialTimeout = 10 * time.Second
+	maxRefusal  = 64 << 10 // of a refusal's body
+	maxSSEField = 1 << 10  // of a field that is not data
+	// listenPause is between two tries to hear what the tool server says on its own.
+	listenPause = time.Second
+)
+
+// ReadHeaders reads a headers file: "Name: value" a line, empty lines and # comments
+// aside. What it holds is secret: a file that everybody can read is refused.
+func ReadHeaders(path string) (map[string]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "headers file: %w", err)
+	}
+	if info.Mode().Perm()&0o004 != 0 {
+		return nil, tga.Errorf(tga.ValidationError, "headers file %s can be read by everybody: chmod o-r", path)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "headers file: %w", err)
+	}
+	headers := map[string]string{}
+	n := 0
+	for line := range strings.Lines(string(raw)) {
+		n++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)); !ok || name == "" || headers[name] != "" {
+			// The line is not repeated: it may hold a secret.
+			return nil, tga.Errorf(tga.ValidationError, "%s:%d: want \"Name: value\", each name once", path, n)
+		}
+		headers[name] = strings.TrimSpace(value)
+	}
+	return headers, nil
+}
+
+// dialURL describes the endpoint; nothing is dialled.
+func (s *Shim) dialURL(life context.Context, deliver func(*frame)) upstream {
+	r := &remote{
+		url: s.opts.URL, headers: s.opts.Headers, log: s.log, deliver: deliver,
+		frames: &frames{most: s.opts.MaxFrameBytes, dir: s.opts.State}, gone: make(chan struct{}),
+	}
+	r.life, r.end = context.WithCancel(life)
+	var only1 http.Protocols
+	only1.SetHTTP1(true)
+	r.rt = &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout: dialTimeout,
+		// A connection a message: on a kept one, a server that closes it while a call is
+		// on its way leaves a call in doubt that was never read.
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+		Protocols:          &only1,
+	}
+	return r
+}
+
+func (r *remote) done() <-chan struct{} { return r.gone }
+
+func (r *remote) why() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cause
+}
+
+// die ends this session; the next one is made anew.
+func (r *remote) die(cause error) {
+	r.dead.Do(func() {
+		r.mu.Lock()
+		r.cause = cause
+		r.mu.Unlock()
+		close(r.gone)
+	})
+}
+
+// body is a message's bytes and their number.
+func body(parts []io.WriterTo) (io.Reader, int64) {
+	var all []io.Reader
+	var n int64
+	for _, p := range parts {
+		switch p := p.(type) {
+		case text:
+			all, n = append(all, bytes.NewReader(p)), n+int64(len(p))
+		case *frame:
+			all, n = append(all, p.reader(span{0, p.size})), n+p.size
+		}
+	}
+	return io.MultiReader(all...), n
+}
+
+// write posts a message and returns once it was handed to the system. Its answer comes
+// later, and if none can come, a frame that says so.
+func (r *remote) write(m *message) error {
+	select {
+	case <-r.gone:
+		return fmt.Errorf("%w: %w", errNotSent, r.why())
+	default:
+	}
+	wrote := make(chan error, 1)
+	var once sync.Once
+	failed := false // write itself returns the error
+	told := func(err error) {
+		once.Do(func() {
+			failed = err != nil
+			wrote <- err
+		})
+	}
+	connected := false
+	ctx := httptrace.WithClientTrace(r.life, &httptrace.ClientTrace{
+		GotConn:      func(httptrace.GotConnInfo) { connected = true },
+		WroteRequest: func(i httptrace.WroteRequestInfo) { told(i.Err) },
+	})
+	req, err := r.post(ctx, m)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	id, method := bytes.Clone(m.env.rawID), m.env.method
+	r.open.Go(func() {
+		resp, err := r.rt.RoundTrip(req)
+		if err != nil && !connected {
+			err = fmt.Errorf("%w: %w", errNotSent, err)
+		}
+		told(err)
+		if err != nil {
+			if !failed {
+				r.lost(id, method, "the request was cut off: "+err.Error())
+			}
+			return
+		}
+		defer resp.Body.Close()
+		r.answer(id, method, resp)
+	})
+	return <-wrote
+}
+
+// post makes the request of a message. Its body cannot be had twice, so net/http does
+// not send it again on its own.
+func (r *remote) post(ctx context.Context, m *message) (*http.Request, error) {
+	content, size := body(m.parts)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, io.NopCloser(content))
+	if err != nil {
+		return nil, err
+	}
+	req.ContentLength = size
+	r.head(req, m.agreed)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, text/event-stream")
+	if m.stateless() {
+		req.Header.Set("Mcp-Protocol-Version", m.version)
+		req.Header.Set("Mcp-Method", m.env.method)
+		if m.tool != "" {
+			req.Header.Set("Mcp-Name", m.tool)
+		}
+	}
+	return req, nil
+}
+
+func (r *remote) head(req *http.Request, agreed string) {
+	for k, v := range r.headers {
+		req.Header.Set(k, v)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.session != "" {
+		req.Header.Set("Mcp-Session-Id", r.session)
+	}
+	if agreed != "" {
+		req.Header.Set("Mcp-Protocol-Version", agreed)
+	}
+}
+
+// lost says that no answer comes to a request.
+func (r *remote) lost(id []byte, method, why string) {
+	if id != nil && method != "" {
+		r.hand(&frame{envelope: envelope{bad: why, rawID: id}})
+	}
+}
+
+// refused says that a request certainly did not run.
+func (r *remote) refused(id []byte, method, why string) {
+	if id != nil && method != "" {
+		r.hand(&frame{envelope: envelope{bad: why, rawID: id}, unsent: why})
+	}
+}
+
+func (r *remote) hand(f *frame) {
+	r.order.Lock()
+	defer r.order.Unlock()
+	r.deliver(f)
+}
+
+// answer reads what came back for a message.
+func (r *remote) answer(id []byte, method string, resp *http.Response) {
+	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil {
+		kind = "" // no type; the status decides
+	}
+	switch {
+	case resp.StatusCode == http.StatusOK && kind == "application/json":
+		r.single(id, method, resp.Body)
+	case resp.StatusCode == http.StatusOK && kind == "text/event-stream":
+		r.opened(method, resp)
+		if err := r.events(resp.Body, id); err != nil {
+			r.lost(id, method, "its stream ended before the answer: "+err.Error())
+		}
+		return
+	case resp.StatusCode/100 == 2:
+		if id != nil && method != "" {
+			r.lost(id, method, fmt.Sprintf("HTTP status %s of type %q is no answer", resp.Status, kind))
+		}
+	case refusals[resp.StatusCode]:
+		r.refusal(id, method, resp)
+	default:
+		r.lost(id, method, "HTTP status "+resp.Status)
+	}
+	r.opened(method, resp)
+}
+
+// opened takes the session from the answer to initialize, and hears what the tool
+// server says of its own accord from then on.
+func (r *remote) opened(method string, resp *http.Response) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if method == "initialize" && resp.StatusCode == http.StatusOK {
+		r.session = resp.Header.Get("Mcp-Session-Id")
+	}
+	if method == "notifications/initialized" && !r.listening {
+		r.listening = true
+		r.open.Go(r.listen)
+	}
+}
+
+func (r *remote) single(id []byte, method string, in io.Reader) {
+	b := r.frames.begin()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := in.Read(buf)
+		if addErr := b.add(buf[:n]); addErr != nil {
+			r.lost(id, method, addErr.Error())
+			return
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			b.drop()
+			r.lost(id, method, "its answer was cut off: "+err.Error())
+			return
+		}
+	}
+	f := b.end()
+	if id != nil && (f.bad != "" || !f.batch && (f.method != "" || keyOf(f.rawID) != keyOf(id))) {
+		f.close()
+		r.lost(id, method, "its answer is none: "+firstOf(f.bad, "it is of another id"))
+		return
+	}
+	if f.size > 0 {
+		r.hand(f)
+	}
+}
+
+// refusal reads why the endpoint did not take a message.
+func (r *remote) refusal(id []byte, method string, resp *http.Response) {
+	said, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	if err != nil {
+		said = nil // the status says enough
+	}
+	r.mu.Lock()
+	ended := resp.StatusCode == http.StatusNotFound && r.session != ""
+	r.mu.Unlock()
+	why := fmt.Sprintf("HTTP status %s: %.200s", resp.Status, bytes.TrimSpace(said))
+	if ended {
+		r.refused(id, method, why)
+		r.die(errors.New("the tool server ended the session"))
+		return
+	}
+	if f := newFrame(bytes.ReplaceAll(said, []byte("\n"), []byte(" "))); f.bad == "" && f.isAnswer() && id != nil && keyOf(f.rawID) == keyOf(id) {
+		r.hand(f)
+		return
+	}
+	r.refused(id, method, why)
+}
+
+// events hands on the messages of a stream. With an id it returns nil once the answer to
+// it came, else an error at the stream's end.
+func (r *remote) events(body io.Reader, id []byte) error {
+	in := bufio.NewReaderSize(body, 64<<10)
+	b := r.frames.begin()
+	for {
+		empty, err := sseLine(in, b)
+		if empty && !b.blank {
+			f := b.end()
+			mine := id != nil && f.bad == "" && f.isAnswer() && keyOf(f.rawID) == keyOf(id)
+			r.hand(f)
+			if mine {
+				return nil
+			}
+		}
+		if empty {
+			b = r.frames.begin()
+		}
+		if err != nil {
+			b.drop()
+			return err
+		}
+	}
+}
+
+var sseData = []byte("data:")
+
+// sseLine reads one line and adds the value of a data field to a message. It reports
+// whether the line was empty, which ends an event.
+func sseLine(in *bufio.Reader, b *building) (empty bool, err error) {
+	var field []byte // the line's start
+	data := false
+	for {
+		part, err := in.ReadSlice('\n')
+		whole := err == nil
+		switch {
+		case data:
+			if whole {
+				part = bytes.TrimRight(part, "\r\n")
+			}
+			if err := b.add(part); err != nil {
+				return false, err
+			}
+		case len(field) < maxSSEField:
+			field = append(field, part...)
+			if rest, ok := bytes.CutPrefix(field, sseData); ok {
+				data = true
+				rest = bytes.TrimPrefix(rest, []byte(" "))
+				if whole {
+					rest = bytes.TrimRight(rest, "\r\n")
+				}
+				if !b.blank {
+					rest = append([]byte(" "), rest...) // lines of one event are joined by white space
+				}
+				if err := b.add(rest); err != nil {
+					return false, err
+				}
+			}
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		return !data && err == nil && len(bytes.TrimRight(field, "\r\n")) == 0, err
+	}
+}
+
+// listen hears what the tool server says of its own accord. A server that offers no such
+// stream says so with a status, and is not asked again.
+func (r *remote) listen() {
+	for r.life.Err() == nil {
+		req, err := http.NewRequestWithContext(r.life, http.MethodGet, r.url, nil)
+		if err != nil {
+			return // the URL was good for every POST
+		}
+		r.head(req, "")
+		req.Header.Set("Accept", "text/event-stream")
+		resp, err := r.rt.RoundTrip(req)
+		if err == nil {
+			if resp.StatusCode != http.StatusOK {
+				_ = resp.Body.Close()
+				return
+			}
+			err = r.events(resp.Body, nil)
+			_ = resp.Body.Close()
+		}
+		r.log.Debug("the tool server's stream ended", "error", err)
+		select {
+		case <-time.After(listenPause):
+		case <-r.life.Done():
+		case <-r.gone:
+			return
+		}
+	}
+}
+
+// close ends the session at the tool server, as far as it listens, and all that is under
+// way.
+func (r *remote) close() {
+	r.mu.Lock()
+	session := r.session
+	r.session = ""
+	r.mu.Unlock()
+	r.die(errors.New("the session was closed"))
+	r.end()
+	r.open.Wait()
+	defer r.rt.CloseIdleConnections()
+	if session == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, r.url, nil)
+	if err != nil {
+		return // the URL was good for every POST
+	}
+	r.head(req, "")
+	req.Header.Set("Mcp-Session-Id", session)
+	if resp, err := r.rt.RoundTrip(req); err == nil {
+		_ = resp.Body.Close()
+	}
+}
