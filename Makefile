@@ -4,11 +4,11 @@ BIN     := bin
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 # What runs on more than one goroutine.
-CORE    := ./engine ./runtime/... ./internal/daemon
+CORE    := ./engine ./runtime ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./runtime/capability ./internal/daemon
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
-.PHONY: build run demo test race fuzz crash torture kills bench lint vectors check clean
+.PHONY: build run demo test race fuzz crash torture soak torture-sum kills bench lint vectors check clean
 
 build: ## bin/tgad, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/tgad ./cmd/tgad
@@ -35,11 +35,20 @@ fuzz: ## every fuzz target for FUZZTIME
 	  done; \
 	done
 
-crash: ## the crash tiers, about 5 minutes; RESULT is a file for the line of counts
-	$(GO) run ./internal/crashtest/torture -tiers mem,rapid,corrupt,proc,ptrace,double -budget $(or $(BUDGET),4m) -json $(or $(RESULT),/dev/null)
+TORTURE := $(GO) run ./internal/crashtest/torture
+REPORT   = -json $(or $(JSON),/dev/null) $(if $(RESULT),-result $(RESULT))
 
-torture: ## every tier, about an hour
-	$(GO) run ./internal/crashtest/torture -tiers mem,rapid,corrupt,planted,proc,ptrace,double,servers,stop,powercut,blocklog -budget $(or $(BUDGET),1h) -json $(or $(RESULT),/dev/null)
+crash: ## a part of every tier that needs no root, about 3 minutes; JSON and RESULT are files for what it reached
+	$(TORTURE) -tiers mem,rapid,corrupt,trust,planted,proc,ptrace,double,servers,stop -budget $(or $(BUDGET),170s) $(REPORT)
+
+torture: ## every tier, about an hour; as root, with loop devices and FUSE, power cuts too
+	$(TORTURE) -tiers mem,rapid,corrupt,trust,badinput,planted,proc,ptrace,double,servers,stop,powercut,blocklog -budget $(or $(BUDGET),1h) $(REPORT)
+
+soak: ## 64 callers of one store that is killed, stopped and cut off at random, for HOURS
+	$(TORTURE) -tiers soak -budget $(or $(HOURS),8)h $(REPORT)
+
+torture-sum: ## what the committed runs reached together
+	$(TORTURE) -sum bench/results/crash/*.json
 
 kills: ## kill -9 of the daemon under 16 callers; KILLS says how often
 	TGAD_KILLS=$(or $(KILLS),200) $(GO) test -count=1 -run 'TestKill' -v -timeout 30m ./cmd/tgad

@@ -25,7 +25,7 @@ var texts = []string{
 	`{"a":{"z":[{},[],{"q":null}]},"A":false}`,
 }
 
-func addTexts(f *testing.F) {
+func addTexts(f fuzzer) {
 	for _, s := range texts {
 		f.Add([]byte(s))
 	}
@@ -33,9 +33,11 @@ func addTexts(f *testing.F) {
 
 // FuzzCanonicalAgreesWithJCS: what the gate accepts has the form that the normative
 // implementation gives it, and that form is its own.
-func FuzzCanonicalAgreesWithJCS(f *testing.F) {
+func FuzzCanonicalAgreesWithJCS(f *testing.F) { fuzzCanonicalAgreesWithJCS(f) }
+
+func fuzzCanonicalAgreesWithJCS(f fuzzer) {
 	addTexts(f)
-	f.Fuzz(func(t *testing.T, raw []byte) {
+	f.Fuzz(bounded(func(t *testing.T, raw []byte) {
 		before := bytes.Clone(raw)
 		got, err := tga.Canonicalize(raw, tga.Limits{})
 		if !bytes.Equal(raw, before) {
@@ -62,7 +64,7 @@ func FuzzCanonicalAgreesWithJCS(f *testing.F) {
 		if err != nil || !bytes.Equal(again, got) {
 			t.Fatalf("%q: canonical form %q becomes %q (%v)", raw, got, again, err)
 		}
-	})
+	}))
 }
 
 // mustBeRefusal checks the shape of a refusal by the gate.
@@ -131,9 +133,11 @@ func exact(s string) (*big.Rat, bool) {
 
 // FuzzGateAgainstEncodingJSON: what the gate accepts encoding/json accepts, and the
 // canonical form decodes to the same value.
-func FuzzGateAgainstEncodingJSON(f *testing.F) {
+func FuzzGateAgainstEncodingJSON(f *testing.F) { fuzzGateAgainstEncodingJSON(f) }
+
+func fuzzGateAgainstEncodingJSON(f fuzzer) {
 	addTexts(f)
-	f.Fuzz(func(t *testing.T, raw []byte) {
+	f.Fuzz(bounded(func(t *testing.T, raw []byte) {
 		canonical, err := tga.Canonicalize(raw, tga.Limits{})
 		if err != nil {
 			return
@@ -148,7 +152,7 @@ func FuzzGateAgainstEncodingJSON(f *testing.F) {
 		if !sameValue(before, after) {
 			t.Fatalf("%q: canonical %q is another value", raw, canonical)
 		}
-	})
+	}))
 }
 
 func sameValue(a, b any) bool {
@@ -181,7 +185,9 @@ func sameValue(a, b any) bool {
 }
 
 // FuzzNumber: each double prints as jcs prints it, and what prints so passes.
-func FuzzNumber(f *testing.F) {
+func FuzzNumber(f *testing.F) { fuzzNumber(f) }
+
+func fuzzNumber(f fuzzer) {
 	for _, bits := range []uint64{0, 1, 1 << 63, 0x7fefffffffffffff, 0x4340000000000000, 0x4340000000000001, 0x444b1ae4d6e2ef50, 0x444b1ae4d6e2ef4f, 0x3eb0c6f7a0b5ed8d, 0x3eb0c6f7a0b5ed8c, 0x3ff0000000000000, 0x000fffffffffffff} {
 		f.Add(bits)
 	}

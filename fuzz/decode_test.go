@@ -13,7 +13,7 @@ import (
 )
 
 // golden returns the golden chain's documents, as they lie in the file.
-func golden(f *testing.F) (artifacts, entries, notes, checkpoints, preimages [][]byte) {
+func golden(f fuzzer) (artifacts, entries, notes, checkpoints, preimages [][]byte) {
 	f.Helper()
 	b, err := vectors.FS.ReadFile("tga/golden_chain.json")
 	if err != nil {
@@ -54,7 +54,7 @@ func golden(f *testing.F) (artifacts, entries, notes, checkpoints, preimages [][
 	return artifacts, entries, notes, checkpoints, preimages
 }
 
-func add(f *testing.F, seeds ...[]byte) {
+func add(f fuzzer, seeds ...[]byte) {
 	for _, s := range seeds {
 		f.Add(s)
 	}
@@ -101,10 +101,12 @@ func redigest(raw []byte, member string) []byte {
 // FuzzDecodeArtifact: what is decoded is canonical, has the digest that jcs and SHA-256
 // give it, decodes again from the stored bytes, and can be minted again from its typed
 // part wherever no empty optional member was written.
-func FuzzDecodeArtifact(f *testing.F) {
+func FuzzDecodeArtifact(f *testing.F) { fuzzDecodeArtifact(f) }
+
+func fuzzDecodeArtifact(f fuzzer) {
 	artifacts, _, _, _, _ := golden(f)
 	add(f, artifacts...)
-	f.Fuzz(func(t *testing.T, raw []byte) {
+	f.Fuzz(bounded(func(t *testing.T, raw []byte) {
 		for _, raw := range [][]byte{raw, redigest(raw, "_digest")} {
 			if _, err := tga.DecodeStoredArtifact(raw); err != nil {
 				mustBeOurs(t, raw, err)
@@ -131,15 +133,17 @@ func FuzzDecodeArtifact(f *testing.F) {
 				t.Fatalf("%q: minted %q: %v", a.Canonical, minted.Canonical, err)
 			}
 		}
-	})
+	}))
 }
 
 // FuzzDecodeLogEntry: what is decoded is encoded to what jcs makes of it, with null for
 // what was left out.
-func FuzzDecodeLogEntry(f *testing.F) {
+func FuzzDecodeLogEntry(f *testing.F) { fuzzDecodeLogEntry(f) }
+
+func fuzzDecodeLogEntry(f fuzzer) {
 	_, entries, _, _, preimages := golden(f)
 	add(f, append(entries, preimages...)...)
-	f.Fuzz(func(t *testing.T, raw []byte) {
+	f.Fuzz(bounded(func(t *testing.T, raw []byte) {
 		if e, err := tga.DecodeEntryPreimage(raw); err != nil {
 			mustBeOurs(t, raw, err)
 		} else if again := e.AppendPreimage(nil); !bytes.Equal(again, raw) || e.Digest != tga.Sum(raw) {
@@ -160,14 +164,16 @@ func FuzzDecodeLogEntry(f *testing.F) {
 				t.Fatalf("%q: stored form %+v (%v)", raw, stored, err)
 			}
 		}
-	})
+	}))
 }
 
 // FuzzDecodeCheckpoint: what is decoded is encoded to what jcs makes of it.
-func FuzzDecodeCheckpoint(f *testing.F) {
+func FuzzDecodeCheckpoint(f *testing.F) { fuzzDecodeCheckpoint(f) }
+
+func fuzzDecodeCheckpoint(f fuzzer) {
 	_, _, _, checkpoints, _ := golden(f)
 	add(f, checkpoints...)
-	f.Fuzz(func(t *testing.T, raw []byte) {
+	f.Fuzz(bounded(func(t *testing.T, raw []byte) {
 		c, err := tga.DecodeCheckpoint(raw)
 		if err != nil {
 			mustBeOurs(t, raw, err)
@@ -177,14 +183,16 @@ func FuzzDecodeCheckpoint(f *testing.F) {
 		if want, err := jcs.Transform(raw); err != nil || !bytes.Equal(want, whole) {
 			t.Fatalf("%q: ours %q, jcs %q (%v)", raw, whole, want, err)
 		}
-	})
+	}))
 }
 
 // FuzzDecodeNote: what is decoded is encoded to what jcs makes of it.
-func FuzzDecodeNote(f *testing.F) {
+func FuzzDecodeNote(f *testing.F) { fuzzDecodeNote(f) }
+
+func fuzzDecodeNote(f fuzzer) {
 	_, _, notes, _, _ := golden(f)
 	add(f, notes...)
-	f.Fuzz(func(t *testing.T, raw []byte) {
+	f.Fuzz(bounded(func(t *testing.T, raw []byte) {
 		if n, err := tga.DecodeNotePreimage(raw); err != nil {
 			mustBeOurs(t, raw, err)
 		} else if again := n.AppendPreimage(nil); !bytes.Equal(again, raw) {
@@ -204,12 +212,14 @@ func FuzzDecodeNote(f *testing.F) {
 				t.Fatalf("%q: stored form: %v", raw, err)
 			}
 		}
-	})
+	}))
 }
 
 // FuzzEncodersAgreeWithJCS mints from arbitrary strings and numbers. What the encoders
 // write is what jcs makes of the same members written by encoding/json.
-func FuzzEncodersAgreeWithJCS(f *testing.F) {
+func FuzzEncodersAgreeWithJCS(f *testing.F) { fuzzEncodersAgreeWithJCS(f) }
+
+func fuzzEncodersAgreeWithJCS(f fuzzer) {
 	f.Add("key", "runtime", uint64(1), uint32(1), int64(0), "intent of ten", "name", "value")
 	f.Add("\x00\x1f\"\\/\b\f\n\r\t\u007f\u2028<>&", "\U0001f600\ufb33", uint64(1<<53-1), uint32(1<<32-1), int64(253402300799999), "\t\t\t\t\t\t\t\t\t\t", "\ufb33", "\U0001f600")
 	f.Fuzz(func(t *testing.T, key, who string, seq uint64, number uint32, ts int64, intent, name, value string) {

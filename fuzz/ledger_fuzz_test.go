@@ -13,7 +13,9 @@ import (
 
 // FuzzDecodeRecord holds the ledger record's codec to one byte form per record: what
 // is accepted is written back byte for byte, and no input makes the decoder panic.
-func FuzzDecodeRecord(f *testing.F) {
+func FuzzDecodeRecord(f *testing.F) { fuzzDecodeRecord(f) }
+
+func fuzzDecodeRecord(f fuzzer) {
 	raw, err := os.ReadFile("../test_vectors/tga/ledger_decisions.json")
 	if err != nil {
 		f.Fatal(err)
@@ -32,7 +34,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Fuzz(bounded(func(t *testing.T, b []byte) {
 		r, err := ledger.DecodeRecord(b)
 		if err != nil {
 			if tga.CodeOf(err) == "" {
@@ -49,16 +51,18 @@ func FuzzDecodeRecord(f *testing.F) {
 		if sends := d.Action == ledger.Send || d.Action == ledger.Resend; sends && (r.Status != ledger.Reserved || r.InDoubt()) {
 			t.Fatalf("%+v: %+v", r, d)
 		}
-	})
+	}))
 }
 
 // FuzzNoteBodies holds the bodies of attempt and not_sent notes to one byte form,
 // which is canonical JSON.
-func FuzzNoteBodies(f *testing.F) {
+func FuzzNoteBodies(f *testing.F) { fuzzNoteBodies(f) }
+
+func fuzzNoteBodies(f fuzzer) {
 	f.Add(ledger.Mark{Attempt: 1, Epoch: 1 << 40}.Body())
 	f.Add(ledger.Mark{Attempt: 2, Epoch: 1, Permit: tga.Sum(nil), BeginID: "b\"\\\n\x01é"}.Body())
 	f.Add(ledger.NotSent{Attempt: 3, Reason: "dial refused"}.Body())
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Fuzz(bounded(func(t *testing.T, b []byte) {
 		var again []byte
 		if m, err := ledger.ParseMark(b); err == nil {
 			again = m.Body()
@@ -73,5 +77,5 @@ func FuzzNoteBodies(f *testing.F) {
 		if canonical, err := tga.Canonicalize(b, tga.Limits{}); err != nil || !bytes.Equal(canonical, b) {
 			t.Fatalf("accepted %q, canonical is %q, %v", b, canonical, err)
 		}
-	})
+	}))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/wal/segment"
 )
 
-func sealed(f *testing.F) []byte {
+func sealed(f fuzzer) []byte {
 	var b bytes.Buffer
 	w, err := segment.NewWriter(&b)
 	if err != nil {
@@ -31,12 +31,14 @@ func sealed(f *testing.F) []byte {
 
 // FuzzVerifySegment: no bytes make Verify or Open panic or take memory without end,
 // and what Verify accepts, Open reads to the last trace.
-func FuzzVerifySegment(f *testing.F) {
+func FuzzVerifySegment(f *testing.F) { fuzzVerifySegment(f) }
+
+func fuzzVerifySegment(f fuzzer) {
 	whole := sealed(f)
 	f.Add(whole)
 	f.Add(whole[:len(whole)/2])
 	f.Add([]byte("TGADSEG\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Fuzz(bounded(func(t *testing.T, b []byte) {
 		r := bytes.NewReader(b)
 		report, err := segment.Verify(r, int64(len(b)))
 		opened, openErr := segment.Open(r, int64(len(b)))
@@ -59,11 +61,13 @@ func FuzzVerifySegment(f *testing.F) {
 		if err == nil && traces != report.Traces {
 			t.Fatalf("verifies %d traces, reads %d", report.Traces, traces)
 		}
-	})
+	}))
 }
 
 // FuzzSegmentFlip: a byte changed anywhere is found.
-func FuzzSegmentFlip(f *testing.F) {
+func FuzzSegmentFlip(f *testing.F) { fuzzSegmentFlip(f) }
+
+func fuzzSegmentFlip(f fuzzer) {
 	whole := sealed(f)
 	f.Add(uint32(0), uint8(1))
 	f.Add(uint32(100), uint8(255))

@@ -21,7 +21,9 @@ func seeds() []*waltest.Trace {
 
 // FuzzDecodeFrame: whatever bytes decode, decode to an entry whose frame they are, so
 // nothing in a frame is passed over.
-func FuzzDecodeFrame(f *testing.F) {
+func FuzzDecodeFrame(f *testing.F) { fuzzDecodeFrame(f) }
+
+func fuzzDecodeFrame(f fuzzer) {
 	for _, t := range seeds() {
 		for _, e := range t.Entries {
 			frame, _ := wal.AppendFrame(nil, &e)
@@ -36,7 +38,7 @@ func FuzzDecodeFrame(f *testing.F) {
 	// size stop the fuzzer.
 	frame, spill := wal.AppendFrame(nil, &big.Entries[3])
 	f.Add(frame)
-	f.Fuzz(func(t *testing.T, frame []byte) {
+	f.Fuzz(bounded(func(t *testing.T, frame []byte) {
 		e, err := wal.DecodeFrame(bytes.Clone(frame), func(int64) ([]byte, error) { return spill, nil })
 		if err != nil {
 			if code := tga.CodeOf(err); code != tga.StateChecksumMismatch && code != tga.FormatTooNew {
@@ -48,15 +50,17 @@ func FuzzDecodeFrame(f *testing.F) {
 		if !bytes.Equal(again, frame) || len(spilled) > 0 && !bytes.Equal(spilled, spill) {
 			t.Fatalf("%x decodes, its entry has the frame %x", frame, again)
 		}
-	})
+	}))
 }
 
 // FuzzDecodeNoteFrame is the same of notes.
-func FuzzDecodeNoteFrame(f *testing.F) {
+func FuzzDecodeNoteFrame(f *testing.F) { fuzzDecodeNoteFrame(f) }
+
+func fuzzDecodeNoteFrame(f fuzzer) {
 	for _, n := range seeds()[2].Notes {
 		f.Add(wal.AppendNoteFrame(nil, &n, 5, 6))
 	}
-	f.Fuzz(func(t *testing.T, frame []byte) {
+	f.Fuzz(bounded(func(t *testing.T, frame []byte) {
 		n, committed, epoch, err := wal.DecodeNoteFrame(bytes.Clone(frame))
 		if err != nil {
 			if code := tga.CodeOf(err); code != tga.StateChecksumMismatch && code != tga.FormatTooNew {
@@ -67,14 +71,16 @@ func FuzzDecodeNoteFrame(f *testing.F) {
 		if again := wal.AppendNoteFrame(nil, &n, committed, epoch); !bytes.Equal(again, frame) {
 			t.Fatalf("%x decodes, its note has the frame %x", frame, again)
 		}
-	})
+	}))
 }
 
 // FuzzReplayTamper changes the frames of a chain: one byte, a cut, a removal, a swap, a
 // frame of another chain in its place. What then replays without an error must be the
 // chain that was there, but for commit time and epoch, or a beginning of it: entries
 // taken from the end leave a chain that is whole in itself.
-func FuzzReplayTamper(f *testing.F) {
+func FuzzReplayTamper(f *testing.F) { fuzzReplayTamper(f) }
+
+func fuzzReplayTamper(f fuzzer) {
 	f.Add(uint8(0), uint8(0), uint8(0), uint16(0), uint8(1))
 	f.Add(uint8(1), uint8(1), uint8(2), uint16(90), uint8(128))
 	f.Add(uint8(2), uint8(2), uint8(3), uint16(300), uint8(4))

@@ -108,7 +108,7 @@ func (r *Run) corruptImage(img Image, s Scenario, seed uint64, perFile int, tabl
 			return
 		}
 		r.Counts.add(&r.Counts.Corruptions, 1)
-		bad := corrupted(c, s, want)
+		bad := corrupted(c, s, want, sameLog)
 		if len(bad) > 0 && bad[0].Property != "L1" { // a hang sends nothing and is not silent
 			r.Counts.add(&r.Counts.CorruptionsSilent, 1)
 		}
@@ -127,12 +127,28 @@ func damages(name string, size, perFile int, rng *rand.Rand) (list []damage) {
 	return list
 }
 
+// digits changes one digit of each time to another: what stays well-formed is noticed by
+// a digest or not at all.
+func digits(name string, b []byte, rng *rand.Rand) (list []damage) {
+	for at := 0; ; {
+		i := bytes.Index(b[at:], []byte(`"ts":"`))
+		if i < 0 {
+			return list
+		}
+		at += i + len(`"ts":"`)
+		where := at + rng.IntN(4) // of the year: any is a time
+		if where < len(b) && b[where] >= '0' && b[where] <= '9' {
+			list = append(list, damage{file: name, at: where, flip: b[where] ^ ('0' + (b[where]-'0'+1+byte(rng.IntN(8)))%10)})
+		}
+	}
+}
+
 // corrupted opens a damaged store as a daemon does and says what goes unnoticed: a
 // store that shows no error must show what the sound one shows. A send is wrong in any
 // case.
-func corrupted(img Image, s Scenario, want *Observed) []Violation {
+func corrupted(img Image, s Scenario, want *Observed, same func(want, got *Observed) []Violation) []Violation {
 	over := make(chan []Violation, 1)
-	go func() { over <- opensDamaged(img, s, want) }()
+	go func() { over <- opensDamaged(img, s, want, same) }()
 	select {
 	case bad := <-over:
 		return bad
@@ -141,7 +157,7 @@ func corrupted(img Image, s Scenario, want *Observed) []Violation {
 	}
 }
 
-func opensDamaged(img Image, s Scenario, want *Observed) []Violation {
+func opensDamaged(img Image, s Scenario, want *Observed, same func(want, got *Observed) []Violation) []Violation {
 	w := img.World()
 	p, err := w.Start(s.Conf)
 	if err != nil {
@@ -166,7 +182,7 @@ func opensDamaged(img Image, s Scenario, want *Observed) []Violation {
 	if shown {
 		return bad
 	}
-	for _, v := range append(sameLog(want, got), Judge(w.Journal(), got)...) {
+	for _, v := range append(same(want, got), Judge(w.Journal(), got)...) {
 		v.Detail, v.Property = v.Property+": "+v.Detail, "D1"
 		bad = append(bad, v)
 	}
@@ -223,7 +239,8 @@ func (r *Run) exports(p *Process, seed uint64, perFile int) {
 			r.report(p.World.Crash(0), f.name, []Violation{{Property: "D1", Detail: "undamaged: " + err.Error()}})
 			continue
 		}
-		list := damages(f.name, len(f.b), perFile, rand.New(rand.NewPCG(seed, 13)))
+		rng := rand.New(rand.NewPCG(seed, 13))
+		list := append(damages(f.name, len(f.b), perFile, rng), digits(f.name, f.b, rng)...)
 		r.each(len(list), func(i int) {
 			d := list[i]
 			r.Counts.add(&r.Counts.Corruptions, 1)

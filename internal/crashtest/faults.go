@@ -2,13 +2,14 @@ package crashtest
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 )
 
 // patience is after what time a step that did not return is a hang. It decides no
 // outcome of a store that keeps its contract.
-const patience = 5 * time.Second
+const patience = 30 * time.Second
 
 // fault is one way an operation of a life cycle goes wrong.
 type fault struct {
@@ -16,10 +17,13 @@ type fault struct {
 	err    error
 	sticky bool // all after it fail as well
 	done   bool // it takes place and is reported failed
+	// logs says that only those on write-ahead logs fail: a disk may lose one place and
+	// keep the others.
+	logs bool
 }
 
 func (f fault) String() string {
-	return fmt.Sprintf("%v at operation %d, sticky %v, done %v", f.err, f.n, f.sticky, f.done)
+	return fmt.Sprintf("%v at operation %d, sticky %v, done %v, logs alone %v", f.err, f.n, f.sticky, f.done, f.logs)
 }
 
 // maxHangs ends a tier in which a fault makes the process hang: each costs patience.
@@ -58,9 +62,14 @@ func (r *Run) Faults(s Scenario, seed uint64, from faultsFrom, every int, th Tho
 		for _, err := range []error{ErrIO, ErrSpace} {
 			for _, sticky := range []bool{false, true} {
 				for _, done := range []bool{false, true} {
-					list = append(list, fault{n, err, sticky, done})
+					list = append(list, fault{n: n, err: err, sticky: sticky, done: done})
 				}
 			}
+		}
+	}
+	for n := 1; n <= ops; n++ {
+		if (uint64(n)+seed)%uint64(2*every) == 0 {
+			list = append(list, fault{n: n, err: ErrIO, sticky: true, logs: true})
 		}
 	}
 	var hangs atomic.Int32
@@ -93,7 +102,7 @@ func operations(s Scenario, before Image, from faultsFrom) int {
 func (r *Run) fault(s Scenario, before Image, from faultsFrom, f fault, i int, th Thoroughness) (hangs bool) {
 	w := before.World()
 	decide := func(op Op) Fault {
-		if op.N != f.n && (!f.sticky || op.N < f.n) {
+		if op.N != f.n && (!f.sticky || op.N < f.n) || f.logs && !strings.HasSuffix(op.Path, ".log") {
 			return Fault{}
 		}
 		return Fault{Err: f.err, Done: f.done}

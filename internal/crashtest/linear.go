@@ -2,75 +2,86 @@ package crashtest
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
+
+	"github.com/anishathalye/porcupine"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// ask is one call of one caller, by its places in the journal.
-type ask struct {
-	Event
-	invoked, returned int
+// register is what a key is for its callers: written once, by the first request to take
+// effect. An answer that nobody got is not known.
+type register struct {
+	set, known  bool
+	args, value string
 }
+
+// asked and told are a call of a register and its answer.
+type asked struct{ args string }
+
+type told struct {
+	value    string
+	answered bool // with the value
+	conflict bool // refused: the key is another request's
+}
+
+// registerModel says what a call may do to a register. A call that ended with neither an
+// answer nor a conflict may have taken effect, or not.
+var registerModel = (&porcupine.NondeterministicModel{
+	Init: func() []any { return []any{register{}} },
+	Step: func(state, input, output any) []any {
+		r, in, out := state.(register), input.(asked), output.(told)
+		same := r.set && r.args == in.args
+		switch {
+		case out.conflict:
+			if r.set && !same {
+				return []any{r}
+			}
+			return nil
+		case out.answered:
+			if !r.set || same && (!r.known || r.value == out.value) {
+				return []any{register{true, true, in.args, out.value}}
+			}
+			return nil
+		case !r.set:
+			return []any{r, register{set: true, args: in.args}}
+		}
+		return []any{r}
+	},
+	Equal: func(a, b any) bool { return a == b },
+}).ToModel()
 
 // Linearizable checks the callers of each key against a register that is written once
 // (S9): the first request to take effect sets it, the same request reads its answer, any
 // other request conflicts. A call that ended without an answer may have taken effect at
 // any time after it was made, or not at all.
-//
-// For such a register the general search is not needed: the answers name the winner, and
-// then each conflict must come after a moment at which the winner may have taken effect.
 func Linearizable(events []Event) (bad []Violation) {
 	open := map[string]int{}
-	asks := map[toolKey][]ask{}
+	calls := map[toolKey][]porcupine.Operation{}
 	for i, e := range events {
 		k, who := toolKey{e.Tool, e.Key}, fmt.Sprint(e.Tool, e.Key, e.Caller)
 		switch e.Kind {
 		case Invoked:
 			open[who] = i
 		case Returned:
-			asks[k] = append(asks[k], ask{e, open[who], i})
+			op := porcupine.Operation{
+				ClientId: e.Caller, Input: asked{e.Args}, Call: int64(open[who]), Return: int64(i),
+				Output: told{string(e.Value), e.Code == "" && e.Value != nil, e.Code == tga.IdempotencyKeyConflict},
+			}
+			if o := op.Output.(told); !o.answered && !o.conflict {
+				op.Return = math.MaxInt64
+			}
+			calls[k] = append(calls[k], op)
 		}
 	}
-	for k, list := range asks {
-		if detail := register(list); detail != "" {
-			bad = append(bad, Violation{Property: "S9", Key: k.key, Detail: detail})
+	for k, list := range calls {
+		if !porcupine.CheckOperations(registerModel, list) {
+			bad = append(bad, Violation{Property: "S9", Key: k.key, Detail: fmt.Sprintf("the answers of %s have no order: %+v", k.tool, list)})
 		}
 	}
 	return bad
-}
-
-func register(list []ask) string {
-	winner, value := "", ""
-	for _, a := range list {
-		if a.Code != "" || a.Value == nil {
-			continue
-		}
-		if winner == "" {
-			winner, value = a.Args, string(a.Value)
-		}
-		if a.Args != winner || string(a.Value) != value {
-			return fmt.Sprintf("%s was answered %s, %s was answered %s", winner, value, a.Args, a.Value)
-		}
-	}
-	for _, c := range list {
-		if c.Code != tga.IdempotencyKeyConflict {
-			continue
-		}
-		if c.Args == winner {
-			return fmt.Sprintf("%s won and conflicts", winner)
-		}
-		before := false // somebody may have set the register before this conflict
-		for _, a := range list {
-			other := a.Args != c.Args && a.Code != tga.IdempotencyKeyConflict && (winner == "" || a.Args == winner)
-			before = before || other && a.invoked < c.returned
-		}
-		if !before {
-			return fmt.Sprintf("%s conflicts with nothing", c.Args)
-		}
-	}
-	return ""
 }
 
 // Histories lets concurrent callers ask for few keys with few arguments, n times over,

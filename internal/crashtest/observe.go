@@ -33,7 +33,8 @@ func (s *Seen) state() tga.State {
 type Observed struct {
 	Traces    map[tga.ID]*Seen
 	Open      map[tga.ID]bool
-	Waiting   map[tga.ID]bool // have a pending approval
+	Waiting   map[tga.ID]bool   // wait for people
+	Asks      map[tga.ID]string // what people are asked about a trace: a runtime.Ask… word
 	Problems  []engine.Problem
 	Doubts    []runtime.Classified
 	Recovered bool // recovery has run since the store was opened
@@ -60,7 +61,7 @@ func traces(events []Event) []tga.ID {
 func (p *Process) Observe() *Observed {
 	ctx := context.Background()
 	o := &Observed{
-		Traces: map[tga.ID]*Seen{}, Open: map[tga.ID]bool{}, Waiting: map[tga.ID]bool{},
+		Traces: map[tga.ID]*Seen{}, Open: map[tga.ID]bool{}, Waiting: map[tga.ID]bool{}, Asks: map[tga.ID]string{},
 		Profile: p.Conf.Profile, Now: tga.MillisOf(p.World.Clock()), NewestTS: p.DB.NewestTS(),
 	}
 	ids := traces(p.World.Journal())
@@ -76,7 +77,10 @@ func (p *Process) Observe() *Observed {
 	}
 	approvals, err := p.RT.Approvals(ctx)
 	for _, a := range approvals {
-		o.Waiting[a.TraceID] = true
+		o.Asks[a.TraceID] = a.Kind
+		for _, id := range append(a.Waiting, a.TraceID) {
+			o.Waiting[id] = true
+		}
 	}
 	if err != nil {
 		o.Err = err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -20,6 +21,7 @@ import (
 const (
 	Answers    = "answers"     // acts and answers
 	LosesCall  = "loses_call"  // neither acts on the first send of a key nor answers it
+	Late       = "late"        // as loses_call, and acts on that send when it is asked about it
 	LosesReply = "loses_reply" // acts on the first send of a key and does not answer it
 	Unreached  = "unreached"   // gets no byte of the first send of a process
 	Refuses    = "refuses"     // says that it did not execute the call
@@ -43,6 +45,15 @@ func policy(_, tool string) runtime.Policy {
 	p := runtime.Policy{Licence: l, LicenceSet: set, Resends: -1}
 	if l.Kind == ledger.ReadOnly {
 		p.Class = tga.ClassRead
+	}
+	switch _, behaviour := licenceOf(tool); behaviour {
+	case Vanishes:
+		p.Replay = runtime.ReplayHuman
+	case Busy:
+		p.Retry = runtime.Backoff{First: time.Minute, Max: time.Minute, Attempts: 3}
+	}
+	if name == probed {
+		p.Resends = 1 // after a fenced no
 	}
 	return p
 }
@@ -88,7 +99,10 @@ func (w *World) receive(call runtime.Call, dispatched bool) (runtime.Reply, erro
 	w.events = append(w.events, e)
 	w.point("act", call.Key)
 	first := sends == 0
-	if behaviour == LosesCall && first {
+	if behaviour == Busy && sends < 2 {
+		return answer(Refuses, call), nil
+	}
+	if (behaviour == LosesCall || behaviour == Late) && first {
 		return runtime.Reply{}, errNoAnswer
 	}
 	if licence != "read_only" && !acted && behaviour != Refuses {
@@ -106,6 +120,7 @@ func (w *World) receive(call runtime.Call, dispatched bool) (runtime.Reply, erro
 // alone: a server that dedupes gives the recorded answer again.
 func answer(behaviour string, call runtime.Call) runtime.Reply {
 	r := runtime.Reply{Status: tga.StatusSuccess, Result: fmt.Appendf(nil, `{"args":%s,"key":%q}`, call.Args, call.Key)}
+	r.Changes = changesOf(behaviour, call)
 	switch behaviour {
 	case Refuses:
 		r.Status, r.Class, r.ErrorCode, r.ErrorMessage = tga.StatusDenied, ledger.ClassRetryable, string(tga.RateLimited), "come back later"

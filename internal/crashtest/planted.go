@@ -17,36 +17,45 @@ import (
 func Kill(r *Run) {
 	r.MaxFound = 1
 	seed := r.Seed
-	for _, f := range []func(){
+	parts := []func(){
 		func() { r.killSingle(seed) },
+		func() { r.transport(seed) },
+		func() {
+			s := Scenario{Name: "asked", Licences: []string{probed}, Steps: func(l string) []Step { return TrustSteps(l)[:3] }}
+			r.Explore(s, seed, []int{0, 100}, 2, Thoroughness{Depth: 1, Again: 4})
+		},
+		func() { r.quarantine(seed) },
 		func() { r.Histories(Config{}, seed<<20, 60) },
+		func() { r.watched(seed) },
+		func() {
+			r.Corrupt(Scenario{Name: "corrupt", Licences: []string{"park"}, Steps: Core}, seed, 150, true)
+		},
 		func() {
 			r.Faults(Scenario{Name: "faults", Licences: []string{"park"}, Steps: func(l string) []Step { return Core(l)[:3] }}, seed, whileRun, 1, Thoroughness{Depth: 1})
 		},
-		func() {
-			r.Corrupt(Scenario{Name: "corrupt", Licences: []string{"park"}, Steps: Core}, seed, 150, false)
-		},
 		func() { r.parallel(seed) },
 		func() { r.torn(seed) },
-	} {
-		if r.Over() {
-			return
+	}
+	// A part of the time each: a bug that the last of them finds is found on a slow
+	// machine too.
+	for i, f := range parts {
+		if len(r.Violations()) == 0 {
+			r.part(2, len(parts)-i+1, f)
 		}
-		f()
 	}
 }
 
 func (r *Run) killSingle(seed uint64) {
-	n := 0
-	variants(func(licence string, conf Config, name string) {
-		if n++; !r.Over() && (n <= len(allLicences) || n%5 == 0) {
-			r.Explore(Scenario{Name: "single " + name, Conf: conf, Licences: []string{licence}, Steps: Steps}, seed, []int{0, 100}, 2, Thoroughness{Depth: 1, Retry: 4})
+	for i, v := range variants() {
+		if !r.Over() && (i < len(allLicences) || i%5 == 4) {
+			r.Explore(Scenario{Name: "single " + v.name, Conf: v.conf, Licences: []string{v.licence}, Steps: Steps}, seed, []int{0, 100}, 2, Thoroughness{Depth: 1, Retry: 4})
 		}
-	})
+	}
 }
 
 // Planted builds the torture command with every planted bug in it, and lets the tier
-// kill run with each. It must find nothing without a bug, and something with each.
+// kill run with each. It must find nothing without a bug, and something with each. A run
+// that is short of time tries some of them.
 func Planted(r *Run) {
 	dir, err := os.MkdirTemp("", "tgad-planted-")
 	if err != nil {
@@ -59,28 +68,37 @@ func Planted(r *Run) {
 		r.plantedFailed("", err)
 		return
 	}
-	if out, err := r.kill(program, ""); err != nil {
-		r.plantedFailed("", fmt.Errorf("without a bug: %w: %s", err, out))
-		return
+	if r.left() > killTime {
+		// A short run has shown that with its other tiers.
+		if out, err := r.kill(program, "", soundTime); err != nil {
+			r.plantedFailed("", fmt.Errorf("without a bug: %w: %s", err, out))
+			return
+		}
 	}
 	var names []string
 	for _, m := range PlantedBugs {
-		if !slices.Contains(names, m.Name) {
+		if !slices.Contains(names, m.Name) && (r.Bugs == nil || slices.Contains(r.Bugs, m.Name)) {
 			names = append(names, m.Name)
 		}
 	}
-	for _, name := range names {
+	for _, name := range shuffled(r.Seed, names) {
+		if r.Over() {
+			r.Say("planted: the time is up before %s and those after it", name)
+			return
+		}
 		r.Counts.add(&r.Counts.PlantedBugs, 1)
-		out, err := r.kill(program, name)
+		begin := time.Now()
+		out, err := r.kill(program, name, killTime)
 		_, found, _ := strings.Cut(string(out), violationMark)
 		found, _, _ = strings.Cut(found, "\n")
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && found != "" {
 			r.Counts.add(&r.Counts.PlantedBugsKilled, 1)
-			r.say("planted %-22s killed by %.120s", name, found)
+			r.Say("planted %-22s killed after %3.0f s by %.120s", name, time.Since(begin).Seconds(), found)
 			continue
 		}
-		r.say("planted %-22s SURVIVED (%v) %s", name, err, tail(out))
+		r.Say("planted %-22s SURVIVED (%v)", name, err)
+		r.Found(Violation{Property: "planted", Detail: name + " survived: " + tail(out), Where: "planted"})
 	}
 }
 
@@ -90,7 +108,9 @@ const violationMark = "VIOLATION "
 // Show prints what was found, one line each.
 func (r *Run) Show() {
 	for _, v := range r.Violations() {
-		r.say(violationMark+"%s", v)
+		if r.Out != nil {
+			_, _ = fmt.Fprintf(r.Out, "%s%s\n", violationMark, v) // they are in the run's error too
+		}
 	}
 }
 
@@ -103,21 +123,27 @@ func (r *Run) plantedFailed(name string, err error) {
 	r.found = append(r.found, Violation{Property: "planted", Detail: name + ": " + err.Error()})
 }
 
-func (r *Run) kill(program, bug string) ([]byte, error) {
-	cmd := exec.Command(program, "-tiers", "kill", "-budget", "60s", "-seed", fmt.Sprint(r.Seed%1000))
+// killTime is how long a bug may survive, on a machine that has other things to do too;
+// soundTime is how long the same is tried without a bug.
+const (
+	killTime  = 4 * time.Minute
+	soundTime = 20 * time.Second
+)
+
+func (r *Run) kill(program, bug string, budget time.Duration) ([]byte, error) {
+	cmd := exec.Command(program, "-tiers", "kill", "-budget", budget.String(), "-seed", fmt.Sprint(r.Seed%1000))
 	cmd.Env = append(os.Environ(), "TGAD_PLANTED="+bug)
-	watchdog := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() }) // the run then fails
+	watchdog := time.AfterFunc(budget+2*time.Minute, func() { _ = cmd.Process.Kill() }) // the run then fails
 	defer watchdog.Stop()
 	return cmd.CombinedOutput()
 }
 
 // buildPlanted builds the torture command from sources into which the bugs are written.
 func buildPlanted(dir string) (program string, err error) {
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	base, err := moduleDir()
 	if err != nil {
-		return "", fmt.Errorf("find the module: %w", err)
+		return "", err
 	}
-	base := strings.TrimSpace(string(root))
 	files, err := mutate(base)
 	if err != nil {
 		return "", err
@@ -158,7 +184,7 @@ func mutate(base string) (map[string]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			text = strings.Replace(string(b), "import (\n", "import (\n\t\"github.com/tgad/tgad/internal/planted\"\n", 1)
+			text = strings.Replace(string(b), "\nimport ", "\nimport \"github.com/tgad/tgad/internal/planted\"\n\nimport ", 1)
 		}
 		if n := strings.Count(text, m.Old); n != 1 {
 			return nil, fmt.Errorf("planted bug %s: its place is %d times in %s", m.Name, n, m.File)

@@ -96,16 +96,22 @@ func (w *World) Start(c Config) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{World: w, DB: db, Conf: c}
+	p.RT, err = w.runtime(recorder{db, w}, c, runtime.DispatcherFunc(w.Dispatch))
+	return p, err
+}
+
+// runtime makes a runtime on a store.
+func (w *World) runtime(store runtime.Store, c Config, tools runtime.Dispatcher) (*runtime.Runtime, error) {
 	ids := seeded(w.Seed + 2)
 	var supervisor runtime.Supervisor = rules
 	if c.Impure {
 		supervisor = impure{rules}
 	}
-	p.RT, err = runtime.New(recorder{db, w}, runtime.DispatcherFunc(w.Dispatch), supervisor, runtime.Options{
+	return runtime.New(store, tools, supervisor, runtime.Options{
 		Profile: c.Profile, Policy: policy, Clock: w.Clock, Rand: seeded(w.Seed + 3),
 		NewID: func() tga.ID { return newID(ids, w.Clock) },
+		Trust: w.trust(),
 	})
-	return p, err
 }
 
 // Servers that the supervisor treats alike.
@@ -119,6 +125,7 @@ var rules = runtime.Rules{Rules: []runtime.Rule{
 	{Server: Allowed, Decision: tga.Approve},
 	{Server: People, Decision: tga.NeedsApproval, Required: 2},
 	{Server: Denied, Decision: tga.Deny},
+	{Server: Hasty, Decision: tga.NeedsApproval, Within: time.Millisecond},
 }}
 
 // impure is a supervisor that may act on the question.

@@ -12,7 +12,7 @@ import (
 type Violation struct {
 	Property string
 	Key      string
-	Trace    tga.ID
+	Trace    tga.ID `json:",omitzero"`
 	Detail   string
 	// Where names how to get there: tier, scenario, seed, crash points.
 	Where string
@@ -112,7 +112,7 @@ func historyOf(events []Event) *history {
 func licensed(tool string, p ledger.Profile) bool {
 	name, _ := licenceOf(tool)
 	switch name {
-	case "dedupe_key", "dedupe_args", "read_only":
+	case "dedupe_key", "dedupe_args", "read_only", probed:
 		return true
 	case none:
 		return p == ledger.Spec93

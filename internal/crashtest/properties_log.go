@@ -2,6 +2,10 @@ package crashtest
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -51,6 +55,11 @@ func batchesAreWhole(h *history, o *Observed, report func(string, tga.ID, string
 		if e.Kind == Submitted && !refused[i] {
 			if have, want := o.Traces[e.Trace].holds(e.Batch); have != 0 && have != want {
 				report("", e.Trace, "%d of the %d parts of a batch are there", have, want)
+			} else if also := e.Batch.Also; also != nil {
+				there, all := o.Traces[also.Lease.TraceID].holds(wal.Batch{Notes: also.Notes})
+				if (there == all) != (have == want) {
+					report("", e.Trace, "%d of the %d parts of a batch are there, and %d of the %d of its second trace %s", have, want, there, all, also.Lease.TraceID)
+				}
 			}
 		}
 	}
@@ -61,8 +70,8 @@ func batchesAreWhole(h *history, o *Observed, report func(string, tga.ID, string
 		if open := !s.state().Terminal(); open != o.Open[id] {
 			report("", id, "the trace is %s, in the open index: %v", s.state(), o.Open[id])
 		}
-		if o.Waiting[id] && s.state() != tga.Pending {
-			report("", id, "the trace is %s and has a pending approval", s.state())
+		if ask, asks := o.Asks[id]; asks && (s.state() == tga.Pending) != (ask == runtime.AskDecision) {
+			report("", id, "the trace is %s and asks people for a %q", s.state(), ask)
 		}
 		for _, e := range s.Entries {
 			if e.Artifact == nil {
@@ -70,10 +79,44 @@ func batchesAreWhole(h *history, o *Observed, report func(string, tga.ID, string
 			}
 		}
 		recordIsFold(id, s, o, report)
+		undoneAgrees(id, s, o, report)
 	}
 }
 
-// holds counts the parts of a batch and those that the trace has.
+// undoneAgrees holds a trace that undid another to it, and the other way round: both say
+// so, or neither does.
+func undoneAgrees(id tga.ID, s *Seen, o *Observed, report func(string, tga.ID, string, ...any)) {
+	if of := s.Trace.Request.Meta.String(tga.MetaCompensates); of != "" {
+		undid := s.Trace.Effect != nil && !ledger.NeverSent(s.Trace.Call) && ledger.ClassOf(s.Trace.Effect).Done()
+		for other, t := range o.Traces {
+			if other.String() == of && t.undoneBy(id) != undid {
+				report(s.Key.Key, id, "it undid trace %s: %v; that one says so: %v", of, undid, !undid)
+			}
+		}
+	}
+	for _, n := range s.Notes {
+		if n.Kind != tga.NoteCompensated {
+			continue
+		}
+		u, err := ledger.ParseUndone(n.Body)
+		if by := o.Traces[u.TraceID]; err != nil || by == nil || by.Trace == nil || by.Trace.Effect == nil || by.Trace.Effect.Digest != u.EffectDigest {
+			report(s.Key.Key, id, "note %d names trace %s, which has no such effect", n.Number, u.TraceID)
+		}
+	}
+}
+
+func (s *Seen) undoneBy(id tga.ID) bool {
+	for _, n := range s.Notes {
+		if u, err := ledger.ParseUndone(n.Body); n.Kind == tga.NoteCompensated && err == nil && u.TraceID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// holds counts the parts of a batch and those that the trace has. A note of what was
+// learnt reads the same when it is learnt again after a crash, so where a batch has parts
+// that are like no others, such a note counts with them.
 func (s *Seen) holds(b wal.Batch) (have, want int) {
 	want = len(b.Artifacts) + len(b.Notes)
 	if s == nil {
@@ -86,13 +129,21 @@ func (s *Seen) holds(b wal.Batch) (have, want int) {
 			}
 		}
 	}
+	single, learnt := len(b.Artifacts), 0
 	for _, n := range b.Notes {
-		for _, m := range s.Notes {
-			if m.Kind == n.Kind && bytes.Equal(m.Body, n.Body) {
-				have++
-				break
-			}
+		there := 0
+		if slices.ContainsFunc(s.Notes, func(m tga.Note) bool { return m.Kind == n.Kind && bytes.Equal(m.Body, n.Body) }) {
+			there = 1
 		}
+		if n.Kind == tga.NoteAttempt || n.Kind == tga.NoteNotSent {
+			single++
+			have += there
+		} else {
+			learnt += there
+		}
+	}
+	if single == 0 || have > 0 {
+		have += learnt
 	}
 	return have, want
 }
@@ -131,6 +182,9 @@ func chainIsValid(h *history, o *Observed, report func(string, tga.ID, string, .
 		if s.Err != nil {
 			report("", id, "the trace does not replay: %v", s.Err)
 		}
+		if what := s.unchained(id); what != "" {
+			report("", id, "%s", what)
+		}
 	}
 	for _, e := range h.events {
 		if e.Kind != Sealed {
@@ -141,6 +195,31 @@ func chainIsValid(h *history, o *Observed, report func(string, tga.ID, string, .
 			report("", e.Trace, "a checkpoint of entry %d was handed out, and the log does not have that entry", seq)
 		}
 	}
+}
+
+// unchained checks the chain by itself, beside the replay of package wal, which the code
+// under test is built on. It returns what is wrong with it.
+func (s *Seen) unchained(id tga.ID) string {
+	var prev tga.Digest
+	for i, e := range s.Entries {
+		var says struct {
+			Trace string `json:"trace_id"`
+			Prev  string `json:"prev_entry_digest"`
+		}
+		if err := json.Unmarshal(e.Preimage, &says); err != nil {
+			return fmt.Sprintf("entry %d: what is hashed is no JSON: %v", i+1, err)
+		}
+		switch {
+		case e.TraceID != id || says.Trace != id.String():
+			return fmt.Sprintf("entry %d is of trace %s", i+1, says.Trace)
+		case e.Prev != prev || says.Prev != prev.String():
+			return fmt.Sprintf("entry %d follows %s, the one before is %s", i+1, says.Prev, prev)
+		case e.Digest != sha256.Sum256(e.Preimage):
+			return fmt.Sprintf("entry %d has another digest than its bytes", i+1)
+		}
+		prev = e.Digest
+	}
+	return ""
 }
 
 func legalTransitions(h *history, o *Observed, report func(string, tga.ID, string, ...any)) {
@@ -189,7 +268,9 @@ func nothingIsLeft(_ *history, o *Observed, report func(string, tga.ID, string, 
 		case c.Held:
 			report(c.Key, c.TraceID, "nobody runs and the lease is held")
 		case c.InDoubt, c.State == tga.Pending && o.Waiting[c.TraceID]:
-		case c.State == tga.Authorized && o.othersDoubt(c):
+		case c.State == tga.Authorized && (o.othersDoubt(c) || o.Waiting[c.TraceID]):
+		case c.State == tga.Authorized && o.executors(c.TraceID):
+			// It was begun by a remote executor, which has the call made when it asks again.
 		case c.Window == "W3" && o.external(c.TraceID):
 			// The executor took its permit back: the call waits for another Begin.
 		default:
@@ -202,6 +283,12 @@ func nothingIsLeft(_ *history, o *Observed, report func(string, tga.ID, string, 
 func (o *Observed) external(id tga.ID) bool {
 	s := o.Traces[id]
 	return s != nil && s.Trace != nil && s.Trace.Call != nil && s.Trace.Call.Meta.String(tga.MetaAttempt) == tga.AttemptExternal
+}
+
+// executors reports whether a trace was begun by a remote executor.
+func (o *Observed) executors(id tga.ID) bool {
+	s := o.Traces[id]
+	return s != nil && s.Trace != nil && s.Trace.Request != nil && s.Trace.Request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal
 }
 
 // othersDoubt reports whether another trace has the key and is not at its end.
@@ -245,7 +332,10 @@ func licensedNow(s *Seen, o *Observed) bool {
 	if !licensed(tool, o.Profile) {
 		return false
 	}
-	name, _ := licenceOf(tool)
+	name, behaviour := licenceOf(tool)
+	if name == probed && behaviour == Late {
+		return false // its server says that it did not run, and not that it will not
+	}
 	if name != "dedupe_key" && name != none {
 		return true
 	}

@@ -24,12 +24,17 @@ type Run struct {
 	Seed     uint64
 	Deadline time.Time // zero = none: a tier goes through all it has
 	SaveDir  string    // where the images of failures go, "" = nowhere
+	Stores   string    // where stores of real processes lie, "" = in a temporary directory
 	Out      io.Writer // progress, nil = nowhere
+	Bugs     []string  // the planted bugs to try, nil = all
 	MaxFound int       // failures after which the run is over; 0 = 50
+	// Context ends the run when it is done, nil for never.
+	Context context.Context
 
 	mu    sync.Mutex
 	found []Violation
 	bad   int
+	said  []string
 }
 
 func (r *Run) maxFound() int {
@@ -39,8 +44,18 @@ func (r *Run) maxFound() int {
 	return r.MaxFound
 }
 
+func (r *Run) context() context.Context {
+	if r.Context == nil {
+		return context.Background()
+	}
+	return r.Context
+}
+
 // Over reports whether a tier is to end: its time is up, or enough has failed.
 func (r *Run) Over() bool {
+	if r.context().Err() != nil {
+		return true
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.bad >= r.maxFound() || !r.Deadline.IsZero() && !time.Now().Before(r.Deadline)
@@ -193,6 +208,7 @@ func (r *Run) Explore(s Scenario, seed uint64, losses []int, every int, th Thoro
 		bad = append(bad, Violation{Property: "L1", Detail: "close: " + err.Error()})
 	}
 	r.report(w.Crash(100), s.Name+", no crash", bad)
+	shuffled(seed, images)
 	r.each(len(images), func(i int) { r.recover(images[i], s, i, th) })
 }
 
@@ -323,13 +339,13 @@ func (r *Run) afterwards(p *Process, s Scenario, n int, th Thoroughness) []Viola
 }
 
 // again closes the store, recovers it once more and demands that nothing has changed
-// (L3). A call whose server did not answer this time is the next recovery's to send, so
-// then there is nothing to compare.
+// (L3). A call whose server did not answer this time is the next recovery's to send, and one
+// that came late is the next one's to find, so then there is nothing to compare.
 func (p *Process) again() []Violation {
 	before := p.Observe()
 	h := historyOf(p.World.Journal())
 	for _, c := range before.Doubts {
-		if h.unanswered(c.TraceID) {
+		if _, behaviour := licenceOf(c.Tool); h.unanswered(c.TraceID) || behaviour == Late {
 			return nil
 		}
 	}

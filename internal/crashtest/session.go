@@ -7,9 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -25,7 +22,9 @@ type Session struct {
 	image    *Image // of an armed crash that has happened
 	begun    []begunCall
 	backups  int
-	last     Image // what the newest process began with
+	backup   *backup // the one that the next restore is from
+	last     Image   // what the newest process began with
+	judged   moment  // what Check has found right
 }
 
 type begunCall struct {
@@ -43,11 +42,25 @@ func (r *Run) NewSession(seed uint64, conf Config) (*Session, error) {
 	return s, err
 }
 
+// moment is what a command may change: where two are equal, nothing was written, said
+// or waited for in between.
+type moment struct {
+	w            *World
+	passed, said int
+	now          tga.Millis
+}
+
+func (w *World) moment() moment {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return moment{w, w.passed, len(w.events), w.now}
+}
+
 // Check returns what does not hold now, after the armed crash, if it came.
 func (s *Session) Check() []Violation {
 	var bad []Violation
-	if s.image == nil && s.p.DB.Stats().Poisoned == "" {
-		bad = s.p.judge(false)
+	if now := s.w.moment(); s.image == nil && s.p.DB.Stats().Poisoned == "" && now != s.judged {
+		bad, s.judged = s.p.judge(false), now
 	}
 	if s.image == nil && s.p.DB.Stats().Poisoned != "" { // before, or by Pebble's own work just now
 		img := s.w.Crash(Losses[s.rng.IntN(len(Losses))])
@@ -251,81 +264,4 @@ func (s *Session) Tear(step int) {
 // CrashInRecovery kills the process, and then the recovery, up to depth times.
 func (s *Session) CrashInRecovery(loss, depth int) []Violation {
 	return s.restart(s.w.Crash(loss), depth)
-}
-
-// Corrupt damages one file of a copy of the store.
-func (s *Session) Corrupt() []Violation {
-	img := s.w.Crash(0)
-	names, err := img.FS.List(Dir)
-	if err != nil {
-		return nil // no directory yet
-	}
-	want := s.p.Observe()
-	name := names[s.rng.IntN(len(names))]
-	b, err := readFile(img.FS, img.FS.PathJoin(Dir, name))
-	if err != nil || len(b) == 0 {
-		return nil
-	}
-	d := damage{file: name, at: s.rng.IntN(len(b)), cut: s.rng.IntN(2) == 0, flip: byte(1 + s.rng.IntN(255))}
-	if err := writeFile(img.FS, img.FS.PathJoin(Dir, name), d.apply(b)); err != nil {
-		return []Violation{{Property: "D1", Detail: err.Error()}}
-	}
-	s.run.Counts.add(&s.run.Counts.Corruptions, 1)
-	bad := damagedSends(img, s.Scenario, want)
-	if len(bad) > 0 {
-		s.run.Counts.add(&s.run.Counts.CorruptionsSilent, 1)
-	}
-	return bad
-}
-
-// damagedSends judges a damaged store by its sends alone: recovery may have gone on
-// where the sound store is still open.
-func damagedSends(img Image, sc Scenario, want *Observed) (bad []Violation) {
-	for _, v := range corrupted(img, sc, want) {
-		if v.Property != "D1" {
-			bad = append(bad, v)
-		}
-	}
-	return bad
-}
-
-// Restore makes a backup and restores it: the restored store is frozen, and nothing is
-// sent from it.
-func (s *Session) Restore() []Violation {
-	s.w.OnOp(nil) // an armed error is for another command: a failed backup is the engine's to test
-	s.backups++
-	from, to := fmt.Sprintf("backup%d", s.backups), fmt.Sprintf("restored%d", s.backups)
-	ctx := context.Background()
-	if err := s.p.DB.Backup(ctx, from); err != nil {
-		return nil // poisoned before: Check judges what is left
-	}
-	img := s.w.Crash(0)
-	w := img.World()
-	w.FS = img.FS.CrashClone(vfs.CrashCloneCfg{})
-	o := w.Options(s.Scenario.Conf)
-	if err := engine.Restore(from, to, o); err != nil {
-		return []Violation{{Property: "L1", Detail: "restore: " + err.Error()}}
-	}
-	db, err := engine.Open(to, o)
-	if err != nil {
-		return []Violation{{Property: "L1", Detail: "open what was restored: " + err.Error()}}
-	}
-	rt, err := runtime.New(db, runtime.DispatcherFunc(w.Dispatch), rules, runtime.Options{Policy: policy, Clock: w.Clock})
-	var bad []Violation
-	if err == nil {
-		n := len(w.Journal())
-		ignore(rt.RecoverAll(ctx, 4))
-		for _, e := range w.Journal()[n:] {
-			if e.Kind == Sent {
-				bad = append(bad, Violation{Property: "S3", Key: e.Key, Trace: e.Trace, Detail: "a restored store sends"})
-			}
-		}
-	}
-	if db.Stats().Frozen == "" {
-		bad = append(bad, Violation{Property: "S3", Detail: "a restored store is not frozen"})
-	}
-	if err := db.Close(); err != nil {
-		bad = append(bad, Violation{Property: "L1", Detail: "close what was restored: " + err.Error()})
-	}
-	return bad
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	goruntime "runtime"
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -104,6 +105,43 @@ func Archive(licence string) []Step {
 		ignore(p.DB.SealTraces(context.Background(), tga.MillisOf(p.World.Clock())+1))
 		ignore(p.Call(0, Request(Allowed, tool, key, 5)))
 	}})
+}
+
+// Watched returns a life cycle of which somebody asks for the result all the time: what is
+// shown must be on disk.
+func Watched(licence string) []Step {
+	return []Step{{"watched", func(p *Process, key string) {
+		req := Request(Allowed, licence+"."+Answers, key, 5)
+		req.TraceID = idOf(key)
+		called, watched := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(watched)
+			for {
+				res, err := p.RT.Result(context.Background(), req.TraceID)
+				if err == nil && res.State.Terminal() {
+					p.World.log(Event{Kind: Returned, Key: key, Tool: req.Tool, Args: string(req.Args), Caller: 1, Trace: req.TraceID, Value: res.Value})
+					return
+				}
+				select {
+				case <-called:
+					return
+				default:
+					goruntime.Gosched()
+				}
+			}
+		}()
+		ignore(p.Call(0, req))
+		close(called)
+		<-watched
+	}}}
+}
+
+// idOf is a UUIDv7 that depends on a key alone.
+func idOf(key string) (id tga.ID) {
+	d := tga.Sum([]byte(key))
+	copy(id[:], d[:])
+	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	return id
 }
 
 // begin is a remote executor: it sends where it is told to, once for an attempt, and

@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/tgad/tgad/ledger"
@@ -17,8 +18,15 @@ type Tier struct {
 // allLicences are the licences that tools are named for.
 var allLicences = []string{"park", "probe", "dedupe_key", "dedupe_args", "read_only", none}
 
-// profiles and supervisors that a life cycle is tried with.
-func variants(f func(licence string, conf Config, name string)) {
+// variant is one set-up that a life cycle is tried with.
+type variant struct {
+	licence string
+	conf    Config
+	name    string
+}
+
+// variants are every licence under every profile and supervisor.
+func variants() (all []variant) {
 	for _, profile := range []ledger.Profile{ledger.Strict, ledger.Spec93} {
 		for _, impure := range []bool{false, true} {
 			for _, licence := range allLicences {
@@ -29,10 +37,18 @@ func variants(f func(licence string, conf Config, name string)) {
 				if impure {
 					name += ", impure"
 				}
-				f(licence, Config{Profile: profile, Impure: impure}, name)
+				all = append(all, variant{licence, Config{Profile: profile, Impure: impure}, name})
 			}
 		}
 	}
+	return all
+}
+
+// shuffled is a list in an order that the seed decides: a run that ends before its list
+// does not try the same few each time.
+func shuffled[T any](seed uint64, list []T) []T {
+	rand.New(rand.NewPCG(seed, 3)).Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
 }
 
 // part gives f a share of what is left of the run's time.
@@ -57,37 +73,44 @@ func Mem(r *Run) {
 		r.part(1, 9, func() { r.production(seed) })
 		r.part(1, 9, func() { r.archive(seed) })
 		r.part(2, 8, func() { r.parallel(seed) })
+		r.part(1, 12, func() { r.watched(seed) })
+		r.part(1, 20, func() { r.transport(seed) })
 		r.part(1, 6, func() { r.torn(seed) })
 		r.part(1, 5, func() { r.faults(seed) })
 		r.part(1, 8, func() { r.Histories(Config{}, seed<<20, 500) })
 		r.part(1, 1, func() { r.pairs(seed) })
-		r.say("round %d, seed %d: %d recoveries, %d double, %d triple", round, seed, r.Counts.Recoveries, r.Counts.DoubleCrashes, r.Counts.TripleCrashes)
+		r.Say("round %d, seed %d: %d recoveries, %d double, %d triple", round, seed, r.Counts.Recoveries, r.Counts.DoubleCrashes, r.Counts.TripleCrashes)
 		if r.Deadline.IsZero() || r.Over() {
 			return
 		}
 	}
 }
 
-func (r *Run) say(format string, args ...any) {
+// Say prints a line about what was reached, and keeps it for the run's result.
+func (r *Run) Say(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	r.mu.Lock()
+	r.said = append(r.said, line)
+	r.mu.Unlock()
 	if r.Out != nil {
-		_, _ = fmt.Fprintf(r.Out, format+"\n", args...) // progress: nobody depends on it
+		_, _ = fmt.Fprintln(r.Out, line) // progress: nobody depends on it
 	}
 }
 
 func (r *Run) single(seed uint64) {
-	variants(func(licence string, conf Config, name string) {
+	for _, v := range shuffled(seed, variants()) {
 		if !r.Over() {
-			r.Explore(Scenario{Name: "single " + name, Conf: conf, Licences: []string{licence}, Steps: Steps}, seed, Losses, 1, Thoroughness{Depth: 1, Again: 16, Retry: 8})
+			r.Explore(Scenario{Name: "single " + v.name, Conf: v.conf, Licences: []string{v.licence}, Steps: Steps}, seed, Losses, 1, Thoroughness{Depth: 1, Again: 16, Retry: 8})
 		}
-	})
+	}
 }
 
 func (r *Run) pairs(seed uint64) {
-	variants(func(licence string, conf Config, name string) {
+	for _, v := range shuffled(seed, variants()) {
 		if !r.Over() {
-			r.Explore(Scenario{Name: "pairs " + name, Conf: conf, Licences: []string{licence}, Steps: Core}, seed, Losses, 1, Thoroughness{Depth: 3, Nested: 1, Third: 997, Again: 64, Retry: 64})
+			r.Explore(Scenario{Name: "pairs " + v.name, Conf: v.conf, Licences: []string{v.licence}, Steps: Core}, seed, Losses, 1, Thoroughness{Depth: 3, Nested: 1, Third: 997, Again: 64, Retry: 64})
 		}
-	})
+	}
 }
 
 // archive crashes around the sealing of a segment.
@@ -101,6 +124,16 @@ func (r *Run) parallel(seed uint64) {
 		if !r.Over() {
 			s := Scenario{Name: "parallel", Licences: []string{"park", "probe", "dedupe_key", "dedupe_args", "read_only", none, "park", "dedupe_key"}, Steps: Core, Parallel: true}
 			r.Explore(s, seed<<8+i, Losses, 3, Thoroughness{Depth: 2, Nested: 101, Again: 64, Retry: 32})
+		}
+	}
+}
+
+// watched runs traces whose results are asked for while they are made durable.
+func (r *Run) watched(seed uint64) {
+	s := Scenario{Name: "watched", Licences: []string{"park", "dedupe_key", "park", "read_only"}, Steps: Watched, Parallel: true}
+	for i := range uint64(8) {
+		if !r.Over() {
+			r.Explore(s, seed<<8+i, []int{0, 100}, 1, Thoroughness{Depth: 1})
 		}
 	}
 }
@@ -144,7 +177,7 @@ func (r *Run) faults(seed uint64) {
 func Corrupted(r *Run) {
 	for round := uint64(0); ; round++ {
 		r.Corrupt(Scenario{Name: "corrupt", Licences: []string{"park", "dedupe_key"}, Steps: Core}, r.Seed+round, 400, true)
-		r.say("corruption round %d: %d, silent %d", round, r.Counts.Corruptions, r.Counts.CorruptionsSilent)
+		r.Say("corruption round %d: %d, silent %d", round, r.Counts.Corruptions, r.Counts.CorruptionsSilent)
 		if r.Deadline.IsZero() || r.Over() {
 			return
 		}

@@ -41,6 +41,15 @@ func TestConcurrentCallersSeeOneEffect(t *testing.T) {
 	slice(t, func(r *Run, _ Scenario) { r.Histories(Config{}, 1, 20) })
 }
 
+// TestCrashWhileTheWorldIsAsked crashes around questions to tool servers, confirmations,
+// people's answers, new attempts and the undoing of calls.
+func TestCrashWhileTheWorldIsAsked(t *testing.T) {
+	slice(t, func(r *Run, s Scenario) {
+		s.Steps = TrustSteps
+		r.Explore(s, 1, Losses, 5, Thoroughness{Depth: 2, Nested: 97, Again: 8, Retry: 4})
+	})
+}
+
 func TestDamageIsRefusedOrShows(t *testing.T) {
 	slice(t, func(r *Run, s Scenario) { r.Corrupt(s, 1, 20, false) })
 }

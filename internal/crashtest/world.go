@@ -72,6 +72,7 @@ type World struct {
 	mu     sync.Mutex
 	events []Event
 	points int
+	passed int // points, of all processes
 	now    tga.Millis
 	// at is called at each point with the world's lock held: what it clones is of one
 	// moment.
@@ -126,6 +127,7 @@ func (w *World) Points() int {
 // point passes a point. The lock is held.
 func (w *World) point(op, path string) {
 	w.points++
+	w.passed++
 	if w.at != nil {
 		w.at(Point{w.points, op, path})
 	}
@@ -197,7 +199,8 @@ const window = time.Hour
 // licences that tool names stand for, see [Policy].
 var licences = map[string]ledger.Licence{
 	"park":        {Kind: ledger.Park},
-	"probe":       {Kind: ledger.Probe},
+	"probe":       {Kind: ledger.Probe}, // nobody can be asked
+	probed:        {Kind: ledger.Probe}, // the server can be: see [World.trust]
 	"dedupe_key":  {Kind: ledger.DedupeKey, Window: window},
 	"dedupe_args": {Kind: ledger.DedupeArgs},
 	"read_only":   {Kind: ledger.ReadOnly},

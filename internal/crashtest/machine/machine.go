@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"strconv"
+	"testing"
 
 	"pgregory.net/rapid"
 
@@ -78,6 +79,7 @@ func commands(s *crashtest.Session, judge func([]crashtest.Violation), check fun
 			judge(s.CrashInRecovery(losses.Draw(t, "loss"), rapid.IntRange(0, 2).Draw(t, "depth")))
 		},
 		"corrupt": func(*rapid.T) { judge(s.Corrupt()) },
+		"backup":  func(*rapid.T) { s.Backup() },
 		"restore": func(*rapid.T) { judge(s.Restore()) },
 		"":        func(*rapid.T) { check() },
 	}
@@ -88,6 +90,12 @@ const batch = 50
 
 // Tier makes sequences until the run is over. Without a deadline it makes one batch.
 func Tier(r *crashtest.Run) {
+	testing.Init() // rapid asks for its flags, and whether they were read
+	if !flag.Parsed() {
+		if err := flag.CommandLine.Parse(nil); err != nil {
+			panic(err) // of no arguments
+		}
+	}
 	for round := uint64(0); ; round++ {
 		seed := r.Seed + round*batch
 		tb := &outside{name: fmt.Sprintf("rapid, seed %d", seed)}

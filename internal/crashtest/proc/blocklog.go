@@ -132,6 +132,7 @@ func (b *bench) loseBlocks(d diskType, disk *blockDisk, base, dir string, o outs
 			return err
 		}
 		v.counts.blockLogImages++
+		v.counts.on(d.name)
 		if n == 0 {
 			return nil // nothing can be lost: all images are one
 		}

@@ -18,13 +18,15 @@
 //	          write, or around a dispatch: the victim ends itself          [killAtPoints]
 //	syscalls  before the n-th system call that can matter for durability or reaches
 //	          the oracle, counted over all threads: ptrace                 [killAtSyscalls]
-//	double    a second kill of either kind while the first is recovered from
+//	double    a second kill of either kind while the first is recovered from, and a
+//	          third while that is
 //	servers   the oracle dies at any step of a request; or both
 //	stop      the victim is stopped, not killed, and goes on later
 //	power     the victim is stopped at every point and the image under its file system
 //	          copied: what the kernel had not yet written is lost          [cutAtPoints]
 //	blocks    the same, the image under a log of block writes: any subset of those
 //	          since the last flush is lost                                 [cutBlocks]
+//	soak      a crowd of callers, at a point or a moment: killed, stopped or cut off [soak]
 //
 // # Invariants
 //

@@ -21,7 +21,8 @@ type event struct {
 	Server  string `json:"server"`
 	Tool    string `json:"tool"`
 	Key     string `json:"key"`
-	Args    string `json:"args"` // exact bytes
+	Args    string `json:"args"`             // exact bytes
+	Remote  bool   `json:"remote,omitempty"` // sent by a remote executor
 }
 
 const (
@@ -64,11 +65,17 @@ func parseJournal(b []byte) ([]event, error) {
 	}
 }
 
-// dedupes says that a tool acts once for a key. One about which nothing is attested does
-// too: under profile spec-9.3 that is what its operator is taken to attest.
-func dedupes(tool string) bool {
-	l := licenceOf(tool)
-	return l == "dedupe_key" || l == "none"
+// once is what a tool acts once for, "" for one that acts each time it is asked, which is
+// the worst that a server can do. One about which nothing is attested dedupes by key:
+// under profile spec-9.3 that is what its operator is taken to attest.
+func (e event) once() string {
+	switch licenceOf(e.Tool) {
+	case "dedupe_key", "none":
+		return e.Tool + "\x00" + e.Key
+	case "dedupe_args":
+		return e.Tool + "\x00" + e.Args
+	}
+	return ""
 }
 
 // effectless says that a tool changes nothing.

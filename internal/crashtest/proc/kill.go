@@ -104,7 +104,7 @@ func (w *world) complaint() string {
 
 // world makes a world of a pass.
 func (b *bench) world(profile ledger.Profile, seed uint64) *world {
-	w := b.newWorld(b.dir, profile, seed)
+	w := b.newWorld(b.lab.stores, profile, seed)
 	w.bug = b.bug
 	return w
 }
@@ -194,7 +194,8 @@ func killTwice(b *bench, seed uint64) iter.Seq2[job, error] {
 	}
 }
 
-// twice kills once, and then copies of what is left at places of their recovery.
+// twice kills once, and then copies of what is left at places of their recovery; half of
+// those that die there are killed once more.
 func (b *bench) twice(profile ledger.Profile, seed uint64, first kill, count int) job {
 	return func(v *verdict) error {
 		w := b.world(profile, seed)
@@ -202,23 +203,31 @@ func (b *bench) twice(profile ledger.Profile, seed uint64, first kill, count int
 			return err
 		}
 		r := b.rand(seed, uint64(first.at))
+		// A recovery is shorter than a life in most places: half of the draws fall where
+		// every recovery comes by.
+		again := func() kill {
+			within := count >> r.IntN(2)
+			return kill{traced: first.traced, what: killHere, at: 1 + r.IntN(max(within, 1))}
+		}
 		for range doublesPerFirst {
 			c, err := w.copy(true)
 			if err != nil {
 				return err
 			}
-			// A recovery is shorter than a life in most places: half of the draws fall
-			// where every recovery comes by.
-			at := 1 + r.IntN(count)
-			if r.IntN(2) == 0 {
-				at = 1 + r.IntN(count/2)
-			}
-			l, err := c.die(kill{traced: first.traced, what: killHere, at: at}, v)
+			l, err := c.die(again(), v)
 			if err != nil {
 				return err
 			}
 			if !l.closed {
 				v.counts.doubleCrashes++
+				if r.IntN(2) == 0 {
+					if l, err = c.die(again(), v); err != nil {
+						return err
+					}
+					if !l.closed {
+						v.counts.tripleCrashes++
+					}
+				}
 			}
 			if err := errors.Join(c.conclude(v), c.remove()); err != nil {
 				return err

@@ -47,7 +47,7 @@ func (d diskType) missing() string {
 		return err.Error()
 	}
 	if !bytes.Contains(known, []byte("\t"+d.name+"\n")) {
-		if out, err := exec.Command("modprobe", d.name).CombinedOutput(); err != nil {
+		if out, err := command("modprobe", d.name); err != nil {
 			return fmt.Sprintf("the kernel has no %s: %s", d.name, bytes.TrimSpace(out))
 		}
 	}
@@ -80,7 +80,7 @@ func (d diskType) format(image string) error {
 	if err != nil {
 		return err
 	}
-	if out, err := exec.Command(tool, append(d.mkfs[1:], image)...).CombinedOutput(); err != nil {
+	if out, err := command(tool, append(d.mkfs[1:], image)...); err != nil {
 		return fmt.Errorf("%s: %w: %s", d.mkfs[0], err, out)
 	}
 	return nil

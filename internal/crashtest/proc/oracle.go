@@ -11,24 +11,30 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tgad/tgad/internal/crashtest"
 )
 
 // request is one line from a victim. World names the journal: one oracle serves many
 // stores, one after the other or at once.
 type request struct {
 	World string `json:"world"`
-	Sync  bool   `json:"sync,omitempty"` // answer when all that came before is done
+	Sync  bool   `json:"sync,omitempty"`  // answer when all that came before is done
+	Asked bool   `json:"asked,omitempty"` // likewise, and say whether the trace's attempt came
 	event
 }
 
 // reply answers a request.
 type reply struct {
 	Result string `json:"result"`
+	Came   bool   `json:"came,omitempty"`  // asked: the attempt was received
+	Acted  bool   `json:"acted,omitempty"` // asked: something was done for the trace
 }
 
 // oracleTask tells an oracle process what to do.
@@ -50,10 +56,13 @@ type oracle struct {
 
 // ledgerOfOracle is one journal and what it says.
 type ledgerOfOracle struct {
-	mu   sync.Mutex
-	f    *os.File
-	done map[string]bool // tool and key whose effect happened
+	mu    sync.Mutex
+	f     *os.File
+	lines []event
 }
+
+// has reports whether a line of the journal is as wanted.
+func (w *ledgerOfOracle) has(want func(event) bool) bool { return slices.ContainsFunc(w.lines, want) }
 
 func runOracle(task oracleTask) error {
 	o := &oracle{task: task, worlds: map[string]*ledgerOfOracle{}}
@@ -129,36 +138,53 @@ func (o *oracle) serve(c net.Conn, earlier <-chan struct{}) {
 		fmt.Fprintln(os.Stderr, "oracle:", err)
 		return
 	}
+	if q.Asked {
+		<-earlier
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		answerTo(c, reply{
+			Came:  w.has(func(e event) bool { return e.Kind == received && e.Trace == q.Trace && e.Attempt == q.Attempt }),
+			Acted: w.has(func(e event) bool { return e.Kind == effect && e.Trace == q.Trace }),
+		})
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o.step()
+	first := !w.has(func(e event) bool { return e.Kind == received && e.Tool == q.Tool && e.Key == q.Key })
 	q.Kind = received
 	if w.record(q.event) != nil {
 		return
 	}
 	o.step()
-	name := q.Tool + "\x00" + q.Key
-	if !effectless(q.Tool) && !(dedupes(q.Tool) && w.done[name]) {
+	lost := first && behaviourOf(q.Tool) == crashtest.LosesCall
+	did := q.once() != "" && w.has(func(e event) bool { return e.Kind == effect && e.once() == q.once() })
+	if !effectless(q.Tool) && !did && !lost {
 		q.Kind = effect
 		if w.record(q.event) != nil {
 			return
 		}
-		w.done[name] = true
 		o.step()
 	}
-	b, err := json.Marshal(reply{resultOf(q.Tool, q.Key)})
-	if err != nil {
+	if lost || first && behaviourOf(q.Tool) == crashtest.LosesReply {
 		return
 	}
-	_, _ = c.Write(append(b, '\n'))
+	answerTo(c, reply{Result: resultOf(q.Tool, q.Key)})
 	o.step()
+}
+
+// answerTo writes a reply with one write. Whether it arrives is the caller's concern.
+func answerTo(c net.Conn, r reply) {
+	if b, err := json.Marshal(r); err == nil {
+		_, _ = c.Write(append(b, '\n'))
+	}
 }
 
 // resultOf is the answer to a call: the same for the same key. A long
 // one does not fit a log entry.
 func resultOf(tool, key string) string {
 	size := 16
-	if strings.HasSuffix(tool, ".long") {
+	if behaviourOf(tool) == crashtest.Long {
 		size = 40 << 10
 	}
 	return fmt.Sprintf(`{"did":%q,"pad":%q}`, tool+" "+key, strings.Repeat("x", size))
@@ -178,12 +204,7 @@ func (o *oracle) world(name string) (*ledgerOfOracle, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &ledgerOfOracle{f: f, done: map[string]bool{}}
-	for _, e := range past {
-		if e.Kind == effect {
-			w.done[e.Tool+"\x00"+e.Key] = true
-		}
-	}
+	w := &ledgerOfOracle{f: f, lines: past}
 	o.worlds[name] = w
 	return w, nil
 }
@@ -196,5 +217,6 @@ func (w *ledgerOfOracle) record(e event) error {
 	if _, err := w.f.Write(append(b, '\n')); err != nil {
 		return err
 	}
+	w.lines = append(w.lines, e)
 	return w.f.Sync()
 }

@@ -23,12 +23,23 @@ type call struct {
 	Tool   string // licence.behaviour, as in package crashtest
 	Key    string
 	Args   string
+	How    how
 	// Seal writes a checkpoint of the trace afterwards.
 	Seal bool
 }
 
+// how says who makes a call, and what comes of one in doubt.
+type how string
+
+const (
+	governed how = ""        // the victim sends it; doubt stays
+	executor how = "execute" // a remote executor begins, sends and finishes it
+	operator how = "operate" // as governed; an operator ends doubt, by what the server says
+)
+
 // plan is the life of a store: every way a call can be licensed, a repeat, a conflict,
-// a denial, an approval, a read without a key, an answer that does not fit an entry.
+// a denial, an approval, a read without a key, an answer that does not fit an entry, calls
+// whose answer or effect is lost, and one by a remote executor.
 func plan(seed uint64) []call {
 	calls := []call{
 		{Tool: "park.answers", Key: "pay-1"},
@@ -40,6 +51,10 @@ func plan(seed uint64) []call {
 		{Server: crashtest.People, Tool: "park.answers", Key: "ask-1", Seal: true},
 		{Tool: "read_only.answers"},
 		{Tool: "dedupe_key.answers", Key: "ship-2"},
+		{Tool: "dedupe_args.loses_reply", Key: "tag-1", Args: `{"amount":3}`},
+		{Tool: "park.answers", Key: "away-1", How: executor, Seal: true},
+		{Tool: "park.loses_reply", Key: "lost-1", How: operator},
+		{Tool: "park.loses_call", Key: "lost-2", How: operator},
 	}
 	for i := range calls {
 		calls[i].Trace = traceID(seed, i)
@@ -69,6 +84,11 @@ func licenceOf(tool string) string {
 	return name
 }
 
+func behaviourOf(tool string) string {
+	_, behaviour, _ := strings.Cut(tool, ".")
+	return behaviour
+}
+
 // policy is what the operator of the victim attests.
 func policy(_, tool string) runtime.Policy {
 	p := runtime.Policy{SendTimeout: 20 * time.Second}
@@ -77,6 +97,8 @@ func policy(_, tool string) runtime.Policy {
 		p.LicenceSet = true
 	case "dedupe_key":
 		p.Licence, p.LicenceSet = ledger.Licence{Kind: ledger.DedupeKey, Window: time.Hour}, true
+	case "dedupe_args":
+		p.Licence, p.LicenceSet = ledger.Licence{Kind: ledger.DedupeArgs}, true
 	case "read_only":
 		p.Class = tga.ClassRead
 	}

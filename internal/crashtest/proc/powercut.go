@@ -103,6 +103,7 @@ func (b *bench) cutPower(d diskType, profile ledger.Profile, seed uint64, at []i
 				return err
 			}
 			v.counts.powerCuts++
+			v.counts.on(d.name)
 		}
 		return nil
 	}

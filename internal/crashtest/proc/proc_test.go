@@ -61,6 +61,7 @@ func TestNothingIsSentAgainAfterAKill(t *testing.T) {
 		{"stop", 6, func(c counts) int64 { return c.stops }, 12},
 		{"powercut", 24, func(c counts) int64 { return c.powerCuts }, 30},
 		{"blocklog", 16, func(c counts) int64 { return c.blockLogImages }, 30},
+		{"soak", 1, func(c counts) int64 { return c.sigkills }, 4},
 	} {
 		t.Run(c.tier, func(t *testing.T) {
 			b := slice(t, c.tier, "", c.sample, "")
@@ -100,6 +101,7 @@ func TestTiersFindPlantedBugs(t *testing.T) {
 		{bugEarlyAck, "powercut", 0, "S6"},
 		{bugNoLogSync, "powercut", 48, "S6"},
 		{bugNoLogSync, "blocklog", 16, "S6"},
+		{bugBlindResend, "soak", 2, "S1"},
 	} {
 		t.Run(c.tier+" "+c.bug, func(t *testing.T) {
 			b := slice(t, c.tier, c.bug, c.sample, c.property)
@@ -129,6 +131,7 @@ func TestSystemCallsAreCountedTheSame(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	l.stores = l.dir
 	b := &bench{lab: l}
 	var count []int
 	for range 5 {

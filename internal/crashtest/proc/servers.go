@@ -14,7 +14,7 @@ import (
 )
 
 // The oracle passes at most this many steps in a life.
-const oracleSteps = 40
+const oracleSteps = 60
 
 func killServers(b *bench, seed uint64) iter.Seq2[job, error] {
 	return func(yield func(job, error) bool) {

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tgad/tgad/internal/crashtest"
 )
@@ -45,6 +48,7 @@ var tiers = []tier{
 	{"stop", 1, stopAtPoints},
 	{"powercut", 2, cutAtPoints},
 	{"blocklog", 2, cutBlocks},
+	{"soak", 2, soak},
 }
 
 // bench is what the worlds of a tier share.
@@ -54,6 +58,9 @@ type bench struct {
 	bug    string // planted in the victims
 	out    io.Writer
 	over   func() bool
+	stores string // where they lie, "" = beside the oracle
+	// saveDir is where stores go that failed, "" = nowhere.
+	saveDir string
 
 	mu      sync.Mutex
 	total   verdict
@@ -69,17 +76,24 @@ const maxFailures = 50
 
 // run runs the tier for a run of package crashtest.
 func (t tier) run(r *crashtest.Run) {
-	b := &bench{out: r.Out, over: r.Over}
+	b := &bench{out: r.Out, over: r.Over, saveDir: r.SaveDir, stores: r.Stores}
 	err := b.runTier(t, r.Seed, !r.Deadline.IsZero())
 	if err != nil {
 		b.total.bad = append(b.total.bad, crashtest.Violation{Property: "setup", Detail: err.Error(), Where: "tier " + t.name})
 	}
 	c := b.total.counts
 	r.Counts.Add(&crashtest.Counts{
-		CrashPoints: c.sigkills + c.powerCuts + c.blockLogImages, Recoveries: c.recoveries, DoubleCrashes: c.doubleCrashes,
+		CrashPoints: c.sigkills + c.powerCuts + c.blockLogImages, Recoveries: c.recoveries, DoubleCrashes: c.doubleCrashes, TripleCrashes: c.tripleCrashes,
 		Sigkills: c.sigkills, PowerCuts: c.powerCuts, BlockLogImages: c.blockLogImages, LicensedResends: c.licensedResends,
 	})
-	b.say("%s: %d kills, %d stops, %d power cuts, %d block images, %d recoveries", t.name, c.sigkills, c.stops, c.powerCuts, c.blockLogImages, c.recoveries)
+	r.Say("%s: %d kills, %d stops, %d power cuts, %d block images, %d recoveries", t.name, c.sigkills, c.stops, c.powerCuts, c.blockLogImages, c.recoveries)
+	for _, disk := range slices.Sorted(maps.Keys(c.disks)) {
+		r.Say("%s: %d images of %s", t.name, c.disks[disk], disk)
+	}
+	var used unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &used) == nil {
+		r.Say("%s: at most %d MiB of memory here", t.name, used.Maxrss>>10)
+	}
 	if len(b.total.bad) > 0 {
 		r.Found(b.total.bad...)
 	}
@@ -110,6 +124,13 @@ func (b *bench) runTier(t tier, seed uint64, repeat bool) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if b.lab, err = newLab(dir); err != nil {
 		return err
+	}
+	b.lab.saveDir, b.lab.stores = b.saveDir, dir
+	if b.stores != "" {
+		if b.lab.stores, err = os.MkdirTemp(b.stores, "crash-"); err != nil {
+			return errors.Join(err, b.lab.close())
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(b.lab.stores)) }()
 	}
 	defer func() { err = errors.Join(err, b.lab.close()) }()
 	for ; ; seed++ {
@@ -174,17 +195,33 @@ func (b *bench) places(n int, seed, stream uint64) []int {
 
 // counts are what worlds did.
 type counts struct {
-	recoveries, sigkills, doubleCrashes, stops, powerCuts, blockLogImages, licensedResends int64
+	recoveries, sigkills, doubleCrashes, tripleCrashes, stops, powerCuts, blockLogImages, licensedResends int64
+
+	disks map[string]int64 // images of each file system
+}
+
+// on counts an image of a file system.
+func (c *counts) on(disk string) {
+	if c.disks == nil {
+		c.disks = map[string]int64{}
+	}
+	c.disks[disk]++
 }
 
 func (c *counts) add(d counts) {
 	c.recoveries += d.recoveries
 	c.sigkills += d.sigkills
 	c.doubleCrashes += d.doubleCrashes
+	c.tripleCrashes += d.tripleCrashes
 	c.stops += d.stops
 	c.powerCuts += d.powerCuts
 	c.blockLogImages += d.blockLogImages
 	c.licensedResends += d.licensedResends
+	for disk, n := range d.disks {
+		for range n {
+			c.on(disk)
+		}
+	}
 }
 
 // verdict is what was found in one world.

@@ -31,6 +31,8 @@ type victimTask struct {
 	At      int // the point at which What is done; 0 = none
 	What    action
 	Traced  bool // a tracer waits for the system calls of the filter
+	Callers int  // at once, of a crowd; 0 = the plan
+	Life    int  // of the crowd, counted from 0
 	Bug     string
 }
 
@@ -77,6 +79,7 @@ const (
 	opened    = "opened"
 	submitted = "submitted"
 	appended  = "appended"
+	refused   = "refused"
 	sealed    = "sealed"
 	answered  = "answered"
 	closed    = "closed"
@@ -131,10 +134,18 @@ func runVictim(task victimTask) error {
 	if _, err := rt.RecoverAll(ctx, 1); err != nil {
 		return err
 	}
-	for _, c := range plan(task.Seed) {
-		if err := live(ctx, rt, told, c); err != nil {
-			return err
+	outside := &dialer{socket: task.Socket, world: task.World, p: p, remote: true}
+	if task.Callers > 0 {
+		err = crowd(ctx, rt, told, outside, task)
+	} else {
+		for _, c := range plan(task.Seed) {
+			if err = live(ctx, rt, told, outside, c); err != nil {
+				break
+			}
 		}
+	}
+	if err != nil {
+		return err
 	}
 	if err := db.Close(); err != nil {
 		return err
@@ -143,12 +154,23 @@ func runVictim(task victimTask) error {
 	return nil
 }
 
-// live makes one call and says what came of it.
-func live(ctx context.Context, rt *runtime.Runtime, store runtime.Store, c call) error {
-	res, err := rt.Call(ctx, runtime.Request{TraceID: c.Trace, Server: c.Server, Tool: c.Tool, Key: c.Key, Args: []byte(c.Args)})
-	if errors.Is(err, tga.EscalationRequired) {
+// live makes one call and says what came of it. outside is the way of those who are not
+// the victim, to the oracle.
+func live(ctx context.Context, rt *runtime.Runtime, store runtime.Store, outside *dialer, c call) error {
+	var res runtime.Result
+	var err error
+	if c.How == executor {
+		res, err = execute(ctx, rt, outside, c)
+	} else {
+		res, err = rt.Call(ctx, c.request())
+	}
+	switch {
+	case errors.Is(err, tga.EscalationRequired):
 		say(answer(res, err))
 		res, err = rt.Decide(ctx, c.Trace, runtime.Vote{Who: "approver", Approve: true, Rationale: "the plan wants a yes"})
+	case errors.Is(err, tga.EffectInDoubt) && c.How == operator:
+		say(answer(res, err))
+		res, err = operate(ctx, rt, outside, c)
 	}
 	say(answer(res, err))
 	if !c.Seal || err != nil {
@@ -161,6 +183,49 @@ func live(ctx context.Context, rt *runtime.Runtime, store runtime.Store, c call)
 	defer store.Release(lease)
 	_, err = store.WriteCheckpoint(ctx, lease)
 	return err
+}
+
+func (c call) request() runtime.Request {
+	return runtime.Request{TraceID: c.Trace, Server: c.Server, Tool: c.Tool, Key: c.Key, Args: []byte(c.Args)}
+}
+
+// execute is a remote executor. It sends an attempt once, and knows what it has sent from
+// the server's books, as one does that was killed.
+func execute(ctx context.Context, rt *runtime.Runtime, outside *dialer, c call) (runtime.Result, error) {
+	b, err := rt.Begin(ctx, runtime.BeginRequest{Request: c.request(), BeginID: "executor of " + c.Trace.String()})
+	if err != nil || b.Standing != runtime.BeginSend {
+		return b.Result, err
+	}
+	told, err := outside.ask(c.Trace, b.Attempt)
+	if err != nil {
+		return b.Result, err
+	}
+	reply := runtime.Reply{Status: tga.StatusSuccess, Result: []byte(resultOf(c.Tool, c.Key))}
+	if !told.Came {
+		reply, err = outside.Dispatch(ctx, runtime.Call{
+			TraceID: c.Trace, ToolCallID: b.Result.ToolCallID, Attempt: b.Attempt,
+			Server: c.Server, Tool: c.Tool, Args: []byte(c.Args), Key: b.Key,
+		})
+	}
+	if err != nil {
+		return b.Result, err
+	}
+	return rt.Finish(ctx, c.Trace, b.Permit, runtime.Finished{Reply: reply})
+}
+
+// operate ends doubt by the server's books.
+func operate(ctx context.Context, rt *runtime.Runtime, outside *dialer, c call) (runtime.Result, error) {
+	told, err := outside.ask(c.Trace, 1)
+	if err != nil {
+		return runtime.Result{TraceID: c.Trace}, err
+	}
+	if !told.Acted {
+		return rt.Abandon(ctx, c.Trace, "operator", "the server knows nothing of it")
+	}
+	return rt.Resolve(ctx, c.Trace, runtime.Resolution{
+		Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(resultOf(c.Tool, c.Key))},
+		Who:   "operator", Evidence: []byte("the server's books"),
+	})
 }
 
 func answer(res runtime.Result, err error) ack {
@@ -184,8 +249,11 @@ func (s teller) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appen
 	}
 	say(a)
 	done, err := s.Store.Append(ctx, l, b)
-	if err == nil {
+	switch {
+	case err == nil:
 		sayAppended(l.TraceID, done)
+	case tga.CodeOf(err) != tga.StoreUnavailable:
+		say(ack{Said: refused, Trace: l.TraceID})
 	}
 	return done, err
 }
@@ -213,6 +281,7 @@ func (s teller) WriteCheckpoint(ctx context.Context, l wal.Lease) (tga.Checkpoin
 type dialer struct {
 	socket, world string
 	p             *points // nil where nobody counts
+	remote        bool    // it is a remote executor's
 }
 
 func (d *dialer) point() {
@@ -237,7 +306,7 @@ func (d *dialer) Dispatch(ctx context.Context, c runtime.Call) (runtime.Reply, e
 	}
 	b, err := json.Marshal(request{World: d.world, event: event{
 		Trace: c.TraceID.String(), Call: c.ToolCallID.String(), Attempt: c.Attempt,
-		Server: c.Server, Tool: c.Tool, Key: c.Key, Args: string(c.Args),
+		Server: c.Server, Tool: c.Tool, Key: c.Key, Args: string(c.Args), Remote: d.remote,
 	}})
 	if err != nil {
 		return runtime.Reply{}, err
@@ -261,17 +330,35 @@ func (d *dialer) Dispatch(ctx context.Context, c runtime.Call) (runtime.Reply, e
 
 // settle waits until the oracle has done all that was sent to it before.
 func (d *dialer) settle() error {
+	_, err := d.exchange(request{Sync: true})
+	return err
+}
+
+// ask asks the oracle, when it has done all that was sent to it before, whether an
+// attempt came and whether anything was done for the trace.
+func (d *dialer) ask(trace tga.ID, attempt uint32) (reply, error) {
+	return d.exchange(request{World: d.world, Asked: true, event: event{Trace: trace.String(), Attempt: attempt}})
+}
+
+func (d *dialer) exchange(q request) (r reply, err error) {
+	b, err := json.Marshal(q)
+	if err != nil {
+		return r, err
+	}
 	conn, err := net.DialTimeout("unix", d.socket, 5*time.Second)
 	if err != nil {
-		return err
+		return r, err
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		return err
+		return r, err
 	}
-	if _, err := conn.Write([]byte(`{"sync":true}` + "\n")); err != nil {
-		return err
+	if _, err := conn.Write(append(b, '\n')); err != nil {
+		return r, err
 	}
-	_, err = bufio.NewReader(conn).ReadBytes('\n')
-	return err
+	line, err := bufio.NewReader(conn).ReadBytes('\n')
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(line, &r)
 }

@@ -5,6 +5,7 @@ package proc
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -29,6 +30,10 @@ type lab struct {
 	socket string
 	oracle *child
 	worlds atomic.Int64
+
+	stores  string // where they lie
+	saveDir string // where they go that failed, "" = nowhere
+	saved   atomic.Int64
 }
 
 // newLab starts an oracle in dir, which must be short enough for a socket's name.
@@ -137,12 +142,16 @@ func (w *world) went(acks []ack) error {
 		w.events = append(w.events, ev)
 	}
 	w.read = len(journal)
+	asked := map[tga.ID]int{} // the newest append of each trace, which are one after the other
 	for _, a := range acks {
 		switch a.Said {
 		case submitted:
+			asked[a.Trace] = len(w.events)
 			w.events = append(w.events, crashtest.Event{Kind: crashtest.Submitted, Trace: a.Trace, Batch: a.batch()})
 		case appended:
 			w.events = append(w.events, a.acknowledged())
+		case refused:
+			w.events = append(w.events, crashtest.Event{Kind: crashtest.Refused, Trace: a.Trace, Batched: asked[a.Trace]})
 		case sealed:
 			w.events = append(w.events, crashtest.Event{Kind: crashtest.Sealed, Trace: a.Trace, Seal: tga.Checkpoint{
 				TraceID: a.Trace, Seq: a.Seq, State: tga.CheckpointState{TraceID: a.Trace, LastSeq: a.Seq, LastDigest: a.Digest},
@@ -157,7 +166,7 @@ func (w *world) went(acks []ack) error {
 func (e event) crashEvent() (crashtest.Event, error) {
 	trace, err1 := tga.ParseID(e.Trace)
 	id, err2 := tga.ParseID(e.Call)
-	ev := crashtest.Event{Kind: crashtest.Sent, Trace: trace, Key: e.Key, Tool: e.Tool, Call: runtime.Call{
+	ev := crashtest.Event{Kind: crashtest.Sent, Trace: trace, Key: e.Key, Tool: e.Tool, Remote: e.Remote, Call: runtime.Call{
 		TraceID: trace, ToolCallID: id, Attempt: e.Attempt, Server: e.Server, Tool: e.Tool, Args: []byte(e.Args), Key: e.Key,
 	}}
 	if e.Kind == effect {
@@ -225,7 +234,11 @@ func (w *world) inspect(v *verdict) (err error) {
 		return err
 	}
 	o := p.Observe()
+	before := len(v.bad)
 	v.judge(w, o)
+	if err := w.save(v, before); err != nil {
+		return err
+	}
 	for id, s := range o.Traces {
 		if s.Trace != nil && s.Trace.Effect != nil && s.Trace.Call != nil {
 			w.events = append(w.events, crashtest.Event{Kind: crashtest.Ended, Trace: id, Key: s.Key.Key, Tool: s.Key.Tool})
@@ -241,6 +254,8 @@ func (w *world) conclude(v *verdict) (err error) {
 	}
 	forks.RLock()
 	defer forks.RUnlock()
+	failures := len(v.bad)
+	defer func() { err = errors.Join(err, w.save(v, failures)) }()
 	db, err := engine.Open(w.store, storeOptions(nil))
 	if err != nil {
 		v.fail(w, "L1", "the store does not open: %v", err)
@@ -277,9 +292,30 @@ func (w *world) conclude(v *verdict) (err error) {
 		}
 		before = o
 	}
-	w.answers(v, p)
+	w.answers(v, p, before)
 	w.licensed(v)
 	return nil
+}
+
+// maxSaved bounds how many stores a tier saves.
+const maxSaved = 10
+
+// save keeps the store as it now is, the oracle's journal and what was found, if there is
+// more of it than before.
+func (w *world) save(v *verdict, before int) error {
+	if w.lab.saveDir == "" || len(v.bad) == before || w.lab.saved.Add(1) > maxSaved {
+		return nil
+	}
+	dir := filepath.Join(w.lab.saveDir, fmt.Sprintf("process-%s-%d", w.name, w.lab.saved.Load()))
+	err := errors.Join(os.MkdirAll(dir, 0o750), copyDir(filepath.Join(dir, "store"), w.store))
+	if b, e := os.ReadFile(filepath.Join(w.journal, w.name+".journal")); e == nil {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "journal"), b, 0o640))
+	}
+	text, e := json.MarshalIndent(v.bad[before:], "", " ")
+	if e == nil {
+		e = os.WriteFile(filepath.Join(dir, "failure.json"), text, 0o640)
+	}
+	return errors.Join(err, e)
 }
 
 // same holds two recoveries against each other (L3).
@@ -297,7 +333,7 @@ func (w *world) same(v *verdict, a, b *crashtest.Observed) {
 
 // answers asks again for everything that a caller was told (S6), and holds the log
 // against the oracle: it claims no effect that did not happen.
-func (w *world) answers(v *verdict, p *crashtest.Process) {
+func (w *world) answers(v *verdict, p *crashtest.Process, o *crashtest.Observed) {
 	for _, a := range w.acks {
 		state, err := tga.ParseState(a.State)
 		if err != nil || !state.Terminal() {
@@ -311,15 +347,27 @@ func (w *world) answers(v *verdict, p *crashtest.Process) {
 	acted := map[string]bool{}
 	for _, e := range w.events {
 		if e.Kind == crashtest.Acted {
-			acted[e.Tool+e.Key] = true
+			acted[actedFor(e.Tool, e.Key, string(e.Call.Args))] = true
 		}
 	}
-	for _, c := range plan(w.seed) {
-		now, err := p.RT.Result(context.Background(), c.Trace)
-		if err == nil && now.State == tga.Completed && !effectless(c.Tool) && !acted[c.Tool+c.Key] {
-			v.fail(w, "S7", "trace %s is COMPLETED and the oracle did not act", c.Trace)
+	for id, s := range o.Traces {
+		if s.Trace == nil || s.Trace.Effect == nil || s.Trace.Call == nil || ledger.NeverSent(s.Trace.Call) {
+			continue
+		}
+		c := s.Trace.Call.Call.Call
+		done := s.Trace.Effect.Effect.Outcome.Status == tga.StatusSuccess
+		if done && !effectless(c.ToolName) && !acted[actedFor(c.ToolName, s.Key.Key, string(c.Args))] {
+			v.fail(w, "S7", "trace %s is COMPLETED and the oracle did not act", id)
 		}
 	}
+}
+
+// actedFor names what a tool acted for: a key, or arguments where it dedupes by them.
+func actedFor(tool, key, args string) string {
+	if licenceOf(tool) == "dedupe_args" {
+		return tool + "\x00" + args
+	}
+	return tool + "\x00" + key
 }
 
 // licensed counts the sends after the first of a trace. Those that had no licence are

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/crashtest/suite"
+)
+
+// Child runs what the process was started for by a verb of this command, if it was, and
+// then does not return. The command calls it first of all.
+func Child() { suite.RunChild() }
+
+// Torture is the verb that crashes stores of its own.
+func Torture(s *Streams) *cobra.Command {
+	o := suite.Options{Tiers: []string{"mem", "rapid", "corrupt"}}
+	c := &cobra.Command{
+		Use:   "torture",
+		Short: "Crash stores of its own, and count what was lost or sent twice",
+		Long: `torture makes stores, crashes them before each of their operations, inside recovery too,
+fails their writes and damages their files, and holds what is left to the guarantee. The
+stores are in memory; with --data, processes with stores on that disk are killed as well,
+on Linux. It touches no store that it did not make.
+
+It prints a table and one JSON object of counts, or the object alone with --json, and exits
+1 unless redispatches, double_effects, acked_losses and corruptions_silent are 0. Failures
+leave their image and seed in a temporary directory.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return torture(cmd, s, o) },
+	}
+	c.Flags().StringVar(&o.Stores, "data", "", "directory whose disk is tried too; the stores in it are temporary")
+	c.Flags().DurationVar(&o.Budget, "budget", time.Minute, "how long it runs")
+	c.Flags().Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "where randomness begins")
+	return c
+}
+
+func torture(cmd *cobra.Command, s *Streams, o suite.Options) (err error) {
+	if o.Budget <= 0 {
+		return Usagef("--budget %s: want a positive duration, as 1m", o.Budget)
+	}
+	if o.Stores != "" {
+		o.Tiers = append(o.Tiers, "proc", "double")
+	}
+	if o.Images, err = os.MkdirTemp("", "tgad-torture-"); err != nil {
+		return err
+	}
+	o.Out = s.Out
+	if s.JSON {
+		o.Out = io.Discard
+	}
+	res, err := suite.Run(cmd.Context(), o)
+	if res == nil {
+		return err
+	}
+	if !s.JSON {
+		if err := res.Counts.Table(s.Out); err != nil {
+			return err
+		}
+	}
+	line, jsonErr := res.Counts.JSON()
+	if jsonErr != nil {
+		return jsonErr
+	}
+	s.Printf("%s\n", line)
+	if err == nil {
+		err = res.Counts.Err()
+	}
+	if err == nil {
+		return os.Remove(o.Images) // nothing failed: it is empty
+	}
+	return fmt.Errorf("%w (images in %s)", err, o.Images)
+}

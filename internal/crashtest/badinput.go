@@ -1,0 +1,130 @@
+package crashtest
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// fuzzTarget is a native fuzz function.
+type fuzzTarget struct {
+	dir, name string
+}
+
+var (
+	fuzzFunc  = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
+	fuzzExecs = regexp.MustCompile(`execs: (\d+)`)
+
+	mutatedInputs = regexp.MustCompile(`(?m)^(\w+): (\d+) inputs$`)
+)
+
+// fuzzTargets lists the fuzz functions of the module.
+func fuzzTargets(base string) (all []fuzzTarget, err error) {
+	err = filepath.WalkDir(base, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil || strings.HasPrefix(string(b), "//go:build goexperiment.") {
+			return err // not of this build
+		}
+		for _, m := range fuzzFunc.FindAllSubmatch(b, -1) {
+			all = append(all, fuzzTarget{filepath.Dir(path), string(m[1])})
+		}
+		return nil
+	})
+	return all, err
+}
+
+// leastFuzz is the shortest time for which a target is worth its start.
+const leastFuzz = 3 * time.Second
+
+// BadInput gives decoders and parsers input that the fuzzer makes: each of the module's
+// fuzz targets for a part of the time, and then a plain loop those of package fuzz. Their
+// bodies say what must not be; a panic, a hang or an answer that is not theirs ends the
+// target. It needs the sources.
+func BadInput(r *Run) {
+	base, err := moduleDir()
+	if err != nil {
+		r.Found(Violation{Property: "setup", Detail: err.Error(), Where: "bad input"})
+		return
+	}
+	targets, err := fuzzTargets(base)
+	if err != nil || len(targets) == 0 {
+		r.Found(Violation{Property: "setup", Detail: fmt.Sprintf("%d fuzz targets: %v", len(targets), err), Where: "bad input"})
+		return
+	}
+	r.part(1, 3, func() {
+		for i, t := range shuffled(r.Seed, targets) {
+			if !r.Over() {
+				r.fuzz(t, max(leastFuzz, r.left()/time.Duration(len(targets)-i)))
+			}
+		}
+	})
+	r.mutated(filepath.Join(base, "fuzz"))
+}
+
+// left is what is left of the run's time, 0 where it has none.
+func (r *Run) left() time.Duration {
+	if r.Deadline.IsZero() {
+		return 0
+	}
+	return max(0, time.Until(r.Deadline))
+}
+
+// mutated drives the bodies of the targets in package fuzz from a plain loop, which is
+// many times as fast as the fuzzer and knows nothing of coverage.
+func (r *Run) mutated(dir string) {
+	targets, err := fuzzTargets(dir)
+	if err != nil || len(targets) == 0 {
+		r.Found(Violation{Property: "setup", Detail: fmt.Sprintf("%d fuzz targets in %s: %v", len(targets), dir, err), Where: "bad input"})
+		return
+	}
+	each := r.left() / time.Duration(len(targets))
+	cmd := exec.CommandContext(r.context(), "go", "test", "-count=1", "-v", "-run", "^TestMutatedInputs$", "-timeout", (r.left() + 10*time.Minute).String(), ".")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "TGAD_INPUT_TIME="+each.String(), fmt.Sprint("TGAD_SEED=", r.Seed))
+	out, err := cmd.CombinedOutput()
+	for _, m := range mutatedInputs.FindAllSubmatch(out, -1) {
+		n, _ := strconv.ParseInt(string(m[2]), 10, 64) // digits
+		r.Counts.add(&r.Counts.BadInputs, n)
+		r.Say("bad input: %-32s %10d", "mutated "+string(m[1]), n)
+	}
+	if err != nil && r.context().Err() == nil {
+		r.Found(Violation{Property: "bad input", Detail: fmt.Sprintf("%v: %s", err, tail(out)), Where: "TestMutatedInputs"})
+	}
+}
+
+func (r *Run) fuzz(t fuzzTarget, d time.Duration) {
+	cmd := exec.CommandContext(r.context(), "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", d.Round(time.Second).String(), "-fuzzminimizetime", "200x", ".")
+	cmd.Dir = t.dir
+	out, err := cmd.CombinedOutput()
+	var n int64 // the count goes up from line to line
+	for _, m := range fuzzExecs.FindAllSubmatch(out, -1) {
+		if v, e := strconv.ParseInt(string(m[1]), 10, 64); e == nil {
+			n = v
+		}
+	}
+	r.Counts.add(&r.Counts.BadInputs, n)
+	switch {
+	case r.context().Err() != nil:
+	case err != nil:
+		r.Found(Violation{Property: "bad input", Detail: fmt.Sprintf("%v: %s", err, tail(out)), Where: t.name})
+	default:
+		r.Say("bad input: %-32s %10d", t.name, n)
+	}
+}
+
+// moduleDir is where the sources are.
+func moduleDir() (string, error) {
+	b, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the sources of the module: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}

@@ -1,0 +1,224 @@
+//go:build linux
+
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tgad/tgad/ledger"
+)
+
+// A soak is epochs: a store that crowds of callers live on, one life after the other, each
+// ended by a kill, a stop and a kill, or a power cut. After an epoch the store is
+// recovered, judged and thrown away, so memory and disk do not grow with the hours.
+const (
+	callers       = 64
+	callsOfCaller = 20 // in a life
+	livesOfEpoch  = 8
+)
+
+func soak(b *bench, seed uint64) iter.Seq2[job, error] {
+	return func(yield func(job, error) bool) {
+		r := b.rand(seed, 21)
+		for n := uint64(0); b.sample == 0 || n < uint64(b.sample); n++ {
+			e := epoch{b: b, profile: profiles[r.IntN(len(profiles))], seed: seed<<16 + n}
+			// One of three is on a disk of its own, and loses power.
+			if d := diskTypes[r.IntN(len(diskTypes))]; n%3 == 2 {
+				if why := d.missing(); why != "" {
+					b.skip("%s: %s", d.name, why)
+				} else {
+					d.bytes = max(d.bytes, soakDisk)
+					e.disk = &d
+				}
+			}
+			if !yield(e.run, nil) {
+				return
+			}
+		}
+	}
+}
+
+// soakDisk is the size of the file system of an epoch. The image is sparse.
+const soakDisk = 512 << 20
+
+type epoch struct {
+	b       *bench
+	profile ledger.Profile
+	seed    uint64
+	disk    *diskType // nil for the one below the temporary directory
+}
+
+func (e epoch) run(v *verdict) (err error) {
+	r := e.b.rand(e.seed, 22)
+	w := e.b.world(e.profile, e.seed)
+	defer func() { err = errors.Join(err, w.remove()) }()
+	if e.disk == nil {
+		for life := range livesOfEpoch {
+			if err := w.crowdLife(life, r, v, nil); err != nil {
+				return err
+			}
+			if err := w.inspect(v); err != nil {
+				return err
+			}
+		}
+		return w.conclude(v)
+	}
+	return e.onDisk(w, r, v)
+}
+
+// onDisk lives an epoch on a file system that loses power at the end of each life: the
+// next one goes on with the image as it was then.
+func (e epoch) onDisk(w *world, r *rand.Rand, v *verdict) (err error) {
+	if e.disk.alone {
+		oneAtATime.Lock()
+		defer oneAtATime.Unlock()
+	}
+	dir, err := imageDir()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	image := filepath.Join(dir, "image0")
+	if err := e.disk.format(image); err != nil {
+		return err
+	}
+	for life := range livesOfEpoch + 1 {
+		m, err := e.disk.mount(image, filepath.Join(dir, fmt.Sprint("disk", life)))
+		if err != nil {
+			v.fail(w, "S6", "the file system is lost: %v", err)
+			return nil
+		}
+		w.store = filepath.Join(m.dir, w.storeName)
+		next := filepath.Join(dir, fmt.Sprint("image", life+1))
+		if life > 0 {
+			err = w.inspect(v) // what the cut left
+		}
+		if life == livesOfEpoch {
+			err = errors.Join(err, w.conclude(v))
+		} else if err == nil {
+			if err = w.crowdLife(life, r, v, func() error { return copySparse(next, image) }); err == nil {
+				v.counts.powerCuts++
+				v.counts.on(e.disk.name)
+			}
+		}
+		if err := errors.Join(err, m.unmount(), os.Remove(image)); err != nil {
+			return err
+		}
+		image = next
+	}
+	return nil
+}
+
+// crowdLife lets a crowd live for a while and ends it. cut, where not nil, is done while
+// it is stopped for the last time.
+func (w *world) crowdLife(life int, r *rand.Rand, v *verdict, cut func() error) (err error) {
+	t := w.task("", 0)
+	t.Callers, t.Life = callers, life
+	how := "killed after a while"
+	if r.IntN(2) == 0 {
+		// A point is a narrower place than a moment.
+		t.What, t.At = killHere, 1+r.IntN(6000)
+		if cut != nil {
+			t.What = stopHere
+		}
+		how = fmt.Sprintf("%s at point %d", t.What, t.At)
+	}
+	pause := r.IntN(4) == 0
+	w.path = append(w.path, fmt.Sprintf("life %d of %d callers, %s", life, callers, how))
+	c, err := start(task{Victim: &t}, w.stderr(), nil)
+	if err != nil {
+		return err
+	}
+	said := make(chan []byte, 1)
+	go func() {
+		text, _ := io.ReadAll(c.out) // what is cut off was not said
+		said <- text
+	}()
+	hung := c.limit()
+	ended := false
+	defer func() {
+		hung()
+		if !ended {
+			c.kill()
+			_, e := c.wait(false)
+			err = errors.Join(err, e)
+		}
+		err = errors.Join(err, c.close())
+	}()
+	if t.What == "" {
+		time.Sleep(time.Duration(20+r.IntN(1500)) * time.Millisecond)
+		if pause {
+			if ended, err = w.stopAWhile(c, v, r); err != nil {
+				return err
+			}
+		}
+	}
+	if cut != nil && !ended {
+		if t.What == "" {
+			_ = unix.Kill(c.pid, unix.SIGSTOP) // it may be at its end
+		}
+		ws, err := c.wait(true)
+		if err != nil {
+			return err
+		}
+		ended = !ws.Stopped()
+	}
+	if cut != nil {
+		if err := cut(); err != nil {
+			return err
+		}
+	}
+	if !ended && (t.What == "" || cut != nil) {
+		c.kill()
+	}
+	if !ended {
+		ws, err := c.wait(false)
+		if err != nil {
+			return err
+		}
+		ended = true
+		switch {
+		case hung():
+			v.fail(w, "L1", "a crowd hung: %s", w.complaint())
+		case ws.Signaled() && ws.Signal() == unix.SIGKILL:
+			v.counts.sigkills++
+		case !ws.Exited() || ws.ExitStatus() != 0:
+			v.fail(w, "L1", "a crowd ended by itself with %s: %s", ending(ws), w.complaint())
+		}
+	}
+	if err := (&dialer{socket: w.lab.socket}).settle(); err != nil {
+		return fmt.Errorf("the oracle: %w", err)
+	}
+	acks, err := parseAcks(<-said)
+	if err != nil {
+		return err
+	}
+	return w.note(acks)
+}
+
+// stopAWhile stops a process and lets it go on: it must not notice.
+func (w *world) stopAWhile(c *child, v *verdict, r *rand.Rand) (ended bool, err error) {
+	if err := unix.Kill(c.pid, unix.SIGSTOP); err != nil {
+		return false, err
+	}
+	ws, err := c.wait(true)
+	if err != nil || !ws.Stopped() {
+		return err == nil, err
+	}
+	v.counts.stops++
+	time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
+	if err := unix.Kill(c.pid, unix.SIGCONT); err != nil {
+		return false, err
+	}
+	time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
+	return false, nil
+}

@@ -1,0 +1,131 @@
+package crashtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	goruntime "runtime"
+	"strings"
+	"time"
+)
+
+// Result is what a run of tiers came to, as a file keeps it.
+type Result struct {
+	Seed    uint64      `json:"seed"`
+	Commit  string      `json:"commit"`  // of the code under test; a tree that differs from it ends in "+"
+	Machine string      `json:"machine"` // cores, processor, kernel
+	Began   time.Time   `json:"began"`
+	Tiers   []TierTime  `json:"tiers"`
+	Counts  *Counts     `json:"counts"`
+	Found   []Violation `json:"found,omitempty"`
+}
+
+// TierTime is how long a tier took, and what it said of itself.
+type TierTime struct {
+	Name    string   `json:"name"`
+	Seconds float64  `json:"seconds"`
+	Said    []string `json:"said,omitempty"`
+}
+
+// NewResult describes a run that begins now.
+func NewResult(seed uint64) *Result {
+	return &Result{Seed: seed, Commit: commit(), Machine: machine(), Began: time.Now().UTC().Truncate(time.Second), Counts: &Counts{}}
+}
+
+// Ran adds what a tier did.
+func (res *Result) Ran(tier string, took time.Duration, r *Run) {
+	r.mu.Lock()
+	res.Tiers = append(res.Tiers, TierTime{tier, took.Round(100 * time.Millisecond).Seconds(), r.said})
+	r.mu.Unlock()
+	res.Counts.Add(&r.Counts)
+	res.Found = append(res.Found, r.Violations()...)
+}
+
+// Write puts the result into a file, one object.
+func (res *Result) Write(name string) error {
+	b, err := json.MarshalIndent(res, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, append(b, '\n'), 0o644)
+}
+
+// ReadResult reads what [Result.Write] wrote.
+func ReadResult(name string) (*Result, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	res := &Result{}
+	if err := json.Unmarshal(b, res); err != nil {
+		return nil, fmt.Errorf("result %s: %w", name, err)
+	}
+	if res.Counts == nil {
+		return nil, fmt.Errorf("result %s has no counts", name)
+	}
+	return res, nil
+}
+
+// Sum reads result files, and prints one table: what each reached and what all did. Its
+// error says what of the sum must not be.
+func Sum(out io.Writer, names []string) error {
+	total := &Counts{}
+	var errs []error
+	for _, name := range names {
+		res, err := ReadResult(name)
+		if err != nil {
+			return err
+		}
+		var tiers []string
+		for _, t := range res.Tiers {
+			tiers = append(tiers, fmt.Sprintf("%s %.0f s", t.Name, t.Seconds))
+		}
+		if _, err := fmt.Fprintf(out, "%s  seed %d  commit %s  %s  (%s)\n", res.Began.Format(time.DateTime), res.Seed, res.Commit, strings.Join(tiers, ", "), res.Machine); err != nil {
+			return err
+		}
+		for _, v := range res.Found {
+			errs = append(errs, fmt.Errorf("%s: %s", name, v))
+		}
+		total.Add(res.Counts)
+	}
+	if err := total.Table(out); err != nil {
+		return err
+	}
+	return errors.Join(append(errs, total.Err())...)
+}
+
+// commit names the code under test. Where the tree differs outside the tests of this
+// package, it is another code.
+func commit() string {
+	git := func(args ...string) (string, error) {
+		b, err := exec.Command("git", args...).Output()
+		return strings.TrimSpace(string(b)), err
+	}
+	head, err := git("rev-parse", "--short", "HEAD")
+	if err != nil {
+		return "unknown"
+	}
+	changed, err := git("status", "--porcelain", "--", ":/", ":(top,exclude)internal/crashtest", ":(top,exclude)fuzz", ":(top,exclude)bench", ":(top,exclude)docs")
+	if err != nil || changed != "" {
+		head += "+"
+	}
+	return head
+}
+
+// machine describes where a run ran, without its name.
+func machine() string {
+	m := fmt.Sprintf("%d cores, %s/%s", goruntime.NumCPU(), goruntime.GOOS, goruntime.GOARCH)
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		if _, name, ok := strings.Cut(string(b), "model name\t: "); ok {
+			name, _, _ = strings.Cut(name, "\n")
+			m += ", " + name
+		}
+	}
+	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m += ", Linux " + strings.TrimSpace(string(b))
+	}
+	return m
+}

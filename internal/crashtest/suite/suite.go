@@ -1,0 +1,113 @@
+// Package suite puts the crash tiers together: one list of them, one loop that runs some
+// of them within a time, one result.
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tgad/tgad/internal/crashtest"
+	"github.com/tgad/tgad/internal/crashtest/machine"
+	"github.com/tgad/tgad/internal/crashtest/proc"
+)
+
+// memory are the tiers whose stores live in a program's memory.
+var memory = []crashtest.Tier{
+	{Name: "mem", Share: 5, Run: crashtest.Mem},
+	{Name: "rapid", Share: 2, Run: machine.Tier},
+	{Name: "corrupt", Share: 2, Run: crashtest.Corrupted},
+	{Name: "trust", Share: 2, Run: crashtest.TrustTier},
+}
+
+// tiers are all there are, in the order in which they run.
+var tiers = slices.Concat(
+	[]crashtest.Tier{
+		crashtest.Sharded(memory[0]),
+		crashtest.Sharded(memory[1]),
+		crashtest.Sharded(memory[2]),
+		crashtest.Sharded(memory[3]),
+		{Name: "badinput", Share: 2, Run: crashtest.BadInput},
+		{Name: "planted", Share: 4, Run: crashtest.Planted},
+		{Name: "kill", Share: 1, Run: crashtest.Kill},
+	},
+	proc.Tiers(),
+)
+
+// RunChild runs a part of a tier, a victim or an oracle if the process was started as
+// one, and then does not return. A program that calls [Run] calls it before it looks at
+// its arguments.
+func RunChild() {
+	proc.RunChild()
+	crashtest.RunShard(memory...)
+}
+
+// Names lists the tiers.
+func Names() (names []string) {
+	for _, t := range tiers {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// Options say what runs.
+type Options struct {
+	Tiers  []string
+	Budget time.Duration // for all of them; each has its share
+	Seed   uint64
+	Images string    // directory for the images of failures
+	Stores string    // directory for stores of real processes, "" = a temporary one
+	Bugs   []string  // the planted bugs to try, nil = all
+	Out    io.Writer // progress
+}
+
+// Run runs tiers and returns what they reached, with an error for what does not hold.
+func Run(ctx context.Context, o Options) (*crashtest.Result, error) {
+	chosen, err := choose(o.Tiers)
+	if err != nil {
+		return nil, err
+	}
+	res := crashtest.NewResult(o.Seed)
+	if _, err := fmt.Fprintf(o.Out, "seed %d, commit %s, %s, images of failures in %s\n", o.Seed, res.Commit, res.Machine, o.Images); err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	var failed []error
+	for i, t := range chosen {
+		if ctx.Err() != nil {
+			break
+		}
+		shares := 0
+		for _, left := range chosen[i:] {
+			shares += left.Share
+		}
+		tierBegin := time.Now()
+		r := &crashtest.Run{Seed: o.Seed, SaveDir: o.Images, Stores: o.Stores, Bugs: o.Bugs, Out: o.Out, Context: ctx}
+		r.Deadline = tierBegin.Add((o.Budget - time.Since(begin)) * time.Duration(t.Share) / time.Duration(shares))
+		t.Run(r)
+		r.Show()
+		took := time.Since(tierBegin)
+		r.Say("tier %-10s %6.0f s", t.Name, took.Seconds())
+		if err := r.Err(); err != nil {
+			failed = append(failed, fmt.Errorf("tier %s: %w", t.Name, err))
+		}
+		res.Ran(t.Name, took, r)
+	}
+	res.Counts.Seconds = int64(time.Since(begin).Seconds())
+	return res, errors.Join(append(failed, ctx.Err())...)
+}
+
+func choose(names []string) (chosen []crashtest.Tier, err error) {
+	for _, name := range names {
+		i := slices.IndexFunc(tiers, func(t crashtest.Tier) bool { return t.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("tier %q is none of %s", name, strings.Join(Names(), " "))
+		}
+		chosen = append(chosen, tiers[i])
+	}
+	return chosen, nil
+}
