@@ -22,7 +22,6 @@ type batchReply struct {
 	mu   sync.Mutex
 	want int
 	got  [][]byte
-	size int
 }
 
 // add takes one answer. It returns the whole array once all are there.

@@ -23,7 +23,6 @@ import (
 type front struct {
 	s    *Shim
 	life context.Context
-	slot string // of the locks of tool servers
 
 	mu       sync.Mutex
 	sessions map[string]*session
