@@ -184,9 +184,10 @@ type DocumentHash struct {
 
 // Pointers of the documents that an effect binds.
 const (
-	PointerResult       = "/result"        // the tool's whole answer, exact bytes
-	PointerStateChanges = "/state_changes" // what the call changed
-	PointerEvidence     = "/evidence"      // why a resolution or a probe said so
+	PointerResult       = "/result"          // the tool's whole answer, exact bytes
+	PointerReceived     = "/result_received" // a keyed digest of an answer of which /result is what redaction left
+	PointerStateChanges = "/state_changes"   // what the call changed
+	PointerEvidence     = "/evidence"        // why a resolution or a probe said so
 )
 
 // LogEntry is the contract's execution_log_entry.

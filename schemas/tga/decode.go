@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // MaxSafeInteger is the largest integer that the contracts use: every double up to
@@ -31,6 +32,15 @@ func newDecoder(doc *document) *decoder {
 	if len(doc.text) <= mostShared {
 		d.text = string(doc.text)
 	}
+	return d
+}
+
+// newChecker returns a decoder of which nothing is kept. So its strings may be the
+// document's own bytes: nobody changes those while it reads.
+func newChecker(doc *document) *decoder {
+	d := &doc.decoder
+	d.doc, d.checks = doc, true
+	d.text = unsafe.String(unsafe.SliceData(doc.text), len(doc.text))
 	return d
 }
 

@@ -12,6 +12,13 @@ const (
 	digestAlg             = "sha256"
 )
 
+var artifactSchemaIDs = func() (ids [EffectType + 1]string) {
+	for t := RequestType; t <= EffectType; t++ {
+		ids[t] = artifactSchemaPrefix + t.String()
+	}
+	return ids
+}()
+
 // Bounds of the contracts' strings, in characters.
 const (
 	minProse     = 10 // intent, rationale
@@ -59,7 +66,7 @@ const required = SchemaViolation
 
 func commonFields(t ArtifactType) []artifactField {
 	return []artifactField{
-		{"schema_id", required, constant[Artifact](artifactSchemaPrefix + t.String())},
+		{"schema_id", required, constant[Artifact](artifactSchemaIDs[t])},
 		{"schema_version", required, constant[Artifact](artifactSchemaVersion)},
 		{"trace_id", required, idAt(func(a *Artifact) *ID { return &a.TraceID })},
 		{"plan_id", required, idAt(func(a *Artifact) *ID { return &a.PlanID })},

@@ -1,8 +1,11 @@
 package tga
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 )
 
 // The encoders of this package write canonical JSON: members in order, nothing
@@ -14,6 +17,11 @@ const hexDigits = "0123456789abcdef"
 // no other.
 func appendString[S string | []byte](dst []byte, s S) []byte {
 	dst = append(dst, '"')
+	start := len(dst)
+	if dst = append(dst, s...); noEscapes(dst[start:]) {
+		return append(dst, '"')
+	}
+	dst = dst[:start]
 	from := 0
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < 0x20 || c == '"' || c == '\\' {
@@ -24,6 +32,31 @@ func appendString[S string | []byte](dst []byte, s S) []byte {
 	}
 	dst = append(dst, s[from:]...)
 	return append(dst, '"')
+}
+
+// AppendString appends s as a JSON string, spelled as RFC 8785 spells it. What is no UTF-8
+// in it becomes U+FFFD, for JSON can hold nothing else.
+func AppendString(dst []byte, s string) []byte {
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\ufffd")
+	}
+	return appendString(dst, s)
+}
+
+// noEscapes reports whether b is written as it is. Most strings are, so they are copied
+// first and then looked at eight bytes at a time; of others it may say no too.
+func noEscapes(b []byte) bool {
+	for ; len(b) >= 8; b = b[8:] {
+		if !allVerbatim(binary.LittleEndian.Uint64(b)) {
+			return false
+		}
+	}
+	for _, c := range b {
+		if !verbatim[c] {
+			return false
+		}
+	}
+	return true
 }
 
 // appendRune appends the escape of a character that needs one.

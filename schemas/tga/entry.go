@@ -1,7 +1,5 @@
 package tga
 
-import "sync"
-
 const (
 	entrySchemaID      = "talos.tga.execution_log_entry"
 	stateSchemaID      = "talos.tga.execution_state"
@@ -20,14 +18,11 @@ func (e *LogEntry) AppendCanonical(dst []byte) []byte { return e.append(dst, tru
 
 // Seal sets Digest. The fields are not checked; package wal does that.
 func (e *LogEntry) Seal() {
-	buf := preimages.Get().(*[]byte)
+	buf := buffers.Get().(*[]byte)
 	*buf = e.AppendPreimage((*buf)[:0])
 	e.Digest = Sum(*buf)
-	preimages.Put(buf)
+	buffers.Put(buf)
 }
-
-// preimages are buffers of entries being sealed. An entry is a few hundred bytes.
-var preimages = sync.Pool{New: func() any { return new([]byte) }}
 
 func (e *LogEntry) append(dst []byte, whole bool) []byte {
 	o := newObject(dst)

@@ -6,7 +6,13 @@ import "bytes"
 // same call: SHA-256 of the canonical {args, tool_name, tool_server}. p.Args must be
 // canonical.
 func RequestDigest(p Proposal) Digest {
-	return Sum(p.append(make([]byte, 0, len(p.Args)+512)))
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	encoded := p.append((*buf)[:0])
+	if cap(encoded) <= mostKept {
+		*buf = encoded
+	}
+	return Sum(encoded)
 }
 
 // Equal reports whether p and q are the same call byte for byte.

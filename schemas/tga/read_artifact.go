@@ -15,7 +15,12 @@ func decodeArtifact(d *decoder) (*Artifact, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	a := newArtifact(t)
+	var a *Artifact
+	if d.checks {
+		a = d.doc.checked.artifact(t)
+	} else {
+		a = newArtifact(t)
+	}
 	if err := decodeObject(d, 0, artifactFields[t], a); err != nil {
 		return nil, err
 	}
@@ -35,7 +40,7 @@ func (d *decoder) artifactType() (ArtifactType, *Error) {
 			return 0, err.under("schema_id")
 		}
 		for t := RequestType; t <= EffectType; t++ {
-			if id == artifactSchemaPrefix+t.String() {
+			if id == artifactSchemaIDs[t] {
 				return t, nil
 			}
 		}
@@ -77,6 +82,32 @@ func newArtifact(t ArtifactType) *Artifact {
 	}
 	a.Type = t
 	return a
+}
+
+// checked is an artifact that is decoded to see whether it can be.
+type checked struct {
+	a        Artifact
+	request  ActionRequest
+	decision SupervisorDecision
+	call     ToolCall
+	effect   ToolEffect
+}
+
+func (c *checked) artifact(t ArtifactType) *Artifact {
+	c.a.Type = t
+	switch t {
+	case RequestType:
+		c.a.Request = &c.request
+	case DecisionType:
+		c.a.Decision = &c.decision
+	case CallType:
+		c.call.BatchTotalBytes = -1
+		c.a.Call = &c.call
+	case EffectType:
+		c.effect.BatchTotalBytes = -1
+		c.a.Effect = &c.effect
+	}
+	return &c.a
 }
 
 // digestMember is how every canonical artifact starts: '_' sorts before the letters
@@ -183,9 +214,7 @@ func checkCanonicalArtifact(canonical []byte) (Digest, *Error) {
 		return Digest{}, err
 	}
 	defer doc.free()
-	d := newDecoder(doc)
-	d.checks = true
-	a, err := decodeArtifact(d)
+	a, err := decodeArtifact(newChecker(doc))
 	if err != nil {
 		return Digest{}, err
 	}

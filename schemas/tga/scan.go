@@ -41,6 +41,7 @@ type document struct {
 	depth     int
 	canonical bool
 	decoder   decoder // of this document, here so that the two are pooled together
+	checked   checked // for its decoder, where that only checks
 }
 
 var documents = sync.Pool{New: func() any { return new(document) }}

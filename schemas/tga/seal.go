@@ -3,6 +3,7 @@ package tga
 import (
 	"slices"
 	"strconv"
+	"sync"
 )
 
 // Seal makes an artifact of its typed part: it checks every member as [DecodeArtifact]
@@ -92,7 +93,9 @@ func canonicalObject(raw []byte) ([]byte, *Error) {
 
 // encode returns the canonical artifact with its digest filled in.
 func (a *Artifact) encode() ([]byte, *Error) {
-	o := newObject(make([]byte, 0, 1024+a.variableSize()))
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	o := newObject((*buf)[:0])
 	o.digest("_digest", Digest{})
 	o.str("_digest_alg", digestAlg)
 	var err *Error
@@ -109,28 +112,22 @@ func (a *Artifact) encode() ([]byte, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	canonical := o.end()
-	text, rest, _ := splitDigest(canonical)
+	encoded := o.end()
+	if cap(encoded) <= mostKept {
+		*buf = encoded
+	}
+	text, rest, _ := splitDigest(encoded)
 	sum := artifactDigest(rest)
 	sum.AppendText(text[:0])
-	return canonical, nil
+	// In memory of its own size: an artifact is kept for long, in caches too.
+	return append(make([]byte, 0, len(encoded)), encoded...), nil
 }
 
-// variableSize estimates what may exceed the fixed members.
-func (a *Artifact) variableSize() int {
-	size := 64 * len(a.Meta)
-	switch a.Type {
-	case RequestType:
-		size += len(a.Request.Proposal.Args) + len(a.Request.Intent)
-	case DecisionType:
-		size += len(a.Decision.MintedCapability) + len(a.Decision.Rationale)
-	case CallType:
-		size += len(a.Call.Call.Args)
-	case EffectType:
-		size += len(a.Effect.Outcome.Summary) + 128*len(a.Effect.DocumentHashes)
-	}
-	return size
-}
+// buffers are for what is encoded and then copied or hashed. mostKept bounds what one of
+// them keeps, in bytes.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+const mostKept = 64 << 10
 
 func (a *Artifact) encodeRequest(o *object) *Error {
 	r := a.Request
@@ -215,19 +212,26 @@ func (a *Artifact) encodeEffect(o *object) *Error {
 
 // encodeTail writes schema_id and schema_version, which stand side by side.
 func (a *Artifact) encodeTail(o *object) {
-	o.str("schema_id", artifactSchemaPrefix+a.Type.String())
+	o.str("schema_id", artifactSchemaIDs[a.Type])
 	o.str("schema_version", artifactSchemaVersion)
 }
+
+// nameLists are for the names of one meta, in order.
+var nameLists = sync.Pool{New: func() any { return new([]string) }}
 
 func (a *Artifact) encodeMeta(o *object) *Error {
 	if a.Meta == nil {
 		return nil
 	}
-	names := make([]string, 0, len(a.Meta))
+	list := nameLists.Get().(*[]string)
+	defer nameLists.Put(list)
+	names := (*list)[:0]
 	for name := range a.Meta {
 		names = append(names, name)
 	}
 	slices.SortFunc(names, func(x, y string) int { return compareNames([]byte(x), []byte(y)) })
+	defer clear(names) // or the pool would keep the names alive
+	*list = names
 	o.name("meta")
 	o.b = append(o.b, '{')
 	for i, name := range names {

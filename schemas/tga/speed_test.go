@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // TestMillisIsWhatPackageTimeReads holds the reader and the writer of times against
@@ -95,6 +96,48 @@ func TestEightAtATimeIsOneAtATime(t *testing.T) {
 			if !verbatim[byte(b>>(8*at))] {
 				t.Fatalf("%#x is taken whole", b)
 			}
+		}
+	}
+}
+
+// TestEscapesAreFoundAnywhere: a character that needs an escape is written with it at every
+// place of a string, and every other as it stands.
+func TestEscapesAreFoundAnywhere(t *testing.T) {
+	for c := range utf8.RuneSelf + 2 {
+		for at := range 20 {
+			s := strings.Repeat("a", at) + string(rune(c)) + strings.Repeat("b", 19-at)
+			want := strings.Repeat("a", at) + string(rune(c)) + strings.Repeat("b", 19-at)
+			if c < 0x20 || c == '"' || c == '\\' {
+				want = strings.Repeat("a", at) + string(appendRune(nil, rune(c))) + strings.Repeat("b", 19-at)
+			}
+			if got := string(appendString(nil, s)); got != `"`+want+`"` {
+				t.Fatalf("%q is written as %s", s, got)
+			}
+		}
+	}
+}
+
+// TestSealedBytesAreTheirOwn: what one artifact was sealed to does not change when others
+// are sealed after it.
+func TestSealedBytesAreTheirOwn(t *testing.T) {
+	for kind := RequestType; kind <= EffectType; kind++ {
+		a := sample(kind)
+		if err := a.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		before := string(a.Canonical)
+		for n := range 50 {
+			other := sample(ArtifactType(n%4 + 1))
+			other.Meta = Meta{MetaNonce: strings.Repeat("z", n)}
+			if err := other.Seal(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if string(a.Canonical) != before {
+			t.Errorf("%s changed after it was sealed", kind)
+		}
+		if len(a.Canonical) != cap(a.Canonical) {
+			t.Errorf("%s of %d bytes keeps %d", kind, len(a.Canonical), cap(a.Canonical))
 		}
 	}
 }
