@@ -30,11 +30,8 @@ func KeyOf(namespace string, call *tga.Artifact) Key {
 // and "ab"+"c" would be one key, and one tenant could claim another's.
 func (k Key) Hash() [32]byte {
 	parts := [...]string{k.Namespace, k.Server, k.Tool, k.Key}
-	size := 0
-	for _, p := range parts {
-		size += 4 + len(p)
-	}
-	buf := make([]byte, 0, size)
+	var room [512]byte // enough for most keys: no memory is allocated for one
+	buf := room[:0]
 	for _, p := range parts {
 		buf = binary.BigEndian.AppendUint32(buf, uint32(len(p)))
 		buf = append(buf, p...)

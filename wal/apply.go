@@ -2,6 +2,7 @@ package wal
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -38,13 +39,14 @@ func (t *Trace) following(a *tga.Artifact, ts tga.Millis) (tga.LogEntry, error) 
 
 // Extend makes the entry by which e's artifact follows the trace's head, as [Trace.Link]
 // does, puts it into e and advances the trace. Every check of [Trace.Apply] is made but
-// one: that an entry has the digest which was computed of it a moment ago.
+// one: that an entry has the digest which was computed of it a moment ago. The preimage is
+// made in the room that e.Preimage has, if that is enough.
 func (t *Trace) Extend(e *Entry, ts tga.Millis) error {
 	made, err := t.following(e.Artifact, ts)
 	if err != nil {
 		return err
 	}
-	e.LogEntry, e.Preimage = made, made.AppendPreimage(make([]byte, 0, preimageRoom))
+	e.LogEntry, e.Preimage = made, made.AppendPreimage(slices.Grow(e.Preimage[:0], preimageRoom))
 	e.Digest = tga.Sum(e.Preimage)
 	return t.apply(e, (*Trace).checkArtifact)
 }
@@ -206,10 +208,16 @@ func (t *Trace) advance(e *Entry) error {
 	if e.Type == tga.EffectType {
 		t.Documents = e.Documents
 	}
+	if len(t.Entries) == cap(t.Entries) && len(t.Entries) < mostEntries {
+		t.Entries = append(make([]tga.LogEntry, 0, mostEntries), t.Entries...)
+	}
 	t.Entries = append(t.Entries, e.LogEntry)
 	t.Head = Head{Seq: e.Seq, Digest: e.Digest, State: e.To}
 	return nil
 }
+
+// mostEntries is how many entries the machine lets a trace have: one of each artifact.
+const mostEntries = 4
 
 // requestMeta reads the members of a request's meta that steer the trace. A value
 // that cannot be read is refused rather than passed over: a deadline nobody sees

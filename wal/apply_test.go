@@ -3,6 +3,7 @@ package wal_test
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -201,6 +202,41 @@ func TestCloneAdvancesAlone(t *testing.T) {
 	}
 	if len(base.Entries) != 3 || one.Entries[3].Digest != good.Entries[3].Digest || two.Entries[3].Digest != bad.Entries[3].Digest {
 		t.Error("clones share entries")
+	}
+}
+
+// A successor that is given up leaves no mark on its trace, on a clone of that, or on the
+// successor that is taken in its place; nor does a clone that goes another way.
+func TestSuccessorIsTakenOrGivenUp(t *testing.T) {
+	artifacts := waltest.Artifacts(waltest.Options{Key: "order-1"})
+	other := waltest.Artifacts(waltest.Options{Key: "order-1", Verdict: tga.Deny})
+	extend := func(tr *wal.Trace, a *tga.Artifact) {
+		t.Helper()
+		if err := tr.Extend(&wal.Entry{Artifact: a}, a.TS); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base := wal.NewTrace(artifacts[0].TraceID)
+	for n, a := range artifacts {
+		want := base.Clone()
+		if n == 1 {
+			givenUp := base.Successor()
+			extend(givenUp, other[1])
+			apart := base.Clone()
+			extend(apart, other[1])
+			next := base.Successor()
+			extend(next, a)
+			if apart.Entries[1].ArtifactDigest != other[1].Digest || next.Entries[1].ArtifactDigest != a.Digest {
+				t.Error("a clone and a successor share an entry")
+			}
+		}
+		next := base.Successor()
+		extend(next, a)
+		extend(want, a)
+		if !slices.Equal(next.Entries, want.Entries) || next.Head != want.Head || len(base.Entries) != n {
+			t.Errorf("after %s: %+v, want %+v", a.Type, next.Entries, want.Entries)
+		}
+		base = next
 	}
 }
 

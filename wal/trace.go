@@ -49,6 +49,16 @@ func (t *Trace) Clone() *Trace {
 	return &c
 }
 
+// Successor returns a copy to be advanced in t's place. It may write into the spare room
+// of t's entries, which t and its clones never look at: so of the successors of one trace
+// that are advanced at most the last is used. What was refused may be given up and
+// followed by another.
+func (t *Trace) Successor() *Trace {
+	c := *t
+	c.Notes = slices.Clip(t.Notes)
+	return &c
+}
+
 // State returns the sealed execution state of the trace. Its current state is
 // tga.Pending for a trace that has no entry yet, as the contract has no name for it.
 func (t *Trace) State() tga.ExecutionState {
