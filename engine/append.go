@@ -125,13 +125,13 @@ func (db *DB) submit(ctx context.Context, head fold, lease wal.Lease, b wal.Batc
 		return Ticket{}, err
 	}
 	if !ok {
-		return db.queue(step)
+		return db.queue(step, false)
 	}
 	if err := db.lockKey(ctx, lease.TraceID, key); err != nil {
 		return Ticket{}, err
 	}
 	if step.record, err = db.ledgerChange(step, key); err == nil && step.record != nil {
-		return db.queue(step, key) // which gives the key back
+		return db.queue(step, true) // which gives the key back
 	}
 	// Refused, or never sent: the record stays as it is, so nobody need wait for this
 	// sync. What a served call copies was durable when it was read.
@@ -139,7 +139,7 @@ func (db *DB) submit(ctx context.Context, head fold, lease wal.Lease, b wal.Batc
 	if err != nil {
 		return Ticket{}, err
 	}
-	return db.queue(step)
+	return db.queue(step, false)
 }
 
 // Ticket is an append on its way to disk.
@@ -225,8 +225,9 @@ const maxAhead = 60_000
 // is read back too: bytes that no reader takes would end the trace for good.
 func (db *DB) link(head fold, lease wal.Lease, b wal.Batch) (*step, error) {
 	now, t := db.now(), head.Trace
-	s := &step{lease: lease, before: head, after: t.Clone(), committed: now, attachments: b.Attachments}
+	s := &step{lease: lease, before: head, after: t.Successor(), committed: now, attachments: b.Attachments}
 	s.entries = make([]wal.Entry, 0, len(b.Artifacts))
+	s.room = rooms.Get().(*room)
 	// Within a trace ts never goes back, even after a caller's own entry with a later
 	// one; across traces it does not because now does not.
 	ts := now
@@ -237,6 +238,7 @@ func (db *DB) link(head fold, lease wal.Lease, b wal.Batch) (*step, error) {
 		s.entries = append(s.entries, wal.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: lease.Epoch})
 		e := &s.entries[len(s.entries)-1]
 		if a.Entry == nil {
+			e.Preimage = s.room.of(len(s.entries) - 1)
 			if err := s.after.Extend(e, ts); err != nil {
 				return nil, err
 			}

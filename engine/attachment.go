@@ -16,11 +16,39 @@ func (db *DB) Attachment(ctx context.Context, kind wal.AttachmentKind, key []byt
 	if err != nil {
 		return nil, err
 	}
-	rows, _, err := db.attachmentPage(ctx, stored, append(slices.Clone(stored), 0), string(stored))
-	if err != nil || len(rows) == 0 {
+	if err := db.health.enter(); err != nil {
 		return nil, err
 	}
-	return rows[0].value, nil
+	defer db.health.leave()
+	return db.settled(ctx, string(stored), func() ([]byte, error) { return db.get(db.p, stored) })
+}
+
+// settled returns what read finds under key once it is durable.
+func (db *DB) settled(ctx context.Context, key string, read func() ([]byte, error)) ([]byte, error) {
+	for {
+		// Read first, then ask: an append is in flight from before Pebble shows it until
+		// it is durable, so what was read of one that is not in flight is durable.
+		value, err := read()
+		pending := db.order.writes(key)
+		if err != nil || pending == nil {
+			return value, err
+		}
+		if err := db.inFlight(ctx, pending); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// inFlight waits for an append of which nobody may be told yet.
+func (db *DB) inFlight(ctx context.Context, pending <-chan struct{}) error {
+	select {
+	case <-pending:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-db.health.poisoned:
+		return db.health.sick()
+	}
 }
 
 // Attachments yields the attachments of a kind whose key starts with prefix, in key
@@ -74,12 +102,8 @@ func (db *DB) attachmentPage(ctx context.Context, lower, upper []byte, watched s
 		if err := closeView(v, nil); err != nil {
 			return nil, nil, err
 		}
-		select {
-		case <-pending:
-		case <-ctx.Done():
-			return nil, nil, ctx.Err()
-		case <-db.health.poisoned:
-			return nil, nil, db.health.sick()
+		if err := db.inFlight(ctx, pending); err != nil {
+			return nil, nil, err
 		}
 	}
 }

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"maps"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -252,6 +254,36 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	wantCode(t, err, tga.NotFound)
 }
 
+// A trace that has something to come, a new attempt after a failure say, stays where that
+// can be written to it. A timer's key ends with its trace; the others' timers are theirs.
+func TestTraceWithATimerIsNotSealed(t *testing.T) {
+	db := mem(t)
+	timer := func(of uint64) []byte {
+		trace := id(of)
+		return append(binary.BigEndian.AppendUint64(nil, 1<<40), trace[:]...)
+	}
+	for i := range uint64(3) {
+		run(t, db, spec{trace: id(i + 1)})
+	}
+	lease := acquire(t, db, id(2))
+	set := wal.Attachment{Kind: wal.AttachTimer, Key: timer(2), Value: []byte(`{"kind":"retry"}`)}
+	append_(t, db, lease, wal.Batch{
+		Notes:       []wal.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{"attempt":1}`)}},
+		Attachments: []wal.Attachment{set},
+	})
+	db.Release(lease)
+	if done, err := db.SealTraces(t.Context(), start+1); err != nil || done.Traces != 2 {
+		t.Fatalf("sealed %+v, %v, want the two without a timer", done, err)
+	}
+	lease = acquire(t, db, id(2))
+	set.Value = nil
+	append_(t, db, lease, wal.Batch{Attachments: []wal.Attachment{set}})
+	db.Release(lease)
+	if done, err := db.SealTraces(t.Context(), start+1); err != nil || done.Traces != 1 {
+		t.Fatalf("sealed %+v, %v, want the one whose timer is gone", done, err)
+	}
+}
+
 // A finished trace that is archived reads as before, its id and its key stay taken,
 // and its own keys are gone.
 func TestSealedTraceIsStillReadable(t *testing.T) {
@@ -414,7 +446,7 @@ func TestArchivingLosesNoNote(t *testing.T) {
 // A crash between the segment's commit and the removal of the entries leaves both; the
 // next open removes the entries.
 func TestHalfDoneArchivingIsFinishedAtOpen(t *testing.T) {
-	disk := vfs.NewCrashableMem()
+	disk := crashmem.New()
 	db, err := engine.Open("store", options(disk))
 	if err != nil {
 		t.Fatal(err)

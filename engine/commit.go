@@ -24,6 +24,7 @@ type step struct {
 	hash        [32]byte       // of the ledger key; with record
 	record      *ledger.Record // nil where the append leaves the ledger alone
 	index       uint64         // in the global order
+	room        *room          // of the entries' preimages, until they are encoded
 	commit      *commitment    // what it is committed with
 	own         commitment     // that, where it is the first of its batch
 }
@@ -37,6 +38,30 @@ func (s *step) appended() wal.Appended {
 		out.Entries = append(out.Entries, s.entries[i].LogEntry)
 	}
 	return out
+}
+
+// room is memory for the preimages of a step's entries, which are needed from the check of
+// an entry to its encoding. A step that is refused between the two leaves its room to the
+// garbage collector.
+type room [4][1 << 10]byte
+
+var rooms = sync.Pool{New: func() any { return new(room) }}
+
+// of returns the room of the i-th entry, none for one too many.
+func (r *room) of(i int) []byte {
+	if i >= len(r) {
+		return nil
+	}
+	return r[i][:0]
+}
+
+// leaveRoom gives the room back; the preimages are gone with it.
+func (s *step) leaveRoom() {
+	for i := range s.entries {
+		s.entries[i].Preimage = nil
+	}
+	rooms.Put(s.room)
+	s.room = nil
 }
 
 // maxBatch bounds what one append may commit, in bytes. Pebble's own limit is 4 GiB.
@@ -79,17 +104,17 @@ func (db *DB) commit(steps ...*step) error {
 	return db.await(c)
 }
 
-// queue puts a step into the queue of commits. The locks of its trace and of its ledger
-// keys are held; those of keys end with the commit.
-func (db *DB) queue(s *step, keys ...[32]byte) (Ticket, error) {
+// queue puts a step into the queue of commits. The lock of its trace is held. unlocks says
+// that the lock of its ledger key is held too, and ends with the commit.
+func (db *DB) queue(s *step, unlocks bool) (Ticket, error) {
 	c, err := db.prepare(s)
 	if err != nil {
-		for _, k := range keys {
-			db.keys.unlock(k)
+		if unlocks {
+			db.keys.unlock(s.hash)
 		}
 		return Ticket{}, err
 	}
-	c.keys, c.entered = keys, true
+	c.unlocks, c.entered = unlocks, true
 	db.tails.put(s)
 	db.commits.add(c)
 	return Ticket{db: db, commit: c, answer: s.appended()}, nil
@@ -109,9 +134,13 @@ func (db *DB) prepare(steps ...*step) (*commitment, error) {
 		if err := w.step(s); err != nil {
 			return nil, closing(b, err)
 		}
+		s.leaveRoom()
+		if s.before.Head.Seq == 0 {
+			db.begun.add(s.after.ID)
+		}
 	}
 	c := &steps[0].own
-	c.batch, c.steps, c.done = b, steps, make(chan struct{})
+	c.batch, c.steps = b, steps
 	for _, s := range steps {
 		s.commit = c
 		leaf := s.leaf()

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"errors"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -13,21 +15,23 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// commitment is a batch on its way to disk: queued, then committed with the others of
-// its group, then durable.
+// commitment is a batch on its way to disk: queued in a group, then committed with the
+// others of it.
 type commitment struct {
 	batch *pebble.Batch
-	steps []*step    // what becomes visible with it; none for a batch of the store's own
-	keys  [][32]byte // ledger keys whose locks end with it
-	done  chan struct{}
-	err   error // set before done is closed
+	steps []*step // what becomes visible with it; none for a batch of the store's own
+	group *group  // set by [committer.add]
 
 	entered bool // it has room of its own, see [committer.enter]
+	unlocks bool // the lock of its step's ledger key ends with it
 }
 
-func (c *commitment) end(err error) {
-	c.err = err
-	close(c.done)
+// group is the batches that one log record and one sync make durable.
+type group struct {
+	members []*commitment
+	bytes   int
+	done    chan struct{} // closed once the group is durable, or never will be
+	err     error         // set before done is closed
 }
 
 // committer takes batches to disk, one group after the other, in the order in which
@@ -38,9 +42,10 @@ func (c *commitment) end(err error) {
 type committer struct {
 	db    *DB
 	mark  *guard.Watermark // the store's, which may give it up before this goroutine ends
+	all   *pebble.Batch    // empty between groups, in which one is gathered
 	mu    sync.Mutex
 	work  sync.Cond // there is a queue, or it is closed
-	queue []*commitment
+	queue []*group  // only the last of them still grows
 	shut  bool
 	ended chan struct{}
 
@@ -57,8 +62,8 @@ const maxQueued = 1024
 // first memtable, so a group makes no memtable larger than its batches would.
 const maxGroup = 256 << 10
 
-func startCommitter(db *DB) *committer {
-	c := &committer{db: db, mark: db.mark, ended: make(chan struct{}), room: make(chan struct{}, maxQueued)}
+func startCommitter(db *DB, p *pebble.DB) *committer {
+	c := &committer{db: db, mark: db.mark, all: p.NewBatchWithSize(maxGroup), ended: make(chan struct{}), room: make(chan struct{}, maxQueued)}
 	c.work.L = &c.mu
 	go c.run()
 	return c
@@ -87,9 +92,17 @@ func (c *committer) leave() { <-c.room }
 // add queues x. Batches of one trace are added under its lock, so they reach the log in
 // the order of its entries: where the later one is durable, so is the earlier.
 func (c *committer) add(x *commitment) {
+	size := x.batch.Len()
 	c.mu.Lock()
-	c.queue = append(c.queue, x)
-	first := len(c.queue) == 1
+	n := len(c.queue)
+	if n == 0 || c.queue[n-1].bytes+size > maxGroup {
+		c.queue = append(c.queue, &group{done: make(chan struct{})})
+		n++
+	}
+	g := c.queue[n-1]
+	g.members, g.bytes = append(g.members, x), g.bytes+size
+	x.group = g
+	first := n == 1 && len(g.members) == 1
 	c.mu.Unlock()
 	if first {
 		c.work.Signal()
@@ -106,57 +119,64 @@ func (c *committer) stop() {
 
 func (c *committer) run() {
 	defer close(c.ended)
-	var group []*commitment
 	for {
-		if group = c.take(group[:0]); len(group) == 0 {
-			return
+		g := c.take()
+		if g == nil {
+			break
 		}
-		c.finish(group, c.db.commitGroup(group, c.mark))
-		clear(group)
+		alone := len(g.members) == 1
+		c.finish(g, c.db.commitGroup(g, c.all, c.mark))
+		if !alone {
+			goruntime.Gosched() // those just woken may have a next append: it goes with the next group
+		}
+	}
+	if c.db.health.sick() == nil { // else it may be in the log's hands for good
+		if err := closeBatch(c.all); err != nil {
+			c.db.health.poison(c.db.log, err)
+		}
 	}
 }
 
-// take waits for work and moves the front of the queue to group; nothing once the
-// committer is stopped and the queue is empty.
-func (c *committer) take(group []*commitment) []*commitment {
+// take waits for work and takes the first group from the queue; nil once the committer
+// is stopped and the queue is empty.
+func (c *committer) take() *group {
 	c.mu.Lock()
-	for len(c.queue) == 0 && !c.shut {
+	defer c.mu.Unlock()
+	for len(c.queue) == 0 {
+		if c.shut {
+			return nil
+		}
 		c.work.Wait()
 	}
 	// Those who are about to add theirs come first: a sync costs as much for one as for
 	// all of them. A call that is alone waits for nobody.
-	for n := 0; n < len(c.queue) && c.coming.Load() > 0; {
-		n = len(c.queue)
+	for n := 0; len(c.queue) == 1 && n < len(c.queue[0].members) && c.coming.Load() > 0; {
+		n = len(c.queue[0].members)
 		c.mu.Unlock()
 		goruntime.Gosched()
 		c.mu.Lock()
 	}
-	defer c.mu.Unlock()
-	n, bytes := 0, 0
-	for n < len(c.queue) {
-		if bytes += c.queue[n].batch.Len(); n > 0 && bytes > maxGroup {
-			break
-		}
-		n++
-	}
-	group = append(group, c.queue[:n]...)
-	rest := copy(c.queue, c.queue[n:])
-	clear(c.queue[rest:])
-	c.queue = c.queue[:rest]
-	return group
+	g := c.queue[0]
+	c.queue = slices.Delete(c.queue, 0, 1)
+	return g
 }
 
 // commitGroup commits the batches of a group as one and returns once it is durable and
-// in the watermark. An error poisons the store, for what the disk then has is not known.
-func (db *DB) commitGroup(group []*commitment, mark *guard.Watermark) error {
+// in the watermark. all is an empty batch, to gather them in. An error poisons the store,
+// for what the disk then has is not known.
+func (db *DB) commitGroup(g *group, all *pebble.Batch, mark *guard.Watermark) error {
 	if err := db.health.sick(); err != nil {
 		return err // nothing is tried again
 	}
-	all := group[0].batch
+	if len(g.members) == 1 {
+		all = g.members[0].batch
+	}
 	err := db.guarded(func() error {
-		for _, c := range group[1:] {
-			if err := all.Apply(c.batch, nil); err != nil {
-				return err
+		if len(g.members) > 1 {
+			for _, c := range g.members {
+				if err := all.Apply(c.batch, nil); err != nil {
+					return err
+				}
 			}
 		}
 		return all.Commit(pebble.Sync)
@@ -164,6 +184,9 @@ func (db *DB) commitGroup(group []*commitment, mark *guard.Watermark) error {
 	if err == nil {
 		// Before anybody is told: what was acknowledged must be missed when it is gone.
 		err = mark.Advance(uint64(all.SeqNum()) + uint64(all.Count()) - 1)
+		if len(g.members) > 1 {
+			all.Reset()
+		}
 	}
 	if err != nil {
 		db.health.poison(db.log, err)
@@ -174,38 +197,42 @@ func (db *DB) commitGroup(group []*commitment, mark *guard.Watermark) error {
 // finish shows what is durable and wakes those who wait for it. What failed is in
 // flight for good: its locks stay taken and its traces' tails stay, so nobody is shown
 // what may be in Pebble and not on disk.
-func (c *committer) finish(group []*commitment, err error) {
+func (c *committer) finish(g *group, err error) {
 	db := c.db
-	for _, x := range group {
+	for _, x := range g.members {
 		if x.entered {
 			c.leave()
 		}
 		if err != nil {
-			x.end(unknown(err))
 			continue
 		}
 		db.stats.commits.Add(1)
 		for _, s := range x.steps {
 			db.publish(s)
 		}
-		for _, k := range x.keys {
-			db.keys.unlock(k)
+		if x.unlocks {
+			db.keys.unlock(x.steps[0].hash)
 		}
-		x.end(closeBatch(x.batch))
+		g.err = errors.Join(g.err, closeBatch(x.batch))
 	}
+	if err != nil {
+		g.err = unknown(err)
+	}
+	g.members = nil // a ticket that is kept does not keep the group's other steps
+	close(g.done)
 }
 
 // await returns once c is durable, or with the store's poisoning: the commit may then
 // never end.
 func (db *DB) await(c *commitment) error {
 	select {
-	case <-c.done:
-		return c.err
+	case <-c.group.done:
+		return c.group.err
 	case <-db.health.poisoned:
 	}
 	select {
-	case <-c.done: // it ended all the same
-		return c.err
+	case <-c.group.done: // it ended all the same
+		return c.group.err
 	default:
 		return unknown(db.health.sick())
 	}
@@ -213,7 +240,7 @@ func (db *DB) await(c *commitment) error {
 
 // apply makes a batch of the store's own durable.
 func (db *DB) apply(b *pebble.Batch) error {
-	c := &commitment{batch: b, done: make(chan struct{})}
+	c := &commitment{batch: b}
 	db.commits.add(c)
 	return db.await(c)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -23,7 +24,7 @@ import (
 // more that was under way, whole.
 func TestCrashBetweenWrites(t *testing.T) {
 	type crash struct {
-		fs    *vfs.MemFS
+		fs    *crashmem.FS
 		acked int64
 		op    string
 		kept  int
@@ -34,7 +35,7 @@ func TestCrashBetweenWrites(t *testing.T) {
 		acked   atomic.Int64
 		ops     int
 	)
-	disk := vfs.NewCrashableMem()
+	disk := crashmem.New()
 	rng := rand.New(rand.NewPCG(9, 3))
 	recording := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {

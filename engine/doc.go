@@ -26,6 +26,7 @@
 // # Invariants
 //
 //	I1 append-only   entry and note keys are written once           [DB.Append]  [DB.Check]       TestAppendNeverOverwrites
+//	   begun once    what is taken for new is not in the store     newTraces    [DB.Check]       TestTraceIsBegunOnce
 //	I2 once          a key is reserved by one trace at a time       [DB.Append]  [DB.Check]       TestLedgerRule, TestOneReservationAmongRacers
 //	I4 checkpoints   digest and entry agree, or it is skipped       [DB.LatestCheckpoint] [DB.Check] TestCheckpoints
 //	I5 chain         entry n names the digest of n-1                [wal.Trace.Link] [wal.Trace.Apply] FuzzReplayTamper

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -177,7 +178,7 @@ func TestFailedSyncPoisons(t *testing.T) {
 		{"write fails", false, failWrite},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			disk := vfs.NewCrashableMem()
+			disk := crashmem.New()
 			fs := &faultFS{FS: disk, suffix: ".log"}
 			db := open(t, "store", options(fs))
 			for i := range uint64(20) {
@@ -316,7 +317,7 @@ func TestLowSpaceRefusesNewTracesOnly(t *testing.T) {
 // Appends end with an error all the same, the process lives, and what was acknowledged
 // is there afterwards.
 func TestFullDiskStopsAppends(t *testing.T) {
-	disk := vfs.NewCrashableMem()
+	disk := crashmem.New()
 	fs := &faultFS{FS: disk, suffix: ".sst"}
 	db := open(t, "store", options(fs))
 	run(t, db, spec{trace: id(1)})
@@ -344,5 +345,43 @@ func TestFullDiskStopsAppends(t *testing.T) {
 		if st, err := after.State(ctx, id(i)); err != nil || st.LastSeq != 3 {
 			t.Fatalf("acknowledged trace %d of %d: %+v, %v", i, last, st, err)
 		}
+	}
+}
+
+// TestAttachmentReadBesideItsAppend: an append that comes between a reader's question and
+// its read is not shown either before it is durable.
+func TestAttachmentReadBesideItsAppend(t *testing.T) {
+	fs := &faultFS{FS: vfs.NewMem(), suffix: ".log"}
+	db := open(t, "store", options(fs))
+	m, lease := spec{trace: id(1)}.make(t), acquire(t, db, id(1))
+	key := id(1)
+	b := m.batch(m.request)
+	b.Attachments = []wal.Attachment{{Kind: wal.AttachApproval, Key: key[:], Value: []byte("v")}}
+	release, done := make(chan struct{}), make(chan error, 1)
+	fs.onSync(func(real func() error) error {
+		<-release
+		return real()
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	reads := 0
+	read := func() []byte {
+		if reads++; reads == 1 {
+			go func() { _, err := db.Append(context.Background(), lease, b); done <- err }()
+			for db.Dump()["a"+string(key[:])] == "" {
+				time.Sleep(time.Millisecond) // until Pebble itself shows it
+			}
+			cancel() // nobody waits for the disk: the reader has to give up
+		}
+		return []byte(db.Dump()["a"+string(key[:])])
+	}
+	if v, err := db.SettledAttachment(ctx, wal.AttachApproval, key[:], read); !errors.Is(err, context.Canceled) {
+		t.Errorf("read %q, %v of an append that is not durable", v, err)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if v, err := db.Attachment(context.Background(), wal.AttachApproval, key[:]); string(v) != "v" || err != nil {
+		t.Errorf("read %q, %v when it is durable", v, err)
 	}
 }

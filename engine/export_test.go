@@ -38,6 +38,12 @@ func (db *DB) Put(key, value []byte) {
 // DropCaches makes the next reads come from disk.
 func (db *DB) DropCaches() { db.dropCaches() }
 
+// SettledAttachment is [DB.Attachment] with a read of its own.
+func (db *DB) SettledAttachment(ctx context.Context, kind wal.AttachmentKind, key []byte, read func() []byte) ([]byte, error) {
+	stored := string(byte(kind)) + string(key)
+	return db.settled(ctx, stored, func() ([]byte, error) { return read(), nil })
+}
+
 // Flush writes the memtables to tables.
 func (db *DB) Flush() error { return db.awaited(db.p.Flush) }
 
@@ -45,7 +51,26 @@ func (db *DB) Flush() error { return db.awaited(db.p.Flush) }
 func (db *DB) Queued() int {
 	db.commits.mu.Lock()
 	defer db.commits.mu.Unlock()
-	return len(db.commits.queue)
+	n := 0
+	for _, g := range db.commits.queue {
+		n += len(g.members)
+	}
+	return n
+}
+
+// QueuedSizes returns the sizes in bytes of the batches that wait, by group.
+func (db *DB) QueuedSizes() [][]int {
+	db.commits.mu.Lock()
+	defer db.commits.mu.Unlock()
+	var out [][]int
+	for _, g := range db.commits.queue {
+		var sizes []int
+		for _, c := range g.members {
+			sizes = append(sizes, c.batch.Len())
+		}
+		out = append(out, sizes)
+	}
+	return out
 }
 
 // Locked returns how many names are locked.
@@ -61,6 +86,7 @@ const (
 	FloorEvery = floorEvery
 	MaxBgErrs  = maxBackgroundErrors
 	MaxQueued  = maxQueued
+	MaxGroup   = maxGroup
 )
 
 func contextWithCancel() (context.Context, context.CancelFunc) {

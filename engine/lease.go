@@ -146,8 +146,8 @@ func (db *DB) lockTrace(ctx context.Context, id tga.ID) error {
 	// tail to wait for.
 	err := error(nil)
 	select {
-	case <-tail.commit.done:
-		err = tail.commit.err
+	case <-tail.commit.group.done:
+		err = tail.commit.group.err
 	case <-ctx.Done():
 		err = db.waitFailed("wait for trace "+id.String(), id, ctx.Err())
 	case <-db.health.poisoned:

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -28,7 +28,7 @@ func TestFailedRotationDoesNotEndTheProcess(t *testing.T) {
 	for k := int64(1); ; k++ {
 		var left atomic.Int64
 		var hit atomic.Pointer[errorfs.Op]
-		disk := vfs.NewCrashableMem()
+		disk := crashmem.New()
 		fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if !vital(op) || left.Add(-1) != 0 {
 				return nil

@@ -38,6 +38,7 @@ type DB struct {
 	traces locks[tga.ID]   // a trace, from its check to its place in the queue of commits
 	keys   locks[[32]byte] // a ledger key, from its check to its sync; taken after the trace's
 	tails  tails           // steps in that queue, and those being synced
+	begun  newTraces       // which new traces need not be looked for
 	sealMu chan struct{}   // one archiving at a time
 	order  order
 	cache  lru[tga.ID, fold]
@@ -73,6 +74,7 @@ func open(dir string, opts Options, readOnly bool) (*DB, error) {
 	db.traces.init()
 	db.keys.init()
 	db.tails.init()
+	db.begun.init(nowhere)
 	db.recordChanged.init()
 	db.released.init()
 	db.sealMu = make(chan struct{}, 1)
@@ -136,7 +138,7 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 	if err != nil {
 		return db.openFailed(found, err)
 	}
-	db.p, db.commits = p, startCommitter(db)
+	db.p, db.commits = p, startCommitter(db, p)
 	if err := db.identify(found); err != nil {
 		return err
 	}
@@ -144,6 +146,15 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 		return err
 	}
 	if !db.readOnly {
+		floor, err := db.largestTrace()
+		if tga.CodeOf(err) == tga.StateChecksumMismatch {
+			// What is damaged concerns its own trace: the read that needs it will say so.
+			floor, err = nowhere, nil
+		}
+		if err != nil {
+			return err
+		}
+		db.begun.init(floor)
 		db.mark.SyncEvery(time.Second)
 		db.space.layBallast(db.log, 4*int64(db.opts.MemTableBytes))
 		return db.finishSeal()

@@ -79,6 +79,24 @@ func (o *order) end(index uint64) {
 	}
 }
 
+// writes returns what is closed when an append in flight that has an attachment under key
+// is durable, nil where there is none.
+func (o *order) writes(key string) <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for index, g := range o.inflight {
+		if !slices.Contains(g.keys, key) {
+			continue
+		}
+		if g.done == nil {
+			g.done = make(chan struct{})
+			o.inflight[index] = g
+		}
+		return g.done
+	}
+	return nil
+}
+
 func (o *order) durable() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -23,7 +23,7 @@ type kv struct{ key, value []byte }
 // where nearly all keys lie; an iterator does.
 func (db *DB) get(r reader, key []byte) (value []byte, err error) {
 	err = db.guarded(func() error {
-		it, err := r.NewIter(&pebble.IterOptions{UseL6Filters: true})
+		it, err := r.NewIter(&filtered)
 		if err != nil {
 			return err
 		}
@@ -35,6 +35,9 @@ func (db *DB) get(r reader, key []byte) (value []byte, err error) {
 	})
 	return value, readError(err)
 }
+
+// filtered asks the filters of every level; Pebble copies it.
+var filtered = pebble.IterOptions{UseL6Filters: true}
 
 // scan calls f for each key of a range in order. What f is given is valid until it
 // returns; f must not call the store's user.

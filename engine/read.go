@@ -7,8 +7,6 @@ import (
 	"iter"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -31,6 +29,7 @@ func (db *DB) fold(id tga.ID) (fold, error) {
 func (db *DB) dropCaches() {
 	db.cache.clear()
 	db.records.clear()
+	db.begun.init(nowhere)
 }
 
 // tip returns a trace as its queued appends will leave it, and the commit of the newest of
@@ -43,6 +42,9 @@ func (db *DB) tip(id tga.ID) (fold, *commitment, error) {
 		return f, nil, nil
 	}
 	// What is appended to and not in the cache is new, most of the time.
+	if db.begun.absent(id) {
+		return fold{Trace: wal.NewTrace(id)}, nil, nil
+	}
 	if unused, err := db.unused(id); unused || err != nil {
 		return fold{Trace: wal.NewTrace(id)}, nil, err
 	}
@@ -72,7 +74,7 @@ func (db *DB) replay(r reader, id tga.ID) (fold, error) {
 // answers for a new trace what [DB.rows] takes two for.
 func (db *DB) unused(id tga.ID) (unused bool, err error) {
 	err = db.guarded(func() error {
-		it, err := db.p.NewIter(&pebble.IterOptions{UseL6Filters: true})
+		it, err := db.p.NewIter(&filtered)
 		if err != nil {
 			return err
 		}

@@ -93,11 +93,12 @@ func (db *DB) traceIDs(r reader, kind keyspace.Kind, from []byte, limit int) (id
 
 // sealing is a segment on its way to disk.
 type sealing struct {
+	found  []segment.Trace // finished and old enough; locked
+	bytes  int             // of them
 	buf    bytes.Buffer
 	w      *segment.Writer
-	traces []tga.ID
+	traces []tga.ID // of those found, the ones that are in the segment
 	heads  []wal.Head
-	bytes  int
 }
 
 // sealOne seals as many of ids, in order, as fit in one segment and returns how many
@@ -108,8 +109,8 @@ func (db *DB) sealOne(ctx context.Context, ids []tga.ID, before tga.Millis, done
 		return 0, err
 	}
 	defer func() {
-		for _, id := range s.traces {
-			db.traces.unlock(id)
+		for i := range s.found {
+			db.traces.unlock(s.found[i].ID)
 		}
 	}()
 	for _, id := range ids {
@@ -122,12 +123,25 @@ func (db *DB) sealOne(ctx context.Context, ids []tga.ID, before tga.Millis, done
 		if err := db.lockTrace(ctx, id); err != nil {
 			return looked, err
 		}
-		took, err := s.add(db, id, before)
+		took, err := s.find(db, id, before)
 		if !took {
 			db.traces.unlock(id)
 		}
 		if err != nil {
 			return looked, err
+		}
+	}
+	// A trace with a timer has something to come, a new attempt say, and what comes is
+	// written to it. Now that they are locked, none of them can get one.
+	timed, err := db.timed()
+	if err != nil {
+		return looked, err
+	}
+	for i := range s.found {
+		if !timed[s.found[i].ID] {
+			if err := s.add(db, &s.found[i]); err != nil {
+				return looked, err
+			}
 		}
 	}
 	if len(s.traces) == 0 {
@@ -142,9 +156,25 @@ func (db *DB) sealOne(ctx context.Context, ids []tga.ID, before tga.Millis, done
 	return looked, nil
 }
 
-// add takes a trace into the segment if it is finished and old enough. One that fails a
-// check is left where it is, for Check to report.
-func (s *sealing) add(db *DB, id tga.ID, before tga.Millis) (took bool, err error) {
+// timed returns the traces that have a timer.
+func (db *DB) timed() (map[tga.ID]bool, error) {
+	lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(wal.AttachTimer), nil)
+	if err != nil {
+		return nil, err
+	}
+	timed := map[tga.ID]bool{}
+	err = db.scan(db.p, lower, upper, func(key, _ []byte) error {
+		if len(key) >= 16 {
+			timed[tga.ID(key[len(key)-16:])] = true
+		}
+		return nil
+	})
+	return timed, err
+}
+
+// find takes note of a trace that is finished and old enough. One that fails a check is
+// left where it is, for Check to report.
+func (s *sealing) find(db *DB, id tga.ID, before tga.Millis) (took bool, err error) {
 	if db.leases.holds(id) {
 		return false, nil
 	}
@@ -163,11 +193,7 @@ func (s *sealing) add(db *DB, id tga.ID, before tga.Millis) (took bool, err erro
 	if !last.To.Terminal() || last.TS >= before {
 		return false, nil
 	}
-	if err := s.w.Add(t); err != nil {
-		return false, db.unsealable(id, err)
-	}
-	s.traces = append(s.traces, id)
-	s.heads = append(s.heads, wal.Head{Seq: last.Seq, Digest: last.Digest, State: last.To})
+	s.found = append(s.found, *t)
 	for _, e := range t.Entries {
 		if e.Artifact != nil {
 			s.bytes += len(e.Artifact.Canonical)
@@ -177,6 +203,17 @@ func (s *sealing) add(db *DB, id tga.ID, before tga.Millis) (took bool, err erro
 		}
 	}
 	return true, nil
+}
+
+// add takes a trace into the segment.
+func (s *sealing) add(db *DB, t *segment.Trace) error {
+	if err := s.w.Add(t); err != nil {
+		return db.unsealable(t.ID, err)
+	}
+	last := t.Entries[len(t.Entries)-1]
+	s.traces = append(s.traces, t.ID)
+	s.heads = append(s.heads, wal.Head{Seq: last.Seq, Digest: last.Digest, State: last.To})
+	return nil
 }
 
 func (db *DB) unsealable(id tga.ID, err error) error {

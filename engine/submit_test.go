@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 )
@@ -17,7 +18,7 @@ import (
 // stalled is a store whose log syncs hang, one at a time, until they are let go.
 type stalled struct {
 	*engine.DB
-	disk    *vfs.MemFS
+	disk    *crashmem.FS
 	hanging chan struct{} // a sync has begun
 	letGo   chan error    // and ends with this, after the real one where it is nil
 	freed   sync.Once     // all of them, by closing letGo
@@ -27,7 +28,7 @@ type stalled struct {
 // stall opens a store, and an append that hangs in its sync.
 func stall(t *testing.T) (*stalled, <-chan error) {
 	t.Helper()
-	s := &stalled{disk: vfs.NewCrashableMem(), hanging: make(chan struct{}, 64), letGo: make(chan error)}
+	s := &stalled{disk: crashmem.New(), hanging: make(chan struct{}, 64), letGo: make(chan error)}
 	fs := &faultFS{FS: s.disk, suffix: ".log"}
 	s.DB = open(t, "store", options(fs))
 	t.Cleanup(s.free) // or a test that fails would wait for ever
@@ -92,6 +93,50 @@ func TestSubmittedAppendsOfATraceShareASync(t *testing.T) {
 	}
 	if st, err := s.State(context.Background(), id(1)); err != nil || st.LastSeq != 3 {
 		t.Errorf("afterwards: %+v, %v", st, err)
+	}
+}
+
+// What waits is cut into groups of at most MaxGroup bytes, each as full as its successor
+// lets it be; a batch that is larger is a group of its own. Each group is a sync, and a
+// full memtable may be one more.
+func TestGroupsAreBounded(t *testing.T) {
+	s, first := stall(t)
+	var tickets []engine.Ticket
+	for n := range uint64(20) {
+		size := 400 * int(n%4+1)
+		if n == 10 {
+			size = engine.MaxGroup / 64 // 64 hex digits each
+		}
+		trace := id(n + 10)
+		m := spec{trace: trace, args: `{"note":"` + noise(n, size) + `"}`}.make(t)
+		tickets = append(tickets, s.submit(t, acquire(t, s.DB, trace), m.batch(m.request)))
+	}
+	groups := s.QueuedSizes()
+	members := 0
+	for i, g := range groups {
+		sum := 0
+		for _, size := range g {
+			sum += size
+		}
+		if len(g) > 1 && sum > engine.MaxGroup {
+			t.Errorf("group %d has %d bytes, at most %d", i, sum, engine.MaxGroup)
+		}
+		if i+1 < len(groups) && sum+groups[i+1][0] <= engine.MaxGroup {
+			t.Errorf("group %d has %d bytes, and the next begins with %d", i, sum, groups[i+1][0])
+		}
+		members += len(g)
+	}
+	if members != len(tickets) || len(groups) < 3 {
+		t.Errorf("%d batches in %d groups, want %d in some", members, len(groups), len(tickets))
+	}
+	s.finish(t, first)
+	for _, ticket := range tickets {
+		if _, err := ticket.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := int(s.syncs.Load()); n < 1+len(groups) {
+		t.Errorf("%d syncs, want that of the append before and at least %d", n, len(groups))
 	}
 }
 
@@ -196,12 +241,12 @@ func TestFailedSyncFailsAllThatIsQueued(t *testing.T) {
 // submitted to it.
 func TestPowerCutKeepsWhatTicketsSaid(t *testing.T) {
 	const traces, cuts = 12, 40
-	disk := vfs.NewCrashableMem()
+	disk := crashmem.New()
 	fs := &faultFS{FS: disk, suffix: ".log"}
 	db := open(t, "store", options(fs))
 	var told [traces]atomic.Uint64 // newest sequence number whose ticket returned
 	type cut struct {
-		disk *vfs.MemFS
+		disk *crashmem.FS
 		told [traces]uint64
 	}
 	taken := make(chan cut, cuts)

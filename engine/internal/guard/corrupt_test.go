@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -33,7 +34,7 @@ func crash(t testing.TB, name string, s *store, mem vfs.FS) image {
 func images(t testing.TB) []image {
 	var all []image
 	build := func(name string, set settings, fill func(s *store)) {
-		mem := vfs.NewCrashableMem()
+		mem := crashmem.New()
 		s := mustOpen(t, mem, set)
 		fill(s)
 		all = append(all, crash(t, name, s, mem))
@@ -70,7 +71,7 @@ func images(t testing.TB) []image {
 // recycledImage is a store whose live log is a recycled file, with the bytes of an
 // earlier log behind its end.
 func recycledImage(t testing.TB) image {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	set := settings{memtable: 64 << 10}
 	s := mustOpen(t, mem, set)
 	for range 6 {
@@ -91,7 +92,7 @@ func recycledImage(t testing.TB) image {
 
 // severalLogsImage is a store with more than one live log: its flushes are held up.
 func severalLogsImage(t testing.TB) image {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	set := settings{memtable: 32 << 10}
 	gate := make(chan struct{})
 	hold := false
@@ -117,7 +118,7 @@ func severalLogsImage(t testing.TB) image {
 
 // closedImage is a store that was closed in order.
 func closedImage(t testing.TB) image {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	s := mustOpen(t, mem, settings{})
 	s.add(12, 20)
 	acked := s.acked
@@ -277,7 +278,7 @@ func TestMissingFilesAreHarmlessOrRefused(t *testing.T) {
 // that was flushed: a disk lost a write that it had reported as done. The logs that are
 // left have no gap and end where they should; only the watermark knows of the flush.
 func TestLostFlushIsRefused(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	s := mustOpen(t, mem, settings{})
 	for range 2 {
 		s.add(4, 20)

@@ -14,6 +14,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"go.uber.org/goleak"
+
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestFlushIsMarkedBeforeItsLogIsReused looks, before every removal and every reuse of a
 // log, at what a power cut would leave of the watermark at that moment.
 func TestFlushIsMarkedBeforeItsLogIsReused(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	var removed, reused atomic.Int64
 	fsys := hook(mem, func(op errorfs.Op) error {
 		name := mem.PathBase(op.Path)
@@ -64,7 +66,7 @@ func TestFlushIsMarkedBeforeItsLogIsReused(t *testing.T) {
 
 // TestCountsAreWhatTheFileSystemSaw counts beside the file system, below it.
 func TestCountsAreWhatTheFileSystemSaw(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	var mu sync.Mutex
 	var want Counts
 	s := mustOpen(t, hook(mem, func(op errorfs.Op) error {
@@ -109,7 +111,7 @@ func TestCountsAreWhatTheFileSystemSaw(t *testing.T) {
 // TestSparesAreUsedAndNeverReadAsRecords fills the spares with the worst there could be:
 // chunks of the very log that will be written there.
 func TestSparesAreUsedAndNeverReadAsRecords(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	s := mustOpen(t, mem, settings{spares: 2})
 	s.add(20, 200)
 	img := crash(t, "", s, mem)
@@ -148,7 +150,7 @@ func TestSparesAreUsedAndNeverReadAsRecords(t *testing.T) {
 // TestPebbleLeavesForeignFilesAlone: the watermark and the spares outlive opens, and no
 // backup takes them along.
 func TestPebbleLeavesForeignFilesAlone(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	s := mustOpen(t, mem, settings{})
 	s.add(5, 100)
 	foreign := map[string][]byte{sparePrefix + "7": make([]byte, 100)}
@@ -174,7 +176,7 @@ func TestPebbleLeavesForeignFilesAlone(t *testing.T) {
 
 // TestBackupIsNotTakenForTheStore: a backup writes a MANIFEST and a marker elsewhere.
 func TestBackupIsNotTakenForTheStore(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	s := mustOpen(t, mem, settings{})
 	s.add(5, 100)
 	before := s.mark.Mark()
@@ -199,7 +201,7 @@ func TestBackupIsNotTakenForTheStore(t *testing.T) {
 // TestFailedMarkFailsTheFlush: Pebble must not go on to reuse a log that the watermark
 // does not know to be flushed.
 func TestFailedMarkFailsTheFlush(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	fail := errors.New("no mark")
 	fsys := FS(mem, FSOptions{Dir: dir, OnFlushed: func(uint64, uint64) error { return fail }})
 	if err := mem.MkdirAll(dir, 0o755); err != nil {

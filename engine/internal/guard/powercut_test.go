@@ -10,18 +10,20 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 )
 
 // cut is what a power cut leaves: what was synced, and a part of what was not.
 type cut struct {
-	mem   *vfs.MemFS
+	mem   *crashmem.FS
 	op    string
 	acked int
 }
 
 // cuts runs do on a crashable file system and takes, before every operation that
 // changes it, one image per loss level. do sets acked as records are acknowledged.
-func cuts(mem *vfs.MemFS, seed uint64, do func(fsys vfs.FS, acked *atomic.Int64)) []cut {
+func cuts(mem *crashmem.FS, seed uint64, do func(fsys vfs.FS, acked *atomic.Int64)) []cut {
 	var (
 		all   []cut
 		acked atomic.Int64
@@ -91,12 +93,12 @@ func TestPowerCutInsideOpenLeavesAStoreThatOpens(t *testing.T) {
 		sum := tally{}
 		for seed := range uint64(2) {
 			// Creation, and creation again after a cut inside it.
-			first := cuts(vfs.NewCrashableMem(), seed, func(fsys vfs.FS, acked *atomic.Int64) {
+			first := cuts(crashmem.New(), seed, func(fsys vfs.FS, acked *atomic.Int64) {
 				run(t, fsys, set, acked, nil)
 			})
 			add(sum, judgeAll(t, first, set, true))
 			// The next open: replay of a log, flush, new MANIFEST, new log.
-			mem := vfs.NewCrashableMem()
+			mem := crashmem.New()
 			s := mustOpen(t, mem, set)
 			s.add(20, 300)
 			n := s.acked
@@ -128,10 +130,10 @@ func TestPebbleAloneDoesNotSurviveAPowerCutInsideOpen(t *testing.T) {
 	set := settings{bare: true}
 	sum := tally{}
 	for seed := range uint64(3) {
-		add(sum, judgeAll(t, cuts(vfs.NewCrashableMem(), seed, func(fsys vfs.FS, acked *atomic.Int64) {
+		add(sum, judgeAll(t, cuts(crashmem.New(), seed, func(fsys vfs.FS, acked *atomic.Int64) {
 			run(t, fsys, set, acked, nil)
 		}), set, false))
-		mem := vfs.NewCrashableMem()
+		mem := crashmem.New()
 		s := mustOpen(t, mem, set)
 		s.add(20, 300)
 		image := mem.CrashClone(vfs.CrashCloneCfg{})
@@ -155,7 +157,7 @@ func TestPowerCutAtAnyWriteLosesNothing(t *testing.T) {
 	for _, spares := range []int{0, 2} {
 		set := settings{memtable: 64 << 10, spares: spares}
 		sum := tally{}
-		all := cuts(vfs.NewCrashableMem(), 5, func(fsys vfs.FS, acked *atomic.Int64) {
+		all := cuts(crashmem.New(), 5, func(fsys vfs.FS, acked *atomic.Int64) {
 			for range 2 {
 				run(t, fsys, set, acked, func(s *store) {
 					for i := range 5 {

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -76,7 +77,7 @@ func TestReaderAgreesWithPebble(t *testing.T) {
 // TestManifestAgreesWithPebble compares what a MANIFEST says after each flush with what
 // Pebble told its listener.
 func TestManifestAgreesWithPebble(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	created := uint64(0)
 	o := pebbleOptions(mem, settings{})
 	o.EventListener = &pebble.EventListener{WALCreated: func(i pebble.WALCreateInfo) { created = uint64(i.FileNum) }}
@@ -296,7 +297,7 @@ func TestHoleBelowASyncOffsetIsCorruption(t *testing.T) {
 
 // TestHoleBeforeALaterEditIsCorruption damages each byte of a MANIFEST but the last edit.
 func TestHoleBeforeALaterEditIsCorruption(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	s := mustOpen(t, mem, settings{})
 	for range 4 {
 		s.add(2, 20)
@@ -331,7 +332,7 @@ func TestHoleBeforeALaterEditIsCorruption(t *testing.T) {
 // Pebble does not count the full blocks that it writes, only the parts of blocks.
 func TestSyncOffsetsFallBehind(t *testing.T) {
 	for _, size := range []int{1000, 20_000, 60_000} {
-		mem := vfs.NewCrashableMem()
+		mem := crashmem.New()
 		s := mustOpen(t, mem, settings{})
 		s.add(3_000_000/size, size)
 		m := files(t, mem)

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -211,9 +212,9 @@ func files(t testing.TB, fsys vfs.FS) map[string][]byte {
 }
 
 // memFS makes a file system that holds the files; change replaces some, nil removes.
-func memFS(t testing.TB, base map[string][]byte, change map[string][]byte) *vfs.MemFS {
+func memFS(t testing.TB, base map[string][]byte, change map[string][]byte) *crashmem.FS {
 	t.Helper()
-	m := vfs.NewCrashableMem()
+	m := crashmem.New()
 	if err := m.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 )
 
 // group is a store with acknowledged records and, behind them in the newest log, a
@@ -24,7 +25,7 @@ type group struct {
 // makeGroup builds one: sizes are those of the group's records.
 func makeGroup(t testing.TB, name string, set settings, prepare func(*store), sizes []int) group {
 	t.Helper()
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	s := mustOpen(t, mem, set)
 	prepare(s)
 	before := files(t, mem)
@@ -99,7 +100,7 @@ func groups(t testing.TB) []group {
 // recordOverhead is what a record of the first block takes beside its value.
 func recordOverhead(t testing.TB) int {
 	t.Helper()
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	s := mustOpen(t, mem, settings{})
 	const size = 30_000 // the same length of varints
 	s.add(1, size)
@@ -198,7 +199,7 @@ func TestTornTailIsNotCorruption(t *testing.T) {
 // TestTornManifestIsNotCorruption cuts the last edit of a MANIFEST in every place while
 // the log that it declares flushed is still there: as a crash inside a flush leaves it.
 func TestTornManifestIsNotCorruption(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	s := mustOpen(t, mem, settings{})
 	s.add(6, 20)
 	if err := s.db.Flush(); err != nil {

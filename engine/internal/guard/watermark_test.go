@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -37,7 +38,7 @@ func read(t testing.TB, fsys vfs.FS) Mark {
 }
 
 func TestWatermarkNeverGoesBackwards(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	w := newMark(t, mem)
 	steps := []struct {
 		do     func() error
@@ -100,7 +101,7 @@ func TestWatermarkNeverGoesBackwards(t *testing.T) {
 
 // TestDamagedSlotLeavesTheOtherOne flips every byte of each slot, and of both.
 func TestDamagedSlotLeavesTheOtherOne(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	w := newMark(t, mem)
 	if err := errors.Join(w.Advance(20), w.Advance(30)); err != nil {
 		t.Fatal(err)
@@ -144,7 +145,7 @@ func TestDamagedSlotLeavesTheOtherOne(t *testing.T) {
 }
 
 func TestWatermarkOfAnotherStoreIsRefused(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	if err := newMark(t, mem).Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +160,7 @@ func TestWatermarkOfAnotherStoreIsRefused(t *testing.T) {
 // TestWatermarkSurvivesPowerCuts cuts the power before every operation: what was synced
 // is there, and creation leaves no file or a whole one.
 func TestWatermarkSurvivesPowerCuts(t *testing.T) {
-	mem := vfs.NewCrashableMem()
+	mem := crashmem.New()
 	synced := uint64(0)
 	made := false
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -209,7 +210,7 @@ func TestWatermarkSurvivesPowerCuts(t *testing.T) {
 // said to be safe, in either form of the failure.
 func TestFailedWatermarkStaysFailed(t *testing.T) {
 	for _, kind := range []errorfs.OpKind{errorfs.OpFileWriteAt, errorfs.OpFileSyncData} {
-		mem := vfs.NewCrashableMem()
+		mem := crashmem.New()
 		fail := false
 		fsys := hook(mem, func(op errorfs.Op) error {
 			if fail && op.Kind == kind {
@@ -246,7 +247,7 @@ func TestFailedWatermarkStaysFailed(t *testing.T) {
 // TestSyncEvery runs on a fake clock: what a power cut can take is bounded.
 func TestSyncEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem := vfs.NewCrashableMem()
+		mem := crashmem.New()
 		counting := FS(mem, FSOptions{})
 		w := newMark(t, counting)
 		w.SyncEvery(time.Second)

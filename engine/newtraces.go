@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// newTraces knows of most new ids that the store has no such trace, without a look into
+// it. Ids are UUIDv7, so a trace just begun has one of the largest ids there are: it is
+// enough to know every id of the store above some floor.
+//
+// An answer of yes lets an append begin a trace without reading it, so it must never be
+// wrong: a genesis entry would overwrite one. Every trace is added under its lock before
+// its first entry is queued, and the floor at open is the largest id there is.
+type newTraces struct {
+	mu    sync.Mutex
+	floor tga.ID // every trace of the store with a larger id is in one of the two
+	young map[tga.ID]struct{}
+	old   map[tga.ID]struct{}
+}
+
+// youngTraces is how many ids are kept in either of the two sets. What is begun later than
+// so many others after its id was made is looked for in the store.
+const youngTraces = 16 << 10
+
+// nowhere is above every id.
+var nowhere = tga.ID(bytes.Repeat([]byte{0xff}, 16))
+
+// init forgets what is known, and takes every trace of the store to have an id of at most
+// floor.
+func (n *newTraces) init(floor tga.ID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.floor, n.young, n.old = floor, map[tga.ID]struct{}{}, map[tga.ID]struct{}{}
+}
+
+// absent reports whether the store certainly has no trace of that id. The trace's lock is
+// held.
+func (n *newTraces) absent(id tga.ID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if bytes.Compare(id[:], n.floor[:]) <= 0 {
+		return false
+	}
+	_, young := n.young[id]
+	_, old := n.old[id]
+	return !young && !old
+}
+
+// add says that the store has, or is about to have, a trace of that id.
+func (n *newTraces) add(id tga.ID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.young[id] = struct{}{}
+	if len(n.young) < youngTraces {
+		return
+	}
+	// The older set goes, and the floor rises to its largest id. One id far in the future
+	// lifts the floor above all others: then every new trace is looked for, as without
+	// any of this.
+	for id := range n.old {
+		if bytes.Compare(id[:], n.floor[:]) > 0 {
+			n.floor = id
+		}
+	}
+	clear(n.old)
+	n.young, n.old = n.old, n.young
+}
+
+// largestTrace returns the largest id of the traces that the store has or had, the zero
+// one for none.
+func (db *DB) largestTrace() (largest tga.ID, err error) {
+	err = db.guarded(func() error {
+		it, err := db.p.NewIter(nil)
+		if err != nil {
+			return err
+		}
+		for _, kind := range []keyspace.Kind{keyspace.Entry, keyspace.Tombstone} {
+			lower, upper := keyspace.Bounds(kind)
+			if !it.SeekLT(upper) || bytes.Compare(it.Key(), lower) < 0 {
+				continue
+			}
+			id := nowhere // of a key that is damaged: nothing is known then
+			if len(it.Key()) > len(id) {
+				id = tga.ID(it.Key()[1:])
+			}
+			if bytes.Compare(id[:], largest[:]) > 0 {
+				largest = id
+			}
+		}
+		return errors.Join(it.Error(), it.Close())
+	})
+	return largest, readError(err)
+}

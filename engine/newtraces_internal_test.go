@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestAddedTraceIsNeverAbsent: whatever the ids and their order, what was added is not
+// called absent, through every change of the two sets; and an id above all of them is.
+func TestAddedTraceIsNeverAbsent(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		next func(rng *rand.Rand, i int) uint64 // upper eight bytes of the i-th id
+	}{
+		{"rising", func(_ *rand.Rand, i int) uint64 { return uint64(i) + 1 }},
+		{"falling", func(_ *rand.Rand, i int) uint64 { return 1<<40 - uint64(i) }},
+		{"in no order", func(rng *rand.Rand, _ int) uint64 { return rng.Uint64N(1 << 40) }},
+		{"nearly rising", func(rng *rand.Rand, i int) uint64 { return uint64(i) + rng.Uint64N(5000) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, 2))
+			var n newTraces
+			n.init(tga.ID{})
+			var ids []tga.ID
+			for i := range 3*youngTraces + 3 {
+				id := numbered(c.next(rng, i), uint64(i))
+				n.add(id)
+				ids = append(ids, id)
+				// What the last change of sets did away with is the most likely to be forgotten.
+				for _, at := range []int{i, i - youngTraces, i - 2*youngTraces, rng.IntN(i + 1)} {
+					if at >= 0 && n.absent(ids[at]) {
+						t.Fatalf("trace %d is absent after %d", at, i)
+					}
+				}
+				if len(n.young) >= youngTraces || len(n.old) > youngTraces {
+					t.Fatalf("%d young and %d old ids", len(n.young), len(n.old))
+				}
+			}
+			for i, id := range ids {
+				if n.absent(id) {
+					t.Fatalf("trace %d is absent at the end", i)
+				}
+			}
+			if !n.absent(numbered(1<<41, 0)) {
+				t.Error("an id above all others is looked for")
+			}
+		})
+	}
+}
+
+// TestNothingIsAbsentBelowTheFloor, at the floor itself and one above it.
+func TestNothingIsAbsentBelowTheFloor(t *testing.T) {
+	var n newTraces
+	n.init(numbered(7, 7))
+	if n.absent(numbered(7, 6)) || n.absent(numbered(7, 7)) || !n.absent(numbered(7, 8)) {
+		t.Error("the floor is not where it was set")
+	}
+	n.init(nowhere)
+	if n.absent(numbered(1<<63, 0)) || n.absent(nowhere) {
+		t.Error("with nothing known, something is absent")
+	}
+}
+
+func numbered(high, low uint64) (id tga.ID) {
+	for i := range 8 {
+		id[i], id[8+i] = byte(high>>(56-8*i)), byte(low>>(56-8*i))
+	}
+	return id
+}
