@@ -44,14 +44,16 @@ type Vote struct {
 // decide takes a PENDING trace on: it stages the supervisor's decision, or leaves the
 // trace to wait for people.
 func (rt *Runtime) decide(ctx context.Context, l *loop) error {
-	pending, err := rt.approval(ctx, l.lease.TraceID)
-	if err != nil {
-		return err
-	}
-	if pending != nil {
-		l.timer = pending.Expires
-		// It was asked already, and a crash is no reason to ask people twice.
-		return rt.waitForPeople(ctx, l, pending)
+	if l.head.Seq > 0 { // of a request that is not durable nobody was asked
+		pending, err := rt.approval(ctx, l.lease.TraceID)
+		if err != nil {
+			return err
+		}
+		if pending != nil {
+			l.timer = pending.Expires
+			// It was asked already, and a crash is no reason to ask people twice.
+			return rt.waitForPeople(ctx, l, pending)
+		}
 	}
 	if _, pure := rt.supervisor.(PureSupervisor); !pure {
 		// A supervisor that may act on the question is asked about a request that a

@@ -37,6 +37,10 @@ type Reply struct {
 	Truncated    bool
 	ResultBytes  int64
 	ResultDigest tga.Digest
+	// Received is a keyed digest of the answer as it came, and ReceivedBytes its size,
+	// where Result is what is left of it after redaction; zero where it is whole.
+	Received      tga.Digest
+	ReceivedBytes int64
 	// Summary is at most 500 characters. ErrorCode and ErrorMessage (at most 200)
 	// describe a status other than success.
 	Summary      string

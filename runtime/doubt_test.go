@@ -386,6 +386,40 @@ func TestAnotherTraceInDoubt(t *testing.T) {
 	}
 }
 
+// TestKeyThatIsSettledMeanwhileIsServed was found by a kill at the demo's point 7 on a busy
+// disk: the trace that had the key was brought to its end between the look at its record
+// and the look for its holder, and the one that waited for it was told of a doubt that was
+// over.
+func TestKeyThatIsSettledMeanwhileIsServed(t *testing.T) {
+	for at := 1; ; at++ { // each look for the holder
+		b := setup(t, park)
+		b.tool.answer = unknown
+		first, err := b.call(charge("order-1"))
+		wantCode(t, err, tga.EffectInDoubt)
+		other, settled := b.rt, false
+		b.store = &ending{Store: b.db, at: at, do: func() {
+			settled = true
+			r := runtime.Resolution{Reply: ok(`"paid"`), Who: "ann", Evidence: []byte("statement line 7")}
+			if _, err := other.Resolve(t.Context(), first.TraceID, r); err != nil {
+				t.Error(err)
+			}
+		}}
+		b.start()
+		res, err := b.call(charge("order-1"))
+		b.wantSends(1)
+		if !settled { // there are no more looks
+			wantCode(t, err, tga.EffectInDoubt)
+			if at <= 4 {
+				t.Errorf("%d looks, want two before the first is helped and two after", at-1)
+			}
+			break
+		}
+		if err != nil || res.ServedFrom != first.TraceID || string(res.Value) != `"paid"` {
+			t.Errorf("settled at look %d: %+v, %v", at, res, err)
+		}
+	}
+}
+
 func TestResolveEndsDoubtOnce(t *testing.T) {
 	b := setup(t, park)
 	b.tool.answer = unknown

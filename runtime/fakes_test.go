@@ -88,3 +88,18 @@ func (s spying) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appen
 	*s.lease = l
 	return s.Store.Append(ctx, l, b)
 }
+
+// ending does something when the holder of a trace is asked for the n-th time, just
+// before it is told.
+type ending struct {
+	runtime.Store
+	n, at int
+	do    func()
+}
+
+func (s *ending) Holder(trace tga.ID) ledger.Liveness {
+	if s.n++; s.n == s.at {
+		s.do()
+	}
+	return s.Store.Holder(trace)
+}

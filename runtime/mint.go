@@ -193,6 +193,9 @@ type answer struct {
 	// cut describes a document of which only digest and size were kept; its bytes
 	// stand among the documents as erased.
 	cut tga.DocumentHash
+	// received describes the answer as it came, where what is kept was redacted. Its hash
+	// is keyed: nobody can guess what was taken out.
+	received tga.DocumentHash
 }
 
 func (rt *Runtime) mintEffect(l *loop, call *tga.Artifact, w answer) (*tga.Artifact, error) {
@@ -210,6 +213,10 @@ func (rt *Runtime) mintEffect(l *loop, call *tga.Artifact, w answer) (*tga.Artif
 		}
 		e.ContentHashAlg = "sha256"
 		e.DocumentHashes = append(e.DocumentHashes, h)
+	}
+	if w.received.Pointer != "" {
+		e.ContentHashAlg = "sha256"
+		e.DocumentHashes = append(e.DocumentHashes, w.received)
 	}
 	meta := tga.Meta{tga.MetaOutcomeClass: w.class.String()}
 	for name, v := range w.meta {

@@ -76,6 +76,9 @@ func answerOf(class string, r Reply) (answer, error) {
 		w.documents = []wal.Document{{Pointer: tga.PointerResult, Erased: true}}
 		return w, nil
 	}
+	if !r.Received.IsZero() {
+		w.received = tga.DocumentHash{Pointer: tga.PointerReceived, Hash: r.Received, SizeBytes: r.ReceivedBytes}
+	}
 	if r.Result != nil {
 		w.documents = []wal.Document{{Pointer: tga.PointerResult, Data: r.Result}}
 	}

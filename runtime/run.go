@@ -165,6 +165,11 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 			l.helped = record.TraceID
 			return rt.help(ctx, record.TraceID)
 		}
+		// The holder was asked for after the record was read, and may have ended the call
+		// in between. Only a record that still stands as it was read is in doubt.
+		if now, err := rt.store.Record(ctx, key); err != nil || now == nil || *now != *record {
+			return err
+		}
 	}
 	holder := ""
 	if record != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -25,11 +26,15 @@ func (q *request) appendOne() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return q.append(id, m, "")
+	ticket, err := q.submit(id, m, "")
+	if err != nil {
+		return nil, err
+	}
+	return appended(ticket)
 }
 
 // appendMany makes the appends of a batch in their order. Each is refused or made on its
-// own.
+// own, and all of them are on their way before the first is waited for: they share syncs.
 func (q *request) appendMany() (any, error) {
 	var m client.BatchRequest
 	if err := q.decode(&m); err != nil {
@@ -39,14 +44,29 @@ func (q *request) appendMany() (any, error) {
 		return nil, tga.Errorf(tga.LimitExceeded, "a batch of %d appends: want 1 to %d", n, limit).At("/items")
 	}
 	answers := client.BatchAnswers{Items: make([]client.BatchAnswer, len(m.Items))}
+	tickets := make([]engine.Ticket, len(m.Items))
+	refuse := func(i int, err error) {
+		if errors.Is(err, tga.StoreUnavailable) {
+			q.d.suspect()
+		}
+		p := problemOf(err)
+		answers.Items[i].Problem = &p
+	}
 	for i, item := range m.Items {
-		done, err := q.append(item.TraceID, item.AppendRequest, fmt.Sprintf("/items/%d", i))
+		// Whose trace it is, and what may be appended to it, is asked of what is durable:
+		// that waits for the items before it of the same trace, and for no others.
+		var err error
+		if tickets[i], err = q.submit(item.TraceID, item.AppendRequest, fmt.Sprintf("/items/%d", i)); err != nil {
+			refuse(i, err)
+		}
+	}
+	for i := range answers.Items {
+		if answers.Items[i].Problem != nil {
+			continue // refused before it was on its way
+		}
+		done, err := appended(tickets[i])
 		if err != nil {
-			if errors.Is(err, tga.StoreUnavailable) {
-				q.d.suspect()
-			}
-			p := problemOf(err)
-			answers.Items[i].Problem = &p
+			refuse(i, err)
 			continue
 		}
 		answers.Items[i].Appended = done
@@ -54,10 +74,11 @@ func (q *request) appendMany() (any, error) {
 	return answers, nil
 }
 
-// append makes one append; at is where it stands in the body.
-func (q *request) append(id tga.ID, m client.AppendRequest, at string) (*client.Appended, error) {
+// submit puts one append on its way; at is where it stands in the body.
+func (q *request) submit(id tga.ID, m client.AppendRequest, at string) (engine.Ticket, error) {
+	var none engine.Ticket
 	if len(m.Artifacts) == 0 {
-		return nil, tga.Errorf(tga.ValidationError, "an append without artifacts").At(at + "/artifacts").In(id)
+		return none, tga.Errorf(tga.ValidationError, "an append without artifacts").At(at + "/artifacts").In(id)
 	}
 	batch := wal.Batch{Artifacts: make([]wal.NewArtifact, len(m.Artifacts))}
 	if m.Expect != nil {
@@ -66,18 +87,23 @@ func (q *request) append(id tga.ID, m client.AppendRequest, at string) (*client.
 	for i := range m.Artifacts {
 		a, err := q.artifact(&m.Artifacts[i], fmt.Sprintf("%s/artifacts/%d", at, i))
 		if err != nil {
-			return nil, err
+			return none, err
 		}
 		batch.Artifacts[i] = a
 	}
 	// The commit is bounded by its locks alone: a client that goes away does not end it.
 	ctx := context.WithoutCancel(q.r.Context())
 	if err := q.mayAppend(ctx, id, batch.Artifacts); err != nil {
-		return nil, err
+		return none, err
 	}
 	// Without a held lease the epoch is zero, which no store grants: the append is
 	// refused, unless the log has it already, and then the answer is that it has.
-	done, err := q.d.db.Append(ctx, q.d.leases.lookup(m.Lease, id), batch)
+	return q.d.db.Submit(ctx, q.d.leases.lookup(m.Lease, id), batch)
+}
+
+// appended waits for an append and says where its trace stands then.
+func appended(ticket engine.Ticket) (*client.Appended, error) {
+	done, err := ticket.Wait()
 	if err != nil {
 		return nil, err
 	}

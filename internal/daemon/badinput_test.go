@@ -182,6 +182,8 @@ func TestBadInputChangesNothing(t *testing.T) {
 		{name: "compensate by a call of the caller's choice", method: "POST", path: "/v1/traces/" + first.TraceID.String() + "/compensate", body: `{"tool_name":"refund"}`, status: 422, code: tga.ValidationError, pointer: "/tool_name"},
 		{name: "compensate without an inverse", method: "POST", path: "/v1/traces/" + first.TraceID.String() + "/compensate", status: 404, code: tga.NotFound},
 		{name: "compensate of an open trace", method: "POST", path: "/v1/traces/" + c.trace.String() + "/compensate", status: 409, code: tga.StateInvalidTransition},
+		{name: "keep without a name", method: "POST", path: "/v1/keep", body: `{"tool_server":"s","name":""}`, status: 422, code: tga.ValidationError, pointer: "/name"},
+		{name: "kept of no tool server", method: "GET", path: "/v1/kept", status: 422, code: tga.ValidationError, pointer: "/tool_server"},
 		{name: "plan of nothing", method: "GET", path: "/v1/rollback-plan", status: 413, code: tga.LimitExceeded, pointer: "/trace"},
 		{name: "plan of no id", method: "GET", path: "/v1/rollback-plan?trace=one", status: 422, code: tga.ValidationError, pointer: "/trace"},
 		{name: "plan of no trace", method: "GET", path: "/v1/rollback-plan?trace=" + newID().String(), status: 404, code: tga.NotFound},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -57,6 +58,32 @@ func (d *Daemon) bounded(limit time.Duration) (context.Context, context.CancelFu
 	ctx, cancel := context.WithCancel(d.life)
 	t := time.AfterFunc(d.config.Limits.CallTimeout.D, cancel)
 	return ctx, func() { t.Stop(); cancel() }
+}
+
+// leaseWait is how long an executor's word about its own attempt waits for the lease of
+// its trace: another Begin of the same key holds that for a moment.
+const leaseWait = 5 * time.Second
+
+// patient makes f wait for a lease that somebody else has, up to wait. The context is no
+// means to that: its end would cut off what is written under the lease as well.
+func patient[T any](wait time.Duration, f func(context.Context) (T, error)) func(context.Context) (T, error) {
+	return func(ctx context.Context) (T, error) {
+		over := time.NewTimer(wait)
+		defer over.Stop()
+		for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+			v, err := f(ctx)
+			if !errors.Is(err, tga.StateLockAcquireFailed) {
+				return v, err
+			}
+			select {
+			case <-time.After(pause):
+			case <-over.C:
+				return v, err
+			case <-ctx.Done():
+				return v, err
+			}
+		}
+	}
 }
 
 // call runs f and answers with where the call stands.
@@ -121,9 +148,9 @@ func (q *request) finish() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) {
+	return q.call(namespace, patient(leaseWait, func(ctx context.Context) (runtime.Result, error) {
 		return q.d.rt.Finish(ctx, id, permit, runtime.Finished{Reply: reply, Who: q.peer.name()})
-	})
+	}))
 }
 
 func (q *request) notSent() (any, error) {
@@ -136,9 +163,9 @@ func (q *request) notSent() (any, error) {
 	if err != nil {
 		return nil, err.(*tga.Error).At("/permit")
 	}
-	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) {
+	return q.call(namespace, patient(leaseWait, func(ctx context.Context) (runtime.Result, error) {
 		return q.d.rt.NotSent(ctx, id, permit, m.Reason)
-	})
+	}))
 }
 
 func (q *request) recover() (any, error) {

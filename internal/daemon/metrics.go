@@ -140,19 +140,23 @@ type reading struct {
 
 // inDoubt looks at every open trace, as the list of doubt does.
 func (r *reading) inDoubt() float64 {
-	all, err := r.d.rt.InDoubt(r.d.life)
-	if err != nil {
-		return math.NaN()
-	}
-	return float64(len(all))
+	return r.d.doubts.get(time.Now, func() float64 {
+		all, err := r.d.rt.InDoubt(r.d.life)
+		if err != nil {
+			return math.NaN()
+		}
+		return float64(len(all))
+	})
 }
 
 func (r *reading) pending() float64 {
-	all, err := r.d.rt.Approvals(r.d.life)
-	if err != nil {
-		return math.NaN()
-	}
-	return float64(len(all))
+	return r.d.pending.get(time.Now, func() float64 {
+		all, err := r.d.rt.Approvals(r.d.life)
+		if err != nil {
+			return math.NaN()
+		}
+		return float64(len(all))
+	})
 }
 
 func (r *reading) free() float64 {

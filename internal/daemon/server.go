@@ -43,6 +43,8 @@ type Daemon struct {
 	followers *places
 	leases    *leaseTable
 	metrics   *metrics
+	doubts    paced // calls in doubt, for the metrics
+	pending   paced // approvals, likewise
 	mux       *http.ServeMux
 }
 
@@ -86,6 +88,8 @@ var routes = []route{
 	{"POST", "/v1/traces/{id}/give-up", mayAppend, false, (*request).giveUp},
 	{"POST", "/v1/traces/{id}/recover", mayAppend, false, (*request).recover},
 	{"POST", "/v1/traces/{id}/delivered", mayAppend, false, (*request).delivered},
+	{"POST", "/v1/keep", mayAppend, false, (*request).keep},
+	{"GET", "/v1/kept", mayAppend, false, (*request).kept},
 
 	{"GET", "/v1/traces", mayRead, true, (*request).traces},
 	{"GET", "/v1/traces/{id}", mayRead, true, (*request).timeline},

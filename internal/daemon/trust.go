@@ -259,7 +259,7 @@ func (q *request) delivered() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = run(q, namespace, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.d.rt.Delivered(ctx, id) })
+	_, err = run(q, namespace, patient(leaseWait, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.d.rt.Delivered(ctx, id) }))
 	return client.Done{OK: true}, err
 }
 
@@ -274,7 +274,7 @@ func (q *request) giveUp() (any, error) {
 	if err != nil {
 		return nil, err.(*tga.Error).At("/permit")
 	}
-	_, err = run(q, namespace, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.d.rt.GiveUp(ctx, id, permit) })
+	_, err = run(q, namespace, patient(leaseWait, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.d.rt.GiveUp(ctx, id, permit) }))
 	return client.Done{OK: true}, err
 }
 

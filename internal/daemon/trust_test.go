@@ -383,6 +383,8 @@ func TestEvidenceStaysInItsNamespace(t *testing.T) {
 		{Method: "GET", Path: "/v1/rollback-plan?trace=" + mine.TraceID.String(), Status: 200},
 		{Method: "POST", Path: "/v1/traces/" + foreign.TraceID.String() + "/compensate", Status: 404},
 		{Method: "POST", Path: "/v1/traces/" + foreign.TraceID.String() + "/delivered", Status: 404},
+		{Method: "POST", Path: "/v1/keep", Body: `{"tool_server":"s","name":"n","namespace":"default"}`, Status: 403},
+		{Method: "GET", Path: "/v1/kept?tool_server=s&namespace=default", Status: 403},
 		{Method: "POST", Path: "/v1/traces/" + foreign.TraceID.String() + "/give-up", Body: `{"permit":"` + strings.Repeat("0", 32) + `"}`, Status: 404},
 	}
 	for i, a := range b.as(copyOfTest(t), 2007, peerGID, asks) {
@@ -451,6 +453,11 @@ func trustExchange(t *testing.T, c *client.Client, s *shop) {
 	begun, err := c.Begin(ctx, runtime.BeginRequest{Request: runtime.Request{Server: "remote", Tool: "charge", Key: "trust-3"}, BeginID: "one"})
 	must(err)
 	must(c.GiveUp(ctx, begun.Result.TraceID, begun.Permit))
+	_, _, err = c.Keep(ctx, runtime.KeepRequest{Server: "remote", Name: "task", Value: []byte("1")})
+	must(err)
+	for _, err := range c.Kept(ctx, "", "remote") {
+		must(err)
+	}
 	_, err = c.Finish(ctx, begun.Result.TraceID, begun.Permit, runtime.Finished{Reply: runtime.Reply{
 		Status: tga.StatusSuccess, Changes: []tga.StateChange{{ResourceType: "a", ResourceID: "b", Operation: "create", Version: "1"}},
 	}})

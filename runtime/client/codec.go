@@ -5,11 +5,13 @@ import (
 	"encoding"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -21,8 +23,15 @@ type member struct {
 	required bool
 }
 
+// known are the members of the message structs that were met, by type: a walk over a
+// struct's fields costs more than the rest of a message.
+var known sync.Map
+
 // members lists what a message struct has, with those of embedded structs.
 func members(t reflect.Type) []member {
+	if all, ok := known.Load(t); ok {
+		return all.([]member)
+	}
 	var all []member
 	for _, f := range reflect.VisibleFields(t) {
 		tag, ok := f.Tag.Lookup("json")
@@ -32,6 +41,7 @@ func members(t reflect.Type) []member {
 		name, option, _ := strings.Cut(tag, ",")
 		all = append(all, member{name, f.Index, option != "omitempty"})
 	}
+	known.Store(t, all)
 	return all
 }
 
@@ -73,7 +83,7 @@ func appendValue(dst []byte, v reflect.Value) []byte {
 		}
 		return append(dst, ']')
 	case reflect.String:
-		return appendString(dst, v.String())
+		return tga.AppendString(dst, v.String())
 	case reflect.Bool:
 		return strconv.AppendBool(dst, v.Bool())
 	case reflect.Int, reflect.Int32, reflect.Int64:
@@ -97,7 +107,7 @@ func appendStruct(dst []byte, v reflect.Value) []byte {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = appendString(dst, m.name)
+		dst = tga.AppendString(dst, m.name)
 		dst = append(dst, ':')
 		dst = appendValue(dst, f)
 	}
@@ -110,10 +120,10 @@ func appendMeta(dst []byte, meta tga.Meta) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(appendString(dst, name), ':')
+		dst = append(tga.AppendString(dst, name), ':')
 		switch x := meta[name].(type) {
 		case string:
-			dst = appendString(dst, x)
+			dst = tga.AppendString(dst, x)
 		case tga.Number:
 			dst = append(dst, x...)
 		case bool:
@@ -123,14 +133,6 @@ func appendMeta(dst []byte, meta tga.Meta) []byte {
 		}
 	}
 	return append(dst, '}')
-}
-
-func appendString(dst []byte, s string) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string into memory: cannot fail
-	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte("\n"))...)
 }
 
 // Decode reads a message strictly: its members are those of v's type by their exact
@@ -166,33 +168,49 @@ func decodeValue(raw json.RawMessage, v reflect.Value, at string) error {
 }
 
 func decodeStruct(raw json.RawMessage, v reflect.Value, at string) error {
-	given, err := object(raw, at)
+	all := members(v.Type())
+	given := make([]json.RawMessage, len(all))
+	unknown, found := "", false
+	err := tga.Members(raw, func(name, value []byte) error {
+		for i := range all {
+			if all[i].name == string(name) {
+				given[i] = value
+				return nil
+			}
+		}
+		if !found {
+			unknown, found = string(name), true
+		}
+		return nil
+	})
 	if err != nil {
-		return err
+		return under(at, err)
 	}
-	for _, m := range members(v.Type()) {
-		value, ok := given[m.name]
-		if !ok {
+	for i, m := range all {
+		if given[i] == nil {
 			if m.required {
 				return invalid(at+"/"+m.name, "the member is required")
 			}
 			continue
 		}
-		delete(given, m.name)
-		if err := decodeValue(value, v.FieldByIndex(m.index), at+"/"+m.name); err != nil {
+		if err := decodeValue(given[i], v.FieldByIndex(m.index), at+"/"+m.name); err != nil {
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		return invalid(at+"/"+pointerToken(name), "the member is not known")
+	if found {
+		return invalid(at+"/"+pointerToken(unknown), "the member is not known")
 	}
 	return nil
 }
 
 func decodeSlice(raw json.RawMessage, v reflect.Value, at string) error {
 	var items []json.RawMessage
-	if err := json.Unmarshal(raw, &items); err != nil || items == nil {
-		return invalid(at, "want an array")
+	err := tga.Elements(raw, func(value []byte) error {
+		items = append(items, value)
+		return nil
+	})
+	if err != nil {
+		return under(at, err)
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
 	for i, item := range items {
@@ -206,6 +224,23 @@ func decodeSlice(raw json.RawMessage, v reflect.Value, at string) error {
 func decodeLeaf(raw json.RawMessage, v reflect.Value, at string) error {
 	if string(raw) == "null" {
 		return invalid(at, "want a value, not null")
+	}
+	// Nearly every leaf is a string that is written as it is. encoding/json would read
+	// it twice, and copy it once more.
+	plain, isPlain := tga.PlainString(raw)
+	switch p := v.Addr().Interface().(type) {
+	case encoding.TextUnmarshaler:
+		if isPlain {
+			if err := p.UnmarshalText(plain); err != nil {
+				return invalid(at, "want %s: %w", wanted(v), err)
+			}
+			return nil
+		}
+	case *string:
+		if isPlain {
+			*p = string(plain)
+			return nil
+		}
 	}
 	if err := json.Unmarshal(raw, v.Addr().Interface()); err != nil {
 		return invalid(at, "want %s: %w", wanted(v), err)
@@ -230,38 +265,36 @@ func wanted(v reflect.Value) string {
 
 // decodeMeta reads an object of scalars and keeps each number as it is written.
 func decodeMeta(raw json.RawMessage, meta *tga.Meta, at string) error {
-	given, err := object(raw, at)
-	if err != nil {
-		return err
-	}
 	*meta = tga.Meta{}
-	for name, value := range given {
+	err := tga.Members(raw, func(name, value []byte) error {
 		switch value[0] {
 		case '{', '[':
-			return invalid(at+"/"+pointerToken(name), "want a scalar")
+			return invalid("/"+pointerToken(string(name)), "want a scalar")
 		case '"':
 			var s string
 			if err := json.Unmarshal(value, &s); err != nil {
-				return invalid(at+"/"+pointerToken(name), "want a string: %w", err)
+				return invalid("/"+pointerToken(string(name)), "want a string: %w", err)
 			}
-			(*meta)[name] = s
+			(*meta)[string(name)] = s
 		case 't', 'f':
-			(*meta)[name] = value[0] == 't'
+			(*meta)[string(name)] = value[0] == 't'
 		case 'n':
-			(*meta)[name] = nil
+			(*meta)[string(name)] = nil
 		default:
-			(*meta)[name] = tga.Number(value)
+			(*meta)[string(name)] = tga.Number(value)
 		}
-	}
-	return nil
+		return nil
+	})
+	return under(at, err)
 }
 
-func object(raw json.RawMessage, at string) (map[string]json.RawMessage, error) {
-	var given map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &given); err != nil || given == nil {
-		return nil, invalid(at, "want an object")
+// under puts the place of a part before the place in it.
+func under(at string, err error) error {
+	var e *tga.Error
+	if errors.As(err, &e) {
+		e.Pointer = at + e.Pointer
 	}
-	return given, nil
+	return err
 }
 
 func invalid(at, format string, args ...any) error {

@@ -81,6 +81,6 @@ func TestEveryFieldOfAnOutcomeTravels(t *testing.T) {
 		Status: tga.StatusSuccess, Class: ledger.ClassSuccess, Result: []byte("1"), Truncated: true, ResultBytes: 1, ResultDigest: tga.Sum(nil),
 		Summary: "s", ErrorCode: "E", ErrorMessage: "m", Changes: []tga.StateChange{{ResourceType: "a", ResourceID: "b", Operation: "c"}},
 	}
-	wantNoZero(t, r, "Attachments")
-	wantNoZero(t, outcomeOf(r), "Result") // the bytes go in base64
+	wantNoZero(t, r, "Attachments", "Received", "ReceivedBytes") // a digest under the store's key
+	wantNoZero(t, outcomeOf(r), "Result")                        // the bytes go in base64
 }

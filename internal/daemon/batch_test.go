@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestBatchIsItsAppendsInTheirOrder: the items of many traces are under way together, a
+// later one of a trace sees the one before it, a refused one is alone in that, and what is
+// answered is in the store.
+func TestBatchIsItsAppendsInTheirOrder(t *testing.T) {
+	b := start(t, "")
+	ctx := t.Context()
+	const traces = 8
+	chains, leases := make([]chain, traces), make([]client.Lease, traces)
+	var items []client.BatchItem
+	var want []string // state of the answer, or code of the refusal
+	add := func(c chain, r client.AppendRequest, answer string) {
+		items = append(items, client.BatchItem{TraceID: c.trace, AppendRequest: r})
+		want = append(want, answer)
+	}
+	for i := range chains {
+		chains[i] = mintChain(t, fmt.Sprint("k", i), nil)
+		var err error
+		if leases[i], err = b.client.Lease(ctx, chains[i].trace, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		add(chains[i], chains[i].begin(leases[i].Lease), "EXECUTING")
+	}
+	rival := mintChain(t, "k0", nil) // the key that the first item takes
+	lease, err := b.client.Lease(ctx, rival.trace, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(rival, rival.begin(lease.Lease), string(tga.IdempotencyKeyInFlight))
+	add(chains[0], chains[0].end(leases[0].Lease), "COMPLETED")
+	add(chains[1], chains[1].end("no lease"), string(tga.StateLockAcquireFailed))
+	add(chains[1], client.AppendRequest{Lease: leases[1].Lease}, string(tga.ValidationError))
+	add(chains[1], chains[1].end(leases[1].Lease), "COMPLETED")
+	add(chains[0], chains[0].end(leases[0].Lease), "COMPLETED") // again: it is there
+
+	answers, err := b.client.AppendBatch(ctx, items)
+	if err != nil || len(answers) != len(items) {
+		t.Fatalf("%d answers: %v", len(answers), err)
+	}
+	for i, a := range answers {
+		got := ""
+		switch {
+		case (a.Appended == nil) == (a.Problem == nil):
+			t.Errorf("item %d: an answer and a problem, or neither: %+v", i, a)
+		case a.Problem != nil:
+			got = string(a.Problem.Code)
+		default:
+			got = a.Appended.Head.State
+		}
+		if got != want[i] {
+			t.Errorf("item %d: %s, want %s: %+v", i, got, want[i], a.Problem)
+		}
+		if last := i == len(answers)-1; a.Appended != nil && a.Appended.Replayed != last {
+			t.Errorf("item %d: replayed %v", i, a.Appended.Replayed)
+		}
+	}
+	for i, c := range chains {
+		state := "EXECUTING"
+		if i < 2 {
+			state = "COMPLETED"
+		}
+		if s, err := b.client.State(ctx, c.trace); err != nil || s.Current.String() != state {
+			t.Errorf("trace %d: %+v %v, want %s", i, s, err, state)
+		}
+	}
+}
+
+// TestBatchCannotSlipADecisionPastItsRequest: a decision is looked at with its request,
+// also where that is the item before it and not on disk yet. Unseen, it would need no
+// capability.
+func TestBatchCannotSlipADecisionPastItsRequest(t *testing.T) {
+	b := start(t, fmt.Sprintf("[capability]\nkey_file = %q\n", filepath.Join(t.TempDir(), "keys")))
+	c := mintChain(t, "k", nil)
+	lease, err := b.client.Lease(t.Context(), c.trace, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers, err := b.client.AppendBatch(t.Context(), []client.BatchItem{
+		{TraceID: c.trace, AppendRequest: appending(lease.Lease, c.request)},
+		{TraceID: c.trace, AppendRequest: appending(lease.Lease, c.decision)},
+	})
+	if err != nil || answers[0].Appended == nil || answers[1].Problem == nil || answers[1].Problem.Code != tga.CapabilityInvalid {
+		t.Errorf("%+v, %v", answers, err)
+	}
+	if s, err := b.client.State(t.Context(), c.trace); err != nil || s.Current != tga.Pending {
+		t.Errorf("%+v, %v", s, err)
+	}
+}

@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// keep changes a value that a remote executor keeps beside its calls.
+func (q *request) keep() (any, error) {
+	var m client.KeepRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	namespace, err := q.peer.namespace(m.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	r := runtime.KeepRequest{Namespace: namespace, Server: m.ToolServer, Name: m.Name, Old: m.Old, Value: m.Value}
+	return run(q, namespace, func(ctx context.Context) (client.KeepAnswer, error) {
+		now, changed, err := q.d.rt.Keep(ctx, r)
+		return client.KeepAnswer{Changed: changed, Value: now.Value}, err
+	})
+}
+
+// keptPage bounds what one answer lists, in bytes of its values.
+const keptPage = 4 << 20
+
+// kept lists the values that are kept about a tool server, from a name on.
+func (q *request) kept() (any, error) {
+	v := q.r.URL.Query()
+	namespace, err := q.peer.namespace(v.Get("namespace"))
+	if err != nil {
+		return nil, err
+	}
+	server := v.Get("tool_server")
+	if server == "" {
+		return nil, tga.Errorf(tga.ValidationError, "the tool server is required").At("/tool_server")
+	}
+	answer := client.KeptValues{Values: []client.KeptValue{}}
+	size := 0
+	for k, err := range q.d.rt.Kept(q.r.Context(), namespace, server, v.Get("after")) {
+		if err != nil {
+			return nil, err
+		}
+		if size += len(k.Value); size > keptPage && len(answer.Values) > 0 {
+			answer.Next = answer.Values[len(answer.Values)-1].Name
+			break
+		}
+		answer.Values = append(answer.Values, client.KeptValue{Name: k.Name, Value: k.Value})
+	}
+	return answer, nil
+}

@@ -1,0 +1,87 @@
+package daemon
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestExecutorsWordWaitsForTheLease: an executor that says what became of its attempt need
+// not repeat it because somebody else has the trace for a moment.
+func TestExecutorsWordWaitsForTheLease(t *testing.T) {
+	b := start(t, "")
+	ctx := t.Context()
+	for key, say := range map[string]func(runtime.Begun) error{
+		"finish": func(g runtime.Begun) error {
+			_, err := b.client.Finish(ctx, g.Result.TraceID, g.Permit, runtime.Finished{Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(`{"ok":1}`)}})
+			return err
+		},
+		"not sent": func(g runtime.Begun) error {
+			_, err := b.client.NotSent(ctx, g.Result.TraceID, g.Permit, "no route")
+			return err
+		},
+	} {
+		begun, err := b.client.Begin(ctx, runtime.BeginRequest{Request: runtime.Request{Server: "remote", Tool: "put", Key: key}, BeginID: "one"})
+		if err != nil || begun.Standing != runtime.BeginSend {
+			t.Fatal(begun, err)
+		}
+		held, err := b.client.Lease(ctx, begun.Result.TraceID, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := make(chan error, 1)
+		go func() { said <- say(begun) }()
+		// In the daemon, and not answered: each look is a round trip of its own.
+		for seen := 0; seen < 10; {
+			select {
+			case err := <-said:
+				t.Fatalf("%s: answered while the lease is held: %v", key, err)
+			default:
+			}
+			if b.scrape("tgad_calls_in_flight") >= 1 {
+				seen++
+			}
+		}
+		if r, err := b.client.Release(ctx, held); err != nil || !r.Released {
+			t.Fatal(r, err)
+		}
+		if err := <-said; err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+// TestPatienceEnds: with the time that there is, and with the one who waits; another error
+// is not waited for.
+func TestPatienceEnds(t *testing.T) {
+	held := tga.Errorf(tga.StateLockAcquireFailed, "held")
+	tries := 0
+	failing := func(err error) func(context.Context) (int, error) {
+		return func(context.Context) (int, error) { tries++; return tries, err }
+	}
+	if _, err := patient(time.Millisecond, failing(held))(t.Context()); tga.CodeOf(err) != tga.StateLockAcquireFailed {
+		t.Error(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := patient(time.Hour, failing(held))(ended); tga.CodeOf(err) != tga.StateLockAcquireFailed {
+		t.Error(err)
+	}
+	tries = 0
+	if _, err := patient(time.Hour, failing(tga.Errorf(tga.PermissionDenied, "no")))(t.Context()); tga.CodeOf(err) != tga.PermissionDenied || tries != 1 {
+		t.Error(tries, err)
+	}
+	tries = 0
+	n, err := patient(time.Hour, func(ctx context.Context) (int, error) {
+		if tries++; tries < 3 {
+			return 0, held
+		}
+		return tries, nil
+	})(t.Context())
+	if err != nil || n != 3 {
+		t.Error(n, err)
+	}
+}

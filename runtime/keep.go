@@ -1,0 +1,127 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"iter"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Kept is a value that a remote executor keeps in the store beside its calls: what it
+// must know again after it was killed. It licenses nothing and is no part of any trace.
+type Kept struct {
+	Name  string // 1..255 bytes
+	Value []byte // nil where there is none
+}
+
+// KeepRequest changes one kept value.
+type KeepRequest struct {
+	Namespace string // "" means tga.DefaultNamespace
+	Server    string // the tool server that the value is about
+	Name      string
+	Old       []byte // what the caller believes in; nil = nothing is kept
+	Value     []byte // nil removes it
+}
+
+// Limits of kept values.
+const (
+	MaxKeptName  = 255
+	MaxKeptValue = 1 << 20
+)
+
+// Keep changes a kept value from Old to Value and returns once that is on disk. Where
+// another value than Old is kept nothing is written: changed is false, and now is that
+// value. A Value that is kept already is no change to make again: a caller that lost the
+// answer may repeat.
+func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed bool, err error) {
+	if n := len(r.Name); n < 1 || n > MaxKeptName {
+		return Kept{}, false, tga.Errorf(tga.ValidationError, "name has %d bytes, want 1..%d", n, MaxKeptName).At("/name")
+	}
+	if n := len(r.Value); n > MaxKeptValue {
+		return Kept{}, false, tga.Errorf(tga.LimitExceeded, "value has %d bytes, over %d", n, MaxKeptValue).At("/value_base64")
+	}
+	stream := keptStream(firstOf(r.Namespace, tga.DefaultNamespace), r.Server)
+	// The lease of a trace that never is: two executors change one value in turn.
+	lease, err := rt.store.Acquire(ctx, stream)
+	if err != nil {
+		return Kept{}, false, err
+	}
+	defer rt.store.Release(lease)
+	key := keptKey(stream, r.Name)
+	raw, err := rt.store.Attachment(ctx, wal.AttachStream, key)
+	if err != nil {
+		return Kept{}, false, err
+	}
+	now = Kept{Name: r.Name}
+	if raw != nil {
+		if now, err = parseKept(raw); err != nil {
+			return Kept{}, false, err
+		}
+		if now.Name != r.Name {
+			return Kept{}, false, tga.Errorf(tga.StateConflict, "the names %q and %q fall on one place", r.Name, now.Name)
+		}
+	}
+	switch {
+	case same(now.Value, r.Value):
+		return now, true, nil
+	case !same(now.Value, r.Old):
+		return now, false, nil
+	}
+	a := wal.Attachment{Kind: wal.AttachStream, Key: key}
+	if r.Value != nil {
+		a.Value = binary.BigEndian.AppendUint16(nil, uint16(len(r.Name)))
+		a.Value = append(append(a.Value, r.Name...), r.Value...)
+	}
+	if _, err := rt.store.Append(ctx, lease, wal.Batch{Attachments: []wal.Attachment{a}}); err != nil {
+		return Kept{}, false, err
+	}
+	return Kept{Name: r.Name, Value: r.Value}, true, nil
+}
+
+// Kept yields what is kept about a tool server, in an order that stays the same: all of
+// it, or what comes after a name, which need no longer be there.
+func (rt *Runtime) Kept(ctx context.Context, namespace, server, after string) iter.Seq2[Kept, error] {
+	return func(yield func(Kept, error) bool) {
+		stream := keptStream(firstOf(namespace, tga.DefaultNamespace), server)
+		for a, err := range rt.store.Attachments(ctx, wal.AttachStream, stream[:]) {
+			if err == nil && after != "" && bytes.Compare(a.Key, keptKey(stream, after)) <= 0 {
+				continue
+			}
+			var k Kept
+			if err == nil {
+				k, err = parseKept(a.Value)
+			}
+			if !yield(k, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// same tells no value from an empty one.
+func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
+
+// keptStream is where the values about a tool server lie.
+func keptStream(namespace, server string) tga.ID {
+	hash := ledger.Key{Namespace: namespace, Server: server, Tool: "tgad kept v1"}.Hash()
+	id := tga.ID(hash[:16])
+	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	return id
+}
+
+func keptKey(stream tga.ID, name string) []byte {
+	sum := tga.Sum([]byte(name))
+	return append(stream[:], sum[:8]...)
+}
+
+func parseKept(raw []byte) (Kept, error) {
+	if len(raw) < 2 || len(raw)-2 < int(binary.BigEndian.Uint16(raw)) {
+		return Kept{}, tga.Errorf(tga.StateChecksumMismatch, "a kept value of %d bytes is cut short", len(raw))
+	}
+	n := 2 + int(binary.BigEndian.Uint16(raw))
+	return Kept{Name: string(raw[2:n]), Value: bytes.Clone(raw[n:])}, nil
+}
