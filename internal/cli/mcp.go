@@ -28,6 +28,7 @@ type mcp struct {
 	url, headers, listen             string
 	callIDs, keys, keyArgs, free     []string
 	block                            bool
+	tasks                            string
 	level                            slog.Level
 }
 
@@ -62,6 +63,7 @@ would without tgad.`,
 	c.Flags().StringArrayVar(&m.keyArgs, "key-argument", nil, "`TOOL=/pointer`: argument that the key is copied to (repeatable)")
 	c.Flags().StringArrayVar(&m.free, "ungoverned", nil, "`TOOL` whose calls pass untraced (repeatable)")
 	c.Flags().BoolVar(&m.block, "block-changed", false, "refuse calls of a tool whose definition is not the pinned one")
+	c.Flags().StringVar(&m.tasks, "tasks", "auto", "make durable tasks of calls for clients that understand them: on, off, or auto, where the tool server has none")
 	f.TextVar(&m.level, "log-level", slog.LevelWarn, "debug, info, warn or error, on stderr")
 	c.AddCommand(m.inspect(), m.config(), m.serve())
 	return c
@@ -83,6 +85,9 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 		o.Server = mcpshim.ServerID(args)
 	}
 	var err error
+	if o.Tasks, err = mcpshim.ParseTaskMode(m.tasks); err != nil {
+		return o, Usagef("--%v", err)
+	}
 	if m.headers != "" {
 		if o.Headers, err = mcpshim.ReadHeaders(m.headers); err != nil {
 			return o, err
@@ -241,8 +246,13 @@ whose definition is not the pinned one is marked; --accept pins what is there no
 					return err
 				}
 			}
-			o.Log = client.New(*m.socket, client.Options{}) // not asked for anything
-			o.Stderr = nil
+			// What is pinned is in the log's store.
+			c, stop, err := m.log(cmd.Context(), cmd, o.Logger)
+			if err != nil {
+				return err
+			}
+			defer stop()
+			o.Log, o.Stderr = c, nil
 			s, err := mcpshim.New(o)
 			if err != nil {
 				return err

@@ -65,7 +65,7 @@ func TestMCPVerb(t *testing.T) {
 			}
 		}
 	}
-	for _, args := range [][]string{nil, {"--url", "http://x/"}, {"--key", "charge=no-pointer", "--", "x"}, {"--url", "http://x/", "--", "x"}} {
+	for _, args := range [][]string{nil, {"--url", "http://x/"}, {"--key", "charge=no-pointer", "--", "x"}, {"--tasks", "maybe", "--", "x"}, {"--url", "http://x/", "--", "x"}} {
 		if _, err := runMCP(t, dir, "", args...); ExitCode(err) != ExitUsage {
 			t.Errorf("%v: %v is no usage error", args, err)
 		}

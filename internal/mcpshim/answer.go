@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"io"
 
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -28,16 +29,16 @@ func randomHex() string {
 func (c *conv) fail(id []byte, b *batchReply, code int, tgaCode tga.Code, trace, words string) {
 	raw := append([]byte(`{"jsonrpc":"2.0","id":`), id...)
 	raw = append(append(raw, `,"error":{"code":`...), []byte(itoa(code))...)
-	raw = appendString(append(raw, `,"message":`...), "tgad: "+words)
+	raw = tga.AppendString(append(raw, `,"message":`...), "tgad: "+words)
 	if tgaCode != "" {
-		raw = appendString(append(raw, `,"data":{"code":`...), string(tgaCode))
+		raw = tga.AppendString(append(raw, `,"data":{"code":`...), string(tgaCode))
 		if trace != "" {
-			raw = appendString(append(raw, `,"traceId":`...), trace)
+			raw = tga.AppendString(append(raw, `,"traceId":`...), trace)
 		}
 		raw = append(raw, '}')
 	}
 	raw = append(raw, "}}"...)
-	env := envelope{rawID: id, id: span{0, 1}} // an answer, where it matters
+	env := mcpraw.Envelope{RawID: id, ID: mcpraw.Span{From: 0, To: 1}} // an answer, where it matters
 	_ = c.send(b, &env, text(raw))
 }
 
@@ -55,10 +56,10 @@ func toolError(version string, code tga.Code, trace, words string) []byte {
 	if version >= stateless {
 		raw = append(raw, `"resultType":"complete",`...)
 	}
-	raw = appendString(append(raw, `"content":[{"type":"text","text":`...), words)
-	raw = appendString(append(raw, `}],"isError":true,"_meta":{"`+metaCode+`":`...), string(code))
+	raw = tga.AppendString(append(raw, `"content":[{"type":"text","text":`...), words)
+	raw = tga.AppendString(append(raw, `}],"isError":true,"_meta":{"`+metaCode+`":`...), string(code))
 	if trace != "" {
-		raw = appendString(append(raw, `,"`+metaTrace+`":`...), trace)
+		raw = tga.AppendString(append(raw, `,"`+metaTrace+`":`...), trace)
 	}
 	return append(raw, "}}"...)
 }
@@ -66,29 +67,29 @@ func toolError(version string, code tga.Code, trace, words string) []byte {
 // replayed adds to a recorded result that it is one. What is there stays as it is.
 func replayed(result []byte, trace tga.ID, digest tga.Digest) []byte {
 	ours := []byte(`"` + metaReplayed + `":true,"` + metaTrace + `":"` + trace.String() + `","` + metaDigest + `":"` + digest.String() + `"`)
-	all, err := members(result)
+	all, err := mcpraw.Members(result)
 	if err != nil {
 		return result // no object: nothing can be added to it
 	}
 	for _, m := range all {
-		if m.name != "_meta" {
+		if m.Name != "_meta" {
 			continue
 		}
-		inner, err := members(result[m.from:m.to])
+		inner, err := mcpraw.Members(result[m.From:m.To])
 		if err != nil {
 			return result
 		}
-		out := append([]byte(nil), result[:m.from]...)
+		out := append([]byte(nil), result[:m.From]...)
 		out = append(append(out, '{'), ours...)
 		for _, i := range inner {
-			switch i.name {
+			switch i.Name {
 			case metaReplayed, metaTrace, metaDigest:
 				continue // of an inner shim
 			}
 			out = append(out, ',')
-			out = append(out, result[m.from+i.start:m.from+i.to]...)
+			out = append(out, result[m.From+i.Start:m.From+i.To]...)
 		}
-		return append(append(out, '}'), result[m.to:]...)
+		return append(append(out, '}'), result[m.To:]...)
 	}
 	end := len(result)
 	for result[end-1] != '}' {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -32,10 +34,22 @@ type attempt struct {
 	out     outcome
 	keyless bool // a read call: it has no key of its own
 
-	mu    sync.Mutex
-	id    tga.ID
-	words string // what it is at, for progress notifications
-	wait  int    // calls that wait for the outcome
+	reread bool // the definitions were read again because of its headers
+
+	named    chan struct{} // closed when its trace is in the log, and it is not over
+	nameOnce sync.Once
+
+	people  chan struct{} // closed when it waits for people
+	needs   error         // why; set before that
+	peopled sync.Once
+	asking  atomic.Bool // a person at a client has the question on the screen
+
+	mu     sync.Mutex
+	id     tga.ID
+	ledger string        // its key in the log
+	words  string        // what it is at, for progress notifications
+	moved  chan struct{} // closed when that changes
+	wait   int           // calls that wait for the outcome
 }
 
 // outcome is how an attempt ended.
@@ -47,6 +61,7 @@ type outcome struct {
 	code   tga.Code
 	rpc    int // set where it is a JSON-RPC error and not a tool error
 	trace  tga.ID
+	own    tga.ID // the trace of this very call, which may have been served from another
 	digest tga.Digest
 	final  bool // an effect: with its delivery the occurrence is over
 	again  bool // the call needs a key after all
@@ -70,10 +85,21 @@ func (s *Shim) join(q *call, key string) (a *attempt, mine bool, err error) {
 		}
 		// Everybody left it before this call came. It ends on its own; the log knows of it.
 	}
-	a = &attempt{
-		s: s, q: q, key: key, asked: q.asked, keyless: q.derivedKey && !s.classes[q.params.tool], done: make(chan struct{}), kept: make(chan struct{}), lonely: make(chan struct{}), told: make(chan struct{}),
-		words: "asking tgad", wait: 1,
+	a = s.newAttempt(q, key)
+	a.keyless = q.derived && !s.classes[q.params.tool]
+	s.launch(k, a)
+	return a, true, nil
+}
+
+func (s *Shim) newAttempt(q *call, key string) *attempt {
+	return &attempt{
+		s: s, q: q, key: key, asked: q.asked, done: make(chan struct{}), kept: make(chan struct{}), lonely: make(chan struct{}),
+		told: make(chan struct{}), named: make(chan struct{}), people: make(chan struct{}), words: "asking tgad", moved: make(chan struct{}), wait: 1,
 	}
+}
+
+// launch sets an attempt to work. The shim's lock is held.
+func (s *Shim) launch(k callKey, a *attempt) {
 	s.open[k] = a
 	s.work.Go(func() {
 		a.work(s.life)
@@ -84,7 +110,6 @@ func (s *Shim) join(q *call, key string) (a *attempt, mine bool, err error) {
 		s.mu.Unlock()
 		close(a.done)
 	})
-	return a, true, nil
 }
 
 // enter adds a call that waits. It is refused where everybody has left an attempt that
@@ -93,10 +118,13 @@ func (a *attempt) enter() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	select {
-	case <-a.kept:
-	case <-a.lonely:
-		return false
+	case <-a.kept: // first: of two cases that are ready a select takes any
 	default:
+		select {
+		case <-a.lonely:
+			return false
+		default:
+		}
 	}
 	a.wait++
 	return true
@@ -118,10 +146,25 @@ func (a *attempt) alone() bool {
 	return a.wait <= 1
 }
 
+// deserted reports whether nobody waits any more.
+func (a *attempt) deserted() bool {
+	select {
+	case <-a.lonely:
+		return true
+	default:
+		return false
+	}
+}
+
 func (a *attempt) say(words string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.words == words {
+		return
+	}
 	a.words = words
+	close(a.moved)
+	a.moved = make(chan struct{})
 }
 
 func (a *attempt) standing() string {
@@ -150,10 +193,16 @@ const maxSends = 3
 
 // work asks the log until it has an outcome, and sends where the log permits it.
 func (a *attempt) work(ctx context.Context) {
-	if !a.keyless && a.goOn(ctx) {
+	if err := a.ask(ctx, a.s.shelf.load); err != nil {
+		a.refused(err)
 		return
 	}
-	a.setTrace(a.remembered())
+	if a.setTrace(a.q.trace); a.q.trace.IsZero() {
+		a.setTrace(a.remembered())
+	}
+	if a.q.voteOn == a.trace() {
+		a.cast(ctx, a.q.voteOn, a.q.vote)
+	}
 	sends := 0
 	var doubt string // why the newest send has no answer
 	beginID := randomHex()
@@ -174,6 +223,13 @@ func (a *attempt) work(ctx context.Context) {
 			return
 		}
 		a.setTrace(b.Result.TraceID)
+		a.learn(b)
+		if b.Standing == runtime.BeginSend || b.Standing == runtime.BeginWait {
+			a.name(b)
+		}
+		if out := b.Standing == runtime.BeginWait || b.Standing == runtime.BeginInDoubt || b.Attempt > 1; out && sends == 0 && a.goOn(ctx, b) {
+			return
+		}
 		switch b.Standing {
 		case runtime.BeginServe, runtime.BeginDenied:
 			a.serve(b.Result)
@@ -191,6 +247,12 @@ func (a *attempt) work(ctx context.Context) {
 		case runtime.BeginNeedsApproval:
 			a.remember(b.Result.TraceID)
 			a.say("waiting for an approval: tgad approve " + b.Result.TraceID.String())
+			a.wantPeople(b.Cause)
+			a.name(b)
+			if a.q.noSend {
+				a.gone(tga.EscalationRequired, "The call was cancelled while it waited for an approval. It was not sent.")
+				return
+			}
 			if !a.pause(ctx, pause.next()) {
 				a.gone(tga.EscalationRequired, "The call waits for an approval (tgad approve "+b.Result.TraceID.String()+"). It was not sent. Repeat the same call later.")
 				return
@@ -203,6 +265,13 @@ func (a *attempt) work(ctx context.Context) {
 				return
 			}
 			continue
+		}
+		if a.q.noSend {
+			a.notSent(ctx, b, errors.New("it was cancelled"))
+			if b.Attempt > 1 {
+				a.inDoubt("it was cancelled after it was sent")
+			}
+			return
 		}
 		a.say("waiting for the tool server")
 		var done bool
@@ -245,41 +314,42 @@ func (a *attempt) pause(ctx context.Context, d time.Duration) bool {
 func (a *attempt) begin(ctx context.Context, beginID string) (runtime.Begun, error) {
 	o := &a.s.opts
 	req := runtime.BeginRequest{BeginID: beginID, Request: runtime.Request{
-		TraceID: a.trace(), Server: o.Server, Tool: a.q.params.tool, Args: a.q.args, Key: a.key, Namespace: o.Namespace,
+		TraceID: a.trace(), Server: o.Server, Tool: a.q.params.tool, Args: a.q.args, Namespace: o.Namespace,
 	}}
-	if a.keyless {
+	switch {
+	case a.keyless:
 		// Which tools are read tools is the log's to say: it refuses a write call without
 		// a key before it writes anything.
-		req.Key = ""
+	case a.q.ledgerKey != "":
+		req.Key = a.q.ledgerKey
+	case a.q.derived:
+		// The log keeps count of the occurrences.
+		req.Scope, req.Step = a.q.scope, a.q.step
+	default:
+		req.Key = a.key
 	}
-	until := time.Now().Add(o.LogTimeout)
+	var b runtime.Begun
+	err := a.ask(ctx, func(ctx context.Context) (err error) {
+		b, err = o.Log.Begin(ctx, req)
+		return err
+	})
+	return b, err
+}
+
+// ask asks the log. One that is away is asked again for a while.
+func (a *attempt) ask(ctx context.Context, f func(context.Context) error) error {
+	until := time.Now().Add(a.s.opts.LogTimeout)
 	pause := waitPause{}
 	for {
-		var b runtime.Begun
-		err := bounded(ctx, func(ctx context.Context) (err error) {
-			b, err = o.Log.Begin(ctx, req)
-			return err
-		})
+		err := bounded(ctx, f)
 		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) {
-			return b, err
+			return err
 		}
 		a.say("waiting for tgad's log: " + err.Error())
 		if !a.pause(ctx, pause.next()) {
-			return b, err
+			return err
 		}
 	}
-}
-
-// logWait bounds one request to the log. It is no deadline: a deadline would become the
-// call's own, and end it.
-const logWait = 15 * time.Second
-
-func bounded(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	t := time.AfterFunc(logWait, cancel)
-	defer t.Stop()
-	return f(ctx)
 }
 
 // send makes the one send that a permit allows. It reports whether the attempt has its
@@ -292,7 +362,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 		case <-a.lonely:
 			err = errors.New("the client gave the call up")
 		default:
-			strike := c.note(b)
+			strike := c.note(b, a.keyless)
 			defer func() {
 				if ctx.Err() == nil { // else it is not over, and a successor gives it up
 					strike()
@@ -345,35 +415,42 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 
 // answered records what the tool server said, and only then lets the client have it.
 func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frame) (done bool, doubt string) {
-	ans, err := answer{meaning: isDoubt, why: f.bad}, error(nil)
-	if f.bad == "" {
+	var ans answer
+	var err error
+	if ans.Meaning, ans.Why = mcpraw.IsDoubt, f.Bad; f.Bad == "" {
 		ans, err = readAnswer(f, a.s.turn(b), a.s.opts.MaxKeepBytes)
 	}
 	if err != nil {
 		f.close()
 		return false, err.Error()
 	}
-	switch ans.meaning {
-	case isDoubt:
+	switch ans.Meaning {
+	case mcpraw.IsDoubt:
 		f.close()
-		return false, "the tool server's answer does not say what happened: " + ans.why
-	case isRefusal:
+		return false, "the tool server's answer does not say what happened: " + ans.Why
+	case mcpraw.IsRefusal:
+		if a.otherHeaders(ctx, ans) {
+			f.close()
+			a.notSent(ctx, b, errors.New("the tool server wants other headers"))
+			a.out = outcome{}
+			return false, "" // and so it is sent again, under another permit
+		}
 		if a.s.turn(b) > 1 {
 			f.close()
-			a.notSent(ctx, b, fmt.Errorf("the tool server refused this attempt: %s", ans.why))
+			a.notSent(ctx, b, fmt.Errorf("the tool server refused this attempt: %s", ans.Why))
 			return true, ""
 		}
-	case wantsMore, isTask:
+	case mcpraw.WantsInput, mcpraw.IsTask:
 		return a.unfinished(ctx, b, f, ans)
 	}
-	res, err := a.finish(ctx, b, ans.reply)
+	res, err := a.finish(ctx, b, ans.Reply)
 	if err != nil {
 		return a.unrecorded(ctx, b, f, err)
 	}
 	a.s.mu.Lock()
 	delete(a.s.unsent, res.TraceID)
 	a.s.mu.Unlock()
-	a.out = outcome{frame: f, value: ans.value, fault: ans.fault, trace: res.TraceID, digest: res.Digest, final: true}
+	a.out = outcome{frame: f, value: ans.value, fault: ans.fault, trace: res.TraceID, own: res.TraceID, digest: res.Digest, final: true}
 	return true, ""
 }
 
@@ -398,7 +475,7 @@ func (a *attempt) finish(ctx context.Context, b runtime.Begun, reply runtime.Rep
 	pause := waitPause{}
 	for {
 		var res runtime.Result
-		err := bounded(ctx, func(ctx context.Context) (err error) {
+		err := patient(ctx, func(ctx context.Context) (err error) {
 			res, err = a.s.opts.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
 			return err
 		})
@@ -421,52 +498,7 @@ func (a *attempt) finish(ctx context.Context, b runtime.Begun, reply runtime.Rep
 
 // cut is a reply of which length and digest are recorded.
 func cut(r runtime.Reply) runtime.Reply {
-	r.Status, r.Truncated, r.ErrorCode = tga.StatusError, true, string(tga.LimitExceeded)
-	r.ResultBytes, r.ResultDigest = int64(len(r.Result)), tga.Sum(r.Result)
-	r.ErrorMessage = fmt.Sprintf("answer of %d bytes is over what the log takes", r.ResultBytes)
-	r.Result = nil
-	return r
-}
-
-// countUnsent remembers that an attempt of a trace was given back.
-func (s *Shim) countUnsent(trace tga.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unsent[trace]++
-}
-
-// turn is the number of an attempt among those that may have reached the tool server. What
-// an earlier shim gave back is not known here, and counts as one that may have.
-func (s *Shim) turn(b runtime.Begun) uint32 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return b.Attempt - min(s.unsent[b.Result.TraceID], b.Attempt-1)
-}
-
-// notSent gives a permit back: this attempt certainly did not run.
-func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
-	err := bounded(ctx, func(ctx context.Context) error {
-		_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, clipRunes(cause.Error(), maxMessage))
-		return err
-	})
-	// The log gave a permit, so it may be sent: none before it is in doubt, or a repeat is
-	// harmless. Either way the same call may be made again.
-	words := "The call was not sent: " + cause.Error() + ". The same call may be repeated."
-	if err == nil {
-		a.s.countUnsent(b.Result.TraceID)
-	} else {
-		// The permit is still out: until it is stale, a repeat waits.
-		a.s.log.Warn("a permit was not taken back", "trace", b.Result.TraceID, "error", err)
-	}
-	a.out = outcome{code: tga.ToolError, trace: b.Result.TraceID, words: words}
-}
-
-// giveUp tells the log that nobody is at this attempt any more, so that a repeat is
-// answered by licence and not told to wait until the permit is stale. It licenses
-// nothing by itself, so it may fail.
-func (a *attempt) giveUp(ctx context.Context, b runtime.Begun) {
-	err := bounded(ctx, func(ctx context.Context) error { return a.s.opts.Log.GiveUp(ctx, b.Result.TraceID, b.Permit) })
-	if err != nil {
-		a.s.log.Debug("an attempt was not given up; a repeat waits until its permit is stale", "trace", b.Result.TraceID, "error", err)
-	}
+	t := mcpraw.Truncated(int64(len(r.Result)), tga.Sum(r.Result), 0)
+	t.ErrorMessage = fmt.Sprintf("answer of %d bytes is over what the log takes", t.ResultBytes)
+	return t
 }

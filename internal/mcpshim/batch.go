@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 	"sync"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 // Revision 2025-03-26 lets a client send several messages as one array. They are taken
@@ -51,13 +53,13 @@ func (c *conv) fromBatch(f *frame) {
 	b := &batchReply{}
 	for _, e := range all {
 		// A message that does not pass is answered too, under no id if need be.
-		if e.bad != "" || e.batch || e.isRequest() {
+		if e.Bad != "" || e.Batch || e.IsRequest() {
 			b.want++
 		}
 	}
 	for _, e := range all {
-		if e.batch {
-			e.bad, e.batch = "a batch stands in it", false
+		if e.Batch {
+			e.Bad, e.Batch = "a batch stands in it", false
 		}
 		c.fromClient(e, b)
 	}
@@ -66,7 +68,7 @@ func (c *conv) fromBatch(f *frame) {
 // splitBatch returns the messages of a batch, nil where it is none that passes.
 func splitBatch(f *frame) []*frame {
 	defer f.close()
-	raw, err := f.bytes(span{0, f.size}, maxBatchBytes)
+	raw, err := f.bytes(mcpraw.Span{From: 0, To: f.size}, maxBatchBytes)
 	if err != nil {
 		return nil
 	}

@@ -91,7 +91,7 @@ func benchPeer(b *testing.B, shim bool) func(method, params string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if f := newFrame(line[:len(line)-1]); string(f.rawID) != fmt.Sprint(id) || !f.result.present() {
+		if f := newFrame(line[:len(line)-1]); string(f.RawID) != fmt.Sprint(id) || !f.Result.Present() {
 			b.Fatalf("%s: %.300s", method, line)
 		}
 	}

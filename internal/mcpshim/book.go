@@ -6,31 +6,25 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// book is what a shim remembers beside the log: small values under names, in one file
-// that is only ever appended to. The newest line of a name counts. Shims of the same
-// tool server share it: each reads what the others have added before it looks.
+// book is what a shim leaves to its successor of the same slot: small values under names,
+// in one file that is only ever appended to. The newest line of a name counts.
 //
-// It holds nothing that licenses a send. A line that is lost makes a call be taken for
-// the one before it (and be served) rather than the reverse, so it is not synced.
+// It is no part of the log: it is about processes of this machine. A line that is lost
+// makes a call wait until its permit is stale, and licenses nothing, so it is not synced.
 type book struct {
 	mu    sync.Mutex
 	file  *os.File
 	read  int64 // how much of the file is in values
 	names map[string]string
 }
-
-// bookAge is how long a conversation's book is kept after its last line.
-const bookAge = 30 * 24 * time.Hour
 
 // lineEnd ends a line. What a crash cut short does not have all of it, and is then no
 // line even when another has ended it.
@@ -181,21 +175,6 @@ func (b *book) mend() error {
 	}
 	b.read = info.Size()
 	return nil
-}
-
-// removeOld removes the books of conversations that nobody had for a long time. What
-// they say is only of use to a client that is still there.
-func removeOld(dir string, before time.Time) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return // what cannot be listed is left
-	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err == nil && strings.HasSuffix(e.Name(), ".scope.book") && info.ModTime().Before(before) {
-			_ = os.Remove(filepath.Join(dir, e.Name()))
-		}
-	}
 }
 
 func appendField(b []byte, s string) []byte {

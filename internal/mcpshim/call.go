@@ -5,9 +5,11 @@ import (
 	"io"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -15,31 +17,47 @@ import (
 type call struct {
 	conv   *conv
 	w      *waiting
-	env    envelope
+	env    mcpraw.Envelope
 	head   []byte // the message before its params, and after them
 	tail   []byte
 	params *callParams
 	tool   Tool
 
-	args       []byte // canonical
-	asked      tga.Digest
-	place      *occurrence
-	token      []byte // of progress notifications; nil = none wanted
-	version    string // protocol revision that the request itself names
-	steps      uint64 // progress notifications so far
-	arrivals   chan *frame
-	gaveUp     chan struct{}
-	giveUp     sync.Once
-	mu         sync.Mutex
-	sent       bool
-	joined     *attempt
-	derivedKey bool         // the key is made up from the call itself
-	abandoned  func(*frame) // takes an answer that comes after the attempt gave up
+	args        []byte // canonical
+	asked       tga.Digest
+	token       []byte // of progress notifications; nil = none wanted
+	version     string // protocol revision that the request itself names
+	steps       uint64 // progress notifications so far
+	arrivals    chan *frame
+	gaveUp      chan struct{}
+	giveUp      sync.Once
+	mu          sync.Mutex
+	sent        bool
+	joined      *attempt
+	derived     bool // the key is made of the scope, the step and the call itself
+	scope, step string
+	vote        *vote        // of a person at the client, on
+	voteOn      tga.ID       // this trace
+	posed       bool         // this message has asked its person, or brings what that one says
+	question    []byte       // the answer to this message that asks
+	abandoned   func(*frame) // takes an answer that comes after the attempt gave up
+
+	// Of a task of the shim's own.
+	asTask    bool        // the client takes one in place of an answer
+	tasked    atomic.Bool // and has it
+	trace     tga.ID      // that a task taken up goes on with, zero for any other call
+	ledgerKey string      // of that trace; "" = it is derived still
+	noSend    bool        // it was cancelled
+
+	headers []mcpraw.ParamHeader // arguments that the tool server wants in headers
 }
 
 // maxParams bounds the params of a tools/call: the arguments are limited by the log, and
 // there is no reason for the rest to be longer.
 const maxParams = 32 << 20
+
+// maxCancel bounds a notice that a request was given up.
+const maxCancel = 1 << 10
 
 // progressEvery is how often a client that waits is told so.
 const progressEvery = 5 * time.Second
@@ -47,50 +65,68 @@ const progressEvery = 5 * time.Second
 // toolsCall takes a tools/call. What cannot be governed is refused: an argument that two
 // parsers read apart would be approved as one call and run as another.
 func (c *conv) toolsCall(f *frame, b *batchReply) {
-	raw, err := f.bytes(f.params, maxParams)
+	raw, err := f.bytes(f.Params, maxParams)
 	var p *callParams
 	if err == nil {
 		p, err = parseCall(raw)
 	}
 	if err != nil {
-		c.failWith(f.rawID, b, codeInvalidParams, "", err)
+		c.failWith(f.RawID, b, codeInvalidParams, "", err)
+		f.close()
+		return
+	}
+	cast, on, err := p.takeVote()
+	if err != nil {
+		c.failWith(f.RawID, b, codeInvalidParams, "", err)
 		f.close()
 		return
 	}
 	tool := c.s.opts.Tools(p.tool)
 	if tool.Ungoverned {
-		c.pass(f, b)
+		c.passCall(f, p, b)
 		return
 	}
-	q := &call{
-		conv: c, env: f.envelope, params: p, tool: tool, token: p.metaValue("progressToken"),
-		version:  p.metaText(metaVersion),
-		w:        &waiting{id: f.rawID, method: f.method, batch: b},
-		arrivals: make(chan *frame, 1), gaveUp: make(chan struct{}),
-	}
-	q.w.call = q
-	if q.head, q.tail, err = around(f); err == nil {
-		err = q.gate()
-	}
+	q, err := c.newCall(f, p, tool, b)
 	f.close()
-	if err != nil {
-		c.failWith(f.rawID, b, codeInvalidParams, "", err)
+	if err == nil {
+		q.vote, q.voteOn, q.posed = cast, on, !on.IsZero()
+	} else {
+		c.failWith(f.RawID, b, codeInvalidParams, "", err)
 		return
 	}
 	if err := c.register(q.w); err != nil {
-		c.fail(f.rawID, b, codeInvalidRequest, "", "", err.Error())
+		c.fail(f.RawID, b, codeInvalidRequest, "", "", err.Error())
 		return
 	}
 	c.resume()
-	c.work.Go(q.run)
+	c.work.Go(func() {
+		q.asTask = c.offersTasks(p)
+		q.run()
+	})
+}
+
+// newCall makes a governed call of a message.
+func (c *conv) newCall(f *frame, p *callParams, tool Tool, b *batchReply) (*call, error) {
+	q := &call{
+		conv: c, env: f.Envelope, params: p, tool: tool, token: p.metaValue("progressToken"),
+		version:  p.metaText(metaVersion),
+		w:        &waiting{id: f.RawID, method: f.Method, batch: b},
+		arrivals: make(chan *frame, 1), gaveUp: make(chan struct{}),
+	}
+	q.w.call = q
+	var err error
+	if q.head, q.tail, err = around(f); err != nil {
+		return nil, err
+	}
+	return q, q.gate()
 }
 
 // around returns what stands before and after the params of a message.
 func around(f *frame) (head, tail []byte, err error) {
-	if head, err = f.bytes(span{0, f.params.from}, spillBytes); err != nil {
+	if head, err = f.bytes(mcpraw.Span{From: 0, To: f.Params.From}, spillBytes); err != nil {
 		return nil, nil, err
 	}
-	tail, err = f.bytes(span{f.params.to, f.size}, spillBytes)
+	tail, err = f.bytes(mcpraw.Span{From: f.Params.To, To: f.size}, spillBytes)
 	return head, tail, err
 }
 
@@ -126,15 +162,16 @@ func (q *call) gate() error {
 func (q *call) run() {
 	for {
 		err := q.unchanged()
-		var key string
-		var at *occurrence
 		if err == nil {
-			key, at, err = q.key()
+			err = q.mirror()
+		}
+		var key string
+		if err == nil {
+			key, err = q.key()
 		}
 		var a *attempt
 		var mine bool
 		if err == nil {
-			q.place = at
 			a, mine, err = q.conv.s.join(q, key)
 		}
 		if err != nil {
@@ -143,6 +180,9 @@ func (q *call) run() {
 			return
 		}
 		q.setAttempt(a)
+		if !mine && q.voteOn == a.trace() {
+			a.cast(q.conv.life, q.voteOn, q.vote)
+		}
 		if !q.wait(a, mine) {
 			q.leave(a, mine)
 			return
@@ -150,17 +190,11 @@ func (q *call) run() {
 		if a.out.again {
 			continue // it is a write call after all: this time under its key
 		}
-		if !a.out.final || at == nil || a.keyless {
+		if !a.out.final || !q.derived || a.keyless {
 			_ = q.answer(a, mine) // a client that is gone is seen by send
 			return
 		}
-		// A client can only go on to the next call once it has this answer. The place is
-		// held meanwhile, so that its next call is not taken for this one.
-		release := q.conv.s.delivering(at)
-		if q.answer(a, mine) == nil {
-			q.conv.s.delivered(at)
-		}
-		release()
+		q.conv.s.deliver(key, a.out.own, func() error { return q.answer(a, mine) })
 		return
 	}
 }
@@ -174,7 +208,7 @@ func (q *call) unchanged() error {
 	c := q.conv
 	l, err := c.await(c.life)
 	if err == nil && !l.listed.Load() {
-		err = c.listTools(c.life, l, func(d definition) error { c.s.pins.see(d); return nil })
+		err = c.listTools(c.life, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(c.life, page) })
 	}
 	if err != nil {
 		return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s cannot be looked at: %w", q.params.tool, err)
@@ -186,6 +220,13 @@ func (q *call) unchanged() error {
 	return nil
 }
 
+// mirror finds out which of the call's arguments go into headers.
+func (q *call) mirror() error {
+	m, err := q.conv.mirrored(q.conv.life, q.params)
+	q.headers = m.headers
+	return err
+}
+
 // wait waits for the attempt's outcome. It returns false when the client is not to get
 // it.
 func (q *call) wait(a *attempt, mine bool) bool {
@@ -193,10 +234,32 @@ func (q *call) wait(a *attempt, mine bool) bool {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
 	kept, stalled := a.kept, (<-chan time.Time)(nil)
+	var named, people <-chan struct{}
+	if q.asTask && !a.keyless {
+		named = a.named
+	}
+	if !q.posed {
+		people = a.people
+	}
 	for {
 		select {
 		case <-a.done:
 			return true
+		case <-people:
+			people = nil
+			if q.ask(a) {
+				return false
+			}
+		case <-named:
+			select {
+			case <-people: // first: with a task in hand the client is not asked any more
+				continue
+			default:
+			}
+			named = nil
+			if q.toTask(a) {
+				return false
+			}
 		case <-kept:
 			kept = nil
 			stalled = time.After(q.conv.s.opts.LogTimeout)
@@ -229,7 +292,7 @@ func (q *call) answer(a *attempt, mine bool) error {
 		f := o.frame
 		o.frame = nil
 		defer f.close()
-		return q.conv.send(q.w.batch, &f.envelope, f)
+		return q.conv.send(q.w.batch, &f.Envelope, f)
 	}
 	switch {
 	case o.words != "" && o.rpc != 0:
@@ -248,7 +311,7 @@ func (q *call) answer(a *attempt, mine bool) error {
 
 // reply answers the client.
 func (q *call) reply(kind string, value []byte) error {
-	env := envelope{rawID: q.w.id, id: span{0, 1}}
+	env := mcpraw.Envelope{RawID: q.w.id, ID: mcpraw.Span{From: 0, To: 1}}
 	return q.conv.send(q.w.batch, &env, text(`{"jsonrpc":"2.0","id":`), text(q.w.id), text(kind), text(value), text("}"))
 }
 
@@ -263,8 +326,17 @@ func (q *call) refusal(code tga.Code, trace tga.ID, words string) (kind string, 
 // leave ends the client's part in a call that goes on without it. While the tool server
 // may still answer to its id, the id stays taken.
 func (q *call) leave(a *attempt, mine bool) {
+	if q.question != nil && mine && a.deserted() {
+		<-a.done // soon: nobody waits for it
+		mine = false
+	}
 	if !mine {
 		q.conv.unregister(q.w)
+	}
+	if q.question != nil {
+		_ = q.reply(`,"result":`, q.question) // a client that is gone is seen by send
+	}
+	if !mine {
 		return
 	}
 	q.conv.s.work.Go(func() {
@@ -290,9 +362,9 @@ func (q *call) progress(words string) {
 	raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":`), q.token...)
 	// Small, so that what the tool server itself reports later is more.
 	raw = strconv.AppendFloat(append(raw, `,"progress":`...), float64(q.steps)/1e6, 'f', -1, 64)
-	raw = append(appendString(append(raw, `,"message":`...), words), "}}"...)
+	raw = append(tga.AppendString(append(raw, `,"message":`...), words), "}}"...)
 	f := newFrame(raw)
-	_ = q.conv.send(nil, &f.envelope, f)
+	_ = q.conv.send(nil, &f.Envelope, f)
 }
 
 func (q *call) setAttempt(a *attempt) {
@@ -310,20 +382,32 @@ func (q *call) attempt() *attempt {
 // cancelled takes a client's notice that it gave a request up. What the tool server has
 // not been sent it is not told about.
 func (c *conv) cancelled(f *frame) {
-	params, err := f.bytes(f.params, maxName*4)
+	params, err := f.bytes(f.Params, maxCancel)
 	if err != nil {
 		f.close()
 		return
 	}
-	id := at(params, "/requestId")
+	id := mcpraw.At(params, "/requestId")
 	c.mu.Lock()
 	w := c.pending[keyOf(id)]
 	c.mu.Unlock()
+	if w != nil && w.sub != nil && (w.sub.raw == nil || c.s.opts.URL != "") {
+		c.unsubscribe(w)
+	} else if w != nil && w.sub != nil {
+		w.sub.end() // and what the tool server answers passes
+	}
 	if w == nil || w.call == nil {
+		if w != nil && w.modern && c.s.opts.URL != "" {
+			c.unregister(w) // its stream is closed: no answer comes
+		}
 		c.forward(f)
 		return
 	}
 	q := w.call
+	if q.tasked.Load() {
+		f.close() // the request was answered; a task is cancelled by tasks/cancel
+		return
+	}
 	q.giveUp.Do(func() { close(q.gaveUp) })
 	if a := q.attempt(); a != nil && q.wasSent() && a.alone() {
 		// Who joins from now on waits for a tool server that may not answer any more.
@@ -354,7 +438,9 @@ func (q *call) arrived(f *frame) {
 // message is the call as the tool server gets it.
 func (q *call) message(key, trace string, attempt uint32) *message {
 	params := q.params.govern(key, trace, attempt, q.tool)
-	return &message{env: &q.env, tool: q.params.tool, version: q.version, parts: []io.WriterTo{text(q.head), text(params), text(q.tail)}}
+	m := &message{env: &q.env, name: q.params.tool, version: q.version, parts: []io.WriterTo{text(q.head), text(params), text(q.tail)}}
+	m.setMirrored(q.headers, params)
+	return m
 }
 
 // send writes the call to the tool server.

@@ -8,16 +8,18 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // outlet is the way to a client.
 type outlet interface {
 	// send gives a message to the client and returns once it was handed over whole.
-	send(env *envelope, parts ...io.WriterTo) error
+	send(env *mcpraw.Envelope, parts ...io.WriterTo) error
 }
 
-func (s *sink) send(_ *envelope, parts ...io.WriterTo) error { return s.write(parts...) }
+func (s *sink) send(_ *mcpraw.Envelope, parts ...io.WriterTo) error { return s.write(parts...) }
 
 // conv is one client and the tool server that it talks to.
 type conv struct {
@@ -31,25 +33,21 @@ type conv struct {
 
 	atWork *book // permits of calls that are with the tool server; nil = not noted
 
-	mu       sync.Mutex
-	up       *link         // nil while there is no tool server
-	changed  chan struct{} // closed when up changes or a start failed
-	failures uint64        // starts that failed, and tool servers that ended
-	failure  error         // of the newest of them
-	pending  map[idKey]*waiting
-	asked    map[idKey]*link // the tool server's own requests under way
-	answered bool            // the tool server has said something sensible
-	opening  opening
-	resumed  sync.Once
-	takeOver sync.Once
-	tasks    map[string]*openCall // under way, by the tool server's name for them
-}
+	mu        sync.Mutex
+	up        *link         // nil while there is no tool server
+	changed   chan struct{} // closed when up changes or a start failed
+	failures  uint64        // starts that failed, and tool servers that ended
+	failure   error         // of the newest of them
+	pending   map[idKey]*waiting
+	asked     map[idKey]*link  // the tool server's own requests under way
+	questions map[idKey]*posed // the shim's own to the client
+	answered  bool             // the tool server has said something sensible
+	opening   opening
+	resumed   sync.Once
+	takeOver  sync.Once
+	tasks     map[string]*openCall // under way, by the tool server's name for them
 
-// link is one life of the tool server.
-type link struct {
-	up     upstream
-	useful atomic.Bool // it has answered a request of the client's
-	listed atomic.Bool // its tools' definitions were looked at, all of them
+	theirTasks atomic.Int32 // whether the tool server has tasks of its own
 }
 
 // waiting is a request that the tool server has not answered yet. Ids go through as they
@@ -61,7 +59,11 @@ type waiting struct {
 	call   *call       // a governed tools/call
 	own    chan *frame // a request of the shim's own
 	task   *openCall   // that the request asks about
+	sub    *subscription
 	batch  *batchReply
+
+	headers []mcpraw.ParamHeader // arguments that go into headers
+	modern  bool                 // it is of a revision without a handshake
 }
 
 // ownPrefix begins the ids of the shim's own requests.
@@ -70,7 +72,7 @@ const ownPrefix = "tgad-"
 func (s *Shim) newConv(out outlet, scope string) *conv {
 	c := &conv{
 		s: s, out: out, scope: scope, changed: make(chan struct{}),
-		pending: map[idKey]*waiting{}, asked: map[idKey]*link{}, tasks: map[string]*openCall{},
+		pending: map[idKey]*waiting{}, asked: map[idKey]*link{}, questions: map[idKey]*posed{}, tasks: map[string]*openCall{},
 	}
 	c.life, c.end = context.WithCancel(s.life)
 	return c
@@ -80,24 +82,27 @@ func (s *Shim) newConv(out outlet, scope string) *conv {
 // elsewhere, so that the next message is not kept waiting.
 func (c *conv) fromClient(f *frame, b *batchReply) {
 	switch {
-	case f.bad != "":
+	case f.Bad != "":
 		c.refuse(f, b)
-	case f.batch:
+	case f.Batch:
 		c.fromBatch(f)
-	case f.method == "tools/call" && f.isRequest():
+	case f.Method == "tools/call" && f.IsRequest():
 		c.toolsCall(f, b)
-	case f.method == "tools/call":
+	case f.Method == "tools/call":
 		// Without an id nobody waits for it, and a lenient tool server would still act.
 		c.s.log.Warn("a tools/call without an id was dropped")
 		f.close()
-	case f.isRequest():
+	case f.Method == listenMethod && f.IsRequest():
+		c.listen(f, b)
+	case f.IsRequest() && c.ownTasks(f, b):
+	case f.IsRequest():
 		c.pass(f, b)
-	case f.method == "notifications/cancelled":
+	case f.Method == "notifications/cancelled":
 		c.cancelled(f)
-	case f.isNotification():
+	case f.IsNotification():
 		c.opening.saw(f)
 		c.forward(f)
-		if f.method == "notifications/initialized" {
+		if f.Method == "notifications/initialized" {
 			c.resume()
 		}
 	default:
@@ -107,11 +112,11 @@ func (c *conv) fromClient(f *frame, b *batchReply) {
 
 // refuse answers a message that does not pass.
 func (c *conv) refuse(f *frame, b *batchReply) {
-	id, code := f.rawID, codeInvalidRequest
+	id, code := f.RawID, codeInvalidRequest
 	if id == nil {
 		id, code = []byte("null"), codeParse
 	}
-	c.fail(id, b, code, "", "", "the message does not pass: "+f.bad)
+	c.fail(id, b, code, "", "", "the message does not pass: "+f.Bad)
 	f.close()
 }
 
@@ -140,15 +145,19 @@ func (c *conv) unregister(w *waiting) {
 }
 
 // pass gives a request on as it is.
-func (c *conv) pass(f *frame, b *batchReply) {
-	w := &waiting{id: f.rawID, method: f.method, batch: b}
-	if strings.HasPrefix(string(keyOf(f.rawID)), "s"+ownPrefix) {
-		c.fail(f.rawID, b, codeInvalidRequest, "", "", "ids that begin with "+ownPrefix+" are taken")
+func (c *conv) pass(f *frame, b *batchReply) { c.passWith(f, b, nil) }
+
+// passWith gives a request on as it is, with arguments of it in headers where the way to
+// the tool server has any.
+func (c *conv) passWith(f *frame, b *batchReply, headers []mcpraw.ParamHeader) {
+	w := &waiting{id: f.RawID, method: f.Method, batch: b, headers: headers}
+	if strings.HasPrefix(string(keyOf(f.RawID)), "s"+ownPrefix) {
+		c.fail(f.RawID, b, codeInvalidRequest, "", "", "ids that begin with "+ownPrefix+" are taken")
 		f.close()
 		return
 	}
 	if err := c.register(w); err != nil {
-		c.fail(f.rawID, b, codeInvalidRequest, "", "", err.Error())
+		c.fail(f.RawID, b, codeInvalidRequest, "", "", err.Error())
 		f.close()
 		return
 	}
@@ -172,26 +181,46 @@ func (c *conv) pass(f *frame, b *batchReply) {
 
 func (c *conv) passTo(l *link, f *frame, w *waiting) {
 	defer f.close()
-	if err := c.write(l, w, c.message(f)); err != nil {
+	m := c.message(f)
+	if w.modern = m.stateless(); len(w.headers) > 0 {
+		if params, err := f.bytes(f.Params, maxParams); err == nil {
+			m.setMirrored(w.headers, params)
+		}
+	}
+	if err := c.write(l, w, m); err != nil {
 		c.unregister(w)
 		c.fail(w.id, w.batch, codeGone, "", "", "the tool server did not take the request: "+err.Error())
 	}
 }
 
-// named says, per method, which member of the params a request is about. Transports of
-// revision 2026-07-28 repeat it in a header.
-var named = map[string]string{"tools/call": "/name", "prompts/get": "/name", "resources/read": "/uri"}
+// passCall gives a tools/call on untraced.
+func (c *conv) passCall(f *frame, p *callParams, b *batchReply) {
+	if !c.mirrors(p) {
+		c.pass(f, b)
+		return
+	}
+	c.work.Go(func() { // elsewhere: the tool server may have to be asked for its definitions
+		m, err := c.mirrored(c.life, p)
+		if err != nil {
+			c.failWith(f.RawID, b, codeInvalidParams, "", err)
+			f.close()
+			return
+		}
+		c.passWith(f, b, m.headers)
+	})
+}
 
 // message makes a message that is passed on as it is.
 func (c *conv) message(f *frame) *message {
-	m := &message{env: &f.envelope, parts: []io.WriterTo{f}}
-	if c.s.opts.URL == "" || !f.params.present() {
+	m := &message{env: &f.Envelope, parts: []io.WriterTo{f}}
+	if c.s.opts.URL == "" || !f.Params.Present() {
 		return m
 	}
-	if params, err := f.bytes(f.params, spillBytes); err == nil {
-		m.version = scalarText(at(params, "/_meta/"+pointerToken(metaVersion)))
-		if p := named[f.method]; p != "" {
-			m.tool = scalarText(at(params, p))
+	if params, err := f.bytes(f.Params, maxParams); err == nil {
+		m.version = mcpraw.ScalarText(mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaVersion)))
+		m.name = mcpraw.NameOf(f.Method, params)
+		if f.Method == "notifications/cancelled" {
+			m.cancels = mcpraw.At(params, "/requestId")
 		}
 	}
 	return m
@@ -220,13 +249,16 @@ func (c *conv) forward(f *frame) {
 	m := c.message(f)
 	m.agreed = c.opening.version()
 	if err := l.up.write(m); err != nil {
-		c.s.log.Warn("a notification did not reach the tool server", "method", f.method, "error", err)
+		c.s.log.Warn("a notification did not reach the tool server", "method", f.Method, "error", err)
 	}
 }
 
 // answerOf gives a client's answer on to the tool server that asked.
 func (c *conv) answerOf(f *frame) {
-	key := keyOf(f.rawID)
+	if c.ownQuestion(f) {
+		return
+	}
+	key := keyOf(f.RawID)
 	c.mu.Lock()
 	asker, known := c.asked[key]
 	delete(c.asked, key)
@@ -243,26 +275,26 @@ func (c *conv) answerOf(f *frame) {
 
 // fromServer takes one message of the tool server's.
 func (c *conv) fromServer(l *link, f *frame) {
-	if f.bad == "" {
+	if f.Bad == "" {
 		c.mu.Lock()
 		c.answered = true
 		c.mu.Unlock()
 	}
 	switch {
-	case f.bad != "":
+	case f.Bad != "":
 		c.noise(f)
-	case f.batch:
+	case f.Batch:
 		for _, e := range splitBatch(f) {
 			c.fromServer(l, e)
 		}
-	case f.isAnswer():
+	case f.IsAnswer():
 		c.fromServerAnswer(l, f)
-	case f.isRequest():
+	case f.IsRequest():
 		if c.ask(l, f) {
 			c.toClient(f)
 		}
 	default:
-		c.toClient(f)
+		c.notified(f)
 	}
 }
 
@@ -270,10 +302,16 @@ func (c *conv) fromServer(l *link, f *frame) {
 // like a message and is none is dropped, for the client could see an answer in it that
 // was not recorded.
 func (c *conv) noise(f *frame) {
-	if f.rawID != nil {
+	if f.RawID != nil {
 		c.mu.Lock()
-		w := c.pending[keyOf(f.rawID)]
+		w := c.pending[keyOf(f.RawID)]
 		c.mu.Unlock()
+		if f.givenUp && (w == nil || w.call == nil) {
+			return // nobody waits for it; the id may be another request's by now
+		}
+		if w != nil && c.broken(w, f) {
+			return
+		}
 		if w != nil && w.call != nil {
 			w.call.arrived(f) // the attempt reads it, finds no answer in it, and is in doubt
 			return
@@ -284,7 +322,7 @@ func (c *conv) noise(f *frame) {
 		}
 		if w != nil {
 			c.unregister(w)
-			c.fail(w.id, w.batch, codeGone, "", "", "the tool server's answer does not pass: "+f.bad)
+			c.fail(w.id, w.batch, codeGone, "", "", "the tool server's answer does not pass: "+f.Bad)
 			f.close()
 			return
 		}
@@ -293,12 +331,12 @@ func (c *conv) noise(f *frame) {
 		c.toClient(f)
 		return
 	}
-	c.s.log.Warn("a message of the tool server's was dropped", "why", f.bad, "bytes", f.size)
+	c.s.log.Warn("a message of the tool server's was dropped", "why", f.Bad, "bytes", f.size)
 	f.close()
 }
 
 func (c *conv) fromServerAnswer(l *link, f *frame) {
-	key := keyOf(f.rawID)
+	key := keyOf(f.RawID)
 	c.mu.Lock()
 	w := c.pending[key]
 	if w != nil && (w.link != l || w.call != nil) {
@@ -315,7 +353,7 @@ func (c *conv) fromServerAnswer(l *link, f *frame) {
 	}
 	switch {
 	case w == nil:
-		c.s.log.Warn("an answer to a request that is not under way was dropped", "id", clip(string(f.rawID), 80))
+		c.s.log.Warn("an answer to a request that is not under way was dropped", "id", mcpraw.Clip(string(f.RawID), 80))
 		f.close()
 	case w.own != nil:
 		w.own <- f // it has room for one, and one is all that comes
@@ -324,11 +362,25 @@ func (c *conv) fromServerAnswer(l *link, f *frame) {
 	case w.task != nil:
 		c.work.Go(func() { c.giveTask(w, f) })
 	default:
-		c.opening.answered(w.method, f)
-		if w.method == "tools/list" {
-			c.s.pins.look(f)
+		if w.sub != nil {
+			w.sub.end()
 		}
-		c.give(w.batch, f)
+		c.opening.answered(w.method, f)
+		if w.method == "server/discover" {
+			f = c.declare(f)
+		}
+		if w.method != "tools/list" {
+			c.give(w.batch, f)
+			return
+		}
+		// Elsewhere: the log is asked, and the tool server's next message is not to wait.
+		c.work.Go(func() {
+			c.s.pins.look(f)
+			if w.modern && c.s.opts.URL != "" {
+				f = c.offered(f)
+			}
+			c.give(w.batch, f)
+		})
 	}
 }
 
@@ -337,11 +389,11 @@ func (c *conv) ask(l *link, f *frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.asked) >= c.s.opts.MaxRequests {
-		c.s.log.Warn("the tool server has too many requests under way; one was dropped", "method", f.method)
+		c.s.log.Warn("the tool server has too many requests under way; one was dropped", "method", f.Method)
 		f.close()
 		return false
 	}
-	c.asked[keyOf(f.rawID)] = l
+	c.asked[keyOf(f.RawID)] = l
 	return true
 }
 
@@ -350,17 +402,17 @@ func (c *conv) toClient(f *frame) { c.give(nil, f) }
 // give hands a message to the client, into the batch that it answers where there is one.
 func (c *conv) give(b *batchReply, f *frame) {
 	defer f.close()
-	_ = c.send(b, &f.envelope, f)
+	_ = c.send(b, &f.Envelope, f)
 }
 
 // send hands a message to the client. A client that cannot be written to is gone.
-func (c *conv) send(b *batchReply, env *envelope, parts ...io.WriterTo) error {
-	if b != nil && env.isAnswer() {
+func (c *conv) send(b *batchReply, env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	if b != nil && env.IsAnswer() {
 		whole, err := b.add(parts...)
 		if err != nil || whole == nil {
 			return err
 		}
-		env, parts = &envelope{batch: true}, []io.WriterTo{text(whole)}
+		env, parts = &mcpraw.Envelope{Batch: true}, []io.WriterTo{text(whole)}
 	}
 	err := c.out.send(env, parts...)
 	if err != nil && c.life.Err() == nil && !errors.Is(err, errNoTaker) {
@@ -374,7 +426,7 @@ func (c *conv) send(b *batchReply, env *envelope, parts ...io.WriterTo) error {
 func (c *conv) request(ctx context.Context, l *link, method string, params []byte) (*frame, error) {
 	w := &waiting{id: []byte(`"` + ownPrefix + randomHex() + `"`), method: method, own: make(chan *frame, 1)}
 	raw := append([]byte(`{"jsonrpc":"2.0","id":`), w.id...)
-	raw = appendString(append(raw, `,"method":`...), method)
+	raw = tga.AppendString(append(raw, `,"method":`...), method)
 	raw = append(append(raw, `,"params":`...), params...)
 	f := newFrame(append(raw, '}'))
 	c.mu.Lock()
@@ -382,7 +434,9 @@ func (c *conv) request(ctx context.Context, l *link, method string, params []byt
 	c.pending[keyOf(w.id)] = w
 	c.mu.Unlock()
 	defer c.unregister(w)
-	if err := l.up.write(&message{env: &f.envelope, parts: []io.WriterTo{f}, agreed: c.opening.version()}); err != nil {
+	m := c.message(f)
+	m.agreed = c.opening.version()
+	if err := l.up.write(m); err != nil {
 		return nil, err
 	}
 	var got *frame
@@ -397,78 +451,9 @@ func (c *conv) request(ctx context.Context, l *link, method string, params []byt
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if got.bad != "" {
+	if got.Bad != "" {
 		got.close()
-		return nil, errors.New(got.bad)
+		return nil, errors.New(got.Bad)
 	}
 	return got, nil
-}
-
-// current returns the tool server as it is now, nil where there is none.
-func (c *conv) current() *link {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.up
-}
-
-// await returns a tool server, waiting for a start that is under way. It does not wait
-// for a second one: who waits is told why there is none.
-func (c *conv) await(ctx context.Context) (*link, error) {
-	timeout := time.NewTimer(c.s.opts.StartTimeout)
-	defer timeout.Stop()
-	c.mu.Lock()
-	seen := c.failures
-	for {
-		up, changed, failed, why := c.up, c.changed, c.failures != seen, c.failure
-		c.mu.Unlock()
-		switch {
-		case up != nil:
-			return up, nil
-		case failed:
-			return nil, errors.New("the tool server cannot be started: " + why.Error())
-		}
-		select {
-		case <-changed:
-		case <-timeout.C:
-			return nil, errors.New("the tool server is still being started")
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-		c.mu.Lock()
-	}
-}
-
-// set makes l the tool server, or with nil says why there is none.
-func (c *conv) set(l *link, why error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.up = l
-	if l == nil && why != nil {
-		c.failure = why
-		c.failures++
-	}
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
-
-// dropped answers what a tool server that ended owes. Governed calls see its end
-// themselves: what became of them is not for this function to say.
-func (c *conv) dropped(l *link, why error) {
-	c.mu.Lock()
-	var owed []*waiting
-	for key, w := range c.pending {
-		if w.link == l && w.call == nil && w.own == nil {
-			delete(c.pending, key)
-			owed = append(owed, w)
-		}
-	}
-	for key, asker := range c.asked {
-		if asker == l {
-			delete(c.asked, key)
-		}
-	}
-	c.mu.Unlock()
-	for _, w := range owed {
-		c.fail(w.id, w.batch, codeGone, "", "", "the tool server is gone before it answered: "+why.Error())
-	}
 }

@@ -12,11 +12,14 @@
 //	begun    no tools/call is written without a permit for this attempt   [attempt.work]     TestEverySendWasBegun
 //	kept     an answer is durable before the client has it                [attempt.answered] TestAnswerIsDurableBeforeDelivery
 //	once     one permit, one write; what may have been sent is in doubt   [attempt.send]     TestServerThatDiesLeavesDoubt
-//	strict   a message that two parsers could read apart does not pass    [scanner]          TestAmbiguousMessagesDoNotPass
+//	strict   a message that two parsers could read apart does not pass    [mcpraw.Scanner]   TestAmbiguousMessagesDoNotPass
 //	exact    what passes arrives byte for byte                            [conv.fromServer]  TestPassThroughIsExact
 //	bounded  one message takes at most spillBytes of memory               [frames.keep]      TestLongMessagesStream
-//	counted  an occurrence moves on when its answer was delivered         [Shim.delivered]   TestOccurrences
-//	no orphan a tool server dies with its shim (Linux)                    [child.run]        TestToolServerDiesWithItsShim
+//	counted  an occurrence moves on after its answer was delivered        [Shim.deliver]     TestOccurrences, TestKillsAtEveryPoint
+//	task     a task's id is told once its trace and record are stored     [call.toTask]       TestOwnTask, TestOwnTaskOutlivesItsShim
+//	promised a subscription that was acknowledged lasts until it is ended [conv.acknowledge]  TestSubscriptionPasses
+//	mirrored a call repeats in headers what its tool's definition says    [conv.mirrored]     TestHeadersOfTheOfficialServer
+//	no orphan a tool server dies with its shim (Linux)                    [mcpraw.Process]   TestToolServerDiesWithItsShim
 //
 // # What a client sees that the bare server would not send
 //

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -88,7 +89,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func TestEverySendWasBegun(t *testing.T) {
 	w := newWorld(t)
-	log := &flaky{Log: w.rt, down: true}
+	log := &flaky{Log: local{w.rt}, down: true}
 	w.log = log
 	w.opts.LogTimeout = 100 * time.Millisecond
 	h := w.start()
@@ -108,7 +109,7 @@ func TestEverySendWasBegun(t *testing.T) {
 
 func TestAnswerIsDurableBeforeDelivery(t *testing.T) {
 	w := newWorld(t)
-	log := &flaky{Log: w.rt}
+	log := &flaky{Log: local{w.rt}}
 	w.log = log
 	h := w.start()
 	h.handshake()
@@ -139,7 +140,7 @@ func TestAnswerIsDurableBeforeDelivery(t *testing.T) {
 
 func TestLostFinishAnswerIsNoDoubt(t *testing.T) {
 	w := newWorld(t)
-	log := &flaky{Log: w.rt}
+	log := &flaky{Log: local{w.rt}}
 	w.log = log
 	h := w.start()
 	h.handshake()
@@ -154,15 +155,15 @@ func TestLostFinishAnswerIsNoDoubt(t *testing.T) {
 
 func TestAnswerThatWaitsLongIsFoundByARepeat(t *testing.T) {
 	w := newWorld(t)
-	log := &flaky{Log: w.rt}
+	log := &flaky{Log: local{w.rt}}
 	w.log = log
 	w.opts.LogTimeout = 50 * time.Millisecond
 	h := w.start()
 	h.handshake()
 	h.call("1", "charge", `{"warm":1}`)
-	log.onFinish = func() { log.set(true, false) }
+	var once sync.Once
+	log.onFinish = func() { once.Do(func() { log.set(true, false) }) }
 	has(t, h.call("2", "charge", `{}`), `"isError":true`, "kept", "STORE_UNAVAILABLE")
-	log.onFinish = nil
 	log.set(false, false)
 	has(t, h.call("3", "charge", `{}`), `"ok"`, `"dev.tgad/replayed":true`)
 	if e := w.effects(); len(e) != 2 {
@@ -189,7 +190,7 @@ func TestServerThatDiesLeavesDoubt(t *testing.T) {
 			t.Errorf("%s: %d effects, want %d", at, got, n+1)
 		}
 		// Once it is settled, the same call gets the recorded answer.
-		id, err := tga.ParseID(scalarText(at2(got, "/result/_meta/dev.tgad~1traceId")))
+		id, err := tga.ParseID(mcpraw.ScalarText(at2(got, "/result/_meta/dev.tgad~1traceId")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +206,7 @@ func TestServerThatDiesLeavesDoubt(t *testing.T) {
 	}
 }
 
-func at2(doc, pointer string) []byte { return at([]byte(doc), pointer) }
+func at2(doc, pointer string) []byte { return mcpraw.At([]byte(doc), pointer) }
 
 func TestLicenceSendsAgain(t *testing.T) {
 	w := newWorld(t)
@@ -306,7 +307,7 @@ func TestCancelledCall(t *testing.T) {
 // TestCallThatIsCancelledBeforeItIsSent is not sent, and its permit is given back.
 func TestCallThatIsCancelledBeforeItIsSent(t *testing.T) {
 	w := newWorld(t)
-	log := &flaky{Log: w.rt}
+	log := &flaky{Log: local{w.rt}}
 	w.log = log
 	h := w.start()
 	h.handshake()

@@ -1,17 +1,19 @@
 package mcpshim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // serve is the end of a call whose effect is recorded.
 func (a *attempt) serve(r runtime.Result) {
 	a.forget()
-	a.out = outcome{trace: r.TraceID, digest: r.Digest}
+	a.out = outcome{trace: r.TraceID, own: r.TraceID, digest: r.Digest}
 	if !r.ServedFrom.IsZero() {
 		a.out.trace = r.ServedFrom
 	}
@@ -65,12 +67,12 @@ func (a *attempt) late(b runtime.Begun, f *frame) {
 	a.q.conv.unregister(a.q.w)
 	a.s.work.Go(func() {
 		defer f.close()
-		if f.bad != "" {
+		if f.Bad != "" {
 			return
 		}
 		ans, err := readAnswer(f, b.Attempt, a.s.opts.MaxKeepBytes)
-		if err == nil && (ans.meaning == isEffect || ans.meaning == isRefusal && b.Attempt == 1) {
-			_, err = a.finish(a.s.life, b, ans.reply)
+		if err == nil && (ans.Meaning == mcpraw.IsEffect || ans.Meaning == mcpraw.IsRefusal && b.Attempt == 1) {
+			_, err = a.finish(a.s.life, b, ans.Reply)
 		}
 		if err != nil {
 			a.s.log.Warn("a late answer was not recorded", "trace", b.Result.TraceID, "error", err)
@@ -80,28 +82,28 @@ func (a *attempt) late(b runtime.Begun, f *frame) {
 
 // remembered is the trace that waits for an approval of this call, from before a crash.
 func (a *attempt) remembered() tga.ID {
-	said, err := a.s.book.get("asked " + a.q.params.tool + " " + a.key)
-	if err == nil && said != "" {
-		if id, err := tga.ParseID(said); err == nil {
+	if said := a.s.shelf.get(a.askName()); said != nil {
+		if id, err := tga.ParseID(string(said)); err == nil {
 			return id
 		}
 	}
 	return newID()
 }
 
+func (a *attempt) askName() string { return keptName(askPrefix, a.q.params.tool, a.key) }
+
 func (a *attempt) remember(id tga.ID) {
-	err := a.s.book.change("asked "+a.q.params.tool+" "+a.key, func(string) string { return id.String() })
+	err := a.s.shelf.change(a.s.life, a.askName(), func([]byte) []byte { return []byte(id.String()) })
 	if err != nil {
 		a.s.log.Warn("a pending approval was not noted: after a crash people are asked again", "error", err)
 	}
 }
 
 func (a *attempt) forget() {
-	name := "asked " + a.q.params.tool + " " + a.key
-	if said, err := a.s.book.get(name); err != nil || said == "" {
+	if a.s.shelf.get(a.askName()) == nil {
 		return
 	}
-	if err := a.s.book.change(name, func(string) string { return "" }); err != nil {
+	if err := a.s.shelf.change(a.s.life, a.askName(), func([]byte) []byte { return nil }); err != nil {
 		a.s.log.Warn("an approval that is over was not struck out", "error", err)
 	}
 }
@@ -125,4 +127,47 @@ func firstOf(all ...string) string {
 		}
 	}
 	return ""
+}
+
+// countUnsent remembers that an attempt of a trace was given back.
+func (s *Shim) countUnsent(trace tga.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsent[trace]++
+}
+
+// turn is the number of an attempt among those that may have reached the tool server. What
+// an earlier shim gave back is not known here, and counts as one that may have.
+func (s *Shim) turn(b runtime.Begun) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return b.Attempt - min(s.unsent[b.Result.TraceID], b.Attempt-1)
+}
+
+// notSent gives a permit back: this attempt certainly did not run.
+func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
+	err := patient(ctx, func(ctx context.Context) error {
+		_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, mcpraw.ClipRunes(cause.Error(), mcpraw.MaxMessage))
+		return err
+	})
+	// The log gave a permit, so it may be sent: none before it is in doubt, or a repeat is
+	// harmless. Either way the same call may be made again.
+	words := "The call was not sent: " + cause.Error() + ". The same call may be repeated."
+	if err == nil {
+		a.s.countUnsent(b.Result.TraceID)
+	} else {
+		// The permit is still out: until it is stale, a repeat waits.
+		a.s.log.Warn("a permit was not taken back", "trace", b.Result.TraceID, "error", err)
+	}
+	a.out = outcome{code: tga.ToolError, trace: b.Result.TraceID, words: words}
+}
+
+// giveUp tells the log that nobody is at this attempt any more, so that a repeat is
+// answered by licence and not told to wait until the permit is stale. It licenses
+// nothing by itself, so it may fail.
+func (a *attempt) giveUp(ctx context.Context, b runtime.Begun) {
+	err := patient(ctx, func(ctx context.Context) error { return a.s.opts.Log.GiveUp(ctx, b.Result.TraceID, b.Permit) })
+	if err != nil {
+		a.s.log.Debug("an attempt was not given up; a repeat waits until its permit is stale", "trace", b.Result.TraceID, "error", err)
+	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 // The tests run this binary as a tool server that keeps a journal of what it did: one
@@ -52,6 +54,7 @@ func fakeServer(journal string) int {
 	in := bufio.NewReaderSize(os.Stdin, 1<<20)
 	started := time.Now().UnixNano()
 	held := map[string]json.RawMessage{}
+	var subscribed json.RawMessage // id of a subscription
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil && os.Getenv(envStubborn) != "" {
@@ -74,6 +77,12 @@ func fakeServer(journal string) int {
 				tools = string(b)
 			}
 			say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, r.ID, tools)
+		case "server/discover":
+			if b, err := os.ReadFile(journal + ".discover"); err == nil {
+				say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, r.ID, b)
+				continue
+			}
+			say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, r.ID)
 		case "echo":
 			// The result first, as some SDKs write it.
 			say(`{"result":%s,"jsonrpc":"2.0","id":%s}`, r.Params, r.ID)
@@ -81,6 +90,18 @@ func fakeServer(journal string) int {
 			say(`{"jsonrpc":"2.0","id":%s,"result":{"at":%d}}`, r.ID, started)
 		case "die":
 			return 3
+		case "subscriptions/listen":
+			subscribed = r.ID
+			say(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"notifications":%s}}`, r.ID, mcpraw.At(r.Params, "/notifications"))
+		case "grow":
+			say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"n":9007199254740993}}`, subscribed)
+			say(`{"jsonrpc":"2.0","id":%s,"result":{}}`, r.ID)
+		case "notifications/cancelled":
+			if subscribed != nil && string(mcpraw.At(r.Params, "/requestId")) == string(subscribed) {
+				say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, subscribed, subscribed)
+				subscribed = nil
+				_ = os.WriteFile(journal+".cancelled", r.Params, 0o600)
+			}
 		case "ask":
 			held["q1"] = r.ID
 			say(`{"jsonrpc":"2.0","id":"q1","method":"sampling/createMessage","params":{"n":9007199254740993}}`)
@@ -188,5 +209,5 @@ func fakeTask(say func(string, ...any), journal string, r fakeRequest) {
 	if _, err := os.Stat(journal + ".taskdone"); err == nil {
 		status = `"status":"completed","result":{"content":[{"type":"text","text":"job done"}]}`
 	}
-	say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","taskId":%s,%s,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":null,"pollIntervalMs":20}}`, r.ID, at(r.Params, "/taskId"), status)
+	say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","taskId":%s,%s,"createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":null,"pollIntervalMs":20}}`, r.ID, mcpraw.At(r.Params, "/taskId"), status)
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -18,13 +19,15 @@ import (
 // first part is in memory; a message over spillBytes is whole in a file that has no
 // name.
 type frame struct {
-	envelope
+	mcpraw.Envelope
 	head []byte   // the whole message, or its first part where file is set
 	file *os.File // nil, or the whole message
 	size int64
 	// unsent is set in place of a message: why the tool server did not take the request
 	// of this id. It certainly did not run.
 	unsent string
+	// givenUp is set in place of a message: the request of this id was ended by this side.
+	givenUp bool
 }
 
 // Limits of a frame.
@@ -37,9 +40,9 @@ const (
 
 // newFrame makes a frame of bytes that are at hand.
 func newFrame(b []byte) *frame {
-	s := &scanner{}
+	s := &mcpraw.Scanner{}
 	_, _ = s.Write(b)
-	return &frame{envelope: s.finish(), head: b, size: int64(len(b))}
+	return &frame{Envelope: s.Finish(), head: b, size: int64(len(b))}
 }
 
 // close gives the frame's file back.
@@ -51,33 +54,33 @@ func (f *frame) close() {
 }
 
 // bytes returns a part of the message. A part over limit is LIMIT_EXCEEDED.
-func (f *frame) bytes(s span, limit int64) ([]byte, error) {
-	n := s.to - s.from
+func (f *frame) bytes(s mcpraw.Span, limit int64) ([]byte, error) {
+	n := s.To - s.From
 	if n > limit {
 		return nil, tga.Errorf(tga.LimitExceeded, "a part of a message has %d bytes, over %d", n, limit)
 	}
-	if s.to <= int64(len(f.head)) {
-		return f.head[s.from:s.to], nil
+	if s.To <= int64(len(f.head)) {
+		return f.head[s.From:s.To], nil
 	}
 	if f.file == nil {
 		return nil, tga.Errorf(tga.LimitExceeded, "a message of %d bytes is not at hand", f.size)
 	}
 	b := make([]byte, n)
-	if _, err := f.file.ReadAt(b, s.from); err != nil {
+	if _, err := f.file.ReadAt(b, s.From); err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "read a spilled message: %w", err)
 	}
 	return b, nil
 }
 
 // reader returns a part of the message as a stream.
-func (f *frame) reader(s span) io.Reader {
-	if s.to <= int64(len(f.head)) {
-		return bytes.NewReader(f.head[s.from:s.to])
+func (f *frame) reader(s mcpraw.Span) io.Reader {
+	if s.To <= int64(len(f.head)) {
+		return bytes.NewReader(f.head[s.From:s.To])
 	}
 	if f.file == nil {
 		return bytes.NewReader(nil)
 	}
-	return io.NewSectionReader(f.file, s.from, s.to-s.from)
+	return io.NewSectionReader(f.file, s.From, s.To-s.From)
 }
 
 // WriteTo writes the message.
@@ -141,7 +144,7 @@ func (r *frames) line() (*frame, error) {
 type building struct {
 	r     *frames
 	f     *frame
-	s     scanner
+	s     mcpraw.Scanner
 	blank bool // nothing but white space so far
 }
 
@@ -167,9 +170,9 @@ func (b *building) end() *frame {
 		b.drop()
 		return &frame{}
 	}
-	b.f.envelope = b.s.finish()
+	b.f.Envelope = b.s.Finish()
 	if b.f.size > b.r.most {
-		b.f.bad = "it has " + strconv.FormatInt(b.f.size, 10) + " bytes, over " + strconv.FormatInt(b.r.most, 10)
+		b.f.Bad = "it has " + strconv.FormatInt(b.f.size, 10) + " bytes, over " + strconv.FormatInt(b.r.most, 10)
 	}
 	return b.f
 }
@@ -287,15 +290,6 @@ type text []byte
 func (t text) WriteTo(w io.Writer) (int64, error) {
 	n, err := w.Write(t)
 	return int64(n), err
-}
-
-// appendString appends s as a JSON string.
-func appendString(b []byte, s string) []byte {
-	var buf bytes.Buffer
-	e := json.NewEncoder(&buf)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string into memory: cannot fail
-	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
 }
 
 func appendUint(b []byte, n uint64) []byte { return strconv.AppendUint(b, n, 10) }

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 func TestAmbiguousMessagesDoNotPass(t *testing.T) {
@@ -31,24 +33,24 @@ func TestAmbiguousMessagesDoNotPass(t *testing.T) {
 		`{"jsonrpc":,"id":1,"method":"ping"}`,
 		`"ping"`, `7`, `nil`, `{`, `{]`, `{"a"}`, `{"a":}`, `{,}`,
 	} {
-		if f := newFrame([]byte(line)); f.bad == "" {
-			t.Errorf("%s passes as %+v", line, f.envelope)
+		if f := newFrame([]byte(line)); f.Bad == "" {
+			t.Errorf("%s passes as %+v", line, f.Envelope)
 		}
 	}
-	for line, want := range map[string]envelope{
-		`{"jsonrpc":"2.0","id":1,"method":"tools\/call","params":{"a":1}}`: {method: "tools/call", rawID: []byte("1")},
-		` { "method" : "x" , "id" : "a" , "params" : [ 1 , {"id":2} ] } `:  {method: "x", rawID: []byte(`"a"`)},
-		`{"\u0069d":3,"method":"x"}`:                                       {method: "x", rawID: []byte("3")},
-		`{"jsonrpc":"2.0","method":"notifications/x","id":null}`:           {method: "notifications/x"},
-		`{"result":{"id":9,"method":"y"},"jsonrpc":"2.0","id":5}`:          {rawID: []byte("5")},
-		`{"id":-1.5e3,"error":{"code":1,"message":"\"}"},"jsonrpc":"2.0"}`: {rawID: []byte("-1.5e3")},
+	for line, want := range map[string]mcpraw.Envelope{
+		`{"jsonrpc":"2.0","id":1,"method":"tools\/call","params":{"a":1}}`: {Method: "tools/call", RawID: []byte("1")},
+		` { "method" : "x" , "id" : "a" , "params" : [ 1 , {"id":2} ] } `:  {Method: "x", RawID: []byte(`"a"`)},
+		`{"\u0069d":3,"method":"x"}`:                                       {Method: "x", RawID: []byte("3")},
+		`{"jsonrpc":"2.0","method":"notifications/x","id":null}`:           {Method: "notifications/x"},
+		`{"result":{"id":9,"method":"y"},"jsonrpc":"2.0","id":5}`:          {RawID: []byte("5")},
+		`{"id":-1.5e3,"error":{"code":1,"message":"\"}"},"jsonrpc":"2.0"}`: {RawID: []byte("-1.5e3")},
 	} {
 		f := newFrame([]byte(line))
-		if f.bad != "" || f.method != want.method || !bytes.Equal(f.rawID, want.rawID) {
-			t.Errorf("%s: %+v (%s)", line, f.envelope, f.bad)
+		if f.Bad != "" || f.Method != want.Method || !bytes.Equal(f.RawID, want.RawID) {
+			t.Errorf("%s: %+v (%s)", line, f.Envelope, f.Bad)
 		}
-		for _, s := range []span{f.id, f.params, f.result, f.fault} {
-			if b, err := f.bytes(s, 1<<20); err != nil || s.present() && bytes.TrimSpace(b)[0] != b[0] {
+		for _, s := range []mcpraw.Span{f.ID, f.Params, f.Result, f.Fault} {
+			if b, err := f.bytes(s, 1<<20); err != nil || s.Present() && bytes.TrimSpace(b)[0] != b[0] {
 				t.Errorf("%s: span %v is %q, %v", line, s, b, err)
 			}
 		}
@@ -111,8 +113,8 @@ func TestLongMessageTakesLittleMemory(t *testing.T) {
 	}
 	n, err := f.WriteTo(io.Discard)
 	runtime.ReadMemStats(&after)
-	if err != nil || n != size+37 || string(f.rawID) != "77" {
-		t.Errorf("%d bytes, id %q, %v", n, f.rawID, err)
+	if err != nil || n != size+37 || string(f.RawID) != "77" {
+		t.Errorf("%d bytes, id %q, %v", n, f.RawID, err)
 	}
 	if grew := after.TotalAlloc - before.TotalAlloc; grew > 8<<20 {
 		t.Errorf("%d bytes were allocated for a message of %d", grew, size)
@@ -128,10 +130,10 @@ func TestFrameLimit(t *testing.T) {
 	for n, pass := range map[int]bool{100: true, 101: false} {
 		in := newFrames(strings.NewReader(line(n)+"\n"+`{"id":6,"method":"x"}`+"\n"), 100)
 		f, err := in.next()
-		if err != nil || (f.bad == "") != pass || string(f.rawID) != "5" || f.size != int64(n) {
+		if err != nil || (f.Bad == "") != pass || string(f.RawID) != "5" || f.size != int64(n) {
 			t.Errorf("%d bytes: %+v, %v", n, f, err)
 		}
-		if f, err = in.next(); err != nil || f.method != "x" {
+		if f, err = in.next(); err != nil || f.Method != "x" {
 			t.Errorf("the message after it: %+v, %v", f, err)
 		}
 	}
@@ -173,7 +175,7 @@ func TestBadFramesFromEitherSide(t *testing.T) {
 		for range lines {
 			line := noise()
 			all.WriteString(line + "\n")
-			if f := newFrame([]byte(line)); f.bad == "" && f.method == "tools/call" {
+			if f := newFrame([]byte(line)); f.Bad == "" && f.Method == "tools/call" {
 				governed++
 			}
 		}

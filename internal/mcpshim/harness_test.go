@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -89,7 +91,7 @@ func (w *world) options() Options {
 	}
 	o.Env = append(append([]string{envFake + "=" + w.journal}, o.Env...), w.extra...)
 	if o.Log = w.log; o.Log == nil {
-		o.Log = w.rt
+		o.Log = local{w.rt}
 	}
 	if o.State == "" {
 		o.State = filepath.Join(w.dir, "state")
@@ -191,14 +193,14 @@ func (h *shim) ask(id, method, params string) string {
 func (h *shim) answer(id string) string {
 	h.t.Helper()
 	for i, line := range h.said {
-		if string(at([]byte(line), "/id")) == id {
+		if string(mcpraw.At([]byte(line), "/id")) == id {
 			h.said = append(h.said[:i:i], h.said[i+1:]...)
 			return line
 		}
 	}
 	for {
 		line := h.readLine()
-		if string(at([]byte(line), "/id")) == id && at([]byte(line), "/method") == nil {
+		if string(mcpraw.At([]byte(line), "/id")) == id && mcpraw.At([]byte(line), "/method") == nil {
 			return line
 		}
 		h.said = append(h.said, line)
@@ -278,4 +280,15 @@ func (w *world) record(tool, key string) *ledger.Record {
 		w.t.Fatal(err)
 	}
 	return r
+}
+
+// local is a log in this process.
+type local struct{ *runtime.Runtime }
+
+func (l local) Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error] {
+	return l.Runtime.Kept(ctx, namespace, server, "")
+}
+
+func (l local) Decide(ctx context.Context, trace tga.ID, approve bool, rationale string) (runtime.Result, error) {
+	return l.Runtime.Decide(ctx, trace, runtime.Vote{Who: "the person at the client", Approve: approve, Rationale: rationale})
 }

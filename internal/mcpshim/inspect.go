@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -34,7 +35,7 @@ const maxPages = 1000
 // discard is a client that is told nothing.
 type discard struct{}
 
-func (discard) send(_ *envelope, parts ...io.WriterTo) error { return nil }
+func (discard) send(_ *mcpraw.Envelope, parts ...io.WriterTo) error { return nil }
 
 // Inspect starts the tool server, asks it for its tools, and ends it. With accept the
 // definitions as they are now are pinned.
@@ -53,47 +54,89 @@ func (s *Shim) Inspect(ctx context.Context, accept bool) ([]Inspected, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, err)
 	}
-	hello := `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"tgad","version":"1"}}`
-	f, err := c.request(ctx, l, "initialize", []byte(hello))
+	base, err := c.greet(ctx, l)
 	if err != nil {
-		return nil, tga.Errorf(tga.ToolError, "tool server %q: initialize: %w", s.opts.Server, err)
-	}
-	f.close()
-	n := newFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
-	if err := l.up.write(&message{env: &n.envelope, parts: parts(n)}); err != nil {
-		return nil, tga.Errorf(tga.ToolError, "tool server %q: initialized: %w", s.opts.Server, err)
+		return nil, tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, err)
 	}
 	var all []Inspected
-	err = c.listTools(ctx, l, func(d definition) error {
-		i, err := s.inspect(d, accept)
-		all = append(all, i)
-		return err
+	if err := s.shelf.load(ctx); err != nil {
+		return nil, err
+	}
+	var defined []definition
+	err = c.listTools(ctx, l, base, func(page []definition) error {
+		defined = append(defined, page...)
+		return nil
 	})
+	pinned := parsePins(s.shelf.get(pinsName))
+	for _, d := range defined {
+		all = append(all, inspected(d, pinned[d.name]))
+	}
 	if err != nil {
 		return nil, tga.Errorf(tga.ToolError, "tool server %q: list its tools: %w", s.opts.Server, err)
+	}
+	if accept {
+		if err := s.pins.accept(ctx, defined); err != nil {
+			return nil, err
+		}
 	}
 	slices.SortFunc(all, func(a, b Inspected) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
+// greet makes the handshake with a tool server, or finds out that it wants none, and
+// returns the params of every request to it. The handshake comes first: servers that know
+// no other way may not survive to be asked for one.
+func (c *conv) greet(ctx context.Context, l *link) (base []byte, err error) {
+	const me = `{"name":"tgad","version":"1"}`
+	f, err := c.request(ctx, l, "initialize", []byte(`{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":`+me+`}`))
+	if err == nil {
+		err = refusedWith(f)
+	}
+	if err == nil {
+		n := newFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
+		return []byte("{}"), l.up.write(&message{env: &n.Envelope, parts: parts(n)})
+	}
+	base = []byte(`{"_meta":{"` + metaVersion + `":"` + stateless + `","` + metaClientInfo + `":` + me + `,"` + metaCapabilities + `":{}}}`)
+	f, modern := c.request(ctx, l, "server/discover", base)
+	if modern == nil {
+		modern = refusedWith(f)
+	}
+	if modern != nil {
+		return nil, fmt.Errorf("initialize: %w; server/discover: %w", err, modern)
+	}
+	return base, nil
+}
+
+// refusedWith takes an answer that is of interest only where it is an error.
+func refusedWith(f *frame) error {
+	defer f.close()
+	if f.Result.Present() {
+		return nil
+	}
+	fault, err := f.bytes(f.Fault, 4096)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("it answers %s", fault)
+}
+
 // listTools asks a tool server for its tools, all pages.
-func (c *conv) listTools(ctx context.Context, l *link, see func(definition) error) error {
+// base are the params of each request but for the page.
+func (c *conv) listTools(ctx context.Context, l *link, base []byte, see func(page []definition) error) error {
 	cursor := ""
 	for range maxPages {
-		params := []byte("{}")
+		params := base
 		if cursor != "" {
-			params = append(appendString([]byte(`{"cursor":`), cursor), '}')
+			params = with(base, "cursor", tga.AppendString(nil, cursor))
 		}
 		result, err := c.list(ctx, l, params)
 		if err != nil {
 			return err
 		}
-		for _, d := range definitions(result) {
-			if err := see(d); err != nil {
-				return err
-			}
+		if err := see(definitions(result)); err != nil {
+			return err
 		}
-		if cursor = scalarText(at(result, "/nextCursor")); cursor == "" {
+		if cursor = mcpraw.ScalarText(mcpraw.At(result, "/nextCursor")); cursor == "" {
 			l.listed.Store(true)
 			return nil
 		}
@@ -107,31 +150,24 @@ func (c *conv) list(ctx context.Context, l *link, params []byte) ([]byte, error)
 		return nil, err
 	}
 	defer f.close()
-	if !f.result.present() {
-		fault, err := f.bytes(f.fault, 4096)
+	if !f.Result.Present() {
+		fault, err := f.bytes(f.Fault, 4096)
 		if err != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("it answers %s", fault)
 	}
-	return f.bytes(f.result, maxList)
+	return f.bytes(f.Result, maxList)
 }
 
-func (s *Shim) inspect(d definition, accept bool) (Inspected, error) {
-	i := Inspected{Name: d.name, Digest: d.digest, Description: scalarText(at(d.raw, "/description"))}
-	var err error
-	if i.Pinned, err = s.book.get("pin " + d.name); err != nil {
-		return i, err
-	}
+func inspected(d definition, pinned string) Inspected {
+	i := Inspected{Name: d.name, Digest: d.digest, Pinned: pinned, Description: mcpraw.ScalarText(mcpraw.At(d.raw, "/description"))}
 	for _, h := range hints {
-		v := at(d.raw, "/annotations/"+h)
+		v := mcpraw.At(d.raw, "/annotations/"+h)
 		var set bool
 		if json.Unmarshal(v, &set) == nil {
 			i.Hints = append(i.Hints, fmt.Sprintf("%s=%t", h, set))
 		}
 	}
-	if accept {
-		err = s.pins.accept(d)
-	}
-	return i, err
+	return i
 }

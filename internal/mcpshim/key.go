@@ -1,69 +1,74 @@
 package mcpshim
 
 import (
-	"strconv"
+	"context"
+	"errors"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// occurrence is the place of a call among those of one conversation that ask for the
-// same.
-type occurrence struct {
-	name string // in the book
-	n    uint64
-}
-
-// key returns the key of a call, by the first rule that gives one. The occurrence is set
-// for a derived key: it moves on once an answer was delivered.
-func (q *call) key() (string, *occurrence, error) {
+// key names a call, by the first rule that gives a name. A derived one is not the key
+// itself: the same call again has the same name here, and its number is the log's to
+// know. It moves on once an answer was delivered.
+func (q *call) key() (string, error) {
 	o := &q.conv.s.opts
 	if k := q.params.metaValue(MetaKey); k != nil {
-		return fit(scalarText(k)), nil, validKey(scalarText(k))
+		return fit(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k))
 	}
 	if q.tool.KeyPointer != "" {
-		if k := scalarText(at(q.args, q.tool.KeyPointer)); k != "" {
-			return fit(k), nil, nil
+		if k := mcpraw.ScalarText(mcpraw.At(q.args, q.tool.KeyPointer)); k != "" {
+			return fit(k), nil
 		}
 	}
 	for _, name := range o.CallIDs {
 		if id := q.params.metaText(name); id != "" {
-			return fit(name + "=" + id), nil, nil
+			return fit(name + "=" + id), nil
 		}
 	}
-	scope, step := q.conv.scope, o.Server
+	q.derived, q.scope, q.step = true, q.conv.scope, o.Server
 	for _, name := range scopeIDs {
 		if id := q.params.metaText(name); id != "" {
-			scope = name + "=" + id
+			q.scope = name + "=" + id
 			break
 		}
 	}
 	for _, name := range o.StepIDs {
 		if id := q.params.metaText(name); id != "" {
-			step += " " + name + "=" + id
+			q.step += " " + name + "=" + id
 		}
 	}
-	q.derivedKey = true
 	if !q.conv.s.needsKey(q.params.tool) {
 		// A read call has no key, and two of them have nothing to do with each other. This
 		// name only keeps them apart here.
-		return "read " + randomHex(), nil, nil
+		return "read " + randomHex(), nil
 	}
-	first, err := ledger.DeriveKey(scope, step, q.params.tool, q.args, 0)
-	if err != nil {
-		return "", nil, err
+	name, err := ledger.DeriveKey(q.scope, q.step, q.params.tool, q.args, 0)
+	if err == nil {
+		q.conv.s.undisturbed(name)
 	}
-	place := &occurrence{name: "occurrence " + first}
-	if place.n, err = q.conv.s.occurrence(place.name); err != nil {
-		return "", nil, err
-	}
-	key, err := ledger.DeriveKey(scope, step, q.params.tool, q.args, place.n)
-	return key, place, err
+	return name, err
 }
 
-// occurrence returns how many answers to a call were delivered. It waits for one that is
-// being delivered now.
-func (s *Shim) occurrence(name string) (uint64, error) {
+// undisturbed waits while an answer to a call of this name is on its way to the client.
+func (s *Shim) undisturbed(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.places[name] != nil {
+		busy := s.places[name]
+		s.mu.Unlock()
+		<-busy
+		s.mu.Lock()
+	}
+}
+
+// deliver gives an answer to the client and, where that took it whole, has the log move
+// on: the same call again is another one from then on. A client can only go on to its
+// next call once it has this answer, so the name is held meanwhile.
+func (s *Shim) deliver(name string, trace tga.ID, give func() error) {
+	held := make(chan struct{})
 	s.mu.Lock()
 	for s.places[name] != nil {
 		busy := s.places[name]
@@ -71,49 +76,35 @@ func (s *Shim) occurrence(name string) (uint64, error) {
 		<-busy
 		s.mu.Lock()
 	}
+	s.places[name] = held
 	s.mu.Unlock()
-	said, err := s.told.get(name)
-	if err != nil || said == "" {
-		return 0, err
-	}
-	n, err := strconv.ParseUint(said, 10, 64)
-	if err != nil {
-		return 0, tga.Errorf(tga.StoreUnavailable, "the shim's book says occurrence %q", said)
-	}
-	return n, nil
-}
-
-// delivering holds a place while an answer is on its way to the client.
-func (s *Shim) delivering(o *occurrence) (release func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for s.places[o.name] != nil {
-		busy := s.places[o.name]
-		s.mu.Unlock()
-		<-busy
-		s.mu.Lock()
-	}
-	held := make(chan struct{})
-	s.places[o.name] = held
-	return func() {
+	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.places, o.name)
+		delete(s.places, name)
 		close(held)
+	}()
+	if give() != nil {
+		return
 	}
-}
-
-// delivered moves an occurrence on. Of two answers to one occurrence the first does.
-func (s *Shim) delivered(o *occurrence) {
-	next := strconv.FormatUint(o.n+1, 10)
-	err := s.told.change(o.name, func(old string) string {
-		if n, err := strconv.ParseUint(old, 10, 64); err == nil && n > o.n {
-			return old
+	// Only after the client has it: told before, a crash in between would make the repeat
+	// of a call whose answer was lost another call. A crash from here on makes the next
+	// call be served this one's answer, which sends nothing twice.
+	until := time.Now().Add(s.opts.LogTimeout)
+	pause := waitPause{}
+	for {
+		err := patient(s.life, func(ctx context.Context) error { return s.opts.Log.Delivered(ctx, trace) })
+		if err == nil {
+			return
 		}
-		return next
-	})
-	if err != nil {
-		s.log.Error("a delivered answer was not noted: the same call again would be served this one's answer", "error", err)
+		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) || s.life.Err() != nil {
+			s.log.Error("a delivered answer was not noted: the same call again is served this one's answer", "trace", trace, "error", err)
+			return
+		}
+		select {
+		case <-time.After(pause.next()):
+		case <-s.life.Done():
+		}
 	}
 }
 
@@ -131,7 +122,7 @@ func fit(k string) string {
 
 func validKey(k string) error {
 	if k == "" {
-		return tga.Errorf(tga.ValidationError, "want a string of 1 to %d characters", maxLedgerKey).At("/params/_meta/" + pointerToken(MetaKey))
+		return tga.Errorf(tga.ValidationError, "want a string of 1 to %d characters", maxLedgerKey).At("/params/_meta/" + mcpraw.PointerToken(MetaKey))
 	}
 	return nil
 }

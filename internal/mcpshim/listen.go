@@ -5,6 +5,7 @@ package mcpshim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -52,6 +54,8 @@ type exchange struct {
 	id     []byte // the client's own
 	token  []byte // its own progress token
 	gone   <-chan struct{}
+
+	listens bool // it is a subscription
 }
 
 // event is a message for one POST; the last one is the answer.
@@ -268,7 +272,7 @@ func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *frame) *ses
 		return s
 	}
 	id := ""
-	if m.method == "initialize" {
+	if m.Method == "initialize" {
 		id = randomHex()
 		w.Header().Set(sessionHeader, id)
 	}
@@ -299,11 +303,21 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	m := newFrame(raw)
+	if m.Bad == "" && m.IsRequest() && m.Params.Present() {
+		if at := mcpraw.Mismatch(r.Header, m.Method, raw[m.Params.From:m.Params.To]); at != "" {
+			// Who routes by the header must not see another request than who acts on the body.
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			// A client that is gone by now needs no answer.
+			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"tgad: the header %s is not what the body says"}}`, m.RawID, codeHeaderMismatch, at)
+			return
+		}
+	}
 	s := f.sessionOf(w, r, m)
 	if s == nil {
 		return
 	}
-	if !m.isRequest() && !m.batch && m.bad == "" {
+	if !m.IsRequest() && !m.Batch && m.Bad == "" {
 		s.c.fromClient(m, nil)
 		w.WriteHeader(http.StatusAccepted)
 		return

@@ -3,16 +3,12 @@
 package mcpshim
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -34,7 +30,7 @@ type slot struct {
 func takeSlot(dir, name string) (*slot, error) {
 	for n := range maxSlots {
 		base := filepath.Join(dir, name+"."+strconv.Itoa(n))
-		f, err := tryLock(base + ".shim.lock")
+		f, err := mcpraw.TryLock(base + ".shim.lock")
 		if err != nil {
 			return nil, err
 		}
@@ -52,42 +48,4 @@ func takeSlot(dir, name string) (*slot, error) {
 func (s *slot) release() {
 	_ = s.work.close()
 	_ = s.file.Close()
-}
-
-// tryLock locks a file; nil where somebody else has it.
-func tryLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, tga.Errorf(tga.StoreUnavailable, "lock file: %w", err)
-	}
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err == nil {
-		return f, nil
-	}
-	_ = f.Close()
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, nil
-	}
-	return nil, tga.Errorf(tga.StoreUnavailable, "lock %s: %w", path, err)
-}
-
-// waitLock locks a file, waiting until nobody else has it or ctx ends.
-func waitLock(ctx context.Context, path string) (*os.File, error) {
-	// Polled: a blocking flock cannot be given up when ctx ends.
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		f, err := tryLock(path)
-		if err != nil || f != nil {
-			return f, err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("a tool server that an earlier shim started still runs (%s is locked): %w", path, context.Cause(ctx))
-		}
-	}
 }

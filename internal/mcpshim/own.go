@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -51,7 +53,7 @@ func ownList(ctx context.Context, c *client.Client, _ []byte) ([]byte, error) {
 }
 
 func ownShow(ctx context.Context, c *client.Client, args []byte) ([]byte, error) {
-	id, err := tga.ParseID(scalarText(at(args, "/trace_id")))
+	id, err := tga.ParseID(mcpraw.ScalarText(mcpraw.At(args, "/trace_id")))
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +81,7 @@ func ownInDoubt(ctx context.Context, c *client.Client, _ []byte) ([]byte, error)
 
 func ownVerify(ctx context.Context, c *client.Client, args []byte) ([]byte, error) {
 	var id tga.ID
-	if said := scalarText(at(args, "/trace_id")); said != "" {
+	if said := mcpraw.ScalarText(mcpraw.At(args, "/trace_id")); said != "" {
 		var err error
 		if id, err = tga.ParseID(said); err != nil {
 			return nil, err
@@ -93,10 +95,19 @@ func ownVerify(ctx context.Context, c *client.Client, args []byte) ([]byte, erro
 }
 
 // revisions are the protocol revisions that the own tools are offered under, newest
-// first.
-var revisions = []string{"2025-11-25", "2025-06-18", "2025-03-26"}
+// first: one without a handshake, and those with one.
+var revisions = []string{stateless, "2025-11-25", "2025-06-18", "2025-03-26"}
 
-// ServeOwn offers tgad's own read-only tools to a client on in and out.
+const (
+	ownInfo        = `{"name":"tgad","version":"1"}`
+	ownCapable     = `{"tools":{}}`
+	metaServerInfo = "io.modelcontextprotocol/serverInfo"
+	// ownCache says that what is offered is the same for everybody, and for an hour.
+	ownCache = `"ttlMs":3600000,"cacheScope":"public"`
+)
+
+// ServeOwn offers tgad's own read-only tools to a client on in and out, in the revision of
+// its handshake or, request by request, in the one that the request names.
 func ServeOwn(ctx context.Context, c *client.Client, in io.Reader, out io.Writer) error {
 	lines, to := newFrames(in, maxBatchBytes), newSink(out)
 	for {
@@ -107,89 +118,179 @@ func ServeOwn(ctx context.Context, c *client.Client, in io.Reader, out io.Writer
 		if err != nil {
 			return err
 		}
-		answer := ownAnswer(ctx, c, f)
+		answers := ownAnswer(ctx, c, f)
 		f.close()
-		if answer == nil {
-			continue
-		}
-		if err := to.write(text(answer)); err != nil {
-			return err
-		}
-	}
-}
-
-// ownAnswer answers one message; nil where it wants none.
-func ownAnswer(ctx context.Context, c *client.Client, f *frame) []byte {
-	say := func(kind string, value []byte) []byte {
-		b := append([]byte(`{"jsonrpc":"2.0","id":`), f.rawID...)
-		return append(append(append(b, kind...), value...), '}')
-	}
-	refuse := func(code int, words string) []byte {
-		b := append([]byte(`{"code":`), itoa(code)...)
-		return say(`,"error":`, append(appendString(append(b, `,"message":`...), words), '}'))
-	}
-	if f.bad != "" || f.batch {
-		if f.rawID == nil {
-			f.rawID = []byte("null")
-		}
-		return refuse(codeInvalidRequest, "the message is not understood: "+f.bad)
-	}
-	if !f.isRequest() {
-		return nil
-	}
-	params, err := f.bytes(f.params, maxBatchBytes)
-	if err != nil {
-		return refuse(codeInvalidParams, err.Error())
-	}
-	switch f.method {
-	case "initialize":
-		revision := revisions[0]
-		for _, r := range revisions {
-			if scalarText(at(params, "/protocolVersion")) == r {
-				revision = r
+		for _, answer := range answers {
+			if err := to.write(text(answer)); err != nil {
+				return err
 			}
 		}
-		return say(`,"result":`, []byte(`{"protocolVersion":"`+revision+`","capabilities":{"tools":{}},"serverInfo":{"name":"tgad","version":"1"}}`))
-	case "ping":
-		return say(`,"result":`, []byte("{}"))
-	case "tools/list":
-		return say(`,"result":`, ownListing())
-	case "tools/call":
-		return say(`,"result":`, ownCall(ctx, c, params))
 	}
-	return refuse(-32601, "no such method")
 }
 
-func ownListing() []byte {
+// ownFault is a request that is refused.
+type ownFault struct {
+	code  int
+	words string
+	data  []byte // nil = none
+}
+
+// ownAnswer answers one message; nothing where it wants none.
+func ownAnswer(ctx context.Context, c *client.Client, f *frame) [][]byte {
+	say := func(kind string, value []byte) []byte {
+		b := append([]byte(`{"jsonrpc":"2.0","id":`), f.RawID...)
+		return append(append(append(b, kind...), value...), '}')
+	}
+	refuse := func(fault *ownFault) [][]byte {
+		b := tga.AppendString([]byte(`{"code":`+itoa(fault.code)+`,"message":`), fault.words)
+		if fault.data != nil {
+			b = append(append(b, `,"data":`...), fault.data...)
+		}
+		return [][]byte{say(`,"error":`, append(b, '}'))}
+	}
+	if f.Bad != "" || f.Batch {
+		if f.RawID == nil {
+			f.RawID = []byte("null")
+		}
+		return refuse(&ownFault{code: codeInvalidRequest, words: "the message is not understood: " + f.Bad})
+	}
+	if !f.IsRequest() {
+		return nil
+	}
+	params, err := f.bytes(f.Params, maxBatchBytes)
+	if err != nil {
+		return refuse(&ownFault{code: codeInvalidParams, words: err.Error()})
+	}
+	modern, fault := ownRevision(f.Method, params)
+	if fault != nil {
+		return refuse(fault)
+	}
+	if modern && f.Method == listenMethod {
+		// Nothing of it ever changes: what is granted is nothing, and it is over.
+		meta := append(append([]byte(`{"`+metaSubscription+`":`), f.RawID...), '}')
+		ack := append(append([]byte(`{"jsonrpc":"2.0","method":"`+ackMethod+`","params":{"_meta":`), meta...), `,"notifications":{}}}`...)
+		return [][]byte{ack, say(`,"result":`, stamp(with([]byte("{}"), "_meta", meta)))}
+	}
+	result, fault := ownResult(ctx, c, f.Method, params, modern)
+	switch {
+	case fault != nil:
+		return refuse(fault)
+	case modern:
+		result = stamp(result)
+	}
+	return [][]byte{say(`,"result":`, result)}
+}
+
+// ownRevision reports whether a request is of the revision without a handshake, which says
+// so itself.
+func ownRevision(method string, params []byte) (modern bool, _ *ownFault) {
+	said := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaVersion))
+	version := mcpraw.ScalarText(said)
+	capabilities := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaCapabilities))
+	switch {
+	case said == nil && method == "server/discover":
+		return false, &ownFault{code: codeInvalidParams, words: "the request does not name its protocol revision in _meta"}
+	case said == nil:
+		return false, nil
+	case !slices.Contains(revisions, version):
+		data := append(quoted([]byte(`{"supported":`), revisions), `,"requested":`...)
+		return false, &ownFault{code: codeUnsupported, words: "this protocol revision is not supported", data: append(tga.AppendString(data, version), '}')}
+	case version != stateless:
+		return false, nil
+	case capabilities == nil || capabilities[0] != '{':
+		return false, &ownFault{code: codeInvalidParams, words: "the request does not say in _meta what its client can do"}
+	}
+	return true, nil
+}
+
+// codeUnsupported is the error of revision 2026-07-28 for a revision that is not spoken.
+const codeUnsupported = -32022
+
+func quoted(b []byte, words []string) []byte {
+	b = append(b, '[')
+	for i, w := range words {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = tga.AppendString(b, w)
+	}
+	return append(b, ']')
+}
+
+// ownResult makes the result of a request.
+func ownResult(ctx context.Context, c *client.Client, method string, params []byte, modern bool) ([]byte, *ownFault) {
+	switch {
+	case method == "tools/list":
+		return ownListing(modern), nil
+	case method == "tools/call":
+		return ownCall(ctx, c, params, modern)
+	case modern && method == "server/discover":
+		return append(quoted([]byte(`{"supportedVersions":`), revisions), `,"capabilities":`+ownCapable+`,`+ownCache+`}`...), nil
+	case !modern && method == "initialize":
+		revision := revisions[1]
+		if said := mcpraw.ScalarText(mcpraw.At(params, "/protocolVersion")); slices.Contains(revisions[1:], said) {
+			revision = said
+		}
+		return []byte(`{"protocolVersion":"` + revision + `","capabilities":` + ownCapable + `,"serverInfo":` + ownInfo + `}`), nil
+	case !modern && method == "ping":
+		return []byte("{}"), nil
+	}
+	return nil, &ownFault{code: codeNoMethod, words: "no such method"}
+}
+
+const codeNoMethod = -32601
+
+// stamp adds to a result what each has in revision 2026-07-28: its type, and who made it.
+func stamp(result []byte) []byte {
+	if from, to, ok := mcpraw.Locate(result, "/_meta"); ok {
+		out := append(append([]byte{}, result[:from]...), with(result[from:to], metaServerInfo, []byte(ownInfo))...)
+		result = append(out, result[to:]...)
+	} else {
+		result = with(result, "_meta", with([]byte("{}"), metaServerInfo, []byte(ownInfo)))
+	}
+	if mcpraw.At(result, "/resultType") == nil {
+		result = with(result, "resultType", []byte(`"complete"`))
+	}
+	return result
+}
+
+func ownListing(modern bool) []byte {
 	b := []byte(`{"tools":[`)
 	for i, t := range ownTools {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(append(b, `{"name":`...), t.name)
-		b = appendString(append(b, `,"description":`...), t.description)
+		b = tga.AppendString(append(b, `{"name":`...), t.name)
+		b = tga.AppendString(append(b, `,"description":`...), t.description)
 		b = append(append(b, `,"inputSchema":`...), t.schema...)
 		b = append(b, `,"annotations":{"readOnlyHint":true,"openWorldHint":false}}`...)
 	}
-	return append(b, "]}"...)
+	b = append(b, ']')
+	if modern {
+		b = append(b, ","+ownCache...)
+	}
+	return append(b, '}')
 }
 
-func ownCall(ctx context.Context, c *client.Client, params []byte) []byte {
-	name := scalarText(at(params, "/name"))
+func ownCall(ctx context.Context, c *client.Client, params []byte, modern bool) ([]byte, *ownFault) {
+	name, version := mcpraw.ScalarText(mcpraw.At(params, "/name")), ""
+	if modern {
+		version = stateless
+	}
 	for _, t := range ownTools {
 		if t.name != name {
 			continue
 		}
-		value, err := t.run(ctx, c, at(params, "/arguments"))
+		value, err := t.run(ctx, c, mcpraw.At(params, "/arguments"))
 		if err != nil {
-			return toolError("", tga.CodeOf(err), "", err.Error())
+			return toolError(version, tga.CodeOf(err), "", err.Error()), nil
 		}
-		b := appendString([]byte(`{"content":[{"type":"text","text":`), string(value))
+		b := tga.AppendString([]byte(`{"content":[{"type":"text","text":`), string(value))
 		if json.Valid(value) {
 			b = append(append(b, `}],"structuredContent":`...), value...)
-			return append(b, '}')
+			return append(b, '}'), nil
 		}
-		return append(b, "}]}"...)
+		return append(b, "}]}"...), nil
 	}
-	return toolError("", tga.NotFound, "", "there is no tool "+clip(name, 128))
+	return nil, &ownFault{code: codeInvalidParams, words: "there is no tool " + mcpraw.Clip(name, 128)}
 }

@@ -1,11 +1,15 @@
 package mcpshim
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/google/uuid"
 
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -27,16 +31,18 @@ const maxList = 16 << 20
 
 // look reads the definitions in an answer to tools/list, and pins what is new.
 func (p *pins) look(f *frame) {
-	if !f.result.present() {
+	if !f.Result.Present() {
 		return
 	}
-	result, err := f.bytes(f.result, maxList)
+	result, err := f.bytes(f.Result, maxList)
 	if err != nil {
 		p.s.log.Warn("a list of tools is too long to be looked at", "error", err)
 		return
 	}
-	for _, t := range definitions(result) {
-		p.see(t)
+	all := definitions(result)
+	p.s.mirrors.learn(all)
+	if err := p.see(p.s.life, all); err != nil {
+		p.s.log.Error("the definitions of the tools were not looked at", "error", err)
 	}
 }
 
@@ -49,12 +55,12 @@ type definition struct {
 
 func definitions(result []byte) []definition {
 	var list []json.RawMessage
-	if json.Unmarshal(at(result, "/tools"), &list) != nil {
+	if json.Unmarshal(mcpraw.At(result, "/tools"), &list) != nil {
 		return nil
 	}
 	var all []definition
 	for _, raw := range list {
-		name := scalarText(at(raw, "/name"))
+		name := mcpraw.ScalarText(mcpraw.At(raw, "/name"))
 		if name == "" {
 			continue
 		}
@@ -70,29 +76,78 @@ func definitions(result []byte) []definition {
 	return all
 }
 
-// see compares a definition with the pinned one.
-func (p *pins) see(t definition) {
-	var old string
-	err := p.s.book.change("pin "+t.name, func(was string) string {
-		if old = was; was == "" {
-			return t.digest
+// see compares definitions with the pinned ones, and pins those that are new.
+func (p *pins) see(ctx context.Context, all []definition) error {
+	if err := p.s.shelf.load(ctx); err != nil {
+		return err
+	}
+	pinned := parsePins(p.s.shelf.get(pinsName))
+	if !matches(pinned, all) {
+		// Somebody may have accepted a change since, or another shim have pinned.
+		raw, err := p.s.shelf.look(ctx, pinsName)
+		if err != nil {
+			return err
 		}
-		return was
+		pinned = parsePins(raw)
+	}
+	err := p.s.shelf.change(ctx, pinsName, func(old []byte) []byte {
+		pinned = parsePins(old)
+		return addPins(old, pinned, all, false)
 	})
 	if err != nil {
-		p.s.log.Error("the definition of a tool was not looked at", "tool", t.name, "error", err)
-		return
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if old == "" || old == t.digest {
-		delete(p.changed, t.name)
-		return
+	for _, t := range all {
+		old := pinned[t.name]
+		if old == "" || old == t.digest {
+			delete(p.changed, t.name)
+			continue
+		}
+		if p.changed[t.name] == "" {
+			p.s.log.Warn("the definition of a tool has changed since it was pinned", "tool", t.name, "pinned", old, "now", t.digest)
+		}
+		p.changed[t.name] = old
 	}
-	if p.changed[t.name] == "" {
-		p.s.log.Warn("the definition of a tool has changed since it was pinned", "tool", t.name, "pinned", old, "now", t.digest)
+	return nil
+}
+
+func matches(pinned map[string]string, all []definition) bool {
+	for _, t := range all {
+		if pinned[t.name] != t.digest {
+			return false
+		}
 	}
-	p.changed[t.name] = old
+	return true
+}
+
+// parsePins reads the pinned digests, by tool.
+func parsePins(raw []byte) map[string]string {
+	pinned := map[string]string{}
+	if raw != nil && json.Unmarshal(raw, &pinned) != nil {
+		return map[string]string{} // not of this shim's making: everything is new
+	}
+	return pinned
+}
+
+// addPins adds digests of tools that are not pinned, or with anew of all. What stays as it
+// is stays the same bytes.
+func addPins(old []byte, pinned map[string]string, all []definition, anew bool) []byte {
+	now := maps.Clone(pinned)
+	for _, t := range all {
+		if now[t.name] == "" || anew {
+			now[t.name] = t.digest
+		}
+	}
+	if maps.Equal(now, pinned) {
+		return old
+	}
+	raw, err := json.Marshal(now)
+	if err != nil {
+		panic(fmt.Sprintf("mcpshim: digests did not marshal: %v", err)) // a map of strings
+	}
+	return raw
 }
 
 // drifted returns the pinned digest of a tool whose definition is another now, else "".
@@ -102,10 +157,16 @@ func (p *pins) drifted(tool string) string {
 	return p.changed[tool]
 }
 
-// accept pins a definition as it is now.
-func (p *pins) accept(t definition) error {
+// accept pins definitions as they are now.
+func (p *pins) accept(ctx context.Context, all []definition) error {
+	err := p.s.shelf.change(ctx, pinsName, func(old []byte) []byte { return addPins(old, parsePins(old), all, true) })
+	if err != nil {
+		return err
+	}
 	p.mu.Lock()
-	delete(p.changed, t.name)
-	p.mu.Unlock()
-	return p.s.book.change("pin "+t.name, func(string) string { return t.digest })
+	defer p.mu.Unlock()
+	for _, t := range all {
+		delete(p.changed, t.name)
+	}
+	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/runtime"
@@ -76,6 +78,7 @@ func runDaemon(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	vfs.Default = &killFS{FS: vfs.Default, dir: dir}
 	for {
 		err := daemon.Run(ctx, daemon.Options{
 			Data: filepath.Join(dir, "data"), Socket: os.Getenv(envSocket), Config: conf, Logger: slog.New(slog.DiscardHandler),
@@ -90,6 +93,9 @@ func runDaemon(ctx context.Context, dir string) error {
 
 func runShim(ctx context.Context, dir string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if err := os.WriteFile(filepath.Join(dir, "shim.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return err
+	}
 	socket := os.Getenv(envSocket)
 	if socket == "" {
 		conf, err := config.Parse("", []byte(processConfig))
@@ -147,7 +153,7 @@ func (k *killer) at(point string) {
 	k.point = ""
 	_ = os.WriteFile(filepath.Join(k.dir, "killed"), []byte(point), 0o600)
 	for _, v := range k.victims {
-		if v == "shim" {
+		if v == k.self() {
 			defer func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); select {} }()
 			continue
 		}
@@ -166,6 +172,9 @@ func (k *killer) at(point string) {
 	}
 }
 
+// self is the process that this one is, and which can only be killed last.
+func (k *killer) self() string { return os.Getenv(envProcess) }
+
 type killLog struct {
 	Log
 	k *killer
@@ -174,10 +183,10 @@ type killLog struct {
 func (k *killer) log(l Log) Log { return killLog{l, k} }
 
 func (l killLog) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
-	if req.Tool != "kill" && req.Tool != "again" && req.Tool != "held" {
+	if !bytes.Contains(req.Args, []byte(`"killed"`)) {
 		return l.Log.Begin(ctx, req)
 	}
-	if req.Key != "" {
+	if req.Key != "" || req.Scope != "" || req.Tool == "look" {
 		l.k.at("before begin")
 	}
 	b, err := l.Log.Begin(ctx, req)

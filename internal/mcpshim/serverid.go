@@ -3,6 +3,8 @@ package mcpshim
 import (
 	"path"
 	"strings"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 // runners are commands that run another one, and the words after them that are no name.
@@ -58,5 +60,5 @@ func idWord(name string) string {
 		}
 		return '_'
 	}, name)
-	return strings.Trim(clip(name, 128), "._/")
+	return strings.Trim(mcpraw.Clip(name, 128), "._/")
 }

@@ -8,12 +8,14 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 // exchange gives a request to the conversation and writes what comes back for it: one
 // answer as JSON, or a stream where messages come before it.
 func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame) {
-	e := &exchange{events: make(chan event), id: m.rawID, gone: r.Context().Done()}
+	e := &exchange{events: make(chan event), id: m.RawID, listens: m.Method == listenMethod, gone: r.Context().Done()}
 	m, key, err := s.enter(m, e)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -43,12 +45,15 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame) {
 			}
 		case <-r.Context().Done():
 			// The client is gone, and with it the way of its answer: it gave the call up.
-			if m.isRequest() {
-				n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), m.rawID...)
+			if m.IsRequest() {
+				n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), m.RawID...)
 				s.c.fromClient(newFrame(append(n, "}}"...)), nil)
 			}
 			return
 		case <-s.over:
+			if streaming {
+				return // the end of the stream says it
+			}
 			http.Error(w, "the tool server is gone", http.StatusBadGateway)
 			return
 		}
@@ -73,13 +78,13 @@ func (s *session) enter(m *frame, e *exchange) (*frame, idKey, error) {
 	defer s.mu.Unlock()
 	key := idKey("batch") // an array is answered by an array, which has no id
 	switch {
-	case m.rawID == nil || m.batch:
+	case m.RawID == nil || m.Batch:
 		e.id = nil
-	case s.shared && m.bad == "":
+	case s.shared && m.Bad == "":
 		m = s.rename(m, e, s.f.next.Add(1))
 		fallthrough
 	default:
-		key = keyOf(m.rawID)
+		key = keyOf(m.RawID)
 	}
 	if s.waits[key] != nil {
 		return nil, "", errors.New("a request of this id is under way")
@@ -91,25 +96,25 @@ func (s *session) enter(m *frame, e *exchange) (*frame, idKey, error) {
 // rename replaces the id and the progress token of a request.
 func (s *session) rename(m *frame, e *exchange, n uint64) *frame {
 	name := strconv.AppendUint(nil, n, 10)
-	m = replace(m, m.id, name)
-	if !m.params.present() {
+	m = replace(m, m.ID, name)
+	if !m.Params.Present() {
 		return m
 	}
-	from, to, ok := locate(m.head[m.params.from:m.params.to], "/_meta/progressToken")
+	from, to, ok := mcpraw.Locate(m.head[m.Params.From:m.Params.To], "/_meta/progressToken")
 	if !ok {
 		return m
 	}
-	base := m.params.from
-	at := span{base + int64(from), base + int64(to)}
-	e.token = bytes.Clone(m.head[at.from:at.to])
+	base := m.Params.From
+	at := mcpraw.Span{From: base + int64(from), To: base + int64(to)}
+	e.token = bytes.Clone(m.head[at.From:at.To])
 	s.tokens[string(name)] = e
 	return replace(m, at, name)
 }
 
 // replace makes a message with other bytes in one place.
-func replace(m *frame, at span, with []byte) *frame {
-	raw := append([]byte(nil), m.head[:at.from]...)
-	return newFrame(append(append(raw, with...), m.head[at.to:]...))
+func replace(m *frame, at mcpraw.Span, with []byte) *frame {
+	raw := append([]byte(nil), m.head[:at.From]...)
+	return newFrame(append(append(raw, with...), m.head[at.To:]...))
 }
 
 func (s *session) leave(key idKey, e *exchange) {
@@ -126,7 +131,7 @@ func (s *session) leave(key idKey, e *exchange) {
 }
 
 // send gives a message to whichever request of the client's it belongs to.
-func (s *session) send(env *envelope, parts ...io.WriterTo) error {
+func (s *session) send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	var buf bytes.Buffer
 	for _, p := range parts {
 		if _, err := p.WriteTo(&buf); err != nil {
@@ -135,8 +140,8 @@ func (s *session) send(env *envelope, parts ...io.WriterTo) error {
 	}
 	m := newFrame(buf.Bytes())
 	s.mu.Lock()
-	e, last := s.route(m)
-	if e == nil && !last && !s.shared {
+	e, last, only := s.route(m)
+	if e == nil && !last && !only && !s.shared {
 		// Of its own accord: on the stream that the client has open, or opens next.
 		if s.stream == nil || !trySend(s.stream, m.head) {
 			if len(s.pending) < maxBuffered {
@@ -146,7 +151,7 @@ func (s *session) send(env *envelope, parts ...io.WriterTo) error {
 	}
 	s.mu.Unlock()
 	if e == nil {
-		if last {
+		if last || only {
 			return errNoTaker
 		}
 		return nil
@@ -167,51 +172,74 @@ func (s *session) send(env *envelope, parts ...io.WriterTo) error {
 // errNoTaker says that the request of an answer is gone. The conversation goes on.
 var errNoTaker = errors.New("nobody waits for the answer any more")
 
-// route finds the POST that a message belongs to, and whether it is its answer.
-func (s *session) route(m *frame) (e *exchange, last bool) {
+// route finds the POST that a message belongs to, and whether it is its answer. only says
+// that nobody else may have it.
+func (s *session) route(m *frame) (e *exchange, last, only bool) {
+	if id := subscriptionID(m); id != nil {
+		return s.waits[keyOf(id)], false, true
+	}
 	switch {
-	case m.batch || m.isAnswer() || m.bad == "" && m.method == "" || m.rawID == nil && m.method == "":
+	case m.Batch || m.IsAnswer() || m.Bad == "" && m.Method == "" || m.RawID == nil && m.Method == "":
 		key := idKey("batch")
-		if m.rawID != nil {
-			key = keyOf(m.rawID)
+		if m.RawID != nil {
+			key = keyOf(m.RawID)
 		}
-		return s.waits[key], true
-	case m.method == "notifications/progress":
-		params, err := m.bytes(m.params, spillBytes)
+		return s.waits[key], true, false
+	case m.Method == "notifications/progress":
+		params, err := m.bytes(m.Params, spillBytes)
 		if err != nil {
-			return nil, false
+			return nil, false, false
 		}
-		token := at(params, "/progressToken")
+		token := mcpraw.At(params, "/progressToken")
 		if s.shared {
-			return s.tokens[scalarText(token)], false
+			return s.tokens[mcpraw.ScalarText(token)], false, false
 		}
 		for _, e := range s.waits {
-			return e, false // any of the client's own will do: it tells them apart by the token
+			return e, false, false // any of the client's own will do: it tells them apart by the token
 		}
 	}
 	if s.stream != nil {
-		return nil, false
+		return nil, false, false
 	}
 	// A client without a stream of its own hears it with the answer that it waits for.
 	for _, e := range s.waits {
 		if !s.shared {
-			return e, false
+			return e, false, false
 		}
 	}
-	return nil, false
+	return nil, false, false
 }
 
 // restore puts the client's own id or token back.
 func (e *exchange) restore(m *frame) []byte {
-	if m.isAnswer() {
-		return replace(m, m.id, e.id).head
+	if m.IsAnswer() {
+		m = replace(m, m.ID, e.id)
+		if e.listens {
+			m = e.renamed(m, m.Result)
+		}
+		return m.head
 	}
-	if e.token != nil && m.params.present() {
-		if from, to, ok := locate(m.head[m.params.from:m.params.to], "/progressToken"); ok {
-			return replace(m, span{m.params.from + int64(from), m.params.from + int64(to)}, e.token).head
+	if subscriptionID(m) != nil {
+		return e.renamed(m, m.Params).head
+	}
+	if e.token != nil && m.Params.Present() {
+		if from, to, ok := mcpraw.Locate(m.head[m.Params.From:m.Params.To], "/progressToken"); ok {
+			return replace(m, mcpraw.Span{From: m.Params.From + int64(from), To: m.Params.From + int64(to)}, e.token).head
 		}
 	}
 	return m.head
+}
+
+// renamed puts the client's own id in place of a subscription's in a part of a message.
+func (e *exchange) renamed(m *frame, part mcpraw.Span) *frame {
+	if !part.Present() {
+		return m
+	}
+	from, to, ok := mcpraw.Locate(m.head[part.From:part.To], subscriptionAt)
+	if !ok {
+		return m
+	}
+	return replace(m, mcpraw.Span{From: part.From + int64(from), To: part.From + int64(to)}, e.id)
 }
 
 func trySend(to chan []byte, raw []byte) bool {

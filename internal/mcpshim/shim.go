@@ -2,25 +2,31 @@ package mcpshim
 
 import (
 	"context"
-	"errors"
+	"iter"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Log is where calls are begun and finished: a daemon's client, or a runtime.
+// Log is where calls are begun and finished: a daemon's client. What its methods do is
+// said at those of [runtime.Runtime].
 type Log interface {
 	Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error)
 	Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error)
 	NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string) (runtime.Result, error)
 	GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit) error
+	Delivered(ctx context.Context, trace tga.ID) error
+	Decide(ctx context.Context, trace tga.ID, approve bool, rationale string) (runtime.Result, error)
+	Keep(ctx context.Context, r runtime.KeepRequest) (now runtime.Kept, changed bool, err error)
+	Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error]
 }
 
 // Tool is what the operator says about how one tool's calls go through the shim. Class
@@ -50,8 +56,8 @@ type Options struct {
 
 	Log       Log
 	Namespace string
-	// State is a directory for what the shim itself remembers: delivered occurrences,
-	// tasks under way, tool definitions. Required.
+	// State is a directory for what the shims of this machine must know of each other:
+	// which of them runs, and the permits that are out. Required.
 	State string
 	// Scope names the conversation in derived keys. "" means [DefaultScope].
 	Scope string
@@ -64,6 +70,7 @@ type Options struct {
 	// calls: part of the derived key. Nil means [DefaultStepIDs].
 	StepIDs []string
 
+	Tasks         TaskMode      // whether calls become tasks of the shim's own
 	Limits        tga.Limits    // of arguments
 	MaxFrameBytes int64         // longest message; zero means [DefaultMaxFrameBytes]
 	MaxKeepBytes  int64         // longest answer that is recorded whole; zero means [DefaultMaxKeepBytes]
@@ -96,21 +103,23 @@ var serverID = regexp.MustCompile(`^[A-Za-z0-9_./-]{1,128}$`)
 
 // Shim is one shim: a log, a tool server, and the clients that talk to it.
 type Shim struct {
-	opts Options
-	log  *slog.Logger
-	book *book // of the tool server: tasks under way, approvals waited for, definitions
-	told *book // of the conversation: which occurrences were delivered
+	opts  Options
+	log   *slog.Logger
+	shelf *shelf // what the log keeps for the shim
 
 	life context.Context // ends with Close: of attempts
 	end  context.CancelFunc
 	work sync.WaitGroup // attempts under way
 
-	mu      sync.Mutex
-	open    map[callKey]*attempt     // at most one attempt a key
-	classes map[string]bool          // whether a tool's calls need a key, as the log said
-	unsent  map[tga.ID]uint32        // attempts that were given back, of traces under way
-	places  map[string]chan struct{} // occurrences whose answer is on its way
-	pins    *pins
+	mu       sync.Mutex
+	open     map[callKey]*attempt     // at most one attempt a key
+	voteless atomic.Bool              // the log does not take the votes of people at the client
+	classes  map[string]bool          // whether a tool's calls need a key, as the log said
+	tasks    map[tga.ID]*ownTask      // that this shim is at, by their traces
+	unsent   map[tga.ID]uint32        // attempts that were given back, of traces under way
+	places   map[string]chan struct{} // derived names whose answer is on its way
+	pins     *pins
+	mirrors  mirrors
 }
 
 // New makes a shim. It starts nothing.
@@ -165,20 +174,11 @@ func New(o Options) (*Shim, error) {
 	if err := os.MkdirAll(o.State, 0o700); err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "make the shim's directory: %w", err)
 	}
-	removeOld(o.State, time.Now().Add(-bookAge))
-	b, err := openBook(filepath.Join(o.State, fileName(o.Server)+".book"))
-	if err != nil {
-		return nil, err
-	}
-	scope := tga.Sum([]byte(o.Scope))
-	told, err := openBook(filepath.Join(o.State, fileName(o.Server)+"-"+scope.String()[:16]+".scope.book"))
-	if err != nil {
-		return nil, errors.Join(err, b.close())
-	}
 	s := &Shim{
-		opts: o, log: o.Logger.With("tool_server", o.Server), book: b, told: told,
-		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]chan struct{}{}, unsent: map[tga.ID]uint32{},
+		opts: o, log: o.Logger.With("tool_server", o.Server),
+		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]chan struct{}{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{},
 	}
+	s.shelf = &shelf{s: s}
 	s.pins = newPins(s)
 	s.life, s.end = context.WithCancel(context.Background())
 	return s, nil
@@ -187,7 +187,7 @@ func New(o Options) (*Shim, error) {
 // fileName makes a file's name of a server id: an id may hold a slash.
 func fileName(id string) string {
 	sum := tga.Sum([]byte(id))
-	return strings.NewReplacer("/", "_", ".", "_").Replace(clip(id, 32)) + "-" + sum.String()[:8]
+	return strings.NewReplacer("/", "_", ".", "_").Replace(mcpraw.Clip(id, 32)) + "-" + sum.String()[:8]
 }
 
 // Close gives up what is under way and returns once it is. An answer that waits for the
@@ -195,5 +195,5 @@ func fileName(id string) string {
 func (s *Shim) Close() error {
 	s.end()
 	s.work.Wait()
-	return errors.Join(s.book.close(), s.told.close())
+	return nil
 }

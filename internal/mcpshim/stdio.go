@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -92,7 +94,12 @@ func (c *conv) settle(d time.Duration) {
 	until := time.After(d)
 	for {
 		c.mu.Lock()
-		n := len(c.pending)
+		n := 0
+		for _, w := range c.pending {
+			if w.sub == nil {
+				n++
+			}
+		}
 		c.mu.Unlock()
 		if n == 0 {
 			return
@@ -113,10 +120,9 @@ func (s *Shim) dialer(c *conv, lock string) dialer {
 		if s.opts.URL != "" {
 			return s.dialURL(c.life, deliver), nil
 		}
-		o := childOptions{
-			command: s.opts.Command, env: s.opts.Env, dir: s.opts.Dir, stderr: s.opts.Stderr,
-			most: s.opts.MaxFrameBytes, spill: filepath.Clean(s.opts.State), lock: lock,
+		o := mcpraw.ProcessOptions{
+			Command: s.opts.Command, Env: append(os.Environ(), s.opts.Env...), Dir: s.opts.Dir, Stderr: s.opts.Stderr, Lock: lock,
 		}
-		return startChild(ctx, o, deliver)
+		return startChild(ctx, o, s.opts.MaxFrameBytes, filepath.Clean(s.opts.State), deliver)
 	}
 }

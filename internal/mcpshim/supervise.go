@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -99,7 +101,8 @@ func (c *conv) start(dial dialer) (*link, error) {
 
 // giveUpOld gives up the permits that an earlier shim of this slot has left. It was
 // killed, and its tool server is gone: this one was started only after that. So a call
-// that it was at is answered by licence now, and not when its permit is stale.
+// that it was at is answered by licence now, and not when its permit is stale. A read
+// call is ended: it did nothing, and nobody can ask for its answer any more.
 func (c *conv) giveUpOld() {
 	if c.atWork == nil {
 		return
@@ -107,15 +110,47 @@ func (c *conv) giveUpOld() {
 	old := map[string]string{}
 	err := c.atWork.each("", func(trace, permit string) { old[trace] = permit })
 	for trace, said := range old {
-		id, idErr := tga.ParseID(trace)
-		permit, permitErr := runtime.ParsePermit(said)
-		if idErr == nil && permitErr == nil && !c.noted(trace) {
-			err = errors.Join(err, bounded(c.s.life, func(ctx context.Context) error { return c.s.opts.Log.GiveUp(ctx, id, permit) }))
+		if c.noted(trace) {
+			continue
 		}
-		err = errors.Join(err, c.atWork.change(trace, func(string) string { return "" }))
+		word, isRead := strings.CutSuffix(said, readMark)
+		id, idErr := tga.ParseID(trace)
+		permit, permitErr := runtime.ParsePermit(word)
+		if idErr == nil && permitErr == nil {
+			err = errors.Join(err, c.giveUpOne(id, permit, isRead))
+		}
+		err = errors.Join(err, c.atWork.change(trace, func(old string) string {
+			if old == said {
+				return ""
+			}
+			return old // it is at work again, in this shim
+		}))
 	}
 	if err != nil {
 		c.s.log.Info("calls of an earlier shim were not given up; repeats of them wait until their permits are stale", "error", err)
+	}
+}
+
+// giveUpOne tells the log that a permit is out no more. A log that is away is told later.
+func (c *conv) giveUpOne(id tga.ID, permit runtime.Permit, isRead bool) error {
+	for pause := (waitPause{}); ; {
+		err := patient(c.s.life, func(ctx context.Context) error {
+			if !isRead {
+				return c.s.opts.Log.GiveUp(ctx, id, permit)
+			}
+			_, err := c.s.opts.Log.Finish(ctx, id, permit, runtime.Finished{Who: "tgad mcp", Reply: runtime.Reply{
+				Status: tga.StatusError, ErrorCode: string(tga.ToolError), ErrorMessage: "its executor was killed before the answer was recorded; the call only reads",
+			}})
+			return err
+		})
+		if !errors.Is(err, tga.StoreUnavailable) {
+			return err
+		}
+		select {
+		case <-time.After(pause.next()):
+		case <-c.s.life.Done():
+			return err
+		}
 	}
 }
 
@@ -131,13 +166,19 @@ func (c *conv) noted(trace string) bool {
 	return false
 }
 
+// readMark ends the note of a permit of a read call.
+const readMark = " read"
+
 // note writes down that a permit is out, and strike that it is not any more.
-func (c *conv) note(b runtime.Begun) (strike func()) {
+func (c *conv) note(b runtime.Begun, isRead bool) (strike func()) {
 	if c.atWork == nil {
 		return func() {}
 	}
-	trace := b.Result.TraceID.String()
-	if err := c.atWork.change(trace, func(string) string { return b.Permit.String() }); err != nil {
+	trace, word := b.Result.TraceID.String(), b.Permit.String()
+	if isRead {
+		word += readMark
+	}
+	if err := c.atWork.change(trace, func(string) string { return word }); err != nil {
 		c.s.log.Warn("a permit was not noted", "trace", trace, "error", err)
 	}
 	return func() {
@@ -163,14 +204,14 @@ const maxSubscriptions = 1000
 
 // saw looks at a request or notification of the client's.
 func (o *opening) saw(f *frame) {
-	switch f.method {
+	switch f.Method {
 	case "initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe", "resources/unsubscribe":
 	default:
 		return
 	}
 	var params []byte
-	if f.params.present() {
-		p, err := f.bytes(f.params, spillBytes)
+	if f.Params.Present() {
+		p, err := f.bytes(f.Params, spillBytes)
 		if err != nil {
 			return
 		}
@@ -178,7 +219,7 @@ func (o *opening) saw(f *frame) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch f.method {
+	switch f.Method {
 	case "initialize":
 		o.initialize, o.done, o.agreed = params, false, ""
 	case "notifications/initialized":
@@ -189,26 +230,26 @@ func (o *opening) saw(f *frame) {
 		if o.subscribed == nil {
 			o.subscribed = map[string][]byte{}
 		}
-		if uri := scalarText(at(params, "/uri")); uri != "" && len(o.subscribed) < maxSubscriptions {
+		if uri := mcpraw.ScalarText(mcpraw.At(params, "/uri")); uri != "" && len(o.subscribed) < maxSubscriptions {
 			o.subscribed[uri] = params
 		}
 	case "resources/unsubscribe":
-		delete(o.subscribed, scalarText(at(params, "/uri")))
+		delete(o.subscribed, mcpraw.ScalarText(mcpraw.At(params, "/uri")))
 	}
 }
 
 // answered looks at the answer to a request of the client's.
 func (o *opening) answered(method string, f *frame) {
-	if method != "initialize" || !f.result.present() {
+	if method != "initialize" || !f.Result.Present() {
 		return
 	}
-	result, err := f.bytes(f.result, spillBytes)
+	result, err := f.bytes(f.Result, spillBytes)
 	if err != nil {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.agreed = scalarText(at(result, "/protocolVersion"))
+	o.agreed = mcpraw.ScalarText(mcpraw.At(result, "/protocolVersion"))
 }
 
 func (o *opening) version() string {
@@ -235,19 +276,19 @@ func (o *opening) replay(ctx context.Context, c *conv, l *link) error {
 		return err
 	}
 	defer f.close()
-	if !f.result.present() {
-		fault, _ := f.bytes(f.fault, 1000)
+	if !f.Result.Present() {
+		fault, _ := f.bytes(f.Fault, 1000)
 		return fmt.Errorf("it refuses: %s", fault)
 	}
-	result, err := f.bytes(f.result, spillBytes)
+	result, err := f.bytes(f.Result, spillBytes)
 	if err != nil {
 		return err
 	}
-	if v := scalarText(at(result, "/protocolVersion")); v != agreed {
+	if v := mcpraw.ScalarText(mcpraw.At(result, "/protocolVersion")); v != agreed {
 		return fmt.Errorf("it speaks revision %q, and the client was told %q", v, agreed)
 	}
 	n := newFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
-	if err := l.up.write(&message{env: &n.envelope, parts: parts(n), agreed: agreed}); err != nil {
+	if err := l.up.write(&message{env: &n.Envelope, parts: parts(n), agreed: agreed}); err != nil {
 		return err
 	}
 	if level != nil {

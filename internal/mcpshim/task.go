@@ -8,38 +8,41 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // openCall is a call that the tool server has answered without ending it: it wants input,
-// or works on as a task. It is in the book until its effect is recorded, with the permit
+// or works on as a task. It is on the shelf until its effect is recorded, with the permit
 // that records it, so that a shim that follows a killed one can go on.
 type openCall struct {
 	Tool    string `json:"tool"`
-	Key     string `json:"key"` // of the attempt
+	Key     string `json:"key"` // of the attempt: its name here
 	Trace   string `json:"trace"`
 	Permit  string `json:"permit"`
 	Attempt uint32 `json:"attempt"`
 	SentKey string `json:"sent_key"` // that the tool server saw
 	Task    string `json:"task,omitempty"`
-	// Place and N are the occurrence that is over once the client has the final answer.
-	Place string `json:"place,omitempty"`
-	N     uint64 `json:"n,omitempty"`
+	// Protocol are the params of a question about the task but for its id: what a revision
+	// without a handshake wants in each request.
+	Protocol string `json:"protocol,omitempty"`
+	// Derived says that the same call again is another one once the client has the final
+	// answer.
+	Derived bool `json:"derived,omitempty"`
 	// Legs are the messages that were sent for the call, by the digest of the input in
 	// them: each is sent once. The value is its answer, "" while there is none.
 	Legs map[string]string `json:"legs"`
 }
 
-func openName(tool, key string) string { return "open " + tool + " " + key }
+func (a *attempt) openName() string { return keptName(openPrefix, a.q.params.tool, a.key) }
 
 // maxLeg bounds an answer that is kept to be repeated.
 const maxLeg = 256 << 10
 
-// opened reads the record of an unfinished call, nil where there is none.
-func (a *attempt) opened() *openCall {
-	said, err := a.s.book.get(openName(a.q.params.tool, a.key))
+// parseOpen reads the record of an unfinished call, nil where there is none.
+func parseOpen(kept []byte) *openCall {
 	var o openCall
-	if err != nil || said == "" || json.Unmarshal([]byte(said), &o) != nil {
+	if kept == nil || json.Unmarshal(kept, &o) != nil {
 		return nil
 	}
 	return &o
@@ -50,11 +53,11 @@ func (s *Shim) keepOpen(o *openCall) error {
 	if err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "note an unfinished call: %w", err)
 	}
-	return s.book.change(openName(o.Tool, o.Key), func(string) string { return string(raw) })
+	return s.shelf.change(s.life, keptName(openPrefix, o.Tool, o.Key), func([]byte) []byte { return raw })
 }
 
 func (s *Shim) dropOpen(o *openCall) {
-	if err := s.book.change(openName(o.Tool, o.Key), func(string) string { return "" }); err != nil {
+	if err := s.shelf.change(s.life, keptName(openPrefix, o.Tool, o.Key), func([]byte) []byte { return nil }); err != nil {
 		s.log.Warn("an unfinished call that is over was not struck out", "trace", o.Trace, "error", err)
 	}
 }
@@ -80,17 +83,14 @@ func (q *call) leg() string {
 // unfinished takes an answer that ends the request and not the call. The record is
 // written before the client has the answer.
 func (a *attempt) unfinished(ctx context.Context, b runtime.Begun, f *frame, ans answer) (done bool, doubt string) {
-	o := a.opened()
+	o := parseOpen(a.s.shelf.get(a.openName()))
 	if o == nil {
 		o = &openCall{
 			Tool: a.q.params.tool, Key: a.key, Trace: b.Result.TraceID.String(), Permit: b.Permit.String(),
-			Attempt: b.Attempt, SentKey: b.Key, Legs: map[string]string{},
-		}
-		if p := a.q.place; p != nil {
-			o.Place, o.N = p.name, p.n
+			Attempt: b.Attempt, SentKey: b.Key, Derived: a.q.derived, Protocol: string(a.q.params.protocol()), Legs: map[string]string{},
 		}
 	}
-	o.Task = ans.task
+	o.Task = ans.Task
 	if len(ans.value) > maxLeg || ans.value == nil {
 		f.close()
 		return false, "its answer is not final and too long to be kept"
@@ -107,17 +107,32 @@ func (a *attempt) unfinished(ctx context.Context, b runtime.Begun, f *frame, ans
 	return true, ""
 }
 
-// goOn takes up an unfinished call: a repeat gets the answer that there was, a message
-// with new input is sent under the same permit. It reports whether there was one.
-func (a *attempt) goOn(ctx context.Context) (done bool) {
-	o := a.opened()
-	if o == nil {
+// goOn takes up an unfinished call, of this shim or another one, where the log says that
+// an attempt of it is out: a repeat gets the answer that there was, a message with new
+// input is sent under the same permit. It reports whether there was such a call. A permit
+// that the log has given for another send goes back.
+func (a *attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
+	if a.keyless {
+		return false
+	}
+	kept, err := a.s.shelf.look(ctx, a.openName())
+	if err != nil {
+		a.s.log.Warn("an unfinished call was not looked for", "trace", out.Result.TraceID, "error", err)
+		return false
+	}
+	// A record of another trace is one that a crash kept from being struck out.
+	o := parseOpen(kept)
+	if o == nil || o.Trace != out.Result.TraceID.String() {
 		return false
 	}
 	b, err := o.begun()
 	if err != nil {
 		a.refused(err)
 		return true
+	}
+	if out.Standing == runtime.BeginSend {
+		a.notSent(ctx, out, errors.New("the call goes on as it is"))
+		a.out = outcome{}
 	}
 	a.setTrace(b.Result.TraceID)
 	leg := a.q.leg()
@@ -164,15 +179,18 @@ const (
 // made its handshake, or its first call.
 func (c *conv) resume() {
 	c.resumed.Do(func() {
-		err := c.s.book.each("open ", func(_, value string) {
-			var o openCall
-			if json.Unmarshal([]byte(value), &o) == nil && o.Task != "" {
-				c.poll(&o)
+		// Elsewhere: the log may be away, and the client's next message is not to wait.
+		c.s.work.Go(func() {
+			if err := c.s.shelf.load(c.life); err != nil {
+				c.s.log.Warn("tasks of an earlier shim were not looked for", "error", err)
+			}
+			c.s.expireTasks()
+			for _, value := range c.s.shelf.with(openPrefix) {
+				if o := parseOpen(value); o != nil && o.Task != "" {
+					c.poll(o)
+				}
 			}
 		})
-		if err != nil {
-			c.s.log.Warn("tasks of an earlier shim were not looked for", "error", err)
-		}
 	})
 }
 
@@ -213,24 +231,24 @@ func (c *conv) askTask(o *openCall) (done bool, next time.Duration, err error) {
 	}
 	ctx, cancel := context.WithTimeout(c.life, pollMost)
 	defer cancel()
-	params := append(appendString([]byte(`{"taskId":`), o.Task), '}')
+	params := with([]byte(firstOf(o.Protocol, "{}")), "taskId", tga.AppendString(nil, o.Task))
 	f, err := c.request(ctx, l, "tasks/get", params)
 	if err != nil {
 		return false, pollDefault, nil
 	}
 	defer f.close()
-	if !f.result.present() {
-		said, err := f.bytes(f.fault, maxLeg)
+	if !f.Result.Present() {
+		said, err := f.bytes(f.Fault, maxLeg)
 		return false, 0, errors.Join(fmt.Errorf("the tool server answers %.200s", said), err)
 	}
-	result, err := f.bytes(f.result, c.s.opts.MaxKeepBytes)
+	result, err := f.bytes(f.Result, c.s.opts.MaxKeepBytes)
 	if err != nil {
 		return false, 0, err
 	}
 	next = pollDefault
 	for _, name := range []string{"/pollIntervalMs", "/pollInterval"} {
 		var ms int64
-		if json.Unmarshal(at(result, name), &ms) == nil && ms > 0 {
+		if json.Unmarshal(mcpraw.At(result, name), &ms) == nil && ms > 0 {
 			next = min(max(time.Duration(ms)*time.Millisecond, pollLeast), pollMost)
 		}
 	}
@@ -243,10 +261,10 @@ func (c *conv) askTask(o *openCall) (done bool, next time.Duration, err error) {
 		}
 		defer r.close()
 		ans, err := readAnswer(r, 1, c.s.opts.MaxKeepBytes)
-		if err != nil || ans.meaning != isEffect {
+		if err != nil || ans.Meaning != mcpraw.IsEffect {
 			return false, next, err
 		}
-		reply = ans.reply
+		reply = ans.Reply
 	}
 	if !over {
 		return false, next, nil
@@ -256,18 +274,14 @@ func (c *conv) askTask(o *openCall) (done bool, next time.Duration, err error) {
 
 // taskReply reads what a task has come to.
 func taskReply(task []byte) (reply runtime.Reply, over bool) {
-	switch scalarText(at(task, "/status")) {
+	switch mcpraw.ScalarText(mcpraw.At(task, "/status")) {
 	case "completed":
-		reply.Status, reply.Result = tga.StatusSuccess, at(task, "/result")
-		var failed bool
-		if json.Unmarshal(at(reply.Result, "/isError"), &failed) == nil && failed {
-			reply.Status, reply.ErrorCode = tga.StatusFailure, string(tga.ToolError)
-			reply.ErrorMessage = clipRunes(firstText(at(reply.Result, "/content")), maxMessage)
-		}
+		reply = mcpraw.ReadResult(mcpraw.At(task, "/result")).Reply
+		reply.Status, reply.Result = firstOf(reply.Status, tga.StatusSuccess), mcpraw.At(task, "/result")
 		return reply, true
 	case "failed":
-		reply.Status, reply.ErrorCode, reply.Result = tga.StatusFailure, string(tga.ToolError), at(task, "/error")
-		reply.ErrorMessage = clipRunes("the task failed: "+scalarText(at(task, "/statusMessage")), maxMessage)
+		reply.Status, reply.ErrorCode, reply.Result = tga.StatusFailure, string(tga.ToolError), mcpraw.At(task, "/error")
+		reply.ErrorMessage = mcpraw.ClipRunes("the task failed: "+mcpraw.ScalarText(mcpraw.At(task, "/statusMessage")), mcpraw.MaxMessage)
 		return reply, true
 	case "cancelled":
 		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), "the task was cancelled; what it did before is not undone"
@@ -284,7 +298,7 @@ func (s *Shim) settle(o *openCall, reply runtime.Reply) error {
 	}
 	pause := waitPause{}
 	for {
-		err := bounded(s.life, func(ctx context.Context) error {
+		err := patient(s.life, func(ctx context.Context) error {
 			_, err := s.opts.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
 			return err
 		})
@@ -305,16 +319,16 @@ func (s *Shim) settle(o *openCall, reply runtime.Reply) error {
 
 // taskOf returns the unfinished call that a request of the client's asks about.
 func (c *conv) taskOf(f *frame) *openCall {
-	if f.method != "tasks/get" && f.method != "tasks/result" {
+	if f.Method != "tasks/get" && f.Method != "tasks/result" {
 		return nil
 	}
-	params, err := f.bytes(f.params, spillBytes)
+	params, err := f.bytes(f.Params, spillBytes)
 	if err != nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.tasks[scalarText(at(params, "/taskId"))]
+	return c.tasks[mcpraw.ScalarText(mcpraw.At(params, "/taskId"))]
 }
 
 // giveTask hands the client the answer about a task. A final one is recorded first; with
@@ -322,12 +336,12 @@ func (c *conv) taskOf(f *frame) *openCall {
 func (c *conv) giveTask(w *waiting, f *frame) {
 	var reply runtime.Reply
 	over := false
-	if result, err := f.bytes(f.result, c.s.opts.MaxKeepBytes); err == nil && f.result.present() {
+	if result, err := f.bytes(f.Result, c.s.opts.MaxKeepBytes); err == nil && f.Result.Present() {
 		if w.method == "tasks/get" {
 			reply, over = taskReply(result)
 			over = over && (reply.Result != nil || reply.Status != tga.StatusSuccess)
-		} else if ans, err := readAnswer(f, 1, c.s.opts.MaxKeepBytes); err == nil && ans.meaning == isEffect {
-			reply, over = ans.reply, true
+		} else if ans, err := readAnswer(f, 1, c.s.opts.MaxKeepBytes); err == nil && ans.Meaning == mcpraw.IsEffect {
+			reply, over = ans.Reply, true
 		}
 	}
 	if !over {
@@ -337,15 +351,11 @@ func (c *conv) giveTask(w *waiting, f *frame) {
 	if err := c.s.settle(w.task, reply); err != nil {
 		c.s.log.Error("the effect of a task was not recorded", "trace", w.task.Trace, "error", err)
 	}
-	place := &occurrence{name: w.task.Place, n: w.task.N}
-	if place.name == "" {
+	b, err := w.task.begun()
+	if !w.task.Derived || err != nil {
 		c.give(w.batch, f)
 		return
 	}
-	release := c.s.delivering(place)
-	defer release()
 	defer f.close()
-	if c.send(w.batch, &f.envelope, f) == nil {
-		c.s.delivered(place)
-	}
+	c.s.deliver(w.task.Key, b.Result.TraceID, func() error { return c.send(w.batch, &f.Envelope, f) })
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"mime"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -18,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -42,27 +42,12 @@ type remote struct {
 	cause     error
 	session   string
 	listening bool
-	order     sync.Mutex // messages are handed on one after the other
-}
-
-// refusals are the statuses by which an MCP endpoint says that it did not take the
-// message. Any other is doubt: behind a proxy it may stand for anything.
-var refusals = map[int]bool{
-	http.StatusBadRequest:            true,
-	http.StatusUnauthorized:          true,
-	http.StatusForbidden:             true,
-	http.StatusNotFound:              true,
-	http.StatusMethodNotAllowed:      true,
-	http.StatusNotAcceptable:         true,
-	http.StatusRequestEntityTooLarge: true,
-	http.StatusUnsupportedMediaType:  true,
-	http.StatusTooManyRequests:       true,
+	posts     map[idKey]*posted // requests without a handshake under way
+	order     sync.Mutex        // messages are handed on one after the other
 }
 
 const (
-	dialTimeout = 10 * time.Second
-	maxRefusal  = 64 << 10 // of a refusal's body
-	maxSSEField = 1 << 10  // of a field that is not data
+	maxRefusal = 64 << 10 // of a refusal's body
 	// listenPause is between two tries to hear what the tool server says on its own.
 	listenPause = time.Second
 )
@@ -101,21 +86,10 @@ func ReadHeaders(path string) (map[string]string, error) {
 // dialURL describes the endpoint; nothing is dialled.
 func (s *Shim) dialURL(life context.Context, deliver func(*frame)) upstream {
 	r := &remote{
-		url: s.opts.URL, headers: s.opts.Headers, log: s.log, deliver: deliver,
-		frames: &frames{most: s.opts.MaxFrameBytes, dir: s.opts.State}, gone: make(chan struct{}),
+		url: s.opts.URL, headers: s.opts.Headers, log: s.log, deliver: deliver, rt: mcpraw.NewTransport(),
+		frames: &frames{most: s.opts.MaxFrameBytes, dir: s.opts.State}, gone: make(chan struct{}), posts: map[idKey]*posted{},
 	}
 	r.life, r.end = context.WithCancel(life)
-	var only1 http.Protocols
-	only1.SetHTTP1(true)
-	r.rt = &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSHandshakeTimeout: dialTimeout,
-		// A connection a message: on a kept one, a server that closes it while a call is
-		// on its way leaves a call in doubt that was never read.
-		DisableKeepAlives:  true,
-		DisableCompression: true,
-		Protocols:          &only1,
-	}
 	return r
 }
 
@@ -146,7 +120,7 @@ func body(parts []io.WriterTo) (io.Reader, int64) {
 		case text:
 			all, n = append(all, bytes.NewReader(p)), n+int64(len(p))
 		case *frame:
-			all, n = append(all, p.reader(span{0, p.size})), n+p.size
+			all, n = append(all, p.reader(mcpraw.Span{From: 0, To: p.size})), n+p.size
 		}
 	}
 	return io.MultiReader(all...), n
@@ -160,6 +134,9 @@ func (r *remote) write(m *message) error {
 		return fmt.Errorf("%w: %w", errNotSent, r.why())
 	default:
 	}
+	if m.cancels != nil && r.giveUp(m.cancels) {
+		return nil
+	}
 	wrote := make(chan error, 1)
 	var once sync.Once
 	failed := false // write itself returns the error
@@ -170,16 +147,19 @@ func (r *remote) write(m *message) error {
 		})
 	}
 	connected := false
-	ctx := httptrace.WithClientTrace(r.life, &httptrace.ClientTrace{
+	life, ended := r.enter(m)
+	ctx := httptrace.WithClientTrace(life, &httptrace.ClientTrace{
 		GotConn:      func(httptrace.GotConnInfo) { connected = true },
 		WroteRequest: func(i httptrace.WroteRequestInfo) { told(i.Err) },
 	})
 	req, err := r.post(ctx, m)
 	if err != nil {
+		ended()
 		return fmt.Errorf("%w: %w", errNotSent, err)
 	}
-	id, method := bytes.Clone(m.env.rawID), m.env.method
+	id, method := bytes.Clone(m.env.RawID), m.env.Method
 	r.open.Go(func() {
+		defer ended()
 		resp, err := r.rt.RoundTrip(req)
 		if err != nil && !connected {
 			err = fmt.Errorf("%w: %w", errNotSent, err)
@@ -187,15 +167,52 @@ func (r *remote) write(m *message) error {
 		told(err)
 		if err != nil {
 			if !failed {
-				r.lost(id, method, "the request was cut off: "+err.Error())
+				r.cut(ctx, id, method, "the request was cut off: "+err.Error())
 			}
 			return
 		}
 		defer resp.Body.Close()
-		r.answer(id, method, resp)
+		r.answer(ctx, id, method, resp)
 	})
 	return <-wrote
 }
+
+// enter makes the life of a message's POST. That of a request without a handshake can be
+// ended alone: the end of its stream is what tells the tool server.
+func (r *remote) enter(m *message) (life context.Context, ended func()) {
+	if !m.stateless() || !m.env.IsRequest() {
+		return r.life, func() {}
+	}
+	life, end := context.WithCancelCause(r.life)
+	key, p := keyOf(m.env.RawID), &posted{end}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.posts[key] = p
+	return life, func() {
+		r.mu.Lock()
+		if r.posts[key] == p { // the id of one that was given up may be another's by now
+			delete(r.posts, key)
+		}
+		r.mu.Unlock()
+		end(nil)
+	}
+}
+
+// posted is a POST under way that can be ended alone.
+type posted struct{ end context.CancelCauseFunc }
+
+// giveUp ends the POST of a request without a handshake. It reports whether there was one.
+func (r *remote) giveUp(id []byte) bool {
+	r.mu.Lock()
+	p := r.posts[keyOf(id)]
+	r.mu.Unlock()
+	if p != nil {
+		p.end(errGivenUp)
+	}
+	return p != nil
+}
+
+var errGivenUp = errors.New("it was cancelled")
 
 // post makes the request of a message. Its body cannot be had twice, so net/http does
 // not send it again on its own.
@@ -210,11 +227,7 @@ func (r *remote) post(ctx context.Context, m *message) (*http.Request, error) {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
 	if m.stateless() {
-		req.Header.Set("Mcp-Protocol-Version", m.version)
-		req.Header.Set("Mcp-Method", m.env.method)
-		if m.tool != "" {
-			req.Header.Set("Mcp-Name", m.tool)
-		}
+		mcpraw.Mirror(req.Header, m.version, m.env.Method, m.name, m.mirrored)
 	}
 	return req, nil
 }
@@ -233,17 +246,28 @@ func (r *remote) head(req *http.Request, agreed string) {
 	}
 }
 
+// cut says that an exchange ended before its answer: by itself, or because it was given up.
+func (r *remote) cut(ctx context.Context, id []byte, method, why string) {
+	if !errors.Is(context.Cause(ctx), errGivenUp) {
+		r.lost(id, method, why)
+		return
+	}
+	if id != nil && method != "" {
+		r.hand(&frame{Envelope: mcpraw.Envelope{Bad: errGivenUp.Error(), RawID: id}, givenUp: true})
+	}
+}
+
 // lost says that no answer comes to a request.
 func (r *remote) lost(id []byte, method, why string) {
 	if id != nil && method != "" {
-		r.hand(&frame{envelope: envelope{bad: why, rawID: id}})
+		r.hand(&frame{Envelope: mcpraw.Envelope{Bad: why, RawID: id}})
 	}
 }
 
 // refused says that a request certainly did not run.
 func (r *remote) refused(id []byte, method, why string) {
 	if id != nil && method != "" {
-		r.hand(&frame{envelope: envelope{bad: why, rawID: id}, unsent: why})
+		r.hand(&frame{Envelope: mcpraw.Envelope{Bad: why, RawID: id}, unsent: why})
 	}
 }
 
@@ -254,7 +278,7 @@ func (r *remote) hand(f *frame) {
 }
 
 // answer reads what came back for a message.
-func (r *remote) answer(id []byte, method string, resp *http.Response) {
+func (r *remote) answer(ctx context.Context, id []byte, method string, resp *http.Response) {
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil {
 		kind = "" // no type; the status decides
@@ -265,14 +289,14 @@ func (r *remote) answer(id []byte, method string, resp *http.Response) {
 	case resp.StatusCode == http.StatusOK && kind == "text/event-stream":
 		r.opened(method, resp)
 		if err := r.events(resp.Body, id); err != nil {
-			r.lost(id, method, "its stream ended before the answer: "+err.Error())
+			r.cut(ctx, id, method, "its stream ended before the answer: "+err.Error())
 		}
 		return
 	case resp.StatusCode/100 == 2:
 		if id != nil && method != "" {
 			r.lost(id, method, fmt.Sprintf("HTTP status %s of type %q is no answer", resp.Status, kind))
 		}
-	case refusals[resp.StatusCode]:
+	case mcpraw.Refused(resp.StatusCode):
 		r.refusal(id, method, resp)
 	default:
 		r.lost(id, method, "HTTP status "+resp.Status)
@@ -313,9 +337,9 @@ func (r *remote) single(id []byte, method string, in io.Reader) {
 		}
 	}
 	f := b.end()
-	if id != nil && (f.bad != "" || !f.batch && (f.method != "" || keyOf(f.rawID) != keyOf(id))) {
+	if id != nil && (f.Bad != "" || !f.Batch && (f.Method != "" || keyOf(f.RawID) != keyOf(id))) {
 		f.close()
-		r.lost(id, method, "its answer is none: "+firstOf(f.bad, "it is of another id"))
+		r.lost(id, method, "its answer is none: "+firstOf(f.Bad, "it is of another id"))
 		return
 	}
 	if f.size > 0 {
@@ -338,7 +362,7 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 		r.die(errors.New("the tool server ended the session"))
 		return
 	}
-	if f := newFrame(bytes.ReplaceAll(said, []byte("\n"), []byte(" "))); f.bad == "" && f.isAnswer() && id != nil && keyOf(f.rawID) == keyOf(id) {
+	if f := newFrame(bytes.ReplaceAll(said, []byte("\n"), []byte(" "))); f.Bad == "" && f.IsAnswer() && id != nil && keyOf(f.RawID) == keyOf(id) {
 		r.hand(f)
 		return
 	}
@@ -351,10 +375,15 @@ func (r *remote) events(body io.Reader, id []byte) error {
 	in := bufio.NewReaderSize(body, 64<<10)
 	b := r.frames.begin()
 	for {
-		empty, err := sseLine(in, b)
+		empty, err := mcpraw.ReadEventLine(in, func() error {
+			if b.blank {
+				return nil
+			}
+			return b.add([]byte(" ")) // lines of one event are joined by white space
+		}, b.add)
 		if empty && !b.blank {
 			f := b.end()
-			mine := id != nil && f.bad == "" && f.isAnswer() && keyOf(f.rawID) == keyOf(id)
+			mine := id != nil && f.Bad == "" && f.IsAnswer() && keyOf(f.RawID) == keyOf(id)
 			r.hand(f)
 			if mine {
 				return nil
@@ -367,47 +396,6 @@ func (r *remote) events(body io.Reader, id []byte) error {
 			b.drop()
 			return err
 		}
-	}
-}
-
-var sseData = []byte("data:")
-
-// sseLine reads one line and adds the value of a data field to a message. It reports
-// whether the line was empty, which ends an event.
-func sseLine(in *bufio.Reader, b *building) (empty bool, err error) {
-	var field []byte // the line's start
-	data := false
-	for {
-		part, err := in.ReadSlice('\n')
-		whole := err == nil
-		switch {
-		case data:
-			if whole {
-				part = bytes.TrimRight(part, "\r\n")
-			}
-			if err := b.add(part); err != nil {
-				return false, err
-			}
-		case len(field) < maxSSEField:
-			field = append(field, part...)
-			if rest, ok := bytes.CutPrefix(field, sseData); ok {
-				data = true
-				rest = bytes.TrimPrefix(rest, []byte(" "))
-				if whole {
-					rest = bytes.TrimRight(rest, "\r\n")
-				}
-				if !b.blank {
-					rest = append([]byte(" "), rest...) // lines of one event are joined by white space
-				}
-				if err := b.add(rest); err != nil {
-					return false, err
-				}
-			}
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		return !data && err == nil && len(bytes.TrimRight(field, "\r\n")) == 0, err
 	}
 }
 

@@ -10,34 +10,25 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
-	goruntime "runtime"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
-// Waits at the end of a child's life.
-const (
-	stopGrace  = 2 * time.Second // for EOF on stdin, and again for SIGTERM
-	drainGrace = time.Second     // for output still in the pipe when the child is gone, and the reverse
-	writeGrace = time.Second     // for a cancellation, which nobody waits for
-)
+const writeGrace = time.Second // for a cancellation, which nobody waits for
 
 // child is a link to a process: one line a message on its stdin and stdout.
 type child struct {
 	log   *slog.Logger
 	limit int64
+	heard func(method string) // a notification of the server's
 
-	cmd    *exec.Cmd
-	stdin  *os.File
-	stdout *os.File
-	stderr *os.File
-	exited chan struct{} // closed when the process was reaped; exit is set
-	exit   error
-	gone   chan struct{} // closed when no answer can come any more
+	p    *mcpraw.Process
+	gone chan struct{} // closed when no answer can come any more
 
 	writing chan struct{} // held while a line is written
 	replies chan []byte   // answers to the server's own requests
@@ -47,49 +38,22 @@ type child struct {
 	pending map[int64]chan *answer // nil when no answer can come any more
 	broken  bool                   // no further line may be written
 
-	wg   sync.WaitGroup
-	stop sync.Once
+	wg sync.WaitGroup
 }
 
 // startChild starts the process. The lock is waited for first, and held by the child
-// alone: its descriptor is inherited and this process's copy is closed.
-func startChild(ctx context.Context, opts Options, log *slog.Logger) (link, error) {
-	cmd := exec.Command(opts.Command[0], opts.Command[1:]...)
-	cmd.Env, cmd.Dir, cmd.SysProcAttr = childEnv(opts.Env), opts.Dir, childAttr()
-	var files [6]*os.File // the child's stdin, ours; ours, its stdout; ours, its stderr
-	for i := 0; i < len(files); i += 2 {
-		r, w, err := os.Pipe()
-		if err != nil {
-			closeAll(files[:])
-			return nil, fmt.Errorf("pipe: %w", err)
-		}
-		files[i], files[i+1] = r, w
-	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[3], files[5]
-	if opts.LockFile != "" {
-		lock, err := waitLock(ctx, opts.LockFile)
-		if err != nil {
-			closeAll(files[:])
-			return nil, err
-		}
-		defer lock.Close()
-		cmd.ExtraFiles = []*os.File{lock}
+// alone.
+func startChild(ctx context.Context, opts Options, log *slog.Logger, heard func(method string)) (link, error) {
+	p, err := mcpraw.StartProcess(ctx, mcpraw.ProcessOptions{
+		Command: opts.Command, Env: childEnv(opts.Env), Dir: opts.Dir, PipeStderr: true, Lock: opts.LockFile,
+	})
+	if err != nil {
+		return nil, err
 	}
 	c := &child{
-		log: log, limit: opts.MaxAnswerBytes,
-		cmd: cmd, stdin: files[1], stdout: files[2], stderr: files[4],
-		exited: make(chan struct{}), gone: make(chan struct{}),
+		log: log, limit: opts.MaxAnswerBytes, heard: heard, p: p, gone: make(chan struct{}),
 		writing: make(chan struct{}, 1), replies: make(chan []byte, 64),
 		pending: make(map[int64]chan *answer),
-	}
-	started := make(chan error)
-	c.wg.Go(func() { c.run(started) })
-	err := <-started
-	closeAll([]*os.File{files[0], files[3], files[5]}) // the child's ends
-	if err != nil {
-		closeAll([]*os.File{files[1], files[2], files[4]})
-		c.wg.Wait()
-		return nil, err
 	}
 	c.wg.Go(c.read)
 	c.wg.Go(c.answerRequests)
@@ -97,34 +61,11 @@ func startChild(ctx context.Context, opts Options, log *slog.Logger) (link, erro
 	return c, nil
 }
 
-// run starts the process and waits for its end on one thread. The kernel sends the
-// parent-death signal when the *thread* that forked ends, so the thread must live
-// exactly as long as the child: the goroutine keeps it locked and never unlocks.
-func (c *child) run(started chan<- error) {
-	goruntime.LockOSThread()
-	if err := c.cmd.Start(); err != nil {
-		goruntime.UnlockOSThread()
-		started <- err
-		return
-	}
-	started <- nil
-	c.exit = c.cmd.Wait()
-	if c.exit == nil {
-		c.exit = errors.New("exit status 0")
-	}
-	close(c.exited)
-	// A descendant may hold the pipes open for ever. What the child itself wrote is in
-	// them by now.
-	until := time.Now().Add(drainGrace)
-	_ = c.stdout.SetReadDeadline(until)
-	_ = c.stderr.SetReadDeadline(until)
-}
-
 func (c *child) alive() bool {
 	select {
 	case <-c.gone:
 		return false
-	case <-c.exited:
+	case <-c.p.Exited():
 		return false
 	default:
 	}
@@ -135,7 +76,7 @@ func (c *child) alive() bool {
 
 func (c *child) agreed(string) {}
 
-func (c *child) exchange(ctx context.Context, req *jsonrpc.Request) (*answer, error) {
+func (c *child) exchange(ctx context.Context, req *jsonrpc.Request, _ ...mcpraw.ParamValue) (*answer, error) {
 	ready := make(chan *answer, 1)
 	c.mu.Lock()
 	if c.pending == nil {
@@ -188,9 +129,9 @@ func (c *child) received(a *answer) (*answer, error) {
 		return a, nil
 	}
 	select {
-	case <-c.exited:
-		return nil, fmt.Errorf("%w: %v", errGone, c.exit)
-	case <-time.After(drainGrace):
+	case <-c.p.Exited():
+		return nil, fmt.Errorf("%w: %v", errGone, c.p.Exit())
+	case <-time.After(mcpraw.DrainGrace):
 		return nil, fmt.Errorf("%w: the server closed its stdout", errGone)
 	}
 }
@@ -225,13 +166,13 @@ func (c *child) writeLine(ctx context.Context, line []byte) (n int, err error) {
 	// does; it must be gone again before the next line.
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		_ = c.stdin.SetWriteDeadline(time.Unix(1, 0))
+		_ = c.p.Stdin.SetWriteDeadline(time.Unix(1, 0))
 		close(ended)
 	})
-	n, err = c.stdin.Write(append(line, '\n'))
+	n, err = c.p.Stdin.Write(append(line, '\n'))
 	if !stop() {
 		<-ended
-		if clear := c.stdin.SetWriteDeadline(time.Time{}); clear != nil {
+		if clear := c.p.Stdin.SetWriteDeadline(time.Time{}); clear != nil {
 			err = errors.Join(err, clear)
 		}
 	}
@@ -241,7 +182,7 @@ func (c *child) writeLine(ctx context.Context, line []byte) (n int, err error) {
 	c.mu.Lock()
 	c.broken = true
 	c.mu.Unlock()
-	c.kill(syscall.SIGKILL)
+	c.p.Kill(syscall.SIGKILL)
 	return n, err
 }
 
@@ -256,13 +197,13 @@ func (c *child) read() {
 		c.mu.Unlock()
 		close(c.gone)
 	}()
-	in := bufio.NewReaderSize(c.stdout, 64<<10)
+	in := bufio.NewReaderSize(c.p.Stdout, 64<<10)
 	for {
-		s := newScanner(c.limit)
-		err := scanLine(in, s)
-		if s.done() {
-			c.deliver(s)
-		} else if s.state != scanStart {
+		m := newMessage(c.limit)
+		err := readLine(in, m)
+		if blank := m.Blank(); m.done() {
+			c.deliver(m)
+		} else if !blank {
 			c.log.Warn("tool server wrote a line that is no JSON-RPC message; ignored", "error", err)
 		}
 		if err != nil {
@@ -274,41 +215,42 @@ func (c *child) read() {
 	}
 }
 
-// scanLine gives one line to s, however long.
-func scanLine(in *bufio.Reader, s *scanner) error {
+// readLine gives one line to m, however long.
+func readLine(in *bufio.Reader, m *message) error {
 	for {
 		part, err := in.ReadSlice('\n')
-		_, _ = s.Write(part) // never fails
+		_ = m.add(part) // never fails
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return err
 		}
 	}
 }
 
-func (c *child) deliver(s *scanner) {
-	if s.method.present {
-		if s.isNullID() {
-			return // a notification
+func (c *child) deliver(m *message) {
+	if m.env.Method != "" {
+		if m.env.IsNotification() {
+			c.heard(m.env.Method)
+			return
 		}
 		// Not here: a server that does not read its stdin would stop this loop, which
 		// alone lets it go on.
 		select {
-		case c.replies <- serverRequest(s):
+		case c.replies <- serverRequest(m):
 		default:
-			c.log.Warn("tool server asks faster than it reads; request dropped", "method", s.name())
+			c.log.Warn("tool server asks faster than it reads; request dropped", "method", m.env.Method)
 		}
 		return
 	}
-	id, ok := s.number()
+	id, ok := m.number()
 	c.mu.Lock()
 	ready := c.pending[id]
 	delete(c.pending, id)
 	c.mu.Unlock()
 	if !ok || ready == nil {
-		c.log.Warn("tool server answered a request that is not waited for", "id", string(s.id.data), "bytes", s.result.bytes+s.fault.bytes)
+		c.log.Warn("tool server answered a request that is not waited for", "id", string(m.env.RawID), "bytes", m.result.bytes+m.fault.bytes)
 		return
 	}
-	ready <- &answer{result: s.result, fault: s.fault}
+	ready <- &answer{result: m.result, fault: m.fault}
 }
 
 func (c *child) answerRequests() {
@@ -329,7 +271,7 @@ func (c *child) answerRequests() {
 // logStderr passes the server's stderr on, a record a line, long lines cut.
 func (c *child) logStderr() {
 	const most = 4 << 10
-	in := bufio.NewReaderSize(c.stderr, most)
+	in := bufio.NewReaderSize(c.p.Stderr, most)
 	for {
 		line, long, err := in.ReadLine()
 		if err != nil {
@@ -342,41 +284,14 @@ func (c *child) logStderr() {
 	}
 }
 
-// kill signals the child's process group, which it leads.
-func (c *child) kill(sig syscall.Signal) {
-	select {
-	case <-c.exited: // its number may be another's by now
-	default:
-		_ = syscall.Kill(-c.cmd.Process.Pid, sig)
-	}
-}
-
 func (c *child) retire() { c.close() }
 
 // close asks the child to end, then makes it.
 func (c *child) close() {
-	c.stop.Do(func() {
-		c.mu.Lock()
-		c.broken = true
-		c.mu.Unlock()
-		_ = c.stdin.Close()
-		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-			select {
-			case <-c.exited:
-			case <-time.After(stopGrace):
-				c.kill(sig)
-			}
-		}
-		<-c.exited
-		c.wg.Wait()
-		closeAll([]*os.File{c.stdout, c.stderr})
-	})
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		if f != nil {
-			_ = f.Close()
-		}
-	}
+	c.mu.Lock()
+	c.broken = true
+	c.mu.Unlock()
+	c.p.Stop()
+	c.wg.Wait()
+	c.p.CloseFiles()
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 // A server that does not read: what is behind the begun line was not written; the
@@ -42,7 +43,7 @@ func TestWriteToADeafServer(t *testing.T) {
 	if err := <-next; !errors.Is(err, runtime.ErrNotSent) {
 		t.Errorf("call behind the long one: %v", err)
 	}
-	poll(t, func() bool { return inPipe(t, link.stdin) > 0 })
+	poll(t, func() bool { return inPipe(t, link.p.Stdin) > 0 })
 	cancel()
 	if err := <-long; err == nil || errors.Is(err, runtime.ErrNotSent) {
 		t.Errorf("begun call: %v, want doubt", err)
@@ -93,7 +94,7 @@ func TestChildDiesWithItsParent(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if f, err := waitLock(ctx, lock); err == nil {
+	if f, err := mcpraw.WaitLock(ctx, lock); err == nil {
 		f.Close()
 		t.Fatal("the child does not hold its lock")
 	}
@@ -103,7 +104,7 @@ func TestChildDiesWithItsParent(t *testing.T) {
 	_ = parent.Wait() // "signal: killed"
 	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	f, err := waitLock(ctx, lock)
+	f, err := mcpraw.WaitLock(ctx, lock)
 	if err != nil {
 		t.Fatalf("the child lives on: %v", err)
 	}

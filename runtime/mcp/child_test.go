@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -455,7 +456,7 @@ func TestCloseEndsAChildThatIgnoresEOF(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	f, err := waitLock(ctx, lock)
+	f, err := mcpraw.WaitLock(ctx, lock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -468,7 +469,7 @@ func TestListTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(tools) != 2 || tools[0].Name != "echo" || !tools[0].ReadOnly || tools[0].Idempotent || tools[1].ReadOnly ||
+	if len(tools) != 3 || tools[0].Name != "echo" || !tools[0].ReadOnly || tools[0].Idempotent || tools[1].ReadOnly ||
 		!json.Valid(tools[0].Definition) || !bytes.Contains(tools[0].Definition, []byte(`"inputSchema"`)) {
 		t.Errorf("tools %+v", tools)
 	}

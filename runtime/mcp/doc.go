@@ -9,11 +9,13 @@
 //
 //	one write  a call is written at most once; nothing reconnects    [link.exchange]    TestOneWriteOnAConnectionThatDies
 //	not sent   ErrNotSent only where no byte of the call was written [link.exchange]    TestNotSent, TestDoubt
-//	exact      no digit of arguments or result changes               [scanner]          TestNumbersSurvive, FuzzScanner
+//	exact      no digit of arguments or result changes               [mcpraw.Scanner]   TestNumbersSurvive
 //	later      a later attempt's refusal ends no earlier doubt        [answer.reply]     TestLaterAttemptThatFailsEndsNoDoubt
 //	final      only a final result is an effect                      [answer.reply]     TestReplies
-//	one child  a new child waits until the old one is gone           [waitLock]         TestNewChildWaitsForTheOld
-//	no orphan  the child dies with this process (Linux)              [child.run]        TestChildDiesWithItsParent
+//	headers    a call repeats in headers what its tool's definition says [Server.mirrored]   TestArgumentsInHeaders
+//	told       changes are heard again after a stream of them broke      [Server.subscribe]  TestSubscriptionThatBreaks
+//	one child  a new child waits until the old one is gone           [mcpraw.WaitLock]  TestNewChildWaitsForTheOld
+//	no orphan  the child dies with this process (Linux)              [mcpraw.Process]   TestChildDiesWithItsParent
 //
 // # What the server sees
 //
@@ -22,8 +24,9 @@
 //
 // # Limits
 //
-// A server of protocol version 2026-07-28 over HTTP that wants arguments mirrored in
-// Mcp-Param headers refuses the call. HTTP proxies of the environment are not used. A
-// stream that breaks is not resumed: the call is in doubt. An answer that comes after
-// the call was cancelled is logged and dropped.
+// A call that a server of protocol version 2026-07-28 over HTTP refuses because its
+// definitions have changed since they were read is not sent; the next one reads them
+// again. HTTP proxies of the environment are not used. The stream of a call that breaks is
+// not resumed: the call is in doubt. An answer that comes after the call was cancelled is
+// logged and dropped; over HTTP that version has none.
 package mcp

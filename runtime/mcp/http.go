@@ -4,25 +4,24 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"mime"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 // httpLink is a link to a streamable HTTP endpoint: a POST a message. It opens no
 // stream of its own (GET) and resumes none: what a server wants to say belongs to the
-// answer of a POST.
+// answer of a POST, that to subscriptions/listen among them.
 //
 // The SDK's client transport is not used here. It answers a broken stream by
 // reconnecting, and it gives no way to tell "not a byte was written" from doubt.
@@ -31,6 +30,7 @@ type httpLink struct {
 	headers map[string]string
 	limit   int64
 	log     *slog.Logger
+	heard   func(method string) // a notification of the server's
 	rt      *http.Transport
 
 	next atomic.Int64
@@ -44,41 +44,13 @@ type httpLink struct {
 	open    sync.WaitGroup
 }
 
-// refusals are the statuses by which an MCP endpoint says that it did not take the
-// message. Any other is doubt: behind a proxy it may stand for anything.
-var refusals = map[int]bool{
-	http.StatusBadRequest:            true,
-	http.StatusUnauthorized:          true,
-	http.StatusForbidden:             true,
-	http.StatusNotFound:              true,
-	http.StatusMethodNotAllowed:      true,
-	http.StatusNotAcceptable:         true,
-	http.StatusRequestEntityTooLarge: true,
-	http.StatusUnsupportedMediaType:  true,
-	http.StatusTooManyRequests:       true,
-}
-
-const (
-	dialTimeout = 10 * time.Second
-	maxSSELine  = 1 << 10 // of a field that is not data
-	maxRefusal  = 1 << 10 // of a refusal's body
-)
+const maxRefusal = 1 << 10 // of a refusal's body
 
 // newHTTPLink describes the endpoint; nothing is dialled. Its exchanges end with life.
-func newHTTPLink(life context.Context, opts Options, log *slog.Logger) *httpLink {
-	l := &httpLink{url: opts.URL, headers: opts.Headers, limit: opts.MaxAnswerBytes, log: log}
+func newHTTPLink(life context.Context, opts Options, log *slog.Logger, heard func(method string)) *httpLink {
+	l := &httpLink{url: opts.URL, headers: opts.Headers, limit: opts.MaxAnswerBytes, log: log, heard: heard}
 	l.ctx, l.end = context.WithCancel(life)
-	var only1 http.Protocols
-	only1.SetHTTP1(true)
-	l.rt = &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSHandshakeTimeout: dialTimeout,
-		// A connection a message. On a kept one, a server that closes it while a call
-		// is on its way leaves a call in doubt that was never read.
-		DisableKeepAlives:  true,
-		DisableCompression: true, // the answer's bytes are kept as sent
-		Protocols:          &only1,
-	}
+	l.rt = mcpraw.NewTransport()
 	return l
 }
 
@@ -86,6 +58,12 @@ func (l *httpLink) agreed(version string) {
 	l.mu.Lock()
 	l.version = version
 	l.mu.Unlock()
+}
+
+func (l *httpLink) stateless() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.version >= mcpraw.Stateless
 }
 
 func (l *httpLink) alive() bool {
@@ -98,7 +76,7 @@ func (l *httpLink) alive() bool {
 // from then on bytes may have reached the server. The transport is used without
 // http.Client, which would follow redirects, and the body cannot be had twice
 // (GetBody is nil), so net/http does not send it again on its own.
-func (l *httpLink) post(ctx context.Context, method, name string, body []byte) (resp *http.Response, written bool, err error) {
+func (l *httpLink) post(ctx context.Context, method string, params, body []byte, mirrored []mcpraw.ParamValue) (resp *http.Response, written bool, err error) {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { written = true },
 	})
@@ -119,22 +97,18 @@ func (l *httpLink) post(ctx context.Context, method, name string, body []byte) (
 	version := l.version
 	l.mu.Unlock()
 	if version == "" && method == "server/discover" {
-		version = stateless
+		version = mcpraw.Stateless
 	}
-	if version != "" {
+	if version >= mcpraw.Stateless {
+		mcpraw.Mirror(req.Header, version, method, mcpraw.NameOf(method, params), mirrored)
+	} else if version != "" {
 		req.Header.Set("Mcp-Protocol-Version", version)
-	}
-	if version >= stateless {
-		req.Header.Set("Mcp-Method", method)
-		if name != "" {
-			req.Header.Set("Mcp-Name", name)
-		}
 	}
 	resp, err = l.rt.RoundTrip(req)
 	return resp, written, err
 }
 
-func (l *httpLink) exchange(ctx context.Context, req *jsonrpc.Request) (*answer, error) {
+func (l *httpLink) exchange(ctx context.Context, req *jsonrpc.Request, mirrored ...mcpraw.ParamValue) (*answer, error) {
 	l.mu.Lock()
 	if l.dead || l.ctx.Err() != nil {
 		l.mu.Unlock()
@@ -153,11 +127,7 @@ func (l *httpLink) exchange(ctx context.Context, req *jsonrpc.Request) (*answer,
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
 
-	var params struct {
-		Name string `json:"name"`
-	}
-	_ = json.Unmarshal(req.Params, &params) // params without a name have none
-	resp, written, err := l.post(bounded, req.Method, params.Name, body)
+	resp, written, err := l.post(bounded, req.Method, req.Params, body, mirrored)
 	if err != nil && !written {
 		return nil, notSent("%v", err)
 	}
@@ -166,7 +136,8 @@ func (l *httpLink) exchange(ctx context.Context, req *jsonrpc.Request) (*answer,
 		defer resp.Body.Close()
 		a, err = l.answer(bounded, req.Method, id, resp)
 	}
-	if err != nil && ctx.Err() != nil && req.Method != "initialize" {
+	// From 2026-07-28 on the end of the stream itself says that the request is given up.
+	if err != nil && ctx.Err() != nil && req.Method != "initialize" && !l.stateless() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeGrace)
 		defer cancel()
 		if not := l.notify(last, cancelled(id)); not != nil {
@@ -190,7 +161,7 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 		}
 		switch kind {
 		case "application/json":
-			s := newScanner(l.limit)
+			s := newMessage(l.limit)
 			if _, err := io.Copy(s, resp.Body); err != nil {
 				return nil, fmt.Errorf("read answer: %w", err)
 			}
@@ -200,7 +171,7 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 		}
 		return nil, fmt.Errorf("answer of type %q", kind)
 	}
-	if !refusals[resp.StatusCode] {
+	if !mcpraw.Refused(resp.StatusCode) {
 		return nil, fmt.Errorf("HTTP status %s", resp.Status)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
@@ -212,7 +183,7 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 		l.dead = true // the server ended the session; the next call makes a new one
 	}
 	l.mu.Unlock()
-	s := newScanner(maxRefusal)
+	s := newMessage(maxRefusal)
 	_, _ = s.Write(body) // never fails
 	if a, err := l.mine(s, id); err == nil && a.fault.present {
 		return a, nil
@@ -220,29 +191,29 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 	return &answer{refused: fmt.Sprintf("HTTP status %s: %s", resp.Status, bytes.TrimSpace(body))}, nil
 }
 
-// mine returns s as the answer to request id.
-func (l *httpLink) mine(s *scanner, id int64) (*answer, error) {
-	if !s.done() {
+// mine returns m as the answer to request id.
+func (l *httpLink) mine(m *message, id int64) (*answer, error) {
+	if !m.done() {
 		return nil, errors.New("answer is no JSON-RPC message, or was cut")
 	}
-	if got, ok := s.number(); !ok || got != id {
-		return nil, fmt.Errorf("answer is for request %q, not %d", s.id.data, id)
+	if got, ok := m.number(); !ok || got != id {
+		return nil, fmt.Errorf("answer is for request %q, not %d", m.env.RawID, id)
 	}
-	return &answer{result: s.result, fault: s.fault}, nil
+	return &answer{result: m.result, fault: m.fault}, nil
 }
 
 // events reads a stream of server-sent events until the answer to request id. The
-// data of an event goes to a scanner as it arrives, however long.
+// data of an event is scanned as it arrives, however long.
 func (l *httpLink) events(ctx context.Context, id int64, body io.Reader) (*answer, error) {
 	in := bufio.NewReaderSize(body, 64<<10)
-	s := newScanner(l.limit)
+	m := newMessage(l.limit)
 	for {
-		empty, err := sseLine(in, s)
-		if empty && s.state != scanStart {
-			if a := l.event(ctx, id, s); a != nil {
+		empty, err := mcpraw.ReadEventLine(in, m.line, m.add)
+		if empty && !m.Blank() {
+			if a := l.event(ctx, id, m); a != nil {
 				return a, nil
 			}
-			s = newScanner(l.limit)
+			m = newMessage(l.limit)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("stream ended before the answer: %w", err)
@@ -251,50 +222,24 @@ func (l *httpLink) events(ctx context.Context, id int64, body io.Reader) (*answe
 }
 
 // event handles one message and returns it if it is the answer.
-func (l *httpLink) event(ctx context.Context, id int64, s *scanner) *answer {
+func (l *httpLink) event(ctx context.Context, id int64, m *message) *answer {
 	switch {
-	case !s.done():
+	case !m.done():
 		l.log.Warn("tool server sent an event that is no JSON-RPC message; ignored")
-	case s.method.present && !s.isNullID():
-		if err := l.send(ctx, "", serverRequest(s)); err != nil {
+	case m.env.IsRequest():
+		if err := l.send(ctx, "", serverRequest(m)); err != nil {
 			l.log.Debug("answer to the tool server's request not sent", "error", err)
 		}
-	case s.method.present: // a notification
+	case m.env.Method != "":
+		l.heard(m.env.Method)
 	default:
-		a, err := l.mine(s, id)
+		a, err := l.mine(m, id)
 		if err == nil {
 			return a
 		}
 		l.log.Warn("tool server sent an answer that is not waited for", "error", err)
 	}
 	return nil
-}
-
-var sseData = []byte("data:")
-
-// sseLine reads one line and gives the value of a data field to s. It reports whether
-// the line was empty, which ends an event. A line ends in LF or CR LF.
-func sseLine(in *bufio.Reader, s *scanner) (empty bool, err error) {
-	var field []byte // the line's start
-	data, total := false, 0
-	for {
-		part, err := in.ReadSlice('\n')
-		total += len(part)
-		switch {
-		case data:
-			_, _ = s.Write(part) // never fails; the line end is white space to it
-		case len(field) < maxSSELine:
-			field = append(field, part...)
-			if rest, ok := bytes.CutPrefix(field, sseData); ok {
-				data = true
-				_, _ = s.Write(rest)
-			}
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		return !data && err == nil && len(bytes.TrimRight(field, "\r\n")) == 0, err
-	}
 }
 
 func (l *httpLink) notify(ctx context.Context, n *jsonrpc.Request) error {
@@ -307,7 +252,7 @@ func (l *httpLink) notify(ctx context.Context, n *jsonrpc.Request) error {
 
 // send posts a message that has no answer.
 func (l *httpLink) send(ctx context.Context, method string, body []byte) error {
-	resp, _, err := l.post(ctx, method, "", body)
+	resp, _, err := l.post(ctx, method, nil, body, nil)
 	if err != nil {
 		return err
 	}

@@ -149,7 +149,7 @@ func TestNumbersSurviveHTTP(t *testing.T) {
 			if err != nil || r.Status != tga.StatusFailure || r.ErrorMessage != "no funds" {
 				t.Errorf("%+v, %v", r, err)
 			}
-			if tools, err := s.ListTools(t.Context()); err != nil || len(tools) != 2 {
+			if tools, err := s.ListTools(t.Context()); err != nil || len(tools) != 3 {
 				t.Errorf("tools %v, %v", tools, err)
 			}
 			r, err = s.Dispatch(t.Context(), testCall("unheard-of", "{}"))

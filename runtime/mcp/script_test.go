@@ -200,6 +200,8 @@ func (s *script) call(id json.RawMessage, tool string, args, meta json.RawMessag
 		s.say(`{"jsonrpc":"2.0","id":"p","method":"ping"}` + "\n" +
 			`{"jsonrpc":"2.0","method":"notifications/message","params":{}}` + "\n" +
 			`{"jsonrpc":"2.0","id":4,"method":"sampling/createMessage","params":{}}` + "\n")
+	case "changed": // says that its tools changed
+		s.say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`+"\n%s\n", ok(id, "1"))
 	case "barrier": // holds answers back until so many calls are here, then last first
 		s.mu.Lock()
 		s.waiting = append(s.waiting, ok(id, string(args)))
@@ -233,6 +235,14 @@ func sdkServer() *sdk.Server {
 			return &sdk.CallToolResult{
 				StructuredContent: json.RawMessage(fmt.Sprintf(`{"args":%s,"meta":%s}`, r.Params.Arguments, meta)),
 			}, err
+		})
+	s.AddTool(&sdk.Tool{Name: "grow", InputSchema: schema}, // adds a tool, which the SDK tells the client
+		func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			s.AddTool(&sdk.Tool{Name: "grown", InputSchema: schema},
+				func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+					return &sdk.CallToolResult{}, nil
+				})
+			return &sdk.CallToolResult{StructuredContent: json.RawMessage("{}")}, nil
 		})
 	s.AddTool(&sdk.Tool{Name: "fail", InputSchema: schema},
 		func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult, error) {

@@ -41,6 +41,15 @@ type Options struct {
 	// key too; "" is none. Nil means none for every tool.
 	KeyMeta func(tool string) string
 
+	// OnToolsChanged is called when the tools may be others than those that were listed:
+	// the server has sent notifications/tools/list_changed, or a session has followed one
+	// that ended. It is called from where the server's messages are read, or by a call that
+	// waits for its session, and must not block. One of revision 2026-07-28 that offers the
+	// notification is subscribed to, again where the stream of it breaks, and what it may
+	// have said meanwhile counts as said. One of an earlier revision over HTTP is heard only
+	// while it answers a request. Nil means nobody asks.
+	OnToolsChanged func()
+
 	// MaxAnswerBytes bounds what is kept of an answer's result or error; a longer one
 	// is kept as length and digest. Zero means [DefaultMaxAnswerBytes].
 	MaxAnswerBytes int64
@@ -77,8 +86,10 @@ type Server struct {
 	mu       sync.Mutex
 	current  *session // nil, or dead, when the next call has to make one
 	closed   bool
-	failures uint64 // starts that failed for a reason of the server's
-	failure  error  // of the newest of them
+	failures uint64         // starts that failed for a reason of the server's
+	failure  error          // of the newest of them
+	acks     uint64         // subscriptions that were acknowledged
+	work     sync.WaitGroup // subscriptions
 }
 
 var _ runtime.Dispatcher = (*Server)(nil)
@@ -124,7 +135,17 @@ func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply
 	if err != nil {
 		return runtime.Reply{}, fmt.Errorf("tool server %q, call %s: %w", s.name, call.ToolCallID, err)
 	}
-	a, err := sess.link.exchange(ctx, &jsonrpc.Request{Method: "tools/call", Params: callParams(call, s.keyMeta(call.Tool), sess.meta)})
+	mirrored, fresh, err := s.mirrored(ctx, sess, call)
+	var a *answer
+	if err == nil {
+		a, err = sess.link.exchange(ctx, &jsonrpc.Request{Method: "tools/call", Params: callParams(call, s.keyMeta(call.Tool), sess.meta)}, mirrored...)
+	}
+	if err == nil {
+		if !fresh && a.headerMismatch() {
+			sess.forget()
+			err = notSent("the server wants other headers than its definitions said; they are read again before the next call")
+		}
+	}
 	if err == nil {
 		var r runtime.Reply
 		if r, err = a.reply(call.Attempt); err == nil {
@@ -162,22 +183,40 @@ func (s *Server) session(ctx context.Context) (*session, error) {
 	defer cancel()
 	defer context.AfterFunc(s.life, cancel)()
 	sess, err = s.start(startCtx)
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	follows, err := s.take(ctx, sess, err)
 	if err != nil {
+		return nil, err
+	}
+	if follows {
+		s.toolsChanged() // another process, or the same one with other tools
+	}
+	return sess, nil
+}
+
+// take makes sess the current session, or notes why there is none. It reports whether
+// there was one before it.
+func (s *Server) take(ctx context.Context, sess *session, err error) (follows bool, _ error) {
+	s.mu.Lock()
+	if err != nil {
+		defer s.mu.Unlock()
 		if ctx.Err() == nil {
 			s.failures++
 			s.failure = err
 		}
-		return nil, err
+		return false, err
 	}
 	if s.closed {
+		s.mu.Unlock() // first: its last messages are still heard
 		sess.link.close()
-		return nil, notSent("the server was closed")
+		return false, notSent("the server was closed")
 	}
+	defer s.mu.Unlock()
+	follows = s.current != nil
 	s.current = sess
-	return sess, nil
+	if sess.subscribes && s.opts.OnToolsChanged != nil {
+		s.work.Go(func() { s.subscribe(sess) })
+	}
+	return follows, nil
 }
 
 // live returns the current session if it can still be used, and the number of failed
@@ -217,9 +256,9 @@ func (s *Server) start(ctx context.Context) (*session, error) {
 
 func (s *Server) connect(ctx context.Context) (link, error) {
 	if s.opts.URL != "" {
-		return newHTTPLink(s.life, s.opts, s.log), nil
+		return newHTTPLink(s.life, s.opts, s.log, s.heard), nil
 	}
-	return startChild(ctx, s.opts, s.log)
+	return startChild(ctx, s.opts, s.log, s.heard)
 }
 
 // Close ends the session: a child gets EOF on stdin, then SIGTERM, then SIGKILL. Calls
@@ -235,6 +274,7 @@ func (s *Server) Close() error {
 	if sess != nil {
 		sess.link.close()
 	}
+	s.work.Wait()
 	return nil
 }
 
@@ -252,11 +292,24 @@ func childEnv(extra []string) []string {
 }
 
 func notSent(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", runtime.ErrNotSent, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: "+format, append([]any{runtime.ErrNotSent}, args...)...)
 }
 
 // errGone is why a call has no answer when its session ended first.
 var errGone = errors.New("session ended before the answer")
+
+// toolsChanged is told that the server's tools may be others now.
+func (s *Server) toolsChanged() {
+	s.mu.Lock()
+	sess := s.current
+	s.mu.Unlock()
+	if sess != nil {
+		sess.forget()
+	}
+	if s.opts.OnToolsChanged != nil {
+		s.opts.OnToolsChanged()
+	}
+}
 
 func (s *Server) keyMeta(tool string) string {
 	if s.opts.KeyMeta == nil {

@@ -12,6 +12,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // link is a way to one server. Requests are multiplexed: it gives each an id of its
@@ -20,7 +22,8 @@ type link interface {
 	// exchange writes req once and waits for its answer. It returns ErrNotSent when
 	// no byte was written. When ctx ends after the write it tells the server
 	// (notifications/cancelled) and returns an error that is not ErrNotSent.
-	exchange(ctx context.Context, req *jsonrpc.Request) (*answer, error)
+	// mirrored are arguments that a transport over HTTP repeats in headers.
+	exchange(ctx context.Context, req *jsonrpc.Request, mirrored ...mcpraw.ParamValue) (*answer, error)
 	// notify writes a notification.
 	notify(ctx context.Context, n *jsonrpc.Request) error
 	// agreed tells the link which protocol version the handshake found.
@@ -39,11 +42,10 @@ type session struct {
 	link    link
 	version string
 	meta    []byte // members that every request's _meta carries from 2026-07-28 on: ,"k":v…
+	// subscribes says that the server tells subscribers, and nobody else, of other tools.
+	subscribes bool
+	known      mirrors
 }
-
-// stateless is the first protocol version without a handshake: each request then says
-// who sends it.
-const stateless = "2026-07-28"
 
 var implementation = &mcp.Implementation{Name: "tgad", Version: "1"}
 
@@ -66,7 +68,10 @@ func handshake(ctx context.Context, l link, version string) (*session, error) {
 	if err := cs.Close(); err != nil {
 		return nil, fmt.Errorf("end of handshake: %w", err)
 	}
-	if s.version >= stateless {
+	if s.version >= mcpraw.Stateless {
+		caps := cs.InitializeResult().Capabilities
+		s.subscribes = caps != nil && caps.Tools != nil && caps.Tools.ListChanged
+		s.known.listing = make(chan struct{}, 1)
 		s.meta = fmt.Appendf(nil, `,%q:%q,%q:{"name":%q,"version":%q},%q:{}`,
 			mcp.MetaKeyProtocolVersion, s.version,
 			mcp.MetaKeyClientInfo, implementation.Name, implementation.Version,
@@ -86,31 +91,23 @@ const (
 // callParams makes the params of tools/call by hand: the arguments go in as they are.
 func callParams(call runtime.Call, keyMeta string, meta []byte) json.RawMessage {
 	b := append([]byte(nil), `{"name":`...)
-	b = appendString(b, call.Tool)
+	b = tga.AppendString(b, call.Tool)
 	b = append(b, `,"arguments":`...)
 	b = append(b, call.Args...)
 	b = append(b, `,"_meta":{"`+metaKey+`":`...)
-	b = appendString(b, call.Key)
+	b = tga.AppendString(b, call.Key)
 	b = append(b, `,"`+metaTrace+`":`...)
-	b = appendString(b, call.TraceID.String())
+	b = tga.AppendString(b, call.TraceID.String())
 	b = append(b, `,"`+metaAttempt+`":`...)
 	b = strconv.AppendUint(b, uint64(call.Attempt), 10)
 	switch keyMeta {
 	case "", metaKey, metaTrace, metaAttempt:
 	default:
-		b = append(appendString(append(b, ','), keyMeta), ':')
-		b = appendString(b, call.Key)
+		b = append(tga.AppendString(append(b, ','), keyMeta), ':')
+		b = tga.AppendString(b, call.Key)
 	}
 	b = append(b, meta...)
 	return append(b, "}}"...)
-}
-
-func appendString(b []byte, s string) []byte {
-	q, err := json.Marshal(s)
-	if err != nil {
-		panic(fmt.Sprintf("mcp: a string did not marshal: %v", err)) // cannot happen
-	}
-	return append(b, q...)
 }
 
 // frame encodes a message under an id of the link's. It fails for params that are no
@@ -138,11 +135,11 @@ func cancelled(id int64) *jsonrpc.Request {
 }
 
 // serverRequest answers what a server asks of its client: ping, and nothing else.
-func serverRequest(s *scanner) []byte {
-	if s.name() == "ping" {
-		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{}}`, s.id.data)
+func serverRequest(m *message) []byte {
+	if m.env.Method == "ping" {
+		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{}}`, m.env.RawID)
 	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"tgad does not serve this method"}}`, s.id.data)
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"tgad does not serve this method"}}`, m.env.RawID)
 }
 
 // transport lets an SDK client speak over a link during the handshake. It is both the

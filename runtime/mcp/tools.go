@@ -20,18 +20,31 @@ type Tool struct {
 	ReadOnly, Idempotent bool
 }
 
+// toolsChanged is the notification of a server whose tools are others now.
+const toolsChanged = "notifications/tools/list_changed"
+
 // Most pages and tools of a list: a server that never ends its list is not followed.
 const (
 	maxPages = 1000
 	maxTools = 100_000
 )
 
-// ListTools asks the server for its tools, all pages.
+// ListTools asks the server for its tools, all pages. A tool of a server of revision
+// 2026-07-28 over HTTP whose annotations for headers break that revision's rules is left
+// out, and named in the log.
 func (s *Server) ListTools(ctx context.Context) ([]Tool, error) {
 	sess, err := s.session(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("tool server %q: list tools: %w", s.name, err)
 	}
+	tools, err := s.list(ctx, sess)
+	if err != nil || !s.mirrors(sess) {
+		return tools, err
+	}
+	return sess.learn(tools, s.log), nil
+}
+
+func (s *Server) list(ctx context.Context, sess *session) ([]Tool, error) {
 	var tools []Tool
 	cursor := ""
 	for range maxPages {
@@ -41,7 +54,7 @@ func (s *Server) ListTools(ctx context.Context) ([]Tool, error) {
 		}
 		params = append(params, '}')
 		if cursor != "" {
-			params = appendString(append(params, `,"cursor":`...), cursor)
+			params = tga.AppendString(append(params, `,"cursor":`...), cursor)
 		}
 		a, err := sess.link.exchange(ctx, &jsonrpc.Request{Method: "tools/list", Params: append(params, '}')})
 		if err != nil {

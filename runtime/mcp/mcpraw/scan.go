@@ -1,31 +1,34 @@
-package mcpshim
+package mcpraw
 
 import (
 	"encoding/json"
+	"io"
 	"strings"
 )
 
-// span is a part of a message: bytes from up to to. The zero span is an absent member.
-type span struct{ from, to int64 }
+// Span is a part of a message: bytes from up to to. The zero span is an absent member.
+type Span struct{ From, To int64 }
 
-func (s span) present() bool { return s.to > s.from }
+// Present reports whether the member is there.
+func (s Span) Present() bool { return s.To > s.From }
 
-// envelope is what is read of a message: where its members stand, and no more. A member
+// Envelope is what is read of a message: where its members stand, and no more. A member
 // that is not asked for is skipped, however long.
-type envelope struct {
-	batch  bool   // the message is an array
-	bad    string // why it is no message that may pass; "" = it is one
-	id     span
-	rawID  []byte // the id's bytes
-	method string // "" where the message is an answer
-	params span
-	result span
-	fault  span // the error member
+type Envelope struct {
+	Batch  bool   // the message is an array
+	Bad    string // why it is no message that may pass; "" = it is one
+	ID     Span
+	RawID  []byte // the id's bytes
+	Method string // "" where the message is an answer
+	Params Span
+	Result Span
+	Fault  Span // the error member
 }
 
-func (e *envelope) isRequest() bool      { return e.method != "" && e.id.present() }
-func (e *envelope) isNotification() bool { return e.method != "" && !e.id.present() }
-func (e *envelope) isAnswer() bool       { return e.method == "" && e.id.present() && !e.batch }
+// IsRequest, IsNotification and IsAnswer tell the kinds of a message that is not Bad.
+func (e *Envelope) IsRequest() bool      { return e.Method != "" && e.ID.Present() }
+func (e *Envelope) IsNotification() bool { return e.Method != "" && !e.ID.Present() }
+func (e *Envelope) IsAnswer() bool       { return e.Method == "" && e.ID.Present() && !e.Batch }
 
 // Longest id, method and member name that are kept.
 const (
@@ -38,10 +41,15 @@ const (
 // not be what the tool server acts on.
 var known = []string{"jsonrpc", "id", "method", "params", "result", "error"}
 
-// scanner finds the members of a JSON object while it arrives. encoding/json would need
-// the whole message at hand, take "Method" for "method", and round numbers.
-type scanner struct {
-	env envelope
+// Scanner finds the members of a JSON-RPC message while it arrives. The zero Scanner is
+// ready. It checks only what it needs to find them: what is inside a member is checked by
+// whoever reads it.
+type Scanner struct {
+	// Result and Fault get the bytes of the result and the error member as they arrive;
+	// nil is not told. They must not fail.
+	Result, Fault io.Writer
+
+	env Envelope
 
 	pos    int64
 	state  scanState
@@ -49,7 +57,8 @@ type scanner struct {
 	keyLen int
 	name   string // of the member being read; "" = one that nobody asks for
 	from   int64
-	keep   *[]byte // captured beside the span
+	keep   *[]byte   // captured beside the span
+	tell   io.Writer // likewise, by somebody else
 	depth  int
 	quoted bool
 	escape bool
@@ -76,7 +85,7 @@ const (
 )
 
 // Write takes the next part of the message. It never fails.
-func (s *scanner) Write(p []byte) (int, error) {
+func (s *Scanner) Write(p []byte) (int, error) {
 	for i := 0; i < len(p); {
 		switch s.state {
 		case scanInValue:
@@ -95,14 +104,14 @@ func (s *scanner) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *scanner) fail(why string) {
-	if s.env.bad == "" {
-		s.env.bad = why
+func (s *Scanner) fail(why string) {
+	if s.env.Bad == "" {
+		s.env.Bad = why
 	}
 	s.state = scanBad
 }
 
-func (s *scanner) step(c byte) {
+func (s *Scanner) step(c byte) {
 	space := c == ' ' || c == '\t' || c == '\r' || c == '\n'
 	switch {
 	case s.state == scanInKey:
@@ -113,7 +122,7 @@ func (s *scanner) step(c byte) {
 	case s.state == scanStart && c == '{':
 		s.state = scanKeyOrEnd
 	case s.state == scanStart && c == '[':
-		s.env.batch, s.state = true, scanArray
+		s.env.Batch, s.state = true, scanArray
 	case (s.state == scanKeyOrEnd || s.state == scanKey) && c == '"':
 		s.state, s.key, s.keyLen = scanInKey, s.key[:0], 0
 	case s.state == scanColon && c == ':':
@@ -127,7 +136,7 @@ func (s *scanner) step(c byte) {
 	}
 }
 
-func (s *scanner) keyByte(c byte) {
+func (s *Scanner) keyByte(c byte) {
 	switch {
 	case s.escape:
 		s.escape = false
@@ -144,7 +153,7 @@ func (s *scanner) keyByte(c byte) {
 }
 
 // member resolves the name that was read to a member of the envelope.
-func (s *scanner) member() (int, bool) {
+func (s *Scanner) member() (int, bool) {
 	if s.keyLen > maxKey {
 		return 0, false
 	}
@@ -162,7 +171,7 @@ func (s *scanner) member() (int, bool) {
 			return i, true
 		}
 		if strings.EqualFold(name, k) {
-			s.fail("the member " + clip(name, maxKey) + " looks like " + k)
+			s.fail("the member " + Clip(name, maxKey) + " looks like " + k)
 			return 0, false
 		}
 	}
@@ -170,12 +179,12 @@ func (s *scanner) member() (int, bool) {
 }
 
 // begin is called with the first byte of a value.
-func (s *scanner) begin(c byte) {
+func (s *Scanner) begin(c byte) {
 	i, ok := s.member()
 	if s.state == scanBad {
 		return
 	}
-	s.name, s.keep, s.from = "", nil, s.pos
+	s.name, s.keep, s.tell, s.from = "", nil, nil, s.pos
 	if ok {
 		if s.seen[i] {
 			s.fail("the member " + known[i] + " is there twice")
@@ -187,6 +196,10 @@ func (s *scanner) begin(c byte) {
 			s.keep = &s.id
 		case "method":
 			s.keep = &s.method
+		case "result":
+			s.tell = s.Result
+		case "error":
+			s.tell = s.Fault
 		}
 	}
 	s.state = scanInValue
@@ -205,7 +218,10 @@ func (s *scanner) begin(c byte) {
 	s.capture([]byte{c})
 }
 
-func (s *scanner) capture(p []byte) {
+func (s *Scanner) capture(p []byte) {
+	if s.tell != nil {
+		_, _ = s.tell.Write(p) // a capture in memory
+	}
 	if s.keep == nil {
 		return
 	}
@@ -217,7 +233,7 @@ func (s *scanner) capture(p []byte) {
 }
 
 // value takes the part of p that belongs to the current value and returns its length.
-func (s *scanner) value(p []byte) int {
+func (s *Scanner) value(p []byte) int {
 	n := 0
 	for n < len(p) {
 		c := p[n]
@@ -262,64 +278,67 @@ func (s *scanner) value(p []byte) int {
 }
 
 // end notes where the current value stands.
-func (s *scanner) end(to int64) {
+func (s *Scanner) end(to int64) {
 	if s.state == scanBad {
 		return
 	}
 	s.state = scanComma
-	at := span{s.from, to}
+	at := Span{s.from, to}
 	switch s.name {
 	case "id":
-		s.env.id = at
+		s.env.ID = at
 	case "params":
-		s.env.params = at
+		s.env.Params = at
 	case "result":
-		s.env.result = at
+		s.env.Result = at
 	case "error":
-		s.env.fault = at
+		s.env.Fault = at
 	}
 }
 
-// finish is called at the message's end and returns what was found.
-func (s *scanner) finish() envelope {
+// Blank reports whether nothing but white space has come.
+func (s *Scanner) Blank() bool { return s.state == scanStart }
+
+// Finish is called at the message's end and returns what was found.
+func (s *Scanner) Finish() Envelope {
 	e := &s.env
 	switch s.state {
 	case scanDone, scanArray, scanBad:
 	default:
 		s.fail("it ends too early")
 	}
-	if e.bad != "" || e.batch {
-		e.rawID = nil
-		if e.bad != "" && len(s.id) > 0 && len(s.id) <= maxName && json.Valid(s.id) {
-			e.rawID = s.id // an error can still name the request
+	if e.Bad != "" || e.Batch {
+		e.RawID = nil
+		if e.Bad != "" && len(s.id) > 0 && len(s.id) <= maxName && json.Valid(s.id) {
+			e.RawID = s.id // an error can still name the request
 		}
 		return *e
 	}
 	if s.seen[2] {
-		if json.Unmarshal(s.method, &e.method) != nil || e.method == "" {
-			e.bad = "its method is no name"
+		if json.Unmarshal(s.method, &e.Method) != nil || e.Method == "" {
+			e.Bad = "its method is no name"
 			return *e
 		}
 	}
 	if string(s.id) == "null" {
 		// Some peers write a null id on notifications; on an answer it belongs to nobody.
-		e.id, s.id = span{}, nil
+		e.ID, s.id = Span{}, nil
 	}
 	if len(s.id) > 0 {
 		if c := s.id[0]; !json.Valid(s.id) || c == '{' || c == '[' || c == 't' || c == 'f' {
-			e.bad = "its id is neither a string nor a number"
+			e.Bad = "its id is neither a string nor a number"
 			return *e
 		}
-		e.rawID = s.id
+		e.RawID = s.id
 	}
-	if e.method == "" && !e.result.present() && !e.fault.present() {
-		e.bad = "it is neither a request nor an answer"
+	if e.Method == "" && !e.Result.Present() && !e.Fault.Present() {
+		e.Bad = "it is neither a request nor an answer"
 	}
 	return *e
 }
 
-// clip returns at most n bytes of s.
-func clip(s string, n int) string {
+// Clip returns at most n bytes of s.
+func Clip(s string, n int) string {
 	if len(s) > n {
 		return strings.ToValidUTF8(s[:n], "")
 	}

@@ -1,9 +1,9 @@
-package mcp
+package mcpraw
 
 import "syscall"
 
-// childAttr makes the child die with the thread that started it, and leads its own
+// processAttr makes the process die with the thread that started it, and lead its own
 // process group: a terminal's ctrl-C is for this process, which then drains.
-func childAttr() *syscall.SysProcAttr {
+func processAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

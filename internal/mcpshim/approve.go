@@ -1,0 +1,255 @@
+package mcpshim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// A call that waits for people can ask those at the client: a client of a revision with a
+// handshake is sent elicitation/create, one without a handshake is answered
+// input_required. Whether their word counts is the log's to say: by default it refuses
+// the vote of whoever handed the call in. Who waits goes on waiting then.
+
+const (
+	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	// elicitation is the first revision with a handshake that has elicitation/create.
+	elicitation = "2025-06-18"
+	// voteState begins the requestState of the shim's own questions, voteID names them.
+	voteState, voteID = "tgad approval ", "tgad-approval"
+	// maxShown bounds what people are shown of a call's arguments.
+	maxShown = 600
+)
+
+// vote is what a person at the client has said.
+type vote struct {
+	approve bool
+	words   string
+}
+
+// readVote reads the result of an elicitation; nil where it says neither yes nor no.
+func readVote(result []byte) *vote {
+	var r struct {
+		Action  string
+		Content struct {
+			Approve *bool
+			Reason  string
+		}
+	}
+	if json.Unmarshal(result, &r) != nil {
+		return nil
+	}
+	v := &vote{words: "decided by the person at the MCP client"}
+	if r.Content.Reason != "" {
+		v.words += ": " + mcpraw.ClipRunes(r.Content.Reason, 800)
+	}
+	switch {
+	case r.Action == "accept" && r.Content.Approve != nil:
+		v.approve = *r.Content.Approve
+	case r.Action != "decline":
+		return nil
+	}
+	return v
+}
+
+// questionFor is the params of an elicitation about a call, for the client of q.
+func (a *attempt) questionFor(q *call) []byte {
+	said := ""
+	if a.needs != nil {
+		said = a.needs.Error()
+	}
+	words := fmt.Sprintf("May the tool %s of %s be called? It needs an approval (%s). Arguments: %s",
+		a.q.params.tool, a.s.opts.Server, mcpraw.ClipRunes(said, 200), mcpraw.ClipRunes(string(a.q.args), maxShown))
+	b := []byte(`{"mode":"form",`)
+	if q.version < stateless && q.conv.opening.version() < "2025-11-25" {
+		b = []byte(`{`) // the member came with that revision
+	}
+	b = tga.AppendString(append(b, `"message":`...), words)
+	return append(b, `,"requestedSchema":{"type":"object","properties":{"approve":{"type":"boolean","title":"Approve this call"},`+
+		`"reason":{"type":"string","title":"Why"}},"required":["approve"]}}`...)
+}
+
+// inRequest reports whether the client takes questions in answers to its requests.
+func (q *call) inRequest() bool {
+	return q.version >= stateless && mcpraw.At(q.params.metaValue(metaCapabilities), "/elicitation") != nil
+}
+
+// wantPeople tells who waits that people are to decide.
+func (a *attempt) wantPeople(why error) {
+	a.peopled.Do(func() {
+		a.needs = why
+		close(a.people)
+	})
+}
+
+// ask asks the person at the client of a message that waits for people, once a message: who
+// makes the call again is asked again, one who has just said neither yes nor no is not. It
+// reports whether the message is answered with the question; it ends with that, until it is
+// repeated with what the person says.
+func (q *call) ask(a *attempt) (answered bool) {
+	q.posed = true
+	if a.s.voteless.Load() {
+		return false
+	}
+	trace := a.trace()
+	if q.inRequest() {
+		b := append([]byte(`{"resultType":"input_required","inputRequests":{"`+voteID+`":{"method":"elicitation/create","params":`), a.questionFor(q)...)
+		b = tga.AppendString(append(b, `}},"requestState":`...), voteState+trace.String())
+		q.question = append(b, '}')
+		return true
+	}
+	if !q.conv.opening.elicits() || !a.asking.CompareAndSwap(false, true) {
+		return false
+	}
+	question := a.questionFor(q)
+	a.s.work.Go(func() {
+		ctx, cancel := context.WithCancel(a.s.life)
+		defer cancel()
+		go func() {
+			select {
+			case <-a.done: // decided elsewhere, or given up
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		result, err := q.conv.askClient(ctx, "elicitation/create", question, func() { a.asking.Store(false) })
+		if err != nil {
+			a.s.log.Debug("the client did not ask its person", "trace", trace, "error", err)
+			return
+		}
+		a.cast(ctx, trace, readVote(result))
+	})
+	return false
+}
+
+// cast gives a vote to the log.
+func (a *attempt) cast(ctx context.Context, trace tga.ID, v *vote) {
+	if v == nil {
+		return
+	}
+	err := patient(ctx, func(ctx context.Context) error {
+		_, err := a.s.opts.Log.Decide(ctx, trace, v.approve, v.words)
+		return err
+	})
+	switch {
+	case errors.Is(err, tga.PermissionDenied), errors.Is(err, tga.PolicyViolation):
+		a.s.voteless.Store(true)
+		a.s.log.Warn("the log does not take the vote of the person at the client; people elsewhere decide", "trace", trace, "error", err)
+	case err != nil && ctx.Err() == nil && tga.CodeOf(err) != tga.IdempotencyKeyInFlight:
+		a.s.log.Warn("a vote of the person at the client was not taken", "trace", trace, "error", err)
+	}
+}
+
+// elicits reports whether the client said in its handshake that it can ask its person.
+func (o *opening) elicits() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.done && o.agreed >= elicitation && o.agreed < stateless && mcpraw.At(o.initialize, "/capabilities/elicitation") != nil
+}
+
+// posed is a question to the client that is open.
+type posed struct {
+	to   chan *frame
+	over func() // called when it is not open any more, before the client's next message is taken
+}
+
+// askClient makes a request of the shim's own to the client and returns its result. When
+// ctx ends first the client is told.
+func (c *conv) askClient(ctx context.Context, method string, params []byte, over func()) ([]byte, error) {
+	id := []byte(`"` + ownPrefix + randomHex() + `"`)
+	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
+	f := newFrame(append(append(append(raw, `,"params":`...), params...), '}'))
+	got := make(chan *frame, 1)
+	c.mu.Lock()
+	c.questions[keyOf(id)] = &posed{to: got, over: over}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		if p := c.questions[keyOf(id)]; p != nil {
+			delete(c.questions, keyOf(id))
+			p.over()
+		}
+		c.mu.Unlock()
+	}()
+	if err := c.send(nil, &f.Envelope, f); err != nil {
+		return nil, err
+	}
+	select {
+	case f := <-got:
+		defer f.close()
+		if !f.Result.Present() {
+			said, err := f.bytes(f.Fault, spillBytes)
+			return nil, errors.Join(fmt.Errorf("the client answers %.200s", said), err)
+		}
+		return f.bytes(f.Result, spillBytes)
+	case <-ctx.Done():
+		n := newFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), id...), "}}"...))
+		_ = c.send(nil, &n.Envelope, n) // a client that is gone is seen by send
+		return nil, context.Cause(ctx)
+	case <-c.life.Done():
+		return nil, errOver
+	}
+}
+
+// ownQuestion takes a client's answer to a question of the shim's.
+func (c *conv) ownQuestion(f *frame) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := keyOf(f.RawID)
+	p := c.questions[key]
+	delete(c.questions, key)
+	if p != nil {
+		p.over()
+		p.to <- f // it has room for one, and one is all that comes
+	}
+	return p != nil
+}
+
+// takeVote takes what a client adds to a call when it answers a question of the shim's.
+// The tool server does not see it. It reports whether there was such an answer.
+func (p *callParams) takeVote() (v *vote, trace tga.ID, err error) {
+	said := mcpraw.ScalarText(mcpraw.At(p.raw, "/requestState"))
+	name, ours := strings.CutPrefix(said, voteState)
+	if !ours {
+		return nil, trace, nil
+	}
+	if trace, err = tga.ParseID(name); err != nil {
+		return nil, trace, tga.Errorf(tga.ValidationError, "it is not what the client was given").At("/params/requestState")
+	}
+	v = readVote(mcpraw.At(p.raw, "/inputResponses/"+voteID))
+	raw, err := withoutInput(p.raw)
+	if err != nil {
+		return nil, trace, err
+	}
+	plain, err := parseCall(raw)
+	if err != nil {
+		return nil, trace, err
+	}
+	*p = *plain
+	return v, trace, nil
+}
+
+// withoutInput returns the params of a call without what a client adds when it goes on
+// with one.
+func withoutInput(params []byte) ([]byte, error) {
+	all, err := mcpraw.Members(params, "name", "arguments", "_meta", "inputResponses", "requestState", "task")
+	if err != nil {
+		return nil, under("/params", err)
+	}
+	raw := []byte{'{'}
+	for _, m := range all {
+		if m.Name == "requestState" || m.Name == "inputResponses" {
+			continue
+		}
+		if len(raw) > 1 {
+			raw = append(raw, ',')
+		}
+		raw = append(raw, params[m.Start:m.To]...)
+	}
+	return append(raw, '}'), nil
+}

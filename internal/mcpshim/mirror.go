@@ -1,0 +1,179 @@
+package mcpshim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Over HTTP a call of revision 2026-07-28 repeats in headers those of its arguments that
+// the tool's definition names. A client on stdin and stdout knows nothing of it, so the
+// shim reads the definitions: from each list that passes, or from one that it asks for.
+
+// mirrors are the annotations of the tools' definitions, as they were last listed.
+type mirrors struct {
+	mu    sync.Mutex
+	tools map[string]mirror
+	whole bool // all the tools are in it
+}
+
+// mirror is what one definition says.
+type mirror struct {
+	headers []mcpraw.ParamHeader
+	bad     error // why the tool is not to be offered
+}
+
+func readMirror(definition []byte) (m mirror) {
+	m.headers, m.bad = mcpraw.ParamHeaders(mcpraw.At(definition, "/inputSchema"))
+	return m
+}
+
+func (m *mirrors) learn(page []definition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.tools == nil {
+		m.tools = map[string]mirror{}
+	}
+	for _, d := range page {
+		m.tools[d.name] = readMirror(d.raw)
+	}
+}
+
+// all says that every tool has been learnt.
+func (m *mirrors) all() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.whole = true
+}
+
+// forget makes the next call look at the definitions again.
+func (m *mirrors) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tools, m.whole = nil, false
+}
+
+func (m *mirrors) of(tool string) (_ mirror, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found, ok := m.tools[tool]
+	return found, ok || m.whole
+}
+
+// mirrors reports whether a call's arguments may have to go into headers.
+func (c *conv) mirrors(p *callParams) bool {
+	return c.s.opts.URL != "" && p.metaText(metaVersion) >= mcpraw.Stateless
+}
+
+// mirrored finds out which arguments of a call go into headers. A tool server whose tools
+// nobody has listed yet is asked for them first. One that does not list them gets the call
+// as it is: it has told nobody of any header. VALIDATION_ERROR for a call that the headers
+// cannot carry, and for a tool whose definition breaks the rules for them.
+func (c *conv) mirrored(ctx context.Context, p *callParams) (mirror, error) {
+	if !c.mirrors(p) {
+		return mirror{}, nil
+	}
+	m, known := c.s.mirrors.of(p.tool)
+	if !known {
+		ctx, cancel := context.WithTimeout(ctx, c.s.opts.StartTimeout)
+		defer cancel()
+		l, err := c.await(ctx)
+		if err == nil {
+			err = c.listTools(ctx, l, p.protocol(), func(page []definition) error {
+				c.s.mirrors.learn(page)
+				return c.s.pins.see(ctx, page)
+			})
+		}
+		if err != nil {
+			c.s.log.Debug("the definitions of the tools cannot be had; no argument goes into a header", "error", err)
+		} else {
+			c.s.mirrors.all()
+		}
+		m, _ = c.s.mirrors.of(p.tool)
+	}
+	if m.bad != nil {
+		return m, tga.Errorf(tga.ValidationError, "the definition of %s breaks the rules for headers: %w", p.tool, m.bad)
+	}
+	_, err := mcpraw.ParamValues(m.headers, p.args)
+	return m, under("/params/arguments", err)
+}
+
+// setMirrored puts the headers of a message's arguments, as they are sent, into it.
+func (m *message) setMirrored(headers []mcpraw.ParamHeader, params []byte) {
+	if len(headers) == 0 {
+		return
+	}
+	// What mirrored let through can be carried; a key that was put in is a string.
+	m.mirrored, _ = mcpraw.ParamValues(headers, mcpraw.At(params, "/arguments"))
+}
+
+// otherHeaders reports whether a tool server refused a call because its definitions say
+// otherwise by now, and reads them again. The call did not run.
+func (a *attempt) otherHeaders(ctx context.Context, ans answer) bool {
+	if a.reread || !ans.fault || !a.q.conv.mirrors(a.q.params) {
+		return false
+	}
+	var code int64
+	if json.Unmarshal(mcpraw.At(ans.value, "/code"), &code) != nil || code != codeHeaderMismatch {
+		return false
+	}
+	a.reread = true
+	old := a.q.headers
+	a.s.mirrors.forget()
+	m, err := a.q.conv.mirrored(ctx, a.q.params)
+	if _, known := a.s.mirrors.of(a.q.params.tool); err != nil || !known || equalHeaders(old, m.headers) {
+		return false
+	}
+	a.q.headers = m.headers
+	return true
+}
+
+// codeHeaderMismatch is the error of revision 2026-07-28 for headers that are not those
+// that the server expects.
+const codeHeaderMismatch = -32020
+
+func equalHeaders(a, b []mcpraw.ParamHeader) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errors.Join(errX, errY) == nil && bytes.Equal(x, y)
+}
+
+// offered takes the tools out of a list that a client over HTTP must not see: those whose
+// annotations break the rules for headers. All else stays as it came.
+func (c *conv) offered(f *frame) *frame {
+	if !f.Result.Present() || int64(len(f.head)) != f.size {
+		return f // of one that is too long the calls are refused
+	}
+	result, err := f.bytes(f.Result, spillBytes)
+	from, to, ok := mcpraw.Locate(result, "/tools")
+	if err != nil || !ok {
+		return f
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(result[from:to], &list) != nil {
+		return f
+	}
+	kept, left := []byte{'['}, 0
+	for _, raw := range list {
+		if m := readMirror(raw); m.bad != nil {
+			c.s.log.Warn("a tool is not offered: its definition breaks the rules for headers",
+				"tool", mcpraw.ScalarText(mcpraw.At(raw, "/name")), "error", m.bad)
+			left++
+			continue
+		}
+		if len(kept) > 1 {
+			kept = append(kept, ',')
+		}
+		kept = append(kept, raw...)
+	}
+	if left == 0 {
+		return f
+	}
+	at := mcpraw.Span{From: f.Result.From + int64(from), To: f.Result.From + int64(to)}
+	return replace(f, at, append(kept, ']'))
+}

@@ -1,0 +1,142 @@
+package mcpshim
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+)
+
+// ownLog is a log with one call under way.
+func ownLog(t *testing.T) (c *client.Client, trace string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tgad-own-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	e, err := Embed(context.Background(), dir, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	c = client.New(e.Socket, client.Options{})
+	t.Cleanup(c.Close)
+	b, err := c.Begin(t.Context(), runtime.BeginRequest{BeginID: "b", Request: runtime.Request{Server: "s", Tool: "charge", Args: []byte(`{"a":1}`), Key: "k"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, b.Result.TraceID.String()
+}
+
+// TestOwnToolsWithoutAHandshake: each request says of which revision it is, and is answered
+// as that wants it.
+func TestOwnToolsWithoutAHandshake(t *testing.T) {
+	c, id := ownLog(t)
+	const made = `"io.modelcontextprotocol/serverInfo":{"name":"tgad","version":"1"}`
+	const bare = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}`
+	cached := []string{`"resultType":"complete"`, made, `"ttlMs":3600000`, `"cacheScope":"public"`}
+	old := func(v string) string { return strings.Replace(modernMeta, "2026-07-28", v, 1) }
+	cases := []struct {
+		method, params string
+		wants          []string
+		lacks          string
+	}{
+		{"server/discover", `{"_meta":` + modernMeta + `}`, append(cached, `"supportedVersions":["2026-07-28","2025-11-25","2025-06-18","2025-03-26"]`, `"capabilities":{"tools":{}}`), ""},
+		{"tools/list", `{"_meta":` + modernMeta + `}`, append(cached, `"name":"in_doubt"`), ""},
+		{"tools/call", `{"name":"show","arguments":{"trace_id":"` + id + `"},"_meta":` + modernMeta + `}`, []string{`"resultType":"complete"`, made, `"structuredContent":{"trace_id":"` + id}, "ttlMs"},
+		{"tools/call", `{"name":"show","arguments":{"trace_id":"no"},"_meta":` + modernMeta + `}`, []string{`"resultType":"complete"`, `"_meta":{` + made + `,"dev.tgad/code":"`, `"isError":true`}, ""},
+		{"tools/call", `{"name":"charge","_meta":` + modernMeta + `}`, []string{`"error":{"code":-32602`, "there is no tool charge"}, ""},
+		{"initialize", `{"protocolVersion":"2025-11-25","_meta":` + modernMeta + `}`, []string{`"error":{"code":-32601`}, ""},
+		{"ping", `{"_meta":` + modernMeta + `}`, []string{`"error":{"code":-32601`}, ""},
+		{"tools/list", `{"_meta":` + old("2027-01-01") + `}`, []string{`"error":{"code":-32022`, `"data":{"supported":["2026-07-28",`, `"requested":"2027-01-01"}`}, ""},
+		{"tools/list", `{"_meta":` + bare + `}`, []string{`"error":{"code":-32602`}, ""},
+		{"server/discover", `{}`, []string{`"error":{"code":-32602`}, ""},
+		// A client of a revision with a handshake sees nothing of the other.
+		{"tools/list", `{}`, []string{`"name":"in_doubt"`}, "resultType"},
+		{"tools/list", `{"_meta":` + old("2025-11-25") + `}`, []string{`"name":"in_doubt"`}, "resultType"},
+		{"initialize", `{"protocolVersion":"2026-07-28"}`, []string{`"protocolVersion":"2025-11-25"`}, ""},
+		{"ping", `{}`, []string{`"result":{}`}, ""},
+	}
+	var in strings.Builder
+	for i, c := range cases {
+		fmt.Fprintf(&in, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", i, c.method, c.params)
+	}
+	fmt.Fprintf(&in, `{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true},"_meta":%s}}`+"\n", modernMeta)
+	var out strings.Builder
+	if err := ServeOwn(t.Context(), c, strings.NewReader(in.String()), &out); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != len(cases)+2 {
+		t.Fatalf("%d messages, want %d", len(lines), len(cases)+2)
+	}
+	for i, c := range cases {
+		has(t, lines[i], append(c.wants, fmt.Sprintf(`"id":%d,`, i))...)
+		if c.lacks != "" {
+			lacks(t, lines[i], c.lacks)
+		}
+		if f := newFrame([]byte(lines[i])); f.Bad != "" {
+			t.Errorf("%s: %s", lines[i], f.Bad)
+		}
+	}
+	has(t, lines[len(cases)], `"method":"notifications/subscriptions/acknowledged"`, `{"io.modelcontextprotocol/subscriptionId":"l"}`, `"notifications":{}`)
+	end := []byte(lines[len(cases)+1])
+	if got := mcpraw.ScalarText(mcpraw.At(end, "/result/_meta/io.modelcontextprotocol~1subscriptionId")); got != "l" || !strings.Contains(string(end), `"resultType":"complete"`) {
+		t.Errorf("the end of a subscription: %s", end)
+	}
+}
+
+// TestOwnToolsForTheOfficialClient: it finds them in the newest revision, and in an older
+// one where it asks for that.
+func TestOwnToolsForTheOfficialClient(t *testing.T) {
+	c, id := ownLog(t)
+	for _, revision := range []string{"2026-07-28", "2025-06-18"} {
+		inR, inW := io.Pipe()
+		outR, outW := io.Pipe()
+		done := make(chan error, 1)
+		go func() {
+			done <- ServeOwn(context.Background(), c, inR, outW)
+			_ = outW.Close()
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil)
+		s, err := client.Connect(ctx, &mcp.IOTransport{Reader: io.NopCloser(bufio.NewReader(outR)), Writer: inW}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.InitializeResult(); got.ProtocolVersion != revision || got.ServerInfo == nil || got.ServerInfo.Name != "tgad" {
+			t.Errorf("agreed on %+v", got)
+		}
+		tools, err := s.ListTools(ctx, nil)
+		if err != nil || len(tools.Tools) != len(ownTools) {
+			t.Errorf("tools %+v, %v", tools, err)
+		}
+		for name, args := range map[string]map[string]any{"list": nil, "in_doubt": nil, "show": {"trace_id": id}, "verify": {"trace_id": id}} {
+			res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: args})
+			if err != nil || res.IsError || res.StructuredContent == nil {
+				t.Errorf("%s: %+v, %v", name, res, err)
+			}
+		}
+		if _, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "charge"}); err == nil || !strings.Contains(err.Error(), "there is no tool charge") {
+			t.Errorf("a tool that there is not: %v", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}

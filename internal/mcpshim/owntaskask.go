@@ -1,0 +1,269 @@
+package mcpshim
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// ownTasks takes a request about a task of the shim's. It reports whether it is one.
+func (c *conv) ownTasks(f *frame, b *batchReply) bool {
+	if f.Method != "tasks/get" && f.Method != "tasks/update" && f.Method != "tasks/cancel" || !f.Params.Present() {
+		return false
+	}
+	params, err := f.bytes(f.Params, spillBytes)
+	if err != nil {
+		return false
+	}
+	name, ours := strings.CutPrefix(mcpraw.ScalarText(mcpraw.At(params, "/taskId")), ownTaskPrefix)
+	if !ours {
+		return false
+	}
+	defer f.close()
+	w := &waiting{id: f.RawID, method: f.Method, batch: b}
+	if err := c.register(w); err != nil {
+		c.fail(f.RawID, b, codeInvalidRequest, "", "", err.Error())
+		return true
+	}
+	params = append([]byte(nil), params...)
+	c.work.Go(func() { c.answerTask(w, name, params) })
+	return true
+}
+
+// codeCapability is the error for a client that does not declare what it uses.
+const codeCapability = -32021
+
+// undeclared refuses a request about tasks whose client does not say that it knows them.
+func (c *conv) undeclared(w *waiting) {
+	env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
+	_ = c.send(w.batch, &env, text(`{"jsonrpc":"2.0","id":`), text(w.id), text(`,"error":{"code":`+itoa(codeCapability)+
+		`,"message":"tgad: the request does not declare the tasks extension","data":{"requiredCapabilities":{"extensions":{"`+tasksExtension+`":{}}}}}}`))
+}
+
+func (c *conv) answerTask(w *waiting, name string, params []byte) {
+	defer c.unregister(w)
+	fail := func(code int, err error) {
+		c.unregister(w)
+		c.fail(w.id, w.batch, code, tga.CodeOf(err), "", err.Error())
+	}
+	if !declaresTasks(mcpraw.At(params, "/_meta")) {
+		c.unregister(w)
+		c.undeclared(w)
+		return
+	}
+	id, err := tga.ParseID(name)
+	if err != nil {
+		fail(codeInvalidParams, tga.Errorf(tga.NotFound, "there is no task of this id"))
+		return
+	}
+	t, err := c.taskAt(id)
+	switch {
+	case errors.Is(err, tga.NotFound):
+		fail(codeInvalidParams, err)
+		return
+	case err != nil:
+		fail(codeGone, err)
+		return
+	}
+	done := []byte(`{"resultType":"complete"}`)
+	switch w.method {
+	case "tasks/cancel":
+		err = c.s.cancelTask(t)
+	case "tasks/update":
+		err = c.updateTask(t, mcpraw.At(params, "/inputResponses"))
+	default:
+		c.tellTask(w, t)
+		return
+	}
+	if err != nil {
+		fail(codeInvalidParams, err)
+		return
+	}
+	c.unregister(w)
+	c.reply(w, done)
+}
+
+func (c *conv) reply(w *waiting, result []byte) {
+	env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
+	_ = c.send(w.batch, &env, text(`{"jsonrpc":"2.0","id":`), text(w.id), text(`,"result":`), text(result), text("}"))
+}
+
+// tellTask answers tasks/get.
+func (c *conv) tellTask(w *waiting, t *ownTask) {
+	c.report(t, func(standing string) error {
+		c.unregister(w)
+		env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
+		return c.send(w.batch, &env, text(`{"jsonrpc":"2.0","id":`), text(w.id), text(`,"result":`), text(t.show("complete", standing)), text("}"))
+	})
+}
+
+// report tells somebody what a task has come to. What did not run is noted first: it is not
+// to run because somebody asks again. It reports whether the task is over.
+func (c *conv) report(t *ownTask, tell func(standing string) error) (over bool) {
+	said, is := t.standing()
+	if is == taskUnsent && t.record().End == "" {
+		if err := c.s.keepTask(t, func(r *taskRecord) { r.End = said }); err != nil {
+			said, is = `"status":"working","statusMessage":"waiting for tgad's log"`, taskOpen
+		}
+	}
+	if is != taskOpen && is != taskAwaited {
+		defer c.s.forgetTask(t) // who asks again is answered by the log
+	}
+	over = is == taskEffect || is == taskUnsent || is == taskAsk && !strings.HasPrefix(said, `"status":"working"`)
+	rec := t.record()
+	if is != taskEffect || !rec.Derived {
+		_ = tell(said) // a client that is gone is seen by send
+		return over
+	}
+	// The key that was derived is kept before the count moves on: from then on the same
+	// scope and step name another call.
+	if rec.Key == "" {
+		if err := c.s.keepTask(t, func(r *taskRecord) { r.Key = t.a.ledgerKey() }); err != nil {
+			_ = tell(said)
+			return over
+		}
+	}
+	c.s.deliver(rec.Name, t.id, func() error { return tell(said) })
+	return over
+}
+
+// taskAt returns a task, taking it up where this shim is not at it: NOT_FOUND where none
+// was made, or too long ago.
+func (c *conv) taskAt(id tga.ID) (*ownTask, error) {
+	s := c.s
+	s.mu.Lock()
+	t := s.tasks[id]
+	s.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	var raw []byte
+	until := time.Now().Add(s.opts.LogTimeout)
+	for pause := (waitPause{}); ; {
+		err := s.shelf.load(c.life)
+		if err == nil {
+			raw, err = s.shelf.look(c.life, taskName+id.String())
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) {
+			return nil, err
+		}
+		select {
+		case <-time.After(pause.next()):
+		case <-c.life.Done():
+			return nil, errOver
+		}
+	}
+	var rec taskRecord
+	if raw == nil || json.Unmarshal(raw, &rec) != nil || time.Since(rec.Created) > taskLife {
+		return nil, tga.Errorf(tga.NotFound, "there is no task of this id, or no more")
+	}
+	if rec.End != "" {
+		return &ownTask{id: id, rec: rec}, nil
+	}
+	t, err := c.revive(id, rec)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-t.a.done:
+	case <-t.a.named:
+	case <-c.life.Done():
+		return nil, errOver
+	}
+	return t, nil
+}
+
+// revive goes on with a task's call under the trace that it has.
+func (c *conv) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
+	raw := []byte(rec.Params)
+	p, err := parseCall(raw)
+	if err != nil {
+		return nil, err
+	}
+	wire := append([]byte(`{"jsonrpc":"2.0","id":"`+ownPrefix+randomHex()+`","method":"tools/call","params":`), raw...)
+	f := newFrame(append(wire, '}'))
+	q, err := c.newCall(f, p, c.s.opts.Tools(p.tool), nil)
+	f.close()
+	if err != nil {
+		return nil, err
+	}
+	q.derived, q.scope, q.step = rec.Derived, rec.Scope, rec.Step
+	q.trace, q.ledgerKey, q.noSend = id, rec.Key, rec.Cancelled
+	if err := errors.Join(q.unchanged(), q.mirror()); err != nil {
+		return nil, err
+	}
+	if err := c.register(q.w); err != nil {
+		return nil, tga.Errorf(tga.LimitExceeded, "%w", err)
+	}
+	s := c.s
+	a := s.newAttempt(q, rec.Name)
+	a.wait = 0
+	t := &ownTask{id: id, a: a, rec: rec, revived: true, stop: make(chan struct{})}
+	if have := s.hold(t); have != t {
+		c.unregister(q.w) // another request was first
+		return have, nil
+	}
+	s.mu.Lock()
+	// Under a name of its own: the same call made again may be another occurrence.
+	s.launch(callKey{p.tool, taskName + id.String()}, a)
+	s.mu.Unlock()
+	q.leave(a, true)
+	return t, nil
+}
+
+// cancelTask notes that the client wants no more of a task and tells the tool server. A
+// call that was sent may still have its effect.
+func (s *Shim) cancelTask(t *ownTask) error {
+	if t.record().End != "" {
+		return nil
+	}
+	if err := s.keepTask(t, func(r *taskRecord) { r.Cancelled = true }); err != nil {
+		return err
+	}
+	t.stopped.Do(func() {
+		if q := t.a.q; q.wasSent() && t.a.alone() {
+			t.a.tell.Do(func() { close(t.a.told) })
+			raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), q.w.id...)
+			q.conv.forward(newFrame(append(raw, "}}"...)))
+		}
+		close(t.stop)
+	})
+	return nil
+}
+
+// updateTask goes on with a task that wants input. What the client says is noted with the
+// task before it is told so; the same again is one message.
+func (c *conv) updateTask(t *ownTask, said []byte) error {
+	_, is := t.standing()
+	if is != taskAwaited {
+		return nil // the input is not asked for, or no more
+	}
+	if said == nil {
+		return tga.Errorf(tga.ValidationError, "the member is required").At("/params/inputResponses")
+	}
+	more := append([]byte(`"inputResponses":`), said...)
+	if state := mcpraw.At(t.a.out.value, "/requestState"); state != nil {
+		more = append(append(more, `,"requestState":`...), state...)
+	}
+	plain, err := withoutInput([]byte(t.record().Params))
+	if err != nil {
+		return err
+	}
+	params := string(plain[:len(plain)-1]) + "," + string(more) + "}"
+	if len(params) > maxLeg {
+		return tga.Errorf(tga.LimitExceeded, "the call and its input have %d bytes, over %d", len(params), maxLeg)
+	}
+	if err := c.s.keepTask(t, func(r *taskRecord) { r.Params, r.Key = params, t.a.ledgerKey() }); err != nil {
+		return err
+	}
+	c.s.forgetTask(t)
+	_, err = c.revive(t.id, t.record())
+	return err
+}

@@ -1,0 +1,377 @@
+package mcpshim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// A client of revision 2026-07-28 hears of changes on a stream that it asks for with
+// subscriptions/listen. The request passes, and what the tool server says on it. A tool
+// server that is started again, and one over HTTP whose stream breaks, is asked again for
+// what the client was promised. Of tasks of the shim's own the shim itself tells.
+
+const (
+	listenMethod = "subscriptions/listen"
+	ackMethod    = "notifications/subscriptions/acknowledged"
+	taskMethod   = "notifications/tasks"
+	// metaSubscription is the id of the request that a notification belongs to.
+	metaSubscription = "io.modelcontextprotocol/subscriptionId"
+)
+
+// subscription is a subscriptions/listen of the client's that is open.
+type subscription struct {
+	raw   []byte   // the request as the tool server gets it; nil = none of it is for that
+	tasks []tga.ID // of the shim's own that the client is told about
+	life  context.Context
+	end   context.CancelFunc
+
+	// Of what follows the conversation's lock is held.
+	acked bool          // the client was told what it is subscribed to
+	again bool          // its stream broke since it was last acknowledged
+	pause time.Duration // before it is asked for again
+}
+
+// listen takes a subscriptions/listen.
+func (c *conv) listen(f *frame, b *batchReply) {
+	raw, err := f.bytes(mcpraw.Span{From: 0, To: f.size}, spillBytes)
+	if err != nil || !f.Params.Present() {
+		c.pass(f, b) // what is wrong with it is the tool server's to say
+		return
+	}
+	sub := &subscription{raw: bytes.Clone(raw)}
+	params := sub.raw[f.Params.From:f.Params.To]
+	own, rest, others := splitTasks(params)
+	sub.life, sub.end = context.WithCancel(c.life)
+	w := &waiting{id: f.RawID, method: f.Method, batch: b, sub: sub, modern: true}
+	if len(own) > 0 && !declaresTasks(mcpraw.At(params, "/_meta")) {
+		c.undeclared(w)
+		f.close()
+		return
+	}
+	if strings.HasPrefix(string(keyOf(f.RawID)), "s"+ownPrefix) {
+		c.pass(f, b) // which refuses it
+		return
+	}
+	if err := c.register(w); err != nil {
+		c.fail(f.RawID, b, codeInvalidRequest, "", "", err.Error())
+		f.close()
+		return
+	}
+	f.close()
+	switch {
+	case len(own) > 0 && !others:
+		sub.raw = nil
+	case len(own) > 0:
+		sub.raw = slices.Concat(sub.raw[:f.Params.From], rest, sub.raw[f.Params.To:])
+	case c.current() != nil:
+		c.subscribe(w) // here: in its order
+		return
+	}
+	c.work.Go(func() {
+		for _, name := range own {
+			if id, err := tga.ParseID(name); err == nil && !slices.Contains(sub.tasks, id) {
+				if _, err := c.taskAt(id); err == nil {
+					sub.tasks = append(sub.tasks, id)
+				}
+			}
+		}
+		if sub.raw != nil {
+			c.subscribe(w)
+			return
+		}
+		note := append([]byte(`{"_meta":{"`+metaSubscription+`":`), w.id...)
+		note = append(append(note, `},"notifications":{"taskIds":`...), taskNames(sub.tasks)...)
+		c.acknowledge(w, newFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"`+ackMethod+`","params":`), note...), "}}}"...)))
+	})
+}
+
+// splitTasks takes the ids of the shim's own tasks out of a filter. others says that there
+// is something left in it.
+func splitTasks(params []byte) (own []string, rest []byte, others bool) {
+	filter := mcpraw.At(params, "/notifications")
+	all, err := mcpraw.Members(filter)
+	if err != nil {
+		return nil, params, true
+	}
+	for _, m := range all {
+		v := filter[m.From:m.To]
+		if m.Name != "taskIds" {
+			others = others || string(v) != "false" && string(v) != "null" && string(v) != "[]"
+			continue
+		}
+		var ids, theirs []string
+		if json.Unmarshal(v, &ids) != nil {
+			return nil, params, true
+		}
+		for _, id := range ids {
+			if name, ours := strings.CutPrefix(id, ownTaskPrefix); ours {
+				own = append(own, name)
+			} else {
+				theirs = append(theirs, id)
+			}
+		}
+		others = others || len(theirs) > 0
+		from, to, _ := mcpraw.Locate(params, "/notifications/taskIds")
+		list := []byte{'['}
+		for i, id := range theirs {
+			if i > 0 {
+				list = append(list, ',')
+			}
+			list = tga.AppendString(list, id)
+		}
+		rest = slices.Concat(params[:from], list, []byte("]"), params[to:])
+	}
+	return own, rest, others
+}
+
+func taskNames(ids []tga.ID) []byte {
+	b := []byte{'['}
+	for i, id := range ids {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = tga.AppendString(b, ownTaskPrefix+id.String())
+	}
+	return append(b, ']')
+}
+
+// subscribe writes a subscription to the tool server as it is now.
+func (c *conv) subscribe(w *waiting) {
+	err := c.writeSubscription(w)
+	if err == nil || w.sub.life.Err() != nil {
+		return
+	}
+	c.unsubscribe(w)
+	c.fail(w.id, w.batch, codeGone, "", "", "the tool server did not take the request: "+err.Error())
+}
+
+func (c *conv) writeSubscription(w *waiting) error {
+	l, err := c.await(w.sub.life)
+	if err != nil {
+		return err
+	}
+	if w.sub.life.Err() != nil {
+		return errOver
+	}
+	return c.write(l, w, c.message(newFrame(w.sub.raw)))
+}
+
+func (c *conv) promised(s *subscription) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return s.acked
+}
+
+// resubscribe asks a tool server again for a stream that broke, after a pause.
+func (c *conv) resubscribe(w *waiting, pause time.Duration) {
+	c.work.Go(func() {
+		for {
+			select {
+			case <-time.After(pause):
+			case <-w.sub.life.Done():
+				return
+			}
+			err := c.writeSubscription(w)
+			if err == nil || w.sub.life.Err() != nil {
+				return
+			}
+			c.s.log.Debug("a subscription of the client's was not made again", "error", err)
+			pause = min(2*pause, lastPause)
+		}
+	})
+}
+
+// broken takes the end of a subscription's stream that is no answer. It reports whether the
+// stream is asked for again: one that the client was never promised is not.
+func (c *conv) broken(w *waiting, f *frame) bool {
+	if w.sub == nil || !c.promised(w.sub) {
+		return false
+	}
+	c.mu.Lock()
+	pause := firstPause
+	if w.sub.again {
+		w.sub.pause = min(max(2*w.sub.pause, firstPause), lastPause)
+		pause = w.sub.pause
+	}
+	w.sub.again = true
+	c.mu.Unlock()
+	c.s.log.Debug("the stream of a subscription broke and is asked for again", "why", f.Bad)
+	f.close()
+	c.resubscribe(w, pause)
+	return true
+}
+
+// unsubscribe ends a subscription; nothing is sent for it any more.
+func (c *conv) unsubscribe(w *waiting) {
+	w.sub.end()
+	c.unregister(w)
+}
+
+// acknowledge hands the client what it is subscribed to, once, with the shim's own tasks in
+// it, and tells of those from then on.
+func (c *conv) acknowledge(w *waiting, f *frame) {
+	sub := w.sub
+	c.mu.Lock()
+	first := !sub.acked
+	sub.acked, sub.again, sub.pause = true, false, 0
+	c.mu.Unlock()
+	if sub.life.Err() != nil {
+		f.close()
+		return
+	}
+	if !first {
+		c.missed(w, f)
+		return
+	}
+	if sub.raw != nil && len(sub.tasks) > 0 {
+		f = withTasks(f, sub.tasks)
+	}
+	c.toClient(f)
+	for _, id := range sub.tasks {
+		c.work.Go(func() { c.tellOf(w, id) })
+	}
+}
+
+// changes are the notifications that a filter's members stand for.
+var changes = []struct{ member, method string }{
+	{"toolsListChanged", "notifications/tools/list_changed"},
+	{"promptsListChanged", "notifications/prompts/list_changed"},
+	{"resourcesListChanged", "notifications/resources/list_changed"},
+}
+
+// missed takes the acknowledgement of a subscription that was made again. The client has
+// heard the first one, and knows nothing of the break: what may have changed meanwhile is
+// told it as if it had.
+func (c *conv) missed(w *waiting, f *frame) {
+	granted := bytes.Clone(mcpraw.At(f.head[f.Params.From:f.Params.To], "/notifications"))
+	f.close()
+	tell := func(method, more string) {
+		n := newFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{"`+metaSubscription+`":`), w.id, []byte("}"+more+"}}")))
+		c.notified(n)
+	}
+	for _, m := range changes {
+		if string(mcpraw.At(granted, "/"+m.member)) == "true" {
+			tell(m.method, "")
+		}
+	}
+	var uris []string
+	if json.Unmarshal(mcpraw.At(granted, "/resourceSubscriptions"), &uris) != nil {
+		return // none
+	}
+	for _, uri := range uris {
+		tell("notifications/resources/updated", `,"uri":`+string(tga.AppendString(nil, uri)))
+	}
+}
+
+// withTasks puts the shim's own tasks into the tool server's acknowledgement.
+func withTasks(f *frame, tasks []tga.ID) *frame {
+	params := f.head[f.Params.From:f.Params.To]
+	names := taskNames(tasks)
+	if from, to, ok := mcpraw.Locate(params, "/notifications/taskIds"); ok {
+		at := f.Params.From + int64(to) - 1 // its closing bracket
+		if len(bytes.TrimSpace(params[from+1:to-1])) > 0 {
+			names = append([]byte{','}, names[1:]...)
+		} else {
+			names = names[1:]
+		}
+		return replace(f, mcpraw.Span{From: at, To: at}, names[:len(names)-1])
+	}
+	from, to, ok := mcpraw.Locate(params, "/notifications")
+	if !ok || params[from] != '{' {
+		return f
+	}
+	at := mcpraw.Span{From: f.Params.From + int64(from), To: f.Params.From + int64(to)}
+	return replace(f, at, with(params[from:to], "taskIds", names))
+}
+
+// subscriptionOf returns the subscription that a notification belongs to.
+func (c *conv) subscriptionOf(f *frame) *waiting {
+	if int64(len(f.head)) != f.size {
+		return nil // too long to be one
+	}
+	id := subscriptionID(f)
+	if id == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.pending[keyOf(id)]; w != nil && w.sub != nil {
+		return w
+	}
+	return nil
+}
+
+// subscriptionAt is where a message says which subscription it belongs to.
+var subscriptionAt = "/_meta/" + mcpraw.PointerToken(metaSubscription)
+
+// subscriptionID is the id of the request whose stream a notification belongs to.
+func subscriptionID(m *frame) []byte {
+	if !m.IsNotification() || !m.Params.Present() {
+		return nil
+	}
+	return mcpraw.At(m.head[m.Params.From:m.Params.To], subscriptionAt)
+}
+
+// notified takes a notification of the tool server's.
+func (c *conv) notified(f *frame) {
+	switch f.Method {
+	case "notifications/tools/list_changed":
+		c.s.mirrors.forget()
+	case ackMethod:
+		if w := c.subscriptionOf(f); w != nil {
+			c.acknowledge(w, f)
+			return
+		}
+	}
+	c.toClient(f)
+}
+
+// tellOf tells a subscriber of a task until it is over: what it is at first, then each
+// change. It is what a question about the task would be answered.
+func (c *conv) tellOf(w *waiting, id tga.ID) {
+	said, pause := "", waitPause{}
+	for {
+		t, err := c.taskAt(id)
+		if err != nil {
+			c.s.log.Debug("a subscriber is not told of a task any more", "trace", id, "error", err)
+			return
+		}
+		moved, done := t.moves()
+		over := c.report(t, func(standing string) error {
+			if standing == said {
+				return nil
+			}
+			if err := w.sub.life.Err(); err != nil {
+				return err
+			}
+			meta := slices.Concat([]byte(`{"`+metaSubscription+`":`), w.id, []byte("}"))
+			n := newFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+taskMethod+`","params":`), with(t.show("", standing), "_meta", meta), []byte("}")))
+			if err := c.send(nil, &n.Envelope, n); err != nil {
+				return err
+			}
+			said = standing
+			return nil
+		})
+		if over {
+			return
+		}
+		var later <-chan time.Time
+		if done == nil {
+			later = time.After(pause.next()) // nobody here is at it: the log is asked
+		}
+		select {
+		case <-moved:
+		case <-done:
+		case <-later:
+		case <-w.sub.life.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package mcpraw
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Meaning is what an answer to tools/call says about the call.
+type Meaning uint8
+
+// Meanings of an answer.
+const (
+	IsEffect   Meaning = iota // the tool has run, or failed: record it
+	IsRefusal                 // the server did not take the call
+	IsDoubt                   // it does not say what happened
+	WantsInput                // input_required: the call goes on with another message
+	IsTask                    // the call goes on as a task
+)
+
+// faultCodes says what a JSON-RPC error code means. A code that is not here is the
+// tool's own failure: the server answered, so it is recorded and not sent again.
+var faultCodes = map[int64]struct {
+	meaning Meaning
+	why     string
+}{
+	-32700: {IsRefusal, ""}, // parse error
+	-32600: {IsRefusal, ""}, // invalid request
+	-32601: {IsRefusal, ""}, // no such method
+	-32602: {IsRefusal, ""}, // no such tool, or bad arguments
+	-32020: {IsRefusal, ""}, // 2026-07-28: a header contradicts the body
+	-32021: {IsRefusal, ""}, // 2026-07-28: a client capability is missing
+	-32022: {IsRefusal, ""}, // 2026-07-28: protocol revision not supported
+
+	// The reference implementations make these two up on the client's side. A server
+	// that is itself a proxy passes them on.
+	-32000: {IsDoubt, "the server does not know what happened: "}, // connection closed
+	-32001: {IsDoubt, "the server does not know what happened: "}, // request timed out
+
+	-32042: {IsDoubt, "it is not a final effect: "}, // a person is to open a URL first
+}
+
+// resultTypes are the types of a result that is not final and known.
+var resultTypes = map[string]Meaning{
+	"input_required": WantsInput,
+	"task":           IsTask,
+}
+
+// MaxMessage is the longest text of an error that an effect carries, in characters
+// (docs/FORMAT.md).
+const MaxMessage = 200
+
+// Answer is a tool server's answer to tools/call, read.
+type Answer struct {
+	Meaning Meaning
+	// Reply is what is recorded of it, without its bytes, for IsEffect and IsRefusal.
+	Reply runtime.Reply
+	Why   string // what it says, for a refusal, and why it is no effect, for a doubt
+	Task  string // the task's id, for IsTask
+}
+
+func doubt(format string, args ...any) Answer {
+	return Answer{Meaning: IsDoubt, Why: fmt.Sprintf(format, args...)}
+}
+
+// ReadFault reads the error member of an answer to an attempt.
+//
+// From the second attempt on, a refusal says that this attempt did nothing, and nothing
+// of an earlier one that may have run: it is for the caller not to record it. A failure
+// likewise, which is then a doubt.
+func ReadFault(value []byte, attempt uint32) Answer {
+	var fault struct {
+		Code    int64  `json:"code"`
+		Message string `json:"message"`
+	}
+	if err := json.Unmarshal(value, &fault); err != nil {
+		return doubt("its error member is not one of JSON-RPC")
+	}
+	said := ClipRunes(fmt.Sprintf("JSON-RPC error %d: %s", fault.Code, fault.Message), MaxMessage)
+	known := faultCodes[fault.Code]
+	a := Answer{Meaning: known.meaning, Why: known.why + said}
+	a.Reply.Status, a.Reply.ErrorCode, a.Reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), said
+	switch {
+	case a.Meaning == IsRefusal:
+		a.Reply.ErrorCode, a.Reply.Class = string(tga.ValidationError), ledger.ClassPermanent
+	case a.Meaning == IsEffect && attempt > 1:
+		return doubt("this attempt failed, and an earlier one may have run: %s", said)
+	}
+	return a
+}
+
+// ReadResult reads the result member of an answer.
+func ReadResult(value []byte) Answer {
+	// Its members and no struct: encoding/json would take "iserror" for isError.
+	all, err := Members(value)
+	if err != nil {
+		return doubt("its result is no JSON object: %s", Clip(string(value), 40))
+	}
+	var a Answer
+	a.Reply.Status = tga.StatusSuccess
+	failed, last := false, ""
+	for _, m := range all {
+		v := value[m.From:m.To]
+		switch m.Name {
+		case "isError":
+			if json.Unmarshal(v, &failed) != nil {
+				return doubt("its isError is no boolean")
+			}
+		case "resultType":
+			// 2026-07-28 has results that end the request and not the call. The tool may
+			// act later, so recording one as the effect would end the call too early.
+			if kind := ScalarText(v); kind != "complete" {
+				known, ok := resultTypes[kind]
+				if !ok {
+					return doubt("it is not a final effect: resultType is %q", ClipRunes(kind, MaxMessage))
+				}
+				a.Meaning, last = known, kind
+			}
+		case "taskId":
+			a.Task = ScalarText(v)
+		case "task":
+			// Revision 2025-11-25 has the task in a member of its own and no resultType.
+			if id := ScalarText(At(v, "/taskId")); id != "" && At(value, "/content") == nil {
+				a.Meaning, a.Task, last = IsTask, id, "task"
+			}
+		}
+	}
+	if a.Meaning != IsEffect {
+		a.Why = fmt.Sprintf("it is not a final effect: resultType is %q", last)
+	}
+	if a.Meaning == IsTask && a.Task == "" {
+		return doubt("%s, and it has no taskId", a.Why)
+	}
+	if failed {
+		a.Reply.Status, a.Reply.ErrorCode = tga.StatusFailure, string(tga.ToolError)
+		a.Reply.ErrorMessage = ClipRunes(FirstText(At(value, "/content")), MaxMessage)
+	}
+	return a
+}
+
+// Truncated is the reply that stands for an answer of which length and digest are kept.
+func Truncated(bytes int64, digest tga.Digest, limit int64) runtime.Reply {
+	return runtime.Reply{
+		Status: tga.StatusError, Truncated: true, ResultBytes: bytes, ResultDigest: digest,
+		ErrorCode:    string(tga.LimitExceeded),
+		ErrorMessage: fmt.Sprintf("answer of %d bytes is over the limit of %d", bytes, limit),
+	}
+}
+
+// FirstText returns the first text of a result's content. It is for people: content of
+// another form gives "".
+func FirstText(content []byte) string {
+	var blocks []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	if json.Unmarshal(content, &blocks) != nil {
+		return ""
+	}
+	for _, b := range blocks {
+		if b.Type == "text" {
+			return b.Text
+		}
+	}
+	return ""
+}
+
+// ClipRunes returns the first n characters of s, as valid UTF-8.
+func ClipRunes(s string, n int) string {
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	for i := range s {
+		if n--; n < 0 {
+			return s[:i]
+		}
+	}
+	return s
+}

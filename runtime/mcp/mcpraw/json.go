@@ -1,0 +1,144 @@
+package mcpraw
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Member is one member of a JSON object: its name, and where its value stands.
+type Member struct {
+	Name     string
+	From, To int // of the value
+	Start    int // of the name's opening quote
+}
+
+// Members lists the members of an object in their order. A name that comes twice is
+// refused, and one that differs in case alone from a name in strict.
+func Members(raw []byte, strict ...string) ([]Member, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	t, err := d.Token()
+	if err != nil || t != json.Delim('{') {
+		return nil, tga.Errorf(tga.ValidationError, "want an object")
+	}
+	var all []Member
+	seen := map[string]bool{}
+	for d.More() {
+		start := int(d.InputOffset())
+		t, err := d.Token()
+		if err != nil {
+			return nil, tga.Errorf(tga.ValidationError, "%w", err)
+		}
+		name := t.(string) // More was true inside an object, so the token is a name
+		if seen[name] {
+			return nil, tga.Errorf(tga.ValidationError, "the member is there twice").At("/" + PointerToken(name))
+		}
+		seen[name] = true
+		for _, s := range strict {
+			if name != s && strings.EqualFold(name, s) {
+				return nil, tga.Errorf(tga.ValidationError, "the member looks like %s", s).At("/" + PointerToken(name))
+			}
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, tga.Errorf(tga.ValidationError, "%w", err).At("/" + PointerToken(name))
+		}
+		to := int(d.InputOffset())
+		for raw[start] != '"' {
+			start++ // the comma and white space before it
+		}
+		all = append(all, Member{Name: name, From: to - len(value), To: to, Start: start})
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "%w", err)
+	}
+	return all, nil
+}
+
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// PointerToken writes a member's name as a token of a JSON Pointer, a long one cut.
+func PointerToken(name string) string { return pointerEscapes.Replace(Clip(name, 128)) }
+
+// ScalarText is the text of a JSON string, or a number as it is written; "" for anything
+// else.
+func ScalarText(v []byte) string {
+	if len(v) == 0 {
+		return ""
+	}
+	switch c := v[0]; {
+	case c == '"':
+		var s string
+		if json.Unmarshal(v, &s) == nil {
+			return s
+		}
+	case c == '-' || c >= '0' && c <= '9':
+		return string(v)
+	}
+	return ""
+}
+
+// At returns the value under a JSON Pointer (RFC 6901) in a document; nil where there
+// is none.
+func At(doc []byte, pointer string) []byte {
+	from, to, ok := Locate(doc, pointer)
+	if !ok {
+		return nil
+	}
+	return doc[from:to]
+}
+
+var pointerMarks = strings.NewReplacer("~1", "/", "~0", "~")
+
+// Locate finds where the value under a JSON Pointer stands.
+func Locate(doc []byte, pointer string) (from, to int, ok bool) {
+	from, to = 0, len(doc)
+	for pointer != "" {
+		token, rest, more := strings.Cut(strings.TrimPrefix(pointer, "/"), "/")
+		if pointer = ""; more {
+			pointer = "/" + rest
+		}
+		f, t, found := inside(doc[from:to], pointerMarks.Replace(token))
+		if !found {
+			return 0, 0, false
+		}
+		from, to = from+f, from+t
+	}
+	return from, to, to > from
+}
+
+// inside finds one member of an object, or one item of an array.
+func inside(doc []byte, token string) (from, to int, ok bool) {
+	if trimmed := bytes.TrimLeft(doc, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '[' {
+		d := json.NewDecoder(bytes.NewReader(doc))
+		if _, err := d.Token(); err != nil {
+			return 0, 0, false
+		}
+		for i := uint64(0); d.More(); i++ {
+			var item json.RawMessage
+			if d.Decode(&item) != nil {
+				return 0, 0, false
+			}
+			if to := int(d.InputOffset()); string(strconv.AppendUint(nil, i, 10)) == token {
+				return to - len(item), to, true
+			}
+		}
+		return 0, 0, false
+	}
+	all, err := Members(doc)
+	if err != nil {
+		return 0, 0, false
+	}
+	for _, m := range all {
+		if m.Name == token {
+			return m.From, m.To, true
+		}
+	}
+	return 0, 0, false
+}
+
+// PointerName is the member's name that a token of a JSON Pointer stands for.
+func PointerName(token string) string { return pointerMarks.Replace(token) }

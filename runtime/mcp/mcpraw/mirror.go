@@ -1,0 +1,323 @@
+package mcpraw
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"math/big"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Stateless is the first protocol revision without a handshake. Over HTTP its requests
+// repeat in headers what stands in their body.
+const Stateless = "2026-07-28"
+
+// Headers of a request of that revision.
+const (
+	versionHeader = "Mcp-Protocol-Version"
+	methodHeader  = "Mcp-Method"
+	nameHeader    = "Mcp-Name"
+	paramHeader   = "Mcp-Param-"
+)
+
+// named says, per method, which member of the params a request is about: what the header
+// Mcp-Name repeats. That of tasks is the tasks extension's.
+var named = map[string]string{
+	"tools/call": "/name", "prompts/get": "/name", "resources/read": "/uri",
+	"tasks/get": "/taskId", "tasks/update": "/taskId", "tasks/cancel": "/taskId",
+}
+
+// NameOf returns what the header Mcp-Name of a request says: "" for a method without one.
+func NameOf(method string, params []byte) string {
+	p := named[method]
+	if p == "" {
+		return ""
+	}
+	return ScalarText(At(params, p))
+}
+
+// Mirror sets the headers of a request of a revision without a handshake: those that every
+// request has, and those of the arguments that the tool's definition wants repeated. What
+// an operator has configured under the names of the latter is taken out: it would stand
+// for an argument that was not given.
+func Mirror(h http.Header, version, method, name string, params []ParamValue) {
+	for k := range h {
+		if strings.HasPrefix(http.CanonicalHeaderKey(k), paramHeader) {
+			h.Del(k)
+		}
+	}
+	h.Set(versionHeader, version)
+	h.Set(methodHeader, method)
+	h.Del(nameHeader)
+	if name != "" {
+		h.Set(nameHeader, headerText(name))
+	}
+	for _, p := range params {
+		h.Set(paramHeader+p.Header, headerText(p.Value))
+	}
+}
+
+// Forms of a value that is no plain text for a header.
+const encodedFrom, encodedTo = "=?base64?", "?="
+
+// headerText is a value as a header carries it: as it is where that is visible ASCII with
+// blanks inside, else in base64, which a receiver decodes. An empty value is encoded too,
+// for receivers that take an empty header for none.
+func headerText(v string) string {
+	plain := v != "" && v == strings.Trim(v, " \t") && !(strings.HasPrefix(v, encodedFrom) && strings.HasSuffix(v, encodedTo))
+	for i := 0; plain && i < len(v); i++ {
+		plain = v[i] >= ' ' && v[i] <= '~'
+	}
+	if plain {
+		return v
+	}
+	return encodedFrom + base64.StdEncoding.EncodeToString([]byte(v)) + encodedTo
+}
+
+// Mismatch says where the headers of a request of a revision without a handshake are not
+// those that its body wants; "" where they are, and for a request of another revision. The
+// arguments' headers are not looked at: they take the tool's definition. A request about a
+// task may be without a name: not every client gives it one.
+func Mismatch(h http.Header, method string, params []byte) string {
+	said := ScalarText(At(params, "/_meta/io.modelcontextprotocol~1protocolVersion"))
+	version, name := h.Get(versionHeader), NameOf(method, params)
+	if said < Stateless && version < Stateless {
+		return ""
+	}
+	switch {
+	case version != said:
+		return versionHeader
+	case h.Get(methodHeader) != method:
+		return methodHeader
+	case h.Get(nameHeader) == "" && strings.HasPrefix(method, "tasks/"):
+	case headerValue(h.Get(nameHeader)) != name:
+		return nameHeader
+	}
+	return ""
+}
+
+// headerValue is the value that a header carries as a text.
+func headerValue(v string) string {
+	if len(v) < len(encodedFrom)+len(encodedTo) || !strings.HasPrefix(v, encodedFrom) || !strings.HasSuffix(v, encodedTo) {
+		return v
+	}
+	b, err := base64.StdEncoding.DecodeString(v[len(encodedFrom) : len(v)-len(encodedTo)])
+	if err != nil {
+		return v
+	}
+	return string(b)
+}
+
+// ParamHeader is an argument that a tool's definition wants repeated in a header.
+type ParamHeader struct {
+	Header string   // the part of its name after Mcp-Param-
+	Path   []string // names of members, from the arguments down
+}
+
+// ParamValue is such a header with its value.
+type ParamValue struct{ Header, Value string }
+
+// paramMark is the annotation of a property's schema that names its header.
+const paramMark = "x-mcp-header"
+
+// maxSchemaDepth bounds how deep a schema is looked into.
+const maxSchemaDepth = 64
+
+// Keywords under which a schema has others: one, a list of them, or a map.
+var (
+	oneSchema = []string{
+		"items", "additionalItems", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
+		"contains", "propertyNames", "not", "if", "then", "else", "contentSchema",
+	}
+	listOfSchemas = []string{"allOf", "anyOf", "oneOf", "prefixItems", "items"}
+	mapOfSchemas  = []string{"patternProperties", "$defs", "definitions", "dependentSchemas"}
+)
+
+// ParamHeaders returns the annotations of a tool's inputSchema in the order of its
+// properties. VALIDATION_ERROR where they break a rule of the revision: then the tool is
+// not to be offered, nor called. A schema that is no object has none.
+func ParamHeaders(schema []byte) ([]ParamHeader, error) {
+	r := &annotations{seen: map[string]bool{}}
+	if err := r.walk(schema, nil, true, 0); err != nil {
+		return nil, err
+	}
+	return r.found, nil
+}
+
+type annotations struct {
+	found []ParamHeader
+	seen  map[string]bool // names of headers, in lower case
+}
+
+// walk looks into a schema. reachable says that nothing but properties leads to it.
+func (r *annotations) walk(schema []byte, path []string, reachable bool, depth int) error {
+	if first := bytes.TrimLeft(schema, " \t\r\n"); len(first) == 0 || first[0] != '{' {
+		return nil // true, false, or none
+	}
+	at := "/" + strings.Join(path, "/")
+	if depth > maxSchemaDepth {
+		return tga.Errorf(tga.LimitExceeded, "the schema is nested more than %d deep at %s", maxSchemaDepth, Clip(at, 128))
+	}
+	all, err := Members(schema)
+	if err != nil {
+		return err
+	}
+	var kind []byte
+	for _, m := range all {
+		if m.Name == "type" {
+			kind = schema[m.From:m.To]
+		}
+	}
+	for _, m := range all {
+		v := schema[m.From:m.To]
+		switch {
+		case m.Name == paramMark:
+			err = r.mark(v, kind, path, reachable)
+		case m.Name == "properties":
+			err = r.each(v, path, reachable, depth)
+		case slices.Contains(mapOfSchemas, m.Name):
+			err = r.each(v, path, false, depth)
+		case slices.Contains(listOfSchemas, m.Name) && v[0] == '[':
+			var list []json.RawMessage
+			if json.Unmarshal(v, &list) == nil {
+				for _, s := range list {
+					if err = r.walk(s, path, false, depth+1); err != nil {
+						return err
+					}
+				}
+			}
+		case slices.Contains(oneSchema, m.Name):
+			err = r.walk(v, path, false, depth+1)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each looks into the schemas of a map.
+func (r *annotations) each(schemas []byte, path []string, reachable bool, depth int) error {
+	all, err := Members(schemas)
+	if err != nil {
+		return nil // no map of schemas: there is nothing in it
+	}
+	for _, m := range all {
+		if err := r.walk(schemas[m.From:m.To], append(slices.Clone(path), m.Name), reachable, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mark takes one annotation.
+func (r *annotations) mark(v, kind []byte, path []string, reachable bool) error {
+	at := Clip("/"+strings.Join(path, "/"), 128)
+	var name string
+	switch {
+	case !reachable || len(path) == 0:
+		return tga.Errorf(tga.ValidationError, "%s at %s is not on a property that properties alone lead to", paramMark, at)
+	case v[0] != '"' || json.Unmarshal(v, &name) != nil || !token(name):
+		return tga.Errorf(tga.ValidationError, "%s at %s is no name of a header: %s", paramMark, at, Clip(string(v), 128))
+	case r.seen[strings.ToLower(name)]:
+		return tga.Errorf(tga.ValidationError, "%s at %s: the header %q is there twice", paramMark, at, name)
+	case !scalarType(kind):
+		return tga.Errorf(tga.ValidationError, "%s at %s: want the type string, integer or boolean, not %s", paramMark, at, Clip(string(kind), 128))
+	}
+	r.seen[strings.ToLower(name)] = true
+	r.found = append(r.found, ParamHeader{Header: name, Path: path})
+	return nil
+}
+
+// scalarType reports whether a schema's type is one that a header can carry. Null beside
+// it is a value that is left out.
+func scalarType(kind []byte) bool {
+	var one string
+	var list []string
+	if json.Unmarshal(kind, &one) == nil {
+		list = []string{one}
+	} else if json.Unmarshal(kind, &list) != nil {
+		return false
+	}
+	n := 0
+	for _, k := range list {
+		switch k {
+		case "string", "integer", "boolean":
+			n++
+		case "null":
+		default:
+			return false
+		}
+	}
+	return n == 1
+}
+
+// token reports whether s is a field name of HTTP (RFC 9110 §5.1).
+func token(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// maxSafe is the largest integer that every JSON parser reads the same.
+var maxSafe = big.NewInt(1<<53 - 1)
+
+// maxDigits bounds the digits of a number that is read.
+const maxDigits = 128
+
+// ParamValues returns the headers of a call with these arguments. An argument that is not
+// given, or null, has none. VALIDATION_ERROR, with a pointer into the arguments, for one
+// that no header can carry.
+func ParamValues(headers []ParamHeader, args []byte) ([]ParamValue, error) {
+	var all []ParamValue
+	for _, h := range headers {
+		pointer := ""
+		for _, name := range h.Path {
+			pointer += "/" + pointerEscapes.Replace(name)
+		}
+		v := At(args, pointer)
+		if v == nil || string(v) == "null" {
+			continue
+		}
+		text, ok := scalarValue(v)
+		if !ok {
+			return nil, tga.Errorf(tga.ValidationError,
+				"the tool server wants it in the header %s%s, which takes a string, a boolean or an integer up to 2^53-1", paramHeader, h.Header).At(pointer)
+		}
+		all = append(all, ParamValue{Header: h.Header, Value: text})
+	}
+	return all, nil
+}
+
+// scalarValue is the text of a value in a header. A number is written as a plain integer,
+// however it is written in the arguments.
+func scalarValue(v []byte) (string, bool) {
+	switch v[0] {
+	case '"':
+		var s string
+		err := json.Unmarshal(v, &s)
+		return s, err == nil
+	case 't', 'f':
+		return string(v), true
+	case '{', '[':
+		return "", false
+	}
+	// An exponent makes a number as long as it says.
+	digits, exponent, _ := strings.Cut(strings.ToLower(string(v)), "e")
+	if len(digits) > maxDigits || len(strings.TrimLeft(exponent, "+-0")) > 2 {
+		return "", false
+	}
+	r, ok := new(big.Rat).SetString(string(v))
+	if !ok || !r.IsInt() || r.Num().CmpAbs(maxSafe) > 0 {
+		return "", false
+	}
+	return r.Num().String(), true
+}

@@ -1,0 +1,113 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+)
+
+// mirrors are the annotations in the definitions of a server's tools: which arguments a
+// call of revision 2026-07-28 over HTTP repeats in headers.
+type mirrors struct {
+	listing chan struct{} // held while the server is asked for its definitions
+
+	mu    sync.Mutex
+	all   map[string]mirror // by tool; nil while they are not known
+	asked uint64            // grows when what is known is forgotten
+}
+
+// mirror is what one definition says.
+type mirror struct {
+	headers []mcpraw.ParamHeader
+	bad     error // why the tool is not to be called
+}
+
+// mirrors reports whether calls of a session repeat arguments in headers.
+func (s *Server) mirrors(sess *session) bool {
+	return s.opts.URL != "" && sess.version >= mcpraw.Stateless
+}
+
+// forget makes the next call ask for the definitions.
+func (sess *session) forget() {
+	sess.known.mu.Lock()
+	defer sess.known.mu.Unlock()
+	sess.known.all = nil
+	sess.known.asked++
+}
+
+// learn takes what a list of tools says, and returns those of it that may be called.
+func (sess *session) learn(tools []Tool, log *slog.Logger) []Tool {
+	all := make(map[string]mirror, len(tools))
+	good := tools[:0:0]
+	for _, t := range tools {
+		var m mirror
+		if m.headers, m.bad = mcpraw.ParamHeaders(mcpraw.At(t.Definition, "/inputSchema")); m.bad != nil {
+			log.Warn("a tool is left out: its definition breaks the rules for headers", "tool", t.Name, "error", m.bad)
+		} else {
+			good = append(good, t)
+		}
+		all[t.Name] = m
+	}
+	sess.known.mu.Lock()
+	defer sess.known.mu.Unlock()
+	sess.known.all = all
+	return good
+}
+
+func (sess *session) mirror(tool string) (m mirror, known bool) {
+	sess.known.mu.Lock()
+	defer sess.known.mu.Unlock()
+	return sess.known.all[tool], sess.known.all != nil
+}
+
+// mirrored returns the arguments of a call that go into headers. A server whose tools
+// nobody has listed yet is asked for them first; fresh says that it was, for this call. One
+// that does not list them gets the call as it is: it has told nobody of any header. Errors
+// are ErrNotSent.
+func (s *Server) mirrored(ctx context.Context, sess *session, call runtime.Call) (_ []mcpraw.ParamValue, fresh bool, _ error) {
+	if !s.mirrors(sess) {
+		return nil, true, nil
+	}
+	m, known := sess.mirror(call.Tool)
+	if !known {
+		select {
+		case sess.known.listing <- struct{}{}:
+			defer func() { <-sess.known.listing }()
+		case <-ctx.Done():
+			return nil, true, notSent("waiting for the tools' definitions: %v", context.Cause(ctx))
+		}
+		if m, known = sess.mirror(call.Tool); !known {
+			fresh = true
+			tools, err := s.list(ctx, sess)
+			if err != nil {
+				s.log.Debug("the tools' definitions cannot be had; no argument goes into a header", "error", err)
+				return nil, true, nil
+			}
+			sess.learn(tools, s.log)
+			m, _ = sess.mirror(call.Tool)
+		}
+	}
+	if m.bad != nil {
+		return nil, fresh, notSent("its definition breaks the rules for headers: %w", m.bad)
+	}
+	values, err := mcpraw.ParamValues(m.headers, call.Args)
+	if err != nil {
+		return nil, fresh, notSent("%w", err)
+	}
+	return values, fresh, nil
+}
+
+// codeHeaderMismatch is the error of revision 2026-07-28 for headers that are not those
+// that the server expects. The request did not run.
+const codeHeaderMismatch = -32020
+
+func (a *answer) headerMismatch() bool {
+	var fault struct {
+		Code int64 `json:"code"`
+	}
+	return a.fault.present && json.Unmarshal(a.fault.data, &fault) == nil && fault.Code == codeHeaderMismatch
+}

@@ -1,0 +1,74 @@
+package mcp
+
+import (
+	"errors"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+)
+
+// From revision 2026-07-28 on a server tells of its changes on a stream that the client
+// has asked for, and nowhere else. It lasts until either side ends it.
+
+// acknowledged is the first message on such a stream: from then on nothing is missed.
+const acknowledged = "notifications/subscriptions/acknowledged"
+
+// Pauses before a stream that broke is asked for again.
+const (
+	firstSubscribePause = 100 * time.Millisecond
+	lastSubscribePause  = 30 * time.Second
+)
+
+// heard takes the method of a notification.
+func (s *Server) heard(method string) {
+	switch method {
+	case toolsChanged:
+		s.toolsChanged()
+	case acknowledged:
+		s.mu.Lock()
+		s.acks++
+		missed := s.acks > 1
+		s.mu.Unlock()
+		if missed {
+			s.toolsChanged() // it may have said so while nobody listened
+		}
+	}
+}
+
+// subscribe keeps a subscription to changes of a session's tools until the session ends.
+// A server that refuses it is not asked again.
+func (s *Server) subscribe(sess *session) {
+	pause := firstSubscribePause
+	for sess.link.alive() && s.life.Err() == nil {
+		before := s.acknowledgements()
+		params := append([]byte(`{"_meta":{`), sess.meta[1:]...)
+		a, err := sess.link.exchange(s.life, &jsonrpc.Request{
+			Method: "subscriptions/listen", Params: append(params, `},"notifications":{"toolsListChanged":true}}`...),
+		})
+		acked := s.acknowledgements() != before
+		if err == nil && a.fault.present {
+			said := mcpraw.ReadFault(a.fault.data, 1)
+			if err = errors.New(said.Why); said.Meaning == mcpraw.IsRefusal && !acked {
+				s.log.Warn("the tool server refuses to tell of changes of its tools", "error", err)
+				return
+			}
+		}
+		if acked {
+			pause = firstSubscribePause
+		}
+		s.log.Debug("a subscription has ended and is made again", "error", err)
+		select {
+		case <-time.After(pause):
+		case <-s.life.Done():
+		}
+		pause = min(2*pause, lastSubscribePause)
+	}
+}
+
+func (s *Server) acknowledgements() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.acks
+}
