@@ -1,19 +1,46 @@
 package cli
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
+// ParseState reads the name of a working state from the command line: an id, and behind
+// a slash the number of a fork.
+func ParseState(name string) (id tga.ID, number uint32, err error) {
+	text, fork, forked := strings.Cut(name, "/")
+	if id, err = ParseID(text); err != nil || !forked {
+		return id, 0, err
+	}
+	// 24 bits: the number of a fork stands above 40 of its boundary's.
+	n, err := strconv.ParseUint(fork, 10, 24)
+	if err != nil || fork != strconv.FormatUint(n, 10) {
+		return id, 0, Usagef("state %q: want an id, or an id, a slash and a fork's number", name)
+	}
+	return id, uint32(n), nil
+}
+
+// stateName is the name of a working state as [ParseState] reads it.
+func stateName(st workstate.Stored) string {
+	if st.Number == 0 {
+		return st.ID.String()
+	}
+	return fmt.Sprintf("%s/%d", st.ID, st.Number)
+}
+
 // WorkingStates prints the working states of a store.
 func WorkingStates(s *Streams, list []workstate.Stored) error {
 	if s.JSON {
 		for _, st := range list {
 			if err := s.Line(map[string]any{
-				"id": st.ID.String(), "number": st.Number, "root": st.Root.String(), "forked": st.Forked, "boundaries": st.Boundaries, "open": st.Open,
+				"state": stateName(st), "id": st.ID.String(), "number": st.Number, "root": st.Root.String(), "forked": st.Forked, "boundaries": st.Boundaries, "open": st.Open,
 			}); err != nil {
 				return err
 			}
@@ -22,9 +49,9 @@ func WorkingStates(s *Streams, list []workstate.Stored) error {
 	}
 	rows := make([][]string, 0, len(list))
 	for _, st := range list {
-		rows = append(rows, []string{st.ID.String(), strconv.FormatUint(uint64(st.Number), 10), st.Root.String()[:12], strconv.Itoa(st.Boundaries), strconv.Itoa(st.Open), st.Forked})
+		rows = append(rows, []string{stateName(st), st.Root.String()[:12], strconv.Itoa(st.Boundaries), strconv.Itoa(st.Open), st.Forked})
 	}
-	return s.Table([]string{"ID", "STATE", "ROOT", "BOUNDARIES", "OPEN", "FORKED AT"}, rows)
+	return s.Table([]string{"STATE", "ROOT", "BOUNDARIES", "OPEN", "FORKED AT"}, rows)
 }
 
 // boundaryLine is a boundary as JSON.
@@ -81,22 +108,73 @@ func lineOf(c workstate.Checkpoint) boundaryLine {
 	}
 }
 
+// Places prints where the resources outside a working state lie.
+func Places(s *Streams, places map[string]workstate.Place) error {
+	rows := make([][]string, 0, len(places))
+	for _, name := range slices.Sorted(maps.Keys(places)) {
+		p := places[name]
+		if s.JSON {
+			if err := s.Line(map[string]any{"resource": name, "kind": p.Kind, "path": p.Path, "aside": p.Aside}); err != nil {
+				return err
+			}
+			continue
+		}
+		path := p.Path
+		if p.Kind == "" {
+			path = "known to its own program alone"
+		}
+		rows = append(rows, []string{name, p.Kind, path, p.Aside})
+	}
+	if s.JSON || len(rows) == 0 {
+		return nil
+	}
+	s.Printf("\n")
+	return s.Table([]string{"RESOURCE", "KIND", "PATH", "ASIDE"}, rows)
+}
+
 // Changes prints the parts in which two working states differ.
 func Changes(s *Streams, list []workstate.Change) error {
 	rows := make([][]string, 0, len(list))
 	for _, c := range list {
 		if s.JSON {
-			if err := s.Line(map[string]any{"part": c.Part, "from": c.From.String(), "to": c.To.String()}); err != nil {
+			if err := s.Line(map[string]any{
+				"part": c.Part, "from": c.From.String(), "to": c.To.String(), "from_items": c.FromItems, "to_items": c.ToItems,
+			}); err != nil {
 				return err
 			}
 			continue
 		}
-		rows = append(rows, []string{c.Part, short(c.From), short(c.To)})
+		items := ""
+		if strings.HasPrefix(c.Part, "slice ") {
+			items = fmt.Sprintf("%d to %d", c.FromItems, c.ToItems)
+		}
+		rows = append(rows, []string{c.Part, short(c.From), short(c.To), items})
 	}
 	if s.JSON {
 		return nil
 	}
-	return s.Table([]string{"PART", "FROM", "TO"}, rows)
+	return s.Table([]string{"PART", "FROM", "TO", "ITEMS"}, rows)
+}
+
+// FileChange is a path in which two snapshots of a directory differ.
+type FileChange struct {
+	Resource string `json:"resource"`
+	Status   string `json:"status"` // A added, D deleted, M content or mode, T type
+	Path     string `json:"path"`
+}
+
+// FileChanges prints paths.
+func FileChanges(s *Streams, list []FileChange) error {
+	for _, c := range list {
+		if s.JSON {
+			if err := s.Line(c); err != nil {
+				return err
+			}
+			continue
+		}
+		s.Printf("%s %s\n", c.Status, Clean(c.Path))
+	}
+	return nil
 }
 
 // short returns the beginning of a digest, a dash for the zero one.

@@ -46,3 +46,53 @@ func TestRollbackPlanSaysWhatStands(t *testing.T) {
 		t.Errorf("%v: %s", err, text.String())
 	}
 }
+
+// TestStateIsNamedAsItIsPrinted: what ls prints is what the other verbs take, and nothing
+// else is.
+func TestStateIsNamedAsItIsPrinted(t *testing.T) {
+	const id = "01936a8b-4c2d-7000-8000-000000000001"
+	want, err := tga.ParseID(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range []uint32{0, 1, 1<<24 - 1} {
+		name := stateName(workstate.Stored{ID: want, Number: number})
+		got, n, err := ParseState(name)
+		if err != nil || got != want || n != number {
+			t.Errorf("%s reads as %v, %d, %v", name, got, n, err)
+		}
+	}
+	for _, name := range []string{"", "x", id + "/", id + "/x", id + "/01", id + "/-1", id + "/16777216", id + "/1/2"} {
+		if _, _, err := ParseState(name); ExitCode(err) != ExitUsage {
+			t.Errorf("%q: %v, want an error of usage", name, err)
+		}
+	}
+}
+
+// TestNamesOfFilesAreHarmless: a path from a workspace moves no cursor of a terminal.
+func TestNamesOfFilesAreHarmless(t *testing.T) {
+	var out bytes.Buffer
+	s := &Streams{Out: &out}
+	evil := "x\x1b[2J\ny"
+	for _, err := range []error{
+		FileChanges(s, []FileChange{{Resource: evil, Status: "M", Path: evil}}),
+		Places(s, map[string]workstate.Place{evil: {Kind: "directory", Path: evil, Aside: evil}}),
+		Changes(s, []workstate.Change{{Part: "slice " + evil, FromItems: 1, ToItems: 2}}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if strings.Contains(out.String(), "\x1b") || strings.Contains(out.String(), "\ny") || !strings.Contains(out.String(), "1 to 2") {
+		t.Errorf("printed\n%q", out.String())
+	}
+	out.Reset()
+	s.JSON = true
+	if err := FileChanges(s, []FileChange{{Resource: "r", Status: "M", Path: evil}}); err != nil {
+		t.Fatal(err)
+	}
+	var got FileChange
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.Path != evil {
+		t.Errorf("%q reads as %+v, %v", out.String(), got, err)
+	}
+}

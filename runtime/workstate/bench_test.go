@@ -2,12 +2,14 @@ package workstate_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/workstate"
@@ -29,23 +31,56 @@ func rows(n int) []row {
 	return out
 }
 
-// BenchmarkSession: one item more in a slice, a snapshot of it, and back.
+// BenchmarkSession: one item more in a slice, a snapshot of it with its digest, and back.
+// Beside it, a deep copy of the items in both directions.
 func BenchmarkSession(b *testing.B) {
 	for _, size := range []int{1_000, 10_000, 100_000, 1_000_000} {
-		s := workstate.NewSession()
-		must(b, workstate.Slice[row](s).Append(rows(size)...))
-		empty := s.Snapshot(workstate.SnapshotOptions{})
-		b.Run(fmt.Sprintf("items=%d/snapshot", size), func(b *testing.B) {
+		b.Run(fmt.Sprintf("items=%d/session", size), func(b *testing.B) {
+			state, err := workstate.New(bg, workstate.NewSession(), &workstate.Registry{}, workstate.Options{})
+			must(b, err)
+			must(b, state.Update(bg, "fill", func(_ context.Context, tx *workstate.Tx) error {
+				return workstate.Slice[row](tx.Session()).Append(rows(size)...)
+			}))
+			before, err := state.Snapshot(bg, workstate.SnapshotOptions{}, "")
+			must(b, err)
+			s := &split{b: b}
 			for b.Loop() {
-				s.Snapshot(workstate.SnapshotOptions{})
+				s.rounds++
+				must(b, state.Update(bg, "", func(_ context.Context, tx *workstate.Tx) error {
+					return workstate.Slice[row](tx.Session()).Append(row{N: s.rounds})
+				}))
+				s.took(&s.snapshot, func() {
+					_, err := state.Snapshot(bg, workstate.SnapshotOptions{}, "")
+					must(b, err)
+				})
+				s.took(&s.restore, func() {
+					_, err := state.Restore(bg, before, workstate.RestoreOptions{}, "")
+					must(b, err)
+				})
 			}
+			s.report(-1) // of a store: see BenchmarkCall
 		})
-		b.Run(fmt.Sprintf("items=%d/append-snapshot-restore", size), func(b *testing.B) {
+		b.Run(fmt.Sprintf("items=%d/deep-copy", size), func(b *testing.B) {
+			now, s := rows(size), &split{b: b}
+			before, err := json.Marshal(now)
+			must(b, err)
 			for b.Loop() {
-				must(b, workstate.Slice[row](s).Append(row{}))
-				s.Snapshot(workstate.SnapshotOptions{})
-				must(b, s.Restore(empty, workstate.RestoreOptions{}))
+				s.rounds++
+				now = append(now, row{N: s.rounds})
+				var raw []byte
+				s.took(&s.snapshot, func() {
+					raw, err = json.Marshal(now)
+					must(b, err)
+				})
+				s.took(&s.restore, func() {
+					now = nil
+					must(b, json.Unmarshal(before, &now))
+				})
+				if len(raw) <= len(before) {
+					b.Fatal("the copy is not whole")
+				}
 			}
+			s.report(int64(len(before)) * int64(s.rounds))
 		})
 	}
 }
@@ -119,8 +154,31 @@ func change(b *testing.B, dir string, round int) {
 	}
 }
 
+// split times the two halves of an iteration.
+type split struct {
+	b                 *testing.B
+	snapshot, restore time.Duration
+	rounds            int
+}
+
+func (s *split) took(sum *time.Duration, f func()) {
+	start := time.Now()
+	f()
+	*sum += time.Since(start)
+}
+
+func (s *split) report(stored int64) {
+	n := float64(max(s.rounds, 1))
+	s.b.ReportMetric(s.snapshot.Seconds()*1000/n, "snapshot-ms")
+	s.b.ReportMetric(s.restore.Seconds()*1000/n, "restore-ms")
+	if stored >= 0 {
+		s.b.ReportMetric(float64(stored)/n, "stored-B/snapshot")
+	}
+}
+
 // BenchmarkDirectory: ten files of a directory are changed; a snapshot, and back. Beside
-// it, git stash in a repository of the directory's own, and a copy of the directory.
+// it, git stash in a repository of the directory's own, and a copy of the directory,
+// neither of which is synced.
 func BenchmarkDirectory(b *testing.B) {
 	for _, files := range []int{100, 5_000, 50_000} {
 		b.Run(fmt.Sprintf("files=%d/hostdir", files), func(b *testing.B) {
@@ -131,14 +189,17 @@ func BenchmarkDirectory(b *testing.B) {
 			defer func() { must(b, d.Close()) }()
 			n, err := d.Snapshot(bg)
 			must(b, err)
-			before, round := used(b, shadow), 0
+			before, s := used(b, shadow), &split{b: b}
 			for b.Loop() {
-				round++
-				change(b, dir, round)
-				_, err := d.Snapshot(bg)
-				must(b, err, d.Restore(bg, n))
+				s.rounds++
+				change(b, dir, s.rounds)
+				s.took(&s.snapshot, func() {
+					_, err := d.Snapshot(bg)
+					must(b, err)
+				})
+				s.took(&s.restore, func() { must(b, d.Restore(bg, n)) })
 			}
-			b.ReportMetric(float64(used(b, shadow)-before)/float64(round), "stored-B/snapshot")
+			s.report(used(b, shadow) - before)
 		})
 		b.Run(fmt.Sprintf("files=%d/first-snapshot", files), func(b *testing.B) {
 			dir := b.TempDir()
@@ -163,28 +224,35 @@ func BenchmarkDirectory(b *testing.B) {
 			git("init", "-q")
 			git("add", "-A")
 			git("commit", "-q", "-m", "base")
-			before, round := used(b, filepath.Join(dir, ".git")), 0
+			before, s := used(b, filepath.Join(dir, ".git")), &split{b: b}
 			for b.Loop() {
-				round++
-				change(b, dir, round)
-				git("stash", "push", "-q", "-u") // the snapshot, and the directory as it was
+				s.rounds++
+				change(b, dir, s.rounds)
+				s.took(&s.snapshot, func() { // and the directory goes on as it is
+					git("stash", "push", "-q", "-u")
+					git("stash", "apply", "-q")
+				})
+				s.took(&s.restore, func() {
+					git("reset", "-q", "--hard")
+					git("clean", "-fdq")
+				})
 			}
-			b.ReportMetric(float64(used(b, filepath.Join(dir, ".git"))-before)/float64(round), "stored-B/snapshot")
+			s.report(used(b, filepath.Join(dir, ".git")) - before)
 		})
 		b.Run(fmt.Sprintf("files=%d/copy", files), func(b *testing.B) {
 			dir, copies := b.TempDir(), b.TempDir()
 			fill(b, dir, files)
-			base := filepath.Join(copies, "base")
+			base, s := filepath.Join(copies, "base"), &split{b: b}
 			must(b, os.CopyFS(base, os.DirFS(dir)))
-			round := 0
 			for b.Loop() {
-				round++
-				change(b, dir, round)
+				s.rounds++
+				change(b, dir, s.rounds)
 				snap := filepath.Join(copies, "snap")
-				must(b, os.RemoveAll(snap), os.CopyFS(snap, os.DirFS(dir)))
-				must(b, os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(base)))
+				s.took(&s.snapshot, func() { must(b, os.CopyFS(snap, os.DirFS(dir))) })
+				s.took(&s.restore, func() { must(b, os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(base))) })
+				must(b, os.RemoveAll(snap))
 			}
-			b.ReportMetric(float64(used(b, base)), "stored-B/snapshot")
+			s.report(used(b, base) * int64(s.rounds))
 		})
 	}
 }

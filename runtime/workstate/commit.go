@@ -65,6 +65,8 @@ func (t *Tx) finishWith(ctx context.Context, success bool, post map[string]*Node
 			code, summary = codeOr(failed, tga.GenericStateError), failed.Error()
 		}
 		post, err = t.pre, t.restoreHeld(ctx)
+	} else {
+		code = "" // the caller's is for the other case
 	}
 	t.log(success, code)
 	t.session.merge(!success)

@@ -77,11 +77,7 @@ func (s *State) snapshotOf(ctx context.Context, b *boundary, phase Phase) (*Comp
 	if err != nil {
 		return nil, err
 	}
-	session, resources, err := partsOfRoot(root)
-	if err != nil {
-		return nil, err
-	}
-	content, policies, err := sessionFrom(session)
+	c, err := snapshotOfRoot(root)
 	if err != nil {
 		return nil, err
 	}
@@ -95,13 +91,27 @@ func (s *State) snapshotOf(ctx context.Context, b *boundary, phase Phase) (*Comp
 	} else {
 		m.Phase = phaseCheckpoint
 	}
+	c.ID, c.CreatedAt = uuid.NewSHA1(uuid.Nil, append(root.digest[:], string(phase)+b.record.ID...)), at
+	c.Session.CreatedAt, c.Metadata = at, m
+	return c, nil
+}
+
+// snapshotOfRoot makes a snapshot, of no time, that includes slices of every policy.
+func snapshotOfRoot(root *Node) (*CompositeSnapshot, error) {
+	session, resources, err := partsOfRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	content, policies, err := sessionFrom(session)
+	if err != nil {
+		return nil, err
+	}
 	return &CompositeSnapshot{
-		ID: uuid.NewSHA1(uuid.Nil, append(root.digest[:], string(phase)+b.record.ID...)), CreatedAt: at,
 		Session: &SessionSnapshot{
-			CreatedAt: at, content: content, policies: policies,
+			content: content, policies: policies,
 			includes: map[Policy]bool{PolicyState: true, PolicyLog: true, PolicyCache: true},
 		},
-		Resources: resources, Metadata: m,
+		Resources: resources,
 	}, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/workstate"
@@ -101,7 +102,7 @@ func (d *onDisk) close() error {
 // is made to agree.
 func TestPowerCutIsBeforeOrAfter(t *testing.T) {
 	type crash struct {
-		fs      *vfs.MemFS
+		fs      *crashmem.FS
 		machine string
 		op      string
 	}
@@ -110,7 +111,7 @@ func TestPowerCutIsBeforeOrAfter(t *testing.T) {
 		crashes []crash
 		ops     int
 	)
-	disk, id, m := vfs.NewCrashableMem(), newID(), &machine{text: "0"}
+	disk, id, m := crashmem.New(), newID(), &machine{text: "0"}
 	rng := rand.New(rand.NewPCG(5, 8))
 	clone := func(op string) {
 		mu.Lock()
@@ -188,8 +189,8 @@ func TestPowerCutIsBeforeOrAfter(t *testing.T) {
 // transaction like the first.
 func TestCallSentAgainIsATransaction(t *testing.T) {
 	for _, tool := range []string{"gen-3", "bad-2"} {
-		disk, id, m := vfs.NewCrashableMem(), newID(), &machine{text: "0"}
-		var cut *vfs.MemFS
+		disk, id, m := crashmem.New(), newID(), &machine{text: "0"}
+		var cut *crashmem.FS
 		var held string
 		first, err := openOn(disk, id, m, ledger.DedupeArgs, func() {
 			if !strings.HasPrefix(m.get(), "half of "+tool) {

@@ -22,7 +22,8 @@
 // snapshot before it with EXECUTING, the state after it with the effect. The record of a
 // call is open from the one batch to the other, and a call whose record is open did not
 // happen: [Open] restores what it held. Snapshots are trees of content-addressed nodes,
-// so each costs what changed.
+// so each costs what changed. The head of a state keeps the [Place] of each resource
+// outside the process: who has none of the program's types can roll it back all the same.
 //
 // # Limits
 //
@@ -44,4 +45,5 @@
 //	         as the trace's effect says
 //	shown    nobody sees a commit that is not durable              [State.Store]    TestUndurableCommitIsNotShown
 //	kept     collection drops nothing that is referred to          [State.Collect]  TestCollectKeepsWhatIsReferredTo
+//	bare     a rollback needs none of the program's types          [State.Places]   TestRollbackNeedsNoTypes
 package workstate

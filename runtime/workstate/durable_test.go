@@ -311,7 +311,7 @@ func TestInspectLooksAndChangesNothing(t *testing.T) {
 	if len(found) != 2 || found[0].ID != w.id || found[0].Boundaries != 2 || found[0].Root != w.state.Digest() || found[1].Number != 1 || found[1].Forked != id {
 		t.Errorf("found %+v", found)
 	}
-	s, err := workstate.Inspect(bg, w.db, w.id, 0)
+	s, err := workstate.Inspect(bg, w.db, w.id, 0, workstate.Options{})
 	must(t, err)
 	defer s.Close()
 	if s.Digest() != w.state.Digest() || len(s.List()) != 2 {
@@ -329,7 +329,7 @@ func TestInspectLooksAndChangesNothing(t *testing.T) {
 	wantCode(t, err, tga.PermissionDenied)
 	_, err = s.Fork(bg, id, workstate.NewSession(), &workstate.Registry{}, workstate.Options{})
 	wantCode(t, err, tga.PermissionDenied)
-	_, err = workstate.Inspect(bg, w.db, newID(), 0)
+	_, err = workstate.Inspect(bg, w.db, newID(), 0, workstate.Options{})
 	wantCode(t, err, tga.NotFound)
 	w.want(after("b", 2, 2, workstate.Usage{Calls: 2}))
 }

@@ -62,6 +62,8 @@ type headRecord struct {
 	Root    string `json:"root"`
 	Seed    uint64 `json:"seed"`
 	Forked  string `json:"forked,omitempty"` // id of the boundary it began at
+	// Places has every resource that calls take turns at.
+	Places map[string]Place `json:"places,omitempty"`
 }
 
 // maxSpill is how many bytes of nodes may stand in the batch of an entry. More go ahead

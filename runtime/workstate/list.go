@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"slices"
+	"sync/atomic"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -17,7 +18,7 @@ import (
 type list struct {
 	leaves []*Node
 	count  int
-	root   *Node // made when asked for
+	root   atomic.Pointer[Node] // made when asked for; whoever makes it makes the same
 }
 
 // Bounds of a leaf and of an inner node; both hold 64 on average.
@@ -170,11 +171,10 @@ func (l *list) last() []byte {
 	return last
 }
 
-// node returns the root of the list. Lists are shared: the caller holds the lock of the
-// session they belong to.
+// node returns the root of the list.
 func (l *list) node() *Node {
-	if l.root != nil {
-		return l.root
+	if root := l.root.Load(); root != nil {
+		return root
 	}
 	level := l.leaves
 	if len(level) == 0 {
@@ -191,13 +191,14 @@ func (l *list) node() *Node {
 		}
 		level = up
 	}
-	l.root = level[0]
-	return l.root
+	l.root.Store(level[0])
+	return level[0]
 }
 
 // listFrom reads a list back from its root.
 func listFrom(root *Node) (*list, error) {
-	l := &list{root: root}
+	l := &list{}
+	l.root.Store(root)
 	var down func(*Node) error
 	down = func(n *Node) error {
 		if len(n.kids) == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"github.com/tgad/tgad/runtime"
@@ -59,19 +60,43 @@ func (f *family) open(ctx context.Context, number uint32, session *Session, reso
 		if err != nil {
 			return nil, err
 		}
-		return s, s.create(ctx, root, "")
+		return s, s.create(ctx, root, "", nil)
 	}
 	if err := s.restoreMemory(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.place(ctx); err != nil {
 		return nil, err
 	}
 	return s, s.recover(ctx)
 }
 
-// create makes the head of a state that is new.
-func (s *State) create(ctx context.Context, root *Node, forked string) error {
+// place keeps where the resources lie now.
+func (s *State) place(ctx context.Context) error {
+	places := maps.Clone(s.head.Places)
+	if places == nil {
+		places = map[string]Place{}
+	}
+	maps.Copy(places, s.resources.places())
+	if maps.EqualFunc(places, s.head.Places, Place.equal) {
+		return nil
+	}
+	s.head.Places = places
+	return s.family.append(ctx, []wal.Attachment{s.family.item(s.number, 0, s.head)})
+}
+
+// create makes the head of a state that is new. elsewhere are the places of the state it
+// is forked from: what lies there is not the fork's.
+func (s *State) create(ctx context.Context, root *Node, forked string, elsewhere map[string]Place) error {
 	f := s.family
 	s.root = root
-	s.head = headRecord{Version: boundaryVersion, Root: root.digest.String(), Seed: s.seed, Forked: forked}
+	places := s.resources.places()
+	for name := range elsewhere {
+		if _, ok := places[name]; !ok {
+			places[name] = Place{}
+		}
+	}
+	s.head = headRecord{Version: boundaryVersion, Root: root.digest.String(), Seed: s.seed, Forked: forked, Places: places}
 	list, _ := f.nodes(root)
 	if err := f.spill(ctx, list); err != nil {
 		return err

@@ -76,7 +76,12 @@ type entry struct {
 // Add enters a resource under the type T, which may be an interface. VALIDATION_ERROR
 // where there is one already.
 func Add[T any](r *Registry, resource T) error {
-	name := nameOf(reflect.TypeFor[T]())
+	return r.AddAs(nameOf(reflect.TypeFor[T]()), resource)
+}
+
+// AddAs enters a resource under the name that a type of another program has in
+// snapshots: see [State.Places]. VALIDATION_ERROR where there is one already.
+func (r *Registry) AddAs(name string, resource any) error {
 	at, found := slices.BinarySearchFunc(r.entries, name, func(e entry, name string) int { return strings.Compare(e.name, name) })
 	if found {
 		return tga.Errorf(tga.ValidationError, "a resource of type %s is registered already", name)

@@ -2,7 +2,6 @@ package workstate
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 
@@ -13,7 +12,8 @@ import (
 // Restore makes the state what a snapshot says, as a transaction of its own: durable as a
 // whole, carried out again after a crash in its middle, and itself a boundary, whose id
 // is returned: rolling back to it undoes the restore. LOG slices stay unless o says
-// otherwise. Resources that the snapshot or the state does not have are left out.
+// otherwise. Resources that the snapshot or the state does not have are left out; one
+// in memory that is not registered gets its content in the store.
 //
 // SNAPSHOT_MISMATCH where the snapshot has slices that the state does not know.
 // RESTORE_FAILED where a resource could not be restored; the state is as before.
@@ -59,7 +59,7 @@ func (t *Tx) become(ctx context.Context, to *CompositeSnapshot, o RestoreOptions
 		}
 	}
 	post := maps.Clone(t.pre)
-	for _, name := range t.held {
+	for _, name := range append(t.state.carriedInMemory(to.Resources), t.held...) {
 		if n := to.Resources[name]; n != nil {
 			post[name] = n
 		}
@@ -77,16 +77,10 @@ type Standing struct {
 	Compensation string // how to make up for it; "" = can't be
 }
 
-// Change is a part that a rollback changes.
-type Change struct {
-	Part     string // "slice " or "resource " and its type
-	From, To tga.Digest
-}
-
 // Plan is what a rollback will do.
 type Plan struct {
 	To       Checkpoint   // the state before this becomes the state
-	Restored []Change     // sorted by part; what calls take turns at, as of its last call
+	Restored []Change     // from what is to what will be; what calls take turns at, as of its last call
 	Undone   []Checkpoint // whose changes are taken back, newest first
 	Standing []Standing   // of those, whose effects outside remain
 
@@ -124,18 +118,17 @@ func (s *State) PlanRollback(ctx context.Context, id string, o RestoreOptions) (
 		}
 	}
 	s.mu.Unlock()
-	then, err := s.sideOf(ctx, target, phasePre)
+	then, err := s.snapshotOf(ctx, target, phasePre)
 	if err != nil {
 		return nil, err
 	}
-	p.Restored, err = s.Diff(now, then)
-	if !o.DropLogs {
-		policies := s.session.schema.policies()
-		p.Restored = slices.DeleteFunc(p.Restored, func(c Change) bool {
-			return policies[c.Part[min(len(c.Part), len("slice ")):]] == PolicyLog
-		})
+	is, err := snapshotOfRoot(now)
+	if err != nil {
+		return nil, err
 	}
-	return p, err
+	is.Session.includes[PolicyLog] = o.DropLogs
+	p.Restored = Diff(is, then)
+	return p, nil
 }
 
 // Do carries the plan out and returns the id of the boundary that undoes it.
@@ -174,43 +167,6 @@ func (s *State) Checkpoint(ctx context.Context, tag string) (id string, err erro
 	return t.boundary.record.ID, joined(failed, restored, t.persistDone(ctx))
 }
 
-// Diff says which parts of two roots differ.
-func (s *State) Diff(from, to *Node) ([]Change, error) {
-	a, err := partDigests(from)
-	b, also := partDigests(to)
-	if err = errors.Join(err, also); err != nil {
-		return nil, err
-	}
-	all := maps.Clone(a)
-	maps.Copy(all, b)
-	var out []Change
-	for _, part := range slices.Sorted(maps.Keys(all)) {
-		if a[part] != b[part] {
-			out = append(out, Change{part, a[part], b[part]})
-		}
-	}
-	return out, nil
-}
-
-func partDigests(root *Node) (map[string]tga.Digest, error) {
-	session, resources, err := partsOfRoot(root)
-	if err != nil {
-		return nil, err
-	}
-	var headers []sliceHeader
-	if err := strict(session.data, &headers); err != nil || len(headers) != len(session.kids) {
-		return nil, tga.Errorf(tga.StateChecksumMismatch, "node %s is no session", session.digest)
-	}
-	out := map[string]tga.Digest{}
-	for i, h := range headers {
-		out["slice "+h.Type] = session.kids[i].digest
-	}
-	for name, n := range resources {
-		out["resource "+name] = n.digest
-	}
-	return out, nil
-}
-
 // Fork begins another state of the family at the state before a call. session must know
 // the slices of that state. resources are the fork's own: those in memory, and those
 // that calls take turns at, get what the state held then.
@@ -235,7 +191,7 @@ func (s *State) Fork(ctx context.Context, id string, session *Session, resources
 	if err := fork.fill(ctx, root, true); err != nil {
 		return nil, err
 	}
-	if err := fork.create(ctx, root, b.record.ID); err != nil {
+	if err := fork.create(ctx, root, b.record.ID, s.Places()); err != nil {
 		return nil, err
 	}
 	s.family.mu.Lock()

@@ -62,6 +62,10 @@ func TestUndoOfUndo(t *testing.T) {
 			if plan.To.ID != target {
 				t.Errorf("the plan was to %+v", plan.To)
 			}
+			list := w.state.List()
+			if last := list[len(list)-1]; !last.Success || last.Code != "" {
+				t.Errorf("a rollback that succeeded is %+v", last)
+			}
 		}
 	})
 }

@@ -98,6 +98,7 @@ func New(ctx context.Context, session *Session, resources *Registry, o Options) 
 	s := newState(&family{token: make(turn, 1), calls: map[tga.ID]*Tx{}, states: map[uint32]*State{}}, 0, session, resources, o)
 	var err error
 	s.root, err = s.capture(ctx)
+	s.head.Places = resources.places()
 	s.family.states[0] = s
 	return s, err
 }

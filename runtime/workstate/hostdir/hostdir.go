@@ -13,6 +13,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -50,6 +51,7 @@ type Dir struct {
 var (
 	_ workstate.Snapshotter = (*Dir)(nil)
 	_ workstate.Collector   = (*Dir)(nil)
+	_ workstate.Placed      = (*Dir)(nil)
 )
 
 // Open opens a directory with a repository for its snapshots, which is made where it does
@@ -102,6 +104,32 @@ func (d *Dir) Close() error { return d.repo.close() }
 
 // Path returns the directory, links resolved.
 func (d *Dir) Path() string { return d.path }
+
+// Place implements [workstate.Placed].
+func (d *Dir) Place() workstate.Place {
+	p := workstate.Place{Kind: workstate.PlaceDirectory, Path: d.path, Aside: d.repo.dir}
+	for _, name := range slices.Sorted(maps.Keys(d.exclude)) {
+		p.Exclude = append(p.Exclude, filepath.ToSlash(name))
+	}
+	return p
+}
+
+// Fetch copies into d's repository what n, a snapshot of from, refers to, so that d can be
+// restored to it: a fork has a directory and a repository of its own.
+func (d *Dir) Fetch(ctx context.Context, from *Dir, n *workstate.Node) error {
+	tree, err := treeOf(n)
+	if err != nil {
+		return err
+	}
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.repo.fetch(ctx, from.repo, tree); err != nil {
+		return tga.Errorf(codeOf(err), "snapshot %s of %s into %s: %w", tree, from.path, d.repo.dir, err)
+	}
+	return nil
+}
 
 // image is the data of a snapshot's node, JSON.
 type image struct {

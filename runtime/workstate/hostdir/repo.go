@@ -229,8 +229,53 @@ func (r *reader) blob(id string, w io.Writer) error {
 
 func (r *reader) close() error { return errors.Join(r.in.Close(), r.cmd.Wait()) }
 
+// fetch copies what a snapshot in another repository refers to.
+func (r *repo) fetch(ctx context.Context, from *repo, tree string) (err error) {
+	pack, err := os.CreateTemp(r.tmp(), "fetch-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pack.Close(), os.Remove(pack.Name())) }()
+	out := from.command(ctx, "pack-objects", "--revs", "--stdout", "-q")
+	out.Stdin, out.Stdout = strings.NewReader(tree+"\n"), pack
+	var diag strings.Builder
+	out.Stderr = &diag
+	if err := out.Run(); err != nil {
+		return tga.Errorf(tga.SnapshotMismatch, "the repository %s has no snapshot %s: %s: %w", from.dir, tree, strings.TrimSpace(diag.String()), err)
+	}
+	if _, err := pack.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	in := r.command(ctx, "index-pack", "--stdin")
+	in.Stdin, in.Stderr = pack, &diag
+	if err := in.Run(); err != nil {
+		return fmt.Errorf("git index-pack: %s: %w", strings.TrimSpace(diag.String()), err)
+	}
+	return syncPath(filepath.Join(r.dir, "objects", "pack")) // git syncs the pack, not its name
+}
+
+// here returns those of some snapshots that the repository has: a fork's have others.
+func (r *repo) here(ctx context.Context, trees map[string]bool) (map[string]bool, error) {
+	var in bytes.Buffer
+	for tree := range trees {
+		in.WriteString(tree + "\n")
+	}
+	out, err := r.run(ctx, in.Bytes(), "cat-file", "--batch-check=%(objectname) %(objecttype)")
+	found := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		if tree, ok := strings.CutSuffix(strings.TrimSpace(line), " tree"); ok {
+			found[tree] = true
+		}
+	}
+	return found, err
+}
+
 // collect keeps the snapshots in keep by a ref each and drops what nothing refers to.
 func (r *repo) collect(ctx context.Context, keep map[string]bool) error {
+	keep, err := r.here(ctx, keep)
+	if err != nil {
+		return err
+	}
 	out, err := r.run(ctx, nil, "for-each-ref", "--format=%(refname)", "refs/keep/")
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,12 +30,24 @@ type File struct {
 	db      *sql.DB
 }
 
-var _ workstate.Snapshotter = (*File)(nil)
+var (
+	_ workstate.Snapshotter = (*File)(nil)
+	_ workstate.Placed      = (*File)(nil)
+)
 
 // Open opens a database, which is made where it does not exist. Copies on their way lie
 // in the directory scratch, which must not be the database's.
 func Open(ctx context.Context, path, scratch string) (*File, error) {
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)&_pragma=synchronous(FULL)")
+	path, err := filepath.Abs(path)
+	if err == nil {
+		scratch, err = filepath.Abs(scratch)
+	}
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "database %s: %w", path, err)
+	}
+	// A name with a question mark in it is no list of options.
+	name := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: "_pragma=busy_timeout(5000)&_pragma=synchronous(FULL)"}
+	db, err := sql.Open("sqlite", name.String())
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "database %s: %w", path, err)
 	}
@@ -45,7 +58,12 @@ func Open(ctx context.Context, path, scratch string) (*File, error) {
 	return &File{path: path, scratch: scratch, db: db}, nil
 }
 
-// Path returns the database's path.
+// Place implements [workstate.Placed].
+func (f *File) Place() workstate.Place {
+	return workstate.Place{Kind: workstate.PlaceSQLite, Path: f.path, Aside: f.scratch}
+}
+
+// Path returns the database's path, absolute.
 func (f *File) Path() string { return f.path }
 
 // Close closes the database.

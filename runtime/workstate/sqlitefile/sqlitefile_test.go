@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -167,5 +167,50 @@ func TestFailingToolLeavesTheDatabase(t *testing.T) {
 	must(t, err)
 	if got := notes(t, other); got != "good good" {
 		t.Errorf("notes %q after a restore from %d bytes", got, len(raw))
+	}
+}
+
+// TestPathIsAPath: what is an option or an escape in a URI is a character in a path, and
+// a place is one from any directory.
+func TestPathIsAPath(t *testing.T) {
+	const name = "a b?mode=ro%41#c.db"
+	dir := t.TempDir()
+	t.Chdir(dir)
+	path := filepath.Join(dir, name)
+	f, err := sqlitefile.Open(bg, name, "scratch")
+	must(t, err)
+	n := snapshot(t, f)
+	must(t, f.Restore(bg, n), f.Close())
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+	if p := f.Place(); p.Kind != workstate.PlaceSQLite || p.Path != path || p.Aside != filepath.Join(dir, "scratch") {
+		t.Errorf("the place is %+v", p)
+	}
+}
+
+// TestSnapshotRoundTripsThroughJSON, into another database.
+func TestSnapshotRoundTripsThroughJSON(t *testing.T) {
+	state := func(f *sqlitefile.File) *workstate.State {
+		r := &workstate.Registry{}
+		must(t, workstate.Add(r, f))
+		s, err := workstate.New(bg, workstate.NewSession(), r, workstate.Options{})
+		must(t, err)
+		return s
+	}
+	f, db := open(t, "wal")
+	exec(t, db, "insert into notes (text) values ('one')")
+	snap, err := state(f).Snapshot(bg, workstate.SnapshotOptions{}, "")
+	must(t, err)
+	raw, err := snap.ToJSON()
+	must(t, err)
+	other, rows := open(t, "delete")
+	exec(t, rows, "insert into notes (text) values ('other')")
+	back, err := workstate.ParseCompositeSnapshot(raw)
+	must(t, err)
+	_, err = state(other).Restore(bg, back, workstate.RestoreOptions{}, "")
+	must(t, err)
+	if got := notes(t, rows); got != "one" {
+		t.Errorf("the other database holds %q", got)
 	}
 }
