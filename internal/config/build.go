@@ -25,6 +25,7 @@ import (
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 	"github.com/tgad/tgad/runtime/mcp"
 	"github.com/tgad/tgad/runtime/outcome"
+	"github.com/tgad/tgad/runtime/turn/tools/grpccall"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -69,6 +70,9 @@ type BuildOptions struct {
 	Store  string
 	Logger *slog.Logger     // gets what servers write
 	Clock  func() time.Time // for tests; nil means time.Now
+	// OnToolsChanged is told the id of an MCP server whose tools may be others now; see
+	// [mcp.Options]. Nil means nobody asks.
+	OnToolsChanged func(server string)
 }
 
 // Tools is the dispatcher of the configured servers, what trusted ones suggest, and
@@ -79,6 +83,7 @@ type Tools struct {
 	trust   runtime.Trust
 	rules   *outcome.Rules
 	mcp     map[string]*listed
+	grpc    map[string]*grpccall.Server
 	trusted []string
 	closers []func() error
 
@@ -89,7 +94,7 @@ type Tools struct {
 // Build makes the dispatcher and everything that is asked beside the log. No server is
 // contacted.
 func (c *Config) Build(o BuildOptions) (_ *Tools, err error) {
-	t := &Tools{Router: dispatch.Router{}, config: c, mcp: map[string]*listed{}, suggested: map[[2]string]runtime.Policy{}}
+	t := &Tools{Router: dispatch.Router{}, config: c, mcp: map[string]*listed{}, grpc: map[string]*grpccall.Server{}, suggested: map[[2]string]runtime.Policy{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -107,7 +112,7 @@ func (c *Config) Build(o BuildOptions) (_ *Tools, err error) {
 		if s.Type == External {
 			continue
 		}
-		transport, err := t.transport(s, children, o.Logger)
+		transport, err := t.transport(s, children, o)
 		if err != nil {
 			return nil, fmt.Errorf("tool server %q: %w", s.ID, err)
 		}
@@ -129,7 +134,7 @@ func (t *Tools) stack(s *Server, transport runtime.Dispatcher, log *slog.Logger)
 	return &placer{next: d, rules: t.rules}
 }
 
-func (t *Tools) transport(s *Server, dir string, log *slog.Logger) (runtime.Dispatcher, error) {
+func (t *Tools) transport(s *Server, dir string, b BuildOptions) (runtime.Dispatcher, error) {
 	headers, err := t.config.headers(s)
 	if err != nil {
 		return nil, err
@@ -154,11 +159,27 @@ func (t *Tools) transport(s *Server, dir string, log *slog.Logger) (runtime.Disp
 			KeyHeader: func(tool string) string { return t.rules.Key(s.ID, tool).Header },
 		})
 	}
+	if s.Type == GRPC {
+		set := ""
+		if s.DescriptorSet != "" {
+			set = t.config.path(s.DescriptorSet)
+		}
+		server, err := grpccall.New(s.URL, grpccall.Options{
+			DescriptorSet: set, Services: s.Services, MaxAnswer: int(t.config.Limits.AnswerBytes.N), Logger: b.Logger,
+		})
+		if err == nil {
+			t.grpc[s.ID] = server
+		}
+		return server, err
+	}
 	o := mcp.Options{
 		Command: s.Command, Dir: t.config.path(s.Dir), URL: s.URL, Headers: headers,
 		MaxAnswerBytes: t.config.Limits.AnswerBytes.N, StartTimeout: s.StartTimeout.D,
-		ProtocolVersion: s.ProtocolVersion, Logger: log,
+		ProtocolVersion: s.ProtocolVersion, Logger: b.Logger,
 		KeyMeta: func(tool string) string { return t.rules.Key(s.ID, tool).Meta },
+	}
+	if b.OnToolsChanged != nil {
+		o.OnToolsChanged = func() { b.OnToolsChanged(s.ID) }
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
 		o.Env = append(o.Env, name+"="+s.Env[name])

@@ -45,6 +45,7 @@ func (c *Config) check(r *report) {
 	c.checkVerifiers(r, servers)
 	c.checkProbers(r, servers)
 	c.Capability.check(r)
+	c.checkAgent(r)
 	for i := range c.Rules {
 		c.Rules[i].check(r, fmt.Sprintf("rule.%d", i))
 	}
@@ -104,11 +105,12 @@ func (l *Limits) check(r *report) {
 // only lists, per kind of server, the keys that belong to that kind alone.
 var only = map[string][]string{
 	"command": {MCPCommand}, "env": {MCPCommand}, "dir": {MCPCommand},
-	"url": {MCPURL, HTTP}, "headers_file": {MCPURL, HTTP},
+	"url": {MCPURL, HTTP, GRPC}, "headers_file": {MCPURL, HTTP},
+	"descriptor_set": {GRPC}, "services": {GRPC},
 	"protocol_version": {MCPCommand, MCPURL}, "start_timeout": {MCPCommand, MCPURL}, "trusted": {MCPCommand, MCPURL},
 	"paths": {HTTP}, "statuses": {HTTP},
 	"call_ids": {MCPCommand, MCPURL, External}, "drift": {MCPCommand, MCPURL, External},
-	"concurrency": {MCPCommand, MCPURL, HTTP}, "breaker": {MCPCommand, MCPURL, HTTP}, "retry": {MCPCommand, MCPURL, HTTP},
+	"concurrency": {MCPCommand, MCPURL, HTTP, GRPC}, "breaker": {MCPCommand, MCPURL, HTTP, GRPC}, "retry": {MCPCommand, MCPURL, HTTP, GRPC},
 }
 
 func (s *Server) check(r *report, at string) {
@@ -125,9 +127,13 @@ func (s *Server) check(r *report, at string) {
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			r.add(at+".url", "%q: type %s needs an http:// or https:// URL", s.URL, s.Type)
 		}
+	case GRPC:
+		if s.URL == "" {
+			r.add(at+".url", "type %s needs host:port or unix:/path", s.Type)
+		}
 	case External:
 	default:
-		r.add(at+".type", "%q: want %s, %s, %s or %s%s", s.Type, MCPCommand, MCPURL, HTTP, External, meant(s.Type, MCPCommand, MCPURL, HTTP, External))
+		r.add(at+".type", "%q: want %s, %s, %s, %s or %s%s", s.Type, MCPCommand, MCPURL, HTTP, GRPC, External, meant(s.Type, MCPCommand, MCPURL, HTTP, GRPC, External))
 		return
 	}
 	for key, kinds := range only {

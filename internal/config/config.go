@@ -23,6 +23,8 @@ type Config struct {
 	Approval   Approval   `toml:"approval"`
 	Rules      []Rule     `toml:"rule"`
 	Roles      []Role     `toml:"role"`
+	Models     []Model    `toml:"model"`
+	Agent      Agent      `toml:"agent"`
 
 	profile ledger.Profile
 	dir     string // of the file; relative paths in it start here
@@ -70,6 +72,7 @@ const (
 	MCPCommand = "mcp-command" // a child process that speaks MCP on stdin and stdout
 	MCPURL     = "mcp-url"     // an MCP server over streamable HTTP
 	HTTP       = "http"        // POST {url}/{tool} with the arguments as JSON
+	GRPC       = "grpc"        // unary methods, described by reflection or a descriptor set
 	External   = "external"    // called by gateways themselves, through begin and finish
 )
 
@@ -78,10 +81,12 @@ type Server struct {
 	ID   string `toml:"id"` // the tool_server of requests
 	Type string `toml:"type"`
 
-	Command         []string          `toml:"command"` // mcp-command
-	Env             map[string]string `toml:"env"`     // mcp-command: added to what a child inherits
-	Dir             string            `toml:"dir"`     // mcp-command: working directory
-	URL             string            `toml:"url"`     // mcp-url, http
+	Command         []string          `toml:"command"`        // mcp-command
+	Env             map[string]string `toml:"env"`            // mcp-command: added to what a child inherits
+	Dir             string            `toml:"dir"`            // mcp-command: working directory
+	URL             string            `toml:"url"`            // mcp-url, http; grpc: host:port or unix:/path
+	DescriptorSet   string            `toml:"descriptor_set"` // grpc: file; absent = server reflection
+	Services        []string          `toml:"services"`       // grpc: those listed as tools; absent = all
 	HeadersFile     string            `toml:"headers_file"`
 	ProtocolVersion string            `toml:"protocol_version"` // mcp-*
 	StartTimeout    Duration          `toml:"start_timeout"`    // mcp-*; 30s

@@ -30,7 +30,7 @@ func TestExampleIsValid(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if len(tools.Router) != 3 || !tools.Trusts() {
+	if len(tools.Router) != 4 || !tools.Trusts() {
 		t.Errorf("the example gives %d dispatchers", len(tools.Router))
 	}
 }

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// happened is a turn as a view is told of it, with text that would move a cursor.
+var happened = []turn.Progress{
+	{Agent: "a", TurnNumber: 1, Phase: turn.Resolve, State: "started"},
+	{Agent: "a", TurnNumber: 1, Phase: turn.Resolve, State: "done"},
+	{Agent: "a", TurnNumber: 1, Phase: turn.Infer, State: "started"},
+	{Agent: "a", TurnNumber: 1, Phase: turn.Infer, State: "text", Detail: "pay\x1b[2J"},
+	{Agent: "a", TurnNumber: 1, Phase: turn.Infer, State: "done"},
+	{Agent: "a", TurnNumber: 1, Phase: turn.Execute, State: "tool", Detail: "charge {\"memo\":\"\x1b[2J\"}"},
+	{Agent: "a", TurnNumber: 1, Phase: turn.Execute, State: "failed", Detail: "TOOL_ERROR: no"},
+}
+
+func show(terminal, asJSON bool) string {
+	var out bytes.Buffer
+	v := &AgentView{s: &Streams{Err: &out, JSON: asJSON}, out: &out, terminal: terminal, began: time.Now()}
+	for _, p := range happened {
+		v.Observe(p)
+	}
+	v.Close()
+	return out.String()
+}
+
+// TestAgentViewDrawsOneLineForATurn: drawn anew, and nothing in it moves the cursor but
+// the view's own clearing of its line.
+func TestAgentViewDrawsOneLineForATurn(t *testing.T) {
+	got := show(true, false)
+	if !strings.HasSuffix(got, "turn 1   ✓ resolve  ✓ infer  ✗ execute  \n") {
+		t.Errorf("%q", got)
+	}
+	if strings.Contains(strings.ReplaceAll(got, "\r\x1b[K", ""), "\x1b") {
+		t.Errorf("an escape of the text: %q", got)
+	}
+	if !strings.Contains(got, "→ charge") || !strings.Contains(got, "✗ TOOL_ERROR: no\n") {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestAgentViewWritesPlainLines where it is no terminal, one for each thing that happens but
+// pieces of text.
+func TestAgentViewWritesPlainLines(t *testing.T) {
+	got := show(false, false)
+	if n := strings.Count(got, "\n"); n != len(happened)-1 || strings.Contains(got, "\x1b") || strings.Contains(got, "\r") {
+		t.Errorf("%d lines: %q", n, got)
+	}
+	for line := range strings.Lines(show(false, true)) {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(line), &m); err != nil || m["phase"] == "" {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+}
+
+// TestAgentResultHasItsExitCode.
+func TestAgentResultHasItsExitCode(t *testing.T) {
+	for _, c := range []struct {
+		res  turn.Result
+		code int
+		out  string
+	}{
+		{turn.Result{Status: turn.Completed, Text: "two\nlines\x1b[2J"}, ExitOK, "two\nlines\\x1b[2J\n"},
+		{turn.Result{Status: turn.Unsuccessful, Failure: &turn.Failure{Code: tga.ToolError, Message: "no"}}, ExitError, "TOOL_ERROR: no"},
+		{turn.Result{Status: turn.Waiting, Waiting: &turn.Wait{Code: tga.EffectInDoubt, TraceID: tga.ID{1}}}, ExitInDoubt, "--action ran|failed|not-run|abandon"},
+		{turn.Result{Status: turn.Waiting, Waiting: &turn.Wait{Code: tga.EscalationRequired, TraceID: tga.ID{1}}}, ExitError, "--action approve|deny"},
+		{turn.Result{Status: turn.Waiting, Waiting: &turn.Wait{Code: tga.LLMError, Target: "ops"}}, ExitError, "tgad agent decide"},
+	} {
+		var out bytes.Buffer
+		s := &Streams{Out: &out, Err: &out}
+		if got := ExitCode(s.AgentResult(c.res)); got != c.code || !strings.Contains(out.String(), c.out) {
+			t.Errorf("%+v: exit %d, %q", c.res, got, out.String())
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/runtime/turn/emit"
+	"github.com/tgad/tgad/runtime/turn/model"
+	"github.com/tgad/tgad/runtime/turn/tools"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Types of a [Model]: which API it speaks.
+const (
+	OpenAI    = "openai"
+	Anthropic = "anthropic"
+)
+
+// Model is where the models of one provider are asked, for tgad agent.
+type Model struct {
+	Provider  string `toml:"provider"` // what a manifest calls it
+	Type      string `toml:"type"`     // openai (chat completions) or anthropic (messages)
+	URL       string `toml:"url"`      // up to and with the version; the provider's own by default
+	KeyFile   string `toml:"key_file"` // API key; nobody but its owner may have access
+	KeyEnv    string `toml:"key_env"`  // name of the variable that has it instead
+	Stream    bool   `toml:"stream"`
+	MaxTokens int64  `toml:"max_tokens"` // of an answer where nothing else says; anthropic
+}
+
+// Agent is the part about tgad agent that is no manifest's to say.
+type Agent struct {
+	// ModelLicence says what becomes of a question to a model that a crash cut off:
+	// read_only (default) asks again with the same key, park waits for a person.
+	ModelLicence string `toml:"model_licence"`
+	Instance     string `toml:"instance"`    // id of this pod or process; a new one for each process by default
+	EventsFile   string `toml:"events_file"` // CloudEvents, one a line
+	EventsURL    string `toml:"events_url"`  // CloudEvents, posted one by one
+}
+
+func (c *Config) checkAgent(r *report) {
+	seen := map[string]bool{}
+	for i := range c.Models {
+		m, at := &c.Models[i], fmt.Sprintf("model.%d", i)
+		if !toolName.MatchString("model/" + m.Provider) {
+			r.add(at+".provider", "%q: want 1 to 122 of A-Z a-z 0-9 _ . / -", m.Provider)
+		}
+		if seen[m.Provider] {
+			r.add(at+".provider", "%q is the provider of another model too", m.Provider)
+		}
+		seen[m.Provider] = true
+		if m.Type != OpenAI && m.Type != Anthropic {
+			r.add(at+".type", "%q: want %s or %s%s", m.Type, OpenAI, Anthropic, meant(m.Type, OpenAI, Anthropic))
+		}
+		if m.URL != "" {
+			r.url(at+".url", m.URL)
+		}
+		if m.KeyFile != "" && m.KeyEnv != "" {
+			r.add(at+".key_env", "it cannot stand beside key_file")
+		}
+		if m.MaxTokens < 0 {
+			r.add(at+".max_tokens", "%d is negative", m.MaxTokens)
+		}
+	}
+	switch c.Agent.ModelLicence {
+	case "", "read_only", "park":
+	default:
+		r.add("agent.model_licence", "%q: want read_only or park%s", c.Agent.ModelLicence, meant(c.Agent.ModelLicence, "read_only", "park"))
+	}
+	if c.Agent.EventsURL != "" {
+		r.url("agent.events_url", c.Agent.EventsURL)
+	}
+}
+
+func (r *report) url(at, s string) {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		r.add(at, "%q: want an http:// or https:// URL", s)
+	}
+}
+
+// BuildModels makes the adapters of the configured models. None is contacted, and no key
+// is read yet.
+func (c *Config) BuildModels() (map[string]turn.Model, error) {
+	out := map[string]turn.Model{}
+	for _, m := range c.Models {
+		o := model.Options{BaseURL: m.URL, Stream: m.Stream, MaxTokens: m.MaxTokens}
+		switch {
+		case m.KeyFile != "":
+			o.Key = model.KeyFile(c.path(m.KeyFile))
+		case m.KeyEnv != "":
+			o.Key = model.KeyEnv(m.KeyEnv)
+		}
+		make := model.OpenAI
+		if m.Type == Anthropic {
+			make = model.Anthropic
+		}
+		built, err := make(o)
+		if err != nil {
+			return nil, fmt.Errorf("model %q: %w", m.Provider, err)
+		}
+		out[m.Provider] = built
+	}
+	return out, nil
+}
+
+// ModelLicence is what the file attests about questions to models.
+func (c *Config) ModelLicence() *ledger.Licence {
+	l := ledger.Licence{Kind: ledger.ReadOnly}
+	if c.Agent.ModelLicence == "park" {
+		l.Kind = ledger.Park
+	}
+	return &l
+}
+
+// Sinks makes the outputs of events.
+func (c *Config) Sinks() ([]emit.Sink, error) {
+	var out []emit.Sink
+	if c.Agent.EventsFile != "" {
+		s, err := emit.File(c.path(c.Agent.EventsFile), emit.FileOptions{})
+		if err != nil {
+			return nil, tga.Errorf(tga.ValidationError, "agent.events_file: %w", err)
+		}
+		out = append(out, s)
+	}
+	if c.Agent.EventsURL != "" {
+		s, err := emit.HTTP(c.Agent.EventsURL, emit.HTTPOptions{})
+		if err != nil {
+			return nil, tga.Errorf(tga.ValidationError, "agent.events_url: %w", err)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// Listers are the configured servers as sources of tools: those that can be asked what
+// they have, and nil for the others.
+func (t *Tools) Listers() map[string]tools.Lister {
+	out := map[string]tools.Lister{}
+	for i := range t.config.Servers {
+		id := t.config.Servers[i].ID
+		if t.Router[id] == nil {
+			continue // called by others: an agent here can't reach it
+		}
+		out[id] = nil
+		if s := t.mcp[id]; s != nil {
+			out[id] = s.Server
+		}
+		if s := t.grpc[id]; s != nil {
+			out[id] = s
+		}
+	}
+	return out
+}

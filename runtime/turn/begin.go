@@ -1,0 +1,379 @@
+package turn
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+
+	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/runtime/turn/state"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// beginning is what a turn begins with.
+type beginning struct {
+	agent   *Agent
+	id      tga.ID
+	session string // "" = new
+	span    SpanContext
+	source  message.Source
+
+	input  []byte
+	format string
+	given  []message.Message
+
+	previous *turn // of the chain, nil for its first
+	chain    int
+	parent   *Parent
+	context  json.RawMessage
+	deadline tga.Millis // of who handed over; 0 = none
+	lender   *turn      // whose state it works on
+	tidies   bool       // see turn
+}
+
+// begin stages INIT and NORM of a turn and makes both durable (OSSA 0.2.9 §1 phases 1, 2).
+func (r *Runner) begin(ctx context.Context, b beginning) (*turn, error) {
+	t, s, err := r.prepare(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	defer r.store.Release(s.lease)
+	if err := t.j.commit(ctx, t.item(false), opened(t.id())); err != nil {
+		r.store.Release(t.j.lease)
+		return nil, err
+	}
+	return t, nil
+}
+
+// prepare stages INIT and NORM. The caller commits them, under the session's lease, which
+// it gives back.
+func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, error) {
+	started := r.opts.Runtime.Clock()
+	a := b.agent
+	init := initBody{
+		AgentID: firstOf(a.ID, a.Name), AgentName: a.Name, AgentVersion: firstOf(a.Version, "0.0.0"),
+		InvocationID: b.id, Chain: b.chain, SessionID: b.session, InstanceID: r.opts.Instance,
+		StartedAt: tga.MillisOf(started), InvocationStarted: tga.MillisOf(started), SpanContext: b.span, Parent: b.parent, Source: b.source,
+		Input: b.input, Format: b.format, Given: b.given, Context: b.context,
+		Mode: a.State.Mode, Isolation: a.State.Isolation,
+	}
+	if a.Identity.NoTraceContext {
+		init.SpanContext.Traceparent, init.SpanContext.Tracestate = "", ""
+	}
+	if a.Identity.NoBaggage {
+		init.SpanContext.Baggage = ""
+	}
+	if init.SessionID == "" || a.Identity.NewSession && b.previous == nil {
+		init.SessionID = r.opts.Runtime.NewID().String()
+	}
+	switch a.Identity.Scope {
+	case PerPod:
+		init.InstanceID = r.pod
+	case PerRequest:
+		init.InstanceID = r.opts.Runtime.NewID().String()
+	}
+	if init.Source == "" {
+		init.Source = message.FromUser
+	}
+	if p := b.previous; p != nil {
+		id, head := p.id(), p.j.head
+		init.Previous, init.PreviousHead = &id, &head
+		init.InvocationID, init.InvocationStarted, init.InstanceID = p.init.InvocationID, p.init.InvocationStarted, p.init.InstanceID
+		init.Parent, init.Context = p.init.Parent, p.init.Context
+	}
+	if init.Mode == "" {
+		init.Mode = state.Session
+	}
+	if init.Isolation == "" {
+		init.Isolation = state.Serializable
+	}
+	switch init.Mode {
+	case state.Session:
+		init.ScopeID = a.Name + "\x00" + init.SessionID
+	case state.Persistent:
+		init.ScopeID = a.Name
+	default:
+		init.ScopeID = b.id.String()
+	}
+	if l := b.lender; l != nil {
+		init.Mode, init.Isolation, init.ScopeID, init.Lent = l.init.Mode, l.init.Isolation, l.init.ScopeID, true
+	}
+	if a.Constraints.Timeout > 0 {
+		init.Deadline = tga.MillisOf(started.Add(a.Constraints.Timeout))
+	}
+	if b.deadline != 0 && (init.Deadline == 0 || b.deadline < init.Deadline) {
+		init.Deadline = b.deadline
+	}
+
+	lease, err := r.store.Acquire(ctx, b.id)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := enter(ctx, r.store, a.Name, init.SessionID)
+	if err != nil {
+		r.store.Release(lease)
+		return nil, nil, err
+	}
+	init.TurnNumber, init.TokensBefore = s.last+1, s.tokens
+	if p := b.previous; p != nil && p.init.TurnNumber == s.last {
+		init.TokensBefore = p.init.TokensBefore + p.usage().Total // it ends in the same batch
+	}
+	t := &turn{agent: a, j: &journal{store: r.store, lease: lease, id: b.id}, decision: map[string]decidedBody{}, tidies: b.tidies, caller: b.lender}
+	if err = t.stage(r.now(), Init, Done, init); err == nil {
+		err = r.normalizeFirst(ctx, t)
+	}
+	if err != nil {
+		r.store.Release(s.lease)
+		r.store.Release(lease)
+		return nil, nil, err
+	}
+	return t, s, nil
+}
+
+// normalizeFirst runs NORM before there is anything durable of the turn. Input that is no
+// message is refused, and nothing is written; what a filter blocks is a turn that failed.
+func (r *Runner) normalizeFirst(ctx context.Context, t *turn) error {
+	err := r.normalize(ctx, t)
+	f, ok := err.(*Failure)
+	if !ok {
+		return err
+	}
+	if f.Code == tga.ValidationError || f.Code == tga.LimitExceeded {
+		return f.Err
+	}
+	return t.stage(r.now(), Normalize, Failed, failedBody{Failure: *f})
+}
+
+// normalize is NORM (OSSA 0.2.9 §1 phase 2). It only stages: its record goes out with
+// INIT's.
+func (r *Runner) normalize(_ context.Context, t *turn) error {
+	started := r.opts.Runtime.Clock()
+	in := t.init
+	messages := in.Given
+	if len(in.Input) > 0 || len(in.Given) == 0 {
+		came, err := message.Normalize(in.Input, in.Format, in.Source, in.StartedAt)
+		if err != nil {
+			return &Failure{Code: codeOr(err, tga.ValidationError), Message: err.Error(), Err: err}
+		}
+		messages = append(messages, came...)
+	}
+	if len(in.Context) > 0 && !bytes.Equal(in.Context, []byte("{}")) && in.Chain == 1 {
+		messages = append(messages, message.TextMessage(message.System, "Context: "+string(in.Context), message.FromDelegation, in.StartedAt))
+	}
+	filter, err := t.agent.Filter.Compile()
+	if err != nil {
+		return &Failure{Code: codeOr(err, tga.ValidationError), Message: err.Error(), Err: err}
+	}
+	messages, findings, err := filter.Apply(messages)
+	if err != nil {
+		// What was blocked is in no record but INIT's, which says what came in.
+		return &Failure{Code: codeOr(err, tga.ContentFiltered), Message: err.Error(), Err: err}
+	}
+	return t.stage(r.now(), Normalize, Done, normalizeBody{Messages: messages, Findings: findings, Timing: r.timing(Normalize, started)})
+}
+
+// resolve is RESOL (OSSA 0.2.9 §1 phase 3). Its record goes out with the first question.
+func (r *Runner) resolve(ctx context.Context, t *turn) error {
+	if err := r.within(ctx, t); err != nil {
+		return err
+	}
+	started := r.opts.Runtime.Clock()
+	body := resolveBody{Tools: []Tool{}}
+	if r.opts.Resolver != nil {
+		tools, warnings, err := r.opts.Resolver.Resolve(ctx, t.agent)
+		if err != nil {
+			return r.ended(ctx, tga.ToolTimeout, err)
+		}
+		body.Tools, body.Warnings = append(body.Tools, tools...), warnings
+	} else if len(t.agent.Tools) > 0 {
+		body.Warnings = []Warning{{Code: tga.NotFound, Reason: "this runner resolves no tools"}}
+	}
+	for _, w := range body.Warnings {
+		r.opts.Logger.WarnContext(ctx, "a tool is left out or has changed", "tool", w.Tool, "code", string(w.Code), "reason", w.Reason, "interaction_id", t.id().String())
+	}
+	body.Timing = r.timing(Resolve, started)
+	return t.stage(r.now(), Resolve, Done, body)
+}
+
+// within checks the limit of turns in a session. A person may let a turn pass it.
+func (r *Runner) within(ctx context.Context, t *turn) error {
+	most := t.agent.Constraints.MaxTurns
+	if most <= 0 || int(t.init.TurnNumber) <= most {
+		return nil
+	}
+	f := Failure{Code: tga.MaxTurnsExceeded, Message: "turn " + decimal(int(t.init.TurnNumber)) + " of a session that has at most " + decimal(most)}
+	_, err := r.settle(ctx, t, Resolve, t.agent.plan(&f, 1, noRetries), parkedBody{Failure: f})
+	return err
+}
+
+// ended tells the end of the turn's time from the end of the caller's patience, which
+// leaves the turn as it is.
+func (r *Runner) ended(ctx context.Context, code tga.Code, err error) error {
+	if deadline, ok := ctx.Deadline(); ok && ctx.Err() != nil && !r.opts.Runtime.Clock().Before(deadline) {
+		return &Failure{Code: code, Message: "the turn's time is over", Err: err, Permanent: true}
+	}
+	return err
+}
+
+var noRetries = RetryPolicy{MaxRetries: -1}
+
+// follow is the turn that follows in the chain: the tools' results are its message.
+func (r *Runner) follow(ctx context.Context, t *turn) (*turn, *session, error) {
+	return r.prepare(ctx, beginning{
+		agent: t.agent, id: r.opts.Runtime.NewID(), session: t.init.SessionID, span: t.init.SpanContext,
+		source: message.FromTool, given: t.executed.Messages, previous: t, chain: t.init.Chain + 1,
+		lender: t.caller, deadline: parentDeadline(t), tidies: t.tidies,
+	})
+}
+
+// parentDeadline is the time that a delegated turn has from who handed over: each turn of
+// a chain has its own time-out, and all of them that one.
+func parentDeadline(t *turn) tga.Millis {
+	if t.init.Parent == nil || t.agent.Constraints.Timeout > 0 && t.init.Deadline == tga.MillisOf(t.init.StartedAt.Time().Add(t.agent.Constraints.Timeout)) {
+		return 0
+	}
+	return t.init.Deadline
+}
+
+// emit is EMIT (OSSA 0.2.9 §1 phase 7), and the end of the turn: with its record go the
+// turn's place in its session, its place among the open turns, and the beginning of the
+// turn that follows.
+func (r *Runner) emit(ctx context.Context, t *turn) error {
+	started := r.opts.Runtime.Clock()
+	goesOn, err := r.goesOn(ctx, t)
+	if err != nil {
+		return err
+	}
+	r.publish(ctx, t, goesOn)
+	body := emitBody{Failed: t.failed != nil, Timing: r.timing(Emit, started)}
+	var more []wal.Attachment
+	var next *turn
+	if goesOn {
+		var s *session
+		if next, s, err = r.follow(ctx, t); err != nil {
+			return err
+		}
+		defer r.store.Release(s.lease)
+		id := next.id()
+		body.Next = &id
+		more = append(more, next.item(false), opened(id))
+		more = append(more, next.j.staged...)
+	}
+	if err = t.stage(r.now(), Emit, Done, body); err == nil {
+		err = t.j.commit(ctx, append(more, t.item(true), closed(t.id()))...)
+	}
+	if err != nil {
+		if next != nil {
+			r.store.Release(next.j.lease)
+		}
+		return err
+	}
+	r.recent.put(t.id(), t.messages())
+	if next != nil {
+		next.j.staged = nil
+		t.next = next
+	}
+	return nil
+}
+
+// goesOn says whether another turn follows: the model asked for tools and has yet to see
+// what they said (OSSA 0.2.9 §4).
+func (r *Runner) goesOn(ctx context.Context, t *turn) (bool, error) {
+	if t.failed != nil || len(t.executed.Messages) == 0 || t.executed.Handoff != nil || t.agent.Chain.Stop {
+		return false, nil
+	}
+	if t.agent.Chain.Confirm {
+		f := Failure{Code: tga.EscalationRequired, Message: "another turn follows when somebody confirms it"}
+		d, err := r.settle(ctx, t, Emit, plan{strategy: Escalate}, parkedBody{Failure: f, Subject: "next"})
+		if _, refused := err.(*Failure); refused || d.Action == Skip {
+			return false, nil // refused: the chain ends here
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// publish hands the emission to every emitter, within bounds: nothing of it fails a turn.
+func (r *Runner) publish(ctx context.Context, t *turn, goesOn bool) {
+	if len(r.opts.Emitters) == 0 {
+		return
+	}
+	e := r.emission(t, goesOn)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.opts.EmitTimeout)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, to := range r.opts.Emitters {
+			if err := emitTo(ctx, to, e); err != nil {
+				r.opts.Logger.WarnContext(ctx, "telemetry of a turn is lost", "error", err, "interaction_id", t.id().String())
+			}
+		}
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		r.opts.Logger.WarnContext(ctx, "telemetry of a turn takes too long", "after", r.opts.EmitTimeout.String(), "interaction_id", t.id().String())
+	}
+}
+
+func emitTo(ctx context.Context, to Emitter, e *Emission) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = tga.Errorf(tga.GenericStateError, "an emitter panicked: %v", p)
+		}
+	}()
+	return to.Emit(ctx, e)
+}
+
+// emission puts together what there is to say about a turn.
+func (r *Runner) emission(t *turn, goesOn bool) *Emission {
+	e := &Emission{
+		Agent: t.agent, InvocationID: t.init.InvocationID, InteractionID: t.id(), SessionID: t.init.SessionID,
+		InstanceID: t.init.InstanceID, Parent: t.init.Parent, TurnNumber: t.init.TurnNumber, SpanContext: t.init.SpanContext,
+		InvocationStarted: t.init.InvocationStarted.Time(), Started: t.init.StartedAt.Time(), Ended: r.opts.Runtime.Clock(), Inferences: t.inferences(), Usage: t.usage(),
+		First: t.init.Chain == 1, Last: !goesOn,
+		State: StateTiming{
+			Mode: t.init.Mode, Isolation: t.init.Isolation, TTL: t.agent.State.TTL,
+			LoadStarted: t.loaded[0], LoadEnded: t.loaded[1], SaveStarted: t.saved[0], SaveEnded: t.saved[1],
+		},
+	}
+	add := func(p PhaseTiming) { e.Phases = append(e.Phases, p) }
+	add(PhaseTiming{Init, e.Started, e.Started})
+	if t.normalized != nil {
+		add(t.normalized.Timing)
+	}
+	if t.resolved != nil {
+		add(t.resolved.Timing)
+	}
+	if t.inferred != nil {
+		add(t.inferred.Timing)
+	}
+	if t.executed != nil {
+		e.Tools, e.Delegations = t.executed.Executions, t.executed.Delegations
+		add(t.executed.Timing)
+	}
+	if t.persisted != nil {
+		add(t.persisted.Timing)
+		e.State.Transaction, e.State.Changes = t.persisted.Transaction.ID.String(), len(t.persisted.Transaction.Changes)
+	}
+	if t.failed != nil {
+		e.Failure = &t.failed.Failure
+		if e.Tools == nil {
+			e.Tools = t.failed.Effects
+		}
+	}
+	return e
+}
+
+func firstOf(ss ...string) string {
+	for _, s := range ss {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}

@@ -1,0 +1,68 @@
+package emit
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// IDs is an id generator for an OpenTelemetry tracer provider (sdktrace.WithIDGenerator).
+// With it the spans of this package have ids that follow from those of the turn, so that
+// a turn which is told of again after a crash makes the same spans; other spans have
+// random ids. Without it the tree of spans is the same, its ids are new each time.
+type IDs struct{}
+
+type idsKey struct{}
+
+type ids struct {
+	trace trace.TraceID // of a span without parent
+	span  trace.SpanID
+}
+
+// NewIDs returns the ids of a span without parent.
+func (IDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	if want, ok := ctx.Value(idsKey{}).(ids); ok && want.trace.IsValid() {
+		return want.trace, want.span
+	}
+	var t trace.TraceID
+	rand.Read(t[:]) // never fails: crypto/rand
+	return t, random()
+}
+
+// NewSpanID returns the id of a span in a trace.
+func (IDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	if want, ok := ctx.Value(idsKey{}).(ids); ok {
+		return want.span
+	}
+	return random()
+}
+
+func random() trace.SpanID {
+	var s trace.SpanID
+	for !s.IsValid() {
+		rand.Read(s[:]) // never fails: crypto/rand
+	}
+	return s
+}
+
+// derive returns the ids of the nth span of a name in a turn or invocation.
+func derive(of tga.ID, name string, n int) ids {
+	b := append([]byte("tgad span v1\x00"), of[:]...)
+	b = binary.BigEndian.AppendUint32(append(b, name...), uint32(n))
+	sum := sha256.Sum256(b)
+	want := ids{trace: trace.TraceID(sum[:16]), span: trace.SpanID(sum[16:24])}
+	if name == spanInvoke {
+		want.trace = trace.TraceID(of) // an invocation's trace is found by its own id
+	}
+	return want
+}
+
+// withIDs asks [IDs] for those ids.
+func withIDs(ctx context.Context, of tga.ID, name string, n int) context.Context {
+	return context.WithValue(ctx, idsKey{}, derive(of, name, n))
+}

@@ -1,0 +1,224 @@
+// Package otlp sends what package emit says of turns to an OpenTelemetry collector, where
+// the standard environment asks for it (OpenTelemetry 1.x, OTLP exporter configuration).
+//
+// # Invariants
+//
+//	silent   nothing set: no provider, no goroutine, no connection  [FromEnvironment] TestNothingSetIsNothingStarted
+//	harmless a wrong setting or a dead collector is a warning       [FromEnvironment] TestSettings
+//	bounded  the end takes no longer than FlushTimeout              [Providers.Close] TestHangingCollectorIsNotWaitedForLonger
+package otlp
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/metric"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tgad/tgad/runtime/turn/emit"
+)
+
+// FlushTimeout bounds how long [Providers.Close] waits for a collector.
+const FlushTimeout = 3 * time.Second
+
+// protobuf is the one protocol that is spoken.
+const protobuf = "http/protobuf"
+
+// Options say what the environment does not.
+type Options struct {
+	// Service is the service.name where neither OTEL_SERVICE_NAME nor
+	// OTEL_RESOURCE_ATTRIBUTES gives one; "" = tgad.
+	Service string
+	// Warn is told what keeps telemetry from being sent, never with the value of a
+	// header. It may be called by any goroutine; nil discards.
+	Warn func(text string)
+}
+
+// Providers send spans and metrics to a collector. A nil *Providers sends nothing.
+type Providers struct {
+	// Tracer and Meter are for [emit.Options]; nil where the environment does not ask for
+	// that signal.
+	Tracer trace.TracerProvider
+	Meter  metric.MeterProvider
+
+	warn    func(string)
+	closing atomic.Bool
+	traces  *sdktrace.TracerProvider
+	meters  *sdkmetric.MeterProvider
+	spans   *otlptrace.Exporter
+}
+
+// FromEnvironment makes the providers that the environment asks for, nil where it asks for
+// none. A signal is sent where OTEL_EXPORTER_OTLP_ENDPOINT, or its own variable of that
+// kind, is set; not where OTEL_SDK_DISABLED is true or OTEL_TRACES_EXPORTER,
+// OTEL_METRICS_EXPORTER is none. Headers, certificates, compression, time-outs, batches,
+// intervals, sampler and resource are those of the environment too.
+//
+// What can't be done as it is asked for (another protocol, an address that is none) is not
+// done, with a warning: telemetry fails nothing. A collector is contacted when there is
+// something to send.
+func FromEnvironment(ctx context.Context, o Options) *Providers {
+	p := &Providers{warn: o.Warn}
+	if p.warn == nil {
+		p.warn = func(string) {}
+	}
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
+		return nil
+	}
+	spans, metrics := p.wanted("TRACES", "spans"), p.wanted("METRICS", "metrics")
+	if !spans && !metrics {
+		return nil
+	}
+	res := p.resource(ctx, o.Service)
+	if spans {
+		p.sendSpans(ctx, res)
+	}
+	if metrics {
+		p.sendMetrics(ctx, res)
+	}
+	if p.Tracer == nil && p.Meter == nil {
+		return nil
+	}
+	return p
+}
+
+// wanted says whether a signal is asked for and can be sent. The exporters would take a
+// default for what they can't use, which is a collector that nobody named.
+func (p *Providers) wanted(signal, what string) bool {
+	endpoint, from := setting(signal, "ENDPOINT")
+	if endpoint == "" {
+		return false
+	}
+	switch by := strings.TrimSpace(os.Getenv("OTEL_" + signal + "_EXPORTER")); by {
+	case "", "otlp":
+	case "none":
+		return false
+	default:
+		p.warn(fmt.Sprintf("%s are not sent: OTEL_%s_EXPORTER is %.40q, and only otlp is there", what, signal, by))
+		return false
+	}
+	if protocol, from := setting(signal, "PROTOCOL"); protocol != "" && protocol != protobuf {
+		p.warn(fmt.Sprintf("%s are not sent: %s is %.40q, and only %s is there", what, from, protocol, protobuf))
+		return false
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		p.warn(fmt.Sprintf("%s are not sent: %s is no http or https URL", what, from))
+		return false
+	}
+	if headers, from := setting(signal, "HEADERS"); !usable(headers) {
+		p.warn(fmt.Sprintf("%s are not sent: %s is no list of name=value", what, from))
+		return false
+	}
+	return true
+}
+
+// setting returns what the environment says of a signal, and the variable that says it:
+// its own, else that of all signals.
+func setting(signal, name string) (value, from string) {
+	for _, from = range []string{"OTEL_EXPORTER_OTLP_" + signal + "_" + name, "OTEL_EXPORTER_OTLP_" + name} {
+		if value = strings.TrimSpace(os.Getenv(from)); value != "" {
+			return value, from
+		}
+	}
+	return "", ""
+}
+
+// usable says that headers can be read. The exporters print those that can't, and they hold
+// credentials.
+func usable(headers string) bool {
+	if headers == "" {
+		return true
+	}
+	for _, h := range strings.Split(headers, ",") {
+		name, value, ok := strings.Cut(h, "=")
+		if _, err := url.PathUnescape(value); !ok || strings.TrimSpace(name) == "" || err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *Providers) resource(ctx context.Context, service string) *resource.Resource {
+	if service == "" {
+		service = "tgad"
+	}
+	res, err := resource.New(ctx,
+		resource.WithAttributes(attribute.String("service.name", service)),
+		resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		p.warn("OTEL_RESOURCE_ATTRIBUTES can't be used as it is: " + err.Error())
+	}
+	return res
+}
+
+func (p *Providers) sendSpans(ctx context.Context, res *resource.Resource) {
+	// Nothing is sent twice: what a collector refuses is lost, and the end is not delayed.
+	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}))
+	if err != nil {
+		p.warn("spans are not sent: " + err.Error())
+		return
+	}
+	p.spans = exporter
+	p.traces = sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(&spans{SpanExporter: exporter, tell: p.teller("spans")}),
+		sdktrace.WithIDGenerator(emit.IDs{}), sdktrace.WithResource(res))
+	p.Tracer = p.traces
+}
+
+func (p *Providers) sendMetrics(ctx context.Context, res *resource.Resource) {
+	exporter, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig{}))
+	if err != nil {
+		p.warn("metrics are not sent: " + err.Error())
+		return
+	}
+	reader := sdkmetric.NewPeriodicReader(&metrics{Exporter: exporter, tell: p.teller("metrics")})
+	p.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(res))
+	p.Meter = p.meters
+}
+
+// Close sends what is left, until ctx ends and for no longer than FlushTimeout, and ends
+// the providers. What is not sent then is lost, with a warning.
+func (p *Providers) Close(ctx context.Context) {
+	if p == nil {
+		return
+	}
+	p.closing.Store(true)
+	ctx, cancel := context.WithTimeout(ctx, FlushTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	if p.traces != nil {
+		wg.Go(func() {
+			p.lost(ctx, "spans", p.traces.Shutdown(ctx))
+			// Where that did not end in time, a request is under way still: it is cut off. A
+			// second end of the exporter does nothing, and its error says no more.
+			_ = p.spans.Shutdown(ctx)
+		})
+	}
+	if p.meters != nil {
+		wg.Go(func() { p.lost(ctx, "metrics", p.meters.Shutdown(ctx)) })
+	}
+	wg.Wait()
+}
+
+func (p *Providers) lost(ctx context.Context, what string, err error) {
+	switch {
+	case ctx.Err() != nil:
+		p.warn(what + " are lost: the collector does not answer in time")
+	case err != nil:
+		p.warn(what + " are lost: " + err.Error())
+	}
+}

@@ -1,0 +1,46 @@
+package turn
+
+import (
+	"encoding/binary"
+	"strconv"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// derived returns the id of something that belongs to a turn: the same whenever it is
+// asked for, so that what a crash cut off is found again and not begun anew. It is a UUIDv7
+// of the turn's own time whose random bits are a digest.
+func derived(turn tga.ID, what string, n ...int) tga.ID {
+	name := append([]byte("tgad turn v1\x00"), turn[:]...)
+	name = append(name, what...)
+	for _, i := range n {
+		name = binary.BigEndian.AppendUint64(append(name, 0), uint64(i))
+	}
+	sum := tga.Sum(name)
+	id := tga.ID(sum[:16])
+	copy(id[:6], turn[:6])
+	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	return id
+}
+
+// fixed returns the id of a stream that has a name and no turn.
+func fixed(parts ...string) tga.ID {
+	name := []byte("tgad turn v1")
+	for _, p := range parts {
+		name = append(binary.BigEndian.AppendUint64(name, uint64(len(p))), p...)
+	}
+	sum := tga.Sum(name)
+	id := tga.ID(sum[:16])
+	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	return id
+}
+
+// Keys of governed calls. A retry of a question is a question of its own; a retry of a
+// tool call is a new attempt of the same one, and what the tool server sees is one key.
+func questionKey(turn tga.ID, what string, attempt int) string {
+	return "turn/" + turn.String() + "/" + what + "/" + strconv.Itoa(attempt)
+}
+
+func toolKey(turn tga.ID, index int) string {
+	return "turn/" + turn.String() + "/tool/" + strconv.Itoa(index)
+}

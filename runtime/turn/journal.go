@@ -1,0 +1,170 @@
+package turn
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"slices"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Record is one link of a turn's journal. Its canonical JSON is what is stored and
+// digested, behind the digest itself: 32 bytes, then the text.
+type Record struct {
+	SchemaID      string          `json:"schema_id"`      // RecordSchema
+	SchemaVersion string          `json:"schema_version"` // "v1"
+	InteractionID tga.ID          `json:"interaction_id"`
+	Number        uint64          `json:"record_number"` // from 1, no gap
+	Prev          tga.Digest      `json:"prev_record_digest"`
+	TS            tga.Millis      `json:"ts"`
+	Phase         Phase           `json:"phase"`
+	Kind          Kind            `json:"kind"`
+	Body          json.RawMessage `json:"body"`
+
+	Digest tga.Digest `json:"-"`
+}
+
+// RecordSchema is the schema id of a record.
+const RecordSchema = "tgad.turn_record"
+
+// Kind says what a record is about.
+type Kind string
+
+// The kinds. Done ends a phase. Asked is a question to a model, before it is sent.
+// Failed ends the turn but for its EMIT phase. Parked waits for Decided.
+const (
+	Done    Kind = "done"
+	Asked   Kind = "asked"
+	Failed  Kind = "failed"
+	Parked  Kind = "parked"
+	Decided Kind = "decided"
+)
+
+// maxRecord bounds a record, bytes. A question with images is the largest.
+const maxRecord = 64 << 20
+
+// opsBase is the first item of a turn's stream that is no record: what its tools did to
+// the state, stored with each tool's effect.
+const opsBase = uint64(1) << 40
+
+// journal is a turn's stream, under the turn's lease.
+type journal struct {
+	store  runtime.Store
+	lease  wal.Lease
+	id     tga.ID
+	number uint64     // of the newest record
+	head   tga.Digest // of the newest record
+	staged []wal.Attachment
+}
+
+func streamKey(id tga.ID, item uint64) []byte {
+	return binary.BigEndian.AppendUint64(slices.Clone(id[:]), item)
+}
+
+// stage links a record. It is durable when [journal.commit] has returned.
+func (j *journal) stage(at tga.Millis, phase Phase, kind Kind, body any) (Record, error) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return Record{}, tga.Errorf(tga.GenericStateError, "record of phase %s: %w", phase, err)
+	}
+	r := Record{
+		SchemaID: RecordSchema, SchemaVersion: "v1", InteractionID: j.id, Number: j.number + 1,
+		Prev: j.head, TS: at, Phase: phase, Kind: kind, Body: raw,
+	}
+	if raw, err = json.Marshal(r); err != nil {
+		return Record{}, tga.Errorf(tga.GenericStateError, "record of phase %s: %w", phase, err)
+	}
+	text, err := tga.Canonicalize(raw, tga.Limits{MaxBytes: maxRecord})
+	if err != nil {
+		return Record{}, tga.Errorf(codeOr(err, tga.ValidationError), "record of phase %s: %w", phase, err)
+	}
+	r.Digest = tga.Sum(text)
+	j.staged = append(j.staged, wal.Attachment{
+		Kind: wal.AttachStream, Key: streamKey(j.id, r.Number), Value: append(slices.Clone(r.Digest[:]), text...),
+	})
+	j.number, j.head = r.Number, r.Digest
+	return r, nil
+}
+
+// commit makes what is staged durable, with more, all of it or nothing. It does not end
+// with ctx: a phase that was run is recorded whoever waits.
+func (j *journal) commit(ctx context.Context, more ...wal.Attachment) error {
+	all := append(slices.Clone(j.staged), more...)
+	if len(all) == 0 {
+		return nil
+	}
+	if _, err := j.store.Append(context.WithoutCancel(ctx), j.lease, wal.Batch{Attachments: all}); err != nil {
+		return err
+	}
+	j.staged = nil
+	return nil
+}
+
+// readRecord checks one stored record against the one before it.
+func readRecord(id tga.ID, number uint64, prev tga.Digest, value []byte) (Record, error) {
+	var r Record
+	bad := func(format string, args ...any) (Record, error) {
+		e := tga.Errorf(tga.StateChecksumMismatch, "record %d of turn %s: "+format, append([]any{number, id}, args...)...)
+		e.Where = "stored"
+		return r, e
+	}
+	if len(value) < len(r.Digest) {
+		return bad("%d bytes", len(value))
+	}
+	text := value[len(r.Digest):]
+	copy(r.Digest[:], value)
+	if got := tga.Sum(text); got != r.Digest {
+		return bad("its text has digest %s, not %s", got, r.Digest)
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return bad("%v", err)
+	}
+	switch {
+	case r.SchemaID != RecordSchema || r.SchemaVersion != "v1":
+		return r, tga.Errorf(tga.FormatTooNew, "record %d of turn %s has schema %s %s", number, id, r.SchemaID, r.SchemaVersion)
+	case r.InteractionID != id || r.Number != number:
+		return bad("it is record %d of turn %s", r.Number, r.InteractionID)
+	case r.Prev != prev:
+		return bad("it follows %s, not %s", r.Prev, prev)
+	}
+	return r, nil
+}
+
+// readStream reads a turn's journal and what its tools did to the state. Nothing stored
+// is no error.
+func readStream(ctx context.Context, store runtime.Store, id tga.ID) (records []Record, ops []storedOps, err error) {
+	var prev tga.Digest
+	for a, err := range store.Attachments(ctx, wal.AttachStream, id[:]) {
+		if err != nil {
+			return nil, nil, err
+		}
+		item := binary.BigEndian.Uint64(a.Key[len(id):])
+		if item >= opsBase {
+			o, err := readOps(id, a.Value)
+			if err != nil {
+				return nil, nil, err
+			}
+			ops = append(ops, o)
+			continue
+		}
+		if want := uint64(len(records)) + 1; item != want {
+			return nil, nil, tga.Errorf(tga.StateSequenceGap, "turn %s: record %d where %d follows", id, item, want)
+		}
+		r, err := readRecord(id, item, prev, a.Value)
+		if err != nil {
+			return nil, nil, err
+		}
+		records, prev = append(records, r), r.Digest
+	}
+	return records, ops, nil
+}
+
+func codeOr(err error, code tga.Code) tga.Code {
+	if c := tga.CodeOf(err); c != "" {
+		return c
+	}
+	return code
+}

@@ -1,0 +1,52 @@
+package turn
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// OpenTurn is a turn that has not ended.
+type OpenTurn struct {
+	InteractionID tga.ID     `json:"interaction_id"`
+	InvocationID  tga.ID     `json:"invocation_id"`
+	Agent         string     `json:"agent"`
+	SessionID     string     `json:"session_id"`
+	TurnNumber    uint32     `json:"turn_number"`
+	Phase         Phase      `json:"phase"`
+	Since         tga.Millis `json:"since"`
+	// Waiting is what it waits for a person about, "" for nothing: it goes on when it is
+	// resumed. TraceID is the call at issue.
+	Waiting tga.Code `json:"waiting,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
+	TraceID tga.ID   `json:"trace_id,omitzero"`
+}
+
+// ListOpen returns the turns of a store that have not ended, oldest first.
+func ListOpen(ctx context.Context, store runtime.Store) ([]OpenTurn, error) {
+	ids, err := openTurns(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	var out []OpenTurn
+	for _, id := range ids {
+		t, err := foldFrom(ctx, store, id)
+		if err != nil {
+			return nil, err
+		}
+		phase, _ := t.phase()
+		o := OpenTurn{
+			InteractionID: id, InvocationID: t.init.InvocationID, Agent: t.init.AgentName, SessionID: t.init.SessionID,
+			TurnNumber: t.init.TurnNumber, Phase: phase, Since: t.init.StartedAt,
+		}
+		if w := t.waits; w != nil {
+			o.Waiting, o.Reason = w.Failure.Code, w.Failure.Message
+			if w.TraceID != nil {
+				o.TraceID = *w.TraceID
+			}
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}

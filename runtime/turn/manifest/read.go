@@ -1,0 +1,206 @@
+package manifest
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Reader reads manifests. The zero Reader knows no environment.
+type Reader struct {
+	// Getenv gives the values of placeholders ${NAME} and ${NAME:-default}, which stand
+	// in any value but prompts and examples. Nil, or no value, takes the default.
+	Getenv func(name string) (value string, ok bool)
+}
+
+// Read reads a manifest with the zero [Reader].
+func Read(raw []byte) (*turn.Agent, Report, error) { return Reader{}.Read(raw) }
+
+// Read reads a manifest of at most [MaxBytes]. The error is an [*Error] that lists every
+// mistake: VALIDATION_ERROR for what is no single YAML or JSON document of unique names,
+// LIMIT_EXCEEDED, and SCHEMA_VIOLATION for what can't be run. The report is filled as far
+// as the reader came.
+func (o Reader) Read(raw []byte) (*turn.Agent, Report, error) {
+	r := &reader{getenv: o.Getenv, report: Report{
+		Taken: []Taken{}, Ignored: []string{}, Contradictions: []Contradiction{}, Warnings: []Warning{},
+	}}
+	root, err := parse(raw)
+	if err == nil && root.kind != isObject {
+		err = root.mistake(tga.ValidationError, "the manifest is %s, and must be an object", root.kind)
+	}
+	if err != nil {
+		m := new(Mistake)
+		if !errors.As(err, &m) {
+			m = root.mistake(tga.ValidationError, "%v", err)
+		}
+		return nil, r.report, &Error{Mistakes: []*Mistake{m}}
+	}
+	a := r.agent(root)
+	r.report.Ignored = root.ignored(r.report.Ignored)
+	if len(r.mistakes) > 0 {
+		slices.SortStableFunc(r.mistakes, func(a, b *Mistake) int {
+			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		})
+		return nil, r.report, &Error{Mistakes: r.mistakes}
+	}
+	return a, r.report, nil
+}
+
+// sections are the objects that fields stand in. One of another kind would take its
+// limits with it unnoticed.
+var sections = []string{
+	"metadata", "spec", "spec.llm", "spec.llm.parameters", "spec.llm.retry_config", "spec.constraints", "spec.constraints.cost",
+	"spec.constraints.performance", "spec.lifecycle", "spec.reliability", "spec.state", "spec.state.context_window",
+	"spec.safety", "spec.safety.guardrails", "spec.security", "spec.prompts", "spec.identity",
+	"spec.memory", "spec.turn_chain", "spec.collaboration", "spec.collaboration.delegation",
+}
+
+func (r *reader) agent(root *node) *turn.Agent {
+	r.head(root)
+	for _, path := range sections {
+		if n := root.at(path); n != nil && n.kind != isObject {
+			n.used = true
+			r.wrong(n, "%s is %s, and must be an object", path, n.kind)
+		}
+	}
+	a := &turn.Agent{}
+	r.name(a, root)
+	set(r, &a.ID, "ID", text, root)
+	if set(r, &a.Version, "Version", text, root) && !semver.MatchString(a.Version) {
+		r.warn(places("Version", root)[0].node, "%q is no semantic version; it is taken as it is", a.Version)
+	}
+	if !set(r, &a.Role, "Role", prose, root) {
+		r.warn(root, "there is no spec.role: the system prompt has nothing of it")
+	}
+	set(r, &a.SystemPrompt, "SystemPrompt", template, root)
+	r.examples(a, root)
+	r.model(a, root)
+	r.constraints(a, root)
+	r.reliability(a, root)
+	r.handlers(a, root)
+	r.state(a, root)
+	r.conversation(a, root)
+	r.identity(a, root)
+	r.filters(a, root)
+	r.tools(a, root)
+	return a
+}
+
+var (
+	known   = regexp.MustCompile(`^ossa/v(0\.[2-9]\d*(\.\d+)?|1(\.\d+)*)(-[0-9A-Za-z.-]+)?$`)
+	semver  = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+	dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+)
+
+// head reads apiVersion and kind.
+func (r *reader) head(root *node) {
+	if v := root.at("apiVersion"); v == nil {
+		r.warn(root, "there is no apiVersion: read as ossa/v0.2.9")
+	} else {
+		v.used = true
+		r.report.APIVersion = v.text
+		if !known.MatchString(v.text) {
+			r.warn(v, "apiVersion %q is not of OSSA 0.2 or later: read as ossa/v0.2.9", v.text)
+		}
+	}
+	if k := root.at("kind"); k == nil {
+		r.warn(root, "there is no kind: read as Agent")
+	} else {
+		k.used = true
+		if !strings.EqualFold(k.text, "Agent") {
+			r.wrong(k, "kind is %s, and only an Agent can be run", describe(k))
+		}
+	}
+}
+
+const mostName = 253
+
+func (r *reader) name(a *turn.Agent, root *node) {
+	before := len(r.mistakes)
+	if !set(r, &a.Name, "Name", text, root) {
+		if len(r.mistakes) == before {
+			at := root
+			if m := root.at("metadata"); m != nil {
+				at = m
+			}
+			r.wrong(at, "there is no metadata.name")
+		}
+		return
+	}
+	if len(a.Name) > mostName || !dnsName.MatchString(a.Name) {
+		r.wrong(places("Name", root)[0].node, "metadata.name is %s, and must be at most %d of a-z, 0-9 and inner hyphens", describe(places("Name", root)[0].node), mostName)
+	}
+}
+
+// template reads a prompt. In the schema a template is the name of a file, in manifests
+// it is often the text itself.
+func template(r *reader, p place) (string, bool) {
+	if p.name == "template" && !strings.Contains(p.text, "\n") {
+		r.warn(p.node, "the template is in a file, which is not read")
+		return "", false
+	}
+	return prose(r, p)
+}
+
+func (r *reader) examples(a *turn.Agent, root *node) {
+	list, ok := take(r, "Examples", entries, root)
+	if !ok {
+		return
+	}
+	for _, n := range list.items {
+		var e turn.Example
+		in := set(r, &e.Input, "Examples[].Input", said, n)
+		out := set(r, &e.Output, "Examples[].Output", said, n)
+		set(r, &e.Context, "Examples[].Context", said, n)
+		if !in || !out {
+			r.warn(n, "the example has no input or no output, and is left out")
+			continue
+		}
+		a.Examples = append(a.Examples, e)
+	}
+}
+
+// said reads text, or any other value as the JSON that stands for it.
+func said(r *reader, p place) (string, bool) {
+	if p.kind == isText {
+		return p.text, true
+	}
+	raw, ok := value(r, p)
+	return string(raw), ok
+}
+
+// codes reads error codes; unknown ones are left out.
+func codes(r *reader, p place) ([]tga.Code, bool) {
+	names, ok := texts(r, p)
+	if !ok {
+		return nil, false
+	}
+	list := []tga.Code{}
+	for _, name := range names {
+		c := tga.Code(strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
+		if !slices.Contains(taxonomy, c) {
+			r.warn(p.node, "%q is not an error code of OSSA, and is left out", name)
+			continue
+		}
+		list = append(list, c)
+	}
+	return list, true
+}
+
+// taxonomy is OSSA 0.2.9 §2.
+var taxonomy = []tga.Code{
+	tga.ValidationError, tga.SchemaViolation, tga.ContentFiltered, tga.PolicyViolation,
+	tga.ToolError, tga.ToolTimeout, tga.LLMError, tga.LLMTimeout, tga.GenericStateError,
+	tga.RateLimited, tga.QuotaExceeded, tga.CircuitOpen,
+	tga.MaxTurnsExceeded, tga.MaxTokensExceeded, tga.DelegationFailed, tga.EscalationRequired,
+}
+
+// Environment is a [Reader.Getenv] of the process's environment: for manifests that may
+// see it.
+func Environment(name string) (string, bool) { return os.LookupEnv(name) }

@@ -1,0 +1,203 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// client sends questions to one address.
+type client struct {
+	opts      Options
+	base      *url.URL
+	transport *http.Transport
+}
+
+func newClient(provider string, o Options) (*client, error) {
+	o, base, err := o.resolve(provider)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{}
+	if o.TLS != nil {
+		config = o.TLS.Clone()
+	}
+	config.NextProtos = nil
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &client{opts: o, base: base, transport: &http.Transport{
+		Proxy:       nil, // a proxy may send again
+		DialContext: o.Dial,
+		// Go's transport sends a request with an Idempotency-Key again when a connection
+		// that it reused dies under it. One that is never reused cannot.
+		DisableKeepAlives:      true,
+		DisableCompression:     true, // the limit is of the bytes that came
+		TLSClientConfig:        config,
+		Protocols:              protocols,
+		MaxResponseHeaderBytes: 1 << 20,
+	}}, nil
+}
+
+// exchange is one request and what is known of it.
+type exchange struct {
+	*client
+	ctx  context.Context
+	key  string // the API's
+	sent bool   // a connection was had: from then on bytes may have left
+}
+
+// post sends a body to a path below the base and returns what answers it with status 200,
+// a failure otherwise.
+func (c *client) post(ctx context.Context, path string, q turn.Question, body any, sign func(h http.Header, key string)) (*exchange, *http.Response, error) {
+	x := &exchange{client: c, ctx: ctx}
+	if !fitsHeader(q.Key) {
+		return nil, nil, x.refuse(fmt.Errorf("the question's key %.80q cannot stand in a header: visible ASCII, no space at either end", q.Key))
+	}
+	if c.opts.Key != nil {
+		key, err := c.opts.Key()
+		if err == nil && !fitsHeader(key) {
+			err = errors.New("it is empty, or no visible ASCII")
+		}
+		if err != nil {
+			return nil, nil, x.fail(tga.LLMError, true, fmt.Errorf("the model's key: %w", err))
+		}
+		x.key = key
+	}
+	var raw bytes.Buffer
+	e := json.NewEncoder(&raw)
+	e.SetEscapeHTML(false) // fewer tokens of noise in what a model reads
+	if err := e.Encode(body); err != nil {
+		return nil, nil, x.refuse(err)
+	}
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent = true }})
+	req, err := http.NewRequestWithContext(traced, http.MethodPost, c.base.JoinPath(path).String(), bytes.NewReader(raw.Bytes()))
+	if err != nil {
+		return nil, nil, x.refuse(err)
+	}
+	// With GetBody the transport may send the request again.
+	req.GetBody = nil
+	req.Header = c.opts.Header.Clone()
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", q.Key)
+	if req.Header.Get("User-Agent") == "" {
+		req.Header.Set("User-Agent", "tgad")
+	}
+	sign(req.Header, x.key)
+	// RoundTrip and no http.Client: no redirect is followed, no cookie kept.
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return nil, nil, x.lost("no answer", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, nil, x.refused(resp)
+	}
+	return x, resp, nil
+}
+
+// streams reports whether an answer is a stream, whatever was asked for.
+func streams(resp *http.Response) bool {
+	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return err == nil && kind == "text/event-stream"
+}
+
+// read returns the body of a plain answer.
+func (x *exchange) read(resp *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(&limited{r: resp.Body, left: x.opts.MaxAnswer})
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
+		return nil, x.lost("the answer broke off", err)
+	}
+	return body, nil
+}
+
+// lost makes a failure of a request that was cut short: by the deadline, or otherwise.
+func (x *exchange) lost(what string, err error) error {
+	code := tga.LLMError
+	var timeout net.Error
+	if ended := x.ctx.Err(); ended != nil {
+		err = errors.Join(ended, err)
+		if errors.Is(ended, context.DeadlineExceeded) {
+			code = tga.LLMTimeout
+		}
+	} else if errors.As(err, &timeout) && timeout.Timeout() {
+		code = tga.LLMTimeout
+	}
+	return x.fail(code, errors.Is(err, errTooLong), fmt.Errorf("%s: %w", what, err))
+}
+
+// garbled makes a failure of an answer that is not of the API.
+func (x *exchange) garbled(format string, args ...any) error {
+	return x.fail(tga.LLMError, false, fmt.Errorf("the answer does not read: "+format, args...))
+}
+
+// refuse makes a failure of a question that can't be put in the API's words.
+func (x *exchange) refuse(err error) error { return x.fail(tga.ValidationError, true, err) }
+
+func (x *exchange) fail(code tga.Code, permanent bool, err error) error {
+	if !x.sent {
+		err = fmt.Errorf("%w: %w", runtime.ErrNotSent, err)
+	}
+	return &turn.Failure{Code: code, Message: x.hide(err.Error()), Permanent: permanent, Err: err}
+}
+
+// hide takes the key out of a text, and cuts it to a readable length.
+func (x *exchange) hide(text string) string {
+	if x.key != "" {
+		text = strings.ReplaceAll(text, x.key, "[hidden]")
+	}
+	const most = 500
+	text = strings.ToValidUTF8(text, "\ufffd")
+	for i := range text {
+		if i > most {
+			return text[:i] + "…"
+		}
+	}
+	return text
+}
+
+// fitsHeader reports whether a header carries s unchanged.
+func fitsHeader(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != "" && s == strings.TrimSpace(s)
+}
+
+var errTooLong = errors.New("it is longer than the limit")
+
+// limited is a body of which at most left bytes are read. One more is an error, and no
+// quiet end.
+type limited struct {
+	r    io.Reader
+	left int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if int64(len(p)) > l.left+1 {
+		p = p[:l.left+1]
+	}
+	n, err := l.r.Read(p)
+	if int64(n) > l.left {
+		return int(l.left), errTooLong
+	}
+	l.left -= int64(n)
+	return n, err
+}

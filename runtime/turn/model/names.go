@@ -1,0 +1,69 @@
+package model
+
+import (
+	"strconv"
+
+	"github.com/tgad/tgad/runtime/turn"
+)
+
+// names are the tools' names in the alphabet of an API, which is smaller than that of a
+// tool: MCP's have dots and slashes. The same tools have the same names in every question.
+type names struct {
+	most   int
+	theirs map[string]string // by ours
+	ours   map[string]string // by theirs
+}
+
+func newNames(most int, tools []turn.ToolDef) *names {
+	n := &names{most, map[string]string{}, map[string]string{}}
+	// What fits keeps its name, whoever else would like to have it.
+	for _, t := range tools {
+		if n.fit(t.Name) == t.Name {
+			n.theirs[t.Name], n.ours[t.Name] = t.Name, t.Name
+		}
+	}
+	for _, t := range tools {
+		n.out(t.Name)
+	}
+	return n
+}
+
+// fit puts a name in the API's alphabet, [a-zA-Z0-9_-], and length.
+func (n *names) fit(name string) string {
+	out := []byte(name)
+	for i, c := range out {
+		if !('0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' || c == '_' || c == '-') {
+			out[i] = '_'
+		}
+	}
+	if len(out) == 0 {
+		return "_"
+	}
+	return string(out[:min(len(out), n.most)])
+}
+
+// out returns the API's name for one of ours.
+func (n *names) out(name string) string {
+	if theirs, ok := n.theirs[name]; ok {
+		return theirs
+	}
+	theirs := n.fit(name)
+	for i := 2; ; i++ {
+		if _, taken := n.ours[theirs]; !taken {
+			break
+		}
+		suffix := "_" + strconv.Itoa(i)
+		theirs = n.fit(name)
+		theirs = theirs[:min(len(theirs), n.most-len(suffix))] + suffix
+	}
+	n.theirs[name], n.ours[theirs] = theirs, name
+	return theirs
+}
+
+// in returns our name for one of the API's: a model may also name what there is not.
+func (n *names) in(name string) string {
+	if ours, ok := n.ours[name]; ok {
+		return ours
+	}
+	return name
+}

@@ -1,0 +1,387 @@
+package model
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+const openaiBase = "https://api.openai.com/v1"
+
+type openai struct{ *client }
+
+// OpenAI returns a model that speaks OpenAI's chat completions, which many other servers
+// speak too: POST {BaseURL}/chat/completions. VALIDATION_ERROR says that an option is wrong.
+//
+// A text file is sent as text. Pictures in a tool's answer follow the answers as a message
+// of the user's: the API takes them nowhere else. Parameters.MaxTokens is sent as
+// max_completion_tokens to OpenAI itself and as max_tokens, the older name, elsewhere.
+func OpenAI(o Options) (turn.Model, error) {
+	c, err := newClient(openaiBase, o)
+	if err != nil {
+		return nil, err
+	}
+	return openai{c}, nil
+}
+
+// The request, as far as we say it.
+type (
+	openaiRequest struct {
+		Model               string          `json:"model"`
+		Messages            []openaiMessage `json:"messages"`
+		Tools               []openaiTool    `json:"tools,omitempty"`
+		MaxTokens           *int64          `json:"max_tokens,omitempty"`
+		MaxCompletionTokens *int64          `json:"max_completion_tokens,omitempty"`
+		Temperature         *float64        `json:"temperature,omitempty"`
+		TopP                *float64        `json:"top_p,omitempty"`
+		Stop                []string        `json:"stop,omitempty"`
+		Seed                *int64          `json:"seed,omitempty"`
+		Stream              bool            `json:"stream,omitempty"`
+		StreamOptions       *openaiStream   `json:"stream_options,omitempty"`
+	}
+	openaiStream struct {
+		IncludeUsage bool `json:"include_usage"`
+	}
+	openaiTool struct {
+		Type     string         `json:"type"`
+		Function openaiFunction `json:"function"`
+	}
+	openaiFunction struct {
+		Name        string          `json:"name"`
+		Description string          `json:"description,omitempty"`
+		Parameters  json.RawMessage `json:"parameters"`
+	}
+	openaiMessage struct {
+		Role       string       `json:"role"`
+		Content    any          `json:"content"` // string, []openaiPart or null
+		ToolCalls  []openaiCall `json:"tool_calls,omitempty"`
+		ToolCallID string       `json:"tool_call_id,omitempty"`
+	}
+	openaiCall struct {
+		ID       string             `json:"id"`
+		Type     string             `json:"type"`
+		Function openaiCallFunction `json:"function"`
+	}
+	openaiCallFunction struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	}
+	openaiPart struct {
+		Type  string       `json:"type"`
+		Text  string       `json:"text,omitempty"`
+		Image *openaiImage `json:"image_url,omitempty"`
+		File  *openaiFile  `json:"file,omitempty"`
+	}
+	openaiImage struct {
+		URL string `json:"url"`
+	}
+	openaiFile struct {
+		Filename string `json:"filename,omitempty"`
+		FileData string `json:"file_data,omitempty"`
+		FileID   string `json:"file_id,omitempty"`
+	}
+)
+
+// Generate implements [turn.Model].
+func (o openai) Generate(ctx context.Context, q turn.Question) (turn.Answer, error) {
+	n := newNames(64, q.Tools)
+	p := q.Parameters
+	body := openaiRequest{
+		Model: q.Model, Temperature: p.Temperature, TopP: p.TopP, Stop: p.Stop, Seed: p.Seed,
+		Stream: o.opts.Stream || q.OnDelta != nil,
+	}
+	if o.base.Hostname() == "api.openai.com" {
+		body.MaxCompletionTokens = p.MaxTokens
+	} else {
+		body.MaxTokens = p.MaxTokens
+	}
+	if body.Stream {
+		body.StreamOptions = &openaiStream{IncludeUsage: true}
+	}
+	for _, t := range q.Tools {
+		body.Tools = append(body.Tools, openaiTool{"function", openaiFunction{n.out(t.Name), t.Description, schemaOf(t.InputSchema)}})
+	}
+	var err error
+	if body.Messages, err = openaiMessages(q, n); err != nil {
+		return turn.Answer{}, (&exchange{client: o.client, ctx: ctx}).refuse(err)
+	}
+	x, resp, err := o.post(ctx, "chat/completions", q, body, func(h http.Header, key string) {
+		if key != "" {
+			h.Set("Authorization", "Bearer "+key)
+		}
+	})
+	if err != nil {
+		return turn.Answer{}, err
+	}
+	s := newSaid(q)
+	if streams(resp) {
+		err = x.openaiStream(resp, s)
+	} else {
+		err = x.openaiPlain(resp, s)
+	}
+	if err != nil {
+		return turn.Answer{}, err
+	}
+	return s.answer(q, n, message.FormatOpenAI, tga.MillisOf(o.opts.Now())), nil
+}
+
+// openaiMessages puts a question's messages in the API's words.
+func openaiMessages(q turn.Question, n *names) (out []openaiMessage, err error) {
+	if q.System != "" {
+		out = append(out, openaiMessage{Role: "system", Content: q.System})
+	}
+	var shown []openaiPart // what tools answered that is not text
+	for i, m := range q.Messages {
+		if m.Role != message.Tool && shown != nil {
+			out, shown = append(out, openaiMessage{Role: "user", Content: shown}), nil
+		}
+		to := openaiMessage{Role: string(m.Role), ToolCallID: m.ToolCallID}
+		for _, c := range m.ToolCalls {
+			args := c.Arguments
+			if strings.TrimSpace(args) == "" {
+				args = "{}" // what a model means that writes none; some servers decode it
+			}
+			to.ToolCalls = append(to.ToolCalls, openaiCall{c.ID, "function", openaiCallFunction{n.out(c.Name), args}})
+		}
+		var parts []openaiPart
+		var text []string
+		for _, p := range m.Content {
+			part, ok := openaiPartOf(p)
+			switch {
+			case !ok && m.Role == message.User:
+				return nil, cannot(i, p)
+			case !ok, part.Type != "text" && m.Role != message.User && m.Role != message.Tool:
+				part = openaiPart{Type: "text", Text: label(p)}
+			}
+			if part.Type != "text" && m.Role == message.Tool {
+				text, shown = append(text, label(p)+" (shown below)"), append(shown, part)
+				continue
+			}
+			parts = append(parts, part)
+			text = append(text, part.Text)
+		}
+		switch {
+		case len(m.Content) == 0 && len(m.ToolCalls) > 0: // null
+		case m.Role == message.User && len(parts) > 1, len(parts) == 1 && parts[0].Type != "text":
+			to.Content = parts
+		default:
+			to.Content = strings.Join(text, "\n")
+		}
+		out = append(out, to)
+	}
+	if shown != nil {
+		out = append(out, openaiMessage{Role: "user", Content: shown})
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the question has no message")
+	}
+	return out, nil
+}
+
+// openaiPartOf returns a part in the API's words; false where it has none.
+func openaiPartOf(p message.Part) (openaiPart, bool) {
+	if p.Type == message.Text {
+		return openaiPart{Type: "text", Text: p.Text}, true
+	}
+	if text, ok := readable(p); ok {
+		return openaiPart{Type: "text", Text: label(p) + "\n" + text}, true
+	}
+	id, isID := strings.CutPrefix(p.URI, message.OpenAIFile)
+	switch {
+	case p.Type == message.Image && len(p.Data) > 0:
+		return openaiPart{Type: "image_url", Image: &openaiImage{dataURL(p)}}, true
+	case p.Type == message.Image && isWeb(p.URI):
+		return openaiPart{Type: "image_url", Image: &openaiImage{p.URI}}, true
+	case p.Type == message.File && p.MIME == pdf && len(p.Data) > 0:
+		name := p.Name
+		if name == "" {
+			name = "file.pdf" // the API wants one
+		}
+		return openaiPart{Type: "file", File: &openaiFile{Filename: name, FileData: dataURL(p)}}, true
+	case p.Type == message.File && isID:
+		return openaiPart{Type: "file", File: &openaiFile{FileID: id}}, true
+	case isLink(p):
+		return openaiPart{Type: "text", Text: label(p)}, true
+	}
+	return openaiPart{}, false
+}
+
+// The answer, plain or a piece of a stream.
+type (
+	openaiAnswer struct {
+		ID      string `json:"id"`
+		Model   string `json:"model"`
+		Choices []struct {
+			Message openaiSaid `json:"message"`
+			Delta   openaiSaid `json:"delta"`
+			Finish  string     `json:"finish_reason"`
+		} `json:"choices"`
+		Usage *struct {
+			Input  int64 `json:"prompt_tokens"`
+			Output int64 `json:"completion_tokens"`
+			Total  int64 `json:"total_tokens"`
+		} `json:"usage"`
+		Error *fault `json:"error"`
+	}
+	openaiSaid struct {
+		Content   string `json:"content"`
+		Refusal   string `json:"refusal"`
+		ToolCalls []struct {
+			Index    *int   `json:"index"`
+			ID       string `json:"id"`
+			Function struct {
+				Name      string          `json:"name"`
+				Arguments json.RawMessage `json:"arguments"`
+			} `json:"function"`
+		} `json:"tool_calls"`
+	}
+)
+
+var openaiFinish = map[string]turn.FinishReason{
+	"stop": turn.FinishStop, "length": turn.FinishLength, "content_filter": turn.FinishContentFilter,
+	"tool_calls": turn.FinishToolUse, "function_call": turn.FinishToolUse,
+}
+
+// openaiPlain reads an answer that comes at once.
+func (x *exchange) openaiPlain(resp *http.Response, s *said) error {
+	body, err := x.read(resp)
+	if err != nil {
+		return err
+	}
+	in, err := x.openaiDecode(body)
+	if err != nil {
+		return err
+	}
+	if len(in.Choices) == 0 {
+		return x.garbled("it has no choice")
+	}
+	if err := x.openaiAdd(s, in, in.Choices[0].Message); err != nil {
+		return err
+	}
+	if s.finish == "" {
+		return x.garbled("it does not say why it ends")
+	}
+	return nil
+}
+
+// openaiStream reads an answer that comes in pieces. It is whole once the last piece has
+// said why it ends and the stream that it is done: what breaks off before is no answer,
+// also where the connection was closed in good order.
+func (x *exchange) openaiStream(resp *http.Response, s *said) error {
+	// The answer is whole by then, or has failed.
+	defer func() { _ = resp.Body.Close() }()
+	events := newEvents(&limited{r: resp.Body, left: x.opts.MaxAnswer})
+	for {
+		data, err := events.next()
+		if err == io.EOF {
+			return x.fail(tga.LLMError, false, errors.New("the stream ended before the answer did"))
+		}
+		if err != nil {
+			return x.lost("the stream broke off", err)
+		}
+		if string(data) == "[DONE]" {
+			break
+		}
+		in, err := x.openaiDecode(data)
+		if err != nil {
+			return err
+		}
+		var d openaiSaid
+		if len(in.Choices) > 0 {
+			d = in.Choices[0].Delta
+		}
+		if err := x.openaiAdd(s, in, d); err != nil {
+			return err
+		}
+	}
+	if s.finish == "" {
+		return x.garbled("it does not say why it ends")
+	}
+	return nil
+}
+
+func (x *exchange) openaiDecode(data []byte) (in openaiAnswer, err error) {
+	if !utf8.Valid(data) {
+		return in, x.garbled("it is not UTF-8")
+	}
+	if err := json.Unmarshal(data, &in); err != nil {
+		return in, x.garbled("%w", err)
+	}
+	if in.Error != nil {
+		return in, x.fault(0, *in.Error)
+	}
+	return in, nil
+}
+
+// Indices of an answer's texts. Tool calls count from 0.
+const (
+	textBlock    = -1
+	refusalBlock = -2
+)
+
+// openaiAdd adds an answer, or a piece of one.
+func (x *exchange) openaiAdd(s *said, in openaiAnswer, d openaiSaid) error {
+	if in.ID != "" {
+		s.id = in.ID
+	}
+	if in.Model != "" {
+		s.model = in.Model
+	}
+	if u := in.Usage; u != nil {
+		s.usage = turn.Usage{Input: u.Input, Output: u.Output, Total: u.Total}
+	}
+	if d.Content != "" {
+		s.add(s.block(textBlock, false), d.Content)
+	}
+	if d.Refusal != "" {
+		s.add(s.block(refusalBlock, false), d.Refusal)
+	}
+	for i, c := range d.ToolCalls {
+		if c.Index != nil {
+			i = *c.Index
+		}
+		if i < 0 {
+			return x.garbled("a tool call has the index %d", i)
+		}
+		b := s.block(i, true)
+		if b.id == "" {
+			b.id = c.ID
+		}
+		if b.name == "" {
+			b.name = c.Function.Name
+		}
+		args := string(c.Function.Arguments)
+		if strings.HasPrefix(args, `"`) {
+			if err := json.Unmarshal(c.Function.Arguments, &args); err != nil {
+				return x.garbled("arguments: %w", err)
+			}
+		} else if args == "null" {
+			args = ""
+		} // an object, as some servers have it, is its own text
+		s.add(b, args)
+	}
+	if len(in.Choices) > 0 && in.Choices[0].Finish != "" {
+		reason, ok := openaiFinish[in.Choices[0].Finish]
+		if !ok {
+			reason = turn.FinishError
+		}
+		s.finish = reason
+	}
+	if s.at[refusalBlock] != nil && s.finish == turn.FinishStop {
+		s.finish = turn.FinishContentFilter
+	}
+	for _, b := range s.blocks {
+		if b.call && b.name == "" && s.finish != "" {
+			return x.garbled("a tool call has no name")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Defaults of [Options].
+const (
+	DefaultMaxAnswer = 16 << 20
+	DefaultMaxTokens = 4096
+)
+
+// Options configure a model. The zero value asks the provider itself, without a key.
+type Options struct {
+	// BaseURL is where the API is, up to and with the version; "" = the provider's own.
+	BaseURL string
+	// Key returns the API key. It is asked before each question, so that a key can be
+	// changed. Nil sends none.
+	Key Key
+	// Header goes with each request. What this package sets itself it cannot change.
+	Header http.Header
+	// Stream asks for a stream also where nobody listens to one.
+	Stream bool
+	// MaxAnswer bounds an answer, in bytes of its body; 0 = DefaultMaxAnswer.
+	MaxAnswer int64
+	// MaxTokens bounds an answer where a question does not, for an API that requires it
+	// (Anthropic's); 0 = DefaultMaxTokens.
+	MaxTokens int64
+	// TLS is used for https. NextProtos is ignored: there is no HTTP/2.
+	TLS *tls.Config
+	// Dial connects; nil means TCP.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Now is the clock; nil means the system's.
+	Now func() time.Time
+}
+
+// Key returns an API key: visible ASCII. Its error must not hold it.
+type Key func() (string, error)
+
+// maxKey bounds a file with a key.
+const maxKey = 64 << 10
+
+// KeyFile reads the key from a file to which nobody but its owner has access. Space around
+// it is cut off.
+func KeyFile(path string) Key {
+	return func() (key string, err error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", err
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		info, err := f.Stat() // of the open file: the name may be another's by now
+		if err != nil {
+			return "", err
+		}
+		if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&0o077 != 0 {
+			return "", fmt.Errorf("%s has mode %v: want a file with access for its owner only, as 0600", path, mode)
+		}
+		raw, err := io.ReadAll(io.LimitReader(f, maxKey+1))
+		if err != nil {
+			return "", err
+		}
+		if len(raw) > maxKey {
+			return "", fmt.Errorf("%s is longer than %d bytes", path, maxKey)
+		}
+		return string(bytes.TrimSpace(raw)), nil
+	}
+}
+
+// KeyEnv reads the key from a variable of the environment.
+func KeyEnv(name string) Key {
+	return func() (string, error) {
+		key := strings.TrimSpace(os.Getenv(name))
+		if key == "" {
+			return "", fmt.Errorf("the environment has no %s", name)
+		}
+		return key, nil
+	}
+}
+
+// resolve checks options and puts in the defaults.
+func (o Options) resolve(provider string) (Options, *url.URL, error) {
+	if o.BaseURL == "" {
+		o.BaseURL = provider
+	}
+	base, err := url.Parse(o.BaseURL)
+	if err != nil {
+		return o, nil, tga.Errorf(tga.ValidationError, "model url: %w", err)
+	}
+	if base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.Fragment != "" {
+		return o, nil, tga.Errorf(tga.ValidationError, "model url %q: want http(s)://host/path", base.Redacted())
+	}
+	if base.User != nil {
+		return o, nil, tga.Errorf(tga.ValidationError, "model url %q: credentials belong in a key", base.Redacted())
+	}
+	if o.MaxAnswer < 0 || o.MaxTokens < 0 {
+		return o, nil, tga.Errorf(tga.ValidationError, "model limits of %d bytes, %d tokens: want none negative", o.MaxAnswer, o.MaxTokens)
+	}
+	if o.MaxAnswer == 0 {
+		o.MaxAnswer = DefaultMaxAnswer
+	}
+	if o.MaxTokens == 0 {
+		o.MaxTokens = DefaultMaxTokens
+	}
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{}).DialContext
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o, base, nil
+}

@@ -1,0 +1,53 @@
+package model
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tgad/tgad/runtime/turn/message"
+)
+
+const pdf = "application/pdf"
+
+// readable returns the text of a file that is one.
+func readable(p message.Part) (string, bool) {
+	if p.Type != message.File || len(p.Data) == 0 || p.MIME == pdf || strings.HasPrefix(p.MIME, "audio/") || !utf8.Valid(p.Data) {
+		return "", false
+	}
+	return string(p.Data), true
+}
+
+// isWeb reports whether a provider can fetch an address.
+func isWeb(uri string) bool {
+	return strings.HasPrefix(uri, "https://") || strings.HasPrefix(uri, "http://")
+}
+
+// isLink reports whether a part is only the address of something that the model can't be
+// shown, but may be told of. A file at another provider is not: nobody there knows its id.
+func isLink(p message.Part) bool {
+	return p.Type == message.File && len(p.Data) == 0 && p.URI != "" &&
+		!strings.HasPrefix(p.URI, message.OpenAIFile) && !strings.HasPrefix(p.URI, message.AnthropicFile)
+}
+
+// label is a text that stands for a part, or above it.
+func label(p message.Part) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[%s", p.Type)
+	for _, s := range []string{p.Name, p.MIME, p.URI} {
+		if s != "" {
+			b.WriteString(" " + s)
+		}
+	}
+	return b.String() + "]"
+}
+
+func dataURL(p message.Part) string {
+	return "data:" + p.MIME + ";base64," + base64.StdEncoding.EncodeToString(p.Data)
+}
+
+// cannot says that an API does not take a part.
+func cannot(i int, p message.Part) error {
+	return fmt.Errorf("message %d: the model takes no %s", i, label(p))
+}

@@ -1,0 +1,42 @@
+package model
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+)
+
+// events reads a stream of server-sent events (WHATWG HTML §9.2).
+type events struct{ r *bufio.Reader }
+
+func newEvents(r io.Reader) *events { return &events{bufio.NewReader(r)} }
+
+// next returns the data of the next event that has some. An event that does not end with
+// an empty line did not come whole, and is none.
+func (e *events) next() ([]byte, error) {
+	var data []byte
+	any := false
+	for {
+		line, err := e.r.ReadBytes('\n')
+		if err != nil {
+			return nil, err
+		}
+		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+		if len(line) == 0 {
+			if any {
+				return data, nil
+			}
+			continue
+		}
+		// A line that starts with a colon is a comment; what kind of event it is, the data
+		// says too.
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if string(name) != "data" {
+			continue
+		}
+		if any {
+			data = append(data, '\n')
+		}
+		data, any = append(data, bytes.TrimPrefix(value, []byte(" "))...), true
+	}
+}

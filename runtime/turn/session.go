@@ -1,0 +1,169 @@
+package turn
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// A session is the stream of an agent's turns in one conversation: item n names turn n.
+// It is written when the turn begins and again when it ends.
+
+// sessionItem is one turn of a session.
+type sessionItem struct {
+	Version       int    `json:"version"`
+	InteractionID tga.ID `json:"interaction_id"`
+	// TokensBefore are those of the session's turns before this one, as far as they had
+	// ended when it began; Tokens its own.
+	TokensBefore int64 `json:"tokens_before"`
+	Tokens       int64 `json:"tokens"`
+	Ended        bool  `json:"ended"`
+	Failed       bool  `json:"failed"`
+}
+
+const sessionVersion = 1
+
+// session is a conversation of one agent, under the lease of its stream.
+type session struct {
+	stream tga.ID
+	lease  wal.Lease
+	last   uint32 // number of the newest turn
+	tokens int64  // of all turns that have ended
+}
+
+func sessionStream(agent, id string) tga.ID { return fixed("session", agent, id) }
+
+// enter takes the session's lease, which serializes the numbering of its turns and
+// nothing else: it is held for one append.
+func enter(ctx context.Context, store runtime.Store, agent, id string) (*session, error) {
+	s := &session{stream: sessionStream(agent, id)}
+	wait, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var err error
+	if s.lease, err = store.Acquire(wait, s.stream); err != nil {
+		return nil, err
+	}
+	for n, item := range backwards(ctx, store, s.stream, &err) {
+		s.last = max(s.last, n)
+		if item.Ended {
+			s.tokens = item.TokensBefore + item.Tokens
+			break
+		}
+	}
+	if err != nil {
+		store.Release(s.lease)
+		return nil, err
+	}
+	return s, nil
+}
+
+// itemOf is the attachment that says where a turn of a session stands.
+func itemOf(stream tga.ID, number uint32, it sessionItem) wal.Attachment {
+	it.Version = sessionVersion
+	value, err := json.Marshal(it)
+	if err != nil {
+		panic(err) // numbers and an id always have a JSON form
+	}
+	return wal.Attachment{Kind: wal.AttachStream, Key: streamKey(stream, uint64(number)), Value: value}
+}
+
+// backwards yields the items of a session, newest first. The store reads forwards, so it
+// finds the newest by doubling.
+func backwards(ctx context.Context, store runtime.Store, stream tga.ID, failed *error) func(yield func(uint32, sessionItem) bool) {
+	return func(yield func(uint32, sessionItem) bool) {
+		last, err := newest(ctx, store, stream)
+		for n := last; err == nil && n > 0; n-- {
+			var it *sessionItem
+			if it, err = readItem(ctx, store, stream, n); err == nil && !yield(n, *it) {
+				return
+			}
+		}
+		*failed = err
+	}
+}
+
+// newest returns the number of the newest turn of a session, 0 for none: numbers have no
+// gap, so the first that is not there tells.
+func newest(ctx context.Context, store runtime.Store, stream tga.ID) (uint32, error) {
+	there := func(n uint32) (bool, error) {
+		raw, err := store.Attachment(ctx, wal.AttachStream, streamKey(stream, uint64(n)))
+		return raw != nil, err
+	}
+	low, high := uint32(0), uint32(1) // low is there, or 0; high is not, in the end
+	for {
+		ok, err := there(high)
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			break
+		}
+		low, high = high, high*2
+	}
+	for high-low > 1 {
+		mid := low + (high-low)/2
+		ok, err := there(mid)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low, nil
+}
+
+func readItem(ctx context.Context, store runtime.Store, stream tga.ID, n uint32) (*sessionItem, error) {
+	raw, err := store.Attachment(ctx, wal.AttachStream, streamKey(stream, uint64(n)))
+	if err != nil {
+		return nil, err
+	}
+	var it sessionItem
+	if err := json.Unmarshal(raw, &it); err != nil {
+		return nil, tga.Errorf(tga.StateChecksumMismatch, "turn %d of session stream %s: %w", n, stream, err)
+	}
+	if it.Version != sessionVersion {
+		return nil, tga.Errorf(tga.FormatTooNew, "turn %d of session stream %s has version %d, this program reads %d", n, stream, it.Version, sessionVersion)
+	}
+	return &it, nil
+}
+
+// Open turns are items of one stream of their own: the first eight bytes of the digest
+// of a turn's id number it, its id is the value.
+var openStream = fixed("open turns")
+
+func openKey(id tga.ID) []byte {
+	sum := tga.Sum(id[:])
+	return streamKey(openStream, binary.BigEndian.Uint64(sum[:8]))
+}
+
+func opened(id tga.ID) wal.Attachment {
+	return wal.Attachment{Kind: wal.AttachStream, Key: openKey(id), Value: id[:]}
+}
+
+func closed(id tga.ID) wal.Attachment {
+	return wal.Attachment{Kind: wal.AttachStream, Key: openKey(id)}
+}
+
+// openTurns returns the ids of the turns that have not ended, oldest first.
+func openTurns(ctx context.Context, store runtime.Store) ([]tga.ID, error) {
+	var ids []tga.ID
+	for a, err := range store.Attachments(ctx, wal.AttachStream, openStream[:]) {
+		if err != nil {
+			return nil, err
+		}
+		if len(a.Value) != len(tga.ID{}) {
+			return nil, tga.Errorf(tga.StateChecksumMismatch, "the index of open turns has a value of %d bytes", len(a.Value))
+		}
+		ids = append(ids, tga.ID(a.Value))
+	}
+	sortIDs(ids)
+	return ids, nil
+}

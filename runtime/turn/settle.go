@@ -1,0 +1,106 @@
+package turn
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Settlement is what a person says of the call that a parked turn waits for.
+type Settlement struct {
+	Who    string // required, 1..255 characters
+	Action SettleAction
+	// Result is the tool's answer where Action is Ran and it is known, JSON.
+	Result json.RawMessage
+	// Note is required: the rationale of a vote (10..1000 characters), the evidence of what
+	// is known, or the reason why nobody can know (at most 200).
+	Note string
+}
+
+// SettleAction says what is to become of a call.
+type SettleAction string
+
+// The actions. The first two are for a call that waits for an approval, the others for one
+// that is in doubt.
+const (
+	Approve   SettleAction = "approve"
+	Deny      SettleAction = "deny"
+	Ran       SettleAction = "ran"     // it was executed, and succeeded
+	RanFailed SettleAction = "failed"  // it was executed or refused, and failed for good
+	NotRun    SettleAction = "not-run" // it was not executed and never will be
+	GiveUp    SettleAction = "abandon" // nobody will know
+)
+
+// SettleActions are all of them.
+var SettleActions = []SettleAction{Approve, Deny, Ran, RanFailed, NotRun, GiveUp}
+
+// Settle settles the governed call that a parked turn waits for; [Runner.Resume] then goes
+// on with the turn. An approved call is made at once, on the turn's own state, and its
+// answer is there when the turn is resumed.
+//
+// The result is the call's, an error what still keeps it from its end: ESCALATION_REQUIRED
+// where more votes are needed. STATE_INVALID_TRANSITION where the turn waits for no call, or
+// the call for something else; VALIDATION_ERROR for what is no settlement.
+func (r *Runner) Settle(ctx context.Context, interaction tga.ID, s Settlement) (runtime.Result, error) {
+	if s.Note == "" {
+		return runtime.Result{}, tga.Errorf(tga.ValidationError, "a settlement without a note is a guess").At("/note")
+	}
+	if s.Result != nil && (s.Action != Ran || !json.Valid(s.Result)) {
+		return runtime.Result{}, tga.Errorf(tga.ValidationError, "a result is the JSON answer of a call that ran").At("/result")
+	}
+	t, err := r.open(ctx, interaction)
+	if err != nil {
+		return runtime.Result{}, err
+	}
+	defer r.release(t)
+	w := t.waits
+	if w == nil || w.TraceID == nil {
+		return runtime.Result{}, tga.Errorf(tga.StateInvalidTransition, "turn %s waits for no call", interaction)
+	}
+	resolve := func(status string, class ledger.Class) (runtime.Result, error) {
+		return r.rt.Resolve(ctx, *w.TraceID, runtime.Resolution{
+			Who: s.Who, Evidence: []byte(s.Note), Reply: runtime.Reply{Status: status, Class: class, Result: s.Result},
+		})
+	}
+	switch s.Action {
+	case Approve, Deny:
+		return r.vote(ctx, t, runtime.Vote{Who: s.Who, Approve: s.Action == Approve, Rationale: s.Note})
+	case Ran:
+		return resolve(tga.StatusSuccess, ledger.ClassNone)
+	case RanFailed:
+		return resolve(tga.StatusFailure, ledger.ClassPermanent)
+	case NotRun:
+		return resolve(tga.StatusFailure, ledger.ClassRetryable)
+	case GiveUp:
+		return r.rt.Abandon(ctx, *w.TraceID, s.Who, s.Note)
+	}
+	return runtime.Result{}, tga.Errorf(tga.ValidationError, "action %q: not one of %v", s.Action, SettleActions).At("/action")
+}
+
+// vote has a person's vote on the call of a parked turn recorded. The call that it lets go
+// on is made as the turn would make it: what it does to the state is stored with its effect,
+// and repeated when the turn is resumed.
+func (r *Runner) vote(ctx context.Context, t *turn, v runtime.Vote) (runtime.Result, error) {
+	if phase, _ := t.phase(); phase == Execute {
+		for i, c := range t.inferred.Answer.Said.ToolCalls {
+			if c.ID != t.waits.Subject {
+				continue
+			}
+			if !t.init.Lent { // else its state is at hand only while the lender's turn runs
+				if err := r.load(ctx, t); err != nil {
+					return runtime.Result{}, err
+				}
+				if err := r.redo(ctx, t); err != nil {
+					return runtime.Result{}, err
+				}
+			}
+			w := &work{turn: t, tool: t.tool(c), index: i}
+			defer w.end()
+			ctx = context.WithValue(ctx, workKey{}, w)
+		}
+	}
+	return r.rt.Decide(ctx, *t.waits.TraceID, v)
+}

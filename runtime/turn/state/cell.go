@@ -1,0 +1,310 @@
+package state
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// format is the version of everything this package stores.
+const format = 1
+
+// head is item 0 of a scope's stream, JSON. The zero head is that of a scope that nothing
+// was ever committed to.
+type head struct {
+	Format      int    `json:"format"`
+	Mode        Mode   `json:"mode"`
+	ID          string `json:"id"`
+	Version     uint64 `json:"version"`     // of the newest commit, from 1
+	Transaction tga.ID `json:"transaction"` // that made it
+}
+
+// cell is one version of a key's value.
+type cell struct {
+	version uint64
+	value   []byte     // canonical JSON; nil: the key was deleted
+	expires tga.Millis // 0 = never
+}
+
+// alive says that the cell has a value at an instant.
+func (c cell) alive(at tga.Millis) bool {
+	return c.value != nil && (c.expires == 0 || at < c.expires)
+}
+
+// streamID makes sixteen bytes of a digest a legal stream id, UUIDv7.
+func streamID(d tga.Digest) tga.ID {
+	id := tga.ID(d[:16])
+	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	return id
+}
+
+// digestOf is the SHA-256 of parts, each behind its length, so that no part can run into
+// the next.
+func digestOf(parts ...string) tga.Digest {
+	var b []byte
+	for _, p := range parts {
+		b = append(binary.BigEndian.AppendUint32(b, uint32(len(p))), p...)
+	}
+	return tga.Sum(b)
+}
+
+func streamOf(n Scope) tga.ID { return streamID(digestOf("tgad state scope v1", string(n.Mode), n.ID)) }
+
+// keyStream returns the id of a key's own stream.
+func (c *scope) keyStream(key string) tga.ID {
+	return streamID(digestOf("tgad state key v1", string(c.id[:]), key))
+}
+
+// listBit is set in the first byte of the number of every list of keys.
+const listBit = 0x80
+
+// slotOf returns the item of a scope's stream that lists a key. It is never 0.
+func slotOf(key string) uint64 {
+	d := digestOf("tgad state slot v1", key)
+	return binary.BigEndian.Uint64(d[:]) | listBit<<56
+}
+
+func item(stream tga.ID, n uint64, value []byte) wal.Attachment {
+	return wal.Attachment{Kind: wal.AttachStream, Key: binary.BigEndian.AppendUint64(slices.Clone(stream[:]), n), Value: value}
+}
+
+// put makes the item of a cell: format[1] expires[8] deleted[1] key length[1] key value.
+func (c *scope) put(key string, v cell) wal.Attachment {
+	b := make([]byte, 0, 11+len(key)+len(v.value))
+	b = binary.BigEndian.AppendUint64(append(b, format), uint64(v.expires))
+	b = append(b, 0, byte(len(key)))
+	if v.value == nil {
+		b[9] = 1
+	}
+	return item(c.keyStream(key), v.version, append(append(b, key...), v.value...))
+}
+
+// cells returns the stored versions of a key, oldest first.
+func (c *scope) cells(ctx context.Context, key string) ([]cell, error) {
+	if c.name.Mode == None {
+		return nil, nil
+	}
+	stream := c.keyStream(key)
+	var out []cell
+	for a, err := range c.space.store.Attachments(ctx, wal.AttachStream, stream[:]) {
+		if err != nil {
+			return nil, err
+		}
+		v, err := decodeCell(key, a)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+func decodeCell(key string, a wal.Attachment) (cell, error) {
+	b := a.Value
+	if len(b) > 0 && b[0] != format {
+		return cell{}, tooNew(int(b[0]))
+	}
+	const fixed = 11
+	if len(b) < fixed || len(b) < fixed+int(b[10]) || b[9] > 1 {
+		return cell{}, damaged("state of key %q: %d bytes are no value", key, len(b))
+	}
+	n := fixed + int(b[10])
+	if got := string(b[fixed:n]); got != key {
+		return cell{}, damaged("state of key %q: it is of key %q", key, got)
+	}
+	v := cell{version: binary.BigEndian.Uint64(a.Key[16:]), expires: tga.Millis(binary.BigEndian.Uint64(b[1:]))}
+	switch {
+	case b[9] == 0 && len(b) > n:
+		v.value = b[n:]
+	case b[9] == 0 || len(b) > n:
+		return cell{}, damaged("state of key %q: %d bytes of value, deleted %d", key, len(b)-n, b[9])
+	}
+	return v, nil
+}
+
+func damaged(text string, args ...any) error {
+	err := tga.Errorf(tga.StateChecksumMismatch, text, args...)
+	err.Where = "stored"
+	return err
+}
+
+func tooNew(got int) error {
+	return tga.Errorf(tga.FormatTooNew, "state has format %d, this program reads %d", got, format)
+}
+
+// at returns what of a key's versions is newest at a version; the zero cell where there
+// is nothing.
+func at(cells []cell, version uint64) (out cell) {
+	for _, v := range cells {
+		if v.version <= version {
+			out = v
+		}
+	}
+	return out
+}
+
+// needed says which of a key's versions somebody reads who reads some versions of the
+// scope. That a key was deleted need not be known where nothing stands before it.
+func needed(cells []cell, pins []uint64) map[uint64]bool {
+	out := map[uint64]bool{}
+	for _, p := range pins {
+		if v := at(cells, p); v.version != 0 {
+			out[v.version] = true
+		}
+	}
+	for _, v := range cells {
+		if v.value == nil {
+			delete(out, v.version)
+		} else if out[v.version] {
+			break
+		}
+	}
+	return out
+}
+
+// readHead reads item 0 of the scope's stream.
+func (c *scope) readHead(ctx context.Context) (head, error) {
+	if c.name.Mode == None {
+		return head{}, nil
+	}
+	raw, err := c.space.store.Attachment(ctx, wal.AttachStream, item(c.id, 0, nil).Key)
+	if err != nil || raw == nil {
+		return head{}, err
+	}
+	var h head
+	if err := json.Unmarshal(raw, &h); err != nil {
+		return head{}, damaged("head of a scope: %w", err)
+	}
+	if h.Format != format {
+		return head{}, tooNew(h.Format)
+	}
+	if h.Mode != c.name.Mode || h.ID != c.name.ID {
+		return head{}, damaged("head of %s %q: it is of %s %q", c.name.Mode, c.name.ID, h.Mode, h.ID)
+	}
+	return h, nil
+}
+
+// encode returns v's JSON without the escapes that only HTML needs.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, tga.Errorf(tga.GenericStateError, "record of state: %w", err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+func decodeList(raw []byte) (keys []string, err error) {
+	if err := json.Unmarshal(raw, &keys); err != nil {
+		return nil, damaged("list of keys: %w", err)
+	}
+	return keys, nil
+}
+
+// listing collects the changes of one batch to the lists of a scope's keys. Two keys may
+// share a list.
+type listing struct {
+	scope *scope
+	lists map[uint64][]string
+}
+
+func (l *listing) change(ctx context.Context, key string, there bool) error {
+	slot := l.scope.space.slot(key)
+	if _, ok := l.lists[slot]; !ok {
+		raw, err := l.scope.space.store.Attachment(ctx, wal.AttachStream, item(l.scope.id, slot, nil).Key)
+		if err != nil {
+			return err
+		}
+		var keys []string
+		if raw != nil {
+			if keys, err = decodeList(raw); err != nil {
+				return err
+			}
+		}
+		if l.lists == nil {
+			l.lists = map[uint64][]string{}
+		}
+		l.lists[slot] = keys
+	}
+	keys := slices.DeleteFunc(l.lists[slot], func(k string) bool { return k == key })
+	if there {
+		keys = append(keys, key)
+	}
+	l.lists[slot] = keys
+	return nil
+}
+
+func (l *listing) attachments() ([]wal.Attachment, error) {
+	var out []wal.Attachment
+	for slot, keys := range l.lists {
+		if len(keys) == 0 {
+			out = append(out, item(l.scope.id, slot, nil))
+			continue
+		}
+		raw, err := encode(keys)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, item(l.scope.id, slot, raw))
+	}
+	return out, nil
+}
+
+// listed returns the keys of a scope that have any version in the store, in order.
+func (c *scope) listed(ctx context.Context) ([]string, error) {
+	if c.name.Mode == None {
+		return nil, nil
+	}
+	var out []string
+	for a, err := range c.space.store.Attachments(ctx, wal.AttachStream, c.id[:]) {
+		if err != nil {
+			return nil, err
+		}
+		if binary.BigEndian.Uint64(a.Key[16:]) == 0 {
+			continue
+		}
+		keys, err := decodeList(a.Value)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, keys...)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// checkName refuses, with VALIDATION_ERROR, what is no key and no id of a scope.
+func checkName(what, s string) error {
+	if n := len(s); n < 1 || n > MaxKey {
+		return tga.Errorf(tga.ValidationError, "%s has %d bytes: want 1..%d", what, n, MaxKey)
+	}
+	if !utf8.ValidString(s) {
+		return tga.Errorf(tga.ValidationError, "%s %q is not UTF-8", what, s)
+	}
+	return nil
+}
+
+// canonical returns the canonical form of a value: VALIDATION_ERROR for what is no JSON,
+// LIMIT_EXCEEDED for what is over MaxValue or nested too deeply to stand inside inner
+// lists more.
+func canonical(key string, raw []byte, inner int) ([]byte, error) {
+	out, err := tga.Canonicalize(raw, tga.Limits{MaxDepth: tga.DefaultMaxDepth - inner})
+	if err != nil {
+		return nil, tga.Errorf(tga.CodeOf(err), "value of key %q: %w", key, err)
+	}
+	if len(out) > MaxValue {
+		return nil, tooLong(key, len(out))
+	}
+	return out, nil
+}
+
+func tooLong(key string, n int) error {
+	return tga.Errorf(tga.LimitExceeded, "value of key %q has %d bytes: at most %d", key, n, MaxValue)
+}

@@ -1,0 +1,272 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Discard ends the transaction without its changes, unless it is committed. One that is
+// being committed ends with that commit.
+func (t *Tx) Discard() {
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	if t.busy {
+		t.gone = true
+		return
+	}
+	t.end(RolledBack)
+}
+
+// end ends the transaction, for who holds scope.mu.
+func (t *txn) end(status Status) {
+	if t.status != Pending {
+		return
+	}
+	t.status = status
+	t.writes, t.reads, t.undo, t.keys, t.savepoints = map[string]*write{}, nil, nil, nil, nil
+	delete(t.scope.open, t)
+	if t.level.snapshot() {
+		t.scope.release(t.snapshot)
+	}
+	t.scope.space.leave(t.scope)
+}
+
+// Commit checks the transaction and hands its attachments to commit, which appends them to
+// the store in one batch with whatever else is to be true together with them; none, where
+// nothing is changed. When that batch is durable the changes are seen by all.
+//
+// commit must not use the scope otherwise than by Changes and Transaction of this
+// transaction. It is called once, and not where the commit is refused: STATE_CONFLICT,
+// with a [Conflict] that names the keys. After an error the transaction is still pending,
+// to be discarded or committed again.
+//
+// Whether it happened is asked of the store, not of commit. Where commit returns an error
+// although the batch is durable, the transaction is committed, and the error is returned.
+// Where the answer can't be had, or commit returned STORE_UNAVAILABLE, everything of the
+// space is STORE_UNAVAILABLE until the store is opened again.
+func (t *Tx) Commit(ctx context.Context, commit func(context.Context, []wal.Attachment) error) error {
+	if err := t.occupy(); err != nil {
+		return err
+	}
+	defer t.vacate()
+	if err := t.scope.lock(ctx); err != nil {
+		return err
+	}
+	defer t.scope.unlock()
+	p, err := t.plan(ctx)
+	if err != nil {
+		return err
+	}
+	t.scope.mu.Lock()
+	t.final = p.changes
+	t.scope.mu.Unlock()
+	return t.carryOut(ctx, p, commit)
+}
+
+func (t *txn) occupy() error {
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return err
+	}
+	t.busy = true
+	return nil
+}
+
+func (t *txn) vacate() {
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	t.busy = false
+	if t.status == Pending {
+		t.final = nil
+		if t.gone {
+			t.end(RolledBack)
+		}
+	}
+}
+
+// carryOut has a plan appended, and settles it whatever becomes of commit: a panic too.
+func (t *txn) carryOut(ctx context.Context, p plan, commit func(context.Context, []wal.Attachment) error) (err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			err = tga.Errorf(tga.GenericStateError, "commit of transaction %s: the function did not return", t.id)
+		}
+		err = t.settle(ctx, p, err)
+	}()
+	err = commit(ctx, p.list)
+	returned = true
+	return err
+}
+
+// settle finds out whether a plan was carried out.
+func (t *txn) settle(ctx context.Context, p plan, err error) error {
+	c := t.scope
+	happened := err == nil
+	if len(p.list) > 0 {
+		if errors.Is(err, tga.StoreUnavailable) {
+			return c.space.poison(err)
+		}
+		got, failed := c.readHead(context.WithoutCancel(ctx))
+		switch {
+		case failed != nil:
+			return c.space.poison(errors.Join(err, failed))
+		case got != p.head && got != c.head:
+			return c.space.poison(errors.Join(err, elsewhere(c, got)))
+		}
+		if happened = got == p.head; !happened && err == nil {
+			err = tga.Errorf(tga.GenericStateError, "commit of transaction %s: its attachments are not in the store", t.id)
+		}
+	}
+	if happened {
+		c.mu.Lock()
+		c.head = p.head
+		t.end(Committed)
+		c.mu.Unlock()
+	}
+	return err
+}
+
+func elsewhere(c *scope, got head) error {
+	return tga.Errorf(tga.GenericStateError, "%s %q is at version %d by transaction %s: another space has committed to it", c.name.Mode, c.name.ID, got.Version, got.Transaction)
+}
+
+// plan is a commit that passed its checks.
+type plan struct {
+	list    []wal.Attachment
+	changes []Change
+	head    head // as the commit leaves it
+}
+
+// plan checks the transaction against what is committed and makes its attachments, for
+// who holds the gate.
+func (t *txn) plan(ctx context.Context) (plan, error) {
+	c := t.scope
+	if got, err := c.readHead(ctx); err != nil {
+		return plan{}, err
+	} else if got != c.head {
+		return plan{}, elsewhere(c, got)
+	}
+	p := plan{head: c.head, changes: []Change{}}
+	if len(t.writes) == 0 {
+		return p, nil
+	}
+	now := c.space.now()
+	stale, err := t.stale(ctx, now)
+	if err != nil {
+		return plan{}, err
+	}
+	b := batch{version: c.head.Version + 1, pins: c.pinned(t.snapshot, t.level.snapshot()), list: listing{scope: c}}
+	l := changes{tx: t}
+	for _, key := range slices.Sorted(maps.Keys(t.writes)) {
+		cells, err := c.cells(ctx, key)
+		if err != nil {
+			return plan{}, err
+		}
+		v, err := l.enter(key, t.writes[key], at(cells, c.head.Version), now)
+		if errors.Is(err, tga.StateConflict) {
+			stale = append(stale, key)
+			continue
+		}
+		if err == nil && c.name.Mode != None {
+			err = b.replace(ctx, key, cells, v)
+		}
+		if err != nil {
+			return plan{}, err
+		}
+	}
+	if len(stale) > 0 {
+		return plan{}, conflict(t.id, stale)
+	}
+	p.changes = l.list
+	lists, err := b.list.attachments()
+	if err != nil || len(b.items) == 0 {
+		return p, err
+	}
+	p.head = head{Format: format, Mode: c.name.Mode, ID: c.name.ID, Version: b.version, Transaction: t.id}
+	raw, err := encode(p.head)
+	p.list = append(append(b.items, lists...), item(c.id, 0, raw))
+	return p, err
+}
+
+// stale returns the keys because of which the level refuses the commit.
+func (t *txn) stale(ctx context.Context, now tga.Millis) (keys []string, err error) {
+	if !t.level.snapshot() {
+		return nil, nil
+	}
+	c := t.scope
+	for key, was := range t.reads {
+		if t.level == RepeatableRead && t.writes[key] == nil {
+			continue
+		}
+		changed := was.expires != 0 && now >= was.expires
+		if !changed && (c.head.Version != t.snapshot || t.applied) {
+			cells, err := c.cells(ctx, key)
+			if err != nil {
+				return nil, err
+			}
+			var is uint64
+			if v := at(cells, c.head.Version); v.alive(now) {
+				is = v.version
+			}
+			changed = is != was.version
+		}
+		if changed {
+			keys = append(keys, key)
+		}
+	}
+	if !t.listed {
+		return keys, nil
+	}
+	// Keys read all that it knew of: what is there beside those was seen to be absent.
+	all, err := c.listed(ctx)
+	for _, key := range all {
+		if _, ok := t.reads[key]; ok || t.level == RepeatableRead && t.writes[key] == nil {
+			continue
+		}
+		cells, err := c.cells(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if at(cells, c.head.Version).alive(now) {
+			keys = append(keys, key)
+		}
+	}
+	return keys, err
+}
+
+// batch collects the attachments of a commit, but for the lists of keys and the head.
+type batch struct {
+	version uint64
+	pins    []uint64
+	items   []wal.Attachment
+	list    listing
+}
+
+// replace puts a value in the place of the newest of a key's versions, and drops those
+// that nobody reads.
+func (b *batch) replace(ctx context.Context, key string, cells []cell, v cell) error {
+	c := b.list.scope
+	keep := needed(cells, b.pins)
+	for _, old := range cells {
+		if !keep[old.version] {
+			b.items = append(b.items, item(c.keyStream(key), old.version, nil))
+		}
+	}
+	v.version = b.version
+	switch there := v.value != nil || len(keep) > 0; {
+	case there:
+		b.items = append(b.items, c.put(key, v))
+		if len(cells) == 0 {
+			return b.list.change(ctx, key, true)
+		}
+	case len(cells) > 0:
+		return b.list.change(ctx, key, false)
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package state
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Operation says what was done to a key, or in a transaction.
+type Operation string
+
+// The operations. Only the first three are of a [Change].
+const (
+	Set        Operation = "set"
+	Delete     Operation = "delete"
+	Append     Operation = "append"
+	Read       Operation = "read" // recorded where reads repeat, at a key's first read
+	List       Operation = "list" // likewise
+	Checkpoint Operation = "checkpoint"
+	Rollback   Operation = "rollback"
+)
+
+// Op is one operation of a transaction, in a form that can be stored.
+type Op struct {
+	N         uint64          `json:"n"` // its place among all operations of the transaction, from 1
+	Op        Operation       `json:"op"`
+	Key       string          `json:"key,omitempty"`
+	Value     json.RawMessage `json:"value,omitempty"`     // of Set and Append
+	Expires   tga.Millis      `json:"expires,omitempty"`   // of Set; of Read, when what was read ends; 0 = never
+	Version   uint64          `json:"version,omitempty"`   // of Read and List, what was read; of Read, 0 = the key was absent
+	Fresh     bool            `json:"fresh,omitempty"`     // of Append: to a new list, for the transaction's own had ended
+	Savepoint string          `json:"savepoint,omitempty"` // of Checkpoint and Rollback
+}
+
+// Mark is a place among the operations made through a [Tx].
+type Mark int
+
+// Mark returns where the operations now end.
+func (t *Tx) Mark() Mark {
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	return Mark(len(t.ops))
+}
+
+// Since returns the operations made through t since a mark, first reads included: what a
+// tool did, to be stored with its effect. What a Rollback took back is in it, and the
+// Rollback. The values are shared with t and must not be changed.
+func (t *Tx) Since(m Mark) []Op {
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	if m < 0 || int(m) > len(t.ops) {
+		return nil
+	}
+	return slices.Clone(t.ops[m:])
+}
+
+// ForCall returns another handle of the transaction, for one of several tool calls that
+// run side by side: its Mark and Since are about what is done through it alone.
+func (t *Tx) ForCall() *Tx { return &Tx{txn: t.txn} }
+
+// Apply repeats operations of an earlier transaction that was not committed, in the order
+// in which they were made. The values, their ends and what was read are those of then:
+// where a value that was read has changed in between, the commit is refused as it would
+// have been. VALIDATION_ERROR for what is no list of operations, STATE_CONFLICT where t
+// itself has read another value; then nothing is repeated.
+func (t *Tx) Apply(ops []Op) error {
+	ops = slices.Clone(ops)
+	slices.SortStableFunc(ops, func(a, b Op) int { return cmp.Compare(a.N, b.N) })
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return err
+	}
+	to, made, size := t.here(), len(t.ops), t.bytes
+	reads, keys, listed := maps.Clone(t.reads), maps.Clone(t.keys), t.listed
+	for i, op := range ops {
+		if err := t.repeat(op); err != nil {
+			t.backTo(to)
+			t.ops, t.bytes, t.reads, t.keys, t.listed = t.ops[:made], size, reads, keys, listed
+			return tga.Errorf(tga.CodeOf(err), "repeat operation %d of %d, %s: %w", i+1, len(ops), op.Op, err)
+		}
+	}
+	t.applied = t.applied || len(ops) > 0
+	return nil
+}
+
+func (t *Tx) repeat(op Op) error {
+	switch op.Op {
+	case Set, Append, Delete, Read:
+		if err := checkName("key", op.Key); err != nil {
+			return err
+		}
+	}
+	switch op.Op {
+	case Set:
+		return t.set(op)
+	case Append:
+		return t.add(op)
+	case Delete:
+		op.Value, op.Expires = nil, 0
+		return t.set(op)
+	case Read:
+		got := seen{op.Version, op.Expires}
+		if was, ok := t.reads[op.Key]; ok {
+			if was.version != got.version {
+				return conflict(t.id, []string{op.Key})
+			}
+			return nil
+		}
+		return t.noteRead(op.Key, got)
+	case List:
+		return t.rememberList()
+	case Checkpoint:
+		return t.checkpoint(op.Savepoint)
+	case Rollback:
+		return t.rollback(op.Savepoint)
+	}
+	return tga.Errorf(tga.ValidationError, "operation %q: not one of a transaction's", string(op.Op))
+}
+
+// record puts an operation into the log, or refuses it where the transaction would be too
+// large.
+func (t *Tx) record(op Op) error {
+	cost := opCost + len(op.Key) + len(op.Value)
+	if t.bytes+cost > MaxBytes {
+		return tga.Errorf(tga.LimitExceeded, "the operations of transaction %s have over %d bytes", t.id, MaxBytes)
+	}
+	if op.Key != "" && !t.keys[op.Key] {
+		if len(t.keys) == MaxKeys {
+			return tga.Errorf(tga.LimitExceeded, "transaction %s is about over %d keys", t.id, MaxKeys)
+		}
+		t.keys[op.Key] = true
+	}
+	t.bytes += cost
+	if op.N == 0 { // one that is repeated keeps its place, and what follows comes after it
+		op.N = t.made + 1
+	}
+	t.made = max(t.made, op.N)
+	t.ops = append(t.ops, op)
+	return nil
+}
+
+// place is a state of a transaction's writes that it can go back to.
+type place struct {
+	name       string
+	undo       int // length of txn.undo
+	savepoints int // length of txn.savepoints
+}
+
+// undone is a key's write that another took the place of; nil: there was none.
+type undone struct {
+	key string
+	was *write
+}
+
+func (t *txn) here() place { return place{undo: len(t.undo), savepoints: len(t.savepoints)} }
+
+func (t *txn) backTo(p place) {
+	for _, u := range slices.Backward(t.undo[p.undo:]) {
+		if u.was == nil {
+			delete(t.writes, u.key)
+		} else {
+			t.writes[u.key] = u.was
+		}
+	}
+	t.undo, t.savepoints = t.undo[:p.undo], t.savepoints[:p.savepoints]
+}
+
+// Try makes what f writes through t all or nothing, under every level: where f fails, that
+// is as if it had not been. Nobody else may write to the transaction while f runs.
+func (t *Tx) Try(f func() error) error {
+	t.scope.mu.Lock()
+	to, made, size, keys := t.here(), len(t.ops), t.bytes, maps.Clone(t.keys)
+	t.scope.mu.Unlock()
+	err := f()
+	if err == nil {
+		return nil
+	}
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	if t.usable() == nil {
+		t.backTo(to)
+		t.ops, t.bytes, t.keys = t.ops[:made], size, keys
+	}
+	return err
+}
+
+// Checkpoint makes a savepoint and returns its name. Not under ReadUncommitted:
+// VALIDATION_ERROR.
+func (t *Tx) Checkpoint() (string, error) {
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return "", err
+	}
+	// The id is in it so that a repeated one of an earlier transaction is never the same.
+	name := fmt.Sprintf("%s-%d", t.id, t.made+1)
+	return name, t.checkpoint(name)
+}
+
+func (t *Tx) checkpoint(name string) error {
+	if t.level == ReadUncommitted {
+		return tga.Errorf(tga.ValidationError, "a savepoint under %s", t.level)
+	}
+	if name == "" || t.savepoint(name) >= 0 {
+		return tga.Errorf(tga.ValidationError, "savepoint %q of transaction %s: no name, or there already", name, t.id)
+	}
+	if err := t.record(Op{Op: Checkpoint, Savepoint: name}); err != nil {
+		return err
+	}
+	p := t.here()
+	p.name = name
+	p.savepoints++ // it outlives a rollback to it
+	t.savepoints = append(t.savepoints, p)
+	return nil
+}
+
+func (t *txn) savepoint(name string) int {
+	return slices.IndexFunc(t.savepoints, func(p place) bool { return p.name == name })
+}
+
+// Rollback takes back what was written since a savepoint, which stays; later ones are
+// gone. The empty name takes everything back, and all savepoints. What was read stays
+// read. NOT_FOUND where there is no such savepoint; VALIDATION_ERROR under
+// ReadUncommitted, where nothing but Discard takes a write back.
+func (t *Tx) Rollback(savepoint string) error {
+	t.scope.mu.Lock()
+	defer t.scope.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return err
+	}
+	return t.rollback(savepoint)
+}
+
+func (t *Tx) rollback(savepoint string) error {
+	if t.level == ReadUncommitted {
+		return tga.Errorf(tga.ValidationError, "a rollback under %s", t.level)
+	}
+	to := place{}
+	if savepoint != "" {
+		i := t.savepoint(savepoint)
+		if i < 0 {
+			return tga.Errorf(tga.NotFound, "savepoint %q of transaction %s", savepoint, t.id)
+		}
+		to = t.savepoints[i]
+	}
+	if err := t.record(Op{Op: Rollback, Savepoint: savepoint}); err != nil {
+		return err
+	}
+	t.backTo(to)
+	return nil
+}

@@ -1,0 +1,145 @@
+package grpccall
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/tgad/tgad/runtime"
+)
+
+// connect makes a connection's handle; it dials with the first call on it. The resolver
+// passes the address on as it is: one of DNS could bring a service config, with a policy of
+// retries.
+func (s *Server) connect() (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if s.opts.TLS != nil {
+		creds = credentials.NewTLS(s.opts.TLS)
+	}
+	authority := s.opts.Authority
+	if authority == "" && s.network == "unix" {
+		authority = "localhost"
+	}
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return s.opts.Dial(ctx, s.network, s.addr)
+		}),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableHealthCheck(),
+		grpc.WithUserAgent("tgad"),
+	}
+	if authority != "" {
+		opts = append(opts, grpc.WithAuthority(authority))
+	}
+	return grpc.NewClient("passthrough:///"+s.addr, opts...)
+}
+
+// exchange makes one call, on a connection of its own. sent says whether its stream was
+// begun: from then on the server may have it. err is then a gRPC status.
+func (s *Server) exchange(ctx context.Context, m protoreflect.MethodDescriptor, call runtime.Call, request []byte) (answer []byte, sent bool, err error) {
+	conn, err := s.connect()
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { _ = conn.Close() }() // the answer is here, or never will be; Close has no other news
+	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(ctx, s.metadata(call)))
+	defer cancel()
+
+	path := "/" + string(m.Parent().FullName()) + "/" + string(m.Name())
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, path,
+		grpc.ForceCodecV2(rawCodec{}),
+		grpc.WaitForReady(false),
+		grpc.MaxCallSendMsgSize(math.MaxInt32),
+		grpc.MaxCallRecvMsgSize(min(4*s.opts.MaxAnswer, math.MaxInt32)))
+	if err != nil {
+		return nil, false, err // nothing of it is on the wire: no stream was begun
+	}
+	// A stream whose context was asked for is not begun again: not even when the server
+	// says that it refused it.
+	_ = stream.Context()
+	send := stream.SendMsg(request)
+	err = stream.RecvMsg(&answer) // the message and the status after it
+	if err != nil && send != nil && send != io.EOF {
+		err = send // the reason is on this side; io.EOF says that RecvMsg has it
+	}
+	return answer, true, err
+}
+
+const (
+	keyMetadata     = "idempotency-key"
+	traceMetadata   = "tgad-trace-id"
+	callMetadata    = "tgad-tool-call-id"
+	attemptMetadata = "tgad-attempt"
+)
+
+func isOwn(name string) bool {
+	switch name {
+	case keyMetadata, traceMetadata, callMetadata, attemptMetadata:
+		return true
+	}
+	return false
+}
+
+func (s *Server) metadata(call runtime.Call) metadata.MD {
+	md := metadata.New(s.opts.Metadata)
+	if s.opts.KeyMetadata != nil {
+		if name := strings.ToLower(s.opts.KeyMetadata(call.Tool)); name != "" {
+			md.Set(name, call.Key)
+		}
+	}
+	md.Set(keyMetadata, call.Key)
+	md.Set(traceMetadata, call.TraceID.String())
+	md.Set(callMetadata, call.ToolCallID.String())
+	md.Set(attemptMetadata, strconv.FormatUint(uint64(call.Attempt), 10))
+	return md
+}
+
+// fits reports whether metadata carries s unchanged.
+func fits(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != "" && s == strings.TrimSpace(s)
+}
+
+// rawCodec passes messages as the bytes they are. It is called proto, for that is what
+// the bytes are.
+type rawCodec struct{}
+
+var _ encoding.CodecV2 = rawCodec{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	b, ok := v.([]byte)
+	if !ok {
+		return nil, fmt.Errorf("message is a %T", v)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("message is a %T", v)
+	}
+	*b = data.Materialize()
+	return nil
+}

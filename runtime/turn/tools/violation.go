@@ -1,0 +1,169 @@
+package tools
+
+import (
+	"cmp"
+	"errors"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Longest texts, in characters.
+const (
+	maxReason   = 500 // of a warning or a violation
+	maxBranches = 4   // of an anyOf that are told, in number
+	maxNumber   = 60
+)
+
+// fault is one place of an instance that is not as the schema says.
+type fault struct{ pointer, want string }
+
+// violation makes one error of all that the validator found: the first place, and how many
+// more there are. The validator walks maps in no order, so its faults are put in one.
+func violation(tool string, args any, err error) error {
+	var found *jsonschema.ValidationError
+	if !errors.As(err, &found) {
+		return tga.Errorf(tga.SchemaViolation, "arguments of %s: %w", tool, err)
+	}
+	faults := faultsOf(args, found)
+	if len(faults) == 0 {
+		return tga.Errorf(tga.SchemaViolation, "arguments of %s: not as the schema says", tool)
+	}
+	text := faults[0].want
+	if more := len(faults) - 1; more > 0 {
+		text += ", and " + strconv.Itoa(more) + " more"
+	}
+	return tga.Errorf(tga.SchemaViolation, "arguments of %s: %s", tool, clip(text, maxReason)).At(clip(faults[0].pointer, maxReason))
+}
+
+// faultsOf returns the leaves of a tree of faults, sorted. Where one of several schemas, or
+// of several values, had to fit, the fault is the choice and not each of its branches.
+func faultsOf(args any, e *jsonschema.ValidationError) []fault {
+	own := fault{pointer: pointer(e.InstanceLocation)}
+	switch k := e.ErrorKind.(type) {
+	case *kind.PropertyNames:
+		// The library tells this place by a slice that it goes on to write to: only the
+		// depth is right.
+		own.pointer = pointer(holder(args, len(e.InstanceLocation), k.Property))
+		own.want = said(k)
+		return []fault{own}
+	case *kind.AnyOf, *kind.OneOf, *kind.Contains, *kind.MinContains:
+		var branches []string
+		for _, c := range e.Causes {
+			if leaves := faultsOf(args, c); len(leaves) > 0 && len(branches) < maxBranches {
+				branches = append(branches, told(leaves[0], own.pointer))
+			}
+		}
+		own.want = said(e.ErrorKind)
+		if len(branches) > 0 {
+			own.want += ": " + strings.Join(branches, "; or ")
+		}
+		return []fault{own}
+	case *kind.AdditionalProperties:
+		slices.Sort(k.Properties)
+		own.want = said(k)
+		return []fault{own}
+	}
+	if len(e.Causes) == 0 {
+		own.want = said(e.ErrorKind)
+		return []fault{own}
+	}
+	var all []fault
+	for _, c := range e.Causes {
+		all = append(all, faultsOf(args, c)...)
+	}
+	slices.SortFunc(all, func(a, b fault) int {
+		return cmp.Or(cmp.Compare(a.pointer, b.pointer), cmp.Compare(a.want, b.want))
+	})
+	return slices.Compact(all)
+}
+
+// holder finds the object at a depth that has a member of that name; nil, the root, where
+// several have one.
+func holder(v any, depth int, name string) []string {
+	var found [][]string
+	var walk func(v any, at []string)
+	walk = func(v any, at []string) {
+		switch v := v.(type) {
+		case map[string]any:
+			if _, ok := v[name]; ok && len(at) == depth {
+				found = append(found, slices.Clone(at))
+			}
+			for token, member := range v {
+				walk(member, append(at, token))
+			}
+		case []any:
+			for i, member := range v {
+				walk(member, append(at, strconv.Itoa(i)))
+			}
+		}
+	}
+	walk(v, nil)
+	if len(found) != 1 {
+		return nil
+	}
+	return found[0]
+}
+
+// told is a branch's fault; its place is named where it is not the choice's own.
+func told(f fault, at string) string {
+	if f.pointer == at {
+		return f.want
+	}
+	return f.want + " at " + f.pointer
+}
+
+// english puts no commas into numbers.
+var english = message.NewPrinter(language.MustParse("en-US-u-va-posix"))
+
+// said is what the validator has to say. Bounds are told here: the library rounds them to
+// doubles, and "got 9007199254740992, want 9007199254740992" helps nobody.
+func said(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Maximum:
+		return "got " + decimal(k.Got) + ", want at most " + decimal(k.Want)
+	case *kind.Minimum:
+		return "got " + decimal(k.Got) + ", want at least " + decimal(k.Want)
+	case *kind.ExclusiveMaximum:
+		return "got " + decimal(k.Got) + ", want less than " + decimal(k.Want)
+	case *kind.ExclusiveMinimum:
+		return "got " + decimal(k.Got) + ", want more than " + decimal(k.Want)
+	case *kind.MultipleOf:
+		return "got " + decimal(k.Got) + ", want a multiple of " + decimal(k.Want)
+	}
+	return k.LocalizedString(english)
+}
+
+// decimal writes a number that came as a decimal, exactly.
+func decimal(r *big.Rat) string {
+	digits, _ := r.FloatPrec()
+	return clip(r.FloatString(digits), maxNumber)
+}
+
+func pointer(tokens []string) string {
+	var b strings.Builder
+	for _, t := range tokens {
+		b.WriteString("/" + escape(t))
+	}
+	return b.String()
+}
+
+// clip returns the first n characters of s, as valid UTF-8.
+func clip(s string, n int) string {
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	for i := range s {
+		if n--; n < 0 {
+			return s[:i]
+		}
+	}
+	return s
+}

@@ -1,0 +1,187 @@
+package turn
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/runtime/turn/state"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// turn is one turn at work, under the lease of its id. What it is follows from its
+// records alone: [turn.apply] is the only place that changes it, for a record just staged
+// and for one read back. So a turn that goes on after a crash is in the state it was in.
+type turn struct {
+	agent *Agent
+	j     *journal
+
+	init       *initBody
+	normalized *normalizeBody
+	resolved   *resolveBody
+	asked      []askedBody
+	inferred   *inferBody
+	executed   *executeBody
+	persisted  *persistBody
+	failed     *failedBody
+	ended      *emitBody
+
+	waits    *parkedBody // the newest that was not decided
+	decision map[string]decidedBody
+	ops      []storedOps // of the turn's tools, as they were stored
+
+	// Of this process alone.
+	tidies bool      // begun by Run: its PERSIST collects what has expired
+	caller *turn     // that delegated to this one, where its state is lent
+	tx     *state.Tx // nil until the state is loaded
+	merges merges
+	seen   []Inference // what came of the questions, until INFER is recorded
+	loaded [2]time.Time
+	saved  [2]time.Time
+	next   *turn // the one that follows
+}
+
+func (t *turn) id() tga.ID { return t.j.id }
+
+// stage adds a record and applies it. Nothing outside may depend on it until it is
+// committed.
+func (t *turn) stage(at tga.Millis, phase Phase, kind Kind, body any) error {
+	r, err := t.j.stage(at, phase, kind, body)
+	if err != nil {
+		return err
+	}
+	return t.apply(r)
+}
+
+// apply folds one record into the turn.
+func (t *turn) apply(r Record) error {
+	read := func(v any) error {
+		if err := json.Unmarshal(r.Body, v); err != nil {
+			return tga.Errorf(tga.StateChecksumMismatch, "record %d of turn %s: %w", r.Number, r.InteractionID, err)
+		}
+		return nil
+	}
+	illegal := func() error {
+		return tga.Errorf(tga.StateInvalidTransition, "record %d of turn %s: %s %s does not follow", r.Number, r.InteractionID, r.Phase, r.Kind)
+	}
+	if t.ended != nil || (r.Phase == Init) != (r.Number == 1) || t.failed != nil && r.Phase != Emit {
+		return illegal()
+	}
+	switch r.Kind {
+	case Parked:
+		t.waits = &parkedBody{}
+		return read(t.waits)
+	case Decided:
+		if t.waits == nil {
+			return illegal()
+		}
+		var d decidedBody
+		if err := read(&d); err != nil {
+			return err
+		}
+		t.decision[subject(r.Phase, t.waits.Subject, t.waits.Failure.Code)] = d
+		t.waits = nil
+		return nil
+	case Failed:
+		t.failed, t.waits = &failedBody{}, nil
+		return read(t.failed)
+	case Asked:
+		var a askedBody
+		if err := read(&a); err != nil {
+			return err
+		}
+		t.asked = append(t.asked, a)
+		return nil
+	}
+	t.waits = nil
+	switch {
+	case r.Phase == Init && t.init == nil:
+		t.init = &initBody{}
+		return read(t.init)
+	case r.Phase == Normalize && t.normalized == nil:
+		t.normalized = &normalizeBody{}
+		return read(t.normalized)
+	case r.Phase == Resolve && t.normalized != nil && t.resolved == nil:
+		t.resolved = &resolveBody{}
+		return read(t.resolved)
+	case r.Phase == Infer && t.resolved != nil && t.inferred == nil:
+		t.inferred = &inferBody{}
+		return read(t.inferred)
+	case r.Phase == Execute && t.inferred != nil && t.executed == nil:
+		t.executed = &executeBody{}
+		return read(t.executed)
+	case r.Phase == Persist && t.executed != nil && t.persisted == nil:
+		t.persisted = &persistBody{}
+		return read(t.persisted)
+	case r.Phase == Emit && (t.persisted != nil || t.failed != nil):
+		t.ended = &emitBody{}
+		return read(t.ended)
+	}
+	return illegal()
+}
+
+// phase returns the phase that the turn is in: the first that has not ended. A turn that
+// failed goes to EMIT. ok is false where it is over.
+func (t *turn) phase() (p Phase, ok bool) {
+	switch {
+	case t.ended != nil:
+		return "", false
+	case t.failed != nil:
+		return Emit, true
+	case t.normalized == nil:
+		return Normalize, true
+	case t.resolved == nil:
+		return Resolve, true
+	case t.inferred == nil:
+		return Infer, true
+	case t.executed == nil:
+		return Execute, true
+	case t.persisted == nil:
+		return Persist, true
+	}
+	return Emit, true
+}
+
+// subject names what a decision is about.
+func subject(p Phase, of string, code tga.Code) string {
+	return string(p) + "/" + of + "/" + string(code)
+}
+
+// messages are what the turn adds to its conversation, as far as it has come.
+func (t *turn) messages() []message.Message {
+	var out []message.Message
+	if t.normalized != nil {
+		out = append(out, t.normalized.Messages...)
+	}
+	if t.inferred != nil {
+		out = append(out, t.inferred.Answer.Said)
+	}
+	return out
+}
+
+// usage sums the tokens of the turn's answered questions.
+func (t *turn) usage() Usage {
+	var u Usage
+	for _, i := range t.inferences() {
+		u.Input += i.Usage.Input
+		u.Output += i.Usage.Output
+		u.Total += i.Usage.Total
+	}
+	return u
+}
+
+func (t *turn) inferences() []Inference {
+	if t.inferred != nil {
+		return t.inferred.Inferences
+	}
+	return t.seen
+}
+
+// item is the turn's place in its session.
+func (t *turn) item(ended bool) wal.Attachment {
+	return itemOf(sessionStream(t.init.AgentName, t.init.SessionID), t.init.TurnNumber, sessionItem{
+		InteractionID: t.id(), TokensBefore: t.init.TokensBefore, Tokens: t.usage().Total,
+		Ended: ended, Failed: t.failed != nil,
+	})
+}
