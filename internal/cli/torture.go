@@ -17,14 +17,15 @@ func Child() { suite.RunChild() }
 
 // Torture is the verb that crashes stores of its own.
 func Torture(s *Streams) *cobra.Command {
-	o := suite.Options{Tiers: []string{"mem", "rapid", "corrupt"}}
+	o := suite.Options{Tiers: []string{"mem", "rapid", "corrupt", "trust", "turn", "state"}}
 	c := &cobra.Command{
 		Use:   "torture",
 		Short: "Crash stores of its own, and count what was lost or sent twice",
 		Long: `torture makes stores, crashes them before each of their operations, inside recovery too,
-fails their writes and damages their files, and holds what is left to the guarantee. The
-stores are in memory; with --data, processes with stores on that disk are killed as well,
-on Linux. It touches no store that it did not make.
+fails their writes and damages their files, and holds what is left to the guarantee: of
+calls, of what is asked of tool servers and people, of agents' turns and of working state.
+The stores are in memory; with --data, processes with stores on that disk are killed as
+well, on Linux. It touches no store that it did not make.
 
 It prints a table and one JSON object of counts, or the object alone with --json, and exits
 1 unless redispatches, double_effects, acked_losses and corruptions_silent are 0. Failures

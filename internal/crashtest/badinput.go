@@ -78,6 +78,14 @@ func (r *Run) left() time.Duration {
 	return max(0, time.Until(r.Deadline))
 }
 
+// atMost is d, or what is left of the run's time.
+func (r *Run) atMost(d time.Duration) time.Duration {
+	if r.Deadline.IsZero() {
+		return d
+	}
+	return min(d, r.left())
+}
+
 // mutated drives the bodies of the targets in package fuzz from a plain loop, which is
 // many times as fast as the fuzzer and knows nothing of coverage.
 func (r *Run) mutated(dir string) {

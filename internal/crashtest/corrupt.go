@@ -41,12 +41,12 @@ func (d damage) apply(b []byte) []byte {
 
 // Corrupt damages each file of a store, a byte or a cut at a time, and demands that it
 // is harmless, refused or shows (D1). perFile bounds how many of each are made of a
-// file; 0 = all. Without tables, the tables are left alone.
+// file; 0 = all. Files that which does not want are left alone, nil wants all.
 //
 // A store at two moments: closed, and killed with its page cache kept. In a power cut
 // the watermark may be a second behind, and damage to what was acknowledged within that
 // second cannot be told from a torn tail; that is the excluded case.
-func (r *Run) Corrupt(s Scenario, seed uint64, perFile int, tables bool) {
+func (r *Run) Corrupt(s Scenario, seed uint64, perFile int, which func(name string) bool) {
 	w := NewWorld(seed)
 	p, err := w.Start(s.Conf)
 	if err != nil {
@@ -65,11 +65,11 @@ func (r *Run) Corrupt(s Scenario, seed uint64, perFile int, tables bool) {
 		return // likewise
 	}
 	for _, img := range []Image{killed, w.Crash(0)} {
-		r.corruptImage(img, s, seed, perFile, tables)
+		r.corruptImage(img, s, seed, perFile, which)
 	}
 }
 
-func (r *Run) corruptImage(img Image, s Scenario, seed uint64, perFile int, tables bool) {
+func (r *Run) corruptImage(img Image, s Scenario, seed uint64, perFile int, which func(name string) bool) {
 	sound := img.World()
 	p, bad := r.reopen(sound, s)
 	if p == nil || len(bad) > 0 {
@@ -89,7 +89,7 @@ func (r *Run) corruptImage(img Image, s Scenario, seed uint64, perFile int, tabl
 	var list []damage
 	for _, name := range names {
 		b, err := readFile(img.FS, img.FS.PathJoin(Dir, name))
-		if err == nil && !strings.HasPrefix(name, "spare-log-") && (tables || !strings.HasSuffix(name, ".sst")) {
+		if err == nil && !strings.HasPrefix(name, "spare-log-") && (which == nil || which(name)) {
 			list = append(list, damages(name, len(b), perFile, rng)...)
 		}
 	}
@@ -108,7 +108,9 @@ func (r *Run) corruptImage(img Image, s Scenario, seed uint64, perFile int, tabl
 			return
 		}
 		r.Counts.add(&r.Counts.Corruptions, 1)
+		done := r.at(c, s.Name+", "+d.String())
 		bad := corrupted(c, s, want, sameLog)
+		done()
 		if len(bad) > 0 && bad[0].Property != "L1" { // a hang sends nothing and is not silent
 			r.Counts.add(&r.Counts.CorruptionsSilent, 1)
 		}

@@ -56,11 +56,11 @@ func (c *Counts) Add(d *Counts) {
 func (c *Counts) note(bad []Violation) {
 	for _, v := range bad {
 		switch v.Property {
-		case "S1", "S3":
+		case "S1", "S3", "T1":
 			c.add(&c.Redispatches, 1)
 		case "S2":
 			c.add(&c.DoubleEffects, 1)
-		case "S6":
+		case "S6", "T6":
 			c.add(&c.AcknowledgedLosses, 1)
 		}
 	}

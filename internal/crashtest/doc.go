@@ -12,5 +12,7 @@
 //	one moment  file system and journal of an image are of one moment   [World.Snapshot]   TestImageIsOfOneMoment
 //	outside     what was sent and done is told by the tool servers      [World.Dispatch]   TestPropertiesFindWhatTheyName
 //	able        each property can fail                                  [Properties]       TestPropertiesFindWhatTheyName
+//	likewise    those of turns and of working state                    [TurnProperties]   TestTurnPropertiesFindWhatTheyName
+//	                                                                   [WorkProperties]   TestWorkPropertiesFindWhatTheyName
 //	tested      a bug planted in the code under test is found           [PlantedBugs]      torture -tiers planted
 package crashtest

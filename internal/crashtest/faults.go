@@ -2,7 +2,6 @@ package crashtest
 
 import (
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -100,9 +99,10 @@ func operations(s Scenario, before Image, from faultsFrom) int {
 
 // fault reports whether the process hung.
 func (r *Run) fault(s Scenario, before Image, from faultsFrom, f fault, i int, th Thoroughness) (hangs bool) {
+	defer r.at(before, s.Name+", "+f.String())()
 	w := before.World()
 	decide := func(op Op) Fault {
-		if op.N != f.n && (!f.sticky || op.N < f.n) || f.logs && !strings.HasSuffix(op.Path, ".log") {
+		if op.N != f.n && (!f.sticky || op.N < f.n) || f.logs && !isLog(op.Path) {
 			return Fault{}
 		}
 		return Fault{Err: f.err, Done: f.done}

@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -39,8 +40,17 @@ func (w *World) Disk() vfs.FS { return worldFS{w.FS, w} }
 // Unwrap returns the file system below.
 func (f worldFS) Unwrap() vfs.FS { return f.FS }
 
+// opSync is the kind of an operation that makes a file durable.
+const opSync = "sync"
+
+// isLog reports whether a file is a write-ahead log.
+func isLog(path string) bool { return strings.HasSuffix(path, ".log") }
+
 // do passes a point and then does op, unless it is to fail.
 func (w *World) do(kind, path string, op func() error) error {
+	if kind == opSync && isLog(path) {
+		w.awaitHold()
+	}
 	w.mu.Lock()
 	w.point(kind, path)
 	var fault Fault
@@ -130,9 +140,9 @@ func (f *worldFile) WriteAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-func (f *worldFile) Sync() error     { return f.w.do("sync", f.path, f.File.Sync) }
-func (f *worldFile) SyncData() error { return f.w.do("sync", f.path, f.File.SyncData) }
+func (f *worldFile) Sync() error     { return f.w.do(opSync, f.path, f.File.Sync) }
+func (f *worldFile) SyncData() error { return f.w.do(opSync, f.path, f.File.SyncData) }
 func (f *worldFile) SyncTo(n int64) (full bool, err error) {
-	err = f.w.do("sync", f.path, func() (err error) { full, err = f.File.SyncTo(n); return err })
+	err = f.w.do(opSync, f.path, func() (err error) { full, err = f.File.SyncTo(n); return err })
 	return full, err
 }

@@ -9,6 +9,31 @@ type Mutation struct {
 	New  string // has planted.On(Name)
 }
 
+// foundBy names the part of the tier kill that finds a bug soonest; single where it names
+// none.
+var foundBy = map[string]string{
+	"http-sends-again":     "transport",
+	"probe-without-fence":  "asked",
+	"quarantine-ignored":   "quarantine",
+	"reserve-not-atomic":   "histories",
+	"reads-unsynced":       "watched",
+	"digest-not-rechecked": "corrupt",
+	"watermark-behind":     "one log",
+	"fatalf-returns":       "faults",
+	"sync-error-ignored":   "faults",
+	"no-directory-sync":    "names",
+	"two-reserve":          "pipelined",
+	"ack-before-sync":      "pipelined",
+	"group-split":          "pipelined",
+	"group-out-of-order":   "pipelined",
+	"question-unrecorded":  "turns",
+	"answer-unrecorded":    "turns",
+	"state-not-repeated":   "turns",
+	"state-apart":          "turns",
+	"next-turn-apart":      "turns",
+	"boundary-apart":       "work",
+}
+
 // PlantedBugs are the bugs that the tiers must find.
 var PlantedBugs = []Mutation{
 	{"no-mark", "runtime/run.go",
@@ -54,10 +79,18 @@ var PlantedBugs = []Mutation{
 		"		if planted.On(`ack-before-sync`) {\n			return all.Commit(pebble.NoSync)\n		}\n		return all.Commit(pebble.Sync)\n"},
 	{"mark-unsynced", "engine/committer.go",
 		"		return all.Commit(pebble.Sync)\n",
-		"		if s := group[0].steps; planted.On(`mark-unsynced`) && len(s) > 0 && s[0].entryOf(tga.EffectType) == nil {\n			return all.Commit(pebble.NoSync)\n		}\n		return all.Commit(pebble.Sync)\n"},
+		"		if s := g.members[0].steps; planted.On(`mark-unsynced`) && len(s) > 0 && s[0].entryOf(tga.EffectType) == nil {\n			return all.Commit(pebble.NoSync)\n		}\n		return all.Commit(pebble.Sync)\n"},
 	{"effect-unsynced", "engine/committer.go",
 		"		return all.Commit(pebble.Sync)\n",
-		"		if s := group[0].steps; planted.On(`effect-unsynced`) && len(s) > 0 && s[0].entryOf(tga.EffectType) != nil {\n			return all.Commit(pebble.NoSync)\n		}\n		return all.Commit(pebble.Sync)\n"},
+		"		if s := g.members[0].steps; planted.On(`effect-unsynced`) && len(s) > 0 && s[0].entryOf(tga.EffectType) != nil {\n			return all.Commit(pebble.NoSync)\n		}\n		return all.Commit(pebble.Sync)\n"},
+	// Of a group the first alone is on disk when all are told.
+	{"group-split", "engine/committer.go",
+		"	if len(g.members) == 1 {\n		all = g.members[0].batch\n	}\n",
+		"	if planted.On(`group-split`) && len(g.members) > 1 {\n		err := db.guarded(func() error {\n			for i, c := range g.members {\n				if err := c.batch.Commit(map[bool]*pebble.WriteOptions{true: pebble.Sync, false: pebble.NoSync}[i == 0]); err != nil {\n					return err\n				}\n			}\n			return nil\n		})\n		if err != nil {\n			db.health.poison(db.log, err)\n		}\n		return err\n	}\n	if len(g.members) == 1 {\n		all = g.members[0].batch\n	}\n"},
+	// Of a group the newest is on disk first.
+	{"group-out-of-order", "engine/committer.go",
+		"	if len(g.members) == 1 {\n		all = g.members[0].batch\n	}\n",
+		"	if planted.On(`group-out-of-order`) && len(g.members) > 1 {\n		err := db.guarded(func() error {\n			for i := range g.members {\n				if err := g.members[len(g.members)-1-i].batch.Commit(pebble.Sync); err != nil {\n					return err\n				}\n			}\n			return nil\n		})\n		if err != nil {\n			db.health.poison(db.log, err)\n		}\n		return err\n	}\n	if len(g.members) == 1 {\n		all = g.members[0].batch\n	}\n"},
 	{"batch-split", "engine/commit.go",
 		"	if s.record != nil {\n		value, err := s.record.AppendBinary(w.value[:0])",
 		"	if s.record != nil && !planted.On(`batch-split`) {\n		value, err := s.record.AppendBinary(w.value[:0])"},
@@ -126,4 +159,28 @@ var PlantedBugs = []Mutation{
 	{"quarantine-ignored", "runtime/run.go",
 		"	case !in || l.class() == tga.ClassRead:",
 		"	case !in || l.class() == tga.ClassRead || planted.On(`quarantine-ignored`):"},
+
+	// A model is asked before its question is on disk; tools are called before the answer is.
+	{"question-unrecorded", "runtime/turn/infer.go",
+		"	if err := t.j.commit(ctx); err != nil {\n		return nil, err\n	}\n	return t.newest(what), nil\n",
+		"	if planted.On(`question-unrecorded`) {\n		return t.newest(what), nil\n	}\n	if err := t.j.commit(ctx); err != nil {\n		return nil, err\n	}\n	return t.newest(what), nil\n"},
+	{"answer-unrecorded", "runtime/turn/infer.go",
+		"Answer: *a, Timing: timing}); err != nil {\n		return err\n	}\n	return t.j.commit(ctx)\n",
+		"Answer: *a, Timing: timing}); err != nil || planted.On(`answer-unrecorded`) {\n		return err\n	}\n	return t.j.commit(ctx)\n"},
+	// A turn that goes on serves its calls, and what they did to the state is not there.
+	{"state-not-repeated", "runtime/turn/delegate.go",
+		"	t.ops = nil\n	if err := t.tx.Apply(ops); err != nil {\n",
+		"	t.ops = nil\n	if planted.On(`state-not-repeated`) {\n		return nil\n	}\n	if err := t.tx.Apply(ops); err != nil {\n"},
+	// The state is on disk before the record that says so.
+	{"state-apart", "runtime/turn/lifecycle.go",
+		"		return t.j.commit(ctx, values...)\n",
+		"		if planted.On(`state-apart`) {\n			if _, err := t.j.store.Append(ctx, t.j.lease, wal.Batch{Attachments: values}); err != nil {\n				return err\n			}\n			return t.j.commit(ctx)\n		}\n		return t.j.commit(ctx, values...)\n"},
+	// A turn has ended before the one that follows it has begun.
+	{"next-turn-apart", "runtime/turn/begin.go",
+		"		err = t.j.commit(ctx, append(more, t.item(true), closed(t.id()))...)\n",
+		"		if planted.On(`next-turn-apart`) {\n			if err = t.j.commit(ctx, t.item(true), closed(t.id())); err != nil {\n				return err\n			}\n			err = t.j.commit(ctx, more...)\n		} else {\n			err = t.j.commit(ctx, append(more, t.item(true), closed(t.id()))...)\n		}\n"},
+	// What a call did to the working state is on disk before its effect.
+	{"boundary-apart", "runtime/workstate/family.go",
+		"	done, err := w.Store.Append(ctx, lease, b)\n	w.family.appended",
+		"	if n := len(b.Artifacts); planted.On(`boundary-apart`) && n > 0 && b.Artifacts[n-1].Artifact.Effect != nil && len(b.Attachments) > 0 {\n		if done, err := w.Store.Append(ctx, lease, wal.Batch{Attachments: b.Attachments}); err != nil {\n			return done, err\n		}\n	}\n	done, err := w.Store.Append(ctx, lease, b)\n	w.family.appended"},
 }

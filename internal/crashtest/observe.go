@@ -42,6 +42,9 @@ type Observed struct {
 	Now       tga.Millis
 	NewestTS  tga.Millis
 	Err       error // the store could not be read to its end
+
+	turns *turnsSeen // nil where no agent runs on the store
+	work  *workSeen  // nil where it has no working state
 }
 
 // traces lists the traces of a journal.
@@ -98,6 +101,12 @@ func (p *Process) Observe() *Observed {
 	}
 	if o.Doubts, err = p.RT.Classify(ctx); err != nil {
 		o.Err = err
+	}
+	if p.Turns != nil && o.Err == nil {
+		o.turns, o.Err = p.observeTurns(ctx)
+	}
+	if p.Work != nil && o.Err == nil {
+		o.work, o.Err = p.observeWork(ctx)
 	}
 	return o
 }

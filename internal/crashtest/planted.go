@@ -1,48 +1,80 @@
 package crashtest
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
+// killPart is a piece of the tier kill. A planted bug names the one that is to find it.
+type killPart struct {
+	name string
+	run  func(r *Run, seed uint64)
+}
+
+var killParts = []killPart{
+	{"single", (*Run).killSingle},
+	{"transport", (*Run).transport},
+	{"asked", func(r *Run, seed uint64) {
+		s := Scenario{Name: "asked", Licences: []string{probed}, Steps: func(l string) []Step { return TrustSteps(l)[:3] }}
+		r.Explore(s, seed, []int{0, 100}, 2, Thoroughness{Depth: 1, Again: 4})
+	}},
+	{"quarantine", (*Run).quarantine},
+	{"histories", func(r *Run, seed uint64) { r.Histories(Config{}, seed<<20, 60) }},
+	{"watched", (*Run).watched},
+	{"corrupt", func(r *Run, seed uint64) {
+		r.Corrupt(Scenario{Name: "corrupt", Licences: []string{"park"}, Steps: Core}, seed, 150, nil)
+	}},
+	{"one log", func(r *Run, seed uint64) {
+		s := Scenario{Name: "one log", Conf: Config{MemTable: 4 << 20}, Licences: []string{"park"}, Steps: Core}
+		r.Corrupt(s, seed, 40, isLog)
+	}},
+	{"names", (*Run).names},
+	{"faults", func(r *Run, seed uint64) {
+		s := Scenario{Name: "faults", Licences: []string{"park"}, Steps: func(l string) []Step { return Core(l)[:3] }}
+		r.Faults(s, seed, whileRun, 1, Thoroughness{Depth: 1})
+	}},
+	{"pipelined", (*Run).pipelined},
+	{"turns", (*Run).killTurns},
+	{"work", func(r *Run, seed uint64) {
+		r.Explore(workScenario("dedupe_args"), seed, []int{0, 100}, 1, Thoroughness{Depth: 1, Retry: 4})
+	}},
+	{"parallel", (*Run).parallel},
+	{"torn", (*Run).torn},
+}
+
 // Kill is the tier that planted bugs are given to: the other in-memory tiers, small, and
-// over at the first violation.
+// over at the first violation. The part that is to find the bug comes first, so that it
+// takes no longer than it must; the others follow, so that it is found where it moved to.
 func Kill(r *Run) {
 	r.MaxFound = 1
-	seed := r.Seed
-	parts := []func(){
-		func() { r.killSingle(seed) },
-		func() { r.transport(seed) },
-		func() {
-			s := Scenario{Name: "asked", Licences: []string{probed}, Steps: func(l string) []Step { return TrustSteps(l)[:3] }}
-			r.Explore(s, seed, []int{0, 100}, 2, Thoroughness{Depth: 1, Again: 4})
-		},
-		func() { r.quarantine(seed) },
-		func() { r.Histories(Config{}, seed<<20, 60) },
-		func() { r.watched(seed) },
-		func() {
-			r.Corrupt(Scenario{Name: "corrupt", Licences: []string{"park"}, Steps: Core}, seed, 150, true)
-		},
-		func() {
-			r.Faults(Scenario{Name: "faults", Licences: []string{"park"}, Steps: func(l string) []Step { return Core(l)[:3] }}, seed, whileRun, 1, Thoroughness{Depth: 1})
-		},
-		func() { r.parallel(seed) },
-		func() { r.torn(seed) },
-	}
-	// A part of the time each: a bug that the last of them finds is found on a slow
-	// machine too.
-	for i, f := range parts {
+	parts := slices.Clone(killParts)
+	slices.SortStableFunc(parts, func(a, b killPart) int { return cmp.Compare(r.wants(b), r.wants(a)) })
+	// The first has half of the time, the others a part each: a bug that the last of them
+	// finds is found on a slow machine too.
+	for i, p := range parts {
 		if len(r.Violations()) == 0 {
-			r.part(2, len(parts)-i+1, f)
+			r.part(2, max(len(parts)-i+1, 4*(1-i)), func() { p.run(r, r.Seed) })
 		}
 	}
+}
+
+// wants is 1 where a part is to find a bug that the run is for.
+func (r *Run) wants(p killPart) int {
+	if slices.ContainsFunc(r.Bugs, func(bug string) bool { return foundBy[bug] == p.name }) {
+		return 1
+	}
+	return 0
 }
 
 func (r *Run) killSingle(seed uint64) {
@@ -54,8 +86,8 @@ func (r *Run) killSingle(seed uint64) {
 }
 
 // Planted builds the torture command with every planted bug in it, and lets the tier
-// kill run with each. It must find nothing without a bug, and something with each. A run
-// that is short of time tries some of them.
+// kill run with each, one to a core. It must find nothing without a bug, and something
+// with each. A bug that there was no time for has survived.
 func Planted(r *Run) {
 	dir, err := os.MkdirTemp("", "tgad-planted-")
 	if err != nil {
@@ -68,38 +100,57 @@ func Planted(r *Run) {
 		r.plantedFailed("", err)
 		return
 	}
-	if r.left() > killTime {
-		// A short run has shown that with its other tiers.
-		if out, err := r.kill(program, "", soundTime); err != nil {
-			r.plantedFailed("", fmt.Errorf("without a bug: %w: %s", err, out))
-			return
-		}
-	}
 	var names []string
 	for _, m := range PlantedBugs {
 		if !slices.Contains(names, m.Name) && (r.Bugs == nil || slices.Contains(r.Bugs, m.Name)) {
 			names = append(names, m.Name)
 		}
 	}
-	for _, name := range shuffled(r.Seed, names) {
-		if r.Over() {
-			r.Say("planted: the time is up before %s and those after it", name)
-			return
-		}
-		r.Counts.add(&r.Counts.PlantedBugs, 1)
-		begin := time.Now()
-		out, err := r.kill(program, name, killTime)
-		_, found, _ := strings.Cut(string(out), violationMark)
-		found, _, _ = strings.Cut(found, "\n")
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && found != "" {
-			r.Counts.add(&r.Counts.PlantedBugsKilled, 1)
-			r.Say("planted %-22s killed after %3.0f s by %.120s", name, time.Since(begin).Seconds(), found)
-			continue
-		}
-		r.Say("planted %-22s SURVIVED (%v)", name, err)
-		r.Found(Violation{Property: "planted", Detail: name + " survived: " + tail(out), Where: "planted"})
+	shuffled(r.Seed, names)
+	if !r.tryAll(names, func(name string) { r.try(program, name) }) {
+		return
 	}
+	if r.atMost(2*soundTime) > soundTime {
+		// A run that is shorter has shown that with its other tiers.
+		if out, err := r.kill(program, "", soundTime); err != nil {
+			r.plantedFailed("", fmt.Errorf("without a bug: %w: %s", err, out))
+		}
+	}
+}
+
+// tryAll tries each of the bugs, and fails the run where its time does not suffice.
+func (r *Run) tryAll(names []string, try func(name string)) bool {
+	r.Counts.add(&r.Counts.PlantedBugs, int64(len(names)))
+	var tried atomic.Int32
+	r.each(len(names), func(i int) {
+		tried.Add(1)
+		try(names[i])
+	})
+	n := int(tried.Load())
+	if n < len(names) && r.context().Err() == nil {
+		r.plantedFailed("", fmt.Errorf("the run was over after %d of %d bugs, before %s", n, len(names), strings.Join(names[n:], ", ")))
+	}
+	return n == len(names)
+}
+
+// try runs the tier kill with a bug.
+func (r *Run) try(program, name string) {
+	begin := time.Now()
+	out, err := r.kill(program, name, r.atMost(killTime))
+	_, found, _ := strings.Cut(string(out), violationMark)
+	found, _, _ = strings.Cut(found, "\n")
+	took := time.Since(begin).Seconds()
+	if r.context().Err() != nil {
+		return // interrupted: it proves nothing
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && found != "" {
+		r.Counts.add(&r.Counts.PlantedBugsKilled, 1)
+		r.Say("planted %-22s killed after %5.1f s by %.120s", name, took, found)
+		return
+	}
+	r.Say("planted %-22s SURVIVED %.1f s (%v)", name, took, err)
+	r.Found(Violation{Property: "planted", Detail: fmt.Sprintf("%s survived %.0f s: %s", name, took, tail(out)), Where: "planted"})
 }
 
 // violationMark begins a line that a run prints for what it finds.
@@ -131,10 +182,10 @@ const (
 )
 
 func (r *Run) kill(program, bug string, budget time.Duration) ([]byte, error) {
-	cmd := exec.Command(program, "-tiers", "kill", "-budget", budget.String(), "-seed", fmt.Sprint(r.Seed%1000))
-	cmd.Env = append(os.Environ(), "TGAD_PLANTED="+bug)
-	watchdog := time.AfterFunc(budget+2*time.Minute, func() { _ = cmd.Process.Kill() }) // the run then fails
-	defer watchdog.Stop()
+	ctx, cancel := context.WithTimeout(r.context(), budget+2*time.Minute) // the run then fails
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "-tiers", "kill", "-bugs", bug, "-budget", budget.String(), "-seed", fmt.Sprint(r.Seed%1000))
+	cmd.Env = append(os.Environ(), "TGAD_PLANTED="+bug, "GOMAXPROCS=2") // a race needs two
 	return cmd.CombinedOutput()
 }
 
@@ -173,6 +224,8 @@ func buildPlanted(dir string) (program string, err error) {
 	return program, nil
 }
 
+var packageClause = regexp.MustCompile(`(?m)^package \w+\n`)
+
 // mutate writes the bugs into the sources. A bug whose place is not there exactly once
 // is an error: the code has moved on and the bug must follow it.
 func mutate(base string) (map[string]string, error) {
@@ -184,7 +237,7 @@ func mutate(base string) (map[string]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			text = strings.Replace(string(b), "\nimport ", "\nimport \"github.com/tgad/tgad/internal/planted\"\n\nimport ", 1)
+			text = packageClause.ReplaceAllString(string(b), "$0\nimport \"github.com/tgad/tgad/internal/planted\"\n")
 		}
 		if n := strings.Count(text, m.Old); n != 1 {
 			return nil, fmt.Errorf("planted bug %s: its place is %d times in %s", m.Name, n, m.File)

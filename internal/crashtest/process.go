@@ -10,6 +10,8 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 )
@@ -23,6 +25,8 @@ type Config struct {
 	Impure   bool // the supervisor may act, so the request is made durable before it is asked
 	MemTable uint64
 	Spares   int
+	Turns    bool // agents run on it
+	Work     bool // calls are transactions over a working state
 }
 
 // small keeps an image small and makes logs rotate within a life cycle.
@@ -43,7 +47,11 @@ type Process struct {
 	World *World
 	DB    *engine.DB
 	RT    *runtime.Runtime
+	Turns *turn.Runner     // nil unless agents run on it; RT is then its
+	Work  *workstate.State // nil unless calls are transactions over it
 	Conf  Config
+
+	undisturbed *Ends // of the same scenario without a crash, nil where it is not known
 }
 
 // chacha makes a reader of random bytes that a seed decides.
@@ -96,22 +104,35 @@ func (w *World) Start(c Config) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{World: w, DB: db, Conf: c}
+	if c.Turns {
+		if p.Turns, err = w.agents(db, w.runtimeOptions(c), len(w.Journal())); err == nil {
+			p.RT = p.Turns.Runtime()
+		}
+		return p, err
+	}
+	if c.Work {
+		return p, p.workingState(c)
+	}
 	p.RT, err = w.runtime(recorder{db, w}, c, runtime.DispatcherFunc(w.Dispatch))
 	return p, err
 }
 
 // runtime makes a runtime on a store.
 func (w *World) runtime(store runtime.Store, c Config, tools runtime.Dispatcher) (*runtime.Runtime, error) {
-	ids := seeded(w.Seed + 2)
 	var supervisor runtime.Supervisor = rules
 	if c.Impure {
 		supervisor = impure{rules}
 	}
-	return runtime.New(store, tools, supervisor, runtime.Options{
+	return runtime.New(store, tools, supervisor, w.runtimeOptions(c))
+}
+
+func (w *World) runtimeOptions(c Config) runtime.Options {
+	ids := seeded(w.Seed + 2)
+	return runtime.Options{
 		Profile: c.Profile, Policy: policy, Clock: w.Clock, Rand: seeded(w.Seed + 3),
 		NewID: func() tga.ID { return newID(ids, w.Clock) },
 		Trust: w.trust(),
-	})
+	}
 }
 
 // Servers that the supervisor treats alike.

@@ -3,6 +3,7 @@ package crashtest
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -22,7 +23,8 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s key %q trace %s: %s [%s]", v.Property, v.Key, v.Trace, v.Detail, v.Where)
 }
 
-// Property is one line of docs/SEMANTICS.md that every tier checks.
+// Property is one line of docs/SEMANTICS.md that every tier checks; of turns and working
+// state, one of docs/CRASH.md.
 type Property struct {
 	Name  string
 	Says  string
@@ -45,12 +47,23 @@ var Properties = []Property{
 }
 
 // Judge returns what of the properties does not hold of a store, given the journal.
-func Judge(events []Event, o *Observed) (bad []Violation) {
+func Judge(events []Event, o *Observed) []Violation {
+	all := slices.Clip(Properties)
+	if o.turns != nil {
+		all = append(all, TurnProperties...)
+	}
+	if o.work != nil {
+		all = append(all, WorkProperties...)
+	}
+	return judge(all, events, o)
+}
+
+func judge(properties []Property, events []Event, o *Observed) (bad []Violation) {
 	if o.Err != nil {
 		return []Violation{{Property: "L1", Detail: "the store cannot be read: " + o.Err.Error()}}
 	}
 	h := historyOf(events)
-	for _, p := range Properties {
+	for _, p := range properties {
 		p.check(h, o, func(key string, trace tga.ID, format string, args ...any) {
 			bad = append(bad, Violation{Property: p.Name, Key: key, Trace: trace, Detail: fmt.Sprintf(format, args...)})
 		})

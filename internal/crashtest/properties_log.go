@@ -63,6 +63,7 @@ func batchesAreWhole(h *history, o *Observed, report func(string, tga.ID, string
 			}
 		}
 	}
+	queuedInOrder(h, o, refused, report)
 	for id, s := range o.Traces {
 		if s.Trace == nil {
 			continue
@@ -80,6 +81,25 @@ func batchesAreWhole(h *history, o *Observed, report func(string, tga.ID, string
 		}
 		recordIsFold(id, s, o, report)
 		undoneAgrees(id, s, o, report)
+	}
+}
+
+// queuedInOrder holds a crash to the order of a queue: of what one goroutine submitted to a
+// trace, the first so many batches are there and none after them.
+func queuedInOrder(h *history, o *Observed, refused map[int]bool, report func(string, tga.ID, string, ...any)) {
+	missing := map[tga.ID]int{} // the first of this process that is not there
+	for i, e := range h.events {
+		switch {
+		case e.Kind == Opened:
+			clear(missing)
+		case e.Kind == Submitted && e.Queued && !refused[i]:
+			have, _ := o.Traces[e.Trace].holds(e.Batch)
+			if at, gap := missing[e.Trace]; gap && have > 0 {
+				report("", e.Trace, "the batch of event %d is there, and that of event %d, which was queued before it, is not", i, at)
+			} else if have == 0 && !gap {
+				missing[e.Trace] = i
+			}
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	goruntime "runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/ledger"
@@ -31,10 +32,13 @@ type Run struct {
 	// Context ends the run when it is done, nil for never.
 	Context context.Context
 
-	mu    sync.Mutex
-	found []Violation
-	bad   int
-	said  []string
+	progress atomic.Int64 // changes as long as the run goes on
+
+	mu     sync.Mutex
+	found  []Violation
+	bad    int
+	said   []string
+	active map[*activeImage]bool
 }
 
 func (r *Run) maxFound() int {
@@ -153,6 +157,8 @@ type Scenario struct {
 	Licences []string // a life cycle of each
 	Steps    func(licence string) []Step
 	Parallel bool // the life cycles at the same time
+
+	undisturbed *Ends // what the turns came to without a crash, nil where it is not known
 }
 
 // play runs the scenario's steps on a process, and again after a crash.
@@ -204,6 +210,12 @@ func (r *Run) Explore(s Scenario, seed uint64, losses []int, every int, th Thoro
 	s.play(p)
 	w.OnPoint(nil)
 	bad := p.judge(false)
+	if p.Turns != nil && len(bad) == 0 {
+		s.undisturbed, err = p.ends()
+	}
+	if err != nil {
+		bad = append(bad, Violation{Property: "L1", Detail: "turns: " + err.Error()})
+	}
 	if err := p.DB.Close(); err != nil {
 		bad = append(bad, Violation{Property: "L1", Detail: "close: " + err.Error()})
 	}
@@ -223,6 +235,7 @@ func (r *Run) eachOf(width, n int, f func(i int)) {
 		wg.Go(func() {
 			for i := range next {
 				f(i)
+				r.progress.Add(1)
 			}
 		})
 	}
@@ -238,6 +251,7 @@ func (r *Run) eachOf(width, n int, f func(i int)) {
 
 // recover opens what a crash left, recovers it, and judges.
 func (r *Run) recover(img Image, s Scenario, n int, th Thoroughness) {
+	defer r.at(img, s.Name)()
 	w := img.World()
 	switch n % 5 {
 	case 3:
@@ -301,6 +315,7 @@ func (r *Run) reopen(w *World, s Scenario) (*Process, []Violation) {
 	if err != nil {
 		return nil, []Violation{{Property: "L1", Detail: "the store does not open: " + err.Error()}}
 	}
+	p.undisturbed = s.undisturbed
 	if frozen := p.DB.Stats().Frozen; frozen != "" {
 		return p, []Violation{{Property: "L1", Detail: "a crash without damage froze the store: " + frozen}}
 	}
@@ -311,10 +326,30 @@ func (p *Process) recoverAll() []Violation {
 	if err := p.noteEnded(); err != nil {
 		return []Violation{{Property: "S8", Detail: "a trace does not load: " + err.Error()}}
 	}
+	if p.Turns != nil {
+		if bad := p.judgeTurns(); len(bad) > 0 {
+			return bad
+		}
+		if _, err := p.Turns.Recover(context.Background()); err != nil {
+			return []Violation{{Property: "T3", Detail: "recovery of turns: " + err.Error()}}
+		}
+	}
+	if p.Work != nil {
+		if bad := p.judge(false); len(bad) > 0 { // opening it is a recovery of its own
+			return bad
+		}
+	}
 	if _, err := p.RT.RecoverAll(context.Background(), 4); err != nil {
 		return []Violation{{Property: "L1", Detail: "recovery: " + err.Error()}}
 	}
 	return p.judge(true)
+}
+
+// judgeTurns holds what a crash left of turns to their properties, before a recovery makes
+// the same records again: now it shows what was asked or called without one.
+func (p *Process) judgeTurns() []Violation {
+	seen, err := p.observeTurns(context.Background())
+	return judge(TurnProperties, p.World.Journal(), &Observed{turns: seen, Err: err})
 }
 
 // judge observes the store and holds it to the properties.
@@ -333,7 +368,11 @@ func (r *Run) afterwards(p *Process, s Scenario, n int, th Thoroughness) []Viola
 	}
 	if th.Retry > 0 && n%th.Retry == 0 {
 		s.play(p)
-		return p.judge(false)
+		o := p.Observe()
+		if o.turns != nil {
+			o.turns.Finished = true
+		}
+		return Judge(p.World.Journal(), o)
 	}
 	return nil
 }
@@ -349,6 +388,9 @@ func (p *Process) again() []Violation {
 			return nil
 		}
 	}
+	if before.turns != nil && before.turns.waitsForNothing(before) {
+		return nil
+	}
 	if err := p.DB.Close(); err != nil {
 		return []Violation{{Property: "L3", Detail: "close: " + err.Error()}}
 	}
@@ -356,7 +398,7 @@ func (p *Process) again() []Violation {
 	if err != nil {
 		return []Violation{{Property: "L3", Detail: "open: " + err.Error()}}
 	}
-	p.DB, p.RT = q.DB, q.RT
+	p.DB, p.RT, p.Turns, p.Work = q.DB, q.RT, q.Turns, q.Work
 	if bad := p.recoverAll(); len(bad) > 0 {
 		return bad
 	}
@@ -384,6 +426,9 @@ func sameLog(a, b *Observed) (bad []Violation) {
 	}
 	if len(b.Traces) != len(a.Traces) {
 		differ(tga.ID{}, "the number of traces")
+	}
+	if a.turns != nil {
+		sameTurns(a.turns, b.turns, differ)
 	}
 	return bad
 }

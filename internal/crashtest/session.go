@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/tgad/tgad/runtime"
@@ -24,6 +23,7 @@ type Session struct {
 	backups  int
 	backup   *backup // the one that the next restore is from
 	last     Image   // what the newest process began with
+	done     func()  // with it
 	judged   moment  // what Check has found right
 }
 
@@ -38,8 +38,16 @@ func (r *Run) NewSession(seed uint64, conf Config) (*Session, error) {
 	s := &Session{Scenario: Scenario{Name: "rapid", Conf: conf}, run: r, w: NewWorld(seed), rng: rand.New(rand.NewPCG(seed, 5))}
 	var err error
 	s.p, err = s.w.Start(conf)
-	s.last = s.w.Crash(100)
+	s.begin(s.w.Crash(100))
 	return s, err
+}
+
+// begin notes what the newest process began with.
+func (s *Session) begin(img Image) {
+	if s.done != nil {
+		s.done()
+	}
+	s.last, s.done = img, s.run.at(img, s.Scenario.Name)
 }
 
 // moment is what a command may change: where two are equal, nothing was written, said
@@ -58,6 +66,7 @@ func (w *World) moment() moment {
 
 // Check returns what does not hold now, after the armed crash, if it came.
 func (s *Session) Check() []Violation {
+	s.run.progress.Add(1)
 	var bad []Violation
 	if now := s.w.moment(); s.image == nil && s.p.DB.Stats().Poisoned == "" && now != s.judged {
 		bad, s.judged = s.p.judge(false), now
@@ -78,7 +87,8 @@ func (s *Session) restart(img Image, depth int) []Violation {
 	s.w.OnPoint(nil)
 	s.w.OnOp(nil)
 	go func() { _ = old.DB.Close() }() // the process is dead; its end is nobody's concern
-	s.image, s.last, s.begun = nil, img, nil
+	s.image, s.begun = nil, nil
+	s.begin(img)
 	if len(img.Path) > 0 {
 		s.run.Counts.add(&s.run.Counts.CrashPoints, 1)
 	}
@@ -117,6 +127,7 @@ func (s *Session) Failed(bad []Violation) { s.run.report(s.last, "rapid", bad) }
 func (s *Session) Close() error {
 	s.w.OnPoint(nil)
 	s.w.OnOp(nil)
+	defer s.done()
 	return s.p.DB.Close()
 }
 
@@ -131,6 +142,11 @@ func (s *Session) Create(server, licence, behaviour string, key, amount int, ret
 	req := s.request(server, licence, behaviour, key, amount)
 	req.Retry = retry
 	ignore(s.p.Call(0, req))
+}
+
+// Pipeline has one goroutine append to several traces at a time.
+func (s *Session) Pipeline(licence string, key int, held bool) {
+	s.p.pipeline(licence, fmt.Sprintf("pipeline-%s-%d", licence, key), held)
 }
 
 // Begin gives a call to a remote executor, which sends at once or later.
@@ -237,7 +253,7 @@ func (s *Session) ArmError(k int, space, sticky, done bool) {
 func (s *Session) Tear(step int) {
 	w := s.w
 	w.OnPoint(func(p Point) {
-		if s.image != nil || p.Op != "sync" || !strings.HasSuffix(p.Path, ".log") {
+		if s.image != nil || p.Op != opSync || !isLog(p.Path) {
 			return
 		}
 		g := group{img: w.Snapshot(p, 100, nil), file: p.Path}

@@ -11,7 +11,8 @@ import (
 // Tier is one part of a run, with its share of the time.
 type Tier struct {
 	Name  string
-	Share int // of the budget, in parts of the shares of all tiers that run
+	Share int           // of the budget, in parts of the shares of all tiers that run
+	Least time.Duration // what it gets of the budget even where its share is less
 	Run   func(r *Run)
 }
 
@@ -73,8 +74,10 @@ func Mem(r *Run) {
 		r.part(1, 9, func() { r.production(seed) })
 		r.part(1, 9, func() { r.archive(seed) })
 		r.part(2, 8, func() { r.parallel(seed) })
+		r.part(1, 9, func() { r.pipelined(seed) })
 		r.part(1, 12, func() { r.watched(seed) })
 		r.part(1, 20, func() { r.transport(seed) })
+		r.part(1, 20, func() { r.names(seed) })
 		r.part(1, 6, func() { r.torn(seed) })
 		r.part(1, 5, func() { r.faults(seed) })
 		r.part(1, 8, func() { r.Histories(Config{}, seed<<20, 500) })
@@ -116,6 +119,34 @@ func (r *Run) pairs(seed uint64) {
 // archive crashes around the sealing of a segment.
 func (r *Run) archive(seed uint64) {
 	r.Explore(Scenario{Name: "archive", Licences: []string{"park"}, Steps: Archive}, seed, []int{0, 70, 100}, 1, Thoroughness{Depth: 2, Nested: 211, Again: 16, Retry: 16})
+}
+
+// names crashes a store that is opened again and again, where names of files are made
+// durable: a file whose bytes are on disk may not be found.
+func (r *Run) names(seed uint64) {
+	s := Scenario{Name: "names", Licences: []string{"park"}, Steps: Core}
+	w := NewWorld(seed)
+	var images []Image
+	for range 3 {
+		p, err := w.Start(s.Conf)
+		if err != nil {
+			return // Explore reports it
+		}
+		s.play(p)
+		if err := p.DB.Close(); err != nil {
+			return // likewise
+		}
+		w.OnPoint(func(p Point) {
+			if p.Op == opSync && p.Path == Dir {
+				r.Counts.add(&r.Counts.CrashPoints, 1)
+				for loss := 10; loss < 100; loss += 10 {
+					images = append(images, w.Snapshot(p, loss, nil))
+				}
+			}
+		})
+	}
+	w.OnPoint(nil)
+	r.each(len(images), func(i int) { r.recover(images[i], s, i, Thoroughness{Depth: 1}) })
 }
 
 // parallel runs 8 traces at a time.
@@ -176,7 +207,7 @@ func (r *Run) faults(seed uint64) {
 // Corrupted is the corruption tier. Without a deadline it goes round once.
 func Corrupted(r *Run) {
 	for round := uint64(0); ; round++ {
-		r.Corrupt(Scenario{Name: "corrupt", Licences: []string{"park", "dedupe_key"}, Steps: Core}, r.Seed+round, 400, true)
+		r.Corrupt(Scenario{Name: "corrupt", Licences: []string{"park", "dedupe_key"}, Steps: Core}, r.Seed+round, 400, nil)
 		r.Say("corruption round %d: %d, silent %d", round, r.Counts.Corruptions, r.Counts.CorruptionsSilent)
 		if r.Deadline.IsZero() || r.Over() {
 			return

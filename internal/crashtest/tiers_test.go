@@ -1,6 +1,11 @@
 package crashtest
 
-import "testing"
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
 
 // slice is a small part of a tier.
 func slice(t *testing.T, f func(r *Run, s Scenario)) {
@@ -51,12 +56,43 @@ func TestCrashWhileTheWorldIsAsked(t *testing.T) {
 }
 
 func TestDamageIsRefusedOrShows(t *testing.T) {
-	slice(t, func(r *Run, s Scenario) { r.Corrupt(s, 1, 20, false) })
+	slice(t, func(r *Run, s Scenario) {
+		r.Corrupt(s, 1, 20, func(name string) bool { return !strings.HasSuffix(name, ".sst") })
+	})
 }
 
 // TestPlantedBugsHaveTheirPlaces: a bug whose place has moved would be planted nowhere.
 func TestPlantedBugsHaveTheirPlaces(t *testing.T) {
 	if _, err := mutate("../.."); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBugWithoutTimeHasSurvived: a run whose time is up before each bug was tried fails and
+// names those that were not.
+func TestBugWithoutTimeHasSurvived(t *testing.T) {
+	names := []string{"one", "two", "three"}
+	killed := func(r *Run) func(string) {
+		return func(string) { r.Counts.add(&r.Counts.PlantedBugsKilled, 1) }
+	}
+	r := &Run{}
+	if !r.tryAll(names, killed(r)) || r.Err() != nil {
+		t.Errorf("all were tried and found: %v", r.Err())
+	}
+	r = &Run{Deadline: time.Now().Add(-time.Second)}
+	if r.tryAll(names, killed(r)) || r.Err() == nil || !strings.Contains(r.Err().Error(), "one, two, three") {
+		t.Errorf("none was tried: %v", r.Err())
+	}
+}
+
+// TestBugsNameAPart: a name that is no part's would send its bug through all of them.
+func TestBugsNameAPart(t *testing.T) {
+	for bug, part := range foundBy {
+		if !slices.ContainsFunc(killParts, func(p killPart) bool { return p.name == part }) {
+			t.Errorf("%s is found by %q, which is no part", bug, part)
+		}
+		if !slices.ContainsFunc(PlantedBugs, func(m Mutation) bool { return m.Name == bug }) {
+			t.Errorf("%q is no planted bug", bug)
+		}
 	}
 }

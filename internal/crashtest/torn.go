@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -24,7 +23,7 @@ func (r *Run) Torn(s Scenario, seed uint64, step int, th Thoroughness) {
 	w := NewWorld(seed)
 	var groups []group
 	w.OnPoint(func(p Point) {
-		if p.Op != "sync" || !strings.HasSuffix(p.Path, ".log") {
+		if p.Op != opSync || !isLog(p.Path) {
 			return
 		}
 		g := group{img: w.Snapshot(p, 100, nil), file: p.Path}

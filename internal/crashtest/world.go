@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -31,6 +32,11 @@ const (
 	Granted                           // a lease was granted
 	Refused                           // an append was refused: none of it is written
 	Unanswered                        // a send did not reach its server
+	Journaled                         // an append of records of turns was asked for
+	Kept                              // an append of records of turns returned nil
+	Questioned                        // a model's server received a question
+	Told                              // a caller was told how its message ended
+	Settled                           // a person said of an invocation's call what a crash hid
 )
 
 // Event is one line of the journal that is kept outside the process under test.
@@ -50,6 +56,7 @@ type Event struct {
 	Value   []byte         // Returned
 	Code    tga.Code       // Returned
 
+	Queued  bool       // Submitted: by the one goroutine that appends to the trace, in this order
 	Batched int        // Refused: the place of its Submitted
 	Epoch   wal.Epoch  // Granted, Acknowledged
 	At      tga.Millis // Sent, Acted
@@ -66,7 +73,7 @@ type Point struct {
 
 // World is all that outlives a process.
 type World struct {
-	FS   *vfs.MemFS
+	FS   *crashmem.FS
 	Seed uint64
 
 	mu     sync.Mutex
@@ -79,6 +86,7 @@ type World struct {
 	at func(Point)
 	// fault decides about each file-system operation, nil for none.
 	fault func(op Op) Fault
+	held  chan struct{} // syncs of logs wait until it is closed, nil for not
 }
 
 // start is where the clock of a world stands at first.
@@ -86,7 +94,7 @@ const start tga.Millis = 1768503600000
 
 // NewWorld returns a world with an empty disk.
 func NewWorld(seed uint64) *World {
-	return &World{FS: vfs.NewCrashableMem(), Seed: seed, now: start}
+	return &World{FS: crashmem.New(), Seed: seed, now: start}
 }
 
 // Clock is the time in the world. It moves by [World.Advance] alone.
@@ -115,6 +123,30 @@ func (w *World) OnOp(f func(Op) Fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fault, w.points = f, 0
+}
+
+// hold keeps syncs of logs from beginning until it is released.
+func (w *World) hold() (release func()) {
+	held := make(chan struct{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = held
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.held = nil
+		close(held)
+	})
+}
+
+// awaitHold returns when no sync of a log is held.
+func (w *World) awaitHold() {
+	w.mu.Lock()
+	held := w.held
+	w.mu.Unlock()
+	if held != nil {
+		<-held
+	}
 }
 
 // Points returns how many points were passed since OnPoint or OnOp.
@@ -150,7 +182,7 @@ func (w *World) Journal() []Event {
 
 // Image is a world at a crash.
 type Image struct {
-	FS     *vfs.MemFS
+	FS     *crashmem.FS
 	Events []Event
 	Now    tga.Millis
 	Seed   uint64

@@ -61,6 +61,14 @@ func commands(s *crashtest.Session, judge func([]crashtest.Violation), check fun
 		"begin": func(t *rapid.T) {
 			s.Begin(licences.Draw(t, "licence"), keys.Draw(t, "key"), rapid.IntRange(0, 1).Draw(t, "executor"), rapid.Bool().Draw(t, "now"))
 		},
+		"pipeline": func(t *rapid.T) {
+			// Its large groups, when torn, cost Pebble more time than all else of a sequence.
+			if rapid.IntRange(0, 4).Draw(t, "rare") > 0 {
+				create(t)
+				return
+			}
+			s.Pipeline(licences.Draw(t, "licence"), keys.Draw(t, "key"), rapid.Bool().Draw(t, "held"))
+		},
 		"late reply": func(*rapid.T) { s.LateReply() },
 		"decide":     func(*rapid.T) { s.Vote() },
 		"resolve":    func(*rapid.T) { s.Resolve() },

@@ -19,7 +19,7 @@ func cutBlocks(b *bench, seed uint64) iter.Seq2[job, error] {
 		b.skip("no FUSE: %v", err)
 		return func(func(job, error) bool) {}
 	}
-	return b.onDisks(seed, func(d diskType, profile ledger.Profile, at []int) job { return b.cutBlockLog(d, profile, seed, at) })
+	return b.onDisks(seed, b.cutBlockLog)
 }
 
 // losses are what a power cut may do to the writes that were not flushed.
@@ -59,57 +59,46 @@ type outsideAt struct {
 // and makes the images that a power cut could leave then and until the next point.
 // Between two points a victim makes one change, to its disk or to the world outside: on
 // a disk that is changing, the world is as it was at the point.
-func (b *bench) cutBlockLog(d diskType, profile ledger.Profile, seed uint64, at []int) job {
-	return func(v *verdict) (err error) {
-		if d.alone {
-			oneAtATime.Lock()
-			defer oneAtATime.Unlock()
-		}
-		dir, err := imageDir()
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-		base, image := filepath.Join(dir, "base"), filepath.Join(dir, "image")
-		if err := errors.Join(d.format(base), copySparse(image, base)); err != nil {
-			return err
-		}
-		disk, err := serveBlocks(image, filepath.Join(dir, "blocks"))
-		if err != nil {
-			return err
-		}
-		var worlds []outsideAt
-		var places []place // of each point, counted from 1
-		err = b.lifeOnDisk(d, disk.path, dir, profile, seed, func(n int, w *world) error {
-			places = append(places, disk.now())
-			if !slices.Contains(at, n) {
-				return nil
-			}
-			c, err := w.outside(fmt.Sprintf("%s cut off at point %d", d.name, n))
-			worlds = append(worlds, outsideAt{n, c})
-			return err
-		})
+func (b *bench) cutBlockLog(dir string, d diskType, profile ledger.Profile, seed uint64, at []int, v *verdict) error {
+	base, image := filepath.Join(dir, "base"), filepath.Join(dir, "image")
+	if err := errors.Join(d.format(base), copySparse(image, base)); err != nil {
+		return err
+	}
+	disk, err := serveBlocks(image, filepath.Join(dir, "blocks"))
+	if err != nil {
+		return err
+	}
+	var worlds []outsideAt
+	var places []place // of each point, counted from 1
+	err = b.lifeOnDisk(d, disk.path, dir, profile, seed, func(n int, w *world) error {
 		places = append(places, disk.now())
-		if err := errors.Join(err, disk.close()); err != nil {
-			return err
+		if !slices.Contains(at, n) {
+			return nil
 		}
-		done := map[moment]bool{}
-		for _, o := range worlds {
-			for _, m := range disk.between(places[o.n-1], places[o.n]) {
-				if m.flushed == m.written && done[m] {
-					continue // the disk is as it was at an earlier point, and is whole
-				}
-				done[m] = true
-				if err := b.loseBlocks(d, disk, base, dir, o, m, v); err != nil {
-					return err
-				}
+		c, err := w.outside(fmt.Sprintf("%s cut off at point %d", d.name, n))
+		worlds = append(worlds, outsideAt{n, c})
+		return err
+	})
+	places = append(places, disk.now())
+	if err := errors.Join(err, disk.close()); err != nil {
+		return err
+	}
+	done := map[moment]bool{}
+	for _, o := range worlds {
+		for _, m := range disk.between(places[o.n-1], places[o.n]) {
+			if m.flushed == m.written && done[m] {
+				continue // the disk is as it was at an earlier point, and is whole
 			}
-			if err := o.world.removeJournal(); err != nil {
+			done[m] = true
+			if err := b.loseBlocks(d, disk, base, dir, o, m, v); err != nil {
 				return err
 			}
 		}
-		return nil
+		if err := o.world.removeJournal(); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // loseBlocks judges the images of one moment.

@@ -131,44 +131,49 @@ func (b *bench) once(profile ledger.Profile, seed uint64, k kill) job {
 	}
 }
 
-func killAtPoints(b *bench, seed uint64) iter.Seq2[job, error] {
+// perLife yields the jobs that f makes of a whole life under each profile. f returns
+// false when yield did.
+func (b *bench) perLife(seed uint64, traced bool, f func(i int, profile ledger.Profile, life lived, yield func(job) bool) bool) iter.Seq2[job, error] {
 	return func(yield func(job, error) bool) {
 		for i, profile := range profiles {
-			life, err := b.measure(profile, seed, false)
+			life, err := b.measure(profile, seed, traced)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			last := life.acks[len(life.acks)-1]
-			b.say("profile %d: a life passes %d points, %d of them writes", profile, life.count, len(last.Writes))
-			for _, n := range b.places(life.count, seed, uint64(i)) {
-				if !yield(b.once(profile, seed, kill{what: killHere, at: n}), nil) {
-					return
-				}
-				if slices.Contains(last.Writes, int64(n)) && !yield(b.once(profile, seed, kill{what: tearHere, at: n}), nil) {
-					return
-				}
+			if !f(i, profile, life, func(j job) bool { return yield(j, nil) }) {
+				return
 			}
 		}
 	}
 }
 
-func killAtSyscalls(b *bench, seed uint64) iter.Seq2[job, error] {
-	return func(yield func(job, error) bool) {
-		for i, profile := range profiles {
-			life, err := b.measure(profile, seed, true)
-			if err != nil {
-				yield(nil, err)
-				return
+func killAtPoints(b *bench, seed uint64) iter.Seq2[job, error] {
+	return b.perLife(seed, false, func(i int, profile ledger.Profile, life lived, yield func(job) bool) bool {
+		last := life.acks[len(life.acks)-1]
+		b.say("profile %d: a life passes %d points, %d of them writes", profile, life.count, len(last.Writes))
+		for _, n := range b.places(life.count, seed, uint64(i)) {
+			if !yield(b.once(profile, seed, kill{what: killHere, at: n})) {
+				return false
 			}
-			b.say("profile %d: a life makes %d system calls", profile, life.count)
-			for _, n := range b.places(life.count, seed, uint64(i)) {
-				if !yield(b.once(profile, seed, kill{traced: true, at: n}), nil) {
-					return
-				}
+			if slices.Contains(last.Writes, int64(n)) && !yield(b.once(profile, seed, kill{what: tearHere, at: n})) {
+				return false
 			}
 		}
-	}
+		return true
+	})
+}
+
+func killAtSyscalls(b *bench, seed uint64) iter.Seq2[job, error] {
+	return b.perLife(seed, true, func(i int, profile ledger.Profile, life lived, yield func(job) bool) bool {
+		b.say("profile %d: a life makes %d system calls", profile, life.count)
+		for _, n := range b.places(life.count, seed, uint64(i)) {
+			if !yield(b.once(profile, seed, kill{traced: true, at: n})) {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // doublesPerFirst is how many second kills follow each first one in a pass: pairs are a

@@ -20,31 +20,30 @@ import (
 const imagesPerLife = 48
 
 func cutAtPoints(b *bench, seed uint64) iter.Seq2[job, error] {
-	return b.onDisks(seed, func(d diskType, profile ledger.Profile, at []int) job { return b.cutPower(d, profile, seed, at) })
+	return b.onDisks(seed, b.cutPower)
 }
 
+// cutter cuts lives off at some of their points, with images in dir.
+type cutter func(dir string, d diskType, profile ledger.Profile, seed uint64, at []int, v *verdict) error
+
 // onDisks yields a job for each file system, profile and part of the points of a life.
-func (b *bench) onDisks(seed uint64, make func(d diskType, profile ledger.Profile, at []int) job) iter.Seq2[job, error] {
-	return func(yield func(job, error) bool) {
-		for i, profile := range profiles {
-			life, err := b.measure(profile, seed, false)
-			if err != nil {
-				yield(nil, err)
-				return
+func (b *bench) onDisks(seed uint64, cut cutter) iter.Seq2[job, error] {
+	return b.perLife(seed, false, func(i int, profile ledger.Profile, life lived, yield func(job) bool) bool {
+		for j, d := range diskTypes {
+			if why := d.missing(); why != "" {
+				b.skip("%s: %s", d.name, why)
+				continue
 			}
-			for j, d := range diskTypes {
-				if why := d.missing(); why != "" {
-					b.skip("%s: %s", d.name, why)
-					continue
-				}
-				for at := range slices.Chunk(b.places(life.count, seed, uint64(i*len(diskTypes)+j)), imagesPerLife) {
-					if !yield(make(d, profile, at), nil) {
-						return
-					}
+			for at := range slices.Chunk(b.places(life.count, seed, uint64(i*len(diskTypes)+j)), imagesPerLife) {
+				if !yield(func(v *verdict) error {
+					return d.inImageDir(func(dir string) error { return cut(dir, d, profile, seed, at, v) })
+				}) {
+					return false
 				}
 			}
 		}
-	}
+		return true
+	})
 }
 
 // imageDir is where images are kept: in memory, where there is such a place, because a
@@ -58,6 +57,20 @@ func imageDir() (string, error) {
 
 var oneAtATime sync.Mutex
 
+// inImageDir calls f with a new directory for images of the disk, and removes it.
+func (d diskType) inImageDir(f func(dir string) error) (err error) {
+	if d.alone {
+		oneAtATime.Lock()
+		defer oneAtATime.Unlock()
+	}
+	dir, err := imageDir()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	return f(dir)
+}
+
 // cut is a power cut: an image, and the world outside at that moment.
 type cut struct {
 	image string
@@ -67,46 +80,35 @@ type cut struct {
 // cutPower stops a victim at each point of its life and copies the image under its file
 // system: what the kernel had not yet written is lost. Then it mounts each copy,
 // recovers and judges.
-func (b *bench) cutPower(d diskType, profile ledger.Profile, seed uint64, at []int) job {
-	return func(v *verdict) (err error) {
-		if d.alone {
-			oneAtATime.Lock()
-			defer oneAtATime.Unlock()
-		}
-		dir, err := imageDir()
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-		image := filepath.Join(dir, "image")
-		if err := d.format(image); err != nil {
-			return err
-		}
-		var cuts []cut
-		err = b.lifeOnDisk(d, image, dir, profile, seed, func(n int, w *world) error {
-			if !slices.Contains(at, n) {
-				return nil
-			}
-			c := cut{image: filepath.Join(dir, fmt.Sprint("cut", n))}
-			if err := copySparse(c.image, image); err != nil {
-				return err
-			}
-			c.world, err = w.outside(fmt.Sprintf("%s cut off at point %d", d.name, n))
-			cuts = append(cuts, c)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, c := range cuts {
-			if err := b.afterCut(d, c, dir, v); err != nil {
-				return err
-			}
-			v.counts.powerCuts++
-			v.counts.on(d.name)
-		}
-		return nil
+func (b *bench) cutPower(dir string, d diskType, profile ledger.Profile, seed uint64, at []int, v *verdict) error {
+	image := filepath.Join(dir, "image")
+	if err := d.format(image); err != nil {
+		return err
 	}
+	var cuts []cut
+	err := b.lifeOnDisk(d, image, dir, profile, seed, func(n int, w *world) error {
+		if !slices.Contains(at, n) {
+			return nil
+		}
+		copied := filepath.Join(dir, fmt.Sprint("cut", n))
+		if err := copySparse(copied, image); err != nil {
+			return err
+		}
+		outside, err := w.outside(fmt.Sprintf("%s cut off at point %d", d.name, n))
+		cuts = append(cuts, cut{copied, outside})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range cuts {
+		if err := b.afterCut(d, c, dir, v); err != nil {
+			return err
+		}
+		v.counts.powerCuts++
+		v.counts.on(d.name)
+	}
+	return nil
 }
 
 // lifeOnDisk runs a victim on an image and calls f while it is stopped at each point.

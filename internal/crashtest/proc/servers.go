@@ -17,24 +17,15 @@ import (
 const oracleSteps = 60
 
 func killServers(b *bench, seed uint64) iter.Seq2[job, error] {
-	return func(yield func(job, error) bool) {
-		for i, profile := range profiles {
-			life, err := b.measure(profile, seed, false)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			r := b.rand(seed, uint64(i))
-			for _, n := range b.places(oracleSteps, seed, uint64(i)) {
-				if !yield(b.serverDies(profile, seed, n, 0), nil) {
-					return
-				}
-				if !yield(b.serverDies(profile, seed, n, 1+r.IntN(life.count)), nil) {
-					return
-				}
+	return b.perLife(seed, false, func(i int, profile ledger.Profile, life lived, yield func(job) bool) bool {
+		r := b.rand(seed, uint64(i))
+		for _, n := range b.places(oracleSteps, seed, uint64(i)) {
+			if !yield(b.serverDies(profile, seed, n, 0)) || !yield(b.serverDies(profile, seed, n, 1+r.IntN(life.count))) {
+				return false
 			}
 		}
-	}
+		return true
+	})
 }
 
 // serverDies kills the oracle at a step, with the victim at a point, or without. The

@@ -72,21 +72,12 @@ func (e epoch) run(v *verdict) (err error) {
 		}
 		return w.conclude(v)
 	}
-	return e.onDisk(w, r, v)
+	return e.disk.inImageDir(func(dir string) error { return e.onDisk(dir, w, r, v) })
 }
 
 // onDisk lives an epoch on a file system that loses power at the end of each life: the
 // next one goes on with the image as it was then.
-func (e epoch) onDisk(w *world, r *rand.Rand, v *verdict) (err error) {
-	if e.disk.alone {
-		oneAtATime.Lock()
-		defer oneAtATime.Unlock()
-	}
-	dir, err := imageDir()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+func (e epoch) onDisk(dir string, w *world, r *rand.Rand, v *verdict) error {
 	image := filepath.Join(dir, "image0")
 	if err := e.disk.format(image); err != nil {
 		return err

@@ -14,20 +14,14 @@ import (
 )
 
 func stopAtPoints(b *bench, seed uint64) iter.Seq2[job, error] {
-	return func(yield func(job, error) bool) {
-		for i, profile := range profiles {
-			life, err := b.measure(profile, seed, false)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, n := range b.places(life.count, seed, uint64(i)) {
-				if !yield(b.stopped(profile, seed, n), nil) {
-					return
-				}
+	return b.perLife(seed, false, func(i int, profile ledger.Profile, life lived, yield func(job) bool) bool {
+		for _, n := range b.places(life.count, seed, uint64(i)) {
+			if !yield(b.stopped(profile, seed, n)) {
+				return false
 			}
 		}
-	}
+		return true
+	})
 }
 
 // stopped stops a victim at a point, lets another one try the store, and continues the

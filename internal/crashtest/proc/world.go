@@ -14,10 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest"
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -211,7 +210,7 @@ func (w *world) process(db *engine.DB) (*crashtest.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	img := crashtest.Image{FS: vfs.NewCrashableMem(), Events: w.events, Now: max(tga.MillisOf(time.Now()), db.NewestTS())}
+	img := crashtest.Image{FS: crashmem.New(), Events: w.events, Now: max(tga.MillisOf(time.Now()), db.NewestTS())}
 	return &crashtest.Process{World: img.World(), DB: db, RT: rt, Conf: crashtest.Config{Profile: w.profile}}, nil
 }
 

@@ -22,17 +22,22 @@ var memory = []crashtest.Tier{
 	{Name: "rapid", Share: 2, Run: machine.Tier},
 	{Name: "corrupt", Share: 2, Run: crashtest.Corrupted},
 	{Name: "trust", Share: 2, Run: crashtest.TrustTier},
+	{Name: "turn", Share: 2, Run: crashtest.TurnTier},
+	{Name: "state", Share: 1, Run: crashtest.StateTier},
 }
 
-// tiers are all there are, in the order in which they run.
+// tiers are all there are, in the order in which they run: that which tries the others
+// comes first, and has time.
 var tiers = slices.Concat(
 	[]crashtest.Tier{
+		{Name: "planted", Share: 1, Least: 100 * time.Second, Run: crashtest.Planted},
 		crashtest.Sharded(memory[0]),
 		crashtest.Sharded(memory[1]),
 		crashtest.Sharded(memory[2]),
 		crashtest.Sharded(memory[3]),
+		crashtest.Sharded(memory[4]),
+		crashtest.Sharded(memory[5]),
 		{Name: "badinput", Share: 2, Run: crashtest.BadInput},
-		{Name: "planted", Share: 4, Run: crashtest.Planted},
 		{Name: "kill", Share: 1, Run: crashtest.Kill},
 	},
 	proc.Tiers(),
@@ -81,13 +86,9 @@ func Run(ctx context.Context, o Options) (*crashtest.Result, error) {
 		if ctx.Err() != nil {
 			break
 		}
-		shares := 0
-		for _, left := range chosen[i:] {
-			shares += left.Share
-		}
 		tierBegin := time.Now()
 		r := &crashtest.Run{Seed: o.Seed, SaveDir: o.Images, Stores: o.Stores, Bugs: o.Bugs, Out: o.Out, Context: ctx}
-		r.Deadline = tierBegin.Add((o.Budget - time.Since(begin)) * time.Duration(t.Share) / time.Duration(shares))
+		r.Deadline = tierBegin.Add(share(chosen[i:], o.Budget-time.Since(begin)))
 		t.Run(r)
 		r.Show()
 		took := time.Since(tierBegin)
@@ -101,13 +102,27 @@ func Run(ctx context.Context, o Options) (*crashtest.Result, error) {
 	return res, errors.Join(append(failed, ctx.Err())...)
 }
 
+// share is the time of the first of the tiers that are left. What it does not use is the
+// others'.
+func share(tiers []crashtest.Tier, left time.Duration) time.Duration {
+	shares := 0
+	for _, t := range tiers {
+		shares += t.Share
+	}
+	return min(left, max(tiers[0].Least, left*time.Duration(tiers[0].Share)/time.Duration(shares)))
+}
+
+// choose returns the tiers of these names, in the order in which they run.
 func choose(names []string) (chosen []crashtest.Tier, err error) {
 	for _, name := range names {
-		i := slices.IndexFunc(tiers, func(t crashtest.Tier) bool { return t.Name == name })
-		if i < 0 {
+		if !slices.Contains(Names(), name) {
 			return nil, fmt.Errorf("tier %q is none of %s", name, strings.Join(Names(), " "))
 		}
-		chosen = append(chosen, tiers[i])
+	}
+	for _, t := range tiers {
+		if slices.Contains(names, t.Name) {
+			chosen = append(chosen, t)
+		}
 	}
 	return chosen, nil
 }

@@ -1,0 +1,41 @@
+package suite
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/crashtest"
+)
+
+// TestPlantedComesFirst: whatever order it is named in, the tier that tries the others is
+// the first and gets what it needs of a short run.
+func TestPlantedComesFirst(t *testing.T) {
+	chosen, err := choose([]string{"mem", "double", "planted"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range chosen {
+		names = append(names, c.Name)
+	}
+	if want := []string{"planted", "mem", "double"}; !slices.Equal(names, want) {
+		t.Errorf("order is %v, want %v", names, want)
+	}
+	if _, err := choose([]string{"mem", "memory"}); err == nil {
+		t.Error("a tier that is none is no error")
+	}
+}
+
+// TestShare: a tier gets its share, the least that it needs, and never more than is left.
+func TestShare(t *testing.T) {
+	list := []crashtest.Tier{{Share: 1, Least: 100}, {Share: 3}}
+	for left, want := range map[time.Duration]time.Duration{1000: 250, 401: 100, 400: 100, 399: 100, 100: 100, 99: 99, 0: 0} {
+		if got := share(list, left); got != want {
+			t.Errorf("of %d: %d, want %d", left, got, want)
+		}
+	}
+	if got := share(list[1:], 1000); got != 1000 {
+		t.Errorf("the last one gets %d of 1000", got)
+	}
+}
