@@ -18,38 +18,47 @@ import (
 func (a *app) demo() *cobra.Command {
 	var o demo.Options
 	var scenario string
-	scenarios := map[string]func(context.Context, demo.Options) (int, error){"kill": demo.Run, "trust": demo.RunTrust}
+	scenarios := map[string]func(context.Context, demo.Options) (int, error){"kill": demo.Run, "mcp": demo.RunMCP, "state": demo.RunState, "trust": demo.RunTrust, "turn": demo.RunTurn}
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "Kill the daemon in mid call, again and again, and count the charges",
-		Long: `demo runs a payments tool server, a caller and the daemon as processes, kills them
-with SIGKILL, and counts the charges in the tool server's own journal. It takes about
-15 seconds and exits 1 if anything it claims is not so.`,
+		Short: "Kill processes in mid call, again and again, and count the charges",
+		Long: `demo runs tool servers, callers and tgad as processes, kills them with SIGKILL, and counts
+the charges in the tool servers' own journals: first an MCP client before and after one
+word in its configuration (scenario mcp), then a daemon that is killed at every point of a
+call (scenario kill). It takes about 15 seconds and exits 1 if anything it claims is not so.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			exe, err := os.Executable()
 			if err != nil {
 				return err
 			}
-			run := scenarios[scenario]
-			if run == nil {
-				return cli.Usagef("--scenario %q: want %s", scenario, strings.Join(slices.Sorted(maps.Keys(scenarios)), " or "))
+			for _, name := range strings.Split(scenario, ",") {
+				if scenarios[name] == nil {
+					return cli.Usagef("--scenario %q: want %s", name, strings.Join(slices.Sorted(maps.Keys(scenarios)), " or "))
+				}
 			}
 			if o.Points < 0 {
 				return cli.Usagef("--points is %d", o.Points)
 			}
 			o.Exe, o.Out, o.JSON, o.Colour = exe, a.Out, a.JSON, cli.Colour(a.Out)
-			failed, err := run(cmd.Context(), o)
-			if err == nil && failed > 0 {
-				err = fmt.Errorf("%d claims of the demo are not so", failed)
+			failed := 0
+			for _, name := range strings.Split(scenario, ",") {
+				n, err := scenarios[name](cmd.Context(), o)
+				if err != nil {
+					return err
+				}
+				failed += n
 			}
-			return err
+			if failed > 0 {
+				return fmt.Errorf("%d claims of the demo are not so", failed)
+			}
+			return nil
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&scenario, "scenario", "kill", "kill: kill -9 in mid call; trust: the world is asked, people, undoing")
+	f.StringVar(&scenario, "scenario", "mcp,kill", "mcp: a client's configuration, one word added; kill: kill -9 in mid call; state: kill -9 in mid-write of a workspace; trust: the world is asked, people, undoing; turn: an agent between message and answer")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the kills")
-	f.IntVar(&o.Points, "points", 20, "kills per tool in part 3 of kill, calls in part 1 of trust")
+	f.IntVar(&o.Points, "points", 20, "kills per tool in part 3 of kill, kills in part 2 of state, calls in part 1 of trust")
 	f.StringVar(&o.Keep, "keep", "", "work in this directory and leave everything there")
 	return c
 }
@@ -58,9 +67,11 @@ with SIGKILL, and counts the charges in the tool server's own journal. It takes 
 func hidden() []*cobra.Command {
 	var all []*cobra.Command
 	for name, main := range map[string]func(args []string, stdin io.Reader, stdout, stderr io.Writer) int{
+		"demo-agent":    demo.Agent,
 		"demo-payments": demo.Payments,
 		"demo-caller":   demo.StockCaller,
 		"demo-provider": demo.Provider,
+		"demo-till":     demo.Till,
 	} {
 		all = append(all, &cobra.Command{
 			Use: name, Hidden: true, DisableFlagParsing: true,

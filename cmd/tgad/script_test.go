@@ -42,6 +42,8 @@ func TestScripts(t *testing.T) {
 			"signal":  signalHolder,
 			"flip":    flip,
 			"charged": charged,
+			"notes":   notes,
+			"model":   model,
 		},
 	})
 }
@@ -108,6 +110,22 @@ reply = { result = "/structuredContent/receipt" }
 resource_type = "file"
 type = "file"
 root = "docs"
+
+# The tools of the agent in state.txtar.
+[[server]]
+id = "local"
+type = "http"
+url = "http://127.0.0.1:1"
+
+[[tool]]
+server = "local"
+name = "note"
+class = "read"
+
+[[tool]]
+server = "local"
+name = "write"
+inverse = { name = "unwrite", args = '{}' }
 
 [approval]
 self = true

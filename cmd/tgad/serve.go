@@ -45,7 +45,7 @@ the disk keeps its own; $GOMAXPROCS overrides that.`,
 			} else {
 				o.Logger = slog.New(slog.NewTextHandler(a.Err, handler))
 			}
-			return runOnceFree(cmd.Context(), o, wait)
+			return whenFree(cmd.Context(), wait, func() error { return daemon.Run(cmd.Context(), o) })
 		},
 	}
 	dataFlag(c, &data)
@@ -55,13 +55,13 @@ the disk keeps its own; $GOMAXPROCS overrides that.`,
 	return c
 }
 
-// runOnceFree runs the daemon, and for a while waits for whoever has the store. A daemon
+// whenFree does what needs the store, and for a while waits for whoever has it. A process
 // that is killed while it starts a tool server leaves its lock to the child until that
 // has become the tool server: without the wait, a restart would then fail now and then.
-func runOnceFree(ctx context.Context, o daemon.Options, wait time.Duration) error {
+func whenFree(ctx context.Context, wait time.Duration, f func() error) error {
 	until := time.Now().Add(wait)
 	for {
-		err := daemon.Run(ctx, o)
+		err := f()
 		if !errors.Is(err, tga.StateLockAcquireFailed) || time.Now().After(until) {
 			return err
 		}

@@ -55,14 +55,7 @@ func Run(ctx context.Context, o Options) (failed int, err error) {
 }
 
 func (s *show) prepare() error {
-	var err error
-	if s.Keep != "" {
-		if s.dir, err = filepath.Abs(s.Keep); err == nil {
-			err = os.MkdirAll(s.dir, 0o750)
-		}
-	} else {
-		s.dir, err = os.MkdirTemp("", "tgad-demo-")
-	}
+	err := s.makeDir("")
 	if err != nil {
 		return err
 	}
@@ -74,11 +67,28 @@ func (s *show) prepare() error {
 }
 
 func (s *show) cleanUp() error {
-	err := errors.Join(s.charge.close(), s.opaque.close())
+	return errors.Join(s.charge.close(), s.opaque.close(), s.dropDir())
+}
+
+// makeDir makes the directory that the scenario works in: part below what is to be kept, or
+// a temporary one.
+func (s *show) makeDir(part string) (err error) {
 	if s.Keep == "" {
-		err = errors.Join(err, os.RemoveAll(s.dir))
+		s.dir, err = os.MkdirTemp("", "tgad-demo-")
+		return err
+	}
+	if s.dir, err = filepath.Abs(filepath.Join(s.Keep, part)); err == nil {
+		err = os.MkdirAll(s.dir, 0o750)
 	}
 	return err
+}
+
+// dropDir removes the directory, unless it is to be kept.
+func (s *show) dropDir() error {
+	if s.Keep != "" || s.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(s.dir)
 }
 
 func (s *show) summary(took time.Duration) {

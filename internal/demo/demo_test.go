@@ -107,6 +107,29 @@ func TestAClaimThatIsNotSoIsCounted(t *testing.T) {
 	}
 }
 
+func TestEveryClaimOfTheMCPScenarioIsSo(t *testing.T) {
+	exe := build(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	failed, err := RunMCP(ctx, Options{Exe: exe, Out: &out, Seed: 7})
+	if err != nil || failed != 0 {
+		t.Fatalf("%d claims failed, %v\n%s", failed, err, out.String())
+	}
+	// Every victim falls at every point, before and after the charge.
+	for _, want := range []string{"kill -9 of tgad mcp, charged", "kill -9 of tgad mcp, received",
+		"kill -9 of the tool server, charged", "kill -9 of both, received", "kill -9 of both, charged"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	for _, l := range strings.Split(out.String(), "\n") {
+		if n := utf8.RuneCountInString(l); n > 82 {
+			t.Errorf("a line of %d characters: %q", n, l)
+		}
+	}
+}
+
 func TestEveryClaimOfTheTrustScenarioIsSo(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -49,14 +49,7 @@ func RunTrust(ctx context.Context, o Options) (failed int, err error) {
 }
 
 func (t *trust) begin(ctx context.Context) error {
-	var err error
-	if t.Keep != "" {
-		if t.dir, err = filepath.Abs(t.Keep); err == nil {
-			err = os.MkdirAll(t.dir, 0o750)
-		}
-	} else {
-		t.dir, err = os.MkdirTemp("", "tgad-demo-")
-	}
+	err := t.makeDir("")
 	if err != nil {
 		return err
 	}
@@ -92,10 +85,7 @@ func (t *trust) end() error {
 		err = errors.Join(err, t.provider.Process.Kill())
 		_ = t.provider.Wait() // it was killed
 	}
-	if t.Keep == "" && t.dir != "" {
-		err = errors.Join(err, os.RemoveAll(t.dir))
-	}
-	return err
+	return errors.Join(err, t.dropDir())
 }
 
 // trustConfig is the operator's part. %[1]s is the provider, %[2]s the key file of

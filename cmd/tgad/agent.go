@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/agent"
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// agentFlags are what the verbs of agent share.
+type agentFlags struct {
+	data   string
+	config string
+	others []string
+}
+
+func (a *app) agent() *cobra.Command {
+	var f agentFlags
+	c := &cobra.Command{
+		Use:   "agent",
+		Short: "Run whole turns of an agent: crash-safe from message to answer",
+		Long: `agent runs an agent that a manifest (OSSA) describes: a message comes in, its model is
+asked, its tools are called, its state is kept, and a turn that a crash cut off goes on
+where it was. It opens the store itself, so no daemon may have it.
+
+The manifest says what the agent is; the configuration (--config) says which models and
+tool servers there are, and what may be sent again.`,
+		Args: cli.UsageArgs(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.PersistentFlags().StringVar(&f.data, "data", os.Getenv("TGAD_DATA"), "the store's directory (or $TGAD_DATA)")
+	c.PersistentFlags().StringVar(&f.config, "config", "", "configuration `file` (TOML)")
+	c.PersistentFlags().StringArrayVar(&f.others, "with", nil, "manifest `file or directory` of agents that are handed work; again for more")
+	for _, v := range []*cobra.Command{a.agentCheck(), a.agentRun(&f), a.agentResume(&f), a.agentDecide(&f), a.agentLs(&f), a.agentShow(&f)} {
+		v.Args = cli.UsageArgs(v.Args)
+		c.AddCommand(v)
+	}
+	return c
+}
+
+func (a *app) agentCheck() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check MANIFEST",
+		Short: "Say what is made of a manifest: taken from where, ignored, contradicted",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			m, report, err := agent.Read(args[0])
+			if err != nil {
+				return err
+			}
+			return a.Manifest(m, report)
+		},
+	}
+}
+
+func (a *app) agentRun(f *agentFlags) *cobra.Command {
+	var text, file, format, session, id string
+	var span turn.SpanContext
+	c := &cobra.Command{
+		Use:   "run MANIFEST --message TEXT",
+		Short: "Run the turns that a message leads to",
+		Long: `run prints the answer on stdout and what happens on the way on stderr. What an earlier
+run left unfinished goes on first. Exit code 0 where the answer is there, 1 where a turn
+failed or waits for a person, 4 where a call is in doubt.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			message, err := a.agentMessage(cmd, text, file)
+			if err != nil {
+				return err
+			}
+			q := turn.Request{SessionID: session, Message: message, Format: format, SpanContext: span}
+			if id != "" {
+				if q.InteractionID, err = tga.ParseID(id); err != nil {
+					return cli.Usage(err)
+				}
+			}
+			return a.hosting(cmd.Context(), f, args[0], func(ctx context.Context, h *agent.Host) error {
+				if _, err := h.Recover(ctx); err != nil {
+					return err
+				}
+				q.Agent = h.Agent
+				res, err := h.Run(ctx, q)
+				if err != nil {
+					return err
+				}
+				return a.AgentResult(res)
+			})
+		},
+	}
+	c.Flags().StringVarP(&text, "message", "m", "", "the message; - reads it from stdin")
+	c.Flags().StringVar(&file, "message-file", "", "`file` with the message")
+	c.Flags().StringVar(&format, "format", "text", `its format: text, openai, anthropic, mcp; "" finds out`)
+	c.Flags().StringVar(&session, "session", "", "the conversation; a new one by default")
+	c.Flags().StringVar(&id, "id", "", "interaction id: the same again goes on with that turn")
+	c.Flags().StringVar(&span.Traceparent, "traceparent", os.Getenv("TRACEPARENT"), "W3C trace context (or $TRACEPARENT)")
+	return c
+}
+
+func (a *app) agentMessage(cmd *cobra.Command, text, file string) ([]byte, error) {
+	switch {
+	case file != "" && text != "":
+		return nil, cli.Usagef("--message and --message-file cannot stand together")
+	case file != "":
+		return os.ReadFile(file)
+	case text == "-":
+		return io.ReadAll(cmd.InOrStdin())
+	case text == "":
+		return nil, cli.Usagef("--message is required")
+	}
+	return []byte(text), nil
+}
+
+func (a *app) agentResume(f *agentFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume MANIFEST [INTERACTION]",
+		Short: "Go on with what a crash cut off, or with what was decided",
+		Args:  cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.hosting(cmd.Context(), f, args[0], func(ctx context.Context, h *agent.Host) error {
+				if len(args) == 2 {
+					id, err := tga.ParseID(args[1])
+					if err != nil {
+						return cli.Usage(err)
+					}
+					res, err := h.Resume(ctx, id)
+					if err != nil {
+						return err
+					}
+					return a.AgentResult(res)
+				}
+				all, err := h.Recover(ctx)
+				if err != nil {
+					return err
+				}
+				var last error
+				for _, res := range all {
+					if err := a.AgentResult(res); err != nil {
+						last = err
+					}
+				}
+				return last
+			})
+		},
+	}
+}
+
+func (a *app) agentLs(f *agentFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List the turns that have not ended",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.reading(func(db *engine.DB) error {
+				open, err := turn.ListOpen(cmd.Context(), db)
+				if err != nil {
+					return err
+				}
+				var rows [][]string
+				for _, o := range open {
+					if a.JSON {
+						if err := a.Line(o); err != nil {
+							return err
+						}
+						continue
+					}
+					rows = append(rows, []string{o.InteractionID.String(), o.Agent, o.SessionID, string(o.Phase), string(o.Waiting), o.Reason})
+				}
+				if a.JSON {
+					return nil
+				}
+				return a.Table([]string{"TURN", "AGENT", "SESSION", "PHASE", "WAITS FOR", "REASON"}, rows)
+			})
+		},
+	}
+}
+
+func (a *app) agentShow(f *agentFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show INTERACTION",
+		Short: "Print a turn's journal, each link checked",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := tga.ParseID(args[0])
+			if err != nil {
+				return cli.Usage(err)
+			}
+			return f.reading(func(db *engine.DB) error {
+				records, err := turn.Records(cmd.Context(), db, id)
+				if err != nil {
+					return err
+				}
+				return a.TurnRecords(records)
+			})
+		},
+	}
+}
+
+// reading runs g on the store as it stands; nothing is written.
+func (f *agentFlags) reading(g func(db *engine.DB) error) (err error) {
+	if f.data == "" {
+		return cli.Usagef("--data is required: the store's directory")
+	}
+	if !cli.HasStore(f.data) {
+		return tga.Errorf(tga.NotFound, "there is no store in %s", f.data)
+	}
+	db, err := engine.OpenReadOnly(f.data, engine.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return g(db)
+}
+
+// hosting runs g with an agent put together.
+func (a *app) hosting(ctx context.Context, f *agentFlags, file string, g func(context.Context, *agent.Host) error) (err error) {
+	if f.data == "" {
+		return cli.Usagef("--data is required: the store's directory")
+	}
+	c := config.Default()
+	if f.config != "" {
+		if c, err = config.Load(f.config); err != nil {
+			return err
+		}
+	}
+	view := cli.NewAgentView(&a.Streams)
+	var h *agent.Host
+	err = whenFree(ctx, time.Second, func() (err error) {
+		h, err = agent.Open(agent.Options{Data: f.data, Config: c, Manifests: append([]string{file}, f.others...), Observe: view.Observe, Warn: view.Warn})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, h.Close(end))
+		view.Close()
+	}()
+	return g(ctx, h)
+}

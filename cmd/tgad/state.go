@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/runtime/workstate/hostdir"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// stateFlags are what the verbs of state share.
+type stateFlags struct {
+	data   string
+	config string
+}
+
+func (a *app) state() *cobra.Command {
+	var f stateFlags
+	c := &cobra.Command{
+		Use:   "state",
+		Short: "Look at an agent's working state, roll it back, fork it",
+		Long: `state works on what an agent holds: its slices, files, databases and budget, before and
+after each of its recent calls. It opens the store itself, so no process may have it;
+where a daemon or an agent does, look at a backup.
+
+STATE is a state's id as ls prints it, with /NUMBER behind it for a fork. CALL is a
+tool_call_id, or the id of any other boundary as show prints it.`,
+		Args: cli.UsageArgs(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.PersistentFlags().StringVar(&f.data, "data", os.Getenv("TGAD_DATA"), "the store's directory (or $TGAD_DATA)")
+	for _, v := range []*cobra.Command{a.stateLs(&f), a.stateShow(&f), a.stateDiff(&f), a.stateRollback(&f), a.stateFork(&f)} {
+		v.Args = cli.UsageArgs(v.Args)
+		c.AddCommand(v)
+	}
+	return c
+}
+
+// reading runs f on the store as it stands; nothing is written.
+func (f *stateFlags) reading(g func(db *engine.DB) error) (err error) {
+	if err := f.check(); err != nil {
+		return err
+	}
+	db, err := engine.OpenReadOnly(f.data, engine.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return g(db)
+}
+
+func (f *stateFlags) check() error {
+	if f.data == "" {
+		return cli.Usagef("--data is required: the directory of the store")
+	}
+	if !cli.HasStore(f.data) {
+		return tga.Errorf(tga.NotFound, "there is no store in %s", f.data)
+	}
+	return nil
+}
+
+// inspecting runs g on a state as it stands.
+func (f *stateFlags) inspecting(ctx context.Context, name string, g func(s *workstate.State) error) error {
+	id, number, err := cli.ParseState(name)
+	if err != nil {
+		return err
+	}
+	o, err := f.options()
+	if err != nil {
+		return err
+	}
+	return f.reading(func(db *engine.DB) error {
+		s, err := workstate.Inspect(ctx, db, id, number, o)
+		if err != nil {
+			return err
+		}
+		return g(s)
+	})
+}
+
+func (a *app) stateLs(f *stateFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List the working states of a store",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.reading(func(db *engine.DB) error {
+				list, err := workstate.States(cmd.Context(), db)
+				if err != nil {
+					return err
+				}
+				return cli.WorkingStates(&a.Streams, list)
+			})
+		},
+	}
+}
+
+func (a *app) stateShow(f *stateFlags) *cobra.Command {
+	var snapshot string
+	c := &cobra.Command{
+		Use:   "show STATE [CALL]",
+		Short: "Show the boundaries of a state, or what a call changed",
+		Long: `show prints the boundaries that a state keeps, oldest first, and where its directories
+and databases lie. With CALL it prints the parts that the call changed, and with
+--snapshot the whole state before or after it as JSON.`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if snapshot != "" && snapshot != "before" && snapshot != "after" || snapshot != "" && len(args) < 2 {
+				return cli.Usagef("--snapshot is before or after a CALL")
+			}
+			return f.inspecting(cmd.Context(), args[0], func(s *workstate.State) error {
+				if len(args) == 1 {
+					if err := cli.Boundaries(&a.Streams, s.List()); err != nil {
+						return err
+					}
+					return cli.Places(&a.Streams, s.Places())
+				}
+				return a.stateOf(cmd.Context(), s, args[1], snapshot)
+			})
+		},
+	}
+	c.Flags().StringVar(&snapshot, "snapshot", "", "print the state before or after the call as JSON")
+	return c
+}
+
+// stateOf prints one boundary: what it changed, or the whole state beside it.
+func (a *app) stateOf(ctx context.Context, s *workstate.State, call, snapshot string) error {
+	before, err := s.PreSnapshot(ctx, call)
+	if err != nil {
+		return err
+	}
+	after, err := s.PostSnapshot(ctx, call)
+	if snapshot == "" && errors.Is(err, tga.NotFound) {
+		after, err = before, nil // it did not succeed: it changed nothing
+	}
+	if snapshot != "before" && err != nil {
+		return err
+	}
+	if snapshot == "" {
+		return cli.Changes(&a.Streams, workstate.Diff(before, after))
+	}
+	if snapshot == "after" {
+		before = after
+	}
+	raw, err := before.ToJSON()
+	if err != nil {
+		return err
+	}
+	_, err = a.Out.Write(append(raw, '\n'))
+	return err
+}
+
+func (a *app) stateDiff(f *stateFlags) *cobra.Command {
+	var files bool
+	c := &cobra.Command{
+		Use:   "diff STATE FROM [TO]",
+		Short: "Show what differs between the state before one call and before another",
+		Long: `diff prints the parts that differ between the state before the call FROM and the state
+before the call TO. Without TO, or for now, it is the state as it was committed last.
+With --files the paths that differ in directories are named too, for which their snapshot
+repositories are opened: they must not be in use.`,
+		Args: cobra.RangeArgs(2, 3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.inspecting(cmd.Context(), args[0], func(s *workstate.State) error {
+				ctx := cmd.Context()
+				from, err := stateAt(ctx, s, args[1])
+				if err != nil {
+					return err
+				}
+				to, err := stateAt(ctx, s, strings.Join(args[2:], ""))
+				if err != nil {
+					return err
+				}
+				if err := cli.Changes(&a.Streams, workstate.Diff(from, to)); err != nil || !files {
+					return err
+				}
+				return a.fileChanges(ctx, s.Places(), from, to)
+			})
+		},
+	}
+	c.Flags().BoolVar(&files, "files", false, "name the paths that differ in directories")
+	return c
+}
+
+// stateAt returns the state before a call, or as it is now.
+func stateAt(ctx context.Context, s *workstate.State, call string) (*workstate.CompositeSnapshot, error) {
+	if call == "" || call == "now" {
+		return s.Snapshot(ctx, workstate.SnapshotOptions{IncludeAll: true}, "")
+	}
+	return s.PreSnapshot(ctx, call)
+}
+
+// fileChanges prints the paths in which directories differ.
+func (a *app) fileChanges(ctx context.Context, places map[string]workstate.Place, from, to *workstate.CompositeSnapshot) (err error) {
+	open, err := openPlaces(ctx, places, func(p workstate.Place) bool { return p.Kind == workstate.PlaceDirectory })
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, open.close()) }()
+	var all []cli.FileChange
+	for _, name := range open.names() {
+		x, y := from.Resources[name], to.Resources[name]
+		if x == nil || y == nil || x.Digest() == y.Digest() {
+			continue
+		}
+		list, err := open.resources[name].(*hostdir.Dir).Diff(ctx, x, y)
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			all = append(all, cli.FileChange{Resource: name, Status: string(c.Status), Path: c.Path})
+		}
+	}
+	return cli.FileChanges(&a.Streams, all)
+}
