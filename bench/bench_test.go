@@ -107,6 +107,26 @@ func BenchmarkCall(b *testing.B) {
 
 // BenchmarkOwnSide is what an append costs without the store: canonical form, digest,
 // link, checks and frame of one artifact.
+// BenchmarkCallSocket is a governed call over the daemon's socket, the tool a server of
+// HTTP in this process.
+func BenchmarkCallSocket(b *testing.B) {
+	for _, writers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("sync=true/writers=%d/payload=1KiB", writers), func(b *testing.B) {
+			tool, err := newToolServer()
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { closed(b, tool.srv.Close) })
+			s, err := serve(b.TempDir(), tool.url, 1<<10)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { closed(b, s.close) })
+			each(b, s.call(writers))
+		})
+	}
+}
+
 func BenchmarkOwnSide(b *testing.B) {
 	for _, size := range []int{256, 1 << 10, 16 << 10, 256 << 10} {
 		b.Run("payload="+sizes[size], func(b *testing.B) {
