@@ -4,7 +4,7 @@ BIN     := bin
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 # What runs on more than one goroutine.
-CORE    := ./engine ./runtime ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./runtime/capability ./internal/daemon
+CORE    := ./engine ./runtime ./runtime/turn ./runtime/turn/state ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./runtime/capability ./internal/daemon
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
@@ -39,10 +39,10 @@ TORTURE := $(GO) run ./internal/crashtest/torture
 REPORT   = -json $(or $(JSON),/dev/null) $(if $(RESULT),-result $(RESULT))
 
 crash: ## a part of every tier that needs no root, about 3 minutes; JSON and RESULT are files for what it reached
-	$(TORTURE) -tiers mem,rapid,corrupt,trust,planted,proc,ptrace,double,servers,stop -budget $(or $(BUDGET),170s) $(REPORT)
+	$(TORTURE) -tiers mem,rapid,corrupt,trust,turn,state,planted,proc,ptrace,double,servers,stop -budget $(or $(BUDGET),170s) $(REPORT)
 
 torture: ## every tier, about an hour; as root, with loop devices and FUSE, power cuts too
-	$(TORTURE) -tiers mem,rapid,corrupt,trust,badinput,planted,proc,ptrace,double,servers,stop,powercut,blocklog -budget $(or $(BUDGET),1h) $(REPORT)
+	$(TORTURE) -tiers mem,rapid,corrupt,trust,turn,state,badinput,planted,proc,ptrace,double,servers,stop,powercut,blocklog -budget $(or $(BUDGET),1h) $(REPORT)
 
 soak: ## 64 callers of one store that is killed, stopped and cut off at random, for HOURS
 	$(TORTURE) -tiers soak -budget $(or $(HOURS),8)h $(REPORT)

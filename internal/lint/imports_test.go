@@ -36,8 +36,19 @@ var allowed = map[string][]string{
 	"runtime/storetest":         {"schemas/tga", "wal", "ledger", "runtime"},
 	"runtime/dispatch":          {"schemas/tga", "wal", "ledger", "runtime"},
 	"runtime/dispatch/httpcall": {"schemas/tga", "wal", "ledger", "runtime", "runtime/dispatch"},
-	"runtime/mcp":               {"schemas/tga", "wal", "ledger", "runtime"},
+	"runtime/mcp":               {"schemas/tga", "wal", "ledger", "runtime", "runtime/mcp/mcpraw"},
+	"runtime/mcp/mcpraw":        {"schemas/tga", "ledger", "runtime"},
 	"runtime/client":            {"schemas/tga", "wal", "ledger", "runtime"},
+
+	"runtime/turn":                {"schemas/tga", "wal", "ledger", "runtime", "runtime/dispatch", "runtime/turn/message", "runtime/turn/state"},
+	"runtime/turn/message":        {"schemas/tga"},
+	"runtime/turn/state":          {"schemas/tga", "wal", "runtime"},
+	"runtime/turn/model":          {"schemas/tga", "runtime", "runtime/turn", "runtime/turn/message"},
+	"runtime/turn/manifest":       {"schemas/tga", "runtime/turn", "runtime/turn/message", "runtime/turn/state"},
+	"runtime/turn/emit":           {"schemas/tga", "runtime/turn"},
+	"runtime/turn/emit/otlp":      {"runtime/turn/emit"},
+	"runtime/turn/tools":          {"schemas/tga", "ledger", "runtime", "runtime/mcp", "runtime/turn"},
+	"runtime/turn/tools/grpccall": {"schemas/tga", "ledger", "runtime", "runtime/mcp", "runtime/dispatch/httpcall"},
 
 	"runtime/capability": {"schemas/tga", "runtime"},
 	"runtime/outcome":    {"schemas/tga", "ledger", "runtime"},
@@ -77,7 +88,12 @@ var doors = map[string][]string{
 	"github.com/spf13/cobra":                 {"cmd/tgad", "internal/"},
 	"github.com/pelletier/go-toml":           {"internal/config"},
 	"github.com/prometheus/client_golang":    {"internal/daemon"},
-	"github.com/santhosh-tekuri/jsonschema":  {},
+	"github.com/santhosh-tekuri/jsonschema":  {"runtime/turn/tools"},
+	"google.golang.org/grpc":                 {"runtime/turn/tools/grpccall"},
+	"go.yaml.in/yaml/v3":                     {"runtime/turn/manifest"},
+	"go.opentelemetry.io/otel":               {"runtime/turn/emit"},
+	"go.opentelemetry.io/otel/exporters":     {"runtime/turn/emit/otlp"},
+	"go.opentelemetry.io/proto":              {"internal/agent/otlptest"},
 }
 
 type pkg struct {
