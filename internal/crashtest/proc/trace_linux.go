@@ -108,8 +108,9 @@ func follow(c *child, n int) (ws unix.WaitStatus, count int, last string, err er
 }
 
 // describe names the system call before which a thread stopped, and says whether it
-// counts: a write to an event descriptor wakes the Go runtime and nobody else, and how
-// many there are depends on the moment.
+// counts. Two writes do not: one to an event descriptor wakes the Go runtime and nobody
+// else, and one of no bytes, which Pebble's log makes where its flusher wakes between two
+// blocks, changes nothing. How many there are of them depends on the moment.
 func describe(tid int) (name string, counts bool, err error) {
 	var info syscallInfo
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(tid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
@@ -119,6 +120,9 @@ func describe(tid int) (name string, counts bool, err error) {
 	name = syscallNames[uint32(info.Nr)]
 	if info.Nr != unix.SYS_WRITE {
 		return name, true, nil
+	}
+	if info.Args[2] == 0 {
+		return name, false, nil
 	}
 	to, err := os.Readlink("/proc/" + strconv.Itoa(tid) + "/fd/" + strconv.FormatUint(info.Args[0], 10))
 	if err != nil {
