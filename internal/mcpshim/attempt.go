@@ -358,6 +358,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 	q, c := a.q, a.q.conv
 	l, err := c.await(ctx)
 	if err == nil {
+		a.noted(ctx)
 		select {
 		case <-a.lonely:
 			err = errors.New("the client gave the call up")
@@ -411,6 +412,18 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 		return true, ""
 	}
 	return a.answered(ctx, b, f)
+}
+
+// noted waits until the log knows of the answers that the client may have gone on from
+// to this call, or nobody waits for it.
+func (a *attempt) noted(ctx context.Context) {
+	for _, over := range a.q.earlier {
+		select {
+		case <-over:
+		case <-a.lonely:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // answered records what the tool server said, and only then lets the client have it.

@@ -50,6 +50,7 @@ type call struct {
 	noSend    bool        // it was cancelled
 
 	headers []mcpraw.ParamHeader // arguments that the tool server wants in headers
+	earlier []<-chan struct{}    // answers that the client may have gone on from, until they are noted
 }
 
 // maxParams bounds the params of a tools/call: the arguments are limited by the log, and
@@ -113,7 +114,7 @@ func (c *conv) newCall(f *frame, p *callParams, tool Tool, b *batchReply) (*call
 		w:        &waiting{id: f.RawID, method: f.Method, batch: b},
 		arrivals: make(chan *frame, 1), gaveUp: make(chan struct{}),
 	}
-	q.w.call = q
+	q.w.call, q.earlier = q, c.s.owed(c)
 	var err error
 	if q.head, q.tail, err = around(f); err != nil {
 		return nil, err
@@ -194,7 +195,7 @@ func (q *call) run() {
 			_ = q.answer(a, mine) // a client that is gone is seen by send
 			return
 		}
-		q.conv.s.deliver(key, a.out.own, func() error { return q.answer(a, mine) })
+		q.conv.deliver(key, a.out.own, func() error { return q.answer(a, mine) })
 		return
 	}
 }

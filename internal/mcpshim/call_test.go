@@ -1,10 +1,15 @@
 package mcpshim
 
 import (
+	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 func TestPassThroughIsExact(t *testing.T) {
@@ -97,6 +102,64 @@ func TestOccurrences(t *testing.T) {
 	lacks(t, h.call("1", "charge", `{"amount":1}`), "replayed")
 	if e := w.effects(); len(e) != 4 || e[3].Key == e[0].Key {
 		t.Fatalf("effects %+v", e)
+	}
+}
+
+// slowNotes is a log that takes its time to note that an answer was delivered.
+type slowNotes struct {
+	Log
+	asked   chan struct{} // a note is under way
+	take    chan struct{} // closed: it may be taken
+	permits atomic.Int32
+}
+
+func (l *slowNotes) Begin(ctx context.Context, r runtime.BeginRequest) (runtime.Begun, error) {
+	b, err := l.Log.Begin(ctx, r)
+	if err == nil && b.Standing == runtime.BeginSend {
+		l.permits.Add(1)
+	}
+	return b, err
+}
+
+func (l *slowNotes) Delivered(ctx context.Context, trace tga.ID) error {
+	select {
+	case l.asked <- struct{}{}:
+	default:
+	}
+	select {
+	case <-l.take:
+		return l.Log.Delivered(ctx, trace)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TestNextCallWaitsForTheNote: who saw a call of a client saw it go on from the answers
+// that it had, so the shim may be killed from then on. The same call again is another one.
+func TestNextCallWaitsForTheNote(t *testing.T) {
+	w := newWorld(t)
+	log := &slowNotes{Log: local{w.rt}, asked: make(chan struct{}, 1), take: make(chan struct{})}
+	w.log = log
+	h := w.start()
+	h.handshake()
+	lacks(t, h.call("1", "charge", `{"amount":1}`), "replayed")
+	<-log.asked
+	h.write(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"amount":2}}}`)
+	// It has its permit, and with that a send is the next thing that happens.
+	for at := time.Now(); log.permits.Load() < 2; time.Sleep(time.Millisecond) {
+		if time.Since(at) > 10*time.Second {
+			t.Fatal("the second call has no permit")
+		}
+	}
+	time.Sleep(20 * time.Millisecond)
+	if e := w.effects(); len(e) != 1 {
+		t.Errorf("%d calls were sent before the first one's answer was noted", len(e)-1)
+	}
+	close(log.take)
+	lacks(t, h.answer("2"), "replayed")
+	lacks(t, h.call("3", "charge", `{"amount":1}`), "replayed")
+	if e := w.effects(); len(e) != 3 {
+		t.Errorf("effects %+v", e)
 	}
 }
 

@@ -15,7 +15,8 @@
 //	strict   a message that two parsers could read apart does not pass    [mcpraw.Scanner]   TestAmbiguousMessagesDoNotPass
 //	exact    what passes arrives byte for byte                            [conv.fromServer]  TestPassThroughIsExact
 //	bounded  one message takes at most spillBytes of memory               [frames.keep]      TestLongMessagesStream
-//	counted  an occurrence moves on after its answer was delivered        [Shim.deliver]     TestOccurrences, TestKillsAtEveryPoint
+//	counted  an occurrence moves on after its answer was delivered,       [conv.deliver]     TestOccurrences, TestKillsAtEveryPoint
+//	         and before a call that came after it is sent                 [attempt.send]     TestNextCallWaitsForTheNote
 //	task     a task's id is told once its trace and record are stored     [call.toTask]       TestOwnTask, TestOwnTaskOutlivesItsShim
 //	promised a subscription that was acknowledged lasts until it is ended [conv.acknowledge]  TestSubscriptionPasses
 //	mirrored a call repeats in headers what its tool's definition says    [conv.mirrored]     TestHeadersOfTheOfficialServer

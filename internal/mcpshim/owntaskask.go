@@ -127,7 +127,7 @@ func (c *conv) report(t *ownTask, tell func(standing string) error) (over bool) 
 			return over
 		}
 	}
-	c.s.deliver(rec.Name, t.id, func() error { return tell(said) })
+	c.deliver(rec.Name, t.id, func() error { return tell(said) })
 	return over
 }
 

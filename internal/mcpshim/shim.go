@@ -112,12 +112,12 @@ type Shim struct {
 	work sync.WaitGroup // attempts under way
 
 	mu       sync.Mutex
-	open     map[callKey]*attempt     // at most one attempt a key
-	voteless atomic.Bool              // the log does not take the votes of people at the client
-	classes  map[string]bool          // whether a tool's calls need a key, as the log said
-	tasks    map[tga.ID]*ownTask      // that this shim is at, by their traces
-	unsent   map[tga.ID]uint32        // attempts that were given back, of traces under way
-	places   map[string]chan struct{} // derived names whose answer is on its way
+	open     map[callKey]*attempt // at most one attempt a key
+	voteless atomic.Bool          // the log does not take the votes of people at the client
+	classes  map[string]bool      // whether a tool's calls need a key, as the log said
+	tasks    map[tga.ID]*ownTask  // that this shim is at, by their traces
+	unsent   map[tga.ID]uint32    // attempts that were given back, of traces under way
+	places   map[string]*delivery // derived names whose answer is on its way
 	pins     *pins
 	mirrors  mirrors
 }
@@ -176,7 +176,7 @@ func New(o Options) (*Shim, error) {
 	}
 	s := &Shim{
 		opts: o, log: o.Logger.With("tool_server", o.Server),
-		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]chan struct{}{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{},
+		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{},
 	}
 	s.shelf = &shelf{s: s}
 	s.pins = newPins(s)
