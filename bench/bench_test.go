@@ -105,8 +105,6 @@ func BenchmarkCall(b *testing.B) {
 	})
 }
 
-// BenchmarkOwnSide is what an append costs without the store: canonical form, digest,
-// link, checks and frame of one artifact.
 // BenchmarkCallSocket is a governed call over the daemon's socket, the tool a server of
 // HTTP in this process.
 func BenchmarkCallSocket(b *testing.B) {
@@ -127,6 +125,8 @@ func BenchmarkCallSocket(b *testing.B) {
 	}
 }
 
+// BenchmarkOwnSide is what an append costs without the store: canonical form, digest,
+// link, checks and frame of one artifact.
 func BenchmarkOwnSide(b *testing.B) {
 	for _, size := range []int{256, 1 << 10, 16 << 10, 256 << 10} {
 		b.Run("payload="+sizes[size], func(b *testing.B) {
