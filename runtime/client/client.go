@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -41,9 +40,8 @@ type Options struct {
 // A deadline of a method's context travels in the Tgad-Timeout header. Cancelling the
 // context ends waiting: what the daemon has begun, it goes on with.
 type Client struct {
-	socket string
-	opts   Options
-	http   http.Client
+	opts  Options
+	wires wires
 }
 
 // New makes a client of the daemon at a socket. It does not dial.
@@ -57,25 +55,11 @@ func New(socket string, opts Options) *Client {
 	if opts.MaxIdle == 0 {
 		opts.MaxIdle = 16
 	}
-	var only1 http.Protocols
-	only1.SetHTTP1(true)
-	c := &Client{socket: socket, opts: opts}
-	c.http.Transport = &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		},
-		Protocols:           &only1,
-		MaxIdleConns:        opts.MaxIdle,
-		MaxIdleConnsPerHost: opts.MaxIdle,
-		IdleConnTimeout:     30 * time.Second,
-		DisableCompression:  true,
-	}
-	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return c
+	return &Client{opts: opts, wires: wires{socket: socket, most: opts.MaxIdle}}
 }
 
 // Close ends the idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() { c.wires.close() }
 
 // request is one exchange.
 type request struct {
@@ -103,7 +87,7 @@ func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		req.Header.Set(HeaderTimeout, max(time.Until(deadline), time.Millisecond).Round(time.Millisecond).String())
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.wires.RoundTrip(req)
 	if err != nil {
 		return nil, c.unreachable(ctx, r, err)
 	}
@@ -152,7 +136,7 @@ func (c *Client) unreachable(ctx context.Context, r request, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		err = cause
 	}
-	return tga.Errorf(tga.StoreUnavailable, "%s %s at %s: %w", r.method, r.path, c.socket, err)
+	return tga.Errorf(tga.StoreUnavailable, "%s %s at %s: %w", r.method, r.path, c.wires.socket, err)
 }
 
 // ask sends a request and reads the answer into a message.

@@ -1,0 +1,295 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// daemonOf is a daemon that treats each connection as f says. It counts them.
+func daemonOf(t *testing.T, o Options, f func(n int, conn net.Conn)) (*Client, *atomic.Int32) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tgad")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns atomic.Int32
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			n := int(conns.Add(1))
+			wg.Go(func() {
+				defer conn.Close()
+				f(n, conn)
+			})
+		}
+	})
+	c := New(filepath.Join(dir, "s"), o)
+	t.Cleanup(func() {
+		c.Close()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, &conns
+}
+
+// request1 reads one request with its body, false where the client is gone.
+func request1(r *bufio.Reader) bool {
+	req, err := http.ReadRequest(r)
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, req.Body)
+	return err == nil
+}
+
+const fine = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+// serveAll answers every request of a connection with the same bytes.
+func serveAll(answer string) func(int, net.Conn) {
+	return func(_ int, conn net.Conn) {
+		for r := bufio.NewReader(conn); request1(r); {
+			if _, err := io.WriteString(conn, answer); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func delivered(ctx context.Context, c *Client) error { return c.Delivered(ctx, tga.ID{}) }
+
+func TestConnectionIsUsedAgain(t *testing.T) {
+	for name, x := range map[string]struct {
+		answer string
+		conns  int32
+	}{
+		"answered":        {fine, 1},
+		"chunks":          {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 1},
+		"no body":         {"HTTP/1.1 204 No Content\r\n\r\n", 1},
+		"refused":         {"HTTP/1.1 409 Conflict\r\nContent-Length: 2\r\n\r\n{}", 1},
+		"announced":       {"HTTP/1.1 103 Early Hints\r\n\r\n" + fine, 1},
+		"last":            {"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}", 3},
+		"more than asked": {fine + fine, 3}, // the rest would be taken for the next answer
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, conns := daemonOf(t, Options{}, serveAll(x.answer))
+			for range 3 {
+				if err := delivered(t.Context(), c); (err != nil) != (name == "refused") {
+					t.Fatal(err)
+				}
+			}
+			if n := conns.Load(); n != x.conns {
+				t.Errorf("%d connections, want %d", n, x.conns)
+			}
+		})
+	}
+}
+
+// TestHangUpBetweenRequests: a daemon that was started again, or waited long enough, has
+// hung up. No request is lost on it.
+func TestHangUpBetweenRequests(t *testing.T) {
+	gone := make(chan struct{}, 3)
+	c, conns := daemonOf(t, Options{}, func(_ int, conn net.Conn) {
+		if request1(bufio.NewReader(conn)) {
+			_, _ = io.WriteString(conn, fine) // the client says whether it came
+		}
+		_ = conn.Close()
+		gone <- struct{}{}
+	})
+	for range 3 {
+		if err := delivered(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		<-gone
+	}
+	if n := conns.Load(); n != 3 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// TestOldConnectionIsNotUsed: the daemon may hang up on it at that very moment.
+func TestOldConnectionIsNotUsed(t *testing.T) {
+	c, conns := daemonOf(t, Options{}, serveAll(fine))
+	for range 2 {
+		if err := delivered(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		c.wires.idle[0].used = time.Now().Add(-maxIdle)
+	}
+	if n := conns.Load(); n != 2 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+func TestIdleConnectionsAreBounded(t *testing.T) {
+	const most, callers = 2, 5
+	var here sync.WaitGroup
+	here.Add(callers)
+	c, conns := daemonOf(t, Options{MaxIdle: most}, func(_ int, conn net.Conn) {
+		if !request1(bufio.NewReader(conn)) {
+			return
+		}
+		here.Done()
+		here.Wait()
+		if _, err := io.WriteString(conn, fine); err == nil {
+			_, _ = conn.Read(make([]byte, 1)) // until the client hangs up
+		}
+	})
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			if err := delivered(t.Context(), c); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(c.wires.idle); n != most || conns.Load() != callers {
+		t.Errorf("%d of %d connections are kept", n, conns.Load())
+	}
+}
+
+// TestCancelledRequestTakesItsConnection: its answer may still come.
+func TestCancelledRequestTakesItsConnection(t *testing.T) {
+	asked := make(chan struct{})
+	c, conns := daemonOf(t, Options{}, func(n int, conn net.Conn) {
+		if n > 1 {
+			serveAll(fine)(n, conn)
+			return
+		}
+		if request1(bufio.NewReader(conn)) {
+			close(asked)
+			_, _ = conn.Read(make([]byte, 1)) // until the client hangs up
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	if err := delivered(ctx, c); !errors.Is(err, tga.StoreUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if err := delivered(t.Context(), c); err != nil || conns.Load() != 2 {
+		t.Errorf("%d connections, %v", conns.Load(), err)
+	}
+}
+
+// TestCancelAfterTheAnswer: the end of a context is not felt by another exchange.
+func TestCancelAfterTheAnswer(t *testing.T) {
+	c, conns := daemonOf(t, Options{}, serveAll(fine))
+	for range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		if err := delivered(ctx, c); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if err := delivered(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Log(conns.Load(), "connections")
+}
+
+// TestStreamLeftEarly: what is not read of an answer is not taken for the next one.
+func TestStreamLeftEarly(t *testing.T) {
+	line := "{\"epoch\":\"1\"}\n"
+	c, conns := daemonOf(t, Options{}, func(_ int, conn net.Conn) {
+		if request1(bufio.NewReader(conn)) {
+			fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", 2*len(line), line)
+			_, _ = conn.Read(make([]byte, 1)) // until the client hangs up
+		}
+	})
+	for range 2 {
+		for _, err := range c.Entries(t.Context(), tga.ID{}, 0, false) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	if n := conns.Load(); n != 2 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// TestRefusalBeforeTheWholeRequest: a daemon that does not take so much says so, and does
+// not read on.
+func TestRefusalBeforeTheWholeRequest(t *testing.T) {
+	said := `{"type":"x","title":"x","status":413,"detail":"too long","code":"LIMIT_EXCEEDED"}`
+	c, conns := daemonOf(t, Options{}, func(_ int, conn net.Conn) {
+		if _, err := conn.Read(make([]byte, 10)); err != nil {
+			t.Error(err)
+		}
+		_, err := fmt.Fprintf(conn, "HTTP/1.1 413 Too Large\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", ProblemType, len(said), said)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	for n := range int32(2) {
+		_, err := c.Resolve(t.Context(), tga.ID{}, runtime.Resolution{Evidence: bytes.Repeat([]byte("e"), 8<<20)})
+		if !errors.Is(err, tga.LimitExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if conns.Load() != n+1 {
+			t.Errorf("%d connections", conns.Load())
+		}
+	}
+}
+
+func TestAnswersThatAreNone(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	for name, answer := range map[string]string{
+		"hung up":      "",
+		"half a head":  "HTTP/1.1 200 OK\r\nContent-Le",
+		"half a body":  "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{}",
+		"no HTTP":      "SSH-2.0-OpenSSH_9.2\r\n",
+		"endless head": "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Long: "+long+"\r\n", maxHead/len(long)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := daemonOf(t, Options{}, func(_ int, conn net.Conn) {
+				if request1(bufio.NewReader(conn)) {
+					_, _ = io.WriteString(conn, answer) // a client that has enough hangs up
+				}
+			})
+			err := delivered(t.Context(), c)
+			if !errors.Is(err, tga.StoreUnavailable) {
+				t.Errorf("got %v", err)
+			}
+			if name == "endless head" && !errors.Is(err, errLongHead) {
+				t.Errorf("got %v", err)
+			}
+			if n := len(c.wires.idle); n != 0 {
+				t.Errorf("%d connections are kept", n)
+			}
+		})
+	}
+}
