@@ -72,6 +72,16 @@ func (r *report) count(path string, n int) {
 	}
 }
 
+// maxRepeats bounds what a call may be repeated: each repetition is in its trace for good,
+// which is read whole.
+const maxRepeats = 10_000
+
+func (r *report) repeats(path string, n int) {
+	if n < 0 || n > maxRepeats {
+		r.add(path, "%d: want 0 to %d", n, maxRepeats)
+	}
+}
+
 func (l *Limits) check(r *report) {
 	for key, b := range map[string]Bytes{
 		"request_bytes": l.RequestBytes, "artifact_bytes": l.ArtifactBytes, "answer_bytes": l.AnswerBytes,
@@ -222,8 +232,8 @@ func (t *Tool) check(r *report, at string) {
 	if err := t.licence.Validate(class); err != nil {
 		r.add(at+".licence", "%s", err.(*tga.Error).Message)
 	}
-	if t.Resends != nil && *t.Resends < 0 {
-		r.add(at+".resends", "%d is negative: 0 means none", *t.Resends)
+	if t.Resends != nil {
+		r.repeats(at+".resends", *t.Resends)
 	}
 }
 

@@ -251,7 +251,7 @@ func (c *Config) checkProbing(r *report, at string, t *Tool, server *Server) {
 func (b Backoff) check(r *report, at string) {
 	r.duration(at+".first", b.First)
 	r.duration(at+".max", b.Max)
-	r.count(at+".attempts", b.Attempts)
+	r.repeats(at+".attempts", b.Attempts)
 	if b.First.D > 0 && b.Max.D > 0 && b.First.D > b.Max.D {
 		r.add(at+".first", "%v is over max, %v", b.First.D, b.Max.D)
 	}

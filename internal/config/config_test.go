@@ -160,7 +160,10 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 		{"window within the margin", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"dedupe_key\"\nwindow = \"1m\"\n", "c.toml:8:", "would license nothing"},
 		{"read_only of a write tool", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"read_only\"\n", "c.toml:8:", "only a read tool"},
 		{"doubt as not executed", server + "statuses = { \"500\" = \"not_executed\" }\n[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"park\"\n", "c.toml:9:", "500"},
-		{"resends", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nresends = -1\n", "c.toml:8:", "negative"},
+		{"resends", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nresends = -1\n", "c.toml:8:", "want 0 to 10000"},
+		{"more resends than there may be", tool + "resends = 10001\n", "c.toml:8:", "10001: want 0 to 10000"},
+		{"more questions than there may be", tool + "probe = { attempts = 10001 }\n", "c.toml:8:", "10001: want 0 to 10000"},
+		{"more attempts than there may be", tool + "retry = { attempts = 4294967296 }\n", "c.toml:8:", "4294967296: want 0 to 10000"},
 		{"probe without a prober", tool + "licence = \"probe\"\n", "c.toml:8:", "whether t on \"s\" ran: it needs a [[prober]]"},
 		{"no prober of a server that is called", tool + "licence = \"probe\"\nprober = \"none\"\n", "c.toml:9:", "only a tool of a server of type external"},
 		{"prober of a word", tool + "prober = \"http\"\n", "c.toml:8:", "want none"},
@@ -326,6 +329,10 @@ func TestPolicyOfTheFile(t *testing.T) {
 	}
 	if _, ok := c.Policy("payments", "unknown"); ok {
 		t.Error("a tool without a row has a policy")
+	}
+	most := "resends = 10000\nprobe = { attempts = 10000 }\nretry = { attempts = 10000 }\n"
+	if _, err := Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\n"+most)); err != nil {
+		t.Error(err)
 	}
 	none, err := Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\nresends=0\n"))
 	if err != nil {
