@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"strconv"
 	"strings"
@@ -108,9 +109,10 @@ func follow(c *child, n int) (ws unix.WaitStatus, count int, last string, err er
 }
 
 // describe names the system call before which a thread stopped, and says whether it
-// counts. Two writes do not: one to an event descriptor wakes the Go runtime and nobody
-// else, and one of no bytes, which Pebble's log makes where its flusher wakes between two
-// blocks, changes nothing. How many there are of them depends on the moment.
+// counts. Three do not, for how many there are of them depends on the moment: a write to
+// an event descriptor wakes the Go runtime and nobody else; one of no bytes, which Pebble's
+// log makes where its flusher wakes between two blocks, changes nothing; and the watermark is
+// synced by the clock, which is nothing to a process that is killed.
 func describe(tid int) (name string, counts bool, err error) {
 	var info syscallInfo
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(tid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
@@ -118,17 +120,17 @@ func describe(tid int) (name string, counts bool, err error) {
 		return "", false, fmt.Errorf("system call of thread %d: %w", tid, errno)
 	}
 	name = syscallNames[uint32(info.Nr)]
-	if info.Nr != unix.SYS_WRITE {
+	if info.Nr != unix.SYS_WRITE && info.Nr != unix.SYS_FDATASYNC {
 		return name, true, nil
-	}
-	if info.Args[2] == 0 {
-		return name, false, nil
 	}
 	to, err := os.Readlink("/proc/" + strconv.Itoa(tid) + "/fd/" + strconv.FormatUint(info.Args[0], 10))
 	if err != nil {
 		return name, false, err
 	}
-	return name, !strings.HasPrefix(to, "anon_inode:"), nil
+	if info.Nr == unix.SYS_FDATASYNC {
+		return name, filepath.Base(to) != "WATERMARK", nil
+	}
+	return name, info.Args[2] > 0 && !strings.HasPrefix(to, "anon_inode:"), nil
 }
 
 var syscallNames = map[uint32]string{
