@@ -1,18 +1,17 @@
 package engine
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// lockName is the file whose lock says that a process has the store. Its content, the
-// process id, is for people.
+// lockName is the file whose lock says that a process has the store.
 const lockName = "tgad.lock"
 
 // dirLock keeps other processes, and other opens of this one, out of a directory.
@@ -45,38 +44,15 @@ func lockDir(fs vfs.FS, dir string, readOnly bool) (string, *dirLock, error) {
 		return "", nil, tga.Errorf(code, "open %s: %w", dir, err)
 	}
 	name := filepath.Join(absolute, lockName)
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o640)
+	f, err := filelock.Lock(name, 0o640)
 	if err != nil {
-		return "", nil, tga.Errorf(tga.StoreUnavailable, "open %s: %w", dir, err)
-	}
-	if err := flock(f); err != nil {
-		err = tga.Errorf(tga.StateLockAcquireFailed, "open %s: %s has it: %w", dir, holder(name), err)
-		return "", nil, closeFile(f, err)
-	}
-	if err := f.Truncate(0); err != nil {
-		return "", nil, closeFile(f, tga.Errorf(tga.StoreUnavailable, "open %s: %w", dir, err))
-	}
-	if _, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
-		return "", nil, closeFile(f, tga.Errorf(tga.StoreUnavailable, "open %s: %w", dir, err))
+		code := tga.StoreUnavailable
+		if errors.Is(err, filelock.ErrHeld) {
+			code = tga.StateLockAcquireFailed
+		}
+		return "", nil, tga.Errorf(code, "open %s: %w", dir, err)
 	}
 	return absolute, &dirLock{f}, nil
-}
-
-// holder names the process that wrote the lock file.
-func holder(name string) string {
-	b, err := os.ReadFile(name)
-	pid := strings.TrimSpace(string(b))
-	if _, bad := strconv.Atoi(pid); err != nil || bad != nil {
-		return "another process"
-	}
-	return "process " + pid
-}
-
-func closeFile(f *os.File, err error) error {
-	if e := f.Close(); e != nil {
-		return tga.Errorf(tga.CodeOf(err), "%v; close: %w", err, e)
-	}
-	return err
 }
 
 // release gives the directory up. The file stays: removing it would let two processes

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -195,12 +196,12 @@ func unused(path string) error {
 
 // lockFile takes the lock that a daemon holds beside its socket for as long as it runs.
 func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
+	f, err := filelock.Lock(path, 0o600)
+	switch {
+	case errors.Is(err, filelock.ErrHeld):
+		return nil, tga.Errorf(tga.StateLockAcquireFailed, "another daemon has the socket's lock %s: %w", path, err)
+	case err != nil:
 		return nil, unavailable("lock the socket", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(tga.Errorf(tga.StateLockAcquireFailed, "another daemon has the socket's lock %s: %w", path, err), f.Close())
 	}
 	return f, nil
 }

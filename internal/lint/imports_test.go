@@ -21,6 +21,8 @@ var allowed = map[string][]string{
 	"schemas/tga":  {},
 	"test_vectors": {},
 
+	"internal/filelock": {},
+
 	"keyspace": {"schemas/tga"},
 	"wal":      {"schemas/tga"},
 	"ledger":   {"schemas/tga"},
@@ -29,7 +31,7 @@ var allowed = map[string][]string{
 	"wal/ndjson":  {"schemas/tga", "wal"},
 	"wal/waltest": {"schemas/tga", "wal"},
 
-	"engine":                {"schemas/tga", "keyspace", "wal", "wal/segment", "ledger", "engine/internal/guard"},
+	"engine":                {"schemas/tga", "keyspace", "wal", "wal/segment", "ledger", "engine/internal/guard", "internal/filelock"},
 	"engine/internal/guard": {"schemas/tga"},
 
 	"runtime":                   {"schemas/tga", "wal", "ledger"},
@@ -66,7 +68,7 @@ var allowed = map[string][]string{
 
 	"runtime/workstate":            {"schemas/tga", "wal", "ledger", "runtime"},
 	"runtime/workstate/memfs":      {"schemas/tga", "runtime/workstate"},
-	"runtime/workstate/hostdir":    {"schemas/tga", "runtime/workstate"},
+	"runtime/workstate/hostdir":    {"schemas/tga", "runtime/workstate", "internal/filelock"},
 	"runtime/workstate/sqlitefile": {"schemas/tga", "runtime/workstate"},
 }
 

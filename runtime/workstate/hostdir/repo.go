@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -45,29 +45,13 @@ func openRepo(ctx context.Context, dir, work, git string) (*repo, error) {
 		return nil, tga.Errorf(tga.ValidationError, "a directory's snapshots need git: %w", err)
 	}
 	r := &repo{git: git, dir: dir, work: work}
-	if r.lock, err = lockWithin(ctx, filepath.Join(dir, "tgad.lock")); err != nil {
+	if r.lock, err = filelock.Lock(filepath.Join(dir, "tgad.lock"), 0o600); err != nil {
 		return nil, tga.Errorf(tga.StateLockAcquireFailed, "snapshot repository %s is in use: %w", dir, err)
 	}
 	if err = r.init(ctx); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	return r, nil
-}
-
-// lockWithin takes the lock, and waits a while for a command that a killed process left
-// running: commands inherit the lock.
-func lockWithin(ctx context.Context, name string) (*os.File, error) {
-	for end := time.Now().Add(2 * time.Second); ; {
-		f, err := lockFile(name)
-		if err == nil || time.Now().After(end) {
-			return f, err
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, errors.Join(err, ctx.Err())
-		}
-	}
 }
 
 func (r *repo) init(ctx context.Context) error {

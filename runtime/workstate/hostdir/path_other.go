@@ -6,11 +6,6 @@ import (
 	"os"
 )
 
-// lockFile opens the file: where there is no such lock, nobody else is kept out.
-func lockFile(name string) (*os.File, error) {
-	return os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-}
-
 // syncPath syncs a file; a directory can't be synced here.
 func syncPath(path string) error {
 	info, err := os.Stat(path)

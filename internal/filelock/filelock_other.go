@@ -1,9 +1,13 @@
 //go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
 
-package engine
+package filelock
 
 import "os"
+
+const noFollow = 0
 
 // flock leaves it to Pebble's own lock, which on these systems opens the file for one
 // process alone.
 func flock(*os.File) error { return nil }
+
+func alive(int) bool { return true }

@@ -1,0 +1,81 @@
+// Package filelock locks a file for a process, for as long as that lives.
+package filelock
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// deadWait is how long a lock is waited for whose holder is dead.
+const deadWait = 10 * time.Second
+
+// ErrHeld says that somebody else has the lock.
+var ErrHeld = errors.New("it is locked")
+
+// Lock opens a file, makes it where there is none, and locks it; the lock ends with the file
+// or the process. Where somebody else has it the error is ErrHeld, and names the process by
+// what that wrote into the file.
+//
+// A lock belongs to the open file. A process that was killed while it started another one
+// leaves a copy of the file in that one, for as long as it takes it to become its own
+// program, or to its end where files are handed down. So the lock of a holder that is dead is waited for: who restarts a killed process
+// at once would be refused now and then.
+//
+// The file is never removed: removing it would let two processes lock two files of one name.
+func Lock(path string, mode os.FileMode) (*os.File, error) {
+	return lock(path, mode, deadWait, time.Sleep)
+}
+
+func lock(path string, mode os.FileMode, wait time.Duration, sleep func(time.Duration)) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, mode)
+	if err != nil {
+		return nil, err
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err = flock(f)
+		if !errors.Is(err, ErrHeld) {
+			break
+		}
+		pid := holder(path)
+		if wait <= 0 || pid != 0 && alive(pid) {
+			err = fmt.Errorf("%s has it: %w", named(pid), ErrHeld)
+			break
+		}
+		sleep(pause)
+		wait -= pause
+	}
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// holder is the process that wrote the lock file, 0 where that is not known.
+func holder(path string) int {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid < 0 {
+		return 0
+	}
+	return pid
+}
+
+func named(pid int) string {
+	if pid == 0 {
+		return "another process"
+	}
+	return "process " + strconv.Itoa(pid)
+}
