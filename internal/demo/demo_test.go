@@ -27,7 +27,7 @@ func build(t *testing.T) string {
 
 func TestEveryClaimOfTheDemoIsSo(t *testing.T) {
 	exe := build(t)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 
 	t.Run("as text", func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestAClaimThatIsNotSoIsCounted(t *testing.T) {
 
 func TestEveryClaimOfTheMCPScenarioIsSo(t *testing.T) {
 	exe := build(t)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
 	failed, err := RunMCP(ctx, Options{Exe: exe, Out: &out, Seed: 7})
@@ -131,7 +131,7 @@ func TestEveryClaimOfTheMCPScenarioIsSo(t *testing.T) {
 }
 
 func TestEveryClaimOfTheTrustScenarioIsSo(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
 	failed, err := RunTrust(ctx, Options{Exe: build(t), Out: &out, Seed: 7, Points: 4})

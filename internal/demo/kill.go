@@ -67,7 +67,7 @@ func (w *world) strike(ctx context.Context, tool string, p point) (hit, error) {
 	req := p.request(tool)
 	h := hit{Point: p.N, Tool: tool, Killed: p.String(), TraceID: req.TraceID.String(), Key: req.Key, trace: req.TraceID}
 
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	second, acknowledged, err := w.killDuring(ctx, req, p)
 	if err != nil {

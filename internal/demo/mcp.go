@@ -34,7 +34,7 @@ func RunMCP(ctx context.Context, o Options) (failed int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, s.dropDir()) }()
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	s.text("%s", s.bold("tgad demo --scenario mcp"))
 	s.text("An MCP client, its tool server and kill -9, before and after one word.")

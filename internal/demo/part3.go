@@ -4,7 +4,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -85,11 +84,10 @@ type side struct {
 // strikeAll makes the kills of both worlds, side by side, and prints them point by
 // point.
 func (s *show) strikeAll(ctx context.Context) ([]hit, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	sides := s.sides()
 	hits := make([]chan hit, len(sides))
-	errs := make([]error, len(sides))
 	var wg sync.WaitGroup
 	for i, side := range sides {
 		hits[i] = make(chan hit, s.Points) // a side never waits for the printing
@@ -98,8 +96,7 @@ func (s *show) strikeAll(ctx context.Context) ([]hit, error) {
 			for _, p := range plan(s.Seed, side.tool, s.Points) {
 				h, err := side.w.strike(ctx, side.tool, p)
 				if err != nil {
-					errs[i] = err
-					cancel() // the other side's next wait ends
+					cancel(err) // the other side's next wait ends
 					return
 				}
 				hits[i] <- h
@@ -116,7 +113,7 @@ func (s *show) strikeAll(ctx context.Context) ([]hit, error) {
 		}
 	}
 	wg.Wait()
-	return all, errors.Join(errs...)
+	return all, context.Cause(ctx)
 }
 
 func (s *show) hit(h hit) {

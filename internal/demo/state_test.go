@@ -16,7 +16,7 @@ import (
 )
 
 func TestEveryClaimOfTheStateScenarioIsSo(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
 	failed, err := RunState(ctx, Options{Exe: build(t), Out: &out, Seed: 7, Points: 4})

@@ -191,7 +191,7 @@ func (t *trust) restart(ctx context.Context) error {
 
 // until asks again until done or a minute is over.
 func until(ctx context.Context, done func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for {
 		ok, err := done()

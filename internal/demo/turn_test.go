@@ -12,7 +12,7 @@ import (
 )
 
 func TestEveryClaimOfTheTurnScenarioIsSo(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
 	failed, err := RunTurn(ctx, Options{Exe: build(t), Out: &out, Seed: 1})
