@@ -27,6 +27,12 @@ func randomHex() string {
 
 // fail answers a request with a JSON-RPC error.
 func (c *conv) fail(id []byte, b *batchReply, code int, tgaCode tga.Code, trace, words string) {
+	env := mcpraw.Envelope{RawID: id, ID: mcpraw.Span{From: 0, To: 1}} // an answer, where it matters
+	_ = c.hand(b, &env, text(faultOf(id, code, tgaCode, trace, words)))
+}
+
+// faultOf makes an answer of a JSON-RPC error.
+func faultOf(id []byte, code int, tgaCode tga.Code, trace, words string) []byte {
 	raw := append([]byte(`{"jsonrpc":"2.0","id":`), id...)
 	raw = append(append(raw, `,"error":{"code":`...), []byte(itoa(code))...)
 	raw = tga.AppendString(append(raw, `,"message":`...), "tgad: "+words)
@@ -37,9 +43,7 @@ func (c *conv) fail(id []byte, b *batchReply, code int, tgaCode tga.Code, trace,
 		}
 		raw = append(raw, '}')
 	}
-	raw = append(raw, "}}"...)
-	env := mcpraw.Envelope{RawID: id, ID: mcpraw.Span{From: 0, To: 1}} // an answer, where it matters
-	_ = c.send(b, &env, text(raw))
+	return append(raw, "}}"...)
 }
 
 func itoa(n int) string {

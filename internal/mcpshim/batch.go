@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // Revision 2025-03-26 lets a client send several messages as one array. They are taken
@@ -21,9 +24,13 @@ const (
 
 // batchReply collects the answers to a batch.
 type batchReply struct {
+	name []byte // of the batch, where its client has several under way; nil = it has not
 	mu   sync.Mutex
 	want int
 	got  [][]byte
+	// owed are the calls whose occurrence is over once the array was delivered: their
+	// traces by their names.
+	owed map[string]tga.ID
 }
 
 // add takes one answer. It returns the whole array once all are there.
@@ -37,23 +44,102 @@ func (b *batchReply) add(parts ...io.WriterTo) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.got = append(b.got, buf.Bytes())
-	if len(b.got) < b.want {
-		return nil, nil
+	return b.whole(), nil
+}
+
+// whole returns the array where all that is to be in it is there. The lock is held.
+func (b *batchReply) whole() []byte {
+	if len(b.got) != b.want || b.want == 0 {
+		return nil
 	}
-	return append(append([]byte{'['}, bytes.Join(b.got, []byte{','})...), ']'), nil
+	return append(append([]byte{'['}, bytes.Join(b.got, []byte{','})...), ']')
+}
+
+// spare says that one of the answers does not come: its request was given up.
+func (c *conv) spare(b *batchReply) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	b.want--
+	whole := b.whole()
+	b.mu.Unlock()
+	_ = c.giveWhole(b, whole) // a client that is gone is seen by put
+}
+
+// deliverIn is [conv.deliver] for an answer that may be one of a batch: that is delivered
+// when the array is.
+func (c *conv) deliverIn(b *batchReply, name string, trace tga.ID, give func() error) (err error) {
+	if b == nil {
+		c.deliver(name, trace, func() error { err = give(); return err })
+		return err
+	}
+	b.mu.Lock()
+	if b.owed == nil {
+		b.owed = map[string]tga.ID{}
+	}
+	b.owed[name] = trace
+	b.mu.Unlock()
+	if err = give(); err != nil {
+		b.mu.Lock()
+		delete(b.owed, name)
+		b.mu.Unlock()
+	}
+	return err
+}
+
+// giveWhole hands an array to the client; nil is none yet.
+func (c *conv) giveWhole(b *batchReply, whole []byte) error {
+	if whole == nil {
+		return nil
+	}
+	env := &mcpraw.Envelope{Batch: true, RawID: b.name}
+	b.mu.Lock()
+	owed := b.owed
+	b.mu.Unlock()
+	if len(owed) == 0 {
+		return c.put(c.out.hand, env, text(whole))
+	}
+	give := func() error { return c.put(c.out.send, env, text(whole)) }
+	// In their order: two arrays that hold the same names must not wait for each other.
+	for _, name := range slices.Sorted(maps.Keys(owed)) {
+		next := give
+		give = func() error { return c.deliverIn(nil, name, owed[name], next) }
+	}
+	// Elsewhere: it may be the tool server's answer that was the last, and its next
+	// message is not to wait for the log.
+	c.giving(nil)
+	c.work.Go(func() {
+		defer c.given()
+		_ = give() // a client that is gone is seen by put
+	})
+	return nil
+}
+
+// owesAnswer reports whether a message of a batch is answered. One that does not pass is,
+// under no id if need be.
+func owesAnswer(f *frame) bool { return f.Bad != "" || f.Batch || f.IsRequest() }
+
+// wantsAnswer reports whether a client waits for an answer to a message.
+func (f *frame) wantsAnswer() bool {
+	if !f.Batch {
+		return f.IsRequest()
+	}
+	all := splitBatch(f)
+	return all == nil || slices.ContainsFunc(all, owesAnswer)
 }
 
 // fromBatch takes a client's batch apart.
 func (c *conv) fromBatch(f *frame) {
+	b := &batchReply{name: f.RawID}
 	all := splitBatch(f)
 	if all == nil {
-		c.fail([]byte("null"), nil, codeInvalidRequest, "", "", "the batch is empty, no JSON, or too long")
+		_ = c.put(c.out.hand, &mcpraw.Envelope{Batch: true, RawID: b.name},
+			text(faultOf([]byte("null"), codeInvalidRequest, "", "", "the batch is empty, no JSON, or too long")))
 		return
 	}
-	b := &batchReply{}
 	for _, e := range all {
-		// A message that does not pass is answered too, under no id if need be.
-		if e.Bad != "" || e.Batch || e.IsRequest() {
+		if owesAnswer(e) {
 			b.want++
 		}
 	}

@@ -2,10 +2,14 @@ package mcpshim
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tgad/tgad/ledger"
 )
 
 func TestBatchIsTakenApartAndAnsweredWhole(t *testing.T) {
@@ -32,49 +36,118 @@ func TestBatchIsTakenApartAndAnsweredWhole(t *testing.T) {
 	}
 }
 
-func TestBookSharesAndSurvives(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "book")
-	a, err := openBook(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := openBook(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set := func(b *book, name, value string) {
-		t.Helper()
-		if err := b.change(name, func(string) string { return value }); err != nil {
-			t.Fatal(err)
+// TestBatchIsDeliveredWhole: a call's occurrence is over when the array with its answer was
+// handed over, not before; a repeat of it until then is served.
+func TestBatchIsDeliveredWhole(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	const call = `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"charge","arguments":{"a":1}}}`
+	h.write(`[` + fmt.Sprintf(call, 1) + `,{"jsonrpc":"2.0","id":2,"method":"ask","params":{}}]`)
+	has(t, h.readLine(), "sampling/createMessage")
+	eventually(t, "the call to be recorded", func() bool {
+		e := w.effects()
+		if len(e) == 0 {
+			return false
 		}
+		r := w.record("charge", e[0].Key)
+		return r != nil && r.Status == ledger.Settled
+	})
+	h.write(fmt.Sprintf(call, 3))
+	has(t, h.answer("3"), "replayed")
+	// That one is delivered, and so the next is another.
+	h.write(fmt.Sprintf(call, 4))
+	lacks(t, h.answer("4"), "replayed")
+	h.write(`{"jsonrpc":"2.0","id":"q1","result":{}}`)
+	has(t, h.readLine(), `"id":1`, `"id":2`, `"heard"`)
+	if n := len(w.effects()); n != 2 {
+		t.Errorf("%d effects", n)
 	}
-	is := func(b *book, name, want string) {
-		t.Helper()
-		if got, err := b.get(name); err != nil || got != want {
-			t.Errorf("%s is %q, %v; want %q", name, got, err, want)
+}
+
+// TestNamesInBatches: the same call twice in an array, and the same calls in two arrays at
+// once, are one each; after them they are others.
+func TestNamesInBatches(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	array := func(ids int, args ...int) string {
+		var all []string
+		for i, a := range args {
+			all = append(all, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"charge","arguments":{"a":%d}}}`, ids+i, a))
 		}
+		return "[" + strings.Join(all, ",") + "]"
 	}
-	set(a, "x y\n", "1")
-	is(b, "x y\n", "1")
-	set(b, "x y\n", "2")
-	is(a, "x y\n", "2")
-	// A line that a crash cut short says nothing, and spoils no other.
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
+	for round := range 3 {
+		h.write(array(100*round, 1, 2, 1, 3))
+		h.write(array(100*round+50, 3, 2, 1))
+		for range 2 {
+			lacks(t, h.readLine(), "error")
+		}
+		// What comes after both was not sent before both were noted.
+		has(t, h.call(fmt.Sprint(1000+round), "charge", fmt.Sprintf(`{"a":%d}`, 10+round)), `"ok"`)
+	}
+	if n := len(w.effects()); n < 12 || n > 3*(6+1) {
+		t.Errorf("%d effects", n)
+	}
+}
+
+// TestBatchWithARequestThatIsGivenUp: the others are answered.
+func TestBatchWithARequestThatIsGivenUp(t *testing.T) {
+	w := newWorld(t)
+	h := w.start()
+	h.handshake()
+	file := filepath.Join(w.dir, "go on")
+	h.write(`[{"jsonrpc":"2.0","id":1,"method":"ask","params":{}},{"jsonrpc":"2.0","id":2,"method":"echo","params":{}}]`)
+	has(t, h.readLine(), "sampling/createMessage")
+	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	if got := h.readLine(); got != `[{"result":{},"jsonrpc":"2.0","id":2}]` {
+		t.Errorf("got %s", got)
+	}
+	h.write(`[{"jsonrpc":"2.0","id":3,"method":"echo","params":{}},{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"` + file + `"}}}]`)
+	eventually(t, "the call", func() bool { return len(w.effects()) == 1 })
+	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":4}}`)
+	if got := h.readLine(); got != `[{"result":{},"jsonrpc":"2.0","id":3}]` {
+		t.Errorf("got %s", got)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.WriteString("eHl6 MTI"); err != nil {
+	has(t, h.ask("5", "echo", `{"n":1}`), `"n":1`)
+}
+
+// TestBatchesOverHTTP: several at once, of notifications alone, beside a tool server that
+// writes what is no message, and without a session.
+func TestBatchesOverHTTP(t *testing.T) {
+	w := newWorld(t)
+	url := w.listening()
+	h := session2025(t, url)
+	file := filepath.Join(w.dir, "go on")
+	first := make(chan string)
+	go func() {
+		_, got, err := tryPost(url, `[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":"`+file+`"}}}]`, h...)
+		first <- fmt.Sprint(got, err)
+	}()
+	eventually(t, "the first call", func() bool { return len(w.effects()) == 1 })
+	second := make(chan string)
+	go func() {
+		_, got, err := tryPost(url, `[{"jsonrpc":"2.0","id":2,"method":"babble"},{"jsonrpc":"2.0","id":3,"method":"echo","params":{}}]`, h...)
+		second <- fmt.Sprint(got, err)
+	}()
+	if status, got := post(t, url, `[{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":9,"result":{}}]`, h...); status != http.StatusAccepted || got != "" {
+		t.Errorf("%d %s", status, got)
+	}
+	if status, got := post(t, url, `[]`, h...); status != 200 || !strings.Contains(got, `"id":null,"error"`) {
+		t.Errorf("%d %s", status, got)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	is(a, "x y\n", "2")
-	set(b, "z", "3")
-	is(a, "z", "3")
-	set(a, "z", "")
-	c, err := openBook(path)
-	if err != nil {
-		t.Fatal(err)
+	has(t, <-first, `[{"jsonrpc":"2.0","id":1,"result"`, `"ok"`)
+	got := <-second
+	has(t, got, `"id":2`, `"id":3`)
+	lacks(t, got, "no message")
+	if status, got := post(t, url, `[{"jsonrpc":"2.0","id":1,"method":"echo","params":{}}]`); status != 400 || !strings.Contains(got, "begin with initialize") {
+		t.Errorf("%d %s", status, got)
 	}
-	is(c, "x y\n", "2")
-	is(c, "z", "")
-	is(c, "xyz", "")
 }

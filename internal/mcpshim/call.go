@@ -192,10 +192,13 @@ func (q *call) run() {
 			continue // it is a write call after all: this time under its key
 		}
 		if !a.out.final || !q.derived || a.keyless {
-			_ = q.answer(a, mine) // a client that is gone is seen by send
-			return
+			err = q.answer(a, mine)
+		} else {
+			err = q.conv.deliverIn(q.w.batch, key, a.out.own, func() error { return q.answer(a, mine) })
 		}
-		q.conv.deliver(key, a.out.own, func() error { return q.answer(a, mine) })
+		if errors.Is(err, errOver) { // else a client that is gone is seen by send
+			q.conv.spare(q.w.batch)
+		}
 		return
 	}
 }
@@ -270,6 +273,7 @@ func (q *call) wait(a *attempt, mine bool) bool {
 				"The answer is kept and will be recorded. Repeat the same call to get it; it will not run again."))
 			return false
 		case <-q.gaveUp:
+			q.conv.spare(q.w.batch)
 			return false // nobody waits for an answer; the protocol asks for none
 		case <-tick.C:
 			q.progress(a.standing())
@@ -281,7 +285,8 @@ func (q *call) wait(a *attempt, mine bool) bool {
 
 // answer gives the outcome of an attempt to the client. The call is over then.
 func (q *call) answer(a *attempt, mine bool) error {
-	q.conv.unregister(q.w) // first: with the answer in hand a client may use the id again
+	q.conv.giving(q.w) // first: with the answer in hand a client may use the id again
+	defer q.conv.given()
 	select {
 	case <-q.gaveUp:
 		return errOver
@@ -348,7 +353,9 @@ func (q *call) leave(a *attempt, mine bool) {
 		q.mu.Lock()
 		late := q.abandoned != nil
 		q.mu.Unlock()
-		if !late {
+		if late {
+			q.conv.keepLate(q.w)
+		} else {
 			q.conv.unregister(q.w)
 		}
 	})
@@ -365,7 +372,7 @@ func (q *call) progress(words string) {
 	raw = strconv.AppendFloat(append(raw, `,"progress":`...), float64(q.steps)/1e6, 'f', -1, 64)
 	raw = append(tga.AppendString(append(raw, `,"message":`...), words), "}}"...)
 	f := newFrame(raw)
-	_ = q.conv.send(nil, &f.Envelope, f)
+	_ = q.conv.hand(nil, &f.Envelope, f) // the call's end is not to wait for a client that reads slowly
 }
 
 func (q *call) setAttempt(a *attempt) {
@@ -402,6 +409,9 @@ func (c *conv) cancelled(f *frame) {
 			c.unregister(w) // its stream is closed: no answer comes
 		}
 		c.forward(f)
+		if w != nil && w.batch != nil && c.wasPassed(w) && c.taken(w) {
+			c.spare(w.batch) // and the others of its array do not wait for it
+		}
 		return
 	}
 	q := w.call
@@ -417,6 +427,13 @@ func (c *conv) cancelled(f *frame) {
 		return
 	}
 	f.close() // it was not sent, or others wait for the same call
+}
+
+// wasPassed reports whether the tool server has a request that was passed on as it is.
+func (c *conv) wasPassed(w *waiting) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return w.link != nil && w.call == nil && w.sub == nil
 }
 
 // arrived takes the tool server's answer.

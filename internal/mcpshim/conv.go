@@ -1,7 +1,6 @@
 package mcpshim
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -10,22 +9,25 @@ import (
 	"sync/atomic"
 
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
-	"github.com/tgad/tgad/schemas/tga"
 )
 
 // outlet is the way to a client.
 type outlet interface {
 	// send gives a message to the client and returns once it was handed over whole.
 	send(env *mcpraw.Envelope, parts ...io.WriterTo) error
+	// hand gives a message to the client, and need not wait until that has it.
+	hand(env *mcpraw.Envelope, parts ...io.WriterTo) error
 }
 
 func (s *sink) send(_ *mcpraw.Envelope, parts ...io.WriterTo) error { return s.write(parts...) }
+func (s *sink) hand(_ *mcpraw.Envelope, parts ...io.WriterTo) error { return s.write(parts...) }
 
 // conv is one client and the tool server that it talks to.
 type conv struct {
-	s     *Shim
-	out   outlet
-	scope string
+	s      *Shim
+	out    outlet
+	scope  string
+	shared bool // by several clients: one of them is not told from another
 
 	life context.Context
 	end  context.CancelFunc
@@ -41,6 +43,8 @@ type conv struct {
 	pending   map[idKey]*waiting
 	asked     map[idKey]*link  // the tool server's own requests under way
 	questions map[idKey]*posed // the shim's own to the client
+	late      int              // of pending, those that nobody waits for
+	owing     int              // answers that are being given to the client
 	answered  bool             // the tool server has said something sensible
 	opening   opening
 	resumed   sync.Once
@@ -64,6 +68,7 @@ type waiting struct {
 
 	headers []mcpraw.ParamHeader // arguments that go into headers
 	modern  bool                 // it is of a revision without a handshake
+	late    bool                 // it was given up, and its answer would still be recorded
 }
 
 // ownPrefix begins the ids of the shim's own requests.
@@ -97,6 +102,11 @@ func (c *conv) fromClient(f *frame, b *batchReply) {
 	case f.IsRequest() && c.ownTasks(f, b):
 	case f.IsRequest():
 		c.pass(f, b)
+	case c.shared && (f.Method == "notifications/cancelled" || !f.IsNotification()):
+		// It names a request by an id that is not the client's alone. A request is given
+		// up by closing its POST, and nobody here was asked anything.
+		c.s.log.Debug("a message about a request was dropped: it says not whose", "method", f.Method)
+		f.close()
 	case f.Method == "notifications/cancelled":
 		c.cancelled(f)
 	case f.IsNotification():
@@ -125,7 +135,7 @@ func (c *conv) refuse(f *frame, b *batchReply) {
 func (c *conv) register(w *waiting) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.pending) >= c.s.opts.MaxRequests {
+	if len(c.pending)-c.late >= c.s.opts.MaxRequests {
 		return errors.New("too many requests are under way")
 	}
 	key := keyOf(w.id)
@@ -136,11 +146,41 @@ func (c *conv) register(w *waiting) error {
 	return nil
 }
 
-func (c *conv) unregister(w *waiting) {
+func (c *conv) unregister(w *waiting) { c.taken(w) }
+
+// taken takes a request off those under way. It reports whether it was one.
+func (c *conv) taken(w *waiting) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if key := keyOf(w.id); c.pending[key] == w {
-		delete(c.pending, key)
+	key := keyOf(w.id)
+	was := c.pending[key] == w
+	if was {
+		c.drop(key)
+	}
+	return was
+}
+
+// drop takes a request off those under way. The lock is held.
+func (c *conv) drop(key idKey) {
+	if c.pending[key].late {
+		c.late--
+	}
+	delete(c.pending, key)
+}
+
+// keepLate keeps a governed call that was given up for the answer that may still come, as
+// long as the tool server lives that has it. Such calls are no requests of the client's any
+// more; beyond as many as may be under way, an answer to one is not looked at.
+func (c *conv) keepLate(w *waiting) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch key := keyOf(w.id); {
+	case c.pending[key] != w || w.late:
+	case w.link != c.up || c.late >= c.s.opts.MaxRequests:
+		c.drop(key)
+	default:
+		w.late = true
+		c.late++
 	}
 }
 
@@ -271,189 +311,4 @@ func (c *conv) answerOf(f *frame) {
 		return
 	}
 	c.forward(f)
-}
-
-// fromServer takes one message of the tool server's.
-func (c *conv) fromServer(l *link, f *frame) {
-	if f.Bad == "" {
-		c.mu.Lock()
-		c.answered = true
-		c.mu.Unlock()
-	}
-	switch {
-	case f.Bad != "":
-		c.noise(f)
-	case f.Batch:
-		for _, e := range splitBatch(f) {
-			c.fromServer(l, e)
-		}
-	case f.IsAnswer():
-		c.fromServerAnswer(l, f)
-	case f.IsRequest():
-		if c.ask(l, f) {
-			c.toClient(f)
-		}
-	default:
-		c.notified(f)
-	}
-}
-
-// noise passes a line that is no JSON on: the client has its own way with it. What looks
-// like a message and is none is dropped, for the client could see an answer in it that
-// was not recorded.
-func (c *conv) noise(f *frame) {
-	if f.RawID != nil {
-		c.mu.Lock()
-		w := c.pending[keyOf(f.RawID)]
-		c.mu.Unlock()
-		if f.givenUp && (w == nil || w.call == nil) {
-			return // nobody waits for it; the id may be another request's by now
-		}
-		if w != nil && c.broken(w, f) {
-			return
-		}
-		if w != nil && w.call != nil {
-			w.call.arrived(f) // the attempt reads it, finds no answer in it, and is in doubt
-			return
-		}
-		if w != nil && w.own != nil {
-			w.own <- f
-			return
-		}
-		if w != nil {
-			c.unregister(w)
-			c.fail(w.id, w.batch, codeGone, "", "", "the tool server's answer does not pass: "+f.Bad)
-			f.close()
-			return
-		}
-	}
-	if first := bytes.TrimLeft(f.head, " \t"); len(first) > 0 && first[0] != '{' && first[0] != '[' {
-		c.toClient(f)
-		return
-	}
-	c.s.log.Warn("a message of the tool server's was dropped", "why", f.Bad, "bytes", f.size)
-	f.close()
-}
-
-func (c *conv) fromServerAnswer(l *link, f *frame) {
-	key := keyOf(f.RawID)
-	c.mu.Lock()
-	w := c.pending[key]
-	if w != nil && (w.link != l || w.call != nil) {
-		// A governed call's entry stays until the call is over.
-		if w.link != l {
-			w = nil
-		}
-	} else if w != nil {
-		delete(c.pending, key)
-	}
-	c.mu.Unlock()
-	if w != nil && w.own == nil {
-		l.useful.Store(true)
-	}
-	switch {
-	case w == nil:
-		c.s.log.Warn("an answer to a request that is not under way was dropped", "id", mcpraw.Clip(string(f.RawID), 80))
-		f.close()
-	case w.own != nil:
-		w.own <- f // it has room for one, and one is all that comes
-	case w.call != nil:
-		w.call.arrived(f)
-	case w.task != nil:
-		c.work.Go(func() { c.giveTask(w, f) })
-	default:
-		if w.sub != nil {
-			w.sub.end()
-		}
-		c.opening.answered(w.method, f)
-		if w.method == "server/discover" {
-			f = c.declare(f)
-		}
-		if w.method != "tools/list" {
-			c.give(w.batch, f)
-			return
-		}
-		// Elsewhere: the log is asked, and the tool server's next message is not to wait.
-		c.work.Go(func() {
-			c.s.pins.look(f)
-			if w.modern && c.s.opts.URL != "" {
-				f = c.offered(f)
-			}
-			c.give(w.batch, f)
-		})
-	}
-}
-
-// ask enters a request of the tool server's.
-func (c *conv) ask(l *link, f *frame) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.asked) >= c.s.opts.MaxRequests {
-		c.s.log.Warn("the tool server has too many requests under way; one was dropped", "method", f.Method)
-		f.close()
-		return false
-	}
-	c.asked[keyOf(f.RawID)] = l
-	return true
-}
-
-func (c *conv) toClient(f *frame) { c.give(nil, f) }
-
-// give hands a message to the client, into the batch that it answers where there is one.
-func (c *conv) give(b *batchReply, f *frame) {
-	defer f.close()
-	_ = c.send(b, &f.Envelope, f)
-}
-
-// send hands a message to the client. A client that cannot be written to is gone.
-func (c *conv) send(b *batchReply, env *mcpraw.Envelope, parts ...io.WriterTo) error {
-	if b != nil && env.IsAnswer() {
-		whole, err := b.add(parts...)
-		if err != nil || whole == nil {
-			return err
-		}
-		env, parts = &mcpraw.Envelope{Batch: true}, []io.WriterTo{text(whole)}
-	}
-	err := c.out.send(env, parts...)
-	if err != nil && c.life.Err() == nil && !errors.Is(err, errNoTaker) {
-		c.s.log.Warn("the client is gone", "error", err)
-		c.end()
-	}
-	return err
-}
-
-// request makes a request of the shim's own and waits for its answer.
-func (c *conv) request(ctx context.Context, l *link, method string, params []byte) (*frame, error) {
-	w := &waiting{id: []byte(`"` + ownPrefix + randomHex() + `"`), method: method, own: make(chan *frame, 1)}
-	raw := append([]byte(`{"jsonrpc":"2.0","id":`), w.id...)
-	raw = tga.AppendString(append(raw, `,"method":`...), method)
-	raw = append(append(raw, `,"params":`...), params...)
-	f := newFrame(append(raw, '}'))
-	c.mu.Lock()
-	w.link = l
-	c.pending[keyOf(w.id)] = w
-	c.mu.Unlock()
-	defer c.unregister(w)
-	m := c.message(f)
-	m.agreed = c.opening.version()
-	if err := l.up.write(m); err != nil {
-		return nil, err
-	}
-	var got *frame
-	select {
-	case got = <-w.own:
-	case <-l.up.done():
-		select {
-		case got = <-w.own:
-		default:
-			return nil, l.up.why()
-		}
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if got.Bad != "" {
-		got.close()
-		return nil, errors.New(got.Bad)
-	}
-	return got, nil
 }

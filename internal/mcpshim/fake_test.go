@@ -72,6 +72,16 @@ func fakeServer(journal string) int {
 		case "initialize":
 			say(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}}}`, r.ID)
 		case "tools/list":
+			if b, err := os.ReadFile(journal + ".instead"); err == nil { // of the list
+				for line := range strings.Lines(string(b)) {
+					say("%s", strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "ID", string(r.ID)))
+				}
+				if len(b) == 0 {
+					return 3
+				}
+				continue
+			}
+			_ = os.WriteFile(journal+".listed", nil, 0o600)
 			tools := fakeTools
 			if b, err := os.ReadFile(journal + ".tools"); err == nil {
 				tools = string(b)
@@ -86,6 +96,24 @@ func fakeServer(journal string) int {
 		case "echo":
 			// The result first, as some SDKs write it.
 			say(`{"result":%s,"jsonrpc":"2.0","id":%s}`, r.Params, r.ID)
+		case "refuse":
+			say(`{"jsonrpc":"2.0","id":%s,"error":{"code":%s,"message":"no"}}`, r.ID, mcpraw.At(r.Params, "/code"))
+		case "babble":
+			say("this is no message")
+			say(`{"jsonrpc":"2.0","id":%s,"result":{}}`, r.ID)
+		case "changed":
+			say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+			say(`{"jsonrpc":"2.0","id":%s,"result":{}}`, r.ID)
+		case "flood":
+			var p struct {
+				N    int
+				Meta struct{ ProgressToken json.RawMessage } `json:"_meta"`
+			}
+			_ = json.Unmarshal(r.Params, &p)
+			for i := range p.N {
+				say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d,"message":"%s"}}`, p.Meta.ProgressToken, i, strings.Repeat("x", 256<<10))
+			}
+			say(`{"jsonrpc":"2.0","id":%s,"result":{}}`, r.ID)
 		case "started":
 			say(`{"jsonrpc":"2.0","id":%s,"result":{"at":%d}}`, r.ID, started)
 		case "die":
@@ -97,6 +125,10 @@ func fakeServer(journal string) int {
 			say(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":%s},"n":9007199254740993}}`, subscribed)
 			say(`{"jsonrpc":"2.0","id":%s,"result":{}}`, r.ID)
 		case "notifications/cancelled":
+			if f, err := os.OpenFile(journal+".order", os.O_WRONLY|os.O_APPEND, 0o600); err == nil {
+				fmt.Fprintln(f, r.Method)
+				_ = f.Close()
+			}
 			if subscribed != nil && string(mcpraw.At(r.Params, "/requestId")) == string(subscribed) {
 				say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, subscribed, subscribed)
 				subscribed = nil
@@ -108,6 +140,10 @@ func fakeServer(journal string) int {
 		case "tasks/get":
 			fakeTask(say, journal, r)
 		case "tools/call":
+			if f, err := os.OpenFile(journal+".order", os.O_WRONLY|os.O_APPEND, 0o600); err == nil {
+				fmt.Fprintln(f, r.Method)
+				_ = f.Close()
+			}
 			if done := fakeCall(say, journal, r, line); done {
 				return 9
 			}
@@ -188,6 +224,7 @@ func fakeCall(say func(string, ...any), journal string, r fakeRequest, line []by
 	switch {
 	case dieAt == "answer":
 		return true
+	case p.Name == "mute":
 	case p.Name == "fail":
 		say(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"no money"}],"isError":true}}`, r.ID)
 	case p.Name == "fault":

@@ -34,6 +34,7 @@ type world struct {
 	opts    Options
 	log     Log // what the shim sees; nil = rt
 	extra   []string
+	tune    func(*Shim) // changes a shim before it runs
 }
 
 func newWorld(t *testing.T) *world {
@@ -111,6 +112,9 @@ func (w *world) start() *shim {
 	s, err := New(w.options())
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if w.tune != nil {
+		w.tune(s)
 	}
 	inR, inW, err := os.Pipe()
 	if err != nil {

@@ -24,6 +24,9 @@ func (w *world) listening() string {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	if w.tune != nil {
+		w.tune(s)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		w.t.Fatal(err)

@@ -5,6 +5,7 @@ package mcpshim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -35,7 +36,8 @@ const maxPages = 1000
 // discard is a client that is told nothing.
 type discard struct{}
 
-func (discard) send(_ *mcpraw.Envelope, parts ...io.WriterTo) error { return nil }
+func (discard) send(*mcpraw.Envelope, ...io.WriterTo) error { return nil }
+func (discard) hand(*mcpraw.Envelope, ...io.WriterTo) error { return nil }
 
 // Inspect starts the tool server, asks it for its tools, and ends it. With accept the
 // definitions as they are now are pinned.
@@ -144,6 +146,9 @@ func (c *conv) listTools(ctx context.Context, l *link, base []byte, see func(pag
 	return tga.Errorf(tga.LimitExceeded, "the list has more than %d pages", maxPages)
 }
 
+// errNoList says that a tool server was asked for its tools and does not list any.
+var errNoList = errors.New("no list")
+
 func (c *conv) list(ctx context.Context, l *link, params []byte) ([]byte, error) {
 	f, err := c.request(ctx, l, "tools/list", params)
 	if err != nil {
@@ -155,7 +160,7 @@ func (c *conv) list(ctx context.Context, l *link, params []byte) ([]byte, error)
 		if err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("it answers %s", fault)
+		return nil, fmt.Errorf("%w: it answers %s", errNoList, fault)
 	}
 	return f.bytes(f.Result, maxList)
 }

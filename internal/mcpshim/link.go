@@ -67,6 +67,9 @@ func (c *conv) dropped(l *link, why error) {
 	c.mu.Lock()
 	var owed []*waiting
 	for key, w := range c.pending {
+		if w.link == l && w.late {
+			c.drop(key) // no answer comes any more
+		}
 		if w.link != l || w.call != nil || w.own != nil {
 			continue
 		}
@@ -85,6 +88,9 @@ func (c *conv) dropped(l *link, why error) {
 	}
 	c.mu.Unlock()
 	for _, w := range owed {
+		if w.sub != nil {
+			w.sub.end()
+		}
 		c.fail(w.id, w.batch, codeGone, "", "", "the tool server is gone before it answered: "+why.Error())
 	}
 }

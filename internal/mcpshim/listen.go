@@ -5,7 +5,6 @@ package mcpshim
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -15,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -48,31 +46,18 @@ type session struct {
 	pending [][]byte // for a GET that comes later
 }
 
-// exchange is one POST that waits for an answer.
-type exchange struct {
-	events chan event
-	id     []byte // the client's own
-	token  []byte // its own progress token
-	gone   <-chan struct{}
-
-	listens bool // it is a subscription
-}
-
-// event is a message for one POST; the last one is the answer.
-type event struct {
-	raw  []byte
-	last bool
-	done chan error // told once it was written
-}
-
 // Limits of the front.
 const (
 	maxSessions    = 256
 	sessionIdle    = 30 * time.Minute
 	maxHeaderBytes = 64 << 10
 	maxPosted      = 64 << 20
-	maxBuffered    = 256
+	maxBuffered    = 256 // messages for a stream that nobody has open
+	maxQueued      = 16  // messages for a POST that are not written yet
 	sessionHeader  = "Mcp-Session-Id"
+	// stallWait is how long a client may take nothing of what is written to it. Who shares
+	// a tool server with one that has stopped reading is kept waiting no longer.
+	stallWait = 10 * time.Second
 )
 
 // Listen serves streamable HTTP on an address, "unix:PATH" or host:port, until ctx ends.
@@ -151,6 +136,8 @@ func (s *Shim) serve(ctx context.Context, l net.Listener) error {
 }
 
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// Of an earlier request on this connection. What cannot have one is no connection.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 	if o := r.Header.Get("Origin"); o != "" && !localOrigin(o) {
 		http.Error(w, "this origin may not call tools", http.StatusForbidden)
 		return
@@ -204,6 +191,9 @@ func (s *session) touch() {
 func (f *front) open(id string) (*session, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if id == "" && f.shared != nil {
+		return f.shared, nil // somebody else was first
+	}
 	if f.life.Err() != nil || len(f.sessions) >= maxSessions {
 		return nil, errors.New("too many sessions are open")
 	}
@@ -222,7 +212,7 @@ func (f *front) open(id string) (*session, error) {
 		scope = "session " + id
 	}
 	s.c = f.s.newConv(s, scope)
-	s.c.atWork = place.work
+	s.c.atWork, s.c.shared = place.work, s.shared
 	if id == "" {
 		f.shared = s
 	} else {
@@ -262,9 +252,10 @@ func (f *front) expire(now time.Time) {
 	}
 }
 
-// sessionOf finds or opens the conversation of a message.
-func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *frame) *session {
-	if r.Header.Get(sessionHeader) != "" {
+// sessionOf finds or opens the conversation of a message. A revision without a handshake has
+// no sessions: whatever its client says of one is not for it.
+func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *frame, modern bool) *session {
+	if r.Header.Get(sessionHeader) != "" && !modern {
 		s := f.find(r)
 		if s == nil {
 			http.Error(w, "no such session", http.StatusNotFound)
@@ -303,26 +294,37 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	m := newFrame(raw)
-	if m.Bad == "" && m.IsRequest() && m.Params.Present() {
-		if at := mcpraw.Mismatch(r.Header, m.Method, raw[m.Params.From:m.Params.To]); at != "" {
-			// Who routes by the header must not see another request than who acts on the body.
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusBadRequest)
-			// A client that is gone by now needs no answer.
-			_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"tgad: the header %s is not what the body says"}}`, m.RawID, codeHeaderMismatch, at)
+	modern := isModern(r.Header, m)
+	if modern {
+		if no := refused(r.Header, m); no != nil {
+			no.answer(w, m.RawID)
 			return
 		}
 	}
-	s := f.sessionOf(w, r, m)
-	if s == nil {
-		return
-	}
-	if !m.IsRequest() && !m.Batch && m.Bad == "" {
+	s := f.sessionOf(w, r, m, modern)
+	switch {
+	case s == nil:
+	case m.Bad != "":
+		id := m.RawID
+		if id == nil {
+			id = []byte("null")
+		}
+		unfit(m, http.StatusOK).answer(w, id)
+	case m.Batch && s.shared:
+		// Whose the answers are could not be told: several clients use the same ids.
+		malformed(codeInvalidRequest, "an array of messages needs a session: begin with initialize").answer(w, []byte("null"))
+	case !m.wantsAnswer():
 		s.c.fromClient(m, nil)
 		w.WriteHeader(http.StatusAccepted)
-		return
+	default:
+		if modern {
+			if no := s.c.refusedParams(r.Context(), r.Header, m); no != nil {
+				no.answer(w, m.RawID)
+				return
+			}
+		}
+		s.exchange(w, r, m, modern)
 	}
-	s.exchange(w, r, m)
 }
 
 // get is the stream of what the tool server says of its own accord.
@@ -346,8 +348,14 @@ func (f *front) get(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.stream = nil
-		s.mu.Unlock()
+		var unread [][]byte // is the next stream's, before what came later
+		for len(stream) > 0 {
+			unread = append(unread, <-stream)
+		}
+		s.pending = append(unread, s.pending...)
+		s.pending = s.pending[:min(len(s.pending), maxBuffered)]
 	}()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
@@ -358,7 +366,7 @@ func (f *front) get(w http.ResponseWriter, r *http.Request) {
 	for {
 		select {
 		case raw := <-stream:
-			if writeEvent(w, raw) != nil {
+			if s.f.writeEvent(w, raw) != nil {
 				return
 			}
 		case <-r.Context().Done():

@@ -12,14 +12,16 @@ import (
 )
 
 // Over HTTP a call of revision 2026-07-28 repeats in headers those of its arguments that
-// the tool's definition names. A client on stdin and stdout knows nothing of it, so the
-// shim reads the definitions: from each list that passes, or from one that it asks for.
+// the tool's definition names. A client on stdin and stdout knows nothing of it, and one
+// over HTTP may say in a header what it does not say in its call. So the shim reads the
+// definitions: from each list that passes, or from one that it asks for.
 
 // mirrors are the annotations of the tools' definitions, as they were last listed.
 type mirrors struct {
 	mu    sync.Mutex
 	tools map[string]mirror
 	whole bool // all the tools are in it
+	age   int  // how often they were forgotten
 }
 
 // mirror is what one definition says.
@@ -44,11 +46,19 @@ func (m *mirrors) learn(page []definition) {
 	}
 }
 
-// all says that every tool has been learnt.
-func (m *mirrors) all() {
+// since is when a list begins that [mirrors.all] is said of.
+func (m *mirrors) since() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.whole = true
+	return m.age
+}
+
+// all says that every tool has been learnt. Of a list in the course of which its first
+// pages were forgotten it is not true.
+func (m *mirrors) all(since int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.whole = m.whole || m.age == since
 }
 
 // forget makes the next call look at the definitions again.
@@ -56,6 +66,7 @@ func (m *mirrors) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tools, m.whole = nil, false
+	m.age++
 }
 
 func (m *mirrors) of(tool string) (_ mirror, known bool) {
@@ -70,36 +81,47 @@ func (c *conv) mirrors(p *callParams) bool {
 	return c.s.opts.URL != "" && p.metaText(metaVersion) >= mcpraw.Stateless
 }
 
-// mirrored finds out which arguments of a call go into headers. A tool server whose tools
-// nobody has listed yet is asked for them first. One that does not list them gets the call
-// as it is: it has told nobody of any header. VALIDATION_ERROR for a call that the headers
-// cannot carry, and for a tool whose definition breaks the rules for them.
+// marks returns what a tool's definition says of headers. A tool server whose tools nobody
+// has listed yet is asked for them first. The error says that it could not be; one that
+// answers that it lists none has told nobody of any header.
+func (c *conv) marks(ctx context.Context, p *callParams) (mirror, error) {
+	m, known := c.s.mirrors.of(p.tool)
+	if known {
+		return m, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.s.opts.StartTimeout)
+	defer cancel()
+	since := c.s.mirrors.since()
+	l, err := c.await(ctx)
+	if err == nil {
+		err = c.listTools(ctx, l, p.protocol(), func(page []definition) error {
+			c.s.mirrors.learn(page)
+			return c.s.pins.see(ctx, page)
+		})
+	}
+	if err == nil {
+		c.s.mirrors.all(since)
+	}
+	if m, known = c.s.mirrors.of(p.tool); known || errors.Is(err, errNoList) {
+		err = nil
+	}
+	return m, err
+}
+
+// mirrored finds out which arguments of a call go into headers. VALIDATION_ERROR for a call
+// that the headers cannot carry, and for a tool whose definition breaks the rules for them.
 func (c *conv) mirrored(ctx context.Context, p *callParams) (mirror, error) {
 	if !c.mirrors(p) {
 		return mirror{}, nil
 	}
-	m, known := c.s.mirrors.of(p.tool)
-	if !known {
-		ctx, cancel := context.WithTimeout(ctx, c.s.opts.StartTimeout)
-		defer cancel()
-		l, err := c.await(ctx)
-		if err == nil {
-			err = c.listTools(ctx, l, p.protocol(), func(page []definition) error {
-				c.s.mirrors.learn(page)
-				return c.s.pins.see(ctx, page)
-			})
-		}
-		if err != nil {
-			c.s.log.Debug("the definitions of the tools cannot be had; no argument goes into a header", "error", err)
-		} else {
-			c.s.mirrors.all()
-		}
-		m, _ = c.s.mirrors.of(p.tool)
+	m, err := c.marks(ctx, p)
+	if err != nil {
+		c.s.log.Debug("the definitions of the tools cannot be had; no argument goes into a header", "error", err)
 	}
 	if m.bad != nil {
 		return m, tga.Errorf(tga.ValidationError, "the definition of %s breaks the rules for headers: %w", p.tool, m.bad)
 	}
-	_, err := mcpraw.ParamValues(m.headers, p.args)
+	_, err = mcpraw.ParamValues(m.headers, p.args)
 	return m, under("/params/arguments", err)
 }
 

@@ -94,7 +94,7 @@ func (c *conv) reply(w *waiting, result []byte) {
 
 // tellTask answers tasks/get.
 func (c *conv) tellTask(w *waiting, t *ownTask) {
-	c.report(t, func(standing string) error {
+	c.report(t, w.batch, func(standing string) error {
 		c.unregister(w)
 		env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
 		return c.send(w.batch, &env, text(`{"jsonrpc":"2.0","id":`), text(w.id), text(`,"result":`), text(t.show("complete", standing)), text("}"))
@@ -103,7 +103,7 @@ func (c *conv) tellTask(w *waiting, t *ownTask) {
 
 // report tells somebody what a task has come to. What did not run is noted first: it is not
 // to run because somebody asks again. It reports whether the task is over.
-func (c *conv) report(t *ownTask, tell func(standing string) error) (over bool) {
+func (c *conv) report(t *ownTask, b *batchReply, tell func(standing string) error) (over bool) {
 	said, is := t.standing()
 	if is == taskUnsent && t.record().End == "" {
 		if err := c.s.keepTask(t, func(r *taskRecord) { r.End = said }); err != nil {
@@ -127,7 +127,7 @@ func (c *conv) report(t *ownTask, tell func(standing string) error) (over bool) 
 			return over
 		}
 	}
-	c.deliver(rec.Name, t.id, func() error { return tell(said) })
+	_ = c.deliverIn(b, rec.Name, t.id, func() error { return tell(said) })
 	return over
 }
 

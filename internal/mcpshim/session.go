@@ -5,87 +5,140 @@ package mcpshim
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
+// exchange is one POST that waits for an answer.
+type exchange struct {
+	events chan event
+	id     []byte // the client's own
+	token  []byte // its own progress token
+	gone   <-chan struct{}
+
+	listens bool // it is a subscription
+	modern  bool // of a revision that gives some answers a status of their own
+}
+
+// event is a message for one POST; the last one is the answer.
+type event struct {
+	raw  []byte
+	last bool
+	done chan error // told once it was written
+}
+
 // exchange gives a request to the conversation and writes what comes back for it: one
 // answer as JSON, or a stream where messages come before it.
-func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame) {
-	e := &exchange{events: make(chan event), id: m.RawID, listens: m.Method == listenMethod, gone: r.Context().Done()}
+func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame, modern bool) {
+	e := &exchange{events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == listenMethod, gone: r.Context().Done(), modern: modern}
 	m, key, err := s.enter(m, e)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	defer s.leave(key, e)
+	taken := make(chan struct{})
 	// Apart: a refusal is answered from inside, and this goroutine is who takes it.
-	s.f.wg.Go(func() { s.c.fromClient(m, nil) })
-	streaming := false
+	s.f.wg.Go(func() {
+		defer close(taken)
+		s.c.fromClient(m, nil)
+	})
+	out := &poster{f: s.f, w: w, modern: modern}
 	for {
 		select {
 		case ev := <-e.events:
-			if ev.last && !streaming {
-				w.Header().Set("Content-Type", "application/json")
-				_, err := w.Write(ev.raw)
-				ev.done <- errors.Join(err, flush(w))
-				return
-			}
-			if !streaming {
-				streaming = true
-				w.Header().Set("Content-Type", "text/event-stream")
-				w.Header().Set("Cache-Control", "no-store")
-			}
-			ev.done <- writeEvent(w, ev.raw)
-			if ev.last {
+			if out.write(ev) {
 				return
 			}
 		case <-r.Context().Done():
 			// The client is gone, and with it the way of its answer: it gave the call up.
+			<-taken // first: what is not known yet cannot be given up
 			if m.IsRequest() {
 				n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), m.RawID...)
-				s.c.fromClient(newFrame(append(n, "}}"...)), nil)
+				s.c.cancelled(newFrame(append(n, "}}"...)))
 			}
 			return
 		case <-s.over:
-			if streaming {
-				return // the end of the stream says it
+			for len(e.events) > 0 { // only this goroutine takes them
+				if out.write(<-e.events) {
+					return
+				}
 			}
-			http.Error(w, "the tool server is gone", http.StatusBadGateway)
+			if !out.streaming { // else the end of the stream says it
+				http.Error(w, "the tool server is gone", http.StatusBadGateway)
+			}
 			return
 		}
 	}
 }
 
-func writeEvent(w http.ResponseWriter, raw []byte) error {
-	for _, part := range [][]byte{[]byte("event: message\ndata: "), raw, []byte("\n\n")} {
-		if _, err := w.Write(part); err != nil {
-			return err
+// poster writes what comes back for one POST.
+type poster struct {
+	f         *front
+	w         http.ResponseWriter
+	modern    bool
+	streaming bool
+}
+
+// write writes one message and tells whether it was the last.
+func (p *poster) write(ev event) (last bool) {
+	if ev.last && !p.streaming {
+		p.w.Header().Set("Content-Type", "application/json")
+		if p.modern {
+			p.w.WriteHeader(statusOf(ev.raw))
+		}
+		ev.done <- p.f.write(p.w, ev.raw)
+		return true
+	}
+	if !p.streaming {
+		p.streaming = true
+		p.w.Header().Set("Content-Type", "text/event-stream")
+		p.w.Header().Set("Cache-Control", "no-store")
+	}
+	ev.done <- p.f.writeEvent(p.w, ev.raw)
+	return ev.last
+}
+
+func (f *front) writeEvent(w http.ResponseWriter, raw []byte) error {
+	return f.write(w, []byte("event: message\ndata: "), raw, []byte("\n\n"))
+}
+
+// write hands bytes to a client. One that takes none of them for long is cut off, and its
+// request is given up.
+func (f *front) write(w http.ResponseWriter, parts ...[]byte) error {
+	to := http.NewResponseController(w)
+	for _, part := range parts {
+		for chunk := range slices.Chunk(part, 64<<10) {
+			_ = to.SetWriteDeadline(time.Now().Add(f.s.stall)) // what cannot have one is no connection
+			if _, err := w.Write(chunk); err != nil {
+				return err
+			}
 		}
 	}
-	return flush(w)
+	return to.Flush()
 }
 
 func flush(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() }
 
 // enter notes a POST as the one that waits for a request's answer. Where clients share a
-// tool server, its id and progress token are replaced by names of the front's own.
+// tool server, its id and progress token are replaced by names of the front's own. An array
+// gets a name, since its answer has no id.
 func (s *session) enter(m *frame, e *exchange) (*frame, idKey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := idKey("batch") // an array is answered by an array, which has no id
-	switch {
-	case m.RawID == nil || m.Batch:
-		e.id = nil
-	case s.shared && m.Bad == "":
-		m = s.rename(m, e, s.f.next.Add(1))
-		fallthrough
-	default:
-		key = keyOf(m.RawID)
+	switch n := s.f.next.Add(1); {
+	case m.Batch:
+		m.RawID = fmt.Appendf(nil, "array %d", n)
+	case s.shared:
+		m = s.rename(m, e, n)
 	}
+	key := keyOf(m.RawID)
 	if s.waits[key] != nil {
 		return nil, "", errors.New("a request of this id is under way")
 	}
@@ -130,17 +183,53 @@ func (s *session) leave(key idKey, e *exchange) {
 	}
 }
 
-// send gives a message to whichever request of the client's it belongs to.
+// send gives a message to whichever request of the client's it belongs to, and returns once
+// it was handed over whole.
 func (s *session) send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	e, ev, err := s.post(env, parts)
+	if e == nil || err != nil {
+		return err
+	}
+	select {
+	case err = <-ev.done:
+	case <-e.gone:
+		select {
+		case err = <-ev.done: // first: of two cases that are ready a select takes any
+		default:
+			return errNoTaker
+		}
+	}
+	if err != nil {
+		// One client's connection. The conversation goes on, it may be others' too.
+		return fmt.Errorf("%w: %w", errNoTaker, err)
+	}
+	return nil
+}
+
+// hand is send without waiting: who reads the tool server must not wait for a client.
+func (s *session) hand(env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	_, _, err := s.post(env, parts)
+	return err
+}
+
+// post puts a message into the queue of the POST that it belongs to; none where it is for
+// the client's own stream, or for nobody.
+func (s *session) post(env *mcpraw.Envelope, parts []io.WriterTo) (*exchange, event, error) {
 	var buf bytes.Buffer
 	for _, p := range parts {
 		if _, err := p.WriteTo(&buf); err != nil {
-			return err
+			return nil, event{}, err
 		}
 	}
 	m := newFrame(buf.Bytes())
 	s.mu.Lock()
-	e, last, only := s.route(m)
+	var e *exchange
+	var last, only bool
+	if env.Batch {
+		e, last = s.waits[keyOf(env.RawID)], true
+	} else {
+		e, last, only = s.route(m)
+	}
 	if e == nil && !last && !only && !s.shared {
 		// Of its own accord: on the stream that the client has open, or opens next.
 		if s.stream == nil || !trySend(s.stream, m.head) {
@@ -152,20 +241,19 @@ func (s *session) send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
 	s.mu.Unlock()
 	if e == nil {
 		if last || only {
-			return errNoTaker
+			return nil, event{}, errNoTaker
 		}
-		return nil
+		return nil, event{}, nil
 	}
-	raw := m.head
+	ev := event{raw: m.head, last: last, done: make(chan error, 1)}
 	if s.shared {
-		raw = e.restore(m)
+		ev.raw = e.restore(m)
 	}
-	ev := event{raw: raw, last: last, done: make(chan error, 1)}
 	select {
 	case e.events <- ev:
-		return <-ev.done
+		return e, ev, nil
 	case <-e.gone:
-		return errNoTaker
+		return nil, event{}, errNoTaker
 	}
 }
 
@@ -179,12 +267,10 @@ func (s *session) route(m *frame) (e *exchange, last, only bool) {
 		return s.waits[keyOf(id)], false, true
 	}
 	switch {
-	case m.Batch || m.IsAnswer() || m.Bad == "" && m.Method == "" || m.RawID == nil && m.Method == "":
-		key := idKey("batch")
-		if m.RawID != nil {
-			key = keyOf(m.RawID)
-		}
-		return s.waits[key], true, false
+	case m.Bad != "":
+		return nil, false, true // no message: over HTTP there is no place for it
+	case m.IsAnswer():
+		return s.waits[keyOf(m.RawID)], true, false
 	case m.Method == "notifications/progress":
 		params, err := m.bytes(m.Params, spillBytes)
 		if err != nil {

@@ -120,6 +120,9 @@ type Shim struct {
 	places   map[string]*delivery // derived names whose answer is on its way
 	pins     *pins
 	mirrors  mirrors
+	stall    time.Duration // how long a client over HTTP may take nothing
+	grace    time.Duration // how long calls under way are waited for at the end
+	quit     time.Duration // how long the end of a tool server is waited for
 }
 
 // New makes a shim. It starts nothing.
@@ -175,7 +178,7 @@ func New(o Options) (*Shim, error) {
 		return nil, tga.Errorf(tga.StoreUnavailable, "make the shim's directory: %w", err)
 	}
 	s := &Shim{
-		opts: o, log: o.Logger.With("tool_server", o.Server),
+		stall: stallWait, grace: endGrace, quit: quitWait, opts: o, log: o.Logger.With("tool_server", o.Server),
 		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{},
 	}
 	s.shelf = &shelf{s: s}

@@ -19,6 +19,10 @@ import (
 // end. Clients kill a server that takes much longer to go.
 const endGrace = 1500 * time.Millisecond
 
+// quitWait is how long the end of the tool server is waited for. It takes longer only where
+// a message is on its way to a client that has stopped reading: that would be for ever.
+const quitWait = 10 * time.Second
+
 // Stdio serves one client on in and out until in ends, ctx ends, or the tool server
 // cannot be had. It owns the tool server and returns when that is gone too.
 func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
@@ -46,13 +50,18 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 		}
 		return nil // the client is gone
 	case err = <-read:
-		c.settle(endGrace)
+		c.settle(s.grace)
 	case <-ctx.Done():
 		err = nil
 	}
 	c.end()
-	if keptErr := <-kept; err == nil && keptErr != nil {
-		err = keptErr
+	select {
+	case keptErr := <-kept:
+		if err == nil {
+			err = keptErr
+		}
+	case <-time.After(s.quit):
+		s.log.Warn("the client takes nothing any more; what was on its way to it is given up")
 	}
 	return err
 }
@@ -96,11 +105,13 @@ func (c *conv) settle(d time.Duration) {
 		c.mu.Lock()
 		n := 0
 		for _, w := range c.pending {
-			if w.sub == nil {
+			if w.sub == nil && !w.late {
 				n++
 			}
 		}
+		n += c.owing
 		c.mu.Unlock()
+		n += len(c.s.owed(c)) // a delivery that is not noted makes the next such call be served
 		if n == 0 {
 			return
 		}

@@ -48,7 +48,6 @@ func (c *conv) listen(f *frame, b *batchReply) {
 	sub := &subscription{raw: bytes.Clone(raw)}
 	params := sub.raw[f.Params.From:f.Params.To]
 	own, rest, others := splitTasks(params)
-	sub.life, sub.end = context.WithCancel(c.life)
 	w := &waiting{id: f.RawID, method: f.Method, batch: b, sub: sub, modern: true}
 	if len(own) > 0 && !declaresTasks(mcpraw.At(params, "/_meta")) {
 		c.undeclared(w)
@@ -59,7 +58,9 @@ func (c *conv) listen(f *frame, b *batchReply) {
 		c.pass(f, b) // which refuses it
 		return
 	}
+	sub.life, sub.end = context.WithCancel(c.life)
 	if err := c.register(w); err != nil {
+		sub.end()
 		c.fail(f.RawID, b, codeInvalidRequest, "", "", err.Error())
 		f.close()
 		return
@@ -344,7 +345,7 @@ func (c *conv) tellOf(w *waiting, id tga.ID) {
 			return
 		}
 		moved, done := t.moves()
-		over := c.report(t, func(standing string) error {
+		over := c.report(t, nil, func(standing string) error {
 			if standing == said {
 				return nil
 			}

@@ -357,5 +357,5 @@ func (c *conv) giveTask(w *waiting, f *frame) {
 		return
 	}
 	defer f.close()
-	c.deliver(w.task.Key, b.Result.TraceID, func() error { return c.send(w.batch, &f.Envelope, f) })
+	_ = c.deliverIn(w.batch, w.task.Key, b.Result.TraceID, func() error { return c.send(w.batch, &f.Envelope, f) })
 }

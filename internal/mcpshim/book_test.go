@@ -1,0 +1,54 @@
+package mcpshim
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestBookSharesAndSurvives(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "book")
+	a, err := openBook(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := openBook(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(b *book, name, value string) {
+		t.Helper()
+		if err := b.change(name, func(string) string { return value }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(b *book, name, want string) {
+		t.Helper()
+		if got, err := b.get(name); err != nil || got != want {
+			t.Errorf("%s is %q, %v; want %q", name, got, err, want)
+		}
+	}
+	set(a, "x y\n", "1")
+	is(b, "x y\n", "1")
+	set(b, "x y\n", "2")
+	is(a, "x y\n", "2")
+	// A line that a crash cut short says nothing, and spoils no other.
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("eHl6 MTI"); err != nil {
+		t.Fatal(err)
+	}
+	is(a, "x y\n", "2")
+	set(b, "z", "3")
+	is(a, "z", "3")
+	set(a, "z", "")
+	c, err := openBook(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is(c, "x y\n", "2")
+	is(c, "z", "")
+	is(c, "xyz", "")
+}

@@ -1,0 +1,144 @@
+package mcpshim
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// held is a log that keeps who asks it waiting.
+type held struct {
+	Log
+	goOn      chan bool
+	delivered chan tga.ID
+}
+
+func (l *held) Keep(ctx context.Context, r runtime.KeepRequest) (runtime.Kept, bool, error) {
+	<-l.goOn
+	return l.Log.Keep(ctx, r)
+}
+
+func (l *held) Delivered(ctx context.Context, trace tga.ID) error {
+	<-l.goOn
+	l.delivered <- trace
+	return l.Log.Delivered(ctx, trace)
+}
+
+// TestLastAnswersArrive: a client that closes its end gets the answers to what it has asked,
+// and what it got is noted.
+func TestLastAnswersArrive(t *testing.T) {
+	for name, c := range map[string]struct{ ask, has string }{
+		"a list": {`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `"Charges a card"`},
+		"a call": {`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`, `"ok"`},
+		"an array": {`[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}},` +
+			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"n":1}}}]`, `"ok"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			log := &held{Log: local{w.rt}, goOn: make(chan bool), delivered: make(chan tga.ID, 8)}
+			w.log = log
+			w.tune = func(s *Shim) { s.grace = time.Minute }
+			h := w.start()
+			h.write(c.ask)
+			answer := make(chan string, 1)
+			go func() {
+				line, err := h.out.ReadString('\n')
+				if err != nil {
+					line = err.Error()
+				}
+				answer <- line
+			}()
+			if name == "a list" {
+				eventually(t, "the question", func() bool {
+					_, err := os.Stat(w.journal + ".listed")
+					return err == nil
+				})
+			} else {
+				has(t, <-answer, c.has)
+			}
+			if err := h.in.Close(); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-h.done:
+				t.Fatalf("the shim ended before it was done: %v", err)
+			case <-time.After(100 * time.Millisecond):
+			}
+			close(log.goOn)
+			if name == "a list" {
+				has(t, <-answer, c.has)
+			}
+			h.stop()
+			if n := len(log.delivered); n != strings.Count(c.ask, "tools/call") {
+				t.Errorf("%d answers were noted", n)
+			}
+		})
+	}
+}
+
+// TestManyAnswersToOneQuestion: a tool server that answers the shim's own request again and
+// again, with what is no message, is still heard.
+func TestManyAnswersToOneQuestion(t *testing.T) {
+	w := newWorld(t)
+	w.opts.Tools = func(string) Tool { return Tool{Block: true} }
+	if err := os.WriteFile(w.journal+".instead", []byte(strings.Repeat(`{"jsonrpc":"2.0","id":ID,"result":{},"result":{}}`+"\n", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := w.start()
+	has(t, h.call("1", "charge", `{}`), "TOOL_SCHEMA_CHANGED", "cannot be looked at")
+	has(t, h.ask("2", "echo", `{"n":1}`), `"n":1`)
+}
+
+// TestClientThatReadsNothing: the shim ends all the same when it is told to.
+func TestClientThatReadsNothing(t *testing.T) {
+	w := newWorld(t)
+	w.opts.Tools = func(string) Tool { return Tool{Ungoverned: true} }
+	w.tune = func(s *Shim) { s.quit = 2 * time.Second }
+	h := w.start()
+	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"mib":4}}}`)
+	eventually(t, "the call", func() bool { return len(w.effects()) == 1 })
+	h.end()
+	select {
+	case err := <-h.done:
+		h.done <- err
+	case <-time.After(time.Minute):
+		t.Fatal("it does not end")
+	}
+}
+
+// TestCallsThatAreNeverAnswered: a tool server need not answer what was cancelled. Such calls
+// take no request's place, and hold up no end.
+func TestCallsThatAreNeverAnswered(t *testing.T) {
+	w := newWorld(t)
+	w.opts.MaxRequests, w.opts.CancelGrace = 2, time.Millisecond
+	w.tune = func(s *Shim) { s.grace = time.Minute }
+	h := w.start()
+	for i := range 6 {
+		id := fmt.Sprint(i)
+		h.write(`{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"mute","arguments":{},"_meta":{"dev.tgad/idempotencyKey":"k` + id + `"}}}`)
+		eventually(t, "the call", func() bool { return len(w.effects()) == i+1 })
+		h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `}}`)
+		eventually(t, "room for another", func() bool {
+			return strings.Contains(h.ask(`"e`+id+`"`, "echo", `{}`), `"result"`)
+		})
+	}
+	has(t, h.call("9", "mute", `{}`, `{"dev.tgad/idempotencyKey":"k0"}`), "OUTCOME UNKNOWN")
+	// Of as many as there is room for an answer is still waited for, and no more.
+	has(t, h.ask("0", "echo", `{}`), "under way")
+	eventually(t, "an id to be free", func() bool { return strings.Contains(h.ask("5", "echo", `{}`), `"result"`) })
+	// Nor do they outlive the tool server that has them.
+	h.write(`{"jsonrpc":"2.0","id":10,"method":"die"}`)
+	has(t, h.answer("10"), "-32000")
+	eventually(t, "the ids to be free", func() bool { return strings.Contains(h.ask("0", "echo", `{}`), `"result"`) })
+	n := len(w.effects())
+	h.write(`{"jsonrpc":"2.0","id":11,"method":"tools/call","params":{"name":"mute","arguments":{},"_meta":{"dev.tgad/idempotencyKey":"k11"}}}`)
+	eventually(t, "the call", func() bool { return len(w.effects()) == n+1 })
+	h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":11}}`)
+	h.stop()
+}

@@ -1,0 +1,246 @@
+package mcpshim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// fromServer takes one message of the tool server's.
+func (c *conv) fromServer(l *link, f *frame) {
+	if f.Bad == "" {
+		c.mu.Lock()
+		c.answered = true
+		c.mu.Unlock()
+	}
+	switch {
+	case f.Bad != "":
+		c.noise(f)
+	case f.Batch:
+		for _, e := range splitBatch(f) {
+			c.fromServer(l, e)
+		}
+	case f.IsAnswer():
+		c.fromServerAnswer(l, f)
+	case f.IsRequest():
+		if c.ask(l, f) {
+			c.toClient(f)
+		}
+	default:
+		c.notified(f)
+	}
+}
+
+// noise passes a line that is no JSON on: the client has its own way with it. What looks
+// like a message and is none is dropped, for the client could see an answer in it that
+// was not recorded.
+func (c *conv) noise(f *frame) {
+	if f.RawID != nil {
+		c.mu.Lock()
+		w := c.pending[keyOf(f.RawID)]
+		c.mu.Unlock()
+		if f.givenUp && (w == nil || w.call == nil) {
+			return // nobody waits for it; the id may be another request's by now
+		}
+		if w != nil && c.broken(w, f) {
+			return
+		}
+		if w != nil && w.call != nil {
+			w.call.arrived(f) // the attempt reads it, finds no answer in it, and is in doubt
+			return
+		}
+		if w != nil && w.own != nil {
+			if c.taken(w) { // else it has its answer, and there is room for one
+				w.own <- f
+			}
+			return
+		}
+		if w != nil {
+			if w.sub != nil {
+				w.sub.end()
+			}
+			c.unregister(w)
+			c.fail(w.id, w.batch, codeGone, "", "", "the tool server's answer does not pass: "+f.Bad)
+			f.close()
+			return
+		}
+	}
+	if first := bytes.TrimLeft(f.head, " \t"); len(first) > 0 && first[0] != '{' && first[0] != '[' {
+		c.toClient(f)
+		return
+	}
+	c.s.log.Warn("a message of the tool server's was dropped", "why", f.Bad, "bytes", f.size)
+	f.close()
+}
+
+func (c *conv) fromServerAnswer(l *link, f *frame) {
+	key := keyOf(f.RawID)
+	c.mu.Lock()
+	w := c.pending[key]
+	switch {
+	case w == nil:
+	case w.link != l:
+		w = nil
+	case w.call == nil: // a governed call's entry stays until the call is over
+		delete(c.pending, key)
+		c.owing++
+	}
+	c.mu.Unlock()
+	if w != nil && w.own == nil {
+		l.useful.Store(true)
+	}
+	switch {
+	case w == nil:
+		c.s.log.Warn("an answer to a request that is not under way was dropped", "id", mcpraw.Clip(string(f.RawID), 80))
+		f.close()
+	case w.call != nil:
+		w.call.arrived(f)
+	case w.own != nil:
+		w.own <- f // it has room for one, and one is all that comes
+		c.given()
+	case w.task != nil:
+		c.work.Go(func() {
+			defer c.given()
+			c.giveTask(w, f)
+		})
+	default:
+		c.givePassed(w, f)
+	}
+}
+
+// givePassed hands the client the answer to a request that was passed on as it is.
+func (c *conv) givePassed(w *waiting, f *frame) {
+	if w.sub != nil {
+		w.sub.end()
+	}
+	c.opening.answered(w.method, f)
+	if w.method == "server/discover" {
+		f = c.declare(f)
+	}
+	if w.method != "tools/list" {
+		defer c.given()
+		c.give(w.batch, f)
+		return
+	}
+	// Elsewhere: the log is asked, and the tool server's next message is not to wait.
+	c.work.Go(func() {
+		defer c.given()
+		c.s.pins.look(f)
+		if w.modern && c.s.opts.URL != "" {
+			f = c.offered(f)
+		}
+		c.give(w.batch, f)
+	})
+}
+
+// ask enters a request of the tool server's.
+func (c *conv) ask(l *link, f *frame) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.asked) >= c.s.opts.MaxRequests {
+		c.s.log.Warn("the tool server has too many requests under way; one was dropped", "method", f.Method)
+		f.close()
+		return false
+	}
+	c.asked[keyOf(f.RawID)] = l
+	return true
+}
+
+func (c *conv) toClient(f *frame) { c.give(nil, f) }
+
+// give hands a message to the client, into the batch that it answers where there is one.
+func (c *conv) give(b *batchReply, f *frame) {
+	defer f.close()
+	_ = c.hand(b, &f.Envelope, f)
+}
+
+// send hands a message to the client and returns once that has it. One of a batch goes with
+// its array.
+func (c *conv) send(b *batchReply, env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	return c.answerIn(b, c.out.send, env, parts)
+}
+
+// hand is send without waiting for a client that has the time.
+func (c *conv) hand(b *batchReply, env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	return c.answerIn(b, c.out.hand, env, parts)
+}
+
+func (c *conv) answerIn(b *batchReply, way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw.Envelope, parts []io.WriterTo) error {
+	if b == nil || !env.IsAnswer() {
+		return c.put(way, env, parts...)
+	}
+	whole, err := b.add(parts...)
+	if err != nil {
+		return err
+	}
+	return c.giveWhole(b, whole)
+}
+
+// put hands a message to the client. A client that cannot be written to is gone.
+func (c *conv) put(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	err := way(env, parts...)
+	if err != nil && c.life.Err() == nil && !errors.Is(err, errNoTaker) {
+		c.s.log.Warn("the client is gone", "error", err)
+		c.end()
+	}
+	return err
+}
+
+// giving takes a request off those under way: its answer is being given. With nil it is of
+// no single request. Until [conv.given] the conversation is not over.
+func (c *conv) giving(w *waiting) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w != nil {
+		if key := keyOf(w.id); c.pending[key] == w {
+			delete(c.pending, key)
+		}
+	}
+	c.owing++
+}
+
+func (c *conv) given() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owing--
+}
+
+// request makes a request of the shim's own and waits for its answer.
+func (c *conv) request(ctx context.Context, l *link, method string, params []byte) (*frame, error) {
+	w := &waiting{id: []byte(`"` + ownPrefix + randomHex() + `"`), method: method, own: make(chan *frame, 1)}
+	raw := append([]byte(`{"jsonrpc":"2.0","id":`), w.id...)
+	raw = tga.AppendString(append(raw, `,"method":`...), method)
+	raw = append(append(raw, `,"params":`...), params...)
+	f := newFrame(append(raw, '}'))
+	c.mu.Lock()
+	w.link = l
+	c.pending[keyOf(w.id)] = w
+	c.mu.Unlock()
+	defer c.unregister(w)
+	m := c.message(f)
+	m.agreed = c.opening.version()
+	if err := l.up.write(m); err != nil {
+		return nil, err
+	}
+	var got *frame
+	select {
+	case got = <-w.own:
+	case <-l.up.done():
+		select {
+		case got = <-w.own:
+		default:
+			return nil, l.up.why()
+		}
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if got.Bad != "" {
+		got.close()
+		return nil, errors.New(got.Bad)
+	}
+	return got, nil
+}
