@@ -153,7 +153,7 @@ func (t *SeenTurn) readBodies() error {
 			t.asked[b.Question.Key] = true
 		case r.Kind == turn.Parked, r.Kind == turn.Decided:
 			t.waits = r.Kind == turn.Parked
-		case r.Kind == turn.Failed:
+		case r.Kind == turn.Failed, r.Kind == turn.Resumed:
 			t.waits = false
 		default:
 			t.waits = false

@@ -189,7 +189,7 @@ func (t *trust) restart(ctx context.Context) error {
 	return t.w.start(ctx)
 }
 
-// until asks again until done or a minute is over.
+// until asks again until done or three minutes are over.
 func until(ctx context.Context, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/runtime/turn/state"
@@ -27,7 +28,7 @@ type beginning struct {
 	chain    int
 	parent   *Parent
 	context  json.RawMessage
-	deadline tga.Millis // of who handed over; 0 = none
+	until    tga.Millis // deadline of who handed over; 0 = none
 	lender   *turn      // whose state it works on
 	tidies   bool       // see turn
 }
@@ -102,13 +103,19 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 	if a.Constraints.Timeout > 0 {
 		init.Deadline = tga.MillisOf(started.Add(a.Constraints.Timeout))
 	}
-	if b.deadline != 0 && (init.Deadline == 0 || b.deadline < init.Deadline) {
-		init.Deadline = b.deadline
+	if init.Until = b.until; b.until != 0 && (init.Deadline == 0 || b.until < init.Deadline) {
+		init.Deadline = b.until
 	}
 
 	lease, err := r.store.Acquire(ctx, b.id)
 	if err != nil {
 		return nil, nil, err
+	}
+	// Not before the lease is held: the same turn, asked for twice at once, would be begun
+	// twice, the second over the journal of the first.
+	if there, err := r.store.Attachment(ctx, wal.AttachStream, streamKey(b.id, 1)); err != nil || there != nil {
+		r.store.Release(lease)
+		return nil, nil, errors.Join(err, begun(there))
 	}
 	s, err := enter(ctx, r.store, a.Name, init.SessionID)
 	if err != nil {
@@ -129,6 +136,16 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 		return nil, nil, err
 	}
 	return t, s, nil
+}
+
+// errBegun says that somebody else has begun the turn.
+var errBegun = errors.New("the turn has begun")
+
+func begun(record []byte) error {
+	if record == nil {
+		return nil
+	}
+	return errBegun
 }
 
 // normalizeFirst runs NORM before there is anything durable of the turn. Input that is no
@@ -207,15 +224,6 @@ func (r *Runner) within(ctx context.Context, t *turn) error {
 	return err
 }
 
-// ended tells the end of the turn's time from the end of the caller's patience, which
-// leaves the turn as it is.
-func (r *Runner) ended(ctx context.Context, code tga.Code, err error) error {
-	if deadline, ok := ctx.Deadline(); ok && ctx.Err() != nil && !r.opts.Runtime.Clock().Before(deadline) {
-		return &Failure{Code: code, Message: "the turn's time is over", Err: err, Permanent: true}
-	}
-	return err
-}
-
 var noRetries = RetryPolicy{MaxRetries: -1}
 
 // follow is the turn that follows in the chain: the tools' results are its message.
@@ -223,17 +231,8 @@ func (r *Runner) follow(ctx context.Context, t *turn) (*turn, *session, error) {
 	return r.prepare(ctx, beginning{
 		agent: t.agent, id: r.opts.Runtime.NewID(), session: t.init.SessionID, span: t.init.SpanContext,
 		source: message.FromTool, given: t.executed.Messages, previous: t, chain: t.init.Chain + 1,
-		lender: t.caller, deadline: parentDeadline(t), tidies: t.tidies,
+		lender: t.caller, until: t.until(r.now()), tidies: t.tidies,
 	})
-}
-
-// parentDeadline is the time that a delegated turn has from who handed over: each turn of
-// a chain has its own time-out, and all of them that one.
-func parentDeadline(t *turn) tga.Millis {
-	if t.init.Parent == nil || t.agent.Constraints.Timeout > 0 && t.init.Deadline == tga.MillisOf(t.init.StartedAt.Time().Add(t.agent.Constraints.Timeout)) {
-		return 0
-	}
-	return t.init.Deadline
 }
 
 // emit is EMIT (OSSA 0.2.9 §1 phase 7), and the end of the turn: with its record go the
@@ -280,7 +279,7 @@ func (r *Runner) emit(ctx context.Context, t *turn) error {
 // goesOn says whether another turn follows: the model asked for tools and has yet to see
 // what they said (OSSA 0.2.9 §4).
 func (r *Runner) goesOn(ctx context.Context, t *turn) (bool, error) {
-	if t.failed != nil || len(t.executed.Messages) == 0 || t.executed.Handoff != nil || t.agent.Chain.Stop {
+	if t.failed != nil || t.orphan || len(t.executed.Messages) == 0 || t.executed.Handoff != nil || t.agent.Chain.Stop {
 		return false, nil
 	}
 	if t.agent.Chain.Confirm {

@@ -25,7 +25,8 @@ type initBody struct {
 	TurnNumber        uint32      `json:"turn_number"` // from 1, in the session
 	TokensBefore      int64       `json:"tokens_before"`
 	StartedAt         tga.Millis  `json:"started_at"`
-	Deadline          tga.Millis  `json:"deadline"` // 0 = none
+	Deadline          tga.Millis  `json:"deadline"`        // 0 = none
+	Until             tga.Millis  `json:"until,omitempty"` // deadline of all that is done for who handed over
 	SpanContext       SpanContext `json:"span_context"`
 	Parent            *Parent     `json:"parent,omitempty"`
 	// Scope is where the turn's state is.
@@ -103,6 +104,11 @@ type parkedBody struct {
 	Target  string  `json:"target,omitempty"`
 	TraceID *tga.ID `json:"trace_id,omitempty"` // of the call that waits or is in doubt
 	Child   *tga.ID `json:"child,omitempty"`    // turn of another agent that waits
+}
+
+// resumedBody says that a turn goes on that waited, and for how long its time stood still.
+type resumedBody struct {
+	WaitedMS int64 `json:"waited_ms"`
 }
 
 // decidedBody is a person's answer to a parked turn.

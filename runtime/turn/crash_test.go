@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -169,4 +170,72 @@ func (s *hooked) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.
 	done, err := s.Store.Append(ctx, lease, b)
 	s.hook("append after")
 	return done, err
+}
+
+// TestCrashAnywhereInATurn cuts the power at every append and at every message to and from
+// model and tools: before it, and after. The turn then goes on, and comes to the same end:
+// the model was asked, and tools had effects, as often as in one run.
+func TestCrashAnywhereInATurn(t *testing.T) {
+	const text = "call count {\"x\":1}\ncall echo {\"y\":2}\ncall count {\"x\":3}"
+	for _, parallel := range []bool{false, true} {
+		t.Run(fmt.Sprint("parallel=", parallel), func(t *testing.T) {
+			set := func(w *world) {
+				for i := range w.defs {
+					w.defs[i].Parallel = parallel
+				}
+			}
+			images := crashImages(t, text, set)
+			asked, again := 0, 0
+			for _, c := range images {
+				w := newWorld(t, set, func(w *world) { w.disk, w.out = c.disk, c.out })
+				res := w.goOn(c.id, c.where, text)
+				wantEnd(t, c.where, w, res, parallel)
+				for key, n := range w.out.requests {
+					asked += n
+					if n > 1 {
+						again++
+						if !strings.HasPrefix(c.where, "model") && !strings.HasPrefix(c.where, "append") || n > 2 {
+							t.Errorf("%s: question %s was sent %d times", c.where, key, n)
+						}
+					}
+				}
+				if len(w.out.requests) != 2 || len(w.out.effects) != 3 {
+					t.Errorf("%s: %d questions, %d effects", c.where, len(w.out.requests), len(w.out.effects))
+				}
+				w.stop()
+			}
+			t.Logf("%d crash images, %d questions sent, %d of them again after a crash between sending and recording", len(images), asked, again)
+			if len(images) < 40 {
+				t.Errorf("only %d places to crash at", len(images))
+			}
+		})
+	}
+}
+
+func wantEnd(t *testing.T, where string, w *world, res turn.Result, parallel bool) {
+	t.Helper()
+	if res.Status != turn.Completed || res.Turns != 2 || len(res.Effects) != 3 || !strings.Contains(res.Text, `{"y":2}`) {
+		t.Fatalf("%s: %+v", where, res)
+	}
+	if !parallel && res.Text != `tools said {"n":1}, {"y":2}, {"n":2}` {
+		t.Errorf("%s: answer %q", where, res.Text)
+	}
+	got := w.read("n", "log")
+	list, n := string(got["log"]), string(got["n"])
+	kept := 0
+	for _, e := range res.Effects {
+		switch {
+		case e.Name == "count" && e.Status == turn.ToolSucceeded:
+			kept++
+		case parallel && e.Name == "count" && e.Failure.Code != tga.StateConflict:
+			t.Errorf("%s: %+v", where, e)
+		}
+	}
+	// What is kept of two that ran at once is what their results say.
+	switch {
+	case kept == 2 && n == "2" && (list == `[{"x":1},{"x":3}]` || parallel && list == `[{"x":3},{"x":1}]`):
+	case parallel && kept == 1 && n == "1" && (list == `[{"x":1}]` || list == `[{"x":3}]`):
+	default:
+		t.Errorf("%s: %d kept, state %s", where, kept, got)
+	}
 }

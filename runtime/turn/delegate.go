@@ -88,11 +88,6 @@ func (r *Runner) delegate(ctx context.Context, t *turn, tool *Tool, index int, a
 
 // other runs the other agent, or goes on with it.
 func (r *Runner) other(ctx context.Context, t *turn, d *Delegation, agent *Agent, id tga.ID, args []byte) (Result, error) {
-	if d.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
-		defer cancel()
-	}
 	lender := t
 	if !d.WithState {
 		lender = nil
@@ -124,6 +119,10 @@ func (r *Runner) other(ctx context.Context, t *turn, d *Delegation, agent *Agent
 			}
 			if child, err = r.open(ctx, next); err != nil {
 				return Result{}, err
+			}
+			if child.ended != nil { // somebody else has resumed it
+				r.release(child)
+				continue
 			}
 			child.caller = lender
 			return r.drive(ctx, child)
@@ -216,14 +215,14 @@ func (r *Runner) handOver(ctx context.Context, t *turn, d *Delegation, agent *Ag
 	}
 	b := beginning{
 		agent: agent, id: id, span: t.init.SpanContext, source: message.FromDelegation, chain: 1,
-		parent: &Parent{AgentID: t.init.AgentID, InteractionID: t.id()}, deadline: t.init.Deadline, lender: lender, tidies: t.tidies,
+		parent: &Parent{AgentID: t.init.AgentID, InteractionID: t.id()}, until: t.deadline(r.now()), lender: lender, tidies: t.tidies,
 	}
 	if !d.NoSession {
 		b.session = t.init.SessionID
 	}
 	if d.Timeout > 0 {
-		if end := tga.MillisOf(r.opts.Runtime.Clock().Add(d.Timeout)); b.deadline == 0 || end < b.deadline {
-			b.deadline = end
+		if end := tga.MillisOf(r.opts.Runtime.Clock().Add(d.Timeout)); b.until == 0 || end < b.until {
+			b.until = end
 		}
 	}
 	if d.WithHistory {

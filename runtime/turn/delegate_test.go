@@ -6,12 +6,15 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -229,5 +232,50 @@ func TestDelegationHasATime(t *testing.T) {
 	}
 	if open, err := w.r.OpenTurns(t.Context()); err != nil || len(open) != 0 {
 		t.Errorf("open: %v, %v", open, err)
+	}
+}
+
+// TestAgentsThatAreLentTheStateComeOneAfterTheOther, also where their delegation is parallel:
+// each sees what those before it did, and one that fails takes back its own and no more.
+func TestAgentsThatAreLentTheStateComeOneAfterTheOther(t *testing.T) {
+	w := newWorld(t, delegating(turn.Delegation{Type: turn.Parallel, WithState: true, OnFailure: turn.Fallback}))
+	w.defs[len(w.defs)-1].Fallback = json.RawMessage(`"failed"`)
+	var inside atomic.Int32
+	w.tool("alone", func(ctx context.Context, args string) (string, error) {
+		defer inside.Add(-1)
+		if inside.Add(1) > 1 {
+			t.Error("two are at the state at once")
+		}
+		return count(ctx, args)
+	})
+	w.say = func(q turn.Question) (turn.Answer, error) {
+		if last := q.Messages[len(q.Messages)-1]; q.Model == "expert" && last.Plain() == `{"n":2}` && strings.Contains(q.Messages[len(q.Messages)-3].Plain(), "bad") {
+			return turn.Answer{}, &turn.Failure{Code: tga.ValidationError, Message: "no"}
+		}
+		return obedient(q)
+	}
+	res := w.run("call ask {\"message\":\"call alone {\\\"x\\\":1}\"}\ncall ask {\"message\":\"call alone {\\\"why\\\":\\\"it goes bad\\\"}\"}\ncall ask {\"message\":\"call alone {\\\"x\\\":3}\"}")
+	if res.Status != turn.Completed || res.Text != `tools said tools said {"n":1}, failed, tools said {"n":1}, {"n":2}` {
+		t.Errorf("%+v", res)
+	}
+	if got := w.read("n", "log"); string(got["n"]) != "2" || string(got["log"]) != `[{"x":1},{"x":3}]` {
+		t.Errorf("state %s", got)
+	}
+}
+
+// TestStateIsLentWhereItCanBeTakenBack: a manifest may ask for it in every pattern, and not
+// under a level that takes nothing back.
+func TestStateIsLentWhereItCanBeTakenBack(t *testing.T) {
+	for _, kind := range []turn.DelegationType{turn.Handoff, turn.Parallel, turn.Supervisor} {
+		for level, code := range map[state.Isolation]tga.Code{"": "", state.ReadCommitted: "", state.ReadUncommitted: tga.ValidationError} {
+			w := newWorld(t)
+			a := *w.agents[0]
+			a.State.Isolation = level
+			a.Tools = []turn.ToolSpec{{Name: "ask", Delegation: &turn.Delegation{Type: kind, Target: "expert", WithState: true}}}
+			_, err := turn.New(w.db, runtime.DispatcherFunc(w.dispatch), w.supervisor, turn.Options{Agents: []*turn.Agent{&a}, Models: map[string]turn.Model{"local": w}})
+			if tga.CodeOf(err) != code {
+				t.Errorf("%s under %q: %v", kind, level, err)
+			}
+		}
 	}
 }

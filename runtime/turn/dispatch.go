@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -29,10 +28,13 @@ type dispatcher struct {
 // work is what a governed call is for, in the context of its dispatch.
 type work struct {
 	turn  *turn
-	asked *askedBody // of a question
-	tool  *Tool      // of a tool call
+	asked *askedBody  // of a question
+	left  func() bool // of a question: the turn's caller waits no longer
+	tool  *Tool       // of a tool call
 	index int
 	view  *View
+	// giveBack ends the lease of a turn that was borrowed for the call.
+	giveBack func()
 
 	mu   sync.Mutex
 	over bool // nobody waits for the call any more
@@ -83,13 +85,27 @@ func (d *dispatcher) Dispatch(ctx context.Context, call runtime.Call) (runtime.R
 	if name, ok := provider(call.Server); ok {
 		return d.ask(ctx, name, call)
 	}
-	w, err := d.work(ctx, call)
+	if w, ok := ctx.Value(workKey{}).(*work); ok && w.asked == nil && call.Key == toolKey(w.turn.id(), w.index) {
+		return d.send(ctx, w, call)
+	}
+	w, err := d.borrow(ctx, call)
 	if err != nil {
-		return runtime.Reply{}, err
+		return runtime.Reply{}, fmt.Errorf("%w: %w", runtime.ErrNotSent, err)
 	}
 	if w == nil {
 		return d.next.Dispatch(ctx, call)
 	}
+	defer w.giveBack()
+	if !d.r.overdue(w.turn) { // else it is sent again, to learn what became of it
+		var cancel context.CancelFunc
+		ctx, cancel = d.r.timed(ctx, w.turn)
+		defer cancel()
+	}
+	return d.send(ctx, w, call)
+}
+
+// send sends a turn's call. What it does to the turn's state is stored with its effect.
+func (d *dispatcher) send(ctx context.Context, w *work, call runtime.Call) (runtime.Reply, error) {
 	if w.turn.tx != nil {
 		w.view = newView(w.turn)
 		ctx = context.WithValue(ctx, viewKey{}, w.view)
@@ -119,40 +135,6 @@ func (d *dispatcher) Prepare(ctx context.Context, call runtime.Call) ([]wal.Atta
 	return p.Prepare(ctx, call)
 }
 
-// work finds what turn a tool call belongs to; nil for none. A call that somebody else
-// runs, such as one approved while its turn is parked, has no state to work on: its tool
-// finds none.
-func (d *dispatcher) work(ctx context.Context, call runtime.Call) (*work, error) {
-	if w, ok := ctx.Value(workKey{}).(*work); ok {
-		return w, nil
-	}
-	rest, mine := strings.CutPrefix(call.Key, "turn/")
-	if !mine {
-		return nil, nil
-	}
-	id, index, ok := strings.Cut(rest, "/tool/")
-	n, err := strconv.Atoi(index)
-	interaction, idErr := tga.ParseID(id)
-	if !ok || err != nil || idErr != nil {
-		return nil, nil // a caller's own key that looks a little like ours
-	}
-	t, err := d.r.fold(ctx, interaction)
-	if errors.Is(err, tga.NotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", runtime.ErrNotSent, err)
-	}
-	if t.agent == nil {
-		return nil, fmt.Errorf("%w: %w", runtime.ErrNotSent, tga.Errorf(tga.NotFound, "turn %s is of agent %q, which is not at hand", id, t.init.AgentName))
-	}
-	w := &work{turn: t, index: n}
-	if t.inferred != nil && t.resolved != nil && n < len(t.inferred.Answer.Said.ToolCalls) {
-		w.tool = t.tool(t.inferred.Answer.Said.ToolCalls[n])
-	}
-	return w, nil
-}
-
 // breaker returns the way to a tool, through its circuit breaker.
 func (d *dispatcher) breaker(tool *Tool) runtime.Dispatcher {
 	if tool == nil || tool.Breaker.Disabled {
@@ -176,11 +158,10 @@ func (d *dispatcher) ask(ctx context.Context, name string, call runtime.Call) (r
 	if model == nil {
 		return runtime.Reply{}, fmt.Errorf("%w: %w", runtime.ErrNotSent, tga.Errorf(tga.NotFound, "no model of provider %q", name))
 	}
-	q, observe, err := d.question(ctx, call)
+	q, left, err := d.question(ctx, call)
 	if err != nil {
 		return runtime.Reply{}, fmt.Errorf("%w: %w", runtime.ErrNotSent, err)
 	}
-	q.OnDelta = observe
 	answer, err := generate(ctx, model, q)
 	if err == nil {
 		result, err := json.Marshal(answer)
@@ -189,7 +170,7 @@ func (d *dispatcher) ask(ctx context.Context, name string, call runtime.Call) (r
 		}
 		return runtime.Reply{Status: tga.StatusSuccess, Result: result}, nil
 	}
-	if errors.Is(ctx.Err(), context.Canceled) {
+	if left() || errors.Is(ctx.Err(), context.Canceled) {
 		return runtime.Reply{}, err
 	}
 	f := &Failure{Code: tga.LLMError, Message: err.Error()}
@@ -214,26 +195,31 @@ func generate(ctx context.Context, m Model, q Question) (a Answer, err error) {
 }
 
 // question finds the question that a governed call is about: in the turn at work, or in
-// the journal.
-func (d *dispatcher) question(ctx context.Context, call runtime.Call) (Question, func(string), error) {
-	if w, ok := ctx.Value(workKey{}).(*work); ok && w.asked != nil {
-		t := w.turn
-		return w.asked.Question, func(text string) { d.r.tell(t, Infer, "text", text) }, nil
+// the journal. left says that the turn's caller waits no longer.
+func (d *dispatcher) question(ctx context.Context, call runtime.Call) (q Question, left func() bool, err error) {
+	if w, ok := ctx.Value(workKey{}).(*work); ok && w.asked != nil && w.asked.Question.Key == call.Key {
+		t, q := w.turn, w.asked.Question
+		q.OnDelta = func(text string) { d.r.tell(t, Infer, "text", text) }
+		return q, w.left, nil
 	}
 	var args questionArgs
 	if err := json.Unmarshal(call.Args, &args); err != nil {
-		return Question{}, nil, tga.Errorf(tga.ValidationError, "arguments of a question: %w", err)
+		return q, nil, tga.Errorf(tga.ValidationError, "arguments of a question: %w", err)
 	}
 	t, err := d.r.fold(ctx, args.InteractionID)
 	if err != nil {
-		return Question{}, nil, err
+		return q, nil, err
 	}
 	for i := range t.asked {
-		if t.asked[i].Digest == args.QuestionDigest && t.asked[i].Question.Key == call.Key {
-			return t.asked[i].Question, nil, nil
+		if t.asked[i].Digest != args.QuestionDigest || t.asked[i].Question.Key != call.Key {
+			continue
 		}
+		if call.Attempt == 1 {
+			err = d.r.wanted(ctx, t, Infer)
+		}
+		return t.asked[i].Question, func() bool { return false }, err
 	}
-	return Question{}, nil, tga.Errorf(tga.NotFound, "turn %s asked no question with digest %s", args.InteractionID, args.QuestionDigest)
+	return q, nil, tga.Errorf(tga.NotFound, "turn %s asked no question with digest %s", args.InteractionID, args.QuestionDigest)
 }
 
 // redact takes out of an answer what the agent may not keep (OSSA 0.2.9 §1 phase 5 rule

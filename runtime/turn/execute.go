@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/tgad/tgad/ledger"
@@ -86,7 +85,10 @@ func (t *turn) tool(c message.ToolCall) *Tool {
 func (t *turn) parallel(c message.ToolCall) bool {
 	tool := t.tool(c)
 	if tool == nil || tool.Delegation != nil && tool.Delegation.WithState {
-		return false // where the other fails, all is taken back that was done since it began
+		// Where the other fails, all is taken back that was done since it began. And it makes
+		// many calls on what it has read: to refuse all of them for a conflict at its end would
+		// waste them, to let each in alone would lose updates unseen.
+		return false
 	}
 	return tool.Parallel || tool.Delegation != nil && tool.Delegation.Type == Parallel
 }
@@ -280,10 +282,10 @@ func (r *Runner) governed(ctx context.Context, t *turn, tool *Tool, index int, a
 		o.exec.TraceID = derived(t.id(), "tool", index, n)
 		o.exec.Retries = n - 1
 		w := &work{turn: t, tool: tool, index: index}
-		callCtx := context.WithValue(toolCtx, workKey{}, w)
+		callCtx := context.WithValue(untimed{toolCtx}, workKey{}, w)
 		res, err := r.rt.Call(callCtx, runtime.Request{
 			TraceID: o.exec.TraceID, Server: tool.Server, Tool: tool.Remote, Args: args, Key: toolKey(t.id(), index),
-			PlanID: t.init.InvocationID, Risk: tool.Risk, Retry: n > 1, Deadline: deadline(t), Submitter: t.init.AgentID,
+			PlanID: t.init.InvocationID, Risk: tool.Risk, Retry: n > 1, Submitter: t.init.AgentID,
 			Intent: clip("call "+tool.Name+" in turn "+t.id().String(), 1000),
 		})
 		w.end()
@@ -292,6 +294,9 @@ func (r *Runner) governed(ctx context.Context, t *turn, tool *Tool, index int, a
 			return
 		}
 		if res.State == tga.Completed {
+			if o.err = r.learn(ctx, t, w); o.err != nil {
+				return
+			}
 			o.succeed(res.Value)
 			if keys := t.merges.refused(index); keys != nil && o.exec.Status == ToolSucceeded {
 				o.fail(refusal(keys))
@@ -403,11 +408,4 @@ func (r *Runner) effects(ctx context.Context, t *turn) []ToolExecution {
 		}
 	}
 	return out
-}
-
-func deadline(t *turn) (at time.Time) {
-	if t.init.Deadline != 0 {
-		at = t.init.Deadline.Time()
-	}
-	return at
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn/message"
@@ -17,6 +18,9 @@ import (
 // and each is a governed call of its own: what a crash finds answered is not asked again.
 func (r *Runner) infer(ctx context.Context, t *turn) error {
 	started := r.opts.Runtime.Clock()
+	if err := r.recall(ctx, t); err != nil {
+		return err
+	}
 	for {
 		asked := t.newest("infer")
 		if asked == nil {
@@ -69,8 +73,31 @@ func (t *turn) newest(what string) *askedBody {
 	return nil
 }
 
-// note keeps what came of a question, once: after a crash the earlier ones are asked for
-// again and answered from their records.
+// recall takes up what came of the questions before the newest, where this process does not
+// know: their tokens are used, whoever asked.
+func (r *Runner) recall(ctx context.Context, t *turn) error {
+	for i := range t.asked {
+		a := &t.asked[i]
+		if a == t.newest("infer") {
+			continue
+		}
+		res, err := r.rt.Result(ctx, derived(t.id(), a.What, a.Attempt))
+		if errors.Is(err, tga.NotFound) || err == nil && !res.State.Terminal() {
+			continue // a question that is yet to be asked, or was given up unanswered
+		}
+		if err != nil {
+			return err
+		}
+		seen, _, _, err := answered(a.inference(t, r.opts.Runtime.Clock()), res)
+		if err != nil {
+			return err
+		}
+		t.note(seen)
+	}
+	return nil
+}
+
+// note keeps what came of a question, once.
 func (t *turn) note(i Inference) {
 	for n := range t.seen {
 		if t.seen[n].TraceID == i.TraceID {
@@ -230,24 +257,21 @@ func (r *Runner) pose(ctx context.Context, t *turn, what string, attempt int, pr
 // ask makes the governed call of a durable question, or finds what came of it. The error
 // is of the turn, the failure of the question.
 func (r *Runner) ask(ctx context.Context, t *turn, a *askedBody) (Inference, *Answer, *Failure, error) {
-	seen := Inference{
-		TraceID: derived(t.id(), a.What, a.Attempt), Attempt: uint32(a.Attempt), Provider: a.Provider, Model: a.Question.Model,
-		Parameters: a.Question.Parameters, Started: r.opts.Runtime.Clock(),
-	}
+	seen := a.inference(t, r.opts.Runtime.Clock())
 	args, err := json.Marshal(questionArgs{t.id(), a.Question.Model, a.Digest})
 	if err != nil {
 		return seen, nil, nil, err
 	}
-	callCtx := context.WithValue(ctx, workKey{}, &work{turn: t, asked: a})
+	callCtx := context.WithValue(ctx, workKey{}, &work{turn: t, asked: a, left: func() bool { return patience(ctx) }})
 	if t.agent.Model.Timeout > 0 {
 		var cancel context.CancelFunc
-		callCtx, cancel = context.WithTimeoutCause(callCtx, t.agent.Model.Timeout, errQuestionTime)
+		callCtx, cancel = context.WithTimeout(callCtx, t.agent.Model.Timeout)
 		defer cancel()
 	}
-	res, err := r.rt.Call(callCtx, runtime.Request{
+	res, err := r.rt.Call(untimed{callCtx}, runtime.Request{
 		TraceID: seen.TraceID, Server: ModelServer(a.Provider), Tool: "generate", Args: args, Key: a.Question.Key,
 		PlanID: t.init.InvocationID, Intent: "ask model " + clip(a.Question.Model, 200) + " for turn " + t.id().String(),
-		Deadline: deadline(t), Submitter: t.init.AgentID,
+		Submitter: t.init.AgentID,
 	})
 	seen.Ended = r.opts.Runtime.Clock()
 	if err != nil {
@@ -255,6 +279,19 @@ func (r *Runner) ask(ctx context.Context, t *turn, a *askedBody) (Inference, *An
 		seen.Failure = f
 		return seen, nil, f, err
 	}
+	return answered(seen, res)
+}
+
+// inference is what is known of a question before it is answered.
+func (a *askedBody) inference(t *turn, started time.Time) Inference {
+	return Inference{
+		TraceID: derived(t.id(), a.What, a.Attempt), Attempt: uint32(a.Attempt), Provider: a.Provider, Model: a.Question.Model,
+		Parameters: a.Question.Parameters, Started: started, Ended: started,
+	}
+}
+
+// answered reads what came of a question from its ended call.
+func answered(seen Inference, res runtime.Result) (Inference, *Answer, *Failure, error) {
 	if res.State == tga.Completed {
 		var answer Answer
 		if err := json.Unmarshal(res.Value, &answer); err != nil {
@@ -404,8 +441,6 @@ func standIn(value json.RawMessage, a *askedBody, at tga.Millis) *Answer {
 // errSkipped says that somebody decided to go on without an answer.
 var errSkipped = errors.New("the question is skipped")
 
-var errQuestionTime = errors.New("the model took too long")
-
 func failureOf(res runtime.Result) *Failure {
 	err := res.Err()
 	f := &Failure{Code: codeOr(err, tga.ToolError), Message: firstOf(res.ErrorMessage, res.Summary), Err: err}
@@ -420,7 +455,7 @@ func decimal64(n int64) string { return strconv.FormatInt(n, 10) }
 
 func clip(s string, most int) string {
 	if len(s) > most {
-		return s[:most]
+		return strings.ToValidUTF8(s[:most], "")
 	}
 	return s
 }

@@ -34,17 +34,21 @@ const RecordSchema = "tgad.turn_record"
 type Kind string
 
 // The kinds. Done ends a phase. Asked is a question to a model, before it is sent.
-// Failed ends the turn but for its EMIT phase. Parked waits for Decided.
+// Failed ends the turn but for its EMIT phase. Parked waits for a person: for Decided, or
+// until what it waits for is settled elsewhere. Resumed ends the wait of a turn whose time
+// is limited.
 const (
 	Done    Kind = "done"
 	Asked   Kind = "asked"
 	Failed  Kind = "failed"
 	Parked  Kind = "parked"
 	Decided Kind = "decided"
+	Resumed Kind = "resumed"
 )
 
-// maxRecord bounds a record, bytes. A question with images is the largest.
-const maxRecord = 64 << 20
+// maxRecord bounds a record, bytes. A question with images is the largest. It is a variable
+// for tests.
+var maxRecord = 64 << 20
 
 // opsBase is the first item of a turn's stream that is no record: what its tools did to
 // the state, stored with each tool's effect.
@@ -101,6 +105,20 @@ func (j *journal) commit(ctx context.Context, more ...wal.Attachment) error {
 	}
 	j.staged = nil
 	return nil
+}
+
+// mark is a place among the staged records.
+type mark struct {
+	number uint64
+	head   tga.Digest
+	staged int
+}
+
+func (j *journal) mark() mark { return mark{j.number, j.head, len(j.staged)} }
+
+// backTo takes back what was staged since, which must not be durable.
+func (j *journal) backTo(m mark) {
+	j.number, j.head, j.staged = m.number, m.head, j.staged[:m.staged]
 }
 
 // readRecord checks one stored record against the one before it.

@@ -28,6 +28,12 @@ func TestOrderOfRecords(t *testing.T) {
 	}{
 		{"a whole turn", whole, true},
 		{"asked, parked and decided on the way", append(append(done(Init, Normalize, Resolve), step{Infer, Asked}, step{Infer, Parked}, step{Infer, Decided}), done(Infer, Execute, Persist, Emit)...), true},
+		{"parked and gone on", append(append(done(Init, Normalize), step{Resolve, Parked}, step{Resolve, Resumed}), done(Resolve, Infer)...), true},
+		{"gone on without a wait", append(done(Init, Normalize), step{Resolve, Resumed}), false},
+		{"gone on twice", append(done(Init, Normalize), step{Resolve, Parked}, step{Resolve, Resumed}, step{Resolve, Resumed}), false},
+		{"gone on after a failure", append(done(Init, Normalize), step{Resolve, Parked}, step{Resolve, Failed}, step{Emit, Resumed}), false},
+		{"parked before all else", []step{{Init, Parked}}, false},
+		{"failed before all else", []step{{Init, Failed}}, false},
 		{"failed, then emitted", append(append(done(Init, Normalize), step{Resolve, Failed}), done(Emit)...), true},
 		{"no init", done(Normalize), false},
 		{"init twice", done(Init, Init), false},
@@ -44,7 +50,11 @@ func TestOrderOfRecords(t *testing.T) {
 		tt := &turn{j: &journal{id: fixed("test")}, decision: map[string]decidedBody{}}
 		var err error
 		for i, s := range c.steps {
-			if err = tt.apply(Record{Number: uint64(i + 1), Phase: s.phase, Kind: s.kind, Body: []byte("{}")}); err != nil {
+			body := "{}"
+			if s.phase == Init {
+				body = `{"deadline":"2026-01-01T00:00:00.000Z"}`
+			}
+			if err = tt.apply(Record{Number: uint64(i + 1), TS: tga.Millis(i + 1), Phase: s.phase, Kind: s.kind, Body: []byte(body)}); err != nil {
 				if i != len(c.steps)-1 {
 					t.Errorf("%s: refused at record %d: %v", c.name, i+1, err)
 				}

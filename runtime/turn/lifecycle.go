@@ -20,6 +20,9 @@ import (
 // with NORM, RESOL with the question to the model, EXEC with PERSIST, EMIT with the INIT
 // and NORM of the turn that follows.
 func (r *Runner) step(ctx context.Context, t *turn, p Phase) error {
+	if t.aborted != nil && p != Emit {
+		return t.aborted
+	}
 	switch p {
 	case Normalize:
 		return r.normalize(ctx, t)
@@ -43,12 +46,12 @@ var errParked = errors.New("the turn waits for a person")
 // run takes a turn from the phase it is in to its end. A fresh turn and one that goes on
 // after a crash run this same loop; they differ in the records they enter with.
 func (r *Runner) run(ctx context.Context, t *turn) error {
-	caller := ctx
-	if t.init.Deadline != 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, t.init.Deadline.Time().Sub(r.opts.Runtime.Clock()))
-		defer cancel()
+	if err := r.goOn(ctx, t); err != nil {
+		return err
 	}
+	caller := ctx
+	ctx, cancel := r.timed(ctx, t)
+	defer cancel()
 	for {
 		phase, ok := t.phase()
 		if !ok {
@@ -89,7 +92,14 @@ func (r *Runner) fail(ctx context.Context, t *turn, phase Phase, f *Failure) err
 	} else {
 		body.Effects = r.effects(ctx, t)
 	}
-	if err := t.stage(r.now(), phase, Failed, body); err != nil {
+	err := t.stage(r.now(), phase, Failed, body)
+	if errors.Is(err, tga.LimitExceeded) { // the answers are with their calls
+		for i := range body.Effects {
+			body.Effects[i].Input, body.Effects[i].Output = "", ""
+		}
+		err = t.stage(r.now(), phase, Failed, body)
+	}
+	if err != nil {
 		return err
 	}
 	return t.j.commit(ctx)
@@ -108,7 +118,7 @@ func (r *Runner) settle(ctx context.Context, t *turn, phase Phase, p plan, body 
 		}
 		return d, nil
 	}
-	if w := t.waits; w != nil && w.Subject == body.Subject && w.Failure.Code == f.Code {
+	if t.waits.same(body) && (t.paused != 0 || t.init.Deadline == 0) {
 		return decidedBody{}, errParked // as it waited before
 	}
 	body.Target = p.target
@@ -120,6 +130,15 @@ func (r *Runner) settle(ctx context.Context, t *turn, phase Phase, p plan, body 
 	}
 	return decidedBody{}, errParked
 }
+
+// same says that a turn which waits for w is asked to wait for v. Another attempt of a call,
+// or another turn of an agent, is another thing to wait for: who is told of the first one
+// finds it settled.
+func (w *parkedBody) same(v parkedBody) bool {
+	return w != nil && w.Subject == v.Subject && w.Failure.Code == v.Failure.Code && sameID(w.TraceID, v.TraceID) && sameID(w.Child, v.Child)
+}
+
+func sameID(a, b *tga.ID) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // Decision is a person's answer to a parked turn.
 type Decision struct {
@@ -189,7 +208,7 @@ func foldFrom(ctx context.Context, store runtime.Store, id tga.ID) (*turn, error
 	if len(records) == 0 {
 		return nil, tga.Errorf(tga.NotFound, "no turn %s", id)
 	}
-	t := &turn{j: &journal{store: store, id: id}, decision: map[string]decidedBody{}, ops: ops}
+	t := &turn{j: &journal{store: store, id: id}, decision: map[string]decidedBody{}, ops: ops, redone: map[int]bool{}}
 	for _, rec := range records {
 		if err := t.apply(rec); err != nil {
 			return nil, err
@@ -197,6 +216,7 @@ func foldFrom(ctx context.Context, store runtime.Store, id tga.ID) (*turn, error
 		t.j.number, t.j.head = rec.Number, rec.Digest
 	}
 	for _, o := range ops {
+		t.redone[o.Index] = true
 		if len(o.Conflict) > 0 {
 			t.merges.refuse(o.Index, o.Conflict)
 		}
@@ -266,10 +286,16 @@ func (r *Runner) persist(ctx context.Context, t *turn) error {
 		if body.Transaction, err = t.tx.Transaction(); err != nil {
 			return err
 		}
+		before := t.j.mark()
 		if err := t.stage(r.now(), Persist, Done, body); err != nil {
 			return err
 		}
-		return t.j.commit(ctx, values...)
+		err = t.j.commit(ctx, values...)
+		if err != nil { // its record must not go out with the failure's
+			t.j.backTo(before)
+			t.persisted = nil
+		}
+		return err
 	}
 	if t.init.Lent {
 		// The caller commits it with its own changes; until then it is as pending as they.
@@ -280,7 +306,7 @@ func (r *Runner) persist(ctx context.Context, t *turn) error {
 		return t.j.commit(ctx)
 	}
 	err := t.tx.Commit(context.WithoutCancel(ctx), commit)
-	if err != nil && tga.CodeOf(err) != tga.StoreUnavailable {
+	if err != nil && tga.CodeOf(err) != tga.StoreUnavailable && t.tx.Status() != state.Committed {
 		// EXEC's record stays staged and goes out with the failure's: its effects stand.
 		return &Failure{Code: tga.GenericStateError, Message: "state of the turn: " + err.Error(), Err: err, Details: map[string]any{"cause": string(tga.CodeOf(err))}}
 	}

@@ -125,10 +125,8 @@ func (a *Agent) check(o Options) error {
 		}
 	}
 	for _, t := range a.Tools {
-		if d := t.Delegation; d != nil && d.WithState {
-			if d.Type == Parallel || a.State.Isolation == state.ReadUncommitted {
-				return bad("tool %q: state is lent to one agent at a time, and not under read_uncommitted", t.Name)
-			}
+		if d := t.Delegation; d != nil && d.WithState && a.State.Isolation == state.ReadUncommitted {
+			return bad("tool %q: state is not lent under read_uncommitted, which takes nothing back where the other fails", t.Name)
 		}
 	}
 	for what, f := range map[string]message.Filter{"content filter": a.Filter, "output filter": a.Redact} {

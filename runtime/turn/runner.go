@@ -233,6 +233,9 @@ func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
 		return Result{}, err
 	}
 	t, err := r.begin(ctx, begin)
+	if errors.Is(err, errBegun) {
+		return r.Resume(ctx, begin.id)
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -248,19 +251,21 @@ func (r *Runner) Resume(ctx context.Context, interaction tga.ID) (Result, error)
 		if err != nil {
 			return Result{}, err
 		}
-		if t.ended == nil {
-			break
-		}
-		if t.ended.Next == nil {
+		switch {
+		case t.ended == nil:
+			if t, err = r.open(ctx, id); err != nil {
+				return Result{}, err
+			}
+			if t.ended == nil {
+				return r.drive(ctx, t)
+			}
+			r.release(t) // somebody else ended it before the lease was had: look again
+		case t.ended.Next == nil:
 			return r.result(ctx, t)
+		default:
+			id = *t.ended.Next
 		}
-		id = *t.ended.Next
 	}
-	t, err := r.open(ctx, id)
-	if err != nil {
-		return Result{}, err
-	}
-	return r.drive(ctx, t)
 }
 
 // drive runs a turn and those that follow it, and says where that led.
@@ -290,10 +295,9 @@ func (r *Runner) drive(ctx context.Context, t *turn) (Result, error) {
 func (r *Runner) OpenTurns(ctx context.Context) ([]tga.ID, error) { return openTurns(ctx, r.store) }
 
 // Recover goes on with every turn of this runner's agents that has not ended, one after the
-// other. Calls that belong
-// to no turn are [runtime.Runtime.RecoverAll]'s, after this: a tool that works on its turn's
-// state can only be called by its turn. It returns the results of the turns, and the errors
-// of those that could not go on, joined.
+// other. Calls that belong to no turn are [runtime.Runtime.RecoverAll]'s, after this: of the
+// calls of a turn the turn knows best what is left to do. It returns the results of the
+// turns, and the errors of those that could not go on, joined.
 func (r *Runner) Recover(ctx context.Context) ([]Result, error) {
 	ids, err := r.OpenTurns(ctx)
 	if err != nil {
@@ -333,6 +337,7 @@ func (r *Runner) adopt(ctx context.Context, t *turn) error {
 		return err
 	}
 	defer r.release(t)
+	t.orphan = true
 	phase, ok := t.phase()
 	if ok && phase != Emit {
 		f := &Failure{Code: tga.DelegationFailed, Message: "the turn that handed over is over"}

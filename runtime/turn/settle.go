@@ -81,22 +81,27 @@ func (r *Runner) Settle(ctx context.Context, interaction tga.ID, s Settlement) (
 }
 
 // vote has a person's vote on the call of a parked turn recorded. The call that it lets go
-// on is made as the turn would make it: what it does to the state is stored with its effect,
-// and repeated when the turn is resumed.
+// on is made as the turn would make it, in the time that the turn has left: what it does to
+// the state is stored with its effect, and repeated when the turn is resumed.
 func (r *Runner) vote(ctx context.Context, t *turn, v runtime.Vote) (runtime.Result, error) {
-	if phase, _ := t.phase(); phase == Execute {
+	ctx, cancel := r.timed(ctx, t)
+	defer cancel()
+	phase, _ := t.phase()
+	if v.Approve {
+		if err := r.wanted(ctx, t, phase); err != nil {
+			return runtime.Result{}, err
+		}
+	}
+	if phase == Execute && v.Approve {
 		for i, c := range t.inferred.Answer.Said.ToolCalls {
 			if c.ID != t.waits.Subject {
 				continue
 			}
-			if !t.init.Lent { // else its state is at hand only while the lender's turn runs
-				if err := r.load(ctx, t); err != nil {
-					return runtime.Result{}, err
-				}
-				if err := r.redo(ctx, t); err != nil {
-					return runtime.Result{}, err
-				}
+			done, err := r.atHand(ctx, t)
+			if err != nil {
+				return runtime.Result{}, err
 			}
+			defer done()
 			w := &work{turn: t, tool: t.tool(c), index: i}
 			defer w.end()
 			ctx = context.WithValue(ctx, workKey{}, w)

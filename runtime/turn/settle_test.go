@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -187,25 +185,4 @@ func (s asks) Decide(_ context.Context, request *tga.Artifact) (runtime.Verdict,
 		return runtime.Verdict{Decision: tga.NeedsApproval, Rationale: "this tool needs a person"}, nil
 	}
 	return runtime.Verdict{Decision: tga.Approve, Rationale: "the others need none at all"}, nil
-}
-
-// TestApprovalAfterTheTurnsTime: a call that is approved when its turn's time is over is not
-// made, and the turn does not wait for it any more.
-func TestApprovalAfterTheTurnsTime(t *testing.T) {
-	var now atomic.Int64
-	now.Store(time.Now().Add(-time.Hour).UnixMilli())
-	w := newWorld(t, ageing(&now), func(w *world) {
-		w.supervisor = asks("echo")
-		w.agents[0].Constraints.Timeout = time.Minute
-	})
-	res := w.run("call echo {}")
-	now.Add(time.Minute.Milliseconds())
-	_, err := w.r.Settle(t.Context(), res.InteractionID, turn.Settlement{Who: "ann", Action: turn.Approve, Note: note})
-	if tga.CodeOf(err) != tga.ToolTimeout {
-		t.Errorf("%v", err)
-	}
-	end, err := w.r.Resume(t.Context(), res.InteractionID)
-	if err != nil || end.Status == turn.Waiting || sum(w.out.sends) != 0 {
-		t.Errorf("%+v, %v, sent %v", end, err, w.out.sends)
-	}
 }

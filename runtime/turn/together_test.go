@@ -3,6 +3,7 @@ package turn_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -112,5 +113,34 @@ func TestWhatNoLongerFitsIsSummarized(t *testing.T) {
 	before := sum(w.out.requests)
 	if res := w.run("done 3"); res.Usage.Total != 18 || sum(w.out.requests) != before+2 {
 		t.Errorf("%+v, %d requests more", res.Usage, sum(w.out.requests)-before)
+	}
+}
+
+// TestFailedTurnRollsItsStateBack: and the effects of its tools stand, and are listed.
+func TestFailedTurnRollsItsStateBack(t *testing.T) {
+	w := newWorld(t, func(w *world) {
+		w.agents[0].Handlers = []turn.Handler{{Codes: []tga.Code{tga.ToolError}, Strategy: turn.Abort}}
+	})
+	w.tool("broken", func(context.Context, string) (string, error) { return "", errors.New("no") })
+	res := w.run("call count {}\ncall broken {}")
+	if res.Status != turn.Unsuccessful || res.Failure.Code != tga.ToolError || len(res.Effects) != 2 || res.Effects[0].Status != turn.ToolSucceeded {
+		t.Fatalf("%+v", res)
+	}
+	if got := w.read("n", "log"); len(got) != 0 {
+		t.Errorf("state %s", got)
+	}
+	// A tool that fails and is no reason to fail the turn leaves nothing of its own.
+	w.agents[0].Handlers = nil
+	w.tool("half", func(ctx context.Context, args string) (string, error) {
+		if _, err := count(ctx, args); err != nil {
+			return "", err
+		}
+		return "", errors.New("no")
+	})
+	if res := w.run("call half {}\ncall count {}"); res.Status != turn.Completed {
+		t.Fatalf("%+v", res)
+	}
+	if got := w.read("n", "log"); string(got["n"]) != "1" || string(got["log"]) != "[{}]" {
+		t.Errorf("state %s", got)
 	}
 }

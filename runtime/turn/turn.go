@@ -2,6 +2,7 @@ package turn
 
 import (
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/tgad/tgad/runtime/turn/message"
@@ -29,17 +30,23 @@ type turn struct {
 
 	waits    *parkedBody // the newest that was not decided
 	decision map[string]decidedBody
+	aborted  *Failure    // what a person ended the turn for
+	paused   tga.Millis  // since when its time stands still; 0 = it does not, or has no end
+	waited   int64       // how long it stood still before, ms
 	ops      []storedOps // of the turn's tools, as they were stored
 
 	// Of this process alone.
-	tidies bool      // begun by Run: its PERSIST collects what has expired
-	caller *turn     // that delegated to this one, where its state is lent
-	tx     *state.Tx // nil until the state is loaded
-	merges merges
-	seen   []Inference // what came of the questions, until INFER is recorded
-	loaded [2]time.Time
-	saved  [2]time.Time
-	next   *turn // the one that follows
+	entered tga.Millis   // when a turn that waits was taken up again
+	tidies  bool         // begun by Run: its PERSIST collects what has expired
+	orphan  bool         // who handed over is over: no turn follows
+	caller  *turn        // that delegated to this one, where its state is lent
+	tx      *state.Tx    // nil until the state is loaded
+	redone  map[int]bool // indices of the calls whose stored operations are in ops, or repeated
+	merges  merges
+	seen    []Inference // what came of the questions, until INFER is recorded
+	loaded  [2]time.Time
+	saved   [2]time.Time
+	next    *turn // the one that follows
 }
 
 func (t *turn) id() tga.ID { return t.j.id }
@@ -47,7 +54,14 @@ func (t *turn) id() tga.ID { return t.j.id }
 // stage adds a record and applies it. Nothing outside may depend on it until it is
 // committed.
 func (t *turn) stage(at tga.Millis, phase Phase, kind Kind, body any) error {
+	if err := t.resumed(); err != nil {
+		return err
+	}
 	r, err := t.j.stage(at, phase, kind, body)
+	if errors.Is(err, tga.LimitExceeded) {
+		// What is too large to be recorded is so again whenever the turn is resumed.
+		return &Failure{Code: tga.LimitExceeded, Message: err.Error(), Err: err, Permanent: true}
+	}
 	if err != nil {
 		return err
 	}
@@ -65,13 +79,27 @@ func (t *turn) apply(r Record) error {
 	illegal := func() error {
 		return tga.Errorf(tga.StateInvalidTransition, "record %d of turn %s: %s %s does not follow", r.Number, r.InteractionID, r.Phase, r.Kind)
 	}
-	if t.ended != nil || (r.Phase == Init) != (r.Number == 1) || t.failed != nil && r.Phase != Emit {
+	first := r.Number == 1
+	if t.ended != nil || (r.Phase == Init) != first || first && r.Kind != Done || t.failed != nil && r.Phase != Emit {
 		return illegal()
 	}
 	switch r.Kind {
 	case Parked:
+		if t.paused == 0 && t.init.Deadline != 0 {
+			t.paused = r.TS
+		}
 		t.waits = &parkedBody{}
 		return read(t.waits)
+	case Resumed:
+		if t.paused == 0 {
+			return illegal()
+		}
+		var b resumedBody
+		if err := read(&b); err != nil {
+			return err
+		}
+		t.paused, t.waited = 0, t.waited+max(b.WaitedMS, 0)
+		return nil
 	case Decided:
 		if t.waits == nil {
 			return illegal()
@@ -81,10 +109,13 @@ func (t *turn) apply(r Record) error {
 			return err
 		}
 		t.decision[subject(r.Phase, t.waits.Subject, t.waits.Failure.Code)] = d
+		if d.Action == Abort && r.Phase != Emit {
+			t.aborted = &t.waits.Failure
+		}
 		t.waits = nil
 		return nil
 	case Failed:
-		t.failed, t.waits = &failedBody{}, nil
+		t.failed, t.waits, t.paused = &failedBody{}, nil, 0
 		return read(t.failed)
 	case Asked:
 		var a askedBody

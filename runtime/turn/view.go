@@ -51,7 +51,7 @@ const maxKey = 255
 type viewKey struct{}
 
 // StateFrom returns the state that a tool call works on; false where it is no call of a
-// turn, or one that is made while its turn is not at hand.
+// turn, or one that is sent again although its turn has gone on without it.
 func StateFrom(ctx context.Context) (*View, bool) {
 	v, ok := ctx.Value(viewKey{}).(*View)
 	return v, ok

@@ -22,6 +22,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 )
@@ -285,4 +286,27 @@ func (s *damaged) Attachments(ctx context.Context, kind wal.AttachmentKind, pref
 			}
 		}
 	}
+}
+
+// read returns committed values of the session's state.
+func (w *world) read(keys ...string) map[string]json.RawMessage {
+	w.t.Helper()
+	space := state.Open(w.db, state.Options{})
+	tx, err := space.Begin(context.Background(), state.Scope{Mode: state.Session, ID: "helper\x00s"}, state.ReadCommitted)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer tx.Discard()
+	got, err := tx.GetMany(keys)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return got
+}
+
+func sum(m map[string]int) (n int) {
+	for _, v := range m {
+		n += v
+	}
+	return n
 }

@@ -40,6 +40,9 @@ func (r *reader) agentTool(a *turn.Agent, n *node) {
 	}
 	set(r, &d.WithHistory, "Delegation.History", truth, n)
 	set(r, &d.WithState, "Delegation.State", truth, n)
+	if d.Type == turn.Parallel && d.WithState {
+		r.warn(n, "agents that are lent the state run one after the other, not at once")
+	}
 	if c, ok := take(r, "Delegation.Context", object, n); ok {
 		d.Context = map[string]json.RawMessage{}
 		for _, f := range c.fields {

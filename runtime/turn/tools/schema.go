@@ -135,7 +135,7 @@ func (shut) Load(url string) (any, error) {
 // compile compiles a schema of draft 4, 6, 7, 2019-09 or 2020-12, by its $schema; without
 // one it is of 2020-12. A pattern that Go's regular expressions do not take (look-ahead)
 // makes the schema unusable: to leave the pattern out would let arguments pass that the
-// tool refuses.
+// tool refuses. LIMIT_EXCEEDED for one that can check nothing within the limit of steps.
 func compile(schema json.RawMessage) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
 	if err != nil {
@@ -153,6 +153,11 @@ func compile(schema json.RawMessage) (*jsonschema.Schema, error) {
 	s, err := c.Compile(schemaURL)
 	if err != nil {
 		return nil, tga.Errorf(tga.SchemaViolation, "input schema can't be used: %s", clip(err.Error(), maxReason))
+	}
+	// More arguments take more steps, so none can be checked by a schema that refers to itself
+	// in place, or has too many alternatives for an empty object already.
+	if count(s, map[string]any{}) > maxSteps {
+		return nil, tga.Errorf(tga.LimitExceeded, "input schema can't be used: it may take more than %d steps whatever the arguments are", maxSteps)
 	}
 	return s, nil
 }

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -163,9 +162,9 @@ func TestSchemaReachesNothing(t *testing.T) {
 			fmt.Sprintf(`{"type":"object","properties":{"a":{"$ref":%q}}}`, ref),
 			fmt.Sprintf(`{"$schema":%q,"type":"object"}`, ref),
 		} {
-			r := newResolver(t, Options{Servers: map[string]Lister{"s": &shelf{tools: nil}}})
-			tools, warnings := resolve(t, r, turn.ToolSpec{Name: "x", Transport: turn.OverHTTP, Server: "s", InputSchema: json.RawMessage(schema)})
-			if len(tools) != 0 || len(warnings) != 1 {
+			r := newResolver(t, Options{Servers: map[string]Lister{"s": &shelf{tools: []mcpTool{define("x", schema)}}}})
+			tools, warnings := resolve(t, r, discover("s"))
+			if got := codes(warnings); len(tools) != 0 || len(got) != 1 || got[0] != "x SCHEMA_VIOLATION" {
 				t.Errorf("%s: %v, %v", schema, namesOf(tools), warnings)
 			}
 			if _, err := compile(json.RawMessage(schema)); !errors.Is(err, tga.SchemaViolation) {

@@ -1,9 +1,12 @@
 package tools
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // doubling is a chain of schemas each of which names the next one twice, n deep.
@@ -92,6 +95,104 @@ func TestSchemasThatRecurHonestlyAreChecked(t *testing.T) {
 	} {
 		if got, err := check(r, c.schema, c.args); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+// drafts are those that a schema may name, and what they call the place for definitions.
+var drafts = []struct{ name, uri, defs string }{
+	{"4", "http://json-schema.org/draft-04/schema#", "definitions"},
+	{"6", "http://json-schema.org/draft-06/schema#", "definitions"},
+	{"7", "http://json-schema.org/draft-07/schema#", "definitions"},
+	{"2019-09", "https://json-schema.org/draft/2019-09/schema", "$defs"},
+	{"2020-12", "https://json-schema.org/draft/2020-12/schema", "$defs"},
+}
+
+// ofDraft makes a schema of a draft out of its members, in which DEFS stands for the place
+// for definitions.
+func ofDraft(uri, defs, members string) string {
+	return fmt.Sprintf(`{"$schema":%q,%s}`, uri, strings.ReplaceAll(members, "DEFS", defs))
+}
+
+// TestSchemasThatNeverEndAreLeftOut: one that refers to itself without going on to a place
+// below can check nothing. It is left out with a warning, in every draft, and tried on nothing.
+func TestSchemasThatNeverEndAreLeftOut(t *testing.T) {
+	endless := map[string]string{
+		"ref":        `"$ref":"#"`,
+		"allOf":      `"allOf":[{"$ref":"#"}]`,
+		"anyOf":      `"anyOf":[{"type":"object"},{"$ref":"#"}]`,
+		"oneOf":      `"oneOf":[{"$ref":"#"},{"required":["a"]}]`,
+		"not":        `"not":{"$ref":"#"}`,
+		"definition": `"DEFS":{"a":{"$ref":"#/DEFS/a"}},"allOf":[{"$ref":"#/DEFS/a"}]`,
+		"two":        `"DEFS":{"a":{"allOf":[{"$ref":"#/DEFS/b"}]},"b":{"anyOf":[{"$ref":"#/DEFS/a"}]}},"allOf":[{"$ref":"#/DEFS/a"}]`,
+		"doubling":   `"allOf":[{"$ref":"#/DEFS/d0"}],` + strings.ReplaceAll(doubling(20, "anyOf", `{}`), "$defs", "DEFS"),
+	}
+	from := func(first string, more map[string]string) map[string]string {
+		out := map[string]string{}
+		for name, members := range more {
+			out[first+" "+name] = members
+		}
+		return out
+	}
+	own := map[string]map[string]string{
+		"7":       from("own", map[string]string{"if": `"if":{"$ref":"#"}`, "then": `"if":{},"then":{"$ref":"#"}`}),
+		"2019-09": from("own", map[string]string{"recursive": `"$recursiveRef":"#"`, "anchored": `"$recursiveAnchor":true,"$recursiveRef":"#"`}),
+		"2020-12": from("own", map[string]string{"dynamic": `"$dynamicRef":"#"`, "anchored": `"$dynamicAnchor":"n","$dynamicRef":"#n"`}),
+	}
+	for _, d := range drafts {
+		for _, list := range []map[string]string{endless, own[d.name]} {
+			for name, members := range list {
+				schema := ofDraft(d.uri, d.defs, members)
+				s := &shelf{tools: []mcpTool{define("good", anyObject), define("bad", schema)}}
+				r := newResolver(t, Options{Servers: map[string]Lister{"s": s}})
+				tools, warnings := resolve(t, r, discover("s"))
+				if n, got := namesOf(tools), codes(warnings); len(n) != 1 || n[0] != "good" || len(got) != 1 || got[0] != "bad LIMIT_EXCEEDED" {
+					t.Errorf("draft %s, %s: %v, %v", d.name, name, n, warnings)
+				}
+				if got, err := check(r, schema, `{"a":1}`); got != string(tga.LimitExceeded) {
+					t.Errorf("draft %s, %s: %q, %v", d.name, name, got, err)
+				}
+			}
+		}
+	}
+}
+
+// TestHonestRecursionInEveryDraft: through members, elements and all other members, to a
+// depth that is the arguments' to say. What is wrong deep down is found, and where the
+// alternatives double at each level the steps are bounded.
+func TestHonestRecursionInEveryDraft(t *testing.T) {
+	r := newResolver(t, Options{})
+	const deep = 20
+	chain := func(open, end, last string) string {
+		return strings.Repeat(open, deep) + last + strings.Repeat(end, deep)
+	}
+	for _, d := range drafts {
+		for name, c := range map[string]struct{ members, open, end string }{
+			"members":       {`"type":"object","properties":{"x":{"$ref":"#"},"n":{"type":"integer"}}`, `{"x":`, `}`},
+			"elements":      {`"type":"object","properties":{"x":{"type":"array","items":{"$ref":"#"}},"n":{"type":"integer"}}`, `{"x":[`, `]}`},
+			"other members": {`"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":{"$ref":"#"}`, `{"x":`, `}`},
+			"definition":    {`"DEFS":{"t":{"type":"object","properties":{"x":{"$ref":"#/DEFS/t"},"n":{"type":"integer"}}}},"allOf":[{"$ref":"#/DEFS/t"}]`, `{"x":`, `}`},
+		} {
+			schema := ofDraft(d.uri, d.defs, c.members)
+			r := newResolver(t, Options{Servers: map[string]Lister{"s": &shelf{tools: []mcpTool{define("x", schema)}}}})
+			tools, warnings := resolve(t, r, discover("s"))
+			if len(tools) != 1 || len(warnings) != 0 {
+				t.Errorf("draft %s, %s: %v", d.name, name, warnings)
+			}
+			if got, err := check(r, schema, chain(c.open, c.end, `{"n":1}`)); got != "" {
+				t.Errorf("draft %s, %s: %v", d.name, name, err)
+			}
+			if got, err := check(r, schema, chain(c.open, c.end, `{"n":"1"}`)); !strings.HasPrefix(got, "SCHEMA_VIOLATION /x") || !strings.HasSuffix(got, "/n") {
+				t.Errorf("draft %s, %s: a fault %d deep: %q, %v", d.name, name, deep, got, err)
+			}
+		}
+		// Two ways to each member: two steps, four, eight.
+		doubles := ofDraft(d.uri, d.defs, `"DEFS":{"a":{"anyOf":[{"properties":{"x":{"$ref":"#/DEFS/a"}},"required":["y"]},{"properties":{"x":{"$ref":"#/DEFS/a"}},"required":["y"]}]}},"allOf":[{"$ref":"#/DEFS/a"}]`)
+		if _, err := compile(json.RawMessage(doubles)); err != nil {
+			t.Errorf("draft %s: %v", d.name, err)
+		}
+		if got, err := check(r, doubles, chain(`{"x":`, `}`, `1`)); got != string(tga.LimitExceeded) {
+			t.Errorf("draft %s: %q, %v", d.name, got, err)
 		}
 	}
 }
