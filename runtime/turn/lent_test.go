@@ -124,8 +124,7 @@ func TestCrashAroundAnApproval(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			disk := crashmem.New()
 			var images []image
-			var w *world
-			w = newWorld(t, lending(false), func(w *world) { w.disk = disk }, func(w *world) {
+			w := newWorld(t, lending(false), func(w *world) { w.disk = disk }, func(w *world) {
 				w.wrap = func(s runtime.Store) runtime.Store { return &hooked{s, func(where string) { w.hook(where) }} }
 			})
 			res := w.run(lends)
