@@ -20,33 +20,42 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// against makes a client of a daemon that answers as f says.
-func against(t *testing.T, f http.HandlerFunc) *Client {
+// listener listens at a path that is short enough for a socket, until the test ends.
+func listener(t *testing.T) net.Listener {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "tgad")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
 	l, err := net.Listen("unix", filepath.Join(dir, "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l
+}
+
+// against makes a client of a daemon that answers as f says.
+func against(t *testing.T, f http.HandlerFunc) *Client {
+	t.Helper()
+	l := listener(t)
 	srv := &http.Server{Handler: f}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = srv.Serve(l) // ends with Close
 	}()
-	c := New(filepath.Join(dir, "s"), Options{MaxAnswerBytes: 1000})
+	c := New(l.Addr().String(), Options{MaxAnswerBytes: 1000})
 	t.Cleanup(func() {
 		c.Close()
 		if err := srv.Close(); err != nil {
 			t.Error(err)
 		}
 		<-done
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
 	})
 	return c
 }

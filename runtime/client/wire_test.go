@@ -9,8 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,14 +22,7 @@ import (
 // daemonOf is a daemon that treats each connection as f says. It counts them.
 func daemonOf(t *testing.T, o Options, f func(n int, conn net.Conn)) (*Client, *atomic.Int32) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "tgad")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listener(t)
 	var conns atomic.Int32
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -47,16 +38,13 @@ func daemonOf(t *testing.T, o Options, f func(n int, conn net.Conn)) (*Client, *
 			})
 		}
 	})
-	c := New(filepath.Join(dir, "s"), o)
+	c := New(l.Addr().String(), o)
 	t.Cleanup(func() {
 		c.Close()
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 		wg.Wait()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
 	})
 	return c, &conns
 }
