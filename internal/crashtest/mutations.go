@@ -173,8 +173,8 @@ var PlantedBugs = []Mutation{
 		"	t.ops = nil\n	if planted.On(`state-not-repeated`) {\n		return nil\n	}\n	if err := t.tx.Apply(ops); err != nil {\n"},
 	// The state is on disk before the record that says so.
 	{"state-apart", "runtime/turn/lifecycle.go",
-		"		return t.j.commit(ctx, values...)\n",
-		"		if planted.On(`state-apart`) {\n			if _, err := t.j.store.Append(ctx, t.j.lease, wal.Batch{Attachments: values}); err != nil {\n				return err\n			}\n			return t.j.commit(ctx)\n		}\n		return t.j.commit(ctx, values...)\n"},
+		"		err = t.j.commit(ctx, values...)\n",
+		"		if planted.On(`state-apart`) {\n			if _, err := t.j.store.Append(ctx, t.j.lease, wal.Batch{Attachments: values}); err != nil {\n				return err\n			}\n			return t.j.commit(ctx)\n		}\n		err = t.j.commit(ctx, values...)\n"},
 	// A turn has ended before the one that follows it has begun.
 	{"next-turn-apart", "runtime/turn/begin.go",
 		"		err = t.j.commit(ctx, append(more, t.item(true), closed(t.id()))...)\n",
