@@ -35,6 +35,9 @@ func TestKeyAndValueLimits(t *testing.T) {
 // TestAppendLimit: the list may have MaxValue bytes and no more, whatever it is appended
 // to: nothing, an empty list, another, its own, committed or not.
 func TestAppendLimit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("megabytes, slow under the race detector")
+	}
 	w := newWorld(t)
 	const item = 1000
 	for name, base := range map[string]string{"absent": "", "empty": "[]", "one": "[1]", "text": `["a","b"]`} {
@@ -122,6 +125,9 @@ func TestKeysLimit(t *testing.T) {
 // TestBytesLimit: the operations of a transaction are bounded together, those that were
 // rolled back too, for they are kept; and so is what it replaces.
 func TestBytesLimit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("megabytes, slow under the race detector")
+	}
 	w := newWorld(t)
 	a := w.begin(session, "")
 	const each = state.MaxValue
