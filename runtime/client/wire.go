@@ -15,9 +15,9 @@ import (
 // wires is a pool of connections to one socket, and the [http.RoundTripper] over them.
 //
 // An exchange runs in its caller's goroutine from the first byte to the last. The
-// transport of net/http keeps two goroutines for each connection, and to wake a
-// processor for them costs a call that finds the machine idle a third of the time it
-// spends between the two programs (docs/PERFORMANCE.md).
+// transport of net/http keeps two goroutines for each connection, and on a machine that is
+// otherwise idle waking a processor for them costs as much as the rest of a short exchange
+// (docs/PERFORMANCE.md).
 type wires struct {
 	socket string
 	most   int // idle ones
