@@ -21,7 +21,7 @@ demo: ## the main job on real processes, about 15 s
 	$(GO) run ./cmd/tgad demo
 
 test: ## every test
-	$(GO) test ./...
+	$(GO) test -p 4 ./...
 
 race: ## the core under the race detector, and with every canonical form compared with jcs
 	$(GO) test -race -short $(CORE)

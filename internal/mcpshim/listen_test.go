@@ -188,7 +188,9 @@ func TestClientThatStopsReading(t *testing.T) {
 			w.tune = func(s *Shim) { s.stall = c.stall }
 			f, url := w.fronted()
 			_, before := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"started"}`)
+			entered := f.next.Load()
 			conn := silent(t, url, c.body)
+			eventually(t, "the request", func() bool { return f.next.Load() > entered })
 			if strings.Contains(c.body, "tools/call") {
 				eventually(t, "the call", func() bool { return len(w.effects()) == 1 })
 			}
@@ -203,7 +205,10 @@ func TestClientThatStopsReading(t *testing.T) {
 					defer f.shared.mu.Unlock()
 					return len(f.shared.waits) == 0
 				})
-				if n, err := io.Copy(io.Discard, conn); n > 40<<20 {
+				if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+					t.Fatal(err)
+				}
+				if n, err := io.Copy(io.Discard, conn); n > 40<<20 || errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("it got %d bytes, %v", n, err)
 				}
 				if _, after := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"started"}`); after != before {
