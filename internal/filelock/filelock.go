@@ -22,8 +22,8 @@ var ErrHeld = errors.New("it is locked")
 //
 // A lock belongs to the open file. A process that was killed while it started another one
 // leaves a copy of the file in that one, for as long as it takes it to become its own
-// program, or to its end where files are handed down. So the lock of a holder that is dead is waited for: who restarts a killed process
-// at once would be refused now and then.
+// program, or to its end where files are handed down. So the lock of a holder that is dead
+// is waited for: who restarts a killed process at once would be refused now and then.
 //
 // The file is never removed: removing it would let two processes lock two files of one name.
 func Lock(path string, mode os.FileMode) (*os.File, error) {
