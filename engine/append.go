@@ -2,8 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -52,7 +50,7 @@ func (db *DB) Submit(ctx context.Context, lease wal.Lease, b wal.Batch) (Ticket,
 	if err := db.health.writable(); err != nil {
 		return Ticket{}, err
 	}
-	if err := limits(lease.TraceID, b); err != nil {
+	if err := b.Check(lease.TraceID); err != nil {
 		return Ticket{}, err
 	}
 	if b.Also != nil {
@@ -101,7 +99,7 @@ func (db *DB) next(ctx context.Context, lease wal.Lease, b wal.Batch) (Ticket, e
 // submit checks b against head and puts it into the queue of commits. The trace's lock
 // is held.
 func (db *DB) submit(ctx context.Context, head fold, lease wal.Lease, b wal.Batch) (Ticket, error) {
-	if done, ok := replayed(head.Trace, b); ok {
+	if done, ok := wal.Replayed(head.Trace, b); ok {
 		db.stats.replayed.Add(1)
 		return Ticket{answer: done}, nil
 	}
@@ -160,51 +158,11 @@ func (t Ticket) Wait() (wal.Appended, error) {
 	return t.answer, nil
 }
 
-// replayed answers a batch whose artifacts the trace already has, one after the other
-// and where the caller says they are. A caller that lost the answer to an append asks
-// again and must not be told that its own entry is in the way.
-func replayed(t *wal.Trace, b wal.Batch) (wal.Appended, bool) {
-	n := len(b.Artifacts)
-	if n == 0 || n > len(t.Entries) {
-		return wal.Appended{}, false
-	}
-	at := -1
-	for i := range t.Entries {
-		if t.Entries[i].ArtifactDigest == b.Artifacts[0].Artifact.Digest {
-			at = i
-		}
-	}
-	if at < 0 || at+n > len(t.Entries) || b.Expect != nil && b.Expect.Seq != uint64(at) {
-		return wal.Appended{}, false
-	}
-	stored := t.Entries[at : at+n]
-	for i, a := range b.Artifacts {
-		if stored[i].ArtifactDigest != a.Artifact.Digest || a.Entry != nil && a.Entry.Digest != stored[i].Digest {
-			return wal.Appended{}, false
-		}
-	}
-	last := stored[n-1]
-	return wal.Appended{
-		Head:     wal.Head{Seq: last.Seq, Digest: last.Digest, State: last.To},
-		Entries:  slices.Clone(stored), // of the shared fold
-		Replayed: true,
-	}, true
-}
-
 // expect checks what the batch says about the trace it is for.
 func (db *DB) expect(head fold, b wal.Batch) error {
 	t := head.Trace
-	if want := b.Expect; want != nil {
-		if want.Seq != t.Head.Seq {
-			err := tga.Errorf(tga.StateSequenceGap, "append after seq %d: head is %d", want.Seq, t.Head.Seq).In(t.ID)
-			err.ExpectedSeq, err.ActualSeq = want.Seq+1, t.Head.Seq+1
-			return err
-		}
-		if want.Digest != t.Head.Digest {
-			err := tga.Errorf(tga.StateChecksumMismatch, "append after seq %d: head digest is %s, expected %s", want.Seq, t.Head.Digest, want.Digest).In(t.ID)
-			err.WantDigest, err.GotDigest, err.Where = t.Head.Digest, want.Digest, "given"
-			return err
-		}
+	if err := t.Expect(b.Expect); err != nil {
+		return err
 	}
 	if head.segment != 0 {
 		return tga.Errorf(tga.StateInvalidTransition, "append to a trace archived in segment %d", head.segment).In(t.ID)
@@ -215,10 +173,6 @@ func (db *DB) expect(head fold, b wal.Batch) error {
 	}
 	return nil
 }
-
-// maxAhead is how far a caller's own entry may be ahead of the store's clock, in
-// milliseconds.
-const maxAhead = 60_000
 
 // link makes the step that b is: the entries and notes that follow t, and the trace
 // they lead to. Each is checked as replay will check it, and what a caller made itself
@@ -246,42 +200,18 @@ func (db *DB) link(head fold, lease wal.Lease, b wal.Batch) (*step, error) {
 			continue
 		}
 		e.LogEntry = *a.Entry
-		if e.TS > now+maxAhead {
-			// The newest ts is what tells a clock that went back. One far ahead would
-			// take every dedupe_key licence away until that time.
-			return nil, tga.Errorf(tga.ValidationError, "append seq %d: ts %s is over a minute ahead of the store's clock, %s", e.Seq, e.TS, now).In(t.ID).At("/ts")
-		}
-		if err := s.after.Apply(e); err != nil {
+		if err := s.after.ApplyGiven(e, now); err != nil {
 			return nil, err
-		}
-		if _, err := tga.DecodeEntryPreimage(e.Preimage); err != nil {
-			return nil, given(t.ID, err)
 		}
 		s.newestTS = max(s.newestTS, e.TS)
 	}
 	for _, n := range b.Notes {
-		note, err := s.after.LinkNote(n, ts)
+		note, err := s.after.AppendNote(n, ts)
 		if err != nil {
-			return nil, err
-		}
-		if _, err := tga.DecodeNotePreimage(note.AppendPreimage(nil)); err != nil {
-			return nil, given(t.ID, err)
-		}
-		if err := s.after.ApplyNote(&note); err != nil {
 			return nil, err
 		}
 		s.notes = append(s.notes, note)
 		s.newestTS = max(s.newestTS, note.TS)
 	}
 	return s, nil
-}
-
-// given marks an error of a decoder of stored bytes as one about a caller's.
-func given(id tga.ID, err error) error {
-	var e *tga.Error
-	if errors.As(err, &e) {
-		e.Where = "given"
-		return e.In(id)
-	}
-	return err
 }

@@ -31,7 +31,7 @@ func (db *DB) appendBoth(ctx context.Context, lease wal.Lease, b wal.Batch) (wal
 	if err != nil {
 		return wal.Appended{}, err
 	}
-	if done, ok := replayed(head.Trace, b); ok {
+	if done, ok := wal.Replayed(head.Trace, b); ok {
 		db.stats.replayed.Add(1) // the second part is durable with the first
 		return done, nil
 	}

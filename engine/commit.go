@@ -64,35 +64,6 @@ func (s *step) leaveRoom() {
 	s.room = nil
 }
 
-// maxBatch bounds what one append may commit, in bytes. Pebble's own limit is 4 GiB.
-const maxBatch = 512 << 20
-
-// limits refuses what is no batch, or one that the frame codec has no room for.
-func limits(trace tga.ID, b wal.Batch) error {
-	if len(b.Artifacts) == 0 && len(b.Notes) == 0 && len(b.Attachments) == 0 {
-		return tga.Errorf(tga.ValidationError, "append of nothing").In(trace)
-	}
-	for _, a := range b.Artifacts {
-		if a.Artifact == nil {
-			return tga.Errorf(tga.ValidationError, "append of no artifact").In(trace)
-		}
-		size := len(a.Artifact.Canonical)
-		for _, d := range a.Documents {
-			size += len(d.Data)
-			if len(d.Pointer) > 255 {
-				return tga.Errorf(tga.LimitExceeded, "document pointer of %d bytes: at most 255", len(d.Pointer)).In(trace)
-			}
-		}
-		if size > maxBatch {
-			return tga.Errorf(tga.LimitExceeded, "%s with its documents has %d bytes: at most %d", a.Artifact.Type, size, maxBatch).In(trace)
-		}
-		if len(a.Documents) > 16 {
-			return tga.Errorf(tga.LimitExceeded, "%s with %d documents: at most 16", a.Artifact.Type, len(a.Documents)).In(trace)
-		}
-	}
-	return nil
-}
-
 // commit makes the steps durable and then visible, in that order, all or none. The
 // locks of their traces and of their ledger keys are held.
 func (db *DB) commit(steps ...*step) error {
@@ -217,8 +188,8 @@ func (w *writer) step(s *step) error {
 			w.set(key, a.Value)
 		}
 	}
-	if w.err == nil && w.b.Len() > maxBatch {
-		return tga.Errorf(tga.LimitExceeded, "append of %d bytes: at most %d", w.b.Len(), maxBatch).In(s.after.ID)
+	if w.err == nil && w.b.Len() > wal.MaxBatch {
+		return tga.Errorf(tga.LimitExceeded, "append of %d bytes: at most %d", w.b.Len(), wal.MaxBatch).In(s.after.ID)
 	}
 	return w.err
 }

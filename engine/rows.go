@@ -120,7 +120,7 @@ func decodeNote(row kv) (n segment.Note, err error) {
 // spill reads the chunks of an entry. They are numbered without a gap.
 func (db *DB) spill(r reader, id tga.ID, seq uint64, size int64) ([]byte, error) {
 	lower, upper := keyspace.ChunkBounds(id, seq)
-	out := make([]byte, 0, min(size, maxBatch))
+	out := make([]byte, 0, min(size, wal.MaxBatch))
 	next := uint16(0)
 	err := db.scan(r, lower, upper, func(key, value []byte) error {
 		_, _, chunk, err := keyspace.ParseChunk(key)
