@@ -1,0 +1,179 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// part is what one trace gets of a batch, checked and not yet applied.
+type part struct {
+	lease   wal.Lease
+	before  *wal.Trace
+	after   *wal.Trace
+	entries []wal.Entry
+	notes   []tga.Note
+	record  *ledger.Record // nil where the batch leaves the ledger alone
+	hash    [32]byte       // of the record's key
+}
+
+// Append implements [runtime.Store].
+func (s *Store) Append(_ context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+	if err := s.enter(); err != nil {
+		return wal.Appended{}, err
+	}
+	defer s.mu.Unlock()
+	if err := b.Check(lease.TraceID); err != nil {
+		return wal.Appended{}, err
+	}
+	if done, ok := wal.Replayed(s.fold(lease.TraceID), b); ok {
+		return done, nil
+	}
+	first, err := s.link(lease, b)
+	if err != nil {
+		return wal.Appended{}, err
+	}
+	parts := []*part{first}
+	if b.Also != nil {
+		second, err := s.also(lease, b.Also)
+		if err != nil {
+			return wal.Appended{}, err
+		}
+		if parts = append(parts, second); first.hash == second.hash && first.hash != [32]byte{} {
+			return wal.Appended{}, tga.Errorf(tga.ValidationError, "append to traces %s and %s: both have the same ledger key", lease.TraceID, second.after.ID).In(lease.TraceID)
+		}
+	}
+	// Nothing is refused from here on: all parts are applied, or none was.
+	for _, p := range parts {
+		s.apply(p)
+	}
+	s.attach(b.Attachments)
+	s.tell()
+	done := wal.Appended{Head: first.after.Head, Notes: first.notes}
+	for i := range first.entries {
+		done.Entries = append(done.Entries, first.entries[i].LogEntry)
+	}
+	return done, nil
+}
+
+func (s *Store) also(lease wal.Lease, also *wal.Also) (*part, error) {
+	if also.Lease.TraceID == lease.TraceID || len(also.Notes) == 0 {
+		return nil, tga.Errorf(tga.ValidationError, "append to trace %s and also to %s with %d notes", lease.TraceID, also.Lease.TraceID, len(also.Notes)).In(lease.TraceID)
+	}
+	return s.link(also.Lease, wal.Batch{Notes: also.Notes})
+}
+
+// fold returns the trace of an id, an empty one where there is none. s.mu is held.
+func (s *Store) fold(id tga.ID) *wal.Trace {
+	if k := s.disk.traces[id]; k != nil {
+		return k.trace
+	}
+	return wal.NewTrace(id)
+}
+
+// link checks what a batch adds to one trace. It changes nothing.
+func (s *Store) link(lease wal.Lease, b wal.Batch) (*part, error) {
+	if err := s.checkLease(lease); err != nil {
+		return nil, err
+	}
+	before := s.fold(lease.TraceID)
+	if err := before.Expect(b.Expect); err != nil {
+		return nil, err
+	}
+	now := s.now()
+	ts := now
+	if n := len(before.Entries); n > 0 {
+		ts = max(ts, before.Entries[n-1].TS)
+	}
+	p := &part{lease: lease, before: before, after: before.Clone()}
+	for _, a := range b.Artifacts {
+		e := wal.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: lease.Epoch}
+		var err error
+		if a.Entry == nil {
+			err = p.after.Extend(&e, ts)
+		} else {
+			e.LogEntry = *a.Entry
+			err = p.after.ApplyGiven(&e, now)
+		}
+		if err != nil {
+			return nil, err
+		}
+		p.entries = append(p.entries, e)
+	}
+	for _, n := range b.Notes {
+		note, err := p.after.AppendNote(n, ts)
+		if err != nil {
+			return nil, err
+		}
+		p.notes = append(p.notes, note)
+	}
+	return p, s.ledgerChange(p)
+}
+
+// ledgerChange gives the part what becomes of the record of its key.
+func (s *Store) ledgerChange(p *part) error {
+	c := ledger.Change{
+		Trace: p.after.ID, State: p.after.Head.State, Epoch: uint64(p.lease.Epoch), Notes: p.notes,
+		Request: p.after.Request, Call: p.after.Call, Effect: p.after.Effect,
+	}
+	for i := range p.entries {
+		switch e := &p.entries[i]; e.Type {
+		case tga.CallType:
+			c.Began, c.BeganTS = e.Seq, min(e.TS, e.Committed)
+		case tga.EffectType:
+			c.Ended = e.Seq
+		}
+	}
+	if touches, err := c.Touches(); err != nil || !touches {
+		return err
+	}
+	p.hash = ledger.KeyOf(p.after.Namespace, p.after.Call).Hash()
+	var stored *ledger.Record
+	if r, ok := s.disk.records[p.hash]; ok {
+		stored = &r
+	}
+	var err error
+	p.record, err = c.Apply(stored, func(trace tga.ID, seq uint64) (string, error) {
+		if a := s.disk.traces[trace].entries[seq-1].Artifact; a != nil {
+			return a.Effect.Outcome.Status, nil
+		}
+		return "", nil
+	})
+	return err
+}
+
+func (s *Store) apply(p *part) {
+	k := s.disk.traces[p.after.ID]
+	if k == nil {
+		if len(p.entries) == 0 {
+			return // attachments alone make no trace
+		}
+		k = &kept{}
+		s.disk.traces[p.after.ID] = k
+	}
+	k.trace, k.entries = p.after, append(k.entries, p.entries...)
+	if p.record != nil {
+		s.disk.records[p.hash] = *p.record
+	}
+	for i := range p.entries {
+		s.disk.newest = max(s.disk.newest, p.entries[i].TS)
+	}
+}
+
+func (s *Store) attach(list []wal.Attachment) {
+	for _, a := range list {
+		of := s.disk.attachments[a.Kind]
+		if of == nil {
+			of = map[string][]byte{}
+			s.disk.attachments[a.Kind] = of
+		}
+		if a.Value == nil {
+			delete(of, string(a.Key))
+		} else {
+			of[string(a.Key)] = slices.Clone(a.Value)
+		}
+	}
+}

@@ -1,0 +1,354 @@
+// Package memstore is a [runtime.Store] in memory, for tests that need very many stores.
+//
+// A [Disk] is what a crash leaves; a [Store] is one process that has it open. Opening the
+// disk again ends the store before, as a kill ends a process: its leases are gone, and what
+// it still tries fails. An append is durable when Append has applied it, and nothing is
+// durable in part.
+//
+// It passes package storetest and applies the same rules as package engine, those of
+// packages wal and ledger. It keeps decoded traces and not frames: whether bytes survive is
+// the business of other tests.
+package memstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Disk is what of a store survives the end of a process. Its zero value is empty. It is
+// used by one open store at a time.
+type Disk struct {
+	traces      map[tga.ID]*kept
+	records     map[[32]byte]ledger.Record
+	attachments map[wal.AttachmentKind]map[string][]byte
+	newest      tga.Millis
+	incarnation uint32
+	secret      [32]byte
+	open        *Store
+}
+
+// kept is a trace on the disk.
+type kept struct {
+	trace       *wal.Trace
+	entries     []wal.Entry
+	checkpoints []tga.Checkpoint // oldest first, two at most
+}
+
+// Store is one process that has a disk open.
+type Store struct {
+	clock func() time.Time
+
+	mu      sync.Mutex
+	disk    *Disk
+	dead    bool
+	held    map[tga.ID]wal.Epoch
+	granted map[tga.ID]uint16
+	changed chan struct{} // closed and replaced at each change of a record or a lease
+}
+
+var _ runtime.Store = (*Store)(nil)
+
+// Open opens a disk and ends the store that had it open.
+func Open(d *Disk, clock func() time.Time) *Store {
+	if d.open != nil {
+		d.open.end()
+	}
+	if d.traces == nil {
+		d.traces = map[tga.ID]*kept{}
+		d.records = map[[32]byte]ledger.Record{}
+		d.attachments = map[wal.AttachmentKind]map[string][]byte{}
+		copy(d.secret[:], "the secret of a store in memory.")
+	}
+	d.incarnation++
+	d.open = &Store{clock: clock, disk: d, held: map[tga.ID]wal.Epoch{}, granted: map[tga.ID]uint16{}, changed: make(chan struct{})}
+	return d.open
+}
+
+func (s *Store) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dead = true
+	s.tell()
+}
+
+// tell wakes everybody who waits for a change. s.mu is held.
+func (s *Store) tell() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// enter takes the lock of an open store.
+func (s *Store) enter() error {
+	s.mu.Lock()
+	if s.dead {
+		s.mu.Unlock()
+		return tga.Errorf(tga.StoreUnavailable, "the store is closed")
+	}
+	return nil
+}
+
+// await runs look under the lock until it says that the wait is over, and waits for a
+// change in between, until ctx ends.
+func (s *Store) await(ctx context.Context, look func() (over bool)) error {
+	for {
+		if err := s.enter(); err != nil {
+			return err
+		}
+		over, changed := look(), s.changed
+		s.mu.Unlock()
+		if over {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Acquire implements [runtime.Store].
+func (s *Store) Acquire(ctx context.Context, id tga.ID) (lease wal.Lease, err error) {
+	grant := func() bool {
+		if _, held := s.held[id]; held {
+			return false
+		}
+		s.granted[id]++
+		lease = wal.Lease{TraceID: id, Epoch: s.epoch(id, s.granted[id])}
+		s.held[id] = lease.Epoch
+		return true
+	}
+	failed := func(why error) error {
+		return tga.Errorf(tga.StateLockAcquireFailed, "acquire trace %s: another holds its lease: %w", id, why).In(id)
+	}
+	if _, waits := ctx.Deadline(); !waits {
+		if err := s.enter(); err != nil {
+			return lease, err
+		}
+		defer s.mu.Unlock()
+		if !grant() {
+			return lease, failed(context.DeadlineExceeded)
+		}
+		return lease, nil
+	}
+	if err := s.await(ctx, grant); err != nil {
+		if tga.CodeOf(err) == "" {
+			err = failed(err)
+		}
+		return lease, err
+	}
+	return lease, nil
+}
+
+// epoch is that of the n-th lease of a trace in this incarnation. It depends on the trace
+// alone and not on what happens to others, so that tests which compare the orders of
+// things see equal ends as equal.
+func (s *Store) epoch(id tga.ID, n uint16) wal.Epoch {
+	return wal.Epoch(s.disk.incarnation)<<32 | wal.Epoch(binary.BigEndian.Uint16(id[14:]))<<16 | wal.Epoch(n)
+}
+
+// Release implements [runtime.Store].
+func (s *Store) Release(lease wal.Lease) {
+	if s.enter() != nil {
+		return
+	}
+	defer s.mu.Unlock()
+	if s.held[lease.TraceID] == lease.Epoch && lease.Epoch != 0 {
+		delete(s.held, lease.TraceID)
+		s.tell()
+	}
+}
+
+// Holder implements [runtime.Store].
+func (s *Store) Holder(trace tga.ID) ledger.Liveness {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, held := s.held[trace]; held {
+		return ledger.HolderAlive
+	}
+	return ledger.HolderGone
+}
+
+// checkLease returns nil for the newest lease of its trace. s.mu is held.
+func (s *Store) checkLease(lease wal.Lease) error {
+	current, held := s.held[lease.TraceID]
+	switch {
+	case held && current == lease.Epoch:
+		return nil
+	case uint32(lease.Epoch) == 0 || lease.Epoch > s.epoch(lease.TraceID, s.granted[lease.TraceID]):
+		return tga.Errorf(tga.StateLockAcquireFailed, "append to trace %s: no lease with epoch %#x was granted", lease.TraceID, uint64(lease.Epoch)).In(lease.TraceID)
+	}
+	return tga.Errorf(tga.StateConcurrentExecution, "append to trace %s under epoch %#x: current is %#x", lease.TraceID, uint64(lease.Epoch), uint64(current)).In(lease.TraceID)
+}
+
+// Load implements [runtime.Store].
+func (s *Store) Load(_ context.Context, trace tga.ID) (*wal.Trace, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	k := s.disk.traces[trace]
+	if k == nil {
+		return nil, tga.Errorf(tga.NotFound, "there is no trace %s", trace).In(trace)
+	}
+	return k.trace.Clone(), nil
+}
+
+// Entries implements [runtime.Store].
+func (s *Store) Entries(_ context.Context, trace tga.ID, after uint64) iter.Seq2[wal.Entry, error] {
+	return yielding(s, func() (list []wal.Entry) {
+		if k := s.disk.traces[trace]; k != nil && after < uint64(len(k.entries)) {
+			list = slices.Clone(k.entries[after:])
+		}
+		return list
+	})
+}
+
+// Notes implements [runtime.Store].
+func (s *Store) Notes(_ context.Context, trace tga.ID, after uint32) iter.Seq2[tga.Note, error] {
+	return yielding(s, func() (list []tga.Note) {
+		if k := s.disk.traces[trace]; k != nil && int(after) < len(k.trace.Notes) {
+			list = slices.Clone(k.trace.Notes[after:])
+		}
+		return list
+	})
+}
+
+// yielding yields what read finds under the lock.
+func yielding[T any](s *Store, read func() []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		if err := s.enter(); err != nil {
+			yield(none, err)
+			return
+		}
+		list := read()
+		s.mu.Unlock()
+		for _, v := range list {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// WriteCheckpoint implements [runtime.Store].
+func (s *Store) WriteCheckpoint(_ context.Context, lease wal.Lease) (cp tga.Checkpoint, err error) {
+	if err := s.enter(); err != nil {
+		return cp, err
+	}
+	defer s.mu.Unlock()
+	if err := s.checkLease(lease); err != nil {
+		return cp, err
+	}
+	k := s.disk.traces[lease.TraceID]
+	if k == nil {
+		return cp, tga.Errorf(tga.NotFound, "checkpoint of trace %s: it has no entry", lease.TraceID).In(lease.TraceID)
+	}
+	cp = k.trace.Checkpoint(s.now())
+	k.checkpoints = append(slices.DeleteFunc(k.checkpoints, func(old tga.Checkpoint) bool { return old.Seq == cp.Seq }), cp)
+	k.checkpoints = k.checkpoints[max(0, len(k.checkpoints)-2):]
+	return cp, nil
+}
+
+// LatestCheckpoint implements [runtime.Store].
+func (s *Store) LatestCheckpoint(_ context.Context, trace tga.ID) (cp tga.Checkpoint, ok bool, err error) {
+	if err := s.enter(); err != nil {
+		return cp, false, err
+	}
+	defer s.mu.Unlock()
+	if k := s.disk.traces[trace]; k != nil && len(k.checkpoints) > 0 {
+		return k.checkpoints[len(k.checkpoints)-1], true, nil
+	}
+	return cp, false, nil
+}
+
+// Record implements [runtime.Store].
+func (s *Store) Record(_ context.Context, key ledger.Key) (*ledger.Record, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	if r, ok := s.disk.records[key.Hash()]; ok {
+		return &r, nil
+	}
+	return nil, nil
+}
+
+// Await implements [runtime.Store].
+func (s *Store) Await(ctx context.Context, key ledger.Key, seen ledger.Record) error {
+	hash := key.Hash()
+	return s.await(ctx, func() bool {
+		if _, held := s.held[seen.TraceID]; !held && !seen.Attempts.External {
+			return true
+		}
+		now, ok := s.disk.records[hash]
+		return !ok || now.Status != seen.Status || now.TraceID != seen.TraceID || now.Attempts != seen.Attempts
+	})
+}
+
+// OpenTraces implements [runtime.Store].
+func (s *Store) OpenTraces(context.Context) iter.Seq2[wal.OpenTrace, error] {
+	return yielding(s, func() (list []wal.OpenTrace) {
+		for id, k := range s.disk.traces {
+			if t := k.trace; !t.Head.State.Terminal() {
+				since := t.Entries[len(t.Entries)-1].TS
+				list = append(list, wal.OpenTrace{TraceID: id, Namespace: t.Namespace, State: t.Head.State, Since: since, Deadline: t.Deadline})
+			}
+		}
+		slices.SortFunc(list, func(a, b wal.OpenTrace) int { return bytes.Compare(a.TraceID[:], b.TraceID[:]) })
+		return list
+	})
+}
+
+// Attachment implements [runtime.Store].
+func (s *Store) Attachment(_ context.Context, kind wal.AttachmentKind, key []byte) ([]byte, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	return s.disk.attachments[kind][string(key)], nil
+}
+
+// Attachments implements [runtime.Store].
+func (s *Store) Attachments(_ context.Context, kind wal.AttachmentKind, prefix []byte) iter.Seq2[wal.Attachment, error] {
+	return yielding(s, func() (list []wal.Attachment) {
+		of := s.disk.attachments[kind]
+		for _, key := range slices.Sorted(maps.Keys(of)) {
+			if bytes.HasPrefix([]byte(key), prefix) {
+				list = append(list, wal.Attachment{Kind: kind, Key: []byte(key), Value: of[key]})
+			}
+		}
+		return list
+	})
+}
+
+// Quarantined implements [runtime.Store]: a store in memory never lost anything.
+func (s *Store) Quarantined() (tga.Millis, bool) { return 0, false }
+
+// NewestTS implements [runtime.Store].
+func (s *Store) NewestTS() tga.Millis {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.disk.newest
+}
+
+// Secret implements [runtime.Store].
+func (s *Store) Secret() [32]byte { return s.disk.secret }
+
+// now is the store's clock, which never goes back. s.mu is held.
+func (s *Store) now() tga.Millis {
+	s.disk.newest = max(s.disk.newest, tga.MillisOf(s.clock()))
+	return s.disk.newest
+}
