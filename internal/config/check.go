@@ -92,7 +92,7 @@ func (l *Limits) check(r *report) {
 		}
 	}
 	for key, n := range map[string]int{
-		"connections": l.Connections, "in_flight": l.InFlight, "followers": l.Followers, "leases": l.Leases,
+		"connections": l.Connections, "uid_connections": l.UIDConnections, "in_flight": l.InFlight, "followers": l.Followers, "leases": l.Leases,
 		"batch_items": l.BatchItems, "page": l.Page, "recover_width": l.RecoverWidth,
 	} {
 		r.count("limits."+key, n)

@@ -49,12 +49,13 @@ type Limits struct {
 	AnswerBytes   Bytes `toml:"answer_bytes"`   // what is kept of a tool's answer; 64 MiB
 	Depth         int   `toml:"depth"`          // nesting of JSON; 128
 
-	Connections int `toml:"connections"` // open at once; 2048
-	InFlight    int `toml:"in_flight"`   // calls under way per namespace, waiting ones too; 2048
-	Followers   int `toml:"followers"`   // open follow streams; 128
-	Leases      int `toml:"leases"`      // held over the socket; 4096
-	BatchItems  int `toml:"batch_items"` // appends in one batch request; 256
-	Page        int `toml:"page"`        // traces in one page of a list; 1000
+	Connections    int `toml:"connections"`     // open at once; 2048
+	UIDConnections int `toml:"uid_connections"` // of one uid; 1024
+	InFlight       int `toml:"in_flight"`       // calls under way per namespace, waiting ones too; 2048
+	Followers      int `toml:"followers"`       // open follow streams; 128
+	Leases         int `toml:"leases"`          // held over the socket; 4096
+	BatchItems     int `toml:"batch_items"`     // appends in one batch request; 256
+	Page           int `toml:"page"`            // traces in one page of a list; 1000
 
 	LeaseTTL    Duration `toml:"lease_ttl"`     // where a request names none; 30s
 	MaxLeaseTTL Duration `toml:"max_lease_ttl"` // 1h
@@ -206,7 +207,7 @@ func (c *Config) fill() {
 		at *int
 		n  int
 	}{
-		{&l.Depth, tga.DefaultMaxDepth}, {&l.Connections, 2048}, {&l.InFlight, 2048}, {&l.Followers, 128},
+		{&l.Depth, tga.DefaultMaxDepth}, {&l.Connections, 2048}, {&l.UIDConnections, 1024}, {&l.InFlight, 2048}, {&l.Followers, 128},
 		{&l.Leases, 4096}, {&l.BatchItems, 256}, {&l.Page, 1000}, {&l.RecoverWidth, 8},
 	} {
 		if *d.at == 0 {

@@ -31,6 +31,8 @@ func childMain() (int, bool) {
 		return 0, false
 	case "peer":
 		return childPeer(), true
+	case "crowd":
+		return childCrowd(), true
 	case "daemon":
 		return childDaemon(), true
 	}
@@ -136,6 +138,15 @@ func copyOfTest(t *testing.T) string {
 	return path
 }
 
+// peerCommand is a child under another uid.
+func (b *bench) peerCommand(program, kind string, uid, gid uint32) *exec.Cmd {
+	cmd := exec.Command(program)
+	cmd.Env = []string{childEnv + "=" + kind, "SOCKET=" + b.socket}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
+	return cmd
+}
+
 // as makes requests under another uid.
 func (b *bench) as(program string, uid, gid uint32, asks []ask) []ask {
 	b.t.Helper()
@@ -143,13 +154,10 @@ func (b *bench) as(program string, uid, gid uint32, asks []ask) []ask {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	cmd := exec.Command(program)
-	cmd.Env = []string{childEnv + "=peer", "SOCKET=" + b.socket}
-	cmd.Dir = "/"
+	cmd := b.peerCommand(program, "peer", uid, gid)
 	cmd.Stdin = bytes.NewReader(in)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
 	out, err := cmd.Output()
 	if err != nil {
 		b.t.Fatalf("peer %d: %v: %s", uid, err, stderr.Bytes())

@@ -131,12 +131,12 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	limits := d.config.Limits
 	srv := &http.Server{
-		Handler: d, ConnContext: d.identify, MaxHeaderBytes: maxHeaderBytes,
+		Handler: d, ConnContext: identify, MaxHeaderBytes: maxHeaderBytes,
 		ReadHeaderTimeout: limits.HeaderTimeout.D, IdleTimeout: limits.IdleTimeout.D,
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(&countedListener{Listener: s.Listener, limit: int64(limits.Connections)}) }()
+	go func() { served <- srv.Serve(d.door(s.Listener)) }()
 
 	d.timers.Go(d.runTimers)
 	startCtx, stopStart := context.WithCancel(ctx)

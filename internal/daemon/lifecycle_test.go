@@ -169,9 +169,9 @@ func TestNotReadyRefusesCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: d, ConnContext: d.identify}
+	srv := &http.Server{Handler: d, ConnContext: identify}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(s) }()
+	go func() { served <- srv.Serve(d.door(s)) }()
 	b.client = client.New(b.socket, client.Options{})
 	defer func() {
 		b.client.Close()

@@ -84,51 +84,6 @@ func TestArtifactAndDepthLimits(t *testing.T) {
 	}
 }
 
-func TestConnectionLimit(t *testing.T) {
-	b := start(t, "[limits]\nconnections = 3\n")
-	b.client.Close()
-	get := func() (net.Conn, string) {
-		c, err := net.Dial("unix", b.socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: tgad\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		line := make([]byte, 12)
-		if _, err := io.ReadFull(c, line); err != nil {
-			t.Fatal(err)
-		}
-		return c, string(line[9:])
-	}
-	var open []net.Conn
-	defer func() {
-		for _, c := range open {
-			c.Close()
-		}
-	}()
-	for i := range 4 {
-		c, status := get()
-		open = append(open, c)
-		want := "200"
-		if i == 3 {
-			want = "429"
-		}
-		if status != want {
-			t.Errorf("connection %d: %s, want %s", i+1, status, want)
-		}
-	}
-	// One that ends makes room. The daemon sees it end in its own time.
-	open[0].Close()
-	for {
-		c, status := get()
-		open = append(open, c)
-		if status == "200" {
-			break
-		}
-	}
-}
-
 func TestInFlightLimit(t *testing.T) {
 	b := start(t, "[limits]\nin_flight = 2\n")
 	arrived, release := make(chan struct{}, 2), make(chan struct{})

@@ -10,8 +10,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -223,41 +221,4 @@ func groupID(group string) (int, error) {
 
 func unavailable(what string, err error) *tga.Error {
 	return tga.Errorf(tga.StoreUnavailable, "%s: %w", what, err)
-}
-
-// countedListener counts connections. One over the limit is let in to be told so; beyond
-// spare more it is closed at once, for telling takes memory too.
-type countedListener struct {
-	net.Listener
-	limit int64
-	open  atomic.Int64
-}
-
-const spareConnections = 64
-
-func (l *countedListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		n := l.open.Add(1)
-		if n > l.limit+spareConnections {
-			l.open.Add(-1)
-			_ = c.Close() // refused: there is nobody to tell
-			continue
-		}
-		return &countedConn{Conn: c, over: n > l.limit, leave: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
-	}
-}
-
-type countedConn struct {
-	net.Conn
-	over  bool
-	leave func()
-}
-
-func (c *countedConn) Close() error {
-	c.leave()
-	return c.Conn.Close()
 }

@@ -43,31 +43,26 @@ func (p peer) all() bool { return p.role.Namespace == config.AnyNamespace }
 
 type connKey struct{}
 
-// identify is http.Server.ConnContext: it asks the kernel once, when the connection is
-// made. Credentials say who connected; a descriptor handed on later keeps them.
-func (d *Daemon) identify(ctx context.Context, c net.Conn) context.Context {
-	conn := &connection{}
-	if counted, ok := c.(*countedConn); ok {
-		conn.over, c = counted.over, counted.Conn
+// identify is http.Server.ConnContext: it hands on what [gatekeeper] found out when the
+// connection was made. Credentials say who connected; a descriptor handed on later keeps them.
+func identify(ctx context.Context, c net.Conn) context.Context {
+	if k, ok := c.(*keptConn); ok {
+		return context.WithValue(ctx, connKey{}, &k.connection)
 	}
-	conn.peer.uid, conn.peer.gid, conn.peer.err = credentials(c)
-	if conn.peer.err == nil {
-		conn.peer.role = d.config.RoleOf(conn.peer.uid, conn.peer.gid, d.uid)
-	}
-	return context.WithValue(ctx, connKey{}, conn)
+	return ctx
 }
 
 // connection is what is known of the connection that a request came on.
 type connection struct {
-	peer peer
-	over bool // there are more connections than the limit
+	peer    peer
+	refusal error // why the connection gets no answer but this one
 }
 
 func connectionOf(ctx context.Context) *connection {
 	c, ok := ctx.Value(connKey{}).(*connection)
 	if !ok {
 		// Not served by this package's listener: nobody is known.
-		return &connection{peer: peer{err: tga.Errorf(tga.PermissionDenied, "the connection has no peer")}}
+		return &connection{refusal: tga.Errorf(tga.PermissionDenied, "the connection has no peer")}
 	}
 	return c
 }

@@ -39,6 +39,8 @@ type Daemon struct {
 	doubted    chan struct{} // a hint that the store may have stopped
 	timers     sync.WaitGroup
 
+	turnedAway atomic.Uint64 // connections
+
 	inFlight  *places // calls per namespace, with or without somebody who waits
 	followers *places
 	leases    *leaseTable
@@ -62,7 +64,7 @@ type request struct {
 type route struct {
 	method, path string
 	// verbs lists what the peer must be allowed to do: any of them. None at all is a
-	// route for every peer that can connect.
+	// route for every peer that has a verb; who has none is turned away at the door.
 	verbs []config.Verb
 	// early routes are answered before the open traces are classified.
 	early  bool
@@ -162,6 +164,11 @@ func (d *Daemon) newMux() *http.ServeMux {
 // unclean one with a redirect that some clients follow without their body.
 func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Server", "tgad/"+d.version)
+	if refusal := connectionOf(r.Context()).refusal; refusal != nil {
+		w.Header().Set("Connection", "close")
+		(&request{d: d, w: w, r: r}).refuse(refusal)
+		return
+	}
 	if _, pattern := d.mux.Handler(r); pattern == "" || path.Clean(r.URL.Path) != r.URL.Path {
 		(&request{d: d, w: w, r: r}).refuse(tga.Errorf(tga.NotFound, "there is no %.200s", r.URL.Path))
 		return
@@ -199,12 +206,7 @@ const statusNobodyWaits = 499
 
 // admit refuses a request before its route looks at it.
 func (d *Daemon) admit(q *request, rt *route) error {
-	c := connectionOf(q.r.Context())
-	q.peer = c.peer
-	if c.over {
-		q.w.Header().Set("Connection", "close")
-		return tooMany("there are %d connections already", d.config.Limits.Connections)
-	}
+	q.peer = connectionOf(q.r.Context()).peer
 	// A forwarder that was talked into passing a request on names another host, and
 	// cannot be talked into a header of ours.
 	if q.r.Host != client.Host {
@@ -212,9 +214,6 @@ func (d *Daemon) admit(q *request, rt *route) error {
 	}
 	if name := q.r.Header.Get(client.HeaderClient); strings.HasPrefix(rt.path, "/v1/") && (name == "" || len(name) > maxClientName) {
 		return tga.Errorf(tga.ValidationError, "the header %s is required: who asks, in 1 to %d bytes", client.HeaderClient, maxClientName)
-	}
-	if q.peer.err != nil {
-		return q.peer.err
 	}
 	if len(rt.verbs) > 0 && !slices.ContainsFunc(rt.verbs, q.peer.role.Has) {
 		return tga.Errorf(tga.PermissionDenied, "%s may not %s %s: it takes the verb %s", q.peer.name(), rt.method, rt.path, verbsText(rt.verbs))

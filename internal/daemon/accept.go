@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"net"
+	"sync"
+
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// gatekeeper is the listener that the daemon serves on. It asks the kernel who made a
+// connection before anything is read from it, and bounds connections in all and per uid.
+// A peer without any verb is turned away: it has nothing to ask, and holds no place that
+// somebody else needs.
+//
+// A connection that is turned away is let in once more to be told so, with its first
+// request. That takes memory too, so only spareConnections are told at once, and
+// spareOfUID of one uid; the others are closed unheard.
+type gatekeeper struct {
+	net.Listener
+	roleOf          func(uid, gid uint32) config.Role
+	most, mostOfUID int
+	refused         func() // called for each connection that is turned away
+
+	mu     sync.Mutex
+	served crowd // connections that may ask
+	told   crowd // connections that are being told that they may not
+}
+
+// door makes the gatekeeper of a listener.
+func (d *Daemon) door(l net.Listener) *gatekeeper {
+	return &gatekeeper{
+		Listener: l, most: d.config.Limits.Connections, mostOfUID: d.config.Limits.UIDConnections,
+		roleOf:  func(uid, gid uint32) config.Role { return d.config.RoleOf(uid, gid, d.uid) },
+		refused: func() { d.turnedAway.Add(1) },
+	}
+}
+
+const (
+	spareConnections = 64
+	spareOfUID       = 8
+)
+
+// crowd counts connections, in all and by uid.
+type crowd struct {
+	total int
+	ofUID map[uint32]int
+}
+
+func (c *crowd) add(uid uint32) {
+	if c.ofUID == nil {
+		c.ofUID = map[uint32]int{}
+	}
+	c.total++
+	c.ofUID[uid]++
+}
+
+func (c *crowd) remove(uid uint32) {
+	c.total--
+	if c.ofUID[uid]--; c.ofUID[uid] == 0 {
+		delete(c.ofUID, uid)
+	}
+}
+
+func (g *gatekeeper) Accept() (net.Conn, error) {
+	for {
+		c, err := g.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if k := g.admit(c); k != nil {
+			return k, nil
+		}
+		_ = c.Close() // there is nobody to tell
+	}
+}
+
+// admit finds out who connected, and gives the connection a place among those that are
+// served or those that are told no. It returns nil where there is neither.
+func (g *gatekeeper) admit(c net.Conn) *keptConn {
+	k := &keptConn{Conn: c}
+	p := &k.connection.peer
+	if p.uid, p.gid, p.err = credentials(c); p.err == nil {
+		p.role = g.roleOf(p.uid, p.gid)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	in := &g.served
+	switch {
+	case p.err != nil:
+		k.connection.refusal = p.err
+	case len(p.role.Verbs) == 0:
+		k.connection.refusal = tga.Errorf(tga.PermissionDenied, "%s has no verb on this socket", p.name())
+	case g.served.ofUID[p.uid] >= g.mostOfUID:
+		k.connection.refusal = tooMany("%s has %d connections already", p.name(), g.mostOfUID)
+	case g.served.total >= g.most:
+		k.connection.refusal = tooMany("there are %d connections already", g.most)
+	}
+	if k.connection.refusal != nil {
+		g.refused()
+		if in = &g.told; in.total >= spareConnections || in.ofUID[p.uid] >= spareOfUID {
+			return nil
+		}
+	}
+	in.add(p.uid)
+	k.leave = sync.OnceFunc(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		in.remove(p.uid)
+	})
+	return k
+}
+
+// keptConn gives its place back when it is closed.
+type keptConn struct {
+	net.Conn
+	connection connection
+	leave      func()
+}
+
+func (c *keptConn) Close() error {
+	c.leave()
+	return c.Conn.Close()
+}
