@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine/internal/guard"
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -192,7 +193,7 @@ func copyDir(fs vfs.FS, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if err := fs.MkdirAll(to, 0o750); err != nil {
+	if err := fs.MkdirAll(to, access.DirMode); err != nil {
 		return err
 	}
 	for _, name := range names {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -25,7 +26,7 @@ type dirLock struct{ f *os.File }
 // operating system's, nobody else can see the directory and Pebble's lock is enough.
 func lockDir(fs vfs.FS, dir string, readOnly bool) (string, *dirLock, error) {
 	if !readOnly {
-		if err := fs.MkdirAll(dir, 0o750); err != nil {
+		if err := fs.MkdirAll(dir, access.DirMode); err != nil {
 			return "", nil, tga.Errorf(tga.StoreUnavailable, "open %s: %w", dir, err)
 		}
 	}
@@ -44,7 +45,7 @@ func lockDir(fs vfs.FS, dir string, readOnly bool) (string, *dirLock, error) {
 		return "", nil, tga.Errorf(code, "open %s: %w", dir, err)
 	}
 	name := filepath.Join(absolute, lockName)
-	f, err := filelock.Lock(name, 0o640)
+	f, err := filelock.Lock(name)
 	if err != nil {
 		code := tga.StoreUnavailable
 		if errors.Is(err, filelock.ErrHeld) {
@@ -53,6 +54,27 @@ func lockDir(fs vfs.FS, dir string, readOnly bool) (string, *dirLock, error) {
 		return "", nil, tga.Errorf(code, "open %s: %w", dir, err)
 	}
 	return absolute, &dirLock{f}, nil
+}
+
+// checkAccess refuses a store that somebody else could have written, and warns of who can
+// read it. What is opened for reading is looked at whoever wrote it.
+func (db *DB) checkAccess() error {
+	if db.lock == nil {
+		return nil // not on the operating system's file system
+	}
+	found, err := access.CheckTree(db.dir)
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "open %s: %w", db.dir, err)
+	}
+	if found.Refuse != "" && !db.readOnly {
+		return tga.Errorf(tga.PermissionDenied, "open %s: %s. If nobody else wrote there, as the user of the store: chmod -R go= %s", db.dir, found.Refuse, db.dir)
+	}
+	for _, what := range []string{found.Refuse, found.Warn} {
+		if what != "" {
+			db.log.Warn("the store can be read or written by others", "found", what, "remedy", "chmod -R go= "+db.dir)
+		}
+	}
+	return nil
 }
 
 // release gives the directory up. The file stays: removing it would let two processes

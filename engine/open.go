@@ -84,6 +84,9 @@ func open(dir string, opts Options, readOnly bool) (*DB, error) {
 	if db.dir, db.lock, err = lockDir(db.opts.FS, dir, readOnly); err != nil {
 		return nil, err
 	}
+	if err := db.checkAccess(); err != nil {
+		return nil, errors.Join(err, db.release())
+	}
 	db.space.init(db.opts, db.dir)
 	err = db.start(false, nil)
 	if other := (*otherStore)(nil); errors.As(err, &other) {

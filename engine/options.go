@@ -9,6 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/engine/internal/guard"
 )
 
 // Options are the choices of a store. The zero value is the safest; there is no option
@@ -44,7 +46,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.FS == nil {
-		o.FS = vfs.Default
+		o.FS = guard.OS()
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now

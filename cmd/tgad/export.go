@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -78,7 +79,7 @@ func (a *app) toFile(name string, write func(io.Writer) error) (err error) {
 		w := bufio.NewWriter(a.Out)
 		return errors.Join(write(w), w.Flush())
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	f, err := access.Create(name)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch"
@@ -100,11 +101,14 @@ func (c *Config) Build(o BuildOptions) (_ *Tools, err error) {
 			err = errors.Join(err, t.Close())
 		}
 	}()
+	for _, w := range c.warnings {
+		o.Logger.Warn(w)
+	}
 	if t.rules, err = c.outcomes(); err != nil {
 		return nil, err
 	}
 	children := filepath.Join(o.Store, "children")
-	if err := os.MkdirAll(children, 0o700); err != nil {
+	if err := access.MkdirAll(children); err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "make the directory of the children's locks: %w", err)
 	}
 	for i := range c.Servers {
@@ -211,6 +215,9 @@ func (c *Config) headers(s *Server) (map[string]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "headers file: %w", err)
+	}
+	if found := access.Of(info); found.Refuse != "" {
+		return nil, tga.Errorf(tga.ValidationError, "headers file %s: %s", path, found.Refuse)
 	}
 	if info.Mode().Perm()&0o007 != 0 {
 		return nil, tga.Errorf(tga.ValidationError, "headers file %s has mode %#o: others must have no access", path, info.Mode().Perm())

@@ -28,6 +28,8 @@ type Config struct {
 
 	profile ledger.Profile
 	dir     string // of the file; relative paths in it start here
+
+	warnings []string // about who else can read or write the file; [Config.Build] logs them
 }
 
 // Store is the part about the disk. Zero means the engine's default.

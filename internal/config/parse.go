@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -25,13 +27,32 @@ func Default() *Config {
 	return c
 }
 
-// Load reads a configuration file.
+// Load reads a configuration file. PERMISSION_DENIED: somebody else could have written it.
 func Load(path string) (*Config, error) {
-	raw, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "configuration: %w", err)
 	}
-	return Parse(path, raw)
+	defer f.Close()
+	// The open file is looked at, not the path: nobody can put another in its place
+	// between the look and the read.
+	info, err := f.Stat()
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "configuration: %w", err)
+	}
+	found := access.Of(info)
+	if found.Refuse != "" {
+		return nil, tga.Errorf(tga.PermissionDenied, "configuration %s: %s: it names programs to run. chmod 600 it, owned by the daemon's user or root", path, found.Refuse)
+	}
+	raw, err := io.ReadAll(f)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "configuration: %w", err)
+	}
+	c, err := Parse(path, raw)
+	if err == nil && found.Warn != "" {
+		c.warnings = append(c.warnings, "configuration "+path+": "+found.Warn)
+	}
+	return c, err
 }
 
 // Parse reads a configuration; name is the file's, for messages and relative paths. The

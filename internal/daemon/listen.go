@@ -194,7 +194,7 @@ func unused(path string) error {
 
 // lockFile takes the lock that a daemon holds beside its socket for as long as it runs.
 func lockFile(path string) (*os.File, error) {
-	f, err := filelock.Lock(path, 0o600)
+	f, err := filelock.Lock(path)
 	switch {
 	case errors.Is(err, filelock.ErrHeld):
 		return nil, tga.Errorf(tga.StateLockAcquireFailed, "another daemon has the socket's lock %s: %w", path, err)

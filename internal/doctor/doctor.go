@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -119,8 +120,16 @@ func directory(dir string) Finding {
 		return Finding{"directory", Bad, err.Error(), "tgad serve makes it; name the one the daemon uses."}
 	case !st.IsDir():
 		return Finding{"directory", Bad, dir + " is no directory", ""}
-	case st.Mode().Perm()&0o007 != 0:
-		return Finding{"directory", Warn, fmt.Sprintf("%s has mode %#o: everybody may look at what was called with which arguments", dir, st.Mode().Perm()), "chmod 750."}
+	}
+	found, err := access.CheckTree(dir)
+	const remedy = "As the user of the store: chmod -R go= DIR. It holds what was called with which arguments."
+	switch {
+	case err != nil:
+		return Finding{"directory", Bad, err.Error(), ""}
+	case found.Refuse != "":
+		return Finding{"directory", Bad, found.Refuse + "; the daemon refuses it", remedy}
+	case found.Warn != "":
+		return Finding{"directory", Warn, found.Warn, remedy}
 	}
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {

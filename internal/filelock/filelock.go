@@ -4,10 +4,13 @@ package filelock
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tgad/tgad/internal/access"
 )
 
 // deadWait is how long a lock is waited for whose holder is dead.
@@ -26,12 +29,20 @@ var ErrHeld = errors.New("it is locked")
 // is waited for: who restarts a killed process at once would be refused now and then.
 //
 // The file is never removed: removing it would let two processes lock two files of one name.
-func Lock(path string, mode os.FileMode) (*os.File, error) {
-	return lock(path, mode, deadWait, time.Sleep)
+func Lock(path string) (*os.File, error) {
+	return lock(path, deadWait, time.Sleep)
 }
 
-func lock(path string, mode os.FileMode, wait time.Duration, sleep func(time.Duration)) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, mode)
+func lock(path string, wait time.Duration, sleep func(time.Duration)) (*os.File, error) {
+	if f, err := access.Create(path); err == nil {
+		err = f.Close()
+		if err != nil {
+			return nil, err
+		}
+	} else if !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|noFollow, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 // hold is a process that is killed while another one that it started still has its files.
 func hold(path string) error {
-	f, err := Lock(path, 0o600)
+	f, err := Lock(path)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func held(t *testing.T) (path string, pid int, kill, done func()) {
 
 func TestLockOfALivingProcess(t *testing.T) {
 	path, pid, _, _ := held(t)
-	_, err := lock(path, 0o600, deadWait, func(time.Duration) { t.Error("it was waited for") })
+	_, err := lock(path, deadWait, func(time.Duration) { t.Error("it was waited for") })
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d has it", pid)) {
 		t.Errorf("got %v", err)
 	}
@@ -98,7 +98,7 @@ func TestLockOfAKilledProcess(t *testing.T) {
 	path, _, kill, done := held(t)
 	kill()
 	waits := 0
-	f, err := lock(path, 0o600, deadWait, func(time.Duration) {
+	f, err := lock(path, deadWait, func(time.Duration) {
 		if waits++; waits == 3 {
 			done()
 		}
@@ -109,7 +109,7 @@ func TestLockOfAKilledProcess(t *testing.T) {
 	})
 	if err != nil {
 		// The process that had the file takes its time to end on a busy machine.
-		f, err = Lock(path, 0o600)
+		f, err = Lock(path)
 	}
 	if err != nil || waits < 3 {
 		t.Fatalf("after %d waits: %v", waits, err)
@@ -117,13 +117,13 @@ func TestLockOfAKilledProcess(t *testing.T) {
 	if got := holder(path); got != os.Getpid() {
 		t.Errorf("the file names process %d", got)
 	}
-	if _, err := Lock(path, 0o600); err == nil || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
+	if _, err := Lock(path); err == nil || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
 		t.Errorf("locked twice: %v", err)
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
-	if f, err = Lock(path, 0o600); err != nil {
+	if f, err = Lock(path); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
@@ -135,7 +135,7 @@ func TestLockThatIsNotGivenBack(t *testing.T) {
 	path, pid, kill, _ := held(t)
 	kill()
 	var waited time.Duration
-	_, err := lock(path, 0o600, deadWait, func(d time.Duration) { waited += d })
+	_, err := lock(path, deadWait, func(d time.Duration) { waited += d })
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d has it", pid)) {
 		t.Errorf("got %v", err)
 	}
@@ -150,7 +150,7 @@ func TestNumberOfAnEarlierProcessIsGone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("4194304000\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := Lock(path, 0o600)
+	f, err := Lock(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestLockIsNoLink(t *testing.T) {
 	if err := os.Symlink(other, filepath.Join(dir, "lock")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Lock(filepath.Join(dir, "lock"), 0o600); err == nil {
+	if _, err := Lock(filepath.Join(dir, "lock")); err == nil {
 		t.Error("a link was followed")
 	}
 	if b, err := os.ReadFile(other); err != nil || string(b) != "precious" {

@@ -21,7 +21,8 @@ var allowed = map[string][]string{
 	"schemas/tga":  {},
 	"test_vectors": {},
 
-	"internal/filelock": {},
+	"internal/access":   {},
+	"internal/filelock": {"internal/access"},
 
 	"keyspace": {"schemas/tga"},
 	"wal":      {"schemas/tga"},
@@ -31,8 +32,8 @@ var allowed = map[string][]string{
 	"wal/ndjson":  {"schemas/tga", "wal"},
 	"wal/waltest": {"schemas/tga", "wal"},
 
-	"engine":                {"schemas/tga", "keyspace", "wal", "wal/segment", "ledger", "engine/internal/guard", "internal/filelock"},
-	"engine/internal/guard": {"schemas/tga"},
+	"engine":                {"schemas/tga", "keyspace", "wal", "wal/segment", "ledger", "engine/internal/guard", "internal/access", "internal/filelock"},
+	"engine/internal/guard": {"schemas/tga", "internal/access"},
 
 	"runtime":                   {"schemas/tga", "wal", "ledger"},
 	"runtime/storetest":         {"schemas/tga", "wal", "ledger", "runtime"},

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/schemas/tga"
@@ -114,7 +115,7 @@ func socketOf(dir string) (string, error) {
 	if err != nil {
 		return "", tga.Errorf(tga.StoreUnavailable, "the store's directory: %w", err)
 	}
-	if err := os.MkdirAll(abs, 0o700); err != nil {
+	if err := access.MkdirAll(abs); err != nil {
 		return "", tga.Errorf(tga.StoreUnavailable, "make the store's directory: %w", err)
 	}
 	path := filepath.Join(abs, "run", "tgad.sock")

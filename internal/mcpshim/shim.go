@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -174,7 +175,7 @@ func New(o Options) (*Shim, error) {
 	if o.MaxRequests == 0 {
 		o.MaxRequests = 4096
 	}
-	if err := os.MkdirAll(o.State, 0o700); err != nil {
+	if err := access.MkdirAll(o.State); err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "make the shim's directory: %w", err)
 	}
 	s := &Shim{

@@ -112,7 +112,7 @@ func FS(base vfs.FS, o FSOptions) *CountingFS {
 	if o.Dir != "" {
 		f.dir = base.PathDir(base.PathJoin(o.Dir, WatermarkName))
 	}
-	if base == vfs.Default {
+	if _, ok := base.(osFS); ok || base == vfs.Default {
 		// Pebble checks the disk's health only on the file system it chose itself.
 		slow, onSlow := o.SlowDisk, o.OnSlowDisk
 		if slow == 0 {

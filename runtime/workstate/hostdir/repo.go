@@ -45,7 +45,7 @@ func openRepo(ctx context.Context, dir, work, git string) (*repo, error) {
 		return nil, tga.Errorf(tga.ValidationError, "a directory's snapshots need git: %w", err)
 	}
 	r := &repo{git: git, dir: dir, work: work}
-	if r.lock, err = filelock.Lock(filepath.Join(dir, "tgad.lock"), 0o600); err != nil {
+	if r.lock, err = filelock.Lock(filepath.Join(dir, "tgad.lock")); err != nil {
 		return nil, tga.Errorf(tga.StateLockAcquireFailed, "snapshot repository %s is in use: %w", dir, err)
 	}
 	if err = r.init(ctx); err != nil {

@@ -1,0 +1,191 @@
+// Package access decides who may read and write the files that tgad keeps, and makes
+// its own so that only its user can.
+//
+// # Invariants
+//
+//	A1 private   what tgad makes has mode 0600, or 0700 for a directory, whatever the umask   [Create] [MkdirAll]   TestMadeWhateverTheUmask
+//	A2 trusted   a file that another user could have written is not used                      [Of]                  TestWhoMayWriteAndRead
+package access
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Modes of what tgad makes.
+const (
+	FileMode fs.FileMode = 0o600
+	DirMode  fs.FileMode = 0o700
+)
+
+// Process is whose files are looked at.
+type Process struct {
+	UID    int
+	Groups []int // the effective one and the supplementary ones
+}
+
+// Finding says what is wrong with the mode or the owner of a file.
+type Finding struct {
+	// Refuse is why the file must not be used: somebody who is neither this user nor
+	// root could have written it. "" = nobody could.
+	Refuse string
+	// Warn is what an operator should change: who else can read the file, and whether an
+	// own group can write it (Kubernetes' fsGroup and a umask of 002 make that common).
+	Warn string
+}
+
+// Judge looks at a file or directory of that mode, owner and group.
+func (p Process) Judge(mode fs.FileMode, uid, gid int) Finding {
+	var f Finding
+	own := slices.Contains(p.Groups, gid)
+	switch {
+	case uid != p.UID && uid != 0:
+		f.Refuse = fmt.Sprintf("it belongs to uid %d, this process is uid %d", uid, p.UID)
+	case mode&0o002 != 0:
+		f.Refuse = fmt.Sprintf("mode %#o: everybody can write it", mode.Perm())
+	case mode&0o020 != 0 && !own:
+		f.Refuse = fmt.Sprintf("mode %#o: group %d can write it, and this process is not in that group", mode.Perm(), gid)
+	}
+	var warn []string
+	if mode&0o020 != 0 && own {
+		warn = append(warn, fmt.Sprintf("group %d can write it", gid))
+	}
+	read := fs.FileMode(0o4)
+	if mode.IsDir() {
+		read = 0o5 // who can enter a directory can open the files whose names are known
+	}
+	switch {
+	case mode&read != 0:
+		warn = append(warn, "everybody can read it")
+	case mode&(read<<3) != 0:
+		warn = append(warn, fmt.Sprintf("group %d can read it", gid))
+	}
+	if len(warn) > 0 {
+		f.Warn = fmt.Sprintf("mode %#o: %s", mode.Perm(), strings.Join(warn, ", "))
+	}
+	return f
+}
+
+// Of looks at a file or directory on behalf of this process. On a system without such
+// owners and modes nothing is found.
+func Of(info fs.FileInfo) Finding {
+	uid, gid, ok := owner(info)
+	if !ok {
+		return Finding{}
+	}
+	return self().Judge(info.Mode(), uid, gid)
+}
+
+// Check looks at the file or directory at path, links followed.
+func Check(path string) (Finding, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Finding{}, err
+	}
+	return Of(info), nil
+}
+
+// CheckTree looks at a directory and the regular files in it. The findings name the
+// path; those about several files are counted in one.
+func CheckTree(dir string) (Finding, error) {
+	all, err := Check(dir)
+	if err != nil {
+		return all, err
+	}
+	all = all.of(dir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return all, err
+	}
+	warned, first := 0, Finding{}
+	for _, e := range entries {
+		if !e.Type().IsRegular() {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed since the directory was read
+		}
+		if err != nil {
+			return all, err
+		}
+		f := Of(info).of(filepath.Join(dir, e.Name()))
+		if all.Refuse == "" {
+			all.Refuse = f.Refuse
+		}
+		if f.Warn != "" {
+			if warned++; warned == 1 {
+				first = f
+			}
+		}
+	}
+	if warned > 0 {
+		w := fmt.Sprintf("%d files, the first %s", warned, first.Warn)
+		all.Warn = strings.TrimPrefix(all.Warn+"; "+w, "; ")
+	}
+	return all, nil
+}
+
+func (f Finding) of(path string) Finding {
+	if f.Refuse != "" {
+		f.Refuse = path + ": " + f.Refuse
+	}
+	if f.Warn != "" {
+		f.Warn = path + ": " + f.Warn
+	}
+	return f
+}
+
+// Create makes a new file for this user alone and opens it for reading and writing. It
+// fails where there is one.
+func Create(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, FileMode)
+	if err != nil {
+		return nil, err
+	}
+	// A umask can only take away: one that takes a bit of the owner's would leave a file
+	// that the next open of it fails on.
+	if info, err := f.Stat(); err == nil && info.Mode().Perm() == FileMode {
+		return f, nil
+	}
+	if err := f.Chmod(FileMode); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(path))
+	}
+	return f, nil
+}
+
+// MkdirAll makes a directory and those above it that are missing, each for this user
+// alone. One that is there is left as it is.
+func MkdirAll(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil:
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: errors.New("it is no directory")}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if above := filepath.Dir(dir); above != dir {
+		if err := MkdirAll(above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, DirMode); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			if _, err := os.Stat(dir); err == nil {
+				return MkdirAll(dir) // another process was faster
+			}
+		}
+		return err
+	}
+	if info, err = os.Stat(dir); err == nil && info.Mode().Perm() == DirMode {
+		return nil
+	}
+	return os.Chmod(dir, DirMode)
+}

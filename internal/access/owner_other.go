@@ -1,0 +1,9 @@
+//go:build !unix
+
+package access
+
+import "io/fs"
+
+func owner(fs.FileInfo) (uid, gid int, ok bool) { return 0, 0, false }
+
+func self() Process { return Process{} }
