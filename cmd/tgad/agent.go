@@ -19,9 +19,11 @@ import (
 
 // agentFlags are what the verbs of agent share.
 type agentFlags struct {
-	data   string
-	config string
-	others []string
+	data       string
+	config     string
+	others     []string
+	model      string
+	unenforced []string
 }
 
 func (a *app) agent() *cobra.Command {
@@ -41,24 +43,31 @@ tool servers there are, and what may be sent again.`,
 	c.PersistentFlags().StringVar(&f.data, "data", os.Getenv("TGAD_DATA"), "the store's directory (or $TGAD_DATA)")
 	c.PersistentFlags().StringVar(&f.config, "config", "", "configuration `file` (TOML)")
 	c.PersistentFlags().StringArrayVar(&f.others, "with", nil, "manifest `file or directory` of agents that are handed work; again for more")
-	for _, v := range []*cobra.Command{a.agentCheck(), a.agentRun(&f), a.agentResume(&f), a.agentDecide(&f), a.agentLs(&f), a.agentShow(&f)} {
+	c.PersistentFlags().StringVar(&f.model, "model", "", "`PROVIDER/MODEL` of the agent, and of others whose manifests name none")
+	c.PersistentFlags().StringArrayVar(&f.unenforced, "unenforced", nil, "JSON `pointer` of a restriction in a manifest that is accepted not to be enforced; again for more")
+	for _, v := range []*cobra.Command{a.agentCheck(&f), a.agentRun(&f), a.agentResume(&f), a.agentDecide(&f), a.agentLs(&f), a.agentShow(&f)} {
 		v.Args = cli.UsageArgs(v.Args)
 		c.AddCommand(v)
 	}
 	return c
 }
 
-func (a *app) agentCheck() *cobra.Command {
+func (a *app) agentCheck(f *agentFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check MANIFEST",
 		Short: "Say what is made of a manifest: taken from where, ignored, contradicted",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			m, report, err := agent.Read(args[0])
+			docs, err := agent.Reading{Unenforced: f.unenforced}.Read(args[0])
 			if err != nil {
 				return err
 			}
-			return a.Manifest(m, report)
+			for _, d := range docs {
+				if err := a.Manifest(d.Agent, d.Report); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 }
@@ -235,7 +244,7 @@ func (a *app) hosting(ctx context.Context, f *agentFlags, file string, g func(co
 	view := cli.NewAgentView(&a.Streams)
 	var h *agent.Host
 	err = whenFree(ctx, time.Second, func() (err error) {
-		h, err = agent.Open(agent.Options{Data: f.data, Config: c, Manifests: append([]string{file}, f.others...), Observe: view.Observe, Warn: view.Warn})
+		h, err = agent.Open(agent.Options{Data: f.data, Config: c, Manifests: append([]string{file}, f.others...), Model: f.model, Unenforced: f.unenforced, Observe: view.Observe, Warn: view.Warn})
 		return err
 	})
 	if err != nil {

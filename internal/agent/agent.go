@@ -3,12 +3,14 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/tgad/tgad/engine"
@@ -28,9 +30,18 @@ type Options struct {
 	Config    *config.Config
 	Manifests []string // files, or directories of them; the first is the one that runs
 	Observe   func(turn.Progress)
-	Warn      func(text string) // told of what keeps telemetry from being sent; nil discards
-	Logger    *slog.Logger      // nil discards
-	Clock     func() time.Time
+	// Unenforced are JSON Pointers of restrictions in manifests that are accepted not to be
+	// enforced; without that they refuse the manifest.
+	Unenforced []string
+	// Model is the model of the agent that runs, and of others whose manifests name none:
+	// "provider/model", or "model" where the manifest names the provider or the configuration
+	// has only one.
+	Model string
+	// Warn is told what a person should know of manifests, and what keeps telemetry from
+	// being sent. Nil discards.
+	Warn   func(text string)
+	Logger *slog.Logger // nil discards
+	Clock  func() time.Time
 }
 
 // Host is a runner and what it stands on.
@@ -50,8 +61,11 @@ func Open(o Options) (_ *Host, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	agents, err := ReadAll(o.Manifests)
+	agents, err := Reading{Unenforced: o.Unenforced, Warn: o.Warn}.ReadAll(o.Manifests)
 	if err != nil {
+		return nil, err
+	}
+	if err := o.models(agents); err != nil {
 		return nil, err
 	}
 	h := &Host{Agent: agents[0].Name}
@@ -116,6 +130,32 @@ func Open(o Options) (_ *Host, err error) {
 	return h, err
 }
 
+// models sees to it that each agent has a model, of a provider that is configured.
+func (o Options) models(agents []*turn.Agent) error {
+	providers := make([]string, 0, len(o.Config.Models))
+	for _, m := range o.Config.Models {
+		providers = append(providers, m.Provider)
+	}
+	for i, a := range agents {
+		m := &a.Model
+		if o.Model != "" && (i == 0 || m.Model == "") {
+			m.Model = o.Model
+			for _, p := range providers { // a model's own name may have a slash
+				if rest, ok := strings.CutPrefix(o.Model, p+"/"); ok {
+					m.Provider, m.Model = p, rest
+				}
+			}
+		}
+		if m.Provider == "" && len(providers) == 1 {
+			m.Provider = providers[0]
+		}
+		if m.Model == "" {
+			return tga.Errorf(tga.ValidationError, "the manifest of agent %q names no model: give it one with --model PROVIDER/MODEL; configured providers: %s", a.Name, cmp.Or(strings.Join(providers, ", "), "none")).At("/spec/llm/model")
+		}
+	}
+	return nil
+}
+
 // Close ends what Open began. It waits for events that are still to be sent, until ctx
 // ends, and then for a collector of spans and metrics, [otlp.FlushTimeout] at most.
 func (h *Host) Close(ctx context.Context) error {
@@ -156,9 +196,42 @@ func (s supervisor) Decide(ctx context.Context, request *tga.Artifact) (runtime.
 	return s.Rules.Decide(ctx, request)
 }
 
-// ReadAll reads the agents of manifests: files, and the .yaml, .yml and .json files of
-// directories.
-func ReadAll(paths []string) ([]*turn.Agent, error) {
+// Reading says how manifests are read.
+type Reading struct {
+	// Unenforced are JSON Pointers of restrictions that the agents are run without: see
+	// [manifest.Reader].
+	Unenforced []string
+	// Warn is told what a manifest says that is acted on otherwise, or not at all. Nil
+	// discards.
+	Warn func(text string)
+}
+
+// ReadAll reads the agents of manifests: files, each with one document or more, and the
+// .yaml, .yml and .json files of directories.
+func (o Reading) ReadAll(paths []string) ([]*turn.Agent, error) {
+	files, err := manifestFiles(paths)
+	if err != nil {
+		return nil, err
+	}
+	var agents []*turn.Agent
+	for _, f := range files {
+		docs, err := o.Read(f)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f, err)
+		}
+		for _, d := range docs {
+			agents = append(agents, d.Agent)
+			for _, w := range d.Report.Warnings {
+				if o.Warn != nil {
+					o.Warn(fmt.Sprintf("%s, line %d: %s", f, w.Line, w.Message))
+				}
+			}
+		}
+	}
+	return agents, nil
+}
+
+func manifestFiles(paths []string) ([]string, error) {
 	var files []string
 	for _, p := range paths {
 		info, err := os.Stat(p)
@@ -180,22 +253,14 @@ func ReadAll(paths []string) ([]*turn.Agent, error) {
 	if len(files) == 0 {
 		return nil, tga.Errorf(tga.NotFound, "there is no manifest in %q", paths)
 	}
-	var agents []*turn.Agent
-	for _, f := range files {
-		a, _, err := Read(f)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f, err)
-		}
-		agents = append(agents, a)
-	}
-	return agents, nil
+	return files, nil
 }
 
-// Read reads one manifest; placeholders in it get their values from the environment.
-func Read(file string) (*turn.Agent, manifest.Report, error) {
+// Read reads one file; placeholders in it get their values from the environment.
+func (o Reading) Read(file string) ([]manifest.Document, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return nil, manifest.Report{}, tga.Errorf(tga.NotFound, "manifest: %w", err)
+		return nil, tga.Errorf(tga.NotFound, "manifest: %w", err)
 	}
-	return manifest.Reader{Getenv: manifest.Environment}.Read(raw)
+	return manifest.Reader{Getenv: manifest.Environment, Unenforced: o.Unenforced}.ReadAll(raw)
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,10 +15,11 @@ import (
 
 // TestExampleIsTakenWhole: nothing of the manifest that newcomers copy is ignored.
 func TestExampleIsTakenWhole(t *testing.T) {
-	a, report, err := Read("../../examples/agent/treasurer.yaml")
-	if err != nil {
-		t.Fatal(err)
+	docs, err := Reading{}.Read("../../examples/agent/treasurer.yaml")
+	if err != nil || len(docs) != 1 {
+		t.Fatal(docs, err)
 	}
+	a, report := docs[0].Agent, docs[0].Report
 	if len(report.Ignored) > 0 || len(report.Contradictions) > 0 || len(report.Warnings) > 0 {
 		t.Errorf("ignored %v, contradicted %v, warned %v", report.Ignored, report.Contradictions, report.Warnings)
 	}
@@ -28,10 +30,10 @@ func TestExampleIsTakenWhole(t *testing.T) {
 
 func TestManifestsOfADirectory(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := ReadAll([]string{dir}); tga.CodeOf(err) != tga.NotFound {
+	if _, err := (Reading{}).ReadAll([]string{dir}); tga.CodeOf(err) != tga.NotFound {
 		t.Errorf("an empty directory: %v", err)
 	}
-	if _, err := ReadAll([]string{filepath.Join(dir, "no")}); tga.CodeOf(err) != tga.NotFound {
+	if _, err := (Reading{}).ReadAll([]string{filepath.Join(dir, "no")}); tga.CodeOf(err) != tga.NotFound {
 		t.Errorf("nothing there: %v", err)
 	}
 	for name, text := range map[string]string{
@@ -39,13 +41,14 @@ func TestManifestsOfADirectory(t *testing.T) {
 		"b.yml":  "kind: Agent\nmetadata: {name: two}\nspec: {role: r, llm: {provider: p, model: m}}\n",
 		"c.json": `{"kind":"Agent","metadata":{"name":"three"},"spec":{"role":"r","llm":{"provider":"p","model":"m"}}}`,
 		"d.txt":  "no manifest",
+		"e.json": "metadata: {name: four}\n---\nmetadata: {name: five}\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	agents, err := ReadAll([]string{dir})
-	if err != nil || len(agents) != 3 || agents[0].Name != "one" || agents[1].Name != "two" || agents[2].Name != "three" {
+	agents, err := Reading{}.ReadAll([]string{dir})
+	if err != nil || len(agents) != 5 || agents[0].Name != "one" || agents[1].Name != "two" || agents[2].Name != "three" || agents[3].Name != "four" || agents[4].Name != "five" {
 		t.Errorf("%d agents, %v", len(agents), err)
 	}
 }
@@ -74,6 +77,43 @@ func TestModelsMayBeAskedUnlessARuleSaysOtherwise(t *testing.T) {
 		v, err := supervisor{rules, conf}.Decide(t.Context(), request)
 		if err != nil || v.Decision != c.want {
 			t.Errorf("%+v: %+v, %v", c, v, err)
+		}
+	}
+}
+
+// TestModelOfAnAgent: the manifest's, or the one that is given; without any the error says how
+// to give one.
+func TestModelOfAnAgent(t *testing.T) {
+	conf := func(providers ...string) *config.Config {
+		c := config.Default()
+		for _, p := range providers {
+			c.Models = append(c.Models, config.Model{Provider: p, Type: config.OpenAI})
+		}
+		return c
+	}
+	for _, c := range []struct {
+		has, given, provider, model string
+		conf                        *config.Config
+	}{
+		{"p/m", "", "p", "m", conf("p")},
+		{"p/m", "q/other", "q", "other", conf("p", "q")},
+		{"p/m", "other", "p", "other", conf("p", "q")},
+		{"p/m", "org/other", "p", "org/other", conf("p", "q")},
+		{"/", "other", "p", "other", conf("p")},
+		{"/", "p/org/other", "p", "org/other", conf("p", "q")},
+		{"/m", "", "p", "m", conf("p")},
+		{"/", "", "", "", conf("p")},
+		{"p/", "", "", "", conf("p")},
+	} {
+		provider, model, _ := strings.Cut(c.has, "/")
+		a := &turn.Agent{Name: "a", Model: turn.ModelSpec{Provider: provider, Model: model}}
+		err := Options{Config: c.conf, Model: c.given}.models([]*turn.Agent{a})
+		if c.model == "" {
+			if tga.CodeOf(err) != tga.ValidationError || !strings.Contains(err.Error(), "--model PROVIDER/MODEL") {
+				t.Errorf("%+v: %v", c, err)
+			}
+		} else if err != nil || a.Model.Provider != c.provider || a.Model.Model != c.model {
+			t.Errorf("%+v: %+v, %v", c, a.Model, err)
 		}
 	}
 }

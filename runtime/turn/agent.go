@@ -25,6 +25,7 @@ type Agent struct {
 	Servers      []ToolServer
 
 	Constraints Constraints
+	Autonomy    Autonomy
 	Retry       RetryPolicy // of tools that have none of their own
 	Breaker     BreakerSpec
 	Handlers    []Handler // before the default table, in order
@@ -96,6 +97,7 @@ type ToolSpec struct {
 	Breaker     *BreakerSpec
 	Parallel    bool
 	Risk        string // tga.RiskRead, …; "" = by the operator's policy
+	Approve     bool   `json:",omitempty"` // each call waits for an approval
 	// Discover means that the tools of Server are asked for with tools/list; Name then
 	// names nothing, and Only, where not empty, says which of them the agent gets.
 	Discover bool
@@ -118,8 +120,12 @@ type ToolServer struct {
 type Constraints struct {
 	MaxTurns     int           // of a session
 	Timeout      time.Duration // of a turn
+	MaxExecution time.Duration // of an invocation: all turns of a chain, and those handed work by them
 	MaxTokens    int64         // of a session, in and out together
-	MaxToolCalls int           // of a turn
+	MaxToolCalls int           // of an invocation
+	// MaxDepth is how deep delegations may be below the agent: 1 lets it hand work to others
+	// that hand on nothing. 0 = [Options].MaxDepth alone.
+	MaxDepth int
 }
 
 // RetryPolicy says how often and how far apart a thing is tried again.

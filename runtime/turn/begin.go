@@ -82,6 +82,7 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 		init.Previous, init.PreviousHead = &id, &head
 		init.InvocationID, init.InvocationStarted, init.InstanceID = p.init.InvocationID, p.init.InvocationStarted, p.init.InstanceID
 		init.Parent, init.Context = p.init.Parent, p.init.Context
+		init.CallsBefore = p.init.CallsBefore + len(p.inferred.Answer.Said.ToolCalls)
 	}
 	if init.Mode == "" {
 		init.Mode = state.Session
@@ -103,8 +104,14 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 	if a.Constraints.Timeout > 0 {
 		init.Deadline = tga.MillisOf(started.Add(a.Constraints.Timeout))
 	}
-	if init.Until = b.until; b.until != 0 && (init.Deadline == 0 || b.until < init.Deadline) {
-		init.Deadline = b.until
+	init.Until = b.until
+	if most := a.Constraints.MaxExecution; most > 0 && b.previous == nil {
+		if end := tga.MillisOf(started.Add(most)); init.Until == 0 || end < init.Until {
+			init.Until = end
+		}
+	}
+	if init.Until != 0 && (init.Deadline == 0 || init.Until < init.Deadline) {
+		init.Deadline = init.Until
 	}
 
 	lease, err := r.store.Acquire(ctx, b.id)
@@ -202,7 +209,8 @@ func (r *Runner) resolve(ctx context.Context, t *turn) error {
 		if err != nil {
 			return r.ended(ctx, tga.ToolTimeout, err)
 		}
-		body.Tools, body.Warnings = append(body.Tools, tools...), warnings
+		tools, refused := t.agent.permitted(tools)
+		body.Tools, body.Warnings = append(body.Tools, tools...), append(warnings, refused...)
 	} else if len(t.agent.Tools) > 0 {
 		body.Warnings = []Warning{{Code: tga.NotFound, Reason: "this runner resolves no tools"}}
 	}

@@ -24,6 +24,7 @@ type initBody struct {
 	InstanceID        string      `json:"instance_id"`
 	TurnNumber        uint32      `json:"turn_number"` // from 1, in the session
 	TokensBefore      int64       `json:"tokens_before"`
+	CallsBefore       int         `json:"tool_calls_before,omitempty"` // of the invocation's turns before this one
 	StartedAt         tga.Millis  `json:"started_at"`
 	Deadline          tga.Millis  `json:"deadline"`        // 0 = none
 	Until             tga.Millis  `json:"until,omitempty"` // deadline of all that is done for who handed over

@@ -174,6 +174,7 @@ func (r *Runner) call(ctx context.Context, t *turn, index int) outcome {
 	case f != nil:
 		o.fail(f)
 		o.plan = r.toolPlan(t, tool, f, 1)
+	case tool.Delegation != nil && !t.mayHandOver(tool, c, &o):
 	case tool.Delegation != nil:
 		r.delegate(ctx, t, tool, index, args, &o)
 	default:
@@ -223,8 +224,11 @@ func (r *Runner) arguments(t *turn, tool *Tool, c message.ToolCall, index int) (
 	if tool == nil {
 		return nil, &Failure{Code: tga.ToolError, Message: "there is no tool " + c.Name, Permanent: true}
 	}
-	if most := t.agent.Constraints.MaxToolCalls; most > 0 && index >= most {
-		return nil, &Failure{Code: tga.QuotaExceeded, Message: "a turn may make " + decimal(most) + " calls", Permanent: true}
+	if why := t.agent.Autonomy.refuses(tool); why != "" {
+		return nil, &Failure{Code: tga.PolicyViolation, Message: tool.Name + " is not called: " + why, Permanent: true}
+	}
+	if most := t.agent.Constraints.MaxToolCalls; most > 0 && t.init.CallsBefore+index >= most {
+		return nil, &Failure{Code: tga.QuotaExceeded, Message: "the agent may make " + decimal(most) + " calls for one message", Permanent: true}
 	}
 	text := []byte(c.Arguments)
 	if len(text) == 0 {

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"regexp"
+	"strings"
 
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/runtime/turn/state"
@@ -70,7 +71,7 @@ func (r *Runner) waiting(ctx context.Context, t *turn, res *Result) error {
 		w := t.waits
 		phase, _ := t.phase()
 		res.Status = Waiting
-		res.Waiting = &Wait{InteractionID: t.id(), Phase: phase, Code: w.Failure.Code, Reason: w.Failure.Message, Target: w.Target, CallID: w.Subject}
+		res.Waiting = &Wait{InteractionID: t.id(), Phase: phase, Code: w.Failure.Code, Reason: w.Failure.Message, Target: w.Target, CallID: strings.TrimPrefix(w.Subject, approvalPrefix)}
 		if w.TraceID != nil {
 			res.Waiting.TraceID = *w.TraceID
 		}

@@ -119,7 +119,7 @@ func New(store runtime.Store, next runtime.Dispatcher, supervisor runtime.Superv
 	var err error
 	ro := o.Runtime
 	ro.Policy = r.policy(o.Runtime.Policy)
-	r.rt, err = runtime.New(store, &dispatcher{r: r, next: next}, supervisor, ro)
+	r.rt, err = runtime.New(store, &dispatcher{r: r, next: next}, r.oversee(supervisor), ro)
 	return r, err
 }
 

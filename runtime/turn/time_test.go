@@ -362,3 +362,29 @@ func TestDeadlineOfTheCallerIsNotTheTurns(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTimeOfAnInvocation: the time of an execution is that of all turns which a message leads
+// to, not each turn's anew. It ends in the third of three turns of 20 minutes.
+func TestTimeOfAnInvocation(t *testing.T) {
+	for seconds, status := range map[int]turn.Status{1199: turn.Completed, 1200: turn.Unsuccessful} {
+		var now atomic.Int64
+		w := newWorld(t, working(&now, 0), func(w *world) { w.agents[0].Constraints.MaxExecution = time.Hour })
+		work := fmt.Sprintf(`call work {"s":%d}`, seconds)
+		asked := 0
+		w.say = func(q turn.Question) (turn.Answer, error) {
+			if asked++; asked <= 3 {
+				q.Messages = q.Messages[:1]
+				q.Messages[0].Content[0].Text = work
+			}
+			return obedient(q)
+		}
+		res := w.run(work)
+		if res.Status != status || status == turn.Completed && res.Turns != 4 {
+			t.Errorf("%d s: %+v", seconds, res)
+		}
+		now.Add(3600_000)
+		if res := w.run("done x"); res.Status != turn.Completed {
+			t.Errorf("the next message has its own time: %+v", res)
+		}
+	}
+}

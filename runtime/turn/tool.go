@@ -23,6 +23,7 @@ type Tool struct {
 	Breaker      BreakerSpec     `json:"breaker"`
 	Parallel     bool            `json:"parallel"`
 	Risk         string          `json:"risk,omitempty"`
+	Approve      bool            `json:"approve,omitempty"`
 	Delegation   *Delegation     `json:"delegation,omitempty"`
 	Fallback     json.RawMessage `json:"fallback,omitempty"`
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/tgad/tgad/runtime/turn"
 )
@@ -27,6 +28,7 @@ func (r *reader) agentTool(a *turn.Agent, n *node) {
 		return
 	}
 	t.Name = cmp.Or(t.Name, d.Target)
+	r.restrained(&t, n)
 	set(r, &d.Type, "Delegation.Type", oneOf(patternsOf, "handoff, parallel or supervisor"), n)
 	set(r, &d.Timeout, "Delegation.Timeout", limit, n)
 	if name, ok := take(r, "Delegation.OnFailure", word, n); ok {
@@ -55,7 +57,34 @@ func (r *reader) agentTool(a *turn.Agent, n *node) {
 	if raw, ok := take(r, "Tools[].Fallback", value, n); ok {
 		t.Fallback = raw
 	}
-	a.Tools = append(a.Tools, t)
+	if r.mayDelegate(n, d.Target) {
+		a.Tools = append(a.Tools, t)
+	}
+}
+
+// mayDelegate says that work may be given to an agent: that delegation is not switched off,
+// and the agent is among those that the manifest lists, if it lists any.
+func (r *reader) mayDelegate(n *node, target string) bool {
+	switch {
+	case r.noDelegation:
+		r.warn(n, "delegation is not enabled, and the tool for the agent %q is left out", target)
+	case r.allowed != nil && !slices.Contains(r.allowed, target):
+		r.warn(n, "the agent %q is not among those that work may be given to, and the tool is left out", target)
+	default:
+		return true
+	}
+	return false
+}
+
+// delegationLimits reads to whom work may be given at all.
+func (r *reader) delegationLimits(a *turn.Agent, root *node) {
+	on := true
+	set(r, &on, "Delegates.Enabled", truth, root)
+	r.noDelegation = !on
+	if names, ok := take(r, "Delegates", texts, root); ok {
+		r.allowed = names
+	}
+	setLeast(r, &a.Constraints.MaxDepth, "Delegates.MaxDepth", count(1), root)
 }
 
 // handoffs makes a tool of each agent that the conversation may be handed to.
@@ -76,31 +105,35 @@ func (r *reader) handoffs(a *turn.Agent, root *node) {
 		if ok && !d.WithHistory && context != "minimal" {
 			r.warn(places("Handoff.Context", n)[0].node, "the transfer of %q context is read as minimal", context)
 		}
-		r.delegation(a, n, d)
+		if conditions, ok := take(r, "Handoff.Conditions", texts, n); ok && len(conditions) > 0 {
+			r.delegation(a, n, d, "Hands the conversation over to the agent "+d.Target+", when: "+strings.Join(conditions, "; ")+".")
+			continue
+		}
+		r.delegation(a, n, d, "")
 	}
 }
 
 // delegates makes a tool of each agent that work may be given to.
 func (r *reader) delegates(a *turn.Agent, root *node) {
-	on := true
-	set(r, &on, "Delegates.Enabled", truth, root)
-	names, ok := take(r, "Delegates", texts, root)
 	d := turn.Delegation{Type: turn.Supervisor}
 	set(r, &d.Timeout, "Delegates.Timeout", limit, root)
-	if !ok || !on {
+	if r.noDelegation {
 		return
 	}
-	at := places("Delegates", root)[0].node
-	for _, name := range names {
+	for _, name := range r.allowed {
 		d.Target = name
-		r.delegation(a, at, d)
+		r.delegation(a, places("Delegates", root)[0].node, d, "")
 	}
 }
 
-func (r *reader) delegation(a *turn.Agent, n *node, d turn.Delegation) {
+func (r *reader) delegation(a *turn.Agent, n *node, d turn.Delegation, description string) {
+	if r.noDelegation {
+		r.warn(n, "delegation is not enabled, and the tool for the agent %q is left out", d.Target)
+		return
+	}
 	if slices.ContainsFunc(a.Tools, func(t turn.ToolSpec) bool { return t.Delegation != nil && t.Delegation.Target == d.Target }) {
 		r.warn(n, "there is a tool for the agent %q already", d.Target)
 		return
 	}
-	a.Tools = append(a.Tools, turn.ToolSpec{Name: d.Target, Transport: turn.OverFunction, Delegation: &d})
+	a.Tools = append(a.Tools, turn.ToolSpec{Name: d.Target, Description: description, Transport: turn.OverFunction, Delegation: &d})
 }

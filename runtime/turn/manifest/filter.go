@@ -102,13 +102,6 @@ func (r *reader) filter(name string, by message.Action, root *node) (f message.F
 	}
 	on := true
 	set(r, &on, "Filters.Enabled", truth, n)
-	set(r, &f.MaxBytes, "Filters.MaxBytes", count(1), n)
-	set(r, &f.Patterns, "Filters.Patterns", patterns, n)
-	set(r, &f.Secrets, "Filters.Secrets", truth, n)
-	set(r, &f.PII, "Filters.PII", kinds, n)
-	if list, ok := take(r, "Filters.Categories", texts, n); ok {
-		r.categories(&f, n, list)
-	}
 	action, named := take(r, "Filters.Action", word, n)
 	switch {
 	case !named:
@@ -116,9 +109,21 @@ func (r *reader) filter(name string, by message.Action, root *node) (f message.F
 		f.Action = message.Block
 	case action == "redact":
 		f.Action = message.Redact
-	default:
+	case action == "warn" || action == "log":
 		r.warn(places("Filters.Action", n)[0].node, "the action %q neither blocks nor redacts: the filter is off", action)
 		on = false
+	default:
+		r.refuse(places("Filters.Action", n)[0].node, "is %q, and must be block, redact, warn or log", action)
+	}
+	set(r, &f.MaxBytes, "Filters.MaxBytes", count(1), n)
+	set(r, &f.Patterns, "Filters.Patterns", patterns, n)
+	set(r, &f.Secrets, "Filters.Secrets", truth, n)
+	set(r, &f.PII, "Filters.PII", kinds(on), n)
+	if list, ok := take(r, "Filters.Categories", texts, n); ok {
+		r.categories(&f, n, list, on)
+	}
+	if on && f.Off() && name != "Filter.PII" {
+		r.warn(n, "the filter names nothing that it filters")
 	}
 	return f, on
 }
@@ -149,39 +154,43 @@ func patterns(r *reader, p place) ([]string, bool) {
 	return list, true
 }
 
-// kinds reads kinds of personal data: a list, or true for all.
-func kinds(r *reader, p place) ([]string, bool) {
-	if p.kind == isBool {
-		if p.text == "true" {
-			return slices.Clone(pii), true
+// kinds reads kinds of personal data: a list, or true for all. A filter that is on must find
+// what it names.
+func kinds(on bool) func(*reader, place) ([]string, bool) {
+	return func(r *reader, p place) ([]string, bool) {
+		if p.kind == isBool {
+			if p.text == "true" {
+				return slices.Clone(pii), true
+			}
+			return []string{}, true
 		}
-		return []string{}, true
-	}
-	names, ok := texts(r, p)
-	if !ok {
-		return nil, false
-	}
-	list := []string{}
-	for _, name := range names {
-		if !slices.Contains(pii, name) {
-			r.warn(p.node, "personal data of the kind %q can't be found, and is left out", name)
-			continue
+		names, ok := texts(r, p)
+		if !ok {
+			return nil, false
 		}
-		list = union(list, []string{name})
+		list := []string{}
+		for _, name := range names {
+			switch {
+			case slices.Contains(pii, name):
+				list = union(list, []string{name})
+			case on:
+				r.refuse(p.node, "names personal data of the kind %q, which can't be found", name)
+			}
+		}
+		return list, true
 	}
-	return list, true
 }
 
-// categories reads what content is filtered for.
-func (r *reader) categories(f *message.Filter, n *node, list []string) {
+// categories reads what content is filtered for. A filter that is on must find it.
+func (r *reader) categories(f *message.Filter, n *node, list []string, on bool) {
 	for _, c := range list {
-		switch c {
-		case "pii":
+		switch {
+		case c == "pii":
 			f.PII = union(f.PII, pii)
-		case "secrets", "credentials":
+		case c == "secrets" || c == "credentials":
 			f.Secrets = true
-		default:
-			r.warn(places("Filters.Categories", n)[0].node, "content of the category %q takes a classifier to find, and is let through", c)
+		case on:
+			r.refuse(places("Filters.Categories", n)[0].node, "names content of the category %q, which takes a classifier to find", c)
 		}
 	}
 }

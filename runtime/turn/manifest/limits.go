@@ -46,7 +46,7 @@ func (r *reader) parameters(p *turn.Parameters, root *node) {
 	setNew(r, &p.TopP, "Model.Parameters.TopP", real(0, 1), root)
 	set(r, &p.Stop, "Model.Parameters.Stop", texts, root)
 	setNew(r, &p.Seed, "Model.Parameters.Seed", whole(-1<<53), root)
-	if most, ok := take(r, "Model.MaxRequestTokens", whole(1), root); ok && (p.MaxTokens == nil || *p.MaxTokens > most) {
+	if most, ok := least(r, "Model.MaxRequestTokens", whole(1), root); ok && (p.MaxTokens == nil || *p.MaxTokens > most) {
 		p.MaxTokens = &most
 	}
 }
@@ -74,13 +74,11 @@ func retries(r *reader, p place) (int, bool) {
 
 func (r *reader) constraints(a *turn.Agent, root *node) {
 	c := &a.Constraints
-	set(r, &c.MaxTurns, "Constraints.MaxTurns", count(1), root)
-	set(r, &c.Timeout, "Constraints.Timeout", limit, root)
-	set(r, &c.MaxTokens, "Constraints.MaxTokens", whole(1), root)
-	set(r, &c.MaxToolCalls, "Constraints.MaxToolCalls", count(1), root)
-	if most, ok := take(r, "Constraints.MaxExecution", limit, root); ok && (c.Timeout == 0 || c.Timeout > most) {
-		c.Timeout = most
-	}
+	setLeast(r, &c.MaxTurns, "Constraints.MaxTurns", count(1), root)
+	setLeast(r, &c.Timeout, "Constraints.Timeout", limit, root)
+	setLeast(r, &c.MaxTokens, "Constraints.MaxTokens", whole(1), root)
+	setLeast(r, &c.MaxToolCalls, "Constraints.MaxToolCalls", count(1), root)
+	setLeast(r, &c.MaxExecution, "Constraints.MaxExecution", limit, root)
 }
 
 func (r *reader) reliability(a *turn.Agent, root *node) {

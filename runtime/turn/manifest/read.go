@@ -17,39 +17,112 @@ type Reader struct {
 	// Getenv gives the values of placeholders ${NAME} and ${NAME:-default}, which stand
 	// in any value but prompts and examples. Nil, or no value, takes the default.
 	Getenv func(name string) (value string, ok bool)
+	// Unenforced are JSON Pointers of restrictions that the agent is run without, each with
+	// all that is in it: they become warnings. Any other restriction that is not enforced
+	// is a mistake.
+	Unenforced []string
+}
+
+// Document is an agent that a manifest describes.
+type Document struct {
+	Agent  *turn.Agent
+	Report Report
 }
 
 // Read reads a manifest with the zero [Reader].
 func Read(raw []byte) (*turn.Agent, Report, error) { return Reader{}.Read(raw) }
 
-// Read reads a manifest of at most [MaxBytes]. The error is an [*Error] that lists every
-// mistake: VALIDATION_ERROR for what is no single YAML or JSON document of unique names,
-// LIMIT_EXCEEDED, and SCHEMA_VIOLATION for what can't be run. The report is filled as far
-// as the reader came.
+// Read reads a manifest of one agent. Errors are those of [Reader.ReadAll], and
+// VALIDATION_ERROR where the text describes several. The report is filled as far as the
+// reader came.
 func (o Reader) Read(raw []byte) (*turn.Agent, Report, error) {
-	r := &reader{getenv: o.Getenv, report: Report{
-		Taken: []Taken{}, Ignored: []string{}, Contradictions: []Contradiction{}, Warnings: []Warning{},
-	}}
-	root, err := parse(raw)
-	if err == nil && root.kind != isObject {
-		err = root.mistake(tga.ValidationError, "the manifest is %s, and must be an object", root.kind)
+	all, err := o.ReadAll(raw)
+	switch {
+	case len(all) > 1:
+		at := &node{line: 1, column: 1}
+		return nil, all[0].Report, &Error{Mistakes: []*Mistake{at.mistake(tga.ValidationError, "the text describes %d agents, and one is wanted", len(all))}}
+	case len(all) == 0:
+		return nil, newReport(), err
+	case err != nil:
+		return nil, all[0].Report, err
 	}
+	return all[0].Agent, all[0].Report, nil
+}
+
+// ReadAll reads a text of at most [MaxBytes] with one document or more, in their order. Where
+// there are several, those that are no agents are passed over, and the first agent's report
+// says so. The error is an [*Error] that lists every mistake: VALIDATION_ERROR for what is no
+// YAML or JSON with unique names, LIMIT_EXCEEDED, SCHEMA_VIOLATION for what can't be run, and
+// POLICY_VIOLATION for a restriction that would not be enforced. Documents with mistakes have
+// a report and no agent.
+func (o Reader) ReadAll(raw []byte) ([]Document, error) {
+	roots, err := parse(raw)
 	if err != nil {
 		m := new(Mistake)
 		if !errors.As(err, &m) {
-			m = root.mistake(tga.ValidationError, "%v", err)
+			m = (&node{line: 1, column: 1}).mistake(tga.ValidationError, "%v", err)
 		}
-		return nil, r.report, &Error{Mistakes: []*Mistake{m}}
+		return nil, &Error{Mistakes: []*Mistake{m}}
+	}
+	var docs []Document
+	var mistakes []*Mistake
+	var passed []*node
+	names := map[string]int{}
+	for _, root := range roots {
+		if len(roots) > 1 && otherKind(root) {
+			passed = append(passed, root)
+			continue
+		}
+		doc, wrong := o.document(root)
+		if a := doc.Agent; a != nil {
+			if line, dup := names[a.Name]; dup {
+				wrong = append(wrong, root.mistake(tga.SchemaViolation, "the agent %q stands in line %d already", a.Name, line))
+			}
+			names[a.Name] = root.line
+		}
+		docs, mistakes = append(docs, doc), append(mistakes, wrong...)
+	}
+	if len(docs) == 0 {
+		mistakes = append(mistakes, roots[0].mistake(tga.SchemaViolation, "none of the %d documents is an Agent", len(roots)))
+	}
+	if len(mistakes) > 0 {
+		for i := range docs {
+			docs[i].Agent = nil
+		}
+		slices.SortStableFunc(mistakes, func(a, b *Mistake) int {
+			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		})
+		return docs, &Error{Mistakes: mistakes}
+	}
+	for _, n := range passed {
+		m := n.mistake("", "the document is %s, and only an Agent can be run: it is passed over", describe(n.at("kind")))
+		docs[0].Report.Warnings = append(docs[0].Report.Warnings, Warning{Line: m.Line, Message: m.Message})
+	}
+	return docs, nil
+}
+
+// otherKind says that a document is of a kind of its own, and no agent.
+func otherKind(root *node) bool {
+	k := root.at("kind")
+	return k != nil && k.kind == isText && !strings.EqualFold(k.text, "Agent")
+}
+
+func newReport() Report {
+	return Report{Taken: []Taken{}, Ignored: []string{}, Contradictions: []Contradiction{}, Warnings: []Warning{}}
+}
+
+// document makes an agent of one document.
+func (o Reader) document(root *node) (Document, []*Mistake) {
+	r := &reader{getenv: o.Getenv, accepted: o.Unenforced, report: newReport()}
+	if root.kind != isObject {
+		return Document{Report: r.report}, []*Mistake{root.mistake(tga.ValidationError, "the manifest is %s, and must be an object", root.kind)}
 	}
 	a := r.agent(root)
 	r.report.Ignored = root.ignored(r.report.Ignored)
 	if len(r.mistakes) > 0 {
-		slices.SortStableFunc(r.mistakes, func(a, b *Mistake) int {
-			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-		})
-		return nil, r.report, &Error{Mistakes: r.mistakes}
+		a = nil
 	}
-	return a, r.report, nil
+	return Document{Agent: a, Report: r.report}, r.mistakes
 }
 
 // sections are the objects that fields stand in. One of another kind would take its
@@ -57,7 +130,7 @@ func (o Reader) Read(raw []byte) (*turn.Agent, Report, error) {
 var sections = []string{
 	"metadata", "spec", "spec.llm", "spec.llm.parameters", "spec.llm.retry_config", "spec.constraints", "spec.constraints.cost",
 	"spec.constraints.performance", "spec.lifecycle", "spec.reliability", "spec.state", "spec.state.context_window",
-	"spec.safety", "spec.safety.guardrails", "spec.security", "spec.prompts", "spec.identity",
+	"spec.safety", "spec.security", "spec.autonomy", "spec.prompts", "spec.identity",
 	"spec.memory", "spec.turn_chain", "spec.collaboration", "spec.collaboration.delegation",
 }
 
@@ -88,7 +161,11 @@ func (r *reader) agent(root *node) *turn.Agent {
 	r.conversation(a, root)
 	r.identity(a, root)
 	r.filters(a, root)
+	r.autonomy(a, root)
+	r.humans(a, root)
+	r.guardrails(a, root)
 	r.tools(a, root)
+	r.restrictions(root)
 	return a
 }
 

@@ -63,6 +63,11 @@ func (r *reader) conversation(a *turn.Agent, root *node) {
 			r.warn(places("Memory.Strategy", root)[0].node, "the strategy %q is read as sliding", name)
 		}
 	}
+	if on, ok := take(r, "Memory.Summarize", truth, root); ok && !on {
+		a.Memory.Strategy = message.Truncate
+	} else if ok && a.Memory.Strategy == "" {
+		a.Memory.Strategy = message.Summarize
+	}
 	if on, ok := take(r, "Chain.Stop", truth, root); ok {
 		a.Chain.Stop = !on
 	}

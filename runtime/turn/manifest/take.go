@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"reflect"
 	"regexp"
@@ -19,9 +20,13 @@ const mostMistakes = 50
 // reader holds what is known of a manifest while it is read.
 type reader struct {
 	getenv   func(string) (string, bool)
+	accepted []string // pointers of restrictions that need not be enforced
 	report   Report
 	mistakes []*Mistake
 	quiet    bool // a value that lost is looked at for comparison only
+	// To whom work may be given: nil is to any agent that a tool names.
+	noDelegation bool
+	allowed      []string
 }
 
 func (r *reader) wrong(n *node, format string, args ...any) {
@@ -84,8 +89,7 @@ func take[T any](r *reader, name string, parse func(*reader, place) (T, bool), b
 	v, ok = parse(r, all[0])
 	all[0].used = true
 	if ok {
-		variable, def := r.variable(all[0].node)
-		r.report.Taken = append(r.report.Taken, Taken{Field: name, From: all[0].pointer, Variable: variable, Default: def})
+		r.took(name, all[0].node)
 	}
 	if !ok && len(r.mistakes) > before {
 		return v, false
@@ -97,6 +101,10 @@ func take[T any](r *reader, name string, parse func(*reader, place) (T, bool), b
 		other.useAll()
 		if !same || !equal(v, w) {
 			r.report.Contradictions = append(r.report.Contradictions, Contradiction{Field: name, Taken: all[0].pointer, Other: other.pointer})
+			if r.quiet = outer; restricting(name) {
+				r.refuse(other.node, "says otherwise than %s, and which of the two restrictions holds is not said", all[0].pointer)
+			}
+			r.quiet = true
 		}
 	}
 	r.quiet = outer
@@ -120,6 +128,37 @@ func set[T any](r *reader, to *T, name string, parse func(*reader, place) (T, bo
 		*to = v
 	}
 	return ok
+}
+
+// least reads a limit: of all places the smallest holds, for a limit that does not hold is
+// none. Each place is noted.
+func least[T cmp.Ordered](r *reader, name string, parse func(*reader, place) (T, bool), bases ...*node) (v T, ok bool) {
+	for _, p := range places(name, bases...) {
+		w, good := parse(r, p)
+		p.used = true
+		if !good {
+			continue
+		}
+		r.took(name, p.node)
+		if !ok || w < v {
+			v, ok = w, true
+		}
+	}
+	return v, ok
+}
+
+// setLeast lowers a limit, of which zero is none.
+func setLeast[T cmp.Ordered](r *reader, to *T, name string, parse func(*reader, place) (T, bool), bases ...*node) {
+	var none T
+	if v, ok := least(r, name, parse, bases...); ok && (*to == none || v < *to) {
+		*to = v
+	}
+}
+
+// took notes where a field is from.
+func (r *reader) took(name string, n *node) {
+	variable, def := r.variable(n)
+	r.report.Taken = append(r.report.Taken, Taken{Field: name, From: n.pointer, Variable: variable, Default: def})
 }
 
 var placeholder = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}`)

@@ -19,6 +19,7 @@ var transports = map[string]turn.Transport{
 }
 
 func (r *reader) tools(a *turn.Agent, root *node) {
+	r.delegationLimits(a, root)
 	if list, ok := take(r, "Tools", entries, root); ok {
 		for _, n := range list.items {
 			if n.kind == isText { // a name alone: a function of the operator's
@@ -26,13 +27,22 @@ func (r *reader) tools(a *turn.Agent, root *node) {
 				a.Tools = append(a.Tools, turn.ToolSpec{Name: n.text, Transport: turn.OverFunction})
 				continue
 			}
-			if _, ok := object(r, place{n, "a tool"}); ok {
+			if _, ok := object(r, place{n, "a tool"}); ok && r.on(n) {
 				r.tool(a, n)
 			}
 		}
 	}
 	r.handoffs(a, root)
 	r.delegates(a, root)
+}
+
+// on says that a tool, or a capability of one, is not switched off.
+func (r *reader) on(n *node) bool {
+	on := true
+	if set(r, &on, "Tools[].Enabled", truth, n); !on {
+		r.warn(n, "it is not enabled, and is left out")
+	}
+	return on
 }
 
 func (r *reader) tool(a *turn.Agent, n *node) {
@@ -65,6 +75,9 @@ func (r *reader) tool(a *turn.Agent, n *node) {
 	}
 	r.settings(&t, n)
 	caps, many := take(r, "Tools[].Capabilities", entries, n)
+	if over == turn.OverMCP && !many && t.Server != "" {
+		t.Remote = cmp.Or(t.Remote, t.Name) // a name beside a server is one tool of it
+	}
 	switch {
 	case over == turn.OverMCP && (many || t.Remote == "" && places("Tools[].InputSchema", n) == nil):
 		r.discovered(a, n, t, caps)
@@ -129,10 +142,16 @@ func (r *reader) settings(t *turn.ToolSpec, bases ...*node) {
 		t.Breaker = b
 	}
 	set(r, &t.Parallel, "Tools[].Parallel", truth, bases...)
-	set(r, &t.Risk, "Tools[].Risk", oneOf(risks, "read, write or high_risk"), bases...)
+	r.restrained(t, bases...)
 	if raw, ok := take(r, "Tools[].Fallback", value, bases...); ok {
 		t.Fallback = raw
 	}
+}
+
+// restrained reads what restricts calls of a tool.
+func (r *reader) restrained(t *turn.ToolSpec, bases ...*node) {
+	set(r, &t.Risk, "Tools[].Risk", oneOf(risks, "read, write or high_risk"), bases...)
+	set(r, &t.Approve, "Tools[].Approve", truth, bases...)
 }
 
 var risks = map[string]string{"read": tga.RiskRead, "write": tga.RiskWrite, "high_risk": tga.RiskHigh}
@@ -168,6 +187,9 @@ func (r *reader) capability(a *turn.Agent, tool, c *node, t turn.ToolSpec) {
 		return
 	}
 	set(r, &t.Name, "Tools[].Name", text, c)
+	if c.kind == isObject && !r.on(c) {
+		return
+	}
 	set(r, &t.Description, "Tools[].Description", prose, c)
 	r.settings(&t, c)
 	r.schema(&t, c)
@@ -183,9 +205,12 @@ func (r *reader) discovered(a *turn.Agent, n *node, t turn.ToolSpec, caps *node)
 		r.warn(n, "the tool names no MCP server, and is left out")
 		return
 	}
-	if caps == nil || len(caps.items) == 0 {
+	if caps == nil {
 		a.Tools = append(a.Tools, t)
 		return
+	}
+	if len(caps.items) == 0 {
+		r.warn(n, "its list of capabilities is empty: none of the server's tools is taken")
 	}
 	rest := t
 	for _, c := range caps.items {
@@ -197,6 +222,8 @@ func (r *reader) discovered(a *turn.Agent, n *node, t turn.ToolSpec, caps *node)
 			continue
 		} else if !set(r, &name, "Tools[].Name", text, c) {
 			r.warn(c, "the capability has no name, and is left out")
+			continue
+		} else if !r.on(c) {
 			continue
 		}
 		before := len(r.report.Taken)

@@ -211,9 +211,10 @@ func (b *builder) grow(line, column, depth int, pointer string) error {
 	return nil
 }
 
-// parse makes a tree of a manifest: JSON where the text is valid JSON, else YAML, of
-// which JSON as it is found in the world (tabs, surrogate escapes) is not quite a part.
-func parse(raw []byte) (*node, error) {
+// parse makes a tree of each document of a manifest: JSON where the text is valid JSON, else
+// YAML, of which JSON as it is found in the world (tabs, surrogate escapes) is not quite a
+// part.
+func parse(raw []byte) ([]*node, error) {
 	top := &node{line: 1, column: 1}
 	if len(raw) > MaxBytes {
 		return nil, top.mistake(tga.LimitExceeded, "the manifest has %d bytes, %d are allowed", len(raw), MaxBytes)
@@ -231,7 +232,8 @@ func parse(raw []byte) (*node, error) {
 	}
 	var b builder
 	if json.Valid(raw) {
-		return b.fromJSON(raw)
+		root, err := b.fromJSON(raw)
+		return []*node{root}, err
 	}
 	return b.fromYAML(raw)
 }

@@ -14,29 +14,31 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-func (b *builder) fromYAML(raw []byte) (*node, error) {
+func (b *builder) fromYAML(raw []byte) ([]*node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(raw))
-	var doc yaml.Node
-	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, (&node{line: 1, column: 1}).mistake(tga.ValidationError, "the manifest is empty")
-	} else if err != nil {
-		return nil, syntax(err)
-	}
+	var roots []*node
 	for {
-		var more yaml.Node
-		err := dec.Decode(&more)
+		var doc yaml.Node
+		err := dec.Decode(&doc)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return nil, syntax(err)
 		}
-		if len(more.Content) == 1 && more.Content[0].Tag == "!!null" && more.Content[0].Value == "" {
-			continue // the text ends with "---"
+		if len(doc.Content) == 1 && doc.Content[0].Tag == "!!null" && doc.Content[0].Value == "" {
+			continue // nothing stands between two "---", or behind the last
 		}
-		return nil, (&node{line: more.Line, column: more.Column}).mistake(tga.ValidationError, "a second document begins here: a manifest is one")
+		root, err := b.yaml(doc.Content[0], "", 0, nil)
+		if err != nil {
+			return nil, err
+		}
+		roots = append(roots, root)
 	}
-	return b.yaml(doc.Content[0], "", 0, nil)
+	if len(roots) == 0 {
+		return nil, (&node{line: 1, column: 1}).mistake(tga.ValidationError, "the manifest is empty")
+	}
+	return roots, nil
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)

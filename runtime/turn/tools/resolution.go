@@ -186,7 +186,7 @@ func (res *resolution) tool(i int, spec *turn.ToolSpec, server, remote string) t
 		Source:    turn.ToolSource{Type: turn.FromManifest, Index: i},
 		Transport: spec.Transport, Server: server, Remote: remote,
 		Timeout: spec.Timeout, Retry: res.agent.Retry, Breaker: res.agent.Breaker,
-		Parallel: spec.Parallel, Risk: spec.Risk, Fallback: spec.Fallback,
+		Parallel: spec.Parallel, Risk: spec.Risk, Approve: spec.Approve, Fallback: spec.Fallback,
 	}
 	if spec.Retry != nil {
 		t.Retry = *spec.Retry

@@ -1,0 +1,251 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Autonomy restricts what an agent does by itself. The zero value restricts nothing beyond
+// what the operator's rules say; no value widens those rules.
+type Autonomy struct {
+	// Restricted means that only the tools in Allowed may be called, none where it is empty.
+	// An entry is the exact name of a tool, or "server/tool"; "*" stands for any text.
+	Restricted bool     `json:",omitempty"`
+	Allowed    []string `json:",omitempty"`
+	// Blocked tools are never called and not shown to the model. An entry is compared
+	// without regard to case and separators, with the tool's names and its server's.
+	Blocked []string `json:",omitempty"`
+	// Approve means that every call waits for an approval; ApproveTools names single tools,
+	// compared like Blocked.
+	Approve      bool     `json:",omitempty"`
+	ApproveTools []string `json:",omitempty"`
+	// ApproveHighRisk asks for approval of calls of high risk, and of calls of which nobody
+	// has said that their risk is lower.
+	ApproveHighRisk bool `json:",omitempty"`
+	// Within is how long an approval is waited for; 0 = for ever. Then the call is denied.
+	Within time.Duration `json:",omitempty"`
+}
+
+// refuses says why a tool may not be called, "" where it may.
+func (a *Autonomy) refuses(t *Tool) string {
+	for _, entry := range a.Blocked {
+		if t.namedWidely(entry) {
+			return "the manifest blocks the action " + entry
+		}
+	}
+	if !a.Restricted {
+		return ""
+	}
+	for _, entry := range a.Allowed {
+		if t.namedExactly(entry) {
+			return ""
+		}
+	}
+	return "the manifest allows other actions alone"
+}
+
+// asks says why a call of a tool needs an approval, "" where it needs none. risk is the risk
+// of the request, which the operator's policy may have raised.
+func (a *Autonomy) asks(t *Tool, risk string) string {
+	if a.Approve {
+		return "the manifest wants an approval of every call"
+	}
+	if t.Approve {
+		return "the manifest wants an approval of every call of this tool"
+	}
+	for _, entry := range a.ApproveTools {
+		if t.namedWidely(entry) {
+			return "the manifest wants an approval of the action " + entry
+		}
+	}
+	if !a.ApproveHighRisk {
+		return ""
+	}
+	if risk == tga.RiskHigh || t.Risk == tga.RiskHigh {
+		return "the manifest wants an approval of actions of high risk"
+	}
+	if t.Risk == "" && risk != tga.RiskRead {
+		return "the manifest wants an approval of actions of high risk, and nobody has said that this one is of less"
+	}
+	return ""
+}
+
+// names are what a tool may be called in a manifest: as the model knows it and as its server
+// does, alone and after the server's name.
+func (t *Tool) names() []string {
+	names := []string{t.Name, t.Remote}
+	if t.Delegation != nil {
+		names = append(names, t.Delegation.Target)
+	}
+	if t.Server != "" {
+		names = append(names, t.Server+"/"+t.Remote, t.Server+"/"+t.Name)
+	}
+	return names
+}
+
+// namedExactly reads a permission: narrowly.
+func (t *Tool) namedExactly(entry string) bool {
+	for _, name := range t.names() {
+		if name != "" && glob(entry, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// namedWidely reads a restriction: a different spelling must not let a call pass. The name
+// of a server alone is all of its tools.
+func (t *Tool) namedWidely(entry string) bool {
+	entry = plainName(entry)
+	for _, name := range append(t.names(), t.Server) {
+		if name != "" && glob(entry, plainName(name)) {
+			return true
+		}
+	}
+	return false
+}
+
+var separators = regexp.MustCompile(`[^\pL\pN*]+`)
+
+// plainName is a name without case and with one kind of separator.
+func plainName(s string) string {
+	return strings.Trim(separators.ReplaceAllString(strings.ToLower(s), "_"), "_")
+}
+
+// glob compares a name with a pattern in which "*" stands for any text.
+func glob(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == name
+	}
+	if !strings.HasPrefix(name, parts[0]) {
+		return false
+	}
+	name = name[len(parts[0]):]
+	last := parts[len(parts)-1]
+	for _, part := range parts[1 : len(parts)-1] {
+		i := strings.Index(name, part)
+		if i < 0 {
+			return false
+		}
+		name = name[i+len(part):]
+	}
+	return strings.HasSuffix(name, last)
+}
+
+// permitted leaves out the tools that an agent may not call, with a warning for each: what a
+// model does not see it does not ask for.
+func (a *Agent) permitted(tools []Tool) (kept []Tool, warnings []Warning) {
+	kept = make([]Tool, 0, len(tools))
+	for i := range tools {
+		if why := a.Autonomy.refuses(&tools[i]); why != "" {
+			warnings = append(warnings, Warning{Tool: tools[i].Name, Code: tga.PolicyViolation, Reason: why})
+			continue
+		}
+		kept = append(kept, tools[i])
+	}
+	return kept, warnings
+}
+
+// approvalOf is the subject of the question whether a call that is no governed call, a
+// delegation, may be made.
+func approvalOf(call string) string { return approvalPrefix + call }
+
+const approvalPrefix = "approval/"
+
+// mayHandOver asks a person about a delegation where the manifest wants that: it is no
+// governed call that a supervisor sees. "retry" lets it, "skip" tells the model no.
+func (t *turn) mayHandOver(tool *Tool, c message.ToolCall, o *outcome) bool {
+	why := t.agent.Autonomy.asks(tool, "")
+	if why == "" || t.decision[subject(Execute, approvalOf(c.ID), tga.EscalationRequired)].Action == Retry {
+		return true
+	}
+	f := Failure{Code: tga.EscalationRequired, Message: "work is not handed to agent " + tool.Delegation.Target + " yet: " + why}
+	o.fail(&f)
+	o.plan, o.park = plan{strategy: Escalate}, &parkedBody{Failure: f, Subject: approvalOf(c.ID)}
+	return false
+}
+
+// overseer is the operator's supervisor under the restrictions of agents' manifests. A
+// manifest restricts and never widens: it is asked about approved requests alone.
+type overseer struct {
+	r    *Runner
+	next runtime.Supervisor
+}
+
+// pureOverseer is an overseer of a pure supervisor: what an agent's manifest says of a call
+// follows from the request and from records that are durable before it.
+type pureOverseer struct{ overseer }
+
+// Pure marks the type as a [runtime.PureSupervisor].
+func (pureOverseer) Pure() {}
+
+func (r *Runner) oversee(next runtime.Supervisor) runtime.Supervisor {
+	if _, pure := next.(runtime.PureSupervisor); pure {
+		return pureOverseer{overseer{r, next}}
+	}
+	return overseer{r, next}
+}
+
+// Decide asks the operator's supervisor, then the manifest of the agent whose call it is.
+func (o overseer) Decide(ctx context.Context, request *tga.Artifact) (runtime.Verdict, error) {
+	v, err := o.next.Decide(ctx, request)
+	if err != nil || v.Decision == tga.Deny {
+		return v, err
+	}
+	agent, tool, err := o.r.callerOf(ctx, request.Request.IdempotencyKey)
+	if err != nil || agent == nil {
+		return v, err
+	}
+	if why := agent.Autonomy.refuses(tool); why != "" {
+		return runtime.Verdict{Decision: tga.Deny, Rationale: why, PolicyHash: v.PolicyHash}, nil
+	}
+	why := agent.Autonomy.asks(tool, request.Request.RiskLevel)
+	if why == "" {
+		return v, nil
+	}
+	if v.Decision == tga.Approve {
+		v = runtime.Verdict{Decision: tga.NeedsApproval, Rationale: why, Required: 1, PolicyHash: v.PolicyHash}
+	}
+	if w := agent.Autonomy.Within; w > 0 && (v.Within == 0 || w < v.Within) {
+		v.Within = w
+	}
+	return v, nil
+}
+
+// callerOf finds the agent and the tool of a turn's call by its key; nil where it is no call
+// of a tool by a turn.
+func (r *Runner) callerOf(ctx context.Context, key string) (*Agent, *Tool, error) {
+	id, index, ok := callOf(key)
+	if !ok {
+		return nil, nil, nil
+	}
+	if w, ok := ctx.Value(workKey{}).(*work); ok && w.tool != nil && w.turn.id() == id && w.index == index {
+		return w.turn.agent, w.tool, nil
+	}
+	t, err := r.fold(ctx, id)
+	if errors.Is(err, tga.NotFound) {
+		return nil, nil, nil // a caller's own key that looks a little like ours
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if t.agent == nil {
+		return nil, nil, tga.Errorf(tga.NotFound, "turn %s is of agent %q, which is not at hand: nobody knows what it may do", id, t.init.AgentName)
+	}
+	if t.inferred == nil || index >= len(t.inferred.Answer.Said.ToolCalls) {
+		return nil, nil, nil
+	}
+	tool := t.tool(t.inferred.Answer.Said.ToolCalls[index])
+	if tool == nil {
+		return nil, nil, nil
+	}
+	return t.agent, tool, nil
+}
