@@ -61,11 +61,18 @@ func (rt *Runtime) occurrence(ctx context.Context, namespace, server, base strin
 	return binary.BigEndian.Uint64(raw), nil
 }
 
-// Delivered says that the answer of a trace with a derived key reached its caller
-// whole: the same call in the same step is a new one from now on. Without it, as after
-// a crash, it is a repeat of this one and is served. For any other trace it does
-// nothing. STATE_INVALID_TRANSITION where the trace is not terminal.
+// Delivered says that the answer of a trace without a key of its caller's reached that
+// caller whole: an identical call is a new one from now on. Without it, as after a crash,
+// it may be a repeat of this one. For any other trace it does nothing.
+// STATE_INVALID_TRANSITION where the trace is not terminal.
 func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
+	t, err := rt.store.Load(ctx, trace)
+	if err != nil {
+		return err
+	}
+	if t.Request != nil && t.Request.Meta.String(tga.MetaIdentity) != "" {
+		return rt.delivered(ctx, trace, t.Request.Meta.String(tga.MetaIdentity))
+	}
 	l, err := rt.resume(ctx, trace)
 	if err != nil {
 		return err

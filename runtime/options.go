@@ -23,6 +23,10 @@ type Options struct {
 	Trust Trust
 	// Limits bound what a caller hands in; zero fields mean the defaults.
 	Limits tga.Limits
+	// Lock says whether the file of a path is locked: HolderAlive, HolderGone where it is
+	// not, HolderUnknown where it cannot be seen from here. Remote executors and their
+	// clients are known by such files. Nil sees none.
+	Lock func(path string) ledger.Liveness
 
 	// Clock, NewID and Rand are for tests. Nil means the real ones.
 	Clock func() time.Time
@@ -47,6 +51,9 @@ type Policy struct {
 	// PermitTime is how long a remote executor is taken to be at work; after it a
 	// repeated Begin answers by licence instead of wait. Zero means SendTimeout.
 	PermitTime time.Duration
+	// RepeatWindow is how long an answer that was not delivered is served to an identical
+	// call of another connection; later it is only told. Zero means an hour.
+	RepeatWindow time.Duration
 
 	// Replay says what becomes of a settled record whose changes no longer stand. Such a
 	// record is looked at before it is served to a recovery or to a request that asks
@@ -113,6 +120,9 @@ func (p Policy) withDefaults() Policy {
 func (o Options) withDefaults() Options {
 	if o.Policy == nil {
 		o.Policy = func(string, string) Policy { return Policy{} }
+	}
+	if o.Lock == nil {
+		o.Lock = func(string) ledger.Liveness { return ledger.HolderUnknown }
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now

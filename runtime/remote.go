@@ -5,10 +5,11 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 )
 
 // remote marks a loop whose send is somebody else's to make.
-type remote struct{ beginID string }
+type remote struct{ beginID, lock string }
 
 // Standing is the answer to a Begin.
 type Standing string
@@ -22,6 +23,7 @@ const (
 	BeginDenied        Standing = "denied"         // the supervisor denied it: Begun.Result
 	BeginConflict      Standing = "conflict"       // the key belongs to another request
 	BeginInDoubt       Standing = "in_doubt"       // an earlier attempt may have run
+	BeginStale         Standing = "stale"          // an identical call ran long ago and its answer was lost: Begun.Result
 )
 
 // BeginRequest asks to send a call oneself.
@@ -31,6 +33,9 @@ type BeginRequest struct {
 	// hard to guess. The same again names the same attempt and permit; only so can a
 	// caller that lost the answer ask for it once more.
 	BeginID string
+	// Connection is the client's end, where the caller serves clients. A request without a
+	// key is then told from a repeat of an identical one ([call.Decide]).
+	Connection Connection
 }
 
 // Begun is the answer to a Begin.
@@ -41,6 +46,10 @@ type Begun struct {
 	Permit   Permit
 	Key      string
 	Cause    error // for conflict, wait, needs_approval and in_doubt: the coded error
+	// Ask says that the person at the client is to be asked whether an identical call runs
+	// again, Since when that one was last heard of.
+	Ask   bool
+	Since tga.Millis
 }
 
 // Begin is the first half of a governed call whose send the caller makes: request,
@@ -55,6 +64,16 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (Begun, error) {
 	if n := len(req.BeginID); n < 1 || n > 255 {
 		return Begun{}, tga.Errorf(tga.ValidationError, "begin_id has %d bytes, want 1..255", n).At("/begin_id")
 	}
+	r, err := rt.identify(ctx, &req)
+	if err != nil {
+		return begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
+	}
+	if r != nil {
+		defer r.release()
+		if b, told, err := rt.told(ctx, r); told || err != nil {
+			return b, err
+		}
+	}
 	if err := rt.deriveKey(ctx, &req.Request); err != nil {
 		return Begun{Result: Result{TraceID: req.TraceID}}, err
 	}
@@ -63,6 +82,9 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (Begun, error) {
 		return begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
 	}
 	defer rt.store.Release(l.lease)
+	if err := rt.enter(ctx, l, r); err != nil {
+		return Begun{Result: rt.partial(l)}, err
+	}
 	if l.effect == nil && l.call != nil {
 		if b, ok := rt.sameBegin(ctx, l); ok {
 			return b, nil
@@ -97,7 +119,7 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest) (*loop, error) {
 			}
 			l, err := rt.resume(ctx, record.TraceID)
 			if err == nil {
-				l.remote = &remote{beginID: req.BeginID}
+				l.remote = rt.remoteOf(req)
 			}
 			return l, err
 		}
@@ -105,9 +127,31 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest) (*loop, error) {
 	req.own = mergeMeta(req.own, tga.Meta{tga.MetaExecutor: tga.AttemptExternal})
 	l, err := rt.start(ctx, req.Request)
 	if err == nil {
-		l.remote = &remote{beginID: req.BeginID}
+		l.remote = rt.remoteOf(req)
 	}
 	return l, err
+}
+
+func (rt *Runtime) remoteOf(req BeginRequest) *remote {
+	return &remote{beginID: req.BeginID, lock: rt.visible(req.Connection.Executor)}
+}
+
+// enter writes this call into the list of its identity: a new one with its request, in one
+// append; one that this connection takes over at once, before anything of it is answered.
+// A crash before that leaves the list as it was, and the rule decides the same again.
+func (rt *Runtime) enter(ctx context.Context, l *loop, r *repeat) error {
+	if r == nil || !r.changes() || r.at < 0 && l.head.Seq != 0 {
+		return nil // the last: the trace is there and in no list, so its answer was delivered
+	}
+	a, err := r.entered(l.lease.TraceID)
+	if err != nil {
+		return err
+	}
+	if l.head.Seq == 0 {
+		l.attachments = append(l.attachments, a)
+		return nil
+	}
+	return rt.append(ctx, l, wal.Batch{Attachments: []wal.Attachment{a}})
 }
 
 // sameRequest refuses a Begin that uses another request's key.

@@ -225,7 +225,7 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	mark := rt.attemptNote(l, d.Attempt)
 	// The mark is synced before the send: were it not, a crash after the send would
 	// leave a log in which this send never happened.
-	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{mark}}); err != nil {
+	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{mark}, Attachments: l.executorOf(d.Attempt)}); err != nil {
 		return err
 	}
 	l.attempt = d.Attempt
@@ -403,7 +403,7 @@ func (rt *Runtime) suspect(l *loop, record *ledger.Record) bool {
 
 // holder says whether somebody is at the call that has the key.
 func (rt *Runtime) holder(l *loop, record *ledger.Record) ledger.Liveness {
-	if record.Status == ledger.Reserved && record.Attempts.External && rt.now() < rt.permitEnd(l, record) && !rt.gaveUp(record) {
+	if rt.executorAlive(record, l.policy) {
 		// A remote executor holds a permit, not the lease. Taking it to be alive for a
 		// while delays a licensed re-send; it never permits one.
 		return ledger.HolderAlive

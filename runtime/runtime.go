@@ -20,7 +20,8 @@ type Runtime struct {
 	opts       Options
 	born       tga.Millis // when New made it
 	timers     timers
-	givenUp    sync.Map // trace id → number of the attempt that its remote executor gave up
+	givenUp    sync.Map  // trace id → number of the attempt that its remote executor gave up
+	names      nameLocks // of identical calls that are being decided
 	counts     counts
 }
 

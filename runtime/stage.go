@@ -51,6 +51,7 @@ func (rt *Runtime) stageCall(l *loop) error {
 		return err
 	}
 	l.stage(call)
+	l.prepared = append(l.prepared, l.executorOf(1)...)
 	return nil
 }
 
@@ -75,6 +76,9 @@ func (rt *Runtime) stageAnswer(l *loop, w answer, attachments []wal.Attachment) 
 	}
 	l.stage(effect, w.documents...)
 	l.attachments = append(l.attachments, attachments...)
+	if err := rt.forgetExecutor(l); err != nil {
+		return err
+	}
 	l.stopTimer()
 	return rt.schedule(l, w.class)
 }

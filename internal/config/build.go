@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch"
@@ -266,7 +267,7 @@ func (t *Tools) Asks(server, tool string) bool { return t.config.prober(server, 
 
 // Options are the runtime's.
 func (t *Tools) Options() runtime.Options {
-	return runtime.Options{Profile: t.config.profile, Policy: t.Policy, Trust: t.trust, Limits: t.config.JSONLimits()}
+	return runtime.Options{Profile: t.config.profile, Policy: t.Policy, Trust: t.trust, Limits: t.config.JSONLimits(), Lock: lockHolder}
 }
 
 // Suggest asks the trusted servers for their hints. A server that cannot be asked
@@ -304,4 +305,16 @@ func (t *Tools) Close() error {
 	}
 	t.closers = nil
 	return errors.Join(all...)
+}
+
+// lockHolder looks at the lock files that executors on this machine and their clients hold.
+func lockHolder(path string) ledger.Liveness {
+	held, known := filelock.Held(path)
+	switch {
+	case !known:
+		return ledger.HolderUnknown
+	case held:
+		return ledger.HolderAlive
+	}
+	return ledger.HolderGone
 }

@@ -209,7 +209,7 @@ func (t *Tool) check(r *report, at string) {
 		return
 	}
 	for key, d := range map[string]Duration{
-		"window": t.Window, "margin": t.Margin, "max_in_flight": t.MaxInFlight, "send_timeout": t.SendTimeout, "permit_time": t.PermitTime,
+		"window": t.Window, "margin": t.Margin, "max_in_flight": t.MaxInFlight, "send_timeout": t.SendTimeout, "permit_time": t.PermitTime, "repeat_window": t.RepeatWindow,
 	} {
 		if d.bad != nil {
 			r.add(at+"."+key, "%v", d.bad)

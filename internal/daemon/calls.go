@@ -117,10 +117,14 @@ func (q *request) begin() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := run(q, req.Namespace, func(ctx context.Context) (runtime.Begun, error) {
-		return q.d.rt.Begin(ctx, runtime.BeginRequest{Request: req, BeginID: m.BeginID})
-	})
-	answer := client.Begun{Standing: string(b.Standing), Call: callOf(b.Result)}
+	begin := runtime.BeginRequest{Request: req, BeginID: m.BeginID}
+	if m.Connection != nil {
+		begin.Connection = runtime.Connection(*m.Connection)
+		begin.Connection.Lock = q.peer.ownLock(begin.Connection.Lock)
+		begin.Connection.Executor = q.peer.ownLock(begin.Connection.Executor)
+	}
+	b, err := run(q, req.Namespace, func(ctx context.Context) (runtime.Begun, error) { return q.d.rt.Begin(ctx, begin) })
+	answer := client.Begun{Standing: string(b.Standing), Call: callOf(b.Result), Ask: b.Ask, Since: b.Since}
 	if err != nil {
 		return nil, callError{err, answer.Call}
 	}

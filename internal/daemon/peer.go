@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -40,6 +41,16 @@ func (p peer) sees(namespace string) bool {
 
 // all reports whether the peer sees every namespace.
 func (p peer) all() bool { return p.role.Namespace == config.AnyNamespace }
+
+// ownLock returns the path of a lock file that is there and is the peer's own, else "". A
+// file of somebody else's says nothing of the peer, and one that this process does not find
+// may be one that it cannot see: in both cases nothing is known, which is not "free".
+func (p peer) ownLock(path string) string {
+	if uid, ok := filelock.Owner(path); path == "" || !ok || uid != p.uid {
+		return ""
+	}
+	return path
+}
 
 type connKey struct{}
 

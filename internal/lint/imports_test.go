@@ -35,7 +35,8 @@ var allowed = map[string][]string{
 	"engine":                {"schemas/tga", "keyspace", "wal", "wal/segment", "ledger", "engine/internal/guard", "internal/access", "internal/filelock"},
 	"engine/internal/guard": {"schemas/tga", "internal/access"},
 
-	"runtime":                   {"schemas/tga", "wal", "ledger"},
+	"internal/mcpfront/call":    {},
+	"runtime":                   {"schemas/tga", "wal", "ledger", "internal/mcpfront/call"},
 	"runtime/storetest":         {"schemas/tga", "wal", "ledger", "runtime"},
 	"runtime/dispatch":          {"schemas/tga", "wal", "ledger", "runtime"},
 	"runtime/dispatch/httpcall": {"schemas/tga", "wal", "ledger", "runtime", "runtime/dispatch"},

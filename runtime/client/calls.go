@@ -23,6 +23,10 @@ func (c *Client) Recover(ctx context.Context, trace tga.ID) (runtime.Result, err
 func (c *Client) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
 	var answer Begun
 	body := BeginRequest{CallRequest: callRequest(req.Request), BeginID: req.BeginID}
+	if req.Connection != (runtime.Connection{}) {
+		c := Connection(req.Connection)
+		body.Connection = &c
+	}
 	if err := c.ask(ctx, post("/v1/begin", body), &answer); err != nil {
 		return runtime.Begun{Result: partialResult(err)}, err
 	}
@@ -32,7 +36,7 @@ func (c *Client) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.B
 	}
 	b := runtime.Begun{
 		Standing: runtime.Standing(answer.Standing), Result: res,
-		Attempt: answer.Attempt, Key: answer.IdempotencyKey,
+		Attempt: answer.Attempt, Key: answer.IdempotencyKey, Ask: answer.Ask, Since: answer.Since,
 	}
 	if answer.Cause != nil {
 		b.Cause = answer.Cause.Err()

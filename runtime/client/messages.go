@@ -81,7 +81,19 @@ type Mismatch struct {
 // BeginRequest asks to send a call oneself: POST /v1/begin.
 type BeginRequest struct {
 	CallRequest
-	BeginID string `json:"begin_id"`
+	BeginID    string      `json:"begin_id"`
+	Connection *Connection `json:"connection,omitempty"`
+}
+
+// Connection is the client's end of a call that an executor begins for it; see
+// [runtime.Connection].
+type Connection struct {
+	ID       string `json:"id"`
+	Lock     string `json:"lock,omitempty"`
+	Executor string `json:"executor,omitempty"`
+	Subject  string `json:"subject,omitempty"`
+	Asks     bool   `json:"asks,omitempty"`
+	Again    tga.ID `json:"again,omitzero"`
 }
 
 // Begun is the answer to a begin. Only standing "send" permits a send.
@@ -92,6 +104,10 @@ type Begun struct {
 	IdempotencyKey string   `json:"idempotency_key,omitempty"`
 	Call           Call     `json:"call"`
 	Cause          *Problem `json:"cause,omitempty"`
+	// Ask says that the person at the client is to be asked; Since when the identical call
+	// was last heard of.
+	Ask   bool       `json:"ask,omitempty"`
+	Since tga.Millis `json:"since,omitempty"`
 }
 
 // Outcome is what somebody learnt of a call: from the tool server, or as evidence.

@@ -69,6 +69,8 @@ const (
 	MetaRetryNumber    = "retry_number"       // request: the scheduler's n-th new attempt, from 1
 	MetaDerivedKey     = "derived_key"        // request: the derived key of occurrence 0, hex
 	MetaOccurrence     = "occurrence"         // request: occurrence of a derived key, from 0
+	MetaIdentity       = "identity"           // request: digest that identical calls without a key share, hex
+	MetaAgainOf        = "again_of"           // request: identical trace that a person said to run again
 	MetaSchemaDigest   = "tool_schema_digest" // decision: the tool's definition when it was approved, hex
 	MetaOutcomeError   = "outcome_error"      // effect: which rule of the tool could not be applied, and why
 	MetaEvidence       = "evidence_digest"    // effect that is served: what confirmed it, hex

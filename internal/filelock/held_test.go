@@ -1,0 +1,52 @@
+//go:build unix
+
+package filelock
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+func TestHeldIsSeenFromOutside(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "lock")
+	want := func(at string, wantHeld, wantKnown bool) {
+		t.Helper()
+		if held, known := Held(at); held != wantHeld || known != wantKnown {
+			t.Errorf("%s: held %v, known %v; want %v, %v", at, held, known, wantHeld, wantKnown)
+		}
+	}
+	f, err := Lock(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(path, true, true)
+	want(path, true, true) // looking takes nothing
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want(path, false, true)
+	if uid, ok := Owner(path); !ok || int(uid) != os.Getuid() {
+		t.Errorf("owner %d, %v", uid, ok)
+	}
+	want(filepath.Join(dir, "none"), false, true)
+	want(filepath.Join(dir, "none", "lock"), false, false)
+	want("lock", false, false) // whose directory?
+	want(dir, false, false)
+	link, pipe := filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want(link, false, false)
+	want(pipe, false, false)
+	for _, path := range []string{link, pipe, dir, filepath.Join(dir, "none")} {
+		if _, ok := Owner(path); ok {
+			t.Errorf("%s has an owner", path)
+		}
+	}
+}

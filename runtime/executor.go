@@ -1,0 +1,55 @@
+package runtime
+
+import (
+	"context"
+	"encoding/binary"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// A remote executor may name a file that it has locked for as long as it lives. Where the
+// lock can be seen to be free its permit is stale at once, and not only when its time is
+// over. That is all it says: a dead executor is no fenced attempt, what it sent may still
+// arrive, and only the licence permits another send.
+
+// executorRow is where the lock of a trace's newest executor lies.
+func executorRow(trace tga.ID) []byte { return privateRow("tgad executor v1", trace.String()) }
+
+// executorOf is the attachment that names the executor of an attempt; nil where it names
+// no lock that can be seen.
+func (l *loop) executorOf(attempt uint32) []wal.Attachment {
+	if l.remote == nil || l.remote.lock == "" {
+		return nil
+	}
+	value := append(binary.BigEndian.AppendUint32(nil, attempt), l.remote.lock...)
+	return []wal.Attachment{{Kind: wal.AttachStream, Key: executorRow(l.lease.TraceID), Value: value}}
+}
+
+// forgetExecutor strikes the lock out with the effect.
+func (rt *Runtime) forgetExecutor(l *loop) error {
+	if l.call.Meta.String(tga.MetaAttempt) != tga.AttemptExternal {
+		return nil
+	}
+	row := executorRow(l.lease.TraceID)
+	raw, err := rt.store.Attachment(context.Background(), wal.AttachStream, row)
+	if err == nil && raw != nil {
+		l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachStream, Key: row})
+	}
+	return err
+}
+
+// executorAlive says whether the remote executor of the newest attempt is taken to be at
+// work. That licenses nothing: who is taken to be alive too long only delays a re-send.
+func (rt *Runtime) executorAlive(record *ledger.Record, policy Policy) bool {
+	if record.Status != ledger.Reserved || !record.Attempts.External || rt.gaveUp(record) ||
+		rt.now() >= record.Attempts.Newest+tga.Millis(policy.PermitTime.Milliseconds()) {
+		return false
+	}
+	raw, err := rt.store.Attachment(context.Background(), wal.AttachStream, executorRow(record.TraceID))
+	if err != nil || len(raw) < 4 || binary.BigEndian.Uint32(raw) != record.Attempts.Count {
+		return true // a store that cannot be read is found out by who asks it next
+	}
+	return rt.opts.Lock(string(raw[4:])) != ledger.HolderGone
+}

@@ -1,0 +1,448 @@
+package runtime
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/call"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Connection is the client's end of a call, as the remote executor that serves the client
+// names it. A call without an idempotency key is told from a repeat of an identical one by
+// it: the rule is the table in package call.
+type Connection struct {
+	// ID is the executor's own name of the connection, 1..255 bytes, unique and hard to
+	// guess. "" means that the rule does not apply.
+	ID string
+	// Lock is the path of a file that is locked for as long as the client is there to take
+	// the answer, Executor of one that is locked for as long as the process lives that
+	// sends. "" means that nobody here can see it.
+	Lock, Executor string
+	// Subject is the identity that the client has proven to the tool server, where several
+	// clients share one executor. Calls of different subjects are never identical.
+	Subject string
+	// Asks says that the person at the client can be asked what to do.
+	Asks bool
+	// Again names a trace whose repeat a person has said to run again.
+	Again tga.ID
+}
+
+// Limits of a connection and of what waits for one.
+const (
+	MaxConnection  = 255
+	MaxLockPath    = 4096
+	MaxUndelivered = 512 // identical calls whose answers were not delivered
+)
+
+func (c *Connection) validate() error {
+	for _, f := range []struct {
+		at, value string
+		most      int
+	}{
+		{"/connection/id", c.ID, MaxConnection}, {"/connection/subject", c.Subject, MaxConnection},
+		{"/connection/lock", c.Lock, MaxLockPath}, {"/connection/executor", c.Executor, MaxLockPath},
+	} {
+		if len(f.value) > f.most {
+			return tga.Errorf(tga.ValidationError, "it has %d bytes, over %d", len(f.value), f.most).At(f.at)
+		}
+	}
+	return nil
+}
+
+// undelivered is a call of the list that identical calls share: its answer has not been
+// delivered, or there is none yet.
+type undelivered struct {
+	Trace tga.ID `json:"trace"`
+	Conn  string `json:"connection"`
+	Lock  string `json:"lock,omitempty"`
+}
+
+// repeat is what the rule makes of a call without a key, under the lock of its identity.
+type repeat struct {
+	action  call.Action
+	reason  string
+	list    []undelivered // as it is in the store, without what is over
+	at      int           // the identical call in the list; -1 for a new one
+	trimmed bool          // list has less in it than the store
+	row     []byte        // where the list lies
+	mine    undelivered   // this call's entry, without its trace
+	release func()
+}
+
+// identify applies the rule to a Begin. Nil means that the rule is not asked: the call has
+// a key, is a read call, or names no connection. Else the caller releases what it got once
+// what the rule decided is durable: until then no identical call is decided.
+func (rt *Runtime) identify(ctx context.Context, req *BeginRequest) (*repeat, error) {
+	c := &req.Connection
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	policy := rt.opts.Policy(req.Server, req.Tool).withDefaults()
+	read := policy.Class == tga.ClassRead && (req.Risk == "" || req.Risk == tga.RiskRead)
+	if c.ID == "" || req.Key != "" || read {
+		return nil, nil
+	}
+	args := req.Args
+	if args == nil {
+		args = []byte("{}")
+	}
+	args, err := tga.Canonicalize(args, rt.opts.Limits)
+	if err != nil {
+		return nil, err
+	}
+	name := identityOf(req, args)
+	release, err := rt.names.lock(ctx, name)
+	if err != nil {
+		return nil, tga.Errorf(tga.IdempotencyKeyInFlight, "an identical call is being begun: %w", err)
+	}
+	r := &repeat{at: -1, row: undeliveredRow(name), release: release, mine: undelivered{Conn: c.ID, Lock: rt.visible(c.Lock)}}
+	if err := rt.decideRepeat(ctx, r, req, policy); err != nil {
+		release()
+		return nil, err
+	}
+	// The scope is part of the identity; it derives no key of its own.
+	req.Scope, req.Step = "", ""
+	if r.action == call.New {
+		if len(r.list) >= MaxUndelivered {
+			release()
+			return nil, tga.Errorf(tga.LimitExceeded, "%d identical calls wait for their answers to be delivered", len(r.list))
+		}
+		if req.TraceID.IsZero() {
+			req.TraceID = rt.opts.NewID()
+		}
+		req.Key = req.TraceID.String()
+		req.own = mergeMeta(req.own, tga.Meta{tga.MetaIdentity: name})
+		if !c.Again.IsZero() {
+			req.own[tga.MetaAgainOf] = c.Again.String()
+		}
+	}
+	return r, nil
+}
+
+// decideRepeat reads the list and asks the table, after what is in nobody's way any more is
+// struck out.
+func (rt *Runtime) decideRepeat(ctx context.Context, r *repeat, req *BeginRequest, policy Policy) error {
+	var err error
+	if r.list, err = rt.undelivered(ctx, r.row); err != nil {
+		return err
+	}
+	for i := range r.list {
+		if !req.TraceID.IsZero() && r.list[i].Trace == req.TraceID {
+			// The same Begin again: its answer was lost, or it has waited.
+			r.at, r.action, r.reason = i, call.Join, "the same call again"
+			return rt.keyOf(ctx, req, req.TraceID)
+		}
+	}
+	for {
+		conns := make([]call.Conn, len(r.list))
+		for i, u := range r.list {
+			if conns[i], err = rt.connOf(ctx, u, req.Connection.ID, policy); err != nil {
+				return err
+			}
+		}
+		q := call.Query{State: call.None, Window: policy.RepeatWindow, Asks: req.Connection.Asks}
+		i := call.Oldest(conns)
+		if i >= 0 {
+			t, err := rt.twin(ctx, r.list[i], policy)
+			if err != nil {
+				return err
+			}
+			q.State, q.Conn, q.Age, q.Licensed = t.state, conns[i], t.age, t.licensed
+		}
+		r.action, r.reason = call.Decide(q)
+		again := i >= 0 && r.list[i].Trace == req.Connection.Again && (r.action == call.Explain || r.action == call.Ask)
+		if i >= 0 && (r.action == call.New || again) {
+			r.list = slices.Delete(r.list, i, i+1)
+			r.trimmed = true
+			continue
+		}
+		if r.action != call.New {
+			r.at = i
+			return rt.keyOf(ctx, req, r.list[i].Trace)
+		}
+		return nil
+	}
+}
+
+// keyOf makes a request one for an existing trace.
+func (rt *Runtime) keyOf(ctx context.Context, req *BeginRequest, trace tga.ID) error {
+	t, err := rt.store.Load(ctx, trace)
+	if err != nil {
+		return err
+	}
+	if t.Request == nil {
+		return tga.Errorf(tga.StateRecoveryFailed, "the request of the identical call is not at hand").In(trace)
+	}
+	req.TraceID, req.Key = trace, t.Request.Request.IdempotencyKey
+	return nil
+}
+
+// twin is an identical call as the store has it.
+type twin struct {
+	state    call.State
+	age      time.Duration // since its end
+	since    tga.Millis    // when somebody was last seen at it
+	licensed bool
+}
+
+func (rt *Runtime) twin(ctx context.Context, u undelivered, policy Policy) (twin, error) {
+	t, err := rt.store.Load(ctx, u.Trace)
+	if err != nil {
+		return twin{}, err
+	}
+	w := twin{state: call.Open}
+	if n := len(t.Entries); n > 0 {
+		w.since = t.Entries[n-1].TS
+	}
+	w.licensed = ledger.Effective(policy.Licence, policy.LicenceSet, tga.ClassWrite, rt.opts.Profile).Kind != ledger.Park
+	switch {
+	case t.Head.State == tga.Executing && t.Call != nil:
+		record, err := rt.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
+		if err != nil {
+			return twin{}, err
+		}
+		if record != nil {
+			w.since = max(w.since, record.Attempts.Newest)
+			if record.InDoubt() && !rt.executorAlive(record, policy) {
+				w.state = call.Doubt
+			}
+		}
+	case t.Head.State.Terminal():
+		w.state = ended(t)
+		w.age = time.Duration(rt.now()-w.since) * time.Millisecond
+	}
+	return w, nil
+}
+
+// ended says what a terminal trace means to a repeat of its call.
+func ended(t *wal.Trace) call.State {
+	switch {
+	case t.Effect == nil: // denied, and that is an answer
+		return call.Answered
+	case t.Effect.Effect.Outcome.Error != nil && t.Effect.Effect.Outcome.Error.Code == string(tga.EffectInDoubt):
+		return call.Abandoned
+	case ledger.ClassOf(t.Effect).Retryable():
+		return call.Unrun
+	case t.Call != nil && t.Call.Meta.String(tga.MetaAttempt) == tga.AttemptNone && t.Effect.Meta.String(tga.MetaReplayedFrom) == "":
+		return call.Unrun // refused before it was sent
+	}
+	return call.Answered
+}
+
+// connOf says what has become of the connection that waits for a call. One that cannot be
+// seen is taken to be gone once a permit of the call would be stale.
+func (rt *Runtime) connOf(ctx context.Context, u undelivered, mine string, policy Policy) (call.Conn, error) {
+	if u.Conn == mine {
+		return call.This, nil
+	}
+	if u.Lock != "" {
+		switch rt.opts.Lock(u.Lock) {
+		case ledger.HolderAlive:
+			return call.Alive, nil
+		case ledger.HolderGone:
+			return call.Gone, nil
+		}
+	}
+	t, err := rt.twin(ctx, u, policy)
+	if err != nil {
+		return 0, err
+	}
+	if rt.now() >= t.since+tga.Millis(policy.PermitTime.Milliseconds()) {
+		return call.Gone, nil
+	}
+	return call.Unknown, nil
+}
+
+// visible returns the path of a lock that can be seen from here, else "".
+func (rt *Runtime) visible(path string) string {
+	if path == "" || rt.opts.Lock(path) == ledger.HolderUnknown {
+		return ""
+	}
+	return path
+}
+
+// told answers a Begin that is not to be run, with what is known of the identical call. It
+// reports whether there is such an answer.
+func (rt *Runtime) told(ctx context.Context, r *repeat) (Begun, bool, error) {
+	switch r.action {
+	case call.Wait, call.Explain, call.Ask:
+	default:
+		return Begun{}, false, nil
+	}
+	trace := r.list[r.at].Trace
+	res, err := rt.result(ctx, trace)
+	b := Begun{Result: res, Ask: r.action == call.Ask}
+	if err != nil {
+		return b, true, err
+	}
+	t, err := rt.store.Load(ctx, trace)
+	if err != nil {
+		return b, true, err
+	}
+	if n := len(t.Entries); n > 0 {
+		b.Since = t.Entries[n-1].TS
+	}
+	switch {
+	case r.action == call.Wait:
+		b.Standing, b.Cause = BeginWait, tga.Errorf(tga.IdempotencyKeyInFlight, "%s", r.reason).In(trace)
+	case !res.State.Terminal():
+		b.Standing, b.Cause = BeginInDoubt, tga.Errorf(tga.EffectInDoubt, "the call may have run: %w", errNoAnswer).In(trace)
+	case res.ErrorCode == tga.EffectInDoubt:
+		b.Standing = BeginServe // abandoned: the effect says so
+	default:
+		b.Standing = BeginStale
+	}
+	return b, true, nil
+}
+
+// entered is the list with this call in it, as an attachment.
+func (r *repeat) entered(trace tga.ID) (wal.Attachment, error) {
+	list := slices.Clone(r.list)
+	mine := r.mine
+	mine.Trace = trace
+	if r.at < 0 {
+		list = append(list, mine)
+	} else {
+		list[r.at] = mine
+	}
+	return listed(r.row, list)
+}
+
+// changes reports whether the store must be told of the decision.
+func (r *repeat) changes() bool {
+	if r.at < 0 || r.trimmed {
+		return true
+	}
+	u := r.list[r.at]
+	return u.Conn != r.mine.Conn || u.Lock != r.mine.Lock
+}
+
+func listed(row []byte, list []undelivered) (wal.Attachment, error) {
+	a := wal.Attachment{Kind: wal.AttachStream, Key: row}
+	if len(list) == 0 {
+		return a, nil
+	}
+	var err error
+	if a.Value, err = json.Marshal(list); err != nil {
+		return a, tga.Errorf(tga.StoreUnavailable, "write the list of undelivered calls: %w", err)
+	}
+	return a, nil
+}
+
+func (rt *Runtime) undelivered(ctx context.Context, row []byte) ([]undelivered, error) {
+	raw, err := rt.store.Attachment(ctx, wal.AttachStream, row)
+	if err != nil || raw == nil {
+		return nil, err
+	}
+	var list []undelivered
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, tga.Errorf(tga.StateChecksumMismatch, "the list of undelivered calls: %w", err)
+	}
+	return list, nil
+}
+
+// delivered strikes a call out of the list of its identity.
+func (rt *Runtime) delivered(ctx context.Context, trace tga.ID, name string) error {
+	release, err := rt.names.lock(ctx, name)
+	if err != nil {
+		return tga.Errorf(tga.StateLockAcquireFailed, "an identical call is being begun: %w", err).In(trace)
+	}
+	defer release()
+	l, err := rt.resume(ctx, trace)
+	if err != nil {
+		return err
+	}
+	defer rt.store.Release(l.lease)
+	if !l.state.Terminal() {
+		return tga.Errorf(tga.StateInvalidTransition, "trace is %s: there is no answer to deliver", l.state).In(trace)
+	}
+	row := undeliveredRow(name)
+	list, err := rt.undelivered(ctx, row)
+	if err != nil {
+		return err
+	}
+	n := len(list)
+	list = slices.DeleteFunc(list, func(u undelivered) bool { return u.Trace == trace })
+	if len(list) == n {
+		return nil
+	}
+	a, err := listed(row, list)
+	if err != nil {
+		return err
+	}
+	return rt.append(ctx, l, wal.Batch{Attachments: []wal.Attachment{a}})
+}
+
+// identityOf names what identical calls have in common: the SHA-256 in hex of namespace,
+// server, tool, canonical arguments, submitter, subject, scope and step, each preceded by
+// its length in four bytes, big-endian. Without the lengths one caller could write its
+// parts so that they read as another's.
+func identityOf(req *BeginRequest, args []byte) string {
+	var all []byte
+	for _, part := range []string{
+		firstOf(req.Namespace, tga.DefaultNamespace), req.Server, req.Tool, string(args), req.Submitter, req.Connection.Subject, req.Scope, req.Step,
+	} {
+		all = append(binary.BigEndian.AppendUint32(all, uint32(len(part))), part...)
+	}
+	sum := sha256.Sum256(all)
+	return hex.EncodeToString(sum[:])
+}
+
+func undeliveredRow(name string) []byte { return privateRow("tgad undelivered v1", name) }
+
+// privateRow is the place of a value of the runtime's own.
+func privateRow(kind, name string) []byte {
+	hash := ledger.Key{Tool: kind, Key: name}.Hash()
+	id := tga.ID(hash[:16])
+	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	return append(id[:], make([]byte, 8)...)
+}
+
+// nameLocks is one lock a name, for as long as somebody wants it.
+type nameLocks struct {
+	mu   sync.Mutex
+	held map[string]*nameLock
+}
+
+type nameLock struct {
+	free  chan struct{} // holds one token while nobody has the lock
+	wants int
+}
+
+func (n *nameLocks) lock(ctx context.Context, name string) (release func(), err error) {
+	n.mu.Lock()
+	if n.held == nil {
+		n.held = map[string]*nameLock{}
+	}
+	l := n.held[name]
+	if l == nil {
+		l = &nameLock{free: make(chan struct{}, 1)}
+		l.free <- struct{}{}
+		n.held[name] = l
+	}
+	l.wants++
+	n.mu.Unlock()
+	leave := func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if l.wants--; l.wants == 0 {
+			delete(n.held, name)
+		}
+	}
+	select {
+	case <-l.free:
+		return sync.OnceFunc(func() { l.free <- struct{}{}; leave() }), nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}
