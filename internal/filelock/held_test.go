@@ -18,7 +18,7 @@ func TestHeldIsSeenFromOutside(t *testing.T) {
 			t.Errorf("%s: held %v, known %v; want %v, %v", at, held, known, wantHeld, wantKnown)
 		}
 	}
-	f, err := Lock(path, 0o600)
+	f, err := Lock(path)
 	if err != nil {
 		t.Fatal(err)
 	}
