@@ -187,7 +187,7 @@ func (c *checker) lost(id tga.ID, err error) error {
 
 // record compares the ledger record of the trace's key with what the trace's log says
 // it is. Another trace may have taken the key over, but only after this one settled as
-// a definite non-execution.
+// not sent or as a definite non-execution.
 func (c *checker) record(t *segment.Trace, folded *wal.Trace) error {
 	if folded.Call == nil || ledger.NeverSent(folded.Call) {
 		return nil
@@ -226,7 +226,7 @@ func (c *checker) record(t *segment.Trace, folded *wal.Trace) error {
 		if *got != want {
 			return c.problemf(t.ID, "the record of key %q is %+v, the log of trace %s says %+v", folded.Call.Call.IdempotencyKey, *got, t.ID, want)
 		}
-	case want.Status != ledger.Settled || want.Class != ledger.ClassRetryable:
+	case want.Status != ledger.Settled || !want.Class.Releases():
 		return c.problemf(t.ID, "the record of key %q names trace %s, and trace %s never gave it up", folded.Call.Call.IdempotencyKey, got.TraceID, t.ID)
 	}
 	return nil

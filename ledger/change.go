@@ -47,7 +47,8 @@ func (c *Change) Touches() (bool, error) {
 //	call that is sent, no record                        reserve
 //	…, other request digest                             IDEMPOTENCY_KEY_CONFLICT
 //	…, reserved by another trace                        IDEMPOTENCY_KEY_IN_FLIGHT, naming it
-//	…, settled retryable and meta.retry_of names it     reserve anew
+//	…, settled not_sent, the call's retry_of names it   reserve anew
+//	…, settled retryable, the request's names it        reserve anew
 //	…, settled otherwise                                IDEMPOTENCY_KEY_IN_FLIGHT, naming it
 //	…, abandoned                                        EFFECT_IN_DOUBT
 //	…, expired                                          IDEMPOTENCY_KEY_EXPIRED
@@ -132,6 +133,10 @@ func (c *Change) free(r *Record) error {
 		return refuse(tga.IdempotencyKeyExpired, "used, and its record has expired")
 	case r.Status == Reserved:
 		return refuse(tga.IdempotencyKeyInFlight, "reserved by trace %s", r.TraceID)
+	case r.Class == ClassNotSent && c.Call.Meta.String(tga.MetaRetryOf) == r.TraceID.String():
+		// The call says whose key it takes over, not the request: a request may be older
+		// than the failure.
+		return nil
 	case r.Class == ClassRetryable && c.Request != nil && c.Request.Meta.String(tga.MetaRetryOf) == r.TraceID.String():
 		return nil
 	}

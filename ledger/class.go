@@ -13,11 +13,12 @@ import (
 // A status and a class that contradict each other are refused rather than repaired:
 // a SUCCESS that called itself retryable_failure would open its key for a second
 // execution. ERROR may carry any class: it speaks of the record (an answer too long to
-// keep), the class of the world.
+// keep), the class of the world. Only ERROR may be not_sent: the other statuses are
+// what a tool server said, and who was not reached said nothing.
 var classesOf = map[string][]Class{
 	tga.StatusSuccess: {ClassCommitted, ClassSuccess},
 	tga.StatusFailure: {ClassPermanent, ClassRetryable, ClassCompensatable, ClassCompensated},
-	tga.StatusError:   {ClassPermanent, ClassRetryable, ClassCompensatable, ClassCompensated, ClassCommitted, ClassSuccess},
+	tga.StatusError:   {ClassPermanent, ClassRetryable, ClassCompensatable, ClassCompensated, ClassCommitted, ClassSuccess, ClassNotSent},
 	tga.StatusDenied:  {ClassPermanent, ClassRetryable},
 }
 
@@ -51,6 +52,10 @@ func (c Class) Done() bool {
 
 // Retryable reports whether a scheduler may make a new attempt, under a new trace.
 func (c Class) Retryable() bool { return c == ClassRetryable }
+
+// Releases reports whether a later trace may reserve the key again. After not_sent any
+// repeat of the request may; after retryable_failure only an explicit new attempt.
+func (c Class) Releases() bool { return c == ClassNotSent || c == ClassRetryable }
 
 // abandoned reports whether the effect closes a call whose fate stays unknown
 // (docs/FORMAT.md, outcome of an abandoned call).

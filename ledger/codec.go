@@ -146,6 +146,8 @@ func (r *Record) flaw() string {
 		return "reserved, and has an effect"
 	case r.Status == Settled && (r.EffectSeq <= r.Seq || r.EffectDigest.IsZero()):
 		return "settled, and has no effect after its call"
+	case r.Class == ClassNotSent && r.Attempts.Count != r.Attempts.Unsent:
+		return "not sent, and has an attempt that may have been"
 	case !inTime(r.ConfirmedAt) || (r.ConfirmedAt == 0) != r.EvidenceDigest.IsZero():
 		return "confirmed without evidence, or evidence without a time"
 	}

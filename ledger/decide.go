@@ -12,6 +12,10 @@ type Query struct {
 	Trace   tga.ID     // trace that asks
 	Request tga.Digest // tga.RequestDigest of its proposal
 	Retry   bool       // the asker is an explicit new attempt after a retryable_failure
+	// Waited says that the asker waited for the outcome of Record.TraceID. It shares that
+	// outcome, also where it is not_sent: a crowd that waits for one send must not turn
+	// into a crowd of sends when the tool server is down.
+	Waited  bool
 	Profile Profile
 	// Holder is that of Record.TraceID. Where that is Trace, the asker holds the
 	// lease, so Holder speaks of the one before it.
@@ -71,6 +75,8 @@ const (
 	isExpired
 	isAbandoned
 	isRetryable  // settled as a definite non-execution
+	isNotSent    // settled, and no attempt reached the transport
+	hasWaited    // the asker waited for this outcome
 	isRetry      // the asker is an explicit new attempt
 	isStrict     // profile strict
 	isOtherTrace // the record is another trace's
@@ -114,6 +120,9 @@ var rules = [...]rule{
 	{isExpired, KeyExpired, tga.IdempotencyKeyExpired, noAttempt, "the key was used and its effect has expired"},
 
 	{isSettled | isAbandoned, Abandoned, tga.EffectInDoubt, noAttempt, "the call was abandoned: whether it ran stays unknown"},
+	{isSettled | isNotSent | hasWaited, Serve, "", noAttempt, "nothing was sent, and the asker shares the outcome for which it waited"},
+	{isSettled | isNotSent | isOtherTrace | isSuspect, Doubt, tga.EffectInDoubt, noAttempt, "nothing was sent, but the log may have lost an attempt after it"},
+	{isSettled | isNotSent | isOtherTrace, Send, "", firstAttempt, "nothing was sent under this key"},
 	{isSettled | isRetryable | isRetry | isStrict | isOtherTrace | isSuspect, Doubt, tga.EffectInDoubt, noAttempt, "definitely not executed, but the log may have lost an attempt after it"},
 	{isSettled | isRetryable | isRetry | isStrict | isOtherTrace, Send, "", firstAttempt, "definitely not executed, and an explicit new attempt"},
 	{isSettled, Serve, "", noAttempt, "the effect is recorded"},
@@ -145,8 +154,8 @@ var rules = [...]rule{
 }
 
 // Decide answers whether a call may be sent. It never returns Send or Resend where
-// the record is settled (but for the explicit new attempt after a definite
-// non-execution), has another request digest, is suspect, or is in doubt without a
+// the record is settled (but where nothing was sent, and for the explicit new attempt
+// after a definite non-execution), has another request digest, is suspect, or is in doubt without a
 // licence.
 func Decide(q Query) Decision {
 	holds := q.facts()
@@ -188,6 +197,8 @@ func (q *Query) facts() fact {
 		{isExpired, r.Status == Expired},
 		{isAbandoned, r.Abandoned},
 		{isRetryable, r.Class.Retryable()},
+		{isNotSent, r.Class == ClassNotSent},
+		{hasWaited, q.Waited},
 		{isRetry, q.Retry},
 		{isStrict, q.Profile == Strict},
 		{isOtherTrace, r.TraceID != q.Trace},

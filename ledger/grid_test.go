@@ -33,7 +33,7 @@ func records() []*Record {
 	for status := Reserved; status <= Expired; status++ {
 		for _, a := range attempts {
 			for _, external := range []bool{false, true} {
-				for class := ClassNone; class <= ClassCompensated; class++ {
+				for class := ClassNone; class <= ClassNotSent; class++ {
 					for _, abandoned := range []bool{false, true} {
 						r := &Record{Status: status, RequestDigest: request, Class: class, Abandoned: abandoned}
 						if status != Expired {
@@ -87,9 +87,9 @@ func TestDecisionGrid(t *testing.T) {
 	reached := map[string]int{}
 	n := 0
 	for _, r := range records() {
-		for i := range 1 << 6 {
+		for i := range 1 << 7 {
 			bit := func(k int) bool { return i>>k&1 == 1 }
-			q := Query{Record: r, Trace: traceA, Request: request, Retry: bit(2), Remote: bit(3), Suspect: bit(5)}
+			q := Query{Record: r, Trace: traceA, Request: request, Retry: bit(2), Remote: bit(3), Suspect: bit(5), Waited: bit(6)}
 			if bit(0) {
 				q.Trace = traceB
 			}
@@ -148,6 +148,9 @@ func broken(q Query, windowOpen bool, d Decision) string {
 		settled  = r != nil && r.Status == Settled
 		reserved = r != nil && r.Status == Reserved
 		doubtful = r != nil && r.InDoubt()
+		free     = settled && r.Class == ClassNotSent
+		// asked is an explicit new attempt after a definite non-execution.
+		asked = settled && r.Class == ClassRetryable && q.Retry && q.Profile == Strict
 	)
 	licensed := kind == DedupeArgs || kind == ReadOnly || kind == DedupeKey && windowOpen
 	for _, p := range []struct {
@@ -164,11 +167,14 @@ func broken(q Query, windowOpen bool, d Decision) string {
 		{!(same && r.Status == Expired) || d.Action == KeyExpired, "an expired key is never sent again"},
 		{d.Action != KeyExpired || r.Status == Expired, "only an expired key has expired"},
 
-		{!settled || !sends || q.Retry && q.Profile == Strict && !own && same && !r.Abandoned && r.Class == ClassRetryable && d.Action == Send && d.Attempt == 1,
-			"a settled key is sent only by an explicit new attempt after a definite non-execution, under strict"},
+		{!settled || !sends || (asked || free && !q.Waited) && !own && same && !r.Abandoned && d.Action == Send && d.Attempt == 1,
+			"a settled key is sent only where nothing was sent under it, or by an explicit new attempt after a definite non-execution, under strict"},
+		{!(free && same) || own || q.Waited || q.Suspect || d.Action == Send, "a key under which nothing was sent is sent, in both profiles and without a flag"},
+		{!(free && same && q.Waited) || d.Action == Serve, "who waited for a call shares its outcome"},
+		{!free || r.Attempts.Count == r.Attempts.Unsent, "a key is free only where no attempt may have been sent"},
 		{!(settled && same && r.Abandoned) || d.Action == Abandoned && d.Code == tga.EffectInDoubt, "an abandoned call stays in doubt"},
 		{d.Action != Serve || settled && same && !r.Abandoned, "only a settled effect is served"},
-		{!(settled && q.Profile == Spec93) || !sends, "spec-9.3 never sends a settled key"},
+		{!(settled && q.Profile == Spec93) || !sends || free, "spec-9.3 never sends a settled key under which something was sent"},
 
 		{!(reserved && sends) || own && same, "a reserved call is sent by its own trace"},
 		{!(reserved && same && !own) || d.Action == Wait || d.Action == Doubt, "another trace waits, or is told of the doubt"},

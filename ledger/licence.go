@@ -78,6 +78,9 @@ func (l Licence) Validate(class string) error {
 // timeout, reset). Under park and probe such an answer cannot be made
 // retryable_failure: the new attempt would be a second send without a licence.
 func (l Licence) ValidateOutcome(c Class, doubtful bool) error {
+	if c == ClassNotSent {
+		return tga.Errorf(tga.ValidationError, "%v is what this program saw, and no class of an answer", c)
+	}
 	if c == ClassRetryable && doubtful && (l.Kind == Park || l.Kind == Probe) {
 		return tga.Errorf(tga.ValidationError, "licence %v: an answer that leaves the effect in doubt cannot be %v", l.Kind, c)
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"math/bits"
+	"strconv"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -67,8 +68,13 @@ func NeverSent(call *tga.Artifact) bool {
 
 // Settle closes a reservation with its effect, appended as entry seq. It refuses
 // with STATE_INVALID_TRANSITION a record that is not reserved, the effect of another
-// call, and an effect that is served from another trace; with VALIDATION_ERROR an
-// outcome class that contradicts the status.
+// call, an effect that is served from another trace, and the class not_sent where an
+// attempt may have been sent; with VALIDATION_ERROR an outcome class that contradicts
+// the status.
+//
+// An effect of class not_sent names in meta.attempt the attempt that reached nobody; one
+// that was never marked has none to name. Every other attempt must be known already not
+// to have been sent: otherwise the key would be free while a call may be running under it.
 func (r Record) Settle(effect *tga.Artifact, seq uint64) (Record, error) {
 	refuse := func(format string, args ...any) (Record, error) {
 		return Record{}, tga.Errorf(tga.StateInvalidTransition, "settle: "+format, args...).In(r.TraceID)
@@ -93,7 +99,32 @@ func (r Record) Settle(effect *tga.Artifact, seq uint64) (Record, error) {
 	if r.Class == ClassNone || r.Abandoned && r.Class != ClassPermanent {
 		return Record{}, tga.Errorf(tga.ValidationError, "settle: effect %v with status %s cannot be of class %.80q", effect.ID, effect.Effect.Outcome.Status, effect.Meta[tga.MetaOutcomeClass]).In(r.TraceID).At("/meta/" + tga.MetaOutcomeClass)
 	}
+	if r.Class != ClassNotSent {
+		return r, nil
+	}
+	if n := attemptOf(effect); n != 0 {
+		var ok bool
+		if r.Attempts, ok = r.Attempts.notSent(n); !ok {
+			return refuse("effect %v: attempt %d of %d is not one that may have been sent", effect.ID, n, r.Attempts.Count)
+		}
+	}
+	if sent := r.Attempts.Count - r.Attempts.Unsent; sent != 0 {
+		return refuse("effect %v says that nothing was sent: of %d attempts %d may have been", effect.ID, r.Attempts.Count, sent)
+	}
 	return r, nil
+}
+
+// attemptOf is the attempt that an effect names in its meta, 0 where it names none.
+func attemptOf(effect *tga.Artifact) uint32 {
+	n, ok := effect.Meta[tga.MetaAttempt].(tga.Number)
+	if !ok {
+		return 0
+	}
+	v, err := strconv.ParseUint(string(n), 10, 32)
+	if err != nil {
+		return 0 // then every attempt must be known not to have been sent
+	}
+	return uint32(v)
 }
 
 // Expire shrinks a settled record to what keeps its key from being used again:

@@ -239,7 +239,7 @@ func TestClassAgreesWithStatus(t *testing.T) {
 		if got := ClassOf(effect(status, nil)); got != allowed[0] {
 			t.Errorf("%s without class: got %v, want %v", status, got, allowed[0])
 		}
-		for class := ClassSuccess; class <= ClassCompensated; class++ {
+		for class := ClassSuccess; class <= ClassNotSent; class++ {
 			want := ClassNone
 			for _, a := range allowed {
 				if a == class {
@@ -249,17 +249,57 @@ func TestClassAgreesWithStatus(t *testing.T) {
 			if got := ClassOf(effect(status, tga.Meta{tga.MetaOutcomeClass: class.String()})); got != want {
 				t.Errorf("%s with %v: got %v, want %v", status, class, got, want)
 			}
-			if class.Done() && class.Retryable() {
+			if class.Done() && class.Releases() {
 				t.Errorf("%v is done and to be tried again", class)
 			}
 			// Only what is certainly no success may open a key again.
-			if status == tga.StatusSuccess && want.Retryable() {
+			if status == tga.StatusSuccess && want.Releases() || status != tga.StatusError && want == ClassNotSent {
 				t.Errorf("%s may be %v", status, class)
 			}
 		}
 	}
 	if got := ClassOf(effect("", nil)); got != ClassNone {
 		t.Errorf("an effect without a status is %v", got)
+	}
+}
+
+// TestNotSentSettlesOnlyWhereNothingWasSent walks what the attempts of a call can be and
+// which of them its effect names: the key is released only where each is known not to
+// have been sent.
+func TestNotSentSettlesOnlyWhereNothingWasSent(t *testing.T) {
+	n := func(n string) tga.Meta {
+		return tga.Meta{tga.MetaOutcomeClass: "not_sent", tga.MetaAttempt: tga.Number(n)}
+	}
+	none := tga.Meta{tga.MetaOutcomeClass: "not_sent"}
+	mark := func(i uint32) *tga.Note { return attempt(i, t0, tga.Digest{}) }
+	for _, c := range []struct {
+		name  string
+		mode  string
+		notes []*tga.Note
+		meta  tga.Meta
+		code  tga.Code
+	}{
+		{"its one attempt", tga.AttemptFused, nil, n("1"), ""},
+		{"no attempt is named", tga.AttemptFused, nil, none, tga.StateInvalidTransition},
+		{"one that was never marked", tga.AttemptFused, nil, n("2"), tga.StateInvalidTransition},
+		{"no number", tga.AttemptFused, nil, n("one"), tga.StateInvalidTransition},
+		{"never marked", tga.AttemptApart, nil, none, ""},
+		{"never marked, and one is named", tga.AttemptApart, nil, n("1"), tga.StateInvalidTransition},
+		{"an earlier one may have been sent", tga.AttemptFused, []*tga.Note{mark(2)}, n("2"), tga.StateInvalidTransition},
+		{"a later one may have been sent", tga.AttemptFused, []*tga.Note{mark(2)}, n("1"), tga.StateInvalidTransition},
+		{"the other was taken back", tga.AttemptFused, []*tga.Note{mark(2), notSent(1)}, n("2"), ""},
+		{"taken back already", tga.AttemptFused, []*tga.Note{notSent(1)}, n("1"), tga.StateInvalidTransition},
+		{"all were taken back", tga.AttemptFused, []*tga.Note{notSent(1)}, none, ""},
+	} {
+		r := reserved(t, tga.Meta{tga.MetaAttempt: c.mode})
+		for _, note := range c.notes {
+			r = must[Record](t)(r.ApplyNote(note))
+		}
+		got, err := r.Settle(effect(tga.StatusError, c.meta), 4)
+		wantCode(t, err, c.code, c.name)
+		if c.code == "" && (got.Class != ClassNotSent || got.Attempts.Unsent != got.Attempts.Count || got.flaw() != "") {
+			t.Errorf("%s: got %+v, %s", c.name, got, got.flaw())
+		}
 	}
 }
 
@@ -406,10 +446,10 @@ func TestLicenceValidation(t *testing.T) {
 		}
 	}
 	for kind := Park; kind <= ReadOnly; kind++ {
-		for class := ClassSuccess; class <= ClassCompensated; class++ {
+		for class := ClassSuccess; class <= ClassNotSent; class++ {
 			for _, doubtful := range []bool{false, true} {
 				err := Licence{Kind: kind}.ValidateOutcome(class, doubtful)
-				refused := class == ClassRetryable && doubtful && (kind == Park || kind == Probe)
+				refused := class == ClassNotSent || class == ClassRetryable && doubtful && (kind == Park || kind == Probe)
 				if (err != nil) != refused {
 					t.Errorf("%v, %v, doubtful %v: %v", kind, class, doubtful, err)
 				}

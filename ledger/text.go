@@ -6,7 +6,7 @@ import "github.com/tgad/tgad/schemas/tga"
 // a table whose type has no zero value is "": it has no text form and is refused.
 var (
 	statusNames   = [...]string{Reserved: "reserved", Settled: "settled", Expired: "expired"}
-	classNames    = [...]string{ClassSuccess: "success", ClassCommitted: "side_effect_committed", ClassRetryable: "retryable_failure", ClassPermanent: "permanent_failure", ClassCompensatable: "compensatable_failure", ClassCompensated: "compensated"}
+	classNames    = [...]string{ClassSuccess: "success", ClassCommitted: "side_effect_committed", ClassRetryable: "retryable_failure", ClassPermanent: "permanent_failure", ClassCompensatable: "compensatable_failure", ClassCompensated: "compensated", ClassNotSent: "not_sent"}
 	licenceNames  = [...]string{Park: "park", Probe: "probe", DedupeKey: "dedupe_key", DedupeArgs: "dedupe_args", ReadOnly: "read_only"}
 	livenessNames = [...]string{HolderUnknown: "unknown", HolderAlive: "alive", HolderGone: "gone"}
 	profileNames  = [...]string{Strict: "strict", Spec93: "spec-9.3"}

@@ -36,6 +36,7 @@ const (
 	ClassPermanent           // failed; the same call again would be a new call
 	ClassCompensatable       // partly done, to be undone
 	ClassCompensated         // undone
+	ClassNotSent             // no attempt reached the transport: no effect, the key is free again
 )
 
 // Attempts counts the sends of a call that were made durable before they happened.

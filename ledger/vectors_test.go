@@ -18,15 +18,15 @@ type vectorFile struct {
 		Name   string
 		Record *vectorRecord
 		Query  struct {
-			TraceID                tga.ID     `json:"trace_id"`
-			RequestDigest          tga.Digest `json:"request_digest"`
-			Profile                string
-			Holder                 string
-			Licence                vectorLicence
-			Retry, Remote, Suspect bool
-			Now                    tga.Millis
-			NewestTS               tga.Millis `json:"newest_ts"`
-			SendTimeoutMS          int64      `json:"send_timeout_ms"`
+			TraceID                        tga.ID     `json:"trace_id"`
+			RequestDigest                  tga.Digest `json:"request_digest"`
+			Profile                        string
+			Holder                         string
+			Licence                        vectorLicence
+			Retry, Remote, Suspect, Waited bool
+			Now                            tga.Millis
+			NewestTS                       tga.Millis `json:"newest_ts"`
+			SendTimeoutMS                  int64      `json:"send_timeout_ms"`
 		}
 		Want vectorDecision
 	}
@@ -174,7 +174,7 @@ func TestDecisionVectors(t *testing.T) {
 				Profile: must[Profile](t)(ParseProfile(row.Query.Profile)),
 				Holder:  must[Liveness](t)(ParseLiveness(row.Query.Holder)),
 				Licence: row.Query.Licence.licence(t),
-				Retry:   row.Query.Retry, Remote: row.Query.Remote, Suspect: row.Query.Suspect,
+				Retry:   row.Query.Retry, Remote: row.Query.Remote, Suspect: row.Query.Suspect, Waited: row.Query.Waited,
 				Now: row.Query.Now, NewestTS: row.Query.NewestTS,
 				SendTimeout: time.Duration(row.Query.SendTimeoutMS) * time.Millisecond,
 			})

@@ -246,7 +246,7 @@ func TestCancelBeforeTheSendIsKnownNotToHaveRun(t *testing.T) {
 	b.store = cancelling{Store: impatient{b.db}, cancel: cancel}
 	b.start()
 	res, err := b.rt.Call(ctx, charge("order-1"))
-	if err != nil || res.State != tga.Failed || res.Class != ledger.ClassRetryable {
+	if err != nil || res.State != tga.Failed || res.Class != ledger.ClassNotSent {
 		t.Errorf("%+v, %v", res, err)
 	}
 	b.wantSends(0)

@@ -39,25 +39,28 @@ func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Fi
 	return rt.finish(ctx, l)
 }
 
-// NotSent takes a permit back: its attempt certainly reached nobody. The call is then
-// free for another Begin, unless an earlier attempt is in doubt.
+// NotSent takes a permit back: its attempt certainly reached nobody. Unless another
+// attempt may have been sent, the trace ends FAILED with the class not_sent and its key is
+// free for another Begin, which makes a new trace.
 func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, reason string) (Result, error) {
 	l, p, err := rt.withPermit(ctx, trace, permit)
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
 	defer rt.store.Release(l.lease)
+	if p.notSent {
+		res, err := rt.result(ctx, trace)
+		res.Replayed = true
+		return res, err
+	}
 	if l.state.Terminal() {
 		return rt.partial(l), tga.Errorf(tga.StateInvalidTransition, "the trace is %s", l.state).In(trace)
 	}
-	if p.notSent {
-		res := rt.partial(l)
-		res.Replayed = true
-		return res, nil
+	ended, err := rt.takeBack(ctx, l, p.attempt, tga.ToolError, firstOf(reason, "the executor says so"))
+	if err != nil || !ended {
+		return rt.partial(l), err
 	}
-	note := notSentNote(p.attempt, firstOf(reason, "the executor says so"))
-	err = rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{note}})
-	return rt.partial(l), err
+	return rt.finish(ctx, l)
 }
 
 // withPermit opens a trace for the executor that holds one of its permits.

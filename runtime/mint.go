@@ -225,11 +225,6 @@ func (rt *Runtime) mintEffect(l *loop, call *tga.Artifact, w answer) (*tga.Artif
 	return rt.seal(l, &tga.Artifact{Type: tga.EffectType, Meta: meta, Effect: e})
 }
 
-// neverSent is the reply that stands for a definite non-execution.
-func neverSent(code tga.Code, why string) Reply {
-	return Reply{Status: tga.StatusError, Class: ledger.ClassRetryable, ErrorCode: string(code), ErrorMessage: why}
-}
-
 // attemptNote marks attempt n, by this process or by a remote executor.
 func (rt *Runtime) attemptNote(l *loop, n uint32) wal.NewNote {
 	m := ledger.Mark{Attempt: n, Epoch: uint64(l.lease.Epoch)}

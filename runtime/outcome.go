@@ -19,13 +19,13 @@ func (rt *Runtime) answer(l *loop, attempt uint32, r Reply) (answer, error) {
 			// The transport was content, the operator's rule is not.
 			r.Status, r.ErrorCode, r.ErrorMessage = read.Status, read.ErrorCode, read.ErrorMessage
 		}
-		if read.Class == ledger.ClassNone || read.Class.Agree(r.Status) {
+		if read.Class == ledger.ClassNone || read.Class.Agree(r.Status) && read.Class != ledger.ClassNotSent {
 			r.Class, r.Changes = read.Class, read.Changes
 		} else if wrong == nil {
 			wrong = tga.Errorf(tga.ValidationError, "class %v for an answer with status %s", read.Class, r.Status)
 		}
 	}
-	if r.Class != ledger.ClassNone && !r.Class.Agree(r.Status) {
+	if r.Class != ledger.ClassNone && !r.Class.Agree(r.Status) || r.Class == ledger.ClassNotSent {
 		return answer{}, tga.Errorf(tga.ValidationError, "class %v for an answer with status %s", r.Class, r.Status)
 	}
 	w, err := answerOf(l.class(), r)

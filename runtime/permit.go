@@ -81,6 +81,11 @@ func permitsOf(t *wal.Trace) []issued {
 			}
 		}
 	}
+	if e := t.Effect; e != nil && ledger.ClassOf(e) == ledger.ClassNotSent {
+		for j := range all {
+			all[j].notSent = all[j].notSent || e.Meta[tga.MetaAttempt] == attemptNumber(all[j].attempt)
+		}
+	}
 	for j := range all {
 		all[j].last = all[j].attempt == newest
 	}

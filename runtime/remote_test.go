@@ -124,16 +124,21 @@ func TestNotSentGivesTheKeyToTheNextBegin(t *testing.T) {
 	b := setup(t, park)
 	first := b.begin("order-1", "begin-1")
 	ctx := context.Background()
-	for range 2 { // said twice is said once
-		if _, err := b.rt.NotSent(ctx, first.Result.TraceID, first.Permit, "no route"); err != nil {
-			t.Fatal(err)
+	for n := range 2 { // said twice is said once
+		res, err := b.rt.NotSent(ctx, first.Result.TraceID, first.Permit, "no route")
+		if err != nil || res.State != tga.Failed || res.Class != ledger.ClassNotSent || res.ErrorMessage != "no route" || res.Replayed != (n == 1) {
+			t.Fatalf("%+v, %v", res, err)
 		}
 	}
 	second := b.begin("order-1", "begin-2")
 	b.wantStanding(second, runtime.BeginSend)
-	if second.Attempt != 2 {
-		t.Errorf("attempt %d", second.Attempt)
+	if second.Attempt != 1 || second.Result.TraceID == first.Result.TraceID || second.Permit == first.Permit {
+		t.Errorf("the second begin: %+v", second)
 	}
+	// The permit of the call that was not sent ends nothing of the one that follows it.
+	_, err := b.finish(first, ok(`1`))
+	wantCode(t, err, tga.StateInvalidTransition)
+	b.wantState(second.Result.TraceID, tga.Executing)
 	if res, err := b.finish(second, ok(`1`)); err != nil || res.State != tga.Completed {
 		t.Errorf("%+v, %v", res, err)
 	}

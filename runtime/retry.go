@@ -9,9 +9,13 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// retryNumber is which of the scheduler's new attempts a request is, 0 = none.
-func retryNumber(request *tga.Artifact) uint32 {
-	n, ok := request.Meta[tga.MetaRetryNumber].(tga.Number)
+// retryNumber is which of the scheduler's new attempts a request is, or how often the key
+// of a call had been reserved before it; 0 = none.
+func retryNumber(a *tga.Artifact) uint32 {
+	if a == nil {
+		return 0
+	}
+	n, ok := a.Meta[tga.MetaRetryNumber].(tga.Number)
 	if !ok {
 		return 0
 	}
@@ -27,7 +31,7 @@ func (l *loop) external() bool {
 	return l.call != nil && l.call.Meta.String(tga.MetaAttempt) == tga.AttemptExternal
 }
 
-// retry makes the due new attempt after a retryable failure: a new trace with the same
+// retry makes the due new attempt after a retryable failure or a call that was not sent: a new trace with the same
 // key and request, whose id follows from the failed one's. A crash between the attempt
 // and the end of its timer finds the new trace and does not make another.
 func (rt *Runtime) retry(ctx context.Context, key []byte, failed tga.ID, n uint32) error {
@@ -41,13 +45,13 @@ func (rt *Runtime) retry(ctx context.Context, key []byte, failed tga.ID, n uint3
 	if rerr != nil {
 		return rerr
 	}
-	due := tga.CodeOf(err) == tga.NotFound && record != nil && record.TraceID == failed && record.Class.Retryable() &&
+	due := tga.CodeOf(err) == tga.NotFound && record != nil && record.TraceID == failed && record.Class.Releases() &&
 		(t.Deadline == 0 || rt.now() < t.Deadline)
 	if err != nil && tga.CodeOf(err) != tga.NotFound {
 		return err
 	}
 	if !due {
-		return nil // it was made, by this timer or by somebody else, or is too late
+		return nil // it was made, by this timer or by a caller who repeated the call, or is too late
 	}
 	req := repeatOf(t)
 	req.TraceID, req.Retry = id, true

@@ -42,6 +42,8 @@ type loop struct {
 	looks int
 	// helped is the last trace whose reservation this run tried to bring to an end.
 	helped tga.ID
+	// awaited is the last trace for whose outcome this run waited: it shares it.
+	awaited tga.ID
 	// remote is set when somebody else sends: see [Runtime.Begin].
 	remote *remote
 
@@ -132,7 +134,7 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 		if err := rt.prepare(ctx, l); err != nil {
 			return rt.refuse(ctx, l, codeOr(err, tga.ToolError), "prepare: %w", err)
 		}
-		if err := rt.stageCall(l); err != nil {
+		if err := rt.stageCall(ctx, l, record); err != nil {
 			return err
 		}
 		err = rt.commit(ctx, l)
@@ -202,7 +204,7 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	case ledger.Send:
 		// Provably the first send. The caller may have given up long ago.
 		if rt.pastDeadline(l) {
-			return rt.stageEffect(l, 0, neverSent(tga.ToolTimeout, "the deadline passed before the call was sent"))
+			return rt.stageNotSent(l, 0, tga.ToolTimeout, "the deadline passed before the call was sent")
 		}
 	case ledger.Resend:
 		if l.doubt != nil {
@@ -264,18 +266,25 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 // that could have, the call is known not to have run and ends; otherwise the doubt
 // about the earlier ones remains.
 func (rt *Runtime) notSent(ctx context.Context, l *loop, attempt uint32, cause error) error {
-	record, err := rt.store.Record(ctx, ledger.KeyOf(l.namespace, l.call))
-	if err != nil {
-		return err
-	}
-	if record.Attempts.Count-record.Attempts.Unsent == 1 {
-		return rt.stageEffect(l, attempt, neverSent(codeOr(cause, tga.ToolError), cause.Error()))
-	}
-	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{notSentNote(attempt, cause.Error())}}); err != nil {
+	ended, err := rt.takeBack(ctx, l, attempt, codeOr(cause, tga.ToolError), cause.Error())
+	if err != nil || ended {
 		return err
 	}
 	l.doubt = cause
 	return rt.inDoubt(l)
+}
+
+// takeBack records that an attempt, marked and not yet taken back, reached nobody: as the
+// end of the call where no other attempt may have been sent, otherwise as a note.
+func (rt *Runtime) takeBack(ctx context.Context, l *loop, attempt uint32, code tga.Code, reason string) (ended bool, err error) {
+	record, err := rt.store.Record(ctx, ledger.KeyOf(l.namespace, l.call))
+	if err != nil {
+		return false, err
+	}
+	if record.Attempts.Count-record.Attempts.Unsent == 1 {
+		return true, rt.stageNotSent(l, attempt, code, reason)
+	}
+	return false, rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{notSentNote(attempt, reason)}})
 }
 
 // await waits for another holder of the key, until the call's deadline at most, and
@@ -292,6 +301,7 @@ func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *led
 		defer cancel()
 	}
 	rt.counts.waited.Add(1)
+	l.awaited = seen.TraceID
 	err := rt.store.Await(waitCtx, key, *seen)
 	switch {
 	case err == nil:
@@ -370,6 +380,7 @@ func (rt *Runtime) query(l *loop, record *ledger.Record) ledger.Query {
 		Trace:       l.lease.TraceID,
 		Request:     tga.RequestDigest(l.request.Request.Proposal),
 		Retry:       record != nil && l.request.Meta.String(tga.MetaRetryOf) == record.TraceID.String(),
+		Waited:      record != nil && l.awaited == record.TraceID,
 		Profile:     rt.opts.Profile,
 		Licence:     ledger.Effective(l.policy.Licence, l.policy.LicenceSet, l.class(), rt.opts.Profile),
 		Suspect:     rt.suspect(l, record),

@@ -44,6 +44,7 @@ type Stats struct {
 	Served   uint64 // calls answered from a recorded effect
 	Refused  uint64 // calls refused before a send
 	Doubts   uint64 // dispatches that ended without a certain answer
+	NotSent  uint64 // calls that ended without a byte having been sent
 	Waited   uint64 // waits for another trace's effect
 	Denied   uint64
 
@@ -57,8 +58,8 @@ type Stats struct {
 }
 
 type counts struct {
-	sent, resent, reserved, served, refused, doubts, waited, denied    atomic.Uint64
-	probes, byProbe, byPerson, confirmed, mismatches, expired, retried atomic.Uint64
+	sent, resent, reserved, served, refused, doubts, waited, denied, notSent atomic.Uint64
+	probes, byProbe, byPerson, confirmed, mismatches, expired, retried       atomic.Uint64
 }
 
 // Stats returns the counters.
@@ -66,7 +67,7 @@ func (rt *Runtime) Stats() Stats {
 	c := &rt.counts
 	return Stats{
 		Sent: c.sent.Load(), Resent: c.resent.Load(), Reserved: c.reserved.Load(), Served: c.served.Load(),
-		Refused: c.refused.Load(), Doubts: c.doubts.Load(), Waited: c.waited.Load(), Denied: c.denied.Load(),
+		Refused: c.refused.Load(), Doubts: c.doubts.Load(), Waited: c.waited.Load(), Denied: c.denied.Load(), NotSent: c.notSent.Load(),
 		Probes: c.probes.Load(), ResolvedByProbe: c.byProbe.Load(), ByPerson: c.byPerson.Load(), Confirmed: c.confirmed.Load(),
 		Mismatches: c.mismatches.Load(), Expired: c.expired.Load(), Retried: c.retried.Load(),
 	}
@@ -107,7 +108,7 @@ func (rt *Runtime) Recover(ctx context.Context, trace tga.ID) (Result, error) {
 
 // finish runs the loop and says where it led.
 func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
-	wasTerminal := l.state.Terminal()
+	wasTerminal := l.head.State.Terminal()
 	if err := rt.run(ctx, l); err != nil {
 		return rt.partial(l), err
 	}

@@ -38,9 +38,19 @@ func (l *loop) unstageCall() {
 	l.call, l.state, l.prepared = nil, tga.Authorized, nil
 }
 
-// stageCall stages the call that is to be sent. Its EXECUTING entry is attempt 1.
-func (rt *Runtime) stageCall(l *loop) error {
+// stageCall stages the call that is to be sent. Its EXECUTING entry is attempt 1. record
+// is that of its key, nil where the key was never used: the call says whose key it takes
+// over, and how often one was before.
+func (rt *Runtime) stageCall(ctx context.Context, l *loop, record *ledger.Record) error {
 	meta := tga.Meta{}
+	if record != nil {
+		before, err := rt.store.Load(ctx, record.TraceID)
+		if err != nil {
+			return err
+		}
+		meta[tga.MetaRetryOf] = record.TraceID.String()
+		meta[tga.MetaRetryNumber] = attemptNumber(retryNumber(before.Call) + 1)
+	}
 	if l.remote != nil {
 		meta[tga.MetaAttempt] = tga.AttemptExternal
 		meta[tga.MetaBeginID] = l.remote.beginID
@@ -55,9 +65,24 @@ func (rt *Runtime) stageCall(l *loop) error {
 	return nil
 }
 
+// stageNotSent stages the end of a call of which no attempt was sent: attempt is the last
+// one of which that was not on record yet, 0 where none was marked. No rule of the tool is
+// asked about it: nobody answered.
+func (rt *Runtime) stageNotSent(l *loop, attempt uint32, code tga.Code, reason string) error {
+	w := answer{
+		status: tga.StatusError, class: ledger.ClassNotSent,
+		errorCode: string(code), errorText: reason, retryable: true,
+	}
+	if attempt != 0 {
+		w.meta = tga.Meta{tga.MetaAttempt: attemptNumber(attempt)}
+	}
+	rt.counts.notSent.Add(1)
+	return rt.stageAnswer(l, w, nil)
+}
+
 // stageEffect stages the effect that a tool server's reply amounts to.
 func (rt *Runtime) stageEffect(l *loop, attempt uint32, r Reply) error {
-	if !r.Class.Agree(r.Status) {
+	if !r.Class.Agree(r.Status) || r.Class == ledger.ClassNotSent {
 		r.Class = ledger.ClassNone // the effect has happened: it is recorded as its status says
 	}
 	w, err := rt.answer(l, attempt, r)

@@ -283,15 +283,15 @@ func settledTimer(err error) error {
 }
 
 // schedule stages what follows from an effect's class: the time of a new attempt after
-// a retryable failure, or the undoing of what was half done.
+// a retryable failure or a call that was not sent, or the undoing of what was half done.
 func (rt *Runtime) schedule(l *loop, class ledger.Class) error {
 	if l.remote != nil || l.external() {
 		return nil // who sends by itself makes its own new attempts
 	}
 	switch {
-	case class == ledger.ClassRetryable:
+	case class == ledger.ClassNotSent, class == ledger.ClassRetryable && rt.opts.Profile == ledger.Strict:
 		n := retryNumber(l.request) + 1
-		if rt.opts.Profile != ledger.Strict || n > uint32(max(l.policy.Retry.Attempts, 0)) {
+		if n > uint32(max(l.policy.Retry.Attempts, 0)) {
 			return nil
 		}
 		due, err := rt.after(l.policy.Retry, n)

@@ -115,6 +115,7 @@ func (p *timeline) entry(t *wal.Trace, e *tga.LogEntry) {
 	case tga.CallType:
 		if a := t.Call; p.present(a) {
 			p.say("%s call, %s", a.Call.ToolClass, attemptText[a.Meta.String(tga.MetaAttempt)])
+			p.meta(a, callMeta)
 		}
 	case tga.EffectType:
 		if a := t.Effect; p.present(a) {
@@ -154,6 +155,10 @@ var requestMeta = []said{
 	{tga.MetaSubmitter, "handed in by %s"},
 	{tga.MetaRetryOf, "a new attempt after trace %s"},
 	{tga.MetaCompensates, "undoes trace %s"},
+}
+
+var callMeta = []said{
+	{tga.MetaRetryOf, "the key of trace %s, of which nothing was executed"},
 }
 
 var effectMeta = []said{

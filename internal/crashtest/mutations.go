@@ -64,6 +64,17 @@ var PlantedBugs = []Mutation{
 	{"doubt-is-not-sent", "runtime/run.go",
 		"	case errors.Is(err, ErrNotSent):",
 		"	case errors.Is(err, ErrNotSent), planted.On(`doubt-is-not-sent`):"},
+	// The key is released although an earlier attempt may have run. The ledger refuses it as
+	// well: only all three are a bug.
+	{"not-sent-after-doubt", "runtime/run.go",
+		"	if record.Attempts.Count-record.Attempts.Unsent == 1 {",
+		"	if record.Attempts.Count-record.Attempts.Unsent == 1 || planted.On(`not-sent-after-doubt`) {"},
+	{"not-sent-after-doubt", "ledger/record.go",
+		"	if sent := r.Attempts.Count - r.Attempts.Unsent; sent != 0 {",
+		"	if sent := r.Attempts.Count - r.Attempts.Unsent; sent != 0 && !planted.On(`not-sent-after-doubt`) {"},
+	{"not-sent-after-doubt", "ledger/codec.go",
+		"	case r.Class == ClassNotSent && r.Attempts.Count != r.Attempts.Unsent:",
+		"	case r.Class == ClassNotSent && r.Attempts.Count != r.Attempts.Unsent && !planted.On(`not-sent-after-doubt`):"},
 	{"new-key-on-resend", "runtime/stage.go",
 		"		Server: c.Call.ToolServer, Tool: c.Call.ToolName, Args: c.Call.Args, Key: c.IdempotencyKey,",
 		"		Server: c.Call.ToolServer, Tool: c.Call.ToolName, Args: c.Call.Args, Key: c.IdempotencyKey + map[bool]string{true: `-again`}[attempt > 1 && planted.On(`new-key-on-resend`)],"},

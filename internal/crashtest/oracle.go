@@ -24,6 +24,7 @@ const (
 	Late       = "late"        // as loses_call, and acts on that send when it is asked about it
 	LosesReply = "loses_reply" // acts on the first send of a key and does not answer it
 	Unreached  = "unreached"   // gets no byte of the first send of a process
+	Gone       = "gone"        // as loses_reply, and then gets no byte of the next send
 	Refuses    = "refuses"     // says that it did not execute the call
 	Fails      = "fails"       // acts, and says that it failed for good
 	Long       = "long"        // acts, and answers with more than an entry holds inline
@@ -90,7 +91,7 @@ func (w *World) receive(call runtime.Call, dispatched bool) (runtime.Reply, erro
 			reached = true // the first send of this process came to nothing
 		}
 	}
-	if behaviour == Unreached && dispatched && !reached {
+	if dispatched && !reached && (behaviour == Unreached || behaviour == Gone && sends > 0) {
 		w.events = append(w.events, Event{Kind: Unanswered, Trace: call.TraceID, Key: call.Key, Tool: call.Tool})
 		return runtime.Reply{}, fmt.Errorf("dial: %w", runtime.ErrNotSent)
 	}
@@ -110,7 +111,7 @@ func (w *World) receive(call runtime.Call, dispatched bool) (runtime.Reply, erro
 		w.events = append(w.events, e)
 		w.point("answer", call.Key)
 	}
-	if behaviour == LosesReply && first {
+	if (behaviour == LosesReply || behaviour == Gone) && first {
 		return runtime.Reply{}, errNoAnswer
 	}
 	return answer(behaviour, call), nil

@@ -133,10 +133,17 @@ func licensed(tool string, p ledger.Profile) bool {
 	return false
 }
 
-// retryable reports whether a trace ended as a definite non-execution.
-func (o *Observed) retryable(id tga.ID) bool {
+// released reports whether a trace ended so that another may use its key: nothing was sent,
+// or the tool server answered that it did not execute the call.
+func (o *Observed) released(id tga.ID) bool { return o.class(id).Releases() }
+
+// class is the outcome class of a trace, ClassNone where it has no effect.
+func (o *Observed) class(id tga.ID) ledger.Class {
 	s := o.Traces[id]
-	return s != nil && s.Trace != nil && s.Trace.Effect != nil && ledger.ClassOf(s.Trace.Effect).Retryable()
+	if s == nil || s.Trace == nil || s.Trace.Effect == nil {
+		return ledger.ClassNone
+	}
+	return ledger.ClassOf(s.Trace.Effect)
 }
 
 func oneSend(h *history, o *Observed, report func(string, tga.ID, string, ...any)) {
@@ -166,7 +173,10 @@ func oneSend(h *history, o *Observed, report func(string, tga.ID, string, ...any
 			if n > 1 && !licensed(k.tool, o.Profile) {
 				report(k.key, trace, "%d sends without a licence", n)
 			}
-			if trace != newest && !o.retryable(trace) {
+			if o.class(trace) == ledger.ClassNotSent {
+				report(k.key, trace, "%d sends of a call that ended as not sent", n)
+			}
+			if trace != newest && !o.released(trace) {
 				report(k.key, trace, "trace %s sent the key too", newest)
 			}
 		}
@@ -185,7 +195,7 @@ func noSendAfterEffect(h *history, o *Observed, report func(string, tga.ID, stri
 	for k, sends := range h.sends {
 		for _, s := range sends {
 			for _, e := range h.ended[k] {
-				if e.at < s.at && !(e.Trace != s.Trace && o.retryable(e.Trace)) && !o.neverSent(e.Trace) {
+				if e.at < s.at && !(e.Trace != s.Trace && o.released(e.Trace)) && !o.neverSent(e.Trace) {
 					report(k.key, s.Trace, "attempt %d was sent when the effect of trace %s was durable", s.Call.Attempt, e.Trace)
 				}
 			}

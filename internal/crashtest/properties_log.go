@@ -192,7 +192,7 @@ func recordIsFold(id tga.ID, s *Seen, o *Observed, report func(string, tga.ID, s
 		report(s.Key.Key, id, "the trace reserved its key and there is no record")
 	case s.Record.TraceID == id && *s.Record != want:
 		report(s.Key.Key, id, "the record is %+v, the log says %+v", *s.Record, want)
-	case s.Record.TraceID != id && !o.retryable(id):
+	case s.Record.TraceID != id && !o.released(id):
 		report(s.Key.Key, id, "trace %s has the key, and this one never gave it up", s.Record.TraceID)
 	}
 }

@@ -71,7 +71,16 @@ func Steps(licence string) []Step {
 				p.overtaken(res.TraceID)
 			}
 		}},
-		{"unreached", call(Allowed, licence, Unreached)},
+		{"unreached", func(p *Process, key string) {
+			for range 2 { // nothing was sent, so the repeat is
+				ignore(p.Call(0, Request(Allowed, tool(Unreached), key, 5)))
+			}
+		}},
+		{"lost and unreached", func(p *Process, key string) {
+			for range 2 { // one may have run, so the repeat is not another call
+				ignore(p.Call(0, Request(Allowed, tool(Gone), key, 5)))
+			}
+		}},
 		{"refused", func(p *Process, key string) {
 			req := Request(Allowed, tool(Refuses), key, 5)
 			ignore(p.Call(0, req))

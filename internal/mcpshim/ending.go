@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -23,6 +24,9 @@ func (a *attempt) serve(r runtime.Result) {
 	case r.ErrorCode == tga.EffectInDoubt:
 		a.out.code = tga.EffectInDoubt
 		a.out.words = doubtWords(a.q.params.tool, r.TraceID, "it was given up without anybody learning whether it ran")
+	case r.Class == ledger.ClassNotSent:
+		a.out.code = r.ErrorCode
+		a.out.words = "The call was not sent: " + r.ErrorMessage + ". The same call may be repeated."
 	case r.Value != nil:
 		a.out.value, a.out.fault, a.out.final = r.Value, isFault(r.Value), true
 	case r.Status == tga.StatusSuccess || r.ErrorCode == tga.LimitExceeded:

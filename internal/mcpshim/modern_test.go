@@ -213,7 +213,7 @@ func TestHeadersThatHaveChanged(t *testing.T) {
 	has(t, call("1"), `"ok"`)
 	srv.change(func() { srv.tools, srv.want = "["+marked("charge", "New")+"]", "Mcp-Param-New: v" })
 	has(t, call("2"), `"ok"`)
-	if r := w.record("charge", "k2"); r.Status != ledger.Settled || r.Attempts.Count != 2 || r.Attempts.Unsent != 1 {
+	if r := w.record("charge", "k2"); r.Class != ledger.ClassCommitted || r.Attempts.Count != 1 || r.Attempts.Unsent != 0 {
 		t.Errorf("record %+v", r)
 	}
 	if calls, lists := srv.count("tools/call"), srv.count("tools/list"); calls != 3 || lists != 2 {

@@ -270,7 +270,8 @@ func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frame) (done
 			f.close()
 			a.notSent(ctx, b, errors.New("the tool server wants other headers"))
 			a.out = outcome{}
-			return false, "" // and so it is sent again, under another permit
+			a.setTrace(newID())
+			return false, "" // and so it is sent again: nothing ran, so by a new trace
 		}
 		if a.s.turn(b) > 1 {
 			f.close()

@@ -132,7 +132,7 @@ type FinishRequest struct {
 	Outcome
 }
 
-// NotSentRequest takes a permit back: POST /v1/traces/{id}/not-sent.
+// NotSentRequest returns a permit, asserting that no byte reached the tool: POST /v1/traces/{id}/not-sent.
 type NotSentRequest struct {
 	Permit string `json:"permit"`
 	Reason string `json:"reason,omitempty"`

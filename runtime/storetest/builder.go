@@ -20,6 +20,7 @@ type Builder struct {
 	Namespace       string     // "" = none in the request
 	Deadline        tga.Millis // 0 = none in the request
 	RetryOf         tga.ID     // zero = none in the request
+	TakesOver       tga.ID     // retry_of of the call; zero = none
 	Proposal        tga.Proposal
 	Key             string
 
@@ -82,6 +83,9 @@ func (b *Builder) MintCall(attempt string) *tga.Artifact {
 	meta := tga.Meta{}
 	if attempt != "" {
 		meta[tga.MetaAttempt] = attempt
+	}
+	if !b.TakesOver.IsZero() {
+		meta[tga.MetaRetryOf] = b.TakesOver.String()
 	}
 	if attempt == tga.AttemptExternal {
 		meta[tga.MetaPermitDigest] = tga.Sum(b.TraceID[:]).String()

@@ -133,6 +133,48 @@ var ledgerClaims = []claim{
 			w.refused("new attempt after "+class, tga.IdempotencyKeyInFlight, w.lease(b), b.Begin(""))
 		}
 	}},
+	{"ANotSentKeyIsReservedAgainByWhoNamesIt", func(w *world) {
+		end := func(b *Builder, attempt string) wal.Batch {
+			return wal.Batch{Artifacts: []wal.NewArtifact{b.MintEffect(tga.StatusError, string(tga.ToolError), nil, tga.Meta{
+				tga.MetaOutcomeClass: "not_sent", tga.MetaAttempt: tga.Number(attempt),
+			})}}
+		}
+		doubtful := w.begun("")
+		w.append(doubtful, wal.Batch{Notes: []wal.NewNote{note(tga.NoteAttempt, ledger.Mark{Attempt: 2, Epoch: uint64(w.lease(doubtful).Epoch)}.Body())}})
+		w.refused("not_sent while attempt 1 may have been sent", tga.StateInvalidTransition, w.lease(doubtful), end(doubtful, "2"))
+
+		first := w.begun("")
+		w.append(first, end(first, "1"))
+		w.release(first)
+		if r := w.record(w.know(first)); r.Status != ledger.Settled || r.Class != ledger.ClassNotSent || r.Attempts.Unsent != 1 {
+			w.Errorf("record %+v", r)
+		}
+		silent := first.Again()
+		w.refused("a call that names nobody", tga.IdempotencyKeyInFlight, w.lease(silent), silent.Begin(""))
+		asked := first.Again()
+		asked.RetryOf = first.TraceID
+		w.refused("a call of which only the request names it", tga.IdempotencyKeyInFlight, w.lease(asked), asked.Begin(""))
+		stranger := first.Again()
+		stranger.TakesOver = NewID()
+		w.refused("a call that names another trace", tga.IdempotencyKeyInFlight, w.lease(stranger), stranger.Begin(""))
+		other := first.Again()
+		other.TakesOver, other.Proposal.Args = first.TraceID, []byte(`{"amount":6}`)
+		w.refused("a call with another request", tga.IdempotencyKeyConflict, w.lease(other), other.Begin(""))
+		again := first.Again()
+		again.TakesOver = first.TraceID
+		w.append(again, again.Begin(""))
+		if r := w.record(w.know(again)); r.Status != ledger.Reserved || r.TraceID != again.TraceID || r.Attempts.Count != 1 || r.Attempts.Unsent != 0 {
+			w.Errorf("record %+v", r)
+		}
+		twice := first.Again()
+		twice.TakesOver = first.TraceID
+		w.refused("a second call that names it", tga.IdempotencyKeyInFlight, w.lease(twice), twice.Begin(""))
+
+		final := w.ended(tga.StatusFailure, "retryable_failure")
+		b := final.Again()
+		b.TakesOver = final.TraceID
+		w.refused("retryable_failure, named by the call alone", tga.IdempotencyKeyInFlight, w.lease(b), b.Begin(""))
+	}},
 	{"CallAndEffectOfASentCallAreTwoBatches", func(w *world) {
 		for _, attempt := range []string{"", tga.AttemptApart, tga.AttemptExternal} {
 			b := New(w)

@@ -243,7 +243,7 @@ func (w *world) recordsAreFolds() {
 		}
 		for _, r := range want {
 			// Of several reservations of a key only the newest may be open or final.
-			if stored != nil && r.TraceID != stored.TraceID && (r.Status != ledger.Settled || r.Class != ledger.ClassRetryable) {
+			if stored != nil && r.TraceID != stored.TraceID && (r.Status != ledger.Settled || !r.Class.Releases()) {
 				w.Errorf("key %+v: trace %v reserved it after trace %v, which is %v, %v", key, stored.TraceID, r.TraceID, r.Status, r.Class)
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
@@ -312,7 +311,7 @@ func (r *Runner) governed(ctx context.Context, t *turn, tool *Tool, index int, a
 		if res.State == tga.Denied {
 			f.Permanent = true
 		}
-		again := res.Class == ledger.ClassRetryable
+		again := res.Class.Releases()
 		f.Permanent = f.Permanent || !again
 		o.fail(f)
 		o.exec.Output = text(res.Value)

@@ -52,9 +52,9 @@ const (
 	MetaNamespace      = "namespace"          // request: tenant; absent = "default"
 	MetaDeadline       = "deadline"           // request: no first send after this ts
 	MetaFresh          = "fresh"              // request: its caller vouches that the key was never used
-	MetaRetryOf        = "retry_of"           // request: trace whose retryable_failure this one re-reserves
+	MetaRetryOf        = "retry_of"           // request, call: trace whose key this one reserves again
 	MetaNonce          = "nonce"              // every minted artifact: 16 random bytes, hex
-	MetaAttempt        = "attempt"            // call: AttemptFused (default), AttemptApart, AttemptExternal or AttemptNone
+	MetaAttempt        = "attempt"            // call: AttemptFused (default), AttemptApart, AttemptExternal or AttemptNone; effect: number of its attempt
 	MetaPermitDigest   = "permit_digest"      // call: sha256 of the external executor's permit, hex
 	MetaBeginID        = "begin_id"           // call: the external executor's own id of its Begin
 	MetaOutcomeClass   = "outcome_class"      // effect: the ledger's class
@@ -66,7 +66,7 @@ const (
 	MetaCompensatedBy  = "compensated_by"     // effect that is served: trace that undid it
 	MetaExecutor       = "executor"           // request: AttemptExternal where a remote executor sends the call
 	MetaSubmitter      = "submitter"          // request: who handed it in, as the daemon knows its peers
-	MetaRetryNumber    = "retry_number"       // request: the scheduler's n-th new attempt, from 1
+	MetaRetryNumber    = "retry_number"       // request: how often a new trace was made under the key, from 1
 	MetaDerivedKey     = "derived_key"        // request: the derived key of occurrence 0, hex
 	MetaOccurrence     = "occurrence"         // request: occurrence of a derived key, from 0
 	MetaIdentity       = "identity"           // request: digest that identical calls without a key share, hex
