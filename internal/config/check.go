@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -90,6 +91,10 @@ func (l *Limits) check(r *report) {
 		if b.N > tga.MostBytes {
 			r.add("limits."+key, "%d is over %d", b.N, tga.MostBytes)
 		}
+	}
+	r.bytes("limits.body_budget", l.BodyBudget)
+	if l.BodyBudget.N > 0 && l.BodyBudget.N <= cmp.Or(l.RequestBytes.N, defaultRequestBytes) {
+		r.add("limits.body_budget", "%d does not have room for one body of request_bytes, %d", l.BodyBudget.N, cmp.Or(l.RequestBytes.N, defaultRequestBytes))
 	}
 	for key, n := range map[string]int{
 		"connections": l.Connections, "uid_connections": l.UIDConnections, "in_flight": l.InFlight, "followers": l.Followers, "leases": l.Leases,

@@ -47,6 +47,7 @@ type Socket struct {
 // Limits bound what callers can make the daemon do. Zero means the default.
 type Limits struct {
 	RequestBytes  Bytes `toml:"request_bytes"`  // body of one request; 16 MiB
+	BodyBudget    Bytes `toml:"body_budget"`    // bodies of all requests in memory; [DefaultBodyBudget]
 	ArtifactBytes Bytes `toml:"artifact_bytes"` // canonical form of one artifact; 8 MiB
 	AnswerBytes   Bytes `toml:"answer_bytes"`   // what is kept of a tool's answer; 64 MiB
 	Depth         int   `toml:"depth"`          // nesting of JSON; 128
@@ -190,6 +191,8 @@ func (c *Config) RoleOf(uid, gid, own uint32) Role {
 	return Role{}
 }
 
+const defaultRequestBytes = 16 << 20
+
 func (c *Config) fill() {
 	if c.Profile == "" {
 		c.Profile = ledger.Strict.String()
@@ -199,11 +202,14 @@ func (c *Config) fill() {
 		at *Bytes
 		n  int64
 	}{
-		{&l.RequestBytes, 16 << 20}, {&l.ArtifactBytes, tga.DefaultMaxBytes}, {&l.AnswerBytes, 64 << 20},
+		{&l.RequestBytes, defaultRequestBytes}, {&l.ArtifactBytes, tga.DefaultMaxBytes}, {&l.AnswerBytes, 64 << 20},
 	} {
 		if d.at.N == 0 {
 			d.at.N = d.n
 		}
+	}
+	if l.BodyBudget.N == 0 {
+		l.BodyBudget.N = DefaultBodyBudget(Memory(), l.RequestBytes.N)
 	}
 	for _, d := range []struct {
 		at *int

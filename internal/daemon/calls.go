@@ -34,7 +34,10 @@ func run[T any](q *request, namespace string, f func(context.Context) (T, error)
 		err   error
 	}
 	done := make(chan outcome, 1)
+	held := q.share
+	held.hold()
 	go func() {
+		defer held.release()
 		defer q.d.inFlight.leave(namespace)
 		ctx, cancel := q.d.bounded(limit)
 		defer cancel()

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	goruntime "runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -51,6 +52,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		// A goroutine in fdatasync keeps its processor: one more lets the others work.
 		goruntime.GOMAXPROCS(goruntime.NumCPU() + 1)
 	}
+	if memory := config.Memory(); memory > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		// Collect garbage in time, before the kernel ends the process for it.
+		debug.SetMemoryLimit(memory / 10 * 9)
+	}
 	d, err := open(o)
 	if err != nil {
 		return err
@@ -78,6 +83,7 @@ func open(o Options) (_ *Daemon, err error) {
 		config: o.Config, log: o.Logger, uid: uint32(os.Geteuid()), version: o.Version, clock: o.Clock,
 		drain: make(chan struct{}), classified: make(chan struct{}), doubted: make(chan struct{}, 1),
 		inFlight: newPlaces(limits.InFlight), followers: newPlaces(limits.Followers),
+		bodies: newBudget(limits.BodyBudget.N, limits.RequestBytes.N+1),
 	}
 	d.life, d.end = context.WithCancel(context.Background())
 	defer func() {

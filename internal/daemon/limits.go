@@ -1,9 +1,6 @@
 package daemon
 
 import (
-	"errors"
-	"io"
-	"net/http"
 	"strconv"
 	"sync"
 	"time"
@@ -81,42 +78,6 @@ func (p *places) count() int {
 	defer p.mu.Unlock()
 	return p.total
 }
-
-// readBody reads a request's body, bounded in size and in time, and runs the gate over
-// all of it: what comes after decides about text that says one thing only.
-func (q *request) readBody() error {
-	limits := q.d.config.Limits
-	control := http.NewResponseController(q.w)
-	if err := control.SetReadDeadline(time.Now().Add(limits.BodyTimeout.D)); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "bound the time of the body: %w", err)
-	}
-	raw, err := io.ReadAll(io.LimitReader(q.r.Body, limits.RequestBytes.N+1))
-	if int64(len(raw)) > limits.RequestBytes.N {
-		// A client that writes while its answer comes sees a broken pipe and not the
-		// answer: so somewhat more is read, and thrown away.
-		_, err := io.CopyN(io.Discard, q.r.Body, discarded)
-		if !errors.Is(err, io.EOF) {
-			q.w.Header().Set("Connection", "close")
-		}
-		return tga.Errorf(tga.LimitExceeded, "the body is over %d bytes", limits.RequestBytes.N)
-	}
-	if err != nil {
-		q.w.Header().Set("Connection", "close")
-		return tga.Errorf(tga.ValidationError, "the body broke off after %d bytes: %w", len(raw), err)
-	}
-	if err := control.SetReadDeadline(time.Time{}); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "bound the time of the body: %w", err)
-	}
-	if len(raw) == 0 {
-		return nil
-	}
-	q.body = raw
-	return tga.Gate(raw, tga.Limits{MaxBytes: int(limits.RequestBytes.N), MaxDepth: limits.Depth + envelopeDepth})
-}
-
-// discarded is how many bytes of a body that is too long are read past the limit, in the
-// time that a body has.
-const discarded = 64 << 20
 
 // decode reads the body into a message. A route whose message has no required member
 // takes no body at all for {}.

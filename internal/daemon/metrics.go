@@ -114,6 +114,7 @@ var stats = []stat{
 	gauge("approvals_pending", "Traces that wait for people, NaN where they cannot be read.", (*reading).pending),
 	gauge("calls_in_flight", "Calls under way, waiting ones too.", func(r *reading) float64 { return float64(r.d.inFlight.count()) }),
 	counter("connections_refused_total", "Connections turned away: of a peer without any verb, or one too many.", func(r *reading) uint64 { return r.d.turnedAway.Load() }),
+	gauge("body_bytes", "Bytes of request bodies in memory.", func(r *reading) float64 { return float64(r.d.bodies.inUse()) }),
 	gauge("streams", "Follow streams open.", func(r *reading) float64 { return float64(r.d.followers.count()) }),
 }
 

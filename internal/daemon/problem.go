@@ -58,7 +58,7 @@ func problemOf(err error) client.Problem {
 	var other statusError
 	if errors.As(err, &other) {
 		p.Status = other.status
-		p.Retryable = p.Retryable || other.status == http.StatusTooManyRequests
+		p.Retryable = p.Retryable || other.status == http.StatusTooManyRequests || other.status == http.StatusServiceUnavailable
 	}
 	var c callError
 	if errors.As(err, &c) && !c.call.TraceID.IsZero() {

@@ -42,6 +42,7 @@ type Daemon struct {
 	turnedAway atomic.Uint64 // connections
 
 	inFlight  *places // calls per namespace, with or without somebody who waits
+	bodies    *budget
 	followers *places
 	leases    *leaseTable
 	metrics   *metrics
@@ -57,7 +58,10 @@ type request struct {
 	r      *http.Request
 	peer   peer
 	body   []byte // passed the gate; nil = none
+	share  *share // of the budget for bodies
 	status int    // written
+
+	refused bool // the body, before it was read to its end
 }
 
 // route is one row of the API. schemas/wire/openapi.yaml has the same rows.
@@ -180,6 +184,9 @@ func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (d *Daemon) serve(q *request, rt *route) {
 	start := time.Now()
 	defer func() { d.metrics.observe(rt, q.status, time.Since(start)) }()
+	q.share = &share{of: d.bodies, uid: connectionOf(q.r.Context()).peer.uid}
+	q.share.hold()
+	defer func() { q.share.release() }()
 	err := d.admit(q, rt)
 	var answer any
 	if err == nil {
@@ -194,6 +201,10 @@ func (d *Daemon) serve(q *request, rt *route) {
 	case err != nil:
 		if errors.Is(err, tga.StoreUnavailable) {
 			d.suspect()
+		}
+		if q.refused {
+			q.refuseBody(err)
+			return
 		}
 		q.refuse(err)
 	case answer != nil:

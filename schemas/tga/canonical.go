@@ -1,5 +1,10 @@
 package tga
 
+import (
+	"slices"
+	"sync"
+)
+
 // Limits bounds what [Canonicalize], [Gate] and [DecodeArtifact] accept. A zero
 // field means its default.
 type Limits struct {
@@ -51,7 +56,7 @@ func (l Limits) resolve() Limits {
 // depth. Its Pointer names the innermost value that is at fault; for a repeated name
 // that is the member. Name tokens over 128 bytes are cut.
 func Gate(raw []byte, lim Limits) error {
-	d, err := parse(raw, lim)
+	d, err := check(raw, lim)
 	if err != nil {
 		return err
 	}
@@ -62,7 +67,7 @@ func Gate(raw []byte, lim Limits) error {
 // Canonicalize returns the RFC 8785 form of raw, which must pass [Gate]. The result
 // does not share memory with raw.
 func Canonicalize(raw []byte, lim Limits) ([]byte, error) {
-	d, err := parse(raw, lim)
+	d, err := check(raw, lim)
 	if err != nil {
 		return nil, err
 	}
@@ -81,54 +86,108 @@ func (d *document) canonicalForm() ([]byte, *Error) {
 		assertCanonical(d.text, d.text)
 		return append(make([]byte, 0, len(d.text)), d.text...), nil
 	}
-	out := d.appendCanonical(make([]byte, 0, len(d.text)), 0)
-	if len(out) > d.limits.MaxBytes { // 1e20 is longer in canonical form
-		return nil, Errorf(LimitExceeded, "canonical form has %d bytes: the limit is %d", len(out), d.limits.MaxBytes)
+	w := writers.Get().(*writer)
+	defer w.free()
+	w.out, w.most = make([]byte, 0, len(d.text)), d.limits.MaxBytes
+	again, err := scan(d.text, d.limits, true, w)
+	if err == nil {
+		again.free()
+		err = w.over()
 	}
-	assertCanonical(d.text, out)
-	return out, nil
+	if err != nil {
+		return nil, Errorf(err.Code, "%s", err.Message) // the whole is at fault, no place in it
+	}
+	assertCanonical(d.text, w.out)
+	return w.out, nil
 }
 
-// appendCanonical appends the canonical text of node n.
-func (d *document) appendCanonical(dst []byte, n int32) []byte {
-	v := d.nodes[n]
-	switch v.kind {
-	case kindString:
-		if v.plain {
-			return append(append(append(dst, '"'), d.text[v.start:v.end]...), '"')
-		}
-		return appendString(dst, unescape(nil, d.text[v.start:v.end]))
-	case kindNumber:
-		if v.plain {
-			return append(dst, d.text[v.start:v.end]...)
-		}
-		f, _ := parseDouble(d.text[v.start:v.end]) // parse checked it
-		return appendDouble(dst, f)
-	case kindArray:
-		dst = append(dst, '[')
-		for c := n + 1; c < v.next; c = d.nodes[c].next {
-			if c > n+1 {
-				dst = append(dst, ',')
-			}
-			dst = d.appendCanonical(dst, c)
-		}
-		return append(dst, ']')
-	case kindObject:
-		dst = append(dst, '{')
-		base := len(d.order)
-		count := d.sortMembers(n)
-		for i := range count {
-			c := d.order[base+i]
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = appendString(dst, d.name(c))
-			dst = append(dst, ':')
-			dst = d.appendCanonical(dst, c)
-		}
-		d.order = d.order[:base]
-		return append(dst, '}')
-	default:
-		return append(dst, d.text[v.start:v.end]...)
+var writers = sync.Pool{New: func() any { return new(writer) }}
+
+func (w *writer) free() {
+	if cap(w.scratch) > mostKept {
+		return
 	}
+	*w = writer{scratch: w.scratch}
+	writers.Put(w)
+}
+
+// writer takes the canonical form of a text that has passed the gate, while a second pass
+// reads it. Members are written in the order of the text, and put in order when their
+// object ends: so what it keeps beside the form is the places of the members of open objects.
+type writer struct {
+	out     []byte
+	scratch []byte
+	most    int // bytes that the form may have
+}
+
+// position is where the next byte goes; a document without a writer has none.
+func (w *writer) position() int {
+	if w == nil {
+		return 0
+	}
+	return len(w.out)
+}
+
+// begin writes a scalar, or the beginning of a container.
+func (w *writer) begin(d *document, v *node) {
+	switch v.kind {
+	case kindArray:
+		w.out = append(w.out, '[')
+		return
+	case kindObject:
+		w.out = append(w.out, '{')
+		return
+	}
+	switch text := d.text[v.start:v.end]; {
+	case v.kind == kindString && v.plain:
+		w.out = append(append(append(w.out, '"'), text...), '"')
+	case v.kind == kindString:
+		w.out = appendString(w.out, unescape(nil, text))
+	case v.kind == kindNumber && !v.plain:
+		f, _ := parseDouble(text) // the first pass checked it
+		w.out = appendDouble(w.out, f)
+	default:
+		w.out = append(w.out, text...)
+	}
+}
+
+// item begins element or member i of a container.
+func (w *writer) item(i int) *Error {
+	if i > 0 {
+		w.out = append(w.out, ',')
+	}
+	return w.over()
+}
+
+// over refuses a form that has become too long: 1e20 is longer in canonical form.
+func (w *writer) over() *Error {
+	if len(w.out) > w.most {
+		return Errorf(LimitExceeded, "the canonical form has over %d bytes", w.most)
+	}
+	return nil
+}
+
+func (w *writer) name(d *document, v *node) {
+	w.out = append(appendString(w.out, d.nameOf(v)), ':')
+}
+
+func (w *writer) end(k kind) {
+	if k == kindArray {
+		w.out = append(w.out, ']')
+		return
+	}
+	w.out = append(w.out, '}')
+}
+
+// reorder puts the members of an object, which were written from start on, in the order
+// of members.
+func (w *writer) reorder(d *document, members []int32, start int) {
+	w.scratch = slices.Grow(w.scratch[:0], len(w.out)-start)
+	for i, m := range members {
+		if i > 0 {
+			w.scratch = append(w.scratch, ',')
+		}
+		w.scratch = append(w.scratch, w.out[d.nodes[m].start:d.nodes[m].end]...)
+	}
+	copy(w.out[start:], w.scratch)
 }

@@ -65,8 +65,7 @@ func violation(format string, args ...any) *Error {
 // decodeObject reads the closed object at obj. Both its members and table are in
 // canonical order, so one walk finds what is missing and what is unknown.
 func decodeObject[T any](d *decoder, obj int32, table []field[T], v *T) *Error {
-	o := d.doc.nodes[obj]
-	if o.kind != kindObject {
+	if d.doc.nodes[obj].kind != kindObject {
 		return violation("want an object")
 	}
 	next := 0
@@ -79,7 +78,7 @@ func decodeObject[T any](d *decoder, obj int32, table []field[T], v *T) *Error {
 		}
 		return nil
 	}
-	for n := obj + 1; n < o.next; n = d.doc.nodes[n].next {
+	err := d.doc.children(obj, func(n int32) *Error {
 		name := d.doc.name(n)
 		if err := skip(string(name), false); err != nil {
 			return err
@@ -91,24 +90,27 @@ func decodeObject[T any](d *decoder, obj int32, table []field[T], v *T) *Error {
 			return err.under(table[next].name)
 		}
 		next++
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return skip("", true)
 }
 
 // each calls f for the elements of the array at n.
 func (d *decoder) each(n int32, f func(element int32) *Error) *Error {
-	a := d.doc.nodes[n]
-	if a.kind != kindArray {
+	if d.doc.nodes[n].kind != kindArray {
 		return violation("want an array")
 	}
-	i := 0
-	for c := n + 1; c < a.next; c = d.doc.nodes[c].next {
+	i := -1
+	return d.doc.children(n, func(c int32) *Error {
+		i++
 		if err := f(c); err != nil {
 			return err.under(strconv.Itoa(i))
 		}
-		i++
-	}
-	return nil
+		return nil
+	})
 }
 
 func (d *decoder) isNull(n int32) bool {

@@ -227,14 +227,13 @@ var outcomeErrorFields = fields([]field[OutcomeError]{
 })
 
 func setMeta(d *decoder, n int32, a *Artifact) *Error {
-	o := d.doc.nodes[n]
-	if o.kind != kindObject {
+	if d.doc.nodes[n].kind != kindObject {
 		return violation("want an object")
 	}
 	if !d.checks {
 		a.Meta = make(Meta)
 	}
-	for c := n + 1; c < o.next; c = d.doc.nodes[c].next {
+	return d.doc.children(n, func(c int32) *Error {
 		value, err := d.scalar(c)
 		if err != nil {
 			return err.under(d.name(c))
@@ -242,8 +241,8 @@ func setMeta(d *decoder, n int32, a *Artifact) *Error {
 		if !d.checks {
 			a.Meta[d.name(c)] = value
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // scalar returns the value at n as [Meta] holds it; nil where the decoder only checks.

@@ -28,12 +28,17 @@ func children(raw []byte, want kind, refusal string, f func(d *document, n int32
 	if d.nodes[0].kind != want {
 		return Errorf(ValidationError, "%s", refusal)
 	}
-	for n := int32(1); n < d.nodes[0].next; n = d.nodes[n].next {
-		if err := f(d, n); err != nil {
-			return err
+	var failed error
+	err = d.children(0, func(n int32) *Error {
+		if failed = f(d, n); failed != nil {
+			return Errorf(ValidationError, "the caller ends it")
 		}
+		return nil
+	})
+	if failed == nil && err != nil {
+		failed = err
 	}
-	return nil
+	return failed
 }
 
 // valueBytes is the text of a value, a string's with its quotes.

@@ -29,24 +29,27 @@ func decodeArtifact(d *decoder) (*Artifact, *Error) {
 }
 
 // artifactType finds schema_id, which says what the other members may be.
-func (d *decoder) artifactType() (ArtifactType, *Error) {
-	root := d.doc.nodes[0]
-	for n := int32(1); n < root.next; n = d.doc.nodes[n].next {
-		if string(d.doc.name(n)) != "schema_id" {
-			continue
+func (d *decoder) artifactType() (t ArtifactType, err *Error) {
+	err = d.doc.children(0, func(n int32) *Error {
+		if t != 0 || string(d.doc.name(n)) != "schema_id" {
+			return nil
 		}
 		id, err := d.str(n)
 		if err != nil {
-			return 0, err.under("schema_id")
+			return err.under("schema_id")
 		}
-		for t := RequestType; t <= EffectType; t++ {
-			if id == artifactSchemaIDs[t] {
-				return t, nil
+		for k := RequestType; k <= EffectType; k++ {
+			if id == artifactSchemaIDs[k] {
+				t = k
+				return nil
 			}
 		}
-		return 0, violation("%q is no artifact's schema_id", clip(id)).under("schema_id")
+		return violation("%q is no artifact's schema_id", clip(id)).under("schema_id")
+	})
+	if err == nil && t == 0 {
+		err = violation("member schema_id is missing").under("schema_id")
 	}
-	return 0, violation("member schema_id is missing").under("schema_id")
+	return t, err
 }
 
 // newArtifact allocates an artifact together with its typed part.

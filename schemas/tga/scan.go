@@ -23,6 +23,7 @@ type node struct {
 	kind        kind
 	plain       bool  // string or number: spelled as RFC 8785 spells it
 	decodedName bool  // the name lies in document.names, not in document.text
+	folded      bool  // container: its children are not kept, document.children reads them again
 	start, end  int32 // of the value; of a string without its quotes
 	name        int32 // span of the member's name; 0,0 for an element and the root
 	nameEnd     int32
@@ -31,6 +32,10 @@ type node struct {
 
 // document is a text that passed the gate, as a flat list of its values. It is made
 // by one pass over the bytes and is reused through a pool.
+//
+// A document that folds keeps no more than the members of the objects that are open, so
+// that a long text does not cost a multiple of its bytes: [1,1,1] would take twelve times
+// as many. Whoever wants the children of a folded container reads its text again.
 type document struct {
 	text      []byte
 	limits    Limits
@@ -40,6 +45,8 @@ type document struct {
 	pos       int
 	depth     int
 	canonical bool
+	folds     bool
+	writer    *writer // gets the canonical form, where the pass is for that
 	decoder   decoder // of this document, here so that the two are pooled together
 	checked   checked // for its decoder, where that only checks
 }
@@ -58,14 +65,27 @@ func (d *document) free() {
 	documents.Put(d)
 }
 
-// parse checks text as [Gate] describes. The document aliases text until freed.
+// foldOver is the length in bytes from which a text is folded whose values are wanted one
+// by one. Below it, reading a container again costs more than its nodes.
+const foldOver = 64 << 10
+
+// parse checks text as [Gate] describes, for one who reads its values. The document
+// aliases text until freed.
 func parse(text []byte, lim Limits) (*document, *Error) {
+	return scan(text, lim, len(text) > foldOver, nil)
+}
+
+// check is parse for one who wants to know only that the text passes, and whether it is
+// canonical: of its values it keeps the outermost.
+func check(text []byte, lim Limits) (*document, *Error) { return scan(text, lim, true, nil) }
+
+func scan(text []byte, lim Limits, folds bool, w *writer) (*document, *Error) {
 	lim = lim.resolve()
 	if len(text) > lim.MaxBytes {
 		return nil, Errorf(LimitExceeded, "text has %d bytes: the limit is %d", len(text), lim.MaxBytes)
 	}
 	d := documents.Get().(*document)
-	d.text, d.limits, d.canonical = text, lim, true
+	d.text, d.limits, d.canonical, d.folds, d.writer = text, lim, true, folds, w
 	err := d.whole()
 	if err != nil {
 		d.free()
@@ -120,6 +140,9 @@ func (d *document) add(k kind, plain bool, start, end int) {
 		d.canonical = false
 	}
 	d.nodes = append(d.nodes, node{kind: k, plain: plain, start: int32(start), end: int32(end), next: int32(len(d.nodes) + 1)})
+	if d.writer != nil {
+		d.writer.begin(d, &d.nodes[len(d.nodes)-1])
+	}
 }
 
 func (d *document) value() *Error {
@@ -171,11 +194,69 @@ func (d *document) enter(k kind) (self int32, err *Error) {
 	return self, nil
 }
 
-func (d *document) leave(self int32) {
+func (d *document) leave(self int32, names int) {
 	d.depth--
 	d.pos++
-	d.nodes[self].end = int32(d.pos)
-	d.nodes[self].next = int32(len(d.nodes))
+	v := &d.nodes[self]
+	v.end, v.next = int32(d.pos), int32(len(d.nodes))
+	if d.folds {
+		v.folded, v.next = true, self+1
+		d.fold(self+1, names)
+	}
+	if d.writer != nil {
+		d.writer.end(v.kind)
+	}
+}
+
+// fold drops the nodes from first on, and the names from names on.
+func (d *document) fold(first int32, names int) {
+	d.nodes, d.names = d.nodes[:first], d.names[:names]
+}
+
+// children calls f with each child of the container at n, in the order of the text. The
+// node of a child is valid until f returns. The first error of f ends it.
+func (d *document) children(n int32, f func(child int32) *Error) *Error {
+	v := d.nodes[n]
+	if v.folded {
+		return d.unfold(v, f)
+	}
+	for c := n + 1; c < v.next; c = d.nodes[c].next {
+		if err := f(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unfold reads the text of a folded container again and calls f with one child at a time.
+func (d *document) unfold(v node, f func(child int32) *Error) *Error {
+	first, names, before := int32(len(d.nodes)), len(d.names), d.pos
+	defer func() { d.pos = before }()
+	d.pos = int(v.start) + 1
+	for d.space(); d.pos < int(v.end)-1; d.space() {
+		var err *Error
+		if v.kind == kindObject {
+			_, err = d.member()
+		} else {
+			err = d.value()
+		}
+		if err != nil {
+			return err
+		}
+		at := d.pos
+		err = f(first)
+		d.fold(first, names)
+		if err != nil {
+			return err
+		}
+		if d.pos = at; d.pos < len(d.text) {
+			d.space()
+			if d.peek() == ',' {
+				d.pos++
+			}
+		}
+	}
+	return nil
 }
 
 func (d *document) array() *Error {
@@ -183,13 +264,22 @@ func (d *document) array() *Error {
 	if err != nil {
 		return err
 	}
+	names := len(d.names)
 	if d.peek() == ']' {
-		d.leave(self)
+		d.leave(self, names)
 		return nil
 	}
 	for i := 0; ; i++ {
+		if d.writer != nil {
+			if err := d.writer.item(i); err != nil {
+				return err
+			}
+		}
 		if err := d.value(); err != nil {
 			return err.under(strconv.Itoa(i))
+		}
+		if d.folds {
+			d.fold(self+1, names)
 		}
 		d.space()
 		switch d.peek() {
@@ -197,7 +287,7 @@ func (d *document) array() *Error {
 			d.pos++
 			d.space()
 		case ']':
-			d.leave(self)
+			d.leave(self, names)
 			return nil
 		default:
 			return d.refuse("want , or ] after an element")
@@ -210,12 +300,19 @@ func (d *document) object() *Error {
 	if err != nil {
 		return err
 	}
+	names := len(d.names)
 	if d.peek() == '}' {
-		d.leave(self)
+		d.leave(self, names)
 		return nil
 	}
+	start := d.writer.position()
 	sorted, before := true, int32(-1)
-	for {
+	for i := 0; ; i++ {
+		if d.writer != nil {
+			if err := d.writer.item(i); err != nil {
+				return err
+			}
+		}
 		member, err := d.member()
 		if err != nil {
 			return err
@@ -231,15 +328,17 @@ func (d *document) object() *Error {
 			d.space()
 			continue
 		case '}':
-			d.leave(self)
 		default:
 			return d.refuse("want , or } after a member")
 		}
-		if sorted {
-			return nil
+		if !sorted {
+			d.canonical = false
+			if err := d.sorted(self, start); err != nil {
+				return err
+			}
 		}
-		d.canonical = false
-		return d.repeated(self)
+		d.leave(self, names)
+		return nil
 	}
 }
 
@@ -268,6 +367,10 @@ func (d *document) member() (int32, *Error) {
 	d.pos++
 	d.space()
 	n := int32(len(d.nodes))
+	from := d.writer.position()
+	if d.writer != nil {
+		d.writer.name(d, &node{decodedName: escaped, name: int32(start), nameEnd: int32(end)})
+	}
 	failed := d.value()
 	if failed != nil {
 		at := node{decodedName: escaped, name: int32(start), nameEnd: int32(end)}
@@ -275,6 +378,10 @@ func (d *document) member() (int32, *Error) {
 	}
 	v := &d.nodes[n]
 	v.decodedName, v.name, v.nameEnd = escaped, int32(start), int32(end)
+	if d.writer != nil {
+		// Where the member lies in the canonical form, to be put in order when the object ends.
+		v.start, v.end = int32(from), int32(d.writer.position())
+	}
 	return n, nil
 }
 
@@ -287,30 +394,33 @@ func (d *document) nameOf(v *node) []byte {
 	return d.text[v.name:v.nameEnd]
 }
 
-// repeated refuses an object that has two members of one name.
-func (d *document) repeated(self int32) *Error {
+// sorted refuses an object, whose members are all read, that has two of one name. The
+// writer puts them in order: in its text they begin at start.
+func (d *document) sorted(self int32, start int) *Error {
 	base := len(d.order)
-	count := d.sortMembers(self)
+	d.sortMembers(self)
 	members := d.order[base:]
 	d.order = d.order[:base]
-	for i := 1; i < count; i++ {
+	for i := 1; i < len(members); i++ {
 		if bytes.Equal(d.name(members[i-1]), d.name(members[i])) {
 			return Errorf(ValidationError, "byte %d: the member name is repeated", d.nodes[members[i]].start).
 				under(string(d.name(members[i])))
 		}
 	}
+	if d.writer != nil {
+		d.writer.reorder(d, members, start)
+	}
 	return nil
 }
 
-// sortMembers pushes the members of an object onto d.order in canonical order and
-// returns their number. Members of one name keep their text order.
-func (d *document) sortMembers(self int32) int {
+// sortMembers pushes the members of an object that is still open onto d.order in canonical
+// order. Members of one name keep their text order.
+func (d *document) sortMembers(self int32) {
 	base := len(d.order)
-	for c := self + 1; c < d.nodes[self].next; c = d.nodes[c].next {
+	for c := self + 1; c < int32(len(d.nodes)); c = d.nodes[c].next {
 		d.order = append(d.order, c)
 	}
 	slices.SortStableFunc(d.order[base:], func(a, b int32) int { return compareNames(d.name(a), d.name(b)) })
-	return len(d.order) - base
 }
 
 // compareNames orders names by their UTF-16 code units (RFC 8785 §3.2.3). That is the

@@ -77,7 +77,7 @@ func (a *Artifact) argsPointer() string {
 // canonicalObject returns raw, which must be an object, in canonical form: raw itself
 // where it is that already.
 func canonicalObject(raw []byte) ([]byte, *Error) {
-	doc, err := parse(raw, noLimits)
+	doc, err := check(raw, noLimits)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +263,7 @@ func (a *Artifact) encodeMeta(o *object) *Error {
 // canonicalNumber returns the canonical form of one number, which must be all of s:
 // it is written between other members as it is.
 func canonicalNumber(s string) ([]byte, *Error) {
-	doc, err := parse([]byte(s), noLimits)
+	doc, err := check([]byte(s), noLimits)
 	if err != nil {
 		return nil, err
 	}
