@@ -39,7 +39,8 @@ The rollback is a boundary of its own, whose id is printed: going back to before
 undoes it. It is carried out to its end although the process dies in its middle, by the
 next that opens the state. Opening ends what a crash left open, as the agent would.
 
-A directory or database that was moved is named with --at, and found there from then on.`,
+A directory or database that was moved is named with --at, and found there from then on.
+One that was removed is made again where --at names its old place.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()

@@ -80,10 +80,7 @@ func (r *resources) open(ctx context.Context, name string, p workstate.Place) (e
 	case workstate.PlaceDirectory:
 		opened, err = hostdir.Open(ctx, p.Path, p.Aside, hostdir.Options{Exclude: p.Exclude})
 	case workstate.PlaceSQLite:
-		// Opening would make a database where there is none.
-		if _, err = os.Stat(p.Path); err == nil {
-			opened, err = sqlitefile.Open(ctx, p.Path, p.Aside)
-		}
+		opened, err = sqlitefile.Open(ctx, p.Path, p.Aside)
 	default:
 		return tga.Errorf(tga.PermissionDenied, "only the state's own program can open the resource %s: roll back or fork from there", name)
 	}
@@ -92,6 +89,22 @@ func (r *resources) open(ctx context.Context, name string, p workstate.Place) (e
 	}
 	r.resources[name] = opened
 	return r.registry.AddAs(name, opened)
+}
+
+// allThere refuses a place at which nothing stands and that --at does not name: whether
+// what was there was moved, or is to be made again, is not ours to guess.
+func allThere(places, named map[string]workstate.Place) error {
+	for _, name := range slices.Sorted(maps.Keys(places)) {
+		p := places[name]
+		if _, ok := named[name]; ok || p.Kind == "" {
+			continue
+		}
+		if _, err := os.Lstat(p.Path); err != nil {
+			return tga.Errorf(tga.ValidationError, "resource %s: %w: if it was moved, say where with --at %s=PATH,%s; to have it made again, with --at %s=%s,%s",
+				name, err, p.Kind, p.Aside, p.Kind, p.Path, p.Aside)
+		}
+	}
+	return nil
 }
 
 // parseAt reads --at NAME=PATH[,ASIDE] into places. NAME is a resource's name, the last
@@ -165,6 +178,9 @@ func (f *stateFlags) open(ctx context.Context, name string, at []string) (_ *ope
 	places := seen.Places()
 	moved, err := parseAt(at, places)
 	if err != nil {
+		return nil, err
+	}
+	if err := allThere(places, moved); err != nil {
 		return nil, err
 	}
 	maps.Copy(places, moved)

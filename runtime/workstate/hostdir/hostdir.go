@@ -5,8 +5,17 @@
 // A snapshot holds every file, symbolic link and directory with its permission bits,
 // those named .git and those that are ignored included. What it does not hold: owners,
 // times, extended attributes, which names are links to one file, and anything that is
-// neither file, link nor directory, which is left alone. Excluded paths are neither
-// copied nor touched.
+// neither file, link nor directory. Such a FIFO, socket or device is left alone, with the
+// directories that it is in, as excluded paths are. Only a FIFO or socket that stands
+// where the snapshot has something else is removed.
+//
+// A restore leaves everything as the snapshot says, or changes nothing and says what is
+// in the way: a full disk, an immutable file, a directory with excluded files in it where
+// the snapshot has a file. It writes all contents aside before it changes a name, keeps
+// what it removes until nothing can fail any more, and puts it back where something does.
+//
+// An excluded path that was moved with the directory it is in is known by its inode. A
+// restore moves it home, and never removes it.
 package hostdir
 
 import (
@@ -40,12 +49,20 @@ type Dir struct {
 	repo    *repo
 	exclude map[string]bool
 
+	// prefix begins the names of files on their way. It is random and stays that of the
+	// repository, so nobody else's name begins with it.
+	prefix string
+	// fault stands in for a disk that fails: it is asked before and after each change
+	// that a restore makes in the directory.
+	fault func(op, name string, done bool) error
+
 	mu      sync.Mutex
-	stamps  map[string]stamp  // of files whose content is in the repository
-	modes   []byte            // the modes blob made last
-	modesID string            // its id; "" = not known to be in the repository
-	indexed map[string]string // "<mode> <id>" by escaped path, what the index holds
-	tree    string            // of the index; "" = neither is known
+	homes   map[string]identity // of excluded paths and the directories above them
+	stamps  map[string]stamp    // of files whose content is in the repository
+	modes   []byte              // the modes blob made last
+	modesID string              // its id; "" = not known to be in the repository
+	indexed map[string]string   // "<mode> <id>" by escaped path, what the index holds
+	tree    string              // of the index; "" = neither is known
 }
 
 var (
@@ -56,21 +73,17 @@ var (
 
 // Open opens a directory with a repository for its snapshots, which is made where it does
 // not exist. Neither may lie inside the other. One Dir has a repository at a time:
-// STATE_LOCK_ACQUIRE_FAILED where another has it.
+// STATE_LOCK_ACQUIRE_FAILED where another has it. A directory that was removed, or
+// replaced by something else, is opened where it has a repository already: a restore
+// makes it again.
 func Open(ctx context.Context, dir, repository string, o Options) (*Dir, error) {
-	info, err := os.Stat(dir)
-	if err == nil && !info.IsDir() {
-		err = errors.New("not a directory")
-	}
+	_, known := os.Stat(filepath.Join(repository, "HEAD"))
+	dir, err := realDir(dir, known == nil)
 	if err != nil {
-		return nil, tga.Errorf(tga.ValidationError, "workspace %s: %w", dir, err)
+		return nil, err
 	}
 	if err := os.MkdirAll(repository, 0o700); err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "snapshot repository %s: %w", repository, err)
-	}
-	dir, err = real(dir)
-	if err != nil {
-		return nil, err
 	}
 	if repository, err = real(repository); err != nil {
 		return nil, err
@@ -82,10 +95,38 @@ func Open(ctx context.Context, dir, repository string, o Options) (*Dir, error) 
 	}
 	d := &Dir{path: dir, exclude: map[string]bool{}, stamps: map[string]stamp{}, indexed: map[string]string{}}
 	for _, name := range o.Exclude {
-		d.exclude[filepath.FromSlash(strings.TrimSuffix(name, "/"))] = true
+		if name = filepath.Clean(filepath.FromSlash(name)); name == "." || !filepath.IsLocal(name) {
+			return nil, tga.Errorf(tga.ValidationError, "exclude %q: want a path below the directory", name)
+		}
+		d.exclude[name] = true
 	}
-	d.repo, err = openRepo(ctx, repository, dir, o.Git)
-	return d, err
+	if d.repo, err = openRepo(ctx, repository, o.Git); err != nil {
+		return nil, err
+	}
+	if d.prefix, err = d.repo.prefix(); err == nil {
+		d.homes, err = d.repo.readHomes()
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.repo.close())
+	}
+	return d, nil
+}
+
+// realDir returns the path of a directory, links resolved. One that is known may have
+// been removed or replaced since: then only the path to it is resolved.
+func realDir(dir string, known bool) (string, error) {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = errors.New("not a directory")
+	}
+	if err == nil {
+		return real(dir)
+	}
+	if !known {
+		return "", tga.Errorf(tga.ValidationError, "workspace %s: %w", dir, err)
+	}
+	parent, err := real(filepath.Dir(filepath.Clean(dir)))
+	return filepath.Join(parent, filepath.Base(dir)), err
 }
 
 func real(path string) (string, error) {
@@ -163,8 +204,8 @@ func (d *Dir) Snapshot(ctx context.Context) (*workstate.Node, error) {
 }
 
 // Restore implements [workstate.Snapshotter]. Files whose content is right are not
-// written. It may be interrupted anywhere: begun again with any snapshot, it leaves
-// exactly what that says.
+// written. When it fails, everything is as it was. It may be interrupted anywhere: begun
+// again with any snapshot, it leaves exactly what that says.
 func (d *Dir) Restore(ctx context.Context, n *workstate.Node) error {
 	tree, err := treeOf(n)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"os"
 )
 
+const noWait = 0
+
 // syncPath syncs a file; a directory can't be synced here.
 func syncPath(path string) error {
 	info, err := os.Stat(path)
@@ -22,3 +24,7 @@ func syncPath(path string) error {
 	}
 	return err
 }
+
+func isNotDir(error) bool { return false }
+func isNoFile(error) bool { return false }
+func isNoLink(error) bool { return false }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +25,6 @@ import (
 type repo struct {
 	git  string
 	dir  string
-	work string
 	lock *os.File
 }
 
@@ -36,7 +36,7 @@ var always = []string{
 	"-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "core.logAllRefUpdates=false",
 }
 
-func openRepo(ctx context.Context, dir, work, git string) (*repo, error) {
+func openRepo(ctx context.Context, dir, git string) (*repo, error) {
 	if git == "" {
 		git = "git"
 	}
@@ -44,7 +44,7 @@ func openRepo(ctx context.Context, dir, work, git string) (*repo, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "a directory's snapshots need git: %w", err)
 	}
-	r := &repo{git: git, dir: dir, work: work}
+	r := &repo{git: git, dir: dir}
 	if r.lock, err = filelock.Lock(filepath.Join(dir, "tgad.lock")); err != nil {
 		return nil, tga.Errorf(tga.StateLockAcquireFailed, "snapshot repository %s is in use: %w", dir, err)
 	}
@@ -61,7 +61,14 @@ func (r *repo) init(ctx context.Context) error {
 		}
 	}
 	// What a killed process left: its index and lock, and files on their way.
-	for _, name := range []string{"tgad.index", "tgad.index.lock", "tgad.tmp"} {
+	reports, err := filepath.Glob(filepath.Join(r.dir, "fast_import_crash_*"))
+	if err != nil {
+		return tga.Errorf(tga.GenericStateError, "snapshot repository: %w", err)
+	}
+	for i := range reports {
+		reports[i] = filepath.Base(reports[i])
+	}
+	for _, name := range append(reports, "tgad.index", "tgad.index.lock", "tgad.tmp") {
 		if err := os.RemoveAll(filepath.Join(r.dir, name)); err != nil {
 			return tga.Errorf(tga.GenericStateError, "snapshot repository: %w", err)
 		}
@@ -72,12 +79,43 @@ func (r *repo) init(ctx context.Context) error {
 	return nil
 }
 
+// prefix returns the repository's own random prefix for names in the directory.
+func (r *repo) prefix() (string, error) {
+	name := filepath.Join(r.dir, "tgad.prefix")
+	b, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		b = []byte(".tgad-restore-" + strings.ToLower(rand.Text()) + "-")
+		err = r.writeFile(name, b)
+	}
+	return string(b), err
+}
+
+// writeFile replaces a file of the repository, durably.
+func (r *repo) writeFile(name string, b []byte) error {
+	temp := filepath.Join(r.tmp(), "new")
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, name); err != nil {
+		return err
+	}
+	return syncPath(r.dir)
+}
+
 func (r *repo) tmp() string  { return filepath.Join(r.dir, "tgad.tmp") }
 func (r *repo) close() error { return r.lock.Close() }
 
 func (r *repo) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, r.git, append(append([]string{}, always...), args...)...)
-	cmd.Dir = r.work
+	cmd.Dir = r.dir                     // the directory itself may be gone
 	cmd.ExtraFiles = []*os.File{r.lock} // held until the command ends, also after our own end
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir, "LC_ALL=C",
@@ -90,16 +128,19 @@ func (r *repo) command(ctx context.Context, args ...string) *exec.Cmd {
 
 // run runs git with an input and returns what it printed.
 func (r *repo) run(ctx context.Context, input []byte, args ...string) ([]byte, error) {
-	cmd := r.command(ctx, args...)
+	return finish(r.command(ctx, args...), input)
+}
+
+func finish(cmd *exec.Cmd, input []byte) ([]byte, error) {
 	cmd.Stdin = bytes.NewReader(input)
 	var out, diag bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &diag
 	if err := cmd.Run(); err != nil {
-		what := args[0]
-		for i := 0; what == "-c" && i+2 < len(args); i += 2 {
-			what = args[i+2]
+		what := cmd.Args[1:]
+		for len(what) > 2 && what[0] == "-c" {
+			what = what[2:]
 		}
-		return nil, tga.Errorf(tga.GenericStateError, "git %s: %s: %w", what, strings.TrimSpace(diag.String()), err)
+		return nil, tga.Errorf(tga.GenericStateError, "git %s: %s: %w", what[0], strings.TrimSpace(diag.String()), err)
 	}
 	return out.Bytes(), nil
 }
@@ -110,26 +151,26 @@ var fast = []string{"-c", "core.fsync=none"}
 // bulk is how many files and objects are written and synced one by one at most.
 const bulk = 64
 
-// hash stores the contents of files and returns their ids in order. A path is relative
-// to the directory or absolute, and has no line feed in it.
-func (r *repo) hash(ctx context.Context, paths []string) ([]string, error) {
-	if len(paths) == 0 {
+// hash stores the contents of open files and returns their ids in order. Git gets the
+// files and not their names: by the time it opened a name, a FIFO could stand there, and
+// it would wait for ever.
+func (r *repo) hash(ctx context.Context, files []*os.File) ([]string, error) {
+	if len(files) == 0 {
 		return nil, nil
 	}
 	var in bytes.Buffer
-	for _, p := range paths {
-		if !filepath.IsAbs(p) {
-			p = "./" + p // a name that begins with a quote would be unquoted
-		}
-		in.WriteString(p + "\n")
+	cmd := r.command(ctx, "hash-object", "-w", "--no-filters", "--stdin-paths")
+	for _, f := range files {
+		fmt.Fprintf(&in, "/dev/fd/%d\n", 3+len(cmd.ExtraFiles))
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
-	out, err := r.run(ctx, in.Bytes(), "hash-object", "-w", "--no-filters", "--stdin-paths")
+	out, err := finish(cmd, in.Bytes())
 	if err != nil {
 		return nil, err
 	}
 	ids := strings.Fields(string(out))
-	if len(ids) != len(paths) {
-		return nil, fmt.Errorf("git hash-object answered %d ids for %d files", len(ids), len(paths))
+	if len(ids) != len(files) {
+		return nil, fmt.Errorf("git hash-object answered %d ids for %d files", len(ids), len(files))
 	}
 	return ids, nil
 }
@@ -169,9 +210,10 @@ func (r *repo) list(ctx context.Context, tree string) (files map[string]entry, m
 
 // reader reads objects from one git process.
 type reader struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	pipe io.Closer
+	out  *bufio.Reader
 }
 
 func (r *repo) reader(ctx context.Context) (*reader, error) {
@@ -184,7 +226,7 @@ func (r *repo) reader(ctx context.Context) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &reader{cmd, in, bufio.NewReaderSize(out, 1<<16)}, cmd.Start()
+	return &reader{cmd, in, out, bufio.NewReaderSize(out, 1<<16)}, cmd.Start()
 }
 
 // blob writes the content of a blob to w.
@@ -211,7 +253,17 @@ func (r *reader) blob(id string, w io.Writer) error {
 	return err
 }
 
-func (r *reader) close() error { return errors.Join(r.in.Close(), r.cmd.Wait()) }
+// close ends git. Where the last blob was not read to its end, git still writes it: with
+// the pipe open it would wait for a reader for ever. What git says of its end is of no
+// interest: everything it was asked for has been read, or there is an error already.
+func (r *reader) close() error {
+	err := errors.Join(r.in.Close(), r.pipe.Close())
+	var exit *exec.ExitError
+	if wait := r.cmd.Wait(); !errors.As(wait, &exit) {
+		err = errors.Join(err, wait)
+	}
+	return err
+}
 
 // fetch copies what a snapshot in another repository refers to.
 func (r *repo) fetch(ctx context.Context, from *repo, tree string) (err error) {

@@ -16,41 +16,51 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// aside is the name under which a file is written before it takes its place. Whatever a
-// crash leaves of it stands in no snapshot, so the next restore removes it.
-const aside = ".tgad-restore"
+// target is what a snapshot says is to stand in the directory.
+type target struct {
+	files map[string]entry
+	dirs  map[string]fs.FileMode // "." among them, where the directory itself is there
+	perms map[string]fs.FileMode // of files, where they are not those of the git mode
+}
 
-// restore makes the directory what a snapshot says. All changes go through an os.Root: a
-// link that a tool put in the place of a directory leads nowhere else.
-func (d *Dir) restore(ctx context.Context, tree string) (err error) {
+// has says that the snapshot has something at a path or below it.
+func (t *target) has(name string) bool {
+	_, dir := t.dirs[name]
+	_, file := t.files[name]
+	return dir || file
+}
+
+func (t *target) perm(name string) fs.FileMode {
+	if p, ok := t.perms[name]; ok {
+		return p
+	}
+	return goPerm(defaultPerm(t.files[name].mode))
+}
+
+// restore makes the directory what a snapshot says, or leaves it as it is.
+func (d *Dir) restore(ctx context.Context, tree string) error {
 	files, modes, err := d.repo.list(ctx, tree)
 	if err != nil {
 		return err
 	}
-	objects, err := d.repo.reader(ctx)
+	text, err := d.repo.run(ctx, nil, "cat-file", "blob", modes)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, objects.close()) }()
-	var b bytes.Buffer
-	if err := objects.blob(modes, &b); err != nil {
+	t := &target{files: files}
+	if t.dirs, t.perms, err = parseModes(string(text)); err != nil {
 		return err
 	}
-	dirs, perms, err := parseModes(b.String())
-	if err != nil {
-		return err
+	maps.DeleteFunc(t.files, func(name string, _ entry) bool { return d.excluded(name) })
+	maps.DeleteFunc(t.dirs, func(name string, _ fs.FileMode) bool { return d.excluded(name) })
+	for try := 0; ; try++ {
+		// Somebody else may work in the directory: what came or went since it was scanned
+		// is scanned again.
+		if err := d.attempt(ctx, t); err == nil || !moving(err) || try == tries-1 {
+			return err
+		}
+		rest(try)
 	}
-	all, err := d.scan(true)
-	if err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(d.path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, root.Close()) }()
-	w := &writer{dir: d, root: root, objects: objects, all: all, files: files, dirs: dirs, perms: perms}
-	return w.run()
 }
 
 func parseModes(text string) (dirs, perms map[string]fs.FileMode, err error) {
@@ -73,20 +83,34 @@ func parseModes(text string) (dirs, perms map[string]fs.FileMode, err error) {
 	return dirs, perms, nil
 }
 
-// writer carries a restore out.
-type writer struct {
-	dir     *Dir
-	root    *os.Root
-	objects *reader
-	all     map[string]found // what stands there
-	files   map[string]entry // what is to stand there
-	dirs    map[string]fs.FileMode
-	perms   map[string]fs.FileMode
-	touched []string // paths made or removed
-}
-
-func (w *writer) run() error {
-	for _, step := range []func() error{w.remove, w.mkdir, w.write, w.chmod, w.sync} {
+// attempt carries a restore out once. When it fails, what it did is taken back.
+func (d *Dir) attempt(ctx context.Context, t *target) (err error) {
+	objects, err := d.repo.reader(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, objects.close()) }()
+	w := &writer{dir: d, target: t, objects: objects}
+	defer func() {
+		if err != nil {
+			err = w.takeBack(err)
+		}
+		if w.root != nil {
+			err = errors.Join(err, w.root.Close())
+		}
+	}()
+	if err := w.openRoot(); err != nil || w.root == nil {
+		return err
+	}
+	s := &scanner{dir: d, root: w.root, wanted: t.has, open: w.open}
+	if err := s.scan(); err != nil {
+		return err
+	}
+	w.standing = s.standing
+	// Up to the last step but two everything can be taken back. Those two need neither
+	// room on the disk nor a permission that was not had before.
+	steps := []func() error{w.check, w.stage, w.remove, w.mkdir, w.bringHome, w.removeHolders, w.put, w.probe, w.swapRoot, w.drop, w.chmod, w.sync}
+	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
 		}
@@ -94,86 +118,112 @@ func (w *writer) run() error {
 	return nil
 }
 
-// remove takes away what is not to be there, or is of another type: what is deepest first.
-func (w *writer) remove() error {
-	for _, name := range deepest(w.all) {
-		f := w.all[name]
-		_, dir := w.dirs[name]
-		e, file := w.files[name]
-		if f.mode == dirMode && dir || f.mode != dirMode && file && (f.mode == linkMode) == (e.mode == linkMode) {
+// openRoot opens the directory. Where it is gone, or something else took its place, one is
+// made beside it and takes its place in [writer.swapRoot].
+func (w *writer) openRoot() (err error) {
+	d := w.dir
+	w.at = d.path
+	_, wanted := w.target.dirs["."]
+	root, err := d.openRoot()
+	var other *inTheWay
+	switch {
+	case err == nil:
+		w.root = root
+		return nil
+	case errors.As(err, &other) && (kindOf(other.mode) == "a device" || !wanted):
+		return err
+	case errors.As(err, &other):
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	case !wanted:
+		return nil // nothing is there, and nothing is to be
+	}
+	w.fresh = other != nil || err != nil
+	w.at = filepath.Join(filepath.Dir(d.path), d.prefix+"root")
+	if err := os.RemoveAll(w.at); err != nil { // what an interrupted restore left
+		return err
+	}
+	if err := w.do("mkdir", w.at, func() error { return os.Mkdir(w.at, 0o700) }, func() error { return os.Remove(w.at) }); err != nil {
+		return err
+	}
+	w.root, err = os.OpenRoot(w.at)
+	return err
+}
+
+// check refuses where what is left alone stands in the way of the snapshot.
+func (w *writer) check() error {
+	w.holders = map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(w.alone)) {
+		mode := w.alone[name]
+		if w.target.has(name) && !w.dir.exclude[name] {
+			if mode&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {
+				return tga.Errorf(tga.RestoreFailed, "%s is in the way: it is %s, which a snapshot does not hold", name, kindOf(mode))
+			}
+			// It holds nothing that could be lost.
+			w.all[name] = found{mode: pipeMode}
+			delete(w.alone, name)
 			continue
 		}
-		err := w.root.Remove(name)
-		if f.mode == dirMode && err != nil && w.leftAlone(name) {
-			continue // it holds what is not ours to remove
+		for up := filepath.Dir(name); up != "."; up = filepath.Dir(up) {
+			if _, file := w.target.files[up]; file {
+				return tga.Errorf(tga.RestoreFailed, "%s is in the way: the snapshot has a file there, and a directory holds %s, which is left alone", up, name)
+			}
+			w.holders[up] = true
 		}
+	}
+	return nil
+}
+
+// pipeMode is that of a FIFO or socket that is removed.
+const pipeMode = "10000"
+
+// unwanted returns, the deepest first, what stands where the snapshot has nothing or
+// something of another type.
+func (w *writer) unwanted() (names []string) {
+	for _, name := range deepest(w.all) {
+		f := w.all[name]
+		_, dir := w.target.dirs[name]
+		e, file := w.target.files[name]
+		switch {
+		case name == ".", f.mode == dirMode && dir, f.mode == dirMode && w.holders[name]:
+		case file && f.mode != dirMode && f.mode != pipeMode && (f.mode == linkMode) == (e.mode == linkMode):
+		default:
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// stage writes the contents that are missing aside, and makes them durable.
+func (w *writer) stage() error {
+	w.staged = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(w.target.files)) {
+		e := w.target.files[name]
+		if f := w.all[name]; f.stamp.id != e.id || (f.mode == linkMode) != (e.mode == linkMode) {
+			w.staged[name] = w.aside(name)
+		}
+	}
+	w.each = len(w.staged) <= bulk || !canSyncAll
+	for _, name := range slices.Sorted(maps.Keys(w.staged)) {
+		e, temp := w.target.files[name], w.staged[name]
+		err := w.do("write", temp, func() error { return w.write(temp, e, w.target.perm(name)) }, func() error { return w.root.Remove(temp) })
 		if err != nil {
 			return err
 		}
-		delete(w.all, name)
-		w.touched = append(w.touched, name)
+	}
+	if !w.each {
+		return w.do("sync", ".", func() error { return syncAll(w.at) }, nil)
 	}
 	return nil
 }
 
-// leftAlone says that a directory has only what a snapshot does not hold.
-func (w *writer) leftAlone(name string) bool {
-	list, err := os.ReadDir(filepath.Join(w.dir.path, name))
-	return err == nil && len(list) > 0
-}
-
-func (w *writer) mkdir() error {
-	for _, name := range slices.Sorted(maps.Keys(w.dirs)) { // parents sort first
-		if _, ok := w.all[name]; ok {
-			continue
-		}
-		if err := w.root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		w.all[name] = found{mode: dirMode, perm: 0o700}
-		w.touched = append(w.touched, name)
-	}
-	return nil
-}
-
-func (w *writer) write() error {
-	for _, name := range slices.Sorted(maps.Keys(w.files)) {
-		e, f := w.files[name], w.all[name]
-		perm := goPerm(defaultPerm(e.mode))
-		if p, ok := w.perms[name]; ok {
-			perm = p
-		}
-		if f.stamp.id == e.id {
-			if f.mode == linkMode || f.perm == perm {
-				continue
-			}
-			if err := w.root.Chmod(name, perm); err != nil {
-				return err
-			}
-		} else if err := w.replace(name, e, perm); err != nil {
-			return err
-		}
-		w.touched = append(w.touched, name)
-	}
-	return nil
-}
-
-// replace writes a file or link aside and gives it its name: whoever reads the name sees
-// the one or the other.
-func (w *writer) replace(name string, e entry, perm fs.FileMode) error {
-	temp := filepath.Join(filepath.Dir(name), aside)
-	if err := w.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
+func (w *writer) write(temp string, e entry, perm fs.FileMode) error {
 	if e.mode == linkMode {
-		var target bytes.Buffer
-		if err := w.objects.blob(e.id, &target); err != nil {
+		var to bytes.Buffer
+		if err := w.objects.blob(e.id, &to); err != nil {
 			return err
 		}
-		if err := w.root.Symlink(target.String(), temp); err != nil {
-			return err
-		}
-		return w.root.Rename(temp, name)
+		return w.root.Symlink(to.String(), temp)
 	}
 	f, err := w.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -183,53 +233,40 @@ func (w *writer) replace(name string, e entry, perm fs.FileMode) error {
 	if err == nil {
 		err = f.Chmod(perm)
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+	if err == nil && w.each {
+		err = f.Sync()
 	}
-	return w.root.Rename(temp, name)
+	return errors.Join(err, f.Close())
 }
 
-// chmod gives directories their modes, the deepest first: a mode may shut its owner out.
-func (w *writer) chmod() error {
-	for _, name := range deepest(w.dirs) {
-		if w.all[name].perm != w.dirs[name] {
-			if err := w.root.Chmod(name, w.dirs[name]); err != nil {
-				return err
-			}
-			w.touched = append(w.touched, name)
+// aside returns a name for what belongs at a path, in the nearest directory above it that
+// stands before and after: no name has to go from one file system to another.
+func (w *writer) aside(name string) string {
+	up := filepath.Dir(name)
+	for up != "." {
+		_, wanted := w.target.dirs[up]
+		if f, stands := w.all[up]; stands && f.mode == dirMode && wanted {
+			break
+		}
+		up = filepath.Dir(up)
+	}
+	for {
+		w.n++
+		if at := filepath.Join(up, w.dir.prefix+strconv.Itoa(w.n)); !slices.Contains(w.ours, at) {
+			return at
 		}
 	}
-	return nil
-}
-
-// sync makes it durable. The directories of names that were removed are synced too; one
-// that is gone itself needs no sync.
-func (w *writer) sync() error {
-	if len(w.touched) > bulk && canSyncAll {
-		return syncAll(w.dir.path)
-	}
-	paths := map[string]bool{}
-	for _, name := range w.touched {
-		paths[filepath.Dir(name)] = true
-		if e, ok := w.files[name]; ok && e.mode != linkMode || w.dirs[name] != 0 {
-			paths[name] = true
-		}
-	}
-	for name := range paths {
-		// A file or directory that its owner may not read can't be opened to be synced;
-		// its name and mode are durable with its directory's, its bytes with syncAll.
-		err := syncPath(filepath.Join(w.dir.path, name))
-		if errors.Is(err, fs.ErrPermission) && canSyncAll {
-			return syncAll(w.dir.path)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
 }
 
 // deepest returns paths so that what is in a directory comes before it.
 func deepest[V any](m map[string]V) []string {
-	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Compare(b, a) })
+	return slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		if (a == ".") != (b == ".") {
+			if a == "." {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(b, a)
+	})
 }

@@ -1,0 +1,254 @@
+package hostdir
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// copied says how the copying of contents into the repository went.
+type copied struct {
+	root  *os.Root
+	all   map[string]found
+	fresh []string // paths whose contents were not known to be there, and now are
+	gone  []string // paths that have no such file any more
+	torn  []string // files that were written while they were copied
+	err   error    // of git, where that may be why: then nothing was copied
+}
+
+// store puts the contents that are not known to be in the repository there, and fills
+// the ids in.
+func (d *Dir) store(ctx context.Context, all map[string]found) (c *copied, err error) {
+	defer func() { err = errors.Join(err, d.repo.clearTmp()) }()
+	c = &copied{all: all}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if f := all[name]; f.mode != dirMode && f.stamp.id == "" {
+			c.fresh = append(c.fresh, name)
+		}
+	}
+	if len(c.fresh) == 0 {
+		return c, nil
+	}
+	if c.root, err = d.openRoot(); err != nil {
+		if moving(err) {
+			c.gone, c.fresh = c.fresh, nil
+			return c, nil
+		}
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.root.Close()) }()
+	put := d.storeFew
+	if len(c.fresh) > bulk {
+		put = d.storeBulk
+	}
+	ids, err := put(ctx, c)
+	if err != nil && len(c.torn) == 0 {
+		return nil, err
+	}
+	fresh := c.fresh
+	c.fresh, c.err = nil, err
+	for i, name := range fresh {
+		if err == nil && !slices.Contains(c.gone, name) {
+			f := all[name]
+			f.stamp.id = ids[i]
+			all[name] = f
+			c.fresh = append(c.fresh, name)
+		}
+	}
+	return c, nil
+}
+
+// open opens a file as it is to be copied. Nil where no file stands at its path any more;
+// where another one does by now, that one counts.
+func (c *copied) open(name string) (*os.File, error) {
+	file, err := c.root.OpenFile(name, os.O_RDONLY|noWait, 0)
+	if err != nil {
+		if moving(err) || isNoFile(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		c.all[name] = c.all[name].asOpened(info)
+		return file, nil
+	}
+	return nil, errors.Join(err, file.Close())
+}
+
+// whole notes whether a file that was copied was written meanwhile. That its name is gone
+// by now, or another file's, does not matter to the copy.
+func (c *copied) whole(name string, file *os.File) error {
+	info, err := file.Stat()
+	if s := c.all[name].stamp; err == nil && (info.Size() != s.size || info.ModTime().UnixNano() != s.mtime) {
+		c.torn = append(c.torn, name)
+	}
+	return err
+}
+
+// storeFew stores the contents of files and links one by one.
+func (d *Dir) storeFew(ctx context.Context, c *copied) (ids []string, err error) {
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	for i, name := range c.fresh {
+		file, err := d.source(c, i, name)
+		if err == nil && file == nil { // an id for it, which nobody uses
+			c.gone = append(c.gone, name)
+			file, err = os.Open(os.DevNull)
+		}
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file)
+	}
+	ids, err = d.repo.hash(ctx, files)
+	for i, name := range c.fresh {
+		if c.all[name].mode != linkMode && !slices.Contains(c.gone, name) {
+			err = errors.Join(err, c.whole(name, files[i]))
+		}
+	}
+	return ids, err
+}
+
+// source opens a file, or a copy of what a link holds.
+func (d *Dir) source(c *copied, n int, name string) (*os.File, error) {
+	if c.all[name].mode != linkMode {
+		return c.open(name)
+	}
+	target, err := c.root.Readlink(name)
+	if err != nil {
+		if moving(err) || isNoLink(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	aside := filepath.Join(d.repo.tmp(), fmt.Sprint(n))
+	if err := os.WriteFile(aside, []byte(target), 0o600); err != nil {
+		return nil, err
+	}
+	return os.Open(aside)
+}
+
+// hashNamed stores the content of a file of our own.
+func (r *repo) hashNamed(ctx context.Context, name string) (ids []string, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return r.hash(ctx, []*os.File{f})
+}
+
+func (r *repo) clearTmp() error {
+	list, err := os.ReadDir(r.tmp())
+	for _, e := range list {
+		err = errors.Join(err, os.Remove(filepath.Join(r.tmp(), e.Name())))
+	}
+	return err
+}
+
+// zeros fills what a file that shrinks while it is read no longer has. The copy is then
+// of no use, and is not kept.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+// storeBulk stores the contents of many files and links in one pack, and returns their
+// ids in order. A file of its own for each, as few contents get, costs several times more.
+func (d *Dir) storeBulk(ctx context.Context, c *copied) (ids []string, err error) {
+	marks := filepath.Join(d.repo.tmp(), "marks")
+	// The pack is synced when it is whole: core.fsync names packs too.
+	cmd := d.repo.command(ctx, "-c", "fastimport.unpackLimit=0", "fast-import", "--quiet", "--export-marks="+marks)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	var diag strings.Builder
+	cmd.Stderr = &diag
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	w := bufio.NewWriterSize(in, 1<<18)
+	for i, name := range c.fresh {
+		if err = c.writeBlob(w, i+1, name); err != nil {
+			break
+		}
+	}
+	err = errors.Join(err, w.Flush(), in.Close())
+	if wait := cmd.Wait(); wait != nil {
+		err = errors.Join(err, fmt.Errorf("git fast-import: %s: %w", strings.TrimSpace(diag.String()), wait))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return readMarks(marks, len(c.fresh))
+}
+
+// writeBlob writes a file, or the target of a link, as fast-import reads it.
+func (c *copied) writeBlob(w *bufio.Writer, mark int, name string) (err error) {
+	if c.all[name].mode == linkMode {
+		target, err := c.root.Readlink(name)
+		if err != nil && (moving(err) || isNoLink(err)) {
+			c.gone, err = append(c.gone, name), nil
+		}
+		if err == nil {
+			_, err = fmt.Fprintf(w, "blob\nmark :%d\ndata %d\n%s\n", mark, len(target), target)
+		}
+		return err
+	}
+	file, err := c.open(name)
+	if err != nil {
+		return err
+	}
+	if file == nil {
+		c.gone = append(c.gone, name)
+		_, err = fmt.Fprintf(w, "blob\nmark :%d\ndata 0\n\n", mark)
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	size := c.all[name].stamp.size
+	if _, err := fmt.Fprintf(w, "blob\nmark :%d\ndata %d\n", mark, size); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(w, io.MultiReader(file, zeros{}), size); err != nil {
+		return err
+	}
+	return errors.Join(c.whole(name, file), w.WriteByte('\n'))
+}
+
+// readMarks reads the ids of n blobs.
+func readMarks(name string, n int) ([]string, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, n)
+	for line := range strings.Lines(string(b)) {
+		var mark int
+		var id string
+		if _, err := fmt.Sscanf(line, ":%d %s", &mark, &id); err != nil || mark < 1 || mark > n {
+			return nil, fmt.Errorf("git fast-import: mark %q", line)
+		}
+		ids[mark-1] = id
+	}
+	for i, id := range ids {
+		if id == "" {
+			return nil, fmt.Errorf("git fast-import: no id for blob %d", i+1)
+		}
+	}
+	return ids, nil
+}
