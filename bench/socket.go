@@ -18,7 +18,11 @@ import (
 	"github.com/tgad/tgad/bench/internal/measure"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 )
 
 // toolServer is a tool over HTTP that answers at once: the daemon has no tools in its
@@ -50,6 +54,7 @@ func newToolServer() (*toolServer, error) {
 // served is a daemon in this process, on a socket.
 type served struct {
 	client *client.Client
+	signer *capability.Ring
 	socket string
 	size   int
 	stop   context.CancelFunc
@@ -63,8 +68,27 @@ func serve(dir, toolURL string, size int) (*served, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The program is the daemon's remote supervisor too: it signs what it appends.
+	signer, err := capability.Open(filepath.Join(run, "private"), "bench", "tgad", capability.Options{Lifetime: capability.MaxLifetime})
+	if err != nil {
+		return nil, err
+	}
+	set, err := signer.JWKS()
+	if err != nil {
+		return nil, err
+	}
+	keys := filepath.Join(run, "public.jwks")
+	if err := os.WriteFile(keys, set, 0o600); err != nil {
+		return nil, err
+	}
 	cfg, err := config.Parse("bench.toml", fmt.Appendf(nil, `
 allow_all = true
+[approval]
+self = true
+[[supervisor]]
+uid = [%d]
+keys_file = %q
+issuer = "bench"
 [[server]]
 id = "payments"
 type = "http"
@@ -75,12 +99,12 @@ server = "payments"
 name = "charge"
 licence = "dedupe_key"
 window = "24h"
-`, toolURL))
+`, os.Geteuid(), keys, toolURL))
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &served{socket: filepath.Join(run, "run", "s"), size: size, stop: stop, done: make(chan error, 1)}
+	s := &served{socket: filepath.Join(run, "run", "s"), size: size, signer: signer, stop: stop, done: make(chan error, 1)}
 	ready := make(chan struct{})
 	go func() {
 		err := daemon.Run(ctx, daemon.Options{
@@ -149,6 +173,35 @@ func (s *served) call(writers int) *measure.Subject {
 	}}
 }
 
+// signed seals request, approval and call as one append, with the token of a remote
+// supervisor in the approval.
+func (s *served) signed(t *load.Trace) (wal.Batch, error) {
+	var b wal.Batch
+	seal := func(a *tga.Artifact) error {
+		b.Artifacts = append(b.Artifacts, wal.NewArtifact{Artifact: a})
+		return a.Seal()
+	}
+	request := t.MakeRequest()
+	if err := seal(request); err != nil {
+		return b, err
+	}
+	p := request.Request.Proposal
+	token, err := s.signer.Mint(context.Background(), runtime.Grant{
+		TraceID: request.TraceID, PlanID: request.PlanID, Server: p.ToolServer, Tool: p.ToolName, ArgsDigest: tga.Sum(p.Args),
+	})
+	if err != nil {
+		return b, err
+	}
+	decision := t.MakeDecision()
+	decision.Decision.MintedCapability = token
+	if err := seal(decision); err != nil {
+		return b, err
+	}
+	call := t.MakeCall()
+	call.Call.CapabilityDigest = tga.Sum([]byte(token))
+	return b, seal(call)
+}
+
 // batchItems is how many appends one batch request of call_socket_batch has.
 const batchItems = 16
 
@@ -165,7 +218,7 @@ func (s *served) batch(writers int) *measure.Subject {
 		items, leases := make([]client.BatchItem, batchItems), make([]client.Lease, batchItems)
 		for i := range items {
 			t := makers[n].Next()
-			b, err := t.Begin()
+			b, err := s.signed(t)
 			if err != nil {
 				return 0, err
 			}

@@ -171,7 +171,7 @@ func (rt *Runtime) mayVote(l *loop, vote Vote) error {
 	if n := len(vote.Who); n < 1 || n > 255 {
 		return tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(l.lease.TraceID)
 	}
-	if !rt.opts.Trust.SelfApproval && vote.Who == l.request.Meta.String(tga.MetaSubmitter) {
+	if !rt.opts.Trust.SelfApproval && vote.Who == l.submitter {
 		return tga.Errorf(tga.PermissionDenied, "%q handed the request in and cannot decide it", vote.Who).In(l.lease.TraceID)
 	}
 	return nil
@@ -217,7 +217,7 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 		}
 		who += v.Who
 	}
-	if err := rt.stageDecision(ctx, l, verdict, tga.Meta{metaApprovers: who}); err != nil {
+	if err := rt.stageDecision(ctx, l, verdict, tga.Meta{MetaApprovers: who}); err != nil {
 		return err
 	}
 	// The vote is durable before the call is considered, so that a refused call does

@@ -10,7 +10,7 @@ import (
 // minted where people decided, or where the operator requires one; other decisions of
 // this process need none: nobody else can make them.
 func (rt *Runtime) capability(ctx context.Context, l *loop, v Verdict, meta *tga.Meta) (string, error) {
-	byPeople := (*meta)[metaApprovers] != nil
+	byPeople := (*meta)[MetaApprovers] != nil
 	trust := &rt.opts.Trust
 	if v.Decision != tga.Approve || trust.Capabilities == nil || !byPeople && !trust.RequireCapability {
 		return "", nil
@@ -29,8 +29,8 @@ func (rt *Runtime) capability(ctx context.Context, l *loop, v Verdict, meta *tga
 	return token, nil
 }
 
-// metaApprovers names, in a decision, the people who made it.
-const metaApprovers = "approvers"
+// MetaApprovers names, in the meta of a decision, the people who made it.
+const MetaApprovers = "approvers"
 
 // grant says what the trace's request asks, with the tool as its server has it now.
 func (rt *Runtime) grant(ctx context.Context, l *loop) (Grant, error) {
@@ -55,6 +55,9 @@ func (rt *Runtime) grant(ctx context.Context, l *loop) (Grant, error) {
 // look.
 func (rt *Runtime) authorized(ctx context.Context, l *loop) error {
 	trust, token := &rt.opts.Trust, l.decision.Decision.MintedCapability
+	if l.decider != "" {
+		return rt.CheckSupervisor(ctx, l.request, l.decider, token)
+	}
 	switch {
 	case token == "" && trust.RequireCapability:
 		return tga.Errorf(tga.CapabilityInvalid, "the decision carries no capability, and one is required").In(l.lease.TraceID)
@@ -73,16 +76,27 @@ func (rt *Runtime) authorized(ctx context.Context, l *loop) error {
 	return trust.Capabilities.Check(ctx, token, g)
 }
 
-// CheckCapability checks that a token is for the call of this request and no other, as
-// before a first send. It is for decisions that somebody outside has made.
-func (rt *Runtime) CheckCapability(ctx context.Context, request *tga.Artifact, token string) error {
-	if rt.opts.Trust.Capabilities == nil {
-		return tga.Errorf(tga.CapabilityInvalid, "there is no key to check a capability with").In(request.TraceID)
+// Supervises reports whether who is a remote supervisor that the operator configured.
+func (rt *Runtime) Supervises(who string) bool {
+	f := rt.opts.Trust.Supervisor
+	return f != nil && f(who) != nil
+}
+
+// CheckSupervisor checks that a token is the signature of the remote supervisor who, for
+// the call of this request and no other: when its approval is appended, and again before
+// the first send. PERMISSION_DENIED where the operator configured no such supervisor,
+// CAPABILITY_INVALID for the token.
+func (rt *Runtime) CheckSupervisor(ctx context.Context, request *tga.Artifact, who, token string) error {
+	if !rt.Supervises(who) {
+		return tga.Errorf(tga.PermissionDenied, "%q is no remote supervisor of the configuration: its approval counts for nothing", who).In(request.TraceID)
+	}
+	if token == "" {
+		return tga.Errorf(tga.CapabilityInvalid, "the decision carries no minted_capability, and a remote supervisor signs what it approves").In(request.TraceID)
 	}
 	p := request.Request.Proposal
 	g, err := rt.grant(ctx, &loop{request: request, policy: rt.opts.Policy(p.ToolServer, p.ToolName).withDefaults()})
 	if err != nil {
 		return err
 	}
-	return rt.opts.Trust.Capabilities.Check(ctx, token, g)
+	return rt.opts.Trust.Supervisor(who).Check(ctx, token, g)
 }

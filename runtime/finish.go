@@ -32,7 +32,10 @@ func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Fi
 	if l.state.Terminal() {
 		return rt.lateReply(ctx, l, p, w, firstOf(f.Who, "executor"))
 	}
-	w.meta = mergeMeta(w.meta, tga.Meta{metaFinishedAttempt: attemptNumber(p.attempt)})
+	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByPermit, Origin: l.sender}); err != nil {
+		return rt.partial(l), err
+	}
+	w.meta = mergeMeta(w.meta, tga.Meta{MetaFinishedAttempt: attemptNumber(p.attempt), tga.MetaFinishedBy: firstOf(f.Who, "executor")})
 	if err := rt.stageAnswer(l, w, f.Attachments); err != nil {
 		return rt.partial(l), err
 	}

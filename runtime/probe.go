@@ -51,7 +51,10 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 		if err != nil {
 			return err
 		}
-		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: "probe"})
+		if err := MayAppend(Claim{Subject: AnEffect, Writer: ByProbe, Origin: l.sender}); err != nil {
+			return err
+		}
+		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: resolvedByProbe})
 		if len(probed.Evidence.Detail) > 0 {
 			w.documents = append(w.documents, wal.Document{Pointer: tga.PointerEvidence, Data: probed.Evidence.Detail})
 		}

@@ -72,7 +72,7 @@ func repeatOf(t *wal.Trace) Request {
 	req := Request{
 		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args, Key: q.IdempotencyKey,
 		Namespace: t.Namespace, PlanID: t.Request.PlanID, AgentID: q.AgentID, Risk: q.RiskLevel,
-		Intent: q.Intent, Resources: q.Resources, Submitter: t.Request.Meta.String(tga.MetaSubmitter),
+		Intent: q.Intent, Resources: q.Resources, Submitter: SubmitterOf(t),
 	}
 	if t.Call != nil {
 		req.Key = t.Call.Call.IdempotencyKey

@@ -23,6 +23,9 @@ type loop struct {
 	staged []wal.NewArtifact
 
 	request, decision, call, effect *tga.Artifact    // durable or staged
+	submitter                       string           // who handed the request in
+	decider                         string           // remote supervisor that appended the decision; "" = decided here
+	sender                          Origin           // of the newest attempt, when the run began
 	callID                          tga.ID           // of the call, chosen before it is minted
 	notes                           []wal.NewNote    // commit with what is staged
 	attachments                     []wal.Attachment // likewise

@@ -153,6 +153,7 @@ func (rt *Runtime) open(ctx context.Context, lease wal.Lease, req Request, given
 		lease:     lease,
 		policy:    rt.opts.Policy(req.Server, req.Tool).withDefaults(),
 		namespace: firstOf(req.Namespace, tga.DefaultNamespace),
+		submitter: req.Submitter, sender: OfProcess,
 	}
 	if !req.Deadline.IsZero() {
 		l.deadline = tga.MillisOf(req.Deadline)
@@ -229,6 +230,7 @@ func (rt *Runtime) loopOf(lease wal.Lease, t *wal.Trace) (*loop, error) {
 		lease: lease, head: t.Head, state: t.Head.State,
 		policy:  rt.opts.Policy(p.ToolServer, p.ToolName).withDefaults(),
 		request: t.Request, decision: t.Decision, call: t.Call, effect: t.Effect,
+		submitter: SubmitterOf(t), decider: appenderOf(t, tga.DecisionType), sender: Sender(t, ""),
 		namespace: t.Namespace, deadline: t.Deadline,
 	}
 	if len(t.Entries) > 0 {

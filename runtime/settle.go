@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-const metaFinishedAttempt = "attempt" // effect: number of the attempt whose answer it is
+const MetaFinishedAttempt = "attempt" // effect: number of the attempt whose answer it is
 
 func attemptNumber(n uint32) tga.Number { return tga.Number(strconv.FormatUint(uint64(n), 10)) }
 
@@ -68,11 +68,15 @@ func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who string, effectO
 	if l.state != tga.Executing {
 		return rt.partial(l), tga.Errorf(tga.StateInvalidTransition, "trace is %s: only a call in doubt can be settled", l.state).In(trace)
 	}
+	// That who has the verb admin is its transport's to know: see [Resolution].
+	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByPerson, Origin: l.sender, Rights: RightAdmin}); err != nil {
+		return rt.partial(l), err
+	}
 	w, err := effectOf(l)
 	if err != nil {
 		return rt.partial(l), err
 	}
-	w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: "person", tga.MetaResolver: who})
+	w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: resolvedByPerson, tga.MetaResolver: who})
 	if err := rt.stageAnswer(l, w, nil); err != nil {
 		return rt.partial(l), err
 	}

@@ -82,6 +82,12 @@ type Capabilities interface {
 	Check(ctx context.Context, token string, g Grant) error
 }
 
+// TokenChecker checks the tokens of one remote supervisor. An error carries
+// CAPABILITY_INVALID.
+type TokenChecker interface {
+	Check(ctx context.Context, token string, g Grant) error
+}
+
 // Inverse is the call that undoes another.
 type Inverse struct {
 	Server, Tool string
@@ -106,6 +112,10 @@ type Trust struct {
 	// whose decision carries none.
 	Capabilities      Capabilities
 	RequireCapability bool
+	// Supervisor returns what checks the signatures of the remote supervisor that who is,
+	// nil for everybody else. Only its approvals are taken from outside this process, and
+	// a call that it approved is sent only while it is still configured.
+	Supervisor func(who string) TokenChecker
 	// Schema returns the digest of a tool's definition as its server has it now.
 	Schema func(ctx context.Context, server, tool string) (tga.Digest, error)
 	// Inverse returns the call that undoes a settled one; ok is false where there is

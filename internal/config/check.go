@@ -46,6 +46,7 @@ func (c *Config) check(r *report) {
 	c.checkVerifiers(r, servers)
 	c.checkProbers(r, servers)
 	c.Capability.check(r)
+	c.checkSupervisors(r)
 	c.checkAgent(r)
 	for i := range c.Rules {
 		c.Rules[i].check(r, fmt.Sprintf("rule.%d", i))

@@ -263,7 +263,7 @@ var party = regexp.MustCompile(`^[A-Za-z0-9_./:@-]{1,255}$`)
 func (k *Capability) check(r *report) {
 	const at = "capability"
 	r.duration(at+".lifetime", k.Lifetime)
-	r.duration(at+".skew", k.Skew)
+	r.skew(at+".skew", k.Skew)
 	if k.KeyFile == "" && r.has(at) {
 		r.add(at+".key_file", "there are no tokens without a key file")
 	}
@@ -275,7 +275,15 @@ func (k *Capability) check(r *report) {
 	if d := k.Lifetime.D; d%1e9 != 0 || d > capability.MaxLifetime {
 		r.add(at+".lifetime", "%v: want whole seconds, at most %v", d, capability.MaxLifetime)
 	}
-	if d := k.Skew.D; d > capability.MaxSkew {
-		r.add(at+".skew", "%v is over %v", d, capability.MaxSkew)
+}
+
+// skew checks how far clocks may be apart; nil is the default.
+func (r *report) skew(at string, d *Duration) {
+	if d == nil {
+		return
+	}
+	r.duration(at, *d)
+	if d.D > capability.MaxSkew {
+		r.add(at, "%v is over %v", d.D, capability.MaxSkew)
 	}
 }

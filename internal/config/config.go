@@ -21,10 +21,13 @@ type Config struct {
 	Probers    []Prober   `toml:"prober"`
 	Capability Capability `toml:"capability"`
 	Approval   Approval   `toml:"approval"`
-	Rules      []Rule     `toml:"rule"`
-	Roles      []Role     `toml:"role"`
-	Models     []Model    `toml:"model"`
-	Agent      Agent      `toml:"agent"`
+
+	Supervisors []Supervisor `toml:"supervisor"` // remote ones, whose signed approvals are taken
+
+	Rules  []Rule  `toml:"rule"`
+	Roles  []Role  `toml:"role"`
+	Models []Model `toml:"model"`
+	Agent  Agent   `toml:"agent"`
 
 	profile ledger.Profile
 	dir     string // of the file; relative paths in it start here

@@ -69,6 +69,16 @@ func (t *Tools) buildTrust(o BuildOptions) (runtime.Trust, error) {
 		}
 		return nil
 	}
+	supervisors, err := c.remoteSupervisors(o)
+	if err != nil {
+		return trust, err
+	}
+	trust.Supervisor = func(who string) runtime.TokenChecker {
+		if s := supervisors[who]; s != nil {
+			return s
+		}
+		return nil
+	}
 	if c.Capability.KeyFile == "" {
 		return trust, nil
 	}
@@ -84,12 +94,12 @@ func (t *Tools) buildTrust(o BuildOptions) (runtime.Trust, error) {
 type Capability struct {
 	// KeyFile has the keys, the one that signs and earlier ones; it is made where it is
 	// not there. "" = no tokens.
-	KeyFile  string   `toml:"key_file"`
-	Issuer   string   `toml:"issuer"`   // tgad
-	Audience string   `toml:"audience"` // tgad
-	Lifetime Duration `toml:"lifetime"` // of a token; 1h
-	Skew     Duration `toml:"skew"`     // how far clocks may be apart; 30s
-	Required bool     `toml:"required"` // a call is sent only with one, whoever decided
+	KeyFile  string    `toml:"key_file"`
+	Issuer   string    `toml:"issuer"`   // tgad
+	Audience string    `toml:"audience"` // tgad
+	Lifetime Duration  `toml:"lifetime"` // of a token; 1h
+	Skew     *Duration `toml:"skew"`     // how far clocks may be apart; absent = 30s, and 0s is zero
+	Required bool      `toml:"required"` // a call is sent only with one, whoever decided
 }
 
 // Approval is the part about people's decisions.
@@ -130,8 +140,12 @@ func (c *Config) Keys(o BuildOptions) (*Keys, error) {
 		return nil, tga.Errorf(tga.ValidationError, "the configuration has no key_file under [capability]")
 	}
 	path := c.KeyFile()
+	var skew *time.Duration
+	if k.Skew != nil {
+		skew = &k.Skew.D
+	}
 	ring, err := capability.Open(path, k.Issuer, k.Audience, capability.Options{
-		StoreDir: o.Store, Lifetime: k.Lifetime.D, Skew: k.Skew.D, Clock: o.Clock,
+		StoreDir: o.Store, Lifetime: k.Lifetime.D, Skew: skew, Clock: o.Clock,
 	})
 	if err != nil {
 		return nil, err

@@ -1,13 +1,11 @@
 package daemon
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/tgad/tgad/engine"
-	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -91,14 +89,7 @@ func (q *request) submit(id tga.ID, m client.AppendRequest, at string) (engine.T
 		}
 		batch.Artifacts[i] = a
 	}
-	// The commit is bounded by its locks alone: a client that goes away does not end it.
-	ctx := context.WithoutCancel(q.r.Context())
-	if err := q.mayAppend(ctx, id, batch.Artifacts); err != nil {
-		return none, err
-	}
-	// Without a held lease the epoch is zero, which no store grants: the append is
-	// refused, unless the log has it already, and then the answer is that it has.
-	return q.d.db.Submit(ctx, q.d.leases.lookup(m.Lease, id), batch)
+	return q.appendRaw(id, m.Lease, batch, at)
 }
 
 // appended waits for an append and says where its trace stands then.
@@ -148,51 +139,4 @@ func under(at string, err error) error {
 		e.Pointer = at + e.Pointer
 	}
 	return err
-}
-
-// mayAppend checks that these artifacts are the peer's to append to that trace.
-func (q *request) mayAppend(ctx context.Context, id tga.ID, artifacts []wal.NewArtifact) error {
-	t, err := q.d.db.Load(ctx, id)
-	switch {
-	case errors.Is(err, tga.NotFound):
-	case err != nil:
-		return err
-	case !q.peer.sees(t.Namespace):
-		return tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
-	}
-	var request *tga.Artifact
-	for _, n := range artifacts {
-		a := n.Artifact
-		verb := config.Append
-		if a.Type == tga.DecisionType {
-			verb = config.Decide
-		}
-		if !q.peer.role.Has(verb) {
-			return tga.Errorf(tga.PermissionDenied, "%s may not append a %s: it takes the verb %s", q.peer.name(), a.Type, verb).In(id)
-		}
-		if a.Type == tga.RequestType {
-			request = a
-			namespace := a.Meta.String(tga.MetaNamespace)
-			if namespace == "" {
-				namespace = tga.DefaultNamespace
-			}
-			if !q.peer.sees(namespace) {
-				return tga.Errorf(tga.PermissionDenied, "%s acts in namespace %q, and the request says %q", q.peer.name(), q.peer.role.Namespace, namespace).In(id)
-			}
-		}
-		if a.Type == tga.DecisionType {
-			// A pending approval counts votes; a decision beside it would not.
-			pending, err := q.d.db.Attachment(ctx, wal.AttachApproval, id[:])
-			if err != nil {
-				return err
-			}
-			if pending != nil {
-				return tga.Errorf(tga.StateInvalidTransition, "the request waits for votes: decide, do not append a decision").In(id)
-			}
-			if err := q.mayDecide(ctx, t, request, a); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -78,10 +77,10 @@ func TestBatchIsItsAppendsInTheirOrder(t *testing.T) {
 
 // TestBatchCannotSlipADecisionPastItsRequest: a decision is looked at with its request,
 // also where that is the item before it and not on disk yet. Unseen, it would need no
-// capability.
+// signature.
 func TestBatchCannotSlipADecisionPastItsRequest(t *testing.T) {
-	b := start(t, fmt.Sprintf("[capability]\nkey_file = %q\n", filepath.Join(t.TempDir(), "keys")))
-	c := mintChain(t, "k", nil)
+	b := start(t, "")
+	c := mintChain(t, "k", nil).decided(t, tga.Approve, "")
 	lease, err := b.client.Lease(t.Context(), c.trace, time.Minute)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -23,6 +24,11 @@ type chain struct {
 
 func mintChain(t *testing.T, key string, meta tga.Meta) chain {
 	t.Helper()
+	return mintChainOn(t, "remote", key, meta)
+}
+
+func mintChainOn(t *testing.T, server, key string, meta tga.Meta) chain {
+	t.Helper()
 	c := chain{trace: newID(), answer: []byte(`{ "paid": 5 }`)}
 	plan := newID()
 	seal := func(a *tga.Artifact) *tga.Artifact {
@@ -32,17 +38,23 @@ func mintChain(t *testing.T, key string, meta tga.Meta) chain {
 		}
 		return a
 	}
-	proposal := tga.Proposal{ToolServer: "remote", ToolName: "charge", Args: []byte(`{"amount":5}`)}
+	proposal := tga.Proposal{ToolServer: server, ToolName: "charge", Args: []byte(`{"amount":5}`)}
 	c.request = seal(&tga.Artifact{Type: tga.RequestType, Meta: meta, Request: &tga.ActionRequest{
 		AgentID: newID(), RiskLevel: tga.RiskWrite, Intent: "charge a customer", IdempotencyKey: key,
-		Resources: []tga.Resource{{Kind: "service", ID: "remote"}}, Proposal: proposal,
+		Resources: []tga.Resource{{Kind: "service", ID: server}}, Proposal: proposal,
 	}})
+	token, err := signer.Mint(t.Context(), runtime.Grant{
+		TraceID: c.trace, PlanID: plan, Server: proposal.ToolServer, Tool: proposal.ToolName, ArgsDigest: tga.Sum(proposal.Args),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.decision = seal(&tga.Artifact{Type: tga.DecisionType, Decision: &tga.SupervisorDecision{
-		RequestID: c.request.ID, RequestDigest: c.request.Digest, Decision: tga.Approve, Rationale: "it is a test of it",
+		RequestID: c.request.ID, RequestDigest: c.request.Digest, Decision: tga.Approve, Rationale: "it is a test of it", MintedCapability: token,
 	}})
 	c.call = seal(&tga.Artifact{Type: tga.CallType, Call: &tga.ToolCall{
 		DecisionID: c.decision.ID, DecisionDigest: c.decision.Digest, Call: proposal,
-		IdempotencyKey: key, ToolClass: tga.ClassWrite, BatchTotalBytes: -1,
+		CapabilityDigest: tga.Sum([]byte(token)), IdempotencyKey: key, ToolClass: tga.ClassWrite, BatchTotalBytes: -1,
 	}})
 	c.effect = seal(&tga.Artifact{Type: tga.EffectType, Effect: &tga.ToolEffect{
 		CallID: c.call.ID, CallDigest: c.call.Digest, BatchTotalBytes: -1, ContentHashAlg: "sha256",
@@ -50,6 +62,33 @@ func mintChain(t *testing.T, key string, meta tga.Meta) chain {
 		DocumentHashes: []tga.DocumentHash{{Pointer: tga.PointerResult, Hash: tga.Sum(c.answer), SizeBytes: int64(len(c.answer))}},
 	}})
 	return c
+}
+
+// decided is the chain with another decision, and the call that follows from it.
+func (c chain) decided(t *testing.T, word, token string) chain {
+	t.Helper()
+	decision, call := *c.decision, *c.call
+	d, k := *c.decision.Decision, *c.call.Call
+	decision.Decision, call.Call = &d, &k
+	d.Decision, d.MintedCapability = word, token
+	if err := decision.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	k.DecisionDigest, k.CapabilityDigest = decision.Digest, tga.Digest{}
+	if token != "" {
+		k.CapabilityDigest = tga.Sum([]byte(token))
+	}
+	if err := call.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	c.decision, c.call = &decision, &call
+	return c
+}
+
+// grant is what an approval of the chain's request permits.
+func (c chain) grant() runtime.Grant {
+	p := c.request.Request.Proposal
+	return runtime.Grant{TraceID: c.trace, PlanID: c.request.PlanID, Server: p.ToolServer, Tool: p.ToolName, ArgsDigest: tga.Sum(p.Args)}
 }
 
 func appending(lease string, artifacts ...*tga.Artifact) client.AppendRequest {

@@ -57,10 +57,21 @@ func childPeer() int {
 	hc := &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", os.Getenv("SOCKET"))
 	}}}
+	lease := ""
 	for i := range asks {
+		// {lease} is the lease that this peer took last.
+		asks[i].Body = strings.ReplaceAll(asks[i].Body, "{lease}", lease)
 		if err := asks[i].make(hc); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
+		}
+		if strings.HasSuffix(asks[i].Path, "/lease") {
+			var l struct{ Lease string }
+			if err := json.Unmarshal([]byte(asks[i].Answer), &l); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+			lease = l.Lease
 		}
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(asks); err != nil {

@@ -8,9 +8,9 @@
 //
 //	peer     every request has the role of its peer, from the kernel  [Daemon.serve]       TestRolesMatrix
 //	tenant   a peer reaches traces of its namespace only              [request.trace]      TestNamespacesAreClosed
-//	decided  a decision is appended by a peer with the verb decide    [request.mayAppend]  TestDecisionsTakeTheVerbDecide
+//	decided  a decision is appended by a peer with the verb decide    [request.mayAppend]  TestRawAppendsFollowWhoDidTheThing
 //	submits  who hands a request in is the peer, not a body           [request.requestOf]  TestWhoSubmitsDoesNotApprove
-//	signed   an approval over the socket carries a token              [request.mayDecide]  TestAppendedApprovalNeedsACapability
+//	signed   an approval over the socket carries a token              [request.mayDecide]  TestOnlyASupervisorsSignatureApproves
 //	seen     evidence is for those whose traces name it               [request.evidence]   TestEvidenceStaysInItsNamespace
 //	drained  a timer's call comes to its end                          [Daemon.runTimers]   TestDrainLetsATimersCallEnd
 //	detached a call goes on when its caller is gone                   [run]                TestDisconnectDoesNotStopACall

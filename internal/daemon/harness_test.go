@@ -21,6 +21,7 @@ import (
 
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -29,12 +30,43 @@ func TestMain(m *testing.M) {
 	if code, ok := childMain(); ok {
 		os.Exit(code)
 	}
+	if err := makeSigner(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
+	if err := os.RemoveAll(filepath.Dir(signer.keys)); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	if err := goleak.Find(stuck...); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// signer is the remote supervisor that every daemon of these tests is configured with: the
+// tests' own uid, which signs the approvals that it appends.
+var signer struct {
+	*capability.Ring
+	keys string // its public keys, for the daemon
+}
+
+func makeSigner() error {
+	dir, err := os.MkdirTemp("", "tgad-signer")
+	if err != nil {
+		return err
+	}
+	if signer.Ring, err = capability.Open(filepath.Join(dir, "private"), "tests", "tgad", capability.Options{}); err != nil {
+		return err
+	}
+	set, err := signer.JWKS()
+	if err != nil {
+		return err
+	}
+	signer.keys = filepath.Join(dir, "public.jwks")
+	return os.WriteFile(signer.keys, set, 0o644)
 }
 
 // stuck are the goroutines of stores that failed in a test: the engine cuts those off from
@@ -129,6 +161,9 @@ func setup(t *testing.T, extra string) *bench {
 	}
 	if !strings.Contains(extra, "[approval]") {
 		extra += "[approval]\nself = true\n" // most tests are one user alone
+	}
+	if !strings.Contains(extra, "[[supervisor]]") {
+		extra += fmt.Sprintf("[[supervisor]]\nuid = [%d]\nissuer = \"tests\"\nkeys_file = %q\n", os.Geteuid(), signer.keys)
 	}
 	b.config = extra + smallStore + fmt.Sprintf(`
 [[server]]

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"net"
-	"strconv"
 
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/filelock"
@@ -18,7 +17,7 @@ type peer struct {
 }
 
 // name stands in the log for what a peer has done: a vote, a resolution.
-func (p peer) name() string { return "uid:" + strconv.FormatUint(uint64(p.uid), 10) }
+func (p peer) name() string { return config.PeerName(p.uid) }
 
 // namespace is that of what the peer asks for. A role that is not bound to one names any.
 func (p peer) namespace(asked string) (string, error) {

@@ -27,6 +27,9 @@ var peers = []struct {
 	{2005, nil, ""},
 	{2006, []config.Verb{config.Admin}, "*"},
 	{2007, []config.Verb{config.Read, config.Append, config.Decide, config.Admin}, "other"},
+	{2008, []config.Verb{config.Append, config.Decide}, "default"},
+	{2009, []config.Verb{config.Append, config.Decide}, "default"}, // a remote supervisor, as 2010 is
+	{2010, []config.Verb{config.Decide}, "default"},
 }
 
 // peersConfig gives each peer its role; root has every verb everywhere.
@@ -43,6 +46,7 @@ func peersConfig() string {
 		b.WriteString("]\n")
 	}
 	fmt.Fprintf(&b, "[[role]]\nuid = [%d]\nnamespace = \"*\"\nverbs = [\"read\", \"append\", \"decide\", \"admin\"]\n", os.Geteuid())
+	fmt.Fprintf(&b, "[[supervisor]]\nuid = [%d, 2009, 2010]\nissuer = \"tests\"\nkeys_file = %q\n", os.Geteuid(), signer.keys)
 	fmt.Fprintf(&b, "[socket]\ngroup = \"%d\"\n", peerGID)
 	return b.String()
 }
@@ -105,43 +109,6 @@ func TestRolesMatrix(t *testing.T) {
 	}
 	if after := b.everything(); after != before {
 		t.Errorf("the requests changed the store:\n%s\n%s", before, after)
-	}
-}
-
-// TestDecisionsTakeTheVerbDecide appends each artifact as each role. Only a peer with
-// decide appends a decision, and with decide alone nothing else.
-func TestDecisionsTakeTheVerbDecide(t *testing.T) {
-	b := startForPeers(t, "")
-	program := copyOfTest(t)
-	for _, p := range peers[:3] {
-		for _, typ := range []tga.ArtifactType{tga.RequestType, tga.DecisionType, tga.CallType, tga.EffectType} {
-			c := mintChain(t, fmt.Sprint("k", p.uid, typ), nil)
-			all := []*tga.Artifact{c.request, c.decision, c.call, c.effect}
-			lease, err := b.client.Lease(t.Context(), c.trace, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if typ > tga.RequestType {
-				if _, err := b.client.Append(t.Context(), c.trace, appending(lease.Lease, all[:typ-1]...)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			m := c.one(lease.Lease, typ)
-			got := b.as(program, p.uid, peerGID, []ask{{
-				Method: "POST", Path: "/v1/traces/" + c.trace.String() + "/entries", Body: string(client.Append(nil, m)),
-			}})[0]
-			verb := config.Append
-			if typ == tga.DecisionType {
-				verb = config.Decide
-			}
-			want := 403
-			if slices.Contains(p.verbs, verb) {
-				want = 200
-			}
-			if got.Status != want {
-				t.Errorf("%v appends a %v: %d %s, want %d", p.verbs, typ, got.Status, got.Answer, want)
-			}
-		}
 	}
 }
 

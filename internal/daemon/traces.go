@@ -20,9 +20,15 @@ func (q *request) trace(id tga.ID) (*wal.Trace, error) {
 		return nil, err
 	}
 	if !q.peer.sees(t.Namespace) {
-		return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
+		return nil, noTrace(id)
 	}
 	return t, nil
+}
+
+// noTrace is what a peer is told about a trace that is not there, and about one that is
+// not the peer's: the words are the store's own, so that nobody can tell which it is.
+func noTrace(id tga.ID) error {
+	return tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
 }
 
 func (q *request) traceInPath() (*wal.Trace, error) {

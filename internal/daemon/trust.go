@@ -277,24 +277,3 @@ func (q *request) giveUp() (any, error) {
 	_, err = run(q, namespace, patient(leaseWait, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.d.rt.GiveUp(ctx, id, permit) }))
 	return client.Done{OK: true}, err
 }
-
-// mayDecide checks the capability of a decision that a peer appends. Whoever decides from
-// outside the process proves by it that they may: where there are keys, an approval that
-// none of them signed for this very call is refused. A denial permits nothing and needs
-// none, and a repeat of what the log has is no decision.
-func (q *request) mayDecide(ctx context.Context, t *wal.Trace, request, decision *tga.Artifact) error {
-	if t != nil && t.Decision != nil && t.Decision.Digest == decision.Digest || decision.Decision.Decision != tga.Approve ||
-		q.d.tools.Options().Trust.Capabilities == nil {
-		return nil
-	}
-	if t != nil && t.Request != nil {
-		request = t.Request
-	}
-	if request == nil {
-		return nil // the append is refused for that
-	}
-	if decision.Decision.MintedCapability == "" {
-		return tga.Errorf(tga.CapabilityInvalid, "the decision carries no minted_capability, and one is required").In(decision.TraceID)
-	}
-	return q.d.rt.CheckCapability(ctx, request, decision.Decision.MintedCapability)
-}

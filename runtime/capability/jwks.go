@@ -57,6 +57,16 @@ func VerifyDetached(token string, keySet []byte) (Claims, error) {
 	return c, err
 }
 
+// CheckKeySet reports whether a key set can be read and has a key that tokens are verified
+// with, VALIDATION_ERROR where not.
+func CheckKeySet(raw []byte) error {
+	keys, err := decodeJWKS(raw)
+	if err == nil && len(keys) == 0 {
+		err = tga.Errorf(tga.ValidationError, "key set: it has no Ed25519 key")
+	}
+	return err
+}
+
 func decodeJWKS(raw []byte) ([]publicKey, error) {
 	// The gate refuses a repeated member: which of two keys an auditor means is not to
 	// be guessed.

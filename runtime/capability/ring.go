@@ -31,9 +31,9 @@ type Options struct {
 	StoreDir string
 	// Lifetime of a token, whole seconds up to MaxLifetime; 0 means DefaultLifetime.
 	Lifetime time.Duration
-	// Skew is how far the clock may be from the one that minted, up to MaxSkew; 0 means
-	// DefaultSkew.
-	Skew time.Duration
+	// Skew is how far the clock may be from the one that minted, up to MaxSkew; nil means
+	// DefaultSkew, and zero means not at all.
+	Skew *time.Duration
 
 	// Clock and Rand are for tests. Nil means the real ones.
 	Clock func() time.Time
@@ -46,6 +46,7 @@ type Ring struct {
 	path             string
 	issuer, audience string
 	opts             Options
+	skew             time.Duration
 
 	mu   sync.RWMutex
 	keys keySet
@@ -71,14 +72,15 @@ func Open(path, issuer, audience string, o Options) (*Ring, error) {
 	if o.Lifetime == 0 {
 		o.Lifetime = DefaultLifetime
 	}
-	if o.Skew == 0 {
-		o.Skew = DefaultSkew
+	skew := time.Duration(DefaultSkew)
+	if o.Skew != nil {
+		skew = *o.Skew
 	}
 	switch {
 	case o.Lifetime < time.Second || o.Lifetime > MaxLifetime || o.Lifetime%time.Second != 0:
 		return nil, tga.Errorf(tga.ValidationError, "capability lifetime %v: want whole seconds, 1s to %v", o.Lifetime, MaxLifetime)
-	case o.Skew < 0 || o.Skew > MaxSkew:
-		return nil, tga.Errorf(tga.ValidationError, "capability skew %v: want 0s to %v", o.Skew, MaxSkew)
+	case skew < 0 || skew > MaxSkew:
+		return nil, tga.Errorf(tga.ValidationError, "capability skew %v: want 0s to %v", skew, MaxSkew)
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
@@ -93,7 +95,7 @@ func Open(path, issuer, audience string, o Options) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Ring{path: path, issuer: issuer, audience: audience, opts: o, keys: keys}, nil
+	return &Ring{path: path, issuer: issuer, audience: audience, opts: o, skew: skew, keys: keys}, nil
 }
 
 func (r *Ring) current() keySet {
@@ -154,7 +156,7 @@ func (r *Ring) Check(_ context.Context, token string, g runtime.Grant) error {
 	if err := equal("aud", c.Audience, r.audience); err != nil {
 		return err.In(g.TraceID)
 	}
-	if err := c.ValidAt(now, r.opts.Skew); err != nil {
+	if err := c.ValidAt(now, r.skew); err != nil {
 		return of(err, g)
 	}
 	return c.Permits(g)
@@ -175,7 +177,7 @@ func of(err error, g runtime.Grant) error {
 func (r *Ring) Rotate() (id string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	until := r.opts.Clock().Add(r.opts.Lifetime + r.opts.Skew + time.Second - 1).Unix()
+	until := r.opts.Clock().Add(r.opts.Lifetime + r.skew + time.Second - 1).Unix()
 	keys, err := rotateKeys(r.path, until, r.opts.Rand)
 	if err != nil {
 		return "", err

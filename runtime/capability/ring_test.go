@@ -165,14 +165,14 @@ func TestOptionsAtTheirLimits(t *testing.T) {
 		{"a", "", Options{}, false},
 		{"a", "a<b", Options{}, false},
 		{"a", "a\n", Options{}, false},
-		{"a", "b", Options{Lifetime: time.Second, Skew: MaxSkew}, true},
+		{"a", "b", Options{Lifetime: time.Second, Skew: skew(MaxSkew)}, true},
 		{"a", "b", Options{Lifetime: MaxLifetime}, true},
 		{"a", "b", Options{Lifetime: MaxLifetime + time.Second}, false},
 		{"a", "b", Options{Lifetime: time.Second - 1}, false},
 		{"a", "b", Options{Lifetime: time.Second + 1}, false},
 		{"a", "b", Options{Lifetime: -time.Second}, false},
-		{"a", "b", Options{Skew: MaxSkew + 1}, false},
-		{"a", "b", Options{Skew: -1}, false},
+		{"a", "b", Options{Skew: skew(MaxSkew + 1)}, false},
+		{"a", "b", Options{Skew: skew(-1)}, false},
 	} {
 		_, err := Open(filepath.Join(dir, "key"), c.issuer, c.audience, c.o)
 		if c.ok && err != nil || !c.ok && !errors.Is(err, tga.ValidationError) {
@@ -470,4 +470,31 @@ func ExampleVerifyDetached() {
 	claims, err := VerifyDetached(token, keys)
 	fmt.Println(claims.Constraints.Server, claims.Constraints.Tool, err)
 	// Output: payments refund/v2 <nil>
+}
+
+func skew(d time.Duration) *time.Duration { return &d }
+
+// TestZeroSkewIsZero: a skew that is given as zero leaves no leeway, at its limit and one
+// past it; one that is not given is the default.
+func TestZeroSkewIsZero(t *testing.T) {
+	clock := &at{t0}
+	r, err := Open(filepath.Join(t.TempDir(), "keys"), "tgad", "tgad", Options{Skew: skew(0), Clock: clock.time})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := mint(t, r, grant())
+	for _, x := range []struct {
+		after time.Duration
+		word  string
+	}{{-1, "claim iat"}, {0, ""}, {DefaultLifetime - 1, ""}, {DefaultLifetime, "claim exp"}} {
+		clock.now = t0.Add(x.after)
+		err := r.Check(t.Context(), token, grant())
+		if x.word == "" {
+			if err != nil {
+				t.Errorf("after %v: %v", x.after, err)
+			}
+			continue
+		}
+		refused(t, err, token, x.word)
+	}
 }

@@ -62,6 +62,7 @@ const (
 	MetaReplayedEffect = "replayed_effect"    // effect: digest of the tool_effect that is served here
 	MetaResolvedBy     = "resolved_by"        // effect: probe, person or late_reply
 	MetaResolver       = "resolver"           // effect: who resolved or abandoned
+	MetaFinishedBy     = "finished_by"        // effect: who finished a remote executor's attempt
 	MetaCompensates    = "compensates"        // request: trace whose effect this call undoes
 	MetaCompensatedBy  = "compensated_by"     // effect that is served: trace that undid it
 	MetaExecutor       = "executor"           // request: AttemptExternal where a remote executor sends the call
@@ -255,6 +256,7 @@ const (
 	NoteNotSent   NoteKind = "not_sent"   // attempt n was not sent: {attempt, reason}
 	NoteLateReply NoteKind = "late_reply" // a reply that came after the trace was terminal: {attempt, outcome, result_digest}
 
+	NoteAppended     NoteKind = "appended"     // who appended these entries over the socket, with artifacts of its own making: {first_seq, last_seq}
 	NoteVote         NoteKind = "vote"         // a person's say about a pending request: {approve, rationale}
 	NoteProbe        NoteKind = "probe"        // a tool server was asked about a call in doubt: {answer, attempt, evidence_digest?, fenced, next?, source?}
 	NoteConfirmation NoteKind = "confirmation" // recorded changes were looked at: {checked, evidence_digest, finding, mismatch_digest?, mismatches, unchecked}

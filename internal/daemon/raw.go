@@ -1,0 +1,224 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// rawTries bounds how often a raw append is looked at anew because its trace moved between
+// the look and the append.
+const rawTries = 8
+
+// appendRaw is the one way by which a peer's own artifacts reach the log: that they are
+// the peer's to write is checked against the very head that they are appended to, and who
+// wrote them commits with them.
+func (q *request) appendRaw(id tga.ID, lease string, batch wal.Batch, at string) (engine.Ticket, error) {
+	// The commit is bounded by its locks alone: a client that goes away does not end it.
+	ctx := context.WithoutCancel(q.r.Context())
+	expect := batch.Expect
+	for try := 1; ; try++ {
+		t, err := q.d.db.Load(ctx, id)
+		switch {
+		case errors.Is(err, tga.NotFound):
+			t = wal.NewTrace(id)
+		case err != nil:
+			return engine.Ticket{}, err
+		case !q.peer.sees(t.Namespace):
+			return engine.Ticket{}, noTrace(id)
+		}
+		batch.Expect, batch.Notes = expect, nil
+		if _, there := wal.Replayed(t, batch); !there {
+			if err := q.mayAppendRaw(ctx, t, batch.Artifacts, at); err != nil {
+				return engine.Ticket{}, err
+			}
+			note, err := runtime.AppendedNote(q.peer.name(), t.Head.Seq+1, t.Head.Seq+uint64(len(batch.Artifacts)))
+			if err != nil {
+				return engine.Ticket{}, err
+			}
+			batch.Notes = []wal.NewNote{note}
+			if expect == nil {
+				head := t.Head
+				batch.Expect = &head
+			}
+		}
+		// Without a held lease the epoch is zero, which no store grants: the append is
+		// refused, unless the log has it already, and then the answer is that it has.
+		ticket, err := q.d.db.Submit(ctx, q.d.leases.lookup(lease, id), batch)
+		if expect == nil && try < rawTries && errors.Is(err, tga.StateSequenceGap) {
+			continue // another append under the same lease came between: look again
+		}
+		return ticket, err
+	}
+}
+
+// mayAppendRaw checks that the artifacts are the peer's to append to t, each against the
+// table of [runtime.MayAppend]. Where the machine has no edge for one the store says so.
+func (q *request) mayAppendRaw(ctx context.Context, t *wal.Trace, artifacts []wal.NewArtifact, at string) error {
+	who, state := q.peer.name(), t.Head.State
+	request, asked, sent := t.Request, runtime.RequestOrigin(t, who), runtime.Sender(t, who)
+	for i := range artifacts {
+		a, at := artifacts[i].Artifact, fmt.Sprintf("%s/artifacts/%d/artifact", at, i)
+		claim := runtime.Claim{Subject: subjectOf(a), Writer: runtime.ByPeer, Origin: asked, Rights: q.rights()}
+		if claim.Subject == runtime.AnEffect {
+			claim.Origin = sent
+		}
+		next, legal := tga.Next(state, a.Type, a.Verdict())
+		if !legal {
+			// Whose verb it takes is told even so; the rest is the machine's to refuse.
+			return q.hasVerb(a, at)
+		}
+		if err := runtime.MayAppend(claim); err != nil {
+			return describe(err, a, at)
+		}
+		if err := q.ownMembers(a, at); err != nil {
+			return err
+		}
+		switch a.Type {
+		case tga.RequestType:
+			request, asked = a, runtime.OfWriter
+		case tga.DecisionType:
+			if err := q.mayDecideRaw(ctx, t, request, a, at); err != nil {
+				return err
+			}
+		case tga.CallType:
+			sent = runtime.OfWriter
+		}
+		state = next
+	}
+	return nil
+}
+
+// subjectOf says what an artifact is in the table. An effect that shares its batch with a
+// call that is never sent counts by its call, which the peer made.
+func subjectOf(a *tga.Artifact) runtime.Subject {
+	switch {
+	case a.Type == tga.RequestType:
+		return runtime.ARequest
+	case a.Type == tga.DecisionType && a.Decision.Decision == tga.Approve:
+		return runtime.AnApproval
+	case a.Type == tga.DecisionType:
+		return runtime.ADenial
+	case a.Type == tga.CallType && a.Meta.String(tga.MetaAttempt) == tga.AttemptNone:
+		return runtime.AnUnsentCall
+	case a.Type == tga.CallType:
+		return runtime.ACall
+	}
+	return runtime.AnEffect
+}
+
+// rights is what the configuration gives the peer.
+func (q *request) rights() runtime.Rights {
+	var all runtime.Rights
+	for _, r := range []struct {
+		has   bool
+		right runtime.Rights
+	}{
+		{q.peer.role.Has(config.Append), runtime.RightAppend},
+		{q.peer.role.Has(config.Decide), runtime.RightDecide},
+		{q.peer.role.Has(config.Admin), runtime.RightAdmin},
+		{q.d.rt.Supervises(q.peer.name()), runtime.RightSign},
+		{q.d.config.Approval.Self, runtime.RightSelf},
+	} {
+		if r.has {
+			all |= r.right
+		}
+	}
+	return all
+}
+
+// hasVerb refuses an artifact of a type that the peer may append to no trace.
+func (q *request) hasVerb(a *tga.Artifact, at string) error {
+	verb := config.Append
+	if a.Type == tga.DecisionType {
+		verb = config.Decide
+	}
+	if !q.peer.role.Has(verb) {
+		return describe(tga.Errorf(tga.PermissionDenied, "it takes the verb %s", verb), a, at)
+	}
+	return nil
+}
+
+// describe says in a refusal which artifact of which trace it is about.
+func describe(err error, a *tga.Artifact, at string) error {
+	var e *tga.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	return tga.Errorf(e.Code, "append a %s: %s", a.Type, e.Message).In(a.TraceID).At(at)
+}
+
+// daemonsOwn are the members of meta by which this module says what it did itself. In an
+// artifact of a peer's making they would be forged: a permit that nobody issued, votes
+// that nobody gave, an effect that nobody resolved, another trace undone.
+var daemonsOwn = map[tga.ArtifactType][]string{
+	tga.RequestType: {
+		tga.MetaExecutor, tga.MetaBeginID, tga.MetaCompensates, tga.MetaRetryNumber, tga.MetaDerivedKey, tga.MetaOccurrence,
+		tga.MetaIdentity, tga.MetaAgainOf,
+	},
+	tga.DecisionType: {runtime.MetaApprovers},
+	tga.CallType:     {tga.MetaPermitDigest, tga.MetaBeginID},
+	tga.EffectType: {
+		tga.MetaResolvedBy, tga.MetaResolver, tga.MetaFinishedBy, runtime.MetaFinishedAttempt, tga.MetaCompensatedBy,
+	},
+}
+
+// ownMembers refuses what an artifact says of itself that only the daemon knows: who
+// submits is the peer, and the namespace is the peer's.
+func (q *request) ownMembers(a *tga.Artifact, at string) error {
+	for _, name := range daemonsOwn[a.Type] {
+		if a.Meta[name] != nil {
+			return tga.Errorf(tga.ValidationError, "meta.%s of a %s is tgad's own", name, a.Type).In(a.TraceID).At(at + "/meta/" + name)
+		}
+	}
+	switch a.Type {
+	case tga.RequestType:
+		if who, given := a.Meta[tga.MetaSubmitter]; given && who != q.peer.name() {
+			return tga.Errorf(tga.PermissionDenied, "the request says that %v submits it, and %s does", who, q.peer.name()).In(a.TraceID).At(at + "/meta/" + tga.MetaSubmitter)
+		}
+		namespace := a.Meta.String(tga.MetaNamespace)
+		if namespace == "" {
+			namespace = tga.DefaultNamespace
+		}
+		if !q.peer.sees(namespace) {
+			return tga.Errorf(tga.PermissionDenied, "%s acts in namespace %q, and the request says %q", q.peer.name(), q.peer.role.Namespace, namespace).In(a.TraceID).At(at + "/meta/" + tga.MetaNamespace)
+		}
+	case tga.CallType:
+		// A peer that appends a call sends it itself. One whose attempts are notes is only
+		// the daemon's to mark, and one of an executor only Begin's to permit.
+		if mode := a.Meta[tga.MetaAttempt]; mode != nil && mode != tga.AttemptFused && mode != tga.AttemptNone {
+			return tga.Errorf(tga.ValidationError, "meta.attempt %v: want %s or %s of a call that a peer appends", mode, tga.AttemptFused, tga.AttemptNone).In(a.TraceID).At(at + "/meta/" + tga.MetaAttempt)
+		}
+	}
+	return nil
+}
+
+// mayDecideRaw checks a decision beyond the table: that no votes are being counted, and
+// that an approval carries the remote supervisor's signature for this very call.
+func (q *request) mayDecideRaw(ctx context.Context, t *wal.Trace, request, decision *tga.Artifact, at string) error {
+	// A pending approval counts votes; a decision beside it would not.
+	pending, err := q.d.db.Attachment(ctx, wal.AttachApproval, t.ID[:])
+	if err != nil {
+		return err
+	}
+	if pending != nil {
+		return tga.Errorf(tga.StateInvalidTransition, "the request waits for votes: decide, do not append a decision").In(t.ID).At(at)
+	}
+	d := decision.Decision
+	if d.Decision != tga.Approve {
+		return nil // a denial permits nothing
+	}
+	if request == nil || decision.TraceID != t.ID || d.RequestID != request.ID || d.RequestDigest != request.Digest {
+		return nil // it is of another request, for which the store refuses it
+	}
+	if err := q.d.rt.CheckSupervisor(ctx, request, q.peer.name(), d.MintedCapability); err != nil {
+		return describe(err, decision, at+"/minted_capability")
+	}
+	return nil
+}

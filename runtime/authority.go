@@ -1,0 +1,317 @@
+package runtime
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Subject is what somebody wants to write.
+type Subject uint8
+
+// Subjects. A call that is never sent and its effect are one statement: they share a
+// batch.
+const (
+	ARequest Subject = iota
+	AnApproval
+	ADenial
+	ACall
+	AnUnsentCall
+	AnEffect
+)
+
+var subjectWords = [...]string{"a request", "an approval", "a denial", "a call", "a call that is never sent", "an effect"}
+
+// String returns the words of messages.
+func (s Subject) String() string { return subjectWords[s] }
+
+// Writer is the right by which somebody writes.
+type Writer uint8
+
+// Writers.
+const (
+	ByProcess Writer = iota // this process: what it was asked, decided, sent and was answered itself
+	ByVotes                 // the votes that people gave and that were counted
+	ByPermit                // the holder of a permit that a Begin issued
+	ByProbe                 // the tool server, asked about a call in doubt
+	ByPerson                // a person who vouches for it: resolve, abandon
+	ByPeer                  // a peer that appends an artifact of its own making: a raw append
+)
+
+var writerWords = [...]string{"process", "votes", "permit", "probe", "person", "peer"}
+
+// String returns the word of messages and tests.
+func (w Writer) String() string { return writerWords[w] }
+
+// Origin says who did the thing that an artifact is about: who made the request that is
+// decided or called, who sent the newest attempt that an effect answers.
+type Origin uint8
+
+// Origins. The log says which it is: a raw append leaves a note of kind appended in its
+// own batch, a Begin marks request and call as external, and all else is this process's.
+const (
+	OfNobody   Origin = 1 << iota // the trace has no entry
+	OfProcess                     // this process
+	OfExecutor                    // a remote executor, by Begin
+	OfWriter                      // the very peer that appends now
+	OfAnother                     // another peer, by a raw append
+)
+
+// Rights is what the operator's configuration gives a peer.
+type Rights uint8
+
+// Rights.
+const (
+	RightAppend Rights = 1 << iota // the verb append
+	RightDecide                    // the verb decide
+	RightAdmin                     // the verb admin
+	RightSign                      // it is a remote supervisor that the operator configured
+	RightSelf                      // who hands a request in may approve it
+)
+
+var rightWords = [...]string{
+	"the verb append", "the verb decide", "the verb admin",
+	"a [[supervisor]] of the configuration that names the peer", "approval.self = true, for it handed the request in",
+}
+
+func (r Rights) words() string {
+	var all []string
+	for i, w := range rightWords {
+		if r&(1<<i) != 0 {
+			all = append(all, w)
+		}
+	}
+	return strings.Join(all, " and ")
+}
+
+// Claim is one question to the table of who may write what.
+type Claim struct {
+	Subject Subject
+	Writer  Writer
+	Origin  Origin
+	Rights  Rights
+}
+
+// grant is a row: these writers may write this about what these origins did, if they
+// have all these rights.
+type grant struct {
+	subject Subject
+	writer  Writer
+	origins Origin
+	needs   Rights
+}
+
+const (
+	anyRequest = OfProcess | OfExecutor | OfAnother
+	anySender  = OfProcess | OfExecutor | OfAnother
+)
+
+// grants is the whole matrix (docs/SEMANTICS.md). What no row allows is refused.
+//
+// The rule behind it: who did the thing says what came of it. A raw append therefore
+// never ends a call that this process or another executor sent, and lets nothing be sent
+// that the supervisor, the votes or a configured remote supervisor did not approve.
+var grants = [...]grant{
+	{ARequest, ByProcess, OfNobody, 0},
+	{AnApproval, ByProcess, anyRequest, 0},
+	{ADenial, ByProcess, anyRequest, 0},
+	{ACall, ByProcess, OfProcess | OfAnother, 0},
+	{AnUnsentCall, ByProcess, anyRequest, 0},
+	{AnEffect, ByProcess, OfProcess, 0},
+
+	{AnApproval, ByVotes, anyRequest, RightDecide},
+	{ADenial, ByVotes, anyRequest, RightDecide},
+
+	{ACall, ByPermit, OfExecutor, 0},
+	{AnEffect, ByPermit, OfExecutor, 0},
+
+	{AnEffect, ByProbe, anySender, 0},
+	{AnEffect, ByPerson, anySender, RightAdmin},
+
+	{ARequest, ByPeer, OfNobody, RightAppend},
+	{AnApproval, ByPeer, anyRequest, RightDecide | RightSign},
+	{AnApproval, ByPeer, OfWriter, RightDecide | RightSign | RightSelf},
+	{ADenial, ByPeer, anyRequest | OfWriter, RightDecide},
+	{ACall, ByPeer, OfWriter, RightAppend},
+	{AnUnsentCall, ByPeer, OfWriter, RightAppend},
+	{AnEffect, ByPeer, OfWriter, RightAppend},
+}
+
+// MayAppend answers whether a claim is allowed: nil, or PERMISSION_DENIED with what is
+// missing. It looks at nothing but the claim; every way in which an artifact reaches the
+// log asks it.
+func MayAppend(c Claim) error {
+	for _, g := range grants {
+		if g.subject != c.Subject || g.writer != c.Writer || g.origins&c.Origin == 0 {
+			continue
+		}
+		if missing := g.needs &^ c.Rights; missing != 0 {
+			return tga.Errorf(tga.PermissionDenied, "%s takes %s", c.Subject, missing.words())
+		}
+		return nil
+	}
+	return tga.Errorf(tga.PermissionDenied, "%s about what %s did is not for a %s to write: %s", c.Subject, c.Origin, c.Writer, c.remedy())
+}
+
+// remedy names the way that is open instead.
+func (c Claim) remedy() string {
+	switch {
+	case c.Subject == AnEffect && c.Origin == OfExecutor:
+		return "finish it with its permit, or resolve it"
+	case c.Subject == AnEffect:
+		return "its sender records it, a probe or a person with the verb admin resolves it"
+	case c.Subject == ACall || c.Subject == AnUnsentCall:
+		return "who made the request calls"
+	}
+	return "a trace has one request"
+}
+
+// String returns the words of messages.
+func (o Origin) String() string {
+	switch o {
+	case OfNobody:
+		return "nobody"
+	case OfProcess:
+		return "the daemon"
+	case OfExecutor:
+		return "a remote executor"
+	case OfWriter:
+		return "the peer itself"
+	}
+	return "another peer"
+}
+
+// appendedBody is the body of an appended note: which entries of the trace, first and
+// last, the note's who appended raw.
+type appendedBody struct {
+	First uint64 `json:"first_seq"`
+	Last  uint64 `json:"last_seq"`
+}
+
+// AppendedNote is the note by which a raw append says who made it. It belongs in the
+// batch of the entries first to last: without it the log would take them for this
+// process's.
+func AppendedNote(who string, first, last uint64) (wal.NewNote, error) {
+	body, err := json.Marshal(appendedBody{first, last})
+	if err != nil {
+		return wal.NewNote{}, tga.Errorf(tga.ValidationError, "note appended: %w", err)
+	}
+	return wal.NewNote{Kind: tga.NoteAppended, Who: who, Body: body}, nil
+}
+
+// Appender returns the peer whose raw append an entry of the trace is, "" for an entry
+// that this process made.
+func Appender(t *wal.Trace, seq uint64) string {
+	for i := range t.Notes {
+		n := &t.Notes[i]
+		if n.Kind != tga.NoteAppended {
+			continue
+		}
+		var b appendedBody
+		if err := json.Unmarshal(n.Body, &b); err == nil && b.First <= seq && seq <= b.Last {
+			return n.Who
+		}
+	}
+	return ""
+}
+
+// appenderOf is Appender of the trace's artifact of a type.
+func appenderOf(t *wal.Trace, typ tga.ArtifactType) string {
+	for i := range t.Entries {
+		if t.Entries[i].Type == typ {
+			return Appender(t, t.Entries[i].Seq)
+		}
+	}
+	return ""
+}
+
+// SubmitterOf returns who handed the trace's request in: the peer that appended it raw,
+// or who the daemon says called. "" is a program that embeds the runtime and names nobody.
+func SubmitterOf(t *wal.Trace) string {
+	if who := appenderOf(t, tga.RequestType); who != "" {
+		return who
+	}
+	if t.Request == nil {
+		return ""
+	}
+	return t.Request.Meta.String(tga.MetaSubmitter)
+}
+
+// rawOrigin tells the writer's own raw append from another's.
+func rawOrigin(who, writer string) Origin {
+	if who == writer {
+		return OfWriter
+	}
+	return OfAnother
+}
+
+// RequestOrigin says who made the trace's request, as seen by a writer; "" is a writer
+// that appends nothing raw.
+func RequestOrigin(t *wal.Trace, writer string) Origin {
+	if t == nil || len(t.Entries) == 0 {
+		return OfNobody
+	}
+	if who := appenderOf(t, tga.RequestType); who != "" {
+		return rawOrigin(who, writer)
+	}
+	if t.Request != nil && t.Request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal {
+		return OfExecutor
+	}
+	return OfProcess
+}
+
+// Sender says who sent the newest attempt of the trace's call, as seen by a writer. A
+// call that somebody appended raw is this process's or an executor's once they have
+// marked an attempt of their own.
+func Sender(t *wal.Trace, writer string) Origin {
+	if t == nil || t.Call == nil {
+		return OfNobody
+	}
+	sender := OfProcess
+	if who := appenderOf(t, tga.CallType); who != "" {
+		sender = rawOrigin(who, writer)
+	}
+	if t.Call.Meta.String(tga.MetaAttempt) == tga.AttemptExternal {
+		sender = OfExecutor
+	}
+	for i := range t.Notes {
+		if t.Notes[i].Kind != tga.NoteAttempt {
+			continue
+		}
+		sender = OfProcess
+		if m, err := ledger.ParseMark(t.Notes[i].Body); err == nil && !m.Permit.IsZero() {
+			sender = OfExecutor
+		}
+	}
+	return sender
+}
+
+// EndedBy says by what right the trace's effect was written, and by whom where the log
+// names them. ok is false where there is no effect.
+func EndedBy(t *wal.Trace) (by Writer, who string, ok bool) {
+	if t.Effect == nil {
+		return 0, "", false
+	}
+	if who := appenderOf(t, tga.EffectType); who != "" {
+		return ByPeer, who, true
+	}
+	switch t.Effect.Meta.String(tga.MetaResolvedBy) {
+	case resolvedByPerson:
+		return ByPerson, t.Effect.Meta.String(tga.MetaResolver), true
+	case resolvedByProbe:
+		return ByProbe, "", true
+	}
+	if who := t.Effect.Meta.String(tga.MetaFinishedBy); who != "" || Sender(t, "") == OfExecutor {
+		return ByPermit, who, true // without a name it was taken back: not_sent
+	}
+	return ByProcess, "", true
+}
+
+// Values of meta.resolved_by.
+const (
+	resolvedByPerson = "person"
+	resolvedByProbe  = "probe"
+)
