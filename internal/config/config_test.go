@@ -47,6 +47,9 @@ func TestWholeExampleIsValid(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(filepath.Join(dir, "supervisor.jwks"), keySet(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	text := regexp.MustCompile(`(?m)^#([^ \n])`).ReplaceAllString(string(raw), "$1")
 	text = strings.NewReplacer("/etc/tgad/", dir+"/", "/srv/repos/site.git", dir).Replace(text)
 	c, err := Parse(filepath.Join(dir, "tgad.toml"), []byte(text))
@@ -68,7 +71,7 @@ func TestWholeExampleIsValid(t *testing.T) {
 			t.Errorf("%s has no verifier", kind)
 		}
 	}
-	if trust.Verifier("dream") != nil || trust.Capabilities == nil || trust.SelfApproval {
+	if trust.Verifier("dream") != nil || trust.Capabilities == nil || trust.SelfApproval || trust.Supervisor("uid:2003") == nil || trust.Supervisor("uid:2004") != nil {
 		t.Errorf("trust %+v", trust)
 	}
 	if trust.Prober("billing", "create_invoice") == nil || trust.Prober("billing", "balance") != nil || trust.Prober("crm", "add_contact") != nil {
