@@ -54,6 +54,7 @@ type bench struct {
 	db    *engine.DB
 	store runtime.Store // db, or what the test put around it
 	tool  *tool
+	tools runtime.Dispatcher // what the runtime sends by; nil = tool
 	sup   runtime.Supervisor
 	opts  runtime.Options
 	rt    *runtime.Runtime
@@ -104,7 +105,11 @@ func (b *bench) open() {
 
 func (b *bench) start() {
 	b.t.Helper()
-	rt, err := runtime.New(b.store, b.tool, b.sup, b.opts)
+	var tools runtime.Dispatcher = b.tool
+	if b.tools != nil {
+		tools = b.tools
+	}
+	rt, err := runtime.New(b.store, tools, b.sup, b.opts)
 	if err != nil {
 		b.t.Fatal(err)
 	}

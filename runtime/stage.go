@@ -69,6 +69,9 @@ func (rt *Runtime) stageCall(ctx context.Context, l *loop, record *ledger.Record
 // one of which that was not on record yet, 0 where none was marked. No rule of the tool is
 // asked about it: nobody answered.
 func (rt *Runtime) stageNotSent(l *loop, attempt uint32, code tga.Code, reason string) error {
+	if code == tga.EffectInDoubt {
+		code = tga.ToolError // that code stands for an abandoned call
+	}
 	w := answer{
 		status: tga.StatusError, class: ledger.ClassNotSent,
 		errorCode: string(code), errorText: reason, retryable: true,

@@ -61,7 +61,7 @@ type breaker struct {
 
 func (b *breaker) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
 	if !b.cb.TryAcquirePermit() {
-		return runtime.Reply{}, notSent(tga.CircuitOpen, call, nil, "the server failed too often; tried again in %v", b.cb.RemainingDelay().Round(time.Millisecond))
+		return runtime.Reply{}, b.refusal(call)
 	}
 	// A half-open breaker hands out few permits and gets one back only with a result:
 	// a panic must not keep it.
@@ -83,6 +83,15 @@ func (b *breaker) record(ctx context.Context, err error) {
 	}
 }
 
+func (b *breaker) refusal(call runtime.Call) error {
+	return notSent(tga.CircuitOpen, call, nil, "the server failed too often; tried again in %v", b.cb.RemainingDelay().Round(time.Millisecond))
+}
+
+// Prepare refuses a call while the breaker is open, before an attempt is marked: nothing
+// of a call that is not tried is to be in the ledger. It takes no trial of a half-open one.
 func (b *breaker) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
+	if b.cb.IsOpen() && b.cb.RemainingDelay() > 0 {
+		return nil, b.refusal(call)
+	}
 	return prepare(ctx, b.next, call)
 }
