@@ -8,7 +8,7 @@ CORE    := ./engine ./runtime ./runtime/turn ./runtime/turn/state ./runtime/disp
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
-.PHONY: build run demo test race fuzz crash torture soak torture-sum kills bench lint vectors check clean
+.PHONY: build run demo test race fuzz crash torture interleave soak torture-sum kills bench lint vectors check clean
 
 build: ## bin/tgad, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/tgad ./cmd/tgad
@@ -43,6 +43,10 @@ crash: ## a part of every tier that needs no root, about 3 minutes; JSON and RES
 
 torture: ## every tier, about an hour; as root, with loop devices and FUSE, power cuts too
 	$(TORTURE) -tiers mem,rapid,corrupt,trust,turn,state,badinput,planted,proc,ptrace,double,servers,stop,powercut,blocklog -budget $(or $(BUDGET),1h) $(REPORT)
+
+interleave: ## every order of a few actors, BUDGET for each scenario; then bugs planted in a build of its own
+	TGAD_INTERLEAVE=$(or $(BUDGET),2m) $(GO) test -count=1 -v -timeout 12h -run TestSmallScope ./internal/interleave
+	$(GO) test -count=1 -v -timeout 2h -tags torture -run TestPlantedBugsAreFound ./internal/interleave
 
 soak: ## 64 callers of one store that is killed, stopped and cut off at random, for HOURS
 	$(TORTURE) -tiers soak -budget $(or $(HOURS),8)h $(REPORT)

@@ -191,46 +191,52 @@ func (r *Run) kill(program, bug string, budget time.Duration) ([]byte, error) {
 
 // buildPlanted builds the torture command from sources into which the bugs are written.
 func buildPlanted(dir string) (program string, err error) {
+	program = filepath.Join(dir, "torture")
+	return program, BuildPlanted(dir, PlantedBugs, "build", "-o", program, "./internal/crashtest/torture")
+}
+
+// BuildPlanted runs a go command over sources into which the bugs are written. dir is for
+// its files. The environment variable TGAD_PLANTED chooses the bug when the program runs.
+func BuildPlanted(dir string, bugs []Mutation, command string, args ...string) error {
 	base, err := moduleDir()
 	if err != nil {
-		return "", err
+		return err
 	}
-	files, err := mutate(base)
+	files, err := mutate(base, bugs)
 	if err != nil {
-		return "", err
+		return err
 	}
 	overlay := map[string]string{}
 	for name, text := range files {
 		to := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
 		if err := os.WriteFile(to, []byte(text), 0o640); err != nil {
-			return "", err
+			return err
 		}
 		overlay[filepath.Join(base, name)] = to
 	}
 	b, err := json.Marshal(map[string]any{"Replace": overlay})
 	if err != nil {
-		return "", err
+		return err
 	}
 	list := filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(list, b, 0o640); err != nil {
-		return "", err
+		return err
 	}
-	program = filepath.Join(dir, "torture")
-	cmd := exec.Command("go", "build", "-tags", "planted", "-overlay", list, "-o", program, "./internal/crashtest/torture")
+	cmd := exec.Command("go", append([]string{command, "-tags", "planted", "-overlay", list}, args...)...)
 	cmd.Dir = base
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build with planted bugs: %w: %s", err, out)
+		return fmt.Errorf("build with planted bugs: %w: %s", err, out)
 	}
-	return program, nil
+	return nil
 }
 
 var packageClause = regexp.MustCompile(`(?m)^package \w+\n`)
 
 // mutate writes the bugs into the sources. A bug whose place is not there exactly once
 // is an error: the code has moved on and the bug must follow it.
-func mutate(base string) (map[string]string, error) {
+func mutate(base string, bugs []Mutation) (map[string]string, error) {
 	files := map[string]string{}
-	for _, m := range PlantedBugs {
+	for _, m := range bugs {
 		text, ok := files[m.File]
 		if !ok {
 			b, err := os.ReadFile(filepath.Join(base, m.File))

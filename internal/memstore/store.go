@@ -14,6 +14,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"io"
 	"iter"
 	"maps"
 	"slices"
@@ -43,6 +44,40 @@ type kept struct {
 	trace       *wal.Trace
 	entries     []wal.Entry
 	checkpoints []tga.Checkpoint // oldest first, two at most
+}
+
+// Has reports whether the disk has an entry of a trace.
+func (d *Disk) Has(trace tga.ID) bool { return d.traces[trace] != nil }
+
+// Fingerprint writes what the disk holds to h, and which leases the store that has it open
+// granted, so that two moments can be compared. The
+// order of appends to different traces is left out: nothing depends on it here.
+func (d *Disk) Fingerprint(h io.Writer) error {
+	var b []byte
+	for _, id := range slices.SortedFunc(maps.Keys(d.traces), func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }) {
+		t := d.traces[id].trace
+		b = append(append(append(b, id[:]...), t.Head.Digest[:]...), t.NoteHead.Digest[:]...)
+	}
+	for _, hash := range slices.SortedFunc(maps.Keys(d.records), func(a, b [32]byte) int { return bytes.Compare(a[:], b[:]) }) {
+		r := d.records[hash]
+		var err error
+		if b, err = r.AppendBinary(append(b, hash[:]...)); err != nil {
+			return err
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(d.attachments)) {
+		for _, key := range slices.Sorted(maps.Keys(d.attachments[kind])) {
+			b = append(append(append(b, byte(kind)), key...), d.attachments[kind][key]...)
+		}
+	}
+	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, uint64(d.newest)), d.incarnation)
+	if d.open != nil {
+		for _, id := range slices.SortedFunc(maps.Keys(d.open.held), func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }) {
+			b = binary.BigEndian.AppendUint64(append(b, id[:]...), uint64(d.open.held[id]))
+		}
+	}
+	_, err := h.Write(b)
+	return err
 }
 
 // Store is one process that has a disk open.

@@ -1,0 +1,188 @@
+package interleave
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+const (
+	server = "payments"
+	tool   = "charge"
+)
+
+func request(key, args string) runtime.Request {
+	return runtime.Request{Server: server, Tool: tool, Key: key, Args: []byte(args)}
+}
+
+// again says whether the actor's client has another try, and counts it.
+func (l *life) again(tries int) bool {
+	n, err := strconv.Atoi("0" + l.memory["tries"])
+	if err != nil {
+		panic(err)
+	}
+	l.memory["tries"] = strconv.Itoa(n + 1)
+	return n < tries
+}
+
+// caller makes a call, and makes it again with the same key while it has no answer.
+func caller(name, key, args string, tries int) script {
+	return script{name, func(l *life) {
+		for l.again(tries) {
+			l.forget()
+			res, err := l.w.rt.Call(l.ctx, request(key, args))
+			if l.w.told(l, key, args, res, err) {
+				return
+			}
+		}
+	}}
+}
+
+// executor sends a call itself. Its process survives those of the daemon, and so does what
+// it knows; it sends an attempt at most once.
+func executor(name, key, args string, tries int) script {
+	return script{name, func(l *life) {
+		for l.again(tries) {
+			l.forget()
+			if l.memory["outcome"] == "" && !l.perform(name, key, args) {
+				continue
+			}
+			if l.report(key, args) {
+				return
+			}
+		}
+	}}
+}
+
+// perform asks for a permit and sends; false where it was not allowed, or does not know
+// what became of its send.
+func (l *life) perform(name, key, args string) bool {
+	m := l.w.net.byName(l.memory["message"])
+	if m == nil {
+		b, err := l.w.rt.Begin(l.ctx, runtime.BeginRequest{Request: request(key, args), BeginID: name + "'s own name of its begin"})
+		if err != nil || b.Standing != runtime.BeginSend {
+			if b.Standing == runtime.BeginServe || b.Standing == runtime.BeginDenied {
+				l.w.told(l, key, args, b.Result, nil)
+				l.memory["tries"] = "99"
+			}
+			return false
+		}
+		sent := fmt.Sprint(b.Result.TraceID, b.Attempt)
+		if l.memory["sent"] == sent {
+			return false // it was sent, and what became of it is not known
+		}
+		l.do(fmt.Sprintf("sends %s, attempt %d", short(b.Result.TraceID), b.Attempt))
+		l.memory["sent"], l.memory["trace"], l.memory["permit"] = sent, b.Result.TraceID.String(), b.Permit.String()
+		m = l.w.net.send(runtime.Call{
+			TraceID: b.Result.TraceID, Attempt: b.Attempt, Server: server, Tool: tool, Key: b.Key, Args: []byte(args),
+		}, name)
+		l.memory["message"] = m.name()
+	}
+	reply, err := l.w.net.wait(l.ctx, l, m)
+	delete(l.memory, "message")
+	switch {
+	case err == nil:
+		l.memory["outcome"] = string(reply.Result)
+	case errors.Is(err, runtime.ErrNotSent):
+		l.memory["outcome"] = "not sent"
+	default:
+		return false
+	}
+	return true
+}
+
+// report tells the daemon what became of the send.
+func (l *life) report(key, args string) bool {
+	trace, err := tga.ParseID(l.memory["trace"])
+	if err != nil {
+		panic(err)
+	}
+	permit, err := runtime.ParsePermit(l.memory["permit"])
+	if err != nil {
+		panic(err)
+	}
+	if l.memory["outcome"] == "not sent" {
+		if _, err := l.w.rt.NotSent(l.ctx, trace, permit, ""); tga.CodeOf(err) == tga.StateLockAcquireFailed {
+			return false
+		}
+		return true
+	}
+	res, err := l.w.rt.Finish(l.ctx, trace, permit, runtime.Finished{
+		Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(l.memory["outcome"])},
+	})
+	if tga.CodeOf(err) == tga.StateInvalidTransition {
+		return true // somebody ended it otherwise; the reply is kept as a note
+	}
+	return l.w.told(l, key, args, res, err)
+}
+
+// abandoner gives up what it finds in doubt.
+func abandoner(name string, tries int) script {
+	return script{name, func(l *life) {
+		for l.again(tries) {
+			l.forget()
+			list, err := l.w.rt.InDoubt(l.ctx)
+			if err != nil {
+				return
+			}
+			for _, c := range list {
+				if _, err := l.w.rt.Abandon(l.ctx, c.TraceID, name, "given up"); err == nil {
+					l.w.abandoned[c.TraceID] = true
+				}
+			}
+		}
+	}}
+}
+
+// resolver looks at the world and says what it sees of what is in doubt. It speaks only of
+// calls that are not on their way any more.
+func resolver(name string, tries int) script {
+	return script{name, func(l *life) {
+		for l.again(tries) {
+			l.forget()
+			list, err := l.w.rt.InDoubt(l.ctx)
+			if err != nil {
+				return
+			}
+			for _, c := range list {
+				ran, answer, flying := l.w.net.look(c.TraceID)
+				r := runtime.Resolution{Who: name, Evidence: []byte("looked at the tool's own journal")}
+				switch {
+				case flying:
+					continue
+				case ran:
+					r.Reply = runtime.Reply{Status: tga.StatusSuccess, Result: []byte(answer)}
+				default:
+					r.Reply = runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable}
+				}
+				// What it saw is of now. Only this resolution may come later.
+				if _, err := l.w.rt.Resolve(l.ctx, c.TraceID, r); err != nil {
+					l.learn("refused", code(err))
+				}
+			}
+		}
+	}}
+}
+
+// recovery takes on each open trace, as a daemon does when it starts.
+func recovery(l *life) {
+	open, err := l.w.rt.Classify(l.ctx)
+	if err != nil {
+		return
+	}
+	for _, c := range open {
+		if c.Held || c.Err != nil {
+			if c.Err != nil {
+				l.w.broken("trace %s is quarantined: %v", short(c.TraceID), c.Err)
+			}
+			continue
+		}
+		if _, err := l.w.rt.Recover(l.ctx, c.TraceID); err != nil {
+			l.learn("refused", code(err))
+		}
+	}
+}

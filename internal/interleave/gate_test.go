@@ -1,0 +1,283 @@
+package interleave
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"iter"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+const opAppend = "appends"
+
+// gated is the store as an actor meets it: before each step that others can see, or can
+// come before, the actor stands at a gate. A trace is read without one by whoever holds
+// its lease, for nobody else can change it then.
+type gated struct {
+	runtime.Store
+	w       *world
+	holders map[wal.Lease]*life
+}
+
+func (g *gated) Acquire(ctx context.Context, id tga.ID) (wal.Lease, error) {
+	l := lifeOf(ctx)
+	if g.w.disk.Has(id) {
+		l.do("acquires " + short(id)) // who made the id a moment ago meets nobody there
+	}
+	lease, err := g.Store.Acquire(ctx, id)
+	if err == nil {
+		l.leases[id], g.holders[lease] = true, l
+	}
+	l.learn("acquire", uint64(lease.Epoch), code(err))
+	return lease, err
+}
+
+func (g *gated) Release(lease wal.Lease) {
+	// Whoever was killed gives its leases back while somebody else runs already.
+	l := g.holders[lease]
+	if l == nil || l.dying {
+		return
+	}
+	if g.w.disk.Has(lease.TraceID) {
+		l.do("releases " + short(lease.TraceID))
+	}
+	delete(g.holders, lease)
+	delete(l.leases, lease.TraceID)
+	g.Store.Release(lease)
+}
+
+func (g *gated) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+	l := lifeOf(ctx)
+	l.do(opAppend)
+	done, err := g.Store.Append(ctx, lease, b)
+	if l.last {
+		l.do("dies")
+	}
+	l.learn("append", digest(done.Head.Digest), code(err))
+	return done, err
+}
+
+func (g *gated) Load(ctx context.Context, id tga.ID) (*wal.Trace, error) {
+	l := lifeOf(ctx)
+	if !l.leases[id] {
+		l.do("loads " + short(id))
+	}
+	t, err := g.Store.Load(ctx, id)
+	if err == nil {
+		l.learn("load", digest(t.Head.Digest), digest(t.NoteHead.Digest))
+	} else {
+		l.learn("no load", code(err))
+	}
+	return t, err
+}
+
+func (g *gated) Record(ctx context.Context, key ledger.Key) (*ledger.Record, error) {
+	l := lifeOf(ctx)
+	l.do("reads the record of " + key.Key)
+	r, err := g.Store.Record(ctx, key)
+	if r == nil {
+		l.learn("no record", code(err))
+		return nil, err
+	}
+	b, err := r.AppendBinary(nil)
+	if err != nil {
+		panic(err)
+	}
+	l.learn("record", maphash.Bytes(seed, b))
+	return r, nil
+}
+
+func (g *gated) Await(ctx context.Context, key ledger.Key, seen ledger.Record) error {
+	l := lifeOf(ctx)
+	l.do("waits for " + key.Key)
+	l.learn("waiting")
+	err := g.Store.Await(ctx, key, seen)
+	l.do(arrives)
+	l.learn("waited", code(err))
+	return err
+}
+
+func (g *gated) Holder(id tga.ID) ledger.Liveness {
+	l := g.w.running
+	l.do("asks who holds " + short(id))
+	is := g.Store.Holder(id)
+	l.learn("holder", uint64(is))
+	return is
+}
+
+func (g *gated) OpenTraces(ctx context.Context) iter.Seq2[wal.OpenTrace, error] {
+	l := lifeOf(ctx)
+	l.do("lists open traces")
+	return func(yield func(wal.OpenTrace, error) bool) {
+		for o, err := range g.Store.OpenTraces(ctx) {
+			l.learn("open", binary.BigEndian.Uint64(o.TraceID[8:]), uint64(o.State), code(err))
+			if !yield(o, err) {
+				return
+			}
+		}
+	}
+}
+
+func short(id tga.ID) string { return fmt.Sprintf("t%x.%d", id[14], id[15]) }
+
+// message is one send on its way to the tool server.
+type message struct {
+	runtime.Call
+	from    string
+	flying  bool // it may still arrive
+	acted   bool // the server received it
+	answer  string
+	waiting bool // somebody waits for its answer
+	result  chan error
+}
+
+// network is what lies between the process and the tool server, and the server itself:
+// the world outside, which no crash of ours takes back.
+type network struct {
+	w        *world
+	messages []*message
+	effects  map[string]int    // by key: how often something happened
+	args     map[string]string // of the first effect
+}
+
+var errReset = errors.New("the connection was reset")
+
+// Dispatch implements [runtime.Dispatcher].
+func (n *network) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
+	l := lifeOf(ctx)
+	l.do(fmt.Sprintf("sends %s, attempt %d", short(call.TraceID), call.Attempt))
+	m := n.send(call, l.script.name)
+	return n.wait(ctx, l, m)
+}
+
+// send puts a message on the network, and holds the send to what must be durable first.
+func (n *network) send(call runtime.Call, from string) *message {
+	n.w.sending(call)
+	m := &message{Call: call, from: from, flying: true, result: make(chan error, 1)}
+	n.messages = append(n.messages, m)
+	return m
+}
+
+// wait waits for the answer of a message, or for what the transport says instead.
+func (n *network) wait(ctx context.Context, l *life, m *message) (runtime.Reply, error) {
+	m.waiting = true
+	l.learn("sent", uint64(m.Attempt))
+	var err error
+	select {
+	case err = <-m.result:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	l.do(arrives)
+	m.waiting = false
+	l.learn("answer "+m.answer, flag(err != nil))
+	if err != nil {
+		return runtime.Reply{}, err
+	}
+	return runtime.Reply{Status: tga.StatusSuccess, Result: []byte(m.answer)}, nil
+}
+
+func (m *message) name() string { return fmt.Sprint(m.from, short(m.TraceID), m.Attempt) }
+
+// byName finds a message, nil where there is none.
+func (n *network) byName(name string) *message {
+	for _, m := range n.messages {
+		if m.name() == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// look tells what became of the sends of a trace.
+func (n *network) look(trace tga.ID) (ran bool, answer string, flying bool) {
+	for _, m := range n.messages {
+		if m.TraceID == trace {
+			ran, flying = ran || m.acted, flying || m.flying
+			if m.acted {
+				answer = m.answer
+			}
+		}
+	}
+	return ran, answer, flying
+}
+
+// moves lists what the network and the server may do next.
+func (n *network) moves() (list []move) {
+	for _, m := range n.messages {
+		name := func() string { return fmt.Sprintf("of %s, attempt %d", short(m.TraceID), m.Attempt) }
+		if m.flying {
+			list = append(list, move{func() string { return "the tool receives the call " + name() }, func() { n.receive(m) }})
+			if !m.waiting {
+				list = append(list, move{func() string { return "the network loses the call " + name() }, func() { m.flying = false }})
+			}
+		}
+		if !m.waiting || len(m.result) > 0 {
+			continue
+		}
+		if m.acted {
+			list = append(list, move{func() string { return "the answer " + name() + " arrives" }, func() { m.result <- nil }})
+		}
+		if n.w.left.Resets > 0 {
+			list = append(list, move{func() string { return "the connection " + name() + " is reset" }, func() { n.w.left.Resets--; m.result <- errReset }})
+		}
+		if m.flying && n.w.left.Refusals > 0 {
+			list = append(list, move{func() string { return "the connection " + name() + " is refused" }, func() {
+				n.w.left.Refusals--
+				m.flying = false
+				m.result <- fmt.Errorf("%w: connection refused", runtime.ErrNotSent)
+			}})
+		}
+	}
+	return list
+}
+
+func (n *network) busy() bool {
+	for _, m := range n.messages {
+		if m.flying {
+			return true
+		}
+	}
+	return false
+}
+
+// crash ends the connections of the process. What is on its way stays on its way.
+func (n *network) crash() {
+	for _, m := range n.messages {
+		// An executor that lives on hears of its send in its next life.
+		was := m.result
+		m.waiting, m.result = false, make(chan error, 1)
+		if len(was) > 0 {
+			m.result <- <-was
+		}
+	}
+}
+
+// receive is the tool server: it does what its licence says of it, and remembers.
+func (n *network) receive(m *message) {
+	m.flying, m.acted = false, true
+	if n.effects == nil {
+		n.effects, n.args = map[string]int{}, map[string]string{}
+	}
+	again := n.effects[m.Key] > 0
+	if again && n.args[m.Key] != string(m.Args) {
+		n.w.broken("key %s has effects of two requests, %s and %s", m.Key, n.args[m.Key], m.Args)
+	}
+	n.args[m.Key] = string(m.Args)
+	switch n.w.Policy.Licence.Kind {
+	case ledger.DedupeKey, ledger.DedupeArgs, ledger.ReadOnly:
+		n.effects[m.Key] = 1 // once, or as good as once
+	default:
+		n.effects[m.Key]++
+	}
+	if n.effects[m.Key] > 1 {
+		n.w.broken("key %s has %d effects", m.Key, n.effects[m.Key])
+	}
+	m.answer = fmt.Sprintf(`{"done":%q,"times":%d}`, m.Key, n.effects[m.Key])
+}

@@ -1,0 +1,67 @@
+package interleave
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+const (
+	one   = `{"amount":1}`
+	other = `{"amount":2}`
+)
+
+// licences are what the operator attests in turn.
+var licences = []struct {
+	name   string
+	policy runtime.Policy
+}{
+	{"park", runtime.Policy{Licence: ledger.Licence{Kind: ledger.Park}}},
+	{"dedupe_key", runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeKey, Window: time.Hour, Margin: time.Minute}}},
+	{"read_only", runtime.Policy{Class: tga.ClassRead, Licence: ledger.Licence{Kind: ledger.ReadOnly}}},
+}
+
+// meetings are who meets whom, and how much may go wrong. The first few are small enough to
+// be explored whole in every run of the tests.
+var meetings = []struct {
+	name   string
+	actors []script
+	bounds bounds
+}{
+	{"two callers, one request", []script{caller("A", "k", one, 1), caller("B", "k", one, 1)}, bounds{Crashes: 1}},
+	{"two callers, two requests", []script{caller("A", "k", one, 1), caller("B", "k", other, 1)}, bounds{Crashes: 1, Resets: 1}},
+	{"a caller, refused and reset", []script{caller("A", "k", one, 3)}, bounds{Crashes: 2, Resets: 1, Refusals: 1}},
+	{"an executor", []script{executor("X", "k", one, 3)}, bounds{Crashes: 2, Resets: 1, Refusals: 1}},
+	{"a caller and an executor", []script{caller("A", "k", one, 1), executor("X", "k", one, 2)}, bounds{Crashes: 1}},
+	{"a caller and who gives up", []script{caller("A", "k", one, 2), abandoner("O", 2)}, bounds{Crashes: 1, Resets: 1}},
+	{"a caller and who looks", []script{caller("A", "k", one, 2), resolver("R", 2)}, bounds{Crashes: 1, Resets: 1}},
+	{"a caller whose clock jumps", []script{caller("A", "k", one, 2)}, bounds{Crashes: 1, Resets: 1, Steps: 1}},
+	{"two callers and who gives up", []script{caller("A", "k", one, 2), caller("B", "k", one, 2), abandoner("O", 1)}, bounds{Crashes: 1, Resets: 1}},
+}
+
+// TestSmallScope explores the meetings under each licence.
+func TestSmallScope(t *testing.T) {
+	budget := 3 * time.Second
+	if d := os.Getenv("TGAD_INTERLEAVE"); d != "" {
+		var err error
+		if budget, err = time.ParseDuration(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range meetings {
+		for _, l := range licences {
+			t.Run(m.name+"/"+l.name, func(t *testing.T) {
+				t.Parallel()
+				r := explore(t, scenario{Name: m.name, Policy: l.policy, Actors: m.actors, bounds: m.bounds}, time.Now().Add(budget))
+				t.Logf("states %d, schedules %d, runs %d, steps %d, longest %d, whole: %v", r.States, r.Schedules, r.Runs, r.Steps, r.Longest, r.Whole)
+				if r.Found != nil {
+					t.Errorf("found: %v", r.Found)
+				}
+			})
+		}
+	}
+}

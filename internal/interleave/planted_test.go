@@ -1,0 +1,58 @@
+//go:build torture
+
+package interleave
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/crashtest"
+)
+
+// TestPlantedBugsAreFound explores the same meetings over sources with a bug in them, each
+// bug in turn. A bug that no order of events shows is a fault of this tier.
+func TestPlantedBugsAreFound(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "interleave.test")
+	if err := crashtest.BuildPlanted(dir, bugs(), "test", "-c", "-o", program, "./internal/interleave"); err != nil {
+		t.Fatal(err)
+	}
+	run := func(bug string) (string, bool) {
+		cmd := exec.Command(program, "-test.run", "^TestSmallScope$", "-test.failfast")
+		cmd.Env = append(os.Environ(), "TGAD_PLANTED="+bug, "TGAD_INTERLEAVE=20s")
+		out, err := cmd.CombinedOutput()
+		return string(out), err == nil
+	}
+	if out, sound := run(""); !sound {
+		t.Fatalf("without a bug: %s", out)
+	}
+	var names []string
+	for _, m := range bugs() {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		start := time.Now()
+		out, sound := run(name)
+		if sound {
+			t.Errorf("%s survived", name)
+			continue
+		}
+		t.Logf("%s found in %v: %s", name, time.Since(start).Round(time.Second/10), finding(out))
+	}
+}
+
+// finding is what was found, without the way there.
+func finding(out string) string {
+	for line := range strings.Lines(out) {
+		if _, what, ok := strings.Cut(line, "found: "); ok {
+			return strings.TrimSpace(what)
+		}
+	}
+	return out
+}

@@ -1,0 +1,135 @@
+package interleave
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// What is checked, and where:
+//
+//	each send       the record of its key is reserved by its trace and this attempt is the
+//	                newest, durable and never sent before                        [world.sending]
+//	each receipt    one effect a key, with a tool that behaves as its licence says; never
+//	                two requests under one key                                   [network.receive]
+//	each answer     a success is the tool's own answer; a failure is of a call that did not
+//	                run and cannot run any more; all who ask hear the same       [world.told]
+//	each end        every trace is terminal, in doubt with a durable attempt, or a remote
+//	                executor's; the record is what the log says; what was told stands
+//	                                                                             [world.quiet]
+
+// answer is what somebody was told about a key.
+type answer struct {
+	trace tga.ID
+	state tga.State
+	value string
+}
+
+// sending holds a send to what must be durable before it.
+func (w *world) sending(call runtime.Call) {
+	mark := fmt.Sprint(short(call.TraceID), " attempt ", call.Attempt)
+	if w.sent[mark] {
+		w.broken("%s is sent twice", mark)
+	}
+	w.sent[mark] = true
+	r, err := w.store.Record(context.Background(), ledger.Key{Namespace: tga.DefaultNamespace, Server: server, Tool: tool, Key: call.Key})
+	switch {
+	case err != nil || r == nil:
+		w.broken("%s is sent, and its key has no record (%v)", mark, err)
+	case r.TraceID != call.TraceID:
+		w.broken("%s is sent, and its key is %s's", mark, short(r.TraceID))
+	case r.Status != ledger.Reserved:
+		w.broken("%s is sent, and its key is %s", mark, r.Status)
+	case r.Attempts.Count != call.Attempt:
+		w.broken("%s is sent, and %d attempts are durable", mark, r.Attempts.Count)
+	}
+}
+
+// told notes what somebody was told, and holds it to the world. It reports whether the
+// call is over for who was told.
+func (w *world) told(l *life, key, args string, res runtime.Result, err error) bool {
+	l.memory["told"] = fmt.Sprint(res.State, tga.CodeOf(err))
+	switch tga.CodeOf(err) {
+	case "":
+	case tga.IdempotencyKeyConflict:
+		if w.net.args[key] == args {
+			w.broken("%s was told of a conflict with its own request", l.script.name)
+		}
+		return true
+	default:
+		return false
+	}
+	ran, _, flying := w.net.look(res.TraceID)
+	if !res.ServedFrom.IsZero() {
+		ran, _, flying = w.net.look(res.ServedFrom)
+	}
+	switch res.State {
+	case tga.Completed:
+		value := string(res.Value)
+		if !ran || !strings.Contains(value, `"done":"`+key+`"`) {
+			w.broken("%s was told %s, which the tool never said (ran: %v)", l.script.name, value, ran)
+		}
+		if w.net.args[key] != args {
+			w.broken("%s asked for %s and was served %s", l.script.name, args, w.net.args[key])
+		}
+	case tga.Failed:
+		origin := res.TraceID
+		if !res.ServedFrom.IsZero() {
+			origin = res.ServedFrom
+		}
+		if (ran || flying) && !w.abandoned[origin] {
+			w.broken("%s was told that %s failed (%s), and it ran: %v, may still arrive: %v", l.script.name, short(origin), res.ErrorCode, ran, flying)
+		}
+	}
+	w.answers = append(w.answers, answer{res.TraceID, res.State, string(res.Value)})
+	return true
+}
+
+// quiet checks an end: nobody can move any more.
+func (w *world) quiet() {
+	ctx := context.Background()
+	for _, a := range w.actors {
+		if !a.over {
+			w.broken("%s waits for ever", a.script.name)
+		}
+	}
+	for o, err := range w.store.OpenTraces(ctx) {
+		if err != nil {
+			w.broken("open traces: %v", err)
+			return
+		}
+		t, err := w.store.Load(ctx, o.TraceID)
+		if err != nil {
+			w.broken("load %s: %v", short(o.TraceID), err)
+			return
+		}
+		if t.Request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal {
+			continue
+		}
+		switch t.Head.State {
+		case tga.Executing:
+			r, err := w.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
+			if err != nil || r == nil || !r.InDoubt() {
+				w.broken("%s is %s, and nothing is in doubt (%v)", short(o.TraceID), t.Head.State, err)
+			}
+		default:
+			if w.life == 1 || w.recovered() {
+				w.broken("%s is left %s", short(o.TraceID), t.Head.State)
+			}
+		}
+	}
+	for _, told := range w.answers {
+		t, err := w.store.Load(ctx, told.trace)
+		if err != nil || t.Head.State != told.state {
+			w.broken("%s was told to be %s, and is not (%v)", short(told.trace), told.state, err)
+		}
+	}
+}
+
+// recovered reports whether somebody took on what the last crash left. A caller whose
+// answer came before the crash does not ask again; the process's own start does.
+func (w *world) recovered() bool { return true }

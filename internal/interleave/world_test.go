@@ -1,0 +1,351 @@
+package interleave
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	goruntime "runtime"
+	"slices"
+	"testing/synctest"
+	"time"
+
+	"github.com/tgad/tgad/internal/memstore"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// bounds are how often a schedule may have each kind of bad luck.
+type bounds struct {
+	Crashes  int // of the process that has the store
+	Resets   int // sends whose answer is lost; what was sent may still arrive
+	Refusals int // sends of which the transport says that no byte left
+	Ticks    int // times that the virtual clock passes every time-out
+	Steps    int // steps of the wall clock, forward and back
+}
+
+// scenario is who meets, and within which bounds.
+type scenario struct {
+	Name   string
+	Policy runtime.Policy
+	Actors []script
+	bounds
+}
+
+// script is what an actor does. It is called again after a crash of the process that
+// serves it, with the memory that its own process kept.
+type script struct {
+	name string
+	run  func(a *life)
+}
+
+// move is one thing that can happen next.
+type move struct {
+	name func() string
+	do   func()
+}
+
+// world is one execution: the disk, the process, the tool server, and the actors.
+type world struct {
+	scenario
+	start time.Time // of the bubble's clock
+	wall  time.Duration
+	disk  *memstore.Disk
+	store *memstore.Store
+	rt    *runtime.Runtime
+	left  bounds
+	life  int // of the process, from 1
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	actors  []*actor
+	running *life // who passed a gate last
+	net     network
+
+	sent      map[string]bool
+	abandoned map[tga.ID]bool
+	answers   []answer
+	bad       string
+	talk      bool     // say each move
+	said      []string // what was said
+}
+
+// epoch is where the wall clock of each execution starts.
+var epoch = time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
+
+func newWorld(s scenario) *world {
+	w := &world{scenario: s, start: time.Now(), disk: new(memstore.Disk), left: s.bounds, sent: map[string]bool{}, abandoned: map[tga.ID]bool{}}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	w.net.w = w
+	w.boot()
+	for i, sc := range s.Actors {
+		a := &actor{w: w, id: i + 1, script: sc, memory: map[string]string{}}
+		w.actors = append(w.actors, a)
+		a.spawn()
+	}
+	return w
+}
+
+// clock is the wall clock. It has no monotonic reading of its own beside the bubble's.
+func (w *world) clock() time.Time { return epoch.Add(time.Since(w.start) + w.wall) }
+
+// boot starts the process that has the store.
+func (w *world) boot() {
+	w.life++
+	w.store = memstore.Open(w.disk, w.clock)
+	rt, err := runtime.New(&gated{Store: w.store, w: w, holders: map[wal.Lease]*life{}}, &w.net, runtime.AllowAll, runtime.Options{
+		Policy:  func(string, string) runtime.Policy { return w.Policy },
+		AgentID: idOf(0xff, 0),
+		Clock:   w.clock,
+		NewID:   func() tga.ID { return w.running.newID() },
+		Rand:    random{w},
+	})
+	if err != nil {
+		panic(err)
+	}
+	w.rt = rt
+}
+
+// crash ends the process: what was not appended is lost, and so is everybody whom the
+// process served in the middle of a call. Clients and executors live on.
+func (w *world) crash() {
+	w.left.Crashes--
+	w.net.crash()
+	for _, a := range w.actors {
+		close(a.now.gate)
+	}
+	w.boot()
+	w.actors = slices.DeleteFunc(w.actors, func(a *actor) bool { return a.process })
+	for _, a := range w.actors {
+		if a.over {
+			a.now = &life{actor: a, gate: make(chan bool)} // nobody
+		} else {
+			a.spawn()
+		}
+	}
+	// What a start does: each open trace is taken on from where it is.
+	r := &actor{w: w, id: 0x80 + w.life, script: script{"recovery", recovery}, memory: map[string]string{}, process: true}
+	w.actors = append(w.actors, r)
+	r.spawn()
+}
+
+// end ends the execution and everybody in it.
+func (w *world) end() {
+	w.cancel()
+	for _, a := range w.actors {
+		close(a.now.gate)
+	}
+	w.store = memstore.Open(w.disk, w.clock) // ends the one that somebody may still wait for
+}
+
+// moves lists what can happen next, in an order that depends on the state alone.
+func (w *world) moves() (list []move) {
+	for _, a := range w.actors {
+		if l := a.now; l.at != "" {
+			list = append(list, move{func() string { return a.script.name + ": " + l.at }, func() { l.gate <- true }})
+		}
+	}
+	list = append(list, w.net.moves()...)
+	if w.left.Ticks > 0 && w.blocked() {
+		list = append(list, move{text("40 s pass"), func() { w.left.Ticks--; time.Sleep(40 * time.Second) }})
+	}
+	if w.left.Steps > 0 && len(list) > 0 {
+		list = append(list,
+			move{text("the wall clock steps 2 h forward"), func() { w.left.Steps--; w.wall += 2 * time.Hour }},
+			move{text("the wall clock steps 2 h back"), func() { w.left.Steps--; w.wall -= 2 * time.Hour }})
+	}
+	if w.left.Crashes > 0 && (w.blocked() || w.net.busy()) {
+		list = append(list, move{text("crash"), w.crash})
+		for _, a := range w.actors {
+			// An append that was under way may be durable, its caller never told.
+			if l := a.now; l.at == opAppend {
+				list = append(list, move{text("crash, and the append of " + a.script.name + " is durable"), func() {
+					l.last = true
+					l.gate <- true
+					synctest.Wait()
+					w.crash()
+				}})
+			}
+		}
+	}
+	return list
+}
+
+// make makes a move.
+func (w *world) make(m move) {
+	if w.talk {
+		w.said = append(w.said, m.name())
+	}
+	m.do()
+}
+
+func text(s string) func() string { return func() string { return s } }
+
+// broken notes the first property that does not hold.
+func (w *world) broken(format string, args ...any) {
+	if w.bad == "" {
+		w.bad = fmt.Sprintf(format, args...)
+	}
+}
+
+var seed = maphash.MakeSeed()
+
+// hash is the state: what is on the disk and in the process, where each actor is and what
+// it has seen, what is on the network, what the tool server did, and what may still go
+// wrong.
+func (w *world) hash() uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	num := func(n ...uint64) {
+		for _, v := range n {
+			var b [8]byte
+			binary.LittleEndian.PutUint64(b[:], v)
+			h.Write(b[:])
+		}
+	}
+	if err := w.disk.Fingerprint(&h); err != nil {
+		panic(err)
+	}
+	b := w.left
+	num(uint64(b.Crashes), uint64(b.Resets), uint64(b.Refusals), uint64(b.Ticks), uint64(b.Steps), uint64(w.wall), uint64(time.Since(w.start)))
+	for _, a := range w.actors {
+		num(uint64(a.id), uint64(a.lives), a.seen, uint64(a.ids), uint64(a.random))
+		h.WriteString(a.now.at)
+		if a.over {
+			h.WriteByte(1)
+		}
+		for _, k := range slices.Sorted(maps.Keys(a.memory)) {
+			h.WriteString(k + "=" + a.memory[k] + ";")
+		}
+	}
+	for _, m := range w.net.messages {
+		num(uint64(m.Attempt), flag(m.flying), flag(m.acted), flag(m.waiting), uint64(len(m.result)))
+		h.WriteString(m.name())
+	}
+	for _, k := range slices.Sorted(maps.Keys(w.net.effects)) {
+		h.WriteString(k)
+		num(uint64(w.net.effects[k]))
+	}
+	num(uint64(len(w.answers)), uint64(len(w.abandoned)))
+	return h.Sum64()
+}
+
+func flag(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// actor is somebody whom the process serves, or the process's own recovery.
+type actor struct {
+	w      *world
+	id     int
+	script script
+	memory map[string]string // of the client or executor: it survives crashes of the process
+	// process says that the actor is the process's own and dies with it.
+	process bool
+
+	now    *life
+	lives  int
+	over   bool
+	seen   uint64 // hash of what it has learnt in this life
+	ids    uint32
+	random uint32
+}
+
+// life is one goroutine of an actor, from a start of the process to its crash.
+type life struct {
+	*actor
+	at     string    // the gate it stands at; "" while it waits for somebody, or is gone
+	gate   chan bool // closed when the process died
+	leases map[tga.ID]bool
+	dying  bool // the process that served it is gone
+	last   bool // its append is applied, and then the process dies
+	ctx    context.Context
+}
+
+// lifeKey is under which a context names the life whose call it belongs to.
+type lifeKey struct{}
+
+func lifeOf(ctx context.Context) *life { return ctx.Value(lifeKey{}).(*life) }
+
+// spawn starts a life of the actor.
+func (a *actor) spawn() {
+	a.lives++
+	l := &life{actor: a, gate: make(chan bool), leases: map[tga.ID]bool{}}
+	a.now, a.seen = l, uint64(a.lives)
+	l.ctx = context.WithValue(a.w.ctx, lifeKey{}, l)
+	go func() {
+		l.do(arrives)
+		a.script.run(l)
+		a.over = true
+	}()
+}
+
+// arrives is the gate of an actor that begins, or that somebody woke. What it does up to
+// its next gate is its own business, so it passes at once; but one actor after the other,
+// for each takes ids and random bytes of its own.
+const arrives = "arrives"
+
+// do stands at a gate, before something happens to the store or a tool, until the explorer
+// lets the actor pass. Where the process dies instead, the goroutine ends.
+func (l *life) do(what string) {
+	l.at = what
+	pass := <-l.gate
+	if l.at = ""; !pass {
+		l.dying = true
+		goruntime.Goexit()
+	}
+	l.w.running = l
+}
+
+// learn adds something to what the actor knows.
+func (a *actor) learn(what string, more ...uint64) {
+	h := maphash.String(seed, what) ^ a.seen*0x9e3779b97f4a7c15
+	for _, v := range more {
+		h = (h<<7 | h>>57) ^ v*0xff51afd7ed558ccd
+	}
+	a.seen = maphash.Comparable(seed, h)
+}
+
+// code is an error as a number.
+func code(err error) uint64 { return maphash.String(seed, string(tga.CodeOf(err))) }
+
+// digest is a digest as a number.
+func digest(d tga.Digest) uint64 { return binary.LittleEndian.Uint64(d[:]) }
+
+// forget is for the end of a call: what the actor keeps of it is in its memory.
+func (a *actor) forget() { a.seen = uint64(a.lives) }
+
+func (a *actor) newID() tga.ID {
+	a.ids++
+	return idOf(a.id, a.ids)
+}
+
+// idOf is the n-th id of an actor.
+func idOf(actor int, n uint32) tga.ID {
+	id := tga.ID{0x01, 0x9b, 0xc0, 0, 0, 0, 0x70, 0, 0x80}
+	binary.BigEndian.PutUint32(id[10:], n)
+	id[14], id[15] = byte(actor), byte(n)
+	return id
+}
+
+// random gives each actor bytes of its own, so that an actor's nonces do not depend on
+// what others do.
+type random struct{ w *world }
+
+func (r random) Read(b []byte) (int, error) {
+	a := r.w.running
+	clear(b)
+	a.random++
+	for i := range min(len(b), 4) {
+		b[i] = byte(a.random >> (8 * i))
+	}
+	if len(b) > 4 {
+		b[4] = byte(a.id)
+	}
+	return len(b), nil
+}
