@@ -230,6 +230,16 @@ func BuildPlanted(dir string, bugs []Mutation, command string, args ...string) e
 	return nil
 }
 
+// HavePlaces is an error where a bug has no place in the sources any more.
+func HavePlaces(bugs []Mutation) error {
+	base, err := moduleDir()
+	if err != nil {
+		return err
+	}
+	_, err = mutate(base, bugs)
+	return err
+}
+
 var packageClause = regexp.MustCompile(`(?m)^package \w+\n`)
 
 // mutate writes the bugs into the sources. A bug whose place is not there exactly once

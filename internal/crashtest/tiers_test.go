@@ -63,7 +63,7 @@ func TestDamageIsRefusedOrShows(t *testing.T) {
 
 // TestPlantedBugsHaveTheirPlaces: a bug whose place has moved would be planted nowhere.
 func TestPlantedBugsHaveTheirPlaces(t *testing.T) {
-	if _, err := mutate("../..", PlantedBugs); err != nil {
+	if err := HavePlaces(PlantedBugs); err != nil {
 		t.Error(err)
 	}
 }

@@ -2,6 +2,7 @@ package interleave
 
 import (
 	"slices"
+	"testing"
 
 	"github.com/tgad/tgad/internal/crashtest"
 )
@@ -9,7 +10,7 @@ import (
 // shared are the planted bugs of the crash tiers that this tier finds as well.
 var shared = []string{
 	"no-mark", "mark-after-send", "blind-resend", "remote-sent-here", "sent-twice",
-	"doubt-is-not-sent", "two-reserve", "window-ignored",
+	"doubt-is-not-sent", "two-reserve", "window-ignored", "not-sent-after-doubt",
 }
 
 // own are bugs that need more than one actor, in one order of many.
@@ -18,10 +19,6 @@ var own = []crashtest.Mutation{
 	{Name: "overtaken-begin", File: "runtime/remote.go",
 		Old: "p.beginID == l.remote.beginID && p.last && !p.notSent",
 		New: "p.beginID == l.remote.beginID && (p.last || planted.On(`overtaken-begin`)) && !p.notSent"},
-	// That the newest attempt did not leave says nothing of those before it.
-	{Name: "not-sent-forgets-earlier", File: "runtime/run.go",
-		Old: "	if record.Attempts.Count-record.Attempts.Unsent == 1 {",
-		New: "	if record.Attempts.Count-record.Attempts.Unsent == 1 || planted.On(`not-sent-forgets-earlier`) {"},
 	// A key that another request has is taken for this one's.
 	{Name: "conflict-served", File: "ledger/decide.go",
 		Old: "r.RequestDigest != q.Request}",
@@ -37,4 +34,11 @@ func bugs() []crashtest.Mutation {
 		}
 	}
 	return list
+}
+
+// TestPlantedBugsHaveTheirPlaces: a bug whose place has moved would be planted nowhere.
+func TestPlantedBugsHaveTheirPlaces(t *testing.T) {
+	if err := crashtest.HavePlaces(bugs()); err != nil {
+		t.Error(err)
+	}
 }

@@ -3,6 +3,7 @@
 package interleave
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	}
 	run := func(bug string) (string, bool) {
 		cmd := exec.Command(program, "-test.run", "^TestSmallScope$", "-test.failfast")
-		cmd.Env = append(os.Environ(), "TGAD_PLANTED="+bug, "TGAD_INTERLEAVE=20s")
+		cmd.Env = append(os.Environ(), "TGAD_PLANTED="+bug, "TGAD_INTERLEAVE=10s")
 		out, err := cmd.CombinedOutput()
 		return string(out), err == nil
 	}
@@ -43,7 +44,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			t.Errorf("%s survived", name)
 			continue
 		}
-		t.Logf("%s found in %v: %s", name, time.Since(start).Round(time.Second/10), finding(out))
+		fmt.Printf("%s found in %v: %s\n", name, time.Since(start).Round(time.Second/10), finding(out))
 	}
 }
 
