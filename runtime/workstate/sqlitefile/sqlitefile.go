@@ -2,12 +2,20 @@
 // database. It copies with SQLite's own backup interface, in both directions: a copy is of
 // one moment although others have the database open, and a restore is a transaction of
 // the database, which a crash in its middle undoes.
+//
+// What counts is the database that stands at the path when it is copied: one that was
+// renamed over it, or made anew, is followed. Where none stands there any more, or what
+// does is no database, a restore puts one there by a rename. A database that others have
+// open is never replaced: they would go on writing to a file without a name.
 package sqlitefile
 
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -27,7 +35,6 @@ const chunkSize = 64 << 10
 type File struct {
 	path    string
 	scratch string
-	db      *sql.DB
 }
 
 var (
@@ -35,8 +42,9 @@ var (
 	_ workstate.Placed      = (*File)(nil)
 )
 
-// Open opens a database, which is made where it does not exist. Copies on their way lie
-// in the directory scratch, which must not be the database's.
+// Open opens a database, which is made where nothing stands at its path. A link there is
+// followed now, and not any more afterwards. Copies on their way lie in the directory
+// scratch, which must not be the database's.
 func Open(ctx context.Context, path, scratch string) (*File, error) {
 	path, err := filepath.Abs(path)
 	if err == nil {
@@ -45,17 +53,17 @@ func Open(ctx context.Context, path, scratch string) (*File, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "database %s: %w", path, err)
 	}
-	// A name with a question mark in it is no list of options.
-	name := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: "_pragma=busy_timeout(5000)&_pragma=synchronous(FULL)"}
-	db, err := sql.Open("sqlite", name.String())
-	if err != nil {
+	if at, err := filepath.EvalSymlinks(path); err == nil {
+		path = at
+	}
+	f := &File{path: path, scratch: scratch}
+	if _, err = os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		err = f.with(ctx, func(*sql.Conn) error { return nil })
+	}
+	if err := errors.Join(err, os.MkdirAll(scratch, 0o700)); err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "database %s: %w", path, err)
 	}
-	db.SetMaxOpenConns(1)
-	if err := errors.Join(db.PingContext(ctx), os.MkdirAll(scratch, 0o700)); err != nil {
-		return nil, tga.Errorf(tga.ValidationError, "database %s: %w", path, errors.Join(err, db.Close()))
-	}
-	return &File{path: path, scratch: scratch, db: db}, nil
+	return f, nil
 }
 
 // Place implements [workstate.Placed].
@@ -66,8 +74,25 @@ func (f *File) Place() workstate.Place {
 // Path returns the database's path, absolute.
 func (f *File) Path() string { return f.path }
 
-// Close closes the database.
-func (f *File) Close() error { return f.db.Close() }
+// Close does nothing: the database is open only while it is copied.
+func (f *File) Close() error { return nil }
+
+// with opens the database that stands at the path now.
+func (f *File) with(ctx context.Context, g func(*sql.Conn) error) (err error) {
+	// A name with a question mark in it is no list of options.
+	name := url.URL{Scheme: "file", OmitHost: true, Path: f.path, RawQuery: "_pragma=busy_timeout(5000)&_pragma=synchronous(FULL)"}
+	db, err := sql.Open("sqlite", name.String())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	return g(conn)
+}
 
 // backuper is what a connection of the driver can do.
 type backuper interface {
@@ -76,12 +101,7 @@ type backuper interface {
 }
 
 // copyWith carries out a backup in one step, which is one transaction.
-func (f *File) copyWith(ctx context.Context, begin func(backuper) (*sqlite.Backup, error)) (err error) {
-	conn, err := f.db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
+func copyWith(conn *sql.Conn, begin func(backuper) (*sqlite.Backup, error)) error {
 	return conn.Raw(func(c any) error {
 		b, err := begin(c.(backuper))
 		if err != nil {
@@ -101,29 +121,69 @@ func (f *File) aside() (path string, remove func() error, err error) {
 	return filepath.Join(dir, "db"), func() error { return os.RemoveAll(dir) }, err
 }
 
+// image is the data of a snapshot's node, JSON; none where no database stood there.
+type image struct {
+	Perm uint32 `json:"perm"`
+}
+
 // Snapshot implements [workstate.Snapshotter].
-func (f *File) Snapshot(ctx context.Context) (n *workstate.Node, err error) {
+func (f *File) Snapshot(ctx context.Context) (*workstate.Node, error) {
+	for range 5 {
+		n, err := f.snapshot(ctx)
+		if errors.Is(err, errReplaced) {
+			continue
+		}
+		if err != nil {
+			err = tga.Errorf(tga.GenericStateError, "snapshot of %s: %w", f.path, err)
+		}
+		return n, err
+	}
+	return nil, tga.Errorf(tga.GenericStateError, "snapshot of %s: %w", f.path, errReplaced)
+}
+
+var errReplaced = errors.New("another file takes its place again and again while it is copied")
+
+func (f *File) snapshot(ctx context.Context) (n *workstate.Node, err error) {
+	before, err := os.Lstat(f.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return workstate.NewNode(nil), nil
+	case err == nil && !before.Mode().IsRegular():
+		err = fmt.Errorf("no database stands there, but %s", before.Mode().Type())
+	}
+	if err != nil {
+		return nil, err
+	}
 	path, remove, err := f.aside()
 	if err != nil {
-		return nil, tga.Errorf(tga.GenericStateError, "snapshot of %s: %w", f.path, err)
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	err = f.copyWith(ctx, func(c backuper) (*sqlite.Backup, error) { return c.NewBackup(path) })
+	err = f.with(ctx, func(conn *sql.Conn) error {
+		return copyWith(conn, func(c backuper) (*sqlite.Backup, error) { return c.NewBackup(path) })
+	})
+	if after, gone := os.Lstat(f.path); gone != nil || !os.SameFile(before, after) {
+		return nil, errReplaced
+	}
 	if err != nil {
-		return nil, tga.Errorf(tga.GenericStateError, "snapshot of %s: %w", f.path, err)
+		return nil, err
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, tga.Errorf(tga.GenericStateError, "snapshot of %s: %w", f.path, err)
+		return nil, err
 	}
-	return nodeOf(b), nil
+	data, err := json.Marshal(image{uint32(before.Mode().Perm())})
+	if err != nil {
+		return nil, err
+	}
+	return nodeOf(data, b), nil
 }
 
 // nodeOf cuts a database into nodes. The change counter at offset 24 of its header and
 // the version-valid-for number at offset 92, which repeats it, count copies too
 // (https://www.sqlite.org/fileformat.html): they are zeroed, so that equal content is one
 // snapshot.
-func nodeOf(b []byte) *workstate.Node {
+func nodeOf(data, b []byte) *workstate.Node {
 	if len(b) >= 100 {
 		clear(b[24:28])
 		clear(b[92:96])
@@ -132,33 +192,5 @@ func nodeOf(b []byte) *workstate.Node {
 	for chunk := range slices.Chunk(b, chunkSize) {
 		kids = append(kids, workstate.NewNode(slices.Clone(chunk)))
 	}
-	return workstate.NewNode(nil, kids...)
-}
-
-// Restore implements [workstate.Snapshotter]. Who has the database open sees its content
-// change from one transaction to the next.
-func (f *File) Restore(ctx context.Context, n *workstate.Node) (err error) {
-	path, remove, err := f.aside()
-	if err != nil {
-		return tga.Errorf(tga.RestoreFailed, "restore of %s: %w", f.path, err)
-	}
-	defer func() { err = errors.Join(err, remove()) }()
-	var b []byte
-	for _, k := range n.Kids() {
-		if len(k.Kids()) > 0 {
-			return tga.Errorf(tga.SnapshotMismatch, "node %s is no database", n.Digest())
-		}
-		b = append(b, k.Data()...)
-	}
-	if len(n.Data()) > 0 || len(b) > 0 && !slices.Equal(b[:min(16, len(b))], []byte("SQLite format 3\x00")) {
-		return tga.Errorf(tga.SnapshotMismatch, "node %s is no database", n.Digest())
-	}
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		return tga.Errorf(tga.RestoreFailed, "restore of %s: %w", f.path, err)
-	}
-	err = f.copyWith(ctx, func(c backuper) (*sqlite.Backup, error) { return c.NewRestore(path) })
-	if err != nil {
-		return tga.Errorf(tga.RestoreFailed, "restore of %s: %w", f.path, err)
-	}
-	return nil
+	return workstate.NewNode(data, kids...)
 }
