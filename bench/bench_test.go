@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	goruntime "runtime"
 	"sync"
 	"sync/atomic"
@@ -70,7 +71,7 @@ func closed(b *testing.B, f func() error) {
 }
 
 func newStore(b *testing.B, size int) *load.Store {
-	s, err := load.OpenStore(b.TempDir(), size)
+	s, err := load.OpenStore(filepath.Join(b.TempDir(), "store"), size)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -138,7 +138,7 @@ func restore(backup, dir string, opts Options) error {
 	if err := copyDir(fs, backup, temp); err != nil {
 		return err
 	}
-	opts.WALSpares = -1
+	opts.WALSpares, opts.StoreID, opts.WitnessFile = -1, tga.ID{}, "" // it gets an id of its own
 	db, err := Open(temp, opts)
 	if err != nil {
 		return err
@@ -180,6 +180,7 @@ func (db *DB) rename() error {
 	w.set(keyspace.AppendMeta(nil, metaStoreID), id[:])
 	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
 	w.set(keyspace.AppendMeta(nil, metaFrozen), reason)
+	w.delete(keyspace.AppendMeta(nil, metaToken))
 	if w.err != nil {
 		return closing(w.b, w.err)
 	}

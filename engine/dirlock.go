@@ -20,16 +20,14 @@ const lockName = "tgad.lock"
 // Pebble's own lock is bound to the path it was given and to the process: the same
 // directory by a symlink can be opened twice. This one is bound to the file itself,
 // at the directory's real path.
-type dirLock struct{ f *os.File }
+type dirLock struct {
+	f       *os.File
+	witness *os.File // lock beside the witness, nil without one
+}
 
-// lockDir makes the directory, resolves its path and locks it. Where fs is not the
-// operating system's, nobody else can see the directory and Pebble's lock is enough.
-func lockDir(fs vfs.FS, dir string, readOnly bool) (string, *dirLock, error) {
-	if !readOnly {
-		if err := fs.MkdirAll(dir, access.DirMode); err != nil {
-			return "", nil, tga.Errorf(tga.StoreUnavailable, "open %s: %w", dir, err)
-		}
-	}
+// lockDir resolves the directory's path and locks it. Where fs is not the operating
+// system's, nobody else can see the directory and Pebble's lock is enough.
+func lockDir(fs vfs.FS, dir string) (string, *dirLock, error) {
 	if vfs.Root(fs) != vfs.Default {
 		return dir, nil, nil
 	}
@@ -53,7 +51,7 @@ func lockDir(fs vfs.FS, dir string, readOnly bool) (string, *dirLock, error) {
 		}
 		return "", nil, tga.Errorf(code, "open %s: %w", dir, err)
 	}
-	return absolute, &dirLock{f}, nil
+	return absolute, &dirLock{f: f}, nil
 }
 
 // checkAccess refuses a store that somebody else could have written, and warns of who can
@@ -83,7 +81,11 @@ func (l *dirLock) release() error {
 	if l == nil {
 		return nil
 	}
-	if err := l.f.Close(); err != nil {
+	err := l.f.Close()
+	if l.witness != nil {
+		err = errors.Join(err, l.witness.Close())
+	}
+	if err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "release the lock: %w", err)
 	}
 	return nil

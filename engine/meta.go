@@ -23,12 +23,13 @@ const (
 	metaFloor       = "order_floor" // the global order has no hole up to it, 8 bytes
 	metaFrozen      = "frozen"      // why a restored store takes no writes, JSON
 	metaQuarantine  = "quarantine"  // [Quarantine], JSON
+	metaToken       = "token"       // drawn by the last open with a witness, 16 bytes
 	metaSealing     = "sealing"     // segment whose traces are still to be removed, 8 bytes
 )
 
 // identify reads who the store is, or says so where it is new, and raises the
-// incarnation.
-func (db *DB) identify(found found) error {
+// incarnation. believe: the witness is not asked whether the directory is the newest.
+func (db *DB) identify(found found, believe bool) error {
 	format, err := db.meta(metaFormat)
 	if err != nil {
 		return err
@@ -58,13 +59,24 @@ func (db *DB) identify(found found) error {
 	if incarnation > 1<<32-1 {
 		return tga.Errorf(tga.StoreUnavailable, "open %s: no incarnation is left", db.dir)
 	}
+	next, err := db.testify(incarnation, believe)
+	if err != nil {
+		return err
+	}
 	w := writer{b: db.p.NewBatch()}
 	w.set(keyspace.AppendMeta(nil, metaIncarnation), binary.BigEndian.AppendUint64(nil, incarnation))
+	w.setToken(next)
 	if w.err != nil {
 		return closing(w.b, w.err)
 	}
 	db.leases.init(uint32(incarnation))
-	return db.apply(w.b)
+	if err := db.apply(w.b); err != nil {
+		return err
+	}
+	if err := db.attest(next); err != nil {
+		return err
+	}
+	return db.began()
 }
 
 // create writes the identity of a new store.
@@ -114,6 +126,9 @@ func (db *DB) readIdentity(found found) error {
 	db.secret, db.storeID = [32]byte(secret), tga.ID(id)
 	if db.mark != nil && db.mark.Mark().StoreID != db.storeID {
 		return &otherStore{damaged("open %s: its watermark is of store %s, the store is %s", db.dir, db.mark.Mark().StoreID, db.storeID)}
+	}
+	if err := db.pinned(db.storeID); err != nil {
+		return err
 	}
 	if db.readOnly {
 		db.freeze(found.doubt)

@@ -20,6 +20,7 @@ type DB struct {
 	opts     Options
 	log      *slog.Logger
 	readOnly bool       // Pebble is open read-only: nothing can be written
+	believe  bool       // the witness is not asked, see [Witness]
 	doubt    *tga.Error // why the log on disk is not believed to be whole
 	lock     *dirLock
 	files    *guard.CountingFS
@@ -53,22 +54,32 @@ type DB struct {
 	quarantined   atomic.Pointer[Quarantine]
 }
 
-// Open opens the store in dir, and makes one where there is none.
+// Open opens the store in dir, and makes one where dir does not exist. A directory that is
+// there and empty may be a disk that is not mounted: NOT_FOUND, unless Options.Create says
+// that a new store is meant. One with other files is refused, VALIDATION_ERROR.
 //
 // One process has a store: STATE_LOCK_ACQUIRE_FAILED where another holds it, by
 // whatever path. FORMAT_TOO_NEW: a later version wrote it. Where the log on disk is
 // not all that was acknowledged, the store opens frozen: it can be read and checked,
 // and every write is STORE_UNAVAILABLE wrapping STATE_CHECKSUM_MISMATCH until
 // [DB.Unfreeze]. Nothing is written before that is known.
-func Open(dir string, opts Options) (*DB, error) { return open(dir, opts, false) }
+func Open(dir string, opts Options) (*DB, error) { return open(dir, opts, openMode{}) }
 
 // OpenReadOnly opens a store that is open nowhere, such as a copy or a backup, and
 // writes nothing in it but the lock files. Pebble takes the lock of a store for reading too: a store
 // that a daemon has open is to be read through the daemon. NOT_FOUND: there is none.
-func OpenReadOnly(dir string, opts Options) (*DB, error) { return open(dir, opts, true) }
+func OpenReadOnly(dir string, opts Options) (*DB, error) {
+	return open(dir, opts, openMode{readOnly: true})
+}
 
-func open(dir string, opts Options, readOnly bool) (*DB, error) {
-	db := &DB{opts: opts.withDefaults(), readOnly: readOnly}
+// openMode says how a store is opened.
+type openMode struct {
+	readOnly bool
+	believe  bool // the directory is the newest, whatever the witness knows
+}
+
+func open(dir string, opts Options, mode openMode) (*DB, error) {
+	db := &DB{opts: opts.withDefaults(), readOnly: mode.readOnly, believe: mode.believe}
 	db.log = db.opts.Logger
 	db.health.init()
 	db.traces.init()
@@ -81,11 +92,16 @@ func open(dir string, opts Options, readOnly bool) (*DB, error) {
 	db.cache.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
 	db.records.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
 	var err error
-	if db.dir, db.lock, err = lockDir(db.opts.FS, dir, readOnly); err != nil {
+	if err = db.settle(dir); err != nil {
 		return nil, err
 	}
-	if err := db.checkAccess(); err != nil {
-		return nil, errors.Join(err, db.release())
+	if db.dir, db.lock, err = lockDir(db.opts.FS, dir); err != nil {
+		return nil, err
+	}
+	for _, step := range []func() error{db.checkAccess, db.lockWitness, db.begin} {
+		if err := step(); err != nil {
+			return nil, errors.Join(err, db.release())
+		}
 	}
 	db.space.init(db.opts, db.dir)
 	err = db.start(false, nil)
@@ -125,8 +141,15 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 	switch {
 	case found.empty && db.readOnly:
 		return tga.Errorf(tga.NotFound, "open %s: there is no store", db.dir)
+	case found.empty && !found.beginning:
+		return tga.Errorf(tga.NotFound, "open %s: there is no store, only files that one may have left. Move them away, then tgad init --data %s", db.dir, db.dir)
 	case found.doubt != nil && !acceptLoss:
 		db.readOnly = true // what is in doubt is not written to
+	}
+	if !found.storeID.IsZero() {
+		if err := db.pinned(found.storeID); err != nil {
+			return err
+		}
 	}
 	if err := db.openFiles(found, acceptLoss); err != nil {
 		return err
@@ -142,7 +165,7 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 		return db.openFailed(found, err)
 	}
 	db.p, db.commits = p, startCommitter(db, p)
-	if err := db.identify(found); err != nil {
+	if err := db.identify(found, db.believe || acceptLoss); err != nil {
 		return err
 	}
 	if err := db.recoverOrder(db.readOnly); err != nil {
@@ -167,14 +190,20 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 
 // found is what is known of a directory before Pebble opens it.
 type found struct {
-	empty   bool       // no store, or one never written to
-	storeID tga.ID     // what the watermark says; zero when there is none
-	doubt   *tga.Error // acknowledged records are missing, or may be
+	empty     bool       // no store, or one never written to
+	beginning bool       // a store is being made for the first time
+	storeID   tga.ID     // what the watermark says; zero when there is none
+	doubt     *tga.Error // acknowledged records are missing, or may be
 }
 
 // inspect reads the directory and writes nothing.
 func (db *DB) inspect() (found, error) {
 	var out found
+	p, _, err := placeOf(db.opts.FS, db.dir)
+	if err != nil {
+		return out, err
+	}
+	out.beginning = p == placeBeginning
 	if desc, err := pebble.Peek(db.dir, db.opts.FS); err == nil && desc.Exists && desc.FormatMajorVersion > formatMajorVersion {
 		return out, tga.Errorf(tga.FormatTooNew, "open %s: its tables have format %d, this program writes %d", db.dir, desc.FormatMajorVersion, formatMajorVersion)
 	}
@@ -247,7 +276,8 @@ func (db *DB) Close() error {
 	if !db.health.drain() {
 		return nil
 	}
-	return db.release()
+	err := db.leave()
+	return errors.Join(err, db.release())
 }
 
 // release gives up all that start took, in reverse. A poisoned Pebble may never close:

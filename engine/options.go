@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine/internal/guard"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // Options are the choices of a store. The zero value is the safest; there is no option
@@ -25,6 +26,19 @@ type Options struct {
 	Rand io.Reader
 	// Logger gets what an operator should see; nil discards it.
 	Logger *slog.Logger
+
+	// Create makes a new store also in a directory that is there and empty; without it
+	// only where there is no directory. An empty directory may be a disk that is not
+	// mounted, and a new store would send again what the one on that disk has recorded.
+	Create bool
+	// StoreID is the store that must be in the directory. Another one, none, or the
+	// beginnings of one is NOT_FOUND. Zero is any store.
+	StoreID tga.ID
+	// WitnessFile is a file on another disk that names the last open of the store. A
+	// directory that was copied or rolled back does not agree with it and is refused,
+	// STATE_CHECKSUM_MISMATCH; while the store is open no other one with the same witness
+	// can be, STATE_LOCK_ACQUIRE_FAILED. See [Witness]. "" = none.
+	WitnessFile string
 
 	// LowWaterBytes is the free disk space under which no new trace is begun while
 	// those open still end. Zero is the larger of 1 GiB and eight memtables.

@@ -68,7 +68,7 @@ func child(t *testing.T, role, dir string) (*exec.Cmd, *bufio.Scanner, io.Closer
 
 // hold opens a store, says so, and keeps it until its input ends.
 func hold(dir string) {
-	db, err := engine.Open(dir, engine.Options{WALSpares: -1})
+	db, err := engine.Open(dir, engine.Options{WALSpares: -1, Create: true})
 	if err != nil {
 		fmt.Println(tga.CodeOf(err))
 		os.Exit(1)

@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ var epoch = time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
 
 func setup(t *testing.T, policy runtime.Policy, change ...func(*bench)) *bench {
 	t.Helper()
-	b := &bench{t: t, dir: t.TempDir(), tool: &tool{}, sup: runtime.AllowAll, now: epoch}
+	b := &bench{t: t, dir: filepath.Join(t.TempDir(), "store"), tool: &tool{}, sup: runtime.AllowAll, now: epoch}
 	b.opts = runtime.Options{
 		Policy: func(string, string) runtime.Policy { return policy },
 		Clock:  b.clock,

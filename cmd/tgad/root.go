@@ -48,7 +48,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 		id    string
 		verbs []*cobra.Command
 	}{
-		{groupRun, []*cobra.Command{a.serve(), a.call(), a.recover(), cli.MCP(&a.Streams, &a.socket), a.agent(), a.demo(), cli.Torture(&a.Streams)}},
+		{groupRun, []*cobra.Command{a.init(), a.serve(), a.call(), a.recover(), cli.MCP(&a.Streams, &a.socket), a.agent(), a.demo(), cli.Torture(&a.Streams)}},
 		{groupLook, []*cobra.Command{a.ls(), a.show(), a.tail(), a.inDoubt(), a.approvals(), a.evidence(), a.rollbackPlan(), a.doctor(), a.explain(), a.version()}},
 		{groupDecide, []*cobra.Command{a.approve(), a.deny(), a.resolve(), a.abandon(), a.compensate(), a.state()}},
 		{groupKeep, []*cobra.Command{a.verify(), a.export(), a.seal(), a.backup(), a.restore(), a.unfreeze(), a.capability()}},

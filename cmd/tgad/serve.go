@@ -16,6 +16,7 @@ import (
 
 func (a *app) serve() *cobra.Command {
 	var data, file string
+	var create bool
 	var wait time.Duration
 	var level slog.Level
 	c := &cobra.Command{
@@ -23,7 +24,8 @@ func (a *app) serve() *cobra.Command {
 		Short: "Run the daemon",
 		Long: `serve opens the store in DIR and answers on the socket until it gets SIGINT or SIGTERM;
 then it lets the calls under way come to their ends. It logs to stderr, as JSON with
---json. Without a configuration it knows no tool server and denies every request.
+--json. Where DIR does not exist, a new store is made there; an empty directory, which may
+be a disk that is not mounted, is refused: see tgad init. Without a configuration it knows no tool server and denies every request.
 
 It runs on one more processor than the machine has, because a goroutine that waits for
 the disk keeps its own; $GOMAXPROCS overrides that.`,
@@ -32,7 +34,7 @@ the disk keeps its own; $GOMAXPROCS overrides that.`,
 			if data == "" {
 				return cli.Usagef("--data is required: the store's directory")
 			}
-			o := daemon.Options{Data: data, Socket: a.socket, Version: buildVersion().Version}
+			o := daemon.Options{Data: data, Create: create, Socket: a.socket, Version: buildVersion().Version}
 			if file != "" {
 				var err error
 				if o.Config, err = config.Load(file); err != nil {
@@ -50,6 +52,7 @@ the disk keeps its own; $GOMAXPROCS overrides that.`,
 	}
 	dataFlag(c, &data)
 	c.Flags().StringVar(&file, "config", "", "configuration `file` (TOML)")
+	c.Flags().BoolVar(&create, "create", false, "make a new store also where DIR is there and empty; not for a unit file, see tgad init")
 	c.Flags().DurationVar(&wait, "lock-wait", time.Second, "how long to wait for a store that another process has")
 	c.Flags().TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	return c

@@ -74,11 +74,9 @@ func Open(o Options) (_ *Host, err error) {
 			err = errors.Join(err, h.Close(context.Background()))
 		}
 	}()
-	if h.db, err = engine.Open(o.Data, engine.Options{
-		CacheBytes: o.Config.Store.CacheBytes.N, MemTableBytes: uint64(o.Config.Store.MemTableBytes.N),
-		LowWaterBytes: uint64(o.Config.Store.LowWaterBytes.N), Logger: o.Logger,
-		Clock: o.Clock,
-	}); err != nil {
+	store := o.Config.StoreOptions()
+	store.Clock, store.Logger = o.Clock, o.Logger
+	if h.db, err = engine.Open(o.Data, store); err != nil {
 		return nil, err
 	}
 	var resolver *tools.Resolver // is there before any server is contacted

@@ -27,11 +27,7 @@ func (c *Config) check(r *report) {
 	if c.AllowAll && len(c.Rules) > 0 {
 		r.add("allow_all", "it cannot stand beside rules: say APPROVE in a rule")
 	}
-	for key, b := range map[string]Bytes{
-		"low_water_bytes": c.Store.LowWaterBytes, "memtable_bytes": c.Store.MemTableBytes, "cache_bytes": c.Store.CacheBytes,
-	} {
-		r.bytes("store."+key, b)
-	}
+	c.Store.check(r)
 	c.Limits.check(r)
 	servers := map[string]*Server{}
 	for i := range c.Servers {

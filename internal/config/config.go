@@ -35,13 +35,6 @@ type Config struct {
 	warnings []string // about who else can read or write the file; [Config.Build] logs them
 }
 
-// Store is the part about the disk. Zero means the engine's default.
-type Store struct {
-	LowWaterBytes Bytes `toml:"low_water_bytes"`
-	MemTableBytes Bytes `toml:"memtable_bytes"`
-	CacheBytes    Bytes `toml:"cache_bytes"`
-}
-
 // Socket is the part about the unix socket.
 type Socket struct {
 	Group string `toml:"group"` // name or number of the group that may connect; "" = the daemon's own

@@ -20,6 +20,7 @@ import (
 // Options say what a daemon serves, and where.
 type Options struct {
 	Data    string         // directory of the store
+	Create  bool           // make a new store also where Data is an empty directory
 	Socket  string         // path of the socket; unused where the service manager hands one in
 	Config  *config.Config // nil means [config.Default]
 	Logger  *slog.Logger   // nil means [slog.Default]
@@ -95,10 +96,8 @@ func open(o Options) (_ *Daemon, err error) {
 	if err != nil {
 		return nil, err
 	}
-	store := engine.Options{
-		Clock: o.Clock, Logger: o.Logger, LowWaterBytes: uint64(o.Config.Store.LowWaterBytes.N),
-		MemTableBytes: uint64(o.Config.Store.MemTableBytes.N), CacheBytes: o.Config.Store.CacheBytes.N,
-	}
+	store := o.Config.StoreOptions()
+	store.Clock, store.Logger, store.Create = o.Clock, o.Logger, o.Create
 	if o.tune != nil {
 		o.tune(&store)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -115,9 +116,6 @@ func socketOf(dir string) (string, error) {
 	if err != nil {
 		return "", tga.Errorf(tga.StoreUnavailable, "the store's directory: %w", err)
 	}
-	if err := access.MkdirAll(abs); err != nil {
-		return "", tga.Errorf(tga.StoreUnavailable, "make the store's directory: %w", err)
-	}
 	path := filepath.Join(abs, "run", "tgad.sock")
 	// The daemon binds under a longer name first.
 	if len(path)+16 <= daemon.MaxSocketPath {
@@ -128,7 +126,16 @@ func socketOf(dir string) (string, error) {
 		base = filepath.Join(os.TempDir(), fmt.Sprintf("tgad-%d", os.Getuid()))
 	}
 	// By the resolved path: two names of one directory are one store.
+	// The directory itself is left to the engine to make: it takes an empty one for a disk
+	// that is not mounted.
 	real, err := filepath.EvalSymlinks(abs)
+	if errors.Is(err, fs.ErrNotExist) {
+		above := filepath.Dir(abs)
+		if err = access.MkdirAll(above); err == nil {
+			above, err = filepath.EvalSymlinks(above)
+			real = filepath.Join(above, filepath.Base(abs))
+		}
+	}
 	if err != nil {
 		return "", tga.Errorf(tga.StoreUnavailable, "the store's directory: %w", err)
 	}

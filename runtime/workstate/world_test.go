@@ -3,6 +3,7 @@ package workstate_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -108,7 +109,7 @@ func inMemory(t testing.TB, o workstate.Options) *world {
 
 func inStore(t testing.TB, o workstate.Options) *world {
 	t.Helper()
-	w := &world{TB: t, parts: newParts(t), opts: o, tools: workstate.Tools{}, dir: t.TempDir(), id: newID()}
+	w := &world{TB: t, parts: newParts(t), opts: o, tools: workstate.Tools{}, dir: filepath.Join(t.TempDir(), "store"), id: newID()}
 	w.next = w.tools
 	w.standard()
 	w.open()

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// initialized is what init says.
+type initialized struct {
+	Store   tga.ID `json:"store"`
+	Data    string `json:"data"`
+	New     bool   `json:"new"`
+	Witness string `json:"witness,omitempty"`
+}
+
+func (a *app) init() *cobra.Command {
+	var data, witness string
+	c := &cobra.Command{
+		Use:   "init --data DIR [--witness FILE]",
+		Short: "Make a store, also in a directory that is there and empty; print its id",
+		Long: `init makes a store in DIR and prints its id. The other verbs make one only where DIR does
+not exist: an empty directory may be a disk that is not mounted, and a new store would
+send again what the one on that disk has recorded. So a package runs init once, and
+puts the id into the configuration, where it pins the store:
+
+  [store]
+  id = "…"
+
+Where DIR holds a store already, init prints its id and changes nothing.
+
+--witness makes FILE, which should be on another disk, the witness of the store, whatever
+it was the witness of: say so only of the newest directory there is. The configuration
+then has to name it as [store] witness_file.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if data == "" {
+				return cli.Usagef("--data is required: the directory of the store")
+			}
+			said, err := initialize(data, witness)
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.Line(said)
+			}
+			what := "store"
+			if said.New {
+				what = "new store"
+			}
+			a.Printf("%s %s in %s\n", what, said.Store, data)
+			return nil
+		},
+	}
+	dataFlag(c, &data)
+	c.Flags().StringVar(&witness, "witness", "", "`file` by which a copied or rolled-back directory is recognised")
+	return c
+}
+
+func initialize(data, witness string) (initialized, error) {
+	said := initialized{Data: data, Witness: witness}
+	db, err := engine.OpenReadOnly(data, engine.Options{})
+	switch {
+	case err == nil:
+		said.Store = db.Stats().StoreID
+		if err := db.Close(); err != nil || witness == "" {
+			return said, err
+		}
+		return said, engine.Witness(data, engine.Options{WitnessFile: witness, WALSpares: -1})
+	case !errors.Is(err, tga.NotFound):
+		return said, err
+	}
+	said.New = true
+	if db, err = engine.Open(data, engine.Options{Create: true, WitnessFile: witness, WALSpares: -1}); err != nil {
+		return said, err
+	}
+	said.Store = db.Stats().StoreID
+	return said, db.Close()
+}

@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/engine/internal/guard"
+	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// A store that is not where it is looked for must not be taken for one that never was: a
+// new store would send again what the missing one has recorded. A disk that is not mounted
+// leaves an empty directory. So Open makes a store by itself only where there is no
+// directory; an empty one takes Options.Create, which is the operator's word.
+//
+// To make a store takes many writes. The first is the file beginningName, durable before
+// anything else is written and removed, durably, before Open returns: a directory that has
+// it holds a store that nothing was ever acknowledged in, and the making goes on. It
+// appears together with the directory, which is made under another name and renamed: no
+// crash of ours leaves an empty directory behind.
+
+// beginningName is in a directory while the store in it is being made for the first time.
+const beginningName = "NEW"
+
+// place is what is in a directory before a store is opened there.
+type place uint8
+
+const (
+	placeAbsent    place = iota // there is no such directory
+	placeEmpty                  // it holds nothing, or nothing that counts
+	placeBeginning              // the making of a store began here and did not end
+	placeStore                  // a store, or what is left of one
+	placeForeign                // files that are no store's
+)
+
+// noContent are the files that say nothing of a store: what a file system puts into the
+// root of a volume, and what lies beside a store: locks, sockets, the state of tgad mcp.
+var noContent = []string{"lost+found", lockName, "LOCK", "run", "mcp", "children"}
+
+func placeOf(fs vfs.FS, dir string) (p place, others []string, err error) {
+	names, err := fs.List(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		if _, lerr := os.Lstat(dir); lerr == nil && vfs.Root(fs) == vfs.Default {
+			// To make it would put a directory in the place of the link.
+			return placeAbsent, nil, tga.Errorf(tga.NotFound, "open %s: it is a link to what is not there: is its disk mounted?", dir)
+		}
+		return placeAbsent, nil, nil
+	}
+	if err != nil {
+		return placeAbsent, nil, tga.Errorf(tga.StoreUnavailable, "open %s: %w", dir, err)
+	}
+	if slices.Contains(names, beginningName) {
+		return placeBeginning, nil, nil
+	}
+	for _, name := range names {
+		switch {
+		case ofStore(name):
+			return placeStore, nil, nil
+		case !slices.Contains(noContent, name):
+			others = append(others, name)
+		}
+	}
+	if len(others) > 0 {
+		slices.Sort(others)
+		return placeForeign, others, nil
+	}
+	return placeEmpty, nil, nil
+}
+
+// ofStore reports whether only a store has a file of that name. One is enough: what is
+// missing beside it is for the scan of the log to find out.
+func ofStore(name string) bool {
+	switch filepath.Ext(name) {
+	case ".log", ".sst", ".blob":
+		return true
+	}
+	return name == guard.WatermarkName || strings.HasPrefix(name, "MANIFEST-") || strings.HasPrefix(name, "marker.manifest.")
+}
+
+// settle finds out whether there is a store in dir, or whether one may be made, and makes
+// the directory where there is none. It leaves nothing in a directory that it refuses.
+func (db *DB) settle(dir string) error {
+	for {
+		p, others, err := placeOf(db.opts.FS, dir)
+		switch {
+		case err != nil:
+			return err
+		case p == placeForeign:
+			return tga.Errorf(tga.ValidationError, "open %s: it holds %d files that are no store's, %q is one: a store has a directory of its own", dir, len(others), others[0])
+		case p == placeStore, p == placeBeginning && db.opts.StoreID.IsZero():
+			return nil
+		case db.readOnly:
+			return tga.Errorf(tga.NotFound, "open %s: there is no store", dir)
+		case !db.opts.StoreID.IsZero():
+			return tga.Errorf(tga.NotFound, "open %s: there is no store, and it should be store %s: is its disk mounted?", dir, db.opts.StoreID)
+		case p == placeEmpty && !db.opts.Create:
+			return tga.Errorf(tga.NotFound, "open %s: the directory is empty. If there should be a store, its disk may not be mounted. To make a new one: tgad init --data %s", dir, dir)
+		}
+		if err := db.witnessOfNone(dir); err != nil || p == placeEmpty {
+			return err
+		}
+		if made, err := beginDir(db.opts.FS, dir); made || err != nil {
+			return err
+		}
+	}
+}
+
+// begin marks an empty directory as one in which a store is being made. The directory is
+// locked, so no other process makes or has made one since settle looked.
+func (db *DB) begin() error {
+	p, _, err := placeOf(db.opts.FS, db.dir)
+	if err != nil || p != placeEmpty || db.readOnly || !db.opts.Create {
+		return err
+	}
+	return writeBeginning(db.opts.FS, db.dir)
+}
+
+// began ends the making of a store: from now on an empty directory is a lost one.
+func (db *DB) began() error {
+	fs := db.opts.FS
+	err := fs.Remove(fs.PathJoin(db.dir, beginningName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = syncDir(fs, db.dir)
+	}
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "create %s: %w", db.dir, err)
+	}
+	return nil
+}
+
+// beginDir makes a directory with the mark that a store is being made in it, durably.
+// made is false where another process made it first.
+func beginDir(fs vfs.FS, dir string) (made bool, err error) {
+	fail := func(err error) (bool, error) {
+		return false, tga.Errorf(tga.StoreUnavailable, "create %s: %w", dir, err)
+	}
+	above := fs.PathDir(dir)
+	missing := []string{}
+	for at := above; ; at = fs.PathDir(at) {
+		if _, err := fs.Stat(at); err == nil || fs.PathDir(at) == at {
+			break
+		}
+		missing = append(missing, at)
+	}
+	if err := fs.MkdirAll(above, access.DirMode); err != nil {
+		return fail(err)
+	}
+	for _, at := range missing {
+		if err := syncDir(fs, fs.PathDir(at)); err != nil {
+			return fail(err)
+		}
+	}
+	temp := dir + ".new-" + strconv.Itoa(os.Getpid()) + "-" + strconv.FormatUint(tempDirs.Add(1), 10)
+	err = errors.Join(fs.RemoveAll(temp), fs.MkdirAll(temp, access.DirMode))
+	if err == nil {
+		err = writeBeginning(fs, temp)
+	}
+	if err == nil {
+		if err = fs.Rename(temp, dir); err == nil {
+			made, err = true, syncDir(fs, above)
+		}
+	}
+	if err == nil {
+		return made, nil
+	}
+	if !made {
+		err = errors.Join(err, fs.RemoveAll(temp))
+		if p, _, perr := placeOf(fs, dir); perr == nil && p != placeAbsent {
+			return false, nil // that is why the rename failed
+		}
+	}
+	return fail(err)
+}
+
+// tempDirs tells the directories apart that this process makes at one time.
+var tempDirs atomic.Uint64
+
+func writeBeginning(fs vfs.FS, dir string) error {
+	f, err := fs.Create(fs.PathJoin(dir, beginningName), vfs.WriteCategoryUnspecified)
+	if err == nil {
+		_, err = f.Write([]byte("A new store is being made here. tgad removes this file once it is.\n"))
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err == nil {
+		err = syncDir(fs, dir)
+	}
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "create %s: %w", dir, err)
+	}
+	return nil
+}
+
+// pinned refuses a store that is not the one that Options.StoreID names.
+func (db *DB) pinned(id tga.ID) error {
+	if want := db.opts.StoreID; !want.IsZero() && id != want {
+		return tga.Errorf(tga.NotFound, "open %s: it holds store %s, and it should be store %s", db.dir, id, want)
+	}
+	return nil
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

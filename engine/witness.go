@@ -1,0 +1,252 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/internal/filelock"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// A directory that was copied, or rolled back to an earlier snapshot, is sound in itself.
+// Only something outside it knows better. The witness is one file elsewhere, which names
+// the token that the store drew when it was last opened.
+//
+// An open takes three durable writes, in this order:
+//
+//  1. the witness: {last: the token that the store has, next: a new one}
+//  2. the store: the new token, in the batch that raises its incarnation
+//  3. the witness: {last: the new token}
+//
+// Open returns after the third, so nothing is appended before it. A crash before 2 leaves
+// the store with `last`, a crash before 3 leaves it with `next`: both are in the witness,
+// and the next open goes on from there. Nobody has to repair anything. After 3 only the
+// new token is accepted: a directory from before this open has an older one, and a copy
+// that was opened elsewhere has drawn another.
+//
+// A close takes the same three, so that a copy from while the store was open is older too.
+//
+// Not noticed: a roll-back to a moment since the last open of a store that was not closed.
+
+// witness is the content of the file, one line of JSON.
+type witness struct {
+	Format string        `json:"format"` // witnessFormat
+	Store  string        `json:"store"`
+	Last   witnessToken  `json:"last"`
+	Next   *witnessToken `json:"next,omitempty"` // an open that began: the store has this token or Last
+}
+
+const witnessFormat = "tgad.witness.1"
+
+// witnessToken is what a store drew when it was opened.
+type witnessToken struct {
+	Incarnation uint64 `json:"incarnation"`
+	Token       string `json:"token"` // hex; "" before the store had a witness
+}
+
+// mostWitness bounds what is read of the file.
+const mostWitness = 4096
+
+// readWitness returns nil where there is no file.
+func readWitness(fs vfs.FS, path string) (*witness, error) {
+	f, err := fs.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "witness %s: %w", path, err)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, mostWitness))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "witness %s: %w", path, err)
+	}
+	var w witness
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&w); err != nil || w.Format != witnessFormat {
+		return nil, damaged("witness %s: it is no witness of a store (%v)", path, err)
+	}
+	return &w, nil
+}
+
+// write replaces the file: after a crash it is the old one or the new one.
+func (w witness) write(fs vfs.FS, path string) error {
+	w.Format = witnessFormat
+	fail := func(err error) error { return tga.Errorf(tga.StoreUnavailable, "witness %s: %w", path, err) }
+	b, err := json.Marshal(w)
+	if err != nil {
+		return fail(err)
+	}
+	temp := path + ".new"
+	f, err := fs.Create(temp, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return fail(err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fail(err)
+	}
+	if err := errors.Join(fs.Rename(temp, path), syncDir(fs, fs.PathDir(path))); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// lockWitness keeps a second store from the same witness: the one that was copied from
+// this one, say, while this one runs.
+func (db *DB) lockWitness() error {
+	path := db.opts.WitnessFile
+	if path == "" || db.readOnly || db.lock == nil {
+		return nil
+	}
+	at, err := filepath.Abs(path)
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "witness %s: %w", path, err)
+	}
+	if above, err := filepath.EvalSymlinks(filepath.Dir(at)); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "witness %s: %w: is its disk mounted?", path, err)
+	} else if in, err := filepath.Rel(db.dir, above); err == nil && in != ".." && !strings.HasPrefix(in, "../") {
+		return tga.Errorf(tga.ValidationError, "witness %s: it is in the store's own directory and would be copied and rolled back with it", path)
+	}
+	f, err := filelock.Lock(path + ".lock")
+	if errors.Is(err, filelock.ErrHeld) {
+		return tga.Errorf(tga.StateLockAcquireFailed, "witness %s: a store with this witness is open: %w", path, err)
+	}
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "witness %s: %w", path, err)
+	}
+	db.lock.witness = f
+	return nil
+}
+
+// witnessOfNone refuses to make a store where a witness knows one.
+func (db *DB) witnessOfNone(dir string) error {
+	if db.opts.WitnessFile == "" {
+		return nil
+	}
+	w, err := readWitness(db.opts.FS, db.opts.WitnessFile)
+	if err != nil || w == nil {
+		return err
+	}
+	return tga.Errorf(tga.NotFound, "open %s: there is no store, and the witness %s knows store %s: is its disk mounted? Remove the witness to begin with a new store",
+		dir, db.opts.WitnessFile, w.Store)
+}
+
+// testify is the first of an open's three writes. It returns the token that the store is
+// to have in the second. Where believe is set, the store is the newest because the
+// operator says so, whatever the witness knows.
+func (db *DB) testify(incarnation uint64, believe bool) (next witnessToken, err error) {
+	path := db.opts.WitnessFile
+	if path == "" {
+		return next, nil
+	}
+	token, err := db.meta(metaToken)
+	if err != nil {
+		return next, err
+	}
+	stored, err := db.metaNumber(metaIncarnation)
+	if err != nil {
+		return next, err
+	}
+	has := witnessToken{stored, hex.EncodeToString(token)}
+	if !believe {
+		w, err := readWitness(db.opts.FS, path)
+		if err != nil {
+			return next, err
+		}
+		if err := db.contradicts(w, has); err != nil {
+			return next, err
+		}
+	}
+	var drawn [16]byte
+	if err := db.random(drawn[:]); err != nil {
+		return next, err
+	}
+	next = witnessToken{incarnation, hex.EncodeToString(drawn[:])}
+	return next, witness{Store: db.storeID.String(), Last: has, Next: &next}.write(db.opts.FS, path)
+}
+
+// contradicts returns why a store with that token is not the one that the witness saw
+// last, nil where it is.
+func (db *DB) contradicts(w *witness, has witnessToken) error {
+	path := db.opts.WitnessFile
+	const ways = "If this directory is the newest there is: tgad init --data %s --witness %s. If it is an older one: tgad restore %s makes a store of it that sends nothing twice"
+	switch {
+	case w == nil && has.Token == "":
+		return nil // the first open with a witness
+	case w == nil:
+		return tga.Errorf(tga.StoreUnavailable, "open %s: its witness %s is missing: is its disk mounted? "+ways, db.dir, path, db.dir, path, db.dir)
+	case w.Store != db.storeID.String():
+		return tga.Errorf(tga.StateChecksumMismatch, "open %s: its witness %s is of store %s, this is %s. "+ways, db.dir, path, w.Store, db.storeID, db.dir, path, db.dir)
+	case has.Token == w.Last.Token, w.Next != nil && has.Token == w.Next.Token:
+		return nil
+	}
+	what := "it is a copy that went another way"
+	if has.Incarnation < w.Last.Incarnation {
+		what = "it was copied or rolled back to an earlier time"
+	}
+	return tga.Errorf(tga.StateChecksumMismatch, "open %s: %s: it was opened %d times, its witness %s saw %d. "+ways,
+		db.dir, what, has.Incarnation, path, w.Last.Incarnation, db.dir, path, db.dir)
+}
+
+// leave draws a token at a close. Where it fails, the store is as a crash leaves it.
+func (db *DB) leave() error {
+	if db.opts.WitnessFile == "" || db.readOnly || db.p == nil || db.health.sick() != nil {
+		return nil
+	}
+	next, err := db.testify(uint64(db.leases.incarnation), false)
+	if err != nil {
+		return err
+	}
+	w := writer{b: db.p.NewBatch()}
+	w.setToken(next)
+	if w.err != nil {
+		return closing(w.b, w.err)
+	}
+	if err := db.apply(w.b); err != nil {
+		return err
+	}
+	return db.attest(next)
+}
+
+// setToken puts a token into a batch, the second write; none where there is no witness.
+func (w *writer) setToken(next witnessToken) {
+	if token, err := hex.DecodeString(next.Token); err == nil && len(token) > 0 {
+		w.set(keyspace.AppendMeta(nil, metaToken), token)
+	}
+}
+
+// attest is the third write.
+func (db *DB) attest(next witnessToken) error {
+	if next.Token == "" {
+		return nil
+	}
+	return witness{Store: db.storeID.String(), Last: next}.write(db.opts.FS, db.opts.WitnessFile)
+}
+
+// Witness makes opts.WitnessFile the witness of the store in dir, whatever it was before:
+// the operator's word that this directory is the newest state of the store. The store must
+// be open nowhere.
+func Witness(dir string, opts Options) error {
+	if opts.WitnessFile == "" {
+		return tga.Errorf(tga.ValidationError, "witness: no file is named")
+	}
+	opts.Create = false
+	db, err := open(dir, opts, openMode{believe: true})
+	if err != nil {
+		return err
+	}
+	if db.doubt != nil {
+		return errors.Join(tga.Errorf(tga.StoreUnavailable, "witness of %s: %w", dir, error(db.doubt)), db.Close())
+	}
+	return db.Close()
+}

@@ -1,0 +1,45 @@
+package config
+
+import (
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Store is the part about the disk. Zero means the engine's default.
+type Store struct {
+	// ID pins the store: another one, a new one or none is refused.
+	ID string `toml:"id"`
+	// WitnessFile is a file on another disk, by which a store that was copied or rolled
+	// back is recognised.
+	WitnessFile string `toml:"witness_file"`
+
+	LowWaterBytes Bytes `toml:"low_water_bytes"`
+	MemTableBytes Bytes `toml:"memtable_bytes"`
+	CacheBytes    Bytes `toml:"cache_bytes"`
+}
+
+func (s *Store) check(r *report) {
+	if s.ID != "" {
+		if _, err := tga.ParseID(s.ID); err != nil {
+			r.add("store.id", "%q: want the id that tgad init prints", s.ID)
+		}
+	}
+	for key, b := range map[string]Bytes{
+		"low_water_bytes": s.LowWaterBytes, "memtable_bytes": s.MemTableBytes, "cache_bytes": s.CacheBytes,
+	} {
+		r.bytes("store."+key, b)
+	}
+}
+
+// StoreOptions are the options of the engine that the file sets.
+func (c *Config) StoreOptions() engine.Options {
+	s := c.Store
+	o := engine.Options{
+		WitnessFile:   c.path(s.WitnessFile),
+		LowWaterBytes: uint64(s.LowWaterBytes.N), MemTableBytes: uint64(s.MemTableBytes.N), CacheBytes: s.CacheBytes.N,
+	}
+	if id, err := tga.ParseID(s.ID); err == nil { // "" is no id; another mistake was reported
+		o.StoreID = id
+	}
+	return o
+}
