@@ -271,64 +271,80 @@ func (a *Agent) handles(code tga.Code) bool {
 	return false
 }
 
-// governed makes the governed call of a tool. A failure is tried again only where the
-// ledger has it as a retryable one, which is a definite non-execution; a call in doubt
-// never is: it waits.
+// governed makes the governed call of a tool. A failure is tried again, as a new attempt,
+// only where the ledger has it as a definite non-execution. A call that may have run is sent
+// again, as the same call, only where its licence says so: see [Runner.again].
 func (r *Runner) governed(ctx context.Context, t *turn, tool *Tool, index int, args []byte, o *outcome) {
-	toolCtx := ctx
-	if tool.Timeout > 0 {
-		var cancel context.CancelFunc
-		toolCtx, cancel = context.WithTimeout(ctx, tool.Timeout)
-		defer cancel()
-	}
-	for n := 1; ; n++ {
+	doubts := 0
+	for n := 1; ; {
 		o.exec.TraceID = derived(t.id(), "tool", index, n)
-		o.exec.Retries = n - 1
+		o.exec.Retries = n - 1 + doubts
 		w := &work{turn: t, tool: tool, index: index}
-		callCtx := context.WithValue(untimed{toolCtx}, workKey{}, w)
-		res, err := r.rt.Call(callCtx, runtime.Request{
-			TraceID: o.exec.TraceID, Server: tool.Server, Tool: tool.Remote, Args: args, Key: toolKey(t.id(), index),
-			PlanID: t.init.InvocationID, Risk: tool.Risk, Retry: n > 1, Submitter: t.init.AgentID,
-			Intent: clip("call "+tool.Name+" in turn "+t.id().String(), 1000),
-		})
+		res, err := r.attempt(ctx, t, w, o.exec.TraceID, args, n > 1)
 		w.end()
 		if err != nil {
-			r.unended(ctx, t, tool, res, err, o)
-			return
-		}
-		if res.State == tga.Completed {
-			if o.err = r.learn(ctx, t, w); o.err != nil {
+			if !r.again(ctx, t, tool, res, err, doubts+1, o) {
 				return
 			}
-			o.succeed(res.Value)
-			if keys := t.merges.refused(index); keys != nil && o.exec.Status == ToolSucceeded {
-				o.fail(refusal(keys))
-				o.plan = r.toolPlan(t, tool, o.exec.Failure, n)
+			doubts++
+		} else {
+			if res.State == tga.Completed {
+				r.completed(ctx, t, w, res, n, o)
+				return
 			}
-			return
+			r.failed(t, tool, res, n, o)
+			if o.plan.strategy != Retry {
+				return
+			}
+			n++
 		}
-		f := failureOf(res)
-		if res.State == tga.Denied {
-			f.Permanent = true
-		}
-		again := res.Class.Releases()
-		f.Permanent = f.Permanent || !again
-		o.fail(f)
-		o.exec.Output = text(res.Value)
-		o.plan = r.toolPlan(t, tool, f, n)
-		if f.Code == tga.EffectInDoubt && o.plan.strategy == Escalate {
-			// Somebody has given the call up: whoever was asked has answered. To ask again
-			// would be to wait for ever.
-			o.plan = plan{strategy: Skip}
-		}
-		if o.plan.strategy != Retry {
-			return
-		}
-		r.tell(t, Execute, "retry", tool.Name+": "+f.Error())
+		r.tell(t, Execute, "retry", tool.Name+": "+o.exec.Failure.Error())
 		if err := r.opts.Sleep(ctx, o.plan.wait); err != nil {
 			o.err = r.ended(ctx, tga.ToolTimeout, err)
 			return
 		}
+	}
+}
+
+// attempt makes the governed call of a trace, or goes on with it, in the tool's own time.
+func (r *Runner) attempt(ctx context.Context, t *turn, w *work, trace tga.ID, args []byte, retry bool) (runtime.Result, error) {
+	tool := w.tool
+	if tool.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, tool.Timeout)
+		defer cancel()
+	}
+	return r.rt.Call(context.WithValue(untimed{ctx}, workKey{}, w), runtime.Request{
+		TraceID: trace, Server: tool.Server, Tool: tool.Remote, Args: args, Key: toolKey(t.id(), w.index),
+		PlanID: t.init.InvocationID, Risk: tool.Risk, Retry: retry, Submitter: t.init.AgentID,
+		Intent: clip("call "+tool.Name+" in turn "+t.id().String(), 1000),
+	})
+}
+
+// completed takes up the answer of a call.
+func (r *Runner) completed(ctx context.Context, t *turn, w *work, res runtime.Result, n int, o *outcome) {
+	if o.err = r.learn(ctx, t, w); o.err != nil {
+		return
+	}
+	o.succeed(res.Value)
+	if keys := t.merges.refused(w.index); keys != nil && o.exec.Status == ToolSucceeded {
+		o.fail(refusal(keys))
+		o.plan = r.toolPlan(t, w.tool, o.exec.Failure, n)
+	}
+}
+
+// failed takes up the failure of a call that has ended.
+func (r *Runner) failed(t *turn, tool *Tool, res runtime.Result, n int, o *outcome) {
+	f := failureOf(res)
+	f.RetryAfter = retryAfter(f.Message, r.opts.Runtime.Clock())
+	f.Permanent = f.Permanent || res.State == tga.Denied || !res.Class.Releases()
+	o.fail(f)
+	o.exec.Output = text(res.Value)
+	o.plan = r.toolPlan(t, tool, f, n)
+	if f.Code == tga.EffectInDoubt && o.plan.strategy == Escalate {
+		// Somebody has given the call up: whoever was asked has answered. To ask again
+		// would be to wait for ever.
+		o.plan = plan{strategy: Skip}
 	}
 }
 

@@ -140,10 +140,12 @@ func (r *Runner) policy(tools func(server, tool string) runtime.Policy) func(ser
 		if _, ok := provider(server); ok {
 			return model
 		}
-		if tools == nil {
-			return runtime.Policy{}
+		var p runtime.Policy
+		if tools != nil {
+			p = tools(server, tool)
 		}
-		return tools(server, tool)
+		p.Resends = -1 // a turn sends again by its own table: see [Runner.again]
+		return p
 	}
 }
 

@@ -62,6 +62,7 @@ type world struct {
 	agents     []*turn.Agent
 	defs       []turn.Tool
 	options    func(*turn.Options)
+	elsewhere  runtime.Dispatcher // of tools without a function here
 	licence    ledger.LicenceKind
 	supervisor runtime.Supervisor
 	told       []turn.Progress
@@ -211,6 +212,9 @@ func (w *world) dispatch(ctx context.Context, c runtime.Call) (runtime.Reply, er
 		if reply, err := f(n); err != nil || reply.Status != "" {
 			return reply, err
 		}
+	}
+	if w.tools[c.Tool] == nil && w.elsewhere != nil {
+		return w.elsewhere.Dispatch(ctx, c)
 	}
 	if w.tools[c.Tool] == nil {
 		return runtime.Reply{}, w.slow(ctx)
