@@ -200,9 +200,9 @@ func waitFor(f func() error) error {
 // signalHolder sends a signal to the process that has the store $TGAD_DATA, and for
 // one that ends it waits until it is gone: signal TERM
 func signalHolder(ts *testscript.TestScript, neg bool, args []string) {
-	signals := map[string]syscall.Signal{"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}
+	signals := map[string]syscall.Signal{"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT, "HUP": syscall.SIGHUP}
 	if neg || len(args) != 1 || signals[args[0]] == 0 {
-		ts.Fatalf("usage: signal KILL|TERM|STOP|CONT")
+		ts.Fatalf("usage: signal KILL|TERM|STOP|CONT|HUP")
 	}
 	b, err := os.ReadFile(filepath.Join(ts.Getenv("TGAD_DATA"), "tgad.lock"))
 	ts.Check(err)

@@ -24,8 +24,10 @@ func (a *app) serve() *cobra.Command {
 		Short: "Run the daemon",
 		Long: `serve opens the store in DIR and answers on the socket until it gets SIGINT or SIGTERM;
 then it lets the calls under way come to their ends. It logs to stderr, as JSON with
---json. Where DIR does not exist, a new store is made there; an empty directory, which may
-be a disk that is not mounted, is refused: see tgad init. Without a configuration it knows no tool server and denies every request.
+--json. SIGHUP is ignored: a new configuration takes a restart. Where DIR does not exist,
+a new store is made there; an empty directory, which may be a disk that is not mounted, is
+refused: see tgad init. Without a configuration it knows no tool server and denies every
+request.
 
 It runs on one more processor than the machine has, because a goroutine that waits for
 the disk keeps its own; $GOMAXPROCS overrides that.`,
@@ -47,6 +49,7 @@ the disk keeps its own; $GOMAXPROCS overrides that.`,
 			} else {
 				o.Logger = slog.New(slog.NewTextHandler(a.Err, handler))
 			}
+			defer outliveHangup(o.Logger)()
 			return whenFree(cmd.Context(), wait, func() error { return daemon.Run(cmd.Context(), o) })
 		},
 	}

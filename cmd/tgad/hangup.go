@@ -1,0 +1,32 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// outliveHangup keeps SIGHUP from ending the daemon: by default it ends a process at once,
+// and the call that is under way would be in doubt. Nothing is read anew; the log says so.
+//
+// The signal is caught, not ignored: a process that is started with an ignored signal
+// keeps it ignored, and tool servers want theirs.
+func outliveHangup(log *slog.Logger) (stop func()) {
+	caught, over := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(caught, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-caught:
+				log.Warn("SIGHUP is ignored: the configuration is read when the daemon starts; stop it with SIGTERM and start it again")
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(caught)
+		close(over)
+	}
+}
