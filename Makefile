@@ -1,6 +1,6 @@
 # The targets a developer and CI use. `make check` is what must pass before a change lands.
 GO      ?= go
-BIN     := bin
+BIN     ?= bin
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 # What runs on more than one goroutine.
@@ -13,9 +13,9 @@ SOCKET  ?= /tmp/tgad-run/tgad.sock
 build: ## bin/tgad, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/tgad ./cmd/tgad
 
-run: build ## a daemon on $(SOCKET) with its store in $(DATA)
-	mkdir -p -m 0750 $(dir $(SOCKET))
-	$(BIN)/tgad serve --data $(DATA) --socket $(SOCKET) --config examples/tgad.toml
+run: build ## a daemon on $(SOCKET) with its store in $(DATA) and a demonstration tool server
+	cd $(dir $(abspath $(DATA))) && PATH="$(abspath $(BIN)):$$PATH" exec tgad serve \
+	  --data $(abspath $(DATA)) --socket $(abspath $(SOCKET)) --config $(CURDIR)/examples/demo.toml
 
 demo: ## the main job on real processes, about 15 s
 	$(GO) run ./cmd/tgad demo

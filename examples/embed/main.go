@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"path/filepath"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/runtime"
@@ -42,8 +43,14 @@ func run(ctx context.Context, dir string) error {
 	return res.Err()
 }
 
+// main keeps its store in the directory that it is given, or in one of this user's in the
+// directory for temporary files. Run it twice: the second answer comes from the record.
 func main() {
-	if err := run(context.Background(), os.Args[1]); err != nil {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("tgad-embed-%d", os.Getuid()))
+	if len(os.Args) > 1 {
+		dir = os.Args[1]
+	}
+	if err := run(context.Background(), dir); err != nil {
 		log.Fatal(err)
 	}
 }
