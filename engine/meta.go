@@ -136,8 +136,10 @@ func (db *DB) readIdentity(found found) error {
 	var reason string
 	if has, err := db.metaJSON(metaFrozen, &reason); err != nil {
 		return err
-	} else if has {
+	} else if f := db.health.frozen.Load(); has && (f == nil || f.Code == tga.PermissionDenied) {
+		// Only where the log itself gives no reason: that it was found short matters more.
 		db.health.frozen.Store(damaged("%s", reason))
+		db.health.restored.Store(true)
 	}
 	var q Quarantine
 	has, err := db.metaJSON(metaQuarantine, &q)
@@ -159,6 +161,7 @@ func (db *DB) freeze(doubt *tga.Error) {
 		doubt = tga.Errorf(tga.PermissionDenied, "opened read-only")
 	} else {
 		db.log.Error("the store opens frozen", "error", doubt)
+		db.health.restored.Store(false)
 	}
 	db.health.frozen.Store(doubt)
 }

@@ -23,8 +23,10 @@ type health struct {
 	cause    error         // of the poisoning, nil while healthy
 	poisoned chan struct{} // closed with cause set
 
-	frozen  atomic.Pointer[tga.Error] // why nothing may be appended, nil = writable
-	opening atomic.Bool               // Pebble's Open is under way, which reports its errors
+	frozen atomic.Pointer[tga.Error] // why nothing may be appended, nil = writable
+	// restored says that the only reason is that the store was made from a backup.
+	restored atomic.Bool
+	opening  atomic.Bool // Pebble's Open is under way, which reports its errors
 
 	breaking sync.Once
 	broken   chan struct{} // closed when a goroutine of Pebble does not go on: it will never close

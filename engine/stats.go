@@ -50,8 +50,11 @@ type Stats struct {
 	FreeKnown bool
 	LowWater  uint64
 
-	Poisoned   string // why the store stopped, "" while it runs
-	Frozen     string // why nothing may be appended, "" where it may
+	Poisoned string // why the store stopped, "" while it runs
+	Frozen   string // why nothing may be appended, "" where it may
+	// Restored says that the store is frozen for no other reason than that it was made from
+	// a backup: of what the backup had, nothing is known to be missing.
+	Restored   bool
 	Quarantine *Quarantine
 }
 
@@ -88,7 +91,7 @@ func (db *DB) Stats() Stats {
 		s.Poisoned = err.Error()
 	}
 	if f := db.health.frozen.Load(); f != nil {
-		s.Frozen = f.Error()
+		s.Frozen, s.Restored = f.Error(), db.health.restored.Load()
 	}
 	if db.health.enter() != nil {
 		return s // Pebble is closed, or not to be called any more

@@ -25,6 +25,7 @@ type Verdict struct {
 	Traces  int       `json:"traces"`
 	Entries int       `json:"entries"`
 	Notes   int       `json:"notes"`
+	Frozen  string    `json:"frozen,omitempty"` // why a store that is whole takes no calls
 	Faults  []Failure `json:"faults"`
 }
 
@@ -70,7 +71,9 @@ func verifyStore(ctx context.Context, dir string) (v Verdict, err error) {
 		return v, v.found(err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if why := FrozenFor(db.Stats()); why != "" {
+	if s := db.Stats(); s.Restored {
+		v.Frozen = s.Frozen
+	} else if why := FrozenFor(s); why != "" {
 		// The log may hold less than was acknowledged, however well the rest agrees.
 		v.fault(Failure{Code: tga.StateChecksumMismatch, Message: "the store is frozen: " + why})
 	}
@@ -172,6 +175,9 @@ func (s *Streams) Verdict(v Verdict) error {
 	} else {
 		if v.OK {
 			s.Printf("ok: %s of %d traces, %d entries, %d notes\n", v.What, v.Traces, v.Entries, v.Notes)
+		}
+		if v.Frozen != "" {
+			s.Printf("frozen: %s\n", Clean(v.Frozen))
 		}
 		for _, f := range v.Faults {
 			s.Printf("%s", f.fault())

@@ -176,6 +176,9 @@ func (q *request) isReady() (any, error) {
 	case s.Frozen != "":
 		return nil, tga.Errorf(tga.StoreUnavailable, "the store is frozen: %s", s.Frozen)
 	}
+	if s.FreeKnown && s.FreeBytes < s.LowWater {
+		return nil, tga.Errorf(tga.StoreUnavailable, "no call is begun: %d bytes of the disk are free, the low-water mark is %d", s.FreeBytes, s.LowWater)
+	}
 	m := client.Health{OK: true}
 	if s.Quarantine != nil {
 		m.Detail = "in quarantine since " + s.Quarantine.Since.String()

@@ -199,7 +199,11 @@ func (d *Daemon) start(ctx context.Context, o Options) error {
 	}
 	d.ready.Store(true)
 	close(d.classified)
-	d.log.Info("ready", "open", len(open), "in_doubt", inDoubt, "quarantined", bad)
+	if why := d.db.Stats().Frozen; why != "" {
+		d.log.Warn("the store is frozen: it can be read, no call is taken and nothing is sent", "why", why, "open", len(open), "in_doubt", inDoubt)
+	} else {
+		d.log.Info("ready", "open", len(open), "in_doubt", inDoubt, "quarantined", bad)
+	}
 	if err := notify("READY=1"); err != nil {
 		d.log.Warn("the service manager was not told", "error", err)
 	}
@@ -285,6 +289,20 @@ func (d *Daemon) suspect() {
 	}
 }
 
+// watchSpace logs when the free space of the disk goes below the low-water mark, where no
+// call is begun any more, and when it is back above it. Only watch calls it.
+func (d *Daemon) watchSpace(s engine.Stats) {
+	short := s.FreeKnown && s.FreeBytes < s.LowWater
+	if short == d.short {
+		return
+	}
+	if d.short = short; short {
+		d.log.Warn("no call is begun: the disk is nearly full", "free_bytes", s.FreeBytes, "low_water_bytes", s.LowWater)
+	} else {
+		d.log.Info("calls are begun again: the disk has room", "free_bytes", s.FreeBytes)
+	}
+}
+
 // watch returns a channel that is closed when the store has stopped. It looks when a
 // request was told so, and once a second for what fails without one.
 func (d *Daemon) watch() (dead <-chan struct{}, stop func()) {
@@ -300,10 +318,12 @@ func (d *Daemon) watch() (dead <-chan struct{}, stop func()) {
 			case <-tick.C:
 			case <-d.doubted:
 			}
-			if d.db.Stats().Poisoned != "" {
+			s := d.db.Stats()
+			if s.Poisoned != "" {
 				close(died)
 				return
 			}
+			d.watchSpace(s)
 		}
 	}()
 	return died, func() {

@@ -40,6 +40,7 @@ type Daemon struct {
 	timers     sync.WaitGroup
 
 	turnedAway atomic.Uint64 // connections
+	short      bool          // the disk is below its low-water mark, of the goroutine that watches
 
 	inFlight  *places // calls per namespace, with or without somebody who waits
 	bodies    *budget

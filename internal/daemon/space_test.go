@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// lockedBuffer is a log that a test reads while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestLowWaterIsSaid: a daemon that begins no call because the disk is nearly full is not
+// ready, says why, and has a line in its log.
+func TestLowWaterIsSaid(t *testing.T) {
+	b := setup(t, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	var log lockedBuffer
+	o := b.options()
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	o.tune = func(e *engine.Options) { e.LowWaterBytes = 1 << 62 }
+	up, done := make(chan struct{}), make(chan error, 1)
+	o.Ready = func() { close(up) }
+	go func() { done <- Run(ctx, o) }()
+	<-up
+	b.client = client.New(b.socket, client.Options{Name: "test"})
+	defer b.client.Close()
+	_, err := b.client.Call(t.Context(), charge("k"))
+	wantCode(t, err, tga.StoreUnavailable)
+	if err := b.client.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "low-water mark") {
+		t.Errorf("/readyz says %v", err)
+	}
+	for until := time.Now().Add(10 * time.Second); !strings.Contains(log.String(), "the disk is nearly full"); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("the log says\n%s", log.String())
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
