@@ -73,7 +73,8 @@ type Result struct {
 	// ServedFrom is the trace whose recorded effect this is; zero where this trace's
 	// own call led to it.
 	ServedFrom tga.ID
-	// Replayed says that the trace was terminal before this call of the method.
+	// Replayed says that the answer is a recorded one: the trace was terminal before this
+	// call of the method, or the effect of another trace is served (ServedFrom).
 	Replayed bool
 
 	// Rationale is the decision's, set once there is one.

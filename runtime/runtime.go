@@ -118,7 +118,7 @@ func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
 		}
 	}
 	res, err := rt.result(ctx, l.lease.TraceID)
-	res.Replayed, res.Confirmation = wasTerminal, l.confirmation
+	res.Replayed, res.Confirmation = wasTerminal || !res.ServedFrom.IsZero(), l.confirmation
 	return res, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -219,7 +220,9 @@ func (f *agentFlags) reading(g func(db *engine.DB) error) (err error) {
 	if f.data == "" {
 		return cli.Usagef("--data is required: the store's directory")
 	}
-	if !cli.HasStore(f.data) {
+	if has, err := cli.HasStore(f.data); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	} else if !has {
 		return tga.Errorf(tga.NotFound, "there is no store in %s", f.data)
 	}
 	db, err := engine.OpenReadOnly(f.data, engine.Options{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"syscall"
 
 	"github.com/tgad/tgad/internal/cli"
@@ -24,9 +25,12 @@ func (a *app) ask(ctx context.Context, f func(context.Context, *client.Client) e
 }
 
 func (a *app) explainSocket(err error) error {
+	var dialing *net.OpError
 	switch {
 	case err == nil:
 		return nil
+	case !errors.As(err, &dialing) || dialing.Op != "dial":
+		return err // a file that the verb itself could not open, say
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return caused(err, tga.StoreUnavailable, "no daemon listens at %s: start one with tgad serve, or name its socket", a.socket)
 	case errors.Is(err, fs.ErrPermission):

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,9 +30,12 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 		// Errors are printed once, by Fail, in one form.
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cli.UsageArgs(cobra.NoArgs),
+		Args:          unknownVerb,
+		Version:       buildVersion().String(),
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SuggestionsMinimumDistance = 2
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
@@ -71,6 +76,18 @@ const (
 	groupDecide = "decide"
 	groupKeep   = "keep"
 )
+
+// unknownVerb refuses an argument that is no verb, and names those that look like it.
+func unknownVerb(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q", args[0])
+	if like := c.SuggestionsFor(args[0]); len(like) > 0 {
+		text += "; did you mean " + strings.Join(like, " or ") + "?"
+	}
+	return cli.Usagef("%s", text)
+}
 
 // defaultSocket is $TGAD_SOCKET, else tgad/tgad.sock in $XDG_RUNTIME_DIR, else in /run.
 func defaultSocket() string {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -60,7 +61,9 @@ func (f *stateFlags) check() error {
 	if f.data == "" {
 		return cli.Usagef("--data is required: the directory of the store")
 	}
-	if !cli.HasStore(f.data) {
+	if has, err := cli.HasStore(f.data); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	} else if !has {
 		return tga.Errorf(tga.NotFound, "there is no store in %s", f.data)
 	}
 	return nil

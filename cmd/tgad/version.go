@@ -17,7 +17,7 @@ func (a *app) version() *cobra.Command {
 			if a.JSON {
 				return a.Line(v)
 			}
-			a.Printf("tgad %s %s %s\n", v.Version, v.Revision, v.Go)
+			a.Printf("%s\n", v)
 			return nil
 		},
 	}
@@ -28,6 +28,8 @@ type version struct {
 	Revision string `json:"revision"` // of the source, "+" when it was changed; "unknown" outside a repository
 	Go       string `json:"go"`
 }
+
+func (v version) String() string { return "tgad " + v.Version + " " + v.Revision + " " + v.Go }
 
 func buildVersion() version {
 	v := version{Version: "devel", Revision: "unknown", Go: goruntime.Version()}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode"
@@ -118,5 +120,19 @@ func TestShorten(t *testing.T) {
 		if got := Shorten(c.in, c.n); got != c.want {
 			t.Errorf("Shorten(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
 		}
+	}
+}
+
+// TestDirectoryThatCannotBeReadIsAnError: it is not one without a store.
+func TestDirectoryThatCannotBeReadIsAnError(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := HasStore(file); err == nil {
+		t.Error("a file has no store, without a word")
+	}
+	if has, err := HasStore(t.TempDir()); has || err != nil {
+		t.Errorf("an empty directory: %v %v", has, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -168,7 +169,12 @@ func (f Failure) text() string {
 	if f.Code != noCode {
 		out += string(f.Code) + ": "
 	}
-	out += Clean(f.Message)
+	for i, line := range strings.Split(f.Message, "\n") {
+		if i > 0 {
+			out += "\n  " // a configuration has one mistake a line
+		}
+		out += Clean(line)
+	}
 	if f.Pointer != "" {
 		out += " (at " + Clean(f.Pointer) + ")"
 	}

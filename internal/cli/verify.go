@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tgad/tgad/engine"
@@ -63,7 +63,9 @@ const segmentMagic = "TGADSEG\n"
 
 func verifyStore(ctx context.Context, dir string) (v Verdict, err error) {
 	v = Verdict{What: "store", Path: dir}
-	if !HasStore(dir) {
+	if has, err := HasStore(dir); err != nil {
+		return v, err
+	} else if !has {
 		return v, tga.Errorf(tga.NotFound, "there is no store in %s", dir)
 	}
 	db, err := engine.OpenReadOnly(dir, engine.Options{})
@@ -107,14 +109,13 @@ func FrozenFor(s engine.Stats) string {
 
 // HasStore reports whether a store lies in dir. Opening one to find out would leave a
 // lock file in a directory that has nothing to do with it.
-func HasStore(dir string) bool {
-	found, err := filepath.Glob(filepath.Join(glob(dir), "MANIFEST-*"))
-	return err == nil && len(found) > 0
-}
-
-// glob quotes what a pattern gives a meaning.
-func glob(path string) string {
-	return strings.NewReplacer("\\", "\\\\", "*", "\\*", "?", "\\?", "[", "\\[").Replace(path)
+// A directory that cannot be read may have one: that is an error.
+func HasStore(dir string) (bool, error) {
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(list, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), "MANIFEST-") }), nil
 }
 
 // found takes an error that is what the verification was looking for into the verdict;

@@ -140,7 +140,9 @@ func directory(dir string) Finding {
 
 // format opens the store as tgad verify does, where nobody has it.
 func format(dir string) Finding {
-	if !cli.HasStore(dir) {
+	if has, err := cli.HasStore(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Finding{"format", Bad, err.Error(), ""}
+	} else if !has {
 		return Finding{"format", Warn, "there is no store yet", ""}
 	}
 	db, err := engine.OpenReadOnly(dir, engine.Options{})
