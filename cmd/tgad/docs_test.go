@@ -1,0 +1,329 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// documented are the pages whose command lines are run.
+var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md"}
+
+var (
+	fences   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
+	spans    = regexp.MustCompile("`([^`]+)`")
+	commands = regexp.MustCompile(`^(tgad|bin/tgad|make|go|curl|npx) +[^ ]`)
+	comment  = regexp.MustCompile(` {2,}.*$`) // a column beside the command: what it is for
+)
+
+// commandLines are the command lines of a page: of its blocks without a language, and of
+// the code in its text. A name alone, as `tgad ls`, is one too.
+func commandLines(t *testing.T, page string) []string {
+	t.Helper()
+	raw, err := os.ReadFile("../../" + page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, block := range fences.FindAllStringSubmatch(string(raw), -1) {
+		if block[1] != "" {
+			continue
+		}
+		for line := range strings.Lines(strings.ReplaceAll(block[2], "\\\n", "")) {
+			if line = strings.TrimSpace(line); commands.MatchString(line) {
+				if !strings.HasPrefix(line, "curl") {
+					line = comment.ReplaceAllString(line, "")
+				}
+				all = append(all, strings.Join(strings.Fields(line), " "))
+			}
+		}
+	}
+	for _, span := range spans.FindAllStringSubmatch(fences.ReplaceAllString(string(raw), ""), -1) {
+		if line := strings.Join(strings.Fields(span[1]), " "); commands.MatchString(line) {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// ranElsewhere are the lines that another test runs, or that no test can run here: a
+// script of testdata/script that has the verb, or the reason.
+var ranElsewhere = map[string]string{
+	"make demo":    "a target; demo.txtar runs the verb",
+	"make test":    "a target; this is a part of it",
+	"make race":    "a target; CI runs it",
+	"make crash":   "a target; CI runs it",
+	"make torture": "a target; it takes an hour",
+
+	"go run ./bench":          "package bench tests its parts; its figures take minutes",
+	"go run ./examples/embed": "examples/embed: TestRunsAsAModuleOfItsOwn",
+	"go test -run '^$' -bench Overhead ./internal/mcpshim": "a measurement; it takes minutes",
+
+	"npx -y @some/server": "the server alone, without tgad",
+	"tgad demo":           "demo.txtar",
+	"tgad torture":        "torture.txtar",
+
+	"tgad demo --scenario trust":           "demo.txtar",
+	"tgad compensate TRACE":                "trust.txtar",
+	"tgad evidence DIGEST":                 "trust.txtar",
+	"tgad capability keys --json":          "capability.txtar",
+	"tgad capability rotate --config FILE": "capability.txtar",
+	"tgad capability verify TOKEN":         "capability.txtar",
+	"tgad state":                           "state.txtar",
+	"tgad agent check MANIFEST":            "agent.txtar",
+	"tgad agent run MANIFEST":              "agent.txtar",
+	"tgad agent run FILE --message \"…\"":  "agent.txtar",
+	"tgad agent decide":                    "agent_settle.txtar",
+	"tgad agent decide --action approve":   "agent.txtar",
+	"tgad agent ls":                        "agent.txtar",
+	"tgad agent resume":                    "agent.txtar",
+	"tgad agent resume MANIFEST":           "agent.txtar",
+	"tgad agent show TURN":                 "agent.txtar",
+	"tgad mcp --listen 127.0.0.1:PORT":     "internal/mcpshim: its tests listen",
+	"tgad mcp --url URL":                   "internal/mcpshim: its tests dial",
+	"tgad mcp serve":                       "internal/mcpshim: its tests serve",
+	"tgad approve":                         "approve.txtar",
+	"tgad resolve":                         "a verb alone; run with its arguments",
+	"tgad abandon":                         "a verb alone; run with its arguments",
+	"tgad mcp":                             "a verb alone; run with a server",
+	"tgad serve":                           "a verb alone; run with its arguments",
+}
+
+// TestEveryDocumentedCommandRuns runs the command lines of README, OPERATIONS and MCP as
+// they stand there, but for what the reader is to fill in. A line that is not in the list
+// below and not in ranElsewhere fails the test, and so does a row whose line is gone.
+func TestEveryDocumentedCommandRuns(t *testing.T) {
+	w := newDocsWorld(t)
+	rows := []struct {
+		line   string
+		with   []string // what the reader fills in, and with what
+		stdout string   // a part of the output
+	}{
+		{line: "make run"},
+		{line: `curl --unix-socket /tmp/tgad-run/tgad.sock -H 'Tgad-Client: curl' http://tgad/v1/tool-calls -d '{"tool_server":"payments","tool_name":"charge","idempotency_key":"order-1","args":{"account":"acme","amount":100}}'`, stdout: `"state":"COMPLETED"`},
+		{line: "bin/tgad --socket /tmp/tgad-run/tgad.sock ls --all", stdout: "order-1"},
+		{line: "tgad --help", stdout: "Exit codes"},
+		{line: "tgad serve --data /var/lib/tgad --socket /run/tgad/tgad.sock --config /etc/tgad.toml"},
+		{line: "tgad ls", stdout: "remote"},
+		{line: "tgad in-doubt", stdout: "remote"},
+		{line: "tgad approvals"},
+		{line: "tgad show TRACE", with: []string{"TRACE", w.doubt[0]}, stdout: "EXECUTING"},
+		{line: "tgad resolve TRACE --outcome ran --result @answer.json --evidence 'statement line 7'", with: []string{"TRACE", w.doubt[0]}, stdout: "COMPLETED"},
+		{line: "tgad resolve TRACE --effect effect.json --evidence @statement.txt", with: []string{"TRACE", w.doubt[1]}, stdout: "COMPLETED"},
+		{line: "tgad abandon TRACE --reason 'the provider cannot tell'", with: []string{"TRACE", w.doubt[2]}, stdout: "FAILED"},
+		{line: "tgad rollback-plan TRACE...", with: []string{"TRACE...", w.doubt[0] + " " + w.doubt[1]}},
+		{line: "tgad verify", stdout: "ok"},
+		{line: "tgad doctor"},
+		{line: "tgad export", stdout: "tool_effect"},
+		{line: "tgad verify FILE", with: []string{"FILE", "export.ndjson"}, stdout: "ok: export"},
+		{line: "tgad seal", stdout: "sealed"},
+		{line: "tgad backup DIR", with: []string{"DIR", "copy"}},
+		{line: "tgad verify DIR", with: []string{"DIR", "copy"}, stdout: "ok: store"},
+		{line: "tgad restore BACKUP --data DIR", with: []string{"BACKUP", "copy", "DIR", "restored"}, stdout: "frozen"},
+		{line: "tgad unfreeze --accept-loss"},
+		{line: "tgad mcp -- npx -y @some/server", stdout: "payments"},
+		{line: "tgad mcp config -- COMMAND", with: []string{"COMMAND", "npx -y @some/server"}, stdout: "npx"},
+		{line: "tgad mcp inspect -- COMMAND", with: []string{"COMMAND", "npx -y @some/server"}, stdout: "charge"},
+	}
+	listed := map[string]bool{}
+	for line := range ranElsewhere {
+		listed[line] = false
+	}
+	for _, r := range rows {
+		listed[r.line] = false
+	}
+	for _, page := range documented {
+		for _, line := range commandLines(t, page) {
+			if _, ok := listed[line]; !ok {
+				t.Errorf("%s has the command line\n\t%s\nthat no row here runs", page, line)
+			}
+			listed[line] = true
+		}
+	}
+	for line, found := range listed {
+		if !found {
+			t.Errorf("no page has the command line\n\t%s\nany more", line)
+		}
+	}
+	for line, where := range ranElsewhere {
+		w.elsewhere(line, where)
+	}
+	for _, r := range rows {
+		w.do(r.line, r.with, r.stdout)
+	}
+}
+
+// docsWorld is a directory that stands for /, with a daemon that has calls in doubt.
+type docsWorld struct {
+	t     *testing.T
+	p     *process
+	bin   string
+	doubt []string // traces
+}
+
+func newDocsWorld(t *testing.T) *docsWorld {
+	p := newProcess(t)
+	w := &docsWorld{t: t, p: p, bin: filepath.Join(p.dir, "bin")}
+	tgad, err := exec.LookPath("tgad")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("tgad.toml", testConfig(p.journal)+"\n[[server]]\nid = \"remote\"\ntype = \"external\"\n")
+	w.write("answer.json", `{"paid":true}`)
+	w.write("effect.json", `{"status":"SUCCESS","result":{"paid":true}}`)
+	w.write("statement.txt", "statement line 8")
+	for _, dir := range []string{w.bin, filepath.Join(p.dir, "demo"), filepath.Join(p.dir, "shim")} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(tgad, filepath.Join(w.bin, "tgad")); err != nil {
+		t.Fatal(err)
+	}
+	// The package that the pages install is the payments server.
+	w.write("bin/npx", "#!/bin/sh\nexec tgad demo-payments --journal "+p.journal+".npx\n")
+	p.start()
+	for range 3 {
+		ctx := context.Background()
+		begun, err := p.client.Begin(ctx, runtime.BeginRequest{
+			Request: runtime.Request{Server: "remote", Tool: "pay", Key: uuid.NewString(), Args: []byte(`{"n":1}`)}, BeginID: uuid.NewString(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.client.GiveUp(ctx, begun.Result.TraceID, begun.Permit); err != nil && !errors.Is(err, tga.EffectInDoubt) {
+			t.Fatal(err)
+		}
+		w.doubt = append(w.doubt, begun.Result.TraceID.String())
+	}
+	return w
+}
+
+func (w *docsWorld) write(name, text string) {
+	w.t.Helper()
+	if err := os.WriteFile(filepath.Join(w.p.dir, name), []byte(text), 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *docsWorld) env() []string {
+	return append(os.Environ(), "PATH="+w.bin+":"+os.Getenv("PATH"), "TGAD_SOCKET="+w.p.socket, "TGAD_DATA="+w.p.data)
+}
+
+// elsewhere checks what is said of a line that is not run here.
+func (w *docsWorld) elsewhere(line, where string) {
+	w.t.Helper()
+	words := strings.Fields(line)
+	switch {
+	case words[0] == "make":
+		if out, err := exec.Command("make", "-n", "-C", "../..", words[1]).CombinedOutput(); err != nil {
+			w.t.Errorf("%s: %v\n%s", line, err, out)
+		}
+	case strings.HasSuffix(where, ".txtar"):
+		raw, err := os.ReadFile("testdata/script/" + where)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		verb := words[0]
+		for _, word := range words[1:] {
+			if strings.ToLower(word) != word || strings.HasPrefix(word, "-") {
+				break
+			}
+			verb += " " + word
+		}
+		if !strings.Contains(string(raw), verb) {
+			w.t.Errorf("%s is said to be run by %s, which has no %q", line, where, verb)
+		}
+		w.parses(line)
+	case words[0] == "tgad":
+		w.parses(line)
+	}
+}
+
+// parses checks that a line names a verb that there is, and flags that it has.
+func (w *docsWorld) parses(line string) {
+	w.t.Helper()
+	a := &app{Streams: cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}}
+	verb, rest, err := a.command().Find(strings.Fields(line)[1:])
+	if err == nil {
+		err = verb.ParseFlags(slices.DeleteFunc(rest, func(s string) bool { return s == "127.0.0.1:PORT" }))
+	}
+	if err != nil && !strings.HasSuffix(err.Error(), "needs an argument: --listen") {
+		w.t.Errorf("%s: %v", line, err)
+	}
+}
+
+func (w *docsWorld) do(line string, with []string, want string) {
+	w.t.Helper()
+	text := line
+	for i := 0; i+1 < len(with); i += 2 {
+		text = strings.ReplaceAll(text, with[i], with[i+1])
+	}
+	demo := filepath.Join(w.p.dir, "demo", "s")
+	switch line {
+	case "make run":
+		// GO=true: the command is built already, as this test.
+		w.background(demo, "make", "-C", "../..", "run", "GO=true", "BIN="+w.bin, "DATA="+filepath.Join(w.p.dir, "demo", "data"), "SOCKET="+demo)
+		return
+	case "tgad serve --data /var/lib/tgad --socket /run/tgad/tgad.sock --config /etc/tgad.toml":
+		at := filepath.Join(w.p.dir, "run2", "s")
+		text = strings.NewReplacer("/var/lib/tgad", w.p.dir+"/served", "/run/tgad/tgad.sock", at, "/etc/tgad.toml", "../../examples/demo.toml").Replace(text)
+		w.background(at, "sh", "-c", "exec "+text)
+		return
+	case "tgad export":
+		text += " | tee export.ndjson"
+	case "tgad unfreeze --accept-loss":
+		at := filepath.Join(w.p.dir, "run3", "s")
+		w.background(at, "tgad", "serve", "--socket", at, "--data", filepath.Join(w.p.dir, "restored"))
+		text = "TGAD_SOCKET=" + at + " " + text
+	case "tgad mcp -- npx -y @some/server":
+		text = "TGAD_DATA=" + filepath.Join(w.p.dir, "shim", "data") + " " + text
+	}
+	text = strings.NewReplacer("/tmp/tgad-run/tgad.sock", demo, "bin/tgad", "tgad").Replace(text)
+	cmd := exec.Command("sh", "-c", text)
+	cmd.Dir, cmd.Env = w.p.dir, w.env()
+	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}` + "\n")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), want) {
+		w.t.Errorf("%s\nrun as %s: %v, want %q in\n%s", line, text, err, want, out)
+	}
+}
+
+// background starts a daemon, waits until it answers at socket, and stops it with the test.
+func (w *docsWorld) background(socket string, args ...string) {
+	w.t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = w.env()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var log strings.Builder
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); err != nil {
+			w.t.Error(err)
+		}
+		_ = cmd.Wait() // make says that it was ended
+	})
+	c := client.New(socket, client.Options{Name: "test"})
+	defer c.Close()
+	if err := waitFor(func() error { return c.Healthy(context.Background()) }); err != nil {
+		w.t.Fatalf("%v: %v", args, err)
+	}
+}
