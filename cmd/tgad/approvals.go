@@ -6,8 +6,30 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
 )
+
+// proposalOf is the call that a trace asks for; nothing where it is erased.
+func proposalOf(ctx context.Context, c *client.Client, id tga.ID) (tga.Proposal, error) {
+	for e, err := range c.Entries(ctx, id, 0, false) {
+		if err != nil {
+			return tga.Proposal{}, err
+		}
+		if len(e.Artifact) == 0 {
+			break // erased: the list says the rest
+		}
+		a, err := tga.DecodeArtifact(e.Artifact, tga.Limits{MaxBytes: tga.MostBytes, MaxDepth: tga.MostDepth})
+		if err != nil {
+			return tga.Proposal{}, err
+		}
+		if a.Type == tga.RequestType {
+			return a.Request.Proposal, nil
+		}
+	}
+	return tga.Proposal{}, nil
+}
 
 func (a *app) approvals() *cobra.Command {
 	return &cobra.Command{
@@ -33,6 +55,10 @@ func (a *app) approvals() *cobra.Command {
 						}
 						continue
 					}
+					asked, err := proposalOf(ctx, c, p.TraceID)
+					if err != nil {
+						return err
+					}
 					expires := "never"
 					if p.Expires != 0 {
 						expires = p.Expires.String()
@@ -42,13 +68,14 @@ func (a *app) approvals() *cobra.Command {
 						evidence = p.EvidenceDigest.String()
 					}
 					rows = append(rows, []string{
-						p.TraceID.String(), p.Kind, p.Since.String(), expires, fmt.Sprintf("%d of %d", approvals(p.Votes), p.Required), p.Why, evidence,
+						p.TraceID.String(), p.Kind, p.Since.String(), expires, fmt.Sprintf("%d of %d", approvals(p.Votes), p.Required),
+						tool(asked.ToolServer, asked.ToolName), cli.Shorten(string(asked.Args), 80), p.Why, evidence,
 					})
 				}
 				if a.JSON || len(rows) == 0 {
 					return nil
 				}
-				return a.Table([]string{"TRACE", "KIND", "SINCE", "EXPIRES", "APPROVED", "WHY", "EVIDENCE"}, rows)
+				return a.Table([]string{"TRACE", "KIND", "SINCE", "EXPIRES", "APPROVED", "TOOL", "ARGUMENTS", "WHY", "EVIDENCE"}, rows)
 			})
 		},
 	}

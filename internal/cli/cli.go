@@ -9,6 +9,7 @@
 //	3  verification failed: a log is not what it says it is
 //	4  a call is in doubt
 //	5  the store or the trace is held by another
+//	130  interrupted (SIGINT or SIGTERM) before it was done
 //
 // # Invariants
 //

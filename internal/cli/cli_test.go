@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -120,6 +121,24 @@ func TestShorten(t *testing.T) {
 		if got := Shorten(c.in, c.n); got != c.want {
 			t.Errorf("Shorten(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
 		}
+	}
+}
+
+// TestInterruptEndsVerify: of a file as of a store, with an exit code of its own.
+func TestInterruptEndsVerify(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, head := range []string{"{}\n", segmentMagic + strings.Repeat("x", 100)} {
+		file := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(file, []byte(head), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := VerifyPath(ctx, file); !errors.Is(err, context.Canceled) || ExitCode(err) != ExitInterrupted {
+			t.Errorf("%.10q: %v, exit code %d", head, err, ExitCode(err))
+		}
+	}
+	if code := ExitCode(tga.Errorf(tga.EffectInDoubt, "it may have run: %w", context.Canceled)); code != ExitInDoubt {
+		t.Errorf("an interrupted call that may have run exits %d", code)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,14 +14,16 @@ import (
 
 // Exit codes of the command.
 const (
-	ExitOK       = 0
-	ExitError    = 1
-	ExitUsage    = 2
-	ExitVerify   = 3
-	ExitInDoubt  = 4
-	ExitLocked   = 5
-	noCode       = tga.Code("")
-	usageMessage = "run the verb with --help"
+	ExitOK      = 0
+	ExitError   = 1
+	ExitUsage   = 2
+	ExitVerify  = 3
+	ExitInDoubt = 4
+	ExitLocked  = 5
+	// ExitInterrupted is 128 and the number of SIGINT, as shells have it; SIGTERM too.
+	ExitInterrupted = 130
+	noCode          = tga.Code("")
+	usageMessage    = "run the verb with --help"
 )
 
 // exits are the codes with an exit code of their own; every other one is ExitError.
@@ -83,6 +86,9 @@ func ExitCode(err error) int {
 	}
 	if code, ok := exits[tga.CodeOf(err)]; ok {
 		return code
+	}
+	if errors.Is(err, context.Canceled) {
+		return ExitInterrupted
 	}
 	return ExitError
 }

@@ -53,9 +53,9 @@ func VerifyPath(ctx context.Context, path string) (Verdict, error) {
 		return Verdict{}, err
 	}
 	if bytes.Equal(head[:n], []byte(segmentMagic)) {
-		return verifySegment(f, st.Size(), path)
+		return verifySegment(ctx, f, st.Size(), path)
 	}
-	return verifyExport(f, path)
+	return verifyExport(ctx, f, path)
 }
 
 // segmentMagic starts a segment file (docs/FORMAT.md).
@@ -130,9 +130,33 @@ func (v *Verdict) found(err error) error {
 	return nil
 }
 
-func verifySegment(f *os.File, size int64, path string) (Verdict, error) {
+// interruptible is a file that is not read any more once ctx is over: a long file would
+// keep the process at work after an interrupt.
+type interruptible struct {
+	ctx  context.Context
+	file *os.File
+}
+
+func (f interruptible) Read(p []byte) (int, error) {
+	if err := f.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return f.file.Read(p)
+}
+
+func (f interruptible) ReadAt(p []byte, at int64) (int, error) {
+	if err := f.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return f.file.ReadAt(p, at)
+}
+
+func verifySegment(ctx context.Context, f *os.File, size int64, path string) (Verdict, error) {
 	v := Verdict{What: "segment", Path: path}
-	report, err := segment.Verify(f, size)
+	report, err := segment.Verify(interruptible{ctx, f}, size)
+	if ctx.Err() != nil {
+		return v, ctx.Err()
+	}
 	if err != nil {
 		return v, v.found(err)
 	}
@@ -140,9 +164,12 @@ func verifySegment(f *os.File, size int64, path string) (Verdict, error) {
 	return v, nil
 }
 
-func verifyExport(f *os.File, path string) (Verdict, error) {
+func verifyExport(ctx context.Context, f *os.File, path string) (Verdict, error) {
 	v := Verdict{What: "export", Path: path}
-	report, err := ndjson.Verify(f)
+	report, err := ndjson.Verify(interruptible{ctx, f})
+	if ctx.Err() != nil {
+		return v, ctx.Err()
+	}
 	if err != nil {
 		return v, v.found(err)
 	}
