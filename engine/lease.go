@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -12,33 +13,63 @@ import (
 
 // leases knows who may append to which trace. A lease lives in memory: it dies with
 // the process, and the incarnation in the epoch keeps one of an earlier process from
-// being taken for current. Nothing ends a lease but its holder: a take-over by
-// time-out is how a paused holder and its successor both send.
+// being taken for current. Nothing ends a lease but its holder and a
+// person's word ([DB.Overtake]): a take-over by time-out is how a paused holder and its
+// successor both send.
 type leases struct {
 	queue locks[tga.ID] // held from Acquire to Release
 
 	mu          sync.Mutex
 	held        map[tga.ID]wal.Epoch
+	lent        map[tga.ID]bool // of those held: by somebody outside this process
 	incarnation uint32
 	counter     uint32 // of the newest epoch granted
 }
 
 func (l *leases) init(incarnation uint32) {
 	l.queue.init()
-	l.held = make(map[tga.ID]wal.Epoch)
+	l.held, l.lent = make(map[tga.ID]wal.Epoch), make(map[tga.ID]bool)
 	l.incarnation, l.counter = incarnation, 0
 }
 
 func (l *leases) grant(id tga.ID) (wal.Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.next(id)
+}
+
+// next makes the newest epoch the trace's. l.mu is held.
+func (l *leases) next(id tga.ID) (wal.Lease, error) {
 	if l.counter == math.MaxUint32 {
 		return wal.Lease{}, tga.Errorf(tga.StoreUnavailable, "no epoch is left in incarnation %d: open the store again", l.incarnation).In(id)
 	}
 	l.counter++
 	epoch := wal.Epoch(l.incarnation)<<32 | wal.Epoch(l.counter)
 	l.held[id] = epoch
+	delete(l.lent, id)
 	return wal.Lease{TraceID: id, Epoch: epoch}, nil
+}
+
+// overtake gives a held trace the newest epoch: the holder's is over from here on, and its
+// place in the queue is the new holder's. ok is false where nobody holds it, or only is
+// lent and the holder is of this process.
+func (l *leases) overtake(id tga.ID, lentOnly bool) (lease wal.Lease, ok bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, held := l.held[id]; !held || lentOnly && !l.lent[id] {
+		return wal.Lease{}, false, nil
+	}
+	lease, err = l.next(id)
+	return lease, err == nil, err
+}
+
+// lend marks a lease as held outside this process.
+func (l *leases) lend(lease wal.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held[lease.TraceID] == lease.Epoch {
+		l.lent[lease.TraceID] = true
+	}
 }
 
 // check returns nil for the trace's current lease. It tells a lease that was
@@ -64,6 +95,7 @@ func (l *leases) release(lease wal.Lease) bool {
 		return false
 	}
 	delete(l.held, lease.TraceID)
+	delete(l.lent, lease.TraceID)
 	return true
 }
 
@@ -72,6 +104,12 @@ func (l *leases) holds(id tga.ID) bool {
 	defer l.mu.Unlock()
 	_, held := l.held[id]
 	return held
+}
+
+func (l *leases) isLent(id tga.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lent[id]
 }
 
 func (l *leases) count() int {
@@ -114,6 +152,74 @@ func (db *DB) Acquire(ctx context.Context, id tga.ID) (wal.Lease, error) {
 	}
 	return lease, err
 }
+
+// Lend is Acquire for somebody outside this process, who sends nothing of this process's:
+// [DB.Overtake] takes such a lease back for the vote of a person.
+func (db *DB) Lend(ctx context.Context, id tga.ID) (wal.Lease, error) {
+	lease, err := db.Acquire(ctx, id)
+	if err == nil {
+		db.leases.lend(lease)
+	}
+	return lease, err
+}
+
+// overtakePause is how long Overtake waits between two looks at a lease that it may not
+// take, or that is just being handed on.
+const overtakePause = time.Millisecond
+
+// Overtake grants the lease of a trace at once, whoever holds it: the holder's epoch is
+// over, and what it appends from now on is refused with STATE_CONCURRENT_EXECUTION. It
+// stops no byte that the holder has on the wire. With lentOnly it overtakes a lease that
+// was lent and waits for any other, as [DB.Acquire] does.
+//
+// The lease is granted once no append under an earlier one is under way.
+func (db *DB) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (wal.Lease, error) {
+	if err := db.health.enter(); err != nil {
+		return wal.Lease{}, err
+	}
+	defer db.health.leave()
+	if err := db.health.writable(); err != nil {
+		return wal.Lease{}, err
+	}
+	for {
+		lease, ok, err := db.leases.overtake(id, lentOnly)
+		if err != nil {
+			return wal.Lease{}, err
+		}
+		if ok {
+			// Appends that passed their check before are under way: they are waited for.
+			if err := db.lockTrace(ctx, id); err != nil {
+				db.Release(lease)
+				return wal.Lease{}, err
+			}
+			db.traces.unlock(id)
+			return lease, nil
+		}
+		lease, err = db.Acquire(withoutDeadline{ctx}, id)
+		if tga.CodeOf(err) != tga.StateLockAcquireFailed {
+			return lease, err
+		}
+		// Another has it, or it is being handed on to one who waited.
+		if _, waits := ctx.Deadline(); lentOnly && !waits && db.leases.holds(id) && !db.leases.isLent(id) {
+			return lease, err
+		}
+		select {
+		case <-time.After(overtakePause):
+		case <-ctx.Done():
+			return wal.Lease{}, db.waitFailed("overtake trace "+id.String(), id, ctx.Err())
+		case <-db.health.stopped():
+			return wal.Lease{}, db.waitFailed("overtake trace "+id.String(), id, tga.StoreUnavailable)
+		}
+	}
+}
+
+// withoutDeadline is a context that Acquire does not wait under.
+type withoutDeadline struct{ context.Context }
+
+func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Current reports whether a lease is still its trace's newest.
+func (db *DB) Current(lease wal.Lease) bool { return db.leases.check(lease) == nil }
 
 // Release ends a lease; of one that is not current it does nothing.
 func (db *DB) Release(lease wal.Lease) {

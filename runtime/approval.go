@@ -119,9 +119,10 @@ func (rt *Runtime) stageDecision(ctx context.Context, l *loop, v Verdict, meta t
 // decision; the call then goes on in this very method, which returns like
 // [Runtime.Call]. While more votes are needed the error is ESCALATION_REQUIRED. One
 // denial denies. STATE_INVALID_TRANSITION where the trace does not wait for a decision,
-// PERMISSION_DENIED for a second vote of one person.
+// PERMISSION_DENIED for a second vote of one person. A lease that was lent to somebody
+// outside this process is overtaken: whoever holds it cannot hold up the vote.
 func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (Result, error) {
-	l, err := rt.resume(ctx, trace)
+	l, err := rt.resumeBy(ctx, trace, func() (wal.Lease, error) { return rt.store.Overtake(ctx, trace, true) })
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}

@@ -135,7 +135,7 @@ func (rt *Runtime) holdOrigin(ctx context.Context, l *loop) (release func(), err
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, confirmWait)
 	defer cancel()
-	if l.origin, err = rt.store.Acquire(waitCtx, id); err != nil {
+	if l.origin, err = rt.store.Overtake(waitCtx, id, true); err != nil {
 		return nil, tga.Errorf(codeOr(err, tga.StateLockAcquireFailed), "the trace %s that is to be undone is held: %w", id, err).In(l.lease.TraceID)
 	}
 	return func() { rt.store.Release(l.origin) }, nil

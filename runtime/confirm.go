@@ -244,7 +244,7 @@ func (rt *Runtime) onTrace(ctx context.Context, l *loop, id tga.ID, f func(wal.L
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, confirmWait)
 	defer cancel()
-	lease, err := rt.store.Acquire(waitCtx, id)
+	lease, err := rt.store.Overtake(waitCtx, id, true)
 	if err != nil {
 		return err
 	}

@@ -423,17 +423,6 @@ func TestAbandonedKeyIsNeverSentAndNeverAPlainFailure(t *testing.T) {
 	b.wantSends(1)
 }
 
-func TestResolveOfARunningCallIsRefused(t *testing.T) {
-	b := setup(t, park)
-	var err error
-	b.tool.answer = func(_ int, c runtime.Call) (runtime.Reply, error) {
-		_, err = b.rt.Abandon(context.Background(), c.TraceID, "ann", "")
-		return ok(`1`), nil
-	}
-	b.mustCall(charge("order-1"))
-	wantCode(t, err, tga.StateLockAcquireFailed)
-}
-
 func eventually(t *testing.T, is func() bool) {
 	t.Helper()
 	for range 2000 {

@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
 )
 
 // Finished is what a remote executor learnt from the tool server.
@@ -90,27 +89,16 @@ func (rt *Runtime) withPermit(ctx context.Context, trace tga.ID, permit Permit) 
 
 // lateReply compares an outcome that came after the end with the recorded one.
 func (rt *Runtime) lateReply(ctx context.Context, l *loop, p issued, w answer, who string) (Result, error) {
-	result, recorded := w.cut.Hash, tga.Digest{}
+	came := answered{w.status, w.class, w.cut.Hash}
 	for _, d := range w.documents {
 		if d.Pointer == tga.PointerResult && !d.Erased {
-			result = tga.Sum(d.Data)
+			came.result = tga.Sum(d.Data)
 		}
 	}
-	for _, h := range l.effect.Effect.DocumentHashes {
-		if h.Pointer == tga.PointerResult {
-			recorded = h.Hash
-		}
-	}
-	if l.effect.Effect.Outcome.Status == w.status && recorded == result {
+	if l.effect.Effect.Outcome.Status == came.status && resultOf(l.effect) == came.result {
 		return rt.finish(ctx, l) // Replayed
 	}
-	note, err := rt.note(tga.NoteLateReply, who, map[string]any{
-		"attempt": p.attempt, "outcome": w.status, "class": w.class.String(), "result_digest": result.String(),
-	})
-	if err != nil {
-		return rt.partial(l), err
-	}
-	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{note}}); err != nil {
+	if err := rt.noteLate(ctx, l, p.attempt, came, who); err != nil {
 		return rt.partial(l), err
 	}
 	return rt.partial(l), tga.Errorf(tga.StateInvalidTransition, "the trace is %s with another outcome; the reply is kept as a note", l.state).In(l.lease.TraceID)

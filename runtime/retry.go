@@ -63,7 +63,7 @@ func (rt *Runtime) retry(ctx context.Context, key []byte, failed tga.ID, n uint3
 	defer rt.store.Release(l.lease)
 	l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachTimer, Key: key})
 	rt.counts.retried.Add(1)
-	return rt.run(ctx, l)
+	return rt.drive(ctx, l)
 }
 
 // repeatOf is the request of a trace, for a trace that follows it.

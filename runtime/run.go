@@ -245,6 +245,9 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 		return rt.notSent(context.WithoutCancel(ctx), l, attempt, err)
 	}
 
+	if !rt.store.Current(l.lease) {
+		return tga.Errorf(tga.StateConcurrentExecution, "the call was ended before attempt %d was sent", attempt).In(l.lease.TraceID)
+	}
 	sendCtx, cancel := context.WithTimeout(ctx, l.policy.SendTimeout)
 	defer cancel()
 	rt.counts.sent.Add(1)

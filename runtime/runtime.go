@@ -109,7 +109,7 @@ func (rt *Runtime) Recover(ctx context.Context, trace tga.ID) (Result, error) {
 // finish runs the loop and says where it led.
 func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
 	wasTerminal := l.head.State.Terminal()
-	if err := rt.run(ctx, l); err != nil {
+	if err := rt.drive(ctx, l); err != nil {
 		return rt.partial(l), err
 	}
 	if wasTerminal && (l.confirms || l.policy.ConfirmAll) {
@@ -205,7 +205,12 @@ func (rt *Runtime) rejoin(lease wal.Lease, trace *wal.Trace, request *tga.Artifa
 
 // resume makes the loop of an existing trace.
 func (rt *Runtime) resume(ctx context.Context, id tga.ID) (*loop, error) {
-	lease, err := rt.store.Acquire(ctx, id)
+	return rt.resumeBy(ctx, id, func() (wal.Lease, error) { return rt.store.Acquire(ctx, id) })
+}
+
+// resumeBy is resume with a lease that is had another way.
+func (rt *Runtime) resumeBy(ctx context.Context, id tga.ID, acquire func() (wal.Lease, error)) (*loop, error) {
+	lease, err := acquire()
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +264,7 @@ func (rt *Runtime) help(ctx context.Context, trace tga.ID) error {
 		return nil
 	}
 	l.confirms = true
-	if err := rt.run(ctx, l); errors.Is(err, tga.StoreUnavailable) {
+	if err := rt.drive(ctx, l); errors.Is(err, tga.StoreUnavailable) {
 		return err
 	}
 	return nil

@@ -31,8 +31,12 @@ type Resolution struct {
 }
 
 // Resolve ends a call in doubt with an effect that somebody vouches for. The evidence
-// is stored with it. STATE_INVALID_TRANSITION where the trace is not EXECUTING,
-// STATE_LOCK_ACQUIRE_FAILED while the call is being run.
+// is stored with it. STATE_INVALID_TRANSITION where the trace is not EXECUTING.
+//
+// That it ran is taken at once, whoever holds the trace: see [Runtime.Abandon]. That it
+// did not run frees the key, so it is refused with STATE_LOCK_ACQUIRE_FAILED while the
+// attempt's sender is at work or its permit is fresh: nobody can call back bytes that are
+// on the wire.
 func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (Result, error) {
 	if len(r.Evidence) == 0 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "a resolution needs evidence").At("/evidence").In(trace)
@@ -45,7 +49,9 @@ func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (Res
 }
 
 // Abandon gives a call in doubt up: it ends FAILED with the code EFFECT_IN_DOUBT, and
-// whether it ran stays unknown. Its key is never sent again.
+// whether it ran stays unknown. Its key is never sent again. Who is at the call is
+// overtaken: it sends nothing more and appends nothing, and what the tool still answers is
+// kept as a note.
 func (rt *Runtime) Abandon(ctx context.Context, trace tga.ID, who, reason string) (Result, error) {
 	return rt.settle(ctx, trace, who, func(*loop) (answer, error) {
 		return answer{
@@ -60,13 +66,13 @@ func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who string, effectO
 	if n := len(who); n < 1 || n > 255 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)
 	}
-	l, err := rt.resume(ctx, trace)
+	l, err := rt.overtakeDoubt(ctx, trace, effectOf)
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
 	defer rt.store.Release(l.lease)
-	if l.state != tga.Executing {
-		return rt.partial(l), tga.Errorf(tga.StateInvalidTransition, "trace is %s: only a call in doubt can be settled", l.state).In(trace)
+	if err := l.inDoubtNow(); err != nil {
+		return rt.partial(l), err
 	}
 	// That who has the verb admin is its transport's to know: see [Resolution].
 	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByPerson, Origin: l.sender, Rights: RightAdmin}); err != nil {

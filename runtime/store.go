@@ -21,6 +21,13 @@ type Store interface {
 	// holds it, Acquire waits until ctx ends; a ctx without a deadline does not wait.
 	// It then fails with STATE_LOCK_ACQUIRE_FAILED and leaves the holder's lease alone.
 	Acquire(ctx context.Context, trace tga.ID) (wal.Lease, error)
+	// Overtake grants the lease of a trace at once, whoever holds it. The holder's appends
+	// are refused from then on; bytes that it has on the wire are not stopped. With
+	// lentOnly it overtakes only a holder outside this process, and waits for any other as
+	// Acquire does.
+	Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (wal.Lease, error)
+	// Current reports whether a lease is still its trace's newest: nobody has overtaken it.
+	Current(lease wal.Lease) bool
 	// Release ends a lease. Releasing one that is not current has no effect. A
 	// reservation whose trace is released without an effect has a holder that is gone.
 	Release(lease wal.Lease)

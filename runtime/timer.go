@@ -268,7 +268,7 @@ func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t t
 	defer rt.store.Release(l.lease)
 	if t.Kind == timerProbe && l.state == tga.Executing || t.Kind == timerExpiry && l.state == tga.Pending {
 		l.confirms = true
-		return settledTimer(rt.run(ctx, l))
+		return settledTimer(rt.drive(ctx, l))
 	}
 	return nil
 }

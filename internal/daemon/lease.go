@@ -74,6 +74,11 @@ func (t *leaseTable) renew(token string, trace tga.ID, ttl time.Duration) (*held
 	if h == nil || h.lease.TraceID != trace {
 		return nil, notHeld(trace)
 	}
+	if !t.db.Current(h.lease) {
+		delete(t.held, token)
+		h.timer.Stop()
+		return nil, tga.Errorf(tga.StateConcurrentExecution, "the lease was taken back: a person has decided about the trace").In(trace)
+	}
 	h.expires = time.Now().Add(ttl)
 	h.timer.Reset(ttl)
 	return &heldLease{lease: h.lease, expires: h.expires}, nil
@@ -150,7 +155,7 @@ func (q *request) acquire() (any, error) {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	lease, err := q.d.db.Acquire(ctx, id)
+	lease, err := q.d.db.Lend(ctx, id)
 	if err != nil {
 		return nil, err
 	}

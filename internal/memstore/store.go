@@ -186,6 +186,29 @@ func (s *Store) Acquire(ctx context.Context, id tga.ID) (lease wal.Lease, err er
 	return lease, nil
 }
 
+// Overtake implements [runtime.Store]. Nobody outside this process holds a lease of it.
+func (s *Store) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (wal.Lease, error) {
+	if lentOnly {
+		return s.Acquire(ctx, id)
+	}
+	if err := s.enter(); err != nil {
+		return wal.Lease{}, err
+	}
+	defer s.mu.Unlock()
+	s.granted[id]++
+	lease := wal.Lease{TraceID: id, Epoch: s.epoch(id, s.granted[id])}
+	s.held[id] = lease.Epoch
+	s.tell()
+	return lease, nil
+}
+
+// Current implements [runtime.Store].
+func (s *Store) Current(lease wal.Lease) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checkLease(lease) == nil
+}
+
 // epoch is that of the n-th lease of a trace in this incarnation. It depends on the trace
 // alone and not on what happens to others, so that tests which compare the orders of
 // things see equal ends as equal.

@@ -32,6 +32,36 @@ var leaseClaims = []claim{
 		}
 		w.append(b, Batch(b.MintDecision(tga.Approve)))
 	}},
+	{"OvertakenHolderAppendsNothing", func(w *world) {
+		b := New(w)
+		old := w.lease(b)
+		w.append(b, Batch(b.MintRequest()))
+		fresh, err := w.s.Overtake(bg, b.TraceID, false)
+		if err != nil || fresh.Epoch <= old.Epoch {
+			w.Fatalf("overtaken: %+v after %+v, %v", fresh, old, err)
+		}
+		if w.s.Current(old) || !w.s.Current(fresh) {
+			w.Errorf("current: old %v, new %v", w.s.Current(old), w.s.Current(fresh))
+		}
+		w.refused("overtaken lease", tga.StateConcurrentExecution, old, Batch(b.MintDecision(tga.Approve)))
+		w.s.Release(old) // has no effect
+		if h := w.s.Holder(b.TraceID); h != ledger.HolderAlive {
+			w.Errorf("the release of an overtaken lease ended the current one: %v", h)
+		}
+		w.s.Release(fresh)
+		if h := w.s.Holder(b.TraceID); h != ledger.HolderGone {
+			w.Errorf("after the release: %v", h)
+		}
+		// Free, it is granted like any other.
+		if fresh, err = w.s.Overtake(bg, b.TraceID, true); err != nil {
+			w.Fatal(err)
+		}
+		// A holder of this process is not overtaken for a vote.
+		if _, err := w.s.Overtake(bg, b.TraceID, true); !errors.Is(err, tga.StateLockAcquireFailed) {
+			w.Errorf("overtaken for a vote: %v", err)
+		}
+		w.s.Release(fresh)
+	}},
 	{"NoLeaseNoAppend", func(w *world) {
 		b, other := New(w), New(w)
 		w.know(b)

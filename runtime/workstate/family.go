@@ -248,6 +248,24 @@ func (w watched) Acquire(ctx context.Context, trace tga.ID) (wal.Lease, error) {
 	return lease, err
 }
 
+// Overtake implements [runtime.Store]. A call that works on the state is waited for: its
+// changes are still being made, and whether they count is for its own end to say.
+func (w watched) Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (wal.Lease, error) {
+	w.family.mu.Lock()
+	under := w.family.leased[trace]
+	w.family.mu.Unlock()
+	if under {
+		return w.Acquire(ctx, trace)
+	}
+	lease, err := w.Store.Overtake(ctx, trace, lentOnly)
+	if err == nil {
+		w.family.mu.Lock()
+		w.family.leased[trace] = true
+		w.family.mu.Unlock()
+	}
+	return lease, err
+}
+
 // Append implements [runtime.Store].
 func (w watched) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
 	done, err := w.Store.Append(ctx, lease, b)

@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestPeersLeaseHoldsNobodyUp: an append peer takes the leases of traces that it may append
+// nothing to, for the longest time there is. Resolving, abandoning and voting go on at once
+// and without waiting, its lease is over, and it cannot renew it.
+func TestPeersLeaseHoldsNobodyUp(t *testing.T) {
+	b := startForPeers(t, "[[rule]]\ntool = \"asked\"\ndecision = \"NEEDS_APPROVAL\"\n[[rule]]\ndecision = \"APPROVE\"\n[approval]\nself = false\n")
+	w := &rawWorld{bench: b, program: copyOfTest(t)}
+	b.tool.loses()
+	const admin, voter = 2004, 2003
+	for _, x := range []struct {
+		name string
+		uid  uint32
+		typ  tga.ArtifactType
+		verb string
+		body string
+	}{
+		{"ran", admin, tga.EffectType, "resolve", `{"status":"SUCCESS","result":{"seen":true},"evidence":"line 7"}`},
+		{"not run", admin, tga.EffectType, "resolve", `{"status":"FAILURE","outcome_class":"retryable_failure","evidence":"line 7"}`},
+		{"abandon", admin, tga.EffectType, "abandon", `{"reason":"nobody knows"}`},
+		{"vote", voter, tga.DecisionType, "decide", `{"approve":true,"rationale":"looked at it, fine"}`},
+		{"deny", voter, tga.DecisionType, "decide", `{"approve":false,"rationale":"looked at it, not fine"}`},
+	} {
+		c := w.in(runtime.OfProcess, 0, x.typ)
+		path := "/v1/traces/" + c.trace.String()
+		held := b.as(w.program, 2002, peerGID, []ask{{Method: "POST", Path: path + "/lease", Body: `{"ttl_ms":3600000}`}})[0]
+		if held.Status != http.StatusOK {
+			t.Fatalf("%s: the lease: %s", x.name, held.Answer)
+		}
+		start := time.Now()
+		got := b.as(w.program, x.uid, peerGID, []ask{{Method: "POST", Path: path + "/" + x.verb, Body: x.body}})[0]
+		if got.Status != http.StatusOK {
+			t.Errorf("%s: %d %s after %v", x.name, got.Status, got.Answer, time.Since(start))
+		}
+		token := struct{ Lease string }{}
+		must(t, held.Answer, &token)
+		renewed := b.as(w.program, 2002, peerGID, []ask{{Method: "POST", Path: path + "/lease:renew", Body: `{"lease":"` + token.Lease + `"}`}})[0]
+		if renewed.Code != string(tga.StateConcurrentExecution) {
+			t.Errorf("%s: renewed afterwards: %d %s", x.name, renewed.Status, renewed.Answer)
+		}
+	}
+}
+
+// TestSenderByItselfIsAliveWhileItHoldsTheLease: that a peer's own call did not run is
+// refused while that peer holds the trace, and taken when it does not; that it ran is taken
+// at once.
+func TestSenderByItselfIsAliveWhileItHoldsTheLease(t *testing.T) {
+	b := start(t, "")
+	ctx := t.Context()
+	notRun := runtime.Resolution{Reply: runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable}, Evidence: []byte("line 7")}
+	ran := runtime.Resolution{Reply: runtime.Reply{Status: tga.StatusSuccess}, Evidence: []byte("line 8")}
+	for _, releases := range []bool{false, true} {
+		c := mintChain(t, "k", nil)
+		if releases {
+			c = mintChain(t, "k2", nil)
+		}
+		lease, err := b.client.Lease(ctx, c.trace, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.client.Append(ctx, c.trace, c.begin(lease.Lease)); err != nil {
+			t.Fatal(err)
+		}
+		_, err = b.client.Resolve(ctx, c.trace, notRun)
+		wantCode(t, err, tga.StateLockAcquireFailed)
+		if !releases {
+			if res, err := b.client.Resolve(ctx, c.trace, ran); err != nil || res.State != tga.Completed {
+				t.Errorf("%+v %v", res, err)
+			}
+			_, err = b.client.Append(ctx, c.trace, c.end(lease.Lease)) // its own word comes late
+			wantCode(t, err, tga.StateConcurrentExecution)
+			continue
+		}
+		if _, err := b.client.Release(ctx, lease); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := b.client.Resolve(ctx, c.trace, notRun); err != nil || res.State != tga.Failed {
+			t.Errorf("%+v %v", res, err)
+		}
+	}
+}
+
+func must(t *testing.T, answer string, to any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(answer), to); err != nil {
+		t.Fatalf("%s: %v", answer, err)
+	}
+}

@@ -1,0 +1,123 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// overtakeDoubt makes the loop of a call that a person settles. A word that ends the call
+// for good fences whoever has the trace; one that frees the key for another send waits
+// until nobody can be sending.
+func (rt *Runtime) overtakeDoubt(ctx context.Context, trace tga.ID, effectOf func(*loop) (answer, error)) (*loop, error) {
+	t, err := rt.store.Load(ctx, trace)
+	if err != nil {
+		return nil, err
+	}
+	seen, err := rt.loopOf(wal.Lease{TraceID: trace}, t)
+	if err != nil {
+		return nil, err
+	}
+	// Before anybody is fenced: a call that is not in doubt is left to who runs it.
+	if err := seen.inDoubtNow(); err != nil {
+		return nil, err
+	}
+	w, err := effectOf(seen)
+	if err != nil {
+		return nil, err
+	}
+	if !w.class.Releases() {
+		return rt.resumeBy(ctx, trace, func() (wal.Lease, error) { return rt.store.Overtake(ctx, trace, false) })
+	}
+	l, err := rt.resumeBy(ctx, trace, func() (wal.Lease, error) {
+		if seen.sender == OfAnother {
+			return rt.store.Acquire(ctx, trace) // the lease of a peer that sends by itself is its life sign
+		}
+		return rt.store.Overtake(ctx, trace, true)
+	})
+	if err != nil || l.state != tga.Executing {
+		return l, err
+	}
+	record, err := rt.store.Record(ctx, ledger.KeyOf(l.namespace, l.call))
+	if err == nil && record != nil && rt.executorAlive(record, l.policy) {
+		err = tga.Errorf(tga.StateLockAcquireFailed, "the permit of attempt %d is fresh: its executor may still be sending. Wait, or let it give up", record.Attempts.Count).In(trace)
+	}
+	if err != nil {
+		rt.store.Release(l.lease)
+		return nil, err
+	}
+	return l, nil
+}
+
+// inDoubtNow refuses to settle a call that is not EXECUTING.
+func (l *loop) inDoubtNow() error {
+	if l.state != tga.Executing {
+		return tga.Errorf(tga.StateInvalidTransition, "trace is %s: only a call in doubt can be settled", l.state).In(l.lease.TraceID)
+	}
+	return nil
+}
+
+// drive runs the loop, and says what became of the call where a person ended it meanwhile:
+// the run that was overtaken appends nothing, but what its tool answered is evidence.
+func (rt *Runtime) drive(ctx context.Context, l *loop) error {
+	err := rt.run(ctx, l)
+	if err == nil || rt.store.Current(l.lease) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmWait)
+	defer cancel()
+	now, nerr := rt.resume(ctx, l.lease.TraceID)
+	if nerr != nil {
+		return err
+	}
+	defer rt.store.Release(now.lease)
+	if !now.state.Terminal() {
+		return err
+	}
+	if late := l.effect; late != nil && now.effect != nil && late.Digest != now.effect.Digest {
+		t, err := rt.store.Load(ctx, l.lease.TraceID)
+		if err != nil {
+			return err
+		}
+		came := answered{late.Effect.Outcome.Status, ledger.ClassOf(late), resultOf(late)}
+		if err := rt.noteLate(ctx, now, attemptsOf(t), came, whoRuntime); err != nil {
+			return err
+		}
+	}
+	l.head, l.state, l.staged = now.head, now.state, nil
+	l.call, l.effect = now.call, now.effect
+	return nil
+}
+
+// answered is what of a late answer its note keeps.
+type answered struct {
+	status string
+	class  ledger.Class
+	result tga.Digest
+}
+
+// resultOf is the digest of the answer that an effect binds, zero where it has none.
+func resultOf(effect *tga.Artifact) tga.Digest {
+	for _, h := range effect.Effect.DocumentHashes {
+		if h.Pointer == tga.PointerResult {
+			return h.Hash
+		}
+	}
+	return tga.Digest{}
+}
+
+// noteLate keeps an answer that came after the end and differs from what is recorded.
+func (rt *Runtime) noteLate(ctx context.Context, l *loop, attempt uint32, a answered, who string) error {
+	if l.effect.Effect.Outcome.Status == a.status && resultOf(l.effect) == a.result {
+		return nil
+	}
+	note, err := rt.note(tga.NoteLateReply, who, map[string]any{
+		"attempt": attempt, "outcome": a.status, "class": a.class.String(), "result_digest": a.result.String(),
+	})
+	if err != nil {
+		return err
+	}
+	return rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{note}})
+}

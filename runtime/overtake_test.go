@@ -1,0 +1,163 @@
+package runtime_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+func evidence(r runtime.Reply) runtime.Resolution {
+	return runtime.Resolution{Reply: r, Who: "ada", Evidence: []byte(`"statement line 7"`)}
+}
+
+var didNotRun = runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable, ErrorCode: "TOOL_ERROR", ErrorMessage: "it never arrived"}
+
+// TestPersonsWordOvertakesTheSender: while this process waits for the tool, "it ran" and
+// "nobody will know" end the call at once, "it did not run" is refused. What the tool then
+// answers is a note, its caller gets what is recorded, and nothing is sent again.
+func TestPersonsWordOvertakesTheSender(t *testing.T) {
+	for name, settle := range map[string]func(*bench, tga.ID) (runtime.Result, error){
+		"ran": func(b *bench, id tga.ID) (runtime.Result, error) {
+			return b.rt.Resolve(context.Background(), id, evidence(ok(`"seen"`)))
+		},
+		"abandon": func(b *bench, id tga.ID) (runtime.Result, error) {
+			return b.rt.Abandon(context.Background(), id, "ada", "the provider cannot tell")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeArgs}, LicenceSet: true})
+			sent, goOn := make(chan tga.ID), make(chan struct{})
+			b.tool.answer = func(_ int, c runtime.Call) (runtime.Reply, error) {
+				sent <- c.TraceID
+				<-goOn
+				return ok(`"late"`), nil
+			}
+			type answer struct {
+				res runtime.Result
+				err error
+			}
+			told := make(chan answer)
+			go func() {
+				res, err := b.rt.Call(context.Background(), charge("order-1"))
+				told <- answer{res, err}
+			}()
+			id := <-sent
+			if _, err := b.rt.Resolve(context.Background(), id, evidence(didNotRun)); tga.CodeOf(err) != tga.StateLockAcquireFailed {
+				t.Errorf("it did not run, while it is being sent: %v", err)
+			}
+			ended, err := settle(b, id)
+			if err != nil || !ended.State.Terminal() {
+				t.Fatalf("%+v %v", ended, err)
+			}
+			close(goOn)
+			got := <-told
+			if got.err != nil || got.res.Digest != ended.Digest || string(got.res.Value) == `"late"` {
+				t.Errorf("its caller is told %+v %v, recorded is %+v", got.res, got.err, ended)
+			}
+			tr, err := b.db.Load(context.Background(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(tr.Notes); n != 1 || tr.Notes[0].Kind != tga.NoteLateReply {
+				t.Errorf("notes %+v", tr.Notes)
+			}
+			if by, who, _ := runtime.EndedBy(tr); by != runtime.ByPerson || who != "ada" {
+				t.Errorf("ended by %v %q", by, who)
+			}
+			b.wantSends(1)
+		})
+	}
+}
+
+// TestOvertakenAttemptIsNotSent: an attempt that is in hand when a person ends the call is
+// not sent any more.
+func TestOvertakenAttemptIsNotSent(t *testing.T) {
+	b := setup(t, park)
+	hook := &afterAppend{Store: b.db}
+	b.store = hook
+	b.start()
+	hook.then = func(lease wal.Lease, batch wal.Batch) {
+		for _, a := range batch.Artifacts {
+			if a.Artifact.Type == tga.CallType {
+				if _, err := b.rt.Abandon(context.Background(), lease.TraceID, "ada", "not this one"); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	res, err := b.rt.Call(context.Background(), charge("order-1"))
+	if err != nil || res.State != tga.Failed || res.ErrorCode != tga.EffectInDoubt {
+		t.Errorf("%+v %v", res, err)
+	}
+	b.wantSends(0)
+}
+
+// afterAppend calls then when an append has returned.
+type afterAppend struct {
+	runtime.Store
+	then func(wal.Lease, wal.Batch)
+}
+
+func (s *afterAppend) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+	done, err := s.Store.Append(ctx, l, b)
+	if err == nil && s.then != nil {
+		s.then(l, b)
+	}
+	return done, err
+}
+
+// TestNotRunWaitsForThePermit: that a begun call did not run is refused while its permit is
+// fresh, at the limit and before it, and taken when it is over or the executor gave up.
+func TestNotRunWaitsForThePermit(t *testing.T) {
+	const permit = time.Minute
+	for _, x := range []struct {
+		after time.Duration
+		gives bool
+		taken bool
+	}{{0, false, false}, {permit - time.Millisecond, false, false}, {permit, false, true}, {0, true, true}} {
+		b := setup(t, runtime.Policy{PermitTime: permit})
+		begun := b.begin("order-1", "begin-1")
+		b.advance(x.after)
+		if x.gives {
+			if err := b.rt.GiveUp(context.Background(), begun.Result.TraceID, begun.Permit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := b.rt.Resolve(context.Background(), begun.Result.TraceID, evidence(didNotRun))
+		if x.taken != (err == nil) || err != nil && tga.CodeOf(err) != tga.StateLockAcquireFailed {
+			t.Errorf("after %v, given up %v: %v", x.after, x.gives, err)
+		}
+		if x.taken {
+			continue
+		}
+		// That it ran is taken at once, and the executor's own word is then a note.
+		if res, err := b.rt.Resolve(context.Background(), begun.Result.TraceID, evidence(ok(`"seen"`))); err != nil || res.State != tga.Completed {
+			t.Errorf("%+v %v", res, err)
+		}
+		if _, err := b.finish(begun, ok(`"other"`)); tga.CodeOf(err) != tga.StateInvalidTransition {
+			t.Errorf("finished after the end: %v", err)
+		}
+	}
+}
+
+// TestWhatIsNotInDoubtIsNotOvertaken: a person's word about a call that is not executing
+// leaves who runs it alone.
+func TestWhatIsNotInDoubtIsNotOvertaken(t *testing.T) {
+	b := setup(t, park)
+	lease, err := b.db.Acquire(context.Background(), newID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.rt.Abandon(context.Background(), lease.TraceID, "ada", ""); tga.CodeOf(err) != tga.NotFound {
+		t.Errorf("%v", err)
+	}
+	if !b.db.Current(lease) {
+		t.Error("the lease was overtaken")
+	}
+	b.db.Release(lease)
+}
