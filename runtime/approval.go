@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -25,6 +26,8 @@ type Approval struct {
 	Mismatch tga.Digest `json:"mismatch_digest,omitzero"`
 	Evidence tga.Digest `json:"evidence_digest,omitzero"`
 	Waiting  []tga.ID   `json:"waiting,omitempty"`
+	// Askers handed in the calls that wait: none of them answers for its own.
+	Askers []string `json:"askers,omitempty"`
 }
 
 // What people are asked.
@@ -155,7 +158,7 @@ func (rt *Runtime) decideOn(ctx context.Context, l *loop, vote Vote) ([]tga.ID, 
 	if err != nil {
 		return nil, err
 	}
-	if err := rt.mayVote(l, vote); err != nil {
+	if err := rt.mayVote(l, pending, vote); err != nil {
 		return nil, err
 	}
 	if pending != nil {
@@ -167,12 +170,14 @@ func (rt *Runtime) decideOn(ctx context.Context, l *loop, vote Vote) ([]tga.ID, 
 	return nil, rt.vote(ctx, l, pending, vote)
 }
 
-// mayVote refuses the one who handed the request in: two pairs of eyes.
-func (rt *Runtime) mayVote(l *loop, vote Vote) error {
+// mayVote refuses the one who handed the request in: two pairs of eyes. About a record that
+// no longer stands, that is who handed in the recorded call and who relies on it now.
+func (rt *Runtime) mayVote(l *loop, pending *Approval, vote Vote) error {
 	if n := len(vote.Who); n < 1 || n > 255 {
 		return tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(l.lease.TraceID)
 	}
-	if !rt.opts.Trust.SelfApproval && vote.Who == l.submitter {
+	own := vote.Who == l.submitter || pending != nil && slices.Contains(pending.Askers, vote.Who)
+	if !rt.opts.Trust.SelfApproval && own {
 		return tga.Errorf(tga.PermissionDenied, "%q handed the request in and cannot decide it", vote.Who).In(l.lease.TraceID)
 	}
 	return nil

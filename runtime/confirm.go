@@ -65,7 +65,7 @@ func (rt *Runtime) confirm(ctx context.Context, l *loop, origin *wal.Trace, reco
 	}
 	said := ""
 	if l.policy.Replay == ReplayHuman && len(c.Mismatches) > 0 {
-		said = saidOf(origin, body.MismatchDigest)
+		said = rt.saidTo(l, origin, body.MismatchDigest)
 	}
 	asks := l.policy.Replay == ReplayHuman && len(c.Mismatches) > 0 && said == ""
 	if answered, err := rt.keepConfirmation(ctx, l, origin.ID, body, evidence, asks); err != nil {
@@ -166,13 +166,18 @@ func mismatchDigest(list []Mismatch) (tga.Digest, error) {
 	return tga.Sum(raw), nil
 }
 
-// saidOf returns what a person said last about this very mismatch, "" where nobody did.
-func saidOf(origin *wal.Trace, mismatch tga.Digest) string {
+// saidTo returns what a person said last about this very mismatch, "" where nobody did. Who
+// relies on the record is not told its own yes: unless self approval is allowed, that is
+// another's to say.
+func (rt *Runtime) saidTo(l *loop, origin *wal.Trace, mismatch tga.Digest) string {
 	for _, n := range slices.Backward(origin.Notes) {
 		if n.Kind != tga.NoteConfirmation || n.Who == whoRuntime {
 			continue
 		}
 		if c, err := ledger.ParseConfirmation(n.Body); err == nil && c.MismatchDigest == mismatch {
+			if c.Finding == ledger.Confirmed && n.Who == l.asker && !rt.opts.Trust.SelfApproval {
+				continue
+			}
 			return c.Finding
 		}
 	}
@@ -198,7 +203,7 @@ func (rt *Runtime) keepConfirmation(ctx context.Context, l *loop, origin tga.ID,
 			if err != nil {
 				return err
 			}
-			if answered = saidOf(now, body.MismatchDigest); answered == "" {
+			if answered = rt.saidTo(l, now, body.MismatchDigest); answered == "" {
 				question, err := rt.question(ctx, l, origin, body)
 				if err != nil {
 					return err
@@ -223,7 +228,14 @@ func (rt *Runtime) question(ctx context.Context, l *loop, origin tga.ID, body le
 		return wal.Attachment{}, err
 	}
 	if before != nil {
-		pending.Since, pending.Waiting = before.Since, before.Waiting
+		pending.Since, pending.Waiting, pending.Askers = before.Since, before.Waiting, before.Askers
+	}
+	if who := l.asker; who != "" && !slices.Contains(pending.Askers, who) {
+		if len(pending.Askers) == maxAskers {
+			// Unrecorded, it could answer its own question.
+			return wal.Attachment{}, tga.Errorf(tga.LimitExceeded, "%d others wait for an answer about the record of trace %s", maxAskers, origin).In(l.lease.TraceID)
+		}
+		pending.Askers = append(pending.Askers, who)
 	}
 	if l.lease.TraceID != origin && !slices.Contains(pending.Waiting, l.lease.TraceID) && len(pending.Waiting) < maxWaiting {
 		pending.Waiting = append(pending.Waiting, l.lease.TraceID)
@@ -233,6 +245,9 @@ func (rt *Runtime) question(ctx context.Context, l *loop, origin tga.ID, body le
 
 // maxWaiting is how many traces a question to people names that wait for its answer.
 const maxWaiting = 100
+
+// maxAskers is how many who wait for an answer are kept from giving it.
+const maxAskers = 1000
 
 // onTrace calls f with the lease of another trace, or with this run's own.
 func (rt *Runtime) onTrace(ctx context.Context, l *loop, id tga.ID, f func(wal.Lease) error) error {

@@ -24,6 +24,7 @@ type loop struct {
 
 	request, decision, call, effect *tga.Artifact    // durable or staged
 	submitter                       string           // who handed the request in
+	asker                           string           // who relies on what this run answers
 	decider                         string           // remote supervisor that appended the decision; "" = decided here
 	sender                          Origin           // of the newest attempt, when the run began
 	callID                          tga.ID           // of the call, chosen before it is minted

@@ -97,12 +97,19 @@ func (rt *Runtime) Call(ctx context.Context, req Request) (Result, error) {
 // Recover takes a trace on from where a crash, a cancellation or a pending approval
 // left it. It returns like [Runtime.Call]. On a terminal trace it returns the record.
 func (rt *Runtime) Recover(ctx context.Context, trace tga.ID) (Result, error) {
+	return rt.RecoverFor(ctx, trace, "")
+}
+
+// RecoverFor is Recover for a caller with a name: who relies on a record may not confirm
+// it. "" is whoever handed the trace's request in.
+func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (Result, error) {
 	l, err := rt.resume(ctx, trace)
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
 	defer rt.store.Release(l.lease)
 	l.confirms = true // whoever recovers relies on what is recorded
+	l.asker = firstOf(who, l.asker)
 	return rt.finish(ctx, l)
 }
 
@@ -153,7 +160,7 @@ func (rt *Runtime) open(ctx context.Context, lease wal.Lease, req Request, given
 		lease:     lease,
 		policy:    rt.opts.Policy(req.Server, req.Tool).withDefaults(),
 		namespace: firstOf(req.Namespace, tga.DefaultNamespace),
-		submitter: req.Submitter, sender: OfProcess,
+		submitter: req.Submitter, asker: req.Submitter, sender: OfProcess,
 	}
 	if !req.Deadline.IsZero() {
 		l.deadline = tga.MillisOf(req.Deadline)
@@ -166,7 +173,7 @@ func (rt *Runtime) open(ctx context.Context, lease wal.Lease, req Request, given
 		trace, err := rt.store.Load(ctx, lease.TraceID)
 		switch {
 		case err == nil:
-			return rt.rejoin(lease, trace, request)
+			return rt.rejoin(lease, trace, request, l)
 		case !errors.Is(err, tga.NotFound):
 			return nil, err
 		}
@@ -191,13 +198,19 @@ func (rt *Runtime) open(ctx context.Context, lease wal.Lease, req Request, given
 
 // rejoin answers a repeated Call under the same trace id: the same call goes on, any
 // other is refused.
-func (rt *Runtime) rejoin(lease wal.Lease, trace *wal.Trace, request *tga.Artifact) (*loop, error) {
+//
+// A trace of another namespace is NOT_FOUND, in the words of one that is not there.
+func (rt *Runtime) rejoin(lease wal.Lease, trace *wal.Trace, request *tga.Artifact, asks *loop) (*loop, error) {
+	if trace.Namespace != asks.namespace {
+		return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", lease.TraceID).In(lease.TraceID)
+	}
 	l, err := rt.loopOf(lease, trace)
 	if err != nil {
 		return nil, err
 	}
+	l.asker = asks.submitter
 	was, is := l.request.Request, request.Request
-	if !was.Proposal.Equal(is.Proposal) || was.IdempotencyKey != is.IdempotencyKey || l.namespace != firstOf(request.Meta.String(tga.MetaNamespace), tga.DefaultNamespace) {
+	if !was.Proposal.Equal(is.Proposal) || was.IdempotencyKey != is.IdempotencyKey {
 		return nil, tga.Errorf(tga.StateInvalidTransition, "the trace exists and is of another call").In(lease.TraceID)
 	}
 	return l, nil
@@ -235,7 +248,7 @@ func (rt *Runtime) loopOf(lease wal.Lease, t *wal.Trace) (*loop, error) {
 		lease: lease, head: t.Head, state: t.Head.State,
 		policy:  rt.opts.Policy(p.ToolServer, p.ToolName).withDefaults(),
 		request: t.Request, decision: t.Decision, call: t.Call, effect: t.Effect,
-		submitter: SubmitterOf(t), decider: appenderOf(t, tga.DecisionType), sender: Sender(t, ""),
+		submitter: SubmitterOf(t), asker: SubmitterOf(t), decider: appenderOf(t, tga.DecisionType), sender: Sender(t, ""),
 		namespace: t.Namespace, deadline: t.Deadline,
 	}
 	if len(t.Entries) > 0 {

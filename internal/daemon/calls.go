@@ -180,7 +180,7 @@ func (q *request) recover() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) { return q.d.rt.Recover(ctx, id) })
+	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) { return q.d.rt.RecoverFor(ctx, id, q.peer.name()) })
 }
 
 func (q *request) decide() (any, error) {

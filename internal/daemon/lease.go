@@ -168,7 +168,7 @@ func (q *request) acquire() (any, error) {
 }
 
 func (q *request) renew() (any, error) {
-	m, id, ttl, err := q.leaseRequest()
+	m, id, ttl, err := q.heldRequest()
 	if err != nil {
 		return nil, err
 	}
@@ -180,20 +180,17 @@ func (q *request) renew() (any, error) {
 }
 
 func (q *request) release() (any, error) {
-	m, id, _, err := q.leaseRequest()
+	m, id, _, err := q.heldRequest()
 	if err != nil {
 		return nil, err
 	}
 	return client.Released{Released: q.d.leases.release(m.Lease, id)}, nil
 }
 
-// leaseRequest decodes a request about the lease of a trace that is the peer's, or
-// nobody's yet.
+// leaseRequest decodes a request for the lease of a trace that is the peer's, or nobody's
+// yet.
 func (q *request) leaseRequest() (m client.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
-	if err = q.decode(&m); err != nil {
-		return
-	}
-	if id, err = q.traceID(); err != nil {
+	if m, id, ttl, err = q.heldRequest(); err != nil {
 		return
 	}
 	if _, err = q.trace(id); tga.CodeOf(err) == tga.NotFound {
@@ -201,6 +198,18 @@ func (q *request) leaseRequest() (m client.LeaseRequest, id tga.ID, ttl time.Dur
 			return // it is another namespace's
 		}
 		err = nil
+	}
+	return
+}
+
+// heldRequest decodes a request about a lease that the peer says it holds. Its token is the
+// proof: the trace is not looked at, so nobody learns whether it is there.
+func (q *request) heldRequest() (m client.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
+	if err = q.decode(&m); err != nil {
+		return
+	}
+	if id, err = q.traceID(); err != nil {
+		return
 	}
 	limits := q.d.config.Limits
 	ttl = time.Duration(m.TTLMS) * time.Millisecond

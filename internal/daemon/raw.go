@@ -28,6 +28,8 @@ func (q *request) appendRaw(id tga.ID, lease string, batch wal.Batch, at string)
 		switch {
 		case errors.Is(err, tga.NotFound):
 			t = wal.NewTrace(id)
+		case tga.CodeOf(err) == tga.StateRecoveryFailed && !q.ownGenesis(id):
+			return engine.Ticket{}, noTrace(id)
 		case err != nil:
 			return engine.Ticket{}, err
 		case !q.peer.sees(t.Namespace):

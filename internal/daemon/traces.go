@@ -16,6 +16,9 @@ import (
 // of one that does not exist: who may not see it learns nothing of it.
 func (q *request) trace(id tga.ID) (*wal.Trace, error) {
 	t, err := q.d.db.Load(q.r.Context(), id)
+	if tga.CodeOf(err) == tga.StateRecoveryFailed && !q.ownGenesis(id) {
+		return nil, noTrace(id)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -23,6 +26,25 @@ func (q *request) trace(id tga.ID) (*wal.Trace, error) {
 		return nil, noTrace(id)
 	}
 	return t, nil
+}
+
+// ownGenesis says whether a trace that fails a check is the peer's by its first entry. That
+// is no proof, and all that is left to tell whose trouble it is.
+func (q *request) ownGenesis(id tga.ID) bool {
+	if q.peer.all() {
+		return true
+	}
+	for e, err := range q.d.db.Entries(q.r.Context(), id, 0) {
+		if err != nil || e.Artifact == nil || e.Type != tga.RequestType {
+			return false
+		}
+		namespace := e.Artifact.Meta.String(tga.MetaNamespace)
+		if namespace == "" {
+			namespace = tga.DefaultNamespace
+		}
+		return q.peer.sees(namespace)
+	}
+	return false
 }
 
 // noTrace is what a peer is told about a trace that is not there, and about one that is
