@@ -68,6 +68,23 @@ func toolError(version string, code tga.Code, trace, words string) []byte {
 	return append(raw, "}}"...)
 }
 
+// textResult is the result of a call that has run and of which only words are known.
+func textResult(version, words string) []byte {
+	raw := []byte(`{`)
+	if version >= stateless {
+		raw = append(raw, `"resultType":"complete",`...)
+	}
+	return append(tga.AppendString(append(raw, `"content":[{"type":"text","text":`...), words), `}]}`...)
+}
+
+// optional is text with something before it; "" for none.
+func optional(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
+}
+
 // replayed adds to a recorded result that it is one. What is there stays as it is.
 func replayed(result []byte, trace tga.ID, digest tga.Digest) []byte {
 	ours := []byte(`"` + metaReplayed + `":true,"` + metaTrace + `":"` + trace.String() + `","` + metaDigest + `":"` + digest.String() + `"`)

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -27,6 +28,9 @@ type attempt struct {
 	tell    sync.Once
 	out     outcome
 	keyless bool // a read call: it has no key of its own
+	conn    runtime.Connection
+	present *presence // of the client, where it is not there for as long as this process
+	tasked  atomic.Bool
 
 	reread bool // the definitions were read again because of its headers
 
@@ -79,17 +83,34 @@ func (s *Shim) join(q *call, key string) (a *attempt, mine bool, err error) {
 		}
 		// Everybody left it before this call came. It ends on its own; the log knows of it.
 	}
-	a = s.newAttempt(q, key)
+	if a, err = s.newAttempt(q, key); err != nil {
+		return nil, false, err
+	}
 	a.keyless = q.derived && !s.classes[q.params.tool]
 	s.launch(k, a)
 	return a, true, nil
 }
 
-func (s *Shim) newAttempt(q *call, key string) *attempt {
-	return &attempt{
+func (s *Shim) newAttempt(q *call, key string) (*attempt, error) {
+	a := &attempt{
 		s: s, q: q, key: key, asked: q.asked, done: make(chan struct{}), kept: make(chan struct{}), lonely: make(chan struct{}),
 		told: make(chan struct{}), named: make(chan struct{}), people: make(chan struct{}), words: "asking tgad", moved: make(chan struct{}), wait: 1,
 	}
+	c := q.conv
+	a.conn = runtime.Connection{ID: c.id, Executor: s.alive.path, Asks: c.opening.elicits() || q.inRequest()}
+	if c.shared {
+		a.conn.ID = randomHex() // each request is a connection of its own
+	}
+	if c.present != nil {
+		a.conn.Lock = c.present.path
+		return a, nil
+	}
+	// Over HTTP a client is there for as long as somebody waits on the stream of a request.
+	var err error
+	if a.present, err = appear(s.opts.State); err == nil {
+		a.conn.Lock = a.present.path
+	}
+	return a, err
 }
 
 // launch sets an attempt to work. The shim's lock is held.
@@ -103,6 +124,9 @@ func (s *Shim) launch(k callKey, a *attempt) {
 		}
 		s.mu.Unlock()
 		close(a.done)
+		if a.deserted() && !a.tasked.Load() {
+			a.present.remove()
+		}
 	})
 }
 
@@ -130,6 +154,14 @@ func (a *attempt) exit() {
 	defer a.mu.Unlock()
 	if a.wait--; a.wait == 0 {
 		a.leave.Do(func() { close(a.lonely) })
+		if !a.tasked.Load() {
+			a.present.leave()
+			select {
+			case <-a.done:
+				a.present.remove()
+			default: // the log may still be told of it
+			}
+		}
 	}
 }
 

@@ -62,7 +62,7 @@ func benchPeer(b *testing.B, shim bool) func(method, params string) {
 	cmd.Env = append(os.Environ(), envFake+"="+journal)
 	if shim {
 		cmd = exec.Command(os.Args[0], "/usr/bin/env", envProcess+"=", envFake+"="+journal, os.Args[0])
-		cmd.Env = append(os.Environ(), envProcess+"=shim", envDir+"="+dir, envScope+"=bench")
+		cmd.Env = append(os.Environ(), envProcess+"=shim", envDir+"="+dir)
 	}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

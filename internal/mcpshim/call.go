@@ -23,24 +23,26 @@ type call struct {
 	params *callParams
 	tool   Tool
 
-	args        []byte // canonical
-	asked       tga.Digest
-	token       []byte // of progress notifications; nil = none wanted
-	version     string // protocol revision that the request itself names
-	steps       uint64 // progress notifications so far
-	arrivals    chan *frame
-	gaveUp      chan struct{}
-	giveUp      sync.Once
-	mu          sync.Mutex
-	sent        bool
-	joined      *attempt
-	derived     bool // the key is made of the scope, the step and the call itself
-	scope, step string
-	vote        *vote        // of a person at the client, on
-	voteOn      tga.ID       // this trace
-	posed       bool         // this message has asked its person, or brings what that one says
-	question    []byte       // the answer to this message that asks
-	abandoned   func(*frame) // takes an answer that comes after the attempt gave up
+	args      []byte // canonical
+	asked     tga.Digest
+	token     []byte // of progress notifications; nil = none wanted
+	version   string // protocol revision that the request itself names
+	steps     uint64 // progress notifications so far
+	arrivals  chan *frame
+	gaveUp    chan struct{}
+	giveUp    sync.Once
+	mu        sync.Mutex
+	sent      bool
+	joined    *attempt
+	derived   bool // it has no key of its own
+	scope     string
+	stream    *exchange    // over HTTP: what the client waits on
+	part      func()       // says once that it waits for its attempt no more
+	vote      *vote        // of a person at the client, on
+	voteOn    tga.ID       // this trace
+	posed     bool         // this message has asked its person, or brings what that one says
+	question  []byte       // the answer to this message that asks
+	abandoned func(*frame) // takes an answer that comes after the attempt gave up
 
 	// Of a task of the shim's own.
 	asTask    bool        // the client takes one in place of an answer
@@ -185,10 +187,12 @@ func (q *call) run() {
 			a.cast(q.conv.life, q.voteOn, q.vote)
 		}
 		if !q.wait(a, mine) {
+			q.goesWithout()
 			q.leave(a, mine)
 			return
 		}
 		if a.out.again {
+			q.goesWithout()
 			continue // it is a write call after all: this time under its key
 		}
 		if !a.out.final || !q.derived || a.keyless {
@@ -196,6 +200,7 @@ func (q *call) run() {
 		} else {
 			err = q.conv.deliverIn(q.w.batch, key, a.out.own, func() error { return q.answer(a, mine) })
 		}
+		q.goesWithout()              // not before: who waits for an answer is there until it has it
 		if errors.Is(err, errOver) { // else a client that is gone is seen by send
 			q.conv.spare(q.w.batch)
 		}
@@ -234,7 +239,6 @@ func (q *call) mirror() error {
 // wait waits for the attempt's outcome. It returns false when the client is not to get
 // it.
 func (q *call) wait(a *attempt, mine bool) bool {
-	defer a.exit()
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
 	kept, stalled := a.kept, (<-chan time.Time)(nil)
@@ -378,7 +382,17 @@ func (q *call) progress(words string) {
 func (q *call) setAttempt(a *attempt) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.joined = a
+	q.joined, q.part = a, sync.OnceFunc(a.exit)
+}
+
+// goesWithout says that the call does not wait for its attempt any more.
+func (q *call) goesWithout() {
+	q.mu.Lock()
+	part := q.part
+	q.mu.Unlock()
+	if part != nil {
+		part()
+	}
 }
 
 func (q *call) attempt() *attempt {

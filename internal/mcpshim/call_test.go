@@ -165,6 +165,7 @@ func TestNextCallWaitsForTheNote(t *testing.T) {
 
 func TestKeysByTheFirstRuleThatFits(t *testing.T) {
 	w := newWorld(t)
+	w.opts.CallIDs = []string{"claudecode/toolUseId"}
 	w.opts.Tools = func(tool string) Tool {
 		switch tool {
 		case "order":
@@ -236,6 +237,7 @@ func TestReadCallsAreNeverServedToAnother(t *testing.T) {
 
 func TestFailuresAreRecordedAndServed(t *testing.T) {
 	w := newWorld(t)
+	w.opts.CallIDs = []string{"claudecode/toolUseId"}
 	h := w.start()
 	h.handshake()
 	for tool, wants := range map[string][]string{

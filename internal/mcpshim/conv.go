@@ -19,15 +19,24 @@ type outlet interface {
 	hand(env *mcpraw.Envelope, parts ...io.WriterTo) error
 }
 
-func (s *sink) send(_ *mcpraw.Envelope, parts ...io.WriterTo) error { return s.write(parts...) }
+func (s *sink) send(_ *mcpraw.Envelope, parts ...io.WriterTo) error {
+	err := s.write(parts...)
+	if err == nil && noReader(s.under) {
+		return errNotThere // it lies in a pipe that nobody reads
+	}
+	return err
+}
+
 func (s *sink) hand(_ *mcpraw.Envelope, parts ...io.WriterTo) error { return s.write(parts...) }
 
 // conv is one client and the tool server that it talks to.
 type conv struct {
 	s      *Shim
 	out    outlet
-	scope  string
-	shared bool // by several clients: one of them is not told from another
+	id     string // of the connection
+	shared bool   // by several clients: one of them is not told from another
+	// present says that the client is there; nil where each request says it for itself.
+	present *presence
 
 	life context.Context
 	end  context.CancelFunc
@@ -74,9 +83,9 @@ type waiting struct {
 // ownPrefix begins the ids of the shim's own requests.
 const ownPrefix = "tgad-"
 
-func (s *Shim) newConv(out outlet, scope string) *conv {
+func (s *Shim) newConv(out outlet) *conv {
 	c := &conv{
-		s: s, out: out, scope: scope, changed: make(chan struct{}),
+		s: s, out: out, id: randomHex(), changed: make(chan struct{}),
 		pending: map[idKey]*waiting{}, asked: map[idKey]*link{}, questions: map[idKey]*posed{}, tasks: map[string]*openCall{},
 	}
 	c.life, c.end = context.WithCancel(s.life)

@@ -15,7 +15,10 @@
 //	strict   a message that two parsers could read apart does not pass    [mcpraw.Scanner]   TestAmbiguousMessagesDoNotPass
 //	exact    what passes arrives byte for byte                            [conv.fromServer]  TestPassThroughIsExact
 //	bounded  one message takes at most spillBytes of memory               [frames.keep]      TestLongMessagesStream
-//	counted  an occurrence moves on after its answer was delivered,       [conv.deliver]     TestOccurrences, TestKillsAtEveryPoint
+//	repeat   which call is a repeat is the log's to say                   [attempt.begin]    TestTwoShimsOfOneProcessLoseNothing,
+//	                                                                                         TestKilledBehindALauncher, TestRepeatOverHTTP
+//	there    a client is seen to be gone the moment that it is            [presence]         TestRepeatOverHTTP
+//	counted  a call is noted as delivered after its answer was,           [conv.deliver]     TestOccurrences, TestKillsAtEveryPoint
 //	         and before a call that came after it is sent                 [attempt.send]     TestNextCallWaitsForTheNote
 //	         (one of an array, with its array)                            [conv.deliverIn]   TestBatchIsDeliveredWhole
 //	task     a task's id is told once its trace and record are stored     [call.toTask]       TestOwnTask, TestOwnTaskOutlivesItsShim

@@ -20,7 +20,8 @@ func (a *attempt) serve(r runtime.Result) {
 	}
 	switch {
 	case r.State == tga.Denied:
-		a.out.code, a.out.words = tga.PolicyViolation, "The call was denied: "+r.Rationale+". It was not sent. Do not repeat it unchanged."
+		a.out.code, a.out.final = tga.PolicyViolation, true
+		a.out.words = "The call was denied: " + r.Rationale + ". It was not sent. Do not repeat it unchanged."
 	case r.ErrorCode == tga.EffectInDoubt:
 		a.out.code = tga.EffectInDoubt
 		a.out.words = doubtWords(a.q.params.tool, r.TraceID, "it was given up without anybody learning whether it ran")
@@ -29,12 +30,33 @@ func (a *attempt) serve(r runtime.Result) {
 		a.out.words = "The call was not sent: " + r.ErrorMessage + ". The same call may be repeated."
 	case r.Value != nil:
 		a.out.value, a.out.fault, a.out.final = r.Value, isFault(r.Value), true
-	case r.Status == tga.StatusSuccess || r.ErrorCode == tga.LimitExceeded:
+	case r.ErrorCode == tga.LimitExceeded:
 		a.out.final = true // its value is not kept
+	case r.Status == tga.StatusSuccess:
+		// Somebody settled it, and knew no more than that it ran.
+		a.out.final = true
+		a.out.value = textResult(a.q.version, "The call has run. Whoever settled it recorded no answer of the tool's"+
+			optional(": ", r.Summary)+". Trace "+a.out.trace.String()+".")
 	default:
 		a.out.code, a.out.final = r.ErrorCode, true
 		a.out.words = fmt.Sprintf("The call failed before, and it is recorded so: %s (%s).", firstOf(r.ErrorMessage, r.Summary, r.Status), r.ErrorCode)
 	}
+}
+
+// stale is the end of a call that may be the repeat of one which ran long ago and whose
+// answer was lost. The client is told, with that answer: if it means another call it makes
+// that from now on.
+func (a *attempt) stale(b runtime.Begun) {
+	a.serve(b.Result)
+	said := a.out.words
+	if a.out.value != nil {
+		said = "its recorded answer is " + string(a.out.value)
+	}
+	a.out.value, a.out.fault, a.out.final = nil, false, true
+	a.out.code = tga.IdempotencyKeyInFlight
+	a.out.words = fmt.Sprintf("This call of %s was NOT run. An identical one ran at %s, and its answer never reached its client: %s (trace %s). "+
+		"If this is a repeat of that one, use this answer. If you mean another call, make it again now.",
+		a.q.params.tool, b.Since, said, b.Result.TraceID)
 }
 
 // inDoubt is the end of a call of which nobody knows whether it ran.

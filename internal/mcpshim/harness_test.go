@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
@@ -65,7 +66,7 @@ func (w *world) openLog() {
 	none := runtime.DispatcherFunc(func(context.Context, runtime.Call) (runtime.Reply, error) {
 		return runtime.Reply{}, fmt.Errorf("%w: the log sends nothing", runtime.ErrNotSent)
 	})
-	rt, err := runtime.New(db, none, w.super, runtime.Options{Policy: w.policy})
+	rt, err := runtime.New(db, none, w.super, runtime.Options{Policy: w.policy, Lock: lockHolder})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -96,9 +97,6 @@ func (w *world) options() Options {
 	}
 	if o.State == "" {
 		o.State = filepath.Join(w.dir, "state")
-	}
-	if o.Scope == "" {
-		o.Scope = "test"
 	}
 	if testing.Verbose() {
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -295,4 +293,15 @@ func (l local) Kept(ctx context.Context, namespace, server string) iter.Seq2[run
 
 func (l local) Decide(ctx context.Context, trace tga.ID, approve bool, rationale string) (runtime.Result, error) {
 	return l.Runtime.Decide(ctx, trace, runtime.Vote{Who: "the person at the client", Approve: approve, Rationale: rationale})
+}
+
+func lockHolder(path string) ledger.Liveness {
+	held, known := filelock.Held(path)
+	switch {
+	case !known:
+		return ledger.HolderUnknown
+	case held:
+		return ledger.HolderAlive
+	}
+	return ledger.HolderGone
 }

@@ -10,11 +10,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// key names a call, by the first rule that gives a name. A derived one is not the key
-// itself: the same call again has the same name here, and its number is the log's to
-// know. It moves on once an answer was delivered.
+// key names a call, by the first rule that gives a name. A derived one is no key: it only
+// says that two calls of one connection that are under way are one. Whether a call is a
+// repeat of an earlier one is the log's to say ([call.Decide]).
 func (q *call) key() (string, error) {
-	o := &q.conv.s.opts
 	if k := q.params.metaValue(MetaKey); k != nil {
 		return fit(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k))
 	}
@@ -23,29 +22,19 @@ func (q *call) key() (string, error) {
 			return fit(k), nil
 		}
 	}
-	for _, name := range o.CallIDs {
+	for _, name := range q.conv.s.opts.CallIDs {
 		if id := q.params.metaText(name); id != "" {
 			return fit(name + "=" + id), nil
 		}
 	}
-	q.derived, q.scope, q.step = true, q.conv.scope, o.Server
-	for _, name := range scopeIDs {
-		if id := q.params.metaText(name); id != "" {
-			q.scope = name + "=" + id
-			break
-		}
+	q.derived, q.scope = true, firstOf(q.params.metaText(MetaScope), q.conv.s.opts.Scope)
+	if q.conv.shared || !q.conv.s.needsKey(q.params.tool) {
+		// A read call has nothing to do with another one, and clients that share a
+		// conversation have nothing to do with each other here: which calls are identical is
+		// the log's to say. This name only keeps them apart.
+		return "apart " + randomHex(), nil
 	}
-	for _, name := range o.StepIDs {
-		if id := q.params.metaText(name); id != "" {
-			q.step += " " + name + "=" + id
-		}
-	}
-	if !q.conv.s.needsKey(q.params.tool) {
-		// A read call has no key, and two of them have nothing to do with each other. This
-		// name only keeps them apart here.
-		return "read " + randomHex(), nil
-	}
-	name, err := ledger.DeriveKey(q.scope, q.step, q.params.tool, q.args, 0)
+	name, err := ledger.DeriveKey(q.conv.id, q.scope, q.params.tool, q.args, 0)
 	if err == nil {
 		q.conv.s.undisturbed(name)
 	}

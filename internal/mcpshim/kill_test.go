@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -41,6 +42,9 @@ type rig struct {
 	in     io.WriteCloser
 	out    *bufio.Reader
 	id     int
+
+	launcher []string             // what the client starts in place of the shim itself
+	meta     func(try int) string // of a call, by how often it was tried
 }
 
 func newRig(t *testing.T, shim bool) *rig {
@@ -73,7 +77,7 @@ func newRig(t *testing.T, shim bool) *rig {
 }
 
 func (r *rig) env() []string {
-	return append(os.Environ(), envDir+"="+r.dir, envSocket+"="+filepath.Join(r.dir, "run", "s"), envScope+"=kill")
+	return append(os.Environ(), envDir+"="+r.dir, envSocket+"="+filepath.Join(r.dir, "run", "s"))
 }
 
 // startDaemon runs a daemon, and another whenever it is killed, as a service manager
@@ -112,6 +116,10 @@ func (r *rig) dial() error {
 	if r.shim {
 		// The tool server is this binary again, without the shim's role.
 		cmd = exec.Command(os.Args[0], "/usr/bin/env", envProcess+"=", envFake+"="+r.journal, os.Args[0])
+		if r.launcher != nil {
+			cmd.Args = append(slices.Clone(r.launcher), cmd.Args...)
+			cmd.Path = r.launcher[0]
+		}
 		cmd.Env = append(r.env(), envProcess+"=shim", envKill+"="+r.victim)
 	}
 	in, err := cmd.StdinPipe()
@@ -172,7 +180,11 @@ func (r *rig) call(tool, args string) (answer string, tries int) {
 				continue
 			}
 		}
-		line, err := r.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, args))
+		meta := ""
+		if r.meta != nil {
+			meta = `,"_meta":` + r.meta(tries)
+		}
+		line, err := r.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s%s}`, tool, args, meta))
 		switch {
 		case err != nil && strings.Contains(err.Error(), "nothing for"):
 			r.t.Fatalf("the client hangs: %s %s: %v", tool, args, err)

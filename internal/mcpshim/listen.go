@@ -110,7 +110,8 @@ func (s *Shim) serve(ctx context.Context, l net.Listener) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
 	f := &front{s: s, life: life, sessions: map[string]*session{}}
-	srv := &http.Server{Handler: f, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes}
+	srv := &http.Server{Handler: f, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, socketKey{}, c) }}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()
 	tidy := time.NewTicker(time.Minute)
@@ -205,13 +206,7 @@ func (f *front) open(id string) (*session, error) {
 		f: f, shared: id == "", over: make(chan struct{}), used: time.Now(),
 		waits: map[idKey]*exchange{}, tokens: map[string]*exchange{},
 	}
-	// A session's name is its conversation. A client that opens another after this process
-	// was killed is another conversation, unless --scope says that they are one.
-	scope := f.s.opts.Scope
-	if !f.s.opts.scopeSet {
-		scope = "session " + id
-	}
-	s.c = f.s.newConv(s, scope)
+	s.c = f.s.newConv(s)
 	s.c.atWork, s.c.shared = place.work, s.shared
 	if id == "" {
 		f.shared = s
@@ -366,7 +361,7 @@ func (f *front) get(w http.ResponseWriter, r *http.Request) {
 	for {
 		select {
 		case raw := <-stream:
-			if s.f.writeEvent(w, raw) != nil {
+			if s.f.writeEvent(w, nil, raw) != nil {
 				return
 			}
 		case <-r.Context().Done():

@@ -225,7 +225,7 @@ func TestConnectionThatBreaks(t *testing.T) {
 	f, _ := w.fronted()
 	e := &exchange{events: make(chan event, 1), gone: t.Context().Done()}
 	one := &session{f: f, waits: map[idKey]*exchange{keyOf([]byte("1")): e}}
-	c := f.s.newConv(one, "test")
+	c := f.s.newConv(one)
 	defer c.end()
 	go func() { (<-e.events).done <- errors.New("broken") }()
 	m := newFrame([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))

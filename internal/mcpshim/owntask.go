@@ -63,8 +63,6 @@ type taskRecord struct {
 	Name    string    `json:"name"` // of the call in this package
 	Key     string    `json:"key,omitempty"`
 	Derived bool      `json:"derived,omitempty"`
-	Scope   string    `json:"scope,omitempty"`
-	Step    string    `json:"step,omitempty"`
 	Params  string    `json:"params"`
 	Created time.Time `json:"created"`
 	// Cancelled says that the client wants no send any more.
@@ -190,8 +188,11 @@ func (q *call) toTask(a *attempt) bool {
 	s := q.conv.s
 	t := &ownTask{id: a.trace(), a: a, stop: make(chan struct{})}
 	t.rec = taskRecord{
-		Trace: t.id.String(), Tool: q.params.tool, Name: a.key, Key: a.ledgerKey(), Derived: q.derived, Scope: q.scope, Step: q.step,
+		Trace: t.id.String(), Tool: q.params.tool, Name: a.key, Key: a.key, Derived: q.derived,
 		Params: string(q.params.raw), Created: time.Now().UTC(),
+	}
+	if q.derived {
+		t.rec.Key = t.id.String() // that the log gave it
 	}
 	if t = s.hold(t); t == nil {
 		return false
@@ -220,6 +221,7 @@ func (s *Shim) hold(t *ownTask) *ownTask {
 		return nil
 	}
 	s.tasks[t.id] = t
+	t.a.tasked.Store(true)
 	s.work.Go(func() {
 		select {
 		case <-t.a.done:
@@ -348,6 +350,7 @@ func (s *Shim) forgetTask(t *ownTask) {
 	defer s.mu.Unlock()
 	if s.tasks[t.id] == t {
 		delete(s.tasks, t.id)
+		t.a.present.remove()
 	}
 }
 

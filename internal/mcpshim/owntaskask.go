@@ -119,14 +119,6 @@ func (c *conv) report(t *ownTask, b *batchReply, tell func(standing string) erro
 		_ = tell(said) // a client that is gone is seen by send
 		return over
 	}
-	// The key that was derived is kept before the count moves on: from then on the same
-	// scope and step name another call.
-	if rec.Key == "" {
-		if err := c.s.keepTask(t, func(r *taskRecord) { r.Key = t.a.ledgerKey() }); err != nil {
-			_ = tell(said)
-			return over
-		}
-	}
 	_ = c.deliverIn(b, rec.Name, t.id, func() error { return tell(said) })
 	return over
 }
@@ -194,7 +186,7 @@ func (c *conv) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.derived, q.scope, q.step = rec.Derived, rec.Scope, rec.Step
+	q.derived = rec.Derived
 	q.trace, q.ledgerKey, q.noSend = id, rec.Key, rec.Cancelled
 	if err := errors.Join(q.unchanged(), q.mirror()); err != nil {
 		return nil, err
@@ -203,7 +195,10 @@ func (c *conv) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 		return nil, tga.Errorf(tga.LimitExceeded, "%w", err)
 	}
 	s := c.s
-	a := s.newAttempt(q, rec.Name)
+	a, err := s.newAttempt(q, rec.Name)
+	if err != nil {
+		return nil, err
+	}
 	a.wait = 0
 	t := &ownTask{id: id, a: a, rec: rec, revived: true, stop: make(chan struct{})}
 	if have := s.hold(t); have != t {

@@ -29,7 +29,6 @@ const (
 	envProcess = "TGAD_MCP_PROCESS" // "shim" or "daemon"
 	envDir     = "TGAD_MCP_DIR"     // where the log and the shim's memory are
 	envSocket  = "TGAD_MCP_SOCKET"  // a shim's daemon; "" = it keeps the log itself
-	envScope   = "TGAD_MCP_SCOPE"
 )
 
 const processConfig = `
@@ -113,7 +112,7 @@ func runShim(ctx context.Context, dir string) error {
 	defer c.Close()
 	k := newKiller(dir)
 	s, err := New(Options{
-		Server: "fake", Command: os.Args[1:], Log: k.log(c), State: filepath.Join(dir, "state"), Scope: os.Getenv(envScope),
+		Server: "fake", Command: os.Args[1:], Log: k.log(c), State: filepath.Join(dir, "state"),
 		Env: []string{envProcess + "="}, Stderr: os.Stderr, Logger: log,
 	})
 	if err != nil {
@@ -186,7 +185,7 @@ func (l killLog) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.B
 	if !bytes.Contains(req.Args, []byte(`"killed"`)) {
 		return l.Log.Begin(ctx, req)
 	}
-	if req.Key != "" || req.Scope != "" || req.Tool == "look" {
+	if req.Key != "" || req.Connection.ID != "" || req.Tool == "look" {
 		l.k.at("before begin")
 	}
 	b, err := l.Log.Begin(ctx, req)

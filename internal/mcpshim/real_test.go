@@ -105,7 +105,7 @@ func shimmed(t *testing.T, command []string) (args []string, env []string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return append([]string{os.Args[0]}, command...), []string{envProcess + "=shim", envDir + "=" + dir, envScope + "=real"}
+	return append([]string{os.Args[0]}, command...), []string{envProcess + "=shim", envDir + "=" + dir}
 }
 
 // talk is a conversation with a server process: raw lines in, raw lines out.

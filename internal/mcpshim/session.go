@@ -22,6 +22,7 @@ type exchange struct {
 	token  []byte // its own progress token
 	gone   <-chan struct{}
 
+	socket  any  // that the POST came on
 	listens bool // it is a subscription
 	modern  bool // of a revision that gives some answers a status of their own
 }
@@ -36,7 +37,8 @@ type event struct {
 // exchange gives a request to the conversation and writes what comes back for it: one
 // answer as JSON, or a stream where messages come before it.
 func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame, modern bool) {
-	e := &exchange{events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == listenMethod, gone: r.Context().Done(), modern: modern}
+	s.f.reap()
+	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == listenMethod, gone: r.Context().Done(), modern: modern}
 	m, key, err := s.enter(m, e)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -49,7 +51,7 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame, mod
 		defer close(taken)
 		s.c.fromClient(m, nil)
 	})
-	out := &poster{f: s.f, w: w, modern: modern}
+	out := &poster{f: s.f, w: w, socket: e.socket, modern: modern}
 	for {
 		select {
 		case ev := <-e.events:
@@ -60,8 +62,7 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame, mod
 			// The client is gone, and with it the way of its answer: it gave the call up.
 			<-taken // first: what is not known yet cannot be given up
 			if m.IsRequest() {
-				n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), m.RawID...)
-				s.c.cancelled(newFrame(append(n, "}}"...)))
+				s.c.givenUp(m.RawID)
 			}
 			return
 		case <-s.over:
@@ -78,10 +79,53 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame, mod
 	}
 }
 
+type socketKey struct{}
+
+// reap gives up the calls whose clients have closed their streams. The server learns of that
+// when it is told; a client that makes its call again at once may be quicker, and would be
+// taken for another one that wants the same.
+func (f *front) reap() {
+	f.mu.Lock()
+	all := []*session{f.shared}
+	for _, s := range f.sessions {
+		all = append(all, s)
+	}
+	f.mu.Unlock()
+	for _, s := range all {
+		if s == nil {
+			continue
+		}
+		s.mu.Lock()
+		var gone []idKey
+		for key, e := range s.waits {
+			if closedByPeer(e.socket) {
+				gone = append(gone, key)
+			}
+		}
+		s.mu.Unlock()
+		for _, key := range gone {
+			s.c.mu.Lock()
+			w := s.c.pending[key]
+			s.c.mu.Unlock()
+			if w != nil && w.call != nil {
+				s.c.givenUp(w.id)
+				w.call.goesWithout()
+			}
+		}
+	}
+}
+
+// givenUp takes the end of a stream for what it is: its request was given up.
+func (c *conv) givenUp(id []byte) {
+	n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), id...)
+	c.cancelled(newFrame(append(n, "}}"...)))
+}
+
 // poster writes what comes back for one POST.
 type poster struct {
 	f         *front
 	w         http.ResponseWriter
+	socket    any
 	modern    bool
 	streaming bool
 }
@@ -93,7 +137,7 @@ func (p *poster) write(ev event) (last bool) {
 		if p.modern {
 			p.w.WriteHeader(statusOf(ev.raw))
 		}
-		ev.done <- p.f.write(p.w, ev.raw)
+		ev.done <- p.f.write(p.w, p.socket, ev.raw)
 		return true
 	}
 	if !p.streaming {
@@ -101,17 +145,19 @@ func (p *poster) write(ev event) (last bool) {
 		p.w.Header().Set("Content-Type", "text/event-stream")
 		p.w.Header().Set("Cache-Control", "no-store")
 	}
-	ev.done <- p.f.writeEvent(p.w, ev.raw)
+	ev.done <- p.f.writeEvent(p.w, p.socket, ev.raw)
 	return ev.last
 }
 
-func (f *front) writeEvent(w http.ResponseWriter, raw []byte) error {
-	return f.write(w, []byte("event: message\ndata: "), raw, []byte("\n\n"))
+func (f *front) writeEvent(w http.ResponseWriter, socket any, raw []byte) error {
+	return f.write(w, socket, []byte("event: message\ndata: "), raw, []byte("\n\n"))
 }
 
 // write hands bytes to a client. One that takes none of them for long is cut off, and its
 // request is given up.
-func (f *front) write(w http.ResponseWriter, parts ...[]byte) error {
+//
+// Bytes that the system has taken for a client which is not there reached nobody.
+func (f *front) write(w http.ResponseWriter, socket any, parts ...[]byte) error {
 	to := http.NewResponseController(w)
 	for _, part := range parts {
 		for chunk := range slices.Chunk(part, 64<<10) {
@@ -121,7 +167,10 @@ func (f *front) write(w http.ResponseWriter, parts ...[]byte) error {
 			}
 		}
 	}
-	return to.Flush()
+	if err := to.Flush(); err != nil || !closedByPeer(socket) {
+		return err
+	}
+	return errNotThere
 }
 
 func flush(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() }

@@ -60,16 +60,13 @@ type Options struct {
 	// State is a directory for what the shims of this machine must know of each other:
 	// which of them runs, and the permits that are out. Required.
 	State string
-	// Scope names the conversation in derived keys. "" means [DefaultScope].
+	// Scope keeps calls apart that are identical but for it. "" keeps none apart.
 	Scope string
 	// Tools says how a tool's calls go through; nil governs all alike.
 	Tools func(tool string) Tool
-	// CallIDs are members of `_meta` in which a client names one call, the same when it
-	// repeats it. Nil means [DefaultCallIDs].
+	// CallIDs are members of `_meta` in which the client names one call, the same when it
+	// repeats it: the operator says so. None are taken for that unasked.
 	CallIDs []string
-	// StepIDs are members of `_meta` in which a client names a step that may make several
-	// calls: part of the derived key. Nil means [DefaultStepIDs].
-	StepIDs []string
 
 	Tasks         TaskMode      // whether calls become tasks of the shim's own
 	Limits        tga.Limits    // of arguments
@@ -80,8 +77,6 @@ type Options struct {
 	CancelGrace   time.Duration // for an answer after a cancellation; zero means 2s
 	LogTimeout    time.Duration // how long a call waits for a log that is away; zero means 30s
 
-	scopeSet bool
-
 	Stderr *os.File     // the tool server's; nil means none
 	Logger *slog.Logger // nil means nothing is said
 }
@@ -89,16 +84,6 @@ type Options struct {
 // DefaultMaxKeepBytes is the longest answer that is recorded whole. It fits a daemon's
 // default body limit when it is encoded.
 const DefaultMaxKeepBytes = 11 << 20
-
-// DefaultCallIDs are the members of `_meta` in which clients name one call.
-var DefaultCallIDs = []string{"claudecode/toolUseId"}
-
-// DefaultStepIDs are the members of `_meta` in which clients name what may hold several
-// calls.
-var DefaultStepIDs = []string{"vscode.requestId"}
-
-// scopeIDs are the members of `_meta` that name a conversation, in their order.
-var scopeIDs = []string{MetaScope, "vscode.conversationId"}
 
 var serverID = regexp.MustCompile(`^[A-Za-z0-9_./-]{1,128}$`)
 
@@ -120,6 +105,7 @@ type Shim struct {
 	unsent   map[tga.ID]uint32    // attempts that were given back, of traces under way
 	places   map[string]*delivery // derived names whose answer is on its way
 	pins     *pins
+	alive    *presence // of this process: who sends is there
 	mirrors  mirrors
 	stall    time.Duration // how long a client over HTTP may take nothing
 	grace    time.Duration // how long calls under way are waited for at the end
@@ -137,21 +123,11 @@ func New(o Options) (*Shim, error) {
 	if o.Log == nil || o.State == "" {
 		return nil, tga.Errorf(tga.ValidationError, "tool server %q: a log and a state directory are required", o.Server)
 	}
-	o.scopeSet = o.Scope != ""
-	if !o.scopeSet {
-		o.Scope = DefaultScope()
-	}
 	if strings.ContainsRune(o.Scope, 0) {
 		return nil, tga.Errorf(tga.ValidationError, "the scope holds a zero byte")
 	}
 	if o.Tools == nil {
 		o.Tools = func(string) Tool { return Tool{} }
-	}
-	if o.CallIDs == nil {
-		o.CallIDs = DefaultCallIDs
-	}
-	if o.StepIDs == nil {
-		o.StepIDs = DefaultStepIDs
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -182,6 +158,13 @@ func New(o Options) (*Shim, error) {
 		stall: stallWait, grace: endGrace, quit: quitWait, opts: o, log: o.Logger.With("tool_server", o.Server),
 		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{},
 	}
+	err := tidyPresences(o.State)
+	if err == nil {
+		s.alive, err = appear(o.State)
+	}
+	if err != nil {
+		return nil, err
+	}
 	s.shelf = &shelf{s: s}
 	s.pins = newPins(s)
 	s.life, s.end = context.WithCancel(context.Background())
@@ -199,5 +182,6 @@ func fileName(id string) string {
 func (s *Shim) Close() error {
 	s.end()
 	s.work.Wait()
+	s.alive.remove()
 	return nil
 }

@@ -31,8 +31,12 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer place.release()
-	c := s.newConv(newSink(out), s.opts.Scope)
+	c := s.newConv(newSink(out))
 	c.atWork = place.work
+	if c.present, err = appear(s.opts.State); err != nil {
+		return err
+	}
+	defer c.present.remove()
 	defer c.end()
 	kept := make(chan error, 1)
 	go func() { kept <- c.supervise(s.dialer(c, place.child)) }()
@@ -50,6 +54,10 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 		}
 		return nil // the client is gone
 	case err = <-read:
+		// The client has closed its end: who repeats a call of its elsewhere goes on with it.
+		// First what it was given is noted, so that this is not taken for lost.
+		c.noteAll(s.grace)
+		c.present.leave()
 		c.settle(s.grace)
 	case <-ctx.Done():
 		err = nil
@@ -95,6 +103,18 @@ func (c *conv) readAll(in *frames) error {
 			return fmt.Errorf("read the client's messages: %w", err)
 		}
 		c.fromClient(f, nil)
+	}
+}
+
+// noteAll waits until the log knows of every answer that the client was given, for a time.
+func (c *conv) noteAll(d time.Duration) {
+	until := time.After(d)
+	for _, over := range c.s.owed(c) {
+		select {
+		case <-over:
+		case <-until:
+			return
+		}
 	}
 }
 

@@ -80,7 +80,7 @@ func TestSubscriptionDoesNotHoldTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	c := s.newConv(discard{}, "test")
+	c := s.newConv(discard{})
 	defer c.end()
 	settled := func() chan struct{} {
 		done := make(chan struct{})

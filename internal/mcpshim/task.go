@@ -34,7 +34,9 @@ type openCall struct {
 	Legs map[string]string `json:"legs"`
 }
 
-func (a *attempt) openName() string { return keptName(openPrefix, a.q.params.tool, a.key) }
+// openName names the record of an unfinished call on the shelf: by its trace, which is the
+// same for who goes on with it.
+func openName(trace string) string { return openPrefix + trace }
 
 // maxLeg bounds an answer that is kept to be repeated.
 const maxLeg = 256 << 10
@@ -53,11 +55,11 @@ func (s *Shim) keepOpen(o *openCall) error {
 	if err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "note an unfinished call: %w", err)
 	}
-	return s.shelf.change(s.life, keptName(openPrefix, o.Tool, o.Key), func([]byte) []byte { return raw })
+	return s.shelf.change(s.life, openName(o.Trace), func([]byte) []byte { return raw })
 }
 
 func (s *Shim) dropOpen(o *openCall) {
-	if err := s.shelf.change(s.life, keptName(openPrefix, o.Tool, o.Key), func([]byte) []byte { return nil }); err != nil {
+	if err := s.shelf.change(s.life, openName(o.Trace), func([]byte) []byte { return nil }); err != nil {
 		s.log.Warn("an unfinished call that is over was not struck out", "trace", o.Trace, "error", err)
 	}
 }
@@ -83,7 +85,7 @@ func (q *call) leg() string {
 // unfinished takes an answer that ends the request and not the call. The record is
 // written before the client has the answer.
 func (a *attempt) unfinished(ctx context.Context, b runtime.Begun, f *frame, ans answer) (done bool, doubt string) {
-	o := parseOpen(a.s.shelf.get(a.openName()))
+	o := parseOpen(a.s.shelf.get(openName(b.Result.TraceID.String())))
 	if o == nil {
 		o = &openCall{
 			Tool: a.q.params.tool, Key: a.key, Trace: b.Result.TraceID.String(), Permit: b.Permit.String(),
@@ -115,7 +117,7 @@ func (a *attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
 	if a.keyless {
 		return false
 	}
-	kept, err := a.s.shelf.look(ctx, a.openName())
+	kept, err := a.s.shelf.look(ctx, openName(out.Result.TraceID.String()))
 	if err != nil {
 		a.s.log.Warn("an unfinished call was not looked for", "trace", out.Result.TraceID, "error", err)
 		return false

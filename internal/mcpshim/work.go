@@ -21,7 +21,14 @@ func (a *attempt) work(ctx context.Context) {
 		a.refused(err)
 		return
 	}
-	if a.setTrace(a.q.trace); a.q.trace.IsZero() {
+	switch {
+	case !a.q.trace.IsZero():
+		a.setTrace(a.q.trace)
+	case a.q.derived && !a.q.voteOn.IsZero():
+		a.setTrace(a.q.voteOn) // the call that the person was asked about
+	case a.q.derived:
+		a.setTrace(newID()) // the log remembers
+	default:
 		a.setTrace(a.remembered())
 	}
 	if a.q.voteOn == a.trace() {
@@ -58,6 +65,9 @@ func (a *attempt) work(ctx context.Context) {
 		case runtime.BeginServe, runtime.BeginDenied:
 			a.serve(b.Result)
 			return
+		case runtime.BeginStale:
+			a.stale(b)
+			return
 		case runtime.BeginConflict:
 			a.out = outcome{code: tga.IdempotencyKeyConflict, trace: b.Result.TraceID, rpc: codeInvalidParams,
 				words: "the key of this call belongs to a call with other arguments: " + b.Cause.Error()}
@@ -69,7 +79,9 @@ func (a *attempt) work(ctx context.Context) {
 			a.inDoubt(doubt)
 			return
 		case runtime.BeginNeedsApproval:
-			a.remember(b.Result.TraceID)
+			if !a.q.derived {
+				a.remember(b.Result.TraceID)
+			}
 			a.say("waiting for an approval: tgad approve " + b.Result.TraceID.String())
 			a.wantPeople(b.Cause)
 			a.name(b)
@@ -140,15 +152,16 @@ func (a *attempt) begin(ctx context.Context, beginID string) (runtime.Begun, err
 	req := runtime.BeginRequest{BeginID: beginID, Request: runtime.Request{
 		TraceID: a.trace(), Server: o.Server, Tool: a.q.params.tool, Args: a.q.args, Namespace: o.Namespace,
 	}}
+	req.Connection = a.conn
 	switch {
 	case a.keyless:
 		// Which tools are read tools is the log's to say: it refuses a write call without
 		// a key before it writes anything.
+		req.Connection.ID = ""
 	case a.q.ledgerKey != "":
 		req.Key = a.q.ledgerKey
 	case a.q.derived:
-		// The log keeps count of the occurrences.
-		req.Scope, req.Step = a.q.scope, a.q.step
+		req.Scope = a.q.scope // and the log says whether it is a repeat
 	default:
 		req.Key = a.key
 	}

@@ -93,7 +93,7 @@ type Connection struct {
 	Executor string `json:"executor,omitempty"`
 	Subject  string `json:"subject,omitempty"`
 	Asks     bool   `json:"asks,omitempty"`
-	Again    tga.ID `json:"again,omitzero"`
+	Again    tga.ID `json:"again,omitempty"`
 }
 
 // Begun is the answer to a begin. Only standing "send" permits a send.

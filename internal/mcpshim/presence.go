@@ -1,0 +1,90 @@
+package mcpshim
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// presence is a file that is locked for as long as somebody is there: this process, or one
+// client of its. The kernel gives the lock back the moment the process dies, so the log
+// sees at once who is gone. A name is used once.
+type presence struct {
+	path string
+	file *os.File
+	end  sync.Once
+}
+
+// Names of presences. A file has its last name only once it is locked: one of that name
+// whose lock is free is left over, and may be removed.
+const (
+	liveDir    = "live"
+	liveSuffix = ".lock"
+	liveMaking = ".new"
+)
+
+func appear(state string) (*presence, error) {
+	dir, err := filepath.Abs(filepath.Join(state, liveDir))
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "make the directory of locks: %w", err)
+	}
+	path := filepath.Join(dir, randomHex())
+	f, err := mcpraw.TryLock(path + liveMaking)
+	if err == nil && f == nil {
+		err = errors.New("a lock of a new name is taken")
+	}
+	if err == nil {
+		err = os.Rename(path+liveMaking, path+liveSuffix)
+	}
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "lock file: %w", err)
+	}
+	return &presence{path: path + liveSuffix, file: f}, nil
+}
+
+// leave gives the lock back. The file stays: who is asked about it finds it free.
+func (p *presence) leave() {
+	if p != nil {
+		p.end.Do(func() { _ = p.file.Close() })
+	}
+}
+
+// remove is for a presence that nobody asks about any more.
+func (p *presence) remove() {
+	if p != nil {
+		p.leave()
+		_ = os.Remove(p.path) // one that stays is tidied by the next shim
+	}
+}
+
+// tidyPresences removes what killed shims have left.
+func tidyPresences(state string) error {
+	dir := filepath.Join(state, liveDir)
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // there is none yet
+	}
+	for _, e := range all {
+		path := filepath.Join(dir, e.Name())
+		if !strings.HasSuffix(e.Name(), liveSuffix) {
+			continue
+		}
+		f, err := mcpraw.TryLock(path)
+		if err != nil {
+			return err
+		}
+		if f != nil {
+			_ = os.Remove(path)
+			_ = f.Close()
+		}
+	}
+	return nil
+}
