@@ -212,6 +212,47 @@ func TestTwoRepeatsDoNotTakeTheSameCall(t *testing.T) {
 	}
 }
 
+// TestCallsBegunAtOnceAreAllRemembered: clients that want the same at the same moment have a
+// call each, and when all of them die none of these is forgotten.
+func TestCallsBegunAtOnceAreAllRemembered(t *testing.T) {
+	const n = 24
+	policy := licence(ledger.Park)
+	policy.PermitTime = time.Hour
+	c := withClients(t, policy)
+	all := make([]runtime.Begun, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		name := fmt.Sprint("client ", i)
+		c.come(name)
+		wg.Go(func() {
+			all[i], _ = c.rt.Begin(context.Background(), runtime.BeginRequest{
+				Request: charge(""), BeginID: name, Connection: runtime.Connection{ID: name, Lock: name, Executor: name},
+			})
+		})
+	}
+	wg.Wait()
+	begun := map[tga.ID]bool{}
+	for i, b := range all {
+		c.wantStanding(b, runtime.BeginSend)
+		begun[b.Result.TraceID] = true
+		c.answer(b)
+		c.die(fmt.Sprint("client ", i))
+	}
+	if len(begun) != n {
+		t.Fatalf("%d calls of %d clients", len(begun), n)
+	}
+	for i := range n {
+		name := fmt.Sprint("next client ", i)
+		c.come(name)
+		b := c.beginAs(name)
+		c.wantStanding(b, runtime.BeginServe)
+		delete(begun, b.Result.TraceID)
+	}
+	if len(begun) != 0 {
+		t.Errorf("%d calls were forgotten", len(begun))
+	}
+}
+
 // TestLivingClientDoesNotHideALostCall: an identical call of a living client, older than one
 // that was lost, is passed over, and not taken for it.
 func TestLivingClientDoesNotHideALostCall(t *testing.T) {

@@ -8,8 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tgad/tgad/internal/filelock"
 )
 
 // second is another client of the same daemon, started by the same process.
@@ -173,6 +176,54 @@ func TestRepeatOverHTTP(t *testing.T) {
 	wg.Wait()
 	if n := len(w.effects()); n != 3 {
 		t.Errorf("%d effects, want 3", n)
+	}
+}
+
+// TestClosedStreamIsSeenBeforeTheServerIsTold: whoever calls next has looked at the streams
+// itself; the goroutine that serves the closed one may not have run yet.
+func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
+	w := newWorld(t)
+	f, url := w.fronted()
+	body, header := modern("1", "echo", "")
+	post(t, url, body, header...) // opens the shared session
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := os.NewFile(uintptr(pair[0]), "ours")
+	defer ours.Close()
+	raw, _ := modern("2", "tools/call", fmt.Sprintf(`"name":"charge","arguments":{"wait":%q}`, filepath.Join(w.dir, "gate")))
+	e := &exchange{events: make(chan event, 1), socket: ours, gone: t.Context().Done(), modern: true}
+	s := f.shared
+	m, key, err := s.enter(newFrame([]byte(raw)), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.leave(key, e)
+	s.c.fromClient(m, nil)
+	eventually(t, "the effect", func() bool { return len(w.effects()) == 1 })
+	locks, err := filepath.Glob(filepath.Join(w.dir, "state", liveDir, "*"+liveSuffix))
+	if err != nil || len(locks) != 2 { // the shim's and the stream's
+		t.Fatalf("%v %v", locks, err)
+	}
+	held := func() (n int) {
+		for _, path := range locks {
+			if is, _ := filelock.Held(path); is {
+				n++
+			}
+		}
+		return n
+	}
+	f.reap()
+	if n := held(); n != 2 {
+		t.Fatalf("%d locks are held while the client is there", n)
+	}
+	if err := syscall.Close(pair[1]); err != nil {
+		t.Fatal(err)
+	}
+	f.reap()
+	if n := held(); n != 1 {
+		t.Errorf("%d locks are held after the client has closed its stream, want the shim's alone", n)
 	}
 }
 
