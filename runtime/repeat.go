@@ -230,7 +230,7 @@ func ended(t *wal.Trace) call.State {
 		return call.Answered
 	case t.Effect.Effect.Outcome.Error != nil && t.Effect.Effect.Outcome.Error.Code == string(tga.EffectInDoubt):
 		return call.Abandoned
-	case ledger.ClassOf(t.Effect).Retryable():
+	case ledger.ClassOf(t.Effect).Retryable(), ledger.ClassOf(t.Effect) == ledger.ClassNotSent:
 		return call.Unrun
 	case t.Call != nil && t.Call.Meta.String(tga.MetaAttempt) == tga.AttemptNone && t.Effect.Meta.String(tga.MetaReplayedFrom) == "":
 		return call.Unrun // refused before it was sent

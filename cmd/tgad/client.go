@@ -19,6 +19,11 @@ func (a *app) dial() *client.Client {
 
 // ask runs f with a client. Where no daemon listens, the error says so first.
 func (a *app) ask(ctx context.Context, f func(context.Context, *client.Client) error) error {
+	leave, err := a.visit(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	c := a.dial()
 	defer c.Close()
 	return a.explainSocket(f(ctx, c))

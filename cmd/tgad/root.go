@@ -15,6 +15,9 @@ import (
 type app struct {
 	cli.Streams
 	socket string
+	// socketNamed says that --socket was given.
+	socketNamed bool
+	data        string // a store to look at where no daemon of its own has it
 }
 
 // command returns the whole command tree.
@@ -43,6 +46,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 	root.PersistentFlags().BoolVar(&a.JSON, "json", false, "print one JSON object a line")
 	root.PersistentFlags().StringVar(&a.socket, "socket", defaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
 
+	root.PersistentPreRun = func(c *cobra.Command, _ []string) { a.socketNamed = c.Flags().Changed("socket") }
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run:"},
 		&cobra.Group{ID: groupLook, Title: "Look:"},
@@ -54,8 +58,8 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 		verbs []*cobra.Command
 	}{
 		{groupRun, []*cobra.Command{a.init(), a.serve(), a.call(), a.recover(), cli.MCP(&a.Streams, &a.socket), a.agent(), a.demo(), cli.Torture(&a.Streams)}},
-		{groupLook, []*cobra.Command{a.ls(), a.show(), a.tail(), a.inDoubt(), a.approvals(), a.evidence(), a.rollbackPlan(), a.doctor(), a.explain(), a.version()}},
-		{groupDecide, []*cobra.Command{a.approve(), a.deny(), a.resolve(), a.abandon(), a.compensate(), a.state()}},
+		{groupLook, []*cobra.Command{a.storeFlag(a.ls()), a.storeFlag(a.show()), a.tail(), a.storeFlag(a.inDoubt()), a.storeFlag(a.approvals()), a.evidence(), a.rollbackPlan(), a.doctor(), a.explain(), a.version()}},
+		{groupDecide, []*cobra.Command{a.storeFlag(a.approve()), a.storeFlag(a.deny()), a.storeFlag(a.resolve()), a.storeFlag(a.abandon()), a.compensate(), a.state()}},
 		{groupKeep, []*cobra.Command{a.verify(), a.export(), a.seal(), a.backup(), a.restore(), a.unfreeze(), a.capability()}},
 		{"", hidden()},
 	} {

@@ -30,6 +30,18 @@ type mcp struct {
 	block                            bool
 	tasks                            string
 	level                            slog.Level
+
+	find string // flags that lead other verbs to the log
+}
+
+// shellWord is a word as a shell reads it back.
+func shellWord(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:@%", r))
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\\''`) + "'"
 }
 
 // MCP makes the verb mcp. socket is the flag of every verb.
@@ -196,6 +208,12 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 			return nil, nil, err
 		}
 		socket, stop = e.Socket, e.Close
+		if data, err = filepath.Abs(data); err != nil {
+			return nil, nil, err
+		}
+		m.find = "--data " + shellWord(data)
+	} else {
+		m.find = "--socket " + shellWord(socket)
 	}
 	c = client.New(socket, client.Options{Name: "tgad-mcp", MaxIdle: 64})
 	end := stop // not the named result, which is about to be this very function
@@ -212,7 +230,7 @@ func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error 
 		return err
 	}
 	defer stop()
-	o.Log = c
+	o.Log, o.Find = c, m.find
 	s, err := mcpshim.New(o)
 	if err != nil {
 		return err

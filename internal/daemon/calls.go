@@ -211,7 +211,8 @@ func (q *request) resolve() (any, error) {
 	if r.Evidence, err = oneOf("/evidence", m.Evidence, m.EvidenceBase64); err != nil {
 		return nil, err
 	}
-	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) { return q.d.rt.Resolve(ctx, id, r) })
+	// Recovery holds each open trace for a moment when the store has just been opened.
+	return q.call(namespace, patient(leaseWait, func(ctx context.Context) (runtime.Result, error) { return q.d.rt.Resolve(ctx, id, r) }))
 }
 
 func (q *request) abandon() (any, error) {
@@ -220,9 +221,9 @@ func (q *request) abandon() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) {
+	return q.call(namespace, patient(leaseWait, func(ctx context.Context) (runtime.Result, error) {
 		return q.d.rt.Abandon(ctx, id, q.peer.name(), m.Reason)
-	})
+	}))
 }
 
 // decodeAbout decodes the body of a request about an existing trace of the peer's.

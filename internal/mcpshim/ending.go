@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -24,7 +25,8 @@ func (a *attempt) serve(r runtime.Result) {
 		a.out.words = "The call was denied: " + r.Rationale + ". It was not sent. Do not repeat it unchanged."
 	case r.ErrorCode == tga.EffectInDoubt:
 		a.out.code = tga.EffectInDoubt
-		a.out.words = doubtWords(a.q.params.tool, r.TraceID, "it was given up without anybody learning whether it ran")
+		a.out.words = fmt.Sprintf("OUTCOME UNKNOWN. The call of %s may have run: it was given up without anybody learning whether it ran. "+
+			"It is not run again, because that could do it twice. The record: \"%s\". Trace %s.", a.q.params.tool, a.s.verb("show", r.TraceID), r.TraceID)
 	case r.Class == ledger.ClassNotSent:
 		a.out.code = r.ErrorCode
 		a.out.words = "The call was not sent: " + r.ErrorMessage + ". The same call may be repeated."
@@ -61,16 +63,40 @@ func (a *attempt) stale(b runtime.Begun) {
 
 // inDoubt is the end of a call of which nobody knows whether it ran.
 func (a *attempt) inDoubt(why string) {
-	a.out = outcome{code: tga.EffectInDoubt, trace: a.trace(), words: doubtWords(a.q.params.tool, a.trace(), why)}
+	a.out = outcome{code: tga.EffectInDoubt, trace: a.trace(), words: a.doubtWords(a.trace(), why)}
 }
 
 // doubtWords tells a model what it must know: that repeating may do it twice, that this
 // call is not repeated for it, and who can say what happened.
-func doubtWords(tool string, trace tga.ID, why string) string {
-	return fmt.Sprintf("OUTCOME UNKNOWN. The call of %s may have run: %s. It is not run again, because that could do it twice. "+
-		"Do not try to do the same thing in another way before it is known what happened. Find out with a read-only tool, or ask the user: "+
-		"the operator can look at it with \"tgad show %s\" and settle it with \"tgad resolve %s\" or \"tgad abandon %s\". "+
-		"After that the same call gets the recorded answer. Trace %s.", tool, why, trace, trace, trace, trace)
+func (a *attempt) doubtWords(trace tga.ID, why string) string {
+	words := fmt.Sprintf("OUTCOME UNKNOWN. The call of %s may have run: %s. It is not run again, because that could do it twice. "+
+		"Do not try to do the same thing in another way before it is known what happened. Find out with a read-only tool, or ask the user, "+
+		"who can look at it, and settle it, with:\n", a.q.params.tool, why)
+	for _, line := range a.s.doubtVerbs(trace) {
+		words += "  " + line + "\n"
+	}
+	return words + "After that the same call gets the recorded answer, or runs if it did not. Trace " + trace.String() + "."
+}
+
+// verb is a command about a trace as somebody types it.
+func (s *Shim) verb(name string, trace tga.ID, rest ...string) string {
+	return strings.TrimSpace(strings.Join(append(append([]string{"tgad", name, trace.String()}, rest...), s.opts.Find), " "))
+}
+
+// doubtVerbs are the commands that look at a call in doubt and settle it.
+func (s *Shim) doubtVerbs(trace tga.ID) []string {
+	const known = "--evidence 'how you know'"
+	return []string{
+		s.verb("show", trace),
+		s.verb("resolve", trace, "--outcome ran", known),
+		s.verb("resolve", trace, "--outcome not-run", known),
+		s.verb("abandon", trace, "--reason 'why'"),
+	}
+}
+
+// approveVerb is the command that approves a call.
+func (s *Shim) approveVerb(trace tga.ID) string {
+	return s.verb("approve", trace, "--rationale 'why it may run'")
 }
 
 // refused is the end of a call that the log does not take.

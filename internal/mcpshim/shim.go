@@ -77,6 +77,10 @@ type Options struct {
 	CancelGrace   time.Duration // for an answer after a cancellation; zero means 2s
 	LogTimeout    time.Duration // how long a call waits for a log that is away; zero means 30s
 
+	// Find are flags that lead the verbs of the command to the log, as they are typed:
+	// "--data /home/ann/log". They stand in what the shim tells its clients to run.
+	Find string
+
 	Stderr *os.File     // the tool server's; nil means none
 	Logger *slog.Logger // nil means nothing is said
 }
@@ -154,6 +158,7 @@ func New(o Options) (*Shim, error) {
 	if err := access.MkdirAll(o.State); err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "make the shim's directory: %w", err)
 	}
+	o.Find = strings.TrimSpace(o.Find)
 	s := &Shim{
 		stall: stallWait, grace: endGrace, quit: quitWait, opts: o, log: o.Logger.With("tool_server", o.Server),
 		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{},

@@ -82,7 +82,7 @@ func (a *attempt) work(ctx context.Context) {
 			if !a.q.derived {
 				a.remember(b.Result.TraceID)
 			}
-			a.say("waiting for an approval: tgad approve " + b.Result.TraceID.String())
+			a.say("waiting for an approval: " + a.s.approveVerb(b.Result.TraceID))
 			a.wantPeople(b.Cause)
 			a.name(b)
 			if a.q.noSend {
@@ -90,7 +90,7 @@ func (a *attempt) work(ctx context.Context) {
 				return
 			}
 			if !a.pause(ctx, pause.next()) {
-				a.gone(tga.EscalationRequired, "The call waits for an approval (tgad approve "+b.Result.TraceID.String()+"). It was not sent. Repeat the same call later.")
+				a.gone(tga.EscalationRequired, "The call waits for an approval: "+a.s.approveVerb(b.Result.TraceID)+" . It was not sent. Repeat the same call later.")
 				return
 			}
 			continue
@@ -236,7 +236,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 			grace = time.After(a.s.opts.CancelGrace)
 		case <-grace:
 			q.lateTo(func(f *frame) { a.late(b, f) })
-			a.out = outcome{code: tga.EffectInDoubt, trace: b.Result.TraceID, words: doubtWords(q.params.tool, b.Result.TraceID, "it was cancelled and the tool server has not answered")}
+			a.out = outcome{code: tga.EffectInDoubt, trace: b.Result.TraceID, words: a.doubtWords(b.Result.TraceID, "it was cancelled and the tool server has not answered")}
 			a.giveUp(ctx, b)
 			return true, ""
 		case <-ctx.Done():
@@ -316,7 +316,7 @@ func (a *attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frame, err
 		}
 	}
 	a.out = outcome{code: tga.CodeOf(err), trace: b.Result.TraceID,
-		words: doubtWords(a.q.params.tool, b.Result.TraceID, "the tool server answered, and tgad could not record the answer: "+err.Error())}
+		words: a.doubtWords(b.Result.TraceID, "the tool server answered, and tgad could not record the answer: "+err.Error())}
 	return true, ""
 }
 

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// diesOnce is a tool server that dies of its first call after the effect, and answers later
+// ones. It keeps one line a call.
+const diesOnce = `
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9][0-9]*\).*/\1/p')
+  case "$line" in
+  *'"initialize"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}\n' "$id";;
+  *'"tools/call"'*)
+    echo ran >> "$0.journal"
+    [ "$(wc -l < "$0.journal")" -gt 1 ] || exit 3
+    printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"fine"}]}}\n' "$id";;
+  esac
+done
+`
+
+// hinted is a shim whose client is told what to type, and the shell that types it.
+type hinted struct {
+	t       *testing.T
+	dir     string
+	env     []string
+	command []string
+	cmd     *exec.Cmd
+	in      *os.File
+	out     *bufio.Reader
+	id      int
+}
+
+func newHinted(t *testing.T, daemon bool) *hinted {
+	t.Helper()
+	// Not t.TempDir: its path may be too long for a socket. A space, as homes have them.
+	dir, err := os.MkdirTemp("", "tgad hints ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	bin := filepath.Join(dir, "bin")
+	self, err := os.Executable()
+	if err == nil {
+		err = os.Mkdir(bin, 0o700)
+	}
+	if err == nil {
+		err = os.Symlink(self, filepath.Join(bin, "tgad"))
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "server"), []byte(diesOnce), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hinted{t: t, dir: dir, env: []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + dir}}
+	data := filepath.Join(dir, "data")
+	h.command = []string{"mcp", "--server-id", "x", "--data", data, "--", "sh", filepath.Join(dir, "server")}
+	if daemon {
+		socket := filepath.Join(dir, "s")
+		conf := filepath.Join(dir, "tgad.toml")
+		if err := os.WriteFile(conf, []byte("allow_all = true\n[[server]]\nid = \"x\"\ntype = \"external\"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h.serve("serve", "--data", data, "--socket", socket, "--config", conf)
+		for at := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(socket); err == nil {
+				break
+			} else if time.Since(at) > 20*time.Second {
+				t.Fatal("the daemon does not come up")
+			}
+		}
+		h.command = []string{"mcp", "--server-id", "x", "--socket", socket, "--state", filepath.Join(dir, "state"), "--", "sh", filepath.Join(dir, "server")}
+	}
+	t.Cleanup(h.stop)
+	return h
+}
+
+func (h *hinted) tgad(args ...string) *exec.Cmd {
+	c := exec.Command(filepath.Join(h.dir, "bin", "tgad"), args...)
+	c.Env, c.Stderr = h.env, os.Stderr
+	return c
+}
+
+func (h *hinted) serve(args ...string) {
+	h.t.Helper()
+	c := h.tgad(args...)
+	if err := c.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { _ = c.Process.Signal(syscall.SIGTERM); _ = c.Wait() })
+}
+
+func (h *hinted) start() {
+	h.t.Helper()
+	if h.cmd != nil {
+		return
+	}
+	h.cmd = h.tgad(h.command...)
+	in, w, err := os.Pipe()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.cmd.Stdin = in
+	out, err := h.cmd.StdoutPipe()
+	if err == nil {
+		err = h.cmd.Start()
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	_ = in.Close()
+	h.in, h.out = w, bufio.NewReader(out)
+	h.ask("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`)
+	fmt.Fprintln(h.in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+}
+
+func (h *hinted) stop() {
+	if h.cmd == nil {
+		return
+	}
+	_ = h.in.Close()
+	_ = h.cmd.Wait()
+	h.cmd = nil
+}
+
+// ask returns the text of the answer.
+func (h *hinted) ask(method, params string) string {
+	h.t.Helper()
+	h.id++
+	fmt.Fprintf(h.in, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", h.id, method, params)
+	line, err := h.out.ReadString('\n')
+	if err != nil {
+		h.t.Fatalf("no answer: %v", err)
+	}
+	var m struct {
+		Result struct{ Content []struct{ Text string } }
+	}
+	if json.Unmarshal([]byte(line), &m) != nil || len(m.Result.Content) == 0 {
+		return line
+	}
+	return m.Result.Content[0].Text
+}
+
+func (h *hinted) call() string {
+	h.t.Helper()
+	h.start()
+	return h.ask("tools/call", `{"name":"charge","arguments":{"amount":1}}`)
+}
+
+func (h *hinted) effects() int {
+	raw, err := os.ReadFile(filepath.Join(h.dir, "server.journal"))
+	if err != nil {
+		return 0
+	}
+	return strings.Count(string(raw), "\n")
+}
+
+// types runs a line as a person types it.
+func (h *hinted) types(line string) string {
+	h.t.Helper()
+	c := exec.Command("/bin/sh", "-c", line)
+	c.Env = h.env
+	out, err := c.CombinedOutput()
+	if err != nil {
+		h.t.Errorf("%s\n%s%v", line, out, err)
+	}
+	return string(out)
+}
+
+var hintLine = regexp.MustCompile(`(?m)^  (tgad .*)$`)
+
+// TestHintsOfACallInDoubtWork runs what the client of a call in doubt is told to type, word
+// for word: with a log that the shim keeps itself, while it runs and when it does not, and
+// with a daemon's.
+func TestHintsOfACallInDoubtWork(t *testing.T) {
+	for _, mode := range []string{"running", "stopped", "daemon"} {
+		for choice, name := range []string{"show", "ran", "not-run", "abandon"} {
+			if choice == 0 {
+				continue
+			}
+			t.Run(mode+" "+name, func(t *testing.T) {
+				t.Parallel()
+				h := newHinted(t, mode == "daemon")
+				said := h.call()
+				var lines []string
+				for _, m := range hintLine.FindAllStringSubmatch(said, -1) {
+					lines = append(lines, m[1])
+				}
+				if len(lines) != 4 || h.effects() != 1 {
+					t.Fatalf("%d effects, told %q", h.effects(), said)
+				}
+				if mode == "stopped" {
+					h.stop()
+				}
+				id := strings.Fields(lines[0])[2]
+				if out := h.types(lines[0]); !strings.Contains(out, id) || !strings.Contains(out, "EXECUTING") {
+					t.Errorf("shown %s", out)
+				}
+				h.types(lines[choice])
+				again := h.call()
+				switch name {
+				case "ran":
+					if h.effects() != 1 || !strings.Contains(again, "has run") || strings.Contains(again, "too long") || !strings.Contains(again, id) {
+						t.Errorf("%d effects, told %s", h.effects(), again)
+					}
+					if next := h.call(); h.effects() != 2 || next != "fine" {
+						t.Errorf("the next call: %d effects, %s", h.effects(), next)
+					}
+				case "not-run":
+					if h.effects() != 2 || again != "fine" {
+						t.Errorf("%d effects, told %s", h.effects(), again)
+					}
+				case "abandon":
+					for range 2 {
+						m := regexp.MustCompile(`"(tgad show [^"]*)"`).FindStringSubmatch(again)
+						if h.effects() != 1 || m == nil {
+							t.Fatalf("%d effects, told %s", h.effects(), again)
+						}
+						if out := h.types(m[1]); !strings.Contains(out, id) || !strings.Contains(out, "FAILED") {
+							t.Errorf("shown %s", out)
+						}
+						again = h.call()
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestStoreOfAShimIsFoundByTGADDATA: and a socket that is named comes first; where there is no
+// store none is made.
+func TestStoreOfAShimIsFoundByTGADDATA(t *testing.T) {
+	h := newHinted(t, false)
+	h.call()
+	h.stop()
+	data := "TGAD_DATA='" + filepath.Join(h.dir, "data") + "'"
+	if out := h.types(data + " tgad in-doubt || [ $? = 4 ]"); !strings.Contains(out, "charge") {
+		t.Errorf("in doubt: %s", out)
+	}
+	if out := h.types(data + " tgad in-doubt --socket '" + h.dir + "/none' || [ $? = 1 ]"); !strings.Contains(out, "no daemon listens") {
+		t.Errorf("with a socket: %s", out)
+	}
+	none := filepath.Join(h.dir, "none")
+	if out := h.types("tgad in-doubt --data '" + none + "' || [ $? = 1 ]"); !strings.Contains(out, "no store") {
+		t.Errorf("without a store: %s", out)
+	}
+	if _, err := os.Stat(none); err == nil {
+		t.Error("a directory was made")
+	}
+}
