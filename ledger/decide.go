@@ -61,6 +61,10 @@ type Decision struct {
 	Code    tga.Code
 	Attempt uint32 // number to make durable before the send; Send and Resend only
 	Reason  string // for people; no part of the contract
+	// Within is how long after Query.Now the send of a Resend may begin at the latest: a
+	// window that was open when the attempt was marked may be closed when the mark is
+	// durable. 0 = no bound.
+	Within time.Duration
 }
 
 // fact is one thing a rule can ask about a Query. A rule names the facts that must
@@ -170,6 +174,9 @@ func Decide(q Query) Decision {
 		case nextAttempt:
 			d.Attempt = q.Record.Attempts.Count + 1
 		}
+		if d.Action == Resend && holds&onDedupeKey != 0 {
+			d.Within = q.Licence.windowLeft(q.Record.Attempts.First, q.Now, q.SendTimeout)
+		}
 		return d
 	}
 	panic("ledger: the last rule holds always")
@@ -210,7 +217,7 @@ func (q *Query) facts() fact {
 		{onDedupeKey, kind == DedupeKey},
 		{onDedupeArgs, kind == DedupeArgs},
 		{onReadOnly, kind == ReadOnly},
-		{inWindow, q.Licence.windowOpen(r.Attempts.First, q.Now, q.SendTimeout)},
+		{inWindow, q.Licence.windowLeft(r.Attempts.First, q.Now, q.SendTimeout) > 0},
 		{clockBehind, q.Now < newest},
 		{isUnbounded, q.SendTimeout <= 0},
 		{isSuspect, q.Suspect},

@@ -94,12 +94,16 @@ func (l Licence) margin() time.Duration {
 	return l.Margin
 }
 
-// windowOpen reports whether a re-send that starts now and takes at most send
-// arrives before the server may have forgotten the key. Every rounding is against
-// the licence.
-func (l Licence) windowOpen(first, now tga.Millis, send time.Duration) bool {
+// windowLeft is how long after now a re-send that takes at most send may still begin, so
+// that it arrives before the server may have forgotten the key; 0 = not at all. Every
+// rounding is against the licence.
+func (l Licence) windowLeft(first, now tga.Millis, send time.Duration) time.Duration {
 	elapsed := int64(now - first)
-	return elapsed >= 0 && elapsed < l.Window.Milliseconds()-ceilMillis(l.margin())-ceilMillis(send)
+	left := l.Window.Milliseconds() - ceilMillis(l.margin()) - ceilMillis(send) - elapsed
+	if elapsed < 0 || left <= 0 {
+		return 0
+	}
+	return time.Duration(left) * time.Millisecond
 }
 
 // FencedByTime reports whether the newest attempt can no longer arrive, so that a

@@ -38,6 +38,10 @@ type loop struct {
 	// attempt is a durable attempt, marked under this lease, that has not been sent;
 	// 0 is none. It alone permits a send, or handing a permit to a remote executor.
 	attempt uint32
+	// decided is when the attempt in hand was decided on, and within how long after that its
+	// send may begin; 0 = no bound.
+	decided time.Time
+	within  time.Duration
 	// resends counts the licensed re-sends of this run, doubt keeps why the newest
 	// send has no answer.
 	resends int
@@ -203,7 +207,9 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	if record == nil || record.TraceID != l.lease.TraceID {
 		return tga.Errorf(tga.StateRecoveryFailed, "key %q is not reserved by the executing trace", key.Key).In(l.lease.TraceID)
 	}
+	l.decided = rt.opts.Clock()
 	d := ledger.Decide(rt.query(l, record))
+	l.within = d.Within
 	switch d.Action {
 	case ledger.Send:
 		// Provably the first send. The caller may have given up long ago.
@@ -244,6 +250,12 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	l.attempt = 0 // spent before the send: whatever becomes of it, it is not sent again
 	if err := ctx.Err(); err != nil {
 		return rt.notSent(context.WithoutCancel(ctx), l, attempt, err)
+	}
+	if passed := elapsed(l.decided, rt.opts.Clock()); l.within != 0 && (passed < 0 || passed >= l.within) {
+		// The mark was long on its way to the disk, or the process stood still. The server
+		// may have forgotten the key by now: the licence that decided is none any more. A
+		// clock that went back says nothing of how long it was.
+		return rt.notSent(context.WithoutCancel(ctx), l, attempt, errWindowClosed)
 	}
 
 	if !rt.store.Current(l.lease) {
@@ -342,6 +354,15 @@ func (rt *Runtime) inDoubt(l *loop) error {
 		cause = errNoAnswer
 	}
 	return tga.Errorf(tga.EffectInDoubt, "the call may have run: %w", cause).In(l.lease.TraceID)
+}
+
+var errWindowClosed = errors.New("the window of its licence closed before the send")
+
+// elapsed is the time between two readings of the clock, by the wall or by the monotonic
+// clock, whichever is more: a wall clock that was set back lengthens no licence. It is
+// negative only for a clock that has no monotonic reading.
+func elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
 var errNoAnswer = errors.New("an earlier holder marked an attempt and recorded no effect")

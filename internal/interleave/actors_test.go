@@ -1,6 +1,7 @@
 package interleave
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -71,6 +72,7 @@ func (l *life) perform(name, key, args string) bool {
 			}
 			return false
 		}
+		l.w.permitted(b, key)
 		sent := fmt.Sprint(b.Result.TraceID, b.Attempt)
 		if l.memory["sent"] == sent {
 			return false // it was sent, and what became of it is not known
@@ -82,7 +84,9 @@ func (l *life) perform(name, key, args string) bool {
 		}, name)
 		l.memory["message"] = m.name()
 	}
-	reply, err := l.w.net.wait(l.ctx, l, m)
+	ctx, cancel := context.WithTimeout(l.ctx, runtime.DefaultSendTimeout)
+	defer cancel()
+	reply, err := l.w.net.wait(ctx, l, m)
 	delete(l.memory, "message")
 	switch {
 	case err == nil:

@@ -100,8 +100,9 @@ func follow(s scenario, prefix []byte, seen map[uint64]bool, r *report) (alterna
 // what can happen then. Where nothing can but time passing, time passes. Where not even
 // that helps, it checks the end.
 func (w *world) next() []move {
-	for _, pass := range []time.Duration{0, time.Second, 40 * time.Second, time.Hour} {
+	for _, pass := range []time.Duration{0, time.Second, tick, time.Hour} {
 		time.Sleep(pass)
+		w.net.age()
 		w.rest()
 		if moves := w.moves(); w.bad != "" || len(moves) > 0 || !w.blocked() {
 			if w.bad == "" && len(moves) == 0 {

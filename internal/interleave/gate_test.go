@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -134,6 +135,7 @@ type message struct {
 	acted   bool // the server received it
 	answer  string
 	waiting bool // somebody waits for its answer
+	sent    time.Time
 	result  chan error
 }
 
@@ -144,6 +146,7 @@ type network struct {
 	messages []*message
 	effects  map[string]int    // by key: how often something happened
 	args     map[string]string // of the first effect
+	first    map[string]time.Time
 }
 
 var errReset = errors.New("the connection was reset")
@@ -152,14 +155,16 @@ var errReset = errors.New("the connection was reset")
 func (n *network) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
 	l := lifeOf(ctx)
 	l.do(fmt.Sprintf("sends %s, attempt %d", short(call.TraceID), call.Attempt))
-	m := n.send(call, l.script.name)
-	return n.wait(ctx, l, m)
+	if err := ctx.Err(); err != nil {
+		return runtime.Reply{}, fmt.Errorf("%w: %w", runtime.ErrNotSent, err) // it was too slow to connect
+	}
+	n.w.sending(call)
+	return n.wait(ctx, l, n.send(call, l.script.name))
 }
 
-// send puts a message on the network, and holds the send to what must be durable first.
+// send puts a message on the network.
 func (n *network) send(call runtime.Call, from string) *message {
-	n.w.sending(call)
-	m := &message{Call: call, from: from, flying: true, result: make(chan error, 1)}
+	m := &message{Call: call, from: from, flying: true, sent: time.Now(), result: make(chan error, 1)}
 	n.messages = append(n.messages, m)
 	return m
 }
@@ -247,6 +252,16 @@ func (n *network) busy() bool {
 	return false
 }
 
+// age loses what has been on its way for too long. A licence with a window rests on such a
+// bound (docs/SEMANTICS.md): under the others a message may arrive at any time.
+func (n *network) age() {
+	for _, m := range n.messages {
+		if n.w.Policy.Licence.Kind == ledger.DedupeKey && time.Since(m.sent) > runtime.DefaultSendTimeout+margin {
+			m.flying = false
+		}
+	}
+}
+
 // crash ends the connections of the process. What is on its way stays on its way.
 func (n *network) crash() {
 	for _, m := range n.messages {
@@ -263,15 +278,20 @@ func (n *network) crash() {
 func (n *network) receive(m *message) {
 	m.flying, m.acted = false, true
 	if n.effects == nil {
-		n.effects, n.args = map[string]int{}, map[string]string{}
+		n.effects, n.args, n.first = map[string]int{}, map[string]string{}, map[string]time.Time{}
 	}
 	again := n.effects[m.Key] > 0
 	if again && n.args[m.Key] != string(m.Args) {
 		n.w.broken("key %s has effects of two requests, %s and %s", m.Key, n.args[m.Key], m.Args)
 	}
 	n.args[m.Key] = string(m.Args)
-	switch n.w.Policy.Licence.Kind {
-	case ledger.DedupeKey, ledger.DedupeArgs, ledger.ReadOnly:
+	// The tool's clock is its own: it neither stands still nor jumps.
+	forgot := again && time.Since(n.first[m.Key]) >= window
+	if !again {
+		n.first[m.Key] = time.Now()
+	}
+	switch kind := n.w.Policy.Licence.Kind; {
+	case kind == ledger.ReadOnly, kind == ledger.DedupeArgs, kind == ledger.DedupeKey && !forgot:
 		n.effects[m.Key] = 1 // once, or as good as once
 	default:
 		n.effects[m.Key]++

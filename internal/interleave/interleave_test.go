@@ -15,13 +15,21 @@ const (
 	other = `{"amount":2}`
 )
 
+// window is how long the tool honours a key. A call may be sent again in the first 20 s of
+// it, for a send may take 30 s and 10 are the margin: so not once a tick has passed.
+const (
+	window = time.Minute
+	margin = 10 * time.Second
+	tick   = 41 * time.Second
+)
+
 // licences are what the operator attests in turn.
 var licences = []struct {
 	name   string
 	policy runtime.Policy
 }{
 	{"park", runtime.Policy{Licence: ledger.Licence{Kind: ledger.Park}}},
-	{"dedupe_key", runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeKey, Window: time.Hour, Margin: time.Minute}}},
+	{"dedupe_key", runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeKey, Window: window, Margin: margin}}},
 	{"read_only", runtime.Policy{Class: tga.ClassRead, Licence: ledger.Licence{Kind: ledger.ReadOnly}}},
 }
 
@@ -36,10 +44,12 @@ var meetings = []struct {
 	{"two callers, two requests", []script{caller("A", "k", one, 1), caller("B", "k", other, 1)}, bounds{Crashes: 1, Resets: 1}},
 	{"a caller, refused and reset", []script{caller("A", "k", one, 3)}, bounds{Crashes: 2, Resets: 1, Refusals: 1}},
 	{"an executor", []script{executor("X", "k", one, 3)}, bounds{Crashes: 2, Resets: 1, Refusals: 1}},
-	{"a caller and an executor", []script{caller("A", "k", one, 1), executor("X", "k", one, 2)}, bounds{Crashes: 1}},
+	{"a caller and an executor", []script{caller("A", "k", one, 1), executor("X", "k", one, 2)}, bounds{Crashes: 1, Ticks: 1}},
 	{"a caller and who gives up", []script{caller("A", "k", one, 2), abandoner("O", 2)}, bounds{Crashes: 1, Resets: 1}},
 	{"a caller and who looks", []script{caller("A", "k", one, 2), resolver("R", 2)}, bounds{Crashes: 1, Resets: 1}},
-	{"a caller whose clock jumps", []script{caller("A", "k", one, 2)}, bounds{Crashes: 1, Resets: 1, Steps: 1}},
+	{"two executors", []script{executor("X", "k", one, 2), executor("Y", "k", one, 1)}, bounds{Crashes: 1, Ticks: 1}},
+	{"a caller whose process stands still", []script{caller("A", "k", one, 1)}, bounds{Crashes: 1, Ticks: 2}},
+	{"a caller whose clock jumps", []script{caller("A", "k", one, 2)}, bounds{Crashes: 1, Steps: 1}},
 	{"two callers and who gives up", []script{caller("A", "k", one, 2), caller("B", "k", one, 2), abandoner("O", 1)}, bounds{Crashes: 1, Resets: 1}},
 }
 

@@ -25,7 +25,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	}
 	run := func(bug string) (string, bool) {
 		cmd := exec.Command(program, "-test.run", "^TestSmallScope$", "-test.failfast")
-		cmd.Env = append(os.Environ(), "TGAD_PLANTED="+bug, "TGAD_INTERLEAVE=10s")
+		cmd.Env = append(os.Environ(), "TGAD_PLANTED="+bug, "TGAD_INTERLEAVE=5s")
 		out, err := cmd.CombinedOutput()
 		return string(out), err == nil
 	}

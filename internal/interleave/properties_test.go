@@ -13,7 +13,8 @@ import (
 // What is checked, and where:
 //
 //	each send       the record of its key is reserved by its trace and this attempt is the
-//	                newest, durable and never sent before                        [world.sending]
+//	                newest, durable and never sent before; likewise each permit
+//	                                                                [world.sending] [world.permitted]
 //	each receipt    one effect a key, with a tool that behaves as its licence says; never
 //	                two requests under one key                                   [network.receive]
 //	each answer     a success is the tool's own answer; a failure is of a call that did not
@@ -29,23 +30,36 @@ type answer struct {
 	value string
 }
 
-// sending holds a send to what must be durable before it.
+// sending holds a send by the process to what must be durable before it.
 func (w *world) sending(call runtime.Call) {
 	mark := fmt.Sprint(short(call.TraceID), " attempt ", call.Attempt)
 	if w.sent[mark] {
 		w.broken("%s is sent twice", mark)
 	}
 	w.sent[mark] = true
-	r, err := w.store.Record(context.Background(), ledger.Key{Namespace: tga.DefaultNamespace, Server: server, Tool: tool, Key: call.Key})
+	w.maySend(mark, call.TraceID, call.Attempt, call.Key)
+	if t, err := w.store.Load(context.Background(), call.TraceID); err == nil && t.Request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal {
+		w.broken("%s, of a call that a remote executor began, is sent by the process", mark)
+	}
+}
+
+// permitted holds the permission of a remote executor to the same, at the moment that it is
+// given: how long the executor then takes is its own, and its licence covers that.
+func (w *world) permitted(b runtime.Begun, key string) {
+	w.maySend(fmt.Sprint(short(b.Result.TraceID), " attempt ", b.Attempt), b.Result.TraceID, b.Attempt, key)
+}
+
+func (w *world) maySend(mark string, trace tga.ID, attempt uint32, key string) {
+	r, err := w.store.Record(context.Background(), ledger.Key{Namespace: tga.DefaultNamespace, Server: server, Tool: tool, Key: key})
 	switch {
 	case err != nil || r == nil:
-		w.broken("%s is sent, and its key has no record (%v)", mark, err)
-	case r.TraceID != call.TraceID:
-		w.broken("%s is sent, and its key is %s's", mark, short(r.TraceID))
+		w.broken("%s may be sent, and its key has no record (%v)", mark, err)
+	case r.TraceID != trace:
+		w.broken("%s may be sent, and its key is %s's", mark, short(r.TraceID))
 	case r.Status != ledger.Reserved:
-		w.broken("%s is sent, and its key is %s", mark, r.Status)
-	case r.Attempts.Count != call.Attempt:
-		w.broken("%s is sent, and %d attempts are durable", mark, r.Attempts.Count)
+		w.broken("%s may be sent, and its key is %s", mark, r.Status)
+	case r.Attempts.Count != attempt:
+		w.broken("%s may be sent, and %d attempts are durable", mark, r.Attempts.Count)
 	}
 }
 

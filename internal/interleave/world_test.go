@@ -149,7 +149,7 @@ func (w *world) moves() (list []move) {
 	}
 	list = append(list, w.net.moves()...)
 	if w.left.Ticks > 0 && w.blocked() {
-		list = append(list, move{text("40 s pass"), func() { w.left.Ticks--; time.Sleep(40 * time.Second) }})
+		list = append(list, move{text("40 s pass"), func() { w.left.Ticks--; time.Sleep(tick); w.net.age() }})
 	}
 	if w.left.Steps > 0 && len(list) > 0 {
 		list = append(list,
