@@ -2,11 +2,14 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/schemas/tga"
@@ -21,7 +24,7 @@ const lockName = "tgad.lock"
 // directory by a symlink can be opened twice. This one is bound to the file itself,
 // at the directory's real path.
 type dirLock struct {
-	f       *os.File
+	dir     *filelock.Dir
 	witness *os.File // lock beside the witness, nil without one
 }
 
@@ -42,8 +45,7 @@ func lockDir(fs vfs.FS, dir string) (string, *dirLock, error) {
 		}
 		return "", nil, tga.Errorf(code, "open %s: %w", dir, err)
 	}
-	name := filepath.Join(absolute, lockName)
-	f, err := filelock.Lock(name)
+	held, err := filelock.LockDir(absolute, lockName)
 	if err != nil {
 		code := tga.StoreUnavailable
 		if errors.Is(err, filelock.ErrHeld) {
@@ -51,7 +53,7 @@ func lockDir(fs vfs.FS, dir string) (string, *dirLock, error) {
 		}
 		return "", nil, tga.Errorf(code, "open %s: %w", dir, err)
 	}
-	return absolute, &dirLock{f: f}, nil
+	return absolute, &dirLock{dir: held}, nil
 }
 
 // checkAccess refuses a store that somebody else could have written, and warns of who can
@@ -75,13 +77,53 @@ func (db *DB) checkAccess() error {
 	return nil
 }
 
+// watchLock looks every second whether the lock is still where another process would look
+// for it, until unwatch is called.
+func (db *DB) watchLock() {
+	if db.lock == nil {
+		return
+	}
+	lock, files := db.lock.dir, db.files
+	stop, ended := make(chan struct{}), make(chan struct{})
+	db.unwatch = func() {
+		close(stop)
+		<-ended
+		db.unwatch = func() {}
+	}
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				db.checkLock(lock, files)
+			}
+		}
+	}()
+}
+
+// checkLock stops the store where its lock is gone: a second process may have opened the
+// directory, and what both write is the log of neither. Nothing reaches the disk after.
+func (db *DB) checkLock(lock *filelock.Dir, files *guard.CountingFS) {
+	err := lock.Check()
+	if err == nil {
+		return
+	}
+	db.health.breakOff()
+	db.health.poison(db.log, fmt.Errorf("the store's directory is no longer this process's alone: %w", err))
+	files.Shut()
+}
+
 // release gives the directory up. The file stays: removing it would let two processes
 // lock two files of one name.
 func (l *dirLock) release() error {
 	if l == nil {
 		return nil
 	}
-	err := l.f.Close()
+	err := l.dir.Close()
 	if l.witness != nil {
 		err = errors.Join(err, l.witness.Close())
 	}

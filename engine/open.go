@@ -23,6 +23,7 @@ type DB struct {
 	believe  bool       // the witness is not asked, see [Witness]
 	doubt    *tga.Error // why the log on disk is not believed to be whole
 	lock     *dirLock
+	unwatch  func() // ends the look at the lock
 	files    *guard.CountingFS
 	mark     *guard.Watermark // nil when read-only
 	p        *pebble.DB
@@ -89,6 +90,7 @@ func open(dir string, opts Options, mode openMode) (*DB, error) {
 	db.recordChanged.init()
 	db.released.init()
 	db.sealMu = make(chan struct{}, 1)
+	db.unwatch = func() {}
 	db.cache.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
 	db.records.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
 	var err error
@@ -182,6 +184,7 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 		}
 		db.begun.init(floor)
 		db.mark.SyncEvery(time.Second)
+		db.watchLock()
 		db.space.layBallast(db.log, 4*int64(db.opts.MemTableBytes))
 		return db.finishSeal()
 	}
@@ -285,6 +288,7 @@ func (db *DB) Close() error {
 // one of its writes does not end either, nothing is given up and the directory stays
 // locked.
 func (db *DB) release() error {
+	db.unwatch()
 	err := db.closePebble()
 	if errors.Is(err, errStuck) {
 		shut, ferr := db.files.Fence(5 * time.Second)

@@ -46,19 +46,7 @@ func lock(path string, wait time.Duration, sleep func(time.Duration)) (*os.File,
 	if err != nil {
 		return nil, err
 	}
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err = flock(f)
-		if !errors.Is(err, ErrHeld) {
-			break
-		}
-		pid := holder(path)
-		if wait <= 0 || pid != 0 && alive(pid) {
-			err = fmt.Errorf("%s has it: %w", named(pid), ErrHeld)
-			break
-		}
-		sleep(pause)
-		wait -= pause
-	}
+	err = await(f, path, wait, sleep)
 	if err == nil {
 		err = f.Truncate(0)
 	}
@@ -69,6 +57,22 @@ func lock(path string, wait time.Duration, sleep func(time.Duration)) (*os.File,
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// await locks an open file. path is where its holder wrote who it is.
+func await(f *os.File, path string, wait time.Duration, sleep func(time.Duration)) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err := flock(f)
+		if !errors.Is(err, ErrHeld) {
+			return err
+		}
+		pid := holder(path)
+		if wait <= 0 || pid != 0 && alive(pid) {
+			return fmt.Errorf("%s has it: %w", named(pid), ErrHeld)
+		}
+		sleep(pause)
+		wait -= pause
+	}
 }
 
 // holder is the process that wrote the lock file, 0 where that is not known.

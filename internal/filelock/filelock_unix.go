@@ -26,3 +26,9 @@ func flock(f *os.File) error {
 // alive reports whether there is such a process here. One of another machine or container
 // is not seen: its lock is waited for in vain.
 func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+// unsupported reports whether a file system has no such lock for a directory: where locks
+// are those of byte ranges, they want a file that is open for writing.
+func unsupported(err error) bool {
+	return errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOLCK)
+}

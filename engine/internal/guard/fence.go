@@ -35,6 +35,16 @@ func (e *fence) pass(do func() error) error {
 	return do()
 }
 
+// Shut lets nothing that Pebble does reach the disk any more, once the operations under way
+// have ended.
+func (f *CountingFS) Shut() {
+	go func() {
+		f.fence.mu.Lock()
+		defer f.fence.mu.Unlock()
+		f.fence.shut = true
+	}()
+}
+
 // Fence lets nothing that Pebble does reach the disk any more and gives up the locks
 // that Pebble took, so that the store can be opened again. Goroutines of Pebble that
 // try to write stay where they are until the process ends. It waits for the operations

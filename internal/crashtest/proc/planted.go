@@ -7,7 +7,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
+	"syscall"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/ledger"
@@ -39,18 +41,36 @@ func forgets(bug string) func(path string, dir bool) bool {
 	return nil
 }
 
-// forget removes the files that lock a store: who locks new ones of the same names locks
-// nobody out.
-func forget(bug, dir string) (err error) {
+// unlock gives up every lock of a store that this process has open.
+func unlock(bug, dir string) error {
 	if bug != bugNoLock {
 		return nil
 	}
-	for _, name := range []string{"tgad.lock", "LOCK"} {
-		if e := os.Remove(filepath.Join(dir, name)); !errors.Is(e, os.ErrNotExist) {
-			err = errors.Join(err, e)
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range fds {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			return err
+		}
+		to, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err != nil {
+			continue // the one that the list was read by
+		}
+		if to == dir || to == filepath.Join(dir, "tgad.lock") || to == filepath.Join(dir, "LOCK") {
+			if err := syscall.Flock(fd, syscall.LOCK_UN); err != nil {
+				return err
+			}
 		}
 	}
-	return err
+	// Pebble's belongs to the process, and ends when any file of that name is closed.
+	f, err := os.Open(filepath.Join(dir, "LOCK"))
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // policyOf is the operator's configuration, or one that nobody wrote.

@@ -113,11 +113,11 @@ func runVictim(task victimTask) error {
 	}
 	p := &points{at: int64(task.At), what: task.What}
 	fs := pointFS{FS: vfs.Default, p: p, forget: forgets(task.Bug)}
-	if err := forget(task.Bug, task.Store); err != nil {
-		return err
-	}
 	db, err := engine.Open(task.Store, storeOptions(fs))
 	if err != nil {
+		return err
+	}
+	if err := unlock(task.Bug, task.Store); err != nil {
 		return err
 	}
 	say(ack{Said: opened})
