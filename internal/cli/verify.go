@@ -185,6 +185,7 @@ func VerifyOpen(ctx context.Context, c *client.Client, trace tga.ID) (Verdict, e
 		return v, err
 	}
 	v.OK, v.Traces, v.Entries, v.Notes = said.OK && len(said.Faults) == 0, said.Traces, said.Entries, said.Notes
+	v.Frozen = said.Frozen
 	for _, p := range said.Faults {
 		v.fault(FailureOf(p.Err()))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -90,7 +91,19 @@ func (q *request) verifyStore() (any, error) {
 		}
 		v.Faults = append(v.Faults, p)
 	}
+	// Offline verification says the same of the same store.
+	if s := q.d.db.Stats(); s.Restored {
+		v.Frozen = s.Frozen
+	} else if s.Frozen != "" {
+		v.OK = false
+		v.Faults = append(v.Faults, problemOf(lost(s)))
+	}
 	return v, nil
+}
+
+// lost says that the store does not hold all that was acknowledged.
+func lost(s engine.Stats) error {
+	return tga.Errorf(tga.StateChecksumMismatch, "the store is frozen: %s", s.Frozen)
 }
 
 // backup copies the store into a directory of the daemon's file system.
@@ -157,12 +170,20 @@ func (q *request) endQuarantine() (any, error) {
 	return client.Done{OK: true}, nil
 }
 
-// healthy says whether the store can be used at all.
-func (q *request) healthy() (any, error) {
+// isLive says whether a restart could help: it does not bring back what a frozen store lost.
+func (q *request) isLive() (any, error) {
 	if why := q.d.db.Stats().Poisoned; why != "" {
 		return nil, tga.Errorf(tga.StoreUnavailable, "the store stopped: %s", why)
 	}
 	return client.Health{OK: true}, nil
+}
+
+// healthy says whether the store is whole, as far as that is known without reading it all.
+func (q *request) healthy() (any, error) {
+	if s := q.d.db.Stats(); s.Frozen != "" && !s.Restored {
+		return nil, tga.Errorf(tga.StoreUnavailable, "%w", lost(s))
+	}
+	return q.isLive()
 }
 
 // isReady says whether every open trace is classified and calls are taken.

@@ -128,6 +128,7 @@ var routes = []route{
 	{"POST", "/v1/unfreeze", mayAdmin, true, (*request).unfreeze},
 	{"POST", "/v1/end-quarantine", mayAdmin, false, (*request).endQuarantine},
 
+	{"GET", "/livez", nil, true, (*request).isLive},
 	{"GET", "/healthz", nil, true, (*request).healthy},
 	{"GET", "/readyz", nil, true, (*request).isReady},
 	{"GET", "/metrics", mayRead, true, (*request).showMetrics},

@@ -95,10 +95,13 @@ func daemon(ctx context.Context, c *client.Client) Finding {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	start := time.Now()
-	if err := c.Healthy(ctx); err != nil {
+	if err := c.Live(ctx); err != nil {
 		return Finding{"daemon", Bad, err.Error(), "If it runs: its log says why it does not answer."}
 	}
 	took := time.Since(start)
+	if err := c.Healthy(ctx); err != nil {
+		return Finding{"daemon", Bad, err.Error(), "tgad verify says what is missing. Restore a backup, or tgad unfreeze --accept-loss."}
+	}
 	if err := c.Ready(ctx); err != nil {
 		return Finding{"daemon", Warn, "answers, and is not ready: " + err.Error(), ""}
 	}

@@ -153,7 +153,11 @@ func (c *Client) EndQuarantine(ctx context.Context) error {
 	return c.ask(ctx, post("/v1/end-quarantine", nil), nil)
 }
 
-// Healthy returns nil while the daemon can answer from its store.
+// Live returns nil while a restart of the daemon would change nothing.
+func (c *Client) Live(ctx context.Context) error { return c.ask(ctx, get("/livez"), nil) }
+
+// Healthy returns nil while the store is whole: not poisoned, and no acknowledged records
+// are known to be missing.
 func (c *Client) Healthy(ctx context.Context) error { return c.ask(ctx, get("/healthz"), nil) }
 
 // Ready returns nil once the daemon has classified every open trace.

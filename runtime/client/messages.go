@@ -417,6 +417,7 @@ type Verified struct {
 	Traces  int       `json:"traces"`
 	Entries int       `json:"entries"`
 	Notes   int       `json:"notes"`
+	Frozen  string    `json:"frozen,omitempty"` // why the store takes no writes
 	Faults  []Problem `json:"faults"`
 }
 
