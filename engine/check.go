@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
@@ -57,7 +58,10 @@ func (db *DB) Check(ctx context.Context) (rep Report, err error) {
 	prefix := db.order.durable()
 	v := db.order.view(db.p)
 	defer func() { err = closeView(v, err) }()
-	c := &checker{db: db, ctx: ctx, v: v}
+	c := &checker{db: db, ctx: ctx, v: v, said: time.Now()}
+	if !db.readOnly {
+		c.pace = newPacer()
+	}
 	for _, step := range []func() error{
 		c.keys, c.traces, c.segments, c.records, c.orphans, func() error { return c.order(prefix) },
 	} {
@@ -73,7 +77,9 @@ type checker struct {
 	db    *DB
 	ctx   context.Context
 	v     view
-	owned int // ledger records that some trace's log accounts for
+	pace  *pacer    // nil where nobody else uses the store
+	said  time.Time // when progress was last logged
+	owned int       // ledger records that some trace's log accounts for
 
 	leafEntries, leafNotes int
 	unreadable             bool // some trace could not be counted
@@ -165,6 +171,7 @@ func (c *checker) traceOf(id tga.ID) error {
 
 // trace replays a trace and compares its ledger record; nil where it does not replay.
 func (c *checker) trace(t *segment.Trace) (*wal.Trace, error) {
+	c.step()
 	c.Traces++
 	c.Entries += len(t.Entries)
 	c.Notes += len(t.Notes)
