@@ -295,14 +295,14 @@ func TestLargeAnswerIsKeptWhole(t *testing.T) {
 	}
 }
 
-func TestTruncatedAnswerIsAnErrorWithItsDigest(t *testing.T) {
+func TestTooLongAnswerOfASuccessIsASuccess(t *testing.T) {
 	b := setup(t, park)
 	digest := tga.Sum([]byte("what arrived"))
 	b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) {
 		return runtime.Reply{Status: tga.StatusSuccess, Truncated: true, ResultBytes: 12, ResultDigest: digest}, nil
 	}
 	res := b.mustCall(charge("order-1"))
-	if res.State != tga.Failed || res.ErrorCode != tga.LimitExceeded || res.Value != nil {
+	if res.State != tga.Completed || res.Class != ledger.ClassCommitted || res.ErrorCode != "" || res.Value != nil || res.ResultBytes != 12 || res.ResultDigest != digest {
 		t.Errorf("%+v", res)
 	}
 	trace, err := b.db.Load(context.Background(), res.TraceID)

@@ -33,7 +33,8 @@ type Reply struct {
 	// Result is the whole answer, exact bytes.
 	Result []byte
 	// Truncated says that the answer was over the limit: ResultBytes and
-	// ResultDigest describe all that arrived and Result is nil. The effect is ERROR.
+	// ResultDigest describe all that arrived and Result is nil. Status is what it says all
+	// the same; a dispatcher that cannot tell without the rest answers with StatusError.
 	Truncated    bool
 	ResultBytes  int64
 	ResultDigest tga.Digest

@@ -28,6 +28,10 @@ type Options struct {
 	// clients are known by such files. Nil sees none.
 	Lock func(path string) ledger.Liveness
 
+	// Observe, where it is set, is told of refusals and doubts as they happen. It must not
+	// block and is called from any goroutine.
+	Observe func(Event)
+
 	// Clock, NewID and Rand are for tests. Nil means the real ones.
 	Clock func() time.Time
 	NewID func() tga.ID

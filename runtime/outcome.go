@@ -70,8 +70,8 @@ func answerOf(class string, r Reply) (answer, error) {
 		return answer{}, tga.Errorf(tga.ToolError, "dispatcher answered with status %q", r.Status)
 	}
 	if r.Truncated {
-		w.status, w.errorCode = tga.StatusError, string(tga.LimitExceeded)
-		w.errorText = fmt.Sprintf("the answer of %d bytes is over the limit and only its digest was kept", r.ResultBytes)
+		// What happened does not depend on how long its account is: a success stays one.
+		w.summary = firstOf(w.summary, fmt.Sprintf("the answer of %d bytes is over the limit: its length and digest are kept", r.ResultBytes))
 		w.cut = tga.DocumentHash{Pointer: tga.PointerResult, Hash: r.ResultDigest, SizeBytes: r.ResultBytes}
 		w.documents = []wal.Document{{Pointer: tga.PointerResult, Erased: true}}
 		return w, nil

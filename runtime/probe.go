@@ -18,7 +18,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 		prober = f(l.call.Call.Call.ToolServer, l.call.Call.Call.ToolName)
 	}
 	if prober == nil {
-		return rt.inDoubt(l)
+		return rt.leaveInDoubt(ctx, l)
 	}
 	trace, err := rt.store.Load(context.WithoutCancel(ctx), l.lease.TraceID)
 	if err != nil {

@@ -62,11 +62,14 @@ type Result struct {
 	ToolCallID tga.ID
 	Key        string
 	Attempts   uint32 // sends that were marked for this trace; 0 for a served call
+	Sent       uint32 // those of them of which it is not known that no byte left
 
 	// Set in a terminal state with an effect.
 	Status       string       // tga.StatusSuccess, …
 	Class        ledger.Class // outcome class
 	Value        []byte       // the tool's whole answer, exact bytes; nil where there was none
+	ResultBytes  int64        // size of an answer of which no bytes are kept, too long or erased; and its digest
+	ResultDigest tga.Digest
 	Summary      string
 	ErrorCode    tga.Code
 	ErrorMessage string

@@ -46,6 +46,8 @@ type loop struct {
 	// send has no answer.
 	resends int
 	doubt   error
+	// doubtBefore is why the newest attempt of an earlier run had none; "" = not known.
+	doubtBefore string
 	// looks counts how often the key changed between the look at it and the append.
 	looks int
 	// helped is the last trace whose reservation this run tried to bring to an end.
@@ -184,6 +186,15 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	holder := ""
 	if record != nil {
 		holder = " (trace " + record.TraceID.String() + ")"
+		if d.Action == ledger.Doubt {
+			t, err := rt.store.Load(ctx, record.TraceID)
+			if err != nil {
+				return err
+			}
+			if cause := DoubtCause(t); cause != "" {
+				holder += ": " + cause
+			}
+		}
 	}
 	if q.Suspect && d.Action == ledger.Doubt {
 		// The trace waits as it is for the end of the quarantine; nothing of it is known
@@ -219,10 +230,10 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	case ledger.Resend:
 		if l.doubt != nil {
 			if l.resends >= l.policy.Resends {
-				return rt.inDoubt(l)
+				return rt.leaveInDoubt(ctx, l)
 			}
 			if err := rt.pause(ctx, l.resends); err != nil {
-				return rt.inDoubt(l)
+				return rt.leaveInDoubt(ctx, l)
 			}
 			l.resends++
 		}
@@ -232,14 +243,15 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	case ledger.Wait:
 		return tga.Errorf(tga.IdempotencyKeyInFlight, "attempt %d is with an executor", record.Attempts.Count).In(l.lease.TraceID)
 	default:
-		return rt.inDoubt(l)
+		return rt.leaveInDoubt(ctx, l)
 	}
 	mark := rt.attemptNote(l, d.Attempt)
 	// The mark is synced before the send: were it not, a crash after the send would
 	// leave a log in which this send never happened.
-	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{mark}, Attachments: l.executorOf(d.Attempt)}); err != nil {
+	if err := rt.append(ctx, l, wal.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {
 		return err
 	}
+	l.notes = nil
 	l.attempt = d.Attempt
 	return nil
 }
@@ -275,8 +287,7 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	case errors.Is(err, ErrNotSent):
 		return rt.notSent(ctx, l, attempt, err)
 	default:
-		l.doubt = err
-		rt.counts.doubts.Add(1)
+		rt.doubted(l, attempt, err)
 		return nil // EXECUTING without an attempt in hand: the licence decides
 	}
 }
@@ -290,7 +301,7 @@ func (rt *Runtime) notSent(ctx context.Context, l *loop, attempt uint32, cause e
 		return err
 	}
 	l.doubt = cause
-	return rt.inDoubt(l)
+	return rt.leaveInDoubt(ctx, l)
 }
 
 // takeBack records that an attempt, marked and not yet taken back, reached nobody: as the
@@ -347,15 +358,6 @@ func (rt *Runtime) waitUntil(l *loop, seen *ledger.Record) tga.Millis {
 	return until
 }
 
-// inDoubt is the answer about a call that may or may not have run.
-func (rt *Runtime) inDoubt(l *loop) error {
-	cause := l.doubt
-	if cause == nil {
-		cause = errNoAnswer
-	}
-	return tga.Errorf(tga.EffectInDoubt, "the call may have run: %w", cause).In(l.lease.TraceID)
-}
-
 var errWindowClosed = errors.New("the window of its licence closed before the send")
 
 // elapsed is the time between two readings of the clock, by the wall or by the monotonic
@@ -364,8 +366,6 @@ var errWindowClosed = errors.New("the window of its licence closed before the se
 func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
-
-var errNoAnswer = errors.New("an earlier holder marked an attempt and recorded no effect")
 
 // commit makes what is staged durable.
 func (rt *Runtime) commit(ctx context.Context, l *loop) error {

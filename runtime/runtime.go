@@ -117,7 +117,7 @@ func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (Re
 func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
 	wasTerminal := l.head.State.Terminal()
 	if err := rt.drive(ctx, l); err != nil {
-		return rt.partial(l), err
+		return rt.unfinished(l), err
 	}
 	if wasTerminal && (l.confirms || l.policy.ConfirmAll) {
 		if err := rt.confirmOwn(ctx, l); err != nil {
@@ -191,6 +191,7 @@ func (rt *Runtime) open(ctx context.Context, lease wal.Lease, req Request, given
 	}
 	if d := ledger.Decide(rt.query(l, record)); d.Action == ledger.Conflict {
 		rt.counts.refused.Add(1)
+		rt.tell(l, EventRefused, d.Code, 0, d.Reason)
 		return nil, tga.Errorf(d.Code, "key %q: %s (trace %s)", key.Key, d.Reason, record.TraceID)
 	}
 	return l, nil
@@ -257,7 +258,7 @@ func (rt *Runtime) loopOf(lease wal.Lease, t *wal.Trace) (*loop, error) {
 	if t.Call != nil {
 		l.callID = t.Call.ID
 	}
-	l.timer = timerOf(t)
+	l.timer, l.doubtBefore = timerOf(t), DoubtCause(t)
 	return l, nil
 }
 
@@ -313,7 +314,7 @@ func (rt *Runtime) result(ctx context.Context, id tga.ID) (Result, error) {
 	}
 	if t.Call != nil {
 		r.ToolCallID, r.Key = t.Call.ID, t.Call.Call.IdempotencyKey
-		r.Attempts = attemptsOf(t)
+		r.Attempts, r.Sent = attemptsOf(t)
 	}
 	if t.Effect == nil {
 		return r, nil
@@ -323,7 +324,7 @@ func (rt *Runtime) result(ctx context.Context, id tga.ID) (Result, error) {
 	if o.Error != nil {
 		r.ErrorCode, r.ErrorMessage = tga.Code(o.Error.Code), o.Error.Message
 	}
-	documents := t.Documents
+	documents, answered := t.Documents, t
 	if from := t.Effect.Meta.String(tga.MetaReplayedFrom); from != "" {
 		// A served effect names its origin and does not repeat its bytes.
 		if r.ServedFrom, err = tga.ParseID(from); err != nil {
@@ -333,7 +334,7 @@ func (rt *Runtime) result(ctx context.Context, id tga.ID) (Result, error) {
 		if err != nil {
 			return r, tga.Errorf(tga.StoreUnavailable, "the served effect in trace %s is not at hand: %w", from, err).In(id)
 		}
-		documents = origin.Documents
+		documents, answered = origin.Documents, origin
 	}
 	by := compensatedBy(t)
 	if id := t.Effect.Meta.String(tga.MetaCompensatedBy); id != "" {
@@ -346,8 +347,11 @@ func (rt *Runtime) result(ctx context.Context, id tga.ID) (Result, error) {
 	}
 	for _, d := range documents {
 		switch {
-		case d.Pointer == tga.PointerResult:
+		case d.Pointer == tga.PointerResult && !d.Erased:
 			r.Value = d.Data
+		case d.Pointer == tga.PointerResult:
+			kept := hashOf(answered.Effect, tga.PointerResult)
+			r.ResultBytes, r.ResultDigest = kept.SizeBytes, kept.Hash
 		case d.Pointer == tga.PointerStateChanges && !d.Erased:
 			if r.Changes, err = tga.DecodeStateChanges(d.Data); err != nil {
 				return r, err
@@ -357,18 +361,14 @@ func (rt *Runtime) result(ctx context.Context, id tga.ID) (Result, error) {
 	return r, nil
 }
 
-// attemptsOf counts the sends that were marked for a trace.
-func attemptsOf(t *wal.Trace) uint32 {
-	var n uint32
-	switch t.Call.Meta.String(tga.MetaAttempt) {
-	case tga.AttemptApart, tga.AttemptNone:
-	default:
-		n = 1
-	}
-	for i := range t.Notes {
-		if t.Notes[i].Kind == tga.NoteAttempt {
-			n++
+// hashOf is how an effect binds a document; zero where it does not.
+func hashOf(effect *tga.Artifact, pointer string) tga.DocumentHash {
+	if effect != nil {
+		for _, h := range effect.Effect.DocumentHashes {
+			if h.Pointer == pointer {
+				return h
+			}
 		}
 	}
-	return n
+	return tga.DocumentHash{}
 }

@@ -80,6 +80,7 @@ func (rt *Runtime) stageNotSent(l *loop, attempt uint32, code tga.Code, reason s
 		w.meta = tga.Meta{tga.MetaAttempt: attemptNumber(attempt)}
 	}
 	rt.counts.notSent.Add(1)
+	rt.tell(l, EventNotSent, code, attempt, reason)
 	return rt.stageAnswer(l, w, nil)
 }
 
@@ -181,6 +182,7 @@ func (l *loop) unstageUnsent() {
 func (rt *Runtime) refuse(ctx context.Context, l *loop, code tga.Code, format string, args ...any) error {
 	refusal := tga.Errorf(code, format, args...).In(l.lease.TraceID)
 	rt.counts.refused.Add(1)
+	rt.tell(l, EventRefused, code, 0, refusal.Message)
 	if l.head.Seq == 0 {
 		return refusal
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 )
 
@@ -15,7 +16,7 @@ func (a *app) inDoubt() *cobra.Command {
 		Use:   "in-doubt",
 		Short: "List the calls that may have run",
 		Long: `in-doubt lists the calls that may have been sent and have no recorded effect, since
-the last attempt, with the licence they are under, how often the tool server was asked
+the last attempt, with why it has no answer, the licence they are under, how often the tool server was asked
 and what it said, when it is asked again, and what would settle them:
 
   finish   the answer of the executor that has the permit
@@ -44,7 +45,7 @@ and what it said, when it is asked again, and what would settle them:
 				if a.JSON || len(rows) == 0 {
 					return nil
 				}
-				return a.Table([]string{"TRACE", "SINCE", "ATTEMPTS", "LICENCE", "ASKED", "ANSWER", "NEXT", "SETTLED BY", "TOOL", "KEY", "EVIDENCE"}, rows)
+				return a.Table([]string{"TRACE", "SINCE", "ATTEMPTS", "CAUSE", "LICENCE", "ASKED", "ANSWER", "NEXT", "SETTLED BY", "TOOL", "KEY", "EVIDENCE"}, rows)
 			})
 		},
 	}
@@ -63,7 +64,7 @@ func doubtRow(t client.OpenTrace) []string {
 		evidence = d.EvidenceDigest.String()
 	}
 	return []string{
-		t.TraceID.String(), d.Since.String(), fmt.Sprint(t.Attempts), d.Licence, fmt.Sprint(d.Probes), d.Answer, next,
+		t.TraceID.String(), d.Since.String(), fmt.Sprint(t.Attempts), cli.Shorten(cli.Clean(d.Cause), 60), d.Licence, fmt.Sprint(d.Probes), d.Answer, next,
 		strings.Join(d.Settles, ","), tool(t.ToolServer, t.ToolName), keyColumn(t.IdempotencyKey), evidence,
 	}
 }

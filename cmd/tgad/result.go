@@ -44,10 +44,15 @@ func resultLine(res runtime.Result) string {
 		line += fmt.Sprintf(", served from trace %s", res.ServedFrom)
 	case res.Replayed:
 		line += ", as recorded"
-	case res.Attempts == 1:
+	case res.Attempts == 1 && res.Sent == 1:
 		line += ", sent once"
-	case res.Attempts > 1:
-		line += fmt.Sprintf(", %d attempts", res.Attempts)
+	case res.Attempts > 0 && res.Sent == 0:
+		line += ", not sent"
+	case res.Attempts > 0:
+		line += fmt.Sprintf(", %d attempts, %d sent", res.Attempts, res.Sent)
+	}
+	if res.ResultBytes > 0 {
+		line += fmt.Sprintf(", an answer of %d bytes of which the digest is kept", res.ResultBytes)
 	}
 	if c := res.Confirmation; c != nil && c.Skipped {
 		line += ", confirmed before"

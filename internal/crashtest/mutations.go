@@ -37,8 +37,8 @@ var foundBy = map[string]string{
 // PlantedBugs are the bugs that the tiers must find.
 var PlantedBugs = []Mutation{
 	{"no-mark", "runtime/run.go",
-		"	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{mark}, Attachments: l.executorOf(d.Attempt)}); err != nil {",
-		"	if planted.On(`no-mark`) {\n		l.attempt = d.Attempt\n		return nil\n	}\n	if err := rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{mark}, Attachments: l.executorOf(d.Attempt)}); err != nil {"},
+		"	if err := rt.append(ctx, l, wal.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {",
+		"	if planted.On(`no-mark`) {\n		l.attempt = d.Attempt\n		return nil\n	}\n	if err := rt.append(ctx, l, wal.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {"},
 	{"mark-after-send", "runtime/run.go",
 		"		err = rt.commit(ctx, l)\n		if errors.Is",
 		"		if planted.On(`mark-after-send`) {\n			if _, err := rt.tools.Dispatch(ctx, l.dispatchCall(1)); err != nil {\n				return err\n			}\n		}\n		err = rt.commit(ctx, l)\n		if errors.Is"},

@@ -114,6 +114,8 @@ func open(o Options) (_ *Daemon, err error) {
 	}
 	options := d.tools.Options()
 	options.Clock = o.Clock
+	d.events = newEvents()
+	options.Observe = d.observe
 	if d.rt, err = runtime.New(d.db, d.tools, rules, options); err != nil {
 		return nil, errors.Join(err, d.tools.Close())
 	}

@@ -33,7 +33,7 @@ func newMetrics(d *Daemon) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 100 µs to 26 s
 		}, []string{"method", "route"}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, &statsCollector{d}, collectors.NewGoCollector(),
+	m.registry.MustRegister(m.requests, m.seconds, d.events.counter, &statsCollector{d}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

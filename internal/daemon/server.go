@@ -47,8 +47,9 @@ type Daemon struct {
 	followers *places
 	leases    *leaseTable
 	metrics   *metrics
-	doubts    paced // calls in doubt, for the metrics
-	pending   paced // approvals, likewise
+	events    *events // refusals and doubts, counted
+	doubts    paced   // calls in doubt, for the metrics
+	pending   paced   // approvals, likewise
 	mux       *http.ServeMux
 }
 

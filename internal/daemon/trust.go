@@ -43,7 +43,7 @@ func (q *request) inDoubt() (any, error) {
 func (d *Daemon) doubt(t *wal.Trace, c runtime.Classified) (*client.Doubt, error) {
 	licence, next := d.next(t, c)
 	m := &client.Doubt{
-		Since: c.Record.Attempts.Newest, Licence: licence.Kind.String(), External: c.Record.Attempts.External, Settles: []string{},
+		Since: c.Record.Attempts.Newest, Licence: licence.Kind.String(), External: c.Record.Attempts.External, Cause: runtime.DoubtCause(t), Settles: []string{},
 	}
 	for i := range t.Notes {
 		n := &t.Notes[i]

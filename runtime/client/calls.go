@@ -144,7 +144,7 @@ func outcomeOf(r runtime.Reply) Outcome {
 func CallOf(r runtime.Result) Call {
 	c := Call{
 		TraceID: r.TraceID, State: r.State.String(), Seq: r.Seq, EntryDigest: r.Digest,
-		ToolCallID: r.ToolCallID, IdempotencyKey: r.Key, Attempts: r.Attempts,
+		ToolCallID: r.ToolCallID, IdempotencyKey: r.Key, Attempts: r.Attempts, Sent: r.Sent, ResultBytes: r.ResultBytes, ResultDigest: r.ResultDigest,
 		Status: r.Status, OutcomeClass: r.Class.String(), Summary: r.Summary,
 		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ServedFrom: r.ServedFrom,
 		Replayed: r.Replayed, Rationale: r.Rationale, Changes: r.Changes, CompensatedBy: r.CompensatedBy,
@@ -163,7 +163,7 @@ func CallOf(r runtime.Result) Call {
 func resultOf(c Call) (runtime.Result, error) {
 	r := runtime.Result{
 		TraceID: c.TraceID, Seq: c.Seq, Digest: c.EntryDigest, ToolCallID: c.ToolCallID, Key: c.IdempotencyKey,
-		Attempts: c.Attempts, Status: c.Status, Value: c.ResultBase64, Summary: c.Summary,
+		Attempts: c.Attempts, Sent: c.Sent, ResultBytes: c.ResultBytes, ResultDigest: c.ResultDigest, Status: c.Status, Value: c.ResultBase64, Summary: c.Summary,
 		ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage, ServedFrom: c.ServedFrom,
 		Replayed: c.Replayed, Rationale: c.Rationale, Changes: c.Changes, CompensatedBy: c.CompensatedBy,
 	}

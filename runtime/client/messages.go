@@ -44,18 +44,22 @@ type Call struct {
 	ToolCallID     tga.ID     `json:"tool_call_id,omitempty"`
 	IdempotencyKey string     `json:"idempotency_key,omitempty"`
 	Attempts       uint32     `json:"attempts"`
+	Sent           uint32     `json:"sent"` // attempts that may have reached the tool
 
 	Status       string          `json:"status,omitempty"`
 	OutcomeClass string          `json:"outcome_class,omitempty"`
 	Result       json.RawMessage `json:"result,omitempty"` // the answer where it is JSON
 	// ResultBase64 is there when Result is not, byte for byte, the tool's answer.
-	ResultBase64 []byte   `json:"result_base64,omitempty"`
-	Summary      string   `json:"summary,omitempty"`
-	ErrorCode    tga.Code `json:"error_code,omitempty"`
-	ErrorMessage string   `json:"error_message,omitempty"`
-	ServedFrom   tga.ID   `json:"served_from,omitempty"`
-	Replayed     bool     `json:"replayed"`
-	Rationale    string   `json:"rationale,omitempty"`
+	ResultBase64 []byte `json:"result_base64,omitempty"`
+	// ResultBytes and ResultDigest describe an answer of which no bytes are kept.
+	ResultBytes  int64      `json:"result_bytes,omitempty"`
+	ResultDigest tga.Digest `json:"result_digest,omitempty"`
+	Summary      string     `json:"summary,omitempty"`
+	ErrorCode    tga.Code   `json:"error_code,omitempty"`
+	ErrorMessage string     `json:"error_message,omitempty"`
+	ServedFrom   tga.ID     `json:"served_from,omitempty"`
+	Replayed     bool       `json:"replayed"`
+	Rationale    string     `json:"rationale,omitempty"`
 
 	Changes       []tga.StateChange `json:"changes,omitempty"`      // what the effect says it changed
 	Confirmation  *Confirmation     `json:"confirmation,omitempty"` // the record was looked at before it was served
@@ -186,6 +190,7 @@ type Doubt struct {
 	Since    tga.Millis `json:"since"`   // of the newest attempt
 	Licence  string     `json:"licence"` // park, probe, …
 	External bool       `json:"external"`
+	Cause    string     `json:"cause,omitempty"` // why the newest attempt has no certain answer
 	// The questions that a probe licence permits, and the answer to the last of them.
 	Probes         uint32     `json:"probes"`
 	Asked          tga.Millis `json:"asked,omitempty"`

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"unicode/utf8"
 
@@ -327,6 +328,10 @@ func (r *Runner) completed(ctx context.Context, t *turn, w *work, res runtime.Re
 		return
 	}
 	o.succeed(res.Value)
+	if res.Value == nil && res.ResultBytes > 0 {
+		o.fail(&Failure{Code: tga.LimitExceeded, Message: fmt.Sprintf("the tool's answer of %d bytes is too long to keep; its effect stands", res.ResultBytes), Permanent: true})
+		o.plan = plan{strategy: Skip}
+	}
 	if keys := t.merges.refused(w.index); keys != nil && o.exec.Status == ToolSucceeded {
 		o.fail(refusal(keys))
 		o.plan = r.toolPlan(t, w.tool, o.exec.Failure, n)

@@ -188,7 +188,7 @@ func (d *transact) undone(ctx context.Context, t *Tx, call runtime.Call, cause e
 
 // concluded ends the transaction of a call that was answered, and returns the answer.
 func (d *transact) concluded(ctx context.Context, t *Tx, reply runtime.Reply) runtime.Reply {
-	success := reply.Status == tga.StatusSuccess && !reply.Truncated
+	success := reply.Status == tga.StatusSuccess
 	code := tga.Code(reply.ErrorCode)
 	if !success && code == "" {
 		code = tga.ToolError

@@ -256,7 +256,9 @@ const (
 	NoteNotSent   NoteKind = "not_sent"   // attempt n was not sent: {attempt, reason}
 	NoteLateReply NoteKind = "late_reply" // a reply that came after the trace was terminal: {attempt, outcome, result_digest}
 
-	NoteAppended     NoteKind = "appended"     // who appended these entries over the socket, with artifacts of its own making: {first_seq, last_seq}
+	NoteAppended NoteKind = "appended" // who appended these entries over the socket, with artifacts of its own making: {first_seq, last_seq}
+	NoteDoubt    NoteKind = "doubt"    // why attempt n has no certain answer: {attempt, cause, code}
+
 	NoteVote         NoteKind = "vote"         // a person's say about a pending request: {approve, rationale}
 	NoteProbe        NoteKind = "probe"        // a tool server was asked about a call in doubt: {answer, attempt, evidence_digest?, fenced, next?, source?}
 	NoteConfirmation NoteKind = "confirmation" // recorded changes were looked at: {checked, evidence_digest, finding, mismatch_digest?, mismatches, unchecked}

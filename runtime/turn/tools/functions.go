@@ -135,9 +135,9 @@ func (r returned) reply(ctx context.Context, call runtime.Call, limit int) (runt
 		return reply, nil
 	case len(r.output) > limit:
 		return runtime.Reply{
-			Status: tga.StatusError, Class: ledger.ClassCommitted, Truncated: true,
+			Status: tga.StatusSuccess, Truncated: true,
 			ResultBytes: int64(len(r.output)), ResultDigest: tga.Sum(r.output),
-			ErrorCode: string(tga.LimitExceeded), ErrorMessage: fmt.Sprintf("output of %d bytes, at most %d", len(r.output), limit),
+			Summary: fmt.Sprintf("output of %d bytes, at most %d are kept", len(r.output), limit),
 		}, nil
 	case !json.Valid(r.output):
 		// The function ran to its end: what it did is done, only its word for it is lost.

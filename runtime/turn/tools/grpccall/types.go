@@ -184,10 +184,9 @@ func (s *Server) success(known *types, m protoreflect.MethodDescriptor, raw []by
 	}
 	if len(result) > s.opts.MaxAnswer {
 		return runtime.Reply{
-			Status: tga.StatusError, Class: ledger.ClassCommitted, Truncated: true,
+			Status: tga.StatusSuccess, Truncated: true,
 			ResultBytes: int64(len(result)), ResultDigest: tga.Sum(result),
-			ErrorCode:    string(tga.LimitExceeded),
-			ErrorMessage: fmt.Sprintf("answer of %d bytes is over the limit of %d", len(result), s.opts.MaxAnswer),
+			Summary: fmt.Sprintf("gRPC OK; the answer of %d bytes is over the limit of %d", len(result), s.opts.MaxAnswer),
 		}
 	}
 	reply := runtime.Reply{Status: tga.StatusSuccess, Summary: "gRPC OK", Result: result}

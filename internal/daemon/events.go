@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tgad/tgad/runtime"
+)
+
+// maxEventTools bounds the tools that events are counted for: a caller may name as many as
+// it likes. Those past it are counted as one, with empty names.
+const maxEventTools = 500
+
+// events counts what the runtime tells of refused calls and of doubts.
+type events struct {
+	counter *prometheus.CounterVec
+
+	mu    sync.Mutex
+	tools map[[2]string]bool // server and tool that have a count of their own
+}
+
+func newEvents() *events {
+	return &events{
+		counter: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tgad_call_events_total", Help: "Calls refused or not sent, and sends in doubt, by tool and code.",
+		}, []string{"event", "server", "tool", "code"}),
+		tools: map[[2]string]bool{},
+	}
+}
+
+func (v *events) count(e runtime.Event) {
+	server, tool := v.named(e.Server, e.Tool)
+	v.counter.WithLabelValues(string(e.Kind), server, tool, string(e.Code)).Inc()
+}
+
+func (v *events) named(server, tool string) (string, string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	name := [2]string{server, tool}
+	switch {
+	case v.tools[name]:
+	case len(v.tools) < maxEventTools:
+		v.tools[name] = true
+	default:
+		return "", ""
+	}
+	return server, tool
+}
+
+// observe is [runtime.Options.Observe].
+func (d *Daemon) observe(e runtime.Event) {
+	d.events.count(e)
+	d.log.Info("call "+string(e.Kind), "trace", e.TraceID, "server", e.Server, "tool", e.Tool, "code", string(e.Code), "attempt", e.Attempt, "cause", e.Cause)
+}

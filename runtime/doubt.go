@@ -1,0 +1,149 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Event is something that an operator wants to see and that is no answer of a tool.
+type Event struct {
+	Kind    EventKind
+	TraceID tga.ID
+	Server  string
+	Tool    string
+	Code    tga.Code // why
+	Cause   string   // for people
+	Attempt uint32   // of a doubt
+}
+
+// EventKind says what an Event is about.
+type EventKind string
+
+// Kinds of events.
+const (
+	EventRefused EventKind = "refused"  // a call was refused without an attempt
+	EventNotSent EventKind = "not_sent" // a call ended without a byte having been sent
+	EventDoubt   EventKind = "doubt"    // a send ended without a certain answer
+)
+
+func (rt *Runtime) tell(l *loop, kind EventKind, code tga.Code, attempt uint32, cause string) {
+	if rt.opts.Observe == nil {
+		return
+	}
+	p := l.request.Request.Proposal
+	rt.opts.Observe(Event{
+		Kind: kind, TraceID: l.lease.TraceID, Server: p.ToolServer, Tool: p.ToolName, Code: code, Attempt: attempt, Cause: clip(cause, maxCause),
+	})
+}
+
+// maxCause is how many characters of a cause are kept.
+const maxCause = 500
+
+// doubtCause is the body of a doubt note.
+type doubtCause struct {
+	Attempt uint32   `json:"attempt"`
+	Cause   string   `json:"cause"`
+	Code    tga.Code `json:"code"`
+}
+
+// doubted stages the cause for which attempt has no certain answer. It commits with what
+// the loop appends next, the mark of a re-send or a question, or alone before the call is
+// left in doubt; a call that is answered pays nothing for it.
+func (rt *Runtime) doubted(l *loop, attempt uint32, cause error) {
+	l.doubt = cause
+	rt.counts.doubts.Add(1)
+	code := codeOr(cause, tga.ToolError)
+	rt.tell(l, EventDoubt, code, attempt, cause.Error())
+	note, err := rt.note(tga.NoteDoubt, whoRuntime, map[string]any{"attempt": attempt, "cause": clip(cause.Error(), maxCause), "code": string(code)})
+	if err != nil {
+		l.doubt = errors.Join(cause, err) // it cannot be kept, and is said here at least
+		return
+	}
+	l.notes = append(l.notes, note)
+}
+
+// leaveInDoubt ends a run without an answer, once the cause is durable.
+func (rt *Runtime) leaveInDoubt(ctx context.Context, l *loop) error {
+	if err := rt.commit(context.WithoutCancel(ctx), l); err != nil {
+		l.doubt = errors.Join(l.doubt, err)
+	}
+	return rt.inDoubt(l)
+}
+
+// inDoubt is the answer about a call that may or may not have run.
+func (rt *Runtime) inDoubt(l *loop) error {
+	cause := l.doubt
+	switch {
+	case cause != nil:
+	case l.doubtBefore != "":
+		cause = errors.New(l.doubtBefore)
+	default:
+		cause = errNoAnswer
+	}
+	return tga.Errorf(tga.EffectInDoubt, "the call may have run: %w", cause).In(l.lease.TraceID)
+}
+
+var errNoAnswer = errors.New("an earlier holder marked an attempt and recorded no effect")
+
+// DoubtCause is why the newest attempt of a trace has no certain answer, as its notes say
+// it; "" where nobody recorded a cause, as after a crash.
+func DoubtCause(t *wal.Trace) string {
+	if t.Call == nil || t.Effect != nil {
+		return ""
+	}
+	marked, _ := attemptsOf(t)
+	for i := len(t.Notes) - 1; i >= 0; i-- {
+		if t.Notes[i].Kind != tga.NoteDoubt {
+			continue
+		}
+		var b doubtCause
+		if json.Unmarshal(t.Notes[i].Body, &b) != nil || b.Attempt != marked {
+			return "" // of an earlier attempt: the newest was cut off
+		}
+		return b.Cause
+	}
+	return ""
+}
+
+// attemptsOf counts the sends of a trace that were marked, and those of them that may have
+// been made: the record of its key says the same while the trace holds it.
+func attemptsOf(t *wal.Trace) (marked, sent uint32) {
+	if t.Call == nil {
+		return 0, 0
+	}
+	switch t.Call.Meta.String(tga.MetaAttempt) {
+	case tga.AttemptApart, tga.AttemptNone:
+	default:
+		marked = 1
+	}
+	var unsent uint32
+	for i := range t.Notes {
+		switch t.Notes[i].Kind {
+		case tga.NoteAttempt:
+			marked++
+		case tga.NoteNotSent:
+			unsent++
+		}
+	}
+	if t.Effect != nil && ledger.ClassOf(t.Effect) == ledger.ClassNotSent && t.Effect.Meta[tga.MetaAttempt] != nil {
+		unsent++
+	}
+	return marked, marked - min(unsent, marked)
+}
+
+// unfinished is what is known of a trace whose run ended with an error.
+func (rt *Runtime) unfinished(l *loop) Result {
+	r := rt.partial(l)
+	if l.head.State != tga.Executing {
+		return r
+	}
+	if t, err := rt.store.Load(context.Background(), l.lease.TraceID); err == nil { // of a store that fails, the run's own error tells
+		r.Attempts, r.Sent = attemptsOf(t)
+	}
+	return r
+}
