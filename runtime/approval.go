@@ -21,6 +21,9 @@ type Approval struct {
 	Required int        `json:"required"`          // approvals it takes
 	Why      string     `json:"why"`               // the supervisor's rationale
 	Votes    []Vote     `json:"votes,omitempty"`
+	// Schema is the definition of the tool about which people are asked; zero where its
+	// server has none. Another one voids the votes.
+	Schema tga.Digest `json:"tool_schema_digest,omitzero"`
 
 	// Of a confirmation: what was found, the stored evidence, and who waits.
 	Mismatch tga.Digest `json:"mismatch_digest,omitzero"`
@@ -55,6 +58,18 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 		if pending != nil {
 			l.timer = pending.Expires
 			// It was asked already, and a crash is no reason to ask people twice.
+			changed, denied, err := rt.tighten(ctx, l, pending)
+			if err != nil || denied {
+				return err
+			}
+			if changed {
+				if err := l.attachApproval(*pending); err != nil {
+					return err
+				}
+				if err := rt.commit(ctx, l); err != nil {
+					return err
+				}
+			}
 			return rt.waitForPeople(ctx, l, pending)
 		}
 	}
@@ -65,12 +80,17 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 			return err
 		}
 	}
-	v, err := rt.supervisor.Decide(ctx, l.request)
+	v, err := rt.supervise(ctx, l)
 	if err != nil {
-		return tga.Errorf(codeOr(err, tga.GenericStateError), "supervisor: %w", err).In(l.lease.TraceID)
+		return err
 	}
 	if v.Decision == tga.NeedsApproval {
-		pending := Approval{TraceID: l.lease.TraceID, Since: rt.now(), Required: max(v.Required, 1), Why: v.Rationale}
+		// The definition is that of now, when the question is asked.
+		g, err := rt.grant(ctx, l)
+		if err != nil {
+			return err
+		}
+		pending := Approval{TraceID: l.lease.TraceID, Since: rt.now(), Required: max(v.Required, 1), Why: v.Rationale, Schema: g.SchemaDigest}
 		if v.Within > 0 {
 			pending.Expires = tga.MillisOf(rt.opts.Clock().Add(v.Within))
 		}
@@ -112,6 +132,7 @@ func (rt *Runtime) stageDecision(ctx context.Context, l *loop, v Verdict, meta t
 		return err
 	}
 	l.stage(decision)
+	l.supervised = true
 	if v.Decision == tga.Deny {
 		rt.counts.denied.Add(1)
 	}
@@ -183,8 +204,13 @@ func (rt *Runtime) mayVote(l *loop, pending *Approval, vote Vote) error {
 	return nil
 }
 
-func (rt *Runtime) voteNote(v Vote) (wal.NewNote, error) {
-	return rt.note(tga.NoteVote, v.Who, map[string]any{"approve": v.Approve, "rationale": v.Rationale})
+// voteNote is a vote in the chain; schema is the definition of the tool that it is about.
+func (rt *Runtime) voteNote(v Vote, schema tga.Digest) (wal.NewNote, error) {
+	body := map[string]any{"approve": v.Approve, "rationale": v.Rationale}
+	if !schema.IsZero() {
+		body["tool_schema_digest"] = schema.String()
+	}
+	return rt.note(tga.NoteVote, v.Who, body)
 }
 
 func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vote) error {
@@ -199,9 +225,24 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 			return tga.Errorf(tga.PermissionDenied, "%q has voted at %s", vote.Who, v.TS).In(l.lease.TraceID)
 		}
 	}
-	voted, err := rt.voteNote(vote)
+	if vote.Approve { // a denial holds for every definition
+		again, err := rt.askAgain(ctx, l, pending)
+		if err != nil {
+			return err
+		}
+		if again {
+			return tga.Errorf(tga.ToolSchemaChanged, "the definition of the tool has changed since people were asked: the votes are void, and the request waits for %d on the new one", pending.Required).In(l.lease.TraceID)
+		}
+	}
+	voted, err := rt.voteNote(vote, pending.Schema)
 	if err != nil {
 		return err
+	}
+	if _, denied, err := rt.tighten(ctx, l, pending); err != nil || denied {
+		return err // the loop records the denial
+	}
+	if pending.Expires != 0 && rt.now() >= pending.Expires {
+		return nil // by the rules of now
 	}
 	vote.TS = rt.now()
 	l.notes = append(l.notes, voted)
@@ -223,7 +264,11 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 		}
 		who += v.Who
 	}
-	if err := rt.stageDecision(ctx, l, verdict, tga.Meta{MetaApprovers: who}); err != nil {
+	meta := tga.Meta{MetaApprovers: who}
+	if !pending.Schema.IsZero() {
+		meta[tga.MetaSchemaDigest] = pending.Schema.String()
+	}
+	if err := rt.stageDecision(ctx, l, verdict, meta); err != nil {
 		return err
 	}
 	// The vote is durable before the call is considered, so that a refused call does

@@ -19,6 +19,9 @@ func (rt *Runtime) capability(ctx context.Context, l *loop, v Verdict, meta *tga
 	if err != nil {
 		return "", err
 	}
+	if was := meta.String(tga.MetaSchemaDigest); was != "" && was != g.SchemaDigest.String() {
+		return "", schemaChanged(&g, was).In(l.lease.TraceID)
+	}
 	if !g.SchemaDigest.IsZero() {
 		*meta = mergeMeta(*meta, tga.Meta{tga.MetaSchemaDigest: g.SchemaDigest.String()})
 	}
@@ -58,22 +61,30 @@ func (rt *Runtime) authorized(ctx context.Context, l *loop) error {
 	if l.decider != "" {
 		return rt.CheckSupervisor(ctx, l.request, l.decider, token)
 	}
+	pinned := l.decision.Meta.String(tga.MetaSchemaDigest)
 	switch {
 	case token == "" && trust.RequireCapability:
 		return tga.Errorf(tga.CapabilityInvalid, "the decision carries no capability, and one is required").In(l.lease.TraceID)
-	case token == "":
+	case token == "" && pinned == "":
 		return nil
-	case trust.Capabilities == nil:
+	case token != "" && trust.Capabilities == nil:
 		return tga.Errorf(tga.CapabilityInvalid, "the decision carries a capability, and there is no key to check it with").In(l.lease.TraceID)
 	}
 	g, err := rt.grant(ctx, l)
 	if err != nil {
 		return err
 	}
-	if was := l.decision.Meta.String(tga.MetaSchemaDigest); was != "" && was != g.SchemaDigest.String() {
-		return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s on %s was %s when the call was approved and is %s now", g.Tool, g.Server, was, g.SchemaDigest).In(l.lease.TraceID)
+	if pinned != "" && pinned != g.SchemaDigest.String() {
+		return schemaChanged(&g, pinned).In(l.lease.TraceID)
+	}
+	if token == "" {
+		return nil
 	}
 	return trust.Capabilities.Check(ctx, token, g)
+}
+
+func schemaChanged(g *Grant, was string) *tga.Error {
+	return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s on %s was %s when people were asked and is %s now", g.Tool, g.Server, was, g.SchemaDigest)
 }
 
 // Supervises reports whether who is a remote supervisor that the operator configured.

@@ -302,7 +302,7 @@ func (rt *Runtime) answerConfirmation(ctx context.Context, l *loop, pending *App
 	if err != nil {
 		return err
 	}
-	voted, err := rt.voteNote(vote)
+	voted, err := rt.voteNote(vote, tga.Digest{})
 	if err != nil {
 		return err
 	}

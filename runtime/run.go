@@ -50,6 +50,9 @@ type loop struct {
 	doubtBefore string
 	// looks counts how often the key changed between the look at it and the append.
 	looks int
+	// supervised is set where the rules were asked about the request in this run, and
+	// nothing was waited for since.
+	supervised bool
 	// helped is the last trace whose reservation this run tried to bring to an end.
 	helped tga.ID
 	// awaited is the last trace for whose outcome this run waited: it shares it.
@@ -138,6 +141,11 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	d := ledger.Decide(q)
 	switch d.Action {
 	case ledger.Send:
+		if why, err := rt.forbidden(ctx, l); err != nil {
+			return err
+		} else if why != nil {
+			return rt.refuse(ctx, l, tga.PolicyViolation, "%w", why)
+		}
 		if err := rt.authorized(ctx, l); err != nil {
 			return rt.refuse(ctx, l, codeOr(err, tga.CapabilityInvalid), "%w", err)
 		}
@@ -226,6 +234,11 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 		// Provably the first send. The caller may have given up long ago.
 		if rt.pastDeadline(l) {
 			return rt.stageNotSent(l, 0, tga.ToolTimeout, "the deadline passed before the call was sent")
+		}
+		if why, err := rt.forbidden(ctx, l); err != nil {
+			return err
+		} else if why != nil {
+			return rt.stageNotSent(l, 0, tga.PolicyViolation, why.Error())
 		}
 	case ledger.Resend:
 		if l.doubt != nil {
@@ -331,7 +344,7 @@ func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *led
 		defer cancel()
 	}
 	rt.counts.waited.Add(1)
-	l.awaited = seen.TraceID
+	l.awaited, l.supervised = seen.TraceID, false
 	err := rt.store.Await(waitCtx, key, *seen)
 	switch {
 	case err == nil:

@@ -260,6 +260,7 @@ const (
 	NoteDoubt    NoteKind = "doubt"    // why attempt n has no certain answer: {attempt, cause, code}
 
 	NoteVote         NoteKind = "vote"         // a person's say about a pending request: {approve, rationale}
+	NoteAskedAgain   NoteKind = "asked_again"  // the tool's definition changed and the votes are void: {tool_schema_digest, void, was}
 	NoteProbe        NoteKind = "probe"        // a tool server was asked about a call in doubt: {answer, attempt, evidence_digest?, fenced, next?, source?}
 	NoteConfirmation NoteKind = "confirmation" // recorded changes were looked at: {checked, evidence_digest, finding, mismatch_digest?, mismatches, unchecked}
 	NoteRetry        NoteKind = "retry"        // a new attempt is due: {due, number}
