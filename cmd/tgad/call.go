@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,7 +34,8 @@ object; "-" reads it from stdin.
 
 The same key again is the same call: it gets the recorded answer and the tool is not
 called. A call that ends in doubt exits 4: it may have run. Repeat it with the same
-key, or settle it with resolve or abandon.`,
+key, or settle it with resolve or abandon. It exits 4 too when the daemon goes away, or
+you press Ctrl-C, after the request was sent: the message has the trace id and how to ask.`,
 		Args: cobra.RangeArgs(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Server, req.Tool = args[0], args[1]
@@ -57,7 +60,7 @@ key, or settle it with resolve or abandon.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			return a.ask(ctx, func(ctx context.Context, c *client.Client) error {
-				res, err := callUntil(ctx, c, req, time.Now().Add(reconnect))
+				res, err := a.callUntil(ctx, c, req, time.Now().Add(reconnect))
 				if err := a.result(res, err); err != nil || req.Scope == "" || req.Key != "" {
 					return err
 				}
@@ -113,16 +116,51 @@ func (a *app) callArgs(args []string, file string) ([]byte, error) {
 
 // callUntil calls, and asks again while nobody answers, or a daemon that is not ready
 // yet. The trace id makes the repeat the same call, whatever became of the first.
-func callUntil(ctx context.Context, c *client.Client, req runtime.Request, until time.Time) (runtime.Result, error) {
+func (a *app) callUntil(ctx context.Context, c *client.Client, req runtime.Request, until time.Time) (runtime.Result, error) {
+	lost := false // a request was sent, and has no answer
 	for {
 		res, err := c.Call(ctx, req)
-		if !errors.Is(err, tga.StoreUnavailable) || ctx.Err() != nil || time.Now().After(until) {
-			return res, err
+		lost = lost || unanswered(err)
+		again := errors.Is(err, tga.StoreUnavailable)
+		if again && ctx.Err() == nil && time.Now().Before(until) {
+			select {
+			case <-time.After(50 * time.Millisecond):
+				continue
+			case <-ctx.Done():
+			}
 		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return res, err
+		if lost && again {
+			return res, a.lostAnswer(req.TraceID, err)
 		}
+		return res, err
 	}
+}
+
+// unanswered reports whether a request may have reached the daemon and has no answer of it.
+func unanswered(err error) bool {
+	if !errors.Is(err, tga.StoreUnavailable) {
+		return false // an answer, or a request that could not be made
+	}
+	if _, answered := client.ProblemIn(err); answered {
+		return false
+	}
+	var dial *net.OpError
+	return !errors.As(err, &dial) || dial.Op != "dial"
+}
+
+// lostAnswer is the end of a call whose request was sent and whose answer never came: it
+// says how to ask for it.
+func (a *app) lostAnswer(trace tga.ID, cause error) error {
+	return caused(cause, tga.EffectInDoubt, "no answer came, and the call may have run: %v; to ask what became of it (NOT_FOUND: it was never begun), run: tgad show --socket %s %s",
+		cause, shellWord(a.socket), trace).In(trace)
+}
+
+// shellWord quotes s for a shell where it needs that.
+func shellWord(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-", r)
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -34,6 +34,8 @@ func (a *app) explainSocket(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, tga.EffectInDoubt):
+		return err // whatever happened since
 	case !errors.As(err, &dialing) || dialing.Op != "dial":
 		return err // a file that the verb itself could not open, say
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
@@ -45,7 +47,7 @@ func (a *app) explainSocket(err error) error {
 }
 
 // caused makes an error that says all there is to say of its cause.
-func caused(cause error, code tga.Code, format string, args ...any) error {
+func caused(cause error, code tga.Code, format string, args ...any) *tga.Error {
 	err := tga.Errorf(code, format, args...)
 	err.Err = cause
 	return err
