@@ -91,7 +91,7 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (Begun, error) {
 		}
 	}
 	if err := rt.run(ctx, l); err != nil {
-		return begun(Begun{Result: rt.unfinished(l)}, err)
+		return begun(Begun{Result: rt.unfinished(ctx, l)}, err)
 	}
 	if l.attempt != 0 {
 		return rt.sendBy(l, l.attempt), nil

@@ -117,7 +117,7 @@ func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (Re
 func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
 	wasTerminal := l.head.State.Terminal()
 	if err := rt.drive(ctx, l); err != nil {
-		return rt.unfinished(l), err
+		return rt.unfinished(ctx, l), err
 	}
 	if wasTerminal && (l.confirms || l.policy.ConfirmAll) {
 		if err := rt.confirmOwn(ctx, l); err != nil {
