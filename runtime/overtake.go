@@ -82,7 +82,8 @@ func (rt *Runtime) drive(ctx context.Context, l *loop) error {
 			return err
 		}
 		came := answered{late.Effect.Outcome.Status, ledger.ClassOf(late), resultOf(late)}
-		if err := rt.noteLate(ctx, now, attemptsOf(t), came, whoRuntime); err != nil {
+		marked, _ := attemptsOf(t)
+		if err := rt.noteLate(ctx, now, marked, came, whoRuntime); err != nil {
 			return err
 		}
 	}
