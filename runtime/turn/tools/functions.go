@@ -135,7 +135,7 @@ func (r returned) reply(ctx context.Context, call runtime.Call, limit int) (runt
 		return reply, nil
 	case len(r.output) > limit:
 		return runtime.Reply{
-			Status: tga.StatusSuccess, Truncated: true,
+			Status: tga.StatusSuccess, Class: ledger.ClassCommitted, Truncated: true,
 			ResultBytes: int64(len(r.output)), ResultDigest: tga.Sum(r.output),
 			Summary: fmt.Sprintf("output of %d bytes, at most %d are kept", len(r.output), limit),
 		}, nil

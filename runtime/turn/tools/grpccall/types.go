@@ -184,7 +184,7 @@ func (s *Server) success(known *types, m protoreflect.MethodDescriptor, raw []by
 	}
 	if len(result) > s.opts.MaxAnswer {
 		return runtime.Reply{
-			Status: tga.StatusSuccess, Truncated: true,
+			Status: tga.StatusSuccess, Class: ledger.ClassCommitted, Truncated: true,
 			ResultBytes: int64(len(result)), ResultDigest: tga.Sum(result),
 			Summary: fmt.Sprintf("gRPC OK; the answer of %d bytes is over the limit of %d", len(result), s.opts.MaxAnswer),
 		}
