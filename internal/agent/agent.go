@@ -123,6 +123,7 @@ func Open(o Options) (_ *Host, err error) {
 	options.Clock = o.Clock
 	h.Runner, err = turn.New(h.db, h.tools, supervisor{rules, o.Config}, turn.Options{
 		Runtime: options, Agents: agents, Models: models, ModelLicence: o.Config.ModelLicence(), Resolver: resolver,
+		MaxDepth: o.Config.Agent.MaxDepth, MaxDelegations: o.Config.Agent.MaxDelegations,
 		Emitters: []turn.Emitter{h.emitter}, Instance: o.Config.Agent.Instance, Observe: o.Observe, Logger: o.Logger,
 	})
 	return h, err

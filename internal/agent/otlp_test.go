@@ -43,7 +43,7 @@ func host(t *testing.T, telemetry string, warn func(string)) *Host {
 	})
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"a.yaml": "kind: Agent\nmetadata: {name: clerk, version: 1.2.0}\nspec:\n  role: r\n  llm: {provider: local, model: m1}\n  tools: [{type: http, server: desk, name: look}]\n",
+		"a.yaml": "apiVersion: ossa/v0.2.9\nkind: Agent\nmetadata: {name: clerk, version: 1.2.0}\nspec:\n  role: r\n  llm: {provider: local, model: m1}\n  tools: [{type: http, server: desk, name: look}]\n",
 		"tgad.toml": fmt.Sprintf("[[model]]\nprovider = \"local\"\ntype = \"openai\"\nurl = %q\n[[server]]\nid = \"desk\"\ntype = \"http\"\nurl = %q\n"+
 			"[[tool]]\nserver = \"desk\"\nname = \"look\"\nclass = \"read\"\n[[rule]]\ndecision = \"APPROVE\"\nrationale = \"all calls are approved here\"\n", m.URL(), tool.URL),
 	} {

@@ -34,9 +34,13 @@ type Agent struct {
 	// ModelLicence says what becomes of a question to a model that a crash cut off:
 	// read_only (default) asks again with the same key, park waits for a person.
 	ModelLicence string `toml:"model_licence"`
-	Instance     string `toml:"instance"`    // id of this pod or process; a new one for each process by default
-	EventsFile   string `toml:"events_file"` // CloudEvents, one a line
-	EventsURL    string `toml:"events_url"`  // CloudEvents, posted one by one
+	// MaxDepth and MaxDelegations bound what agents hand to each other: how deep, and how
+	// often for one message; 0 means 3 and 32.
+	MaxDepth       int    `toml:"max_depth"`
+	MaxDelegations int    `toml:"max_delegations"`
+	Instance       string `toml:"instance"`    // id of this pod or process; a new one for each process by default
+	EventsFile     string `toml:"events_file"` // CloudEvents, one a line
+	EventsURL      string `toml:"events_url"`  // CloudEvents, posted one by one
 }
 
 func (c *Config) checkAgent(r *report) {
@@ -67,6 +71,12 @@ func (c *Config) checkAgent(r *report) {
 	case "", "read_only", "park":
 	default:
 		r.add("agent.model_licence", "%q: want read_only or park%s", c.Agent.ModelLicence, meant(c.Agent.ModelLicence, "read_only", "park"))
+	}
+	if c.Agent.MaxDepth < 0 {
+		r.add("agent.max_depth", "%d is negative", c.Agent.MaxDepth)
+	}
+	if c.Agent.MaxDelegations < 0 {
+		r.add("agent.max_delegations", "%d is negative", c.Agent.MaxDelegations)
 	}
 	if c.Agent.EventsURL != "" {
 		r.url("agent.events_url", c.Agent.EventsURL)

@@ -31,6 +31,10 @@ type beginning struct {
 	until    tga.Millis // deadline of who handed over; 0 = none
 	lender   *turn      // whose state it works on
 	tidies   bool       // see turn
+
+	root      tga.ID           // zero: this turn's own id
+	depthLeft int              // with root: what is left to whom work is handed
+	counted   []wal.Attachment // of the delegation, committed with the turn's beginning
 }
 
 // begin stages INIT and NORM of a turn and makes both durable (OSSA 0.2.9 §1 phases 1, 2).
@@ -40,7 +44,7 @@ func (r *Runner) begin(ctx context.Context, b beginning) (*turn, error) {
 		return nil, err
 	}
 	defer r.store.Release(s.lease)
-	if err := t.j.commit(ctx, t.item(false), opened(t.id())); err != nil {
+	if err := t.j.commit(ctx, append(b.counted, t.item(false), opened(t.id()))...); err != nil {
 		r.store.Release(t.j.lease)
 		return nil, err
 	}
@@ -77,7 +81,15 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 	if init.Source == "" {
 		init.Source = message.FromUser
 	}
+	init.Root, init.DepthLeft = b.root, b.depthLeft
+	if b.root.IsZero() {
+		init.Root, init.DepthLeft = b.id, r.opts.MaxDepth
+	}
+	if most := a.Constraints.MaxDepth; most > 0 {
+		init.DepthLeft = min(init.DepthLeft, most)
+	}
 	if p := b.previous; p != nil {
+		init.Root, init.DepthLeft = p.init.Root, p.init.DepthLeft
 		id, head := p.id(), p.j.head
 		init.Previous, init.PreviousHead = &id, &head
 		init.InvocationID, init.InvocationStarted, init.InstanceID = p.init.InvocationID, p.init.InvocationStarted, p.init.InstanceID
@@ -134,9 +146,7 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 		init.TokensBefore = p.init.TokensBefore + p.usage().Total // it ends in the same batch
 	}
 	t := &turn{agent: a, j: &journal{store: r.store, lease: lease, id: b.id}, decision: map[string]decidedBody{}, tidies: b.tidies, caller: b.lender}
-	if err = t.stage(r.now(), Init, Done, init); err == nil {
-		err = r.normalizeFirst(ctx, t)
-	}
+	err = r.initAndNormalize(t, init)
 	if err != nil {
 		r.store.Release(s.lease)
 		r.store.Release(lease)
@@ -155,46 +165,54 @@ func begun(record []byte) error {
 	return errBegun
 }
 
-// normalizeFirst runs NORM before there is anything durable of the turn. Input that is no
-// message is refused, and nothing is written; what a filter blocks is a turn that failed.
-func (r *Runner) normalizeFirst(ctx context.Context, t *turn) error {
-	err := r.normalize(ctx, t)
-	f, ok := err.(*Failure)
-	if !ok {
-		return err
-	}
-	if f.Code == tga.ValidationError || f.Code == tga.LimitExceeded {
+// initAndNormalize stages INIT and NORM (OSSA 0.2.9 §1 phases 1, 2), which go out together.
+// NORM is made first: what a filter takes out of the input must not be in INIT's record
+// either. Input that is no message is refused, and nothing is written; what a filter blocks
+// is a turn that failed.
+func (r *Runner) initAndNormalize(t *turn, init initBody) error {
+	normalized, filtered, f := r.normalize(t.agent, &init)
+	if f != nil && (f.Code == tga.ValidationError || f.Code == tga.LimitExceeded) {
 		return f.Err
 	}
-	return t.stage(r.now(), Normalize, Failed, failedBody{Failure: *f})
+	if filtered {
+		if len(init.Input) > 0 {
+			init.Received, init.ReceivedBytes = keyedDigest(r.store.Secret(), init.Input), len(init.Input)
+		}
+		init.Input, init.Given, init.Context = nil, nil, nil
+	}
+	if err := t.stage(r.now(), Init, Done, init); err != nil {
+		return err
+	}
+	if f != nil {
+		return t.stage(r.now(), Normalize, Failed, failedBody{Failure: *f})
+	}
+	return t.stage(r.now(), Normalize, Done, normalized)
 }
 
-// normalize is NORM (OSSA 0.2.9 §1 phase 2). It only stages: its record goes out with
-// INIT's.
-func (r *Runner) normalize(_ context.Context, t *turn) error {
+// normalize makes messages of what came in, and filters them. filtered says that something
+// was taken out, or blocked.
+func (r *Runner) normalize(a *Agent, in *initBody) (body normalizeBody, filtered bool, f *Failure) {
 	started := r.opts.Runtime.Clock()
-	in := t.init
 	messages := in.Given
 	if len(in.Input) > 0 || len(in.Given) == 0 {
 		came, err := message.Normalize(in.Input, in.Format, in.Source, in.StartedAt)
 		if err != nil {
-			return &Failure{Code: codeOr(err, tga.ValidationError), Message: err.Error(), Err: err}
+			return body, false, &Failure{Code: codeOr(err, tga.ValidationError), Message: err.Error(), Err: err}
 		}
 		messages = append(messages, came...)
 	}
 	if len(in.Context) > 0 && !bytes.Equal(in.Context, []byte("{}")) && in.Chain == 1 {
 		messages = append(messages, message.TextMessage(message.System, "Context: "+string(in.Context), message.FromDelegation, in.StartedAt))
 	}
-	filter, err := t.agent.Filter.Compile()
+	filter, err := a.Filter.Compile()
 	if err != nil {
-		return &Failure{Code: codeOr(err, tga.ValidationError), Message: err.Error(), Err: err}
+		return body, false, &Failure{Code: codeOr(err, tga.ValidationError), Message: err.Error(), Err: err}
 	}
 	messages, findings, err := filter.Apply(messages)
 	if err != nil {
-		// What was blocked is in no record but INIT's, which says what came in.
-		return &Failure{Code: codeOr(err, tga.ContentFiltered), Message: err.Error(), Err: err}
+		return body, true, &Failure{Code: codeOr(err, tga.ContentFiltered), Message: err.Error(), Err: err}
 	}
-	return t.stage(r.now(), Normalize, Done, normalizeBody{Messages: messages, Findings: findings, Timing: r.timing(Normalize, started)})
+	return normalizeBody{Messages: messages, Findings: findings, Timing: r.timing(Normalize, started)}, len(findings) > 0, nil
 }
 
 // resolve is RESOL (OSSA 0.2.9 §1 phase 3). Its record goes out with the first question.

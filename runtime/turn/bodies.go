@@ -36,13 +36,21 @@ type initBody struct {
 	ScopeID   string          `json:"state_scope"`
 	// Lent means that the state is the parent's: what the turn does to it is handed back.
 	Lent bool `json:"lent,omitempty"`
+	// Root is the invocation that a person's message began; DepthLeft how deep delegations
+	// may still be below this turn.
+	Root      tga.ID `json:"root"`
+	DepthLeft int    `json:"depth_left"`
 	// Input is what came in, as it came; NORM's record says what it means. Given are
-	// messages that came in normalized: tool results, or a delegation's history.
-	Input   []byte            `json:"input,omitempty"`
-	Format  string            `json:"format,omitempty"`
-	Source  message.Source    `json:"source"`
-	Given   []message.Message `json:"given,omitempty"`
-	Context json.RawMessage   `json:"custom_context,omitempty"`
+	// messages that came in normalized: tool results, or a delegation's history. Where the
+	// agent's filter takes something out of them they are not kept: Received is a keyed
+	// digest of the input then, ReceivedBytes its length.
+	Input         []byte            `json:"input,omitempty"`
+	Received      tga.Digest        `json:"received,omitzero"`
+	ReceivedBytes int               `json:"received_bytes,omitempty"`
+	Format        string            `json:"format,omitempty"`
+	Source        message.Source    `json:"source"`
+	Given         []message.Message `json:"given,omitempty"`
+	Context       json.RawMessage   `json:"custom_context,omitempty"`
 }
 
 // normalizeBody is NORM's.

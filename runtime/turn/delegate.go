@@ -8,6 +8,7 @@ import (
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 )
 
 // delegate hands a requested call to another agent (OSSA 0.2.9 §5). The other's turns have
@@ -63,6 +64,10 @@ func (r *Runner) delegate(ctx context.Context, t *turn, tool *Tool, index int, a
 				return
 			}
 		}
+		if f.Code == tga.QuotaExceeded && !t.agent.handles(f.Code) {
+			o.plan = plan{strategy: Skip} // the model is told: nobody can let it have more
+			return
+		}
 		o.plan = t.agent.plan(f, n, tool.Retry)
 		if !t.agent.handles(f.Code) {
 			switch o.plan.strategy = firstStrategy(d.OnFailure, Escalate); {
@@ -97,7 +102,9 @@ func (r *Runner) other(ctx context.Context, t *turn, d *Delegation, agent *Agent
 	for {
 		child, err := r.fold(ctx, next)
 		if errors.Is(err, tga.NotFound) && next == id {
+			r.delegating.Lock()
 			begun, err := r.handOver(ctx, t, d, agent, id, args, lender)
+			r.delegating.Unlock()
 			if err != nil {
 				return Result{}, err
 			}
@@ -213,7 +220,12 @@ func (r *Runner) handOver(ctx context.Context, t *turn, d *Delegation, agent *Ag
 	if json.Unmarshal(args, &in) == nil && in.Message != "" {
 		text = in.Message
 	}
+	counted, err := r.countDelegation(ctx, t, id)
+	if err != nil {
+		return nil, err
+	}
 	b := beginning{
+		root: t.init.Root, depthLeft: t.init.DepthLeft - 1, counted: counted,
 		agent: agent, id: id, span: t.init.SpanContext, source: message.FromDelegation, chain: 1,
 		parent: &Parent{AgentID: t.init.AgentID, InteractionID: t.id()}, until: t.deadline(r.now()), lender: lender, tidies: t.tidies,
 	}
@@ -267,4 +279,23 @@ func firstStrategy(ss ...Strategy) Strategy {
 		}
 	}
 	return ""
+}
+
+// countDelegation bounds delegations: how deep they are, and how many one message leads to in
+// all. The count is a stream of the invocation that the message began; its next item is
+// committed with the beginning of the turn that it counts. The caller holds r.delegating, and
+// no other process has the store, so no two delegations get one number.
+func (r *Runner) countDelegation(ctx context.Context, t *turn, id tga.ID) ([]wal.Attachment, error) {
+	if t.init.DepthLeft <= 0 {
+		return nil, &Failure{Code: tga.QuotaExceeded, Message: "work may not be handed on any deeper", Permanent: true}
+	}
+	stream := fixed("delegations", t.init.Root.String())
+	last, err := newest(ctx, r.store, stream)
+	if err != nil {
+		return nil, err
+	}
+	if int(last) >= r.opts.MaxDelegations {
+		return nil, &Failure{Code: tga.QuotaExceeded, Message: "one message may lead to " + decimal(r.opts.MaxDelegations) + " delegations, and has", Permanent: true}
+	}
+	return []wal.Attachment{{Kind: wal.AttachStream, Key: streamKey(stream, uint64(last)+1), Value: id[:]}}, nil
 }

@@ -24,8 +24,6 @@ func (r *Runner) step(ctx context.Context, t *turn, p Phase) error {
 		return t.aborted
 	}
 	switch p {
-	case Normalize:
-		return r.normalize(ctx, t)
 	case Resolve:
 		return r.resolve(ctx, t)
 	case Infer:

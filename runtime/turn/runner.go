@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,6 +33,12 @@ type Options struct {
 	// Resolver finds tools; nil finds none.
 	Resolver Resolver
 	Emitters []Emitter
+	// MaxDepth is how deep delegations may be below an agent that a person asks; 0 =
+	// [DefaultMaxDepth], negative none at all. A manifest may set less.
+	MaxDepth int
+	// MaxDelegations is how many delegations one message may lead to, at all depths together;
+	// 0 = [DefaultMaxDelegations].
+	MaxDelegations int
 	// EmitTimeout bounds the EMIT phase; 0 = 5 s.
 	EmitTimeout time.Duration
 	// Instance is the id of this process or pod; "" = a new one, or for an agent whose
@@ -46,6 +53,12 @@ type Options struct {
 	// Clock and NewID are those of Runtime. Sleep is for tests; nil waits.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
+
+// Defaults of [Options]. The depth is that of OSSA 0.2.9.
+const (
+	DefaultMaxDepth       = 3
+	DefaultMaxDelegations = 32
+)
 
 // Progress is something that happens in a turn, for a live view.
 type Progress struct {
@@ -68,6 +81,8 @@ type Runner struct {
 	agents map[string]*Agent
 	pod    string
 	recent recent
+	// delegating is held while a delegation is counted and begun.
+	delegating sync.Mutex
 }
 
 // New makes a Runner. next reaches the tools. A Runner starts nothing: what a crash cut
@@ -94,6 +109,12 @@ func New(store runtime.Store, next runtime.Dispatcher, supervisor runtime.Superv
 	}
 	if o.Observe == nil {
 		o.Observe = func(Progress) {}
+	}
+	if o.MaxDepth == 0 {
+		o.MaxDepth = DefaultMaxDepth
+	}
+	if o.MaxDelegations <= 0 {
+		o.MaxDelegations = DefaultMaxDelegations
 	}
 	if o.EmitTimeout <= 0 {
 		o.EmitTimeout = 5 * time.Second
