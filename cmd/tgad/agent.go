@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,8 +16,12 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
 )
+
+// messageFormats are what --format takes.
+var messageFormats = []string{message.FormatText, message.FormatOpenAI, message.FormatAnthropic, message.FormatMCP}
 
 // agentFlags are what the verbs of agent share.
 type agentFlags struct {
@@ -109,7 +114,7 @@ failed or waits for a person, 4 where a call is in doubt.`,
 	}
 	c.Flags().StringVarP(&text, "message", "m", "", "the message; - reads it from stdin")
 	c.Flags().StringVar(&file, "message-file", "", "`file` with the message")
-	c.Flags().StringVar(&format, "format", "text", `its format: text, openai, anthropic, mcp; "" finds out`)
+	c.Flags().StringVar(&format, "format", "text", "its format: "+strings.Join(messageFormats, ", ")+`; "" finds out`)
 	c.Flags().StringVar(&session, "session", "", "the conversation; a new one by default")
 	c.Flags().StringVar(&id, "id", "", "interaction id: the same again goes on with that turn")
 	c.Flags().StringVar(&span.Traceparent, "traceparent", os.Getenv("TRACEPARENT"), "W3C trace context (or $TRACEPARENT)")

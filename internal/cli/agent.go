@@ -157,6 +157,11 @@ func (s *Streams) AgentResult(res turn.Result) error {
 			return err
 		}
 	} else {
+		for _, w := range res.Warnings {
+			if _, err := fmt.Fprintf(s.Err, "tgad: warning: tool %s: %s: %s\n", Clean(w.Tool), w.Code, Clean(w.Reason)); err != nil {
+				return err
+			}
+		}
 		s.printResult(res)
 	}
 	switch {

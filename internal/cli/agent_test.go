@@ -62,6 +62,16 @@ func TestAgentViewWritesPlainLines(t *testing.T) {
 	}
 }
 
+// TestWarningsAreShownWithoutJSON: what was left out of the agent's tools is told on stderr.
+func TestWarningsAreShownWithoutJSON(t *testing.T) {
+	var out, errs bytes.Buffer
+	s := &Streams{Out: &out, Err: &errs}
+	res := turn.Result{Status: turn.Completed, Text: "paid", Warnings: []turn.Warning{{Tool: "charge", Code: tga.NotFound, Reason: "gone\x1b[2J"}}}
+	if err := s.AgentResult(res); err != nil || out.String() != "paid\n" || errs.String() != "tgad: warning: tool charge: NOT_FOUND: gone\\x1b[2J\n" {
+		t.Errorf("%v, %q, %q", err, out.String(), errs.String())
+	}
+}
+
 // TestAgentResultHasItsExitCode.
 func TestAgentResultHasItsExitCode(t *testing.T) {
 	for _, c := range []struct {
