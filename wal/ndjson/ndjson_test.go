@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -169,7 +173,7 @@ func TestVerifyNamesTheLine(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			return
 		}
-		if report.Lines+1 < line || te.Where != "stored" || !strings.Contains(te.Message, "line ") {
+		if report.Lines+1 < line || te.Where != "stored" || !strings.HasPrefix(te.Message, fmt.Sprintf("line %d, trace ", report.Lines+1)) && !strings.HasPrefix(te.Message, fmt.Sprintf("line %d: ", report.Lines+1)) {
 			t.Errorf("%s: %d lines were right, fault is in line %d: %v", name, report.Lines, line, err)
 		}
 	}
@@ -183,6 +187,46 @@ func TestVerifyNamesTheLine(t *testing.T) {
 			swapped[i-1], swapped[i] = lines[i], lines[i-1]
 			check("lines swapped", swapped, i)
 		}
+	}
+}
+
+// TestVerifyNamesTheEntry, or the note, whose link is wrong.
+func TestVerifyNamesTheEntry(t *testing.T) {
+	lines := bytes.SplitAfter(export(t, waltest.New(shapes["finished"])), []byte("\n"))
+	number := regexp.MustCompile(`"(sequence_number|note_number)":(\d+)`)
+	link := regexp.MustCompile(`("prev_(?:entry|note)_digest":")(.)`)
+	entries, notes := 0, 0
+	for i, line := range lines {
+		m := number.FindSubmatch(line)
+		if m == nil || !link.Match(line) {
+			continue
+		}
+		bad := slices.Clone(lines)
+		bad[i] = link.ReplaceAllFunc(line, func(b []byte) []byte {
+			b = slices.Clone(b)
+			b[len(b)-1] ^= 1
+			return b
+		})
+		_, err := verify(bytes.Join(bad, nil))
+		var te *tga.Error
+		if !errors.As(err, &te) {
+			t.Fatalf("line %d: %v", i+1, err)
+		}
+		n, err := strconv.Atoi(string(m[2]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(m[1]) == "sequence_number" {
+			entries++
+			if te.Seq != uint64(n) || te.Note != 0 {
+				t.Errorf("entry %d: the fault is of entry %d, note %d: %v", n, te.Seq, te.Note, te)
+			}
+		} else if notes++; te.Note != uint32(n) || te.Seq != 0 {
+			t.Errorf("note %d: the fault is of entry %d, note %d: %v", n, te.Seq, te.Note, te)
+		}
+	}
+	if entries != 4 || notes != 2 {
+		t.Errorf("%d entries and %d notes were tried", entries, notes)
 	}
 }
 

@@ -1,0 +1,113 @@
+package ledger
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestTimesOfARecordAtTheirLimits: each time, at the limits and one past them.
+func TestTimesOfARecordAtTheirLimits(t *testing.T) {
+	for ms, ok := range map[tga.Millis]bool{-1: false, 0: true, maxMillis: true, maxMillis + 1: false} {
+		r := reserved(t, nil)
+		r.Attempts.First, r.Attempts.Newest = min(ms, r.Attempts.Newest), max(ms, r.Attempts.First)
+		if got := r.flaw() == ""; got != ok {
+			t.Errorf("attempts from %d to %d: %q", r.Attempts.First, r.Attempts.Newest, r.flaw())
+		}
+		if ms == 0 {
+			continue // not confirmed
+		}
+		r = settled(t, ClassSuccess)
+		r.ConfirmedAt, r.EvidenceDigest = ms, tga.Digest{9}
+		if got := r.flaw() == ""; got != ok {
+			t.Errorf("confirmed at %d: %q", ms, r.flaw())
+		}
+	}
+}
+
+// TestToldAttemptsBeforeTheWindow: those that were not sent and are older than the mask
+// are at most the attempts that are older than it.
+func TestToldAttemptsBeforeTheWindow(t *testing.T) {
+	for _, c := range []struct {
+		count, unsent uint32
+		mask          uint64
+		ok            bool
+	}{
+		{65, 0, 0, true}, {65, 1, 0, true}, {65, 2, 0, false}, {65, 2, 1, true}, {65, 3, 1, false},
+		{70, 6, 0, true}, {70, 7, 0, false}, {64, 1, 0, false}, {64, 1, 1 << 63, true}, {63, 1, 1 << 63, false},
+	} {
+		a := Attempts{Count: c.count, Unsent: c.unsent, UnsentMask: c.mask, First: t0, Newest: t0}
+		if a.consistent() != c.ok {
+			t.Errorf("%+v: consistent %v", c, !c.ok)
+		}
+	}
+}
+
+// TestZeroByteInArguments, also as the first byte, has no derived key.
+func TestZeroByteInArguments(t *testing.T) {
+	for _, args := range []string{"\x00", "\x00{}", "{}\x00"} {
+		if _, err := DeriveKey("s", "1", "t", []byte(args), 0); tga.CodeOf(err) != tga.ValidationError {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}
+
+// TestWindowAtItsLimits: a re-send is licensed from the moment of the first attempt to the
+// last millisecond in which it certainly arrives in time.
+func TestWindowAtItsLimits(t *testing.T) {
+	l := Licence{Kind: DedupeKey, Window: 10 * time.Second, Margin: time.Second}
+	for now, open := range map[tga.Millis]bool{t0 - 1: false, t0: true, t0 + 6_999: true, t0 + 7_000: false} {
+		if got := l.windowLeft(t0, now, 2*time.Second) > 0; got != open {
+			t.Errorf("%d ms after the first attempt: open %v", now-t0, got)
+		}
+	}
+}
+
+// TestFenceAtItsLimits: the sender must be known dead at its newest attempt or later, and
+// the flight be over for a millisecond.
+func TestFenceAtItsLimits(t *testing.T) {
+	l := Licence{Kind: Probe, MaxInFlight: time.Second}
+	for _, c := range []struct {
+		newest, dead, asked tga.Millis
+		want                bool
+	}{
+		{t0, t0, t0 + 1_001, true}, {t0, t0, t0 + 1_000, false}, {t0, t0 - 1, t0 + 5_000, false},
+		{0, 0, 5_000, false}, {0, 1, 5_000, true},
+	} {
+		r := &Record{Attempts: Attempts{Count: 1, First: c.newest, Newest: c.newest}}
+		if got := l.FencedByTime(r, c.dead, c.asked); got != c.want {
+			t.Errorf("%+v: fenced %v", c, got)
+		}
+	}
+}
+
+// TestStringsOfNotesAreCanonical: the one form of a note's body, for every character that
+// JSON treats in a way of its own and its neighbours.
+func TestStringsOfNotesAreCanonical(t *testing.T) {
+	for c := range rune(0x100) {
+		b := NotSent{Attempt: 1, Reason: "a" + string(c) + "b"}.Body()
+		want, err := tga.Canonicalize(b, tga.Limits{})
+		if err != nil || !bytes.Equal(b, want) {
+			t.Errorf("%U: %s, canonical %s (%v)", c, b, want, err)
+		}
+	}
+}
+
+// TestUnknownNameSaysWhichThereAre: all of them, and no empty one.
+func TestUnknownNameSaysWhichThereAre(t *testing.T) {
+	_, err := ParseLicence("maybe")
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, name := range licenceNames {
+		if name != "" && !strings.Contains(err.Error(), `"`+name+`"`) {
+			t.Errorf("%v does not name %s", err, name)
+		}
+	}
+	if strings.Contains(err.Error(), `""`) {
+		t.Error(err)
+	}
+}
