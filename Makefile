@@ -1,6 +1,8 @@
 # The targets a developer and CI use. `make check` is what must pass before a change lands.
 GO      ?= go
 BIN     ?= bin
+BIN     := bin
+GREMLINS := github.com/go-gremlins/gremlins/cmd/gremlins@v0.5.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 # What runs on more than one goroutine.
@@ -8,7 +10,7 @@ CORE    := ./engine ./runtime ./runtime/turn ./runtime/turn/state ./runtime/disp
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
-.PHONY: build run demo test race fuzz crash torture interleave soak torture-sum kills bench lint vectors check clean
+.PHONY: build run demo test race fuzz crash torture interleave soak torture-sum kills mutate bench lint vectors check clean
 
 build: ## bin/tgad, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/tgad ./cmd/tgad
@@ -56,6 +58,10 @@ torture-sum: ## what the committed runs reached together
 
 kills: ## kill -9 of the daemon under 16 callers; KILLS says how often
 	TGAD_KILLS=$(or $(KILLS),200) $(GO) test -count=1 -run 'TestKill' -v -timeout 30m ./cmd/tgad
+
+mutate: ## which changed operators no test of their package notices; PKGS says where
+	@bin=$$(mktemp -d) && trap 'rm -rf '$$bin EXIT && GOBIN=$$bin $(GO) install $(GREMLINS) && \
+	  nice $(GO) run ./internal/mutate -gremlins $$bin/gremlins $(or $(PKGS),keyspace ledger)
 
 bench: ## what an append and a call cost, beside the disk's own limit
 	$(GO) run ./bench
