@@ -1,7 +1,6 @@
 # The targets a developer and CI use. `make check` is what must pass before a change lands.
 GO      ?= go
 BIN     ?= bin
-BIN     := bin
 GREMLINS := github.com/go-gremlins/gremlins/cmd/gremlins@v0.5.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
