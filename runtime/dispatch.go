@@ -14,12 +14,17 @@ type Call struct {
 	TraceID    tga.ID
 	ToolCallID tga.ID
 	Attempt    uint32 // durable number of this send
-	Server     string
-	Tool       string
-	Args       []byte // canonical JSON object
+	// Namespace is the caller's, never empty.
+	Namespace string
+	Server    string
+	Tool      string
+	Args      []byte // canonical JSON object: the bytes that were digested
 	// Key is the idempotency key that the tool server sees: the same for every
 	// attempt, restart and executor (docs/FORMAT.md).
 	Key string
+	// Remote says that a remote executor makes the send. It is set for [Checker] alone:
+	// a server that this process does not reach is then no error.
+	Remote bool
 }
 
 // Reply is a tool server's answer, whatever it says. It is never refused: the effect
@@ -74,7 +79,31 @@ type Preparer interface {
 	Prepare(ctx context.Context, call Call) ([]wal.Attachment, error)
 }
 
+// Checker is a Dispatcher that says, without any effect, that a call can't be sent:
+// NOT_FOUND for a server or tool that it does not have under exactly this name,
+// VALIDATION_ERROR for a key or arguments that it can't carry. The runtime asks before
+// anything of a request is written.
+//
+// A server that is down is no reason: only what the caller did wrong is. A Checker that
+// decorates another Dispatcher hands the question on with [Check].
+type Checker interface {
+	Check(ctx context.Context, call Call) error
+}
+
+// Check asks d, where it is a [Checker].
+func Check(ctx context.Context, d Dispatcher, call Call) error {
+	if c, ok := d.(Checker); ok {
+		return c.Check(ctx, call)
+	}
+	return nil
+}
+
 // ErrNotSent is a definite non-execution of this attempt: the dial failed, the process
 // did not start, no byte was written, or the server refused it as never begun. Of
 // attempts before it, it says nothing.
 var ErrNotSent = errors.New("not sent")
+
+// ErrSendTimeout is the cause ([context.Cause]) of a dispatch's context that ended
+// because the tool took longer than its SendTimeout. One with another cause ended
+// because the caller gave up, or gave the call less time than that.
+var ErrSendTimeout = errors.New("the tool's send time-out is over")

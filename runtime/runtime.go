@@ -185,6 +185,9 @@ func (rt *Runtime) open(ctx context.Context, lease wal.Lease, req Request, given
 	if err != nil {
 		return nil, err
 	}
+	if err := rt.admit(ctx, request, l.callID, request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal); err != nil {
+		return nil, err
+	}
 	record, err := rt.store.Record(ctx, key)
 	if err != nil {
 		return nil, err

@@ -220,21 +220,27 @@ func (rt *Runtime) stageUnsent(l *loop, w answer) error {
 func (l *loop) dispatchCall(attempt uint32) Call {
 	c := l.call.Call
 	return Call{
-		TraceID: l.lease.TraceID, ToolCallID: l.call.ID, Attempt: attempt,
+		TraceID: l.lease.TraceID, ToolCallID: l.call.ID, Attempt: attempt, Namespace: l.namespace,
 		Server: c.Call.ToolServer, Tool: c.Call.ToolName, Args: c.Call.Args, Key: c.IdempotencyKey,
 	}
 }
 
 // prepare lets a dispatcher store what it needs before the call is sent; it commits
-// with the EXECUTING entry.
+// with the EXECUTING entry. A request that was written earlier is looked at again: it
+// may have been appended by somebody else, or under a configuration that had the tool.
 func (rt *Runtime) prepare(ctx context.Context, l *loop) error {
+	if l.head.Seq != 0 {
+		if err := rt.admit(ctx, l.request, l.callID, l.remote != nil); err != nil {
+			return err
+		}
+	}
 	p, ok := rt.tools.(Preparer)
 	if !ok || l.remote != nil {
 		return nil
 	}
 	q := l.request.Request
 	attachments, err := p.Prepare(ctx, Call{
-		TraceID: l.lease.TraceID, ToolCallID: l.callID, Attempt: 1,
+		TraceID: l.lease.TraceID, ToolCallID: l.callID, Attempt: 1, Namespace: l.namespace,
 		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args,
 		Key: firstOf(q.IdempotencyKey, l.callID.String()),
 	})

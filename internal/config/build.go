@@ -131,7 +131,9 @@ func (c *Config) Build(o BuildOptions) (_ *Tools, err error) {
 func (t *Tools) stack(s *Server, transport runtime.Dispatcher, log *slog.Logger) runtime.Dispatcher {
 	d := dispatch.Breaker(transport, dispatch.BreakerOptions{
 		Failures: s.Breaker.Failures, Open: s.Breaker.Open.D, Trials: s.Breaker.Trials,
-		OnChange: func(state string) { log.Warn("circuit breaker", "tool_server", s.ID, "state", state) },
+		OnChange: func(namespace, state string) {
+			log.Warn("circuit breaker", "tool_server", s.ID, "namespace", namespace, "state", state)
+		},
 	})
 	d = dispatch.Limit(d, s.Concurrency)
 	d = dispatch.Retry(d, dispatch.RetryOptions{Tries: s.Retry.Tries, Delay: s.Retry.Delay.D, MaxDelay: s.Retry.MaxDelay.D})

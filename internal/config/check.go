@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
 	"strconv"
 	"unicode/utf8"
 
@@ -13,8 +12,6 @@ import (
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 	"github.com/tgad/tgad/schemas/tga"
 )
-
-var toolName = regexp.MustCompile(`^[A-Za-z0-9_./-]{1,128}$`)
 
 // check looks at everything that the types of the file do not say.
 func (c *Config) check(r *report) {
@@ -45,7 +42,11 @@ func (c *Config) check(r *report) {
 	c.checkSupervisors(r)
 	c.checkAgent(r)
 	for i := range c.Rules {
-		c.Rules[i].check(r, fmt.Sprintf("rule.%d", i))
+		rule, at := &c.Rules[i], fmt.Sprintf("rule.%d", i)
+		rule.check(r, at)
+		if s := servers[rule.Server]; s != nil && !s.has(rule.Tool) {
+			r.add(at+".tool", "%q is none of the paths of server %q", rule.Tool, s.ID)
+		}
 	}
 	for i := range c.Roles {
 		c.Roles[i].check(r, fmt.Sprintf("role.%d", i))
@@ -126,8 +127,8 @@ var only = map[string][]string{
 }
 
 func (s *Server) check(r *report, at string) {
-	if !toolName.MatchString(s.ID) {
-		r.add(at+".id", "%q: want 1 to 128 of A-Z a-z 0-9 _ . / -", s.ID)
+	if !tga.CleanName(s.ID) {
+		r.add(at+".id", "%q: want %s", s.ID, tga.CleanNameForm)
 	}
 	switch s.Type {
 	case MCPCommand:
@@ -151,6 +152,11 @@ func (s *Server) check(r *report, at string) {
 	for key, kinds := range only {
 		if r.has(at+"."+key) && !contains(kinds, s.Type) {
 			r.add(at+"."+key, "it does not belong to type %s", s.Type)
+		}
+	}
+	for name := range s.Paths {
+		if !tga.CleanName(name) {
+			r.add(at+".paths."+name, "%q: want %s", name, tga.CleanNameForm)
 		}
 	}
 	for status, word := range s.Statuses {
@@ -181,6 +187,12 @@ func (s *Server) check(r *report, at string) {
 	}
 }
 
+// has reports whether the server may have a tool, as far as the file says: one with paths
+// has no others. A rule or a row for a tool that can't be called is a slip of the pen.
+func (s *Server) has(tool string) bool {
+	return tool == "" || len(s.Paths) == 0 || s.Paths[tool] != ""
+}
+
 func (c *Config) checkTools(r *report, servers map[string]*Server) {
 	type row struct{ server, name string }
 	seen := map[row]bool{}
@@ -190,13 +202,16 @@ func (c *Config) checkTools(r *report, servers map[string]*Server) {
 		if server == nil {
 			r.add(at+".server", "%q is the id of no [[server]]", t.Server)
 		}
-		if t.Name != AnyTool && !toolName.MatchString(t.Name) {
-			r.add(at+".name", "%q: want 1 to 128 of A-Z a-z 0-9 _ . / -, or * for every other tool", t.Name)
+		if t.Name != AnyTool && !tga.CleanName(t.Name) {
+			r.add(at+".name", "%q: want %s; or * for every other tool", t.Name, tga.CleanNameForm)
 		}
 		if seen[row{t.Server, t.Name}] {
 			r.add(at+".name", "%q on %q has a row already", t.Name, t.Server)
 		}
 		seen[row{t.Server, t.Name}] = true
+		if server != nil && t.Name != AnyTool && !server.has(t.Name) {
+			r.add(at+".name", "%q is none of the paths of server %q", t.Name, t.Server)
+		}
 		t.check(r, at)
 		if server != nil {
 			t.checkStatuses(r, at, server)
@@ -256,8 +271,8 @@ func (t *Tool) checkStatuses(r *report, at string, s *Server) {
 
 func (rule *Rule) check(r *report, at string) {
 	for key, name := range map[string]string{"server": rule.Server, "tool": rule.Tool} {
-		if name != "" && !toolName.MatchString(name) {
-			r.add(at+"."+key, "%q: want 1 to 128 of A-Z a-z 0-9 _ . / -; leave it out to match all", name)
+		if name != "" && !tga.CleanName(name) {
+			r.add(at+"."+key, "%q: want %s; leave it out to match all", name, tga.CleanNameForm)
 		}
 	}
 	if rule.Risk != "" && !contains([]string{tga.RiskRead, tga.RiskWrite, tga.RiskHigh}, rule.Risk) {

@@ -123,8 +123,8 @@ func (c *Config) checkProbers(r *report, servers map[string]*Server) {
 		if servers[p.Server] == nil {
 			r.add(at+".server", "%q is the id of no [[server]]", p.Server)
 		}
-		if p.Tool != AnyTool && !toolName.MatchString(p.Tool) {
-			r.add(at+".tool", "%q: want 1 to 128 of A-Z a-z 0-9 _ . / -, or * for every other tool", p.Tool)
+		if p.Tool != AnyTool && !tga.CleanName(p.Tool) {
+			r.add(at+".tool", "%q: want %s; or * for every other tool", p.Tool, tga.CleanNameForm)
 		}
 		if seen[[2]string{p.Server, p.Tool}] {
 			r.add(at+".tool", "%q on %q has a prober already", p.Tool, p.Server)

@@ -47,8 +47,8 @@ func (c *Config) checkAgent(r *report) {
 	seen := map[string]bool{}
 	for i := range c.Models {
 		m, at := &c.Models[i], fmt.Sprintf("model.%d", i)
-		if !toolName.MatchString("model/" + m.Provider) {
-			r.add(at+".provider", "%q: want 1 to 122 of A-Z a-z 0-9 _ . / -", m.Provider)
+		if !tga.CleanName("model/" + m.Provider) {
+			r.add(at+".provider", "%q: want %s, and no more than 122", m.Provider, tga.CleanNameForm)
 		}
 		if seen[m.Provider] {
 			r.add(at+".provider", "%q is the provider of another model too", m.Provider)

@@ -248,7 +248,19 @@ func (p *placer) place(call runtime.Call) (runtime.Call, error) {
 	return call, nil
 }
 
-// Prepare refuses a call whose arguments have no room for the key, before it is begun.
+// Check refuses a call whose arguments have no room for the key. A remote executor puts
+// the key where its server wants it by itself.
+func (p *placer) Check(ctx context.Context, call runtime.Call) error {
+	if !call.Remote {
+		var err error
+		if call, err = p.place(call); err != nil {
+			return err
+		}
+	}
+	return runtime.Check(ctx, p.next, call)
+}
+
+// Prepare hands the call on as it will be sent.
 func (p *placer) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
 	call, err := p.place(call)
 	if err != nil {

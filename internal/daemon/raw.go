@@ -84,6 +84,9 @@ func (q *request) mayAppendRaw(ctx context.Context, t *wal.Trace, artifacts []wa
 		}
 		switch a.Type {
 		case tga.RequestType:
+			if err := q.d.rt.Admit(ctx, a); err != nil {
+				return under(at+"/proposal", err)
+			}
 			request, asked = a, runtime.OfWriter
 		case tga.DecisionType:
 			if err := q.mayDecideRaw(ctx, t, request, a, at); err != nil {

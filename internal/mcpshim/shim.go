@@ -118,8 +118,8 @@ type Shim struct {
 
 // New makes a shim. It starts nothing.
 func New(o Options) (*Shim, error) {
-	if !serverID.MatchString(o.Server) {
-		return nil, tga.Errorf(tga.ValidationError, "server id %q: want 1 to 128 of A-Z a-z 0-9 _ . / -", o.Server)
+	if !tga.CleanName(o.Server) {
+		return nil, tga.Errorf(tga.ValidationError, "server id %q: want %s", o.Server, tga.CleanNameForm)
 	}
 	if (len(o.Command) == 0) == (o.URL == "") {
 		return nil, tga.Errorf(tga.ValidationError, "tool server %q: want exactly one of a command and a URL", o.Server)

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
@@ -17,9 +18,9 @@ type BreakerOptions struct {
 	Failures int           // in a row that open it; 5
 	Open     time.Duration // for how long it refuses; 60 s
 	Trials   int           // successes in a row, after that, that close it; 3
-	// OnChange, where it is set, is told of each change: "open", "half-open" or
-	// "closed". It must not block.
-	OnChange func(state string)
+	// OnChange, where it is set, is told of each change of a namespace's breaker: "open",
+	// "half-open" or "closed". It must not block.
+	OnChange func(namespace, state string)
 }
 
 func (o BreakerOptions) withDefaults() BreakerOptions {
@@ -33,65 +34,120 @@ func (o BreakerOptions) withDefaults() BreakerOptions {
 		o.Trials = 3
 	}
 	if o.OnChange == nil {
-		o.OnChange = func(string) {}
+		o.OnChange = func(string, string) {}
 	}
 	return o
 }
 
-// Breaker refuses calls to a server that keeps failing: CIRCUIT_OPEN, not sent. It
-// counts dispatches that ended without an answer, in doubt or certainly not sent. An
+// Breaker refuses calls to a server that keeps failing: CIRCUIT_OPEN, not sent. Each
+// namespace has a breaker of its own, so that what one tenant makes fail is refused to
+// that tenant alone.
+//
+// It counts dispatches that ended without an answer, in doubt or certainly not sent. An
 // answer counts as success whatever it says, for a tool that reports an error is a
-// server that works. A call that its caller took back counts as neither, but for a
-// trial: nothing was learnt, so the breaker opens again.
+// server that works. What the caller did counts as neither: a call that the dispatcher
+// can't carry, and one that its caller took back or gave less time than the tool has.
 func Breaker(next runtime.Dispatcher, o BreakerOptions) runtime.Dispatcher {
-	o = o.withDefaults()
-	cb := circuitbreaker.NewBuilder[any]().
-		WithFailureThreshold(uint(o.Failures)).
-		WithSuccessThreshold(uint(o.Trials)).
-		WithDelay(o.Open).
-		OnStateChanged(func(e circuitbreaker.StateChangedEvent) { o.OnChange(e.NewState.String()) }).
-		Build()
-	return &breaker{next, cb}
+	return &breaker{next: next, opts: o.withDefaults(), open: map[string]*circuit{}}
 }
 
 type breaker struct {
 	next runtime.Dispatcher
-	cb   circuitbreaker.CircuitBreaker[any]
+	opts BreakerOptions
+
+	mu   sync.Mutex
+	open map[string]*circuit // by namespace: those in use, and those that count failures
+}
+
+// circuit is the breaker of one namespace.
+type circuit struct {
+	circuitbreaker.CircuitBreaker[any]
+	users int // dispatches under way
+}
+
+// enter returns the circuit of a namespace.
+func (b *breaker) enter(namespace string) *circuit {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.open[namespace]
+	if c == nil {
+		c = &circuit{CircuitBreaker: circuitbreaker.NewBuilder[any]().
+			WithFailureThreshold(uint(b.opts.Failures)).
+			WithSuccessThreshold(uint(b.opts.Trials)).
+			WithDelay(b.opts.Open).
+			OnStateChanged(func(e circuitbreaker.StateChangedEvent) { b.opts.OnChange(namespace, e.NewState.String()) }).
+			Build()}
+		b.open[namespace] = c
+	}
+	c.users++
+	return c
+}
+
+// leave forgets a circuit that nobody uses and that has nothing to remember: callers
+// choose the names of their namespaces, and there may be any number of them.
+func (b *breaker) leave(namespace string, c *circuit) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c.users--; c.users == 0 && c.IsClosed() && c.Metrics().Failures() == 0 {
+		delete(b.open, namespace)
+	}
 }
 
 func (b *breaker) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
-	if !b.cb.TryAcquirePermit() {
-		return runtime.Reply{}, b.refusal(call)
+	// First, so that a call which can't be sent takes no trial of a half-open breaker.
+	if err := b.Check(ctx, call); err != nil {
+		return runtime.Reply{}, errors.Join(runtime.ErrNotSent, err)
+	}
+	c := b.enter(call.Namespace)
+	defer b.leave(call.Namespace, c)
+	if !c.TryAcquirePermit() {
+		return runtime.Reply{}, c.refusal(call)
 	}
 	// A half-open breaker hands out few permits and gets one back only with a result:
 	// a panic must not keep it.
 	err := errors.New("panicked")
-	defer func() { b.record(ctx, err) }()
+	defer func() { c.record(ctx, err) }()
 	var reply runtime.Reply
 	reply, err = b.next.Dispatch(ctx, call)
 	return reply, err
 }
 
-func (b *breaker) record(ctx context.Context, err error) {
+func (c *circuit) record(ctx context.Context, err error) {
 	switch {
 	case err == nil:
-		b.cb.RecordSuccess()
-	case errors.Is(ctx.Err(), context.Canceled) && b.cb.IsClosed():
-		// Taken back: a closed breaker holds no permit that would have to be returned.
-	default:
-		b.cb.RecordFailure()
+		c.RecordSuccess()
+	case !callers(ctx, err):
+		c.RecordFailure()
+	case c.IsHalfOpen():
+		// Nothing was learnt, and the trial's permit comes back only with a new state.
+		c.Open()
+		c.HalfOpen()
 	}
 }
 
-func (b *breaker) refusal(call runtime.Call) error {
-	return notSent(tga.CircuitOpen, call, nil, "the server failed too often; tried again in %v", b.cb.RemainingDelay().Round(time.Millisecond))
+// callers reports whether a dispatch failed for a reason of the caller's.
+func callers(ctx context.Context, err error) bool {
+	if errors.Is(err, runtime.ErrNotSent) && (errors.Is(err, tga.ValidationError) || errors.Is(err, tga.NotFound)) {
+		return true
+	}
+	return ctx.Err() != nil && context.Cause(ctx) != runtime.ErrSendTimeout
+}
+
+func (b *breaker) Check(ctx context.Context, call runtime.Call) error {
+	return runtime.Check(ctx, b.next, call)
+}
+
+func (c *circuit) refusal(call runtime.Call) error {
+	return notSent(tga.CircuitOpen, call, nil, "the server failed too often; tried again in %v", c.RemainingDelay().Round(time.Millisecond))
 }
 
 // Prepare refuses a call while the breaker is open, before an attempt is marked: nothing
 // of a call that is not tried is to be in the ledger. It takes no trial of a half-open one.
 func (b *breaker) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
-	if b.cb.IsOpen() && b.cb.RemainingDelay() > 0 {
-		return nil, b.refusal(call)
+	c := b.enter(call.Namespace)
+	defer b.leave(call.Namespace, c)
+	if c.IsOpen() && c.RemainingDelay() > 0 {
+		return nil, c.refusal(call)
 	}
 	return prepare(ctx, b.next, call)
 }

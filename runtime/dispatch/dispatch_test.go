@@ -133,7 +133,7 @@ func TestRefusalsAreNotSent(t *testing.T) {
 	hold, release := context.WithCancel(context.Background())
 	var held sync.WaitGroup
 	held.Go(func() { full.Dispatch(hold, call) })
-	dispatch.WaitUntilFull(full)
+	dispatch.WaitUntilFull(full, "")
 	f.sends.Store(0)
 	waiting, giveUp := context.WithTimeout(context.Background(), time.Millisecond)
 	defer giveUp()
@@ -303,7 +303,7 @@ func TestBreakerTriesAgainAndCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes []string
 		f := &tool{script: []any{errDoubt, errDoubt, done, errDoubt, done}}
-		d := dispatch.Breaker(f, dispatch.BreakerOptions{Failures: 1, Open: time.Hour, Trials: 2, OnChange: func(s string) { changes = append(changes, s) }})
+		d := dispatch.Breaker(f, dispatch.BreakerOptions{Failures: 1, Open: time.Hour, Trials: 2, OnChange: func(_, s string) { changes = append(changes, s) }})
 		send := func() (err error) {
 			defer func() {
 				if v := recover(); v != nil {
@@ -359,4 +359,155 @@ func TestDecoratorsHandPrepareOn(t *testing.T) {
 			t.Errorf("%s of a dispatcher without Prepare: %v, %v", name, a, err)
 		}
 	}
+}
+
+// checked is a tool that refuses what it is told to, by its key.
+type checked struct{ tool }
+
+func (c *checked) Check(_ context.Context, call runtime.Call) error {
+	switch call.Key {
+	case "bad":
+		return tga.Errorf(tga.ValidationError, "it cannot be carried")
+	case "none":
+		return tga.Errorf(tga.NotFound, "no such tool")
+	}
+	return nil
+}
+
+func TestDecoratorsHandCheckOn(t *testing.T) {
+	for name, d := range stacks(&checked{}) {
+		for key, want := range map[string]tga.Code{"bad": tga.ValidationError, "none": tga.NotFound, "good": ""} {
+			c := call
+			c.Key = key
+			if err := runtime.Check(context.Background(), d, c); tga.CodeOf(err) != want {
+				t.Errorf("%s, %s: %v", name, key, err)
+			}
+		}
+	}
+	unknown := runtime.Call{Server: "elsewhere"}
+	if err := (dispatch.Router{}).Check(context.Background(), unknown); !errors.Is(err, tga.NotFound) {
+		t.Errorf("a server that is not there: %v", err)
+	}
+	unknown.Remote = true
+	if err := (dispatch.Router{}).Check(context.Background(), unknown); err != nil {
+		t.Errorf("a server of a remote executor: %v", err)
+	}
+}
+
+// TestCallersFaultsDoNotCount walks what a caller can do wrong, more often than the
+// breaker forgives, closed and half-open: it stays as it was, and the next good call is
+// sent.
+func TestCallersFaultsDoNotCount(t *testing.T) {
+	const failures = 3
+	late := func(kind tga.Code) error { return errors.Join(runtime.ErrNotSent, tga.Errorf(kind, "found late")) }
+	canceled := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return ctx, cancel
+	}
+	short := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, time.Nanosecond)
+	}
+	slow := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeoutCause(ctx, time.Nanosecond, runtime.ErrSendTimeout)
+	}
+	for _, c := range []struct {
+		name   string
+		key    string
+		script any
+		ctx    func(context.Context) (context.Context, context.CancelFunc)
+		counts bool
+	}{
+		{"a key that cannot be carried", "bad", done, nil, false},
+		{"a tool that is not there", "none", done, nil, false},
+		{"arguments found bad late", "", late(tga.ValidationError), nil, false},
+		{"a tool found missing late", "", late(tga.NotFound), nil, false},
+		{"a caller that goes away", "", errDoubt, canceled, false},
+		{"a caller with little time", "", errDoubt, short, false},
+		{"a tool that takes too long", "", errDoubt, slow, true},
+		{"a server that resets", "", errDoubt, nil, true},
+		{"a server that is down", "", errDial, nil, true},
+		{"a validation error in doubt", "", tga.Errorf(tga.ValidationError, "after the write"), nil, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &checked{}
+			d := dispatch.Breaker(f, dispatch.BreakerOptions{Failures: failures, Open: time.Hour, Trials: 1})
+			send := func(key string, script any, in func(context.Context) (context.Context, context.CancelFunc)) error {
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if in != nil {
+					ctx, cancel = in(ctx)
+					f.before = func(ctx context.Context) { <-ctx.Done() }
+				}
+				defer func() { f.before = nil; cancel() }()
+				f.script = []any{script}
+				call := call
+				call.Key = key
+				_, err := d.Dispatch(ctx, call)
+				return err
+			}
+			for range failures {
+				send(c.key, c.script, c.ctx)
+			}
+			if open := errors.Is(send("", done, nil), tga.CircuitOpen); open != c.counts {
+				t.Errorf("%s: open is %v", c.name, open)
+			}
+			// Half-open, no caller's fault takes the trial.
+			for range failures {
+				send("", errDoubt, nil)
+			}
+			time.Sleep(time.Hour)
+			send(c.key, c.script, c.ctx)
+			if open := errors.Is(send("", done, nil), tga.CircuitOpen); open != c.counts {
+				t.Errorf("%s, half-open: open is %v", c.name, open)
+			}
+		})
+	}
+}
+
+// TestATenantStopsItselfAlone: what one namespace makes fail, or holds up, is refused to
+// that namespace, and nothing is remembered of one that has nothing to remember.
+func TestATenantStopsItselfAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		as := func(namespace string) runtime.Call {
+			c := call
+			c.Namespace = namespace
+			return c
+		}
+		f := &tool{script: []any{errDoubt}}
+		broken := dispatch.Breaker(f, dispatch.BreakerOptions{Failures: 2, Open: time.Hour})
+		for range 2 {
+			broken.Dispatch(t.Context(), as("noisy"))
+		}
+		f.script = []any{done}
+		if _, err := broken.Dispatch(t.Context(), as("noisy")); !errors.Is(err, tga.CircuitOpen) {
+			t.Errorf("the tenant that failed: %v", err)
+		}
+		if _, err := broken.Dispatch(t.Context(), as("quiet")); err != nil {
+			t.Errorf("another tenant: %v", err)
+		}
+		for i := range 1000 {
+			broken.Dispatch(t.Context(), as(fmt.Sprint(i)))
+		}
+		if n := dispatch.Remembered(broken); n != 1 {
+			t.Errorf("the breaker remembers %d namespaces, 1 failed", n)
+		}
+
+		f.before = func(context.Context) { time.Sleep(time.Minute) }
+		full := dispatch.Limit(f, 1)
+		var wg sync.WaitGroup
+		wg.Go(func() { full.Dispatch(t.Context(), as("noisy")) })
+		dispatch.WaitUntilFull(full, "noisy")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := full.Dispatch(ctx, as("noisy")); !errors.Is(err, tga.RateLimited) {
+			t.Errorf("the tenant that holds the place: %v", err)
+		}
+		if _, err := full.Dispatch(t.Context(), as("quiet")); err != nil {
+			t.Errorf("another tenant: %v", err)
+		}
+		wg.Wait()
+		if n := dispatch.Remembered(full); n != 0 {
+			t.Errorf("the limit remembers %d namespaces, none is in it", n)
+		}
+	})
 }

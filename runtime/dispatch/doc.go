@@ -14,6 +14,7 @@
 //	once    a call is repeated only after [runtime.ErrNotSent]       [Retry]            TestOnlyNotSentIsRetried
 //	answer  what the transport said is what the caller is told      every decorator    TestAnswerSurvivesCancellation
 //	unsent  a refusal before the transport is ErrNotSent            every decorator    TestRefusalsAreNotSent
+//	check   what the transport can't send is asked before a write   every decorator    TestDecoratorsHandCheckOn
 package dispatch
 
 import (

@@ -74,6 +74,10 @@ func (r *retry) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply,
 	return reply, err
 }
 
+func (r *retry) Check(ctx context.Context, call runtime.Call) error {
+	return runtime.Check(ctx, r.next, call)
+}
+
 func (r *retry) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
 	return prepare(ctx, r.next, call)
 }

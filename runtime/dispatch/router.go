@@ -21,6 +21,19 @@ func (r Router) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply,
 	return next.Dispatch(ctx, call)
 }
 
+// Check implements [runtime.Checker]: NOT_FOUND for a server that is not there. A
+// remote executor may reach one that this process does not.
+func (r Router) Check(ctx context.Context, call runtime.Call) error {
+	next, ok := r[call.Server]
+	if !ok {
+		if call.Remote {
+			return nil
+		}
+		return tga.Errorf(tga.NotFound, "no tool server of that name is configured").In(call.TraceID)
+	}
+	return runtime.Check(ctx, next, call)
+}
+
 // Prepare implements [runtime.Preparer].
 func (r Router) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
 	next, ok := r[call.Server]

@@ -26,7 +26,7 @@ func (t *timeout) Dispatch(ctx context.Context, call runtime.Call) (runtime.Repl
 	limit := t.of(call.Tool)
 	if limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, runtime.ErrSendTimeout)
 		defer cancel()
 	}
 	if err := ctx.Err(); err != nil {
@@ -37,6 +37,10 @@ func (t *timeout) Dispatch(ctx context.Context, call runtime.Call) (runtime.Repl
 		return reply, err
 	}
 	return runtime.Reply{}, tga.Errorf(tga.ToolTimeout, "%s on %s, attempt %d: no answer in time: %w", call.Tool, call.Server, call.Attempt, err).In(call.TraceID)
+}
+
+func (t *timeout) Check(ctx context.Context, call runtime.Call) error {
+	return runtime.Check(ctx, t.next, call)
 }
 
 func (t *timeout) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {

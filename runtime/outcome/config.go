@@ -2,7 +2,6 @@ package outcome
 
 import (
 	"fmt"
-	"regexp"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -116,9 +115,6 @@ func (r *Rules) find(server, name string) *tool {
 	return r.tools[[2]string{server, AnyTool}]
 }
 
-// toolName is what server and tool names look like (docs/FORMAT.md).
-var toolName = regexp.MustCompile(`^[A-Za-z0-9_./-]{1,128}$`)
-
 // Compile checks a configuration. An error is VALIDATION_ERROR with a pointer into c,
 // as /tool/0/outcome/2/class.
 func Compile(c Config) (*Rules, error) {
@@ -144,9 +140,9 @@ func compileTool(c *Tool, at string) (*tool, error) {
 		t.form = FormJSON
 	}
 	switch {
-	case !toolName.MatchString(c.Server):
+	case !tga.CleanName(c.Server):
 		return nil, wrong(at, "server", "%.80q is no server's name", c.Server)
-	case c.Name != AnyTool && !toolName.MatchString(c.Name):
+	case c.Name != AnyTool && !tga.CleanName(c.Name):
 		return nil, wrong(at, "name", "%.80q is no tool's name", c.Name)
 	case t.form != FormJSON && t.form != FormMCP:
 		return nil, wrong(at, "answer", "%.80q: want %s or %s", c.Answer, FormJSON, FormMCP)

@@ -35,9 +35,9 @@ func (t *tool) compileInverse(c *Tool, at string) (*inverse, error) {
 		u.server = c.Server
 	}
 	switch {
-	case !toolName.MatchString(u.server):
+	case !tga.CleanName(u.server):
 		return nil, wrong(at, "server", "%.80q is no server's name", u.server)
-	case !toolName.MatchString(u.tool):
+	case !tga.CleanName(u.tool):
 		return nil, wrong(at, "name", "%.80q is no tool's name", u.tool)
 	case len(c.Inverse.Args) > maxTemplate:
 		return nil, wrong(at, "args", "has %d bytes, at most %d", len(c.Inverse.Args), maxTemplate)

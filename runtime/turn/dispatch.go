@@ -126,6 +126,22 @@ func (d *dispatcher) send(ctx context.Context, w *work, call runtime.Call) (runt
 	return d.redact(w.turn.agent, reply)
 }
 
+// Check implements [runtime.Checker].
+func (d *dispatcher) Check(ctx context.Context, call runtime.Call) error {
+	name, ok := provider(call.Server)
+	switch {
+	case !ok:
+		return runtime.Check(ctx, d.next, call)
+	case d.r.opts.Models[name] == nil && !call.Remote:
+		return noModel(name)
+	}
+	return nil
+}
+
+func noModel(provider string) error {
+	return tga.Errorf(tga.NotFound, "no model of provider %q", provider)
+}
+
 // Prepare lets the tools' own dispatcher store what it needs.
 func (d *dispatcher) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
 	p, ok := d.next.(runtime.Preparer)
@@ -156,7 +172,7 @@ func (d *dispatcher) breaker(tool *Tool) runtime.Dispatcher {
 func (d *dispatcher) ask(ctx context.Context, name string, call runtime.Call) (runtime.Reply, error) {
 	model := d.r.opts.Models[name]
 	if model == nil {
-		return runtime.Reply{}, fmt.Errorf("%w: %w", runtime.ErrNotSent, tga.Errorf(tga.NotFound, "no model of provider %q", name))
+		return runtime.Reply{}, fmt.Errorf("%w: %w", runtime.ErrNotSent, noModel(name))
 	}
 	q, left, err := d.question(ctx, call)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Tools are functions of this process by name: a [runtime.Dispatcher] and a [Checker].
+// Tools are functions of this process by name: a [runtime.Dispatcher] and a
+// [runtime.Checker].
 type Tools map[string]Tool
 
 // Tool is a function of this process. See [Func].
@@ -51,8 +52,11 @@ func (e *Expansion) Error() string {
 	return "visibility expansion required: " + strings.Join(e.Sections, ", ") + ": " + e.Reason
 }
 
-// Check implements [Checker].
+// Check implements [runtime.Checker].
 func (t Tools) Check(_ context.Context, call runtime.Call) error {
+	if call.Remote {
+		return nil // its executor has functions of its own
+	}
 	tool, ok := t[call.Tool]
 	if !ok {
 		return tga.Errorf(tga.NotFound, "no tool %q on %s", call.Tool, call.Server).In(call.TraceID)

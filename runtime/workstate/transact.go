@@ -10,17 +10,10 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// Checker is a dispatcher that can say, without any effect, that a call can't be made:
-// NOT_FOUND for a tool it does not have, VALIDATION_ERROR for arguments that the tool
-// does not take.
-type Checker interface {
-	Check(ctx context.Context, call runtime.Call) error
-}
-
 // Transact makes a transaction over s of every call that next is sent.
 //
 // In this order: next looks the tool up and parses the arguments, where it is a
-// [Checker]; the policy is asked; the deadline is looked at; the budget is charged; the
+// [runtime.Checker]; the policy is asked; the deadline is looked at; the budget is charged; the
 // state before the call is made durable; the call runs; its changes are committed or
 // undone; observers are told; the answer is returned. The first of these that refuses
 // ends the call before anything was done.
@@ -37,6 +30,11 @@ func Transact(next runtime.Dispatcher, s *State) runtime.Dispatcher { return &tr
 type transact struct {
 	next  runtime.Dispatcher
 	state *State
+}
+
+// Check implements [runtime.Checker].
+func (d *transact) Check(ctx context.Context, call runtime.Call) error {
+	return runtime.Check(ctx, d.next, call)
 }
 
 // Prepare implements [runtime.Preparer]: what it returns commits with EXECUTING.
@@ -80,10 +78,8 @@ func (d *transact) begin(ctx context.Context, call runtime.Call) (*Tx, error) {
 			}
 		}
 	}
-	if c, ok := d.next.(Checker); ok {
-		if err := c.Check(ctx, call); err != nil {
-			return nil, err
-		}
+	if err := runtime.Check(ctx, d.next, call); err != nil {
+		return nil, err
 	}
 	if s.opts.Policy != nil {
 		if err := guarded(func() error { return s.opts.Policy(ctx, call) }); err != nil {

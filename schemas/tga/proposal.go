@@ -1,6 +1,9 @@
 package tga
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // RequestDigest returns the digest that says two calls of one idempotency key are the
 // same call: SHA-256 of the canonical {args, tool_name, tool_server}. p.Args must be
@@ -26,4 +29,39 @@ func (p Proposal) append(dst []byte) []byte {
 	o.str("tool_name", p.ToolName)
 	o.str("tool_server", p.ToolServer)
 	return o.end()
+}
+
+// CleanName reports whether s may name a tool server or a tool of a new request: 1 to
+// 128 of A-Z a-z 0-9 _ . / -, no "/" at either end, and no segment that is empty, "."
+// or "..". Rules, licences, ledger keys and URLs are all looked up by the name as it
+// is. A name that another program would clean or join to a different one would be
+// approved as one tool and run as another.
+//
+// Logs written before may hold other names: decoding an artifact checks the alphabet
+// alone.
+func CleanName(s string) bool {
+	if !isToolName(s) {
+		return false
+	}
+	for segment := range strings.SplitSeq(s, "/") {
+		if segment == "" || segment == "." || segment == ".." {
+			return false
+		}
+	}
+	return true
+}
+
+// CleanNameForm says what [CleanName] wants, for error messages.
+const CleanNameForm = "1 to 128 of A-Z a-z 0-9 _ . / -, without / at an end and without an empty, . or .. segment"
+
+// CheckNames returns VALIDATION_ERROR, with a pointer into the proposal, where one of
+// the names is not clean.
+func (p Proposal) CheckNames() error {
+	switch {
+	case !CleanName(p.ToolServer):
+		return Errorf(ValidationError, "tool_server %.140q: want %s", p.ToolServer, CleanNameForm).At("/tool_server")
+	case !CleanName(p.ToolName):
+		return Errorf(ValidationError, "tool_name %.140q: want %s", p.ToolName, CleanNameForm).At("/tool_name")
+	}
+	return nil
 }

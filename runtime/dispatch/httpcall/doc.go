@@ -10,13 +10,15 @@
 //
 //	once     one dispatch, at most one request on the wire        [Server.Dispatch]  TestOneRequestPerDispatch
 //	unsent   ErrNotSent only where no byte of the request left    [wire.end]         TestClassification
+//	name     one spelling of a tool's name leads to it                [Server.Check]     TestOneSpellingOfAName
+//	key      two keys never look alike, each can be read back        [KeyText]          TestKeyTextIsReversible
 //	bytes    the answer is kept exactly, or counted and digested  [readAnswer]       TestAnswerLimit
 //
 // # Request
 //
 //	POST {URL}/{tool, or its configured path}
 //	Content-Type: application/json
-//	Idempotency-Key: {the call's key, the same for every attempt}
+//	Idempotency-Key: {the call's key, the same for every attempt; see KeyText}
 //	Tgad-Trace-Id, Tgad-Tool-Call-Id: {ids}
 //	Tgad-Attempt: {number of this attempt}
 package httpcall

@@ -12,9 +12,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -25,7 +23,8 @@ const DefaultMaxAnswer = 64 << 20
 
 // Options configure a [Server]. The zero value posts to URL/tool.
 type Options struct {
-	// Paths gives a tool a path of its own, joined to the URL.
+	// Paths are the server's tools and the path of each, joined to the URL. Where it is
+	// set, the server has no other tools. Nil means that a tool's name is its path.
 	Paths map[string]string
 	// Header goes with each request. What this package sets itself it cannot change.
 	Header http.Header
@@ -64,6 +63,11 @@ func New(rawURL string, o Options) (*Server, error) {
 	if base.User != nil {
 		return nil, tga.Errorf(tga.ValidationError, "tool server url %q: credentials belong in a header", base.Redacted())
 	}
+	for name := range o.Paths {
+		if !tga.CleanName(name) {
+			return nil, tga.Errorf(tga.ValidationError, "tool %.140q in paths: want %s", name, tga.CleanNameForm)
+		}
+	}
 	for status, o := range o.Statuses {
 		if status < 100 || status > 599 || o.String() == "" {
 			return nil, tga.Errorf(tga.ValidationError, "status %d: outcome %d: no such pair", status, o)
@@ -97,6 +101,27 @@ func New(rawURL string, o Options) (*Server, error) {
 	}}, nil
 }
 
+// Check implements [runtime.Checker]. A name reaches the URL as it is, or through Paths,
+// which knows it exactly: no other spelling of it leads to the same tool.
+func (s *Server) Check(_ context.Context, call runtime.Call) error {
+	_, err := s.path(call)
+	return err
+}
+
+func (s *Server) path(call runtime.Call) (string, error) {
+	if !tga.CleanName(call.Tool) {
+		return "", tga.Errorf(tga.ValidationError, "tool %.140q: want %s", call.Tool, tga.CleanNameForm).In(call.TraceID)
+	}
+	if len(s.opts.Paths) == 0 {
+		return call.Tool, nil
+	}
+	path, ok := s.opts.Paths[call.Tool]
+	if !ok {
+		return "", tga.Errorf(tga.NotFound, "the paths of the server name no such tool").In(call.TraceID)
+	}
+	return path, nil
+}
+
 // Dispatch implements [runtime.Dispatcher]: the answer, ErrNotSent where no byte of
 // the request left, any other error where the call may have run.
 func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
@@ -105,7 +130,11 @@ func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply
 		GotConn: func(info httptrace.GotConnInfo) { conn, _ = info.Conn.(*wire) },
 	}), call)
 	if err != nil {
-		return runtime.Reply{}, tga.Errorf(tga.ValidationError, "%s on %s: %w", call.Tool, call.Server, errors.Join(runtime.ErrNotSent, err)).In(call.TraceID)
+		code := tga.CodeOf(err)
+		if code == "" {
+			code = tga.ValidationError
+		}
+		return runtime.Reply{}, tga.Errorf(code, "%s on %s: %w", call.Tool, call.Server, errors.Join(runtime.ErrNotSent, err)).In(call.TraceID)
 	}
 	// RoundTrip and no http.Client: no redirect is followed, no cookie kept.
 	resp, err := s.transport.RoundTrip(req)
@@ -158,17 +187,14 @@ func (s *Server) classify(call runtime.Call, resp *http.Response, reply runtime.
 
 // request builds the request of a call.
 func (s *Server) request(ctx context.Context, call runtime.Call) (*http.Request, error) {
-	path, ok := s.opts.Paths[call.Tool]
-	if !ok {
-		path = call.Tool
-		// A tool's name is the caller's: it must not climb out of the URL.
-		if slices.ContainsFunc(strings.Split(path, "/"), func(p string) bool { return p == "." || p == ".." }) {
-			return nil, fmt.Errorf("tool name %q is no path", path)
-		}
+	path, err := s.path(call)
+	if err != nil {
+		return nil, err
 	}
-	if !fitsHeader(call.Key) {
-		return nil, fmt.Errorf("idempotency key %q cannot stand in a header: visible ASCII, no space at either end", call.Key)
+	if call.Key == "" {
+		return nil, errors.New("the call has no idempotency key")
 	}
+	key := KeyText(call.Key)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base.JoinPath(path).String(), bytes.NewReader(call.Args))
 	if err != nil {
 		return nil, err
@@ -181,12 +207,12 @@ func (s *Server) request(ctx context.Context, call runtime.Call) (*http.Request,
 	}
 	if s.opts.KeyHeader != nil {
 		if name := s.opts.KeyHeader(call.Tool); name != "" {
-			req.Header.Set(name, call.Key)
+			req.Header.Set(name, key)
 		}
 	}
 	for name, value := range map[string]string{
 		"Content-Type":      "application/json",
-		"Idempotency-Key":   call.Key,
+		"Idempotency-Key":   key,
 		"Tgad-Trace-Id":     call.TraceID.String(),
 		"Tgad-Tool-Call-Id": call.ToolCallID.String(),
 		"Tgad-Attempt":      strconv.FormatUint(uint64(call.Attempt), 10),
@@ -197,17 +223,6 @@ func (s *Server) request(ctx context.Context, call runtime.Call) (*http.Request,
 		req.Header.Set("User-Agent", "tgad")
 	}
 	return req, nil
-}
-
-// fitsHeader reports whether a header carries s unchanged. net/http trims spaces at
-// the ends: two keys would become one.
-func fitsHeader(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != "" && s == strings.TrimSpace(s)
 }
 
 // readAnswer reads an answer to its end. It keeps limit bytes; of a longer one the

@@ -356,7 +356,7 @@ func TestRequestOnTheWire(t *testing.T) {
 	}))
 	defer w.Close()
 	s := newServer(t, w.URL+"/api?v=1", Options{
-		Paths:  map[string]string{"refund": "v2/refunds"},
+		Paths:  map[string]string{"refund": "v2/refunds", "charge": "charge"},
 		Header: http.Header{"Authorization": {"Bearer x"}, "Idempotency-Key": {"mine"}},
 	})
 	for range 2 {
@@ -392,11 +392,10 @@ func TestCallThatCannotBeSaidIsNotSent(t *testing.T) {
 	for _, change := range []func(*runtime.Call){
 		func(c *runtime.Call) { c.Tool = "../admin" },
 		func(c *runtime.Call) { c.Tool = "a/./b" },
+		func(c *runtime.Call) { c.Tool = "/charge" },
+		func(c *runtime.Call) { c.Tool = "charge%2f" },
+		func(c *runtime.Call) { c.Tool = "" },
 		func(c *runtime.Call) { c.Key = "" },
-		func(c *runtime.Call) { c.Key = " k" },
-		func(c *runtime.Call) { c.Key = "k\r\nX: y" },
-		func(c *runtime.Call) { c.Key = "é" },
-		func(c *runtime.Call) { c.Key = "k\x7f" },
 	} {
 		call := aCall(1)
 		change(&call)

@@ -41,6 +41,7 @@ type Functions map[string]Function
 
 var (
 	_ runtime.Dispatcher = Functions{}
+	_ runtime.Checker    = Functions{}
 	_ Lister             = Functions{}
 )
 
@@ -72,6 +73,14 @@ func (f Functions) ListTools(context.Context) ([]mcp.Tool, error) {
 		list = append(list, mcp.Tool{Name: name, Definition: definition})
 	}
 	return list, nil
+}
+
+// Check implements [runtime.Checker].
+func (f Functions) Check(_ context.Context, call runtime.Call) error {
+	if fn, ok := f[call.Tool]; !ok || fn.Call == nil {
+		return tga.Errorf(tga.NotFound, "%s on %s: no such function", call.Tool, call.Server).In(call.TraceID)
+	}
+	return nil
 }
 
 // returned is what a function came back with.

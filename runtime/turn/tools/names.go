@@ -1,16 +1,12 @@
 package tools
 
 import (
-	"regexp"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // maxModelName is the longest name of a tool that models take.
 const maxModelName = 64
-
-// wireName is what tool_server and tool_name of a governed call may be (docs/FORMAT.md).
-var wireName = regexp.MustCompile(`^[A-Za-z0-9_./-]{1,128}$`)
 
 // names gives tools the names by which a model calls them: ^[A-Za-z0-9_-]{1,64}$, each
 // once. A name that is not of that form is mapped to one that is.

@@ -203,8 +203,8 @@ func (res *resolution) add(t turn.Tool, own string, schema json.RawMessage) {
 		res.warn(cmp.Or(t.Remote, t.Server), tga.ValidationError, "a tool on %s has no name", t.Server)
 		return
 	}
-	if t.Delegation == nil && (!wireName.MatchString(t.Server) || !wireName.MatchString(t.Remote)) {
-		res.warn(own, tga.ValidationError, "tool %.140q on %.140q: no call can have such a name, want %s", t.Remote, t.Server, wireName)
+	if t.Delegation == nil && (!tga.CleanName(t.Server) || !tga.CleanName(t.Remote)) {
+		res.warn(own, tga.ValidationError, "tool %.140q on %.140q: no call can have such a name, want %s", t.Remote, t.Server, tga.CleanNameForm)
 		return
 	}
 	here := place{t.Server, t.Remote}

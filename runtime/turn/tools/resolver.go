@@ -80,8 +80,8 @@ func New(o Options) (*Resolver, error) {
 	}
 	r := &Resolver{opts: o, sources: map[string]*source{}, schemas: newCompiled(o.MaxCompiled)}
 	for name, lister := range o.Servers {
-		if !wireName.MatchString(name) {
-			return nil, tga.Errorf(tga.ValidationError, "tool server %.140q: want %s", name, wireName)
+		if !tga.CleanName(name) {
+			return nil, tga.Errorf(tga.ValidationError, "tool server %.140q: want %s", name, tga.CleanNameForm)
 		}
 		r.sources[name] = &source{name: name, lister: lister, opts: &r.opts, before: map[string]seen{}}
 	}

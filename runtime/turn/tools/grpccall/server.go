@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -70,6 +71,16 @@ type Server struct {
 
 var _ runtime.Dispatcher = (*Server)(nil)
 
+// fits reports whether metadata carries s unchanged.
+func fits(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != "" && s == strings.TrimSpace(s)
+}
+
 var metadataName = regexp.MustCompile(`^[0-9a-z_.-]{1,128}$`)
 
 // New describes the server at target, "host:port" or "unix:/path"; it is not contacted.
@@ -116,6 +127,38 @@ func New(target string, o Options) (*Server, error) {
 	return s, nil
 }
 
+// Check implements [runtime.Checker]: the server has the method, and the arguments are a
+// message of it. It asks for descriptors that are not at hand yet, which has no effect. A
+// server that can't be asked is no fault of the call.
+func (s *Server) Check(ctx context.Context, call runtime.Call) error {
+	if call.Remote && !s.described() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
+	defer cancel()
+	known, m, err := s.method(ctx, call.Tool)
+	if err != nil {
+		if errors.Is(err, tga.NotFound) || errors.Is(err, tga.ValidationError) {
+			return err
+		}
+		return nil
+	}
+	if _, err := known.encode(m, call.Args); err != nil {
+		return tga.Errorf(tga.ValidationError, "%w", err).In(call.TraceID)
+	}
+	return nil
+}
+
+// describeTimeout bounds the question of Check, which no time-out of a tool bounds.
+const describeTimeout = 10 * time.Second
+
+// described reports whether the descriptors are at hand.
+func (s *Server) described() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known != nil
+}
+
 // Dispatch implements [runtime.Dispatcher]. Whatever fails before the stream of the call
 // is begun is ErrNotSent: no connection, no descriptors, arguments that are no message of
 // the method.
@@ -130,8 +173,8 @@ func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply
 	if err != nil {
 		return unsent(codeOf(err), err)
 	}
-	if !fits(call.Key) {
-		return unsent(tga.ValidationError, fmt.Errorf("idempotency key %q cannot stand in metadata: visible ASCII, no space at either end", call.Key))
+	if call.Key == "" {
+		return unsent(tga.ValidationError, errors.New("the call has no idempotency key"))
 	}
 	request, err := known.encode(m, call.Args)
 	if err != nil {

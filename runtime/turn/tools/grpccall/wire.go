@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 )
 
 // connect makes a connection's handle; it dials with the first call on it. The resolver
@@ -96,27 +97,17 @@ func isOwn(name string) bool {
 }
 
 func (s *Server) metadata(call runtime.Call) metadata.MD {
-	md := metadata.New(s.opts.Metadata)
+	md, key := metadata.New(s.opts.Metadata), httpcall.KeyText(call.Key)
 	if s.opts.KeyMetadata != nil {
 		if name := strings.ToLower(s.opts.KeyMetadata(call.Tool)); name != "" {
-			md.Set(name, call.Key)
+			md.Set(name, key)
 		}
 	}
-	md.Set(keyMetadata, call.Key)
+	md.Set(keyMetadata, key)
 	md.Set(traceMetadata, call.TraceID.String())
 	md.Set(callMetadata, call.ToolCallID.String())
 	md.Set(attemptMetadata, strconv.FormatUint(uint64(call.Attempt), 10))
 	return md
-}
-
-// fits reports whether metadata carries s unchanged.
-func fits(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return s != "" && s == strings.TrimSpace(s)
 }
 
 // rawCodec passes messages as the bytes they are. It is called proto, for that is what

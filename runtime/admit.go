@@ -1,0 +1,39 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Admit reports whether the runtime takes a request, before anything of it is written:
+// VALIDATION_ERROR or NOT_FOUND where its names, its key or its arguments can't be sent
+// as they are. It is for requests that are appended without [Runtime.Call] and
+// [Runtime.Begin], which ask by themselves; who appends one may send it too, so a
+// server that this process does not reach is no reason.
+func (rt *Runtime) Admit(ctx context.Context, request *tga.Artifact) error {
+	return rt.admit(ctx, request, tga.ID{}, true)
+}
+
+// admit is the one place where a tool's name enters. From here on the rules, the
+// licence, the ledger and the URL are looked up by the same value.
+func (rt *Runtime) admit(ctx context.Context, request *tga.Artifact, callID tga.ID, remote bool) error {
+	q := request.Request
+	if err := q.Proposal.CheckNames(); err != nil {
+		return err
+	}
+	err := Check(ctx, rt.tools, Call{
+		TraceID: request.TraceID, ToolCallID: callID, Attempt: 1, Namespace: namespaceOf(request),
+		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args,
+		Key: firstOf(q.IdempotencyKey, callID.String()), Remote: remote,
+	})
+	if err != nil {
+		return tga.Errorf(codeOr(err, tga.ValidationError), "%s on %s: %w", q.Proposal.ToolName, q.Proposal.ToolServer, err).In(request.TraceID)
+	}
+	return nil
+}
+
+// namespaceOf is the namespace that a request names.
+func namespaceOf(request *tga.Artifact) string {
+	return firstOf(request.Meta.String(tga.MetaNamespace), tga.DefaultNamespace)
+}
