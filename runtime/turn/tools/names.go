@@ -1,7 +1,6 @@
 package tools
 
 import (
-
 	"github.com/tgad/tgad/schemas/tga"
 )
 
