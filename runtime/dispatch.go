@@ -31,9 +31,11 @@ type Call struct {
 // has happened.
 type Reply struct {
 	// Status is tga.StatusSuccess, StatusFailure (the tool reported an error) or
-	// StatusDenied (the server refused before doing anything).
+	// StatusDenied (the server refused before doing anything). Any other is recorded as
+	// StatusError, with the word itself in the effect's meta.tool_status.
 	Status string
-	// Class overrides the class that follows from Status; ClassNone does not.
+	// Class overrides the class that follows from Status; ClassNone does not, and neither
+	// does a class that such an answer cannot have.
 	Class ledger.Class
 	// Result is the whole answer, exact bytes.
 	Result []byte
@@ -48,7 +50,8 @@ type Reply struct {
 	Received      tga.Digest
 	ReceivedBytes int64
 	// Summary is at most 500 characters. ErrorCode and ErrorMessage (at most 200)
-	// describe a status other than success.
+	// describe a status other than success; what is longer is cut. A code that is not one
+	// of [tga.Codes] is kept in meta.tool_error_code, and the effect's code is TOOL_ERROR.
 	Summary      string
 	ErrorCode    string
 	ErrorMessage string

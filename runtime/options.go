@@ -3,6 +3,7 @@ package runtime
 import (
 	"crypto/rand"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,6 +22,18 @@ type Options struct {
 	AgentID tga.ID
 	// Trust is whom the runtime asks beside the log.
 	Trust Trust
+	// MaxAnswer is how many bytes of a tool's answer are kept; of a longer one its length
+	// and digest are. 0 means [DefaultMaxAnswer].
+	MaxAnswer int64
+	// Repanic says what becomes of a panic in something that was handed to [New], a
+	// Dispatcher above all. It is recorded as what it is (of a Dispatch as doubt), its
+	// stack is logged, and it is returned as an error that wraps a [*PanicError]. With
+	// Repanic the panic then goes on, with that error as its value, out of Call, Recover
+	// and what else runs the call; in a goroutine of [Runtime.RunTimers] it ends the
+	// process.
+	Repanic bool
+	// Logger is told of panics, with their stacks. Nil means [slog.Default].
+	Logger *slog.Logger
 	// Limits bound what a caller hands in; zero fields mean the defaults.
 	Limits tga.Limits
 	// Lock says whether the file of a path is locked: HolderAlive, HolderGone where it is
@@ -103,6 +116,7 @@ func (b Backoff) wait(n uint32, r uint64) time.Duration {
 const (
 	DefaultSendTimeout = 30 * time.Second
 	DefaultResends     = 2
+	DefaultMaxAnswer   = 64 << 20
 )
 
 func (p Policy) withDefaults() Policy {
@@ -127,6 +141,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Lock == nil {
 		o.Lock = func(string) ledger.Liveness { return ledger.HolderUnknown }
+	}
+	if o.MaxAnswer <= 0 {
+		o.MaxAnswer = DefaultMaxAnswer
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now

@@ -10,28 +10,28 @@ import (
 
 // answer reads a reply by the tool's rules. The effect has happened: a rule that cannot
 // be applied is noted in the effect's meta and changes nothing else.
+//
+// Nothing that a tool says can make it fail for its spelling: what is none of the
+// contract's words is kept in the effect's meta, and stands under one of them.
 func (rt *Runtime) answer(l *loop, attempt uint32, r Reply) (answer, error) {
-	var wrong error
+	r, said, wrong := rt.spelled(r)
 	if rules := rt.opts.Trust.Outcome; rules != nil && l.call != nil {
 		read := r
-		wrong = rules(l.dispatchCall(attempt), &read)
+		if err := rules(l.dispatchCall(attempt), &read); wrong == nil {
+			wrong = err
+		}
 		if r.Status == tga.StatusSuccess && read.Status == tga.StatusFailure {
 			// The transport was content, the operator's rule is not.
 			r.Status, r.ErrorCode, r.ErrorMessage = read.Status, read.ErrorCode, read.ErrorMessage
 		}
-		if read.Class == ledger.ClassNone || read.Class.Agree(r.Status) && read.Class != ledger.ClassNotSent {
+		if read.Class == ledger.ClassNone || mayClass(read.Class, r.Status) {
 			r.Class, r.Changes = read.Class, read.Changes
 		} else if wrong == nil {
 			wrong = tga.Errorf(tga.ValidationError, "class %v for an answer with status %s", read.Class, r.Status)
 		}
 	}
-	if r.Class != ledger.ClassNone && !r.Class.Agree(r.Status) || r.Class == ledger.ClassNotSent {
-		return answer{}, tga.Errorf(tga.ValidationError, "class %v for an answer with status %s", r.Class, r.Status)
-	}
-	w, err := answerOf(l.class(), r)
-	if err != nil {
-		return w, err
-	}
+	w := answerOf(l.class(), r)
+	w.meta = said
 	if len(r.Changes) > 0 {
 		raw, err := tga.EncodeStateChanges(r.Changes)
 		if err == nil {
@@ -48,7 +48,7 @@ func (rt *Runtime) answer(l *loop, attempt uint32, r Reply) (answer, error) {
 
 // answerOf classifies a reply. A tool that fails for a reason no rule knows has
 // failed for good: a repeat is a new call and needs a new key.
-func answerOf(class string, r Reply) (answer, error) {
+func answerOf(class string, r Reply) answer {
 	w := answer{status: r.Status, class: r.Class, summary: r.Summary, errorCode: r.ErrorCode, errorText: r.ErrorMessage}
 	switch r.Status {
 	case tga.StatusSuccess:
@@ -66,15 +66,13 @@ func answerOf(class string, r Reply) (answer, error) {
 			w.errorCode = string(tga.ToolError)
 		}
 		w.retryable = w.class == ledger.ClassRetryable
-	default:
-		return answer{}, tga.Errorf(tga.ToolError, "dispatcher answered with status %q", r.Status)
 	}
 	if r.Truncated {
 		// What happened does not depend on how long its account is: a success stays one.
 		w.summary = firstOf(w.summary, fmt.Sprintf("the answer of %d bytes is over the limit: its length and digest are kept", r.ResultBytes))
 		w.cut = tga.DocumentHash{Pointer: tga.PointerResult, Hash: r.ResultDigest, SizeBytes: r.ResultBytes}
 		w.documents = []wal.Document{{Pointer: tga.PointerResult, Erased: true}}
-		return w, nil
+		return w
 	}
 	if !r.Received.IsZero() {
 		w.received = tga.DocumentHash{Pointer: tga.PointerReceived, Hash: r.Received, SizeBytes: r.ReceivedBytes}
@@ -82,5 +80,47 @@ func answerOf(class string, r Reply) (answer, error) {
 	if r.Result != nil {
 		w.documents = []wal.Document{{Pointer: tga.PointerResult, Data: r.Result}}
 	}
-	return w, nil
+	return w
+}
+
+// mayClass reports whether an answer of a status may have a class. What was not sent has
+// no answer.
+func mayClass(c ledger.Class, status string) bool {
+	return c.Agree(status) && c != ledger.ClassNotSent
+}
+
+// maxSaid is how many characters of a tool's own word are kept in meta.
+const maxSaid = 200
+
+// spelled puts a reply in the contract's words. A status that is none of them says
+// neither that the tool succeeded nor that it failed: ERROR. A code that is none of them,
+// or that says something of tgad's own, is TOOL_ERROR. said is what the tool called them,
+// wrong what else had to be left out.
+func (rt *Runtime) spelled(r Reply) (_ Reply, said tga.Meta, wrong error) {
+	said = tga.Meta{}
+	switch r.Status {
+	case tga.StatusSuccess, tga.StatusFailure, tga.StatusDenied, tga.StatusError:
+	default:
+		said[tga.MetaToolStatus] = clip(r.Status, maxSaid)
+		r.Status, r.Class = tga.StatusError, ledger.ClassNone
+		r.ErrorMessage = firstOf(r.ErrorMessage, "the tool answered, with a status that is not known")
+	}
+	if r.Class != ledger.ClassNone && !mayClass(r.Class, r.Status) {
+		wrong = tga.Errorf(tga.ValidationError, "class %q (%d) for an answer with status %s", r.Class, r.Class, r.Status)
+		r.Class = ledger.ClassNone
+	}
+	_, known := tga.Code(r.ErrorCode).Info()
+	if foreign := !known || r.ErrorCode == string(tga.EffectInDoubt); foreign && r.ErrorCode != "" {
+		said[tga.MetaToolErrorCode] = clip(r.ErrorCode, maxSaid)
+		r.ErrorCode = string(tga.ToolError)
+	}
+	if r.Status == tga.StatusSuccess {
+		r.ErrorCode, r.ErrorMessage = "", ""
+	}
+	if n := int64(len(r.Result)); !r.Truncated && n > rt.opts.MaxAnswer {
+		r.Truncated, r.ResultBytes, r.ResultDigest, r.Result = true, n, tga.Sum(r.Result), nil
+	}
+	r.ResultBytes = min(max(r.ResultBytes, 0), tga.MaxSafeInteger)
+	r.ReceivedBytes = min(max(r.ReceivedBytes, 0), tga.MaxSafeInteger)
+	return r, said, wrong
 }

@@ -45,7 +45,10 @@ type Begun struct {
 	Attempt  uint32
 	Permit   Permit
 	Key      string
-	Cause    error // for conflict, wait, needs_approval and in_doubt: the coded error
+	// Args are the arguments to send with BeginSend, byte for byte: the canonical form
+	// that was digested.
+	Args  []byte
+	Cause error // for conflict, wait, needs_approval and in_doubt: the coded error
 	// Ask says that the person at the client is to be asked whether an identical call runs
 	// again, Since when that one was last heard of.
 	Ask   bool
@@ -191,7 +194,7 @@ func (rt *Runtime) sendBy(l *loop, attempt uint32) Begun {
 	return Begun{
 		Standing: BeginSend, Result: rt.partial(l), Attempt: attempt,
 		Permit: rt.permit(l.lease.TraceID, attempt, l.remote.beginID),
-		Key:    l.call.Call.IdempotencyKey,
+		Key:    l.call.Call.IdempotencyKey, Args: l.call.Call.Call.Args,
 	}
 }
 

@@ -73,6 +73,8 @@ type Result struct {
 	Summary      string
 	ErrorCode    tga.Code
 	ErrorMessage string
+	// ToolErrorCode is what the tool called its error, where ErrorCode is not that.
+	ToolErrorCode string
 	// ServedFrom is the trace whose recorded effect this is; zero where this trace's
 	// own call led to it.
 	ServedFrom tga.ID

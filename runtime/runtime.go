@@ -31,6 +31,7 @@ func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*R
 		return nil, tga.Errorf(tga.ValidationError, "runtime: store, dispatcher and supervisor are required")
 	}
 	rt := &Runtime{store: store, tools: tools, supervisor: supervisor, opts: opts.withDefaults()}
+	rt.guardAll()
 	rt.born = rt.now()
 	rt.timers.init()
 	return rt, nil
@@ -117,6 +118,7 @@ func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (Re
 func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
 	wasTerminal := l.head.State.Terminal()
 	if err := rt.drive(ctx, l); err != nil {
+		rt.goOn(err)
 		return rt.unfinished(ctx, l), err
 	}
 	if wasTerminal && (l.confirms || l.policy.ConfirmAll) {
@@ -326,6 +328,7 @@ func (rt *Runtime) result(ctx context.Context, id tga.ID) (Result, error) {
 	r.Status, r.Summary, r.Class = o.Status, o.Summary, ledger.ClassOf(t.Effect)
 	if o.Error != nil {
 		r.ErrorCode, r.ErrorMessage = tga.Code(o.Error.Code), o.Error.Message
+		r.ToolErrorCode = t.Effect.Meta.String(tga.MetaToolErrorCode)
 	}
 	documents, answered := t.Documents, t
 	if from := t.Effect.Meta.String(tga.MetaReplayedFrom); from != "" {

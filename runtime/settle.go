@@ -41,6 +41,15 @@ func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (Res
 	if len(r.Evidence) == 0 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "a resolution needs evidence").At("/evidence").In(trace)
 	}
+	switch r.Status {
+	case tga.StatusSuccess, tga.StatusFailure, tga.StatusDenied, tga.StatusError:
+	default:
+		// A person's slip, who is here to mend it: it is not recorded as a tool's own word.
+		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "status %.40q: want SUCCESS, FAILURE, DENIED or ERROR", r.Status).At("/status").In(trace)
+	}
+	if r.Class != ledger.ClassNone && !mayClass(r.Class, r.Status) {
+		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "class %v for an answer with status %s", r.Class, r.Status).At("/outcome_class").In(trace)
+	}
 	return rt.settle(ctx, trace, r.Who, func(l *loop) (answer, error) {
 		w, err := rt.answer(l, 1, r.Reply)
 		w.documents = append(w.documents, wal.Document{Pointer: tga.PointerEvidence, Data: r.Evidence})

@@ -86,9 +86,6 @@ func (rt *Runtime) stageNotSent(l *loop, attempt uint32, code tga.Code, reason s
 
 // stageEffect stages the effect that a tool server's reply amounts to.
 func (rt *Runtime) stageEffect(l *loop, attempt uint32, r Reply) error {
-	if !r.Class.Agree(r.Status) || r.Class == ledger.ClassNotSent {
-		r.Class = ledger.ClassNone // the effect has happened: it is recorded as its status says
-	}
 	w, err := rt.answer(l, attempt, r)
 	if err != nil {
 		return err
@@ -147,6 +144,11 @@ func (rt *Runtime) serve(ctx context.Context, l *loop, record *ledger.Record) er
 	}
 	if by := compensatedBy(origin); !by.IsZero() {
 		w.meta[tga.MetaCompensatedBy] = by.String()
+	}
+	for _, name := range []string{tga.MetaToolErrorCode, tga.MetaToolStatus} {
+		if said := origin.Effect.Meta.String(name); said != "" {
+			w.meta[name] = said
+		}
 	}
 	if o.Error != nil {
 		w.errorCode, w.errorText, w.retryable = o.Error.Code, o.Error.Message, o.Error.Retryable

@@ -269,7 +269,7 @@ func (t *Tools) Asks(server, tool string) bool { return t.config.prober(server, 
 
 // Options are the runtime's.
 func (t *Tools) Options() runtime.Options {
-	return runtime.Options{Profile: t.config.profile, Policy: t.Policy, Trust: t.trust, Limits: t.config.JSONLimits(), Lock: lockHolder}
+	return runtime.Options{Profile: t.config.profile, Policy: t.Policy, Trust: t.trust, Limits: t.config.JSONLimits(), Lock: lockHolder, MaxAnswer: t.config.Limits.AnswerBytes.N}
 }
 
 // Suggest asks the trusted servers for their hints. A server that cannot be asked

@@ -29,7 +29,7 @@ func (q *request) recoverAll() (any, error) {
 	}
 	m := client.Recovered{Traces: []client.RecoveredTrace{}}
 	for _, r := range all {
-		t := client.RecoveredTrace{OpenTrace: classified(r.Classified), Call: callOf(r.Result)}
+		t := client.RecoveredTrace{OpenTrace: classified(r.Classified), Call: q.callOf(r.Result)}
 		if r.Err != nil {
 			p := problemOf(r.Err)
 			t.Problem = &p

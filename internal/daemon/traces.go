@@ -152,7 +152,7 @@ func (q *request) timeline() (any, error) {
 	}
 	m := client.Timeline{
 		TraceID: t.ID, PlanID: t.PlanID, Namespace: t.Namespace, Deadline: t.Deadline,
-		Held: q.d.db.Holder(t.ID) == ledger.HolderAlive, Call: callOf(res),
+		Held: q.d.db.Holder(t.ID) == ledger.HolderAlive, Call: q.callOf(res),
 		Entries: []client.Entry{}, Notes: []json.RawMessage{},
 	}
 	for e, err := range q.d.db.Entries(ctx, t.ID, 0) {

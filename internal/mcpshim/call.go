@@ -469,7 +469,7 @@ func (q *call) arrived(f *frame) {
 
 // message is the call as the tool server gets it.
 func (q *call) message(key, trace string, attempt uint32) *message {
-	params := q.params.govern(key, trace, attempt, q.tool)
+	params := q.params.govern(q.args, key, trace, attempt, q.tool)
 	m := &message{env: &q.env, name: q.params.tool, version: q.version, parts: []io.WriterTo{text(q.head), text(params), text(q.tail)}}
 	m.setMirrored(q.headers, params)
 	return m

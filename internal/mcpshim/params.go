@@ -132,8 +132,9 @@ func with(object []byte, name string, value []byte) []byte {
 
 // govern returns the params as the tool server gets them: with the key, the trace and
 // the attempt in `_meta`, and the key where the tool's server wants it as well, unless the
-// caller has put something there. Every other byte stays.
-func (p *callParams) govern(key, trace string, attempt uint32, tool Tool) []byte {
+// caller has put something there. The arguments are args, their canonical form: what was
+// digested is what the tool gets. Every other byte stays.
+func (p *callParams) govern(args []byte, key, trace string, attempt uint32, tool Tool) []byte {
 	ours := []byte(`"` + metaTrace + `":`)
 	ours = tga.AppendString(ours, trace)
 	ours = append(ours, `,"`+metaAttempt+`":`...)
@@ -154,9 +155,13 @@ func (p *callParams) govern(key, trace string, attempt uint32, tool Tool) []byte
 			out = append(out, p.raw[done:m.From]...)
 			out = p.appendMeta(out, ours)
 			done = m.To
-		case m.Name == "arguments" && tool.KeyArgument != "" && key != "":
+		case m.Name == "arguments":
 			out = append(out, p.raw[done:m.From]...)
-			out = appendKeyArgument(out, p.args, tool.KeyArgument, key)
+			if tool.KeyArgument != "" && key != "" {
+				out = appendKeyArgument(out, args, tool.KeyArgument, key)
+			} else {
+				out = append(out, args...)
+			}
 			done = m.To
 		}
 	}

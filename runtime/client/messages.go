@@ -57,9 +57,11 @@ type Call struct {
 	Summary      string     `json:"summary,omitempty"`
 	ErrorCode    tga.Code   `json:"error_code,omitempty"`
 	ErrorMessage string     `json:"error_message,omitempty"`
-	ServedFrom   tga.ID     `json:"served_from,omitempty"`
-	Replayed     bool       `json:"replayed"`
-	Rationale    string     `json:"rationale,omitempty"`
+	// ToolErrorCode is what the tool called its error, where ErrorCode is not that.
+	ToolErrorCode string `json:"tool_error_code,omitempty"`
+	ServedFrom    tga.ID `json:"served_from,omitempty"`
+	Replayed      bool   `json:"replayed"`
+	Rationale     string `json:"rationale,omitempty"`
 
 	Changes       []tga.StateChange `json:"changes,omitempty"`      // what the effect says it changed
 	Confirmation  *Confirmation     `json:"confirmation,omitempty"` // the record was looked at before it was served
@@ -102,12 +104,14 @@ type Connection struct {
 
 // Begun is the answer to a begin. Only standing "send" permits a send.
 type Begun struct {
-	Standing       string   `json:"standing"`
-	Attempt        uint32   `json:"attempt,omitempty"`
-	Permit         string   `json:"permit,omitempty"`
-	IdempotencyKey string   `json:"idempotency_key,omitempty"`
-	Call           Call     `json:"call"`
-	Cause          *Problem `json:"cause,omitempty"`
+	Standing       string `json:"standing"`
+	Attempt        uint32 `json:"attempt,omitempty"`
+	Permit         string `json:"permit,omitempty"`
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	// Args are the arguments to send, byte for byte: the canonical form that was digested.
+	Args  json.RawMessage `json:"args,omitempty"`
+	Call  Call            `json:"call"`
+	Cause *Problem        `json:"cause,omitempty"`
 	// Ask says that the person at the client is to be asked; Since when the identical call
 	// was last heard of.
 	Ask   bool       `json:"ask,omitempty"`

@@ -74,6 +74,8 @@ const (
 	MetaAgainOf        = "again_of"           // request: identical trace that a person said to run again
 	MetaSchemaDigest   = "tool_schema_digest" // decision: the tool's definition when it was approved, hex
 	MetaOutcomeError   = "outcome_error"      // effect: which rule of the tool could not be applied, and why
+	MetaToolErrorCode  = "tool_error_code"    // effect: the tool's own code, where it is none of the contract's
+	MetaToolStatus     = "tool_status"        // effect: the tool's own status, where it is none of the contract's
 	MetaEvidence       = "evidence_digest"    // effect that is served: what confirmed it, hex
 )
 

@@ -1,0 +1,200 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// PanicError is a panic of something that the embedder handed to [New]. Of a
+// Dispatcher's Dispatch it is doubt: the call may have run.
+type PanicError struct {
+	In    string // what panicked: "Dispatcher.Dispatch", "Supervisor.Decide", …
+	Value any
+	Stack []byte
+}
+
+func (p *PanicError) Error() string { return fmt.Sprintf("%s panicked: %v", p.In, p.Value) }
+
+// Unwrap returns the value where it is an error.
+func (p *PanicError) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+// catch makes an error of a panic of f, and puts its stack in the log.
+// runtime.Goexit is not stopped: the goroutine ends, and the log says what is in doubt.
+func catch[T any](log *slog.Logger, in string, f func() (T, error)) (v T, err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		caught := &PanicError{In: in, Value: p, Stack: debug.Stack()}
+		log.Error("panic", "in", in, "value", fmt.Sprint(p), "stack", string(caught.Stack))
+		err = caught
+		// ErrNotSent in a panic's chain is no word about the call.
+		if errors.Is(err, ErrNotSent) {
+			caught.Value = fmt.Sprint(p)
+		}
+	}()
+	return f()
+}
+
+// goOn lets a panic that became an error go on, where Options say so. What there is to
+// record of it is in the log of the trace, and leases are given back by defers.
+func (rt *Runtime) goOn(err error) {
+	var p *PanicError
+	if rt.opts.Repanic && errors.As(err, &p) {
+		panic(p)
+	}
+}
+
+// guardAll puts catch around everything of the embedder's that this package calls. It is
+// the only place that does: behind it the loop sees errors alone.
+func (rt *Runtime) guardAll() {
+	log := rt.opts.Logger
+	rt.tools = guardedTools{rt.tools, log}
+	if pure, ok := rt.supervisor.(PureSupervisor); ok {
+		rt.supervisor = guardedPure{guardedSupervisor{pure, log}}
+	} else {
+		rt.supervisor = guardedSupervisor{rt.supervisor, log}
+	}
+	t := &rt.opts.Trust
+	if f := t.Verifier; f != nil {
+		t.Verifier = func(resourceType string) Verifier {
+			v, err := catch(log, "Trust.Verifier", func() (Verifier, error) { return f(resourceType), nil })
+			if err != nil {
+				return failedVerifier{err}
+			}
+			if v == nil {
+				return nil
+			}
+			return guardedVerifier{v, log}
+		}
+	}
+	if f := t.Prober; f != nil {
+		t.Prober = func(server, tool string) Prober {
+			p, err := catch(log, "Trust.Prober", func() (Prober, error) { return f(server, tool), nil })
+			if err != nil || p == nil {
+				return nil
+			}
+			return guardedProber{p, log}
+		}
+	}
+	if f := t.Outcome; f != nil {
+		t.Outcome = func(call Call, reply *Reply) error {
+			_, err := catch(log, "Trust.Outcome", func() (struct{}, error) { return struct{}{}, f(call, reply) })
+			return err
+		}
+	}
+	if c := t.Capabilities; c != nil {
+		t.Capabilities = guardedCapabilities{c, log}
+	}
+	if f := t.Schema; f != nil {
+		t.Schema = func(ctx context.Context, server, tool string) (tga.Digest, error) {
+			return catch(log, "Trust.Schema", func() (tga.Digest, error) { return f(ctx, server, tool) })
+		}
+	}
+	if f := t.Inverse; f != nil {
+		t.Inverse = func(call *tga.ToolCall, effect *tga.ToolEffect, result []byte) (in Inverse, ok bool, err error) {
+			in, err = catch(log, "Trust.Inverse", func() (in Inverse, err error) {
+				in, ok, err = f(call, effect, result)
+				return in, err
+			})
+			return in, ok, err
+		}
+	}
+	policy := rt.opts.Policy
+	rt.opts.Policy = func(server, tool string) Policy {
+		// A policy that cannot be had attests nothing: a write tool that waits in doubt.
+		p, err := catch(log, "Options.Policy", func() (Policy, error) { return policy(server, tool), nil })
+		if err != nil {
+			return Policy{Licence: ledger.Licence{Kind: ledger.Park}, LicenceSet: true}
+		}
+		return p
+	}
+}
+
+type guardedTools struct {
+	next Dispatcher
+	log  *slog.Logger
+}
+
+func (g guardedTools) Dispatch(ctx context.Context, call Call) (Reply, error) {
+	return catch(g.log, "Dispatcher.Dispatch", func() (Reply, error) { return g.next.Dispatch(ctx, call) })
+}
+
+func (g guardedTools) Check(ctx context.Context, call Call) error {
+	_, err := catch(g.log, "Checker.Check", func() (struct{}, error) { return struct{}{}, Check(ctx, g.next, call) })
+	return err
+}
+
+func (g guardedTools) Prepare(ctx context.Context, call Call) ([]wal.Attachment, error) {
+	p, ok := g.next.(Preparer)
+	if !ok {
+		return nil, nil
+	}
+	return catch(g.log, "Preparer.Prepare", func() ([]wal.Attachment, error) { return p.Prepare(ctx, call) })
+}
+
+type guardedSupervisor struct {
+	next Supervisor
+	log  *slog.Logger
+}
+
+func (g guardedSupervisor) Decide(ctx context.Context, request *tga.Artifact) (Verdict, error) {
+	return catch(g.log, "Supervisor.Decide", func() (Verdict, error) { return g.next.Decide(ctx, request) })
+}
+
+type guardedPure struct{ guardedSupervisor }
+
+func (guardedPure) Pure() {}
+
+type guardedVerifier struct {
+	next Verifier
+	log  *slog.Logger
+}
+
+func (g guardedVerifier) Verify(ctx context.Context, change tga.StateChange) (f Finding, e Evidence, err error) {
+	f, err = catch(g.log, "Verifier.Verify", func() (f Finding, err error) {
+		f, e, err = g.next.Verify(ctx, change)
+		return f, err
+	})
+	return f, e, err
+}
+
+type failedVerifier struct{ err error }
+
+func (f failedVerifier) Verify(context.Context, tga.StateChange) (Finding, Evidence, error) {
+	return CannotTell, Evidence{}, f.err
+}
+
+type guardedProber struct {
+	next Prober
+	log  *slog.Logger
+}
+
+func (g guardedProber) Probe(ctx context.Context, call Call) (Probed, error) {
+	return catch(g.log, "Prober.Probe", func() (Probed, error) { return g.next.Probe(ctx, call) })
+}
+
+type guardedCapabilities struct {
+	next Capabilities
+	log  *slog.Logger
+}
+
+func (g guardedCapabilities) Mint(ctx context.Context, grant Grant) (string, error) {
+	return catch(g.log, "Capabilities.Mint", func() (string, error) { return g.next.Mint(ctx, grant) })
+}
+
+func (g guardedCapabilities) Check(ctx context.Context, token string, grant Grant) error {
+	_, err := catch(g.log, "Capabilities.Check", func() (struct{}, error) { return struct{}{}, g.next.Check(ctx, token, grant) })
+	return err
+}
