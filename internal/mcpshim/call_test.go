@@ -62,12 +62,12 @@ func TestGovernedCallIsBegunSentAndRecorded(t *testing.T) {
 	h := w.start()
 	h.handshake()
 	got := h.call("7", "charge", `{"amount":1.0,"note":"a\u0062"}`, `{"progressToken":"p","x":9007199254740993}`)
-	want := `{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"ok"}],"structuredContent":{"args":{"amount":1.0,"note":"a\u0062"},"big":9007199254740993,"one":1.0}}}`
+	want := `{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"text","text":"ok"}],"structuredContent":{"args":{"amount":1,"note":"ab"},"big":9007199254740993,"one":1.0}}}`
 	if got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 	e := w.effects()
-	if len(e) != 1 || e[0].Key == "" || e[0].Args != `{"amount":1.0,"note":"a\u0062"}` {
+	if len(e) != 1 || e[0].Key == "" || e[0].Args != `{"amount":1,"note":"ab"}` {
 		t.Fatalf("effects %+v", e)
 	}
 	has(t, e[0].Line, `"progressToken":"p","x":9007199254740993`, `"dev.tgad/attempt":1`, `"dev.tgad/traceId":"`)
