@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/hmac"
 
+	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -24,6 +25,10 @@ func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Fi
 		return Result{TraceID: trace}, err
 	}
 	defer rt.store.Release(l.lease)
+	if f.Class == ledger.ClassNotSent {
+		// It would burn the key for an answer that nobody gave.
+		return rt.partial(l), tga.Errorf(tga.ValidationError, "class %v is no class of an answer: an executor whose attempt reached nobody says so by NotSent", f.Class).At("/outcome_class").In(trace)
+	}
 	w, err := rt.answer(l, p.attempt, f.Reply)
 	if err != nil {
 		return rt.partial(l), err

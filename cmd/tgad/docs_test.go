@@ -104,6 +104,7 @@ var ranElsewhere = map[string]string{
 	"tgad resolve":                         "a verb alone; run with its arguments",
 	"tgad abandon":                         "a verb alone; run with its arguments",
 	"tgad mcp":                             "a verb alone; run with a server",
+	"tgad backup":                          "a verb alone; run with its arguments",
 	"tgad serve":                           "a verb alone; run with its arguments",
 }
 

@@ -280,6 +280,7 @@ decision = "APPROVE"
 	}
 	refused(c.Unfreeze(ctx, true), tga.ValidationError)
 	refused(c.EndQuarantine(ctx), tga.ValidationError)
+	must(c.Live(ctx))
 	must(c.Healthy(ctx))
 	must(c.Ready(ctx))
 	_, err = c.Metrics(ctx)

@@ -36,7 +36,6 @@ type call struct {
 	joined    *attempt
 	derived   bool // it has no key of its own
 	scope     string
-	stream    *exchange    // over HTTP: what the client waits on
 	part      func()       // says once that it waits for its attempt no more
 	vote      *vote        // of a person at the client, on
 	voteOn    tga.ID       // this trace

@@ -99,7 +99,7 @@ func TestOwnToolsLook(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	e, err := Embed(context.Background(), dir, nil, nil)
+	e, err := Embed(context.Background(), filepath.Join(dir, "store"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

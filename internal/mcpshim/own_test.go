@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func ownLog(t *testing.T) (c *client.Client, trace string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	e, err := Embed(context.Background(), dir, nil, nil)
+	e, err := Embed(context.Background(), filepath.Join(dir, "store"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
