@@ -230,7 +230,7 @@ func (rt *Runtime) attemptNote(l *loop, n uint32) wal.NewNote {
 	m := ledger.Mark{Attempt: n, Epoch: uint64(l.lease.Epoch)}
 	if l.remote != nil {
 		m.BeginID = l.remote.beginID
-		m.Permit = rt.permit(l.lease.TraceID, n, m.BeginID).digest()
+		m.Permit = rt.permit(l.lease.TraceID, n, l.remote).digest()
 	}
 	return wal.NewNote{Kind: tga.NoteAttempt, Who: whoRuntime, Body: m.Body()}
 }

@@ -33,14 +33,18 @@ func ParsePermit(s string) (Permit, error) {
 
 func (p Permit) digest() tga.Digest { return tga.Sum(p[:]) }
 
-func (rt *Runtime) permit(trace tga.ID, attempt uint32, beginID string) Permit {
+// permit is that of an attempt. Who began is a part of it: the begin id stands in the log,
+// where everybody of the namespace can read it.
+func (rt *Runtime) permit(trace tga.ID, attempt uint32, r *remote) Permit {
 	secret := rt.store.Secret()
 	mac := hmac.New(sha256.New, secret[:])
-	// Fixed widths before the free text: no two triples give the same bytes.
-	mac.Write([]byte("tgad permit v1\x00"))
+	// Fixed widths before the free text: no two lists of members give the same bytes.
+	mac.Write([]byte("tgad permit v2\x00"))
 	mac.Write(trace[:])
 	mac.Write(binary.BigEndian.AppendUint32(nil, attempt))
-	mac.Write([]byte(beginID))
+	mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(r.submitter))))
+	mac.Write([]byte(r.submitter))
+	mac.Write([]byte(r.beginID))
 	return Permit(mac.Sum(nil)[:len(Permit{})])
 }
 

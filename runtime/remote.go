@@ -9,7 +9,7 @@ import (
 )
 
 // remote marks a loop whose send is somebody else's to make.
-type remote struct{ beginID, lock string }
+type remote struct{ beginID, submitter, lock string }
 
 // Standing is the answer to a Begin.
 type Standing string
@@ -136,7 +136,7 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest) (*loop, error) {
 }
 
 func (rt *Runtime) remoteOf(req BeginRequest) *remote {
-	return &remote{beginID: req.BeginID, lock: rt.visible(req.Connection.Executor)}
+	return &remote{beginID: req.BeginID, submitter: req.Submitter, lock: rt.visible(req.Connection.Executor)}
 }
 
 // enter writes this call into the list of its identity: a new one with its request, in one
@@ -184,7 +184,8 @@ func (rt *Runtime) sameBegin(ctx context.Context, l *loop) (Begun, bool) {
 		// An attempt that was overtaken by a later one is not handed out again: its
 		// executor would send beside the newer one.
 		if p.beginID == l.remote.beginID && p.last && !p.notSent {
-			return rt.sendBy(l, p.attempt), true
+			b := rt.sendBy(l, p.attempt)
+			return b, b.Permit.digest() == p.digest // else somebody repeats another's begin
 		}
 	}
 	return Begun{}, false
@@ -193,7 +194,7 @@ func (rt *Runtime) sameBegin(ctx context.Context, l *loop) (Begun, bool) {
 func (rt *Runtime) sendBy(l *loop, attempt uint32) Begun {
 	return Begun{
 		Standing: BeginSend, Result: rt.partial(l), Attempt: attempt,
-		Permit: rt.permit(l.lease.TraceID, attempt, l.remote.beginID),
+		Permit: rt.permit(l.lease.TraceID, attempt, l.remote),
 		Key:    l.call.Call.IdempotencyKey, Args: l.call.Call.Call.Args,
 	}
 }

@@ -55,6 +55,38 @@ func TestBeginAndFinishAreTwoAppends(t *testing.T) {
 	b.wantSends(0) // this process sends nothing
 }
 
+// TestRepeatedBeginIsItsSubmittersAlone: the begin id can be read in the log. Who repeats
+// another's gets no permit, and the other's still holds.
+func TestRepeatedBeginIsItsSubmittersAlone(t *testing.T) {
+	b := setup(t, park)
+	begin := func(who string) runtime.Begun {
+		t.Helper()
+		req := charge("order-1")
+		req.Submitter = who
+		begun, err := b.rt.Begin(context.Background(), runtime.BeginRequest{Request: req, BeginID: "begin-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return begun
+	}
+	first := begin("uid:1000")
+	b.wantStanding(first, runtime.BeginSend)
+	thief := begin("uid:1001")
+	b.wantStanding(thief, runtime.BeginWait)
+	if thief.Permit != (runtime.Permit{}) {
+		t.Errorf("it was given the permit %s", thief.Permit)
+	}
+	b.reopen()
+	again := begin("uid:1000")
+	b.wantStanding(again, runtime.BeginSend)
+	if again.Permit != first.Permit || again.Attempt != 1 {
+		t.Errorf("permit %s of attempt %d, first %s", again.Permit, again.Attempt, first.Permit)
+	}
+	if res, err := b.finish(again, ok(`"paid"`)); err != nil || res.State != tga.Completed {
+		t.Errorf("%+v, %v", res, err)
+	}
+}
+
 func TestRepeatedBeginNamesTheSameAttempt(t *testing.T) {
 	b := setup(t, park)
 	first := b.begin("order-1", "begin-1")

@@ -54,7 +54,7 @@ func (rt *Runtime) stageCall(ctx context.Context, l *loop, record *ledger.Record
 	if l.remote != nil {
 		meta[tga.MetaAttempt] = tga.AttemptExternal
 		meta[tga.MetaBeginID] = l.remote.beginID
-		meta[tga.MetaPermitDigest] = rt.permit(l.lease.TraceID, 1, l.remote.beginID).digest().String()
+		meta[tga.MetaPermitDigest] = rt.permit(l.lease.TraceID, 1, l.remote).digest().String()
 	}
 	call, err := rt.mintCall(l, meta)
 	if err != nil {
