@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -213,12 +214,15 @@ func TestCrashBetweenStoreAndWitness(t *testing.T) {
 		opens int // that returned
 		at    string
 	}
+	var mu sync.Mutex // of what follows: Pebble writes from goroutines of its own
 	var crashes []crash
 	opens := 0
 	recording := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
 			return nil
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		for _, kept := range []int{0, 50, 100} {
 			crashes = append(crashes, crash{
 				disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: newRand(uint64(len(crashes)))}), opens,
@@ -233,7 +237,9 @@ func TestCrashBetweenStoreAndWitness(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		mu.Lock()
 		opens++
+		mu.Unlock()
 		run(t, db, spec{trace: id(uint64(opens))})
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
