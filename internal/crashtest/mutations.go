@@ -90,10 +90,10 @@ var PlantedBugs = []Mutation{
 		"		if planted.On(`ack-before-sync`) {\n			return all.Commit(pebble.NoSync)\n		}\n		return all.Commit(pebble.Sync)\n"},
 	{"mark-unsynced", "engine/committer.go",
 		"		return all.Commit(pebble.Sync)\n",
-		"		if s := g.members[0].steps; planted.On(`mark-unsynced`) && len(s) > 0 && s[0].entryOf(tga.EffectType) == nil {\n			return all.Commit(pebble.NoSync)\n		}\n		return all.Commit(pebble.Sync)\n"},
+		"		if s := g.members[0].steps; planted.On(`mark-unsynced`) && len(s) > 0 && s[0].change().Ended == 0 {\n			return all.Commit(pebble.NoSync)\n		}\n		return all.Commit(pebble.Sync)\n"},
 	{"effect-unsynced", "engine/committer.go",
 		"		return all.Commit(pebble.Sync)\n",
-		"		if s := g.members[0].steps; planted.On(`effect-unsynced`) && len(s) > 0 && s[0].entryOf(tga.EffectType) != nil {\n			return all.Commit(pebble.NoSync)\n		}\n		return all.Commit(pebble.Sync)\n"},
+		"		if s := g.members[0].steps; planted.On(`effect-unsynced`) && len(s) > 0 && s[0].change().Ended != 0 {\n			return all.Commit(pebble.NoSync)\n		}\n		return all.Commit(pebble.Sync)\n"},
 	// Of a group the first alone is on disk when all are told.
 	{"group-split", "engine/committer.go",
 		"	if len(g.members) == 1 {\n		all = g.members[0].batch\n	}\n",
