@@ -1,3 +1,7 @@
+// A race detector multiplies what a process holds: what this measures would be its.
+//
+//go:build !race
+
 package daemon
 
 import (
