@@ -53,6 +53,7 @@ func appear(state string) (*presence, error) {
 // leave gives the lock back. The file stays: who is asked about it finds it free.
 func (p *presence) leave() {
 	if p != nil {
+		// Closing gives the lock up whatever it returns, and nothing is written to the file.
 		p.end.Do(func() { _ = p.file.Close() })
 	}
 }
@@ -83,7 +84,7 @@ func tidyPresences(state string) error {
 		}
 		if f != nil {
 			_ = os.Remove(path)
-			_ = f.Close()
+			_ = f.Close() // it was only locked, to see whether anybody had it
 		}
 	}
 	return nil
