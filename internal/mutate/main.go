@@ -4,7 +4,7 @@
 //
 // Gremlins finds the mutants of each package and of those below it: one operator each,
 // such as < for <=. Every mutant is run with its own package's tests, through an overlay,
-// so the tree is not touched. Gremlins itself would take one that does not compile for one
+// so the tree is not touched; those of a package are compiled into one binary. Gremlins itself would take one that does not compile for one
 // that was killed, and would not run conditions of a case and constants, for which Go's
 // coverage has no counter: here all of them are run.
 //
@@ -14,11 +14,13 @@
 package main
 
 import (
-	"context"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"iter"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,36 +128,44 @@ func find(gremlins, dir, p string) ([]mutant, error) {
 	return all, nil
 }
 
+// fate is what became of a mutant.
+type fate string
+
+const (
+	killed fate = "killed" // a test failed
+	halted fate = "halted" // it used up its CPU time, or its tests their 20 minutes
+	lived  fate = "lived"
+	broken fate = "broken" // it does not compile
+)
+
 // tryAll runs mutants, and returns what is wrong with them.
-func tryAll(p string, all []mutant, known map[string]string, dir string) (flaws []string, err error) {
-	killed, lived, broken, start := 0, 0, 0, time.Now()
-	seen := map[string]bool{}
-	for _, m := range all {
-		seen[m.name] = true
-		fate, err := try(m, dir)
+func tryAll(p string, all []mutant, known map[string]string, temp string) (flaws []string, err error) {
+	count, start := map[fate]int{}, time.Now()
+	seen, paths := map[string]bool{}, map[string]bool{}
+	for dir, of := range byDir(all) {
+		built, err := compile(dir, of, temp)
 		if err != nil {
 			return nil, err
 		}
-		_, listed := known[m.name]
-		switch fate {
-		case "killed":
-			killed++
-			if listed {
-				flaws = append(flaws, "listed, and killed by now: "+m.name)
+		for _, m := range of {
+			seen[m.name], paths[m.path] = true, true
+			end, err := tryOne(built, dir, m, temp)
+			if err != nil {
+				return nil, err
 			}
-		case "lived":
-			lived++
-			if !listed {
+			count[end]++
+			_, listed := known[m.name]
+			switch {
+			case end == lived && !listed:
 				flaws = append(flaws, fmt.Sprintf("not listed: %s (%s:%d:%d)", m.name, m.path, m.line, m.column))
 				fmt.Printf("lived: %s (line %d)\n", m.name, m.line)
+			case end == halted:
+				fmt.Printf("halted: %s (line %d)\n", m.name, m.line)
 			}
-		default:
-			broken++
+			if listed && end != lived {
+				flaws = append(flaws, fmt.Sprintf("listed, and %s by now: %s", end, m.name))
+			}
 		}
-	}
-	paths := map[string]bool{}
-	for _, m := range all {
-		paths[m.path] = true
 	}
 	for n := range known {
 		if path, _, _ := strings.Cut(n, " "); paths[path] && !seen[n] {
@@ -163,16 +173,38 @@ func tryAll(p string, all []mutant, known map[string]string, dir string) (flaws 
 		}
 	}
 	slices.Sort(flaws)
-	fmt.Printf("%s: %d killed of %d, %d lived, %d do not compile, %v\n", p, killed, killed+lived, lived, broken, time.Since(start).Round(time.Second))
-	if killed*100 < least*(killed+lived) {
-		flaws = append(flaws, fmt.Sprintf("%s: %d of %d killed, want %d %%", p, killed, killed+lived, least))
+	dead := count[killed] + count[halted]
+	fmt.Printf("%s: %d killed of %d, %d of them halted, %d lived, %d do not compile, %v\n", p, dead, dead+count[lived], count[halted], count[lived], count[broken], time.Since(start).Round(time.Second))
+	if dead*100 < least*(dead+count[lived]) {
+		flaws = append(flaws, fmt.Sprintf("%s: %d of %d killed, want %d %%", p, dead, dead+count[lived], least))
 	}
 	return flaws, nil
 }
 
-// try runs a mutant with its package's tests: killed, lived, or broken where it does not
-// compile.
-func try(m mutant, dir string) (string, error) {
+// byDir yields the mutants of each directory, in order.
+func byDir(all []mutant) iter.Seq2[string, []mutant] {
+	return func(yield func(string, []mutant) bool) {
+		of := map[string][]mutant{}
+		for _, m := range all {
+			of[filepath.Dir(m.path)] = append(of[filepath.Dir(m.path)], m)
+		}
+		for _, dir := range slices.Sorted(maps.Keys(of)) {
+			if !yield(dir, of[dir]) {
+				return
+			}
+		}
+	}
+}
+
+func tryOne(built *together, dir string, m mutant, temp string) (fate, error) {
+	if built != nil && built.number[m.name] != 0 {
+		return built.try(dir, built.number[m.name])
+	}
+	return tryAlone(m, temp)
+}
+
+// tryAlone builds a mutant and runs it with its package's tests.
+func tryAlone(m mutant, temp string) (fate, error) {
 	src, err := os.ReadFile(m.path)
 	if err != nil {
 		return "", err
@@ -185,25 +217,39 @@ func try(m mutant, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	to, overlay := filepath.Join(dir, "mutant.go"), filepath.Join(dir, "overlay.json")
-	raw, err := json.Marshal(map[string]any{"Replace": map[string]string{abs: to}})
+	to := filepath.Join(temp, "mutant.go")
+	if err := os.WriteFile(to, changed, 0o600); err != nil {
+		return "", err
+	}
+	overlay, err := writeOverlay(temp, map[string]string{abs: to})
 	if err != nil {
 		return "", err
 	}
-	if err := errors.Join(os.WriteFile(to, changed, 0o600), os.WriteFile(overlay, raw, 0o600)); err != nil {
+	out, err := exec.Command("go", "test", "-vet=off", "-failfast", "-timeout=20m", "-overlay", overlay, "./"+filepath.Dir(m.path)).CombinedOutput()
+	return fateOf(out, err)
+}
+
+func writeOverlay(temp string, replace map[string]string) (string, error) {
+	raw, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-failfast", "-timeout=2m", "-overlay", overlay, "./"+filepath.Dir(m.path)).CombinedOutput()
+	path := filepath.Join(temp, "overlay.json")
+	return path, os.WriteFile(path, raw, 0o600)
+}
+
+// fateOf reads the end of a test's process.
+func fateOf(out []byte, err error) (fate, error) {
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
-		return "lived", nil
+		return lived, nil
 	case !errors.As(err, &exit):
 		return "", err
-	case strings.Contains(string(out), "[build failed]"), strings.Contains(string(out), "[setup failed]"):
-		return "broken", nil
+	case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("[setup failed]")):
+		return broken, nil
+	case exit.ExitCode() < 0, bytes.Contains(out, []byte("panic: test timed out")):
+		return halted, nil
 	}
-	return "killed", nil
+	return killed, nil
 }

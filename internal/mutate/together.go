@@ -1,0 +1,315 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// together is a package whose mutants are all compiled into one test binary: the
+// environment variable of [which] says which of them runs. To compile and link takes most
+// of the time of a mutant that has a binary of its own.
+type together struct {
+	binary string
+	number map[string]int // by name of the mutant, from 1
+	limit  int            // CPU seconds of a run
+}
+
+// which names the environment variable with the number of the mutant that runs.
+const which = "TGAD_MUTANT"
+
+// choose is added to the package under test.
+const choose = `package %s
+
+import (
+	"os"
+	"strconv"
+)
+
+var tgadMutant, _ = strconv.Atoi(os.Getenv("` + which + `"))
+`
+
+// compile builds the test binary of the package in dir with its mutants. Those of constants
+// and of types without a name in their file are not in it. It is nil where the package
+// does not compile so.
+func compile(dir string, all []mutant, temp string) (*together, error) {
+	p, err := load(dir)
+	if err != nil {
+		return nil, err
+	}
+	t := &together{binary: filepath.Join(temp, "mutants.test"), number: map[string]int{}}
+	replace := map[string]string{}
+	for i, file := range p.files {
+		name := p.names[i]
+		of := map[token.Position]mutant{}
+		for _, m := range all {
+			if filepath.Base(m.path) == filepath.Base(name) {
+				of[token.Position{Line: m.line, Column: m.column, Filename: m.kind}] = m
+			}
+		}
+		src, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		w := &weaver{p: p, file: file, src: src, of: of, number: t.number}
+		to := filepath.Join(temp, "together_"+filepath.Base(name))
+		if err := os.WriteFile(to, []byte(w.text(file)), 0o600); err != nil {
+			return nil, err
+		}
+		replace[name] = to
+	}
+	own := filepath.Join(temp, "together_choose.go")
+	if err := os.WriteFile(own, fmt.Appendf(nil, choose, p.types.Name()), 0o600); err != nil {
+		return nil, err
+	}
+	replace[filepath.Join(filepath.Dir(p.names[0]), "tgad_mutant.go")] = own
+	overlay, err := writeOverlay(temp, replace)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("go", "test", "-c", "-vet=off", "-o", t.binary, "-overlay", overlay, "./"+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		fmt.Printf("%s: its mutants do not compile together, each is built alone:\n%.600s\n", dir, out)
+		return nil, nil
+	}
+	return t, t.measure(dir)
+}
+
+// measure runs the package as it is, and sets the limit of a run from what that took. It is
+// one of CPU time: a busy machine must not make a mutant look killed.
+func (t *together) measure(dir string) error {
+	cmd := t.command(dir, 0, 600)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s fails without a mutant: %w\n%s", dir, err, out)
+	}
+	took := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	t.limit = 10 + 4*int(took.Seconds()+1)
+	return nil
+}
+
+// command runs the tests with mutant n, 0 for none, in at most limit seconds of CPU and
+// 8 GB of address space, for a mutant may loop.
+func (t *together) command(dir string, n, limit int) *exec.Cmd {
+	script := fmt.Sprintf(`ulimit -t %d && ulimit -v 8000000 && exec "$0" -test.failfast -test.timeout=20m`, limit)
+	cmd := exec.Command("sh", "-c", script, t.binary)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), which+"="+strconv.Itoa(n))
+	return cmd
+}
+
+// try runs the mutant of that number.
+func (t *together) try(dir string, n int) (fate, error) {
+	out, err := t.command(dir, n, t.limit).CombinedOutput()
+	return fateOf(out, err)
+}
+
+// checked is a package with its types.
+type checked struct {
+	fset  *token.FileSet
+	names []string
+	files []*ast.File
+	types *types.Package
+	info  *types.Info
+}
+
+func load(dir string) (*checked, error) {
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles,DepOnly", "./"+dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list %s: %w", dir, err)
+	}
+	p := &checked{fset: token.NewFileSet(), info: &types.Info{Types: map[ast.Expr]types.TypeAndValue{}}}
+	exports, path := map[string]string{}, ""
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var one struct {
+			ImportPath, Export, Dir string
+			GoFiles                 []string
+			DepOnly                 bool
+		}
+		if err := d.Decode(&one); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		if exports[one.ImportPath] = one.Export; one.DepOnly {
+			continue
+		}
+		path = one.ImportPath
+		for _, f := range one.GoFiles {
+			p.names = append(p.names, filepath.Join(one.Dir, f))
+		}
+	}
+	for _, name := range p.names {
+		f, err := parser.ParseFile(p.fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		p.files = append(p.files, f)
+	}
+	find := func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }
+	conf := types.Config{Importer: importer.ForCompiler(p.fset, "gc", find)}
+	if p.types, err = conf.Check(path, p.fset, p.files, p.info); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// weaver writes a file anew, with a choice in the place of each operator that has mutants.
+type weaver struct {
+	p      *checked
+	file   *ast.File
+	src    []byte
+	of     map[token.Position]mutant // Filename is the kind
+	number map[string]int
+}
+
+// text is the source of a node with the choices in it.
+func (w *weaver) text(n ast.Node) string {
+	var out strings.Builder
+	at := n.Pos()
+	if n == ast.Node(w.file) {
+		at = w.file.FileStart
+	}
+	ast.Inspect(n, func(c ast.Node) bool {
+		switch c := c.(type) {
+		case *ast.GenDecl:
+			return c.Tok != token.CONST
+		case *ast.ArrayType:
+			return false // a length is a constant
+		}
+		if c == nil || c == n {
+			return true
+		}
+		if woven := w.choice(c); woven != "" {
+			out.Write(w.src[w.offset(at):w.offset(c.Pos())])
+			out.WriteString(woven)
+			at = c.End()
+			return false
+		}
+		return true
+	})
+	end := n.End()
+	if n == ast.Node(w.file) {
+		end = w.file.FileEnd
+	}
+	out.Write(w.src[w.offset(at):w.offset(end)])
+	return out.String()
+}
+
+func (w *weaver) offset(p token.Pos) int { return w.p.fset.Position(p).Offset }
+
+// mutants are those of the operator at a place.
+func (w *weaver) mutants(at token.Pos) []mutant {
+	p := w.p.fset.Position(at)
+	var all []mutant
+	for kind := range changes {
+		if m, ok := w.of[token.Position{Line: p.Line, Column: p.Column, Filename: kind}]; ok {
+			all = append(all, m)
+		}
+	}
+	slices.SortFunc(all, func(a, b mutant) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// choice is what stands for a node whose operator has mutants, "" for another.
+func (w *weaver) choice(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.BinaryExpr:
+		name, ok := w.typeOf(n)
+		if all := w.mutants(n.OpPos); ok && len(all) > 0 && w.compiles(n) {
+			left, right := w.whole(n.X), w.whole(n.Y)
+			return w.cases(all, name, n.Op, func(op string) string { return left + " " + op + " " + right })
+		}
+	case *ast.UnaryExpr:
+		name, ok := w.typeOf(n)
+		if all := w.mutants(n.OpPos); ok && len(all) > 0 {
+			x := w.whole(n.X)
+			return w.cases(all, name, n.Op, func(op string) string { return op + x })
+		}
+	case *ast.IncDecStmt:
+		name, ok := w.typeOf(n.X)
+		if all := w.mutants(n.TokPos); ok && len(all) > 0 && !calls(n.X) {
+			x := w.text(n.X)
+			return x + " = " + w.cases(all, name, n.Tok, func(op string) string { return x + " " + op[:1] + " 1" })
+		}
+	}
+	return ""
+}
+
+// whole is the text of an operand, which may itself be a choice.
+func (w *weaver) whole(n ast.Expr) string {
+	if woven := w.choice(n); woven != "" {
+		return woven
+	}
+	return w.text(n)
+}
+
+// cases is a call of a function that has each mutant as a case.
+func (w *weaver) cases(all []mutant, result string, op token.Token, with func(op string) string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "func() %s { switch tgadMutant { ", result)
+	for _, m := range all {
+		if w.number[m.name] == 0 {
+			w.number[m.name] = len(w.number) + 1
+		}
+		fmt.Fprintf(&b, "case %d: return %s; ", w.number[m.name], with(changes[m.kind][op.String()]))
+	}
+	fmt.Fprintf(&b, "}; return %s }()", with(op.String()))
+	return b.String()
+}
+
+// typeOf is how this file names the type of an expression that is no constant.
+func (w *weaver) typeOf(e ast.Expr) (string, bool) {
+	tv, ok := w.p.info.Types[e]
+	if !ok || tv.Value != nil {
+		return "", false
+	}
+	named := true
+	text := types.TypeString(types.Default(tv.Type), func(p *types.Package) string {
+		if p == w.p.types {
+			return ""
+		}
+		for _, i := range w.file.Imports {
+			if path, err := strconv.Unquote(i.Path.Value); err == nil && path == p.Path() {
+				if i.Name != nil {
+					return i.Name.Name
+				}
+				return p.Name()
+			}
+		}
+		named = false
+		return ""
+	})
+	return text, named
+}
+
+// compiles reports whether all mutants of an operator compile: strings know + alone.
+func (w *weaver) compiles(n *ast.BinaryExpr) bool {
+	b, ok := w.p.info.Types[n].Type.Underlying().(*types.Basic)
+	return !ok || b.Info()&types.IsString == 0
+}
+
+// calls reports whether an expression calls a function: such a one is evaluated once.
+func calls(e ast.Expr) (found bool) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		_, is := n.(*ast.CallExpr)
+		found = found || is
+		return !found
+	})
+	return found
+}
