@@ -64,7 +64,11 @@ func (a *app) agentCheck(f *agentFlags) *cobra.Command {
 		Short: "Say what is made of a manifest: taken from where, ignored, contradicted",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			docs, err := agent.Reading{Unenforced: f.unenforced}.Read(args[0])
+			c, err := f.load()
+			if err != nil {
+				return err
+			}
+			docs, err := agent.Reading{Unenforced: f.unenforced, Workspaces: c.AgentWorkspaces()}.Read(args[0])
 			if err != nil {
 				return err
 			}
@@ -220,6 +224,14 @@ func (a *app) agentShow(f *agentFlags) *cobra.Command {
 	}
 }
 
+// load reads the configuration, where one is named.
+func (f *agentFlags) load() (*config.Config, error) {
+	if f.config == "" {
+		return config.Default(), nil
+	}
+	return config.Load(f.config)
+}
+
 // reading runs g on the store as it stands; nothing is written.
 func (f *agentFlags) reading(g func(db *engine.DB) error) (err error) {
 	if f.data == "" {
@@ -243,11 +255,9 @@ func (a *app) hosting(ctx context.Context, f *agentFlags, file string, g func(co
 	if f.data == "" {
 		return cli.Usagef("--data is required: the store's directory")
 	}
-	c := config.Default()
-	if f.config != "" {
-		if c, err = config.Load(f.config); err != nil {
-			return err
-		}
+	c, err := f.load()
+	if err != nil {
+		return err
 	}
 	view := cli.NewAgentView(&a.Streams)
 	var h *agent.Host

@@ -53,6 +53,7 @@ type Host struct {
 	tools   *config.Tools
 	emitter *emit.Emitter
 	otlp    *otlp.Providers // nil where the environment asks for none
+	places  *workspaces
 }
 
 // Open opens the store and puts the runner together. No tool server and no model is
@@ -61,7 +62,7 @@ func Open(o Options) (_ *Host, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	agents, err := Reading{Unenforced: o.Unenforced, Warn: o.Warn}.ReadAll(o.Manifests)
+	agents, err := Reading{Unenforced: o.Unenforced, Workspaces: o.Config.AgentWorkspaces(), Warn: o.Warn}.ReadAll(o.Manifests)
 	if err != nil {
 		return nil, err
 	}
@@ -74,9 +75,9 @@ func Open(o Options) (_ *Host, err error) {
 			err = errors.Join(err, h.Close(context.Background()))
 		}
 	}()
-	store := o.Config.StoreOptions()
-	store.Clock, store.Logger = o.Clock, o.Logger
-	if h.db, err = engine.Open(o.Data, store); err != nil {
+	engineOptions := o.Config.StoreOptions()
+	engineOptions.Clock, engineOptions.Logger = o.Clock, o.Logger
+	if h.db, err = engine.Open(o.Data, engineOptions); err != nil {
 		return nil, err
 	}
 	var resolver *tools.Resolver // is there before any server is contacted
@@ -86,6 +87,11 @@ func Open(o Options) (_ *Host, err error) {
 	}); err != nil {
 		return nil, err
 	}
+	if h.tools.Router[tools.StateServer] != nil {
+		return nil, tga.Errorf(tga.ValidationError, "a tool server of the configuration is called %s, which is the agents' own state", tools.StateServer)
+	}
+	listers := h.tools.Listers()
+	h.tools.Router[tools.StateServer], listers[tools.StateServer] = tools.State(), tools.State()
 	models, err := o.Config.BuildModels()
 	if err != nil {
 		return nil, err
@@ -95,7 +101,7 @@ func Open(o Options) (_ *Host, err error) {
 		return nil, err
 	}
 	resolver, err = tools.New(tools.Options{
-		Servers: h.tools.Listers(), Clock: o.Clock,
+		Servers: listers, Clock: o.Clock,
 		Delegate: func(name string) (string, bool) {
 			for _, a := range agents {
 				if a.Name == name || a.ID == name {
@@ -119,9 +125,20 @@ func Open(o Options) (_ *Host, err error) {
 	if h.emitter, err = emit.New(telemetry); err != nil {
 		return nil, err
 	}
+	var store runtime.Store
+	if store, h.places, err = openWorkspaces(context.Background(), h.db, o.Data, agents, o.Logger); err != nil {
+		return nil, err
+	}
 	options := h.tools.Options()
 	options.Clock = o.Clock
-	h.Runner, err = turn.New(h.db, h.tools, supervisor{rules, o.Config}, turn.Options{
+	configured := options.Policy
+	options.Policy = func(server, tool string) runtime.Policy {
+		if server == tools.StateServer {
+			return tools.StatePolicy(tool)
+		}
+		return configured(server, tool)
+	}
+	h.Runner, err = turn.New(store, h.places.transact(h.tools), supervisor{rules, o.Config}, turn.Options{
 		Runtime: options, Agents: agents, Models: models, ModelLicence: o.Config.ModelLicence(), Resolver: resolver,
 		MaxDepth: o.Config.Agent.MaxDepth, MaxDelegations: o.Config.Agent.MaxDelegations,
 		Emitters: []turn.Emitter{h.emitter}, Instance: o.Config.Agent.Instance, Observe: o.Observe, Logger: o.Logger,
@@ -166,6 +183,7 @@ func (h *Host) Close(ctx context.Context) error {
 	if h.tools != nil {
 		all = append(all, h.tools.Close())
 	}
+	all = append(all, h.places.close())
 	if h.db != nil {
 		all = append(all, h.db.Close())
 	}
@@ -200,6 +218,9 @@ type Reading struct {
 	// Unenforced are JSON Pointers of restrictions that the agents are run without: see
 	// [manifest.Reader].
 	Unenforced []string
+	// Workspaces are directories below which manifests may have workspaces, besides the one
+	// that the manifest's file is in.
+	Workspaces []string
 	// Warn is told what a manifest says that is acted on otherwise, or not at all. Nil
 	// discards.
 	Warn func(text string)
@@ -261,5 +282,9 @@ func (o Reading) Read(file string) ([]manifest.Document, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.NotFound, "manifest: %w", err)
 	}
-	return manifest.Reader{Getenv: manifest.Environment, Unenforced: o.Unenforced}.ReadAll(raw)
+	docs, err := manifest.Reader{Getenv: manifest.Environment, Unenforced: o.Unenforced}.ReadAll(raw)
+	for i := 0; err == nil && i < len(docs); i++ {
+		err = o.permit(file, &docs[i].Agent.Workspace)
+	}
+	return docs, err
 }

@@ -248,6 +248,12 @@ func (s *Streams) Manifest(a *turn.Agent, r manifest.Report) error {
 		}
 		s.Printf("tool      %-24s %s\n", Clean(name), Clean(what))
 	}
+	if w := a.Workspace; w.Directory != "" {
+		s.Printf("workspace directory %s\n", Clean(w.Directory))
+	}
+	if w := a.Workspace; w.Database != "" {
+		s.Printf("workspace database  %s\n", Clean(w.Database))
+	}
 	for _, t := range r.Taken {
 		s.Printf("taken     %-32s from %s\n", t.Field, Clean(t.From))
 	}

@@ -38,9 +38,12 @@ type Agent struct {
 	// often for one message; 0 means 3 and 32.
 	MaxDepth       int    `toml:"max_depth"`
 	MaxDelegations int    `toml:"max_delegations"`
-	Instance       string `toml:"instance"`    // id of this pod or process; a new one for each process by default
-	EventsFile     string `toml:"events_file"` // CloudEvents, one a line
-	EventsURL      string `toml:"events_url"`  // CloudEvents, posted one by one
+	Instance       string `toml:"instance"` // id of this pod or process; a new one for each process by default
+	// Workspaces are directories below which manifests may have workspaces. Without it they
+	// have them below the directory that the manifest is in.
+	Workspaces []string `toml:"workspaces"`
+	EventsFile string   `toml:"events_file"` // CloudEvents, one a line
+	EventsURL  string   `toml:"events_url"`  // CloudEvents, posted one by one
 }
 
 func (c *Config) checkAgent(r *report) {
@@ -77,6 +80,11 @@ func (c *Config) checkAgent(r *report) {
 	}
 	if c.Agent.MaxDelegations < 0 {
 		r.add("agent.max_delegations", "%d is negative", c.Agent.MaxDelegations)
+	}
+	for i, dir := range c.Agent.Workspaces {
+		if dir == "" {
+			r.add(fmt.Sprintf("agent.workspaces.%d", i), "it is empty: want a directory")
+		}
 	}
 	if c.Agent.EventsURL != "" {
 		r.url("agent.events_url", c.Agent.EventsURL)
@@ -122,6 +130,15 @@ func (c *Config) ModelLicence() *ledger.Licence {
 		l.Kind = ledger.Park
 	}
 	return &l
+}
+
+// AgentWorkspaces are the directories below which manifests may have workspaces.
+func (c *Config) AgentWorkspaces() []string {
+	var out []string
+	for _, dir := range c.Agent.Workspaces {
+		out = append(out, c.path(dir))
+	}
+	return out
 }
 
 // Sinks makes the outputs of events.

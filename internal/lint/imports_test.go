@@ -51,7 +51,7 @@ var allowed = map[string][]string{
 	"runtime/turn/manifest":       {"schemas/tga", "runtime/turn", "runtime/turn/message", "runtime/turn/state"},
 	"runtime/turn/emit":           {"schemas/tga", "runtime/turn"},
 	"runtime/turn/emit/otlp":      {"runtime/turn/emit"},
-	"runtime/turn/tools":          {"schemas/tga", "ledger", "runtime", "runtime/mcp", "runtime/turn"},
+	"runtime/turn/tools":          {"schemas/tga", "ledger", "runtime", "runtime/mcp", "runtime/turn", "runtime/turn/state"},
 	"runtime/turn/tools/grpccall": {"schemas/tga", "ledger", "runtime", "runtime/mcp", "runtime/dispatch/httpcall"},
 
 	"runtime/capability": {"schemas/tga", "runtime"},

@@ -30,6 +30,7 @@ type Agent struct {
 	Breaker     BreakerSpec
 	Handlers    []Handler // before the default table, in order
 	State       StateSpec
+	Workspace   WorkspaceSpec `json:",omitzero"`
 	Chain       ChainSpec
 	Memory      message.Memory
 	Identity    Identity
@@ -150,6 +151,15 @@ type StateSpec struct {
 	Mode      state.Mode      // "" = session
 	Isolation state.Isolation // "" = serializable
 	TTL       time.Duration   // of values set without one; 0 = they stay
+}
+
+// WorkspaceSpec names what an agent's tools work on, so that each of their calls is a
+// transaction over it (package workstate). A Runner does nothing about it: who puts the
+// dispatcher together does. The zero WorkspaceSpec names nothing.
+type WorkspaceSpec struct {
+	Directory string   `json:",omitempty"` // as the manifest has it: relative to the manifest's file
+	Exclude   []string `json:",omitempty"` // below Directory, with slashes: left alone
+	Database  string   `json:",omitempty"` // file of a SQLite database, likewise relative
 }
 
 // ChainSpec says what follows a turn whose answer asks for tools.

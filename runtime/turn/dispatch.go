@@ -110,7 +110,7 @@ func (d *dispatcher) send(ctx context.Context, w *work, call runtime.Call) (runt
 		w.view = newView(w.turn)
 		ctx = context.WithValue(ctx, viewKey{}, w.view)
 	}
-	reply, err := d.breaker(w.tool).Dispatch(ctx, call)
+	reply, err := d.breaker(w.tool).Dispatch(forAgent(ctx, w.turn), call)
 	if err != nil {
 		return reply, err
 	}
@@ -148,7 +148,32 @@ func (d *dispatcher) Prepare(ctx context.Context, call runtime.Call) ([]wal.Atta
 	if _, model := provider(call.Server); !ok || model {
 		return nil, nil
 	}
+	if w, ok := ctx.Value(workKey{}).(*work); ok {
+		return p.Prepare(forAgent(ctx, w.turn), call)
+	}
+	if id, _, ok := callOf(call.Key); ok {
+		t, err := d.r.fold(ctx, id)
+		if err != nil && !errors.Is(err, tga.NotFound) {
+			return nil, err
+		}
+		if err == nil {
+			ctx = forAgent(ctx, t)
+		}
+	}
 	return p.Prepare(ctx, call)
+}
+
+type agentKey struct{}
+
+func forAgent(ctx context.Context, t *turn) context.Context {
+	return context.WithValue(ctx, agentKey{}, t.init.AgentName)
+}
+
+// AgentFrom returns the name of the agent for which a tool is called, in the contexts of
+// [runtime.Dispatcher] and [runtime.Preparer]; false where it is no call of a turn.
+func AgentFrom(ctx context.Context) (name string, ok bool) {
+	name, ok = ctx.Value(agentKey{}).(string)
+	return name, ok
 }
 
 // breaker returns the way to a tool, through its circuit breaker.

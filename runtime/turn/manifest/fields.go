@@ -65,6 +65,10 @@ var fields = []Field{
 	{"State.Isolation", []string{"spec.state.isolation_level", "spec.state.isolationLevel", "spec.state.isolation"}, "an unknown level is an error"},
 	{"State.TTL", []string{"spec.state.ttl_seconds", "spec.state.ttl", "spec.state.storage.ttl_seconds", "spec.state.storage.retention"}, "forever is none"},
 
+	{"Workspace.Directory", []string{"spec.workspace.directory", "spec.workspace.path"}, "relative to the manifest's file; elsewhere only where the operator's configuration permits it"},
+	{"Workspace.Exclude", []string{"spec.workspace.exclude"}, "paths below the directory that are left alone"},
+	{"Workspace.Database", []string{"spec.workspace.database"}, "file of a SQLite database; as the directory"},
+
 	{"Memory.Window", []string{"spec.memory.window_size", "spec.conversation_memory.window_size", "spec.conversation.window_size", "spec.state.context_window.max_messages"}, ""},
 	{"Memory.Tokens", []string{"spec.memory.max_history_tokens", "spec.conversation_memory.max_history_tokens", "spec.conversation.max_history_tokens", "spec.state.context_window.max_tokens"}, ""},
 	{"Memory.Strategy", []string{"spec.memory.summarization", "spec.memory.summarization.strategy", "spec.conversation_memory.summarization", "spec.conversation_memory.summarization.strategy", "spec.conversation.summarization", "spec.conversation.summarization.strategy", "spec.state.context_window.strategy"}, "sliding_window is sliding, summarization is summarize; others are read as sliding"},

@@ -158,6 +158,7 @@ func (r *reader) agent(root *node) *turn.Agent {
 	r.reliability(a, root)
 	r.handlers(a, root)
 	r.state(a, root)
+	r.workspace(a, root)
 	r.conversation(a, root)
 	r.identity(a, root)
 	r.filters(a, root)

@@ -19,7 +19,7 @@ import (
 // of them is refused, known to this program or not.
 var closed = []string{
 	"spec.autonomy", "spec.safety", "spec.constraints", "spec.security", "spec.compliance",
-	"spec.collaboration.delegation", "spec.deployment.testing", "spec.state.storage.encryption",
+	"spec.collaboration.delegation", "spec.deployment.testing", "spec.state.storage.encryption", "spec.workspace",
 }
 
 // unrestricting are members of closed parts that restrict nothing that the agent does: they

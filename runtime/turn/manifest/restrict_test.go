@@ -102,6 +102,10 @@ var restrictions = []restriction{
 	{member: "tools[].requires_approval", yaml: "tools: [{type: http, name: t, requires_approval: true}]", becomes: func(a *turn.Agent) bool { return a.Tools[0].Approve }},
 	{member: "tools[].requires_approval", yaml: "tools: [{type: a2a, name: t, requires_approval: true}]", becomes: func(a *turn.Agent) bool { return a.Tools[0].Approve }},
 	{member: "tools[].enabled", yaml: "tools: [{type: http, name: t, enabled: false}]", becomes: func(a *turn.Agent) bool { return len(a.Tools) == 0 }},
+	{member: "workspace", yaml: "workspace: {directory: work, exclude: [node_modules], database: notes.db}", becomes: func(a *turn.Agent) bool {
+		return a.Workspace.Directory == "work" && slices.Equal(a.Workspace.Exclude, []string{"node_modules"}) && a.Workspace.Database == "notes.db"
+	}},
+	{member: "workspace", yaml: "workspace: {directory: work, size: 5}", refused: "/spec/workspace/size"},
 	{member: "two limits", yaml: "constraints: {max_turns: 9, safety: {maxTurns: 4}}\n  lifecycle: {max_turns: 5}", becomes: func(a *turn.Agent) bool { return a.Constraints.MaxTurns == 4 }},
 	{member: "two filters", yaml: "safety: {output_filtering: {secrets: true}}\n  security: {output_filtering: {pii: true}}", refused: "/spec/safety/output_filtering"},
 }

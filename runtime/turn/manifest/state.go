@@ -26,6 +26,17 @@ func (r *reader) state(a *turn.Agent, root *node) {
 	set(r, &a.State.TTL, "State.TTL", retention, root)
 }
 
+// workspace reads what the agent's tools work on. Whether it may be there is for who runs
+// the agent to say: a rollback removes files.
+func (r *reader) workspace(a *turn.Agent, root *node) {
+	set(r, &a.Workspace.Directory, "Workspace.Directory", text, root)
+	set(r, &a.Workspace.Exclude, "Workspace.Exclude", texts, root)
+	set(r, &a.Workspace.Database, "Workspace.Database", text, root)
+	if n := root.at("spec.workspace"); n != nil && n.kind == isObject && a.Workspace.Directory == "" && len(a.Workspace.Exclude) > 0 {
+		r.wrong(n, "workspace excludes paths of a directory that it does not name")
+	}
+}
+
 // oneOf reads a word that must be known.
 func oneOf[T any](words map[string]T, want string) func(*reader, place) (T, bool) {
 	return func(r *reader, p place) (v T, ok bool) {
