@@ -75,6 +75,9 @@ type Result struct {
 	ErrorMessage string
 	// ToolErrorCode is what the tool called its error, where ErrorCode is not that.
 	ToolErrorCode string
+	// ResolvedBy says who settled the effect where it is not the tool's own answer:
+	// "probe", "person" or "late_reply".
+	ResolvedBy string
 	// ServedFrom is the trace whose recorded effect this is; zero where this trace's
 	// own call led to it.
 	ServedFrom tga.ID

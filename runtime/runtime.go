@@ -342,6 +342,9 @@ func (rt *Runtime) result(ctx context.Context, id tga.ID) (Result, error) {
 		}
 		documents, answered = origin.Documents, origin
 	}
+	if answered.Effect != nil {
+		r.ResolvedBy = answered.Effect.Meta.String(tga.MetaResolvedBy)
+	}
 	by := compensatedBy(t)
 	if id := t.Effect.Meta.String(tga.MetaCompensatedBy); id != "" {
 		if by, err = tga.ParseID(id); err != nil {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -152,15 +151,5 @@ func unanswered(err error) bool {
 // says how to ask for it.
 func (a *app) lostAnswer(trace tga.ID, cause error) error {
 	return caused(cause, tga.EffectInDoubt, "no answer came, and the call may have run: %v; to ask what became of it (NOT_FOUND: it was never begun), run: tgad show --socket %s %s",
-		cause, shellWord(a.socket), trace).In(trace)
-}
-
-// shellWord quotes s for a shell where it needs that.
-func shellWord(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-", r)
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+		cause, cli.ShellWord(a.socket), trace).In(trace)
 }

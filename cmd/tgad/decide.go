@@ -33,8 +33,9 @@ func (a *app) decide(verb, short string, approve bool) *cobra.Command {
 			}
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				res, err := c.Decide(ctx, id, approve, rationale)
-				if err == nil && !approve {
-					// The denial that was asked for is no error.
+				if err == nil && (!approve || !res.State.Terminal()) {
+					// The denial that was asked for is no error, nor is an approved call that
+					// its own executor goes on with.
 					if a.JSON {
 						return a.message(callMessage(res))
 					}

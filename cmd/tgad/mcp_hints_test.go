@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tgad/tgad/internal/cli"
 )
 
 // diesOnce is a tool server that dies of its first call after the effect, and answers later
@@ -21,6 +23,7 @@ while read -r line; do
   id=$(printf '%s' "$line" | sed -n 's/.*"id":\("[^"]*"\|[0-9][0-9]*\).*/\1/p')
   case "$line" in
   *'"initialize"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}\n' "$id";;
+  *'"tools/list"'*) printf '{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"charge","description":"%s","inputSchema":{}}]}}\n' "$id" "$(cat "$0.says")";;
   *'"tools/call"'*)
     echo ran >> "$0.journal"
     [ "$(wc -l < "$0.journal")" -gt 1 ] || exit 3
@@ -43,8 +46,8 @@ type hinted struct {
 
 func newHinted(t *testing.T, daemon bool) *hinted {
 	t.Helper()
-	// Not t.TempDir: its path may be too long for a socket. A space, as homes have them.
-	dir, err := os.MkdirTemp("", "tgad hints ")
+	// Not t.TempDir: its path may be too long for a socket. With what a shell must be told of.
+	dir, err := os.MkdirTemp("", "tgad's hints ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,17 +142,33 @@ func (h *hinted) ask(method, params string) string {
 	h.t.Helper()
 	h.id++
 	fmt.Fprintf(h.in, `{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", h.id, method, params)
-	line, err := h.out.ReadString('\n')
+	said, err := h.read()
 	if err != nil {
 		h.t.Fatalf("no answer: %v", err)
 	}
+	return said
+}
+
+// read returns the text of the next message.
+func (h *hinted) read() (string, error) {
+	line, err := h.out.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
 	var m struct {
-		Result struct{ Content []struct{ Text string } }
+		Result        struct{ Content []struct{ Text string } }
+		Error, Params struct{ Message string }
 	}
-	if json.Unmarshal([]byte(line), &m) != nil || len(m.Result.Content) == 0 {
-		return line
+	if json.Unmarshal([]byte(line), &m) != nil {
+		return line, nil
 	}
-	return m.Result.Content[0].Text
+	if len(m.Result.Content) > 0 {
+		return m.Result.Content[0].Text, nil
+	}
+	if said := m.Error.Message + m.Params.Message; said != "" {
+		return said, nil
+	}
+	return line, nil
 }
 
 func (h *hinted) call() string {
@@ -238,21 +257,85 @@ func TestHintsOfACallInDoubtWork(t *testing.T) {
 	}
 }
 
+// healthy makes the tool server one that does not die.
+func (h *hinted) healthy() {
+	h.t.Helper()
+	if err := os.WriteFile(filepath.Join(h.dir, "server.journal"), []byte("ran\n"), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// hint is the one command that the client was told to type.
+func (h *hinted) hint(said string, from *regexp.Regexp) string {
+	h.t.Helper()
+	m := from.FindAllStringSubmatch(said, -1)
+	if len(m) != 1 {
+		h.t.Fatalf("told %q", said)
+	}
+	return m[0][1]
+}
+
+// TestHintOfAnApprovalWorks: what approves the call that waits is told as it begins to wait.
+func TestHintOfAnApprovalWorks(t *testing.T) {
+	t.Parallel()
+	h := newHinted(t, false)
+	h.healthy()
+	conf := filepath.Join(h.dir, "rules.toml")
+	if err := os.WriteFile(conf, []byte("[approval]\nself = true\n[[rule]]\ndecision = \"NEEDS_APPROVAL\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.command = append([]string{"mcp", "--config", conf}, h.command[1:]...)
+	h.start()
+	said := h.ask("tools/call", `{"name":"charge","arguments":{},"_meta":{"progressToken":"p"}}`)
+	h.types(h.hint(said, regexp.MustCompile(`(?m)(tgad approve .*)$`)))
+	if got, err := h.read(); err != nil || got != "fine" || h.effects() != 2 {
+		t.Errorf("%d effects, got %s, %v", h.effects(), got, err)
+	}
+}
+
+// TestHintOfAChangedDefinitionWorks: who types it lets the very call pass that was refused,
+// by the shim that refused it.
+func TestHintOfAChangedDefinitionWorks(t *testing.T) {
+	for _, daemon := range []bool{false, true} {
+		t.Run(fmt.Sprintf("daemon %t", daemon), func(t *testing.T) {
+			t.Parallel()
+			h := newHinted(t, daemon)
+			h.healthy()
+			says := func(what string) {
+				if err := os.WriteFile(filepath.Join(h.dir, "server.says"), []byte(what), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			says("as it was")
+			h.command = append([]string{"mcp", "--block-changed"}, h.command[1:]...)
+			if got := h.call(); got != "fine" {
+				t.Fatal(got)
+			}
+			h.stop()
+			says("something else")
+			h.types(h.hint(h.call(), hintLine))
+			if got := h.call(); got != "fine" || h.effects() != 3 {
+				t.Errorf("%d effects, got %s", h.effects(), got)
+			}
+		})
+	}
+}
+
 // TestStoreOfAShimIsFoundByTGADDATA: and a socket that is named comes first; where there is no
 // store none is made.
 func TestStoreOfAShimIsFoundByTGADDATA(t *testing.T) {
 	h := newHinted(t, false)
 	h.call()
 	h.stop()
-	data := "TGAD_DATA='" + filepath.Join(h.dir, "data") + "'"
+	data := "TGAD_DATA=" + cli.ShellWord(filepath.Join(h.dir, "data"))
 	if out := h.types(data + " tgad in-doubt || [ $? = 4 ]"); !strings.Contains(out, "charge") {
 		t.Errorf("in doubt: %s", out)
 	}
-	if out := h.types(data + " tgad in-doubt --socket '" + h.dir + "/none' || [ $? = 1 ]"); !strings.Contains(out, "no daemon listens") {
+	if out := h.types(data + " tgad in-doubt --socket " + cli.ShellWord(h.dir+"/none") + " || [ $? = 1 ]"); !strings.Contains(out, "no daemon listens") {
 		t.Errorf("with a socket: %s", out)
 	}
 	none := filepath.Join(h.dir, "none")
-	if out := h.types("tgad in-doubt --data '" + none + "' || [ $? = 1 ]"); !strings.Contains(out, "no store") {
+	if out := h.types("tgad in-doubt --data " + cli.ShellWord(none) + " || [ $? = 1 ]"); !strings.Contains(out, "no store") {
 		t.Errorf("without a store: %s", out)
 	}
 	if _, err := os.Stat(none); err == nil {

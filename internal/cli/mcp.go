@@ -34,16 +34,6 @@ type mcp struct {
 	find string // flags that lead other verbs to the log
 }
 
-// shellWord is a word as a shell reads it back.
-func shellWord(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:@%", r))
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\\''`) + "'"
-}
-
 // MCP makes the verb mcp. socket is the flag of every verb.
 func MCP(s *Streams, socket *string) *cobra.Command {
 	m := &mcp{Streams: s, socket: socket, level: slog.LevelWarn}
@@ -211,9 +201,9 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 		if data, err = filepath.Abs(data); err != nil {
 			return nil, nil, err
 		}
-		m.find = "--data " + shellWord(data)
+		m.find = "--data " + ShellWord(data)
 	} else {
-		m.find = "--socket " + shellWord(socket)
+		m.find = "--socket " + ShellWord(socket)
 	}
 	c = client.New(socket, client.Options{Name: "tgad-mcp", MaxIdle: 64})
 	end := stop // not the named result, which is about to be this very function
@@ -230,7 +220,7 @@ func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error 
 		return err
 	}
 	defer stop()
-	o.Log, o.Find = c, m.find
+	o.Log, o.Find, o.Accept = c, m.find, m.acceptVerb(o.Server, args)
 	s, err := mcpshim.New(o)
 	if err != nil {
 		return err
@@ -241,6 +231,31 @@ func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error 
 		err = s.Stdio(ctx, m.In, m.Out)
 	}
 	return errors.Join(err, s.Close())
+}
+
+// acceptVerb is the command that pins the definitions as they are now, as somebody types it.
+func (m *mcp) acceptVerb(server string, args []string) string {
+	words := []string{"tgad mcp inspect --accept --server-id", ShellWord(server), m.find}
+	for _, f := range []struct{ name, value string }{{"--config", absolute(m.file)}, {"--url", m.url}, {"--headers-file", absolute(m.headers)}} {
+		if f.value != "" {
+			words = append(words, f.name, ShellWord(f.value))
+		}
+	}
+	if len(args) > 0 {
+		words = append(words, "--")
+	}
+	for _, w := range args {
+		words = append(words, ShellWord(w))
+	}
+	return strings.Join(words, " ")
+}
+
+// absolute is the path of a file from wherever the command is typed.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); path != "" && err == nil {
+		return abs
+	}
+	return path
 }
 
 func (m *mcp) inspect() *cobra.Command {

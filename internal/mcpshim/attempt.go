@@ -28,6 +28,7 @@ type attempt struct {
 	tell    sync.Once
 	out     outcome
 	keyless bool // a read call: it has no key of its own
+	anew    bool // somebody has said that the recorded call did not run: this is a new attempt
 	conn    runtime.Connection
 	present *presence // of the client, where it is not there for as long as this process
 	tasked  atomic.Bool

@@ -221,11 +221,17 @@ func (q *call) unchanged() error {
 	if err != nil {
 		return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s cannot be looked at: %w", q.params.tool, err)
 	}
-	if pinned := c.s.pins.drifted(q.params.tool); pinned != "" {
-		return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s is not the one that was pinned (%s); "+
-			"look at it with tgad mcp inspect, and accept it there", q.params.tool, pinned)
+	pinned := c.s.pins.drifted(q.params.tool)
+	if pinned == "" {
+		return nil
 	}
-	return nil
+	// Somebody may have accepted it since: the refusal says how.
+	err = c.listTools(c.life, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(c.life, page) })
+	if err == nil && c.s.pins.drifted(q.params.tool) == "" {
+		return nil
+	}
+	return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s is not the one that was pinned (%s). It was not called. The user can accept it with:\n  %s\n"+
+		"After that the same call runs. Without --accept the command shows the definitions", q.params.tool, pinned, c.s.opts.Accept)
 }
 
 // mirror finds out which of the call's arguments go into headers.
@@ -254,6 +260,7 @@ func (q *call) wait(a *attempt, mine bool) bool {
 			return true
 		case <-people:
 			people = nil
+			q.progress(a.standing()) // at once: it says who is waited for
 			if q.ask(a) {
 				return false
 			}

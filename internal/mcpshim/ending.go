@@ -45,6 +45,22 @@ func (a *attempt) serve(r runtime.Result) {
 	}
 }
 
+// startsAnew makes a new attempt of a call whose record says, by somebody's word, that it did
+// not run: its client was told to make the same call again after that. What the tool itself
+// answered is served, also where it says that nothing was done.
+func (a *attempt) startsAnew(r runtime.Result) bool {
+	if a.anew || !a.q.trace.IsZero() || r.Class != ledger.ClassRetryable || r.ResolvedBy != byPerson {
+		return false
+	}
+	a.anew = true
+	a.forget()
+	a.setTrace(newID())
+	return true
+}
+
+// byPerson is who has settled a call where an operator did.
+const byPerson = "person"
+
 // stale is the end of a call that may be the repeat of one which ran long ago and whose
 // answer was lost. The client is told, with that answer: if it means another call it makes
 // that from now on.

@@ -80,6 +80,9 @@ type Options struct {
 	// Find are flags that lead the verbs of the command to the log, as they are typed:
 	// "--data /home/ann/log". They stand in what the shim tells its clients to run.
 	Find string
+	// Accept is the command that pins the definitions of the tool server's tools as they are
+	// now, as it is typed: the flag --accept is in it.
+	Accept string
 
 	Stderr *os.File     // the tool server's; nil means none
 	Logger *slog.Logger // nil means nothing is said

@@ -63,6 +63,10 @@ func (a *attempt) work(ctx context.Context) {
 		}
 		switch b.Standing {
 		case runtime.BeginServe, runtime.BeginDenied:
+			if a.startsAnew(b.Result) {
+				beginID = randomHex()
+				continue
+			}
 			a.serve(b.Result)
 			return
 		case runtime.BeginStale:
@@ -90,7 +94,7 @@ func (a *attempt) work(ctx context.Context) {
 				return
 			}
 			if !a.pause(ctx, pause.next()) {
-				a.gone(tga.EscalationRequired, "The call waits for an approval: "+a.s.approveVerb(b.Result.TraceID)+" . It was not sent. Repeat the same call later.")
+				a.gone(tga.EscalationRequired, "The call waits for an approval, and was not sent. Who may give it types:\n  "+a.s.approveVerb(b.Result.TraceID)+"\nRepeat the same call later.")
 				return
 			}
 			continue
@@ -165,6 +169,7 @@ func (a *attempt) begin(ctx context.Context, beginID string) (runtime.Begun, err
 	default:
 		req.Key = a.key
 	}
+	req.Retry = a.anew
 	var b runtime.Begun
 	err := a.ask(ctx, func(ctx context.Context) (err error) {
 		b, err = o.Log.Begin(ctx, req)

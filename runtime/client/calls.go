@@ -146,7 +146,7 @@ func CallOf(r runtime.Result) Call {
 		TraceID: r.TraceID, State: r.State.String(), Seq: r.Seq, EntryDigest: r.Digest,
 		ToolCallID: r.ToolCallID, IdempotencyKey: r.Key, Attempts: r.Attempts, Sent: r.Sent, ResultBytes: r.ResultBytes, ResultDigest: r.ResultDigest,
 		Status: r.Status, OutcomeClass: r.Class.String(), Summary: r.Summary,
-		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ToolErrorCode: r.ToolErrorCode, ServedFrom: r.ServedFrom,
+		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ToolErrorCode: r.ToolErrorCode, ResolvedBy: r.ResolvedBy, ServedFrom: r.ServedFrom,
 		Replayed: r.Replayed, Rationale: r.Rationale, Changes: r.Changes, CompensatedBy: r.CompensatedBy,
 	}
 	if f := r.Confirmation; f != nil {
@@ -164,7 +164,7 @@ func resultOf(c Call) (runtime.Result, error) {
 	r := runtime.Result{
 		TraceID: c.TraceID, Seq: c.Seq, Digest: c.EntryDigest, ToolCallID: c.ToolCallID, Key: c.IdempotencyKey,
 		Attempts: c.Attempts, Sent: c.Sent, ResultBytes: c.ResultBytes, ResultDigest: c.ResultDigest, Status: c.Status, Value: c.ResultBase64, Summary: c.Summary,
-		ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage, ToolErrorCode: c.ToolErrorCode, ServedFrom: c.ServedFrom,
+		ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage, ToolErrorCode: c.ToolErrorCode, ResolvedBy: c.ResolvedBy, ServedFrom: c.ServedFrom,
 		Replayed: c.Replayed, Rationale: c.Rationale, Changes: c.Changes, CompensatedBy: c.CompensatedBy,
 	}
 	if c.Result != nil && c.ResultBase64 == nil {

@@ -59,6 +59,7 @@ type Call struct {
 	ErrorMessage string     `json:"error_message,omitempty"`
 	// ToolErrorCode is what the tool called its error, where ErrorCode is not that.
 	ToolErrorCode string `json:"tool_error_code,omitempty"`
+	ResolvedBy    string `json:"resolved_by,omitempty"` // "probe", "person" or "late_reply"; "" where the tool answered
 	ServedFrom    tga.ID `json:"served_from,omitempty"`
 	Replayed      bool   `json:"replayed"`
 	Rationale     string `json:"rationale,omitempty"`
