@@ -138,7 +138,7 @@ var odd = []any{
 	"2026-01-15T19:00:00.000Z", "2026-02-29T19:00:00.000Z", "2024-02-29T19:00:00.000Z", "2026-13-15T19:00:00.000Z", "2026-01-15T24:00:00.000Z",
 	"2026-01-15T19:00:60.000Z", "2016-12-31T23:59:60.000Z", "2026-01-15T19:00:00Z", "2026-01-15T19:00:00.0000Z", "2026-01-15T19:00:00,000Z", "2026-01-15T19:00:00.000+00:00", "0000-01-01T00:00:00.000Z",
 	"PENDING", "EXECUTING", "None", "APPROVE", "DENY", "NEEDS_APPROVAL", "SUCCESS", "ERROR", "DENIED", "READ", "HIGH_RISK", "read", "sha256", "sha512", "repo", "doc_id",
-	"action_request", "supervisor_decision", "tool_call", "tool_effect", "v1", "tga.v1", "a.b.c", "a..c", "a.b", "a.b.c.d", "a.b.c=", "attempt", "9a", "_a",
+	"action_request", "supervisor_decision", "tool_call", "tool_effect", "v1", "tga.v1", "aQ.bQ.cQ", "aQAA.bQA.cQ", "a.bQ.cQ", "aQ.b.cQ", "aQ.bQ.c", "aQ.bQ.cQAAc", "aR.bQ.cQ", "aQ.bQB.cQ", "aQ..cQ", "aQ.bQ", "aQ.bQ.cQ.dQ", "aQ.bQ.cQ=", "aQ.bQ.cQ\n", "attempt", "9a", "_a",
 	json.Number("0"), json.Number("1"), json.Number("-1"), json.Number("1.0"), json.Number("1.5"), json.Number("1e2"), json.Number("4294967295"), json.Number("4294967296"),
 	json.Number("9007199254740991"), json.Number("9007199254740992"), json.Number("1e21"),
 	[]any{}, []any{json.Number("1")}, []any{"x"}, []any{map[string]any{}},

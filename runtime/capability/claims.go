@@ -108,7 +108,7 @@ func open(token string, keys []publicKey) (Claims, publicKey, error) {
 		if parts[i] == base64.RawURLEncoding.EncodeToString(want) {
 			continue
 		}
-		got, err := parser.DecodeSegment(parts[i])
+		got, err := tga.DecodeBase64URL(parts[i])
 		if err != nil || bytes.Equal(got, want) {
 			return fail(invalid("segment %d is not canonical base64url", i))
 		}

@@ -82,7 +82,7 @@ func decodeJWKS(raw []byte) ([]publicKey, error) {
 		if k.Kty != "OKP" || k.Crv != "Ed25519" {
 			continue
 		}
-		key, err := base64.RawURLEncoding.Strict().DecodeString(k.X)
+		key, err := tga.DecodeBase64URL(k.X)
 		if err != nil || len(key) != ed25519.PublicKeySize {
 			return nil, tga.Errorf(tga.ValidationError, "key set: key %d: x is no Ed25519 key", i)
 		}

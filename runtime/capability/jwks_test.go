@@ -71,6 +71,7 @@ func TestKeySetsThatDeceiveAreRefused(t *testing.T) {
 		"x twice":        strings.Replace(set, `"x":`, `"x":"AA","x":`, 1),
 		"short x":        strings.Replace(set, `"x":"`, `"x":"AA","y":"`, 1),
 		"short, its kid": `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"AA","kid":"` + keyID([]byte{0}) + `"}]}`,
+		"x over lines":   strings.Replace(set, `"x":"`, `"x":"\n`, 1),
 		"negative end":   strings.Replace(set, `"crv"`, `"exp":-1,"crv"`, 1),
 		"no JSON":        set[1:],
 		"an array":       "[]",

@@ -35,9 +35,9 @@ func sample(kind ArtifactType) *Artifact {
 			Resources: []Resource{{"repo", "r"}, {"db", "d\n"}}, IdempotencyKey: "key-1"}
 	case DecisionType:
 		a.Decision = &SupervisorDecision{RequestID: testID(1), RequestDigest: Sum([]byte("r")), Decision: Approve, Rationale: "By the rules.",
-			MintedCapability: "aa.bb.cc", PolicyHash: Sum([]byte("p"))}
+			MintedCapability: "aQ.bQ.cQ", PolicyHash: Sum([]byte("p"))}
 	case CallType:
-		a.Call = &ToolCall{DecisionID: testID(2), DecisionDigest: Sum([]byte("d")), CapabilityDigest: Sum([]byte("aa.bb.cc")), Call: proposal,
+		a.Call = &ToolCall{DecisionID: testID(2), DecisionDigest: Sum([]byte("d")), CapabilityDigest: Sum([]byte("aQ.bQ.cQ")), Call: proposal,
 			IdempotencyKey: "key-1", ToolClass: ClassWrite, ExpectedDocumentHashes: []DocumentHash{{"/x", Sum([]byte("x")), -1}}, BatchTotalBytes: 7}
 	case EffectType:
 		a.Effect = &ToolEffect{CallID: testID(3), CallDigest: Sum([]byte("c")), BatchTotalBytes: 0, ContentHashAlg: "sha256",

@@ -32,31 +32,12 @@ const (
 var (
 	toolChars  = newCharset("_./-", "AZ", "az", "09")
 	errorChars = newCharset("_", "AZ", "09")
-	tokenChars = newCharset("-_", "AZ", "az", "09")
 	kindChars  = newCharset("_", "az", "09")
 )
 
 func isToolName(s string) bool { return toolChars.all(s, 1, maxToolName) }
 
 func isErrorCode(s string) bool { return errorChars.all(s, 1, math.MaxInt) }
-
-// isCompactJWS accepts three non-empty base64url parts (RFC 7515 §7.1).
-func isCompactJWS(s string) bool {
-	parts := 1
-	from := 0
-	for i := range len(s) {
-		if s[i] == '.' {
-			if i == from {
-				return false
-			}
-			parts++
-			from = i + 1
-		} else if s[i] >= 128 || !tokenChars[s[i]] {
-			return false
-		}
-	}
-	return parts == 3 && from < len(s)
-}
 
 func isPointer(s string) bool { return s != "" && s[0] == '/' }
 
