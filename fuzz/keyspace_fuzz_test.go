@@ -51,6 +51,9 @@ func rewrite(key []byte) ([]byte, error) {
 	case keyspace.Global:
 		n, err := keyspace.ParseGlobal(key)
 		return keyspace.AppendGlobal(nil, n), err
+	case keyspace.BeginID:
+		d, err := keyspace.ParseBeginID(key)
+		return keyspace.AppendBeginID(nil, d), err
 	case keyspace.Ledger:
 		d, err := keyspace.ParseLedger(key)
 		return keyspace.AppendLedger(nil, d), err

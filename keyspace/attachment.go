@@ -61,6 +61,16 @@ func ParseStream(key []byte) (stream tga.ID, seq uint64, err error) {
 // StreamBounds returns the bounds of the items of a stream.
 func StreamBounds(stream tga.ID) (lower, upper []byte) { return traceBounds(Stream, stream) }
 
+// AppendBeginID appends the key of the trace of a begin id. digest is SHA-256 of the
+// length-prefixed namespace, submitter and begin id, so that it has one width.
+func AppendBeginID(dst []byte, digest [32]byte) []byte { return appendDigest(dst, BeginID, digest) }
+
+// ParseBeginID reads the key of the trace of a begin id.
+func ParseBeginID(key []byte) (digest [32]byte, err error) { return parseDigest(key, BeginID) }
+
+// BeginIDBounds returns the bounds of the begin ids.
+func BeginIDBounds() (lower, upper []byte) { return Bounds(BeginID) }
+
 // AppendBlob appends the key of a content-addressed blob.
 func AppendBlob(dst []byte, digest tga.Digest) []byte { return appendDigest(dst, Blob, digest) }
 
@@ -75,7 +85,7 @@ func BlobBounds() (lower, upper []byte) { return Bounds(Blob) }
 // VALIDATION_ERROR, so that an owner cannot write into keys that are not its own.
 func AppendAttachment(dst []byte, kind Kind, rest []byte) ([]byte, error) {
 	if !attachment(kind) {
-		return nil, tga.Errorf(tga.ValidationError, "attachment kind %q: not one of a, q, t, w", byte(kind))
+		return nil, tga.Errorf(tga.ValidationError, "attachment kind %q: not one of a, i, q, t, w", byte(kind))
 	}
 	at := len(dst)
 	dst = append(append(dst, byte(kind)), rest...)
@@ -89,12 +99,12 @@ func AppendAttachment(dst []byte, kind Kind, rest []byte) ([]byte, error) {
 // bytes start with p, which may be empty.
 func AttachmentBounds(kind Kind, p []byte) (lower, upper []byte, err error) {
 	if !attachment(kind) {
-		return nil, nil, tga.Errorf(tga.ValidationError, "attachment kind %q: not one of a, q, t, w", byte(kind))
+		return nil, nil, tga.Errorf(tga.ValidationError, "attachment kind %q: not one of a, i, q, t, w", byte(kind))
 	}
 	lower, upper = prefix(append([]byte{byte(kind)}, p...))
 	return lower, upper, nil
 }
 
 func attachment(kind Kind) bool {
-	return kind == Approval || kind == Timer || kind == Stream || kind == Blob
+	return kind == Approval || kind == BeginID || kind == Timer || kind == Stream || kind == Blob
 }

@@ -16,6 +16,7 @@ const (
 	Checkpoint Kind = 'c'
 	Entry      Kind = 'e'
 	Global     Kind = 'g'
+	BeginID    Kind = 'i'
 	Ledger     Kind = 'l'
 	Meta       Kind = 'm'
 	Note       Kind = 'n'
@@ -40,6 +41,7 @@ var widths = [256]int{
 	Checkpoint: 1 + 16 + 8,
 	Entry:      1 + 16 + 8,
 	Global:     1 + 8,
+	BeginID:    1 + 32,
 	Ledger:     1 + 32,
 	Note:       1 + 16 + 4,
 	Open:       1 + 16,

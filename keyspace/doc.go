@@ -10,6 +10,7 @@
 //	'c'   trace[16] seq[8]               25     checkpoint
 //	'e'   trace[16] seq[8]               25     entry frame
 //	'g'   index[8]                        9     global order, one per batch
+//	'i'   digest[32]                     33     trace of a begin id
 //	'l'   digest[32]                     33     ledger record
 //	'm'   name, 1..64 of [a-z0-9_.-]    2-65    store metadata
 //	'n'   trace[16] number[4]            21     note frame

@@ -79,6 +79,9 @@ var rows = []row{
 	traceSeqRow(keyspace.Checkpoint, 0, keyspace.AppendCheckpoint, keyspace.ParseCheckpoint),
 	traceSeqRow(keyspace.Entry, 1, keyspace.AppendEntry, keyspace.ParseEntry),
 	numberRow(keyspace.Global, keyspace.AppendGlobal, keyspace.ParseGlobal),
+	{keyspace.BeginID, []gen{genDigest},
+		func(f []any) []byte { return keyspace.AppendBeginID(nil, theDigest(f[0])) },
+		func(k []byte) ([]any, error) { d, err := keyspace.ParseBeginID(k); return []any{str(d)}, err }},
 	{keyspace.Ledger, []gen{genDigest},
 		func(f []any) []byte { return keyspace.AppendLedger(nil, theDigest(f[0])) },
 		func(k []byte) ([]any, error) { d, err := keyspace.ParseLedger(k); return []any{str(d)}, err }},
@@ -210,6 +213,7 @@ func TestBoundsHoldExactlyTheirKeys(t *testing.T) {
 		whole(keyspace.Tombstone, keyspace.TombstoneBounds),
 		whole(keyspace.Approval, keyspace.ApprovalBounds),
 		whole(keyspace.Timer, keyspace.TimerBounds),
+		whole(keyspace.BeginID, keyspace.BeginIDBounds),
 		whole(keyspace.Blob, keyspace.BlobBounds),
 		whole(keyspace.Meta, keyspace.MetaBounds),
 	}

@@ -53,6 +53,7 @@ func TestKeyVectors(t *testing.T) {
 		with("entry 1", keyspace.AppendEntry(nil, id, 1), keyspace.EntryBounds, id),
 		with("entry 256 of the last id", keyspace.AppendEntry(nil, last, 256), keyspace.EntryBounds, last),
 		plain("global 65536", keyspace.AppendGlobal(nil, 65536)),
+		plain("begin id", keyspace.AppendBeginID(nil, digest)),
 		plain("ledger", keyspace.AppendLedger(nil, digest)),
 		plain("meta format", keyspace.AppendMeta(nil, "format")),
 		with("note 1", keyspace.AppendNote(nil, id, 1), keyspace.NoteBounds, id),

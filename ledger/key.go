@@ -25,11 +25,22 @@ func KeyOf(namespace string, call *tga.Artifact) Key {
 	}
 }
 
-// Hash returns the SHA-256 of the four parts in the order of the fields, each
-// preceded by its length in four bytes, big-endian. Without the lengths "a"+"bc"
-// and "ab"+"c" would be one key, and one tenant could claim another's.
-func (k Key) Hash() [32]byte {
-	parts := [...]string{k.Namespace, k.Server, k.Tool, k.Key}
+// Hash returns the [Hash] of the four parts in the order of the fields.
+func (k Key) Hash() [32]byte { return Hash(k.Namespace, k.Server, k.Tool, k.Key) }
+
+// BeginHash names a begin id: the [Hash] of namespace, submitter and id. The submitter is a
+// part of it, for two submitters may choose one id. "" is [tga.DefaultNamespace].
+func BeginHash(namespace, submitter, beginID string) [32]byte {
+	if namespace == "" {
+		namespace = tga.DefaultNamespace
+	}
+	return Hash(namespace, submitter, beginID)
+}
+
+// Hash returns the SHA-256 of parts, each preceded by its length in four bytes,
+// big-endian. Without the lengths "a"+"bc" and "ab"+"c" would be one name, and one
+// tenant could claim another's.
+func Hash(parts ...string) [32]byte {
 	var room [512]byte // enough for most keys: no memory is allocated for one
 	buf := room[:0]
 	for _, p := range parts {

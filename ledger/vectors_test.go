@@ -63,6 +63,11 @@ type vectorFile struct {
 		IdempotencyKey string `json:"idempotency_key"`
 		SHA256         tga.Digest
 	}
+	BeginIDs []struct {
+		Namespace, Submitter string
+		BeginID              string `json:"begin_id"`
+		SHA256               tga.Digest
+	} `json:"begin_ids"`
 }
 
 type vectorDecision struct {
@@ -228,5 +233,13 @@ func TestKeyVectors(t *testing.T) {
 		if got := tga.Digest(k.Hash()); got != row.SHA256 {
 			t.Errorf("%+v: got %v, want %v", k, got, row.SHA256)
 		}
+	}
+	for _, row := range vectors(t).BeginIDs {
+		if got := tga.Digest(BeginHash(row.Namespace, row.Submitter, row.BeginID)); got != row.SHA256 {
+			t.Errorf("%+v: got %v", row, got)
+		}
+	}
+	if len(vectors(t).BeginIDs) < 5 || BeginHash("", "s", "b") != BeginHash(tga.DefaultNamespace, "s", "b") {
+		t.Error("the vectors of begin ids are missing, or no namespace is not the default one")
 	}
 }

@@ -17,11 +17,7 @@ func (rt *Runtime) deriveKey(ctx context.Context, req *Request) error {
 	if req.Key != "" || req.Scope == "" {
 		return nil
 	}
-	args := req.Args
-	if args == nil {
-		args = []byte("{}")
-	}
-	args, err := tga.Canonicalize(args, rt.opts.Limits)
+	args, err := rt.canonicalArgs(req.Args)
 	if err != nil {
 		return err
 	}

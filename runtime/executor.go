@@ -17,14 +17,18 @@ import (
 // executorRow is where the lock of a trace's newest executor lies.
 func executorRow(trace tga.ID) []byte { return privateRow("tgad executor v1", trace.String()) }
 
-// executorOf is the attachment that names the executor of an attempt; nil where it names
-// no lock that can be seen.
+// executorOf is what commits with an attempt that a remote executor is given: the row of
+// its begin id, and the lock that it names, where that can be seen.
 func (l *loop) executorOf(attempt uint32) []wal.Attachment {
-	if l.remote == nil || l.remote.lock == "" {
+	if l.remote == nil {
 		return nil
 	}
-	value := append(binary.BigEndian.AppendUint32(nil, attempt), l.remote.lock...)
-	return []wal.Attachment{{Kind: wal.AttachStream, Key: executorRow(l.lease.TraceID), Value: value}}
+	rows := l.beginRow()
+	if l.remote.lock != "" {
+		value := append(binary.BigEndian.AppendUint32(nil, attempt), l.remote.lock...)
+		rows = append(rows, wal.Attachment{Kind: wal.AttachStream, Key: executorRow(l.lease.TraceID), Value: value})
+	}
+	return rows
 }
 
 // forgetExecutor strikes the lock out with the effect.

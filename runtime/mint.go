@@ -49,12 +49,16 @@ var ownMeta = map[string]bool{
 	tga.MetaExecutor: true, tga.MetaIdentity: true, tga.MetaAgainOf: true,
 }
 
-func (rt *Runtime) mintRequest(ctx context.Context, l *loop, req Request) (*tga.Artifact, error) {
-	args := req.Args
+// canonicalArgs is the one form of a request's arguments; nil is {}.
+func (rt *Runtime) canonicalArgs(args []byte) ([]byte, error) {
 	if args == nil {
 		args = []byte("{}")
 	}
-	args, err := tga.Canonicalize(args, rt.opts.Limits)
+	return tga.Canonicalize(args, rt.opts.Limits)
+}
+
+func (rt *Runtime) mintRequest(ctx context.Context, l *loop, req Request) (*tga.Artifact, error) {
+	args, err := rt.canonicalArgs(req.Args)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,12 @@ import (
 )
 
 // remote marks a loop whose send is somebody else's to make.
-type remote struct{ beginID, submitter, lock string }
+type remote struct {
+	beginID, submitter, lock string
+	// begun is the row by which the begin id leads to this trace; the zero value where it
+	// does already, or will when what is staged is durable.
+	begun wal.Attachment
+}
 
 // Standing is the answer to a Begin.
 type Standing string
@@ -29,9 +34,10 @@ const (
 // BeginRequest asks to send a call oneself.
 type BeginRequest struct {
 	Request
-	// BeginID is the caller's own name of this Begin, 1..255 characters, unique and
-	// hard to guess. The same again names the same attempt and permit; only so can a
-	// caller that lost the answer ask for it once more.
+	// BeginID is the caller's own name of this Begin, 1..255 bytes, unique and hard to
+	// guess. The same again, from the same Submitter, finds the trace that it led to,
+	// wherever that stands, and the same permit while its attempt is open; only so can a
+	// caller that lost the answer ask for it once more. TraceID is then not looked at.
 	BeginID string
 	// Connection is the client's end, where the caller serves clients. A request without a
 	// key is then told from a repeat of an identical one ([call.Decide]).
@@ -60,16 +66,25 @@ type Begun struct {
 // executor. The caller sends only on BeginSend, once, and then calls [Runtime.Finish]
 // or [Runtime.NotSent]. A call that was begun is never sent by this process.
 //
+// The same BeginID for another call is BeginConflict.
+//
 // A Begin with a key that a remote executor has reserved goes on with that executor's
-// trace: the same BeginID gets its answer again, another gets wait while the permit is
+// trace: another BeginID gets wait while the permit is
 // fresh, and after that a new permit where the licence allows a re-send, else in_doubt.
 func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (Begun, error) {
 	if n := len(req.BeginID); n < 1 || n > 255 {
 		return Begun{}, tga.Errorf(tga.ValidationError, "begin_id has %d bytes, want 1..255", n).At("/begin_id")
 	}
-	r, err := rt.identify(ctx, &req)
+	own, err := rt.ownBegin(ctx, &req)
 	if err != nil {
-		return begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
+		return begun(Begun{Result: Result{TraceID: firstID(own.trace, req.TraceID)}}, err)
+	}
+	defer own.release()
+	var r *repeat
+	if own.trace.IsZero() {
+		if r, err = rt.identify(ctx, &req); err != nil {
+			return begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
+		}
 	}
 	if r != nil {
 		defer r.release()
@@ -77,17 +92,15 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (Begun, error) {
 			return b, err
 		}
 	}
-	if err := rt.deriveKey(ctx, &req.Request); err != nil {
-		return Begun{Result: Result{TraceID: req.TraceID}}, err
-	}
-	l, err := rt.begin(ctx, req)
+	l, err := rt.begin(ctx, req, &own)
 	if err != nil {
-		return begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
+		return begun(Begun{Result: Result{TraceID: firstID(own.trace, req.TraceID)}}, err)
 	}
 	defer rt.store.Release(l.lease)
 	if err := rt.enter(ctx, l, r); err != nil {
 		return Begun{Result: rt.partial(l)}, err
 	}
+	ended := l.head.State.Terminal()
 	if l.effect == nil && l.call != nil {
 		if b, ok := rt.sameBegin(ctx, l); ok {
 			return b, nil
@@ -99,7 +112,7 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (Begun, error) {
 	if l.attempt != 0 {
 		return rt.sendBy(l, l.attempt), nil
 	}
-	res, err := rt.result(ctx, l.lease.TraceID)
+	res, err := rt.settled(ctx, l, ended)
 	b := Begun{Standing: BeginServe, Result: res}
 	if res.State == tga.Denied {
 		b.Standing = BeginDenied
@@ -107,9 +120,19 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (Begun, error) {
 	return b, err
 }
 
-// begin makes the loop of a Begin: of the trace that a remote executor has reserved
-// the key for, or of a fresh one.
-func (rt *Runtime) begin(ctx context.Context, req BeginRequest) (*loop, error) {
+// begin makes the loop of a Begin: of the trace that its id led to before, of the one that
+// a remote executor has reserved the key for, or of a fresh one.
+func (rt *Runtime) begin(ctx context.Context, req BeginRequest, own *ownBegin) (*loop, error) {
+	if !own.trace.IsZero() {
+		l, err := rt.resume(ctx, own.trace)
+		if err == nil {
+			l.remote, l.confirms, l.asker = rt.remoteOf(req), req.Replay, req.Submitter
+		}
+		return l, err
+	}
+	if err := rt.deriveKey(ctx, &req.Request); err != nil {
+		return nil, err
+	}
 	if req.Key != "" {
 		key := ledger.Key{Namespace: firstOf(req.Namespace, tga.DefaultNamespace), Server: req.Server, Tool: req.Tool, Key: req.Key}
 		record, err := rt.store.Record(ctx, key)
@@ -123,16 +146,22 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest) (*loop, error) {
 			l, err := rt.resume(ctx, record.TraceID)
 			if err == nil {
 				l.remote = rt.remoteOf(req)
+				l.remote.begun = own.leadsTo(l.lease.TraceID)
 			}
 			return l, err
 		}
 	}
 	req.own = mergeMeta(req.own, tga.Meta{tga.MetaExecutor: tga.AttemptExternal})
 	l, err := rt.start(ctx, req.Request)
-	if err == nil {
-		l.remote = rt.remoteOf(req)
+	if err != nil {
+		return nil, err
 	}
-	return l, err
+	l.remote = rt.remoteOf(req)
+	l.remote.begun = own.leadsTo(l.lease.TraceID)
+	if l.head.Seq == 0 {
+		l.attachments, l.remote.begun = append(l.attachments, l.remote.begun), wal.Attachment{}
+	}
+	return l, nil
 }
 
 func (rt *Runtime) remoteOf(req BeginRequest) *remote {
@@ -154,20 +183,12 @@ func (rt *Runtime) enter(ctx context.Context, l *loop, r *repeat) error {
 		l.attachments = append(l.attachments, a)
 		return nil
 	}
-	return rt.append(ctx, l, wal.Batch{Attachments: []wal.Attachment{a}})
+	return rt.append(ctx, l, wal.Batch{Attachments: append(l.beginRow(), a)})
 }
 
 // sameRequest refuses a Begin that uses another request's key.
 func (rt *Runtime) sameRequest(req Request, record *ledger.Record) error {
-	args := req.Args
-	if args == nil {
-		args = []byte("{}")
-	}
-	args, err := tga.Canonicalize(args, rt.opts.Limits)
-	if err != nil {
-		return err
-	}
-	p := tga.Proposal{ToolServer: req.Server, ToolName: req.Tool, Args: args}
+	p := tga.Proposal{ToolServer: req.Server, ToolName: req.Tool, Args: req.Args} // canonical: see ownBegin
 	if d := ledger.Decide(ledger.Query{Record: record, Trace: record.TraceID, Request: tga.RequestDigest(p)}); d.Action == ledger.Conflict {
 		return tga.Errorf(d.Code, "key %q: %s (trace %s)", req.Key, d.Reason, record.TraceID)
 	}

@@ -2,8 +2,6 @@ package runtime
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"slices"
@@ -91,15 +89,7 @@ func (rt *Runtime) identify(ctx context.Context, req *BeginRequest) (*repeat, er
 	if c.ID == "" || req.Key != "" || read {
 		return nil, nil
 	}
-	args := req.Args
-	if args == nil {
-		args = []byte("{}")
-	}
-	args, err := tga.Canonicalize(args, rt.opts.Limits)
-	if err != nil {
-		return nil, err
-	}
-	name := identityOf(req, args)
+	name := identityOf(req)
 	release, err := rt.names.lock(ctx, name)
 	if err != nil {
 		return nil, tga.Errorf(tga.IdempotencyKeyInFlight, "an identical call is being begun: %w", err)
@@ -382,18 +372,12 @@ func (rt *Runtime) delivered(ctx context.Context, trace tga.ID, name string) err
 	return rt.append(ctx, l, wal.Batch{Attachments: []wal.Attachment{a}})
 }
 
-// identityOf names what identical calls have in common: the SHA-256 in hex of namespace,
-// server, tool, canonical arguments, submitter, subject, scope and step, each preceded by
-// its length in four bytes, big-endian. Without the lengths one caller could write its
-// parts so that they read as another's.
-func identityOf(req *BeginRequest, args []byte) string {
-	var all []byte
-	for _, part := range []string{
-		firstOf(req.Namespace, tga.DefaultNamespace), req.Server, req.Tool, string(args), req.Submitter, req.Connection.Subject, req.Scope, req.Step,
-	} {
-		all = append(binary.BigEndian.AppendUint32(all, uint32(len(part))), part...)
-	}
-	sum := sha256.Sum256(all)
+// identityOf names what identical calls have in common: the [ledger.Hash] in hex of
+// namespace, server, tool, canonical arguments, submitter, subject, scope and step.
+func identityOf(req *BeginRequest) string {
+	sum := ledger.Hash(
+		firstOf(req.Namespace, tga.DefaultNamespace), req.Server, req.Tool, string(req.Args), req.Submitter, req.Connection.Subject, req.Scope, req.Step,
+	)
 	return hex.EncodeToString(sum[:])
 }
 

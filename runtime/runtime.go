@@ -121,6 +121,12 @@ func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
 		rt.goOn(err)
 		return rt.unfinished(ctx, l), err
 	}
+	return rt.settled(ctx, l, wasTerminal)
+}
+
+// settled is the answer of a run that came to an end. A record that stood before the run is
+// confirmed first where that is asked.
+func (rt *Runtime) settled(ctx context.Context, l *loop, wasTerminal bool) (Result, error) {
 	if wasTerminal && (l.confirms || l.policy.ConfirmAll) {
 		if err := rt.confirmOwn(ctx, l); err != nil {
 			return rt.partial(l), err

@@ -202,12 +202,31 @@ def check_canonical(path):
     return f"{len(data['accepted'])} canonical forms"
 
 
+def joined(*parts):
+    """SHA-256 of the parts, each after its length in 4 bytes, big-endian."""
+    raw = [p.encode() for p in parts]
+    return hashlib.sha256(b"".join(len(p).to_bytes(4, "big") + p for p in raw)).hexdigest()
+
+
+def check_keys(path):
+    with open(path, encoding="utf-8") as f:
+        data = json.load(f)
+    for k in data["keys"]:
+        parts = [k[part] for part in ("namespace", "server_id", "tool_name", "idempotency_key")]
+        equal(f"hash of key {parts}", joined(*parts), k["sha256"])
+    for b in data["begin_ids"]:
+        parts = [b[part] for part in ("namespace", "submitter", "begin_id")]
+        equal(f"hash of begin id {parts}", joined(*parts), b["sha256"])
+    return f"{len(data['keys'])} keys, {len(data['begin_ids'])} begin ids"
+
+
 def main():
     here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tga")
     folder = sys.argv[1] if len(sys.argv) > 1 else here
     print(check_chain(os.path.join(folder, "golden_chain.json")))
     print(check_transitions(os.path.join(folder, "state_transition_vectors.json")))
     print(check_canonical(os.path.join(folder, "canonical_json.json")))
+    print(check_keys(os.path.join(folder, "ledger_decisions.json")))
 
 
 if __name__ == "__main__":

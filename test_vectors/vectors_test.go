@@ -53,10 +53,12 @@ func TestOutsideCheckerSeesAChangedDigit(t *testing.T) {
 		{"state_transition_vectors.json", `"code": "STATE_SEQUENCE_GAP"`, `"code": "STATE_CHECKSUM_MISMATCH"`},
 		{"canonical_json.json", `"canonical": "[1,100,`, `"canonical": "[1,101,`},
 		{"canonical_json.json", `"canonical": "[5e-324`, `"canonical": "[1e-323`},
+		{"ledger_decisions.json", `"idempotency_key": "order-1", "sha256"`, `"idempotency_key": "order-2", "sha256"`},
+		{"ledger_decisions.json", `"submitter": "uid:1000", "begin_id"`, `"submitter": "uid:1001", "begin_id"`},
 	} {
 		dir := t.TempDir()
 		changed := false
-		for _, name := range []string{"golden_chain.json", "state_transition_vectors.json", "canonical_json.json"} {
+		for _, name := range []string{"golden_chain.json", "state_transition_vectors.json", "canonical_json.json", "ledger_decisions.json"} {
 			b, err := FS.ReadFile("tga/" + name)
 			if err != nil {
 				t.Fatal(err)

@@ -65,6 +65,7 @@ type AttachmentKind byte
 // Kinds of attachments.
 const (
 	AttachApproval AttachmentKind = 'a' // key: trace id; value: pending approval
+	AttachBeginID  AttachmentKind = 'i' // key: digest; value: trace of a begin id
 	AttachTimer    AttachmentKind = 'q' // key: due millis, trace id
 	AttachStream   AttachmentKind = 't' // key: stream id, seq
 	AttachBlob     AttachmentKind = 'w' // key: digest

@@ -24,7 +24,7 @@ func TestExecutorsWordWaitsForTheLease(t *testing.T) {
 			return err
 		},
 	} {
-		begun, err := b.client.Begin(ctx, runtime.BeginRequest{Request: runtime.Request{Server: "remote", Tool: "put", Key: key}, BeginID: "one"})
+		begun, err := b.client.Begin(ctx, runtime.BeginRequest{Request: runtime.Request{Server: "remote", Tool: "put", Key: key}, BeginID: "of " + key})
 		if err != nil || begun.Standing != runtime.BeginSend {
 			t.Fatal(begun, err)
 		}

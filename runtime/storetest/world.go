@@ -158,7 +158,7 @@ func (w *world) dump() string {
 	for _, o := range collect(w, w.s.OpenTraces(bg)) {
 		fmt.Fprintf(&s, "open %+v\n", o)
 	}
-	for _, kind := range []wal.AttachmentKind{wal.AttachApproval, wal.AttachTimer, wal.AttachStream, wal.AttachBlob} {
+	for _, kind := range []wal.AttachmentKind{wal.AttachApproval, wal.AttachBeginID, wal.AttachTimer, wal.AttachStream, wal.AttachBlob} {
 		for _, a := range collect(w, w.s.Attachments(bg, kind, nil)) {
 			fmt.Fprintf(&s, "attachment %c %x %x\n", a.Kind, a.Key, a.Value)
 		}

@@ -1,0 +1,81 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// A begin id is its submitter's own name of one Begin. Which trace it led to is a row of the
+// store, written in the batch of the request that the Begin makes, or of the attempt that it
+// is given on an earlier trace. So a submitter who lost the answer, or who asks again after
+// people decided, finds that trace wherever it stands, and never opens a second one. The row
+// is kept as the ledger record of a key is: it is never deleted.
+
+// ownBegin is what is known of a begin id, under the lock of that id.
+type ownBegin struct {
+	key     [32]byte
+	asked   [32]byte // digest of what is asked
+	trace   tga.ID   // that the id led to before; zero for a new id
+	release func()
+}
+
+const beginRowSize = 16 + 32 // trace id, digest of what was asked
+
+// ownBegin looks for the trace of an earlier Begin of the same submitter and id. The caller
+// releases what it got when the Begin is answered: until then the same Begin waits.
+// IDEMPOTENCY_KEY_CONFLICT where the id was used for another request.
+func (rt *Runtime) ownBegin(ctx context.Context, req *BeginRequest) (own ownBegin, err error) {
+	if req.Args, err = rt.canonicalArgs(req.Args); err != nil {
+		return own, err
+	}
+	own.key = ledger.BeginHash(req.Namespace, req.Submitter, req.BeginID)
+	// All of what the caller said that makes it this call: a key that is derived later
+	// follows from it.
+	own.asked = ledger.Hash(req.Server, req.Tool, string(req.Args), req.Key, req.Scope, req.Step, req.Connection.Subject)
+	if own.release, err = rt.names.lock(ctx, "begin "+string(own.key[:])); err != nil {
+		return own, tga.Errorf(tga.IdempotencyKeyInFlight, "the same begin is being answered: %w", err)
+	}
+	if err = rt.findBegin(ctx, &own); err != nil {
+		own.release()
+	}
+	return own, err
+}
+
+func (rt *Runtime) findBegin(ctx context.Context, own *ownBegin) error {
+	raw, err := rt.store.Attachment(ctx, wal.AttachBeginID, own.key[:])
+	switch {
+	case err != nil || raw == nil:
+		return err
+	case len(raw) != beginRowSize:
+		return tga.Errorf(tga.StateChecksumMismatch, "the row of a begin id has %d bytes, want %d", len(raw), beginRowSize)
+	}
+	own.trace = tga.ID(raw[:16])
+	if [32]byte(raw[16:]) != own.asked {
+		return tga.Errorf(tga.IdempotencyKeyConflict, "the begin_id was used for another request: another call needs another id").At("/begin_id").In(own.trace)
+	}
+	return nil
+}
+
+// leadsTo is the row by which the id is known from now on.
+func (own *ownBegin) leadsTo(trace tga.ID) wal.Attachment {
+	return wal.Attachment{Kind: wal.AttachBeginID, Key: own.key[:], Value: append(trace[:], own.asked[:]...)}
+}
+
+// beginRow is the row of the loop's begin id, where it is still to be written.
+func (l *loop) beginRow() []wal.Attachment {
+	if l.remote.begun.Key == nil {
+		return nil
+	}
+	return []wal.Attachment{l.remote.begun}
+}
+
+// firstID is a, or b where a is zero.
+func firstID(a, b tga.ID) tga.ID {
+	if a.IsZero() {
+		return b
+	}
+	return a
+}
