@@ -134,6 +134,9 @@ func (s *suite) writes() error {
 			}
 		}
 	}
+	if err := s.farCalls(stores[1<<10]); err != nil {
+		return err
+	}
 	return s.socket(tool)
 }
 

@@ -161,10 +161,22 @@ func (t *Tools) transport(s *Server, dir string, b BuildOptions) (runtime.Dispat
 		for name, value := range headers {
 			header.Set(name, value)
 		}
-		return httpcall.New(s.URL, httpcall.Options{
+		ahead := httpcall.DefaultAhead
+		if s.ConnectAhead != nil {
+			ahead = *s.ConnectAhead
+		}
+		if ahead == 0 {
+			ahead = -1 // the option's zero is its default
+		}
+		server, err := httpcall.New(s.URL, httpcall.Options{
 			Paths: s.Paths, Header: header, Statuses: statuses, MaxAnswer: t.config.Limits.AnswerBytes.N,
-			KeyHeader: func(tool string) string { return t.rules.Key(s.ID, tool).Header },
+			KeyHeader: func(tool string) string { return t.rules.Key(s.ID, tool).Header }, Ahead: ahead,
 		})
+		if err != nil {
+			return nil, err
+		}
+		t.closers = append(t.closers, server.Close)
+		return server, nil
 	}
 	if s.Type == GRPC {
 		set := ""

@@ -121,10 +121,13 @@ var only = map[string][]string{
 	"url": {MCPURL, HTTP, GRPC}, "headers_file": {MCPURL, HTTP},
 	"descriptor_set": {GRPC}, "services": {GRPC},
 	"protocol_version": {MCPCommand, MCPURL}, "start_timeout": {MCPCommand, MCPURL}, "trusted": {MCPCommand, MCPURL},
-	"paths": {HTTP}, "statuses": {HTTP},
+	"paths": {HTTP}, "statuses": {HTTP}, "connect_ahead": {HTTP},
 	"call_ids": {MCPCommand, MCPURL, External}, "drift": {MCPCommand, MCPURL, External},
 	"concurrency": {MCPCommand, MCPURL, HTTP, GRPC}, "breaker": {MCPCommand, MCPURL, HTTP, GRPC}, "retry": {MCPCommand, MCPURL, HTTP, GRPC},
 }
+
+// maxAhead is the most unused connections to one tool server.
+const maxAhead = 256
 
 func (s *Server) check(r *report, at string) {
 	if !tga.CleanName(s.ID) {
@@ -175,6 +178,9 @@ func (s *Server) check(r *report, at string) {
 		if name == "" || len(name) > 255 {
 			r.add(at+".call_ids", "%.40q: want names of 1 to 255 bytes", name)
 		}
+	}
+	if n := s.ConnectAhead; n != nil && (*n < 0 || *n > maxAhead) {
+		r.add(at+".connect_ahead", "%d: want 0 to %d", *n, maxAhead)
 	}
 	r.count(at+".concurrency", s.Concurrency)
 	r.count(at+".breaker.failures", s.Breaker.Failures)

@@ -92,6 +92,7 @@ type Server struct {
 	StartTimeout    Duration          `toml:"start_timeout"`    // mcp-*; 30s
 	Paths           map[string]string `toml:"paths"`            // http: path of a tool
 	Statuses        map[string]string `toml:"statuses"`         // http: "409" = "failure", …
+	ConnectAhead    *int              `toml:"connect_ahead"`    // http: unused connections at most; 8
 
 	Concurrency int     `toml:"concurrency"` // calls under way at once; 32
 	Breaker     Breaker `toml:"breaker"`

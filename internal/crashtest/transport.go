@@ -45,6 +45,11 @@ func (r *Run) transport(seed uint64) {
 		}
 		bad = p.judge(false)
 	}
+	if tools != nil {
+		if err := tools.Close(); err != nil {
+			bad = append(bad, Violation{Property: "L1", Detail: "close the connections: " + err.Error()})
+		}
+	}
 	_ = server.Close() // what it was asked is in the journal
 	if err := p.DB.Close(); err != nil {
 		bad = append(bad, Violation{Property: "L1", Detail: "close: " + err.Error()})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 )
 
 // DefaultMaxAnswer is how many bytes of an answer are kept.
@@ -41,6 +42,10 @@ type Options struct {
 	TLS *tls.Config
 	// Dial connects; nil means TCP.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Ahead is how many connections at most are made before a call needs them, each for
+	// one call; 0 means DefaultAhead, a negative number none. They are made while calls
+	// follow each other, and closed after 2 s without one.
+	Ahead int
 }
 
 // Server is a [runtime.Dispatcher] for one HTTP tool server.
@@ -48,6 +53,7 @@ type Server struct {
 	base      *url.URL
 	opts      Options
 	transport *http.Transport
+	ahead     *ahead
 }
 
 // New returns a Server for the tools under rawURL (http or https), VALIDATION_ERROR
@@ -88,17 +94,39 @@ func New(rawURL string, o Options) (*Server, error) {
 	}
 	config.NextProtos = nil
 
+	dial := plain(o.Dial)
+	if base.Scheme == "https" {
+		dial = secure(o.Dial, config)
+	}
+	if o.Ahead == 0 {
+		o.Ahead = DefaultAhead
+	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	return &Server{base: base, opts: o, transport: &http.Transport{
+	ahead := newAhead(dial, max(o.Ahead, 0))
+	return &Server{base: base, opts: o, ahead: ahead, transport: &http.Transport{
 		Proxy:                  nil, // a proxy may send again
-		DialContext:            plain(o.Dial),
-		DialTLSContext:         secure(o.Dial, config),
+		DialContext:            ahead.take,
+		DialTLSContext:         ahead.take,
 		DisableKeepAlives:      true,
 		DisableCompression:     true, // an unpacked answer is not the bytes that came
 		Protocols:              protocols,
 		MaxResponseHeaderBytes: 1 << 20,
 	}}, nil
+}
+
+// Close closes the connections that wait for a call. Calls under way go on; later ones
+// connect by themselves.
+func (s *Server) Close() error {
+	s.ahead.close()
+	return nil
+}
+
+// Prepare implements [runtime.Preparer]: it has nothing to store, and sees to it that a
+// connection is there, or on its way, while the attempt is made durable.
+func (s *Server) Prepare(context.Context, runtime.Call) ([]wal.Attachment, error) {
+	s.ahead.prepare()
+	return nil, nil
 }
 
 // Check implements [runtime.Checker]. A name reaches the URL as it is, or through Paths,
@@ -125,6 +153,25 @@ func (s *Server) path(call runtime.Call) (string, error) {
 // Dispatch implements [runtime.Dispatcher]: the answer, ErrNotSent where no byte of
 // the request left, any other error where the call may have run.
 func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
+	s.ahead.enter()
+	defer s.ahead.leave()
+	resp, waited, err := s.exchange(ctx, call)
+	if waited && errors.Is(err, runtime.ErrNotSent) && ctx.Err() == nil {
+		// The server gave the connection up while it waited. On one that is dialed now,
+		// the same says that the server is not there.
+		resp, _, err = s.exchange(context.WithValue(ctx, anew{}, true), call)
+	}
+	if err != nil {
+		return runtime.Reply{}, err
+	}
+	reply, err := readAnswer(resp.Body, s.opts.MaxAnswer)
+	err = errors.Join(err, resp.Body.Close())
+	return s.classify(call, resp, reply, err)
+}
+
+// exchange sends the request of a call once. waited says that it went to a connection
+// that was made ahead.
+func (s *Server) exchange(ctx context.Context, call runtime.Call) (resp *http.Response, waited bool, err error) {
 	var conn *wire
 	req, err := s.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) { conn, _ = info.Conn.(*wire) },
@@ -134,19 +181,18 @@ func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply
 		if code == "" {
 			code = tga.ValidationError
 		}
-		return runtime.Reply{}, tga.Errorf(code, "%s on %s: %w", call.Tool, call.Server, errors.Join(runtime.ErrNotSent, err)).In(call.TraceID)
+		return nil, false, tga.Errorf(code, "%s on %s: %w", call.Tool, call.Server, errors.Join(runtime.ErrNotSent, err)).In(call.TraceID)
 	}
 	// RoundTrip and no http.Client: no redirect is followed, no cookie kept.
-	resp, err := s.transport.RoundTrip(req)
+	resp, err = s.transport.RoundTrip(req)
+	waited = conn != nil && conn.waited
 	if err != nil {
 		if !conn.end() {
 			err = fmt.Errorf("%w: %w", runtime.ErrNotSent, err)
 		}
-		return runtime.Reply{}, tga.Errorf(tga.ToolError, "%s on %s, attempt %d: %w", call.Tool, call.Server, call.Attempt, err).In(call.TraceID)
+		return nil, waited, tga.Errorf(tga.ToolError, "%s on %s, attempt %d: %w", call.Tool, call.Server, call.Attempt, err).In(call.TraceID)
 	}
-	reply, err := readAnswer(resp.Body, s.opts.MaxAnswer)
-	err = errors.Join(err, resp.Body.Close())
-	return s.classify(call, resp, reply, err)
+	return resp, waited, nil
 }
 
 // classify makes a reply of an answer whose body is in reply, or an error of one

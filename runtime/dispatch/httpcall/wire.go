@@ -15,6 +15,10 @@ type wire struct {
 	// exact says that a Write that returns 0 bytes put none on the wire. TLS cannot
 	// say so: it may have written part of a record.
 	exact bool
+	// waited says that the connection was made before its dispatch, and socket is what it
+	// runs on, below TLS.
+	waited bool
+	socket net.Conn
 
 	mu      sync.Mutex
 	ended   bool
@@ -22,7 +26,10 @@ type wire struct {
 	left    bool
 }
 
-var errEnded = errors.New("the dispatch has ended")
+var (
+	errEnded = errors.New("the dispatch has ended")
+	errStale = errors.New("the server closed the connection, or spoke on it, before the request")
+)
 
 // Write refuses once the dispatch has ended: the transport's writer is a goroutine
 // of its own and may come late, after the caller was told "not sent".
@@ -31,6 +38,10 @@ func (w *wire) Write(b []byte) (int, error) {
 	if w.ended {
 		w.mu.Unlock()
 		return 0, errEnded
+	}
+	if !w.left && w.arrived() {
+		w.mu.Unlock()
+		return 0, errStale
 	}
 	w.writing++
 	w.mu.Unlock()
@@ -45,6 +56,11 @@ func (w *wire) Write(b []byte) (int, error) {
 	w.mu.Unlock()
 	return n, err
 }
+
+// arrived reports whether anything came on a connection that waited. No request may go
+// there then: a server that speaks before it is asked is about to close the connection,
+// and an answer that is there before the request is no answer to it.
+func (w *wire) arrived() bool { return w.waited && unread(w.socket) }
 
 // end lets no further byte leave and reports whether one may have left.
 func (w *wire) end() bool {
@@ -67,7 +83,7 @@ func plain(dial dialFunc) dialFunc {
 		if err != nil {
 			return nil, err
 		}
-		return &wire{Conn: c, exact: true}, nil
+		return &wire{Conn: c, socket: c, exact: true}, nil
 	}
 }
 
@@ -89,6 +105,6 @@ func secure(dial dialFunc, config *tls.Config) dialFunc {
 		if err := t.HandshakeContext(ctx); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
-		return &wire{Conn: t}, nil
+		return &wire{Conn: t, socket: c}, nil
 	}
 }
