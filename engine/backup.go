@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -198,7 +199,7 @@ func copyDir(fs vfs.FS, from, to string) error {
 		return err
 	}
 	for _, name := range names {
-		if name == lockName || name == "LOCK" || name == ballastName || strings.HasPrefix(name, "spare-log-") {
+		if slices.Contains(noContent, name) || name == ballastName || strings.HasPrefix(name, "spare-log-") {
 			continue
 		}
 		if err := copyFile(fs, fs.PathJoin(from, name), fs.PathJoin(to, name)); err != nil {

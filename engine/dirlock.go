@@ -15,8 +15,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// lockName is the file whose lock says that a process has the store.
-const lockName = "tgad.lock"
+// LockName is the file in a store's directory whose lock says that a process has the store.
+const LockName = "tgad.lock"
 
 // dirLock keeps other processes, and other opens of this one, out of a directory.
 //
@@ -45,7 +45,7 @@ func lockDir(fs vfs.FS, dir string) (string, *dirLock, error) {
 		}
 		return "", nil, tga.Errorf(code, "open %s: %w", dir, err)
 	}
-	held, err := filelock.LockDir(absolute, lockName)
+	held, err := filelock.LockDir(absolute, LockName)
 	if err != nil {
 		code := tga.StoreUnavailable
 		if errors.Is(err, filelock.ErrHeld) {

@@ -14,16 +14,16 @@ import (
 
 // dial makes a client of the daemon. It connects with the first request.
 func (a *app) dial() *client.Client {
-	return client.New(a.socket, client.Options{Name: "tgad-cli"})
+	return client.New(a.socket, client.Options{Name: "tgad-cli", Dial: a.dialer})
 }
 
 // ask runs f with a client. Where no daemon listens, the error says so first.
-func (a *app) ask(ctx context.Context, f func(context.Context, *client.Client) error) error {
+func (a *app) ask(ctx context.Context, f func(context.Context, *client.Client) error) (err error) {
 	leave, err := a.visit(ctx)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer func() { err = errors.Join(err, leave()) }()
 	c := a.dial()
 	defer c.Close()
 	return a.explainSocket(f(ctx, c))

@@ -126,6 +126,7 @@ func TestEveryDocumentedCommandRuns(t *testing.T) {
 		{line: "tgad ls", stdout: "remote"},
 		{line: "tgad in-doubt", stdout: "remote"},
 		{line: "tgad approvals"},
+		{line: "tgad completion bash", stdout: "bash completion"},
 		{line: "tgad show TRACE", with: []string{"TRACE", w.doubt[0]}, stdout: "EXECUTING"},
 		{line: "tgad resolve TRACE --outcome ran --result @answer.json --evidence 'statement line 7'", with: []string{"TRACE", w.doubt[0]}, stdout: "COMPLETED"},
 		{line: "tgad resolve TRACE --effect effect.json --evidence @statement.txt", with: []string{"TRACE", w.doubt[1]}, stdout: "COMPLETED"},

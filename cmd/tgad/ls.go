@@ -48,12 +48,14 @@ whole log and lists every trace in it.`,
 	return c
 }
 
-// everyTrace folds the log into one line per trace.
+// everyTrace folds the log into one line per trace. With an error comes what was read before.
 func (a *app) everyTrace(ctx context.Context, c *client.Client, q client.TracesQuery) ([]client.OpenTrace, error) {
 	found := map[tga.ID]*client.OpenTrace{}
+	var failed error
 	for line, err := range c.Log(ctx, "", false) {
 		if err != nil {
-			return nil, err
+			failed = err
+			break
 		}
 		for _, e := range line.Entries {
 			t := found[line.TraceID]
@@ -73,7 +75,7 @@ func (a *app) everyTrace(ctx context.Context, c *client.Client, q client.TracesQ
 			list = append(list, *t)
 		}
 	}
-	return list, nil
+	return list, failed
 }
 
 // foldLine takes from an entry what a list shows. It reads and does not check; show

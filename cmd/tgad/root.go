@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,10 +17,14 @@ import (
 type app struct {
 	cli.Streams
 	socket string
-	// socketNamed says that --socket was given.
-	socketNamed bool
-	data        string // a store to look at where no daemon of its own has it
+	data   string                                  // --data: the store that a verb is about
+	need   need                                    // of the verb that runs
+	dialer func(context.Context) (net.Conn, error) // where no daemon is asked but this process
+
+	socketNamed func() bool // whether --socket was given
 }
+
+var errTwoPlaces = cli.Usagef("--data and --socket: name the store's directory or its daemon's socket, not both")
 
 // command returns the whole command tree.
 func (a *app) command() *cobra.Command {
@@ -45,8 +51,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
 	root.PersistentFlags().BoolVar(&a.JSON, "json", false, "print one JSON object a line")
 	root.PersistentFlags().StringVar(&a.socket, "socket", defaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
-
-	root.PersistentPreRun = func(c *cobra.Command, _ []string) { a.socketNamed = c.Flags().Changed("socket") }
+	a.socketNamed = func() bool { return root.PersistentFlags().Changed("socket") }
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run:"},
 		&cobra.Group{ID: groupLook, Title: "Look:"},
@@ -57,10 +62,19 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 		id    string
 		verbs []*cobra.Command
 	}{
-		{groupRun, []*cobra.Command{a.init(), a.serve(), a.call(), a.recover(), cli.MCP(&a.Streams, &a.socket), a.agent(), a.demo(), cli.Torture(&a.Streams)}},
-		{groupLook, []*cobra.Command{a.storeFlag(a.ls()), a.storeFlag(a.show()), a.tail(), a.storeFlag(a.inDoubt()), a.storeFlag(a.approvals()), a.evidence(), a.rollbackPlan(), a.doctor(), a.explain(), a.version()}},
-		{groupDecide, []*cobra.Command{a.storeFlag(a.approve()), a.storeFlag(a.deny()), a.storeFlag(a.resolve()), a.storeFlag(a.abandon()), a.compensate(), a.state()}},
-		{groupKeep, []*cobra.Command{a.verify(), a.export(), a.seal(), a.backup(), a.restore(), a.unfreeze(), a.capability()}},
+		{groupRun, []*cobra.Command{a.init(), a.serve(), a.of(needDaemon, a.call()), a.of(needDaemon, a.traceArgs(false, openOnes, a.recover())), cli.MCP(&a.Streams, &a.socket), a.agent(), a.demo(), cli.Torture(&a.Streams)}},
+		{groupLook, []*cobra.Command{
+			a.of(needLog, a.ls()), a.of(needLog, a.traceArgs(false, a.everyOne, a.show())), a.of(needLog, a.traceArgs(false, a.everyOne, a.tail())), a.of(needLog, a.inDoubt()), a.of(needLog, a.approvals()),
+			a.of(needLog, a.evidence()), a.of(needDaemon, a.traceArgs(true, a.everyOne, a.rollbackPlan())), a.doctor(), a.explain(), a.version(),
+		}},
+		{groupDecide, []*cobra.Command{
+			a.of(needWriter, a.traceArgs(false, asked, a.approve())), a.of(needWriter, a.traceArgs(false, asked, a.deny())), a.of(needWriter, a.traceArgs(false, doubtful, a.resolve())), a.of(needWriter, a.traceArgs(false, doubtful, a.abandon())),
+			a.of(needDaemon, a.traceArgs(false, a.everyOne, a.compensate())), a.state(),
+		}},
+		{groupKeep, []*cobra.Command{
+			a.of(needLog, a.traceArgs(false, a.everyOne, a.verify())), a.of(needLog, a.traceArgs(true, a.everyOne, a.export())), a.of(needWriter, a.seal()), a.of(needWriter, a.backup()), a.restore(),
+			a.of(needWriter, a.unfreeze()), a.capability(),
+		}},
 		{"", hidden()},
 	} {
 		for _, v := range g.verbs {
@@ -70,6 +84,9 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 			}
 			root.AddCommand(v)
 		}
+	}
+	if err := completeFlags(root); err != nil {
+		panic(err) // a flag of the table is of no verb
 	}
 	return root
 }

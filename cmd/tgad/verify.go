@@ -22,10 +22,17 @@ both digests of what disagrees:
   FILE   a sealed segment or an export; neither needs a store or a daemon.
   TRACE  one trace of the daemon's store.
 
-Without an argument the daemon checks its store. Nothing is written or repaired.`,
+Without an argument it is the store that --data names, else the daemon's. Nothing is
+written or repaired.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
+			if dir := a.store(); len(args) == 0 && dir != "" {
+				if a.data != "" && a.socketNamed() {
+					return errTwoPlaces
+				}
+				args = []string{dir}
+			}
 			if len(args) == 0 {
 				return a.verifyOpen(ctx, tga.ID{})
 			}
@@ -54,9 +61,14 @@ func (a *app) verifyOpen(ctx context.Context, trace tga.ID) error {
 	})
 }
 
-// verifyHeld verifies a store that a process has open: through the socket, if it is
-// that process that listens there. Another daemon's word would be about another store.
+// verifyHeld verifies a store that a process has open: through the socket that the store
+// names, or through the one that was named if it is that process that listens there.
+// Another daemon's word would be about another store.
 func (a *app) verifyHeld(ctx context.Context, dir string, locked error) error {
+	if !a.socketNamed() {
+		a.data = dir
+		return a.verifyOpen(ctx, tga.ID{})
+	}
 	same, err := cli.SameHolder(dir, a.socket)
 	if err == nil && same {
 		return a.verifyOpen(ctx, tga.ID{})

@@ -2,40 +2,121 @@ package main
 
 import (
 	"context"
+	"errors"
+	"net"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/internal/mcpshim"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
-// storeFlag gives a verb that asks a daemon the --data flag: the store of a shim, whose daemon
-// it finds where one runs, and else is itself for as long as it takes.
-func (a *app) storeFlag(c *cobra.Command) *cobra.Command {
-	c.Flags().StringVar(&a.data, "data", "", "ask about the store in this `directory`, whether or not a process has it (or $TGAD_DATA, where no socket is named)")
+// need is what a verb needs of a store.
+type need uint8
+
+const (
+	needDaemon need = iota // a daemon with its configuration: the verb sends something, or goes on
+	needLog                // the log alone: nobody has to have the store open
+	needWriter             // something is recorded, and nothing is sent
+)
+
+// of gives a verb the --data flag: the directory of the store that it is about, whose daemon
+// is found where one has it. Where no process has it, what the verb needs decides.
+func (a *app) of(n need, c *cobra.Command) *cobra.Command {
+	text := "the store in this `directory`, whether or not a process has it (or $TGAD_DATA, where no socket is named)"
+	if n == needDaemon {
+		text = "the daemon that has the store in this `directory` (or $TGAD_DATA, where no socket is named)"
+	}
+	c.Flags().StringVar(&a.data, "data", "", text)
+	run := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		a.need = n
+		return run(cmd, args)
+	}
+	if complete := c.ValidArgsFunction; complete != nil {
+		c.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+			a.need = needLog
+			return complete(cmd, args, begun)
+		}
+	}
 	return c
 }
 
 // store is the directory that --data names, else $TGAD_DATA where no socket is named; "" for
-// a daemon.
+// a daemon's socket.
 func (a *app) store() string {
-	if a.data == "" && !a.socketNamed && os.Getenv("TGAD_SOCKET") == "" {
+	if a.data == "" && !a.socketNamed() && os.Getenv("TGAD_SOCKET") == "" {
 		return os.Getenv("TGAD_DATA")
 	}
 	return a.data
 }
 
-// visit has a daemon for that store, of another process or of this one, and makes its socket
-// the one that is asked.
-func (a *app) visit(ctx context.Context) (leave func(), err error) {
+// lockPatience is how long a store is waited for whose holder names no socket: it is being
+// opened, or another verb reads it.
+const lockPatience = 10 * time.Second
+
+// visit finds who answers about that store: the daemon that has it, else this process.
+func (a *app) visit(ctx context.Context) (leave func() error, err error) {
+	stay := func() error { return nil }
+	a.dialer = nil
 	dir := a.store()
 	if dir == "" {
-		return func() {}, nil
+		return stay, nil
+	}
+	if a.data != "" && a.socketNamed() {
+		return nil, errTwoPlaces
+	}
+	for until := time.Now().Add(lockPatience); ; {
+		r, err := daemon.OpenReader(dir, buildVersion().Version)
+		switch {
+		case err == nil && a.need == needLog:
+			a.socket, a.dialer = dir, r.Dial
+			return r.Close, nil
+		case err == nil:
+			if err := r.Close(); err != nil {
+				return nil, err
+			}
+			return a.alone(ctx, dir)
+		case !errors.Is(err, tga.StateLockAcquireFailed):
+			return nil, err
+		}
+		if socket, ok := daemon.SocketOf(dir); ok && listens(ctx, socket) {
+			a.socket = socket
+			return stay, nil
+		}
+		if time.Now().After(until) {
+			return nil, tga.Errorf(tga.StateLockAcquireFailed, "%s is held, and its holder names no socket where it answers: %w", dir, err)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// alone serves a verb that is not content with reading, where no process has the store.
+func (a *app) alone(ctx context.Context, dir string) (leave func() error, err error) {
+	if a.need == needDaemon {
+		return nil, tga.Errorf(tga.StoreUnavailable, "no process has the store in %s, and this takes one: start tgad serve --data %s", dir, cli.ShellWord(dir))
 	}
 	e, err := mcpshim.Visit(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
 	a.socket = e.Socket
-	return e.Close, nil
+	return func() error { e.Close(); return nil }, nil
+}
+
+// listens reports whether somebody answers at a socket. One that may not be used is there too.
+func listens(ctx context.Context, socket string) bool {
+	c, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return errors.Is(err, os.ErrPermission)
+	}
+	return c.Close() == nil
 }

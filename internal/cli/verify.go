@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -36,6 +37,9 @@ func (v *Verdict) fault(f Failure) { v.Faults = append(v.Faults, f) }
 // could not be looked at; what was found is in the Verdict.
 func VerifyPath(ctx context.Context, path string) (Verdict, error) {
 	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Verdict{}, tga.Errorf(tga.NotFound, "there is no store and no file: %w", err)
+	}
 	if err != nil {
 		return Verdict{}, err
 	}

@@ -19,6 +19,10 @@ const (
 	lineTime   = 30 * time.Second
 )
 
+// errNothingComes refuses to follow a store that no process writes. Waiting would also keep
+// a daemon from opening it.
+var errNothingComes = tga.Errorf(tga.StoreUnavailable, "no process has the store, so nothing is added to it: start tgad serve to follow it")
+
 // stream is an NDJSON answer that may go on.
 type stream struct {
 	q       *request
@@ -82,6 +86,9 @@ func (q *request) entries() (any, error) {
 	// The cursor is read before the entries: one appended between the two is seen twice
 	// and shown once, never missed.
 	cursor := q.d.db.Cursor()
+	if follow && q.d.atRest {
+		return nil, errNothingComes
+	}
 	t, err := q.traceInPath()
 	if err != nil {
 		return nil, err
@@ -134,6 +141,9 @@ func (q *request) logLines() (any, error) {
 		return nil, err
 	}
 	newest := q.d.db.Cursor()
+	if follow && q.d.atRest {
+		return nil, errNothingComes
+	}
 	if after > newest {
 		// A cursor of another store, or of this one before it lost appends.
 		return nil, tga.Errorf(tga.ValidationError, "the cursor %d is past the newest append, %d", after, newest).At("/after")

@@ -30,8 +30,12 @@ type Options struct {
 	Clock func() time.Time
 	// Ready, where it is set, is called once calls are taken.
 	Ready func()
+	// Idle leaves the open traces and what is due as they are: for a daemon that is there to
+	// settle one call, and knows no tool server.
+	Idle bool
 
-	tune func(*engine.Options) // for tests: faults under the store
+	readOnly bool                  // the store is opened for reading, see [Reader]
+	tune     func(*engine.Options) // for tests: faults under the store
 }
 
 // Run serves until ctx ends or the store stops. When ctx ends it drains: it takes no more
@@ -66,14 +70,15 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	s := &socket{Listener: l}
 	if l == nil {
-		s, err := listen(o.Socket, o.Config.Socket.Group)
-		if err != nil {
+		if s, err = listen(o.Socket, o.Config.Socket.Group); err != nil {
 			return err
 		}
-		return d.run(ctx, s, o)
 	}
-	return d.run(ctx, &socket{Listener: l}, o)
+	// Removed before the store is closed: whoever finds the file finds this daemon.
+	defer d.nameSocket(o.Data, s)()
+	return d.run(ctx, s, o)
 }
 
 // open opens the store and puts the daemon together. The store's lock comes first: who
@@ -101,7 +106,12 @@ func open(o Options) (_ *Daemon, err error) {
 	if o.tune != nil {
 		o.tune(&store)
 	}
-	if d.db, err = engine.Open(o.Data, store); err != nil {
+	d.atRest = o.readOnly
+	how := engine.Open
+	if o.readOnly {
+		how = engine.OpenReadOnly
+	}
+	if d.db, err = how(o.Data, store); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -145,7 +155,9 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(d.door(s.Listener)) }()
 
-	d.timers.Go(d.runTimers)
+	if !o.Idle {
+		d.timers.Go(d.runTimers)
+	}
 	startCtx, stopStart := context.WithCancel(ctx)
 	started := make(chan error, 1)
 	go func() { started <- d.start(startCtx, o) }()
@@ -212,7 +224,7 @@ func (d *Daemon) start(ctx context.Context, o Options) error {
 	if o.Ready != nil {
 		o.Ready()
 	}
-	if d.db.Stats().Frozen == "" {
+	if d.db.Stats().Frozen == "" && !o.Idle {
 		d.takeUp(ctx, open)
 	}
 	return nil

@@ -72,7 +72,7 @@ func problemOf(err error) client.Problem {
 
 // refuse answers with a problem document.
 func (q *request) refuse(err error) {
-	p := problemOf(err)
+	p := q.known(problemOf(err))
 	h := q.w.Header()
 	h.Set("Content-Type", client.ProblemType)
 	if p.Retryable {
@@ -80,6 +80,19 @@ func (q *request) refuse(err error) {
 	}
 	q.status = p.Status
 	q.write(p.Status, client.Append(nil, p))
+}
+
+// known takes the trace out of a problem where the peer cannot ask about it: a call that was
+// refused before anything was written has none. One of another namespace is no other than
+// one that is not there. Where the path names the trace, the client gets back what it said.
+func (q *request) known(p client.Problem) client.Problem {
+	if p.TraceID.IsZero() || q.r.PathValue("id") != "" {
+		return p
+	}
+	if _, err := q.trace(p.TraceID); errors.Is(err, tga.NotFound) {
+		p.TraceID = tga.ID{}
+	}
+	return p
 }
 
 // write writes a whole answer. That the client does not take it is the client's affair:

@@ -36,6 +36,7 @@ type Daemon struct {
 	drain      chan struct{} // closed when draining begins: streams end
 	ready      atomic.Bool   // every open trace is classified
 	classified chan struct{} // closed when ready
+	atRest     bool          // the store is only read, see [Reader]
 	doubted    chan struct{} // a hint that the store may have stopped
 	timers     sync.WaitGroup
 
@@ -71,11 +72,19 @@ type route struct {
 	method, path string
 	// verbs lists what the peer must be allowed to do: any of them. None at all is a
 	// route for every peer that has a verb; who has none is turned away at the door.
-	verbs []config.Verb
-	// early routes are answered before the open traces are classified.
-	early  bool
+	verbs  []config.Verb
+	from   when
 	handle func(*request) (any, error)
 }
+
+// when is from which moment on a route is answered.
+type when uint8
+
+const (
+	whenReady when = iota // once the open traces are classified
+	whenOpen              // once the store is open
+	atRest                // also where no daemon has the store, by a [Reader]
+)
 
 var (
 	mayRead   = []config.Verb{config.Read}
@@ -89,51 +98,51 @@ var (
 
 // routes is the whole API.
 var routes = []route{
-	{"POST", "/v1/tool-calls", mayAppend, false, (*request).toolCall},
-	{"POST", "/v1/begin", mayAppend, false, (*request).begin},
-	{"POST", "/v1/traces/{id}/finish", mayAppend, false, (*request).finish},
-	{"POST", "/v1/traces/{id}/not-sent", mayAppend, false, (*request).notSent},
-	{"POST", "/v1/traces/{id}/give-up", mayAppend, false, (*request).giveUp},
-	{"POST", "/v1/traces/{id}/recover", mayAppend, false, (*request).recover},
-	{"POST", "/v1/traces/{id}/delivered", mayAppend, false, (*request).delivered},
-	{"POST", "/v1/keep", mayAppend, false, (*request).keep},
-	{"GET", "/v1/kept", mayAppend, false, (*request).kept},
+	{"POST", "/v1/tool-calls", mayAppend, whenReady, (*request).toolCall},
+	{"POST", "/v1/begin", mayAppend, whenReady, (*request).begin},
+	{"POST", "/v1/traces/{id}/finish", mayAppend, whenReady, (*request).finish},
+	{"POST", "/v1/traces/{id}/not-sent", mayAppend, whenReady, (*request).notSent},
+	{"POST", "/v1/traces/{id}/give-up", mayAppend, whenReady, (*request).giveUp},
+	{"POST", "/v1/traces/{id}/recover", mayAppend, whenReady, (*request).recover},
+	{"POST", "/v1/traces/{id}/delivered", mayAppend, whenReady, (*request).delivered},
+	{"POST", "/v1/keep", mayAppend, whenReady, (*request).keep},
+	{"GET", "/v1/kept", mayAppend, whenReady, (*request).kept},
 
-	{"GET", "/v1/traces", mayRead, true, (*request).traces},
-	{"GET", "/v1/traces/{id}", mayRead, true, (*request).timeline},
-	{"GET", "/v1/traces/{id}/state", mayRead, true, (*request).state},
-	{"GET", "/v1/traces/{id}/entries", mayRead, true, (*request).entries},
-	{"GET", "/v1/traces/{id}/documents", mayRead, true, (*request).document},
-	{"GET", "/v1/traces/{id}/checkpoint", mayRead, true, (*request).latestCheckpoint},
-	{"GET", "/v1/log", mayRead, true, (*request).logLines},
-	{"GET", "/v1/in-doubt", mayRead, true, (*request).inDoubt},
-	{"GET", "/v1/approvals", mayRead, true, (*request).approvals},
-	{"GET", "/v1/evidence/{digest}", mayRead, true, (*request).evidence},
-	{"GET", "/v1/rollback-plan", mayRead, true, (*request).rollbackPlan},
+	{"GET", "/v1/traces", mayRead, atRest, (*request).traces},
+	{"GET", "/v1/traces/{id}", mayRead, atRest, (*request).timeline},
+	{"GET", "/v1/traces/{id}/state", mayRead, atRest, (*request).state},
+	{"GET", "/v1/traces/{id}/entries", mayRead, atRest, (*request).entries},
+	{"GET", "/v1/traces/{id}/documents", mayRead, atRest, (*request).document},
+	{"GET", "/v1/traces/{id}/checkpoint", mayRead, atRest, (*request).latestCheckpoint},
+	{"GET", "/v1/log", mayRead, atRest, (*request).logLines},
+	{"GET", "/v1/in-doubt", mayRead, atRest, (*request).inDoubt},
+	{"GET", "/v1/approvals", mayRead, atRest, (*request).approvals},
+	{"GET", "/v1/evidence/{digest}", mayRead, atRest, (*request).evidence},
+	{"GET", "/v1/rollback-plan", mayRead, whenOpen, (*request).rollbackPlan},
 
-	{"POST", "/v1/traces/{id}/entries", mayAppendOrDecide, false, (*request).appendOne},
-	{"POST", "/v1/entries:batch", mayAppendOrDecide, false, (*request).appendMany},
-	{"POST", "/v1/traces/{id}/lease", mayAppendOrDecide, false, (*request).acquire},
-	{"POST", "/v1/traces/{id}/lease:renew", mayAppendOrDecide, false, (*request).renew},
-	{"POST", "/v1/traces/{id}/lease:release", mayAppendOrDecide, false, (*request).release},
-	{"POST", "/v1/traces/{id}/checkpoint", mayAppend, false, (*request).checkpoint},
+	{"POST", "/v1/traces/{id}/entries", mayAppendOrDecide, whenReady, (*request).appendOne},
+	{"POST", "/v1/entries:batch", mayAppendOrDecide, whenReady, (*request).appendMany},
+	{"POST", "/v1/traces/{id}/lease", mayAppendOrDecide, whenReady, (*request).acquire},
+	{"POST", "/v1/traces/{id}/lease:renew", mayAppendOrDecide, whenReady, (*request).renew},
+	{"POST", "/v1/traces/{id}/lease:release", mayAppendOrDecide, whenReady, (*request).release},
+	{"POST", "/v1/traces/{id}/checkpoint", mayAppend, whenReady, (*request).checkpoint},
 
-	{"POST", "/v1/traces/{id}/decide", mayDecide, false, (*request).decide},
-	{"POST", "/v1/traces/{id}/resolve", mayAdmin, false, (*request).resolve},
-	{"POST", "/v1/traces/{id}/abandon", mayAdmin, false, (*request).abandon},
-	{"POST", "/v1/traces/{id}/compensate", mayAdmin, false, (*request).compensate},
-	{"POST", "/v1/recover", mayAdmin, false, (*request).recoverAll},
-	{"POST", "/v1/verify", mayReadOrAdmin, true, (*request).verify},
-	{"POST", "/v1/backup", mayAdmin, true, (*request).backup},
-	{"POST", "/v1/seal", mayAdmin, false, (*request).seal},
-	{"POST", "/v1/unfreeze", mayAdmin, true, (*request).unfreeze},
-	{"POST", "/v1/end-quarantine", mayAdmin, false, (*request).endQuarantine},
+	{"POST", "/v1/traces/{id}/decide", mayDecide, whenReady, (*request).decide},
+	{"POST", "/v1/traces/{id}/resolve", mayAdmin, whenReady, (*request).resolve},
+	{"POST", "/v1/traces/{id}/abandon", mayAdmin, whenReady, (*request).abandon},
+	{"POST", "/v1/traces/{id}/compensate", mayAdmin, whenReady, (*request).compensate},
+	{"POST", "/v1/recover", mayAdmin, whenReady, (*request).recoverAll},
+	{"POST", "/v1/verify", mayReadOrAdmin, atRest, (*request).verify},
+	{"POST", "/v1/backup", mayAdmin, whenOpen, (*request).backup},
+	{"POST", "/v1/seal", mayAdmin, whenReady, (*request).seal},
+	{"POST", "/v1/unfreeze", mayAdmin, whenOpen, (*request).unfreeze},
+	{"POST", "/v1/end-quarantine", mayAdmin, whenReady, (*request).endQuarantine},
 
-	{"GET", "/livez", nil, true, (*request).isLive},
-	{"GET", "/healthz", nil, true, (*request).healthy},
-	{"GET", "/readyz", nil, true, (*request).isReady},
-	{"GET", "/metrics", mayRead, true, (*request).showMetrics},
-	{"GET", "/openapi.yaml", nil, true, (*request).openapi},
+	{"GET", "/livez", nil, whenOpen, (*request).isLive},
+	{"GET", "/healthz", nil, whenOpen, (*request).healthy},
+	{"GET", "/readyz", nil, whenOpen, (*request).isReady},
+	{"GET", "/metrics", mayRead, whenOpen, (*request).showMetrics},
+	{"GET", "/openapi.yaml", nil, whenOpen, (*request).openapi},
 }
 
 // newMux makes the mux of the route table: a path of the table, then its methods.
@@ -232,12 +241,15 @@ func (d *Daemon) admit(q *request, rt *route) error {
 	if len(rt.verbs) > 0 && !slices.ContainsFunc(rt.verbs, q.peer.role.Has) {
 		return tga.Errorf(tga.PermissionDenied, "%s may not %s %s: it takes the verb %s", q.peer.name(), rt.method, rt.path, verbsText(rt.verbs))
 	}
-	if !rt.early && !d.ready.Load() {
+	if d.atRest && rt.from != atRest {
+		return tga.Errorf(tga.StoreUnavailable, "no process has the store, and %s takes one: start tgad serve", rt.path)
+	}
+	if rt.from == whenReady && !d.ready.Load() {
 		return tga.Errorf(tga.StoreUnavailable, "the daemon is still looking at the open traces")
 	}
 	if d.stopping() {
 		q.w.Header().Set("Connection", "close")
-		if !rt.early {
+		if rt.from == whenReady {
 			return tga.Errorf(tga.StoreUnavailable, "the daemon stops")
 		}
 	}

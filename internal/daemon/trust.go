@@ -45,6 +45,9 @@ func (d *Daemon) doubt(t *wal.Trace, c runtime.Classified) (*client.Doubt, error
 	m := &client.Doubt{
 		Since: c.Record.Attempts.Newest, Licence: licence.Kind.String(), External: c.Record.Attempts.External, Cause: runtime.DoubtCause(t), Settles: []string{},
 	}
+	if d.atRest {
+		m.Licence = "" // the configuration has it, and there is none at hand
+	}
 	for i := range t.Notes {
 		n := &t.Notes[i]
 		if n.Kind != tga.NoteProbe {

@@ -75,6 +75,10 @@ func await(f *os.File, path string, wait time.Duration, sleep func(time.Duration
 	}
 }
 
+// Holder is the process that locked a file last, by what it wrote into it; 0 where that is
+// not known. Whether it still has the lock is not asked.
+func Holder(path string) int { return holder(path) }
+
 // holder is the process that wrote the lock file, 0 where that is not known.
 func holder(path string) int {
 	b, err := os.ReadFile(path)

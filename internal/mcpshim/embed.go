@@ -38,6 +38,10 @@ const (
 // Embed has a daemon for the store in dir. It returns once one is ready, in this process
 // or in another. conf is the daemon's configuration, nil for [DefaultConfig].
 func Embed(ctx context.Context, dir string, conf *config.Config, log *slog.Logger) (*Embedded, error) {
+	return embed(ctx, dir, conf, log, false)
+}
+
+func embed(ctx context.Context, dir string, conf *config.Config, log *slog.Logger, idle bool) (*Embedded, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -58,7 +62,7 @@ func Embed(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 	e.over.Go(func() {
 		for life.Err() == nil {
 			err := daemon.Run(life, daemon.Options{
-				Data: dir, Socket: socket, Config: conf, Logger: log,
+				Data: dir, Socket: socket, Config: conf, Logger: log, Idle: idle,
 				Ready: func() { once.Do(func() { close(ready) }) },
 			})
 			pause := brokenPause
@@ -90,9 +94,9 @@ func Embed(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 	return nil, err
 }
 
-// Visit has a daemon for a store that is there, to look at it or to settle a call: the one of
-// the process that has it, else one in this process. That one approves nothing: what the
-// store's shims approve is theirs to say.
+// Visit has a daemon for a store that is there, to settle a call: the one of the process that
+// has it, else one in this process. That one approves nothing and takes nothing up: what the
+// store's shims approve is theirs to say, and it knows none of their tool servers.
 func Visit(ctx context.Context, dir string) (*Embedded, error) {
 	if all, err := os.ReadDir(dir); err != nil || len(all) == 0 {
 		return nil, tga.Errorf(tga.NotFound, "there is no store in %s", dir)
@@ -106,7 +110,7 @@ decision = "NEEDS_APPROVAL"
 	if err != nil {
 		return nil, err
 	}
-	return Embed(ctx, dir, conf, nil)
+	return embed(ctx, dir, conf, nil, true)
 }
 
 // Close ends this process's part. Calls under way come to their ends first.

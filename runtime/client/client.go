@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -32,6 +33,8 @@ type Options struct {
 	MaxAnswerBytes int64
 	// MaxIdle is how many connections are kept; zero means 16.
 	MaxIdle int
+	// Dial makes a connection; nil dials the socket.
+	Dial func(ctx context.Context) (net.Conn, error)
 }
 
 // Client is a connection pool to one daemon. Its methods may be called from any number
@@ -55,7 +58,12 @@ func New(socket string, opts Options) *Client {
 	if opts.MaxIdle == 0 {
 		opts.MaxIdle = 16
 	}
-	return &Client{opts: opts, wires: wires{socket: socket, most: opts.MaxIdle}}
+	if opts.Dial == nil {
+		opts.Dial = func(ctx context.Context) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}
+	}
+	return &Client{opts: opts, wires: wires{socket: socket, dial: opts.Dial, most: opts.MaxIdle}}
 }
 
 // Close ends the idle connections.

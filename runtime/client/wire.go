@@ -20,6 +20,7 @@ import (
 // (docs/PERFORMANCE.md).
 type wires struct {
 	socket string
+	dial   func(context.Context) (net.Conn, error)
 	most   int // idle ones
 
 	mu   sync.Mutex
@@ -92,7 +93,7 @@ func (p *wires) take(ctx context.Context) (*wire, error) {
 		}
 		_ = w.Close() // the daemon hung up: nothing was asked on it
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.socket)
+	conn, err := p.dial(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// completionTime bounds what a shell waits for a list of traces; what was found by then is
+// offered. mostOffered bounds the list itself: the newest ones.
+const (
+	completionTime = time.Second
+	mostOffered    = 200
+)
+
+// which traces a verb is about.
+type lists func(context.Context, *client.Client) ([]client.OpenTrace, error)
+
+// traceArgs makes a verb's arguments complete to the ids of traces, each with where it stands
+// and its tool; of one trace, unless many are taken.
+func (a *app) traceArgs(many bool, list lists, c *cobra.Command) *cobra.Command {
+	none := cobra.ShellCompDirectiveNoFileComp
+	if c.Name() == "verify" {
+		none = cobra.ShellCompDirectiveDefault // a file will do too
+	}
+	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 && !many {
+			return nil, none
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+		defer cancel()
+		var found []client.OpenTrace
+		err := a.ask(ctx, func(ctx context.Context, c *client.Client) (err error) {
+			found, err = list(ctx, c)
+			return err
+		})
+		if err != nil && len(found) == 0 {
+			return nil, none // a shell has no place for why
+		}
+		var offers []string
+		for _, t := range found {
+			id := t.TraceID.String()
+			if strings.HasPrefix(id, begun) && !slices.Contains(args, id) {
+				offers = append(offers, id+"\t"+cli.Clean(t.State+" "+tool(t.ToolServer, t.ToolName)))
+			}
+		}
+		return offers[max(0, len(offers)-mostOffered):], none
+	}
+	return c
+}
+
+// everyOne lists the traces of the whole log, as far as time permits.
+func (a *app) everyOne(ctx context.Context, c *client.Client) ([]client.OpenTrace, error) {
+	return a.everyTrace(ctx, c, client.TracesQuery{})
+}
+
+func openOnes(ctx context.Context, c *client.Client) (list []client.OpenTrace, err error) {
+	for t, err := range c.Traces(ctx, client.TracesQuery{}) {
+		if err != nil {
+			return list, err
+		}
+		list = append(list, t)
+	}
+	return list, nil
+}
+
+func doubtful(ctx context.Context, c *client.Client) ([]client.OpenTrace, error) {
+	return c.InDoubt(ctx)
+}
+
+// asked lists what waits for a person's word.
+func asked(ctx context.Context, c *client.Client) (list []client.OpenTrace, err error) {
+	waits, err := c.Approvals(ctx)
+	for _, w := range waits {
+		p, err := proposalOf(ctx, c, w.TraceID)
+		if err != nil {
+			return list, err
+		}
+		list = append(list, client.OpenTrace{TraceID: w.TraceID, State: w.Kind, ToolServer: p.ToolServer, ToolName: p.ToolName})
+	}
+	return list, err
+}
+
+// flagWords are the flags that take one of a few words.
+var flagWords = map[string][]string{
+	"ls --state":        states(),
+	"resolve --outcome": {"ran", "failed", "not-run"},
+	"resolve --class":   {"success", "side_effect_committed", "retryable_failure", "permanent_failure", "compensatable_failure"},
+	"call --risk":       {tga.RiskRead, tga.RiskWrite, tga.RiskHigh},
+	"serve --log-level": {"debug", "info", "warn", "error"},
+}
+
+func states() (words []string) {
+	for s := tga.Pending; s <= tga.Denied; s++ {
+		words = append(words, s.String())
+	}
+	return words
+}
+
+// completeFlags gives the flags of flagWords their words.
+func completeFlags(root *cobra.Command) error {
+	for name, words := range flagWords {
+		verb, flag, _ := strings.Cut(name, " --")
+		c, _, err := root.Find([]string{verb})
+		if err == nil {
+			err = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

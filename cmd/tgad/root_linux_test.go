@@ -1,0 +1,20 @@
+package main
+
+import (
+	"os"
+	goruntime "runtime"
+	"syscall"
+	"testing"
+)
+
+// withoutRoot makes this goroutine see files as nobody does. Its thread ends with it.
+func withoutRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	goruntime.LockOSThread()
+	if err := syscall.Setfsuid(65534); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,122 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Reader answers the routes that need the log alone, for a store that no process has open.
+// It is the daemon's own code over a store opened for reading, so a verb prints the same
+// whether a daemon runs or not. Nobody else reaches it: it has no socket on disk.
+type Reader struct {
+	d      *Daemon
+	srv    *http.Server
+	pairs  *pairs
+	served chan error
+}
+
+// OpenReader opens the store in dir for reading. Until Close, no other process can open it:
+// STATE_LOCK_ACQUIRE_FAILED where one has it.
+func OpenReader(dir, version string) (*Reader, error) {
+	d, err := open(Options{Data: dir, Config: config.Default(), Logger: slog.New(slog.DiscardHandler), Clock: time.Now, Version: version, readOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{d: d, pairs: newPairs(), served: make(chan error, 1)}
+	r.srv = &http.Server{Handler: d, ConnContext: identify, MaxHeaderBytes: maxHeaderBytes, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn)}
+	go func() { r.served <- r.srv.Serve(d.door(r.pairs)) }()
+	return r, nil
+}
+
+// Dial makes a connection to the reader, for client.Options.
+func (r *Reader) Dial(ctx context.Context) (net.Conn, error) { return r.pairs.dial(ctx) }
+
+// Close ends the connections and closes the store.
+func (r *Reader) Close() error {
+	close(r.d.drain) // a stream ends
+	err := r.srv.Close()
+	if served := <-r.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return errors.Join(err, r.d.close())
+}
+
+// pairs is a listener whose connections are pairs of sockets without a name.
+type pairs struct {
+	accept chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPairs() *pairs { return &pairs{accept: make(chan net.Conn), closed: make(chan struct{})} }
+
+func (p *pairs) dial(ctx context.Context) (net.Conn, error) {
+	near, far, err := socketPair()
+	if err != nil {
+		return nil, unavailable("make a pair of sockets", err)
+	}
+	select {
+	case p.accept <- far:
+		return near, nil
+	case <-p.closed:
+		err = net.ErrClosed
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	return nil, errors.Join(err, near.Close(), far.Close())
+}
+
+func (p *pairs) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accept:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pairs) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pairs) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
+
+func socketPair() (near, far net.Conn, err error) {
+	// Between making them and marking them no process may be started: it would get copies.
+	syscall.ForkLock.RLock()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fds[0])
+		syscall.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, err
+	}
+	var ends [2]net.Conn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "socketpair")
+		c, cerr := net.FileConn(f) // it has a descriptor of its own
+		ends[i], err = c, errors.Join(err, cerr, f.Close())
+	}
+	if err != nil {
+		for _, c := range ends {
+			if c != nil {
+				err = errors.Join(err, c.Close())
+			}
+		}
+		return nil, nil, tga.Errorf(tga.StoreUnavailable, "make a pair of sockets: %w", err)
+	}
+	return ends[0], ends[1], nil
+}

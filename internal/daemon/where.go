@@ -1,0 +1,76 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/filelock"
+)
+
+// The file engine.SocketName in a store's directory says where the daemon that has the store
+// listens: "PATH\nPID\n". With it a verb finds the daemon by the directory alone.
+//
+// A daemon that is killed leaves the file. It is believed only while the store's lock names
+// the same process.
+
+// nameSocket writes the file; remove takes it away again. A daemon whose file cannot be
+// written serves all the same, and is found by its socket alone.
+func (d *Daemon) nameSocket(dir string, s *socket) (remove func()) {
+	warn := func(what string, err error) {
+		d.log.Warn("the store's directory does not name the socket: --data does not find this daemon", "what", what, "error", err)
+	}
+	path := s.path
+	if u, ok := s.Addr().(*net.UnixAddr); ok && path == "" {
+		path = u.Name // the service manager made it
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		warn("its path", err)
+		return func() {}
+	}
+	name := filepath.Join(dir, engine.SocketName)
+	if err := writeSocketName(name, path); err != nil {
+		warn("write", err)
+		return func() {}
+	}
+	return func() {
+		if err := os.Remove(name); err != nil {
+			d.log.Warn("the file that names the socket stays; it is not believed", "error", err)
+		}
+	}
+}
+
+func writeSocketName(name, socket string) error {
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := access.Create(name)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%s\n%d\n", socket, os.Getpid())
+	return errors.Join(err, f.Close())
+}
+
+// SocketOf returns the socket of the daemon that has the store in dir, for who found the store
+// held; ok is false where its holder names none, as one that is still opening it does.
+func SocketOf(dir string) (socket string, ok bool) {
+	raw, err := os.ReadFile(filepath.Join(dir, engine.SocketName))
+	if err != nil {
+		return "", false
+	}
+	path, rest, _ := strings.Cut(string(raw), "\n")
+	pid, err := strconv.Atoi(strings.TrimSuffix(rest, "\n"))
+	if err != nil || path == "" || !strings.HasSuffix(rest, "\n") {
+		return "", false // it is being written
+	}
+	return path, pid == filelock.Holder(filepath.Join(dir, engine.LockName))
+}
