@@ -112,7 +112,7 @@ failed or waits for a person, 4 where a call is in doubt.`,
 				if err != nil {
 					return err
 				}
-				return a.AgentResult(res)
+				return a.AgentResult(res, f.typed(args[0]))
 			})
 		},
 	}
@@ -155,7 +155,7 @@ func (a *app) agentResume(f *agentFlags) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					return a.AgentResult(res)
+					return a.AgentResult(res, f.typed(args[0]))
 				}
 				all, err := h.Recover(ctx)
 				if err != nil {
@@ -163,7 +163,7 @@ func (a *app) agentResume(f *agentFlags) *cobra.Command {
 				}
 				var last error
 				for _, res := range all {
-					if err := a.AgentResult(res); err != nil {
+					if err := a.AgentResult(res, f.typed(args[0])); err != nil {
 						last = err
 					}
 				}
@@ -222,6 +222,24 @@ func (a *app) agentShow(f *agentFlags) *cobra.Command {
 			})
 		},
 	}
+}
+
+// typed is how a verb about an agent's turn is typed with these flags, from any directory.
+func (f *agentFlags) typed(manifest string) cli.AgentCommand {
+	c := cli.AgentCommand{Manifest: cli.Absolute(manifest), Flags: []string{"--data", cli.Absolute(f.data)}}
+	if f.config != "" {
+		c.Flags = append(c.Flags, "--config", cli.Absolute(f.config))
+	}
+	for _, other := range f.others {
+		c.Flags = append(c.Flags, "--with", cli.Absolute(other))
+	}
+	if f.model != "" {
+		c.Flags = append(c.Flags, "--model", f.model)
+	}
+	for _, p := range f.unenforced {
+		c.Flags = append(c.Flags, "--unenforced", p)
+	}
+	return c
 }
 
 // load reads the configuration, where one is named.

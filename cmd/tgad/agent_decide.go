@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"os/user"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -12,6 +14,18 @@ import (
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
+
+// decider is who types a command: $USER, which services and containers lack, or the system's
+// name of the user.
+func decider() string {
+	if name := os.Getenv("USER"); name != "" {
+		return name
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return fmt.Sprintf("uid %d", os.Getuid())
+}
 
 func (a *app) agentDecide(f *agentFlags) *cobra.Command {
 	var who, action, value, note string
@@ -59,7 +73,7 @@ the call do the same.`,
 	}
 	c.Flags().StringVar(&action, "action", "", "retry, skip, fallback, abort; of a call approve, deny, ran, failed, not-run, abandon")
 	c.Flags().StringVar(&value, "value", "", "with fallback and ran: the answer, as JSON")
-	c.Flags().StringVar(&who, "who", os.Getenv("USER"), "who decides (or $USER)")
+	c.Flags().StringVar(&who, "who", decider(), "who decides (or $USER)")
 	c.Flags().StringVar(&note, "note", "", "why: the rationale of a vote, the evidence of what is known")
 	return c
 }

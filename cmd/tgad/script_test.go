@@ -44,6 +44,7 @@ func TestScripts(t *testing.T) {
 			"charged": charged,
 			"notes":   notes,
 			"model":   model,
+			"types":   types,
 		},
 	})
 }
@@ -152,6 +153,32 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d\nstdout: %s\nstderr: %s", got, want, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+	}
+}
+
+// types runs commands of the last output as they are printed, from another directory, each the
+// only one that has these words in it. All but the last exit 0, that one with CODE:
+// types 0 'action approve' 'agent resume'
+func types(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: types CODE WORDS...")
+	}
+	printed := ts.ReadFile("stdout")
+	for i, words := range args[1:] {
+		var found []string
+		for line := range strings.Lines(printed) {
+			if strings.HasPrefix(line, "  tgad ") && strings.Contains(line, words+" ") {
+				found = append(found, strings.TrimSpace(line))
+			}
+		}
+		if len(found) != 1 {
+			ts.Fatalf("%d commands have %q in\n%s", len(found), words, printed)
+		}
+		code := "0"
+		if i == len(args)-2 {
+			code = args[0]
+		}
+		exits(ts, false, []string{code, "/bin/sh", "-c", "cd / && " + found[0]})
 	}
 }
 

@@ -150,8 +150,38 @@ func tail(s string, most int) string {
 	return s
 }
 
+// AgentCommand is how the verbs of one agent are typed.
+type AgentCommand struct {
+	Manifest string
+	Flags    []string // of every verb, with their values
+}
+
+// line is a verb about a turn as a person types it.
+func (c AgentCommand) line(verb string, turn tga.ID, more ...string) string {
+	words := append([]string{"tgad", "agent", verb, c.Manifest, turn.String()}, more...)
+	words = append(words, c.Flags...)
+	for i := range words {
+		words[i] = ShellWord(words[i])
+	}
+	return strings.Join(words, " ")
+}
+
+// answers are what a wait may be answered with. Each is printed as a whole command that does
+// what it says when it is pasted; the words in it are for who pastes it to change.
+var answers = struct{ ofTurn, ofRequest, ofDoubt [][]string }{
+	ofTurn: [][]string{
+		{"retry", "--note", "why it is tried again"}, {"skip", "--note", "why it goes on without"},
+		{"fallback", "--value", `"the answer in its place"`, "--note", "why this is the answer"}, {"abort", "--note", "why the turn ends here"},
+	},
+	ofRequest: [][]string{{"approve", "--note", "why it may be called"}, {"deny", "--note", "why it may not be called"}},
+	ofDoubt: [][]string{
+		{"ran", "--value", `"what the tool answered"`, "--note", "how you know that it ran"}, {"failed", "--note", "how you know that it failed"},
+		{"not-run", "--note", "how you know that it did not run"}, {"abandon", "--note", "why nobody will know"},
+	},
+}
+
 // AgentResult prints where an invocation stands, and returns the exit code for it.
-func (s *Streams) AgentResult(res turn.Result) error {
+func (s *Streams) AgentResult(res turn.Result, typed AgentCommand) error {
 	if s.JSON {
 		if err := s.Line(agentResult(res)); err != nil {
 			return err
@@ -162,7 +192,7 @@ func (s *Streams) AgentResult(res turn.Result) error {
 				return err
 			}
 		}
-		s.printResult(res)
+		s.printResult(res, typed)
 	}
 	switch {
 	case res.Status == turn.Waiting && res.Waiting.Code == tga.EffectInDoubt:
@@ -173,26 +203,27 @@ func (s *Streams) AgentResult(res turn.Result) error {
 	return nil
 }
 
-func (s *Streams) printResult(res turn.Result) {
+func (s *Streams) printResult(res turn.Result, typed AgentCommand) {
 	switch res.Status {
 	case turn.Completed:
 		s.Printf("%s\n", cleanLines(res.Text))
 	case turn.Waiting:
-		w := res.Waiting
+		w, with := res.Waiting, answers.ofTurn
 		s.Printf("waiting   %s in phase %s of turn %s\n          %s\n", w.Code, w.Phase, w.InteractionID, Clean(w.Reason))
 		if w.Target != "" {
 			s.Printf("asked     %s\n", Clean(w.Target))
 		}
 		if !w.TraceID.IsZero() {
-			actions := "approve|deny"
-			if w.Code == tga.EffectInDoubt {
-				actions = "ran|failed|not-run|abandon"
+			s.Printf("trace     %s\n", w.TraceID)
+			if with = answers.ofRequest; w.Code == tga.EffectInDoubt {
+				with = answers.ofDoubt
 			}
-			s.Printf("trace     %s: see tgad show\n", w.TraceID)
-			s.Printf("decide    tgad agent decide %s --action %s --note WHY, then tgad agent resume\n", w.InteractionID, actions)
-		} else {
-			s.Printf("decide    tgad agent decide %s --action retry|skip|fallback|abort, then tgad agent resume\n", w.InteractionID)
 		}
+		s.Printf("decide    with one of\n")
+		for _, a := range with {
+			s.Printf("  %s\n", Clean(typed.line("decide", w.InteractionID, append([]string{"--action"}, a...)...)))
+		}
+		s.Printf("go on     with\n  %s\n", Clean(typed.line("resume", w.InteractionID)))
 	default:
 		s.Printf("%s    %s\n", res.Status, Clean(res.Failure.Error()))
 		for _, e := range res.Effects {

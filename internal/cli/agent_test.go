@@ -67,7 +67,7 @@ func TestWarningsAreShownWithoutJSON(t *testing.T) {
 	var out, errs bytes.Buffer
 	s := &Streams{Out: &out, Err: &errs}
 	res := turn.Result{Status: turn.Completed, Text: "paid", Warnings: []turn.Warning{{Tool: "charge", Code: tga.NotFound, Reason: "gone\x1b[2J"}}}
-	if err := s.AgentResult(res); err != nil || out.String() != "paid\n" || errs.String() != "tgad: warning: tool charge: NOT_FOUND: gone\\x1b[2J\n" {
+	if err := s.AgentResult(res, AgentCommand{}); err != nil || out.String() != "paid\n" || errs.String() != "tgad: warning: tool charge: NOT_FOUND: gone\\x1b[2J\n" {
 		t.Errorf("%v, %q, %q", err, out.String(), errs.String())
 	}
 }
@@ -81,13 +81,13 @@ func TestAgentResultHasItsExitCode(t *testing.T) {
 	}{
 		{turn.Result{Status: turn.Completed, Text: "two\nlines\x1b[2J"}, ExitOK, "two\nlines\\x1b[2J\n"},
 		{turn.Result{Status: turn.Unsuccessful, Failure: &turn.Failure{Code: tga.ToolError, Message: "no"}}, ExitError, "TOOL_ERROR: no"},
-		{turn.Result{Status: turn.Waiting, Waiting: &turn.Wait{Code: tga.EffectInDoubt, TraceID: tga.ID{1}}}, ExitInDoubt, "--action ran|failed|not-run|abandon"},
-		{turn.Result{Status: turn.Waiting, Waiting: &turn.Wait{Code: tga.EscalationRequired, TraceID: tga.ID{1}}}, ExitError, "--action approve|deny"},
+		{turn.Result{Status: turn.Waiting, Waiting: &turn.Wait{Code: tga.EffectInDoubt, TraceID: tga.ID{1}}}, ExitInDoubt, "tgad agent decide 'a b.yaml' 00000000-0000-0000-0000-000000000000 --action ran"},
+		{turn.Result{Status: turn.Waiting, Waiting: &turn.Wait{Code: tga.EscalationRequired, TraceID: tga.ID{1}}}, ExitError, "--action approve --note"},
 		{turn.Result{Status: turn.Waiting, Waiting: &turn.Wait{Code: tga.LLMError, Target: "ops"}}, ExitError, "tgad agent decide"},
 	} {
 		var out bytes.Buffer
 		s := &Streams{Out: &out, Err: &out}
-		if got := ExitCode(s.AgentResult(c.res)); got != c.code || !strings.Contains(out.String(), c.out) {
+		if got := ExitCode(s.AgentResult(c.res, AgentCommand{Manifest: "a b.yaml"})); got != c.code || !strings.Contains(out.String(), c.out) {
 			t.Errorf("%+v: exit %d, %q", c.res, got, out.String())
 		}
 	}

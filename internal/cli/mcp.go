@@ -236,7 +236,7 @@ func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error 
 // acceptVerb is the command that pins the definitions as they are now, as somebody types it.
 func (m *mcp) acceptVerb(server string, args []string) string {
 	words := []string{"tgad mcp inspect --accept --server-id", ShellWord(server), m.find}
-	for _, f := range []struct{ name, value string }{{"--config", absolute(m.file)}, {"--url", m.url}, {"--headers-file", absolute(m.headers)}} {
+	for _, f := range []struct{ name, value string }{{"--config", Absolute(m.file)}, {"--url", m.url}, {"--headers-file", Absolute(m.headers)}} {
 		if f.value != "" {
 			words = append(words, f.name, ShellWord(f.value))
 		}
@@ -248,14 +248,6 @@ func (m *mcp) acceptVerb(server string, args []string) string {
 		words = append(words, ShellWord(w))
 	}
 	return strings.Join(words, " ")
-}
-
-// absolute is the path of a file from wherever the command is typed.
-func absolute(path string) string {
-	if abs, err := filepath.Abs(path); path != "" && err == nil {
-		return abs
-	}
-	return path
 }
 
 func (m *mcp) inspect() *cobra.Command {

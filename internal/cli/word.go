@@ -1,6 +1,9 @@
 package cli
 
-import "strings"
+import (
+	"path/filepath"
+	"strings"
+)
 
 // ShellWord is a word as a POSIX shell reads it back: what tgad prints for somebody to type is
 // run as it stands.
@@ -11,4 +14,12 @@ func ShellWord(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Absolute is the path of a file from whichever directory it is typed in; "" stays "".
+func Absolute(path string) string {
+	if abs, err := filepath.Abs(path); path != "" && err == nil {
+		return abs
+	}
+	return path
 }
