@@ -65,13 +65,24 @@ func (a *attempt) questionFor(q *call) []byte {
 	}
 	words := fmt.Sprintf("May the tool %s of %s be called? It needs an approval (%s). Arguments: %s",
 		a.q.params.tool, a.s.opts.Server, mcpraw.ClipRunes(said, 200), mcpraw.ClipRunes(string(a.q.args), maxShown))
+	return q.form(words, `"approve":{"type":"boolean","title":"Approve this call"},"reason":{"type":"string","title":"Why"}`, "approve")
+}
+
+// form is the params of an elicitation with one required member.
+func (q *call) form(words, properties, required string) []byte {
 	b := []byte(`{"mode":"form",`)
 	if q.version < stateless && q.conv.opening.version() < "2025-11-25" {
 		b = []byte(`{`) // the member came with that revision
 	}
 	b = tga.AppendString(append(b, `"message":`...), words)
-	return append(b, `,"requestedSchema":{"type":"object","properties":{"approve":{"type":"boolean","title":"Approve this call"},`+
-		`"reason":{"type":"string","title":"Why"}},"required":["approve"]}}`...)
+	return append(b, `,"requestedSchema":{"type":"object","properties":{`+properties+`},"required":["`+required+`"]}}`...)
+}
+
+// inputRequired is a result that asks the person at a client without a handshake.
+func inputRequired(id string, question []byte, state string) []byte {
+	b := append([]byte(`{"resultType":"input_required","inputRequests":{"`+id+`":{"method":"elicitation/create","params":`), question...)
+	b = tga.AppendString(append(b, `}},"requestState":`...), state)
+	return append(b, '}')
 }
 
 // inRequest reports whether the client takes questions in answers to its requests.
@@ -98,9 +109,7 @@ func (q *call) ask(a *attempt) (answered bool) {
 	}
 	trace := a.trace()
 	if q.inRequest() {
-		b := append([]byte(`{"resultType":"input_required","inputRequests":{"`+voteID+`":{"method":"elicitation/create","params":`), a.questionFor(q)...)
-		b = tga.AppendString(append(b, `}},"requestState":`...), voteState+trace.String())
-		q.question = append(b, '}')
+		q.question = inputRequired(voteID, a.questionFor(q), voteState+trace.String())
 		return true
 	}
 	if !q.conv.opening.elicits() || !a.asking.CompareAndSwap(false, true) {
@@ -210,28 +219,43 @@ func (c *conv) ownQuestion(f *frame) bool {
 	return p != nil
 }
 
-// takeVote takes what a client adds to a call when it answers a question of the shim's.
-// The tool server does not see it. It reports whether there was such an answer.
-func (p *callParams) takeVote() (v *vote, trace tga.ID, err error) {
+// word is what the message of a client brings of its person's.
+type word struct {
+	given bool // it brings something
+	vote  *vote
+	on    tga.ID // the trace of the vote
+	again tga.ID // a trace whose call the person says to run again
+}
+
+// takeWord takes what a client adds to a call when it answers a question of the shim's. The
+// tool server does not see it.
+func (p *callParams) takeWord() (w word, err error) {
 	said := mcpraw.ScalarText(mcpraw.At(p.raw, "/requestState"))
-	name, ours := strings.CutPrefix(said, voteState)
-	if !ours {
-		return nil, trace, nil
+	name, approval := strings.CutPrefix(said, voteState)
+	name, again := strings.CutPrefix(name, againState)
+	if !approval && !again {
+		return w, nil
 	}
-	if trace, err = tga.ParseID(name); err != nil {
-		return nil, trace, tga.Errorf(tga.ValidationError, "it is not what the client was given").At("/params/requestState")
+	trace, err := tga.ParseID(name)
+	if err != nil {
+		return w, tga.Errorf(tga.ValidationError, "it is not what the client was given").At("/params/requestState")
 	}
-	v = readVote(mcpraw.At(p.raw, "/inputResponses/"+voteID))
+	w.given = true
+	if approval {
+		w.vote, w.on = readVote(mcpraw.At(p.raw, "/inputResponses/"+voteID)), trace
+	} else if saysAgain(mcpraw.At(p.raw, "/inputResponses/"+againID)) {
+		w.again = trace
+	}
 	raw, err := withoutInput(p.raw)
 	if err != nil {
-		return nil, trace, err
+		return w, err
 	}
 	plain, err := parseCall(raw)
 	if err != nil {
-		return nil, trace, err
+		return w, err
 	}
 	*p = *plain
-	return v, trace, nil
+	return w, nil
 }
 
 // withoutInput returns the params of a call without what a client adds when it goes on

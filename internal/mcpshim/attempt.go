@@ -28,6 +28,7 @@ type attempt struct {
 	tell    sync.Once
 	out     outcome
 	keyless bool // a read call: it has no key of its own
+	posed   bool // its person was asked whether it runs again
 	anew    bool // somebody has said that the recorded call did not run: this is a new attempt
 	conn    runtime.Connection
 	present *presence // of the client, where it is not there for as long as this process
@@ -56,6 +57,7 @@ type outcome struct {
 	frame  *frame // the tool server's own message, for the call that was sent
 	value  []byte // a recorded result or error member
 	fault  bool
+	asks   []byte // in place of an answer: a result that asks the person at the client
 	words  string // for a call without an effect to show
 	code   tga.Code
 	rpc    int // set where it is a JSON-RPC error and not a tool error

@@ -39,6 +39,7 @@ type call struct {
 	part      func()       // says once that it waits for its attempt no more
 	vote      *vote        // of a person at the client, on
 	voteOn    tga.ID       // this trace
+	again     tga.ID       // of a call that this person says to run again
 	posed     bool         // this message has asked its person, or brings what that one says
 	question  []byte       // the answer to this message that asks
 	abandoned func(*frame) // takes an answer that comes after the attempt gave up
@@ -77,7 +78,7 @@ func (c *conv) toolsCall(f *frame, b *batchReply) {
 		f.close()
 		return
 	}
-	cast, on, err := p.takeVote()
+	said, err := p.takeWord()
 	if err != nil {
 		c.failWith(f.RawID, b, codeInvalidParams, "", err)
 		f.close()
@@ -91,7 +92,10 @@ func (c *conv) toolsCall(f *frame, b *batchReply) {
 	q, err := c.newCall(f, p, tool, b)
 	f.close()
 	if err == nil {
-		q.vote, q.voteOn, q.posed = cast, on, !on.IsZero()
+		q.vote, q.voteOn, q.posed = said.vote, said.on, said.given
+		if q.inRequest() { // else nobody was asked
+			q.again = said.again
+		}
 	} else {
 		c.failWith(f.RawID, b, codeInvalidParams, "", err)
 		return
@@ -311,6 +315,8 @@ func (q *call) answer(a *attempt, mine bool) error {
 		return q.conv.send(q.w.batch, &f.Envelope, f)
 	}
 	switch {
+	case o.asks != nil:
+		return q.reply(`,"result":`, o.asks)
 	case o.words != "" && o.rpc != 0:
 		q.conv.fail(q.w.id, q.w.batch, o.rpc, o.code, o.trace.String(), o.words)
 		return nil

@@ -34,6 +34,7 @@ func (a *attempt) work(ctx context.Context) {
 	if a.q.voteOn == a.trace() {
 		a.cast(ctx, a.q.voteOn, a.q.vote)
 	}
+	a.conn.Again = a.q.again
 	sends := 0
 	var doubt string // why the newest send has no answer
 	beginID := randomHex()
@@ -60,6 +61,17 @@ func (a *attempt) work(ctx context.Context) {
 		}
 		if out := b.Standing == runtime.BeginWait || b.Standing == runtime.BeginInDoubt || b.Attempt > 1; out && sends == 0 && a.goOn(ctx, b) {
 			return
+		}
+		if b.Ask || b.Standing == runtime.BeginInDoubt && a.q.derived && a.conn.Asks {
+			yes, later := a.runAgain(ctx, b)
+			if later {
+				return
+			}
+			if yes {
+				a.conn.Again, sends, doubt, beginID = b.Result.TraceID, 0, "", randomHex()
+				a.setTrace(newID())
+				continue
+			}
 		}
 		switch b.Standing {
 		case runtime.BeginServe, runtime.BeginDenied:
