@@ -32,11 +32,10 @@ race: ## the core under the race detector, and with every canonical form compare
 	$(GO) test -tags invariants ./schemas/... ./wal ./ledger ./runtime
 
 fuzz: ## every fuzz target for FUZZTIME
-	@set -e; for pkg in $$($(GO) list ./...); do \
-	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	    echo "fuzz $$pkg $$target $(FUZZTIME)"; \
-	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x $$pkg; \
-	  done; \
+	@set -e; grep -rn --include='*_test.go' '^func Fuzz' . | sed 's|/[^/]*:[0-9]*:func \(Fuzz[A-Za-z0-9]*\).*| \1|' | sort | \
+	while read -r pkg target; do \
+	  echo "fuzz $$pkg $$target $(FUZZTIME)"; \
+	  $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x $$pkg </dev/null; \
 	done
 
 TORTURE := $(GO) run ./internal/crashtest/torture
