@@ -28,6 +28,8 @@ var allowed = map[string][]string{
 	"wal":      {"schemas/tga"},
 	"ledger":   {"schemas/tga"},
 
+	"wal/physical": {"schemas/tga"},
+
 	"wal/segment": {"schemas/tga", "wal"},
 	"wal/ndjson":  {"schemas/tga", "wal"},
 	"wal/waltest": {"schemas/tga", "wal"},
@@ -81,9 +83,9 @@ var open = []string{"internal/", "cmd/", "examples/", "fuzz", "bench", "test_vec
 // doors names the one package that may import a dependency.
 var doors = map[string][]string{
 	"github.com/anishathalye/porcupine":      {"internal/crashtest"},
-	"github.com/cockroachdb/pebble":          {"engine", "internal/crashtest", "bench"}, // crashtest: its file systems are the faults
+	"github.com/cockroachdb/pebble":          {"engine", "wal/physical", "internal/crashtest", "bench"}, // physical and crashtest: the file systems
 	"github.com/gowebpki/jcs":                {"schemas/tga"},
-	"github.com/klauspost/compress":          {"wal/segment"},
+	"github.com/klauspost/compress":          {"wal/physical", "wal/segment"},
 	"github.com/modelcontextprotocol/go-sdk": {"runtime/mcp", "examples/"},
 	"github.com/failsafe-go/failsafe-go":     {"runtime/dispatch", "runtime/verify"},
 	"github.com/golang-jwt/jwt":              {"runtime/capability"},
