@@ -85,6 +85,9 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 		return err
 	}
 	if v.Decision == tga.NeedsApproval {
+		if l.head.Seq == 0 && rt.pastDeadline(l) {
+			return rt.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before people were asked")
+		}
 		// The definition is that of now, when the question is asked.
 		g, err := rt.grant(ctx, l)
 		if err != nil {
@@ -93,6 +96,9 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 		pending := Approval{TraceID: l.lease.TraceID, Since: rt.now(), Required: max(v.Required, 1), Why: v.Rationale, Schema: g.SchemaDigest}
 		if v.Within > 0 {
 			pending.Expires = tga.MillisOf(rt.opts.Clock().Add(v.Within))
+		}
+		if l.deadline != 0 && (pending.Expires == 0 || l.deadline < pending.Expires) {
+			pending.Expires = l.deadline // an answer after that would permit nothing
 		}
 		if err := l.attachApproval(pending); err != nil {
 			return err

@@ -106,6 +106,24 @@ func Check(ctx context.Context, d Dispatcher, call Call) error {
 // attempts before it, it says nothing.
 var ErrNotSent = errors.New("not sent")
 
+// WithLife returns a copy of ctx for somebody who waits for a call and may go away: when ctx
+// ends while the call is being sent, the dispatch goes on until its SendTimeout or the end
+// of life, and its answer is recorded. Without it a dispatch ends with ctx, and the call is
+// in doubt.
+func WithLife(ctx, life context.Context) context.Context {
+	return context.WithValue(ctx, lifeKey{}, life)
+}
+
+type lifeKey struct{}
+
+// sending is the context of a dispatch that a run with ctx makes.
+func sending(ctx context.Context) context.Context {
+	if life, ok := ctx.Value(lifeKey{}).(context.Context); ok {
+		return life
+	}
+	return ctx
+}
+
 // ErrSendTimeout is the cause ([context.Cause]) of a dispatch's context that ended
 // because the tool took longer than its SendTimeout. One with another cause ended
 // because the caller gave up, or gave the call less time than that.

@@ -32,8 +32,9 @@ type Request struct {
 	Risk      string // "" means tga.RiskRead for a read tool, else tga.RiskWrite
 	Intent    string // 10..1000 characters; "" means a sentence naming the tool
 	Resources []tga.Resource
-	// Deadline ends the call: no first send after it, in recovery too. Zero means
-	// that of the context, if it has one.
+	// Deadline ends the call: no first send after it, in recovery and after an approval
+	// too. Zero means none. How long somebody waits for the answer is the context's to say
+	// and changes nothing about the call.
 	Deadline time.Time
 	// Retry asks for a new attempt where the key is settled as a retryable failure.
 	Retry bool

@@ -286,7 +286,7 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	if !rt.store.Current(l.lease) {
 		return tga.Errorf(tga.StateConcurrentExecution, "the call was ended before attempt %d was sent", attempt).In(l.lease.TraceID)
 	}
-	sendCtx, cancel := context.WithTimeoutCause(ctx, l.policy.SendTimeout, ErrSendTimeout)
+	sendCtx, cancel := context.WithTimeoutCause(sending(ctx), l.policy.SendTimeout, ErrSendTimeout)
 	defer cancel()
 	rt.counts.sent.Add(1)
 	reply, err := rt.tools.Dispatch(sendCtx, l.dispatchCall(attempt))

@@ -84,8 +84,10 @@ func (rt *Runtime) Stats() Stats {
 // TOOL_TIMEOUT (the deadline passed before a send), STORE_UNAVAILABLE. The Result then
 // holds what is known, the trace id at least.
 //
-// Cancelling ctx ends waiting, and asks the dispatcher to give up; a call that may
-// have been sent then ends in an effect or in doubt.
+// The end of ctx, by its deadline too, ends waiting and nothing else: [Request.Deadline]
+// alone says until when the call may be sent. What this run has not sent by then it does
+// not send any more. A dispatch that is under way is asked to give up, and a call that may
+// have been sent then ends in an effect or in doubt; with [WithLife] it goes on.
 func (rt *Runtime) Call(ctx context.Context, req Request) (Result, error) {
 	l, err := rt.start(ctx, req)
 	if err != nil {
@@ -146,9 +148,6 @@ func (rt *Runtime) start(ctx context.Context, req Request) (*loop, error) {
 	given := !req.TraceID.IsZero()
 	if !given {
 		req.TraceID = rt.opts.NewID()
-	}
-	if deadline, ok := ctx.Deadline(); ok && req.Deadline.IsZero() {
-		req.Deadline = deadline
 	}
 	lease, err := rt.store.Acquire(ctx, req.TraceID)
 	if err != nil {

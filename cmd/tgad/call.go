@@ -24,6 +24,7 @@ func (a *app) call() *cobra.Command {
 		trace, plan, agent string
 		argsFile           string
 		timeout, reconnect time.Duration
+		deadline           time.Duration
 	)
 	c := &cobra.Command{
 		Use:   "call SERVER TOOL [ARGS]",
@@ -33,8 +34,9 @@ object; "-" reads it from stdin.
 
 The same key again is the same call: it gets the recorded answer and the tool is not
 called. A call that ends in doubt exits 4: it may have run. Repeat it with the same
-key, or settle it with resolve or abandon. It exits 4 too when the daemon goes away, or
-you press Ctrl-C, after the request was sent: the message has the trace id and how to ask.`,
+key, or settle it with resolve or abandon. It exits 4 too when the daemon goes away, you
+press Ctrl-C, or --timeout is over while the call is under way: the message has the trace
+id. --timeout is how long you wait; --deadline is until when the call may be sent at all.`,
 		Args: cobra.RangeArgs(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Server, req.Tool = args[0], args[1]
@@ -55,6 +57,12 @@ you press Ctrl-C, after the request was sent: the message has the trace id and h
 				if *f.id, err = cli.ParseID(f.text); err != nil {
 					return err
 				}
+			}
+			if cmd.Flags().Changed("deadline") {
+				if deadline <= 0 {
+					return cli.Usagef("--deadline %s: want a positive duration", deadline)
+				}
+				req.Deadline = time.Now().Add(deadline)
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
@@ -82,7 +90,8 @@ you press Ctrl-C, after the request was sent: the message has the trace id and h
 	f.BoolVar(&req.Replay, "replay", false, "look whether what a recorded call changed still stands, before its answer is served")
 	f.BoolVar(&req.Fresh, "fresh", false, "the key was never used: what a store in quarantine asks for")
 	f.BoolVar(&req.Retry, "retry", false, "a new attempt where the key is settled as a retryable failure")
-	f.DurationVar(&timeout, "timeout", time.Minute, "how long to wait; the call is not sent after it")
+	f.DurationVar(&timeout, "timeout", time.Minute, "how long to wait for the answer; the call goes on")
+	f.DurationVar(&deadline, "deadline", 0, "from now: the call is not sent later than that, after an approval or a restart either (default: none)")
 	f.DurationVar(&reconnect, "reconnect", 0, "while the daemon is away, ask again for this long")
 	return c
 }

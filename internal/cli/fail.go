@@ -29,6 +29,7 @@ const (
 // exits are the codes with an exit code of their own; every other one is ExitError.
 var exits = map[tga.Code]int{
 	tga.EffectInDoubt:          ExitInDoubt,
+	tga.IdempotencyKeyInFlight: ExitInDoubt, // it runs, or has run, and its outcome is not known here
 	tga.StateLockAcquireFailed: ExitLocked,
 }
 

@@ -239,6 +239,10 @@ func TestBadInputChangesNothing(t *testing.T) {
 			if status < 400 || status != x.status || p.Status != status || p.Code != x.code || x.pointer != "" && p.Pointer != x.pointer {
 				t.Errorf("%d %s at %q (%s), want %d %s at %q", status, p.Code, p.Pointer, p.Detail, x.status, x.code, x.pointer)
 			}
+			// The title is the code's alone: it must not guess which of its causes this is.
+			if info, ok := p.Code.Info(); !ok || p.Title != info.Title || strings.Contains(p.Title, "JSON") {
+				t.Errorf("title %q, want %q", p.Title, info.Title)
+			}
 			if after := b.everything(); after != before {
 				t.Errorf("the store changed:\n%s\n%s", before, after)
 			}

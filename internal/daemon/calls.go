@@ -16,10 +16,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// run does f apart from the connection that asked for it: when the client goes away the
-// waiting ends and the call does not. The caller's time, where it gave one, is the
-// context's deadline, which the runtime makes the call's own; without one the context
-// ends after the daemon's bound for waiting and the call has no deadline.
+// run does f apart from the connection that asked for it: when the client goes away, or
+// when the time that it waits is over, the waiting ends and the call does not. What is not
+// sent by then is not sent by this request any more; a tool that is being called is not cut
+// off, and its answer is recorded. Until when the call may be sent at all is another thing:
+// the request's own deadline.
 func run[T any](q *request, namespace string, f func(context.Context) (T, error)) (T, error) {
 	var none T
 	limit, err := q.timeout()
@@ -49,16 +50,33 @@ func run[T any](q *request, namespace string, f func(context.Context) (T, error)
 		return o.value, o.err
 	case <-q.r.Context().Done():
 		return none, errNobodyWaits
+	case <-waited(limit):
+		return none, errStillAtIt
 	}
 }
 
-// bounded is the context of a call: with the caller's time as its deadline, or without a
-// deadline and ended by the daemon's bound.
-func (d *Daemon) bounded(limit time.Duration) (context.Context, context.CancelFunc) {
-	if limit > 0 {
-		return context.WithTimeout(d.life, limit)
+// errStillAtIt answers a caller whose time is over while its call is being sent.
+var errStillAtIt = tga.Errorf(tga.IdempotencyKeyInFlight, "the time to wait is over and the call is not: it goes on, and what comes of it is recorded. Ask again with the same key, or look at its trace")
+
+// lastWords is how long a call whose caller's time is over may take to say where it stands.
+const lastWords = 200 * time.Millisecond
+
+// waited fires when a caller that gave a time has waited for it.
+func waited(limit time.Duration) <-chan time.Time {
+	if limit <= 0 {
+		return nil
 	}
-	ctx, cancel := context.WithCancel(d.life)
+	return time.After(limit + lastWords)
+}
+
+// bounded is the context of a call: it ends when the caller waits no longer, or after the
+// daemon's bound. A dispatch goes on.
+func (d *Daemon) bounded(limit time.Duration) (context.Context, context.CancelFunc) {
+	life := runtime.WithLife(d.life, d.life)
+	if limit > 0 {
+		return context.WithTimeout(life, limit)
+	}
+	ctx, cancel := context.WithCancel(life)
 	t := time.AfterFunc(d.config.Limits.CallTimeout.D, cancel)
 	return ctx, func() { t.Stop(); cancel() }
 }

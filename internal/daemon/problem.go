@@ -49,9 +49,9 @@ func problemOf(err error) client.Problem {
 	info, ok := p.Code.Info()
 	if !ok {
 		// A tool's own code, in a cause; or the daemon's failure.
-		info = tga.CodeInfo{HTTPStatus: http.StatusInternalServerError, Meaning: "not one of the daemon's codes"}
+		info = tga.CodeInfo{HTTPStatus: http.StatusInternalServerError, Title: "Not one of the daemon's codes"}
 	}
-	p.Title, p.Status, p.Retryable = info.Meaning, info.HTTPStatus, info.Retryable
+	p.Title, p.Status, p.Retryable = info.Title, info.HTTPStatus, info.Retryable
 	if p.Code == tga.StateChecksumMismatch && p.Where == "stored" {
 		p.Status = http.StatusInternalServerError // our bytes are at fault, not the caller's
 	}

@@ -40,8 +40,9 @@ type Options struct {
 // Client is a connection pool to one daemon. Its methods may be called from any number
 // of goroutines.
 //
-// A deadline of a method's context travels in the Tgad-Timeout header. Cancelling the
-// context ends waiting: what the daemon has begun, it goes on with.
+// A deadline of a method's context travels in the Tgad-Timeout header. Its end, and
+// cancelling the context, end waiting: what the daemon has begun, it goes on with. Until
+// when a call may be sent is [runtime.Request.Deadline].
 type Client struct {
 	opts  Options
 	wires wires
@@ -93,7 +94,9 @@ func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		req.Header.Set(HeaderTimeout, max(time.Until(deadline), time.Millisecond).Round(time.Millisecond).String())
+		wait := time.Until(deadline)
+		wait -= min(wait/4, time.Second) // so that the daemon's last word arrives in time
+		req.Header.Set(HeaderTimeout, max(wait, time.Millisecond).Round(time.Millisecond).String())
 	}
 	resp, err := c.wires.RoundTrip(req)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // extension members.
 type Problem struct {
 	Type      string   `json:"type"`             // "about:blank"
-	Title     string   `json:"title"`            // what the code means
+	Title     string   `json:"title"`            // of the code; Detail says what is wrong here
 	Status    int      `json:"status"`           // HTTP status
 	Detail    string   `json:"detail"`           // what was attempted, with which values
 	Code      tga.Code `json:"code"`             // the stable code

@@ -66,8 +66,8 @@ func (r *Runner) ended(ctx context.Context, code tga.Code, err error) error {
 	return err
 }
 
-// untimed does not say when it ends. The runtime records a context's deadline with the
-// call, for good; a call that waits for an approval has its turn's time after that.
+// untimed does not say when it ends, so that nobody waits for a lease that is held: who has
+// it is at work on the trace.
 type untimed struct{ context.Context }
 
 // Deadline says that there is none.

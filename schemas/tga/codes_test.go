@@ -39,7 +39,12 @@ func declaredCodes(t *testing.T) []Code {
 
 func TestEveryCodeIsExplained(t *testing.T) {
 	var explained []Code
+	titles := map[string]Code{}
 	for _, c := range Codes() {
+		if other, twice := titles[c.Title]; twice || c.Title == "" || len(c.Title) > 60 || strings.HasSuffix(c.Title, ".") {
+			t.Errorf("%s: title %q (also of %q)", c.Code, c.Title, other)
+		}
+		titles[c.Title] = c.Code
 		explained = append(explained, c.Code)
 		if c.HTTPStatus < 400 || c.HTTPStatus > 599 || len(c.Meaning) < 20 || len(c.Remedy) < 10 ||
 			!strings.HasSuffix(c.Meaning, ".") || !strings.HasSuffix(c.Remedy, ".") {
