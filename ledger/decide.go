@@ -182,6 +182,21 @@ func Decide(q Query) Decision {
 	panic("ledger: the last rule holds always")
 }
 
+// SendWithin answers within how long after q.Now the send of the record's newest attempt, which
+// was handed to somebody else, must begin; bounded is false where that does not matter. It is
+// bounded where an earlier attempt may have run and the server forgets the key: later than that
+// the send would be a second effect.
+func (q Query) SendWithin() (left time.Duration, bounded bool) {
+	a := q.Record.Attempts
+	switch {
+	case q.Licence.Kind != DedupeKey || a.Count-a.Unsent <= 1:
+		return 0, false
+	case q.Now < max(q.NewestTS, a.Newest):
+		return 0, true
+	}
+	return q.Licence.windowLeft(a.First, q.Now, q.SendTimeout), true
+}
+
 // facts reads off the query what the rules ask.
 func (q *Query) facts() fact {
 	r := q.Record

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -50,7 +51,11 @@ type Begun struct {
 	Result   Result // TraceID is the trace to Finish, which may be an earlier one
 	Attempt  uint32
 	Permit   Permit
-	Key      string
+	// SendWithin is how long after the Begin was asked the send must begin, by the
+	// executor's own monotonic clock; 0 = without bound. Later the tool server may have
+	// forgotten the key of an earlier attempt, or the call's deadline is over: [Begun.Late].
+	SendWithin time.Duration
+	Key        string
 	// Args are the arguments to send with BeginSend, byte for byte: the canonical form
 	// that was digested.
 	Args  []byte
@@ -59,6 +64,12 @@ type Begun struct {
 	// again, Since when that one was last heard of.
 	Ask   bool
 	Since tga.Millis
+}
+
+// Late reports whether a send that would begin now is too late; asked is when Begin was called,
+// as [time.Now] told it. The permit is then given back with [Runtime.NotSent].
+func (b Begun) Late(asked time.Time) bool {
+	return b.SendWithin != 0 && time.Since(asked) >= b.SendWithin
 }
 
 // Begin is the first half of a governed call whose send the caller makes: request,
@@ -102,15 +113,25 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (Begun, error) {
 	}
 	ended := l.head.State.Terminal()
 	if l.effect == nil && l.call != nil {
-		if b, ok := rt.sameBegin(ctx, l); ok {
-			return b, nil
+		if b, ok, err := rt.sameBegin(ctx, l); ok || err != nil {
+			return b, err
 		}
 	}
 	if err := rt.run(ctx, l); err != nil {
 		return begun(Begun{Result: rt.unfinished(ctx, l)}, err)
 	}
 	if l.attempt != 0 {
-		return rt.sendBy(l, l.attempt), nil
+		b, inTime, err := rt.sendBy(ctx, l, l.attempt)
+		if inTime || err != nil {
+			return b, err
+		}
+		// The mark was long on its way to the disk: nobody gets this attempt.
+		if err := rt.notSent(context.WithoutCancel(ctx), l, l.attempt, errWindowClosed); err != nil {
+			return begun(Begun{Result: rt.unfinished(ctx, l)}, err)
+		}
+		if err := rt.commit(context.WithoutCancel(ctx), l); err != nil {
+			return Begun{Result: rt.partial(l)}, err
+		}
 	}
 	res, err := rt.settled(ctx, l, ended)
 	b := Begun{Standing: BeginServe, Result: res}
@@ -195,29 +216,41 @@ func (rt *Runtime) sameRequest(req Request, record *ledger.Record) error {
 	return nil
 }
 
-// sameBegin answers a repeated Begin whose attempt is still the newest and open.
-func (rt *Runtime) sameBegin(ctx context.Context, l *loop) (Begun, bool) {
+// sameBegin answers a repeated Begin whose attempt is still the newest and open, and may
+// still be sent.
+func (rt *Runtime) sameBegin(ctx context.Context, l *loop) (Begun, bool, error) {
 	t, err := rt.store.Load(ctx, l.lease.TraceID)
 	if err != nil || t.Call == nil {
-		return Begun{}, false
+		return Begun{}, false, err
 	}
 	for _, p := range permitsOf(t) {
 		// An attempt that was overtaken by a later one is not handed out again: its
 		// executor would send beside the newer one.
 		if p.beginID == l.remote.beginID && p.last && !p.notSent {
-			b := rt.sendBy(l, p.attempt)
-			return b, b.Permit.digest() == p.digest // else somebody repeats another's begin
+			if rt.permit(l.lease.TraceID, p.attempt, l.remote).digest() != p.digest {
+				return Begun{}, false, nil // somebody repeats another's begin
+			}
+			return rt.sendBy(ctx, l, p.attempt)
 		}
 	}
-	return Begun{}, false
+	return Begun{}, false, nil
 }
 
-func (rt *Runtime) sendBy(l *loop, attempt uint32) Begun {
+// sendBy hands an attempt to its executor, unless it is too late for its send.
+func (rt *Runtime) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun, inTime bool, err error) {
+	record, err := rt.store.Record(context.WithoutCancel(ctx), ledger.KeyOf(l.namespace, l.call))
+	if err != nil || record == nil {
+		return Begun{Result: rt.partial(l)}, false, err
+	}
+	within, bounded := rt.query(l, record).SendWithin()
+	if l.deadline != 0 && record.Attempts.Count-record.Attempts.Unsent <= 1 {
+		within, bounded = l.deadline.Time().Sub(rt.opts.Clock()), true // of a first send
+	}
 	return Begun{
-		Standing: BeginSend, Result: rt.partial(l), Attempt: attempt,
+		Standing: BeginSend, Result: rt.partial(l), Attempt: attempt, SendWithin: max(within, 0),
 		Permit: rt.permit(l.lease.TraceID, attempt, l.remote),
 		Key:    l.call.Call.IdempotencyKey, Args: l.call.Call.Call.Args,
-	}
+	}, !bounded || within > 0, nil
 }
 
 // begun turns the loop's coded error into an answer; what is no answer stays an error.

@@ -241,3 +241,87 @@ func TestCallWaitsForARemoteExecutor(t *testing.T) {
 	}
 	b.wantSends(0)
 }
+
+// TestPermitSaysUntilWhenItsSendMayBegin: a permit of a re-send ends with the window in which the
+// server honours the key, one of a first send with the call's deadline. None is handed out, for
+// the first time or again, at that moment or later.
+func TestPermitSaysUntilWhenItsSendMayBegin(t *testing.T) {
+	// From the first attempt on: the window of an hour, without margin and send time-out.
+	const window = time.Hour - ledger.DefaultMargin - runtime.DefaultSendTimeout
+	for _, c := range []struct {
+		name    string
+		kind    ledger.LicenceKind
+		attempt uint32
+		until   time.Duration // after the call began; 0 = no bound
+		given   time.Duration // the call's deadline; 0 = none
+	}{
+		{"first attempt", ledger.DedupeKey, 1, 0, 0},
+		{"first attempt, deadline", ledger.Park, 1, 50 * time.Minute, 50 * time.Minute},
+		{"re-send of what is keyed", ledger.DedupeKey, 2, window, 0},
+		{"re-send, deadline", ledger.DedupeKey, 2, window, 50 * time.Minute},
+		{"re-send of what repeats harmlessly", ledger.DedupeArgs, 2, 0, 50 * time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			policy := licence(c.kind)
+			policy.PermitTime = 10 * time.Minute
+			b := setup(t, policy)
+			begin := func(id string) runtime.Begun {
+				t.Helper()
+				req := charge("order-1")
+				if c.given != 0 {
+					req.Deadline = epoch.Add(c.given)
+				}
+				g, err := b.rt.Begin(t.Context(), runtime.BeginRequest{Request: req, BeginID: id})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return g
+			}
+			id := "begin-1"
+			g := begin(id)
+			if c.attempt == 2 {
+				b.advance(policy.PermitTime)
+				id = "begin-2"
+				g = begin(id)
+			}
+			b.wantStanding(g, runtime.BeginSend)
+			for _, left := range []time.Duration{time.Minute, time.Millisecond} {
+				if c.until == 0 {
+					break
+				}
+				b.advance(c.until - left - b.clock().Sub(epoch))
+				again := begin(id)
+				b.wantStanding(again, runtime.BeginSend)
+				if again.SendWithin != left || again.Permit != g.Permit || again.Attempt != c.attempt {
+					t.Errorf("%v before the end: %+v", left, again)
+				}
+			}
+			if c.until == 0 {
+				if g.SendWithin != 0 {
+					t.Errorf("bounded by %v", g.SendWithin)
+				}
+				b.advance(2 * time.Hour)
+				b.wantStanding(begin(id), runtime.BeginSend)
+				return
+			}
+			b.advance(time.Millisecond)
+			if late := begin(id); late.Standing == runtime.BeginSend || late.Permit != (runtime.Permit{}) {
+				t.Errorf("when it is over: %+v", late)
+			}
+		})
+	}
+	now := time.Now()
+	for _, b := range []struct {
+		begun runtime.Begun
+		asked time.Time
+		late  bool
+	}{
+		{runtime.Begun{}, now.Add(-time.Hour), false},
+		{runtime.Begun{SendWithin: time.Hour}, now, false},
+		{runtime.Begun{SendWithin: time.Hour}, now.Add(-time.Hour), true},
+	} {
+		if b.begun.Late(b.asked) != b.late {
+			t.Errorf("within %v, asked %v ago: late is %v", b.begun.SendWithin, time.Since(b.asked), !b.late)
+		}
+	}
+}

@@ -151,6 +151,9 @@ func (q *request) begin() (any, error) {
 	}
 	if b.Standing == runtime.BeginSend {
 		answer.Attempt, answer.Permit, answer.IdempotencyKey, answer.Args = b.Attempt, b.Permit.String(), b.Key, b.Args
+		if b.SendWithin != 0 {
+			answer.SendWithinMS = max(b.SendWithin.Milliseconds(), 1) // 0 would be without bound
+		}
 	}
 	if b.Cause != nil {
 		cause := problemOf(b.Cause)

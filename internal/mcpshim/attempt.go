@@ -3,6 +3,7 @@ package mcpshim
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -33,6 +34,8 @@ type attempt struct {
 	conn    runtime.Connection
 	present *presence // of the client, where it is not there for as long as this process
 	tasked  atomic.Bool
+
+	begunAt time.Time // when the permit in hand was asked for
 
 	reread bool // the definitions were read again because of its headers
 

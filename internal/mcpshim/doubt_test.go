@@ -435,3 +435,27 @@ func TestApprovalIsWaitedFor(t *testing.T) {
 	}
 	has(t, h.answer("5"), `"isError":true`, "denied", "never seen that card", "POLICY_VIOLATION")
 }
+
+// late is a log whose permits are over when they arrive.
+type late struct{ *flaky }
+
+func (l late) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
+	b, err := l.flaky.Begin(ctx, req)
+	b.SendWithin = 1
+	return b, err
+}
+
+// TestLateSendIsNotMade: a permit whose time is over goes back, and the tool server hears nothing.
+func TestLateSendIsNotMade(t *testing.T) {
+	w := newWorld(t)
+	w.log = late{&flaky{Log: local{w.rt}}}
+	h := w.start()
+	h.handshake()
+	has(t, h.call("1", "charge", `{}`), `"isError":true`, "not sent", "is over")
+	if e := w.effects(); len(e) != 0 {
+		t.Errorf("effects %+v", e)
+	}
+	if s := w.rt.Stats(); s.NotSent != 1 {
+		t.Errorf("%d calls ended as not sent", s.NotSent)
+	}
+}

@@ -184,6 +184,7 @@ func (a *attempt) begin(ctx context.Context, beginID string) (runtime.Begun, err
 	req.Retry = a.anew
 	var b runtime.Begun
 	err := a.ask(ctx, func(ctx context.Context) (err error) {
+		a.begunAt = time.Now()
 		b, err = o.Log.Begin(ctx, req)
 		return err
 	})
@@ -223,6 +224,11 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 					strike()
 				}
 			}()
+			if b.Late(a.begunAt) {
+				// Asked last, for a tool server may take long to come up.
+				err = fmt.Errorf("%w: the time in which it could be sent is over", errNotSent)
+				break
+			}
 			err = q.send(l, b)
 		}
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -36,7 +37,8 @@ func (c *Client) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.B
 	}
 	b := runtime.Begun{
 		Standing: runtime.Standing(answer.Standing), Result: res,
-		Attempt: answer.Attempt, Key: answer.IdempotencyKey, Args: answer.Args, Ask: answer.Ask, Since: answer.Since,
+		Attempt: answer.Attempt, Key: answer.IdempotencyKey, Args: answer.Args,
+		SendWithin: time.Duration(answer.SendWithinMS) * time.Millisecond, Ask: answer.Ask, Since: answer.Since,
 	}
 	if answer.Cause != nil {
 		b.Cause = answer.Cause.Err()

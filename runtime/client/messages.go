@@ -105,9 +105,12 @@ type Connection struct {
 
 // Begun is the answer to a begin. Only standing "send" permits a send.
 type Begun struct {
-	Standing       string `json:"standing"`
-	Attempt        uint32 `json:"attempt,omitempty"`
-	Permit         string `json:"permit,omitempty"`
+	Standing string `json:"standing"`
+	Attempt  uint32 `json:"attempt,omitempty"`
+	Permit   string `json:"permit,omitempty"`
+	// SendWithinMS is how many milliseconds after the begin was asked the send must begin,
+	// by the executor's own monotonic clock; absent = without bound.
+	SendWithinMS   int64  `json:"send_within_ms,omitempty"`
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 	// Args are the arguments to send, byte for byte: the canonical form that was digested.
 	Args  json.RawMessage `json:"args,omitempty"`
