@@ -36,6 +36,7 @@ func (db *DB) events() *pebble.EventListener {
 				db.checkLock(lock.dir, files)
 			}
 		},
+		FlushBegin: func(pebble.FlushInfo) { db.health.begun.Store(true) },
 		FlushEnd: func(info pebble.FlushInfo) {
 			if info.Err == nil {
 				failures.Store(0)

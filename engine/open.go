@@ -102,7 +102,7 @@ func open(dir string, opts Options, mode openMode) (*DB, error) {
 	}
 	for _, step := range []func() error{db.checkAccess, db.lockWitness, db.begin} {
 		if err := step(); err != nil {
-			return nil, errors.Join(err, db.release())
+			return nil, db.giveUp(err)
 		}
 	}
 	db.space.init(db.opts, db.dir)
@@ -111,9 +111,20 @@ func open(dir string, opts Options, mode openMode) (*DB, error) {
 		err = db.restart(false, other.err)
 	}
 	if err != nil {
-		return nil, errors.Join(err, db.release())
+		return nil, db.giveUp(err)
 	}
 	return db, nil
+}
+
+// giveUp ends an open that failed with err.
+func (db *DB) giveUp(err error) error {
+	after := db.release()
+	if after != nil && db.health.sick() != nil {
+		// It says once more what failed, or what could not be given up because of that.
+		db.log.Warn("the store was not opened, and was cut off from its disk", "error", after)
+		return err
+	}
+	return errors.Join(err, after)
 }
 
 // restart closes what is open, but for the directory's lock, and starts again.
@@ -153,11 +164,13 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 			return err
 		}
 	}
-	if err := db.openFiles(found, acceptLoss); err != nil {
+	db.health.opening.Store(true)
+	db.health.begun.Store(false)
+	defer db.health.opening.Store(false)
+	if err := db.guarded(func() error { return db.openFiles(found, acceptLoss) }); err != nil {
 		return err
 	}
 	var p *pebble.DB
-	db.health.opening.Store(true)
 	err = db.awaited(func() (err error) {
 		p, err = pebble.Open(db.dir, db.pebbleOptions(db.files, db.readOnly))
 		return err
@@ -237,7 +250,7 @@ func (db *DB) inspect() (found, error) {
 
 // openFiles sets up the watermark and the file system that Pebble writes through.
 func (db *DB) openFiles(found found, acceptLoss bool) (err error) {
-	o := guard.FSOptions{Dir: db.dir, OnSlowDisk: db.slowDisk, OnLost: db.lost}
+	o := guard.FSOptions{Dir: db.dir, OnSlowDisk: db.slowDisk, OnLost: db.lost, OnFailed: db.failed}
 	if !db.readOnly {
 		if db.storeID.IsZero() { // it is known when the store was open read-only before
 			db.storeID = found.storeID

@@ -26,7 +26,8 @@ type health struct {
 	frozen atomic.Pointer[tga.Error] // why nothing may be appended, nil = writable
 	// restored says that the only reason is that the store was made from a backup.
 	restored atomic.Bool
-	opening  atomic.Bool // Pebble's Open is under way, which reports its errors
+	opening  atomic.Bool // the store is being opened, see [DB.failedOpen]
+	begun    atomic.Bool // goroutines of the Pebble that is being opened may run
 
 	breaking sync.Once
 	broken   chan struct{} // closed when a goroutine of Pebble does not go on: it will never close
@@ -189,7 +190,9 @@ func (l pebbleLog) Errorf(format string, args ...any) {
 // goroutine, so that an embedder's process lives on to see STORE_UNAVAILABLE.
 func (l pebbleLog) Fatalf(format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
-	l.db.health.poison(l.db.log, errors.New("pebble: "+msg))
+	cause := errors.New("pebble: " + msg)
+	_ = l.db.failed(cause) // does not return where the panic would be a failure of pebble.Open
+	l.db.health.poison(l.db.log, cause)
 	if insideGuarded() {
 		panic(fatal{"pebble: " + msg})
 	}
@@ -220,12 +223,43 @@ func insideGuarded() bool {
 	}
 }
 
-// lost is told of a log or directory that was not written, see [guard.FSOptions].
-func (db *DB) lost(err error) {
-	if db.health.opening.Load() && insideGuarded() {
-		return
+// failedOpen decides what becomes of a failure in the goroutine that opens the store, and
+// returns it where it may go back to Pebble. elsewhere is true in any other goroutine.
+//
+// pebble.Open cleans up when it fails: it closes the caches that its goroutines read through.
+// Once it has flushed what it found in the logs there are such goroutines, for statistics of
+// tables and for compactions; they go on, and panic over what is closed where nobody can
+// recover (table_stats.go of v2.1.7 divides by the zero shards of a closed cache). So from the
+// first flush on Pebble's Open never gets an error. It stands still where it is, what its
+// goroutines use stays, and Open of the store returns what failed, for [DB.awaited] does not
+// wait for it. Its memory is lost until the process ends; [DB.release] cuts it off from the
+// disk. Before the first flush there is no such goroutine, and the error goes back.
+func (db *DB) failedOpen(err error) (back error, elsewhere bool) {
+	if !db.health.opening.Load() || !insideGuarded() {
+		return err, true
 	}
+	if db.health.begun.Load() {
+		db.stand(err)
+	}
+	return err, false
+}
+
+// stand poisons the store and keeps this goroutine for ever.
+func (db *DB) stand(err error) {
 	db.health.breakOff()
 	db.health.poison(db.log, err)
 	select {}
+}
+
+// lost is told of a log or directory that was not written, see [guard.FSOptions].
+func (db *DB) lost(err error) {
+	if _, elsewhere := db.failedOpen(err); elsewhere {
+		db.stand(err)
+	}
+}
+
+// failed is told of any other failed operation, see [guard.FSOptions].
+func (db *DB) failed(err error) error {
+	err, _ = db.failedOpen(err)
+	return err
 }

@@ -175,6 +175,19 @@ func TestReadingVerbsWorkWhoeverHasTheStore(t *testing.T) {
 			}
 		})
 	}
+	// A store whose files cannot be read is nobody's to have.
+	mark := filepath.Join(frozen, "WATERMARK")
+	if err := os.Remove(mark); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(mark, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range [][]string{{"ls"}, {"verify"}, {"resolve", h.doubt, "--outcome", "ran", "--evidence", "e"}, {"serve"}} {
+		if code, _, errs := says(append(verb, "--data", frozen)...); code != 5 || !strings.Contains(errs, "WATERMARK") {
+			t.Errorf("%v: exit code %d %s", verb, code, errs)
+		}
+	}
 	if _, err := os.Stat(missing); err == nil {
 		t.Error("a reading verb made a directory")
 	}

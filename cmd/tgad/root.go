@@ -35,7 +35,8 @@ func (a *app) command() *cobra.Command {
 idempotency key wherever that can be had, and can prove afterwards what happened.
 
 Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
-5 the store or the trace is held by another, 130 interrupted before it was done.`,
+5 the store or the trace cannot be had (another holds it, or its files fail),
+130 interrupted before it was done.`,
 		// Errors are printed once, by Fail, in one form.
 		SilenceErrors: true,
 		SilenceUsage:  true,

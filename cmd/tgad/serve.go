@@ -50,7 +50,13 @@ the disk keeps its own; $GOMAXPROCS overrides that.`,
 				o.Logger = slog.New(slog.NewTextHandler(a.Err, handler))
 			}
 			defer outliveHangup(o.Logger)()
-			return whenFree(cmd.Context(), wait, func() error { return daemon.Run(cmd.Context(), o) })
+			ready := false
+			o.Ready = func() { ready = true }
+			err := whenFree(cmd.Context(), wait, func() error { return daemon.Run(cmd.Context(), o) })
+			if err != nil && !ready {
+				return &cli.Unopened{Err: err}
+			}
+			return err
 		},
 	}
 	dataFlag(c, &data)

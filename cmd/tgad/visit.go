@@ -82,7 +82,7 @@ func (a *app) visit(ctx context.Context) (leave func() error, err error) {
 			}
 			return a.alone(ctx, dir)
 		case !errors.Is(err, tga.StateLockAcquireFailed):
-			return nil, err
+			return nil, &cli.Unopened{Err: err}
 		}
 		if socket, ok := daemon.SocketOf(dir); ok && listens(ctx, socket) {
 			a.socket = socket

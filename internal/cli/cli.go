@@ -8,7 +8,7 @@
 //	2  usage: the command line itself is wrong
 //	3  verification failed: a log is not what it says it is
 //	4  a call is in doubt
-//	5  the store or the trace is held by another
+//	5  the store or the trace cannot be had: another holds it, or the store's files fail
 //	130  interrupted (SIGINT or SIGTERM) before it was done
 //
 // # Invariants

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -62,6 +63,12 @@ type Unverified struct{ Err error }
 func (e *Unverified) Error() string { return e.Err.Error() }
 func (e *Unverified) Unwrap() error { return e.Err }
 
+// Unopened marks err as why a store was not opened. Where its files fail, nobody can have it.
+type Unopened struct{ Err error }
+
+func (e *Unopened) Error() string { return e.Err.Error() }
+func (e *Unopened) Unwrap() error { return e.Err }
+
 // Silent ends the command with an exit code and prints nothing: what there was to say
 // is printed.
 type Silent int
@@ -74,6 +81,7 @@ func ExitCode(err error) int {
 		usage      *UsageError
 		unverified *Unverified
 		silent     Silent
+		unopened   *Unopened
 	)
 	switch {
 	case err == nil:
@@ -84,6 +92,8 @@ func ExitCode(err error) int {
 		return ExitUsage
 	case errors.As(err, &unverified):
 		return ExitVerify
+	case errors.As(err, &unopened) && errors.Is(err, tga.StoreUnavailable) && !errors.Is(err, fs.ErrPermission):
+		return ExitLocked
 	}
 	if code, ok := exits[tga.CodeOf(err)]; ok {
 		return code

@@ -74,7 +74,7 @@ func verifyStore(ctx context.Context, dir string) (v Verdict, err error) {
 	}
 	db, err := engine.OpenReadOnly(dir, engine.Options{})
 	if err != nil {
-		return v, v.found(err)
+		return v, v.found(&Unopened{err})
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if s := db.Stats(); s.Restored {

@@ -122,8 +122,8 @@ var PlantedBugs = []Mutation{
 		"		if stored, err = db.record(key); err != nil {\n",
 		"		stored, err = db.record(key)\n		if planted.On(`reserve-not-atomic`) {\n			db.keys.unlock(key)\n			planted.Pause()\n			if err := db.lockKey(context.Background(), tga.ID{}, key); err != nil {\n				return nil, err\n			}\n		}\n		if err != nil {\n"},
 	{"fatalf-returns", "engine/poison.go",
-		"	msg := fmt.Sprintf(format, args...)\n	l.db.health.poison",
-		"	if planted.On(`fatalf-returns`) {\n		return\n	}\n	msg := fmt.Sprintf(format, args...)\n	l.db.health.poison"},
+		"	msg := fmt.Sprintf(format, args...)\n	cause := errors.New",
+		"	if planted.On(`fatalf-returns`) {\n		return\n	}\n	msg := fmt.Sprintf(format, args...)\n	cause := errors.New"},
 	// The guard's fence keeps such an error from Pebble: only both together are a bug.
 	{"fatalf-returns", "engine/internal/guard/fence.go",
 		"	if err != nil && f.opts.OnLost != nil {",

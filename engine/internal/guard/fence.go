@@ -123,7 +123,7 @@ func (f *CountingFS) RemoveAll(name string) error {
 
 // Rename renames a file.
 func (f *CountingFS) Rename(oldname, newname string) error {
-	return f.fence.pass(func() error { return f.FS.Rename(oldname, newname) })
+	return f.failed(f.fence.pass(func() error { return f.FS.Rename(oldname, newname) }))
 }
 
 // MkdirAll makes a directory.

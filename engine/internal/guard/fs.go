@@ -26,6 +26,11 @@ type FSOptions struct {
 	// Pebble gets the error.
 	OnLost func(error)
 
+	// OnFailed is called when any other operation that changes something failed, or a look
+	// at a directory. What it returns is what Pebble gets; it need not return. nil = the error
+	// as it is.
+	OnFailed func(error) error
+
 	// Spares is how many log files of SpareBytes are kept ready, written full of zeros
 	// and synced, so that a commit's sync has no metadata to write. 0 = none.
 	Spares     int
@@ -199,6 +204,19 @@ func (f *CountingFS) OpenDir(name string) (vfs.File, error) {
 	return &countedFile{File: dir, fs: f, count: &f.counters[ClassOther], dir: true, vital: f.ours(f.PathJoin(name, WatermarkName))}, nil
 }
 
+// List lists a directory.
+func (f *CountingFS) List(dir string) ([]string, error) {
+	names, err := f.FS.List(dir)
+	return names, f.failed(err)
+}
+
+func (f *CountingFS) failed(err error) error {
+	if err == nil || f.opts.OnFailed == nil {
+		return err
+	}
+	return f.opts.OnFailed(err)
+}
+
 // ours reports whether a file is in the store's directory; a backup writes elsewhere.
 func (f *CountingFS) ours(name string) bool { return f.dir != "" && f.PathDir(name) == f.dir }
 
@@ -206,9 +224,9 @@ func (f *CountingFS) wrap(file vfs.File, err error, name string, class Class, ta
 	vital := class == ClassLog && f.ours(name)
 	if err != nil {
 		if vital {
-			err = f.lost(err)
+			return nil, f.lost(err)
 		}
-		return nil, err
+		return nil, f.failed(err)
 	}
 	f.counters[class].creates.Add(1)
 	return &countedFile{File: file, fs: f, count: &f.counters[class], name: name, class: class, tail: tail, vital: vital}, nil
@@ -288,7 +306,7 @@ func (c *countedFile) change(do func() error) error {
 	if err != nil && c.vital {
 		return c.fs.lost(err)
 	}
-	return err
+	return c.fs.failed(err)
 }
 
 func (c *countedFile) Write(p []byte) (n int, err error) {
