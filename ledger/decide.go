@@ -222,7 +222,7 @@ func (q *Query) facts() fact {
 		{isNotSent, r.Class == ClassNotSent},
 		{hasWaited, q.Waited},
 		{isRetry, q.Retry},
-		{isStrict, q.Profile == Strict},
+		{isStrict, q.Profile.NeedsLicence()},
 		{isOtherTrace, r.TraceID != q.Trace},
 		{isUnsent, r.Attempts.Count == r.Attempts.Unsent},
 		{mayRun, q.Holder != HolderGone},

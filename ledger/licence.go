@@ -21,7 +21,12 @@ type Profile uint8
 const (
 	Strict Profile = iota // a second send needs a licence
 	Spec93                // Talos 9.3 I3 to the letter: a keyed write is dispatched again
+	Talos                 // as Strict; and what is written passes the public Talos schemas
 )
+
+// NeedsLicence reports whether a second send needs the operator's licence. Where it does,
+// a retryable failure may be tried again by a new attempt.
+func (p Profile) NeedsLicence() bool { return p != Spec93 }
 
 // Effective returns the licence a call is decided under: l as configured, explicit
 // where the operator named it, for a call of the given tool class. A class other

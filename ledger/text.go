@@ -9,7 +9,7 @@ var (
 	classNames    = [...]string{ClassSuccess: "success", ClassCommitted: "side_effect_committed", ClassRetryable: "retryable_failure", ClassPermanent: "permanent_failure", ClassCompensatable: "compensatable_failure", ClassCompensated: "compensated", ClassNotSent: "not_sent"}
 	licenceNames  = [...]string{Park: "park", Probe: "probe", DedupeKey: "dedupe_key", DedupeArgs: "dedupe_args", ReadOnly: "read_only"}
 	livenessNames = [...]string{HolderUnknown: "unknown", HolderAlive: "alive", HolderGone: "gone"}
-	profileNames  = [...]string{Strict: "strict", Spec93: "spec-9.3"}
+	profileNames  = [...]string{Strict: "strict", Spec93: "spec-9.3", Talos: "talos"}
 	actionNames   = [...]string{Send: "send", Resend: "resend", ProbeFirst: "probe", RecordEffect: "record", Wait: "wait", Serve: "serve", Doubt: "doubt", Abandoned: "abandoned", Conflict: "conflict", KeyExpired: "expired"}
 	answerNames   = [...]string{ProbeUnknown: "unknown", ProbeRan: "ran", ProbeNotRan: "not_ran"}
 )

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 
+	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -22,6 +23,11 @@ func (rt *Runtime) admit(ctx context.Context, request *tga.Artifact, callID tga.
 	if err := q.Proposal.CheckNames(); err != nil {
 		return err
 	}
+	if rt.opts.Profile == ledger.Talos {
+		if err := q.Proposal.CheckTalosNames(); err != nil {
+			return err
+		}
+	}
 	err := Check(ctx, rt.tools, Call{
 		TraceID: request.TraceID, ToolCallID: callID, Attempt: 1, Namespace: namespaceOf(request),
 		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args,
@@ -31,6 +37,15 @@ func (rt *Runtime) admit(ctx context.Context, request *tga.Artifact, callID tga.
 		return tga.Errorf(codeOr(err, tga.ValidationError), "%s on %s: %w", q.Proposal.ToolName, q.Proposal.ToolServer, err).In(request.TraceID)
 	}
 	return nil
+}
+
+// CheckProfile reports whether an artifact of a caller's own making is one that the
+// profile writes: SCHEMA_VIOLATION, with a pointer, where profile talos does not.
+func (rt *Runtime) CheckProfile(a *tga.Artifact) error {
+	if rt.opts.Profile != ledger.Talos {
+		return nil
+	}
+	return a.CheckTalos()
 }
 
 // namespaceOf is the namespace that a request names.

@@ -3,16 +3,18 @@ package runtime
 import (
 	"context"
 
+	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // capability turns an approval into a token that permits this call and no other. It is
-// minted where people decided, or where the operator requires one; other decisions of
-// this process need none: nobody else can make them.
+// minted where people decided, where the operator requires one, and under profile talos,
+// whose schemas want one; other decisions of this process need none: nobody else can make
+// them.
 func (rt *Runtime) capability(ctx context.Context, l *loop, v Verdict, meta *tga.Meta) (string, error) {
-	byPeople := (*meta)[MetaApprovers] != nil
 	trust := &rt.opts.Trust
-	if v.Decision != tga.Approve || trust.Capabilities == nil || !byPeople && !trust.RequireCapability {
+	wanted := (*meta)[MetaApprovers] != nil || trust.RequireCapability || rt.opts.Profile == ledger.Talos
+	if v.Decision != tga.Approve || trust.Capabilities == nil || !wanted {
 		return "", nil
 	}
 	g, err := rt.grant(ctx, l)

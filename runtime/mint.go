@@ -208,7 +208,7 @@ func (rt *Runtime) mintEffect(l *loop, call *tga.Artifact, w answer) (*tga.Artif
 		Outcome: tga.Outcome{Status: w.status, Summary: clip(w.summary, 500)},
 	}
 	if w.errorCode != "" {
-		e.Outcome.Error = &tga.OutcomeError{Code: w.errorCode, Message: clip(w.errorText, 200), Retryable: w.retryable}
+		e.Outcome.Error = &tga.OutcomeError{Code: w.errorCode, Message: clip(firstOf(w.errorText, w.errorCode), 200), Retryable: w.retryable}
 	}
 	for _, d := range w.documents {
 		h := w.cut

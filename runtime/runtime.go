@@ -30,6 +30,9 @@ func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*R
 	if store == nil || tools == nil || supervisor == nil {
 		return nil, tga.Errorf(tga.ValidationError, "runtime: store, dispatcher and supervisor are required")
 	}
+	if opts.Profile == ledger.Talos && opts.Trust.Capabilities == nil {
+		return nil, tga.Errorf(tga.ValidationError, "runtime: profile %v mints a capability for each approval and needs Trust.Capabilities", opts.Profile)
+	}
 	rt := &Runtime{store: store, tools: tools, supervisor: supervisor, opts: opts.withDefaults()}
 	rt.guardAll()
 	rt.born = rt.now()

@@ -289,7 +289,7 @@ func (rt *Runtime) schedule(l *loop, class ledger.Class) error {
 		return nil // who sends by itself makes its own new attempts
 	}
 	switch {
-	case class == ledger.ClassNotSent, class == ledger.ClassRetryable && rt.opts.Profile == ledger.Strict:
+	case class == ledger.ClassNotSent, class == ledger.ClassRetryable && rt.opts.Profile.NeedsLicence():
 		n := retryNumber(l.request) + 1
 		if n > uint32(max(l.policy.Retry.Attempts, 0)) {
 			return nil

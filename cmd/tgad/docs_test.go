@@ -84,6 +84,8 @@ var ranElsewhere = map[string]string{
 	"tgad capability keys --json":          "capability.txtar",
 	"tgad capability rotate --config FILE": "capability.txtar",
 	"tgad capability verify TOKEN":         "capability.txtar",
+	"tgad export --dialect talos":          "talos.txtar",
+	"tgad export --dialect talos TRACE":    "talos.txtar",
 	"tgad init --data DIR":                 "init.txtar",
 	"tgad init --data DIR --witness FILE":  "init.txtar",
 	"tgad init --data NEW --witness FILE":  "init.txtar",

@@ -17,17 +17,23 @@ import (
 )
 
 func (a *app) export() *cobra.Command {
-	var file string
+	var file, dialect string
 	c := &cobra.Command{
 		Use:   "export [TRACE...]",
 		Short: "Write traces as NDJSON that anyone can check",
 		Long: `export writes the named traces, or all, as NDJSON: entries with their artifacts and
 documents, and notes. tgad verify FILE checks it without a store; so can any program
-that knows SHA-256 and RFC 8785. What does not verify is not exported.`,
+that knows SHA-256 and RFC 8785. What does not verify is not exported.
+
+With --dialect talos each artifact passes the public Talos schemas too. A trace that was
+not written under profile talos is refused, with the member that they do not take.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids, err := parseIDs(args)
 			if err != nil {
 				return err
+			}
+			if dialect != "tgad" && dialect != "talos" {
+				return cli.Usagef("--dialect %q: want tgad or talos", dialect)
 			}
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				if len(ids) == 0 {
@@ -35,11 +41,12 @@ that knows SHA-256 and RFC 8785. What does not verify is not exported.`,
 						return err
 					}
 				}
-				return a.toFile(file, func(w io.Writer) error { return exportTo(ctx, w, c, ids) })
+				return a.toFile(file, func(w io.Writer) error { return exportTo(ctx, w, c, ids, dialect == "talos") })
 			})
 		},
 	}
 	c.Flags().StringVarP(&file, "output", "o", "", "write to a `file`, which must not exist, instead of stdout")
+	c.Flags().StringVar(&dialect, "dialect", "tgad", "whose schemas each artifact must pass: tgad or talos")
 	return c
 }
 
@@ -59,11 +66,16 @@ func allTraces(ctx context.Context, c *client.Client) ([]tga.ID, error) {
 	return ids, nil
 }
 
-func exportTo(ctx context.Context, w io.Writer, c *client.Client, ids []tga.ID) error {
+func exportTo(ctx context.Context, w io.Writer, c *client.Client, ids []tga.ID, talos bool) error {
 	for _, id := range ids {
 		said, err := c.Trace(ctx, id)
 		if err != nil {
 			return err
+		}
+		if talos {
+			if err := cli.CheckTalos(said); err != nil {
+				return err
+			}
 		}
 		if err := ndjson.Write(w, id, cli.Entries(said, documents(ctx, c, id)), cli.Notes(said)); err != nil {
 			return err

@@ -18,7 +18,7 @@ func (c *Config) check(r *report) {
 	var err error
 	if c.Profile != "" {
 		if c.profile, err = ledger.ParseProfile(c.Profile); err != nil {
-			r.add("profile", "%q: want strict or spec-9.3", c.Profile)
+			r.add("profile", "%q: want strict, spec-9.3 or talos%s", c.Profile, meant(c.Profile, "strict", "spec-9.3", "talos"))
 		}
 	}
 	if c.AllowAll && len(c.Rules) > 0 {
@@ -48,8 +48,37 @@ func (c *Config) check(r *report) {
 			r.add(at+".tool", "%q is none of the paths of server %q", rule.Tool, s.ID)
 		}
 	}
+	if c.profile == ledger.Talos {
+		c.checkTalos(r)
+	}
 	for i := range c.Roles {
 		c.Roles[i].check(r, fmt.Sprintf("role.%d", i))
+	}
+}
+
+// checkTalos looks at what profile talos needs beside the artifacts that it writes: a key
+// to sign capabilities with, and names that the public Talos schemas take. Tools that no
+// table names are looked at in each request.
+func (c *Config) checkTalos(r *report) {
+	if c.Capability.KeyFile == "" {
+		r.add("profile", "talos mints a capability for each approval: name a key_file under [capability]")
+	}
+	name := func(at, s string) {
+		if err := (tga.Proposal{ToolServer: s, ToolName: "t"}).CheckTalosNames(); err != nil {
+			r.add(at, "profile talos: %s", err.Message)
+		}
+	}
+	for i := range c.Servers {
+		at := fmt.Sprintf("server.%d", i)
+		name(at+".id", c.Servers[i].ID)
+		for tool := range c.Servers[i].Paths {
+			name(at+".paths."+tool, tool)
+		}
+	}
+	for i := range c.Tools {
+		if c.Tools[i].Name != AnyTool {
+			name(fmt.Sprintf("tool.%d.name", i), c.Tools[i].Name)
+		}
 	}
 }
 

@@ -183,7 +183,7 @@ func (c *Config) checkTrust(r *report, at string, t *Tool, server *Server, serve
 	r.duration(at+".confirm_every", t.ConfirmEvery)
 	t.Probe.check(r, at+".probe")
 	t.Retry.check(r, at+".retry")
-	if t.Retry.Attempts > 0 && c.profile == ledger.Spec93 {
+	if t.Retry.Attempts > 0 && !c.profile.NeedsLicence() {
 		r.add(at+".retry", "profile %s makes no new attempts", c.Profile)
 	}
 	if t.Log != "" && t.Log != "none" {

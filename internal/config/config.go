@@ -9,7 +9,7 @@ import (
 
 // Config is a configuration that [Parse] accepted, defaults filled in.
 type Config struct {
-	Profile  string `toml:"profile"`   // "strict" (default) or "spec-9.3"
+	Profile  string `toml:"profile"`   // "strict" (default), "spec-9.3" or "talos"
 	AllowAll bool   `toml:"allow_all"` // approve every request; without it and without rules all are denied
 
 	Store      Store      `toml:"store"`

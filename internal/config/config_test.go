@@ -138,7 +138,7 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 		{"near key in an array", server + "conurrency = 1\n", "c.toml:5:", "did you mean concurrency?"},
 		{"wrong type", "[limits]\nconnections = \"many\"\n", "c.toml:2:", ""},
 		{"key twice", "profile = \"strict\"\nprofile = \"strict\"\n", "c.toml:2:", ""},
-		{"profile", "profile = \"loose\"\n", "c.toml:1:", "want strict or spec-9.3"},
+		{"profile", "profile = \"loose\"\n", "c.toml:1:", "want strict, spec-9.3 or talos"},
 		{"duration", "[limits]\n\nlease_ttl = \"30\"\n", "c.toml:3:", "want a number with a unit"},
 		{"negative duration", "[limits]\nlease_ttl = \"-1s\"\n", "c.toml:2:", "negative"},
 		{"size", "[limits]\nrequest_bytes = \"16MB\"\n", "c.toml:2:", "KiB, MiB or GiB"},
@@ -207,6 +207,11 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 		{"verifier's unknown key in a table", mcpVerifier + "gone = [{ fail = true }]\n", "c.toml:9:", "want tables"},
 		{"verifier of no MCP server", server + strings.Replace(mcpVerifier[strings.Index(mcpVerifier, "[[verifier"):], "\"m\"", "\"s\"", 1), "c.toml:8:", "speaks MCP"},
 		{"verifier's secret", "[[verifier]]\nresource_type = \"github_pr\"\ntype = \"github\"\ntoken_file = \"/nonexistent\"\n", "c.toml:4:", "no such file"},
+		{"profile misspelt", "profile = \"talo\"\n", "c.toml:1:", "did you mean talos?"},
+		{"talos without a key file", "profile = \"talos\"\n", "c.toml:1:", "name a key_file under [capability]"},
+		{"talos and a server's name", talos + "[[server]]\nid = \"a.b\"\ntype = \"external\"\n", "c.toml:5:", "want 1 to 128 of a-z 0-9 _ -"},
+		{"talos and a tool's name", talos + "[[server]]\nid = \"s\"\ntype = \"external\"\n[[tool]]\nserver = \"s\"\nname = \"Tool\"\n", "c.toml:9:", "want 1 to 128 of a-z 0-9 _ -"},
+		{"talos and a path's name", talos + "[[server]]\nid = \"s\"\ntype = \"http\"\nurl = \"http://h\"\n[server.paths]\n\"a/b\" = \"x\"\n", "c.toml:", "want 1 to 128 of a-z 0-9 _ -"},
 		{"tokens without a key file", "[capability]\nrequired = true\n", "c.toml:1:", "without a key file"},
 		{"issuer", "[capability]\nkey_file = \"k\"\nissuer = \"a b\"\n", "c.toml:3:", "want 1 to 255"},
 		{"lifetime over the most", "[capability]\nkey_file = \"k\"\nlifetime = \"721h\"\n", "c.toml:3:", "at most 720h"},
@@ -231,6 +236,8 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 	}
 }
 
+const talos = "profile = \"talos\"\n[capability]\nkey_file = \"k\"\n"
+
 // TestLimitsOfTrustAreReached: what stands at a limit is accepted; TestMistakesPointAtTheLine
 // has the same one past it.
 func TestLimitsOfTrustAreReached(t *testing.T) {
@@ -238,6 +245,7 @@ func TestLimitsOfTrustAreReached(t *testing.T) {
 		"[[verifier]]\nresource_type = \"" + strings.Repeat("x", 64) + "\"\ntype = \"file\"\nroot = \"/\"\n",
 		"[capability]\nkey_file = \"k\"\nlifetime = \"720h\"\nskew = \"10m\"\nissuer = \"" + strings.Repeat("x", 255) + "\"\n",
 		"[capability]\nkey_file = \"k\"\nlifetime = \"1s\"\n",
+		talos + "[[server]]\nid = \"s_-9\"\ntype = \"external\"\n[[tool]]\nserver = \"s_-9\"\nname = \"*\"\n[[tool]]\nserver = \"s_-9\"\nname = \"t\"\n",
 		"[[server]]\nid = \"s\"\ntype = \"external\"\ncall_ids = [\"" + strings.Repeat("x", 255) + "\"]\n",
 		"[[server]]\nid = \"s\"\ntype = \"external\"\n[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"probe\"\nprober = \"none\"\n",
 	} {

@@ -82,6 +82,9 @@ func (q *request) mayAppendRaw(ctx context.Context, t *wal.Trace, artifacts []wa
 		if err := q.ownMembers(a, at); err != nil {
 			return err
 		}
+		if err := q.d.rt.CheckProfile(a); err != nil {
+			return under(at, err)
+		}
 		switch a.Type {
 		case tga.RequestType:
 			if err := q.d.rt.Admit(ctx, a); err != nil {

@@ -1,0 +1,103 @@
+// Package talostest asks of artifacts, in tests, what the public Talos v1 schemas ask. It
+// has none of those schemas: it makes its own from schemas/tga/v1 and the points in which
+// theirs are narrower (docs/FORMAT.md, "Talos"), for a validator that knows nothing of
+// this module's decoders.
+package talostest
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/tgad/tgad/schemas"
+)
+
+type object = map[string]any
+
+// narrower changes a schema of this project into one that takes what the public one takes.
+var narrower = map[string]func(schema object){
+	"action_request": words,
+	"supervisor_decision": func(s object) {
+		s["allOf"] = []any{object{
+			"if":   object{"properties": object{"decision": object{"const": "APPROVE"}}},
+			"then": object{"required": []any{"minted_capability"}},
+			"else": object{"properties": object{"minted_capability": false}},
+		}}
+	},
+	"tool_call": func(s object) {
+		need(s, "capability_digest")
+		// Zeros are the digest of no token: here they mean that none is there.
+		zeros := object{"const": strings.Repeat("0", 64)}
+		s["properties"].(object)["capability_digest"] = object{"allOf": []any{at(s, "properties", "capability_digest"), object{"not": zeros}}}
+		words(s)
+	},
+	"tool_effect": func(s object) {
+		fault := at(s, "properties", "outcome", "properties", "error")
+		need(fault, "message")
+		at(fault, "properties", "message")["minLength"] = 1
+		need(at(s, "properties", "document_hashes", "items"), "size_bytes")
+	},
+}
+
+func words(s object) { at(s, "$defs", "tool_word")["pattern"] = "^[a-z0-9_-]{1,128}$" }
+
+func need(s object, member string) { s["required"] = append(s["required"].([]any), member) }
+
+func at(s object, path ...string) object {
+	for _, name := range path {
+		s = s[name].(object)
+	}
+	return s
+}
+
+// denyAll refuses every reference out of a schema.
+type denyAll struct{}
+
+func (denyAll) Load(url string) (any, error) { return nil, fmt.Errorf("reference to %s", url) }
+
+// Schemas are the schemas of the four artifacts, by the last word of their schema_id.
+type Schemas map[string]*jsonschema.Schema
+
+// Compile returns the schemas.
+func Compile() (Schemas, error) {
+	all := Schemas{}
+	for name, narrow := range narrower {
+		raw, err := schemas.FS.ReadFile("tga/v1/" + name + ".schema.json")
+		if err != nil {
+			return nil, err
+		}
+		doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+		if err != nil {
+			return nil, err
+		}
+		narrow(doc.(object))
+		c := jsonschema.NewCompiler()
+		c.UseLoader(denyAll{})
+		c.DefaultDraft(jsonschema.Draft2020)
+		c.AssertFormat()
+		if err := c.AddResource("mem:"+name, doc); err != nil {
+			return nil, err
+		}
+		if all[name], err = c.Compile("mem:" + name); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// Validate returns why the schema of an artifact refuses its text.
+func (s Schemas) Validate(artifact []byte) error {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(artifact))
+	if err != nil {
+		return err
+	}
+	o, _ := doc.(object)
+	id, _ := o["schema_id"].(string)
+	schema := s[id[strings.LastIndexByte(id, '.')+1:]]
+	if schema == nil {
+		return fmt.Errorf("%q has no schema", id)
+	}
+	return schema.Validate(doc)
+}
