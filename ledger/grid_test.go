@@ -217,3 +217,38 @@ func TestProbeNeverLicensesAnUnfencedSend(t *testing.T) {
 		}
 	}
 }
+
+// TestResendNamesWhatIsLeftOfItsWindow: a re-send under dedupe_key is bounded by the window,
+// one under another licence, and what is no re-send, by nothing.
+func TestResendNamesWhatIsLeftOfItsWindow(t *testing.T) {
+	r := Record{Status: Reserved, RequestDigest: request, TraceID: traceA, ToolCallID: callA, Seq: 3, Attempts: Attempts{Count: 1, First: t0, Newest: t0, Epoch: 7}}
+	ask := func(kind LicenceKind, after tga.Millis) Decision {
+		l := Licence{Kind: kind}
+		if kind == DedupeKey {
+			l.Window, l.Margin = time.Hour, time.Minute
+		}
+		return Decide(Query{Record: &r, Trace: traceA, Request: request, Licence: l, Holder: HolderGone, Now: t0 + after, NewestTS: t0, SendTimeout: time.Minute})
+	}
+	for _, x := range []struct {
+		kind   LicenceKind
+		after  tga.Millis
+		action Action
+		within time.Duration
+	}{
+		{DedupeKey, 0, Resend, 58 * time.Minute},
+		{DedupeKey, 58*millisInMinute - 1, Resend, time.Millisecond},
+		{DedupeKey, 58 * millisInMinute, Doubt, 0},
+		{DedupeArgs, 0, Resend, 0},
+		{ReadOnly, 0, Resend, 0},
+		{Probe, 0, ProbeFirst, 0},
+		{Park, 0, Doubt, 0},
+	} {
+		if d := ask(x.kind, x.after); d.Action != x.action || d.Within != x.within {
+			t.Errorf("%v after %d ms: %v within %v, want %v within %v", x.kind, x.after, d.Action, d.Within, x.action, x.within)
+		}
+	}
+	// A wait under dedupe_key is no re-send.
+	if d := Decide(Query{Record: &r, Trace: traceA, Request: request, Licence: Licence{Kind: DedupeKey, Window: time.Hour}, Holder: HolderAlive, Remote: true, Now: t0, NewestTS: t0, SendTimeout: time.Minute}); d.Action == Resend || d.Within != 0 {
+		t.Errorf("%+v", d)
+	}
+}

@@ -1,6 +1,6 @@
 // Command mutate says which changes of the code no test notices.
 //
-//	go run ./internal/mutate -gremlins PATH [-list FILE] [-only TEXT] PACKAGE...
+//	go run ./internal/mutate -gremlins PATH [-list FILE] [-only REGEXP] PACKAGE...
 //
 // Gremlins finds the mutants of each package and of those below it: one operator each,
 // such as < for <=. Every mutant is run with its own package's tests, through an overlay,
@@ -19,11 +19,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/build"
 	"iter"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -35,15 +37,19 @@ const least = 97
 func main() {
 	gremlins := flag.String("gremlins", "gremlins", "the command")
 	list := flag.String("list", "internal/mutate/survivors.txt", "the survivors and why")
-	only := flag.String("only", "", "run the mutants of files whose path has this in it")
+	only := flag.String("only", "", "run the mutants whose name matches this `regexp`")
 	flag.Parse()
-	if err := run(*gremlins, *list, *only, flag.Args()); err != nil {
+	some, err := regexp.Compile(*only)
+	if err == nil {
+		err = run(*gremlins, *list, some, flag.Args())
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
 	}
 }
 
-func run(gremlins, list, only string, packages []string) (err error) {
+func run(gremlins, list string, only *regexp.Regexp, packages []string) (err error) {
 	if len(packages) == 0 {
 		return errors.New("name packages, such as ./ledger")
 	}
@@ -55,6 +61,7 @@ func run(gremlins, list, only string, packages []string) (err error) {
 	if err != nil {
 		return fmt.Errorf("%s: %w", list, err)
 	}
+	maps.DeleteFunc(known, func(name, _ string) bool { return !only.MatchString(name) })
 	dir, err := os.MkdirTemp("", "tgad-mutate-")
 	if err != nil {
 		return err
@@ -66,7 +73,7 @@ func run(gremlins, list, only string, packages []string) (err error) {
 		if err != nil {
 			return err
 		}
-		all = slices.DeleteFunc(all, func(m mutant) bool { return !strings.Contains(m.path, only) })
+		all = slices.DeleteFunc(all, func(m mutant) bool { return !only.MatchString(m.name) })
 		more, err := tryAll(p, all, known, dir)
 		if err != nil {
 			return err
@@ -111,6 +118,11 @@ func find(gremlins, dir, p string) ([]mutant, error) {
 		}
 		if len(tests) == 0 {
 			continue // a package for tests, which has none
+		}
+		if here, err := build.Default.MatchFile(filepath.Dir(path), filepath.Base(path)); err != nil {
+			return nil, err
+		} else if !here {
+			continue // of another system or build tag: no test here compiles it
 		}
 		src, err := os.ReadFile(path)
 		if err != nil {

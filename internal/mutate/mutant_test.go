@@ -1,6 +1,10 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -57,6 +61,64 @@ func TestMutantsChangeOneOperator(t *testing.T) {
 			t.Errorf("%+v: %v\n%s", c, err, got)
 		}
 	}
+}
+
+// TestListedMutantsAreThere: a listed mutant whose line has changed is one that nobody has
+// looked at since.
+func TestListedMutantsAreThere(t *testing.T) {
+	text, err := os.ReadFile("survivors.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := parseList(string(text))
+	if err != nil || len(known) == 0 {
+		t.Fatalf("%d mutants, %v", len(known), err)
+	}
+	for n := range known {
+		if err := thereIs(n); err != nil {
+			t.Errorf("%s: %v", n, err)
+		}
+	}
+	for _, bad := range []string{
+		"ledger/none.go f ARITHMETIC_BASE a + b", "ledger/decide.go none ARITHMETIC_BASE a + b", "ledger/decide.go Decide NONE d := 1",
+		"ledger/decide.go Decide ARITHMETIC_BASE holds := q.facts()", "ledger/decide.go Decide CONDITIONALS_NEGATION if gone != 1 {",
+	} {
+		if thereIs(bad) == nil {
+			t.Errorf("%s is there", bad)
+		}
+	}
+}
+
+// thereIs reports why no mutant can have that name.
+func thereIs(n string) error {
+	path, rest, _ := strings.Cut(n, " ")
+	in, rest, _ := strings.Cut(rest, " ")
+	kind, line, _ := strings.Cut(rest, " ")
+	line = regexp.MustCompile(` #\d+$`).ReplaceAllString(line, "")
+	src, err := os.ReadFile("../../" + path)
+	if err != nil {
+		return err
+	}
+	operator := false
+	for from := range changes[kind] {
+		operator = operator || strings.Contains(line, from)
+	}
+	if !operator {
+		return fmt.Errorf("its line has no operator that %s changes", kind)
+	}
+	for i, s := range strings.Split(string(src), "\n") {
+		if strings.TrimSpace(s) != line {
+			continue
+		}
+		at, err := name(src, []mutant{{path: path, kind: kind, line: i + 1}})
+		if err != nil {
+			return err
+		}
+		if at[0].name == fmt.Sprintf("%s %s %s %s", path, in, kind, line) {
+			return nil
+		}
+	}
+	return errors.New("no such line in that function")
 }
 
 func TestListHasReasons(t *testing.T) {

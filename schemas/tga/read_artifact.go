@@ -87,7 +87,7 @@ func newArtifact(t ArtifactType) *Artifact {
 	return a
 }
 
-// checked is an artifact that is decoded to see whether it can be.
+// checked is an artifact that is decoded to see whether it can be. Its values are not read.
 type checked struct {
 	a        Artifact
 	request  ActionRequest
@@ -104,10 +104,8 @@ func (c *checked) artifact(t ArtifactType) *Artifact {
 	case DecisionType:
 		c.a.Decision = &c.decision
 	case CallType:
-		c.call.BatchTotalBytes = -1
 		c.a.Call = &c.call
 	case EffectType:
-		c.effect.BatchTotalBytes = -1
 		c.a.Effect = &c.effect
 	}
 	return &c.a
