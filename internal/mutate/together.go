@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,7 @@ type together struct {
 	binary string
 	number map[string]int // by name of the mutant, from 1
 	limit  int            // CPU seconds of a run
+	slow   string         // the tests that take most of the time, "" = none
 }
 
 // which names the environment variable with the number of the mutant that runs.
@@ -88,31 +90,52 @@ func compile(dir string, all []mutant, temp string) (*together, error) {
 	return t, t.measure(dir)
 }
 
-// measure runs the package as it is, and sets the limit of a run from what that took. It is
-// one of CPU time: a busy machine must not make a mutant look killed.
+// passed is the line of a test at the top, or of the seeds of a fuzz target.
+var passed = regexp.MustCompile(`(?m)^--- PASS: (\w+) \((\d+\.\d+)s\)$`)
+
+// measure runs the package as it is, sets the limit of a run from what that took, and finds
+// the slow tests. The limit is one of CPU time: a busy machine must not make a mutant look
+// killed.
 func (t *together) measure(dir string) error {
-	cmd := t.command(dir, 0, 600)
+	cmd := t.command(dir, 0, 600, "-test.v")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s fails without a mutant: %w\n%s", dir, err, out)
 	}
 	took := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	t.limit = 10 + 4*int(took.Seconds()+1)
+	var slow []string
+	for _, m := range passed.FindAllStringSubmatch(string(out), -1) {
+		if s, err := strconv.ParseFloat(m[2], 64); err == nil && s > took.Seconds()/20 {
+			slow = append(slow, m[1])
+		}
+	}
+	if len(slow) > 0 {
+		t.slow = "^(" + strings.Join(slow, "|") + ")$"
+	}
 	return nil
 }
 
 // command runs the tests with mutant n, 0 for none, in at most limit seconds of CPU and
 // 8 GB of address space, for a mutant may loop.
-func (t *together) command(dir string, n, limit int) *exec.Cmd {
-	script := fmt.Sprintf(`ulimit -t %d && ulimit -v 8000000 && exec "$0" -test.failfast -test.timeout=20m`, limit)
-	cmd := exec.Command("sh", "-c", script, t.binary)
+func (t *together) command(dir string, n, limit int, flags ...string) *exec.Cmd {
+	script := fmt.Sprintf(`ulimit -t %d && ulimit -v 8000000 && exec "$0" -test.failfast -test.timeout=20m "$@"`, limit)
+	cmd := exec.Command("sh", append([]string{"-c", script, t.binary}, flags...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), which+"="+strconv.Itoa(n))
 	return cmd
 }
 
-// try runs the mutant of that number.
+// try runs the mutant of that number: the slow tests only where the others pass.
 func (t *together) try(dir string, n int) (fate, error) {
+	if t.slow != "" {
+		out, err := t.command(dir, n, t.limit, "-test.skip", t.slow).CombinedOutput()
+		if end, err := fateOf(out, err); err != nil || end != lived {
+			return end, err
+		}
+		out, err = t.command(dir, n, t.limit, "-test.run", t.slow).CombinedOutput()
+		return fateOf(out, err)
+	}
 	out, err := t.command(dir, n, t.limit).CombinedOutput()
 	return fateOf(out, err)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,22 @@ func TestStateChangesAtTheirLimits(t *testing.T) {
 	}
 	if _, err := EncodeStateChanges(many); !errors.Is(err, LimitExceeded) {
 		t.Error(err)
+	}
+}
+
+// TestCeilingsOfLimits: positions in a text are kept in 32 bits, so no caller's limit is
+// over them.
+func TestCeilingsOfLimits(t *testing.T) {
+	for _, x := range []struct{ asked, want Limits }{
+		{Limits{}, Limits{DefaultMaxBytes, DefaultMaxDepth}},
+		{Limits{-1, -1}, Limits{DefaultMaxBytes, DefaultMaxDepth}},
+		{Limits{1, 1}, Limits{1, 1}},
+		{Limits{math.MaxInt32, MostDepth}, Limits{math.MaxInt32, MostDepth}},
+		{Limits{math.MaxInt32 + 1, MostDepth + 1}, Limits{math.MaxInt32, MostDepth}},
+	} {
+		if got := x.asked.resolve(); got != x.want {
+			t.Errorf("%+v is %+v, want %+v", x.asked, got, x.want)
+		}
 	}
 }
 
@@ -164,6 +181,26 @@ func TestAbsentSizesAreNotZero(t *testing.T) {
 		}
 		if kind == CallType && got.Call.BatchTotalBytes != -1 || kind == EffectType && got.Effect.BatchTotalBytes != -1 {
 			t.Errorf("%s without batch_total_bytes is read as %s", kind, got.Canonical)
+		}
+	}
+}
+
+// TestEscapesAtBothEndsReadBack: an escape counts at the first character of a string and at
+// the last.
+func TestEscapesAtBothEndsReadBack(t *testing.T) {
+	for _, s := range []string{`"`, `"k`, `k"`, "\n", "\\k\\"} {
+		a := sample(RequestType)
+		a.Request.IdempotencyKey = s
+		if err := a.Seal(); err != nil {
+			t.Fatal(err)
+		}
+		for name, read := range map[string]func([]byte) (*Artifact, error){
+			"given":  func(raw []byte) (*Artifact, error) { return DecodeArtifact(raw, Limits{}) },
+			"stored": DecodeStoredArtifact,
+		} {
+			if got, err := read(a.Canonical); err != nil || got.Request.IdempotencyKey != s {
+				t.Errorf("%s: %q reads as %+v, %v", name, s, got, err)
+			}
 		}
 	}
 }
