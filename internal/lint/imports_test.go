@@ -94,7 +94,7 @@ var doors = map[string][]string{
 	"github.com/spf13/cobra":                 {"cmd/tgad", "internal/"},
 	"github.com/pelletier/go-toml":           {"internal/config"},
 	"github.com/prometheus/client_golang":    {"internal/daemon"},
-	"github.com/santhosh-tekuri/jsonschema":  {"runtime/turn/tools"},
+	"github.com/santhosh-tekuri/jsonschema":  {"runtime/turn/tools", "internal/talostest"},
 	"google.golang.org/grpc":                 {"runtime/turn/tools/grpccall"},
 	"go.yaml.in/yaml/v3":                     {"runtime/turn/manifest"},
 	"go.opentelemetry.io/otel":               {"runtime/turn/emit"},
