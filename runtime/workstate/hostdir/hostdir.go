@@ -57,6 +57,7 @@ type Dir struct {
 	fault func(op, name string, done bool) error
 
 	mu      sync.Mutex
+	expect  map[string]stamp    // while [Dir.RestoreFrom] is under way: what stood there when it began
 	homes   map[string]identity // of excluded paths and the directories above them
 	stamps  map[string]stamp    // of files whose content is in the repository
 	modes   []byte              // the modes blob made last
@@ -217,6 +218,49 @@ func (d *Dir) Restore(ctx context.Context, n *workstate.Node) error {
 		return tga.Errorf(codeOf(err), "restore of %s to %s: %w", d.path, tree, err)
 	}
 	return nil
+}
+
+// RestoreFrom is Restore for a directory that somebody else may work in: it does so only where
+// the directory is what a snapshot says, and stays so until the contents are written aside.
+// STATE_CONFLICT otherwise; nothing is changed then.
+func (d *Dir) RestoreFrom(ctx context.Context, seen, n *workstate.Node) error {
+	was, err := treeOf(seen)
+	if err != nil {
+		return err
+	}
+	tree, err := treeOf(n)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now, err := d.snapshot(ctx)
+	if err == nil && now != was {
+		err = tga.Errorf(tga.StateConflict, "it is not what it was when it was looked at")
+	}
+	if err == nil {
+		d.expect = maps.Clone(d.stamps)
+		err = d.restore(ctx, tree)
+		d.expect = nil
+	}
+	if err != nil {
+		return tga.Errorf(codeOf(err), "restore of %s to %s: %w", d.path, tree, err)
+	}
+	return nil
+}
+
+// SnapshotID returns the id of a snapshot, a git tree; [SnapshotOf] is its inverse.
+func SnapshotID(n *workstate.Node) (string, error) { return treeOf(n) }
+
+// SnapshotOf returns the snapshot with an id.
+func SnapshotOf(id string) (*workstate.Node, error) {
+	data, err := json.Marshal(image{id})
+	if err != nil {
+		return nil, tga.Errorf(tga.SnapshotMismatch, "snapshot %q: %w", id, err)
+	}
+	n := workstate.NewNode(data)
+	_, err = treeOf(n)
+	return n, err
 }
 
 func codeOf(err error) tga.Code {

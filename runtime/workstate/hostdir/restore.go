@@ -109,7 +109,7 @@ func (d *Dir) attempt(ctx context.Context, t *target) (err error) {
 	w.standing = s.standing
 	// Up to the last step but two everything can be taken back. Those two need neither
 	// room on the disk nor a permission that was not had before.
-	steps := []func() error{w.check, w.stage, w.remove, w.mkdir, w.bringHome, w.removeHolders, w.put, w.probe, w.swapRoot, w.drop, w.chmod, w.sync}
+	steps := []func() error{w.check, w.unmoved, w.stage, w.unmoved, w.remove, w.mkdir, w.bringHome, w.removeHolders, w.put, w.probe, w.swapRoot, w.drop, w.chmod, w.sync}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
@@ -192,6 +192,34 @@ func (w *writer) unwanted() (names []string) {
 		}
 	}
 	return names
+}
+
+// unmoved refuses where a file is no longer what it was when [Dir.RestoreFrom] began.
+func (w *writer) unmoved() error {
+	if w.dir.expect == nil {
+		return nil
+	}
+	for name, f := range w.all {
+		if f.mode == dirMode || f.mode == pipeMode { // neither holds a byte
+			continue
+		}
+		was, known := w.dir.expect[name]
+		info, err := w.root.Lstat(name)
+		if err != nil || !known {
+			return tga.Errorf(tga.StateConflict, "%s came or went since it was looked at", name)
+		}
+		now := stampOf(info)
+		now.mode = f.stamp.mode
+		if !was.same(now) {
+			return tga.Errorf(tga.StateConflict, "%s was changed since it was looked at", name)
+		}
+	}
+	for name := range w.dir.expect {
+		if _, stands := w.all[name]; !stands {
+			return tga.Errorf(tga.StateConflict, "%s came or went since it was looked at", name)
+		}
+	}
+	return nil
 }
 
 // stage writes the contents that are missing aside, and makes them durable.

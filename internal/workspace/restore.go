@@ -1,0 +1,163 @@
+package workspace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/runtime/workstate/hostdir"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// List returns the records that are kept, oldest first.
+func (k *Keeper) List(ctx context.Context) (all []Record, err error) {
+	err = k.with(ctx, k.exclude, func(*hostdir.Dir) error {
+		all, err = k.list()
+		return err
+	})
+	return all, err
+}
+
+// Find returns the record with a number, or the newest of a trace: NOT_FOUND where neither is
+// kept.
+func Find(all []Record, name string) (Record, error) {
+	for _, r := range slices.Backward(all) {
+		if r.TraceID == name || decimal(r.Number) == name {
+			return r, nil
+		}
+	}
+	return Record{}, tga.Errorf(tga.NotFound, "no snapshot of %q is kept", name)
+}
+
+// Beside returns the other records whose calls ran at the same time as a record's: their
+// changes are in its snapshots too. A call that has not ended runs until now.
+func Beside(all []Record, r Record) (list []Record) {
+	for _, o := range all {
+		if o.Number != r.Number && (o.Ended == 0 || o.Ended >= r.Began) && (r.Ended == 0 || o.Began <= r.Ended) {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// Change is a path in which two snapshots differ.
+type Change = hostdir.FileChange
+
+// Diff returns what changed from before a record to after it. A record without a snapshot
+// after it is compared with the directory as it is now; now says so.
+func (k *Keeper) Diff(ctx context.Context, r Record) (changes []Change, now bool, err error) {
+	err = k.with(ctx, r.Exclude, func(d *hostdir.Dir) error {
+		after := r.After
+		if after == "" {
+			now = true
+			if after, err = snapshot(ctx, d); err != nil {
+				return err
+			}
+		}
+		changes, err = differ(ctx, d, r.Before, after)
+		return err
+	})
+	return changes, now, err
+}
+
+func differ(ctx context.Context, d *hostdir.Dir, from, to string) ([]Change, error) {
+	nodes, err := nodesOf(from, to)
+	if err != nil {
+		return nil, err
+	}
+	return d.Diff(ctx, nodes[0], nodes[1])
+}
+
+func nodesOf(ids ...string) (nodes []*workstate.Node, err error) {
+	for _, id := range ids {
+		n, err := hostdir.SnapshotOf(id)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
+
+// Plan is what a restore will do.
+type Plan struct {
+	To      Record   `json:"to"` // the directory becomes what it was before this
+	Now     string   `json:"now"`
+	Changes []Change `json:"changes"` // from what is to what will be
+	Undone  []Record `json:"undone"`  // whose changes are taken back, newest first
+	// Digest names the plan: the directory, what was seen there, and what it is to become.
+	Digest string `json:"digest"`
+}
+
+// Plan says what going back to before a record will do. It changes nothing in the directory.
+func (k *Keeper) Plan(ctx context.Context, name string) (*Plan, error) {
+	all, err := k.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{}
+	if p.To, err = Find(all, name); err != nil {
+		return nil, err
+	}
+	err = k.with(ctx, p.To.Exclude, func(d *hostdir.Dir) error {
+		if p.Now, err = snapshot(ctx, d); err == nil {
+			p.Changes, err = differ(ctx, d, p.Now, p.To.Before)
+		}
+		return err
+	})
+	for _, r := range slices.Backward(all) {
+		if r.Number >= p.To.Number && r.Outcome != NotSent {
+			p.Undone = append(p.Undone, r)
+		}
+	}
+	raw, merr := json.Marshal([]string{k.dir, p.Now, p.To.Before})
+	if merr != nil {
+		return nil, merr
+	}
+	p.Digest = tga.Sum(raw).String()[:16]
+	return p, err
+}
+
+// Restore carries a plan out and returns its record: going back to before that undoes it.
+// STATE_CONFLICT where the directory is no longer what the plan saw, RESTORE_FAILED where
+// something is in the way; nothing is changed then. One that a crash cut off can be planned
+// and done again.
+func (k *Keeper) Restore(ctx context.Context, p *Plan) (Record, error) {
+	r := Record{Version: recordVersion, Kind: KindRestore, Of: p.To.Number, Before: p.Now, Exclude: p.To.Exclude}
+	err := k.with(ctx, p.To.Exclude, func(d *hostdir.Dir) error {
+		nodes, err := nodesOf(p.Now, p.To.Before)
+		if err != nil {
+			return err
+		}
+		all, err := k.list()
+		if err != nil {
+			return err
+		}
+		r.Number, r.Began = next(all), tga.MillisOf(k.clock())
+		// What is about to be replaced is kept first: a crash in the middle leaves both.
+		if err := k.write(r); err != nil {
+			return err
+		}
+		k.step("record of the restore")
+		failed := d.RestoreFrom(ctx, nodes[0], nodes[1])
+		k.step("restored")
+		if errors.Is(failed, tga.StateConflict) {
+			return errors.Join(tga.Errorf(tga.StateConflict, "%s was changed since the plan was made: look at a new one: %w", k.dir, failed), k.remove(r.Number))
+		}
+		if r.Ended = tga.MillisOf(k.clock()); failed == nil {
+			r.After, r.Outcome = p.To.Before, Succeeded
+		} else {
+			r.After, r.Outcome, r.Problem = p.Now, Failed, failed.Error()
+		}
+		if err := k.write(r); err != nil {
+			return err
+		}
+		if failed != nil {
+			return failed
+		}
+		return k.prune(ctx, d, append(all, r))
+	})
+	return r, err
+}

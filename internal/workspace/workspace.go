@@ -1,0 +1,243 @@
+// Package workspace keeps snapshots of a directory around tool calls that change it: before
+// each call is sent and after it was answered. Unlike package workstate it undoes nothing by
+// itself, for a person or another program may work in the directory too: a restore shows its
+// plan first ([Keeper.Plan]), and is done only where the directory still is what the plan saw.
+//
+// Snapshots are those of package hostdir, in a repository beside the directory. The record of
+// a call is a file beside the repository. Any number of processes use one workspace: each
+// holds its lock while it looks at the directory, and no longer. Calls that run at once are
+// not kept apart: what one changes meanwhile is in the snapshots of the other.
+//
+// # Invariants
+//
+//	before   a call is sent when the snapshot before it and its record are durable   [Keeper.Before]    TestKilledAtEachStep
+//	after    a record names a snapshot after its call only where that is durable     [Pending.After]    TestKilledAtEachStep
+//	hands    nothing but [Keeper.Restore] changes the directory                      [Keeper]           TestKilledAtEachStep
+//	seen     a restore changes nothing that its plan did not see                     [Keeper.Restore]   TestRestoreIsBoundToItsPlan
+//	back     what a restore replaced is kept as a snapshot, and can be restored      [Keeper.Restore]   TestRestoreCanBeUndone
+//	bounded  at most [Options].Keep records, and what they refer to, are kept        [Keeper.Before]    TestOldSnapshotsAreDropped
+package workspace
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/runtime/workstate/hostdir"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// DefaultKeep is how many records a workspace keeps where its options do not say.
+const DefaultKeep = 100
+
+// Options configure a Keeper.
+type Options struct {
+	Dir string
+	// Aside is where snapshots and records are kept; "" is Dir with ".tgad" behind it. It must
+	// not lie in Dir.
+	Aside   string
+	Exclude []string // paths below Dir, with slashes: left alone
+	Keep    int      // records; 0 is DefaultKeep
+	Clock   func() time.Time
+}
+
+// Keeper keeps a workspace. Its methods may be called from any number of goroutines.
+type Keeper struct {
+	dir, aside string
+	exclude    []string
+	keep       int
+	clock      func() time.Time
+	turn       chan struct{} // of this process; the repository's lock is that of all
+
+	// step is told what was just made durable; a test ends the process there.
+	step func(name string)
+}
+
+// Open opens a workspace. It takes a first look at the directory's place, so that what can't
+// work is said now: VALIDATION_ERROR, PERMISSION_DENIED where Aside is another user's.
+func Open(ctx context.Context, o Options) (*Keeper, error) {
+	if o.Dir == "" {
+		return nil, tga.Errorf(tga.ValidationError, "a workspace needs a directory")
+	}
+	if o.Keep < 0 {
+		return nil, tga.Errorf(tga.ValidationError, "%d snapshots are to be kept: want 1 or more", o.Keep)
+	}
+	k := &Keeper{exclude: slices.Sorted(slices.Values(o.Exclude)), keep: o.Keep, clock: o.Clock, turn: make(chan struct{}, 1), step: func(string) {}}
+	if k.keep == 0 {
+		k.keep = DefaultKeep
+	}
+	if k.clock == nil {
+		k.clock = time.Now
+	}
+	var err error
+	if k.dir, err = filepath.Abs(o.Dir); err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "workspace %s: %w", o.Dir, err)
+	}
+	// Two names of one directory are one workspace.
+	if real, err := filepath.EvalSymlinks(k.dir); err == nil {
+		k.dir = real
+	}
+	if o.Aside == "" {
+		o.Aside = k.dir + ".tgad"
+	}
+	if k.aside, err = filepath.Abs(o.Aside); err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "snapshots %s: %w", o.Aside, err)
+	}
+	if err := access.MkdirAll(filepath.Join(k.aside, "calls")); err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "a place for the snapshots of %s: %w", k.dir, err)
+	}
+	found, err := access.Check(k.aside)
+	if err == nil && found.Refuse != "" {
+		return nil, tga.Errorf(tga.PermissionDenied, "snapshots %s: %s", k.aside, found.Refuse)
+	}
+	if err == nil {
+		err = k.with(ctx, k.exclude, func(*hostdir.Dir) error { return nil })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Dir and Aside say where the workspace and its snapshots lie, absolute.
+func (k *Keeper) Dir() string   { return k.dir }
+func (k *Keeper) Aside() string { return k.aside }
+
+// lockPause is how long a process waits before it asks for the lock of another again.
+const lockPause = 20 * time.Millisecond
+
+// with runs f with the directory while no other process and no other call looks at it. It
+// waits for them until ctx ends: STATE_LOCK_ACQUIRE_FAILED.
+func (k *Keeper) with(ctx context.Context, exclude []string, f func(d *hostdir.Dir) error) (err error) {
+	select {
+	case k.turn <- struct{}{}:
+		defer func() { <-k.turn }()
+	case <-ctx.Done():
+		return tga.Errorf(tga.StateLockAcquireFailed, "workspace %s: %w", k.dir, context.Cause(ctx))
+	}
+	for {
+		d, err := hostdir.Open(ctx, k.dir, filepath.Join(k.aside, "snapshots"), hostdir.Options{Exclude: exclude})
+		if err == nil {
+			return errors.Join(f(d), d.Close())
+		}
+		if !errors.Is(err, tga.StateLockAcquireFailed) {
+			return err
+		}
+		select {
+		case <-time.After(lockPause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// Call is a call that is about to be sent.
+type Call struct {
+	TraceID tga.ID
+	Attempt uint32
+	Server  string
+	Tool    string
+}
+
+// Pending is a call between its snapshots.
+type Pending struct {
+	k      *Keeper
+	record Record
+}
+
+// Before takes the snapshot before a call. When it returns, that and the call's record are
+// durable. An error says that there is no snapshot: the call must not be sent.
+func (k *Keeper) Before(ctx context.Context, c Call) (*Pending, error) {
+	p := &Pending{k: k, record: Record{
+		Version: recordVersion, Kind: KindCall, TraceID: c.TraceID.String(), Attempt: c.Attempt, Server: c.Server, Tool: c.Tool, Exclude: k.exclude,
+	}}
+	err := k.with(ctx, k.exclude, func(d *hostdir.Dir) error {
+		all, err := k.list()
+		if err != nil {
+			return err
+		}
+		if p.record.Before, err = snapshot(ctx, d); err != nil {
+			return err
+		}
+		k.step("snapshot before")
+		p.record.Number, p.record.Began = next(all), tga.MillisOf(k.clock())
+		if err := k.write(p.record); err != nil {
+			return err
+		}
+		k.step("record before")
+		return k.prune(ctx, d, append(all, p.record))
+	})
+	return p, err
+}
+
+// Outcomes of a call, as far as who sent it knows.
+const (
+	Succeeded = "succeeded"
+	Failed    = "failed"
+	InDoubt   = "in_doubt" // it may have run
+	NotSent   = "not_sent"
+)
+
+// After takes the snapshot after a call. Where that fails, the record says why: the call has
+// run, and what came of it is not changed by that. The error is for the log.
+func (p *Pending) After(ctx context.Context, outcome string) error {
+	return p.k.with(ctx, p.record.Exclude, func(d *hostdir.Dir) error {
+		tree, failed := snapshot(ctx, d)
+		p.k.step("snapshot after")
+		r := p.record
+		r.After, r.Outcome, r.Ended = tree, outcome, tga.MillisOf(p.k.clock())
+		if failed != nil {
+			r.Problem = failed.Error()
+		}
+		err := p.k.rewrite(r)
+		p.k.step("record after")
+		return errors.Join(failed, err)
+	})
+}
+
+func snapshot(ctx context.Context, d *hostdir.Dir) (string, error) {
+	n, err := d.Snapshot(ctx)
+	if err != nil {
+		return "", err
+	}
+	return hostdir.SnapshotID(n)
+}
+
+func next(all []Record) uint64 {
+	if len(all) == 0 {
+		return 1
+	}
+	return all[len(all)-1].Number + 1
+}
+
+// prune drops the oldest records beyond those that are kept, a quarter of them at once, and
+// then what nothing refers to any more: to repack a repository takes its time.
+func (k *Keeper) prune(ctx context.Context, d *hostdir.Dir, all []Record) error {
+	if len(all) <= k.keep {
+		return nil
+	}
+	keep := max(k.keep-k.keep/4, 1)
+	for _, r := range all[:len(all)-keep] {
+		if err := k.remove(r.Number); err != nil {
+			return err
+		}
+	}
+	var live []*workstate.Node
+	for _, r := range all[len(all)-keep:] {
+		for _, id := range []string{r.Before, r.After} {
+			if id == "" {
+				continue
+			}
+			n, err := hostdir.SnapshotOf(id)
+			if err != nil {
+				return err
+			}
+			live = append(live, n)
+		}
+	}
+	return d.Collect(ctx, live)
+}
