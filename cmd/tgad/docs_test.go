@@ -145,6 +145,10 @@ func TestEveryDocumentedCommandRuns(t *testing.T) {
 		{line: "tgad restore DIR --data NEW", with: []string{"DIR", "copy", "NEW", "again"}, stdout: "frozen"},
 		{line: "tgad unfreeze --accept-loss"},
 		{line: "tgad mcp -- npx -y @some/server", stdout: "payments"},
+		{line: "tgad mcp --workspace DIR -- COMMAND", with: []string{"DIR", "desk", "COMMAND", "tgad demo-payments --journal desk/charges"}, stdout: `"charge"`},
+		{line: "tgad workspace ls DIR", with: []string{"DIR", "desk"}, stdout: "charge"},
+		{line: "tgad workspace restore DIR CALL --plan", with: []string{"DIR", "desk", "CALL", "1"}, stdout: "M charges"},
+		{line: "tgad workspace restore DIR CALL", with: []string{"DIR", "desk", "CALL", "1"}, stdout: "restored"},
 		{line: "tgad mcp config -- COMMAND", with: []string{"COMMAND", "npx -y @some/server"}, stdout: "npx"},
 		{line: "tgad mcp inspect -- COMMAND", with: []string{"COMMAND", "npx -y @some/server"}, stdout: "charge"},
 	}
@@ -195,7 +199,7 @@ func newDocsWorld(t *testing.T) *docsWorld {
 	w.write("answer.json", `{"paid":true}`)
 	w.write("effect.json", `{"status":"SUCCESS","result":{"paid":true}}`)
 	w.write("statement.txt", "statement line 8")
-	for _, dir := range []string{w.bin, filepath.Join(p.dir, "demo"), filepath.Join(p.dir, "shim")} {
+	for _, dir := range []string{w.bin, filepath.Join(p.dir, "demo"), filepath.Join(p.dir, "shim"), filepath.Join(p.dir, "desk")} {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -283,6 +287,7 @@ func (w *docsWorld) do(line string, with []string, want string) {
 		text = strings.ReplaceAll(text, with[i], with[i+1])
 	}
 	demo := filepath.Join(w.p.dir, "demo", "s")
+	input := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}` + "\n"
 	switch line {
 	case "make run":
 		// GO=true: the command is built already, as this test.
@@ -301,11 +306,17 @@ func (w *docsWorld) do(line string, with []string, want string) {
 		text = "TGAD_SOCKET=" + at + " " + text
 	case "tgad mcp -- npx -y @some/server":
 		text = "TGAD_DATA=" + filepath.Join(w.p.dir, "shim", "data") + " " + text
+	case "tgad mcp --workspace DIR -- COMMAND":
+		text = "TGAD_SOCKET= TGAD_DATA=" + filepath.Join(w.p.dir, "shim", "own") + " " + text
+		input += `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n" +
+			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"account":"acme","amount":1}}}` + "\n"
+	case "tgad workspace restore DIR CALL":
+		input = "y\n"
 	}
 	text = strings.NewReplacer("/tmp/tgad-run/tgad.sock", demo, "bin/tgad", "tgad").Replace(text)
 	cmd := exec.Command("sh", "-c", text)
 	cmd.Dir, cmd.Env = w.p.dir, w.env()
-	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}` + "\n")
+	cmd.Stdin = strings.NewReader(input)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), want) {
 		w.t.Errorf("%s\nrun as %s: %v, want %q in\n%s", line, text, err, want, out)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/mcpshim"
+	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -30,6 +31,8 @@ type mcp struct {
 	block                            bool
 	tasks                            string
 	level                            slog.Level
+
+	workspace workspace.Options
 
 	find string // flags that lead other verbs to the log
 }
@@ -66,6 +69,10 @@ would without tgad.`,
 	c.Flags().StringArrayVar(&m.free, "ungoverned", nil, "`TOOL` whose calls pass untraced (repeatable)")
 	c.Flags().BoolVar(&m.block, "block-changed", false, "refuse calls of a tool whose definition is not the pinned one")
 	c.Flags().StringVar(&m.tasks, "tasks", "auto", "make durable tasks of calls for clients that understand them: on, off, or auto, where the tool server has none")
+	f.StringVar(&m.workspace.Dir, "workspace", "", "take snapshots of this `directory` before and after each write call: see tgad workspace")
+	f.StringVar(&m.workspace.Aside, "workspace-snapshots", "", "`directory` for the snapshots (default: the workspace's path and .tgad)")
+	f.StringArrayVar(&m.workspace.Exclude, "workspace-exclude", nil, "`path` in the workspace that is left alone (repeatable)")
+	f.IntVar(&m.workspace.Keep, "workspace-keep", 0, "how many calls' snapshots are kept (default 100)")
 	f.TextVar(&m.level, "log-level", slog.LevelWarn, "debug, info, warn or error, on stderr")
 	c.AddCommand(m.inspect(), m.config(), m.serve())
 	return c
@@ -113,6 +120,9 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 			m.block = m.block || s.Drift == "block"
 			if o.CallIDs == nil && s.CallIDs != nil {
 				o.CallIDs = s.CallIDs
+			}
+			if m.workspace.Dir == "" && s.Workspace != "" {
+				m.workspace = conf.Workspace(s)
 			}
 		}
 	}
@@ -221,6 +231,11 @@ func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error 
 	}
 	defer stop()
 	o.Log, o.Find, o.Accept = c, m.find, m.acceptVerb(o.Server, args)
+	if m.workspace.Dir != "" {
+		if o.Workspace, err = workspace.Open(ctx, m.workspace); err != nil {
+			return err
+		}
+	}
 	s, err := mcpshim.New(o)
 	if err != nil {
 		return err
@@ -336,7 +351,7 @@ func (m *mcp) config() *cobra.Command {
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var flags []string
-			for _, f := range []struct{ name, value string }{{"--server-id", m.server}, {"--data", m.data}, {"--config", m.file}} {
+			for _, f := range []struct{ name, value string }{{"--server-id", m.server}, {"--data", m.data}, {"--config", m.file}, {"--workspace", m.workspace.Dir}} {
 				if f.value != "" {
 					flags = append(flags, f.name, f.value)
 				}

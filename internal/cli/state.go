@@ -158,7 +158,7 @@ func Changes(s *Streams, list []workstate.Change) error {
 
 // FileChange is a path in which two snapshots of a directory differ.
 type FileChange struct {
-	Resource string `json:"resource"`
+	Resource string `json:"resource,omitempty"`
 	Status   string `json:"status"` // A added, D deleted, M content or mode, T type
 	Path     string `json:"path"`
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/filelock"
+	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch"
@@ -121,14 +122,16 @@ func (c *Config) Build(o BuildOptions) (_ *Tools, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("tool server %q: %w", s.ID, err)
 		}
-		t.Router[s.ID] = t.stack(s, transport, o.Logger)
+		if t.Router[s.ID], err = t.stack(s, transport, o.Logger); err != nil {
+			return nil, fmt.Errorf("tool server %q: %w", s.ID, err)
+		}
 	}
 	t.trust, err = t.buildTrust(o)
 	return t, err
 }
 
 // stack decorates a transport in the order that package dispatch prescribes.
-func (t *Tools) stack(s *Server, transport runtime.Dispatcher, log *slog.Logger) runtime.Dispatcher {
+func (t *Tools) stack(s *Server, transport runtime.Dispatcher, log *slog.Logger) (runtime.Dispatcher, error) {
 	d := dispatch.Breaker(transport, dispatch.BreakerOptions{
 		Failures: s.Breaker.Failures, Open: s.Breaker.Open.D, Trials: s.Breaker.Trials,
 		OnChange: func(namespace, state string) {
@@ -137,8 +140,16 @@ func (t *Tools) stack(s *Server, transport runtime.Dispatcher, log *slog.Logger)
 	})
 	d = dispatch.Limit(d, s.Concurrency)
 	d = dispatch.Retry(d, dispatch.RetryOptions{Tries: s.Retry.Tries, Delay: s.Retry.Delay.D, MaxDelay: s.Retry.MaxDelay.D})
+	if s.Workspace != "" {
+		k, err := workspace.Open(context.Background(), t.config.Workspace(s))
+		if err != nil {
+			return nil, err
+		}
+		// Inside of the time-out: the window of a licence counts with a send in that time.
+		d = &snapshots{next: d, keeper: k, log: log, reads: func(tool string) bool { return t.Policy(s.ID, tool).Class == tga.ClassRead }}
+	}
 	d = dispatch.Timeout(d, func(tool string) time.Duration { return t.Policy(s.ID, tool).SendTimeout })
-	return &placer{next: d, rules: t.rules}
+	return &placer{next: d, rules: t.rules}, nil
 }
 
 func (t *Tools) transport(s *Server, dir string, b BuildOptions) (runtime.Dispatcher, error) {

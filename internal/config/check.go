@@ -159,6 +159,10 @@ var only = map[string][]string{
 const maxAhead = 256
 
 func (s *Server) check(r *report, at string) {
+	if s.Workspace == "" && (s.WorkspaceSnapshots != "" || len(s.WorkspaceExclude) > 0 || s.WorkspaceKeep != 0) {
+		r.add(at+".workspace", "it is required beside workspace_snapshots, workspace_exclude and workspace_keep")
+	}
+	r.count(at+".workspace_keep", s.WorkspaceKeep)
 	if !tga.CleanName(s.ID) {
 		r.add(at+".id", "%q: want %s", s.ID, tga.CleanNameForm)
 	}

@@ -101,6 +101,13 @@ type Server struct {
 	// the file says nothing.
 	Trusted bool `toml:"trusted"`
 
+	// Workspace is a directory of which snapshots are taken before and after each call of the
+	// server's write tools, for tgad workspace; "" is none.
+	Workspace          string   `toml:"workspace"`
+	WorkspaceSnapshots string   `toml:"workspace_snapshots"` // where they are kept; absent = the workspace's path and ".tgad"
+	WorkspaceExclude   []string `toml:"workspace_exclude"`   // paths in it that are left alone
+	WorkspaceKeep      int      `toml:"workspace_keep"`      // calls whose snapshots are kept; 100
+
 	// For tgad mcp, which stands between a client and the server.
 	CallIDs []string `toml:"call_ids"` // names in _meta whose value tells one call of the client from another
 	Drift   string   `toml:"drift"`    // a tool whose definition changed: "report" (default) or "block"

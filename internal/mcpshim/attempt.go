@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -34,6 +35,7 @@ type attempt struct {
 	conn    runtime.Connection
 	present *presence // of the client, where it is not there for as long as this process
 	tasked  atomic.Bool
+	looked  *workspace.Pending // the send that is under way, where there is a workspace
 
 	begunAt time.Time // when the permit in hand was asked for
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
@@ -214,6 +215,7 @@ func (s *Shim) turn(b runtime.Begun) uint32 {
 
 // notSent gives a permit back: this attempt certainly did not run.
 func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
+	a.lookAgain(ctx, workspace.NotSent)
 	err := patient(ctx, func(ctx context.Context) error {
 		_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, mcpraw.ClipRunes(cause.Error(), mcpraw.MaxMessage))
 		return err
@@ -234,6 +236,7 @@ func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
 // answered by licence and not told to wait until the permit is stale. It licenses
 // nothing by itself, so it may fail.
 func (a *attempt) giveUp(ctx context.Context, b runtime.Begun) {
+	a.lookAgain(ctx, workspace.InDoubt)
 	err := patient(ctx, func(ctx context.Context) error { return a.s.opts.Log.GiveUp(ctx, b.Result.TraceID, b.Permit) })
 	if err != nil {
 		a.s.log.Debug("an attempt was not given up; a repeat waits until its permit is stale", "trace", b.Result.TraceID, "error", err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -67,6 +68,10 @@ type Options struct {
 	// CallIDs are members of `_meta` in which the client names one call, the same when it
 	// repeats it: the operator says so. None are taken for that unasked.
 	CallIDs []string
+
+	// Workspace is a directory of which snapshots are taken before and after each send of a
+	// write call; nil is none.
+	Workspace *workspace.Keeper
 
 	Tasks         TaskMode      // whether calls become tasks of the shim's own
 	Limits        tga.Limits    // of arguments

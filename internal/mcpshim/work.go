@@ -214,6 +214,9 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 	l, err := c.await(ctx)
 	if err == nil {
 		a.noted(ctx)
+		err = a.look(ctx, b)
+	}
+	if err == nil {
 		select {
 		case <-a.lonely:
 			err = errors.New("the client gave the call up")
@@ -317,6 +320,7 @@ func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frame) (done
 	case mcpraw.WantsInput, mcpraw.IsTask:
 		return a.unfinished(ctx, b, f, ans)
 	}
+	a.lookAgain(ctx, cameOut(ans.Reply))
 	res, err := a.finish(ctx, b, ans.Reply)
 	if err != nil {
 		return a.unrecorded(ctx, b, f, err)

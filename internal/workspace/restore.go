@@ -83,12 +83,11 @@ func nodesOf(ids ...string) (nodes []*workstate.Node, err error) {
 
 // Plan is what a restore will do.
 type Plan struct {
-	To      Record   `json:"to"` // the directory becomes what it was before this
-	Now     string   `json:"now"`
-	Changes []Change `json:"changes"` // from what is to what will be
-	Undone  []Record `json:"undone"`  // whose changes are taken back, newest first
-	// Digest names the plan: the directory, what was seen there, and what it is to become.
-	Digest string `json:"digest"`
+	To      Record   // the directory becomes what it was before this
+	Now     string   // snapshot of what was seen
+	Changes []Change // from what is to what will be
+	Undone  []Record // whose changes are taken back, newest first
+	Digest  string   // names the plan: the directory, what was seen there, and what it is to become
 }
 
 // Plan says what going back to before a record will do. It changes nothing in the directory.

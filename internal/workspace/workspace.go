@@ -21,6 +21,7 @@ package workspace
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -42,6 +43,7 @@ type Options struct {
 	Aside   string
 	Exclude []string // paths below Dir, with slashes: left alone
 	Keep    int      // records; 0 is DefaultKeep
+	Known   bool     // only one that has snapshots already: NOT_FOUND otherwise
 	Clock   func() time.Time
 }
 
@@ -86,6 +88,9 @@ func Open(ctx context.Context, o Options) (*Keeper, error) {
 	}
 	if k.aside, err = filepath.Abs(o.Aside); err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "snapshots %s: %w", o.Aside, err)
+	}
+	if _, err := os.Stat(filepath.Join(k.aside, "calls")); o.Known && err != nil {
+		return nil, tga.Errorf(tga.NotFound, "there are no snapshots of %s in %s: %w", k.dir, k.aside, err)
 	}
 	if err := access.MkdirAll(filepath.Join(k.aside, "calls")); err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "a place for the snapshots of %s: %w", k.dir, err)
@@ -182,9 +187,15 @@ const (
 	NotSent   = "not_sent"
 )
 
+// afterWait bounds the snapshot after a call: its answer waits for it.
+const afterWait = time.Minute
+
 // After takes the snapshot after a call. Where that fails, the record says why: the call has
 // run, and what came of it is not changed by that. The error is for the log.
 func (p *Pending) After(ctx context.Context, outcome string) error {
+	// What the call left is looked at although its time is over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterWait)
+	defer cancel()
 	return p.k.with(ctx, p.record.Exclude, func(d *hostdir.Dir) error {
 		tree, failed := snapshot(ctx, d)
 		p.k.step("snapshot after")
