@@ -147,7 +147,7 @@ func TestEveryDocumentedCommandRuns(t *testing.T) {
 		{line: "tgad mcp -- npx -y @some/server", stdout: "payments"},
 		{line: "tgad mcp --workspace DIR -- COMMAND", with: []string{"DIR", "desk", "COMMAND", "tgad demo-payments --journal desk/charges"}, stdout: `"charge"`},
 		{line: "tgad workspace ls DIR", with: []string{"DIR", "desk"}, stdout: "charge"},
-		{line: "tgad workspace restore DIR CALL --plan", with: []string{"DIR", "desk", "CALL", "1"}, stdout: "M charges"},
+		{line: "tgad workspace restore DIR CALL --plan", with: []string{"DIR", "desk", "CALL", "1"}, stdout: " charges\n"},
 		{line: "tgad workspace restore DIR CALL", with: []string{"DIR", "desk", "CALL", "1"}, stdout: "restored"},
 		{line: "tgad mcp config -- COMMAND", with: []string{"COMMAND", "npx -y @some/server"}, stdout: "npx"},
 		{line: "tgad mcp inspect -- COMMAND", with: []string{"COMMAND", "npx -y @some/server"}, stdout: "charge"},
