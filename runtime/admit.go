@@ -12,7 +12,8 @@ import (
 // as they are. It is for requests that are appended without [Runtime.Call] and
 // [Runtime.Begin], which ask by themselves; who appends one may send it too, so a
 // server that this process does not reach is no reason.
-func (rt *Runtime) Admit(ctx context.Context, request *tga.Artifact) error {
+func (rt *Runtime) Admit(ctx context.Context, request *tga.Artifact) (err error) {
+	defer rt.goOn(&err)
 	return rt.admit(ctx, request, tga.ID{}, true)
 }
 

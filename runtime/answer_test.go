@@ -134,7 +134,7 @@ func TestAPanicIsAnErrorOfItsCall(t *testing.T) {
 			req.TraceID = newID()
 			went, _, err := call(req)
 			var caught *runtime.PanicError
-			if repanic && in != "check" {
+			if repanic {
 				caught, _ = went.(*runtime.PanicError)
 			} else {
 				errors.As(err, &caught)

@@ -151,7 +151,8 @@ func (rt *Runtime) stageDecision(ctx context.Context, l *loop, v Verdict, meta t
 // denial denies. STATE_INVALID_TRANSITION where the trace does not wait for a decision,
 // PERMISSION_DENIED for a second vote of one person. A lease that was lent to somebody
 // outside this process is overtaken: whoever holds it cannot hold up the vote.
-func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (Result, error) {
+func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (res Result, err error) {
+	defer rt.goOn(&err)
 	l, err := rt.resumeBy(ctx, trace, func() (wal.Lease, error) { return rt.store.Overtake(ctx, trace, true) })
 	if err != nil {
 		return Result{TraceID: trace}, err
@@ -161,7 +162,7 @@ func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (Result,
 		rt.store.Release(l.lease)
 		return rt.partial(l), err
 	}
-	res, err := rt.finish(ctx, l)
+	res, err = rt.finish(ctx, l)
 	if err != nil && l.state == tga.Authorized && l.awaitsExecutor() {
 		err = nil // decided; the rest is its executor's
 	}

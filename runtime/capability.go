@@ -99,7 +99,8 @@ func (rt *Runtime) Supervises(who string) bool {
 // the call of this request and no other: when its approval is appended, and again before
 // the first send. PERMISSION_DENIED where the operator configured no such supervisor,
 // CAPABILITY_INVALID for the token.
-func (rt *Runtime) CheckSupervisor(ctx context.Context, request *tga.Artifact, who, token string) error {
+func (rt *Runtime) CheckSupervisor(ctx context.Context, request *tga.Artifact, who, token string) (err error) {
+	defer rt.goOn(&err)
 	if !rt.Supervises(who) {
 		return tga.Errorf(tga.PermissionDenied, "%q is no remote supervisor of the configuration: its approval counts for nothing", who).In(request.TraceID)
 	}

@@ -20,7 +20,8 @@ import (
 // It returns like [Runtime.Call], about the undoing trace. STATE_INVALID_TRANSITION
 // where there is nothing to undo: the trace is not settled, changed nothing, was served
 // from another or abandoned; NOT_FOUND where the tool has no inverse.
-func (rt *Runtime) Compensate(ctx context.Context, trace tga.ID, who string) (Result, error) {
+func (rt *Runtime) Compensate(ctx context.Context, trace tga.ID, who string) (res Result, err error) {
+	defer rt.goOn(&err)
 	if n := len(who); n < 1 || n > 255 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)
 	}

@@ -59,7 +59,12 @@ func (rt *Runtime) doubted(l *loop, attempt uint32, cause error) {
 	rt.counts.doubts.Add(1)
 	code := codeOr(cause, tga.ToolError)
 	rt.tell(l, EventDoubt, code, attempt, cause.Error())
-	note, err := rt.note(tga.NoteDoubt, whoRuntime, map[string]any{"attempt": attempt, "cause": clip(cause.Error(), maxCause), "code": string(code)})
+	body := map[string]any{"attempt": attempt, "cause": clip(cause.Error(), maxCause), "code": string(code)}
+	var caught *PanicError
+	if errors.As(cause, &caught) {
+		body["stack"] = clip(string(caught.Stack), maxStack)
+	}
+	note, err := rt.note(tga.NoteDoubt, whoRuntime, body)
 	if err != nil {
 		l.doubt = errors.Join(cause, err) // it cannot be kept, and is said here at least
 		return

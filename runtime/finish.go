@@ -19,7 +19,8 @@ type Finished struct {
 // same outcome again is Result.Replayed; another one after the trace is terminal is
 // kept as a note and refused with STATE_INVALID_TRANSITION. PERMISSION_DENIED for a
 // permit the trace never issued.
-func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Finished) (Result, error) {
+func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Finished) (res Result, err error) {
+	defer rt.goOn(&err)
 	l, p, err := rt.withPermit(ctx, trace, permit)
 	if err != nil {
 		return Result{TraceID: trace}, err
@@ -49,7 +50,8 @@ func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Fi
 // NotSent takes a permit back: its attempt certainly reached nobody. Unless another
 // attempt may have been sent, the trace ends FAILED with the class not_sent and its key is
 // free for another Begin, which makes a new trace.
-func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, reason string) (Result, error) {
+func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, reason string) (res Result, err error) {
+	defer rt.goOn(&err)
 	l, p, err := rt.withPermit(ctx, trace, permit)
 	if err != nil {
 		return Result{TraceID: trace}, err

@@ -26,11 +26,13 @@ type Options struct {
 	// and digest are. 0 means [DefaultMaxAnswer].
 	MaxAnswer int64
 	// Repanic says what becomes of a panic in something that was handed to [New], a
-	// Dispatcher above all. It is recorded as what it is (of a Dispatch as doubt), its
-	// stack is logged, and it is returned as an error that wraps a [*PanicError]. With
-	// Repanic the panic then goes on, with that error as its value, out of Call, Recover
-	// and what else runs the call; in a goroutine of [Runtime.RunTimers] it ends the
-	// process.
+	// Dispatcher above all. It is recorded as what it is (of a Dispatch as doubt, with its
+	// stack), its stack is logged, and it is returned as an error that wraps a
+	// [*PanicError]. With Repanic the panic then goes on, with that error as its value, out
+	// of the method that was called; in a goroutine of [Runtime.RunTimers] it ends the
+	// process. Where the error of such a part never reaches the caller (Policy, Lock,
+	// Observe; a Prober, Verifier or Outcome, whose failure is a finding) its panic is
+	// logged alone.
 	Repanic bool
 	// Logger is told of panics, with their stacks. Nil means [slog.Default].
 	Logger *slog.Logger

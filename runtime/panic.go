@@ -47,14 +47,18 @@ func catch[T any](log *slog.Logger, in string, f func() (T, error)) (v T, err er
 	return f()
 }
 
-// goOn lets a panic that became an error go on, where Options say so. What there is to
-// record of it is in the log of the trace, and leases are given back by defers.
-func (rt *Runtime) goOn(err error) {
+// goOn lets a panic that became an error go on, where Options say so. Every exported method
+// that calls something of the embedder's and returns an error defers it first, so that it
+// runs last: what there is to record is in the log of the trace, and the lease is given back.
+func (rt *Runtime) goOn(err *error) {
 	var p *PanicError
-	if rt.opts.Repanic && errors.As(err, &p) {
+	if rt.opts.Repanic && errors.As(*err, &p) {
 		panic(p)
 	}
 }
+
+// maxStack is how many characters of a panic's stack are kept in the note of its attempt.
+const maxStack = 4000
 
 // guardAll puts catch around everything of the embedder's that this package calls. It is
 // the only place that does: behind it the loop sees errors alone.
@@ -97,6 +101,18 @@ func (rt *Runtime) guardAll() {
 	if c := t.Capabilities; c != nil {
 		t.Capabilities = guardedCapabilities{c, log}
 	}
+	if f := t.Supervisor; f != nil {
+		t.Supervisor = func(who string) TokenChecker {
+			c, err := catch(log, "Trust.Supervisor", func() (TokenChecker, error) { return f(who), nil })
+			if err != nil {
+				return failedChecker{err} // whose approvals count for nothing
+			}
+			if c == nil {
+				return nil
+			}
+			return guardedChecker{c, log}
+		}
+	}
 	if f := t.Schema; f != nil {
 		t.Schema = func(ctx context.Context, server, tool string) (tga.Digest, error) {
 			return catch(log, "Trust.Schema", func() (tga.Digest, error) { return f(ctx, server, tool) })
@@ -110,6 +126,19 @@ func (rt *Runtime) guardAll() {
 			})
 			return in, ok, err
 		}
+	}
+	if f := rt.opts.Observe; f != nil {
+		rt.opts.Observe = func(e Event) {
+			_, _ = catch(log, "Options.Observe", func() (struct{}, error) { f(e); return struct{}{}, nil }) // it is in the log
+		}
+	}
+	lock := rt.opts.Lock
+	rt.opts.Lock = func(path string) ledger.Liveness {
+		l, err := catch(log, "Options.Lock", func() (ledger.Liveness, error) { return lock(path), nil })
+		if err != nil {
+			return ledger.HolderUnknown
+		}
+		return l
 	}
 	policy := rt.opts.Policy
 	rt.opts.Policy = func(server, tool string) Policy {
@@ -174,6 +203,22 @@ type failedVerifier struct{ err error }
 
 func (f failedVerifier) Verify(context.Context, tga.StateChange) (Finding, Evidence, error) {
 	return CannotTell, Evidence{}, f.err
+}
+
+type guardedChecker struct {
+	next TokenChecker
+	log  *slog.Logger
+}
+
+func (g guardedChecker) Check(ctx context.Context, token string, grant Grant) error {
+	_, err := catch(g.log, "TokenChecker.Check", func() (struct{}, error) { return struct{}{}, g.next.Check(ctx, token, grant) })
+	return err
+}
+
+type failedChecker struct{ err error }
+
+func (f failedChecker) Check(context.Context, string, Grant) error {
+	return tga.Errorf(tga.CapabilityInvalid, "the supervisor's keys cannot be had: %w", f.err)
 }
 
 type guardedProber struct {

@@ -82,7 +82,8 @@ func (b Begun) Late(asked time.Time) bool {
 // A Begin with a key that a remote executor has reserved goes on with that executor's
 // trace: another BeginID gets wait while the permit is
 // fresh, and after that a new permit where the licence allows a re-send, else in_doubt.
-func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (Begun, error) {
+func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (b Begun, err error) {
+	defer rt.goOn(&err)
 	if n := len(req.BeginID); n < 1 || n > 255 {
 		return Begun{}, tga.Errorf(tga.ValidationError, "begin_id has %d bytes, want 1..255", n).At("/begin_id")
 	}
@@ -134,7 +135,7 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (Begun, error) {
 		}
 	}
 	res, err := rt.settled(ctx, l, ended)
-	b := Begun{Standing: BeginServe, Result: res}
+	b = Begun{Standing: BeginServe, Result: res}
 	if res.State == tga.Denied {
 		b.Standing = BeginDenied
 	}

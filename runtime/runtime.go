@@ -91,7 +91,8 @@ func (rt *Runtime) Stats() Stats {
 // alone says until when the call may be sent. What this run has not sent by then it does
 // not send any more. A dispatch that is under way is asked to give up, and a call that may
 // have been sent then ends in an effect or in doubt; with [WithLife] it goes on.
-func (rt *Runtime) Call(ctx context.Context, req Request) (Result, error) {
+func (rt *Runtime) Call(ctx context.Context, req Request) (res Result, err error) {
+	defer rt.goOn(&err)
 	l, err := rt.start(ctx, req)
 	if err != nil {
 		return Result{TraceID: req.TraceID}, err
@@ -108,7 +109,8 @@ func (rt *Runtime) Recover(ctx context.Context, trace tga.ID) (Result, error) {
 
 // RecoverFor is Recover for a caller with a name: who relies on a record may not confirm
 // it. "" is whoever handed the trace's request in.
-func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (Result, error) {
+func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (res Result, err error) {
+	defer rt.goOn(&err)
 	l, err := rt.resume(ctx, trace)
 	if err != nil {
 		return Result{TraceID: trace}, err
@@ -123,7 +125,6 @@ func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (Re
 func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
 	wasTerminal := l.head.State.Terminal()
 	if err := rt.drive(ctx, l); err != nil {
-		rt.goOn(err)
 		return rt.unfinished(ctx, l), err
 	}
 	return rt.settled(ctx, l, wasTerminal)

@@ -37,7 +37,8 @@ type Resolution struct {
 // did not run frees the key, so it is refused with STATE_LOCK_ACQUIRE_FAILED while the
 // attempt's sender is at work or its permit is fresh: nobody can call back bytes that are
 // on the wire.
-func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (Result, error) {
+func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (res Result, err error) {
+	defer rt.goOn(&err)
 	if len(r.Evidence) == 0 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "a resolution needs evidence").At("/evidence").In(trace)
 	}
@@ -61,7 +62,8 @@ func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (Res
 // whether it ran stays unknown. Its key is never sent again. Who is at the call is
 // overtaken: it sends nothing more and appends nothing, and what the tool still answers is
 // kept as a note.
-func (rt *Runtime) Abandon(ctx context.Context, trace tga.ID, who, reason string) (Result, error) {
+func (rt *Runtime) Abandon(ctx context.Context, trace tga.ID, who, reason string) (res Result, err error) {
+	defer rt.goOn(&err)
 	return rt.settle(ctx, trace, who, func(*loop) (answer, error) {
 		return answer{
 			status: tga.StatusError, class: ledger.ClassPermanent,

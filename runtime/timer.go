@@ -256,10 +256,10 @@ func (rt *Runtime) fire(ctx context.Context, key []byte, trace tga.ID, t timer) 
 func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t timer) error {
 	switch t.Kind {
 	case timerRetry:
-		return settledTimer(rt.retry(ctx, key, trace, t.Number))
+		return rt.settledTimer(rt.retry(ctx, key, trace, t.Number))
 	case timerCompensate:
 		_, err := rt.compensate(ctx, trace, whoRuntime, key)
-		return settledTimer(err)
+		return rt.settledTimer(err)
 	}
 	l, err := rt.resume(context.WithoutCancel(ctx), trace) // no deadline: who holds it is at work
 	if err != nil {
@@ -268,14 +268,15 @@ func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t t
 	defer rt.store.Release(l.lease)
 	if t.Kind == timerProbe && l.state == tga.Executing || t.Kind == timerExpiry && l.state == tga.Pending {
 		l.confirms = true
-		return settledTimer(rt.drive(ctx, l))
+		return rt.settledTimer(rt.drive(ctx, l))
 	}
 	return nil
 }
 
 // settledTimer keeps the errors that are about the store or the lease. All others say
 // what became of the call.
-func settledTimer(err error) error {
+func (rt *Runtime) settledTimer(err error) error {
+	rt.goOn(&err)
 	if errors.Is(err, tga.StoreUnavailable) || errors.Is(err, tga.StateLockAcquireFailed) || errors.Is(err, tga.StateRecoveryFailed) {
 		return err
 	}
