@@ -44,7 +44,8 @@ REPORT   = -json $(or $(JSON),/dev/null) $(if $(RESULT),-result $(RESULT))
 crash: ## a part of every tier that needs no root, about 3 minutes; JSON and RESULT are files for what it reached
 	$(TORTURE) -tiers mem,rapid,corrupt,trust,turn,state,planted,proc,ptrace,double,servers,stop -budget $(or $(BUDGET),170s) $(REPORT)
 
-torture: ## every tier, about an hour; as root, with loop devices and FUSE, power cuts too
+torture: ## every tier, about an hour, and the whole of interleave; as root, with loop devices and FUSE, power cuts too
+	$(MAKE) interleave BUDGET=$(or $(INTERLEAVE),2m)
 	$(TORTURE) -tiers mem,rapid,corrupt,trust,turn,state,badinput,planted,proc,ptrace,double,servers,stop,powercut,blocklog -budget $(or $(BUDGET),1h) $(REPORT)
 
 interleave: ## every order of a few actors, BUDGET for each scenario; then bugs planted in a build of its own

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -64,6 +65,7 @@ func executor(name, key, args string, tries int) script {
 func (l *life) perform(name, key, args string) bool {
 	m := l.w.net.byName(l.memory["message"])
 	if m == nil {
+		asked := l.asks()
 		b, err := l.w.rt.Begin(l.ctx, runtime.BeginRequest{Request: request(key, args), BeginID: name + "'s own name of its begin"})
 		if err != nil || b.Standing != runtime.BeginSend {
 			if b.Standing == runtime.BeginServe || b.Standing == runtime.BeginDenied {
@@ -72,13 +74,19 @@ func (l *life) perform(name, key, args string) bool {
 			}
 			return false
 		}
-		l.w.permitted(b, key)
 		sent := fmt.Sprint(b.Result.TraceID, b.Attempt)
 		if l.memory["sent"] == sent {
-			return false // it was sent, and what became of it is not known
+			// It was sent, and what became of it is not known. A person who saw it run may
+			// end the call while this permit is on its way.
+			return false
 		}
+		l.w.permitted(b, key)
 		l.do(fmt.Sprintf("sends %s, attempt %d", short(b.Result.TraceID), b.Attempt))
-		l.memory["sent"], l.memory["trace"], l.memory["permit"] = sent, b.Result.TraceID.String(), b.Permit.String()
+		l.memory["trace"], l.memory["permit"] = b.Result.TraceID.String(), b.Permit.String()
+		if l.tooLate(asked) {
+			return true
+		}
+		l.memory["sent"] = sent
 		m = l.w.net.send(runtime.Call{
 			TraceID: b.Result.TraceID, Attempt: b.Attempt, Server: server, Tool: tool, Key: b.Key, Args: []byte(args),
 		}, name)
@@ -96,6 +104,30 @@ func (l *life) perform(name, key, args string) bool {
 	default:
 		return false
 	}
+	return true
+}
+
+// asks remembers when the executor first asked for the permit that it gets next: an answer
+// may be lost, and the same permit be had a second time.
+func (l *life) asks() time.Duration {
+	if l.memory["asked"] == "" {
+		l.memory["asked"] = time.Since(l.w.start).String()
+	}
+	asked, err := time.ParseDuration(l.memory["asked"])
+	if err != nil {
+		panic(err)
+	}
+	return asked
+}
+
+// tooLate is an executor's duty: one that stood still until its permit was stale does not
+// send, and says so.
+func (l *life) tooLate(asked time.Duration) bool {
+	delete(l.memory, "asked")
+	if time.Since(l.w.start)-asked < runtime.DefaultSendTimeout {
+		return false
+	}
+	l.memory["outcome"] = "not sent"
 	return true
 }
 

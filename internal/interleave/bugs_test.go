@@ -10,7 +10,7 @@ import (
 // shared are the planted bugs of the crash tiers that this tier finds as well.
 var shared = []string{
 	"no-mark", "mark-after-send", "blind-resend", "remote-sent-here", "sent-twice",
-	"doubt-is-not-sent", "two-reserve", "window-ignored", "not-sent-after-doubt",
+	"doubt-is-not-sent", "two-reserve", "window-ignored", "not-sent-after-doubt", "probe-without-fence",
 }
 
 // own are bugs that need more than one actor, in one order of many.
@@ -23,6 +23,30 @@ var own = []crashtest.Mutation{
 	{Name: "conflict-served", File: "ledger/decide.go",
 		Old: "r.RequestDigest != q.Request}",
 		New: "r.RequestDigest != q.Request && !planted.On(`conflict-served`)}"},
+	// A peer ends a call that somebody else sent.
+	{Name: "raw-ends-anothers", File: "runtime/authority.go",
+		Old: "g.writer != c.Writer || g.origins&c.Origin == 0 {",
+		New: "g.writer != c.Writer || g.origins&c.Origin == 0 && !planted.On(`raw-ends-anothers`) {"},
+	// That a call did not run is believed while its executor has a permit to send it.
+	{Name: "not-run-beside-a-permit", File: "runtime/overtake.go",
+		Old: "record != nil && rt.executorAlive(record, l.policy) {",
+		New: "record != nil && rt.executorAlive(record, l.policy) && !planted.On(`not-run-beside-a-permit`) {"},
+	// Whoever is overtaken sends all the same.
+	{Name: "overtaken-sends", File: "runtime/run.go",
+		Old: "	if !rt.store.Current(l.lease) {\n		return tga.Errorf(tga.StateConcurrentExecution, \"the call was ended before",
+		New: "	if !planted.On(`overtaken-sends`) && !rt.store.Current(l.lease) {\n		return tga.Errorf(tga.StateConcurrentExecution, \"the call was ended before"},
+	// What a living client waits for is served to another one.
+	{Name: "foreign-answer", File: "runtime/repeat.go",
+		Old: "			return call.Alive, nil",
+		New: "			if planted.On(`foreign-answer`) {\n				return call.Gone, nil\n			}\n			return call.Alive, nil"},
+	// The repeat of a call in doubt, whose client is gone, is taken for a new call.
+	{Name: "repeat-runs-again", File: "internal/mcpfront/call/call.go",
+		Old: "	holds := q.facts()\n	for",
+		New: "	if planted.On(`repeat-runs-again`) && q.State == Doubt && q.Conn == Gone {\n		return New, \"planted\"\n	}\n	holds := q.facts()\n	for"},
+	// An answer is taken for delivered when it is served.
+	{Name: "served-is-delivered", File: "runtime/repeat.go",
+		Old: "		if i >= 0 && (r.action == call.New || again) {",
+		New: "		if i >= 0 && (r.action == call.New || again || planted.On(`served-is-delivered`) && r.action == call.Serve) {"},
 }
 
 // bugs are all bugs that this tier is given.

@@ -1,6 +1,7 @@
 package interleave
 
 import (
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -32,14 +33,17 @@ func (v *violation) String() string {
 // runsInBubble is how many executions share a bubble: making one costs more than a run.
 const runsInBubble = 200
 
-// explore follows every order of a scenario's moves, depth first, until all are followed,
-// a violation is found, or the deadline passes. An execution starts anew for each
-// alternative: actors are goroutines, and a goroutine cannot be copied.
+// explore follows every order of a scenario's moves until all are followed, a violation is
+// found, or the deadline passes. An execution starts anew for each alternative: actors are
+// goroutines, and a goroutine cannot be copied. Every second alternative is the newest, which
+// keeps the list short, and every other one is any: a run that is cut off has then seen
+// something of all parts, and not one corner whole.
 func explore(t *testing.T, s scenario, deadline time.Time) report {
 	t.Helper()
 	var r report
 	seen := map[uint64]bool{}
 	todo := [][]byte{nil}
+	random := rand.New(rand.NewPCG(1, 1))
 	for len(todo) > 0 && r.Found == nil {
 		if time.Now().After(deadline) {
 			r.States = len(seen)
@@ -47,8 +51,13 @@ func explore(t *testing.T, s scenario, deadline time.Time) report {
 		}
 		synctest.Test(t, func(t *testing.T) {
 			for n := 0; n < runsInBubble && len(todo) > 0 && r.Found == nil; n++ {
-				prefix := todo[len(todo)-1]
-				todo = append(todo[:len(todo)-1], follow(s, prefix, seen, &r)...)
+				last := len(todo) - 1
+				if n%2 == 1 {
+					any := random.IntN(len(todo))
+					todo[any], todo[last] = todo[last], todo[any]
+				}
+				prefix := todo[last]
+				todo = append(todo[:last], follow(s, prefix, seen, &r)...)
 			}
 		})
 	}

@@ -53,6 +53,17 @@ func (g *gated) Release(lease wal.Lease) {
 	g.Store.Release(lease)
 }
 
+// Current has no gate: the moment between this look and a send is that of the send. Who is
+// overtaken then is stopped by nothing.
+func (g *gated) Current(lease wal.Lease) bool {
+	l, is := g.w.running, g.Store.Current(lease)
+	if l.fit = (wal.Lease{}); is {
+		l.fit = lease
+	}
+	l.learn("current", flag(is))
+	return is
+}
+
 func (g *gated) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
 	l := lifeOf(ctx)
 	l.do(opAppend)
@@ -92,6 +103,20 @@ func (g *gated) Record(ctx context.Context, key ledger.Key) (*ledger.Record, err
 	}
 	l.learn("record", maphash.Bytes(seed, b))
 	return r, nil
+}
+
+// Attachment has no gate of its own: who reads a row that others write holds its lock or its
+// lease. It may have been woken to get there, and then comes after whoever is under way.
+func (g *gated) Attachment(ctx context.Context, kind wal.AttachmentKind, key []byte) ([]byte, error) {
+	l, asked := ctx.Value(lifeKey{}).(*life)
+	if asked {
+		l.do(arrives)
+	}
+	value, err := g.Store.Attachment(ctx, kind, key)
+	if asked {
+		l.learn("attachment", maphash.Bytes(seed, value), code(err))
+	}
+	return value, err
 }
 
 func (g *gated) Await(ctx context.Context, key ledger.Key, seen ledger.Record) error {
@@ -158,7 +183,7 @@ func (n *network) Dispatch(ctx context.Context, call runtime.Call) (runtime.Repl
 	if err := ctx.Err(); err != nil {
 		return runtime.Reply{}, fmt.Errorf("%w: %w", runtime.ErrNotSent, err) // it was too slow to connect
 	}
-	n.w.sending(call)
+	n.w.sending(call, l.fit.TraceID == call.TraceID)
 	return n.wait(ctx, l, n.send(call, l.script.name))
 }
 
@@ -213,6 +238,19 @@ func (n *network) look(trace tga.ID) (ran bool, answer string, flying bool) {
 	return ran, answer, flying
 }
 
+// Probe implements [runtime.Prober]: the tool says what it has done, and does not keep what
+// is still on its way from being done.
+func (n *network) Probe(ctx context.Context, call runtime.Call) (runtime.Probed, error) {
+	l := lifeOf(ctx)
+	l.do("asks the tool about " + short(call.TraceID))
+	ran, answer, _ := n.look(call.TraceID)
+	l.learn("asked", flag(ran))
+	if !ran {
+		return runtime.Probed{Answer: ledger.ProbeNotRan}, nil
+	}
+	return runtime.Probed{Answer: ledger.ProbeRan, Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(answer)}}, nil
+}
+
 // moves lists what the network and the server may do next.
 func (n *network) moves() (list []move) {
 	for _, m := range n.messages {
@@ -256,8 +294,12 @@ func (n *network) busy() bool {
 // bound (docs/SEMANTICS.md): under the others a message may arrive at any time.
 func (n *network) age() {
 	for _, m := range n.messages {
-		if n.w.Policy.Licence.Kind == ledger.DedupeKey && time.Since(m.sent) > runtime.DefaultSendTimeout+margin {
-			m.flying = false
+		age := time.Since(m.sent)
+		switch n.w.Policy.Licence.Kind {
+		case ledger.DedupeKey:
+			m.flying = m.flying && age <= runtime.DefaultSendTimeout+margin
+		case ledger.Probe:
+			m.flying = m.flying && age <= n.w.Policy.Licence.MaxInFlight
 		}
 	}
 }
@@ -300,4 +342,5 @@ func (n *network) receive(m *message) {
 		n.w.broken("key %s has %d effects", m.Key, n.effects[m.Key])
 	}
 	m.answer = fmt.Sprintf(`{"done":%q,"times":%d}`, m.Key, n.effects[m.Key])
+	n.w.happened()
 }

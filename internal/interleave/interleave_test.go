@@ -30,6 +30,8 @@ var licences = []struct {
 }{
 	{"park", runtime.Policy{Licence: ledger.Licence{Kind: ledger.Park}}},
 	{"dedupe_key", runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeKey, Window: window, Margin: margin}}},
+	{"dedupe_args", runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeArgs}}},
+	{"probe", runtime.Policy{Licence: ledger.Licence{Kind: ledger.Probe, MaxInFlight: 30 * time.Second}}},
 	{"read_only", runtime.Policy{Class: tga.ClassRead, Licence: ledger.Licence{Kind: ledger.ReadOnly}}},
 }
 
@@ -42,11 +44,22 @@ var meetings = []struct {
 }{
 	{"two callers, one request", []script{caller("A", "k", one, 1), caller("B", "k", one, 1)}, bounds{Crashes: 1}},
 	{"two callers, two requests", []script{caller("A", "k", one, 1), caller("B", "k", other, 1)}, bounds{Crashes: 1, Resets: 1}},
-	{"a caller, refused and reset", []script{caller("A", "k", one, 3)}, bounds{Crashes: 2, Resets: 1, Refusals: 1}},
-	{"an executor", []script{executor("X", "k", one, 3)}, bounds{Crashes: 2, Resets: 1, Refusals: 1}},
+	{"a caller, refused and reset", []script{caller("A", "k", one, 3)}, bounds{Crashes: 3, Resets: 1, Refusals: 1}},
+	{"an executor", []script{executor("X", "k", one, 3)}, bounds{Crashes: 3, Resets: 1, Refusals: 1}},
 	{"a caller and an executor", []script{caller("A", "k", one, 1), executor("X", "k", one, 2)}, bounds{Crashes: 1, Ticks: 1}},
 	{"a caller and who gives up", []script{caller("A", "k", one, 2), abandoner("O", 2)}, bounds{Crashes: 1, Resets: 1}},
 	{"a caller and who looks", []script{caller("A", "k", one, 2), resolver("R", 2)}, bounds{Crashes: 1, Resets: 1}},
+	{"an executor and who looks", []script{executor("X", "k", one, 2), resolver("R", 2)}, bounds{Crashes: 1, Resets: 1, Ticks: 1}},
+	{"a caller and who lies", []script{caller("A", "k", one, 2), liar("L", 2)}, bounds{Crashes: 1, Resets: 1}},
+	{"an executor and who lies", []script{executor("X", "k", one, 2), liar("L", 2)}, bounds{Crashes: 1}},
+	{"a peer with a log of its own", []script{peer("P", "k", one, 2)}, bounds{Crashes: 3, Resets: 1}},
+	{"such a peer and a caller", []script{peer("P", "k", one, 2), caller("A", "k", one, 1)}, bounds{Crashes: 1}},
+	{"such a peer and who lies", []script{peer("P", "k", one, 2), liar("L", 1)}, bounds{Crashes: 1}},
+	{"such a peer and who looks", []script{peer("P", "k", one, 2), resolver("R", 2)}, bounds{Crashes: 1, Resets: 1}},
+	{"a shim that dies", []script{shim("S", one, 2, 4)}, bounds{Deaths: 2, Resets: 1}},
+	{"a shim, twice the same", []script{shim("S", one, 2, 3)}, bounds{Crashes: 2, Resets: 1}},
+	{"two shims", []script{shim("S", one, 1, 3), shim("T", one, 1, 3)}, bounds{Crashes: 1}},
+	{"two shims that die", []script{shim("S", one, 1, 3), shim("T", one, 1, 3)}, bounds{Deaths: 2}},
 	{"two executors", []script{executor("X", "k", one, 2), executor("Y", "k", one, 1)}, bounds{Crashes: 1, Ticks: 1}},
 	{"a caller whose process stands still", []script{caller("A", "k", one, 1)}, bounds{Crashes: 1, Ticks: 2}},
 	{"a caller whose clock jumps", []script{caller("A", "k", one, 2)}, bounds{Crashes: 1, Steps: 1}},
@@ -55,7 +68,7 @@ var meetings = []struct {
 
 // TestSmallScope explores the meetings under each licence.
 func TestSmallScope(t *testing.T) {
-	budget := 3 * time.Second
+	budget := 500 * time.Millisecond
 	if d := os.Getenv("TGAD_INTERLEAVE"); d != "" {
 		var err error
 		if budget, err = time.ParseDuration(d); err != nil {

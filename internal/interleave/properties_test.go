@@ -19,6 +19,8 @@ import (
 //	                two requests under one key                                   [network.receive]
 //	each answer     a success is the tool's own answer; a failure is of a call that did not
 //	                run and cannot run any more; all who ask hear the same       [world.told]
+//	each effect     nothing happens oftener than the clients of shims meant it  [world.happened]
+//	each delivery   the answer of a call that ran, and of no other call that was meant [world.shows]
 //	each end        every trace is terminal, in doubt with a durable attempt, or a remote
 //	                executor's; the record is what the log says; what was told stands
 //	                                                                             [world.quiet]
@@ -30,15 +32,24 @@ type answer struct {
 	value string
 }
 
-// sending holds a send by the process to what must be durable before it.
-func (w *world) sending(call runtime.Call) {
+// sending holds a send by the process to what must be durable before it. looked says that
+// its sender found its lease to be current.
+func (w *world) sending(call runtime.Call, looked bool) {
 	mark := fmt.Sprint(short(call.TraceID), " attempt ", call.Attempt)
 	if w.sent[mark] {
 		w.broken("%s is sent twice", mark)
 	}
 	w.sent[mark] = true
+	t, err := w.store.Load(context.Background(), call.TraceID)
+	if err != nil {
+		w.broken("%s is sent, and its trace cannot be read: %v", mark, err)
+		return
+	}
+	if by, _, ended := runtime.EndedBy(t); ended && by == runtime.ByPerson && looked && call.Attempt > 1 {
+		return // a person who saw the call run ended it just then: the re-send is licensed
+	}
 	w.maySend(mark, call.TraceID, call.Attempt, call.Key)
-	if t, err := w.store.Load(context.Background(), call.TraceID); err == nil && t.Request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal {
+	if t.Request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal {
 		w.broken("%s, of a call that a remote executor began, is sent by the process", mark)
 	}
 }
@@ -136,10 +147,27 @@ func (w *world) quiet() {
 			}
 		}
 	}
+	w.unrun()
 	for _, told := range w.answers {
 		t, err := w.store.Load(ctx, told.trace)
 		if err != nil || t.Head.State != told.state {
 			w.broken("%s was told to be %s, and is not (%v)", short(told.trace), told.state, err)
+		}
+	}
+}
+
+// unrun checks that what is recorded as not executed was not, and will not be.
+func (w *world) unrun() {
+	for _, m := range w.net.messages {
+		t, err := w.store.Load(context.Background(), m.TraceID)
+		if err != nil || t.Effect == nil {
+			continue // it is checked above that open traces can be read
+		}
+		switch ledger.ClassOf(t.Effect) {
+		case ledger.ClassNotSent, ledger.ClassRetryable:
+			if m.acted || m.flying {
+				w.broken("%s is recorded as %v, and attempt %d ran: %v, may still arrive: %v", short(m.TraceID), ledger.ClassOf(t.Effect), m.Attempt, m.acted, m.flying)
+			}
 		}
 	}
 }

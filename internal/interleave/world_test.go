@@ -24,6 +24,7 @@ type bounds struct {
 	Refusals int // sends of which the transport says that no byte left
 	Ticks    int // times that the virtual clock passes every time-out
 	Steps    int // steps of the wall clock, forward and back
+	Deaths   int // of the processes of shims
 }
 
 // scenario is who meets, and within which bounds.
@@ -54,6 +55,7 @@ type world struct {
 	wall  time.Duration
 	disk  *memstore.Disk
 	store *memstore.Store
+	gate  *gated // the store as those meet it who append to it themselves
 	rt    *runtime.Runtime
 	left  bounds
 	life  int // of the process, from 1
@@ -67,6 +69,9 @@ type world struct {
 	sent      map[string]bool
 	abandoned map[tga.ID]bool
 	answers   []answer
+	alive     map[string]bool   // the processes of shims
+	meant     map[string]int    // by arguments: how often a client of a shim means the call
+	shown     map[tga.ID]string // the answer of which trace was shown, and for which call
 	bad       string
 	talk      bool     // say each move
 	said      []string // what was said
@@ -77,6 +82,7 @@ var epoch = time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
 
 func newWorld(s scenario) *world {
 	w := &world{scenario: s, start: time.Now(), disk: new(memstore.Disk), left: s.bounds, sent: map[string]bool{}, abandoned: map[tga.ID]bool{}}
+	w.alive, w.meant, w.shown = map[string]bool{}, map[string]int{}, map[tga.ID]string{}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.net.w = w
 	w.boot()
@@ -95,12 +101,15 @@ func (w *world) clock() time.Time { return epoch.Add(time.Since(w.start) + w.wal
 func (w *world) boot() {
 	w.life++
 	w.store = memstore.Open(w.disk, w.clock)
-	rt, err := runtime.New(&gated{Store: w.store, w: w, holders: map[wal.Lease]*life{}}, &w.net, runtime.AllowAll, runtime.Options{
+	w.gate = &gated{Store: w.store, w: w, holders: map[wal.Lease]*life{}}
+	rt, err := runtime.New(w.gate, &w.net, runtime.AllowAll, runtime.Options{
 		Policy:  func(string, string) runtime.Policy { return w.Policy },
 		AgentID: idOf(0xff, 0),
 		Clock:   w.clock,
 		NewID:   func() tga.ID { return w.running.newID() },
 		Rand:    random{w},
+		Lock:    w.lock,
+		Trust:   runtime.Trust{Prober: func(string, string) runtime.Prober { return &w.net }},
 	})
 	if err != nil {
 		panic(err)
@@ -145,6 +154,11 @@ func (w *world) moves() (list []move) {
 	for _, a := range w.actors {
 		if l := a.now; l.at != "" {
 			list = append(list, move{func() string { return a.script.name + ": " + l.at }, func() { l.gate <- true }})
+		}
+	}
+	for _, a := range w.actors {
+		if l := a.now; l.mayDie != nil && w.left.Deaths > 0 && (l.at != "" || l.waits != "") {
+			list = append(list, move{text("the process of " + a.script.name + " dies"), l.mayDie})
 		}
 	}
 	list = append(list, w.net.moves()...)
@@ -209,7 +223,7 @@ func (w *world) hash() uint64 {
 		panic(err)
 	}
 	b := w.left
-	num(uint64(b.Crashes), uint64(b.Resets), uint64(b.Refusals), uint64(b.Ticks), uint64(b.Steps), uint64(w.wall), uint64(time.Since(w.start)))
+	num(uint64(b.Crashes), uint64(b.Resets), uint64(b.Refusals), uint64(b.Ticks), uint64(b.Steps), uint64(b.Deaths), uint64(w.wall), uint64(time.Since(w.start)))
 	for _, a := range w.actors {
 		num(uint64(a.id), uint64(a.lives), a.seen, uint64(a.ids), uint64(a.random))
 		h.WriteString(a.now.at)
@@ -228,7 +242,13 @@ func (w *world) hash() uint64 {
 		h.WriteString(k)
 		num(uint64(w.net.effects[k]))
 	}
-	num(uint64(len(w.answers)), uint64(len(w.abandoned)))
+	num(uint64(len(w.answers)), uint64(len(w.abandoned)), uint64(len(w.shown)))
+	for _, k := range slices.Sorted(maps.Keys(w.alive)) {
+		h.WriteString(k)
+	}
+	for _, k := range slices.Sorted(maps.Keys(w.meant)) {
+		num(uint64(w.meant[k]))
+	}
 	return h.Sum64()
 }
 
@@ -265,6 +285,10 @@ type life struct {
 	dying  bool // the process that served it is gone
 	last   bool // its append is applied, and then the process dies
 	ctx    context.Context
+	stop   context.CancelFunc
+	fit    wal.Lease // the lease that it last found to be current
+	mayDie func()    // its process may die here; nil where it may not
+	waits  string    // the message whose answer it waits for there
 }
 
 // lifeKey is under which a context names the life whose call it belongs to.
@@ -277,9 +301,10 @@ func (a *actor) spawn() {
 	a.lives++
 	l := &life{actor: a, gate: make(chan bool), leases: map[tga.ID]bool{}}
 	a.now, a.seen = l, uint64(a.lives)
-	l.ctx = context.WithValue(a.w.ctx, lifeKey{}, l)
+	l.ctx, l.stop = context.WithCancel(context.WithValue(a.w.ctx, lifeKey{}, l))
 	go func() {
 		l.do(arrives)
+		defer l.stop()
 		a.script.run(l)
 		a.over = true
 	}()

@@ -1,0 +1,237 @@
+package interleave
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// shim is a client that means a number of identical calls, one after the other, none with a
+// key, behind a process that sends them (package mcpshim). When that process dies, the client
+// starts another one and repeats the call of which it has no answer.
+func shim(name, args string, calls, tries int) script {
+	return script{name, func(l *life) {
+		l.live()
+		for l.number("call") < calls {
+			if !l.again(tries) {
+				return
+			}
+			l.forget()
+			if l.memory["answer"] == "" && !l.work(args) {
+				continue
+			}
+			l.deliver()
+		}
+	}}
+}
+
+func (l *life) number(name string) int {
+	n, err := strconv.Atoi("0" + l.memory[name])
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func (l *life) count(name string) { l.memory[name] = strconv.Itoa(l.number(name) + 1) }
+
+// conn is the name of the client's end, and of the lock that its process holds.
+func (l *life) conn() string { return fmt.Sprint(l.script.name, " process ", l.number("deaths")) }
+
+// live takes the lock of the shim's process.
+func (l *life) live() { l.w.alive[l.conn()] = true }
+
+// dies is where the shim's process may die: outside the daemon, which goes on with what it
+// was asked. What the process knew is gone; its client knows which call it means.
+func (l *life) dies() func() {
+	return func() {
+		l.w.left.Deaths--
+		delete(l.w.alive, l.conn())
+		l.count("deaths")
+		for _, k := range []string{"message", "trace", "permit", "outcome", "answer", "asked"} {
+			delete(l.memory, k)
+		}
+		if m := l.w.net.byName(l.waits); m != nil {
+			m.waiting = false
+		}
+		l.dying = true
+		close(l.gate)
+		l.stop()
+		l.actor.spawn()
+	}
+}
+
+// lock tells the runtime what it would see of a process's lock.
+func (w *world) lock(path string) ledger.Liveness {
+	if w.alive[path] {
+		return ledger.HolderAlive
+	}
+	return ledger.HolderGone
+}
+
+// work begins the call, sends it where it may, and reports it; true where there is an answer
+// for the client.
+func (l *life) work(args string) bool {
+	if l.memory["trace"] == "" {
+		asked := l.asks()
+		id := fmt.Sprint(l.conn(), " call ", l.number("call"), " begin ", l.number("tries"))
+		b, err := l.w.rt.Begin(l.ctx, runtime.BeginRequest{
+			Request: runtime.Request{Server: server, Tool: tool, Args: []byte(args)},
+			BeginID: id, Connection: runtime.Connection{ID: l.conn(), Lock: l.conn(), Executor: l.conn()},
+		})
+		l.intends(args)
+		switch {
+		case err != nil:
+			return false
+		case b.Standing == runtime.BeginServe && b.Result.State == tga.Completed:
+			l.memory["answer"], l.memory["trace"] = string(b.Result.Value), b.Result.TraceID.String()
+			return true
+		case b.Standing == runtime.BeginInDoubt, b.Standing == runtime.BeginStale, b.Standing == runtime.BeginServe:
+			// The client is told what is known, and means no more by this call.
+			l.count("call")
+			l.memory["tries"] = "0"
+			return false
+		case b.Standing != runtime.BeginSend:
+			return false
+		}
+		l.w.permitted(b, b.Key)
+		l.memory["trace"], l.memory["permit"] = b.Result.TraceID.String(), b.Permit.String()
+		l.do(fmt.Sprintf("sends %s, attempt %d", short(b.Result.TraceID), b.Attempt))
+		if l.tooLate(asked) {
+			trace, permit := l.ids()
+			_, err := l.w.rt.NotSent(l.ctx, trace, permit, "")
+			l.learn("not sent", code(err))
+			delete(l.memory, "outcome")
+			delete(l.memory, "trace")
+			return false
+		}
+		m := l.w.net.send(runtime.Call{
+			TraceID: b.Result.TraceID, Attempt: b.Attempt, Server: server, Tool: tool, Key: b.Key, Args: []byte(args),
+		}, l.conn())
+		l.memory["message"] = m.name()
+	}
+	if m := l.w.net.byName(l.memory["message"]); m != nil && l.memory["outcome"] == "" {
+		ctx, cancel := context.WithTimeout(l.ctx, runtime.DefaultSendTimeout)
+		defer cancel()
+		l.waits, l.mayDie = m.name(), l.dies()
+		reply, err := l.w.net.wait(ctx, l, m)
+		l.waits, l.mayDie = "", nil
+		delete(l.memory, "message")
+		if err != nil {
+			// What became of it is not known: the client's repeat is told what is.
+			l.giveUp()
+			return false
+		}
+		l.memory["outcome"] = string(reply.Result)
+	}
+	if l.memory["outcome"] == "" {
+		delete(l.memory, "trace")
+		return false
+	}
+	return l.finishOwn()
+}
+
+// intends counts what the client means: each call once, however often it is repeated.
+func (l *life) intends(args string) {
+	if l.memory["meant"] != l.memory["call"]+"." {
+		l.memory["meant"] = l.memory["call"] + "."
+		l.w.meant[args]++
+	}
+}
+
+func (l *life) ids() (tga.ID, runtime.Permit) {
+	trace, err := tga.ParseID(l.memory["trace"])
+	if err != nil {
+		panic(err)
+	}
+	permit, err := runtime.ParsePermit(firstOf(l.memory["permit"], fmt.Sprintf("%032x", 0)))
+	if err != nil {
+		panic(err)
+	}
+	return trace, permit
+}
+
+func firstOf(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+func (l *life) giveUp() {
+	trace, permit := l.ids()
+	l.learn("gave up", code(l.w.rt.GiveUp(l.ctx, trace, permit)))
+	delete(l.memory, "trace")
+}
+
+func (l *life) finishOwn() bool {
+	trace, permit := l.ids()
+	res, err := l.w.rt.Finish(l.ctx, trace, permit, runtime.Finished{
+		Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(l.memory["outcome"])},
+	})
+	switch {
+	case err == nil && res.State == tga.Completed:
+		l.memory["answer"] = string(res.Value)
+		return true
+	case tga.CodeOf(err) == tga.StateInvalidTransition:
+		l.memory["answer"] = l.memory["outcome"] // somebody ended it otherwise
+		return true
+	}
+	return false
+}
+
+// deliver hands the answer to the client, and then tells the daemon so until it knows: the
+// process is there as long as the client is.
+func (l *life) deliver() {
+	l.mayDie = l.dies()
+	l.do("answers its client")
+	l.mayDie = nil
+	trace, _ := l.ids()
+	if l.memory["shown"] != l.memory["call"]+"." {
+		l.memory["shown"] = l.memory["call"] + "."
+		l.w.shows(l, trace)
+	}
+	if err := l.w.rt.Delivered(l.ctx, trace); err != nil && tga.CodeOf(err) != tga.StateInvalidTransition {
+		l.learn("undelivered", code(err))
+		return
+	}
+	for _, k := range []string{"trace", "permit", "outcome", "answer"} {
+		delete(l.memory, k)
+	}
+	l.memory["tries"] = "0"
+	l.count("call")
+}
+
+// shows is told that a client has the answer of a trace. While no shim's process died, each
+// call that was meant has an answer of its own.
+func (w *world) shows(l *life, trace tga.ID) {
+	what := fmt.Sprint(l.script.name, " call ", l.number("call"))
+	if first, ok := w.shown[trace]; ok && w.Deaths == 0 {
+		w.broken("%s was answered with %s, which is the answer of %s: it never ran", what, short(trace), first)
+	}
+	w.shown[trace] = what
+	if ran, _, _ := w.net.look(trace); !ran {
+		w.broken("%s was answered with %s, which never ran", what, short(trace))
+	}
+}
+
+// happened checks that nothing happens oftener than it was meant. A tool that need not be
+// called once only is another matter.
+func (w *world) happened() {
+	if w.Policy.Licence.Kind == ledger.ReadOnly {
+		return
+	}
+	times := map[string]int{}
+	for key, n := range w.net.effects {
+		times[w.net.args[key]] += n
+	}
+	for args, most := range w.meant {
+		if times[args] > most {
+			w.broken("%s was meant %d times, and happened %d times", args, most, times[args])
+		}
+	}
+}
