@@ -15,20 +15,22 @@ import (
 // the process, and the incarnation in the epoch keeps one of an earlier process from
 // being taken for current. Nothing ends a lease but its holder and a
 // person's word ([DB.Overtake]): a take-over by time-out is how a paused holder and its
-// successor both send.
+// successor both send. A weak lease is one that was lent to somebody about what is not
+// theirs: it orders that peer's own appends and keeps nobody out.
 type leases struct {
-	queue locks[tga.ID] // held from Acquire to Release
+	queue locks[tga.ID] // held from Acquire to Release; not by a weak lease
 
 	mu          sync.Mutex
 	held        map[tga.ID]wal.Epoch
 	lent        map[tga.ID]bool // of those held: by somebody outside this process
+	weak        map[tga.ID]bool // of those lent: about what another did
 	incarnation uint32
 	counter     uint32 // of the newest epoch granted
 }
 
 func (l *leases) init(incarnation uint32) {
 	l.queue.init()
-	l.held, l.lent = make(map[tga.ID]wal.Epoch), make(map[tga.ID]bool)
+	l.held, l.lent, l.weak = make(map[tga.ID]wal.Epoch), make(map[tga.ID]bool), make(map[tga.ID]bool)
 	l.incarnation, l.counter = incarnation, 0
 }
 
@@ -47,29 +49,36 @@ func (l *leases) next(id tga.ID) (wal.Lease, error) {
 	epoch := wal.Epoch(l.incarnation)<<32 | wal.Epoch(l.counter)
 	l.held[id] = epoch
 	delete(l.lent, id)
+	delete(l.weak, id)
 	return wal.Lease{TraceID: id, Epoch: epoch}, nil
 }
 
 // overtake gives a held trace the newest epoch: the holder's is over from here on, and its
-// place in the queue is the new holder's. ok is false where nobody holds it, or only is
-// lent and the holder is of this process.
+// place in the queue is the new holder's. ok is false where nobody is in that place, or only
+// is lent and the holder is of this process.
 func (l *leases) overtake(id tga.ID, lentOnly bool) (lease wal.Lease, ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, held := l.held[id]; !held || lentOnly && !l.lent[id] {
+	if _, held := l.held[id]; !held || l.weak[id] || lentOnly && !l.lent[id] {
 		return wal.Lease{}, false, nil
 	}
 	lease, err = l.next(id)
 	return lease, err == nil, err
 }
 
-// lend marks a lease as held outside this process.
-func (l *leases) lend(lease wal.Lease) {
+// lend marks a lease as held outside this process. It reports whether the lease is weak: then
+// it has no place in the queue from here on.
+func (l *leases) lend(lease wal.Lease, own bool) (weak bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held[lease.TraceID] == lease.Epoch {
-		l.lent[lease.TraceID] = true
+	if l.held[lease.TraceID] != lease.Epoch {
+		return false
 	}
+	l.lent[lease.TraceID] = true
+	if !own {
+		l.weak[lease.TraceID] = true
+	}
+	return !own
 }
 
 // check returns nil for the trace's current lease. It tells a lease that was
@@ -88,22 +97,33 @@ func (l *leases) check(lease wal.Lease) error {
 	return tga.Errorf(tga.StateConcurrentExecution, "append to trace %s under epoch %#x: current is %#x", lease.TraceID, uint64(lease.Epoch), uint64(current)).In(lease.TraceID)
 }
 
-func (l *leases) release(lease wal.Lease) bool {
+// release ends a lease. It reports whether the lease had the place in the queue, which is
+// then to be given up.
+func (l *leases) release(lease wal.Lease) (queued bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held[lease.TraceID] != lease.Epoch || lease.Epoch == 0 {
 		return false
 	}
+	queued = !l.weak[lease.TraceID]
 	delete(l.held, lease.TraceID)
 	delete(l.lent, lease.TraceID)
-	return true
+	delete(l.weak, lease.TraceID)
+	return queued
 }
 
+// holds reports whether somebody is at the trace. A weak lease is nobody's life sign.
 func (l *leases) holds(id tga.ID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, held := l.held[id]
-	return held
+	return held && !l.weak[id]
+}
+
+func (l *leases) isWeak(id tga.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.weak[id]
 }
 
 func (l *leases) isLent(id tga.ID) bool {
@@ -155,12 +175,55 @@ func (db *DB) Acquire(ctx context.Context, id tga.ID) (wal.Lease, error) {
 
 // Lend is Acquire for somebody outside this process, who sends nothing of this process's:
 // [DB.Overtake] takes such a lease back for the vote of a person.
-func (db *DB) Lend(ctx context.Context, id tga.ID) (wal.Lease, error) {
-	lease, err := db.Acquire(ctx, id)
-	if err == nil {
-		db.leases.lend(lease)
+//
+// own says of the trace as it stands whether what is to come is the peer's to append; a
+// trace without an entry has the state 0. Where it is not, the lease is weak: it keeps other
+// peers out that are no more than that, and everybody else takes the trace at once, as if
+// nobody held it.
+func (db *DB) Lend(ctx context.Context, id tga.ID, own func(*wal.Trace) bool) (wal.Lease, error) {
+	asks := func() (bool, error) {
+		t, err := db.Load(ctx, id)
+		if tga.CodeOf(err) == tga.NotFound {
+			t, err = wal.NewTrace(id), nil
+		}
+		if err != nil {
+			return false, err
+		}
+		return own(t), nil
 	}
-	return lease, err
+	mine, err := asks()
+	if err != nil {
+		return wal.Lease{}, err
+	}
+	for !mine && db.leases.isWeak(id) {
+		failed := func(why error) error {
+			return db.waitFailed("acquire trace "+id.String()+": another peer holds its lease", id, why)
+		}
+		if _, waits := ctx.Deadline(); !waits {
+			return wal.Lease{}, failed(context.DeadlineExceeded)
+		}
+		select {
+		case <-time.After(overtakePause):
+		case <-ctx.Done():
+			return wal.Lease{}, failed(ctx.Err())
+		case <-db.health.stopped():
+			return wal.Lease{}, failed(tga.StoreUnavailable)
+		}
+	}
+	lease, err := db.Acquire(ctx, id)
+	if err != nil {
+		return lease, err
+	}
+	// Under the lease nothing moves: now it is certain whose the trace is.
+	if mine, err = asks(); err != nil {
+		db.Release(lease)
+		return wal.Lease{}, err
+	}
+	if db.leases.lend(lease, mine) {
+		db.leases.queue.unlock(id)
+		db.released.notify(id)
+	}
+	return lease, nil
 }
 
 // overtakePause is how long Overtake waits between two looks at a lease that it may not

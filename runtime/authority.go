@@ -289,6 +289,21 @@ func Sender(t *wal.Trace, writer string) Origin {
 	return sender
 }
 
+// OwnTrace reports whether the next thing in a trace is a peer's to do, who keeps the log of
+// its calls itself: it made the request, and nobody else has sent the call; or there is
+// nothing yet. A lease on any other trace is no sign that somebody is at it.
+func OwnTrace(t *wal.Trace, peer string) bool {
+	switch {
+	case len(t.Entries) == 0:
+		return true
+	case t.Head.State.Terminal():
+		return false
+	case t.Call != nil:
+		return Sender(t, peer) == OfWriter
+	}
+	return RequestOrigin(t, peer) == OfWriter
+}
+
 // EndedBy says by what right the trace's effect was written, and by whom where the log
 // names them. ok is false where there is no effect.
 func EndedBy(t *wal.Trace) (by Writer, who string, ok bool) {

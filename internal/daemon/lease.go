@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -155,7 +156,7 @@ func (q *request) acquire() (any, error) {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	lease, err := q.d.db.Lend(ctx, id)
+	lease, err := q.d.db.Lend(ctx, id, func(t *wal.Trace) bool { return runtime.OwnTrace(t, q.peer.name()) && !q.streams(id) })
 	if err != nil {
 		return nil, err
 	}
@@ -165,6 +166,15 @@ func (q *request) acquire() (any, error) {
 		return nil, err
 	}
 	return leaseOf(token, lease, expires), nil
+}
+
+// streams reports whether the id is that of a stream, which is the daemon's own: a turn, or
+// what the runtime keeps beside the traces.
+func (q *request) streams(id tga.ID) bool {
+	for range q.d.db.Attachments(q.r.Context(), wal.AttachStream, id[:]) {
+		return true // an error too: then nothing says that it is the peer's
+	}
+	return false
 }
 
 func (q *request) renew() (any, error) {

@@ -91,6 +91,64 @@ func TestSenderByItselfIsAliveWhileItHoldsTheLease(t *testing.T) {
 	}
 }
 
+// TestForeignLeaseGivesNoStanding: an append peer leases what is not its own, for the longest
+// time there is. The daemon's own work on it goes on as if nobody held it, and so does that of
+// who did the thing: only a lease on a call that its holder sends is a life sign.
+func TestForeignLeaseGivesNoStanding(t *testing.T) {
+	b := startForPeers(t, "[[rule]]\ndecision = \"APPROVE\"\n")
+	w := &rawWorld{bench: b, program: copyOfTest(t)}
+	b.tool.loses()
+	ctx := t.Context()
+	const admin, holder, sender = 2004, 2002, 2008
+	notRun := ask{Method: "POST", Body: `{"status":"FAILURE","outcome_class":"retryable_failure","evidence":"line 7"}`}
+	leased := func(uid uint32, trace tga.ID) {
+		t.Helper()
+		if got := b.as(w.program, uid, peerGID, []ask{{Method: "POST", Path: "/v1/traces/" + trace.String() + "/lease", Body: `{"ttl_ms":3600000}`}})[0]; got.Status != http.StatusOK {
+			t.Fatalf("the lease: %s", got.Answer)
+		}
+	}
+	as := func(uid uint32, a ask, path string) ask {
+		a.Path = path
+		return b.as(w.program, uid, peerGID, []ask{a})[0]
+	}
+
+	doubt := w.in(runtime.OfProcess, 0, tga.EffectType)
+	leased(holder, doubt.trace)
+	if _, err := b.client.Recover(ctx, doubt.trace); tga.CodeOf(err) != tga.EffectInDoubt {
+		t.Errorf("recover: %v", err)
+	}
+
+	begun, err := b.client.Begin(ctx, runtime.BeginRequest{Request: runtime.Request{Server: "remote", Tool: "charge", Key: "begun"}, BeginID: "b-1"})
+	if err != nil || begun.Standing != runtime.BeginSend {
+		t.Fatalf("%+v %v", begun, err)
+	}
+	leased(holder, begun.Result.TraceID)
+	if res, err := b.client.Finish(ctx, begun.Result.TraceID, begun.Permit, runtime.Finished{Reply: runtime.Reply{Status: tga.StatusSuccess}}); err != nil || res.State != tga.Completed {
+		t.Errorf("finish: %+v %v", res, err)
+	}
+
+	// A call that another peer sends by itself: that peer's lease counts, and no other's.
+	for _, c := range []struct {
+		name string
+		uid  uint32
+		want int
+	}{{"a third peer holds it", holder, http.StatusOK}, {"its sender holds it", sender, http.StatusLocked}} {
+		own := w.raw(sender, tga.EffectType)
+		leased(c.uid, own.trace)
+		if got := as(admin, notRun, "/v1/traces/"+own.trace.String()+"/resolve"); got.Status != c.want {
+			t.Errorf("%s: not run: %d %s", c.name, got.Status, got.Answer)
+		}
+	}
+
+	// Its sender takes it at once, and other peers keep each other out as before.
+	own := w.raw(sender, tga.EffectType)
+	leased(holder, own.trace)
+	if got := as(holder, ask{Method: "POST", Body: `{}`}, "/v1/traces/"+own.trace.String()+"/lease"); got.Status != http.StatusLocked {
+		t.Errorf("a second lease that is as weak: %d %s", got.Status, got.Answer)
+	}
+	leased(sender, own.trace)
+}
+
 func must(t *testing.T, answer string, to any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(answer), to); err != nil {
