@@ -83,7 +83,7 @@ func (l *life) perform(name, key, args string) bool {
 		l.w.permitted(b, key)
 		l.do(fmt.Sprintf("sends %s, attempt %d", short(b.Result.TraceID), b.Attempt))
 		l.memory["trace"], l.memory["permit"] = b.Result.TraceID.String(), b.Permit.String()
-		if l.tooLate(asked) {
+		if l.tooLate(asked, b.SendWithin) {
 			return true
 		}
 		l.memory["sent"] = sent
@@ -120,11 +120,14 @@ func (l *life) asks() time.Duration {
 	return asked
 }
 
-// tooLate is an executor's duty: one that stood still until its permit was stale does not
+// tooLate is an executor's duty: one that stood still for too long, or until its permit was stale, does not
 // send, and says so.
-func (l *life) tooLate(asked time.Duration) bool {
+func (l *life) tooLate(asked, within time.Duration) bool {
 	delete(l.memory, "asked")
-	if time.Since(l.w.start)-asked < runtime.DefaultSendTimeout {
+	if within == 0 || within > runtime.DefaultSendTimeout {
+		within = runtime.DefaultSendTimeout
+	}
+	if time.Since(l.w.start)-asked < within {
 		return false
 	}
 	l.memory["outcome"] = "not sent"

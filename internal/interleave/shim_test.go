@@ -101,7 +101,7 @@ func (l *life) work(args string) bool {
 		l.w.permitted(b, b.Key)
 		l.memory["trace"], l.memory["permit"] = b.Result.TraceID.String(), b.Permit.String()
 		l.do(fmt.Sprintf("sends %s, attempt %d", short(b.Result.TraceID), b.Attempt))
-		if l.tooLate(asked) {
+		if l.tooLate(asked, b.SendWithin) {
 			trace, permit := l.ids()
 			_, err := l.w.rt.NotSent(l.ctx, trace, permit, "")
 			l.learn("not sent", code(err))
