@@ -84,6 +84,8 @@ func TestRolesMatrix(t *testing.T) {
 			a.Body = `{"dir":"relative"}`
 		case "/v1/traces/{id}/checkpoint":
 			a.Body = `{"lease":"none"}` // without one it is written, by who may
+		case "/v1/seal":
+			a.Body = `{"before":"2020-01-01T00:00:00.000Z"}`
 		case "/v1/unfreeze":
 			a.Body = `{"accept_loss":false}`
 		}
