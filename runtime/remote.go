@@ -43,7 +43,17 @@ type BeginRequest struct {
 	// Connection is the client's end, where the caller serves clients. A request without a
 	// key is then told from a repeat of an identical one ([call.Decide]).
 	Connection Connection
+	// Hint is what the tool server says of the tool itself: "", [HintReadOnly] or
+	// [HintIdempotent]. The runtime does not read it; a daemon whose configuration trusts
+	// the server's hints does.
+	Hint string
 }
+
+// Hints of a tool server about one of its tools: MCP's readOnlyHint and idempotentHint.
+const (
+	HintReadOnly   = "read_only"
+	HintIdempotent = "idempotent"
+)
 
 // Begun is the answer to a Begin.
 type Begun struct {

@@ -17,7 +17,6 @@ import (
 	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime/client"
-	"github.com/tgad/tgad/schemas/tga"
 )
 
 // mcp is the verb mcp: its flags, and where they lead.
@@ -28,7 +27,7 @@ type mcp struct {
 	server, file, data, state, scope string
 	url, headers, listen             string
 	callIDs, keys, keyArgs, free     []string
-	block                            bool
+	block, trust                     bool
 	tasks                            string
 	level                            slog.Level
 
@@ -68,6 +67,7 @@ would without tgad.`,
 	c.Flags().StringArrayVar(&m.keyArgs, "key-argument", nil, "`TOOL=/pointer`: argument that the key is copied to (repeatable)")
 	c.Flags().StringArrayVar(&m.free, "ungoverned", nil, "`TOOL` whose calls pass untraced (repeatable)")
 	c.Flags().BoolVar(&m.block, "block-changed", false, "refuse calls of a tool whose definition is not the pinned one")
+	f.BoolVar(&m.trust, "trust-hints", false, "believe the tool server's readOnlyHint and idempotentHint about tools of which the configuration says nothing")
 	c.Flags().StringVar(&m.tasks, "tasks", "auto", "make durable tasks of calls for clients that understand them: on, off, or auto, where the tool server has none")
 	f.StringVar(&m.workspace.Dir, "workspace", "", "take snapshots of this `directory` before and after each write call: see tgad workspace")
 	f.StringVar(&m.workspace.Aside, "workspace-snapshots", "", "`directory` for the snapshots (default: the workspace's path and .tgad)")
@@ -118,6 +118,7 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 	for i := range conf.Servers {
 		if s := &conf.Servers[i]; s.ID == o.Server {
 			m.block = m.block || s.Drift == "block"
+			m.trust = m.trust || s.Trusted
 			if o.CallIDs == nil && s.CallIDs != nil {
 				o.CallIDs = s.CallIDs
 			}
@@ -126,6 +127,7 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 			}
 		}
 	}
+	o.TrustHints = m.trust
 	tools, err := m.tools()
 	o.Tools = func(name string) mcpshim.Tool {
 		t, ok := tools[name]
@@ -202,6 +204,7 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 			if conf, err = config.Load(m.file); err != nil {
 				return nil, nil, err
 			}
+			conf.TrustHints = conf.TrustHints || m.trust
 		}
 		e, err := mcpshim.Embed(ctx, data, conf, log)
 		if err != nil {
@@ -263,85 +266,6 @@ func (m *mcp) acceptVerb(server string, args []string) string {
 		words = append(words, ShellWord(w))
 	}
 	return strings.Join(words, " ")
-}
-
-func (m *mcp) inspect() *cobra.Command {
-	var accept bool
-	c := &cobra.Command{
-		Use:   "inspect [flags] -- COMMAND [ARGS]",
-		Short: "Show a tool server's tools and what is attested about them",
-		Long: `inspect starts the tool server, lists its tools, and ends it. Class and licence are what
-the configuration says; without it every tool is a write tool about which nothing is
-attested. A hint of the tool server's is no attestation: it is shown as one. A tool
-whose definition is not the pinned one is marked; --accept pins what is there now.`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := m.options(args)
-			if err != nil {
-				return err
-			}
-			conf := config.Default()
-			if m.file != "" {
-				if conf, err = config.Load(m.file); err != nil {
-					return err
-				}
-			}
-			// What is pinned is in the log's store.
-			c, stop, err := m.log(cmd.Context(), cmd, o.Logger)
-			if err != nil {
-				return err
-			}
-			defer stop()
-			o.Log, o.Stderr = c, nil
-			s, err := mcpshim.New(o)
-			if err != nil {
-				return err
-			}
-			tools, err := s.Inspect(cmd.Context(), accept)
-			if err == nil {
-				err = m.tabulate(o.Server, tools, conf)
-			}
-			return errors.Join(err, s.Close())
-		},
-	}
-	c.Flags().BoolVar(&accept, "accept", false, "pin the definitions as they are now")
-	return c
-}
-
-// inspected is one line of inspect.
-type inspected struct {
-	mcpshim.Inspected
-	Class   string `json:"class"`
-	Licence string `json:"licence"`
-	Why     string `json:"why"`
-}
-
-func (m *mcp) tabulate(server string, tools []mcpshim.Inspected, conf *config.Config) error {
-	var rows [][]string
-	for _, t := range tools {
-		line := inspected{Inspected: t, Class: tga.ClassWrite, Licence: "park", Why: "nothing is attested"}
-		if p, ok := conf.Policy(server, t.Name); ok {
-			line.Class, line.Licence, line.Why = p.Class, p.Licence.Kind.String(), "the configuration says so"
-		}
-		standing := "pinned"
-		switch {
-		case t.Pinned == "":
-			standing = "new"
-		case t.Changed():
-			standing = "CHANGED"
-		}
-		if m.JSON {
-			if err := m.Line(line); err != nil {
-				return err
-			}
-			continue
-		}
-		rows = append(rows, []string{t.Name, line.Class, line.Licence, line.Why, strings.Join(t.Hints, " "), standing})
-	}
-	if m.JSON {
-		return nil
-	}
-	return m.Table([]string{"TOOL", "CLASS", "LICENCE", "WHY", "ITS HINTS", "DEFINITION"}, rows)
 }
 
 func (m *mcp) config() *cobra.Command {

@@ -89,6 +89,7 @@ type Tools struct {
 	grpc    map[string]*grpccall.Server
 	trusted []string
 	closers []func() error
+	named   map[string]bool // external servers of the file, and whether their hints are trusted
 
 	mu        sync.Mutex
 	suggested map[[2]string]runtime.Policy
@@ -97,7 +98,7 @@ type Tools struct {
 // Build makes the dispatcher and everything that is asked beside the log. No server is
 // contacted.
 func (c *Config) Build(o BuildOptions) (_ *Tools, err error) {
-	t := &Tools{Router: dispatch.Router{}, config: c, mcp: map[string]*listed{}, grpc: map[string]*grpccall.Server{}, suggested: map[[2]string]runtime.Policy{}}
+	t := &Tools{Router: dispatch.Router{}, config: c, mcp: map[string]*listed{}, grpc: map[string]*grpccall.Server{}, suggested: map[[2]string]runtime.Policy{}, named: map[string]bool{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -115,6 +116,7 @@ func (c *Config) Build(o BuildOptions) (_ *Tools, err error) {
 	}
 	for i := range c.Servers {
 		s := &c.Servers[i]
+		t.named[s.ID] = s.Type == External && s.Trusted
 		if s.Type == External {
 			continue
 		}
@@ -307,16 +309,62 @@ func (t *Tools) Suggest(ctx context.Context) error {
 		}
 		t.mu.Lock()
 		for _, tool := range tools {
+			hint := ""
 			switch {
 			case tool.ReadOnly:
-				t.suggested[[2]string{id, tool.Name}] = runtime.Policy{Class: tga.ClassRead, Licence: ledger.Licence{Kind: ledger.ReadOnly}}
+				hint = runtime.HintReadOnly
 			case tool.Idempotent:
-				t.suggested[[2]string{id, tool.Name}] = runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeArgs}}
+				hint = runtime.HintIdempotent
+			default:
+				continue
 			}
+			t.suggested[[2]string{id, tool.Name}], _ = hinted(hint)
 		}
 		t.mu.Unlock()
 	}
 	return errors.Join(all...)
+}
+
+// maxHinted bounds the tools that executors have passed hints about: they name them.
+const maxHinted = 10_000
+
+// Hint takes what an external server says of its tool, as the executor that begins a call
+// passes it on. It counts where the file trusts the server and says nothing about the tool, and
+// until another call is begun with another hint or none.
+func (t *Tools) Hint(server, tool, hint string) error {
+	p, ok := hinted(hint)
+	if !ok {
+		return tga.Errorf(tga.ValidationError, "%q: want %s or %s", hint, runtime.HintReadOnly, runtime.HintIdempotent).At("/hint")
+	}
+	trusted, named := t.named[server]
+	if !named {
+		trusted = t.config.TrustHints
+	}
+	if !trusted || !tga.CleanName(server) || !tga.CleanName(tool) {
+		return nil
+	}
+	at := [2]string{server, tool}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, known := t.suggested[at]; hint == "" {
+		delete(t.suggested, at)
+	} else if known || len(t.suggested) < maxHinted {
+		t.suggested[at] = p
+	}
+	return nil
+}
+
+// hinted is the policy that a hint suggests.
+func hinted(hint string) (runtime.Policy, bool) {
+	switch hint {
+	case "":
+		return runtime.Policy{}, true
+	case runtime.HintReadOnly:
+		return runtime.Policy{Class: tga.ClassRead, Licence: ledger.Licence{Kind: ledger.ReadOnly}}, true
+	case runtime.HintIdempotent:
+		return runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeArgs}}, true
+	}
+	return runtime.Policy{}, false
 }
 
 // Trusts reports whether any server is trusted to suggest.

@@ -2,6 +2,8 @@ package config
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +17,79 @@ import (
 )
 
 var discard = slog.New(slog.DiscardHandler)
+
+// TestHintsThatAnExecutorPassesOn: they count for an external server that the file trusts, or
+// does not list where it says so, never beside a row, and never of a server that the daemon
+// calls itself.
+func TestHintsThatAnExecutorPassesOn(t *testing.T) {
+	const file = `%s
+[[server]]
+id = "trusted"
+type = "external"
+trusted = true
+[[server]]
+id = "plain"
+type = "external"
+[[server]]
+id = "ours"
+type = "http"
+url = "http://127.0.0.1:1/"
+[[tool]]
+server = "trusted"
+name = "named"
+`
+	read := runtime.Policy{Class: tga.ClassRead, Licence: ledger.Licence{Kind: ledger.ReadOnly}}
+	for _, unlisted := range []bool{false, true} {
+		c, err := Parse("", fmt.Appendf(nil, file, fmt.Sprintf("trust_hints = %t", unlisted)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tools, err := c.Build(BuildOptions{Store: t.TempDir(), Logger: discard})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, server := range []string{"trusted", "plain", "ours", "unlisted"} {
+			for _, tool := range []string{"look", "named", "no/../name"} {
+				for hint, p := range map[string]runtime.Policy{
+					"": {}, runtime.HintReadOnly: read, runtime.HintIdempotent: {Licence: ledger.Licence{Kind: ledger.DedupeArgs}},
+				} {
+					if err := tools.Hint(server, tool, hint); err != nil {
+						t.Fatal(err)
+					}
+					want := runtime.Policy{}
+					switch {
+					case server == "trusted" && tool == "named":
+						want.Class = tga.ClassWrite
+					case tool != "no/../name" && (server == "trusted" || server == "unlisted" && unlisted):
+						want = p
+					}
+					if got := tools.Policy(server, tool); got != want {
+						t.Errorf("unlisted %t, %s/%s, hint %q: %+v, want %+v", unlisted, server, tool, hint, got, want)
+					}
+				}
+				if err := tools.Hint(server, tool, ""); err != nil || server != "trusted" && tools.Policy(server, tool) != (runtime.Policy{}) {
+					t.Errorf("%s/%s: a call without a hint leaves the earlier one, %v", server, tool, err)
+				}
+			}
+		}
+		if err := tools.Hint("trusted", "look", "harmless"); !errors.Is(err, tga.ValidationError) {
+			t.Errorf("a hint that is none: %v", err)
+		}
+		for i := range maxHinted + 1 {
+			if err := tools.Hint("trusted", fmt.Sprintf("t%d", i), runtime.HintReadOnly); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, want := range map[int]string{maxHinted - 1: tga.ClassRead, maxHinted: ""} {
+			if got := tools.Policy("trusted", fmt.Sprintf("t%d", i)).Class; got != want {
+				t.Errorf("tool %d has class %q, want %q", i, got, want)
+			}
+		}
+		if err := tools.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // TestOnlyTrustedHintsSuggest asks a real MCP server for its hints: they count where the
 // operator marked it trusted and wrote no row, and nowhere else.

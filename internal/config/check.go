@@ -149,7 +149,7 @@ var only = map[string][]string{
 	"command": {MCPCommand}, "env": {MCPCommand}, "dir": {MCPCommand},
 	"url": {MCPURL, HTTP, GRPC}, "headers_file": {MCPURL, HTTP},
 	"descriptor_set": {GRPC}, "services": {GRPC},
-	"protocol_version": {MCPCommand, MCPURL}, "start_timeout": {MCPCommand, MCPURL}, "trusted": {MCPCommand, MCPURL},
+	"protocol_version": {MCPCommand, MCPURL}, "start_timeout": {MCPCommand, MCPURL}, "trusted": {MCPCommand, MCPURL, External},
 	"paths": {HTTP}, "statuses": {HTTP}, "connect_ahead": {HTTP},
 	"call_ids": {MCPCommand, MCPURL, External}, "drift": {MCPCommand, MCPURL, External},
 	"concurrency": {MCPCommand, MCPURL, HTTP, GRPC}, "breaker": {MCPCommand, MCPURL, HTTP, GRPC}, "retry": {MCPCommand, MCPURL, HTTP, GRPC},

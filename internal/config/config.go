@@ -9,8 +9,11 @@ import (
 
 // Config is a configuration that [Parse] accepted, defaults filled in.
 type Config struct {
-	Profile  string `toml:"profile"`   // "strict" (default), "spec-9.3" or "talos"
-	AllowAll bool   `toml:"allow_all"` // approve every request; without it and without rules all are denied
+	Profile string `toml:"profile"` // "strict" (default), "spec-9.3" or "talos"
+	// TrustHints believes what an executor passes on of the hints of an external server that
+	// the file does not list. It is for a log that one user keeps alone.
+	TrustHints bool `toml:"trust_hints"`
+	AllowAll   bool `toml:"allow_all"` // approve every request; without it and without rules all are denied
 
 	Store      Store      `toml:"store"`
 	Socket     Socket     `toml:"socket"`

@@ -144,6 +144,9 @@ func (q *request) begin() (any, error) {
 		begin.Connection.Lock = q.peer.ownLock(begin.Connection.Lock)
 		begin.Connection.Executor = q.peer.ownLock(begin.Connection.Executor)
 	}
+	if err := q.d.tools.Hint(req.Server, req.Tool, m.Hint); err != nil {
+		return nil, err
+	}
 	b, err := run(q, req.Namespace, func(ctx context.Context) (runtime.Begun, error) { return q.d.rt.Begin(ctx, begin) })
 	answer := client.Begun{Standing: string(b.Standing), Call: q.callOf(b.Result), Ask: b.Ask, Since: b.Since}
 	if err != nil {

@@ -22,6 +22,7 @@ type call struct {
 	tail   []byte
 	params *callParams
 	tool   Tool
+	hint   string // of the tool server, about its tool
 
 	args      []byte // canonical
 	asked     tga.Digest
@@ -171,6 +172,7 @@ func (q *call) run() {
 		if err == nil {
 			err = q.mirror()
 		}
+		q.hinted()
 		var key string
 		if err == nil {
 			key, err = q.key()

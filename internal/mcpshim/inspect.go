@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -26,6 +27,18 @@ type Inspected struct {
 
 // Changed reports whether the definition is another than the pinned one.
 func (i Inspected) Changed() bool { return i.Pinned != "" && i.Pinned != i.Digest }
+
+// Suggests returns class and licence as the hints have them; "" where none says that a repeat
+// is harmless.
+func (i Inspected) Suggests() (class, licence string) {
+	switch {
+	case slices.Contains(i.Hints, "readOnlyHint=true"):
+		return tga.ClassRead, ledger.ReadOnly.String()
+	case slices.Contains(i.Hints, "idempotentHint=true"):
+		return tga.ClassWrite, ledger.DedupeArgs.String()
+	}
+	return "", ""
+}
 
 // hints are the annotations that say something of a tool's effects.
 var hints = []string{"readOnlyHint", "idempotentHint", "destructiveHint", "openWorldHint"}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -28,10 +29,16 @@ type mirrors struct {
 type mirror struct {
 	headers []mcpraw.ParamHeader
 	bad     error // why the tool is not to be offered
+	hint    string
 }
 
 func readMirror(definition []byte) (m mirror) {
 	m.headers, m.bad = mcpraw.ParamHeaders(mcpraw.At(definition, "/inputSchema"))
+	for _, h := range []struct{ at, means string }{{"readOnlyHint", runtime.HintReadOnly}, {"idempotentHint", runtime.HintIdempotent}} {
+		if m.hint == "" && string(mcpraw.At(definition, "/annotations/"+h.at)) == "true" {
+			m.hint = h.means
+		}
+	}
 	return m
 }
 
@@ -123,6 +130,22 @@ func (c *conv) mirrored(ctx context.Context, p *callParams) (mirror, error) {
 	}
 	_, err = mcpraw.ParamValues(m.headers, p.args)
 	return m, under("/params/arguments", err)
+}
+
+// hinted finds out what the tool server says of the call's tool, where that is believed. What
+// a definition says that is not the pinned one is not.
+func (q *call) hinted() {
+	c := q.conv
+	if !c.s.opts.TrustHints {
+		return
+	}
+	m, err := c.marks(c.life, q.params)
+	if err != nil {
+		c.s.log.Warn("the definitions of the tools cannot be had; no hint counts", "tool", q.params.tool, "error", err)
+	}
+	if err == nil && c.s.pins.drifted(q.params.tool) == "" {
+		q.hint = m.hint
+	}
 }
 
 // setMirrored puts the headers of a message's arguments, as they are sent, into it.

@@ -72,6 +72,9 @@ type Options struct {
 	// Workspace is a directory of which snapshots are taken before and after each send of a
 	// write call; nil is none.
 	Workspace *workspace.Keeper
+	// TrustHints passes on to the log what the tool server says of its tools: readOnlyHint and
+	// idempotentHint. Whether they count is the log's to say.
+	TrustHints bool
 
 	Tasks         TaskMode      // whether calls become tasks of the shim's own
 	Limits        tga.Limits    // of arguments

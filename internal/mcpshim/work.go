@@ -168,7 +168,7 @@ func (a *attempt) begin(ctx context.Context, beginID string) (runtime.Begun, err
 	req := runtime.BeginRequest{BeginID: beginID, Request: runtime.Request{
 		TraceID: a.trace(), Server: o.Server, Tool: a.q.params.tool, Args: a.q.args, Namespace: o.Namespace,
 	}}
-	req.Connection = a.conn
+	req.Connection, req.Hint = a.conn, a.q.hint
 	switch {
 	case a.keyless:
 		// Which tools are read tools is the log's to say: it refuses a write call without

@@ -90,6 +90,7 @@ type BeginRequest struct {
 	CallRequest
 	BeginID    string      `json:"begin_id"`
 	Connection *Connection `json:"connection,omitempty"`
+	Hint       string      `json:"hint,omitempty"` // see [runtime.BeginRequest]
 }
 
 // Connection is the client's end of a call that an executor begins for it; see
