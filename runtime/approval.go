@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
@@ -125,7 +126,11 @@ func (rt *Runtime) waitForPeople(ctx context.Context, l *loop, a *Approval) erro
 		rt.counts.expired.Add(1)
 		return rt.stageDecision(ctx, l, Verdict{Decision: tga.Deny, Rationale: "the approval expired at " + a.Expires.String()}, tga.Meta{"code": string(tga.ApprovalExpired)})
 	}
-	return tga.Errorf(tga.EscalationRequired, "the request waits for %d approval(s): %s", a.Required-approvals(a.Votes), a.Why).In(l.lease.TraceID)
+	not := ""
+	if !rt.opts.Trust.SelfApproval && l.submitter != "" {
+		not = fmt.Sprintf("; %q handed it in and cannot approve it", l.submitter)
+	}
+	return tga.Errorf(tga.EscalationRequired, "the request waits for %d approval(s): %s%s", a.Required-approvals(a.Votes), a.Why, not).In(l.lease.TraceID)
 }
 
 func (rt *Runtime) stageDecision(ctx context.Context, l *loop, v Verdict, meta tga.Meta) error {

@@ -72,8 +72,11 @@ type Begun struct {
 	Cause error // for conflict, wait, needs_approval and in_doubt: the coded error
 	// Ask says that the person at the client is to be asked whether an identical call runs
 	// again, Since when that one was last heard of.
-	Ask   bool
-	Since tga.Millis
+	Ask bool
+	// Barred says, of needs_approval, that the vote of who began the call does not count: it
+	// handed the request in, or lacks the right to decide.
+	Barred bool
+	Since  tga.Millis
 }
 
 // Late reports whether a send that would begin now is too late; asked is when Begin was called,
@@ -129,7 +132,8 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (b Begun, err er
 		}
 	}
 	if err := rt.run(ctx, l); err != nil {
-		return begun(Begun{Result: rt.unfinished(ctx, l)}, err)
+		own := req.Submitter != "" && req.Submitter == l.submitter
+		return begun(Begun{Result: rt.unfinished(ctx, l), Barred: own && !rt.opts.Trust.SelfApproval}, err)
 	}
 	if l.attempt != 0 {
 		b, inTime, err := rt.sendBy(ctx, l, l.attempt)

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -149,6 +150,7 @@ func (q *request) begin() (any, error) {
 	}
 	b, err := run(q, req.Namespace, func(ctx context.Context) (runtime.Begun, error) { return q.d.rt.Begin(ctx, begin) })
 	answer := client.Begun{Standing: string(b.Standing), Call: q.callOf(b.Result), Ask: b.Ask, Since: b.Since}
+	answer.Barred = b.Standing == runtime.BeginNeedsApproval && (b.Barred || !q.peer.role.Has(config.Decide))
 	if err != nil {
 		return nil, callError{err, answer.Call}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -91,9 +92,9 @@ func (q *call) inRequest() bool {
 }
 
 // wantPeople tells who waits that people are to decide.
-func (a *attempt) wantPeople(why error) {
+func (a *attempt) wantPeople(b runtime.Begun) {
 	a.peopled.Do(func() {
-		a.needs = why
+		a.needs, a.barred = b.Cause, b.Barred
 		close(a.people)
 	})
 }
@@ -104,8 +105,8 @@ func (a *attempt) wantPeople(why error) {
 // repeated with what the person says.
 func (q *call) ask(a *attempt) (answered bool) {
 	q.posed = true
-	if a.s.voteless.Load() {
-		return false
+	if a.barred || a.s.voteless.Load() {
+		return false // in vain: who may decide is told in the progress, or in the answer
 	}
 	trace := a.trace()
 	if q.inRequest() {
@@ -148,6 +149,8 @@ func (a *attempt) cast(ctx context.Context, trace tga.ID, v *vote) {
 	switch {
 	case errors.Is(err, tga.PermissionDenied), errors.Is(err, tga.PolicyViolation):
 		a.s.voteless.Store(true)
+		why := err.Error()
+		a.unheard.Store(&why)
 		a.s.log.Warn("the log does not take the vote of the person at the client; people elsewhere decide", "trace", trace, "error", err)
 	case err != nil && ctx.Err() == nil && tga.CodeOf(err) != tga.IdempotencyKeyInFlight:
 		a.s.log.Warn("a vote of the person at the client was not taken", "trace", trace, "error", err)

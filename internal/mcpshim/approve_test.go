@@ -2,9 +2,11 @@ package mcpshim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
@@ -91,7 +93,8 @@ func TestPersonAtTheClientDecides(t *testing.T) {
 	}
 }
 
-// TestVoteThatTheLogRefuses: who handed a call in cannot approve it, at the client either.
+// TestVoteThatTheLogRefuses: who handed a call in cannot approve it, at the client either. That
+// person is told so, and who can; the call goes on when it is made again after that.
 func TestVoteThatTheLogRefuses(t *testing.T) {
 	w := peopleWorld(t)
 	w.log = refusing{local{w.rt}}
@@ -99,15 +102,17 @@ func TestVoteThatTheLogRefuses(t *testing.T) {
 	h.elicits()
 	h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
 	h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"action":"accept","content":{"approve":true}}}`, h.asked()))
-	has(t, h.ask("2", "echo", `{}`), "result")
-	eventually(t, "the refusal", h.s.voteless.Load)
+	has(t, h.answer("1"), "ESCALATION_REQUIRED", "does not count", "you handed it in", "was not sent", "tgad approve ")
 	if n := len(w.effects()); n != 0 {
 		t.Fatalf("%d effects", n)
 	}
 	if _, err := w.rt.Decide(t.Context(), w.waiting()[0].TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "seen the invoice"}); err != nil {
 		t.Log("decide:", err)
 	}
-	has(t, h.answer("1"), `"ok"`)
+	has(t, h.call("2", "charge", `{}`), `"ok"`)
+	if n := len(w.effects()); n != 1 {
+		t.Errorf("%d effects, want 1", n)
+	}
 	// Nobody is asked again in vain.
 	h.write(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"charge","arguments":{"x":1}}}`)
 	eventually(t, "the approval", func() bool { return len(w.waiting()) == 1 })
@@ -115,6 +120,45 @@ func TestVoteThatTheLogRefuses(t *testing.T) {
 	for _, line := range h.said {
 		lacks(t, line, "elicitation")
 	}
+}
+
+// TestClientIsToldWhoMayApprove: a log that knows that the client's vote does not count says so
+// before anybody is asked. The client hears at once what is waited for, and who may give it: in
+// the progress that it asked for, else in the answer, before it gives up.
+func TestClientIsToldWhoMayApprove(t *testing.T) {
+	w := peopleWorld(t)
+	w.log = submitting{local{w.rt}}
+	w.tune = func(s *Shim) { s.patience = 50 * time.Millisecond }
+	h := w.start()
+	h.elicits()
+	said := h.call("1", "charge", `{}`)
+	has(t, said, "ESCALATION_REQUIRED", `\"agent\" handed it in and cannot approve it`, "payments need a person", "tgad approve ", "was not sent")
+	const call = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{},"_meta":{"progressToken":"p"}}}`
+	h.write(call)
+	has(t, h.readLine(), "notifications/progress", `\"agent\" handed it in and cannot approve it`, "tgad approve ")
+	for _, p := range w.waiting() {
+		if _, err := w.rt.Decide(t.Context(), p.TraceID, runtime.Vote{Who: "agent", Approve: true, Rationale: "seen the invoice"}); !errors.Is(err, tga.PermissionDenied) {
+			t.Errorf("the submitter's vote: %v", err)
+		}
+		if _, err := w.rt.Decide(t.Context(), p.TraceID, runtime.Vote{Who: "ann", Approve: true, Rationale: "seen the invoice"}); err != nil {
+			t.Log("decide:", err)
+		}
+	}
+	has(t, h.answer("2"), `"ok"`)
+	for _, line := range h.said {
+		lacks(t, line, "elicitation")
+	}
+	if n := len(w.effects()); n != 1 {
+		t.Errorf("%d effects, want 1", n)
+	}
+}
+
+// submitting is a log that knows who hands calls in, as a daemon does.
+type submitting struct{ Log }
+
+func (l submitting) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
+	req.Submitter = "agent"
+	return l.Log.Begin(ctx, req)
 }
 
 type refusing struct{ Log }

@@ -46,8 +46,10 @@ type attempt struct {
 
 	people  chan struct{} // closed when it waits for people
 	needs   error         // why; set before that
+	barred  bool          // nor does the word of the person at the client count; set before that
 	peopled sync.Once
-	asking  atomic.Bool // a person at a client has the question on the screen
+	unheard atomic.Pointer[string] // why the log did not take that person's vote
+	asking  atomic.Bool            // a person at a client has the question on the screen
 
 	mu     sync.Mutex
 	id     tga.ID

@@ -63,6 +63,10 @@ const maxParams = 32 << 20
 // maxCancel bounds a notice that a request was given up.
 const maxCancel = 1 << 10
 
+// approvalPatience is how long a call waits for people before a client that asked for no
+// progress is told of it in an answer. Clients give up after a minute.
+const approvalPatience = 45 * time.Second
+
 // progressEvery is how often a client that waits is told so.
 const progressEvery = 5 * time.Second
 
@@ -252,7 +256,7 @@ func (q *call) mirror() error {
 func (q *call) wait(a *attempt, mine bool) bool {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
-	kept, stalled := a.kept, (<-chan time.Time)(nil)
+	kept, stalled, unseen := a.kept, (<-chan time.Time)(nil), (<-chan time.Time)(nil)
 	var named, people <-chan struct{}
 	if q.asTask && !a.keyless {
 		named = a.named
@@ -270,6 +274,13 @@ func (q *call) wait(a *attempt, mine bool) bool {
 			if q.ask(a) {
 				return false
 			}
+			if q.token == nil && !a.asking.Load() {
+				unseen = time.After(q.conv.s.patience)
+			}
+		case <-unseen:
+			// The client hears nothing of what is waited for, and would give up in silence.
+			_ = q.reply(q.refusal(tga.EscalationRequired, a.trace(), a.approvalWords()))
+			return false
 		case <-named:
 			select {
 			case <-people: // first: with a task in hand the client is not asked any more

@@ -111,6 +111,12 @@ func (s *Shim) doubtVerbs(trace tga.ID) []string {
 	}
 }
 
+// approvalWords says what a call waits for, and who may give it.
+func (a *attempt) approvalWords() string {
+	return fmt.Sprintf("The call waits for an approval, and was not sent: %v. Who may give it types:\n  %s\n"+
+		"Repeat the same call after that; it goes on then.", a.needs, a.s.approveVerb(a.trace()))
+}
+
 // approveVerb is the command that approves a call.
 func (s *Shim) approveVerb(trace tga.ID) string {
 	return s.verb("approve", trace, "--rationale 'why it may run'")

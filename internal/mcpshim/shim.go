@@ -124,6 +124,7 @@ type Shim struct {
 	mirrors  mirrors
 	stall    time.Duration // how long a client over HTTP may take nothing
 	grace    time.Duration // how long calls under way are waited for at the end
+	patience time.Duration // how long a client that hears nothing waits for people
 	quit     time.Duration // how long the end of a tool server is waited for
 }
 
@@ -171,7 +172,7 @@ func New(o Options) (*Shim, error) {
 	}
 	o.Find = strings.TrimSpace(o.Find)
 	s := &Shim{
-		stall: stallWait, grace: endGrace, quit: quitWait, opts: o, log: o.Logger.With("tool_server", o.Server),
+		stall: stallWait, grace: endGrace, quit: quitWait, patience: approvalPatience, opts: o, log: o.Logger.With("tool_server", o.Server),
 		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{},
 	}
 	err := tidyPresences(o.State)

@@ -98,15 +98,19 @@ func (a *attempt) work(ctx context.Context) {
 			if !a.q.derived {
 				a.remember(b.Result.TraceID)
 			}
-			a.say("waiting for an approval: " + a.s.approveVerb(b.Result.TraceID))
-			a.wantPeople(b.Cause)
+			a.wantPeople(b)
+			a.say("waiting for an approval: " + a.needs.Error() + ". Who may give it types: " + a.s.approveVerb(b.Result.TraceID))
 			a.name(b)
 			if a.q.noSend {
 				a.gone(tga.EscalationRequired, "The call was cancelled while it waited for an approval. It was not sent.")
 				return
 			}
 			if !a.pause(ctx, pause.next()) {
-				a.gone(tga.EscalationRequired, "The call waits for an approval, and was not sent. Who may give it types:\n  "+a.s.approveVerb(b.Result.TraceID)+"\nRepeat the same call later.")
+				a.gone(tga.EscalationRequired, a.approvalWords())
+				return
+			}
+			if why := a.unheard.Load(); why != nil {
+				a.gone(tga.EscalationRequired, "The answer of the person at the client does not count: "+*why+". "+a.approvalWords())
 				return
 			}
 			continue

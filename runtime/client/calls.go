@@ -38,7 +38,7 @@ func (c *Client) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.B
 	b := runtime.Begun{
 		Standing: runtime.Standing(answer.Standing), Result: res,
 		Attempt: answer.Attempt, Key: answer.IdempotencyKey, Args: answer.Args,
-		SendWithin: time.Duration(answer.SendWithinMS) * time.Millisecond, Ask: answer.Ask, Since: answer.Since,
+		SendWithin: time.Duration(answer.SendWithinMS) * time.Millisecond, Ask: answer.Ask, Since: answer.Since, Barred: answer.Barred,
 	}
 	if answer.Cause != nil {
 		b.Cause = answer.Cause.Err()

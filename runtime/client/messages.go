@@ -121,6 +121,8 @@ type Begun struct {
 	// was last heard of.
 	Ask   bool       `json:"ask,omitempty"`
 	Since tga.Millis `json:"since,omitempty"`
+	// Barred says that the vote of who began the call does not count.
+	Barred bool `json:"barred,omitempty"`
 }
 
 // Outcome is what somebody learnt of a call: from the tool server, or as evidence.
