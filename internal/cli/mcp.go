@@ -88,10 +88,9 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 		return o, Usagef("give the tool server's command after --, or --url")
 	}
 	if o.Server == "" {
-		if m.url != "" {
-			return o, Usagef("--url needs --server-id")
+		if o.Server = m.derivedID(args); o.Server == "" {
+			return o, Usagef("no id can be made of --url %q: give --server-id", m.url)
 		}
-		o.Server = mcpshim.ServerID(args)
 	}
 	var err error
 	if o.Tasks, err = mcpshim.ParseTaskMode(m.tasks); err != nil {
@@ -268,23 +267,37 @@ func (m *mcp) acceptVerb(server string, args []string) string {
 	return strings.Join(words, " ")
 }
 
+// derivedID is the id of a tool server that was given none; "" where none can be made.
+func (m *mcp) derivedID(args []string) string {
+	if m.url != "" {
+		return mcpshim.ServerIDOfURL(m.url)
+	}
+	return mcpshim.ServerID(args)
+}
+
 func (m *mcp) config() *cobra.Command {
 	return &cobra.Command{
 		Use:   "config [flags] -- COMMAND [ARGS]",
 		Short: "Print the lines for a client's configuration, before and after",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if (len(args) == 0) == (m.url == "") {
+				return Usagef("give the tool server's command after --, or --url")
+			}
 			var flags []string
-			for _, f := range []struct{ name, value string }{{"--server-id", m.server}, {"--data", m.data}, {"--config", m.file}, {"--workspace", m.workspace.Dir}} {
+			for _, f := range []struct{ name, value string }{{"--server-id", m.server}, {"--data", m.data}, {"--config", m.file}, {"--workspace", m.workspace.Dir}, {"--headers-file", m.headers}} {
 				if f.value != "" {
 					flags = append(flags, f.name, f.value)
 				}
 			}
 			server := m.server
 			if server == "" {
-				server = mcpshim.ServerID(args)
+				server = m.derivedID(args)
 			}
-			all, err := mcpshim.Snippets(server, args, "tgad", flags)
+			if server == "" {
+				return Usagef("no id can be made of --url %q: give --server-id", m.url)
+			}
+			all, err := mcpshim.Snippets(server, args, m.url, "tgad", flags)
 			if err != nil {
 				return err
 			}

@@ -64,6 +64,10 @@ func TestMCPVerb(t *testing.T) {
 		{append([]string{"inspect", "--server-id", "s"}, server...), []string{"charge", "park", "nothing is attested", "readOnlyHint=true", "new"}},
 		{append([]string{"inspect", "--trust-hints", "--server-id", "s"}, server...), []string{"its hint is trusted", "read_only", "dedupe_args", "nothing is attested"}},
 		{[]string{"config", "--", "npx", "-y", "@acme/files"}, []string{`"args": ["-y", "@acme/files"]`, `"args": ["mcp", "--", "npx", "-y", "@acme/files"]`, "[mcp_servers.files]"}},
+		{[]string{"config", "--url", "https://mcp.acme.example/files"}, []string{
+			`"type": "http",`, `"url": "https://mcp.acme.example/files"`, "[mcp_servers.\"mcp.acme.example/files\"]\nurl = ",
+			`"args": ["mcp", "--url", "https://mcp.acme.example/files"]`,
+		}},
 	} {
 		got, err := runMCP(t, dir, "", c.args...)
 		for _, want := range c.wants {
@@ -72,7 +76,7 @@ func TestMCPVerb(t *testing.T) {
 			}
 		}
 	}
-	for _, args := range [][]string{nil, {"--url", "http://x/"}, {"--key", "charge=no-pointer", "--", "x"}, {"--tasks", "maybe", "--", "x"}, {"--url", "http://x/", "--", "x"}} {
+	for _, args := range [][]string{nil, {"--url", "nonsense"}, {"config"}, {"config", "--url", "nonsense"}, {"config", "--url", "http://x/", "--", "x"}, {"--key", "charge=no-pointer", "--", "x"}, {"--tasks", "maybe", "--", "x"}, {"--url", "http://x/", "--", "x"}} {
 		if _, err := runMCP(t, dir, "", args...); ExitCode(err) != ExitUsage {
 			t.Errorf("%v: %v is no usage error", args, err)
 		}

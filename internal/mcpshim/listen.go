@@ -176,9 +176,10 @@ func (f *front) find(r *http.Request) *session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.sessions[r.Header.Get(sessionHeader)]
-	if s != nil {
-		s.touch()
+	if s == nil || s.c.life.Err() != nil {
+		return nil // or it was ended: what is left of it is being cleared away
 	}
+	s.touch()
 	return s
 }
 
@@ -325,8 +326,12 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 // get is the stream of what the tool server says of its own accord.
 func (f *front) get(w http.ResponseWriter, r *http.Request) {
 	s := f.find(r)
+	if s == nil && r.Header.Get(sessionHeader) != "" {
+		http.Error(w, "no such session", http.StatusNotFound)
+		return
+	}
 	if s == nil {
-		http.Error(w, "no such session", http.StatusMethodNotAllowed)
+		http.Error(w, "there is no stream without a session", http.StatusMethodNotAllowed)
 		return
 	}
 	s.mu.Lock()

@@ -100,6 +100,42 @@ func TestClientsShareOneToolServer(t *testing.T) {
 	}
 }
 
+// TestSessionThatWasDeletedIsGone: what is asked of it from then on gets 404, also while it is
+// being cleared away.
+func TestSessionThatWasDeletedIsGone(t *testing.T) {
+	w := newWorld(t)
+	url := w.listening()
+	ask := func(method string, h []string) int {
+		req, err := http.NewRequest(method, url, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h != nil {
+			req.Header.Set(h[0], h[1])
+		}
+		resp, err := (&http.Client{Timeout: 20 * time.Second}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	for range 3 {
+		h := session2025(t, url)
+		if got := ask(http.MethodDelete, h); got != http.StatusNoContent {
+			t.Fatalf("DELETE: %d", got)
+		}
+		for _, method := range []string{http.MethodPost, http.MethodGet, http.MethodDelete} {
+			if got := ask(method, h); got != http.StatusNotFound {
+				t.Errorf("%s of a session that was deleted: %d", method, got)
+			}
+		}
+	}
+	if got := ask(http.MethodGet, nil); got != http.StatusMethodNotAllowed {
+		t.Errorf("GET without a session: %d", got)
+	}
+}
+
 // TestClientsDoNotCancelEachOther: the ids of one are those of another too.
 func TestClientsDoNotCancelEachOther(t *testing.T) {
 	w := newWorld(t)

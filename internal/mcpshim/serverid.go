@@ -1,10 +1,12 @@
 package mcpshim
 
 import (
+	"net/url"
 	"path"
 	"strings"
 
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // runners are commands that run another one, and the words after them that are no name.
@@ -46,6 +48,30 @@ func ServerID(command []string) string {
 		}
 	}
 	return "server"
+}
+
+// ServerIDOfURL makes an id for a tool server of its address: host, port and path, so that two
+// addresses have two ids. User and query are not in it: they may be secret.
+func ServerIDOfURL(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	id := strings.Map(func(r rune) rune {
+		if r < 0x80 && serverID.MatchString(string(r)) {
+			return r
+		}
+		return '_'
+	}, strings.ToLower(u.Host)+u.Path)
+	id = strings.Trim(path.Clean(id), "./")
+	if len(id) > 128 {
+		sum := tga.Sum([]byte(id))
+		id = strings.TrimRight(id[:111], "./") + "-" + sum.String()[:16]
+	}
+	if !tga.CleanName(id) {
+		return ""
+	}
+	return id
 }
 
 // idWord makes a part of a path fit for an id.

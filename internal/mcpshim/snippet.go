@@ -16,28 +16,43 @@ type Snippet struct {
 }
 
 // clients are the configurations of common clients. Those of one form differ in the name
-// of the table.
-var clients = []struct{ name, file, table string }{
-	{"Claude Code", ".mcp.json", "mcpServers"},
-	{"Claude Desktop", "claude_desktop_config.json", "mcpServers"},
-	{"Cursor", ".cursor/mcp.json", "mcpServers"},
-	{"VS Code", ".vscode/mcp.json", "servers"},
-	{"Codex", "~/.codex/config.toml", ""},
+// of the table, and in whether a server at an address has a type.
+var clients = []struct {
+	name, file, table string
+	typed             bool
+}{
+	{"Claude Code", ".mcp.json", "mcpServers", true},
+	{"Claude Desktop", "claude_desktop_config.json", "mcpServers", false},
+	{"Cursor", ".cursor/mcp.json", "mcpServers", false},
+	{"VS Code", ".vscode/mcp.json", "servers", true},
+	{"Codex", "~/.codex/config.toml", "", false},
 }
 
-// Snippets are the lines for common clients, without tgad and with it. self is the path
-// of the command, flags what it is given.
-func Snippets(server string, command []string, self string, flags []string) ([]Snippet, error) {
-	wrapped := append(append([]string{self, "mcp"}, flags...), "--")
-	wrapped = append(wrapped, command...)
+// Snippets are the lines for common clients, without tgad and with it, for a tool server that
+// a command starts or that is at an address. self is the path of the command tgad, flags what
+// it is given.
+func Snippets(server string, command []string, address, self string, flags []string) ([]Snippet, error) {
+	wrapped := append([]string{self, "mcp"}, flags...)
+	if address == "" {
+		wrapped = append(append(wrapped, "--"), command...)
+	} else {
+		wrapped = append(wrapped, "--url", address)
+	}
 	var all []Snippet
 	for _, c := range clients {
 		s := Snippet{Client: c.name, File: c.file}
+		bare := []member{{"command", command[:min(1, len(command))]}, {"args", command[min(1, len(command)):]}}
+		if address != "" {
+			bare = []member{{"url", []string{address}}}
+			if c.typed {
+				bare = append([]member{{"type", []string{"http"}}}, bare...)
+			}
+		}
 		var err error
-		if s.Before, err = snippet(c.table, server, command); err != nil {
+		if s.Before, err = snippet(c.table, server, bare); err != nil {
 			return nil, err
 		}
-		if s.After, err = snippet(c.table, server, wrapped); err != nil {
+		if s.After, err = snippet(c.table, server, []member{{"command", wrapped[:1]}, {"args", wrapped[1:]}}); err != nil {
 			return nil, err
 		}
 		all = append(all, s)
@@ -45,19 +60,45 @@ func Snippets(server string, command []string, self string, flags []string) ([]S
 	return all, nil
 }
 
-func snippet(table, server string, command []string) (string, error) {
-	args, err := oneLine(command[1:])
+// member is one line about a tool server. The value of args is a list, each other's one word.
+type member struct {
+	name  string
+	words []string
+}
+
+func snippet(table, server string, all []member) (string, error) {
+	name, err := oneLine(server)
 	if err != nil {
 		return "", err
 	}
-	program, err := oneLine(command[0])
-	if err != nil {
-		return "", err
+	toml, rows := "[mcp_servers."+tomlKey(server, name)+"]\n", []string(nil)
+	for _, m := range all {
+		var value string
+		if m.name == "args" {
+			value, err = oneLine(m.words)
+		} else {
+			value, err = oneLine(m.words[0])
+		}
+		if err != nil {
+			return "", err
+		}
+		toml += m.name + " = " + value + "\n"
+		rows = append(rows, fmt.Sprintf("      %q: %s", m.name, value))
 	}
 	if table == "" {
-		return fmt.Sprintf("[mcp_servers.%s]\ncommand = %s\nargs = %s\n", server, program, args), nil
+		return toml, nil
 	}
-	return fmt.Sprintf("{\n  \"%s\": {\n    \"%s\": {\n      \"command\": %s,\n      \"args\": %s\n    }\n  }\n}\n", table, server, program, args), nil
+	return fmt.Sprintf("{\n  \"%s\": {\n    %s: {\n%s\n    }\n  }\n}\n", table, name, strings.Join(rows, ",\n")), nil
+}
+
+// tomlKey is a key of TOML: bare where it may be, for a dot in it would begin a table below.
+func tomlKey(key, quoted string) string {
+	if strings.ContainsFunc(key, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-')
+	}) {
+		return quoted
+	}
+	return key
 }
 
 // oneLine is the JSON of a value with a space after each comma; for strings it is TOML
