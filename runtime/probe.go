@@ -39,10 +39,12 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 	if probed.Evidence.Source != "" {
 		body["source"] = clip(probed.Evidence.Source, 500)
 	}
-	if detail := probed.Evidence.Detail; len(detail) > 0 {
-		digest := tga.Sum(detail[:min(len(detail), maxEvidence)])
+	// Of what the server said this much is kept, in the note and with the effect alike.
+	detail := probed.Evidence.Detail[:min(len(probed.Evidence.Detail), maxEvidence)]
+	if len(detail) > 0 {
+		digest := tga.Sum(detail)
 		body["evidence_digest"] = digest.String()
-		l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachBlob, Key: digest[:], Value: detail[:min(len(detail), maxEvidence)]})
+		l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachBlob, Key: digest[:], Value: detail})
 	}
 
 	switch d.Action {
@@ -55,8 +57,8 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 			return err
 		}
 		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: resolvedByProbe})
-		if len(probed.Evidence.Detail) > 0 {
-			w.documents = append(w.documents, wal.Document{Pointer: tga.PointerEvidence, Data: probed.Evidence.Detail})
+		if len(detail) > 0 {
+			w.documents = append(w.documents, wal.Document{Pointer: tga.PointerEvidence, Data: detail})
 		}
 		if err := rt.noteProbe(l, body); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package runtime_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 )
 
 // world is what exists outside, and is looked at through verifiers: resource ids and
@@ -272,6 +274,33 @@ func TestProbeRecordsWhatRan(t *testing.T) {
 	b.wantSends(1)
 	b.mustCall(charge("k"))
 	b.wantSends(1)
+}
+
+// TestEvidenceOfAProbeIsBounded: at 64 KiB all of it is kept, with the effect and in the note,
+// one byte past it as much.
+func TestEvidenceOfAProbeIsBounded(t *testing.T) {
+	const most = 64 << 10
+	for size, want := range map[int]int{most - 1: most - 1, most: most, most + 1: most} {
+		said := found
+		said.Evidence.Detail = bytes.Repeat([]byte("e"), size)
+		b, _ := probing(t, ledger.Licence{}, func(int, runtime.Call) (runtime.Probed, error) { return said, nil })
+		res := b.mustCall(charge("k"))
+		trace, err := b.db.Load(t.Context(), res.TraceID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := -1
+		for _, d := range trace.Documents {
+			if d.Pointer == tga.PointerEvidence {
+				kept = len(d.Data)
+			}
+		}
+		digest := tga.Sum(said.Evidence.Detail[:want])
+		noted, err := b.db.Attachment(t.Context(), wal.AttachBlob, digest[:])
+		if kept != want || err != nil || len(noted) != want {
+			t.Errorf("of %d bytes the effect keeps %d and the note %d, want %d; %v", size, kept, len(noted), want, err)
+		}
+	}
 }
 
 // TestNotRanIsSentAgainOnlyFenced: "did not run" may be untrue a moment later, unless
