@@ -250,3 +250,23 @@ func TestNoteFrameRoundTrip(t *testing.T) {
 		}
 	}
 }
+
+// TestBrokenPreimageIsNamed: canonical bytes that are no entry are a wrong digest where the
+// header has another one, and a fault of their own where it has that very digest.
+func TestBrokenPreimageIsNamed(t *testing.T) {
+	e := waltest.New(waltest.Options{}).Entries[0]
+	frame, _ := wal.AppendFrame(nil, &e)
+	const headerLen, digestAt = 120, 80
+	frame[headerLen] = 'x'
+	broken := frame[headerLen : headerLen+len(e.Preimage)]
+	var te *tga.Error
+	if _, err := wal.DecodeFrame(frame, nil); !errors.As(err, &te) || te.WantDigest != tga.Sum(broken) || te.GotDigest != e.Digest {
+		t.Errorf("%+v", te)
+	}
+	sum := tga.Sum(broken)
+	copy(frame[digestAt:], sum[:])
+	te = nil
+	if _, err := wal.DecodeFrame(frame, nil); !errors.As(err, &te) || te.Code != tga.StateChecksumMismatch || !te.WantDigest.IsZero() {
+		t.Errorf("%+v", te)
+	}
+}

@@ -147,3 +147,40 @@ func TestSizeOfADocumentIsNamed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestProofSpeaksOfTheseValues: an entry is proven while nothing of it was exchanged, not
+// even for an equal copy.
+func TestProofSpeaksOfTheseValues(t *testing.T) {
+	a := &tga.Artifact{Type: tga.EffectType, Digest: tga.Digest{1}, Canonical: []byte("{}")}
+	fresh := func() *Entry {
+		e := &Entry{LogEntry: tga.LogEntry{ArtifactDigest: a.Digest}, Preimage: []byte("{}"), Artifact: a, Documents: []Document{{Pointer: "/a", Data: []byte("x")}}}
+		e.proof = proofOf(e)
+		return e
+	}
+	if !fresh().proven() {
+		t.Error("an entry that nobody touched is not proven")
+	}
+	erased := fresh()
+	erased.Artifact, erased.Documents = nil, nil
+	if erased.proof = proofOf(erased); !erased.proven() {
+		t.Error("an erased one neither")
+	}
+	for name, change := range map[string]func(*Entry){
+		"no proof":            func(e *Entry) { e.proof = nil },
+		"entry":               func(e *Entry) { e.Seq++ },
+		"preimage":            func(e *Entry) { e.Preimage = []byte("{}") },
+		"artifact":            func(e *Entry) { b := *a; e.Artifact = &b },
+		"no artifact":         func(e *Entry) { e.Artifact = nil },
+		"digest of the entry": func(e *Entry) { e.ArtifactDigest = tga.Digest{2}; e.proof.entry = e.LogEntry },
+		"canonical":           func(e *Entry) { e.proof.canonical = []byte("{}") },
+		"pointer":             func(e *Entry) { e.Documents[0].Pointer = "/b" },
+		"erased":              func(e *Entry) { e.Documents[0].Erased = true },
+		"data":                func(e *Entry) { e.Documents[0].Data = []byte("x") },
+		"no document":         func(e *Entry) { e.Documents = nil },
+	} {
+		e := fresh()
+		if change(e); e.proven() {
+			t.Errorf("%s was exchanged, and the entry is proven", name)
+		}
+	}
+}

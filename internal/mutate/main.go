@@ -129,7 +129,14 @@ func find(gremlins, dir, p string) ([]mutant, error) {
 			return nil, err
 		}
 		var of []mutant
+		arithmetic := map[[2]int]bool{}
 		for _, m := range f.Mutations {
+			arithmetic[[2]int{m.Line, m.Column}] = arithmetic[[2]int{m.Line, m.Column}] || m.Type == "ARITHMETIC_BASE"
+		}
+		for _, m := range f.Mutations {
+			if m.Type == "INVERT_NEGATIVES" && arithmetic[[2]int{m.Line, m.Column}] {
+				continue // gremlins finds the same change twice
+			}
 			of = append(of, mutant{path: path, kind: m.Type, line: m.Line, column: m.Column})
 		}
 		if of, err = name(src, of); err != nil {

@@ -317,17 +317,16 @@ func open(raw []byte, lim Limits) (canonical []byte, d *decoder, err *Error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	canonical, err = doc.canonicalForm()
-	wasCanonical := doc.canonical
-	if err == nil && wasCanonical {
+	if canonical, err = doc.canonicalForm(); err != nil {
+		doc.free()
+		return nil, nil, err
+	}
+	if doc.canonical {
 		// Same offsets: the nodes hold for the copy as well.
 		doc.text = canonical
 		return canonical, newDecoder(doc), nil
 	}
 	doc.free()
-	if err != nil {
-		return nil, nil, err
-	}
 	doc, err = openCanonical(canonical)
 	if err != nil {
 		return nil, nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -201,6 +202,171 @@ func TestEscapesAtBothEndsReadBack(t *testing.T) {
 			if got, err := read(a.Canonical); err != nil || got.Request.IdempotencyKey != s {
 				t.Errorf("%s: %q reads as %+v, %v", name, s, got, err)
 			}
+		}
+	}
+}
+
+// TestNamesAtTheEdgeOfTheSurrogates: a character above U+FFFF is a surrogate pair in UTF-16,
+// so it comes before U+E000 to U+FFFF, the first of those included.
+func TestNamesAtTheEdgeOfTheSurrogates(t *testing.T) {
+	order := []string{"a", "\ud7ff", "\U00010000", "\U0010ffff", "\ue000", "\uefff", "\uf000", "\uffff"}
+	for i, a := range order {
+		for j, b := range order {
+			if got := compareNames([]byte(a), []byte(b)); (got < 0) != (i < j) || (got == 0) != (i == j) {
+				t.Errorf("%U and %U: %d", []rune(a), []rune(b), got)
+			}
+			if i >= j {
+				continue
+			}
+			want := `{"` + a + `":1,"` + b + `":2}`
+			for _, text := range []string{want, `{"` + b + `":2,"` + a + `":1}`} {
+				if got, err := Canonicalize([]byte(text), Limits{}); err != nil || string(got) != want {
+					t.Errorf("%s is %s, %v", text, got, err)
+				}
+			}
+		}
+	}
+}
+
+// TestEveryHexDigitOfAnEscape: both spellings of each digit, and the characters beside them.
+func TestEveryHexDigitOfAnEscape(t *testing.T) {
+	for c := range 128 {
+		text := `"\u00` + string(rune(c)) + `9"`
+		v, parsed := strconv.ParseUint(string(rune(c))+"9", 16, 8)
+		got, err := Canonicalize([]byte(text), Limits{})
+		if parsed != nil {
+			if !errors.Is(err, ValidationError) {
+				t.Errorf("%s is %s, %v", text, got, err)
+			}
+			continue
+		}
+		if want := AppendString(nil, string(rune(v))); err != nil || string(got) != string(want) {
+			t.Errorf("%s is %s (%v), want %s", text, got, err, want)
+		}
+	}
+}
+
+// TestEndOfATextIsNamed: what is missing is said, not that its first byte is wrong.
+func TestEndOfATextIsNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "the text ends where a value is due", "[": "the text ends where a value is due", `{"a":`: "the text ends where a value is due",
+		`"`: "the text ends inside a string", `"\`: "the text ends inside an escape", "[x": "no value starts with this byte",
+	} {
+		if err := Gate([]byte(text), Limits{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestPlainStringEndsWithItsValue: what lies behind the value in memory is not looked at.
+func TestPlainStringEndsWithItsValue(t *testing.T) {
+	text := []byte(`"ab"\`)
+	for _, v := range [][]byte{text[:4], text[:4:4]} {
+		if got, ok := PlainString(v); !ok || string(got) != "ab" {
+			t.Errorf("%q, %v", got, ok)
+		}
+	}
+}
+
+// TestCleanNames: what another program would clean or join to another name is none.
+func TestCleanNames(t *testing.T) {
+	long := strings.Repeat("a", maxToolName)
+	for name, clean := range map[string]bool{
+		"a": true, "A9_.-": true, "a/b": true, "...": true, ".a": true, "a.": true, "a/.b/c..": true, long: true,
+		"": false, ".": false, "..": false, "/": false, "/a": false, "a/": false, "a//b": false, "a/./b": false, "a/../b": false, "a/..": false,
+		"./a": false, long + "a": false, "a b": false, "é": false, "\x80": false, "\x7f": false,
+	} {
+		if got := CleanName(name); got != clean {
+			t.Errorf("%q: %v", name, got)
+		}
+		if name == "" {
+			continue
+		}
+		for at, p := range map[string]Proposal{"/tool_server": {ToolServer: name, ToolName: "t"}, "/tool_name": {ToolServer: "s", ToolName: name}} {
+			var e *Error
+			if err := p.CheckNames(); clean != (err == nil) || !clean && (!errors.As(err, &e) || e.Pointer != at) {
+				t.Errorf("%q at %s: %v", name, at, err)
+			}
+		}
+	}
+}
+
+// TestNamesOfTalosAtTheirLimits: one character, the most, and one more; each of the
+// alphabet's ends and its neighbours.
+func TestNamesOfTalosAtTheirLimits(t *testing.T) {
+	long := strings.Repeat("a", maxToolName)
+	for name, good := range map[string]bool{
+		"a": true, "z": true, "0": true, "9": true, "_": true, "-": true, long: true,
+		"": false, long + "a": false, "A": false, "Z": false, "`": false, "{": false, "/": false, ":": false, ".": false, "é": false,
+	} {
+		for at, p := range map[string]Proposal{"/tool_server": {ToolServer: name, ToolName: "t"}, "/tool_name": {ToolServer: "s", ToolName: name}} {
+			if err := p.CheckTalosNames(); good != (err == nil) || !good && (err.Code != ValidationError || err.Pointer != at) {
+				t.Errorf("%q at %s: %v", name, at, err)
+			}
+		}
+	}
+}
+
+// TestTalosNamesItsMembers: each point in which the public Talos schemas take less, on both
+// sides.
+func TestTalosNamesItsMembers(t *testing.T) {
+	for name, x := range map[string]struct {
+		kind    ArtifactType
+		change  func(*Artifact)
+		pointer string // "" = taken
+	}{
+		"request":                 {RequestType, func(*Artifact) {}, ""},
+		"server in capitals":      {RequestType, func(a *Artifact) { a.Request.Proposal.ToolServer = "S" }, "/proposal/tool_server"},
+		"tool with a dot":         {RequestType, func(a *Artifact) { a.Request.Proposal.ToolName = "a.b" }, "/proposal/tool_name"},
+		"approval":                {DecisionType, func(*Artifact) {}, ""},
+		"approval without token":  {DecisionType, func(a *Artifact) { a.Decision.MintedCapability = "" }, "/minted_capability"},
+		"denial":                  {DecisionType, func(a *Artifact) { a.Decision.Decision, a.Decision.MintedCapability = Deny, "" }, ""},
+		"denial with a token":     {DecisionType, func(a *Artifact) { a.Decision.Decision = Deny }, "/minted_capability"},
+		"question with a token":   {DecisionType, func(a *Artifact) { a.Decision.Decision = NeedsApproval }, "/minted_capability"},
+		"call":                    {CallType, func(*Artifact) {}, ""},
+		"call without a digest":   {CallType, func(a *Artifact) { a.Call.CapabilityDigest = Digest{} }, "/capability_digest"},
+		"call of another name":    {CallType, func(a *Artifact) { a.Call.Call.ToolName = "a/b" }, "/call/tool_name"},
+		"effect":                  {EffectType, func(*Artifact) {}, ""},
+		"success":                 {EffectType, func(a *Artifact) { a.Effect.Outcome = Outcome{Status: StatusSuccess} }, ""},
+		"error without a message": {EffectType, func(a *Artifact) { a.Effect.Outcome.Error = &OutcomeError{Code: "X"} }, "/outcome/error/message"},
+		"document of no bytes":    {EffectType, func(a *Artifact) { a.Effect.DocumentHashes = []DocumentHash{{Pointer: "/a", SizeBytes: 0}} }, ""},
+		"document without a size": {EffectType, func(a *Artifact) {
+			a.Effect.DocumentHashes = []DocumentHash{{Pointer: "/a", SizeBytes: 1}, {Pointer: "/b", SizeBytes: -1}}
+		}, "/document_hashes/1/size_bytes"},
+	} {
+		a := sample(x.kind)
+		switch x.kind {
+		case RequestType:
+			a.Request.Proposal.ToolName = "t"
+		case DecisionType:
+			a.Decision.Decision = Approve
+		case CallType:
+			a.Call.Call.ToolName = "t"
+		case EffectType:
+			a.Effect.Outcome.Error, a.Effect.DocumentHashes = &OutcomeError{Code: "X", Message: "m"}, nil
+		}
+		x.change(a)
+		err := a.CheckTalos()
+		var e *Error
+		if (err == nil) != (x.pointer == "") || err != nil && (!errors.As(err, &e) || e.Code != SchemaViolation || e.Pointer != x.pointer || e.TraceID != a.TraceID) {
+			t.Errorf("%s: %v, want %q", name, err, x.pointer)
+		}
+	}
+}
+
+// TestLongNamesInPointersAreCut: between characters, never inside one.
+func TestLongNamesInPointersAreCut(t *testing.T) {
+	for token, want := range map[string]string{
+		strings.Repeat("a", 127):          strings.Repeat("a", 127),
+		strings.Repeat("a", 128):          strings.Repeat("a", 128),
+		strings.Repeat("a", 129):          strings.Repeat("a", 128) + "…",
+		strings.Repeat("a", 127) + "éé":   strings.Repeat("a", 127) + "…",
+		strings.Repeat("a", 126) + "éé":   strings.Repeat("a", 126) + "é…",
+		strings.Repeat("a", 125) + "😀b":   strings.Repeat("a", 125) + "…",
+		strings.Repeat("a", 124) + "😀bcd": strings.Repeat("a", 124) + "😀…",
+	} {
+		if got := Errorf(ValidationError, "no").under(token).Pointer; got != "/"+want {
+			t.Errorf("%s is %s", token, got)
 		}
 	}
 }

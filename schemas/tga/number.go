@@ -146,9 +146,7 @@ func saturatingInt(b []byte) int {
 	}
 	n := 0
 	for _, c := range b {
-		if n = n*10 + int(c-'0'); n > 1<<40 {
-			n = 1 << 40
-		}
+		n = min(n*10+int(c-'0'), 1<<40)
 	}
 	if negative {
 		return -n

@@ -12,9 +12,7 @@ func RequestDigest(p Proposal) Digest {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	encoded := p.append((*buf)[:0])
-	if cap(encoded) <= mostKept {
-		*buf = encoded
-	}
+	keep(buf, encoded)
 	return Sum(encoded)
 }
 

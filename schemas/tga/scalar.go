@@ -191,7 +191,7 @@ func unhex(dst []byte, s string) bool {
 		bad |= high | low
 		dst[i] = high<<4 | low&0xf
 	}
-	return bad < 0x10
+	return bad&0xf0 == 0
 }
 
 // hexValue is the value of a lowercase hex digit, 0xff for every other byte.

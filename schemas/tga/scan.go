@@ -58,7 +58,7 @@ var documents = sync.Pool{New: func() any { return new(document) }}
 const mostPooled = 4096
 
 func (d *document) free() {
-	if cap(d.nodes) > mostPooled || cap(d.names) > mostPooled || cap(d.order) > mostPooled {
+	if max(cap(d.nodes), cap(d.names), cap(d.order)) > mostPooled {
 		return
 	}
 	*d = document{nodes: d.nodes[:0], names: d.names[:0], order: d.order[:0]}
@@ -249,11 +249,10 @@ func (d *document) unfold(v node, f func(child int32) *Error) *Error {
 		if err != nil {
 			return err
 		}
-		if d.pos = at; d.pos < len(d.text) {
-			d.space()
-			if d.peek() == ',' {
-				d.pos++
-			}
+		d.pos = at
+		d.space()
+		if d.peek() == ',' {
+			d.pos++
 		}
 	}
 	return nil

@@ -113,9 +113,7 @@ func (a *Artifact) encode() ([]byte, *Error) {
 		return nil, err
 	}
 	encoded := o.end()
-	if cap(encoded) <= mostKept {
-		*buf = encoded
-	}
+	keep(buf, encoded)
 	text, rest, _ := splitDigest(encoded)
 	sum := artifactDigest(rest)
 	sum.AppendText(text[:0])
@@ -128,6 +126,14 @@ func (a *Artifact) encode() ([]byte, *Error) {
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const mostKept = 64 << 10
+
+// keep leaves what was encoded in the buffer that goes back to the pool, unless it grew
+// too large.
+func keep(buf *[]byte, encoded []byte) {
+	if cap(encoded) <= mostKept {
+		*buf = encoded
+	}
+}
 
 func (a *Artifact) encodeRequest(o *object) *Error {
 	r := a.Request
