@@ -8,28 +8,7 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
-	"github.com/tgad/tgad/schemas/tga"
 )
-
-// proposalOf is the call that a trace asks for; nothing where it is erased.
-func proposalOf(ctx context.Context, c *client.Client, id tga.ID) (tga.Proposal, error) {
-	for e, err := range c.Entries(ctx, id, 0, false) {
-		if err != nil {
-			return tga.Proposal{}, err
-		}
-		if len(e.Artifact) == 0 {
-			break // erased: the list says the rest
-		}
-		a, err := tga.DecodeArtifact(e.Artifact, tga.Limits{MaxBytes: tga.MostBytes, MaxDepth: tga.MostDepth})
-		if err != nil {
-			return tga.Proposal{}, err
-		}
-		if a.Type == tga.RequestType {
-			return a.Request.Proposal, nil
-		}
-	}
-	return tga.Proposal{}, nil
-}
 
 func (a *app) approvals() *cobra.Command {
 	return &cobra.Command{
@@ -55,7 +34,7 @@ func (a *app) approvals() *cobra.Command {
 						}
 						continue
 					}
-					asked, err := proposalOf(ctx, c, p.TraceID)
+					asked, err := c.Proposal(ctx, p.TraceID)
 					if err != nil {
 						return err
 					}

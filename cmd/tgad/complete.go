@@ -79,7 +79,7 @@ func doubtful(ctx context.Context, c *client.Client) ([]client.OpenTrace, error)
 func asked(ctx context.Context, c *client.Client) (list []client.OpenTrace, err error) {
 	waits, err := c.Approvals(ctx)
 	for _, w := range waits {
-		p, err := proposalOf(ctx, c, w.TraceID)
+		p, err := c.Proposal(ctx, w.TraceID)
 		if err != nil {
 			return list, err
 		}

@@ -321,6 +321,71 @@ func TestHintOfAChangedDefinitionWorks(t *testing.T) {
 	}
 }
 
+// TestClientThatCannotAskSeesItsDoubts: while a call is in doubt, and only then, the list of tools
+// has one that shows it, with its arguments and with commands that work. It settles nothing. A
+// client that can ask its person is not offered it.
+func TestClientThatCannotAskSeesItsDoubts(t *testing.T) {
+	t.Parallel()
+	h := newHinted(t, false)
+	h.start()
+	list := func() (got string) {
+		for !strings.Contains(got, `"tools":`) { // a request may meet the tool server as it dies
+			got = h.ask("tools/list", "{}")
+		}
+		return got
+	}
+	before := list()
+	if strings.Contains(before, "tgad_in_doubt") {
+		t.Errorf("offered with nothing in doubt: %s", before)
+	}
+	if said := h.call(); !strings.Contains(said, "The tool tgad_in_doubt of this server") {
+		t.Errorf("told %s", said)
+	}
+	during := list()
+	var tools struct {
+		Result struct {
+			Tools []struct {
+				Name        string
+				Annotations struct{ ReadOnlyHint bool }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(during), &tools); err != nil || len(tools.Result.Tools) != 2 || tools.Result.Tools[0].Name != "charge" ||
+		tools.Result.Tools[1].Name != "tgad_in_doubt" || !tools.Result.Tools[1].Annotations.ReadOnlyHint {
+		t.Fatalf("%v\n%s", err, during)
+	}
+	show := func() (calls []struct {
+		Tool, Arguments string
+		Commands        []string
+	}) {
+		t.Helper()
+		said := h.ask("tools/call", `{"name":"tgad_in_doubt","arguments":{}}`)
+		var m map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(said), &m); err != nil {
+			t.Fatalf("%s: %v", said, err)
+		}
+		if err := json.Unmarshal(m["calls_in_doubt"], &calls); err != nil {
+			t.Fatalf("%s: %v", said, err)
+		}
+		return calls
+	}
+	calls := show()
+	if len(calls) != 1 || calls[0].Tool != "charge" || calls[0].Arguments != `{"amount":1}` || len(calls[0].Commands) != 4 || h.effects() != 1 {
+		t.Fatalf("%d effects, shown %+v", h.effects(), calls)
+	}
+	able := strings.Replace(h.ask("tools/list", `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}}}`), "\n", "", 1)
+	if strings.Contains(able, "tgad_in_doubt") {
+		t.Errorf("offered to a client that can ask: %s", able)
+	}
+	h.types(calls[0].Commands[2]) // it did not run
+	if calls = show(); len(calls) != 0 || strings.Contains(list(), "tgad_in_doubt") {
+		t.Errorf("still in doubt: %+v", calls)
+	}
+	if got := h.call(); got != "fine" || h.effects() != 2 {
+		t.Errorf("%d effects, %s", h.effects(), got)
+	}
+}
+
 // TestStoreOfAShimIsFoundByTGADDATA: and a socket that is named comes first; where there is no
 // store none is made.
 func TestStoreOfAShimIsFoundByTGADDATA(t *testing.T) {

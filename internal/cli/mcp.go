@@ -232,7 +232,7 @@ func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error 
 		return err
 	}
 	defer stop()
-	o.Log, o.Find, o.Accept = c, m.find, m.acceptVerb(o.Server, args)
+	o.Log, o.Look, o.Find, o.Accept = c, c, m.find, m.acceptVerb(o.Server, args)
 	if m.workspace.Dir != "" {
 		if o.Workspace, err = workspace.Open(ctx, m.workspace); err != nil {
 			return err

@@ -91,6 +91,17 @@ func (q *call) inRequest() bool {
 	return q.version >= stateless && mcpraw.At(q.params.metaValue(metaCapabilities), "/elicitation") != nil
 }
 
+// asksInRequest reports whether the client of a message that passes takes questions in answers.
+func asksInRequest(f *frame) bool {
+	if !f.Params.Present() {
+		return false
+	}
+	params, err := f.bytes(f.Params, maxParams)
+	meta := mcpraw.At(params, "/_meta")
+	return err == nil && mcpraw.ScalarText(mcpraw.At(meta, "/"+mcpraw.PointerToken(metaVersion))) >= stateless &&
+		mcpraw.At(meta, "/"+mcpraw.PointerToken(metaCapabilities)+"/elicitation") != nil
+}
+
 // wantPeople tells who waits that people are to decide.
 func (a *attempt) wantPeople(b runtime.Begun) {
 	a.peopled.Do(func() {

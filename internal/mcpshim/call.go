@@ -89,6 +89,10 @@ func (c *conv) toolsCall(f *frame, b *batchReply) {
 		f.close()
 		return
 	}
+	if p.tool == doubtTool && c.s.opts.Look != nil {
+		c.showDoubts(f, p, b)
+		return
+	}
 	tool := c.s.opts.Tools(p.tool)
 	if tool.Ungoverned {
 		c.passCall(f, p, b)

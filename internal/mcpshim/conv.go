@@ -77,6 +77,7 @@ type waiting struct {
 
 	headers []mcpraw.ParamHeader // arguments that go into headers
 	modern  bool                 // it is of a revision without a handshake
+	asks    bool                 // its client can ask its person
 	late    bool                 // it was given up, and its answer would still be recorded
 }
 
@@ -200,6 +201,9 @@ func (c *conv) pass(f *frame, b *batchReply) { c.passWith(f, b, nil) }
 // the tool server has any.
 func (c *conv) passWith(f *frame, b *batchReply, headers []mcpraw.ParamHeader) {
 	w := &waiting{id: f.RawID, method: f.Method, batch: b, headers: headers}
+	if w.method == "tools/list" {
+		w.asks = c.opening.elicits() || asksInRequest(f)
+	}
 	if strings.HasPrefix(string(keyOf(f.RawID)), "s"+ownPrefix) {
 		c.fail(f.RawID, b, codeInvalidRequest, "", "", "ids that begin with "+ownPrefix+" are taken")
 		f.close()

@@ -92,6 +92,9 @@ func (a *attempt) doubtWords(trace tga.ID, why string) string {
 	for _, line := range a.s.doubtVerbs(trace) {
 		words += "  " + line + "\n"
 	}
+	if a.s.opts.Look != nil && !a.conn.Asks {
+		words += "The tool " + doubtTool + " of this server lists such calls with their arguments. "
+	}
 	return words + "After that the same call gets the recorded answer, or runs if it did not. Trace " + trace.String() + "."
 }
 

@@ -130,6 +130,7 @@ func (c *conv) givePassed(w *waiting, f *frame) {
 	c.work.Go(func() {
 		defer c.given()
 		c.s.pins.look(f)
+		f = c.withDoubts(w, f)
 		if w.modern && c.s.opts.URL != "" {
 			f = c.offered(f)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -72,6 +73,9 @@ type Options struct {
 	// Workspace is a directory of which snapshots are taken before and after each send of a
 	// write call; nil is none.
 	Workspace *workspace.Keeper
+	// Look is where calls in doubt are looked up for a client that cannot ask its person; nil
+	// means that it is not offered that.
+	Look *client.Client
 	// TrustHints passes on to the log what the tool server says of its tools: readOnlyHint and
 	// idempotentHint. Whether they count is the log's to say.
 	TrustHints bool

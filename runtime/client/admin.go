@@ -85,6 +85,26 @@ func (c *Client) InDoubt(ctx context.Context) ([]OpenTrace, error) {
 	return t.Traces, err
 }
 
+// Proposal returns the call that a trace asks for; the zero Proposal where it is erased.
+func (c *Client) Proposal(ctx context.Context, id tga.ID) (tga.Proposal, error) {
+	for e, err := range c.Entries(ctx, id, 0, false) {
+		if err != nil {
+			return tga.Proposal{}, err
+		}
+		if len(e.Artifact) == 0 {
+			break
+		}
+		a, err := tga.DecodeArtifact(e.Artifact, tga.Limits{MaxBytes: tga.MostBytes, MaxDepth: tga.MostDepth})
+		if err != nil {
+			return tga.Proposal{}, err
+		}
+		if a.Type == tga.RequestType {
+			return a.Request.Proposal, nil
+		}
+	}
+	return tga.Proposal{}, nil
+}
+
 // Approvals lists what waits for people.
 func (c *Client) Approvals(ctx context.Context) ([]Approval, error) {
 	var a Approvals
