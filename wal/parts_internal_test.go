@@ -126,7 +126,7 @@ func TestRefusalNamesTheEdge(t *testing.T) {
 		"no edge from no entry by supervisor_decision DENY": {Type: tga.DecisionType, Decision: &tga.SupervisorDecision{Decision: tga.Deny}},
 		"no edge from no entry by tool_call":                {Type: tga.CallType},
 	} {
-		if _, err := trace.Link(a, 0); !errors.Is(err, tga.StateInvalidTransition) || !strings.HasSuffix(err.Error(), want) {
+		if _, err := trace.Link(a, 0); !errors.Is(err, tga.StateInvalidTransition) || !strings.HasSuffix(err.Error(), "append seq 1: "+want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
