@@ -43,7 +43,7 @@ func TestStoreIsItsUsersAlone(t *testing.T) {
 			if err := db.Close(); err != nil {
 				t.Error(err)
 			}
-			if err := engine.Restore(backup, filepath.Join(top, "restored"), engine.Options{}); err != nil {
+			if err := engine.Restore(t.Context(), backup, filepath.Join(top, "restored"), engine.Options{}); err != nil {
 				t.Error(err)
 			}
 		}()

@@ -23,16 +23,19 @@ const partial = ".partial"
 
 // Backup copies the open store into dir, which must not exist, while appends go on.
 // The copy is opened and checked before it gets its name: what Backup leaves under
-// dir is a store that verifies, or nothing.
+// dir is a store that verifies, or nothing. The end of ctx ends it. The check takes at most
+// half a processor, as [DB.Check] does.
 //
 // Tables are hard links where the file system has them, so dir is to be copied
 // elsewhere to be safe from the disk. Errors of the copy are STORE_UNAVAILABLE; a
 // copy with a problem is STATE_CHECKSUM_MISMATCH.
-func (db *DB) Backup(ctx context.Context, dir string) error {
+func (db *DB) Backup(ctx context.Context, dir string) (err error) {
 	if err := db.health.enter(); err != nil {
 		return err
 	}
 	defer db.health.leave()
+	work := db.works.begin("backup")
+	defer db.works.end(work)
 	fs := db.opts.FS
 	if err := absent(fs, dir); err != nil {
 		return err
@@ -44,6 +47,11 @@ func (db *DB) Backup(ctx context.Context, dir string) error {
 	if err := fs.RemoveAll(temp); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "backup to %s: %w", dir, err)
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, fs.RemoveAll(temp))
+		}
+	}()
 	// The watermark is taken first: everything it knows is then in the copy.
 	mark := db.mark.Mark()
 	if err := db.awaited(func() error {
@@ -54,7 +62,7 @@ func (db *DB) Backup(ctx context.Context, dir string) error {
 	if err := writeMark(fs, temp, mark); err != nil {
 		return err
 	}
-	if err := db.verifyCopy(ctx, temp); err != nil {
+	if err := db.verifyCopy(ctx, temp, work); err != nil {
 		return err
 	}
 	return rename(fs, temp, dir)
@@ -69,7 +77,10 @@ func writeMark(fs vfs.FS, dir string, mark guard.Mark) error {
 	return errors.Join(w.Advance(mark.Newest), w.Flushed(mark.FlushedWAL, mark.FlushedSeqnum), w.Close())
 }
 
-func (db *DB) verifyCopy(ctx context.Context, dir string) error {
+func (db *DB) verifyCopy(ctx context.Context, dir string, work *work) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	o := db.opts
 	o.WALSpares, o.CacheBytes = -1, 8<<20
 	c, err := OpenReadOnly(dir, o)
@@ -79,7 +90,7 @@ func (db *DB) verifyCopy(ctx context.Context, dir string) error {
 	if c.doubt != nil {
 		return errors.Join(error(c.doubt), c.Close())
 	}
-	rep, err := c.Check(ctx)
+	rep, err := c.check(ctx, newPacer(), work)
 	if err == nil && len(rep.Problems) > 0 {
 		err = damaged("backup: the copy has %d problems, the first: %s", len(rep.Problems), rep.Problems[0])
 	}
@@ -120,15 +131,15 @@ func rename(fs vfs.FS, from, to string) error {
 // Restore makes a store in dir, which must not exist, from a backup. It gets an id and
 // a secret of its own and opens frozen until [DB.Unfreeze]: what was appended after the
 // backup is not in it, so a call that it shows as unsent may have been sent. Errors are
-// RESTORE_FAILED, wrapping the cause.
-func Restore(backup, dir string, opts Options) error {
-	if err := restore(backup, dir, opts.withDefaults()); err != nil {
+// RESTORE_FAILED, wrapping the cause; then, and where ctx ends, nothing is left under dir.
+func Restore(ctx context.Context, backup, dir string, opts Options) error {
+	if err := restore(ctx, backup, dir, opts.withDefaults()); err != nil {
 		return tga.Errorf(tga.RestoreFailed, "restore %s from %s: %w", dir, backup, err)
 	}
 	return nil
 }
 
-func restore(backup, dir string, opts Options) error {
+func restore(ctx context.Context, backup, dir string, opts Options) (err error) {
 	fs, temp := opts.FS, dir+partial
 	if err := absent(fs, dir); err != nil {
 		return err
@@ -136,7 +147,12 @@ func restore(backup, dir string, opts Options) error {
 	if err := fs.RemoveAll(temp); err != nil {
 		return err
 	}
-	if err := copyDir(fs, backup, temp); err != nil {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, fs.RemoveAll(temp))
+		}
+	}()
+	if err := copyDir(ctx, fs, backup, temp); err != nil {
 		return err
 	}
 	opts.WALSpares, opts.StoreID, opts.WitnessFile = -1, tga.ID{}, "" // it gets an id of its own
@@ -152,7 +168,7 @@ func restore(backup, dir string, opts Options) error {
 	}
 	mark := db.mark.Mark()
 	mark.StoreID = db.storeID
-	if err := db.Close(); err != nil {
+	if err := errors.Join(db.Close(), ctx.Err()); err != nil {
 		return err
 	}
 	if err := writeMark(fs, temp, mark); err != nil {
@@ -190,7 +206,7 @@ func (db *DB) rename() error {
 }
 
 // copyDir copies the files of a store that is open nowhere, and syncs them.
-func copyDir(fs vfs.FS, from, to string) error {
+func copyDir(ctx context.Context, fs vfs.FS, from, to string) error {
 	names, err := fs.List(from)
 	if err != nil {
 		return err
@@ -202,7 +218,7 @@ func copyDir(fs vfs.FS, from, to string) error {
 		if slices.Contains(noContent, name) || name == ballastName || strings.HasPrefix(name, "spare-log-") {
 			continue
 		}
-		if err := copyFile(fs, fs.PathJoin(from, name), fs.PathJoin(to, name)); err != nil {
+		if err := copyFile(ctx, fs, fs.PathJoin(from, name), fs.PathJoin(to, name)); err != nil {
 			return err
 		}
 	}
@@ -213,7 +229,10 @@ func copyDir(fs vfs.FS, from, to string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func copyFile(fs vfs.FS, from, to string) error {
+// copyPart is how many bytes of a file are copied between two looks at the context.
+const copyPart = 1 << 20
+
+func copyFile(ctx context.Context, fs vfs.FS, from, to string) error {
 	in, err := fs.Open(from)
 	if err != nil {
 		return err
@@ -222,7 +241,14 @@ func copyFile(fs vfs.FS, from, to string) error {
 	if err != nil {
 		return errors.Join(err, in.Close())
 	}
-	_, err = io.Copy(out, in)
+	for err == nil {
+		if err = ctx.Err(); err == nil { // a long file ends where it is
+			_, err = io.CopyN(out, in, copyPart)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
 	if err == nil {
 		err = out.Sync()
 	}

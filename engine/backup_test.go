@@ -72,11 +72,11 @@ func TestBackupAndRestoreOpensFrozen(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			if err := engine.Restore(at("backup"), at("restored"), o); err != nil {
+			if err := engine.Restore(t.Context(), at("backup"), at("restored"), o); err != nil {
 				t.Fatal(err)
 			}
-			wantCode(t, engine.Restore(at("backup"), at("restored"), o), tga.RestoreFailed)
-			wantCode(t, engine.Restore(at("nowhere"), at("restored2"), o), tga.RestoreFailed)
+			wantCode(t, engine.Restore(t.Context(), at("backup"), at("restored"), o), tga.RestoreFailed)
+			wantCode(t, engine.Restore(t.Context(), at("nowhere"), at("restored2"), o), tga.RestoreFailed)
 			for range 2 { // it stays frozen over restarts
 				restored, err := engine.Open(at("restored"), o)
 				if err != nil {
@@ -473,5 +473,35 @@ func TestHalfDoneArchivingIsFinishedAtOpen(t *testing.T) {
 	delete(sealed, string(keyspace.AppendMeta(nil, "incarnation")))
 	if !maps.Equal(got, sealed) {
 		t.Error("the store is not as after the whole archiving")
+	}
+}
+
+// TestCancelledCopyLeavesNothing: what a backup or a restore that was ended leaves is nothing,
+// not even under another name.
+func TestCancelledCopyLeavesNothing(t *testing.T) {
+	disk := crashmem.New()
+	db := open(t, "store", options(disk))
+	run(t, db, spec{trace: id(1)})
+	if err := db.Backup(t.Context(), "good"); err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, err := range map[string]error{
+		"backup":  db.Backup(over, "copy"),
+		"restore": engine.Restore(over, "good", "restored", options(disk)),
+		"damaged": engine.Restore(t.Context(), "nowhere", "restored", options(disk)),
+	} {
+		if err == nil || what != "damaged" && !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, name := range []string{"copy", "copy.partial", "restored", "restored.partial"} {
+		if _, err := disk.Stat(name); err == nil {
+			t.Errorf("%s is left", name)
+		}
+	}
+	if all := db.Working(); len(all) > 0 {
+		t.Errorf("%v goes on", all)
 	}
 }

@@ -55,13 +55,20 @@ func (db *DB) Check(ctx context.Context) (rep Report, err error) {
 		return rep, err
 	}
 	defer db.health.leave()
+	work := db.works.begin("verify")
+	defer db.works.end(work)
+	var pace *pacer
+	if !db.readOnly {
+		pace = newPacer()
+	}
+	return db.check(ctx, pace, work)
+}
+
+func (db *DB) check(ctx context.Context, pace *pacer, work *work) (rep Report, err error) {
 	prefix := db.order.durable()
 	v := db.order.view(db.p)
 	defer func() { err = closeView(v, err) }()
-	c := &checker{db: db, ctx: ctx, v: v, said: time.Now()}
-	if !db.readOnly {
-		c.pace = newPacer()
-	}
+	c := &checker{db: db, ctx: ctx, v: v, said: time.Now(), pace: pace, work: work}
 	for _, step := range []func() error{
 		c.keys, c.traces, c.segments, c.records, c.orphans, func() error { return c.order(prefix) },
 	} {
@@ -78,6 +85,7 @@ type checker struct {
 	ctx   context.Context
 	v     view
 	pace  *pacer    // nil where nobody else uses the store
+	work  *work     // where progress is told
 	said  time.Time // when progress was last logged
 	owned int       // ledger records that some trace's log accounts for
 

@@ -42,6 +42,7 @@ type DB struct {
 	tails  tails           // steps in that queue, and those being synced
 	begun  newTraces       // which new traces need not be looked for
 	sealMu chan struct{}   // one archiving at a time
+	works  works           // under way
 	order  order
 	cache  lru[tga.ID, fold]
 	// records holds ledger records, nil for a key never used. Who reads or changes one

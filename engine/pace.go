@@ -2,6 +2,9 @@ package engine
 
 import (
 	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -49,8 +52,55 @@ func (p *pacer) step(ctx context.Context) {
 // step paces a check and logs how far it is.
 func (c *checker) step() {
 	c.pace.step(c.ctx)
+	c.work.traces.Store(int64(c.Traces))
+	c.work.entries.Store(int64(c.Entries))
 	if now := time.Now(); now.Sub(c.said) >= progressTime {
 		c.said = now
 		c.db.log.Info("checking the store", "traces", c.Traces, "entries", c.Entries, "problems", len(c.Problems))
 	}
+}
+
+// Work is a long piece of work on an open store, and how far it is.
+type Work struct {
+	What    string // "verify" or "backup"
+	Since   time.Time
+	Traces  int64 // checked so far
+	Entries int64 // in them
+}
+
+type work struct {
+	what            string
+	since           time.Time
+	traces, entries atomic.Int64
+}
+
+// works are the long pieces of work that are under way.
+type works struct {
+	mu  sync.Mutex
+	all []*work
+}
+
+func (w *works) begin(what string) *work {
+	n := &work{what: what, since: time.Now()}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, n)
+	return n
+}
+
+func (w *works) end(n *work) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = slices.DeleteFunc(w.all, func(other *work) bool { return other == n })
+}
+
+// Working returns the long pieces of work that are under way, the oldest first.
+func (db *DB) Working() []Work {
+	db.works.mu.Lock()
+	defer db.works.mu.Unlock()
+	list := make([]Work, len(db.works.all))
+	for i, n := range db.works.all {
+		list[i] = Work{What: n.what, Since: n.since, Traces: n.traces.Load(), Entries: n.entries.Load()}
+	}
+	return list
 }

@@ -115,7 +115,7 @@ func TestWitnessKnowsTheNewestDirectory(t *testing.T) {
 	copyTree(t, newest, dir)
 	call(4)
 	restored := filepath.Join(top, "restored")
-	if err := engine.Restore(old, restored, o); err != nil {
+	if err := engine.Restore(t.Context(), old, restored, o); err != nil {
 		t.Fatal(err)
 	}
 	_, err = reopen(restored, o)

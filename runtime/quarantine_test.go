@@ -22,7 +22,7 @@ func (b *bench) restore(later time.Duration, lost func()) {
 	}
 	lost()
 	b.close()
-	if err := engine.Restore(backup, dir, engine.Options{Clock: b.clock}); err != nil {
+	if err := engine.Restore(b.t.Context(), backup, dir, engine.Options{Clock: b.clock}); err != nil {
 		b.t.Fatal(err)
 	}
 	b.dir = dir

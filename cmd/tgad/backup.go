@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 )
 
@@ -24,7 +25,10 @@ tgad verify DIR.`,
 				return err
 			}
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				if err := c.Backup(ctx, dir); err != nil {
+				stop := a.Watch(ctx, cli.Working(c, "backup"))
+				err := c.Backup(ctx, dir)
+				stop()
+				if err != nil {
 					return err
 				}
 				return a.done("backup", dir)

@@ -135,7 +135,7 @@ func TestReadingVerbsWorkWhoeverHasTheStore(t *testing.T) {
 		return e.Close
 	}
 	frozen := filepath.Join(above, "frozen")
-	if err := engine.Restore(h.data, frozen, engine.Options{}); err != nil {
+	if err := engine.Restore(t.Context(), h.data, frozen, engine.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	missing := filepath.Join(above, "missing")

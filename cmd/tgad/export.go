@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +43,9 @@ not written under profile talos is refused, with the member that they do not tak
 						return err
 					}
 				}
-				return a.toFile(file, func(w io.Writer) error { return exportTo(ctx, w, c, ids, dialect == "talos") })
+				var done atomic.Int64
+				defer a.Watch(ctx, func(context.Context) string { return fmt.Sprintf("export: %d of %d traces", done.Load(), len(ids)) })()
+				return a.toFile(file, func(w io.Writer) error { return exportTo(ctx, w, c, ids, dialect == "talos", &done) })
 			})
 		},
 	}
@@ -66,7 +70,7 @@ func allTraces(ctx context.Context, c *client.Client) ([]tga.ID, error) {
 	return ids, nil
 }
 
-func exportTo(ctx context.Context, w io.Writer, c *client.Client, ids []tga.ID, talos bool) error {
+func exportTo(ctx context.Context, w io.Writer, c *client.Client, ids []tga.ID, talos bool, done *atomic.Int64) error {
 	for _, id := range ids {
 		said, err := c.Trace(ctx, id)
 		if err != nil {
@@ -80,6 +84,7 @@ func exportTo(ctx context.Context, w io.Writer, c *client.Client, ids []tga.ID, 
 		if err := ndjson.Write(w, id, cli.Entries(said, documents(ctx, c, id)), cli.Notes(said)); err != nil {
 			return err
 		}
+		done.Add(1)
 	}
 	return nil
 }

@@ -25,6 +25,8 @@ func main() {
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// The first signal asks for a clean end; a second one does not ask.
+	defer context.AfterFunc(ctx, stop)()
 	a := &app{Streams: cli.Streams{In: stdin, Out: stdout, Err: stderr}}
 	root := a.command()
 	root.SetArgs(args)

@@ -51,6 +51,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 	root.SetErr(a.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
 	root.PersistentFlags().BoolVar(&a.JSON, "json", false, "print one JSON object a line")
+	root.PersistentFlags().BoolVar(&a.Progress, "progress", false, "show how far long work is, on stderr; a terminal shows it without")
 	root.PersistentFlags().StringVar(&a.socket, "socket", defaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
 	a.socketNamed = func() bool { return root.PersistentFlags().Changed("socket") }
 	root.AddGroup(

@@ -39,7 +39,7 @@ written or repaired.`,
 			if id, err := tga.ParseID(args[0]); err == nil {
 				return a.verifyOpen(ctx, id)
 			}
-			v, err := cli.VerifyPath(ctx, args[0])
+			v, err := a.VerifyPath(ctx, args[0])
 			if errors.Is(err, tga.StateLockAcquireFailed) {
 				return a.verifyHeld(ctx, args[0], err)
 			}
@@ -53,7 +53,9 @@ written or repaired.`,
 
 func (a *app) verifyOpen(ctx context.Context, trace tga.ID) error {
 	return a.ask(ctx, func(ctx context.Context, c *client.Client) error {
+		stop := a.Watch(ctx, cli.Working(c, "verify"))
 		v, err := cli.VerifyOpen(ctx, c, trace)
+		stop()
 		if err != nil {
 			return err
 		}

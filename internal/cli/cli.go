@@ -35,6 +35,8 @@ type Streams struct {
 	Out  io.Writer
 	Err  io.Writer
 	JSON bool // print one JSON object a line
+
+	Progress bool // show how far long work is although stderr is no terminal
 }
 
 // Line prints v as one line of JSON.

@@ -136,7 +136,7 @@ func TestInterruptEndsVerify(t *testing.T) {
 		if err := os.WriteFile(file, []byte(head), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := VerifyPath(ctx, file); !errors.Is(err, context.Canceled) || ExitCode(err) != ExitInterrupted {
+		if _, err := (&Streams{}).VerifyPath(ctx, file); !errors.Is(err, context.Canceled) || ExitCode(err) != ExitInterrupted {
 			t.Errorf("%.10q: %v, exit code %d", head, err, ExitCode(err))
 		}
 	}

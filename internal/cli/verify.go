@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/runtime/client"
@@ -35,7 +36,7 @@ func (v *Verdict) fault(f Failure) { v.Faults = append(v.Faults, f) }
 // VerifyPath verifies what lies at path: a store that is open nowhere, a segment or an
 // export. Nothing is changed but the lock file of a store. An error means that it
 // could not be looked at; what was found is in the Verdict.
-func VerifyPath(ctx context.Context, path string) (Verdict, error) {
+func (s *Streams) VerifyPath(ctx context.Context, path string) (Verdict, error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Verdict{}, tga.Errorf(tga.NotFound, "there is no store and no file: %w", err)
@@ -44,28 +45,32 @@ func VerifyPath(ctx context.Context, path string) (Verdict, error) {
 		return Verdict{}, err
 	}
 	if st.IsDir() {
-		return verifyStore(ctx, path)
+		return s.verifyStore(ctx, path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return Verdict{}, err
 	}
 	defer f.Close()
+	watched := interruptible{ctx, f, new(atomic.Int64)}
+	defer s.Watch(ctx, func(context.Context) string {
+		return fmt.Sprintf("verify: %d of %d MiB read", watched.read.Load()>>20, st.Size()>>20)
+	})()
 	head := make([]byte, len(segmentMagic))
 	n, err := f.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return Verdict{}, err
 	}
 	if bytes.Equal(head[:n], []byte(segmentMagic)) {
-		return verifySegment(ctx, f, st.Size(), path)
+		return verifySegment(watched, st.Size(), path)
 	}
-	return verifyExport(ctx, f, path)
+	return verifyExport(watched, path)
 }
 
 // segmentMagic starts a segment file (docs/FORMAT.md).
 const segmentMagic = "TGADSEG\n"
 
-func verifyStore(ctx context.Context, dir string) (v Verdict, err error) {
+func (s *Streams) verifyStore(ctx context.Context, dir string) (v Verdict, err error) {
 	v = Verdict{What: "store", Path: dir}
 	if has, err := HasStore(dir); err != nil {
 		return v, err
@@ -77,12 +82,18 @@ func verifyStore(ctx context.Context, dir string) (v Verdict, err error) {
 		return v, v.found(&Unopened{err})
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if s := db.Stats(); s.Restored {
-		v.Frozen = s.Frozen
-	} else if why := FrozenFor(s); why != "" {
+	if now := db.Stats(); now.Restored {
+		v.Frozen = now.Frozen
+	} else if why := FrozenFor(now); why != "" {
 		// The log may hold less than was acknowledged, however well the rest agrees.
 		v.fault(Failure{Code: tga.StateChecksumMismatch, Message: "the store is frozen: " + why})
 	}
+	defer s.Watch(ctx, func(context.Context) string {
+		for _, w := range db.Working() {
+			return checked(w.What, w.Traces, w.Entries)
+		}
+		return ""
+	})()
 	report, err := db.Check(ctx)
 	if err != nil {
 		return v, v.found(err)
@@ -139,27 +150,32 @@ func (v *Verdict) found(err error) error {
 type interruptible struct {
 	ctx  context.Context
 	file *os.File
+	read *atomic.Int64 // bytes so far
 }
 
 func (f interruptible) Read(p []byte) (int, error) {
 	if err := f.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return f.file.Read(p)
+	n, err := f.file.Read(p)
+	f.read.Add(int64(n))
+	return n, err
 }
 
 func (f interruptible) ReadAt(p []byte, at int64) (int, error) {
 	if err := f.ctx.Err(); err != nil {
 		return 0, err
 	}
-	return f.file.ReadAt(p, at)
+	n, err := f.file.ReadAt(p, at)
+	f.read.Add(int64(n))
+	return n, err
 }
 
-func verifySegment(ctx context.Context, f *os.File, size int64, path string) (Verdict, error) {
+func verifySegment(f interruptible, size int64, path string) (Verdict, error) {
 	v := Verdict{What: "segment", Path: path}
-	report, err := segment.Verify(interruptible{ctx, f}, size)
-	if ctx.Err() != nil {
-		return v, ctx.Err()
+	report, err := segment.Verify(f, size)
+	if f.ctx.Err() != nil {
+		return v, f.ctx.Err()
 	}
 	if err != nil {
 		return v, v.found(err)
@@ -168,11 +184,11 @@ func verifySegment(ctx context.Context, f *os.File, size int64, path string) (Ve
 	return v, nil
 }
 
-func verifyExport(ctx context.Context, f *os.File, path string) (Verdict, error) {
+func verifyExport(f interruptible, path string) (Verdict, error) {
 	v := Verdict{What: "export", Path: path}
-	report, err := ndjson.Verify(interruptible{ctx, f})
-	if ctx.Err() != nil {
-		return v, ctx.Err()
+	report, err := ndjson.Verify(f)
+	if f.ctx.Err() != nil {
+		return v, f.ctx.Err()
 	}
 	if err != nil {
 		return v, v.found(err)

@@ -90,7 +90,7 @@ func (s *Session) Restore() []Violation {
 	w.events, w.now = s.w.Journal(), tga.MillisOf(s.w.Clock())
 	w.log(Event{Kind: Opened})
 	o := w.Options(s.Scenario.Conf)
-	if err := engine.Restore(s.backup.name, "restored", o); err != nil {
+	if err := engine.Restore(context.Background(), s.backup.name, "restored", o); err != nil {
 		return []Violation{{Property: "L1", Detail: "restore: " + err.Error()}}
 	}
 	db, err := engine.Open("restored", o)

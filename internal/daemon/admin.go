@@ -106,7 +106,20 @@ func lost(s engine.Stats) error {
 	return tga.Errorf(tga.StateChecksumMismatch, "the store is frozen: %s", s.Frozen)
 }
 
-// backup copies the store into a directory of the daemon's file system.
+// working lists the long pieces of work that are under way, for who watches one of them.
+func (q *request) working() (any, error) {
+	if err := q.everything("see how far work on the store is"); err != nil {
+		return nil, err
+	}
+	m := client.Working{Work: []client.Work{}}
+	for _, w := range q.d.db.Working() {
+		m.Work = append(m.Work, client.Work{What: w.What, Since: tga.MillisOf(w.Since), Traces: w.Traces, Entries: w.Entries})
+	}
+	return m, nil
+}
+
+// backup copies the store into a directory of the daemon's file system. It ends with the
+// request: who interrupts a backup wants none.
 func (q *request) backup() (any, error) {
 	var m client.BackupRequest
 	if err := q.decode(&m); err != nil {
@@ -118,7 +131,12 @@ func (q *request) backup() (any, error) {
 	if !filepath.IsAbs(m.Dir) || filepath.Clean(m.Dir) != m.Dir {
 		return nil, tga.Errorf(tga.ValidationError, "dir %.200q: want a clean absolute path", m.Dir).At("/dir")
 	}
-	_, err := run(q, "", func(ctx context.Context) (struct{}, error) { return struct{}{}, q.d.db.Backup(ctx, m.Dir) })
+	_, err := run(q, "", func(ctx context.Context) (struct{}, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer context.AfterFunc(q.r.Context(), cancel)()
+		defer cancel()
+		return struct{}{}, q.d.db.Backup(ctx, m.Dir)
+	})
 	return client.Done{OK: true}, err
 }
 

@@ -272,6 +272,9 @@ decision = "APPROVE"
 			t.Errorf("verify: %+v", v)
 		}
 	}
+	if working, err := c.Working(ctx); err != nil || len(working) > 0 {
+		t.Errorf("nothing is under way: %+v, %v", working, err)
+	}
 	must(c.Backup(ctx, filepath.Join(b.dir, "backup")))
 	sealed, err := c.Seal(ctx, 0)
 	must(err)

@@ -117,7 +117,7 @@ func TestRestoredStoreIsFrozen(t *testing.T) {
 	}
 	b.stop()
 	b.data = filepath.Join(b.dir, "restored")
-	if err := engine.Restore(backup, b.data, engine.Options{}); err != nil {
+	if err := engine.Restore(t.Context(), backup, b.data, engine.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	b.start()

@@ -128,7 +128,7 @@ func TestDocumentHasTheMessages(t *testing.T) {
 		client.VerifyRequest{}, client.Verified{}, client.BackupRequest{}, client.SealRequest{}, client.Sealed{},
 		client.GiveUpRequest{}, client.Doubt{}, client.Confirmation{}, client.Mismatch{}, tga.StateChange{},
 		client.RollbackPlan{}, client.RollbackStep{}, client.Inverse{},
-		client.UnfreezeRequest{}, client.Done{}, client.Health{}, client.Problem{},
+		client.UnfreezeRequest{}, client.Working{}, client.Work{}, client.Done{}, client.Health{}, client.Problem{},
 	}
 	for _, m := range messages {
 		typ := reflect.TypeOf(m)

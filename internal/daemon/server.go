@@ -133,6 +133,7 @@ var routes = []route{
 	{"POST", "/v1/traces/{id}/compensate", mayAdmin, whenReady, (*request).compensate},
 	{"POST", "/v1/recover", mayAdmin, whenReady, (*request).recoverAll},
 	{"POST", "/v1/verify", mayReadOrAdmin, atRest, (*request).verify},
+	{"GET", "/v1/working", mayAdmin, whenOpen, (*request).working},
 	{"POST", "/v1/backup", mayAdmin, whenOpen, (*request).backup},
 	{"POST", "/v1/seal", mayAdmin, whenReady, (*request).seal},
 	{"POST", "/v1/unfreeze", mayAdmin, whenOpen, (*request).unfreeze},

@@ -151,6 +151,13 @@ func (c *Client) Verify(ctx context.Context, trace tga.ID) (Verified, error) {
 	return v, err
 }
 
+// Working lists the long pieces of work that the daemon is at: verifications and backups.
+func (c *Client) Working(ctx context.Context) ([]Work, error) {
+	var m Working
+	err := c.ask(ctx, get("/v1/working"), &m)
+	return m.Work, err
+}
+
 // Backup copies the store into a new directory of the daemon's file system.
 func (c *Client) Backup(ctx context.Context, dir string) error {
 	return c.ask(ctx, post("/v1/backup", BackupRequest{Dir: dir}), nil)

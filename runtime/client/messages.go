@@ -437,6 +437,19 @@ type Verified struct {
 	Faults  []Problem `json:"faults"`
 }
 
+// Working lists long work that is under way: GET /v1/working.
+type Working struct {
+	Work []Work `json:"work"`
+}
+
+// Work is a verification or a backup, and how far it is.
+type Work struct {
+	What    string     `json:"what"` // verify or backup
+	Since   tga.Millis `json:"since"`
+	Traces  int64      `json:"traces"` // checked so far
+	Entries int64      `json:"entries"`
+}
+
 // BackupRequest copies the store while it runs: POST /v1/backup.
 type BackupRequest struct {
 	Dir string `json:"dir"` // absolute, of the daemon's file system; must not exist

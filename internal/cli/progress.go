@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/runtime/client"
+)
+
+// progressPause is how often a line of progress is written anew.
+const progressPause = 500 * time.Millisecond
+
+// Watch shows how long work goes on, until stop is called: on stderr, where that is a terminal
+// or --progress was given, and never beside --json. how says how far it is; "" shows nothing.
+// A terminal gets one line that is written anew, anything else a line when it has changed.
+func (s *Streams) Watch(ctx context.Context, how func(context.Context) string) (stop func()) {
+	terminal := isTerminal(s.Err)
+	if s.JSON || !terminal && !s.Progress {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var over sync.WaitGroup
+	over.Go(func() {
+		tick := time.NewTicker(progressPause)
+		defer tick.Stop()
+		last := ""
+		for {
+			select {
+			case <-ctx.Done():
+				if terminal && last != "" {
+					_, _ = fmt.Fprint(s.Err, "\r\x1b[K") // what it said is over
+				}
+				return
+			case <-tick.C:
+			}
+			now := Clean(how(ctx))
+			if now == last || now == "" {
+				continue
+			}
+			// Progress is a convenience: a stderr that takes none stops nothing.
+			if last = now; terminal {
+				_, _ = fmt.Fprintf(s.Err, "\r\x1b[K%s", now)
+			} else {
+				_, _ = fmt.Fprintln(s.Err, now)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		over.Wait()
+	}
+}
+
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
+
+// Working tells how far the daemon is with what it was asked for.
+func Working(c *client.Client, what string) func(context.Context) string {
+	return func(ctx context.Context) string {
+		all, err := c.Working(ctx)
+		if err != nil {
+			return "" // the work itself says what is wrong
+		}
+		for _, w := range all {
+			if w.What == what {
+				return checked(what, w.Traces, w.Entries)
+			}
+		}
+		return ""
+	}
+}
+
+func checked(what string, traces, entries int64) string {
+	return fmt.Sprintf("%s: %d traces, %d entries checked", what, traces, entries)
+}
