@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -115,18 +116,24 @@ func (rt *Runtime) leaveToExecutor(ctx context.Context, l *loop) error {
 }
 
 // GiveUp says that a remote executor is no longer at its attempt and does not know what
-// became of it: its tool server died. The next Begin is answered by licence at once,
-// not when the permit's time is over. It licenses nothing and is kept in memory only.
-func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit) error {
+// became of it, and why: its tool server died. The next Begin is answered by licence at once,
+// not when the permit's time is over. It licenses nothing. That it was given up is kept in
+// memory only; the cause, where there is one, is a note of the newest attempt, once.
+func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit, cause string) error {
 	l, p, err := rt.withPermit(ctx, trace, permit)
 	if err != nil {
 		return err
 	}
 	defer rt.store.Release(l.lease)
-	if p.last {
-		rt.givenUp.Store(trace, p.attempt)
+	if !p.last {
+		return nil
 	}
-	return nil
+	rt.givenUp.Store(trace, p.attempt)
+	if cause == "" || l.state.Terminal() || l.doubtBefore != "" {
+		return nil
+	}
+	rt.doubted(l, p.attempt, errors.New("its executor says: "+cause))
+	return rt.commit(context.WithoutCancel(ctx), l)
 }
 
 // gaveUp says that the executor of the newest attempt is at it no more.

@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -322,6 +323,43 @@ func TestPermitSaysUntilWhenItsSendMayBegin(t *testing.T) {
 	} {
 		if b.begun.Late(b.asked) != b.late {
 			t.Errorf("within %v, asked %v ago: late is %v", b.begun.SendWithin, time.Since(b.asked), !b.late)
+		}
+	}
+}
+
+// TestCauseOfAGivenUpAttemptIsKept: what an executor says of an attempt that it gave up is a
+// note, once and of bounded length, and is told to whoever asks later, also after a restart.
+func TestCauseOfAGivenUpAttemptIsKept(t *testing.T) {
+	for said, want := range map[string]string{
+		"":                        "",
+		"the tool server is gone": "its executor says: the tool server is gone",
+		strings.Repeat("é", 481):  "its executor says: " + strings.Repeat("é", 481),
+		strings.Repeat("é", 482):  "its executor says: " + strings.Repeat("é", 480) + "…",
+	} {
+		b := setup(t, park)
+		begun := b.begin("k", "begin-1")
+		trace := begun.Result.TraceID
+		for _, cause := range []string{said, said, "another"} {
+			if said == "" && cause != "" {
+				break
+			}
+			if err := b.rt.GiveUp(t.Context(), trace, begun.Permit, cause); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.reopen()
+		read, err := b.db.Load(t.Context(), trace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := runtime.DoubtCause(read); got != want || b.notes(trace, tga.NoteDoubt) != min(len(want), 1) {
+			t.Errorf("said %.20q, kept %.40q in %d notes", said, got, b.notes(trace, tga.NoteDoubt))
+		}
+		if want != "" {
+			b.advance(time.Hour)
+			if again := b.begin("k", "begin-2"); again.Standing != runtime.BeginInDoubt || !strings.Contains(again.Cause.Error(), want) {
+				t.Errorf("told %v: %v", again.Standing, again.Cause)
+			}
 		}
 	}
 }

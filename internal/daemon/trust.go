@@ -277,6 +277,8 @@ func (q *request) giveUp() (any, error) {
 	if err != nil {
 		return nil, err.(*tga.Error).At("/permit")
 	}
-	_, err = run(q, namespace, patient(leaseWait, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.d.rt.GiveUp(ctx, id, permit) }))
+	_, err = run(q, namespace, patient(leaseWait, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, q.d.rt.GiveUp(ctx, id, permit, m.Cause)
+	}))
 	return client.Done{OK: true}, err
 }

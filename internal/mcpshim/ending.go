@@ -244,9 +244,9 @@ func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
 // giveUp tells the log that nobody is at this attempt any more, so that a repeat is
 // answered by licence and not told to wait until the permit is stale. It licenses
 // nothing by itself, so it may fail.
-func (a *attempt) giveUp(ctx context.Context, b runtime.Begun) {
+func (a *attempt) giveUp(ctx context.Context, b runtime.Begun, why string) {
 	a.lookAgain(ctx, workspace.InDoubt)
-	err := patient(ctx, func(ctx context.Context) error { return a.s.opts.Log.GiveUp(ctx, b.Result.TraceID, b.Permit) })
+	err := patient(ctx, func(ctx context.Context) error { return a.s.opts.Log.GiveUp(ctx, b.Result.TraceID, b.Permit, why) })
 	if err != nil {
 		a.s.log.Debug("an attempt was not given up; a repeat waits until its permit is stale", "trace", b.Result.TraceID, "error", err)
 	}

@@ -38,11 +38,11 @@ func (l *busy) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, 
 	return l.Log.Finish(ctx, trace, permit, f)
 }
 
-func (l *busy) GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit) error {
+func (l *busy) GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string) error {
 	if err := l.held("give up", trace); err != nil {
 		return err
 	}
-	return l.Log.GiveUp(ctx, trace, permit)
+	return l.Log.GiveUp(ctx, trace, permit, cause)
 }
 
 func (l *busy) Delivered(ctx context.Context, trace tga.ID) error {

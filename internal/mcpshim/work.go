@@ -134,7 +134,7 @@ func (a *attempt) work(ctx context.Context) {
 		if done, doubt = a.send(ctx, b); done {
 			return
 		}
-		a.giveUp(ctx, b)
+		a.giveUp(ctx, b, doubt)
 		sends++
 		// From here on this attempt's permit stands for a send whose fate is not known.
 		// Another may be had under another name, where the licence allows it.
@@ -266,8 +266,9 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 			grace = time.After(a.s.opts.CancelGrace)
 		case <-grace:
 			q.lateTo(func(f *frame) { a.late(b, f) })
-			a.out = outcome{code: tga.EffectInDoubt, trace: b.Result.TraceID, words: a.doubtWords(b.Result.TraceID, "it was cancelled and the tool server has not answered")}
-			a.giveUp(ctx, b)
+			const why = "it was cancelled and the tool server has not answered"
+			a.out = outcome{code: tga.EffectInDoubt, trace: b.Result.TraceID, words: a.doubtWords(b.Result.TraceID, why)}
+			a.giveUp(ctx, b, why)
 			return true, ""
 		case <-ctx.Done():
 			return true, "" // nobody is left to tell; the log says in doubt

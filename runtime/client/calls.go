@@ -79,8 +79,8 @@ func (c *Client) Delivered(ctx context.Context, trace tga.ID) error {
 
 // GiveUp says that the executor is no longer at its attempt and does not know what became
 // of it; see [runtime.Runtime.GiveUp].
-func (c *Client) GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit) error {
-	return c.ask(ctx, post(tracePath(trace, "/give-up"), GiveUpRequest{Permit: permit.String()}), nil)
+func (c *Client) GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string) error {
+	return c.ask(ctx, post(tracePath(trace, "/give-up"), GiveUpRequest{Permit: permit.String(), Cause: cause}), nil)
 }
 
 // Compensate undoes the settled effect of a trace; see [runtime.Runtime.Compensate]. The

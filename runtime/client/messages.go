@@ -157,6 +157,7 @@ type NotSentRequest struct {
 // became of it: POST /v1/traces/{id}/give-up.
 type GiveUpRequest struct {
 	Permit string `json:"permit"`
+	Cause  string `json:"cause,omitempty"` // why nobody knows what became of it; at most 500 characters are kept
 }
 
 // ResolveRequest ends a call in doubt: POST /v1/traces/{id}/resolve.
