@@ -96,7 +96,7 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 		}
 		pending := Approval{TraceID: l.lease.TraceID, Since: rt.now(), Required: max(v.Required, 1), Why: v.Rationale, Schema: g.SchemaDigest}
 		if v.Within > 0 {
-			pending.Expires = tga.MillisOf(rt.opts.Clock().Add(v.Within))
+			pending.Expires = tga.MillisOf(rt.clock.Now().Add(v.Within))
 		}
 		if l.deadline != 0 && (pending.Expires == 0 || l.deadline < pending.Expires) {
 			pending.Expires = l.deadline // an answer after that would permit nothing
@@ -105,7 +105,7 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 			return err
 		}
 		if pending.Expires != 0 {
-			if err := rt.setTimer(l, pending.Expires, timer{Kind: timerExpiry}); err != nil {
+			if err := rt.setTimer(l, pending.Since, pending.Expires, timer{Kind: timerExpiry}); err != nil {
 				return err
 			}
 		}
@@ -120,7 +120,7 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 // waitForPeople is the answer while a request waits; an approval that came too late is
 // a denial, and is recorded as one.
 func (rt *Runtime) waitForPeople(ctx context.Context, l *loop, a *Approval) error {
-	if a.Expires != 0 && rt.now() >= a.Expires {
+	if rt.over(a.Since, a.Expires) {
 		l.detachApproval()
 		l.stopTimer()
 		rt.counts.expired.Add(1)
@@ -229,7 +229,7 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 	if l.state != tga.Pending || pending == nil {
 		return tga.Errorf(tga.StateInvalidTransition, "trace is %s and waits for no decision", l.state).In(l.lease.TraceID)
 	}
-	if pending.Expires != 0 && rt.now() >= pending.Expires {
+	if rt.over(pending.Since, pending.Expires) {
 		return nil // the loop records the expiry
 	}
 	for _, v := range pending.Votes {
@@ -253,7 +253,7 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 	if _, denied, err := rt.tighten(ctx, l, pending); err != nil || denied {
 		return err // the loop records the denial
 	}
-	if pending.Expires != 0 && rt.now() >= pending.Expires {
+	if rt.over(pending.Since, pending.Expires) {
 		return nil // by the rules of now
 	}
 	vote.TS = rt.now()

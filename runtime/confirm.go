@@ -44,7 +44,7 @@ func (rt *Runtime) confirm(ctx context.Context, l *loop, origin *wal.Trace, reco
 	if err != nil || len(changes) == 0 {
 		return nil, err
 	}
-	if every := l.policy.ConfirmEvery; every > 0 && record != nil && record.ConfirmedAt != 0 && rt.now()-record.ConfirmedAt < tga.Millis(every.Milliseconds()) {
+	if every := l.policy.ConfirmEvery; every > 0 && record != nil && record.ConfirmedAt != 0 && rt.clock.Longest(record.ConfirmedAt.Time()) < every {
 		return &Confirmation{Skipped: true, EvidenceDigest: record.EvidenceDigest}, nil
 	}
 	rt.counts.confirmed.Add(1)

@@ -60,8 +60,9 @@ type bench struct {
 	opts  runtime.Options
 	rt    *runtime.Runtime
 
-	mu  sync.Mutex
-	now time.Time
+	mu   sync.Mutex
+	now  time.Time     // what time it is
+	skew time.Duration // by how much the wall clock is wrong
 }
 
 // epoch is where the tests' clock starts.
@@ -85,7 +86,21 @@ func setup(t *testing.T, policy runtime.Policy, change ...func(*bench)) *bench {
 func (b *bench) clock() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.now
+	return b.now.Add(b.skew)
+}
+
+// monotonic is a clock that nobody sets.
+func (b *bench) monotonic() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now.Sub(epoch)
+}
+
+// jump sets the wall clock.
+func (b *bench) jump(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.skew += d
 }
 
 func (b *bench) advance(d time.Duration) {

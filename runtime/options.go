@@ -47,10 +47,12 @@ type Options struct {
 	// block and is called from any goroutine.
 	Observe func(Event)
 
-	// Clock, NewID and Rand are for tests. Nil means the real ones.
-	Clock func() time.Time
-	NewID func() tga.ID
-	Rand  io.Reader
+	// Clock, Monotonic, NewID and Rand are for tests. Nil means the real ones. Monotonic
+	// counts the time that really passes; nil takes the monotonic reading of Clock's times.
+	Clock     func() time.Time
+	Monotonic func() time.Duration
+	NewID     func() tga.ID
+	Rand      io.Reader
 }
 
 // Policy is what the operator attests about one tool. The zero Policy is a write tool

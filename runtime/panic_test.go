@@ -175,7 +175,7 @@ func TestEveryHookMayPanic(t *testing.T) {
 		for i := range of.NumField() {
 			f := of.Field(i)
 			hook := f.Type.Kind() == reflect.Func || f.Type.Kind() == reflect.Interface
-			if hook && !walked[f.Name] && f.Name != "Clock" && f.Name != "NewID" && f.Name != "Rand" { // those are for tests
+			if hook && !walked[f.Name] && f.Name != "Clock" && f.Name != "Monotonic" && f.Name != "NewID" && f.Name != "Rand" { // those are for tests
 				t.Errorf("%s.%s is walked by no row", of.Name(), f.Name)
 			}
 		}

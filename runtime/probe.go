@@ -3,7 +3,9 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"time"
 
+	"github.com/tgad/tgad/internal/clock"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -24,13 +26,13 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 	if err != nil {
 		return err
 	}
-	asked, newest := rt.now(), rt.store.NewestTS()
+	gone := rt.goneFor(l, trace, record) // at least, when it is asked
 	probed := rt.ask(ctx, l, prober, record)
 	ctx = context.WithoutCancel(ctx) // what was learnt is evidence
 
-	attempt, dead := record.Attempts.Count, rt.deadSince(l, trace, record)
+	attempt, newest := record.Attempts.Count, record.Attempts.Newest
 	fenced := probed.Fenced && (!record.Attempts.External || l.remote != nil) ||
-		asked >= newest && l.policy.Licence.FencedByTime(record, dead, asked)
+		l.policy.Licence.FencedByTime(record, newest, newest+tga.Millis(gone.Milliseconds()))
 	d := ledger.DecideProbe(record, probed.Answer, fenced)
 	if d.Action == ledger.Resend && l.resends >= l.policy.Resends {
 		d = ledger.Decision{Action: ledger.Doubt}
@@ -92,7 +94,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 			return err
 		}
 		body["next"] = next.String()
-		if err := rt.setTimer(l, next, timer{Kind: timerProbe, Number: asks}); err != nil {
+		if err := rt.setTimer(l, rt.now(), next, timer{Kind: timerProbe, Number: asks}); err != nil {
 			return err
 		}
 	} else {
@@ -134,22 +136,46 @@ func (rt *Runtime) noteProbe(l *loop, body map[string]any) error {
 	return err
 }
 
-// deadSince is when the newest attempt's sender was known to be at it no more, 0 = not
-// known: when this process began, for an attempt of one before it; otherwise when the
-// call was first asked about after the attempt, for then it had been given up.
-func (rt *Runtime) deadSince(l *loop, t *wal.Trace, record *ledger.Record) tga.Millis {
-	if wal.Epoch(record.Attempts.Epoch).Incarnation() < l.lease.Epoch.Incarnation() {
-		return rt.born
-	}
-	for i := range t.Notes {
-		if n := &t.Notes[i]; n.Kind == tga.NoteProbe && n.TS >= record.Attempts.Newest {
-			var b struct {
-				Attempt uint32 `json:"attempt"`
-			}
-			if json.Unmarshal(n.Body, &b) == nil && b.Attempt == record.Attempts.Count {
-				return n.TS
-			}
+// goneMark is the moment of this process from which the sender of an attempt is known to be
+// at it no more.
+type goneMark struct {
+	attempt uint32
+	since   clock.Reading
+}
+
+// goneFor is for how long, at least, the newest attempt's sender is known to be at it no more:
+// since this process began, for an attempt of one before it; otherwise since the call was
+// first asked about, for then it had been given up. It is counted by the slower of the wall
+// and the monotonic clock. A wall clock that was set in between says nothing: then it counts
+// anew from now, which is later than it may, and so is safe.
+func (rt *Runtime) goneFor(l *loop, t *wal.Trace, record *ledger.Record) time.Duration {
+	now, attempt := rt.clock.Read(), record.Attempts.Count
+	mark, ok := rt.dead.Load(l.lease.TraceID)
+	m, _ := mark.(goneMark)
+	if !ok || m.attempt != attempt {
+		m = goneMark{attempt, now}
+		if wal.Epoch(record.Attempts.Epoch).Incarnation() < l.lease.Epoch.Incarnation() || rt.askedBefore(t, attempt) {
+			m.since = rt.born
 		}
 	}
-	return 0
+	gone := clock.Shortest(m.since, now)
+	if gone < rt.clock.Since(m.since)-clock.Step {
+		m.since, gone = now, 0
+	}
+	rt.dead.Store(l.lease.TraceID, m)
+	return gone
+}
+
+// askedBefore says that a question about an attempt is in the log, asked before this process
+// remembers.
+func (rt *Runtime) askedBefore(t *wal.Trace, attempt uint32) bool {
+	for i := range t.Notes {
+		var b struct {
+			Attempt uint32 `json:"attempt"`
+		}
+		if n := &t.Notes[i]; n.Kind == tga.NoteProbe && json.Unmarshal(n.Body, &b) == nil && b.Attempt == attempt {
+			return true
+		}
+	}
+	return false
 }

@@ -259,7 +259,7 @@ func (rt *Runtime) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun
 	}
 	within, bounded := rt.query(l, record).SendWithin()
 	if l.deadline != 0 && record.Attempts.Count-record.Attempts.Unsent <= 1 {
-		within, bounded = l.deadline.Time().Sub(rt.opts.Clock()), true // of a first send
+		within, bounded = l.deadline.Time().Sub(rt.clock.Now()), true // of a first send
 	}
 	return Begun{
 		Standing: BeginSend, Result: rt.partial(l), Attempt: attempt, SendWithin: max(within, 0),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tgad/tgad/internal/clock"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -40,7 +41,7 @@ type loop struct {
 	attempt uint32
 	// decided is when the attempt in hand was decided on, and within how long after that its
 	// send may begin; 0 = no bound.
-	decided time.Time
+	decided clock.Reading
 	within  time.Duration
 	// resends counts the licensed re-sends of this run, doubt keeps why the newest
 	// send has no answer.
@@ -226,7 +227,7 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	if record == nil || record.TraceID != l.lease.TraceID {
 		return tga.Errorf(tga.StateRecoveryFailed, "key %q is not reserved by the executing trace", key.Key).In(l.lease.TraceID)
 	}
-	l.decided = rt.opts.Clock()
+	l.decided = rt.clock.Read()
 	d := ledger.Decide(rt.query(l, record))
 	l.within = d.Within
 	switch d.Action {
@@ -276,7 +277,7 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	if err := ctx.Err(); err != nil {
 		return rt.notSent(context.WithoutCancel(ctx), l, attempt, err)
 	}
-	if passed := elapsed(l.decided, rt.opts.Clock()); l.within != 0 && (passed < 0 || passed >= l.within) {
+	if passed := rt.clock.Since(l.decided); l.within != 0 && (passed < 0 || passed >= l.within) {
 		// The mark was long on its way to the disk, or the process stood still. The server
 		// may have forgotten the key by now: the licence that decided is none any more. A
 		// clock that went back says nothing of how long it was.
@@ -340,7 +341,7 @@ func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *led
 	waitCtx := ctx
 	if until := rt.waitUntil(l, seen); until != 0 {
 		var cancel context.CancelFunc
-		waitCtx, cancel = context.WithTimeout(ctx, until.Time().Sub(rt.opts.Clock()))
+		waitCtx, cancel = context.WithTimeout(ctx, until.Time().Sub(rt.clock.Now()))
 		defer cancel()
 	}
 	rt.counts.waited.Add(1)
@@ -372,13 +373,6 @@ func (rt *Runtime) waitUntil(l *loop, seen *ledger.Record) tga.Millis {
 }
 
 var errWindowClosed = errors.New("the window of its licence closed before the send")
-
-// elapsed is the time between two readings of the clock, by the wall or by the monotonic
-// clock, whichever is more: a wall clock that was set back lengthens no licence. It is
-// negative only for a clock that has no monotonic reading.
-func elapsed(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
-}
 
 // commit makes what is staged durable.
 func (rt *Runtime) commit(ctx context.Context, l *loop) error {
@@ -433,6 +427,10 @@ func (rt *Runtime) query(l *loop, record *ledger.Record) ledger.Query {
 	if record == nil {
 		return q
 	}
+	if first := record.Attempts.First; q.Now >= q.NewestTS {
+		// A wall clock that was set back lengthens no window.
+		q.Now = max(q.Now, first+tga.Millis(rt.clock.Longest(first.Time()).Milliseconds()))
+	}
 	q.Holder = rt.holder(l, record)
 	return q
 }
@@ -478,9 +476,14 @@ func (rt *Runtime) pause(ctx context.Context, resends int) error {
 	}
 }
 
-func (rt *Runtime) now() tga.Millis { return tga.MillisOf(rt.opts.Clock()) }
+func (rt *Runtime) now() tga.Millis { return tga.MillisOf(rt.clock.Now()) }
 
-func (rt *Runtime) pastDeadline(l *loop) bool { return l.deadline != 0 && rt.now() >= l.deadline }
+func (rt *Runtime) pastDeadline(l *loop) bool { return rt.over(l.request.TS, l.deadline) }
+
+// over reports whether a stored time is over, which was set at since; 0 is never.
+func (rt *Runtime) over(since, until tga.Millis) bool {
+	return until != 0 && rt.clock.Over(since.Time(), until.Time())
+}
 
 // codeOr returns the code in err's chain, or code.
 func codeOr(err error, code tga.Code) tga.Code {

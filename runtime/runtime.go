@@ -5,7 +5,9 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/tgad/tgad/internal/clock"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -18,8 +20,10 @@ type Runtime struct {
 	tools      Dispatcher
 	supervisor Supervisor
 	opts       Options
-	born       tga.Millis // when New made it
+	clock      *clock.Clock
+	born       clock.Reading // when New made it
 	timers     timers
+	dead       sync.Map  // trace id → when this process knew the newest sender to be gone
 	givenUp    sync.Map  // trace id → number of the attempt that its remote executor gave up
 	names      nameLocks // of identical calls that are being decided
 	counts     counts
@@ -35,7 +39,8 @@ func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*R
 	}
 	rt := &Runtime{store: store, tools: tools, supervisor: supervisor, opts: opts.withDefaults()}
 	rt.guardAll()
-	rt.born = rt.now()
+	rt.clock = clock.New(rt.opts.Clock, rt.opts.Monotonic)
+	rt.born = rt.clock.Read()
 	rt.timers.init()
 	return rt, nil
 }
@@ -64,6 +69,13 @@ type Stats struct {
 type counts struct {
 	sent, resent, reserved, served, refused, doubts, waited, denied, notSent atomic.Uint64
 	probes, byProbe, byPerson, confirmed, mismatches, expired, retried       atomic.Uint64
+}
+
+// ClockJumps returns how often the wall clock was seen to jump since New, and the newest time:
+// when, by the clock after it, and by how much. A machine that slept jumps forward as well.
+func (rt *Runtime) ClockJumps() (n uint64, at time.Time, by time.Duration) {
+	n, last := rt.clock.Jumps()
+	return n, last.At, last.By
 }
 
 // Stats returns the counters.

@@ -101,6 +101,7 @@ func (rt *Runtime) stageAnswer(l *loop, w answer, attachments []wal.Attachment) 
 		return err
 	}
 	l.stage(effect, w.documents...)
+	rt.dead.Delete(l.lease.TraceID)
 	l.attachments = append(l.attachments, attachments...)
 	if err := rt.forgetExecutor(l); err != nil {
 		return err

@@ -112,12 +112,25 @@ func TestProfileTalosWritesWhatItsSchemasTake(t *testing.T) {
 			return b.rt.Decide(b.t.Context(), asked(b, time.Time{}).TraceID, yes)
 		}, whole},
 		"approved too late to be sent": {func(b *bench) (runtime.Result, error) {
-			res := asked(b, b.clock().Add(time.Minute))
-			b.advance(time.Hour)
-			got, err := b.rt.Decide(b.t.Context(), res.TraceID, yes)
+			req := charge("k")
+			req.Tool, req.Deadline = "asked", b.clock().Add(time.Minute)
+			begun, err := b.rt.Begin(b.t.Context(), runtime.BeginRequest{Request: req, BeginID: "begin-1"})
+			if err != nil {
+				return begun.Result, err
+			}
+			if _, err := b.rt.Decide(b.t.Context(), begun.Result.TraceID, yes); err != nil {
+				return begun.Result, err
+			}
+			b.advance(time.Hour) // its executor does not ask for it in time
+			got, err := b.rt.Recover(b.t.Context(), begun.Result.TraceID)
 			wantCode(b.t, err, tga.ToolTimeout)
 			return got, nil
 		}, whole},
+		"a question that expired with the deadline": {func(b *bench) (runtime.Result, error) {
+			res := asked(b, b.clock().Add(time.Minute))
+			b.advance(time.Hour)
+			return b.rt.Decide(b.t.Context(), res.TraceID, yes)
+		}, whole[:2]},
 		"denied by people": {func(b *bench) (runtime.Result, error) {
 			no := yes
 			no.Approve = false

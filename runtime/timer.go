@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"sync"
 	"time"
 
@@ -18,8 +19,9 @@ import (
 // an index: what it stands for is in the trace's notes and state, and a timer that
 // finds its trace past its purpose does nothing. A trace has one at a time.
 type timer struct {
-	Kind   string `json:"kind"`
-	Number uint32 `json:"number,omitempty"`
+	Kind   string     `json:"kind"`
+	Number uint32     `json:"number,omitempty"`
+	Wait   tga.Millis `json:"wait_ms,omitempty"` // from when it was set
 }
 
 // Kinds of timers.
@@ -38,8 +40,9 @@ func timerKey(due tga.Millis, trace tga.ID) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(due)), trace[:]...)
 }
 
-// setTimer stages a timer in place of the trace's outstanding one.
-func (rt *Runtime) setTimer(l *loop, due tga.Millis, t timer) error {
+// setTimer stages a timer, set at since, in place of the trace's outstanding one.
+func (rt *Runtime) setTimer(l *loop, since, due tga.Millis, t timer) error {
+	t.Wait = due - since
 	raw, err := json.Marshal(t)
 	if err != nil {
 		return tga.Errorf(tga.ValidationError, "timer: %w", err).In(l.lease.TraceID)
@@ -85,18 +88,21 @@ func (rt *Runtime) after(b Backoff, n uint32) (tga.Millis, error) {
 	if _, err := io.ReadFull(rt.opts.Rand, r[:]); err != nil {
 		return 0, tga.Errorf(tga.StoreUnavailable, "no randomness: %w", err)
 	}
-	return tga.MillisOf(rt.opts.Clock().Add(b.wait(n, binary.BigEndian.Uint64(r[:])))), nil
+	return tga.MillisOf(rt.clock.Now().Add(b.wait(n, binary.BigEndian.Uint64(r[:])))), nil
 }
 
 // timers is what a process remembers of its timers.
 type timers struct {
 	mu    sync.Mutex
 	rests map[string]tga.Millis // key of a timer that failed, and until when it rests
+	early map[string]tga.Millis // key of a timer that is due earlier than its key says
+	jumps uint64                // of the clock, when early was made
+	known bool                  // early was made
 	woken chan struct{}         // has a value when a timer was set
 }
 
 func (t *timers) init() {
-	t.rests, t.woken = map[string]tga.Millis{}, make(chan struct{}, 1)
+	t.rests, t.early, t.woken = map[string]tga.Millis{}, map[string]tga.Millis{}, make(chan struct{}, 1)
 }
 
 func (t *timers) wake() {
@@ -119,7 +125,7 @@ func (rt *Runtime) RunTimers(ctx, life context.Context) error {
 		}
 		wait := time.Minute // a clock that is set shows within that
 		if next != 0 {
-			wait = min(wait, max(next.Time().Sub(rt.opts.Clock()), 0))
+			wait = min(wait, max(next.Time().Sub(rt.clock.Now()), 0))
 		}
 		pause := time.NewTimer(wait)
 		select {
@@ -166,7 +172,7 @@ func (rt *Runtime) fireTimers(ctx, life context.Context) (next tga.Millis, err e
 			go func() {
 				err := rt.fire(life, d.key, d.trace, d.timer)
 				if err != nil {
-					rt.timers.lay(d.key, tga.MillisOf(rt.opts.Clock().Add(timerFailed)))
+					rt.timers.lay(d.key, tga.MillisOf(rt.clock.Now().Add(timerFailed)))
 				}
 				if errors.Is(err, tga.StoreUnavailable) {
 					failed <- err
@@ -193,6 +199,12 @@ func wait(slots chan struct{}) {
 // dueTimers lists the timers that are due and do not rest, and the time of the next.
 func (rt *Runtime) dueTimers(ctx context.Context) (list []due, next tga.Millis, err error) {
 	now := rt.now()
+	if err := rt.anchorTimers(ctx); err != nil {
+		return nil, 0, err
+	}
+	if list, next, err = rt.earlyTimers(ctx, now); err != nil {
+		return nil, 0, err
+	}
 	for a, err := range rt.store.Attachments(ctx, wal.AttachTimer, nil) {
 		if err != nil {
 			return nil, 0, err
@@ -210,6 +222,75 @@ func (rt *Runtime) dueTimers(ctx context.Context) (list []due, next tga.Millis, 
 		d := due{key: a.Key, trace: tga.ID(a.Key[8:])}
 		if err := json.Unmarshal(a.Value, &d.timer); err != nil {
 			return nil, 0, tga.Errorf(tga.StateChecksumMismatch, "timer %x: %w", a.Key, err)
+		}
+		list = append(list, d)
+	}
+	return list, next, nil
+}
+
+// anchorTimers finds, when the process begins and when the clock has jumped, the timers that
+// are due before their stored time: none waits longer from now on than it was to wait when it
+// was set. What expires is no later than that from when it was set.
+func (rt *Runtime) anchorTimers(ctx context.Context) error {
+	jumps, _ := rt.clock.Jumps()
+	t := &rt.timers
+	t.mu.Lock()
+	known := t.known && t.jumps == jumps
+	t.mu.Unlock()
+	if known {
+		return nil
+	}
+	now, early := rt.now(), map[string]tga.Millis{}
+	for a, err := range rt.store.Attachments(ctx, wal.AttachTimer, nil) {
+		if err != nil {
+			return err
+		}
+		var b timer
+		if err := json.Unmarshal(a.Value, &b); err != nil {
+			return tga.Errorf(tga.StateChecksumMismatch, "timer %x: %w", a.Key, err)
+		}
+		due := tga.Millis(binary.BigEndian.Uint64(a.Key))
+		wait := time.Duration(b.Wait) * time.Millisecond
+		left := rt.clock.Due(due.Time(), wait)
+		if b.Kind == timerExpiry {
+			left = max(wait-rt.clock.Longest((due-b.Wait).Time()), 0)
+		}
+		if at := now + tga.Millis(left.Milliseconds()); at < due {
+			early[string(a.Key)] = at
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.early, t.rests, t.jumps, t.known = early, map[string]tga.Millis{}, jumps, true
+	return nil
+}
+
+// earlyTimers lists those of them that are due, and the time of the next.
+func (rt *Runtime) earlyTimers(ctx context.Context, now tga.Millis) (list []due, next tga.Millis, err error) {
+	t := &rt.timers
+	t.mu.Lock()
+	early := maps.Clone(t.early)
+	t.mu.Unlock()
+	for key, at := range early {
+		if at = max(at, t.rest([]byte(key), now)); at > now {
+			if next == 0 || at < next {
+				next = at
+			}
+			continue
+		}
+		raw, err := rt.store.Attachment(ctx, wal.AttachTimer, []byte(key))
+		if err != nil {
+			return nil, 0, err
+		}
+		if raw == nil || tga.Millis(binary.BigEndian.Uint64([]byte(key))) <= now {
+			t.mu.Lock()
+			delete(t.early, key) // it is over, or due by its key
+			t.mu.Unlock()
+			continue
+		}
+		d := due{key: []byte(key), trace: tga.ID([]byte(key)[8:])}
+		if err := json.Unmarshal(raw, &d.timer); err != nil {
+			return nil, 0, tga.Errorf(tga.StateChecksumMismatch, "timer %x: %w", key, err)
 		}
 		list = append(list, d)
 	}
@@ -304,9 +385,9 @@ func (rt *Runtime) schedule(l *loop, class ledger.Class) error {
 			return err
 		}
 		l.notes = append(l.notes, note)
-		return rt.setTimer(l, due, timer{Kind: timerRetry, Number: n})
+		return rt.setTimer(l, rt.now(), due, timer{Kind: timerRetry, Number: n})
 	case class == ledger.ClassCompensatable && l.policy.AutoCompensate:
-		return rt.setTimer(l, rt.now(), timer{Kind: timerCompensate})
+		return rt.setTimer(l, rt.now(), rt.now(), timer{Kind: timerCompensate})
 	}
 	return nil
 }

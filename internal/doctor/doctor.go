@@ -12,6 +12,8 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tgad/tgad/engine"
@@ -46,6 +48,7 @@ func Examine(ctx context.Context, c *client.Client, socket, dir string) iter.Seq
 		checks := []func() Finding{
 			func() Finding { return socketFile(socket) },
 			func() Finding { return daemon(ctx, c) },
+			func() Finding { return clock(ctx, c) },
 		}
 		if dir == "" {
 			checks = append(checks, func() Finding {
@@ -114,6 +117,39 @@ func daemon(ctx context.Context, c *client.Client) Finding {
 		f.Verdict, f.Remedy = Warn, "tgad in-doubt lists them; settle each with resolve or abandon."
 	}
 	return f
+}
+
+// clock says whether the daemon saw the wall clock jump.
+func clock(ctx context.Context, c *client.Client) Finding {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	raw, err := c.Metrics(ctx)
+	if err != nil {
+		return Finding{"clock", Warn, "the daemon does not say whether the clock jumped: " + err.Error(), ""}
+	}
+	jumps, err := metric(raw, "tgad_clock_jumps_total")
+	if err != nil {
+		return Finding{"clock", Warn, err.Error(), ""}
+	}
+	by, err := metric(raw, "tgad_clock_jump_seconds")
+	if err != nil {
+		return Finding{"clock", Warn, err.Error(), ""}
+	}
+	if jumps == 0 {
+		return Finding{"clock", OK, "has not jumped since the daemon began", ""}
+	}
+	return Finding{"clock", Warn, fmt.Sprintf("jumped %.0f times since the daemon began, the last time by %s", jumps, time.Duration(by*float64(time.Second)).Round(time.Millisecond)),
+		"Unless the machine slept: look at its time service. Calls in doubt under dedupe_key wait until the clock has passed the newest time in the store."}
+}
+
+// metric reads one number without labels in Prometheus' text form.
+func metric(text []byte, name string) (float64, error) {
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		}
+	}
+	return 0, fmt.Errorf("the daemon has no metric %s", name)
 }
 
 func directory(dir string) Finding {

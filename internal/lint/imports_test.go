@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 
 	"internal/access":   {},
 	"internal/filelock": {"internal/access"},
+	"internal/clock":    {},
 
 	"keyspace": {"schemas/tga"},
 	"wal":      {"schemas/tga"},
@@ -38,7 +39,7 @@ var allowed = map[string][]string{
 	"engine/internal/guard": {"schemas/tga", "internal/access"},
 
 	"internal/mcpfront/call":    {},
-	"runtime":                   {"schemas/tga", "wal", "ledger", "internal/mcpfront/call"},
+	"runtime":                   {"schemas/tga", "wal", "ledger", "internal/mcpfront/call", "internal/clock"},
 	"runtime/storetest":         {"schemas/tga", "wal", "ledger", "runtime"},
 	"runtime/dispatch":          {"schemas/tga", "wal", "ledger", "runtime"},
 	"runtime/dispatch/httpcall": {"schemas/tga", "wal", "ledger", "runtime", "runtime/dispatch"},

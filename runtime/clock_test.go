@@ -1,0 +1,113 @@
+package runtime_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestClockThatIsSet: the wall clock is wrong while something begins and is set right, or wrong,
+// afterwards, with and without a restart. Questions, new attempts, expiries and the bound of an
+// attempt's flight take as long as they should by the time that really passes: none stops for as
+// long as the clock was wrong, and none comes before its time.
+func TestClockThatIsSet(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, c := range []struct {
+		name          string
+		before, after time.Duration // by which the clock is set
+	}{
+		{"right", 0, 0}, {"100 d ahead and back", 100 * day, -100 * day}, {"2 h ahead and back", 2 * time.Hour, -2 * time.Hour}, {"1 d behind", 0, -day},
+	} {
+		for _, restart := range []bool{false, true} {
+			// wrong makes the bench's clock wrong, begins something, and sets the clock.
+			wrong := func(b *bench, begin func()) {
+				b.advance(time.Minute)
+				b.jump(c.before)
+				begin()
+				b.advance(30 * time.Second)
+				b.jump(c.after)
+				if restart {
+					b.reopen()
+				}
+			}
+			// until serves timers until over says so, and returns after how many minutes.
+			until := func(b *bench, over func() bool) int {
+				for n := range 5 * 60 {
+					if _, err := b.rt.FireTimers(b.t.Context()); err != nil {
+						b.t.Fatal(err)
+					}
+					if over() {
+						return n
+					}
+					b.advance(time.Minute)
+				}
+				return 5 * 60
+			}
+			within := func(t *testing.T, what string, got, least, most int) {
+				t.Helper()
+				if got < least || got > most {
+					t.Errorf("%s after %d minutes, want %d to %d", what, got, least, most)
+				}
+			}
+			begin := func(b *bench, code tga.Code) func() {
+				return func() {
+					if _, err := b.call(charge("k")); tga.CodeOf(err) != code {
+						b.t.Errorf("%v, want %q", err, code)
+					}
+				}
+			}
+			t.Run(fmt.Sprintf("%s, restart %v", c.name, restart), func(t *testing.T) {
+				t.Run("a question and max_in_flight", func(t *testing.T) {
+					b, p := probing(t, ledger.Licence{MaxInFlight: 10 * time.Minute}, func(int, runtime.Call) (runtime.Probed, error) {
+						return runtime.Probed{Answer: ledger.ProbeNotRan}, nil
+					})
+					b.opts.Monotonic = b.monotonic
+					b.start()
+					wrong(b, begin(b, tga.EffectInDoubt))
+					b.tool.answer = nil
+					within(t, "the re-send", until(b, func() bool { return b.tool.sends() == 2 }), 9, 60)
+					if p.asked > 12 {
+						t.Errorf("asked %d times", p.asked)
+					}
+				})
+				t.Run("a new attempt", func(t *testing.T) {
+					p := park
+					p.Retry = runtime.Backoff{First: 10 * time.Minute, Attempts: 1}
+					b := setup(t, p, func(b *bench) { b.opts.Monotonic, b.tool.answer = b.monotonic, busy })
+					wrong(b, begin(b, ""))
+					within(t, "the new attempt", until(b, func() bool { return b.tool.sends() == 2 }), 4, 11)
+				})
+				t.Run("an expiry", func(t *testing.T) {
+					b := setup(t, park, needsApproval(1, 10*time.Minute), func(b *bench) { b.opts.Monotonic = b.monotonic })
+					wrong(b, begin(b, tga.EscalationRequired))
+					within(t, "the expiry", until(b, func() bool {
+						asked, err := b.rt.Approvals(t.Context())
+						return err == nil && len(asked) == 0
+					}), 9, 11)
+				})
+				t.Run("a deadline", func(t *testing.T) {
+					b := setup(t, park, needsApproval(1, 0), func(b *bench) { b.opts.Monotonic = b.monotonic })
+					var late runtime.Result
+					wrong(b, func() {
+						req := charge("k")
+						req.Deadline = b.clock().Add(10 * time.Minute)
+						late, _ = b.call(req)
+					})
+					b.advance(10 * time.Minute)
+					if _, err := b.rt.Decide(t.Context(), late.TraceID, yes); err != nil {
+						t.Error(err)
+					}
+					b.wantSends(0)
+					b.wantState(late.TraceID, tga.Denied)
+					if n, _, by := b.rt.ClockJumps(); !restart && (n > 0) != (c.after != 0) || n > 0 && by != c.after {
+						t.Errorf("%d jumps, by %v", n, by)
+					}
+				})
+			})
+		}
+	}
+}
