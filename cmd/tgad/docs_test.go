@@ -101,6 +101,7 @@ var ranElsewhere = map[string]string{
 	"tgad agent show TURN":                 "agent.txtar",
 	"tgad mcp --listen 127.0.0.1:PORT":     "internal/mcpshim: its tests listen",
 	"tgad mcp --url URL":                   "internal/mcpshim: its tests dial",
+	"tgad mcp config --url URL":            "internal/cli: TestMCPVerb",
 	"tgad mcp serve":                       "internal/mcpshim: its tests serve",
 	"tgad approve":                         "approve.txtar",
 	"tgad resolve":                         "a verb alone; run with its arguments",
