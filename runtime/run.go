@@ -365,12 +365,18 @@ func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *led
 func (rt *Runtime) waitUntil(l *loop, seen *ledger.Record) tga.Millis {
 	until := l.deadline
 	if seen.Attempts.External {
-		if end := rt.permitEnd(l, seen); until == 0 || end < until {
+		// With a stale permit somebody has the trace for a moment, whose release ends no wait
+		// for a remote executor's call.
+		end := max(rt.permitEnd(l, seen), rt.now()+tga.Millis(staleWait.Milliseconds()))
+		if until == 0 || end < until {
 			until = end
 		}
 	}
 	return until
 }
+
+// staleWait is how long a run waits for whoever has a trace whose permit is stale.
+const staleWait = 100 * time.Millisecond
 
 var errWindowClosed = errors.New("the window of its licence closed before the send")
 

@@ -65,6 +65,9 @@ func explore(t *testing.T, s scenario, deadline time.Time) report {
 	return r
 }
 
+// endless is a number of moves that no schedule of a few actors reaches.
+const endless = 400
+
 // follow executes the choices of prefix and then the first choice of each new state. It
 // returns the prefixes of the alternatives that it passed by.
 func follow(s scenario, prefix []byte, seen map[uint64]bool, r *report) (alternatives [][]byte) {
@@ -75,6 +78,9 @@ func follow(s scenario, prefix []byte, seen map[uint64]bool, r *report) (alterna
 	for at := 0; ; at++ {
 		moves := w.next()
 		r.Longest = max(r.Longest, at)
+		if at == endless {
+			w.broken("it does not end: somebody looks again and again")
+		}
 		switch {
 		case w.bad != "":
 			r.Found = &violation{What: w.bad, Path: retell(s, path)}

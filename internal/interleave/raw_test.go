@@ -53,9 +53,9 @@ func (l *life) appendRaw(lease wal.Lease, rights runtime.Rights, artifacts ...wa
 	return err
 }
 
-// seal makes an artifact of a trace one that can be appended.
-func (l *life) seal(trace tga.ID, a *tga.Artifact) wal.NewArtifact {
-	a.ID, a.TraceID, a.PlanID, a.TS = l.newID(), trace, trace, tga.MillisOf(l.w.clock())
+// seal makes an artifact of a trace and a plan one that can be appended.
+func (l *life) seal(trace, plan tga.ID, a *tga.Artifact) wal.NewArtifact {
+	a.ID, a.TraceID, a.PlanID, a.TS = l.newID(), trace, plan, tga.MillisOf(l.w.clock())
 	if err := a.Seal(); err != nil {
 		panic(err)
 	}
@@ -65,14 +65,14 @@ func (l *life) seal(trace tga.ID, a *tga.Artifact) wal.NewArtifact {
 // chain is what a peer appends before it sends: request, approval and call.
 func (l *life) chain(trace tga.ID, key, args string) []wal.NewArtifact {
 	proposal := tga.Proposal{ToolServer: server, ToolName: tool, Args: []byte(args)}
-	request := l.seal(trace, &tga.Artifact{Type: tga.RequestType, Request: &tga.ActionRequest{
+	request := l.seal(trace, trace, &tga.Artifact{Type: tga.RequestType, Request: &tga.ActionRequest{
 		AgentID: idOf(0xff, 0), RiskLevel: tga.RiskWrite, Intent: "charge a customer", IdempotencyKey: key,
 		Resources: []tga.Resource{{Kind: "service", ID: server}}, Proposal: proposal,
 	}})
-	decision := l.seal(trace, &tga.Artifact{Type: tga.DecisionType, Decision: &tga.SupervisorDecision{
+	decision := l.seal(trace, trace, &tga.Artifact{Type: tga.DecisionType, Decision: &tga.SupervisorDecision{
 		RequestID: request.Artifact.ID, RequestDigest: request.Artifact.Digest, Decision: tga.Approve, Rationale: "it is its own supervisor",
 	}})
-	call := l.seal(trace, &tga.Artifact{Type: tga.CallType, Call: &tga.ToolCall{
+	call := l.seal(trace, trace, &tga.Artifact{Type: tga.CallType, Call: &tga.ToolCall{
 		DecisionID: decision.Artifact.ID, DecisionDigest: decision.Artifact.Digest, Call: proposal,
 		IdempotencyKey: key, ToolClass: tga.ClassWrite, BatchTotalBytes: -1,
 	}})
@@ -86,11 +86,11 @@ func (l *life) effect(call *tga.Artifact, answer string) wal.NewArtifact {
 	if answer == "" {
 		e.Outcome = tga.Outcome{Status: tga.StatusFailure, Error: &tga.OutcomeError{Code: string(tga.ToolError), Message: "it did not run"}}
 		a.Meta = tga.Meta{tga.MetaOutcomeClass: ledger.ClassRetryable.String()}
-		return l.seal(call.TraceID, a)
+		return l.seal(call.TraceID, call.PlanID, a)
 	}
 	e.Outcome = tga.Outcome{Status: tga.StatusSuccess}
 	e.DocumentHashes = []tga.DocumentHash{{Pointer: tga.PointerResult, Hash: tga.Sum([]byte(answer)), SizeBytes: int64(len(answer))}}
-	sealed := l.seal(call.TraceID, a)
+	sealed := l.seal(call.TraceID, call.PlanID, a)
 	sealed.Documents = []wal.Document{{Pointer: tga.PointerResult, Data: []byte(answer)}}
 	return sealed
 }
