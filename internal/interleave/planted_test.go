@@ -19,7 +19,7 @@ import (
 // bug in turn. A bug that no order of events shows is a fault of this tier.
 func TestPlantedBugsAreFound(t *testing.T) {
 	// Of each scenario: most bugs are found at once, and a rare one is worth the wait.
-	const short, long = "1s", "10s"
+	const short, long = "1s", "45s"
 	dir := t.TempDir()
 	program := filepath.Join(dir, "interleave.test")
 	if err := crashtest.BuildPlanted(dir, bugs(), "test", "-c", "-o", program, "./internal/interleave"); err != nil {
