@@ -164,7 +164,7 @@ func firstOf(a, b string) string {
 
 func (l *life) giveUp() {
 	trace, permit := l.ids()
-	l.learn("gave up", code(l.w.rt.GiveUp(l.ctx, trace, permit)))
+	l.learn("gave up", code(l.w.rt.GiveUp(l.ctx, trace, permit, "its answer did not come")))
 	delete(l.memory, "trace")
 }
 
