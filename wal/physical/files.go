@@ -133,37 +133,6 @@ func fill(f io.Writer, id Identity) error {
 	return nil
 }
 
-// recycle makes the file of a segment nobody reads any more the segment id: the same
-// bytes, of which the new salt makes nothing.
-func (d files) recycle(old uint64, id Identity) error {
-	tmp, name := d.path(spareName), d.path(segmentName(id.Number))
-	err := d.fs.Rename(d.path(segmentName(old)), tmp)
-	if err == nil {
-		err = d.overwrite(tmp, appendIdentity(nil, id))
-	}
-	if err == nil {
-		err = d.fs.Rename(tmp, name)
-	}
-	if err == nil {
-		err = d.sync()
-	}
-	if err != nil {
-		return unavailable("recycle segment "+segmentName(old), err)
-	}
-	return nil
-}
-
-func (d files) overwrite(path string, b []byte) error {
-	f, err := d.fs.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	if _, err = f.WriteAt(b, 0); err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
-}
-
 func (d files) sync() error {
 	f, err := d.fs.OpenDir(d.dir)
 	if err != nil {
