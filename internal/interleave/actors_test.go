@@ -189,6 +189,7 @@ func resolver(name string, tries int) script {
 			}
 			for _, c := range list {
 				ran, answer, flying := l.w.net.look(c.TraceID)
+				l.w.looked[c.TraceID] = len(l.w.net.messages)
 				r := runtime.Resolution{Who: name, Evidence: []byte("looked at the tool's own journal")}
 				switch {
 				case flying:

@@ -68,6 +68,9 @@ func (g *gated) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.A
 	l := lifeOf(ctx)
 	l.do(opAppend)
 	done, err := g.Store.Append(ctx, lease, b)
+	if n := len(b.Artifacts); err == nil && n > 0 && b.Artifacts[n-1].Artifact.Type == tga.EffectType {
+		g.w.ended[lease.TraceID] = len(g.w.net.messages)
+	}
 	if l.last {
 		l.do("dies")
 	}

@@ -156,12 +156,17 @@ func (w *world) quiet() {
 	}
 }
 
-// unrun checks that what is recorded as not executed was not, and will not be.
+// unrun checks that what is recorded as not executed was not, and will not be. What was sent
+// after a person looked and before that person's word came is the person's to answer for: no
+// rule of the log can tell how old a look is.
 func (w *world) unrun() {
-	for _, m := range w.net.messages {
+	for i, m := range w.net.messages {
 		t, err := w.store.Load(context.Background(), m.TraceID)
 		if err != nil || t.Effect == nil {
 			continue // it is checked above that open traces can be read
+		}
+		if by, _, _ := runtime.EndedBy(t); by == runtime.ByPerson && w.looked[m.TraceID] <= i && i < w.ended[m.TraceID] {
+			continue
 		}
 		switch ledger.ClassOf(t.Effect) {
 		case ledger.ClassNotSent, ledger.ClassRetryable:

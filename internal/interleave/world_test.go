@@ -69,6 +69,8 @@ type world struct {
 	sent      map[string]bool
 	abandoned map[tga.ID]bool
 	answers   []answer
+	looked    map[tga.ID]int    // sends that were made when a person looked who then said what it saw
+	ended     map[tga.ID]int    // sends that were made when the effect was appended
 	alive     map[string]bool   // the processes of shims
 	meant     map[string]int    // by arguments: how often a client of a shim means the call
 	shown     map[tga.ID]string // the answer of which trace was shown, and for which call
@@ -82,6 +84,7 @@ var epoch = time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
 
 func newWorld(s scenario) *world {
 	w := &world{scenario: s, start: time.Now(), disk: new(memstore.Disk), left: s.bounds, sent: map[string]bool{}, abandoned: map[tga.ID]bool{}}
+	w.looked, w.ended = map[tga.ID]int{}, map[tga.ID]int{}
 	w.alive, w.meant, w.shown = map[string]bool{}, map[string]int{}, map[tga.ID]string{}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.net.w = w
@@ -241,6 +244,9 @@ func (w *world) hash() uint64 {
 	for _, k := range slices.Sorted(maps.Keys(w.net.effects)) {
 		h.WriteString(k)
 		num(uint64(w.net.effects[k]))
+	}
+	for _, m := range w.net.messages {
+		num(uint64(w.looked[m.TraceID]), uint64(w.ended[m.TraceID]))
 	}
 	num(uint64(len(w.answers)), uint64(len(w.abandoned)), uint64(len(w.shown)))
 	for _, k := range slices.Sorted(maps.Keys(w.alive)) {
