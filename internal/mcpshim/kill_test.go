@@ -230,9 +230,25 @@ func (r *rig) kill(who string, server int) {
 	case "server":
 		if server > 0 {
 			_ = syscall.Kill(server, syscall.SIGKILL)
+			dead(server)
 		}
 	case "daemon":
 		_ = r.daemon.Load().Kill()
+	}
+}
+
+// dead waits until a killed process has closed its files: until then a pipe takes bytes that
+// nobody reads, and whoever wrote them cannot know that.
+func dead(pid int) {
+	for {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return
+		}
+		if _, after, ok := strings.Cut(string(b), ") "); ok && (after[0] == 'Z' || after[0] == 'X') {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

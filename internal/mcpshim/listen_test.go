@@ -330,7 +330,7 @@ func (d *deaf) Write([]byte) (int, error) {
 func TestStreamThatBreaks(t *testing.T) {
 	w := newWorld(t)
 	f, _ := w.fronted()
-	one := &session{f: f, over: make(chan struct{}), waits: map[idKey]*exchange{}}
+	one := &session{f: f, c: &conv{life: t.Context()}, over: make(chan struct{}), waits: map[idKey]*exchange{}}
 	f.sessions = map[string]*session{"x": one}
 	open := func(ctx context.Context, to http.ResponseWriter) (over chan bool) {
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/mcp", nil)

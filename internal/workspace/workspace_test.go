@@ -138,19 +138,23 @@ func TestRestoreIsBoundToItsPlan(t *testing.T) {
 	r := newRoom(t, Options{})
 	r.write("a", "1")
 	call := r.call(func() { r.write("a", "2"); r.write("b", "2") })
-	for name, edit := range map[string]func(){
-		"a file is written":    func() { r.write("a", "3") },
-		"a file is made":       func() { r.write("c", "3") },
-		"a file is removed":    func() { r.must(os.Remove(filepath.Join(r.dir, "b"))) },
-		"a file is executable": func() { r.must(os.Chmod(filepath.Join(r.dir, "a"), 0o755)) },
-		"a directory is made":  func() { r.must(os.Mkdir(filepath.Join(r.dir, "empty"), 0o755)) },
-		"the directory is another": func() {
+	for _, c := range []struct {
+		name string
+		edit func()
+	}{
+		{"a file is written", func() { r.write("a", "3") }},
+		{"a file is made", func() { r.write("c", "3") }},
+		{"a file is removed", func() { r.must(os.Remove(filepath.Join(r.dir, "b"))) }},
+		{"a file is executable", func() { r.must(os.Chmod(filepath.Join(r.dir, "a"), 0o755)) }},
+		{"a directory is made", func() { r.must(os.Mkdir(filepath.Join(r.dir, "empty"), 0o755)) }},
+		{"the directory is another", func() {
 			r.must(os.Rename(r.dir, r.dir+".old"))
 			r.write("x", "1")
-		},
+		}},
 	} {
+		name := c.name
 		plan := r.plan(decimal(call.Number))
-		edit()
+		c.edit()
 		was, records := r.tree(), len(r.list())
 		if _, err := r.Restore(context.Background(), plan); !errors.Is(err, tga.StateConflict) {
 			t.Errorf("%s: %v", name, err)
