@@ -150,10 +150,13 @@ func (st *stand) strike(ctx context.Context, order string, k strikeAt) (sold, er
 	}
 	client := st.client.pid()
 	struck := make(chan error, 1)
-	go func() { struck <- killAt(ctx, at, k.victim, client) }()
+	waiting, over := context.WithCancel(ctx)
+	defer over()
+	go func() { struck <- killAt(waiting, at, k.victim, client) }()
 	answer, tries, err := st.client.call(ctx, order)
+	over() // whoever is answered was at the point before, or never comes to it
 	if err := errors.Join(err, <-struck); err != nil {
-		return sold{}, err
+		return sold{}, fmt.Errorf("%s, %s, to be killed %s, was answered %q: %w", order, k.victim, k.point, answer, err)
 	}
 	v := sold{order: order, at: k, answer: answer, tries: tries}
 	if v.charges, err = st.count("charged", order); err == nil {
