@@ -202,13 +202,16 @@ type answer struct {
 	received tga.DocumentHash
 }
 
+// noMessage stands for the message of an error that came without one: Talos wants some.
+const noMessage = "no message"
+
 func (rt *Runtime) mintEffect(l *loop, call *tga.Artifact, w answer) (*tga.Artifact, error) {
 	e := &tga.ToolEffect{
 		CallID: call.ID, CallDigest: call.Digest, BatchTotalBytes: -1,
 		Outcome: tga.Outcome{Status: w.status, Summary: clip(w.summary, 500)},
 	}
 	if w.errorCode != "" {
-		e.Outcome.Error = &tga.OutcomeError{Code: w.errorCode, Message: clip(firstOf(w.errorText, w.errorCode), 200), Retryable: w.retryable}
+		e.Outcome.Error = &tga.OutcomeError{Code: w.errorCode, Message: clip(firstOf(w.errorText, w.summary, noMessage), 200), Retryable: w.retryable}
 	}
 	for _, d := range w.documents {
 		h := w.cut

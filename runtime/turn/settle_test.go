@@ -30,7 +30,7 @@ func TestSettledCallIsTakenOn(t *testing.T) {
 		{turn.Approve, false, "", 1, `{"a":1}`, turn.ToolSucceeded},
 		{turn.Deny, false, "", 0, "POLICY_VIOLATION: call denied: " + note, turn.ToolFailed},
 		{turn.Ran, true, `{"b":2}`, 1, `{"b":2}`, turn.ToolSucceeded},
-		{turn.RanFailed, true, "", 1, "TOOL_ERROR: call failed: FAILURE", turn.ToolFailed},
+		{turn.RanFailed, true, "", 1, "TOOL_ERROR: no message", turn.ToolFailed},
 		{turn.NotRun, true, "", 2, `{"a":1}`, turn.ToolSucceeded},
 		{turn.GiveUp, true, "", 1, "EFFECT_IN_DOUBT: " + note, turn.ToolTimedOut},
 	} {
