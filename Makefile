@@ -6,9 +6,9 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 # What runs on more than one goroutine.
 CORE    := ./engine ./runtime ./runtime/turn ./runtime/turn/state ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./runtime/capability ./internal/daemon
-# A matrix of hundreds of calls one after the other: it takes minutes under the race detector,
+# What does hundreds of things one after the other: it takes minutes under the race detector,
 # and the detector has nothing to find in it.
-ONE_BY_ONE := ^TestRawAppendsFollowWhoDidTheThing$$
+ONE_BY_ONE := ^Test(RawAppendsFollowWhoDidTheThing|ForeignLeaseGivesNoStanding|RolesMatrix|EveryFileOperationOfOpenFails|CheckFindsEveryDamagedKey|WaitingDamageInTheMiddleRefuses|WaitingFilesThatAreNotTheStoresOwn)$$
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
@@ -29,7 +29,7 @@ test: ## every test
 
 race: ## the core under the race detector, and with every canonical form compared with jcs
 	$(GO) test -race -short -skip '$(ONE_BY_ONE)' $(CORE)
-	$(GO) test -tags invariants ./schemas/... ./wal ./ledger ./runtime
+	$(GO) test -short -tags invariants ./schemas/... ./wal ./ledger ./runtime
 
 fuzz: ## every fuzz target for FUZZTIME
 	@set -e; grep -rn --include='*_test.go' '^func Fuzz' . | sed 's|/[^/]*:[0-9]*:func \(Fuzz[A-Za-z0-9]*\).*| \1|' | sort | \
