@@ -109,10 +109,12 @@ func (w *world) boot() {
 		Policy:  func(string, string) runtime.Policy { return w.Policy },
 		AgentID: idOf(0xff, 0),
 		Clock:   w.clock,
-		NewID:   func() tga.ID { return w.running.newID() },
-		Rand:    random{w},
-		Lock:    w.lock,
-		Trust:   runtime.Trust{Prober: func(string, string) runtime.Prober { return &w.net }},
+		// What really passes: a step of the wall clock is none of it.
+		Monotonic: func() time.Duration { return time.Since(w.start) },
+		NewID:     func() tga.ID { return w.running.newID() },
+		Rand:      random{w},
+		Lock:      w.lock,
+		Trust:     runtime.Trust{Prober: func(string, string) runtime.Prober { return &w.net }},
 	})
 	if err != nil {
 		panic(err)
