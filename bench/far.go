@@ -3,10 +3,13 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,6 +71,7 @@ type proxy struct {
 
 	mu   sync.Mutex
 	open map[net.Conn]bool
+	err  error // the first things that went wrong in the proxy itself
 }
 
 func newProxy(server string) (*proxy, error) {
@@ -91,15 +95,16 @@ func newProxy(server string) (*proxy, error) {
 func (p *proxy) join(near net.Conn) {
 	away, err := net.Dial("tcp", p.server)
 	if err != nil {
-		_ = near.Close() // the caller sees it
+		p.failed(err)
+		p.shut(near)
 		return
 	}
 	p.mu.Lock()
 	p.open[near], p.open[away] = true, true
 	p.mu.Unlock()
 	var both sync.WaitGroup
-	both.Go(func() { carry(away, near) })
-	both.Go(func() { carry(near, away) })
+	both.Go(func() { p.carry(away, near) })
+	both.Go(func() { p.carry(near, away) })
 	both.Wait()
 	p.mu.Lock()
 	delete(p.open, near)
@@ -115,7 +120,7 @@ type chunk struct {
 
 // carry hands on what it reads, oneWay later, and then the end. An error of either side is
 // the end of both: their peers see it.
-func carry(to, from net.Conn) {
+func (p *proxy) carry(to, from net.Conn) {
 	queue := make(chan chunk, 1024)
 	go func() {
 		defer close(queue)
@@ -131,19 +136,35 @@ func carry(to, from net.Conn) {
 	for c := range queue {
 		time.Sleep(time.Until(c.due))
 		if _, err := to.Write(c.b); err != nil {
-			_ = from.Close()
+			p.shut(from)
 		}
 	}
-	_ = to.Close()
+	p.shut(to)
+}
+
+// shut closes a connection, which may have ended by itself.
+func (p *proxy) shut(c net.Conn) {
+	if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		p.failed(err)
+	}
+}
+
+// failed keeps what goes wrong in the proxy itself, for close to return: a benchmark through
+// it measures something else then.
+func (p *proxy) failed(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = errors.Join(p.err, err)
 }
 
 func (p *proxy) close() error {
 	err := p.Listener.Close()
 	p.mu.Lock()
-	for c := range p.open {
-		_ = c.Close() // or it ended by itself
-	}
+	open := slices.Collect(maps.Keys(p.open))
 	p.mu.Unlock()
+	for _, c := range open {
+		p.shut(c)
+	}
 	p.all.Wait()
-	return err
+	return errors.Join(err, p.err)
 }

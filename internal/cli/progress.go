@@ -26,12 +26,18 @@ func (s *Streams) Watch(ctx context.Context, how func(context.Context) string) (
 	over.Go(func() {
 		tick := time.NewTicker(progressPause)
 		defer tick.Stop()
+		// Progress is a convenience: a stderr that takes none is told nothing more, and the
+		// work goes on.
+		taken := func(text string) bool {
+			_, err := fmt.Fprint(s.Err, text)
+			return err == nil
+		}
 		last := ""
 		for {
 			select {
 			case <-ctx.Done():
 				if terminal && last != "" {
-					_, _ = fmt.Fprint(s.Err, "\r\x1b[K") // what it said is over
+					taken("\r\x1b[K") // what it said is over
 				}
 				return
 			case <-tick.C:
@@ -40,11 +46,13 @@ func (s *Streams) Watch(ctx context.Context, how func(context.Context) string) (
 			if now == last || now == "" {
 				continue
 			}
-			// Progress is a convenience: a stderr that takes none stops nothing.
-			if last = now; terminal {
-				_, _ = fmt.Fprintf(s.Err, "\r\x1b[K%s", now)
-			} else {
-				_, _ = fmt.Fprintln(s.Err, now)
+			last = now
+			line := now + "\n"
+			if terminal {
+				line = "\r\x1b[K" + now
+			}
+			if !taken(line) {
+				return
 			}
 		}
 	})

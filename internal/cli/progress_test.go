@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,4 +38,30 @@ func TestProgressIsForPeople(t *testing.T) {
 			}
 		})
 	}
+}
+
+// closed takes nothing and counts the tries.
+type closed struct{ tries int }
+
+func (c *closed) Write([]byte) (int, error) {
+	c.tries++
+	return 0, io.ErrClosedPipe
+}
+
+// TestProgressEndsWithItsReader: a stderr that takes nothing is told once, and not again.
+func TestProgressEndsWithItsReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs closed
+		s := &Streams{Err: &errs, Progress: true}
+		looks := 0
+		stop := s.Watch(t.Context(), func(context.Context) string {
+			looks++
+			return fmt.Sprintf("%d done", looks)
+		})
+		time.Sleep(10 * progressPause)
+		stop()
+		if errs.tries != 1 || looks != 1 {
+			t.Errorf("%d tries, %d looks", errs.tries, looks)
+		}
+	})
 }

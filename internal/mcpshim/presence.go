@@ -2,6 +2,7 @@ package mcpshim
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,8 +71,11 @@ func (p *presence) remove() {
 func tidyPresences(state string) error {
 	dir := filepath.Join(state, liveDir)
 	all, err := os.ReadDir(dir)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil // there is none yet
+	}
+	if err != nil {
+		return err
 	}
 	for _, e := range all {
 		path := filepath.Join(dir, e.Name())
