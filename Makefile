@@ -29,7 +29,7 @@ test: ## every test
 
 race: ## the core under the race detector, and with every canonical form compared with jcs
 	$(GO) test -race -short -skip '$(ONE_BY_ONE)' $(CORE)
-	$(GO) test -short -tags invariants ./schemas/... ./wal ./ledger ./runtime
+	$(GO) test -short -tags invariants ./schemas/... ./wal/chain ./ledger ./runtime
 
 fuzz: ## every fuzz target for FUZZTIME
 	@set -e; grep -rn --include='*_test.go' '^func Fuzz' . | sed 's|/[^/]*:[0-9]*:func \(Fuzz[A-Za-z0-9]*\).*| \1|' | sort | \

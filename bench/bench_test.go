@@ -10,7 +10,7 @@ import (
 
 	"github.com/tgad/tgad/bench/internal/load"
 	"github.com/tgad/tgad/bench/internal/measure"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // each runs a subject's operation b.N times in all, by as many goroutines as it has
@@ -139,11 +139,11 @@ func BenchmarkOwnSide(b *testing.B) {
 				if err := a.Seal(); err != nil {
 					b.Fatal(err)
 				}
-				e := wal.Entry{Artifact: a}
-				if err := wal.NewTrace(trace.ID).Extend(&e, a.TS); err != nil {
+				e := chain.Entry{Artifact: a}
+				if err := chain.NewTrace(trace.ID).Extend(&e, a.TS); err != nil {
 					b.Fatal(err)
 				}
-				frame, _ = wal.AppendFrame(frame[:0], &e)
+				frame, _ = chain.AppendFrame(frame[:0], &e)
 			}
 			b.ReportMetric(float64(len(a.Canonical)), "B/artifact")
 		})

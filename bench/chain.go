@@ -7,7 +7,7 @@ import (
 	"github.com/tgad/tgad/bench/internal/load"
 	"github.com/tgad/tgad/bench/internal/measure"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // chains are the frames of finished traces, in memory.
@@ -38,18 +38,18 @@ func (c *chains) add(t *load.Trace) error {
 	if err != nil {
 		return err
 	}
-	state := wal.NewTrace(t.ID)
+	state := chain.NewTrace(t.ID)
 	var frames, spills [][]byte
 	for _, a := range append(begin.Artifacts, end.Artifacts...) {
 		made, err := state.Link(a.Artifact, a.Artifact.TS)
 		if err != nil {
 			return err
 		}
-		e := wal.Entry{LogEntry: made, Artifact: a.Artifact, Documents: a.Documents, Committed: a.Artifact.TS, Epoch: 1 << 32}
+		e := chain.Entry{LogEntry: made, Artifact: a.Artifact, Documents: a.Documents, Committed: a.Artifact.TS, Epoch: 1 << 32}
 		if err := state.Apply(&e); err != nil {
 			return err
 		}
-		frame, spill := wal.AppendFrame(nil, &e)
+		frame, spill := chain.AppendFrame(nil, &e)
 		frames, spills = append(frames, frame), append(spills, spill)
 	}
 	c.ids, c.frames, c.spills = append(c.ids, t.ID), append(c.frames, frames), append(c.spills, spills)
@@ -63,9 +63,9 @@ func (c *chains) verify() *measure.Subject {
 	return &measure.Subject{Case: "verify", Writers: 1, Bytes: c.size, Against: shaCase, Note: "4 entries", Op: func(int) (time.Duration, error) {
 		n = (n + 1) % len(c.ids)
 		start := time.Now()
-		_, err := wal.Replay(c.ids[n], func(yield func(wal.Entry, error) bool) {
+		_, err := chain.Replay(c.ids[n], func(yield func(chain.Entry, error) bool) {
 			for i, frame := range c.frames[n] {
-				e, err := wal.DecodeFrame(frame, func(int64) ([]byte, error) { return c.spills[n][i], nil })
+				e, err := chain.DecodeFrame(frame, func(int64) ([]byte, error) { return c.spills[n][i], nil })
 				if !yield(e, err) {
 					return
 				}

@@ -22,7 +22,7 @@ import (
 	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // toolServer is a tool over HTTP that answers at once: the daemon has no tools in its
@@ -175,10 +175,10 @@ func (s *served) call(writers int) *measure.Subject {
 
 // signed seals request, approval and call as one append, with the token of a remote
 // supervisor in the approval.
-func (s *served) signed(t *load.Trace) (wal.Batch, error) {
-	var b wal.Batch
+func (s *served) signed(t *load.Trace) (chain.Batch, error) {
+	var b chain.Batch
 	seal := func(a *tga.Artifact) error {
-		b.Artifacts = append(b.Artifacts, wal.NewArtifact{Artifact: a})
+		b.Artifacts = append(b.Artifacts, chain.NewArtifact{Artifact: a})
 		return a.Seal()
 	}
 	request := t.MakeRequest()

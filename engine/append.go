@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Append checks, links and commits b to the trace of the lease and returns once it is
@@ -24,13 +24,13 @@ import (
 //	replay     the log has it already                   nil, Replayed
 //	lease      granted, and still the trace's newest    STATE_LOCK_ACQUIRE_FAILED, STATE_CONCURRENT_EXECUTION
 //	head       as the caller expects it                 STATE_SEQUENCE_GAP, STATE_CHECKSUM_MISMATCH
-//	each entry number, digests, machine, ids, links     see [wal.Trace.Apply]
-//	each note  chain, body                              see [wal.Trace.ApplyNote]
+//	each entry number, digests, machine, ids, links     see [chain.Trace.Apply]
+//	each note  chain, body                              see [chain.Trace.ApplyNote]
 //	ledger     the rule of the key                      see [DB.ledgerChange]
-func (db *DB) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (db *DB) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	t, err := db.Submit(ctx, lease, b)
 	if err != nil {
-		return wal.Appended{}, err
+		return chain.Appended{}, err
 	}
 	return t.Wait()
 }
@@ -42,7 +42,7 @@ func (db *DB) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.App
 //
 // What the caller submits after a batch that came to nothing, to the same trace, comes
 // to nothing too: the commit that failed poisoned the store.
-func (db *DB) Submit(ctx context.Context, lease wal.Lease, b wal.Batch) (Ticket, error) {
+func (db *DB) Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (Ticket, error) {
 	if err := db.health.enter(); err != nil {
 		return Ticket{}, err
 	}
@@ -69,7 +69,7 @@ func (db *DB) Submit(ctx context.Context, lease wal.Lease, b wal.Batch) (Ticket,
 
 // next checks b against the trace as its queued appends will leave it, and queues it
 // behind them.
-func (db *DB) next(ctx context.Context, lease wal.Lease, b wal.Batch) (Ticket, error) {
+func (db *DB) next(ctx context.Context, lease chain.Lease, b chain.Batch) (Ticket, error) {
 	db.commits.coming.Add(1)
 	defer db.commits.coming.Add(-1)
 
@@ -98,8 +98,8 @@ func (db *DB) next(ctx context.Context, lease wal.Lease, b wal.Batch) (Ticket, e
 
 // submit checks b against head and puts it into the queue of commits. The trace's lock
 // is held.
-func (db *DB) submit(ctx context.Context, head fold, lease wal.Lease, b wal.Batch) (Ticket, error) {
-	if done, ok := wal.Replayed(head.Trace, b); ok {
+func (db *DB) submit(ctx context.Context, head fold, lease chain.Lease, b chain.Batch) (Ticket, error) {
+	if done, ok := chain.Replayed(head.Trace, b); ok {
 		db.stats.replayed.Add(1)
 		return Ticket{answer: done}, nil
 	}
@@ -144,22 +144,22 @@ func (db *DB) submit(ctx context.Context, head fold, lease wal.Lease, b wal.Batc
 type Ticket struct {
 	db     *DB
 	commit *commitment // nil: there is nothing to wait for
-	answer wal.Appended
+	answer chain.Appended
 }
 
 // Wait returns what [DB.Append] would, once the append is on disk. It may be called
 // again, and by anybody.
-func (t Ticket) Wait() (wal.Appended, error) {
+func (t Ticket) Wait() (chain.Appended, error) {
 	if t.commit != nil {
 		if err := t.db.await(t.commit); err != nil {
-			return wal.Appended{}, err
+			return chain.Appended{}, err
 		}
 	}
 	return t.answer, nil
 }
 
 // expect checks what the batch says about the trace it is for.
-func (db *DB) expect(head fold, b wal.Batch) error {
+func (db *DB) expect(head fold, b chain.Batch) error {
 	t := head.Trace
 	if err := t.Expect(b.Expect); err != nil {
 		return err
@@ -177,10 +177,10 @@ func (db *DB) expect(head fold, b wal.Batch) error {
 // link makes the step that b is: the entries and notes that follow t, and the trace
 // they lead to. Each is checked as replay will check it, and what a caller made itself
 // is read back too: bytes that no reader takes would end the trace for good.
-func (db *DB) link(head fold, lease wal.Lease, b wal.Batch) (*step, error) {
+func (db *DB) link(head fold, lease chain.Lease, b chain.Batch) (*step, error) {
 	now, t := db.now(), head.Trace
 	s := &step{lease: lease, before: head, after: t.Successor(), committed: now, attachments: b.Attachments}
-	s.entries = make([]wal.Entry, 0, len(b.Artifacts))
+	s.entries = make([]chain.Entry, 0, len(b.Artifacts))
 	s.room = rooms.Get().(*room)
 	// Within a trace ts never goes back, even after a caller's own entry with a later
 	// one; across traces it does not because now does not.
@@ -189,7 +189,7 @@ func (db *DB) link(head fold, lease wal.Lease, b wal.Batch) (*step, error) {
 		ts = max(ts, t.Entries[n-1].TS)
 	}
 	for _, a := range b.Artifacts {
-		s.entries = append(s.entries, wal.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: lease.Epoch})
+		s.entries = append(s.entries, chain.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: lease.Epoch})
 		e := &s.entries[len(s.entries)-1]
 		if a.Entry == nil {
 			e.Preimage = s.room.of(len(s.entries) - 1)

@@ -13,12 +13,12 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 func TestWholeCallIsTwoAppends(t *testing.T) {
 	db := mem(t)
-	s := spec{trace: id(1), documents: []wal.Document{{Pointer: tga.PointerResult, Data: []byte(`{"id":9007199254740993}`)}}}
+	s := spec{trace: id(1), documents: []chain.Document{{Pointer: tga.PointerResult, Data: []byte(`{"id":9007199254740993}`)}}}
 	m := s.make(t)
 	lease := acquire(t, db, s.trace)
 	first := append_(t, db, lease, m.begin())
@@ -69,7 +69,7 @@ func TestAppendNeverOverwrites(t *testing.T) {
 	a, other := spec{trace: id(1)}.make(t), spec{trace: id(1), args: `{"amount":13}`}.make(t)
 	lease := acquire(t, db, id(1))
 	for _, step := range []struct {
-		batch wal.Batch
+		batch chain.Batch
 		ok    bool
 	}{
 		{a.batch(a.request), true},
@@ -78,7 +78,7 @@ func TestAppendNeverOverwrites(t *testing.T) {
 		{a.batch(a.decision), true},
 		{other.batch(other.decision), false},
 		{a.batch(a.call), true},
-		{wal.Batch{Notes: []wal.NewNote{{Kind: "remark", Who: "tester", Body: []byte(`{}`)}}}, true},
+		{chain.Batch{Notes: []chain.NewNote{{Kind: "remark", Who: "tester", Body: []byte(`{}`)}}}, true},
 		{a.batch(a.call, a.effect), false}, // the first is there, the second not
 		{a.end(), true},
 		{a.end(), true},        // replayed
@@ -111,11 +111,11 @@ func TestAppendOrderOfChecks(t *testing.T) {
 	conflicting := m.batch(m.call) // right but for the ledger
 	broken := spec{trace: id(2), key: "k", args: `{"amount":100}`}.make(t)
 	unlinked := broken.batch(broken.call) // its decision is another
-	noID := func() wal.Batch {
+	noID := func() chain.Batch {
 		e := tga.LogEntry{TraceID: s.trace, Seq: 3, Prev: head.Digest, TS: start, From: tga.Authorized, To: tga.Executing,
 			Type: tga.CallType, ArtifactID: broken.call.ID, ArtifactDigest: broken.call.Digest}
 		e.Seal()
-		return wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: broken.call, Entry: &e}}}
+		return chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: broken.call, Entry: &e}}}
 	}
 	badFrom := noID()
 	badFrom.Artifacts[0].Entry.From, badFrom.Artifacts[0].Entry.To = tga.Executing, tga.Completed
@@ -126,26 +126,26 @@ func TestAppendOrderOfChecks(t *testing.T) {
 	badSeq := noID()
 	badSeq.Artifacts[0].Entry.Seq, badSeq.Artifacts[0].Entry.Prev = 9, tga.Sum(nil)
 	badSeq.Artifacts[0].Entry.Seal()
-	with := func(b wal.Batch, seq uint64, digest tga.Digest) wal.Batch {
-		b.Expect = &wal.Head{Seq: seq, Digest: digest}
+	with := func(b chain.Batch, seq uint64, digest tga.Digest) chain.Batch {
+		b.Expect = &chain.Head{Seq: seq, Digest: digest}
 		return b
 	}
-	stale := wal.Lease{TraceID: s.trace, Epoch: lease.Epoch}
+	stale := chain.Lease{TraceID: s.trace, Epoch: lease.Epoch}
 	db.Release(lease)
 	lease = acquire(t, db, s.trace)
 
 	before := db.Dump()
 	for _, c := range []struct {
 		name  string
-		lease wal.Lease
-		batch wal.Batch
+		lease chain.Lease
+		batch chain.Batch
 		code  tga.Code
 	}{
-		{"never granted", wal.Lease{TraceID: s.trace, Epoch: lease.Epoch + 1}, with(badSeq, 9, tga.Sum(nil)), tga.StateLockAcquireFailed},
-		{"no epoch", wal.Lease{TraceID: s.trace}, with(badSeq, 9, tga.Sum(nil)), tga.StateLockAcquireFailed},
+		{"never granted", chain.Lease{TraceID: s.trace, Epoch: lease.Epoch + 1}, with(badSeq, 9, tga.Sum(nil)), tga.StateLockAcquireFailed},
+		{"no epoch", chain.Lease{TraceID: s.trace}, with(badSeq, 9, tga.Sum(nil)), tga.StateLockAcquireFailed},
 		{"stale epoch", stale, with(badSeq, 9, tga.Sum(nil)), tga.StateConcurrentExecution},
-		{"epoch of an earlier incarnation", wal.Lease{TraceID: s.trace, Epoch: 1}, badSeq, tga.StateConcurrentExecution},
-		{"lease of another trace", wal.Lease{TraceID: id(3), Epoch: lease.Epoch}, badSeq, tga.StateConcurrentExecution},
+		{"epoch of an earlier incarnation", chain.Lease{TraceID: s.trace, Epoch: 1}, badSeq, tga.StateConcurrentExecution},
+		{"lease of another trace", chain.Lease{TraceID: id(3), Epoch: lease.Epoch}, badSeq, tga.StateConcurrentExecution},
 		{"expected seq", lease, with(badSeq, 9, tga.Sum(nil)), tga.StateSequenceGap},
 		{"expected digest", lease, with(badSeq, head.Seq, tga.Sum(nil)), tga.StateChecksumMismatch},
 		{"entry's seq", lease, badSeq, tga.StateSequenceGap},
@@ -154,7 +154,7 @@ func TestAppendOrderOfChecks(t *testing.T) {
 		{"entry without tool_call_id", lease, noID(), tga.MissingToolCallID},
 		{"link", lease, unlinked, tga.StateChecksumMismatch},
 		{"ledger", lease, conflicting, tga.IdempotencyKeyConflict},
-		{"nothing", lease, wal.Batch{}, tga.ValidationError},
+		{"nothing", lease, chain.Batch{}, tga.ValidationError},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := db.Append(ctx, c.lease, c.batch)
@@ -185,21 +185,21 @@ func TestReplayedAppendWritesNothing(t *testing.T) {
 	wrong.Digest = tga.Sum(nil)
 	for _, c := range []struct {
 		name  string
-		batch wal.Batch
+		batch chain.Batch
 		seq   uint64 // 0 = not replayed
 	}{
 		{"all", m.begin(), 3},
 		{"one in the middle", m.batch(m.decision), 2},
 		{"the last", m.end(), 4},
-		{"where expected", wal.Batch{Expect: &wal.Head{Seq: 1}, Artifacts: m.batch(m.decision).Artifacts}, 2},
-		{"elsewhere", wal.Batch{Expect: &wal.Head{Seq: 3}, Artifacts: m.batch(m.decision).Artifacts}, 0},
-		{"with the same entry", wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: m.decision, Entry: &entry}}}, 2},
-		{"with another entry", wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: m.decision, Entry: &wrong}}}, 0},
+		{"where expected", chain.Batch{Expect: &chain.Head{Seq: 1}, Artifacts: m.batch(m.decision).Artifacts}, 2},
+		{"elsewhere", chain.Batch{Expect: &chain.Head{Seq: 3}, Artifacts: m.batch(m.decision).Artifacts}, 0},
+		{"with the same entry", chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: m.decision, Entry: &entry}}}, 2},
+		{"with another entry", chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: m.decision, Entry: &wrong}}}, 0},
 		{"out of order", m.batch(m.decision, m.request), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			// Without a lease: whoever lost the answer may have lost that too.
-			out, err := db.Append(ctx, wal.Lease{TraceID: id(1)}, c.batch)
+			out, err := db.Append(ctx, chain.Lease{TraceID: id(1)}, c.batch)
 			if c.seq == 0 {
 				wantCode(t, err, tga.StateLockAcquireFailed)
 			} else if err != nil || !out.Replayed || out.Head.Seq != c.seq || len(out.Entries) != len(c.batch.Artifacts) {
@@ -220,25 +220,25 @@ func TestAttachmentsCommitWithTheirAppend(t *testing.T) {
 	lease := acquire(t, db, id(1))
 	trace := id(1)
 	b := m.batch(m.request)
-	b.Attachments = []wal.Attachment{{Kind: wal.AttachApproval, Key: trace[:], Value: []byte("since")}}
+	b.Attachments = []chain.Attachment{{Kind: chain.AttachApproval, Key: trace[:], Value: []byte("since")}}
 	append_(t, db, lease, b)
-	if v, err := db.Attachment(ctx, wal.AttachApproval, trace[:]); err != nil || string(v) != "since" {
+	if v, err := db.Attachment(ctx, chain.AttachApproval, trace[:]); err != nil || string(v) != "since" {
 		t.Errorf("%q, %v", v, err)
 	}
 	b = m.batch(m.decision)
-	b.Attachments = []wal.Attachment{{Kind: wal.AttachApproval, Key: trace[:]}}
+	b.Attachments = []chain.Attachment{{Kind: chain.AttachApproval, Key: trace[:]}}
 	append_(t, db, lease, b)
-	if v, err := db.Attachment(ctx, wal.AttachApproval, trace[:]); err != nil || v != nil {
+	if v, err := db.Attachment(ctx, chain.AttachApproval, trace[:]); err != nil || v != nil {
 		t.Errorf("deleted: %q, %v", v, err)
 	}
 	for i := range 600 { // more than a page
 		stream := artifactID(trace, byte(i%3))
 		key := append(stream[:], 0, 0, 0, 0, 0, 0, byte(i>>8), byte(i))
-		append_(t, db, lease, wal.Batch{Attachments: []wal.Attachment{{Kind: wal.AttachStream, Key: key, Value: []byte{1}}}})
+		append_(t, db, lease, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: key, Value: []byte{1}}}})
 	}
 	stream := artifactID(trace, 0)
 	var keys [][]byte
-	for a, err := range db.Attachments(ctx, wal.AttachStream, stream[:]) {
+	for a, err := range db.Attachments(ctx, chain.AttachStream, stream[:]) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,7 +248,7 @@ func TestAttachmentsCommitWithTheirAppend(t *testing.T) {
 		t.Errorf("%d keys of the stream", len(keys))
 	}
 	all := 0
-	for _, err := range db.Attachments(ctx, wal.AttachStream, nil) {
+	for _, err := range db.Attachments(ctx, chain.AttachStream, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +258,7 @@ func TestAttachmentsCommitWithTheirAppend(t *testing.T) {
 		t.Errorf("%d attachments in all", all)
 	}
 	// An attachment cannot reach another kind's keys.
-	_, err := db.Append(ctx, lease, wal.Batch{Attachments: []wal.Attachment{{Kind: 'e', Key: make([]byte, 24), Value: []byte{1}}}})
+	_, err := db.Append(ctx, lease, chain.Batch{Attachments: []chain.Attachment{{Kind: 'e', Key: make([]byte, 24), Value: []byte{1}}}})
 	wantCode(t, err, tga.ValidationError)
 	if _, err := db.Attachment(ctx, 'l', make([]byte, 32)); tga.CodeOf(err) != tga.ValidationError {
 		t.Errorf("read of kind l: %v", err)
@@ -267,12 +267,12 @@ func TestAttachmentsCommitWithTheirAppend(t *testing.T) {
 
 func TestLargeAnswerIsSpilledAndReadWhole(t *testing.T) {
 	db := mem(t)
-	for i, size := range []int{wal.MaxInline, wal.MaxInline + 1, wal.ChunkSize, wal.ChunkSize + 1, 3 << 20} {
+	for i, size := range []int{chain.MaxInline, chain.MaxInline + 1, chain.ChunkSize, chain.ChunkSize + 1, 3 << 20} {
 		data := make([]byte, size)
 		for j := range data {
 			data[j] = byte(j * (i + 3))
 		}
-		s := spec{trace: id(uint64(i + 1)), documents: []wal.Document{{Pointer: tga.PointerResult, Data: data}}}
+		s := spec{trace: id(uint64(i + 1)), documents: []chain.Document{{Pointer: tga.PointerResult, Data: data}}}
 		run(t, db, s)
 		db.DropCaches()
 		got, err := db.Load(context.Background(), s.trace)
@@ -288,7 +288,7 @@ func TestEntriesAndNotesInOrderAfterANumber(t *testing.T) {
 	run(t, db, spec{trace: id(1)})
 	lease := acquire(t, db, id(1))
 	for range 3 {
-		append_(t, db, lease, wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{"attempt":1}`)}}})
+		append_(t, db, lease, chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{"attempt":1}`)}}})
 	}
 	for after := range uint64(6) {
 		want := after
@@ -321,15 +321,15 @@ func TestEntriesAndNotesInOrderAfterANumber(t *testing.T) {
 
 // What a frame has room for is taken; one more is refused and nothing is written.
 func TestLimitsOfABatch(t *testing.T) {
-	documents := func(n, pointer int) []wal.Document {
-		list := make([]wal.Document, n)
+	documents := func(n, pointer int) []chain.Document {
+		list := make([]chain.Document, n)
 		for i := range list {
-			list[i] = wal.Document{Pointer: "/" + strings.Repeat("p", pointer-2) + string(rune('a'+i)), Data: []byte{byte(i)}}
+			list[i] = chain.Document{Pointer: "/" + strings.Repeat("p", pointer-2) + string(rune('a'+i)), Data: []byte{byte(i)}}
 		}
 		return list
 	}
 	for i, c := range []struct {
-		documents []wal.Document
+		documents []chain.Document
 		code      tga.Code
 	}{
 		{documents(16, 10), ""}, {documents(17, 10), tga.LimitExceeded},
@@ -361,11 +361,11 @@ func TestEntryFarAheadIsRefused(t *testing.T) {
 		s := spec{trace: id(uint64(i + 1))}
 		m := s.make(t)
 		lease := acquire(t, db, s.trace)
-		e, err := wal.NewTrace(s.trace).Link(m.request, tga.MillisOf(at)+ahead)
+		e, err := chain.NewTrace(s.trace).Link(m.request, tga.MillisOf(at)+ahead)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = db.Append(ctx, lease, wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: m.request, Entry: &e}}})
+		_, err = db.Append(ctx, lease, chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: m.request, Entry: &e}}})
 		if want := i == 1; want != errors.Is(err, tga.ValidationError) {
 			t.Errorf("%d ms ahead: %v", ahead, err)
 		}

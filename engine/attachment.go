@@ -7,11 +7,11 @@ import (
 	"strings"
 
 	"github.com/tgad/tgad/keyspace"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Attachment returns a value written with an append, nil where there is none.
-func (db *DB) Attachment(ctx context.Context, kind wal.AttachmentKind, key []byte) ([]byte, error) {
+func (db *DB) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error) {
 	stored, err := keyspace.AppendAttachment(nil, keyspace.Kind(kind), key)
 	if err != nil {
 		return nil, err
@@ -53,8 +53,8 @@ func (db *DB) inFlight(ctx context.Context, pending <-chan struct{}) error {
 
 // Attachments yields the attachments of a kind whose key starts with prefix, in key
 // order.
-func (db *DB) Attachments(ctx context.Context, kind wal.AttachmentKind, prefix []byte) iter.Seq2[wal.Attachment, error] {
-	return func(yield func(wal.Attachment, error) bool) {
+func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
+	return func(yield func(chain.Attachment, error) bool) {
 		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
 		watched := string(slices.Clone(lower))
 		for err == nil && lower != nil {
@@ -63,13 +63,13 @@ func (db *DB) Attachments(ctx context.Context, kind wal.AttachmentKind, prefix [
 				break
 			}
 			for _, row := range rows {
-				if !yield(wal.Attachment{Kind: kind, Key: row.key[1:], Value: row.value}, nil) {
+				if !yield(chain.Attachment{Kind: kind, Key: row.key[1:], Value: row.value}, nil) {
 					return
 				}
 			}
 		}
 		if err != nil {
-			yield(wal.Attachment{}, err)
+			yield(chain.Attachment{}, err)
 		}
 	}
 }

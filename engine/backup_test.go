@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // A backup taken while appends go on is a store that verifies. Restored, it has
@@ -59,7 +59,7 @@ func TestBackupAndRestoreOpensFrozen(t *testing.T) {
 			if rep := check(t, copied); rep.Traces < 51 {
 				t.Errorf("backup has %+v", rep)
 			}
-			_, err = copied.Append(ctx, wal.Lease{TraceID: id(99)}, spec{trace: id(99)}.make(t).begin())
+			_, err = copied.Append(ctx, chain.Lease{TraceID: id(99)}, spec{trace: id(99)}.make(t).begin())
 			wantCode(t, err, tga.StoreUnavailable)
 			wantCode(t, copied.Unfreeze(ctx, true, "me"), tga.StoreUnavailable)
 			if err := copied.Close(); err != nil {
@@ -82,14 +82,14 @@ func TestBackupAndRestoreOpensFrozen(t *testing.T) {
 				if st, err := restored.State(ctx, id(1)); err != nil || st.Current != tga.Completed {
 					t.Errorf("read: %+v, %v", st, err)
 				}
-				_, err = restored.Append(ctx, wal.Lease{TraceID: open_.trace}, open_.make(t).end())
+				_, err = restored.Append(ctx, chain.Lease{TraceID: open_.trace}, open_.make(t).end())
 				if !errors.Is(err, tga.StateChecksumMismatch) {
 					t.Errorf("append to a frozen store: %v", err)
 				}
 				wantCode(t, err, tga.StoreUnavailable)
 				_, err = restored.Acquire(ctx, open_.trace)
 				wantCode(t, err, tga.StoreUnavailable)
-				_, err = restored.WriteCheckpoint(ctx, wal.Lease{TraceID: open_.trace})
+				_, err = restored.WriteCheckpoint(ctx, chain.Lease{TraceID: open_.trace})
 				wantCode(t, err, tga.StoreUnavailable)
 				_, err = restored.SealTraces(ctx, start+1)
 				wantCode(t, err, tga.StoreUnavailable)
@@ -186,7 +186,7 @@ func TestLostAcknowledgementsFreezeTheStore(t *testing.T) {
 				if st, err := db.State(ctx, id(1)); err != nil || st.LastSeq != 4 {
 					t.Errorf("read: %+v, %v", st, err)
 				}
-				_, err = db.Append(ctx, wal.Lease{TraceID: id(3)}, spec{trace: id(3)}.make(t).begin())
+				_, err = db.Append(ctx, chain.Lease{TraceID: id(3)}, spec{trace: id(3)}.make(t).begin())
 				wantCode(t, err, tga.StoreUnavailable)
 				if !errors.Is(err, tga.StateChecksumMismatch) || db.Stats().Frozen == "" {
 					t.Errorf("append: %v", err)

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // appendBoth is [DB.Append] for a batch with notes on a second trace. Each trace is
@@ -14,53 +14,53 @@ import (
 //
 // Locks are taken in the order that keeps appends from waiting for each other in a
 // circle: traces by id, then ledger keys by their bytes.
-func (db *DB) appendBoth(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (db *DB) appendBoth(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	second := b.Also.Lease
 	if second.TraceID == lease.TraceID || len(b.Also.Notes) == 0 {
-		return wal.Appended{}, tga.Errorf(tga.ValidationError, "append to trace %s and also to %s with %d notes", lease.TraceID, second.TraceID, len(b.Also.Notes)).In(lease.TraceID)
+		return chain.Appended{}, tga.Errorf(tga.ValidationError, "append to trace %s and also to %s with %d notes", lease.TraceID, second.TraceID, len(b.Also.Notes)).In(lease.TraceID)
 	}
 	ids := []tga.ID{lease.TraceID, second.TraceID}
 	slices.SortFunc(ids, func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) })
 	for _, id := range ids {
 		if err := db.lockTrace(ctx, id); err != nil {
-			return wal.Appended{}, err
+			return chain.Appended{}, err
 		}
 		defer db.traces.unlock(id)
 	}
 	head, err := db.fold(lease.TraceID)
 	if err != nil {
-		return wal.Appended{}, err
+		return chain.Appended{}, err
 	}
-	if done, ok := wal.Replayed(head.Trace, b); ok {
+	if done, ok := chain.Replayed(head.Trace, b); ok {
 		db.stats.replayed.Add(1) // the second part is durable with the first
 		return done, nil
 	}
 	steps := make([]*step, 0, 2)
 	for _, part := range []struct {
-		lease wal.Lease
-		batch wal.Batch
+		lease chain.Lease
+		batch chain.Batch
 	}{
-		{lease, wal.Batch{Expect: b.Expect, Artifacts: b.Artifacts, Notes: b.Notes, Attachments: b.Attachments}},
-		{second, wal.Batch{Notes: b.Also.Notes}},
+		{lease, chain.Batch{Expect: b.Expect, Artifacts: b.Artifacts, Notes: b.Notes, Attachments: b.Attachments}},
+		{second, chain.Batch{Notes: b.Also.Notes}},
 	} {
 		if err := db.leases.check(part.lease); err != nil {
-			return wal.Appended{}, err
+			return chain.Appended{}, err
 		}
 		head, err := db.fold(part.lease.TraceID)
 		if err != nil {
-			return wal.Appended{}, err
+			return chain.Appended{}, err
 		}
 		if err := db.expect(head, part.batch); err != nil {
-			return wal.Appended{}, err
+			return chain.Appended{}, err
 		}
 		s, err := db.link(head, part.lease, part.batch)
 		if err != nil {
-			return wal.Appended{}, err
+			return chain.Appended{}, err
 		}
 		steps = append(steps, s)
 	}
 	if err := db.lockBoth(ctx, steps); err != nil {
-		return wal.Appended{}, err
+		return chain.Appended{}, err
 	}
 	defer func() {
 		for _, k := range keysOf(steps) {
@@ -72,11 +72,11 @@ func (db *DB) appendBoth(ctx context.Context, lease wal.Lease, b wal.Batch) (wal
 			continue
 		}
 		if s.record, err = db.ledgerChange(s, s.hash); err != nil {
-			return wal.Appended{}, err
+			return chain.Appended{}, err
 		}
 	}
 	if err := db.commit(steps...); err != nil {
-		return wal.Appended{}, err
+		return chain.Appended{}, err
 	}
 	return steps[0].appended(), nil
 }

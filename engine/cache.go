@@ -5,13 +5,13 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // fold is a trace as it is on disk. The trace in it is shared and never modified;
 // callers get clones.
 type fold struct {
-	*wal.Trace
+	*chain.Trace
 	segment uint64 // of an archived trace, 0 while its entries are in the store
 
 	// reservation is the record of the trace's key while the trace has it reserved; nil
@@ -118,7 +118,7 @@ const recordSize = 512
 
 // foldSize estimates the memory of a fold in bytes. A decoded artifact takes about as
 // much again as its canonical bytes.
-func foldSize(t *wal.Trace) int64 {
+func foldSize(t *chain.Trace) int64 {
 	size := int64(1024)
 	for _, a := range []*tga.Artifact{t.Request, t.Decision, t.Call, t.Effect} {
 		if a != nil {

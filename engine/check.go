@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 	"github.com/tgad/tgad/wal/segment"
 )
 
@@ -178,7 +178,7 @@ func (c *checker) traceOf(id tga.ID) error {
 }
 
 // trace replays a trace and compares its ledger record; nil where it does not replay.
-func (c *checker) trace(t *segment.Trace) (*wal.Trace, error) {
+func (c *checker) trace(t *segment.Trace) (*chain.Trace, error) {
 	c.step()
 	c.Traces++
 	c.Entries += len(t.Entries)
@@ -203,11 +203,11 @@ func (c *checker) lost(id tga.ID, err error) error {
 // record compares the ledger record of the trace's key with what the trace's log says
 // it is. Another trace may have taken the key over, but only after this one settled as
 // not sent or as a definite non-execution.
-func (c *checker) record(t *segment.Trace, folded *wal.Trace) error {
+func (c *checker) record(t *segment.Trace, folded *chain.Trace) error {
 	if folded.Call == nil || ledger.NeverSent(folded.Call) {
 		return nil
 	}
-	var call, effect wal.Entry
+	var call, effect chain.Entry
 	for _, e := range t.Entries {
 		switch e.Type {
 		case tga.CallType:
@@ -247,7 +247,7 @@ func (c *checker) record(t *segment.Trace, folded *wal.Trace) error {
 	return nil
 }
 
-func (c *checker) openIndex(t *wal.Trace) error {
+func (c *checker) openIndex(t *chain.Trace) error {
 	value, err := c.db.get(c.v, keyspace.AppendOpen(nil, t.ID))
 	if err != nil {
 		return err
@@ -265,7 +265,7 @@ func (c *checker) openIndex(t *wal.Trace) error {
 	return nil
 }
 
-func (c *checker) checkpoints(t *wal.Trace) error {
+func (c *checker) checkpoints(t *chain.Trace) error {
 	lower, upper := keyspace.CheckpointBounds(t.ID)
 	rows, err := c.db.page(c.v, lower, upper, 0)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Every key of the store that is changed or removed behind its back is a problem that
@@ -28,7 +28,7 @@ func TestCheckFindsEveryDamagedKey(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	large := []wal.Document{{Pointer: tga.PointerResult, Data: bytes.Repeat([]byte("x"), 100<<10)}}
+	large := []chain.Document{{Pointer: tga.PointerResult, Data: bytes.Repeat([]byte("x"), 100<<10)}}
 	run(t, db, spec{trace: id(1)}, spec{trace: id(2), documents: large}, spec{trace: id(3)})
 	if _, err := db.SealTraces(context.Background(), start+1); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestCheckFindsEveryDamagedKey(t *testing.T) {
 	if _, err := db.WriteCheckpoint(context.Background(), lease); err != nil {
 		t.Fatal(err)
 	}
-	append_(t, db, lease, wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteAttempt, Who: "tgad", Body: ledger.Mark{Attempt: 1, Epoch: uint64(lease.Epoch)}.Body()}}})
+	append_(t, db, lease, chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteAttempt, Who: "tgad", Body: ledger.Mark{Attempt: 1, Epoch: uint64(lease.Epoch)}.Body()}}})
 	if rep := check(t, db); rep.Traces != 6 || rep.Archived != 3 || rep.Entries != 23 || rep.Notes != 1 || rep.Records != 6 || rep.Segments != 1 || rep.Open != 1 {
 		t.Errorf("report %+v", rep)
 	}
@@ -198,7 +198,7 @@ func TestCheckpoints(t *testing.T) {
 	if stored != 2 {
 		t.Errorf("%d checkpoints are kept", stored)
 	}
-	_, err := db.WriteCheckpoint(ctx, wal.Lease{TraceID: s.trace, Epoch: 1})
+	_, err := db.WriteCheckpoint(ctx, chain.Lease{TraceID: s.trace, Epoch: 1})
 	wantCode(t, err, tga.StateConcurrentExecution)
 
 	// A bad one is skipped; the older one serves, then none.

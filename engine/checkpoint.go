@@ -5,7 +5,7 @@ import (
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // keptCheckpoints is how many checkpoints of a trace are kept: the newest, and one to
@@ -14,7 +14,7 @@ const keptCheckpoints = 2
 
 // WriteCheckpoint seals the execution state at the trace's head, stores it durably and
 // returns it. The lease must be current; NOT_FOUND: the trace has no entry.
-func (db *DB) WriteCheckpoint(ctx context.Context, lease wal.Lease) (tga.Checkpoint, error) {
+func (db *DB) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Checkpoint, error) {
 	if err := db.health.enter(); err != nil {
 		return tga.Checkpoint{}, err
 	}
@@ -104,7 +104,7 @@ func (db *DB) LatestCheckpoint(ctx context.Context, id tga.ID) (cp tga.Checkpoin
 
 // verifyCheckpoint checks a stored checkpoint against its own digest, its key and the
 // trace's entry at its sequence number.
-func verifyCheckpoint(t *wal.Trace, stored kv) (*tga.Checkpoint, error) {
+func verifyCheckpoint(t *chain.Trace, stored kv) (*tga.Checkpoint, error) {
 	id, seq, err := keyspace.ParseCheckpoint(stored.key)
 	if err != nil {
 		return nil, err

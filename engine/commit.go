@@ -8,17 +8,17 @@ import (
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // step is one checked append on its way to disk.
 type step struct {
-	lease       wal.Lease
+	lease       chain.Lease
 	before      fold
-	after       *wal.Trace
-	entries     []wal.Entry
+	after       *chain.Trace
+	entries     []chain.Entry
 	notes       []tga.Note
-	attachments []wal.Attachment
+	attachments []chain.Attachment
 	committed   tga.Millis     // the store's clock
 	newestTS    tga.Millis     // of the entries and notes
 	hash        [32]byte       // of the ledger key; with record
@@ -29,8 +29,8 @@ type step struct {
 	own         commitment     // that, where it is the first of its batch
 }
 
-func (s *step) appended() wal.Appended {
-	out := wal.Appended{Head: s.after.Head, Notes: s.notes}
+func (s *step) appended() chain.Appended {
+	out := chain.Appended{Head: s.after.Head, Notes: s.notes}
 	if len(s.entries) > 0 {
 		out.Entries = make([]tga.LogEntry, 0, len(s.entries))
 	}
@@ -167,7 +167,7 @@ func (w *writer) step(s *step) error {
 	}
 	for i := range s.notes {
 		n := &s.notes[i]
-		w.set(keyspace.AppendNote(w.key[:0], n.TraceID, n.Number), w.keep(wal.AppendNoteFrame(w.value[:0], n, s.committed, s.lease.Epoch)))
+		w.set(keyspace.AppendNote(w.key[:0], n.TraceID, n.Number), w.keep(chain.AppendNoteFrame(w.value[:0], n, s.committed, s.lease.Epoch)))
 	}
 	if s.record != nil {
 		value, err := s.record.AppendBinary(w.value[:0])
@@ -188,8 +188,8 @@ func (w *writer) step(s *step) error {
 			w.set(key, a.Value)
 		}
 	}
-	if w.err == nil && w.b.Len() > wal.MaxBatch {
-		return tga.Errorf(tga.LimitExceeded, "append of %d bytes: at most %d", w.b.Len(), wal.MaxBatch).In(s.after.ID)
+	if w.err == nil && w.b.Len() > chain.MaxBatch {
+		return tga.Errorf(tga.LimitExceeded, "append of %d bytes: at most %d", w.b.Len(), chain.MaxBatch).In(s.after.ID)
 	}
 	return w.err
 }
@@ -253,11 +253,11 @@ func (w *writer) delete(key []byte) {
 	}
 }
 
-func (w *writer) entry(e *wal.Entry) {
-	frame, spill := wal.AppendFrame(w.value[:0], e)
+func (w *writer) entry(e *chain.Entry) {
+	frame, spill := chain.AppendFrame(w.value[:0], e)
 	w.set(keyspace.AppendEntry(w.key[:0], e.TraceID, e.Seq), w.keep(frame))
 	for i := 0; len(spill) > 0; i++ {
-		n := min(len(spill), wal.ChunkSize)
+		n := min(len(spill), chain.ChunkSize)
 		w.set(keyspace.AppendChunk(w.key[:0], e.TraceID, e.Seq, uint16(i)), spill[:n])
 		spill = spill[n:]
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // The power goes at every write operation of a store's life, with none, a third, two
@@ -52,7 +52,7 @@ func TestCrashBetweenWrites(t *testing.T) {
 		return nil
 	}))
 
-	s := spec{trace: id(1), attempt: "apart", documents: []wal.Document{{Pointer: tga.PointerResult, Data: make([]byte, 100<<10)}}}
+	s := spec{trace: id(1), attempt: "apart", documents: []chain.Document{{Pointer: tga.PointerResult, Data: make([]byte, 100<<10)}}}
 	m := s.make(t)
 	// The life: each step is one acknowledged commit and what the trace is after it.
 	type after struct{ seq, notes uint64 }
@@ -62,7 +62,7 @@ func TestCrashBetweenWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	lease := acquire(t, db, s.trace)
-	step := func(b wal.Batch, then after) {
+	step := func(b chain.Batch, then after) {
 		mu.Lock()
 		states = append(states, then)
 		mu.Unlock()
@@ -71,7 +71,7 @@ func TestCrashBetweenWrites(t *testing.T) {
 	}
 	step(m.batch(m.request), after{1, 0})
 	step(m.batch(m.decision, m.call), after{3, 0})
-	step(wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteAttempt, Who: "tgad", Body: ledger.Mark{Attempt: 1, Epoch: uint64(lease.Epoch)}.Body()}}}, after{3, 1})
+	step(chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteAttempt, Who: "tgad", Body: ledger.Mark{Attempt: 1, Epoch: uint64(lease.Epoch)}.Body()}}}, after{3, 1})
 	if _, err := db.WriteCheckpoint(context.Background(), lease); err != nil {
 		t.Fatal(err)
 	}

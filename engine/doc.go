@@ -29,7 +29,7 @@
 //	   begun once    what is taken for new is not in the store     newTraces    [DB.Check]       TestTraceIsBegunOnce
 //	I2 once          a key is reserved by one trace at a time       [DB.Append]  [DB.Check]       TestLedgerRule, TestOneReservationAmongRacers
 //	I4 checkpoints   digest and entry agree, or it is skipped       [DB.LatestCheckpoint] [DB.Check] TestCheckpoints
-//	I5 chain         entry n names the digest of n-1                [wal.Trace.Link] [wal.Trace.Apply] FuzzReplayTamper
+//	I5 chain         entry n names the digest of n-1                [chain.Trace.Link] [chain.Trace.Apply] FuzzReplayTamper
 //	I6 one writer    an append needs the current epoch              [DB.Append]  storetest        TestAppendOrderOfChecks, TestEpochsRiseOverRestarts
 //	I7 atomicity     one batch per append, all or nothing           [DB.Append]  [DB.Check]       TestCrashBetweenWrites
 //	   durability    synced before its answer                       [Ticket.Wait] crashtest       TestOneSyncPerAppend, TestFailedSyncPoisons
@@ -46,7 +46,7 @@
 // The seven operations of its §9.3.2 and what they are here:
 //
 //	load_state(trace_id)                 [DB.State]; [DB.Load] with the artifacts
-//	append_log_entry(entry)              [DB.Append], with [wal.NewArtifact.Entry] for a complete entry
+//	append_log_entry(entry)              [DB.Append], with [chain.NewArtifact.Entry] for a complete entry
 //	list_log_entries(trace_id, after)    [DB.Entries]
 //	write_checkpoint(checkpoint)         [DB.WriteCheckpoint], made from the log and not taken from the caller
 //	load_latest_checkpoint(trace_id)     [DB.LatestCheckpoint]

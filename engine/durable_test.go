@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // While the sync of an append hangs, every way to read shows the store as it was, or
@@ -47,7 +47,7 @@ func TestNoReaderSeesAnUnsyncedBatch(t *testing.T) {
 	go func() { _, err := db.Append(context.Background(), lease, m.end()); done <- err }()
 	go func() {
 		b := f.batch(f.request)
-		b.Attachments = []wal.Attachment{{Kind: wal.AttachApproval, Key: approval[:], Value: []byte("v")}}
+		b.Attachments = []chain.Attachment{{Kind: chain.AttachApproval, Key: approval[:], Value: []byte("v")}}
 		_, err := db.Append(context.Background(), other, b)
 		done <- err
 	}()
@@ -106,11 +106,11 @@ func TestNoReaderSeesAnUnsyncedBatch(t *testing.T) {
 		},
 		"cursor": func(context.Context) (bool, error) { return db.Cursor() == cursor, nil },
 		"attachment": func(ctx context.Context) (bool, error) {
-			v, err := db.Attachment(ctx, wal.AttachApproval, approval[:])
+			v, err := db.Attachment(ctx, chain.AttachApproval, approval[:])
 			return err == nil && v == nil, err
 		},
 		"attachments": func(ctx context.Context) (bool, error) {
-			for _, err := range db.Attachments(ctx, wal.AttachApproval, nil) {
+			for _, err := range db.Attachments(ctx, chain.AttachApproval, nil) {
 				return false, err
 			}
 			return true, nil
@@ -258,7 +258,7 @@ func TestOneSyncPerAppend(t *testing.T) {
 	db := open(t, "store", o)
 	// Memtables start at 256 KiB and double: fill those up to 16 MiB, so that the next
 	// has room for all that is counted.
-	filler := []wal.Document{{Pointer: tga.PointerResult, Data: make([]byte, 30<<10)}}
+	filler := []chain.Document{{Pointer: tga.PointerResult, Data: make([]byte, 30<<10)}}
 	for i := range uint64(1000) {
 		run(t, db, spec{trace: id(1_000_000 + i), documents: filler})
 	}
@@ -356,7 +356,7 @@ func TestAttachmentReadBesideItsAppend(t *testing.T) {
 	m, lease := spec{trace: id(1)}.make(t), acquire(t, db, id(1))
 	key := id(1)
 	b := m.batch(m.request)
-	b.Attachments = []wal.Attachment{{Kind: wal.AttachApproval, Key: key[:], Value: []byte("v")}}
+	b.Attachments = []chain.Attachment{{Kind: chain.AttachApproval, Key: key[:], Value: []byte("v")}}
 	release, done := make(chan struct{}), make(chan error, 1)
 	fs.onSync(func(real func() error) error {
 		<-release
@@ -374,14 +374,14 @@ func TestAttachmentReadBesideItsAppend(t *testing.T) {
 		}
 		return []byte(db.Dump()["a"+string(key[:])])
 	}
-	if v, err := db.SettledAttachment(ctx, wal.AttachApproval, key[:], read); !errors.Is(err, context.Canceled) {
+	if v, err := db.SettledAttachment(ctx, chain.AttachApproval, key[:], read); !errors.Is(err, context.Canceled) {
 		t.Errorf("read %q, %v of an append that is not durable", v, err)
 	}
 	close(release)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if v, err := db.Attachment(context.Background(), wal.AttachApproval, key[:]); string(v) != "v" || err != nil {
+	if v, err := db.Attachment(context.Background(), chain.AttachApproval, key[:]); string(v) != "v" || err != nil {
 		t.Errorf("read %q, %v when it is durable", v, err)
 	}
 }

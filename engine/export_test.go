@@ -6,7 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Dump returns every key and value of the store.
@@ -39,7 +39,7 @@ func (db *DB) Put(key, value []byte) {
 func (db *DB) DropCaches() { db.dropCaches() }
 
 // SettledAttachment is [DB.Attachment] with a read of its own.
-func (db *DB) SettledAttachment(ctx context.Context, kind wal.AttachmentKind, key []byte, read func() []byte) ([]byte, error) {
+func (db *DB) SettledAttachment(ctx context.Context, kind chain.AttachmentKind, key []byte, read func() []byte) ([]byte, error) {
 	stored := string(byte(kind)) + string(key)
 	return db.settled(ctx, stored, func() ([]byte, error) { return read(), nil })
 }
@@ -93,6 +93,6 @@ func contextWithCancel() (context.Context, context.CancelFunc) {
 	return context.WithCancel(context.Background())
 }
 
-func newTestTrace(n byte) *wal.Trace { return wal.NewTrace(tga.ID{n}) }
+func newTestTrace(n byte) *chain.Trace { return chain.NewTrace(tga.ID{n}) }
 
-var bigDocument = wal.Document{Data: make([]byte, 20_000)}
+var bigDocument = chain.Document{Data: make([]byte, 20_000)}

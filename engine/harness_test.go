@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 var _ runtime.Store = (*engine.DB)(nil)
@@ -49,19 +49,19 @@ type spec struct {
 	code      string // error code of the effect
 	class     string // meta.outcome_class of the effect
 	replayed  tga.ID // meta.replayed_from of the effect
-	documents []wal.Document
+	documents []chain.Document
 }
 
 // made is a call's artifacts.
 type made struct {
 	request, decision, call, effect *tga.Artifact
-	documents                       []wal.Document
+	documents                       []chain.Document
 }
 
-func (m made) batch(parts ...*tga.Artifact) wal.Batch {
-	var b wal.Batch
+func (m made) batch(parts ...*tga.Artifact) chain.Batch {
+	var b chain.Batch
 	for _, a := range parts {
-		n := wal.NewArtifact{Artifact: a}
+		n := chain.NewArtifact{Artifact: a}
 		if a == m.effect {
 			n.Documents = m.documents
 		}
@@ -71,8 +71,8 @@ func (m made) batch(parts ...*tga.Artifact) wal.Batch {
 }
 
 // begin is everything up to the call, end the effect.
-func (m made) begin() wal.Batch { return m.batch(m.request, m.decision, m.call) }
-func (m made) end() wal.Batch   { return m.batch(m.effect) }
+func (m made) begin() chain.Batch { return m.batch(m.request, m.decision, m.call) }
+func (m made) end() chain.Batch   { return m.batch(m.effect) }
 
 func or(s, other string) string {
 	if s == "" {
@@ -198,7 +198,7 @@ func check(t testing.TB, db *engine.DB) engine.Report {
 
 func mem(t testing.TB) *engine.DB { t.Helper(); return open(t, "store", options(vfs.NewMem())) }
 
-func acquire(t testing.TB, db *engine.DB, trace tga.ID) wal.Lease {
+func acquire(t testing.TB, db *engine.DB, trace tga.ID) chain.Lease {
 	t.Helper()
 	lease, err := db.Acquire(context.Background(), trace)
 	if err != nil {
@@ -207,7 +207,7 @@ func acquire(t testing.TB, db *engine.DB, trace tga.ID) wal.Lease {
 	return lease
 }
 
-func append_(t testing.TB, db *engine.DB, lease wal.Lease, b wal.Batch) wal.Appended {
+func append_(t testing.TB, db *engine.DB, lease chain.Lease, b chain.Batch) chain.Appended {
 	t.Helper()
 	out, err := db.Append(context.Background(), lease, b)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // leases knows who may append to which trace. A lease lives in memory: it dies with
@@ -21,7 +21,7 @@ type leases struct {
 	queue locks[tga.ID] // held from Acquire to Release; not by a weak lease
 
 	mu          sync.Mutex
-	held        map[tga.ID]wal.Epoch
+	held        map[tga.ID]chain.Epoch
 	lent        map[tga.ID]bool // of those held: by somebody outside this process
 	weak        map[tga.ID]bool // of those lent: about what another did
 	incarnation uint32
@@ -30,37 +30,37 @@ type leases struct {
 
 func (l *leases) init(incarnation uint32) {
 	l.queue.init()
-	l.held, l.lent, l.weak = make(map[tga.ID]wal.Epoch), make(map[tga.ID]bool), make(map[tga.ID]bool)
+	l.held, l.lent, l.weak = make(map[tga.ID]chain.Epoch), make(map[tga.ID]bool), make(map[tga.ID]bool)
 	l.incarnation, l.counter = incarnation, 0
 }
 
-func (l *leases) grant(id tga.ID) (wal.Lease, error) {
+func (l *leases) grant(id tga.ID) (chain.Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.next(id)
 }
 
 // next makes the newest epoch the trace's. l.mu is held.
-func (l *leases) next(id tga.ID) (wal.Lease, error) {
+func (l *leases) next(id tga.ID) (chain.Lease, error) {
 	if l.counter == math.MaxUint32 {
-		return wal.Lease{}, tga.Errorf(tga.StoreUnavailable, "no epoch is left in incarnation %d: open the store again", l.incarnation).In(id)
+		return chain.Lease{}, tga.Errorf(tga.StoreUnavailable, "no epoch is left in incarnation %d: open the store again", l.incarnation).In(id)
 	}
 	l.counter++
-	epoch := wal.Epoch(l.incarnation)<<32 | wal.Epoch(l.counter)
+	epoch := chain.Epoch(l.incarnation)<<32 | chain.Epoch(l.counter)
 	l.held[id] = epoch
 	delete(l.lent, id)
 	delete(l.weak, id)
-	return wal.Lease{TraceID: id, Epoch: epoch}, nil
+	return chain.Lease{TraceID: id, Epoch: epoch}, nil
 }
 
 // overtake gives a held trace the newest epoch: the holder's is over from here on, and its
 // place in the queue is the new holder's. ok is false where nobody is in that place, or only
 // is lent and the holder is of this process.
-func (l *leases) overtake(id tga.ID, lentOnly bool) (lease wal.Lease, ok bool, err error) {
+func (l *leases) overtake(id tga.ID, lentOnly bool) (lease chain.Lease, ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, held := l.held[id]; !held || l.weak[id] || lentOnly && !l.lent[id] {
-		return wal.Lease{}, false, nil
+		return chain.Lease{}, false, nil
 	}
 	lease, err = l.next(id)
 	return lease, err == nil, err
@@ -68,7 +68,7 @@ func (l *leases) overtake(id tga.ID, lentOnly bool) (lease wal.Lease, ok bool, e
 
 // lend marks a lease as held outside this process. It reports whether the lease is weak: then
 // it has no place in the queue from here on.
-func (l *leases) lend(lease wal.Lease, own bool) (weak bool) {
+func (l *leases) lend(lease chain.Lease, own bool) (weak bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held[lease.TraceID] != lease.Epoch {
@@ -83,14 +83,14 @@ func (l *leases) lend(lease wal.Lease, own bool) (weak bool) {
 
 // check returns nil for the trace's current lease. It tells a lease that was
 // overtaken from one that was never granted.
-func (l *leases) check(lease wal.Lease) error {
+func (l *leases) check(lease chain.Lease) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	current, held := l.held[lease.TraceID]
 	if held && current == lease.Epoch {
 		return nil
 	}
-	newest := wal.Epoch(l.incarnation)<<32 | wal.Epoch(l.counter)
+	newest := chain.Epoch(l.incarnation)<<32 | chain.Epoch(l.counter)
 	if uint32(lease.Epoch) == 0 || lease.Epoch > newest {
 		return tga.Errorf(tga.StateLockAcquireFailed, "append to trace %s: no lease with epoch %#x was granted", lease.TraceID, uint64(lease.Epoch)).In(lease.TraceID)
 	}
@@ -99,7 +99,7 @@ func (l *leases) check(lease wal.Lease) error {
 
 // release ends a lease. It reports whether the lease had the place in the queue, which is
 // then to be given up.
-func (l *leases) release(lease wal.Lease) (queued bool) {
+func (l *leases) release(lease chain.Lease) (queued bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held[lease.TraceID] != lease.Epoch || lease.Epoch == 0 {
@@ -145,25 +145,25 @@ func (l *leases) count() int {
 //
 // The lease is granted once no append under an earlier one is under way: what its
 // holder reads is all that earlier holders wrote.
-func (db *DB) Acquire(ctx context.Context, id tga.ID) (wal.Lease, error) {
+func (db *DB) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 	if err := db.health.enter(); err != nil {
-		return wal.Lease{}, err
+		return chain.Lease{}, err
 	}
 	defer db.health.leave()
 	if err := db.health.writable(); err != nil {
-		return wal.Lease{}, err
+		return chain.Lease{}, err
 	}
 	if !db.leases.queue.try(id) {
 		if _, waits := ctx.Deadline(); !waits {
-			return wal.Lease{}, tga.Errorf(tga.StateLockAcquireFailed, "acquire trace %s: another holds its lease", id).In(id)
+			return chain.Lease{}, tga.Errorf(tga.StateLockAcquireFailed, "acquire trace %s: another holds its lease", id).In(id)
 		}
 		if err := db.leases.queue.lock(ctx, db.health.stopped(), id); err != nil {
-			return wal.Lease{}, db.waitFailed("acquire trace "+id.String()+": another holds its lease", id, err)
+			return chain.Lease{}, db.waitFailed("acquire trace "+id.String()+": another holds its lease", id, err)
 		}
 	}
 	if err := db.lockTrace(ctx, id); err != nil {
 		db.leases.queue.unlock(id)
-		return wal.Lease{}, err
+		return chain.Lease{}, err
 	}
 	defer db.traces.unlock(id)
 	lease, err := db.leases.grant(id)
@@ -180,11 +180,11 @@ func (db *DB) Acquire(ctx context.Context, id tga.ID) (wal.Lease, error) {
 // trace without an entry has the state 0. Where it is not, the lease is weak: it keeps other
 // peers out that are no more than that, and everybody else takes the trace at once, as if
 // nobody held it.
-func (db *DB) Lend(ctx context.Context, id tga.ID, own func(*wal.Trace) bool) (wal.Lease, error) {
+func (db *DB) Lend(ctx context.Context, id tga.ID, own func(*chain.Trace) bool) (chain.Lease, error) {
 	asks := func() (bool, error) {
 		t, err := db.Load(ctx, id)
 		if tga.CodeOf(err) == tga.NotFound {
-			t, err = wal.NewTrace(id), nil
+			t, err = chain.NewTrace(id), nil
 		}
 		if err != nil {
 			return false, err
@@ -193,21 +193,21 @@ func (db *DB) Lend(ctx context.Context, id tga.ID, own func(*wal.Trace) bool) (w
 	}
 	mine, err := asks()
 	if err != nil {
-		return wal.Lease{}, err
+		return chain.Lease{}, err
 	}
 	for !mine && db.leases.isWeak(id) {
 		failed := func(why error) error {
 			return db.waitFailed("acquire trace "+id.String()+": another peer holds its lease", id, why)
 		}
 		if _, waits := ctx.Deadline(); !waits {
-			return wal.Lease{}, failed(context.DeadlineExceeded)
+			return chain.Lease{}, failed(context.DeadlineExceeded)
 		}
 		select {
 		case <-time.After(overtakePause):
 		case <-ctx.Done():
-			return wal.Lease{}, failed(ctx.Err())
+			return chain.Lease{}, failed(ctx.Err())
 		case <-db.health.stopped():
-			return wal.Lease{}, failed(tga.StoreUnavailable)
+			return chain.Lease{}, failed(tga.StoreUnavailable)
 		}
 	}
 	lease, err := db.Acquire(ctx, id)
@@ -217,7 +217,7 @@ func (db *DB) Lend(ctx context.Context, id tga.ID, own func(*wal.Trace) bool) (w
 	// Under the lease nothing moves: now it is certain whose the trace is.
 	if mine, err = asks(); err != nil {
 		db.Release(lease)
-		return wal.Lease{}, err
+		return chain.Lease{}, err
 	}
 	if db.leases.lend(lease, mine) {
 		db.leases.queue.unlock(id)
@@ -236,24 +236,24 @@ const overtakePause = time.Millisecond
 // was lent and waits for any other, as [DB.Acquire] does.
 //
 // The lease is granted once no append under an earlier one is under way.
-func (db *DB) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (wal.Lease, error) {
+func (db *DB) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lease, error) {
 	if err := db.health.enter(); err != nil {
-		return wal.Lease{}, err
+		return chain.Lease{}, err
 	}
 	defer db.health.leave()
 	if err := db.health.writable(); err != nil {
-		return wal.Lease{}, err
+		return chain.Lease{}, err
 	}
 	for {
 		lease, ok, err := db.leases.overtake(id, lentOnly)
 		if err != nil {
-			return wal.Lease{}, err
+			return chain.Lease{}, err
 		}
 		if ok {
 			// Appends that passed their check before are under way: they are waited for.
 			if err := db.lockTrace(ctx, id); err != nil {
 				db.Release(lease)
-				return wal.Lease{}, err
+				return chain.Lease{}, err
 			}
 			db.traces.unlock(id)
 			return lease, nil
@@ -269,9 +269,9 @@ func (db *DB) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (wal.Lease
 		select {
 		case <-time.After(overtakePause):
 		case <-ctx.Done():
-			return wal.Lease{}, db.waitFailed("overtake trace "+id.String(), id, ctx.Err())
+			return chain.Lease{}, db.waitFailed("overtake trace "+id.String(), id, ctx.Err())
 		case <-db.health.stopped():
-			return wal.Lease{}, db.waitFailed("overtake trace "+id.String(), id, tga.StoreUnavailable)
+			return chain.Lease{}, db.waitFailed("overtake trace "+id.String(), id, tga.StoreUnavailable)
 		}
 	}
 }
@@ -282,10 +282,10 @@ type withoutDeadline struct{ context.Context }
 func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Current reports whether a lease is still its trace's newest.
-func (db *DB) Current(lease wal.Lease) bool { return db.leases.check(lease) == nil }
+func (db *DB) Current(lease chain.Lease) bool { return db.leases.check(lease) == nil }
 
 // Release ends a lease; of one that is not current it does nothing.
-func (db *DB) Release(lease wal.Lease) {
+func (db *DB) Release(lease chain.Lease) {
 	if db.leases.release(lease) {
 		db.leases.queue.unlock(lease.TraceID)
 		db.released.notify(lease.TraceID)

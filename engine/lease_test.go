@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 func TestAcquireWaitsForItsDeadlineOnly(t *testing.T) {
@@ -35,7 +35,7 @@ func TestAcquireWaitsForItsDeadlineOnly(t *testing.T) {
 	// A waiter gets the lease when it is released, with a higher epoch.
 	long, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	got := make(chan wal.Lease)
+	got := make(chan chain.Lease)
 	go func() {
 		next, err := db.Acquire(long, id(1))
 		if err != nil {
@@ -43,7 +43,7 @@ func TestAcquireWaitsForItsDeadlineOnly(t *testing.T) {
 		}
 		got <- next
 	}()
-	db.Release(wal.Lease{TraceID: id(1), Epoch: lease.Epoch - 1}) // not current: nothing happens
+	db.Release(chain.Lease{TraceID: id(1), Epoch: lease.Epoch - 1}) // not current: nothing happens
 	db.Release(lease)
 	next := <-got
 	if next.Epoch <= lease.Epoch {
@@ -64,7 +64,7 @@ func TestAcquireWaitsForItsDeadlineOnly(t *testing.T) {
 
 func TestEpochsRiseOverRestarts(t *testing.T) {
 	fs := vfs.NewMem()
-	var last wal.Lease
+	var last chain.Lease
 	for range 3 {
 		db, err := engine.Open("store", options(fs))
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // The rule under the key's lock, for a second trace that wants a used key.
@@ -28,13 +28,13 @@ func TestLedgerRule(t *testing.T) {
 		append_(t, db, lease, first.make(t).begin())
 	}
 	none := func(testing.TB, *engine.DB) {}
-	both := func(m made) wal.Batch { return m.batch(m.request, m.decision, m.call, m.effect) }
+	both := func(m made) chain.Batch { return m.batch(m.request, m.decision, m.call, m.effect) }
 	begin := made.begin
 	for _, c := range []struct {
 		name   string
 		before func(testing.TB, *engine.DB)
 		second func(*spec)
-		batch  func(made) wal.Batch
+		batch  func(made) chain.Batch
 		code   tga.Code // "" = committed
 		names  bool     // the error names the first trace
 	}{
@@ -104,28 +104,28 @@ func TestAttemptNotesAreTheRecord(t *testing.T) {
 	s := spec{trace: id(1), attempt: "apart"}
 	m := s.make(t)
 	lease := acquire(t, db, s.trace)
-	mark := func(n uint32, epoch wal.Epoch) wal.NewNote {
-		return wal.NewNote{Kind: tga.NoteAttempt, Who: "tgad", Body: ledger.Mark{Attempt: n, Epoch: uint64(epoch)}.Body()}
+	mark := func(n uint32, epoch chain.Epoch) chain.NewNote {
+		return chain.NewNote{Kind: tga.NoteAttempt, Who: "tgad", Body: ledger.Mark{Attempt: n, Epoch: uint64(epoch)}.Body()}
 	}
-	notSent := func(n uint32) wal.NewNote {
-		return wal.NewNote{Kind: tga.NoteNotSent, Who: "tgad", Body: ledger.NotSent{Attempt: n, Reason: "dial"}.Body()}
+	notSent := func(n uint32) chain.NewNote {
+		return chain.NewNote{Kind: tga.NoteNotSent, Who: "tgad", Body: ledger.NotSent{Attempt: n, Reason: "dial"}.Body()}
 	}
 	steps := []struct {
 		name          string
-		batch         wal.Batch
+		batch         chain.Batch
 		code          tga.Code
 		count, unsent uint32
 	}{
-		{"attempt before the call", wal.Batch{Artifacts: m.batch(m.request).Artifacts, Notes: []wal.NewNote{mark(1, lease.Epoch)}}, tga.StateInvalidTransition, 0, 0},
+		{"attempt before the call", chain.Batch{Artifacts: m.batch(m.request).Artifacts, Notes: []chain.NewNote{mark(1, lease.Epoch)}}, tga.StateInvalidTransition, 0, 0},
 		{"begin", m.begin(), "", 0, 0},
-		{"old epoch", wal.Batch{Notes: []wal.NewNote{mark(1, lease.Epoch-1)}}, tga.StateConcurrentExecution, 0, 0},
-		{"second first", wal.Batch{Notes: []wal.NewNote{mark(2, lease.Epoch)}}, tga.StateSequenceGap, 0, 0},
-		{"first", wal.Batch{Notes: []wal.NewNote{mark(1, lease.Epoch)}}, "", 1, 0},
-		{"not sent", wal.Batch{Notes: []wal.NewNote{notSent(1)}}, "", 1, 1},
-		{"not sent twice", wal.Batch{Notes: []wal.NewNote{notSent(1)}}, tga.StateInvalidTransition, 1, 1},
-		{"second", wal.Batch{Notes: []wal.NewNote{mark(2, lease.Epoch)}}, "", 2, 1},
+		{"old epoch", chain.Batch{Notes: []chain.NewNote{mark(1, lease.Epoch-1)}}, tga.StateConcurrentExecution, 0, 0},
+		{"second first", chain.Batch{Notes: []chain.NewNote{mark(2, lease.Epoch)}}, tga.StateSequenceGap, 0, 0},
+		{"first", chain.Batch{Notes: []chain.NewNote{mark(1, lease.Epoch)}}, "", 1, 0},
+		{"not sent", chain.Batch{Notes: []chain.NewNote{notSent(1)}}, "", 1, 1},
+		{"not sent twice", chain.Batch{Notes: []chain.NewNote{notSent(1)}}, tga.StateInvalidTransition, 1, 1},
+		{"second", chain.Batch{Notes: []chain.NewNote{mark(2, lease.Epoch)}}, "", 2, 1},
 		{"end", m.end(), "", 2, 1},
-		{"after the end", wal.Batch{Notes: []wal.NewNote{mark(3, lease.Epoch)}}, tga.StateInvalidTransition, 2, 1},
+		{"after the end", chain.Batch{Notes: []chain.NewNote{mark(3, lease.Epoch)}}, tga.StateInvalidTransition, 2, 1},
 	}
 	for _, step := range steps {
 		before := db.Dump()

@@ -8,12 +8,12 @@ import (
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // OpenTraces yields the traces that are not terminal, oldest id first.
-func (db *DB) OpenTraces(ctx context.Context) iter.Seq2[wal.OpenTrace, error] {
-	return func(yield func(wal.OpenTrace, error) bool) {
+func (db *DB) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error] {
+	return func(yield func(chain.OpenTrace, error) bool) {
 		lower, upper := keyspace.OpenBounds()
 		for lower != nil {
 			list, next, err := db.openPage(ctx, lower, upper)
@@ -23,7 +23,7 @@ func (db *DB) OpenTraces(ctx context.Context) iter.Seq2[wal.OpenTrace, error] {
 				}
 			}
 			if err != nil {
-				yield(wal.OpenTrace{}, err)
+				yield(chain.OpenTrace{}, err)
 				return
 			}
 			lower = next
@@ -36,7 +36,7 @@ const openPage = 512
 // openPage reads a page of the open index from a view. What the view shows of a trace
 // with an append in flight may not be durable, so such a trace is looked at again
 // under its lock.
-func (db *DB) openPage(ctx context.Context, lower, upper []byte) (list []wal.OpenTrace, next []byte, err error) {
+func (db *DB) openPage(ctx context.Context, lower, upper []byte) (list []chain.OpenTrace, next []byte, err error) {
 	if err := db.health.enter(); err != nil {
 		return nil, nil, err
 	}
@@ -51,7 +51,7 @@ func (db *DB) openPage(ctx context.Context, lower, upper []byte) (list []wal.Ope
 		next = append(slices.Clone(rows[openPage-1].key), 0)
 		upper = next
 	}
-	open := make(map[tga.ID]wal.OpenTrace)
+	open := make(map[tga.ID]chain.OpenTrace)
 	var ids []tga.ID
 	for _, row := range rows {
 		id, err := keyspace.ParseOpen(row.key)
@@ -83,7 +83,7 @@ func (db *DB) openPage(ctx context.Context, lower, upper []byte) (list []wal.Ope
 }
 
 // openNow sets open[id] to what the index says under the trace's lock.
-func (db *DB) openNow(ctx context.Context, id tga.ID, open map[tga.ID]wal.OpenTrace) error {
+func (db *DB) openNow(ctx context.Context, id tga.ID, open map[tga.ID]chain.OpenTrace) error {
 	if err := db.lockTrace(ctx, id); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // floorEvery is how many appends pass between two writes of the order's floor, under
@@ -275,7 +275,7 @@ func (db *DB) recoverOrder(readOnly bool) error {
 }
 
 // attachmentKeys returns the store keys of attachments, for [order.begin].
-func attachmentKeys(list []wal.Attachment) []string {
+func attachmentKeys(list []chain.Attachment) []string {
 	if len(list) == 0 {
 		return nil
 	}

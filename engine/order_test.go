@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // A follower that begins anywhere gets every append after its cursor, once, in order,
@@ -136,7 +136,7 @@ func TestOrderIsReadFromItsFloor(t *testing.T) {
 	lease := acquire(t, db, id(1))
 	append_(t, db, lease, spec{trace: id(1)}.make(t).begin())
 	for range engine.FloorEvery + 10 {
-		append_(t, db, lease, wal.Batch{Notes: []wal.NewNote{{Kind: "remark", Who: "tester", Body: []byte(`{}`)}}})
+		append_(t, db, lease, chain.Batch{Notes: []chain.NewNote{{Kind: "remark", Who: "tester", Body: []byte(`{}`)}}})
 	}
 	cursor := db.Cursor()
 	if err := db.Close(); err != nil {
@@ -200,13 +200,13 @@ func TestCallersTimeStaysInItsTrace(t *testing.T) {
 	db := mem(t)
 	m := spec{trace: id(1)}.make(t)
 	far := start + 60_000 // the most that is taken
-	tr := wal.NewTrace(id(1))
+	tr := chain.NewTrace(id(1))
 	e, err := tr.Link(m.request, far)
 	if err != nil {
 		t.Fatal(err)
 	}
 	lease := acquire(t, db, id(1))
-	append_(t, db, lease, wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: m.request, Entry: &e}}})
+	append_(t, db, lease, chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: m.request, Entry: &e}}})
 	out := append_(t, db, lease, m.batch(m.decision))
 	if out.Entries[0].TS != far || db.NewestTS() != far {
 		t.Errorf("ts %s, newest %s", out.Entries[0].TS, db.NewestTS())

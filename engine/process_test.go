@@ -18,7 +18,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // asChild names, for a process that is this test again, what to do with which store.
@@ -198,7 +198,7 @@ func fill(dir string) {
 	db, err := engine.Open(dir, small)
 	for i := uint64(1); err == nil; i++ {
 		m := spec{trace: id(i), args: `{"fill":"` + noise(i, 300) + `"}`}.make(&testing.T{})
-		var lease wal.Lease
+		var lease chain.Lease
 		if lease, err = db.Acquire(context.Background(), id(i)); err == nil {
 			if _, err = db.Append(context.Background(), lease, m.begin()); err == nil {
 				fmt.Println(i)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // fold returns a trace as it is on disk, the empty one where the id was never used.
@@ -43,10 +43,10 @@ func (db *DB) tip(id tga.ID) (fold, *commitment, error) {
 	}
 	// What is appended to and not in the cache is new, most of the time.
 	if db.begun.absent(id) {
-		return fold{Trace: wal.NewTrace(id)}, nil, nil
+		return fold{Trace: chain.NewTrace(id)}, nil, nil
 	}
 	if unused, err := db.unused(id); unused || err != nil {
-		return fold{Trace: wal.NewTrace(id)}, nil, err
+		return fold{Trace: chain.NewTrace(id)}, nil, err
 	}
 	f, err := db.fold(id)
 	return f, nil, err
@@ -105,13 +105,13 @@ func recoveryFailed(id tga.ID, err error) error {
 
 // entryAt reads one entry without its trace's lock. The caller knows that it is
 // durable.
-func (db *DB) entryAt(id tga.ID, seq uint64) (e wal.Entry, err error) {
+func (db *DB) entryAt(id tga.ID, seq uint64) (e chain.Entry, err error) {
 	// A read view: without the lock, the trace may be archived meanwhile.
 	v := view{Snapshot: db.p.NewSnapshot()}
 	defer func() { err = closeView(v, err) }()
 	rows, err := db.rows(v, id)
 	if err != nil {
-		return wal.Entry{}, recoveryFailed(id, err)
+		return chain.Entry{}, recoveryFailed(id, err)
 	}
 	t, bad := rows.decode()
 	for _, e := range t.Entries {
@@ -120,14 +120,14 @@ func (db *DB) entryAt(id tga.ID, seq uint64) (e wal.Entry, err error) {
 		}
 	}
 	if bad != nil {
-		return wal.Entry{}, recoveryFailed(id, bad)
+		return chain.Entry{}, recoveryFailed(id, bad)
 	}
-	return wal.Entry{}, recoveryFailed(id, damaged("trace %s has no entry %d", id, seq).In(id))
+	return chain.Entry{}, recoveryFailed(id, damaged("trace %s has no entry %d", id, seq).In(id))
 }
 
 // Load returns a trace as it is on disk. NOT_FOUND: it has no entry.
 // STATE_RECOVERY_FAILED, wrapping the cause: an entry or note fails a check.
-func (db *DB) Load(ctx context.Context, id tga.ID) (*wal.Trace, error) {
+func (db *DB) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
 	if err := db.health.enter(); err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (db *DB) Load(ctx context.Context, id tga.ID) (*wal.Trace, error) {
 func (db *DB) State(ctx context.Context, id tga.ID) (tga.ExecutionState, error) {
 	t, err := db.Load(ctx, id)
 	if tga.CodeOf(err) == tga.NotFound {
-		return wal.NewTrace(id).State(), nil
+		return chain.NewTrace(id).State(), nil
 	}
 	if err != nil {
 		return tga.ExecutionState{}, err
@@ -160,9 +160,9 @@ func (db *DB) State(ctx context.Context, id tga.ID) (tga.ExecutionState, error) 
 }
 
 // Entries yields the entries of a trace after a sequence number, in order.
-func (db *DB) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[wal.Entry, error] {
-	return func(yield func(wal.Entry, error) bool) {
-		list, err := db.readTrace(ctx, id, func() (list []wal.Entry, err error) {
+func (db *DB) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[chain.Entry, error] {
+	return func(yield func(chain.Entry, error) bool) {
+		list, err := db.readTrace(ctx, id, func() (list []chain.Entry, err error) {
 			rows, err := db.rows(db.p, id)
 			if err != nil {
 				return nil, err
@@ -181,14 +181,14 @@ func (db *DB) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[wa
 			}
 		}
 		if err != nil {
-			yield(wal.Entry{}, err)
+			yield(chain.Entry{}, err)
 		}
 	}
 }
 
 // readTrace runs read under the trace's lock. A trace is small (four entries, bounded
 // answers), so it is read at once and nothing is held while the caller looks at it.
-func (db *DB) readTrace(ctx context.Context, id tga.ID, read func() ([]wal.Entry, error)) ([]wal.Entry, error) {
+func (db *DB) readTrace(ctx context.Context, id tga.ID, read func() ([]chain.Entry, error)) ([]chain.Entry, error) {
 	if err := db.health.enter(); err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 	"github.com/tgad/tgad/wal/segment"
 )
 
@@ -86,12 +86,12 @@ func (rs rows) decode() (*segment.Trace, error) {
 	return t, nil
 }
 
-func (rs rows) decodeEntry(row kv) (wal.Entry, error) {
+func (rs rows) decodeEntry(row kv) (chain.Entry, error) {
 	id, seq, err := keyspace.ParseEntry(row.key)
 	if err != nil {
-		return wal.Entry{}, err
+		return chain.Entry{}, err
 	}
-	e, err := wal.DecodeFrame(row.value, func(size int64) ([]byte, error) {
+	e, err := chain.DecodeFrame(row.value, func(size int64) ([]byte, error) {
 		if rs.spilled != nil {
 			rs.spilled(seq)
 		}
@@ -108,7 +108,7 @@ func decodeNote(row kv) (n segment.Note, err error) {
 	if err != nil {
 		return n, err
 	}
-	if n.Note, n.Committed, n.Epoch, err = wal.DecodeNoteFrame(row.value); err != nil {
+	if n.Note, n.Committed, n.Epoch, err = chain.DecodeNoteFrame(row.value); err != nil {
 		return n, err
 	}
 	if n.TraceID != id || n.Number != number {
@@ -120,7 +120,7 @@ func decodeNote(row kv) (n segment.Note, err error) {
 // spill reads the chunks of an entry. They are numbered without a gap.
 func (db *DB) spill(r reader, id tga.ID, seq uint64, size int64) ([]byte, error) {
 	lower, upper := keyspace.ChunkBounds(id, seq)
-	out := make([]byte, 0, min(size, wal.MaxBatch))
+	out := make([]byte, 0, min(size, chain.MaxBatch))
 	next := uint16(0)
 	err := db.scan(r, lower, upper, func(key, value []byte) error {
 		_, _, chunk, err := keyspace.ParseChunk(key)

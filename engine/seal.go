@@ -8,7 +8,7 @@ import (
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 	"github.com/tgad/tgad/wal/segment"
 )
 
@@ -98,7 +98,7 @@ type sealing struct {
 	buf    bytes.Buffer
 	w      *segment.Writer
 	traces []tga.ID // of those found, the ones that are in the segment
-	heads  []wal.Head
+	heads  []chain.Head
 }
 
 // sealOne seals as many of ids, in order, as fit in one segment and returns how many
@@ -158,7 +158,7 @@ func (db *DB) sealOne(ctx context.Context, ids []tga.ID, before tga.Millis, done
 
 // timed returns the traces that have a timer.
 func (db *DB) timed() (map[tga.ID]bool, error) {
-	lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(wal.AttachTimer), nil)
+	lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(chain.AttachTimer), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (s *sealing) add(db *DB, t *segment.Trace) error {
 	}
 	last := t.Entries[len(t.Entries)-1]
 	s.traces = append(s.traces, t.ID)
-	s.heads = append(s.heads, wal.Head{Seq: last.Seq, Digest: last.Digest, State: last.To})
+	s.heads = append(s.heads, chain.Head{Seq: last.Seq, Digest: last.Digest, State: last.To})
 	return nil
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // A trace that has something to come, a new attempt after a failure say, stays where that
@@ -30,10 +30,10 @@ func TestTraceWithATimerIsNotSealed(t *testing.T) {
 		run(t, db, spec{trace: id(i + 1)})
 	}
 	lease := acquire(t, db, id(2))
-	set := wal.Attachment{Kind: wal.AttachTimer, Key: timer(2), Value: []byte(`{"kind":"retry"}`)}
-	append_(t, db, lease, wal.Batch{
-		Notes:       []wal.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{"attempt":1}`)}},
-		Attachments: []wal.Attachment{set},
+	set := chain.Attachment{Kind: chain.AttachTimer, Key: timer(2), Value: []byte(`{"kind":"retry"}`)}
+	append_(t, db, lease, chain.Batch{
+		Notes:       []chain.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{"attempt":1}`)}},
+		Attachments: []chain.Attachment{set},
 	})
 	db.Release(lease)
 	if done, err := db.SealTraces(t.Context(), start+1); err != nil || done.Traces != 2 {
@@ -41,7 +41,7 @@ func TestTraceWithATimerIsNotSealed(t *testing.T) {
 	}
 	lease = acquire(t, db, id(2))
 	set.Value = nil
-	append_(t, db, lease, wal.Batch{Attachments: []wal.Attachment{set}})
+	append_(t, db, lease, chain.Batch{Attachments: []chain.Attachment{set}})
 	db.Release(lease)
 	if done, err := db.SealTraces(t.Context(), start+1); err != nil || done.Traces != 1 {
 		t.Fatalf("sealed %+v, %v, want the one whose timer is gone", done, err)
@@ -53,13 +53,13 @@ func TestTraceWithATimerIsNotSealed(t *testing.T) {
 func TestSealedTraceIsStillReadable(t *testing.T) {
 	db := mem(t)
 	ctx := context.Background()
-	large := []wal.Document{{Pointer: tga.PointerResult, Data: bytes.Repeat([]byte("answer"), 20_000)}}
+	large := []chain.Document{{Pointer: tga.PointerResult, Data: bytes.Repeat([]byte("answer"), 20_000)}}
 	const n = 30
 	for i := range uint64(n) {
 		run(t, db, spec{trace: id(i + 1), documents: large})
 	}
 	noted := acquire(t, db, id(1))
-	append_(t, db, noted, wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{"attempt":1}`)}}})
+	append_(t, db, noted, chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{"attempt":1}`)}}})
 	db.Release(noted)
 	denied := spec{trace: id(40), verdict: tga.Deny}.make(t)
 	append_(t, db, acquire(t, db, id(40)), denied.batch(denied.request, denied.decision)) // lease kept
@@ -67,7 +67,7 @@ func TestSealedTraceIsStillReadable(t *testing.T) {
 	append_(t, db, executing, spec{trace: id(41)}.make(t).begin())
 	db.Release(executing)
 
-	before := map[tga.ID]*wal.Trace{}
+	before := map[tga.ID]*chain.Trace{}
 	records := map[string]string{}
 	for i := range uint64(n) {
 		tr, err := db.Load(ctx, id(i+1))
@@ -127,14 +127,14 @@ func TestSealedTraceIsStillReadable(t *testing.T) {
 	}
 	_, err = db.Append(ctx, lease, spec{trace: id(1), args: `{"amount":5}`}.make(t).begin())
 	wantCode(t, err, tga.StateInvalidTransition)
-	_, err = db.Append(ctx, lease, wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{}`)}}})
+	_, err = db.Append(ctx, lease, chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{}`)}}})
 	wantCode(t, err, tga.StateInvalidTransition)
 	same := spec{trace: id(50), key: "key-" + id(1).String()}
 	_, err = db.Append(ctx, acquire(t, db, id(50)), same.make(t).begin())
 	wantCode(t, err, tga.IdempotencyKeyInFlight)
 	same.attempt, same.replayed = "none", id(1)
 	m := same.make(t)
-	append_(t, db, acquire(t, db, id(51)), func() wal.Batch {
+	append_(t, db, acquire(t, db, id(51)), func() chain.Batch {
 		s := same
 		s.trace = id(51)
 		m = s.make(t)
@@ -176,7 +176,7 @@ func TestArchivingLosesNoNote(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				_, err = db.Append(ctx, lease, wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{}`)}}})
+				_, err = db.Append(ctx, lease, chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "tester", Body: []byte(`{}`)}}})
 				switch tga.CodeOf(err) {
 				case "":
 					acknowledged[i].Add(1)

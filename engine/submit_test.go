@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // stalled is a store whose log syncs hang, one at a time, until they are let go.
@@ -59,7 +59,7 @@ func (s *stalled) finish(t *testing.T, first <-chan error) {
 	}
 }
 
-func (s *stalled) submit(t *testing.T, lease wal.Lease, b wal.Batch) engine.Ticket {
+func (s *stalled) submit(t *testing.T, lease chain.Lease, b chain.Batch) engine.Ticket {
 	t.Helper()
 	ticket, err := s.Submit(context.Background(), lease, b)
 	if err != nil {
@@ -264,7 +264,7 @@ func TestPowerCutKeepsWhatTicketsSaid(t *testing.T) {
 		return real()
 	})
 	var made_ [traces]made
-	var leases [traces]wal.Lease
+	var leases [traces]chain.Lease
 	for i := range made_ {
 		made_[i] = spec{trace: id(uint64(i) + 1)}.make(t)
 		leases[i] = acquire(t, db, id(uint64(i)+1))

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // The values below start with a version byte. A later version is FORMAT_TOO_NEW; bytes
@@ -32,19 +32,19 @@ func damaged(format string, args ...any) *tga.Error {
 
 // Value of an `o` key: state 1 · since 8 · deadline 8 · namespace. It is a function of
 // the trace's log, kept so that recovery reads open traces and not finished ones.
-func appendOpenValue(dst []byte, t *wal.Trace) []byte {
+func appendOpenValue(dst []byte, t *chain.Trace) []byte {
 	dst = append(dst, valueVersion, byte(t.Head.State))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(t.Entries[len(t.Entries)-1].TS))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(t.Deadline))
 	return append(dst, t.Namespace...)
 }
 
-func decodeOpenValue(id tga.ID, b []byte) (wal.OpenTrace, error) {
+func decodeOpenValue(id tga.ID, b []byte) (chain.OpenTrace, error) {
 	b, err := value("open index", b, 17, true)
 	if err != nil {
-		return wal.OpenTrace{}, err
+		return chain.OpenTrace{}, err
 	}
-	return wal.OpenTrace{
+	return chain.OpenTrace{
 		TraceID:   id,
 		State:     tga.State(b[0]),
 		Since:     tga.Millis(binary.BigEndian.Uint64(b[1:])),

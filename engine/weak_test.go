@@ -7,21 +7,21 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // TestWeakLeaseKeepsNobodyOut: a lease that was lent about another's trace is over as soon as
 // anybody else takes the trace, by whatever way, and is no sign that somebody is at it.
 func TestWeakLeaseKeepsNobodyOut(t *testing.T) {
 	db := mem(t)
-	own, foreign := func(*wal.Trace) bool { return true }, func(*wal.Trace) bool { return false }
+	own, foreign := func(*chain.Trace) bool { return true }, func(*chain.Trace) bool { return false }
 	ctx := context.Background() // without a deadline: nobody waits
 	n := uint64(0)
-	for name, take := range map[string]func(tga.ID) (wal.Lease, error){
-		"Acquire":               func(trace tga.ID) (wal.Lease, error) { return db.Acquire(ctx, trace) },
-		"Overtake":              func(trace tga.ID) (wal.Lease, error) { return db.Overtake(ctx, trace, false) },
-		"Overtake what is lent": func(trace tga.ID) (wal.Lease, error) { return db.Overtake(ctx, trace, true) },
-		"Lend to its owner":     func(trace tga.ID) (wal.Lease, error) { return db.Lend(ctx, trace, own) },
+	for name, take := range map[string]func(tga.ID) (chain.Lease, error){
+		"Acquire":               func(trace tga.ID) (chain.Lease, error) { return db.Acquire(ctx, trace) },
+		"Overtake":              func(trace tga.ID) (chain.Lease, error) { return db.Overtake(ctx, trace, false) },
+		"Overtake what is lent": func(trace tga.ID) (chain.Lease, error) { return db.Overtake(ctx, trace, true) },
+		"Lend to its owner":     func(trace tga.ID) (chain.Lease, error) { return db.Lend(ctx, trace, own) },
 	} {
 		n++
 		id := id(n)

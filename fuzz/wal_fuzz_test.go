@@ -5,17 +5,17 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
-	"github.com/tgad/tgad/wal/waltest"
+	"github.com/tgad/tgad/wal/chain"
+	"github.com/tgad/tgad/wal/chain/chaintest"
 )
 
-func seeds() []*waltest.Trace {
-	doc := func(pointer, data string) wal.Document { return wal.Document{Pointer: pointer, Data: []byte(data)} }
-	return []*waltest.Trace{
-		waltest.New(waltest.Options{Seed: 1}),
-		waltest.New(waltest.Options{Seed: 2, Verdict: tga.Deny, Key: "k"}),
-		waltest.New(waltest.Options{Seed: 3, Status: tga.StatusError, Notes: 2, Token: "aGVhZA.Ym9keQ.c2ln"}),
-		waltest.New(waltest.Options{Seed: 4, Documents: []wal.Document{doc("/result", `{"ok":true}`), doc("/evidence", "seen")}}),
+func seeds() []*chaintest.Trace {
+	doc := func(pointer, data string) chain.Document { return chain.Document{Pointer: pointer, Data: []byte(data)} }
+	return []*chaintest.Trace{
+		chaintest.New(chaintest.Options{Seed: 1}),
+		chaintest.New(chaintest.Options{Seed: 2, Verdict: tga.Deny, Key: "k"}),
+		chaintest.New(chaintest.Options{Seed: 3, Status: tga.StatusError, Notes: 2, Token: "aGVhZA.Ym9keQ.c2ln"}),
+		chaintest.New(chaintest.Options{Seed: 4, Documents: []chain.Document{doc("/result", `{"ok":true}`), doc("/evidence", "seen")}}),
 	}
 }
 
@@ -26,27 +26,27 @@ func FuzzDecodeFrame(f *testing.F) { fuzzDecodeFrame(f) }
 func fuzzDecodeFrame(f fuzzer) {
 	for _, t := range seeds() {
 		for _, e := range t.Entries {
-			frame, _ := wal.AppendFrame(nil, &e)
+			frame, _ := chain.AppendFrame(nil, &e)
 			f.Add(frame)
-			erased := waltest.Erase(e)
-			frame, _ = wal.AppendFrame(nil, &erased)
+			erased := chaintest.Erase(e)
+			frame, _ = chain.AppendFrame(nil, &erased)
 			f.Add(frame)
 		}
 	}
-	big := waltest.New(waltest.Options{Documents: []wal.Document{{Pointer: "/result", Data: make([]byte, wal.MaxInline+1)}}})
+	big := chaintest.New(chaintest.Options{Documents: []chain.Document{{Pointer: "/result", Data: make([]byte, chain.MaxInline+1)}}})
 	// The spilled bytes are not fuzzed: they are under one digest, and inputs of their
 	// size stop the fuzzer.
-	frame, spill := wal.AppendFrame(nil, &big.Entries[3])
+	frame, spill := chain.AppendFrame(nil, &big.Entries[3])
 	f.Add(frame)
 	f.Fuzz(bounded(func(t *testing.T, frame []byte) {
-		e, err := wal.DecodeFrame(bytes.Clone(frame), func(int64) ([]byte, error) { return spill, nil })
+		e, err := chain.DecodeFrame(bytes.Clone(frame), func(int64) ([]byte, error) { return spill, nil })
 		if err != nil {
 			if code := tga.CodeOf(err); code != tga.StateChecksumMismatch && code != tga.FormatTooNew {
 				t.Fatalf("bytes are refused with %v", err)
 			}
 			return
 		}
-		again, spilled := wal.AppendFrame(nil, &e)
+		again, spilled := chain.AppendFrame(nil, &e)
 		if !bytes.Equal(again, frame) || len(spilled) > 0 && !bytes.Equal(spilled, spill) {
 			t.Fatalf("%x decodes, its entry has the frame %x", frame, again)
 		}
@@ -58,17 +58,17 @@ func FuzzDecodeNoteFrame(f *testing.F) { fuzzDecodeNoteFrame(f) }
 
 func fuzzDecodeNoteFrame(f fuzzer) {
 	for _, n := range seeds()[2].Notes {
-		f.Add(wal.AppendNoteFrame(nil, &n, 5, 6))
+		f.Add(chain.AppendNoteFrame(nil, &n, 5, 6))
 	}
 	f.Fuzz(bounded(func(t *testing.T, frame []byte) {
-		n, committed, epoch, err := wal.DecodeNoteFrame(bytes.Clone(frame))
+		n, committed, epoch, err := chain.DecodeNoteFrame(bytes.Clone(frame))
 		if err != nil {
 			if code := tga.CodeOf(err); code != tga.StateChecksumMismatch && code != tga.FormatTooNew {
 				t.Fatalf("bytes are refused with %v", err)
 			}
 			return
 		}
-		if again := wal.AppendNoteFrame(nil, &n, committed, epoch); !bytes.Equal(again, frame) {
+		if again := chain.AppendNoteFrame(nil, &n, committed, epoch); !bytes.Equal(again, frame) {
 			t.Fatalf("%x decodes, its note has the frame %x", frame, again)
 		}
 	}))
@@ -88,11 +88,11 @@ func fuzzReplayTamper(f fuzzer) {
 	f.Add(uint8(3), uint8(4), uint8(1), uint16(900), uint8(255))
 	chains := seeds()
 	f.Fuzz(func(t *testing.T, which, act, entry uint8, at uint16, mask uint8) {
-		chain := chains[int(which)%len(chains)]
+		tr := chains[int(which)%len(chains)]
 		other := chains[(int(which)+1)%len(chains)]
-		frames := make([][]byte, len(chain.Entries))
+		frames := make([][]byte, len(tr.Entries))
 		for i := range frames {
-			frames[i], _ = wal.AppendFrame(nil, &chain.Entries[i])
+			frames[i], _ = chain.AppendFrame(nil, &tr.Entries[i])
 		}
 		n := int(entry) % len(frames)
 		switch act % 5 {
@@ -106,25 +106,25 @@ func fuzzReplayTamper(f fuzzer) {
 			m := int(at) % len(frames)
 			frames[n], frames[m] = frames[m], frames[n]
 		case 4:
-			frames[n], _ = wal.AppendFrame(nil, &other.Entries[n%len(other.Entries)])
+			frames[n], _ = chain.AppendFrame(nil, &other.Entries[n%len(other.Entries)])
 		}
-		got, err := wal.Replay(chain.ID, func(yield func(wal.Entry, error) bool) {
+		got, err := chain.Replay(tr.ID, func(yield func(chain.Entry, error) bool) {
 			for _, frame := range frames {
-				if e, err := wal.DecodeFrame(frame, nil); !yield(e, err) {
+				if e, err := chain.DecodeFrame(frame, nil); !yield(e, err) {
 					return
 				}
 			}
-		}, chain.AllNotes())
+		}, tr.AllNotes())
 		if err != nil {
 			return
 		}
 		for i, e := range got.Entries {
-			if e != chain.Entries[i].LogEntry {
+			if e != tr.Entries[i].LogEntry {
 				t.Fatalf("entry %d replays as %+v", i+1, e)
 			}
 		}
-		if len(got.Entries) != len(chain.Entries) && (act%5 != 2 || n != len(chain.Entries)-1) {
-			t.Fatalf("%d entries replay of %d", len(got.Entries), len(chain.Entries))
+		if len(got.Entries) != len(tr.Entries) && (act%5 != 2 || n != len(tr.Entries)-1) {
+			t.Fatalf("%d entries replay of %d", len(got.Entries), len(tr.Entries))
 		}
 	})
 }

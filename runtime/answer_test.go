@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // TestADefiniteAnswerIsNeverDoubt hands in replies that are spelled in every way that a
@@ -89,7 +89,7 @@ func (p panicking) Dispatch(ctx context.Context, c runtime.Call) (runtime.Reply,
 	return reply, err
 }
 
-func (p panicking) Prepare(context.Context, runtime.Call) ([]wal.Attachment, error) {
+func (p panicking) Prepare(context.Context, runtime.Call) ([]chain.Attachment, error) {
 	if p.in == "prepare" {
 		panic("no memory")
 	}

@@ -8,11 +8,11 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Approval is the durable record of a request that waits for people. It is an
-// attachment of kind wal.AttachApproval under the trace's id, and goes in the batch of
+// attachment of kind chain.AttachApproval under the trace's id, and goes in the batch of
 // the decision.
 type Approval struct {
 	TraceID  tga.ID     `json:"trace_id"`
@@ -158,7 +158,7 @@ func (rt *Runtime) stageDecision(ctx context.Context, l *loop, v Verdict, meta t
 // outside this process is overtaken: whoever holds it cannot hold up the vote.
 func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (res Result, err error) {
 	defer rt.goOn(&err)
-	l, err := rt.resumeBy(ctx, trace, func() (wal.Lease, error) { return rt.store.Overtake(ctx, trace, true) })
+	l, err := rt.resumeBy(ctx, trace, func() (chain.Lease, error) { return rt.store.Overtake(ctx, trace, true) })
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
@@ -217,7 +217,7 @@ func (rt *Runtime) mayVote(l *loop, pending *Approval, vote Vote) error {
 }
 
 // voteNote is a vote in the chain; schema is the definition of the tool that it is about.
-func (rt *Runtime) voteNote(v Vote, schema tga.Digest) (wal.NewNote, error) {
+func (rt *Runtime) voteNote(v Vote, schema tga.Digest) (chain.NewNote, error) {
 	body := map[string]any{"approve": v.Approve, "rationale": v.Rationale}
 	if !schema.IsZero() {
 		body["tool_schema_digest"] = schema.String()
@@ -293,7 +293,7 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 // Approvals yields what waits for people, by trace id.
 func (rt *Runtime) Approvals(ctx context.Context) ([]Approval, error) {
 	var all []Approval
-	for a, err := range rt.store.Attachments(ctx, wal.AttachApproval, nil) {
+	for a, err := range rt.store.Attachments(ctx, chain.AttachApproval, nil) {
 		if err != nil {
 			return nil, err
 		}
@@ -307,7 +307,7 @@ func (rt *Runtime) Approvals(ctx context.Context) ([]Approval, error) {
 }
 
 func (rt *Runtime) approval(ctx context.Context, trace tga.ID) (*Approval, error) {
-	raw, err := rt.store.Attachment(ctx, wal.AttachApproval, trace[:])
+	raw, err := rt.store.Attachment(ctx, chain.AttachApproval, trace[:])
 	if err != nil || raw == nil {
 		return nil, err
 	}
@@ -318,12 +318,12 @@ func (rt *Runtime) approval(ctx context.Context, trace tga.ID) (*Approval, error
 	return &p, nil
 }
 
-func (a Approval) attachment() (wal.Attachment, error) {
+func (a Approval) attachment() (chain.Attachment, error) {
 	raw, err := json.Marshal(a)
 	if err != nil {
-		return wal.Attachment{}, tga.Errorf(tga.ValidationError, "pending approval: %w", err).In(a.TraceID)
+		return chain.Attachment{}, tga.Errorf(tga.ValidationError, "pending approval: %w", err).In(a.TraceID)
 	}
-	return wal.Attachment{Kind: wal.AttachApproval, Key: a.TraceID[:], Value: raw}, nil
+	return chain.Attachment{Kind: chain.AttachApproval, Key: a.TraceID[:], Value: raw}, nil
 }
 
 func (l *loop) attachApproval(pending Approval) error {
@@ -335,7 +335,7 @@ func (l *loop) attachApproval(pending Approval) error {
 }
 
 func (l *loop) detachApproval() {
-	l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachApproval, Key: l.lease.TraceID[:]})
+	l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachApproval, Key: l.lease.TraceID[:]})
 }
 
 func approvals(votes []Vote) int {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Subject is what somebody wants to write.
@@ -194,17 +194,17 @@ type appendedBody struct {
 // AppendedNote is the note by which a raw append says who made it. It belongs in the
 // batch of the entries first to last: without it the log would take them for this
 // process's.
-func AppendedNote(who string, first, last uint64) (wal.NewNote, error) {
+func AppendedNote(who string, first, last uint64) (chain.NewNote, error) {
 	body, err := json.Marshal(appendedBody{first, last})
 	if err != nil {
-		return wal.NewNote{}, tga.Errorf(tga.ValidationError, "note appended: %w", err)
+		return chain.NewNote{}, tga.Errorf(tga.ValidationError, "note appended: %w", err)
 	}
-	return wal.NewNote{Kind: tga.NoteAppended, Who: who, Body: body}, nil
+	return chain.NewNote{Kind: tga.NoteAppended, Who: who, Body: body}, nil
 }
 
 // Appender returns the peer whose raw append an entry of the trace is, "" for an entry
 // that this process made.
-func Appender(t *wal.Trace, seq uint64) string {
+func Appender(t *chain.Trace, seq uint64) string {
 	for i := range t.Notes {
 		n := &t.Notes[i]
 		if n.Kind != tga.NoteAppended {
@@ -219,7 +219,7 @@ func Appender(t *wal.Trace, seq uint64) string {
 }
 
 // appenderOf is Appender of the trace's artifact of a type.
-func appenderOf(t *wal.Trace, typ tga.ArtifactType) string {
+func appenderOf(t *chain.Trace, typ tga.ArtifactType) string {
 	for i := range t.Entries {
 		if t.Entries[i].Type == typ {
 			return Appender(t, t.Entries[i].Seq)
@@ -230,7 +230,7 @@ func appenderOf(t *wal.Trace, typ tga.ArtifactType) string {
 
 // SubmitterOf returns who handed the trace's request in: the peer that appended it raw,
 // or who the daemon says called. "" is a program that embeds the runtime and names nobody.
-func SubmitterOf(t *wal.Trace) string {
+func SubmitterOf(t *chain.Trace) string {
 	if who := appenderOf(t, tga.RequestType); who != "" {
 		return who
 	}
@@ -250,7 +250,7 @@ func rawOrigin(who, writer string) Origin {
 
 // RequestOrigin says who made the trace's request, as seen by a writer; "" is a writer
 // that appends nothing raw.
-func RequestOrigin(t *wal.Trace, writer string) Origin {
+func RequestOrigin(t *chain.Trace, writer string) Origin {
 	if t == nil || len(t.Entries) == 0 {
 		return OfNobody
 	}
@@ -266,7 +266,7 @@ func RequestOrigin(t *wal.Trace, writer string) Origin {
 // Sender says who sent the newest attempt of the trace's call, as seen by a writer. A
 // call that somebody appended raw is this process's or an executor's once they have
 // marked an attempt of their own.
-func Sender(t *wal.Trace, writer string) Origin {
+func Sender(t *chain.Trace, writer string) Origin {
 	if t == nil || t.Call == nil {
 		return OfNobody
 	}
@@ -292,7 +292,7 @@ func Sender(t *wal.Trace, writer string) Origin {
 // OwnTrace reports whether the next thing in a trace is a peer's to do, who keeps the log of
 // its calls itself: it made the request, and nobody else has sent the call; or there is
 // nothing yet. A lease on any other trace is no sign that somebody is at it.
-func OwnTrace(t *wal.Trace, peer string) bool {
+func OwnTrace(t *chain.Trace, peer string) bool {
 	switch {
 	case len(t.Entries) == 0:
 		return true
@@ -306,7 +306,7 @@ func OwnTrace(t *wal.Trace, peer string) bool {
 
 // EndedBy says by what right the trace's effect was written, and by whom where the log
 // names them. ok is false where there is no effect.
-func EndedBy(t *wal.Trace) (by Writer, who string, ok bool) {
+func EndedBy(t *chain.Trace) (by Writer, who string, ok bool) {
 	if t.Effect == nil {
 		return 0, "", false
 	}

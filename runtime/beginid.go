@@ -5,7 +5,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // A begin id is its submitter's own name of one Begin. Which trace it led to is a row of the
@@ -45,7 +45,7 @@ func (rt *Runtime) ownBegin(ctx context.Context, req *BeginRequest) (own ownBegi
 }
 
 func (rt *Runtime) findBegin(ctx context.Context, own *ownBegin) error {
-	raw, err := rt.store.Attachment(ctx, wal.AttachBeginID, own.key[:])
+	raw, err := rt.store.Attachment(ctx, chain.AttachBeginID, own.key[:])
 	switch {
 	case err != nil || raw == nil:
 		return err
@@ -60,16 +60,16 @@ func (rt *Runtime) findBegin(ctx context.Context, own *ownBegin) error {
 }
 
 // leadsTo is the row by which the id is known from now on.
-func (own *ownBegin) leadsTo(trace tga.ID) wal.Attachment {
-	return wal.Attachment{Kind: wal.AttachBeginID, Key: own.key[:], Value: append(trace[:], own.asked[:]...)}
+func (own *ownBegin) leadsTo(trace tga.ID) chain.Attachment {
+	return chain.Attachment{Kind: chain.AttachBeginID, Key: own.key[:], Value: append(trace[:], own.asked[:]...)}
 }
 
 // beginRow is the row of the loop's begin id, where it is still to be written.
-func (l *loop) beginRow() []wal.Attachment {
+func (l *loop) beginRow() []chain.Attachment {
 	if l.remote.begun.Key == nil {
 		return nil
 	}
-	return []wal.Attachment{l.remote.begun}
+	return []chain.Attachment{l.remote.begun}
 }
 
 // firstID is a, or b where a is zero.

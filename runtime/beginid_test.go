@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // begins is a daemon in front of remote executors, with people who approve. Its store is in
@@ -62,7 +62,7 @@ func (b *begins) vote(trace tga.ID, approve bool) {
 // rows counts what a begin may leave behind: begin ids, questions and open traces.
 func (b *begins) rows() string {
 	b.t.Helper()
-	count := func(kind wal.AttachmentKind) (n int) {
+	count := func(kind chain.AttachmentKind) (n int) {
 		for _, err := range b.store.Attachments(b.t.Context(), kind, nil) {
 			if n++; err != nil {
 				b.t.Fatal(err)
@@ -76,7 +76,7 @@ func (b *begins) rows() string {
 			b.t.Fatal(err)
 		}
 	}
-	return fmt.Sprintf("%d begin ids, %d questions, %d open traces", count(wal.AttachBeginID), count(wal.AttachApproval), open)
+	return fmt.Sprintf("%d begin ids, %d questions, %d open traces", count(chain.AttachBeginID), count(chain.AttachApproval), open)
 }
 
 // TestRepeatedBeginFindsItsTrace: wherever its trace stands, before and after a restart, a

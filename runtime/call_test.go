@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 func TestGovernedCallIsTwoAppends(t *testing.T) {
@@ -352,7 +352,7 @@ func TestEffectThatIsNotTheRecordedOneIsNotServed(t *testing.T) {
 // entry that somebody else put there under its lease is named, not built upon.
 func TestAppendBehindTheLoopIsRefused(t *testing.T) {
 	b := setup(t, park)
-	var lease wal.Lease
+	var lease chain.Lease
 	b.store = spying{b.db, &lease}
 	b.start()
 	b.tool.answer = func(_ int, c runtime.Call) (runtime.Reply, error) {
@@ -365,7 +365,7 @@ func TestAppendBehindTheLoopIsRefused(t *testing.T) {
 		if err := effect.Seal(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.db.Append(context.Background(), lease, wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: effect}}}); err != nil {
+		if _, err := b.db.Append(context.Background(), lease, chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: effect}}}); err != nil {
 			t.Fatal(err)
 		}
 		return ok(`"paid"`), nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Compensate undoes the settled effect of a trace by the call that the tool's
@@ -50,13 +50,13 @@ func (rt *Runtime) compensate(ctx context.Context, trace tga.ID, who string, key
 	}
 	defer rt.store.Release(l.lease)
 	if key != nil {
-		l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachTimer, Key: key})
+		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachTimer, Key: key})
 	}
 	return rt.finish(ctx, l)
 }
 
 // undoing is the request that undoes a trace.
-func (rt *Runtime) undoing(ctx context.Context, t *wal.Trace) (Request, error) {
+func (rt *Runtime) undoing(ctx context.Context, t *chain.Trace) (Request, error) {
 	refuse := func(code tga.Code, format string, args ...any) (Request, error) {
 		return Request{}, tga.Errorf(code, "compensate: "+format, args...).In(t.ID)
 	}
@@ -92,7 +92,7 @@ func (rt *Runtime) undoing(ctx context.Context, t *wal.Trace) (Request, error) {
 	}, nil
 }
 
-func (rt *Runtime) inverse(t *wal.Trace) (Inverse, bool, error) {
+func (rt *Runtime) inverse(t *chain.Trace) (Inverse, bool, error) {
 	f := rt.opts.Trust.Inverse
 	if f == nil {
 		return Inverse{}, false, nil
@@ -111,7 +111,7 @@ func (rt *Runtime) inverse(t *wal.Trace) (Inverse, bool, error) {
 }
 
 // compensatedBy is the trace that undid t's effect, zero where none did.
-func compensatedBy(t *wal.Trace) tga.ID {
+func compensatedBy(t *chain.Trace) tga.ID {
 	for i := range t.Notes {
 		if t.Notes[i].Kind != tga.NoteCompensated {
 			continue
@@ -144,16 +144,16 @@ func (rt *Runtime) holdOrigin(ctx context.Context, l *loop) (release func(), err
 
 // undone is the part of the batch that settles the trace which this one undoes: there
 // when the undoing has succeeded.
-func (l *loop) undone() (*wal.Also, error) {
+func (l *loop) undone() (*chain.Also, error) {
 	if l.origin.TraceID.IsZero() || l.effect == nil || !ledger.ClassOf(l.effect).Done() || ledger.NeverSent(l.call) ||
-		!slices.ContainsFunc(l.staged, func(a wal.NewArtifact) bool { return a.Artifact == l.effect }) {
+		!slices.ContainsFunc(l.staged, func(a chain.NewArtifact) bool { return a.Artifact == l.effect }) {
 		return nil, nil
 	}
 	body, err := ledger.Undone{EffectDigest: l.effect.Digest, TraceID: l.lease.TraceID}.Body()
 	if err != nil {
 		return nil, err
 	}
-	return &wal.Also{Lease: l.origin, Notes: []wal.NewNote{{Kind: tga.NoteCompensated, Who: whoRuntime, Body: body}}}, nil
+	return &chain.Also{Lease: l.origin, Notes: []chain.NewNote{{Kind: tga.NoteCompensated, Who: whoRuntime, Body: body}}}, nil
 }
 
 // PlanStep is one effect in a rollback plan.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Confirmation is what became of looking at a recorded effect's changes.
@@ -39,7 +39,7 @@ const maxEvidence = 64 << 10
 // What it finds is a note on origin, with the evidence. By the tool's mode a mismatch
 // is CONFIRMATION_MISMATCH (strict, or a person said no), CONFIRMATION_REQUIRED (a
 // person is to say) or only reported (warn).
-func (rt *Runtime) confirm(ctx context.Context, l *loop, origin *wal.Trace, record *ledger.Record) (*Confirmation, error) {
+func (rt *Runtime) confirm(ctx context.Context, l *loop, origin *chain.Trace, record *ledger.Record) (*Confirmation, error) {
 	changes, err := changesOf(origin)
 	if err != nil || len(changes) == 0 {
 		return nil, err
@@ -92,7 +92,7 @@ func (m Mismatch) describe() string {
 
 // changesOf reads what an effect says it changed. Changes that were erased cannot be
 // looked at any more and are as good as none.
-func changesOf(t *wal.Trace) ([]tga.StateChange, error) {
+func changesOf(t *chain.Trace) ([]tga.StateChange, error) {
 	for _, d := range t.Documents {
 		if d.Pointer == tga.PointerStateChanges && !d.Erased {
 			return tga.DecodeStateChanges(d.Data)
@@ -169,7 +169,7 @@ func mismatchDigest(list []Mismatch) (tga.Digest, error) {
 // saidTo returns what a person said last about this very mismatch, "" where nobody did. Who
 // relies on the record is not told its own yes: unless self approval is allowed, that is
 // another's to say.
-func (rt *Runtime) saidTo(l *loop, origin *wal.Trace, mismatch tga.Digest) string {
+func (rt *Runtime) saidTo(l *loop, origin *chain.Trace, mismatch tga.Digest) string {
 	for _, n := range slices.Backward(origin.Notes) {
 		if n.Kind != tga.NoteConfirmation || n.Who == whoRuntime {
 			continue
@@ -192,11 +192,11 @@ func (rt *Runtime) keepConfirmation(ctx context.Context, l *loop, origin tga.ID,
 		return "", err
 	}
 	digest := body.EvidenceDigest
-	b := wal.Batch{
-		Notes:       []wal.NewNote{{Kind: tga.NoteConfirmation, Who: whoRuntime, Body: raw}},
-		Attachments: []wal.Attachment{{Kind: wal.AttachBlob, Key: digest[:], Value: evidence}},
+	b := chain.Batch{
+		Notes:       []chain.NewNote{{Kind: tga.NoteConfirmation, Who: whoRuntime, Body: raw}},
+		Attachments: []chain.Attachment{{Kind: chain.AttachBlob, Key: digest[:], Value: evidence}},
 	}
-	err = rt.onTrace(ctx, l, origin, func(lease wal.Lease) error {
+	err = rt.onTrace(ctx, l, origin, func(lease chain.Lease) error {
 		if asks {
 			// Under the lease: an answer that came since the look is not asked for again.
 			now, err := rt.store.Load(ctx, origin)
@@ -218,14 +218,14 @@ func (rt *Runtime) keepConfirmation(ctx context.Context, l *loop, origin tga.ID,
 }
 
 // question is what a person is asked about origin's record, with all who wait for it.
-func (rt *Runtime) question(ctx context.Context, l *loop, origin tga.ID, body ledger.Confirmation) (wal.Attachment, error) {
+func (rt *Runtime) question(ctx context.Context, l *loop, origin tga.ID, body ledger.Confirmation) (chain.Attachment, error) {
 	pending := Approval{
 		TraceID: origin, Kind: AskConfirmation, Since: rt.now(), Required: 1,
 		Why: "recorded changes no longer stand", Mismatch: body.MismatchDigest, Evidence: body.EvidenceDigest,
 	}
 	before, err := rt.approval(ctx, origin)
 	if err != nil {
-		return wal.Attachment{}, err
+		return chain.Attachment{}, err
 	}
 	if before != nil {
 		pending.Since, pending.Waiting, pending.Askers = before.Since, before.Waiting, before.Askers
@@ -233,7 +233,7 @@ func (rt *Runtime) question(ctx context.Context, l *loop, origin tga.ID, body le
 	if who := l.asker; who != "" && !slices.Contains(pending.Askers, who) {
 		if len(pending.Askers) == maxAskers {
 			// Unrecorded, it could answer its own question.
-			return wal.Attachment{}, tga.Errorf(tga.LimitExceeded, "%d others wait for an answer about the record of trace %s", maxAskers, origin).In(l.lease.TraceID)
+			return chain.Attachment{}, tga.Errorf(tga.LimitExceeded, "%d others wait for an answer about the record of trace %s", maxAskers, origin).In(l.lease.TraceID)
 		}
 		pending.Askers = append(pending.Askers, who)
 	}
@@ -250,7 +250,7 @@ const maxWaiting = 100
 const maxAskers = 1000
 
 // onTrace calls f with the lease of another trace, or with this run's own.
-func (rt *Runtime) onTrace(ctx context.Context, l *loop, id tga.ID, f func(wal.Lease) error) error {
+func (rt *Runtime) onTrace(ctx context.Context, l *loop, id tga.ID, f func(chain.Lease) error) error {
 	switch id {
 	case l.lease.TraceID:
 		return f(l.lease)
@@ -306,8 +306,8 @@ func (rt *Runtime) answerConfirmation(ctx context.Context, l *loop, pending *App
 	if err != nil {
 		return err
 	}
-	b := wal.Batch{Notes: []wal.NewNote{voted, {Kind: tga.NoteConfirmation, Who: vote.Who, Body: raw}}}
-	b.Attachments = []wal.Attachment{{Kind: wal.AttachApproval, Key: l.lease.TraceID[:]}}
+	b := chain.Batch{Notes: []chain.NewNote{voted, {Kind: tga.NoteConfirmation, Who: vote.Who, Body: raw}}}
+	b.Attachments = []chain.Attachment{{Kind: chain.AttachApproval, Key: l.lease.TraceID[:]}}
 	if err := rt.append(ctx, l, b); err != nil {
 		return err
 	}

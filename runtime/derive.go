@@ -7,7 +7,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // deriveKey gives a request without a key the derived one, where it names a scope. The
@@ -47,7 +47,7 @@ func occurrenceKey(namespace, server, base string) []byte {
 }
 
 func (rt *Runtime) occurrence(ctx context.Context, namespace, server, base string) (uint64, error) {
-	raw, err := rt.store.Attachment(ctx, wal.AttachStream, occurrenceKey(namespace, server, base))
+	raw, err := rt.store.Attachment(ctx, chain.AttachStream, occurrenceKey(namespace, server, base))
 	if err != nil || raw == nil {
 		return 0, err
 	}
@@ -92,5 +92,5 @@ func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
 		return err
 	}
 	value := binary.BigEndian.AppendUint64(nil, n+1)
-	return rt.append(ctx, l, wal.Batch{Attachments: []wal.Attachment{{Kind: wal.AttachStream, Key: occurrenceKey(l.namespace, server, base), Value: value}}})
+	return rt.append(ctx, l, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: occurrenceKey(l.namespace, server, base), Value: value}}})
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Call is a durable tool call on its way to its tool server.
@@ -58,7 +58,7 @@ type Reply struct {
 	// Changes is what the call changed in the world, for a replay to look at.
 	Changes []tga.StateChange
 	// Attachments commit with the effect.
-	Attachments []wal.Attachment
+	Attachments []chain.Attachment
 }
 
 // Dispatcher sends calls to tool servers.
@@ -79,7 +79,7 @@ func (f DispatcherFunc) Dispatch(ctx context.Context, call Call) (Reply, error) 
 // Preparer is a Dispatcher that has something to store before a call is sent. Its
 // attachments commit with the EXECUTING entry. Prepare has no effect on the world.
 type Preparer interface {
-	Prepare(ctx context.Context, call Call) ([]wal.Attachment, error)
+	Prepare(ctx context.Context, call Call) ([]chain.Attachment, error)
 }
 
 // Checker is a Dispatcher that says, without any effect, that a call can't be sent:

@@ -18,5 +18,5 @@
 //	once    a recorded effect is served, the tool not contacted   ledger.Decide   TestRecordedEffectIsNeverRedispatched
 //	doubt   an unknown error of a dispatcher is doubt             [Runtime.send]  TestUnknownErrorIsDoubt
 //	record  an answer is appended whatever became of the caller   [Runtime.send]  TestAnswerIsRecordedAfterCancel
-//	whole   an approval covers exactly the proposal that was sent wal.Trace.Apply TestArtifactLinks
+//	whole   an approval covers exactly the proposal that was sent chain.Trace.Apply TestArtifactLinks
 package runtime

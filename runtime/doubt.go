@@ -7,7 +7,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Event is something that an operator wants to see and that is no answer of a tool.
@@ -97,7 +97,7 @@ var errNoAnswer = errors.New("an earlier holder marked an attempt and recorded n
 
 // DoubtCause is why the newest attempt of a trace has no certain answer, as its notes say
 // it; "" where nobody recorded a cause, as after a crash.
-func DoubtCause(t *wal.Trace) string {
+func DoubtCause(t *chain.Trace) string {
 	if t.Call == nil || t.Effect != nil {
 		return ""
 	}
@@ -117,7 +117,7 @@ func DoubtCause(t *wal.Trace) string {
 
 // attemptsOf counts the sends of a trace that were marked, and those of them that may have
 // been made: the record of its key says the same while the trace holds it.
-func attemptsOf(t *wal.Trace) (marked, sent uint32) {
+func attemptsOf(t *chain.Trace) (marked, sent uint32) {
 	if t.Call == nil {
 		return 0, 0
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // A remote executor may name a file that it has locked for as long as it lives. Where the
@@ -19,14 +19,14 @@ func executorRow(trace tga.ID) []byte { return privateRow("tgad executor v1", tr
 
 // executorOf is what commits with an attempt that a remote executor is given: the row of
 // its begin id, and the lock that it names, where that can be seen.
-func (l *loop) executorOf(attempt uint32) []wal.Attachment {
+func (l *loop) executorOf(attempt uint32) []chain.Attachment {
 	if l.remote == nil {
 		return nil
 	}
 	rows := l.beginRow()
 	if l.remote.lock != "" {
 		value := append(binary.BigEndian.AppendUint32(nil, attempt), l.remote.lock...)
-		rows = append(rows, wal.Attachment{Kind: wal.AttachStream, Key: executorRow(l.lease.TraceID), Value: value})
+		rows = append(rows, chain.Attachment{Kind: chain.AttachStream, Key: executorRow(l.lease.TraceID), Value: value})
 	}
 	return rows
 }
@@ -37,9 +37,9 @@ func (rt *Runtime) forgetExecutor(l *loop) error {
 		return nil
 	}
 	row := executorRow(l.lease.TraceID)
-	raw, err := rt.store.Attachment(context.Background(), wal.AttachStream, row)
+	raw, err := rt.store.Attachment(context.Background(), chain.AttachStream, row)
 	if err == nil && raw != nil {
-		l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachStream, Key: row})
+		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachStream, Key: row})
 	}
 	return err
 }
@@ -51,7 +51,7 @@ func (rt *Runtime) executorAlive(record *ledger.Record, policy Policy) bool {
 		rt.now() >= record.Attempts.Newest+tga.Millis(policy.PermitTime.Milliseconds()) {
 		return false
 	}
-	raw, err := rt.store.Attachment(context.Background(), wal.AttachStream, executorRow(record.TraceID))
+	raw, err := rt.store.Attachment(context.Background(), chain.AttachStream, executorRow(record.TraceID))
 	if err != nil || len(raw) < 4 || binary.BigEndian.Uint32(raw) != record.Attempts.Count {
 		return true // a store that cannot be read is found out by who asks it next
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 func newID() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
@@ -20,7 +20,7 @@ type cancelling struct {
 	cancel context.CancelFunc
 }
 
-func (c cancelling) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (c cancelling) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	done, err := c.Store.Append(ctx, l, b)
 	c.cancel()
 	return done, err
@@ -46,9 +46,9 @@ func (s *impure) Decide(context.Context, *tga.Artifact) (runtime.Verdict, error)
 // impatient is a store that looks at the context before anything else, as any store may.
 type impatient struct{ runtime.Store }
 
-func (s impatient) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s impatient) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	if err := ctx.Err(); err != nil {
-		return wal.Appended{}, err
+		return chain.Appended{}, err
 	}
 	return s.Store.Append(ctx, l, b)
 }
@@ -60,7 +60,7 @@ func (s impatient) Record(ctx context.Context, k ledger.Key) (*ledger.Record, er
 	return s.Store.Record(ctx, k)
 }
 
-func (s impatient) Load(ctx context.Context, id tga.ID) (*wal.Trace, error) {
+func (s impatient) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -81,10 +81,10 @@ func (s lying) Record(ctx context.Context, k ledger.Key) (*ledger.Record, error)
 // spying tells the leases under which it is appended to.
 type spying struct {
 	runtime.Store
-	lease *wal.Lease
+	lease *chain.Lease
 }
 
-func (s spying) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s spying) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	*s.lease = l
 	return s.Store.Append(ctx, l, b)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // tool is a tool server seen from outside: it counts what reaches it, and it alone is
@@ -232,7 +232,7 @@ type counted struct {
 
 var errCrash = tga.Errorf(tga.StoreUnavailable, "crash")
 
-func (c *counted) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (c *counted) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	c.mu.Lock()
 	c.appends++
 	here := c.appends == c.crashAt
@@ -240,11 +240,11 @@ func (c *counted) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.App
 	c.down = c.down || here
 	c.mu.Unlock()
 	if down || here && !c.after {
-		return wal.Appended{}, errCrash
+		return chain.Appended{}, errCrash
 	}
 	done, err := c.Store.Append(ctx, l, b)
 	if here {
-		return wal.Appended{}, errCrash
+		return chain.Appended{}, errCrash
 	}
 	return done, err
 }

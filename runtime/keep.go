@@ -8,7 +8,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Kept is a value that a remote executor keeps in the store beside its calls: what it
@@ -52,7 +52,7 @@ func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed b
 	}
 	defer rt.store.Release(lease)
 	key := keptKey(stream, r.Name)
-	raw, err := rt.store.Attachment(ctx, wal.AttachStream, key)
+	raw, err := rt.store.Attachment(ctx, chain.AttachStream, key)
 	if err != nil {
 		return Kept{}, false, err
 	}
@@ -71,12 +71,12 @@ func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed b
 	case !same(now.Value, r.Old):
 		return now, false, nil
 	}
-	a := wal.Attachment{Kind: wal.AttachStream, Key: key}
+	a := chain.Attachment{Kind: chain.AttachStream, Key: key}
 	if r.Value != nil {
 		a.Value = binary.BigEndian.AppendUint16(nil, uint16(len(r.Name)))
 		a.Value = append(append(a.Value, r.Name...), r.Value...)
 	}
-	if _, err := rt.store.Append(ctx, lease, wal.Batch{Attachments: []wal.Attachment{a}}); err != nil {
+	if _, err := rt.store.Append(ctx, lease, chain.Batch{Attachments: []chain.Attachment{a}}); err != nil {
 		return Kept{}, false, err
 	}
 	return Kept{Name: r.Name, Value: r.Value}, true, nil
@@ -87,7 +87,7 @@ func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed b
 func (rt *Runtime) Kept(ctx context.Context, namespace, server, after string) iter.Seq2[Kept, error] {
 	return func(yield func(Kept, error) bool) {
 		stream := keptStream(firstOf(namespace, tga.DefaultNamespace), server)
-		for a, err := range rt.store.Attachments(ctx, wal.AttachStream, stream[:]) {
+		for a, err := range rt.store.Attachments(ctx, chain.AttachStream, stream[:]) {
 			if err == nil && after != "" && bytes.Compare(a.Key, keptKey(stream, after)) <= 0 {
 				continue
 			}

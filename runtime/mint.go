@@ -9,7 +9,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // seal gives an artifact of this loop its id, time and nonce, and seals it.
@@ -193,7 +193,7 @@ type answer struct {
 	errorText string
 	retryable bool
 	meta      tga.Meta
-	documents []wal.Document
+	documents []chain.Document
 	// cut describes a document of which only digest and size were kept; its bytes
 	// stand among the documents as erased.
 	cut tga.DocumentHash
@@ -233,34 +233,34 @@ func (rt *Runtime) mintEffect(l *loop, call *tga.Artifact, w answer) (*tga.Artif
 }
 
 // attemptNote marks attempt n, by this process or by a remote executor.
-func (rt *Runtime) attemptNote(l *loop, n uint32) wal.NewNote {
+func (rt *Runtime) attemptNote(l *loop, n uint32) chain.NewNote {
 	m := ledger.Mark{Attempt: n, Epoch: uint64(l.lease.Epoch)}
 	if l.remote != nil {
 		m.BeginID = l.remote.beginID
 		m.Permit = rt.permit(l.lease.TraceID, n, l.remote).digest()
 	}
-	return wal.NewNote{Kind: tga.NoteAttempt, Who: whoRuntime, Body: m.Body()}
+	return chain.NewNote{Kind: tga.NoteAttempt, Who: whoRuntime, Body: m.Body()}
 }
 
-func notSentNote(attempt uint32, reason string) wal.NewNote {
+func notSentNote(attempt uint32, reason string) chain.NewNote {
 	body := ledger.NotSent{Attempt: attempt, Reason: clip(reason, 200)}.Body()
-	return wal.NewNote{Kind: tga.NoteNotSent, Who: whoRuntime, Body: body}
+	return chain.NewNote{Kind: tga.NoteNotSent, Who: whoRuntime, Body: body}
 }
 
 // whoRuntime stands in notes that the runtime writes of its own accord.
 const whoRuntime = "runtime"
 
-func (rt *Runtime) note(kind tga.NoteKind, who string, body map[string]any) (wal.NewNote, error) {
+func (rt *Runtime) note(kind tga.NoteKind, who string, body map[string]any) (chain.NewNote, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
-		return wal.NewNote{}, tga.Errorf(tga.ValidationError, "note %s: %w", kind, err)
+		return chain.NewNote{}, tga.Errorf(tga.ValidationError, "note %s: %w", kind, err)
 	}
 	// What encoding/json wrote is never digested: only its canonical form is.
 	canonical, err := tga.Canonicalize(raw, rt.opts.Limits)
 	if err != nil {
-		return wal.NewNote{}, err
+		return chain.NewNote{}, err
 	}
-	return wal.NewNote{Kind: kind, Who: who, Body: canonical}, nil
+	return chain.NewNote{Kind: kind, Who: who, Body: canonical}, nil
 }
 
 // clip cuts s to at most n characters.

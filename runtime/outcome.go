@@ -5,7 +5,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // answer reads a reply by the tool's rules. The effect has happened: a rule that cannot
@@ -35,7 +35,7 @@ func (rt *Runtime) answer(l *loop, attempt uint32, r Reply) (answer, error) {
 	if len(r.Changes) > 0 {
 		raw, err := tga.EncodeStateChanges(r.Changes)
 		if err == nil {
-			w.documents = append(w.documents, wal.Document{Pointer: tga.PointerStateChanges, Data: raw})
+			w.documents = append(w.documents, chain.Document{Pointer: tga.PointerStateChanges, Data: raw})
 		} else if wrong == nil {
 			wrong = err
 		}
@@ -71,14 +71,14 @@ func answerOf(class string, r Reply) answer {
 		// What happened does not depend on how long its account is: a success stays one.
 		w.summary = firstOf(w.summary, fmt.Sprintf("the answer of %d bytes is over the limit: its length and digest are kept", r.ResultBytes))
 		w.cut = tga.DocumentHash{Pointer: tga.PointerResult, Hash: r.ResultDigest, SizeBytes: r.ResultBytes}
-		w.documents = []wal.Document{{Pointer: tga.PointerResult, Erased: true}}
+		w.documents = []chain.Document{{Pointer: tga.PointerResult, Erased: true}}
 		return w
 	}
 	if !r.Received.IsZero() {
 		w.received = tga.DocumentHash{Pointer: tga.PointerReceived, Hash: r.Received, SizeBytes: r.ReceivedBytes}
 	}
 	if r.Result != nil {
-		w.documents = []wal.Document{{Pointer: tga.PointerResult, Data: r.Result}}
+		w.documents = []chain.Document{{Pointer: tga.PointerResult, Data: r.Result}}
 	}
 	return w
 }

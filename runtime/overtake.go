@@ -5,7 +5,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // overtakeDoubt makes the loop of a call that a person settles. A word that ends the call
@@ -16,7 +16,7 @@ func (rt *Runtime) overtakeDoubt(ctx context.Context, trace tga.ID, effectOf fun
 	if err != nil {
 		return nil, err
 	}
-	seen, err := rt.loopOf(wal.Lease{TraceID: trace}, t)
+	seen, err := rt.loopOf(chain.Lease{TraceID: trace}, t)
 	if err != nil {
 		return nil, err
 	}
@@ -29,9 +29,9 @@ func (rt *Runtime) overtakeDoubt(ctx context.Context, trace tga.ID, effectOf fun
 		return nil, err
 	}
 	if !w.class.Releases() {
-		return rt.resumeBy(ctx, trace, func() (wal.Lease, error) { return rt.store.Overtake(ctx, trace, false) })
+		return rt.resumeBy(ctx, trace, func() (chain.Lease, error) { return rt.store.Overtake(ctx, trace, false) })
 	}
-	l, err := rt.resumeBy(ctx, trace, func() (wal.Lease, error) {
+	l, err := rt.resumeBy(ctx, trace, func() (chain.Lease, error) {
 		if seen.sender == OfAnother {
 			return rt.store.Acquire(ctx, trace) // the lease of a peer that sends by itself is its life sign
 		}
@@ -120,5 +120,5 @@ func (rt *Runtime) noteLate(ctx context.Context, l *loop, attempt uint32, a answ
 	if err != nil {
 		return err
 	}
-	return rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{note}})
+	return rt.append(ctx, l, chain.Batch{Notes: []chain.NewNote{note}})
 }

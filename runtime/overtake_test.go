@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 func evidence(r runtime.Reply) runtime.Resolution {
@@ -81,7 +81,7 @@ func TestOvertakenAttemptIsNotSent(t *testing.T) {
 	hook := &afterAppend{Store: b.db}
 	b.store = hook
 	b.start()
-	hook.then = func(lease wal.Lease, batch wal.Batch) {
+	hook.then = func(lease chain.Lease, batch chain.Batch) {
 		for _, a := range batch.Artifacts {
 			if a.Artifact.Type == tga.CallType {
 				if _, err := b.rt.Abandon(context.Background(), lease.TraceID, "ada", "not this one"); err != nil {
@@ -100,10 +100,10 @@ func TestOvertakenAttemptIsNotSent(t *testing.T) {
 // afterAppend calls then when an append has returned.
 type afterAppend struct {
 	runtime.Store
-	then func(wal.Lease, wal.Batch)
+	then func(chain.Lease, chain.Batch)
 }
 
-func (s *afterAppend) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s *afterAppend) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	done, err := s.Store.Append(ctx, l, b)
 	if err == nil && s.then != nil {
 		s.then(l, b)

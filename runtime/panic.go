@@ -9,7 +9,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // PanicError is a panic of something that the embedder handed to [New]. Of a
@@ -165,12 +165,12 @@ func (g guardedTools) Check(ctx context.Context, call Call) error {
 	return err
 }
 
-func (g guardedTools) Prepare(ctx context.Context, call Call) ([]wal.Attachment, error) {
+func (g guardedTools) Prepare(ctx context.Context, call Call) ([]chain.Attachment, error) {
 	p, ok := g.next.(Preparer)
 	if !ok {
 		return nil, nil
 	}
-	return catch(g.log, "Preparer.Prepare", func() ([]wal.Attachment, error) { return p.Prepare(ctx, call) })
+	return catch(g.log, "Preparer.Prepare", func() ([]chain.Attachment, error) { return p.Prepare(ctx, call) })
 }
 
 type guardedSupervisor struct {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Permit is the secret that lets a remote executor finish the attempt it was given.
@@ -59,7 +59,7 @@ type issued struct {
 }
 
 // permitsOf lists the permits that a trace's log names, oldest first.
-func permitsOf(t *wal.Trace) []issued {
+func permitsOf(t *chain.Trace) []issued {
 	var all []issued
 	if t.Call.Meta.String(tga.MetaAttempt) == tga.AttemptExternal {
 		if d, err := tga.ParseDigest(t.Call.Meta.String(tga.MetaPermitDigest)); err == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/internal/clock"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // probe asks the tool server about a call in doubt and does what its answer permits:
@@ -46,7 +46,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 	if len(detail) > 0 {
 		digest := tga.Sum(detail)
 		body["evidence_digest"] = digest.String()
-		l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachBlob, Key: digest[:], Value: detail})
+		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachBlob, Key: digest[:], Value: detail})
 	}
 
 	switch d.Action {
@@ -60,7 +60,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 		}
 		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: resolvedByProbe})
 		if len(detail) > 0 {
-			w.documents = append(w.documents, wal.Document{Pointer: tga.PointerEvidence, Data: detail})
+			w.documents = append(w.documents, chain.Document{Pointer: tga.PointerEvidence, Data: detail})
 		}
 		if err := rt.noteProbe(l, body); err != nil {
 			return err
@@ -148,13 +148,13 @@ type goneMark struct {
 // first asked about, for then it had been given up. It is counted by the slower of the wall
 // and the monotonic clock. A wall clock that was set in between says nothing: then it counts
 // anew from now, which is later than it may, and so is safe.
-func (rt *Runtime) goneFor(l *loop, t *wal.Trace, record *ledger.Record) time.Duration {
+func (rt *Runtime) goneFor(l *loop, t *chain.Trace, record *ledger.Record) time.Duration {
 	now, attempt := rt.clock.Read(), record.Attempts.Count
 	mark, ok := rt.dead.Load(l.lease.TraceID)
 	m, _ := mark.(goneMark)
 	if !ok || m.attempt != attempt {
 		m = goneMark{attempt, now}
-		if wal.Epoch(record.Attempts.Epoch).Incarnation() < l.lease.Epoch.Incarnation() || rt.askedBefore(t, attempt) {
+		if chain.Epoch(record.Attempts.Epoch).Incarnation() < l.lease.Epoch.Incarnation() || rt.askedBefore(t, attempt) {
 			m.since = rt.born
 		}
 	}
@@ -168,7 +168,7 @@ func (rt *Runtime) goneFor(l *loop, t *wal.Trace, record *ledger.Record) time.Du
 
 // askedBefore says that a question about an attempt is in the log, asked before this process
 // remembers.
-func (rt *Runtime) askedBefore(t *wal.Trace, attempt uint32) bool {
+func (rt *Runtime) askedBefore(t *chain.Trace, attempt uint32) bool {
 	for i := range t.Notes {
 		var b struct {
 			Attempt uint32 `json:"attempt"`

@@ -7,7 +7,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Window is the interval between two durable writes in which a trace was left
@@ -25,7 +25,7 @@ const (
 // Classified is an open trace and what recovery will do about it, told from the log
 // alone.
 type Classified struct {
-	wal.OpenTrace
+	chain.OpenTrace
 	Window  Window
 	InDoubt bool  // EXECUTING, nobody at it, and a send may have happened
 	Held    bool  // somebody runs it now

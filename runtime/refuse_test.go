@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // preparing is a tool whose preparation fails while why is set.
@@ -19,7 +19,7 @@ type preparing struct {
 	why error
 }
 
-func (p *preparing) Prepare(context.Context, runtime.Call) ([]wal.Attachment, error) {
+func (p *preparing) Prepare(context.Context, runtime.Call) ([]chain.Attachment, error) {
 	return nil, p.why
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // remote marks a loop whose send is somebody else's to make.
@@ -14,7 +14,7 @@ type remote struct {
 	beginID, submitter, lock string
 	// begun is the row by which the begin id leads to this trace; the zero value where it
 	// does already, or will when what is staged is durable.
-	begun wal.Attachment
+	begun chain.Attachment
 }
 
 // Standing is the answer to a Begin.
@@ -195,7 +195,7 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest, own *ownBegin) (
 	l.remote = rt.remoteOf(req)
 	l.remote.begun = own.leadsTo(l.lease.TraceID)
 	if l.head.Seq == 0 {
-		l.attachments, l.remote.begun = append(l.attachments, l.remote.begun), wal.Attachment{}
+		l.attachments, l.remote.begun = append(l.attachments, l.remote.begun), chain.Attachment{}
 	}
 	return l, nil
 }
@@ -219,7 +219,7 @@ func (rt *Runtime) enter(ctx context.Context, l *loop, r *repeat) error {
 		l.attachments = append(l.attachments, a)
 		return nil
 	}
-	return rt.append(ctx, l, wal.Batch{Attachments: append(l.beginRow(), a)})
+	return rt.append(ctx, l, chain.Batch{Attachments: append(l.beginRow(), a)})
 }
 
 // sameRequest refuses a Begin that uses another request's key.

@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/call"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Connection is the client's end of a call, as the remote executor that serves the client
@@ -214,7 +214,7 @@ func (rt *Runtime) twin(ctx context.Context, u undelivered, policy Policy) (twin
 }
 
 // ended says what a terminal trace means to a repeat of its call.
-func ended(t *wal.Trace) call.State {
+func ended(t *chain.Trace) call.State {
 	switch {
 	case t.Effect == nil: // denied, and that is an answer
 		return call.Answered
@@ -295,7 +295,7 @@ func (rt *Runtime) told(ctx context.Context, r *repeat) (Begun, bool, error) {
 }
 
 // entered is the list with this call in it, as an attachment.
-func (r *repeat) entered(trace tga.ID) (wal.Attachment, error) {
+func (r *repeat) entered(trace tga.ID) (chain.Attachment, error) {
 	list := slices.Clone(r.list)
 	mine := r.mine
 	mine.Trace = trace
@@ -316,8 +316,8 @@ func (r *repeat) changes() bool {
 	return u.Conn != r.mine.Conn || u.Lock != r.mine.Lock
 }
 
-func listed(row []byte, list []undelivered) (wal.Attachment, error) {
-	a := wal.Attachment{Kind: wal.AttachStream, Key: row}
+func listed(row []byte, list []undelivered) (chain.Attachment, error) {
+	a := chain.Attachment{Kind: chain.AttachStream, Key: row}
 	if len(list) == 0 {
 		return a, nil
 	}
@@ -329,7 +329,7 @@ func listed(row []byte, list []undelivered) (wal.Attachment, error) {
 }
 
 func (rt *Runtime) undelivered(ctx context.Context, row []byte) ([]undelivered, error) {
-	raw, err := rt.store.Attachment(ctx, wal.AttachStream, row)
+	raw, err := rt.store.Attachment(ctx, chain.AttachStream, row)
 	if err != nil || raw == nil {
 		return nil, err
 	}
@@ -369,7 +369,7 @@ func (rt *Runtime) delivered(ctx context.Context, trace tga.ID, name string) err
 	if err != nil {
 		return err
 	}
-	return rt.append(ctx, l, wal.Batch{Attachments: []wal.Attachment{a}})
+	return rt.append(ctx, l, chain.Batch{Attachments: []chain.Attachment{a}})
 }
 
 // identityOf names what identical calls have in common: the [ledger.Hash] in hex of

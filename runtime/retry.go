@@ -6,7 +6,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // retryNumber is which of the scheduler's new attempts a request is, or how often the key
@@ -61,13 +61,13 @@ func (rt *Runtime) retry(ctx context.Context, key []byte, failed tga.ID, n uint3
 		return err
 	}
 	defer rt.store.Release(l.lease)
-	l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachTimer, Key: key})
+	l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachTimer, Key: key})
 	rt.counts.retried.Add(1)
 	return rt.drive(ctx, l)
 }
 
 // repeatOf is the request of a trace, for a trace that follows it.
-func repeatOf(t *wal.Trace) Request {
+func repeatOf(t *chain.Trace) Request {
 	q := t.Request.Request
 	req := Request{
 		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args, Key: q.IdempotencyKey,

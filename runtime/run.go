@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/internal/clock"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // loop is one run over one trace, under its lease.
@@ -17,21 +17,21 @@ import (
 // on it. Request, decision and call can thus share one sync, because nothing touches
 // the world between them.
 type loop struct {
-	lease  wal.Lease
+	lease  chain.Lease
 	policy Policy
-	head   wal.Head  // durable
-	state  tga.State // after head and staged
-	staged []wal.NewArtifact
+	head   chain.Head // durable
+	state  tga.State  // after head and staged
+	staged []chain.NewArtifact
 
-	request, decision, call, effect *tga.Artifact    // durable or staged
-	submitter                       string           // who handed the request in
-	asker                           string           // who relies on what this run answers
-	decider                         string           // remote supervisor that appended the decision; "" = decided here
-	sender                          Origin           // of the newest attempt, when the run began
-	callID                          tga.ID           // of the call, chosen before it is minted
-	notes                           []wal.NewNote    // commit with what is staged
-	attachments                     []wal.Attachment // likewise
-	prepared                        []wal.Attachment // likewise, and go when the call is unstaged
+	request, decision, call, effect *tga.Artifact      // durable or staged
+	submitter                       string             // who handed the request in
+	asker                           string             // who relies on what this run answers
+	decider                         string             // remote supervisor that appended the decision; "" = decided here
+	sender                          Origin             // of the newest attempt, when the run began
+	callID                          tga.ID             // of the call, chosen before it is minted
+	notes                           []chain.NewNote    // commit with what is staged
+	attachments                     []chain.Attachment // likewise
+	prepared                        []chain.Attachment // likewise, and go when the call is unstaged
 	namespace                       string
 	deadline                        tga.Millis // 0 = none
 	begun                           tga.Millis // ts of the genesis entry; 0 = not durable yet
@@ -68,7 +68,7 @@ type loop struct {
 	// timer is when the trace's outstanding timer is due; 0 = it has none.
 	timer tga.Millis
 	// origin is the lease of the trace that this one undoes; zero for an ordinary call.
-	origin wal.Lease
+	origin chain.Lease
 }
 
 // run drives a trace from the state it is in to a terminal state, or to where it must
@@ -262,7 +262,7 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	mark := rt.attemptNote(l, d.Attempt)
 	// The mark is synced before the send: were it not, a crash after the send would
 	// leave a log in which this send never happened.
-	if err := rt.append(ctx, l, wal.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {
+	if err := rt.append(ctx, l, chain.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {
 		return err
 	}
 	l.notes = nil
@@ -328,7 +328,7 @@ func (rt *Runtime) takeBack(ctx context.Context, l *loop, attempt uint32, code t
 	if record.Attempts.Count-record.Attempts.Unsent == 1 {
 		return true, rt.stageNotSent(l, attempt, code, reason)
 	}
-	return false, rt.append(ctx, l, wal.Batch{Notes: []wal.NewNote{notSentNote(attempt, reason)}})
+	return false, rt.append(ctx, l, chain.Batch{Notes: []chain.NewNote{notSentNote(attempt, reason)}})
 }
 
 // await waits for another holder of the key, until the call's deadline at most, and
@@ -382,7 +382,7 @@ var errWindowClosed = errors.New("the window of its licence closed before the se
 
 // commit makes what is staged durable.
 func (rt *Runtime) commit(ctx context.Context, l *loop) error {
-	b := wal.Batch{Artifacts: l.staged, Notes: l.notes, Attachments: append(l.attachments, l.prepared...)}
+	b := chain.Batch{Artifacts: l.staged, Notes: l.notes, Attachments: append(l.attachments, l.prepared...)}
 	if len(b.Artifacts) == 0 && len(b.Notes) == 0 && len(b.Attachments) == 0 {
 		return nil
 	}
@@ -395,7 +395,7 @@ func (rt *Runtime) commit(ctx context.Context, l *loop) error {
 	}
 	l.staged, l.notes, l.attachments, l.prepared = nil, nil, nil, nil
 	for _, a := range b.Attachments {
-		if a.Kind == wal.AttachTimer && a.Value != nil {
+		if a.Kind == chain.AttachTimer && a.Value != nil {
 			rt.timers.wake() // not before it is there to be found
 		}
 	}
@@ -404,7 +404,7 @@ func (rt *Runtime) commit(ctx context.Context, l *loop) error {
 
 // append appends under the head that the loop knows: an append by anybody else in
 // between is a broken lease, and is refused by the store.
-func (rt *Runtime) append(ctx context.Context, l *loop, b wal.Batch) error {
+func (rt *Runtime) append(ctx context.Context, l *loop, b chain.Batch) error {
 	b.Expect = &l.head
 	done, err := rt.store.Append(ctx, l.lease, b)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/internal/clock"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Runtime runs governed tool calls on a store. Its methods may be called from any
@@ -178,7 +178,7 @@ func (rt *Runtime) start(ctx context.Context, req Request) (*loop, error) {
 	return l, nil
 }
 
-func (rt *Runtime) open(ctx context.Context, lease wal.Lease, req Request, given bool) (*loop, error) {
+func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, given bool) (*loop, error) {
 	l := &loop{
 		lease:     lease,
 		policy:    rt.opts.Policy(req.Server, req.Tool).withDefaults(),
@@ -227,7 +227,7 @@ func (rt *Runtime) open(ctx context.Context, lease wal.Lease, req Request, given
 // other is refused.
 //
 // A trace of another namespace is NOT_FOUND, in the words of one that is not there.
-func (rt *Runtime) rejoin(lease wal.Lease, trace *wal.Trace, request *tga.Artifact, asks *loop) (*loop, error) {
+func (rt *Runtime) rejoin(lease chain.Lease, trace *chain.Trace, request *tga.Artifact, asks *loop) (*loop, error) {
 	if trace.Namespace != asks.namespace {
 		return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", lease.TraceID).In(lease.TraceID)
 	}
@@ -245,11 +245,11 @@ func (rt *Runtime) rejoin(lease wal.Lease, trace *wal.Trace, request *tga.Artifa
 
 // resume makes the loop of an existing trace.
 func (rt *Runtime) resume(ctx context.Context, id tga.ID) (*loop, error) {
-	return rt.resumeBy(ctx, id, func() (wal.Lease, error) { return rt.store.Acquire(ctx, id) })
+	return rt.resumeBy(ctx, id, func() (chain.Lease, error) { return rt.store.Acquire(ctx, id) })
 }
 
 // resumeBy is resume with a lease that is had another way.
-func (rt *Runtime) resumeBy(ctx context.Context, id tga.ID, acquire func() (wal.Lease, error)) (*loop, error) {
+func (rt *Runtime) resumeBy(ctx context.Context, id tga.ID, acquire func() (chain.Lease, error)) (*loop, error) {
 	lease, err := acquire()
 	if err != nil {
 		return nil, err
@@ -266,7 +266,7 @@ func (rt *Runtime) resumeBy(ctx context.Context, id tga.ID, acquire func() (wal.
 }
 
 // loopOf puts a replayed trace into a loop.
-func (rt *Runtime) loopOf(lease wal.Lease, t *wal.Trace) (*loop, error) {
+func (rt *Runtime) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
 	if t.Request == nil {
 		return nil, tga.Errorf(tga.StateRecoveryFailed, "the request of the trace is not at hand").In(lease.TraceID)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // fireAll serves timers until none is left, moving the clock to each.
@@ -239,7 +239,7 @@ func TestExpiredApprovalIsRecordedWithoutAnybodyAsking(t *testing.T) {
 	if s := b.rt.Stats(); s.Expired != 1 {
 		t.Errorf("stats %+v", s)
 	}
-	for _, err := range b.db.Attachments(t.Context(), wal.AttachTimer, nil) {
+	for _, err := range b.db.Attachments(t.Context(), chain.AttachTimer, nil) {
 		t.Errorf("a timer is left (%v)", err)
 	}
 	if b.notes(inTime.TraceID, tga.NoteVote) != 1 {
@@ -322,7 +322,7 @@ func TestTimerThatStandsForNothingEnds(t *testing.T) {
 	b.start()
 	b.fireAll()
 	b.wantSends(2)
-	for a, err := range b.db.Attachments(t.Context(), wal.AttachTimer, nil) {
+	for a, err := range b.db.Attachments(t.Context(), chain.AttachTimer, nil) {
 		t.Errorf("timer %s is left (%v)", a.Value, err)
 	}
 }
@@ -335,7 +335,7 @@ type interposing struct {
 	do   func()
 }
 
-func (s interposing) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s interposing) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	for _, a := range b.Artifacts {
 		if a.Artifact.Meta.String(tga.MetaReplayedFrom) != "" {
 			s.once.Do(s.do)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 const MetaFinishedAttempt = "attempt" // effect: number of the attempt whose answer it is
@@ -53,7 +53,7 @@ func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (res
 	}
 	return rt.settle(ctx, trace, r.Who, func(l *loop) (answer, error) {
 		w, err := rt.answer(l, 1, r.Reply)
-		w.documents = append(w.documents, wal.Document{Pointer: tga.PointerEvidence, Data: r.Evidence})
+		w.documents = append(w.documents, chain.Document{Pointer: tga.PointerEvidence, Data: r.Evidence})
 		return w, err
 	})
 }

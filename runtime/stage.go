@@ -7,17 +7,17 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // stage takes a sealed artifact and its documents into the loop. The edge it takes is
 // looked up here so that the loop can go on; the store checks it again on append.
-func (l *loop) stage(a *tga.Artifact, documents ...wal.Document) {
+func (l *loop) stage(a *tga.Artifact, documents ...chain.Document) {
 	to, ok := tga.Next(l.state, a.Type, a.Verdict())
 	if !ok {
 		panic(fmt.Sprintf("runtime: staged a %s in state %s", a.Type, l.state))
 	}
-	l.staged = append(l.staged, wal.NewArtifact{Artifact: a, Documents: documents})
+	l.staged = append(l.staged, chain.NewArtifact{Artifact: a, Documents: documents})
 	l.state = to
 	switch a.Type {
 	case tga.RequestType:
@@ -95,7 +95,7 @@ func (rt *Runtime) stageEffect(l *loop, attempt uint32, r Reply) error {
 
 // stageAnswer stages the effect that ends a call which may have been sent, and what
 // follows from its class.
-func (rt *Runtime) stageAnswer(l *loop, w answer, attachments []wal.Attachment) error {
+func (rt *Runtime) stageAnswer(l *loop, w answer, attachments []chain.Attachment) error {
 	effect, err := rt.mintEffect(l, l.call, w)
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Store keeps traces, ledger records and attachments. Package engine is one;
@@ -20,32 +20,32 @@ type Store interface {
 	// Acquire grants the lease of a trace, which need not exist yet. While another
 	// holds it, Acquire waits until ctx ends; a ctx without a deadline does not wait.
 	// It then fails with STATE_LOCK_ACQUIRE_FAILED and leaves the holder's lease alone.
-	Acquire(ctx context.Context, trace tga.ID) (wal.Lease, error)
+	Acquire(ctx context.Context, trace tga.ID) (chain.Lease, error)
 	// Overtake grants the lease of a trace at once, whoever holds it. The holder's appends
 	// are refused from then on; bytes that it has on the wire are not stopped. With
 	// lentOnly it overtakes only a holder outside this process, and waits for any other as
 	// Acquire does.
-	Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (wal.Lease, error)
+	Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (chain.Lease, error)
 	// Current reports whether a lease is still its trace's newest: nobody has overtaken it.
-	Current(lease wal.Lease) bool
+	Current(lease chain.Lease) bool
 	// Release ends a lease. Releasing one that is not current has no effect. A
 	// reservation whose trace is released without an effect has a holder that is gone.
-	Release(lease wal.Lease)
+	Release(lease chain.Lease)
 
 	// Append checks, links and commits b (docs/SEMANTICS.md) and returns once it is on
 	// disk. ctx bounds waiting before the commit, never the commit.
-	Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error)
+	Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error)
 
 	// Load replays a trace: NOT_FOUND when it has no entry; STATE_RECOVERY_FAILED,
 	// wrapping the cause, when an entry or note fails a check. Replay starts from the
 	// newest checkpoint that verifies.
-	Load(ctx context.Context, trace tga.ID) (*wal.Trace, error)
+	Load(ctx context.Context, trace tga.ID) (*chain.Trace, error)
 	// Entries yields the entries after a sequence number, in order. Notes likewise.
-	Entries(ctx context.Context, trace tga.ID, after uint64) iter.Seq2[wal.Entry, error]
+	Entries(ctx context.Context, trace tga.ID, after uint64) iter.Seq2[chain.Entry, error]
 	Notes(ctx context.Context, trace tga.ID, after uint32) iter.Seq2[tga.Note, error]
 
 	// WriteCheckpoint seals the trace's current head and returns the checkpoint.
-	WriteCheckpoint(ctx context.Context, lease wal.Lease) (tga.Checkpoint, error)
+	WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Checkpoint, error)
 	// LatestCheckpoint returns the newest checkpoint that verifies; ok is false where
 	// there is none.
 	LatestCheckpoint(ctx context.Context, trace tga.ID) (cp tga.Checkpoint, ok bool, err error)
@@ -61,12 +61,12 @@ type Store interface {
 	Holder(trace tga.ID) ledger.Liveness
 
 	// OpenTraces yields the traces that are not terminal, oldest id first.
-	OpenTraces(ctx context.Context) iter.Seq2[wal.OpenTrace, error]
+	OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error]
 
 	// Attachment returns a value written with an append, nil where there is none.
-	Attachment(ctx context.Context, kind wal.AttachmentKind, key []byte) ([]byte, error)
+	Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error)
 	// Attachments yields those whose key starts with prefix, in key order.
-	Attachments(ctx context.Context, kind wal.AttachmentKind, prefix []byte) iter.Seq2[wal.Attachment, error]
+	Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error]
 
 	// Quarantined says that acknowledged appends may be missing from the log: somebody
 	// took a restored or damaged store into service at the time since. Of a call begun

@@ -6,7 +6,7 @@ import (
 	"errors"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // A question may wait for days, and an approved call for its key. The rules of now are asked
@@ -77,7 +77,7 @@ func (rt *Runtime) forbidden(ctx context.Context, l *loop) (why, err error) {
 
 // approvalsOf counts the approvals that led to a trace's decision: those of the definition of
 // the tool that the decision names.
-func approvalsOf(t *wal.Trace) (n int) {
+func approvalsOf(t *chain.Trace) (n int) {
 	for i := range t.Notes {
 		if t.Notes[i].Kind != tga.NoteVote {
 			continue

@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // provider is a payments provider that can be asked about a key. It loses requests and
@@ -67,15 +67,15 @@ func (p *provider) Probe(_ context.Context, c runtime.Call) (runtime.Probed, err
 // killing is a store whose process dies before any effect is on disk.
 type killing struct{ runtime.Store }
 
-func (k killing) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (k killing) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	for _, a := range b.Artifacts {
 		if a.Artifact.Type == tga.EffectType {
-			return wal.Appended{}, errCrash
+			return chain.Appended{}, errCrash
 		}
 	}
 	for _, n := range b.Notes {
 		if n.Kind == tga.NoteProbe {
-			return wal.Appended{}, errCrash
+			return chain.Appended{}, errCrash
 		}
 	}
 	return k.Store.Append(ctx, l, b)

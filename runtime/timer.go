@@ -12,7 +12,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // timer says what is due on a trace. It is an attachment under the time and the trace,
@@ -48,7 +48,7 @@ func (rt *Runtime) setTimer(l *loop, since, due tga.Millis, t timer) error {
 		return tga.Errorf(tga.ValidationError, "timer: %w", err).In(l.lease.TraceID)
 	}
 	l.stopTimer()
-	l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachTimer, Key: timerKey(due, l.lease.TraceID), Value: raw})
+	l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachTimer, Key: timerKey(due, l.lease.TraceID), Value: raw})
 	l.timer = due
 	return nil
 }
@@ -56,13 +56,13 @@ func (rt *Runtime) setTimer(l *loop, since, due tga.Millis, t timer) error {
 // stopTimer stages the end of the trace's outstanding timer.
 func (l *loop) stopTimer() {
 	if l.timer != 0 {
-		l.attachments = append(l.attachments, wal.Attachment{Kind: wal.AttachTimer, Key: timerKey(l.timer, l.lease.TraceID)})
+		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachTimer, Key: timerKey(l.timer, l.lease.TraceID)})
 		l.timer = 0
 	}
 }
 
 // timerOf is when the outstanding timer of a replayed trace is due, as its notes say.
-func timerOf(t *wal.Trace) tga.Millis {
+func timerOf(t *chain.Trace) tga.Millis {
 	for i := len(t.Notes) - 1; i >= 0; i-- {
 		var b struct{ Next, Due string }
 		switch t.Notes[i].Kind {
@@ -205,7 +205,7 @@ func (rt *Runtime) dueTimers(ctx context.Context) (list []due, next tga.Millis, 
 	if list, next, err = rt.earlyTimers(ctx, now); err != nil {
 		return nil, 0, err
 	}
-	for a, err := range rt.store.Attachments(ctx, wal.AttachTimer, nil) {
+	for a, err := range rt.store.Attachments(ctx, chain.AttachTimer, nil) {
 		if err != nil {
 			return nil, 0, err
 		}
@@ -241,7 +241,7 @@ func (rt *Runtime) anchorTimers(ctx context.Context) error {
 		return nil
 	}
 	now, early := rt.now(), map[string]tga.Millis{}
-	for a, err := range rt.store.Attachments(ctx, wal.AttachTimer, nil) {
+	for a, err := range rt.store.Attachments(ctx, chain.AttachTimer, nil) {
 		if err != nil {
 			return err
 		}
@@ -278,7 +278,7 @@ func (rt *Runtime) earlyTimers(ctx context.Context, now tga.Millis) (list []due,
 			}
 			continue
 		}
-		raw, err := rt.store.Attachment(ctx, wal.AttachTimer, []byte(key))
+		raw, err := rt.store.Attachment(ctx, chain.AttachTimer, []byte(key))
 		if err != nil {
 			return nil, 0, err
 		}
@@ -321,7 +321,7 @@ func (rt *Runtime) fire(ctx context.Context, key []byte, trace tga.ID, t timer) 
 	if err := rt.serveTimer(ctx, key, trace, t); err != nil {
 		return err
 	}
-	left, err := rt.store.Attachment(ctx, wal.AttachTimer, key)
+	left, err := rt.store.Attachment(ctx, chain.AttachTimer, key)
 	if err != nil || left == nil {
 		return err
 	}
@@ -330,7 +330,7 @@ func (rt *Runtime) fire(ctx context.Context, key []byte, trace tga.ID, t timer) 
 		return err
 	}
 	defer rt.store.Release(lease)
-	_, err = rt.store.Append(ctx, lease, wal.Batch{Attachments: []wal.Attachment{{Kind: wal.AttachTimer, Key: key}}})
+	_, err = rt.store.Append(ctx, lease, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachTimer, Key: key}}})
 	return err
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // world is what exists outside, and is looked at through verifiers: resource ids and
@@ -296,7 +296,7 @@ func TestEvidenceOfAProbeIsBounded(t *testing.T) {
 			}
 		}
 		digest := tga.Sum(said.Evidence.Detail[:want])
-		noted, err := b.db.Attachment(t.Context(), wal.AttachBlob, digest[:])
+		noted, err := b.db.Attachment(t.Context(), chain.AttachBlob, digest[:])
 		if kept != want || err != nil || len(noted) != want {
 			t.Errorf("of %d bytes the effect keeps %d and the note %d, want %d; %v", size, kept, len(noted), want, err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	vectors "github.com/tgad/tgad/test_vectors"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // recoveryVector is a log as a crash left it, and what recovery does with it.
@@ -90,7 +90,7 @@ func TestRecoveryVectors(t *testing.T) {
 func (b *bench) load(v recoveryVector) tga.ID {
 	b.t.Helper()
 	ctx := context.Background()
-	var lease wal.Lease
+	var lease chain.Lease
 	for i := range v.Artifacts {
 		a, err := tga.DecodeArtifact(v.Artifacts[i], tga.Limits{})
 		if err != nil {
@@ -106,20 +106,20 @@ func (b *bench) load(v recoveryVector) tga.ID {
 			}
 			defer b.db.Release(lease)
 		}
-		item := wal.NewArtifact{Artifact: a, Entry: e}
+		item := chain.NewArtifact{Artifact: a, Entry: e}
 		if a.Type == tga.EffectType {
 			for _, h := range a.Effect.DocumentHashes { // the vectors carry no documents
-				item.Documents = append(item.Documents, wal.Document{Pointer: h.Pointer, Erased: true})
+				item.Documents = append(item.Documents, chain.Document{Pointer: h.Pointer, Erased: true})
 			}
 		}
-		if _, err := b.db.Append(ctx, lease, wal.Batch{Artifacts: []wal.NewArtifact{item}}); err != nil {
+		if _, err := b.db.Append(ctx, lease, chain.Batch{Artifacts: []chain.NewArtifact{item}}); err != nil {
 			b.t.Fatal(err)
 		}
 		if a.Type == tga.CallType {
 			for n := range v.Notes { // the epoch of a mark is the store's
 				mark := ledger.Mark{Attempt: uint32(n + 1), Epoch: uint64(lease.Epoch)}
-				note := wal.NewNote{Kind: v.Notes[n].Kind, Who: "runtime", Body: mark.Body()}
-				if _, err := b.db.Append(ctx, lease, wal.Batch{Notes: []wal.NewNote{note}}); err != nil {
+				note := chain.NewNote{Kind: v.Notes[n].Kind, Who: "runtime", Body: mark.Body()}
+				if _, err := b.db.Append(ctx, lease, chain.Batch{Notes: []chain.NewNote{note}}); err != nil {
 					b.t.Fatal(err)
 				}
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // slowMark is a store whose append of an attempt's mark takes a time of the test's choice:
@@ -18,7 +18,7 @@ type slowMark struct {
 	pass func()
 }
 
-func (s *slowMark) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s *slowMark) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	for _, n := range b.Notes {
 		if n.Kind == tga.NoteAttempt {
 			s.pass()

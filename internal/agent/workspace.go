@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/runtime/workstate/sqlitefile"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // permit makes the paths of an agent's workspace absolute, links resolved, and refuses, with
@@ -231,7 +231,7 @@ func (d transacted) Check(ctx context.Context, call runtime.Call) error {
 }
 
 // Prepare implements [runtime.Preparer].
-func (d transacted) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
+func (d transacted) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	if p, ok := d.pick(ctx, call).(runtime.Preparer); ok {
 		return p.Prepare(ctx, call)
 	}

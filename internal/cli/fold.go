@@ -6,25 +6,25 @@ import (
 
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Fold makes a trace of what a daemon said about it, and checks every digest and link
 // on the way: what is shown is what the log proves, whoever answered.
-func Fold(said client.Timeline, document Documents) (*wal.Trace, error) {
-	return wal.Replay(said.TraceID, Entries(said, document), Notes(said))
+func Fold(said client.Timeline, document Documents) (*chain.Trace, error) {
+	return chain.Replay(said.TraceID, Entries(said, document), Notes(said))
 }
 
 // Documents returns the bytes of a stored document of a trace's effect.
 type Documents func(pointer string) ([]byte, error)
 
 // Entries yields the entries of a trace as a store would.
-func Entries(said client.Timeline, document Documents) iter.Seq2[wal.Entry, error] {
-	return func(yield func(wal.Entry, error) bool) {
+func Entries(said client.Timeline, document Documents) iter.Seq2[chain.Entry, error] {
+	return func(yield func(chain.Entry, error) bool) {
 		for i := range said.Entries {
 			e, err := foldEntry(&said.Entries[i], document)
 			if err != nil {
-				yield(wal.Entry{}, err)
+				yield(chain.Entry{}, err)
 				return
 			}
 			if !yield(*e, nil) {
@@ -50,7 +50,7 @@ func Notes(said client.Timeline) iter.Seq2[tga.Note, error] {
 	}
 }
 
-func foldEntry(said *client.Entry, document Documents) (*wal.Entry, error) {
+func foldEntry(said *client.Entry, document Documents) (*chain.Entry, error) {
 	le, err := tga.DecodeLogEntry(said.Entry)
 	if err != nil {
 		return nil, err
@@ -59,14 +59,14 @@ func foldEntry(said *client.Entry, document Documents) (*wal.Entry, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "entry %d of trace %s: epoch %q: %w", le.Seq, le.TraceID, said.Epoch, err)
 	}
-	e := &wal.Entry{LogEntry: *le, Committed: said.Committed, Epoch: wal.Epoch(epoch)}
+	e := &chain.Entry{LogEntry: *le, Committed: said.Committed, Epoch: chain.Epoch(epoch)}
 	if len(said.Artifact) > 0 && string(said.Artifact) != "null" {
 		if e.Artifact, err = tga.DecodeArtifact(said.Artifact, tga.Limits{}); err != nil {
 			return nil, err
 		}
 	}
 	for _, d := range said.Documents {
-		doc := wal.Document{Pointer: d.Pointer, Erased: d.Erased}
+		doc := chain.Document{Pointer: d.Pointer, Erased: d.Erased}
 		if !d.Erased {
 			if doc.Data, err = document(d.Pointer); err != nil {
 				return nil, err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // lineWidth is how wide a timeline is: it fits a terminal of 80 columns.
@@ -20,7 +20,7 @@ const lineWidth = 78
 // Timeline prints a trace for people: one line per entry and note, in the order in
 // which they became durable as far as the chain tells, and under it what it says.
 // Sizes and arguments that would fill the screen are cut; --json and export are not.
-func Timeline(w io.Writer, t *wal.Trace) error {
+func Timeline(w io.Writer, t *chain.Trace) error {
 	var b bytes.Buffer
 	p := &timeline{b: &b}
 	p.head(t)
@@ -45,7 +45,7 @@ type timeline struct {
 	last tga.Millis
 }
 
-func (p *timeline) head(t *wal.Trace) {
+func (p *timeline) head(t *chain.Trace) {
 	fmt.Fprintf(p.b, "trace %s  %s\n", t.ID, Standing(t))
 	if t.Request == nil {
 		return
@@ -65,7 +65,7 @@ func (p *timeline) head(t *wal.Trace) {
 }
 
 // Standing is where a trace stands: its state, and whether it is in doubt.
-func Standing(t *wal.Trace) string {
+func Standing(t *chain.Trace) string {
 	if InDoubt(t) {
 		return t.Head.State.String() + ", in doubt unless running"
 	}
@@ -74,7 +74,7 @@ func Standing(t *wal.Trace) string {
 
 // InDoubt says, from the log alone, whether a call may have been sent and has no
 // effect. A call that is being run right now looks the same.
-func InDoubt(t *wal.Trace) bool {
+func InDoubt(t *chain.Trace) bool {
 	if t.Head.State != tga.Executing {
 		return false
 	}
@@ -88,14 +88,14 @@ func InDoubt(t *wal.Trace) bool {
 	return err == nil && touches && rec.InDoubt()
 }
 
-func keyOf(t *wal.Trace) string {
+func keyOf(t *chain.Trace) string {
 	if t.Call != nil {
 		return t.Call.Call.IdempotencyKey
 	}
 	return t.Request.Request.IdempotencyKey
 }
 
-func (p *timeline) entry(t *wal.Trace, e *tga.LogEntry) {
+func (p *timeline) entry(t *chain.Trace, e *tga.LogEntry) {
 	p.line(fmt.Sprintf("%d", e.Seq), e.TS, e.To.String(), e.Type.String(), e.Digest)
 	switch e.Type {
 	case tga.RequestType:
@@ -231,7 +231,7 @@ func (p *timeline) data(name string, data []byte) {
 	p.b.WriteString(margin + Shorten(name+" "+text, lineWidth-len(margin)) + "\n")
 }
 
-func (p *timeline) foot(t *wal.Trace) {
+func (p *timeline) foot(t *chain.Trace) {
 	fmt.Fprintf(p.b, "\nhead  %s\n", t.Head.Digest)
 }
 

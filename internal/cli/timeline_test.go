@@ -7,13 +7,13 @@ import (
 	"unicode/utf8"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // builder appends to a trace what a store would.
 type builder struct {
 	t     *testing.T
-	trace *wal.Trace
+	trace *chain.Trace
 	ts    tga.Millis
 	n     byte
 }
@@ -23,10 +23,10 @@ func newBuilder(t *testing.T) *builder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &builder{t: t, trace: wal.NewTrace(id), ts: 1768503600000}
+	return &builder{t: t, trace: chain.NewTrace(id), ts: 1768503600000}
 }
 
-func (b *builder) append(a *tga.Artifact, documents ...wal.Document) *tga.Artifact {
+func (b *builder) append(a *tga.Artifact, documents ...chain.Document) *tga.Artifact {
 	b.t.Helper()
 	b.n++
 	b.ts += 250
@@ -39,7 +39,7 @@ func (b *builder) append(a *tga.Artifact, documents ...wal.Document) *tga.Artifa
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := b.trace.Apply(&wal.Entry{LogEntry: e, Artifact: a, Documents: documents}); err != nil {
+	if err := b.trace.Apply(&chain.Entry{LogEntry: e, Artifact: a, Documents: documents}); err != nil {
 		b.t.Fatal(err)
 	}
 	return a
@@ -48,7 +48,7 @@ func (b *builder) append(a *tga.Artifact, documents ...wal.Document) *tga.Artifa
 func (b *builder) note(kind tga.NoteKind, body string) {
 	b.t.Helper()
 	b.ts += 1500
-	n, err := b.trace.LinkNote(wal.NewNote{Kind: kind, Who: "runtime", Body: []byte(body)}, b.ts)
+	n, err := b.trace.LinkNote(chain.NewNote{Kind: kind, Who: "runtime", Body: []byte(body)}, b.ts)
 	if err == nil {
 		err = b.trace.ApplyNote(&n)
 	}
@@ -81,10 +81,10 @@ func (b *builder) effect(result string) {
 		CallID: b.trace.Call.ID, CallDigest: b.trace.Call.Digest, BatchTotalBytes: -1, ContentHashAlg: "sha256",
 		Outcome:        tga.Outcome{Status: tga.StatusSuccess},
 		DocumentHashes: []tga.DocumentHash{{Pointer: tga.PointerResult, Hash: tga.Sum(data), SizeBytes: int64(len(data))}},
-	}}, wal.Document{Pointer: tga.PointerResult, Data: data})
+	}}, chain.Document{Pointer: tga.PointerResult, Data: data})
 }
 
-func render(t *testing.T, tr *wal.Trace) string {
+func render(t *testing.T, tr *chain.Trace) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := Timeline(&out, tr); err != nil {

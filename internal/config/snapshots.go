@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Workspace says how a server's workspace is kept.
@@ -32,7 +32,7 @@ func (d *snapshots) Check(ctx context.Context, call runtime.Call) error {
 }
 
 // Prepare implements [runtime.Preparer].
-func (d *snapshots) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
+func (d *snapshots) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	if p, ok := d.next.(runtime.Preparer); ok {
 		return p.Prepare(ctx, call)
 	}

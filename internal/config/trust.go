@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/runtime/mcp"
 	"github.com/tgad/tgad/runtime/outcome"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // outcomes compiles the rules about answers, which [Parse] has checked.
@@ -261,7 +261,7 @@ func (p *placer) Check(ctx context.Context, call runtime.Call) error {
 }
 
 // Prepare hands the call on as it will be sent.
-func (p *placer) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
+func (p *placer) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	call, err := p.place(call)
 	if err != nil {
 		return nil, err

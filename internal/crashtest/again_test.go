@@ -6,7 +6,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // lie is Observed with one trace changed: one that reserved its key and came to an end.
@@ -35,7 +35,7 @@ func lie(t *testing.T, o *Observed, change func(s *Seen)) *Observed {
 var lies = map[string]func(*Seen){
 	"an entry is gone":    func(s *Seen) { s.Entries = s.Entries[:len(s.Entries)-1] },
 	"an entry is another": func(s *Seen) { s.Entries[1].Digest[0] ^= 1 },
-	"an entry is more":    func(s *Seen) { s.Entries = append(s.Entries, wal.Entry{}) },
+	"an entry is more":    func(s *Seen) { s.Entries = append(s.Entries, chain.Entry{}) },
 	"the record is another": func(s *Seen) {
 		r := *s.Record
 		r.EffectDigest[0] ^= 1

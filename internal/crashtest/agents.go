@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Behaviours of tools that work on the state of their turn.
@@ -60,7 +60,7 @@ func (w *World) agents(db runtime.Store, ro runtime.Options, generation int) (*t
 // turnRecorder tells the journal which records of turns were appended.
 type turnRecorder struct{ recorder }
 
-func (r turnRecorder) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (r turnRecorder) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	if len(b.Artifacts)+len(b.Notes) > 0 {
 		return r.recorder.Append(ctx, l, b)
 	}

@@ -37,8 +37,8 @@ var foundBy = map[string]string{
 // PlantedBugs are the bugs that the tiers must find.
 var PlantedBugs = []Mutation{
 	{"no-mark", "runtime/run.go",
-		"	if err := rt.append(ctx, l, wal.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {",
-		"	if planted.On(`no-mark`) {\n		l.attempt = d.Attempt\n		return nil\n	}\n	if err := rt.append(ctx, l, wal.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {"},
+		"	if err := rt.append(ctx, l, chain.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {",
+		"	if planted.On(`no-mark`) {\n		l.attempt = d.Attempt\n		return nil\n	}\n	if err := rt.append(ctx, l, chain.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {"},
 	{"mark-after-send", "runtime/run.go",
 		"		err = rt.commit(ctx, l)\n		if errors.Is",
 		"		if planted.On(`mark-after-send`) {\n			if _, err := rt.tools.Dispatch(ctx, l.dispatchCall(1)); err != nil {\n				return err\n			}\n		}\n		err = rt.commit(ctx, l)\n		if errors.Is"},
@@ -141,20 +141,20 @@ var PlantedBugs = []Mutation{
 		"	if err := do(); err != nil {\n		return err\n	}\n	c.count.syncs.Add(1)",
 		"	if err := do(); err != nil && !planted.On(`sync-error-ignored`) {\n		return err\n	}\n	c.count.syncs.Add(1)"},
 	// The chain goes on from whatever entry was made last, and nobody compares.
-	{"wrong-trace-in-chain", "wal/apply.go",
+	{"wrong-trace-in-chain", "wal/chain/apply.go",
 		"// following makes",
 		"var lastMade tga.Digest\n\n// following makes"},
-	{"wrong-trace-in-chain", "wal/apply.go",
+	{"wrong-trace-in-chain", "wal/chain/apply.go",
 		"	return tga.LogEntry{\n		TraceID: t.ID, Seq: t.Head.Seq + 1, Prev: t.Head.Digest, TS: ts,",
 		"	prev := t.Head.Digest\n	if planted.On(`wrong-trace-in-chain`) && t.Head.Seq > 0 {\n		prev = lastMade\n	}\n	return tga.LogEntry{\n		TraceID: t.ID, Seq: t.Head.Seq + 1, Prev: prev, TS: ts,"},
-	{"wrong-trace-in-chain", "wal/apply.go",
+	{"wrong-trace-in-chain", "wal/chain/apply.go",
 		"	e.Digest = tga.Sum(e.Preimage)\n",
 		"	e.Digest = tga.Sum(e.Preimage)\n	lastMade = e.Digest\n"},
-	{"wrong-trace-in-chain", "wal/apply.go",
+	{"wrong-trace-in-chain", "wal/chain/apply.go",
 		"	if e.Prev != t.Head.Digest {",
 		"	if e.Prev != t.Head.Digest && !planted.On(`wrong-trace-in-chain`) {"},
 	// What is read is believed: no digest of an entry is computed again.
-	{"digest-not-rechecked", "wal/apply.go",
+	{"digest-not-rechecked", "wal/chain/apply.go",
 		"	if sum := tga.Sum(preimage); sum != e.Digest {",
 		"	if sum := tga.Sum(preimage); sum != e.Digest && !planted.On(`digest-not-rechecked`) {"},
 	{"digest-not-rechecked", "schemas/tga/entry.go",
@@ -185,7 +185,7 @@ var PlantedBugs = []Mutation{
 	// The state is on disk before the record that says so.
 	{"state-apart", "runtime/turn/lifecycle.go",
 		"		err = t.j.commit(ctx, values...)\n",
-		"		if planted.On(`state-apart`) {\n			if _, err := t.j.store.Append(ctx, t.j.lease, wal.Batch{Attachments: values}); err != nil {\n				return err\n			}\n			return t.j.commit(ctx)\n		}\n		err = t.j.commit(ctx, values...)\n"},
+		"		if planted.On(`state-apart`) {\n			if _, err := t.j.store.Append(ctx, t.j.lease, chain.Batch{Attachments: values}); err != nil {\n				return err\n			}\n			return t.j.commit(ctx)\n		}\n		err = t.j.commit(ctx, values...)\n"},
 	// A turn has ended before the one that follows it has begun.
 	{"next-turn-apart", "runtime/turn/begin.go",
 		"		err = t.j.commit(ctx, append(more, t.item(true), closed(t.id()))...)\n",
@@ -193,5 +193,5 @@ var PlantedBugs = []Mutation{
 	// What a call did to the working state is on disk before its effect.
 	{"boundary-apart", "runtime/workstate/family.go",
 		"	done, err := w.Store.Append(ctx, lease, b)\n	w.family.appended",
-		"	if n := len(b.Artifacts); planted.On(`boundary-apart`) && n > 0 && b.Artifacts[n-1].Artifact.Effect != nil && len(b.Attachments) > 0 {\n		if done, err := w.Store.Append(ctx, lease, wal.Batch{Attachments: b.Attachments}); err != nil {\n			return done, err\n		}\n	}\n	done, err := w.Store.Append(ctx, lease, b)\n	w.family.appended"},
+		"	if n := len(b.Artifacts); planted.On(`boundary-apart`) && n > 0 && b.Artifacts[n-1].Artifact.Effect != nil && len(b.Attachments) > 0 {\n		if done, err := w.Store.Append(ctx, lease, chain.Batch{Attachments: b.Attachments}); err != nil {\n			return done, err\n		}\n	}\n	done, err := w.Store.Append(ctx, lease, b)\n	w.family.appended"},
 }

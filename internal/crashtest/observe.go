@@ -8,14 +8,14 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Seen is what a store shows of one trace.
 type Seen struct {
-	Entries []wal.Entry
+	Entries []chain.Entry
 	Notes   []tga.Note
-	Trace   *wal.Trace // folded here from entries and notes, nil where that failed
+	Trace   *chain.Trace // folded here from entries and notes, nil where that failed
 	Err     error
 	Key     ledger.Key
 	Record  *ledger.Record // of the trace's key, nil where it has none
@@ -132,7 +132,7 @@ func (p *Process) see(ctx context.Context, id tga.ID) *Seen {
 	if len(s.Entries) == 0 && len(s.Notes) == 0 {
 		return nil
 	}
-	if s.Trace, s.Err = wal.Replay(id, all(s.Entries), all(s.Notes)); s.Err != nil {
+	if s.Trace, s.Err = chain.Replay(id, all(s.Entries), all(s.Notes)); s.Err != nil {
 		return s
 	}
 	if s.Trace.Call != nil {

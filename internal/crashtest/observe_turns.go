@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // SeenTurn is what a store shows of one turn.
@@ -278,7 +278,7 @@ type recordPlace struct {
 func recordsOf(e Event) (out []recordPlace) {
 	for _, a := range e.Batch.Attachments {
 		p := recordPlace{}
-		if a.Kind != wal.AttachStream || len(a.Key) != len(p.turn)+8 || len(a.Value) <= len(p.digest) {
+		if a.Kind != chain.AttachStream || len(a.Key) != len(p.turn)+8 || len(a.Value) <= len(p.digest) {
 			continue
 		}
 		copy(p.turn[:], a.Key)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Pipelined returns a life cycle in which one goroutine keeps appends of several traces
@@ -24,10 +24,10 @@ func Pipelined(licence string) []Step {
 
 // lane is one trace of a pipeline: its batches in the order in which they are submitted.
 type lane struct {
-	lease   wal.Lease
+	lease   chain.Lease
 	trace   tga.ID
 	key     string
-	batches []wal.Batch
+	batches []chain.Batch
 }
 
 // pipeline submits the lanes of a key, one batch of one lane at a time, while a second
@@ -99,7 +99,7 @@ func (p *Process) submitAll(lanes []lane, rng *rand.Rand, held bool, tickets cha
 }
 
 // submit is [recorder.Append] with its wait apart.
-func (p *Process) submit(l wal.Lease, b wal.Batch) (wait func(), ok bool) {
+func (p *Process) submit(l chain.Lease, b chain.Batch) (wait func(), ok bool) {
 	at := p.World.log(Event{Kind: Submitted, Trace: l.TraceID, Batch: b, Queued: true})
 	t, err := p.DB.Submit(context.Background(), l, b)
 	if err != nil {
@@ -131,7 +131,7 @@ func lanesOf(licence, key string) ([]lane, error) {
 		}
 		l := lane{trace: m.trace, key: m.key}
 		for group := range strings.FieldsSeq(parts) {
-			var b wal.Batch
+			var b chain.Batch
 			for _, part := range group {
 				if err := m.add(&b, part); err != nil {
 					return nil, err
@@ -154,9 +154,9 @@ type maker struct {
 }
 
 // add adds a part to a batch: request, decision, call, effect, effect with a long answer, note.
-func (m *maker) add(b *wal.Batch, part rune) (err error) {
+func (m *maker) add(b *chain.Batch, part rune) (err error) {
 	var a *tga.Artifact
-	var documents []wal.Document
+	var documents []chain.Document
 	proposal := tga.Proposal{ToolServer: Allowed, ToolName: m.licence + "." + Answers, Args: amountArgs(5)}
 	class, risk := tga.ClassWrite, tga.RiskWrite
 	if m.licence == "read_only" {
@@ -165,7 +165,7 @@ func (m *maker) add(b *wal.Batch, part rune) (err error) {
 	switch part {
 	case 'n':
 		m.notes++
-		b.Notes = append(b.Notes, wal.NewNote{Kind: tga.NoteLateReply, Who: "a pipeline", Body: fmt.Appendf(nil, `{"n":%d}`, m.notes)})
+		b.Notes = append(b.Notes, chain.NewNote{Kind: tga.NoteLateReply, Who: "a pipeline", Body: fmt.Appendf(nil, `{"n":%d}`, m.notes)})
 		return nil
 	case 'r':
 		a = &tga.Artifact{Type: tga.RequestType, Request: &tga.ActionRequest{
@@ -189,7 +189,7 @@ func (m *maker) add(b *wal.Batch, part rune) (err error) {
 		if part == 'l' {
 			result = fmt.Appendf(nil, `{"text":"%s"}`, strings.Repeat("0123456789abcdef", 2500))
 		}
-		documents = []wal.Document{{Pointer: tga.PointerResult, Data: result}}
+		documents = []chain.Document{{Pointer: tga.PointerResult, Data: result}}
 		a = &tga.Artifact{Type: tga.EffectType, Meta: tga.Meta{tga.MetaOutcomeClass: ledger.ClassSuccess.String()}, Effect: &tga.ToolEffect{
 			CallID: m.call.ID, CallDigest: m.call.Digest, BatchTotalBytes: -1, ContentHashAlg: "sha256",
 			DocumentHashes: []tga.DocumentHash{{Pointer: tga.PointerResult, Hash: tga.Sum(result), SizeBytes: int64(len(result))}},
@@ -201,7 +201,7 @@ func (m *maker) add(b *wal.Batch, part rune) (err error) {
 		a.Meta = tga.Meta{}
 	}
 	a.Meta[tga.MetaNonce] = fmt.Sprintf("%x", m.trace[:])
-	b.Artifacts = append(b.Artifacts, wal.NewArtifact{Artifact: a, Documents: documents})
+	b.Artifacts = append(b.Artifacts, chain.NewArtifact{Artifact: a, Documents: documents})
 	return a.Seal()
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Dir is where the store lies in a world.
@@ -163,7 +163,7 @@ type recorder struct {
 	w *World
 }
 
-func (r recorder) Acquire(ctx context.Context, trace tga.ID) (wal.Lease, error) {
+func (r recorder) Acquire(ctx context.Context, trace tga.ID) (chain.Lease, error) {
 	l, err := r.Store.Acquire(ctx, trace)
 	if err == nil {
 		r.w.log(Event{Kind: Granted, Trace: trace, Epoch: l.Epoch})
@@ -171,7 +171,7 @@ func (r recorder) Acquire(ctx context.Context, trace tga.ID) (wal.Lease, error) 
 	return l, err
 }
 
-func (r recorder) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (r recorder) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	at := r.w.log(Event{Kind: Submitted, Trace: l.TraceID, Batch: b})
 	done, err := r.Store.Append(ctx, l, b)
 	switch {
@@ -183,7 +183,7 @@ func (r recorder) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.App
 	return done, err
 }
 
-func (r recorder) WriteCheckpoint(ctx context.Context, l wal.Lease) (tga.Checkpoint, error) {
+func (r recorder) WriteCheckpoint(ctx context.Context, l chain.Lease) (tga.Checkpoint, error) {
 	cp, err := r.Store.WriteCheckpoint(ctx, l)
 	if err == nil {
 		r.w.log(Event{Kind: Sealed, Trace: l.TraceID, Seal: cp})
@@ -236,5 +236,5 @@ func (p *Process) overtaken(trace tga.ID) {
 		return
 	}
 	defer s.Release(now)
-	ignore(s.Append(ctx, old, wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteLateReply, Who: "a holder that was overtaken", Body: []byte(`{}`)}}}))
+	ignore(s.Append(ctx, old, chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "a holder that was overtaken", Body: []byte(`{}`)}}}))
 }

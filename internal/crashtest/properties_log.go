@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 func acknowledgedSurvives(h *history, o *Observed, report func(string, tga.ID, string, ...any)) {
@@ -56,7 +56,7 @@ func batchesAreWhole(h *history, o *Observed, report func(string, tga.ID, string
 			if have, want := o.Traces[e.Trace].holds(e.Batch); have != 0 && have != want {
 				report("", e.Trace, "%d of the %d parts of a batch are there", have, want)
 			} else if also := e.Batch.Also; also != nil {
-				there, all := o.Traces[also.Lease.TraceID].holds(wal.Batch{Notes: also.Notes})
+				there, all := o.Traces[also.Lease.TraceID].holds(chain.Batch{Notes: also.Notes})
 				if (there == all) != (have == want) {
 					report("", e.Trace, "%d of the %d parts of a batch are there, and %d of the %d of its second trace %s", have, want, there, all, also.Lease.TraceID)
 				}
@@ -137,7 +137,7 @@ func (s *Seen) undoneBy(id tga.ID) bool {
 // holds counts the parts of a batch and those that the trace has. A note of what was
 // learnt reads the same when it is learnt again after a crash, so where a batch has parts
 // that are like no others, such a note counts with them.
-func (s *Seen) holds(b wal.Batch) (have, want int) {
+func (s *Seen) holds(b chain.Batch) (have, want int) {
 	want = len(b.Artifacts) + len(b.Notes)
 	if s == nil {
 		return 0, want
@@ -175,7 +175,7 @@ func recordIsFold(id tga.ID, s *Seen, o *Observed, report func(string, tga.ID, s
 	if t.Call == nil || ledger.NeverSent(t.Call) {
 		return
 	}
-	var call, effect wal.Entry
+	var call, effect chain.Entry
 	for _, e := range s.Entries {
 		switch e.Type {
 		case tga.CallType:
@@ -261,7 +261,7 @@ func legalTransitions(h *history, o *Observed, report func(string, tga.ID, strin
 			state = e.To
 		}
 	}
-	newest := map[tga.ID]wal.Epoch{}
+	newest := map[tga.ID]chain.Epoch{}
 	for _, e := range h.events {
 		switch {
 		case e.Kind == Granted:

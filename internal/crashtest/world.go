@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // EventKind is what an [Event] says.
@@ -47,7 +47,7 @@ type Event struct {
 	Tool  string
 
 	Call    runtime.Call   // Sent, Acted
-	Batch   wal.Batch      // Submitted
+	Batch   chain.Batch    // Submitted
 	Entries []tga.LogEntry // Acknowledged
 	Notes   []tga.Note     // Acknowledged
 	Seal    tga.Checkpoint // Sealed
@@ -56,11 +56,11 @@ type Event struct {
 	Value   []byte         // Returned
 	Code    tga.Code       // Returned
 
-	Queued  bool       // Submitted: by the one goroutine that appends to the trace, in this order
-	Batched int        // Refused: the place of its Submitted
-	Epoch   wal.Epoch  // Granted, Acknowledged
-	At      tga.Millis // Sent, Acted
-	Remote  bool       // Sent by a remote executor
+	Queued  bool        // Submitted: by the one goroutine that appends to the trace, in this order
+	Batched int         // Refused: the place of its Submitted
+	Epoch   chain.Epoch // Granted, Acknowledged
+	At      tga.Millis  // Sent, Acted
+	Remote  bool        // Sent by a remote executor
 }
 
 // Point is a moment at which a crash can be made: before a file-system operation, or

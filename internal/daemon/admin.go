@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/schemas/wire"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // recoverAll recovers every open trace of the peer's namespace that nobody runs.
@@ -66,7 +66,7 @@ func (q *request) verify() (any, error) {
 	}
 	ctx := q.r.Context()
 	v := client.Verified{Traces: 1, Faults: []client.Problem{}}
-	t, err := wal.Replay(m.TraceID, q.d.db.Entries(ctx, m.TraceID, 0), q.d.db.Notes(ctx, m.TraceID, 0))
+	t, err := chain.Replay(m.TraceID, q.d.db.Entries(ctx, m.TraceID, 0), q.d.db.Notes(ctx, m.TraceID, 0))
 	switch {
 	case tga.CodeOf(err) == tga.StoreUnavailable || ctx.Err() != nil:
 		return nil, err

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // appendOne appends artifacts to a trace under a lease that the peer took.
@@ -78,9 +78,9 @@ func (q *request) submit(id tga.ID, m client.AppendRequest, at string) (engine.T
 	if len(m.Artifacts) == 0 {
 		return none, tga.Errorf(tga.ValidationError, "an append without artifacts").At(at + "/artifacts").In(id)
 	}
-	batch := wal.Batch{Artifacts: make([]wal.NewArtifact, len(m.Artifacts))}
+	batch := chain.Batch{Artifacts: make([]chain.NewArtifact, len(m.Artifacts))}
 	if m.Expect != nil {
-		batch.Expect = &wal.Head{Seq: m.Expect.Seq, Digest: m.Expect.Digest}
+		batch.Expect = &chain.Head{Seq: m.Expect.Seq, Digest: m.Expect.Digest}
 	}
 	for i := range m.Artifacts {
 		a, err := q.artifact(&m.Artifacts[i], fmt.Sprintf("%s/artifacts/%d", at, i))
@@ -110,8 +110,8 @@ func appended(ticket engine.Ticket) (*client.Appended, error) {
 }
 
 // artifact decodes one artifact with its entry and its documents.
-func (q *request) artifact(m *client.NewArtifact, at string) (wal.NewArtifact, error) {
-	var a wal.NewArtifact
+func (q *request) artifact(m *client.NewArtifact, at string) (chain.NewArtifact, error) {
+	var a chain.NewArtifact
 	var err error
 	if a.Artifact, err = tga.DecodeArtifact(m.Artifact, q.d.config.JSONLimits()); err != nil {
 		return a, under(at+"/artifact", err)
@@ -127,7 +127,7 @@ func (q *request) artifact(m *client.NewArtifact, at string) (wal.NewArtifact, e
 		if err != nil {
 			return a, err
 		}
-		a.Documents = append(a.Documents, wal.Document{Pointer: d.Pointer, Data: data})
+		a.Documents = append(a.Documents, chain.Document{Pointer: d.Pointer, Data: data})
 	}
 	return a, nil
 }

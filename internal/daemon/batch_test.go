@@ -16,10 +16,10 @@ func TestBatchIsItsAppendsInTheirOrder(t *testing.T) {
 	b := start(t, "")
 	ctx := t.Context()
 	const traces = 8
-	chains, leases := make([]chain, traces), make([]client.Lease, traces)
+	chains, leases := make([]callChain, traces), make([]client.Lease, traces)
 	var items []client.BatchItem
 	var want []string // state of the answer, or code of the refusal
-	add := func(c chain, r client.AppendRequest, answer string) {
+	add := func(c callChain, r client.AppendRequest, answer string) {
 		items = append(items, client.BatchItem{TraceID: c.trace, AppendRequest: r})
 		want = append(want, answer)
 	}

@@ -14,22 +14,22 @@ import (
 
 func newID() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
 
-// chain is the four artifacts of one call, made as a gateway would that keeps the log
+// callChain is the four artifacts of one call, made as a gateway would that keeps the log
 // itself.
-type chain struct {
+type callChain struct {
 	trace                           tga.ID
 	request, decision, call, effect *tga.Artifact
 	answer                          []byte
 }
 
-func mintChain(t *testing.T, key string, meta tga.Meta) chain {
+func mintChain(t *testing.T, key string, meta tga.Meta) callChain {
 	t.Helper()
 	return mintChainOn(t, "remote", key, meta)
 }
 
-func mintChainOn(t *testing.T, server, key string, meta tga.Meta) chain {
+func mintChainOn(t *testing.T, server, key string, meta tga.Meta) callChain {
 	t.Helper()
-	c := chain{trace: newID(), answer: []byte(`{ "paid": 5 }`)}
+	c := callChain{trace: newID(), answer: []byte(`{ "paid": 5 }`)}
 	plan := newID()
 	seal := func(a *tga.Artifact) *tga.Artifact {
 		a.ID, a.TraceID, a.PlanID, a.TS = newID(), c.trace, plan, tga.MillisOf(time.Now())
@@ -65,7 +65,7 @@ func mintChainOn(t *testing.T, server, key string, meta tga.Meta) chain {
 }
 
 // decided is the chain with another decision, and the call that follows from it.
-func (c chain) decided(t *testing.T, word, token string) chain {
+func (c callChain) decided(t *testing.T, word, token string) callChain {
 	t.Helper()
 	decision, call := *c.decision, *c.call
 	d, k := *c.decision.Decision, *c.call.Call
@@ -86,7 +86,7 @@ func (c chain) decided(t *testing.T, word, token string) chain {
 }
 
 // grant is what an approval of the chain's request permits.
-func (c chain) grant() runtime.Grant {
+func (c callChain) grant() runtime.Grant {
 	p := c.request.Request.Proposal
 	return runtime.Grant{TraceID: c.trace, PlanID: c.request.PlanID, Server: p.ToolServer, Tool: p.ToolName, ArgsDigest: tga.Sum(p.Args)}
 }
@@ -101,18 +101,18 @@ func appending(lease string, artifacts ...*tga.Artifact) client.AppendRequest {
 
 // begin is the append of the first three; end that of the effect with the answer. An
 // effect in the batch of its own call would say that nothing was sent between them.
-func (c chain) begin(lease string) client.AppendRequest {
+func (c callChain) begin(lease string) client.AppendRequest {
 	return appending(lease, c.request, c.decision, c.call)
 }
 
-func (c chain) end(lease string) client.AppendRequest {
+func (c callChain) end(lease string) client.AppendRequest {
 	r := appending(lease, c.effect)
 	r.Artifacts[0].Documents = []client.NewDocument{{Pointer: tga.PointerResult, Data: json.RawMessage(c.answer)}}
 	return r
 }
 
 // one is the append of the artifact of a type alone.
-func (c chain) one(lease string, typ tga.ArtifactType) client.AppendRequest {
+func (c callChain) one(lease string, typ tga.ArtifactType) client.AppendRequest {
 	if typ == tga.EffectType {
 		return c.end(lease)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // leaseTable keeps the leases that peers hold over the socket. A lease of the store has
@@ -29,7 +29,7 @@ type leaseTable struct {
 
 // heldLease is one lease. Its token is a secret: epochs can be counted.
 type heldLease struct {
-	lease   wal.Lease
+	lease   chain.Lease
 	expires time.Time
 	timer   *time.Timer
 }
@@ -39,7 +39,7 @@ func newLeaseTable(db *engine.DB, limit int) *leaseTable {
 }
 
 // add puts a granted lease in the table and returns its token.
-func (t *leaseTable) add(l wal.Lease, ttl time.Duration) (string, time.Time, error) {
+func (t *leaseTable) add(l chain.Lease, ttl time.Duration) (string, time.Time, error) {
 	var secret [16]byte
 	if _, err := rand.Read(secret[:]); err != nil {
 		return "", time.Time{}, tga.Errorf(tga.StoreUnavailable, "no randomness: %w", err)
@@ -58,13 +58,13 @@ func (t *leaseTable) add(l wal.Lease, ttl time.Duration) (string, time.Time, err
 
 // lookup returns the lease of a token, and for one that is not held the lease of epoch
 // zero, which permits nothing.
-func (t *leaseTable) lookup(token string, trace tga.ID) wal.Lease {
+func (t *leaseTable) lookup(token string, trace tga.ID) chain.Lease {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if h := t.held[token]; h != nil && h.lease.TraceID == trace {
 		return h.lease
 	}
-	return wal.Lease{TraceID: trace}
+	return chain.Lease{TraceID: trace}
 }
 
 // renew puts the end of a held lease off.
@@ -156,7 +156,7 @@ func (q *request) acquire() (any, error) {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	lease, err := q.d.db.Lend(ctx, id, func(t *wal.Trace) bool { return runtime.OwnTrace(t, q.peer.name()) && !q.streams(id) })
+	lease, err := q.d.db.Lend(ctx, id, func(t *chain.Trace) bool { return runtime.OwnTrace(t, q.peer.name()) && !q.streams(id) })
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (q *request) acquire() (any, error) {
 // streams reports whether the id is that of a stream, which is the daemon's own: a turn, or
 // what the runtime keeps beside the traces.
 func (q *request) streams(id tga.ID) bool {
-	for range q.d.db.Attachments(q.r.Context(), wal.AttachStream, id[:]) {
+	for range q.d.db.Attachments(q.r.Context(), chain.AttachStream, id[:]) {
 		return true // an error too: then nothing says that it is the peer's
 	}
 	return false
@@ -232,7 +232,7 @@ func (q *request) heldRequest() (m client.LeaseRequest, id tga.ID, ttl time.Dura
 	return
 }
 
-func leaseOf(token string, l wal.Lease, expires time.Time) client.Lease {
+func leaseOf(token string, l chain.Lease, expires time.Time) client.Lease {
 	return client.Lease{
 		Lease: token, TraceID: l.TraceID, Epoch: strconv.FormatUint(uint64(l.Epoch), 10), Expires: tga.MillisOf(expires),
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // rawTries bounds how often a raw append is looked at anew because its trace moved between
@@ -19,7 +19,7 @@ const rawTries = 8
 // appendRaw is the one way by which a peer's own artifacts reach the log: that they are
 // the peer's to write is checked against the very head that they are appended to, and who
 // wrote them commits with them.
-func (q *request) appendRaw(id tga.ID, lease string, batch wal.Batch, at string) (engine.Ticket, error) {
+func (q *request) appendRaw(id tga.ID, lease string, batch chain.Batch, at string) (engine.Ticket, error) {
 	// The commit is bounded by its locks alone: a client that goes away does not end it.
 	ctx := context.WithoutCancel(q.r.Context())
 	expect := batch.Expect
@@ -27,7 +27,7 @@ func (q *request) appendRaw(id tga.ID, lease string, batch wal.Batch, at string)
 		t, err := q.d.db.Load(ctx, id)
 		switch {
 		case errors.Is(err, tga.NotFound):
-			t = wal.NewTrace(id)
+			t = chain.NewTrace(id)
 		case tga.CodeOf(err) == tga.StateRecoveryFailed && !q.ownGenesis(id):
 			return engine.Ticket{}, noTrace(id)
 		case err != nil:
@@ -36,7 +36,7 @@ func (q *request) appendRaw(id tga.ID, lease string, batch wal.Batch, at string)
 			return engine.Ticket{}, noTrace(id)
 		}
 		batch.Expect, batch.Notes = expect, nil
-		if _, there := wal.Replayed(t, batch); !there {
+		if _, there := chain.Replayed(t, batch); !there {
 			if err := q.mayAppendRaw(ctx, t, batch.Artifacts, at); err != nil {
 				return engine.Ticket{}, err
 			}
@@ -44,7 +44,7 @@ func (q *request) appendRaw(id tga.ID, lease string, batch wal.Batch, at string)
 			if err != nil {
 				return engine.Ticket{}, err
 			}
-			batch.Notes = []wal.NewNote{note}
+			batch.Notes = []chain.NewNote{note}
 			if expect == nil {
 				head := t.Head
 				batch.Expect = &head
@@ -62,7 +62,7 @@ func (q *request) appendRaw(id tga.ID, lease string, batch wal.Batch, at string)
 
 // mayAppendRaw checks that the artifacts are the peer's to append to t, each against the
 // table of [runtime.MayAppend]. Where the machine has no edge for one the store says so.
-func (q *request) mayAppendRaw(ctx context.Context, t *wal.Trace, artifacts []wal.NewArtifact, at string) error {
+func (q *request) mayAppendRaw(ctx context.Context, t *chain.Trace, artifacts []chain.NewArtifact, at string) error {
 	who, state := q.peer.name(), t.Head.State
 	request, asked, sent := t.Request, runtime.RequestOrigin(t, who), runtime.Sender(t, who)
 	for i := range artifacts {
@@ -209,9 +209,9 @@ func (q *request) ownMembers(a *tga.Artifact, at string) error {
 
 // mayDecideRaw checks a decision beyond the table: that no votes are being counted, and
 // that an approval carries the remote supervisor's signature for this very call.
-func (q *request) mayDecideRaw(ctx context.Context, t *wal.Trace, request, decision *tga.Artifact, at string) error {
+func (q *request) mayDecideRaw(ctx context.Context, t *chain.Trace, request, decision *tga.Artifact, at string) error {
 	// A pending approval counts votes; a decision beside it would not.
-	pending, err := q.d.db.Attachment(ctx, wal.AttachApproval, t.ID[:])
+	pending, err := q.d.db.Attachment(ctx, chain.AttachApproval, t.ID[:])
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func codeIn(t *testing.T, got ask, batch bool) string {
 }
 
 // appended appends as root.
-func (w *rawWorld) appended(c chain, m func(lease string) client.AppendRequest) {
+func (w *rawWorld) appended(c callChain, m func(lease string) client.AppendRequest) {
 	w.t.Helper()
 	lease, err := w.client.Lease(w.t.Context(), c.trace, 0)
 	if err != nil {
@@ -75,7 +75,7 @@ func (w *rawWorld) appended(c chain, m func(lease string) client.AppendRequest) 
 
 // raw is a chain of which everything before an artifact of type typ is in the log: the
 // request and the call by a peer's raw appends, or by root's where uid is 0.
-func (w *rawWorld) raw(uid uint32, typ tga.ArtifactType) chain {
+func (w *rawWorld) raw(uid uint32, typ tga.ArtifactType) callChain {
 	w.t.Helper()
 	w.n++
 	c := mintChain(w.t, fmt.Sprint("raw-", w.n), nil)
@@ -94,13 +94,13 @@ func (w *rawWorld) raw(uid uint32, typ tga.ArtifactType) chain {
 }
 
 // of makes artifacts that follow the log of a trace which the daemon made.
-func (w *rawWorld) of(trace tga.ID) chain {
+func (w *rawWorld) of(trace tga.ID) callChain {
 	w.t.Helper()
 	timeline, err := w.client.Trace(w.t.Context(), trace)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	c := chain{trace: trace, answer: []byte(`"forged"`)}
+	c := callChain{trace: trace, answer: []byte(`"forged"`)}
 	for _, e := range timeline.Entries {
 		a, err := tga.DecodeArtifact(e.Artifact, tga.Limits{})
 		if err != nil {
@@ -147,11 +147,11 @@ func (w *rawWorld) of(trace tga.ID) chain {
 
 // in makes a trace of an origin in the state before an artifact of type typ; nil where the
 // daemon leaves no trace there.
-func (w *rawWorld) in(origin runtime.Origin, uid uint32, typ tga.ArtifactType) *chain {
+func (w *rawWorld) in(origin runtime.Origin, uid uint32, typ tga.ArtifactType) *callChain {
 	w.t.Helper()
 	w.n++
 	key, ctx := fmt.Sprint("key-", w.n), w.t.Context()
-	var c chain
+	var c callChain
 	switch {
 	case origin == runtime.OfWriter:
 		c = w.raw(uid, typ)
@@ -235,7 +235,7 @@ func TestRawAppendsFollowWhoDidTheThing(t *testing.T) {
 			what
 			batch bool
 			want  string
-			chain
+			callChain
 		}
 		var tries []try
 		var asks []ask
@@ -311,7 +311,7 @@ func (w *rawWorld) head(trace tga.ID) tga.State {
 }
 
 // unsent is the append of a call that is never sent with the error that ends it.
-func (c chain) unsent(t *testing.T) client.AppendRequest {
+func (c callChain) unsent(t *testing.T) client.AppendRequest {
 	t.Helper()
 	call := *c.call
 	call.Meta = tga.Meta{tga.MetaAttempt: tga.AttemptNone}

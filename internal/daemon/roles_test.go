@@ -175,7 +175,7 @@ func TestNamespacesAreClosed(t *testing.T) {
 	open := begun.Result.TraceID
 	foreign := mintChain(t, "raw-1", nil)
 	own := mintChain(t, "raw-2", tga.Meta{tga.MetaNamespace: "other"})
-	lease := func(c chain) string {
+	lease := func(c callChain) string {
 		l, err := b.client.Lease(ctx, c.trace, 0)
 		if err != nil {
 			t.Fatal(err)

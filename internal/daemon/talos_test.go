@@ -23,7 +23,7 @@ func TestRawAppendsFollowProfileTalos(t *testing.T) {
 		}
 		return a
 	}
-	effect := func(c chain, change func(*tga.ToolEffect)) *tga.Artifact {
+	effect := func(c callChain, change func(*tga.ToolEffect)) *tga.Artifact {
 		a, e := *c.effect, *c.effect.Effect
 		a.Effect = &e
 		e.DocumentHashes, e.ContentHashAlg = nil, ""
@@ -31,21 +31,21 @@ func TestRawAppendsFollowProfileTalos(t *testing.T) {
 		return sealed(&a)
 	}
 	for name, x := range map[string]struct {
-		last    func(c chain) [][]*tga.Artifact // appended after the request, the last of them refused
-		pointer string                          // of the refusal; "" = taken
+		last    func(c callChain) [][]*tga.Artifact // appended after the request, the last of them refused
+		pointer string                              // of the refusal; "" = taken
 	}{
-		"the chain": {func(c chain) [][]*tga.Artifact {
+		"the chain": {func(c callChain) [][]*tga.Artifact {
 			return [][]*tga.Artifact{{c.decision, c.call}, {effect(c, func(*tga.ToolEffect) {})}}
 		}, ""},
-		"an error without a message": {func(c chain) [][]*tga.Artifact {
+		"an error without a message": {func(c callChain) [][]*tga.Artifact {
 			return [][]*tga.Artifact{{c.decision, c.call}, {effect(c, func(e *tga.ToolEffect) {
 				e.Outcome = tga.Outcome{Status: tga.StatusFailure, Error: &tga.OutcomeError{Code: "X"}}
 			})}}
 		}, "/artifacts/0/artifact/outcome/error/message"},
-		"a denial": {func(c chain) [][]*tga.Artifact {
+		"a denial": {func(c callChain) [][]*tga.Artifact {
 			return [][]*tga.Artifact{{c.decided(t, tga.Deny, "").decision}}
 		}, ""},
-		"a denial with a token": {func(c chain) [][]*tga.Artifact {
+		"a denial with a token": {func(c callChain) [][]*tga.Artifact {
 			return [][]*tga.Artifact{{c.decided(t, tga.Deny, c.decision.Decision.MintedCapability).decision}}
 		}, "/artifacts/0/artifact/minted_capability"},
 	} {

@@ -9,12 +9,12 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // trace loads a trace of the peer's. One of another namespace is NOT_FOUND in the words
 // of one that does not exist: who may not see it learns nothing of it.
-func (q *request) trace(id tga.ID) (*wal.Trace, error) {
+func (q *request) trace(id tga.ID) (*chain.Trace, error) {
 	t, err := q.d.db.Load(q.r.Context(), id)
 	if tga.CodeOf(err) == tga.StateRecoveryFailed && !q.ownGenesis(id) {
 		return nil, noTrace(id)
@@ -53,7 +53,7 @@ func noTrace(id tga.ID) error {
 	return tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
 }
 
-func (q *request) traceInPath() (*wal.Trace, error) {
+func (q *request) traceInPath() (*chain.Trace, error) {
 	id, err := q.traceID()
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (q *request) traces() (any, error) {
 
 // describe tells what an open trace is about. One that cannot be read is listed with the
 // reason.
-func (q *request) describe(o wal.OpenTrace) client.OpenTrace {
+func (q *request) describe(o chain.OpenTrace) client.OpenTrace {
 	m := openTrace(o)
 	m.Held = q.d.db.Holder(o.TraceID) == ledger.HolderAlive
 	t, err := q.d.db.Load(q.r.Context(), o.TraceID)
@@ -118,7 +118,7 @@ func (q *request) describe(o wal.OpenTrace) client.OpenTrace {
 	return m
 }
 
-func openTrace(o wal.OpenTrace) client.OpenTrace {
+func openTrace(o chain.OpenTrace) client.OpenTrace {
 	return client.OpenTrace{
 		TraceID: o.TraceID, Namespace: o.Namespace, State: o.State.String(), Since: o.Since, Deadline: o.Deadline,
 	}
@@ -164,7 +164,7 @@ func (q *request) timeline() (any, error) {
 	for i := range t.Notes {
 		m.Notes = append(m.Notes, t.Notes[i].AppendCanonical(nil))
 	}
-	raw, err := q.d.db.Attachment(ctx, wal.AttachApproval, t.ID[:])
+	raw, err := q.d.db.Attachment(ctx, chain.AttachApproval, t.ID[:])
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (q *request) timeline() (any, error) {
 }
 
 // entryOf is an entry as it travels: the canonical bytes that were hashed, unchanged.
-func entryOf(e *wal.Entry) client.Entry {
+func entryOf(e *chain.Entry) client.Entry {
 	m := client.Entry{
 		Entry: e.AppendCanonical(nil), Committed: e.Committed,
 		Epoch: strconv.FormatUint(uint64(e.Epoch), 10),

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // inDoubt lists the calls in doubt, with what their logs say of the questions asked.
@@ -40,7 +40,7 @@ func (q *request) inDoubt() (any, error) {
 }
 
 // doubt tells what is known of a call in doubt, and what would end it.
-func (d *Daemon) doubt(t *wal.Trace, c runtime.Classified) (*client.Doubt, error) {
+func (d *Daemon) doubt(t *chain.Trace, c runtime.Classified) (*client.Doubt, error) {
 	licence, next := d.next(t, c)
 	m := &client.Doubt{
 		Since: c.Record.Attempts.Newest, Licence: licence.Kind.String(), External: c.Record.Attempts.External, Cause: runtime.DoubtCause(t), Settles: []string{},
@@ -85,7 +85,7 @@ func probeOf(n *tga.Note) (p probe, err error) {
 }
 
 // next is what the ledger says to a call in doubt if it were looked at now.
-func (d *Daemon) next(t *wal.Trace, c runtime.Classified) (ledger.Licence, ledger.Action) {
+func (d *Daemon) next(t *chain.Trace, c runtime.Classified) (ledger.Licence, ledger.Action) {
 	o := d.tools.Options()
 	policy, class := o.Policy(c.Server, c.Tool), t.Call.Call.ToolClass
 	licence := ledger.Effective(policy.Licence, policy.LicenceSet, class, o.Profile)
@@ -175,7 +175,7 @@ func (q *request) evidence() (any, error) {
 	} else if !q.peer.all() {
 		return nil, tga.Errorf(tga.ValidationError, "want ?trace=, a trace whose log names the evidence").At("/trace")
 	}
-	raw, err := q.d.db.Attachment(q.r.Context(), wal.AttachBlob, digest[:])
+	raw, err := q.d.db.Attachment(q.r.Context(), chain.AttachBlob, digest[:])
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (q *request) evidence() (any, error) {
 
 // names reports whether a trace's log names a piece of evidence. What people wrote does
 // not count: they could write any digest.
-func names(t *wal.Trace, digest tga.Digest) bool {
+func names(t *chain.Trace, digest tga.Digest) bool {
 	for i := range t.Notes {
 		switch n := &t.Notes[i]; n.Kind {
 		case tga.NoteProbe:

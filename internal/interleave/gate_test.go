@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 const opAppend = "appends"
@@ -23,10 +23,10 @@ const opAppend = "appends"
 type gated struct {
 	runtime.Store
 	w       *world
-	holders map[wal.Lease]*life
+	holders map[chain.Lease]*life
 }
 
-func (g *gated) Acquire(ctx context.Context, id tga.ID) (wal.Lease, error) {
+func (g *gated) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 	l := lifeOf(ctx)
 	if g.w.disk.Has(id) {
 		l.do("acquires " + short(id)) // who made the id a moment ago meets nobody there
@@ -39,7 +39,7 @@ func (g *gated) Acquire(ctx context.Context, id tga.ID) (wal.Lease, error) {
 	return lease, err
 }
 
-func (g *gated) Release(lease wal.Lease) {
+func (g *gated) Release(lease chain.Lease) {
 	// Whoever was killed gives its leases back while somebody else runs already.
 	l := g.holders[lease]
 	if l == nil || l.dying {
@@ -55,16 +55,16 @@ func (g *gated) Release(lease wal.Lease) {
 
 // Current has no gate: the moment between this look and a send is that of the send. Who is
 // overtaken then is stopped by nothing.
-func (g *gated) Current(lease wal.Lease) bool {
+func (g *gated) Current(lease chain.Lease) bool {
 	l, is := g.w.running, g.Store.Current(lease)
-	if l.fit = (wal.Lease{}); is {
+	if l.fit = (chain.Lease{}); is {
 		l.fit = lease
 	}
 	l.learn("current", flag(is))
 	return is
 }
 
-func (g *gated) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (g *gated) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	l := lifeOf(ctx)
 	l.do(opAppend)
 	done, err := g.Store.Append(ctx, lease, b)
@@ -78,7 +78,7 @@ func (g *gated) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.A
 	return done, err
 }
 
-func (g *gated) Load(ctx context.Context, id tga.ID) (*wal.Trace, error) {
+func (g *gated) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
 	l := lifeOf(ctx)
 	if !l.leases[id] {
 		l.do("loads " + short(id))
@@ -110,7 +110,7 @@ func (g *gated) Record(ctx context.Context, key ledger.Key) (*ledger.Record, err
 
 // Attachment has no gate of its own: who reads a row that others write holds its lock or its
 // lease. It may have been woken to get there, and then comes after whoever is under way.
-func (g *gated) Attachment(ctx context.Context, kind wal.AttachmentKind, key []byte) ([]byte, error) {
+func (g *gated) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error) {
 	l, asked := ctx.Value(lifeKey{}).(*life)
 	if asked {
 		l.do(arrives)
@@ -140,10 +140,10 @@ func (g *gated) Holder(id tga.ID) ledger.Liveness {
 	return is
 }
 
-func (g *gated) OpenTraces(ctx context.Context) iter.Seq2[wal.OpenTrace, error] {
+func (g *gated) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error] {
 	l := lifeOf(ctx)
 	l.do("lists open traces")
-	return func(yield func(wal.OpenTrace, error) bool) {
+	return func(yield func(chain.OpenTrace, error) bool) {
 		for o, err := range g.Store.OpenTraces(ctx) {
 			l.learn("open", binary.BigEndian.Uint64(o.TraceID[8:]), uint64(o.State), code(err))
 			if !yield(o, err) {

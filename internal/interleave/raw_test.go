@@ -7,7 +7,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // The rights of peers that append what they make themselves: one that may only append, and
@@ -19,10 +19,10 @@ const (
 
 // appendRaw appends artifacts under a lease by the daemon's rule: each must be the peer's
 // to write (the table of [runtime.MayAppend]), and who wrote them commits with them.
-func (l *life) appendRaw(lease wal.Lease, rights runtime.Rights, artifacts ...wal.NewArtifact) error {
+func (l *life) appendRaw(lease chain.Lease, rights runtime.Rights, artifacts ...chain.NewArtifact) error {
 	t, err := l.w.gate.Load(l.ctx, lease.TraceID)
 	if tga.CodeOf(err) == tga.NotFound {
-		t, err = wal.NewTrace(lease.TraceID), nil
+		t, err = chain.NewTrace(lease.TraceID), nil
 	}
 	if err != nil {
 		return err
@@ -49,21 +49,21 @@ func (l *life) appendRaw(lease wal.Lease, rights runtime.Rights, artifacts ...wa
 	if err != nil {
 		return err
 	}
-	_, err = l.w.gate.Append(l.ctx, lease, wal.Batch{Expect: &t.Head, Artifacts: artifacts, Notes: []wal.NewNote{note}})
+	_, err = l.w.gate.Append(l.ctx, lease, chain.Batch{Expect: &t.Head, Artifacts: artifacts, Notes: []chain.NewNote{note}})
 	return err
 }
 
 // seal makes an artifact of a trace and a plan one that can be appended.
-func (l *life) seal(trace, plan tga.ID, a *tga.Artifact) wal.NewArtifact {
+func (l *life) seal(trace, plan tga.ID, a *tga.Artifact) chain.NewArtifact {
 	a.ID, a.TraceID, a.PlanID, a.TS = l.newID(), trace, plan, tga.MillisOf(l.w.clock())
 	if err := a.Seal(); err != nil {
 		panic(err)
 	}
-	return wal.NewArtifact{Artifact: a}
+	return chain.NewArtifact{Artifact: a}
 }
 
 // chain is what a peer appends before it sends: request, approval and call.
-func (l *life) chain(trace tga.ID, key, args string) []wal.NewArtifact {
+func (l *life) chain(trace tga.ID, key, args string) []chain.NewArtifact {
 	proposal := tga.Proposal{ToolServer: server, ToolName: tool, Args: []byte(args)}
 	request := l.seal(trace, trace, &tga.Artifact{Type: tga.RequestType, Request: &tga.ActionRequest{
 		AgentID: idOf(0xff, 0), RiskLevel: tga.RiskWrite, Intent: "charge a customer", IdempotencyKey: key,
@@ -76,11 +76,11 @@ func (l *life) chain(trace tga.ID, key, args string) []wal.NewArtifact {
 		DecisionID: decision.Artifact.ID, DecisionDigest: decision.Artifact.Digest, Call: proposal,
 		IdempotencyKey: key, ToolClass: tga.ClassWrite, BatchTotalBytes: -1,
 	}})
-	return []wal.NewArtifact{request, decision, call}
+	return []chain.NewArtifact{request, decision, call}
 }
 
 // effect is what a peer says came of a call.
-func (l *life) effect(call *tga.Artifact, answer string) wal.NewArtifact {
+func (l *life) effect(call *tga.Artifact, answer string) chain.NewArtifact {
 	e := &tga.ToolEffect{CallID: call.ID, CallDigest: call.Digest, BatchTotalBytes: -1, ContentHashAlg: "sha256"}
 	a := &tga.Artifact{Type: tga.EffectType, Effect: e}
 	if answer == "" {
@@ -91,7 +91,7 @@ func (l *life) effect(call *tga.Artifact, answer string) wal.NewArtifact {
 	e.Outcome = tga.Outcome{Status: tga.StatusSuccess}
 	e.DocumentHashes = []tga.DocumentHash{{Pointer: tga.PointerResult, Hash: tga.Sum([]byte(answer)), SizeBytes: int64(len(answer))}}
 	sealed := l.seal(call.TraceID, call.PlanID, a)
-	sealed.Documents = []wal.Document{{Pointer: tga.PointerResult, Data: []byte(answer)}}
+	sealed.Documents = []chain.Document{{Pointer: tga.PointerResult, Data: []byte(answer)}}
 	return sealed
 }
 
@@ -187,7 +187,7 @@ func (l *life) ownCall(trace tga.ID, key, args string) bool {
 
 // sendOwn sends the first attempt, which the call's own entry is, unless it was sent, or the
 // daemon has marked one of its own since. nil is nothing to wait for.
-func (l *life) sendOwn(t *wal.Trace, key, args string) *message {
+func (l *life) sendOwn(t *chain.Trace, key, args string) *message {
 	if m := l.w.net.byName(l.memory["message"]); m != nil {
 		return m
 	}

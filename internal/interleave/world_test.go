@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/internal/memstore"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // bounds are how often a schedule may have each kind of bad luck.
@@ -104,7 +104,7 @@ func (w *world) clock() time.Time { return epoch.Add(time.Since(w.start) + w.wal
 func (w *world) boot() {
 	w.life++
 	w.store = memstore.Open(w.disk, w.clock)
-	w.gate = &gated{Store: w.store, w: w, holders: map[wal.Lease]*life{}}
+	w.gate = &gated{Store: w.store, w: w, holders: map[chain.Lease]*life{}}
 	rt, err := runtime.New(w.gate, &w.net, runtime.AllowAll, runtime.Options{
 		Policy:  func(string, string) runtime.Policy { return w.Policy },
 		AgentID: idOf(0xff, 0),
@@ -294,9 +294,9 @@ type life struct {
 	last   bool // its append is applied, and then the process dies
 	ctx    context.Context
 	stop   context.CancelFunc
-	fit    wal.Lease // the lease that it last found to be current
-	mayDie func()    // its process may die here; nil where it may not
-	waits  string    // the message whose answer it waits for there
+	fit    chain.Lease // the lease that it last found to be current
+	mayDie func()      // its process may die here; nil where it may not
+	waits  string      // the message whose answer it waits for there
 }
 
 // lifeKey is under which a context names the life whose call it belongs to.

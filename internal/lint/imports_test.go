@@ -26,30 +26,29 @@ var allowed = map[string][]string{
 	"internal/clock":    {},
 
 	"keyspace": {"schemas/tga"},
-	"wal":      {"schemas/tga"},
+	"wal":      {"schemas/tga"}, // and the file systems of Pebble
 	"ledger":   {"schemas/tga"},
 
-	"wal/physical": {"schemas/tga"},
+	"wal/chain":           {"schemas/tga"},
+	"wal/chain/chaintest": {"schemas/tga", "wal/chain"},
+	"wal/segment":         {"schemas/tga", "wal/chain"},
+	"wal/ndjson":          {"schemas/tga", "wal/chain"},
 
-	"wal/segment": {"schemas/tga", "wal"},
-	"wal/ndjson":  {"schemas/tga", "wal"},
-	"wal/waltest": {"schemas/tga", "wal"},
-
-	"engine":                {"schemas/tga", "keyspace", "wal", "wal/segment", "ledger", "engine/internal/guard", "internal/access", "internal/filelock"},
+	"engine":                {"schemas/tga", "keyspace", "wal/chain", "wal/segment", "ledger", "engine/internal/guard", "internal/access", "internal/filelock"},
 	"engine/internal/guard": {"schemas/tga", "internal/access"},
 
 	"internal/mcpfront/call":    {},
-	"runtime":                   {"schemas/tga", "wal", "ledger", "internal/mcpfront/call", "internal/clock"},
-	"runtime/storetest":         {"schemas/tga", "wal", "ledger", "runtime"},
-	"runtime/dispatch":          {"schemas/tga", "wal", "ledger", "runtime"},
-	"runtime/dispatch/httpcall": {"schemas/tga", "wal", "ledger", "runtime", "runtime/dispatch"},
-	"runtime/mcp":               {"schemas/tga", "wal", "ledger", "runtime", "runtime/mcp/mcpraw"},
+	"runtime":                   {"schemas/tga", "wal/chain", "ledger", "internal/mcpfront/call", "internal/clock"},
+	"runtime/storetest":         {"schemas/tga", "wal/chain", "ledger", "runtime"},
+	"runtime/dispatch":          {"schemas/tga", "wal/chain", "ledger", "runtime"},
+	"runtime/dispatch/httpcall": {"schemas/tga", "wal/chain", "ledger", "runtime", "runtime/dispatch"},
+	"runtime/mcp":               {"schemas/tga", "wal/chain", "ledger", "runtime", "runtime/mcp/mcpraw"},
 	"runtime/mcp/mcpraw":        {"schemas/tga", "ledger", "runtime"},
-	"runtime/client":            {"schemas/tga", "wal", "ledger", "runtime"},
+	"runtime/client":            {"schemas/tga", "wal/chain", "ledger", "runtime"},
 
-	"runtime/turn":                {"schemas/tga", "wal", "ledger", "runtime", "runtime/dispatch", "runtime/turn/message", "runtime/turn/state"},
+	"runtime/turn":                {"schemas/tga", "wal/chain", "ledger", "runtime", "runtime/dispatch", "runtime/turn/message", "runtime/turn/state"},
 	"runtime/turn/message":        {"schemas/tga"},
-	"runtime/turn/state":          {"schemas/tga", "wal", "runtime"},
+	"runtime/turn/state":          {"schemas/tga", "wal/chain", "runtime"},
 	"runtime/turn/model":          {"schemas/tga", "runtime", "runtime/turn", "runtime/turn/message"},
 	"runtime/turn/manifest":       {"schemas/tga", "runtime/turn", "runtime/turn/message", "runtime/turn/state"},
 	"runtime/turn/emit":           {"schemas/tga", "runtime/turn"},
@@ -71,7 +70,7 @@ var allowed = map[string][]string{
 	"runtime/verify/pgcheck":      {"runtime", "runtime/verify", "runtime/verify/sqlcheck"},
 	"runtime/verify/sqlitecheck":  {"runtime", "runtime/verify", "runtime/verify/sqlcheck"},
 
-	"runtime/workstate":            {"schemas/tga", "wal", "ledger", "runtime"},
+	"runtime/workstate":            {"schemas/tga", "wal/chain", "ledger", "runtime"},
 	"runtime/workstate/memfs":      {"schemas/tga", "runtime/workstate"},
 	"runtime/workstate/hostdir":    {"schemas/tga", "runtime/workstate", "internal/filelock"},
 	"runtime/workstate/sqlitefile": {"schemas/tga", "runtime/workstate"},
@@ -84,9 +83,9 @@ var open = []string{"internal/", "cmd/", "examples/", "fuzz", "bench", "test_vec
 // doors names the one package that may import a dependency.
 var doors = map[string][]string{
 	"github.com/anishathalye/porcupine":      {"internal/crashtest"},
-	"github.com/cockroachdb/pebble":          {"engine", "wal/physical", "internal/crashtest", "bench"}, // physical and crashtest: the file systems
+	"github.com/cockroachdb/pebble":          {"engine", "wal", "internal/crashtest", "bench"}, // wal and crashtest: the file systems
 	"github.com/gowebpki/jcs":                {"schemas/tga"},
-	"github.com/klauspost/compress":          {"wal/physical", "wal/segment"},
+	"github.com/klauspost/compress":          {"wal", "wal/segment"},
 	"github.com/modelcontextprotocol/go-sdk": {"runtime/mcp", "examples/"},
 	"github.com/failsafe-go/failsafe-go":     {"runtime/dispatch", "runtime/verify"},
 	"github.com/golang-jwt/jwt":              {"runtime/capability"},
@@ -160,7 +159,7 @@ func TestImportsFollowTheDiagram(t *testing.T) {
 
 // TestPureRoomsHaveNoNetwork: an embedder who takes the formats alone links no server.
 func TestPureRoomsHaveNoNetwork(t *testing.T) {
-	for _, p := range list(t, "./runtime", "./wal", "./ledger", "./keyspace", "./schemas/tga") {
+	for _, p := range list(t, "./runtime", "./wal/chain", "./ledger", "./keyspace", "./schemas/tga") {
 		for _, heavy := range []string{"net/http", "github.com/cockroachdb/pebble/v2"} {
 			if slices.Contains(p.Deps, heavy) {
 				t.Errorf("%s links %s", p.ImportPath, heavy)

@@ -6,44 +6,44 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // part is what one trace gets of a batch, checked and not yet applied.
 type part struct {
-	lease   wal.Lease
-	before  *wal.Trace
-	after   *wal.Trace
-	entries []wal.Entry
+	lease   chain.Lease
+	before  *chain.Trace
+	after   *chain.Trace
+	entries []chain.Entry
 	notes   []tga.Note
 	record  *ledger.Record // nil where the batch leaves the ledger alone
 	hash    [32]byte       // of the record's key
 }
 
 // Append implements [runtime.Store].
-func (s *Store) Append(_ context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s *Store) Append(_ context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	if err := s.enter(); err != nil {
-		return wal.Appended{}, err
+		return chain.Appended{}, err
 	}
 	defer s.mu.Unlock()
 	if err := b.Check(lease.TraceID); err != nil {
-		return wal.Appended{}, err
+		return chain.Appended{}, err
 	}
-	if done, ok := wal.Replayed(s.fold(lease.TraceID), b); ok {
+	if done, ok := chain.Replayed(s.fold(lease.TraceID), b); ok {
 		return done, nil
 	}
 	first, err := s.link(lease, b)
 	if err != nil {
-		return wal.Appended{}, err
+		return chain.Appended{}, err
 	}
 	parts := []*part{first}
 	if b.Also != nil {
 		second, err := s.also(lease, b.Also)
 		if err != nil {
-			return wal.Appended{}, err
+			return chain.Appended{}, err
 		}
 		if parts = append(parts, second); first.hash == second.hash && first.hash != [32]byte{} {
-			return wal.Appended{}, tga.Errorf(tga.ValidationError, "append to traces %s and %s: both have the same ledger key", lease.TraceID, second.after.ID).In(lease.TraceID)
+			return chain.Appended{}, tga.Errorf(tga.ValidationError, "append to traces %s and %s: both have the same ledger key", lease.TraceID, second.after.ID).In(lease.TraceID)
 		}
 	}
 	// Nothing is refused from here on: all parts are applied, or none was.
@@ -52,30 +52,30 @@ func (s *Store) Append(_ context.Context, lease wal.Lease, b wal.Batch) (wal.App
 	}
 	s.attach(b.Attachments)
 	s.tell()
-	done := wal.Appended{Head: first.after.Head, Notes: first.notes}
+	done := chain.Appended{Head: first.after.Head, Notes: first.notes}
 	for i := range first.entries {
 		done.Entries = append(done.Entries, first.entries[i].LogEntry)
 	}
 	return done, nil
 }
 
-func (s *Store) also(lease wal.Lease, also *wal.Also) (*part, error) {
+func (s *Store) also(lease chain.Lease, also *chain.Also) (*part, error) {
 	if also.Lease.TraceID == lease.TraceID || len(also.Notes) == 0 {
 		return nil, tga.Errorf(tga.ValidationError, "append to trace %s and also to %s with %d notes", lease.TraceID, also.Lease.TraceID, len(also.Notes)).In(lease.TraceID)
 	}
-	return s.link(also.Lease, wal.Batch{Notes: also.Notes})
+	return s.link(also.Lease, chain.Batch{Notes: also.Notes})
 }
 
 // fold returns the trace of an id, an empty one where there is none. s.mu is held.
-func (s *Store) fold(id tga.ID) *wal.Trace {
+func (s *Store) fold(id tga.ID) *chain.Trace {
 	if k := s.disk.traces[id]; k != nil {
 		return k.trace
 	}
-	return wal.NewTrace(id)
+	return chain.NewTrace(id)
 }
 
 // link checks what a batch adds to one trace. It changes nothing.
-func (s *Store) link(lease wal.Lease, b wal.Batch) (*part, error) {
+func (s *Store) link(lease chain.Lease, b chain.Batch) (*part, error) {
 	if err := s.checkLease(lease); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (s *Store) link(lease wal.Lease, b wal.Batch) (*part, error) {
 	}
 	p := &part{lease: lease, before: before, after: before.Clone()}
 	for _, a := range b.Artifacts {
-		e := wal.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: lease.Epoch}
+		e := chain.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: lease.Epoch}
 		var err error
 		if a.Entry == nil {
 			err = p.after.Extend(&e, ts)
@@ -163,7 +163,7 @@ func (s *Store) apply(p *part) {
 	}
 }
 
-func (s *Store) attach(list []wal.Attachment) {
+func (s *Store) attach(list []chain.Attachment) {
 	for _, a := range list {
 		of := s.disk.attachments[a.Kind]
 		if of == nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Disk is what of a store survives the end of a process. Its zero value is empty. It is
@@ -32,7 +32,7 @@ import (
 type Disk struct {
 	traces      map[tga.ID]*kept
 	records     map[[32]byte]ledger.Record
-	attachments map[wal.AttachmentKind]map[string][]byte
+	attachments map[chain.AttachmentKind]map[string][]byte
 	newest      tga.Millis
 	incarnation uint32
 	secret      [32]byte
@@ -41,8 +41,8 @@ type Disk struct {
 
 // kept is a trace on the disk.
 type kept struct {
-	trace       *wal.Trace
-	entries     []wal.Entry
+	trace       *chain.Trace
+	entries     []chain.Entry
 	checkpoints []tga.Checkpoint // oldest first, two at most
 }
 
@@ -87,7 +87,7 @@ type Store struct {
 	mu      sync.Mutex
 	disk    *Disk
 	dead    bool
-	held    map[tga.ID]wal.Epoch
+	held    map[tga.ID]chain.Epoch
 	granted map[tga.ID]uint16
 	changed chan struct{} // closed and replaced at each change of a record or a lease
 }
@@ -102,11 +102,11 @@ func Open(d *Disk, clock func() time.Time) *Store {
 	if d.traces == nil {
 		d.traces = map[tga.ID]*kept{}
 		d.records = map[[32]byte]ledger.Record{}
-		d.attachments = map[wal.AttachmentKind]map[string][]byte{}
+		d.attachments = map[chain.AttachmentKind]map[string][]byte{}
 		copy(d.secret[:], "the secret of a store in memory.")
 	}
 	d.incarnation++
-	d.open = &Store{clock: clock, disk: d, held: map[tga.ID]wal.Epoch{}, granted: map[tga.ID]uint16{}, changed: make(chan struct{})}
+	d.open = &Store{clock: clock, disk: d, held: map[tga.ID]chain.Epoch{}, granted: map[tga.ID]uint16{}, changed: make(chan struct{})}
 	return d.open
 }
 
@@ -154,13 +154,13 @@ func (s *Store) await(ctx context.Context, look func() (over bool)) error {
 }
 
 // Acquire implements [runtime.Store].
-func (s *Store) Acquire(ctx context.Context, id tga.ID) (lease wal.Lease, err error) {
+func (s *Store) Acquire(ctx context.Context, id tga.ID) (lease chain.Lease, err error) {
 	grant := func() bool {
 		if _, held := s.held[id]; held {
 			return false
 		}
 		s.granted[id]++
-		lease = wal.Lease{TraceID: id, Epoch: s.epoch(id, s.granted[id])}
+		lease = chain.Lease{TraceID: id, Epoch: s.epoch(id, s.granted[id])}
 		s.held[id] = lease.Epoch
 		return true
 	}
@@ -187,23 +187,23 @@ func (s *Store) Acquire(ctx context.Context, id tga.ID) (lease wal.Lease, err er
 }
 
 // Overtake implements [runtime.Store]. Nobody outside this process holds a lease of it.
-func (s *Store) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (wal.Lease, error) {
+func (s *Store) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lease, error) {
 	if lentOnly {
 		return s.Acquire(ctx, id)
 	}
 	if err := s.enter(); err != nil {
-		return wal.Lease{}, err
+		return chain.Lease{}, err
 	}
 	defer s.mu.Unlock()
 	s.granted[id]++
-	lease := wal.Lease{TraceID: id, Epoch: s.epoch(id, s.granted[id])}
+	lease := chain.Lease{TraceID: id, Epoch: s.epoch(id, s.granted[id])}
 	s.held[id] = lease.Epoch
 	s.tell()
 	return lease, nil
 }
 
 // Current implements [runtime.Store].
-func (s *Store) Current(lease wal.Lease) bool {
+func (s *Store) Current(lease chain.Lease) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.checkLease(lease) == nil
@@ -212,12 +212,12 @@ func (s *Store) Current(lease wal.Lease) bool {
 // epoch is that of the n-th lease of a trace in this incarnation. It depends on the trace
 // alone and not on what happens to others, so that tests which compare the orders of
 // things see equal ends as equal.
-func (s *Store) epoch(id tga.ID, n uint16) wal.Epoch {
-	return wal.Epoch(s.disk.incarnation)<<32 | wal.Epoch(binary.BigEndian.Uint16(id[14:]))<<16 | wal.Epoch(n)
+func (s *Store) epoch(id tga.ID, n uint16) chain.Epoch {
+	return chain.Epoch(s.disk.incarnation)<<32 | chain.Epoch(binary.BigEndian.Uint16(id[14:]))<<16 | chain.Epoch(n)
 }
 
 // Release implements [runtime.Store].
-func (s *Store) Release(lease wal.Lease) {
+func (s *Store) Release(lease chain.Lease) {
 	if s.enter() != nil {
 		return
 	}
@@ -239,7 +239,7 @@ func (s *Store) Holder(trace tga.ID) ledger.Liveness {
 }
 
 // checkLease returns nil for the newest lease of its trace. s.mu is held.
-func (s *Store) checkLease(lease wal.Lease) error {
+func (s *Store) checkLease(lease chain.Lease) error {
 	current, held := s.held[lease.TraceID]
 	switch {
 	case held && current == lease.Epoch:
@@ -251,7 +251,7 @@ func (s *Store) checkLease(lease wal.Lease) error {
 }
 
 // Load implements [runtime.Store].
-func (s *Store) Load(_ context.Context, trace tga.ID) (*wal.Trace, error) {
+func (s *Store) Load(_ context.Context, trace tga.ID) (*chain.Trace, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
@@ -264,8 +264,8 @@ func (s *Store) Load(_ context.Context, trace tga.ID) (*wal.Trace, error) {
 }
 
 // Entries implements [runtime.Store].
-func (s *Store) Entries(_ context.Context, trace tga.ID, after uint64) iter.Seq2[wal.Entry, error] {
-	return yielding(s, func() (list []wal.Entry) {
+func (s *Store) Entries(_ context.Context, trace tga.ID, after uint64) iter.Seq2[chain.Entry, error] {
+	return yielding(s, func() (list []chain.Entry) {
 		if k := s.disk.traces[trace]; k != nil && after < uint64(len(k.entries)) {
 			list = slices.Clone(k.entries[after:])
 		}
@@ -302,7 +302,7 @@ func yielding[T any](s *Store, read func() []T) iter.Seq2[T, error] {
 }
 
 // WriteCheckpoint implements [runtime.Store].
-func (s *Store) WriteCheckpoint(_ context.Context, lease wal.Lease) (cp tga.Checkpoint, err error) {
+func (s *Store) WriteCheckpoint(_ context.Context, lease chain.Lease) (cp tga.Checkpoint, err error) {
 	if err := s.enter(); err != nil {
 		return cp, err
 	}
@@ -357,21 +357,21 @@ func (s *Store) Await(ctx context.Context, key ledger.Key, seen ledger.Record) e
 }
 
 // OpenTraces implements [runtime.Store].
-func (s *Store) OpenTraces(context.Context) iter.Seq2[wal.OpenTrace, error] {
-	return yielding(s, func() (list []wal.OpenTrace) {
+func (s *Store) OpenTraces(context.Context) iter.Seq2[chain.OpenTrace, error] {
+	return yielding(s, func() (list []chain.OpenTrace) {
 		for id, k := range s.disk.traces {
 			if t := k.trace; !t.Head.State.Terminal() {
 				since := t.Entries[len(t.Entries)-1].TS
-				list = append(list, wal.OpenTrace{TraceID: id, Namespace: t.Namespace, State: t.Head.State, Since: since, Deadline: t.Deadline})
+				list = append(list, chain.OpenTrace{TraceID: id, Namespace: t.Namespace, State: t.Head.State, Since: since, Deadline: t.Deadline})
 			}
 		}
-		slices.SortFunc(list, func(a, b wal.OpenTrace) int { return bytes.Compare(a.TraceID[:], b.TraceID[:]) })
+		slices.SortFunc(list, func(a, b chain.OpenTrace) int { return bytes.Compare(a.TraceID[:], b.TraceID[:]) })
 		return list
 	})
 }
 
 // Attachment implements [runtime.Store].
-func (s *Store) Attachment(_ context.Context, kind wal.AttachmentKind, key []byte) ([]byte, error) {
+func (s *Store) Attachment(_ context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error) {
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
@@ -380,12 +380,12 @@ func (s *Store) Attachment(_ context.Context, kind wal.AttachmentKind, key []byt
 }
 
 // Attachments implements [runtime.Store].
-func (s *Store) Attachments(_ context.Context, kind wal.AttachmentKind, prefix []byte) iter.Seq2[wal.Attachment, error] {
-	return yielding(s, func() (list []wal.Attachment) {
+func (s *Store) Attachments(_ context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
+	return yielding(s, func() (list []chain.Attachment) {
 		of := s.disk.attachments[kind]
 		for _, key := range slices.Sorted(maps.Keys(of)) {
 			if bytes.HasPrefix([]byte(key), prefix) {
-				list = append(list, wal.Attachment{Kind: kind, Key: []byte(key), Value: of[key]})
+				list = append(list, chain.Attachment{Kind: kind, Key: []byte(key), Value: of[key]})
 			}
 		}
 		return list

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // BreakerOptions configure the breaker of one server. Zero fields mean the defaults.
@@ -143,7 +143,7 @@ func (c *circuit) refusal(call runtime.Call) error {
 
 // Prepare refuses a call while the breaker is open, before an attempt is marked: nothing
 // of a call that is not tried is to be in the ledger. It takes no trial of a half-open one.
-func (b *breaker) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
+func (b *breaker) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	c := b.enter(call.Namespace)
 	defer b.leave(call.Namespace, c)
 	if c.IsOpen() && c.RemainingDelay() > 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,8 +50,8 @@ func (f *tool) Dispatch(ctx context.Context, _ runtime.Call) (runtime.Reply, err
 	}
 }
 
-func (f *tool) Prepare(context.Context, runtime.Call) ([]wal.Attachment, error) {
-	return []wal.Attachment{{Kind: wal.AttachBlob, Key: []byte("k")}}, nil
+func (f *tool) Prepare(context.Context, runtime.Call) ([]chain.Attachment, error) {
+	return []chain.Attachment{{Kind: chain.AttachBlob, Key: []byte("k")}}, nil
 }
 
 func noLimit(string) time.Duration { return 0 }

@@ -23,12 +23,12 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // prepare hands Prepare on to the decorated dispatcher where that has it. Without
 // it, a decorator would hide the method.
-func prepare(ctx context.Context, next runtime.Dispatcher, call runtime.Call) ([]wal.Attachment, error) {
+func prepare(ctx context.Context, next runtime.Dispatcher, call runtime.Call) ([]chain.Attachment, error) {
 	if p, ok := next.(runtime.Preparer); ok {
 		return p.Prepare(ctx, call)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Limit lets at most n calls of one server and one namespace be under way at once; n
@@ -71,6 +71,6 @@ func (l *limit) Check(ctx context.Context, call runtime.Call) error {
 	return runtime.Check(ctx, l.next, call)
 }
 
-func (l *limit) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
+func (l *limit) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	return prepare(ctx, l.next, call)
 }

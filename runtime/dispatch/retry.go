@@ -10,7 +10,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // RetryOptions bound transport retry inside one attempt. Zero fields mean the
@@ -78,7 +78,7 @@ func (r *retry) Check(ctx context.Context, call runtime.Call) error {
 	return runtime.Check(ctx, r.next, call)
 }
 
-func (r *retry) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
+func (r *retry) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	return prepare(ctx, r.next, call)
 }
 

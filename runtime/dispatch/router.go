@@ -5,7 +5,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Router sends each call to the dispatcher of its tool_server, matched exactly. A
@@ -35,7 +35,7 @@ func (r Router) Check(ctx context.Context, call runtime.Call) error {
 }
 
 // Prepare implements [runtime.Preparer].
-func (r Router) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
+func (r Router) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	next, ok := r[call.Server]
 	if !ok {
 		return nil, r.unknown(call)

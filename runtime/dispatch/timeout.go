@@ -7,7 +7,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Timeout bounds each dispatch of a tool: of tells how long it may take, 0 for no
@@ -43,6 +43,6 @@ func (t *timeout) Check(ctx context.Context, call runtime.Call) error {
 	return runtime.Check(ctx, t.next, call)
 }
 
-func (t *timeout) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
+func (t *timeout) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	return prepare(ctx, t.next, call)
 }

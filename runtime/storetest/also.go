@@ -5,10 +5,10 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
-func (w *world) undone(by *Builder) wal.NewNote {
+func (w *world) undone(by *Builder) chain.NewNote {
 	body, err := ledger.Undone{EffectDigest: by.Effect.Digest, TraceID: by.TraceID}.Body()
 	if err != nil {
 		w.Fatal(err)
@@ -16,7 +16,7 @@ func (w *world) undone(by *Builder) wal.NewNote {
 	return note(tga.NoteCompensated, body)
 }
 
-func (w *world) confirmation(finding string) wal.NewNote {
+func (w *world) confirmation(finding string) chain.NewNote {
 	body, err := ledger.Confirmation{Checked: 1, EvidenceDigest: tga.Digest{7}, Finding: finding}.Body()
 	if err != nil {
 		w.Fatal(err)
@@ -30,35 +30,35 @@ var alsoClaims = []claim{
 	{"ConfirmationMarksTheSettledRecord", func(w *world) {
 		b := w.ended(tga.StatusSuccess, "")
 		key := w.know(b)
-		w.append(b, wal.Batch{Notes: []wal.NewNote{w.confirmation(ledger.Mismatched)}})
+		w.append(b, chain.Batch{Notes: []chain.NewNote{w.confirmation(ledger.Mismatched)}})
 		if r := w.record(key); r.ConfirmedAt != 0 {
 			w.Errorf("a mismatch confirms: %+v", r)
 		}
-		done := w.append(b, wal.Batch{Notes: []wal.NewNote{w.confirmation(ledger.Confirmed)}})
+		done := w.append(b, chain.Batch{Notes: []chain.NewNote{w.confirmation(ledger.Confirmed)}})
 		if r := w.record(key); r.ConfirmedAt != done.Notes[0].TS || r.EvidenceDigest != (tga.Digest{7}) || r.Status != ledger.Settled {
 			w.Errorf("record %+v", r)
 		}
 		w.recordsAreFolds()
 		open := w.begun("")
-		w.refused("a confirmation before the effect", tga.StateInvalidTransition, w.lease(open), wal.Batch{Notes: []wal.NewNote{w.confirmation(ledger.Confirmed)}})
+		w.refused("a confirmation before the effect", tga.StateInvalidTransition, w.lease(open), chain.Batch{Notes: []chain.NewNote{w.confirmation(ledger.Confirmed)}})
 		w.refused("an attempt after the effect", tga.StateInvalidTransition, w.lease(b), mark(w.lease(b), 2, tga.Digest{}))
 	}},
 	{"TwoTracesCommitTogetherOrNeither", func(w *world) {
 		first, by := w.ended(tga.StatusSuccess, ""), w.begun("")
 		batch := by.End(tga.StatusSuccess)
-		batch.Also = &wal.Also{Lease: w.lease(first), Notes: []wal.NewNote{w.undone(by)}}
+		batch.Also = &chain.Also{Lease: w.lease(first), Notes: []chain.NewNote{w.undone(by)}}
 		bad := batch
 		for _, c := range []struct {
 			name string
-			also wal.Also
+			also chain.Also
 			code tga.Code
 		}{
-			{"a lease that was never granted", wal.Also{Lease: wal.Lease{TraceID: first.TraceID, Epoch: 1}, Notes: batch.Also.Notes}, tga.StateConcurrentExecution},
-			{"no notes", wal.Also{Lease: w.lease(first)}, tga.ValidationError},
-			{"the same trace", wal.Also{Lease: w.lease(by), Notes: batch.Also.Notes}, tga.ValidationError},
-			{"a body that is none", wal.Also{Lease: w.lease(first), Notes: []wal.NewNote{note(tga.NoteCompensated, []byte(`{}`))}}, tga.ValidationError},
-			{"a second trace that has not ended", wal.Also{Lease: w.lease(w.begun("")), Notes: batch.Also.Notes}, tga.StateInvalidTransition},
-			{"a second trace with nothing to undo", wal.Also{Lease: w.lease(w.ended(tga.StatusFailure, "")), Notes: batch.Also.Notes}, tga.StateInvalidTransition},
+			{"a lease that was never granted", chain.Also{Lease: chain.Lease{TraceID: first.TraceID, Epoch: 1}, Notes: batch.Also.Notes}, tga.StateConcurrentExecution},
+			{"no notes", chain.Also{Lease: w.lease(first)}, tga.ValidationError},
+			{"the same trace", chain.Also{Lease: w.lease(by), Notes: batch.Also.Notes}, tga.ValidationError},
+			{"a body that is none", chain.Also{Lease: w.lease(first), Notes: []chain.NewNote{note(tga.NoteCompensated, []byte(`{}`))}}, tga.ValidationError},
+			{"a second trace that has not ended", chain.Also{Lease: w.lease(w.begun("")), Notes: batch.Also.Notes}, tga.StateInvalidTransition},
+			{"a second trace with nothing to undo", chain.Also{Lease: w.lease(w.ended(tga.StatusFailure, "")), Notes: batch.Also.Notes}, tga.StateInvalidTransition},
 		} {
 			bad.Also = &c.also
 			w.refused(c.name, c.code, w.lease(by), bad)
@@ -102,9 +102,9 @@ var alsoClaims = []claim{
 			}
 			done.Go(func() {
 				for range rounds {
-					_, err := w.s.Append(bg, one, wal.Batch{
-						Notes: []wal.NewNote{w.confirmation(ledger.Confirmed)},
-						Also:  &wal.Also{Lease: other, Notes: []wal.NewNote{w.confirmation(ledger.Mismatched)}},
+					_, err := w.s.Append(bg, one, chain.Batch{
+						Notes: []chain.NewNote{w.confirmation(ledger.Confirmed)},
+						Also:  &chain.Also{Lease: other, Notes: []chain.NewNote{w.confirmation(ledger.Mismatched)}},
 					})
 					if err != nil {
 						w.Errorf("append: %v", err)

@@ -7,18 +7,18 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 var appendClaims = []claim{
 	{"AppendIsReadBackExactly", func(w *world) {
 		b := New(w)
 		var all []tga.LogEntry
-		for _, batch := range []wal.Batch{Batch(b.MintRequest()), Batch(b.MintDecision(tga.Approve)), Batch(b.MintCall("")), b.End(tga.StatusSuccess)} {
+		for _, batch := range []chain.Batch{Batch(b.MintRequest()), Batch(b.MintDecision(tga.Approve)), Batch(b.MintCall("")), b.End(tga.StatusSuccess)} {
 			done := w.append(b, batch)
 			all = append(all, done.Entries...)
 			last := all[len(all)-1]
-			if len(done.Entries) != 1 || done.Replayed || done.Head != (wal.Head{Seq: last.Seq, Digest: last.Digest, State: last.To}) {
+			if len(done.Entries) != 1 || done.Replayed || done.Head != (chain.Head{Seq: last.Seq, Digest: last.Digest, State: last.To}) {
 				w.Errorf("append said %+v", done)
 			}
 		}
@@ -66,7 +66,7 @@ var appendClaims = []claim{
 		}
 	}},
 	{"LargeAnswersAreKeptByteForByte", func(w *world) {
-		for _, size := range []int{0, 1, wal.MaxInline - 1, wal.MaxInline, wal.MaxInline + 1, 5<<20 + 3} {
+		for _, size := range []int{0, 1, chain.MaxInline - 1, chain.MaxInline, chain.MaxInline + 1, 5<<20 + 3} {
 			b := New(w)
 			b.Proposal.Args = fmt.Appendf(nil, `{"text":%q}`, bytes.Repeat([]byte("a"), size))
 			w.append(b, b.Begin(""))
@@ -74,7 +74,7 @@ var appendClaims = []claim{
 			for i := range answer {
 				answer[i] = byte(i * 7) // no JSON, no UTF-8
 			}
-			w.append(b, wal.Batch{Artifacts: []wal.NewArtifact{b.MintEffect(tga.StatusSuccess, "", answer, nil)}})
+			w.append(b, chain.Batch{Artifacts: []chain.NewArtifact{b.MintEffect(tga.StatusSuccess, "", answer, nil)}})
 			entries := w.entries(b.TraceID)
 			if got := entries[3].Documents; len(got) != 1 || !bytes.Equal(got[0].Data, answer) {
 				w.Errorf("answer of %d bytes is not what was appended", size)
@@ -89,7 +89,7 @@ var appendClaims = []claim{
 		b := w.begun("")
 		w.append(b, b.End(tga.StatusSuccess))
 		for range 3 {
-			w.append(b, wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteLateReply, Who: "test", Body: []byte(`{}`)}}})
+			w.append(b, chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "test", Body: []byte(`{}`)}}})
 		}
 		for after := range uint64(6) {
 			var got []uint64
@@ -116,7 +116,7 @@ var appendClaims = []claim{
 		w.know(b)
 		w.unchanged("load", tga.NotFound, func() error { _, err := w.s.Load(bg, b.TraceID); return err })
 		w.unchanged("checkpoint", tga.NotFound, func() error { _, err := w.s.WriteCheckpoint(bg, w.lease(b)); return err })
-		w.refused("note", tga.NotFound, w.lease(b), wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteLateReply, Who: "test", Body: []byte(`{}`)}}})
+		w.refused("note", tga.NotFound, w.lease(b), chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "test", Body: []byte(`{}`)}}})
 		if s := w.dump(); s != fmt.Sprintf("trace %v\n", b.TraceID) {
 			w.Errorf("the empty store has %s", s)
 		}
@@ -134,11 +134,11 @@ var appendClaims = []claim{
 		for i := range own {
 			own[i].Entry = &done.Entries[i]
 		}
-		for name, batch := range map[string]wal.Batch{
+		for name, batch := range map[string]chain.Batch{
 			"whole":            first,
 			"one":              Batch(b.Decision),
 			"effect":           ended,
-			"head expected":    {Expect: &wal.Head{Seq: 2, Digest: done.Entries[1].Digest, State: tga.Authorized}, Artifacts: Batch(b.Call).Artifacts},
+			"head expected":    {Expect: &chain.Head{Seq: 2, Digest: done.Entries[1].Digest, State: tga.Authorized}, Artifacts: Batch(b.Call).Artifacts},
 			"caller's entries": {Artifacts: own},
 			"across batches":   {Artifacts: append(slices.Clone(first.Artifacts), ended.Artifacts...)},
 		} {
@@ -162,7 +162,7 @@ var appendClaims = []claim{
 		other.TS++
 		other.Seal()
 		fresh := w.lease(b)
-		w.refused("other entry around the same artifact", tga.StateSequenceGap, fresh, wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: b.Decision, Entry: &other}}})
+		w.refused("other entry around the same artifact", tga.StateSequenceGap, fresh, chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: b.Decision, Entry: &other}}})
 		w.refused("a part that is there and a part that is not", tga.StateInvalidTransition, fresh, Batch(b.Request, b.MintDecision(tga.Deny)))
 	}},
 	{"BatchIsAllOrNothing", func(w *world) {
@@ -171,11 +171,11 @@ var appendClaims = []claim{
 		bad := *b.Call
 		bad.Digest[0] ^= 1
 		batch.Artifacts[2].Artifact = &bad
-		batch.Attachments = []wal.Attachment{{Kind: wal.AttachBlob, Key: bytes.Repeat([]byte{1}, 32), Value: []byte("x")}}
+		batch.Attachments = []chain.Attachment{{Kind: chain.AttachBlob, Key: bytes.Repeat([]byte{1}, 32), Value: []byte("x")}}
 		w.refused("third of three", tga.StateChecksumMismatch, w.lease(b), batch)
-		w.refused("note after artifacts", tga.StateInvalidTransition, w.lease(b), wal.Batch{
+		w.refused("note after artifacts", tga.StateInvalidTransition, w.lease(b), chain.Batch{
 			Artifacts: b.Begin("").Artifacts,
-			Notes:     []wal.NewNote{{Kind: tga.NoteNotSent, Who: "test", Body: []byte(`{"attempt":2,"reason":"x"}`)}},
+			Notes:     []chain.NewNote{{Kind: tga.NoteNotSent, Who: "test", Body: []byte(`{"attempt":2,"reason":"x"}`)}},
 		})
 		w.append(b, b.Begin(""))
 	}},

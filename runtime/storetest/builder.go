@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Builder mints the artifacts of one valid trace. Change its fields before the first
@@ -99,7 +99,7 @@ func (b *Builder) MintCall(attempt string) *tga.Artifact {
 
 // MintEffect mints the tool_effect: result is the tool's answer, nil for none; code
 // is that of outcome.error, "" for none; meta is added.
-func (b *Builder) MintEffect(status, code string, result []byte, meta tga.Meta) wal.NewArtifact {
+func (b *Builder) MintEffect(status, code string, result []byte, meta tga.Meta) chain.NewArtifact {
 	e := &tga.ToolEffect{
 		CallID: b.Call.ID, CallDigest: b.Call.Digest,
 		Outcome: tga.Outcome{Status: status}, BatchTotalBytes: -1,
@@ -107,14 +107,14 @@ func (b *Builder) MintEffect(status, code string, result []byte, meta tga.Meta) 
 	if code != "" {
 		e.Outcome.Error = &tga.OutcomeError{Code: code, Message: "as the test wants it"}
 	}
-	var docs []wal.Document
+	var docs []chain.Document
 	if result != nil {
-		docs = []wal.Document{{Pointer: tga.PointerResult, Data: result}}
+		docs = []chain.Document{{Pointer: tga.PointerResult, Data: result}}
 		e.ContentHashAlg = "sha256"
 		e.DocumentHashes = []tga.DocumentHash{{Pointer: tga.PointerResult, Hash: tga.Sum(result), SizeBytes: int64(len(result))}}
 	}
 	b.Effect = b.Mint(&tga.Artifact{Type: tga.EffectType, Meta: meta, Effect: e})
-	return wal.NewArtifact{Artifact: b.Effect, Documents: docs}
+	return chain.NewArtifact{Artifact: b.Effect, Documents: docs}
 }
 
 // Mint completes and seals any artifact of the trace.
@@ -136,46 +136,46 @@ func (b *Builder) Mint(a *tga.Artifact) *tga.Artifact {
 }
 
 // Begin mints request, approval and call, sent as attempt says, in one batch.
-func (b *Builder) Begin(attempt string) wal.Batch {
+func (b *Builder) Begin(attempt string) chain.Batch {
 	return Batch(b.MintRequest(), b.MintDecision(tga.Approve), b.MintCall(attempt))
 }
 
 // Approved mints request and approval in one batch.
-func (b *Builder) Approved() wal.Batch {
+func (b *Builder) Approved() chain.Batch {
 	return Batch(b.MintRequest(), b.MintDecision(tga.Approve))
 }
 
 // End mints the effect of a call that succeeded, or of one that did not.
-func (b *Builder) End(status string) wal.Batch {
+func (b *Builder) End(status string) chain.Batch {
 	code := ""
 	if status != tga.StatusSuccess {
 		code = string(tga.ToolError)
 	}
-	return wal.Batch{Artifacts: []wal.NewArtifact{b.MintEffect(status, code, []byte(`{"ok":1}`), nil)}}
+	return chain.Batch{Artifacts: []chain.NewArtifact{b.MintEffect(status, code, []byte(`{"ok":1}`), nil)}}
 }
 
 // Serve mints a call that is never sent and its effect, served from another trace.
-func (b *Builder) Serve(from tga.ID, status string) wal.Batch {
+func (b *Builder) Serve(from tga.ID, status string) chain.Batch {
 	code := ""
 	if status != tga.StatusSuccess {
 		code = string(tga.ToolError)
 	}
 	call := b.MintCall(tga.AttemptNone)
 	effect := b.MintEffect(status, code, []byte(`{"ok":1}`), tga.Meta{tga.MetaReplayedFrom: from.String()})
-	return wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: call}, effect}}
+	return chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: call}, effect}}
 }
 
 // Refuse mints a call that is never sent and the error that refuses it.
-func (b *Builder) Refuse(code tga.Code) wal.Batch {
+func (b *Builder) Refuse(code tga.Code) chain.Batch {
 	call := b.MintCall(tga.AttemptNone)
-	return wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: call}, b.MintEffect(tga.StatusError, string(code), nil, nil)}}
+	return chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: call}, b.MintEffect(tga.StatusError, string(code), nil, nil)}}
 }
 
 // Batch makes a batch of artifacts without documents.
-func Batch(artifacts ...*tga.Artifact) wal.Batch {
-	var b wal.Batch
+func Batch(artifacts ...*tga.Artifact) chain.Batch {
+	var b chain.Batch
 	for _, a := range artifacts {
-		b.Artifacts = append(b.Artifacts, wal.NewArtifact{Artifact: a})
+		b.Artifacts = append(b.Artifacts, chain.NewArtifact{Artifact: a})
 	}
 	return b
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 var leaseClaims = []claim{
@@ -21,7 +21,7 @@ var leaseClaims = []claim{
 			w.Errorf("lease %+v after %+v", fresh, old)
 		}
 		w.refused("overtaken lease", tga.StateConcurrentExecution, old, Batch(b.MintDecision(tga.Approve)))
-		w.refused("note under an overtaken lease", tga.StateConcurrentExecution, old, wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteLateReply, Who: "test", Body: []byte(`{}`)}}})
+		w.refused("note under an overtaken lease", tga.StateConcurrentExecution, old, chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "test", Body: []byte(`{}`)}}})
 		w.unchanged("checkpoint under an overtaken lease", tga.StateConcurrentExecution, func() error {
 			_, err := w.s.WriteCheckpoint(bg, old)
 			return err
@@ -68,7 +68,7 @@ var leaseClaims = []claim{
 		batch := b.Begin("")
 		lease := w.lease(other)
 		lease.TraceID = b.TraceID
-		for name, l := range map[string]wal.Lease{
+		for name, l := range map[string]chain.Lease{
 			"none":                  {TraceID: b.TraceID},
 			"that of another trace": lease,
 			"one not granted yet":   {TraceID: b.TraceID, Epoch: lease.Epoch + 1000},
@@ -100,7 +100,7 @@ var leaseClaims = []claim{
 	{"AcquireWaitsForRelease", func(w *world) {
 		b := New(w)
 		first := w.lease(b)
-		got := make(chan wal.Lease)
+		got := make(chan chain.Lease)
 		go func() {
 			ctx, cancel := contextEnding(soon)
 			defer cancel()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 var ledgerClaims = []claim{
@@ -51,9 +51,9 @@ var ledgerClaims = []claim{
 			}
 		}
 		b := w.begun("")
-		w.refused("class that contradicts the status", tga.ValidationError, w.lease(b), wal.Batch{Artifacts: []wal.NewArtifact{b.settling(tga.StatusSuccess, "retryable_failure")}})
+		w.refused("class that contradicts the status", tga.ValidationError, w.lease(b), chain.Batch{Artifacts: []chain.NewArtifact{b.settling(tga.StatusSuccess, "retryable_failure")}})
 		w.refused("served effect of a call that is sent", tga.StateInvalidTransition, w.lease(b),
-			wal.Batch{Artifacts: []wal.NewArtifact{b.MintEffect(tga.StatusSuccess, "", nil, tga.Meta{tga.MetaReplayedFrom: b.TraceID.String()})}})
+			chain.Batch{Artifacts: []chain.NewArtifact{b.MintEffect(tga.StatusSuccess, "", nil, tga.Meta{tga.MetaReplayedFrom: b.TraceID.String()})}})
 	}},
 	{"OneKeyIsReservedOnce", func(w *world) {
 		for _, c := range []struct {
@@ -69,7 +69,7 @@ var ledgerClaims = []claim{
 			{"settled as retryable", func() *Builder { return w.ended(tga.StatusFailure, "retryable_failure") }, tga.IdempotencyKeyInFlight},
 			{"abandoned", func() *Builder {
 				b := w.begun("")
-				w.append(b, wal.Batch{Artifacts: []wal.NewArtifact{b.MintEffect(tga.StatusError, string(tga.EffectInDoubt), nil, nil)}})
+				w.append(b, chain.Batch{Artifacts: []chain.NewArtifact{b.MintEffect(tga.StatusError, string(tga.EffectInDoubt), nil, nil)}})
 				return b
 			}, tga.EffectInDoubt},
 		} {
@@ -134,13 +134,13 @@ var ledgerClaims = []claim{
 		}
 	}},
 	{"ANotSentKeyIsReservedAgainByWhoNamesIt", func(w *world) {
-		end := func(b *Builder, attempt string) wal.Batch {
-			return wal.Batch{Artifacts: []wal.NewArtifact{b.MintEffect(tga.StatusError, string(tga.ToolError), nil, tga.Meta{
+		end := func(b *Builder, attempt string) chain.Batch {
+			return chain.Batch{Artifacts: []chain.NewArtifact{b.MintEffect(tga.StatusError, string(tga.ToolError), nil, tga.Meta{
 				tga.MetaOutcomeClass: "not_sent", tga.MetaAttempt: tga.Number(attempt),
 			})}}
 		}
 		doubtful := w.begun("")
-		w.append(doubtful, wal.Batch{Notes: []wal.NewNote{note(tga.NoteAttempt, ledger.Mark{Attempt: 2, Epoch: uint64(w.lease(doubtful).Epoch)}.Body())}})
+		w.append(doubtful, chain.Batch{Notes: []chain.NewNote{note(tga.NoteAttempt, ledger.Mark{Attempt: 2, Epoch: uint64(w.lease(doubtful).Epoch)}.Body())}})
 		w.refused("not_sent while attempt 1 may have been sent", tga.StateInvalidTransition, w.lease(doubtful), end(doubtful, "2"))
 
 		first := w.begun("")
@@ -198,7 +198,7 @@ var ledgerClaims = []claim{
 func (w *world) race(n int) {
 	w.Helper()
 	first := New(w)
-	builders, leases, batches, errs := make([]*Builder, n), make([]wal.Lease, n), make([]wal.Batch, n), make([]error, n)
+	builders, leases, batches, errs := make([]*Builder, n), make([]chain.Lease, n), make([]chain.Batch, n), make([]error, n)
 	for i := range n {
 		b := first.Again()
 		if i%4 == 3 {
@@ -308,7 +308,7 @@ var servedClaims = []claim{
 			w.refused("with an invented "+status, tga.StateInvalidTransition, lease, batch)
 		}
 		noted := b.Refuse(tga.CircuitOpen)
-		noted.Notes = []wal.NewNote{{Kind: tga.NoteAttempt, Who: "test", Body: ledger.Mark{Attempt: 1, Epoch: uint64(lease.Epoch)}.Body()}}
+		noted.Notes = []chain.NewNote{{Kind: tga.NoteAttempt, Who: "test", Body: ledger.Mark{Attempt: 1, Epoch: uint64(lease.Epoch)}.Body()}}
 		w.refused("with an attempt", tga.StateInvalidTransition, lease, noted)
 		unknown := *b
 		call := unknown.Mint(&tga.Artifact{Type: tga.CallType, Meta: tga.Meta{tga.MetaAttempt: "later"}, Call: b.Call.Call})

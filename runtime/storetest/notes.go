@@ -6,21 +6,21 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
-func note(kind tga.NoteKind, body []byte) wal.NewNote {
-	return wal.NewNote{Kind: kind, Who: "test", Body: body}
+func note(kind tga.NoteKind, body []byte) chain.NewNote {
+	return chain.NewNote{Kind: kind, Who: "test", Body: body}
 }
 
 // mark returns a batch with the note of attempt n under the lease, by a remote
 // executor where permit is not zero.
-func mark(lease wal.Lease, n uint32, permit tga.Digest) wal.Batch {
-	return wal.Batch{Notes: []wal.NewNote{note(tga.NoteAttempt, ledger.Mark{Attempt: n, Epoch: uint64(lease.Epoch), Permit: permit}.Body())}}
+func mark(lease chain.Lease, n uint32, permit tga.Digest) chain.Batch {
+	return chain.Batch{Notes: []chain.NewNote{note(tga.NoteAttempt, ledger.Mark{Attempt: n, Epoch: uint64(lease.Epoch), Permit: permit}.Body())}}
 }
 
-func notSent(n uint32) wal.Batch {
-	return wal.Batch{Notes: []wal.NewNote{note(tga.NoteNotSent, ledger.NotSent{Attempt: n, Reason: "dial refused"}.Body())}}
+func notSent(n uint32) chain.Batch {
+	return chain.Batch{Notes: []chain.NewNote{note(tga.NoteNotSent, ledger.NotSent{Attempt: n, Reason: "dial refused"}.Body())}}
 }
 
 var noteClaims = []claim{
@@ -28,7 +28,7 @@ var noteClaims = []claim{
 		b := w.begun("")
 		var prev tga.Digest
 		for i := range uint32(3) {
-			done := w.append(b, wal.Batch{Notes: []wal.NewNote{note(tga.NoteLateReply, []byte(`{"b":1, "a":2}`))}})
+			done := w.append(b, chain.Batch{Notes: []chain.NewNote{note(tga.NoteLateReply, []byte(`{"b":1, "a":2}`))}})
 			if len(done.Notes) != 1 || len(done.Entries) != 0 {
 				w.Fatalf("got %+v", done)
 			}
@@ -51,7 +51,7 @@ var noteClaims = []claim{
 		b := w.begun("")
 		for _, c := range []struct {
 			name string
-			note wal.NewNote
+			note chain.NewNote
 			code tga.Code
 		}{
 			{"body that is no object", note(tga.NoteLateReply, []byte(`[]`)), tga.SchemaViolation},
@@ -59,12 +59,12 @@ var noteClaims = []claim{
 			{"no body", note(tga.NoteLateReply, nil), tga.ValidationError},
 			{"no kind", note("", []byte(`{}`)), tga.SchemaViolation},
 			{"kind in capitals", note("Vote", []byte(`{}`)), tga.SchemaViolation},
-			{"nobody", wal.NewNote{Kind: tga.NoteLateReply, Body: []byte(`{}`)}, tga.SchemaViolation},
-			{"a name of 256 characters", wal.NewNote{Kind: tga.NoteLateReply, Who: strings.Repeat("é", 256), Body: []byte(`{}`)}, tga.SchemaViolation},
+			{"nobody", chain.NewNote{Kind: tga.NoteLateReply, Body: []byte(`{}`)}, tga.SchemaViolation},
+			{"a name of 256 characters", chain.NewNote{Kind: tga.NoteLateReply, Who: strings.Repeat("é", 256), Body: []byte(`{}`)}, tga.SchemaViolation},
 		} {
-			w.refused(c.name, c.code, w.lease(b), wal.Batch{Notes: []wal.NewNote{c.note}})
+			w.refused(c.name, c.code, w.lease(b), chain.Batch{Notes: []chain.NewNote{c.note}})
 		}
-		w.append(b, wal.Batch{Notes: []wal.NewNote{{Kind: tga.NoteLateReply, Who: strings.Repeat("é", 255), Body: []byte(`{}`)}}})
+		w.append(b, chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: strings.Repeat("é", 255), Body: []byte(`{}`)}}})
 	}},
 	{"NotesFollowTheArtifactsOfTheirBatch", func(w *world) {
 		b := New(w)
@@ -106,7 +106,7 @@ var noteClaims = []claim{
 		w.refused("local attempt after a remote executor's", tga.StateInvalidTransition, lease, mark(lease, 4, tga.Digest{}))
 		w.append(b, b.End(tga.StatusSuccess))
 		w.refused("attempt after the effect", tga.StateInvalidTransition, lease, mark(lease, 4, permit))
-		w.append(b, wal.Batch{Notes: []wal.NewNote{note(tga.NoteLateReply, []byte(`{}`))}})
+		w.append(b, chain.Batch{Notes: []chain.NewNote{note(tga.NoteLateReply, []byte(`{}`))}})
 		count(3, 1, false)
 	}},
 	{"AttemptIsOfTheCurrentEpoch", func(w *world) {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 func contextEnding(after time.Duration) (context.Context, context.CancelFunc) {
@@ -42,7 +42,7 @@ func faults(taken string) []fault {
 }
 
 // spoilt returns an append that has all the given faults.
-func spoilt(b *Builder, head wal.Appended, ts tga.Millis, faults []fault) wal.Batch {
+func spoilt(b *Builder, head chain.Appended, ts tga.Millis, faults []fault) chain.Batch {
 	s := *b
 	for _, f := range faults {
 		if f.call != nil {
@@ -65,7 +65,7 @@ func spoilt(b *Builder, head wal.Appended, ts tga.Millis, faults []fault) wal.Ba
 		}
 	}
 	e.Seal()
-	return wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: call, Entry: &e}}}
+	return chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: call, Entry: &e}}}
 }
 
 var orderClaims = []claim{
@@ -110,12 +110,12 @@ var orderClaims = []claim{
 		call := Batch(b.MintCall(""))
 		for _, c := range []struct {
 			name   string
-			expect wal.Head
+			expect chain.Head
 			code   tga.Code
 		}{
-			{"behind", wal.Head{Seq: 1, Digest: head.Digest}, tga.StateSequenceGap},
-			{"ahead", wal.Head{Seq: 3, Digest: head.Digest}, tga.StateSequenceGap},
-			{"other digest", wal.Head{Seq: 2, Digest: tga.Sum(nil)}, tga.StateChecksumMismatch},
+			{"behind", chain.Head{Seq: 1, Digest: head.Digest}, tga.StateSequenceGap},
+			{"ahead", chain.Head{Seq: 3, Digest: head.Digest}, tga.StateSequenceGap},
+			{"other digest", chain.Head{Seq: 2, Digest: tga.Sum(nil)}, tga.StateChecksumMismatch},
 		} {
 			call.Expect = &c.expect
 			w.refused(c.name, c.code, w.lease(b), call)
@@ -134,14 +134,14 @@ var orderClaims = []claim{
 			tga.Failed:     func(b *Builder) { w.append(b, b.Begin("")); w.append(b, b.End(tga.StatusFailure)) },
 			tga.Denied:     func(b *Builder) { w.append(b, Batch(b.MintRequest(), b.MintDecision(tga.Deny))) },
 		}
-		offers := []func(b *Builder) wal.Batch{
-			func(b *Builder) wal.Batch { return Batch(b.MintRequest()) },
-			func(b *Builder) wal.Batch { return Batch(b.MintDecision(tga.Approve)) },
-			func(b *Builder) wal.Batch { return Batch(b.MintDecision(tga.Deny)) },
-			func(b *Builder) wal.Batch { return Batch(b.MintDecision(tga.NeedsApproval)) },
-			func(b *Builder) wal.Batch { return Batch(b.MintCall("")) },
-			func(b *Builder) wal.Batch { return b.End(tga.StatusSuccess) },
-			func(b *Builder) wal.Batch { return b.End(tga.StatusDenied) },
+		offers := []func(b *Builder) chain.Batch{
+			func(b *Builder) chain.Batch { return Batch(b.MintRequest()) },
+			func(b *Builder) chain.Batch { return Batch(b.MintDecision(tga.Approve)) },
+			func(b *Builder) chain.Batch { return Batch(b.MintDecision(tga.Deny)) },
+			func(b *Builder) chain.Batch { return Batch(b.MintDecision(tga.NeedsApproval)) },
+			func(b *Builder) chain.Batch { return Batch(b.MintCall("")) },
+			func(b *Builder) chain.Batch { return b.End(tga.StatusSuccess) },
+			func(b *Builder) chain.Batch { return b.End(tga.StatusDenied) },
 		}
 		for state, step := range steps {
 			for i, offer := range offers {
@@ -172,56 +172,56 @@ var orderClaims = []claim{
 		b := New(w)
 		w.append(b, Batch(b.MintRequest()))
 		lease := w.lease(b)
-		offer := func(what string, code tga.Code, mint func(b *Builder) wal.Batch) {
+		offer := func(what string, code tga.Code, mint func(b *Builder) chain.Batch) {
 			at := *b
 			w.refused(what, code, lease, mint(&at))
 		}
 		change := func(a *tga.Artifact) *tga.Artifact { c := *a; return &c }
-		offer("decision of another request", tga.SchemaViolation, func(b *Builder) wal.Batch {
+		offer("decision of another request", tga.SchemaViolation, func(b *Builder) chain.Batch {
 			b.Request = change(b.Request)
 			b.Request.ID = NewID()
 			return Batch(b.MintDecision(tga.Approve))
 		})
-		offer("decision of a request with another digest", tga.StateChecksumMismatch, func(b *Builder) wal.Batch {
+		offer("decision of a request with another digest", tga.StateChecksumMismatch, func(b *Builder) chain.Batch {
 			b.Request = change(b.Request)
 			b.Request.Digest[3] ^= 1
 			return Batch(b.MintDecision(tga.Approve))
 		})
-		offer("artifact of another plan", tga.SchemaViolation, func(b *Builder) wal.Batch {
+		offer("artifact of another plan", tga.SchemaViolation, func(b *Builder) chain.Batch {
 			b.PlanID = NewID()
 			return Batch(b.MintDecision(tga.Approve))
 		})
-		offer("artifact of another trace", tga.SchemaViolation, func(b *Builder) wal.Batch {
+		offer("artifact of another trace", tga.SchemaViolation, func(b *Builder) chain.Batch {
 			b.TraceID = NewID()
 			return Batch(b.MintDecision(tga.Approve))
 		})
 		w.append(b, Batch(b.MintDecision(tga.Approve)))
-		offer("call with other arguments", tga.SchemaViolation, func(b *Builder) wal.Batch {
+		offer("call with other arguments", tga.SchemaViolation, func(b *Builder) chain.Batch {
 			b.Proposal.Args = []byte(`{"amount":6}`)
 			return Batch(b.MintCall(""))
 		})
-		offer("call with another key", tga.SchemaViolation, func(b *Builder) wal.Batch {
+		offer("call with another key", tga.SchemaViolation, func(b *Builder) chain.Batch {
 			b.Key = "another"
 			return Batch(b.MintCall(""))
 		})
 		w.append(b, Batch(b.MintCall("")))
-		offer("effect of another call", tga.SchemaViolation, func(b *Builder) wal.Batch {
+		offer("effect of another call", tga.SchemaViolation, func(b *Builder) chain.Batch {
 			b.Call = change(b.Call)
 			b.Call.ID = NewID()
 			return b.End(tga.StatusSuccess)
 		})
-		offer("effect of a call with another digest", tga.StateChecksumMismatch, func(b *Builder) wal.Batch {
+		offer("effect of a call with another digest", tga.StateChecksumMismatch, func(b *Builder) chain.Batch {
 			b.Call = change(b.Call)
 			b.Call.Digest[0] ^= 1
 			return b.End(tga.StatusSuccess)
 		})
-		for name, docs := range map[string][]wal.Document{
+		for name, docs := range map[string][]chain.Document{
 			"no document":   nil,
 			"other bytes":   {{Pointer: tga.PointerResult, Data: []byte(`{"ok":2}`)}},
 			"one too many":  {{Pointer: tga.PointerResult, Data: []byte(`{"ok":1}`)}, {Pointer: tga.PointerEvidence, Data: []byte("x")}},
 			"other pointer": {{Pointer: tga.PointerEvidence, Data: []byte(`{"ok":1}`)}},
 		} {
-			offer("effect with "+name, tga.StateChecksumMismatch, func(b *Builder) wal.Batch {
+			offer("effect with "+name, tga.StateChecksumMismatch, func(b *Builder) chain.Batch {
 				batch := b.End(tga.StatusSuccess)
 				batch.Artifacts[0].Documents = docs
 				return batch

@@ -5,7 +5,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // reopen opens the store anew; it skips the claim where the harness cannot.
@@ -15,7 +15,7 @@ func (w *world) reopen() {
 		w.Skip("the harness does not reopen its store")
 	}
 	w.s = w.h.Reopen()
-	w.leases = map[tga.ID]wal.Lease{}
+	w.leases = map[tga.ID]chain.Lease{}
 }
 
 var reopenClaims = []claim{
@@ -26,7 +26,7 @@ var reopenClaims = []claim{
 		w.append(b, mark(w.lease(b), 1, tga.Digest{}))
 		w.append(b, notSent(1))
 		batch := mark(w.lease(b), 2, tga.Digest{})
-		batch.Attachments = []wal.Attachment{{Kind: wal.AttachApproval, Key: b.TraceID[:], Value: []byte("pending")}}
+		batch.Attachments = []chain.Attachment{{Kind: chain.AttachApproval, Key: b.TraceID[:], Value: []byte("pending")}}
 		w.append(b, batch)
 		if _, err := w.s.WriteCheckpoint(bg, w.lease(b)); err != nil {
 			w.Fatal(err)
@@ -69,7 +69,7 @@ var reopenClaims = []claim{
 	}},
 	{"ReopenedTraceGoesOn", func(w *world) {
 		b := New(w)
-		for _, batch := range []wal.Batch{Batch(b.MintRequest()), Batch(b.MintDecision(tga.Approve)), Batch(b.MintCall(""))} {
+		for _, batch := range []chain.Batch{Batch(b.MintRequest()), Batch(b.MintDecision(tga.Approve)), Batch(b.MintCall(""))} {
 			w.append(b, batch)
 			w.reopen()
 		}

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 var stateClaims = []claim{
@@ -29,7 +29,7 @@ var stateClaims = []claim{
 		check := func() {
 			w.Helper()
 			got := collect(w, w.s.OpenTraces(bg))
-			if len(got) != len(want) || !slices.IsSortedFunc(got, func(a, b wal.OpenTrace) int { return compareIDs(a.TraceID, b.TraceID) }) {
+			if len(got) != len(want) || !slices.IsSortedFunc(got, func(a, b chain.OpenTrace) int { return compareIDs(a.TraceID, b.TraceID) }) {
 				w.Errorf("open are %+v, want %v", got, want)
 			}
 			for _, o := range got {
@@ -59,7 +59,7 @@ var stateClaims = []claim{
 		if _, ok, err := w.s.LatestCheckpoint(bg, b.TraceID); ok || err != nil {
 			w.Errorf("a checkpoint of nothing: %v, %v", ok, err)
 		}
-		for i, batch := range []wal.Batch{Batch(b.MintRequest()), Batch(b.MintDecision(tga.Approve)), Batch(b.MintCall("")), b.End(tga.StatusSuccess)} {
+		for i, batch := range []chain.Batch{Batch(b.MintRequest()), Batch(b.MintDecision(tga.Approve)), Batch(b.MintCall("")), b.End(tga.StatusSuccess)} {
 			head := w.append(b, batch).Head
 			cp, err := w.s.WriteCheckpoint(bg, w.lease(b))
 			if err != nil {
@@ -98,30 +98,30 @@ var stateClaims = []claim{
 		b := New(w)
 		blob := func(n byte) []byte { return bytes.Repeat([]byte{n}, 32) }
 		batch := b.Begin("")
-		batch.Attachments = []wal.Attachment{
-			{Kind: wal.AttachBlob, Key: blob(2), Value: []byte("two")},
-			{Kind: wal.AttachBlob, Key: blob(1), Value: []byte("one")},
-			{Kind: wal.AttachApproval, Key: b.TraceID[:], Value: []byte{}},
+		batch.Attachments = []chain.Attachment{
+			{Kind: chain.AttachBlob, Key: blob(2), Value: []byte("two")},
+			{Kind: chain.AttachBlob, Key: blob(1), Value: []byte("one")},
+			{Kind: chain.AttachApproval, Key: b.TraceID[:], Value: []byte{}},
 		}
 		bad := batch
 		bad.Artifacts = batch.Artifacts[1:]
 		w.refused("with a batch that is refused", tga.StateInvalidTransition, w.lease(b), bad)
 		w.append(b, batch)
-		get := func(kind wal.AttachmentKind, key []byte, want []byte) {
+		get := func(kind chain.AttachmentKind, key []byte, want []byte) {
 			w.Helper()
 			got, err := w.s.Attachment(bg, kind, key)
 			if err != nil || !bytes.Equal(got, want) || (got == nil) != (want == nil) {
 				w.Errorf("attachment %c %x: %q, %v, want %q", kind, key, got, err, want)
 			}
 		}
-		get(wal.AttachBlob, blob(1), []byte("one"))
-		get(wal.AttachBlob, blob(3), nil)
-		get(wal.AttachApproval, b.TraceID[:], []byte{})
+		get(chain.AttachBlob, blob(1), []byte("one"))
+		get(chain.AttachBlob, blob(3), nil)
+		get(chain.AttachApproval, b.TraceID[:], []byte{})
 		scan := func(prefix []byte, want ...string) {
 			w.Helper()
 			var got []string
-			for _, a := range collect(w, w.s.Attachments(bg, wal.AttachBlob, prefix)) {
-				if a.Kind != wal.AttachBlob || len(a.Key) != 32 {
+			for _, a := range collect(w, w.s.Attachments(bg, chain.AttachBlob, prefix)) {
+				if a.Kind != chain.AttachBlob || len(a.Key) != 32 {
 					w.Errorf("attachment %+v", a)
 				}
 				got = append(got, string(a.Value))
@@ -133,11 +133,11 @@ var stateClaims = []claim{
 		scan(nil, "one", "two")
 		scan([]byte{2}, "two")
 		scan([]byte{3})
-		w.append(b, wal.Batch{Attachments: []wal.Attachment{
-			{Kind: wal.AttachBlob, Key: blob(1)},
-			{Kind: wal.AttachBlob, Key: blob(2), Value: []byte("again")},
+		w.append(b, chain.Batch{Attachments: []chain.Attachment{
+			{Kind: chain.AttachBlob, Key: blob(1)},
+			{Kind: chain.AttachBlob, Key: blob(2), Value: []byte("again")},
 		}})
-		get(wal.AttachBlob, blob(1), nil)
+		get(chain.AttachBlob, blob(1), nil)
 		scan(nil, "again")
 	}},
 	{"NewestTimeIsNeverBehindWhatIsStored", func(w *world) {
@@ -165,7 +165,7 @@ var stateClaims = []claim{
 			w.Errorf("entry of the future: %v", err)
 		}
 		check(b)
-		w.append(b, wal.Batch{Notes: []wal.NewNote{note(tga.NoteLateReply, []byte(`{}`))}})
+		w.append(b, chain.Batch{Notes: []chain.NewNote{note(tga.NoteLateReply, []byte(`{}`))}})
 		check(b)
 	}},
 	{"TimesOfATraceNeverGoBack", func(w *world) {
@@ -184,7 +184,7 @@ var stateClaims = []claim{
 	}},
 	{"EmptyAppendIsRefused", func(w *world) {
 		b := w.begun("")
-		w.refused("nothing", tga.ValidationError, w.lease(b), wal.Batch{})
-		w.refused("no artifact", tga.ValidationError, w.lease(b), wal.Batch{Artifacts: []wal.NewArtifact{{}}})
+		w.refused("nothing", tga.ValidationError, w.lease(b), chain.Batch{})
+		w.refused("no artifact", tga.ValidationError, w.lease(b), chain.Batch{Artifacts: []chain.NewArtifact{{}}})
 	}},
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // world is a store with everything that the test has put into it.
@@ -26,11 +26,11 @@ type world struct {
 	s      runtime.Store
 	traces map[tga.ID]bool
 	keys   map[ledger.Key]bool
-	leases map[tga.ID]wal.Lease
+	leases map[tga.ID]chain.Lease
 }
 
 func newWorld(t *testing.T, h Harness) *world {
-	return &world{t, h, h.Store, map[tga.ID]bool{}, map[ledger.Key]bool{}, map[tga.ID]wal.Lease{}}
+	return &world{t, h, h.Store, map[tga.ID]bool{}, map[ledger.Key]bool{}, map[tga.ID]chain.Lease{}}
 }
 
 // know makes a trace and its key part of what [world.dump] shows.
@@ -46,7 +46,7 @@ func (w *world) know(b *Builder) ledger.Key {
 }
 
 // lease returns the trace's lease, acquired once.
-func (w *world) lease(b *Builder) wal.Lease {
+func (w *world) lease(b *Builder) chain.Lease {
 	w.Helper()
 	w.know(b)
 	if l, ok := w.leases[b.TraceID]; ok {
@@ -67,7 +67,7 @@ func (w *world) release(b *Builder) {
 }
 
 // append appends, and fails the test where it is refused.
-func (w *world) append(b *Builder, batch wal.Batch) wal.Appended {
+func (w *world) append(b *Builder, batch chain.Batch) chain.Appended {
 	w.Helper()
 	done, err := w.s.Append(bg, w.lease(b), batch)
 	if err != nil {
@@ -89,12 +89,12 @@ func (w *world) begun(attempt string) *Builder {
 func (w *world) ended(status, class string) *Builder {
 	w.Helper()
 	b := w.begun("")
-	w.append(b, wal.Batch{Artifacts: []wal.NewArtifact{b.settling(status, class)}})
+	w.append(b, chain.Batch{Artifacts: []chain.NewArtifact{b.settling(status, class)}})
 	w.release(b)
 	return b
 }
 
-func (b *Builder) settling(status, class string) wal.NewArtifact {
+func (b *Builder) settling(status, class string) chain.NewArtifact {
 	meta := tga.Meta{}
 	if class != "" {
 		meta[tga.MetaOutcomeClass] = class
@@ -107,7 +107,7 @@ func (b *Builder) settling(status, class string) wal.NewArtifact {
 }
 
 // refused demands that append is refused with code and leaves no mark.
-func (w *world) refused(what string, code tga.Code, lease wal.Lease, batch wal.Batch) {
+func (w *world) refused(what string, code tga.Code, lease chain.Lease, batch chain.Batch) {
 	w.Helper()
 	w.unchanged(what, code, func() error {
 		_, err := w.s.Append(bg, lease, batch)
@@ -158,7 +158,7 @@ func (w *world) dump() string {
 	for _, o := range collect(w, w.s.OpenTraces(bg)) {
 		fmt.Fprintf(&s, "open %+v\n", o)
 	}
-	for _, kind := range []wal.AttachmentKind{wal.AttachApproval, wal.AttachBeginID, wal.AttachTimer, wal.AttachStream, wal.AttachBlob} {
+	for _, kind := range []chain.AttachmentKind{chain.AttachApproval, chain.AttachBeginID, chain.AttachTimer, chain.AttachStream, chain.AttachBlob} {
 		for _, a := range collect(w, w.s.Attachments(bg, kind, nil)) {
 			fmt.Fprintf(&s, "attachment %c %x %x\n", a.Kind, a.Key, a.Value)
 		}
@@ -186,8 +186,8 @@ func collect[T any](w *world, seq iter.Seq2[T, error]) (all []T) {
 	return all
 }
 
-func (w *world) entries(id tga.ID) []wal.Entry { return collect(w, w.s.Entries(bg, id, 0)) }
-func (w *world) notes(id tga.ID) []tga.Note    { return collect(w, w.s.Notes(bg, id, 0)) }
+func (w *world) entries(id tga.ID) []chain.Entry { return collect(w, w.s.Entries(bg, id, 0)) }
+func (w *world) notes(id tga.ID) []tga.Note      { return collect(w, w.s.Notes(bg, id, 0)) }
 
 func (w *world) record(k ledger.Key) *ledger.Record {
 	w.Helper()
@@ -209,7 +209,7 @@ func (w *world) recordsAreFolds() {
 		if len(entries) == 0 {
 			continue
 		}
-		t, err := wal.Replay(id, seqOf(entries), seqOf(notes))
+		t, err := chain.Replay(id, seqOf(entries), seqOf(notes))
 		if err != nil {
 			w.Errorf("replay %v: %v", id, err)
 			continue

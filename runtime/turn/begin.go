@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // beginning is what a turn begins with.
@@ -32,9 +32,9 @@ type beginning struct {
 	lender   *turn      // whose state it works on
 	tidies   bool       // see turn
 
-	root      tga.ID           // zero: this turn's own id
-	depthLeft int              // with root: what is left to whom work is handed
-	counted   []wal.Attachment // of the delegation, committed with the turn's beginning
+	root      tga.ID             // zero: this turn's own id
+	depthLeft int                // with root: what is left to whom work is handed
+	counted   []chain.Attachment // of the delegation, committed with the turn's beginning
 }
 
 // begin stages INIT and NORM of a turn and makes both durable (OSSA 0.2.9 §1 phases 1, 2).
@@ -132,7 +132,7 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 	}
 	// Not before the lease is held: the same turn, asked for twice at once, would be begun
 	// twice, the second over the journal of the first.
-	if there, err := r.store.Attachment(ctx, wal.AttachStream, streamKey(b.id, 1)); err != nil || there != nil {
+	if there, err := r.store.Attachment(ctx, chain.AttachStream, streamKey(b.id, 1)); err != nil || there != nil {
 		r.store.Release(lease)
 		return nil, nil, errors.Join(err, begun(there))
 	}
@@ -272,7 +272,7 @@ func (r *Runner) emit(ctx context.Context, t *turn) error {
 	}
 	r.publish(ctx, t, goesOn)
 	body := emitBody{Failed: t.failed != nil, Timing: r.timing(Emit, started)}
-	var more []wal.Attachment
+	var more []chain.Attachment
 	var next *turn
 	if goesOn {
 		var s *session

@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // A call of a turn may be made when the turn is not at work: a person approves it while the
@@ -170,7 +170,7 @@ func (r *Runner) learn(ctx context.Context, t *turn, w *work) error {
 	if w.view != nil || t.tx == nil || t.redone[w.index] {
 		return nil
 	}
-	raw, err := r.store.Attachment(context.WithoutCancel(ctx), wal.AttachStream, streamKey(t.id(), opsBase|uint64(w.index)))
+	raw, err := r.store.Attachment(context.WithoutCancel(ctx), chain.AttachStream, streamKey(t.id(), opsBase|uint64(w.index)))
 	if err != nil || raw == nil {
 		return err
 	}

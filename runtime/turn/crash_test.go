@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 func newID() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
@@ -165,7 +165,7 @@ type hooked struct {
 	hook func(where string)
 }
 
-func (s *hooked) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s *hooked) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	s.hook("append before")
 	done, err := s.Store.Append(ctx, lease, b)
 	s.hook("append after")

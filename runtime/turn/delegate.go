@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // delegate hands a requested call to another agent (OSSA 0.2.9 §5). The other's turns have
@@ -285,7 +285,7 @@ func firstStrategy(ss ...Strategy) Strategy {
 // all. The count is a stream of the invocation that the message began; its next item is
 // committed with the beginning of the turn that it counts. The caller holds r.delegating, and
 // no other process has the store, so no two delegations get one number.
-func (r *Runner) countDelegation(ctx context.Context, t *turn, id tga.ID) ([]wal.Attachment, error) {
+func (r *Runner) countDelegation(ctx context.Context, t *turn, id tga.ID) ([]chain.Attachment, error) {
 	if t.init.DepthLeft <= 0 {
 		return nil, &Failure{Code: tga.QuotaExceeded, Message: "work may not be handed on any deeper", Permanent: true}
 	}
@@ -297,5 +297,5 @@ func (r *Runner) countDelegation(ctx context.Context, t *turn, id tga.ID) ([]wal
 	if int(last) >= r.opts.MaxDelegations {
 		return nil, &Failure{Code: tga.QuotaExceeded, Message: "one message may lead to " + decimal(r.opts.MaxDelegations) + " delegations, and has", Permanent: true}
 	}
-	return []wal.Attachment{{Kind: wal.AttachStream, Key: streamKey(stream, uint64(last)+1), Value: id[:]}}, nil
+	return []chain.Attachment{{Kind: chain.AttachStream, Key: streamKey(stream, uint64(last)+1), Value: id[:]}}, nil
 }

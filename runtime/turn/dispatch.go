@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/runtime/dispatch"
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // dispatcher stands between the runtime and the tools: it sends questions to models,
@@ -143,7 +143,7 @@ func noModel(provider string) error {
 }
 
 // Prepare lets the tools' own dispatcher store what it needs.
-func (d *dispatcher) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
+func (d *dispatcher) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	p, ok := d.next.(runtime.Preparer)
 	if _, model := provider(call.Server); !ok || model {
 		return nil, nil

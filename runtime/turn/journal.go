@@ -8,7 +8,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Record is one link of a turn's journal. Its canonical JSON is what is stored and
@@ -57,11 +57,11 @@ const opsBase = uint64(1) << 40
 // journal is a turn's stream, under the turn's lease.
 type journal struct {
 	store  runtime.Store
-	lease  wal.Lease
+	lease  chain.Lease
 	id     tga.ID
 	number uint64     // of the newest record
 	head   tga.Digest // of the newest record
-	staged []wal.Attachment
+	staged []chain.Attachment
 }
 
 func streamKey(id tga.ID, item uint64) []byte {
@@ -86,8 +86,8 @@ func (j *journal) stage(at tga.Millis, phase Phase, kind Kind, body any) (Record
 		return Record{}, tga.Errorf(codeOr(err, tga.ValidationError), "record of phase %s: %w", phase, err)
 	}
 	r.Digest = tga.Sum(text)
-	j.staged = append(j.staged, wal.Attachment{
-		Kind: wal.AttachStream, Key: streamKey(j.id, r.Number), Value: append(slices.Clone(r.Digest[:]), text...),
+	j.staged = append(j.staged, chain.Attachment{
+		Kind: chain.AttachStream, Key: streamKey(j.id, r.Number), Value: append(slices.Clone(r.Digest[:]), text...),
 	})
 	j.number, j.head = r.Number, r.Digest
 	return r, nil
@@ -95,12 +95,12 @@ func (j *journal) stage(at tga.Millis, phase Phase, kind Kind, body any) (Record
 
 // commit makes what is staged durable, with more, all of it or nothing. It does not end
 // with ctx: a phase that was run is recorded whoever waits.
-func (j *journal) commit(ctx context.Context, more ...wal.Attachment) error {
+func (j *journal) commit(ctx context.Context, more ...chain.Attachment) error {
 	all := append(slices.Clone(j.staged), more...)
 	if len(all) == 0 {
 		return nil
 	}
-	if _, err := j.store.Append(context.WithoutCancel(ctx), j.lease, wal.Batch{Attachments: all}); err != nil {
+	if _, err := j.store.Append(context.WithoutCancel(ctx), j.lease, chain.Batch{Attachments: all}); err != nil {
 		return err
 	}
 	j.staged = nil
@@ -155,7 +155,7 @@ func readRecord(id tga.ID, number uint64, prev tga.Digest, value []byte) (Record
 // is no error.
 func readStream(ctx context.Context, store runtime.Store, id tga.ID) (records []Record, ops []storedOps, err error) {
 	var prev tga.Digest
-	for a, err := range store.Attachments(ctx, wal.AttachStream, id[:]) {
+	for a, err := range store.Attachments(ctx, chain.AttachStream, id[:]) {
 		if err != nil {
 			return nil, nil, err
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // step runs one phase. INIT is not here: a turn exists once its INIT record is durable
@@ -277,7 +277,7 @@ func (r *Runner) persist(ctx context.Context, t *turn) error {
 	}
 	t.saved[0] = r.opts.Runtime.Clock()
 	var body persistBody
-	commit := func(ctx context.Context, values []wal.Attachment) error {
+	commit := func(ctx context.Context, values []chain.Attachment) error {
 		t.saved[1] = r.opts.Runtime.Clock()
 		body.Timing = PhaseTiming{Persist, t.saved[0], t.saved[1]}
 		var err error

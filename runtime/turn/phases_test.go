@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 type modelFunc func(context.Context, turn.Question) (turn.Answer, error)
@@ -64,9 +64,9 @@ func TestTimeoutOfATurn(t *testing.T) {
 // impatient is a store that gives nobody a lease whose time is over.
 type impatient struct{ runtime.Store }
 
-func (s impatient) Acquire(ctx context.Context, id tga.ID) (wal.Lease, error) {
+func (s impatient) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 	if err := ctx.Err(); err != nil {
-		return wal.Lease{}, err
+		return chain.Lease{}, err
 	}
 	return s.Store.Acquire(ctx, id)
 }

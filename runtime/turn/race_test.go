@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // beside is a store in which something happens before a lease is given, once.
@@ -22,7 +22,7 @@ type beside struct {
 	do func()
 }
 
-func (s *beside) Acquire(ctx context.Context, id tga.ID) (wal.Lease, error) {
+func (s *beside) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 	if do := s.do; do != nil && id == s.id {
 		s.do = nil
 		do()
@@ -86,13 +86,13 @@ type refusing struct {
 	done bool
 }
 
-func (s *refusing) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s *refusing) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range b.Attachments {
 		if !s.done && bytes.Contains(a.Value, []byte(`"phase":"persist"`)) {
 			s.done = true
-			return wal.Appended{}, tga.Errorf(tga.LimitExceeded, "the batch is too large")
+			return chain.Appended{}, tga.Errorf(tga.LimitExceeded, "the batch is too large")
 		}
 	}
 	return s.Store.Append(ctx, lease, b)

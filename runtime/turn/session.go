@@ -8,7 +8,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // A session is the stream of an agent's turns in one conversation: item n names turn n.
@@ -31,7 +31,7 @@ const sessionVersion = 1
 // session is a conversation of one agent, under the lease of its stream.
 type session struct {
 	stream tga.ID
-	lease  wal.Lease
+	lease  chain.Lease
 	last   uint32 // number of the newest turn
 	tokens int64  // of all turns that have ended
 }
@@ -63,13 +63,13 @@ func enter(ctx context.Context, store runtime.Store, agent, id string) (*session
 }
 
 // itemOf is the attachment that says where a turn of a session stands.
-func itemOf(stream tga.ID, number uint32, it sessionItem) wal.Attachment {
+func itemOf(stream tga.ID, number uint32, it sessionItem) chain.Attachment {
 	it.Version = sessionVersion
 	value, err := json.Marshal(it)
 	if err != nil {
 		panic(err) // numbers and an id always have a JSON form
 	}
-	return wal.Attachment{Kind: wal.AttachStream, Key: streamKey(stream, uint64(number)), Value: value}
+	return chain.Attachment{Kind: chain.AttachStream, Key: streamKey(stream, uint64(number)), Value: value}
 }
 
 // backwards yields the items of a session, newest first. The store reads forwards, so it
@@ -91,7 +91,7 @@ func backwards(ctx context.Context, store runtime.Store, stream tga.ID, failed *
 // gap, so the first that is not there tells.
 func newest(ctx context.Context, store runtime.Store, stream tga.ID) (uint32, error) {
 	there := func(n uint32) (bool, error) {
-		raw, err := store.Attachment(ctx, wal.AttachStream, streamKey(stream, uint64(n)))
+		raw, err := store.Attachment(ctx, chain.AttachStream, streamKey(stream, uint64(n)))
 		return raw != nil, err
 	}
 	low, high := uint32(0), uint32(1) // low is there, or 0; high is not, in the end
@@ -121,7 +121,7 @@ func newest(ctx context.Context, store runtime.Store, stream tga.ID) (uint32, er
 }
 
 func readItem(ctx context.Context, store runtime.Store, stream tga.ID, n uint32) (*sessionItem, error) {
-	raw, err := store.Attachment(ctx, wal.AttachStream, streamKey(stream, uint64(n)))
+	raw, err := store.Attachment(ctx, chain.AttachStream, streamKey(stream, uint64(n)))
 	if err != nil {
 		return nil, err
 	}
@@ -144,18 +144,18 @@ func openKey(id tga.ID) []byte {
 	return streamKey(openStream, binary.BigEndian.Uint64(sum[:8]))
 }
 
-func opened(id tga.ID) wal.Attachment {
-	return wal.Attachment{Kind: wal.AttachStream, Key: openKey(id), Value: id[:]}
+func opened(id tga.ID) chain.Attachment {
+	return chain.Attachment{Kind: chain.AttachStream, Key: openKey(id), Value: id[:]}
 }
 
-func closed(id tga.ID) wal.Attachment {
-	return wal.Attachment{Kind: wal.AttachStream, Key: openKey(id)}
+func closed(id tga.ID) chain.Attachment {
+	return chain.Attachment{Kind: chain.AttachStream, Key: openKey(id)}
 }
 
 // openTurns returns the ids of the turns that have not ended, oldest first.
 func openTurns(ctx context.Context, store runtime.Store) ([]tga.ID, error) {
 	var ids []tga.ID
-	for a, err := range store.Attachments(ctx, wal.AttachStream, openStream[:]) {
+	for a, err := range store.Attachments(ctx, chain.AttachStream, openStream[:]) {
 		if err != nil {
 			return nil, err
 		}

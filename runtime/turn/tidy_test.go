@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // ageing is a world with a clock that can be advanced, and a tool that sets keys for a
@@ -154,7 +154,7 @@ func TestCollectionNeverFailsATurn(t *testing.T) {
 // streamOfScope finds the stream of the session's state: the one whose head says so.
 func streamOfScope(t *testing.T, w *world) tga.ID {
 	t.Helper()
-	for a, err := range w.db.Attachments(t.Context(), wal.AttachStream, nil) {
+	for a, err := range w.db.Attachments(t.Context(), chain.AttachStream, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

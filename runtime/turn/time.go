@@ -8,7 +8,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // A turn's time is the time in which it works. It stands still while the turn waits for a
@@ -129,7 +129,7 @@ func (r *Runner) callWaits(ctx context.Context, trace tga.ID) (bool, error) {
 	if err != nil || res.State != tga.Pending {
 		return res.State == tga.Executing, err
 	}
-	raw, err := r.store.Attachment(ctx, wal.AttachApproval, trace[:])
+	raw, err := r.store.Attachment(ctx, chain.AttachApproval, trace[:])
 	if err != nil || raw == nil {
 		return false, err
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // turn is one turn at work, under the lease of its id. What it is follows from its
@@ -210,7 +210,7 @@ func (t *turn) inferences() []Inference {
 }
 
 // item is the turn's place in its session.
-func (t *turn) item(ended bool) wal.Attachment {
+func (t *turn) item(ended bool) chain.Attachment {
 	return itemOf(sessionStream(t.init.AgentName, t.init.SessionID), t.init.TurnNumber, sessionItem{
 		InteractionID: t.id(), TokensBefore: t.init.TokensBefore, Tokens: t.usage().Total,
 		Ended: ended, Failed: t.failed != nil,

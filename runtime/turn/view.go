@@ -9,7 +9,7 @@ import (
 
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // View is the state as one tool call sees it: the turn's, and what the call itself does.
@@ -204,7 +204,7 @@ func (v *View) drop() {
 
 // keep makes what the call did the turn's, or refuses it, and returns what is to be stored
 // with its effect; nil where it did nothing. Its caller writes [merges].
-func (v *View) keep(t *turn, index int) (*wal.Attachment, error) {
+func (v *View) keep(t *turn, index int) (*chain.Attachment, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.done = true
@@ -244,12 +244,12 @@ func (v *View) write() error {
 	return nil
 }
 
-func stored(t *turn, o storedOps) (*wal.Attachment, error) {
+func stored(t *turn, o storedOps) (*chain.Attachment, error) {
 	raw, err := json.Marshal(o)
 	if err != nil {
 		return nil, tga.Errorf(tga.GenericStateError, "what a tool did to the state: %w", err)
 	}
-	return &wal.Attachment{Kind: wal.AttachStream, Key: streamKey(t.id(), opsBase|uint64(o.Index)), Value: raw}, nil
+	return &chain.Attachment{Kind: chain.AttachStream, Key: streamKey(t.id(), opsBase|uint64(o.Index)), Value: raw}, nil
 }
 
 // storedOps is what one tool call did to the state. The last of its operations is its

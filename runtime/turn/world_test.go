@@ -24,7 +24,7 @@ import (
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // outside is what a crash does not touch: a model's server and a tool's. They count what
@@ -276,8 +276,8 @@ type damaged struct {
 	damage func([]byte) []byte
 }
 
-func (s *damaged) Attachments(ctx context.Context, kind wal.AttachmentKind, prefix []byte) iter.Seq2[wal.Attachment, error] {
-	return func(yield func(wal.Attachment, error) bool) {
+func (s *damaged) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
+	return func(yield func(chain.Attachment, error) bool) {
 		for a, err := range s.Store.Attachments(ctx, kind, prefix) {
 			if err == nil && binary.BigEndian.Uint64(a.Key[16:]) == s.number {
 				if s.damage == nil {

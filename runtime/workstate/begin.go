@@ -8,7 +8,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // begin makes a transaction: it takes the turns it needs and branches everything else.
@@ -230,7 +230,7 @@ func (s *State) repaired(ctx context.Context, name string) error {
 	if s.family.store == nil {
 		return nil
 	}
-	return s.family.append(ctx, []wal.Attachment{s.family.item(s.number, record.Number, record)})
+	return s.family.append(ctx, []chain.Attachment{s.family.item(s.number, record.Number, record)})
 }
 
 func (s *State) snapshotter(name string) Snapshotter {

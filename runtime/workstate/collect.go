@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Forks returns the numbers of the family's states, 0 first.
@@ -37,7 +37,7 @@ func (f *family) records(ctx context.Context) (heads map[uint32]headRecord, boun
 		}
 		return heads, nil, nil
 	}
-	for a, err := range f.store.Attachments(ctx, wal.AttachStream, f.id[:]) {
+	for a, err := range f.store.Attachments(ctx, chain.AttachStream, f.id[:]) {
 		if err != nil {
 			return nil, nil, err
 		}
@@ -117,14 +117,14 @@ func (f *family) collect(ctx context.Context) (Collected, error) {
 		}
 	}
 	done := Collected{Live: len(live)}
-	var drop []wal.Attachment
+	var drop []chain.Attachment
 	owner := f.blobKey(tga.Digest{})
-	for a, err := range f.store.Attachments(ctx, wal.AttachBlob, owner[:8]) {
+	for a, err := range f.store.Attachments(ctx, chain.AttachBlob, owner[:8]) {
 		if err != nil {
 			return done, err
 		}
 		if !live[blobKey(a.Key)] {
-			drop = append(drop, wal.Attachment{Kind: wal.AttachBlob, Key: slices.Clone(a.Key)})
+			drop = append(drop, chain.Attachment{Kind: chain.AttachBlob, Key: slices.Clone(a.Key)})
 			done.Bytes += int64(len(a.Value))
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/memfs"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // hooked is a store with something to do before an append of an effect.
@@ -20,11 +20,11 @@ type hooked struct {
 	before func() error
 }
 
-func (s hooked) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s hooked) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	for _, a := range b.Artifacts {
 		if a.Artifact.Type == tga.EffectType && s.before != nil {
 			if err := s.before(); err != nil {
-				return wal.Appended{}, err
+				return chain.Appended{}, err
 			}
 		}
 	}
@@ -237,7 +237,7 @@ func TestCollectKeepsWhatIsReferredTo(t *testing.T) {
 		t.Error("the fork is another")
 	}
 	blobs := 0
-	for _, err := range w.db.Attachments(bg, wal.AttachBlob, nil) {
+	for _, err := range w.db.Attachments(bg, chain.AttachBlob, nil) {
 		must(t, err)
 		blobs++
 	}
@@ -254,12 +254,12 @@ func TestDamagedNodeIsFound(t *testing.T) {
 	lease, err := w.db.Acquire(bg, newID())
 	must(t, err)
 	damaged := 0
-	for a, err := range w.db.Attachments(bg, wal.AttachBlob, nil) {
+	for a, err := range w.db.Attachments(bg, chain.AttachBlob, nil) {
 		must(t, err)
 		// A file of one letter becomes a file of another: everything fits but the digest.
 		if n := len(a.Value); n == 3 && a.Value[n-1] == 'a' {
 			a.Value[n-1]++
-			_, err = w.db.Append(bg, lease, wal.Batch{Attachments: []wal.Attachment{a}})
+			_, err = w.db.Append(bg, lease, chain.Batch{Attachments: []chain.Attachment{a}})
 			must(t, err)
 			damaged++
 		}

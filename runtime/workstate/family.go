@@ -11,7 +11,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // family is what a state and its forks share: the store, the nodes in it, and the token.
@@ -24,7 +24,7 @@ import (
 type family struct {
 	store runtime.Store // nil for a state in memory
 	id    tga.ID
-	lease wal.Lease
+	lease chain.Lease
 	gate  sync.RWMutex // held to read by transactions, to write by collection
 	token turn         // held from the merge of a commit until it is durable: one commit at a time
 
@@ -71,10 +71,10 @@ type headRecord struct {
 const maxSpill = 64 << 20
 
 // nodes returns what of a tree is not in the store.
-func (f *family) nodes(root *Node) (out []wal.Attachment, size int64) {
+func (f *family) nodes(root *Node) (out []chain.Attachment, size int64) {
 	root.walk(f.has, func(n *Node) {
 		key, value := f.blobKey(n.digest), n.encode()
-		out = append(out, wal.Attachment{Kind: wal.AttachBlob, Key: key[:], Value: value})
+		out = append(out, chain.Attachment{Kind: chain.AttachBlob, Key: key[:], Value: value})
 		size += int64(len(value))
 	})
 	return out, size
@@ -82,7 +82,7 @@ func (f *family) nodes(root *Node) (out []wal.Attachment, size int64) {
 
 // attachments returns what makes the transaction's record durable as it stands: open
 // with the nodes of the state before it, or done with those of the state after it.
-func (t *Tx) attachments(ctx context.Context) ([]wal.Attachment, error) {
+func (t *Tx) attachments(ctx context.Context) ([]chain.Attachment, error) {
 	s := t.state
 	f := s.family
 	if f.store == nil {
@@ -114,22 +114,22 @@ func (t *Tx) attachments(ctx context.Context) ([]wal.Attachment, error) {
 		list = append(list, f.item(s.number, 0, head))
 		t.evict = s.overflow()
 		for _, b := range t.evict {
-			list = append(list, wal.Attachment{Kind: wal.AttachStream, Key: f.streamKey(s.number, b.record.Number)})
+			list = append(list, chain.Attachment{Kind: chain.AttachStream, Key: f.streamKey(s.number, b.record.Number)})
 		}
 	}
 	return list, nil
 }
 
-func (f *family) item(number uint32, n uint64, v any) wal.Attachment {
+func (f *family) item(number uint32, n uint64, v any) chain.Attachment {
 	value, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // records hold strings and numbers, which always have a JSON form
 	}
-	return wal.Attachment{Kind: wal.AttachStream, Key: f.streamKey(number, n), Value: value}
+	return chain.Attachment{Kind: chain.AttachStream, Key: f.streamKey(number, n), Value: value}
 }
 
 // spill writes nodes ahead of the record that refers to them.
-func (f *family) spill(ctx context.Context, list []wal.Attachment) error {
+func (f *family) spill(ctx context.Context, list []chain.Attachment) error {
 	for len(list) > 0 {
 		n, size := 0, 0
 		for n < len(list) && (n == 0 || size+len(list[n].Value) <= maxSpill) {
@@ -145,11 +145,11 @@ func (f *family) spill(ctx context.Context, list []wal.Attachment) error {
 }
 
 // append commits attachments that go with no trace, under the family's own lease.
-func (f *family) append(ctx context.Context, list []wal.Attachment) error {
+func (f *family) append(ctx context.Context, list []chain.Attachment) error {
 	if f.store == nil || len(list) == 0 {
 		return nil
 	}
-	if _, err := f.store.Append(context.WithoutCancel(ctx), f.lease, wal.Batch{Attachments: list}); err != nil {
+	if _, err := f.store.Append(context.WithoutCancel(ctx), f.lease, chain.Batch{Attachments: list}); err != nil {
 		return err
 	}
 	f.written(list)
@@ -157,12 +157,12 @@ func (f *family) append(ctx context.Context, list []wal.Attachment) error {
 }
 
 // written notes which nodes are in the store.
-func (f *family) written(list []wal.Attachment) {
+func (f *family) written(list []chain.Attachment) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	owner := f.blobKey(tga.Digest{})
 	for _, a := range list {
-		if a.Kind == wal.AttachBlob && len(a.Key) == len(owner) && [8]byte(a.Key) == [8]byte(owner[:]) {
+		if a.Kind == chain.AttachBlob && len(a.Key) == len(owner) && [8]byte(a.Key) == [8]byte(owner[:]) {
 			if key := blobKey(a.Key); a.Value != nil {
 				f.stored[key] = true
 			} else {
@@ -224,7 +224,7 @@ func (t *Tx) giveUp(ctx context.Context, code tga.Code, summary string) error {
 	if f.store == nil {
 		return err
 	}
-	return joined(err, f.append(ctx, []wal.Attachment{f.item(t.state.number, record.Number, record)}))
+	return joined(err, f.append(ctx, []chain.Attachment{f.item(t.state.number, record.Number, record)}))
 }
 
 // Store returns the store that the [runtime.Runtime] is to be made on. It hands
@@ -238,7 +238,7 @@ type watched struct {
 }
 
 // Acquire implements [runtime.Store].
-func (w watched) Acquire(ctx context.Context, trace tga.ID) (wal.Lease, error) {
+func (w watched) Acquire(ctx context.Context, trace tga.ID) (chain.Lease, error) {
 	lease, err := w.Store.Acquire(ctx, trace)
 	if err == nil {
 		w.family.mu.Lock()
@@ -250,7 +250,7 @@ func (w watched) Acquire(ctx context.Context, trace tga.ID) (wal.Lease, error) {
 
 // Overtake implements [runtime.Store]. A call that works on the state is waited for: its
 // changes are still being made, and whether they count is for its own end to say.
-func (w watched) Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (wal.Lease, error) {
+func (w watched) Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (chain.Lease, error) {
 	w.family.mu.Lock()
 	under := w.family.leased[trace]
 	w.family.mu.Unlock()
@@ -267,14 +267,14 @@ func (w watched) Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (wal
 }
 
 // Append implements [runtime.Store].
-func (w watched) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (w watched) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	done, err := w.Store.Append(ctx, lease, b)
 	w.family.appended(ctx, lease.TraceID, b, err)
 	return done, err
 }
 
 // Release implements [runtime.Store].
-func (w watched) Release(lease wal.Lease) {
+func (w watched) Release(lease chain.Lease) {
 	f := w.family
 	f.mu.Lock()
 	t := f.calls[lease.TraceID]
@@ -289,8 +289,8 @@ func (w watched) Release(lease wal.Lease) {
 }
 
 // appended looks at an append of a trace: does it hold what a transaction returned?
-func (f *family) appended(ctx context.Context, trace tga.ID, b wal.Batch, err error) {
-	ended := slices.ContainsFunc(b.Artifacts, func(a wal.NewArtifact) bool { return a.Artifact.Type == tga.EffectType })
+func (f *family) appended(ctx context.Context, trace tga.ID, b chain.Batch, err error) {
+	ended := slices.ContainsFunc(b.Artifacts, func(a chain.NewArtifact) bool { return a.Artifact.Type == tga.EffectType })
 	if err == nil {
 		f.written(b.Attachments)
 	}
@@ -304,8 +304,8 @@ func (f *family) appended(ctx context.Context, trace tga.ID, b wal.Batch, err er
 		return
 	}
 	key := f.streamKey(t.state.number, t.boundary.record.Number)
-	held := slices.ContainsFunc(b.Attachments, func(a wal.Attachment) bool {
-		return a.Kind == wal.AttachStream && slices.Equal(a.Key, key)
+	held := slices.ContainsFunc(b.Attachments, func(a chain.Attachment) bool {
+		return a.Kind == chain.AttachStream && slices.Equal(a.Key, key)
 	})
 	t.mu.Lock()
 	merged := t.stage == stageMerged

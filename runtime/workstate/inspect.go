@@ -6,7 +6,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Stored is a state found in a store.
@@ -22,7 +22,7 @@ type Stored struct {
 // States lists the states in a store, by id and number.
 func States(ctx context.Context, store runtime.Store) ([]Stored, error) {
 	var all []Stored
-	for a, err := range store.Attachments(ctx, wal.AttachStream, nil) {
+	for a, err := range store.Attachments(ctx, chain.AttachStream, nil) {
 		if err != nil {
 			return nil, err
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // A victim is a process with a store, a directory and a state over both. It runs a fixed
@@ -92,7 +92,7 @@ type counting struct {
 	c *counter
 }
 
-func (s counting) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s counting) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	s.c.pass("append", false)
 	done, err := s.Store.Append(ctx, l, b)
 	s.c.pass("append", true)

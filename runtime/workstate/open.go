@@ -9,7 +9,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Open opens the state with this id in a store, or makes it of what session and
@@ -82,7 +82,7 @@ func (s *State) place(ctx context.Context) error {
 		return nil
 	}
 	s.head.Places = places
-	return s.family.append(ctx, []wal.Attachment{s.family.item(s.number, 0, s.head)})
+	return s.family.append(ctx, []chain.Attachment{s.family.item(s.number, 0, s.head)})
 }
 
 // create makes the head of a state that is new. elsewhere are the places of the state it
@@ -101,13 +101,13 @@ func (s *State) create(ctx context.Context, root *Node, forked string, elsewhere
 	if err := f.spill(ctx, list); err != nil {
 		return err
 	}
-	return f.append(ctx, []wal.Attachment{f.item(s.number, 0, s.head)})
+	return f.append(ctx, []chain.Attachment{f.item(s.number, 0, s.head)})
 }
 
 // readStream reads the state's head and boundaries.
 func (s *State) readStream(ctx context.Context) error {
 	f := s.family
-	for a, err := range f.store.Attachments(ctx, wal.AttachStream, f.id[:]) {
+	for a, err := range f.store.Attachments(ctx, chain.AttachStream, f.id[:]) {
 		if err != nil {
 			return err
 		}
@@ -218,7 +218,7 @@ func (s *State) undo(ctx context.Context, b *boundary) error {
 	if err != nil {
 		return err
 	}
-	var list []wal.Attachment
+	var list []chain.Attachment
 	if len(b.record.Held) > 0 {
 		found, err := s.found(ctx, b)
 		if err != nil {
@@ -258,7 +258,7 @@ func (s *State) undo(ctx context.Context, b *boundary) error {
 
 // found keeps what a crash left in the resources of an open transaction as a boundary, so
 // that its undoing can be undone.
-func (s *State) found(ctx context.Context, b *boundary) ([]wal.Attachment, error) {
+func (s *State) found(ctx context.Context, b *boundary) ([]chain.Attachment, error) {
 	session, nodes, err := partsOfRoot(s.root)
 	if err != nil {
 		return nil, err
@@ -333,7 +333,7 @@ func (f *family) blob(ctx context.Context, digest tga.Digest) ([]ref, []byte, er
 		return nil, nil, tga.Errorf(tga.NotFound, "node %s is not at hand", digest)
 	}
 	key := f.blobKey(digest)
-	raw, err := f.store.Attachment(ctx, wal.AttachBlob, key[:])
+	raw, err := f.store.Attachment(ctx, chain.AttachBlob, key[:])
 	if err != nil {
 		return nil, nil, err
 	}

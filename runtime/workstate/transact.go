@@ -7,7 +7,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Transact makes a transaction over s of every call that next is sent.
@@ -38,7 +38,7 @@ func (d *transact) Check(ctx context.Context, call runtime.Call) error {
 }
 
 // Prepare implements [runtime.Preparer]: what it returns commits with EXECUTING.
-func (d *transact) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attachment, error) {
+func (d *transact) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
 	t, err := d.begin(ctx, call)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (d *transact) Prepare(ctx context.Context, call runtime.Call) ([]wal.Attach
 	list, err := t.attachments(ctx)
 	if err == nil {
 		if p, ok := d.next.(runtime.Preparer); ok {
-			var more []wal.Attachment
+			var more []chain.Attachment
 			more, err = p.Prepare(ctx, call)
 			list = append(list, more...)
 		}

@@ -101,7 +101,7 @@ func decodeEntry(d *decoder, table []field[LogEntry]) (*LogEntry, *Error) {
 // DecodeLogEntry reads an entry that a caller hands in. It refuses what [Gate] does;
 // SCHEMA_VIOLATION for what is not as the contract says; MISSING_TOOL_CALL_ID for a
 // tool_call or tool_effect without that id; STATE_CHECKSUM_MISMATCH, Where "given", for
-// a wrong entry_digest. Whether the entry fits its trace is for package wal.
+// a wrong entry_digest. Whether the entry fits its trace is for package wal/chain.
 func DecodeLogEntry(raw []byte) (*LogEntry, error) {
 	_, d, err := open(raw, Limits{})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // line is one line, cut into its members. The values are its bytes as they stand.
@@ -99,7 +99,7 @@ func (l line) digest(name string) (tga.Digest, error) {
 }
 
 // entry reads an entry line.
-func (l line) entry() (*wal.Entry, error) {
+func (l line) entry() (*chain.Entry, error) {
 	e, err := tga.DecodeLogEntry(l["entry"])
 	if err != nil {
 		return nil, err
@@ -119,11 +119,11 @@ func (l line) entry() (*wal.Entry, error) {
 	if err != nil {
 		return nil, bad("epoch %q is no number of 64 bits", text).At("/epoch")
 	}
-	return &wal.Entry{LogEntry: *e, Committed: committed, Epoch: wal.Epoch(epoch)}, nil
+	return &chain.Entry{LogEntry: *e, Committed: committed, Epoch: chain.Epoch(epoch)}, nil
 }
 
 // document reads a document line.
-func (l line) document() (d wal.Document, err error) {
+func (l line) document() (d chain.Document, err error) {
 	if d.Pointer, err = l.text("pointer"); err != nil {
 		return d, err
 	}

@@ -13,23 +13,23 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
+	"github.com/tgad/tgad/wal/chain/chaintest"
 	"github.com/tgad/tgad/wal/ndjson"
-	"github.com/tgad/tgad/wal/waltest"
 )
 
-func doc(pointer, data string) wal.Document {
-	return wal.Document{Pointer: pointer, Data: []byte(data)}
+func doc(pointer, data string) chain.Document {
+	return chain.Document{Pointer: pointer, Data: []byte(data)}
 }
 
-var shapes = map[string]waltest.Options{
-	"finished":  {Seed: 1, Key: "order-1", Notes: 2, Documents: []wal.Document{doc("/result", `{"amount":12,"id":"ch_1"}`), doc("/evidence", "no\nJSON \xff")}},
+var shapes = map[string]chaintest.Options{
+	"finished":  {Seed: 1, Key: "order-1", Notes: 2, Documents: []chain.Document{doc("/result", `{"amount":12,"id":"ch_1"}`), doc("/evidence", "no\nJSON \xff")}},
 	"denied":    {Seed: 2, Verdict: tga.Deny},
 	"open":      {Seed: 3, Entries: 3, Notes: 1},
-	"odd bytes": {Seed: 4, Documents: []wal.Document{doc("/result", ""), doc("/state_changes", ` {"a":1}`), doc("/evidence", `{"a":1.0}`), doc(`/a"\`+"\t\u00fc", "null")}},
+	"odd bytes": {Seed: 4, Documents: []chain.Document{doc("/result", ""), doc("/state_changes", ` {"a":1}`), doc("/evidence", `{"a":1.0}`), doc(`/a"\`+"\t\u00fc", "null")}},
 }
 
-func export(t *testing.T, traces ...*waltest.Trace) []byte {
+func export(t *testing.T, traces ...*chaintest.Trace) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	for _, tr := range traces {
@@ -42,9 +42,9 @@ func export(t *testing.T, traces ...*waltest.Trace) []byte {
 
 func verify(b []byte) (ndjson.Report, error) { return ndjson.Verify(bytes.NewReader(b)) }
 
-func erasedTrace() *waltest.Trace {
-	tr := waltest.New(waltest.Options{Seed: 5, Documents: []wal.Document{doc("/result", "1")}})
-	tr.Entries[0], tr.Entries[3] = waltest.Erase(tr.Entries[0]), waltest.Erase(tr.Entries[3])
+func erasedTrace() *chaintest.Trace {
+	tr := chaintest.New(chaintest.Options{Seed: 5, Documents: []chain.Document{doc("/result", "1")}})
+	tr.Entries[0], tr.Entries[3] = chaintest.Erase(tr.Entries[0]), chaintest.Erase(tr.Entries[3])
 	return tr
 }
 
@@ -52,7 +52,7 @@ func TestExportVerifies(t *testing.T) {
 	var all []byte
 	want := ndjson.Report{}
 	for name, o := range shapes {
-		b := export(t, waltest.New(o))
+		b := export(t, chaintest.New(o))
 		report, err := verify(b)
 		if err != nil || report.Traces != 1 || report.Lines != bytes.Count(b, []byte("\n")) {
 			t.Errorf("%s: %+v, %v\n%s", name, report, err, b)
@@ -82,7 +82,7 @@ func TestExportVerifies(t *testing.T) {
 func TestDocumentBytesSurvive(t *testing.T) {
 	o := shapes["odd bytes"]
 	var at int
-	for line := range bytes.Lines(export(t, waltest.New(o))) {
+	for line := range bytes.Lines(export(t, chaintest.New(o))) {
 		var l struct {
 			Kind, Pointer string
 			JSON          json.RawMessage
@@ -111,7 +111,7 @@ func TestDocumentBytesSurvive(t *testing.T) {
 // TestReformattedExportVerifies: spaces and the order of members are no content.
 func TestReformattedExportVerifies(t *testing.T) {
 	var out bytes.Buffer
-	for line := range bytes.Lines(export(t, waltest.New(waltest.Options{Seed: 6, Notes: 1}))) {
+	for line := range bytes.Lines(export(t, chaintest.New(chaintest.Options{Seed: 6, Notes: 1}))) {
 		out.WriteString(strings.NewReplacer(`,"`, ` , "`, `":`, `": `).Replace(string(line)))
 	}
 	if _, err := verify(out.Bytes()); err != nil {
@@ -122,7 +122,7 @@ func TestReformattedExportVerifies(t *testing.T) {
 // TestEveryFlipIsDetected changes each byte of an export. Only commit time and epoch
 // are under no digest.
 func TestEveryFlipIsDetected(t *testing.T) {
-	for _, tr := range []*waltest.Trace{waltest.New(shapes["finished"]), erasedTrace()} {
+	for _, tr := range []*chaintest.Trace{chaintest.New(shapes["finished"]), erasedTrace()} {
 		whole := export(t, tr)
 		free := map[int]bool{}
 		for i := range whole {
@@ -150,8 +150,8 @@ func TestEveryFlipIsDetected(t *testing.T) {
 }
 
 func TestEveryTruncationIsDetected(t *testing.T) {
-	one := export(t, waltest.New(shapes["finished"]))
-	whole := append(one[:len(one):len(one)], export(t, waltest.New(shapes["denied"]))...)
+	one := export(t, chaintest.New(shapes["finished"]))
+	whole := append(one[:len(one):len(one)], export(t, chaintest.New(shapes["denied"]))...)
 	for n := range whole {
 		between := n == 0 || n == len(one) || n == len(one)-1 || n == len(whole)-1
 		if _, err := verify(whole[:n]); (err == nil) != between {
@@ -162,7 +162,7 @@ func TestEveryTruncationIsDetected(t *testing.T) {
 
 // TestVerifyNamesTheLine removes, repeats and swaps lines.
 func TestVerifyNamesTheLine(t *testing.T) {
-	tr := waltest.New(shapes["finished"])
+	tr := chaintest.New(shapes["finished"])
 	lines := bytes.SplitAfter(export(t, tr), []byte("\n"))
 	lines = lines[:len(lines)-1]
 	check := func(name string, got [][]byte, line int) {
@@ -192,7 +192,7 @@ func TestVerifyNamesTheLine(t *testing.T) {
 
 // TestVerifyNamesTheEntry, or the note, whose link is wrong.
 func TestVerifyNamesTheEntry(t *testing.T) {
-	lines := bytes.SplitAfter(export(t, waltest.New(shapes["finished"])), []byte("\n"))
+	lines := bytes.SplitAfter(export(t, chaintest.New(shapes["finished"])), []byte("\n"))
 	number := regexp.MustCompile(`"(sequence_number|note_number)":(\d+)`)
 	link := regexp.MustCompile(`("prev_(?:entry|note)_digest":")(.)`)
 	entries, notes := 0, 0
@@ -231,7 +231,7 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 }
 
 func TestVerifyNamesTheDigests(t *testing.T) {
-	tr, other := waltest.New(waltest.Options{Seed: 7}), waltest.New(waltest.Options{Seed: 7, Args: `{"amount":13}`})
+	tr, other := chaintest.New(chaintest.Options{Seed: 7}), chaintest.New(chaintest.Options{Seed: 7, Args: `{"amount":13}`})
 	b := export(t, tr)
 	// Lines 1 and 2 are the first entry and artifact; 5 and 6 the third's.
 	lines, others := bytes.SplitAfter(b, []byte("\n")), bytes.SplitAfter(export(t, other), []byte("\n"))
@@ -245,7 +245,7 @@ func TestVerifyNamesTheDigests(t *testing.T) {
 }
 
 func TestBadLinesAreRefused(t *testing.T) {
-	lines := strings.SplitAfter(string(export(t, waltest.New(shapes["finished"]))), "\n")
+	lines := strings.SplitAfter(string(export(t, chaintest.New(shapes["finished"]))), "\n")
 	const entry, artifact, result, evidence, note, head = 0, 1, 8, 9, 10, 12
 	for _, c := range []struct {
 		name     string
@@ -309,7 +309,7 @@ func TestLimitsOfALine(t *testing.T) {
 	if _, err := ndjson.Verify(endless{}); tga.CodeOf(err) != tga.LimitExceeded {
 		t.Errorf("a line without end: %v", err)
 	}
-	b := export(t, waltest.New(waltest.Options{Seed: 8}))
+	b := export(t, chaintest.New(chaintest.Options{Seed: 8}))
 	pad := func(n int64) io.Reader {
 		line := bytes.IndexByte(b, '\n')
 		return io.MultiReader(bytes.NewReader(b[:line]), io.LimitReader(endless{}, n-int64(line)-1), bytes.NewReader(b[line:]))
@@ -336,11 +336,11 @@ func (f *failing) Write(b []byte) (int, error) {
 func (f *failing) Read(b []byte) (int, error) { return 0, errDisk }
 
 func TestIOErrorsAreReported(t *testing.T) {
-	tr := waltest.New(shapes["finished"])
+	tr := chaintest.New(shapes["finished"])
 	if err := ndjson.Write(&failing{}, tr.ID, tr.AllEntries(), tr.AllNotes()); tga.CodeOf(err) != tga.StoreUnavailable || !errors.Is(err, errDisk) {
 		t.Errorf("write: %v", err)
 	}
-	big := waltest.New(waltest.Options{Documents: []wal.Document{doc("/result", strings.Repeat("x", 200<<10))}})
+	big := chaintest.New(chaintest.Options{Documents: []chain.Document{doc("/result", strings.Repeat("x", 200<<10))}})
 	if err := ndjson.Write(&failing{n: 100 << 10}, big.ID, big.AllEntries(), nil); tga.CodeOf(err) != tga.StoreUnavailable {
 		t.Errorf("write of a long trace: %v", err)
 	}
@@ -350,7 +350,7 @@ func TestIOErrorsAreReported(t *testing.T) {
 }
 
 func TestBrokenTraceIsNotExported(t *testing.T) {
-	tr := waltest.New(waltest.Options{Seed: 9})
+	tr := chaintest.New(chaintest.Options{Seed: 9})
 	tr.Entries[2].Digest[0]++
 	var b bytes.Buffer
 	if err := ndjson.Write(&b, tr.ID, tr.AllEntries(), nil); tga.CodeOf(err) != tga.StateChecksumMismatch {
@@ -359,7 +359,7 @@ func TestBrokenTraceIsNotExported(t *testing.T) {
 	if report, err := verify(b.Bytes()); report.Traces != 0 || b.Len() > 0 && err == nil {
 		t.Errorf("what was written of it verifies: %+v, %v", report, err)
 	}
-	if err := ndjson.Write(&b, tr.ID, waltest.Seq2[wal.Entry](nil), nil); tga.CodeOf(err) != tga.NotFound {
+	if err := ndjson.Write(&b, tr.ID, chaintest.Seq2[chain.Entry](nil), nil); tga.CodeOf(err) != tga.NotFound {
 		t.Errorf("empty trace: %v", err)
 	}
 }

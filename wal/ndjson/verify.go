@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Report counts what [Verify] found to be right.
@@ -17,7 +17,7 @@ type Report struct {
 }
 
 // Verify reads an export and recomputes every digest, chain and link, with the checks
-// of [wal.Replay]. It holds one trace in memory: its artifacts, and of its documents
+// of [chain.Replay]. It holds one trace in memory: its artifacts, and of its documents
 // those of the entry it is at.
 //
 // The first fault ends it. The error names the line, the trace, and the seq or note at
@@ -48,10 +48,10 @@ type verifier struct {
 	report Report
 	size   int64 // bytes of the lines of the current trace
 
-	trace *wal.Trace // nil between traces
+	trace *chain.Trace // nil between traces
 	// entry is the one whose artifact and documents are being read; it is applied when
 	// another line comes than one of these.
-	entry     *wal.Entry
+	entry     *chain.Entry
 	withParts bool // its artifact line was there
 }
 
@@ -109,7 +109,7 @@ func (v *verifier) next(l line) error {
 		return v.placed(err, 1, 0)
 	}
 	if v.trace == nil {
-		v.trace = wal.NewTrace(e.TraceID)
+		v.trace = chain.NewTrace(e.TraceID)
 	}
 	if v.trace.NoteHead.Number != 0 {
 		return bad("entry after a note")

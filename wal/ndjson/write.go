@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Limits. A trace within them can be read by [Verify]; [Write] refuses one that is not
@@ -20,12 +20,12 @@ const (
 )
 
 // Write writes one trace. It is replayed on the way, so that an export is never of
-// something that does not verify: errors are those of [wal.Replay], and
+// something that does not verify: errors are those of [chain.Replay], and
 // STORE_UNAVAILABLE when w fails. After an error the lines written have no head, and so
 // verify as nothing. A trace without entries is NOT_FOUND.
-func Write(w io.Writer, id tga.ID, entries iter.Seq2[wal.Entry, error], notes iter.Seq2[tga.Note, error]) error {
+func Write(w io.Writer, id tga.ID, entries iter.Seq2[chain.Entry, error], notes iter.Seq2[tga.Note, error]) error {
 	x := writer{w: bufio.NewWriterSize(w, 64<<10)}
-	t, err := wal.Replay(id, x.entries(entries), x.notes(notes))
+	t, err := chain.Replay(id, x.entries(entries), x.notes(notes))
 	switch {
 	case x.err != nil:
 		return x.err
@@ -63,8 +63,8 @@ func (x *writer) line(b []byte) bool {
 
 // entries yields what it is given; each entry is written once the consumer has taken it,
 // which is after its checks.
-func (x *writer) entries(entries iter.Seq2[wal.Entry, error]) iter.Seq2[wal.Entry, error] {
-	return func(yield func(wal.Entry, error) bool) {
+func (x *writer) entries(entries iter.Seq2[chain.Entry, error]) iter.Seq2[chain.Entry, error] {
+	return func(yield func(chain.Entry, error) bool) {
 		for e, err := range entries {
 			if !yield(e, err) || err != nil || !x.entry(&e) {
 				return
@@ -90,7 +90,7 @@ func (x *writer) notes(notes iter.Seq2[tga.Note, error]) iter.Seq2[tga.Note, err
 	}
 }
 
-func (x *writer) entry(e *wal.Entry) bool {
+func (x *writer) entry(e *chain.Entry) bool {
 	b := append([]byte(`{"kind":"entry","committed":"`), e.Committed.String()...)
 	b = append(b, `","epoch":"`...)
 	b = strconv.AppendUint(b, uint64(e.Epoch), 10)
@@ -120,7 +120,7 @@ func appendSeq(b []byte, seq uint64) []byte {
 	return strconv.AppendUint(append(b, `,"seq":`...), seq, 10)
 }
 
-func appendDocument(b []byte, seq uint64, d *wal.Document) []byte {
+func appendDocument(b []byte, seq uint64, d *chain.Document) []byte {
 	b = appendSeq(append(b, `{"kind":"document"`...), seq)
 	b = append(b, `,"pointer":`...)
 	b = appendString(b, d.Pointer)
@@ -161,7 +161,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-func appendHead(b []byte, t *wal.Trace) []byte {
+func appendHead(b []byte, t *chain.Trace) []byte {
 	b = append(append(b, `{"kind":"head","trace_id":"`...), t.ID.String()...)
 	b = append(b, `","entries":`...)
 	b = strconv.AppendUint(b, t.Head.Seq, 10)

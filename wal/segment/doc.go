@@ -48,7 +48,7 @@
 // [Open] reads header, footer and trailer and checks the footer's digest;
 // [Reader.Trace] checks the digest of the one block it reads and replays the trace.
 // [Verify] believes none of this: it reads the blocks in the order of the file,
-// recomputes every chain with [wal.Replay], builds its own footer from what it found,
+// recomputes every chain with [chain.Replay], builds its own footer from what it found,
 // and only then compares that, and the digest of the file, with what is stored.
 //
 // # Invariants

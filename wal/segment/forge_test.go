@@ -10,9 +10,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
+	"github.com/tgad/tgad/wal/chain/chaintest"
 	"github.com/tgad/tgad/wal/segment"
-	"github.com/tgad/tgad/wal/waltest"
 )
 
 // record is a trace record as this test makes it from the documented format.
@@ -21,13 +21,13 @@ func record(t *segment.Trace) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(t.Entries)))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(t.Notes)))
 	for _, e := range t.Entries {
-		frame, spill := wal.AppendFrame(nil, &e)
+		frame, spill := chain.AppendFrame(nil, &e)
 		b = binary.BigEndian.AppendUint32(b, uint32(len(frame)))
 		b = binary.BigEndian.AppendUint64(b, uint64(len(spill)))
 		b = append(append(b, frame...), spill...)
 	}
 	for _, n := range t.Notes {
-		frame := wal.AppendNoteFrame(nil, &n.Note, n.Committed, n.Epoch)
+		frame := chain.AppendNoteFrame(nil, &n.Note, n.Committed, n.Epoch)
 		b = append(binary.BigEndian.AppendUint32(b, uint32(len(frame))), frame...)
 	}
 	return b
@@ -63,7 +63,7 @@ func forgeBlock(traces uint32, stored []byte) []byte {
 
 func TestForgedRecordsAreRefused(t *testing.T) {
 	good := few()[0]
-	open := trace(waltest.Options{Seed: 7, Entries: 3})
+	open := trace(chaintest.Options{Seed: 7, Entries: 3})
 	for name, b := range map[string][]byte{
 		"footer without the trace": forge(t, record(good)),
 		"the same trace twice":     forge(t, record(good), record(good)),

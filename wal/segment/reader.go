@@ -78,7 +78,7 @@ func (r *Reader) Lookup(id tga.ID) (Info, bool) {
 // Trace returns a trace of the segment, replayed and compared with the footer. It
 // reads the block the trace lies in.
 //
-// Errors: NOT_FOUND; STATE_CHECKSUM_MISMATCH and other codes of [wal.Replay], Where
+// Errors: NOT_FOUND; STATE_CHECKSUM_MISMATCH and other codes of [chain.Replay], Where
 // "stored"; STORE_UNAVAILABLE when the underlying reader fails.
 func (r *Reader) Trace(id tga.ID) (Trace, error) {
 	info, ok := r.Lookup(id)

@@ -7,13 +7,13 @@ import (
 	"io"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Trace is what a segment holds of one trace: all of it.
 type Trace struct {
 	ID      tga.ID
-	Entries []wal.Entry
+	Entries []chain.Entry
 	Notes   []Note
 }
 
@@ -21,12 +21,12 @@ type Trace struct {
 type Note struct {
 	tga.Note
 	Committed tga.Millis
-	Epoch     wal.Epoch
+	Epoch     chain.Epoch
 }
 
-// Replay folds the trace's entries and notes; see [wal.Replay].
-func (t *Trace) Replay() (*wal.Trace, error) {
-	return wal.Replay(t.ID, func(yield func(wal.Entry, error) bool) {
+// Replay folds the trace's entries and notes; see [chain.Replay].
+func (t *Trace) Replay() (*chain.Trace, error) {
+	return chain.Replay(t.ID, func(yield func(chain.Entry, error) bool) {
 		for _, e := range t.Entries {
 			if !yield(e, nil) {
 				return
@@ -42,7 +42,7 @@ func (t *Trace) Replay() (*wal.Trace, error) {
 }
 
 // info returns what a footer has to say of the trace, from its replay.
-func (t *Trace) info(replayed *wal.Trace, block int) Info {
+func (t *Trace) info(replayed *chain.Trace, block int) Info {
 	return Info{
 		TraceID: t.ID, Block: uint32(block), Notes: replayed.NoteHead.Number,
 		First: t.Entries[0].Seq, Last: replayed.Head.Seq,
@@ -55,7 +55,7 @@ func (t *Trace) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(t.Entries)))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(t.Notes)))
 	for i := range t.Entries {
-		frame, spill := wal.AppendFrame(nil, &t.Entries[i])
+		frame, spill := chain.AppendFrame(nil, &t.Entries[i])
 		dst = binary.BigEndian.AppendUint32(dst, uint32(len(frame)))
 		dst = binary.BigEndian.AppendUint64(dst, uint64(len(spill)))
 		dst = append(dst, frame...)
@@ -63,7 +63,7 @@ func (t *Trace) append(dst []byte) []byte {
 	}
 	for i := range t.Notes {
 		n := &t.Notes[i]
-		frame := wal.AppendNoteFrame(nil, &n.Note, n.Committed, n.Epoch)
+		frame := chain.AppendNoteFrame(nil, &n.Note, n.Committed, n.Epoch)
 		dst = binary.BigEndian.AppendUint32(dst, uint32(len(frame)))
 		dst = append(dst, frame...)
 	}
@@ -78,7 +78,7 @@ type recordReader struct {
 }
 
 // next reads and replays one trace. Errors of the bytes name trace and seq.
-func (rr *recordReader) next() (Trace, *wal.Trace, error) {
+func (rr *recordReader) next() (Trace, *chain.Trace, error) {
 	rr.room = MaxTrace
 	head, err := rr.read(recordLen)
 	if err != nil {
@@ -127,7 +127,7 @@ func (rr *recordReader) entry(t *Trace) error {
 		return err
 	}
 	used := len(spill) == 0
-	e, err := wal.DecodeFrame(frame, func(size int64) ([]byte, error) {
+	e, err := chain.DecodeFrame(frame, func(size int64) ([]byte, error) {
 		used = true
 		return spill, nil
 	})
@@ -151,7 +151,7 @@ func (rr *recordReader) note(t *Trace) error {
 		return err
 	}
 	var n Note
-	if n.Note, n.Committed, n.Epoch, err = wal.DecodeNoteFrame(frame); err != nil {
+	if n.Note, n.Committed, n.Epoch, err = chain.DecodeNoteFrame(frame); err != nil {
 		return err
 	}
 	t.Notes = append(t.Notes, n)

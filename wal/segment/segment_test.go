@@ -11,13 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
+	"github.com/tgad/tgad/wal/chain/chaintest"
 	"github.com/tgad/tgad/wal/segment"
-	"github.com/tgad/tgad/wal/waltest"
 )
 
-func trace(o waltest.Options) *segment.Trace {
-	t := waltest.New(o)
+func trace(o chaintest.Options) *segment.Trace {
+	t := chaintest.New(o)
 	s := &segment.Trace{ID: t.ID, Entries: t.Entries}
 	for _, n := range t.Notes {
 		s.Notes = append(s.Notes, segment.Note{Note: n, Committed: n.TS + 1, Epoch: 9})
@@ -25,22 +25,22 @@ func trace(o waltest.Options) *segment.Trace {
 	return s
 }
 
-func document(pointer string, n int) wal.Document {
-	return wal.Document{Pointer: pointer, Data: bytes.Repeat([]byte("x"), n)}
+func document(pointer string, n int) chain.Document {
+	return chain.Document{Pointer: pointer, Data: bytes.Repeat([]byte("x"), n)}
 }
 
 // sameTrace compares bytes as bytes: element by element takes seconds.
-var sameTrace = cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(wal.Entry{}),
+var sameTrace = cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(chain.Entry{}),
 	cmp.FilterValues(func(a, b []byte) bool { return len(a)+len(b) > 0 }, cmp.Comparer(bytes.Equal))}
 
 // few is a small segment in which every kind of part occurs.
 func few() []*segment.Trace {
-	erased := trace(waltest.Options{Seed: 4, Documents: []wal.Document{document("/result", 9)}})
-	erased.Entries[3] = waltest.Erase(erased.Entries[3])
+	erased := trace(chaintest.Options{Seed: 4, Documents: []chain.Document{document("/result", 9)}})
+	erased.Entries[3] = chaintest.Erase(erased.Entries[3])
 	return []*segment.Trace{
-		trace(waltest.Options{Seed: 1, Key: "order-1", Notes: 2, Documents: []wal.Document{document("/result", 40), document("/evidence", 0)}}),
-		trace(waltest.Options{Seed: 2, Verdict: tga.Deny}),
-		trace(waltest.Options{Seed: 3, Status: tga.StatusFailure, Documents: []wal.Document{document("/result", wal.MaxInline+1)}}),
+		trace(chaintest.Options{Seed: 1, Key: "order-1", Notes: 2, Documents: []chain.Document{document("/result", 40), document("/evidence", 0)}}),
+		trace(chaintest.Options{Seed: 2, Verdict: tga.Deny}),
+		trace(chaintest.Options{Seed: 3, Status: tga.StatusFailure, Documents: []chain.Document{document("/result", chain.MaxInline+1)}}),
 		erased,
 	}
 }
@@ -85,7 +85,7 @@ func many(n int) []*segment.Trace {
 			seed = tga.Sum(seed[:])
 			data = append(data, seed[:]...)
 		}
-		traces = append(traces, trace(waltest.Options{Seed: uint64(i), Documents: []wal.Document{{Pointer: "/result", Data: data}}}))
+		traces = append(traces, trace(chaintest.Options{Seed: uint64(i), Documents: []chain.Document{{Pointer: "/result", Data: data}}}))
 	}
 	return traces
 }
@@ -135,7 +135,7 @@ func TestSegmentRoundTrip(t *testing.T) {
 					t.Errorf("index says %+v", info)
 				}
 			}
-			if _, err := r.Trace(waltest.ID(999, 999)); tga.CodeOf(err) != tga.NotFound {
+			if _, err := r.Trace(chaintest.ID(999, 999)); tga.CodeOf(err) != tga.NotFound {
 				t.Errorf("a trace that is not there: %v", err)
 			}
 			var before tga.ID
@@ -151,7 +151,7 @@ func TestSegmentRoundTrip(t *testing.T) {
 
 // TestTraceOverTheWindowIsReadBack seals an answer longer than the compressor's window.
 func TestTraceOverTheWindowIsReadBack(t *testing.T) {
-	tr := trace(waltest.Options{Seed: 1, Documents: []wal.Document{document("/result", 20<<20)}})
+	tr := trace(chaintest.Options{Seed: 1, Documents: []chain.Document{document("/result", 20<<20)}})
 	b := seal(t, tr)
 	r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
@@ -280,7 +280,7 @@ func TestLyingFooterIsDetected(t *testing.T) {
 // digested as it should be: only the chain itself is wrong.
 func TestVerifyNamesTheBadTrace(t *testing.T) {
 	good, bad := few()[0], few()[0]
-	other := trace(waltest.Options{Seed: 1, Key: "order-1", Args: `{"amount":13}`})
+	other := trace(chaintest.Options{Seed: 1, Key: "order-1", Args: `{"amount":13}`})
 	bad.Entries[2] = other.Entries[2]
 	b := forge(t, record(good), record(bad))
 	_, err := verify(b)
@@ -316,7 +316,7 @@ func TestOnlyFinishedTracesAreSealed(t *testing.T) {
 	}
 	good := few()[0]
 	for n := 1; n <= 3; n++ {
-		if err := w.Add(trace(waltest.Options{Seed: 5, Entries: n})); tga.CodeOf(err) != tga.GenericStateError {
+		if err := w.Add(trace(chaintest.Options{Seed: 5, Entries: n})); tga.CodeOf(err) != tga.GenericStateError {
 			t.Errorf("trace of %d entries: %v", n, err)
 		}
 	}

@@ -25,7 +25,7 @@ type Report struct {
 // of the index.
 //
 // The error carries trace, seq or note, and where two digests differ the stored and
-// the computed one, with the codes of [wal.Replay]. Damage that leaves no trace
+// the computed one, with the codes of [chain.Replay]. Damage that leaves no trace
 // readable is reported with the block's offset and the first trace that the footer,
 // if that can be read, says lies there. STORE_UNAVAILABLE means that r failed and the
 // segment may be good.

@@ -42,7 +42,7 @@ func NewWriter(w io.Writer) (*Writer, error) {
 }
 
 // Add adds one trace. It is replayed first, so that nothing goes into a segment that
-// [Verify] would refuse: an error of [wal.Replay] is returned as it is. A trace that
+// [Verify] would refuse: an error of [chain.Replay] is returned as it is. A trace that
 // is not terminal, or already there, is STATE_ERROR; a record over [MaxTrace] bytes
 // or a trace after [MaxTraces] is LIMIT_EXCEEDED. After any of these the segment goes
 // on as if Add had not been called.

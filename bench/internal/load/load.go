@@ -10,7 +10,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Maker makes the traces of one writer. It is not for concurrent use.
@@ -169,11 +169,11 @@ func (t *Trace) MakeEffect() *tga.Artifact {
 
 // MakeAnswered makes a successful effect with the tool's answer beside it, a document of
 // size bytes.
-func (t *Trace) MakeAnswered(size int) (*tga.Artifact, []wal.Document) {
+func (t *Trace) MakeAnswered(size int) (*tga.Artifact, []chain.Document) {
 	a := t.effect()
 	data := fmt.Appendf(nil, `{"text":"%s"}`, t.m.Text(size-len(`{"text":""}`)))
 	a.Effect.DocumentHashes = []tga.DocumentHash{{Pointer: tga.PointerResult, Hash: tga.Sum(data), SizeBytes: int64(len(data))}}
-	return a, []wal.Document{{Pointer: tga.PointerResult, Data: data}}
+	return a, []chain.Document{{Pointer: tga.PointerResult, Data: data}}
 }
 
 func (t *Trace) effect() *tga.Artifact {
@@ -187,25 +187,25 @@ func (t *Trace) effect() *tga.Artifact {
 }
 
 // Begin seals request, decision and call: what one append makes EXECUTING.
-func (t *Trace) Begin() (wal.Batch, error) {
-	var b wal.Batch
+func (t *Trace) Begin() (chain.Batch, error) {
+	var b chain.Batch
 	for _, make := range []func() *tga.Artifact{t.MakeRequest, t.MakeDecision, t.MakeCall} {
 		a := make()
 		if err := a.Seal(); err != nil {
 			return b, err
 		}
-		b.Artifacts = append(b.Artifacts, wal.NewArtifact{Artifact: a})
+		b.Artifacts = append(b.Artifacts, chain.NewArtifact{Artifact: a})
 	}
 	return b, nil
 }
 
 // End seals an effect with an answer of size bytes.
-func (t *Trace) End(size int) (wal.Batch, error) {
+func (t *Trace) End(size int) (chain.Batch, error) {
 	a, documents := t.MakeAnswered(size)
 	if err := a.Seal(); err != nil {
-		return wal.Batch{}, err
+		return chain.Batch{}, err
 	}
-	return wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: a, Documents: documents}}}, nil
+	return chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: a, Documents: documents}}}, nil
 }
 
 // LedgerKey is the key that the trace's call reserves.

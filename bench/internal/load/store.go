@@ -10,7 +10,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Store is an open engine under load of one size. Its methods make the subjects whose
@@ -47,7 +47,7 @@ func (s *Store) Makers(n int) []*Maker {
 }
 
 // Commit seals what make makes and appends it; both are timed.
-func (s *Store) Commit(lease wal.Lease, make func() (wal.Batch, error)) (time.Duration, error) {
+func (s *Store) Commit(lease chain.Lease, make func() (chain.Batch, error)) (time.Duration, error) {
 	start := time.Now()
 	b, err := make()
 	if err == nil {
@@ -62,7 +62,7 @@ func (s *Store) Commit(lease wal.Lease, make func() (wal.Batch, error)) (time.Du
 func (s *Store) Append(writers int) *measure.Subject {
 	type writer struct {
 		trace *Trace
-		lease wal.Lease
+		lease chain.Lease
 		step  int
 	}
 	makers, at := s.Makers(writers), make([]writer, writers)
@@ -77,9 +77,9 @@ func (s *Store) Append(writers int) *measure.Subject {
 		}
 		t := w.trace
 		step := [...]func() *tga.Artifact{t.MakeRequest, t.MakeDecision, t.MakeCall, t.MakeEffect}[w.step]
-		took, err := s.Commit(w.lease, func() (wal.Batch, error) {
+		took, err := s.Commit(w.lease, func() (chain.Batch, error) {
 			a := step()
-			return wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: a}}}, a.Seal()
+			return chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: a}}}, a.Seal()
 		})
 		if w.step = (w.step + 1) % 4; w.step == 0 {
 			s.DB.Release(w.lease)
@@ -94,7 +94,7 @@ func (s *Store) Append(writers int) *measure.Subject {
 func (s *Store) Submit(depth int) *measure.Subject {
 	type slot struct {
 		trace  *Trace
-		lease  wal.Lease
+		lease  chain.Lease
 		step   int
 		began  time.Time
 		ticket engine.Ticket
@@ -115,7 +115,7 @@ func (s *Store) Submit(depth int) *measure.Subject {
 			return err
 		}
 		var err error
-		w.ticket, err = s.DB.Submit(context.Background(), w.lease, wal.Batch{Artifacts: []wal.NewArtifact{{Artifact: a}}})
+		w.ticket, err = s.DB.Submit(context.Background(), w.lease, chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: a}}})
 		return err
 	}
 	ended := func(w *slot) error {
@@ -158,7 +158,7 @@ func (s *Store) Submit(depth int) *measure.Subject {
 // begun is a trace in EXECUTING, its lease held.
 type begun struct {
 	trace *Trace
-	lease wal.Lease
+	lease chain.Lease
 }
 
 // Fused measures the append of request, decision and call together, and effect that of
@@ -182,7 +182,7 @@ func (s *Store) Fused(writers int) (fused, effect *measure.Subject) {
 		b := open[n][last]
 		open[n] = open[n][:last]
 		defer s.DB.Release(b.lease)
-		return s.Commit(b.lease, func() (wal.Batch, error) { return b.trace.End(s.Size) })
+		return s.Commit(b.lease, func() (chain.Batch, error) { return b.trace.End(s.Size) })
 	})
 	return fused, effect
 }
@@ -247,7 +247,7 @@ func (s *Store) fillSome(m *Maker, n int, finished bool) error {
 		}
 		_, err = s.Commit(lease, t.Begin)
 		if err == nil && finished {
-			_, err = s.Commit(lease, func() (wal.Batch, error) { return t.End(s.Size) })
+			_, err = s.Commit(lease, func() (chain.Batch, error) { return t.End(s.Size) })
 		}
 		s.DB.Release(lease)
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // The bugs that a victim can be given. They stand in for bugs of the store and of the
@@ -100,12 +100,12 @@ func plant(bug string, db *engine.DB, tools runtime.Dispatcher) (runtime.Store, 
 // earlyAck acknowledges, and only then appends.
 type earlyAck struct{ *engine.DB }
 
-func (s earlyAck) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s earlyAck) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	t, err := s.Load(ctx, lease.TraceID)
 	if errors.Is(err, tga.NotFound) {
-		t, err = wal.NewTrace(lease.TraceID), nil
+		t, err = chain.NewTrace(lease.TraceID), nil
 	}
-	var early wal.Appended
+	var early chain.Appended
 	for i := range b.Artifacts {
 		if err != nil {
 			break
@@ -115,11 +115,11 @@ func (s earlyAck) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal
 		if e, err = t.Link(a.Artifact, a.Artifact.TS); err == nil {
 			a.Entry = &e // the store takes it as it is given
 			early.Entries = append(early.Entries, e)
-			err = t.Apply(&wal.Entry{LogEntry: e, Preimage: e.AppendPreimage(nil), Artifact: a.Artifact, Documents: a.Documents})
+			err = t.Apply(&chain.Entry{LogEntry: e, Preimage: e.AppendPreimage(nil), Artifact: a.Artifact, Documents: a.Documents})
 		}
 	}
 	if err != nil {
-		return wal.Appended{}, err
+		return chain.Appended{}, err
 	}
 	sayAppended(lease.TraceID, early)
 	return s.DB.Append(ctx, lease, b)
@@ -139,7 +139,7 @@ type sentEarly struct {
 	err   error
 }
 
-func (s *earlySend) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s *earlySend) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	if n := len(b.Artifacts); n > 0 {
 		if a := b.Artifacts[n-1].Artifact; a.Call != nil {
 			var r sentEarly

@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // victimTask tells a victim process what to do.
@@ -42,9 +42,9 @@ type ack struct {
 	Trace tga.ID `json:",omitzero"`
 
 	// submitted: what an append is asked for.
-	Artifacts []tga.Digest  `json:",omitempty"`
-	Tool      string        `json:",omitempty"` // of a request
-	NewNotes  []wal.NewNote `json:",omitempty"`
+	Artifacts []tga.Digest    `json:",omitempty"`
+	Tool      string          `json:",omitempty"` // of a request
+	NewNotes  []chain.NewNote `json:",omitempty"`
 	// appended: what is durable from then on.
 	Entries []entryAck `json:",omitempty"`
 	Notes   []noteAck  `json:",omitempty"`
@@ -239,7 +239,7 @@ func answer(res runtime.Result, err error) ack {
 // teller is a store that prints what it was asked and what it acknowledged.
 type teller struct{ runtime.Store }
 
-func (s teller) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s teller) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chain.Appended, error) {
 	a := ack{Said: submitted, Trace: l.TraceID, NewNotes: b.Notes}
 	for _, n := range b.Artifacts {
 		a.Artifacts = append(a.Artifacts, n.Artifact.Digest)
@@ -258,7 +258,7 @@ func (s teller) Append(ctx context.Context, l wal.Lease, b wal.Batch) (wal.Appen
 	return done, err
 }
 
-func sayAppended(trace tga.ID, done wal.Appended) {
+func sayAppended(trace tga.ID, done chain.Appended) {
 	a := ack{Said: appended, Trace: trace}
 	for _, e := range done.Entries {
 		a.Entries = append(a.Entries, entryAck{e.Seq, e.Digest, e.Type, e.To, e.IdempotencyKey})
@@ -269,7 +269,7 @@ func sayAppended(trace tga.ID, done wal.Appended) {
 	say(a)
 }
 
-func (s teller) WriteCheckpoint(ctx context.Context, l wal.Lease) (tga.Checkpoint, error) {
+func (s teller) WriteCheckpoint(ctx context.Context, l chain.Lease) (tga.Checkpoint, error) {
 	cp, err := s.Store.WriteCheckpoint(ctx, l)
 	if err == nil {
 		say(ack{Said: sealed, Trace: l.TraceID, Seq: cp.State.LastSeq, Digest: cp.State.LastDigest})

@@ -20,7 +20,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // lab is where victims die: a directory and an oracle that outlives them.
@@ -186,14 +186,14 @@ func (a ack) acknowledged() crashtest.Event {
 }
 
 // batch is what of a batch the properties look at.
-func (a ack) batch() wal.Batch {
-	b := wal.Batch{Notes: a.NewNotes}
+func (a ack) batch() chain.Batch {
+	b := chain.Batch{Notes: a.NewNotes}
 	for i, d := range a.Artifacts {
 		artifact := &tga.Artifact{Digest: d}
 		if i == 0 && a.Tool != "" {
 			artifact.Request = &tga.ActionRequest{Proposal: tga.Proposal{ToolName: a.Tool}}
 		}
-		b.Artifacts = append(b.Artifacts, wal.NewArtifact{Artifact: artifact})
+		b.Artifacts = append(b.Artifacts, chain.NewArtifact{Artifact: artifact})
 	}
 	return b
 }

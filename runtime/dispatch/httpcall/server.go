@@ -16,7 +16,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // DefaultMaxAnswer is how many bytes of an answer are kept.
@@ -124,7 +124,7 @@ func (s *Server) Close() error {
 
 // Prepare implements [runtime.Preparer]: it has nothing to store, and sees to it that a
 // connection is there, or on its way, while the attempt is made durable.
-func (s *Server) Prepare(context.Context, runtime.Call) ([]wal.Attachment, error) {
+func (s *Server) Prepare(context.Context, runtime.Call) ([]chain.Attachment, error) {
 	s.ahead.prepare()
 	return nil, nil
 }

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // format is the version of everything this package stores.
@@ -70,12 +70,12 @@ func slotOf(key string) uint64 {
 	return binary.BigEndian.Uint64(d[:]) | listBit<<56
 }
 
-func item(stream tga.ID, n uint64, value []byte) wal.Attachment {
-	return wal.Attachment{Kind: wal.AttachStream, Key: binary.BigEndian.AppendUint64(slices.Clone(stream[:]), n), Value: value}
+func item(stream tga.ID, n uint64, value []byte) chain.Attachment {
+	return chain.Attachment{Kind: chain.AttachStream, Key: binary.BigEndian.AppendUint64(slices.Clone(stream[:]), n), Value: value}
 }
 
 // put makes the item of a cell: format[1] expires[8] deleted[1] key length[1] key value.
-func (c *scope) put(key string, v cell) wal.Attachment {
+func (c *scope) put(key string, v cell) chain.Attachment {
 	b := make([]byte, 0, 11+len(key)+len(v.value))
 	b = binary.BigEndian.AppendUint64(append(b, format), uint64(v.expires))
 	b = append(b, 0, byte(len(key)))
@@ -92,7 +92,7 @@ func (c *scope) cells(ctx context.Context, key string) ([]cell, error) {
 	}
 	stream := c.keyStream(key)
 	var out []cell
-	for a, err := range c.space.store.Attachments(ctx, wal.AttachStream, stream[:]) {
+	for a, err := range c.space.store.Attachments(ctx, chain.AttachStream, stream[:]) {
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func (c *scope) cells(ctx context.Context, key string) ([]cell, error) {
 	return out, nil
 }
 
-func decodeCell(key string, a wal.Attachment) (cell, error) {
+func decodeCell(key string, a chain.Attachment) (cell, error) {
 	b := a.Value
 	if len(b) > 0 && b[0] != format {
 		return cell{}, tooNew(int(b[0]))
@@ -173,7 +173,7 @@ func (c *scope) readHead(ctx context.Context) (head, error) {
 	if c.name.Mode == None {
 		return head{}, nil
 	}
-	raw, err := c.space.store.Attachment(ctx, wal.AttachStream, item(c.id, 0, nil).Key)
+	raw, err := c.space.store.Attachment(ctx, chain.AttachStream, item(c.id, 0, nil).Key)
 	if err != nil || raw == nil {
 		return head{}, err
 	}
@@ -218,7 +218,7 @@ type listing struct {
 func (l *listing) change(ctx context.Context, key string, there bool) error {
 	slot := l.scope.space.slot(key)
 	if _, ok := l.lists[slot]; !ok {
-		raw, err := l.scope.space.store.Attachment(ctx, wal.AttachStream, item(l.scope.id, slot, nil).Key)
+		raw, err := l.scope.space.store.Attachment(ctx, chain.AttachStream, item(l.scope.id, slot, nil).Key)
 		if err != nil {
 			return err
 		}
@@ -241,8 +241,8 @@ func (l *listing) change(ctx context.Context, key string, there bool) error {
 	return nil
 }
 
-func (l *listing) attachments() ([]wal.Attachment, error) {
-	var out []wal.Attachment
+func (l *listing) attachments() ([]chain.Attachment, error) {
+	var out []chain.Attachment
 	for slot, keys := range l.lists {
 		if len(keys) == 0 {
 			out = append(out, item(l.scope.id, slot, nil))
@@ -263,7 +263,7 @@ func (c *scope) listed(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	var out []string
-	for a, err := range c.space.store.Attachments(ctx, wal.AttachStream, c.id[:]) {
+	for a, err := range c.space.store.Attachments(ctx, chain.AttachStream, c.id[:]) {
 		if err != nil {
 			return nil, err
 		}

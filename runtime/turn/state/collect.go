@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // collectKeys is how many keys one batch of a collection is about.
@@ -115,7 +115,7 @@ func (c *scope) beside(ctx context.Context, prefix []byte, keys []string, most i
 
 // some returns the first keys of the lists behind a prefix, and whether these are all.
 func (c *scope) some(ctx context.Context, prefix []byte, most int) (keys []string, whole bool, err error) {
-	for a, err := range c.space.store.Attachments(ctx, wal.AttachStream, prefix) {
+	for a, err := range c.space.store.Attachments(ctx, chain.AttachStream, prefix) {
 		if err != nil {
 			return nil, false, err
 		}
@@ -133,7 +133,7 @@ func (c *scope) some(ctx context.Context, prefix []byte, most int) (keys []strin
 	return keys, true, nil
 }
 
-func (c *scope) collect(ctx context.Context, lease wal.Lease, keys []string) (int, error) {
+func (c *scope) collect(ctx context.Context, lease chain.Lease, keys []string) (int, error) {
 	if err := c.lock(ctx); err != nil {
 		return 0, err
 	}
@@ -141,7 +141,7 @@ func (c *scope) collect(ctx context.Context, lease wal.Lease, keys []string) (in
 	now := c.space.now()
 	pins := c.pinned(0, false)
 	list := listing{scope: c}
-	var items []wal.Attachment
+	var items []chain.Attachment
 	for _, key := range keys {
 		cells, err := c.cells(ctx, key)
 		if err != nil {
@@ -171,7 +171,7 @@ func (c *scope) collect(ctx context.Context, lease wal.Lease, keys []string) (in
 	if items = append(items, lists...); err != nil || len(items) == 0 {
 		return 0, err
 	}
-	if _, err := c.space.store.Append(ctx, lease, wal.Batch{Attachments: items}); err != nil {
+	if _, err := c.space.store.Append(ctx, lease, chain.Batch{Attachments: items}); err != nil {
 		return 0, err
 	}
 	return dropped, nil

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn/state"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // TestNothingIsKeptForNobody: one version of each key is in the store while nobody reads
@@ -167,8 +167,8 @@ type counting struct {
 	n int
 }
 
-func (c *counting) Attachments(ctx context.Context, kind wal.AttachmentKind, prefix []byte) iter.Seq2[wal.Attachment, error] {
-	return func(yield func(wal.Attachment, error) bool) {
+func (c *counting) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
+	return func(yield func(chain.Attachment, error) bool) {
 		for a, err := range c.Store.Attachments(ctx, kind, prefix) {
 			if c.n++; !yield(a, err) {
 				return
@@ -199,7 +199,7 @@ type onAppend struct {
 	do func()
 }
 
-func (s *onAppend) Append(ctx context.Context, lease wal.Lease, b wal.Batch) (wal.Appended, error) {
+func (s *onAppend) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	if do := s.do; do != nil {
 		s.do = nil
 		do()

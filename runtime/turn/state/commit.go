@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Discard ends the transaction without its changes, unless it is committed. One that is
@@ -49,7 +49,7 @@ func (t *txn) end(status Status) {
 // although the batch is durable, the transaction is committed, and the error is returned.
 // Where the answer can't be had, or commit returned STORE_UNAVAILABLE, everything of the
 // space is STORE_UNAVAILABLE until the store is opened again.
-func (t *Tx) Commit(ctx context.Context, commit func(context.Context, []wal.Attachment) error) error {
+func (t *Tx) Commit(ctx context.Context, commit func(context.Context, []chain.Attachment) error) error {
 	if err := t.occupy(); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (t *txn) vacate() {
 }
 
 // carryOut has a plan appended, and settles it whatever becomes of commit: a panic too.
-func (t *txn) carryOut(ctx context.Context, p plan, commit func(context.Context, []wal.Attachment) error) (err error) {
+func (t *txn) carryOut(ctx context.Context, p plan, commit func(context.Context, []chain.Attachment) error) (err error) {
 	returned := false
 	defer func() {
 		if !returned {
@@ -138,7 +138,7 @@ func elsewhere(c *scope, got head) error {
 
 // plan is a commit that passed its checks.
 type plan struct {
-	list    []wal.Attachment
+	list    []chain.Attachment
 	changes []Change
 	head    head // as the commit leaves it
 }
@@ -244,7 +244,7 @@ func (t *txn) stale(ctx context.Context, now tga.Millis) (keys []string, err err
 type batch struct {
 	version uint64
 	pins    []uint64
-	items   []wal.Attachment
+	items   []chain.Attachment
 	list    listing
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 var errNo = errors.New("no")
@@ -24,7 +24,7 @@ func TestCommitIsSeenOnlyWhenDurable(t *testing.T) {
 	for _, level := range allLevels {
 		a := w.begin(session, level).set("k", `"`+string(level)+`"`)
 		before, at := w.begin(session, state.Serializable), w.items()
-		err := a.Commit(bg, func(context.Context, []wal.Attachment) error {
+		err := a.Commit(bg, func(context.Context, []chain.Attachment) error {
 			before.wants("k", w.value())
 			return errNo
 		})
@@ -69,7 +69,7 @@ func TestReadersWaitForTheCommitOnly(t *testing.T) {
 	a := w.begin(session, "").set("k", "3")
 	var got [2]string
 	var wg sync.WaitGroup
-	must(t, a.Commit(bg, func(ctx context.Context, list []wal.Attachment) error {
+	must(t, a.Commit(bg, func(ctx context.Context, list []chain.Attachment) error {
 		gone, cancel := context.WithCancel(bg)
 		cancel()
 		if _, err := w.space.Begin(gone, session, ""); !errors.Is(err, context.Canceled) {
@@ -108,7 +108,7 @@ func TestHeadDecidesNotTheCallback(t *testing.T) {
 	w.begin(session, "").set("k", "1").commit()
 
 	a := w.begin(session, "").set("k", "2")
-	err := a.Commit(bg, func(ctx context.Context, list []wal.Attachment) error {
+	err := a.Commit(bg, func(ctx context.Context, list []chain.Attachment) error {
 		must(t, w.append(ctx, list))
 		return errNo
 	})
@@ -118,7 +118,7 @@ func TestHeadDecidesNotTheCallback(t *testing.T) {
 	w.stored("k", "2")
 
 	b := w.begin(session, "").set("k", "3")
-	err = b.Commit(bg, func(context.Context, []wal.Attachment) error { return nil })
+	err = b.Commit(bg, func(context.Context, []chain.Attachment) error { return nil })
 	wantCode(t, err, tga.GenericStateError)
 	if b.Status() != state.Pending {
 		t.Errorf("not persisted, and no error: status %s", b.Status())
@@ -135,7 +135,7 @@ func TestHeadDecidesNotTheCallback(t *testing.T) {
 					t.Error("the panic is gone")
 				}
 			}()
-			_ = c.Commit(bg, func(ctx context.Context, list []wal.Attachment) error { // it panics
+			_ = c.Commit(bg, func(ctx context.Context, list []chain.Attachment) error { // it panics
 				if happens {
 					must(t, w.append(ctx, list))
 				}
@@ -153,7 +153,7 @@ func TestHeadDecidesNotTheCallback(t *testing.T) {
 
 	// A commit without changes asks nothing of the store.
 	d := w.begin(session, "")
-	wantErr := d.Commit(bg, func(_ context.Context, list []wal.Attachment) error {
+	wantErr := d.Commit(bg, func(_ context.Context, list []chain.Attachment) error {
 		if len(list) != 0 {
 			t.Errorf("%d attachments", len(list))
 		}
@@ -178,7 +178,7 @@ func (b *broken) fail(err error) {
 	b.err = err
 }
 
-func (b *broken) Attachment(ctx context.Context, kind wal.AttachmentKind, key []byte) ([]byte, error) {
+func (b *broken) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error) {
 	b.mu.Lock()
 	err := b.err
 	b.mu.Unlock()
@@ -209,7 +209,7 @@ func TestUnknownFateEndsTheSpace(t *testing.T) {
 			w.use(b)
 			other := w.begin(session, state.ReadCommitted)
 			a := w.begin(session, "").set("k", "2").set("l", "2")
-			err := a.Commit(bg, func(ctx context.Context, list []wal.Attachment) error {
+			err := a.Commit(bg, func(ctx context.Context, list []chain.Attachment) error {
 				if c.appends {
 					must(t, w.append(ctx, list))
 				}
@@ -310,7 +310,7 @@ func TestDiscardDuringCommit(t *testing.T) {
 	w := newWorld(t)
 	for _, fails := range []bool{true, false} {
 		a := w.begin(session, "").set("k", "1")
-		err := a.Commit(bg, func(ctx context.Context, list []wal.Attachment) error {
+		err := a.Commit(bg, func(ctx context.Context, list []chain.Attachment) error {
 			a.Discard()
 			wantCode(t, a.Set("k", raw("2"), 0), tga.StateInvalidTransition)
 			if r, err := a.Transaction(); err != nil || r.Status != state.Committed || len(r.Changes) != 1 {

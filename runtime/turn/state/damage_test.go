@@ -7,7 +7,7 @@ import (
 
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // TestDamagedItemsAreErrors: bytes in the store that no commit can have written are
@@ -15,8 +15,8 @@ import (
 func TestDamagedItemsAreErrors(t *testing.T) {
 	w := newWorld(t)
 	w.begin(session, "").set("key", "[1]").commit()
-	var head, list, cell wal.Attachment
-	for a, err := range w.db.Attachments(bg, wal.AttachStream, nil) {
+	var head, list, cell chain.Attachment
+	for a, err := range w.db.Attachments(bg, chain.AttachStream, nil) {
 		must(t, err)
 		switch {
 		case bytes.HasPrefix(a.Value, []byte("{")):
@@ -43,14 +43,14 @@ func TestDamagedItemsAreErrors(t *testing.T) {
 	}
 	get := with(func(tx *state.Tx) error { return second(tx.Get("key")) })
 	keys := with(func(tx *state.Tx) error { return second(tx.Keys()) })
-	replaced := func(a wal.Attachment, old, new string) []byte {
+	replaced := func(a chain.Attachment, old, new string) []byte {
 		if !bytes.Contains(a.Value, []byte(old)) {
 			t.Fatalf("%q has no %q", a.Value, old)
 		}
 		return bytes.Replace(a.Value, []byte(old), []byte(new), 1)
 	}
 	for name, c := range map[string]struct {
-		item  wal.Attachment
+		item  chain.Attachment
 		value []byte
 		read  func() error
 		want  tga.Code
@@ -70,11 +70,11 @@ func TestDamagedItemsAreErrors(t *testing.T) {
 		"deleted twice":         {cell, slices.Concat(cell.Value[:9], []byte{2}, cell.Value[10:]), get, tga.StateChecksumMismatch},
 	} {
 		before := slices.Clone(c.item.Value)
-		must(t, w.append(bg, []wal.Attachment{{Kind: c.item.Kind, Key: c.item.Key, Value: c.value}}))
+		must(t, w.append(bg, []chain.Attachment{{Kind: c.item.Kind, Key: c.item.Key, Value: c.value}}))
 		if err := c.read(); tga.CodeOf(err) != c.want {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
-		must(t, w.append(bg, []wal.Attachment{{Kind: c.item.Kind, Key: c.item.Key, Value: before}}))
+		must(t, w.append(bg, []chain.Attachment{{Kind: c.item.Kind, Key: c.item.Key, Value: before}}))
 	}
 	w.stored("key", "[1]")
 }

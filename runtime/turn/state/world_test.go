@@ -16,7 +16,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 var bg = context.Background()
@@ -104,11 +104,11 @@ func (w *world) reopen() {
 }
 
 // append is what a turn does with attachments.
-func (w *world) append(ctx context.Context, list []wal.Attachment) error {
+func (w *world) append(ctx context.Context, list []chain.Attachment) error {
 	return appendTo(ctx, w.store, list)
 }
 
-func appendTo(ctx context.Context, store runtime.Store, list []wal.Attachment) error {
+func appendTo(ctx context.Context, store runtime.Store, list []chain.Attachment) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -117,7 +117,7 @@ func appendTo(ctx context.Context, store runtime.Store, list []wal.Attachment) e
 		return err
 	}
 	defer store.Release(lease)
-	_, err = store.Append(ctx, lease, wal.Batch{Attachments: list})
+	_, err = store.Append(ctx, lease, chain.Batch{Attachments: list})
 	return err
 }
 
@@ -195,7 +195,7 @@ func (w *world) stored(key, want string) {
 func (w *world) items() int {
 	w.Helper()
 	n := 0
-	for _, err := range w.db.Attachments(bg, wal.AttachStream, nil) {
+	for _, err := range w.db.Attachments(bg, chain.AttachStream, nil) {
 		must(w, err)
 		n++
 	}

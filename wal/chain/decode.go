@@ -1,0 +1,208 @@
+package chain
+
+import (
+	"encoding/binary"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// DecodeFrame reads an entry frame and checks all that it says of itself: its lengths
+// exactly, flags against parts, header against canonical entry, the entry digest over
+// the canonical bytes, the artifact's digest over its bytes and against
+// artifact_digest, each document's digest and size against document_hashes. What it
+// returns may therefore be given to anyone; that it stands at the right place in its
+// trace is for [Replay] to say, which does not recompute these digests again.
+//
+// readSpill is called once, with the number of bytes spilled, when some are, and
+// returns exactly that many; nil where the caller has none. The Entry keeps frame and
+// those bytes: they must not be modified afterwards.
+//
+// Errors are STATE_CHECKSUM_MISMATCH with Where "stored", trace, seq and where two
+// digests differ both of them; FORMAT_TOO_NEW for a newer version or a sealed part;
+// readSpill's own error.
+func DecodeFrame(frame []byte, readSpill func(size int64) ([]byte, error)) (Entry, error) {
+	h, err := decodeHeader(frame)
+	if err != nil {
+		return Entry{}, err
+	}
+	preimage := frame[headerLen : headerLen+h.preimageLen : headerLen+h.preimageLen]
+	logEntry, err := tga.DecodeEntryPreimage(preimage)
+	switch {
+	case err != nil:
+		if sum := tga.Sum(preimage); sum != h.digest {
+			return Entry{}, storedMismatch(h, "entry_digest", sum, h.digest)
+		}
+		return Entry{}, storedFault(h, tga.StateChecksumMismatch, "canonical entry: %w", err)
+	case logEntry.Digest != h.digest: // computed of exactly these bytes
+		return Entry{}, storedMismatch(h, "entry_digest", logEntry.Digest, h.digest)
+	}
+	if err := agrees(h, logEntry); err != nil {
+		return Entry{}, err
+	}
+	parts, err := decodeParts(h, frame[headerLen+h.preimageLen:], readSpill)
+	if err != nil {
+		return Entry{}, err
+	}
+	e := Entry{LogEntry: *logEntry, Preimage: preimage, Committed: h.committed, Epoch: h.epoch}
+	for _, p := range parts[1:] {
+		e.Documents = append(e.Documents, Document{Pointer: p.pointer, Data: p.data, Erased: p.encoding == erased})
+	}
+	if parts[0].encoding != erased {
+		a, err := tga.DecodeStoredArtifact(parts[0].data)
+		if err != nil {
+			return Entry{}, storedCause(h, err)
+		}
+		if a.Type != e.Type || a.ID != e.ArtifactID {
+			return Entry{}, storedFault(h, tga.StateChecksumMismatch, "artifact is %s %s, its entry says %s %s",
+				a.Type, a.ID, e.Type, e.ArtifactID)
+		}
+		if a.Digest != e.ArtifactDigest {
+			return Entry{}, storedMismatch(h, "artifact's digest", e.ArtifactDigest, a.Digest)
+		}
+		e.Artifact = a
+	}
+	if err := checkDocuments(&e); err != nil {
+		return Entry{}, storedCause(h, err)
+	}
+	e.proof = proofOf(&e)
+	return e, nil
+}
+
+// agrees compares header and entry, field by field. The digest is not among them: it
+// was computed from the entry's bytes.
+func agrees(h header, e *tga.LogEntry) error {
+	for _, f := range [...]struct {
+		name          string
+		same          bool
+		header, entry any
+	}{
+		{"sequence_number", h.seq == e.Seq, h.seq, e.Seq},
+		{"trace_id", h.trace == e.TraceID, h.trace, e.TraceID},
+		{"from_state", h.from == e.From, h.from, e.From},
+		{"to_state", h.to == e.To, h.to, e.To},
+		{"artifact_type", h.typ == e.Type, h.typ, e.Type},
+		{"prev_entry_digest", h.prev == e.Prev, h.prev, e.Prev},
+	} {
+		if !f.same {
+			return storedFault(h, tga.StateChecksumMismatch, "%s is %v in the header, %v in the entry", f.name, f.header, f.entry)
+		}
+	}
+	return nil
+}
+
+type part struct {
+	encoding, place byte
+	pointer         string
+	data            []byte
+	size            uint64
+}
+
+// decodeParts reads b, which must hold exactly the header's number of parts.
+func decodeParts(h header, b []byte, readSpill func(size int64) ([]byte, error)) ([]part, error) {
+	if h.parts == 0 {
+		return nil, storedFault(h, tga.StateChecksumMismatch, "entry without a part for its artifact")
+	}
+	parts := make([]part, h.parts)
+	var flags uint16
+	var spill uint64
+	for i := range parts {
+		p, rest, err := decodePart(h, i, b)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			flags |= flagDocuments
+		}
+		if p.encoding == erased {
+			flags |= flagErased
+		}
+		if p.place == spilled {
+			flags |= flagSpilled
+			spill += p.size
+		}
+		parts[i], b = p, rest
+	}
+	if len(b) != 0 {
+		return nil, storedFault(h, tga.StateChecksumMismatch, "%d bytes after the last part", len(b))
+	}
+	if flags != h.flags {
+		return nil, storedFault(h, tga.StateChecksumMismatch, "frame flags are %#x, its parts say %#x", h.flags, flags)
+	}
+	if spill == 0 {
+		return parts, nil
+	}
+	// Each size is at most MaxSpill and there are at most 255, so the sum is exact.
+	if spill > MaxSpill {
+		return nil, storedFault(h, tga.StateChecksumMismatch, "%d bytes spilled, over %d", spill, int64(MaxSpill))
+	}
+	if readSpill == nil {
+		return nil, storedFault(h, tga.StateChecksumMismatch, "%d bytes spilled and no chunks", spill)
+	}
+	data, err := readSpill(int64(spill))
+	if err != nil {
+		return nil, err
+	}
+	if uint64(len(data)) != spill {
+		return nil, storedFault(h, tga.StateChecksumMismatch, "%d bytes in chunks, the frame says %d", len(data), spill)
+	}
+	for i := range parts {
+		if p := &parts[i]; p.place == spilled {
+			p.data, data = data[:p.size:p.size], data[p.size:]
+		}
+	}
+	return parts, nil
+}
+
+func decodePart(h header, i int, b []byte) (p part, rest []byte, err error) {
+	fault := func(code tga.Code, why string) (part, []byte, error) {
+		return part{}, nil, storedFault(h, code, "part %d: %s", i, why)
+	}
+	if len(b) < partLen {
+		return fault(tga.StateChecksumMismatch, "cut short")
+	}
+	p = part{encoding: b[0], place: b[1], size: binary.BigEndian.Uint64(b[4:])}
+	pointerLen := int(binary.BigEndian.Uint16(b[2:]))
+	b = b[partLen:]
+	switch {
+	case p.encoding == sealed:
+		return fault(tga.FormatTooNew, "sealed under a key; this program has no keys")
+	case p.encoding != plain && p.encoding != erased:
+		return fault(tga.StateChecksumMismatch, "unknown encoding")
+	case p.encoding == erased && (p.size != 0 || p.place != inline):
+		return fault(tga.StateChecksumMismatch, "erased, but with bytes")
+	case p.place == inline && p.size > MaxInline, p.place == spilled && p.size <= MaxInline,
+		p.place > spilled, p.size > MaxSpill:
+		// One frame for one entry: a size has one place.
+		return fault(tga.StateChecksumMismatch, "its size is not for its place")
+	case len(b) < pointerLen:
+		return fault(tga.StateChecksumMismatch, "pointer cut short")
+	case (pointerLen == 0) != (i == 0):
+		return fault(tga.StateChecksumMismatch, "only the first part is without a pointer")
+	}
+	p.pointer, b = string(b[:pointerLen]), b[pointerLen:]
+	if p.place == spilled {
+		return p, b, nil
+	}
+	if uint64(len(b)) < p.size {
+		return fault(tga.StateChecksumMismatch, "bytes cut short")
+	}
+	p.data = b[:p.size:p.size]
+	return p, b[p.size:], nil
+}
+
+func storedMismatch(h header, what string, want, got tga.Digest) *tga.Error {
+	err := storedFault(h, tga.StateChecksumMismatch, "%s is %s, want %s", what, got, want)
+	err.WantDigest, err.GotDigest = want, got
+	return err
+}
+
+// storedCause makes a fault of stored bytes out of the error of a check that does not
+// know where its input comes from. Our own bytes were checked before they were
+// written: whatever is wrong with them now is damage.
+func storedCause(h header, cause error) error {
+	err := storedFault(h, tga.StateChecksumMismatch, "%w", cause)
+	if c, ok := cause.(*tga.Error); ok { // the digests are named where they were compared
+		err.WantDigest, err.GotDigest, err.Pointer = c.WantDigest, c.GotDigest, c.Pointer
+	}
+	return err
+}

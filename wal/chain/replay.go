@@ -1,0 +1,62 @@
+package chain
+
+import (
+	"errors"
+	"iter"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Replay folds a trace's stored entries, then its notes, in one pass, and checks each
+// as [Trace.Apply] and [Trace.ApplyNote] do; the digests of an entry that [DecodeFrame]
+// returned are recomputed there and not a second time here. notes may be nil. A trace without
+// entries replays to the empty trace.
+//
+// The first fault ends it. The error carries the code of the failed check, Where
+// "stored", the trace, and as Seq the place in the log of the entry at fault or as
+// Note that of the note: the place, because a damaged entry's own number proves
+// nothing. An error of the sequence itself gets the same facts and keeps its code.
+func Replay(id tga.ID, entries iter.Seq2[Entry, error], notes iter.Seq2[tga.Note, error]) (*Trace, error) {
+	t := NewTrace(id)
+	for e, err := range entries {
+		if err == nil {
+			err = t.applyRead(&e)
+		}
+		if err != nil {
+			return nil, t.stored(err, t.Head.Seq+1, 0)
+		}
+	}
+	if notes == nil {
+		return t, nil
+	}
+	for n, err := range notes {
+		if err == nil {
+			err = t.ApplyNote(&n)
+		}
+		if err != nil {
+			return nil, t.stored(err, 0, t.NoteHead.Number+1)
+		}
+	}
+	return t, nil
+}
+
+// stored returns err as one about the trace's stored entry seq or its stored note.
+func (t *Trace) stored(err error, seq uint64, note uint32) error {
+	cause := &tga.Error{}
+	if !errors.As(err, &cause) {
+		// An error of the reader: whether the log is good is not known.
+		cause = &tga.Error{Code: tga.StoreUnavailable, Err: err}
+	}
+	at := *cause
+	at.TraceID, at.Seq, at.Note = t.ID, seq, note
+	if at.Code != tga.StoreUnavailable {
+		at.Where = "stored"
+	}
+	if note != 0 {
+		at.Message = tga.Errorf(cause.Code, "replay trace %s, note %d: %v", t.ID, note, err).Message
+	} else {
+		at.Message = tga.Errorf(cause.Code, "replay trace %s, entry %d: %v", t.ID, seq, err).Message
+	}
+	at.Err = err
+	return &at
+}

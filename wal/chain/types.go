@@ -1,0 +1,115 @@
+package chain
+
+import "github.com/tgad/tgad/schemas/tga"
+
+// Epoch fences writers: it grows with every lease of a store and with every open of
+// it. The store's incarnation is in the upper 32 bits, a counter in the lower.
+type Epoch uint64
+
+// Incarnation returns the store incarnation that granted the epoch.
+func (e Epoch) Incarnation() uint32 { return uint32(e >> 32) }
+
+// Lease is the right to append to one trace. It is a value: handing it on hands the
+// right on. A store refuses a lease that is not the trace's newest.
+type Lease struct {
+	TraceID tga.ID
+	Epoch   Epoch
+}
+
+// Head is the last entry of a trace. The zero Head is that of an empty trace.
+type Head struct {
+	Seq    uint64
+	Digest tga.Digest
+	State  tga.State
+}
+
+// Entry is one link of a trace's log with everything that was stored with it.
+type Entry struct {
+	tga.LogEntry
+	Preimage  []byte        // the canonical entry bytes that were hashed: without entry_digest
+	Artifact  *tga.Artifact // nil when erased
+	Documents []Document    // what the artifact's document_hashes bind, in their order; none when it is erased
+	Committed tga.Millis    // the store's clock at the commit; not hashed
+	Epoch     Epoch         // lease under which it was appended; not hashed
+
+	proof *proof // what [DecodeFrame] found of it; nil for an entry from elsewhere
+}
+
+// Document is a byte string bound to an effect by a digest in document_hashes: the
+// tool's whole answer, state changes, evidence. It need not be JSON.
+type Document struct {
+	Pointer string // tga.PointerResult, …
+	Data    []byte
+	Erased  bool // Data was destroyed; the digest in the effect remains
+}
+
+// NewArtifact is one artifact to append.
+type NewArtifact struct {
+	Artifact  *tga.Artifact
+	Documents []Document
+	// Entry is the caller's complete entry, checked and stored as given. Nil means
+	// the store makes it.
+	Entry *tga.LogEntry
+}
+
+// NewNote is one note to append; number, links, ts and digest are the store's to fill.
+type NewNote struct {
+	Kind tga.NoteKind
+	Who  string
+	Body []byte // JSON object
+}
+
+// AttachmentKind names a family of attachments. Each has its own key prefix.
+type AttachmentKind byte
+
+// Kinds of attachments.
+const (
+	AttachApproval AttachmentKind = 'a' // key: trace id; value: pending approval
+	AttachBeginID  AttachmentKind = 'i' // key: digest; value: trace of a begin id
+	AttachTimer    AttachmentKind = 'q' // key: due millis, trace id
+	AttachStream   AttachmentKind = 't' // key: stream id, seq
+	AttachBlob     AttachmentKind = 'w' // key: digest
+)
+
+// Attachment is an opaque value that commits in the same batch as the entries it
+// comes with. A nil Value deletes the key.
+type Attachment struct {
+	Kind  AttachmentKind
+	Key   []byte
+	Value []byte
+}
+
+// Batch is what one append commits: all of it durable, or none.
+type Batch struct {
+	// Expect, when not nil, is the head the caller believes in.
+	Expect      *Head
+	Artifacts   []NewArtifact
+	Notes       []NewNote // linked after the artifacts
+	Attachments []Attachment
+	// Also, when not nil, adds notes to a second trace in the same commit: what undoes
+	// a call and what it undid are settled together.
+	Also *Also
+}
+
+// Also is the part of a batch that is another trace's.
+type Also struct {
+	Lease Lease
+	Notes []NewNote
+}
+
+// Appended says what an append did.
+type Appended struct {
+	Head     Head
+	Entries  []tga.LogEntry
+	Notes    []tga.Note
+	Replayed bool // the log already had it; nothing was written
+}
+
+// OpenTrace is an entry of the in-flight index: a trace that is not terminal.
+type OpenTrace struct {
+	TraceID   tga.ID
+	Namespace string
+	State     tga.State
+	Since     tga.Millis
+	Deadline  tga.Millis // 0 = none
+}

@@ -1,0 +1,204 @@
+package wal
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Names in the log's directory. A segment has its number in sixteen digits. What is being
+// made has another name, and what a crash left under it is made anew.
+const (
+	spareName   = "spare"
+	packingName = "packing"
+	nameLen     = 16
+)
+
+func segmentName(n uint64) string { return fmt.Sprintf("%0*d", nameLen, n) }
+
+// packedName is the name of a packed segment: the number and the generation, from 1.
+func packedName(n uint64, gen uint32) string {
+	return fmt.Sprintf("%s.%04d.z", segmentName(n), gen)
+}
+
+// parseName reads the name of a segment; generation 0 is the raw one.
+func parseName(name string) (n uint64, gen uint32, ok bool) {
+	if len(name) < nameLen {
+		return 0, 0, false
+	}
+	n, err := strconv.ParseUint(name[:nameLen], 10, 64)
+	if err != nil || n == 0 {
+		return 0, 0, false
+	}
+	if name == segmentName(n) {
+		return n, 0, true
+	}
+	mid, ok := strings.CutSuffix(name[nameLen:], ".z")
+	g, err := strconv.ParseUint(strings.TrimPrefix(mid, "."), 10, 32)
+	return n, uint32(g), ok && err == nil && g > 0 && name == packedName(n, uint32(g))
+}
+
+// files is the log's directory.
+type files struct {
+	fs  vfs.FS
+	dir string
+}
+
+func (d files) path(name string) string { return d.fs.PathJoin(d.dir, name) }
+
+// version is one file of a segment; of two with one number the newer generation counts.
+type version struct {
+	number uint64
+	gen    uint32
+}
+
+func (v version) name() string {
+	if v.gen == 0 {
+		return segmentName(v.number)
+	}
+	return packedName(v.number, v.gen)
+}
+
+// versions lists the files of segments in order, the newest generation of each first; none
+// where the directory does not exist.
+func (d files) versions() ([]version, error) {
+	names, err := d.fs.List(d.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, unavailable("list "+d.dir, err)
+	}
+	var list []version
+	for _, name := range names {
+		if n, gen, ok := parseName(name); ok {
+			list = append(list, version{n, gen})
+		}
+	}
+	slices.SortFunc(list, func(a, b version) int {
+		return cmp.Or(cmp.Compare(a.number, b.number), cmp.Compare(b.gen, a.gen))
+	})
+	return list, nil
+}
+
+// make prepares the file of a segment: full length, written, so that no later sync has to
+// allocate anything; its identity synced, and then its name. Nothing is written to a
+// segment that a crash could take back whole, or leave as another one.
+func (d files) make(id Identity) error {
+	tmp, name := d.path(spareName), d.path(segmentName(id.Number))
+	f, err := d.fs.Create(tmp, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return unavailable("make segment "+segmentName(id.Number), err)
+	}
+	err = fill(f, id)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = d.fs.Rename(tmp, name)
+	}
+	if err == nil {
+		err = d.sync()
+	}
+	if err != nil {
+		return unavailable("make segment "+segmentName(id.Number), err)
+	}
+	return nil
+}
+
+const fillSize = 1 << 20
+
+// fill writes a whole segment: its identity and zeros.
+func fill(f io.Writer, id Identity) error {
+	b := make([]byte, min(fillSize, id.Size))
+	appendIdentity(b[:0], id)
+	for left := id.Size; left > 0; {
+		n := min(left, uint32(len(b)))
+		if _, err := f.Write(b[:n]); err != nil {
+			return err
+		}
+		left -= n
+		clear(b[:identityLen])
+	}
+	return nil
+}
+
+func (d files) sync() error {
+	f, err := d.fs.OpenDir(d.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// identity reads the identity of a segment, and how much of it there is.
+func (h *handle) identity(n uint64) (id Identity, size uint32, err error) {
+	if h.packed != nil {
+		return h.packed.id, h.packed.end, nil
+	}
+	if h.length < identityLen {
+		return id, 0, damaged("segment %d has %d bytes", n, h.length)
+	}
+	b := make([]byte, identityLen)
+	if err := readFull(h.File, b, 0); err != nil {
+		return id, 0, err
+	}
+	if id, err = decodeIdentity(b, n); err != nil {
+		return id, 0, err
+	}
+	return id, uint32(min(h.length, int64(id.Size))), nil
+}
+
+// remove removes files nobody needs, and syncs that.
+func (d files) remove(list []version) error {
+	if len(list) == 0 {
+		return nil
+	}
+	for _, v := range list {
+		if err := d.fs.Remove(d.path(v.name())); err != nil {
+			return unavailable("remove "+v.name(), err)
+		}
+	}
+	if err := d.sync(); err != nil {
+		return unavailable("sync "+d.dir, err)
+	}
+	return nil
+}
+
+func closing(f io.Closer) error {
+	if err := f.Close(); err != nil {
+		return unavailable("close", err)
+	}
+	return nil
+}
+
+// readFull reads exactly len(b) bytes at an offset where the file has them.
+func readFull(f readerAt, b []byte, at int64) error {
+	n, err := f.ReadAt(b, at)
+	if n == len(b) {
+		return nil
+	}
+	if errors.Is(err, io.EOF) {
+		return damaged("the file ends %d bytes after offset %d, before %d", n, at, len(b))
+	}
+	return unavailable("read", err)
+}
+
+// draw makes a salt.
+func draw(random func([]byte) error) (uint64, error) {
+	var b [8]byte
+	if err := random(b[:]); err != nil {
+		return 0, tga.Errorf(tga.StoreUnavailable, "log: draw a salt: %w", err)
+	}
+	return binary.BigEndian.Uint64(b[:]), nil
+}

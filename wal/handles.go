@@ -1,0 +1,199 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// handles keeps the files of segments open for reading, the least recently used ones
+// closed: a store has more segments than a process may have files.
+type handles struct {
+	files files
+	limit int
+	cache blocks
+
+	mu   sync.Mutex
+	idle sync.Cond // a user or a pin is gone
+	tick uint64
+	open map[uint64]*handle
+	gens map[uint64]uint32 // of the packed segments; 0, and none here, is a raw one
+	pins int
+	shut bool
+}
+
+// handle is the file that a segment is read from now.
+type handle struct {
+	vfs.File
+	length int64
+	packed *packed // nil: it is raw
+	users  int
+	used   uint64
+}
+
+// ReadAt reads a raw segment, or what a packed one still has of it but the bodies.
+func (h *handle) ReadAt(b []byte, off int64) (int, error) {
+	if h.packed != nil {
+		return h.packed.ReadAt(b, off)
+	}
+	return h.File.ReadAt(b, off)
+}
+
+// body reads the body at ref and checks that it is that of key.
+func (h *handle) body(b []byte, ref Ref, key []byte) error {
+	var err error
+	if h.packed != nil {
+		err = h.packed.readBody(b, ref)
+	} else {
+		err = readFull(h.File, b, int64(ref.Offset))
+	}
+	if err == nil && BodySum(key, b) != ref.Sum {
+		err = damaged("segment %d offset %d: not the body of that key", ref.Segment, ref.Offset)
+	}
+	return err
+}
+
+func (h *handles) init(f files, o Options) {
+	h.files, h.limit = f, o.Handles
+	h.open, h.gens = map[uint64]*handle{}, map[uint64]uint32{}
+	h.cache.init(o.BlockCache)
+	h.idle.L = &h.mu
+}
+
+func (h *handles) generation(n uint64) uint32 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.gens[n]
+}
+
+// with calls fn with the file of a segment.
+func (h *handles) with(n uint64, fn func(*handle) error) (err error) {
+	f, err := h.acquire(n)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.release(f)) }()
+	return fn(f)
+}
+
+func (h *handles) acquire(n uint64) (*handle, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.shut {
+		return nil, unavailable("read", errClosed)
+	}
+	h.tick++
+	f := h.open[n]
+	if f == nil {
+		var err error
+		if f, err = h.files.open(n, h.gens[n], &h.cache); err != nil {
+			return nil, err
+		}
+		h.open[n] = f
+	}
+	f.users++
+	f.used = h.tick
+	return f, nil
+}
+
+// open opens a segment for reading.
+func (d files) open(n uint64, gen uint32, cache *blocks) (*handle, error) {
+	name := segmentName(n)
+	if gen > 0 {
+		name = packedName(n, gen)
+	}
+	file, err := d.fs.Open(d.path(name))
+	if err != nil {
+		return nil, unavailable("open segment "+name, err)
+	}
+	f := &handle{File: file}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(unavailable("look at segment "+name, err), closing(file))
+	}
+	f.length = info.Size()
+	if gen > 0 {
+		if f.packed, err = openPacked(file, n, cache, n<<16|uint64(gen)&0xffff); err != nil {
+			return nil, errors.Join(err, closing(file))
+		}
+	}
+	return f, nil
+}
+
+// release gives a file back, and closes what is over the limit and has no user.
+func (h *handles) release(f *handle) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f.users--
+	h.idle.Broadcast()
+	return h.trim()
+}
+
+func (h *handles) trim() (err error) {
+	for len(h.open) > h.limit || h.shut && len(h.open) > 0 {
+		oldest, found := uint64(0), false
+		for n, f := range h.open {
+			if f.users == 0 && (!found || f.used < h.open[oldest].used) {
+				oldest, found = n, true
+			}
+		}
+		if !found {
+			break
+		}
+		err = errors.Join(err, closing(h.open[oldest].File))
+		delete(h.open, oldest)
+	}
+	return err
+}
+
+// pin keeps every body that an index named when it was called, until unpin.
+func (h *handles) pin() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pins++
+}
+
+func (h *handles) unpin() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pins--
+	h.idle.Broadcast()
+}
+
+// exchange lets the readers of a segment read another generation of it from now on. It
+// waits until nobody reads the file that is to go and nobody holds a pin.
+func (h *handles) exchange(ctx context.Context, n uint64, gen uint32) error {
+	stop := context.AfterFunc(ctx, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.idle.Broadcast()
+	})
+	defer stop()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for h.pins > 0 || h.open[n] != nil && h.open[n].users > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		h.idle.Wait()
+	}
+	var err error
+	if f := h.open[n]; f != nil {
+		err = closing(f.File)
+		delete(h.open, n)
+	}
+	h.gens[n] = gen
+	return err
+}
+
+// close closes every file that has no user, and the others when their users leave.
+func (h *handles) close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shut = true
+	return h.trim()
+}
+
+var errClosed = errors.New("the log is closed")

@@ -1,0 +1,215 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Options of a log. Dir, FS and Random are needed.
+type Options struct {
+	FS     vfs.FS
+	Dir    string
+	Random func([]byte) error // fills a slice with random bytes
+	Logger *slog.Logger
+	// FirstSize is the size of the first segment, and Size that of those which have grown
+	// to it, in bytes: multiples of 4096 from [MinSegment] to [MaxSegment]. Default 4 MiB
+	// and 64 MiB.
+	FirstSize, Size uint32
+	// Handles bounds the files that are kept open for reading. Default 256.
+	Handles int
+	// BlockCache is how many bytes of packed segments are kept decompressed. Default 8 MiB.
+	BlockCache int
+}
+
+func (o Options) withDefaults() Options {
+	if o.FirstSize == 0 {
+		o.FirstSize = MinSegment
+	}
+	if o.Size == 0 {
+		o.Size = max(64<<20, o.FirstSize)
+	}
+	if o.Handles == 0 {
+		o.Handles = 256
+	}
+	if o.BlockCache == 0 {
+		o.BlockCache = 8 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// segment is one file of the log.
+type segment struct {
+	id   Identity
+	size uint32 // of the file; less than the identity says where it was cut off
+	// first is the link's record: nil where no record was written to the segment yet.
+	first *Record
+	link  *link
+}
+
+// Log is the log of a store. [Log.Read] may be called by many goroutines at once, and
+// beside the one that writes; the other methods by one at a time.
+type Log struct {
+	opts     Options
+	files    files
+	handles  handles
+	mu       sync.Mutex // the list of segments, where the log is written
+	segments []*segment // in the order of their numbers
+	stale    []version  // files that a rewrite replaced or did not finish
+	doubt    *tga.Error // what is missing or damaged, as far as identities and links say
+
+	// Of the writer.
+	id    Identity // of the newest segment with records
+	f     vfs.File
+	at    Position
+	next  uint64 // index of the next append
+	times Times
+	spare *spare
+	err   error // the first failed write: what the file has then is not known
+	syncs atomic.Int64
+	bytes atomic.Int64
+}
+
+// Create makes a log with one segment, durable, in a directory that is there and empty.
+func Create(o Options, store, timeline tga.ID) (*Log, error) {
+	l := newLog(o)
+	list, err := l.files.versions()
+	if err != nil {
+		return nil, err
+	}
+	if len(list) > 0 {
+		return nil, tga.Errorf(tga.ValidationError, "log: %s has segments", l.opts.Dir)
+	}
+	l.id = Identity{Store: store, Timeline: timeline}
+	l.next = 1
+	if err := l.advance(); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func newLog(o Options) *Log {
+	l := &Log{opts: o.withDefaults()}
+	l.files = files{l.opts.FS, l.opts.Dir}
+	l.handles.init(l.files, l.opts)
+	return l
+}
+
+// Store returns the store's id, and Timeline the newest one.
+func (l *Log) Store() tga.ID { return l.segments[0].id.Store }
+
+// Append makes g durable: one write, one sync. Nothing of it may be shown before Append
+// has returned. After an error nothing can be appended any more, and what the file has of
+// g is not known: STORE_UNAVAILABLE.
+func (l *Log) Append(g *Group) (Position, error) {
+	if l.err != nil {
+		return Position{}, l.err
+	}
+	if size := uint32(g.Len()); l.at.End+size > l.id.Size {
+		if l.err = l.advance(); l.err != nil {
+			return Position{}, l.err
+		}
+	}
+	if l.err = l.write(g); l.err != nil {
+		return Position{}, l.err
+	}
+	if l.at.End > l.id.Size/2 {
+		l.prepare()
+	}
+	return l.at, nil
+}
+
+// write puts g behind the newest record and syncs it.
+func (l *Log) write(g *Group) error {
+	g.encode(&l.id, l.at.End, l.at, l.next)
+	if _, err := l.f.WriteAt(g.buf, int64(l.at.End)); err != nil {
+		return unavailable(fmt.Sprintf("write group %d", g.head.group), err)
+	}
+	if err := l.f.SyncData(); err != nil {
+		return unavailable(fmt.Sprintf("sync group %d", g.head.group), err)
+	}
+	l.at = Position{Segment: l.id.Number, Start: l.at.End, End: l.at.End + g.head.size(), Group: g.head.group, Sum: g.head.checksum}
+	l.next += uint64(g.orders)
+	l.times, g.at = g.Times, l.at
+	l.syncs.Add(1)
+	l.bytes.Add(int64(len(g.buf)))
+	return nil
+}
+
+// advance begins the next segment. Its link is synced before any other record is written:
+// of two records in one write, a power cut can keep the second alone, and that is how lost
+// acknowledged records look.
+func (l *Log) advance() error {
+	id, err := l.takeSpare()
+	if err != nil {
+		return err
+	}
+	f, err := l.files.fs.OpenReadWrite(l.files.path(segmentName(id.Number)), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return unavailable("open segment "+segmentName(id.Number), err)
+	}
+	if l.f != nil {
+		if err := closing(l.f); err != nil {
+			return errors.Join(err, closing(f))
+		}
+	}
+	before := link{start: l.at.Start, end: l.at.End, timeline: l.id.Timeline}
+	if l.at.Group == 0 {
+		before = link{}
+	}
+	l.f, l.id, l.at.End = f, id, identityLen
+	var o Ops
+	before.appendTo(&o)
+	g := Group{Times: l.times}
+	g.Add(&o, MaxRecord)
+	if err := l.write(&g); err != nil {
+		return err
+	}
+	l.know(&segment{id: id, size: id.Size, first: &Record{At: l.at, head: g.head}, link: &before})
+	return nil
+}
+
+// know adds the segment that was just begun to the list, where it may stand as a spare.
+func (l *Log) know(s *segment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.segments = slices.DeleteFunc(l.segments, func(old *segment) bool { return old.id.Number >= s.id.Number })
+	l.segments = append(l.segments, s)
+}
+
+// Close ends the log without a word of its own, see [Log.Finish].
+func (l *Log) Close() error {
+	var err error
+	if l.spare != nil {
+		l.spare.wait()
+	}
+	if l.f != nil {
+		err = closing(l.f)
+		l.f = nil
+	}
+	if l.err == nil {
+		l.err = unavailable("append", errClosed)
+	}
+	return errors.Join(err, l.handles.close())
+}
+
+// Finish makes a last record that says so, and closes the log: whoever opens it next goes
+// on behind that record, in the same segment.
+func (l *Log) Finish() error {
+	var o Ops
+	o.add(closedOp, Nowhere, nil, nil, 0, 0)
+	g := Group{Times: l.times}
+	g.Add(&o, MaxRecord)
+	_, err := l.Append(&g)
+	return errors.Join(err, l.Close())
+}

@@ -1,0 +1,206 @@
+package wal
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math"
+)
+
+// Kind says what an operation does to the row of its key.
+type Kind byte
+
+// Kinds of operations.
+const (
+	// Put sets a row: to its value, and beside it to a body where it has one.
+	Put Kind = 1
+	// Delete removes a row.
+	Delete Kind = 2
+	// Order is an append's place in the global order. It has no key: the n-th of a record
+	// has the record's first index and n. Its value is the leaf.
+	Order Kind = 3
+	// link is the first operation of a segment, see [link.appendTo].
+	linkOp Kind = 4
+	// closed is the last operation before a clean end.
+	closedOp Kind = 5
+)
+
+// Place says where the body of an operation is.
+type Place byte
+
+// Places of a body.
+const (
+	Nowhere Place = 0 // it has none
+	Inline  Place = 1 // in the record
+	InFile  Place = 2 // a file of its own, see [File]
+)
+
+// Op is one operation of a record. Its slices point into the record: they are valid as
+// long as that is.
+type Op struct {
+	Kind  Kind
+	Place Place
+	Key   []byte // at most 255 bytes
+	Value []byte // under the chain, kept for ever
+	Ref   Ref    // of the body, where it is inline
+	File  File   // of the body, where it is a file
+	Index uint64 // in the global order, of an Order
+}
+
+// Ref is where the body of an operation lies. The offset is that of the raw segment, also
+// where the segment was rewritten.
+type Ref struct {
+	Segment uint64
+	Offset  uint32
+	Length  uint32
+	Sum     uint32 // CRC-32C of key and body: a body proves whose it is
+}
+
+// File is a body that was too long for a record.
+type File struct {
+	Digest [32]byte // SHA-256 of the body
+	Length uint64
+}
+
+// An operation is a header, its key, its value:
+//
+//	     0  kind [1]   place [1]   length of the key [1]   zero [1]
+//	     4  length of the value [4]
+//	     8  length of the body [4]      CRC-32C of key and body [4], zeros where it has none
+//	    16  for a body in a file: its SHA-256 [32], its length [8]
+//	        key, value
+//
+// The bodies follow the operations in their order, without a gap.
+
+// Ops collects the operations of one append before the append has its place in the log.
+// Callers encode in parallel; the committer only copies. The zero value is empty.
+type Ops struct {
+	ops    []byte
+	bodies []byte
+	n      int
+	orders int
+}
+
+// Reset empties o and keeps its memory.
+func (o *Ops) Reset() { *o = Ops{ops: o.ops[:0], bodies: o.bodies[:0]} }
+
+// Len is what o takes in a record, in bytes.
+func (o *Ops) Len() int { return len(o.ops) + len(o.bodies) }
+
+// Put sets the row of key to value. Empty key or value and one that is too long are the
+// program's own error: key has 1 to 255 bytes.
+func (o *Ops) Put(key, value []byte) { o.add(Put, Nowhere, key, value, 0, 0) }
+
+// PutBody sets the row of key to value and a body of at most [MaxInline] bytes.
+func (o *Ops) PutBody(key, value, body []byte) {
+	if len(body) > MaxInline {
+		panic("log: a body that belongs in a file")
+	}
+	o.add(Put, Inline, key, value, uint32(len(body)), BodySum(key, body))
+	o.bodies = append(o.bodies, body...)
+}
+
+// PutFile sets the row of key to value and a body that is durable in a file of its own.
+func (o *Ops) PutFile(key, value []byte, f File) {
+	at := len(o.ops)
+	o.add(Put, InFile, key, nil, 0, 0)
+	binary.BigEndian.PutUint32(o.ops[at+4:], uint32(len(value)))
+	// File, key and value follow the header in this order.
+	o.ops = append(o.ops[:at+opLen], f.Digest[:]...)
+	o.ops = binary.BigEndian.AppendUint64(o.ops, f.Length)
+	o.ops = append(o.ops, key...)
+	o.ops = append(o.ops, value...)
+}
+
+// Delete removes the row of key.
+func (o *Ops) Delete(key []byte) { o.add(Delete, Nowhere, key, nil, 0, 0) }
+
+// Order takes the append's place in the global order, with its leaf.
+func (o *Ops) Order(leaf []byte) {
+	o.add(Order, Nowhere, nil, leaf, 0, 0)
+	o.orders++
+}
+
+func (o *Ops) add(kind Kind, place Place, key, value []byte, bodyLen, sum uint32) {
+	if len(key) > math.MaxUint8 || (len(key) == 0) != (kind >= Order) {
+		panic("log: an operation with a key of a wrong length")
+	}
+	o.n++
+	o.ops = append(o.ops, byte(kind), byte(place), byte(len(key)), 0)
+	o.ops = binary.BigEndian.AppendUint32(o.ops, uint32(len(value)))
+	o.ops = binary.BigEndian.AppendUint32(o.ops, bodyLen)
+	o.ops = binary.BigEndian.AppendUint32(o.ops, sum)
+	o.ops = append(o.ops, key...)
+	o.ops = append(o.ops, value...)
+}
+
+// BodySum is the checksum of a body under its key. With the key in it, bytes of another
+// row are not taken for this one's, however an index came to point at them.
+func BodySum(key, body []byte) uint32 {
+	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, body)
+}
+
+// decodeOps calls fn for each operation of a record, in order. It believes none of the
+// lengths: what does not fit exactly is false.
+func decodeOps(b []byte, h *header, segment uint64, offset uint32, fn func(*Op) error) (ok bool, err error) {
+	var op Op
+	body, end := offset+h.bodies(), offset+h.bodies()+h.bodiesLen
+	index := h.first
+	for range h.ops {
+		if !op.decode(&b) {
+			return false, nil
+		}
+		switch {
+		case op.Place == Inline && op.Ref.Length > end-body:
+			return false, nil
+		case op.Place == Inline:
+			op.Ref.Segment, op.Ref.Offset = segment, body
+			body += op.Ref.Length
+		case op.Kind == Order:
+			op.Index = index
+			index++
+		}
+		if err := fn(&op); err != nil {
+			return true, err
+		}
+	}
+	return len(b) == 0 && body == end, nil
+}
+
+// decode reads one operation from the front of b.
+func (op *Op) decode(b *[]byte) bool {
+	in := *b
+	if len(in) < opLen || in[3] != 0 {
+		return false
+	}
+	*op = Op{Kind: Kind(in[0]), Place: Place(in[1])}
+	keyLen, valueLen := int(in[2]), uint64(binary.BigEndian.Uint32(in[4:]))
+	op.Ref.Length, op.Ref.Sum = binary.BigEndian.Uint32(in[8:]), binary.BigEndian.Uint32(in[12:])
+	in = in[opLen:]
+	if !op.sound(keyLen) {
+		return false
+	}
+	if op.Place == InFile {
+		if len(in) < fileLen {
+			return false
+		}
+		op.File = File{Digest: [32]byte(in[:32]), Length: binary.BigEndian.Uint64(in[32:])}
+		in = in[fileLen:]
+	}
+	if uint64(len(in)) < uint64(keyLen)+valueLen {
+		return false
+	}
+	n := keyLen + int(valueLen)
+	op.Key, op.Value, *b = in[:keyLen:keyLen], in[keyLen:n:n], in[n:]
+	return true
+}
+
+// sound reports whether the fields of an operation's header go together.
+func (op *Op) sound(keyLen int) bool {
+	if op.Kind < Put || op.Kind > closedOp || op.Place > InFile || (keyLen == 0) != (op.Kind >= Order) {
+		return false
+	}
+	if op.Place != Nowhere && op.Kind != Put {
+		return false
+	}
+	return op.Place == Inline && op.Ref.Length <= MaxInline || op.Place != Inline && op.Ref.Length == 0 && op.Ref.Sum == 0
+}

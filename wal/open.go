@@ -1,0 +1,172 @@
+package wal
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Open reads the identities and the links of all segments, and writes nothing. NOT_FOUND:
+// there is no log. VALIDATION_ERROR: a segment is another store's. What else is
+// wrong is no error but the [Tail.Doubt] of a scan, for what is left can be read.
+func Open(o Options) (*Log, error) {
+	l := newLog(o)
+	list, err := l.files.versions()
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, tga.Errorf(tga.NotFound, "log: %s has no segment", l.opts.Dir)
+	}
+	for len(list) > 0 && err == nil {
+		n := 1
+		for n < len(list) && list[n].number == list[0].number {
+			n++
+		}
+		err = l.take(list[:n])
+		list = list[n:]
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.handles.close())
+	}
+	return l, nil
+}
+
+// take reads what a segment says of itself, and of the one before it, from the newest of
+// its files that can be read. The others are what a rewrite left.
+func (l *Log) take(list []version) error {
+	n := list[0].number
+	if want := uint64(len(l.segments)) + 1; l.doubt == nil && n != want {
+		l.doubt = damaged("segment %d is missing: the one after %d is %d", want, want-1, n)
+	}
+	var h *handle
+	var err error
+	for i, v := range list {
+		l.handles.gens[n] = v.gen
+		if h, err = l.handles.acquire(n); err == nil {
+			l.stale = append(l.stale, list[i+1:]...)
+			break
+		}
+		if tga.CodeOf(err) != tga.StateChecksumMismatch {
+			return err
+		}
+		l.stale = append(l.stale, v)
+	}
+	if err != nil {
+		return l.doubted(err)
+	}
+	err = l.describe(n, h)
+	return errors.Join(l.doubted(err), l.handles.release(h))
+}
+
+// describe adds a segment to those that are known.
+func (l *Log) describe(n uint64, h *handle) error {
+	s := &segment{}
+	var err error
+	if s.id, s.size, err = h.identity(n); err != nil {
+		return err
+	}
+	w := &window{f: h, size: s.size}
+	if s.first, s.link, err = w.readLink(&s.id); err != nil {
+		return err
+	}
+	var before *segment
+	if len(l.segments) > 0 {
+		before = l.segments[len(l.segments)-1]
+	}
+	l.segments = append(l.segments, s)
+	if before == nil {
+		return nil
+	}
+	if s.id.Store != before.id.Store {
+		return tga.Errorf(tga.ValidationError, "log: segment %d is of store %s, segment %d of %s", n, s.id.Store, before.id.Number, before.id.Store)
+	}
+	if s.first == nil {
+		return nil
+	}
+	return l.joined(before, s)
+}
+
+// joined checks that the segment before ends as the link says: with that record.
+func (l *Log) joined(before, s *segment) error {
+	if before.id.Number+1 != s.id.Number {
+		return nil // the gap is known
+	}
+	if before.first == nil {
+		return damaged("segment %d follows segment %d, which has no record", s.id.Number, before.id.Number)
+	}
+	if before.id.Timeline != s.link.timeline {
+		return damaged("segment %d does not follow the segment %d that is there", s.id.Number, before.id.Number)
+	}
+	return l.handles.with(before.id.Number, func(h *handle) error {
+		w := &window{f: h, size: before.size}
+		b, err := w.bytes(s.link.start, headerLen)
+		if err != nil {
+			return err
+		}
+		last, ok := readHeader(b, &before.id, s.link.start)
+		if !ok || last.checksum != s.first.head.prev || last.group+1 != s.first.head.group || s.link.start+last.size() != s.link.end {
+			return damaged("segment %d ends with group %d, which is not there", before.id.Number, s.first.head.group-1)
+		}
+		return nil
+	})
+}
+
+// doubted keeps the first damage, and returns what is none.
+func (l *Log) doubted(err error) error {
+	var e *tga.Error
+	if err == nil || !errors.As(err, &e) || e.Code != tga.StateChecksumMismatch {
+		return err
+	}
+	if l.doubt == nil {
+		l.doubt = e
+	}
+	return nil
+}
+
+// Resume goes on behind the end of a log that a scan found without a doubt.
+//
+// The last record is written again, the same bytes, and synced: the sync that made it may
+// have failed, and left pages that look clean. Another sync of those would prove nothing.
+// After an end that is not clean the segment ends there: what a group that was never whole
+// left behind it is not written over.
+func (l *Log) Resume(t Tail) error {
+	if t.Doubt != nil {
+		return t.Doubt
+	}
+	i := slices.IndexFunc(l.segments, func(s *segment) bool { return s.id.Number == t.At.Segment })
+	if i < 0 {
+		return damaged("there is no segment %d to go on in", t.At.Segment)
+	}
+	l.id, l.at, l.next, l.times = l.segments[i].id, t.At, t.Next, t.Times
+	if err := l.files.remove(l.stale); err != nil {
+		return err
+	}
+	l.stale = nil
+	f, err := l.files.fs.OpenReadWrite(l.files.path(segmentName(l.id.Number)), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return unavailable("open segment "+segmentName(l.id.Number), err)
+	}
+	l.f = f
+	last := make([]byte, t.At.End-t.At.Start)
+	if err := readFull(f, last, int64(t.At.Start)); err != nil {
+		return err
+	}
+	if _, err = f.WriteAt(last, int64(t.At.Start)); err == nil {
+		err = f.SyncData()
+	}
+	if err != nil {
+		return unavailable("write the last group again", err)
+	}
+	if i+1 < len(l.segments) && l.segments[i+1].id.Timeline == l.id.Timeline { // made ahead and not begun
+		l.spare = &spare{id: l.segments[i+1].id, done: make(chan struct{})}
+		close(l.spare.done)
+	}
+	if !t.Clean || l.segments[i].size < l.id.Size {
+		return l.advance()
+	}
+	return nil
+}

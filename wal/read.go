@@ -1,0 +1,24 @@
+package wal
+
+import "sync"
+
+// Read returns the body that lies at ref under key. STATE_CHECKSUM_MISMATCH: it is not
+// there.
+func (l *Log) Read(ref Ref, key []byte) (body []byte, err error) {
+	if ref.Length > MaxInline {
+		return nil, damaged("a body of %d bytes in segment %d", ref.Length, ref.Segment)
+	}
+	body = make([]byte, ref.Length)
+	if err = l.handles.with(ref.Segment, func(h *handle) error { return h.body(body, ref, key) }); err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
+// Pin keeps every body that an index names now, until the returned function is called: a
+// rewrite waits with its end. Who reads a row and then its body without a pin may find the
+// body gone, and has to look at the row again.
+func (l *Log) Pin() (unpin func()) {
+	l.handles.pin()
+	return sync.OnceFunc(l.handles.unpin)
+}

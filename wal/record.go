@@ -1,0 +1,108 @@
+package wal
+
+import (
+	"hash/crc32"
+)
+
+// Record is one record as it was read back.
+type Record struct {
+	At    Position
+	Times Times
+	First uint64 // index of the first append in the global order
+	head  header
+	id    *Identity
+	buf   []byte // header and operations
+}
+
+// Orders is how many places in the global order the record takes, and Ops calls fn for
+// each of its operations. An error of fn ends it.
+func (r *Record) Ops(fn func(*Op) error) error {
+	ok, err := decodeOps(r.ops(), &r.head, r.At.Segment, r.At.Start, fn)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return damaged("segment %d offset %d: the operations of the record do not fill it", r.At.Segment, r.At.Start)
+	}
+	return nil
+}
+
+func (r *Record) ops() []byte { return r.buf[headerLen : headerLen+int(r.head.opsLen)] }
+
+// window reads a file forward in large pieces.
+type window struct {
+	f    readerAt
+	size uint32 // of the file
+	at   uint32 // of buf
+	buf  []byte
+}
+
+type readerAt interface {
+	ReadAt(p []byte, off int64) (int, error)
+}
+
+const windowSize = 256 << 10
+
+// bytes returns n bytes at offset, which are valid until the next call; none where the
+// file ends before.
+func (w *window) bytes(offset, n uint32) ([]byte, error) {
+	if uint64(offset)+uint64(n) > uint64(w.size) {
+		return nil, nil
+	}
+	if offset < w.at || offset+n > w.at+uint32(len(w.buf)) {
+		want := min(max(n, windowSize), w.size-offset)
+		if cap(w.buf) < int(want) {
+			w.buf = make([]byte, want)
+		}
+		w.buf, w.at = w.buf[:want], offset
+		if err := readFull(w.f, w.buf, int64(offset)); err != nil {
+			w.buf = w.buf[:0]
+			return nil, err
+		}
+	}
+	i := offset - w.at
+	return w.buf[i : i+n : i+n], nil
+}
+
+// record reads the record that follows prev at its end; nil where there is no whole header
+// and operations of it. Bodies are not looked at, see [Log.whole].
+func (w *window) record(id *Identity, at uint32, prev Position) (*Record, error) {
+	b, err := w.bytes(at, headerLen)
+	if b == nil {
+		return nil, err
+	}
+	h, ok := readHeader(b, id, at)
+	if !ok || h.group != prev.Group+1 || h.prev != prev.Sum || h.opsLen > MaxRecord || h.bodiesLen > MaxRecord || h.size() > w.size-at {
+		return nil, nil
+	}
+	b, err = w.bytes(at, h.bodies())
+	if b == nil {
+		return nil, err
+	}
+	if crc32.Checksum(b[headerLen:headerLen+h.opsLen], castagnoli) != h.opsSum {
+		return nil, nil
+	}
+	return &Record{
+		At:    Position{Segment: id.Number, Start: at, End: at + h.size(), Group: h.group, Sum: h.checksum},
+		Times: Times{h.committed, h.ts}, First: h.first, head: h, id: id, buf: b,
+	}, nil
+}
+
+// later reports whether a header of this use stands anywhere from offset on: then a group
+// was begun after the one that should be there, and that one had been acknowledged. It
+// reads each byte once and compares lengths with nothing, so that no content can make it
+// slow.
+func (w *window) later(id *Identity, offset uint32) (at uint32, found bool, err error) {
+	for at = aligned(offset); ; at += align {
+		b, err := w.bytes(at, headerLen)
+		if b == nil {
+			return 0, false, err
+		}
+		if b[4] != recordMagic {
+			continue
+		}
+		if _, ok := readHeader(b, id, at); ok {
+			return at, true, nil
+		}
+	}
+}

@@ -1,0 +1,344 @@
+package wal
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Rewritten says what a rewrite did.
+type Rewritten struct {
+	Generation uint32
+	Records    int
+	Bodies     int   // kept
+	Dropped    int   // bodies that are nobody's any more
+	Before     int64 // bytes of the file, before and after
+	After      int64
+}
+
+// Rewrite makes a segment smaller, in place of what it is now: its headers and operations,
+// and the bodies of which live is true, compressed. It is how segments are sealed, shrunk,
+// and rid of what was erased. The newest segment is not rewritten: VALIDATION_ERROR.
+//
+// The new file is read back whole before it takes the old one's place, and is durable
+// before the old one goes. A crash leaves one of the two, or both, and then the old one
+// goes at the next open. While somebody holds a pin, Rewrite waits with the exchange.
+func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, error)) (Rewritten, error) {
+	seg, end, err := l.rewritable(number)
+	if err != nil {
+		return Rewritten{}, err
+	}
+	gen := l.handles.generation(number) + 1
+	out := Rewritten{Generation: gen}
+	var new *packer
+	err = l.handles.with(number, func(h *handle) error {
+		out.Before = h.length
+		if new, err = newPacker(l.files, number, gen, end); err != nil {
+			return err
+		}
+		return new.copy(ctx, h, seg, live, &out)
+	})
+	if err == nil {
+		out.After, err = new.finish()
+	}
+	if err == nil {
+		err = l.verify(seg, end, out)
+	}
+	if err != nil {
+		if new != nil {
+			err = errors.Join(err, new.abandon())
+		}
+		return Rewritten{}, err
+	}
+	return out, l.exchange(ctx, number, gen)
+}
+
+// rewritable returns a segment and where its records end.
+func (l *Log) rewritable(number uint64) (*segment, uint32, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, s := range l.segments {
+		if s.id.Number == number && l.end(i) != 0 {
+			return s, l.end(i), nil
+		}
+	}
+	return nil, 0, tga.Errorf(tga.ValidationError, "log: segment %d has no end that another segment names: it cannot be rewritten", number)
+}
+
+// packer writes a packed segment.
+type packer struct {
+	files  files
+	name   string
+	f      vfs.File
+	zip    *zstd.Encoder
+	at     uint32
+	end    uint32
+	head   []byte
+	footer []byte
+	heads  pieces
+	bodies pieces
+	// held are the body blocks, until the headers, which come first, are all there.
+	held []pieceBlock
+}
+
+// pieces is a block that is being filled.
+type pieces struct {
+	table []byte
+	data  []byte
+	first uint32
+	n     uint32
+}
+
+type pieceBlock struct {
+	stored []byte
+	entry  packedEntry
+}
+
+func newPacker(d files, number uint64, gen, end uint32) (*packer, error) {
+	zip, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return nil, unavailable("zstd", err)
+	}
+	p := &packer{files: d, name: packedName(number, gen), zip: zip, at: packedHeader, end: end}
+	p.head = binary.BigEndian.AppendUint32([]byte(packedMagic), packedVersion)
+	p.head = binary.BigEndian.AppendUint32(p.head, gen)
+	if p.f, err = d.fs.Create(d.path(packingName), vfs.WriteCategoryUnspecified); err != nil {
+		return nil, unavailable("make "+p.name, err)
+	}
+	if _, err = p.f.Write(p.head); err != nil {
+		return p, unavailable("write "+p.name, err)
+	}
+	return p, nil
+}
+
+// copy takes over what stays of a segment.
+func (p *packer) copy(ctx context.Context, h *handle, seg *segment, live func(*Op) (bool, error), out *Rewritten) error {
+	w := &window{f: h, size: p.end}
+	id, err := w.bytes(0, identityLen)
+	if err != nil {
+		return err
+	}
+	if err := p.piece(headPieces, 0, id); err != nil {
+		return err
+	}
+	prev := Position{Group: seg.first.head.group - 1, Sum: seg.first.head.prev}
+	for at := uint32(identityLen); at != p.end; at = prev.End {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r, err := w.record(&seg.id, at, prev)
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			return damaged("segment %d: no group %d at offset %d", seg.id.Number, prev.Group+1, at)
+		}
+		prev = r.At
+		out.Records++
+		if err := p.piece(headPieces, at, r.buf); err != nil {
+			return err
+		}
+		if err := r.Ops(func(op *Op) error { return p.body(h, op, live, out) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// body takes over the body of an operation, if it has one that somebody needs. A body that
+// is damaged is not left out in silence: the segment stays as it is.
+func (p *packer) body(h *handle, op *Op, live func(*Op) (bool, error), out *Rewritten) error {
+	if op.Place != Inline {
+		return nil
+	}
+	keep, err := live(op)
+	if err != nil {
+		return err
+	}
+	if !keep {
+		out.Dropped++
+		return nil
+	}
+	b := make([]byte, op.Ref.Length)
+	if err := h.body(b, op.Ref, op.Key); err != nil {
+		return err
+	}
+	out.Bodies++
+	return p.piece(bodyPieces, op.Ref.Offset, b)
+}
+
+// piece adds a piece to the block of its kind, and begins another where that one is full.
+func (p *packer) piece(kind byte, offset uint32, b []byte) error {
+	q := &p.heads
+	if kind == bodyPieces {
+		q = &p.bodies
+	}
+	if q.n > 0 && len(q.data)+len(q.table)+len(b) > blockTarget {
+		if err := p.flush(kind, q); err != nil {
+			return err
+		}
+	}
+	if q.n == 0 {
+		q.first = offset
+	}
+	q.n++
+	q.table = binary.BigEndian.AppendUint32(q.table, offset)
+	q.table = binary.BigEndian.AppendUint32(q.table, uint32(len(b)))
+	q.data = append(q.data, b...)
+	return nil
+}
+
+// flush compresses a block. Blocks of headers are written at once, those of bodies after
+// all of them.
+func (p *packer) flush(kind byte, q *pieces) error {
+	if q.n == 0 {
+		return nil
+	}
+	plain := binary.BigEndian.AppendUint32(nil, q.n)
+	plain = append(append(plain, q.table...), q.data...)
+	stored := p.zip.EncodeAll(plain, nil)
+	b := pieceBlock{stored, packedEntry{sum: crc32.Checksum(stored, castagnoli), first: q.first, plain: uint32(len(plain)), size: uint32(len(stored))}}
+	q.table, q.data, q.n = q.table[:0], q.data[:0], 0
+	if kind == bodyPieces {
+		p.held = append(p.held, b)
+		return nil
+	}
+	return p.write(kind, b)
+}
+
+func (p *packer) write(kind byte, b pieceBlock) error {
+	if uint64(p.at)+uint64(len(b.stored)) > math.MaxUint32 {
+		return tga.Errorf(tga.LimitExceeded, "log: %s is longer than 4 GiB", p.name)
+	}
+	if _, err := p.f.Write(b.stored); err != nil {
+		return unavailable("write "+p.name, err)
+	}
+	e := b.entry
+	p.footer = append(p.footer, kind, 0, 0, 0)
+	for _, n := range []uint32{e.sum, e.first, e.plain, p.at, e.size} {
+		p.footer = binary.BigEndian.AppendUint32(p.footer, n)
+	}
+	p.at += e.size
+	return nil
+}
+
+// finish writes what is left and makes the file durable under its working name.
+func (p *packer) finish() (int64, error) {
+	if err := errors.Join(p.flush(headPieces, &p.heads), p.flush(bodyPieces, &p.bodies)); err != nil {
+		return 0, err
+	}
+	for _, b := range p.held {
+		if err := p.write(bodyPieces, b); err != nil {
+			return 0, err
+		}
+	}
+	tail := binary.BigEndian.AppendUint32(nil, uint32(len(p.footer)/packedBlock))
+	tail = append(tail, 0, 0, 0, 0)
+	tail = binary.BigEndian.AppendUint32(tail, p.end)
+	tail = append(append(tail, 0, 0, 0, 0), packedEnd...)
+	binary.BigEndian.PutUint32(tail[4:], packedSum(p.head, p.footer, tail))
+	size := int64(p.at) + int64(len(p.footer)+len(tail))
+	_, err := p.f.Write(append(p.footer, tail...))
+	if err == nil {
+		err = p.f.Sync()
+	}
+	f := p.f
+	p.f = nil
+	if err = errors.Join(err, f.Close()); err != nil {
+		return 0, unavailable("write "+p.name, err)
+	}
+	return size, nil
+}
+
+func (p *packer) abandon() error {
+	var err error
+	if p.f != nil {
+		err = closing(p.f)
+		p.f = nil
+	}
+	return errors.Join(err, p.zip.Close())
+}
+
+// verify reads the new file whole: the chain of its records, and every body it has.
+func (l *Log) verify(seg *segment, end uint32, out Rewritten) (err error) {
+	f, err := l.files.fs.Open(l.files.path(packingName))
+	if err != nil {
+		return unavailable("open what was packed", err)
+	}
+	defer func() { err = errors.Join(err, closing(f)) }()
+	var cache blocks
+	cache.init(maxBlock)
+	p, err := openPacked(f, seg.id.Number, &cache, 0)
+	if err != nil {
+		return err
+	}
+	if p.id != seg.id || p.end != end {
+		return damaged("packed segment %d is another one", seg.id.Number)
+	}
+	w := &window{f: p, size: end}
+	prev := Position{Group: seg.first.head.group - 1, Sum: seg.first.head.prev}
+	records, bodies := 0, 0
+	for at := uint32(identityLen); at != end; at = prev.End {
+		r, err := w.record(&seg.id, at, prev)
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			return damaged("packed segment %d: no group %d at offset %d", seg.id.Number, prev.Group+1, at)
+		}
+		prev = r.At
+		records++
+		if err := r.Ops(func(op *Op) error {
+			if op.Place != Inline {
+				return nil
+			}
+			kept, err := p.sameBody(op)
+			if kept {
+				bodies++
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	if records != out.Records || bodies != out.Bodies {
+		return damaged("packed segment %d has %d records and %d bodies, of %d and %d", seg.id.Number, records, bodies, out.Records, out.Bodies)
+	}
+	return nil
+}
+
+// sameBody reads the body of an operation, if it was kept.
+func (p *packed) sameBody(op *Op) (kept bool, err error) {
+	b := make([]byte, op.Ref.Length)
+	err = p.readBody(b, op.Ref)
+	if errors.Is(err, errGone) {
+		return false, nil
+	}
+	if err == nil && BodySum(op.Key, b) != op.Ref.Sum {
+		err = damaged("packed segment %d offset %d: not the body that was there", op.Ref.Segment, op.Ref.Offset)
+	}
+	return true, err
+}
+
+// exchange puts a packed segment in the place of what is read now.
+func (l *Log) exchange(ctx context.Context, number uint64, gen uint32) error {
+	d := l.files
+	err := d.fs.Rename(d.path(packingName), d.path(packedName(number, gen)))
+	if err == nil {
+		err = d.sync()
+	}
+	if err != nil {
+		return unavailable("name "+packedName(number, gen), err)
+	}
+	if err := l.handles.exchange(ctx, number, gen); err != nil {
+		return err
+	}
+	return d.remove([]version{{number, gen - 1}})
+}

@@ -1,0 +1,226 @@
+package wal
+
+import (
+	"slices"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Tail is the end of a log as a scan found it.
+type Tail struct {
+	At    Position // end of the last whole record
+	Next  uint64   // index of the next append
+	Times Times
+	Clean bool // the last record is that of [Log.Finish]
+	// Torn says that a group follows which was never whole: it was never acknowledged.
+	Torn bool
+	// Doubt says why acknowledged records are missing; nil: none are, as far as the log
+	// can tell by itself.
+	Doubt *tga.Error
+}
+
+// Scan calls fn for each record after a position, in order, and finds the end. The zero
+// Position is before the first record. A record is passed on once it is certain to be
+// whole, and is valid until fn returns. An error of fn ends the scan with it.
+//
+// STATE_CHECKSUM_MISMATCH: no record of the log ends at from. Then nothing was passed on,
+// and what holds from is of another log, or of one that was longer.
+func (l *Log) Scan(from Position, fn func(*Record) error) (Tail, error) {
+	s := scan{l: l, fn: fn, prev: from, tail: Tail{Next: 1, Doubt: l.doubt}}
+	i, err := s.begin(from)
+	for more := true; more && err == nil; i++ {
+		more, err = s.segment(i)
+	}
+	return s.tail, err
+}
+
+// scan is a walk along the chain of records.
+type scan struct {
+	l    *Log
+	fn   func(*Record) error
+	tail Tail
+	prev Position // of the newest record read
+	// held is that record, until the next one proves that it is whole. The last of all is
+	// proven by a look at its bodies.
+	held *Record
+}
+
+// begin returns the place of the segment to begin with. It reads the record that ends at
+// from and counts it as passed on.
+func (s *scan) begin(from Position) (int, error) {
+	if from == (Position{}) {
+		return 0, nil
+	}
+	i := slices.IndexFunc(s.l.segments, func(seg *segment) bool { return seg.id.Number == from.Segment })
+	if i < 0 {
+		return 0, damaged("there is no segment %d", from.Segment)
+	}
+	id := &s.l.segments[i].id
+	return i, s.in(i, func(w *window) error {
+		b, err := w.bytes(from.Start, headerLen)
+		if err != nil {
+			return err
+		}
+		var r *Record
+		if h, ok := readHeader(b, id, from.Start); ok {
+			if r, err = w.record(id, from.Start, Position{Group: h.group - 1, Sum: h.prev}); err != nil {
+				return err
+			}
+		}
+		if r == nil || r.At != from {
+			return damaged("segment %d has no group %d that ends at %d", from.Segment, from.Group, from.End)
+		}
+		return s.arrived(r)
+	})
+}
+
+func (s *scan) in(i int, fn func(*window) error) error {
+	seg := s.l.segments[i]
+	return s.l.handles.with(seg.id.Number, func(h *handle) error { return fn(&window{f: h, size: seg.size}) })
+}
+
+// segment reads on in the i-th segment; more says that the log goes on in the next.
+func (s *scan) segment(i int) (more bool, err error) {
+	seg := s.l.segments[i]
+	at, stop := uint32(identityLen), s.l.end(i)
+	if s.prev.Segment == seg.id.Number {
+		at = s.prev.End
+	}
+	more = stop != 0
+	err = s.in(i, func(w *window) error {
+		for at != stop {
+			r, err := w.record(&seg.id, at, s.prev)
+			if err != nil {
+				return err
+			}
+			if r == nil || stop != 0 && r.At.End > stop {
+				more = false
+				return s.ended(i, w, at, stop)
+			}
+			if err := s.pass(r); err != nil {
+				return err
+			}
+			at = r.At.End
+		}
+		return nil
+	})
+	return more, err
+}
+
+// end returns where the i-th segment ends, as the next one says; 0 for the newest.
+func (l *Log) end(i int) uint32 {
+	if i+1 == len(l.segments) {
+		return 0
+	}
+	if next := l.segments[i+1]; next.link != nil && next.id.Number == l.segments[i].id.Number+1 {
+		return next.link.end
+	}
+	return 0
+}
+
+// pass holds r, which proves the record before it: that one goes to the caller.
+func (s *scan) pass(r *Record) error {
+	if s.held != nil {
+		if err := s.deliver(); err != nil {
+			return err
+		}
+	}
+	held := *r
+	held.buf = slices.Clone(r.buf) // the window moves on
+	s.held, s.prev = &held, r.At
+	return nil
+}
+
+func (s *scan) deliver() error {
+	r := s.held
+	s.held = nil
+	if err := s.fn(r); err != nil {
+		return err
+	}
+	return s.arrived(r)
+}
+
+// arrived takes r for the end of the log.
+func (s *scan) arrived(r *Record) error {
+	s.prev, s.tail.At, s.tail.Next, s.tail.Times, s.tail.Clean = r.At, r.At, r.First, r.Times, false
+	return r.Ops(func(op *Op) error {
+		switch op.Kind {
+		case Order:
+			s.tail.Next++
+		case closedOp:
+			s.tail.Clean = true
+		}
+		return nil
+	})
+}
+
+// ended finds out what the end at that offset of the i-th segment is: that of the log, or
+// a hole in it.
+func (s *scan) ended(i int, w *window, at, stop uint32) error {
+	if stop != 0 {
+		s.doubt(damaged("segment %d: no group %d at offset %d", s.l.segments[i].id.Number, s.prev.Group+1, at))
+	}
+	if s.held != nil {
+		whole, err := w.whole(s.held)
+		if err != nil {
+			return err
+		}
+		if s.tail.Torn = !whole; whole {
+			err = s.deliver()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if stop != 0 {
+		return nil
+	}
+	return s.later(i, w, at)
+}
+
+// whole reports whether the bodies of a record are those that its operations name.
+func (w *window) whole(r *Record) (bool, error) {
+	whole := true
+	err := r.Ops(func(op *Op) error {
+		if op.Place != Inline {
+			return nil
+		}
+		b, err := w.bytes(op.Ref.Offset, op.Ref.Length)
+		whole = whole && err == nil && BodySum(op.Key, b) == op.Ref.Sum
+		return err
+	})
+	return whole, err
+}
+
+// later looks for records behind the end, in this segment and in those after it. The
+// header of the group that was being written is none of them, but behind a group whose
+// bodies are not whole it is: that one was synced before.
+func (s *scan) later(i int, w *window, at uint32) error {
+	seg := s.l.segments[i]
+	b, err := w.bytes(at, headerLen)
+	if err != nil {
+		return err
+	}
+	if h, ok := readHeader(b, &seg.id, at); ok && !s.tail.Torn && h.group == s.prev.Group+1 && h.prev == s.prev.Sum {
+		s.tail.Torn = true
+		at += align
+	}
+	where, found, err := w.later(&seg.id, at)
+	for j := i + 1; j < len(s.l.segments) && err == nil && !found; j++ {
+		seg = s.l.segments[j]
+		err = s.in(j, func(w *window) (err error) {
+			where, found, err = w.later(&seg.id, identityLen)
+			return err
+		})
+	}
+	if found {
+		s.doubt(damaged("group %d is missing: there is a later one in segment %d at offset %d", s.tail.At.Group+1, seg.id.Number, where))
+	}
+	return err
+}
+
+func (s *scan) doubt(err *tga.Error) {
+	if s.tail.Doubt == nil {
+		s.tail.Doubt = err
+	}
+}

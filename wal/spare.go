@@ -1,0 +1,51 @@
+package wal
+
+// spare is a segment that is made ahead of its use, beside the writer.
+type spare struct {
+	id   Identity
+	done chan struct{}
+	err  error
+}
+
+func (s *spare) wait() { <-s.done }
+
+// prepare begins to make the next segment, unless one is there or being made.
+func (l *Log) prepare() {
+	if l.spare != nil {
+		return
+	}
+	id, err := l.successor()
+	s := &spare{id: id, done: make(chan struct{}), err: err}
+	l.spare = s
+	if err != nil {
+		close(s.done)
+		return
+	}
+	go func() {
+		defer close(s.done)
+		s.err = l.files.make(id)
+	}()
+}
+
+// takeSpare returns a segment that is ready for its first record.
+func (l *Log) takeSpare() (Identity, error) {
+	l.prepare()
+	s := l.spare
+	s.wait()
+	l.spare = nil
+	if s.err != nil { // it was made before: a disk that was full then may not be now
+		s.err = l.files.make(s.id)
+	}
+	return s.id, s.err
+}
+
+// successor is the identity of the next segment.
+func (l *Log) successor() (Identity, error) {
+	salt, err := draw(l.opts.Random)
+	id := Identity{Store: l.id.Store, Timeline: l.id.Timeline, Number: l.id.Number + 1, Salt: salt, Size: l.opts.Size}
+	// A store begins small and grows: the n-th segment is twice as long as the one before.
+	if n := id.Number - 1; n < 16 && l.opts.FirstSize<<n < l.opts.Size {
+		id.Size = l.opts.FirstSize << n
+	}
+	return id, err
+}
