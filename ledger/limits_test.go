@@ -66,6 +66,38 @@ func TestWindowAtItsLimits(t *testing.T) {
 	}
 }
 
+// TestSendWithinAtItsLimits: a send handed to somebody else is bounded from the second attempt that
+// may have run, and nothing is left of the window while the clock is behind the newest stored time.
+func TestSendWithinAtItsLimits(t *testing.T) {
+	dedupe := Licence{Kind: DedupeKey, Window: 10 * time.Second, Margin: time.Second}
+	for name, c := range map[string]struct {
+		licence        Licence
+		count, unsent  uint32
+		newest, stored tga.Millis // of the attempts, and of the trace
+		left           time.Duration
+		bounded        bool
+		before         time.Duration // what is left a millisecond earlier
+	}{
+		"another licence":         {Licence{Kind: DedupeArgs}, 2, 0, t0, t0, 0, false, 0},
+		"one attempt":             {dedupe, 1, 0, t0, t0, 0, false, 0},
+		"two, one of them unsent": {dedupe, 2, 1, t0, t0, 0, false, 0},
+		"two":                     {dedupe, 2, 0, t0, t0, 6 * time.Second, true, 6001 * time.Millisecond},
+		"three, one unsent":       {dedupe, 3, 1, t0, t0, 6 * time.Second, true, 6001 * time.Millisecond},
+		"an attempt of now":       {dedupe, 2, 0, t0 + 1000, t0, 6 * time.Second, true, 0},
+		"an entry of now":         {dedupe, 2, 0, t0, t0 + 1000, 6 * time.Second, true, 0},
+	} {
+		a := Attempts{Count: c.count, Unsent: c.unsent, First: t0, Newest: c.newest}
+		q := Query{Record: &Record{Attempts: a}, Licence: c.licence, NewestTS: c.stored, Now: t0 + 1000, SendTimeout: 2 * time.Second}
+		if left, bounded := q.SendWithin(); left != c.left || bounded != c.bounded {
+			t.Errorf("%s: %v, bounded %v", name, left, bounded)
+		}
+		q.Now--
+		if left, bounded := q.SendWithin(); left != c.before || bounded != c.bounded {
+			t.Errorf("%s, a millisecond before: %v, bounded %v", name, left, bounded)
+		}
+	}
+}
+
 // TestFenceAtItsLimits: the sender must be known dead at its newest attempt or later, and
 // the flight be over for a millisecond.
 func TestFenceAtItsLimits(t *testing.T) {

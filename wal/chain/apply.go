@@ -208,8 +208,8 @@ func (t *Trace) advance(e *Entry) error {
 	if e.Type == tga.EffectType {
 		t.Documents = e.Documents
 	}
-	if len(t.Entries) == cap(t.Entries) && len(t.Entries) < mostEntries {
-		t.Entries = append(make([]tga.LogEntry, 0, mostEntries), t.Entries...)
+	if t.Entries == nil {
+		t.Entries = make([]tga.LogEntry, 0, mostEntries)
 	}
 	t.Entries = append(t.Entries, e.LogEntry)
 	t.Head = Head{Seq: e.Seq, Digest: e.Digest, State: e.To}

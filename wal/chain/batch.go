@@ -45,13 +45,13 @@ func Replayed(t *Trace, b Batch) (Appended, bool) {
 	if n == 0 || n > len(t.Entries) {
 		return Appended{}, false
 	}
-	at := -1
+	at := len(t.Entries)
 	for i := range t.Entries {
 		if t.Entries[i].ArtifactDigest == b.Artifacts[0].Artifact.Digest {
 			at = i
 		}
 	}
-	if at < 0 || at+n > len(t.Entries) || b.Expect != nil && b.Expect.Seq != uint64(at) {
+	if at+n > len(t.Entries) || b.Expect != nil && b.Expect.Seq != uint64(at) {
 		return Appended{}, false
 	}
 	stored := t.Entries[at : at+n]

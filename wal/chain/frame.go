@@ -143,17 +143,15 @@ func AppendFrame(dst []byte, e *Entry) (frame, spill []byte) {
 	return dst, spill
 }
 
-// frameRoom estimates the length of e's frame, so that it is made in one piece.
+// frameRoom estimates the length of e's frame, so that it is made in one piece. A part that is
+// spilled counts as the longest one that is not.
 func frameRoom(e *Entry) int {
-	n := headerLen + len(e.Preimage) + partLen
-	if e.Artifact != nil && len(e.Artifact.Canonical) <= MaxInline {
-		n += len(e.Artifact.Canonical)
+	n := headerLen + partLen + len(e.Preimage)
+	if e.Artifact != nil {
+		n += min(len(e.Artifact.Canonical), MaxInline)
 	}
 	for _, d := range e.Documents {
-		n += partLen + len(d.Pointer)
-		if len(d.Data) <= MaxInline {
-			n += len(d.Data)
-		}
+		n += partLen + len(d.Pointer) + min(len(d.Data), MaxInline)
 	}
 	return n
 }

@@ -2,6 +2,7 @@ package chain
 
 import (
 	"encoding/binary"
+	"errors"
 	"strings"
 	"testing"
 
@@ -74,6 +75,44 @@ func TestHeaderAtItsLimits(t *testing.T) {
 	} {
 		if _, err := decodeHeader(c.frame); tga.CodeOf(err) != c.want {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestNoteHeaderAtItsLimits: one byte less than a note's header takes, and the header of another
+// version.
+func TestNoteHeaderAtItsLimits(t *testing.T) {
+	frame := func(n int, magic, version byte) []byte {
+		b := make([]byte, n)
+		for i, c := range []byte{magic, version}[:min(n, 2)] {
+			b[i] = c
+		}
+		if n >= noteHeaderLen {
+			binary.BigEndian.PutUint32(b[108:], uint32(n))
+		}
+		return b
+	}
+	// A fault of the frame is told before the trace in its header is read.
+	whole := frame(noteHeaderLen, noteMagic, noteVersion)
+	copy(whole[24:], "the trace it says")
+	for name, c := range map[string]struct {
+		frame []byte
+		code  tga.Code
+		named bool
+	}{
+		"nothing":                 {nil, tga.StateChecksumMismatch, false},
+		"one byte":                {frame(1, noteMagic, 0), tga.StateChecksumMismatch, false},
+		"two, of a newer version": {frame(2, noteMagic, noteVersion+1), tga.FormatTooNew, false},
+		"two, of no note":         {frame(2, noteMagic+1, noteVersion+1), tga.StateChecksumMismatch, false},
+		"two":                     {frame(2, noteMagic, noteVersion), tga.StateChecksumMismatch, false},
+		"a byte too short":        {whole[:noteHeaderLen-1], tga.StateChecksumMismatch, false},
+		"a header of version 0":   {frame(noteHeaderLen, noteMagic, 0), tga.StateChecksumMismatch, false},
+		"a header":                {whole, tga.StateChecksumMismatch, true}, // and no note
+	} {
+		_, _, _, err := DecodeNoteFrame(c.frame)
+		var e *tga.Error
+		if !errors.As(err, &e) || e.Code != c.code || !e.TraceID.IsZero() != c.named {
+			t.Errorf("%s: %+v", name, e)
 		}
 	}
 }
