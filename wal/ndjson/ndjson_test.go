@@ -48,6 +48,18 @@ func erasedTrace() *chaintest.Trace {
 	return tr
 }
 
+// TestErasedDocumentsAreCounted: those that were destroyed alone, beside an artifact that is
+// there.
+func TestErasedDocumentsAreCounted(t *testing.T) {
+	tr := chaintest.New(chaintest.Options{Seed: 6, Documents: []chain.Document{doc("/result", "1"), doc("/evidence", "2")}})
+	tr.Entries[3].Documents = []chain.Document{doc("/result", "1"), {Pointer: "/evidence", Erased: true}}
+	b := export(t, tr)
+	want := ndjson.Report{Lines: bytes.Count(b, []byte("\n")), Traces: 1, Entries: 4, Documents: 1, Erased: 1}
+	if report, err := verify(b); err != nil || report != want {
+		t.Errorf("report %+v, %v, want %+v", report, err, want)
+	}
+}
+
 func TestExportVerifies(t *testing.T) {
 	var all []byte
 	want := ndjson.Report{}

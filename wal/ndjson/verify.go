@@ -62,10 +62,10 @@ func (v *verifier) line() ([]byte, error) {
 	for {
 		part, err := v.in.ReadSlice('\n')
 		v.size += int64(len(part))
-		if len(b)+len(part) > MaxLine || v.size > MaxTrace {
-			return nil, tga.Errorf(tga.LimitExceeded, "a line of over %d bytes, or a trace of over %d", MaxLine, MaxTrace)
-		}
 		b = append(b, part...)
+		if err := checkSize(len(b), v.size); err != nil {
+			return nil, err
+		}
 		switch {
 		case err == nil:
 			return b[:len(b)-1], nil

@@ -19,6 +19,14 @@ const (
 	MaxTrace = 256 << 20 // bytes of all lines of one trace
 )
 
+// checkSize refuses a line of so many bytes, or one that makes its trace so long.
+func checkSize(line int, trace int64) error {
+	if line > MaxLine || trace > MaxTrace {
+		return tga.Errorf(tga.LimitExceeded, "a line of %d bytes, in a trace of %d so far: the most is %d, and %d of a trace", line, trace, MaxLine, MaxTrace)
+	}
+	return nil
+}
+
 // Write writes one trace. It is replayed on the way, so that an export is never of
 // something that does not verify: errors are those of [chain.Replay], and
 // STORE_UNAVAILABLE when w fails. After an error the lines written have no head, and so
@@ -50,8 +58,7 @@ type writer struct {
 func (x *writer) line(b []byte) bool {
 	b = append(b, '\n')
 	x.size += int64(len(b))
-	if len(b) > MaxLine || x.size > MaxTrace {
-		x.err = tga.Errorf(tga.LimitExceeded, "export: a line of %d bytes, a trace of %d so far", len(b), x.size)
+	if x.err = checkSize(len(b), x.size); x.err != nil {
 		return false
 	}
 	if _, err := x.w.Write(b); err != nil {
@@ -123,7 +130,7 @@ func appendSeq(b []byte, seq uint64) []byte {
 func appendDocument(b []byte, seq uint64, d *chain.Document) []byte {
 	b = appendSeq(append(b, `{"kind":"document"`...), seq)
 	b = append(b, `,"pointer":`...)
-	b = appendString(b, d.Pointer)
+	b = tga.AppendString(b, d.Pointer)
 	switch {
 	case d.Erased:
 		return append(b, `,"erased":true}`...)
@@ -141,24 +148,6 @@ func appendDocument(b []byte, seq uint64, d *chain.Document) []byte {
 func isCanonical(b []byte) bool {
 	canonical, err := tga.Canonicalize(b, tga.Limits{MaxBytes: MaxLine})
 	return err == nil && bytes.Equal(canonical, b)
-}
-
-// appendString appends s as a JSON string. A pointer comes out of a canonical artifact,
-// so it is valid UTF-8.
-func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < 0x20:
-			const digits = "0123456789abcdef"
-			b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
-		default:
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
 }
 
 func appendHead(b []byte, t *chain.Trace) []byte {
