@@ -3,6 +3,7 @@ package segment_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	goruntime "runtime"
 	"testing"
@@ -84,6 +85,34 @@ func TestForgedRecordsAreRefused(t *testing.T) {
 	} {
 		if _, err := verify(b); tga.CodeOf(err) != tga.StateChecksumMismatch {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestWindowOfABlockIsBounded: a frame that asks its reader to hold more than the writer's window
+// is refused before anything is held.
+func TestWindowOfABlockIsBounded(t *testing.T) {
+	for window, refused := range map[int]bool{8 << 20: false, 16 << 20: true} {
+		var packed bytes.Buffer
+		enc, err := zstd.NewWriter(&packed, zstd.WithWindowSize(window), zstd.WithSingleSegment(false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Without the length of its content, so that the frame says its window.
+		for _, b := range [][]byte{record(few()[0]), nil} {
+			if _, err := enc.Write(b); err != nil {
+				t.Fatal(err)
+			}
+			if err := enc.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := enc.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, err = verify(forgeBlock(1, packed.Bytes()))
+		if tga.CodeOf(err) != tga.StateChecksumMismatch || errors.Is(err, zstd.ErrWindowSizeExceeded) != refused {
+			t.Errorf("a window of %d: %v", window, err)
 		}
 	}
 }

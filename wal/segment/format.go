@@ -126,19 +126,20 @@ func decodeFooter(b []byte, end uint64) (*footer, error) {
 	}
 	b = b[footerHeadLen:]
 	f := &footer{blocks: make([]blockInfo, blocks), traces: make([]Info, traces)}
-	next := uint64(headerLen)
+	left := end - headerLen // bytes of the blocks still to come
 	for i := range f.blocks {
 		f.blocks[i] = blockInfo{
 			offset: binary.BigEndian.Uint64(b), stored: binary.BigEndian.Uint64(b[8:]), digest: tga.Digest(b[16:48]),
 		}
-		if bl := f.blocks[i]; bl.offset != next || end-next < blockHeaderLen || bl.stored > end-next-blockHeaderLen {
+		next := end - left
+		if bl := f.blocks[i]; bl.offset != next || left < blockHeaderLen || bl.stored > left-blockHeaderLen {
 			return nil, fault("footer: block %d at %d with %d bytes, want offset %d and an end before %d", i, bl.offset, bl.stored, next, end)
 		}
-		next += blockHeaderLen + f.blocks[i].stored
+		left -= blockHeaderLen + f.blocks[i].stored
 		b = b[blockEntryLen:]
 	}
-	if next != end {
-		return nil, fault("footer: blocks end at %d, footer starts at %d", next, end)
+	if left != 0 {
+		return nil, fault("footer: %d bytes between the blocks and the footer, which starts at %d", left, end)
 	}
 	for i := range f.traces {
 		t := Info{

@@ -158,9 +158,10 @@ type replayed struct {
 // its header says, and then the end of the records and of the zstd frame.
 func readBlock(stored io.Reader, traces uint32, n int) iter.Seq2[replayed, error] {
 	return func(yield func(replayed, error) bool) {
-		// Concurrency 1 starts no goroutine.
+		// Concurrency 1 starts no goroutine. What a block expands to is bounded by what
+		// a trace may take: see [recordReader].
 		dec, err := zstd.NewReader(stored, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-			zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderMaxMemory(MaxTrace+BlockTarget))
+			zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			yield(replayed{}, fault("block %d: %w", n, err))
 			return

@@ -30,9 +30,6 @@ type Report struct {
 // if that can be read, says lies there. STORE_UNAVAILABLE means that r failed and the
 // segment may be good.
 func Verify(r io.ReaderAt, size int64) (Report, error) {
-	if size < headerLen+footerHeadLen+trailerLen {
-		return Report{}, fault("of %d bytes: cut short", size)
-	}
 	// A reader that fails must not look like a segment that is damaged.
 	src := &source{r: io.NewSectionReader(r, 0, size)}
 	v := verifier{in: &summed{r: bufio.NewReaderSize(src, 64<<10), h: sha256.New()}}
@@ -69,20 +66,19 @@ func (v *verifier) run(size int64) (Report, error) {
 		if string(b[:4]) == footerMagic {
 			return v.end(b, size)
 		}
-		if err := v.block(b, size); err != nil {
+		if err := v.block(b); err != nil {
 			return Report{}, err
 		}
 	}
 }
 
-func (v *verifier) block(head []byte, size int64) error {
+// block reads the block that follows its header. A header that promises more bytes than the file has
+// is found by what is read next, which is not there.
+func (v *verifier) block(head []byte) error {
 	info := blockInfo{offset: v.in.offset - blockHeaderLen}
 	traces, stored, err := decodeBlockHeader(head)
 	if err != nil {
 		return err
-	}
-	if stored > uint64(size)-v.in.offset {
-		return fault("block at %d: %d bytes in a segment of %d", info.offset, stored, size)
 	}
 	info.stored = stored
 	n := len(v.found.blocks)
@@ -97,9 +93,6 @@ func (v *verifier) block(head []byte, size int64) error {
 		}
 		v.found.traces = append(v.found.traces, t.info)
 		v.count(&t)
-	}
-	if v.in.offset != info.offset+blockHeaderLen+stored {
-		return fault("block at %d: %d bytes after its zstd frame", info.offset, info.offset+blockHeaderLen+stored-v.in.offset)
 	}
 	info.digest = tga.Digest(sum.Sum(nil))
 	v.found.blocks = append(v.found.blocks, info)
@@ -134,9 +127,8 @@ func (v *verifier) end(head []byte, size int64) (Report, error) {
 	}
 	want := v.found.append(nil)
 	offset := v.in.offset - footerHeadLen
-	if uint64(len(want)) != uint64(size)-offset-trailerLen {
-		return Report{}, fault("footer: %d bytes for the %d traces found, it has %d", len(want), len(v.found.traces),
-			uint64(size)-offset-trailerLen)
+	if room := uint64(size) - offset - trailerLen; uint64(len(want)) != room {
+		return Report{}, fault("footer: %d bytes for the %d traces found, it has %d", len(want), len(v.found.traces), room)
 	}
 	rest, err := v.read(len(want) - footerHeadLen)
 	if err != nil {
@@ -178,16 +170,20 @@ func (v *verifier) differs(got []byte, offset uint64) error {
 	if err != nil {
 		return err
 	}
-	for i, want := range v.found.blocks {
-		if i < len(f.blocks) && f.blocks[i] != want {
-			return mismatch("digest of a block in the footer", want.digest, f.blocks[i].digest)
+	for i := range min(len(f.blocks), len(v.found.blocks)) {
+		b, want := f.blocks[i], v.found.blocks[i]
+		if b.digest != want.digest {
+			return mismatch("digest of a block in the footer", want.digest, b.digest)
+		}
+		if b != want {
+			return fault("footer: block %d is %d bytes at %d, found %d at %d", i, b.stored, b.offset, want.stored, want.offset)
 		}
 	}
-	for i, want := range v.found.traces {
-		if i >= len(f.traces) || f.traces[i] == want {
+	for i := range min(len(f.traces), len(v.found.traces)) {
+		t, want := f.traces[i], v.found.traces[i]
+		if t == want {
 			continue
 		}
-		t := f.traces[i]
 		what, computed, stored := "head digest in the footer", want.HeadDigest, t.HeadDigest
 		if computed == stored {
 			what, computed, stored = "digest of the last note in the footer", want.NoteDigest, t.NoteDigest
@@ -230,7 +226,7 @@ func (v *verifier) located(err error, r io.ReaderAt, size int64) error {
 func (v *verifier) read(n int) ([]byte, error) {
 	b := make([]byte, n)
 	if got, err := io.ReadFull(v.in, b); err != nil {
-		return nil, fault("at %d: %d of %d bytes: %w", v.in.offset-uint64(got), got, n, noEOF(err))
+		return nil, fault("ends at %d, after %d of %d bytes: %w", v.in.offset, got, n, noEOF(err))
 	}
 	return b, nil
 }

@@ -61,8 +61,8 @@ func (w *Writer) Add(t *Trace) error {
 	case len(w.has) == MaxTraces:
 		return tga.Errorf(tga.LimitExceeded, "seal trace %s: segment has %d traces", t.ID, MaxTraces).In(t.ID)
 	}
-	if size := recordSize(t); size > MaxTrace {
-		return tga.Errorf(tga.LimitExceeded, "seal trace %s: %d bytes, over %d", t.ID, size, int64(MaxTrace)).In(t.ID)
+	if err := checkSize(t.ID, recordSize(t)); err != nil {
+		return err
 	}
 	w.footer.traces = append(w.footer.traces, t.info(replayed, len(w.footer.blocks)))
 	w.has[t.ID] = true
@@ -74,9 +74,20 @@ func (w *Writer) Add(t *Trace) error {
 	return w.flush()
 }
 
+// checkSize refuses a record of so many bytes, which [Verify] would not read.
+func checkSize(trace tga.ID, size int64) error {
+	if size > MaxTrace {
+		return tga.Errorf(tga.LimitExceeded, "seal trace %s: %d bytes, over %d", trace, size, int64(MaxTrace)).In(trace)
+	}
+	return nil
+}
+
 // recordSize returns an upper bound of the size of t's record, without making it.
 func recordSize(t *Trace) int64 {
-	const overhead = 1 << 10 // of one frame, over the bytes it carries
+	const (
+		overhead = 1 << 10 // of one frame, over the bytes it carries
+		escaped  = 6       // bytes that one byte of a name becomes at most in JSON
+	)
 	size := int64(recordLen)
 	for _, e := range t.Entries {
 		size += overhead + int64(len(e.Preimage))
@@ -88,7 +99,7 @@ func recordSize(t *Trace) int64 {
 		}
 	}
 	for _, n := range t.Notes {
-		size += overhead + int64(len(n.Body)+len(n.Who))
+		size += overhead + int64(len(n.Body)+escaped*len(n.Who))
 	}
 	return size
 }
