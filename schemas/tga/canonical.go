@@ -104,10 +104,9 @@ func (d *document) canonicalForm() ([]byte, *Error) {
 var writers = sync.Pool{New: func() any { return new(writer) }}
 
 func (w *writer) free() {
-	if cap(w.scratch) > mostKept {
-		return
-	}
-	*w = writer{scratch: w.scratch}
+	used := w.scratch
+	*w = writer{}
+	keep(&w.scratch, used)
 	writers.Put(w)
 }
 

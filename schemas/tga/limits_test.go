@@ -246,6 +246,65 @@ func TestEveryHexDigitOfAnEscape(t *testing.T) {
 	}
 }
 
+// TestEveryCharacterHasOneSpelling: each character of ASCII and some beyond, beside one that is
+// escaped, is spelled as RFC 8785 §3.2.2.2 says, however the text spells it.
+func TestEveryCharacterHasOneSpelling(t *testing.T) {
+	short := map[rune]string{'"': `\"`, '\\': `\\`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
+	for c := range rune(0x100) {
+		spelled, ok := short[c]
+		switch {
+		case ok:
+		case c < ' ':
+			spelled = fmt.Sprintf(`\u%04x`, c)
+		default:
+			spelled = string(c)
+		}
+		for _, around := range []string{"", `\"`, "12345678"} { // strings of a few bytes and of eight are read in different ways
+			want := `"` + around + spelled + around + `"`
+			plain := strings.ReplaceAll(around, `\"`, `"`)
+			if got := AppendString(nil, plain+string(c)+plain); string(got) != want {
+				t.Errorf("%U is written %s, want %s", c, got, want)
+			}
+			for _, text := range []string{want, fmt.Sprintf(`"%s\u%04x%s"`, around, c, around), fmt.Sprintf(`"%s\u%04X%s"`, around, c, around)} {
+				if got, err := Canonicalize([]byte(text), Limits{}); err != nil || string(got) != want {
+					t.Errorf("%s is %s (%v), want %s", text, got, err, want)
+				}
+			}
+		}
+	}
+}
+
+// TestWhatIsKeptIsBounded: one long text leaves no long buffer behind, and no decoded name keeps a
+// long text alive.
+func TestWhatIsKeptIsBounded(t *testing.T) {
+	for over, kept := range []bool{true, false} {
+		var buf []byte
+		keep(&buf, make([]byte, 0, mostKept+over))
+		if (buf != nil) != kept {
+			t.Errorf("a buffer of %d bytes: kept %v", mostKept+over, !kept)
+		}
+		for name, d := range map[string]*document{
+			"nodes": {nodes: make([]node, 0, mostPooled+over)}, "names": {names: make([]byte, 0, mostPooled+over)},
+			"order": {order: make([]int32, 0, mostPooled+over)},
+		} {
+			if d.large() == kept {
+				t.Errorf("a document of %d %s: kept %v", mostPooled+over, name, !kept)
+			}
+		}
+		if shared := newDecoder(&document{text: make([]byte, mostShared+over)}).text != ""; shared != kept {
+			t.Errorf("a text of %d bytes: shared %v", mostShared+over, shared)
+		}
+		text := `"` + strings.Repeat("x", foldOver+over-2) + `"`
+		d, err := parse([]byte(text), Limits{})
+		if err != nil || d.folds == kept {
+			t.Errorf("a text of %d bytes: folded %v", len(text), kept)
+		}
+		if err == nil {
+			d.free()
+		}
+	}
+}
+
 // TestEndOfATextIsNamed: what is missing is said, not that its first byte is wrong.
 func TestEndOfATextIsNamed(t *testing.T) {
 	for text, want := range map[string]string{

@@ -119,7 +119,7 @@ func decimalOf(raw []byte) decimal {
 		raw = raw[1:]
 	}
 	mantissa := raw
-	if e := bytes.IndexAny(raw, "eE"); e >= 0 {
+	if e := bytes.IndexAny(raw, "eE"); e != -1 {
 		mantissa = raw[:e]
 		x.exp = saturatingInt(raw[e+1:])
 	}

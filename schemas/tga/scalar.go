@@ -156,7 +156,7 @@ func (m Millis) String() string { return m.Time().Format(millisLayout) }
 func (m Millis) AppendText(b []byte) ([]byte, error) {
 	t := m.Time()
 	year, month, day := t.Date()
-	if year < 0 || year > 9999 { // no layout writes such a year so that it is read back
+	if uint(year) > 9999 { // also one before 0: no layout writes such a year so that it is read back
 		return t.AppendFormat(b, millisLayout), nil
 	}
 	hour, minute, second := t.Clock()

@@ -58,11 +58,15 @@ var documents = sync.Pool{New: func() any { return new(document) }}
 const mostPooled = 4096
 
 func (d *document) free() {
-	if max(cap(d.nodes), cap(d.names), cap(d.order)) > mostPooled {
+	if d.large() {
 		return
 	}
 	*d = document{nodes: d.nodes[:0], names: d.names[:0], order: d.order[:0]}
 	documents.Put(d)
+}
+
+func (d *document) large() bool {
+	return max(cap(d.nodes), cap(d.names), cap(d.order)) > mostPooled
 }
 
 // foldOver is the length in bytes from which a text is folded whose values are wanted one
