@@ -46,7 +46,7 @@ func (rt *Runtime) nonce() (string, error) {
 var ownMeta = map[string]bool{
 	tga.MetaNamespace: true, tga.MetaDeadline: true, tga.MetaRetryOf: true, tga.MetaFresh: true, tga.MetaNonce: true,
 	tga.MetaCompensates: true, tga.MetaSubmitter: true, tga.MetaRetryNumber: true, tga.MetaDerivedKey: true, tga.MetaOccurrence: true,
-	tga.MetaExecutor: true, tga.MetaIdentity: true, tga.MetaAgainOf: true,
+	tga.MetaExecutor: true, tga.MetaIdentity: true, tga.MetaAgainOf: true, tga.MetaSubject: true,
 }
 
 // canonicalArgs is the one form of a request's arguments; nil is {}.

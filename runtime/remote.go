@@ -179,6 +179,9 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest, own *ownBegin) (
 			if err := rt.sameRequest(req.Request, record); err != nil {
 				return nil, err
 			}
+			if err := rt.sameSubject(ctx, req.Key, req.Connection.Subject, record); err != nil {
+				return nil, err
+			}
 			l, err := rt.resume(ctx, record.TraceID)
 			if err == nil {
 				l.remote = rt.remoteOf(req)
@@ -188,6 +191,9 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest, own *ownBegin) (
 		}
 	}
 	req.own = mergeMeta(req.own, tga.Meta{tga.MetaExecutor: tga.AttemptExternal})
+	if subject := req.Connection.Subject; subject != "" {
+		req.own[tga.MetaSubject] = subject
+	}
 	l, err := rt.start(ctx, req.Request)
 	if err != nil {
 		return nil, err

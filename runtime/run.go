@@ -138,6 +138,10 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	if err != nil {
 		return err
 	}
+	if err := rt.sameSubject(ctx, key.Key, l.request.Meta.String(tga.MetaSubject), record); err != nil {
+		// The other call took the key after this one was begun.
+		return rt.refuse(ctx, l, tga.CodeOf(err), "%w", err)
+	}
 	q := rt.query(l, record)
 	d := ledger.Decide(q)
 	switch d.Action {

@@ -220,6 +220,9 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 		rt.tell(l, EventRefused, d.Code, 0, d.Reason)
 		return nil, tga.Errorf(d.Code, "key %q: %s (trace %s)", key.Key, d.Reason, record.TraceID)
 	}
+	if err := rt.sameSubject(ctx, key.Key, request.Meta.String(tga.MetaSubject), record); err != nil {
+		return nil, err
+	}
 	return l, nil
 }
 
@@ -237,7 +240,8 @@ func (rt *Runtime) rejoin(lease chain.Lease, trace *chain.Trace, request *tga.Ar
 	}
 	l.asker = asks.submitter
 	was, is := l.request.Request, request.Request
-	if !was.Proposal.Equal(is.Proposal) || was.IdempotencyKey != is.IdempotencyKey {
+	if !was.Proposal.Equal(is.Proposal) || was.IdempotencyKey != is.IdempotencyKey ||
+		l.request.Meta.String(tga.MetaSubject) != request.Meta.String(tga.MetaSubject) {
 		return nil, tga.Errorf(tga.StateInvalidTransition, "the trace exists and is of another call").In(lease.TraceID)
 	}
 	return l, nil

@@ -101,14 +101,15 @@ var ranElsewhere = map[string]string{
 	"tgad agent show TURN":                 "agent.txtar",
 	"tgad mcp --listen 127.0.0.1:PORT":     "internal/mcpshim: its tests listen",
 	"tgad mcp --url URL":                   "internal/mcpshim: its tests dial",
-	"tgad mcp config --url URL":            "internal/cli: TestMCPVerb",
-	"tgad mcp serve":                       "internal/mcpshim: its tests serve",
-	"tgad approve":                         "approve.txtar",
-	"tgad resolve":                         "a verb alone; run with its arguments",
-	"tgad abandon":                         "a verb alone; run with its arguments",
-	"tgad mcp":                             "a verb alone; run with a server",
-	"tgad backup":                          "a verb alone; run with its arguments",
-	"tgad serve":                           "a verb alone; run with its arguments",
+	"tgad mcp --url https://tools.example/mcp --listen 127.0.0.1:8700 --forward-auth": "internal/mcpshim: TestTokensGoToTheToolServerAlone",
+	"tgad mcp config --url URL": "internal/cli: TestMCPVerb",
+	"tgad mcp serve":            "internal/mcpshim: its tests serve",
+	"tgad approve":              "approve.txtar",
+	"tgad resolve":              "a verb alone; run with its arguments",
+	"tgad abandon":              "a verb alone; run with its arguments",
+	"tgad mcp":                  "a verb alone; run with a server",
+	"tgad backup":               "a verb alone; run with its arguments",
+	"tgad serve":                "a verb alone; run with its arguments",
 }
 
 // TestEveryDocumentedCommandRuns runs the command lines of README, OPERATIONS and MCP as

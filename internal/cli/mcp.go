@@ -27,7 +27,7 @@ type mcp struct {
 	server, file, data, state, scope string
 	url, headers, listen             string
 	callIDs, keys, keyArgs, free     []string
-	block, trust                     bool
+	block, trust, forward            bool
 	tasks                            string
 	level                            slog.Level
 
@@ -62,6 +62,7 @@ would without tgad.`,
 	f.StringVar(&m.headers, "headers-file", "", "headers for --url, a \"Name: value\" a line")
 	c.Flags().StringVar(&m.scope, "scope", "", "keeps calls apart that are identical but for it")
 	c.Flags().StringVar(&m.listen, "listen", "", "serve streamable HTTP on `ADDR` or unix:PATH in place of stdin and stdout")
+	c.Flags().BoolVar(&m.forward, "forward-auth", false, "send each client's Authorization header to --url, and keep clients with different ones apart (with --listen)")
 	c.Flags().StringArrayVar(&m.callIDs, "call-id", nil, "member of _meta in which the client names one call, the same when it repeats it (repeatable; default: none)")
 	c.Flags().StringArrayVar(&m.keys, "key", nil, "`TOOL=/pointer`: where the key stands in a tool's arguments (repeatable)")
 	c.Flags().StringArrayVar(&m.keyArgs, "key-argument", nil, "`TOOL=/pointer`: argument that the key is copied to (repeatable)")
@@ -81,11 +82,14 @@ would without tgad.`,
 // options are those of the shim, without its log.
 func (m *mcp) options(args []string) (mcpshim.Options, error) {
 	o := mcpshim.Options{
-		Server: m.server, Command: args, URL: m.url, Scope: m.scope, State: m.state, CallIDs: m.callIDs,
+		Server: m.server, Command: args, URL: m.url, ForwardAuth: m.forward, Scope: m.scope, State: m.state, CallIDs: m.callIDs,
 		Stderr: os.Stderr, Logger: slog.New(slog.NewTextHandler(m.Err, &slog.HandlerOptions{Level: m.level})),
 	}
 	if (len(args) == 0) == (m.url == "") {
 		return o, Usagef("give the tool server's command after --, or --url")
+	}
+	if m.forward && (m.url == "" || m.listen == "") {
+		return o, Usagef("--forward-auth wants --url and --listen: there is no Authorization header on stdin")
 	}
 	if o.Server == "" {
 		if o.Server = m.derivedID(args); o.Server == "" {

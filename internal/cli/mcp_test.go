@@ -76,7 +76,7 @@ func TestMCPVerb(t *testing.T) {
 			}
 		}
 	}
-	for _, args := range [][]string{nil, {"--url", "nonsense"}, {"config"}, {"config", "--url", "nonsense"}, {"config", "--url", "http://x/", "--", "x"}, {"--key", "charge=no-pointer", "--", "x"}, {"--tasks", "maybe", "--", "x"}, {"--url", "http://x/", "--", "x"}} {
+	for _, args := range [][]string{nil, {"--url", "nonsense"}, {"--url", "https://x/", "--forward-auth"}, {"--listen", "127.0.0.1:0", "--forward-auth", "--", "x"}, {"config"}, {"config", "--url", "nonsense"}, {"config", "--url", "http://x/", "--", "x"}, {"--key", "charge=no-pointer", "--", "x"}, {"--tasks", "maybe", "--", "x"}, {"--url", "http://x/", "--", "x"}} {
 		if _, err := runMCP(t, dir, "", args...); ExitCode(err) != ExitUsage {
 			t.Errorf("%v: %v is no usage error", args, err)
 		}

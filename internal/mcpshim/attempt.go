@@ -11,7 +11,7 @@ import (
 )
 
 // callKey is what at most one attempt of this shim is at.
-type callKey struct{ tool, key string }
+type callKey struct{ tool, key, subject string }
 
 // attempt brings one call to its end. It goes on when the client that asked gives up:
 // what was begun is finished. A client that repeats the call meanwhile joins it.
@@ -83,7 +83,7 @@ func (s *Shim) join(q *call, key string) (a *attempt, mine bool, err error) {
 	if s.life.Err() != nil {
 		return nil, false, errOver
 	}
-	k := callKey{q.params.tool, key}
+	k := callKey{q.params.tool, key, q.conv.subject}
 	if a := s.open[k]; a != nil {
 		if a.asked != q.asked || a.q.leg() != q.leg() {
 			return nil, false, tga.Errorf(tga.IdempotencyKeyConflict, "the key %q belongs to a call with other arguments, which is under way", key)
@@ -107,7 +107,7 @@ func (s *Shim) newAttempt(q *call, key string) (*attempt, error) {
 		told: make(chan struct{}), named: make(chan struct{}), people: make(chan struct{}), words: "asking tgad", moved: make(chan struct{}), wait: 1,
 	}
 	c := q.conv
-	a.conn = runtime.Connection{ID: c.id, Executor: s.alive.path, Asks: c.opening.elicits() || q.inRequest()}
+	a.conn = runtime.Connection{ID: c.id, Subject: c.subject, Executor: s.alive.path, Asks: c.opening.elicits() || q.inRequest()}
 	if c.shared {
 		a.conn.ID = randomHex() // each request is a connection of its own
 	}

@@ -147,6 +147,10 @@ func around(f *frame) (head, tail []byte, err error) {
 // failWith answers with a coded error and its pointer.
 func (c *conv) failWith(id []byte, b *batchReply, code int, trace string, err error) {
 	words := err.Error()
+	var ch *challenge
+	if errors.As(err, &ch) {
+		c.challenged(id, b, ch)
+	}
 	var e *tga.Error
 	if errors.As(err, &e) && e.Pointer != "" {
 		words = "the call cannot be governed: " + e.Message + " at " + e.Pointer

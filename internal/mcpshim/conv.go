@@ -35,6 +35,9 @@ type conv struct {
 	out    outlet
 	id     string // of the connection
 	shared bool   // by several clients: one of them is not told from another
+	// auth is the Authorization header of all that is asked here, where it is forwarded, and
+	// subject what is noted of it. It is in memory only.
+	auth, subject string
 	// present says that the client is there; nil where each request says it for itself.
 	present *presence
 

@@ -168,7 +168,12 @@ func (a *attempt) remembered() tga.ID {
 	return newID()
 }
 
-func (a *attempt) askName() string { return keptName(askPrefix, a.q.params.tool, a.key) }
+func (a *attempt) askName() string {
+	if a.conn.Subject != "" {
+		return keptName(askPrefix, a.q.params.tool, a.conn.Subject+"\x00"+a.key)
+	}
+	return keptName(askPrefix, a.q.params.tool, a.key)
+}
 
 func (a *attempt) remember(id tga.ID) {
 	err := a.s.shelf.change(a.s.life, a.askName(), func([]byte) []byte { return []byte(id.String()) })

@@ -28,6 +28,8 @@ type frame struct {
 	unsent string
 	// givenUp is set in place of a message: the request of this id was ended by this side.
 	givenUp bool
+	// challenge is set beside unsent where the tool server wants authorization.
+	challenge *challenge
 }
 
 // Limits of a frame.

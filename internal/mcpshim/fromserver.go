@@ -46,6 +46,9 @@ func (c *conv) noise(f *frame) {
 		if f.givenUp && (w == nil || w.call == nil) {
 			return // nobody waits for it; the id may be another request's by now
 		}
+		if w != nil {
+			c.challenged(w.id, w.batch, f.challenge)
+		}
 		if w != nil && c.broken(w, f) {
 			return
 		}
@@ -241,6 +244,9 @@ func (c *conv) request(ctx context.Context, l *link, method string, params []byt
 	}
 	if got.Bad != "" {
 		got.close()
+		if got.challenge != nil {
+			return nil, got.challenge
+		}
 		return nil, errors.New(got.Bad)
 	}
 	return got, nil

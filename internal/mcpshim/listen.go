@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,15 +21,16 @@ import (
 
 // front serves streamable HTTP. A client that makes a handshake has a session and a tool
 // server of its own, as it would on stdin and stdout; clients of a revision without a
-// handshake share one.
+// handshake share one. Where Authorization is forwarded a conversation is of one such header:
+// another one is another client, whatever session it names.
 type front struct {
 	s    *Shim
 	life context.Context
 
 	mu       sync.Mutex
 	sessions map[string]*session
-	shared   *session
-	next     atomic.Uint64 // of the ids that shared requests get
+	shared   map[string]*session // a subject's; "" where Authorization is not forwarded
+	next     atomic.Uint64       // of the ids that shared requests get
 	wg       sync.WaitGroup
 }
 
@@ -106,10 +109,14 @@ func listenOn(address string) (net.Listener, error) {
 	return l, nil
 }
 
+func newFront(s *Shim, life context.Context) *front {
+	return &front{s: s, life: life, sessions: map[string]*session{}, shared: map[string]*session{}}
+}
+
 func (s *Shim) serve(ctx context.Context, l net.Listener) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
-	f := &front{s: s, life: life, sessions: map[string]*session{}}
+	f := newFront(s, life)
 	srv := &http.Server{Handler: f, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, socketKey{}, c) }}
 	failed := make(chan error, 1)
@@ -142,6 +149,16 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if o := r.Header.Get("Origin"); o != "" && !localOrigin(o) {
 		http.Error(w, "this origin may not call tools", http.StatusForbidden)
 		return
+	}
+	if f.s.opts.ForwardAuth {
+		if len(r.Header.Values("Authorization")) > 1 {
+			http.Error(w, "Authorization stands there twice", http.StatusBadRequest)
+			return
+		}
+		if place, suffix, ok := metadataOf(r.URL.Path); ok {
+			f.metadata(w, r, place, suffix)
+			return
+		}
 	}
 	switch r.Method {
 	case http.MethodPost:
@@ -176,7 +193,7 @@ func (f *front) find(r *http.Request) *session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.sessions[r.Header.Get(sessionHeader)]
-	if s == nil || s.c.life.Err() != nil {
+	if s == nil || s.c.auth != f.auth(r) || s.c.life.Err() != nil {
 		return nil // or it was ended: what is left of it is being cleared away
 	}
 	s.touch()
@@ -189,14 +206,23 @@ func (s *session) touch() {
 	s.used = time.Now()
 }
 
+// auth is the Authorization header of a request where it is forwarded, else "".
+func (f *front) auth(r *http.Request) string {
+	if !f.s.opts.ForwardAuth {
+		return ""
+	}
+	return r.Header.Get("Authorization")
+}
+
 // open starts a conversation.
-func (f *front) open(id string) (*session, error) {
+func (f *front) open(id, auth string) (*session, error) {
+	subject := f.s.users.of(auth)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if id == "" && f.shared != nil {
-		return f.shared, nil // somebody else was first
+	if s := f.shared[subject]; id == "" && s != nil {
+		return s, nil // somebody else was first
 	}
-	if f.life.Err() != nil || len(f.sessions) >= maxSessions {
+	if f.life.Err() != nil || len(f.sessions)+len(f.shared) >= maxSessions {
 		return nil, errors.New("too many sessions are open")
 	}
 	place, err := takeSlot(f.s.opts.State, fileName(f.s.opts.Server))
@@ -208,9 +234,9 @@ func (f *front) open(id string) (*session, error) {
 		waits: map[idKey]*exchange{}, tokens: map[string]*exchange{},
 	}
 	s.c = f.s.newConv(s)
-	s.c.atWork, s.c.shared = place.work, s.shared
+	s.c.atWork, s.c.shared, s.c.auth, s.c.subject = place.work, s.shared, auth, subject
 	if id == "" {
-		f.shared = s
+		f.shared[subject] = s
 	} else {
 		f.sessions[id] = s
 	}
@@ -227,8 +253,8 @@ func (f *front) open(id string) (*session, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		delete(f.sessions, id)
-		if f.shared == s {
-			f.shared = nil
+		if f.shared[subject] == s {
+			delete(f.shared, subject)
 		}
 	})
 	return s, nil
@@ -238,7 +264,10 @@ func (f *front) open(id string) (*session, error) {
 func (f *front) expire(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, s := range f.sessions {
+	for _, s := range f.all() {
+		if s.shared && !f.s.opts.ForwardAuth {
+			continue // it is everybody's; one of a token is of no use when that has changed
+		}
 		s.mu.Lock()
 		idle := len(s.waits) == 0 && s.stream == nil && now.Sub(s.used) > sessionIdle
 		s.mu.Unlock()
@@ -246,6 +275,11 @@ func (f *front) expire(now time.Time) {
 			s.c.end()
 		}
 	}
+}
+
+// all are the conversations that are open. The front's lock is held.
+func (f *front) all() []*session {
+	return slices.AppendSeq(slices.Collect(maps.Values(f.sessions)), maps.Values(f.shared))
 }
 
 // sessionOf finds or opens the conversation of a message. A revision without a handshake has
@@ -263,13 +297,15 @@ func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *frame, mode
 		id = randomHex()
 		w.Header().Set(sessionHeader, id)
 	}
+	auth := f.auth(r)
 	f.mu.Lock()
-	s := f.shared
+	s := f.shared[f.s.users.of(auth)]
 	f.mu.Unlock()
 	if s != nil && id == "" {
+		s.touch()
 		return s
 	}
-	s, err := f.open(id)
+	s, err := f.open(id, auth)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return nil

@@ -75,12 +75,12 @@ func session2025(t *testing.T, url string) []string {
 func TestClientsShareOneToolServer(t *testing.T) {
 	w := newWorld(t)
 	f, url := w.fronted()
-	one, err := f.open("")
+	one, err := f.open("", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Who has seen that there is none opens one, and so has another in the meantime.
-	if two, err := f.open(""); err != nil || two != one {
+	if two, err := f.open("", ""); err != nil || two != one {
 		t.Errorf("%p is not %p, %v", two, one, err)
 	}
 	var wg sync.WaitGroup
@@ -176,7 +176,7 @@ func (w *world) fronted() (*front, string) {
 		w.tune(s)
 	}
 	life, end := context.WithCancel(context.Background())
-	f := &front{s: s, life: life, sessions: map[string]*session{}}
+	f := newFront(s, life)
 	srv := httptest.NewServer(f)
 	w.t.Cleanup(func() {
 		end()
@@ -237,9 +237,9 @@ func TestClientThatStopsReading(t *testing.T) {
 				eventually(t, "it to be cut off", func() bool {
 					f.mu.Lock()
 					defer f.mu.Unlock()
-					f.shared.mu.Lock()
-					defer f.shared.mu.Unlock()
-					return len(f.shared.waits) == 0
+					f.shared[""].mu.Lock()
+					defer f.shared[""].mu.Unlock()
+					return len(f.shared[""].waits) == 0
 				})
 				if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 					t.Fatal(err)

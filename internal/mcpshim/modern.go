@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -48,9 +49,12 @@ func statusOf(answer []byte) int {
 type refusal struct {
 	status, code int
 	words        string
+	challenge    *challenge // sets the status in place of status; nil is none
 }
 
-func malformed(code int, words string) *refusal { return &refusal{http.StatusBadRequest, code, words} }
+func malformed(code int, words string) *refusal {
+	return &refusal{status: http.StatusBadRequest, code: code, words: words}
+}
 
 func mismatch(header string) *refusal {
 	return malformed(codeHeaderMismatch, "the header "+header+" is not what the body says")
@@ -62,7 +66,7 @@ func unfit(m *frame, status int) *refusal {
 	if m.RawID == nil {
 		code = codeParse
 	}
-	return &refusal{status, code, "the message does not pass: " + m.Bad}
+	return &refusal{status: status, code: code, words: "the message does not pass: " + m.Bad}
 }
 
 // versionOf is the revision that a message names in its body; "" for none.
@@ -132,7 +136,9 @@ func (c *conv) refusedParams(ctx context.Context, h http.Header, m *frame) *refu
 	}
 	marks, err := c.marks(ctx, p)
 	if err != nil {
-		return &refusal{http.StatusOK, codeGone, "the call was not sent: the definition of its tool cannot be had, to compare the headers with: " + err.Error()}
+		no := &refusal{status: http.StatusOK, code: codeGone, words: "the call was not sent: the definition of its tool cannot be had, to compare the headers with: " + err.Error()}
+		errors.As(err, &no.challenge)
+		return no
 	}
 	if marks.bad != nil {
 		return nil
@@ -208,6 +214,10 @@ func (r *refusal) answer(w http.ResponseWriter, id []byte) {
 	raw = append(raw, `"error":{"code":`+itoa(r.code)+`,"message":`...)
 	raw = append(tga.AppendString(raw, "tgad: "+r.words), "}}"...)
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(r.status)
+	if r.challenge != nil {
+		r.challenge.head(w)
+	} else {
+		w.WriteHeader(r.status)
+	}
 	_, _ = w.Write(raw) // a client that is gone by now needs no answer
 }

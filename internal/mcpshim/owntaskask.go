@@ -127,6 +127,9 @@ func (c *conv) report(t *ownTask, b *batchReply, tell func(standing string) erro
 // was made, or too long ago.
 func (c *conv) taskAt(id tga.ID) (*ownTask, error) {
 	s := c.s
+	if s.opts.ForwardAuth {
+		return nil, tga.Errorf(tga.NotFound, "there is no task of this id: whose it is could not be told")
+	}
 	s.mu.Lock()
 	t := s.tasks[id]
 	s.mu.Unlock()
@@ -207,7 +210,7 @@ func (c *conv) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 	}
 	s.mu.Lock()
 	// Under a name of its own: the same call made again may be another occurrence.
-	s.launch(callKey{p.tool, taskName + id.String()}, a)
+	s.launch(callKey{p.tool, taskName + id.String(), c.subject}, a)
 	s.mu.Unlock()
 	q.leave(a, true)
 	return t, nil

@@ -194,7 +194,7 @@ func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
 	defer ours.Close()
 	raw, _ := modern("2", "tools/call", fmt.Sprintf(`"name":"charge","arguments":{"wait":%q}`, filepath.Join(w.dir, "gate")))
 	e := &exchange{events: make(chan event, 1), socket: ours, gone: t.Context().Done(), modern: true}
-	s := f.shared
+	s := f.shared[""]
 	m, key, err := s.enter(newFrame([]byte(raw)), e)
 	if err != nil {
 		t.Fatal(err)

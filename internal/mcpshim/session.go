@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
@@ -25,6 +26,9 @@ type exchange struct {
 	socket  any  // that the POST came on
 	listens bool // it is a subscription
 	modern  bool // of a revision that gives some answers a status of their own
+	opens   bool // it is the handshake of a new session
+
+	challenge atomic.Pointer[challenge] // that is the answer
 }
 
 // event is a message for one POST; the last one is the answer.
@@ -38,7 +42,7 @@ type event struct {
 // answer as JSON, or a stream where messages come before it.
 func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame, modern bool) {
 	s.f.reap()
-	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == listenMethod, gone: r.Context().Done(), modern: modern}
+	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == listenMethod, gone: r.Context().Done(), modern: modern, opens: m.Method == "initialize" && !s.shared}
 	m, key, err := s.enter(m, e)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -51,7 +55,14 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame, mod
 		defer close(taken)
 		s.c.fromClient(m, nil)
 	})
-	out := &poster{f: s.f, w: w, socket: e.socket, modern: modern}
+	out := &poster{e: e, f: s.f, w: w, socket: e.socket, modern: modern}
+	if e.opens {
+		defer func() {
+			if e.challenge.Load() != nil {
+				s.c.end() // there is no session for who may not have one
+			}
+		}()
+	}
 	for {
 		select {
 		case ev := <-e.events:
@@ -86,15 +97,9 @@ type socketKey struct{}
 // taken for another one that wants the same.
 func (f *front) reap() {
 	f.mu.Lock()
-	all := []*session{f.shared}
-	for _, s := range f.sessions {
-		all = append(all, s)
-	}
+	all := f.all()
 	f.mu.Unlock()
 	for _, s := range all {
-		if s == nil {
-			continue
-		}
 		s.mu.Lock()
 		var gone []idKey
 		for key, e := range s.waits {
@@ -115,6 +120,15 @@ func (f *front) reap() {
 	}
 }
 
+// challenge makes the answer to a request one that asks for authorization.
+func (s *session) challenge(id []byte, ch *challenge) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.waits[keyOf(id)]; e != nil {
+		e.challenge.Store(ch)
+	}
+}
+
 // givenUp takes the end of a stream for what it is: its request was given up.
 func (c *conv) givenUp(id []byte) {
 	n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), id...)
@@ -123,6 +137,7 @@ func (c *conv) givenUp(id []byte) {
 
 // poster writes what comes back for one POST.
 type poster struct {
+	e         *exchange
 	f         *front
 	w         http.ResponseWriter
 	socket    any
@@ -134,7 +149,12 @@ type poster struct {
 func (p *poster) write(ev event) (last bool) {
 	if ev.last && !p.streaming {
 		p.w.Header().Set("Content-Type", "application/json")
-		if p.modern {
+		if ch := p.e.challenge.Load(); ch != nil {
+			if p.e.opens {
+				p.w.Header().Del(sessionHeader)
+			}
+			ch.head(p.w)
+		} else if p.modern {
 			p.w.WriteHeader(statusOf(ev.raw))
 		}
 		ev.done <- p.f.write(p.w, p.socket, ev.raw)

@@ -56,6 +56,9 @@ type Options struct {
 	Dir     string   // its working directory; "" = this process's
 	URL     string   // a tool server over streamable HTTP
 	Headers map[string]string
+	// ForwardAuth sends the Authorization header of a client over HTTP to URL, and nowhere
+	// else, and keeps clients with different ones apart. It is never logged or stored.
+	ForwardAuth bool
 
 	Log       Log
 	Namespace string
@@ -110,7 +113,8 @@ var serverID = regexp.MustCompile(`^[A-Za-z0-9_./-]{1,128}$`)
 type Shim struct {
 	opts  Options
 	log   *slog.Logger
-	shelf *shelf // what the log keeps for the shim
+	shelf *shelf    // what the log keeps for the shim
+	users *subjects // nil where Authorization is not forwarded
 
 	life context.Context // ends with Close: of attempts
 	end  context.CancelFunc
@@ -145,6 +149,14 @@ func New(o Options) (*Shim, error) {
 	}
 	if strings.ContainsRune(o.Scope, 0) {
 		return nil, tga.Errorf(tga.ValidationError, "the scope holds a zero byte")
+	}
+	if o.ForwardAuth {
+		if err := forwardable(o.URL, o.Headers); err != nil {
+			return nil, err
+		}
+		// A task is asked about for days, and by then its client has another token. The list of
+		// calls in doubt shows the arguments of everybody's.
+		o.Tasks, o.Look = TasksOff, nil
 	}
 	if o.Tools == nil {
 		o.Tools = func(string) Tool { return Tool{} }
@@ -185,6 +197,12 @@ func New(o Options) (*Shim, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if o.ForwardAuth {
+		if s.users, err = newSubjects(o.State); err != nil {
+			s.alive.remove()
+			return nil, err
+		}
 	}
 	s.shelf = &shelf{s: s}
 	s.pins = newPins(s)

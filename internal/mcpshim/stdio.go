@@ -149,7 +149,7 @@ func (c *conv) settle(d time.Duration) {
 func (s *Shim) dialer(c *conv, lock string) dialer {
 	return func(ctx context.Context, deliver func(*frame)) (upstream, error) {
 		if s.opts.URL != "" {
-			return s.dialURL(c.life, deliver), nil
+			return s.dialURL(c.life, c.auth, deliver), nil
 		}
 		o := mcpraw.ProcessOptions{
 			Command: s.opts.Command, Env: append(os.Environ(), s.opts.Env...), Dir: s.opts.Dir, Stderr: s.opts.Stderr, Lock: lock,

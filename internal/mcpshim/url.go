@@ -25,12 +25,14 @@ import (
 // it says of its own accord. Nothing is written twice: no redirect is followed, no
 // connection is used again, no broken stream is resumed.
 type remote struct {
-	url     string
-	headers map[string]string
-	log     *slog.Logger
-	frames  *frames // limits of what arrives
-	deliver func(*frame)
-	rt      *http.Transport
+	url      string
+	headers  map[string]string
+	forwards bool   // the client's Authorization goes to the tool server
+	auth     string // that header, of this conversation's client
+	log      *slog.Logger
+	frames   *frames // limits of what arrives
+	deliver  func(*frame)
+	rt       *http.Transport
 
 	life context.Context
 	end  context.CancelFunc
@@ -84,9 +86,9 @@ func ReadHeaders(path string) (map[string]string, error) {
 }
 
 // dialURL describes the endpoint; nothing is dialled.
-func (s *Shim) dialURL(life context.Context, deliver func(*frame)) upstream {
+func (s *Shim) dialURL(life context.Context, auth string, deliver func(*frame)) upstream {
 	r := &remote{
-		url: s.opts.URL, headers: s.opts.Headers, log: s.log, deliver: deliver, rt: mcpraw.NewTransport(),
+		url: s.opts.URL, headers: s.opts.Headers, forwards: s.opts.ForwardAuth, auth: auth, log: s.log, deliver: deliver, rt: mcpraw.NewTransport(),
 		frames: &frames{most: s.opts.MaxFrameBytes, dir: s.opts.State}, gone: make(chan struct{}), posts: map[idKey]*posted{},
 	}
 	r.life, r.end = context.WithCancel(life)
@@ -236,6 +238,9 @@ func (r *remote) head(req *http.Request, agreed string) {
 	for k, v := range r.headers {
 		req.Header.Set(k, v)
 	}
+	if r.auth != "" {
+		req.Header.Set("Authorization", r.auth)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.session != "" {
@@ -349,6 +354,10 @@ func (r *remote) single(id []byte, method string, in io.Reader) {
 
 // refusal reads why the endpoint did not take a message.
 func (r *remote) refusal(id []byte, method string, resp *http.Response) {
+	if ch := r.challengeOf(resp); ch != nil {
+		r.challenged(id, method, ch)
+		return
+	}
 	said, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	if err != nil {
 		said = nil // the status says enough
@@ -357,6 +366,9 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 	ended := resp.StatusCode == http.StatusNotFound && r.session != ""
 	r.mu.Unlock()
 	why := fmt.Sprintf("HTTP status %s: %.200s", resp.Status, bytes.TrimSpace(said))
+	if r.auth != "" { // they may repeat it, and this goes into the log
+		why = fmt.Sprintf("HTTP status %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	}
 	if ended {
 		r.refused(id, method, why)
 		r.die(errors.New("the tool server ended the session"))

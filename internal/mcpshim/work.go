@@ -86,7 +86,7 @@ func (a *attempt) work(ctx context.Context) {
 			return
 		case runtime.BeginConflict:
 			a.out = outcome{code: tga.IdempotencyKeyConflict, trace: b.Result.TraceID, rpc: codeInvalidParams,
-				words: "the key of this call belongs to a call with other arguments: " + b.Cause.Error()}
+				words: "the key of this call belongs to another call: " + b.Cause.Error()}
 			return
 		case runtime.BeginInDoubt:
 			if doubt == "" {

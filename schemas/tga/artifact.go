@@ -71,6 +71,7 @@ const (
 	MetaDerivedKey     = "derived_key"        // request: the derived key of occurrence 0, hex
 	MetaOccurrence     = "occurrence"         // request: occurrence of a derived key, from 0
 	MetaIdentity       = "identity"           // request: digest that identical calls without a key share, hex
+	MetaSubject        = "subject"            // request: whose call it is, of the clients that one executor serves
 	MetaAgainOf        = "again_of"           // request: identical trace that a person said to run again
 	MetaSchemaDigest   = "tool_schema_digest" // decision: the tool's definition when it was approved, hex
 	MetaOutcomeError   = "outcome_error"      // effect: which rule of the tool could not be applied, and why

@@ -1,0 +1,111 @@
+package mcpshim
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// With --forward-auth the shim serves several users of one tool server. It passes each one's
+// Authorization header on and keeps the users apart by it, and it trusts nothing that stands
+// in it: only the tool server can check a token. A `sub` that is read out of an unchecked token
+// is whatever its sender wrote there, and the recorded answer of another user's call would be
+// served to a forger before the tool server has seen the token. So the subject of a call is
+// a digest of the whole header: who has another user's subject has that user's token.
+//
+// The price is that a new token is a new subject. A call that ended in doubt under the old
+// token is not recognised when it is repeated without a key; with a key it is refused.
+//
+// The digest is keyed with a secret of this state directory, because "Basic" credentials can be
+// guessed: without the secret a copy of the log cannot be searched for a password.
+
+const subjectKeyFile, subjectKeySize = "subject.key", 32
+
+// subjects derives the subjects of a shim's users.
+type subjects struct{ key []byte }
+
+// newSubjects reads the secret of a state directory, or makes it. Shims that share the
+// directory share it, and so recognise each other's users.
+func newSubjects(state string) (*subjects, error) {
+	path := filepath.Join(state, subjectKeyFile)
+	key, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeSubjectKey(state, path); err == nil {
+			key, err = os.ReadFile(path)
+		}
+	}
+	if err == nil && len(key) != subjectKeySize {
+		err = tga.Errorf(tga.StateChecksumMismatch, "it has %d bytes, want %d: remove it to have it made again", len(key), subjectKeySize)
+	}
+	if err != nil {
+		return nil, tga.Errorf(codeOf(err), "the secret of subjects in %s: %w", path, err)
+	}
+	return &subjects{key}, nil
+}
+
+// makeSubjectKey makes the file whole under another name first: of two shims that start at once
+// neither may read half of it, and the one that is second takes the first one's.
+func makeSubjectKey(state, path string) error {
+	key := make([]byte, subjectKeySize)
+	if _, err := rand.Read(key); err != nil {
+		return err
+	}
+	own := filepath.Join(state, subjectKeyFile+"."+randomHex())
+	f, err := access.Create(own)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(key)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		if err = os.Link(own, path); errors.Is(err, fs.ErrExist) {
+			err = nil
+		}
+	}
+	return errors.Join(err, os.Remove(own))
+}
+
+// codeOf is the code of an error, STORE_UNAVAILABLE where it has none.
+func codeOf(err error) tga.Code {
+	if code := tga.CodeOf(err); code != "" {
+		return code
+	}
+	return tga.StoreUnavailable
+}
+
+// of is the subject of who sends this Authorization header, "" without one.
+func (s *subjects) of(header string) string {
+	if s == nil || header == "" {
+		return ""
+	}
+	mac := hmac.New(sha256.New, s.key)
+	mac.Write([]byte("tgad subject v1\x00" + header))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// forwardable refuses to forward credentials where they could be read on the way, or where it
+// could not be said whose they are.
+func forwardable(endpoint string, headers map[string]string) error {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" {
+		return tga.Errorf(tga.ValidationError, "forwarding Authorization wants a tool server at a URL")
+	}
+	ip, ipErr := netip.ParseAddr(u.Hostname())
+	if u.Scheme != "https" && u.Hostname() != "localhost" && (ipErr != nil || !ip.IsLoopback()) {
+		return tga.Errorf(tga.ValidationError, "forwarding Authorization to %s would send it readable over the network: want https", u.Redacted())
+	}
+	if headers["Authorization"] != "" {
+		return tga.Errorf(tga.ValidationError, "the headers file has an Authorization, and the clients' is forwarded: choose one")
+	}
+	return nil
+}

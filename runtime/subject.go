@@ -1,0 +1,30 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// sameSubject refuses a key that stands for a call of another subject. An executor that serves
+// several users names the subject of each ([Connection.Subject]). One user must not be served
+// what the tool server answered to another, and the same key must not run twice either. So a
+// call with such a key is neither served nor sent: IDEMPOTENCY_KEY_CONFLICT. The refusal names
+// no trace, for that is the other user's.
+//
+// A key under which nothing was sent is free: a client whose token had expired makes its call
+// again with a new token, and that is another subject.
+func (rt *Runtime) sameSubject(ctx context.Context, key, subject string, record *ledger.Record) error {
+	if record == nil || record.Status == ledger.Expired || record.Status == ledger.Settled && record.Class == ledger.ClassNotSent {
+		return nil
+	}
+	t, err := rt.store.Load(ctx, record.TraceID)
+	if err != nil {
+		return err
+	}
+	if t.Request == nil || t.Request.Meta.String(tga.MetaSubject) == subject {
+		return nil
+	}
+	return tga.Errorf(tga.IdempotencyKeyConflict, "the key %q stands for a call of another user of this tool server", key)
+}

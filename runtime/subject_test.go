@@ -1,0 +1,68 @@
+package runtime_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestKeyOfAnotherSubject: of one key the first subject has the call, wherever it stands, and
+// another one is neither served nor sent. Where nothing was sent the key is free.
+func TestKeyOfAnotherSubject(t *testing.T) {
+	as := func(subject string) func(*runtime.BeginRequest) {
+		return func(r *runtime.BeginRequest) { r.Key, r.Connection.Subject = "order-7", subject }
+	}
+	for name, to := range map[string]struct {
+		bring func(*clients, runtime.Begun)
+		free  bool
+	}{
+		"open":      {func(*clients, runtime.Begun) {}, false},
+		"in doubt":  {giveUp, false},
+		"answered":  {func(c *clients, g runtime.Begun) { c.answer(g) }, false},
+		"abandoned": {abandon, false},
+		"not sent": {func(c *clients, g runtime.Begun) {
+			if _, err := c.rt.NotSent(context.Background(), g.Result.TraceID, g.Permit, "401"); err != nil {
+				c.t.Fatal(err)
+			}
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := withClients(t, runtime.Policy{})
+			c.come("shim")
+			first := c.beginAs("shim", as("alice"))
+			if first.Standing != runtime.BeginSend {
+				t.Fatalf("%s", first.Standing)
+			}
+			to.bring(c, first)
+			for _, other := range []string{"bob", ""} {
+				b := c.beginAs("shim", as(other))
+				if to.free {
+					if b.Standing != runtime.BeginSend {
+						t.Errorf("%q: %s, %v", other, b.Standing, b.Cause)
+					}
+					return // the key is this one's from now on
+				}
+				if b.Standing != runtime.BeginConflict || !errors.Is(b.Cause, tga.IdempotencyKeyConflict) {
+					t.Errorf("%q: %s, %v", other, b.Standing, b.Cause)
+				}
+				if b.Cause != nil && strings.Contains(b.Cause.Error(), first.Result.TraceID.String()) {
+					t.Errorf("%q is told of the other's trace: %v", other, b.Cause)
+				}
+				// Nor by the trace itself, which the other one cannot guess.
+				req := runtime.BeginRequest{Request: charge(""), BeginID: "by trace " + other}
+				as(other)(&req)
+				req.TraceID = first.Result.TraceID
+				if b, err := c.rt.Begin(t.Context(), req); err == nil && b.Standing != runtime.BeginConflict && b.Standing != runtime.BeginWait {
+					t.Errorf("%q by its trace: %s", other, b.Standing)
+				}
+			}
+			if same := c.beginAs("shim", as("alice")); same.Standing == runtime.BeginConflict {
+				t.Errorf("alice herself: %v", same.Cause)
+			}
+		})
+	}
+}
