@@ -1,12 +1,15 @@
 // Command mutate says which changes of the code no test notices.
 //
-//	go run ./internal/mutate -gremlins PATH [-list FILE] [-only REGEXP] PACKAGE...
+//	go run ./internal/mutate -gremlins PATH [-list FILE] [-only REGEXP] [-tests REGEXP] PACKAGE...
 //
 // Gremlins finds the mutants of each package and of those below it: one operator each,
 // such as < for <=. Every mutant is run with its own package's tests, through an overlay,
-// so the tree is not touched; those of a package are compiled into one binary. Gremlins itself would take one that does not compile for one
-// that was killed, and would not run conditions of a case and constants, for which Go's
-// coverage has no counter: here all of them are run.
+// so the tree is not touched; those of a package are compiled into one binary. Of a package
+// whose tests take long, -only and -tests make a sample.
+//
+// Gremlins itself would take a mutant that does not compile for one that was killed, and would
+// not run conditions of a case and constants, for which Go's coverage has no counter: here all of
+// them are run.
 //
 // A mutant that no test notices stands in the list, with the reason why it is equivalent to
 // the code. The program exits 1 where one is not listed, where a listed one is gone or is
@@ -30,6 +33,8 @@ import (
 	"strings"
 	"time"
 )
+
+var tests = flag.String("tests", "", "run the tests whose name matches this `regexp` alone")
 
 // least is how many of 100 mutants must be killed.
 const least = 97
@@ -152,7 +157,7 @@ type fate string
 
 const (
 	killed fate = "killed" // a test failed
-	halted fate = "halted" // it used up its CPU time, or its tests their 20 minutes
+	halted fate = "halted" // it used up its CPU time, or its tests waited for too long
 	lived  fate = "lived"
 	broken fate = "broken" // it does not compile
 )
@@ -244,7 +249,12 @@ func tryAlone(m mutant, temp string) (fate, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "test", "-vet=off", "-failfast", "-timeout=20m", "-overlay", overlay, "./"+filepath.Dir(m.path)).CombinedOutput()
+	flags, err := testFlags(filepath.Dir(m.path), "")
+	if err != nil {
+		return "", err
+	}
+	args := append([]string{"test", "-vet=off", "-failfast", "-timeout=20m", "-overlay", overlay, "./" + filepath.Dir(m.path)}, flags...)
+	out, err := exec.Command("go", args...).CombinedOutput()
 	return fateOf(out, err)
 }
 

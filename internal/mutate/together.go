@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/build"
 	"go/importer"
 	"go/parser"
 	"go/token"
@@ -18,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // together is a package whose mutants are all compiled into one test binary: the
@@ -27,7 +29,9 @@ type together struct {
 	binary string
 	number map[string]int // by name of the mutant, from 1
 	limit  int            // CPU seconds of a run
+	wait   time.Duration  // how long a run may take, for a mutant may wait for ever
 	slow   string         // the tests that take most of the time, "" = none
+	flags  []string       // of each run: see [testFlags]
 }
 
 // which names the environment variable with the number of the mutant that runs.
@@ -53,6 +57,9 @@ func compile(dir string, all []mutant, temp string) (*together, error) {
 		return nil, err
 	}
 	t := &together{binary: filepath.Join(temp, "mutants.test"), number: map[string]int{}}
+	if t.flags, err = testFlags(dir, "test."); err != nil {
+		return nil, err
+	}
 	replace := map[string]string{}
 	for i, file := range p.files {
 		name := p.names[i]
@@ -97,13 +104,15 @@ var passed = regexp.MustCompile(`(?m)^--- PASS: (\w+) \((\d+\.\d+)s\)$`)
 // the slow tests. The limit is one of CPU time: a busy machine must not make a mutant look
 // killed.
 func (t *together) measure(dir string) error {
-	cmd := t.command(dir, 0, 600, "-test.v")
+	t.wait = 20 * time.Minute
+	cmd, start := t.command(dir, 0, 600, "-test.v"), time.Now()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s fails without a mutant: %w\n%s", dir, err, out)
 	}
 	took := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	t.limit = 10 + 4*int(took.Seconds()+1)
+	t.wait = 30*time.Second + 5*time.Since(start) // a busy machine is not that much slower than it just was
 	var slow []string
 	for _, m := range passed.FindAllStringSubmatch(string(out), -1) {
 		if s, err := strconv.ParseFloat(m[2], 64); err == nil && s > took.Seconds()/20 {
@@ -119,8 +128,8 @@ func (t *together) measure(dir string) error {
 // command runs the tests with mutant n, 0 for none, in at most limit seconds of CPU and
 // 8 GB of address space, for a mutant may loop.
 func (t *together) command(dir string, n, limit int, flags ...string) *exec.Cmd {
-	script := fmt.Sprintf(`ulimit -t %d && ulimit -v 8000000 && exec "$0" -test.failfast -test.timeout=20m "$@"`, limit)
-	cmd := exec.Command("sh", append([]string{"-c", script, t.binary}, flags...)...)
+	script := fmt.Sprintf(`ulimit -t %d && ulimit -v 8000000 && exec "$0" -test.failfast -test.timeout=%v "$@"`, limit, t.wait)
+	cmd := exec.Command("sh", slices.Concat([]string{"-c", script, t.binary}, t.flags, flags)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), which+"="+strconv.Itoa(n))
 	return cmd
@@ -138,6 +147,22 @@ func (t *together) try(dir string, n int) (fate, error) {
 	}
 	out, err := t.command(dir, n, t.limit).CombinedOutput()
 	return fateOf(out, err)
+}
+
+// testFlags are the flags of each run of a package's tests, prefix before those of package
+// testing.
+func testFlags(dir, prefix string) (flags []string, err error) {
+	if *tests != "" {
+		flags = append(flags, "-"+prefix+"run="+*tests)
+	}
+	p, err := build.ImportDir(dir, 0)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(slices.Concat(p.TestImports, p.XTestImports), "pgregory.net/rapid") {
+		flags = append(flags, "-rapid.nofailfile") // a mutant's failure would be tried again by every later test
+	}
+	return flags, nil
 }
 
 // checked is a package with its types.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 const woven = `package p
@@ -99,6 +100,9 @@ func TestMutantsOfOneBinaryAreThoseOfTheirOwn(t *testing.T) {
 		t.Fatal(built, err)
 	}
 	built.limit = 1
+	if built.wait < 30*time.Second || built.wait > 10*time.Minute {
+		t.Errorf("a run may take %v", built.wait)
+	}
 	alone := 0
 	for _, m := range named {
 		bare := m
