@@ -18,6 +18,9 @@ func fuzzVerifyExport(f fuzzer) {
 		if err := ndjson.Write(&b, t.ID, t.AllEntries(), t.AllNotes()); err != nil {
 			f.Fatal(err)
 		}
+		if err := ndjson.End(&b, 1); err != nil {
+			f.Fatal(err)
+		}
 		f.Add(b.Bytes())
 		f.Add(b.Bytes()[:b.Len()/2])
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,8 @@ func (a *app) export() *cobra.Command {
 		Short: "Write traces as NDJSON that anyone can check",
 		Long: `export writes the named traces, or all, as NDJSON: entries with their artifacts and
 documents, and notes. tgad verify FILE checks it without a store; so can any program
-that knows SHA-256 and RFC 8785. What does not verify is not exported.
+that knows SHA-256 and RFC 8785. What does not verify is not exported. The last line says
+how many traces there are: without it the export was cut off, and verify FILE says so.
 
 With --dialect talos each artifact passes the public Talos schemas too. A trace that was
 not written under profile talos is refused, with the member that they do not take.`,
@@ -45,7 +47,7 @@ not written under profile talos is refused, with the member that they do not tak
 				}
 				var done atomic.Int64
 				defer a.Watch(ctx, func(context.Context) string { return fmt.Sprintf("export: %d of %d traces", done.Load(), len(ids)) })()
-				return a.toFile(file, func(w io.Writer) error { return exportTo(ctx, w, c, ids, dialect == "talos", &done) })
+				return a.toFile(ctx, file, func(w io.Writer) error { return exportTo(ctx, w, c, ids, dialect == "talos", &done) })
 			})
 		},
 	}
@@ -86,15 +88,42 @@ func exportTo(ctx context.Context, w io.Writer, c *client.Client, ids []tga.ID, 
 		}
 		done.Add(1)
 	}
-	return nil
+	return ndjson.End(w, len(ids))
+}
+
+// leavable is an output whose write is left behind once ctx is over. A reader that has stopped,
+// as a pager does, would else hold the process after an interrupt.
+type leavable struct {
+	ctx context.Context
+	to  io.Writer
+}
+
+func (l leavable) Write(p []byte) (n int, err error) {
+	if err := l.ctx.Err(); err != nil {
+		return 0, err
+	}
+	own, done := bytes.Clone(p), make(chan struct{}) // the caller uses p again
+	go func() {
+		n, err = l.to.Write(own)
+		close(done)
+	}()
+	select {
+	case <-done:
+		return n, err
+	case <-l.ctx.Done():
+		return 0, l.ctx.Err()
+	}
 }
 
 // toFile calls write with stdout or with a new file, which is there as a whole or not
-// at all.
-func (a *app) toFile(name string, write func(io.Writer) error) (err error) {
+// at all. What went to stdout before an error stays there, and lacks its end.
+func (a *app) toFile(ctx context.Context, name string, write func(io.Writer) error) (err error) {
 	if name == "" {
-		w := bufio.NewWriter(a.Out)
-		return errors.Join(write(w), w.Flush())
+		w := bufio.NewWriterSize(leavable{ctx, a.Out}, 64<<10)
+		if err := write(w); err != nil {
+			return err
+		}
+		return w.Flush()
 	}
 	f, err := access.Create(name)
 	if err != nil {

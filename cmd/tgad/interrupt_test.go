@@ -1,15 +1,23 @@
 package main
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
 )
 
 // TestInterruptEndsRestoreAndLeavesNothing sends SIGINT to a restore that is in the middle of a
@@ -53,6 +61,85 @@ func TestInterruptEndsRestoreAndLeavesNothing(t *testing.T) {
 	for _, left := range []string{to, to + ".partial"} {
 		if _, err := os.Stat(left); !errors.Is(err, syscall.ENOENT) {
 			t.Errorf("%s is left: %v", left, err)
+		}
+	}
+}
+
+// interrupted waits for a process that was sent SIGINT. It must end by itself, with the exit
+// code of an interrupt.
+func interrupted(t *testing.T, cmd *exec.Cmd, stderr fmt.Stringer) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err := <-ended:
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitInterrupted {
+			t.Errorf("%v: %s", err, stderr)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it does not end")
+		_ = cmd.Process.Kill()
+		<-ended
+	}
+}
+
+// TestInterruptEndsVerifyOfAFile sends SIGINT to the check of a file that goes on for long after
+// what has been read of it.
+func TestInterruptEndsVerifyOfAFile(t *testing.T) {
+	h := newHeld(t)
+	code, one, errs := says("export", "--data", h.data)
+	if code != 0 {
+		t.Fatalf("%d %s", code, errs)
+	}
+	path := filepath.Join(filepath.Dir(h.data), "long.ndjson")
+	// Exports can be concatenated: it takes seconds to check, and is right to its end.
+	if err := os.WriteFile(path, bytes.Repeat([]byte(one), (96<<20)/len(one)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("tgad", "verify", path, "--progress")
+	var out strings.Builder
+	cmd.Stdout = &out
+	errOut, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first word of how far it is: it reads.
+	if _, err := io.ReadFull(errOut, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	said, err := io.ReadAll(errOut)
+	if err != nil {
+		t.Error(err)
+	}
+	interrupted(t, cmd, bytes.NewBuffer(said))
+	if out.String() != "" {
+		t.Errorf("it has come to a verdict: %s", &out)
+	}
+}
+
+// fill adds calls with long arguments.
+func (h *held) fill(n, size int) {
+	h.t.Helper()
+	socket := filepath.Join(filepath.Dir(h.data), "fill")
+	defer h.serves(socket)()
+	c := client.New(socket, client.Options{})
+	defer c.Close()
+	for range n {
+		b, err := c.Begin(h.t.Context(), runtime.BeginRequest{BeginID: uuid.NewString(), Request: runtime.Request{
+			Server: "x", Tool: "done", Key: uuid.NewString(), Args: fmt.Appendf(nil, `{"text":%q}`, strings.Repeat("x", size)),
+		}})
+		if err == nil {
+			_, err = c.Finish(h.t.Context(), b.Result.TraceID, b.Permit, runtime.Finished{Reply: runtime.Reply{Status: "SUCCESS", Result: []byte(`1`)}})
+		}
+		if err != nil {
+			h.t.Fatal(err)
 		}
 	}
 }

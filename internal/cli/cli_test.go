@@ -9,11 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain/chaintest"
+	"github.com/tgad/tgad/wal/ndjson"
 )
 
 func TestErrorsHaveOneForm(t *testing.T) {
@@ -142,6 +145,45 @@ func TestInterruptEndsVerify(t *testing.T) {
 	}
 	if code := ExitCode(tga.Errorf(tga.EffectInDoubt, "it may have run: %w", context.Canceled)); code != ExitInDoubt {
 		t.Errorf("an interrupted call that may have run exits %d", code)
+	}
+}
+
+// overAfter is a context that is over once it was asked so often.
+type overAfter struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (c *overAfter) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestInterruptedVerifyReadsNoFurther: a file that would be right to its end is left in the
+// middle, and not checked whole and then called interrupted.
+func TestInterruptedVerifyReadsNoFurther(t *testing.T) {
+	var export bytes.Buffer
+	tr := chaintest.New(chaintest.Options{Seed: 1})
+	for export.Len() < 1<<20 {
+		if err := errors.Join(ndjson.Write(&export, tr.ID, tr.AllEntries(), tr.AllNotes()), ndjson.End(&export, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, export.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, reads := range []int64{1, 2, 8} {
+		ctx := &overAfter{Context: t.Context()}
+		ctx.left.Store(reads)
+		if v, err := (&Streams{}).VerifyPath(ctx, file); !errors.Is(err, context.Canceled) {
+			t.Errorf("over at read %d: %+v, %v", reads, v, err)
+		}
+		if asked := reads - ctx.left.Load(); asked > reads+3 {
+			t.Errorf("over at read %d: it went on to %d", reads, asked)
+		}
 	}
 }
 

@@ -205,12 +205,14 @@ func sendsOf(w *World, want *Observed) (bad []Violation) {
 // exports damages an export and a segment of every trace.
 func (r *Run) exports(p *Process, seed uint64, perFile int) {
 	var export, sealed bytes.Buffer
+	exported := 0
 	sw, err := segment.NewWriter(&sealed)
 	for _, id := range traces(p.World.Journal()) {
 		t := p.see(context.Background(), id)
 		if t == nil || t.Err != nil || err != nil {
 			continue
 		}
+		exported++
 		if err = ndjson.Write(&export, id, all(t.Entries), all(t.Notes)); err == nil && t.state().Terminal() {
 			st := segment.Trace{ID: id, Entries: t.Entries}
 			for _, n := range t.Notes {
@@ -218,6 +220,9 @@ func (r *Run) exports(p *Process, seed uint64, perFile int) {
 			}
 			err = sw.Add(&st)
 		}
+	}
+	if err == nil {
+		err = ndjson.End(&export, exported)
 	}
 	if err == nil {
 		_, err = sw.Close()
@@ -265,9 +270,5 @@ func underNoDigest(b []byte, at int) bool {
 	return bytes.HasPrefix(b[from:], []byte(`{"kind":"entry","committed"`)) && entry > 0 && at < from+entry
 }
 
-// whole reports whether an export ends after a whole trace, or before any: it is then
-// an export of fewer traces.
-func whole(b []byte, at int) bool {
-	i := bytes.LastIndexByte(bytes.TrimSuffix(b[:at], []byte{'\n'}), '\n')
-	return at == 0 || bytes.HasPrefix(b[i+1:at], []byte(`{"kind":"head"`)) && (b[at-1] == '\n' || b[at] == '\n')
-}
+// whole reports whether a cut takes only the end of an export's last line, which is no content.
+func whole(b []byte, at int) bool { return at == len(b)-1 && b[at] == '\n' }

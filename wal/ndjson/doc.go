@@ -4,7 +4,8 @@
 // # Format
 //
 // One JSON object a line, each with the member kind. A trace is its entries in order,
-// each followed by its artifact and then its documents, then its notes, then a head:
+// each followed by its artifact and then its documents, then its notes, then a head. An
+// export is its traces, then an end:
 //
 //	{"kind":"entry","committed":TS,"epoch":"N","entry":ENTRY}
 //	{"kind":"artifact","seq":N,"artifact":ARTIFACT}      or  "erased":true for the bytes
@@ -12,6 +13,7 @@
 //	{"kind":"note","note":NOTE}
 //	{"kind":"head","trace_id":ID,"entries":N,"notes":N,"state":STATE,
 //	 "head_digest":DIGEST,"note_digest":DIGEST}
+//	{"kind":"end","traces":N}
 //
 // ENTRY, ARTIFACT and NOTE are the contract's objects in canonical form (RFC 8785),
 // spliced in as they are stored. A document is under "json" where its bytes are the
@@ -19,13 +21,16 @@
 // (RFC 4648 §4, padded) otherwise. An erased artifact has no document lines. epoch is a string because it has 64 bits. A trace
 // without notes has 64 zeros as note_digest.
 //
-// Exports can be concatenated, and a trace is verified by itself: a file that was cut
-// between two traces verifies, one that was cut elsewhere does not. committed and epoch
-// are the store's own account and under no digest.
+// Exports can be concatenated, and a trace is verified by itself. The end says how many
+// traces stand before it, from the end before that one or the start of the file. So a file
+// that was cut anywhere is told from a whole one, also between two traces; of concatenated
+// exports only one that was cut exactly behind an end is not. committed and epoch are the
+// store's own account and under no digest.
 //
 // # Invariants
 //
-//	whole    a trace without its head is an error               [Verify]  TestEveryTruncationIsDetected
+//	whole    a trace without its head, an export without its    [Verify]  TestEveryTruncationIsDetected
+//	         end, or with another number of traces, is an error           TestEndCountsTheTraces
 //	chained  every digest and link is recomputed                [Verify]  TestEveryFlipIsDetected
 //	closed   an unknown, missing or repeated member is an error [Verify]  TestBadLinesAreRefused
 //	bounded  memory is that of one trace                        [MaxLine] TestLimitsOfALine

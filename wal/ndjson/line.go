@@ -20,6 +20,7 @@ var forms = map[string]struct{ always, one []string }{
 	"document": {always: []string{"seq", "pointer"}, one: []string{"json", "base64", "erased"}},
 	"note":     {always: []string{"note"}},
 	"head":     {always: []string{"trace_id", "entries", "notes", "state", "head_digest", "note_digest"}},
+	"end":      {always: []string{"traces"}},
 }
 
 // parseLine reads a line, which must be a JSON object of one of the forms. The gate
@@ -38,7 +39,7 @@ func parseLine(b []byte) (kind string, l line, err error) {
 	}
 	form, ok := forms[kind]
 	if !ok {
-		return "", nil, bad("kind %q is not one of entry, artifact, document, note, head", kind)
+		return "", nil, bad("kind %q is not one of entry, artifact, document, note, head, end", kind)
 	}
 	members := 1 // kind
 	for _, name := range form.always {
@@ -76,7 +77,7 @@ func (l line) text(name string) (string, error) {
 func (l line) uint(name string, bits int) (uint64, error) {
 	n, err := strconv.ParseUint(string(l[name]), 10, bits)
 	if err != nil {
-		return 0, bad("%s is no number of entries or notes", name).At("/" + name)
+		return 0, bad("%s is no number", name).At("/" + name)
 	}
 	return n, nil
 }

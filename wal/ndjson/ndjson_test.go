@@ -37,6 +37,9 @@ func export(t *testing.T, traces ...*chaintest.Trace) []byte {
 			t.Fatal(err)
 		}
 	}
+	if err := ndjson.End(&b, len(traces)); err != nil {
+		t.Fatal(err)
+	}
 	return b.Bytes()
 }
 
@@ -84,8 +87,8 @@ func TestExportVerifies(t *testing.T) {
 	if err != nil || report != want {
 		t.Errorf("report %+v, %v, want %+v", report, err, want)
 	}
-	if report, err := verify(nil); err != nil || report != (ndjson.Report{}) {
-		t.Errorf("empty export: %+v, %v", report, err)
+	if report, err := verify(export(t)); err != nil || report != (ndjson.Report{Lines: 1}) {
+		t.Errorf("an export of nothing: %+v, %v", report, err)
 	}
 }
 
@@ -161,14 +164,38 @@ func TestEveryFlipIsDetected(t *testing.T) {
 	}
 }
 
+// TestEveryTruncationIsDetected cuts an export of two traces at every byte, the places between
+// the traces and before the first one among them. Only the last line's end is no content.
 func TestEveryTruncationIsDetected(t *testing.T) {
-	one := export(t, chaintest.New(shapes["finished"]))
-	whole := append(one[:len(one):len(one)], export(t, chaintest.New(shapes["denied"]))...)
+	whole := export(t, chaintest.New(shapes["finished"]), chaintest.New(shapes["denied"]))
 	for n := range whole {
-		between := n == 0 || n == len(one) || n == len(one)-1 || n == len(whole)-1
-		if _, err := verify(whole[:n]); (err == nil) != between {
+		if _, err := verify(whole[:n]); (err == nil) != (n == len(whole)-1) || err != nil && tga.CodeOf(err) == tga.StoreUnavailable {
 			t.Fatalf("cut to %d of %d bytes: %v", n, len(whole), err)
 		}
+	}
+}
+
+// TestEndCountsTheTraces: one trace fewer or more than the end says, and an end that stands
+// inside a trace.
+func TestEndCountsTheTraces(t *testing.T) {
+	one, two := chaintest.New(shapes["finished"]), chaintest.New(shapes["denied"])
+	whole, alone := export(t, one, two), export(t, one)
+	first := alone[:len(alone)-len("{\"kind\":\"end\",\"traces\":1}\n")]
+	for name, b := range map[string][]byte{
+		"a trace gone":     append(slices.Clone(first), "{\"kind\":\"end\",\"traces\":2}\n"...),
+		"a trace too many": append(slices.Clone(first), bytes.Replace(whole, []byte(`"traces":2`), []byte(`"traces":1`), 1)...),
+		"none counted":     append(slices.Clone(first), "{\"kind\":\"end\",\"traces\":0}\n"...),
+		"an end of both":   append(slices.Clone(alone), whole[len(first):len(whole)]...),
+		"below zero":       append(slices.Clone(first), "{\"kind\":\"end\",\"traces\":-1}\n"...),
+		"inside a trace":   append([]byte("{\"kind\":\"end\",\"traces\":0}\n"), append(first[:bytes.IndexByte(first, '\n')+1:bytes.IndexByte(first, '\n')+1], "{\"kind\":\"end\",\"traces\":0}\n"...)...),
+		"a trace after it": append(slices.Clone(alone), first...),
+	} {
+		if report, err := verify(b); err == nil || tga.CodeOf(err) == "" {
+			t.Errorf("%s: %+v, %v", name, report, err)
+		}
+	}
+	if report, err := verify(append(slices.Clone(alone), whole...)); err != nil || report.Traces != 3 {
+		t.Errorf("two exports in one file: %+v, %v", report, err)
 	}
 }
 

@@ -23,7 +23,7 @@ type Report struct {
 // The first fault ends it. The error names the line, the trace, and the seq or note at
 // fault, with WantDigest and GotDigest where two digests differ; its code is that of
 // the check, SCHEMA_VIOLATION or VALIDATION_ERROR for a line that is not of the format,
-// STATE_CHECKSUM_MISMATCH for an export that ends inside a trace, LIMIT_EXCEEDED for a
+// STATE_CHECKSUM_MISMATCH for an export that was cut off, LIMIT_EXCEEDED for a
 // line or a trace over the limits, STORE_UNAVAILABLE when r fails. The report counts
 // what was right before it.
 func Verify(r io.Reader) (Report, error) {
@@ -47,6 +47,8 @@ type verifier struct {
 	in     *bufio.Reader
 	report Report
 	size   int64 // bytes of the lines of the current trace
+	ended  bool  // the newest line is an end
+	before int   // traces before the newest end
 
 	trace *chain.Trace // nil between traces
 	// entry is the one whose artifact and documents are being read; it is applied when
@@ -84,6 +86,7 @@ func (v *verifier) take(b []byte) error {
 	if err != nil {
 		return err
 	}
+	v.ended = false
 	switch kind {
 	case "artifact":
 		return v.artifact(l)
@@ -98,6 +101,8 @@ func (v *verifier) take(b []byte) error {
 		return v.next(l)
 	case "note":
 		return v.note(l)
+	case "end":
+		return v.last(l)
 	}
 	return v.head(l)
 }
@@ -252,6 +257,22 @@ func (v *verifier) head(l line) error {
 	return nil
 }
 
+// last takes the line that ends an export.
+func (v *verifier) last(l line) error {
+	if v.trace != nil {
+		return bad("end inside a trace")
+	}
+	traces, err := l.uint("traces", 63)
+	if err != nil {
+		return err
+	}
+	if have := v.report.Traces - v.before; uint64(have) != traces {
+		return tga.Errorf(tga.StateSequenceGap, "end says %d traces, there are %d", traces, have).At("/traces")
+	}
+	v.ended, v.before, v.size = true, v.report.Traces, 0
+	return nil
+}
+
 // placed gives an error about the line of the next entry or note the number that it
 // should have.
 func (v *verifier) placed(err error, entry uint64, note uint32) error {
@@ -277,10 +298,13 @@ func differs(what string, want, got tga.Digest) error {
 }
 
 func (v *verifier) end() error {
-	if v.trace == nil {
-		return nil
+	switch {
+	case v.trace != nil:
+		return v.at(tga.Errorf(tga.StateChecksumMismatch, "export ends inside a trace: no head line"))
+	case !v.ended:
+		return v.at(tga.Errorf(tga.StateChecksumMismatch, "export was cut off behind a trace: no end line"))
 	}
-	return v.at(tga.Errorf(tga.StateChecksumMismatch, "export ends inside a trace: no head line"))
+	return nil
 }
 
 // at gives an error its line, trace and place.

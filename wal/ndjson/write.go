@@ -49,6 +49,16 @@ func Write(w io.Writer, id tga.ID, entries iter.Seq2[chain.Entry, error], notes 
 	return x.err
 }
 
+// End writes the line that ends an export of so many traces. Without it the export was cut
+// off, and [Verify] says so.
+func End(w io.Writer, traces int) error {
+	b := strconv.AppendUint([]byte(`{"kind":"end","traces":`), uint64(traces), 10)
+	if _, err := w.Write(append(b, "}\n"...)); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "write an export: %w", err)
+	}
+	return nil
+}
+
 type writer struct {
 	w    *bufio.Writer
 	size int64
