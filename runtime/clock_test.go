@@ -111,3 +111,28 @@ func TestClockThatIsSet(t *testing.T) {
 		}
 	}
 }
+
+// TestFreshPermitOutlivesAJumpOfTheClock: a permit is fresh for as long as it should by the time
+// that really passes. A clock that is set forward does not end it, for then a person's word that
+// the call did not run would be taken while its executor is sending; one that is set back does
+// not keep it fresh.
+func TestFreshPermitOutlivesAJumpOfTheClock(t *testing.T) {
+	for _, by := range []time.Duration{0, 2 * time.Hour, -2 * time.Hour, 100 * 24 * time.Hour} {
+		b := setup(t, park, func(b *bench) { b.opts.Monotonic = b.monotonic })
+		begun, err := b.rt.Begin(t.Context(), runtime.BeginRequest{Request: charge("k"), BeginID: "one"})
+		if err != nil || begun.Standing != runtime.BeginSend {
+			t.Fatal(begun, err)
+		}
+		b.jump(by)
+		notRun := func() error {
+			_, err := b.rt.Resolve(t.Context(), begun.Result.TraceID, evidence(didNotRun))
+			return err
+		}
+		b.advance(runtime.DefaultSendTimeout - time.Millisecond)
+		wantCode(t, notRun(), tga.StateLockAcquireFailed)
+		b.advance(time.Millisecond)
+		if err := notRun(); err != nil {
+			t.Errorf("set by %v: the permit is stale, and the word is refused: %v", by, err)
+		}
+	}
+}

@@ -48,7 +48,7 @@ func (rt *Runtime) forgetExecutor(l *loop) error {
 // work. That licenses nothing: who is taken to be alive too long only delays a re-send.
 func (rt *Runtime) executorAlive(record *ledger.Record, policy Policy) bool {
 	if record.Status != ledger.Reserved || !record.Attempts.External || rt.gaveUp(record) ||
-		rt.now() >= record.Attempts.Newest+tga.Millis(policy.PermitTime.Milliseconds()) {
+		rt.clock.Certain(record.Attempts.Newest.Time()) >= policy.PermitTime {
 		return false
 	}
 	raw, err := rt.store.Attachment(context.Background(), chain.AttachStream, executorRow(record.TraceID))

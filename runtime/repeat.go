@@ -246,7 +246,7 @@ func (rt *Runtime) connOf(ctx context.Context, u undelivered, mine string, polic
 	if err != nil {
 		return 0, err
 	}
-	if rt.now() >= t.since+tga.Millis(policy.PermitTime.Milliseconds()) {
+	if rt.clock.Certain(t.since.Time()) >= policy.PermitTime {
 		return call.Gone, nil
 	}
 	return call.Unknown, nil

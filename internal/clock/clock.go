@@ -6,8 +6,8 @@
 //
 //   - What must not happen too late (a window, a deadline, an expiry) takes the larger of
 //     the two: [Clock.Longest], [Clock.Over].
-//   - What must not happen too early (that an old attempt can no longer arrive) takes the
-//     smaller: [Clock.Shortest].
+//   - What must not happen too early (that an old attempt can no longer arrive, that its sender
+//     is gone) takes the smaller, or what certainly passed: [Clock.Shortest], [Clock.Certain].
 //   - What is done again and again counts monotonic time from a moment that this process
 //     knows, and begins anew when the wall clock jumps: [Clock.Jumps] says that it did.
 //
@@ -114,9 +114,27 @@ func Shortest(from, to Reading) time.Duration {
 // the wall clock. A time that it never read is from before it began.
 func (c *Clock) Longest(since time.Time) time.Duration {
 	now := c.Read()
+	most, _ := c.passed(now, since)
+	return max(now.wall.Sub(since), most)
+}
+
+// Certain returns the time that has passed since a wall time that was stored, whatever was
+// done to the wall clock since this process began: the monotonic time since this process read
+// that time, or since it began and what the wall clock said then, for a time that it never
+// read. Only a clock that was set while no process looked makes it too much.
+func (c *Clock) Certain(since time.Time) time.Duration {
+	_, least := c.passed(c.Read(), since)
+	return least
+}
+
+// passed returns the most and the least monotonic time since the wall clock showed since. It
+// showed it more than once where it was set back.
+func (c *Clock) passed(now Reading, since time.Time) (most, least time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	passed := now.mono - c.spans[0].mono
+	most = now.mono - c.spans[0].mono
+	least = most + max(c.spans[0].wall.Sub(since), 0)
+	first := true
 	for i, s := range c.spans {
 		end := now.mono
 		if i+1 < len(c.spans) {
@@ -124,11 +142,12 @@ func (c *Clock) Longest(since time.Time) time.Duration {
 		}
 		at := s.mono + since.Sub(s.wall)
 		if at > s.mono-Step && at < end+Step {
-			passed = now.mono - at
-			break // the oldest of several is the longest ago
+			if least = now.mono - at; first {
+				most, first = least, false
+			}
 		}
 	}
-	return max(now.wall.Sub(since), passed)
+	return most, least
 }
 
 // Over reports whether a time that was stored as until, when it was since, is over by the

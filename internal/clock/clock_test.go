@@ -49,6 +49,9 @@ func TestLongestIsTheLargerOfBoth(t *testing.T) {
 		if got, want := clock.Shortest(read, c.Read()), min(really, really+ahead); got != want {
 			t.Errorf("jumps %v: shortest %v, want %v", jumps, got, want)
 		}
+		if got := c.Certain(stored); got != really {
+			t.Errorf("jumps %v: certain %v, want %v", jumps, got, really)
+		}
 		if c.Over(stored, stored.Add(want+1)) || !c.Over(stored, stored.Add(want)) {
 			t.Errorf("jumps %v: over at %v", jumps, want)
 		}
@@ -67,6 +70,11 @@ func TestTimesOfAnEarlierProcess(t *testing.T) {
 		h.pass(time.Minute)
 		if got, want := c.Longest(stored), max(time.Minute, ago+time.Minute); got != want {
 			t.Errorf("%v before: %v, want %v", ago, got, want)
+		}
+		h.set(day)
+		h.pass(time.Minute)
+		if got, want := c.Certain(stored), max(ago, 0)+2*time.Minute; got != want {
+			t.Errorf("%v before: certain %v, want %v", ago, got, want)
 		}
 	}
 }
