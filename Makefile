@@ -45,11 +45,11 @@ crash: ## a part of every tier that needs no root, about 3 minutes; JSON and RES
 	$(TORTURE) -tiers mem,rapid,corrupt,trust,turn,state,planted,proc,ptrace,double,servers,stop -budget $(or $(BUDGET),170s) $(REPORT)
 
 torture: ## every tier, about an hour, and the whole of interleave; as root, with loop devices and FUSE, power cuts too
-	$(MAKE) interleave BUDGET=$(or $(INTERLEAVE),2m)
+	$(MAKE) interleave
 	$(TORTURE) -tiers mem,rapid,corrupt,trust,turn,state,badinput,planted,proc,ptrace,double,servers,stop,powercut,blocklog -budget $(or $(BUDGET),1h) $(REPORT)
 
-interleave: ## every order of a few actors, BUDGET for each scenario; then bugs planted in a build of its own
-	TGAD_INTERLEAVE=$(or $(BUDGET),2m) $(GO) test -count=1 -v -timeout 12h -run TestSmallScope ./internal/interleave
+interleave: ## every order of a few actors, up to STATES of each scenario; then bugs planted in a build of its own
+	TGAD_INTERLEAVE=$(or $(STATES),100000) $(GO) test -count=1 -v -timeout 12h -run TestSmallScope ./internal/interleave
 	$(GO) test -count=1 -v -timeout 2h -tags torture -run TestPlantedBugsAreFound ./internal/interleave
 
 soak: ## 64 callers of one store that is killed, stopped and cut off at random, for HOURS

@@ -90,7 +90,7 @@ func (l *life) perform(name, key, args string) bool {
 		m = l.w.net.send(runtime.Call{
 			TraceID: b.Result.TraceID, Attempt: b.Attempt, Server: server, Tool: tool, Key: b.Key, Args: []byte(args),
 		}, name)
-		l.memory["message"] = m.name()
+		m.permit, l.memory["message"] = true, m.name()
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, runtime.DefaultSendTimeout)
 	defer cancel()

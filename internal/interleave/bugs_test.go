@@ -31,6 +31,14 @@ var own = []crashtest.Mutation{
 	{Name: "not-run-beside-a-permit", File: "runtime/overtake.go",
 		Old: "record != nil && rt.executorAlive(record, l.policy) {",
 		New: "record != nil && rt.executorAlive(record, l.policy) && !planted.On(`not-run-beside-a-permit`) {"},
+	// The same word overtakes the process's own send, which is still waiting for its answer.
+	{Name: "not-run-overtakes", File: "runtime/overtake.go",
+		Old: "return rt.store.Overtake(ctx, trace, true)",
+		New: "return rt.store.Overtake(ctx, trace, !planted.On(`not-run-overtakes`))"},
+	// A clock that is set forward ends a fresh permit.
+	{Name: "permit-by-the-wall", File: "runtime/executor.go",
+		Old: "rt.clock.Certain(record.Attempts.Newest.Time()) >= policy.PermitTime {",
+		New: "rt.clock.Certain(record.Attempts.Newest.Time()) >= policy.PermitTime || planted.On(`permit-by-the-wall`) && rt.clock.Now().Sub(record.Attempts.Newest.Time()) >= policy.PermitTime {"},
 	// Whoever is overtaken sends all the same.
 	{Name: "overtaken-sends", File: "runtime/run.go",
 		Old: "	if !rt.store.Current(l.lease) {\n		return tga.Errorf(tga.StateConcurrentExecution, \"the call was ended before",

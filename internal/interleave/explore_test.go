@@ -16,8 +16,10 @@ type report struct {
 	Runs      int // executions: schedules, and those that ended in a state seen before
 	Steps     int // moves made
 	Longest   int // moves of the longest schedule
-	Whole     bool
+	Spared    int // alternatives that were known to lead to a state seen before
+	Complete  bool
 	Found     *violation
+	Ends      map[uint64]bool // the states in which a schedule ended
 }
 
 // violation is a property that does not hold, with the way there.
@@ -33,81 +35,124 @@ func (v *violation) String() string {
 // runsInBubble is how many executions share a bubble: making one costs more than a run.
 const runsInBubble = 200
 
+// explorer is the exploration of one scenario.
+type explorer struct {
+	scenario
+	report
+	// every says to make every move of every state, also those that are known to lead to a
+	// state seen before.
+	every bool
+	seen  map[uint64]bool // by the hash of the whole state
+	steps steps
+	todo  []alternative
+}
+
+// alternative is a way that was passed by: the choices that lead to it, and what is known of
+// its last one.
+type alternative struct {
+	path []byte
+	forecast
+}
+
 // explore follows every order of a scenario's moves until all are followed, a violation is
-// found, or the deadline passes. An execution starts anew for each alternative: actors are
-// goroutines, and a goroutine cannot be copied. Every second alternative is the newest, which
-// keeps the list short, and every other one is any: a run that is cut off has then seen
-// something of all parts, and not one corner whole.
-func explore(t *testing.T, s scenario, deadline time.Time) report {
+// found, or there are more states than limit. An execution starts anew for each alternative:
+// actors are goroutines, and a goroutine cannot be copied. Every second alternative is the
+// newest, which keeps the list short, and every other one is any: an exploration that is cut
+// off has then seen something of all parts, and not one corner whole.
+func explore(t *testing.T, s scenario, limit int, every bool) report {
 	t.Helper()
-	var r report
-	seen := map[uint64]bool{}
-	todo := [][]byte{nil}
+	e := &explorer{scenario: s, every: every, seen: map[uint64]bool{}, todo: []alternative{{}}, steps: newSteps()}
+	e.Ends = map[uint64]bool{}
 	random := rand.New(rand.NewPCG(1, 1))
-	for len(todo) > 0 && r.Found == nil {
-		if time.Now().After(deadline) {
-			r.States = len(seen)
-			return r
-		}
+	for len(e.todo) > 0 && e.Found == nil && len(e.seen) < limit {
 		synctest.Test(t, func(t *testing.T) {
-			for n := 0; n < runsInBubble && len(todo) > 0 && r.Found == nil; n++ {
-				last := len(todo) - 1
+			for n := 0; n < runsInBubble && len(e.todo) > 0 && e.Found == nil && len(e.seen) < limit; n++ {
+				last := len(e.todo) - 1
 				if n%2 == 1 {
-					any := random.IntN(len(todo))
-					todo[any], todo[last] = todo[last], todo[any]
+					any := random.IntN(len(e.todo))
+					e.todo[any], e.todo[last] = e.todo[last], e.todo[any]
 				}
-				prefix := todo[last]
-				todo = append(todo[:last], follow(s, prefix, seen, &r)...)
+				a := e.todo[last]
+				e.todo = e.todo[:last]
+				if !e.every && e.steps.known(&a.forecast, e.seen) {
+					e.Spared++
+					n--
+					continue
+				}
+				e.follow(a.path)
 			}
 		})
 	}
-	r.States, r.Whole = len(seen), len(todo) == 0
-	return r
+	e.States, e.Complete = len(e.seen), len(e.todo) == 0
+	return e.report
 }
 
 // endless is a number of moves that no schedule of a few actors reaches.
 const endless = 400
 
-// follow executes the choices of prefix and then the first choice of each new state. It
-// returns the prefixes of the alternatives that it passed by.
-func follow(s scenario, prefix []byte, seen map[uint64]bool, r *report) (alternatives [][]byte) {
-	w := newWorld(s)
+// follow executes the choices of prefix and then the first choice of each new state that may
+// lead to another new one. It keeps the alternatives that it passes by.
+func (e *explorer) follow(prefix []byte) {
+	w := newWorld(e.scenario)
 	defer w.end()
 	path := slices.Clone(prefix)
-	r.Runs++
+	e.Runs++
+	var made forecast
 	for at := 0; ; at++ {
+		before := time.Now()
 		moves := w.next()
-		r.Longest = max(r.Longest, at)
+		e.Longest = max(e.Longest, at)
 		if at == endless {
 			w.broken("it does not end: somebody looks again and again")
 		}
-		switch {
-		case w.bad != "":
-			r.Found = &violation{What: w.bad, Path: retell(s, path)}
-			return alternatives
-		case len(moves) == 0:
-			r.Schedules++
-			return alternatives
-		case at < len(prefix):
+		if w.bad != "" {
+			e.Found = &violation{What: w.bad, Path: retell(e.scenario, path)}
+			return
+		}
+		if at < len(prefix) {
 			if int(prefix[at]) >= len(moves) {
 				panic("the same choices led to another state: something depends on more than they decide")
 			}
+			if m := moves[prefix[at]]; at == len(prefix)-1 {
+				made = w.forecast(m, w.state())
+			}
 			w.make(moves[prefix[at]])
-		default:
-			// The choices of a prefix lead through states that were entered before; the
-			// first state behind it may be one as well.
-			h := w.hash()
-			if seen[h] {
-				return alternatives
-			}
-			seen[h] = true
-			for other := len(moves) - 1; other > 0; other-- {
-				alternatives = append(alternatives, append(slices.Clone(path), byte(other)))
-			}
-			path = append(path, 0)
-			w.make(moves[0])
+			e.Steps++
+			continue
 		}
-		r.Steps++
+		s := w.state()
+		if time.Now().Equal(before) {
+			e.steps.learn(made, w, s)
+		}
+		// The choices of a prefix lead through states that were entered before; the first
+		// state behind it may be one as well.
+		if len(moves) == 0 {
+			e.Schedules++
+			e.Ends[s.whole()] = true
+			return
+		}
+		if e.seen[s.whole()] {
+			return
+		}
+		e.seen[s.whole()] = true
+		next := -1
+		for i := len(moves) - 1; i >= 0; i-- {
+			f := w.forecast(moves[i], s)
+			if !e.every && e.steps.known(&f, e.seen) {
+				e.Spared++
+				continue
+			}
+			if next >= 0 {
+				e.todo = append(e.todo, alternative{append(slices.Clone(path), byte(next)), made})
+			}
+			next, made = i, f
+		}
+		if next < 0 {
+			return
+		}
+		path = append(path, byte(next))
+		w.make(moves[next])
+		e.Steps++
 	}
 }
 

@@ -69,7 +69,7 @@ func (g *gated) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (c
 	l.do(opAppend)
 	done, err := g.Store.Append(ctx, lease, b)
 	if n := len(b.Artifacts); err == nil && n > 0 && b.Artifacts[n-1].Artifact.Type == tga.EffectType {
-		g.w.ended[lease.TraceID] = len(g.w.net.messages)
+		g.w.ends(lease.TraceID, b.Artifacts[n-1].Artifact)
 	}
 	if l.last {
 		l.do("dies")
@@ -163,6 +163,8 @@ type message struct {
 	acted   bool // the server received it
 	answer  string
 	waiting bool // somebody waits for its answer
+	by      *life
+	permit  bool // its sender has a permit, and outlives the process that gave it
 	sent    time.Time
 	result  chan error
 }
@@ -199,7 +201,7 @@ func (n *network) send(call runtime.Call, from string) *message {
 
 // wait waits for the answer of a message, or for what the transport says instead.
 func (n *network) wait(ctx context.Context, l *life, m *message) (runtime.Reply, error) {
-	m.waiting = true
+	m.waiting, m.by, l.calls = true, l, true
 	l.learn("sent", uint64(m.Attempt))
 	var err error
 	select {
@@ -208,12 +210,22 @@ func (n *network) wait(ctx context.Context, l *life, m *message) (runtime.Reply,
 		err = ctx.Err()
 	}
 	l.do(arrives)
-	m.waiting = false
+	m.waiting, l.calls = false, false
 	l.learn("answer "+m.answer, flag(err != nil))
 	if err != nil {
 		return runtime.Reply{}, err
 	}
 	return runtime.Reply{Status: tga.StatusSuccess, Result: []byte(m.answer)}, nil
+}
+
+// atWork reports whether the sender waits for the answer, or has it and has not said so. One
+// whose permit is stale is none that anybody waits for.
+func (m *message) atWork() bool {
+	if m.by == nil || time.Since(m.sent) >= runtime.DefaultSendTimeout {
+		return false
+	}
+	of := m.by.memory
+	return m.waiting || m.permit && (of["message"] == m.name() || of["outcome"] != "" && of["trace"] == m.TraceID.String())
 }
 
 func (m *message) name() string { return fmt.Sprint(m.from, short(m.TraceID), m.Attempt) }
@@ -259,26 +271,26 @@ func (n *network) moves() (list []move) {
 	for _, m := range n.messages {
 		name := func() string { return fmt.Sprintf("of %s, attempt %d", short(m.TraceID), m.Attempt) }
 		if m.flying {
-			list = append(list, move{func() string { return "the tool receives the call " + name() }, func() { n.receive(m) }})
+			list = append(list, move{func() string { return "the tool receives the call " + name() }, func() { n.receive(m) }, single, nil})
 			if !m.waiting {
-				list = append(list, move{func() string { return "the network loses the call " + name() }, func() { m.flying = false }})
+				list = append(list, move{func() string { return "the network loses the call " + name() }, func() { m.flying = false }, single, nil})
 			}
 		}
 		if !m.waiting || len(m.result) > 0 {
 			continue
 		}
 		if m.acted {
-			list = append(list, move{func() string { return "the answer " + name() + " arrives" }, func() { m.result <- nil }})
+			list = append(list, move{func() string { return "the answer " + name() + " arrives" }, func() { m.result <- nil }, single, m.by})
 		}
 		if n.w.left.Resets > 0 {
-			list = append(list, move{func() string { return "the connection " + name() + " is reset" }, func() { n.w.left.Resets--; m.result <- errReset }})
+			list = append(list, move{func() string { return "the connection " + name() + " is reset" }, func() { n.w.left.Resets--; m.result <- errReset }, single, m.by})
 		}
 		if m.flying && n.w.left.Refusals > 0 {
 			list = append(list, move{func() string { return "the connection " + name() + " is refused" }, func() {
 				n.w.left.Refusals--
 				m.flying = false
 				m.result <- fmt.Errorf("%w: connection refused", runtime.ErrNotSent)
-			}})
+			}, single, m.by})
 		}
 	}
 	return list

@@ -2,6 +2,8 @@ package interleave
 
 import (
 	"os"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,8 +37,8 @@ var licences = []struct {
 	{"read_only", runtime.Policy{Class: tga.ClassRead, Licence: ledger.Licence{Kind: ledger.ReadOnly}}},
 }
 
-// meetings are who meets whom, and how much may go wrong. The first few are small enough to
-// be explored whole in every run of the tests.
+// meetings are who meets whom, and how much may go wrong. docs/CRASH.md says which of them are
+// explored completely, and with how many states.
 var meetings = []struct {
 	name   string
 	actors []script
@@ -46,9 +48,13 @@ var meetings = []struct {
 	{"two callers, two requests", []script{caller("A", "k", one, 1), caller("B", "k", other, 1)}, bounds{Crashes: 1, Resets: 1}},
 	{"a caller, refused and reset", []script{caller("A", "k", one, 3)}, bounds{Crashes: 3, Resets: 1, Refusals: 1}},
 	{"an executor", []script{executor("X", "k", one, 3)}, bounds{Crashes: 3, Resets: 1, Refusals: 1}},
+	{"a caller and an executor, no tick", []script{caller("A", "k", one, 1), executor("X", "k", one, 1)}, bounds{Crashes: 1}},
 	{"a caller and an executor", []script{caller("A", "k", one, 1), executor("X", "k", one, 2)}, bounds{Crashes: 1, Ticks: 1}},
 	{"a caller and who gives up", []script{caller("A", "k", one, 2), abandoner("O", 2)}, bounds{Crashes: 1, Resets: 1}},
+	{"a caller and who gives up, once", []script{caller("A", "k", one, 1), abandoner("O", 1)}, bounds{Crashes: 2, Resets: 1}},
+	{"a caller and who looks, once", []script{caller("A", "k", one, 1), resolver("R", 1)}, bounds{Crashes: 2, Resets: 1}},
 	{"a caller and who looks", []script{caller("A", "k", one, 2), resolver("R", 2)}, bounds{Crashes: 1, Resets: 1}},
+	{"an executor and who looks, once", []script{executor("X", "k", one, 1), resolver("R", 1)}, bounds{Crashes: 2, Resets: 1}},
 	{"an executor and who looks", []script{executor("X", "k", one, 2), resolver("R", 2)}, bounds{Crashes: 1, Resets: 1, Ticks: 1}},
 	{"a caller and who lies", []script{caller("A", "k", one, 2), liar("L", 2)}, bounds{Crashes: 1, Resets: 1}},
 	{"an executor and who lies", []script{executor("X", "k", one, 2), liar("L", 2)}, bounds{Crashes: 1}},
@@ -58,32 +64,60 @@ var meetings = []struct {
 	{"such a peer and who looks", []script{peer("P", "k", one, 2), resolver("R", 2)}, bounds{Crashes: 1, Resets: 1}},
 	{"a shim that dies", []script{shim("S", one, 2, 4)}, bounds{Deaths: 2, Resets: 1}},
 	{"a shim, twice the same", []script{shim("S", one, 2, 3)}, bounds{Crashes: 2, Resets: 1}},
+	{"a shim and a crash", []script{shim("S", one, 1, 2)}, bounds{Crashes: 1, Deaths: 1, Resets: 1}},
+	{"two shims, a try each", []script{shim("S", one, 1, 1), shim("T", one, 1, 1)}, bounds{Crashes: 1, Deaths: 1}},
 	{"two shims", []script{shim("S", one, 1, 3), shim("T", one, 1, 3)}, bounds{Crashes: 1}},
 	{"two shims that die", []script{shim("S", one, 1, 3), shim("T", one, 1, 3)}, bounds{Deaths: 2}},
+	{"two executors, once each", []script{executor("X", "k", one, 1), executor("Y", "k", one, 1)}, bounds{Crashes: 1}},
 	{"two executors", []script{executor("X", "k", one, 2), executor("Y", "k", one, 1)}, bounds{Crashes: 1, Ticks: 1}},
 	{"a caller whose process stands still", []script{caller("A", "k", one, 1)}, bounds{Crashes: 1, Ticks: 2}},
+	{"a caller whose clock jumps, once", []script{caller("A", "k", one, 1)}, bounds{Crashes: 1, Steps: 1}},
 	{"a caller whose clock jumps", []script{caller("A", "k", one, 2)}, bounds{Crashes: 1, Steps: 1}},
+	{"a caller that stands still while its clock jumps", []script{caller("A", "k", one, 1)}, bounds{Crashes: 1, Ticks: 1, Steps: 1}},
+	{"an executor and a clock that jumps", []script{executor("X", "k", one, 2)}, bounds{Crashes: 1, Ticks: 1, Steps: 1}},
+	{"an executor, who looks and a clock that jumps", []script{executor("X", "k", one, 1), resolver("R", 1)}, bounds{Ticks: 1, Steps: 1}},
+	{"a shim that dies and a clock that jumps", []script{shim("S", one, 1, 3)}, bounds{Deaths: 1, Ticks: 1, Steps: 1}},
 	{"two callers and who gives up", []script{caller("A", "k", one, 2), caller("B", "k", one, 2), abandoner("O", 1)}, bounds{Crashes: 1, Resets: 1}},
 }
 
-// TestSmallScope explores the meetings under each licence.
+// usual is how many states of a scenario a run of the tests enters: about a minute for all.
+const usual = 3000
+
+// TestSmallScope explores the meetings under each licence. TGAD_INTERLEAVE is how many states of
+// each it enters; one that has no more is explored completely.
 func TestSmallScope(t *testing.T) {
-	budget := 500 * time.Millisecond
-	if d := os.Getenv("TGAD_INTERLEAVE"); d != "" {
+	limit := usual
+	if n := os.Getenv("TGAD_INTERLEAVE"); n != "" {
 		var err error
-		if budget, err = time.ParseDuration(d); err != nil {
+		if limit, err = strconv.Atoi(n); err != nil {
 			t.Fatal(err)
 		}
 	}
+	var mu sync.Mutex
+	var scenarios, complete, states, schedules int
+	t.Cleanup(func() {
+		t.Logf("%d of %d scenarios are complete; %d states, %d schedules", complete, scenarios, states, schedules)
+	})
 	for _, m := range meetings {
 		for _, l := range licences {
 			t.Run(m.name+"/"+l.name, func(t *testing.T) {
 				t.Parallel()
-				r := explore(t, scenario{Name: m.name, Policy: l.policy, Actors: m.actors, bounds: m.bounds}, time.Now().Add(budget))
-				t.Logf("states %d, schedules %d, runs %d, steps %d, longest %d, whole: %v", r.States, r.Schedules, r.Runs, r.Steps, r.Longest, r.Whole)
+				r := explore(t, scenario{Name: m.name, Policy: l.policy, Actors: m.actors, bounds: m.bounds}, limit, false)
+				how := "cut off"
+				if r.Complete {
+					how = "complete"
+				}
+				t.Logf("%s: %d states, %d schedules, the longest of %d moves, %s (%d executions, %d spared, %d moves)",
+					m.bounds, r.States, r.Schedules, r.Longest, how, r.Runs, r.Spared, r.Steps)
 				if r.Found != nil {
 					t.Errorf("found: %v", r.Found)
 				}
+				mu.Lock()
+				defer mu.Unlock()
+				if scenarios++; r.Complete {
+					complete++
+				}
+				states, schedules = states+r.States, schedules+r.Schedules
 			})
 		}
 	}

@@ -19,15 +19,15 @@ import (
 // bug in turn. A bug that no order of events shows is a fault of this tier.
 func TestPlantedBugsAreFound(t *testing.T) {
 	// Of each scenario: most bugs are found at once, and a rare one is worth the wait.
-	const short, long = "1s", "45s"
+	const short, long = "3000", "50000"
 	dir := t.TempDir()
 	program := filepath.Join(dir, "interleave.test")
 	if err := crashtest.BuildPlanted(dir, bugs(), "test", "-c", "-o", program, "./internal/interleave"); err != nil {
 		t.Fatal(err)
 	}
-	run := func(bug, budget string) (string, bool) {
+	run := func(bug, states string) (string, bool) {
 		cmd := exec.Command(program, "-test.run", "^TestSmallScope$", "-test.failfast")
-		cmd.Env = append(os.Environ(), "TGAD_PLANTED="+bug, "TGAD_INTERLEAVE="+budget)
+		cmd.Env = append(os.Environ(), "TGAD_PLANTED="+bug, "TGAD_INTERLEAVE="+states)
 		out, err := cmd.CombinedOutput()
 		return string(out), err == nil
 	}

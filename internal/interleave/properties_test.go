@@ -156,9 +156,31 @@ func (w *world) quiet() {
 	}
 }
 
-// unrun checks that what is recorded as not executed was not, and will not be. What was sent
-// after a person looked and before that person's word came is the person's to answer for: no
-// rule of the log can tell how old a look is.
+// ends notes that an effect was appended. A person's word that the call did not run must not
+// come while the sender of one of its attempts is at work: bytes on the wire cannot be called
+// back, whenever the person looked.
+func (w *world) ends(trace tga.ID, effect *tga.Artifact) {
+	w.ended[trace] = len(w.net.messages)
+	t, err := w.store.Load(context.Background(), trace)
+	if err != nil {
+		w.broken("%s was ended, and cannot be read: %v", short(trace), err)
+		return
+	}
+	if by, _, _ := runtime.EndedBy(t); by != runtime.ByPerson || !ledger.ClassOf(effect).Releases() {
+		return
+	}
+	for _, m := range w.net.messages {
+		if m.TraceID == trace && m.atWork() {
+			w.broken("a person ended %s as %v, and the sender of attempt %d is at work", short(trace), ledger.ClassOf(effect), m.Attempt)
+		}
+	}
+}
+
+// unrun checks that what is recorded as not executed was not, and will not be. One thing is
+// the person's to answer for: a send that was made after that person looked and before the
+// word came, and whose sender was gone by then ([world.ends]). The word names no attempt, so no
+// rule of the log can tell that it is older than the attempt. A send before the look or after
+// the word is excused by nothing, and neither is anybody's word but a person's.
 func (w *world) unrun() {
 	for i, m := range w.net.messages {
 		t, err := w.store.Load(context.Background(), m.TraceID)

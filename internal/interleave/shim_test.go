@@ -112,7 +112,7 @@ func (l *life) work(args string) bool {
 		m := l.w.net.send(runtime.Call{
 			TraceID: b.Result.TraceID, Attempt: b.Attempt, Server: server, Tool: tool, Key: b.Key, Args: []byte(args),
 		}, l.conn())
-		l.memory["message"] = m.name()
+		m.permit, l.memory["message"] = true, m.name()
 	}
 	if m := l.w.net.byName(l.memory["message"]); m != nil && l.memory["outcome"] == "" {
 		ctx, cancel := context.WithTimeout(l.ctx, runtime.DefaultSendTimeout)

@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
-	"maps"
 	goruntime "runtime"
 	"slices"
+	"strings"
 	"testing/synctest"
 	"time"
 
@@ -25,6 +25,19 @@ type bounds struct {
 	Ticks    int // times that the virtual clock passes every time-out
 	Steps    int // steps of the wall clock, forward and back
 	Deaths   int // of the processes of shims
+}
+
+func (b bounds) String() string {
+	var s []string
+	for _, x := range []struct {
+		n    int
+		what string
+	}{{b.Crashes, "crashes"}, {b.Resets, "resets"}, {b.Refusals, "refusals"}, {b.Ticks, "ticks"}, {b.Steps, "clock steps"}, {b.Deaths, "deaths"}} {
+		if x.n > 0 {
+			s = append(s, fmt.Sprint(x.n, " ", x.what))
+		}
+	}
+	return strings.Join(s, ", ")
 }
 
 // scenario is who meets, and within which bounds.
@@ -46,7 +59,25 @@ type script struct {
 type move struct {
 	name func() string
 	do   func()
+	kind kind
+	// who is the one actor that may run because of the move, nil where none does.
+	who *life
 }
+
+// kind says what is known of a move before it is made.
+type kind byte
+
+const (
+	// others is a move of which nothing is known: time passes.
+	others kind = iota
+	// single is a move after which one actor runs, and nobody else unless that one wakes
+	// somebody; or nobody runs at all.
+	single
+	// crash is the end of the process: only what outlives it matters.
+	crash
+	// crashAppended is a crash just after an append of one actor became durable.
+	crashAppended
+)
 
 // world is one execution: the disk, the process, the tool server, and the actors.
 type world struct {
@@ -158,25 +189,25 @@ func (w *world) end() {
 func (w *world) moves() (list []move) {
 	for _, a := range w.actors {
 		if l := a.now; l.at != "" {
-			list = append(list, move{func() string { return a.script.name + ": " + l.at }, func() { l.gate <- true }})
+			list = append(list, move{func() string { return a.script.name + ": " + l.at }, func() { l.gate <- true }, single, l})
 		}
 	}
 	for _, a := range w.actors {
 		if l := a.now; l.mayDie != nil && w.left.Deaths > 0 && (l.at != "" || l.waits != "") {
-			list = append(list, move{text("the process of " + a.script.name + " dies"), l.mayDie})
+			list = append(list, move{text("the process of " + a.script.name + " dies"), l.mayDie, single, l})
 		}
 	}
 	list = append(list, w.net.moves()...)
 	if w.left.Ticks > 0 && w.blocked() {
-		list = append(list, move{text("40 s pass"), func() { w.left.Ticks--; time.Sleep(tick); w.net.age() }})
+		list = append(list, move{text("40 s pass"), func() { w.left.Ticks--; time.Sleep(tick); w.net.age() }, others, nil})
 	}
 	if w.left.Steps > 0 && len(list) > 0 {
 		list = append(list,
-			move{text("the wall clock steps 2 h forward"), func() { w.left.Steps--; w.wall += 2 * time.Hour }},
-			move{text("the wall clock steps 2 h back"), func() { w.left.Steps--; w.wall -= 2 * time.Hour }})
+			move{text("the wall clock steps 2 h forward"), func() { w.left.Steps--; w.wall += 2 * time.Hour }, single, nil},
+			move{text("the wall clock steps 2 h back"), func() { w.left.Steps--; w.wall -= 2 * time.Hour }, single, nil})
 	}
 	if w.left.Crashes > 0 && (w.blocked() || w.net.busy()) {
-		list = append(list, move{text("crash"), w.crash})
+		list = append(list, move{text("crash"), w.crash, crash, nil})
 		for _, a := range w.actors {
 			// An append that was under way may be durable, its caller never told.
 			if l := a.now; l.at == opAppend {
@@ -185,7 +216,7 @@ func (w *world) moves() (list []move) {
 					l.gate <- true
 					synctest.Wait()
 					w.crash()
-				}})
+				}, crashAppended, l})
 			}
 		}
 	}
@@ -209,64 +240,6 @@ func (w *world) broken(format string, args ...any) {
 	}
 }
 
-var seed = maphash.MakeSeed()
-
-// hash is the state: what is on the disk and in the process, where each actor is and what
-// it has seen, what is on the network, what the tool server did, and what may still go
-// wrong.
-func (w *world) hash() uint64 {
-	var h maphash.Hash
-	h.SetSeed(seed)
-	num := func(n ...uint64) {
-		for _, v := range n {
-			var b [8]byte
-			binary.LittleEndian.PutUint64(b[:], v)
-			h.Write(b[:])
-		}
-	}
-	if err := w.disk.Fingerprint(&h); err != nil {
-		panic(err)
-	}
-	b := w.left
-	num(uint64(b.Crashes), uint64(b.Resets), uint64(b.Refusals), uint64(b.Ticks), uint64(b.Steps), uint64(b.Deaths), uint64(w.wall), uint64(time.Since(w.start)))
-	for _, a := range w.actors {
-		num(uint64(a.id), uint64(a.lives), a.seen, uint64(a.ids), uint64(a.random))
-		h.WriteString(a.now.at)
-		if a.over {
-			h.WriteByte(1)
-		}
-		for _, k := range slices.Sorted(maps.Keys(a.memory)) {
-			h.WriteString(k + "=" + a.memory[k] + ";")
-		}
-	}
-	for _, m := range w.net.messages {
-		num(uint64(m.Attempt), flag(m.flying), flag(m.acted), flag(m.waiting), uint64(len(m.result)))
-		h.WriteString(m.name())
-	}
-	for _, k := range slices.Sorted(maps.Keys(w.net.effects)) {
-		h.WriteString(k)
-		num(uint64(w.net.effects[k]))
-	}
-	for _, m := range w.net.messages {
-		num(uint64(w.looked[m.TraceID]), uint64(w.ended[m.TraceID]))
-	}
-	num(uint64(len(w.answers)), uint64(len(w.abandoned)), uint64(len(w.shown)))
-	for _, k := range slices.Sorted(maps.Keys(w.alive)) {
-		h.WriteString(k)
-	}
-	for _, k := range slices.Sorted(maps.Keys(w.meant)) {
-		num(uint64(w.meant[k]))
-	}
-	return h.Sum64()
-}
-
-func flag(b bool) uint64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // actor is somebody whom the process serves, or the process's own recovery.
 type actor struct {
 	w      *world
@@ -288,6 +261,7 @@ type actor struct {
 type life struct {
 	*actor
 	at     string    // the gate it stands at; "" while it waits for somebody, or is gone
+	calls  bool      // it waits for an answer from the network, and for nobody else
 	gate   chan bool // closed when the process died
 	leases map[tga.ID]bool
 	dying  bool // the process that served it is gone
@@ -335,13 +309,12 @@ func (l *life) do(what string) {
 	l.w.running = l
 }
 
-// learn adds something to what the actor knows.
+// learn adds something to what the actor knows, and when it came to know it: a time-out or a
+// window may begin there.
 func (a *actor) learn(what string, more ...uint64) {
 	h := maphash.String(seed, what) ^ a.seen*0x9e3779b97f4a7c15
-	for _, v := range more {
-		h = (h<<7 | h>>57) ^ v*0xff51afd7ed558ccd
-	}
-	a.seen = maphash.Comparable(seed, h)
+	h = mix(h, uint64(time.Since(a.w.start)), uint64(a.w.wall))
+	a.seen = mix(h, more...)
 }
 
 // code is an error as a number.

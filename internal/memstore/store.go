@@ -49,8 +49,7 @@ type kept struct {
 // Has reports whether the disk has an entry of a trace.
 func (d *Disk) Has(trace tga.ID) bool { return d.traces[trace] != nil }
 
-// Fingerprint writes what the disk holds to h, and which leases the store that has it open
-// granted, so that two moments can be compared. The
+// Fingerprint writes what the disk holds to h, so that two moments can be compared. The
 // order of appends to different traces is left out: nothing depends on it here.
 func (d *Disk) Fingerprint(h io.Writer) error {
 	var b []byte
@@ -71,10 +70,20 @@ func (d *Disk) Fingerprint(h io.Writer) error {
 		}
 	}
 	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(b, uint64(d.newest)), d.incarnation)
-	if d.open != nil {
-		for _, id := range slices.SortedFunc(maps.Keys(d.open.held), func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }) {
-			b = binary.BigEndian.AppendUint64(append(b, id[:]...), uint64(d.open.held[id]))
-		}
+	_, err := h.Write(b)
+	return err
+}
+
+// Leases writes which leases the store that has the disk open granted, and how often: what
+// the end of its process takes away.
+func (d *Disk) Leases(h io.Writer) error {
+	if d.open == nil {
+		return nil
+	}
+	var b []byte
+	for _, id := range slices.SortedFunc(maps.Keys(d.open.granted), func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }) {
+		b = binary.BigEndian.AppendUint64(append(b, id[:]...), uint64(d.open.held[id]))
+		b = binary.BigEndian.AppendUint16(b, d.open.granted[id])
 	}
 	_, err := h.Write(b)
 	return err
