@@ -47,6 +47,10 @@ type BeginRequest struct {
 	// [HintIdempotent]. The runtime does not read it; a daemon whose configuration trusts
 	// the server's hints does.
 	Hint string
+	// Delivered are traces whose answers have reached this caller whole, at most
+	// [MaxDelivered]: [Runtime.Delivered] of each, without an append of its own where this
+	// Begin makes one. They are noted when it returns without an error; with one, perhaps.
+	Delivered []tga.ID
 }
 
 // Hints of a tool server about one of its tools: MCP's readOnlyHint and idempotentHint.
@@ -100,28 +104,70 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (b Begun, err er
 	if n := len(req.BeginID); n < 1 || n > 255 {
 		return Begun{}, tga.Errorf(tga.ValidationError, "begin_id has %d bytes, want 1..255", n).At("/begin_id")
 	}
+	if err := req.Connection.validate(); err != nil {
+		return Begun{}, err
+	}
+	if err := rt.mayNote(ctx, &req); err != nil {
+		return Begun{Result: Result{TraceID: req.TraceID}}, err
+	}
+	if req.Key != "" {
+		// Such a call may wait for another one with its key: nobody waits for the notes meanwhile.
+		if err := rt.noteAll(ctx, req.Delivered); err != nil {
+			return Begun{Result: Result{TraceID: req.TraceID}}, err
+		}
+		req.Delivered = nil
+	}
+	b, noted, err := rt.beginOwn(ctx, req)
+	if err == nil && !noted {
+		err = rt.noteAll(ctx, req.Delivered)
+	}
+	return b, err
+}
+
+// beginOwn is Begin. noted says that what was delivered is noted in an append of the call's.
+func (rt *Runtime) beginOwn(ctx context.Context, req BeginRequest) (b Begun, noted bool, err error) {
 	own, err := rt.ownBegin(ctx, &req)
 	if err != nil {
-		return begun(Begun{Result: Result{TraceID: firstID(own.trace, req.TraceID)}}, err)
+		b, err = begun(Begun{Result: Result{TraceID: firstID(own.trace, req.TraceID)}}, err)
+		return b, false, err
 	}
 	defer own.release()
-	var r *repeat
+	var mine string
 	if own.trace.IsZero() {
-		if r, err = rt.identify(ctx, &req); err != nil {
-			return begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
-		}
+		mine = rt.ruled(&req)
+	}
+	d, err := rt.carry(ctx, &req, mine)
+	if err != nil {
+		b, err = begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
+		return b, false, err
+	}
+	defer d.release()
+	r, err := rt.identify(ctx, &req, mine)
+	if err != nil {
+		b, err = begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
+		return b, false, err
 	}
 	if r != nil {
-		defer r.release()
 		if b, told, err := rt.told(ctx, r); told || err != nil {
-			return b, err
+			return b, false, err
 		}
 	}
 	l, err := rt.begin(ctx, req, &own)
 	if err != nil {
-		return begun(Begun{Result: Result{TraceID: firstID(own.trace, req.TraceID)}}, err)
+		b, err = begun(Begun{Result: Result{TraceID: firstID(own.trace, req.TraceID)}}, err)
+		return b, false, err
 	}
 	defer rt.store.Release(l.lease)
+	fresh := l.head.Seq == 0
+	if fresh {
+		l.attachments = append(l.attachments, d.rows...)
+	}
+	b, err = rt.standing(ctx, l, r)
+	return b, fresh && l.head.Seq > 0, err
+}
+
+// standing brings a begun call to where its caller has to do something.
+func (rt *Runtime) standing(ctx context.Context, l *loop, r *repeat) (b Begun, err error) {
 	if err := rt.enter(ctx, l, r); err != nil {
 		return Begun{Result: rt.partial(l)}, err
 	}
@@ -132,7 +178,7 @@ func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (b Begun, err er
 		}
 	}
 	if err := rt.run(ctx, l); err != nil {
-		own := req.Submitter != "" && req.Submitter == l.submitter
+		own := l.remote.submitter != "" && l.remote.submitter == l.submitter
 		return begun(Begun{Result: rt.unfinished(ctx, l), Barred: own && !rt.opts.Trust.SelfApproval}, err)
 	}
 	if l.attempt != 0 {

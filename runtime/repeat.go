@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/call"
@@ -73,37 +72,36 @@ type repeat struct {
 	trimmed bool          // list has less in it than the store
 	row     []byte        // where the list lies
 	mine    undelivered   // this call's entry, without its trace
-	release func()
 }
 
-// identify applies the rule to a Begin. Nil means that the rule is not asked: the call has
-// a key, is a read call, or names no connection. Else the caller releases what it got once
-// what the rule decided is durable: until then no identical call is decided.
-func (rt *Runtime) identify(ctx context.Context, req *BeginRequest) (*repeat, error) {
-	c := &req.Connection
-	if err := c.validate(); err != nil {
-		return nil, err
-	}
+// ruled names the identity of a Begin to which the rule applies; "" where the rule is not
+// asked: the call has a key, is a read call, or names no connection.
+func (rt *Runtime) ruled(req *BeginRequest) string {
 	policy := rt.opts.Policy(req.Server, req.Tool).withDefaults()
 	read := policy.Class == tga.ClassRead && (req.Risk == "" || req.Risk == tga.RiskRead)
-	if c.ID == "" || req.Key != "" || read {
+	if req.Connection.ID == "" || req.Key != "" || read {
+		return ""
+	}
+	return identityOf(req)
+}
+
+// identify applies the rule to a Begin; nil where the rule is not asked. The caller holds the
+// lock of the identity until what the rule decided is durable: until then no identical call is
+// decided.
+func (rt *Runtime) identify(ctx context.Context, req *BeginRequest, name string) (*repeat, error) {
+	if name == "" {
 		return nil, nil
 	}
-	name := identityOf(req)
-	release, err := rt.names.lock(ctx, name)
-	if err != nil {
-		return nil, tga.Errorf(tga.IdempotencyKeyInFlight, "an identical call is being begun: %w", err)
-	}
-	r := &repeat{at: -1, row: undeliveredRow(name), release: release, mine: undelivered{Conn: c.ID, Lock: rt.visible(c.Lock)}}
+	c := &req.Connection
+	policy := rt.opts.Policy(req.Server, req.Tool).withDefaults()
+	r := &repeat{at: -1, row: undeliveredRow(name), mine: undelivered{Conn: c.ID, Lock: rt.visible(c.Lock)}}
 	if err := rt.decideRepeat(ctx, r, req, policy); err != nil {
-		release()
 		return nil, err
 	}
 	// The scope is part of the identity; it derives no key of its own.
 	req.Scope, req.Step = "", ""
 	if r.action == call.New {
 		if len(r.list) >= MaxUndelivered {
-			release()
 			return nil, tga.Errorf(tga.LimitExceeded, "%d identical calls wait for their answers to be delivered", len(r.list))
 		}
 		if req.TraceID.IsZero() {
@@ -125,6 +123,7 @@ func (rt *Runtime) decideRepeat(ctx context.Context, r *repeat, req *BeginReques
 	if r.list, err = rt.undelivered(ctx, r.row); err != nil {
 		return err
 	}
+	r.list, r.trimmed = without(r.list, req.Delivered)
 	for i := range r.list {
 		if !req.TraceID.IsZero() && r.list[i].Trace == req.TraceID {
 			// The same Begin again: its answer was lost, or it has waited.
@@ -340,38 +339,6 @@ func (rt *Runtime) undelivered(ctx context.Context, row []byte) ([]undelivered, 
 	return list, nil
 }
 
-// delivered strikes a call out of the list of its identity.
-func (rt *Runtime) delivered(ctx context.Context, trace tga.ID, name string) error {
-	release, err := rt.names.lock(ctx, name)
-	if err != nil {
-		return tga.Errorf(tga.StateLockAcquireFailed, "an identical call is being begun: %w", err).In(trace)
-	}
-	defer release()
-	l, err := rt.resume(ctx, trace)
-	if err != nil {
-		return err
-	}
-	defer rt.store.Release(l.lease)
-	if !l.state.Terminal() {
-		return tga.Errorf(tga.StateInvalidTransition, "trace is %s: there is no answer to deliver", l.state).In(trace)
-	}
-	row := undeliveredRow(name)
-	list, err := rt.undelivered(ctx, row)
-	if err != nil {
-		return err
-	}
-	n := len(list)
-	list = slices.DeleteFunc(list, func(u undelivered) bool { return u.Trace == trace })
-	if len(list) == n {
-		return nil
-	}
-	a, err := listed(row, list)
-	if err != nil {
-		return err
-	}
-	return rt.append(ctx, l, chain.Batch{Attachments: []chain.Attachment{a}})
-}
-
 // identityOf names what identical calls have in common: the [ledger.Hash] in hex of
 // namespace, server, tool, canonical arguments, submitter, subject, scope and step.
 func identityOf(req *BeginRequest) string {
@@ -389,44 +356,4 @@ func privateRow(kind, name string) []byte {
 	id := tga.ID(hash[:16])
 	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
 	return append(id[:], make([]byte, 8)...)
-}
-
-// nameLocks is one lock a name, for as long as somebody wants it.
-type nameLocks struct {
-	mu   sync.Mutex
-	held map[string]*nameLock
-}
-
-type nameLock struct {
-	free  chan struct{} // holds one token while nobody has the lock
-	wants int
-}
-
-func (n *nameLocks) lock(ctx context.Context, name string) (release func(), err error) {
-	n.mu.Lock()
-	if n.held == nil {
-		n.held = map[string]*nameLock{}
-	}
-	l := n.held[name]
-	if l == nil {
-		l = &nameLock{free: make(chan struct{}, 1)}
-		l.free <- struct{}{}
-		n.held[name] = l
-	}
-	l.wants++
-	n.mu.Unlock()
-	leave := func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if l.wants--; l.wants == 0 {
-			delete(n.held, name)
-		}
-	}
-	select {
-	case <-l.free:
-		return sync.OnceFunc(func() { l.free <- struct{}{}; leave() }), nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
 }

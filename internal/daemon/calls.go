@@ -139,7 +139,7 @@ func (q *request) begin() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	begin := runtime.BeginRequest{Request: req, BeginID: m.BeginID}
+	begin := runtime.BeginRequest{Request: req, BeginID: m.BeginID, Delivered: m.Delivered}
 	if m.Connection != nil {
 		begin.Connection = runtime.Connection(*m.Connection)
 		begin.Connection.Lock = q.peer.ownLock(begin.Connection.Lock)

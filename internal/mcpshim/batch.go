@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"maps"
 	"slices"
 	"sync"
 
@@ -71,7 +70,7 @@ func (c *conv) spare(b *batchReply) {
 // when the array is.
 func (c *conv) deliverIn(b *batchReply, name string, trace tga.ID, give func() error) (err error) {
 	if b == nil {
-		c.deliver(name, trace, func() error { err = give(); return err })
+		c.deliver(map[string]tga.ID{name: trace}, func() error { err = give(); return err })
 		return err
 	}
 	b.mu.Lock()
@@ -100,18 +99,12 @@ func (c *conv) giveWhole(b *batchReply, whole []byte) error {
 	if len(owed) == 0 {
 		return c.put(c.out.hand, env, text(whole))
 	}
-	give := func() error { return c.put(c.out.send, env, text(whole)) }
-	// In their order: two arrays that hold the same names must not wait for each other.
-	for _, name := range slices.Sorted(maps.Keys(owed)) {
-		next := give
-		give = func() error { return c.deliverIn(nil, name, owed[name], next) }
-	}
 	// Elsewhere: it may be the tool server's answer that was the last, and its next
 	// message is not to wait for the log.
 	c.giving(nil)
 	c.work.Go(func() {
 		defer c.given()
-		_ = give() // a client that is gone is seen by put
+		c.deliver(owed, func() error { return c.put(c.out.send, env, text(whole)) }) // a client that is gone is seen by put
 	})
 	return nil
 }

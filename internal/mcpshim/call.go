@@ -52,7 +52,7 @@ type call struct {
 	noSend    bool        // it was cancelled
 
 	headers []mcpraw.ParamHeader // arguments that the tool server wants in headers
-	earlier []<-chan struct{}    // answers that the client may have gone on from, until they are noted
+	earlier []*delivery          // answers that the client may have gone on from
 }
 
 // maxParams bounds the params of a tools/call: the arguments are limited by the log, and

@@ -45,6 +45,9 @@ type conv struct {
 	end  context.CancelFunc
 	work sync.WaitGroup // calls and late requests
 
+	rush  chan struct{} // closed when the client makes no more calls
+	hurry sync.Once
+
 	atWork *book // permits of calls that are with the tool server; nil = not noted
 
 	mu        sync.Mutex
@@ -89,7 +92,7 @@ const ownPrefix = "tgad-"
 
 func (s *Shim) newConv(out outlet) *conv {
 	c := &conv{
-		s: s, out: out, id: randomHex(), changed: make(chan struct{}),
+		s: s, out: out, id: randomHex(), changed: make(chan struct{}), rush: make(chan struct{}),
 		pending: map[idKey]*waiting{}, asked: map[idKey]*link{}, questions: map[idKey]*posed{}, tasks: map[string]*openCall{},
 	}
 	c.life, c.end = context.WithCancel(s.life)

@@ -1,10 +1,6 @@
 package mcpshim
 
 import (
-	"context"
-	"errors"
-	"time"
-
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -39,83 +35,6 @@ func (q *call) key() (string, error) {
 		q.conv.s.undisturbed(name)
 	}
 	return name, err
-}
-
-// undisturbed waits while an answer to a call of this name is on its way to the client.
-func (s *Shim) undisturbed(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.free(name)
-}
-
-// free waits until no answer to a call of this name is on its way. The shim's lock is held.
-func (s *Shim) free(name string) {
-	for s.places[name] != nil {
-		busy := s.places[name].over
-		s.mu.Unlock()
-		<-busy
-		s.mu.Lock()
-	}
-}
-
-// delivery is an answer on its way to a client, and then to be noted by the log.
-type delivery struct {
-	to   *conv
-	over chan struct{} // closed once it is noted, or will not be
-}
-
-// owed returns the answers of a conversation that are given and may not be noted yet.
-func (s *Shim) owed(c *conv) (all []<-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, d := range s.places {
-		if d.to == c {
-			all = append(all, d.over)
-		}
-	}
-	return all
-}
-
-// deliver gives an answer to the client and, where that took it whole, has the log move
-// on: the same call again is another one from then on. A client can only go on to its
-// next call once it has this answer, so the name is held meanwhile; and a call that came
-// meanwhile is not sent before ([attempt.send]): what a client was seen to go on from
-// stays counted, whenever the shim is killed.
-func (c *conv) deliver(name string, trace tga.ID, give func() error) {
-	s, d := c.s, &delivery{to: c, over: make(chan struct{})}
-	s.mu.Lock()
-	s.free(name)
-	s.places[name] = d
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.places, name)
-		close(d.over)
-	}()
-	if give() != nil {
-		return
-	}
-	// Only after the client has it: told before, a crash in between would make the repeat
-	// of a call whose answer was lost another call. A crash from here on, before another
-	// call was sent, makes the next one of this name be served this one's answer, which
-	// sends nothing twice.
-	until := time.Now().Add(s.opts.LogTimeout)
-	pause := waitPause{}
-	for {
-		err := patient(s.life, func(ctx context.Context) error { return s.opts.Log.Delivered(ctx, trace) })
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) || s.life.Err() != nil {
-			s.log.Error("a delivered answer was not noted: the same call again is served this one's answer", "trace", trace, "error", err)
-			return
-		}
-		select {
-		case <-time.After(pause.next()):
-		case <-s.life.Done():
-		}
-	}
 }
 
 // The longest key that the log takes.

@@ -3,6 +3,7 @@ package mcpshim
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -58,10 +59,17 @@ func TestTraceThatIsHeldForAMoment(t *testing.T) {
 	w := newWorld(t)
 	log := &busy{Log: local{w.rt}, seen: map[string]int{}}
 	w.log = log
+	w.tune = func(s *Shim) { s.noteDelay = 0 }
 	h := w.start()
 	h.handshake()
-	lacks(t, h.call("1", "charge", `{}`), "replayed", "isError")
-	lacks(t, h.call("2", "charge", `{}`), "replayed", "isError")
+	for id := range 2 {
+		lacks(t, h.call(fmt.Sprint(1+id), "charge", `{}`), "replayed", "isError")
+		eventually(t, "the note that it was delivered", func() bool {
+			h.s.mu.Lock()
+			defer h.s.mu.Unlock()
+			return len(h.s.notes) == 0
+		})
+	}
 	has(t, h.call("3", "held", `{"die":"answer"}`), "OUTCOME UNKNOWN")
 	_ = h.stop()
 	e := w.effects()

@@ -127,6 +127,7 @@ type Shim struct {
 	tasks    map[tga.ID]*ownTask  // that this shim is at, by their traces
 	unsent   map[tga.ID]uint32    // attempts that were given back, of traces under way
 	places   map[string]*delivery // derived names whose answer is on its way
+	notes    map[*delivery]bool   // answers that are given, or being given, and not noted
 	pins     *pins
 	alive    *presence // of this process: who sends is there
 	mirrors  mirrors
@@ -134,6 +135,9 @@ type Shim struct {
 	grace    time.Duration // how long calls under way are waited for at the end
 	patience time.Duration // how long a client that hears nothing waits for people
 	quit     time.Duration // how long the end of a tool server is waited for
+	// noteDelay is how long the note that an answer was delivered waits for the next call's
+	// begin to take it along.
+	noteDelay time.Duration
 }
 
 // New makes a shim. It starts nothing.
@@ -188,8 +192,8 @@ func New(o Options) (*Shim, error) {
 	}
 	o.Find = strings.TrimSpace(o.Find)
 	s := &Shim{
-		stall: stallWait, grace: endGrace, quit: quitWait, patience: approvalPatience, opts: o, log: o.Logger.With("tool_server", o.Server),
-		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{},
+		stall: stallWait, grace: endGrace, quit: quitWait, noteDelay: noteDelay, patience: approvalPatience, opts: o, log: o.Logger.With("tool_server", o.Server),
+		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, notes: map[*delivery]bool{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{},
 	}
 	err := tidyPresences(o.State)
 	if err == nil {

@@ -60,6 +60,7 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 		c.present.leave()
 		c.settle(s.grace)
 	case <-ctx.Done():
+		c.noteAll(s.grace)
 		err = nil
 	}
 	c.end()
@@ -103,18 +104,6 @@ func (c *conv) readAll(in *frames) error {
 			return fmt.Errorf("read the client's messages: %w", err)
 		}
 		c.fromClient(f, nil)
-	}
-}
-
-// noteAll waits until the log knows of every answer that the client was given, for a time.
-func (c *conv) noteAll(d time.Duration) {
-	until := time.After(d)
-	for _, over := range c.s.owed(c) {
-		select {
-		case <-over:
-		case <-until:
-			return
-		}
 	}
 }
 

@@ -188,8 +188,14 @@ func (a *attempt) begin(ctx context.Context, beginID string) (runtime.Begun, err
 	req.Retry = a.anew
 	var b runtime.Begun
 	err := a.ask(ctx, func(ctx context.Context) (err error) {
+		notes := a.along(ctx)
+		req.Delivered = nil
+		for _, d := range notes {
+			req.Delivered = append(req.Delivered, d.trace)
+		}
 		a.begunAt = time.Now()
 		b, err = o.Log.Begin(ctx, req)
+		a.s.arrived(notes, err == nil)
 		return err
 	})
 	return b, err
@@ -282,12 +288,37 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 	return a.answered(ctx, b, f)
 }
 
+// along takes what the begin of this call is to note, once that can be done: the client may
+// have an answer, and have gone on from it, before the write of that answer has returned here.
+func (a *attempt) along(ctx context.Context) []*delivery {
+	for _, d := range a.q.earlier {
+		select {
+		case <-d.given:
+		case <-a.lonely:
+		case <-ctx.Done():
+		}
+	}
+	for {
+		all, wait := a.s.along(a.q.conv, a.key)
+		if wait == nil {
+			return all
+		}
+		select {
+		case <-wait:
+		case <-a.lonely:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // noted waits until the log knows of the answers that the client may have gone on from
 // to this call, or nobody waits for it.
 func (a *attempt) noted(ctx context.Context) {
-	for _, over := range a.q.earlier {
+	for _, d := range a.q.earlier {
 		select {
-		case <-over:
+		case <-d.over:
 		case <-a.lonely:
 		case <-ctx.Done():
 		}

@@ -23,7 +23,7 @@ func (c *Client) Recover(ctx context.Context, trace tga.ID) (runtime.Result, err
 // Begin asks to send a call oneself; see [runtime.Runtime.Begin].
 func (c *Client) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
 	var answer Begun
-	body := BeginRequest{CallRequest: callRequest(req.Request), BeginID: req.BeginID, Hint: req.Hint}
+	body := BeginRequest{CallRequest: callRequest(req.Request), BeginID: req.BeginID, Hint: req.Hint, Delivered: req.Delivered}
 	if req.Connection != (runtime.Connection{}) {
 		c := Connection(req.Connection)
 		body.Connection = &c

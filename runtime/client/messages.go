@@ -91,6 +91,9 @@ type BeginRequest struct {
 	BeginID    string      `json:"begin_id"`
 	Connection *Connection `json:"connection,omitempty"`
 	Hint       string      `json:"hint,omitempty"` // see [runtime.BeginRequest]
+	// Delivered are traces whose answers have reached the caller whole; see
+	// [runtime.BeginRequest].
+	Delivered []tga.ID `json:"delivered,omitempty"`
 }
 
 // Connection is the client's end of a call that an executor begins for it; see

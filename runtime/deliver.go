@@ -1,0 +1,178 @@
+package runtime
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// That an answer was delivered is noted in one of two ways: by [Runtime.Delivered], which costs
+// an append and its sync, or by the begin of the caller's next call ([BeginRequest.Delivered]),
+// which takes the note along in the append that it makes anyway. Until it is noted, an identical
+// call is taken for a repeat: a note that a crash takes away makes a call be served, and sends
+// nothing twice.
+
+// MaxDelivered bounds the deliveries that one Begin notes.
+const MaxDelivered = 64
+
+// Delivered says that the answer of a trace without a key of its caller's reached that
+// caller whole: an identical call is a new one from now on. Without it, as after a crash,
+// it may be a repeat of this one. For any other trace it does nothing.
+// STATE_INVALID_TRANSITION where the trace is not terminal.
+func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
+	t, err := rt.store.Load(ctx, trace)
+	if err != nil {
+		return err
+	}
+	if t.Request != nil && t.Request.Meta.String(tga.MetaIdentity) != "" {
+		return rt.delivered(ctx, trace, t.Request.Meta.String(tga.MetaIdentity))
+	}
+	l, err := rt.resume(ctx, trace)
+	if err != nil {
+		return err
+	}
+	defer rt.store.Release(l.lease)
+	base := l.request.Meta.String(tga.MetaDerivedKey)
+	number, ok := l.request.Meta[tga.MetaOccurrence].(tga.Number)
+	if base == "" || !ok {
+		return nil
+	}
+	if !l.state.Terminal() {
+		return tga.Errorf(tga.StateInvalidTransition, "trace is %s: there is no answer to deliver", l.state).In(trace)
+	}
+	n, err := strconv.ParseUint(string(number), 10, 64)
+	if err != nil {
+		return tga.Errorf(tga.StateRecoveryFailed, "meta.occurrence %q: %w", number, err).In(trace)
+	}
+	server := l.request.Request.Proposal.ToolServer
+	now, err := rt.occurrence(ctx, l.namespace, server, base)
+	if err != nil || now > n {
+		return err
+	}
+	value := binary.BigEndian.AppendUint64(nil, n+1)
+	return rt.append(ctx, l, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: occurrenceKey(l.namespace, server, base), Value: value}}})
+}
+
+// delivered strikes a call out of the list of its identity.
+func (rt *Runtime) delivered(ctx context.Context, trace tga.ID, name string) error {
+	release, err := rt.names.lock(ctx, name)
+	if err != nil {
+		return tga.Errorf(tga.StateLockAcquireFailed, "an identical call is being begun: %w", err).In(trace)
+	}
+	defer release()
+	l, err := rt.resume(ctx, trace)
+	if err != nil {
+		return err
+	}
+	defer rt.store.Release(l.lease)
+	if !l.state.Terminal() {
+		return tga.Errorf(tga.StateInvalidTransition, "trace is %s: there is no answer to deliver", l.state).In(trace)
+	}
+	row, err := rt.strike(ctx, name, []tga.ID{trace})
+	if err != nil || row == nil {
+		return err
+	}
+	return rt.append(ctx, l, chain.Batch{Attachments: row})
+}
+
+// without is a list less some traces, and whether one of them was in it.
+func without(list []undelivered, traces []tga.ID) (rest []undelivered, found bool) {
+	n := len(list)
+	rest = slices.DeleteFunc(list, func(u undelivered) bool { return slices.Contains(traces, u.Trace) })
+	return rest, len(rest) < n
+}
+
+// deliveries are the notes that a Begin takes along: rows that commit with the request of its
+// call, and the locks of the identities that they are about.
+type deliveries struct {
+	rows    []chain.Attachment
+	release func()
+}
+
+// carry prepares the notes of a Begin, and takes the locks of the identities that they are
+// about and of mine, the Begin's own where the rule is asked. Everybody takes them in one
+// order: two Begins that note each other's identity must not wait for each other.
+func (rt *Runtime) carry(ctx context.Context, req *BeginRequest, mine string) (d deliveries, err error) {
+	struck := map[string][]tga.ID{}
+	for _, id := range req.Delivered {
+		t, err := rt.store.Load(ctx, id)
+		if err != nil {
+			return d, err
+		}
+		if name := t.Request.Meta.String(tga.MetaIdentity); name != "" {
+			struck[name] = append(struck[name], id)
+		}
+	}
+	names := struck
+	if mine != "" {
+		names = maps.Clone(struck)
+		names[mine] = nil
+		delete(struck, mine) // its list is read and written by the rule
+	}
+	if d.release, err = rt.names.lockAll(ctx, slices.Sorted(maps.Keys(names))); err != nil {
+		return d, tga.Errorf(tga.IdempotencyKeyInFlight, "an identical call is being begun: %w", err)
+	}
+	for name, traces := range struck {
+		row, err := rt.strike(ctx, name, traces)
+		if err != nil {
+			d.release()
+			return d, err
+		}
+		d.rows = append(d.rows, row...)
+	}
+	return d, nil
+}
+
+// strike is the row of an identity's list without some traces; none where none is in it. The
+// lock of the identity is held.
+func (rt *Runtime) strike(ctx context.Context, name string, traces []tga.ID) ([]chain.Attachment, error) {
+	row := undeliveredRow(name)
+	list, err := rt.undelivered(ctx, row)
+	if err != nil {
+		return nil, err
+	}
+	list, found := without(list, traces)
+	if !found {
+		return nil, nil
+	}
+	a, err := listed(row, list)
+	return []chain.Attachment{a}, err
+}
+
+// mayNote checks what a Begin says was delivered. An answer of another namespace is NOT_FOUND,
+// in the words of one that is not there.
+func (rt *Runtime) mayNote(ctx context.Context, req *BeginRequest) error {
+	if n := len(req.Delivered); n > MaxDelivered {
+		return tga.Errorf(tga.ValidationError, "it has %d traces, over %d", n, MaxDelivered).At("/delivered")
+	}
+	for _, id := range req.Delivered {
+		t, err := rt.store.Load(ctx, id)
+		switch {
+		case err == nil && t.Namespace != firstOf(req.Namespace, tga.DefaultNamespace):
+			err = tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
+		case err == nil && t.Request == nil:
+			err = tga.Errorf(tga.StateRecoveryFailed, "the request of the trace is not at hand").In(id)
+		case err == nil && !t.Head.State.Terminal():
+			err = tga.Errorf(tga.StateInvalidTransition, "trace is %s: there is no answer to deliver", t.Head.State).In(id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteAll notes each delivery by an append of its own, where that is still to be done.
+func (rt *Runtime) noteAll(ctx context.Context, traces []tga.ID) error {
+	var errs []error
+	for _, id := range traces {
+		errs = append(errs, rt.Delivered(ctx, id))
+	}
+	return errors.Join(errs...)
+}
