@@ -66,8 +66,9 @@ type Begun struct {
 	Attempt  uint32
 	Permit   Permit
 	// SendWithin is how long after the Begin was asked the send must begin, by the
-	// executor's own monotonic clock; 0 = without bound. Later the tool server may have
-	// forgotten the key of an earlier attempt, or the call's deadline is over: [Begun.Late].
+	// executor's own monotonic clock: [Begun.Late]. It is the tool's send time-out at most.
+	// Later the permit may be stale, the tool server may have forgotten the key of an earlier
+	// attempt, or the call's deadline is over. 0, without bound, is only in what others made.
 	SendWithin time.Duration
 	Key        string
 	// Args are the arguments to send with BeginSend, byte for byte: the canonical form
@@ -313,11 +314,17 @@ func (rt *Runtime) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun
 	if l.deadline != 0 && record.Attempts.Count-record.Attempts.Unsent <= 1 {
 		within, bounded = l.deadline.Time().Sub(rt.clock.Now()), true // of a first send
 	}
+	inTime = !bounded || within > 0
+	if !bounded || within > l.policy.SendTimeout {
+		// Whoever looks at the world once the permit is stale must not be overtaken by a send of
+		// an executor that stood still meanwhile.
+		within = l.policy.SendTimeout
+	}
 	return Begun{
 		Standing: BeginSend, Result: rt.partial(l), Attempt: attempt, SendWithin: max(within, 0),
 		Permit: rt.permit(l.lease.TraceID, attempt, l.remote),
 		Key:    l.call.Call.IdempotencyKey, Args: l.call.Call.Call.Args,
-	}, !bounded || within > 0, nil
+	}, inTime, nil
 }
 
 // begun turns the loop's coded error into an answer; what is no answer stays an error.

@@ -293,13 +293,13 @@ func TestPermitSaysUntilWhenItsSendMayBegin(t *testing.T) {
 				b.advance(c.until - left - b.clock().Sub(epoch))
 				again := begin(id)
 				b.wantStanding(again, runtime.BeginSend)
-				if again.SendWithin != left || again.Permit != g.Permit || again.Attempt != c.attempt {
+				if again.SendWithin != min(left, runtime.DefaultSendTimeout) || again.Permit != g.Permit || again.Attempt != c.attempt {
 					t.Errorf("%v before the end: %+v", left, again)
 				}
 			}
 			if c.until == 0 {
-				if g.SendWithin != 0 {
-					t.Errorf("bounded by %v", g.SendWithin)
+				if g.SendWithin != runtime.DefaultSendTimeout {
+					t.Errorf("bounded by %v, want the send time-out", g.SendWithin)
 				}
 				b.advance(2 * time.Hour)
 				b.wantStanding(begin(id), runtime.BeginSend)

@@ -413,8 +413,9 @@ func (q *call) message(key, trace string, attempt uint32) *message {
 	return m
 }
 
-// send writes the call to the tool server.
-func (q *call) send(l *link, b runtime.Begun) error {
+// send writes the call to the tool server, unless late has an error when its first byte is
+// about to go out.
+func (q *call) send(l *link, b runtime.Begun, late func() error) error {
 	select {
 	case f := <-q.arrivals: // of an earlier attempt
 		f.close()
@@ -423,7 +424,9 @@ func (q *call) send(l *link, b runtime.Begun) error {
 	q.mu.Lock()
 	q.sent = true // before the write: a cancellation that comes meanwhile must follow it
 	q.mu.Unlock()
-	err := q.conv.write(l, q.w, q.message(b.Key, b.Result.TraceID.String(), b.Attempt))
+	m := q.message(b.Key, b.Result.TraceID.String(), b.Attempt)
+	m.late = late
+	err := q.conv.write(l, q.w, m)
 	if errors.Is(err, errNotSent) {
 		q.mu.Lock()
 		q.sent = false

@@ -38,6 +38,20 @@ type message struct {
 	// mirrored are the arguments that a transport over HTTP repeats in headers.
 	mirrored []mcpraw.ParamValue
 	cancels  []byte // id of the request that the message gives up
+	// late is asked immediately before the first byte goes out, when a connection is there and
+	// whatever had to be waited for is over: with an error none goes out. nil is never late.
+	late func() error
+}
+
+// tooLate is the error of a message whose time is over, else nil.
+func (m *message) tooLate() error {
+	if m.late == nil {
+		return nil
+	}
+	if err := m.late(); err != nil {
+		return fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	return nil
 }
 
 // stateless reports whether the message is of a revision without a handshake.
@@ -102,7 +116,7 @@ func (c *child) write(m *message) error {
 		return fmt.Errorf("%w: the tool server is gone: %w", errNotSent, c.p.Exit())
 	default:
 	}
-	return c.in.write(m.parts...)
+	return c.in.writeUnless(m.tooLate, m.parts...)
 }
 
 func (c *child) close() {

@@ -257,10 +257,18 @@ func (c counted) Write(p []byte) (int, error) {
 // write writes parts and a newline and returns once the system has taken them. The error
 // is errNotSent (wrapped) where it took no byte of them.
 func (s *sink) write(parts ...io.WriterTo) error {
+	return s.writeUnless(func() error { return nil }, parts...)
+}
+
+// writeUnless is write, unless late has an error when it is this message's turn.
+func (s *sink) writeUnless(late func() error, parts ...io.WriterTo) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return fmt.Errorf("%w: %w", errNotSent, s.err)
+	}
+	if err := late(); err != nil {
+		return err
 	}
 	before := s.wrote
 	err := s.put(parts)

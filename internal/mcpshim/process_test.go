@@ -54,6 +54,10 @@ name = "held"
 permit_time = "1h"
 [[tool]]
 server = "fake"
+name = "brief"
+send_timeout = "50ms"
+[[tool]]
+server = "fake"
 name = "*"
 permit_time = "50ms"
 `
@@ -152,6 +156,13 @@ func (k *killer) at(point string) {
 	k.point = ""
 	_ = os.WriteFile(filepath.Join(k.dir, "killed"), []byte(point), 0o600)
 	for _, v := range k.victims {
+		if v == "stop" {
+			on := make(chan os.Signal, 1)
+			signal.Notify(on, syscall.SIGCONT)
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+			<-on // a stop takes hold a moment later
+			continue
+		}
 		if v == k.self() {
 			defer func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL); select {} }()
 			continue

@@ -149,10 +149,17 @@ func (r *remote) write(m *message) error {
 		})
 	}
 	connected := false
+	var late error
 	life, ended := r.enter(m)
 	ctx := httptrace.WithClientTrace(life, &httptrace.ClientTrace{
-		GotConn:      func(httptrace.GotConnInfo) { connected = true },
-		WroteRequest: func(i httptrace.WroteRequestInfo) { told(i.Err) },
+		GotConn: func(i httptrace.GotConnInfo) {
+			connected = true
+			// The connection is of this message alone: closed before its first byte, it takes none.
+			if late = m.tooLate(); late != nil {
+				_ = i.Conn.Close()
+			}
+		},
+		WroteRequest: func(i httptrace.WroteRequestInfo) { told(firstError(late, i.Err)) },
 	})
 	req, err := r.post(ctx, m)
 	if err != nil {
@@ -163,7 +170,10 @@ func (r *remote) write(m *message) error {
 	r.open.Go(func() {
 		defer ended()
 		resp, err := r.rt.RoundTrip(req)
-		if err != nil && !connected {
+		switch {
+		case late != nil:
+			err = late
+		case err != nil && !connected:
 			err = fmt.Errorf("%w: %w", errNotSent, err)
 		}
 		told(err)
@@ -177,6 +187,13 @@ func (r *remote) write(m *message) error {
 		r.answer(ctx, id, method, resp)
 	})
 	return <-wrote
+}
+
+func firstError(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
 }
 
 // enter makes the life of a message's POST. That of a request without a handshake can be

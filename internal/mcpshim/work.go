@@ -237,12 +237,12 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 					strike()
 				}
 			}()
-			if b.Late(a.begunAt) {
-				// Asked last, for a tool server may take long to come up.
-				err = fmt.Errorf("%w: the time in which it could be sent is over", errNotSent)
-				break
-			}
-			err = q.send(l, b)
+			err = q.send(l, b, func() error {
+				if b.Late(a.begunAt) {
+					return errors.New("the time in which it could be sent is over")
+				}
+				return nil
+			})
 		}
 	}
 	if errors.Is(err, errNotSent) || l == nil || (err != nil && !q.wasSent()) {

@@ -113,7 +113,7 @@ type Begun struct {
 	Attempt  uint32 `json:"attempt,omitempty"`
 	Permit   string `json:"permit,omitempty"`
 	// SendWithinMS is how many milliseconds after the begin was asked the send must begin,
-	// by the executor's own monotonic clock; absent = without bound.
+	// by the executor's own monotonic clock; absent where nothing may be sent.
 	SendWithinMS   int64  `json:"send_within_ms,omitempty"`
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 	// Args are the arguments to send, byte for byte: the canonical form that was digested.
