@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -15,6 +16,11 @@ type Counts struct {
 	Recoveries         int64 `json:"recoveries"`          // stores opened and recovered after a crash or fault
 	DoubleCrashes      int64 `json:"double_crashes"`      // of them after a crash inside a recovery
 	TripleCrashes      int64 `json:"triple_crashes"`      // of them after a crash inside the recovery of a recovery
+	Injections         int64 `json:"injections"`          // runs in which an operation of the disk was made to fail
+	InjectedIO         int64 `json:"injected_io"`         // of them with an input/output error
+	InjectedSpace      int64 `json:"injected_no_space"`   // of them with no space left
+	InjectedSticky     int64 `json:"injected_sticky"`     // of them all later operations failed too
+	InjectedDone       int64 `json:"injected_done"`       // of them the operation took place and was said to fail
 	Sigkills           int64 `json:"sigkills"`            // real processes killed
 	PowerCuts          int64 `json:"power_cuts"`          // of real file systems
 	BlockLogImages     int64 `json:"block_log_images"`    // subsets of unflushed block writes
@@ -38,6 +44,18 @@ func (c *Counts) add(field *int64, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	*field += n
+}
+
+// injected counts a run whose fault has met an operation, by kind.
+func (c *Counts) injected(f fault) {
+	c.add(&c.Injections, 1)
+	for field, is := range map[*int64]bool{
+		&c.InjectedIO: errors.Is(f.err, ErrIO), &c.InjectedSpace: errors.Is(f.err, ErrSpace), &c.InjectedSticky: f.sticky, &c.InjectedDone: f.done,
+	} {
+		if is {
+			c.add(field, 1)
+		}
+	}
 }
 
 // Add adds the counts of another run.

@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -101,10 +102,12 @@ func operations(s Scenario, before Image, from faultsFrom) int {
 func (r *Run) fault(s Scenario, before Image, from faultsFrom, f fault, i int, th Thoroughness) (hangs bool) {
 	defer r.at(before, s.Name+", "+f.String())()
 	w := before.World()
+	var once sync.Once // a fault that no operation met is no injection
 	decide := func(op Op) Fault {
 		if op.N != f.n && (!f.sticky || op.N < f.n) || f.logs && !isLog(op.Path) {
 			return Fault{}
 		}
+		once.Do(func() { r.Counts.injected(f) })
 		return Fault{Err: f.err, Done: f.done}
 	}
 	if from != whileRun {

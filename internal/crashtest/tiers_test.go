@@ -39,7 +39,30 @@ func TestTornLogIsNotDamage(t *testing.T) {
 }
 
 func TestFailedOperations(t *testing.T) {
-	slice(t, func(r *Run, s Scenario) { r.Faults(s, 1, whileRun, 3, Thoroughness{Depth: 1, Retry: 8}) })
+	slice(t, func(r *Run, s Scenario) {
+		r.Faults(s, 1, whileRun, 3, Thoroughness{Depth: 1, Retry: 8})
+		c := &r.Counts
+		if c.Injections == 0 || c.InjectedIO+c.InjectedSpace != c.Injections || c.InjectedSticky == 0 || c.InjectedSticky == c.Injections || c.InjectedDone == 0 || c.InjectedDone == c.Injections {
+			t.Errorf("injections are not counted by kind: %d, io %d, space %d, sticky %d, done %d", c.Injections, c.InjectedIO, c.InjectedSpace, c.InjectedSticky, c.InjectedDone)
+		}
+		if c.Injections > c.CrashPoints {
+			t.Errorf("%d injections in %d runs", c.Injections, c.CrashPoints)
+		}
+	})
+}
+
+// TestFaultIsOneInjection: however many operations fail of it, and none where it meets none.
+func TestFaultIsOneInjection(t *testing.T) {
+	r := &Run{Seed: 1, SaveDir: t.TempDir()}
+	s := Scenario{Name: t.Name(), Licences: []string{"park"}, Steps: func(l string) []Step { return Core(l)[:1] }}
+	r.fault(s, NewWorld(1).Crash(100), whileMade, fault{n: 1 << 30, err: ErrIO}, 0, Thoroughness{Depth: 1})
+	if err := r.Err(); err != nil || r.Counts.Injections != 0 || r.Counts.CrashPoints != 1 {
+		t.Errorf("%d injections of %d runs, %v", r.Counts.Injections, r.Counts.CrashPoints, err)
+	}
+	r.fault(s, NewWorld(1).Crash(100), whileMade, fault{n: 2, err: ErrSpace, sticky: true}, 0, Thoroughness{Depth: 1})
+	if c := &r.Counts; c.Injections != 1 || c.InjectedSpace != 1 || c.InjectedSticky != 1 || c.InjectedIO != 0 || c.InjectedDone != 0 {
+		t.Errorf("%d injections: io %d, space %d, sticky %d, done %d", c.Injections, c.InjectedIO, c.InjectedSpace, c.InjectedSticky, c.InjectedDone)
+	}
 }
 
 func TestConcurrentCallersSeeOneEffect(t *testing.T) {

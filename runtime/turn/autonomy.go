@@ -161,15 +161,28 @@ func approvalOf(call string) string { return approvalPrefix + call }
 const approvalPrefix = "approval/"
 
 // mayHandOver asks a person about a delegation where the manifest wants that: it is no
-// governed call that a supervisor sees. "retry" lets it, "skip" tells the model no.
-func (t *turn) mayHandOver(tool *Tool, c message.ToolCall, o *outcome) bool {
+// governed call that a supervisor sees. "retry" lets it, "skip" tells the model no, and so does
+// the end of [Autonomy.Within], counted from the first time that the person is asked.
+func (r *Runner) mayHandOver(t *turn, tool *Tool, c message.ToolCall, o *outcome) bool {
 	why := t.agent.Autonomy.asks(tool, "")
 	if why == "" || t.decision[subject(Execute, approvalOf(c.ID), tga.EscalationRequired)].Action == Retry {
 		return true
 	}
-	f := Failure{Code: tga.EscalationRequired, Message: "work is not handed to agent " + tool.Delegation.Target + " yet: " + why}
-	o.fail(&f)
-	o.plan, o.park = plan{strategy: Escalate}, &parkedBody{Failure: f, Subject: approvalOf(c.ID)}
+	park := &parkedBody{Subject: approvalOf(c.ID)}
+	if w := t.waits; w != nil && w.Subject == park.Subject {
+		park.Expires = w.Expires
+	} else if t.agent.Autonomy.Within > 0 {
+		park.Expires = tga.MillisOf(r.now().Time().Add(t.agent.Autonomy.Within))
+	}
+	if park.expired(r.now()) {
+		f := &Failure{Code: tga.ApprovalExpired, Message: "the approval to hand work to agent " + tool.Delegation.Target + " expired at " + park.Expires.String(), Permanent: true}
+		o.fail(f)
+		o.plan = r.toolPlan(t, tool, f, 1)
+		return false
+	}
+	park.Failure = Failure{Code: tga.EscalationRequired, Message: "work is not handed to agent " + tool.Delegation.Target + " yet: " + why}
+	o.fail(&park.Failure)
+	o.plan, o.park = plan{strategy: Escalate}, park
 	return false
 }
 

@@ -2,6 +2,7 @@ package turn_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -177,6 +178,57 @@ func TestDelegationIsAnAction(t *testing.T) {
 		end, err := w.r.Resume(t.Context(), res.InteractionID)
 		if err != nil || end.Status != turn.Completed || sum(w.out.sends) != c.sends {
 			t.Errorf("%s: sent %v, %+v, %v", c.action, w.out.sends, end, err)
+		}
+	}
+}
+
+// TestApprovalOfADelegationExpires: at the limit nobody may approve it any more, and one short of
+// it somebody may. To look after it meanwhile, or a restart, makes it last no longer.
+func TestApprovalOfADelegationExpires(t *testing.T) {
+	to := delegating(turn.Delegation{Type: turn.Supervisor})
+	for _, c := range []struct {
+		within, after time.Duration
+		expired       bool
+	}{{time.Minute, time.Minute, true}, {time.Minute, time.Minute - time.Millisecond, false}, {0, 1000 * time.Hour, false}} {
+		var now atomic.Int64
+		w := newWorld(t, to, ageing(&now), func(w *world) {
+			now.Store(time.Now().Add(-2000 * time.Hour).UnixMilli())
+			w.agents[0].Autonomy = turn.Autonomy{Approve: true, Within: c.within}
+			w.licence = ledger.DedupeArgs
+		})
+		res := w.run(`call ask {"message":"call echo {}"}`)
+		half := c.after.Milliseconds() / 2
+		now.Add(half)
+		if again, err := w.r.Resume(t.Context(), res.InteractionID); err != nil || again.Status != turn.Waiting {
+			t.Fatalf("%+v: half the time later: %+v, %v", c, again, err)
+		}
+		w.restart()
+		now.Add(c.after.Milliseconds() - half)
+		err := w.r.Decide(t.Context(), res.InteractionID, turn.Decision{Who: "ann", Action: turn.Retry})
+		if c.expired != (tga.CodeOf(err) == tga.ApprovalExpired) || !c.expired && err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+		end, err := w.r.Resume(t.Context(), res.InteractionID)
+		if sends := sum(w.out.sends); err != nil || end.Status != turn.Completed || (sends == 0) != c.expired {
+			t.Errorf("%+v: %d sends, %+v, %v", c, sends, end, err)
+		}
+		if c.expired && (len(end.Effects) == 0 || end.Effects[0].Failure == nil || end.Effects[0].Failure.Code != tga.ApprovalExpired) {
+			t.Errorf("%+v: the model is told %+v", c, end.Effects)
+		}
+	}
+}
+
+// TestDelegationToOneselfIsBounded: an agent that is among its own delegates is one more depth
+// each time, as any other is.
+func TestDelegationToOneselfIsBounded(t *testing.T) {
+	for most, begun := range map[int]int{1: 1, 3: 3} {
+		w := newWorld(t, endless(1, func(o *turn.Options) { o.MaxDepth = most }), func(w *world) {
+			w.defs[0].Delegation.Target = w.agents[0].Name
+			w.defs[0].Source.AgentID = w.agents[0].Name
+		})
+		res := w.run("go on")
+		if res.Status != turn.Completed || sum(w.out.requests) != 2*(begun+1) || !strings.Contains(res.Text, "any deeper") {
+			t.Errorf("at most %d: %d questions to the model, %+v", most, sum(w.out.requests), res)
 		}
 	}
 }

@@ -113,7 +113,13 @@ type parkedBody struct {
 	Target  string  `json:"target,omitempty"`
 	TraceID *tga.ID `json:"trace_id,omitempty"` // of the call that waits or is in doubt
 	Child   *tga.ID `json:"child,omitempty"`    // turn of another agent that waits
+	// Expires is when a delegation that nobody has approved is refused; 0 = never. The
+	// approval of a governed call has its own expiry, with the call.
+	Expires tga.Millis `json:"expires,omitempty"`
 }
+
+// expired says that nobody may approve any more what is waited for.
+func (b *parkedBody) expired(now tga.Millis) bool { return b.Expires != 0 && now >= b.Expires }
 
 // resumedBody says that a turn goes on that waited, and for how long its time stood still.
 type resumedBody struct {

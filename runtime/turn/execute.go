@@ -174,7 +174,7 @@ func (r *Runner) call(ctx context.Context, t *turn, index int) outcome {
 	case f != nil:
 		o.fail(f)
 		o.plan = r.toolPlan(t, tool, f, 1)
-	case tool.Delegation != nil && !t.mayHandOver(tool, c, &o):
+	case tool.Delegation != nil && !r.mayHandOver(t, tool, c, &o):
 	case tool.Delegation != nil:
 		r.delegate(ctx, t, tool, index, args, &o)
 	default:

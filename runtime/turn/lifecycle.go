@@ -178,6 +178,9 @@ func (r *Runner) Decide(ctx context.Context, interaction tga.ID, d Decision) err
 	if w.TraceID != nil && d.Action != Abort && d.Action != Skip {
 		return tga.Errorf(tga.StateInvalidTransition, "turn %s waits for its call in trace %s: resolve, abandon or vote on that", interaction, *w.TraceID)
 	}
+	if d.Action == Retry && w.expired(r.now()) {
+		return tga.Errorf(tga.ApprovalExpired, "what turn %s waits for could be approved until %s", interaction, w.Expires)
+	}
 	phase, ok := t.phase()
 	if !ok {
 		return tga.Errorf(tga.StateInvalidTransition, "turn %s is over", interaction)
