@@ -47,7 +47,8 @@ func (rt *Runtime) forgetExecutor(l *loop) error {
 // executorAlive says whether the remote executor of the newest attempt is taken to be at
 // work. That licenses nothing: who is taken to be alive too long only delays a re-send.
 func (rt *Runtime) executorAlive(record *ledger.Record, policy Policy) bool {
-	if record.Status != ledger.Reserved || !record.Attempts.External || rt.gaveUp(record) ||
+	const takenBack = 1 // of the newest attempt: nobody is at it, and those before it were over when it was marked
+	if record.Status != ledger.Reserved || !record.Attempts.External || record.Attempts.UnsentMask&takenBack != 0 || rt.gaveUp(record) ||
 		rt.clock.Certain(record.Attempts.Newest.Time()) >= policy.PermitTime {
 		return false
 	}

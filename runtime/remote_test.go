@@ -177,6 +177,52 @@ func TestNotSentGivesTheKeyToTheNextBegin(t *testing.T) {
 	}
 }
 
+// TestPermitTakenBackIsNotHandedOutAgain: of two attempts the second reached nobody. Its permit is
+// over, that of the first is not, and whoever repeats the second begin is given another attempt.
+func TestPermitTakenBackIsNotHandedOutAgain(t *testing.T) {
+	policy := licence(ledger.DedupeArgs)
+	policy.PermitTime = 10 * time.Minute
+	b := setup(t, policy)
+	first := b.begin("k", "begin-1")
+	b.advance(policy.PermitTime)
+	second := b.begin("k", "begin-2")
+	b.wantStanding(second, runtime.BeginSend)
+	trace := first.Result.TraceID
+	for _, replayed := range []bool{false, true} {
+		res, err := b.rt.NotSent(t.Context(), trace, second.Permit, "nobody listened")
+		if err != nil || res.Replayed != replayed || res.State != tga.Executing {
+			t.Fatalf("taken back, again %v: %+v, %v", replayed, res, err)
+		}
+	}
+	third := b.begin("k", "begin-2")
+	b.wantStanding(third, runtime.BeginSend)
+	if second.Attempt != 2 || third.Attempt != 3 || third.Permit == second.Permit {
+		t.Errorf("attempts %d and %d", second.Attempt, third.Attempt)
+	}
+	// Nobody knows of the first what became of it, so the trace does not end.
+	for _, c := range []struct {
+		permit runtime.Permit
+		state  tga.State
+	}{{third.Permit, tga.Executing}, {first.Permit, tga.Failed}} {
+		if res, err := b.rt.NotSent(t.Context(), trace, c.permit, "nobody listened"); err != nil || res.Replayed || res.State != c.state {
+			t.Errorf("taken back: %+v, %v", res, err)
+		}
+	}
+}
+
+// TestPermitIsReadInOneSpelling: 32 lowercase digits, and none a byte short or long.
+func TestPermitIsReadInOneSpelling(t *testing.T) {
+	const good = "00112233445566778899aabbccddeeff"
+	for s, ok := range map[string]bool{
+		good: true, good[2:]: false, good + "00": false, good[1:]: false, "": false, strings.ToUpper(good): false, good[:31] + "g": false,
+	} {
+		p, err := runtime.ParsePermit(s)
+		if (err == nil) != ok || ok && p.String() != s || !ok && (p != runtime.Permit{} || tga.CodeOf(err) != tga.ValidationError) {
+			t.Errorf("%q: %v, %v", s, p, err)
+		}
+	}
+}
+
 func TestFinishIsAcceptedOnce(t *testing.T) {
 	b := setup(t, park)
 	begun := b.begin("order-1", "begin-1")
