@@ -199,7 +199,7 @@ func TestPermitTakenBackIsNotHandedOutAgain(t *testing.T) {
 	if second.Attempt != 2 || third.Attempt != 3 || third.Permit == second.Permit {
 		t.Errorf("attempts %d and %d", second.Attempt, third.Attempt)
 	}
-	// Nobody knows of the first what became of it, so the trace does not end.
+	// While nobody knows what became of the first, the trace does not end.
 	for _, c := range []struct {
 		permit runtime.Permit
 		state  tga.State
@@ -207,6 +207,9 @@ func TestPermitTakenBackIsNotHandedOutAgain(t *testing.T) {
 		if res, err := b.rt.NotSent(t.Context(), trace, c.permit, "nobody listened"); err != nil || res.Replayed || res.State != c.state {
 			t.Errorf("taken back: %+v, %v", res, err)
 		}
+	}
+	if res, err := b.rt.Result(t.Context(), trace); err != nil || res.Attempts != 3 || res.Sent != 0 {
+		t.Errorf("three attempts that reached nobody: %d, sent %d, %v", res.Attempts, res.Sent, err)
 	}
 }
 

@@ -1,0 +1,41 @@
+package runtime
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/clock"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestWaitsEndWhenThereIsSomethingToSee: a wait for another trace ends with the call's deadline,
+// and one for a remote executor with its permit too, or a little later where that is over: it
+// neither spins nor sleeps through.
+func TestWaitsEndWhenThereIsSomethingToSee(t *testing.T) {
+	now := time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) tga.Millis { return tga.MillisOf(now.Add(d)) }
+	rt := &Runtime{clock: clock.New(func() time.Time { return now }, nil)}
+	const permit = time.Minute
+	for name, c := range map[string]struct {
+		external         bool
+		begun            time.Duration // the newest attempt, before now
+		deadline, wanted tga.Millis
+	}{
+		"for ever":                         {},
+		"deadline":                         {deadline: at(time.Hour), wanted: at(time.Hour)},
+		"permit":                           {external: true, begun: time.Second, wanted: at(permit - time.Second)},
+		"permit before the deadline":       {external: true, deadline: at(permit + time.Millisecond), wanted: at(permit)},
+		"permit until the deadline":        {external: true, deadline: at(permit), wanted: at(permit)},
+		"deadline before the permit":       {external: true, deadline: at(permit - time.Millisecond), wanted: at(permit - time.Millisecond)},
+		"permit is almost over":            {external: true, begun: permit - staleWait - time.Millisecond, wanted: at(staleWait + time.Millisecond)},
+		"permit is over while it is asked": {external: true, begun: permit - staleWait + time.Millisecond, wanted: at(staleWait)},
+		"permit is over":                   {external: true, begun: time.Hour, wanted: at(staleWait)},
+	} {
+		l := &loop{deadline: c.deadline, policy: Policy{PermitTime: permit}}
+		record := &ledger.Record{Attempts: ledger.Attempts{External: c.external, Newest: at(-c.begun)}}
+		if got := rt.waitUntil(l, record); got != c.wanted {
+			t.Errorf("%s: until %v, want %v", name, got, c.wanted)
+		}
+	}
+}
