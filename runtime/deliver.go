@@ -30,6 +30,9 @@ func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
 	if err != nil {
 		return err
 	}
+	if byModel(t) {
+		return nil // only a person makes the same call a new one
+	}
 	if t.Request != nil && t.Request.Meta.String(tga.MetaIdentity) != "" {
 		return rt.delivered(ctx, trace, t.Request.Meta.String(tga.MetaIdentity))
 	}
@@ -145,12 +148,13 @@ func (rt *Runtime) strike(ctx context.Context, name string, traces []tga.ID) ([]
 	return []chain.Attachment{a}, err
 }
 
-// mayNote checks what a Begin says was delivered. An answer of another namespace is NOT_FOUND,
-// in the words of one that is not there.
+// mayNote checks what a Begin says was delivered, and leaves in it what is to be noted. An answer
+// of another namespace is NOT_FOUND, in the words of one that is not there.
 func (rt *Runtime) mayNote(ctx context.Context, req *BeginRequest) error {
 	if n := len(req.Delivered); n > MaxDelivered {
 		return tga.Errorf(tga.ValidationError, "it has %d traces, over %d", n, MaxDelivered).At("/delivered")
 	}
+	var noted []tga.ID
 	for _, id := range req.Delivered {
 		t, err := rt.store.Load(ctx, id)
 		switch {
@@ -164,7 +168,11 @@ func (rt *Runtime) mayNote(ctx context.Context, req *BeginRequest) error {
 		if err != nil {
 			return err
 		}
+		if !byModel(t) { // see Delivered
+			noted = append(noted, id)
+		}
 	}
+	req.Delivered = noted
 	return nil
 }
 

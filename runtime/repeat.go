@@ -217,6 +217,8 @@ func ended(t *chain.Trace) call.State {
 	switch {
 	case t.Effect == nil: // denied, and that is an answer
 		return call.Answered
+	case byModel(t):
+		return call.Claimed
 	case t.Effect.Effect.Outcome.Error != nil && t.Effect.Effect.Outcome.Error.Code == string(tga.EffectInDoubt):
 		return call.Abandoned
 	case ledger.ClassOf(t.Effect).Retryable(), ledger.ClassOf(t.Effect) == ledger.ClassNotSent:
@@ -285,8 +287,8 @@ func (rt *Runtime) told(ctx context.Context, r *repeat) (Begun, bool, error) {
 		b.Standing, b.Cause = BeginWait, tga.Errorf(tga.IdempotencyKeyInFlight, "%s", r.reason).In(trace)
 	case !res.State.Terminal():
 		b.Standing, b.Cause = BeginInDoubt, tga.Errorf(tga.EffectInDoubt, "the call may have run: %w", errNoAnswer).In(trace)
-	case res.ErrorCode == tga.EffectInDoubt:
-		b.Standing = BeginServe // abandoned: the effect says so
+	case res.ErrorCode == tga.EffectInDoubt, res.ResolvedVia != "":
+		b.Standing = BeginServe // the effect says that it was abandoned, or settled by a model
 	default:
 		b.Standing = BeginStale
 	}

@@ -79,6 +79,8 @@ type Result struct {
 	// ResolvedBy says who settled the effect where it is not the tool's own answer:
 	// "probe", "person" or "late_reply".
 	ResolvedBy string
+	// ResolvedVia is [ViaModel] where a model decided it, by the right of a person; else "".
+	ResolvedVia string
 	// ServedFrom is the trace whose recorded effect this is; zero where this trace's
 	// own call led to it.
 	ServedFrom tga.ID

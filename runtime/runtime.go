@@ -369,6 +369,7 @@ func (rt *Runtime) result(ctx context.Context, id tga.ID) (Result, error) {
 	}
 	if answered.Effect != nil {
 		r.ResolvedBy = answered.Effect.Meta.String(tga.MetaResolvedBy)
+		r.ResolvedVia = answered.Effect.Meta.String(tga.MetaResolvedVia)
 	}
 	by := compensatedBy(t)
 	if id := t.Effect.Meta.String(tga.MetaCompensatedBy); id != "" {

@@ -27,7 +27,32 @@ func mergeMeta(a, b tga.Meta) tga.Meta {
 type Resolution struct {
 	Reply
 	Who      string // 1..255 characters
+	Via      string // "", or [ViaModel]
 	Evidence []byte // why it is known; kept with the effect, required
+}
+
+// ViaModel says that a model has decided, by a peer that lets it use its right to settle. The
+// effect says so (meta.resolved_via). A model never licenses a send: it may say that a call ran,
+// or give it up, and neither frees a key. That a call did not run, or failed so that it may be
+// tried again, is not a model's to say. And to the rule for calls without a key ([call.Decide])
+// what a model has settled stays a call that may have run, which only a person has run again:
+// a model cannot say "ran" to get the same call out of the way of its next one.
+const ViaModel = "model"
+
+// mayVia refuses a way that there is not, and what a model may not say.
+func mayVia(via string, licenses bool) error {
+	switch {
+	case via != "" && via != ViaModel:
+		return tga.Errorf(tga.ValidationError, "via %.40q: want nothing or %q", via, ViaModel).At("/via")
+	case via == ViaModel && licenses:
+		return tga.Errorf(tga.PermissionDenied, "a model may say that a call ran, or give it up: anything else is a person's to say").At("/via")
+	}
+	return nil
+}
+
+// byModel reports whether a trace's effect is what a model has said.
+func byModel(t *chain.Trace) bool {
+	return t.Effect != nil && t.Effect.Meta.String(tga.MetaResolvedVia) == ViaModel
 }
 
 // Resolve ends a call in doubt with an effect that somebody vouches for. The evidence
@@ -51,7 +76,10 @@ func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (res
 	if r.Class != ledger.ClassNone && !mayClass(r.Class, r.Status) {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "class %v for an answer with status %s", r.Class, r.Status).At("/outcome_class").In(trace)
 	}
-	return rt.settle(ctx, trace, r.Who, func(l *loop) (answer, error) {
+	if err := mayVia(r.Via, r.Status != tga.StatusSuccess || r.Class != ledger.ClassNone && r.Class != ledger.ClassSuccess); err != nil {
+		return Result{TraceID: trace}, err
+	}
+	return rt.settle(ctx, trace, r.Who, r.Via, func(l *loop) (answer, error) {
 		w, err := rt.answer(l, 1, r.Reply)
 		w.documents = append(w.documents, chain.Document{Pointer: tga.PointerEvidence, Data: r.Evidence})
 		return w, err
@@ -62,9 +90,17 @@ func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (res
 // whether it ran stays unknown. Its key is never sent again. Who is at the call is
 // overtaken: it sends nothing more and appends nothing, and what the tool still answers is
 // kept as a note.
-func (rt *Runtime) Abandon(ctx context.Context, trace tga.ID, who, reason string) (res Result, err error) {
+func (rt *Runtime) Abandon(ctx context.Context, trace tga.ID, who, reason string) (Result, error) {
+	return rt.AbandonVia(ctx, trace, who, "", reason)
+}
+
+// AbandonVia is Abandon by a way that the record names: "" or [ViaModel].
+func (rt *Runtime) AbandonVia(ctx context.Context, trace tga.ID, who, via, reason string) (res Result, err error) {
 	defer rt.goOn(&err)
-	return rt.settle(ctx, trace, who, func(*loop) (answer, error) {
+	if err := mayVia(via, false); err != nil {
+		return Result{TraceID: trace}, err
+	}
+	return rt.settle(ctx, trace, who, via, func(*loop) (answer, error) {
 		return answer{
 			status: tga.StatusError, class: ledger.ClassPermanent,
 			errorCode: string(tga.EffectInDoubt), errorText: firstOf(reason, "abandoned; whether the call ran is unknown"),
@@ -73,7 +109,7 @@ func (rt *Runtime) Abandon(ctx context.Context, trace tga.ID, who, reason string
 }
 
 // settle ends an EXECUTING trace with an effect that no tool server answered.
-func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who string, effectOf func(*loop) (answer, error)) (Result, error) {
+func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who, via string, effectOf func(*loop) (answer, error)) (Result, error) {
 	if n := len(who); n < 1 || n > 255 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)
 	}
@@ -94,6 +130,9 @@ func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who string, effectO
 		return rt.partial(l), err
 	}
 	w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: resolvedByPerson, tga.MetaResolver: who})
+	if via != "" {
+		w.meta[tga.MetaResolvedVia] = via
+	}
 	if err := rt.stageAnswer(l, w, nil); err != nil {
 		return rt.partial(l), err
 	}

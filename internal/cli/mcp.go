@@ -27,7 +27,7 @@ type mcp struct {
 	server, file, data, state, scope string
 	url, headers, listen             string
 	callIDs, keys, keyArgs, free     []string
-	block, trust, forward            bool
+	block, trust, forward, settle    bool
 	tasks                            string
 	level                            slog.Level
 
@@ -69,6 +69,7 @@ would without tgad.`,
 	c.Flags().StringArrayVar(&m.free, "ungoverned", nil, "`TOOL` whose calls pass untraced (repeatable)")
 	c.Flags().BoolVar(&m.block, "block-changed", false, "refuse calls of a tool whose definition is not the pinned one")
 	f.BoolVar(&m.trust, "trust-hints", false, "believe the tool server's readOnlyHint and idempotentHint about tools of which the configuration says nothing")
+	c.Flags().BoolVar(&m.settle, "settle-tool", false, "offer a tool tgad_settle by which a model may settle a call in doubt: that it ran, or that nobody can know")
 	c.Flags().StringVar(&m.tasks, "tasks", "auto", "make durable tasks of calls for clients that understand them: on, off, or auto, where the tool server has none")
 	f.StringVar(&m.workspace.Dir, "workspace", "", "take snapshots of this `directory` before and after each write call: see tgad workspace")
 	f.StringVar(&m.workspace.Aside, "workspace-snapshots", "", "`directory` for the snapshots (default: the workspace's path and .tgad)")
@@ -130,7 +131,7 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 			}
 		}
 	}
-	o.TrustHints = m.trust
+	o.TrustHints, o.SettleTool = m.trust, m.settle
 	tools, err := m.tools()
 	o.Tools = func(name string) mcpshim.Tool {
 		t, ok := tools[name]

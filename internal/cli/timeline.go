@@ -165,6 +165,7 @@ var effectMeta = []said{
 	{tga.MetaReplayedFrom, "the recorded effect of trace %s; the tool was not called"},
 	{tga.MetaCompensatedBy, "undone by trace %s"},
 	{tga.MetaResolvedBy, "settled by %s"},
+	{tga.MetaResolvedVia, "decided by a %s, by the right of that peer; no person has confirmed it"},
 	{tga.MetaResolver, "who: %s"},
 	{tga.MetaOutcomeError, "a rule about the answer was not applied: %s"},
 }

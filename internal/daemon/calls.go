@@ -233,7 +233,7 @@ func (q *request) resolve() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := runtime.Resolution{Reply: reply, Who: q.peer.name()}
+	r := runtime.Resolution{Reply: reply, Who: q.peer.name(), Via: m.Via}
 	if r.Evidence, err = oneOf("/evidence", m.Evidence, m.EvidenceBase64); err != nil {
 		return nil, err
 	}
@@ -248,7 +248,7 @@ func (q *request) abandon() (any, error) {
 		return nil, err
 	}
 	return q.call(namespace, patient(leaseWait, func(ctx context.Context) (runtime.Result, error) {
-		return q.d.rt.Abandon(ctx, id, q.peer.name(), m.Reason)
+		return q.d.rt.AbandonVia(ctx, id, q.peer.name(), m.Via, m.Reason)
 	}))
 }
 

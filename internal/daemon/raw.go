@@ -173,7 +173,7 @@ var daemonsOwn = map[tga.ArtifactType][]string{
 	tga.DecisionType: {runtime.MetaApprovers},
 	tga.CallType:     {tga.MetaPermitDigest, tga.MetaBeginID},
 	tga.EffectType: {
-		tga.MetaResolvedBy, tga.MetaResolver, tga.MetaFinishedBy, runtime.MetaFinishedAttempt, tga.MetaCompensatedBy,
+		tga.MetaResolvedBy, tga.MetaResolver, tga.MetaResolvedVia, tga.MetaFinishedBy, runtime.MetaFinishedAttempt, tga.MetaCompensatedBy,
 	},
 }
 

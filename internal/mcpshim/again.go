@@ -68,6 +68,9 @@ func (a *attempt) againWords(b runtime.Begun) string {
 		when = "at " + b.Since.String()
 	}
 	known := fmt.Sprintf("may have run %s, and nobody knows whether it did", when)
+	if b.Result.ResolvedVia == runtime.ViaModel {
+		known = fmt.Sprintf("may have run before %s; a model has settled it, and nobody else knows whether it did", b.Since)
+	}
 	if b.Standing == runtime.BeginStale {
 		known = fmt.Sprintf("ran at %s, and its answer never reached its client", b.Since)
 	}

@@ -88,8 +88,8 @@ func (c *conv) toolsCall(f *frame, b *batchReply) {
 		f.close()
 		return
 	}
-	if p.tool == doubtTool && c.s.opts.Look != nil {
-		c.showDoubts(f, p, b)
+	if own := c.s.ownTool(p.tool); own != nil {
+		c.callOwn(own, f, p, b)
 		return
 	}
 	tool := c.s.opts.Tools(p.tool)
@@ -220,6 +220,7 @@ func (q *call) run() {
 		if errors.Is(err, errOver) { // else a client that is gone is seen by send
 			q.conv.spare(q.w.batch)
 		}
+		q.conv.looksForDoubts(&a.out)
 		return
 	}
 }

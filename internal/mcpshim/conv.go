@@ -66,7 +66,8 @@ type conv struct {
 	takeOver  sync.Once
 	tasks     map[string]*openCall // under way, by the tool server's name for them
 
-	theirTasks atomic.Int32 // whether the tool server has tasks of its own
+	theirTasks  atomic.Int32 // whether the tool server has tasks of its own
+	listedDoubt atomic.Bool  // the client's list of tools has the shim's own in it
 }
 
 // waiting is a request that the tool server has not answered yet. Ids go through as they

@@ -3,6 +3,7 @@ package mcpshim
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
@@ -11,7 +12,8 @@ import (
 
 // A client that cannot ask its person sees the calls in doubt by a tool of the shim's own. It
 // reads, and settles nothing: a model does not license its own repeat. It is in the tool
-// server's list while something is in doubt, so that what passes is otherwise exact.
+// server's list while something is in doubt, so that what passes is otherwise exact. Another one,
+// by which a model settles a doubt, is offered where the operator says so (settletool.go).
 
 // doubtTool is its name; a tool server's tool of this name cannot be called.
 const doubtTool = "tgad_in_doubt"
@@ -48,8 +50,24 @@ func (s *Shim) doubts(ctx context.Context) ([]client.OpenTrace, error) {
 	return ours, err
 }
 
-// showDoubts answers a call of the tool.
-func (c *conv) showDoubts(f *frame, p *callParams, b *batchReply) {
+// ownTool is what answers a call of a tool of the shim's own; nil where the tool is not one.
+func (s *Shim) ownTool(name string) func(context.Context, *callParams) (string, error) {
+	switch {
+	case s.opts.Look == nil:
+		return nil
+	case name == doubtTool:
+		return func(ctx context.Context, _ *callParams) (string, error) {
+			raw, err := s.doubtsText(ctx)
+			return string(raw), err
+		}
+	case name == settleTool && s.opts.SettleTool:
+		return s.settleDoubt
+	}
+	return nil
+}
+
+// callOwn answers a call of a tool of the shim's own.
+func (c *conv) callOwn(own func(context.Context, *callParams) (string, error), f *frame, p *callParams, b *batchReply) {
 	w := &waiting{id: f.RawID, method: f.Method, batch: b}
 	f.close()
 	if err := c.register(w); err != nil {
@@ -58,20 +76,21 @@ func (c *conv) showDoubts(f *frame, p *callParams, b *batchReply) {
 	}
 	version := p.metaText(metaVersion)
 	c.work.Go(func() {
-		raw, err := c.s.doubtsText(c.life)
+		ctx, cancel := context.WithTimeout(c.life, c.s.opts.LogTimeout)
+		defer cancel()
+		said, err := own(ctx, p)
 		c.giving(w)
 		defer c.given()
 		if err != nil {
-			c.reply(w, toolError(version, tga.CodeOf(err), "", "The calls in doubt cannot be listed: "+err.Error()))
+			c.reply(w, toolError(version, tga.CodeOf(err), "", p.tool+": "+err.Error()))
 			return
 		}
-		c.reply(w, textResult(version, string(raw)))
+		c.reply(w, textResult(version, said))
+		c.doubtsChanged()
 	})
 }
 
 func (s *Shim) doubtsText(ctx context.Context) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.LogTimeout)
-	defer cancel()
 	all, err := s.doubts(ctx)
 	if err != nil {
 		return nil, err
@@ -97,10 +116,26 @@ func (s *Shim) doubtsText(ctx context.Context) ([]byte, error) {
 	return json.MarshalIndent(shown, "", " ")
 }
 
-// withDoubts adds the tool to the last page of a list for a client that cannot ask its person,
-// while something is in doubt. A list that cannot be added to passes as it is.
+// ownTools are the definitions of the shim's own tools that a client is offered while something
+// is in doubt, by whether it can ask its person.
+func (s *Shim) ownTools(asks bool) (all []string) {
+	if s.opts.Look == nil {
+		return nil
+	}
+	if !asks || s.opts.SettleTool {
+		all = append(all, doubtDefinition)
+	}
+	if s.opts.SettleTool {
+		all = append(all, settleDefinition)
+	}
+	return all
+}
+
+// withDoubts adds the shim's own tools to the last page of a list while something is in doubt.
+// A list that cannot be added to passes as it is.
 func (c *conv) withDoubts(w *waiting, f *frame) *frame {
-	if c.s.opts.Look == nil || w.asks || !f.Result.Present() || int64(len(f.head)) != f.size {
+	own := c.s.ownTools(w.asks)
+	if len(own) == 0 || !f.Result.Present() || int64(len(f.head)) != f.size {
 		return f
 	}
 	result := f.head[f.Result.From:f.Result.To]
@@ -108,16 +143,14 @@ func (c *conv) withDoubts(w *waiting, f *frame) *frame {
 	if !ok || result[from] != '[' || mcpraw.ScalarText(mcpraw.At(result, "/nextCursor")) != "" {
 		return f
 	}
-	ctx, cancel := context.WithTimeout(c.life, c.s.opts.CancelGrace)
-	defer cancel()
-	all, err := c.s.doubts(ctx)
-	if err != nil {
-		c.s.log.Debug("whether calls are in doubt cannot be seen", "error", err)
+	doubt := c.inDoubt()
+	if !c.shared { // else another client may not have heard of it
+		c.listedDoubt.Store(doubt)
 	}
-	if len(all) == 0 {
+	if !doubt {
 		return f
 	}
-	add := doubtDefinition
+	add := strings.Join(own, ",")
 	for _, b := range result[from+1 : to-1] {
 		if b > ' ' {
 			add = "," + add
@@ -126,4 +159,58 @@ func (c *conv) withDoubts(w *waiting, f *frame) *frame {
 	}
 	at := f.Result.From + int64(to) - 1
 	return replace(f, mcpraw.Span{From: at, To: at}, []byte(add))
+}
+
+// inDoubt reports whether a call of this tool server is in doubt, as far as the log says so.
+func (c *conv) inDoubt() bool {
+	ctx, cancel := context.WithTimeout(c.life, c.s.opts.CancelGrace)
+	defer cancel()
+	all, err := c.s.doubts(ctx)
+	if err != nil {
+		c.s.log.Debug("whether calls are in doubt cannot be seen", "error", err)
+	}
+	return len(all) > 0
+}
+
+// doubtsChanged tells clients that their list of tools is another one now, because a call is in
+// doubt or none is any more: in the way in which the tool server tells of such a change, and only
+// where it has said that it does. A client that has heard nothing asks for the list when it likes.
+func (c *conv) doubtsChanged() {
+	handshake := !c.shared && c.opening.listChanged()
+	subscribed := c.subscribedToTools()
+	if len(c.s.ownTools(c.opening.elicits())) == 0 || !handshake && len(subscribed) == 0 {
+		return
+	}
+	doubt := c.inDoubt()
+	if c.listedDoubt.Swap(doubt) == doubt {
+		return
+	}
+	if handshake {
+		c.toClient(newFrame([]byte(`{"jsonrpc":"2.0","method":"` + toolsChanged + `"}`)))
+	}
+	for _, id := range subscribed {
+		c.toClient(changedFor(id, toolsChanged, ""))
+	}
+}
+
+// toolsChanged is the notification that the list of tools is another one.
+const toolsChanged = "notifications/tools/list_changed"
+
+// subscribedToTools are the ids of the subscriptions to changes of the list of tools.
+func (c *conv) subscribedToTools() (all [][]byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.pending {
+		if w.sub != nil && w.sub.acked && w.sub.tools && w.sub.life.Err() == nil {
+			all = append(all, w.id)
+		}
+	}
+	return all
+}
+
+// looksForDoubts finds out whether the clients' list of tools has changed with a call.
+func (c *conv) looksForDoubts(out *outcome) {
+	if out.code == tga.EffectInDoubt || c.listedDoubt.Load() {
+		c.doubtsChanged()
+	}
 }

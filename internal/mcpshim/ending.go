@@ -38,19 +38,27 @@ func (a *attempt) serve(r runtime.Result) {
 	case r.Status == tga.StatusSuccess:
 		// Somebody settled it, and knew no more than that it ran.
 		a.out.final = true
-		a.out.value = textResult(a.q.version, "The call has run. Whoever settled it recorded no answer of the tool's"+
-			optional(": ", r.Summary)+". Trace "+a.out.trace.String()+".")
+		a.out.value = textResult(a.q.version, settledWords(r)+" Trace "+a.out.trace.String()+".")
 	default:
 		a.out.code, a.out.final = r.ErrorCode, true
 		a.out.words = fmt.Sprintf("The call failed before, and it is recorded so: %s (%s).", firstOf(r.ErrorMessage, r.Summary, r.Status), r.ErrorCode)
 	}
 }
 
+// settledWords says what is known of a call that somebody settled as run.
+func settledWords(r runtime.Result) string {
+	if r.ResolvedVia == runtime.ViaModel {
+		return "It was NOT run again: a model has settled this call as run" + optional(": ", r.Summary) +
+			". Nobody else has confirmed that. Only the user can have the same call run again."
+	}
+	return "The call has run. Whoever settled it recorded no answer of the tool's" + optional(": ", r.Summary) + "."
+}
+
 // startsAnew makes a new attempt of a call whose record says, by somebody's word, that it did
 // not run: its client was told to make the same call again after that. What the tool itself
 // answered is served, also where it says that nothing was done.
 func (a *attempt) startsAnew(r runtime.Result) bool {
-	if a.anew || !a.q.trace.IsZero() || r.Class != ledger.ClassRetryable || r.ResolvedBy != byPerson {
+	if a.anew || !a.q.trace.IsZero() || r.Class != ledger.ClassRetryable || r.ResolvedBy != byPerson || r.ResolvedVia != "" {
 		return false
 	}
 	a.anew = true
@@ -94,6 +102,9 @@ func (a *attempt) doubtWords(trace tga.ID, why string) string {
 	}
 	if a.s.opts.Look != nil && !a.conn.Asks {
 		words += "The tool " + doubtTool + " of this server lists such calls with their arguments. "
+	}
+	if a.s.opts.Look != nil && a.s.opts.SettleTool {
+		words += "If you know that it ran, or that this cannot be found out, say so with the tool " + settleTool + " of this server. "
 	}
 	return words + "After that the same call gets the recorded answer, or runs if it did not. Trace " + trace.String() + "."
 }
@@ -150,7 +161,9 @@ func (a *attempt) late(b runtime.Begun, f *frame) {
 		}
 		ans, err := readAnswer(f, b.Attempt, a.s.opts.MaxKeepBytes)
 		if err == nil && (ans.Meaning == mcpraw.IsEffect || ans.Meaning == mcpraw.IsRefusal && b.Attempt == 1) {
-			_, err = a.finish(a.s.life, b, ans.Reply)
+			if _, err = a.finish(a.s.life, b, ans.Reply); err == nil {
+				a.q.conv.doubtsChanged()
+			}
 		}
 		if err != nil {
 			a.s.log.Warn("a late answer was not recorded", "trace", b.Result.TraceID, "error", err)

@@ -70,7 +70,11 @@ func fakeServer(journal string) int {
 		}
 		switch r.Method {
 		case "initialize":
-			say(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"fake","version":"1"}}}`, r.ID)
+			capabilities := `"capabilities":{"tools":{}}`
+			if b, err := os.ReadFile(journal + ".capabilities"); err == nil {
+				capabilities = string(b)
+			}
+			say(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-11-25",%s,"serverInfo":{"name":"fake","version":"1"}}}`, r.ID, capabilities)
 		case "tools/list":
 			if b, err := os.ReadFile(journal + ".instead"); err == nil { // of the list
 				for line := range strings.Lines(string(b)) {

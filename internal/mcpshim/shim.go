@@ -79,6 +79,9 @@ type Options struct {
 	// Look is where calls in doubt are looked up for a client that cannot ask its person; nil
 	// means that it is not offered that.
 	Look *client.Client
+	// SettleTool offers a tool by which a model may settle a call in doubt, as [runtime.ViaModel]
+	// says what it may. It needs Look, and a peer with the right to settle.
+	SettleTool bool
 	// TrustHints passes on to the log what the tool server says of its tools: readOnlyHint and
 	// idempotentHint. Whether they count is the log's to say.
 	TrustHints bool

@@ -34,6 +34,7 @@ type subscription struct {
 
 	// Of what follows the conversation's lock is held.
 	acked bool          // the client was told what it is subscribed to
+	tools bool          // to changes of the list of tools
 	again bool          // its stream broke since it was last acknowledged
 	pause time.Duration // before it is asked for again
 }
@@ -222,6 +223,7 @@ func (c *conv) acknowledge(w *waiting, f *frame) {
 	c.mu.Lock()
 	first := !sub.acked
 	sub.acked, sub.again, sub.pause = true, false, 0
+	sub.tools = string(mcpraw.At(f.head[f.Params.From:f.Params.To], "/notifications/toolsListChanged")) == "true"
 	c.mu.Unlock()
 	if sub.life.Err() != nil {
 		f.close()
@@ -242,7 +244,7 @@ func (c *conv) acknowledge(w *waiting, f *frame) {
 
 // changes are the notifications that a filter's members stand for.
 var changes = []struct{ member, method string }{
-	{"toolsListChanged", "notifications/tools/list_changed"},
+	{"toolsListChanged", toolsChanged},
 	{"promptsListChanged", "notifications/prompts/list_changed"},
 	{"resourcesListChanged", "notifications/resources/list_changed"},
 }
@@ -253,10 +255,7 @@ var changes = []struct{ member, method string }{
 func (c *conv) missed(w *waiting, f *frame) {
 	granted := bytes.Clone(mcpraw.At(f.head[f.Params.From:f.Params.To], "/notifications"))
 	f.close()
-	tell := func(method, more string) {
-		n := newFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{"`+metaSubscription+`":`), w.id, []byte("}"+more+"}}")))
-		c.notified(n)
-	}
+	tell := func(method, more string) { c.notified(changedFor(w.id, method, more)) }
 	for _, m := range changes {
 		if string(mcpraw.At(granted, "/"+m.member)) == "true" {
 			tell(m.method, "")
@@ -269,6 +268,11 @@ func (c *conv) missed(w *waiting, f *frame) {
 	for _, uri := range uris {
 		tell("notifications/resources/updated", `,"uri":`+string(tga.AppendString(nil, uri)))
 	}
+}
+
+// changedFor is a notification for the subscription of an id, with more members.
+func changedFor(id []byte, method, more string) *frame {
+	return newFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{"`+metaSubscription+`":`), id, []byte("}"+more+"}}")))
 }
 
 // withTasks puts the shim's own tasks into the tool server's acknowledgement.
@@ -323,7 +327,7 @@ func subscriptionID(m *frame) []byte {
 // notified takes a notification of the tool server's.
 func (c *conv) notified(f *frame) {
 	switch f.Method {
-	case "notifications/tools/list_changed":
+	case toolsChanged:
 		c.s.mirrors.forget()
 	case ackMethod:
 		if w := c.subscriptionOf(f); w != nil {

@@ -196,6 +196,7 @@ type opening struct {
 	initialize []byte // params
 	done       bool   // initialized was said
 	agreed     string // protocol revision of the handshake
+	changes    bool   // the tool server tells when its list of tools changes
 	level      []byte // params of the newest logging/setLevel
 	subscribed map[string][]byte
 }
@@ -250,6 +251,15 @@ func (o *opening) answered(method string, f *frame) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.agreed = mcpraw.ScalarText(mcpraw.At(result, "/protocolVersion"))
+	o.changes = string(mcpraw.At(result, "/capabilities/tools/listChanged")) == "true"
+}
+
+// listChanged reports whether the client was told in the handshake that it will hear of a change
+// of the list of tools.
+func (o *opening) listChanged() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.done && o.changes
 }
 
 func (o *opening) version() string {

@@ -63,12 +63,17 @@ func (c *Client) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permi
 // Resolve ends a call in doubt with evidence; see [runtime.Runtime.Resolve]. Who is the
 // peer, whatever r.Who says.
 func (c *Client) Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution) (runtime.Result, error) {
-	return c.call(ctx, post(tracePath(trace, "/resolve"), ResolveRequest{Outcome: outcomeOf(r.Reply), EvidenceBase64: r.Evidence}))
+	return c.call(ctx, post(tracePath(trace, "/resolve"), ResolveRequest{Outcome: outcomeOf(r.Reply), Via: r.Via, EvidenceBase64: r.Evidence}))
 }
 
 // Abandon gives a call in doubt up; see [runtime.Runtime.Abandon].
 func (c *Client) Abandon(ctx context.Context, trace tga.ID, reason string) (runtime.Result, error) {
-	return c.call(ctx, post(tracePath(trace, "/abandon"), AbandonRequest{Reason: reason}))
+	return c.AbandonVia(ctx, trace, "", reason)
+}
+
+// AbandonVia is Abandon by a way that the record names; see [runtime.Runtime.AbandonVia].
+func (c *Client) AbandonVia(ctx context.Context, trace tga.ID, via, reason string) (runtime.Result, error) {
+	return c.call(ctx, post(tracePath(trace, "/abandon"), AbandonRequest{Reason: reason, Via: via}))
 }
 
 // Delivered says that the answer of a call without a key of its own reached its caller
@@ -148,7 +153,7 @@ func CallOf(r runtime.Result) Call {
 		TraceID: r.TraceID, State: r.State.String(), Seq: r.Seq, EntryDigest: r.Digest,
 		ToolCallID: r.ToolCallID, IdempotencyKey: r.Key, Attempts: r.Attempts, Sent: r.Sent, ResultBytes: r.ResultBytes, ResultDigest: r.ResultDigest,
 		Status: r.Status, OutcomeClass: r.Class.String(), Summary: r.Summary,
-		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ToolErrorCode: r.ToolErrorCode, ResolvedBy: r.ResolvedBy, ServedFrom: r.ServedFrom,
+		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ToolErrorCode: r.ToolErrorCode, ResolvedBy: r.ResolvedBy, ResolvedVia: r.ResolvedVia, ServedFrom: r.ServedFrom,
 		Replayed: r.Replayed, Rationale: r.Rationale, Changes: r.Changes, CompensatedBy: r.CompensatedBy,
 	}
 	if f := r.Confirmation; f != nil {
@@ -166,7 +171,7 @@ func resultOf(c Call) (runtime.Result, error) {
 	r := runtime.Result{
 		TraceID: c.TraceID, Seq: c.Seq, Digest: c.EntryDigest, ToolCallID: c.ToolCallID, Key: c.IdempotencyKey,
 		Attempts: c.Attempts, Sent: c.Sent, ResultBytes: c.ResultBytes, ResultDigest: c.ResultDigest, Status: c.Status, Value: c.ResultBase64, Summary: c.Summary,
-		ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage, ToolErrorCode: c.ToolErrorCode, ResolvedBy: c.ResolvedBy, ServedFrom: c.ServedFrom,
+		ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage, ToolErrorCode: c.ToolErrorCode, ResolvedBy: c.ResolvedBy, ResolvedVia: c.ResolvedVia, ServedFrom: c.ServedFrom,
 		Replayed: c.Replayed, Rationale: c.Rationale, Changes: c.Changes, CompensatedBy: c.CompensatedBy,
 	}
 	if c.Result != nil && c.ResultBase64 == nil {

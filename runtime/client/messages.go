@@ -59,7 +59,8 @@ type Call struct {
 	ErrorMessage string     `json:"error_message,omitempty"`
 	// ToolErrorCode is what the tool called its error, where ErrorCode is not that.
 	ToolErrorCode string `json:"tool_error_code,omitempty"`
-	ResolvedBy    string `json:"resolved_by,omitempty"` // "probe", "person" or "late_reply"; "" where the tool answered
+	ResolvedBy    string `json:"resolved_by,omitempty"`  // "probe", "person" or "late_reply"; "" where the tool answered
+	ResolvedVia   string `json:"resolved_via,omitempty"` // "model" where a model decided, by the right of a person
 	ServedFrom    tga.ID `json:"served_from,omitempty"`
 	Replayed      bool   `json:"replayed"`
 	Rationale     string `json:"rationale,omitempty"`
@@ -166,6 +167,7 @@ type GiveUpRequest struct {
 // ResolveRequest ends a call in doubt: POST /v1/traces/{id}/resolve.
 type ResolveRequest struct {
 	Outcome
+	Via            string          `json:"via,omitempty"` // see [runtime.ViaModel]
 	Evidence       json.RawMessage `json:"evidence,omitempty"`
 	EvidenceBase64 []byte          `json:"evidence_base64,omitempty"`
 }
@@ -173,6 +175,7 @@ type ResolveRequest struct {
 // AbandonRequest gives a call in doubt up: POST /v1/traces/{id}/abandon.
 type AbandonRequest struct {
 	Reason string `json:"reason,omitempty"`
+	Via    string `json:"via,omitempty"` // see [runtime.ViaModel]
 }
 
 // DecideRequest is a vote on a request that waits: POST /v1/traces/{id}/decide.

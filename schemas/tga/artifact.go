@@ -62,6 +62,7 @@ const (
 	MetaReplayedEffect = "replayed_effect"    // effect: digest of the tool_effect that is served here
 	MetaResolvedBy     = "resolved_by"        // effect: probe, person or late_reply
 	MetaResolver       = "resolver"           // effect: who resolved or abandoned
+	MetaResolvedVia    = "resolved_via"       // effect: "model" where a model decided, by the right of that peer
 	MetaFinishedBy     = "finished_by"        // effect: who finished a remote executor's attempt
 	MetaCompensates    = "compensates"        // request: trace whose effect this call undoes
 	MetaCompensatedBy  = "compensated_by"     // effect that is served: trace that undid it

@@ -27,6 +27,7 @@ const (
 	Answered               // its end is recorded, and was not delivered
 	Unrun                  // its end is recorded: it certainly did not run
 	Abandoned              // it was given up: whether it ran stays unknown
+	Claimed                // a model has settled it: whether it ran is as unknown as before
 )
 
 // Conn is the connection that waits, or waited, for the identical call's answer.
@@ -86,6 +87,7 @@ const (
 	isAnswered
 	isUnrun
 	isAbandoned
+	isClaimed
 	onThis
 	onAlive
 	onGone
@@ -114,6 +116,9 @@ var rules = [...]rule{
 	{isDoubt | isLicensed, License, "a repeat of a call that may have run"},
 	{isDoubt | canAsk, Ask, "a repeat of a call that may have run, and nothing attests that a second run is harmless"},
 	{isDoubt, Explain, "a repeat of a call that may have run, and nothing attests that a second run is harmless"},
+
+	{isClaimed | canAsk, Ask, "a repeat of a call that a model has settled: nobody else knows whether it ran"},
+	{isClaimed, Serve, "a repeat of a call that a model has settled: only a person has it run again"},
 
 	{isAnswered | onThis, Serve, "a repeat of a call whose answer was not delivered"},
 	{isAnswered | isOld | canAsk, Ask, "an identical call has run too long ago to be sure that this is its repeat"},
@@ -148,7 +153,7 @@ func (q Query) facts() fact {
 		is   bool
 	}{
 		{isNone, q.State == None}, {isOpen, q.State == Open}, {isDoubt, q.State == Doubt},
-		{isAnswered, q.State == Answered}, {isUnrun, q.State == Unrun}, {isAbandoned, q.State == Abandoned},
+		{isAnswered, q.State == Answered}, {isUnrun, q.State == Unrun}, {isAbandoned, q.State == Abandoned}, {isClaimed, q.State == Claimed},
 		{onThis, q.Conn == This}, {onAlive, q.Conn == Alive}, {onGone, q.Conn == Gone}, {onUnknown, q.Conn == Unknown},
 		{isOld, q.Age > window}, {isLicensed, q.Licensed}, {canAsk, q.Asks},
 	} {

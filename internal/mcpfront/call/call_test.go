@@ -9,7 +9,7 @@ import (
 // docs/MCP.md shows, written here a second time as plain conditions.
 func TestEveryCaseOfTheRule(t *testing.T) {
 	n := 0
-	for state := None; state <= Abandoned; state++ {
+	for state := None; state <= Claimed; state++ {
 		for conn := This; conn <= Unknown; conn++ {
 			for _, age := range []time.Duration{0, time.Minute, time.Minute + 1} {
 				for flags := range 4 {
@@ -23,7 +23,7 @@ func TestEveryCaseOfTheRule(t *testing.T) {
 			}
 		}
 	}
-	if n != 6*4*3*4 {
+	if n != 7*4*3*4 {
 		t.Errorf("%d cases", n)
 	}
 }
@@ -52,6 +52,10 @@ func wanted(q Query) Action {
 		return License
 	case q.State == Doubt:
 		return told
+	case q.State == Claimed && q.Asks:
+		return Ask
+	case q.State == Claimed: // for ever: a model does not wait its way out either
+		return Serve
 	case q.State == Answered && (q.Conn == This || !old):
 		return Serve
 	case q.State == Answered:
