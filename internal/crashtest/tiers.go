@@ -70,6 +70,8 @@ func (r *Run) part(parts, of int, f func()) {
 func Mem(r *Run) {
 	for round := uint64(0); ; round++ {
 		seed := r.Seed + round
+		// First: each later part has a share of what the ones before it leave.
+		r.part(1, 4, func() { r.faults(seed) })
 		r.part(3, 12, func() { r.single(seed) })
 		r.part(1, 9, func() { r.production(seed) })
 		r.part(1, 9, func() { r.archive(seed) })
@@ -79,7 +81,6 @@ func Mem(r *Run) {
 		r.part(1, 20, func() { r.transport(seed) })
 		r.part(1, 20, func() { r.names(seed) })
 		r.part(1, 6, func() { r.torn(seed) })
-		r.part(1, 5, func() { r.faults(seed) })
 		r.part(1, 8, func() { r.Histories(Config{}, seed<<20, 500) })
 		r.part(1, 1, func() { r.pairs(seed) })
 		r.Say("round %d, seed %d: %d recoveries, %d double, %d triple", round, seed, r.Counts.Recoveries, r.Counts.DoubleCrashes, r.Counts.TripleCrashes)
