@@ -69,8 +69,8 @@ func explore(t *testing.T, s scenario, limit int, every bool) report {
 			for n := 0; n < runsInBubble && len(e.todo) > 0 && e.Found == nil && len(e.seen) < limit; n++ {
 				last := len(e.todo) - 1
 				if n%2 == 1 {
-					any := random.IntN(len(e.todo))
-					e.todo[any], e.todo[last] = e.todo[last], e.todo[any]
+					i := random.IntN(len(e.todo))
+					e.todo[i], e.todo[last] = e.todo[last], e.todo[i]
 				}
 				a := e.todo[last]
 				e.todo = e.todo[:last]
@@ -113,10 +113,11 @@ func (e *explorer) follow(prefix []byte) {
 			if int(prefix[at]) >= len(moves) {
 				panic("the same choices led to another state: something depends on more than they decide")
 			}
-			if m := moves[prefix[at]]; at == len(prefix)-1 {
+			m := moves[prefix[at]]
+			if at == len(prefix)-1 {
 				made = w.forecast(m, w.state())
 			}
-			w.make(moves[prefix[at]])
+			w.make(m)
 			e.Steps++
 			continue
 		}
@@ -135,18 +136,8 @@ func (e *explorer) follow(prefix []byte) {
 			return
 		}
 		e.seen[s.whole()] = true
-		next := -1
-		for i := len(moves) - 1; i >= 0; i-- {
-			f := w.forecast(moves[i], s)
-			if !e.every && e.steps.known(&f, e.seen) {
-				e.Spared++
-				continue
-			}
-			if next >= 0 {
-				e.todo = append(e.todo, alternative{append(slices.Clone(path), byte(next)), made})
-			}
-			next, made = i, f
-		}
+		var next int
+		next, made = e.choose(w, s, moves, path)
 		if next < 0 {
 			return
 		}
@@ -154,6 +145,24 @@ func (e *explorer) follow(prefix []byte) {
 		w.make(moves[next])
 		e.Steps++
 	}
+}
+
+// choose returns the first move that may lead to a new state, negative where none may, and keeps
+// the others that may as alternatives.
+func (e *explorer) choose(w *world, s state, moves []move, path []byte) (next int, made forecast) {
+	next = -1
+	for i := len(moves) - 1; i >= 0; i-- {
+		f := w.forecast(moves[i], s)
+		if !e.every && e.steps.known(&f, e.seen) {
+			e.Spared++
+			continue
+		}
+		if next >= 0 {
+			e.todo = append(e.todo, alternative{append(slices.Clone(path), byte(next)), made})
+		}
+		next, made = i, f
+	}
+	return next, made
 }
 
 // next waits until everybody stands at a gate, waits for somebody, or is gone, and lists

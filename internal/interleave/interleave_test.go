@@ -1,9 +1,11 @@
 package interleave
 
 import (
+	goflag "flag"
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,6 +95,9 @@ func TestSmallScope(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// That one fails does not keep the parallel ones from running on.
+	failFast := goflag.Lookup("test.failfast").Value.String() == "true"
+	var found atomic.Bool
 	var mu sync.Mutex
 	var scenarios, complete, states, schedules int
 	t.Cleanup(func() {
@@ -102,6 +107,9 @@ func TestSmallScope(t *testing.T) {
 		for _, l := range licences {
 			t.Run(m.name+"/"+l.name, func(t *testing.T) {
 				t.Parallel()
+				if failFast && found.Load() {
+					return
+				}
 				r := explore(t, scenario{Name: m.name, Policy: l.policy, Actors: m.actors, bounds: m.bounds}, limit, false)
 				how := "cut off"
 				if r.Complete {
@@ -110,6 +118,7 @@ func TestSmallScope(t *testing.T) {
 				t.Logf("%s: %d states, %d schedules, the longest of %d moves, %s (%d executions, %d spared, %d moves)",
 					m.bounds, r.States, r.Schedules, r.Longest, how, r.Runs, r.Spared, r.Steps)
 				if r.Found != nil {
+					found.Store(true)
 					t.Errorf("found: %v", r.Found)
 				}
 				mu.Lock()

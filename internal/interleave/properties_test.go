@@ -142,9 +142,7 @@ func (w *world) quiet() {
 				w.broken("%s is %s, and nothing is in doubt (%v)", short(o.TraceID), t.Head.State, err)
 			}
 		default:
-			if w.life == 1 || w.recovered() {
-				w.broken("%s is left %s", short(o.TraceID), t.Head.State)
-			}
+			w.broken("%s is left %s", short(o.TraceID), t.Head.State)
 		}
 	}
 	w.unrun()
@@ -198,7 +196,3 @@ func (w *world) unrun() {
 		}
 	}
 }
-
-// recovered reports whether somebody took on what the last crash left. A caller whose
-// answer came before the crash does not ask again; the process's own start does.
-func (w *world) recovered() bool { return true }
