@@ -49,7 +49,7 @@ torture: ## every tier, about an hour, and the whole of interleave; as root, wit
 	$(TORTURE) -tiers mem,rapid,corrupt,trust,turn,state,badinput,planted,proc,ptrace,double,servers,stop,powercut,blocklog -budget $(or $(BUDGET),1h) $(REPORT)
 
 interleave: ## every order of a few actors, up to STATES of each scenario; then bugs planted in a build of its own
-	TGAD_INTERLEAVE=$(or $(STATES),100000) $(GO) test -count=1 -v -timeout 12h -run TestSmallScope ./internal/interleave
+	TGAD_INTERLEAVE=$(or $(STATES),60000) $(GO) test -count=1 -v -timeout 12h -run TestSmallScope ./internal/interleave
 	$(GO) test -count=1 -v -timeout 2h -tags torture -run TestPlantedBugsAreFound ./internal/interleave
 
 soak: ## 64 callers of one store that is killed, stopped and cut off at random, for HOURS
