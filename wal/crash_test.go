@@ -54,7 +54,7 @@ func TestCrashBetweenAnyTwoWrites(t *testing.T) {
 		switch i {
 		case 8, 16:
 			if i == 8 {
-				if err := b.log.Finish(); err != nil {
+				if err := finish(b.log); err != nil {
 					t.Fatal(err)
 				}
 			} else if err := b.log.Close(); err != nil {

@@ -91,6 +91,26 @@ func (d files) versions() ([]version, error) {
 	return list, nil
 }
 
+// IsLog reports whether a directory holds segments of a log.
+func IsLog(fs vfs.FS, dir string) bool {
+	list, err := files{fs, dir}.versions()
+	return err != nil || len(list) > 0
+}
+
+// size is the length of all files in the directory, in bytes, as far as they can be seen.
+func (d files) size() (sum int64) {
+	names, err := d.fs.List(d.dir)
+	if err != nil {
+		return 0
+	}
+	for _, name := range names {
+		if info, err := d.fs.Stat(d.path(name)); err == nil {
+			sum += info.Size()
+		}
+	}
+	return sum
+}
+
 // make prepares the file of a segment: full length, written, so that no later sync has to
 // allocate anything; its identity synced, and then its name. Nothing is written to a
 // segment that a crash could take back whole, or leave as another one.

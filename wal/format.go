@@ -13,7 +13,7 @@ const (
 	identityLen = 4096
 	headerLen   = 64
 	opLen       = 16
-	fileLen     = 40
+	fileLen     = 56
 	align       = 8
 
 	// MaxInline is the longest body that lies in a record. A longer one is written and
@@ -22,8 +22,9 @@ const (
 	MaxInline = 1 << 20
 	// MaxRecord bounds one record. A group that is larger is two groups.
 	MaxRecord = 3 << 20
-	// MinSegment is the smallest segment: it takes the link and any record.
-	MinSegment = 4 << 20
+	// MinSegment is the smallest segment. One that is to begin with a longer record is made
+	// as long as that takes.
+	MinSegment = 64 << 10
 	// MaxSegment is what the four bytes of an offset leave room for, less a record.
 	MaxSegment = 1<<32 - MaxRecord
 )

@@ -48,8 +48,8 @@ func (g *Group) Len() int {
 	return headerLen + int(aligned(uint32(g.opsLen))) + int(aligned(uint32(g.bodies)))
 }
 
-// Orders is how many places in the global order g takes.
-func (g *Group) Orders() int { return g.orders }
+// Next is the index of the next append in the global order, of a group that was appended.
+func (g *Group) Next() uint64 { return g.head.first + uint64(g.orders) }
 
 // Add takes the operations of one append. They may not change until the group was
 // appended. False: g is not empty and has no room for them within limit, at most

@@ -20,8 +20,12 @@ type handles struct {
 	tick uint64
 	open map[uint64]*handle
 	gens map[uint64]uint32 // of the packed segments; 0, and none here, is a raw one
-	pins int
 	shut bool
+	// pins counts those who hold one, by the era in which they took it. A rewrite begins
+	// an era and waits for those of the eras before: who comes later looks into an index
+	// that no longer names what the rewrite left out.
+	pins map[uint64]int
+	era  uint64
 }
 
 // handle is the file that a segment is read from now.
@@ -31,6 +35,7 @@ type handle struct {
 	packed *packed // nil: it is raw
 	users  int
 	used   uint64
+	gone   bool // nobody opens it any more: the last user closes it
 }
 
 // ReadAt reads a raw segment, or what a packed one still has of it but the bodies.
@@ -57,7 +62,7 @@ func (h *handle) body(b []byte, ref Ref, key []byte) error {
 
 func (h *handles) init(f files, o Options) {
 	h.files, h.limit = f, o.Handles
-	h.open, h.gens = map[uint64]*handle{}, map[uint64]uint32{}
+	h.open, h.gens, h.pins = map[uint64]*handle{}, map[uint64]uint32{}, map[uint64]int{}
 	h.cache.init(o.BlockCache)
 	h.idle.L = &h.mu
 }
@@ -127,8 +132,31 @@ func (h *handles) release(f *handle) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f.users--
-	h.idle.Broadcast()
+	if f.gone && f.users == 0 {
+		return closing(f.File)
+	}
 	return h.trim()
+}
+
+// forget makes the next reader of a segment open its file again: another file has its name.
+func (h *handles) forget(n uint64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.gens, n)
+	return h.retire(n)
+}
+
+// retire takes a file from those that are open. h.mu is held.
+func (h *handles) retire(n uint64) error {
+	f := h.open[n]
+	if f == nil {
+		return nil
+	}
+	delete(h.open, n)
+	if f.gone = true; f.users == 0 {
+		return closing(f.File)
+	}
+	return nil
 }
 
 func (h *handles) trim() (err error) {
@@ -148,23 +176,25 @@ func (h *handles) trim() (err error) {
 	return err
 }
 
-// pin keeps every body that an index named when it was called, until unpin.
-func (h *handles) pin() {
+// pin keeps every body that an index names now, until unpin is called with what it returns.
+func (h *handles) pin() (era uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.pins++
+	h.pins[h.era]++
+	return h.era
 }
 
-func (h *handles) unpin() {
+func (h *handles) unpin(era uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.pins--
-	h.idle.Broadcast()
+	if h.pins[era]--; h.pins[era] == 0 {
+		delete(h.pins, era)
+		h.idle.Broadcast()
+	}
 }
 
-// exchange lets the readers of a segment read another generation of it from now on. It
-// waits until nobody reads the file that is to go and nobody holds a pin.
-func (h *handles) exchange(ctx context.Context, n uint64, gen uint32) error {
+// quiet waits until everybody has let go who holds a pin now.
+func (h *handles) quiet(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -173,19 +203,36 @@ func (h *handles) exchange(ctx context.Context, n uint64, gen uint32) error {
 	defer stop()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for h.pins > 0 || h.open[n] != nil && h.open[n].users > 0 {
+	h.era++
+	for era := h.era; h.pinned(era); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		h.idle.Wait()
 	}
-	var err error
-	if f := h.open[n]; f != nil {
-		err = closing(f.File)
-		delete(h.open, n)
+	return nil
+}
+
+// pinned reports whether somebody holds a pin of an era before that one.
+func (h *handles) pinned(before uint64) bool {
+	for era := range h.pins {
+		if era < before {
+			return true
+		}
 	}
+	return false
+}
+
+// exchange lets the readers of a segment read another generation of it from now on, once
+// nobody holds a pin from before.
+func (h *handles) exchange(ctx context.Context, n uint64, gen uint32) error {
+	if err := h.quiet(ctx); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.gens[n] = gen
-	return err
+	return h.retire(n)
 }
 
 // close closes every file that has no user, and the others when their users leave.

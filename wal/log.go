@@ -29,12 +29,15 @@ type Options struct {
 	BlockCache int
 }
 
+// firstSegment is how long the first segment of a store is: most stores stay small.
+const firstSegment = 4 << 20
+
 func (o Options) withDefaults() Options {
-	if o.FirstSize == 0 {
-		o.FirstSize = MinSegment
-	}
 	if o.Size == 0 {
 		o.Size = max(64<<20, o.FirstSize)
+	}
+	if o.FirstSize == 0 {
+		o.FirstSize = min(firstSegment, o.Size)
 	}
 	if o.Handles == 0 {
 		o.Handles = 256
@@ -63,13 +66,16 @@ type Log struct {
 	opts     Options
 	files    files
 	handles  handles
-	mu       sync.Mutex // the list of segments, where the log is written
-	segments []*segment // in the order of their numbers
-	stale    []version  // files that a rewrite replaced or did not finish
-	doubt    *tga.Error // what is missing or damaged, as far as identities and links say
+	mu       sync.Mutex      // the list of segments, where the log is written
+	segments []*segment      // in the order of their numbers
+	fresh    map[tga.ID]bool // body files that no record names yet
+	durable  Position        // end of the newest record that was appended
+	stale    []version       // files that a rewrite replaced or did not finish
+	doubt    *tga.Error      // what is missing or damaged, as far as identities and links say
 
 	// Of the writer.
 	id    Identity // of the newest segment with records
+	line  tga.ID   // timeline of what is appended
 	f     vfs.File
 	at    Position
 	next  uint64 // index of the next append
@@ -90,23 +96,59 @@ func Create(o Options, store, timeline tga.ID) (*Log, error) {
 	if len(list) > 0 {
 		return nil, tga.Errorf(tga.ValidationError, "log: %s has segments", l.opts.Dir)
 	}
-	l.id = Identity{Store: store, Timeline: timeline}
+	l.id, l.line = Identity{Store: store, Timeline: timeline}, timeline
 	l.next = 1
-	if err := l.advance(); err != nil {
+	if err := l.advance(0); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
 func newLog(o Options) *Log {
-	l := &Log{opts: o.withDefaults()}
+	l := &Log{opts: o.withDefaults(), fresh: map[tga.ID]bool{}}
 	l.files = files{l.opts.FS, l.opts.Dir}
 	l.handles.init(l.files, l.opts)
 	return l
 }
 
-// Store returns the store's id, and Timeline the newest one.
+// Store returns the id of the store that the log was made for, also where another store
+// was made of a copy of it.
 func (l *Log) Store() tga.ID { return l.segments[0].id.Store }
+
+// Timeline returns the newest timeline, which is that of the newest record.
+func (l *Log) Timeline() tga.ID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line := l.segments[0].id.Timeline
+	for _, s := range l.segments {
+		if s.first != nil {
+			line = s.id.Timeline
+		}
+	}
+	return line
+}
+
+// Has reports whether some part of the log is of that timeline.
+func (l *Log) Has(timeline tga.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.segments, func(s *segment) bool { return s.id.Timeline == timeline })
+}
+
+// End is the end of the newest durable record, once the log is written to.
+func (l *Log) End() Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.durable
+}
+
+// Size is what the log takes on disk, in bytes.
+func (l *Log) Size() int64 { return l.files.size() }
+
+// Syncs and Bytes are how often the log was synced since it was opened, and how many bytes
+// of records were written.
+func (l *Log) Syncs() int64 { return l.syncs.Load() }
+func (l *Log) Bytes() int64 { return l.bytes.Load() }
 
 // Append makes g durable: one write, one sync. Nothing of it may be shown before Append
 // has returned. After an error nothing can be appended any more, and what the file has of
@@ -116,7 +158,7 @@ func (l *Log) Append(g *Group) (Position, error) {
 		return Position{}, l.err
 	}
 	if size := uint32(g.Len()); l.at.End+size > l.id.Size {
-		if l.err = l.advance(); l.err != nil {
+		if l.err = l.advance(size); l.err != nil {
 			return Position{}, l.err
 		}
 	}
@@ -138,19 +180,30 @@ func (l *Log) write(g *Group) error {
 	if err := l.f.SyncData(); err != nil {
 		return unavailable(fmt.Sprintf("sync group %d", g.head.group), err)
 	}
+	l.wrote(g)
+	return nil
+}
+
+// wrote takes g for the newest record.
+func (l *Log) wrote(g *Group) {
 	l.at = Position{Segment: l.id.Number, Start: l.at.End, End: l.at.End + g.head.size(), Group: g.head.group, Sum: g.head.checksum}
 	l.next += uint64(g.orders)
 	l.times, g.at = g.Times, l.at
+	l.mu.Lock()
+	l.durable = l.at
+	l.mu.Unlock()
+	for _, o := range g.ops {
+		l.named(o.files)
+	}
 	l.syncs.Add(1)
 	l.bytes.Add(int64(len(g.buf)))
-	return nil
 }
 
 // advance begins the next segment. Its link is synced before any other record is written:
 // of two records in one write, a power cut can keep the second alone, and that is how lost
-// acknowledged records look.
-func (l *Log) advance() error {
-	id, err := l.takeSpare()
+// acknowledged records look. The segment has room for a record of that many bytes.
+func (l *Log) advance(room uint32) error {
+	id, err := l.takeSpare(identityLen + linkSize + room)
 	if err != nil {
 		return err
 	}
@@ -191,7 +244,7 @@ func (l *Log) know(s *segment) {
 func (l *Log) Close() error {
 	var err error
 	if l.spare != nil {
-		l.spare.wait()
+		l.spare.wait() // an error of it concerns nobody any more
 	}
 	if l.f != nil {
 		err = closing(l.f)
@@ -205,11 +258,11 @@ func (l *Log) Close() error {
 
 // Finish makes a last record that says so, and closes the log: whoever opens it next goes
 // on behind that record, in the same segment.
-func (l *Log) Finish() error {
+func (l *Log) Finish() (Position, error) {
 	var o Ops
 	o.add(closedOp, Nowhere, nil, nil, 0, 0)
 	g := Group{Times: l.times}
 	g.Add(&o, MaxRecord)
-	_, err := l.Append(&g)
-	return errors.Join(err, l.Close())
+	at, err := l.Append(&g)
+	return at, errors.Join(err, l.Close())
 }

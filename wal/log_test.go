@@ -55,7 +55,7 @@ func newBench(t *testing.T, fs vfs.FS) *bench {
 }
 
 func (b *bench) options() Options {
-	return Options{FS: b.fs, Dir: "log", Size: MinSegment, Random: func(p []byte) error {
+	return Options{FS: b.fs, Dir: "log", Size: firstSegment, Random: func(p []byte) error {
 		for i := range p {
 			p[i] = byte(b.rng.Uint32())
 		}
@@ -78,12 +78,12 @@ func (b *bench) append(n, size int) {
 		}
 		o.PutBody([]byte(key), []byte("value"), body)
 		o.Put([]byte("l"+key), []byte("record"))
-		o.PutFile([]byte("f"+key), []byte("about"), File{[32]byte{1}, 1 << 33})
+		o.PutFile([]byte("f"+key), []byte("about"), File{tga.ID{3}, [32]byte{1}, 1 << 33})
 		o.Delete([]byte("o" + key))
 		o.Order([]byte("leaf of " + key))
 		more = append(more, kept{Kind: Put, Key: key, Value: "value", Body: string(body)},
 			kept{Kind: Put, Key: "l" + key, Value: "record"},
-			kept{Kind: Put, Key: "f" + key, Value: "about", File: File{[32]byte{1}, 1 << 33}},
+			kept{Kind: Put, Key: "f" + key, Value: "about", File: File{tga.ID{3}, [32]byte{1}, 1 << 33}},
 			kept{Kind: Delete, Key: "o" + key},
 			kept{Kind: Order, Value: "leaf of " + key, Index: next})
 		next++
@@ -212,7 +212,7 @@ func TestLogGoesOn(t *testing.T) {
 		b.append(2, 1000)
 		end := b.log.Close
 		if i%2 == 0 {
-			end = b.log.Finish
+			end = func() error { return finish(b.log) }
 		}
 		if err := end(); err != nil {
 			t.Fatal(err)
@@ -286,9 +286,15 @@ func TestBodiesAreOfTheirKeys(t *testing.T) {
 	if _, err := l.Read(ref, append(key, 'x')); tga.CodeOf(err) != tga.StateChecksumMismatch {
 		t.Errorf("under another key: %v", err)
 	}
-	for _, wrong := range []Ref{{ref.Segment + 9, ref.Offset, ref.Length, ref.Sum}, {ref.Segment, MinSegment, ref.Length, ref.Sum}, {ref.Segment, ref.Offset, MaxInline + 1, ref.Sum}} {
+	for _, wrong := range []Ref{{ref.Segment + 9, ref.Offset, ref.Length, ref.Sum}, {ref.Segment, firstSegment, ref.Length, ref.Sum}, {ref.Segment, ref.Offset, MaxInline + 1, ref.Sum}} {
 		if _, err := l.Read(wrong, key); err == nil {
 			t.Errorf("read at %+v", wrong)
 		}
 	}
+}
+
+// finish ends a log.
+func finish(l *Log) error {
+	_, err := l.Finish()
+	return err
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"math"
+
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // Kind says what an operation does to the row of its key.
@@ -55,8 +57,9 @@ type Ref struct {
 	Sum     uint32 // CRC-32C of key and body: a body proves whose it is
 }
 
-// File is a body that was too long for a record.
+// File is a body that was too long for a record, see [Log.WriteFile].
 type File struct {
+	ID     tga.ID   // names the file: no two bodies have the same
 	Digest [32]byte // SHA-256 of the body
 	Length uint64
 }
@@ -66,7 +69,7 @@ type File struct {
 //	     0  kind [1]   place [1]   length of the key [1]   zero [1]
 //	     4  length of the value [4]
 //	     8  length of the body [4]      CRC-32C of key and body [4], zeros where it has none
-//	    16  for a body in a file: its SHA-256 [32], its length [8]
+//	    16  for a body in a file: its id [16], its SHA-256 [32], its length [8]
 //	        key, value
 //
 // The bodies follow the operations in their order, without a gap.
@@ -76,12 +79,19 @@ type File struct {
 type Ops struct {
 	ops    []byte
 	bodies []byte
+	files  []File
 	n      int
 	orders int
 }
 
 // Reset empties o and keeps its memory.
 func (o *Ops) Reset() { *o = Ops{ops: o.ops[:0], bodies: o.bodies[:0]} }
+
+// Files are the bodies of o that have files of their own.
+func (o *Ops) Files() []File { return o.files }
+
+// Inline is how many bytes of bodies o puts into the record.
+func (o *Ops) Inline() int { return len(o.bodies) }
 
 // Len is what o takes in a record, in bytes.
 func (o *Ops) Len() int { return len(o.ops) + len(o.bodies) }
@@ -105,10 +115,12 @@ func (o *Ops) PutFile(key, value []byte, f File) {
 	o.add(Put, InFile, key, nil, 0, 0)
 	binary.BigEndian.PutUint32(o.ops[at+4:], uint32(len(value)))
 	// File, key and value follow the header in this order.
-	o.ops = append(o.ops[:at+opLen], f.Digest[:]...)
+	o.ops = append(o.ops[:at+opLen], f.ID[:]...)
+	o.ops = append(o.ops, f.Digest[:]...)
 	o.ops = binary.BigEndian.AppendUint64(o.ops, f.Length)
 	o.ops = append(o.ops, key...)
 	o.ops = append(o.ops, value...)
+	o.files = append(o.files, f)
 }
 
 // Delete removes the row of key.
@@ -183,7 +195,7 @@ func (op *Op) decode(b *[]byte) bool {
 		if len(in) < fileLen {
 			return false
 		}
-		op.File = File{Digest: [32]byte(in[:32]), Length: binary.BigEndian.Uint64(in[32:])}
+		op.File = File{ID: tga.ID(in[:16]), Digest: [32]byte(in[16:48]), Length: binary.BigEndian.Uint64(in[48:])}
 		in = in[fileLen:]
 	}
 	if uint64(len(in)) < uint64(keyLen)+valueLen {

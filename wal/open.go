@@ -29,6 +29,9 @@ func Open(o Options) (*Log, error) {
 		err = l.take(list[:n])
 		list = list[n:]
 	}
+	if err == nil && len(l.segments) == 0 {
+		err = l.doubt // there is nothing to read
+	}
 	if err != nil {
 		return nil, errors.Join(err, l.handles.close())
 	}
@@ -137,36 +140,100 @@ func (l *Log) Resume(t Tail) error {
 	if t.Doubt != nil {
 		return t.Doubt
 	}
-	i := slices.IndexFunc(l.segments, func(s *segment) bool { return s.id.Number == t.At.Segment })
-	if i < 0 {
-		return damaged("there is no segment %d to go on in", t.At.Segment)
+	i, err := l.goOn(t)
+	if err != nil {
+		return err
 	}
-	l.id, l.at, l.next, l.times = l.segments[i].id, t.At, t.Next, t.Times
+	l.line = l.id.Timeline
 	if err := l.files.remove(l.stale); err != nil {
 		return err
 	}
 	l.stale = nil
-	f, err := l.files.fs.OpenReadWrite(l.files.path(segmentName(l.id.Number)), vfs.WriteCategoryUnspecified)
+	if i+1 < len(l.segments) && l.segments[i+1].id.Timeline == l.line { // made ahead and not begun
+		l.spare = &spare{id: l.segments[i+1].id, done: make(chan struct{})}
+		close(l.spare.done)
+	}
+	if !t.Clean || l.segments[i].size < l.id.Size {
+		return l.advance(0)
+	}
+	return nil
+}
+
+// Fork goes on behind the end that a scan found, whatever is missing behind it, in a new
+// timeline. Segments behind that end get names that no log has: they are evidence, and
+// nothing reads them. Nothing is written over. A crash in Fork leaves a log with its doubt,
+// or the new timeline.
+func (l *Log) Fork(t Tail, timeline tga.ID) error {
+	list, err := l.files.versions()
 	if err != nil {
-		return unavailable("open segment "+segmentName(l.id.Number), err)
+		return err
+	}
+	for _, v := range slices.Backward(list) { // the highest first: what is left has no gap but the one it had
+		if v.number <= t.At.Segment {
+			continue
+		}
+		if err := l.setAside(v, timeline); err != nil {
+			return err
+		}
+	}
+	if err := l.files.sync(); err != nil {
+		return unavailable("sync "+l.opts.Dir, err)
+	}
+	l.mu.Lock()
+	l.segments = slices.DeleteFunc(l.segments, func(s *segment) bool { return s.id.Number > t.At.Segment })
+	l.doubt, l.stale = nil, nil
+	l.mu.Unlock()
+	if _, err := l.goOn(t); err != nil {
+		return err
+	}
+	l.line = timeline
+	return l.advance(0)
+}
+
+// setAside takes a file out of the log. A raw segment without a record is nobody's evidence.
+func (l *Log) setAside(v version, timeline tga.ID) error {
+	if err := l.handles.forget(v.number); err != nil {
+		return err
+	}
+	empty := slices.ContainsFunc(l.segments, func(s *segment) bool { return s.id.Number == v.number && s.first == nil })
+	if empty && v.gen == 0 {
+		return l.files.remove([]version{v})
+	}
+	name := v.name()
+	if err := l.files.fs.Rename(l.files.path(name), l.files.path("lost-"+timeline.String()+"-"+name)); err != nil {
+		return unavailable("set "+name+" aside", err)
+	}
+	return nil
+}
+
+// goOn takes an end for that of the log, and makes its last record durable. It returns the
+// place of its segment.
+func (l *Log) goOn(t Tail) (i int, err error) {
+	i = slices.IndexFunc(l.segments, func(s *segment) bool { return s.id.Number == t.At.Segment })
+	if i < 0 {
+		return 0, damaged("there is no segment %d to go on in", t.At.Segment)
+	}
+	l.id, l.at, l.next, l.times = l.segments[i].id, t.At, t.Next, t.Times
+	l.durable = t.At
+	if l.handles.generation(l.id.Number) > 0 { // packed, and so durable; a later segment is gone
+		l.id.Size = 0 // nothing is appended to it
+		return i, nil
+	}
+	name := segmentName(l.id.Number)
+	f, err := l.files.fs.OpenReadWrite(l.files.path(name), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return i, unavailable("open segment "+name, err)
 	}
 	l.f = f
 	last := make([]byte, t.At.End-t.At.Start)
 	if err := readFull(f, last, int64(t.At.Start)); err != nil {
-		return err
+		return i, err
 	}
 	if _, err = f.WriteAt(last, int64(t.At.Start)); err == nil {
 		err = f.SyncData()
 	}
 	if err != nil {
-		return unavailable("write the last group again", err)
+		return i, unavailable("write the last group again", err)
 	}
-	if i+1 < len(l.segments) && l.segments[i+1].id.Timeline == l.id.Timeline { // made ahead and not begun
-		l.spare = &spare{id: l.segments[i+1].id, done: make(chan struct{})}
-		close(l.spare.done)
-	}
-	if !t.Clean || l.segments[i].size < l.id.Size {
-		return l.advance()
-	}
-	return nil
+	return i, nil
 }

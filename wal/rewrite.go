@@ -60,13 +60,21 @@ func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, 
 	return out, l.exchange(ctx, number, gen)
 }
 
+// Length is how many bytes of a segment have records, 0 where nobody knows of an end.
+func (l *Log) Length(number uint64) int64 {
+	if _, end, err := l.rewritable(number); err == nil {
+		return int64(end)
+	}
+	return 0
+}
+
 // rewritable returns a segment and where its records end.
 func (l *Log) rewritable(number uint64) (*segment, uint32, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, s := range l.segments {
-		if s.id.Number == number && l.end(i) != 0 {
-			return s, l.end(i), nil
+		if end := endOf(l.segments, i); s.id.Number == number && end != 0 {
+			return s, end, nil
 		}
 	}
 	return nil, 0, tga.Errorf(tga.ValidationError, "log: segment %d has no end that another segment names: it cannot be rewritten", number)

@@ -26,8 +26,23 @@ type Tail struct {
 // STATE_CHECKSUM_MISMATCH: no record of the log ends at from. Then nothing was passed on,
 // and what holds from is of another log, or of one that was longer.
 func (l *Log) Scan(from Position, fn func(*Record) error) (Tail, error) {
-	s := scan{l: l, fn: fn, prev: from, tail: Tail{Next: 1, Doubt: l.doubt}}
-	i, err := s.begin(from)
+	l.mu.Lock()
+	s := scan{l: l, segments: slices.Clone(l.segments), fn: fn, prev: from, tail: Tail{Next: 1, Doubt: l.doubt}}
+	l.mu.Unlock()
+	return s.run()
+}
+
+// Audit reads the whole log again, up to what is durable now, and calls fn for each record.
+// Appends may go on meanwhile. What it finds missing is the Doubt of the tail.
+func (l *Log) Audit(fn func(*Record) error) (Tail, error) {
+	l.mu.Lock()
+	s := scan{l: l, segments: slices.Clone(l.segments), until: l.durable, fn: fn, tail: Tail{Next: 1, Doubt: l.doubt}}
+	l.mu.Unlock()
+	return s.run()
+}
+
+func (s *scan) run() (Tail, error) {
+	i, err := s.begin(s.prev)
 	for more := true; more && err == nil; i++ {
 		more, err = s.segment(i)
 	}
@@ -36,10 +51,12 @@ func (l *Log) Scan(from Position, fn func(*Record) error) (Tail, error) {
 
 // scan is a walk along the chain of records.
 type scan struct {
-	l    *Log
-	fn   func(*Record) error
-	tail Tail
-	prev Position // of the newest record read
+	l        *Log
+	segments []*segment
+	until    Position // the end, where it is known; zero: to be found
+	fn       func(*Record) error
+	tail     Tail
+	prev     Position // of the newest record read
 	// held is that record, until the next one proves that it is whole. The last of all is
 	// proven by a look at its bodies.
 	held *Record
@@ -51,11 +68,11 @@ func (s *scan) begin(from Position) (int, error) {
 	if from == (Position{}) {
 		return 0, nil
 	}
-	i := slices.IndexFunc(s.l.segments, func(seg *segment) bool { return seg.id.Number == from.Segment })
+	i := slices.IndexFunc(s.segments, func(seg *segment) bool { return seg.id.Number == from.Segment })
 	if i < 0 {
 		return 0, damaged("there is no segment %d", from.Segment)
 	}
-	id := &s.l.segments[i].id
+	id := &s.segments[i].id
 	return i, s.in(i, func(w *window) error {
 		b, err := w.bytes(from.Start, headerLen)
 		if err != nil {
@@ -75,14 +92,14 @@ func (s *scan) begin(from Position) (int, error) {
 }
 
 func (s *scan) in(i int, fn func(*window) error) error {
-	seg := s.l.segments[i]
+	seg := s.segments[i]
 	return s.l.handles.with(seg.id.Number, func(h *handle) error { return fn(&window{f: h, size: seg.size}) })
 }
 
 // segment reads on in the i-th segment; more says that the log goes on in the next.
 func (s *scan) segment(i int) (more bool, err error) {
-	seg := s.l.segments[i]
-	at, stop := uint32(identityLen), s.l.end(i)
+	seg := s.segments[i]
+	at, stop := uint32(identityLen), endOf(s.segments, i)
 	if s.prev.Segment == seg.id.Number {
 		at = s.prev.End
 	}
@@ -100,19 +117,22 @@ func (s *scan) segment(i int) (more bool, err error) {
 			if err := s.pass(r); err != nil {
 				return err
 			}
-			at = r.At.End
+			if at = r.At.End; r.At == s.until {
+				more = false
+				return s.deliver()
+			}
 		}
 		return nil
 	})
 	return more, err
 }
 
-// end returns where the i-th segment ends, as the next one says; 0 for the newest.
-func (l *Log) end(i int) uint32 {
-	if i+1 == len(l.segments) {
+// endOf returns where the i-th segment ends, as the next one says; 0 for the newest.
+func endOf(segments []*segment, i int) uint32 {
+	if i+1 == len(segments) {
 		return 0
 	}
-	if next := l.segments[i+1]; next.link != nil && next.id.Number == l.segments[i].id.Number+1 {
+	if next := segments[i+1]; next.link != nil && next.id.Number == segments[i].id.Number+1 {
 		return next.link.end
 	}
 	return 0
@@ -158,7 +178,7 @@ func (s *scan) arrived(r *Record) error {
 // a hole in it.
 func (s *scan) ended(i int, w *window, at, stop uint32) error {
 	if stop != 0 {
-		s.doubt(damaged("segment %d: no group %d at offset %d", s.l.segments[i].id.Number, s.prev.Group+1, at))
+		s.doubt(damaged("segment %d: no group %d at offset %d", s.segments[i].id.Number, s.prev.Group+1, at))
 	}
 	if s.held != nil {
 		whole, err := w.whole(s.held)
@@ -196,7 +216,7 @@ func (w *window) whole(r *Record) (bool, error) {
 // header of the group that was being written is none of them, but behind a group whose
 // bodies are not whole it is: that one was synced before.
 func (s *scan) later(i int, w *window, at uint32) error {
-	seg := s.l.segments[i]
+	seg := s.segments[i]
 	b, err := w.bytes(at, headerLen)
 	if err != nil {
 		return err
@@ -206,8 +226,8 @@ func (s *scan) later(i int, w *window, at uint32) error {
 		at += align
 	}
 	where, found, err := w.later(&seg.id, at)
-	for j := i + 1; j < len(s.l.segments) && err == nil && !found; j++ {
-		seg = s.l.segments[j]
+	for j := i + 1; j < len(s.segments) && err == nil && !found; j++ {
+		seg = s.segments[j]
 		err = s.in(j, func(w *window) (err error) {
 			where, found, err = w.later(&seg.id, identityLen)
 			return err

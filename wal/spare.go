@@ -1,5 +1,7 @@
 package wal
 
+import "errors"
+
 // spare is a segment that is made ahead of its use, beside the writer.
 type spare struct {
 	id   Identity
@@ -27,8 +29,9 @@ func (l *Log) prepare() {
 	}()
 }
 
-// takeSpare returns a segment that is ready for its first record.
-func (l *Log) takeSpare() (Identity, error) {
+// takeSpare returns a segment of at least that many bytes that is ready for its first
+// record.
+func (l *Log) takeSpare(size uint32) (Identity, error) {
 	l.prepare()
 	s := l.spare
 	s.wait()
@@ -36,15 +39,21 @@ func (l *Log) takeSpare() (Identity, error) {
 	if s.err != nil { // it was made before: a disk that was full then may not be now
 		s.err = l.files.make(s.id)
 	}
+	if s.err == nil && s.id.Size < size {
+		if s.id, s.err = l.successor(); s.err == nil {
+			s.id.Size = (size + identityLen - 1) / identityLen * identityLen
+			s.err = errors.Join(l.handles.forget(s.id.Number), l.files.make(s.id))
+		}
+	}
 	return s.id, s.err
 }
 
 // successor is the identity of the next segment.
 func (l *Log) successor() (Identity, error) {
 	salt, err := draw(l.opts.Random)
-	id := Identity{Store: l.id.Store, Timeline: l.id.Timeline, Number: l.id.Number + 1, Salt: salt, Size: l.opts.Size}
+	id := Identity{Store: l.id.Store, Timeline: l.line, Number: l.id.Number + 1, Salt: salt, Size: l.opts.Size}
 	// A store begins small and grows: the n-th segment is twice as long as the one before.
-	if n := id.Number - 1; n < 16 && l.opts.FirstSize<<n < l.opts.Size {
+	if n := id.Number - 1; n < 16 && uint64(l.opts.FirstSize)<<n < uint64(l.opts.Size) {
 		id.Size = l.opts.FirstSize << n
 	}
 	return id, err
