@@ -26,7 +26,7 @@ func TestStoreIsItsUsersAlone(t *testing.T) {
 		func() {
 			defer syscall.Umask(old)
 			dir := filepath.Join(top, "above", "store")
-			db, err := engine.Open(dir, engine.Options{MemTableBytes: 1 << 20, WALSpares: 2, LowWaterBytes: 1})
+			db, err := engine.Open(dir, engine.Options{MemTableBytes: 1 << 20, FirstSegmentBytes: 64 << 10, LowWaterBytes: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func TestStoreIsItsUsersAlone(t *testing.T) {
 func TestStoreThatOthersCanWriteIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	var log strings.Builder
-	o := engine.Options{WALSpares: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	o := engine.Options{FirstSegmentBytes: 64 << 10, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	reopen := func() error {
 		log.Reset()
 		db, err := engine.Open(dir, o)

@@ -6,10 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
-	"strings"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine/internal/guard"
@@ -52,14 +49,10 @@ func (db *DB) Backup(ctx context.Context, dir string) (err error) {
 			err = errors.Join(err, fs.RemoveAll(temp))
 		}
 	}()
-	// The watermark is taken first: everything it knows is then in the copy.
-	mark := db.mark.Mark()
-	if err := db.awaited(func() error {
-		return errors.Join(db.p.Flush(), db.p.Checkpoint(temp, pebble.WithFlushedWAL()))
-	}); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "backup to %s: %w", dir, err)
-	}
-	if err := writeMark(fs, temp, mark); err != nil {
+	if err := db.copyLog(ctx, temp); err != nil {
+		if tga.CodeOf(err) == "" && ctx.Err() == nil {
+			err = tga.Errorf(tga.StoreUnavailable, "backup to %s: %w", dir, err)
+		}
 		return err
 	}
 	if err := db.verifyCopy(ctx, temp, work); err != nil {
@@ -68,13 +61,30 @@ func (db *DB) Backup(ctx context.Context, dir string) (err error) {
 	return rename(fs, temp, dir)
 }
 
-// writeMark gives a copied store its watermark.
-func writeMark(fs vfs.FS, dir string, mark guard.Mark) error {
-	w, err := guard.OpenWatermark(fs, dir, mark.StoreID, true)
+// copyLog copies the log up to what is durable now, and no index: that is a function of it.
+func (db *DB) copyLog(ctx context.Context, to string) error {
+	fs := db.opts.FS
+	if err := fs.MkdirAll(fs.PathJoin(to, logName), access.DirMode); err != nil {
+		return err
+	}
+	end, err := db.wal.CopyTo(ctx, fs, fs.PathJoin(to, logName))
 	if err != nil {
 		return err
 	}
-	return errors.Join(w.Advance(mark.Newest), w.Flushed(mark.FlushedWAL, mark.FlushedSeqnum), w.Close())
+	mark := guard.Mark{StoreID: db.storeID, Timeline: db.wal.Timeline(), Group: end.Group, Sum: end.Sum}
+	if err := writeMark(fs, to, mark); err != nil {
+		return err
+	}
+	return syncDir(fs, to)
+}
+
+// writeMark gives a copied store its watermark.
+func writeMark(fs vfs.FS, dir string, mark guard.Mark) error {
+	w, err := guard.CreateWatermark(fs, dir, mark)
+	if err != nil {
+		return err
+	}
+	return w.Close()
 }
 
 func (db *DB) verifyCopy(ctx context.Context, dir string, work *work) error {
@@ -82,7 +92,7 @@ func (db *DB) verifyCopy(ctx context.Context, dir string, work *work) error {
 		return err
 	}
 	o := db.opts
-	o.WALSpares, o.CacheBytes = -1, 8<<20
+	o.CacheBytes = 8 << 20
 	c, err := OpenReadOnly(dir, o)
 	if err != nil {
 		return err
@@ -152,11 +162,11 @@ func restore(ctx context.Context, backup, dir string, opts Options) (err error) 
 			err = errors.Join(err, fs.RemoveAll(temp))
 		}
 	}()
-	if err := copyDir(ctx, fs, backup, temp); err != nil {
+	if err := copyStore(ctx, fs, backup, temp); err != nil {
 		return err
 	}
-	opts.WALSpares, opts.StoreID, opts.WitnessFile = -1, tga.ID{}, "" // it gets an id of its own
-	db, err := Open(temp, opts)
+	opts.StoreID, opts.WitnessFile = tga.ID{}, "" // it gets an id of its own
+	db, err := open(temp, opts, openMode{fork: true})
 	if err != nil {
 		return err
 	}
@@ -166,11 +176,14 @@ func restore(ctx context.Context, backup, dir string, opts Options) (err error) 
 	if err := db.rename(); err != nil {
 		return errors.Join(err, db.Close())
 	}
-	mark := db.mark.Mark()
-	mark.StoreID = db.storeID
 	if err := errors.Join(db.Close(), ctx.Err()); err != nil {
 		return err
 	}
+	mark, err := guard.ReadWatermark(fs, temp)
+	if err != nil {
+		return err
+	}
+	mark.StoreID = db.storeID
 	if err := writeMark(fs, temp, mark); err != nil {
 		return err
 	}
@@ -193,40 +206,40 @@ func (db *DB) rename() error {
 	if err != nil {
 		return err
 	}
-	w := writer{b: db.p.NewBatch()}
+	w := db.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaStoreID), id[:])
 	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
 	w.set(keyspace.AppendMeta(nil, metaFrozen), reason)
 	w.delete(keyspace.AppendMeta(nil, metaToken))
-	if w.err != nil {
-		return closing(w.b, w.err)
-	}
 	db.storeID = id
-	return db.apply(w.b)
+	return db.apply(w)
 }
 
-// copyDir copies the files of a store that is open nowhere, and syncs them.
-func copyDir(ctx context.Context, fs vfs.FS, from, to string) error {
-	names, err := fs.List(from)
-	if err != nil {
-		return err
-	}
-	if err := fs.MkdirAll(to, access.DirMode); err != nil {
-		return err
-	}
-	for _, name := range names {
-		if slices.Contains(noContent, name) || name == ballastName || strings.HasPrefix(name, "spare-log-") {
-			continue
+// copyStore copies the log and the watermark of a store that is open nowhere, and syncs
+// them.
+func copyStore(ctx context.Context, fs vfs.FS, from, to string) error {
+	for _, dir := range []string{"", logName} {
+		in, out := fs.PathJoin(from, dir), fs.PathJoin(to, dir)
+		names, err := fs.List(in)
+		if err != nil {
+			return err
 		}
-		if err := copyFile(ctx, fs, fs.PathJoin(from, name), fs.PathJoin(to, name)); err != nil {
+		if err := fs.MkdirAll(out, access.DirMode); err != nil {
+			return err
+		}
+		for _, name := range names {
+			if dir == "" && name != guard.WatermarkName {
+				continue
+			}
+			if err := copyFile(ctx, fs, fs.PathJoin(in, name), fs.PathJoin(out, name)); err != nil {
+				return err
+			}
+		}
+		if err := syncDir(fs, out); err != nil {
 			return err
 		}
 	}
-	d, err := fs.OpenDir(to)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return nil
 }
 
 // copyPart is how many bytes of a file are copied between two looks at the context.

@@ -56,7 +56,7 @@ func BenchmarkAppend(b *testing.B) {
 		b.Run(fmt.Sprintf("%s/writers=%d", c.where, c.writers), func(b *testing.B) {
 			o, dir := engine.Options{}, filepath.Join(b.TempDir(), "store")
 			if c.where == "memory" {
-				o = engine.Options{FS: vfs.NewMem(), WALSpares: -1, MemTableBytes: 64 << 20}
+				o = engine.Options{FS: vfs.NewMem(), FirstSegmentBytes: 64 << 10, MemTableBytes: 64 << 20}
 			}
 			db, err := engine.Open(dir, o)
 			if err != nil {

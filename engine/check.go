@@ -10,6 +10,7 @@ import (
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 	"github.com/tgad/tgad/wal/chain"
 	"github.com/tgad/tgad/wal/segment"
 )
@@ -23,7 +24,7 @@ type Report struct {
 	Notes    int
 	Records  int // of the ledger
 	Segments int
-	Leaves   int // of the global order, void ones included
+	Leaves   int // of the global order
 	Problems []Problem
 }
 
@@ -44,8 +45,8 @@ func (p Problem) String() string {
 	return s
 }
 
-// Check reads the whole store and reports every place where it disagrees with itself:
-// each trace replays; each ledger record, each place in the open index and each
+// Check reads the whole store and reports every place where it disagrees with itself: the
+// log has every record that was made durable, each trace replays; each ledger record, each place in the open index and each
 // checkpoint is what the traces say; the global order has no hole and covers every
 // entry and note once; each key and each chunk belongs to something. It works on one
 // read view, in which every append is there whole or not at all, so it can run beside
@@ -66,11 +67,11 @@ func (db *DB) Check(ctx context.Context) (rep Report, err error) {
 
 func (db *DB) check(ctx context.Context, pace *pacer, work *work) (rep Report, err error) {
 	prefix := db.order.durable()
-	v := db.order.view(db.p)
+	v := db.view()
 	defer func() { err = closeView(v, err) }()
 	c := &checker{db: db, ctx: ctx, v: v, said: time.Now(), pace: pace, work: work}
 	for _, step := range []func() error{
-		c.keys, c.traces, c.segments, c.records, c.orphans, func() error { return c.order(prefix) },
+		c.log, c.keys, c.traces, c.segments, c.records, c.orphans, func() error { return c.order(prefix) },
 	} {
 		if err := step(); err != nil {
 			return c.Report, err
@@ -115,13 +116,58 @@ func (c *checker) problemf(id tga.ID, format string, args ...any) error {
 	return c.problem(id, damaged(format, args...).In(id))
 }
 
+// log reads the log itself: its chain from the first record on, and the bodies that it still
+// has, whether anybody needs them or not.
+func (c *checker) log() error {
+	defer c.db.wal.Pin()()
+	tail, err := c.db.wal.Audit(func(r *wal.Record) error {
+		c.pace.step(c.ctx)
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		return r.Ops(func(op *wal.Op) error {
+			if op.Place != wal.Inline {
+				return nil
+			}
+			_, err := c.db.wal.Read(op.Ref, op.Key)
+			if wal.Gone(err) {
+				return nil
+			}
+			return c.problem(tga.ID{}, err)
+		})
+	})
+	if tail.Doubt != nil && c.db.doubt == nil { // else it is known, and said
+		return errors.Join(err, c.problem(tga.ID{}, tail.Doubt))
+	}
+	return err
+}
+
 func (c *checker) keys() error {
-	return c.db.scan(c.v, []byte{0}, nil, func(key, _ []byte) error {
-		if err := keyspace.Check(key); err != nil {
+	return c.db.scanRows(c.v, []byte{0}, nil, func(key, row []byte) error {
+		err := keyspace.Check(key)
+		if kind, ok := keyspace.KindOf(key); err == nil && ok && !ofTraces(kind) {
+			_, err = c.db.content(key, row)
+		}
+		return errors.Join(c.problem(tga.ID{}, err), c.ctx.Err())
+	})
+}
+
+// scan calls f for each key of a range that has a value. One that has none, because its row
+// or its body is damaged, is a problem of that key alone.
+func (c *checker) scan(lower, upper []byte, f func(key, value []byte) error) error {
+	return c.db.scanRows(c.v, lower, upper, func(key, row []byte) error {
+		value, err := c.db.content(key, row)
+		if err != nil {
+			c.unreadable = true
 			return c.problem(tga.ID{}, err)
 		}
-		return c.ctx.Err()
+		return f(key, value)
 	})
+}
+
+// ofTraces reports whether the values of a kind are read with the traces that they are of.
+func ofTraces(kind keyspace.Kind) bool {
+	return kind == keyspace.Entry || kind == keyspace.Chunk || kind == keyspace.Note || kind == keyspace.Segment
 }
 
 // eachTrace calls f for each trace that has a key of a kind, in the order of ids.
@@ -169,7 +215,7 @@ func (c *checker) traceOf(id tga.ID) error {
 		return err
 	}
 	lower, upper := keyspace.TraceChunkBounds(id)
-	return c.db.scan(c.v, lower, upper, func(key, _ []byte) error {
+	return c.db.scanRows(c.v, lower, upper, func(key, _ []byte) error {
 		if _, seq, n, err := keyspace.ParseChunk(key); err == nil && !spilled[seq] {
 			return c.problemf(id, "chunk %d of entry %d of trace %s belongs to no part", n, seq, id)
 		}
@@ -222,7 +268,7 @@ func (c *checker) record(t *segment.Trace, folded *chain.Trace) error {
 	}
 	value, err := c.db.get(c.v, keyspace.AppendLedger(nil, ledger.KeyOf(folded.Namespace, folded.Call).Hash()))
 	if err != nil {
-		return err
+		return c.problem(t.ID, err)
 	}
 	if value == nil {
 		return c.problemf(t.ID, "trace %s reserved key %q, and there is no record of it", t.ID, folded.Call.Call.IdempotencyKey)
@@ -250,7 +296,7 @@ func (c *checker) record(t *segment.Trace, folded *chain.Trace) error {
 func (c *checker) openIndex(t *chain.Trace) error {
 	value, err := c.db.get(c.v, keyspace.AppendOpen(nil, t.ID))
 	if err != nil {
-		return err
+		return c.problem(t.ID, err)
 	}
 	if t.Head.State.Terminal() {
 		if value != nil {
@@ -267,18 +313,10 @@ func (c *checker) openIndex(t *chain.Trace) error {
 
 func (c *checker) checkpoints(t *chain.Trace) error {
 	lower, upper := keyspace.CheckpointBounds(t.ID)
-	rows, err := c.db.page(c.v, lower, upper, 0)
-	if err != nil {
-		return err
-	}
-	for _, row := range rows {
-		if _, err := verifyCheckpoint(t, row); err != nil {
-			if err := c.problem(t.ID, err); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return c.scan(lower, upper, func(key, value []byte) error {
+		_, err := verifyCheckpoint(t, kv{key, value})
+		return c.problem(t.ID, err)
+	})
 }
 
 // records counts the ledger records. Each trace accounts for at most one, each record
@@ -286,7 +324,7 @@ func (c *checker) checkpoints(t *chain.Trace) error {
 func (c *checker) records() error {
 	named := 0
 	lower, upper := keyspace.LedgerBounds()
-	if err := c.db.scan(c.v, lower, upper, func(_, value []byte) error {
+	if err := c.scan(lower, upper, func(_, value []byte) error {
 		c.Records++
 		r, err := ledger.DecodeRecord(value)
 		if err != nil {
@@ -305,12 +343,24 @@ func (c *checker) records() error {
 	return nil
 }
 
-// orphans looks for keys of traces that have no entry.
+// orphans looks for keys of traces that have no entry. Those of the segment that is being
+// sealed are on their way out.
 func (c *checker) orphans() error {
+	sealing, err := c.db.metaNumberOf(c.v, metaSealing)
+	if err != nil {
+		return c.problem(tga.ID{}, err)
+	}
 	for _, kind := range []keyspace.Kind{keyspace.Chunk, keyspace.Note, keyspace.Checkpoint, keyspace.Open} {
 		if err := c.eachTrace(kind, func(id tga.ID) error {
-			value, err := c.db.get(c.v, keyspace.AppendEntry(nil, id, 1))
-			if err == nil && value == nil {
+			row, err := c.db.row(c.v, keyspace.AppendEntry(nil, id, 1))
+			if err != nil || row != nil {
+				return err
+			}
+			leaves := false
+			if sealing > 0 {
+				leaves, err = c.sealedIn(id, sealing)
+			}
+			if err == nil && !leaves {
 				err = c.problemf(id, "trace %s has a key of kind %c and no first entry", id, kind)
 			}
 			return err
@@ -319,4 +369,14 @@ func (c *checker) orphans() error {
 		}
 	}
 	return nil
+}
+
+// sealedIn reports whether a trace is in that segment.
+func (c *checker) sealedIn(id tga.ID, segment uint64) (bool, error) {
+	raw, err := c.db.get(c.v, keyspace.AppendTombstone(nil, id))
+	if err != nil || raw == nil {
+		return false, err
+	}
+	stone, err := decodeTombstone(raw)
+	return stone.Segment == segment, err
 }

@@ -14,7 +14,7 @@ func (c *checker) order(prefix uint64) error {
 	next := uint64(1)
 	traces := lru[tga.ID, fold]{}
 	traces.init(1024, 64<<20)
-	if err := c.db.scan(c.v, lower, upper, func(key, value []byte) error {
+	if err := c.scan(lower, upper, func(key, value []byte) error {
 		c.Leaves++
 		index, err := keyspace.ParseGlobal(key)
 		if err != nil {
@@ -30,8 +30,8 @@ func (c *checker) order(prefix uint64) error {
 			next = index + 1
 			return c.problem(tga.ID{}, err)
 		}
-		if index != next || l.Void {
-			c.newestTS = max(c.newestTS, l.NewestTS) // of an append that a crash took
+		if index != next {
+			c.newestTS = max(c.newestTS, l.NewestTS) // of the appends that are missing
 		}
 		next = index + 1
 		return errors.Join(c.ctx.Err(), c.leaf(l, &traces))
@@ -60,7 +60,7 @@ func (c *checker) leaf(l Leaf, traces *lru[tga.ID, fold]) error {
 		c.committed = l.Committed
 		return nil
 	}
-	if l.Void || l.Entries == 0 && l.Notes == 0 {
+	if l.Entries == 0 && l.Notes == 0 {
 		return times(0)
 	}
 	f, ok := traces.get(l.TraceID)

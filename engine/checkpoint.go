@@ -40,11 +40,11 @@ func (db *DB) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Check
 		return tga.Checkpoint{}, tga.Errorf(tga.StateInvalidTransition, "checkpoint of a trace archived in segment %d", f.segment).In(id)
 	}
 	cp := f.Checkpoint(db.now())
-	w := writer{b: db.p.NewBatch()}
 	stored, err := db.checkpoints(id)
 	if err != nil {
-		return tga.Checkpoint{}, closing(w.b, err)
+		return tga.Checkpoint{}, err
 	}
+	w := db.newWriter()
 	key := keyspace.AppendCheckpoint(nil, id, cp.Seq)
 	kept := 1
 	for i := len(stored) - 1; i >= 0; i-- {
@@ -56,11 +56,8 @@ func (db *DB) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Check
 			w.delete(stored[i].key)
 		}
 	}
-	w.set(key, cp.AppendCanonical(nil))
-	if w.err != nil {
-		return tga.Checkpoint{}, closing(w.b, w.err)
-	}
-	return cp, db.apply(w.b)
+	w.body(key, cp.AppendCanonical(nil))
+	return cp, db.apply(w)
 }
 
 // checkpoints returns the stored checkpoints of a trace, oldest first. The trace's

@@ -13,7 +13,7 @@ import (
 func (c *checker) segments() error {
 	lower, upper := keyspace.SegmentBounds()
 	stones := 0
-	if err := c.db.scan(c.v, lower, upper, func(key, value []byte) error {
+	if err := c.scan(lower, upper, func(key, value []byte) error {
 		c.Segments++
 		n, err := keyspace.ParseSegment(key)
 		if err != nil {
@@ -24,7 +24,7 @@ func (c *checker) segments() error {
 		return err
 	}
 	lower, upper = keyspace.TombstoneBounds()
-	return c.db.scan(c.v, lower, upper, func(key, value []byte) error {
+	return c.db.scanRows(c.v, lower, upper, func(key, _ []byte) error {
 		if stones--; stones < 0 {
 			return c.problemf(tga.ID(key[1:17]), "tombstone of trace %s, which is in no segment", tga.ID(key[1:17]))
 		}
@@ -48,7 +48,9 @@ func (c *checker) segment(n uint64, value []byte, stones *int) error {
 		}
 		raw, err := c.db.get(c.v, keyspace.AppendTombstone(nil, t.ID))
 		if err != nil {
-			return err
+			if err := c.problem(t.ID, err); err != nil {
+				return err
+			}
 		}
 		stone, err := decodeTombstone(raw)
 		last := t.Entries[len(t.Entries)-1]
@@ -59,7 +61,7 @@ func (c *checker) segment(n uint64, value []byte, stones *int) error {
 		}
 		*stones++
 		c.Archived++
-		own, err := c.db.get(c.v, keyspace.AppendEntry(nil, t.ID, 1))
+		own, err := c.db.row(c.v, keyspace.AppendEntry(nil, t.ID, 1))
 		if err != nil {
 			return err
 		}

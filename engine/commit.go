@@ -1,13 +1,13 @@
 package engine
 
 import (
+	"errors"
 	"sync"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -23,7 +23,6 @@ type step struct {
 	newestTS    tga.Millis     // of the entries and notes
 	hash        [32]byte       // of the ledger key; with record
 	record      *ledger.Record // nil where the append leaves the ledger alone
-	index       uint64         // in the global order
 	room        *room          // of the entries' preimages, until they are encoded
 	commit      *commitment    // what it is committed with
 	own         commitment     // that, where it is the first of its batch
@@ -91,46 +90,38 @@ func (db *DB) queue(s *step, unlocks bool) (Ticket, error) {
 	return Ticket{db: db, commit: c, answer: s.appended()}, nil
 }
 
-// prepare encodes the steps into one batch and gives each its place in the global order.
-//
-// Pebble shows a batch to readers before it is synced. Nothing here depends on that:
-// readers of a trace wait for its tail and those of a record take its lock, readers of
-// the order stop at the durable prefix, readers of attachments and of the open index
-// wait for what is in flight ([order.view]).
+// prepare encodes the steps as operations of one record of the log.
 func (db *DB) prepare(steps ...*step) (*commitment, error) {
-	b := db.p.NewBatch()
-	w := newWriter(b)
-	defer w.free()
+	w := db.newWriter()
 	for _, s := range steps {
-		if err := w.step(s); err != nil {
-			return nil, closing(b, err)
-		}
+		w.step(s)
+	}
+	c := &steps[0].own
+	if err := w.end(c); err != nil {
+		return nil, err
+	}
+	c.steps = steps
+	for _, s := range steps {
+		s.commit = c
 		s.leaveRoom()
 		if s.before.Head.Seq == 0 {
 			db.begun.add(s.after.ID)
 		}
 	}
-	c := &steps[0].own
-	c.batch, c.steps = b, steps
-	for _, s := range steps {
-		s.commit = c
-		leaf := s.leaf()
-		keys := attachmentKeys(s.attachments)
-		leaf.Index = db.order.begin(s.after.ID, keys, func() {
-			raise(&db.newestTS, int64(s.newestTS))
-			leaf.Committed, leaf.NewestTS = tga.Millis(db.newest.Load()), tga.Millis(db.newestTS.Load())
-		})
-		w.set(keyspace.AppendGlobal(w.key[:0], leaf.Index), w.keep(leaf.appendValue(w.value[:0])))
-		if leaf.Index%floorEvery == 0 {
-			w.set(keyspace.AppendMeta(nil, metaFloor), db.order.floorValue())
-		}
-		s.index = leaf.Index
-	}
-	if w.err != nil {
-		db.health.poison(db.log, w.err) // the index is taken: nothing after it may become visible
-		return nil, closing(b, db.health.sick())
-	}
 	return c, nil
+}
+
+// place gives the steps of a commitment their places in the global order, which is that in
+// which the committer takes them. Its mutex is held: what the leaves say of time grows with
+// their indexes.
+func (db *DB) place(c *commitment) {
+	var value [leafLen]byte
+	for _, s := range c.steps {
+		raise(&db.newestTS, int64(s.newestTS))
+		leaf := s.leaf()
+		leaf.Committed, leaf.NewestTS = tga.Millis(db.newest.Load()), tga.Millis(db.newestTS.Load())
+		c.ops.Order(leaf.appendValue(value[:0]))
+	}
 }
 
 // publish shows a durable step: first to those who ask, then to those who wait.
@@ -138,7 +129,6 @@ func (db *DB) publish(s *step) {
 	db.cache.put(s.after.ID, s.fold(), foldSize(s.after))
 	db.tails.remove(s) // after the cache has it: a reader finds it in one of the two
 	db.stats.count(s)
-	db.order.end(s.index)
 	if s.record != nil {
 		db.records.put(s.hash, s.record, recordSize)
 		db.recordChanged.notify(s.hash)
@@ -160,20 +150,18 @@ func (s *step) reservation() *ledger.Record {
 	return s.record
 }
 
-// step writes everything of s but its position in the global order.
-func (w *writer) step(s *step) error {
+// step encodes everything of s but its position in the global order.
+func (w *writer) step(s *step) {
 	for i := range s.entries {
 		w.entry(&s.entries[i])
 	}
 	for i := range s.notes {
 		n := &s.notes[i]
-		w.set(keyspace.AppendNote(w.key[:0], n.TraceID, n.Number), w.keep(chain.AppendNoteFrame(w.value[:0], n, s.committed, s.lease.Epoch)))
+		w.body(keyspace.AppendNote(w.key[:0], n.TraceID, n.Number), w.keep(chain.AppendNoteFrame(w.value[:0], n, s.committed, s.lease.Epoch)))
 	}
 	if s.record != nil {
 		value, err := s.record.AppendBinary(w.value[:0])
-		if err != nil {
-			return err
-		}
+		w.fail(err)
 		w.set(keyspace.AppendLedger(w.key[:0], s.hash), w.keep(value))
 	}
 	w.openIndex(s)
@@ -181,17 +169,16 @@ func (w *writer) step(s *step) error {
 		key, err := keyspace.AppendAttachment(w.key[:0], keyspace.Kind(a.Kind), a.Key)
 		switch {
 		case err != nil:
-			return err
+			w.fail(err)
 		case a.Value == nil:
 			w.delete(key)
 		default:
-			w.set(key, a.Value)
+			w.body(key, a.Value)
 		}
 	}
-	if w.err == nil && w.b.Len() > chain.MaxBatch {
-		return tga.Errorf(tga.LimitExceeded, "append of %d bytes: at most %d", w.b.Len(), chain.MaxBatch).In(s.after.ID)
+	if w.size > chain.MaxBatch {
+		w.fail(tga.Errorf(tga.LimitExceeded, "append of %d bytes: at most %d", w.size, chain.MaxBatch).In(s.after.ID))
 	}
-	return w.err
 }
 
 // leaf returns the step's position in the global order, without index and time.
@@ -212,25 +199,58 @@ func (s *step) leaf() Leaf {
 	return l
 }
 
-// writer collects the first error of the sets of a batch.
+// writer encodes operations, and keeps the first error. Small values that stay for ever
+// lie beside their keys, under the chain of the log; what can be archived, replaced or
+// erased is a body.
 type writer struct {
-	b     *pebble.Batch
+	db    *DB
+	ops   *wal.Ops
 	key   [keyspace.MaxLen]byte
-	value []byte // room to encode in: the batch copies
+	value []byte // room to encode in: the operations copy
+	size  int    // of all values, in bytes
 	err   error
 }
 
-var writers = sync.Pool{New: func() any { return new(writer) }}
+var (
+	writers    = sync.Pool{New: func() any { return new(writer) }}
+	operations = sync.Pool{New: func() any { return new(wal.Ops) }}
+)
 
-func newWriter(b *pebble.Batch) *writer {
+func (db *DB) newWriter() *writer {
 	w := writers.Get().(*writer)
-	w.b, w.err = b, nil
+	w.db, w.ops, w.size, w.err = db, operations.Get().(*wal.Ops), 0, nil
+	w.ops.Reset()
 	return w
 }
 
-func (w *writer) free() {
-	w.b = nil
+// end gives the operations to a commitment; the writer is not used after. On an error
+// nothing of them stays on the disk.
+func (w *writer) end(c *commitment) error {
+	db, ops, err := w.db, w.ops, w.err
+	w.db, w.ops = nil, nil
 	writers.Put(w)
+	if err == nil {
+		c.ops = ops
+		return nil
+	}
+	for _, f := range ops.Files() {
+		err = errors.Join(err, db.wal.DropFile(f))
+	}
+	freeOps(ops)
+	return err
+}
+
+// freeOps keeps the memory of operations that are no longer needed, unless it is much.
+func freeOps(ops *wal.Ops) {
+	if ops.Len() <= 64<<10 {
+		operations.Put(ops)
+	}
+}
+
+func (w *writer) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
 }
 
 // keep remembers the room that value took, unless it is much.
@@ -241,25 +261,47 @@ func (w *writer) keep(value []byte) []byte {
 	return value
 }
 
+// set sets a small value that stays for ever.
 func (w *writer) set(key, value []byte) {
-	if w.err == nil {
-		w.err = w.b.Set(key, value, nil)
+	if w.size += len(value); w.err == nil {
+		w.ops.Put(key, value)
 	}
+}
+
+// body sets a value that may be long. One that would make the record long goes into a file
+// of its own first, in this goroutine.
+func (w *writer) body(key, body []byte) {
+	if w.size += len(body); w.err != nil || w.size > chain.MaxBatch {
+		return // the caller says so
+	}
+	if w.ops.Inline()+len(body) <= wal.MaxInline {
+		w.ops.PutBody(key, nil, body)
+		return
+	}
+	w.file(key, body)
+}
+
+// file sets a value that has a file of its own.
+func (w *writer) file(key, body []byte) {
+	f, err := w.db.wal.WriteFile(key, body)
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	w.ops.PutFile(key, nil, f)
 }
 
 func (w *writer) delete(key []byte) {
 	if w.err == nil {
-		w.err = w.b.Delete(key, nil)
+		w.ops.Delete(key)
 	}
 }
 
 func (w *writer) entry(e *chain.Entry) {
 	frame, spill := chain.AppendFrame(w.value[:0], e)
-	w.set(keyspace.AppendEntry(w.key[:0], e.TraceID, e.Seq), w.keep(frame))
-	for i := 0; len(spill) > 0; i++ {
-		n := min(len(spill), chain.ChunkSize)
-		w.set(keyspace.AppendChunk(w.key[:0], e.TraceID, e.Seq, uint16(i)), spill[:n])
-		spill = spill[n:]
+	w.body(keyspace.AppendEntry(w.key[:0], e.TraceID, e.Seq), w.keep(frame))
+	if len(spill) > 0 {
+		w.body(keyspace.AppendChunk(w.key[:0], e.TraceID, e.Seq, 0), spill)
 	}
 }
 
@@ -275,12 +317,4 @@ func (w *writer) openIndex(s *step) {
 	} else if s.before.Head.Seq > 0 {
 		w.delete(key)
 	}
-}
-
-// closing gives up a batch that was not committed.
-func closing(b *pebble.Batch, err error) error {
-	if e := b.Close(); e != nil {
-		return tga.Errorf(tga.StoreUnavailable, "%v; close the batch: %w", err, e)
-	}
-	return err
 }

@@ -2,31 +2,32 @@ package engine
 
 import (
 	"context"
-	"errors"
 	goruntime "runtime"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 )
 
-// commitment is a batch on its way to disk: queued in a group, then committed with the
-// others of it.
+// commitment is operations on their way to disk: queued in a group, then committed with
+// the others of it.
 type commitment struct {
-	batch *pebble.Batch
-	steps []*step // what becomes visible with it; none for a batch of the store's own
+	ops   *wal.Ops
+	steps []*step // what becomes visible with them; none for the store's own
 	group *group  // set by [committer.add]
 
 	entered bool // it has room of its own, see [committer.enter]
 	unlocks bool // the lock of its step's ledger key ends with it
 }
 
-// group is the batches that one log record and one sync make durable.
+// group is what one record of the log and one sync make durable.
 type group struct {
 	members []*commitment
 	bytes   int
@@ -34,20 +35,27 @@ type group struct {
 	err     error         // set before done is closed
 }
 
-// committer takes batches to disk, one group after the other, in the order in which
-// they were handed in. One goroutine does it, for two reasons. What waits while a group
-// is synced becomes the next group, with one log record, one sync and one mark for all
-// of it. And Pebble may block without end (on a full disk, say): then this goroutine
-// does, and the callers, who wait for a channel, can leave.
+// committer takes groups to disk, one after the other, in the order in which they were
+// handed in. One goroutine does it, for two reasons. What waits while a group is synced
+// becomes the next group, with one record, one sync and one mark for all of it. And the
+// disk may block without end: then this goroutine does, and the callers, who wait for a
+// channel, can leave.
 type committer struct {
 	db    *DB
+	log   *wal.Log
 	mark  *guard.Watermark // the store's, which may give it up before this goroutine ends
-	all   *pebble.Batch    // empty between groups, in which one is gathered
+	p     *pebble.DB       // the index
+	rows  indexer
+	line  tga.ID // timeline of the log
+	queue []*group
 	mu    sync.Mutex
 	work  sync.Cond // there is a queue, or it is closed
-	queue []*group  // only the last of them still grows
 	shut  bool
 	ended chan struct{}
+
+	record  wal.Group       // the one on its way
+	segment uint64          // of the newest one
+	flushed <-chan struct{} // closed when the index has flushed what it had at the last rotation
 
 	coming atomic.Int32  // calls that are about to add, or to be refused
 	room   chan struct{} // holds one for each of them and for each append on its way
@@ -58,12 +66,14 @@ type committer struct {
 // memory.
 const maxQueued = 1024
 
-// maxGroup bounds the bytes of a group of more than one. It is the size of Pebble's
-// first memtable, so a group makes no memtable larger than its batches would.
+// maxGroup bounds the bytes of a group of more than one.
 const maxGroup = 256 << 10
 
-func startCommitter(db *DB, p *pebble.DB) *committer {
-	c := &committer{db: db, mark: db.mark, all: p.NewBatchWithSize(maxGroup), ended: make(chan struct{}), room: make(chan struct{}, maxQueued)}
+func startCommitter(db *DB, p *pebble.DB, at position) *committer {
+	c := &committer{
+		db: db, log: db.wal, mark: db.mark, p: p, rows: indexer{b: p.NewBatch()}, line: db.wal.Timeline(), segment: at.at.Segment,
+		ended: make(chan struct{}), room: make(chan struct{}, maxQueued),
+	}
 	c.work.L = &c.mu
 	go c.run()
 	return c
@@ -89,11 +99,12 @@ func (c *committer) enter(ctx context.Context, id tga.ID) error {
 // leave gives the room back.
 func (c *committer) leave() { <-c.room }
 
-// add queues x. Batches of one trace are added under its lock, so they reach the log in
+// add queues x. Those of one trace are added under its lock, so they reach the log in
 // the order of its entries: where the later one is durable, so is the earlier.
 func (c *committer) add(x *commitment) {
-	size := x.batch.Len()
 	c.mu.Lock()
+	c.db.place(x)
+	size := x.ops.Len()
 	n := len(c.queue)
 	if n == 0 || c.queue[n-1].bytes+size > maxGroup {
 		c.queue = append(c.queue, &group{done: make(chan struct{})})
@@ -125,13 +136,13 @@ func (c *committer) run() {
 			break
 		}
 		alone := len(g.members) == 1
-		c.finish(g, c.db.commitGroup(g, c.all, c.mark))
+		c.finish(g, c.commit(g))
 		if !alone {
 			goruntime.Gosched() // those just woken may have a next append: it goes with the next group
 		}
 	}
 	if c.db.health.sick() == nil { // else it may be in the log's hands for good
-		if err := closeBatch(c.all); err != nil {
+		if err := closeBatch(c.rows.b); err != nil {
 			c.db.health.poison(c.db.log, err)
 		}
 	}
@@ -161,32 +172,28 @@ func (c *committer) take() *group {
 	return g
 }
 
-// commitGroup commits the batches of a group as one and returns once it is durable and
-// in the watermark. all is an empty batch, to gather them in. An error poisons the store,
-// for what the disk then has is not known.
-func (db *DB) commitGroup(g *group, all *pebble.Batch, mark *guard.Watermark) error {
+// commit makes a group durable: one write of the log, one sync, the mark, and then the
+// rows. So the index has nothing that is not durable, and a caller that is woken finds its
+// own. An error poisons the store, for what the disk then has is not known.
+func (c *committer) commit(g *group) error {
+	db := c.db
 	if err := db.health.sick(); err != nil {
 		return err // nothing is tried again
 	}
-	if len(g.members) == 1 {
-		all = g.members[0].batch
+	c.record.Reset()
+	for _, x := range g.members {
+		c.record.Add(x.ops, wal.MaxRecord)
 	}
-	err := db.guarded(func() error {
-		if len(g.members) > 1 {
-			for _, c := range g.members {
-				if err := all.Apply(c.batch, nil); err != nil {
-					return err
-				}
-			}
-		}
-		return all.Commit(pebble.Sync)
-	})
+	c.record.Times = wal.Times{Committed: tga.Millis(db.newest.Load()), TS: tga.Millis(db.newestTS.Load())}
+	slow := time.AfterFunc(slowSync, db.slowSync)
+	at, err := c.log.Append(&c.record)
+	slow.Stop()
 	if err == nil {
 		// Before anybody is told: what was acknowledged must be missed when it is gone.
-		err = mark.Advance(uint64(all.SeqNum()) + uint64(all.Count()) - 1)
-		if len(g.members) > 1 {
-			all.Reset()
-		}
+		err = c.mark.Advance(at.Group, at.Sum)
+	}
+	if err == nil {
+		err = db.guarded(func() error { return c.index(at) })
 	}
 	if err != nil {
 		db.health.poison(db.log, err)
@@ -194,9 +201,45 @@ func (db *DB) commitGroup(g *group, all *pebble.Batch, mark *guard.Watermark) er
 	return err
 }
 
+// index shows the rows of the group that was just made durable. Where the log has begun
+// another segment, the index is flushed, so that no open has to index more than two.
+func (c *committer) index(at wal.Position) error {
+	if err := c.record.Rows(c.rows.op); err != nil {
+		return err
+	}
+	if err := c.rows.commit(position{line: c.line, at: at}); err != nil {
+		return err
+	}
+	if at.Segment == c.segment {
+		return nil
+	}
+	c.segment = at.Segment
+	if lock := c.db.lock; lock != nil {
+		c.db.checkLock(lock.dir, c.db.files)
+	}
+	if c.flushed != nil {
+		select {
+		case <-c.flushed:
+		case <-c.db.health.poisoned:
+			return c.db.health.sick()
+		}
+	}
+	var err error
+	c.flushed, err = c.p.AsyncFlush()
+	return err
+}
+
+// slowSync is how long a group may take before an operator is told.
+const slowSync = 5 * time.Second
+
+func (db *DB) slowSync() {
+	db.stats.slowWrites.Add(1)
+	db.log.Warn("slow disk: a group is not durable yet", "after", slowSync)
+}
+
 // finish shows what is durable and wakes those who wait for it. What failed is in
 // flight for good: its locks stay taken and its traces' tails stay, so nobody is shown
-// what may be in Pebble and not on disk.
+// what may not be on disk.
 func (c *committer) finish(g *group, err error) {
 	db := c.db
 	for _, x := range g.members {
@@ -213,10 +256,13 @@ func (c *committer) finish(g *group, err error) {
 		if x.unlocks {
 			db.keys.unlock(x.steps[0].hash)
 		}
-		g.err = errors.Join(g.err, closeBatch(x.batch))
+		freeOps(x.ops)
+		x.ops = nil
 	}
 	if err != nil {
 		g.err = unknown(err)
+	} else {
+		db.order.grow(c.record.Next() - 1)
 	}
 	g.members = nil // a ticket that is kept does not keep the group's other steps
 	close(g.done)
@@ -238,9 +284,12 @@ func (db *DB) await(c *commitment) error {
 	}
 }
 
-// apply makes a batch of the store's own durable.
-func (db *DB) apply(b *pebble.Batch) error {
-	c := &commitment{batch: b}
+// apply makes operations of the store's own durable, and ends the writer.
+func (db *DB) apply(w *writer) error {
+	c := new(commitment)
+	if err := w.end(c); err != nil {
+		return err
+	}
 	db.commits.add(c)
 	return db.await(c)
 }

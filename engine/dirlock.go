@@ -107,7 +107,7 @@ func (db *DB) watchLock() {
 
 // checkLock stops the store where its lock is gone: a second process may have opened the
 // directory, and what both write is the log of neither. Nothing reaches the disk after.
-func (db *DB) checkLock(lock *filelock.Dir, files *guard.CountingFS) {
+func (db *DB) checkLock(lock *filelock.Dir, files *guard.Fenced) {
 	err := lock.Check()
 	if err == nil {
 		return

@@ -37,7 +37,7 @@
 //	   visibility    nobody is shown what is not durable            locks, tails, order.view       TestNoReaderSeesAnUnsyncedBatch, TestNothingIsSaidOfAQueuedAppend
 //	   one process   one opener of a directory, by any path         [Open]                         TestTwoProcessesOneStore
 //	   derived       ledger, open index, order are f(entries,notes) [DB.Append]  [DB.Check]       TestCheckFindsEveryDamagedKey
-//	   no gap        the order is shown up to its durable prefix    [DB.Follow]  [DB.Check]       TestFollowYieldsEveryAppendOnce, TestHolesBecomeVoidLeaves
+//	   no gap        the order is shown up to its durable prefix    [DB.Follow]  [DB.Check]       TestFollowYieldsEveryAppendOnce
 //	   doubt         missing acknowledgements freeze the store      [Open]                         TestLostAcknowledgementsFreezeTheStore
 //	   archive       entries go only after their segment is durable [DB.SealTraces] [DB.Check]    TestHalfDoneArchivingIsFinishedAtOpen
 //

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -20,7 +21,7 @@ import (
 // While the sync of an append hangs, every way to read shows the store as it was, or
 // waits. Afterwards every way shows the append.
 func TestNoReaderSeesAnUnsyncedBatch(t *testing.T) {
-	fs := &faultFS{FS: vfs.NewMem(), suffix: ".log"}
+	fs := &faultFS{FS: vfs.NewMem(), log: true}
 	db := open(t, "store", options(fs))
 	s := spec{trace: id(1)}
 	fresh := spec{trace: id(2)}
@@ -60,10 +61,6 @@ func TestNoReaderSeesAnUnsyncedBatch(t *testing.T) {
 	}
 	cursor := db.Cursor()
 	<-hanging // theirs, of one group
-	for db.Dump()["a"+string(approval[:])] == "" {
-		time.Sleep(time.Millisecond) // until Pebble itself shows it
-	}
-
 	// old reports what a reader sees; waiting until the deadline is right too.
 	readers := map[string]func(context.Context) (old bool, err error){
 		"record": func(ctx context.Context) (bool, error) {
@@ -179,7 +176,7 @@ func TestFailedSyncPoisons(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			disk := crashmem.New()
-			fs := &faultFS{FS: disk, suffix: ".log"}
+			fs := &faultFS{FS: disk, log: true}
 			db := open(t, "store", options(fs))
 			for i := range uint64(20) {
 				run(t, db, spec{trace: id(i + 1)})
@@ -252,7 +249,7 @@ func failWrite(fs *faultFS, _ bool) {
 // An append is one sync of the log, no more and no less.
 func TestOneSyncPerAppend(t *testing.T) {
 	const calls = 500
-	fs := &faultFS{FS: vfs.NewMem(), suffix: ".log"}
+	fs := &faultFS{FS: vfs.NewMem(), log: true}
 	o := options(fs)
 	o.MemTableBytes = 64 << 20 // no rotation, which syncs the log it ends
 	db := open(t, "store", o)
@@ -348,34 +345,29 @@ func TestFullDiskStopsAppends(t *testing.T) {
 	}
 }
 
-// TestAttachmentReadBesideItsAppend: an append that comes between a reader's question and
-// its read is not shown either before it is durable.
+// TestAttachmentReadBesideItsAppend: an attachment is not shown before it is durable, and a
+// reader does not wait for the disk.
 func TestAttachmentReadBesideItsAppend(t *testing.T) {
-	fs := &faultFS{FS: vfs.NewMem(), suffix: ".log"}
+	fs := &faultFS{FS: vfs.NewMem(), log: true}
 	db := open(t, "store", options(fs))
 	m, lease := spec{trace: id(1)}.make(t), acquire(t, db, id(1))
 	key := id(1)
 	b := m.batch(m.request)
 	b.Attachments = []chain.Attachment{{Kind: chain.AttachApproval, Key: key[:], Value: []byte("v")}}
-	release, done := make(chan struct{}), make(chan error, 1)
+	var once sync.Once
+	syncing, release, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	fs.onSync(func(real func() error) error {
+		once.Do(func() { close(syncing) })
 		<-release
 		return real()
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	reads := 0
-	read := func() []byte {
-		if reads++; reads == 1 {
-			go func() { _, err := db.Append(context.Background(), lease, b); done <- err }()
-			for db.Dump()["a"+string(key[:])] == "" {
-				time.Sleep(time.Millisecond) // until Pebble itself shows it
-			}
-			cancel() // nobody waits for the disk: the reader has to give up
-		}
-		return []byte(db.Dump()["a"+string(key[:])])
-	}
-	if v, err := db.SettledAttachment(ctx, chain.AttachApproval, key[:], read); !errors.Is(err, context.Canceled) {
+	go func() { _, err := db.Append(context.Background(), lease, b); done <- err }()
+	<-syncing
+	if v, err := db.Attachment(context.Background(), chain.AttachApproval, key[:]); v != nil || err != nil {
 		t.Errorf("read %q, %v of an append that is not durable", v, err)
+	}
+	for a, err := range db.Attachments(context.Background(), chain.AttachApproval, nil) {
+		t.Errorf("read %q, %v of an append that is not durable", a.Value, err)
 	}
 	close(release)
 	if err := <-done; err != nil {

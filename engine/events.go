@@ -16,7 +16,6 @@ const maxBackgroundErrors = 16
 // call nothing of Pebble.
 func (db *DB) events() *pebble.EventListener {
 	var failures atomic.Int32 // in a row
-	lock, files := db.lock, db.files
 	return &pebble.EventListener{
 		BackgroundError: func(err error) {
 			db.stats.backgroundErrors.Add(1)
@@ -28,13 +27,6 @@ func (db *DB) events() *pebble.EventListener {
 			db.health.poison(db.log, err)
 			// Pebble would go on trying without a pause.
 			db.health.endGoroutine()
-		},
-		WALCreated: func(info pebble.WALCreateInfo) {
-			// The log of a directory that somebody else may have opened is not begun. Not in
-			// Open itself, which has the lock that it just took.
-			if info.Err == nil && lock != nil && !db.health.opening.Load() {
-				db.checkLock(lock.dir, files)
-			}
 		},
 		FlushBegin: func(pebble.FlushInfo) { db.health.begun.Store(true) },
 		FlushEnd: func(info pebble.FlushInfo) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -13,7 +14,9 @@ import (
 func (db *DB) Dump() map[string]string {
 	out := map[string]string{}
 	if err := db.scan(db.p, []byte{0}, nil, func(key, value []byte) error {
-		out[string(key)] = string(value)
+		if string(key) != string(keyspace.AppendMeta(nil, metaPosition)) { // it is no value of the log's
+			out[string(key)] = string(value)
+		}
 		return nil
 	}); err != nil {
 		panic(err)
@@ -21,13 +24,35 @@ func (db *DB) Dump() map[string]string {
 	return out
 }
 
-// Put writes a key behind the store's back; a nil value deletes it.
+// Rows returns every row of the index but its position.
+func (db *DB) Rows() map[string]string {
+	out := map[string]string{}
+	if err := db.scanRows(db.p, []byte{0}, nil, func(key, row []byte) error {
+		if string(key) != string(keyspace.AppendMeta(nil, metaPosition)) {
+			out[string(key)] = string(row)
+		}
+		return nil
+	}); err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// Put sets a value behind the log's back; nil removes it.
 func (db *DB) Put(key, value []byte) {
+	if value != nil {
+		value = append([]byte{rowValue}, value...)
+	}
+	db.PutRow(key, value)
+}
+
+// PutRow sets a row behind the log's back; nil removes it.
+func (db *DB) PutRow(key, row []byte) {
 	var err error
-	if value == nil {
-		err = db.p.Delete(key, pebble.Sync)
+	if row == nil {
+		err = db.p.Delete(key, pebble.NoSync)
 	} else {
-		err = db.p.Set(key, value, pebble.Sync)
+		err = db.p.Set(key, row, pebble.NoSync)
 	}
 	if err != nil {
 		panic(err)
@@ -37,12 +62,6 @@ func (db *DB) Put(key, value []byte) {
 
 // DropCaches makes the next reads come from disk.
 func (db *DB) DropCaches() { db.dropCaches() }
-
-// SettledAttachment is [DB.Attachment] with a read of its own.
-func (db *DB) SettledAttachment(ctx context.Context, kind chain.AttachmentKind, key []byte, read func() []byte) ([]byte, error) {
-	stored := string(byte(kind)) + string(key)
-	return db.settled(ctx, stored, func() ([]byte, error) { return read(), nil })
-}
 
 // Flush writes the memtables to tables.
 func (db *DB) Flush() error { return db.awaited(db.p.Flush) }
@@ -58,6 +77,13 @@ func (db *DB) Queued() int {
 	return n
 }
 
+// Underway returns how many traces have an append that is not durable yet.
+func (db *DB) Underway() int {
+	db.tails.mu.Lock()
+	defer db.tails.mu.Unlock()
+	return len(db.tails.byID)
+}
+
 // QueuedSizes returns the sizes in bytes of the batches that wait, by group.
 func (db *DB) QueuedSizes() [][]int {
 	db.commits.mu.Lock()
@@ -66,7 +92,7 @@ func (db *DB) QueuedSizes() [][]int {
 	for _, g := range db.commits.queue {
 		var sizes []int
 		for _, c := range g.members {
-			sizes = append(sizes, c.batch.Len())
+			sizes = append(sizes, c.ops.Len())
 		}
 		out = append(out, sizes)
 	}
@@ -83,10 +109,9 @@ func (db *DB) Locked() int {
 }
 
 const (
-	FloorEvery = floorEvery
-	MaxBgErrs  = maxBackgroundErrors
-	MaxQueued  = maxQueued
-	MaxGroup   = maxGroup
+	MaxBgErrs = maxBackgroundErrors
+	MaxQueued = maxQueued
+	MaxGroup  = maxGroup
 )
 
 func contextWithCancel() (context.Context, context.CancelFunc) {

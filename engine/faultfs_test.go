@@ -8,10 +8,11 @@ import (
 )
 
 // faultFS calls sync and write in place of those operations on files whose name ends
-// in suffix. Each is given the real operation.
+// in suffix, or on the segments of the log. Each is given the real operation.
 type faultFS struct {
 	vfs.FS
 	suffix string
+	log    bool
 	sync   atomic.Pointer[func(real func() error) error]
 	write  atomic.Pointer[func(real func() (int, error)) (int, error)]
 }
@@ -29,7 +30,7 @@ func (f *faultFS) onSync(g func(real func() error) error) {
 func (f *faultFS) onWrite(g func(real func() (int, error)) (int, error)) { f.write.Store(&g) }
 
 func (f *faultFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
-	if err != nil || !strings.HasSuffix(name, f.suffix) {
+	if err != nil || f.log || !strings.HasSuffix(name, f.suffix) {
 		return file, err
 	}
 	return &faultFile{File: file, fs: f}, nil
@@ -47,6 +48,9 @@ func (f *faultFS) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.
 
 func (f *faultFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	file, err := f.FS.OpenReadWrite(name, c, opts...)
+	if err == nil && f.log && strings.Contains(name, "log/") {
+		return &faultFile{File: file, fs: f}, nil
+	}
 	return f.wrap(name, file, err)
 }
 

@@ -71,13 +71,10 @@ func (db *DB) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
 	if err != nil {
 		return tga.Errorf(tga.ValidationError, "unfreeze: %w", err)
 	}
-	w := writer{b: db.p.NewBatch()}
+	w := db.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaQuarantine), value)
 	w.delete(keyspace.AppendMeta(nil, metaFrozen))
-	if w.err != nil {
-		return closing(w.b, w.err)
-	}
-	if err := db.apply(w.b); err != nil {
+	if err := db.apply(w); err != nil {
 		return err
 	}
 	db.quarantined.Store(&q)
@@ -86,8 +83,8 @@ func (db *DB) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
 	return nil
 }
 
-// reopen closes the Pebble that is open read-only and opens it for writing, with a new
-// watermark. The store stays frozen.
+// reopen opens the store again for writing, with a new timeline of its log and a new
+// watermark. It stays frozen.
 func (db *DB) reopen() error {
 	if !db.health.drain() {
 		return tga.Errorf(tga.StoreUnavailable, "unfreeze: the store is closed")
@@ -113,12 +110,9 @@ func (db *DB) EndQuarantine(ctx context.Context, who string) error {
 	if _, in := db.Quarantine(); !in || who == "" {
 		return tga.Errorf(tga.ValidationError, "end the quarantine: there is none, or nobody is named")
 	}
-	w := writer{b: db.p.NewBatch()}
+	w := db.newWriter()
 	w.delete(keyspace.AppendMeta(nil, metaQuarantine))
-	if w.err != nil {
-		return closing(w.b, w.err)
-	}
-	if err := db.apply(w.b); err != nil {
+	if err := db.apply(w); err != nil {
 		return err
 	}
 	db.quarantined.Store(nil)

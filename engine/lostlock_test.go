@@ -19,7 +19,7 @@ import (
 func TestHolderNoticesThatItsLockIsGone(t *testing.T) {
 	for name, take := range map[string]func(dir string) error{
 		"removed": func(dir string) error {
-			if err := os.Remove(filepath.Join(dir, "LOCK")); err != nil {
+			if err := os.Remove(filepath.Join(dir, "index", "LOCK")); err != nil {
 				return err
 			}
 			return os.Remove(filepath.Join(dir, "tgad.lock"))

@@ -12,7 +12,7 @@ import (
 // formatVersion is the version of the store's layout: keys and what they mean. A store
 // with a later one is refused, for what this program would not understand it might
 // destroy.
-const formatVersion = 1
+const formatVersion = 2
 
 // Names of `m` keys.
 const (
@@ -20,7 +20,7 @@ const (
 	metaStoreID     = "store_id"    // 16 bytes, equal to the watermark's
 	metaSecret      = "secret"      // 32 bytes, see [DB.Secret]
 	metaIncarnation = "incarnation" // raised by each open, 8 bytes
-	metaFloor       = "order_floor" // the global order has no hole up to it, 8 bytes
+	metaPosition    = "position"    // the newest record that the index has; written by the index alone
 	metaFrozen      = "frozen"      // why a restored store takes no writes, JSON
 	metaQuarantine  = "quarantine"  // [Quarantine], JSON
 	metaToken       = "token"       // drawn by the last open with a witness, 16 bytes
@@ -33,6 +33,9 @@ func (db *DB) identify(found found, believe bool) error {
 	format, err := db.meta(metaFormat)
 	if err != nil {
 		return err
+	}
+	if format == nil && found.beginning && db.readOnly {
+		return tga.Errorf(tga.NotFound, "open %s: there is no store: one is being made", db.dir)
 	}
 	if format == nil {
 		if err := db.create(); err != nil {
@@ -63,14 +66,11 @@ func (db *DB) identify(found found, believe bool) error {
 	if err != nil {
 		return err
 	}
-	w := writer{b: db.p.NewBatch()}
+	w := db.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaIncarnation), binary.BigEndian.AppendUint64(nil, incarnation))
 	w.setToken(next)
-	if w.err != nil {
-		return closing(w.b, w.err)
-	}
 	db.leases.init(uint32(incarnation))
-	if err := db.apply(w.b); err != nil {
+	if err := db.apply(w); err != nil {
 		return err
 	}
 	if err := db.attest(next); err != nil {
@@ -81,33 +81,18 @@ func (db *DB) identify(found found, believe bool) error {
 
 // create writes the identity of a new store.
 func (db *DB) create() error {
-	rows, err := db.page(db.p, []byte{0}, []byte{0xff}, 1)
-	if err != nil {
-		return err
-	}
-	if len(rows) > 0 || db.readOnly {
-		return damaged("open %s: it has keys and no format version: not a store of this program", db.dir)
+	if db.order.durable() > 0 || db.readOnly {
+		return damaged("open %s: it has appends and no format version: not a store of this program", db.dir)
 	}
 	var secret [32]byte
 	if err := db.random(secret[:]); err != nil {
 		return err
 	}
-	w := writer{b: db.p.NewBatch()}
+	w := db.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaFormat), binary.BigEndian.AppendUint64(nil, formatVersion))
 	w.set(keyspace.AppendMeta(nil, metaStoreID), db.storeID[:])
 	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
-	if w.err != nil {
-		return closing(w.b, w.err)
-	}
-	if err := db.apply(w.b); err != nil {
-		return err
-	}
-	// The first log of a new store has the old chunk format, in which damage reads as
-	// the end of the log. Flushing starts the second.
-	if err := db.awaited(db.p.Flush); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "create %s: %w", db.dir, err)
-	}
-	return nil
+	return db.apply(w)
 }
 
 // readIdentity reads id and secret, and why the store may be frozen.
@@ -172,8 +157,10 @@ func (db *DB) meta(name string) ([]byte, error) {
 }
 
 // metaNumber returns the number under a meta key, 0 where there is none.
-func (db *DB) metaNumber(name string) (uint64, error) {
-	b, err := db.meta(name)
+func (db *DB) metaNumber(name string) (uint64, error) { return db.metaNumberOf(db.p, name) }
+
+func (db *DB) metaNumberOf(r reader, name string) (uint64, error) {
+	b, err := db.get(r, keyspace.AppendMeta(nil, name))
 	if err != nil || b == nil {
 		return 0, err
 	}

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 )
 
 // DB is an open store. Its methods may be called concurrently.
@@ -19,16 +22,21 @@ type DB struct {
 	dir      string
 	opts     Options
 	log      *slog.Logger
-	readOnly bool       // Pebble is open read-only: nothing can be written
+	readOnly bool       // nothing can be written
 	believe  bool       // the witness is not asked, see [Witness]
+	fork     bool       // the log goes on in a new timeline
 	doubt    *tga.Error // why the log on disk is not believed to be whole
 	lock     *dirLock
 	unwatch  func() // ends the look at the lock
-	files    *guard.CountingFS
+	files    *guard.Fenced
+	wal      *wal.Log
 	mark     *guard.Watermark // nil when read-only
-	p        *pebble.DB
+	p        *pebble.DB       // the index
 	storeID  tga.ID
-	secret   [32]byte
+	// tempIndex is where the index of a store that is open for reading was made.
+	tempIndex string
+	said      time.Time // when progress was last told
+	secret    [32]byte
 
 	health   health
 	space    space
@@ -37,12 +45,13 @@ type DB struct {
 	newestTS atomic.Int64 // newest ts of an entry
 
 	leases leases
-	traces locks[tga.ID]   // a trace, from its check to its place in the queue of commits
-	keys   locks[[32]byte] // a ledger key, from its check to its sync; taken after the trace's
-	tails  tails           // steps in that queue, and those being synced
-	begun  newTraces       // which new traces need not be looked for
-	sealMu chan struct{}   // one archiving at a time
-	works  works           // under way
+	traces locks[tga.ID]    // a trace, from its check to its place in the queue of commits
+	keys   locks[[32]byte]  // a ledger key, from its check to its sync; taken after the trace's
+	tails  tails            // steps in that queue, and those being synced
+	begun  newTraces        // which new traces need not be looked for
+	sealMu chan struct{}    // one archiving at a time
+	dead   map[uint64]int64 // bytes of bodies, by segment of the log, that archiving made nobody's
+	works  works            // under way
 	order  order
 	cache  lru[tga.ID, fold]
 	// records holds ledger records, nil for a key never used. Who reads or changes one
@@ -68,8 +77,9 @@ type DB struct {
 func Open(dir string, opts Options) (*DB, error) { return open(dir, opts, openMode{}) }
 
 // OpenReadOnly opens a store that is open nowhere, such as a copy or a backup, and
-// writes nothing in it but the lock files. Pebble takes the lock of a store for reading too: a store
-// that a daemon has open is to be read through the daemon. NOT_FOUND: there is none.
+// writes nothing in it but the lock file. A store that a daemon has open is to be read
+// through the daemon. Where the index is not that of the whole log, one is made in the
+// system's directory for temporary files. NOT_FOUND: there is none.
 func OpenReadOnly(dir string, opts Options) (*DB, error) {
 	return open(dir, opts, openMode{readOnly: true})
 }
@@ -78,10 +88,11 @@ func OpenReadOnly(dir string, opts Options) (*DB, error) {
 type openMode struct {
 	readOnly bool
 	believe  bool // the directory is the newest, whatever the witness knows
+	fork     bool // what is appended is of a new timeline, see [Restore]
 }
 
 func open(dir string, opts Options, mode openMode) (*DB, error) {
-	db := &DB{opts: opts.withDefaults(), readOnly: mode.readOnly, believe: mode.believe}
+	db := &DB{opts: opts.withDefaults(), readOnly: mode.readOnly, believe: mode.believe, fork: mode.fork}
 	db.log = db.opts.Logger
 	db.health.init()
 	db.traces.init()
@@ -90,7 +101,7 @@ func open(dir string, opts Options, mode openMode) (*DB, error) {
 	db.begun.init(nowhere)
 	db.recordChanged.init()
 	db.released.init()
-	db.sealMu = make(chan struct{}, 1)
+	db.sealMu, db.dead = make(chan struct{}, 1), make(map[uint64]int64)
 	db.unwatch = func() {}
 	db.cache.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
 	db.records.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
@@ -140,10 +151,11 @@ func (db *DB) restart(acceptLoss bool, doubt *tga.Error) error {
 	return db.start(acceptLoss, doubt)
 }
 
-// start brings up Pebble and what is kept in memory beside it. acceptLoss opens a
-// store for writing although acknowledged records are missing from it; doubt is a
+// start brings up the log, its index, and what is kept in memory beside them. acceptLoss
+// opens a store for writing although acknowledged records are missing from it; doubt is a
 // reason to think so that is known already.
 func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
+	db.files = guard.FS(db.opts.FS, guard.FSOptions{Index: db.path(indexName), OnSlowDisk: db.slowDisk, OnLost: db.lost, OnFailed: db.failed})
 	found, err := db.inspect()
 	if err != nil {
 		return err
@@ -160,31 +172,25 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 	case found.doubt != nil && !acceptLoss:
 		db.readOnly = true // what is in doubt is not written to
 	}
-	if !found.storeID.IsZero() {
-		if err := db.pinned(found.storeID); err != nil {
+	if !found.mark.StoreID.IsZero() {
+		if err := db.pinned(found.mark.StoreID); err != nil {
+			return err
+		}
+		if found.doubt == nil {
+			db.storeID = found.mark.StoreID
+		}
+	}
+	if !db.readOnly {
+		if err := db.goOn(&found, acceptLoss); err != nil {
 			return err
 		}
 	}
-	db.health.opening.Store(true)
-	db.health.begun.Store(false)
-	defer db.health.opening.Store(false)
-	if err := db.guarded(func() error { return db.openFiles(found, acceptLoss) }); err != nil {
-		return err
-	}
-	var p *pebble.DB
-	err = db.awaited(func() (err error) {
-		p, err = pebble.Open(db.dir, db.pebbleOptions(db.files, db.readOnly))
-		return err
-	})
-	db.health.opening.Store(false)
+	at, err := db.openIndex(found)
 	if err != nil {
-		return db.openFailed(found, err)
-	}
-	db.p, db.commits = p, startCommitter(db, p)
-	if err := db.identify(found, db.believe || acceptLoss); err != nil {
 		return err
 	}
-	if err := db.recoverOrder(db.readOnly); err != nil {
+	db.commits = startCommitter(db, db.p, at)
+	if err := db.identify(found, db.believe || acceptLoss); err != nil {
 		return err
 	}
 	if !db.readOnly {
@@ -199,93 +205,15 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 		db.begun.init(floor)
 		db.mark.SyncEvery(time.Second)
 		db.watchLock()
-		db.space.layBallast(db.log, 4*int64(db.opts.MemTableBytes))
-		return db.finishSeal()
-	}
-	return nil
-}
-
-// found is what is known of a directory before Pebble opens it.
-type found struct {
-	empty     bool       // no store, or one never written to
-	beginning bool       // a store is being made for the first time
-	storeID   tga.ID     // what the watermark says; zero when there is none
-	doubt     *tga.Error // acknowledged records are missing, or may be
-}
-
-// inspect reads the directory and writes nothing.
-func (db *DB) inspect() (found, error) {
-	var out found
-	p, _, err := placeOf(db.opts.FS, db.dir)
-	if err != nil {
-		return out, err
-	}
-	out.beginning = p == placeBeginning
-	if desc, err := pebble.Peek(db.dir, db.opts.FS); err == nil && desc.Exists && desc.FormatMajorVersion > formatMajorVersion {
-		return out, tga.Errorf(tga.FormatTooNew, "open %s: its tables have format %d, this program writes %d", db.dir, desc.FormatMajorVersion, formatMajorVersion)
-	}
-	report, err := guard.Scan(db.opts.FS, db.dir)
-	if err != nil {
-		return out, err
-	}
-	mark, err := guard.ReadWatermark(db.opts.FS, db.dir)
-	switch code := tga.CodeOf(err); {
-	case err == nil:
-		out.storeID = mark.StoreID
-		err = report.Verify(mark)
-		out.empty = err == nil && report.Empty()
-	case code == tga.NotFound && report.Empty():
-		out.empty, err = true, nil
-	case code == tga.NotFound:
-		err = damaged("open %s: its watermark is missing", db.dir)
-	}
-	if err == nil {
-		return out, nil
-	}
-	if tga.CodeOf(err) != tga.StateChecksumMismatch {
-		return out, err
-	}
-	errors.As(err, &out.doubt)
-	return out, nil
-}
-
-// openFiles sets up the watermark and the file system that Pebble writes through.
-func (db *DB) openFiles(found found, acceptLoss bool) (err error) {
-	o := guard.FSOptions{Dir: db.dir, OnSlowDisk: db.slowDisk, OnLost: db.lost, OnFailed: db.failed}
-	if !db.readOnly {
-		if db.storeID.IsZero() { // it is known when the store was open read-only before
-			db.storeID = found.storeID
-		}
-		if db.storeID.IsZero() {
-			if db.storeID, err = db.newID(); err != nil {
-				return err
-			}
-		}
-		create := found.storeID.IsZero() || acceptLoss
-		if db.mark, err = guard.OpenWatermark(db.opts.FS, db.dir, db.storeID, create); err != nil {
+		db.space.layBallast(db.log, min(4*int64(db.opts.MemTableBytes), db.wal.Size()/2))
+		if err := db.finishSeal(); err != nil {
 			return err
 		}
-		o.OnFlushed = db.mark.Flushed
-		if db.opts.WALSpares > 0 {
-			// A log is a little longer than the memtable it fills.
-			o.Spares, o.SpareBytes = db.opts.WALSpares, int64(db.opts.MemTableBytes+db.opts.MemTableBytes/8)
+		if !found.tail.Clean {
+			return db.sweep(context.Background())
 		}
 	}
-	db.files = guard.FS(db.opts.FS, o)
-	if db.readOnly {
-		return nil
-	}
-	return db.files.PrepareSpares()
-}
-
-func (db *DB) openFailed(found found, err error) error {
-	if found.doubt != nil {
-		return tga.Errorf(tga.StateChecksumMismatch, "open %s: %v; and %w", db.dir, err, error(found.doubt))
-	}
-	if pebble.IsCorruptionError(err) {
-		return damaged("open %s: %w", db.dir, err)
-	}
-	return tga.Errorf(tga.StoreUnavailable, "open %s: %w", db.dir, err)
+	return nil
 }
 
 // Close waits for the calls inside and closes the store. A second Close does nothing.
@@ -306,11 +234,15 @@ func (db *DB) release() error {
 	err := db.closePebble()
 	if errors.Is(err, errStuck) {
 		shut, ferr := db.files.Fence(5 * time.Second)
-		if !shut { // a write of Pebble's hangs in the kernel
+		if !shut { // a write hangs in the kernel
 			return tga.Errorf(tga.StoreUnavailable, "close %s: %w", db.dir, err)
 		}
-		err = errors.Join(db.health.sick(), ferr)
+		err, db.wal = errors.Join(db.health.sick(), ferr), nil // its writer stands at the fence
 	}
+	if db.wal != nil {
+		err = errors.Join(err, db.wal.Close())
+	}
+	db.wal = nil
 	if db.mark != nil {
 		err = errors.Join(err, db.mark.Close())
 		db.mark = nil
@@ -319,6 +251,10 @@ func (db *DB) release() error {
 		err = errors.Join(err, db.files.Close())
 		db.files = nil
 	}
+	if db.tempIndex != "" {
+		err = errors.Join(err, os.RemoveAll(db.tempIndex))
+		db.tempIndex = ""
+	}
 	err = errors.Join(err, db.lock.release())
 	db.lock = nil
 	return err
@@ -326,8 +262,8 @@ func (db *DB) release() error {
 
 var errStuck = errors.New("the store was poisoned and its writers did not stop")
 
-// closePebble waits for the commits under way and closes Pebble. A Pebble that was
-// poisoned may hold a mutex for ever: errStuck.
+// closePebble waits for the commits under way, ends the log and closes Pebble. A Pebble that
+// was poisoned may hold a mutex for ever: errStuck.
 func (db *DB) closePebble() error {
 	p, commits := db.p, db.commits
 	db.p, db.commits = nil, nil
@@ -348,9 +284,11 @@ func (db *DB) closePebble() error {
 				done <- fmt.Errorf("panic in pebble: %v", r)
 			}
 		}()
-		commits.stop()
-		<-commits.ended
-		done <- p.Close()
+		if commits != nil {
+			commits.stop()
+			<-commits.ended
+		}
+		done <- errors.Join(db.endLog(p, commits), p.Close())
 	}()
 	closed := func(err error) error {
 		if err != nil {
@@ -371,6 +309,26 @@ func (db *DB) closePebble() error {
 	case <-time.After(5 * time.Second): // a mutex that a panic left locked
 		return errStuck
 	}
+}
+
+// endLog makes the last record of the log, which says that it ends there, and flushes the
+// index up to it: the next open finds nothing to do.
+func (db *DB) endLog(p *pebble.DB, commits *committer) error {
+	if commits == nil || db.mark == nil || db.health.sick() != nil { // open for reading, or stopped
+		return nil
+	}
+	at, err := db.wal.Finish()
+	if err == nil {
+		err = db.mark.Advance(at.Group, at.Sum)
+	}
+	if err != nil {
+		return err
+	}
+	x := &indexer{b: p.NewBatch()}
+	if err := x.commit(position{line: commits.line, at: at}); err != nil {
+		return closing(x.b, err)
+	}
+	return errors.Join(closeBatch(x.b), p.Flush())
 }
 
 // newID makes a UUIDv7 from the store's clock and randomness.

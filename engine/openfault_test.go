@@ -96,7 +96,6 @@ func failEachFrom(t *testing.T, n int64) {
 		f := &nth{}
 		f.n.Store(n)
 		o := options(errorfs.Wrap(disk, f))
-		o.WALSpares = int(n%2) * 2
 		outcome := "opened"
 		db, err := engine.Open("store", o)
 		if err != nil {

@@ -43,8 +43,8 @@ type Options struct {
 	// LowWaterBytes is the free disk space under which no new trace is begun while
 	// those open still end. Zero is the larger of 1 GiB and eight memtables.
 	LowWaterBytes uint64
-	// MemTableBytes is the size of one memtable, of which up to four are held, and of
-	// the log files. Zero is 16 MiB.
+	// MemTableBytes is the size of one memtable of the index, of which up to four are held.
+	// Zero is 16 MiB.
 	MemTableBytes uint64
 	// CacheBytes is the size of the cache of table blocks. Zero is 64 MiB.
 	CacheBytes int64
@@ -53,9 +53,10 @@ type Options struct {
 	// is 8192 and 64 MiB.
 	TraceCacheCount int
 	TraceCacheBytes int64
-	// WALSpares is how many log files are written with zeros before the store opens,
-	// so that an append changes no file size. Zero is three, negative is none.
-	WALSpares int
+	// FirstSegmentBytes is the size of the first segment of the log, and SegmentBytes that of
+	// those which have grown to it; multiples of 4096. Zero is 4 MiB and 64 MiB. A segment is
+	// written with zeros before it is used, so that an append changes no file size.
+	FirstSegmentBytes, SegmentBytes uint32
 }
 
 func (o Options) withDefaults() Options {
@@ -86,22 +87,19 @@ func (o Options) withDefaults() Options {
 	if o.TraceCacheBytes == 0 {
 		o.TraceCacheBytes = 64 << 20
 	}
-	if o.WALSpares == 0 {
-		o.WALSpares = 3
-	}
 	return o
 }
 
-// formatMajorVersion pins Pebble's file format. From 20 on a damaged record in the
-// middle of a log is an error and not the end of the log; 24 is the newest that this
-// Pebble writes, and a store never goes back.
+// formatMajorVersion pins Pebble's file format: the newest that this Pebble writes.
 const formatMajorVersion = pebble.FormatValueSeparation
 
-// pebbleOptions returns Pebble's settings.
+// pebbleOptions returns Pebble's settings. It has no log of its own: what it loses in a crash
+// is indexed again.
 func (db *DB) pebbleOptions(fs vfs.FS, readOnly bool) *pebble.Options {
 	o := &pebble.Options{
 		FS:                 fs,
 		ReadOnly:           readOnly,
+		DisableWAL:         true,
 		FormatMajorVersion: formatMajorVersion,
 		Logger:             pebbleLog{db},
 		EventListener:      db.events(),

@@ -11,7 +11,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
-	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -33,8 +32,8 @@ func TestFollowYieldsEveryAppendOnce(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if leaf.Index != next || leaf.Void {
-					t.Errorf("leaf %d (void %v), want %d", leaf.Index, leaf.Void, next)
+				if leaf.Index != next {
+					t.Errorf("leaf %d, want %d", leaf.Index, next)
 					return
 				}
 				st, err := db.State(ctx, leaf.TraceID)
@@ -76,88 +75,6 @@ func TestFollowYieldsEveryAppendOnce(t *testing.T) {
 			t.Errorf("a follower whose context ended got %v", err)
 		}
 	}
-}
-
-// A hole in the order becomes a void leaf at the next open; an index that was shown
-// keeps its content.
-func TestHolesBecomeVoidLeaves(t *testing.T) {
-	fs := vfs.NewMem()
-	db, err := engine.Open("store", options(fs))
-	if err != nil {
-		t.Fatal(err)
-	}
-	run(t, db, spec{trace: id(1)}, spec{trace: id(2)})
-	// As after a crash that took leaf 3 but not leaf 4, which was committed with it.
-	// Its newest ts is that of leaf 3, which was given its place before it.
-	leaf := []byte(db.Dump()[string(keyspace.AppendGlobal(nil, 4))])
-	leaf[len(leaf)-1]++
-	db.Put(keyspace.AppendGlobal(nil, 6), leaf)
-	db.Put(keyspace.AppendGlobal(nil, 4), nil)
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // the second open finds nothing to do
-		db, err = engine.Open("store", options(fs))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := db.Cursor(); got != 6 {
-			t.Errorf("cursor %d", got)
-		}
-		var voids []bool
-		for leaf, err := range db.Follow(context.Background(), 0) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if voids = append(voids, leaf.Void); leaf.Index == 6 {
-				break
-			}
-		}
-		for i, want := range []bool{false, false, false, true, true, false} {
-			if voids[i] != want {
-				t.Errorf("leaf %d: void %v", i+1, voids[i])
-			}
-		}
-		check(t, db)
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// The floor spares Open the leaves below it; a floor that is above the newest leaf, or
-// whose leaf is gone, says that leaves were lost.
-func TestOrderIsReadFromItsFloor(t *testing.T) {
-	fs := vfs.NewMem()
-	db, err := engine.Open("store", options(fs))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lease := acquire(t, db, id(1))
-	append_(t, db, lease, spec{trace: id(1)}.make(t).begin())
-	for range engine.FloorEvery + 10 {
-		append_(t, db, lease, chain.Batch{Notes: []chain.NewNote{{Kind: "remark", Who: "tester", Body: []byte(`{}`)}}})
-	}
-	cursor := db.Cursor()
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	db, err = engine.Open("store", options(fs))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := db.Cursor(); got != cursor {
-		t.Errorf("cursor %d after reopening, %d before", got, cursor)
-	}
-	check(t, db)
-	for i := uint64(engine.FloorEvery - 1); i <= cursor; i++ {
-		db.Put(keyspace.AppendGlobal(nil, i), nil)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	_, err = engine.Open("store", options(fs))
-	wantCode(t, err, tga.StateChecksumMismatch)
 }
 
 // NewestTS does not go back when the clock does, nor over a restart, and no ts the

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 )
 
 // A store that is not where it is looked for must not be taken for one that never was: a
@@ -44,11 +44,18 @@ const (
 // noContent are the files that say nothing of a store: what a file system puts into the
 // root of a volume, and what lies beside a store: locks, sockets, the state of tgad mcp. No
 // copy of a store has them.
-var noContent = []string{"lost+found", LockName, "LOCK", SocketName, "run", "mcp", "children"}
+var noContent = []string{"lost+found", LockName, "LOCK", SocketName, "run", "mcp", "children", indexName, ballastName}
 
 // SocketName is the file in a store's directory that names the socket of the daemon that has
 // the store. It is the daemon's to write.
 const SocketName = "tgad.socket"
+
+// IsStore reports whether a store, or what is left of one, lies in a directory of the
+// operating system's. It opens nothing and leaves nothing.
+func IsStore(dir string) (bool, error) {
+	p, _, err := placeOf(guard.OS(), dir)
+	return p == placeStore || p == placeBeginning, err
+}
 
 func placeOf(fs vfs.FS, dir string) (p place, others []string, err error) {
 	names, err := fs.List(dir)
@@ -67,7 +74,7 @@ func placeOf(fs vfs.FS, dir string) (p place, others []string, err error) {
 	}
 	for _, name := range names {
 		switch {
-		case ofStore(name):
+		case ofStore(name), name == logName && wal.IsLog(fs, fs.PathJoin(dir, logName)):
 			return placeStore, nil, nil
 		case !slices.Contains(noContent, name):
 			others = append(others, name)
@@ -80,13 +87,9 @@ func placeOf(fs vfs.FS, dir string) (p place, others []string, err error) {
 	return placeEmpty, nil, nil
 }
 
-// ofStore reports whether only a store has a file of that name. One is enough: what is
-// missing beside it is for the scan of the log to find out.
+// ofStore reports whether only a store has a file of that name, of this format or of the one
+// before it. One is enough: what is missing beside it is for the scan of the log to find out.
 func ofStore(name string) bool {
-	switch filepath.Ext(name) {
-	case ".log", ".sst", ".blob":
-		return true
-	}
 	return name == guard.WatermarkName || strings.HasPrefix(name, "MANIFEST-") || strings.HasPrefix(name, "marker.manifest.")
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // plain are the options of a small store on the disk.
-var plain = engine.Options{MemTableBytes: 1 << 20, CacheBytes: 1 << 20, WALSpares: -1, LowWaterBytes: 1}
+var plain = engine.Options{MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10, LowWaterBytes: 1}
 
 // reopen opens and closes a store and returns its id.
 func reopen(dir string, o engine.Options) (tga.ID, error) {
@@ -71,7 +71,9 @@ func TestNewStoreIsMadeWhereOneIsMeant(t *testing.T) {
 		{"a store in the making", make("NEW"), ok, ok, tga.NotFound, tga.NotFound, tga.NotFound},
 		{"other files", make("passwd"), tga.ValidationError, tga.ValidationError, tga.ValidationError, tga.ValidationError, tga.ValidationError},
 		{"other directories", make("conf.d/"), tga.ValidationError, tga.ValidationError, tga.ValidationError, tga.ValidationError, tga.ValidationError},
-		{"an empty log", make("000004.log"), tga.NotFound, tga.NotFound, tga.NotFound, tga.NotFound, tga.NotFound},
+		{"an empty segment", make("log/", "log/0000000000000001"), tga.StateChecksumMismatch, tga.StateChecksumMismatch, tga.StateChecksumMismatch, tga.StateChecksumMismatch, tga.StateChecksumMismatch},
+		{"a directory for logs", make("log/"), tga.ValidationError, tga.ValidationError, tga.ValidationError, tga.ValidationError, tga.ValidationError},
+		{"a store of format 1", make("MANIFEST-000001"), tga.ValidationError, tga.ValidationError, tga.ValidationError, tga.ValidationError, tga.ValidationError},
 		{"a file", func(dir string) error { return os.WriteFile(dir, nil, 0o600) }, tga.StoreUnavailable, tga.StoreUnavailable, tga.StoreUnavailable, tga.StoreUnavailable, tga.StoreUnavailable},
 		{"a link to nowhere", func(dir string) error { return os.Symlink(dir+"-gone", dir) }, tga.NotFound, tga.NotFound, tga.NotFound, tga.NotFound, tga.NotFound},
 		{"a store", someStore, ok, ok, ok, tga.NotFound, ok},

@@ -32,7 +32,7 @@ func TestFatalNeverReturns(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			db, err := Open("store", Options{FS: vfs.NewMem(), WALSpares: -1, MemTableBytes: 1 << 20})
+			db, err := Open("store", Options{FS: vfs.NewMem(), FirstSegmentBytes: 64 << 10, MemTableBytes: 1 << 20})
 			if err != nil {
 				t.Fatal(err)
 			}

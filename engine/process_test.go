@@ -68,7 +68,7 @@ func child(t *testing.T, role, dir string) (*exec.Cmd, *bufio.Scanner, io.Closer
 
 // hold opens a store, says so, and keeps it until its input ends.
 func hold(dir string) {
-	db, err := engine.Open(dir, engine.Options{WALSpares: -1, Create: true})
+	db, err := engine.Open(dir, engine.Options{FirstSegmentBytes: 64 << 10, Create: true})
 	if err != nil {
 		fmt.Println(tga.CodeOf(err))
 		os.Exit(1)
@@ -105,7 +105,7 @@ func TestTwoProcessesOneStore(t *testing.T) {
 		t.Helper()
 		for _, path := range paths {
 			for name, f := range map[string]func(string, engine.Options) (*engine.DB, error){"Open": engine.Open, "OpenReadOnly": engine.OpenReadOnly} {
-				db, err := f(path, engine.Options{WALSpares: -1})
+				db, err := f(path, engine.Options{FirstSegmentBytes: 64 << 10})
 				if err == nil {
 					t.Errorf("%s: %s of %s succeeded", when, name, path)
 					_ = db.Close()
@@ -129,13 +129,13 @@ func TestTwoProcessesOneStore(t *testing.T) {
 	_ = holder.Wait()
 	_ = stdin.Close()
 
-	db, err := engine.Open(link, engine.Options{WALSpares: -1})
+	db, err := engine.Open(link, engine.Options{FirstSegmentBytes: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Within one process the same holds.
 	for _, path := range paths {
-		if second, err := engine.Open(path, engine.Options{WALSpares: -1}); tga.CodeOf(err) != tga.StateLockAcquireFailed {
+		if second, err := engine.Open(path, engine.Options{FirstSegmentBytes: 64 << 10}); tga.CodeOf(err) != tga.StateLockAcquireFailed {
 			t.Errorf("second open of %s in one process: %v", path, err)
 			_ = second.Close()
 		}
@@ -190,7 +190,7 @@ func TestDiskFull(t *testing.T) {
 }
 
 // small is a store that a small disk can hold.
-var small = engine.Options{MemTableBytes: 1 << 20, LowWaterBytes: 1, WALSpares: -1}
+var small = engine.Options{MemTableBytes: 1 << 20, LowWaterBytes: 1, FirstSegmentBytes: 64 << 10}
 
 // fill appends until it cannot, and prints each trace that was acknowledged and then
 // the code of the error.

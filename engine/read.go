@@ -107,7 +107,7 @@ func recoveryFailed(id tga.ID, err error) error {
 // durable.
 func (db *DB) entryAt(id tga.ID, seq uint64) (e chain.Entry, err error) {
 	// A read view: without the lock, the trace may be archived meanwhile.
-	v := view{Snapshot: db.p.NewSnapshot()}
+	v := db.view()
 	defer func() { err = closeView(v, err) }()
 	rows, err := db.rows(v, id)
 	if err != nil {

@@ -28,6 +28,7 @@ type rows struct {
 // the entries both are there; the entries count then.
 func (db *DB) rows(r reader, id tga.ID) (rows, error) {
 	out := rows{db: db, r: r, id: id}
+	defer db.wal.Pin()()
 	lower, upper := keyspace.EntryBounds(id)
 	notesLower, notesUpper := keyspace.NoteBounds(id)
 	err := db.guarded(func() error { // one iterator for both: making one costs more than a seek
@@ -35,9 +36,9 @@ func (db *DB) rows(r reader, id tga.ID) (rows, error) {
 		if err != nil {
 			return err
 		}
-		if out.entries, err = all(it); err == nil && len(out.entries) > 0 {
+		if out.entries, err = db.all(it); err == nil && len(out.entries) > 0 {
 			it.SetBounds(notesLower, notesUpper)
-			out.notes, err = all(it)
+			out.notes, err = db.all(it)
 		}
 		return errors.Join(err, it.Close())
 	})
@@ -50,14 +51,19 @@ func (db *DB) rows(r reader, id tga.ID) (rows, error) {
 	return out, err
 }
 
-// all returns copies of the keys within an iterator's bounds.
-func all(it *pebble.Iterator) (out []kv, err error) {
+// all returns copies of the keys within an iterator's bounds, and their values.
+func (db *DB) all(it *pebble.Iterator) (out []kv, err error) {
 	for ok := it.First(); ok; ok = it.Next() {
-		v, err := it.ValueAndErr()
+		row, err := it.ValueAndErr()
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, kv{slices.Clone(it.Key()), slices.Clone(v)})
+		key := slices.Clone(it.Key())
+		value, err := db.content(key, slices.Clone(row))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, kv{key, value})
 	}
 	return out, it.Error()
 }
@@ -117,22 +123,11 @@ func decodeNote(row kv) (n segment.Note, err error) {
 	return n, nil
 }
 
-// spill reads the chunks of an entry. They are numbered without a gap.
+// spill reads what an entry has beside its frame.
 func (db *DB) spill(r reader, id tga.ID, seq uint64, size int64) ([]byte, error) {
-	lower, upper := keyspace.ChunkBounds(id, seq)
-	out := make([]byte, 0, min(size, chain.MaxBatch))
-	next := uint16(0)
-	err := db.scan(r, lower, upper, func(key, value []byte) error {
-		_, _, chunk, err := keyspace.ParseChunk(key)
-		if err != nil {
-			return err
-		}
-		if chunk != next || int64(len(out)+len(value)) > size {
-			return damaged("chunk %d of entry %d of trace %s, after %d bytes of %d", chunk, seq, id, len(out), size).In(id)
-		}
-		next++
-		out = append(out, value...)
-		return nil
-	})
+	out, err := db.get(r, keyspace.AppendChunk(nil, id, seq, 0))
+	if err == nil && int64(len(out)) != size {
+		err = damaged("beside entry %d of trace %s lie %d bytes, not %d", seq, id, len(out), size).In(id)
+	}
 	return out, err
 }

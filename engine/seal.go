@@ -4,16 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"slices"
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 	"github.com/tgad/tgad/wal/chain"
 	"github.com/tgad/tgad/wal/segment"
 )
 
-// Bounds of one segment. Its traces are locked while it is written, and it is one
-// value of the store.
+// Bounds of one segment, a file of its own. Its traces are locked while it is written.
 const (
 	sealTraces = 1024
 	sealBytes  = 16 << 20 // of canonical bytes and documents, before compression
@@ -30,6 +31,9 @@ type Sealed struct {
 // sealed segments. Reads of such a trace then come from its segment; its ledger record,
 // its leaves in the global order and a tombstone stay, so its key is never free again
 // and its id never used again.
+//
+// Where much of a segment of the log is nobody's then, the segment is written anew without
+// it ([wal.Log.Rewrite]).
 //
 // The entries are removed only after segment and tombstones are durable, in a commit
 // of their own. A crash between the two leaves both, which say the same; Open removes
@@ -67,7 +71,40 @@ func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error)
 			ids = ids[n:]
 		}
 	}
-	return done, nil
+	return done, db.shrink(ctx)
+}
+
+// shrinkAt is the part of a segment of the log that must be nobody's before the segment is
+// written anew without it: one in so many bytes.
+const shrinkAt = 4
+
+// shrink gives back the room of bodies that nobody needs any more: those that were archived
+// since the store was opened. The segment that is written to is left for a later time.
+func (db *DB) shrink(ctx context.Context) error {
+	for n, dead := range db.dead {
+		if n >= db.wal.End().Segment || dead < db.wal.Length(n)/shrinkAt {
+			continue
+		}
+		out, err := db.wal.Rewrite(ctx, n, func(op *wal.Op) (bool, error) {
+			row, err := db.row(db.p, op.Key)
+			if err != nil || row == nil {
+				return false, err
+			}
+			at, err := decodeRow(row)
+			return at.names(op), err
+		})
+		if tga.CodeOf(err) == tga.StateChecksumMismatch {
+			// Damage is not written away: a check tells what is damaged.
+			db.log.Error("a segment of the log is not made smaller", "segment", n, "error", err)
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+		delete(db.dead, n)
+		db.log.Info("a segment of the log was made smaller", "segment", n, "before", out.Before, "after", out.After)
+	}
+	return db.sweep(ctx)
 }
 
 // traceIDs returns up to limit distinct ids of the traces that have a key of a kind,
@@ -75,18 +112,18 @@ func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error)
 func (db *DB) traceIDs(r reader, kind keyspace.Kind, from []byte, limit int) (ids []tga.ID, next []byte, err error) {
 	_, upper := keyspace.Bounds(kind)
 	for len(ids) < limit {
-		row, err := db.page(r, from, upper, 1)
-		if err != nil || len(row) == 0 {
+		key, err := db.first(r, from, upper)
+		if err != nil || key == nil {
 			return ids, nil, err
 		}
-		if len(row[0].key) < 17 {
-			return ids, nil, keyspace.Check(row[0].key)
+		if len(key) < 17 {
+			return ids, nil, keyspace.Check(key)
 		}
-		id := tga.ID(row[0].key[1:17])
+		id := tga.ID(key[1:17])
 		ids = append(ids, id)
 		// All keys of the kinds asked for start with kind and id, so the next trace's
 		// are the first after every key with that prefix.
-		from = append(slices.Clone(row[0].key[:17]), bytes.Repeat([]byte{0xff}, 16)...)
+		from = append(slices.Clone(key[:17]), bytes.Repeat([]byte{0xff}, 16)...)
 	}
 	return ids, from, nil
 }
@@ -163,7 +200,7 @@ func (db *DB) timed() (map[tga.ID]bool, error) {
 		return nil, err
 	}
 	timed := map[tga.ID]bool{}
-	err = db.scan(db.p, lower, upper, func(key, _ []byte) error {
+	err = db.scanRows(db.p, lower, upper, func(key, _ []byte) error {
 		if len(key) >= 16 {
 			timed[tga.ID(key[len(key)-16:])] = true
 		}
@@ -238,51 +275,65 @@ func (db *DB) commitSegment(s *sealing) error {
 	}
 	lower, upper := keyspace.SegmentBounds()
 	n := uint64(1)
-	if err := db.scan(db.p, lower, upper, func(key, _ []byte) error {
+	if err := db.scanRows(db.p, lower, upper, func(key, _ []byte) error {
 		last, err := keyspace.ParseSegment(key)
 		n = last + 1
 		return err
 	}); err != nil {
 		return err
 	}
-	w := writer{b: db.p.NewBatch()}
-	w.set(keyspace.AppendSegment(nil, n), value)
+	w := db.newWriter()
+	w.file(keyspace.AppendSegment(nil, n), value)
 	w.set(keyspace.AppendMeta(nil, metaSealing), binary.BigEndian.AppendUint64(nil, n))
 	for i, id := range s.traces {
 		t := tombstone{First: 1, Last: s.heads[i].Seq, Head: s.heads[i].Digest, Segment: n}
 		w.set(keyspace.AppendTombstone(nil, id), t.appendValue(nil))
 	}
-	if w.err != nil {
-		return closing(w.b, w.err)
-	}
-	if err := db.apply(w.b); err != nil {
+	if err := db.apply(w); err != nil {
 		return err
 	}
 	return db.removeSealed(s.traces)
 }
 
-// removeSealed removes the keys of traces whose segment is durable.
+// removeBytes is about how many bytes of operations one record gets that removes what is
+// archived.
+const removeBytes = 512 << 10
+
+// removeSealed removes the keys of traces whose segment is durable. The entries go first,
+// all at once: from then on the segment is what is read. The rest may take many records.
 func (db *DB) removeSealed(ids []tga.ID) error {
-	w := writer{b: db.p.NewBatch()}
-	for _, id := range ids {
-		for _, bounds := range []func(tga.ID) (lower, upper []byte){
-			keyspace.EntryBounds, keyspace.TraceChunkBounds, keyspace.NoteBounds, keyspace.CheckpointBounds,
-		} {
-			lower, upper := bounds(id)
-			if err := db.scan(db.p, lower, upper, func(key, _ []byte) error {
-				w.delete(key)
-				return w.err
-			}); err != nil {
-				return closing(w.b, err)
+	w := db.newWriter()
+	remove := func(id tga.ID, bounds func(tga.ID) (lower, upper []byte)) {
+		lower, upper := bounds(id)
+		w.fail(db.scanRows(db.p, lower, upper, func(key, row []byte) error {
+			w.delete(key)
+			if at, err := decodeRow(row); err == nil && at.kind == rowBody {
+				db.dead[at.ref.Segment] += int64(at.ref.Length)
 			}
+			return nil
+		}))
+	}
+	for _, id := range ids {
+		remove(id, keyspace.EntryBounds)
+	}
+	if err := db.apply(w); err != nil {
+		return err
+	}
+	w = db.newWriter()
+	for _, id := range ids {
+		for _, bounds := range []func(tga.ID) (lower, upper []byte){keyspace.TraceChunkBounds, keyspace.NoteBounds, keyspace.CheckpointBounds} {
+			remove(id, bounds)
+		}
+		if w.ops.Len() > removeBytes {
+			if err := db.apply(w); err != nil {
+				return err
+			}
+			w = db.newWriter()
 		}
 		db.cache.drop(id)
 	}
 	w.delete(keyspace.AppendMeta(nil, metaSealing))
-	if w.err != nil {
-		return closing(w.b, w.err)
-	}
-	return db.apply(w.b)
+	return db.apply(w)
 }
 
 // finishSeal does at open what a crash left of [DB.SealTraces].
@@ -291,26 +342,46 @@ func (db *DB) finishSeal() error {
 	if err != nil || n == 0 {
 		return err
 	}
-	r, err := db.openSegment(db.p, n)
-	if err != nil {
-		return err
-	}
 	var ids []tga.ID
-	for info := range r.Index() {
-		ids = append(ids, info.TraceID)
+	if err := db.inSegment(db.p, n, func(r *segment.Reader) error {
+		for info := range r.Index() {
+			ids = append(ids, info.TraceID)
+		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	return db.removeSealed(ids)
 }
 
-func (db *DB) openSegment(r reader, n uint64) (*segment.Reader, error) {
-	value, err := db.get(r, keyspace.AppendSegment(nil, n))
+// inSegment calls f with a segment, which is read where f reads it.
+func (db *DB) inSegment(r reader, n uint64, f func(*segment.Reader) error) (err error) {
+	defer db.wal.Pin()()
+	key := keyspace.AppendSegment(nil, n)
+	row, err := db.row(r, key)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if value == nil {
-		return nil, damaged("segment %d is not there", n)
+	if row == nil {
+		return damaged("segment %d is not there", n)
 	}
-	return segment.Open(bytes.NewReader(value), int64(len(value)))
+	at, err := decodeRow(row)
+	if err != nil {
+		return err
+	}
+	if at.kind != rowFile {
+		return damaged("segment %d has no file", n)
+	}
+	body, err := db.wal.OpenFile(at.file, key)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, body.Close()) }()
+	sr, err := segment.Open(body, body.Len())
+	if err != nil {
+		return err
+	}
+	return f(sr)
 }
 
 // archived returns an archived trace from its segment; nil where the id has no
@@ -324,12 +395,11 @@ func (db *DB) archived(r reader, id tga.ID) (*segment.Trace, uint64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	sr, err := db.openSegment(r, stone.Segment)
-	if err != nil {
-		return nil, 0, err
-	}
-	t, err := sr.Trace(id)
-	if err != nil {
+	var t segment.Trace
+	if err := db.inSegment(r, stone.Segment, func(sr *segment.Reader) (err error) {
+		t, err = sr.Trace(id)
+		return err
+	}); err != nil {
 		return nil, 0, err
 	}
 	if last := t.Entries[len(t.Entries)-1]; last.Seq != stone.Last || last.Digest != stone.Head {

@@ -64,8 +64,7 @@ func (s *space) admit(id tga.ID) error {
 // ballastName is a file that holds disk space for nothing but to give it up.
 const ballastName = "BALLAST"
 
-// layBallast sets aside as much space as all memtables take, where there is more than
-// enough. A store must open on a full disk too, so a failure is logged only.
+// layBallast sets aside space for flushes of the index, where there is more than enough. A store must open on a full disk too, so a failure is logged only.
 func (s *space) layBallast(log *slog.Logger, bytes int64) {
 	free, known, err := s.measure()
 	if err != nil || !known || free < s.lowWater+uint64(bytes) {

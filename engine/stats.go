@@ -3,7 +3,6 @@ package engine
 import (
 	"sync/atomic"
 
-	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -34,7 +33,7 @@ type Stats struct {
 	Entries  uint64
 	Notes    uint64
 	Commits  uint64 // made durable: one per append, and those of the store itself
-	LogSyncs uint64 // syncs of log files; appends that wait together share one
+	LogSyncs uint64 // syncs of the log; appends that wait together share one
 
 	Leases         int
 	CachedTraces   int
@@ -44,8 +43,8 @@ type Stats struct {
 	Flushes, Compactions, Stalls              uint64
 	BackgroundErrors, Corruptions, SlowWrites uint64
 
-	DiskBytes uint64 // of tables and logs
-	LogBytes  uint64 // of logs not yet flushed
+	DiskBytes uint64 // of the log and the index
+	LogBytes  uint64 // of the log, what is prepared ahead and bodies in files included
 	FreeBytes uint64 // of the file system; meaningless unless FreeKnown
 	FreeKnown bool
 	LowWater  uint64
@@ -97,8 +96,8 @@ func (db *DB) Stats() Stats {
 		return s // Pebble is closed, or not to be called any more
 	}
 	defer db.health.leave()
-	s.LogSyncs = db.files.Counts()[guard.ClassLog].Syncs
-	m := db.p.Metrics()
-	s.DiskBytes, s.LogBytes = m.DiskSpaceUsage(), m.WAL.Size
+	s.LogSyncs = uint64(db.wal.Syncs())
+	s.LogBytes = uint64(db.wal.Size())
+	s.DiskBytes = s.LogBytes + db.p.Metrics().DiskSpaceUsage()
 	return s
 }

@@ -12,7 +12,7 @@ import (
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		options := engine.Options{FS: vfs.NewMem(), WALSpares: -1}
+		options := engine.Options{FS: vfs.NewMem(), FirstSegmentBytes: 64 << 10}
 		open := func() *engine.DB {
 			t.Helper()
 			db, err := engine.Open("store", options)

@@ -29,7 +29,7 @@ type stalled struct {
 func stall(t *testing.T) (*stalled, <-chan error) {
 	t.Helper()
 	s := &stalled{disk: crashmem.New(), hanging: make(chan struct{}, 64), letGo: make(chan error)}
-	fs := &faultFS{FS: s.disk, suffix: ".log"}
+	fs := &faultFS{FS: s.disk, log: true}
 	s.DB = open(t, "store", options(fs))
 	t.Cleanup(s.free) // or a test that fails would wait for ever
 	first := spec{trace: id(999)}.make(t).begin()
@@ -242,7 +242,7 @@ func TestFailedSyncFailsAllThatIsQueued(t *testing.T) {
 func TestPowerCutKeepsWhatTicketsSaid(t *testing.T) {
 	const traces, cuts = 12, 40
 	disk := crashmem.New()
-	fs := &faultFS{FS: disk, suffix: ".log"}
+	fs := &faultFS{FS: disk, log: true}
 	db := open(t, "store", options(fs))
 	var told [traces]atomic.Uint64 // newest sequence number whose ticket returned
 	type cut struct {

@@ -53,11 +53,9 @@ func decodeOpenValue(id tga.ID, b []byte) (chain.OpenTrace, error) {
 	}, nil
 }
 
-// Leaf is one position of the global order: what one append committed. A void leaf
-// stands where an append was given an index and a crash took it before it was durable.
+// Leaf is one position of the global order: what one append committed.
 type Leaf struct {
 	Index     uint64 // from 1; also the cursor to follow on from
-	Void      bool
 	TraceID   tga.ID
 	FirstSeq  uint64 // of the entries appended; 0 when there are none
 	Entries   uint16
@@ -71,17 +69,16 @@ type Leaf struct {
 	Committed, NewestTS tga.Millis
 }
 
-// Value of a `g` key: void 1 · trace 16 · first seq 8 · entries 2 · first note 4 ·
+// Value of a `g` key: trace 16 · first seq 8 · entries 2 · first note 4 ·
 // notes 2 · head digest 32 · note digest 32 · newest commit time 8 · newest ts 8. The
 // index is in the key.
-const leafSize = 1 + 16 + 8 + 2 + 4 + 2 + 32 + 32 + 8 + 8
+const leafSize = 16 + 8 + 2 + 4 + 2 + 32 + 32 + 8 + 8
+
+// leafLen is the length of that value, with its version.
+const leafLen = 1 + leafSize
 
 func (l *Leaf) appendValue(dst []byte) []byte {
-	void := byte(0)
-	if l.Void {
-		void = 1
-	}
-	dst = append(dst, valueVersion, void)
+	dst = append(dst, valueVersion)
 	dst = append(dst, l.TraceID[:]...)
 	dst = binary.BigEndian.AppendUint64(dst, l.FirstSeq)
 	dst = binary.BigEndian.AppendUint16(dst, l.Entries)
@@ -98,21 +95,17 @@ func decodeLeaf(index uint64, b []byte) (Leaf, error) {
 	if err != nil {
 		return Leaf{}, err
 	}
-	if b[0] > 1 {
-		return Leaf{}, damaged("order leaf %d: void is %d", index, b[0])
-	}
 	return Leaf{
 		Index:      index,
-		Void:       b[0] == 1,
-		TraceID:    tga.ID(b[1:17]),
-		FirstSeq:   binary.BigEndian.Uint64(b[17:]),
-		Entries:    binary.BigEndian.Uint16(b[25:]),
-		FirstNote:  binary.BigEndian.Uint32(b[27:]),
-		Notes:      binary.BigEndian.Uint16(b[31:]),
-		HeadDigest: tga.Digest(b[33:65]),
-		NoteDigest: tga.Digest(b[65:97]),
-		Committed:  tga.Millis(binary.BigEndian.Uint64(b[97:])),
-		NewestTS:   tga.Millis(binary.BigEndian.Uint64(b[105:])),
+		TraceID:    tga.ID(b[:16]),
+		FirstSeq:   binary.BigEndian.Uint64(b[16:]),
+		Entries:    binary.BigEndian.Uint16(b[24:]),
+		FirstNote:  binary.BigEndian.Uint32(b[26:]),
+		Notes:      binary.BigEndian.Uint16(b[30:]),
+		HeadDigest: tga.Digest(b[32:64]),
+		NoteDigest: tga.Digest(b[64:96]),
+		Committed:  tga.Millis(binary.BigEndian.Uint64(b[96:])),
+		NewestTS:   tga.Millis(binary.BigEndian.Uint64(b[104:])),
 	}, nil
 }
 

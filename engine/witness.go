@@ -207,18 +207,15 @@ func (db *DB) leave() error {
 	if err != nil {
 		return err
 	}
-	w := writer{b: db.p.NewBatch()}
+	w := db.newWriter()
 	w.setToken(next)
-	if w.err != nil {
-		return closing(w.b, w.err)
-	}
-	if err := db.apply(w.b); err != nil {
+	if err := db.apply(w); err != nil {
 		return err
 	}
 	return db.attest(next)
 }
 
-// setToken puts a token into a batch, the second write; none where there is no witness.
+// setToken writes a token, the second write; none where there is no witness.
 func (w *writer) setToken(next witnessToken) {
 	if token, err := hex.DecodeString(next.Token); err == nil && len(token) > 0 {
 		w.set(keyspace.AppendMeta(nil, metaToken), token)

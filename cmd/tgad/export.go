@@ -64,7 +64,7 @@ func allTraces(ctx context.Context, c *client.Client) ([]tga.ID, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !line.Void && !seen[line.TraceID] {
+		if !seen[line.TraceID] {
 			seen[line.TraceID] = true
 			ids = append(ids, line.TraceID)
 		}

@@ -70,12 +70,12 @@ func initialize(data, witness string) (initialized, error) {
 		if err := db.Close(); err != nil || witness == "" {
 			return said, err
 		}
-		return said, engine.Witness(data, engine.Options{WitnessFile: witness, WALSpares: -1})
+		return said, engine.Witness(data, engine.Options{WitnessFile: witness})
 	case !errors.Is(err, tga.NotFound):
 		return said, err
 	}
 	said.New = true
-	if db, err = engine.Open(data, engine.Options{Create: true, WitnessFile: witness, WALSpares: -1}); err != nil {
+	if db, err = engine.Open(data, engine.Options{Create: true, WitnessFile: witness}); err != nil {
 		return said, err
 	}
 	said.Store = db.Stats().StoreID

@@ -26,7 +26,7 @@ func TestInterruptEndsRestoreAndLeavesNothing(t *testing.T) {
 	h := newHeld(t)
 	dir := filepath.Dir(h.data)
 	// It takes no room but for what is copied until the signal.
-	long, err := os.Create(filepath.Join(h.data, "999999.sst"))
+	long, err := os.Create(filepath.Join(h.data, "log", "long"))
 	if err == nil {
 		err = errors.Join(long.Truncate(4<<30), long.Close())
 	}
@@ -41,7 +41,7 @@ func TestInterruptEndsRestoreAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	copying := waitFor(func() error {
-		info, err := os.Stat(filepath.Join(to+".partial", "999999.sst"))
+		info, err := os.Stat(filepath.Join(to+".partial", "log", "long"))
 		if err == nil && info.Size() == 0 {
 			err = errors.New("it has not begun")
 		}

@@ -168,7 +168,7 @@ func (f *stateFlags) open(ctx context.Context, name string, at []string) (_ *ope
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.db, err = engine.Open(f.data, engine.Options{WALSpares: -1}); err != nil {
+	if s.db, err = engine.Open(f.data, engine.Options{}); err != nil {
 		return nil, err
 	}
 	seen, err := workstate.Inspect(ctx, s.db, id, number, o)

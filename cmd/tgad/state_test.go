@@ -55,7 +55,7 @@ func (k *keptState) must(err error) {
 func (k *keptState) use(work string, more func(r *workstate.Registry) error, f func(s *workstate.State, d *hostdir.Dir)) {
 	k.Helper()
 	ctx := context.Background()
-	db, err := engine.Open(k.at("data"), engine.Options{WALSpares: -1, MemTableBytes: 1 << 20})
+	db, err := engine.Open(k.at("data"), engine.Options{FirstSegmentBytes: 64 << 10, MemTableBytes: 1 << 20})
 	k.must(err)
 	d, err := hostdir.Open(ctx, work, k.at("snapshots"), hostdir.Options{Exclude: []string{"cache"}})
 	k.must(err)
@@ -179,7 +179,7 @@ func (*device) Restore(context.Context, *workstate.Node) error { return nil }
 func TestCommandKeepsWhatTheAgentKeeps(t *testing.T) {
 	k := newKeptState(t)
 	ctx := context.Background()
-	db, err := engine.Open(k.at("data"), engine.Options{WALSpares: -1, MemTableBytes: 1 << 20})
+	db, err := engine.Open(k.at("data"), engine.Options{FirstSegmentBytes: 64 << 10, MemTableBytes: 1 << 20})
 	k.must(err)
 	id, err := tga.ParseID(k.id)
 	k.must(err)

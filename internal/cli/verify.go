@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -126,11 +125,10 @@ func FrozenFor(s engine.Stats) string {
 // lock file in a directory that has nothing to do with it.
 // A directory that cannot be read may have one: that is an error.
 func HasStore(dir string) (bool, error) {
-	list, err := os.ReadDir(dir)
-	if err != nil {
+	if _, err := os.ReadDir(dir); err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(list, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), "MANIFEST-") }), nil
+	return engine.IsStore(dir)
 }
 
 // found takes an error that is what the verification was looking for into the verdict;

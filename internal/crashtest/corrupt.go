@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -81,15 +80,11 @@ func (r *Run) corruptImage(img Image, s Scenario, seed uint64, perFile int, whic
 		r.report(img, s.Name+", undamaged", []Violation{{Property: "D1", Detail: err.Error()}})
 		return
 	}
-	names, err := img.FS.List(Dir)
-	if err != nil {
-		return // it was just read
-	}
 	rng := rand.New(rand.NewPCG(seed, 11))
 	var list []damage
-	for _, name := range names {
+	for _, name := range filesOf(img.FS) {
 		b, err := readFile(img.FS, img.FS.PathJoin(Dir, name))
-		if err == nil && !strings.HasPrefix(name, "spare-log-") && (which == nil || which(name)) {
+		if err == nil && (which == nil || which(name)) {
 			list = append(list, damages(name, len(b), perFile, rng)...)
 		}
 	}

@@ -3,9 +3,28 @@ package crashtest
 import (
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
+
+// filesOf lists the files of the store in an image, as paths below its directory; none where
+// there is no store yet.
+func filesOf(fs vfs.FS) (names []string) {
+	for _, dir := range []string{"", "log", "index"} {
+		list, err := fs.List(fs.PathJoin(Dir, dir))
+		if err != nil {
+			continue // it is not made yet
+		}
+		for _, name := range list {
+			if info, err := fs.Stat(fs.PathJoin(Dir, dir, name)); err == nil && !info.IsDir() {
+				names = append(names, fs.PathJoin(dir, name))
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
 
 func readFile(fs vfs.FS, path string) ([]byte, error) {
 	f, err := fs.Open(path)

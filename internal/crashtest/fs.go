@@ -2,7 +2,7 @@ package crashtest
 
 import (
 	"os"
-	"strings"
+	"path/filepath"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -43,8 +43,11 @@ func (f worldFS) Unwrap() vfs.FS { return f.FS }
 // opSync is the kind of an operation that makes a file durable.
 const opSync = "sync"
 
-// isLog reports whether a file is a write-ahead log.
-func isLog(path string) bool { return strings.HasSuffix(path, ".log") }
+// isLog reports whether a file is a segment of the log.
+func isLog(path string) bool {
+	dir, name := filepath.Split(path)
+	return filepath.Base(dir) == "log" && len(name) == 16
+}
 
 // do passes a point and then does op, unless it is to fail.
 func (w *World) do(kind, path string, op func() error) error {

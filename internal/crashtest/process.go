@@ -24,20 +24,24 @@ type Config struct {
 	Profile  ledger.Profile
 	Impure   bool // the supervisor may act, so the request is made durable before it is asked
 	MemTable uint64
-	Spares   int
-	Turns    bool // agents run on it
-	Work     bool // calls are transactions over a working state
+	Segment  uint32 // of the log, bytes
+	Turns    bool   // agents run on it
+	Work     bool   // calls are transactions over a working state
 }
 
-// small keeps an image small and makes logs rotate within a life cycle.
-const small = 96 << 10
+// small keeps an image small and makes the index flush within a life cycle; segmentBytes
+// makes the log begin segments.
+const (
+	small        = 96 << 10
+	segmentBytes = 64 << 10
+)
 
 func (c Config) withDefaults() Config {
 	if c.MemTable == 0 {
 		c.MemTable = small
 	}
-	if c.Spares == 0 {
-		c.Spares = -1
+	if c.Segment == 0 {
+		c.Segment = segmentBytes
 	}
 	return c
 }
@@ -91,7 +95,7 @@ func (w *World) Options(c Config) engine.Options {
 	c = c.withDefaults()
 	return engine.Options{
 		FS: w.Disk(), Clock: w.Clock, Rand: seeded(w.Seed + 1),
-		MemTableBytes: c.MemTable, CacheBytes: 1 << 20, WALSpares: c.Spares,
+		MemTableBytes: c.MemTable, CacheBytes: 1 << 20, FirstSegmentBytes: c.Segment, SegmentBytes: c.Segment,
 	}
 }
 

@@ -130,16 +130,13 @@ func (img Image) Save(dir string, bad []Violation) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	names, err := img.FS.List(Dir)
-	if err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	for _, name := range names {
+	for _, name := range filesOf(img.FS) {
 		b, err := readFile(img.FS, img.FS.PathJoin(Dir, name))
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o640); err != nil {
+		to := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o750), os.WriteFile(to, b, 0o640)); err != nil {
 			return err
 		}
 	}

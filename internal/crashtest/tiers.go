@@ -170,12 +170,12 @@ func (r *Run) watched(seed uint64) {
 	}
 }
 
-// production has the memtables, spare logs and cache that a store has by default.
+// production has the memtables and segments that a store has by default.
 func (r *Run) production(seed uint64) {
-	conf := Config{MemTable: 16 << 20, Spares: 3}
+	conf := Config{MemTable: 16 << 20, Segment: 4 << 20}
 	r.Explore(Scenario{Name: "production size", Conf: conf, Licences: []string{"park"}, Steps: Core}, seed, []int{30}, 13, Thoroughness{Depth: 1, Retry: 2})
-	conf = Config{MemTable: small, Spares: 2}
-	r.Explore(Scenario{Name: "spare logs", Conf: conf, Licences: []string{"park", "dedupe_key"}, Steps: Steps}, seed, Losses, 2, Thoroughness{Depth: 1, Again: 32, Retry: 8})
+	conf = Config{MemTable: small, Segment: 256 << 10}
+	r.Explore(Scenario{Name: "longer segments", Conf: conf, Licences: []string{"park", "dedupe_key"}, Steps: Steps}, seed, Losses, 2, Thoroughness{Depth: 1, Again: 32, Retry: 8})
 }
 
 func (r *Run) torn(seed uint64) {
@@ -191,8 +191,6 @@ func (r *Run) torn(seed uint64) {
 			r.Torn(s, seed<<4+uint64(i), 61, Thoroughness{Depth: 1, Retry: 16})
 		}
 	}
-	// Spare logs are written over: what was there before are zeros, not the file's end.
-	r.Torn(Scenario{Name: "torn, spare logs", Conf: Config{Spares: 2}, Licences: []string{"park"}, Steps: Core}, seed, 61, Thoroughness{Depth: 1, Retry: 16})
 }
 
 func (r *Run) faults(seed uint64) {

@@ -80,7 +80,7 @@ func TestCrashWhileTheWorldIsAsked(t *testing.T) {
 
 func TestDamageIsRefusedOrShows(t *testing.T) {
 	slice(t, func(r *Run, s Scenario) {
-		r.Corrupt(s, 1, 20, func(name string) bool { return !strings.HasSuffix(name, ".sst") })
+		r.Corrupt(s, 1, 20, func(name string) bool { return !strings.HasPrefix(name, "index/") })
 	})
 }
 

@@ -168,10 +168,7 @@ func (q *request) logLines() (any, error) {
 
 // logLine is one append, nil where it is not the peer's to see.
 func (q *request) logLine(l engine.Leaf) (*client.LogLine, error) {
-	m := &client.LogLine{Cursor: strconv.FormatUint(l.Index, 10), Void: l.Void}
-	if l.Void {
-		return m, nil
-	}
+	m := &client.LogLine{Cursor: strconv.FormatUint(l.Index, 10)}
 	ctx := q.r.Context()
 	if !q.peer.all() {
 		t, err := q.d.db.Load(ctx, l.TraceID)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"net/http"
@@ -79,7 +80,7 @@ func (f *failingFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs
 }
 
 func (f *failingFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
-	if err != nil || !strings.HasSuffix(name, ".log") {
+	if err != nil || !strings.Contains(name, "/log/") {
 		return file, err
 	}
 	return &failingFile{file, f}, nil
@@ -170,14 +171,16 @@ func TestFrozenStoreSaysSoEverywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.stop()
-	logs, err := filepath.Glob(filepath.Join(b.data, "*.log"))
-	if err != nil || len(logs) == 0 {
+	logs, err := filepath.Glob(filepath.Join(b.data, "log", "*1"))
+	if err != nil || len(logs) != 1 {
 		t.Fatal(logs, err)
 	}
-	for _, name := range logs { // every write since the store was made
-		if err := os.Truncate(name, 0); err != nil {
-			t.Fatal(err)
-		}
+	log, err := os.ReadFile(logs[0])
+	if err == nil { // the last records are gone
+		err = os.Truncate(logs[0], int64(len(bytes.TrimRight(log, "\x00")))*7/8)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	b.start()
 	v, err := b.client.Verify(t.Context(), tga.ID{})

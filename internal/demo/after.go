@@ -239,15 +239,14 @@ func flipInExport(path string) (flipped, error) {
 	return flipped{}, fmt.Errorf("%s has no call to change", path)
 }
 
-// flipInStore changes one bit of a table or log of a store, in the middle of what is
-// written there.
+// flipInStore changes one bit of a store's log, in the middle of what is written there.
 func flipInStore(dir string) (name string, offset int, err error) {
 	var best []byte
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		if ext := filepath.Ext(path); ext != ".sst" && ext != ".log" && ext != ".blob" {
+		if filepath.Base(filepath.Dir(path)) != "log" {
 			return nil
 		}
 		b, err := os.ReadFile(path)

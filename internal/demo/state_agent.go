@@ -88,7 +88,7 @@ func agentMain(dir string, calls []string, in io.Reader, out io.Writer) (err err
 
 func (a *agent) open(ctx context.Context, dir string) (err error) {
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if a.db, err = engine.Open(at("store"), engine.Options{MemTableBytes: 4 << 20, WALSpares: -1}); err != nil {
+	if a.db, err = engine.Open(at("store"), engine.Options{MemTableBytes: 4 << 20, FirstSegmentBytes: 64 << 10}); err != nil {
 		return err
 	}
 	if a.dir, err = hostdir.Open(ctx, at("work"), at("snapshots"), hostdir.Options{}); err != nil {

@@ -34,7 +34,7 @@ var allowed = map[string][]string{
 	"wal/segment":         {"schemas/tga", "wal/chain"},
 	"wal/ndjson":          {"schemas/tga", "wal/chain"},
 
-	"engine":                {"schemas/tga", "keyspace", "wal/chain", "wal/segment", "ledger", "engine/internal/guard", "internal/access", "internal/filelock"},
+	"engine":                {"schemas/tga", "keyspace", "wal", "wal/chain", "wal/segment", "ledger", "engine/internal/guard", "internal/access", "internal/filelock"},
 	"engine/internal/guard": {"schemas/tga", "internal/access"},
 
 	"internal/mcpfront/call":    {},

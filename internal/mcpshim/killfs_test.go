@@ -66,7 +66,7 @@ func (f *killFS) touch() {
 }
 
 func (f *killFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
-	if err != nil || !strings.HasSuffix(name, ".log") {
+	if err != nil || !strings.Contains(name, "/log/") {
 		return file, err
 	}
 	return &killFile{file, f}, nil

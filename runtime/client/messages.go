@@ -399,7 +399,6 @@ type BatchAnswer struct {
 // LogLine is one append in the global order of the store: a line of GET /v1/log.
 type LogLine struct {
 	Cursor  string            `json:"cursor"`             // after= to go on from here
-	Void    bool              `json:"void,omitempty"`     // an append that a crash took before it was durable
 	TraceID tga.ID            `json:"trace_id,omitempty"` // absent when void
 	Entries []Entry           `json:"entries,omitempty"`
 	Notes   []json.RawMessage `json:"notes,omitempty"`

@@ -127,7 +127,7 @@ func count(ctx context.Context, args string) (string, error) {
 
 func (w *world) start() {
 	w.t.Helper()
-	db, err := engine.Open("store", engine.Options{FS: w.disk, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, WALSpares: -1})
+	db, err := engine.Open("store", engine.Options{FS: w.disk, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ type onDisk struct {
 }
 
 func openOn(disk vfs.FS, id tga.ID, m *machine, licence ledger.LicenceKind, inTool func()) (*onDisk, error) {
-	db, err := engine.Open("store", engine.Options{FS: disk, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, WALSpares: -1})
+	db, err := engine.Open("store", engine.Options{FS: disk, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10})
 	if err != nil {
 		return nil, err
 	}

@@ -151,7 +151,7 @@ func begin(o order, c *counter) (*life, error) {
 		return nil, err
 	}
 	l := &life{}
-	if l.db, err = engine.Open(filepath.Join(o.Dir, "store"), engine.Options{MemTableBytes: 1 << 20, WALSpares: -1}); err != nil {
+	if l.db, err = engine.Open(filepath.Join(o.Dir, "store"), engine.Options{MemTableBytes: 1 << 20, FirstSegmentBytes: 64 << 10}); err != nil {
 		return nil, err
 	}
 	git, err := killingGit(o)

@@ -77,7 +77,7 @@ func TestFunctionAndMCPGiveEqualState(t *testing.T) {
 			defer func() { must(t, server.Close()) }()
 			tools = server
 		}
-		db, err := engine.Open(filepath.Join(t.TempDir(), "store"), engine.Options{MemTableBytes: 4 << 20, WALSpares: -1})
+		db, err := engine.Open(filepath.Join(t.TempDir(), "store"), engine.Options{MemTableBytes: 4 << 20, FirstSegmentBytes: 64 << 10})
 		must(t, err)
 		defer func() { must(t, db.Close()) }()
 		r := &workstate.Registry{}

@@ -120,7 +120,7 @@ func inStore(t testing.TB, o workstate.Options) *world {
 func (w *world) open() {
 	w.Helper()
 	var err error
-	w.db, err = engine.Open(w.dir, engine.Options{MemTableBytes: 4 << 20, WALSpares: -1})
+	w.db, err = engine.Open(w.dir, engine.Options{MemTableBytes: 4 << 20, FirstSegmentBytes: 64 << 10})
 	must(w, err)
 	w.state, err = workstate.Open(bg, w.db, w.id, w.session, w.registry, w.opts)
 	must(w, err)

@@ -185,7 +185,7 @@ func TestEndCountsTheTraces(t *testing.T) {
 		"a trace gone":     append(slices.Clone(first), "{\"kind\":\"end\",\"traces\":2}\n"...),
 		"a trace too many": append(slices.Clone(first), bytes.Replace(whole, []byte(`"traces":2`), []byte(`"traces":1`), 1)...),
 		"none counted":     append(slices.Clone(first), "{\"kind\":\"end\",\"traces\":0}\n"...),
-		"an end of both":   append(slices.Clone(alone), whole[len(first):len(whole)]...),
+		"an end of both":   append(slices.Clone(alone), whole[len(first):]...),
 		"below zero":       append(slices.Clone(first), "{\"kind\":\"end\",\"traces\":-1}\n"...),
 		"inside a trace":   append([]byte("{\"kind\":\"end\",\"traces\":0}\n"), append(first[:bytes.IndexByte(first, '\n')+1:bytes.IndexByte(first, '\n')+1], "{\"kind\":\"end\",\"traces\":0}\n"...)...),
 		"a trace after it": append(slices.Clone(alone), first...),

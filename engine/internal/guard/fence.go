@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// fence stands between Pebble and the disk. Pebble panics when a log cannot be written,
-// made or closed and when a directory cannot be synced, in places where a mutex of its
-// own is released: unwinding from there ends the process. So such a failure does not
-// return to Pebble, and nothing that Pebble does afterwards reaches the disk. What was
-// acknowledged is on it; a later Open reads that.
+// fence stands between a store and the disk. Pebble panics when a directory cannot be
+// synced, in places where a mutex of its own is released: unwinding from there ends the
+// process. So such a failure does not return to Pebble, and nothing that the store does
+// afterwards reaches the disk. What was acknowledged is on it; a later Open reads that.
 type fence struct {
 	mu   sync.RWMutex // read-held during each operation that may change something
 	shut bool
@@ -37,7 +36,7 @@ func (e *fence) pass(do func() error) error {
 
 // Shut lets nothing that Pebble does reach the disk any more, once the operations under way
 // have ended.
-func (f *CountingFS) Shut() {
+func (f *Fenced) Shut() {
 	go func() {
 		f.fence.mu.Lock()
 		defer f.fence.mu.Unlock()
@@ -49,7 +48,7 @@ func (f *CountingFS) Shut() {
 // that Pebble took, so that the store can be opened again. Goroutines of Pebble that
 // try to write stay where they are until the process ends. It waits for the operations
 // under way and reports false if they last longer than wait.
-func (f *CountingFS) Fence(wait time.Duration) (bool, error) {
+func (f *Fenced) Fence(wait time.Duration) (bool, error) {
 	shut := make(chan struct{})
 	go func() {
 		f.fence.mu.Lock()
@@ -73,7 +72,7 @@ func (f *CountingFS) Fence(wait time.Duration) (bool, error) {
 }
 
 // lost hands an error that must not return to Pebble to FSOptions.OnLost.
-func (f *CountingFS) lost(err error) error {
+func (f *Fenced) lost(err error) error {
 	if err != nil && f.opts.OnLost != nil {
 		f.opts.OnLost(err)
 	}
@@ -81,7 +80,7 @@ func (f *CountingFS) lost(err error) error {
 }
 
 // Lock takes a lock of Pebble's.
-func (f *CountingFS) Lock(name string) (l io.Closer, err error) {
+func (f *Fenced) Lock(name string) (l io.Closer, err error) {
 	err = f.fence.pass(func() error {
 		if l, err = f.FS.Lock(name); err == nil {
 			l = &fsLock{l: l}
@@ -107,26 +106,26 @@ func (l *fsLock) Close() error {
 }
 
 // Link makes a hard link.
-func (f *CountingFS) Link(oldname, newname string) error {
+func (f *Fenced) Link(oldname, newname string) error {
 	return f.fence.pass(func() error { return f.FS.Link(oldname, newname) })
 }
 
 // Remove removes a file.
-func (f *CountingFS) Remove(name string) error {
+func (f *Fenced) Remove(name string) error {
 	return f.fence.pass(func() error { return f.FS.Remove(name) })
 }
 
 // RemoveAll removes a tree.
-func (f *CountingFS) RemoveAll(name string) error {
+func (f *Fenced) RemoveAll(name string) error {
 	return f.fence.pass(func() error { return f.FS.RemoveAll(name) })
 }
 
 // Rename renames a file.
-func (f *CountingFS) Rename(oldname, newname string) error {
-	return f.failed(f.fence.pass(func() error { return f.FS.Rename(oldname, newname) }))
+func (f *Fenced) Rename(oldname, newname string) error {
+	return f.failed(f.pebbles(newname), f.fence.pass(func() error { return f.FS.Rename(oldname, newname) }))
 }
 
 // MkdirAll makes a directory.
-func (f *CountingFS) MkdirAll(dir string, perm os.FileMode) error {
+func (f *Fenced) MkdirAll(dir string, perm os.FileMode) error {
 	return f.fence.pass(func() error { return f.FS.MkdirAll(dir, perm) })
 }

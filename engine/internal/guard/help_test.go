@@ -1,34 +1,91 @@
 package guard
 
 import (
-	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"slices"
+	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
-func readWALBytes(b []byte, number uint64) (WAL, []Problem, error) {
-	return readWAL(bytes.NewReader(b), "test.log", number)
-}
+const dir = "store"
 
-// hook calls before ahead of every operation on base. It is errorfs, which alone does
-// not see what is written to a file that was opened by ReuseForWrite: a recycled log.
+var (
+	testStore = tga.ID{1, 2, 3, 4, 5, 6, 0x70, 8, 0x80, 10}
+	testLine  = tga.ID{11, 12}
+)
+
+// hook calls before ahead of every operation on base.
 func hook(base vfs.FS, before func(errorfs.Op) error) vfs.FS {
-	return hookFS{errorfs.Wrap(base, errorfs.InjectorFunc(before)), before}
+	return errorfs.Wrap(base, errorfs.InjectorFunc(before))
 }
 
-type hookFS struct {
-	vfs.FS
-	before func(errorfs.Op) error
-}
-
-func (h hookFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := h.FS.ReuseForWrite(oldname, newname, category)
+// files reads a store's directory.
+func files(t testing.TB, fsys vfs.FS) map[string][]byte {
+	t.Helper()
+	names, err := fsys.List(dir)
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	return errorfs.WrapFile(f, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		op.Path = newname
-		return h.before(op)
-	})), nil
+	m := map[string][]byte{}
+	for _, name := range names {
+		f, err := fsys.Open(fsys.PathJoin(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // an obsolete file that Pebble deletes in the background
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m[name], err = io.ReadAll(f); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+// memFS makes a file system that holds the files; change replaces some, nil removes.
+func memFS(t testing.TB, base map[string][]byte, change map[string][]byte) *crashmem.FS {
+	t.Helper()
+	m := crashmem.New()
+	if err := m.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	put := func(name string, b []byte) {
+		f, err := m.Create(m.PathJoin(dir, name), vfs.WriteCategoryUnspecified)
+		if err == nil {
+			_, err = f.Write(slices.Clone(b)) // Write may change what it is given
+		}
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, b := range base {
+		if _, ok := change[name]; !ok {
+			put(name, b)
+		}
+	}
+	for name, b := range change {
+		if b != nil {
+			put(name, b)
+		}
+	}
+	return m
+}
+
+func flip(b []byte, i int, mask byte) []byte {
+	b = slices.Clone(b)
+	b[i] ^= mask
+	return b
 }

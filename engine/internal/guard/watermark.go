@@ -20,7 +20,7 @@ const WatermarkName = "WATERMARK"
 // The file holds two slots, each in a page of its own so that no write of one can
 // damage the other:
 //
-//	magic[8] generation[8] newest[8] flushed WAL[8] flushed seqnum[8] store id[16] zero[4] crc[4]
+//	magic[8] generation[8] group[8] checksum of its record[4] store id[16] timeline[16] crc[4]
 //
 // All integers are little-endian; the checksum is CRC-32C of the 60 bytes before it.
 // Generation g is in slot g%2, and the slot with the higher generation counts.
@@ -28,26 +28,25 @@ const (
 	slotSize      = 64
 	slotStride    = 4096
 	watermarkSize = 2 * slotStride
-	watermarkID   = "tgadwm\x00\x01"
+	watermarkID   = "tgadwm\x00\x02"
 )
 
 // Mark is what the watermark remembers.
 type Mark struct {
-	Generation    uint64
-	Newest        uint64 // Pebble's seqnum of the newest key known to be durable
-	FlushedWAL    uint64 // every WAL below it was flushed
-	FlushedSeqnum uint64 // the newest seqnum in a flushed table
-	StoreID       tga.ID
+	Generation uint64
+	Group      uint64 // number of the newest group of the log known to be durable
+	Sum        uint32 // checksum of its record
+	StoreID    tga.ID
+	Timeline   tga.ID // of the log
 }
 
 func (m *Mark) encode(b *[slotSize]byte) {
 	copy(b[0:8], watermarkID)
 	binary.LittleEndian.PutUint64(b[8:], m.Generation)
-	binary.LittleEndian.PutUint64(b[16:], m.Newest)
-	binary.LittleEndian.PutUint64(b[24:], m.FlushedWAL)
-	binary.LittleEndian.PutUint64(b[32:], m.FlushedSeqnum)
-	copy(b[40:56], m.StoreID[:])
-	clear(b[56:60])
+	binary.LittleEndian.PutUint64(b[16:], m.Group)
+	binary.LittleEndian.PutUint32(b[24:], m.Sum)
+	copy(b[28:44], m.StoreID[:])
+	copy(b[44:60], m.Timeline[:])
 	binary.LittleEndian.PutUint32(b[60:], crc32.Checksum(b[:60], castagnoli))
 }
 
@@ -57,10 +56,10 @@ func decodeMark(b []byte) (m Mark, ok bool) {
 		return Mark{}, false
 	}
 	m.Generation = binary.LittleEndian.Uint64(b[8:])
-	m.Newest = binary.LittleEndian.Uint64(b[16:])
-	m.FlushedWAL = binary.LittleEndian.Uint64(b[24:])
-	m.FlushedSeqnum = binary.LittleEndian.Uint64(b[32:])
-	copy(m.StoreID[:], b[40:56])
+	m.Group = binary.LittleEndian.Uint64(b[16:])
+	m.Sum = binary.LittleEndian.Uint32(b[24:])
+	copy(m.StoreID[:], b[28:44])
+	copy(m.Timeline[:], b[44:60])
 	return m, true
 }
 
@@ -116,21 +115,12 @@ type Watermark struct {
 	done   chan struct{}
 }
 
-// OpenWatermark opens the watermark of the store storeID. With create it makes a new
-// one, in place of any that is there, syncs it and its name, and so discards what was
-// known. Without, the errors are [ReadWatermark]'s, and STATE_CHECKSUM_MISMATCH for
-// another store's file.
-func OpenWatermark(fsys vfs.FS, dir string, storeID tga.ID, create bool) (*Watermark, error) {
+// OpenWatermark opens a watermark. The errors are [ReadWatermark]'s.
+func OpenWatermark(fsys vfs.FS, dir string) (*Watermark, error) {
 	path := fsys.PathJoin(dir, WatermarkName)
-	if create {
-		return createWatermark(fsys, dir, path, storeID)
-	}
 	mark, err := ReadWatermark(fsys, dir)
 	if err != nil {
 		return nil, err
-	}
-	if mark.StoreID != storeID {
-		return nil, mismatch("watermark %s: belongs to store %s, this is %s", path, mark.StoreID, storeID)
 	}
 	f, err := fsys.OpenReadWrite(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -139,10 +129,13 @@ func OpenWatermark(fsys vfs.FS, dir string, storeID tga.ID, create bool) (*Water
 	return &Watermark{f: f, mark: mark}, nil
 }
 
-func createWatermark(fsys vfs.FS, dir, path string, storeID tga.ID) (*Watermark, error) {
+// CreateWatermark makes a watermark, in place of any that is there, and syncs it and its
+// name: what was known is discarded.
+func CreateWatermark(fsys vfs.FS, dir string, mark Mark) (*Watermark, error) {
+	path := fsys.PathJoin(dir, WatermarkName)
 	// A new file under another name: a power cut leaves the old one or the new one.
 	temp := path + ".new"
-	w := &Watermark{mark: Mark{StoreID: storeID}}
+	w := &Watermark{mark: mark}
 	fail := func(err error) (*Watermark, error) {
 		if w.f != nil {
 			err = errors.Join(err, w.f.Close())
@@ -184,40 +177,19 @@ func (w *Watermark) Mark() Mark {
 	return w.mark
 }
 
-// Advance records that every key up to seqnum is durable. Call it after the sync of a
-// batch returned and before its waiters are told, with the seqnum of the batch's last
-// key (or of any key of it: a batch is replayed whole). A batch of log data alone has
-// no key of its own; its seqnum belongs to the next batch.
+// Advance records that the log is durable up to a group. Call it after the sync of that
+// group returned and before its waiters are told.
 //
 // It does not sync: the page cache survives the process, and [Watermark.SyncNow]
 // bounds what a power cut can take.
-func (w *Watermark) Advance(seqnum uint64) error {
+func (w *Watermark) Advance(group uint64, sum uint32) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err != nil || seqnum <= w.mark.Newest {
+	if w.err != nil || group <= w.mark.Group {
 		return w.err
 	}
-	w.mark.Newest = seqnum
+	w.mark.Group, w.mark.Sum = group, sum
 	return w.write()
-}
-
-// Flushed records that the MANIFEST durably says that all WALs below number wal are
-// flushed, their keys reaching at least to seqnum, and syncs. It must return before any
-// of those WALs is deleted or reused: from then on only the MANIFEST knows the flush.
-func (w *Watermark) Flushed(wal, seqnum uint64) error {
-	w.mu.Lock()
-	if w.err != nil || (wal <= w.mark.FlushedWAL && seqnum <= w.mark.FlushedSeqnum) {
-		defer w.mu.Unlock()
-		return w.err
-	}
-	w.mark.FlushedWAL = max(w.mark.FlushedWAL, wal)
-	w.mark.FlushedSeqnum = max(w.mark.FlushedSeqnum, seqnum)
-	err := w.write()
-	w.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return w.SyncNow()
 }
 
 // write puts the mark into the slot that the newest whole mark is not in.
@@ -301,4 +273,16 @@ func syncDir(fsys vfs.FS, dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func mismatch(format string, args ...any) error {
+	err := tga.Errorf(tga.StateChecksumMismatch, format, args...)
+	err.Where = "stored"
+	return err
+}
+
+func unavailable(what string, err error) error {
+	return tga.Errorf(tga.StoreUnavailable, "%s: %w", what, err)
 }

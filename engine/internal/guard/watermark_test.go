@@ -1,10 +1,13 @@
 package guard
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +24,7 @@ func newMark(t testing.TB, fsys vfs.FS) *Watermark {
 	if err := errors.Join(fsys.MkdirAll(dir, 0o755), syncDir(fsys, fsys.PathDir(dir))); err != nil {
 		t.Fatal(err)
 	}
-	w, err := OpenWatermark(fsys, dir, testStore, true)
+	w, err := CreateWatermark(fsys, dir, Mark{StoreID: testStore, Timeline: testLine})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,24 +44,21 @@ func TestWatermarkNeverGoesBackwards(t *testing.T) {
 	mem := crashmem.New()
 	w := newMark(t, mem)
 	steps := []struct {
-		do     func() error
-		newest uint64
-		wal    uint64
-		flush  uint64
+		group uint64
+		sum   uint32
+		want  Mark
 	}{
-		{func() error { return w.Advance(20) }, 20, 0, 0},
-		{func() error { return w.Advance(19) }, 20, 0, 0},
-		{func() error { return w.Flushed(7, 15) }, 20, 7, 15},
-		{func() error { return w.Flushed(6, 14) }, 20, 7, 15},
-		{func() error { return w.Flushed(8, 14) }, 20, 8, 15},
-		{func() error { return w.Flushed(8, 18) }, 20, 8, 18},
-		{func() error { return w.Advance(21) }, 21, 8, 18},
+		{20, 7, Mark{Group: 20, Sum: 7}},
+		{19, 8, Mark{Group: 20, Sum: 7}},
+		{20, 9, Mark{Group: 20, Sum: 7}},
+		{21, 10, Mark{Group: 21, Sum: 10}},
 	}
 	for i, s := range steps {
-		if err := s.do(); err != nil {
+		if err := w.Advance(s.group, s.sum); err != nil {
 			t.Fatal(err)
 		}
-		if m := read(t, mem); m.Newest != s.newest || m.FlushedWAL != s.wal || m.FlushedSeqnum != s.flush || m != w.Mark() {
+		s.want.StoreID, s.want.Timeline, s.want.Generation = testStore, testLine, w.Mark().Generation
+		if m := read(t, mem); m != s.want || m != w.Mark() {
 			t.Errorf("step %d: on disk %+v, in memory %+v", i, m, w.Mark())
 		}
 	}
@@ -66,7 +66,7 @@ func TestWatermarkNeverGoesBackwards(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The same after an open, and from many goroutines at once.
-	w, err := OpenWatermark(mem, dir, testStore, false)
+	w, err := OpenWatermark(mem, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +74,13 @@ func TestWatermarkNeverGoesBackwards(t *testing.T) {
 	for g := range 8 {
 		wg.Go(func() {
 			for i := range 200 {
-				seqnum := uint64(100 + 8*i + g)
-				if err := w.Advance(seqnum); err != nil {
+				group := uint64(100 + 8*i + g)
+				if err := w.Advance(group, 0); err != nil {
 					t.Error(err)
 				}
 				// What the waiters are told next must be in the file.
-				if m := read(t, mem); m.Newest < seqnum {
-					t.Errorf("%d acknowledged, the file says %d", seqnum, m.Newest)
+				if m := read(t, mem); m.Group < group {
+					t.Errorf("%d acknowledged, the file says %d", group, m.Group)
 				}
 				if i%50 == 0 {
 					if err := w.SyncNow(); err != nil {
@@ -94,7 +94,7 @@ func TestWatermarkNeverGoesBackwards(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if m := read(t, mem); m.Newest != 1699 || m.FlushedWAL != 8 {
+	if m := read(t, mem); m.Group != 1699 {
 		t.Errorf("at the end: %+v", m)
 	}
 }
@@ -103,7 +103,7 @@ func TestWatermarkNeverGoesBackwards(t *testing.T) {
 func TestDamagedSlotLeavesTheOtherOne(t *testing.T) {
 	mem := crashmem.New()
 	w := newMark(t, mem)
-	if err := errors.Join(w.Advance(20), w.Advance(30)); err != nil {
+	if err := errors.Join(w.Advance(20, 0), w.Advance(30, 0)); err != nil {
 		t.Fatal(err)
 	}
 	base := files(t, mem)
@@ -119,11 +119,11 @@ func TestDamagedSlotLeavesTheOtherOne(t *testing.T) {
 	for i := range slotSize {
 		for _, mask := range []byte{1, 0x80, 0xff} {
 			one := memFS(t, base, map[string][]byte{WatermarkName: flip(b, newer+i, mask)})
-			if m, err := ReadWatermark(one, dir); err != nil || m.Newest != 20 {
+			if m, err := ReadWatermark(one, dir); err != nil || m.Group != 20 {
 				t.Errorf("newer slot, byte %d ^ %#x: %+v, %v", i, mask, m, err)
 			}
 			other := memFS(t, base, map[string][]byte{WatermarkName: flip(b, older+i, mask)})
-			if m, err := ReadWatermark(other, dir); err != nil || m.Newest != 30 {
+			if m, err := ReadWatermark(other, dir); err != nil || m.Group != 30 {
 				t.Errorf("older slot, byte %d ^ %#x: %+v, %v", i, mask, m, err)
 			}
 			both := memFS(t, base, map[string][]byte{WatermarkName: flip(flip(b, older+i, mask), newer+i, mask)})
@@ -137,23 +137,31 @@ func TestDamagedSlotLeavesTheOtherOne(t *testing.T) {
 		whole := n >= slotStride+slotSize
 		switch {
 		case n < slotSize && !errors.Is(err, tga.StateChecksumMismatch),
-			n >= slotSize && !whole && newer == slotStride && (err != nil || m.Newest != 20),
-			whole && (err != nil || m.Newest != 30):
+			n >= slotSize && !whole && newer == slotStride && (err != nil || m.Group != 20),
+			whole && (err != nil || m.Group != 30):
 			t.Errorf("cut to %d bytes: %+v, %v", n, m, err)
 		}
 	}
 }
 
-func TestWatermarkOfAnotherStoreIsRefused(t *testing.T) {
+// TestReadWatermarkWritesNothing: neither reading nor a refusal leaves anything.
+func TestReadWatermarkWritesNothing(t *testing.T) {
 	mem := crashmem.New()
 	if err := newMark(t, mem).Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenWatermark(mem, dir, tga.ID{9}, false); !errors.Is(err, tga.StateChecksumMismatch) {
+	before := files(t, mem)
+	if _, err := ReadWatermark(mem, dir); err != nil {
 		t.Error(err)
 	}
-	if _, err := OpenWatermark(mem, "elsewhere", testStore, false); !errors.Is(err, tga.NotFound) || !errors.Is(err, fs.ErrNotExist) {
+	if after := files(t, mem); !maps.EqualFunc(before, after, bytes.Equal) {
+		t.Error("a look changed a file")
+	}
+	if _, err := OpenWatermark(mem, "elsewhere"); !errors.Is(err, tga.NotFound) || !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
+	}
+	if names, err := mem.List("elsewhere"); err == nil {
+		t.Errorf("a refused open left %v", names)
 	}
 }
 
@@ -173,7 +181,7 @@ func TestWatermarkSurvivesPowerCuts(t *testing.T) {
 			n++
 			image := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
 			m, err := ReadWatermark(image, dir)
-			if made && (err != nil || m.Newest < synced) || err != nil && !errors.Is(err, tga.NotFound) {
+			if made && (err != nil || m.Group < synced) || err != nil && !errors.Is(err, tga.NotFound) {
 				t.Errorf("before %v %s: %+v, %v; synced %d", op.Kind, op.Path, m, err, synced)
 			}
 		}
@@ -182,17 +190,11 @@ func TestWatermarkSurvivesPowerCuts(t *testing.T) {
 	w := newMark(t, fsys)
 	made = true
 	for i := range uint64(50) {
-		if err := w.Advance(10 + i); err != nil {
+		if err := w.Advance(10+i, 0); err != nil {
 			t.Fatal(err)
 		}
 		if i%5 == 0 {
 			if err := w.SyncNow(); err != nil {
-				t.Fatal(err)
-			}
-			synced = 10 + i
-		}
-		if i%20 == 0 {
-			if err := w.Flushed(i, i); err != nil {
 				t.Fatal(err)
 			}
 			synced = 10 + i
@@ -219,17 +221,17 @@ func TestFailedWatermarkStaysFailed(t *testing.T) {
 			return nil
 		})
 		w := newMark(t, fsys)
-		if err := w.Advance(20); err != nil {
+		if err := w.Advance(20, 0); err != nil {
 			t.Fatal(err)
 		}
 		fail = true
-		if err := errors.Join(w.Advance(21), w.SyncNow()); !errors.Is(err, tga.StoreUnavailable) {
+		if err := errors.Join(w.Advance(21, 0), w.SyncNow()); !errors.Is(err, tga.StoreUnavailable) {
 			t.Errorf("%v: %v", kind, err)
 		}
 		fail = false
 		for name, do := range map[string]func() error{
-			"Advance": func() error { return w.Advance(22) }, "Advance backwards": func() error { return w.Advance(5) },
-			"Flushed": func() error { return w.Flushed(9, 9) }, "SyncNow": w.SyncNow, "Close": w.Close,
+			"Advance": func() error { return w.Advance(22, 0) }, "Advance backwards": func() error { return w.Advance(5, 0) },
+			"SyncNow": w.SyncNow, "Close": w.Close,
 		} {
 			if name == "Close" {
 				continue
@@ -248,32 +250,36 @@ func TestFailedWatermarkStaysFailed(t *testing.T) {
 func TestSyncEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := crashmem.New()
-		counting := FS(mem, FSOptions{})
-		w := newMark(t, counting)
+		var syncs atomic.Int64
+		w := newMark(t, hook(mem, func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileSyncData {
+				syncs.Add(1)
+			}
+			return nil
+		}))
 		w.SyncEvery(time.Second)
-		before := counting.Counts()[ClassWatermark].Syncs
 		for i := range uint64(10) {
-			if err := w.Advance(100 + i); err != nil {
+			if err := w.Advance(100+i, 0); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(1001 * time.Millisecond)
 		synctest.Wait()
-		if m := read(t, mem.CrashClone(vfs.CrashCloneCfg{})); m.Newest != 109 {
+		if m := read(t, mem.CrashClone(vfs.CrashCloneCfg{})); m.Group != 109 {
 			t.Errorf("after a second: %+v", m)
 		}
 		time.Sleep(10 * time.Second) // nothing new: no sync
 		synctest.Wait()
-		if n := counting.Counts()[ClassWatermark].Syncs - before; n != 1 {
+		if n := syncs.Load(); n != 1 {
 			t.Errorf("%d syncs, want 1", n)
 		}
-		if err := w.Advance(200); err != nil {
+		if err := w.Advance(200, 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if m := read(t, mem.CrashClone(vfs.CrashCloneCfg{})); m.Newest != 200 {
+		if m := read(t, mem.CrashClone(vfs.CrashCloneCfg{})); m.Group != 200 {
 			t.Errorf("after Close: %+v", m)
 		}
 	})
@@ -285,7 +291,7 @@ func TestAdvanceAllocatesNothing(t *testing.T) {
 	n := uint64(10)
 	if a := testing.AllocsPerRun(100, func() {
 		n++
-		if err := w.Advance(n); err != nil {
+		if err := w.Advance(n, 0); err != nil {
 			t.Fatal(err)
 		}
 	}); a != 0 {

@@ -30,8 +30,8 @@ var (
 func Sequence(r *crashtest.Run) func(*rapid.T) {
 	return func(t *rapid.T) {
 		conf := crashtest.Config{
-			Impure: rapid.Bool().Draw(t, "impure"),
-			Spares: rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "spares"),
+			Impure:  rapid.Bool().Draw(t, "impure"),
+			Segment: rapid.SampledFrom([]uint32{0, 0, 256 << 10}).Draw(t, "segment"),
 		}
 		if rapid.IntRange(0, 3).Draw(t, "profile") == 0 {
 			conf.Profile = ledger.Spec93

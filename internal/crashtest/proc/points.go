@@ -4,9 +4,9 @@ package proc
 
 import (
 	"os"
+	"path/filepath"
 	goruntime "runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -170,5 +170,8 @@ func (f *pointFile) Preallocate(offset, length int64) error {
 	return f.File.Preallocate(offset, length)
 }
 
-// isLog says that a file is one of Pebble's write-ahead logs.
-func isLog(path string) bool { return strings.HasSuffix(path, ".log") }
+// isLog says that a file is a segment of the log.
+func isLog(path string) bool {
+	dir, name := filepath.Split(path)
+	return filepath.Base(dir) == "log" && len(name) == 16
+}

@@ -101,7 +101,7 @@ func say(a ack) {
 // storeOptions are those of every store here: small, so that a life has few calls of
 // the file system and all of them can be killed at.
 func storeOptions(fs vfs.FS) engine.Options {
-	return engine.Options{FS: fs, MemTableBytes: 256 << 10, LowWaterBytes: 1, WALSpares: 2}
+	return engine.Options{FS: fs, MemTableBytes: 256 << 10, LowWaterBytes: 1, FirstSegmentBytes: 64 << 10}
 }
 
 // runVictim lives through the plan: a fresh start, and one after a kill, are the same.

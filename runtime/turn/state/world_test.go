@@ -67,7 +67,7 @@ func (w *world) advance(d time.Duration) {
 }
 
 func openOn(disk vfs.FS) (*engine.DB, error) {
-	return engine.Open("store", engine.Options{FS: disk, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, WALSpares: -1})
+	return engine.Open("store", engine.Options{FS: disk, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10})
 }
 
 func (w *world) open() {

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/wal"
+)
+
+// indexer puts the rows of the log's records into the index. Each batch ends with the
+// position row: a flush of Pebble takes a prefix of its batches, so what a crash leaves
+// is the rows of a prefix of the log and the position that says which.
+type indexer struct {
+	b   *pebble.Batch
+	row []byte
+	key [keyspace.MaxLen]byte
+}
+
+// op puts the row of an operation into the batch.
+func (x *indexer) op(op *wal.Op) error {
+	switch op.Kind {
+	case wal.Put:
+		x.row = appendRow(x.row[:0], op)
+		return x.b.Set(op.Key, x.row, nil)
+	case wal.Delete:
+		return x.b.Delete(op.Key, nil)
+	case wal.Order:
+		x.row = append(append(x.row[:0], rowValue), op.Value...)
+		return x.b.Set(keyspace.AppendGlobal(x.key[:0], op.Index), x.row, nil)
+	}
+	return nil
+}
+
+// commit ends the batch with the position row and shows its rows.
+func (x *indexer) commit(p position) error {
+	x.row = p.appendValue(append(x.row[:0], rowValue))
+	if err := x.b.Set(keyspace.AppendMeta(x.key[:0], metaPosition), x.row, nil); err != nil {
+		return err
+	}
+	if err := x.b.Commit(pebble.NoSync); err != nil {
+		return err
+	}
+	x.b.Reset()
+	return nil
+}
+
+// catchUpBatch is how many bytes of rows a batch has when many records are indexed at once.
+const catchUpBatch = 1 << 20
+
+// catchUp indexes the log behind a position, to its end.
+func (db *DB) catchUp(p *pebble.DB, from wal.Position) (position, error) {
+	x := &indexer{b: p.NewBatch()}
+	at := position{line: db.wal.Timeline()}
+	var records int
+	tail, err := db.wal.Scan(from, func(r *wal.Record) error {
+		if err := r.Ops(x.op); err != nil {
+			return err
+		}
+		records++
+		at.at = r.At
+		if x.b.Len() < catchUpBatch {
+			return nil
+		}
+		db.progress(r.At)
+		return x.commit(at)
+	})
+	if err == nil {
+		at.at = tail.At
+		err = db.guarded(func() error { return x.commit(at) })
+	}
+	if err != nil {
+		return at, closing(x.b, err)
+	}
+	if records > 0 {
+		db.log.Info("the index took over records of the log", "records", records, "group", tail.At.Group)
+	}
+	return at, closeBatch(x.b)
+}
+
+// reader is what reads are made from: the store, a read view, or a store opened
+// read-only.
+type reader interface {
+	NewIter(o *pebble.IterOptions) (*pebble.Iterator, error)
+}
+
+// kv is a key and a value, copied out.
+type kv struct{ key, value []byte }
+
+// get returns the value of a key, nil where there is none. Most keys are looked for
+// before they exist, and Pebble's own Get does not ask the filters of the last level,
+// where nearly all keys lie; an iterator does.
+func (db *DB) get(r reader, key []byte) ([]byte, error) {
+	defer db.wal.Pin()()
+	row, err := db.row(r, key)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	return db.content(key, row)
+}
+
+// row returns the row of a key, nil where there is none.
+func (db *DB) row(r reader, key []byte) (row []byte, err error) {
+	err = db.guarded(func() error {
+		it, err := r.NewIter(&filtered)
+		if err != nil {
+			return err
+		}
+		if it.SeekPrefixGE(key) && string(it.Key()) == string(key) {
+			v, verr := it.ValueAndErr()
+			row, err = append(make([]byte, 0, len(v)), v...), verr
+		}
+		return errors.Join(err, it.Error(), it.Close())
+	})
+	return row, readError(err)
+}
+
+// filtered asks the filters of every level; Pebble copies it.
+var filtered = pebble.IterOptions{UseL6Filters: true}
+
+// scanRows calls f for each row of a range in order. What f is given is valid until it
+// returns; f must not call the store's user.
+func (db *DB) scanRows(r reader, lower, upper []byte, f func(key, row []byte) error) error {
+	return readError(db.guarded(func() error {
+		it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			return err
+		}
+		for ok := it.First(); ok && err == nil; ok = it.Next() {
+			v, verr := it.ValueAndErr()
+			if err = verr; err == nil {
+				err = f(it.Key(), v)
+			}
+		}
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+		return errors.Join(it.Error(), it.Close())
+	}))
+}
+
+// scan is scanRows with the values that the rows stand for.
+func (db *DB) scan(r reader, lower, upper []byte, f func(key, value []byte) error) error {
+	defer db.wal.Pin()()
+	return db.scanRows(r, lower, upper, func(key, row []byte) error {
+		value, err := db.content(key, row)
+		if err != nil {
+			return err
+		}
+		return f(key, value)
+	})
+}
+
+// page returns copies of the first limit keys of a range and their values, all where limit
+// is 0.
+func (db *DB) page(r reader, lower, upper []byte, limit int) ([]kv, error) {
+	var out []kv
+	err := db.scan(r, lower, upper, func(key, value []byte) error {
+		out = append(out, kv{slices.Clone(key), slices.Clone(value)})
+		if len(out) == limit {
+			return errPageFull
+		}
+		return nil
+	})
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
+	return out, err
+}
+
+// first returns a copy of the first key of a range, nil where there is none.
+func (db *DB) first(r reader, lower, upper []byte) (key []byte, err error) {
+	err = db.scanRows(r, lower, upper, func(k, _ []byte) error {
+		key = slices.Clone(k)
+		return errPageFull
+	})
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
+	return key, err
+}

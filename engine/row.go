@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"encoding/binary"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// A row of the index says what the log has under its key:
+//
+//	0  1, and the value
+//	0  2, and where the body lies: segment [8] offset [4] length [4] CRC-32C of key and body [4]
+//	0  3, and the file of the body: id [16] SHA-256 [32] length [8]
+//
+// Integers are big-endian. A row is a function of the newest operation of its key.
+const (
+	rowValue = 1
+	rowBody  = 2
+	rowFile  = 3
+
+	rowBodyLen = 1 + 20
+	rowFileLen = 1 + 56
+)
+
+// appendRow appends the row that op makes.
+func appendRow(dst []byte, op *wal.Op) []byte {
+	switch op.Place {
+	case wal.Inline:
+		dst = append(dst, rowBody)
+		dst = binary.BigEndian.AppendUint64(dst, op.Ref.Segment)
+		dst = binary.BigEndian.AppendUint32(dst, op.Ref.Offset)
+		dst = binary.BigEndian.AppendUint32(dst, op.Ref.Length)
+		return binary.BigEndian.AppendUint32(dst, op.Ref.Sum)
+	case wal.InFile:
+		dst = append(dst, rowFile)
+		dst = append(dst, op.File.ID[:]...)
+		dst = append(dst, op.File.Digest[:]...)
+		return binary.BigEndian.AppendUint64(dst, op.File.Length)
+	}
+	return append(append(dst, rowValue), op.Value...)
+}
+
+// place is where the value of a row is.
+type placed struct {
+	value []byte // of a rowValue; a part of the row
+	ref   wal.Ref
+	file  wal.File
+	kind  byte
+}
+
+func decodeRow(row []byte) (p placed, err error) {
+	if len(row) > 0 {
+		p.kind = row[0]
+	}
+	switch {
+	case p.kind == rowValue:
+		p.value = row[1:]
+	case p.kind == rowBody && len(row) == rowBodyLen:
+		p.ref = wal.Ref{
+			Segment: binary.BigEndian.Uint64(row[1:]), Offset: binary.BigEndian.Uint32(row[9:]),
+			Length: binary.BigEndian.Uint32(row[13:]), Sum: binary.BigEndian.Uint32(row[17:]),
+		}
+	case p.kind == rowFile && len(row) == rowFileLen:
+		p.file = wal.File{ID: tga.ID(row[1:17]), Digest: [32]byte(row[17:49]), Length: binary.BigEndian.Uint64(row[49:])}
+	default:
+		return p, damaged("a row of the index of %d bytes and kind %d is none", len(row), p.kind)
+	}
+	return p, nil
+}
+
+// content returns the value of a key from its row. The caller holds a pin since before it
+// read the row. The value may be a part of row.
+func (db *DB) content(key, row []byte) ([]byte, error) {
+	p, err := decodeRow(row)
+	if err != nil {
+		return nil, err
+	}
+	switch p.kind {
+	case rowBody:
+		return db.wal.Read(p.ref, key)
+	case rowFile:
+		return db.wal.ReadFile(p.file, key)
+	}
+	return p.value, nil
+}
+
+// names reports whether a row names the body of an operation.
+func (p placed) names(op *wal.Op) bool {
+	return op.Place == wal.Inline && p.kind == rowBody && p.ref == op.Ref ||
+		op.Place == wal.InFile && p.kind == rowFile && p.file == op.File
+}
+
+// position is the newest record of which the index has the rows.
+type position struct {
+	line tga.ID // timeline
+	at   wal.Position
+}
+
+// The position row: version 1 [1] timeline [16] segment [8] start [4] end [4] group [8]
+// CRC-32C of the record [4].
+const positionLen = 44
+
+func (p *position) appendValue(dst []byte) []byte {
+	dst = append(dst, valueVersion)
+	dst = append(dst, p.line[:]...)
+	dst = binary.BigEndian.AppendUint64(dst, p.at.Segment)
+	dst = binary.BigEndian.AppendUint32(dst, p.at.Start)
+	dst = binary.BigEndian.AppendUint32(dst, p.at.End)
+	dst = binary.BigEndian.AppendUint64(dst, p.at.Group)
+	return binary.BigEndian.AppendUint32(dst, p.at.Sum)
+}
+
+func decodePosition(b []byte) (p position, err error) {
+	b, err = value("position", b, positionLen, false)
+	if err != nil {
+		return p, err
+	}
+	p.line = tga.ID(b[:16])
+	p.at = wal.Position{
+		Segment: binary.BigEndian.Uint64(b[16:]), Start: binary.BigEndian.Uint32(b[24:]), End: binary.BigEndian.Uint32(b[28:]),
+		Group: binary.BigEndian.Uint64(b[32:]), Sum: binary.BigEndian.Uint32(b[40:]),
+	}
+	return p, nil
+}
