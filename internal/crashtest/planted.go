@@ -36,7 +36,7 @@ var killParts = []killPart{
 		r.Corrupt(Scenario{Name: "corrupt", Licences: []string{"park"}, Steps: Core}, seed, 150, nil)
 	}},
 	{"one log", func(r *Run, seed uint64) {
-		s := Scenario{Name: "one log", Conf: Config{MemTable: 4 << 20}, Licences: []string{"park"}, Steps: Core}
+		s := Scenario{Name: "one log", Conf: Config{MemTable: 4 << 20, Segment: 1 << 20}, Licences: []string{"park"}, Steps: Core}
 		r.Corrupt(s, seed, 40, isLog)
 	}},
 	{"names", (*Run).names},

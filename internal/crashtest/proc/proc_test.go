@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/internal/crashtest"
 	"github.com/tgad/tgad/ledger"
@@ -134,14 +135,17 @@ func TestSystemCallsAreCountedTheSame(t *testing.T) {
 	l.stores = l.dir
 	b := &bench{lab: l}
 	var count []int
+	var longest time.Duration
 	for range 5 {
+		began := time.Now()
 		life, err := b.measure(ledger.Strict, 1, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		count = append(count, life.count)
+		count, longest = append(count, life.count), max(longest, time.Since(began))
 	}
-	if slices.Min(count) != slices.Max(count) {
+	// Each second the watermark may be synced once more.
+	if slices.Max(count)-slices.Min(count) > int(longest/time.Second) {
 		t.Errorf("a life makes %d system calls", count)
 	}
 	t.Log(count)
