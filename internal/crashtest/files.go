@@ -46,11 +46,11 @@ func writeFile(fs vfs.FS, path string, b []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	return errors.Join(err, f.Close(), syncDir(fs))
+	return errors.Join(err, f.Close(), syncDir(fs, fs.PathDir(path)))
 }
 
-func syncDir(fs vfs.FS) error {
-	d, err := fs.OpenDir(Dir)
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
 	if err != nil {
 		return err
 	}

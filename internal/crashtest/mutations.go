@@ -19,7 +19,6 @@ var foundBy = map[string]string{
 	"reads-unsynced":       "watched",
 	"digest-not-rechecked": "corrupt",
 	"watermark-behind":     "one log",
-	"fatalf-returns":       "faults",
 	"sync-error-ignored":   "faults",
 	"no-directory-sync":    "names",
 	"two-reserve":          "pipelined",
@@ -142,13 +141,6 @@ var PlantedBugs = []Mutation{
 	{"reserve-not-atomic", "engine/ledger.go",
 		"		if stored, err = db.record(key); err != nil {\n",
 		"		stored, err = db.record(key)\n		if planted.On(`reserve-not-atomic`) {\n			db.keys.unlock(key)\n			planted.Pause()\n			if err := db.lockKey(context.Background(), tga.ID{}, key); err != nil {\n				return nil, err\n			}\n		}\n		if err != nil {\n"},
-	{"fatalf-returns", "engine/poison.go",
-		"	msg := fmt.Sprintf(format, args...)\n	cause := errors.New",
-		"	if planted.On(`fatalf-returns`) {\n		return\n	}\n	msg := fmt.Sprintf(format, args...)\n	cause := errors.New"},
-	// The guard's fence keeps such an error from Pebble: only both together are a bug.
-	{"fatalf-returns", "engine/internal/guard/fence.go",
-		"	if err != nil && f.opts.OnLost != nil {",
-		"	if err != nil && f.opts.OnLost != nil && !planted.On(`fatalf-returns`) {"},
 	{"stale-epoch", "engine/lease.go",
 		"	if held && current == lease.Epoch {",
 		"	if held && current == lease.Epoch || planted.On(`stale-epoch`) {"},
@@ -168,10 +160,6 @@ var PlantedBugs = []Mutation{
 	{"position-ahead", "engine/index.go",
 		"	return x.b.Set(op.Key, x.row, nil)\n",
 		"	if planted.On(`position-ahead`) && keyspace.Kind(op.Key[0]) == keyspace.Ledger {\n			return nil\n		}\n		return x.b.Set(op.Key, x.row, nil)\n"},
-	// After a failed sync the pages look clean: what was read as the end may go.
-	{"last-not-again", "wal/open.go",
-		"	if _, err = f.WriteAt(last, int64(t.At.Start)); err == nil {\n		err = f.SyncData()\n	}\n",
-		"	if planted.On(`last-not-again`) {\n		return i, nil\n	}\n	if _, err = f.WriteAt(last, int64(t.At.Start)); err == nil {\n		err = f.SyncData()\n	}\n"},
 	// The chain goes on from whatever entry was made last, and nobody compares.
 	{"wrong-trace-in-chain", "wal/chain/apply.go",
 		"// following makes",
