@@ -1,4 +1,5 @@
-// Package engine keeps TGA execution logs in a Pebble store.
+// Package engine keeps TGA execution logs: in a log of its own (package wal), with Pebble as
+// an index that is a function of it.
 //
 // It owns durability: when [DB.Append] returns nil, the artifacts, their entries, the
 // notes and the ledger record are on disk, or none is. It knows nothing of tools;
@@ -6,8 +7,8 @@
 //
 // # What a crash may do
 //
-// An append is part of one Pebble batch with one sync; appends that wait together share
-// it. The power may go at any write: the next [Open] finds every append that was
+// An append is part of one record of the log with one sync; appends that wait together
+// share it. The power may go at any write: the next [Open] finds every append that was
 // acknowledged and, of one under way, all or nothing. Of a trace with several under way
 // ([DB.Submit]) it finds the first few. What was acknowledged and is not there any more (a damaged log, a restored
 // backup) is found before anything is written, and the store opens frozen.
@@ -31,10 +32,10 @@
 //	I4 checkpoints   digest and entry agree, or it is skipped       [DB.LatestCheckpoint] [DB.Check] TestCheckpoints
 //	I5 chain         entry n names the digest of n-1                [chain.Trace.Link] [chain.Trace.Apply] FuzzReplayTamper
 //	I6 one writer    an append needs the current epoch              [DB.Append]  storetest        TestAppendOrderOfChecks, TestEpochsRiseOverRestarts
-//	I7 atomicity     one batch per append, all or nothing           [DB.Append]  [DB.Check]       TestCrashBetweenWrites
+//	I7 atomicity     one record per append, all or nothing          [DB.Append]  [DB.Check]       TestCrashBetweenWrites
 //	   durability    synced before its answer                       [Ticket.Wait] crashtest       TestOneSyncPerAppend, TestFailedSyncPoisons
 //	   order         N+1 of a trace is durable only if N is         committer    crashtest        TestPowerCutKeepsWhatTicketsSaid
-//	   visibility    nobody is shown what is not durable            locks, tails, order.view       TestNoReaderSeesAnUnsyncedBatch, TestNothingIsSaidOfAQueuedAppend
+//	   visibility    nobody is shown what is not durable            locks, tails, committer       TestNoReaderSeesAnUnsyncedBatch, TestNothingIsSaidOfAQueuedAppend
 //	   one process   one opener of a directory, by any path         [Open]                         TestTwoProcessesOneStore
 //	   derived       ledger, open index, order are f(entries,notes) [DB.Append]  [DB.Check]       TestCheckFindsEveryDamagedKey
 //	   no gap        the order is shown up to its durable prefix    [DB.Follow]  [DB.Check]       TestFollowYieldsEveryAppendOnce
