@@ -210,7 +210,7 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 			return err
 		}
 		if !found.tail.Clean {
-			return db.sweep(context.Background())
+			return db.afterCrash(context.Background(), found.tail.At.Segment)
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -129,6 +130,35 @@ func TestArchivingGivesRoomBack(t *testing.T) {
 		}
 		if st, err := db.State(t.Context(), s.trace); err != nil || st.Current != tga.Completed {
 			t.Fatalf("trace %d: %+v %v", i, st, err)
+		}
+	}
+}
+
+// TestKilledAgainAndAgainFillsNoDisk opens a store that was killed, many times: what a segment
+// had ahead is given back.
+func TestKilledAgainAndAgainFillsNoDisk(t *testing.T) {
+	disk := crashmem.New()
+	o := options(disk)
+	o.FirstSegmentBytes = 0 // as a store has it
+	for i := range uint64(12) {
+		db, err := engine.Open("store", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, db, spec{trace: id(i + 1)})
+		if size := db.Stats().LogBytes; size > 9<<20 {
+			t.Fatalf("after %d kills the log has %d bytes", i, size)
+		}
+		killed := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: newRand(i)})
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		disk, o.FS = killed, killed
+	}
+	db := open(t, "store", o)
+	for i := range uint64(12) {
+		if st, err := db.State(t.Context(), id(i+1)); err != nil || st.LastSeq != 4 {
+			t.Errorf("trace %d: %+v %v", i, st, err)
 		}
 	}
 }

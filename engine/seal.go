@@ -85,24 +85,45 @@ func (db *DB) shrink(ctx context.Context) error {
 		if n >= db.wal.End().Segment || dead < db.wal.Length(n)/shrinkAt {
 			continue
 		}
-		out, err := db.wal.Rewrite(ctx, n, func(op *wal.Op) (bool, error) {
-			row, err := db.row(db.p, op.Key)
-			if err != nil || row == nil {
-				return false, err
-			}
-			at, err := decodeRow(row)
-			return at.names(op), err
-		})
-		if tga.CodeOf(err) == tga.StateChecksumMismatch {
-			// Damage is not written away: a check tells what is damaged.
-			db.log.Error("a segment of the log is not made smaller", "segment", n, "error", err)
-			err = nil
-		}
-		if err != nil {
+		if err := db.rewrite(ctx, n); err != nil {
 			return err
 		}
 		delete(db.dead, n)
+	}
+	return db.sweep(ctx)
+}
+
+// rewrite makes a segment of the log anew with the bodies that the index still names.
+func (db *DB) rewrite(ctx context.Context, n uint64) error {
+	out, err := db.wal.Rewrite(ctx, n, func(op *wal.Op) (bool, error) {
+		row, err := db.row(db.p, op.Key)
+		if err != nil || row == nil {
+			return false, err
+		}
+		at, err := decodeRow(row)
+		return at.names(op), err
+	})
+	if tga.CodeOf(err) == tga.StateChecksumMismatch {
+		// Damage is not written away: a check tells what is damaged.
+		db.log.Error("a segment of the log is not made smaller", "segment", n, "error", err)
+		return nil
+	}
+	if err == nil {
 		db.log.Info("a segment of the log was made smaller", "segment", n, "before", out.Before, "after", out.After)
+	}
+	return err
+}
+
+// mostIdle is how much room of a segment that a crash ended early is left as it is.
+const mostIdle = 1 << 20
+
+// afterCrash gives back what a crash left: the rest of the segment that was written to, and
+// files of bodies that nothing names.
+func (db *DB) afterCrash(ctx context.Context, segment uint64) error {
+	if db.wal.Idle(segment) > mostIdle {
+		if err := db.rewrite(ctx, segment); err != nil {
+			return err
+		}
 	}
 	return db.sweep(ctx)
 }

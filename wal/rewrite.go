@@ -68,6 +68,15 @@ func (l *Log) Length(number uint64) int64 {
 	return 0
 }
 
+// Idle is how many bytes of a segment's file have no record and never will.
+func (l *Log) Idle(number uint64) int64 {
+	seg, end, err := l.rewritable(number)
+	if err != nil || l.handles.generation(number) > 0 {
+		return 0
+	}
+	return int64(seg.size) - int64(end)
+}
+
 // rewritable returns a segment and where its records end.
 func (l *Log) rewritable(number uint64) (*segment, uint32, error) {
 	l.mu.Lock()

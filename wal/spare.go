@@ -48,13 +48,14 @@ func (l *Log) takeSpare(size uint32) (Identity, error) {
 	return s.id, s.err
 }
 
-// successor is the identity of the next segment.
+// successor is the identity of the next segment. A store begins small and grows: a segment
+// is twice as long as the one before, where that was used. After one that a crash ended early
+// it is as short as the first: a process that is killed again and again fills no disk.
 func (l *Log) successor() (Identity, error) {
 	salt, err := draw(l.opts.Random)
-	id := Identity{Store: l.id.Store, Timeline: l.line, Number: l.id.Number + 1, Salt: salt, Size: l.opts.Size}
-	// A store begins small and grows: the n-th segment is twice as long as the one before.
-	if n := id.Number - 1; n < 16 && uint64(l.opts.FirstSize)<<n < uint64(l.opts.Size) {
-		id.Size = l.opts.FirstSize << n
+	id := Identity{Store: l.id.Store, Timeline: l.line, Number: l.id.Number + 1, Salt: salt, Size: l.opts.FirstSize}
+	if l.at.End > l.id.Size/2 {
+		id.Size = uint32(min(uint64(l.opts.Size), max(2*uint64(l.id.Size), uint64(id.Size))))
 	}
 	return id, err
 }
