@@ -101,7 +101,7 @@ func TestArchivingGivesRoomBack(t *testing.T) {
 	}
 	const traces = 100
 	spec_ := func(i uint64) spec {
-		return spec{trace: id(i + 1), key: fmt.Sprint("key-", i), args: `{"fill":"` + noise(i, 1000) + `"}`}
+		return spec{trace: id(i + 1), key: fmt.Sprint("key-", i), args: `{"fill":"` + noise(i, 300) + `"}`}
 	}
 	for i := range uint64(traces) {
 		run(t, db, spec_(i))

@@ -76,9 +76,9 @@ func (d files) writeBody(f File, key, body []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = out.Write(f.header(key))
+	err = write(out, f.header(key))
 	if err == nil {
-		_, err = out.Write(body)
+		err = write(out, body)
 	}
 	if err == nil {
 		err = out.Sync()

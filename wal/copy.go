@@ -42,9 +42,6 @@ func (l *Log) CopyTo(ctx context.Context, fs vfs.FS, dir string) (Position, erro
 	return end, nil
 }
 
-// copyPart is how many bytes of a file are copied between two looks at the context.
-const copyPart = 1 << 20
-
 // copyTo copies the first n bytes of a file.
 func copyTo(ctx context.Context, fs vfs.FS, from, to string, n int64) error {
 	in, err := fs.Open(from)
@@ -55,9 +52,9 @@ func copyTo(ctx context.Context, fs vfs.FS, from, to string, n int64) error {
 	if err != nil {
 		return errors.Join(err, in.Close())
 	}
-	for at := int64(0); at < n && err == nil; at += copyPart {
+	for at := int64(0); at < n && err == nil; at += piece {
 		if err = ctx.Err(); err == nil {
-			_, err = io.CopyN(out, in, min(copyPart, n-at))
+			_, err = io.CopyN(out, in, min(piece, n-at))
 		}
 	}
 	if err == nil {

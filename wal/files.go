@@ -136,11 +136,12 @@ func (d files) make(id Identity) error {
 	return nil
 }
 
-const fillSize = 1 << 20
+// piece is how much is written, filled or copied at a time.
+const piece = 1 << 20
 
 // fill writes a whole segment: its identity and zeros.
 func fill(f io.Writer, id Identity) error {
-	b := make([]byte, min(fillSize, id.Size))
+	b := make([]byte, min(piece, id.Size))
 	appendIdentity(b[:0], id)
 	for left := id.Size; left > 0; {
 		n := min(left, uint32(len(b)))
@@ -148,7 +149,20 @@ func fill(f io.Writer, id Identity) error {
 			return err
 		}
 		left -= n
-		clear(b[:identityLen])
+		clear(b)
+	}
+	return nil
+}
+
+// write writes a copy of b: a file system may change what Write is given.
+func write(f io.Writer, b []byte) error {
+	buf := make([]byte, min(piece, len(b)))
+	for len(b) > 0 {
+		n := copy(buf, b)
+		if _, err := f.Write(buf[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func newPacker(d files, number uint64, gen, end uint32) (*packer, error) {
 	if p.f, err = d.fs.Create(d.path(packingName), vfs.WriteCategoryUnspecified); err != nil {
 		return nil, unavailable("make "+p.name, err)
 	}
-	if _, err = p.f.Write(p.head); err != nil {
+	if err = write(p.f, p.head); err != nil {
 		return p, unavailable("write "+p.name, err)
 	}
 	return p, nil
