@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"hash/crc32"
 )
 
@@ -93,16 +94,30 @@ func (w *window) record(id *Identity, at uint32, prev Position) (*Record, error)
 // reads each byte once and compares lengths with nothing, so that no content can make it
 // slow.
 func (w *window) later(id *Identity, offset uint32) (at uint32, found bool, err error) {
-	for at = aligned(offset); ; at += align {
+	for at = aligned(offset); ; {
 		b, err := w.bytes(at, headerLen)
 		if b == nil {
 			return 0, false, err
 		}
-		if b[4] != recordMagic {
+		// The fifth byte of a header is the same in all: what is between two of those is
+		// passed over at once, most of it zeros.
+		ahead := w.buf[at-w.at+4:]
+		skip := bytes.IndexByte(ahead, recordMagic)
+		if skip < 0 {
+			at = aligned(at + uint32(len(ahead)))
 			continue
+		}
+		if skip%align != 0 {
+			at = aligned(at + uint32(skip))
+			continue
+		}
+		at += uint32(skip)
+		if b, err = w.bytes(at, headerLen); b == nil {
+			return 0, false, err
 		}
 		if _, ok := readHeader(b, id, at); ok {
 			return at, true, nil
 		}
+		at += align
 	}
 }
