@@ -5,10 +5,10 @@ GREMLINS := github.com/go-gremlins/gremlins/cmd/gremlins@v0.5.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 # What runs on more than one goroutine.
-CORE    := ./engine ./runtime ./runtime/turn ./runtime/turn/state ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./runtime/capability ./internal/daemon
+CORE    := ./internal/daemon ./engine ./runtime ./runtime/turn ./runtime/turn/state ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./runtime/capability
 # What does hundreds of things one after the other: it takes minutes under the race detector,
 # and the detector has nothing to find in it.
-ONE_BY_ONE := ^Test(RawAppendsFollowWhoDidTheThing|ForeignLeaseGivesNoStanding|RolesMatrix|EveryFileOperationOfOpenFails|CheckFindsEveryDamagedKey|DamageInTheMiddleFreezes|FilesThatAreNotTheStoresOwn|IndexIsAFunctionOfTheLog|CrashBetweenWrites|CrashBetweenStoreAndWitness|CrashWhileAStoreIsMade)$$
+ONE_BY_ONE := ^Test(RawAppendsFollowWhoDidTheThing|ForeignLeaseGivesNoStanding|RolesMatrix|EveryFileOperationOfOpenFails|CheckFindsEveryDamagedKey|DamageInTheMiddleFreezes|FilesThatAreNotTheStoresOwn|IndexIsAFunctionOfTheLog|CrashBetweenWrites|CrashBetweenStoreAndWitness|CrashWhileAStoreIsMade|SubmitterIsThePeer|AToolHasOneName|NobodyConfirmsForItself|BadInputChangesNothing|ForgedEffectLicensesNothing)$$
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
@@ -28,7 +28,7 @@ test: ## every test
 	$(GO) test -p 4 ./...
 
 race: ## the core under the race detector, and with every canonical form compared with jcs
-	$(GO) test -race -short -skip '$(ONE_BY_ONE)' $(CORE)
+	$(GO) test -race -p 4 -short -skip '$(ONE_BY_ONE)' $(CORE)
 	$(GO) test -short -tags invariants ./schemas/... ./wal/chain ./ledger ./runtime
 
 fuzz: ## every fuzz target for FUZZTIME
