@@ -225,7 +225,7 @@ func (db *DB) removeIndex() error {
 }
 
 // lookIntoIndex reads the position of the index on disk; false where there is none that can
-// be read.
+// be read, and where the process ended before anything of it was flushed.
 func (db *DB) lookIntoIndex() (p position, ok bool) {
 	var at position
 	err := db.attempt(func() (err error) {
@@ -241,7 +241,7 @@ func (db *DB) lookIntoIndex() (p position, ok bool) {
 	if err != nil {
 		db.log.Warn("the index cannot be read, and is made anew", "error", err)
 	}
-	return at, err == nil
+	return at, err == nil && at.at.Group != 0
 }
 
 // lookLog is Pebble's logger in [DB.attempt].
@@ -251,9 +251,10 @@ func (lookLog) Infof(string, ...any)              {}
 func (lookLog) Errorf(string, ...any)             {}
 func (lookLog) Fatalf(format string, args ...any) { panic(fatal{fmt.Sprintf(format, args...)}) }
 
+// positionOf returns the position of an index, the zero one of one that has no row yet.
 func (db *DB) positionOf(r reader) (p position, err error) {
 	row, err := db.row(r, keyspace.AppendMeta(nil, metaPosition))
-	if err != nil {
+	if err != nil || row == nil {
 		return p, err
 	}
 	at, err := decodeRow(row)

@@ -248,6 +248,50 @@ func TestExpiredApprovalIsRecordedWithoutAnybodyAsking(t *testing.T) {
 	b.wantSends(1)
 }
 
+// TestExpiryIsNotSpentTooEarly: a timer whose trace still waits for people stays, wherever the
+// clock stands within a millisecond when it is anchored, and where the wall clock is slewed
+// after that.
+func TestExpiryIsNotSpentTooEarly(t *testing.T) {
+	const within = time.Second
+	for _, c := range []struct{ begun, anchored, set, slewed time.Duration }{
+		{0, 0, 0, 0},
+		{300 * time.Microsecond, 900 * time.Microsecond, 0, 0},
+		{900 * time.Microsecond, 300 * time.Microsecond, 0, 0},
+		{time.Millisecond - 1, 1, 0, 0},
+		{0, 350 * time.Microsecond, -time.Hour, 0},
+		{0, 0, -time.Hour, 200 * time.Millisecond},
+	} {
+		b := setup(t, park, func(b *bench) {
+			b.sup = runtime.Rules{Rules: []runtime.Rule{{Decision: tga.NeedsApproval, Within: within}}}
+			b.opts.Monotonic = b.monotonic
+		})
+		b.advance(c.begun)
+		res, err := b.call(charge("k"))
+		wantCode(t, err, tga.EscalationRequired)
+		b.advance(c.anchored)
+		b.jump(c.set) // while no process looks: the timer is anchored to what passes
+		b.reopen()
+		fire := func() {
+			t.Helper()
+			if _, err := b.rt.FireTimers(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fire()
+		b.jump(c.slewed)
+		step := 100 * time.Microsecond
+		for range (within + 2*time.Millisecond) / step {
+			b.advance(step)
+			fire()
+		}
+		if c.slewed != 0 {
+			b.advance(time.Minute) // it rests after it came too early
+			fire()
+		}
+		b.wantState(res.TraceID, tga.Denied)
+	}
+}
+
 func TestSubmitterDoesNotApprove(t *testing.T) {
 	for _, self := range []bool{false, true} {
 		b := setup(t, park, func(b *bench) {

@@ -240,7 +240,7 @@ func (rt *Runtime) anchorTimers(ctx context.Context) error {
 	if known {
 		return nil
 	}
-	now, early := rt.now(), map[string]tga.Millis{}
+	early := map[string]tga.Millis{}
 	for a, err := range rt.store.Attachments(ctx, chain.AttachTimer, nil) {
 		if err != nil {
 			return err
@@ -255,7 +255,8 @@ func (rt *Runtime) anchorTimers(ctx context.Context) error {
 		if b.Kind == timerExpiry {
 			left = max(wait-rt.clock.Longest((due-b.Wait).Time()), 0)
 		}
-		if at := now + tga.Millis(left.Milliseconds()); at < due {
+		// Up to a whole millisecond: before it the timer would find nothing to do.
+		if at := tga.MillisOf(rt.clock.Now().Add(left + time.Millisecond - 1)); at < due {
 			early[string(a.Key)] = at
 		}
 	}
@@ -349,7 +350,11 @@ func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t t
 	defer rt.store.Release(l.lease)
 	if t.Kind == timerProbe && l.state == tga.Executing || t.Kind == timerExpiry && l.state == tga.Pending {
 		l.confirms = true
-		return rt.settledTimer(rt.drive(ctx, l))
+		err := rt.drive(ctx, l)
+		if t.Kind == timerExpiry && errors.Is(err, tga.EscalationRequired) {
+			return err // it came before the approval is over, and must come again
+		}
+		return rt.settledTimer(err)
 	}
 	return nil
 }
