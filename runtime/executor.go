@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"encoding/binary"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -44,12 +45,18 @@ func (rt *Runtime) forgetExecutor(l *loop) error {
 	return err
 }
 
+// permitLeft is how much is left of the time in which the remote executor of the newest attempt is
+// taken to be at work; zero or less where that is over.
+func (rt *Runtime) permitLeft(record *ledger.Record, policy Policy) time.Duration {
+	return policy.PermitTime - rt.clock.Certain(record.Attempts.Newest.Time())
+}
+
 // executorAlive says whether the remote executor of the newest attempt is taken to be at
 // work. That licenses nothing: who is taken to be alive too long only delays a re-send.
 func (rt *Runtime) executorAlive(record *ledger.Record, policy Policy) bool {
 	const takenBack = 1 // of the newest attempt: nobody is at it, and those before it were over when it was marked
 	if record.Status != ledger.Reserved || !record.Attempts.External || record.Attempts.UnsentMask&takenBack != 0 || rt.gaveUp(record) ||
-		rt.clock.Certain(record.Attempts.Newest.Time()) >= policy.PermitTime {
+		rt.permitLeft(record, policy) <= 0 {
 		return false
 	}
 	raw, err := rt.store.Attachment(context.Background(), chain.AttachStream, executorRow(record.TraceID))

@@ -69,8 +69,10 @@ type Policy struct {
 	// Resends is how many licensed re-sends one run makes before it leaves the call in
 	// doubt for a later one; zero means [DefaultResends], negative none.
 	Resends int
-	// PermitTime is how long a remote executor is taken to be at work; after it a
-	// repeated Begin answers by licence instead of wait. Zero means SendTimeout.
+	// PermitTime is how long a remote executor is taken to be at work; after it every
+	// Begin answers by licence, and none is handed that permit. Zero means SendTimeout. It may be
+	// shorter: then an executor that hangs is replaced sooner, and its send must begin within
+	// PermitTime.
 	PermitTime time.Duration
 	// RepeatWindow is how long an answer that was not delivered is served to an identical
 	// call of another connection; later it is only told. Zero means an hour.

@@ -37,8 +37,10 @@ type BeginRequest struct {
 	Request
 	// BeginID is the caller's own name of this Begin, 1..255 bytes, unique and hard to
 	// guess. The same again, from the same Submitter, finds the trace that it led to,
-	// wherever that stands, and the same permit while its attempt is open; only so can a
-	// caller that lost the answer ask for it once more. TraceID is then not looked at.
+	// wherever that stands, and the same permit while that is fresh ([Policy].PermitTime);
+	// only so can a caller that lost the answer ask for it once more. Afterwards the call is
+	// in doubt, or has a new attempt where its licence allows one. TraceID is then not
+	// looked at.
 	BeginID string
 	// Connection is the client's end, where the caller serves clients. A request without a
 	// key is then told from a repeat of an identical one ([call.Decide]).
@@ -66,8 +68,8 @@ type Begun struct {
 	Attempt  uint32
 	Permit   Permit
 	// SendWithin is how long after the Begin was asked the send must begin, by the
-	// executor's own monotonic clock: [Begun.Late]. It is the tool's send time-out at most.
-	// Later the permit may be stale, the tool server may have forgotten the key of an earlier
+	// executor's own monotonic clock: [Begun.Late]. It is the tool's send time-out at most, and
+	// what is left of the permit's time. Later the permit may be stale, the tool server may have forgotten the key of an earlier
 	// attempt, or the call's deadline is over. 0, without bound, is only in what others made.
 	SendWithin time.Duration
 	Key        string
@@ -304,22 +306,29 @@ func (rt *Runtime) sameBegin(ctx context.Context, l *loop) (Begun, bool, error) 
 	return Begun{}, false, nil
 }
 
-// sendBy hands an attempt to its executor, unless it is too late for its send.
+// sendBy hands the newest attempt to its executor, unless that is no longer taken to be at work or
+// it is too late for its send.
 func (rt *Runtime) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun, inTime bool, err error) {
 	record, err := rt.store.Record(context.WithoutCancel(ctx), ledger.KeyOf(l.namespace, l.call))
 	if err != nil || record == nil {
 		return Begun{Result: rt.partial(l)}, false, err
 	}
+	if !rt.executorAlive(record, l.policy) {
+		// Others may have gone on without this attempt: a permit that is handed out now would
+		// send beside a person's word that the call did not run, or beside a newer attempt.
+		return Begun{Result: rt.partial(l)}, false, nil
+	}
 	within, bounded := rt.query(l, record).SendWithin()
 	if l.deadline != 0 && record.Attempts.Count-record.Attempts.Unsent <= 1 {
 		within, bounded = l.deadline.Time().Sub(rt.clock.Now()), true // of a first send
 	}
-	inTime = !bounded || within > 0
-	if !bounded || within > l.policy.SendTimeout {
-		// Whoever looks at the world once the permit is stale must not be overtaken by a send of
-		// an executor that stood still meanwhile.
-		within = l.policy.SendTimeout
+	// Whoever looks at the world once the permit is stale must not be overtaken by a send of an
+	// executor that stood still meanwhile.
+	most := min(l.policy.SendTimeout, rt.permitLeft(record, l.policy))
+	if !bounded || within > most {
+		within = most
 	}
+	inTime = within > 0
 	return Begun{
 		Standing: BeginSend, Result: rt.partial(l), Attempt: attempt, SendWithin: max(within, 0),
 		Permit: rt.permit(l.lease.TraceID, attempt, l.remote),

@@ -313,7 +313,10 @@ func TestPermitSaysUntilWhenItsSendMayBegin(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			policy := licence(c.kind)
-			policy.PermitTime = 10 * time.Minute
+			policy.PermitTime = 2 * time.Hour // beyond what is looked at here
+			if c.attempt == 2 {
+				policy.PermitTime = 40 * time.Minute // over before the window is, and then once more
+			}
 			b := setup(t, policy)
 			begin := func(id string) runtime.Begun {
 				t.Helper()
@@ -350,8 +353,10 @@ func TestPermitSaysUntilWhenItsSendMayBegin(t *testing.T) {
 				if g.SendWithin != runtime.DefaultSendTimeout {
 					t.Errorf("bounded by %v, want the send time-out", g.SendWithin)
 				}
-				b.advance(2 * time.Hour)
-				b.wantStanding(begin(id), runtime.BeginSend)
+				b.advance(policy.PermitTime - time.Millisecond)
+				if again := begin(id); again.Permit != g.Permit {
+					t.Errorf("while the permit is fresh: %+v", again)
+				}
 				return
 			}
 			b.advance(time.Millisecond)

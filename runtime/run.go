@@ -382,7 +382,7 @@ func (rt *Runtime) waitUntil(l *loop, seen *ledger.Record) tga.Millis {
 // staleWait is how long a run waits for whoever has a trace whose permit is stale.
 const staleWait = 100 * time.Millisecond
 
-var errWindowClosed = errors.New("the window of its licence closed before the send")
+var errWindowClosed = errors.New("the time in which it could be sent was over before the send")
 
 // commit makes what is staged durable.
 func (rt *Runtime) commit(ctx context.Context, l *loop) error {

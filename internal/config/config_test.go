@@ -338,6 +338,14 @@ func TestPolicyOfTheFile(t *testing.T) {
 	if p, ok := c.Policy("crm", "anything"); !ok || p.PermitTime != 5*time.Minute || p.LicenceSet {
 		t.Errorf("crm's others: %+v %v", p, ok)
 	}
+	// A permit's time may be shorter than the send time-out: the shorter bounds an executor's send.
+	brief, err := Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\nsend_timeout=\"2s\"\npermit_time=\"1s\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, _ := brief.Policy("s", "t"); p.PermitTime != time.Second || p.SendTimeout != 2*time.Second {
+		t.Errorf("a short permit: %+v", p)
+	}
 	if _, ok := c.Policy("payments", "unknown"); ok {
 		t.Error("a tool without a row has a policy")
 	}

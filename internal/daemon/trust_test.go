@@ -142,7 +142,6 @@ func TestDoubtTellsWhatWasAsked(t *testing.T) {
 server = "remote"
 name = "put"
 licence = "dedupe_args"
-permit_time = "1ms"
 `)
 	ctx := t.Context()
 	_, err := b.client.Call(ctx, book("k"))

@@ -37,8 +37,8 @@ var own = []crashtest.Mutation{
 		New: "return rt.store.Overtake(ctx, trace, !planted.On(`not-run-overtakes`))"},
 	// A clock that is set forward ends a fresh permit.
 	{Name: "permit-by-the-wall", File: "runtime/executor.go",
-		Old: "rt.clock.Certain(record.Attempts.Newest.Time()) >= policy.PermitTime {",
-		New: "rt.clock.Certain(record.Attempts.Newest.Time()) >= policy.PermitTime || planted.On(`permit-by-the-wall`) && rt.clock.Now().Sub(record.Attempts.Newest.Time()) >= policy.PermitTime {"},
+		Old: "rt.permitLeft(record, policy) <= 0 {",
+		New: "rt.permitLeft(record, policy) <= 0 || planted.On(`permit-by-the-wall`) && rt.clock.Now().Sub(record.Attempts.Newest.Time()) >= policy.PermitTime {"},
 	// Whoever is overtaken sends all the same.
 	{Name: "overtaken-sends", File: "runtime/run.go",
 		Old: "	if !rt.store.Current(l.lease) {\n		return tga.Errorf(tga.StateConcurrentExecution, \"the call was ended before",

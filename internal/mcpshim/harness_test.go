@@ -43,7 +43,7 @@ func newWorld(t *testing.T) *world {
 	dir := t.TempDir()
 	w := &world{t: t, dir: dir, journal: filepath.Join(dir, "journal"), super: runtime.AllowAll}
 	w.policy = func(_, tool string) runtime.Policy {
-		p := runtime.Policy{PermitTime: 50 * time.Millisecond}
+		p := runtime.Policy{PermitTime: 5 * time.Second}
 		switch tool {
 		case "look":
 			p.Class, p.Licence = tga.ClassRead, ledger.Licence{Kind: ledger.ReadOnly}

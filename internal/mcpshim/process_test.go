@@ -47,7 +47,7 @@ class = "read"
 server = "fake"
 name = "again"
 licence = "dedupe_args"
-permit_time = "50ms"
+permit_time = "5s"
 [[tool]]
 server = "fake"
 name = "held"
@@ -59,7 +59,7 @@ send_timeout = "50ms"
 [[tool]]
 server = "fake"
 name = "*"
-permit_time = "50ms"
+permit_time = "5s"
 `
 
 func process(verb string) int {

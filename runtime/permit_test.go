@@ -1,0 +1,133 @@
+package runtime_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// TestPermitIsHandedOutOnlyWhileItIsFresh: whoever repeats its begin gets the same permit only
+// while the executor is taken to be at work, and never with more time for the send than the
+// permit still has. Afterwards it gets what every other begin gets: in doubt, or a new attempt
+// where the licence allows a re-send. The permit's time may be shorter than the tool's send
+// time-out, which the executor of a begun call does not see: the smaller of both bounds its send.
+func TestPermitIsHandedOutOnlyWhileItIsFresh(t *testing.T) {
+	const send = 30 * time.Second
+	for _, permit := range []time.Duration{send - time.Millisecond, send, send + time.Millisecond, 10 * send} {
+		for kind, then := range map[ledger.LicenceKind]runtime.Standing{
+			ledger.Park: runtime.BeginInDoubt, ledger.Probe: runtime.BeginInDoubt,
+			ledger.DedupeKey: runtime.BeginSend, ledger.DedupeArgs: runtime.BeginSend, ledger.ReadOnly: runtime.BeginSend,
+		} {
+			for _, restart := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%v of %v, %s, restart %v", permit, send, kind, restart), func(t *testing.T) {
+					policy := licence(kind)
+					policy.SendTimeout, policy.PermitTime = send, permit
+					b := setup(t, policy)
+					first := b.begin("k", "one")
+					for _, passed := range []time.Duration{0, permit / 2, permit - time.Millisecond} {
+						b.advance(epoch.Add(passed).Sub(b.clock()))
+						if restart {
+							b.reopen()
+						}
+						again := b.begin("k", "one")
+						b.wantStanding(again, runtime.BeginSend)
+						if want := min(send, permit-passed); again.Permit != first.Permit || again.Attempt != 1 || again.SendWithin != want {
+							t.Errorf("after %v: attempt %d, the same permit %v, to be sent within %v, want %v",
+								passed, again.Attempt, again.Permit == first.Permit, again.SendWithin, want)
+						}
+					}
+					b.advance(time.Millisecond)
+					b.wantStaleAnswer(first, then)
+				})
+			}
+		}
+	}
+}
+
+// TestPermitOfAnExecutorThatIsGoneIsNotHandedOut: a permit is stale before its time where its
+// executor gave up, or where the lock that it named is free.
+func TestPermitOfAnExecutorThatIsGoneIsNotHandedOut(t *testing.T) {
+	for kind, then := range map[ledger.LicenceKind]runtime.Standing{
+		ledger.Park: runtime.BeginInDoubt, ledger.DedupeArgs: runtime.BeginSend,
+	} {
+		for name, end := range map[string]func(*clients, runtime.Begun){
+			"gave up": func(c *clients, g runtime.Begun) {
+				if err := c.rt.GiveUp(t.Context(), g.Result.TraceID, g.Permit, ""); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"is dead": func(c *clients, _ runtime.Begun) { c.die("A") },
+		} {
+			t.Run(kind.String()+", "+name, func(t *testing.T) {
+				policy := licence(kind)
+				policy.PermitTime = time.Hour
+				c := withClients(t, policy)
+				c.come("A")
+				begin := func() runtime.Begun {
+					t.Helper()
+					g, err := c.rt.Begin(t.Context(), runtime.BeginRequest{Request: charge("k"), BeginID: "one", Connection: runtime.Connection{Executor: "A"}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return g
+				}
+				first := begin()
+				if again := begin(); again.Permit != first.Permit {
+					t.Errorf("while it is at work: %+v", again)
+				}
+				end(c, first)
+				c.wantStaleAnswer(first, then)
+			})
+		}
+	}
+}
+
+// TestPermitThatTookItsTimeToTheDiskIsNobodys: the mark of an attempt becomes durable when its permit's
+// time is over. It is handed to nobody, and counts as an attempt that nobody sent.
+func TestPermitThatTookItsTimeToTheDiskIsNobodys(t *testing.T) {
+	for _, took := range []time.Duration{time.Minute - time.Millisecond, time.Minute} {
+		b := setup(t, runtime.Policy{PermitTime: time.Minute, SendTimeout: time.Hour}, func(b *bench) { b.opts.Monotonic = b.monotonic })
+		store := &afterAppend{Store: b.db, then: func(chain.Lease, chain.Batch) { b.advance(took) }}
+		b.store = store
+		b.start()
+		g := b.begin("k", "one")
+		if took < time.Minute {
+			b.wantStanding(g, runtime.BeginSend)
+			if g.SendWithin != time.Minute-took {
+				t.Errorf("to be sent within %v", g.SendWithin)
+			}
+			continue
+		}
+		if g.Standing != runtime.BeginServe || g.Permit != (runtime.Permit{}) || g.Result.State != tga.Failed || g.Result.Class != ledger.ClassNotSent {
+			t.Errorf("%+v", g)
+		}
+		store.then = nil
+		b.wantStanding(b.begin("k", "two"), runtime.BeginSend)
+	}
+}
+
+// wantStaleAnswer repeats the begin "one" of the key "k" whose permit is stale.
+func (b *bench) wantStaleAnswer(first runtime.Begun, want runtime.Standing) {
+	b.t.Helper()
+	late := b.begin("k", "one")
+	b.wantStanding(late, want)
+	if late.Permit == first.Permit || late.Result.TraceID != first.Result.TraceID {
+		b.t.Errorf("the stale permit %v, trace %s, first %s", late.Permit == first.Permit, late.Result.TraceID, first.Result.TraceID)
+	}
+	switch want {
+	case runtime.BeginSend:
+		if late.Attempt != 2 {
+			b.t.Errorf("attempt %d, want one of its own", late.Attempt)
+		}
+	default:
+		wantCode(b.t, late.Cause, tga.EffectInDoubt)
+		if late.Permit != (runtime.Permit{}) {
+			b.t.Errorf("a permit in doubt: %s", late.Permit)
+		}
+	}
+}
