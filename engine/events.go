@@ -24,6 +24,9 @@ func (db *DB) events() *pebble.EventListener {
 			if failures.Add(1) < maxBackgroundErrors {
 				return
 			}
+			if pebble.IsCorruptionError(err) {
+				err = indexDamaged(err)
+			}
 			db.health.poison(db.log, err)
 			// Pebble would go on trying without a pause.
 			db.health.endGoroutine()
@@ -49,7 +52,7 @@ func (db *DB) events() *pebble.EventListener {
 		// error, and the trace it belongs to is reported. The default ends the process.
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			db.stats.corruptions.Add(1)
-			db.log.Error("pebble: damaged data", "path", info.Path, "error", info.Details)
+			db.log.Error("pebble: damaged data", "path", info.Path, "error", indexDamaged(info.Details))
 		},
 	}
 }

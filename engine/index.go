@@ -64,8 +64,10 @@ func (db *DB) catchUp(p *pebble.DB, from wal.Position) (position, error) {
 		if x.b.Len() < catchUpBatch {
 			return nil
 		}
-		db.progress(r.At)
-		return x.commit(at)
+		if err := x.commit(at); err != nil {
+			return err
+		}
+		return db.progress(r.At)
 	})
 	if err == nil {
 		at.at = tail.At

@@ -331,12 +331,13 @@ func (db *DB) temporary() (fs vfs.FS, dir string, err error) {
 	return db.opts.FS, db.tempIndex, nil
 }
 
-// progress says how far an index is that is being made.
-func (db *DB) progress(at wal.Position) {
+// progress says how far an index is that is being made. An error ends the making of it.
+func (db *DB) progress(at wal.Position) error {
 	if now := time.Now(); now.Sub(db.said) >= progressTime {
 		db.said = now
 		db.log.Info("making the index", "segment", at.Segment, "group", at.Group)
 	}
+	return db.remake.at(at)
 }
 
 // sweep removes the files of bodies that are nobody's.

@@ -25,6 +25,7 @@ type DB struct {
 	readOnly bool       // nothing can be written
 	believe  bool       // the witness is not asked, see [Witness]
 	fork     bool       // the log goes on in a new timeline
+	remake   *remake    // the index is made anew, see [RebuildIndex]
 	doubt    *tga.Error // why the log on disk is not believed to be whole
 	lock     *dirLock
 	unwatch  func() // ends the look at the lock
@@ -89,10 +90,11 @@ type openMode struct {
 	readOnly bool
 	believe  bool // the directory is the newest, whatever the witness knows
 	fork     bool // what is appended is of a new timeline, see [Restore]
+	remake   *remake
 }
 
 func open(dir string, opts Options, mode openMode) (*DB, error) {
-	db := &DB{opts: opts.withDefaults(), readOnly: mode.readOnly, believe: mode.believe, fork: mode.fork}
+	db := &DB{opts: opts.withDefaults(), readOnly: mode.readOnly, believe: mode.believe, fork: mode.fork, remake: mode.remake}
 	db.log = db.opts.Logger
 	db.health.init()
 	db.traces.init()
@@ -164,6 +166,9 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 		found.doubt = doubt
 	}
 	db.doubt = found.doubt
+	if err := db.remake.again(&found); err != nil {
+		return err
+	}
 	switch {
 	case found.empty && db.readOnly:
 		return tga.Errorf(tga.NotFound, "open %s: there is no store", db.dir)

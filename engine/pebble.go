@@ -16,11 +16,15 @@ func readError(err error) error {
 	case err == nil || tga.CodeOf(err) != "" || errors.Is(err, errPageFull):
 		return err
 	case pebble.IsCorruptionError(err):
-		out := tga.Errorf(tga.StateChecksumMismatch, "read: %w", err)
-		out.Where = "stored"
-		return out
+		return indexDamaged(err)
 	}
 	return tga.Errorf(tga.StoreUnavailable, "read: %w", err)
+}
+
+// indexDamaged says that the index is not what was written to it, and what to do: nothing is
+// lost, for the log has everything that the index has.
+func indexDamaged(err error) *tga.Error {
+	return damaged("the index is damaged: %w. Close the store; tgad index rebuild --data DIR makes the index anew from the log", err)
 }
 
 // closing gives up a batch that was not committed.

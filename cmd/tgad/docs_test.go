@@ -86,6 +86,7 @@ var ranElsewhere = map[string]string{
 	"tgad capability verify TOKEN":         "capability.txtar",
 	"tgad export --dialect talos":          "talos.txtar",
 	"tgad export --dialect talos TRACE":    "talos.txtar",
+	"tgad index rebuild --data DIR":        "index.txtar",
 	"tgad init --data DIR":                 "init.txtar",
 	"tgad init --data DIR --witness FILE":  "init.txtar",
 	"tgad init --data NEW --witness FILE":  "init.txtar",

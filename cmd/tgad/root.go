@@ -74,7 +74,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 			a.of(needDaemon, a.traceArgs(false, a.everyOne, a.compensate())), a.state(), cli.Workspace(&a.Streams, a.agreed),
 		}},
 		{groupKeep, []*cobra.Command{
-			a.of(needLog, a.traceArgs(false, a.everyOne, a.verify())), a.of(needLog, a.traceArgs(true, a.everyOne, a.export())), a.of(needWriter, a.seal()), a.of(needWriter, a.backup()), a.restore(),
+			a.of(needLog, a.traceArgs(false, a.everyOne, a.verify())), a.of(needLog, a.traceArgs(true, a.everyOne, a.export())), a.of(needWriter, a.seal()), a.of(needWriter, a.backup()), a.restore(), a.index(),
 			a.of(needWriter, a.unfreeze()), a.capability(),
 		}},
 		{"", hidden()},

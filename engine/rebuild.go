@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// Rebuilt says what [RebuildIndex] did.
+type Rebuilt struct {
+	Records uint64 // of the log that were read: one for each group of appends that was committed
+	Appends uint64 // that they hold
+	Rows    uint64 // of the new index, read back from its tables
+	Elapsed time.Duration
+}
+
+// Rebuilding says how far [RebuildIndex] is: it has indexed Records of the log's Of. It may be
+// read while the index is made.
+type Rebuilding struct{ records, of atomic.Uint64 }
+
+// Progress returns how many records are indexed, and how many the log has; zeros until the
+// log was looked at.
+func (r *Rebuilding) Progress() (records, of uint64) { return r.records.Load(), r.of.Load() }
+
+// remake is an index that is made anew because somebody asked for that.
+type remake struct {
+	ctx context.Context
+	far *Rebuilding
+}
+
+// RebuildIndex removes the index of a store that is open nowhere and makes it anew from the
+// log, then reads it back. The log does not change, but for what each open writes. far may be
+// nil.
+//
+// STATE_CHECKSUM_MISMATCH: acknowledged records are missing from the log. Then the index stays,
+// for it may be what proves that. NOT_FOUND: there is no store. STATE_LOCK_ACQUIRE_FAILED: a
+// process has it. The end of ctx ends the work; the next open goes on where it was ended.
+func RebuildIndex(ctx context.Context, dir string, opts Options, far *Rebuilding) (done Rebuilt, err error) {
+	began := time.Now()
+	opts = opts.withDefaults()
+	p, _, err := placeOf(opts.FS, dir)
+	if err != nil {
+		return done, err
+	}
+	if p != placeStore {
+		return done, tga.Errorf(tga.NotFound, "rebuild the index of %s: there is no store", dir)
+	}
+	if far == nil {
+		far = &Rebuilding{}
+	}
+	db, err := open(dir, opts, openMode{remake: &remake{ctx, far}})
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := db.awaited(db.p.Flush); err != nil {
+		return done, tga.Errorf(tga.StoreUnavailable, "rebuild the index of %s: %w", dir, err)
+	}
+	_, done.Records = far.Progress()
+	done.Appends = db.order.durable()
+	err = db.scanRows(db.p, []byte{0}, nil, func(_, _ []byte) error {
+		if done.Rows++; ctx.Err() != nil {
+			return errPageFull
+		}
+		return nil
+	})
+	if errors.Is(err, errPageFull) {
+		err = ctx.Err()
+	}
+	done.Elapsed = time.Since(began)
+	return done, err
+}
+
+// again prepares what was found for an index that is to be made anew.
+func (r *remake) again(f *found) error {
+	if r == nil {
+		return nil
+	}
+	if f.doubt != nil {
+		return tga.Errorf(tga.StateChecksumMismatch, "the index stays as it is: %w", error(f.doubt))
+	}
+	f.indexed = false
+	r.far.of.Store(f.tail.At.Group)
+	return r.ctx.Err()
+}
+
+// at is told of the newest record that the index has.
+func (r *remake) at(p wal.Position) error {
+	if r == nil {
+		return nil
+	}
+	r.far.records.Store(p.Group)
+	return r.ctx.Err()
+}
