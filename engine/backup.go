@@ -2,9 +2,11 @@ package engine
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -13,69 +15,121 @@ import (
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 )
 
 // partial is the suffix of a directory that is not yet what its name says.
 const partial = ".partial"
 
-// Backup copies the open store into dir, which must not exist, while appends go on.
-// The copy is opened and checked before it gets its name: what Backup leaves under
-// dir is a store that verifies, or nothing. The end of ctx ends it. The check takes at most
-// half a processor, as [DB.Check] does.
+// Backup copies the open store into dir while appends go on. Where dir is not there, the copy is
+// opened and checked whole before it gets its name: Backup leaves under dir a store that
+// verifies, or nothing. Where dir holds a backup of this store, only what is new since then is
+// copied, and what was copied is read back; the backup that was there can be restored until
+// the new one is whole. The end of ctx ends it. The check takes at most half a processor, as
+// [DB.Check] does.
 //
-// Tables are hard links where the file system has them, so dir is to be copied
-// elsewhere to be safe from the disk. Errors of the copy are STORE_UNAVAILABLE; a
-// copy with a problem is STATE_CHECKSUM_MISMATCH.
-func (db *DB) Backup(ctx context.Context, dir string) (err error) {
+// Files that are not written any more are hard links where the file system has them, so dir is
+// to be copied elsewhere to be safe from the disk. Errors of the copy are STORE_UNAVAILABLE; a
+// copy with a problem is STATE_CHECKSUM_MISMATCH. VALIDATION_ERROR: dir holds something else,
+// or a backup with records that this store does not have: of another store, or of a time that
+// was given up by a restore. STATE_LOCK_ACQUIRE_FAILED: somebody else has the backup.
+func (db *DB) Backup(ctx context.Context, dir string) error {
 	if err := db.health.enter(); err != nil {
 		return err
 	}
 	defer db.health.leave()
 	work := db.works.begin("backup")
 	defer db.works.end(work)
-	fs := db.opts.FS
-	if err := absent(fs, dir); err != nil {
-		return err
-	}
 	if db.readOnly {
 		return tga.Errorf(tga.StoreUnavailable, "backup of a store that is open read-only: copy its directory")
 	}
-	temp := dir + partial
+	before, err := readManifest(db.opts.FS, dir)
+	if err == nil && before == nil {
+		err = db.firstBackup(ctx, dir, work)
+	} else if err == nil {
+		err = db.nextBackup(ctx, dir)
+	}
+	if err != nil && tga.CodeOf(err) == "" && ctx.Err() == nil {
+		err = tga.Errorf(tga.StoreUnavailable, "backup to %s: %w", dir, err)
+	}
+	return err
+}
+
+// firstBackup makes a backup under another name and gives it its own when it is checked.
+func (db *DB) firstBackup(ctx context.Context, dir string, work *work) (err error) {
+	fs, temp := db.opts.FS, dir+partial
+	if err := absent(fs, dir); err != nil {
+		return err
+	}
 	if err := fs.RemoveAll(temp); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "backup to %s: %w", dir, err)
+		return err
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, fs.RemoveAll(temp))
 		}
 	}()
-	if err := db.copyLog(ctx, temp); err != nil {
-		if tga.CodeOf(err) == "" && ctx.Err() == nil {
-			err = tga.Errorf(tga.StoreUnavailable, "backup to %s: %w", dir, err)
-		}
+	if err := fs.MkdirAll(fs.PathJoin(temp, logName), access.DirMode); err != nil {
+		return err
+	}
+	end, list, err := db.wal.CopyTo(ctx, fs, fs.PathJoin(temp, logName), nil)
+	if err != nil {
+		return err
+	}
+	m := db.newManifest(end, list)
+	if err := writeMark(fs, temp, m.mark()); err != nil {
 		return err
 	}
 	if err := db.verifyCopy(ctx, temp, work); err != nil {
 		return err
 	}
+	if err := m.write(fs, temp); err != nil {
+		return err
+	}
 	return rename(fs, temp, dir)
 }
 
-// copyLog copies the log up to what is durable now, and no index: that is a function of it.
-func (db *DB) copyLog(ctx context.Context, to string) error {
+// nextBackup makes a backup of what it was before, and of what is new. Until its manifest is
+// written, every file of the backup before is there with every byte that it had.
+func (db *DB) nextBackup(ctx context.Context, dir string) (err error) {
 	fs := db.opts.FS
-	if err := fs.MkdirAll(fs.PathJoin(to, logName), access.DirMode); err != nil {
-		return err
-	}
-	end, err := db.wal.CopyTo(ctx, fs, fs.PathJoin(to, logName))
+	dir, lock, err := lockDir(fs, dir)
 	if err != nil {
 		return err
 	}
-	mark := guard.Mark{StoreID: db.storeID, Timeline: db.wal.Timeline(), Group: end.Group, Sum: end.Sum}
-	if err := writeMark(fs, to, mark); err != nil {
+	defer func() { err = errors.Join(err, lock.release()) }()
+	before, err := readManifest(fs, dir) // another backup may have ended before the lock
+	if err != nil {
 		return err
 	}
-	return syncDir(fs, to)
+	if before == nil {
+		return tga.Errorf(tga.StoreUnavailable, "backup to %s: its manifest was removed meanwhile", dir)
+	}
+	if holds, err := db.wal.Holds(before.end()); err != nil {
+		return err
+	} else if !holds {
+		return tga.Errorf(tga.ValidationError, "backup to %s: it holds a backup of store %s with group %d of its log, which this store, %s, does not have: it is another store, or was restored to an earlier time. Back up to another directory",
+			dir, before.Store, before.End.Group, db.storeID)
+	}
+	at := fs.PathJoin(dir, logName)
+	if err := wal.TrimCopy(fs, at, before.files()); err != nil {
+		return err
+	}
+	end, list, err := db.wal.CopyTo(ctx, fs, at, before.files())
+	if err != nil {
+		return err
+	}
+	if err := wal.VerifyCopy(ctx, wal.Options{FS: fs, Dir: at, Random: db.random, Logger: db.log}, before.end(), end, list); err != nil {
+		return err
+	}
+	m := db.newManifest(end, list)
+	if err := m.write(fs, dir); err != nil {
+		return err
+	}
+	if err := writeMark(fs, dir, m.mark()); err != nil {
+		return err
+	}
+	return wal.TrimCopy(fs, at, m.files())
 }
 
 // writeMark gives a copied store its watermark.
@@ -215,37 +269,54 @@ func (db *DB) rename() error {
 	return db.apply(w)
 }
 
-// copyStore copies the log and the watermark of a store that is open nowhere, and syncs
-// them.
+// copyStore copies the log and the watermark of a backup, or of a store that is open nowhere,
+// and syncs them. Of a backup it copies what the manifest says, and nothing else that a backup
+// which did not end may have left there.
 func copyStore(ctx context.Context, fs vfs.FS, from, to string) error {
-	for _, dir := range []string{"", logName} {
-		in, out := fs.PathJoin(from, dir), fs.PathJoin(to, dir)
-		names, err := fs.List(in)
-		if err != nil {
-			return err
-		}
-		if err := fs.MkdirAll(out, access.DirMode); err != nil {
-			return err
-		}
-		for _, name := range names {
-			if dir == "" && name != guard.WatermarkName {
-				continue
-			}
-			if err := copyFile(ctx, fs, fs.PathJoin(in, name), fs.PathJoin(out, name)); err != nil {
+	m, err := readManifest(fs, from)
+	if err != nil {
+		return err
+	}
+	in, out := fs.PathJoin(from, logName), fs.PathJoin(to, logName)
+	if err := fs.MkdirAll(out, access.DirMode); err != nil {
+		return err
+	}
+	if m != nil {
+		for name, f := range m.files() {
+			if err := copyFile(ctx, fs, fs.PathJoin(in, name), fs.PathJoin(out, name), &f); err != nil {
 				return err
 			}
 		}
 		if err := syncDir(fs, out); err != nil {
 			return err
 		}
+		return writeMark(fs, to, m.mark())
 	}
-	return nil
+	names, err := fs.List(in)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := copyFile(ctx, fs, fs.PathJoin(in, name), fs.PathJoin(out, name), nil); err != nil {
+			return err
+		}
+	}
+	if err := syncDir(fs, out); err != nil {
+		return err
+	}
+	err = copyFile(ctx, fs, fs.PathJoin(from, guard.WatermarkName), fs.PathJoin(to, guard.WatermarkName), nil)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return syncDir(fs, to)
 }
 
 // copyPart is how many bytes of a file are copied between two looks at the context.
 const copyPart = 1 << 20
 
-func copyFile(ctx context.Context, fs vfs.FS, from, to string) error {
+// copyFile copies a file, of which want says how long it is and which digest it has; all of it
+// where want is nil.
+func copyFile(ctx context.Context, fs vfs.FS, from, to string, want *wal.CopiedFile) error {
 	in, err := fs.Open(from)
 	if err != nil {
 		return err
@@ -254,13 +325,21 @@ func copyFile(ctx context.Context, fs vfs.FS, from, to string) error {
 	if err != nil {
 		return errors.Join(err, in.Close())
 	}
-	for err == nil {
+	sum, left, n := sha256.New(), int64(math.MaxInt64), int64(0)
+	if want != nil {
+		left = want.Length
+	}
+	for err == nil && left > 0 {
 		if err = ctx.Err(); err == nil { // a long file ends where it is
-			_, err = io.CopyN(out, in, copyPart)
+			n, err = io.CopyN(io.MultiWriter(out, sum), in, min(left, copyPart))
+			left -= n
 		}
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
+	}
+	if err == nil && want != nil && (left > 0 || [32]byte(sum.Sum(nil)) != want.Digest) {
+		err = damaged("%s is not what the manifest of the backup says", from)
 	}
 	if err == nil {
 		err = out.Sync()

@@ -127,7 +127,7 @@ func TestCopyEndsWhereTheLogDid(t *testing.T) {
 	if err := b.fs.MkdirAll("copy", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	end, err := b.log.CopyTo(context.Background(), b.fs, "copy")
+	end, _, err := b.log.CopyTo(context.Background(), b.fs, "copy", nil)
 	if err != nil || end != b.last {
 		t.Fatalf("%+v %v", end, err)
 	}
@@ -153,7 +153,7 @@ func TestCopyEndsWhereTheLogDid(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := b.log.CopyTo(ctx, b.fs, "copy"); !errors.Is(err, context.Canceled) {
+	if _, _, err := b.log.CopyTo(ctx, b.fs, "copy", nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

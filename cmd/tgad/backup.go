@@ -11,16 +11,29 @@ import (
 )
 
 func (a *app) backup() *cobra.Command {
-	return &cobra.Command{
-		Use:   "backup DIR",
-		Short: "Copy the store while it runs",
-		Long: `backup copies the store into DIR, which must not exist, while the daemon goes on. The
-daemon writes it, so DIR is a directory that the daemon may make. Check the copy with
-tgad verify DIR.`,
-		Args: cobra.ExactArgs(1),
+	var to string
+	c := &cobra.Command{
+		Use:   "backup --to DIR",
+		Short: "Copy the store while it runs, again and again into one directory",
+		Long: `backup copies the store into DIR while the daemon goes on. The daemon writes it, so DIR is
+a directory that the daemon may make.
+
+Where DIR does not exist, the whole store is copied and checked. Where DIR holds a backup
+of this store, only what is new is copied and read back. The backup that was there can be
+restored until the new one is whole, whenever the work is stopped.
+
+DIR takes the backups of one store: those of another one, or of one that was restored to an
+earlier time, are refused. Files that are not written any more are hard links where DIR is on
+the store's own disk: copy DIR to another disk. Check a backup with tgad verify DIR.`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && to == "" {
+				to = args[0]
+			} else if len(args) == 1 || to == "" {
+				return cli.Usagef("--to is required, once: the directory of the backup")
+			}
 			// The daemon has another working directory.
-			dir, err := filepath.Abs(args[0])
+			dir, err := filepath.Abs(to)
 			if err != nil {
 				return err
 			}
@@ -35,6 +48,8 @@ tgad verify DIR.`,
 			})
 		},
 	}
+	c.Flags().StringVar(&to, "to", "", "`directory` of the backup")
+	return c
 }
 
 // done prints that an administrative verb did what it was asked.

@@ -142,7 +142,7 @@ func TestEveryDocumentedCommandRuns(t *testing.T) {
 		{line: "tgad export", stdout: "tool_effect"},
 		{line: "tgad verify FILE", with: []string{"FILE", "export.ndjson"}, stdout: "ok: export"},
 		{line: "tgad seal", stdout: "sealed"},
-		{line: "tgad backup DIR", with: []string{"DIR", "copy"}},
+		{line: "tgad backup --to DIR", with: []string{"DIR", "copy"}},
 		{line: "tgad verify DIR", with: []string{"DIR", "copy"}, stdout: "ok: store"},
 		{line: "tgad restore BACKUP --data DIR", with: []string{"BACKUP", "copy", "DIR", "restored"}, stdout: "frozen"},
 		{line: "tgad restore DIR --data NEW", with: []string{"DIR", "copy", "NEW", "again"}, stdout: "frozen"},

@@ -158,7 +158,8 @@ func (c *Client) Working(ctx context.Context) ([]Work, error) {
 	return m.Work, err
 }
 
-// Backup copies the store into a new directory of the daemon's file system.
+// Backup copies the store into a directory of the daemon's file system: a new one, or one that
+// holds a backup of the store, which gets what is new.
 func (c *Client) Backup(ctx context.Context, dir string) error {
 	return c.ask(ctx, post("/v1/backup", BackupRequest{Dir: dir}), nil)
 }

@@ -458,7 +458,7 @@ type Work struct {
 
 // BackupRequest copies the store while it runs: POST /v1/backup.
 type BackupRequest struct {
-	Dir string `json:"dir"` // absolute, of the daemon's file system; must not exist
+	Dir string `json:"dir"` // absolute, of the daemon's file system; does not exist, or holds a backup of the store
 }
 
 // SealRequest moves finished traces into a segment: POST /v1/seal.
