@@ -113,19 +113,23 @@ func (d files) size() (sum int64) {
 
 // make prepares the file of a segment: full length, written, so that no later sync has to
 // allocate anything; its identity synced, and then its name. Nothing is written to a
-// segment that a crash could take back whole, or leave as another one.
-func (d files) make(id Identity) error {
+// segment that a crash could take back whole, or leave as another one. It asks pace before
+// it fills up to so many bytes, and gives up on an error of it.
+func (d files) make(id Identity, pace func(int64) error) error {
 	tmp, name := d.path(spareName), d.path(segmentName(id.Number))
 	f, err := d.fs.Create(tmp, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return unavailable("make segment "+segmentName(id.Number), err)
 	}
-	err = fill(f, id)
+	err = fill(f, id, pace)
 	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = d.fs.Rename(tmp, name)
+	}
+	if errors.Is(err, errNotWanted) {
+		err = errors.Join(err, d.fs.Remove(tmp))
 	}
 	if err == nil {
 		err = d.sync()
@@ -139,16 +143,29 @@ func (d files) make(id Identity) error {
 // piece is how much is written, filled or copied at a time.
 const piece = 1 << 20
 
+// filled is how much of a segment is filled at a time: the disk may begin to write it at
+// once, so that the sync of the whole has little left to wait for.
+const filled = 256 << 10
+
+// atOnce is the pace of a segment that somebody waits for.
+func atOnce(int64) error { return nil }
+
 // fill writes a whole segment: its identity and zeros.
-func fill(f io.Writer, id Identity) error {
-	b := make([]byte, min(piece, id.Size))
+func fill(f vfs.File, id Identity, pace func(int64) error) error {
+	b := make([]byte, min(filled, id.Size))
 	appendIdentity(b[:0], id)
-	for left := id.Size; left > 0; {
-		n := min(left, uint32(len(b)))
+	for done, size := int64(0), int64(id.Size); done < size; {
+		n := min(size-done, int64(len(b)))
+		if err := pace(done + n); err != nil {
+			return err
+		}
 		if _, err := f.Write(b[:n]); err != nil {
 			return err
 		}
-		left -= n
+		done += n
+		if _, err := f.SyncTo(done); err != nil {
+			return err
+		}
 		clear(b)
 	}
 	return nil

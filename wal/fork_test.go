@@ -78,18 +78,18 @@ func TestSegmentsGrow(t *testing.T) {
 	b := &bench{t: t, fs: vfs.NewMem()}
 	l := newLog(Options{FS: b.fs, Random: func([]byte) error { return nil }})
 	for n, want := range []uint32{4 << 20, 8 << 20, 16 << 20, 32 << 20, 64 << 20, 64 << 20, 64 << 20} {
-		id, err := l.successor()
+		id, err := l.successor(true)
 		if err != nil || id.Size != want {
 			t.Errorf("segment %d: %d bytes, %v, want %d", n+1, id.Size, err, want)
 		}
 		l.id, l.at.End = id, id.Size/2
-		if short, err := l.successor(); err != nil || short.Size != 4<<20 {
+		if short, err := l.successor(false); err != nil || short.Size != 4<<20 {
 			t.Errorf("after a short segment %d: %d bytes, %v", n+1, short.Size, err)
 		}
 		l.at.End++
 	}
 	l.id.Size, l.at.End = MaxSegment, MaxSegment // one that began with a very long record
-	if id, err := l.successor(); err != nil || id.Size != 64<<20 {
+	if id, err := l.successor(true); err != nil || id.Size != 64<<20 {
 		t.Errorf("after the longest: %d bytes, %v", id.Size, err)
 	}
 	fs := vfs.NewMem()

@@ -17,6 +17,16 @@ type Position struct {
 	Sum     uint32 // the record's checksum
 }
 
+// landmarks is how far two records are apart by which others are found.
+const landmarks = 64 << 10
+
+// Landmark reports whether the record at p is one of those by which others are found: it
+// goes over a multiple of 64 KiB of its segment, or begins there. The first record of a
+// segment, which the log makes by itself, is none.
+func (p Position) Landmark() bool {
+	return p.Start%landmarks == 0 || p.Start/landmarks != (p.End-1)/landmarks
+}
+
 // Times are the newest times of a store, which every record repeats.
 type Times struct {
 	Committed tga.Millis // of any append
@@ -47,6 +57,10 @@ func (g *Group) Reset() {
 func (g *Group) Len() int {
 	return headerLen + int(aligned(uint32(g.opsLen))) + int(aligned(uint32(g.bodies)))
 }
+
+// First is the index of the first append of a group that was appended, and of the next one
+// where it has none.
+func (g *Group) First() uint64 { return g.head.first }
 
 // Next is the index of the next append in the global order, of a group that was appended.
 func (g *Group) Next() uint64 { return g.head.first + uint64(g.orders) }

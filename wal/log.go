@@ -165,9 +165,7 @@ func (l *Log) Append(g *Group) (Position, error) {
 	if l.err = l.write(g); l.err != nil {
 		return Position{}, l.err
 	}
-	if l.at.End > l.id.Size/2 {
-		l.prepare()
-	}
+	l.prepare()
 	return l.at, nil
 }
 
@@ -244,6 +242,7 @@ func (l *Log) know(s *segment) {
 func (l *Log) Close() error {
 	var err error
 	if l.spare != nil {
+		l.spare.stop()
 		l.spare.wait() // an error of it concerns nobody any more
 	}
 	if l.f != nil {

@@ -24,7 +24,12 @@ const (
 	linkOp Kind = 4
 	// closed is the last operation before a clean end.
 	closedOp Kind = 5
+	// Insert is a Put of a key that was never set before. Whoever counts keys need not look.
+	Insert Kind = 6
 )
+
+// keyed reports whether operations of a kind have a key.
+func (k Kind) keyed() bool { return k == Put || k == Delete || k == Insert }
 
 // Place says where the body of an operation is.
 type Place byte
@@ -96,6 +101,9 @@ func (o *Ops) Inline() int { return len(o.bodies) }
 // Len is what o takes in a record, in bytes.
 func (o *Ops) Len() int { return len(o.ops) + len(o.bodies) }
 
+// Insert is Put of a key that was never set before.
+func (o *Ops) Insert(key, value []byte) { o.add(Insert, Nowhere, key, value, 0, 0) }
+
 // Put sets the row of key to value. Empty key or value and one that is too long are the
 // program's own error: key has 1 to 255 bytes.
 func (o *Ops) Put(key, value []byte) { o.add(Put, Nowhere, key, value, 0, 0) }
@@ -133,7 +141,7 @@ func (o *Ops) Order(leaf []byte) {
 }
 
 func (o *Ops) add(kind Kind, place Place, key, value []byte, bodyLen, sum uint32) {
-	if len(key) > math.MaxUint8 || (len(key) == 0) != (kind >= Order) {
+	if len(key) > math.MaxUint8 || (len(key) != 0) != kind.keyed() {
 		panic("log: an operation with a key of a wrong length")
 	}
 	o.n++
@@ -208,7 +216,7 @@ func (op *Op) decode(b *[]byte) bool {
 
 // sound reports whether the fields of an operation's header go together.
 func (op *Op) sound(keyLen int) bool {
-	if op.Kind < Put || op.Kind > closedOp || op.Place > InFile || (keyLen == 0) != (op.Kind >= Order) {
+	if op.Kind < Put || op.Kind > Insert || op.Place > InFile || (keyLen != 0) != op.Kind.keyed() {
 		return false
 	}
 	if op.Place != Nowhere && op.Kind != Put {

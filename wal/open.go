@@ -150,7 +150,7 @@ func (l *Log) Resume(t Tail) error {
 	}
 	l.stale = nil
 	if i+1 < len(l.segments) && l.segments[i+1].id.Timeline == l.line { // made ahead and not begun
-		l.spare = &spare{id: l.segments[i+1].id, done: make(chan struct{})}
+		l.spare = newSpare(l.segments[i+1].id)
 		close(l.spare.done)
 	}
 	if !t.Clean || l.segments[i].size < l.id.Size {

@@ -2,6 +2,7 @@ package wal
 
 import (
 	"bytes"
+	"cmp"
 	"hash/crc32"
 )
 
@@ -34,6 +35,7 @@ func (r *Record) ops() []byte { return r.buf[headerLen : headerLen+int(r.head.op
 type window struct {
 	f    readerAt
 	size uint32 // of the file
+	step uint32 // how much is read at a time, 0 = windowSize
 	at   uint32 // of buf
 	buf  []byte
 }
@@ -42,7 +44,11 @@ type readerAt interface {
 	ReadAt(p []byte, off int64) (int, error)
 }
 
-const windowSize = 256 << 10
+// How much a window reads at a time: of a whole log, and to find a few records.
+const (
+	windowSize = 256 << 10
+	glanceSize = 16 << 10
+)
 
 // bytes returns n bytes at offset, which are valid until the next call; none where the
 // file ends before.
@@ -51,7 +57,7 @@ func (w *window) bytes(offset, n uint32) ([]byte, error) {
 		return nil, nil
 	}
 	if offset < w.at || offset+n > w.at+uint32(len(w.buf)) {
-		want := min(max(n, windowSize), w.size-offset)
+		want := min(max(n, cmp.Or(w.step, windowSize)), w.size-offset)
 		if cap(w.buf) < int(want) {
 			w.buf = make([]byte, want)
 		}

@@ -41,9 +41,19 @@ func (l *Log) Audit(fn func(*Record) error) (Tail, error) {
 	return s.run()
 }
 
+// Walk reads the log from a record on, that one too, up to what is durable now, and calls fn
+// for each record. It is [Log.Audit] from there, for those who need few of them.
+func (l *Log) Walk(from Position, fn func(*Record) error) error {
+	l.mu.Lock()
+	s := scan{l: l, segments: slices.Clone(l.segments), until: l.durable, fn: fn, prev: from, also: true, tail: Tail{Next: 1}}
+	l.mu.Unlock()
+	_, err := s.run()
+	return err
+}
+
 func (s *scan) run() (Tail, error) {
 	i, err := s.begin(s.prev)
-	for more := true; more && err == nil; i++ {
+	for more := s.until == (Position{}) || s.prev != s.until; more && err == nil; i++ {
 		more, err = s.segment(i)
 	}
 	return s.tail, err
@@ -55,6 +65,7 @@ type scan struct {
 	segments []*segment
 	until    Position // the end, where it is known; zero: to be found
 	fn       func(*Record) error
+	also     bool // see [Log.Walk]
 	tail     Tail
 	prev     Position // of the newest record read
 	// held is that record, until the next one proves that it is whole. The last of all is
@@ -63,7 +74,7 @@ type scan struct {
 }
 
 // begin returns the place of the segment to begin with. It reads the record that ends at
-// from and counts it as passed on.
+// from and counts it as passed on, or passes it on.
 func (s *scan) begin(from Position) (int, error) {
 	if from == (Position{}) {
 		return 0, nil
@@ -87,13 +98,24 @@ func (s *scan) begin(from Position) (int, error) {
 		if r == nil || r.At != from {
 			return damaged("segment %d has no group %d that ends at %d", from.Segment, from.Group, from.End)
 		}
+		if s.also {
+			if err := s.fn(r); err != nil {
+				return err
+			}
+		}
 		return s.arrived(r)
 	})
 }
 
 func (s *scan) in(i int, fn func(*window) error) error {
 	seg := s.segments[i]
-	return s.l.handles.with(seg.id.Number, func(h *handle) error { return fn(&window{f: h, size: seg.size}) })
+	return s.l.handles.with(seg.id.Number, func(h *handle) error {
+		w := &window{f: h, size: seg.size}
+		if s.also {
+			w.step = glanceSize
+		}
+		return fn(w)
+	})
 }
 
 // segment reads on in the i-th segment; more says that the log goes on in the next.
@@ -212,24 +234,21 @@ func (w *window) whole(r *Record) (bool, error) {
 	return whole, err
 }
 
-// later looks for records behind the end, in this segment and in those after it. The
-// header of the group that was being written is none of them, but behind a group whose
-// bodies are not whole it is: that one was synced before.
+// later looks for records behind the end, in this segment and in those after it.
 func (s *scan) later(i int, w *window, at uint32) error {
 	seg := s.segments[i]
-	b, err := w.bytes(at, headerLen)
+	at, err := s.begun(w, &seg.id, at)
 	if err != nil {
 		return err
-	}
-	if h, ok := readHeader(b, &seg.id, at); ok && !s.tail.Torn && h.group == s.prev.Group+1 && h.prev == s.prev.Sum {
-		s.tail.Torn = true
-		at += align
 	}
 	where, found, err := w.later(&seg.id, at)
 	for j := i + 1; j < len(s.segments) && err == nil && !found; j++ {
 		seg = s.segments[j]
-		err = s.in(j, func(w *window) (err error) {
-			where, found, err = w.later(&seg.id, identityLen)
+		err = s.in(j, func(w *window) error {
+			at, err := s.begun(w, &seg.id, identityLen)
+			if err == nil {
+				where, found, err = w.later(&seg.id, at)
+			}
 			return err
 		})
 	}
@@ -237,6 +256,22 @@ func (s *scan) later(i int, w *window, at uint32) error {
 		s.doubt(damaged("group %d is missing: there is a later one in segment %d at offset %d", s.tail.At.Group+1, seg.id.Number, where))
 	}
 	return err
+}
+
+// begun returns what follows the header of the group that was being written, where that
+// stands at an offset: right behind the end, or at the beginning of the next segment, whose
+// first record was then the one. Behind a group whose bodies are not whole it is a later one:
+// that group was synced before.
+func (s *scan) begun(w *window, id *Identity, at uint32) (uint32, error) {
+	b, err := w.bytes(at, headerLen)
+	if err != nil {
+		return at, err
+	}
+	if h, ok := readHeader(b, id, at); ok && !s.tail.Torn && h.group == s.prev.Group+1 && h.prev == s.prev.Sum {
+		s.tail.Torn = true
+		at += align
+	}
+	return at, nil
 }
 
 func (s *scan) doubt(err *tga.Error) {

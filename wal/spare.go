@@ -1,60 +1,124 @@
 package wal
 
-import "errors"
+import (
+	"errors"
+	"math"
+	"sync"
+)
 
-// spare is a segment that is made ahead of its use, beside the writer.
+// spare is a segment that is made ahead of its use, beside the writer. It is filled as the
+// segment in use is: a whole one at once would keep every sync waiting behind its zeros.
 type spare struct {
 	id   Identity
 	done chan struct{}
 	err  error
+
+	mu      sync.Mutex
+	changed sync.Cond
+	allowed int64 // how many bytes may be filled
+	stopped bool  // nobody wants it any more
+}
+
+func newSpare(id Identity) *spare {
+	s := &spare{id: id, done: make(chan struct{})}
+	s.changed.L = &s.mu
+	return s
 }
 
 func (s *spare) wait() { <-s.done }
 
-// prepare begins to make the next segment, unless one is there or being made.
+// allow lets so many bytes of the segment be filled.
+func (s *spare) allow(n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n > s.allowed {
+		s.allowed = n
+		s.changed.Signal()
+	}
+}
+
+// stop ends the making of the segment, wherever it is.
+func (s *spare) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	s.changed.Signal()
+}
+
+var errNotWanted = errors.New("the segment is not wanted any more")
+
+// pace returns once n bytes may be filled.
+func (s *spare) pace(n int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.allowed < n && !s.stopped {
+		s.changed.Wait()
+	}
+	if s.stopped {
+		return errNotWanted
+	}
+	return nil
+}
+
+// prepare makes the next segment as the one in use is filled: from a quarter of that on, and
+// whole at three quarters.
 func (l *Log) prepare() {
-	if l.spare != nil {
+	used, quarter := int64(l.at.End), int64(l.id.Size)/4
+	if used <= quarter {
 		return
 	}
-	id, err := l.successor()
-	s := &spare{id: id, done: make(chan struct{}), err: err}
+	if l.spare == nil {
+		l.begin(true) // it is there once three quarters are used
+	}
+	l.spare.allow(int64(l.spare.id.Size) * (used - quarter) / (2 * quarter))
+}
+
+// begin begins to make the next segment.
+func (l *Log) begin(grow bool) {
+	id, err := l.successor(grow)
+	s := newSpare(id)
 	l.spare = s
-	if err != nil {
+	if s.err = err; err != nil {
 		close(s.done)
 		return
 	}
 	go func() {
 		defer close(s.done)
-		s.err = l.files.make(id)
+		s.err = l.files.make(id, s.pace)
 	}()
 }
 
 // takeSpare returns a segment of at least that many bytes that is ready for its first
 // record.
 func (l *Log) takeSpare(size uint32) (Identity, error) {
-	l.prepare()
+	grow := l.at.End > l.id.Size/2
+	if l.spare == nil {
+		l.begin(grow)
+	}
 	s := l.spare
+	s.allow(math.MaxInt64)
 	s.wait()
 	l.spare = nil
 	if s.err != nil { // it was made before: a disk that was full then may not be now
-		s.err = l.files.make(s.id)
+		s.err = l.files.make(s.id, atOnce)
 	}
 	if s.err == nil && s.id.Size < size {
-		if s.id, s.err = l.successor(); s.err == nil {
+		if s.id, s.err = l.successor(grow); s.err == nil {
 			s.id.Size = (size + identityLen - 1) / identityLen * identityLen
-			s.err = errors.Join(l.handles.forget(s.id.Number), l.files.make(s.id))
+			s.err = errors.Join(l.handles.forget(s.id.Number), l.files.make(s.id, atOnce))
 		}
 	}
 	return s.id, s.err
 }
 
 // successor is the identity of the next segment. A store begins small and grows: a segment
-// is twice as long as the one before, where that was used. After one that a crash ended early
-// it is as short as the first: a process that is killed again and again fills no disk.
-func (l *Log) successor() (Identity, error) {
+// is twice as long as the one before, where that was used by half. After one that a crash
+// ended early it is as short as the first: a process that is killed again and again fills no
+// disk.
+func (l *Log) successor(grow bool) (Identity, error) {
 	salt, err := draw(l.opts.Random)
 	id := Identity{Store: l.id.Store, Timeline: l.line, Number: l.id.Number + 1, Salt: salt, Size: l.opts.FirstSize}
-	if l.at.End > l.id.Size/2 {
+	if grow {
 		id.Size = uint32(min(uint64(l.opts.Size), max(2*uint64(l.id.Size), uint64(id.Size))))
 	}
 	return id, err
