@@ -69,7 +69,8 @@ func (db *DB) check(ctx context.Context, pace *pacer, work *work) (rep Report, e
 	prefix := db.order.durable()
 	v := db.view()
 	defer func() { err = closeView(v, err) }()
-	c := &checker{db: db, ctx: ctx, v: v, said: time.Now(), pace: pace, work: work}
+	c := &checker{db: db, ctx: ctx, v: v, said: time.Now(), pace: pace, work: work, nextLeaf: 1}
+	c.folds.init(1024, 64<<20)
 	for _, step := range []func() error{
 		c.log, c.keys, c.traces, c.segments, c.records, c.orphans, func() error { return c.order(prefix) },
 	} {
@@ -93,6 +94,15 @@ type checker struct {
 	leafEntries, leafNotes int
 	unreadable             bool // some trace could not be counted
 	newestTS, committed    tga.Millis
+
+	// Of the global order.
+	nextLeaf  uint64 // the index that comes next
+	folds     lru[tga.ID, fold]
+	landmarks int
+	landmark  struct {
+		first uint64
+		at    wal.Position
+	}
 }
 
 // problem records err, unless it says that the store cannot be read at all.
@@ -116,14 +126,23 @@ func (c *checker) problemf(id tga.ID, format string, args ...any) error {
 	return c.problem(id, damaged(format, args...).In(id))
 }
 
-// log reads the log itself: its chain from the first record on, and the bodies that it still
-// has, whether anybody needs them or not.
+// log reads the log itself, as far as the view has its rows: its chain from the first record
+// on, the global order, and the bodies that it still has, whether anybody needs them or not.
 func (c *checker) log() error {
 	defer c.db.wal.Pin()()
+	newest, err := c.db.positionOf(c.v)
+	if err != nil {
+		return c.problem(tga.ID{}, err)
+	}
 	tail, err := c.db.wal.Audit(func(r *wal.Record) error {
 		c.pace.step(c.ctx)
 		if err := c.ctx.Err(); err != nil {
 			return err
+		}
+		if r.At.Group <= newest.at.Group {
+			if err := c.group(r); err != nil {
+				return err
+			}
 		}
 		return r.Ops(func(op *wal.Op) error {
 			if op.Place != wal.Inline {
@@ -323,9 +342,15 @@ func (c *checker) checkpoints(t *chain.Trace) error {
 // that is not expired names one trace, so equal counts mean that each is accounted for.
 func (c *checker) records() error {
 	named := 0
+	at, err := c.db.positionOf(c.v)
+	if err != nil {
+		return c.problem(tga.ID{}, err)
+	}
+	var sum uint64
 	lower, upper := keyspace.LedgerBounds()
-	if err := c.scan(lower, upper, func(_, value []byte) error {
+	if err := c.scan(lower, upper, func(key, value []byte) error {
 		c.Records++
+		sum += keySum(key)
 		r, err := ledger.DecodeRecord(value)
 		if err != nil {
 			return c.problem(tga.ID{}, err)
@@ -336,6 +361,11 @@ func (c *checker) records() error {
 		return nil
 	}); err != nil {
 		return err
+	}
+	if uint64(c.Records) != at.keys || sum != at.sum {
+		if err := c.problemf(tga.ID{}, "%d ledger records, or others, where there were %d", c.Records, at.keys); err != nil {
+			return err
+		}
 	}
 	if named != c.owned && !c.unreadable {
 		return c.problemf(tga.ID{}, "%d ledger records name a trace, the logs account for %d", named, c.owned)

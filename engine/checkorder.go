@@ -5,51 +5,76 @@ import (
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 )
 
-// order checks that the leaves have no hole up to the durable prefix, that each names
-// what is there, and that together they name every entry and note.
-func (c *checker) order(prefix uint64) error {
-	lower, upper := keyspace.GlobalBounds()
-	next := uint64(1)
-	traces := lru[tga.ID, fold]{}
-	traces.init(1024, 64<<20)
-	if err := c.scan(lower, upper, func(key, value []byte) error {
-		c.Leaves++
-		index, err := keyspace.ParseGlobal(key)
-		if err != nil {
-			return nil // reported as a key
+// group checks what a record of the log says of the global order, and its landmark.
+func (c *checker) group(r *wal.Record) error {
+	if r.First != c.nextLeaf {
+		if err := c.problemf(tga.ID{}, "order: group %d begins with index %d, want %d", r.At.Group, r.First, c.nextLeaf); err != nil {
+			return err
 		}
-		if index != next && next <= prefix {
-			if err := c.problemf(tga.ID{}, "order: leaf %d follows %d", index, next-1); err != nil {
+		c.nextLeaf = r.First
+	}
+	if r.At.Landmark() {
+		if r.First != c.landmark.first {
+			if err := c.landmarkRow(); err != nil {
 				return err
 			}
 		}
-		l, err := decodeLeaf(index, value)
-		if err != nil {
-			next = index + 1
-			return c.problem(tga.ID{}, err)
-		}
-		if index != next {
-			c.newestTS = max(c.newestTS, l.NewestTS) // of the appends that are missing
-		}
-		next = index + 1
-		return errors.Join(c.ctx.Err(), c.leaf(l, &traces))
-	}); err != nil {
-		return err
+		c.landmark.first, c.landmark.at = r.First, r.At // of two with one index the later one has the row
 	}
-	if next <= prefix {
-		return c.problemf(tga.ID{}, "order: the last leaf is %d, %d was durable", next-1, prefix)
+	return eachLeaf(r, func(l Leaf) error {
+		c.Leaves++
+		c.nextLeaf = l.Index + 1
+		return errors.Join(c.ctx.Err(), c.leaf(l))
+	})
+}
+
+// landmarkRow compares the row of the newest landmark.
+func (c *checker) landmarkRow() error {
+	want := c.landmark
+	if want.first == 0 {
+		return nil
+	}
+	c.landmarks++
+	row, err := c.db.row(c.v, keyspace.AppendGlobal(nil, want.first))
+	if err != nil {
+		return c.problem(tga.ID{}, err)
+	}
+	at, err := decodeLandmark(row)
+	if err == nil && at != want.at {
+		err = damaged("order: the landmark of index %d is group %d, want %d", want.first, at.Group, want.at.Group)
+	}
+	return c.problem(tga.ID{}, err)
+}
+
+// order checks that every append of the view was seen, that together they name every entry
+// and note, and that there are no other landmarks.
+func (c *checker) order(prefix uint64) error {
+	if c.nextLeaf <= prefix {
+		return c.problemf(tga.ID{}, "order: the last append is %d, %d was durable", c.nextLeaf-1, prefix)
 	}
 	if !c.unreadable && (c.leafEntries != c.Entries || c.leafNotes != c.Notes) {
-		return c.problemf(tga.ID{}, "order: the leaves name %d entries and %d notes, the store has %d and %d", c.leafEntries, c.leafNotes, c.Entries, c.Notes)
+		return c.problemf(tga.ID{}, "order: the appends name %d entries and %d notes, the store has %d and %d", c.leafEntries, c.leafNotes, c.Entries, c.Notes)
+	}
+	if err := c.landmarkRow(); err != nil {
+		return err
+	}
+	lower, upper := keyspace.GlobalBounds()
+	rows := 0
+	if err := c.db.scanRows(c.v, lower, upper, func(_, _ []byte) error { rows++; return nil }); err != nil {
+		return c.problem(tga.ID{}, err)
+	}
+	if rows != c.landmarks {
+		return c.problemf(tga.ID{}, "order: %d landmarks, the log has %d", rows, c.landmarks)
 	}
 	return nil
 }
 
 // leaf compares a leaf with what it names, and its times with those of the leaves
 // before it.
-func (c *checker) leaf(l Leaf, traces *lru[tga.ID, fold]) error {
+func (c *checker) leaf(l Leaf) error {
 	c.leafEntries += int(l.Entries)
 	c.leafNotes += int(l.Notes)
 	times := func(newest tga.Millis) error {
@@ -63,7 +88,7 @@ func (c *checker) leaf(l Leaf, traces *lru[tga.ID, fold]) error {
 	if l.Entries == 0 && l.Notes == 0 {
 		return times(0)
 	}
-	f, ok := traces.get(l.TraceID)
+	f, ok := c.folds.get(l.TraceID)
 	if !ok {
 		var err error
 		if f, err = c.db.replay(c.v, l.TraceID); err != nil {
@@ -73,7 +98,7 @@ func (c *checker) leaf(l Leaf, traces *lru[tga.ID, fold]) error {
 			c.newestTS = max(c.newestTS, l.NewestTS)
 			return nil // reported as a trace
 		}
-		traces.put(l.TraceID, f, foldSize(f.Trace))
+		c.folds.put(l.TraceID, f, foldSize(f.Trace))
 	}
 	want := Leaf{FirstSeq: l.FirstSeq, FirstNote: l.FirstNote}
 	var newest tga.Millis

@@ -22,6 +22,7 @@ type step struct {
 	committed   tga.Millis     // the store's clock
 	newestTS    tga.Millis     // of the entries and notes
 	hash        [32]byte       // of the ledger key; with record
+	first       bool           // nobody has used that key before
 	record      *ledger.Record // nil where the append leaves the ledger alone
 	room        *room          // of the entries' preimages, until they are encoded
 	commit      *commitment    // what it is committed with
@@ -131,6 +132,9 @@ func (db *DB) publish(s *step) {
 	db.stats.count(s)
 	if s.record != nil {
 		db.records.put(s.hash, s.record, recordSize)
+		if db.filter.used(&s.hash) {
+			db.growFilter()
+		}
 		db.recordChanged.notify(s.hash)
 	}
 }
@@ -162,7 +166,11 @@ func (w *writer) step(s *step) {
 	if s.record != nil {
 		value, err := s.record.AppendBinary(w.value[:0])
 		w.fail(err)
-		w.set(keyspace.AppendLedger(w.key[:0], s.hash), w.keep(value))
+		if key := keyspace.AppendLedger(w.key[:0], s.hash); s.first {
+			w.insert(key, w.keep(value))
+		} else {
+			w.set(key, w.keep(value))
+		}
 	}
 	w.openIndex(s)
 	for _, a := range s.attachments {
@@ -265,6 +273,13 @@ func (w *writer) keep(value []byte) []byte {
 func (w *writer) set(key, value []byte) {
 	if w.size += len(value); w.err == nil {
 		w.ops.Put(key, value)
+	}
+}
+
+// insert is set for a key that was never set before.
+func (w *writer) insert(key, value []byte) {
+	if w.size += len(value); w.err == nil {
+		w.ops.Insert(key, value)
 	}
 }
 

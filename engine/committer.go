@@ -71,7 +71,7 @@ const maxGroup = 256 << 10
 
 func startCommitter(db *DB, p *pebble.DB, at position) *committer {
 	c := &committer{
-		db: db, log: db.wal, mark: db.mark, p: p, rows: indexer{b: p.NewBatch()}, line: db.wal.Timeline(), segment: at.at.Segment,
+		db: db, log: db.wal, mark: db.mark, p: p, rows: indexer{b: p.NewBatch(), keys: at.keys, sum: at.sum}, line: db.wal.Timeline(), segment: at.at.Segment,
 		ended: make(chan struct{}), room: make(chan struct{}, maxQueued),
 	}
 	c.work.L = &c.mu
@@ -205,6 +205,9 @@ func (c *committer) commit(g *group) error {
 // another segment, the index is flushed, so that no open has to index more than two.
 func (c *committer) index(at wal.Position) error {
 	if err := c.record.Rows(c.rows.op); err != nil {
+		return err
+	}
+	if err := c.rows.landmark(c.record.First(), at); err != nil {
 		return err
 	}
 	if err := c.rows.commit(position{line: c.line, at: at}); err != nil {

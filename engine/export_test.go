@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -121,3 +122,41 @@ func contextWithCancel() (context.Context, context.CancelFunc) {
 func newTestTrace(n byte) *chain.Trace { return chain.NewTrace(tga.ID{n}) }
 
 var bigDocument = chain.Document{Data: make([]byte, 20_000)}
+
+// Landmarks counts the rows by which the global order is found.
+func Landmarks(db *DB) (n int) {
+	lower, upper := keyspace.GlobalBounds()
+	if err := db.scanRows(db.p, lower, upper, func(_, _ []byte) error { n++; return nil }); err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// LogEnd is where the newest record of the log ends, in its segment.
+func LogEnd(db *DB) uint32 { return db.wal.End().End }
+
+// NewBloom makes a filter of ledger keys.
+func NewBloom(keys, limit uint64) *bloom64 { return newBloom(keys, limit) }
+
+func (f *bloom64) Set(key *[32]byte)      { f.set(key) }
+func (f *bloom64) Has(key *[32]byte) bool { return f.has(key) }
+func (f *bloom64) Bytes() uint64          { return uint64(len(f.lines)) * lineBits / 8 }
+
+// MakeFilter makes the filter of ledger keys anew.
+func MakeFilter(db *DB) error { return db.makeFilter(0) }
+
+// NeverUsed asks the filter alone.
+func NeverUsed(db *DB, key ledger.Key) bool {
+	hash := key.Hash()
+	return db.filter.never(&hash)
+}
+
+// ExchangeLedgerRow takes the row of a ledger key away, and puts it under another one.
+func ExchangeLedgerRow(db *DB, key, other ledger.Key, put bool) {
+	from, to := keyspace.AppendLedger(nil, key.Hash()), keyspace.AppendLedger(nil, other.Hash())
+	row := []byte(db.Rows()[string(from)])
+	db.PutRow(from, nil)
+	if put {
+		db.PutRow(to, row)
+	}
+}

@@ -14,28 +14,43 @@ import (
 // position row: a flush of Pebble takes a prefix of its batches, so what a crash leaves
 // is the rows of a prefix of the log and the position that says which.
 type indexer struct {
-	b   *pebble.Batch
-	row []byte
-	key [keyspace.MaxLen]byte
+	b    *pebble.Batch
+	keys uint64 // ledger keys that the index has
+	sum  uint64 // of them, see [keySum]
+	row  []byte
+	key  [keyspace.MaxLen]byte
 }
 
 // op puts the row of an operation into the batch.
 func (x *indexer) op(op *wal.Op) error {
 	switch op.Kind {
-	case wal.Put:
+	case wal.Put, wal.Insert:
+		if op.Kind == wal.Insert {
+			x.keys++
+			x.sum += keySum(op.Key)
+		}
 		x.row = appendRow(x.row[:0], op)
 		return x.b.Set(op.Key, x.row, nil)
 	case wal.Delete:
 		return x.b.Delete(op.Key, nil)
-	case wal.Order:
-		x.row = append(append(x.row[:0], rowValue), op.Value...)
-		return x.b.Set(keyspace.AppendGlobal(x.key[:0], op.Index), x.row, nil)
 	}
-	return nil
+	return nil // the place of an append in the global order is found by landmarks
+}
+
+// landmark puts the row by which the record at at is found, and those that follow it: the
+// index of its first append, or of the next one where it has none. Most records have no
+// such row.
+func (x *indexer) landmark(first uint64, at wal.Position) error {
+	if !at.Landmark() {
+		return nil
+	}
+	x.row = appendPlace(append(x.row[:0], rowValue, valueVersion), at)
+	return x.b.Set(keyspace.AppendGlobal(x.key[:0], first), x.row, nil)
 }
 
 // commit ends the batch with the position row and shows its rows.
 func (x *indexer) commit(p position) error {
+	p.keys, p.sum = x.keys, x.sum
 	x.row = p.appendValue(append(x.row[:0], rowValue))
 	if err := x.b.Set(keyspace.AppendMeta(x.key[:0], metaPosition), x.row, nil); err != nil {
 		return err
@@ -51,16 +66,19 @@ func (x *indexer) commit(p position) error {
 const catchUpBatch = 1 << 20
 
 // catchUp indexes the log behind a position, to its end.
-func (db *DB) catchUp(p *pebble.DB, from wal.Position) (position, error) {
-	x := &indexer{b: p.NewBatch()}
+func (db *DB) catchUp(p *pebble.DB, from position) (position, error) {
+	x := &indexer{b: p.NewBatch(), keys: from.keys, sum: from.sum}
 	at := position{line: db.wal.Timeline()}
 	var records int
-	tail, err := db.wal.Scan(from, func(r *wal.Record) error {
+	tail, err := db.wal.Scan(from.at, func(r *wal.Record) error {
 		if err := r.Ops(x.op); err != nil {
 			return err
 		}
 		records++
 		at.at = r.At
+		if err := x.landmark(r.First, r.At); err != nil {
+			return err
+		}
 		if x.b.Len() < catchUpBatch {
 			return nil
 		}
@@ -79,6 +97,7 @@ func (db *DB) catchUp(p *pebble.DB, from wal.Position) (position, error) {
 	if records > 0 {
 		db.log.Info("the index took over records of the log", "records", records, "group", tail.At.Group)
 	}
+	at.keys, at.sum = x.keys, x.sum
 	return at, closeBatch(x.b)
 }
 

@@ -23,6 +23,8 @@ import (
 const (
 	logName   = "log"
 	indexName = "index"
+	// spoiltName is a file in the index: it is not to be used.
+	spoiltName = "SPOILT"
 )
 
 func (db *DB) path(name string) string { return db.opts.FS.PathJoin(db.dir, name) }
@@ -217,6 +219,19 @@ func (db *DB) newLog(line tga.ID) error {
 	return err
 }
 
+// spoilIndex makes the next open remove the index.
+func (db *DB) spoilIndex() error {
+	name := db.opts.FS.PathJoin(db.path(indexName), spoiltName)
+	f, err := db.files.Create(name, vfs.WriteCategoryUnspecified)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close(), syncDir(db.files, db.path(indexName)))
+	}
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "make %s: %w", name, err)
+	}
+	return nil
+}
+
 func (db *DB) removeIndex() error {
 	if err := db.files.RemoveAll(db.path(indexName)); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "remove %s: %w", db.path(indexName), err)
@@ -229,6 +244,9 @@ func (db *DB) removeIndex() error {
 func (db *DB) lookIntoIndex() (p position, ok bool) {
 	var at position
 	err := db.attempt(func() (err error) {
+		if _, err := db.opts.FS.Stat(db.opts.FS.PathJoin(db.path(indexName), spoiltName)); err == nil {
+			return errOtherKeys
+		}
 		o := db.pebbleOptions(db.opts.FS, true)
 		o.Logger, o.EventListener = lookLog{}, nil
 		index, err := pebble.Open(db.path(indexName), o)
@@ -257,11 +275,7 @@ func (db *DB) positionOf(r reader) (p position, err error) {
 	if err != nil || row == nil {
 		return p, err
 	}
-	at, err := decodeRow(row)
-	if err != nil {
-		return p, err
-	}
-	return decodePosition(at.value)
+	return decodePosition(row)
 }
 
 // attempt runs a call of Pebble whose failure concerns only the index.
@@ -306,11 +320,26 @@ func (db *DB) openIndex(found found) (at position, err error) {
 	db.p = p
 	at = position{line: db.wal.Timeline(), at: found.tail.At}
 	if !readOnly {
-		from := wal.Position{}
+		from := position{}
 		if found.indexed {
-			from = found.index.at
+			from = found.index
 		}
 		if at, err = db.catchUp(p, from); err != nil {
+			return at, err
+		}
+	}
+	if !db.readOnly {
+		err := db.watchKeys(2 * at.keys)
+		if errors.Is(err, errOtherKeys) && found.indexed {
+			db.log.Warn("the index is not what it was, and is made anew", "error", err)
+			found.indexed = false
+			db.p = nil
+			if err := errors.Join(db.guarded(p.Close), db.removeIndex()); err != nil {
+				return at, err
+			}
+			return db.openIndex(found)
+		}
+		if err != nil {
 			return at, err
 		}
 	}

@@ -44,7 +44,7 @@ func (db *DB) ledgerChange(s *step, key [32]byte) (*ledger.Record, error) {
 			return nil, err
 		}
 	}
-	s.hash = key
+	s.hash, s.first = key, stored == nil
 	c := s.change()
 	return c.Apply(stored, db.statusOf)
 }
@@ -66,6 +66,9 @@ func (db *DB) statusOf(trace tga.ID, seq uint64) (string, error) {
 func (db *DB) record(key [32]byte) (*ledger.Record, error) {
 	if rec, ok := db.records.get(key); ok {
 		return rec, nil
+	}
+	if db.filter.never(&key) {
+		return nil, nil
 	}
 	value, err := db.get(db.p, keyspace.AppendLedger(nil, key))
 	if err != nil {

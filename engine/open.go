@@ -58,6 +58,7 @@ type DB struct {
 	// records holds ledger records, nil for a key never used. Who reads or changes one
 	// holds the lock of its key.
 	records lru[[32]byte, *ledger.Record]
+	filter  *keyFilter // of the keys that have one; nil in a store that is read only
 
 	commits *committer // of the Pebble in p
 
@@ -270,7 +271,7 @@ var errStuck = errors.New("the store was poisoned and its writers did not stop")
 // closePebble waits for the commits under way, ends the log and closes Pebble. A Pebble that
 // was poisoned may hold a mutex for ever: errStuck.
 func (db *DB) closePebble() error {
-	p, commits := db.p, db.commits
+	p, commits, filter := db.p, db.commits, db.filter
 	db.p, db.commits = nil, nil
 	select {
 	case <-db.health.broken:
@@ -293,6 +294,7 @@ func (db *DB) closePebble() error {
 			commits.stop()
 			<-commits.ended
 		}
+		filter.halt()
 		done <- errors.Join(db.endLog(p, commits), p.Close())
 	}()
 	closed := func(err error) error {
@@ -329,8 +331,11 @@ func (db *DB) endLog(p *pebble.DB, commits *committer) error {
 	if err != nil {
 		return err
 	}
-	x := &indexer{b: p.NewBatch()}
-	if err := x.commit(position{line: commits.line, at: at}); err != nil {
+	x := &indexer{b: p.NewBatch(), keys: commits.rows.keys, sum: commits.rows.sum}
+	if err = x.landmark(db.order.durable()+1, at); err == nil {
+		err = x.commit(position{line: commits.line, at: at})
+	}
+	if err != nil {
 		return closing(x.b, err)
 	}
 	return errors.Join(closeBatch(x.b), p.Flush())

@@ -48,6 +48,10 @@ type Options struct {
 	MemTableBytes uint64
 	// CacheBytes is the size of the cache of table blocks. Zero is 64 MiB.
 	CacheBytes int64
+	// KeyFilterBytes bounds the memory of the filter that knows which ledger keys were never
+	// used: 1.5 bytes a key. A store with more keys than it has room for looks more of them up
+	// that are not there. Zero is 64 MiB.
+	KeyFilterBytes int64
 	// TraceCacheCount and TraceCacheBytes bound the folded traces kept in memory, and
 	// again the ledger records. Zero
 	// is 8192 and 64 MiB.
@@ -80,6 +84,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.CacheBytes == 0 {
 		o.CacheBytes = 64 << 20
+	}
+	if o.KeyFilterBytes == 0 {
+		o.KeyFilterBytes = 64 << 20
 	}
 	if o.TraceCacheCount == 0 {
 		o.TraceCacheCount = 8192
@@ -117,6 +124,6 @@ func (db *DB) pebbleOptions(fs vfs.FS, readOnly bool) *pebble.Options {
 		// key never used. A filter answers that without a read.
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
-	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionBalanced })
+	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
 	return o
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"sync"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 )
 
 // order is how far the global order has come: the log numbers the appends of a store,
@@ -76,10 +78,13 @@ func (db *DB) Cursor() uint64 { return db.order.durable() }
 // yielded once it and all before it are durable.
 func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 	return func(yield func(Leaf, error) bool) {
+		var at wal.Position // of the record read last
 		for {
 			prefix, grown := db.order.wait()
 			for prefix > after {
-				leaves, err := db.leaves(after+1, min(prefix, after+leafPage))
+				var leaves []Leaf
+				var err error
+				leaves, at, err = db.leaves(at, after+1, min(prefix, after+leafPage))
 				if err != nil {
 					yield(Leaf{}, err)
 					return
@@ -108,27 +113,74 @@ func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 
 const leafPage = 1024
 
-// leaves reads the leaves first..last, all durable.
-func (db *DB) leaves(first, last uint64) ([]Leaf, error) {
+// leaves reads the leaves first..last, all durable. It begins at a record that is known not
+// to be behind the first one, or else at a landmark, and returns the record that it ended in.
+func (db *DB) leaves(at wal.Position, first, last uint64) ([]Leaf, wal.Position, error) {
 	if err := db.health.enter(); err != nil {
-		return nil, err
+		return nil, at, err
 	}
 	defer db.health.leave()
+	if at == (wal.Position{}) {
+		var err error
+		if at, err = db.landmark(first); err != nil {
+			return nil, at, err
+		}
+	}
 	out := make([]Leaf, 0, last-first+1)
-	err := db.scan(db.p, keyspace.AppendGlobal(nil, first), keyspace.AppendGlobal(nil, last+1), func(key, value []byte) error {
-		index, err := keyspace.ParseGlobal(key)
-		if err != nil {
-			return err
-		}
-		if want := first + uint64(len(out)); index != want {
-			return damaged("order: leaf %d follows %d", index, want-1)
-		}
-		l, err := decodeLeaf(index, value)
-		out = append(out, l)
-		return err
+	err := db.wal.Walk(at, func(r *wal.Record) error {
+		at = r.At
+		return eachLeaf(r, func(l Leaf) error {
+			switch want := first + uint64(len(out)); {
+			case l.Index > want:
+				return damaged("order: leaf %d follows %d", l.Index, want-1)
+			case l.Index == want:
+				out = append(out, l)
+			}
+			if l.Index == last {
+				return errPageFull
+			}
+			return nil
+		})
 	})
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
 	if err == nil && uint64(len(out)) != last-first+1 {
 		err = damaged("order: %d leaves from %d, want %d", len(out), first, last-first+1)
 	}
-	return out, err
+	return out, at, readError(err)
+}
+
+// eachLeaf calls f for each append of a record.
+func eachLeaf(r *wal.Record, f func(Leaf) error) error {
+	return r.Ops(func(op *wal.Op) error {
+		if op.Kind != wal.Order {
+			return nil
+		}
+		l, err := decodeLeaf(op.Index, op.Value)
+		if err != nil {
+			return err
+		}
+		return f(l)
+	})
+}
+
+// landmark returns the newest landmark that is not behind an index, the zero position where
+// there is none: the log begins there.
+func (db *DB) landmark(index uint64) (at wal.Position, err error) {
+	lower, _ := keyspace.GlobalBounds()
+	err = db.guarded(func() error {
+		it, err := db.p.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: keyspace.AppendGlobal(nil, index+1)})
+		if err != nil {
+			return err
+		}
+		if it.Last() {
+			row, verr := it.ValueAndErr()
+			if err = verr; err == nil {
+				at, err = decodeLandmark(row)
+			}
+		}
+		return errors.Join(err, it.Error(), it.Close())
+	})
+	return at, readError(err)
 }

@@ -29,6 +29,9 @@ func (db *DB) fold(id tga.ID) (fold, error) {
 func (db *DB) dropCaches() {
 	db.cache.clear()
 	db.records.clear()
+	if db.filter != nil {
+		db.filter.asked.Store(nil) // Pebble answers
+	}
 	db.begun.init(nowhere)
 }
 

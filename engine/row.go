@@ -96,31 +96,62 @@ func (p placed) names(op *wal.Op) bool {
 type position struct {
 	line tga.ID // timeline
 	at   wal.Position
+	keys uint64 // ledger keys that were ever reserved, and their sum: see [keySum]
+	sum  uint64
 }
 
-// The position row: version 1 [1] timeline [16] segment [8] start [4] end [4] group [8]
-// CRC-32C of the record [4].
-const positionLen = 44
+// A place in the log: segment [8] start [4] end [4] group [8] CRC-32C of the record's header
+// [4]. The value of a landmark: version 1 [1] place. The position row: version 1 [1] place
+// timeline [16] ledger keys [8] their sum [8].
+const (
+	placeLen    = 28
+	positionLen = placeLen + 32
+)
+
+func appendPlace(dst []byte, at wal.Position) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, at.Segment)
+	dst = binary.BigEndian.AppendUint32(dst, at.Start)
+	dst = binary.BigEndian.AppendUint32(dst, at.End)
+	dst = binary.BigEndian.AppendUint64(dst, at.Group)
+	return binary.BigEndian.AppendUint32(dst, at.Sum)
+}
+
+func decodePlace(b []byte) wal.Position {
+	return wal.Position{
+		Segment: binary.BigEndian.Uint64(b), Start: binary.BigEndian.Uint32(b[8:]), End: binary.BigEndian.Uint32(b[12:]),
+		Group: binary.BigEndian.Uint64(b[16:]), Sum: binary.BigEndian.Uint32(b[24:]),
+	}
+}
 
 func (p *position) appendValue(dst []byte) []byte {
-	dst = append(dst, valueVersion)
+	dst = appendPlace(append(dst, valueVersion), p.at)
 	dst = append(dst, p.line[:]...)
-	dst = binary.BigEndian.AppendUint64(dst, p.at.Segment)
-	dst = binary.BigEndian.AppendUint32(dst, p.at.Start)
-	dst = binary.BigEndian.AppendUint32(dst, p.at.End)
-	dst = binary.BigEndian.AppendUint64(dst, p.at.Group)
-	return binary.BigEndian.AppendUint32(dst, p.at.Sum)
+	dst = binary.BigEndian.AppendUint64(dst, p.keys)
+	return binary.BigEndian.AppendUint64(dst, p.sum)
 }
 
-func decodePosition(b []byte) (p position, err error) {
-	b, err = value("position", b, positionLen, false)
+func decodePosition(row []byte) (position, error) {
+	r, err := decodeRow(row)
 	if err != nil {
-		return p, err
+		return position{}, err
 	}
-	p.line = tga.ID(b[:16])
-	p.at = wal.Position{
-		Segment: binary.BigEndian.Uint64(b[16:]), Start: binary.BigEndian.Uint32(b[24:]), End: binary.BigEndian.Uint32(b[28:]),
-		Group: binary.BigEndian.Uint64(b[32:]), Sum: binary.BigEndian.Uint32(b[40:]),
+	b, err := value("position", r.value, positionLen, false)
+	if err != nil {
+		return position{}, err
 	}
+	p := position{at: decodePlace(b), line: tga.ID(b[placeLen:])}
+	p.keys, p.sum = binary.BigEndian.Uint64(b[placeLen+16:]), binary.BigEndian.Uint64(b[placeLen+24:])
 	return p, nil
+}
+
+func decodeLandmark(row []byte) (wal.Position, error) {
+	r, err := decodeRow(row)
+	if err != nil {
+		return wal.Position{}, err
+	}
+	b, err := value("landmark", r.value, placeLen, false)
+	if err != nil {
+		return wal.Position{}, err
+	}
+	return decodePlace(b), nil
 }

@@ -160,6 +160,14 @@ var PlantedBugs = []Mutation{
 	{"position-ahead", "engine/index.go",
 		"	return x.b.Set(op.Key, x.row, nil)\n",
 		"	if planted.On(`position-ahead`) && keyspace.Kind(op.Key[0]) == keyspace.Ledger {\n			return nil\n		}\n		return x.b.Set(op.Key, x.row, nil)\n"},
+	// The filter of ledger keys denies one that has a record.
+	{"filter-denies", "engine/keyfilter.go",
+		"		f.set(&hash)\n",
+		"		if !planted.On(`filter-denies`) {\n			f.set(&hash)\n		}\n"},
+	// Nobody compares the ledger keys that the index has with those that it had.
+	{"keys-not-compared", "engine/keyfilter.go",
+		"	if at.keys != keys || at.sum != sum {",
+		"	if (at.keys != keys || at.sum != sum) && !planted.On(`keys-not-compared`) {"},
 	// The chain goes on from whatever entry was made last, and nobody compares.
 	{"wrong-trace-in-chain", "wal/chain/apply.go",
 		"// following makes",
