@@ -78,6 +78,16 @@ func (s *suite) run() ([]measure.Line, error) {
 	return measure.Run(all, s.rounds, s.slice, s.progress)
 }
 
+// anyOf reports whether a case is wanted at one of the points.
+func (s *suite) anyOf(name string, points []point) bool {
+	for _, p := range points {
+		if s.only.MatchString(fmt.Sprintf("%s/%d/%d", name, p.writers, p.size)) {
+			return true
+		}
+	}
+	return false
+}
+
 // submitDepth is how many appends the one goroutine of the case submit has under way.
 const submitDepth = 16
 
@@ -86,7 +96,7 @@ type point struct{ writers, size int }
 
 func (s *suite) points() []point {
 	if s.short {
-		return []point{{1, 1 << 10}, {64, 1 << 10}}
+		return []point{{1, 1 << 10}, {16, 1 << 10}, {64, 1 << 10}}
 	}
 	return []point{
 		{1, 1 << 10}, {16, 1 << 10}, {64, 1 << 10}, {256, 1 << 10},
@@ -107,6 +117,15 @@ func (s *suite) writes() error {
 		return err
 	}
 	s.closing(tool.srv.Close)
+	var real recorded
+	if s.only.MatchString("index_apply/1/1024") || s.anyOf("log_append", s.points()) {
+		if real, err = record(filepath.Join(s.dir, "recorded"), 1<<10, 256); err != nil {
+			return err
+		}
+		if err := s.indexApply(real, 1<<10); err != nil {
+			return err
+		}
+	}
 	stores := map[int]*load.Store{}
 	for _, p := range s.points() {
 		db := stores[p.size]
@@ -118,6 +137,11 @@ func (s *suite) writes() error {
 			s.closing(func() error { return db.DB.Close() })
 		}
 		s.add(limit.Subject(p.writers, p.size), db.Append(p.writers))
+		if p.size == 1<<10 {
+			if err := s.layers(real, p.writers, p.size); err != nil {
+				return err
+			}
+		}
 		if p.size != 1<<10 && (p.size != 16<<10 || p.writers != 1) {
 			continue
 		}
@@ -222,6 +246,9 @@ func (s *suite) reads() error {
 			return err
 		}
 		s.add(c.sha256(), c.verify())
+	}
+	if err := s.whole(min(s.options.history, 25_000)); err != nil {
+		return err
 	}
 	if !s.any("ledger_hit_hot", "ledger_hit_cold", "ledger_miss", "replay", "recover", "open", "backup") {
 		return nil
