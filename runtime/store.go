@@ -9,6 +9,18 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
+// AttachmentReader reads the values that were written with appends. Working states and the
+// journals of turns are made of them: with it they are read from a store, and over the
+// daemon's socket ([client.Client]), by the same code.
+//
+// [client.Client]: https://pkg.go.dev/github.com/tgad/tgad/runtime/client#Client
+type AttachmentReader interface {
+	// Attachment returns a value written with an append, nil where there is none.
+	Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error)
+	// Attachments yields those whose key starts with prefix, in key order.
+	Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error]
+}
+
 // Store keeps traces, ledger records and attachments. Package engine is one;
 // package storetest holds the suite that every Store passes.
 //
@@ -63,10 +75,7 @@ type Store interface {
 	// OpenTraces yields the traces that are not terminal, oldest id first.
 	OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error]
 
-	// Attachment returns a value written with an append, nil where there is none.
-	Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) ([]byte, error)
-	// Attachments yields those whose key starts with prefix, in key order.
-	Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error]
+	AttachmentReader
 
 	// Quarantined says that acknowledged appends may be missing from the log: somebody
 	// took a restored or damaged store into service at the time since. Of a call begun

@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/agent"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
@@ -39,7 +38,8 @@ func (a *app) agent() *cobra.Command {
 		Short: "Run whole turns of an agent: crash-safe from message to answer",
 		Long: `agent runs an agent that a manifest (OSSA) describes: a message comes in, its model is
 asked, its tools are called, its state is kept, and a turn that a crash cut off goes on
-where it was. It opens the store itself, so no daemon may have it.
+where it was. It opens the store itself, so no daemon may have it; ls and show ask the
+daemon where one has the store.
 
 The manifest says what the agent is; the configuration (--config) says which models and
 tool servers there are, and what may be sent again.`,
@@ -51,7 +51,7 @@ tool servers there are, and what may be sent again.`,
 	c.PersistentFlags().StringArrayVar(&f.others, "with", nil, "manifest `file or directory` of agents that are handed work; again for more")
 	c.PersistentFlags().StringVar(&f.model, "model", "", "`PROVIDER/MODEL` of the agent, and of others whose manifests name none")
 	c.PersistentFlags().StringArrayVar(&f.unenforced, "unenforced", nil, "JSON `pointer` of a restriction in a manifest that is accepted not to be enforced; again for more")
-	for _, v := range []*cobra.Command{a.agentCheck(&f), a.agentRun(&f), a.agentResume(&f), a.agentDecide(&f), a.agentLs(&f), a.agentShow(&f)} {
+	for _, v := range []*cobra.Command{a.agentCheck(&f), a.agentRun(&f), a.agentResume(&f), a.agentDecide(&f), a.of(needLog, a.agentLs()), a.of(needLog, a.agentShow())} {
 		v.Args = cli.UsageArgs(v.Args)
 		c.AddCommand(v)
 	}
@@ -173,14 +173,14 @@ func (a *app) agentResume(f *agentFlags) *cobra.Command {
 	}
 }
 
-func (a *app) agentLs(f *agentFlags) *cobra.Command {
+func (a *app) agentLs() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "List the turns that have not ended",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.reading(func(db *engine.DB) error {
-				open, err := turn.ListOpen(cmd.Context(), db)
+			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				open, err := turn.ListOpen(ctx, c)
 				if err != nil {
 					return err
 				}
@@ -203,7 +203,7 @@ func (a *app) agentLs(f *agentFlags) *cobra.Command {
 	}
 }
 
-func (a *app) agentShow(f *agentFlags) *cobra.Command {
+func (a *app) agentShow() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show INTERACTION",
 		Short: "Print a turn's journal, each link checked",
@@ -213,8 +213,8 @@ func (a *app) agentShow(f *agentFlags) *cobra.Command {
 			if err != nil {
 				return cli.Usage(err)
 			}
-			return f.reading(func(db *engine.DB) error {
-				records, err := turn.Records(cmd.Context(), db, id)
+			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				records, err := turn.Records(ctx, c, id)
 				if err != nil {
 					return err
 				}
@@ -248,24 +248,6 @@ func (f *agentFlags) load() (*config.Config, error) {
 		return config.Default(), nil
 	}
 	return config.Load(f.config)
-}
-
-// reading runs g on the store as it stands; nothing is written.
-func (f *agentFlags) reading(g func(db *engine.DB) error) (err error) {
-	if f.data == "" {
-		return cli.Usagef("--data is required: the store's directory")
-	}
-	if has, err := cli.HasStore(f.data); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	} else if !has {
-		return tga.Errorf(tga.NotFound, "there is no store in %s", f.data)
-	}
-	db, err := engine.OpenReadOnly(f.data, engine.Options{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	return g(db)
 }
 
 // hosting runs g with an agent put together.

@@ -31,11 +31,12 @@ asked again, or after a crash, it goes on with the same one.`,
 }
 
 func (a *app) rollbackPlan() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "rollback-plan TRACE...",
 		Short: "Show what undoing a set of traces would do",
 		Long: `rollback-plan shows, the newest effect first, which of the traces compensate can undo
-and by which call, and what stands whatever is done. It changes nothing.`,
+and by which call, and what stands whatever is done. It changes nothing. A daemon answers by
+its own configuration; where no process has the store, --config names that.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids, err := parseIDs(args)
@@ -51,6 +52,8 @@ and by which call, and what stands whatever is done. It changes nothing.`,
 			})
 		},
 	}
+	c.Flags().StringVar(&a.config, "config", "", "the daemon's configuration `file` (TOML), for a store that no process has")
+	return c
 }
 
 func (a *app) plan(steps []client.RollbackStep) error {

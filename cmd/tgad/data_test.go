@@ -17,6 +17,8 @@ import (
 	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/runtime/workstate/hostdir"
 )
 
 // held is a store with one trace of each kind that the reading verbs show.
@@ -24,6 +26,7 @@ type held struct {
 	t                     *testing.T
 	data                  string
 	done, doubt, question string // traces
+	state, call           string // a working state, and a boundary of it
 }
 
 const heldConfig = `
@@ -77,6 +80,10 @@ func newHeld(t *testing.T) *held {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	h := &held{t: t, data: filepath.Join(dir, "data")}
+	if err := os.WriteFile(filepath.Join(dir, "tgad.toml"), []byte(heldConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.keepState()
 	defer h.serves(filepath.Join(dir, "s"))()
 	c := client.New(filepath.Join(dir, "s"), client.Options{})
 	defer c.Close()
@@ -100,6 +107,17 @@ func newHeld(t *testing.T) *held {
 	return h
 }
 
+// keepState makes the store with a working state in it.
+func (h *held) keepState() {
+	h.t.Helper()
+	k := &keptState{h.t, filepath.Dir(h.data), "01936a8b-4c2d-7000-8000-0000000000b0"}
+	k.write(k.at("work/file"), "0")
+	k.use(k.at("work"), nil, func(s *workstate.State, _ *hostdir.Dir) {
+		k.edit(s, k.at("work/file"), "1")
+		h.state, h.call = k.id, s.List()[0].ID
+	})
+}
+
 // says runs one command line in this process.
 func says(args ...string) (code int, stdout, stderr string) {
 	var out, errs strings.Builder
@@ -109,6 +127,7 @@ func says(args ...string) (code int, stdout, stderr string) {
 
 // reading are the verbs that change nothing, each with what it must show.
 func (h *held) reading() [][]string {
+	conf := filepath.Join(filepath.Dir(h.data), "tgad.toml")
 	return [][]string{
 		// the last word is looked for in the output
 		{"ls", h.doubt}, {"ls", "--all", h.done}, {"ls", "--state", "PENDING", h.question},
@@ -117,6 +136,10 @@ func (h *held) reading() [][]string {
 		{"in-doubt", h.doubt}, {"approvals", h.question},
 		{"export", h.done}, {"export", h.done, h.done},
 		{"verify", "3 traces"}, {"verify", h.done, "1 traces"},
+		{"state", "ls", h.state}, {"state", "show", h.state, h.call}, {"state", "show", h.state, h.call, "hostdir.Dir"},
+		{"state", "diff", h.state, h.call, "--files", "M file"}, {"state", "rollback", h.state, h.call, "--plan", "back to before"},
+		{"agent", "ls", "WAITS FOR"},
+		{"rollback-plan", h.done, "--config", conf, "stands"},
 	}
 }
 
@@ -164,7 +187,7 @@ func TestReadingVerbsWorkWhoeverHasTheStore(t *testing.T) {
 					t.Errorf("%v: exit code %d, want %d, and %q\nstdout %s\nstderr %s", args, code, row.code, want, out, errs)
 				}
 			}
-			for _, verb := range [][]string{{"call", "x", "done", "--key", "k"}, {"recover"}, {"compensate", h.done}, {"rollback-plan", h.done}, {"tail", "-f"}} {
+			for _, verb := range [][]string{{"call", "x", "done", "--key", "k"}, {"recover"}, {"compensate", h.done}, {"tail", "-f"}} {
 				if row.name != "nobody" {
 					break
 				}
@@ -174,6 +197,15 @@ func TestReadingVerbsWorkWhoeverHasTheStore(t *testing.T) {
 				}
 			}
 		})
+	}
+	for _, args := range [][]string{nil, {"--config", filepath.Join(above, "other.toml")}} {
+		if err := os.WriteFile(filepath.Join(above, "other.toml"), []byte("[[server]]\nid = \"y\"\ntype = \"external\"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, _, errs := says(append([]string{"rollback-plan", h.done, "--data", h.data}, args...)...)
+		if code != 1 || !strings.Contains(errs, `no tool server "x" is configured`) || !strings.Contains(errs, "--config") {
+			t.Errorf("rollback-plan %v: exit code %d %s", args, code, errs)
+		}
 	}
 	// A store whose files cannot be read is nobody's to have.
 	mark := filepath.Join(frozen, "WATERMARK")

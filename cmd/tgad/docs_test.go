@@ -18,11 +18,13 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // documented are the pages whose command lines are run.
-var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md"}
+var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md"}
 
 var (
 	fences   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
@@ -91,17 +93,21 @@ var ranElsewhere = map[string]string{
 	"tgad init --data DIR --witness FILE":  "init.txtar",
 	"tgad init --data NEW --witness FILE":  "init.txtar",
 	"tgad state":                           "state.txtar",
-	"tgad agent check MANIFEST":            "agent.txtar",
-	"tgad agent run MANIFEST":              "agent.txtar",
-	"tgad agent run FILE --message \"…\"":  "agent.txtar",
-	"tgad agent decide":                    "agent_settle.txtar",
-	"tgad agent decide --action approve":   "agent.txtar",
-	"tgad agent ls":                        "agent.txtar",
-	"tgad agent resume":                    "agent.txtar",
-	"tgad agent resume MANIFEST":           "agent.txtar",
-	"tgad agent show TURN":                 "agent.txtar",
-	"tgad mcp --listen 127.0.0.1:PORT":     "internal/mcpshim: its tests listen",
-	"tgad mcp --url URL":                   "internal/mcpshim: its tests dial",
+	"tgad state rollback":                  "state.txtar",
+	"tgad agent":                           "agent.txtar",
+	"tgad workspace":                       "workspace.txtar",
+	"go test -run '^$' -bench 'Session|Directory|Call/' ./runtime/workstate": "a measurement; it takes minutes",
+	"tgad agent check MANIFEST":           "agent.txtar",
+	"tgad agent run MANIFEST":             "agent.txtar",
+	"tgad agent run FILE --message \"…\"": "agent.txtar",
+	"tgad agent decide":                   "agent_settle.txtar",
+	"tgad agent decide --action approve":  "agent.txtar",
+	"tgad agent ls":                       "agent.txtar",
+	"tgad agent resume":                   "agent.txtar",
+	"tgad agent resume MANIFEST":          "agent.txtar",
+	"tgad agent show TURN":                "agent.txtar",
+	"tgad mcp --listen 127.0.0.1:PORT":    "internal/mcpshim: its tests listen",
+	"tgad mcp --url URL":                  "internal/mcpshim: its tests dial",
 	"tgad mcp --url https://tools.example/mcp --listen 127.0.0.1:8700 --forward-auth": "internal/mcpshim: TestTokensGoToTheToolServerAlone",
 	"tgad mcp config --url URL": "internal/cli: TestMCPVerb",
 	"tgad mcp serve":            "internal/mcpshim: its tests serve",
@@ -113,7 +119,7 @@ var ranElsewhere = map[string]string{
 	"tgad serve":                "a verb alone; run with its arguments",
 }
 
-// TestEveryDocumentedCommandRuns runs the command lines of README, OPERATIONS and MCP as
+// TestEveryDocumentedCommandRuns runs the command lines of the pages of documented as
 // they stand there, but for what the reader is to fill in. A line that is not in the list
 // below and not in ranElsewhere fails the test, and so does a row whose line is gone.
 func TestEveryDocumentedCommandRuns(t *testing.T) {
@@ -152,6 +158,15 @@ func TestEveryDocumentedCommandRuns(t *testing.T) {
 		{line: "tgad workspace ls DIR", with: []string{"DIR", "desk"}, stdout: "charge"},
 		{line: "tgad workspace restore DIR CALL --plan", with: []string{"DIR", "desk", "CALL", "1"}, stdout: " charges\n"},
 		{line: "tgad workspace restore DIR CALL", with: []string{"DIR", "desk", "CALL", "1"}, stdout: "restored"},
+		{line: "tgad workspace diff DIR CALL", with: []string{"DIR", "desk", "CALL", "1"}, stdout: "charges"},
+		{line: "tgad state ls", stdout: w.state},
+		{line: "tgad state show STATE", with: []string{"STATE", w.state}, stdout: w.call},
+		{line: "tgad state show STATE CALL", with: []string{"STATE", w.state, "CALL", w.call}, stdout: "hostdir.Dir"},
+		{line: "tgad state show STATE CALL --snapshot before", with: []string{"STATE", w.state, "CALL", w.call}, stdout: `"snapshot_id"`},
+		{line: "tgad state diff STATE CALL --files", with: []string{"STATE", w.state, "CALL", w.call}, stdout: "M file"},
+		{line: "tgad state rollback STATE CALL --plan", with: []string{"STATE", w.state, "CALL", w.call}, stdout: "back to before"},
+		{line: "tgad state fork STATE CALL --at directory=/srv/second", with: []string{"STATE", w.state, "CALL", w.call, "/srv", w.p.dir}, stdout: "fork: " + w.state + "/1"},
+		{line: "tgad state rollback STATE CALL", with: []string{"STATE", w.state, "CALL", w.call}, stdout: "rolled back"},
 		{line: "tgad mcp config -- COMMAND", with: []string{"COMMAND", "npx -y @some/server"}, stdout: "npx"},
 		{line: "tgad mcp inspect -- COMMAND", with: []string{"COMMAND", "npx -y @some/server"}, stdout: "charge"},
 	}
@@ -189,6 +204,9 @@ type docsWorld struct {
 	p     *process
 	bin   string
 	doubt []string // traces
+	agent string   // a store with a working state that no process has
+	state string
+	call  string // a boundary of the state
 }
 
 func newDocsWorld(t *testing.T) *docsWorld {
@@ -210,6 +228,13 @@ func newDocsWorld(t *testing.T) *docsWorld {
 	if err := os.Symlink(tgad, filepath.Join(w.bin, "tgad")); err != nil {
 		t.Fatal(err)
 	}
+	k := &keptState{t, filepath.Join(p.dir, "agent"), "01936a8b-4c2d-7000-8000-0000000000b0"}
+	k.write(k.at("work/file"), "0")
+	k.use(k.at("work"), nil, func(s *workstate.State, _ *hostdir.Dir) {
+		k.edit(s, k.at("work/file"), "1")
+		w.call = s.List()[0].ID
+	})
+	w.agent, w.state = k.at("data"), k.id
 	// The package that the pages install is the payments server.
 	w.write("bin/npx", "#!/bin/sh\nexec tgad demo-payments --journal "+p.journal+".npx\n")
 	p.start()
@@ -313,8 +338,11 @@ func (w *docsWorld) do(line string, with []string, want string) {
 		text = "TGAD_SOCKET= TGAD_DATA=" + filepath.Join(w.p.dir, "shim", "own") + " " + text
 		input += `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n" +
 			`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"charge","arguments":{"account":"acme","amount":1}}}` + "\n"
-	case "tgad workspace restore DIR CALL":
+	case "tgad workspace restore DIR CALL", "tgad state rollback STATE CALL":
 		input = "y\n"
+	}
+	if strings.HasPrefix(line, "tgad state ") {
+		text = "TGAD_SOCKET= TGAD_DATA=" + w.agent + " " + text
 	}
 	text = strings.NewReplacer("/tmp/tgad-run/tgad.sock", demo, "bin/tgad", "tgad").Replace(text)
 	cmd := exec.Command("sh", "-c", text)

@@ -64,7 +64,8 @@ func allTraces(ctx context.Context, c *client.Client) ([]tga.ID, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !seen[line.TraceID] {
+		// An append of attachments alone may be of a working state or a turn, which is no trace.
+		if len(line.Entries)+len(line.Notes) > 0 && !seen[line.TraceID] {
 			seen[line.TraceID] = true
 			ids = append(ids, line.TraceID)
 		}

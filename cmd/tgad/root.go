@@ -19,6 +19,7 @@ type app struct {
 	socket string
 	data   string                                  // --data: the store that a verb is about
 	need   need                                    // of the verb that runs
+	config string                                  // --config of a verb that reads the log: the daemon's configuration
 	dialer func(context.Context) (net.Conn, error) // where no daemon is asked but this process
 
 	socketNamed func() bool // whether --socket was given
@@ -67,7 +68,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 		{groupRun, []*cobra.Command{a.init(), a.serve(), a.of(needDaemon, a.call()), a.of(needDaemon, a.traceArgs(false, openOnes, a.recover())), cli.MCP(&a.Streams, &a.socket), a.agent(), a.demo(), cli.Torture(&a.Streams)}},
 		{groupLook, []*cobra.Command{
 			a.of(needLog, a.ls()), a.of(needLog, a.traceArgs(false, a.everyOne, a.show())), a.of(needLog, a.traceArgs(false, a.everyOne, a.tail())), a.of(needLog, a.inDoubt()), a.of(needLog, a.approvals()),
-			a.of(needLog, a.evidence()), a.of(needDaemon, a.traceArgs(true, a.everyOne, a.rollbackPlan())), a.doctor(), a.explain(), a.version(),
+			a.of(needLog, a.evidence()), a.of(needLog, a.traceArgs(true, a.everyOne, a.rollbackPlan())), a.doctor(), a.explain(), a.version(),
 		}},
 		{groupDecide, []*cobra.Command{
 			a.of(needWriter, a.traceArgs(false, asked, a.approve())), a.of(needWriter, a.traceArgs(false, asked, a.deny())), a.of(needWriter, a.traceArgs(false, doubtful, a.resolve())), a.of(needWriter, a.traceArgs(false, doubtful, a.abandon())),

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/schemas/tga"
@@ -28,33 +27,21 @@ func (a *app) state() *cobra.Command {
 		Use:   "state",
 		Short: "Look at an agent's working state, roll it back, fork it",
 		Long: `state works on what an agent holds: its slices, files, databases and budget, before and
-after each of its recent calls. It opens the store itself, so no process may have it;
-where a daemon or an agent does, look at a backup.
+after each of its recent calls. ls, show, diff and rollback --plan ask the daemon where one
+has the store. rollback and fork open it themselves, so no process may have it.
 
 STATE is a state's id as ls prints it, with /NUMBER behind it for a fork. CALL is a
 tool_call_id, or the id of any other boundary as show prints it.`,
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.PersistentFlags().StringVar(&f.data, "data", os.Getenv("TGAD_DATA"), "the store's directory (or $TGAD_DATA)")
-	for _, v := range []*cobra.Command{a.stateLs(&f), a.stateShow(&f), a.stateDiff(&f), a.stateRollback(&f), a.stateFork(&f)} {
+	for _, v := range []*cobra.Command{
+		a.of(needLog, a.stateLs()), a.of(needLog, a.stateShow(&f)), a.of(needLog, a.stateDiff(&f)), a.of(needLog, a.stateRollback(&f)), a.stateFork(&f),
+	} {
 		v.Args = cli.UsageArgs(v.Args)
 		c.AddCommand(v)
 	}
 	return c
-}
-
-// reading runs f on the store as it stands; nothing is written.
-func (f *stateFlags) reading(g func(db *engine.DB) error) (err error) {
-	if err := f.check(); err != nil {
-		return err
-	}
-	db, err := engine.OpenReadOnly(f.data, engine.Options{})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	return g(db)
 }
 
 func (f *stateFlags) check() error {
@@ -70,7 +57,7 @@ func (f *stateFlags) check() error {
 }
 
 // inspecting runs g on a state as it stands.
-func (f *stateFlags) inspecting(ctx context.Context, name string, g func(s *workstate.State) error) error {
+func (a *app) inspecting(ctx context.Context, f *stateFlags, name string, g func(ctx context.Context, s *workstate.State) error) error {
 	id, number, err := cli.ParseState(name)
 	if err != nil {
 		return err
@@ -79,23 +66,23 @@ func (f *stateFlags) inspecting(ctx context.Context, name string, g func(s *work
 	if err != nil {
 		return err
 	}
-	return f.reading(func(db *engine.DB) error {
-		s, err := workstate.Inspect(ctx, db, id, number, o)
+	return a.ask(ctx, func(ctx context.Context, c *client.Client) error {
+		s, err := workstate.Inspect(ctx, c, id, number, o)
 		if err != nil {
 			return err
 		}
-		return g(s)
+		return g(ctx, s)
 	})
 }
 
-func (a *app) stateLs(f *stateFlags) *cobra.Command {
+func (a *app) stateLs() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "List the working states of a store",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.reading(func(db *engine.DB) error {
-				list, err := workstate.States(cmd.Context(), db)
+			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				list, err := workstate.States(ctx, c)
 				if err != nil {
 					return err
 				}
@@ -118,14 +105,14 @@ and databases lie. With CALL it prints the parts that the call changed, and with
 			if snapshot != "" && snapshot != "before" && snapshot != "after" || snapshot != "" && len(args) < 2 {
 				return cli.Usagef("--snapshot is before or after a CALL")
 			}
-			return f.inspecting(cmd.Context(), args[0], func(s *workstate.State) error {
+			return a.inspecting(cmd.Context(), f, args[0], func(ctx context.Context, s *workstate.State) error {
 				if len(args) == 1 {
 					if err := cli.Boundaries(&a.Streams, s.List()); err != nil {
 						return err
 					}
 					return cli.Places(&a.Streams, s.Places())
 				}
-				return a.stateOf(cmd.Context(), s, args[1], snapshot)
+				return a.stateOf(ctx, s, args[1], snapshot)
 			})
 		},
 	}
@@ -171,8 +158,7 @@ With --files the paths that differ in directories are named too, for which their
 repositories are opened: they must not be in use.`,
 		Args: cobra.RangeArgs(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.inspecting(cmd.Context(), args[0], func(s *workstate.State) error {
-				ctx := cmd.Context()
+			return a.inspecting(cmd.Context(), f, args[0], func(ctx context.Context, s *workstate.State) error {
 				from, err := stateAt(ctx, s, args[1])
 				if err != nil {
 					return err

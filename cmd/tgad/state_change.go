@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,11 +47,12 @@ One that was removed is made again where --at names its old place.`,
 			ctx := cmd.Context()
 			o := workstate.RestoreOptions{DropLogs: dropLogs}
 			if planOnly {
-				return f.inspecting(ctx, args[0], func(s *workstate.State) error {
+				return a.inspecting(ctx, f, args[0], func(ctx context.Context, s *workstate.State) error {
 					_, err := a.statePlan(ctx, s, args[1], o)
 					return err
 				})
 			}
+			f.data = cmp.Or(a.data, os.Getenv("TGAD_DATA"))
 			return a.rollBack(ctx, f, args[0], args[1], at, o, yes)
 		},
 	}
@@ -131,6 +133,7 @@ ASIDE is where its snapshots are kept; PATH.tgad where it is not given.`,
 			return a.done("fork", fmt.Sprintf("%s/%d", fork.ID(), fork.Number()))
 		},
 	}
+	dataFlag(c, &f.data)
 	c.Flags().StringArrayVar(&at, "at", nil, atUsage)
 	return c
 }

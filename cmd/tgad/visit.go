@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/schemas/tga"
@@ -70,8 +71,12 @@ func (a *app) visit(ctx context.Context) (leave func() error, err error) {
 	if a.data != "" && a.socketNamed() {
 		return nil, errTwoPlaces
 	}
+	conf, err := a.loaded()
+	if err != nil {
+		return nil, err
+	}
 	for until := time.Now().Add(lockPatience); ; {
-		r, err := daemon.OpenReader(dir, buildVersion().Version)
+		r, err := daemon.OpenReader(dir, buildVersion().Version, conf)
 		switch {
 		case err == nil && a.need == needLog:
 			a.socket, a.dialer = dir, r.Dial
@@ -97,6 +102,14 @@ func (a *app) visit(ctx context.Context) (leave func() error, err error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// loaded reads the file that --config names; nil where none is named.
+func (a *app) loaded() (*config.Config, error) {
+	if a.config == "" {
+		return nil, nil
+	}
+	return config.Load(a.config)
 }
 
 // alone serves a verb that is not content with reading, where no process has the store.

@@ -76,6 +76,9 @@ type BuildOptions struct {
 	// OnToolsChanged is told the id of an MCP server whose tools may be others now; see
 	// [mcp.Options]. Nil means nobody asks.
 	OnToolsChanged func(server string)
+	// AtRest makes what is needed to read a log: what the file says of outcomes and
+	// inverses, and no tool server.
+	AtRest bool
 }
 
 // Tools is the dispatcher of the configured servers, what trusted ones suggest, and
@@ -109,6 +112,10 @@ func (c *Config) Build(o BuildOptions) (_ *Tools, err error) {
 	}
 	if t.rules, err = c.outcomes(); err != nil {
 		return nil, err
+	}
+	if o.AtRest {
+		t.trust = runtime.Trust{Outcome: t.rules.Outcome, Inverse: t.rules.Inverse}
+		return t, nil
 	}
 	children := filepath.Join(o.Store, "children")
 	if err := access.MkdirAll(children); err != nil {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/tgad/tgad/ledger"
@@ -115,6 +116,11 @@ func (c *Config) ToolOf(server, tool string) *Tool {
 		}
 	}
 	return found
+}
+
+// HasServer reports whether the file has a tool server.
+func (c *Config) HasServer(id string) bool {
+	return slices.ContainsFunc(c.Servers, func(s Server) bool { return s.ID == id })
 }
 
 // Policy returns what the file attests about a tool.

@@ -15,6 +15,7 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // exchange is one request with its answer, as they were on the wire.
@@ -271,6 +272,9 @@ decision = "APPROVE"
 		if !v.OK {
 			t.Errorf("verify: %+v", v)
 		}
+	}
+	for _, err := range c.Attachments(ctx, chain.AttachBlob, nil) {
+		must(err)
 	}
 	if working, err := c.Working(ctx); err != nil || len(working) > 0 {
 		t.Errorf("nothing is under way: %+v, %v", working, err)

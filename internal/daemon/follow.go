@@ -171,6 +171,9 @@ func (q *request) logLine(l engine.Leaf) (*client.LogLine, error) {
 	m := &client.LogLine{Cursor: strconv.FormatUint(l.Index, 10)}
 	ctx := q.r.Context()
 	if !q.peer.all() {
+		if l.Entries == 0 && l.Notes == 0 {
+			return nil, nil // of a working state or a turn, say, which is no trace
+		}
 		t, err := q.d.db.Load(ctx, l.TraceID)
 		if err != nil {
 			return nil, err

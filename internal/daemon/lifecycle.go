@@ -119,7 +119,7 @@ func open(o Options) (_ *Daemon, err error) {
 			err = errors.Join(err, d.db.Close())
 		}
 	}()
-	if d.tools, err = o.Config.Build(config.BuildOptions{Store: o.Data, Logger: o.Logger, Clock: o.Clock}); err != nil {
+	if d.tools, err = o.Config.Build(config.BuildOptions{AtRest: o.readOnly, Store: o.Data, Logger: o.Logger, Clock: o.Clock}); err != nil {
 		return nil, err
 	}
 	options := d.tools.Options()

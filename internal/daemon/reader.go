@@ -26,9 +26,13 @@ type Reader struct {
 }
 
 // OpenReader opens the store in dir for reading. Until Close, no other process can open it:
-// STATE_LOCK_ACQUIRE_FAILED where one has it.
-func OpenReader(dir, version string) (*Reader, error) {
-	d, err := open(Options{Data: dir, Config: config.Default(), Logger: slog.New(slog.DiscardHandler), Clock: time.Now, Version: version, readOnly: true})
+// STATE_LOCK_ACQUIRE_FAILED where one has it. c says which tool servers there are, nil that
+// nothing is known of them; nothing of it is started.
+func OpenReader(dir, version string, c *config.Config) (*Reader, error) {
+	if c == nil {
+		c = config.Default()
+	}
+	d, err := open(Options{Data: dir, Config: c, Logger: slog.New(slog.DiscardHandler), Clock: time.Now, Version: version, readOnly: true})
 	if err != nil {
 		return nil, err
 	}

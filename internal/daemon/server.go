@@ -118,7 +118,7 @@ var routes = []route{
 	{"GET", "/v1/in-doubt", mayRead, atRest, (*request).inDoubt},
 	{"GET", "/v1/approvals", mayRead, atRest, (*request).approvals},
 	{"GET", "/v1/evidence/{digest}", mayRead, atRest, (*request).evidence},
-	{"GET", "/v1/rollback-plan", mayRead, whenOpen, (*request).rollbackPlan},
+	{"GET", "/v1/rollback-plan", mayRead, atRest, (*request).rollbackPlan},
 
 	{"POST", "/v1/traces/{id}/entries", mayAppendOrDecide, whenReady, (*request).appendOne},
 	{"POST", "/v1/entries:batch", mayAppendOrDecide, whenReady, (*request).appendMany},
@@ -133,6 +133,7 @@ var routes = []route{
 	{"POST", "/v1/traces/{id}/compensate", mayAdmin, whenReady, (*request).compensate},
 	{"POST", "/v1/recover", mayAdmin, whenReady, (*request).recoverAll},
 	{"POST", "/v1/verify", mayReadOrAdmin, atRest, (*request).verify},
+	{"GET", "/v1/attachments", mayAdmin, atRest, (*request).attachments},
 	{"GET", "/v1/working", mayAdmin, whenOpen, (*request).working},
 	{"POST", "/v1/backup", mayAdmin, whenOpen, (*request).backup},
 	{"POST", "/v1/seal", mayAdmin, whenReady, (*request).seal},

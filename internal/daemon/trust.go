@@ -241,6 +241,9 @@ func (q *request) rollbackPlan() (any, error) {
 	}
 	m := client.RollbackPlan{Steps: []client.RollbackStep{}}
 	for _, s := range plan {
+		if q.d.atRest && !q.d.config.HasServer(s.Server) {
+			return nil, tga.Errorf(tga.NotFound, "no tool server %q is configured, so what undoes %s is not known: name the daemon's configuration with --config", s.Server, s.Tool).In(s.TraceID)
+		}
 		step := client.RollbackStep{
 			TraceID: s.TraceID, State: s.State.String(), ToolServer: s.Server, ToolName: s.Tool, OutcomeClass: s.Class.String(),
 			CanUndo: s.CanUndo, CompensatedBy: s.CompensatedBy, Why: s.Why,

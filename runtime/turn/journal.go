@@ -153,7 +153,7 @@ func readRecord(id tga.ID, number uint64, prev tga.Digest, value []byte) (Record
 
 // readStream reads a turn's journal and what its tools did to the state. Nothing stored
 // is no error.
-func readStream(ctx context.Context, store runtime.Store, id tga.ID) (records []Record, ops []storedOps, err error) {
+func readStream(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (records []Record, ops []storedOps, err error) {
 	var prev tga.Digest
 	for a, err := range store.Attachments(ctx, chain.AttachStream, id[:]) {
 		if err != nil {

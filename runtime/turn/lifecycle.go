@@ -197,11 +197,12 @@ func (r *Runner) fold(ctx context.Context, id tga.ID) (*turn, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.j.store = r.store
 	t.agent = r.agents[t.init.AgentName]
 	return t, nil
 }
 
-func foldFrom(ctx context.Context, store runtime.Store, id tga.ID) (*turn, error) {
+func foldFrom(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (*turn, error) {
 	records, ops, err := readStream(ctx, store, id)
 	if err != nil {
 		return nil, err
@@ -209,7 +210,7 @@ func foldFrom(ctx context.Context, store runtime.Store, id tga.ID) (*turn, error
 	if len(records) == 0 {
 		return nil, tga.Errorf(tga.NotFound, "no turn %s", id)
 	}
-	t := &turn{j: &journal{store: store, id: id}, decision: map[string]decidedBody{}, ops: ops, redone: map[int]bool{}}
+	t := &turn{j: &journal{id: id}, decision: map[string]decidedBody{}, ops: ops, redone: map[int]bool{}}
 	for _, rec := range records {
 		if err := t.apply(rec); err != nil {
 			return nil, err

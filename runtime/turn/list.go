@@ -24,7 +24,7 @@ type OpenTurn struct {
 }
 
 // ListOpen returns the turns of a store that have not ended, oldest first.
-func ListOpen(ctx context.Context, store runtime.Store) ([]OpenTurn, error) {
+func ListOpen(ctx context.Context, store runtime.AttachmentReader) ([]OpenTurn, error) {
 	ids, err := openTurns(ctx, store)
 	if err != nil {
 		return nil, err

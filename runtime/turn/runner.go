@@ -378,7 +378,7 @@ func (r *Runner) Records(ctx context.Context, interaction tga.ID) ([]Record, err
 }
 
 // Records reads the journal of a turn from a store.
-func Records(ctx context.Context, store runtime.Store, interaction tga.ID) ([]Record, error) {
+func Records(ctx context.Context, store runtime.AttachmentReader, interaction tga.ID) ([]Record, error) {
 	records, _, err := readStream(ctx, store, interaction)
 	if err == nil && len(records) == 0 {
 		err = tga.Errorf(tga.NotFound, "no turn %s", interaction)

@@ -153,7 +153,7 @@ func closed(id tga.ID) chain.Attachment {
 }
 
 // openTurns returns the ids of the turns that have not ended, oldest first.
-func openTurns(ctx context.Context, store runtime.Store) ([]tga.ID, error) {
+func openTurns(ctx context.Context, store runtime.AttachmentReader) ([]tga.ID, error) {
 	var ids []tga.ID
 	for a, err := range store.Attachments(ctx, chain.AttachStream, openStream[:]) {
 		if err != nil {

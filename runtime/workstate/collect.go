@@ -29,7 +29,7 @@ func (f *family) nextState(ctx context.Context) (uint32, error) {
 // records reads the heads and boundaries of all states of the family.
 func (f *family) records(ctx context.Context) (heads map[uint32]headRecord, boundaries []boundaryRecord, err error) {
 	heads = map[uint32]headRecord{}
-	if f.store == nil {
+	if f.read == nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for number := range f.states {
@@ -37,7 +37,7 @@ func (f *family) records(ctx context.Context) (heads map[uint32]headRecord, boun
 		}
 		return heads, nil, nil
 	}
-	for a, err := range f.store.Attachments(ctx, chain.AttachStream, f.id[:]) {
+	for a, err := range f.read.Attachments(ctx, chain.AttachStream, f.id[:]) {
 		if err != nil {
 			return nil, nil, err
 		}
@@ -119,7 +119,7 @@ func (f *family) collect(ctx context.Context) (Collected, error) {
 	done := Collected{Live: len(live)}
 	var drop []chain.Attachment
 	owner := f.blobKey(tga.Digest{})
-	for a, err := range f.store.Attachments(ctx, chain.AttachBlob, owner[:8]) {
+	for a, err := range f.read.Attachments(ctx, chain.AttachBlob, owner[:8]) {
 		if err != nil {
 			return done, err
 		}
@@ -178,7 +178,7 @@ func (f *family) roots(ctx context.Context) (map[tga.Digest]*Node, error) {
 	}
 	f.mu.Unlock()
 	heads, boundaries, err := f.records(ctx)
-	if err != nil || f.store == nil {
+	if err != nil || f.read == nil {
 		return roots, err
 	}
 	names := []string{}

@@ -22,7 +22,8 @@ import (
 // node's digest: no other owner of blobs has the same keys, so a family can drop what it
 // no longer refers to.
 type family struct {
-	store runtime.Store // nil for a state in memory
+	store runtime.Store            // nil for a state in memory, and for one that is only looked at
+	read  runtime.AttachmentReader // the store, to read from; nil for a state in memory
 	id    tga.ID
 	lease chain.Lease
 	gate  sync.RWMutex // held to read by transactions, to write by collection

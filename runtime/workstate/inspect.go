@@ -20,7 +20,7 @@ type Stored struct {
 }
 
 // States lists the states in a store, by id and number.
-func States(ctx context.Context, store runtime.Store) ([]Stored, error) {
+func States(ctx context.Context, store runtime.AttachmentReader) ([]Stored, error) {
 	var all []Stored
 	for a, err := range store.Attachments(ctx, chain.AttachStream, nil) {
 		if err != nil {
@@ -58,9 +58,9 @@ func States(ctx context.Context, store runtime.Store) ([]Stored, error) {
 // Inspect opens a state to be looked at: nothing is restored and nothing can be changed,
 // PERMISSION_DENIED. It needs no lease, so the state may be in use; what is seen is as of
 // the call. NOT_FOUND where there is no such state.
-func Inspect(ctx context.Context, store runtime.Store, id tga.ID, number uint32, o Options) (*State, error) {
+func Inspect(ctx context.Context, store runtime.AttachmentReader, id tga.ID, number uint32, o Options) (*State, error) {
 	f := &family{
-		store: store, id: id, token: make(turn, 1),
+		read: store, id: id, token: make(turn, 1),
 		stored: map[blobKey]bool{}, calls: map[tga.ID]*Tx{}, leased: map[tga.ID]bool{}, states: map[uint32]*State{},
 	}
 	s := newState(f, number, NewSession(), &Registry{}, o)

@@ -29,7 +29,7 @@ func Open(ctx context.Context, store runtime.Store, id tga.ID, session *Session,
 		return nil, err
 	}
 	f := &family{
-		store: store, id: id, lease: lease, token: make(turn, 1),
+		store: store, read: store, id: id, lease: lease, token: make(turn, 1),
 		stored: map[blobKey]bool{}, calls: map[tga.ID]*Tx{}, leased: map[tga.ID]bool{}, states: map[uint32]*State{},
 	}
 	s, err := f.open(ctx, 0, session, resources, o)
@@ -107,7 +107,7 @@ func (s *State) create(ctx context.Context, root *Node, forked string, elsewhere
 // readStream reads the state's head and boundaries.
 func (s *State) readStream(ctx context.Context) error {
 	f := s.family
-	for a, err := range f.store.Attachments(ctx, chain.AttachStream, f.id[:]) {
+	for a, err := range f.read.Attachments(ctx, chain.AttachStream, f.id[:]) {
 		if err != nil {
 			return err
 		}
@@ -329,11 +329,11 @@ func (f *family) load(ctx context.Context, digest tga.Digest, known map[tga.Dige
 
 // blob reads one node, and checks that it is the one it is named.
 func (f *family) blob(ctx context.Context, digest tga.Digest) ([]ref, []byte, error) {
-	if f.store == nil {
+	if f.read == nil {
 		return nil, nil, tga.Errorf(tga.NotFound, "node %s is not at hand", digest)
 	}
 	key := f.blobKey(digest)
-	raw, err := f.store.Attachment(ctx, chain.AttachBlob, key[:])
+	raw, err := f.read.Attachment(ctx, chain.AttachBlob, key[:])
 	if err != nil {
 		return nil, nil, err
 	}
