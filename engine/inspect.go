@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -101,7 +100,7 @@ func (db *DB) formerFormat() error {
 		return tga.Errorf(tga.StoreUnavailable, "open %s: %w", db.dir, err)
 	}
 	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "MANIFEST-") }) {
-		return tga.Errorf(tga.ValidationError, "open %s: the store has format 1, this program has format %d. Export it with the program that wrote it, and import that", db.dir, formatVersion)
+		return tga.Errorf(tga.ValidationError, "open %s: the store has format 1, this program has format %d. No command takes it over. tgad export of the program that wrote it keeps its traces as NDJSON, which tgad verify FILE checks", db.dir, formatVersion)
 	}
 	return nil
 }
@@ -347,17 +346,6 @@ func (db *DB) openIndex(found found) (at position, err error) {
 	db.newestTS.Store(int64(found.tail.Times.TS))
 	db.order.init(max(found.tail.Next, 1) - 1)
 	return at, nil
-}
-
-// temporary returns where the index of a store may be made that is not written to.
-func (db *DB) temporary() (fs vfs.FS, dir string, err error) {
-	if vfs.Root(db.opts.FS) != vfs.Default {
-		return vfs.NewMem(), indexName, nil
-	}
-	if db.tempIndex, err = os.MkdirTemp("", "tgad-index-"); err != nil {
-		return nil, "", tga.Errorf(tga.StoreUnavailable, "make a temporary index of %s: %w", db.dir, err)
-	}
-	return db.opts.FS, db.tempIndex, nil
 }
 
 // progress says how far an index is that is being made. An error ends the making of it.

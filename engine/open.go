@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -35,7 +34,7 @@ type DB struct {
 	p        *pebble.DB       // the index
 	storeID  tga.ID
 	// tempIndex is where the index of a store that is open for reading was made.
-	tempIndex string
+	tempIndex *tempIndex
 	said      time.Time // when progress was last told
 	secret    [32]byte
 
@@ -257,10 +256,8 @@ func (db *DB) release() error {
 		err = errors.Join(err, db.files.Close())
 		db.files = nil
 	}
-	if db.tempIndex != "" {
-		err = errors.Join(err, os.RemoveAll(db.tempIndex))
-		db.tempIndex = ""
-	}
+	err = errors.Join(err, db.tempIndex.remove())
+	db.tempIndex = nil
 	err = errors.Join(err, db.lock.release())
 	db.lock = nil
 	return err

@@ -5,11 +5,13 @@ package engine_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,6 +31,8 @@ func TestMain(m *testing.M) {
 	switch role {
 	case "hold":
 		hold(dir)
+	case "read":
+		read(dir)
 	case "fill":
 		fill(dir)
 	default:
@@ -77,6 +81,100 @@ func hold(dir string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	if err := db.Close(); err != nil {
 		os.Exit(1)
+	}
+}
+
+// read opens a store for reading, says so, and keeps it until its input ends.
+func read(dir string) {
+	db, err := engine.OpenReadOnly(dir, engine.Options{FirstSegmentBytes: 64 << 10})
+	if err != nil {
+		fmt.Println(tga.CodeOf(err))
+		os.Exit(1)
+	}
+	fmt.Println("open")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	if err := db.Close(); err != nil {
+		os.Exit(1)
+	}
+}
+
+// What a reader made under TMPDIR is removed by the next that makes an index there, where
+// the reader was killed, and stays where it lives; and nobody else's files are touched.
+func TestKilledReadersIndexIsRemoved(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	without := func() string { // a store whose index has to be made
+		dir := filepath.Join(t.TempDir(), "store")
+		db := open(t, dir, small)
+		m := spec{trace: id(1)}.make(t)
+		lease, err := db.Acquire(t.Context(), id(1))
+		if err == nil {
+			_, err = db.Append(t.Context(), lease, m.begin())
+		}
+		if err = errors.Join(err, db.Close(), os.RemoveAll(filepath.Join(dir, "index"))); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	left := func() (names []string) {
+		found, err := os.ReadDir(tmp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range found {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	reader := func() (*exec.Cmd, io.Closer) {
+		c, out, stdin := child(t, "read", without())
+		if !out.Scan() || out.Text() != "open" {
+			t.Fatalf("the reader says %q, %v", out.Text(), out.Err())
+		}
+		return c, stdin
+	}
+	lives, end := reader()
+	alive := left()
+	if len(alive) != 1 || !strings.HasPrefix(alive[0], "tgad-index-") {
+		t.Fatalf("a reader made %v", alive)
+	}
+	for range 2 { // the second removes what is left of the first
+		killed, _ := reader()
+		if err := killed.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = killed.Wait()
+		if now := left(); len(now) != 2 {
+			t.Fatalf("a killed reader and one that lives left %v", now)
+		}
+	}
+	// A file of the name, a link, and a directory without a lock: a crash in between.
+	elsewhere := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(tmp, "tgad-index-file"), nil, 0o600), os.Symlink(elsewhere, filepath.Join(tmp, "tgad-index-link")), os.Mkdir(filepath.Join(tmp, "tgad-index-empty"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	db, err := engine.OpenReadOnly(without(), engine.Options{FirstSegmentBytes: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now := left(); len(now) != 4 || !slices.Contains(now, alive[0]) {
+		t.Errorf("beside a reader that lives there are %v", now)
+	}
+	if list, err := os.ReadDir(filepath.Join(tmp, alive[0], "index")); err != nil || len(list) == 0 {
+		t.Errorf("of the index of a reader that lives there is %v, %v", list, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_ = end.Close()
+	if err := lives.Wait(); err != nil {
+		t.Error(err)
+	}
+	if now := left(); len(now) != 2 {
+		t.Errorf("at the end there are %v", now)
+	}
+	if _, err := os.Stat(elsewhere); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -81,6 +81,12 @@ func Of(info fs.FileInfo) Finding {
 	return self().Judge(info.Mode(), uid, gid)
 }
 
+// Own reports whether a file is this process's user's; false where that cannot be told.
+func Own(info fs.FileInfo) bool {
+	uid, _, ok := owner(info)
+	return ok && uid == os.Geteuid()
+}
+
 // Check looks at the file or directory at path, links followed.
 func Check(path string) (Finding, error) {
 	info, err := os.Stat(path)

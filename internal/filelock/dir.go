@@ -23,24 +23,29 @@ type Dir struct {
 }
 
 // LockDir locks the directory at path by the file name in it, as [Lock] does.
-func LockDir(path, name string) (*Dir, error) {
+func LockDir(path, name string) (*Dir, error) { return lockDir(path, name, deadWait) }
+
+// TryDir is LockDir that never waits, also not for the lock of a holder that is dead.
+func TryDir(path, name string) (*Dir, error) { return lockDir(path, name, 0) }
+
+func lockDir(path, name string, wait time.Duration) (*Dir, error) {
 	at := filepath.Join(path, name)
 	dir, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	// The directory first: to lock the file is to write this process's number into it.
-	wait := deadWait
+	patience := wait
 	if holder(at) == 0 {
-		wait = 0 // whoever has it left no number by which to see that it is dead
+		patience = 0 // whoever has it left no number by which to see that it is dead
 	}
-	err = await(dir, at, wait, time.Sleep)
+	err = await(dir, at, patience, time.Sleep)
 	if unsupported(err) {
 		err = nil // NFS has no lock for a directory; the file's is left
 	}
 	var file *os.File
 	if err == nil {
-		file, err = Lock(at)
+		file, err = lock(at, wait, time.Sleep)
 	}
 	if err != nil {
 		return nil, errors.Join(err, dir.Close())

@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/filelock"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Temporary indexes are directories under TMPDIR with the lock of the process that uses
+// them. A process that is killed leaves its own; the next that makes one removes it.
+const (
+	tempIndexPrefix = "tgad-index-"
+	tempIndexLock   = "lock"
+	tempIndexTries  = 100
+)
+
+// tempIndex is the index of a store that is not written to.
+type tempIndex struct {
+	dir  string
+	lock *filelock.Dir
+}
+
+// temporary returns where the index of a store may be made that is not written to.
+func (db *DB) temporary() (fs vfs.FS, dir string, err error) {
+	if vfs.Root(db.opts.FS) != vfs.Default {
+		return vfs.NewMem(), indexName, nil
+	}
+	if db.tempIndex, err = makeTempIndex(); err != nil {
+		return nil, "", tga.Errorf(tga.StoreUnavailable, "make a temporary index of %s: %w", db.dir, err)
+	}
+	db.tempIndex.sweep(db.log)
+	return db.opts.FS, filepath.Join(db.tempIndex.dir, indexName), nil
+}
+
+// makeTempIndex makes a directory and locks it. Between the two another process may take
+// it for one that was left behind, and remove it: then the next one is made.
+func makeTempIndex() (*tempIndex, error) {
+	for try := 1; ; try++ {
+		dir, err := os.MkdirTemp("", tempIndexPrefix)
+		if err != nil {
+			return nil, err
+		}
+		lock, err := filelock.TryDir(dir, tempIndexLock)
+		if err == nil {
+			if err = lock.Check(); err == nil {
+				return &tempIndex{dir, lock}, nil
+			}
+			err = errors.Join(err, lock.Close())
+		}
+		taken := errors.Is(err, filelock.ErrHeld) || errors.Is(err, filelock.ErrLost) || errors.Is(err, fs.ErrNotExist)
+		if !taken || try == tempIndexTries {
+			return nil, errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+}
+
+// remove removes the index. The lock is given up last: until then nobody else removes it.
+func (t *tempIndex) remove() error {
+	if t == nil {
+		return nil
+	}
+	return errors.Join(os.RemoveAll(t.dir), t.lock.Close())
+}
+
+// sweep removes what processes left behind that were killed. What cannot be locked is in
+// use; what is another user's is left.
+func (t *tempIndex) sweep(log *slog.Logger) {
+	if lock, err := filelock.TryDir(t.dir, tempIndexLock); err == nil {
+		_ = lock.Close() // this system has no locks: nothing tells which are in use
+		return
+	}
+	above := filepath.Dir(t.dir)
+	found, err := os.ReadDir(above)
+	if err != nil {
+		log.Warn("temporary indexes that were left behind are not looked for", "error", err)
+	}
+	for _, e := range found {
+		dir := filepath.Join(above, e.Name())
+		if !strings.HasPrefix(e.Name(), tempIndexPrefix) {
+			continue
+		}
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() || !access.Own(info) {
+			continue
+		}
+		lock, err := filelock.TryDir(dir, tempIndexLock)
+		if err != nil {
+			continue
+		}
+		if err := (&tempIndex{dir, lock}).remove(); err != nil {
+			log.Warn("a temporary index that was left behind stays", "dir", dir, "error", err)
+			continue
+		}
+		log.Info("removed a temporary index that was left behind", "dir", dir)
+	}
+}
