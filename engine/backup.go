@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -197,13 +199,10 @@ func rename(fs vfs.FS, from, to string) error {
 // backup is not in it, so a call that it shows as unsent may have been sent. Errors are
 // RESTORE_FAILED, wrapping the cause; then, and where ctx ends, nothing is left under dir.
 func Restore(ctx context.Context, backup, dir string, opts Options) error {
-	if err := restore(ctx, backup, dir, opts.withDefaults()); err != nil {
-		return tga.Errorf(tga.RestoreFailed, "restore %s from %s: %w", dir, backup, err)
-	}
-	return nil
+	return RestoreAt(ctx, backup, dir, Point{}, opts)
 }
 
-func restore(ctx context.Context, backup, dir string, opts Options) (err error) {
+func restore(ctx context.Context, backup, dir string, at Point, opts Options) (err error) {
 	fs, temp := opts.FS, dir+partial
 	if err := absent(fs, dir); err != nil {
 		return err
@@ -216,11 +215,22 @@ func restore(ctx context.Context, backup, dir string, opts Options) (err error) 
 			err = errors.Join(err, fs.RemoveAll(temp))
 		}
 	}()
-	if err := copyStore(ctx, fs, backup, temp); err != nil {
+	m, err := readManifest(fs, backup)
+	if err != nil {
+		return err
+	}
+	if m != nil && at.Time > m.Made {
+		return tga.Errorf(tga.ValidationError, "%s: the backup was made at %s", at.Time, m.Made)
+	}
+	if err := copyStore(ctx, fs, m, backup, temp); err != nil {
 		return err
 	}
 	opts.StoreID, opts.WitnessFile = tga.ID{}, "" // it gets an id of its own
-	db, err := open(temp, opts, openMode{fork: true})
+	mode := openMode{fork: true}
+	if at != (Point{}) {
+		mode.cut = &cut{Point: at}
+	}
+	db, err := open(temp, opts, mode)
 	if err != nil {
 		return err
 	}
@@ -230,8 +240,18 @@ func restore(ctx context.Context, backup, dir string, opts Options) (err error) 
 	if err := db.rename(); err != nil {
 		return errors.Join(err, db.Close())
 	}
+	if mode.cut != nil {
+		if err := db.checkCut(ctx); err != nil {
+			return errors.Join(err, db.Close())
+		}
+	}
 	if err := errors.Join(db.Close(), ctx.Err()); err != nil {
 		return err
+	}
+	if mode.cut != nil {
+		if err := db.dropAside(temp); err != nil {
+			return err
+		}
 	}
 	mark, err := guard.ReadWatermark(fs, temp)
 	if err != nil {
@@ -242,6 +262,34 @@ func restore(ctx context.Context, backup, dir string, opts Options) (err error) 
 		return err
 	}
 	return rename(fs, temp, dir)
+}
+
+// checkCut checks a store that was restored as it was at a point.
+func (db *DB) checkCut(ctx context.Context) error {
+	work := db.works.begin("restore")
+	defer db.works.end(work)
+	rep, err := db.check(ctx, nil, work)
+	if err == nil && len(rep.Problems) > 0 {
+		err = damaged("the store at that point has %d problems, the first: %s", len(rep.Problems), rep.Problems[0])
+	}
+	return err
+}
+
+// dropAside removes what the log set aside that came after the point: the backup has it.
+func (db *DB) dropAside(dir string) error {
+	fs, at := db.opts.FS, db.opts.FS.PathJoin(dir, logName)
+	names, err := fs.List(at)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, wal.AsidePrefix) {
+			if err := fs.Remove(fs.PathJoin(at, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return syncDir(fs, at)
 }
 
 // rename gives the store a new id and secret and freezes it. A new secret, because the
@@ -256,7 +304,11 @@ func (db *DB) rename() error {
 	if err := db.random(secret[:]); err != nil {
 		return err
 	}
-	reason, err := json.Marshal("restored from a backup of store " + db.storeID.String() + ": what was appended after it is not known")
+	when := ""
+	if db.cut != nil {
+		when = fmt.Sprintf(", as it was at group %d", db.cut.found.At.Group)
+	}
+	reason, err := json.Marshal("restored from a backup of store " + db.storeID.String() + when + ": what was appended after it is not known")
 	if err != nil {
 		return err
 	}
@@ -265,18 +317,17 @@ func (db *DB) rename() error {
 	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
 	w.set(keyspace.AppendMeta(nil, metaFrozen), reason)
 	w.delete(keyspace.AppendMeta(nil, metaToken))
+	if db.cut != nil { // bodies may be gone that a group before this one needs
+		w.setFloor(db.cut.found.At.Group)
+	}
 	db.storeID = id
 	return db.apply(w)
 }
 
 // copyStore copies the log and the watermark of a backup, or of a store that is open nowhere,
 // and syncs them. Of a backup it copies what the manifest says, and nothing else that a backup
-// which did not end may have left there.
-func copyStore(ctx context.Context, fs vfs.FS, from, to string) error {
-	m, err := readManifest(fs, from)
-	if err != nil {
-		return err
-	}
+// which did not end may have left there. m is nil for a store.
+func copyStore(ctx context.Context, fs vfs.FS, m *manifest, from, to string) error {
 	in, out := fs.PathJoin(from, logName), fs.PathJoin(to, logName)
 	if err := fs.MkdirAll(out, access.DirMode); err != nil {
 		return err

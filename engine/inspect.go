@@ -90,7 +90,11 @@ func (db *DB) inspect() (out found, err error) {
 	if out.doubt == nil && merr == nil {
 		out.doubt = db.marked(&out)
 	}
-	return out, nil
+	if out.doubt == nil && db.cut != nil {
+		err = db.cut.of(db.wal, out.tail)
+		out.tail = db.cut.found
+	}
+	return out, err
 }
 
 // formerFormat refuses a store of the format in which Pebble had the log.
@@ -134,7 +138,7 @@ func (db *DB) findEnd(out *found) (err error) {
 		if r.At.Group == out.mark.Group && r.At.Sum != out.mark.Sum {
 			other = damaged("open %s: group %d is not the one that was acknowledged", db.dir, r.At.Group)
 		}
-		return nil
+		return db.cut.see(r)
 	}
 	out.tail, err = db.wal.Scan(from, check)
 	if out.indexed && tga.CodeOf(err) == tga.StateChecksumMismatch {
@@ -359,14 +363,11 @@ func (db *DB) progress(at wal.Position) error {
 
 // sweep removes the files of bodies that are nobody's.
 func (db *DB) sweep(ctx context.Context) error {
+	d := dropping{db: db}
 	n, err := db.wal.Sweep(ctx, func(key []byte, f wal.File) (bool, error) {
-		row, err := db.row(db.p, key)
-		if err != nil || row == nil {
-			return false, err
-		}
-		at, err := decodeRow(row)
-		return at.kind == rowFile && at.file == f, err
+		return d.keeps(key, func(at placed) bool { return at.kind == rowFile && at.file == f })
 	})
+	err = d.end(err)
 	if n > 0 {
 		db.log.Info("removed files of bodies that nothing names", "files", n)
 	}

@@ -24,6 +24,7 @@ const (
 	metaFrozen      = "frozen"      // why a restored store takes no writes, JSON
 	metaQuarantine  = "quarantine"  // [Quarantine], JSON
 	metaToken       = "token"       // drawn by the last open with a witness, 16 bytes
+	metaFloor       = "floor"       // oldest group at which the store can be restored, 8 bytes
 	metaSealing     = "sealing"     // segment whose traces are still to be removed, 8 bytes
 )
 

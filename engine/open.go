@@ -24,6 +24,7 @@ type DB struct {
 	readOnly bool       // nothing can be written
 	believe  bool       // the witness is not asked, see [Witness]
 	fork     bool       // the log goes on in a new timeline
+	cut      *cut       // where the log is to end, see [RestoreAt]
 	remake   *remake    // the index is made anew, see [RebuildIndex]
 	doubt    *tga.Error // why the log on disk is not believed to be whole
 	lock     *dirLock
@@ -90,11 +91,12 @@ type openMode struct {
 	readOnly bool
 	believe  bool // the directory is the newest, whatever the witness knows
 	fork     bool // what is appended is of a new timeline, see [Restore]
+	cut      *cut // nil: the log ends where it ends
 	remake   *remake
 }
 
 func open(dir string, opts Options, mode openMode) (*DB, error) {
-	db := &DB{opts: opts.withDefaults(), readOnly: mode.readOnly, believe: mode.believe, fork: mode.fork, remake: mode.remake}
+	db := &DB{opts: opts.withDefaults(), readOnly: mode.readOnly, believe: mode.believe, fork: mode.fork, cut: mode.cut, remake: mode.remake}
 	db.log = db.opts.Logger
 	db.health.init()
 	db.traces.init()

@@ -95,14 +95,11 @@ func (db *DB) shrink(ctx context.Context) error {
 
 // rewrite makes a segment of the log anew with the bodies that the index still names.
 func (db *DB) rewrite(ctx context.Context, n uint64) error {
+	d := dropping{db: db}
 	out, err := db.wal.Rewrite(ctx, n, func(op *wal.Op) (bool, error) {
-		row, err := db.row(db.p, op.Key)
-		if err != nil || row == nil {
-			return false, err
-		}
-		at, err := decodeRow(row)
-		return at.names(op), err
+		return d.keeps(op.Key, func(at placed) bool { return at.names(op) })
 	})
+	err = d.end(err)
 	if tga.CodeOf(err) == tga.StateChecksumMismatch {
 		// Damage is not written away: a check tells what is damaged.
 		db.log.Error("a segment of the log is not made smaller", "segment", n, "error", err)

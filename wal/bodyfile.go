@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"strings"
 
@@ -224,15 +225,16 @@ func (l *Log) Sweep(ctx context.Context, live func(key []byte, f File) (bool, er
 	if err != nil {
 		return 0, unavailable("list "+l.opts.Dir, err)
 	}
+	// What is not fresh by now was named by a record, if ever, before live is first asked.
+	l.mu.Lock()
+	fresh := maps.Clone(l.fresh)
+	l.mu.Unlock()
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
 			return removed, err
 		}
 		id, ok := parseBodyName(strings.TrimSuffix(name, unfinished))
-		l.mu.Lock()
-		fresh := l.fresh[id]
-		l.mu.Unlock()
-		if !ok || fresh {
+		if !ok || fresh[id] {
 			continue
 		}
 		if !strings.HasSuffix(name, unfinished) {

@@ -24,6 +24,9 @@ const (
 	nameLen     = 16
 )
 
+// AsidePrefix begins the names of segments that [Log.Fork] takes out of the log.
+const AsidePrefix = "lost-"
+
 func segmentName(n uint64) string { return fmt.Sprintf("%0*d", nameLen, n) }
 
 // packedName is the name of a packed segment: the number and the generation, from 1.

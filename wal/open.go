@@ -200,7 +200,7 @@ func (l *Log) setAside(v version, timeline tga.ID) error {
 		return l.files.remove([]version{v})
 	}
 	name := v.name()
-	if err := l.files.fs.Rename(l.files.path(name), l.files.path("lost-"+timeline.String()+"-"+name)); err != nil {
+	if err := l.files.fs.Rename(l.files.path(name), l.files.path(AsidePrefix+timeline.String()+"-"+name)); err != nil {
 		return unavailable("set "+name+" aside", err)
 	}
 	return nil
