@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -55,6 +56,11 @@ type Reply struct {
 	Summary      string
 	ErrorCode    string
 	ErrorMessage string
+	// RetryAfter is how long the tool server asks not to be asked again, from its answer on,
+	// where it did not succeed: a lower bound of the next attempt. What is over
+	// [tga.MaxRetryAfter] counts as that. An error of Dispatch says it in
+	// [tga.Error].RetryAfter.
+	RetryAfter time.Duration
 	// Changes is what the call changed in the world, for a replay to look at.
 	Changes []tga.StateChange
 	// Attachments commit with the effect.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -49,6 +50,11 @@ type doubtCause struct {
 	Attempt uint32   `json:"attempt"`
 	Cause   string   `json:"cause"`
 	Code    tga.Code `json:"code"`
+	// RetryAfter is how many milliseconds the tool server asked not to be asked again.
+	RetryAfter int64 `json:"retry_after_ms"`
+
+	rests time.Duration // the same within its bounds
+	since tga.Millis    // ts of the note
 }
 
 // doubted stages the cause for which attempt has no certain answer. It commits with what
@@ -60,6 +66,10 @@ func (rt *Runtime) doubted(l *loop, attempt uint32, cause error) {
 	code := codeOr(cause, tga.ToolError)
 	rt.tell(l, EventDoubt, code, attempt, cause.Error())
 	body := map[string]any{"attempt": attempt, "cause": clip(cause.Error(), maxCause), "code": string(code)}
+	l.rests, l.restsSince = tga.RetryAfterOf(cause), rt.now()
+	if ms := tga.RetryAfterMS(l.rests); ms > 0 {
+		body["retry_after_ms"] = ms
+	}
 	var caught *PanicError
 	if errors.As(cause, &caught) {
 		body["stack"] = clip(string(caught.Stack), maxStack)
@@ -90,29 +100,46 @@ func (rt *Runtime) inDoubt(l *loop) error {
 	default:
 		cause = errNoAnswer
 	}
-	return tga.Errorf(tga.EffectInDoubt, "the call may have run: %w", cause).In(l.lease.TraceID)
+	e := tga.Errorf(tga.EffectInDoubt, "the call may have run: %w", cause).In(l.lease.TraceID)
+	if tga.RetryAfterOf(cause) == 0 {
+		e.RetryAfter = rt.restsFor(l.rests, l.restsSince)
+	}
+	return e
+}
+
+// restsFor is what is left of the time for which a tool server asked not to be asked again. That is never too
+// early for the next attempt: of the time since it answered only what certainly passed counts.
+func (rt *Runtime) restsFor(asked time.Duration, since tga.Millis) time.Duration {
+	if asked == 0 {
+		return 0
+	}
+	return max(asked-rt.clock.Certain(since.Time()), 0)
 }
 
 var errNoAnswer = errors.New("an earlier holder marked an attempt and recorded no effect")
 
 // DoubtCause is why the newest attempt of a trace has no certain answer, as its notes say
 // it; "" where nobody recorded a cause, as after a crash.
-func DoubtCause(t *chain.Trace) string {
+func DoubtCause(t *chain.Trace) string { return doubtOf(t).Cause }
+
+// doubtOf is the note about the newest attempt of a trace that has no certain answer; zero
+// where there is none.
+func doubtOf(t *chain.Trace) (b doubtCause) {
 	if t.Call == nil || t.Effect != nil {
-		return ""
+		return b
 	}
 	marked, _ := attemptsOf(t)
 	for i := len(t.Notes) - 1; i >= 0; i-- {
 		if t.Notes[i].Kind != tga.NoteDoubt {
 			continue
 		}
-		var b doubtCause
 		if json.Unmarshal(t.Notes[i].Body, &b) != nil || b.Attempt != marked {
-			return "" // of an earlier attempt: the newest was cut off
+			return doubtCause{} // of an earlier attempt: the newest was cut off
 		}
-		return b.Cause
+		b.rests, b.since = tga.ParseRetryAfterMS(b.RetryAfter), t.Notes[i].TS
+		return b
 	}
-	return ""
+	return b
 }
 
 // attemptsOf counts the sends of a trace that were marked, and those of them that may have

@@ -65,7 +65,7 @@ func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, rea
 	if l.state.Terminal() {
 		return rt.partial(l), tga.Errorf(tga.StateInvalidTransition, "the trace is %s", l.state).In(trace)
 	}
-	ended, err := rt.takeBack(ctx, l, p.attempt, tga.ToolError, firstOf(reason, "the executor says so"))
+	ended, err := rt.takeBack(ctx, l, p.attempt, tga.ToolError, firstOf(reason, "the executor says so"), 0)
 	if err != nil || !ended {
 		return rt.partial(l), err
 	}

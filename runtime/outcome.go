@@ -2,6 +2,8 @@ package runtime
 
 import (
 	"fmt"
+	"strconv"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -44,6 +46,27 @@ func (rt *Runtime) answer(l *loop, attempt uint32, r Reply) (answer, error) {
 		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaOutcomeError: clip(wrong.Error(), 200)})
 	}
 	return w, nil
+}
+
+// askedIn is how long a tool server asks not to be asked again, as an effect's meta has it.
+func askedIn(meta tga.Meta, d time.Duration) {
+	if ms := tga.RetryAfterMS(d); ms > 0 {
+		meta[tga.MetaRetryAfter] = tga.Number(strconv.FormatInt(ms, 10))
+	}
+}
+
+// retryAfterOf is how long the tool server asked not to be asked again, as its effect says.
+// What a peer appended there that is no whole number says nothing.
+func retryAfterOf(effect *tga.Artifact) time.Duration {
+	n, ok := effect.Meta[tga.MetaRetryAfter].(tga.Number)
+	if !ok {
+		return 0
+	}
+	ms, err := strconv.ParseInt(string(n), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return tga.ParseRetryAfterMS(ms)
 }
 
 // answerOf classifies a reply. A tool that fails for a reason no rule knows has
@@ -115,11 +138,12 @@ func (rt *Runtime) spelled(r Reply) (_ Reply, said tga.Meta, wrong error) {
 		r.ErrorCode = string(tga.ToolError)
 	}
 	if r.Status == tga.StatusSuccess {
-		r.ErrorCode, r.ErrorMessage = "", ""
+		r.ErrorCode, r.ErrorMessage, r.RetryAfter = "", "", 0
 	}
 	if n := int64(len(r.Result)); !r.Truncated && n > rt.opts.MaxAnswer {
 		r.Truncated, r.ResultBytes, r.ResultDigest, r.Result = true, n, tga.Sum(r.Result), nil
 	}
+	askedIn(said, r.RetryAfter)
 	r.ResultBytes = min(max(r.ResultBytes, 0), tga.MaxSafeInteger)
 	r.ReceivedBytes = min(max(r.ReceivedBytes, 0), tga.MaxSafeInteger)
 	return r, said, wrong

@@ -76,6 +76,9 @@ type Result struct {
 	ErrorMessage string
 	// ToolErrorCode is what the tool called its error, where ErrorCode is not that.
 	ToolErrorCode string
+	// RetryAfter is how long the tool server asked not to be asked again, from when it
+	// answered; 0 where it did not say.
+	RetryAfter time.Duration
 	// ResolvedBy says who settled the effect where it is not the tool's own answer:
 	// "probe", "person" or "late_reply".
 	ResolvedBy string

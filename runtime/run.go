@@ -49,6 +49,10 @@ type loop struct {
 	doubt   error
 	// doubtBefore is why the newest attempt of an earlier run had none; "" = not known.
 	doubtBefore string
+	// rests is how long the tool server asked not to be asked again when the newest attempt
+	// came to a doubt, at restsSince.
+	rests      time.Duration
+	restsSince tga.Millis
 	// looks counts how often the key changed between the look at it and the append.
 	looks int
 	// supervised is set where the rules were asked about the request in this run, and
@@ -196,7 +200,7 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 			return err
 		}
 	}
-	holder := ""
+	holder, rests := "", time.Duration(0)
 	if record != nil {
 		holder = " (trace " + record.TraceID.String() + ")"
 		if d.Action == ledger.Doubt {
@@ -204,9 +208,11 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 			if err != nil {
 				return err
 			}
-			if cause := DoubtCause(t); cause != "" {
-				holder += ": " + cause
+			before := doubtOf(t)
+			if before.Cause != "" {
+				holder += ": " + before.Cause
 			}
+			rests = rt.restsFor(before.rests, before.since)
 		}
 	}
 	if q.Suspect && d.Action == ledger.Doubt {
@@ -214,7 +220,12 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 		// to be over.
 		return tga.Errorf(d.Code, "key %q: %s%s", key.Key, d.Reason, holder).In(l.lease.TraceID)
 	}
-	return rt.refuse(ctx, l, d.Code, "key %q: %s%s", key.Key, d.Reason, holder)
+	err = rt.refuse(ctx, l, d.Code, "key %q: %s%s", key.Key, d.Reason, holder)
+	var refusal *tga.Error
+	if errors.As(err, &refusal) {
+		refusal.RetryAfter = rests
+	}
+	return err
 }
 
 // license looks for an attempt to send for an EXECUTING trace of which this run has
@@ -238,22 +249,26 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	case ledger.Send:
 		// Provably the first send. The caller may have given up long ago.
 		if rt.pastDeadline(l) {
-			return rt.stageNotSent(l, 0, tga.ToolTimeout, "the deadline passed before the call was sent")
+			return rt.stageNotSent(l, 0, tga.ToolTimeout, "the deadline passed before the call was sent", 0)
 		}
 		if why, err := rt.forbidden(ctx, l); err != nil {
 			return err
 		} else if why != nil {
-			return rt.stageNotSent(l, 0, tga.PolicyViolation, why.Error())
+			return rt.stageNotSent(l, 0, tga.PolicyViolation, why.Error(), 0)
 		}
 	case ledger.Resend:
+		// A server that asks for more than a send may take is left alone by this run: a later
+		// one finds the time over.
+		left := rt.restsFor(l.rests, l.restsSince)
+		if left > l.policy.SendTimeout || l.doubt != nil && l.resends >= l.policy.Resends {
+			return rt.leaveInDoubt(ctx, l)
+		}
 		if l.doubt != nil {
-			if l.resends >= l.policy.Resends {
-				return rt.leaveInDoubt(ctx, l)
-			}
-			if err := rt.pause(ctx, l.resends); err != nil {
-				return rt.leaveInDoubt(ctx, l)
-			}
+			left = max(left, 100*time.Millisecond<<min(l.resends, 6)) // doubling
 			l.resends++
+		}
+		if err := pause(ctx, left); err != nil {
+			return rt.leaveInDoubt(ctx, l)
 		}
 		rt.counts.resent.Add(1)
 	case ledger.ProbeFirst:
@@ -314,23 +329,26 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 // that could have, the call is known not to have run and ends; otherwise the doubt
 // about the earlier ones remains.
 func (rt *Runtime) notSent(ctx context.Context, l *loop, attempt uint32, cause error) error {
-	ended, err := rt.takeBack(ctx, l, attempt, codeOr(cause, tga.ToolError), cause.Error())
+	ended, err := rt.takeBack(ctx, l, attempt, codeOr(cause, tga.ToolError), cause.Error(), tga.RetryAfterOf(cause))
 	if err != nil || ended {
 		return err
 	}
 	l.doubt = cause
+	if asked := tga.RetryAfterOf(cause); asked > 0 { // else what the server asked for before stands
+		l.rests, l.restsSince = asked, rt.now()
+	}
 	return rt.leaveInDoubt(ctx, l)
 }
 
 // takeBack records that an attempt, marked and not yet taken back, reached nobody: as the
 // end of the call where no other attempt may have been sent, otherwise as a note.
-func (rt *Runtime) takeBack(ctx context.Context, l *loop, attempt uint32, code tga.Code, reason string) (ended bool, err error) {
+func (rt *Runtime) takeBack(ctx context.Context, l *loop, attempt uint32, code tga.Code, reason string, wait time.Duration) (ended bool, err error) {
 	record, err := rt.store.Record(ctx, ledger.KeyOf(l.namespace, l.call))
 	if err != nil {
 		return false, err
 	}
 	if record.Attempts.Count-record.Attempts.Unsent == 1 {
-		return true, rt.stageNotSent(l, attempt, code, reason)
+		return true, rt.stageNotSent(l, attempt, code, reason, wait)
 	}
 	return false, rt.append(ctx, l, chain.Batch{Notes: []chain.NewNote{notSentNote(attempt, reason)}})
 }
@@ -474,9 +492,12 @@ func (rt *Runtime) holder(l *loop, record *ledger.Record) ledger.Liveness {
 	return rt.store.Holder(record.TraceID)
 }
 
-// pause waits before a licensed re-send, doubling from 100 ms.
-func (rt *Runtime) pause(ctx context.Context, resends int) error {
-	t := time.NewTimer(100 * time.Millisecond << min(resends, 6))
+// pause waits before a licensed re-send.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

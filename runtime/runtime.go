@@ -288,7 +288,9 @@ func (rt *Runtime) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
 	if t.Call != nil {
 		l.callID = t.Call.ID
 	}
-	l.timer, l.doubtBefore = timerOf(t), DoubtCause(t)
+	before := doubtOf(t)
+	l.timer, l.doubtBefore = timerOf(t), before.Cause
+	l.rests, l.restsSince = before.rests, before.since
 	return l, nil
 }
 
@@ -368,6 +370,7 @@ func (rt *Runtime) result(ctx context.Context, id tga.ID) (Result, error) {
 		documents, answered = origin.Documents, origin
 	}
 	if answered.Effect != nil {
+		r.RetryAfter = retryAfterOf(answered.Effect)
 		r.ResolvedBy = answered.Effect.Meta.String(tga.MetaResolvedBy)
 		r.ResolvedVia = answered.Effect.Meta.String(tga.MetaResolvedVia)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -66,9 +67,10 @@ func (rt *Runtime) stageCall(ctx context.Context, l *loop, record *ledger.Record
 }
 
 // stageNotSent stages the end of a call of which no attempt was sent: attempt is the last
-// one of which that was not on record yet, 0 where none was marked. No rule of the tool is
+// one of which that was not on record yet, 0 where none was marked; wait is how long the server asked
+// not to be asked again. No rule of the tool is
 // asked about it: nobody answered.
-func (rt *Runtime) stageNotSent(l *loop, attempt uint32, code tga.Code, reason string) error {
+func (rt *Runtime) stageNotSent(l *loop, attempt uint32, code tga.Code, reason string, wait time.Duration) error {
 	if code == tga.EffectInDoubt {
 		code = tga.ToolError // that code stands for an abandoned call
 	}
@@ -76,9 +78,11 @@ func (rt *Runtime) stageNotSent(l *loop, attempt uint32, code tga.Code, reason s
 		status: tga.StatusError, class: ledger.ClassNotSent,
 		errorCode: string(code), errorText: reason, retryable: true,
 	}
+	w.meta = tga.Meta{}
 	if attempt != 0 {
-		w.meta = tga.Meta{tga.MetaAttempt: attemptNumber(attempt)}
+		w.meta[tga.MetaAttempt] = attemptNumber(attempt)
 	}
+	askedIn(w.meta, wait)
 	rt.counts.notSent.Add(1)
 	rt.tell(l, EventNotSent, code, attempt, reason)
 	return rt.stageAnswer(l, w, nil)
@@ -107,7 +111,7 @@ func (rt *Runtime) stageAnswer(l *loop, w answer, attachments []chain.Attachment
 		return err
 	}
 	l.stopTimer()
-	return rt.schedule(l, w.class)
+	return rt.schedule(l, w.class, retryAfterOf(effect))
 }
 
 // serve stages the recorded effect of another trace: own ids, the same outcome, and

@@ -371,7 +371,8 @@ func (rt *Runtime) settledTimer(err error) error {
 
 // schedule stages what follows from an effect's class: the time of a new attempt after
 // a retryable failure or a call that was not sent, or the undoing of what was half done.
-func (rt *Runtime) schedule(l *loop, class ledger.Class) error {
+// The new attempt is made no earlier than the tool server asked for.
+func (rt *Runtime) schedule(l *loop, class ledger.Class, asked time.Duration) error {
 	if l.remote != nil || l.external() {
 		return nil // who sends by itself makes its own new attempts
 	}
@@ -382,8 +383,11 @@ func (rt *Runtime) schedule(l *loop, class ledger.Class) error {
 			return nil
 		}
 		due, err := rt.after(l.policy.Retry, n)
-		if err != nil || l.deadline != 0 && due >= l.deadline {
+		if err != nil {
 			return err
+		}
+		if due = max(due, tga.MillisOf(rt.clock.Now().Add(asked+time.Millisecond-1))); l.deadline != 0 && due >= l.deadline {
+			return nil
 		}
 		note, err := rt.note(tga.NoteRetry, whoRuntime, map[string]any{"due": due.String(), "number": n})
 		if err != nil {

@@ -291,7 +291,7 @@ func (q *request) requestOf(m client.CallRequest) (runtime.Request, error) {
 
 // replyOf makes the runtime's reply of an outcome that a peer reports.
 func (q *request) replyOf(o client.Outcome) (runtime.Reply, error) {
-	r := runtime.Reply{Status: o.Status, Summary: o.Summary, ErrorCode: o.ErrorCode, ErrorMessage: o.ErrorMessage}
+	r := runtime.Reply{Status: o.Status, Summary: o.Summary, ErrorCode: o.ErrorCode, ErrorMessage: o.ErrorMessage, RetryAfter: tga.ParseRetryAfterMS(o.RetryAfterMS)}
 	var err error
 	if o.OutcomeClass != "" {
 		if r.Class, err = ledger.ParseClass(o.OutcomeClass); err != nil {

@@ -76,7 +76,7 @@ func (q *request) refuse(err error) {
 	h := q.w.Header()
 	h.Set("Content-Type", client.ProblemType)
 	if p.Retryable {
-		h.Set("Retry-After", "1")
+		h.Set("Retry-After", strconv.FormatInt(max((p.RetryAfterMS+999)/1000, 1), 10))
 	}
 	q.status = p.Status
 	q.write(p.Status, client.Append(nil, p))

@@ -143,7 +143,7 @@ func outcomeOf(r runtime.Reply) Outcome {
 	return Outcome{
 		Status: r.Status, OutcomeClass: r.Class.String(), Summary: r.Summary,
 		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ResultBase64: r.Result,
-		ResultBytes: r.ResultBytes, ResultDigest: r.ResultDigest, Changes: r.Changes,
+		ResultBytes: r.ResultBytes, ResultDigest: r.ResultDigest, RetryAfterMS: tga.RetryAfterMS(r.RetryAfter), Changes: r.Changes,
 	}
 }
 
@@ -153,7 +153,7 @@ func CallOf(r runtime.Result) Call {
 		TraceID: r.TraceID, State: r.State.String(), Seq: r.Seq, EntryDigest: r.Digest,
 		ToolCallID: r.ToolCallID, IdempotencyKey: r.Key, Attempts: r.Attempts, Sent: r.Sent, ResultBytes: r.ResultBytes, ResultDigest: r.ResultDigest,
 		Status: r.Status, OutcomeClass: r.Class.String(), Summary: r.Summary,
-		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ToolErrorCode: r.ToolErrorCode, ResolvedBy: r.ResolvedBy, ResolvedVia: r.ResolvedVia, ServedFrom: r.ServedFrom,
+		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ToolErrorCode: r.ToolErrorCode, RetryAfterMS: tga.RetryAfterMS(r.RetryAfter), ResolvedBy: r.ResolvedBy, ResolvedVia: r.ResolvedVia, ServedFrom: r.ServedFrom,
 		Replayed: r.Replayed, Rationale: r.Rationale, Changes: r.Changes, CompensatedBy: r.CompensatedBy,
 	}
 	if f := r.Confirmation; f != nil {
@@ -171,7 +171,7 @@ func resultOf(c Call) (runtime.Result, error) {
 	r := runtime.Result{
 		TraceID: c.TraceID, Seq: c.Seq, Digest: c.EntryDigest, ToolCallID: c.ToolCallID, Key: c.IdempotencyKey,
 		Attempts: c.Attempts, Sent: c.Sent, ResultBytes: c.ResultBytes, ResultDigest: c.ResultDigest, Status: c.Status, Value: c.ResultBase64, Summary: c.Summary,
-		ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage, ToolErrorCode: c.ToolErrorCode, ResolvedBy: c.ResolvedBy, ResolvedVia: c.ResolvedVia, ServedFrom: c.ServedFrom,
+		ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage, ToolErrorCode: c.ToolErrorCode, RetryAfter: tga.ParseRetryAfterMS(c.RetryAfterMS), ResolvedBy: c.ResolvedBy, ResolvedVia: c.ResolvedVia, ServedFrom: c.ServedFrom,
 		Replayed: c.Replayed, Rationale: c.Rationale, Changes: c.Changes, CompensatedBy: c.CompensatedBy,
 	}
 	if c.Result != nil && c.ResultBase64 == nil {

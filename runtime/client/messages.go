@@ -59,11 +59,13 @@ type Call struct {
 	ErrorMessage string     `json:"error_message,omitempty"`
 	// ToolErrorCode is what the tool called its error, where ErrorCode is not that.
 	ToolErrorCode string `json:"tool_error_code,omitempty"`
-	ResolvedBy    string `json:"resolved_by,omitempty"`  // "probe", "person" or "late_reply"; "" where the tool answered
-	ResolvedVia   string `json:"resolved_via,omitempty"` // "model" where a model decided, by the right of a person
-	ServedFrom    tga.ID `json:"served_from,omitempty"`
-	Replayed      bool   `json:"replayed"`
-	Rationale     string `json:"rationale,omitempty"`
+	// RetryAfterMS is how long the tool server asked not to be asked again, from its answer on.
+	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
+	ResolvedBy   string `json:"resolved_by,omitempty"`  // "probe", "person" or "late_reply"; "" where the tool answered
+	ResolvedVia  string `json:"resolved_via,omitempty"` // "model" where a model decided, by the right of a person
+	ServedFrom   tga.ID `json:"served_from,omitempty"`
+	Replayed     bool   `json:"replayed"`
+	Rationale    string `json:"rationale,omitempty"`
 
 	Changes       []tga.StateChange `json:"changes,omitempty"`      // what the effect says it changed
 	Confirmation  *Confirmation     `json:"confirmation,omitempty"` // the record was looked at before it was served
@@ -141,6 +143,8 @@ type Outcome struct {
 	// ResultBytes and ResultDigest stand for an answer that was too long to keep.
 	ResultBytes  int64      `json:"result_bytes,omitempty"`
 	ResultDigest tga.Digest `json:"result_digest,omitempty"`
+	// RetryAfterMS is how long the tool server asks not to be asked again, at most a day.
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 	// Changes is what the call changed, where the daemon's rules do not say.
 	Changes []tga.StateChange `json:"changes,omitempty"`
 }

@@ -26,6 +26,8 @@ type Problem struct {
 	DigestWant  tga.Digest `json:"digest_want,omitempty"`
 	DigestGot   tga.Digest `json:"digest_got,omitempty"`
 	Where       string     `json:"where,omitempty"` // "given" or "stored"
+	// RetryAfterMS is how long the tool server asked not to be asked again.
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 
 	// Call is what is known of the call that the request was about.
 	Call *Call `json:"call,omitempty"`
@@ -43,6 +45,7 @@ func ProblemOf(err error) Problem {
 		TraceID: e.TraceID, Seq: e.Seq, Note: e.Note, Pointer: e.Pointer,
 		ExpectedSeq: e.ExpectedSeq, ActualSeq: e.ActualSeq,
 		DigestWant: e.WantDigest, DigestGot: e.GotDigest, Where: e.Where,
+		RetryAfterMS: tga.RetryAfterMS(tga.RetryAfterOf(e)),
 	}
 	for cause := e; errors.As(cause.Err, &cause); {
 		p.Causes = append(p.Causes, string(cause.Code))
@@ -57,6 +60,7 @@ func (p Problem) Err() *tga.Error {
 		TraceID: p.TraceID, Seq: p.Seq, Note: p.Note, Pointer: p.Pointer,
 		ExpectedSeq: p.ExpectedSeq, ActualSeq: p.ActualSeq,
 		WantDigest: p.DigestWant, GotDigest: p.DigestGot, Where: p.Where,
+		RetryAfter: tga.ParseRetryAfterMS(p.RetryAfterMS),
 	}
 	var causes []error
 	for _, c := range p.Causes {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -19,6 +20,7 @@ func TestProblemRoundTrip(t *testing.T) {
 	want := tga.Errorf(tga.StoreUnavailable, "the store is frozen: %w", cause)
 	want.TraceID, want.Seq, want.Note, want.Pointer = id, 3, 2, "/a/0"
 	want.ExpectedSeq, want.ActualSeq = 4, 7
+	want.RetryAfter = 7 * time.Second
 	want.WantDigest, want.GotDigest, want.Where = tga.Sum([]byte("a")), tga.Sum([]byte("b")), "stored"
 
 	var p Problem

@@ -34,7 +34,7 @@ func TestEveryFieldOfAResultTravels(t *testing.T) {
 	change := tga.StateChange{ResourceType: "a", ResourceID: "b", Operation: "c", Version: "d", ETag: "e", ExternalRef: "f"}
 	want := runtime.Result{
 		TraceID: id(1), State: tga.Failed, Seq: 4, Digest: tga.Sum([]byte("d")), ToolCallID: id(2), Key: "k", Attempts: 3, Sent: 2, ResultBytes: 5, ResultDigest: tga.Sum([]byte("r")),
-		Status: tga.StatusFailure, Class: ledger.ClassCompensated, Value: []byte(" 1\n"), Summary: "s", ErrorCode: "E", ErrorMessage: "m", ToolErrorCode: "own", ResolvedBy: "person", ResolvedVia: "model",
+		Status: tga.StatusFailure, Class: ledger.ClassCompensated, Value: []byte(" 1\n"), Summary: "s", ErrorCode: "E", ErrorMessage: "m", ToolErrorCode: "own", RetryAfter: 7 * time.Second, ResolvedBy: "person", ResolvedVia: "model",
 		ServedFrom: id(3), Replayed: true, Rationale: "r", CompensatedBy: id(4), Changes: []tga.StateChange{change},
 		Confirmation: &runtime.Confirmation{
 			Checked: 3, Unchecked: 1, Skipped: true, EvidenceDigest: tga.Sum([]byte("e")),
@@ -79,7 +79,7 @@ func TestEveryFieldOfARequestTravels(t *testing.T) {
 func TestEveryFieldOfAnOutcomeTravels(t *testing.T) {
 	r := runtime.Reply{
 		Status: tga.StatusSuccess, Class: ledger.ClassSuccess, Result: []byte("1"), Truncated: true, ResultBytes: 1, ResultDigest: tga.Sum(nil),
-		Summary: "s", ErrorCode: "E", ErrorMessage: "m", Changes: []tga.StateChange{{ResourceType: "a", ResourceID: "b", Operation: "c"}},
+		Summary: "s", ErrorCode: "E", ErrorMessage: "m", RetryAfter: time.Millisecond, Changes: []tga.StateChange{{ResourceType: "a", ResourceID: "b", Operation: "c"}},
 	}
 	wantNoZero(t, r, "Attachments", "Received", "ReceivedBytes") // a digest under the store's key
 	wantNoZero(t, outcomeOf(r), "Result")                        // the bytes go in base64

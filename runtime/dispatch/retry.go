@@ -83,9 +83,10 @@ func (r *retry) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachm
 }
 
 // worthRetrying reports whether a try that was not sent may fare better in a moment.
-// An open breaker, a full server and an unknown one say no for now.
+// An open breaker, a full server and an unknown one say no for now, as does one that says
+// when it wants to be asked again.
 func worthRetrying(err error) bool {
-	return errors.Is(err, runtime.ErrNotSent) &&
+	return errors.Is(err, runtime.ErrNotSent) && tga.RetryAfterOf(err) == 0 &&
 		!errors.Is(err, tga.CircuitOpen) && !errors.Is(err, tga.RateLimited) &&
 		!errors.Is(err, tga.NotFound) && !errors.Is(err, tga.ValidationError)
 }

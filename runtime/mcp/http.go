@@ -13,10 +13,13 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // httpLink is a link to a streamable HTTP endpoint: a POST a message. It opens no
@@ -171,8 +174,11 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 		}
 		return nil, fmt.Errorf("answer of type %q", kind)
 	}
+	after := httpcall.RetryAfter(resp.Header, time.Now())
 	if !mcpraw.Refused(resp.StatusCode) {
-		return nil, fmt.Errorf("HTTP status %s", resp.Status)
+		e := tga.Errorf(tga.ToolError, "HTTP status %s", resp.Status)
+		e.RetryAfter = after
+		return nil, e
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	if err != nil {
@@ -188,7 +194,7 @@ func (l *httpLink) answer(ctx context.Context, method string, id int64, resp *ht
 	if a, err := l.mine(s, id); err == nil && a.fault.present {
 		return a, nil
 	}
-	return &answer{refused: fmt.Sprintf("HTTP status %s: %s", resp.Status, bytes.TrimSpace(body))}, nil
+	return &answer{refused: fmt.Sprintf("HTTP status %s: %s", resp.Status, bytes.TrimSpace(body)), after: after}, nil
 }
 
 // mine returns m as the answer to request id.

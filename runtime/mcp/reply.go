@@ -3,6 +3,7 @@ package mcp
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
@@ -18,6 +19,7 @@ type answer struct {
 	result  capture
 	fault   capture // the error member
 	refused string
+	after   time.Duration // how long a server that refused asks not to be asked again
 }
 
 // reply turns the answer to an attempt into what the runtime records. An error means
@@ -30,11 +32,14 @@ type answer struct {
 func (a *answer) reply(attempt uint32) (runtime.Reply, error) {
 	switch {
 	case a.refused != "" && attempt > 1:
-		return runtime.Reply{}, notSent("the server refused this attempt: %s", mcpraw.ClipRunes(a.refused, mcpraw.MaxMessage))
+		e := tga.Errorf(tga.ToolError, "%w", notSent("the server refused this attempt: %s", mcpraw.ClipRunes(a.refused, mcpraw.MaxMessage)))
+		e.RetryAfter = a.after
+		return runtime.Reply{}, e
 	case a.refused != "":
 		return runtime.Reply{
 			Status: tga.StatusDenied, Class: ledger.ClassPermanent,
 			ErrorCode: string(tga.ToolError), ErrorMessage: mcpraw.ClipRunes(a.refused, mcpraw.MaxMessage),
+			RetryAfter: a.after,
 		}, nil
 	case a.result.present && a.fault.present:
 		return runtime.Reply{}, fmt.Errorf("reply has both a result and an error")

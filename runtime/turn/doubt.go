@@ -3,9 +3,6 @@ package turn
 import (
 	"context"
 	"errors"
-	"net/http"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +26,7 @@ func (r *Runner) again(ctx context.Context, t *turn, tool *Tool, res runtime.Res
 		r.unended(ctx, t, tool, res, err, o)
 		return false
 	}
-	f := doubtOf(err, r.opts.Runtime.Clock())
+	f := doubtOf(err)
 	p := r.toolPlan(t, tool, f, try)
 	if p.strategy == Retry && r.fits(t, p.wait) {
 		o.fail(f)
@@ -75,32 +72,14 @@ func (r *Runner) licence(tool *Tool) licenceOf {
 }
 
 // doubtOf names a doubt by its cause, in the codes of OSSA.
-func doubtOf(err error, now time.Time) *Failure {
+func doubtOf(err error) *Failure {
 	f := &Failure{Code: tga.ToolError, Message: strings.TrimPrefix(err.Error(), string(tga.EffectInDoubt)+": "), Err: err}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, tga.ToolTimeout):
 		f.Code = tga.ToolTimeout
-	case strings.Contains(f.Message, "HTTP 429"):
+	case errors.Is(err, tga.RateLimited):
 		f.Code = tga.RateLimited
 	}
-	f.RetryAfter = retryAfter(f.Message, now)
+	f.RetryAfter = tga.RetryAfterOf(err)
 	return f
-}
-
-var retryAfterText = regexp.MustCompile(`\(Retry-After: ([^()]+)\)`)
-
-// retryAfter reads when a server wants to be asked again from the text of its refusal, as
-// package httpcall writes it (RFC 9110 §10.2.3); 0 where it says nothing.
-func retryAfter(text string, now time.Time) time.Duration {
-	m := retryAfterText.FindStringSubmatch(text)
-	if m == nil {
-		return 0
-	}
-	if seconds, err := strconv.ParseUint(m[1], 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
-	}
-	if at, err := http.ParseTime(m[1]); err == nil {
-		return max(at.Sub(now), 0)
-	}
-	return 0
 }

@@ -341,7 +341,7 @@ func (r *Runner) completed(ctx context.Context, t *turn, w *work, res runtime.Re
 // failed takes up the failure of a call that has ended.
 func (r *Runner) failed(t *turn, tool *Tool, res runtime.Result, n int, o *outcome) {
 	f := failureOf(res)
-	f.RetryAfter = retryAfter(f.Message, r.opts.Runtime.Clock())
+	f.RetryAfter = res.RetryAfter
 	f.Permanent = f.Permanent || res.State == tga.Denied || !res.Class.Releases()
 	o.fail(f)
 	o.exec.Output = text(res.Value)

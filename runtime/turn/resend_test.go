@@ -129,7 +129,9 @@ func TestRetryAfterBeyondTheTurnsTime(t *testing.T) {
 	for limit, waits := range map[time.Duration]int{90 * time.Second: 0, 10 * time.Minute: 3} {
 		w := newWorld(t, func(w *world) { w.agents[0].Constraints.Timeout = limit })
 		w.fails["echo"] = func(int) (runtime.Reply, error) {
-			return runtime.Reply{}, tga.Errorf(tga.ToolError, "echo: HTTP 429 Too Many Requests (Retry-After: 100): the call may have run")
+			e := tga.Errorf(tga.RateLimited, "too many: the call may have run")
+			e.RetryAfter = 100 * time.Second
+			return runtime.Reply{}, e
 		}
 		res := w.run("call echo {}")
 		if res.Status != turn.Completed || len(w.slept) != waits || res.Effects[0].Failure.Code != tga.RateLimited {

@@ -67,6 +67,7 @@ type world struct {
 	supervisor runtime.Supervisor
 	told       []turn.Progress
 	slept      []time.Duration
+	ahead      time.Duration // of the clock: what was slept
 	r          *turn.Runner
 	mu         sync.Mutex
 }
@@ -136,6 +137,10 @@ func (w *world) start() {
 		Agents: w.agents, Models: map[string]turn.Model{"local": w, "other": w}, Resolver: w,
 		Runtime: runtime.Options{Policy: func(string, string) runtime.Policy {
 			return runtime.Policy{Licence: ledger.Licence{Kind: w.licence}, LicenceSet: true, Resends: -1}
+		}, Clock: func() time.Time {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return time.Now().Add(w.ahead)
 		}},
 		Observe: func(p turn.Progress) {
 			w.mu.Lock()
@@ -145,7 +150,7 @@ func (w *world) start() {
 		Sleep: func(ctx context.Context, d time.Duration) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.slept = append(w.slept, d)
+			w.slept, w.ahead = append(w.slept, d), w.ahead+d
 			return ctx.Err()
 		},
 	}

@@ -78,6 +78,7 @@ const (
 	MetaOutcomeError   = "outcome_error"      // effect: which rule of the tool could not be applied, and why
 	MetaToolErrorCode  = "tool_error_code"    // effect: the tool's own code, where it is none of the contract's
 	MetaToolStatus     = "tool_status"        // effect: the tool's own status, where it is none of the contract's
+	MetaRetryAfter     = "retry_after_ms"     // effect: how long the tool server asked not to be asked again
 	MetaEvidence       = "evidence_digest"    // effect that is served: what confirmed it, hex
 )
 

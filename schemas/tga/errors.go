@@ -3,6 +3,7 @@ package tga
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Code is a stable error code. The same code appears in Go, on the wire, in logs
@@ -73,6 +74,9 @@ type Error struct {
 	WantDigest  Digest // what was computed or required
 	GotDigest   Digest // what was given or stored
 	Where       string // "stored" when our own bytes are at fault, "given" when the caller's are
+	// RetryAfter is how long the other side asks not to be asked again, from when the error
+	// was made: a lower bound of the next attempt, at most [MaxRetryAfter].
+	RetryAfter time.Duration
 
 	Err error // the cause, or nil
 }
@@ -114,6 +118,34 @@ func (e *Error) In(trace ID) *Error {
 
 // Error makes a Code usable as the target of errors.Is.
 func (c Code) Error() string { return string(c) }
+
+// MaxRetryAfter is the longest that anybody may ask tgad to wait; whoever asks for more is taken
+// to have asked for this.
+const MaxRetryAfter = 24 * time.Hour
+
+// BoundRetryAfter puts what somebody asked for between 0 and [MaxRetryAfter].
+func BoundRetryAfter(d time.Duration) time.Duration { return min(max(d, 0), MaxRetryAfter) }
+
+// RetryAfterMS is what somebody asked for in whole milliseconds, within the bounds and never less.
+func RetryAfterMS(d time.Duration) int64 {
+	return int64((BoundRetryAfter(d) + time.Millisecond - 1) / time.Millisecond)
+}
+
+// ParseRetryAfterMS is its inverse; what is beyond a bound counts as that.
+func ParseRetryAfterMS(ms int64) time.Duration {
+	return time.Duration(min(max(ms, 0), MaxRetryAfter.Milliseconds())) * time.Millisecond
+}
+
+// RetryAfterOf returns what the outermost Error in err's chain asks for that asks for any
+// time, within its bounds; 0 for none.
+func RetryAfterOf(err error) time.Duration {
+	for e := (*Error)(nil); errors.As(err, &e); err = e.Err {
+		if d := BoundRetryAfter(e.RetryAfter); d > 0 {
+			return d
+		}
+	}
+	return 0
+}
 
 // CodeOf returns the code of the outermost Error in err's chain, or "" for none.
 func CodeOf(err error) Code {

@@ -13,6 +13,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -199,8 +200,15 @@ func (s *Server) exchange(ctx context.Context, call runtime.Call) (resp *http.Re
 // that says too little.
 func (s *Server) classify(call runtime.Call, resp *http.Response, reply runtime.Reply, err error) (runtime.Reply, error) {
 	answered := "HTTP " + statusText(resp.StatusCode)
+	reply.RetryAfter = RetryAfter(resp.Header, time.Now())
+	code := tga.ToolError
+	if resp.StatusCode == http.StatusTooManyRequests {
+		code = tga.RateLimited
+	}
 	fail := func(err error) (runtime.Reply, error) {
-		return runtime.Reply{}, tga.Errorf(tga.ToolError, "%s on %s, attempt %d: %s: %w", call.Tool, call.Server, call.Attempt, answered, err).In(call.TraceID)
+		e := tga.Errorf(code, "%s on %s, attempt %d: %s: %w", call.Tool, call.Server, call.Attempt, answered, err).In(call.TraceID)
+		e.RetryAfter = reply.RetryAfter
+		return runtime.Reply{}, e
 	}
 	if after := resp.Header.Get("Retry-After"); after != "" {
 		answered += fmt.Sprintf(" (Retry-After: %.40s)", after)
@@ -221,10 +229,7 @@ func (s *Server) classify(call runtime.Call, resp *http.Response, reply runtime.
 			// whether any is left in doubt.
 			return fail(fmt.Errorf("%w: the server did not execute this attempt", runtime.ErrNotSent))
 		}
-		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), answered
-		if resp.StatusCode == http.StatusTooManyRequests {
-			reply.ErrorCode = string(tga.RateLimited)
-		}
+		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(code), answered
 	default:
 		return fail(errors.New("the call may have run"))
 	}

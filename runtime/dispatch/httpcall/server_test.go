@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -135,38 +136,39 @@ func TestClassification(t *testing.T) {
 		attempt  uint32
 		want     string
 		requests int32
+		asked    time.Duration // the answer says how long it wants to be left alone
 	}{
-		{"200", answer(ok), nil, 1, success, 1},
-		{"201 to a re-send", answer(status(201, "")), nil, 2, success, 1},
-		{"204 without a body", answer("HTTP/1.1 204 No Content\r\n\r\n"), nil, 1, success, 1},
-		{"200, chunked", answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"), nil, 1, success, 1},
-		{"200 until the connection ends", answer("HTTP/1.1 200 OK\r\n\r\nbody"), nil, 1, success, 1},
-		{"103 and 200", answer("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + ok), nil, 1, success, 1},
-		{"402", answer(status(402, "")), nil, 1, failure, 1},
-		{"402 to a re-send", answer(status(402, "")), nil, 2, failure, 1},
-		{"402, attested doubt", answer(status(402, "")), attested, 1, "doubt", 1},
-		{"404, attested success", answer(status(404, "")), attested, 1, success, 1},
-		{"401", answer(status(401, "")), nil, 1, failure, 1},
-		{"401 to a re-send", answer(status(401, "")), nil, 2, "doubt", 1},
-		{"409 to a re-send: the key is in use", answer(status(409, "")), nil, 2, "doubt", 1},
-		{"408", answer(status(408, "")), nil, 1, "doubt", 1},
-		{"429", answer(status(429, "Retry-After: 1\r\n")), nil, 1, "doubt", 1},
-		{"429, attested not executed", answer(status(429, "Retry-After: 1\r\n")), attested, 1, retryable, 1},
-		{"429 to a re-send, attested not executed", answer(status(429, "")), attested, 2, "not sent", 1},
-		{"500", answer(status(500, "")), nil, 1, "doubt", 1},
-		{"503", answer(status(503, "Retry-After: 1\r\n")), nil, 1, "doubt", 1},
-		{"503, attested not executed", answer(status(503, "Retry-After: 1\r\n")), attested, 1, retryable, 1},
-		{"redirect 307", answer(status(307, "Location: /again\r\n")), nil, 1, "doubt", 1},
-		{"redirect 303", answer(status(303, "Location: /again\r\n")), nil, 1, "doubt", 1},
-		{"101", answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"), nil, 1, "doubt", 1},
-		{"status nobody knows", answer(status(799, "")), nil, 1, "doubt", 1},
-		{"closed without an answer", answer(""), nil, 1, "doubt", 1},
-		{"no HTTP", answer("hello\r\n\r\n"), nil, 1, "doubt", 1},
-		{"header cut", answer("HTTP/1.1 200 OK\r\nContent-Le"), nil, 1, "doubt", 1},
-		{"body cut", answer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nbody"), nil, 1, "doubt", 1},
-		{"chunked body cut", answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n"), nil, 1, "doubt", 1},
-		{"failure with its body cut", answer("HTTP/1.1 402 X\r\nContent-Length: 5\r\n\r\nbody"), nil, 1, "doubt", 1},
-		{"reset after the request", func(_ *witness, c *net.TCPConn, _ *bufio.Reader) { reset(c) }, nil, 1, "doubt", 1},
+		{"200", answer(ok), nil, 1, success, 1, 0},
+		{"201 to a re-send", answer(status(201, "")), nil, 2, success, 1, 0},
+		{"204 without a body", answer("HTTP/1.1 204 No Content\r\n\r\n"), nil, 1, success, 1, 0},
+		{"200, chunked", answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"), nil, 1, success, 1, 0},
+		{"200 until the connection ends", answer("HTTP/1.1 200 OK\r\n\r\nbody"), nil, 1, success, 1, 0},
+		{"103 and 200", answer("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + ok), nil, 1, success, 1, 0},
+		{"402", answer(status(402, "")), nil, 1, failure, 1, 0},
+		{"402 to a re-send", answer(status(402, "")), nil, 2, failure, 1, 0},
+		{"402, attested doubt", answer(status(402, "")), attested, 1, "doubt", 1, 0},
+		{"404, attested success", answer(status(404, "")), attested, 1, success, 1, 0},
+		{"401", answer(status(401, "")), nil, 1, failure, 1, 0},
+		{"401 to a re-send", answer(status(401, "")), nil, 2, "doubt", 1, 0},
+		{"409 to a re-send: the key is in use", answer(status(409, "")), nil, 2, "doubt", 1, 0},
+		{"408", answer(status(408, "")), nil, 1, "doubt", 1, 0},
+		{"429", answer(status(429, "Retry-After: 1\r\n")), nil, 1, "doubt", 1, time.Second},
+		{"429, attested not executed", answer(status(429, "Retry-After: 1\r\n")), attested, 1, retryable, 1, time.Second},
+		{"429 to a re-send, attested not executed", answer(status(429, "")), attested, 2, "not sent", 1, 0},
+		{"500", answer(status(500, "")), nil, 1, "doubt", 1, 0},
+		{"503", answer(status(503, "Retry-After: 1\r\n")), nil, 1, "doubt", 1, time.Second},
+		{"503, attested not executed", answer(status(503, "Retry-After: 1\r\n")), attested, 1, retryable, 1, time.Second},
+		{"redirect 307", answer(status(307, "Location: /again\r\n")), nil, 1, "doubt", 1, 0},
+		{"redirect 303", answer(status(303, "Location: /again\r\n")), nil, 1, "doubt", 1, 0},
+		{"101", answer("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"), nil, 1, "doubt", 1, 0},
+		{"status nobody knows", answer(status(799, "")), nil, 1, "doubt", 1, 0},
+		{"closed without an answer", answer(""), nil, 1, "doubt", 1, 0},
+		{"no HTTP", answer("hello\r\n\r\n"), nil, 1, "doubt", 1, 0},
+		{"header cut", answer("HTTP/1.1 200 OK\r\nContent-Le"), nil, 1, "doubt", 1, 0},
+		{"body cut", answer("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nbody"), nil, 1, "doubt", 1, 0},
+		{"chunked body cut", answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n"), nil, 1, "doubt", 1, 0},
+		{"failure with its body cut", answer("HTTP/1.1 402 X\r\nContent-Length: 5\r\n\r\nbody"), nil, 1, "doubt", 1, 0},
+		{"reset after the request", func(_ *witness, c *net.TCPConn, _ *bufio.Reader) { reset(c) }, nil, 1, "doubt", 1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := serve(t, false, c.script)
@@ -174,8 +176,11 @@ func TestClassification(t *testing.T) {
 			if got := what(reply, err); got != c.want {
 				t.Errorf("got %q, %v, want %q", got, err, c.want)
 			}
-			if err != nil && tga.CodeOf(err) != tga.ToolError {
+			if busy := strings.HasPrefix(c.name, "429"); err != nil && tga.CodeOf(err) != map[bool]tga.Code{true: tga.RateLimited, false: tga.ToolError}[busy] {
 				t.Errorf("error without its code: %v", err)
+			}
+			if asked := max(reply.RetryAfter, tga.RetryAfterOf(err)); asked != c.asked {
+				t.Errorf("asked to wait %v, want %v", asked, c.asked)
 			}
 			if c.want == success && c.name != "204 without a body" && string(reply.Result) != "body" || err == nil && reply.Result == nil {
 				t.Errorf("result %q", reply.Result)

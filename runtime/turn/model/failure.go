@@ -7,8 +7,8 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
+	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -84,7 +84,7 @@ func (x *exchange) refused(resp *http.Response) error {
 		}
 	} // a refusal that broke off is one all the same
 	f := x.fault(resp.StatusCode, body.Error)
-	f.RetryAfter = retryAfter(resp.Header, x.opts.Now())
+	f.RetryAfter = httpcall.RetryAfter(resp.Header, x.opts.Now())
 	return f
 }
 
@@ -124,28 +124,4 @@ func (x *exchange) fault(status int, e fault) *turn.Failure {
 		f.Details["status"] = status
 	}
 	return f
-}
-
-// mostRetryAfter bounds what a server may ask for.
-const mostRetryAfter = 24 * time.Hour
-
-// retryAfter returns how long a server asks to wait: in seconds or until a date (RFC 9110
-// §10.2.3), or in milliseconds as OpenAI says it; 0 where it doesn't say.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	for _, f := range [...]struct {
-		name string
-		unit time.Duration
-	}{{"Retry-After-Ms", time.Millisecond}, {"Retry-After", time.Second}} {
-		text := h.Get(f.name)
-		if n, err := strconv.ParseFloat(text, 64); err == nil && n >= 0 {
-			if n > float64(mostRetryAfter/f.unit) {
-				return mostRetryAfter
-			}
-			return time.Duration(n * float64(f.unit))
-		}
-		if t, err := http.ParseTime(text); err == nil && f.unit == time.Second {
-			return min(max(t.Sub(now), 0), mostRetryAfter)
-		}
-	}
-	return 0
 }

@@ -1,0 +1,130 @@
+package runtime_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestNewAttemptIsNotMadeBeforeTheServerWantsIt: a failure that may be tried again, and a call
+// that was not sent, are tried again when the tool server asked for it and not a millisecond
+// earlier, through a restart; whoever asks for more than a day has asked for a day, and no
+// attempt is made beyond the call's deadline. What it asked for is in the result.
+func TestNewAttemptIsNotMadeBeforeTheServerWantsIt(t *testing.T) {
+	const day = tga.MaxRetryAfter
+	failed := func(asked time.Duration) (runtime.Reply, error) {
+		return runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable, RetryAfter: asked}, nil
+	}
+	unsent := func(asked time.Duration) (runtime.Reply, error) {
+		e := tga.Errorf(tga.RateLimited, "refused: %w", runtime.ErrNotSent)
+		e.RetryAfter = asked
+		return runtime.Reply{}, e
+	}
+	for how, reply := range map[string]func(time.Duration) (runtime.Reply, error){"failed": failed, "not sent": unsent} {
+		for _, c := range []struct{ asked, waits, deadline time.Duration }{
+			{time.Hour, time.Hour, 0}, {time.Hour - time.Microsecond, time.Hour, 0},
+			{day - time.Millisecond, day - time.Millisecond, 0}, {day, day, 0}, {day + time.Millisecond, day, 0}, {1 << 62, day, 0},
+			{-time.Hour, 0, 0},
+			{time.Hour, time.Hour, time.Hour + time.Millisecond}, {time.Hour, 0, time.Hour},
+		} {
+			t.Run(fmt.Sprintf("%s, asked for %v, deadline %v", how, c.asked, c.deadline), func(t *testing.T) {
+				p := park
+				p.Retry = runtime.Backoff{First: time.Second, Attempts: 1}
+				b := setup(t, p, func(b *bench) {
+					b.tool.answer = func(n int, _ runtime.Call) (runtime.Reply, error) {
+						if n == 1 {
+							return reply(c.asked)
+						}
+						return ok(`1`), nil
+					}
+				})
+				req := charge("k")
+				if c.deadline != 0 {
+					req.Deadline = epoch.Add(c.deadline)
+				}
+				res := b.mustCall(req)
+				asked := tga.ParseRetryAfterMS(tga.RetryAfterMS(c.asked))
+				if read, err := b.rt.Result(t.Context(), res.TraceID); err != nil || res.RetryAfter != asked || read.RetryAfter != asked {
+					t.Errorf("the result says %v, and read again %v, %v", res.RetryAfter, read.RetryAfter, err)
+				}
+				b.reopen()
+				fire := func() {
+					t.Helper()
+					if _, err := b.rt.FireTimers(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				switch {
+				case c.asked < 0:
+					b.advance(time.Second)
+				case c.waits == 0:
+					b.advance(2 * day)
+					fire()
+					b.wantSends(1)
+					return
+				default:
+					b.advance(c.waits - time.Millisecond)
+					fire()
+					b.wantSends(1)
+					b.advance(time.Millisecond)
+				}
+				fire()
+				b.wantSends(2)
+			})
+		}
+	}
+}
+
+// TestResendWaitsForTheServer: a call in doubt whose licence allows a re-send is sent again no
+// earlier than its server asked for, by the run that came to the doubt and by every later one. A
+// run waits as long as a send may take and leaves the call in doubt where it would be longer.
+func TestResendWaitsForTheServer(t *testing.T) {
+	const send = 20 * time.Millisecond
+	for _, c := range []struct {
+		asked, waits time.Duration
+		restart      bool
+	}{
+		{time.Hour, time.Hour, false}, {time.Hour, time.Hour, true},
+		{tga.MaxRetryAfter + time.Second, tga.MaxRetryAfter, false}, {tga.MaxRetryAfter + time.Second, tga.MaxRetryAfter, true},
+	} {
+		policy := licence(ledger.DedupeArgs)
+		policy.SendTimeout = send
+		b := setup(t, policy)
+		b.tool.answer = func(n int, _ runtime.Call) (runtime.Reply, error) {
+			if n > 1 {
+				return ok(`1`), nil
+			}
+			e := tga.Errorf(tga.RateLimited, "it may have run")
+			e.RetryAfter = c.asked
+			return runtime.Reply{}, e
+		}
+		doubt := func(left time.Duration) {
+			t.Helper()
+			_, err := b.call(charge("k"))
+			wantCode(t, err, tga.EffectInDoubt)
+			if got := tga.RetryAfterOf(err); got != left {
+				t.Errorf("asked for %v: told to wait %v, want %v", c.asked, got, left)
+			}
+			b.wantSends(1)
+		}
+		doubt(c.waits)
+		if c.restart {
+			b.reopen()
+		}
+		b.advance(c.waits - send - time.Millisecond)
+		doubt(send + time.Millisecond) // to another call with the key, of what is left
+		b.advance(time.Millisecond)
+		before := time.Now()
+		if res := b.mustCall(charge("k")); res.State != tga.Completed {
+			t.Errorf("%+v", res)
+		}
+		if waited := time.Since(before); waited < send {
+			t.Errorf("sent after %v, want no earlier than %v", waited, send)
+		}
+		b.wantSends(2)
+	}
+}
