@@ -58,9 +58,6 @@ type Store interface {
 
 	// WriteCheckpoint seals the trace's current head and returns the checkpoint.
 	WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Checkpoint, error)
-	// LatestCheckpoint returns the newest checkpoint that verifies; ok is false where
-	// there is none.
-	LatestCheckpoint(ctx context.Context, trace tga.ID) (cp tga.Checkpoint, ok bool, err error)
 
 	// Record returns the ledger record of a key, nil where the key was never used.
 	Record(ctx context.Context, key ledger.Key) (*ledger.Record, error)

@@ -41,9 +41,8 @@ type Disk struct {
 
 // kept is a trace on the disk.
 type kept struct {
-	trace       *chain.Trace
-	entries     []chain.Entry
-	checkpoints []tga.Checkpoint // oldest first, two at most
+	trace   *chain.Trace
+	entries []chain.Entry
 }
 
 // Has reports whether the disk has an entry of a trace.
@@ -323,22 +322,7 @@ func (s *Store) WriteCheckpoint(_ context.Context, lease chain.Lease) (cp tga.Ch
 	if k == nil {
 		return cp, tga.Errorf(tga.NotFound, "checkpoint of trace %s: it has no entry", lease.TraceID).In(lease.TraceID)
 	}
-	cp = k.trace.Checkpoint(s.now())
-	k.checkpoints = append(slices.DeleteFunc(k.checkpoints, func(old tga.Checkpoint) bool { return old.Seq == cp.Seq }), cp)
-	k.checkpoints = k.checkpoints[max(0, len(k.checkpoints)-2):]
-	return cp, nil
-}
-
-// LatestCheckpoint implements [runtime.Store].
-func (s *Store) LatestCheckpoint(_ context.Context, trace tga.ID) (cp tga.Checkpoint, ok bool, err error) {
-	if err := s.enter(); err != nil {
-		return cp, false, err
-	}
-	defer s.mu.Unlock()
-	if k := s.disk.traces[trace]; k != nil && len(k.checkpoints) > 0 {
-		return k.checkpoints[len(k.checkpoints)-1], true, nil
-	}
-	return cp, false, nil
+	return k.trace.Checkpoint(s.now()), nil
 }
 
 // Record implements [runtime.Store].

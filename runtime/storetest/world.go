@@ -142,13 +142,6 @@ func (w *world) dump() string {
 		for _, n := range w.notes(id) {
 			fmt.Fprintf(&s, "note %s\n", n.AppendCanonical(nil))
 		}
-		cp, ok, err := w.s.LatestCheckpoint(bg, id)
-		if err != nil {
-			w.Fatalf("checkpoint of %v: %v", id, err)
-		}
-		if ok {
-			fmt.Fprintf(&s, "checkpoint %s\n", cp.AppendCanonical(nil))
-		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(w.keys), func(a, b ledger.Key) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }) {
 		if r := w.record(k); r != nil {
