@@ -12,7 +12,7 @@ ONE_BY_ONE := ^Test(RawAppendsFollowWhoDidTheThing|ForeignLeaseGivesNoStanding|R
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
-.PHONY: build run demo test race fuzz crash torture interleave soak torture-sum kills mutate bench lint vectors check clean
+.PHONY: build run demo test race fuzz crash torture interleave soak torture-sum kills mutate bench cost lint vectors check clean
 
 build: ## bin/tgad, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/tgad ./cmd/tgad
@@ -67,6 +67,9 @@ mutate: ## which changed operators no test of their package notices; PKGS says w
 
 bench: ## what an append and a call cost, beside the disk's own limit
 	$(GO) run ./bench
+
+cost: ## fails where an append costs more than bench/cost.json says; go run ./bench -renew-cost writes that
+	$(GO) run ./bench -cost
 
 lint: ## vet and staticcheck
 	$(GO) vet ./...

@@ -4,6 +4,7 @@
 //	go run ./bench            a table, and the plot bench.svg
 //	go run ./bench -json      JSON lines, nothing else
 //	go run ./bench -short     under 40 seconds
+//	go run ./bench -cost      whether an append costs more than bench/cost.json says
 //	go run ./bench -soak 10000000   that many appends, a line for each second
 //
 // docs/PERFORMANCE.md says what the cases are and how to read the figures.
@@ -34,6 +35,7 @@ type options struct {
 	openTraces  int
 	cpu, mem    string
 	soak        int
+	cost, renew bool
 }
 
 func main() {
@@ -48,6 +50,8 @@ func main() {
 	flag.IntVar(&o.history, "history", 0, "finished traces of the largest store that is opened and read (default 100000; -short 3000)")
 	flag.IntVar(&o.openTraces, "open", 0, "open traces in each such store (default 10000; -short 300)")
 	flag.IntVar(&o.soak, "soak", 0, "only append so many entries with 64 writers, and say what every second was like")
+	flag.BoolVar(&o.cost, "cost", false, "fail where an append costs more than bench/cost.json says: allocations, bytes, syncs, CPU")
+	flag.BoolVar(&o.renew, "renew-cost", false, "write bench/cost.json anew")
 	flag.StringVar(&o.cpu, "cpuprofile", "", "write a CPU profile")
 	flag.StringVar(&o.mem, "memprofile", "", "write a profile of allocations")
 	flag.Parse()
@@ -81,6 +85,12 @@ func (o options) withDefaults() options {
 }
 
 func run(o options, out, progress io.Writer) (err error) {
+	if o.renew {
+		return renewCost()
+	}
+	if o.cost {
+		return checkCost(out)
+	}
 	// A goroutine in fdatasync keeps its processor: with one more the others work.
 	goruntime.GOMAXPROCS(goruntime.NumCPU() + 1)
 	only, err := regexp.Compile(o.only)

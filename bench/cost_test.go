@@ -1,0 +1,36 @@
+package main
+
+import (
+	"io"
+	"testing"
+)
+
+// TestCostsThatGrewFail: each figure at its bound passes, and one past it does not; one that
+// was not measured does not either.
+func TestCostsThatGrewFail(t *testing.T) {
+	want := costs{"append": {Allocs: 100, Bytes: 1000, Syncs: 10, CPU: 100}}
+	for _, c := range []struct {
+		got  cost
+		fits bool
+	}{
+		{cost{100, 1000, 10, 100}, true},
+		{cost{50, 500, 5, 50}, true},
+		{cost{110, 1100, 11, 150}, true},
+		{cost{111, 1000, 10, 100}, false},
+		{cost{100, 1101, 10, 100}, false},
+		{cost{100, 1000, 11.1, 100}, false},
+		{cost{100, 1000, 10, 151}, false},
+		{cost{0, 1000, 10, 100}, false},
+		{cost{100, 1000, 10, 0}, false},
+	} {
+		if err := compareCosts(costs{"append": c.got}, want, io.Discard); (err == nil) != c.fits {
+			t.Errorf("%+v: %v", c.got, err)
+		}
+	}
+	if err := compareCosts(costs{}, want, io.Discard); err == nil {
+		t.Error("a case that was not measured passes")
+	}
+	if err := compareCosts(costs{}, costs{}, io.Discard); err == nil {
+		t.Error("an empty file of figures passes")
+	}
+}
