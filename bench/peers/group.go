@@ -6,50 +6,55 @@ import "sync"
 // takes them all. Stores that commit one caller at a time get it put before them, so
 // that what is compared is the store and not the lack of a queue.
 type group struct {
-	mu      sync.Mutex
-	work    sync.Cond
-	pending []record
-	closed  bool
+	mu     sync.Mutex
+	work   sync.Cond
+	next   *batch
+	closed bool
+	done   chan struct{}
+}
+
+// batch is what one commit takes. Its waiters are woken by one channel, as tgad's are.
+type batch struct {
+	records []record
+	err     error
 	done    chan struct{}
 }
 
-type record struct {
-	key, value []byte
-	reply      chan error
-}
+type record struct{ key, value []byte }
+
+func newBatch() *batch { return &batch{done: make(chan struct{})} }
 
 func newGroup(commit func([]record) error) *group {
-	g := &group{done: make(chan struct{})}
+	g := &group{next: newBatch(), done: make(chan struct{})}
 	g.work.L = &g.mu
 	go func() {
 		defer close(g.done)
-		var batch []record
 		for {
 			g.mu.Lock()
-			for len(g.pending) == 0 && !g.closed {
+			for len(g.next.records) == 0 && !g.closed {
 				g.work.Wait()
 			}
-			batch, g.pending = g.pending, batch[:0]
+			b := g.next
+			g.next = newBatch()
 			g.mu.Unlock()
-			if len(batch) == 0 {
+			if len(b.records) == 0 {
 				return
 			}
-			err := commit(batch)
-			for _, r := range batch {
-				r.reply <- err
-			}
+			b.err = commit(b.records)
+			close(b.done)
 		}
 	}()
 	return g
 }
 
 func (g *group) put(key, value []byte) error {
-	r := record{key: key, value: value, reply: make(chan error, 1)}
 	g.mu.Lock()
-	g.pending = append(g.pending, r)
+	b := g.next
+	b.records = append(b.records, record{key, value})
 	g.mu.Unlock()
 	g.work.Signal()
-	return <-r.reply
+	<-b.done
+	return b.err
 }
 
 func (g *group) close() {

@@ -63,7 +63,7 @@ func main() {
 		rounds  = flag.Int("rounds", 5, "rounds; ratios are medians over them")
 		slice   = flag.Duration("slice", 400*time.Millisecond, "time of each peer in each round")
 		size    = flag.Int("bytes", 1<<10, "bytes of a value")
-		writers = flag.String("writers", "1,64", "numbers of writers")
+		writers = flag.String("writers", "1,16,64,256", "numbers of writers")
 		kill    = flag.Int("kill", 0, "only make so many calls with each store that runs steps, each killed after its effect")
 	)
 	if is, err := victim(); is {
@@ -212,13 +212,13 @@ func (b *bench) subject(name string, p *peer, writers int) *measure.Subject {
 
 func table(out io.Writer, lines []measure.Line) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "store\twriters\tp50 µs\tp99 µs\tper second\tfsyncs per append\tCPU µs\tp50 ratio\trate ratio\t  setting\t")
+	fmt.Fprintln(w, "store\twriters\tp50 µs\tp99 µs\tper second\tfsyncs per append\tbytes written\tallocs\tCPU µs\tp50 ratio\trate ratio\t  setting\t")
 	for _, l := range lines {
 		syncs := fmt.Sprintf("%.3f", l.Syncs)
 		if l.Syncs == 0 {
 			syncs = "not counted"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%.1f\t%.1f\t%.0f\t%s\t%.1f\t%.2f\t%.3f\t  %s\t\n", l.Case, l.Writers, l.P50, l.P99, l.PerSec, syncs, l.CPU, l.P50Ratio, l.ThroughputRatio, l.Note)
+		fmt.Fprintf(w, "%s\t%d\t%.1f\t%.1f\t%.0f\t%s\t%.0f\t%.0f\t%.1f\t%.2f\t%.3f\t  %s\t\n", l.Case, l.Writers, l.P50, l.P99, l.PerSec, syncs, l.BytesWritten, l.Allocs, l.CPU, l.P50Ratio, l.ThroughputRatio, l.Note)
 	}
 	return w.Flush()
 }

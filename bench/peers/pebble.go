@@ -52,12 +52,12 @@ func openPebble(dir string, _ int) (*peer, error) {
 	return pebbleWith(dir, "defaults, two keys, Sync", &pebble.Options{})
 }
 
-// openTunedPebble opens Pebble with the settings that tgad's engine uses, without its
-// file system wrapper.
+// openTunedPebble opens Pebble as one who writes much would set it: large memtables and a
+// large base level, so that few compactions run beside the appends.
 func openTunedPebble(dir string, _ int) (*peer, error) {
-	return pebbleWith(dir, "memtable 16 MiB ×4, L0 8/32, LBase 256 MiB, two keys, Sync", &pebble.Options{
+	return pebbleWith(dir, "memtable 32 MiB ×4, L0 8/32, LBase 256 MiB, two keys, Sync", &pebble.Options{
 		FormatMajorVersion: pebble.FormatValueSeparation,
-		MemTableSize:       16 << 20, MemTableStopWritesThreshold: 4,
+		MemTableSize:       32 << 20, MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold: 8, L0StopWritesThreshold: 32, LBaseMaxBytes: 256 << 20, CacheSize: 64 << 20,
 	})
 }
