@@ -53,19 +53,20 @@ func TestDamagedIndexNamesItsRemedy(t *testing.T) {
 			copy(bad[max(0, len(bad)/2-20_000):], whole[max(0, len(bad)/2-20_000):len(bad)/2])
 			replace(t, fs, "store/index/"+name, bad)
 		}
+		// The open reads the keys of the ledger, and may be the one that meets it.
 		db, err := engine.Open("store", o)
-		if err != nil {
-			t.Fatal(err)
+		var rep engine.Report
+		if err == nil {
+			rep, err = db.Check(t.Context())
+			if err := db.Close(); err != nil {
+				t.Log(err)
+			}
 		}
-		rep, err := db.Check(t.Context())
 		text := fmt.Sprint(rep.Problems, err)
 		if strings.Contains(text, "tgad index rebuild") {
 			met++
 		} else if len(rep.Problems) > 0 || err != nil {
 			t.Errorf("the remedy is not named: %s", text)
-		}
-		if err := db.Close(); err != nil {
-			t.Log(err)
 		}
 		var far engine.Rebuilding
 		done, err := engine.RebuildIndex(t.Context(), "store", o, &far)
