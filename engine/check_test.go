@@ -225,3 +225,49 @@ func TestCheckpoints(t *testing.T) {
 	db.Put(newest, nil)
 	db.Put(older, nil)
 }
+
+// TestCheckpointIsNoStartOfReplay: with a checkpoint of the head that verifies, a trace whose
+// first entry is gone is not replayed; and a checkpoint that says something else changes
+// nothing of what the entries say.
+func TestCheckpointIsNoStartOfReplay(t *testing.T) {
+	db := mem(t)
+	ctx := t.Context()
+	s := spec{trace: id(1)}
+	m := s.make(t)
+	lease := acquire(t, db, s.trace)
+	for _, a := range []*tga.Artifact{m.request, m.decision, m.call, m.effect} {
+		append_(t, db, lease, m.batch(a))
+	}
+	cp, err := db.WriteCheckpoint(ctx, lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := db.State(ctx, s.trace)
+	if err != nil || want.LastSeq != cp.Seq {
+		t.Fatalf("%+v, %v beside a checkpoint at %d", want, err, cp.Seq)
+	}
+	newest := keyspace.AppendCheckpoint(nil, s.trace, cp.Seq)
+	dump := db.Dump()
+	other := cp
+	other.State.LastDigest = tga.Sum(nil)
+	other.Seal()
+	db.Put(newest, other.AppendCanonical(nil))
+	if got, err := db.State(ctx, s.trace); err != nil || got != want {
+		t.Errorf("beside another checkpoint %+v, %v, want %+v", got, err, want)
+	}
+	db.Put(newest, []byte(dump[string(newest)]))
+	first := keyspace.AppendEntry(nil, s.trace, 1)
+	row := db.Rows()[string(first)]
+	db.PutRow(first, nil)
+	if db.Dump()[string(newest)] != dump[string(newest)] {
+		t.Error("the checkpoint is not at hand")
+	}
+	_, err = db.Load(ctx, s.trace)
+	wantCode(t, err, tga.StateRecoveryFailed)
+	_, _, err = db.LatestCheckpoint(ctx, s.trace) // it is handed out for what was replayed alone
+	wantCode(t, err, tga.StateRecoveryFailed)
+	db.PutRow(first, []byte(row))
+	if got, err := db.State(ctx, s.trace); err != nil || got != want {
+		t.Errorf("whole again it is %+v, %v, want %+v", got, err, want)
+	}
+}

@@ -49,8 +49,8 @@ type Store interface {
 	Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error)
 
 	// Load replays a trace: NOT_FOUND when it has no entry; STATE_RECOVERY_FAILED,
-	// wrapping the cause, when an entry or note fails a check. Replay starts from the
-	// newest checkpoint that verifies.
+	// wrapping the cause, when an entry or note fails a check. Replay is of all entries: it
+	// never starts at a checkpoint.
 	Load(ctx context.Context, trace tga.ID) (*chain.Trace, error)
 	// Entries yields the entries after a sequence number, in order. Notes likewise.
 	Entries(ctx context.Context, trace tga.ID, after uint64) iter.Seq2[chain.Entry, error]

@@ -79,7 +79,7 @@ var stats = []stat{
 	counter("notes_total", "Notes appended.", func(r *reading) uint64 { return r.store.Notes }),
 	counter("commits_total", "Synced batches.", func(r *reading) uint64 { return r.store.Commits }),
 	counter("log_syncs_total", "Syncs of log files.", func(r *reading) uint64 { return r.store.LogSyncs }),
-	counter("store_flushes_total", "Memtables flushed.", func(r *reading) uint64 { return r.store.Flushes }),
+	counter("store_flushes_total", "Memtables of the index flushed.", func(r *reading) uint64 { return r.store.Flushes }),
 	counter("store_compactions_total", "Compactions.", func(r *reading) uint64 { return r.store.Compactions }),
 	counter("store_background_errors_total", "Background errors of the store.", func(r *reading) uint64 { return r.store.BackgroundErrors }),
 	counter("store_corruptions_total", "Corruptions found by reads.", func(r *reading) uint64 { return r.store.Corruptions }),

@@ -403,7 +403,7 @@ type BatchAnswer struct {
 // LogLine is one append in the global order of the store: a line of GET /v1/log.
 type LogLine struct {
 	Cursor  string            `json:"cursor"`             // after= to go on from here
-	TraceID tga.ID            `json:"trace_id,omitempty"` // absent when void
+	TraceID tga.ID            `json:"trace_id,omitempty"` // or the id of a working state or a turn: then without entries and notes
 	Entries []Entry           `json:"entries,omitempty"`
 	Notes   []json.RawMessage `json:"notes,omitempty"`
 }
