@@ -417,3 +417,26 @@ func TestCauseOfAGivenUpAttemptIsKept(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitEndsWithThePermit: who waits for a remote executor's call looks again when the permit is
+// stale, and then says what is known: the call is in doubt. That the wait ran out is no answer.
+func TestWaitEndsWithThePermit(t *testing.T) {
+	policy := park
+	policy.PermitTime = time.Minute
+	b := setup(t, policy)
+	begun := b.begin("order-1", "begin-1")
+	b.advance(time.Minute - 50*time.Millisecond) // the wait itself is by the real clock
+	told := make(chan error, 1)
+	go func() {
+		_, err := b.call(charge("order-1"))
+		told <- err
+	}()
+	eventually(t, func() bool { return b.rt.Stats().Waited > 0 })
+	b.advance(50 * time.Millisecond)
+	err := <-told
+	wantCode(t, err, tga.EffectInDoubt)
+	if err == nil || !strings.Contains(err.Error(), begun.Result.TraceID.String()) {
+		t.Errorf("%v", err)
+	}
+	b.wantSends(0)
+}

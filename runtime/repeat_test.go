@@ -45,9 +45,9 @@ type clients struct {
 	n     int
 }
 
-func withClients(t *testing.T, policy runtime.Policy) *clients {
+func withClients(t *testing.T, policy runtime.Policy, change ...func(*bench)) *clients {
 	c := &clients{locks: &locks{held: map[string]bool{}}}
-	c.bench = setup(t, policy, func(b *bench) { b.opts.Lock = c.locks.look })
+	c.bench = setup(t, policy, append(change, func(b *bench) { b.opts.Lock = c.locks.look })...)
 	return c
 }
 

@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/storetest"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -199,4 +201,39 @@ func TestDenialNeedsNoDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.wantState(res.TraceID, tga.Denied)
+}
+
+// TestRulesOfNowStandBeforeAFirstSend: of a call that is EXECUTING, nothing was sent: its log says
+// that attempts are notes of their own, and has none. What recovers it asks the rules of now before
+// it marks attempt 1, ends the call as not sent where they deny it, and sends it where they do not.
+func TestRulesOfNowStandBeforeAFirstSend(t *testing.T) {
+	for _, c := range []struct {
+		now   runtime.Supervisor
+		sends int
+		state tga.State
+		class ledger.Class
+	}{
+		{ruleOf(tga.Deny, 0, 0), 0, tga.Failed, ledger.ClassNotSent},
+		{ruleOf(tga.NeedsApproval, 1, 0), 0, tga.Failed, ledger.ClassNotSent},
+		{runtime.AllowAll, 1, tga.Completed, ledger.ClassCommitted},
+	} {
+		b := setup(t, park, func(b *bench) { b.sup = c.now })
+		trace := storetest.New(t)
+		lease, err := b.db.Acquire(t.Context(), trace.TraceID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.db.Append(t.Context(), lease, trace.Begin(tga.AttemptApart)); err != nil {
+			t.Fatal(err)
+		}
+		b.db.Release(lease)
+		res, err := b.rt.Recover(t.Context(), trace.TraceID)
+		if err != nil || res.State != c.state || res.Class != c.class {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if c.sends == 0 && res.ErrorCode != tga.PolicyViolation {
+			t.Errorf("refused with %s", res.ErrorCode)
+		}
+		b.wantSends(c.sends)
+	}
 }

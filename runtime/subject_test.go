@@ -66,3 +66,38 @@ func TestKeyOfAnotherSubject(t *testing.T) {
 		})
 	}
 }
+
+// TestKeyTakenWhileACallWaited: two subjects begin a call with one key, and people are asked about
+// both. Whoever is approved first has the key. The other's call was begun when the key was free, so
+// it is refused when it is its turn, and is neither sent, nor served the first one's answer.
+func TestKeyTakenWhileACallWaited(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		c := withClients(t, runtime.Policy{}, needsApproval(1, 0))
+		c.come("shim")
+		begin := func(subject string) runtime.Begun {
+			return c.beginAs("shim", func(r *runtime.BeginRequest) {
+				r.Key, r.Connection.Subject, r.BeginID = "order-7", subject, "begin of "+subject
+			})
+		}
+		approved := func(subject string) runtime.Begun {
+			if _, err := c.rt.Decide(t.Context(), begin(subject).Result.TraceID, yes); err != nil && tga.CodeOf(err) != tga.IdempotencyKeyInFlight {
+				t.Fatal(err)
+			}
+			return begin(subject)
+		}
+		bob := begin("bob")
+		c.wantStanding(bob, runtime.BeginNeedsApproval)
+		alice := approved("alice")
+		c.wantStanding(alice, runtime.BeginSend)
+		if answered {
+			c.answer(alice)
+		}
+		late := approved("bob")
+		if late.Standing != runtime.BeginConflict || late.Permit != (runtime.Permit{}) || late.Result.Value != nil {
+			t.Errorf("answered %v: bob gets %s, %s, %v", answered, late.Standing, late.Result.Value, late.Cause)
+		}
+		if res := c.wantState(bob.Result.TraceID, tga.Failed); res.ErrorCode != tga.IdempotencyKeyConflict || !res.ServedFrom.IsZero() || res.Value != nil {
+			t.Errorf("answered %v: %+v", answered, res)
+		}
+	}
+}
