@@ -220,6 +220,128 @@ def check_keys(path):
     return f"{len(data['keys'])} keys, {len(data['begin_ids'])} begin ids"
 
 
+def crc32c(data, crc=0):
+    crc ^= 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def be(b, at, n):
+    return int.from_bytes(b[at : at + n], "big")
+
+
+def up8(n):
+    return (n + 7) // 8 * 8
+
+
+def body_of(b):
+    return "hex:" + b.hex() if len(b) <= 100 else "sha256:" + hashlib.sha256(b).hexdigest()
+
+
+def log_operations(name, raw, bodies, count):
+    """The operations of a record, or None where a body of them is not what was written."""
+    out, at, body = [], 0, 0
+    for _ in range(count):
+        kind, place, key_len, zero = raw[at : at + 4]
+        value_len, body_len, checksum = be(raw, at + 4, 4), be(raw, at + 8, 4), be(raw, at + 12, 4)
+        equal(f"{name}: kind, place and zero", (1 <= kind <= 6, place <= 2, zero), (True, True, 0))
+        at += 16
+        file = raw[at : at + 56] if place == 2 else b""
+        at += len(file)
+        key, value = raw[at : at + key_len], raw[at + key_len : at + key_len + value_len]
+        at += key_len + value_len
+        op = {"kind": kind, "place": place, "key": key.hex(), "value": value.hex()}
+        if place == 1:
+            data = bodies[body : body + body_len]
+            body += body_len
+            if crc32c(key + data) != checksum:
+                return None
+            op["body"] = body_of(data)
+        else:
+            equal(f"{name}: no body", (body_len, checksum), (0, 0))
+        if place == 2:
+            op["file"] = file.hex()
+        out.append(op)
+    equal(f"{name}: operations and bodies fill the record", (at, body), (len(raw), len(bodies)))
+    return out
+
+
+def log_record(name, seg, at, salt, number):
+    """The record at an offset of a segment, or None where there is no whole one."""
+    h = seg[at : at + 64]
+    seed = salt + number.to_bytes(8, "big") + at.to_bytes(4, "big")
+    if len(h) < 64 or h[4:8] != b"R\1\0\0" or be(h, 0, 4) != crc32c(seed + h[4:]):
+        return None
+    equal(f"{name}: zeros of a header", be(h, 60, 4), 0)
+    ops_len, bodies_len = be(h, 48, 4), be(h, 52, 4)
+    ops = seg[at + 64 : at + 64 + ops_len]
+    bodies_at = at + 64 + up8(ops_len)
+    end = bodies_at + up8(bodies_len)
+    if end > len(seg) or crc32c(ops) != be(h, 56, 4):
+        return None
+    decoded = log_operations(name, ops, seg[bodies_at : bodies_at + bodies_len], be(h, 20, 4))
+    if decoded is None:
+        return None
+    return {
+        "start": at, "end": end, "group": be(h, 8, 8), "checksum": h[:4].hex(), "first_index": be(h, 24, 8),
+        "committed": be(h, 32, 8), "ts": be(h, 40, 8), "operations": decoded,
+    }, be(h, 16, 4)  # fmt: skip
+
+
+def log_segment(s, before):
+    """Read a segment as its format says, from its identity to where it ends."""
+    name, seg = s["name"], bytearray(s["size"])
+    for piece in s["pieces"]:
+        raw = bytes.fromhex(piece["hex"])
+        seg[piece["offset"] : piece["offset"] + len(raw)] = raw
+    seg = bytes(seg)
+    equal(f"{name}: magic, version, size", (seg[:8], be(seg, 8, 4), be(seg, 12, 4)), (b"TGADLOG\n", 2, len(seg)))
+    equal(f"{name}: store and timeline", (seg[16:32].hex(), seg[32:48].hex()), (s["store"], s["timeline"]))
+    equal(f"{name}: number and salt", (be(seg, 48, 8), seg[56:64].hex()), (s["number"], s["salt"]))
+    equal(f"{name}: zeros behind the identity", any(seg[64:4092]), False)
+    equal(f"{name}: checksum of the identity", crc32c(seg[:4092]), be(seg, 4092, 4))
+    found, at, last = [], 4096, before
+    while True:
+        got = log_record(name, seg, at, seg[56:64], s["number"])
+        if got is None:
+            break
+        record, prev = got
+        want = (last["group"] + 1, last["checksum"]) if last else (1, "00000000")
+        if (record["group"], prev.to_bytes(4, "big").hex()) != want:
+            break
+        if not found:  # the link
+            value = (last["start"].to_bytes(4, "big") + last["end"].to_bytes(4, "big") if last else bytes(8)).hex()
+            timeline = s["timeline"] if last else "0" * 32
+            equal(f"{name}: link", record["operations"], [{"kind": 4, "place": 0, "key": "", "value": value + timeline}])
+        found.append(record)
+        at, last = record["end"], record
+    equal(f"{name}: records", found, s["records"])
+    closed = bool(found) and found[-1]["operations"][-1]["kind"] == 5
+    equal(f"{name}: closed", closed, s["closed"])
+    return found
+
+
+def check_log(path):
+    with open(path, encoding="utf-8") as f:
+        data = json.load(f)
+    first, n = None, 0
+    for s in data["segments"]:
+        found = log_segment(s, first if s["number"] > 1 else None)
+        first = found[-1] if s["number"] == 1 else first
+        n += len(found)
+    p, row = data["position"], bytes.fromhex(data["position"]["row"])
+    equal("position: length, kind of row, version", (len(row), row[:2]), (62, b"\1\1"))
+    got = {
+        "row": row.hex(), "segment": be(row, 2, 8), "start": be(row, 10, 4), "end": be(row, 14, 4), "group": be(row, 18, 8),
+        "checksum": row[26:30].hex(), "timeline": row[30:46].hex(), "ledger_keys": be(row, 46, 8), "ledger_sum": row[54:62].hex(),
+    }  # fmt: skip
+    equal("position", got, p)
+    return f"{len(data['segments'])} segments, {n} records"
+
+
 def main():
     here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tga")
     folder = sys.argv[1] if len(sys.argv) > 1 else here
@@ -227,6 +349,7 @@ def main():
     print(check_transitions(os.path.join(folder, "state_transition_vectors.json")))
     print(check_canonical(os.path.join(folder, "canonical_json.json")))
     print(check_keys(os.path.join(folder, "ledger_decisions.json")))
+    print(check_log(os.path.join(folder, "log_bytes.json")))
 
 
 if __name__ == "__main__":

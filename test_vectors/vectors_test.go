@@ -55,10 +55,15 @@ func TestOutsideCheckerSeesAChangedDigit(t *testing.T) {
 		{"canonical_json.json", `"canonical": "[5e-324`, `"canonical": "[1e-323`},
 		{"ledger_decisions.json", `"idempotency_key": "order-1", "sha256"`, `"idempotency_key": "order-2", "sha256"`},
 		{"ledger_decisions.json", `"submitter": "uid:1000", "begin_id"`, `"submitter": "uid:1001", "begin_id"`},
+		{"log_bytes.json", `"start": 4096`, `"start": 4104`},
+		{"log_bytes.json", `544741444c4f470a00000002`, `544741444c4f470a00000003`},
+		{"log_bytes.json", `74686520626f6479206f66`, `74686520626f6479206f67`},
+		{"log_bytes.json", `"closed": true`, `"closed": false`},
+		{"log_bytes.json", `"ledger_keys": 1`, `"ledger_keys": 2`},
 	} {
 		dir := t.TempDir()
 		changed := false
-		for _, name := range []string{"golden_chain.json", "state_transition_vectors.json", "canonical_json.json", "ledger_decisions.json"} {
+		for _, name := range []string{"golden_chain.json", "state_transition_vectors.json", "canonical_json.json", "ledger_decisions.json", "log_bytes.json"} {
 			b, err := FS.ReadFile("tga/" + name)
 			if err != nil {
 				t.Fatal(err)

@@ -29,6 +29,7 @@ var allowed = map[string][]string{
 	"wal":      {"schemas/tga"}, // and the file systems of Pebble
 	"ledger":   {"schemas/tga"},
 
+	"wal/vector":          {"schemas/tga", "wal"},
 	"wal/chain":           {"schemas/tga"},
 	"wal/chain/chaintest": {"schemas/tga", "wal/chain"},
 	"wal/segment":         {"schemas/tga", "wal/chain"},

@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/tgad/tgad/wal/vector"
 )
 
 // file is one vector file.
@@ -27,6 +29,7 @@ func files() []file {
 		{"golden_chain.json", goldenChain()},
 		{"state_transition_vectors.json", stateTransitions()},
 		{"canonical_json.json", canonicalJSON()},
+		{"log_bytes.json", vector.Log()},
 	}
 }
 
