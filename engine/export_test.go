@@ -160,3 +160,6 @@ func ExchangeLedgerRow(db *DB, key, other ledger.Key, put bool) {
 		db.PutRow(to, row)
 	}
 }
+
+// ReadError is an error of Pebble as a read returns it.
+func ReadError(err error) error { return readError(err) }

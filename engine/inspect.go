@@ -251,7 +251,9 @@ func (db *DB) lookIntoIndex() (p position, ok bool) {
 			return errOtherKeys
 		}
 		o := db.pebbleOptions(db.opts.FS, true)
-		o.Logger, o.EventListener = lookLog{}, nil
+		// Without a listener of its own Pebble calls a damaged block fatal, and that would poison
+		// a store whose index is only to be made anew.
+		o.Logger, o.EventListener = lookLog{}, &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}}
 		index, err := pebble.Open(db.path(indexName), o)
 		if err != nil {
 			return err
@@ -333,7 +335,7 @@ func (db *DB) openIndex(found found) (at position, err error) {
 	}
 	if !db.readOnly {
 		err := db.watchKeys(2 * at.keys)
-		if errors.Is(err, errOtherKeys) && found.indexed {
+		if tga.CodeOf(err) == tga.StateChecksumMismatch && found.indexed { // other keys, or damage
 			db.log.Warn("the index is not what it was, and is made anew", "error", err)
 			found.indexed = false
 			db.p = nil
