@@ -7,8 +7,8 @@ import (
 )
 
 // DecodeFrame reads an entry frame and checks all that it says of itself: its lengths
-// exactly, flags against parts, header against canonical entry, the entry digest over
-// the canonical bytes, the artifact's digest over its bytes and against
+// exactly, flags against parts, the entry digest over the canonical entry that its fields
+// make, the artifact's digest over its bytes and against
 // artifact_digest, each document's digest and size against document_hashes. What it
 // returns may therefore be given to anyone; that it stands at the right place in its
 // trace is for [Replay] to say, which does not recompute these digests again.
@@ -25,25 +25,20 @@ func DecodeFrame(frame []byte, readSpill func(size int64) ([]byte, error)) (Entr
 	if err != nil {
 		return Entry{}, err
 	}
-	preimage := frame[headerLen : headerLen+h.preimageLen : headerLen+h.preimageLen]
-	logEntry, err := tga.DecodeEntryPreimage(preimage)
-	switch {
-	case err != nil:
-		if sum := tga.Sum(preimage); sum != h.digest {
-			return Entry{}, storedMismatch(h, "entry_digest", sum, h.digest)
-		}
+	preimage := h.AppendPreimage(make([]byte, 0, preimageRoom+len(h.IdempotencyKey)))
+	if sum := tga.Sum(preimage); sum != h.Digest {
+		return Entry{}, storedMismatch(h, "entry_digest", sum, h.Digest)
+	}
+	// What has the right digest is still not an entry for that: a program that is not this
+	// one may have written it.
+	if _, err := tga.DecodeEntryPreimage(preimage); err != nil {
 		return Entry{}, storedFault(h, tga.StateChecksumMismatch, "canonical entry: %w", err)
-	case logEntry.Digest != h.digest: // computed of exactly these bytes
-		return Entry{}, storedMismatch(h, "entry_digest", logEntry.Digest, h.digest)
 	}
-	if err := agrees(h, logEntry); err != nil {
-		return Entry{}, err
-	}
-	parts, err := decodeParts(h, frame[headerLen+h.preimageLen:], readSpill)
+	parts, err := decodeParts(h, frame[headerLen+len(h.IdempotencyKey):], readSpill)
 	if err != nil {
 		return Entry{}, err
 	}
-	e := Entry{LogEntry: *logEntry, Preimage: preimage, Committed: h.committed, Epoch: h.epoch}
+	e := Entry{LogEntry: h.LogEntry, Preimage: preimage, Committed: h.committed, Epoch: h.epoch}
 	for _, p := range parts[1:] {
 		e.Documents = append(e.Documents, Document{Pointer: p.pointer, Data: p.data, Erased: p.encoding == erased})
 	}
@@ -66,28 +61,6 @@ func DecodeFrame(frame []byte, readSpill func(size int64) ([]byte, error)) (Entr
 	}
 	e.proof = proofOf(&e)
 	return e, nil
-}
-
-// agrees compares header and entry, field by field. The digest is not among them: it
-// was computed from the entry's bytes.
-func agrees(h header, e *tga.LogEntry) error {
-	for _, f := range [...]struct {
-		name          string
-		same          bool
-		header, entry any
-	}{
-		{"sequence_number", h.seq == e.Seq, h.seq, e.Seq},
-		{"trace_id", h.trace == e.TraceID, h.trace, e.TraceID},
-		{"from_state", h.from == e.From, h.from, e.From},
-		{"to_state", h.to == e.To, h.to, e.To},
-		{"artifact_type", h.typ == e.Type, h.typ, e.Type},
-		{"prev_entry_digest", h.prev == e.Prev, h.prev, e.Prev},
-	} {
-		if !f.same {
-			return storedFault(h, tga.StateChecksumMismatch, "%s is %v in the header, %v in the entry", f.name, f.header, f.entry)
-		}
-	}
-	return nil
 }
 
 type part struct {

@@ -29,14 +29,21 @@ const (
 //	40  epoch
 //	48  prev entry digest[32]
 //	80  entry digest[32]
-//	112 preimage length             frame length
-//	120 preimage: canonical entry without entry_digest
+//	112 key length                  frame length
+//	120 artifact digest[32]
+//	152 artifact id[16]
+//	168 tool call id[16], zeros for null
+//	184 ts, milliseconds since 1970
+//	192 idempotency key, none for null
 //	    parts
 //
 //	part
 //	 0  encoding (1 byte), place (1), pointer length (2), size of the bytes (8)
 //	12  pointer, empty for the artifact
 //	    the bytes, where place is inline
+//
+// The canonical entry, which entry_digest is the digest of, is made from these fields: it
+// has no other, and one form.
 //
 // encoding is 0 plain, 1 sealed under a key id, 2 erased; place is 0 inline,
 // 1 spilled. The bytes of spilled parts follow each other in the order of the parts,
@@ -58,7 +65,7 @@ const (
 const (
 	entryMagic   = 'E'
 	frameVersion = 1
-	headerLen    = 120
+	headerLen    = 192
 	partLen      = 12
 
 	flagSpilled   = 1 << 0 // some part is spilled
@@ -81,16 +88,10 @@ const (
 // function. [Trace.Apply] has refused an entry over the sizes that a frame can hold;
 // one that did not pass it may make AppendFrame panic.
 func AppendFrame(dst []byte, e *Entry) (frame, spill []byte) {
-	preimage := e.Preimage
 	start := len(dst)
 	dst = slices.Grow(dst, frameRoom(e))
 	dst = append(dst, make([]byte, headerLen)...)
-	if preimage == nil {
-		dst = e.AppendPreimage(dst)
-	} else {
-		dst = append(dst, preimage...)
-	}
-	preimageLen := len(dst) - start - headerLen
+	dst = append(dst, e.IdempotencyKey...)
 
 	var flags uint16
 	if len(e.Documents) > 0 {
@@ -138,15 +139,19 @@ func AppendFrame(dst []byte, e *Entry) (frame, spill []byte) {
 	binary.BigEndian.PutUint64(h[40:], uint64(e.Epoch))
 	copy(h[48:], e.Prev[:])
 	copy(h[80:], e.Digest[:])
-	binary.BigEndian.PutUint32(h[112:], uint32(preimageLen))
+	binary.BigEndian.PutUint32(h[112:], uint32(len(e.IdempotencyKey)))
 	binary.BigEndian.PutUint32(h[116:], uint32(len(h)))
+	copy(h[120:], e.ArtifactDigest[:])
+	copy(h[152:], e.ArtifactID[:])
+	copy(h[168:], e.ToolCallID[:])
+	binary.BigEndian.PutUint64(h[184:], uint64(e.TS))
 	return dst, spill
 }
 
 // frameRoom estimates the length of e's frame, so that it is made in one piece. A part that is
 // spilled counts as the longest one that is not.
 func frameRoom(e *Entry) int {
-	n := headerLen + partLen + len(e.Preimage)
+	n := headerLen + partLen + len(e.IdempotencyKey)
 	if e.Artifact != nil {
 		n += min(len(e.Artifact.Canonical), MaxInline)
 	}
@@ -180,19 +185,13 @@ func frameLimits(e *Entry) string {
 	return ""
 }
 
-// header is the fixed part of an entry frame.
+// header is an entry frame without its parts.
 type header struct {
-	flags       uint16
-	from, to    tga.State
-	typ         tga.ArtifactType
-	parts       int
-	seq         uint64
-	trace       tga.ID
-	committed   tga.Millis
-	epoch       Epoch
-	prev        tga.Digest
-	digest      tga.Digest
-	preimageLen int
+	tga.LogEntry
+	flags     uint16
+	parts     int
+	committed tga.Millis
+	epoch     Epoch
 }
 
 func decodeHeader(frame []byte) (header, error) {
@@ -208,23 +207,29 @@ func decodeHeader(frame []byte) (header, error) {
 	}
 	h = header{
 		flags: binary.BigEndian.Uint16(frame[2:]),
-		from:  tga.State(frame[4]), to: tga.State(frame[5]), typ: tga.ArtifactType(frame[6]),
 		parts:     int(frame[7]),
-		seq:       binary.BigEndian.Uint64(frame[8:]),
-		trace:     tga.ID(frame[16:32]),
 		committed: tga.Millis(binary.BigEndian.Uint64(frame[32:])),
 		epoch:     Epoch(binary.BigEndian.Uint64(frame[40:])),
-		prev:      tga.Digest(frame[48:80]),
-		digest:    tga.Digest(frame[80:112]),
+		LogEntry: tga.LogEntry{
+			From: tga.State(frame[4]), To: tga.State(frame[5]), Type: tga.ArtifactType(frame[6]),
+			Seq:            binary.BigEndian.Uint64(frame[8:]),
+			TraceID:        tga.ID(frame[16:32]),
+			Prev:           tga.Digest(frame[48:80]),
+			Digest:         tga.Digest(frame[80:112]),
+			ArtifactDigest: tga.Digest(frame[120:152]),
+			ArtifactID:     tga.ID(frame[152:168]),
+			ToolCallID:     tga.ID(frame[168:184]),
+			TS:             tga.Millis(binary.BigEndian.Uint64(frame[184:])),
+		},
 	}
-	preimageLen := binary.BigEndian.Uint32(frame[112:])
+	keyLen := binary.BigEndian.Uint32(frame[112:])
 	if n := binary.BigEndian.Uint32(frame[116:]); uint64(n) != uint64(len(frame)) {
 		return h, storedFault(h, tga.StateChecksumMismatch, "entry frame has %d bytes, its header says %d", len(frame), n)
 	}
-	if uint64(preimageLen) > uint64(len(frame)-headerLen) {
-		return h, storedFault(h, tga.StateChecksumMismatch, "entry of %d bytes in a frame of %d", preimageLen, len(frame))
+	if uint64(keyLen) > uint64(len(frame)-headerLen) {
+		return h, storedFault(h, tga.StateChecksumMismatch, "key of %d bytes in a frame of %d", keyLen, len(frame))
 	}
-	h.preimageLen = int(preimageLen)
+	h.IdempotencyKey = string(frame[headerLen : headerLen+int(keyLen)])
 	if h.flags&^knownFlags != 0 {
 		return h, storedFault(h, tga.StateChecksumMismatch, "unknown frame flags %#x", h.flags&^knownFlags)
 	}
@@ -233,7 +238,7 @@ func decodeHeader(frame []byte) (header, error) {
 
 // storedFault makes an error about a stored entry that its header names.
 func storedFault(h header, code tga.Code, format string, args ...any) *tga.Error {
-	err := tga.Errorf(code, "trace %s seq %d: "+format, append([]any{h.trace, h.seq}, args...)...).In(h.trace)
-	err.Seq, err.Where = h.seq, "stored"
+	err := tga.Errorf(code, "trace %s seq %d: "+format, append([]any{h.TraceID, h.Seq}, args...)...).In(h.TraceID)
+	err.Seq, err.Where = h.Seq, "stored"
 	return err
 }

@@ -148,8 +148,7 @@ func rewrite(e *chain.Entry, at int, b byte) []byte {
 func TestFrameFaultsHaveTheirCode(t *testing.T) {
 	tr := chaintest.New(chaintest.Options{Documents: []chain.Document{document("/result", 10)}})
 	e := &tr.Entries[3]
-	preimage := len(e.Preimage)
-	const artifactPart = 120
+	artifactPart := 192 + len(e.IdempotencyKey)
 	longer := append(rewrite(e, 0, 'E'), 0)
 	binary.BigEndian.PutUint32(longer[116:], uint32(len(longer)))
 	for name, c := range map[string]struct {
@@ -164,9 +163,9 @@ func TestFrameFaultsHaveTheirCode(t *testing.T) {
 		"flag without cause":   {rewrite(e, 3, 1<<2|1), tga.StateChecksumMismatch},
 		"byte after the parts": {longer, tga.StateChecksumMismatch},
 		"no part":              {rewrite(e, 7, 0), tga.StateChecksumMismatch},
-		"sealed part":          {rewrite(e, artifactPart+preimage, 1), tga.FormatTooNew},
-		"unknown encoding":     {rewrite(e, artifactPart+preimage, 3), tga.StateChecksumMismatch},
-		"unknown place":        {rewrite(e, artifactPart+preimage+1, 2), tga.StateChecksumMismatch},
+		"sealed part":          {rewrite(e, artifactPart, 1), tga.FormatTooNew},
+		"unknown encoding":     {rewrite(e, artifactPart, 3), tga.StateChecksumMismatch},
+		"unknown place":        {rewrite(e, artifactPart+1, 2), tga.StateChecksumMismatch},
 	} {
 		_, err := chain.DecodeFrame(c.frame, nil)
 		var te *tga.Error
@@ -251,22 +250,32 @@ func TestNoteFrameRoundTrip(t *testing.T) {
 	}
 }
 
-// TestBrokenPreimageIsNamed: canonical bytes that are no entry are a wrong digest where the
-// header has another one, and a fault of their own where it has that very digest.
-func TestBrokenPreimageIsNamed(t *testing.T) {
+// TestFrameOfNoEntryIsNamed: fields that make no entry are a wrong digest where the header has
+// another one, and a fault of their own where it has that very digest.
+func TestFrameOfNoEntryIsNamed(t *testing.T) {
 	e := chaintest.New(chaintest.Options{}).Entries[0]
-	frame, _ := chain.AppendFrame(nil, &e)
-	const headerLen, digestAt = 120, 80
-	frame[headerLen] = 'x'
-	broken := frame[headerLen : headerLen+len(e.Preimage)]
-	var te *tga.Error
-	if _, err := chain.DecodeFrame(frame, nil); !errors.As(err, &te) || te.WantDigest != tga.Sum(broken) || te.GotDigest != e.Digest {
-		t.Errorf("%+v", te)
-	}
-	sum := tga.Sum(broken)
-	copy(frame[digestAt:], sum[:])
-	te = nil
-	if _, err := chain.DecodeFrame(frame, nil); !errors.As(err, &te) || te.Code != tga.StateChecksumMismatch || !te.WantDigest.IsZero() {
-		t.Errorf("%+v", te)
+	for name, broken := range map[string]struct {
+		at   int
+		make func(*tga.LogEntry)
+	}{
+		"type":     {6, func(e *tga.LogEntry) { e.Type = 77 }},
+		"state":    {5, func(e *tga.LogEntry) { e.To = 77 }},
+		"sequence": {8, func(e *tga.LogEntry) { e.Seq |= 77 << 56 }},
+		"time":     {184, func(e *tga.LogEntry) { e.TS |= 77 << 56 }},
+	} {
+		frame, _ := chain.AppendFrame(nil, &e)
+		frame[broken.at] = 77
+		other := e.LogEntry
+		broken.make(&other)
+		sum := tga.Sum(other.AppendPreimage(nil))
+		var te *tga.Error
+		if _, err := chain.DecodeFrame(frame, nil); !errors.As(err, &te) || te.WantDigest != sum || te.GotDigest != e.Digest {
+			t.Errorf("%s: %+v", name, te)
+		}
+		copy(frame[80:], sum[:])
+		te = nil
+		if _, err := chain.DecodeFrame(frame, nil); !errors.As(err, &te) || te.Code != tga.StateChecksumMismatch || !te.WantDigest.IsZero() {
+			t.Errorf("%s: %+v", name, te)
+		}
 	}
 }
