@@ -95,10 +95,15 @@ func (c *checker) leaf(l Leaf) error {
 			if tga.CodeOf(err) == tga.StoreUnavailable {
 				return err
 			}
-			c.newestTS = max(c.newestTS, l.NewestTS)
-			return nil // reported as a trace
+			// Reported as a trace. A damaged block takes long to read, so it is not read again.
+			c.folds.put(l.TraceID, fold{}, 1)
+		} else {
+			c.folds.put(l.TraceID, f, foldSize(f.Trace))
 		}
-		c.folds.put(l.TraceID, f, foldSize(f.Trace))
+	}
+	if f.Trace == nil {
+		c.newestTS = max(c.newestTS, l.NewestTS)
+		return nil
 	}
 	want := Leaf{FirstSeq: l.FirstSeq, FirstNote: l.FirstNote}
 	var newest tga.Millis

@@ -251,7 +251,8 @@ func TestOneSyncPerAppend(t *testing.T) {
 	const calls = 500
 	fs := &faultFS{FS: vfs.NewMem(), log: true}
 	o := options(fs)
-	o.MemTableBytes = 64 << 20 // no rotation, which syncs the log it ends
+	o.MemTableBytes = 64 << 20
+	o.FirstSegmentBytes, o.SegmentBytes = 64<<20, 64<<20 // no rotation, which flushes the index
 	db := open(t, "store", o)
 	// Memtables start at 256 KiB and double: fill those up to 16 MiB, so that the next
 	// has room for all that is counted.

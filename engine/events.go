@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -25,7 +26,7 @@ func (db *DB) events() *pebble.EventListener {
 				return
 			}
 			if pebble.IsCorruptionError(err) {
-				err = indexDamaged(err)
+				err = errors.Join(indexDamaged(err), db.spoilIndex())
 			}
 			db.health.poison(db.log, err)
 			// Pebble would go on trying without a pause.

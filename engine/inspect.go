@@ -222,6 +222,12 @@ func (db *DB) newLog(line tga.ID) error {
 	return err
 }
 
+// spoilt reports whether the index of a store is to be removed.
+func spoilt(fs vfs.FS, dir string) bool {
+	_, err := fs.Stat(fs.PathJoin(dir, indexName, spoiltName))
+	return err == nil
+}
+
 // spoilIndex makes the next open remove the index.
 func (db *DB) spoilIndex() error {
 	name := db.opts.FS.PathJoin(db.path(indexName), spoiltName)
@@ -247,7 +253,7 @@ func (db *DB) removeIndex() error {
 func (db *DB) lookIntoIndex() (p position, ok bool) {
 	var at position
 	err := db.attempt(func() (err error) {
-		if _, err := db.opts.FS.Stat(db.opts.FS.PathJoin(db.path(indexName), spoiltName)); err == nil {
+		if spoilt(db.opts.FS, db.dir) {
 			return errOtherKeys
 		}
 		o := db.pebbleOptions(db.opts.FS, true)
@@ -335,7 +341,7 @@ func (db *DB) openIndex(found found) (at position, err error) {
 	}
 	if !db.readOnly {
 		err := db.watchKeys(2 * at.keys)
-		if tga.CodeOf(err) == tga.StateChecksumMismatch && found.indexed { // other keys, or damage
+		if unlike(err) && found.indexed {
 			db.log.Warn("the index is not what it was, and is made anew", "error", err)
 			found.indexed = false
 			db.p = nil

@@ -125,6 +125,11 @@ const filterTime = 250 * time.Millisecond
 // errOtherKeys says that the index does not have the ledger keys that it ought to have.
 var errOtherKeys = errors.New("the index has not the ledger keys that it had")
 
+// unlike reports whether an index is not to be used, by the error of [DB.watchKeys].
+func unlike(err error) bool {
+	return errors.Is(err, errOtherKeys) || tga.CodeOf(err) == tga.StateChecksumMismatch
+}
+
 // watchKeys begins to make the key filter, and waits a while for it. What an index has that
 // is counted later poisons the store where it is not what it was: the next open makes the
 // index anew.
@@ -170,7 +175,7 @@ func (db *DB) growFilter() {
 func (db *DB) filterFailed(err error) {
 	switch {
 	case err == nil || errors.Is(err, errNoFilter):
-	case errors.Is(err, errOtherKeys):
+	case unlike(err):
 		db.health.poison(db.log, errors.Join(err, db.spoilIndex()))
 	default:
 		db.log.Warn("no filter of ledger keys: they are looked for in the index", "error", err)

@@ -96,6 +96,14 @@ type openMode struct {
 }
 
 func open(dir string, opts Options, mode openMode) (*DB, error) {
+	db, err := openOnce(dir, opts, mode)
+	if err != nil && !mode.readOnly && spoilt(opts.withDefaults().FS, dir) {
+		return openOnce(dir, opts, mode) // with an index that is made anew
+	}
+	return db, err
+}
+
+func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	db := &DB{opts: opts.withDefaults(), readOnly: mode.readOnly, believe: mode.believe, fork: mode.fork, cut: mode.cut, remake: mode.remake}
 	db.log = db.opts.Logger
 	db.health.init()

@@ -124,6 +124,6 @@ func (db *DB) pebbleOptions(fs vfs.FS, readOnly bool) *pebble.Options {
 		// key never used. A filter answers that without a read.
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
-	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionNone })
+	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionBalanced })
 	return o
 }

@@ -206,7 +206,7 @@ func decodeHeader(frame []byte) (header, error) {
 		return h, storedFault(h, tga.StateChecksumMismatch, "no entry frame: version %d, %d bytes", frame[1], len(frame))
 	}
 	h = header{
-		flags: binary.BigEndian.Uint16(frame[2:]),
+		flags:     binary.BigEndian.Uint16(frame[2:]),
 		parts:     int(frame[7]),
 		committed: tga.Millis(binary.BigEndian.Uint64(frame[32:])),
 		epoch:     Epoch(binary.BigEndian.Uint64(frame[40:])),

@@ -225,7 +225,7 @@ func TestRecordSizeIsABound(t *testing.T) {
 	}
 	for name, tr := range map[string]*Trace{
 		"nothing":              {},
-		"an entry":             entry(chain.Entry{Preimage: text}),
+		"an entry":             entry(chain.Entry{LogEntry: tga.LogEntry{IdempotencyKey: string(text)}}),
 		"an artifact":          entry(chain.Entry{Artifact: &tga.Artifact{Canonical: text}}),
 		"a document":           entry(chain.Entry{Documents: []chain.Document{{Data: text}}}),
 		"a pointer":            entry(chain.Entry{Documents: []chain.Document{{Pointer: string(text[:1<<10])}}}),

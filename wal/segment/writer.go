@@ -90,7 +90,7 @@ func recordSize(t *Trace) int64 {
 	)
 	size := int64(recordLen)
 	for _, e := range t.Entries {
-		size += overhead + int64(len(e.Preimage))
+		size += overhead + int64(len(e.IdempotencyKey))
 		if e.Artifact != nil {
 			size += int64(len(e.Artifact.Canonical))
 		}
