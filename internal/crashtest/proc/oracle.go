@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -116,10 +117,19 @@ func die() {
 	select {}
 }
 
+// requestTime is how long a request may take to come.
+const requestTime = 3 * time.Second
+
 // serve answers one connection, which carries one request. What fails here ends the
 // connection: the caller then cannot tell what happened, as with any tool server.
 func (o *oracle) serve(c net.Conn, earlier <-chan struct{}) {
 	defer c.Close()
+	// A victim that was stopped between its connection and its request sends nothing, and those
+	// who ask what came before would wait for it. What it sends later finds nobody.
+	if err := c.SetReadDeadline(time.Now().Add(requestTime)); err != nil {
+		fmt.Fprintln(os.Stderr, "oracle:", err)
+		return
+	}
 	line, err := bufio.NewReader(c).ReadBytes('\n')
 	if err != nil {
 		return

@@ -144,8 +144,9 @@ func TestSystemCallsAreCountedTheSame(t *testing.T) {
 		}
 		count, longest = append(count, life.count), max(longest, time.Since(began))
 	}
-	// Each second the watermark may be synced once more.
-	if slices.Max(count)-slices.Min(count) > int(longest/time.Second) {
+	// Each second the watermark may be synced once more, and the next segment is made beside
+	// the calls: at the end it has been begun, or it has not.
+	if slices.Max(count)-slices.Min(count) > 1+int(longest/time.Second) {
 		t.Errorf("a life makes %d system calls", count)
 	}
 	t.Log(count)
