@@ -5,7 +5,7 @@ GREMLINS := github.com/go-gremlins/gremlins/cmd/gremlins@v0.5.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 # What runs on more than one goroutine.
-CORE    := ./internal/daemon ./engine ./runtime ./runtime/turn ./runtime/turn/state ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./runtime/capability
+CORE    := ./engine ./runtime ./runtime/turn ./runtime/turn/state ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./runtime/capability
 # What does hundreds of things one after the other: it takes minutes under the race detector,
 # and the detector has nothing to find in it.
 ONE_BY_ONE := ^Test(RawAppendsFollowWhoDidTheThing|ForeignLeaseGivesNoStanding|RolesMatrix|EveryFileOperationOfOpenFails|CheckFindsEveryDamagedKey|DamageInTheMiddleFreezes|FilesThatAreNotTheStoresOwn|IndexIsAFunctionOfTheLog|CrashBetweenWrites|CrashBetweenStoreAndWitness|CrashWhileAStoreIsMade|SubmitterIsThePeer|AToolHasOneName|NobodyConfirmsForItself|BadInputChangesNothing|ForgedEffectLicensesNothing)$$

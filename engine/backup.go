@@ -382,7 +382,7 @@ func copyFile(ctx context.Context, fs vfs.FS, from, to string, want *wal.CopiedF
 	}
 	for err == nil && left > 0 {
 		if err = ctx.Err(); err == nil { // a long file ends where it is
-			n, err = io.CopyN(io.MultiWriter(out, sum), in, min(left, copyPart))
+			n, err = io.CopyN(io.MultiWriter(sum, out), in, min(left, copyPart))
 			left -= n
 		}
 	}

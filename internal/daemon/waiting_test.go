@@ -22,7 +22,7 @@ func TestCallerWhoLeavesCutsNothingOff(t *testing.T) {
 		cutOff <- r.Context().Err() != nil
 		io.WriteString(w, `"paid"`)
 	})
-	status, _, raw := b.raw("POST", "/v1/tool-calls", `{"tool_server":"pay","tool_name":"charge","idempotency_key":"slow","args":`+string(charge("slow").Args)+`}`, client.HeaderTimeout, "20ms")
+	status, _, raw := b.raw("POST", "/v1/tool-calls", `{"tool_server":"pay","tool_name":"charge","idempotency_key":"slow","args":`+string(charge("slow").Args)+`}`, client.HeaderTimeout, "2s")
 	var p client.Problem
 	if err := json.Unmarshal(raw, &p); err != nil || status != http.StatusConflict || p.Code != tga.IdempotencyKeyInFlight || !p.Retryable {
 		t.Errorf("%d %s", status, raw)
