@@ -164,10 +164,6 @@ var PlantedBugs = []Mutation{
 	{"filter-denies", "engine/keyfilter.go",
 		"		f.set(&hash)\n",
 		"		if !planted.On(`filter-denies`) {\n			f.set(&hash)\n		}\n"},
-	// Nobody compares the ledger keys that the index has with those that it had.
-	{"keys-not-compared", "engine/keyfilter.go",
-		"	if at.keys != keys || at.sum != sum {",
-		"	if (at.keys != keys || at.sum != sum) && !planted.On(`keys-not-compared`) {"},
 	// The chain goes on from whatever entry was made last, and nobody compares.
 	{"wrong-trace-in-chain", "wal/chain/apply.go",
 		"// following makes",
