@@ -75,7 +75,10 @@ func (t *tempIndex) remove() error {
 // use; what is another user's is left.
 func (t *tempIndex) sweep(log *slog.Logger) {
 	if lock, err := filelock.TryDir(t.dir, tempIndexLock); err == nil {
-		_ = lock.Close() // this system has no locks: nothing tells which are in use
+		// This system has no locks that tell which are in use.
+		if err := lock.Close(); err != nil {
+			log.Warn("the second lock of a temporary index stays", "dir", t.dir, "error", err)
+		}
 		return
 	}
 	above := filepath.Dir(t.dir)
