@@ -1,0 +1,71 @@
+package runtime
+
+import (
+	"context"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// await waits for another holder of the key, until the call's deadline at most, and
+// lets the loop look again.
+func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *ledger.Record) error {
+	// What is decided becomes durable before a wait of unknown length.
+	if err := rt.commit(ctx, l); err != nil {
+		return err
+	}
+	waitCtx := ctx
+	if until := rt.waitUntil(l, seen); until != 0 {
+		var cancel context.CancelFunc
+		waitCtx, cancel = context.WithTimeout(ctx, until.Time().Sub(rt.clock.Now()))
+		defer cancel()
+	}
+	rt.counts.waited.Add(1)
+	l.awaited, l.supervised = seen.TraceID, false
+	err := rt.store.Await(waitCtx, key, *seen)
+	switch {
+	case err == nil:
+		return nil
+	case rt.pastDeadline(l):
+		return rt.refuse(ctx, l, tga.IdempotencyKeyInFlight, "trace %s has the key %q and did not end before the deadline", seen.TraceID, key.Key)
+	case ctx.Err() != nil:
+		return tga.Errorf(tga.IdempotencyKeyInFlight, "trace %s has the key %q: %w", seen.TraceID, key.Key, ctx.Err()).In(l.lease.TraceID)
+	case waitCtx.Err() != nil:
+		return nil // a remote executor's time is over: look again
+	}
+	return err
+}
+
+// waitUntil is when a wait must look again by the clock: at the call's deadline, or
+// when a remote executor is no longer taken to be at work. 0 is never.
+func (rt *Runtime) waitUntil(l *loop, seen *ledger.Record) tga.Millis {
+	until := l.deadline
+	if seen.Attempts.External {
+		// With a stale permit somebody has the trace for a moment, whose release ends no wait
+		// for a remote executor's call.
+		end := max(rt.permitEnd(l, seen), rt.now()+tga.Millis(staleWait.Milliseconds()))
+		if until == 0 || end < until {
+			until = end
+		}
+	}
+	return until
+}
+
+// staleWait is how long a run waits for whoever has a trace whose permit is stale.
+const staleWait = 100 * time.Millisecond
+
+// pause waits before a licensed re-send.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
