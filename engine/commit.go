@@ -132,7 +132,7 @@ func (db *DB) publish(s *step) {
 	db.stats.count(s)
 	if s.record != nil {
 		db.records.put(s.hash, s.record, recordSize)
-		if db.filter.used(&s.hash) {
+		if s.first && db.filter.used(&s.hash) {
 			db.growFilter()
 		}
 		db.recordChanged.notify(s.hash)

@@ -24,6 +24,7 @@ import (
 // build did not meet in its view of the index set its bits in the filter that is built.
 type keyFilter struct {
 	p        *pebble.DB // the index
+	making   sync.Mutex // a second build would take the place of the first in building
 	asked    atomic.Pointer[bloom64]
 	building atomic.Pointer[bloom64]
 	growing  atomic.Bool
@@ -35,7 +36,7 @@ type keyFilter struct {
 // bloom64 is a Bloom filter of lines of 512 bits.
 type bloom64 struct {
 	lines [][8]atomic.Uint64 // a power of two of them
-	keys  atomic.Int64       // that were set, some more than once
+	keys  atomic.Int64       // that were set; a few of them twice, while f was made
 }
 
 // bitsPerKey is what a key has in a filter that is not full; lineProbes is how many of them
@@ -88,7 +89,7 @@ func (k *keyFilter) never(key *[32]byte) bool {
 	return f != nil && !f.has(key)
 }
 
-// used says that a key has a record, whose row is in the index. The key's lock is held.
+// used says that a key has its first record, whose row is in the index. The key's lock is held.
 func (k *keyFilter) used(key *[32]byte) (full bool) {
 	if k == nil {
 		return false
@@ -106,13 +107,19 @@ func (k *keyFilter) used(key *[32]byte) (full bool) {
 	return f.keys.Load() > f.capacity() && uint64(len(f.lines))*lineBits/8*2 <= k.limit
 }
 
-// halt ends what is made, and waits for that.
-func (k *keyFilter) halt() {
-	if k == nil {
-		return
+// giveUp ends what is made, soon.
+func (k *keyFilter) giveUp() {
+	if k != nil {
+		k.stop.Store(true)
 	}
-	k.stop.Store(true)
-	k.ended.Wait()
+}
+
+// halt returns once nothing is made any more.
+func (k *keyFilter) halt() {
+	if k != nil {
+		k.giveUp()
+		k.ended.Wait()
+	}
 }
 
 // keySum is what the key of a ledger record adds to the sum of the position row.
@@ -188,6 +195,8 @@ var errNoFilter = errors.New("the store is closed")
 // and sum with the position row of that view.
 func (db *DB) makeFilter(expected uint64) error {
 	k := db.filter
+	k.making.Lock()
+	defer k.making.Unlock()
 	f := newBloom(max(expected, 64<<10), k.limit)
 	k.building.Store(f)
 	defer k.building.Store(nil)

@@ -280,6 +280,7 @@ var errStuck = errors.New("the store was poisoned and its writers did not stop")
 func (db *DB) closePebble() error {
 	p, commits, filter := db.p, db.commits, db.filter
 	db.p, db.commits = nil, nil
+	filter.giveUp()
 	select {
 	case <-db.health.broken:
 		if db.files != nil {
