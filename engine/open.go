@@ -252,7 +252,10 @@ func (db *DB) release() error {
 		if !shut { // a write hangs in the kernel
 			return tga.Errorf(tga.StoreUnavailable, "close %s: %w", db.dir, err)
 		}
-		err, db.wal = errors.Join(db.health.sick(), ferr), nil // its writer stands at the fence
+		if db.wal != nil {
+			db.wal.Abandon() // its writer stands at the fence
+		}
+		err, db.wal = errors.Join(db.health.sick(), ferr), nil
 	}
 	if db.wal != nil {
 		err = errors.Join(err, db.wal.Close())

@@ -81,7 +81,8 @@ type Log struct {
 	next  uint64 // index of the next append
 	times Times
 	spare *spare
-	err   error // the first failed write: what the file has then is not known
+	made  atomic.Pointer[spare] // the newest that this process began, for [Log.Abandon]
+	err   error                 // the first failed write: what the file has then is not known
 	syncs atomic.Int64
 	bytes atomic.Int64
 }
@@ -236,6 +237,14 @@ func (l *Log) know(s *segment) {
 	defer l.mu.Unlock()
 	l.segments = slices.DeleteFunc(l.segments, func(old *segment) bool { return old.id.Number >= s.id.Number })
 	l.segments = append(l.segments, s)
+}
+
+// Abandon ends what the log does beside its writer, which may stand in a write that never
+// ends: then nobody closes the log.
+func (l *Log) Abandon() {
+	if s := l.made.Load(); s != nil {
+		s.stop()
+	}
 }
 
 // Close ends the log without a word of its own, see [Log.Finish].

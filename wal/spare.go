@@ -78,6 +78,7 @@ func (l *Log) begin(grow bool) {
 	id, err := l.successor(grow)
 	s := newSpare(id)
 	l.spare = s
+	l.made.Store(s)
 	if s.err = err; err != nil {
 		close(s.done)
 		return
