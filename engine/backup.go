@@ -2,12 +2,10 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"strings"
 
@@ -362,38 +360,20 @@ func copyStore(ctx context.Context, fs vfs.FS, m *manifest, from, to string) err
 	return syncDir(fs, to)
 }
 
-// copyPart is how many bytes of a file are copied between two looks at the context.
-const copyPart = 1 << 20
-
 // copyFile copies a file, of which want says how long it is and which digest it has; all of it
 // where want is nil.
 func copyFile(ctx context.Context, fs vfs.FS, from, to string, want *wal.CopiedFile) error {
-	in, err := fs.Open(from)
-	if err != nil {
+	if want == nil {
+		info, err := fs.Stat(from)
+		if err != nil {
+			return err
+		}
+		_, err = wal.CopyFile(ctx, fs, from, to, info.Size())
 		return err
 	}
-	out, err := fs.Create(to, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return errors.Join(err, in.Close())
+	digest, err := wal.CopyFile(ctx, fs, from, to, want.Length)
+	if errors.Is(err, io.EOF) || err == nil && digest != want.Digest {
+		return damaged("%s is not what the manifest of the backup says", from)
 	}
-	sum, left, n := sha256.New(), int64(math.MaxInt64), int64(0)
-	if want != nil {
-		left = want.Length
-	}
-	for err == nil && left > 0 {
-		if err = ctx.Err(); err == nil { // a long file ends where it is
-			n, err = io.CopyN(io.MultiWriter(sum, out), in, min(left, copyPart))
-			left -= n
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	if err == nil && want != nil && (left > 0 || [32]byte(sum.Sum(nil)) != want.Digest) {
-		err = damaged("%s is not what the manifest of the backup says", from)
-	}
-	if err == nil {
-		err = out.Sync()
-	}
-	return errors.Join(err, out.Close(), in.Close())
+	return err
 }

@@ -132,29 +132,34 @@ func (c *copier) file(p part, have map[string]CopiedFile) (CopiedFile, error) {
 		return CopiedFile{}, err
 	}
 	linked = linked && c.fs.Link(c.from.path(p.name), tmp) == nil
-	digest, err := c.bytes(p.name, tmp, length, !linked)
+	into := tmp
+	if linked {
+		into = ""
+	}
+	digest, err := CopyFile(c.ctx, c.fs, c.from.path(p.name), into, length)
 	if err == nil {
 		err = c.fs.Rename(tmp, c.to.path(p.name))
 	}
 	return CopiedFile{p.name, length, digest, true}, err
 }
 
-// bytes digests the first n bytes of a file, and writes them to another one where write is set.
-func (c *copier) bytes(name, to string, n int64, write bool) (digest [32]byte, err error) {
-	in, err := c.fs.Open(c.from.path(name), vfs.SequentialReadsOption)
+// CopyFile copies the first n bytes of a file into a new one, synced, and digests them; into
+// none where to is "". io.EOF: the file has fewer.
+func CopyFile(ctx context.Context, fs vfs.FS, from, to string, n int64) (digest [32]byte, err error) {
+	in, err := fs.Open(from, vfs.SequentialReadsOption)
 	if err != nil {
 		return digest, err
 	}
 	var out vfs.File
 	sum := sha256.New()
 	w := io.Writer(sum)
-	if write {
-		if out, err = c.fs.Create(to, vfs.WriteCategoryUnspecified); err != nil {
+	if to != "" {
+		if out, err = fs.Create(to, vfs.WriteCategoryUnspecified); err != nil {
 			return digest, errors.Join(err, in.Close())
 		}
-		w = io.MultiWriter(sum, out)
+		w = io.MultiWriter(sum, out) // in this order: a write may change what it is given
 	}
-	err = copyPieces(c.ctx, w, in, n)
+	err = copyPieces(ctx, w, in, n)
 	if out != nil {
 		if err == nil {
 			err = out.Sync()
