@@ -131,8 +131,8 @@ func (c *checker) problemf(id tga.ID, format string, args ...any) error {
 func (c *checker) log() error {
 	defer c.db.wal.Pin()()
 	newest, err := c.db.positionOf(c.v)
-	if err != nil {
-		return c.problem(tga.ID{}, err)
+	if err := c.problem(tga.ID{}, err); err != nil {
+		return err
 	}
 	tail, err := c.db.wal.Audit(func(r *wal.Record) error {
 		c.pace.step(c.ctx)

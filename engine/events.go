@@ -26,7 +26,10 @@ func (db *DB) events() *pebble.EventListener {
 				return
 			}
 			if pebble.IsCorruptionError(err) {
-				err = errors.Join(indexDamaged(err), db.spoilIndex())
+				err = indexDamaged(err)
+				if !db.readOnly {
+					err = errors.Join(err, db.spoilIndex())
+				}
 			}
 			db.health.poison(db.log, err)
 			// Pebble would go on trying without a pause.
