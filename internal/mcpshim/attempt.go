@@ -89,6 +89,7 @@ func (s *Shim) join(q *call, key string) (a *attempt, mine bool, err error) {
 			return nil, false, tga.Errorf(tga.IdempotencyKeyConflict, "the key %q belongs to a call with other arguments, which is under way", key)
 		}
 		if a.enter() {
+			q.setAttempt(a)
 			return a, false, nil
 		}
 		// Everybody left it before this call came. It ends on its own; the log knows of it.
@@ -97,6 +98,7 @@ func (s *Shim) join(q *call, key string) (a *attempt, mine bool, err error) {
 		return nil, false, err
 	}
 	a.keyless = q.derived && !s.classes[q.params.tool]
+	q.setAttempt(a) // before it begins: a client that is gone by then is not there
 	s.launch(k, a)
 	return a, true, nil
 }
@@ -158,11 +160,12 @@ func (a *attempt) enter() bool {
 	return true
 }
 
-// exit takes a call away that does not wait any more.
-func (a *attempt) exit() {
+// exit takes a call away that does not wait any more, and reports whether it was the last.
+func (a *attempt) exit() (last bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.wait--; a.wait == 0 {
+		last = true
 		a.leave.Do(func() { close(a.lonely) })
 		if !a.tasked.Load() {
 			a.present.leave()
@@ -173,6 +176,7 @@ func (a *attempt) exit() {
 			}
 		}
 	}
+	return last
 }
 
 // alone reports whether at most one call waits.

@@ -36,7 +36,7 @@ type call struct {
 	joined    *attempt
 	derived   bool // it has no key of its own
 	scope     string
-	part      func()       // says once that it waits for its attempt no more
+	part      func() bool  // says that it waits for its attempt no more, see [attempt.exit]
 	vote      *vote        // of a person at the client, on
 	voteOn    tga.ID       // this trace
 	again     tga.ID       // of a call that this person says to run again
@@ -198,7 +198,6 @@ func (q *call) run() {
 			q.conv.failWith(q.w.id, q.w.batch, codeInvalidParams, "", err)
 			return
 		}
-		q.setAttempt(a)
 		if !mine && q.voteOn == a.trace() {
 			a.cast(q.conv.life, q.voteOn, q.vote)
 		}
@@ -320,18 +319,22 @@ func (q *call) wait(a *attempt, mine bool) bool {
 
 func (q *call) setAttempt(a *attempt) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.joined, q.part = a, sync.OnceFunc(a.exit)
+	q.joined, q.part = a, sync.OnceValue(a.exit)
+	q.mu.Unlock()
+	select {
+	case <-q.gaveUp:
+		q.goesWithout() // who gave the call up before there was an attempt could not leave it
+	default:
+	}
 }
 
-// goesWithout says that the call does not wait for its attempt any more.
-func (q *call) goesWithout() {
+// goesWithout says that the call does not wait for its attempt any more. It reports whether
+// it was the last one that did.
+func (q *call) goesWithout() (last bool) {
 	q.mu.Lock()
 	part := q.part
 	q.mu.Unlock()
-	if part != nil {
-		part()
-	}
+	return part != nil && part()
 }
 
 func (q *call) attempt() *attempt {
@@ -373,13 +376,20 @@ func (c *conv) cancelled(f *frame) {
 		return
 	}
 	q.giveUp.Do(func() { close(q.gaveUp) })
-	if a := q.attempt(); a != nil && q.wasSent() && a.alone() {
-		// Who joins from now on waits for a tool server that may not answer any more.
-		a.tell.Do(func() { close(a.told) })
-		c.forward(f)
-		return
+	told := false
+	if last := q.goesWithout(); last && q.wasSent() {
+		// Nobody joins it from now on: they would wait for a tool server that may not
+		// answer any more.
+		a := q.attempt()
+		a.tell.Do(func() {
+			close(a.told)
+			c.forward(f)
+			told = true
+		})
 	}
-	f.close() // it was not sent, or others wait for the same call
+	if !told {
+		f.close() // it was not sent, the tool server knows, or others wait for the same call
+	}
 }
 
 // wasPassed reports whether the tool server has a request that was passed on as it is.

@@ -86,6 +86,8 @@ type waiting struct {
 	modern  bool                 // it is of a revision without a handshake
 	asks    bool                 // its client can ask its person
 	late    bool                 // it was given up, and its answer would still be recorded
+
+	deserted atomic.Bool // its client has closed the stream of its answer
 }
 
 // ownPrefix begins the ids of the shim's own requests.

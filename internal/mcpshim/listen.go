@@ -110,15 +110,21 @@ func listenOn(address string) (net.Listener, error) {
 }
 
 func newFront(s *Shim, life context.Context) *front {
-	return &front{s: s, life: life, sessions: map[string]*session{}, shared: map[string]*session{}}
+	f := &front{s: s, life: life, sessions: map[string]*session{}, shared: map[string]*session{}}
+	s.reap = f.reap
+	return f
+}
+
+func (f *front) server() *http.Server {
+	return &http.Server{Handler: f, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, socketKey{}, c) }}
 }
 
 func (s *Shim) serve(ctx context.Context, l net.Listener) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
 	f := newFront(s, life)
-	srv := &http.Server{Handler: f, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, socketKey{}, c) }}
+	srv := f.server()
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()
 	tidy := time.NewTicker(time.Minute)

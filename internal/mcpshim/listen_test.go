@@ -177,7 +177,9 @@ func (w *world) fronted() (*front, string) {
 	}
 	life, end := context.WithCancel(context.Background())
 	f := newFront(s, life)
-	srv := httptest.NewServer(f)
+	srv := httptest.NewUnstartedServer(f)
+	srv.Config = f.server() // which knows the sockets of its clients
+	srv.Start()
 	w.t.Cleanup(func() {
 		end()
 		srv.CloseClientConnections()

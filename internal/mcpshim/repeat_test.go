@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/filelock"
+	"github.com/tgad/tgad/runtime"
 )
 
 // second is another client of the same daemon, started by the same process.
@@ -224,6 +225,73 @@ func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
 	f.reap()
 	if n := held(); n != 1 {
 		t.Errorf("%d locks are held after the client has closed its stream, want the shim's alone", n)
+	}
+}
+
+// watched is a log that sees at each Begin whether its client is there.
+type watched struct {
+	Log
+	held chan bool
+}
+
+func (l *watched) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
+	is, _ := filelock.Held(req.Connection.Lock)
+	l.held <- is
+	return l.Log.Begin(ctx, req)
+}
+
+// TestGoneClientIsNotThereForTheLog: a request that its client has left by the time that it
+// reaches the log, alone or in an array, shows nobody there, whoever looked before.
+func TestGoneClientIsNotThereForTheLog(t *testing.T) {
+	for _, array := range []bool{false, true} {
+		for _, left := range []bool{false, true} {
+			t.Run(fmt.Sprintf("array=%v/left=%v", array, left), func(t *testing.T) {
+				w := newWorld(t)
+				log := &watched{Log: local{w.rt}, held: make(chan bool, 8)}
+				w.log = log
+				f, url := w.fronted()
+				body, header := modern("1", "echo", "")
+				post(t, url, body, header...) // opens the shared session
+				pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ours := os.NewFile(uintptr(pair[0]), "ours")
+				defer ours.Close()
+				raw, _ := modern("2", "tools/call", `"name":"charge","arguments":{}`)
+				if array {
+					raw = "[" + raw + "]"
+				}
+				gone := make(chan struct{})
+				e := &exchange{events: make(chan event, 8), socket: ours, gone: gone, modern: !array}
+				s := f.shared[""]
+				f.reap() // too early to see it
+				m, key, err := s.enter(newFrame([]byte(raw)), e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.leave(key, e)
+				if left {
+					err = syscall.Close(pair[1])
+				} else {
+					defer syscall.Close(pair[1])
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.c.fromClient(m, nil)
+				if held := <-log.held; held == left {
+					t.Errorf("the log saw held = %v of a client that left = %v", held, left)
+				}
+				close(gone) // nobody takes what it is answered
+				s.c.work.Wait()
+				if left {
+					if n := len(w.effects()); n != 0 {
+						t.Errorf("%d effects of a call whose client was gone before it was sent", n)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -41,7 +41,6 @@ type event struct {
 // exchange gives a request to the conversation and writes what comes back for it: one
 // answer as JSON, or a stream where messages come before it.
 func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame, modern bool) {
-	s.f.reap()
 	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == listenMethod, gone: r.Context().Done(), modern: modern, opens: m.Method == "initialize" && !s.shared}
 	m, key, err := s.enter(m, e)
 	if err != nil {
@@ -72,9 +71,7 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame, mod
 		case <-r.Context().Done():
 			// The client is gone, and with it the way of its answer: it gave the call up.
 			<-taken // first: what is not known yet cannot be given up
-			if m.IsRequest() {
-				s.c.givenUp(m.RawID)
-			}
+			s.givenUp(key)
 			return
 		case <-s.over:
 			for len(e.events) > 0 { // only this goroutine takes them
@@ -94,7 +91,9 @@ type socketKey struct{}
 
 // reap gives up the calls whose clients have closed their streams. The server learns of that
 // when it is told; a client that makes its call again at once may be quicker, and would be
-// taken for another one that wants the same.
+// taken for another one that wants the same. So every attempt looks before it asks the log:
+// a stream that its client closed before it made this call is not held when the log looks,
+// for the attempt at its call either is known here by now, or looks itself before it begins.
 func (f *front) reap() {
 	f.mu.Lock()
 	all := f.all()
@@ -109,13 +108,33 @@ func (f *front) reap() {
 		}
 		s.mu.Unlock()
 		for _, key := range gone {
-			s.c.mu.Lock()
-			w := s.c.pending[key]
-			s.c.mu.Unlock()
-			if w != nil && w.call != nil {
-				s.c.givenUp(w.id)
-				w.call.goesWithout()
-			}
+			s.givenUp(key)
+		}
+	}
+}
+
+// givenUp takes the end of a stream for what it is: its request was given up, each one of
+// an array. None of its calls is waited for once givenUp has returned.
+func (s *session) givenUp(key idKey) {
+	c := s.c
+	var all []*waiting
+	c.mu.Lock()
+	for k, w := range c.pending {
+		if k == key || w.batch != nil && w.batch.name != nil && keyOf(w.batch.name) == key {
+			all = append(all, w)
+		}
+	}
+	c.mu.Unlock()
+	for _, w := range all {
+		// Each time that somebody looks: the first to see it may not have come this far yet.
+		if w.call != nil {
+			w.call.giveUp.Do(func() { close(w.call.gaveUp) })
+		}
+		if w.deserted.CompareAndSwap(false, true) {
+			n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), w.id...)
+			c.cancelled(newFrame(append(n, "}}"...)))
+		} else if w.call != nil {
+			w.call.goesWithout()
 		}
 	}
 }
@@ -127,12 +146,6 @@ func (s *session) challenge(id []byte, ch *challenge) {
 	if e := s.waits[keyOf(id)]; e != nil {
 		e.challenge.Store(ch)
 	}
-}
-
-// givenUp takes the end of a stream for what it is: its request was given up.
-func (c *conv) givenUp(id []byte) {
-	n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), id...)
-	c.cancelled(newFrame(append(n, "}}"...)))
 }
 
 // poster writes what comes back for one POST.

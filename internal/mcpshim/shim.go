@@ -133,6 +133,7 @@ type Shim struct {
 	notes    map[*delivery]bool   // answers that are given, or being given, and not noted
 	pins     *pins
 	alive    *presence // of this process: who sends is there
+	reap     func()    // gives up what clients over HTTP wait for no more
 	mirrors  mirrors
 	stall    time.Duration // how long a client over HTTP may take nothing
 	grace    time.Duration // how long calls under way are waited for at the end
@@ -196,7 +197,7 @@ func New(o Options) (*Shim, error) {
 	o.Find = strings.TrimSpace(o.Find)
 	s := &Shim{
 		stall: stallWait, grace: endGrace, quit: quitWait, noteDelay: noteDelay, patience: approvalPatience, opts: o, log: o.Logger.With("tool_server", o.Server),
-		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, notes: map[*delivery]bool{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{},
+		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, notes: map[*delivery]bool{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{}, reap: func() {},
 	}
 	err := tidyPresences(o.State)
 	if err == nil {

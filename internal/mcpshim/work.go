@@ -189,6 +189,9 @@ func (a *attempt) begin(ctx context.Context, beginID string) (runtime.Begun, err
 	var b runtime.Begun
 	err := a.ask(ctx, func(ctx context.Context) (err error) {
 		notes := a.along(ctx)
+		if a.present != nil {
+			a.s.reap()
+		}
 		req.Delivered = nil
 		for _, d := range notes {
 			req.Delivered = append(req.Delivered, d.trace)
