@@ -163,3 +163,21 @@ func ExchangeLedgerRow(db *DB, key, other ledger.Key, put bool) {
 
 // ReadError is an error of Pebble as a read returns it.
 func ReadError(err error) error { return readError(err) }
+
+// FailBackground tells a store that Pebble's background work failed, as often.
+func FailBackground(db *DB, err error, times int) {
+	l := db.events()
+	for range times {
+		done := make(chan struct{})
+		go func() { // the last one ends its goroutine
+			defer close(done)
+			l.BackgroundError(err)
+		}()
+		<-done
+	}
+}
+
+// FilterFailed tells a store what became of a filter that nobody waits for.
+func FilterFailed(db *DB, err error) { db.filterFailed(err) }
+
+var ErrOtherKeys = errOtherKeys
