@@ -16,6 +16,7 @@ type Counts struct {
 	Recoveries         int64 `json:"recoveries"`          // stores opened and recovered after a crash or fault
 	DoubleCrashes      int64 `json:"double_crashes"`      // of them after a crash inside a recovery
 	TripleCrashes      int64 `json:"triple_crashes"`      // of them after a crash inside the recovery of a recovery
+	IndexesLost        int64 `json:"indexes_lost"`        // recoveries before which the index was thrown away
 	Injections         int64 `json:"injections"`          // runs in which an operation of the disk was made to fail
 	InjectedIO         int64 `json:"injected_io"`         // of them with an input/output error
 	InjectedSpace      int64 `json:"injected_no_space"`   // of them with no space left

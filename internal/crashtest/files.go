@@ -11,7 +11,7 @@ import (
 // filesOf lists the files of the store in an image, as paths below its directory; none where
 // there is no store yet.
 func filesOf(fs vfs.FS) (names []string) {
-	for _, dir := range []string{"", "log", "index"} {
+	for _, dir := range []string{"", "log", IndexDir} {
 		list, err := fs.List(fs.PathJoin(Dir, dir))
 		if err != nil {
 			continue // it is not made yet

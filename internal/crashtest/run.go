@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -272,7 +273,9 @@ func (r *Run) recover(img Image, s Scenario, n int, th Thoroughness) {
 		})
 	}
 	r.count(depth)
-	p, bad := r.reopen(w, s)
+	bad := r.withoutIndex(w, depth > 0 && n%7 == 6)
+	p, more := r.reopen(w, s)
+	bad = append(bad, more...)
 	w.OnPoint(nil)
 	if p != nil && len(bad) == 0 {
 		bad = r.afterwards(p, s, n, th)
@@ -290,6 +293,26 @@ func (r *Run) recover(img Image, s Scenario, n int, th Thoroughness) {
 		}
 		r.recover(inner, s, n+i, th)
 	}
+}
+
+// IndexDir is where a store has its index.
+const IndexDir = "index"
+
+// withoutIndex throws the index of a store away before it is opened, where it is told to: all
+// that is in it can be had from the log.
+func (r *Run) withoutIndex(w *World, lose bool) []Violation {
+	if !lose {
+		return nil
+	}
+	err := w.FS.RemoveAll(w.FS.PathJoin(Dir, IndexDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return []Violation{{Property: "setup", Detail: err.Error()}}
+	}
+	r.Counts.add(&r.Counts.IndexesLost, 1)
+	return nil
 }
 
 func (r *Run) count(depth int) {

@@ -97,7 +97,9 @@ func (s *Session) restart(img Image, depth int) []Violation {
 		s.arm(1+s.rng.IntN(60), Losses[s.rng.IntN(len(Losses))], img.Path)
 	}
 	s.run.count(len(img.Path))
-	p, bad := s.run.reopen(s.w, s.Scenario)
+	bad := s.run.withoutIndex(s.w, s.rng.IntN(6) == 0)
+	p, more := s.run.reopen(s.w, s.Scenario)
+	bad = append(bad, more...)
 	if p == nil {
 		return bad
 	}

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tgad/tgad/internal/crashtest"
 	"github.com/tgad/tgad/ledger"
 )
 
@@ -90,7 +92,22 @@ func (w *world) die(k kill, v *verdict) (lived, error) {
 	if err := w.note(l.acks); err != nil {
 		return l, err
 	}
+	if err := w.loseIndex(rand.New(rand.NewPCG(w.seed, uint64(k.at)<<8|uint64(len(w.path)))), v); err != nil {
+		return l, err
+	}
 	return l, w.inspect(v)
+}
+
+// loseIndex throws the index of a store away, now and then: all that is in it can be had from
+// the log.
+func (w *world) loseIndex(r *rand.Rand, v *verdict) error {
+	index := filepath.Join(w.store, crashtest.IndexDir)
+	if _, err := os.Stat(index); err != nil || r.IntN(4) != 0 {
+		return nil // there is no store yet
+	}
+	w.path = append(w.path, "index lost")
+	v.counts.indexesLost++
+	return os.RemoveAll(index)
 }
 
 // complaint is the beginning of what victims of this world printed as errors.

@@ -193,7 +193,7 @@ func (w *world) crowdLife(life int, r *rand.Rand, v *verdict, cut func() error) 
 	if err != nil {
 		return err
 	}
-	return w.note(acks)
+	return errors.Join(w.note(acks), w.loseIndex(r, v))
 }
 
 // stopAWhile stops a process and lets it go on: it must not notice.

@@ -83,10 +83,10 @@ func (t tier) run(r *crashtest.Run) {
 	}
 	c := b.total.counts
 	r.Counts.Add(&crashtest.Counts{
-		CrashPoints: c.sigkills + c.powerCuts + c.blockLogImages, Recoveries: c.recoveries, DoubleCrashes: c.doubleCrashes, TripleCrashes: c.tripleCrashes,
+		CrashPoints: c.sigkills + c.powerCuts + c.blockLogImages, Recoveries: c.recoveries, IndexesLost: c.indexesLost, DoubleCrashes: c.doubleCrashes, TripleCrashes: c.tripleCrashes,
 		Sigkills: c.sigkills, PowerCuts: c.powerCuts, BlockLogImages: c.blockLogImages, LicensedResends: c.licensedResends,
 	})
-	r.Say("%s: %d kills, %d stops, %d power cuts, %d block images, %d recoveries", t.name, c.sigkills, c.stops, c.powerCuts, c.blockLogImages, c.recoveries)
+	r.Say("%s: %d kills, %d stops, %d power cuts, %d block images, %d recoveries, %d of them without an index", t.name, c.sigkills, c.stops, c.powerCuts, c.blockLogImages, c.recoveries, c.indexesLost)
 	for _, disk := range slices.Sorted(maps.Keys(c.disks)) {
 		r.Say("%s: %d images of %s", t.name, c.disks[disk], disk)
 	}
@@ -195,7 +195,7 @@ func (b *bench) places(n int, seed, stream uint64) []int {
 
 // counts are what worlds did.
 type counts struct {
-	recoveries, sigkills, doubleCrashes, tripleCrashes, stops, powerCuts, blockLogImages, licensedResends int64
+	recoveries, indexesLost, sigkills, doubleCrashes, tripleCrashes, stops, powerCuts, blockLogImages, licensedResends int64
 
 	disks map[string]int64 // images of each file system
 }
@@ -210,6 +210,7 @@ func (c *counts) on(disk string) {
 
 func (c *counts) add(d counts) {
 	c.recoveries += d.recoveries
+	c.indexesLost += d.indexesLost
 	c.sigkills += d.sigkills
 	c.doubleCrashes += d.doubleCrashes
 	c.tripleCrashes += d.tripleCrashes
