@@ -15,8 +15,6 @@ import (
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
-	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal/ndjson"
 )
 
 func (a *app) export() *cobra.Command {
@@ -36,60 +34,37 @@ not written under profile talos is refused, with the member that they do not tak
 			if err != nil {
 				return err
 			}
-			if dialect != "tgad" && dialect != "talos" {
+			if dialect != client.DialectTgad && dialect != client.DialectTalos {
 				return cli.Usagef("--dialect %q: want tgad or talos", dialect)
 			}
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				if len(ids) == 0 {
-					if ids, err = allTraces(ctx, c); err != nil {
-						return err
-					}
-				}
 				var done atomic.Int64
-				defer a.Watch(ctx, func(context.Context) string { return fmt.Sprintf("export: %d of %d traces", done.Load(), len(ids)) })()
-				return a.toFile(ctx, file, func(w io.Writer) error { return exportTo(ctx, w, c, ids, dialect == "talos", &done) })
+				defer a.Watch(ctx, func(context.Context) string { return fmt.Sprintf("export: %d traces", done.Load()) })()
+				return a.toFile(ctx, file, func(w io.Writer) error {
+					return exportTo(ctx, w, c, client.ExportRequest{TraceIDs: ids, Dialect: dialect}, &done)
+				})
 			})
 		},
 	}
 	c.Flags().StringVarP(&file, "output", "o", "", "write to a `file`, which must not exist, instead of stdout")
-	c.Flags().StringVar(&dialect, "dialect", "tgad", "whose schemas each artifact must pass: tgad or talos")
+	c.Flags().StringVar(&dialect, "dialect", client.DialectTgad, "whose schemas each artifact must pass: tgad or talos")
 	return c
 }
 
-// allTraces lists the traces of the log in the order of their first entry.
-func allTraces(ctx context.Context, c *client.Client) ([]tga.ID, error) {
-	var ids []tga.ID
-	seen := map[tga.ID]bool{}
-	for line, err := range c.Log(ctx, "", false) {
-		if err != nil {
-			return nil, err
-		}
-		// An append of attachments alone may be of a working state or a turn, which is no trace.
-		if len(line.Entries)+len(line.Notes) > 0 && !seen[line.TraceID] {
-			seen[line.TraceID] = true
-			ids = append(ids, line.TraceID)
-		}
-	}
-	return ids, nil
-}
-
-func exportTo(ctx context.Context, w io.Writer, c *client.Client, ids []tga.ID, talos bool, done *atomic.Int64) error {
-	for _, id := range ids {
-		said, err := c.Trace(ctx, id)
+// exportTo asks for an export and writes its lines as they come.
+func exportTo(ctx context.Context, w io.Writer, c *client.Client, m client.ExportRequest, done *atomic.Int64) error {
+	for line, err := range c.Export(ctx, m) {
 		if err != nil {
 			return err
 		}
-		if talos {
-			if err := cli.CheckTalos(said); err != nil {
-				return err
-			}
+		if bytes.HasPrefix(line, []byte(`{"kind":"head",`)) {
+			done.Add(1)
 		}
-		if err := ndjson.Write(w, id, cli.Entries(said, documents(ctx, c, id)), cli.Notes(said)); err != nil {
+		if _, err := w.Write(line); err != nil {
 			return err
 		}
-		done.Add(1)
 	}
-	return ndjson.End(w, len(ids))
+	return nil
 }
 
 // leavable is an output whose write is left behind once ctx is over. A reader that has stopped,

@@ -259,6 +259,9 @@ decision = "APPROVE"
 	for _, err := range c.Entries(ctx, raw.trace, 0, false) {
 		must(err)
 	}
+	for _, err := range c.Export(ctx, client.ExportRequest{Dialect: client.DialectTgad}) {
+		must(err)
+	}
 	for _, err := range c.Log(ctx, "", false) {
 		must(err)
 	}

@@ -37,17 +37,26 @@ func (q *request) newStream() *stream {
 	return &stream{q, http.NewResponseController(q.w)}
 }
 
-// line writes one message. A reader that does not take it in time ends the stream: it
-// can go on from its last line, and the daemon keeps nothing for it.
+// line writes one message, nil for an empty line.
 func (s *stream) line(m any) error {
 	var b []byte
 	if m != nil {
 		b = client.Append(nil, m)
 	}
-	if err := s.control.SetWriteDeadline(time.Now().Add(lineTime)); err != nil {
+	return s.send(append(b, '\n'), lineTime)
+}
+
+// send writes lines. A reader that does not take them in time ends the stream: the daemon
+// keeps nothing for it.
+func (s *stream) send(b []byte, wait time.Duration) error {
+	if err := s.control.SetWriteDeadline(time.Now().Add(wait)); err != nil {
 		return errors.Join(errNobodyWaits, err)
 	}
-	if _, err := s.q.w.Write(append(b, '\n')); err != nil {
+	// Looked at after the deadline is set: the end of a long wait would else be put off again.
+	if wait > lineTime && s.q.d.stopping() {
+		return errStreamStops
+	}
+	if _, err := s.q.w.Write(b); err != nil {
 		return errors.Join(errNobodyWaits, err)
 	}
 	if err := s.control.Flush(); err != nil {
@@ -215,8 +224,11 @@ func (q *request) takeFollower() (leave func(), err error) {
 	return func() { q.d.followers.leave("") }, nil
 }
 
+// errStreamStops ends a stream that has more to say.
+var errStreamStops = tga.Errorf(tga.StoreUnavailable, "the daemon stops before the end of the answer")
+
 // follow calls each for the leaves after a cursor until it says stop, the client is gone
-// or the daemon drains.
+// or the daemon drains. It shows life in the stream, if one is given.
 func (q *request) follow(s *stream, after uint64, each func(engine.Leaf) (more bool, err error)) error {
 	ctx, cancel := context.WithCancel(q.r.Context())
 	type step struct {
@@ -251,11 +263,14 @@ func (q *request) follow(s *stream, after uint64, each func(engine.Leaf) (more b
 				return err
 			}
 		case <-life.C:
+			if s == nil {
+				continue
+			}
 			if err := s.line(nil); err != nil {
 				return err
 			}
 		case <-q.d.drain:
-			return tga.Errorf(tga.StoreUnavailable, "the daemon stops: follow on from the last line")
+			return errStreamStops
 		case <-q.r.Context().Done():
 			return errNobodyWaits
 		}

@@ -132,6 +132,7 @@ var routes = []route{
 	{"POST", "/v1/traces/{id}/abandon", mayAdmin, whenReady, (*request).abandon},
 	{"POST", "/v1/traces/{id}/compensate", mayAdmin, whenReady, (*request).compensate},
 	{"POST", "/v1/recover", mayAdmin, whenReady, (*request).recoverAll},
+	{"POST", "/v1/export", mayRead, atRest, (*request).export},
 	{"POST", "/v1/verify", mayReadOrAdmin, atRest, (*request).verify},
 	{"GET", "/v1/attachments", mayAdmin, atRest, (*request).attachments},
 	{"GET", "/v1/working", mayAdmin, whenOpen, (*request).working},

@@ -104,6 +104,37 @@ func TestHalfALineIsNoEntry(t *testing.T) {
 
 // TestWhatIsNoProblemIsNoAnswer: an answer by something that is no daemon is not taken
 // for a refusal of one.
+// TestExportHasItsEnd: one that breaks off, wherever, is an error, and what the daemon says is it.
+func TestExportHasItsEnd(t *testing.T) {
+	const end = `{"kind":"end","traces":0}` + "\n"
+	for _, row := range []struct {
+		name, answer string
+		lines        int
+		code         tga.Code
+	}{
+		{"whole", "{}\n" + end, 2, ""},
+		{"no line", "", 0, tga.StoreUnavailable},
+		{"no end", "{}\n", 1, tga.StoreUnavailable},
+		{"half an end", "{}\n" + end[:len(end)-1], 1, tga.StoreUnavailable},
+		{"a line after it", end + "{}\n", 1, tga.StoreUnavailable},
+		{"a problem", "{}\n" + `{"problem":{"code":"NOT_FOUND"}}` + "\n", 1, tga.NotFound},
+		{"a problem after it", end + `{"problem":{"code":"NOT_FOUND"}}` + "\n", 1, tga.NotFound},
+	} {
+		c := against(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, row.answer) })
+		n, code := 0, tga.Code("")
+		for _, err := range c.Export(t.Context(), ExportRequest{}) {
+			if err != nil {
+				code = tga.CodeOf(err)
+				break
+			}
+			n++
+		}
+		if n != row.lines || code != row.code {
+			t.Errorf("%s: %d lines and %q, want %d and %q", row.name, n, code, row.lines, row.code)
+		}
+	}
+}
+
 func TestWhatIsNoProblemIsNoAnswer(t *testing.T) {
 	c := against(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "bad gateway", http.StatusBadGateway) })
 	_, err := c.Call(t.Context(), runtime.Request{Server: "s", Tool: "t"})

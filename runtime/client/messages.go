@@ -408,6 +408,18 @@ type LogLine struct {
 	Notes   []json.RawMessage `json:"notes,omitempty"`
 }
 
+// The dialects of an export: whose schemas each artifact must pass.
+const (
+	DialectTgad  = "tgad"
+	DialectTalos = "talos"
+)
+
+// ExportRequest asks for traces as lines that anyone can check: POST /v1/export.
+type ExportRequest struct {
+	TraceIDs []tga.ID `json:"trace_ids,omitempty"` // in this order; absent = all that the peer may see
+	Dialect  string   `json:"dialect,omitempty"`   // absent = tgad
+}
+
 // LeaseRequest takes, renews or ends a lease.
 type LeaseRequest struct {
 	Lease string `json:"lease,omitempty"`  // the token; absent only when taking

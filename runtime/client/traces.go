@@ -98,6 +98,36 @@ func (c *Client) Log(ctx context.Context, after string, follow bool) iter.Seq2[L
 	return stream[LogLine](ctx, c, get("/v1/log", "after", after, "follow", flag(follow)))
 }
 
+// Export yields the lines of an export, each with its newline and valid until the next. The
+// last is its end: one that breaks off before yields an error, STORE_UNAVAILABLE or what the
+// daemon found.
+func (c *Client) Export(ctx context.Context, m ExportRequest) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		r := post("/v1/export", m)
+		ended := false
+		for line, err := range c.lines(ctx, r) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if ended {
+				yield(nil, tga.Errorf(tga.StoreUnavailable, "%s: a line after the end", r.path))
+				return
+			}
+			ended = bytes.HasPrefix(line, []byte(exportEnd))
+			if !yield(append(line, '\n'), nil) {
+				return
+			}
+		}
+		if !ended {
+			yield(nil, tga.Errorf(tga.StoreUnavailable, "%s: the answer broke off before its end", r.path))
+		}
+	}
+}
+
+// exportEnd begins the last line of an export.
+const exportEnd = `{"kind":"end",`
+
 func number(n uint64) string {
 	if n == 0 {
 		return ""
@@ -117,13 +147,35 @@ type streamError struct {
 	Problem *Problem `json:"problem"`
 }
 
-// stream reads an NDJSON answer. An empty line is a sign of life.
+// stream reads an NDJSON answer of messages.
 func stream[T any](ctx context.Context, c *Client, r request) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		var none T
+		for line, err := range c.lines(ctx, r) {
+			var v T
+			if err == nil {
+				if err = json.Unmarshal(line, &v); err != nil {
+					err = tga.Errorf(tga.StoreUnavailable, "%s: a line is not understood: %w", r.path, err)
+				}
+			}
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// lines reads an NDJSON answer. An empty line is a sign of life, and one that says why the
+// daemon does not go on is the error in it.
+func (c *Client) lines(ctx context.Context, r request) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
 		resp, err := c.do(ctx, r)
 		if err != nil {
-			yield(none, err)
+			yield(nil, err)
 			return
 		}
 		defer resp.Body.Close()
@@ -134,28 +186,26 @@ func stream[T any](ctx context.Context, c *Client, r request) iter.Seq2[T, error
 				return
 			}
 			if err != nil {
-				yield(none, c.unreachable(ctx, r, err))
+				yield(nil, c.unreachable(ctx, r, err))
 				return
 			}
 			if len(line) == 0 {
 				continue
 			}
 			var end streamError
-			var v T
-			if json.Unmarshal(line, &end) == nil && end.Problem != nil && end.Problem.Code != "" {
-				yield(none, &refused{end.Problem.Err(), *end.Problem})
+			if bytes.HasPrefix(line, []byte(problemBegins)) && json.Unmarshal(line, &end) == nil && end.Problem != nil && end.Problem.Code != "" {
+				yield(nil, &refused{end.Problem.Err(), *end.Problem})
 				return
 			}
-			if err := json.Unmarshal(line, &v); err != nil {
-				yield(none, tga.Errorf(tga.StoreUnavailable, "%s: a line is not understood: %w", r.path, err))
-				return
-			}
-			if !yield(v, nil) {
+			if !yield(line, nil) {
 				return
 			}
 		}
 	}
 }
+
+// problemBegins begins the last line of a stream that ends early: it has one member.
+const problemBegins = `{"problem":`
 
 // readLine reads a line without its end. A line that the stream breaks off in is
 // io.ErrUnexpectedEOF: half an entry is no entry.

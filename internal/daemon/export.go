@@ -1,0 +1,176 @@
+package daemon
+
+import (
+	"bytes"
+	"iter"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+	"github.com/tgad/tgad/wal/ndjson"
+)
+
+// exportTime is how long an export waits for its reader to take more. Readers of an export
+// stop for a while, as a pager does, and one that gave up cannot go on from its last line.
+const exportTime = 10 * time.Minute
+
+// export answers with traces as [ndjson] lines: the named ones in the order of their names,
+// or all that the peer sees in the order of their first entries. It reads the log once and
+// has one trace in memory at a time. Traces that begin after the request are not in it.
+func (q *request) export() (any, error) {
+	var m client.ExportRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	if m.Dialect != "" && m.Dialect != client.DialectTgad && m.Dialect != client.DialectTalos {
+		return nil, tga.Errorf(tga.ValidationError, "dialect %.40q: want %s or %s", m.Dialect, client.DialectTgad, client.DialectTalos).At("/dialect")
+	}
+	leave, err := q.takeFollower()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	x := &exporting{q: q, talos: m.Dialect == client.DialectTalos}
+	defer x.endWithDrain()()
+	if len(m.TraceIDs) > 0 {
+		err = x.named(m.TraceIDs)
+	} else {
+		err = x.all()
+	}
+	if err == nil {
+		err = ndjson.End(x, x.traces)
+	}
+	return nil, err
+}
+
+// exporting is an export under way. It hands whole lines to the peer: an error in the middle
+// is a line of its own, and not the end of one that was cut.
+type exporting struct {
+	q      *request
+	talos  bool
+	s      *stream // nil before the first line: until then an error has a status of its own
+	begun  []byte  // of a line
+	traces int
+}
+
+func (x *exporting) named(ids []tga.ID) error {
+	for _, id := range ids {
+		if x.q.d.stopping() {
+			return errStreamStops
+		}
+		t, err := x.q.trace(id)
+		if err == nil {
+			err = x.trace(t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *exporting) all() error {
+	newest := x.q.d.db.Cursor()
+	if newest == 0 {
+		return nil
+	}
+	return x.q.follow(nil, 0, func(l engine.Leaf) (bool, error) {
+		more := l.Index < newest
+		// A trace is where its first entry is. Other appends are of a trace that is there
+		// already, or of a working state or a turn, which is no trace.
+		if l.Entries == 0 || l.FirstSeq != 1 {
+			return more, nil
+		}
+		t, err := x.q.trace(l.TraceID)
+		if tga.CodeOf(err) == tga.NotFound && !x.q.peer.all() {
+			return more, nil
+		}
+		if err == nil {
+			err = x.trace(t)
+		}
+		return more, err
+	})
+}
+
+// trace writes one trace. Its notes were read before its entries: a note that comes between
+// the two is not in it, one without the entry that it names never is.
+func (x *exporting) trace(t *chain.Trace) error {
+	var entries []chain.Entry
+	for e, err := range x.q.d.db.Entries(x.q.r.Context(), t.ID, 0) {
+		if err != nil {
+			return err
+		}
+		if x.talos {
+			if err := checkTalos(&e); err != nil {
+				return err
+			}
+		}
+		entries = append(entries, e)
+	}
+	if err := ndjson.Write(x, t.ID, each(entries), each(t.Notes)); err != nil {
+		return err
+	}
+	x.traces++
+	return nil
+}
+
+// each yields the elements of a list, as from a store that finds no fault.
+func each[T any](list []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, v := range list {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// checkTalos reports whether the public Talos schemas take the artifact of an entry.
+// SCHEMA_VIOLATION names the first member that they refuse.
+func checkTalos(e *chain.Entry) error {
+	if e.Artifact == nil {
+		return tga.Errorf(tga.SchemaViolation, "entry %d of trace %s: its %s is erased, and Talos has no erased artifacts", e.Seq, e.TraceID, e.Type).In(e.TraceID)
+	}
+	return e.Artifact.CheckTalos()
+}
+
+// Write hands on the whole lines and keeps the rest.
+func (x *exporting) Write(b []byte) (int, error) {
+	end := bytes.LastIndexByte(b, '\n') + 1
+	if end == 0 {
+		x.begun = append(x.begun, b...)
+		return len(b), nil
+	}
+	if x.s == nil {
+		x.s = x.q.newStream()
+	}
+	if err := x.s.send(slices.Concat(x.begun, b[:end]), exportTime); err != nil {
+		return 0, err
+	}
+	x.begun = append(x.begun[:0], b[end:]...)
+	return len(b), nil
+}
+
+// endWithDrain ends the wait for a reader that takes nothing once the daemon drains.
+func (x *exporting) endWithDrain() (stop func()) {
+	over, gone := make(chan struct{}), make(chan struct{})
+	control := http.NewResponseController(x.q.w)
+	go func() {
+		defer close(gone)
+		select {
+		case <-x.q.d.drain:
+			if err := control.SetWriteDeadline(time.Now()); err != nil {
+				x.q.d.log.Debug("an export is not cut short", "error", err)
+			}
+		case <-over:
+		}
+	}()
+	return func() {
+		close(over)
+		<-gone
+	}
+}
