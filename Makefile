@@ -8,7 +8,7 @@ FUZZTIME ?= 30s
 CORE    := ./engine ./runtime ./runtime/turn ./runtime/turn/state ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./runtime/capability
 # What does hundreds of things one after the other: it takes minutes under the race detector,
 # and the detector has nothing to find in it.
-ONE_BY_ONE := ^Test(RawAppendsFollowWhoDidTheThing|ForeignLeaseGivesNoStanding|RolesMatrix|EveryFileOperationOfOpenFails|CheckFindsEveryDamagedKey|DamageInTheMiddleFreezes|FilesThatAreNotTheStoresOwn|IndexIsAFunctionOfTheLog|CrashBetweenWrites|CrashBetweenStoreAndWitness|CrashWhileAStoreIsMade|SubmitterIsThePeer|AToolHasOneName|NobodyConfirmsForItself|BadInputChangesNothing|ForgedEffectLicensesNothing)$$
+ONE_BY_ONE := ^Test(RawAppendsFollowWhoDidTheThing|ForeignLeaseGivesNoStanding|RolesMatrix|EveryFileOperationOfOpenFails|CheckFindsEveryDamagedKey|DamageInTheMiddleFreezes|FilesThatAreNotTheStoresOwn|IndexIsAFunctionOfTheLog|CrashBetweenWrites|CrashBetweenStoreAndWitness|CrashWhileAStoreIsMade|SubmitterIsThePeer|AToolHasOneName|NobodyConfirmsForItself|BadInputChangesNothing|ForgedEffectLicensesNothing|StoppedBackupLeavesTheOneBefore|RestoreAtEveryGroup|RebuildMakesEveryRowAnew|RebuildKeepsAnIndexThatProvesALoss|StoreIsItsUsersAlone|NewStoreIsMadeWhereOneIsMeant|NextBackupCopiesWhatIsNew|ArchivingGivesRoomBack|RefusalWithoutAttemptLeavesTheKeyAlone|PermitIsHandedOutOnlyWhileItIsFresh|StricterRuleOfNowWins)$$
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
