@@ -31,11 +31,16 @@ race: ## the core under the race detector, and with every canonical form compare
 	$(GO) test -race -p 4 -short -skip '$(ONE_BY_ONE)' $(CORE)
 	$(GO) test -short -tags invariants ./schemas/... ./wal/chain ./ledger ./runtime
 
+# One binary for each package: go test -fuzz would link it anew for each target.
 fuzz: ## every fuzz target for FUZZTIME
-	@set -e; grep -rn --include='*_test.go' '^func Fuzz' . | sed 's|/[^/]*:[0-9]*:func \(Fuzz[A-Za-z0-9]*\).*| \1|' | sort | \
-	while read -r pkg target; do \
-	  echo "fuzz $$pkg $$target $(FUZZTIME)"; \
-	  $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 200x $$pkg </dev/null; \
+	@set -e; bin=$$(mktemp -d); trap 'rm -rf '$$bin EXIT; \
+	for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
+	  $(GO) test -c -fuzz . -o $$bin/fuzz $$pkg; \
+	  cache=$$($(GO) env GOCACHE)/fuzz/$$($(GO) list $$pkg); \
+	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\).*/\1/p' $$pkg/*_test.go | sort); do \
+	    echo "fuzz $$pkg $$target $(FUZZTIME)"; \
+	    (cd $$pkg && $$bin/fuzz -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) -test.fuzzminimizetime 200x -test.fuzzcachedir $$cache </dev/null); \
+	  done; \
 	done
 
 TORTURE := $(GO) run ./internal/crashtest/torture

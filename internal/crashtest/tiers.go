@@ -12,7 +12,7 @@ import (
 type Tier struct {
 	Name  string
 	Share int           // of the budget, in parts of the shares of all tiers that run
-	Least time.Duration // what it gets of the budget even where its share is less
+	Least time.Duration // what it gets even where its share of the budget is less
 	Run   func(r *Run)
 }
 

@@ -27,15 +27,18 @@ func TestPlantedComesFirst(t *testing.T) {
 	}
 }
 
-// TestShare: a tier gets its share, the least that it needs, and never more than is left.
+// TestShare: a tier gets its share, and the least that it needs whatever is left.
 func TestShare(t *testing.T) {
 	list := []crashtest.Tier{{Share: 1, Least: 100}, {Share: 3}}
-	for left, want := range map[time.Duration]time.Duration{1000: 250, 401: 100, 400: 100, 399: 100, 100: 100, 99: 99, 0: 0} {
+	for left, want := range map[time.Duration]time.Duration{1000: 250, 401: 100, 400: 100, 399: 100, 99: 100, 0: 100, -50: 100} {
 		if got := share(list, left); got != want {
 			t.Errorf("of %d: %d, want %d", left, got, want)
 		}
 	}
 	if got := share(list[1:], 1000); got != 1000 {
 		t.Errorf("the last one gets %d of 1000", got)
+	}
+	if got := share(list[1:], -50); got > 0 {
+		t.Errorf("the last one gets %d of nothing", got)
 	}
 }
