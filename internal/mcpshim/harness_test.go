@@ -98,7 +98,7 @@ func (w *world) options() Options {
 	if o.State == "" {
 		o.State = filepath.Join(w.dir, "state")
 	}
-	if testing.Verbose() {
+	if testing.Verbose() && o.Logger == nil { // a test that reads the log keeps its own
 		o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		o.Stderr = os.Stderr
 	}
