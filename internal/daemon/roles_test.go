@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -173,6 +174,10 @@ func TestNamespacesAreClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := begun.Result.TraceID
+	// An append that is of no trace has no namespace, so it is shown to who sees all.
+	if _, changed, err := b.client.Keep(ctx, runtime.KeepRequest{Server: "remote", Name: "token", Value: []byte("v")}); err != nil || !changed {
+		t.Fatal(changed, err)
+	}
 	foreign := mintChain(t, "raw-1", nil)
 	own := mintChain(t, "raw-2", tga.Meta{tga.MetaNamespace: "other"})
 	lease := func(c callChain) string {
@@ -216,6 +221,36 @@ func TestNamespacesAreClosed(t *testing.T) {
 		if strings.Contains(a.Answer, res.TraceID.String()) || strings.Contains(a.Answer, open.String()) || !strings.Contains(a.Answer, own.trace.String()) {
 			t.Errorf("%s shows %s", a.Path, a.Answer)
 		}
+		if strings.Contains(a.Answer, `"problem"`) {
+			t.Errorf("%s ends early: %s", a.Path, a.Answer)
+		}
+	}
+	// In the log are the appends of its own traces, each with its entries, and no other cursor.
+	var mine, all []string
+	for line := range strings.Lines(got[len(got)-2].Answer) {
+		var l client.LogLine
+		if err := json.Unmarshal([]byte(line), &l); err != nil || len(l.Entries)+len(l.Notes) == 0 {
+			t.Errorf("%v: %s", err, line)
+		}
+		mine = append(mine, l.Cursor)
+	}
+	others := 0
+	for l, err := range b.client.Log(ctx, "", false) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(l.Entries)+len(l.Notes) == 0 {
+			others++
+			continue
+		}
+		if tr, err := b.client.Trace(ctx, l.TraceID); err != nil {
+			t.Error(err)
+		} else if tr.Namespace == "other" {
+			all = append(all, l.Cursor)
+		}
+	}
+	if len(mine) == 0 || !slices.Equal(mine, all) || others == 0 {
+		t.Errorf("the log shows the cursors %v, want %v; %d are of no trace", mine, all, others)
 	}
 	if n := b.tool.sends("order-1"); n != 2 {
 		t.Errorf("%d sends under one key in two namespaces, want 2", n)
