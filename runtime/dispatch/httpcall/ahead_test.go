@@ -369,15 +369,30 @@ func TestUnaskedBytes(t *testing.T) {
 	}
 }
 
-// cutting is a connection that the server cuts between the look and the write.
+// cutting is a connection that the server cuts between the look and the write. Who reads it
+// hears of that after the write: else it would close the connection before, and no byte would
+// leave.
 type cutting struct {
 	*net.TCPConn
-	cut func()
+	cut          func()
+	begun, wrote chan struct{}
 }
 
 func (c *cutting) Write(b []byte) (int, error) {
+	close(c.begun) // it is written to once
+	defer close(c.wrote)
 	c.cut()
 	return c.TCPConn.Write(b)
+}
+
+func (c *cutting) Read(b []byte) (int, error) {
+	n, err := c.TCPConn.Read(b)
+	select {
+	case <-c.begun:
+		<-c.wrote
+	default:
+	}
+	return n, err
 }
 
 // TestCutBetweenLookAndWrite: a server that resets the connection in that moment gets the
@@ -411,7 +426,7 @@ func TestCutBetweenLookAndWrite(t *testing.T) {
 					for !unread(conn) {
 						time.Sleep(time.Millisecond)
 					}
-				}}, nil
+				}, make(chan struct{}), make(chan struct{})}, nil
 			}})
 			waiting(t, s)
 			reply, err := s.Dispatch(t.Context(), aCall(1))
