@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,14 @@ func (h *shim) elicits() {
 // asked reads the question to the person and returns its id.
 func (h *shim) asked() string {
 	h.t.Helper()
-	q := h.readLine()
+	var q string
+	at := slices.IndexFunc(h.said, func(line string) bool { return strings.Contains(line, `"elicitation/create"`) })
+	if at >= 0 { // it came while another message was waited for
+		q = h.said[at]
+		h.said = slices.Delete(h.said, at, at+1)
+	} else {
+		q = h.readLine()
+	}
 	has(h.t, q, `"method":"elicitation/create"`, `"mode":"form"`, "charge", "payments need a person", `"approve":{"type":"boolean"`)
 	return string(mcpraw.At([]byte(q), "/id"))
 }
