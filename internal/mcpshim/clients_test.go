@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,10 +29,11 @@ func TestGoSDKClient(t *testing.T) {
 		cmd.Env = append(os.Environ(), env...)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		var progress []float64
+		const steps = 3
+		progress := make(chan float64, 2*steps)
 		client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, &mcp.ClientOptions{
 			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
-				progress = append(progress, r.Params.Progress)
+				progress <- r.Params.Progress
 			},
 		})
 		s, err := client.Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
@@ -56,17 +58,27 @@ func TestGoSDKClient(t *testing.T) {
 		call("echo", map[string]any{"message": "hello"})
 		call("get-tiny-image", map[string]any{})
 		call("get-structured-content", map[string]any{"location": "Chicago"})
-		call("trigger-long-running-operation", map[string]any{"duration": 0.1, "steps": 3})
-		if len(progress) == 0 {
-			t.Error("no progress")
+		call("trigger-long-running-operation", map[string]any{"duration": 0.1, "steps": steps})
+		var reached []float64
+		for range steps {
+			select { // the client hands them on beside the answer, which may come first
+			case at := <-progress:
+				reached = append(reached, at)
+			case <-ctx.Done():
+				t.Fatal("a notification of progress is missing")
+			}
 		}
 		prompts, err := s.ListPrompts(ctx, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, prompts, len(progress))
+		slices.Sort(reached)
+		all = append(all, prompts, reached)
 		if err := s.Close(); err != nil {
 			t.Logf("close: %v", err) // this server has to be told twice, with the shim or without
+		}
+		if n := len(progress); n != 0 {
+			t.Errorf("%d notifications of progress over %d", n, steps)
 		}
 		raw, err := json.Marshal(all)
 		if err != nil {
