@@ -181,3 +181,16 @@ func FailBackground(db *DB, err error, times int) {
 func FilterFailed(db *DB, err error) { db.filterFailed(err) }
 
 var ErrOtherKeys = errOtherKeys
+
+// DeadBytes counts the bodies that nobody needs, by segment of the log.
+func DeadBytes(db *DB) map[uint64]int64 {
+	list, err := db.candidates(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	dead := map[uint64]int64{}
+	for _, c := range list {
+		dead[c.Number] = c.dead
+	}
+	return dead
+}

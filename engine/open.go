@@ -46,13 +46,12 @@ type DB struct {
 	newestTS atomic.Int64 // newest ts of an entry
 
 	leases leases
-	traces locks[tga.ID]    // a trace, from its check to its place in the queue of commits
-	keys   locks[[32]byte]  // a ledger key, from its check to its sync; taken after the trace's
-	tails  tails            // steps in that queue, and those being synced
-	begun  newTraces        // which new traces need not be looked for
-	sealMu chan struct{}    // one archiving at a time
-	dead   map[uint64]int64 // bytes of bodies, by segment of the log, that archiving made nobody's
-	works  works            // under way
+	traces locks[tga.ID]   // a trace, from its check to its place in the queue of commits
+	keys   locks[[32]byte] // a ledger key, from its check to its sync; taken after the trace's
+	tails  tails           // steps in that queue, and those being synced
+	begun  newTraces       // which new traces need not be looked for
+	sealMu chan struct{}   // one archiving at a time
+	works  works           // under way
 	order  order
 	cache  lru[tga.ID, fold]
 	// records holds ledger records, nil for a key never used. Who reads or changes one
@@ -113,7 +112,7 @@ func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	db.begun.init(nowhere)
 	db.recordChanged.init()
 	db.released.init()
-	db.sealMu, db.dead = make(chan struct{}, 1), make(map[uint64]int64)
+	db.sealMu = make(chan struct{}, 1)
 	db.unwatch = func() {}
 	db.cache.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
 	db.records.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)

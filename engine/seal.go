@@ -9,7 +9,6 @@ import (
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
 	"github.com/tgad/tgad/wal/chain"
 	"github.com/tgad/tgad/wal/segment"
 )
@@ -72,57 +71,6 @@ func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error)
 		}
 	}
 	return done, db.shrink(ctx)
-}
-
-// shrinkAt is the part of a segment of the log that must be nobody's before the segment is
-// written anew without it: one in so many bytes.
-const shrinkAt = 4
-
-// shrink gives back the room of bodies that nobody needs any more: those that were archived
-// since the store was opened. The segment that is written to is left for a later time.
-func (db *DB) shrink(ctx context.Context) error {
-	for n, dead := range db.dead {
-		if n >= db.wal.End().Segment || dead < db.wal.Length(n)/shrinkAt {
-			continue
-		}
-		if err := db.rewrite(ctx, n); err != nil {
-			return err
-		}
-		delete(db.dead, n)
-	}
-	return db.sweep(ctx)
-}
-
-// rewrite makes a segment of the log anew with the bodies that the index still names.
-func (db *DB) rewrite(ctx context.Context, n uint64) error {
-	d := dropping{db: db}
-	out, err := db.wal.Rewrite(ctx, n, func(op *wal.Op) (bool, error) {
-		return d.keeps(op.Key, func(at placed) bool { return at.names(op) })
-	})
-	err = d.end(err)
-	if tga.CodeOf(err) == tga.StateChecksumMismatch {
-		// Damage is not written away: a check tells what is damaged.
-		db.log.Error("a segment of the log is not made smaller", "segment", n, "error", err)
-		return nil
-	}
-	if err == nil {
-		db.log.Info("a segment of the log was made smaller", "segment", n, "before", out.Before, "after", out.After)
-	}
-	return err
-}
-
-// mostIdle is how much room of a segment that a crash ended early is left as it is.
-const mostIdle = 1 << 20
-
-// afterCrash gives back what a crash left: the rest of the segment that was written to, and
-// files of bodies that nothing names.
-func (db *DB) afterCrash(ctx context.Context, segment uint64) error {
-	if db.wal.Idle(segment) > mostIdle {
-		if err := db.rewrite(ctx, segment); err != nil {
-			return err
-		}
-	}
-	return db.sweep(ctx)
 }
 
 // traceIDs returns up to limit distinct ids of the traces that have a key of a kind,
@@ -323,11 +271,8 @@ func (db *DB) removeSealed(ids []tga.ID) error {
 	w := db.newWriter()
 	remove := func(id tga.ID, bounds func(tga.ID) (lower, upper []byte)) {
 		lower, upper := bounds(id)
-		w.fail(db.scanRows(db.p, lower, upper, func(key, row []byte) error {
+		w.fail(db.scanRows(db.p, lower, upper, func(key, _ []byte) error {
 			w.delete(key)
-			if at, err := decodeRow(row); err == nil && at.kind == rowBody {
-				db.dead[at.ref.Segment] += int64(at.ref.Length)
-			}
 			return nil
 		}))
 	}

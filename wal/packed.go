@@ -20,7 +20,7 @@ import (
 //
 //	header
 //	     0  magic "TGADPAK\n" [8]
-//	     8  version [4] = 1   generation [4]
+//	     8  version [4] = 2   generation [4]
 //	blocks  one after another: a zstd frame of pieces
 //	footer  per block, 24 bytes
 //	     0  what is in it [1]: 1 headers and operations, 2 bodies; zeros [3]
@@ -29,7 +29,7 @@ import (
 //	    16  offset in this file [4]                            length [4]
 //	trailer
 //	     0  blocks [4]   CRC-32C of header and footer and of the bytes 0 to 4, 8 to 24 here [4]
-//	     8  end of the raw segment's records [4]   zeros [4]
+//	     8  end of the raw segment's records [4]   length of all bodies here, before compression [4]
 //	    16  magic "TGADEND\n" [8]
 //
 // Blocks of headers come first; within its kind, each block's pieces lie behind those of
@@ -41,7 +41,7 @@ import (
 const (
 	packedMagic   = "TGADPAK\n"
 	packedEnd     = "TGADEND\n"
-	packedVersion = 1
+	packedVersion = 2
 	packedHeader  = 16
 	packedBlock   = 24
 	packedTrailer = 24
@@ -58,13 +58,14 @@ const (
 
 // packed reads a packed segment as if it were the raw one.
 type packed struct {
-	f     io.ReaderAt
-	id    Identity
-	end   uint32
-	heads []packedEntry
-	body  []packedEntry
-	cache *blocks
-	key   uint64 // of this use of the file, in the cache
+	f      io.ReaderAt
+	id     Identity
+	end    uint32
+	bodies uint32 // of all that it has, in bytes before compression
+	heads  []packedEntry
+	body   []packedEntry
+	cache  *blocks
+	key    uint64 // of this use of the file, in the cache
 }
 
 type packedEntry struct {
@@ -105,7 +106,7 @@ func openPacked(f vfs.File, number uint64, cache *blocks, key uint64) (*packed, 
 	if packedSum(head[:], footer, tail[:]) != binary.BigEndian.Uint32(tail[4:]) {
 		return nil, damaged("packed segment %d: its table of blocks does not have its checksum", number)
 	}
-	p := &packed{f: f, end: binary.BigEndian.Uint32(tail[8:]), cache: cache, key: key}
+	p := &packed{f: f, end: binary.BigEndian.Uint32(tail[8:]), bodies: binary.BigEndian.Uint32(tail[12:]), cache: cache, key: key}
 	next := uint32(packedHeader)
 	for b := footer; len(b) > 0; b = b[packedBlock:] {
 		e := packedEntry{

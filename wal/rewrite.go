@@ -49,7 +49,7 @@ func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, 
 		out.After, err = new.finish()
 	}
 	if err == nil {
-		err = l.verify(seg, end, out)
+		err = l.verify(ctx, seg, end, out)
 	}
 	if err != nil {
 		if new != nil {
@@ -58,23 +58,6 @@ func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, 
 		return Rewritten{}, err
 	}
 	return out, l.exchange(ctx, number, gen)
-}
-
-// Length is how many bytes of a segment have records, 0 where nobody knows of an end.
-func (l *Log) Length(number uint64) int64 {
-	if _, end, err := l.rewritable(number); err == nil {
-		return int64(end)
-	}
-	return 0
-}
-
-// Idle is how many bytes of a segment's file have no record and never will.
-func (l *Log) Idle(number uint64) int64 {
-	seg, end, err := l.rewritable(number)
-	if err != nil || l.handles.generation(number) > 0 {
-		return 0
-	}
-	return int64(seg.size) - int64(end)
 }
 
 // rewritable returns a segment and where its records end.
@@ -101,6 +84,7 @@ type packer struct {
 	footer []byte
 	heads  pieces
 	bodies pieces
+	kept   uint32 // bytes of bodies
 	// held are the body blocks, until the headers, which come first, are all there.
 	held []pieceBlock
 }
@@ -145,28 +129,13 @@ func (p *packer) copy(ctx context.Context, h *handle, seg *segment, live func(*O
 	if err := p.piece(headPieces, 0, id); err != nil {
 		return err
 	}
-	prev := Position{Group: seg.first.head.group - 1, Sum: seg.first.head.prev}
-	for at := uint32(identityLen); at != p.end; at = prev.End {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		r, err := w.record(&seg.id, at, prev)
-		if err != nil {
-			return err
-		}
-		if r == nil {
-			return damaged("segment %d: no group %d at offset %d", seg.id.Number, prev.Group+1, at)
-		}
-		prev = r.At
+	return w.records(ctx, seg, p.end, func(r *Record) error {
 		out.Records++
-		if err := p.piece(headPieces, at, r.buf); err != nil {
+		if err := p.piece(headPieces, r.At.Start, r.buf); err != nil {
 			return err
 		}
-		if err := r.Ops(func(op *Op) error { return p.body(h, op, live, out) }); err != nil {
-			return err
-		}
-	}
-	return nil
+		return r.Ops(func(op *Op) error { return p.body(h, op, live, out) })
+	})
 }
 
 // body takes over the body of an operation, if it has one that somebody needs. A body that
@@ -188,6 +157,7 @@ func (p *packer) body(h *handle, op *Op, live func(*Op) (bool, error), out *Rewr
 		return err
 	}
 	out.Bodies++
+	p.kept += op.Ref.Length
 	return p.piece(bodyPieces, op.Ref.Offset, b)
 }
 
@@ -259,7 +229,7 @@ func (p *packer) finish() (int64, error) {
 	tail := binary.BigEndian.AppendUint32(nil, uint32(len(p.footer)/packedBlock))
 	tail = append(tail, 0, 0, 0, 0)
 	tail = binary.BigEndian.AppendUint32(tail, p.end)
-	tail = append(append(tail, 0, 0, 0, 0), packedEnd...)
+	tail = append(binary.BigEndian.AppendUint32(tail, p.kept), packedEnd...)
 	binary.BigEndian.PutUint32(tail[4:], packedSum(p.head, p.footer, tail))
 	size := int64(p.at) + int64(len(p.footer)+len(tail))
 	_, err := p.f.Write(append(p.footer, tail...))
@@ -284,7 +254,7 @@ func (p *packer) abandon() error {
 }
 
 // verify reads the new file whole: the chain of its records, and every body it has.
-func (l *Log) verify(seg *segment, end uint32, out Rewritten) (err error) {
+func (l *Log) verify(ctx context.Context, seg *segment, end uint32, out Rewritten) (err error) {
 	f, err := l.files.fs.Open(l.files.path(packingName))
 	if err != nil {
 		return unavailable("open what was packed", err)
@@ -300,32 +270,24 @@ func (l *Log) verify(seg *segment, end uint32, out Rewritten) (err error) {
 		return damaged("packed segment %d is another one", seg.id.Number)
 	}
 	w := &window{f: p, size: end}
-	prev := Position{Group: seg.first.head.group - 1, Sum: seg.first.head.prev}
-	records, bodies := 0, 0
-	for at := uint32(identityLen); at != end; at = prev.End {
-		r, err := w.record(&seg.id, at, prev)
-		if err != nil {
-			return err
-		}
-		if r == nil {
-			return damaged("packed segment %d: no group %d at offset %d", seg.id.Number, prev.Group+1, at)
-		}
-		prev = r.At
+	records, bodies, kept := 0, 0, uint32(0)
+	if err := w.records(ctx, seg, end, func(r *Record) error {
 		records++
-		if err := r.Ops(func(op *Op) error {
+		return r.Ops(func(op *Op) error {
 			if op.Place != Inline {
 				return nil
 			}
-			kept, err := p.sameBody(op)
-			if kept {
+			found, err := p.sameBody(op)
+			if found {
 				bodies++
+				kept += op.Ref.Length
 			}
 			return err
-		}); err != nil {
-			return err
-		}
+		})
+	}); err != nil {
+		return err
 	}
-	if records != out.Records || bodies != out.Bodies {
+	if records != out.Records || bodies != out.Bodies || kept != p.bodies {
 		return damaged("packed segment %d has %d records and %d bodies, of %d and %d", seg.id.Number, records, bodies, out.Records, out.Bodies)
 	}
 	return nil

@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// shrinkAt is the part of a segment's file that must be bodies nobody needs before the segment
+// is written anew without them: one byte in so many.
+const shrinkAt = 4
+
+// candidate is a segment of the log that can be written anew.
+type candidate struct {
+	wal.Segment
+	wal.Stored
+	dead int64 // bytes of its bodies that no row names
+}
+
+// candidates counts, for every segment that nothing is written to any more, the bodies that
+// nobody needs. The count is not kept anywhere: it is what the files hold less what the rows
+// name, so it is the same after a reopen and after a rebuild, and an attachment that was
+// replaced counts as much as a trace that was archived. It costs one pass over the rows that can
+// name a body, which is less than the archiving that it follows.
+func (db *DB) candidates(ctx context.Context) ([]candidate, error) {
+	full := db.wal.Full() // before the rows: none of them can name a later body of these
+	live, err := db.liveBytes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]candidate, 0, len(full))
+	for _, seg := range full {
+		stored, err := db.wal.Stored(ctx, seg.Number)
+		if tga.CodeOf(err) == tga.StateChecksumMismatch {
+			db.log.Error("a segment of the log cannot be read, and is not made smaller", "segment", seg.Number, "error", err)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, candidate{seg, stored, stored.Bodies - live[seg.Number]})
+	}
+	return list, nil
+}
+
+// valueKinds are the kinds of keys, in order, of which a store has the most and whose rows never
+// name a body.
+var valueKinds = []keyspace.Kind{keyspace.Ledger, keyspace.Tombstone}
+
+// liveBytes adds up the bodies that rows name, by the segment that they lie in.
+func (db *DB) liveBytes(ctx context.Context) (map[uint64]int64, error) {
+	live := map[uint64]int64{}
+	from := []byte{0}
+	for i := 0; i <= len(valueKinds); i++ {
+		var to, next []byte
+		if i < len(valueKinds) {
+			to, next = keyspace.Bounds(valueKinds[i])
+		}
+		err := db.scanRows(db.p, from, to, func(_, row []byte) error {
+			at, err := decodeRow(row)
+			if err == nil && at.kind == rowBody {
+				live[at.ref.Segment] += int64(at.ref.Length)
+			}
+			return cmp.Or(ctx.Err(), err)
+		})
+		if err != nil {
+			return nil, err
+		}
+		from = next
+	}
+	return live, nil
+}
+
+// shrink gives back the room of bodies that nobody needs any more. The segment that is written
+// to is left for a later time.
+func (db *DB) shrink(ctx context.Context) error {
+	list, err := db.candidates(ctx)
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(c candidate) bool { return c.dead <= 0 || c.dead < c.File/shrinkAt })
+	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(b.dead, a.dead) })
+	for _, c := range list {
+		if err := db.rewrite(ctx, c.Number); err != nil {
+			return err
+		}
+	}
+	return db.sweep(ctx)
+}
+
+// rewrite makes a segment of the log anew with the bodies that the index still names.
+func (db *DB) rewrite(ctx context.Context, n uint64) error {
+	d := dropping{db: db}
+	out, err := db.wal.Rewrite(ctx, n, func(op *wal.Op) (bool, error) {
+		return d.keeps(op.Key, func(at placed) bool { return at.names(op) })
+	})
+	err = d.end(err)
+	if tga.CodeOf(err) == tga.StateChecksumMismatch {
+		// Damage is not written away: a check tells what is damaged.
+		db.log.Error("a segment of the log is not made smaller", "segment", n, "error", err)
+		return nil
+	}
+	if err == nil {
+		db.log.Info("a segment of the log was made smaller", "segment", n, "before", out.Before, "after", out.After)
+	}
+	return err
+}
+
+// mostIdle is how much room of a segment that a crash ended early is left as it is.
+const mostIdle = 1 << 20
+
+// afterCrash gives back what a crash left: the rest of the segment that was written to, and
+// files of bodies that nothing names.
+func (db *DB) afterCrash(ctx context.Context, segment uint64) error {
+	for _, seg := range db.wal.Full() {
+		if seg.Number == segment && seg.Idle > mostIdle {
+			if err := db.rewrite(ctx, segment); err != nil {
+				return err
+			}
+		}
+	}
+	return db.sweep(ctx)
+}

@@ -1,0 +1,81 @@
+package wal
+
+import (
+	"context"
+	"slices"
+)
+
+// Segment is what [Log.Full] says of a segment.
+type Segment struct {
+	Number     uint64
+	Generation uint32 // 0 = as it was written; the others are compressed
+	Records    int64  // bytes of its records, with every body that it ever had
+	Idle       int64  // bytes of its file that have no record and never will
+}
+
+// Full lists the segments that nothing is written to any more, in the order of their numbers.
+func (l *Log) Full() (list []Segment) {
+	l.mu.Lock()
+	segments := slices.Clone(l.segments)
+	l.mu.Unlock()
+	for i, s := range segments {
+		end := endOf(segments, i)
+		if end == 0 {
+			continue
+		}
+		f := Segment{Number: s.id.Number, Generation: l.handles.generation(s.id.Number), Records: int64(end)}
+		if f.Generation == 0 {
+			f.Idle = int64(s.size) - f.Records
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// Stored is how long the file of a segment is, and the bodies in it before compression, in
+// bytes.
+type Stored struct{ File, Bodies int64 }
+
+// Stored says what a segment of [Log.Full] takes now. A raw one is read for that.
+func (l *Log) Stored(ctx context.Context, number uint64) (out Stored, err error) {
+	seg, end, err := l.rewritable(number)
+	if err != nil {
+		return out, err
+	}
+	err = l.handles.with(number, func(h *handle) error {
+		out.File = h.length
+		if h.packed != nil {
+			out.Bodies = int64(h.packed.bodies)
+			return nil
+		}
+		w := &window{f: h, size: end}
+		return w.records(ctx, seg, end, func(r *Record) error {
+			out.Bodies += int64(r.head.bodiesLen)
+			return nil
+		})
+	})
+	return out, err
+}
+
+// records calls fn for each record of a segment up to its end, in order. One that is not there
+// is STATE_CHECKSUM_MISMATCH.
+func (w *window) records(ctx context.Context, seg *segment, end uint32, fn func(*Record) error) error {
+	prev := Position{Group: seg.first.head.group - 1, Sum: seg.first.head.prev}
+	for at := uint32(identityLen); at != end; at = prev.End {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r, err := w.record(&seg.id, at, prev)
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			return damaged("segment %d: no group %d at offset %d", seg.id.Number, prev.Group+1, at)
+		}
+		prev = r.At
+		if err := fn(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
