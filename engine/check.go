@@ -244,10 +244,7 @@ func (c *checker) traceOf(id tga.ID) error {
 
 // trace replays a trace and compares its ledger record; nil where it does not replay.
 func (c *checker) trace(t *segment.Trace) (*chain.Trace, error) {
-	c.step()
-	c.Traces++
-	c.Entries += len(t.Entries)
-	c.Notes += len(t.Notes)
+	c.count(t)
 	if len(t.Entries) == 0 {
 		return nil, c.lost(t.ID, damaged("trace %s has no entry", t.ID))
 	}
@@ -256,6 +253,13 @@ func (c *checker) trace(t *segment.Trace) (*chain.Trace, error) {
 		return nil, c.lost(t.ID, err)
 	}
 	return folded, c.record(t, folded)
+}
+
+func (c *checker) count(t *segment.Trace) {
+	c.step()
+	c.Traces++
+	c.Entries += len(t.Entries)
+	c.Notes += len(t.Notes)
 }
 
 // lost records a trace that does not replay. The totals, which it would have been part

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 	"github.com/tgad/tgad/wal/segment"
 )
 
@@ -32,45 +33,41 @@ func (c *checker) segments() error {
 	})
 }
 
+// segment reads a segment once, past what reads of single traces keep. The traces before
+// damage are compared all the same.
 func (c *checker) segment(n uint64, value []byte, stones *int) error {
-	r := bytes.NewReader(value)
-	if _, err := segment.Verify(r, int64(len(value))); err != nil {
-		c.unreadable = true
-		return c.problem(tga.ID{}, err)
+	var stop error
+	_, err := segment.Walk(bytes.NewReader(value), int64(len(value)), func(t *segment.Trace, folded *chain.Trace) error {
+		stop = c.archivedTrace(n, t, folded, stones)
+		return stop
+	})
+	if stop != nil {
+		return stop
 	}
-	sr, err := segment.Open(r, int64(len(value)))
 	if err != nil {
-		return c.problem(tga.ID{}, err)
+		c.unreadable = true
 	}
-	for t, err := range sr.Traces() {
-		if err != nil {
-			return c.problem(t.ID, err)
-		}
-		raw, err := c.db.get(c.v, keyspace.AppendTombstone(nil, t.ID))
-		if err != nil {
-			if err := c.problem(t.ID, err); err != nil {
-				return err
-			}
-		}
-		stone, err := decodeTombstone(raw)
-		last := t.Entries[len(t.Entries)-1]
-		if want := (tombstone{First: 1, Last: last.Seq, Head: last.Digest, Segment: n}); err != nil || stone != want {
-			if err := c.problemf(t.ID, "trace %s in segment %d: its tombstone says otherwise", t.ID, n); err != nil {
-				return err
-			}
-		}
-		*stones++
-		c.Archived++
-		own, err := c.db.row(c.v, keyspace.AppendEntry(nil, t.ID, 1))
-		if err != nil {
-			return err
-		}
-		if own != nil {
-			continue // counted and compared as a trace of the store: the removal is to follow
-		}
-		if _, err := c.trace(&t); err != nil {
+	return c.problem(tga.ID{}, err)
+}
+
+func (c *checker) archivedTrace(n uint64, t *segment.Trace, folded *chain.Trace, stones *int) error {
+	raw, err := c.db.get(c.v, keyspace.AppendTombstone(nil, t.ID))
+	if err := c.problem(t.ID, err); err != nil {
+		return err
+	}
+	stone, err := decodeTombstone(raw)
+	last := t.Entries[len(t.Entries)-1]
+	if want := (tombstone{First: 1, Last: last.Seq, Head: last.Digest, Segment: n}); err != nil || stone != want {
+		if err := c.problemf(t.ID, "trace %s in segment %d: its tombstone says otherwise", t.ID, n); err != nil {
 			return err
 		}
 	}
-	return nil
+	*stones++
+	c.Archived++
+	own, err := c.db.row(c.v, keyspace.AppendEntry(nil, t.ID, 1))
+	if err != nil || own != nil {
+		return err // one that is there is compared as a trace of the store: the removal is to follow
+	}
+	c.count(t)
+	return c.record(t, folded)
 }

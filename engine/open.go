@@ -45,15 +45,16 @@ type DB struct {
 	newest   atomic.Int64 // newest commit time
 	newestTS atomic.Int64 // newest ts of an entry
 
-	leases leases
-	traces locks[tga.ID]   // a trace, from its check to its place in the queue of commits
-	keys   locks[[32]byte] // a ledger key, from its check to its sync; taken after the trace's
-	tails  tails           // steps in that queue, and those being synced
-	begun  newTraces       // which new traces need not be looked for
-	sealMu chan struct{}   // one archiving at a time
-	works  works           // under way
-	order  order
-	cache  lru[tga.ID, fold]
+	leases  leases
+	traces  locks[tga.ID]   // a trace, from its check to its place in the queue of commits
+	keys    locks[[32]byte] // a ledger key, from its check to its sync; taken after the trace's
+	tails   tails           // steps in that queue, and those being synced
+	begun   newTraces       // which new traces need not be looked for
+	archive archive
+	sealMu  chan struct{} // one archiving at a time
+	works   works         // under way
+	order   order
+	cache   lru[tga.ID, fold]
 	// records holds ledger records, nil for a key never used. Who reads or changes one
 	// holds the lock of its key.
 	records lru[[32]byte, *ledger.Record]
@@ -114,6 +115,7 @@ func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	db.released.init()
 	db.sealMu = make(chan struct{}, 1)
 	db.unwatch = func() {}
+	db.archive.init()
 	db.cache.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
 	db.records.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
 	var err error

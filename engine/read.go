@@ -29,6 +29,7 @@ func (db *DB) fold(id tga.ID) (fold, error) {
 func (db *DB) dropCaches() {
 	db.cache.clear()
 	db.records.clear()
+	db.archive.clear()
 	if db.filter != nil {
 		db.filter.asked.Store(nil) // Pebble answers
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"slices"
 
 	"github.com/tgad/tgad/keyspace"
@@ -315,60 +314,4 @@ func (db *DB) finishSeal() error {
 		return err
 	}
 	return db.removeSealed(ids)
-}
-
-// inSegment calls f with a segment, which is read where f reads it.
-func (db *DB) inSegment(r reader, n uint64, f func(*segment.Reader) error) (err error) {
-	defer db.wal.Pin()()
-	key := keyspace.AppendSegment(nil, n)
-	row, err := db.row(r, key)
-	if err != nil {
-		return err
-	}
-	if row == nil {
-		return damaged("segment %d is not there", n)
-	}
-	at, err := decodeRow(row)
-	if err != nil {
-		return err
-	}
-	if at.kind != rowFile {
-		return damaged("segment %d has no file", n)
-	}
-	body, err := db.wal.OpenFile(at.file, key)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, body.Close()) }()
-	sr, err := segment.Open(body, body.Len())
-	if err != nil {
-		return err
-	}
-	return f(sr)
-}
-
-// archived returns an archived trace from its segment; nil where the id has no
-// tombstone.
-func (db *DB) archived(r reader, id tga.ID) (*segment.Trace, uint64, error) {
-	value, err := db.get(r, keyspace.AppendTombstone(nil, id))
-	if err != nil || value == nil {
-		return nil, 0, err
-	}
-	stone, err := decodeTombstone(value)
-	if err != nil {
-		return nil, 0, err
-	}
-	var t segment.Trace
-	if err := db.inSegment(r, stone.Segment, func(sr *segment.Reader) (err error) {
-		t, err = sr.Trace(id)
-		return err
-	}); err != nil {
-		return nil, 0, err
-	}
-	if last := t.Entries[len(t.Entries)-1]; last.Seq != stone.Last || last.Digest != stone.Head {
-		err := damaged("trace %s ends in segment %d at seq %d, its tombstone says %d", id, stone.Segment, last.Seq, stone.Last).In(id)
-		err.Seq, err.WantDigest, err.GotDigest = stone.Last, stone.Head, last.Digest
-		return nil, 0, err
-	}
-	return &t, stone.Segment, nil
 }

@@ -2,13 +2,14 @@ package segment
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // BlockTarget is the size in bytes of the trace records after which a block ends: more
-// compresses better, and makes the lookup of one trace read more.
-const BlockTarget = 256 << 10
+// compresses better, and makes the lookup of one trace read and unpack more.
+const BlockTarget = 64 << 10
 
 // Limits of a segment. What [Writer] accepts, [Verify] can read.
 const (
@@ -27,6 +28,8 @@ const (
 	headerLen      = 16
 	blockHeaderLen = 16
 	recordLen      = 24
+	entryHeadLen   = 12 // of an entry in a record: the lengths of its frame and of what is beside it
+	noteHeadLen    = 4
 	footerHeadLen  = 16
 	blockEntryLen  = 48
 	traceEntryLen  = 104
@@ -208,4 +211,12 @@ func mismatch(what string, want, got tga.Digest) *tga.Error {
 	err := fault("%s: stored %s, computed %s", what, got, want)
 	err.WantDigest, err.GotDigest = want, got
 	return err
+}
+
+func (f *footer) lookup(id tga.ID) (Info, bool) {
+	i, ok := slices.BinarySearchFunc(f.traces, id, func(t Info, id tga.ID) int { return compareIDs(t.TraceID, id) })
+	if !ok {
+		return Info{}, false
+	}
+	return f.traces[i], true
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Reader reads single traces of a segment. It may be used by several goroutines.
@@ -67,12 +68,15 @@ func (r *Reader) Len() int { return len(r.footer.traces) }
 func (r *Reader) Index() iter.Seq[Info] { return slices.Values(r.footer.traces) }
 
 // Lookup returns what the footer says of a trace; ok is false where it has none.
-func (r *Reader) Lookup(id tga.ID) (Info, bool) {
-	i, ok := slices.BinarySearchFunc(r.footer.traces, id, func(t Info, id tga.ID) int { return compareIDs(t.TraceID, id) })
-	if !ok {
-		return Info{}, false
-	}
-	return r.footer.traces[i], true
+func (r *Reader) Lookup(id tga.ID) (Info, bool) { return r.footer.lookup(id) }
+
+// On returns a reader of the same segment that reads from another place: what Open read and
+// checked is not read again.
+func (r *Reader) On(at io.ReaderAt) *Reader { return &Reader{at, r.footer, r.fileSum} }
+
+// Size is about what the reader takes in memory, bytes.
+func (r *Reader) Size() int64 {
+	return int64(traceEntryLen*len(r.footer.traces) + blockEntryLen*len(r.footer.blocks))
 }
 
 // Trace returns a trace of the segment, replayed and compared with the footer. It
@@ -85,15 +89,11 @@ func (r *Reader) Trace(id tga.ID) (Trace, error) {
 	if !ok {
 		return Trace{}, tga.Errorf(tga.NotFound, "trace %s is not in the segment", id).In(id)
 	}
-	for t, err := range r.block(int(info.Block)) {
-		if err != nil {
-			return Trace{}, named(err, id, 0, 0)
-		}
-		if t.ID == id {
-			return t, nil
-		}
+	b, err := r.Block(info.Block)
+	if err != nil {
+		return Trace{}, named(err, id, 0, 0)
 	}
-	return Trace{}, fault("block %d: trace %s is not there, the footer says it is", info.Block, id).In(id)
+	return b.Trace(id)
 }
 
 // Traces yields all traces in the order of the file, each checked as [Reader.Trace]
@@ -113,28 +113,12 @@ func (r *Reader) Traces() iter.Seq2[Trace, error] {
 // block yields the traces of one block.
 func (r *Reader) block(n int) iter.Seq2[Trace, error] {
 	return func(yield func(Trace, error) bool) {
-		info := r.footer.blocks[n]
-		// The footer's bounds were checked against the file's size, so this takes no
-		// more memory than the file has bytes.
-		b, err := readAt(r.r, int64(info.offset), int64(blockHeaderLen+info.stored))
+		traces, stored, err := r.packed(n)
 		if err != nil {
 			yield(Trace{}, err)
 			return
 		}
-		traces, stored, err := decodeBlockHeader(b)
-		if err == nil && stored != info.stored {
-			err = fault("block %d: %d bytes, the footer says %d", n, stored, info.stored)
-		}
-		if err == nil {
-			if sum := tga.Sum(b[blockHeaderLen:]); sum != info.digest {
-				err = mismatch("block digest", sum, info.digest)
-			}
-		}
-		if err != nil {
-			yield(Trace{}, err)
-			return
-		}
-		for t, err := range readBlock(bytes.NewReader(b[blockHeaderLen:]), traces, n) {
+		for t, err := range readBlock(bytes.NewReader(stored), traces, n) {
 			if err == nil {
 				if want, ok := r.Lookup(t.trace.ID); !ok || want != t.info {
 					err = fault("block %d: trace %s differs from the footer", n, t.trace.ID).In(t.trace.ID)
@@ -147,11 +131,34 @@ func (r *Reader) block(n int) iter.Seq2[Trace, error] {
 	}
 }
 
+// packed reads a block as it is stored, and checks its digest.
+func (r *Reader) packed(n int) (traces uint32, stored []byte, err error) {
+	info := r.footer.blocks[n]
+	// The footer's bounds were checked against the file's size, so this takes no more
+	// memory than the file has bytes.
+	b, err := readAt(r.r, int64(info.offset), int64(blockHeaderLen+info.stored))
+	if err != nil {
+		return 0, nil, err
+	}
+	traces, length, err := decodeBlockHeader(b)
+	if err == nil && length != info.stored {
+		err = fault("block %d: %d bytes, the footer says %d", n, length, info.stored)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	stored = b[blockHeaderLen:]
+	if sum := tga.Sum(stored); sum != info.digest {
+		return 0, nil, mismatch("block digest", sum, info.digest)
+	}
+	return traces, stored, nil
+}
+
 // replayed is a trace read from a block, with what a footer has to say of it.
 type replayed struct {
 	trace Trace
+	state *chain.Trace
 	info  Info
-	notes int
 }
 
 // readBlock yields the traces of one block from its stored bytes: exactly as many as
@@ -174,7 +181,7 @@ func readBlock(stored io.Reader, traces uint32, n int) iter.Seq2[replayed, error
 				yield(replayed{}, err)
 				return
 			}
-			if !yield(replayed{trace: t, info: t.info(state, n), notes: len(t.Notes)}, nil) {
+			if !yield(replayed{t, state, t.info(state, n)}, nil) {
 				return
 			}
 		}

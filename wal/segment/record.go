@@ -114,7 +114,7 @@ func (rr *recordReader) next() (Trace, *chain.Trace, error) {
 }
 
 func (rr *recordReader) entry(t *Trace) error {
-	head, err := rr.read(12)
+	head, err := rr.read(entryHeadLen)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (rr *recordReader) entry(t *Trace) error {
 }
 
 func (rr *recordReader) note(t *Trace) error {
-	head, err := rr.read(4)
+	head, err := rr.read(noteHeadLen)
 	if err != nil {
 		return err
 	}

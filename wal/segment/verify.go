@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Report counts what [Verify] found to be right.
@@ -30,10 +31,21 @@ type Report struct {
 // if that can be read, says lies there. STORE_UNAVAILABLE means that r failed and the
 // segment may be good.
 func Verify(r io.ReaderAt, size int64) (Report, error) {
+	return Walk(r, size, func(*Trace, *chain.Trace) error { return nil })
+}
+
+// Walk is [Verify] and calls f with each trace in the order of the file, as it is stored and
+// folded. What f sees is checked for itself, and not yet against the footer and the digest of
+// the file: it counts when Walk returns no error. An error of f ends the walk and is returned
+// as it is.
+func Walk(r io.ReaderAt, size int64, f func(*Trace, *chain.Trace) error) (Report, error) {
 	// A reader that fails must not look like a segment that is damaged.
 	src := &source{r: io.NewSectionReader(r, 0, size)}
-	v := verifier{in: &summed{r: bufio.NewReaderSize(src, 64<<10), h: sha256.New()}}
+	v := verifier{each: f, in: &summed{r: bufio.NewReaderSize(src, 64<<10), h: sha256.New()}}
 	report, err := v.run(size)
+	if v.stopped != nil {
+		return Report{}, v.stopped
+	}
 	if src.err != nil {
 		return Report{}, tga.Errorf(tga.StoreUnavailable, "read a segment: %w", src.err)
 	}
@@ -44,9 +56,11 @@ func Verify(r io.ReaderAt, size int64) (Report, error) {
 }
 
 type verifier struct {
-	in     *summed
-	found  footer
-	report Report
+	in      *summed
+	each    func(*Trace, *chain.Trace) error
+	stopped error // of each
+	found   footer
+	report  Report
 }
 
 func (v *verifier) run(size int64) (Report, error) {
@@ -93,6 +107,9 @@ func (v *verifier) block(head []byte) error {
 		}
 		v.found.traces = append(v.found.traces, t.info)
 		v.count(&t)
+		if v.stopped = v.each(&t.trace, t.state); v.stopped != nil {
+			return v.stopped
+		}
 	}
 	info.digest = tga.Digest(sum.Sum(nil))
 	v.found.blocks = append(v.found.blocks, info)
@@ -101,7 +118,7 @@ func (v *verifier) block(head []byte) error {
 
 func (v *verifier) count(t *replayed) {
 	v.report.Traces++
-	v.report.Notes += t.notes
+	v.report.Notes += len(t.trace.Notes)
 	for _, e := range t.trace.Entries {
 		v.report.Entries++
 		if e.Artifact == nil {

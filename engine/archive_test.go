@@ -1,0 +1,111 @@
+package engine_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// opensFS counts how often files of bodies are opened.
+type opensFS struct {
+	vfs.FS
+	bodies atomic.Int64
+}
+
+func (f *opensFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if strings.Contains(name, "body") {
+		f.bodies.Add(1)
+	}
+	return f.FS.Open(name, opts...)
+}
+
+func sealed(t *testing.T, fs vfs.FS, dir string, n uint64) *engine.DB {
+	t.Helper()
+	o := options(fs)
+	o.TraceCacheCount = 1
+	db := open(t, dir, o)
+	for i := range n {
+		run(t, db, spec{trace: id(i + 1), documents: []chain.Document{{Pointer: tga.PointerResult, Data: []byte(noise(i, 250))}}})
+	}
+	if done, err := db.SealTraces(context.Background(), start+1); err != nil || done.Traces != int(n) || done.Segments != 1 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	db.DropCaches()
+	return db
+}
+
+// TestArchivedTracesInOrderAreUnpackedOnce: who reads archived traces in the order of their ids
+// opens the segment once for each block of it, however many traces a block has, and who reads
+// them in any other order not more than once for each trace.
+func TestArchivedTracesInOrderAreUnpackedOnce(t *testing.T) {
+	const n = 40 // of 10 KB: four or more in a block
+	fs := &opensFS{FS: vfs.NewMem()}
+	db := sealed(t, fs, "store", n)
+	fs.bodies.Store(0)
+	for i := range uint64(n) {
+		tr, err := db.Load(context.Background(), id(i+1))
+		if err != nil || string(tr.Documents[0].Data) != noise(i, 250) {
+			t.Fatalf("trace %d: %v", i+1, err)
+		}
+	}
+	if opened := fs.bodies.Load(); opened < 4 || opened > n/3 {
+		t.Errorf("a segment of %d traces was opened %d times", n, opened)
+	}
+}
+
+// TestCheckReadsSegmentsPastWhatIsKept: damage under what is kept in memory is served to nobody
+// as good by a check.
+func TestCheckReadsSegmentsPastWhatIsKept(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	db := sealed(t, vfs.Default, dir, 10)
+	for i := range uint64(10) {
+		if _, err := db.Load(context.Background(), id(i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(t, db)
+	var files []string
+	if err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && strings.Contains(path, "body") && !d.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	}); err != nil || len(files) != 1 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/3] ^= 1
+	if err := os.WriteFile(files[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := db.Check(context.Background())
+	if err != nil || len(rep.Problems) == 0 {
+		t.Errorf("%+v, %v", rep, err)
+	}
+	db.DropCaches()
+	bad := 0
+	for i := range uint64(10) {
+		if _, err := db.Load(context.Background(), id(i+1)); tga.CodeOf(err) == tga.StateRecoveryFailed {
+			bad++
+		}
+	}
+	if bad == 0 {
+		t.Error("every trace reads")
+	}
+	b[len(b)/3] ^= 1 // the store is checked again when it is closed
+	if err := os.WriteFile(files[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
