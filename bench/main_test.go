@@ -6,6 +6,8 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -58,6 +60,34 @@ func TestJSONLines(t *testing.T) {
 	for _, name := range strings.Fields("limit append fused effect call ledger_hit_cold recover open verify replay sha256 log_append index_apply rebuild seal open_after_kill") {
 		if seen[name] == 0 {
 			t.Errorf("no line for %s in\n%s", name, out.String())
+		}
+	}
+}
+
+// TestSocketIsHeldAgainstTheProcess: the way over the socket is measured beside the one without
+// it, for each exchange, and takes allocations that the other does not.
+func TestSocketIsHeldAgainstTheProcess(t *testing.T) {
+	tool, err := newToolServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tool.srv.Close()
+	s, err := serve(filepath.Join(t.TempDir(), "daemon"), tool.url, 1<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	facts, err := s.added(1, 4)
+	if err != nil || len(facts) != 3 {
+		t.Fatalf("%q, %v", facts, err)
+	}
+	for i, name := range []string{"call", "begin", "finish"} {
+		if !strings.Contains(facts[i], name) || !regexp.MustCompile(`\+[1-9]\d*\.\d allocations`).MatchString(facts[i]) {
+			t.Errorf("%s: %s", name, facts[i])
 		}
 	}
 }

@@ -54,6 +54,7 @@ func newToolServer() (*toolServer, error) {
 // served is a daemon in this process, on a socket.
 type served struct {
 	client *client.Client
+	inside *runtime.Runtime // what the daemon itself asks
 	signer *capability.Ring
 	socket string
 	size   int
@@ -94,6 +95,9 @@ id = "payments"
 type = "http"
 url = %q
 concurrency = 1024
+[[server]]
+id = "own"
+type = "external"
 [[tool]]
 server = "payments"
 name = "charge"
@@ -110,6 +114,7 @@ window = "24h"
 		err := daemon.Run(ctx, daemon.Options{
 			Data: dir, Socket: s.socket, Config: cfg, Version: "bench",
 			Logger: slog.New(slog.DiscardHandler), Ready: func() { close(ready) },
+			Opened: func(rt *runtime.Runtime) { s.inside = rt },
 		})
 		s.done <- errors.Join(err, os.RemoveAll(run))
 	}()

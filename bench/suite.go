@@ -205,7 +205,7 @@ func (s *suite) turns(db *load.Store, writers int) error {
 
 // socket adds the cases that go through the daemon.
 func (s *suite) socket(tool *toolServer) error {
-	if !s.any("call_socket", "call_socket_batch") {
+	if !s.any("call_socket", "call_socket_batch", "socket_added") {
 		return nil
 	}
 	d, err := serve(filepath.Join(s.dir, "daemon"), tool.url, 1<<10)
@@ -213,6 +213,13 @@ func (s *suite) socket(tool *toolServer) error {
 		return err
 	}
 	s.closing(d.close)
+	if s.any("socket_added") {
+		facts, err := d.added(s.rounds, 100)
+		if err != nil {
+			return err
+		}
+		s.facts = append(s.facts, facts...)
+	}
 	s.add(d.call(1), d.batch(1), d.call(64))
 	if !s.short {
 		s.add(d.batch(16))

@@ -115,6 +115,10 @@ func TestBadInputChangesNothing(t *testing.T) {
 	}{
 		{name: "unknown path", method: "POST", path: "/v1/nothing", body: "{}", status: 404, code: tga.NotFound},
 		{name: "unclean path", method: "POST", path: "/v1//tool-calls", body: call(""), status: 404, code: tga.NotFound},
+		{name: "unclean path, escaped", method: "POST", path: "/v1/%2e%2e/v1/tool-calls", body: call(""), status: 404, code: tga.NotFound},
+		{name: "slashes, escaped", method: "POST", path: "/v1%2F%2Ftool-calls", body: call(""), status: 404, code: tga.NotFound},
+		{name: "slash at the end", method: "POST", path: "/v1/tool-calls/", body: call(""), status: 404, code: tga.NotFound},
+		{name: "no path", method: "POST", path: "/", body: call(""), status: 404, code: tga.NotFound},
 		{name: "wrong method", method: "PUT", path: "/v1/tool-calls", body: call(""), status: 405, code: tga.ValidationError},
 		{name: "another host", method: "POST", path: "/v1/tool-calls", body: call(""), header: []string{"Host", "localhost"}, status: 421, code: tga.ValidationError},
 		{name: "no client name", method: "POST", path: "/v1/tool-calls", body: call(""), header: []string{"Tgad-Client", ""}, status: 422, code: tga.ValidationError},

@@ -30,6 +30,9 @@ type Options struct {
 	Clock func() time.Time
 	// Ready, where it is set, is called once calls are taken.
 	Ready func()
+	// Opened, where it is set, is given the runtime before anything is served: for who measures
+	// a call without the socket beside one through it.
+	Opened func(*runtime.Runtime)
 	// Idle leaves the open traces and what is due as they are: for a daemon that is there to
 	// settle one call, and knows no tool server.
 	Idle bool
@@ -132,6 +135,9 @@ func open(o Options) (_ *Daemon, err error) {
 	d.leases = newLeaseTable(d.db, limits.Leases)
 	d.metrics = newMetrics(d)
 	d.mux = d.newMux()
+	if o.Opened != nil {
+		o.Opened(d.rt)
+	}
 	return d, nil
 }
 

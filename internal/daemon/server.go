@@ -176,11 +176,17 @@ func (d *Daemon) newMux() *http.ServeMux {
 			d.serve(q, rt)
 		})
 	}
+	mux.HandleFunc("/", d.noRoute)
 	return mux
 }
 
-// ServeHTTP finds the route. The mux would answer an unknown path in plain text, and an
-// unclean one with a redirect that some clients follow without their body.
+// noRoute answers for every path that is not in the table.
+func (d *Daemon) noRoute(w http.ResponseWriter, r *http.Request) {
+	(&request{d: d, w: w, r: r}).refuse(tga.Errorf(tga.NotFound, "there is no %.200s", r.URL.Path))
+}
+
+// ServeHTTP finds the route. The mux would answer an unclean path with a redirect that some
+// clients follow without their body, and one that is none, as * is, in plain text.
 func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Server", "tgad/"+d.version)
 	if refusal := connectionOf(r.Context()).refusal; refusal != nil {
@@ -188,8 +194,8 @@ func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		(&request{d: d, w: w, r: r}).refuse(refusal)
 		return
 	}
-	if _, pattern := d.mux.Handler(r); pattern == "" || path.Clean(r.URL.Path) != r.URL.Path {
-		(&request{d: d, w: w, r: r}).refuse(tga.Errorf(tga.NotFound, "there is no %.200s", r.URL.Path))
+	if path.Clean(r.URL.Path) != r.URL.Path || !path.IsAbs(r.URL.Path) {
+		d.noRoute(w, r)
 		return
 	}
 	d.mux.ServeHTTP(w, r)

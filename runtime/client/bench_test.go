@@ -52,7 +52,7 @@ func BenchmarkMessage(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			var m Call
-			if err := json.Unmarshal(answered, &m); err != nil {
+			if err := decodeAnswer(answered, &m); err != nil {
 				b.Fatal(err)
 			}
 		}

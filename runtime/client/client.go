@@ -156,7 +156,7 @@ func (c *Client) ask(ctx context.Context, r request, into any) error {
 	if err != nil || into == nil {
 		return err
 	}
-	if err := json.Unmarshal(raw, into); err != nil {
+	if err := decodeAnswer(raw, into); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "%s %s: the answer is not understood: %w", r.method, r.path, err)
 	}
 	return nil

@@ -142,32 +142,43 @@ func appendMeta(dst []byte, meta tga.Meta) []byte {
 // encoding/json alone would take "Args" for "args" and drop what it does not know: the
 // daemon would then decide about another request than the one a log of the gateway shows.
 func Decode(raw []byte, v any) error {
-	return decodeValue(raw, reflect.ValueOf(v).Elem(), "")
+	return decodeValue(raw, reflect.ValueOf(v).Elem())
 }
 
-func decodeValue(raw json.RawMessage, v reflect.Value, at string) error {
+// decodeAnswer reads what a daemon answered. A daemon of this version writes what Decode
+// reads; one of another version may know more members, or fewer.
+func decodeAnswer(raw []byte, v any) error {
+	if Decode(raw, v) == nil {
+		return nil
+	}
+	reflect.ValueOf(v).Elem().SetZero()
+	return json.Unmarshal(raw, v)
+}
+
+// decodeValue reads one value. The pointer of its error begins at the value.
+func decodeValue(raw json.RawMessage, v reflect.Value) error {
 	switch p := v.Addr().Interface().(type) {
 	case *json.RawMessage:
 		*p = bytes.Clone(raw)
 		return nil
 	case *tga.Meta:
-		return decodeMeta(raw, p, at)
+		return decodeMeta(raw, p)
 	case encoding.TextUnmarshaler, *[]byte:
-		return decodeLeaf(raw, v, at)
+		return decodeLeaf(raw, v)
 	}
 	switch {
 	case v.Kind() == reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		return decodeValue(raw, v.Elem(), at)
+		return decodeValue(raw, v.Elem())
 	case v.Kind() == reflect.Struct:
-		return decodeStruct(raw, v, at)
+		return decodeStruct(raw, v)
 	case v.Kind() == reflect.Slice:
-		return decodeSlice(raw, v, at)
+		return decodeSlice(raw, v)
 	}
-	return decodeLeaf(raw, v, at)
+	return decodeLeaf(raw, v)
 }
 
-func decodeStruct(raw json.RawMessage, v reflect.Value, at string) error {
+func decodeStruct(raw json.RawMessage, v reflect.Value) error {
 	all := members(v.Type())
 	given := make([]json.RawMessage, len(all))
 	unknown, found := "", false
@@ -184,46 +195,46 @@ func decodeStruct(raw json.RawMessage, v reflect.Value, at string) error {
 		return nil
 	})
 	if err != nil {
-		return under(at, err)
+		return err
 	}
 	for i, m := range all {
 		if given[i] == nil {
 			if m.required {
-				return invalid(at+"/"+m.name, "the member is required")
+				return invalid("/"+m.name, "the member is required")
 			}
 			continue
 		}
-		if err := decodeValue(given[i], v.FieldByIndex(m.index), at+"/"+m.name); err != nil {
-			return err
+		if err := decodeValue(given[i], v.FieldByIndex(m.index)); err != nil {
+			return under("/"+m.name, err)
 		}
 	}
 	if found {
-		return invalid(at+"/"+pointerToken(unknown), "the member is not known")
+		return invalid("/"+pointerToken(unknown), "the member is not known")
 	}
 	return nil
 }
 
-func decodeSlice(raw json.RawMessage, v reflect.Value, at string) error {
+func decodeSlice(raw json.RawMessage, v reflect.Value) error {
 	var items []json.RawMessage
 	err := tga.Elements(raw, func(value []byte) error {
 		items = append(items, value)
 		return nil
 	})
 	if err != nil {
-		return under(at, err)
+		return err
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
 	for i, item := range items {
-		if err := decodeValue(item, v.Index(i), at+"/"+strconv.Itoa(i)); err != nil {
-			return err
+		if err := decodeValue(item, v.Index(i)); err != nil {
+			return under("/"+strconv.Itoa(i), err)
 		}
 	}
 	return nil
 }
 
-func decodeLeaf(raw json.RawMessage, v reflect.Value, at string) error {
+func decodeLeaf(raw json.RawMessage, v reflect.Value) error {
 	if string(raw) == "null" {
-		return invalid(at, "want a value, not null")
+		return invalid("", "want a value, not null")
 	}
 	// Nearly every leaf is a string that is written as it is. encoding/json would read
 	// it twice, and copy it once more.
@@ -232,7 +243,7 @@ func decodeLeaf(raw json.RawMessage, v reflect.Value, at string) error {
 	case encoding.TextUnmarshaler:
 		if isPlain {
 			if err := p.UnmarshalText(plain); err != nil {
-				return invalid(at, "want %s: %w", wanted(v), err)
+				return invalid("", "want %s: %w", wanted(v), err)
 			}
 			return nil
 		}
@@ -243,7 +254,7 @@ func decodeLeaf(raw json.RawMessage, v reflect.Value, at string) error {
 		}
 	}
 	if err := json.Unmarshal(raw, v.Addr().Interface()); err != nil {
-		return invalid(at, "want %s: %w", wanted(v), err)
+		return invalid("", "want %s: %w", wanted(v), err)
 	}
 	return nil
 }
@@ -264,9 +275,9 @@ func wanted(v reflect.Value) string {
 }
 
 // decodeMeta reads an object of scalars and keeps each number as it is written.
-func decodeMeta(raw json.RawMessage, meta *tga.Meta, at string) error {
+func decodeMeta(raw json.RawMessage, meta *tga.Meta) error {
 	*meta = tga.Meta{}
-	err := tga.Members(raw, func(name, value []byte) error {
+	return tga.Members(raw, func(name, value []byte) error {
 		switch value[0] {
 		case '{', '[':
 			return invalid("/"+pointerToken(string(name)), "want a scalar")
@@ -285,7 +296,6 @@ func decodeMeta(raw json.RawMessage, meta *tga.Meta, at string) error {
 		}
 		return nil
 	})
-	return under(at, err)
 }
 
 // under puts the place of a part before the place in it.

@@ -106,3 +106,30 @@ func TestDecodeIsClosed(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswerOfAnotherVersion: a client reads what a daemon answers that knows more members, or
+// fewer.
+func TestAnswerOfAnotherVersion(t *testing.T) {
+	for text, want := range map[string]Call{
+		`{"state":"COMPLETED","sequence_number":4,"attempts":1,"sent":1}`:                  {State: "COMPLETED", Seq: 4, Attempts: 1, Sent: 1},
+		`{"state":"COMPLETED","sequence_number":4,"attempts":1,"sent":1,"more":{"a":[1]}}`: {State: "COMPLETED", Seq: 4, Attempts: 1, Sent: 1},
+		`{"sequence_number":4}`: {Seq: 4},
+		`{"sequence_number":4,"attempts":1,"sent":1,"status":null,"result":{"a": 1.0}}`:                  {Seq: 4, Attempts: 1, Sent: 1, Result: json.RawMessage(`{"a": 1.0}`)},
+		`{"changes":[],"sequence_number":4,"attempts":1,"sent":1,"confirmation":{"checked":2,"more":1}}`: {Seq: 4, Attempts: 1, Sent: 1, Confirmation: &Confirmation{Checked: 2}},
+	} {
+		var got Call
+		if err := decodeAnswer([]byte(text), &got); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		got.Changes = nil
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", text, diff)
+		}
+	}
+	for _, text := range []string{``, `{`, `[]`, `{"sequence_number":"4"}`, `{"sequence_number":4}{}`} {
+		var got Call
+		if err := decodeAnswer([]byte(text), &got); err == nil {
+			t.Errorf("%s was read as %+v", text, got)
+		}
+	}
+}
