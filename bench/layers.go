@@ -374,7 +374,7 @@ func (s *suite) seal(size, traces int) *measure.Subject {
 		n++
 		dir = filepath.Join(s.dir, fmt.Sprint("seal-", n))
 		var err error
-		if db, err = engine.Open(dir, engine.Options{FirstSegmentBytes: 1 << 20, SegmentBytes: 1 << 20}); err != nil {
+		if db, err = engine.Open(dir, engine.Options{FirstSegmentBytes: 1 << 20, SegmentBytes: 1 << 20, RewriteShare: -1}); err != nil {
 			return err
 		}
 		return errors.Join((&load.Store{Dir: dir, DB: db, Size: size}).Fill(traces, true), ready())

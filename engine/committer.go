@@ -217,6 +217,7 @@ func (c *committer) index(at wal.Position) error {
 		return nil
 	}
 	c.segment = at.Segment
+	c.db.rewrites.wake() // the one before is full
 	if lock := c.db.lock; lock != nil {
 		c.db.checkLock(lock.dir, c.db.files)
 	}

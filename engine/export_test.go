@@ -182,9 +182,21 @@ func FilterFailed(db *DB, err error) { db.filterFailed(err) }
 
 var ErrOtherKeys = errOtherKeys
 
+// RestOf is the rest of one goroutine for each unit of work.
+func RestOf(percent, processors int) float64 { return restOf(percent, processors) }
+
+// RoomToRewrite asks whether the disk has room for what is made of so many bytes.
+func RoomToRewrite(db *DB, bytes int64) error { return db.roomToRewrite(bytes) }
+
+// RewriteStep does what the rewriter would do next, in this goroutine; false where that is nothing.
+func RewriteStep(db *DB) (bool, error) {
+	r := &rewriter{db: db, pacer: newPacer()}
+	return r.step(context.Background())
+}
+
 // DeadBytes counts the bodies that nobody needs, by segment of the log.
 func DeadBytes(db *DB) map[uint64]int64 {
-	list, err := db.candidates(context.Background())
+	list, err := db.candidates(context.Background(), nil)
 	if err != nil {
 		panic(err)
 	}

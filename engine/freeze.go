@@ -79,6 +79,7 @@ func (db *DB) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
 	}
 	db.quarantined.Store(&q)
 	db.health.frozen.Store(nil)
+	db.rewrites.wake()
 	db.log.Warn("the store is unfrozen", "by", who, "reason", q.Reason)
 	return nil
 }

@@ -158,7 +158,7 @@ func (s spec) ledgerKey() ledger.Key {
 func options(fs vfs.FS) engine.Options {
 	return engine.Options{
 		FS: fs, Clock: func() time.Time { return start.Time() },
-		MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10,
+		MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10, RewriteShare: -1,
 	}
 }
 

@@ -52,9 +52,14 @@ type DB struct {
 	begun   newTraces       // which new traces need not be looked for
 	archive archive
 	sealMu  chan struct{} // one archiving at a time
-	works   works         // under way
-	order   order
-	cache   lru[tga.ID, fold]
+	// The full segments of the log, see [DB.Rewrite].
+	rewriting chan struct{} // one at a time
+	rewrites  rewrites
+	rewriter  *rewriter // nil: nothing is rewritten in the background
+
+	works works // under way
+	order order
+	cache lru[tga.ID, fold]
 	// records holds ledger records, nil for a key never used. Who reads or changes one
 	// holds the lock of its key.
 	records lru[[32]byte, *ledger.Record]
@@ -113,7 +118,8 @@ func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	db.begun.init(nowhere)
 	db.recordChanged.init()
 	db.released.init()
-	db.sealMu = make(chan struct{}, 1)
+	db.sealMu, db.rewriting = make(chan struct{}, 1), make(chan struct{}, 1)
+	db.rewrites.init()
 	db.unwatch = func() {}
 	db.archive.init()
 	db.cache.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
@@ -226,8 +232,11 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 			return err
 		}
 		if !found.tail.Clean {
-			return db.afterCrash(context.Background(), found.tail.At.Segment)
+			if err := db.afterCrash(context.Background(), found.tail.At.Segment); err != nil {
+				return err
+			}
 		}
+		db.startRewriter()
 	}
 	return nil
 }
@@ -247,7 +256,10 @@ func (db *DB) Close() error {
 // locked.
 func (db *DB) release() error {
 	db.unwatch()
-	err := db.closePebble()
+	err := db.stopRewriter()
+	if err == nil {
+		err = db.closePebble()
+	}
 	if errors.Is(err, errStuck) {
 		shut, ferr := db.files.Fence(5 * time.Second)
 		if !shut { // a write hangs in the kernel

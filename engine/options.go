@@ -61,6 +61,11 @@ type Options struct {
 	// those which have grown to it; multiples of 4096. Zero is 4 MiB and 64 MiB. A segment is
 	// written with zeros before it is used, so that an append changes no file size.
 	FirstSegmentBytes, SegmentBytes uint32
+	// RewriteShare is how much of the processors, in percent, the work may take that makes full
+	// segments of the log smaller: it compresses them and leaves out what nobody needs. Zero is
+	// 15. With a negative one nothing is done in the background: [DB.SealTraces] leaves out what
+	// it made nobody's, and [DB.Rewrite] does the rest when it is called.
+	RewriteShare int
 }
 
 func (o Options) withDefaults() Options {
@@ -93,6 +98,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.TraceCacheBytes == 0 {
 		o.TraceCacheBytes = 64 << 20
+	}
+	if o.RewriteShare == 0 {
+		o.RewriteShare = 15
 	}
 	return o
 }

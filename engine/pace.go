@@ -16,15 +16,16 @@ const (
 	progressTime = 5 * time.Second
 )
 
-// pacer lets a long piece of work rest for as long as it worked.
+// pacer lets a long piece of work rest, by default for as long as it worked.
 type pacer struct {
+	rest  float64 // how long for each unit of work
 	now   func() time.Time
 	sleep func(context.Context, time.Duration)
 	began time.Time // of the slice; zero before the first
 }
 
 func newPacer() *pacer {
-	return &pacer{now: time.Now, sleep: func(ctx context.Context, d time.Duration) {
+	return &pacer{rest: 1, now: time.Now, sleep: func(ctx context.Context, d time.Duration) {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		select {
@@ -44,7 +45,7 @@ func (p *pacer) step(ctx context.Context) {
 		p.began = now
 	}
 	if worked := now.Sub(p.began); worked >= paceSlice {
-		p.sleep(ctx, worked)
+		p.sleep(ctx, time.Duration(p.rest*float64(worked)))
 		p.began = p.now()
 	}
 }

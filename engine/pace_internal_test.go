@@ -10,7 +10,7 @@ import (
 func TestPacerRestsAsLongAsItWorked(t *testing.T) {
 	now := time.Unix(1, 0)
 	var slept []time.Duration
-	p := &pacer{now: func() time.Time { return now }, sleep: func(_ context.Context, d time.Duration) { slept = append(slept, d); now = now.Add(d) }}
+	p := &pacer{rest: 1, now: func() time.Time { return now }, sleep: func(_ context.Context, d time.Duration) { slept = append(slept, d); now = now.Add(d) }}
 	for _, work := range []time.Duration{0, paceSlice - 1, 1, paceSlice, 3 * paceSlice, paceSlice - 1} {
 		now = now.Add(work)
 		p.step(t.Context())

@@ -26,15 +26,15 @@ type candidate struct {
 // name, so it is the same after a reopen and after a rebuild, and an attachment that was
 // replaced counts as much as a trace that was archived. It costs one pass over the rows that can
 // name a body, which is less than the archiving that it follows.
-func (db *DB) candidates(ctx context.Context) ([]candidate, error) {
+func (db *DB) candidates(ctx context.Context, pace wal.Pace) ([]candidate, error) {
 	full := db.wal.Full() // before the rows: none of them can name a later body of these
-	live, err := db.liveBytes(ctx)
+	live, err := db.liveBytes(ctx, pace)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]candidate, 0, len(full))
 	for _, seg := range full {
-		stored, err := db.wal.Stored(ctx, seg.Number)
+		stored, err := db.wal.Stored(ctx, seg.Number, pace)
 		if tga.CodeOf(err) == tga.StateChecksumMismatch {
 			db.log.Error("a segment of the log cannot be read, and is not made smaller", "segment", seg.Number, "error", err)
 			continue
@@ -52,7 +52,7 @@ func (db *DB) candidates(ctx context.Context) ([]candidate, error) {
 var valueKinds = []keyspace.Kind{keyspace.Ledger, keyspace.Tombstone}
 
 // liveBytes adds up the bodies that rows name, by the segment that they lie in.
-func (db *DB) liveBytes(ctx context.Context) (map[uint64]int64, error) {
+func (db *DB) liveBytes(ctx context.Context, pace wal.Pace) (map[uint64]int64, error) {
 	live := map[uint64]int64{}
 	from := []byte{0}
 	for i := 0; i <= len(valueKinds); i++ {
@@ -65,7 +65,10 @@ func (db *DB) liveBytes(ctx context.Context) (map[uint64]int64, error) {
 			if err == nil && at.kind == rowBody {
 				live[at.ref.Segment] += int64(at.ref.Length)
 			}
-			return cmp.Or(ctx.Err(), err)
+			if err == nil && pace != nil {
+				err = pace(ctx)
+			}
+			return cmp.Or(err, ctx.Err())
 		})
 		if err != nil {
 			return nil, err
@@ -75,36 +78,63 @@ func (db *DB) liveBytes(ctx context.Context) (map[uint64]int64, error) {
 	return live, nil
 }
 
+// wasteful lists the segments of which much is nobody's, the one with the most first.
+func (db *DB) wasteful(ctx context.Context, pace wal.Pace) ([]candidate, error) {
+	list, err := db.candidates(ctx, pace)
+	list = slices.DeleteFunc(list, func(c candidate) bool { return c.dead <= 0 || c.dead < c.File/shrinkAt })
+	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(b.dead, a.dead) })
+	return list, err
+}
+
 // shrink gives back the room of bodies that nobody needs any more. The segment that is written
 // to is left for a later time.
 func (db *DB) shrink(ctx context.Context) error {
-	list, err := db.candidates(ctx)
-	if err != nil {
-		return err
+	list, err := db.wasteful(ctx, nil)
+	for i := 0; i < len(list) && err == nil; i++ {
+		err = db.rewrite(ctx, list[i].Number, nil)
 	}
-	list = slices.DeleteFunc(list, func(c candidate) bool { return c.dead <= 0 || c.dead < c.File/shrinkAt })
-	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(b.dead, a.dead) })
-	for _, c := range list {
-		if err := db.rewrite(ctx, c.Number); err != nil {
-			return err
-		}
-	}
-	return db.sweep(ctx)
+	return err
 }
 
-// rewrite makes a segment of the log anew with the bodies that the index still names.
-func (db *DB) rewrite(ctx context.Context, n uint64) error {
+// rewrite makes a segment of the log anew with the bodies that the index still names. The floor
+// rises to the newest group where one is left out, see [dropping].
+func (db *DB) rewrite(ctx context.Context, n uint64, pace wal.Pace) error {
 	d := dropping{db: db}
-	out, err := db.wal.Rewrite(ctx, n, func(op *wal.Op) (bool, error) {
+	err := db.rewriteWith(ctx, n, false, func(op *wal.Op) (bool, error) {
+		if err := ctx.Err(); err != nil {
+			return false, err // the store may be gone
+		}
 		return d.keeps(op.Key, func(at placed) bool { return at.names(op) })
-	})
-	err = d.end(err)
+	}, pace)
+	return d.end(err)
+}
+
+// compress makes a raw segment anew with every body that it has. It asks no row, and the floor
+// stays.
+func (db *DB) compress(ctx context.Context, n uint64, pace wal.Pace) error {
+	return db.rewriteWith(ctx, n, true, func(*wal.Op) (bool, error) { return true, nil }, pace)
+}
+
+// rewriteWith rewrites one segment at a time, only where it is raw if raw is true.
+func (db *DB) rewriteWith(ctx context.Context, n uint64, raw bool, live func(*wal.Op) (bool, error), pace wal.Pace) error {
+	select {
+	case db.rewriting <- struct{}{}:
+		defer func() { <-db.rewriting }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if raw && !slices.ContainsFunc(db.wal.Full(), func(s wal.Segment) bool { return s.Number == n && s.Generation == 0 }) {
+		return nil // somebody was here before
+	}
+	out, err := db.wal.Rewrite(ctx, n, live, pace)
 	if tga.CodeOf(err) == tga.StateChecksumMismatch {
 		// Damage is not written away: a check tells what is damaged.
 		db.log.Error("a segment of the log is not made smaller", "segment", n, "error", err)
+		db.rewrites.damaged.Store(n, true)
 		return nil
 	}
 	if err == nil {
+		db.rewrites.count(out)
 		db.log.Info("a segment of the log was made smaller", "segment", n, "before", out.Before, "after", out.After)
 	}
 	return err
@@ -118,7 +148,7 @@ const mostIdle = 1 << 20
 func (db *DB) afterCrash(ctx context.Context, segment uint64) error {
 	for _, seg := range db.wal.Full() {
 		if seg.Number == segment && seg.Idle > mostIdle {
-			if err := db.rewrite(ctx, segment); err != nil {
+			if err := db.rewrite(ctx, segment, nil); err != nil {
 				return err
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"slices"
 
 	"github.com/tgad/tgad/keyspace"
@@ -31,7 +32,8 @@ type Sealed struct {
 // and its id never used again.
 //
 // Where much of a segment of the log is nobody's then, the segment is written anew without
-// it ([wal.Log.Rewrite]).
+// it: in the background, or before SealTraces returns where Options.RewriteShare says that there
+// is none.
 //
 // The entries are removed only after segment and tombstones are durable, in a commit
 // of their own. A crash between the two leaves both, which say the same; Open removes
@@ -69,7 +71,13 @@ func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error)
 			ids = ids[n:]
 		}
 	}
-	return done, db.shrink(ctx)
+	var err error
+	if db.rewriter == nil {
+		err = db.shrink(ctx)
+	} else {
+		db.rewrites.recount()
+	}
+	return done, errors.Join(err, db.sweep(ctx))
 }
 
 // traceIDs returns up to limit distinct ids of the traces that have a key of a kind,

@@ -45,9 +45,15 @@ type Stats struct {
 
 	DiskBytes uint64 // of the log and the index
 	LogBytes  uint64 // of the log, what is prepared ahead and bodies in files included
-	FreeBytes uint64 // of the file system; meaningless unless FreeKnown
-	FreeKnown bool
-	LowWater  uint64
+	// UncompressedSegments and UncompressedBytes are full segments of the log that are not
+	// compressed yet: how far that lags behind.
+	UncompressedSegments int
+	UncompressedBytes    int64
+	// Rewritten counts segments that were made smaller, from so many bytes to so many.
+	Rewritten, RewrittenFrom, RewrittenTo uint64
+	FreeBytes                             uint64 // of the file system; meaningless unless FreeKnown
+	FreeKnown                             bool
+	LowWater                              uint64
 
 	Poisoned string // why the store stopped, "" while it runs
 	Frozen   string // why nothing may be appended, "" where it may
@@ -80,6 +86,10 @@ func (db *DB) Stats() Stats {
 		Corruptions:      db.stats.corruptions.Load(),
 		SlowWrites:       db.stats.slowWrites.Load(),
 
+		Rewritten:     db.rewrites.segments.Load(),
+		RewrittenFrom: db.rewrites.before.Load(),
+		RewrittenTo:   db.rewrites.after.Load(),
+
 		LowWater:   db.space.lowWater,
 		Quarantine: db.quarantined.Load(),
 	}
@@ -96,6 +106,8 @@ func (db *DB) Stats() Stats {
 		return s // Pebble is closed, or not to be called any more
 	}
 	defer db.health.leave()
+	waiting, bytes := db.raw(minRewrite)
+	s.UncompressedSegments, s.UncompressedBytes = len(waiting), bytes
 	s.LogSyncs = uint64(db.wal.Syncs())
 	s.LogBytes = uint64(db.wal.Size())
 	s.DiskBytes = s.LogBytes + db.p.Metrics().DiskSpaceUsage()

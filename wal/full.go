@@ -36,8 +36,21 @@ func (l *Log) Full() (list []Segment) {
 // bytes.
 type Stored struct{ File, Bodies int64 }
 
+// Pace is called between small parts of a long piece of work, which may rest in it and ends with
+// its error. nil is work without a rest.
+type Pace func(context.Context) error
+
+func (p Pace) step(ctx context.Context) error {
+	if p != nil {
+		if err := p(ctx); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
 // Stored says what a segment of [Log.Full] takes now. A raw one is read for that.
-func (l *Log) Stored(ctx context.Context, number uint64) (out Stored, err error) {
+func (l *Log) Stored(ctx context.Context, number uint64, pace Pace) (out Stored, err error) {
 	seg, end, err := l.rewritable(number)
 	if err != nil {
 		return out, err
@@ -49,7 +62,7 @@ func (l *Log) Stored(ctx context.Context, number uint64) (out Stored, err error)
 			return nil
 		}
 		w := &window{f: h, size: end}
-		return w.records(ctx, seg, end, func(r *Record) error {
+		return w.records(ctx, pace, seg, end, func(r *Record) error {
 			out.Bodies += int64(r.head.bodiesLen)
 			return nil
 		})
@@ -59,10 +72,10 @@ func (l *Log) Stored(ctx context.Context, number uint64) (out Stored, err error)
 
 // records calls fn for each record of a segment up to its end, in order. One that is not there
 // is STATE_CHECKSUM_MISMATCH.
-func (w *window) records(ctx context.Context, seg *segment, end uint32, fn func(*Record) error) error {
+func (w *window) records(ctx context.Context, pace Pace, seg *segment, end uint32, fn func(*Record) error) error {
 	prev := Position{Group: seg.first.head.group - 1, Sum: seg.first.head.prev}
 	for at := uint32(identityLen); at != end; at = prev.End {
-		if err := ctx.Err(); err != nil {
+		if err := pace.step(ctx); err != nil {
 			return err
 		}
 		r, err := w.record(&seg.id, at, prev)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"io/fs"
 	"math"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -30,7 +31,10 @@ type Rewritten struct {
 // The new file is read back whole before it takes the old one's place, and is durable
 // before the old one goes. A crash leaves one of the two, or both, and then the old one
 // goes at the next open. While somebody holds a pin, Rewrite waits with the exchange.
-func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, error)) (Rewritten, error) {
+//
+// One segment is rewritten at a time; appends and reads go on. Where it fails nothing of it stays,
+// and the segment is what it was: it can be tried again.
+func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, error), pace Pace) (Rewritten, error) {
 	seg, end, err := l.rewritable(number)
 	if err != nil {
 		return Rewritten{}, err
@@ -40,16 +44,16 @@ func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, 
 	var new *packer
 	err = l.handles.with(number, func(h *handle) error {
 		out.Before = h.length
-		if new, err = newPacker(l.files, number, gen, end); err != nil {
+		if new, err = newPacker(l.files, number, gen, end, pace); err != nil {
 			return err
 		}
 		return new.copy(ctx, h, seg, live, &out)
 	})
 	if err == nil {
-		out.After, err = new.finish()
+		out.After, err = new.finish(ctx)
 	}
 	if err == nil {
-		err = l.verify(ctx, seg, end, out)
+		err = l.verify(ctx, pace, seg, end, out)
 	}
 	if err != nil {
 		if new != nil {
@@ -78,7 +82,9 @@ type packer struct {
 	name   string
 	f      vfs.File
 	zip    *zstd.Encoder
+	pace   Pace
 	at     uint32
+	synced uint32 // so far the disk may have begun to write
 	end    uint32
 	head   []byte
 	footer []byte
@@ -102,12 +108,12 @@ type pieceBlock struct {
 	entry  packedEntry
 }
 
-func newPacker(d files, number uint64, gen, end uint32) (*packer, error) {
+func newPacker(d files, number uint64, gen, end uint32, pace Pace) (*packer, error) {
 	zip, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, unavailable("zstd", err)
 	}
-	p := &packer{files: d, name: packedName(number, gen), zip: zip, at: packedHeader, end: end}
+	p := &packer{files: d, name: packedName(number, gen), zip: zip, pace: pace, at: packedHeader, end: end}
 	p.head = binary.BigEndian.AppendUint32([]byte(packedMagic), packedVersion)
 	p.head = binary.BigEndian.AppendUint32(p.head, gen)
 	if p.f, err = d.fs.Create(d.path(packingName), vfs.WriteCategoryUnspecified); err != nil {
@@ -129,7 +135,7 @@ func (p *packer) copy(ctx context.Context, h *handle, seg *segment, live func(*O
 	if err := p.piece(headPieces, 0, id); err != nil {
 		return err
 	}
-	return w.records(ctx, seg, p.end, func(r *Record) error {
+	return w.records(ctx, p.pace, seg, p.end, func(r *Record) error {
 		out.Records++
 		if err := p.piece(headPieces, r.At.Start, r.buf); err != nil {
 			return err
@@ -212,16 +218,25 @@ func (p *packer) write(kind byte, b pieceBlock) error {
 	for _, n := range []uint32{e.sum, e.first, e.plain, p.at, e.size} {
 		p.footer = binary.BigEndian.AppendUint32(p.footer, n)
 	}
-	p.at += e.size
+	if p.at += e.size; p.at-p.synced >= filled {
+		// The disk begins to write, so that the sync at the end holds up no append's for long.
+		if _, err := p.f.SyncTo(int64(p.at)); err != nil {
+			return unavailable("write "+p.name, err)
+		}
+		p.synced = p.at
+	}
 	return nil
 }
 
 // finish writes what is left and makes the file durable under its working name.
-func (p *packer) finish() (int64, error) {
+func (p *packer) finish(ctx context.Context) (int64, error) {
 	if err := errors.Join(p.flush(headPieces, &p.heads), p.flush(bodyPieces, &p.bodies)); err != nil {
 		return 0, err
 	}
 	for _, b := range p.held {
+		if err := p.pace.step(ctx); err != nil {
+			return 0, err
+		}
 		if err := p.write(bodyPieces, b); err != nil {
 			return 0, err
 		}
@@ -244,17 +259,25 @@ func (p *packer) finish() (int64, error) {
 	return size, nil
 }
 
+// abandon leaves nothing behind: a disk that was full is not fuller for the attempt.
 func (p *packer) abandon() error {
 	var err error
 	if p.f != nil {
 		err = closing(p.f)
 		p.f = nil
 	}
-	return errors.Join(err, p.zip.Close())
+	return errors.Join(err, p.zip.Close(), p.files.dropPacking())
+}
+
+func (d files) dropPacking() error {
+	if err := d.fs.Remove(d.path(packingName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return unavailable("remove what was packed", err)
+	}
+	return nil
 }
 
 // verify reads the new file whole: the chain of its records, and every body it has.
-func (l *Log) verify(ctx context.Context, seg *segment, end uint32, out Rewritten) (err error) {
+func (l *Log) verify(ctx context.Context, pace Pace, seg *segment, end uint32, out Rewritten) (err error) {
 	f, err := l.files.fs.Open(l.files.path(packingName))
 	if err != nil {
 		return unavailable("open what was packed", err)
@@ -271,7 +294,7 @@ func (l *Log) verify(ctx context.Context, seg *segment, end uint32, out Rewritte
 	}
 	w := &window{f: p, size: end}
 	records, bodies, kept := 0, 0, uint32(0)
-	if err := w.records(ctx, seg, end, func(r *Record) error {
+	if err := w.records(ctx, pace, seg, end, func(r *Record) error {
 		records++
 		return r.Ops(func(op *Op) error {
 			if op.Place != Inline {
@@ -314,7 +337,7 @@ func (l *Log) exchange(ctx context.Context, number uint64, gen uint32) error {
 		err = d.sync()
 	}
 	if err != nil {
-		return unavailable("name "+packedName(number, gen), err)
+		return errors.Join(unavailable("name "+packedName(number, gen), err), d.dropPacking())
 	}
 	if err := l.handles.exchange(ctx, number, gen); err != nil {
 		return err

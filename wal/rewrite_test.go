@@ -72,7 +72,7 @@ func TestRewrittenSegmentReadsAsBefore(t *testing.T) {
 	where := b.places()
 	for gen := uint32(1); gen < 3; gen++ {
 		for n := uint64(1); n < newest; n++ {
-			done, err := b.log.Rewrite(t.Context(), n, even)
+			done, err := b.log.Rewrite(t.Context(), n, even, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func TestRewrittenSegmentReadsAsBefore(t *testing.T) {
 			t.Errorf("generation %d: other operations", gen)
 		}
 	}
-	if _, err := b.log.Rewrite(t.Context(), newest, even); tga.CodeOf(err) != tga.ValidationError {
+	if _, err := b.log.Rewrite(t.Context(), newest, even, nil); tga.CodeOf(err) != tga.ValidationError {
 		t.Errorf("the newest segment: %v", err)
 	}
 	for name := range b.image() {
@@ -116,12 +116,12 @@ func TestRewriteWaitsForPins(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	unpin := b.log.Pin()
 	cancel()
-	if _, err := b.log.Rewrite(ctx, 1, none); !errors.Is(err, context.Canceled) {
+	if _, err := b.log.Rewrite(ctx, 1, none, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("under a pin: %v", err)
 	}
 	ended := make(chan error)
 	go func() {
-		_, err := b.log.Rewrite(t.Context(), 1, none)
+		_, err := b.log.Rewrite(t.Context(), 1, none, nil)
 		ended <- err
 	}()
 	select {
@@ -152,7 +152,7 @@ func TestDamagedBodyIsNotRewritten(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.log.Rewrite(t.Context(), 1, func(*Op) (bool, error) { return true, nil }); tga.CodeOf(err) != tga.StateChecksumMismatch {
+	if _, err := b.log.Rewrite(t.Context(), 1, func(*Op) (bool, error) { return true, nil }, nil); tga.CodeOf(err) != tga.StateChecksumMismatch {
 		t.Errorf("%v", err)
 	}
 	if _, ok := b.image()[segmentName(1)]; !ok {
@@ -187,7 +187,7 @@ func TestCrashInARewrite(t *testing.T) {
 		mu.Lock()
 		on = true
 		mu.Unlock()
-		if _, err := b.log.Rewrite(t.Context(), 1, even); err != nil {
+		if _, err := b.log.Rewrite(t.Context(), 1, even, nil); err != nil {
 			t.Fatal(err)
 		}
 		mu.Lock()
@@ -233,7 +233,7 @@ func TestDamageOfPackedIsTold(t *testing.T) {
 	}
 	where := b.places()
 	newest := b.last.Segment
-	if _, err := b.log.Rewrite(t.Context(), 1, even); err != nil {
+	if _, err := b.log.Rewrite(t.Context(), 1, even, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.log.Close(); err != nil {

@@ -16,6 +16,9 @@ type Store struct {
 	LowWaterBytes Bytes `toml:"low_water_bytes"`
 	MemTableBytes Bytes `toml:"memtable_bytes"`
 	CacheBytes    Bytes `toml:"cache_bytes"`
+	// RewriteShare is how much of the processors, in percent, the compression of the log may
+	// take; -1 is none of it.
+	RewriteShare int `toml:"rewrite_share"`
 }
 
 func (s *Store) check(r *report) {
@@ -23,6 +26,9 @@ func (s *Store) check(r *report) {
 		if _, err := tga.ParseID(s.ID); err != nil {
 			r.add("store.id", "%q: want the id that tgad init prints", s.ID)
 		}
+	}
+	if s.RewriteShare < -1 || s.RewriteShare > 100 {
+		r.add("store.rewrite_share", "%d: want 1 to 100, or -1 for none", s.RewriteShare)
 	}
 	for key, b := range map[string]Bytes{
 		"low_water_bytes": s.LowWaterBytes, "memtable_bytes": s.MemTableBytes, "cache_bytes": s.CacheBytes,
@@ -37,6 +43,7 @@ func (c *Config) StoreOptions() engine.Options {
 	o := engine.Options{
 		WitnessFile:   c.path(s.WitnessFile),
 		LowWaterBytes: uint64(s.LowWaterBytes.N), MemTableBytes: uint64(s.MemTableBytes.N), CacheBytes: s.CacheBytes.N,
+		RewriteShare: s.RewriteShare,
 	}
 	if id, err := tga.ParseID(s.ID); err == nil { // "" is no id; another mistake was reported
 		o.StoreID = id

@@ -95,7 +95,7 @@ func (w *World) Options(c Config) engine.Options {
 	c = c.withDefaults()
 	return engine.Options{
 		FS: w.Disk(), Clock: w.Clock, Rand: seeded(w.Seed + 1),
-		MemTableBytes: c.MemTable, CacheBytes: 1 << 20, FirstSegmentBytes: c.Segment, SegmentBytes: c.Segment,
+		MemTableBytes: c.MemTable, CacheBytes: 1 << 20, FirstSegmentBytes: c.Segment, SegmentBytes: c.Segment, RewriteShare: -1,
 	}
 }
 

@@ -200,5 +200,8 @@ func format(dir string) Finding {
 	if why := cli.FrozenFor(s); why != "" {
 		return Finding{"format", Bad, "the store is frozen: " + why, "tgad verify " + dir + ", then restore a backup, or tgad unfreeze --accept-loss."}
 	}
-	return Finding{"format", OK, fmt.Sprintf("store %s reads, opened %d times", s.StoreID, s.Incarnation), ""}
+	return Finding{"format", OK, fmt.Sprintf("store %s reads, opened %d times; %.1f MiB of log, %.1f MiB of it in %d full segments that are not compressed",
+		s.StoreID, s.Incarnation, mib(s.LogBytes), mib(uint64(s.UncompressedBytes)), s.UncompressedSegments), ""}
 }
+
+func mib(bytes uint64) float64 { return float64(bytes) / (1 << 20) }

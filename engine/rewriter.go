@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"context"
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// The rewriter makes full segments of the log smaller, one after the other, beside the calls.
+// First those of which much is nobody's: they are written anew without it. Then every raw one:
+// its bodies are compressed, and all of them stay.
+//
+// It gives way: it takes a share of the processors, begins a segment when no append was made for
+// a moment, unless many wait, and begins none for which the disk may have no room above the
+// low-water mark. What fails is tried again later; it never stops the store.
+
+const (
+	// minRewrite is how many bytes of records a raw segment has that is worth being compressed.
+	minRewrite = 1 << 20
+	// rewriteLag is how many segments may wait for a moment without appends.
+	rewriteLag = 4
+	// calm is a moment without appends, and patience for how many of those a segment waits.
+	calm     = 100 * time.Millisecond
+	patience = 100
+	// rewriteRetry is when what failed, or had no room, is tried again.
+	rewriteRetry = 30 * time.Second
+)
+
+// rewrites is what a store knows of the rewriting of its segments.
+type rewrites struct {
+	woken   chan struct{}
+	counted atomic.Bool // the dead bytes since the last change of many rows
+	damaged sync.Map    // segments that cannot be rewritten, by number
+
+	segments, before, after atomic.Uint64 // done since Open; bytes
+}
+
+func (r *rewrites) init() { r.woken = make(chan struct{}, 1) }
+
+// wake says that there may be something to do.
+func (r *rewrites) wake() {
+	select {
+	case r.woken <- struct{}{}:
+	default:
+	}
+}
+
+// recount says that many bodies became nobody's.
+func (r *rewrites) recount() {
+	r.counted.Store(false)
+	r.wake()
+}
+
+func (r *rewrites) count(out wal.Rewritten) {
+	r.segments.Add(1)
+	r.before.Add(uint64(out.Before))
+	r.after.Add(uint64(out.After))
+}
+
+// raw lists the segments of at least so many bytes that wait to be compressed, the oldest first,
+// and how many bytes they take.
+func (db *DB) raw(least int64) (list []wal.Segment, bytes int64) {
+	for _, seg := range db.wal.Full() {
+		if _, damaged := db.rewrites.damaged.Load(seg.Number); !damaged && seg.Generation == 0 && seg.Records >= least {
+			list = append(list, seg)
+			bytes += seg.Records + seg.Idle
+		}
+	}
+	return list, bytes
+}
+
+// rewriter is the goroutine that does it.
+type rewriter struct {
+	db    *DB
+	stop  context.CancelFunc
+	ended chan struct{}
+	pacer *pacer
+	todo  []candidate // segments of which much is nobody's
+}
+
+func (db *DB) startRewriter() {
+	if db.opts.RewriteShare < 0 {
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	r := &rewriter{db: db, stop: stop, ended: make(chan struct{}), pacer: newPacer()}
+	r.pacer.rest = restOf(db.opts.RewriteShare, goruntime.GOMAXPROCS(0))
+	db.rewriter = r
+	db.rewrites.recount()
+	go r.run(ctx)
+}
+
+// restOf is how long one goroutine rests for each unit of work that takes at most that share, in
+// percent, of so many processors.
+func restOf(percent, processors int) float64 {
+	return max(0, 100/float64(percent*processors)-1)
+}
+
+// stopRewriter waits until the rewriter has ended. Of a store that was poisoned it may stand in a
+// write that never returns: errStuck.
+func (db *DB) stopRewriter() error {
+	r := db.rewriter
+	if r == nil {
+		return nil
+	}
+	r.stop()
+	select {
+	case <-r.ended:
+		db.rewriter = nil
+		return nil
+	case <-db.health.poisoned:
+	}
+	select {
+	case <-r.ended:
+		db.rewriter = nil
+		return nil
+	case <-time.After(5 * time.Second):
+		return errStuck
+	}
+}
+
+func (r *rewriter) run(ctx context.Context) {
+	defer close(r.ended)
+	health := &r.db.health
+	for {
+		did, err := r.step(ctx)
+		if ctx.Err() != nil || health.sick() != nil {
+			return
+		}
+		if did && err == nil {
+			continue
+		}
+		var again <-chan time.Time
+		if err != nil {
+			r.db.log.Warn("no segment of the log is made smaller now", "error", err, "again", rewriteRetry)
+			again = time.After(rewriteRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-health.poisoned:
+			return
+		case <-r.db.rewrites.woken:
+			if err != nil && !r.rest(ctx) {
+				return
+			}
+		case <-again:
+		}
+	}
+}
+
+// rest waits for the time at which what failed is tried again.
+func (r *rewriter) rest(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+	case <-r.db.health.poisoned:
+	case <-time.After(rewriteRetry):
+		return true
+	}
+	return false
+}
+
+// step makes the segment smaller that comes next; false where there is none.
+func (r *rewriter) step(ctx context.Context) (bool, error) {
+	db := r.db
+	if db.health.writable() != nil {
+		return false, nil
+	}
+	if len(db.wal.Full()) > 0 && !db.rewrites.counted.Swap(true) {
+		todo, err := db.wasteful(ctx, r.pace)
+		if err != nil {
+			db.rewrites.counted.Store(false)
+			return false, err
+		}
+		r.todo = todo
+	}
+	if len(r.todo) > 0 {
+		c := r.todo[0]
+		if err := r.begin(ctx, c.File); err != nil {
+			return false, err
+		}
+		r.todo = r.todo[1:]
+		return true, db.rewrite(ctx, c.Number, r.pace)
+	}
+	list, _ := db.raw(minRewrite)
+	if len(list) == 0 {
+		return false, nil
+	}
+	if err := r.begin(ctx, list[0].Records); err != nil {
+		return false, err
+	}
+	return true, db.compress(ctx, list[0].Number, r.pace)
+}
+
+// begin waits for a moment without appends, and asks whether the disk has room for what is made
+// of so many bytes.
+func (r *rewriter) begin(ctx context.Context, bytes int64) error {
+	db := r.db
+	for range patience {
+		if list, _ := db.raw(minRewrite); len(list) > rewriteLag {
+			break
+		}
+		before := db.stats.commits.Load()
+		r.pacer.sleep(ctx, calm)
+		if err := ctx.Err(); err != nil || db.stats.commits.Load() == before {
+			break
+		}
+	}
+	return db.roomToRewrite(bytes)
+}
+
+// roomToRewrite returns STORE_UNAVAILABLE where the disk may not hold what is made of so many
+// bytes above the low-water mark. What does not compress is longer by its tables: at most a
+// quarter, where every body has one byte.
+func (db *DB) roomToRewrite(bytes int64) error {
+	free, known, err := db.space.measure()
+	if need := uint64(bytes + bytes/4); err == nil && known && free < db.space.lowWater+need {
+		return tga.Errorf(tga.StoreUnavailable, "%d bytes are free and the low-water mark is %d: there may be no room for %d", free, db.space.lowWater, need)
+	}
+	return err
+}
+
+// pace rests between small parts, and ends the work of a store that stops.
+func (r *rewriter) pace(ctx context.Context) error {
+	r.pacer.step(ctx)
+	return r.db.health.sick()
+}
+
+// Rewrite does at once what is done in the background otherwise: every full segment of the log is
+// written anew, without what nobody needs where that is much of it, and compressed. It returns how
+// many were. VALIDATION_ERROR, STORE_UNAVAILABLE: as for an append.
+func (db *DB) Rewrite(ctx context.Context) (segments int, err error) {
+	if err := db.health.enter(); err != nil {
+		return 0, err
+	}
+	defer db.health.leave()
+	if err := db.health.writable(); err != nil {
+		return 0, err
+	}
+	list, err := db.wasteful(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range list {
+		if err := db.roomToRewrite(c.File); err != nil {
+			return segments, err
+		}
+		if err := db.rewrite(ctx, c.Number, nil); err != nil {
+			return segments, err
+		}
+		segments++
+	}
+	raw, _ := db.raw(0)
+	for _, seg := range raw {
+		if err := db.roomToRewrite(seg.Records); err != nil {
+			return segments, err
+		}
+		if err := db.compress(ctx, seg.Number, nil); err != nil {
+			return segments, err
+		}
+		segments++
+	}
+	return segments, nil
+}
