@@ -56,19 +56,13 @@ func (a *app) traceArgs(many bool, list lists, c *cobra.Command) *cobra.Command 
 	return c
 }
 
-// everyOne lists the traces of the whole log, as far as time permits.
-func (a *app) everyOne(ctx context.Context, c *client.Client) ([]client.OpenTrace, error) {
-	return a.everyTrace(ctx, c, client.TracesQuery{})
+// everyOne lists all traces, as far as time permits.
+func everyOne(ctx context.Context, c *client.Client) ([]client.OpenTrace, error) {
+	return tracesOf(ctx, c, client.TracesQuery{All: true})
 }
 
-func openOnes(ctx context.Context, c *client.Client) (list []client.OpenTrace, err error) {
-	for t, err := range c.Traces(ctx, client.TracesQuery{}) {
-		if err != nil {
-			return list, err
-		}
-		list = append(list, t)
-	}
-	return list, nil
+func openOnes(ctx context.Context, c *client.Client) ([]client.OpenTrace, error) {
+	return tracesOf(ctx, c, client.TracesQuery{})
 }
 
 func doubtful(ctx context.Context, c *client.Client) ([]client.OpenTrace, error) {

@@ -67,15 +67,15 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 	}{
 		{groupRun, []*cobra.Command{a.init(), a.serve(), a.of(needDaemon, a.call()), a.of(needDaemon, a.traceArgs(false, openOnes, a.recover())), cli.MCP(&a.Streams, &a.socket), a.agent(), a.demo(), cli.Torture(&a.Streams)}},
 		{groupLook, []*cobra.Command{
-			a.of(needLog, a.ls()), a.of(needLog, a.traceArgs(false, a.everyOne, a.show())), a.of(needLog, a.traceArgs(false, a.everyOne, a.tail())), a.of(needLog, a.inDoubt()), a.of(needLog, a.approvals()),
-			a.of(needLog, a.evidence()), a.of(needLog, a.traceArgs(true, a.everyOne, a.rollbackPlan())), a.doctor(), a.explain(), a.version(),
+			a.of(needLog, a.ls()), a.of(needLog, a.traceArgs(false, everyOne, a.show())), a.of(needLog, a.traceArgs(false, everyOne, a.tail())), a.of(needLog, a.inDoubt()), a.of(needLog, a.approvals()),
+			a.of(needLog, a.evidence()), a.of(needLog, a.traceArgs(true, everyOne, a.rollbackPlan())), a.doctor(), a.explain(), a.version(),
 		}},
 		{groupDecide, []*cobra.Command{
 			a.of(needWriter, a.traceArgs(false, asked, a.approve())), a.of(needWriter, a.traceArgs(false, asked, a.deny())), a.of(needWriter, a.traceArgs(false, doubtful, a.resolve())), a.of(needWriter, a.traceArgs(false, doubtful, a.abandon())),
-			a.of(needDaemon, a.traceArgs(false, a.everyOne, a.compensate())), a.state(), cli.Workspace(&a.Streams, a.agreed),
+			a.of(needDaemon, a.traceArgs(false, everyOne, a.compensate())), a.state(), cli.Workspace(&a.Streams, a.agreed),
 		}},
 		{groupKeep, []*cobra.Command{
-			a.of(needLog, a.traceArgs(false, a.everyOne, a.verify())), a.of(needLog, a.traceArgs(true, a.everyOne, a.export())), a.of(needWriter, a.seal()), a.of(needWriter, a.backup()), a.restore(), a.index(),
+			a.of(needLog, a.traceArgs(false, everyOne, a.verify())), a.of(needLog, a.traceArgs(true, everyOne, a.export())), a.of(needWriter, a.seal()), a.of(needWriter, a.backup()), a.restore(), a.index(),
 			a.of(needWriter, a.unfreeze()), a.capability(),
 		}},
 		{"", hidden()},

@@ -208,6 +208,7 @@ func TestNamespacesAreClosed(t *testing.T) {
 		{Method: "POST", Path: "/v1/tool-calls", Body: `{"tool_server":"pay","tool_name":"charge","idempotency_key":"order-1","args":{"amount":6}}`, Status: 200},
 		{Method: "POST", Path: "/v1/export", Body: `{"trace_ids":["` + res.TraceID.String() + `"]}`, Status: 404},
 		{Method: "GET", Path: "/v1/traces", Status: 200},
+		{Method: "GET", Path: "/v1/traces?all=1", Status: 200},
 		{Method: "GET", Path: "/v1/log", Status: 200},
 		{Method: "POST", Path: "/v1/export", Status: 200},
 	}
@@ -217,7 +218,7 @@ func TestNamespacesAreClosed(t *testing.T) {
 			t.Errorf("%s %s: %d %s, want %d", a.Method, a.Path, a.Status, a.Answer, asks[i].Status)
 		}
 	}
-	for _, a := range got[len(got)-3:] {
+	for _, a := range got[len(got)-4:] {
 		if strings.Contains(a.Answer, res.TraceID.String()) || strings.Contains(a.Answer, open.String()) || !strings.Contains(a.Answer, own.trace.String()) {
 			t.Errorf("%s shows %s", a.Path, a.Answer)
 		}

@@ -2,9 +2,11 @@ package daemon
 
 import (
 	"encoding/json"
+	"iter"
 	"net/http"
 	"strconv"
 
+	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -61,7 +63,7 @@ func (q *request) traceInPath() (*chain.Trace, error) {
 	return q.trace(id)
 }
 
-// traces lists a page of open traces.
+// traces lists a page of open traces, or of all.
 func (q *request) traces() (any, error) {
 	query := q.r.URL.Query()
 	var after tga.ID
@@ -79,41 +81,85 @@ func (q *request) traces() (any, error) {
 		}
 	}
 	namespace := query.Get("namespace")
+	all, err := q.flag("all")
+	if err != nil {
+		return nil, err
+	}
+	list := q.openTraces(after)
+	if all {
+		list = q.d.db.Traces(q.r.Context(), after)
+	}
 	page := client.Traces{Traces: []client.OpenTrace{}}
-	for o, err := range q.d.db.OpenTraces(q.r.Context()) {
+	var looked int
+	var last tga.ID
+	for l, err := range list {
 		if err != nil {
 			return nil, err
 		}
-		if string(o.TraceID[:]) <= string(after[:]) || state != tga.None && o.State != state ||
-			namespace != "" && o.Namespace != namespace || !q.peer.sees(o.Namespace) {
-			continue
-		}
-		if len(page.Traces) == q.d.config.Limits.Page {
-			page.Next = page.Traces[len(page.Traces)-1].TraceID
+		if len(page.Traces) == q.d.config.Limits.Page || looked == q.d.config.Limits.Page*lookedPerPage {
+			page.Next = last
 			break
 		}
-		page.Traces = append(page.Traces, q.describe(o))
+		looked, last = looked+1, l.TraceID
+		if state != tga.None && l.State != state || namespace != "" && l.Namespace != namespace || !q.mayList(l) {
+			continue
+		}
+		if !all {
+			q.look(&l)
+		}
+		page.Traces = append(page.Traces, q.describe(l))
 	}
 	return page, nil
 }
 
-// describe tells what an open trace is about. One that cannot be read is listed with the
-// reason.
-func (q *request) describe(o chain.OpenTrace) client.OpenTrace {
-	m := openTrace(o)
-	m.Held = q.d.db.Holder(o.TraceID) == ledger.HolderAlive
-	t, err := q.d.db.Load(q.r.Context(), o.TraceID)
+// lookedPerPage bounds how many traces a page is chosen from, by its length: a page that few
+// match ends early, and one request does not read a whole store.
+const lookedPerPage = 64
+
+// openTraces yields what the open index says of the open traces after an id.
+func (q *request) openTraces(after tga.ID) iter.Seq2[engine.Listed, error] {
+	return func(yield func(engine.Listed, error) bool) {
+		for o, err := range q.d.db.OpenTraces(q.r.Context()) {
+			if err == nil && string(o.TraceID[:]) <= string(after[:]) {
+				continue
+			}
+			if !yield(engine.Listed{Listing: chain.Listing{OpenTrace: o}}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// look reads what a list shows and the open index does not say.
+func (q *request) look(l *engine.Listed) {
+	t, err := q.d.db.Load(q.r.Context(), l.TraceID)
 	if err != nil {
-		p := problemOf(err)
+		l.Err = err
+		return
+	}
+	open := l.OpenTrace // as it was when the list was made
+	l.Listing = t.Listing()
+	l.OpenTrace = open
+}
+
+// mayList says whether the peer may see a trace in a list. Whose a trace is that cannot be
+// read, its first entry or its place in the open index says.
+func (q *request) mayList(l engine.Listed) bool {
+	if l.Err != nil && l.Namespace == "" {
+		return q.ownGenesis(l.TraceID)
+	}
+	return q.peer.sees(l.Namespace)
+}
+
+// describe tells what a trace is about. One that cannot be read is listed with the
+// reason.
+func (q *request) describe(l engine.Listed) client.OpenTrace {
+	m := openTrace(l.OpenTrace)
+	m.Held = q.d.db.Holder(l.TraceID) == ledger.HolderAlive
+	m.ToolServer, m.ToolName, m.IdempotencyKey, m.ToolCallID = l.Server, l.Tool, l.Key, l.ToolCallID
+	if l.Err != nil {
+		p := problemOf(l.Err)
 		m.Problem = &p
-		return m
-	}
-	if t.Request != nil {
-		p := t.Request.Request
-		m.ToolServer, m.ToolName, m.IdempotencyKey = p.Proposal.ToolServer, p.Proposal.ToolName, p.IdempotencyKey
-	}
-	if t.Call != nil {
-		m.ToolCallID, m.IdempotencyKey = t.Call.ID, t.Call.Call.IdempotencyKey
 	}
 	return m
 }

@@ -13,20 +13,24 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// TracesQuery narrows a list of open traces; the zero value asks for all that the peer
+// TracesQuery narrows a list of traces; the zero value asks for all open ones that the peer
 // may see.
 type TracesQuery struct {
 	State     string
 	Namespace string
+	All       bool // finished and archived ones too
 }
 
-// Traces yields the open traces, oldest id first.
+// Traces yields the open traces, or all, oldest id first.
 func (c *Client) Traces(ctx context.Context, q TracesQuery) iter.Seq2[OpenTrace, error] {
 	return func(yield func(OpenTrace, error) bool) {
-		var after string
+		var after, all string
+		if q.All {
+			all = "1"
+		}
 		for {
 			var page Traces
-			if err := c.ask(ctx, get("/v1/traces", "state", q.State, "namespace", q.Namespace, "after", after), &page); err != nil {
+			if err := c.ask(ctx, get("/v1/traces", "all", all, "state", q.State, "namespace", q.Namespace, "after", after), &page); err != nil {
 				yield(OpenTrace{}, err)
 				return
 			}

@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"slices"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// Listed is a trace in a list of all. Where Err says why it cannot be read, nothing but its id
+// is known.
+type Listed struct {
+	chain.Listing
+	Err error
+}
+
+// Traces yields every trace after an id, in the order of ids, finished and archived ones too.
+// A block of archived traces is unpacked once. A trace that begins meanwhile may be in it or
+// not. The error ends the list.
+func (db *DB) Traces(ctx context.Context, after tga.ID) iter.Seq2[Listed, error] {
+	return func(yield func(Listed, error) bool) {
+		for more := true; more; {
+			var page []Listed
+			var err error
+			if page, more, err = db.listPage(ctx, after); err != nil {
+				yield(Listed{}, err)
+				return
+			}
+			for _, l := range page {
+				if !yield(l, nil) {
+					return
+				}
+				after = l.TraceID
+			}
+		}
+	}
+}
+
+const listPage = 256
+
+// listPage reads the traces that come next after an id. more is false where these are the last.
+func (db *DB) listPage(ctx context.Context, after tga.ID) (page []Listed, more bool, err error) {
+	if err := db.health.enter(); err != nil {
+		return nil, false, err
+	}
+	defer db.health.leave()
+	var ids []tga.ID
+	last := tga.ID(bytes.Repeat([]byte{0xff}, 16)) // up to where both kinds were read
+	for _, kind := range []keyspace.Kind{keyspace.Entry, keyspace.Tombstone} {
+		lower, _ := keyspace.Bounds(kind)
+		from := append(append(slices.Clone(lower[:1]), after[:]...), bytes.Repeat([]byte{0xff}, 16)...)
+		found, next, err := db.traceIDs(db.p, kind, from, listPage)
+		if err != nil {
+			return nil, false, err
+		}
+		if next != nil {
+			more = true
+			if end := found[len(found)-1]; bytes.Compare(end[:], last[:]) < 0 {
+				last = end
+			}
+		}
+		ids = append(ids, found...)
+	}
+	slices.SortFunc(ids, func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) })
+	for _, id := range slices.Compact(ids) {
+		if bytes.Compare(id[:], last[:]) > 0 {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, false, err
+		}
+		l, err := db.list(ctx, id)
+		if err != nil {
+			if code := tga.CodeOf(err); code == tga.StoreUnavailable || ctx.Err() != nil {
+				return nil, false, err
+			}
+			l = Listed{Listing: chain.Listing{OpenTrace: chain.OpenTrace{TraceID: id}}, Err: err}
+		}
+		page = append(page, l)
+	}
+	return page, more, nil
+}
+
+// list returns what a list shows of a trace that has an entry or a tombstone.
+func (db *DB) list(ctx context.Context, id tga.ID) (l Listed, err error) {
+	if err := db.lockTrace(ctx, id); err != nil {
+		return l, err
+	}
+	defer db.traces.unlock(id)
+	f, ok := db.cache.get(id)
+	if !ok { // a list of all is not kept: it would take the place of what is in use
+		if f, err = db.replay(db.p, id); err != nil {
+			return l, err
+		}
+	}
+	if f.Head.Seq == 0 {
+		return l, damaged("trace %s has no entry", id).In(id)
+	}
+	return Listed{Listing: f.Listing()}, nil
+}
