@@ -159,7 +159,7 @@ func (s *Session) Begin(licence string, key, executor int, now bool) {
 		s.p.begin(req, id, true)
 		return
 	}
-	b, err := s.p.RT.Begin(context.Background(), runtime.BeginRequest{Request: req, BeginID: id})
+	b, err := s.p.mayBegin(req, id)
 	if err == nil && b.Standing == runtime.BeginSend {
 		s.begun = append(s.begun, begunCall{b.Result.TraceID, b.Permit, req})
 	}

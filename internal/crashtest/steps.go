@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
+	"time"
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -153,10 +154,21 @@ func idOf(key string) (id tga.ID) {
 	return id
 }
 
+// beginPatience is how long a remote executor waits for a call that has its key: another one with a
+// fresh permit, say, for as long as the world's clock, which nobody moves meanwhile, says that
+// it is fresh.
+const beginPatience = 2 * time.Second
+
+func (p *Process) mayBegin(req runtime.Request, id string) (runtime.Begun, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), beginPatience)
+	defer cancel()
+	return p.RT.Begin(ctx, runtime.BeginRequest{Request: req, BeginID: id})
+}
+
 // begin is a remote executor: it sends where it is told to, once for an attempt, and
 // finishes.
 func (p *Process) begin(req runtime.Request, id string, send bool) {
-	b, err := p.RT.Begin(context.Background(), runtime.BeginRequest{Request: req, BeginID: id})
+	b, err := p.mayBegin(req, id)
 	if err != nil || b.Standing != runtime.BeginSend {
 		return
 	}
