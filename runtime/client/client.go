@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,25 +81,7 @@ type request struct {
 // do sends a request and returns the answer of a status under 300. The caller closes its
 // body. Any other status comes back as the error in it.
 func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
-	var body io.Reader
-	if r.body != nil {
-		body = bytes.NewReader(Append(nil, r.body))
-	}
-	u := url.URL{Scheme: "http", Host: Host, Path: r.path, RawQuery: r.query.Encode()}
-	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
-	if err != nil {
-		return nil, tga.Errorf(tga.ValidationError, "%s %s: %w", r.method, r.path, err)
-	}
-	req.Header.Set(HeaderClient, c.opts.Name)
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		wait := time.Until(deadline)
-		wait -= min(wait/4, time.Second) // so that the daemon's last word arrives in time
-		req.Header.Set(HeaderTimeout, max(wait, time.Millisecond).Round(time.Millisecond).String())
-	}
-	resp, err := c.wires.RoundTrip(req)
+	resp, err := c.wires.exchange(ctx, c.text(ctx, r))
 	if err != nil {
 		return nil, c.unreachable(ctx, r, err)
 	}
@@ -112,6 +95,39 @@ func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 	}
 	return nil, refusal(r, resp, raw)
 }
+
+// text is a request as it is sent. net/http would put it together out of twice the parts.
+func (c *Client) text(ctx context.Context, r request) []byte {
+	target := url.URL{Path: r.path, RawQuery: r.query.Encode()}
+	b := make([]byte, 0, textRoom)
+	b = append(append(append(append(b, r.method...), ' '), target.RequestURI()...), " HTTP/1.1\r\nHost: "+Host+"\r\n"+HeaderClient+": "...)
+	b = append(append(b, oneLine.Replace(c.opts.Name)...), "\r\n"...)
+	if deadline, ok := ctx.Deadline(); ok {
+		wait := time.Until(deadline)
+		wait -= min(wait/4, time.Second) // so that the daemon's last word arrives in time
+		b = append(b, HeaderTimeout+": "...)
+		b = append(append(b, max(wait, time.Millisecond).Round(time.Millisecond).String()...), "\r\n"...)
+	}
+	if r.body == nil {
+		if r.method == http.MethodPost {
+			b = append(b, "Content-Length: 0\r\n"...)
+		}
+		return append(b, "\r\n"...)
+	}
+	b = append(b, "Content-Type: application/json\r\nContent-Length: "...)
+	length := len(b)
+	b = append(b, "          \r\n\r\n"...) // room for the length of a body, which is not known before
+	body := len(b)
+	b = Append(b, r.body)
+	strconv.AppendInt(b[:length], int64(len(b)-body), 10)
+	return b
+}
+
+// textRoom is the first room of a request.
+const textRoom = 2 << 10
+
+// oneLine keeps a name on its line.
+var oneLine = strings.NewReplacer("\r", " ", "\n", " ")
 
 // refusal is the error that an answer carries.
 func refusal(r request, resp *http.Response, raw []byte) error {
@@ -169,7 +185,7 @@ func (c *Client) bytes(ctx context.Context, r request) ([]byte, http.Header, err
 		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, c.opts.MaxAnswerBytes+1))
+	raw, err := c.whole(resp)
 	if err != nil {
 		return nil, nil, c.unreachable(ctx, r, err)
 	}
@@ -177,6 +193,20 @@ func (c *Client) bytes(ctx context.Context, r request) ([]byte, http.Header, err
 		return nil, nil, tga.Errorf(tga.LimitExceeded, "%s %s: the answer is over %d bytes", r.method, r.path, c.opts.MaxAnswerBytes)
 	}
 	return raw, resp.Header, nil
+}
+
+// knownRoom bounds the room that an answer gets for the length alone that its head names.
+const knownRoom = 64 << 10
+
+// whole reads an answer to its end, or to one byte more than it may have.
+func (c *Client) whole(resp *http.Response) ([]byte, error) {
+	body := io.LimitReader(resp.Body, c.opts.MaxAnswerBytes+1)
+	if n := resp.ContentLength; n < 0 || n > knownRoom {
+		return io.ReadAll(body)
+	}
+	b := bytes.NewBuffer(make([]byte, 0, resp.ContentLength+bytes.MinRead)) // MinRead: the end is seen without more room
+	_, err := b.ReadFrom(body)
+	return b.Bytes(), err
 }
 
 func post(path string, body any) request {

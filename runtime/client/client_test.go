@@ -1,6 +1,8 @@
 package client
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -166,5 +168,55 @@ func TestDeadlineTravels(t *testing.T) {
 	defer cancel()
 	if _, err := c.Call(ctx, runtime.Request{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTextOfARequest: net/http reads what a request is, whatever its parts are, and its bytes
+// end with it.
+func TestTextOfARequest(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	for name, x := range map[string]struct {
+		name   string
+		ctx    context.Context
+		r      request
+		target string
+		client string
+	}{
+		"get":          {"tgad-go", t.Context(), get("/v1/log", "after", "a b&c=d", "empty", ""), "/v1/log?after=a+b%26c%3Dd", "tgad-go"},
+		"path":         {"tgad-go", t.Context(), get("/v1/evidence/a?b/ä\r\nX: y"), "/v1/evidence/a%3Fb/%C3%A4%0D%0AX:%20y", "tgad-go"},
+		"empty post":   {"tgad-go", ctx, post("/v1/recover", nil), "/v1/recover", "tgad-go"},
+		"message":      {"tgad-go", ctx, post("/v1/seal", SealRequest{Before: 5}), "/v1/seal", "tgad-go"},
+		"long message": {"tgad-go", ctx, post("/v1/x", FinishRequest{Permit: strings.Repeat("p", 100_000)}), "/v1/x", "tgad-go"},
+		"bad name":     {"a\r\nHost: evil", t.Context(), post("/v1/recover", nil), "/v1/recover", "a  Host: evil"},
+	} {
+		c := New("socket", Options{Name: x.name})
+		rest := bufio.NewReader(io.MultiReader(bytes.NewReader(c.text(x.ctx, x.r)), strings.NewReader("rest")))
+		req, err := http.ReadRequest(rest)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		body, err := io.ReadAll(req.Body)
+		var want []byte
+		if x.r.body != nil {
+			want = Append(nil, x.r.body)
+		}
+		if err != nil || !bytes.Equal(body, want) || req.ContentLength != int64(len(want)) {
+			t.Errorf("%s: a body of %d bytes, want %d (%v)", name, len(body), len(want), err)
+		}
+		if req.Method != x.r.method || req.RequestURI != x.target || req.Host != Host || req.Header.Get(HeaderClient) != x.client || len(req.Header) > 4 {
+			t.Errorf("%s: %s %s at %s, %v", name, req.Method, req.RequestURI, req.Host, req.Header)
+		}
+		if kind := req.Header.Get("Content-Type"); (kind == "application/json") != (want != nil) {
+			t.Errorf("%s: the type is %q", name, kind)
+		}
+		wait := req.Header.Get(HeaderTimeout)
+		if d, err := time.ParseDuration(wait); x.ctx == ctx && (err != nil || d > time.Hour-time.Second || d < time.Minute) || x.ctx != ctx && wait != "" {
+			t.Errorf("%s: the time to wait is %q", name, wait)
+		}
+		if after, err := io.ReadAll(rest); err != nil || string(after) != "rest" {
+			t.Errorf("%s: after it comes %q (%v)", name, after, err)
+		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 // member is one member of a message. A member without omitempty is required.
 type member struct {
 	name     string
+	key      string // the name as it stands in a message, with its colon
 	index    []int
 	required bool
 }
@@ -39,38 +40,56 @@ func members(t reflect.Type) []member {
 			continue
 		}
 		name, option, _ := strings.Cut(tag, ",")
-		all = append(all, member{name, f.Index, option != "omitempty"})
+		all = append(all, member{name, string(tga.AppendString(nil, name)) + ":", f.Index, option != "omitempty"})
 	}
 	known.Store(t, all)
 	return all
 }
 
+// firstRoom is what most messages without a large payload fit in.
+const firstRoom = 1 << 10
+
 // Append appends the JSON text of a message. A json.RawMessage is copied as it is:
 // encoding/json would compact it, and the bytes that were hashed would not be the bytes
 // that are shown.
-func Append(dst []byte, v any) []byte { return appendValue(dst, reflect.ValueOf(v)) }
+func Append(dst []byte, v any) []byte {
+	if dst == nil {
+		dst = make([]byte, 0, firstRoom)
+	}
+	value := reflect.ValueOf(v)
+	if value.Kind() != reflect.Pointer {
+		// One copy that has an address: without one each of its members is copied.
+		at := reflect.New(value.Type()).Elem()
+		at.Set(value)
+		value = at
+	}
+	return appendValue(dst, value)
+}
 
 func appendValue(dst []byte, v reflect.Value) []byte {
-	switch x := v.Interface().(type) {
-	case json.RawMessage:
-		if len(x) == 0 {
+	if v.Kind() == reflect.Pointer {
+		return appendValue(dst, v.Elem())
+	}
+	switch x := v.Addr().Interface().(type) {
+	case *json.RawMessage:
+		if len(*x) == 0 {
 			return append(dst, "null"...)
 		}
-		return append(dst, x...)
-	case []byte:
+		return append(dst, *x...)
+	case *[]byte:
 		dst = append(dst, '"')
-		dst = base64.StdEncoding.AppendEncode(dst, x)
+		dst = base64.StdEncoding.AppendEncode(dst, *x)
 		return append(dst, '"')
-	case tga.Meta:
-		return appendMeta(dst, x)
+	case *tga.Meta:
+		return appendMeta(dst, *x)
+	case *string:
+		return tga.AppendString(dst, *x)
 	case encoding.TextAppender:
 		dst = append(dst, '"')
 		dst, _ = x.AppendText(dst) // an id, a digest or a time: cannot fail
 		return append(dst, '"')
 	}
 	switch v.Kind() {
-	case reflect.Pointer:
-		return appendValue(dst, v.Elem())
 	case reflect.Struct:
 		return appendStruct(dst, v)
 	case reflect.Slice:
@@ -107,9 +126,7 @@ func appendStruct(dst []byte, v reflect.Value) []byte {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = tga.AppendString(dst, m.name)
-		dst = append(dst, ':')
-		dst = appendValue(dst, f)
+		dst = appendValue(append(dst, m.key...), f)
 	}
 	return append(dst, '}')
 }
@@ -182,10 +199,12 @@ func decodeStruct(raw json.RawMessage, v reflect.Value) error {
 	all := members(v.Type())
 	given := make([]json.RawMessage, len(all))
 	unknown, found := "", false
+	next := 0 // members mostly come in the order of the type
 	err := tga.Members(raw, func(name, value []byte) error {
-		for i := range all {
+		for n := range all {
+			i := (next + n) % len(all)
 			if all[i].name == string(name) {
-				given[i] = value
+				given[i], next = value, i+1
 				return nil
 			}
 		}
@@ -251,6 +270,19 @@ func decodeLeaf(raw json.RawMessage, v reflect.Value) error {
 		if isPlain {
 			*p = string(plain)
 			return nil
+		}
+	default:
+		// What is not read here, encoding/json reads, or says what is wrong with it.
+		if v.CanUint() {
+			if n, err := strconv.ParseUint(string(raw), 10, v.Type().Bits()); err == nil {
+				v.SetUint(n)
+				return nil
+			}
+		} else if v.CanInt() {
+			if n, err := strconv.ParseInt(string(raw), 10, v.Type().Bits()); err == nil {
+				v.SetInt(n)
+				return nil
+			}
 		}
 	}
 	if err := json.Unmarshal(raw, v.Addr().Interface()); err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// wires is a pool of connections to one socket, and the [http.RoundTripper] over them.
+// wires is a pool of connections to one socket.
 //
 // An exchange runs in its caller's goroutine from the first byte to the last. The
 // transport of net/http keeps two goroutines for each connection, and on a machine that is
@@ -31,7 +31,6 @@ type wires struct {
 type wire struct {
 	net.Conn
 	in   *bufio.Reader
-	out  *bufio.Writer
 	left int64 // bytes that may still be read
 	used time.Time
 }
@@ -49,20 +48,17 @@ var errLongHead = errors.New("the answer's headers have no end")
 // longAgo is a deadline that ends whatever waits.
 var longAgo = time.Unix(1, 0)
 
-// RoundTrip implements [http.RoundTripper]. The connection is kept once the body of the
-// answer was read to its end and closed. The end of the request's context ends the
-// exchange, and reading the body too.
-func (p *wires) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Body != nil {
-		defer req.Body.Close()
-	}
-	w, err := p.take(req.Context())
+// exchange sends the text of a request and reads the head of its answer. The connection is
+// kept once the body of the answer was read to its end and closed. The end of the context
+// ends the exchange, and reading the body too.
+func (p *wires) exchange(ctx context.Context, text []byte) (*http.Response, error) {
+	w, err := p.take(ctx)
 	if err != nil {
 		return nil, err
 	}
 	// Where it has begun, the deadline may fall at any time: then it has no other exchange.
-	stop := context.AfterFunc(req.Context(), func() { _ = w.SetDeadline(longAgo) })
-	resp, err := w.exchange(req)
+	stop := context.AfterFunc(ctx, func() { _ = w.SetDeadline(longAgo) })
+	resp, err := w.exchange(text)
 	if err != nil {
 		stop()
 		return nil, errors.Join(err, w.Close())
@@ -97,7 +93,7 @@ func (p *wires) take(ctx context.Context) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{Conn: conn, out: bufio.NewWriter(conn)}
+	w := &wire{Conn: conn}
 	w.in = bufio.NewReader(w)
 	return w, nil
 }
@@ -131,15 +127,12 @@ func (p *wires) close() {
 }
 
 // exchange writes a request and reads the head of its answer.
-func (w *wire) exchange(req *http.Request) (*http.Response, error) {
-	sent := req.Write(w.out)
-	if sent == nil {
-		sent = w.out.Flush()
-	}
+func (w *wire) exchange(text []byte) (*http.Response, error) {
+	_, sent := w.Conn.Write(text)
 	// A daemon that refuses a request may say so before it has all of it, and hang up.
 	for {
 		w.left = maxHead
-		resp, err := http.ReadResponse(w.in, req)
+		resp, err := http.ReadResponse(w.in, nil)
 		switch {
 		case err != nil && sent != nil:
 			return nil, sent
