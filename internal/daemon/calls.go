@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -16,59 +15,6 @@ import (
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
-
-// run does f apart from the connection that asked for it: when the client goes away, or
-// when the time that it waits is over, the waiting ends and the call does not. What is not
-// sent by then is not sent by this request any more; a tool that is being called is not cut
-// off, and its answer is recorded. Until when the call may be sent at all is another thing:
-// the request's own deadline.
-func run[T any](q *request, namespace string, f func(context.Context) (T, error)) (T, error) {
-	var none T
-	limit, err := q.timeout()
-	if err != nil {
-		return none, err
-	}
-	if err := q.d.inFlight.take(namespace, "calls under way in namespace "+strconv.Quote(namespace)); err != nil {
-		return none, err
-	}
-	type outcome struct {
-		value T
-		err   error
-	}
-	done := make(chan outcome, 1)
-	held := q.share
-	held.hold()
-	go func() {
-		defer held.release()
-		defer q.d.inFlight.leave(namespace)
-		ctx, cancel := q.d.bounded(limit)
-		defer cancel()
-		v, err := f(ctx)
-		done <- outcome{v, err}
-	}()
-	select {
-	case o := <-done:
-		return o.value, o.err
-	case <-q.r.Context().Done():
-		return none, errNobodyWaits
-	case <-waited(limit):
-		return none, errStillAtIt
-	}
-}
-
-// errStillAtIt answers a caller whose time is over while its call is being sent.
-var errStillAtIt = tga.Errorf(tga.IdempotencyKeyInFlight, "the time to wait is over and the call is not: it goes on, and what comes of it is recorded. Ask again with the same key, or look at its trace")
-
-// lastWords is how long a call whose caller's time is over may take to say where it stands.
-const lastWords = 200 * time.Millisecond
-
-// waited fires when a caller that gave a time has waited for it.
-func waited(limit time.Duration) <-chan time.Time {
-	if limit <= 0 {
-		return nil
-	}
-	return time.After(limit + lastWords)
-}
 
 // bounded is the context of a call: it ends when the caller waits no longer, or after the
 // daemon's bound. A dispatch goes on.

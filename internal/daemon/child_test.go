@@ -35,6 +35,8 @@ func childMain() (int, bool) {
 		return childCrowd(), true
 	case "daemon":
 		return childDaemon(), true
+	case "panic":
+		return childPanic(), true
 	}
 	return 2, true
 }

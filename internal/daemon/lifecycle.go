@@ -33,12 +33,14 @@ type Options struct {
 	// Opened, where it is set, is given the runtime before anything is served: for who measures
 	// a call without the socket beside one through it.
 	Opened func(*runtime.Runtime)
+	// Tune, where it is set, changes what the store is opened with: for tests and for who
+	// measures without a disk.
+	Tune func(*engine.Options)
 	// Idle leaves the open traces and what is due as they are: for a daemon that is there to
 	// settle one call, and knows no tool server.
 	Idle bool
 
-	readOnly bool                  // the store is opened for reading, see [Reader]
-	tune     func(*engine.Options) // for tests: faults under the store
+	readOnly bool // the store is opened for reading, see [Reader]
 }
 
 // Run serves until ctx ends or the store stops. When ctx ends it drains: it takes no more
@@ -106,8 +108,8 @@ func open(o Options) (_ *Daemon, err error) {
 	}
 	store := o.Config.StoreOptions()
 	store.Clock, store.Logger, store.Create = o.Clock, o.Logger, o.Create
-	if o.tune != nil {
-		o.tune(&store)
+	if o.Tune != nil {
+		o.Tune(&store)
 	}
 	d.atRest = o.readOnly
 	how := engine.Open

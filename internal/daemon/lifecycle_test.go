@@ -27,7 +27,7 @@ func TestStoppedStoreEndsTheDaemon(t *testing.T) {
 	b := setup(t, "")
 	disk := &failingFS{FS: vfs.Default}
 	o := b.options()
-	o.tune = func(e *engine.Options) { e.FS = disk }
+	o.Tune = func(e *engine.Options) { e.FS = disk }
 	ready := make(chan struct{})
 	o.Ready = func() { close(ready) }
 	ended := make(chan error, 1)

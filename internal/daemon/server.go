@@ -65,6 +65,10 @@ type request struct {
 	status int    // written
 
 	refused bool // the body, before it was read to its end
+
+	route *route
+	began time.Time
+	seen  bool // in the metrics
 }
 
 // route is one row of the API. schemas/wire/openapi.yaml has the same rows.
@@ -203,8 +207,8 @@ func (d *Daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve checks who asks and for what, has the route answer, and writes the answer.
 func (d *Daemon) serve(q *request, rt *route) {
-	start := time.Now()
-	defer func() { d.metrics.observe(rt, q.status, time.Since(start)) }()
+	q.route, q.began = rt, time.Now()
+	defer q.observe()
 	q.share = &share{of: d.bodies, uid: connectionOf(q.r.Context()).peer.uid}
 	q.share.hold()
 	defer func() { q.share.release() }()
@@ -215,7 +219,9 @@ func (d *Daemon) serve(q *request, rt *route) {
 	}
 	switch {
 	case errors.Is(err, errNobodyWaits):
-		q.status = statusNobodyWaits
+		if !q.seen { // one that was let go has its status
+			q.status = statusNobodyWaits
+		}
 	case err != nil && q.status != 0:
 		// The answer has begun: a stream says in a last line why it ends.
 		q.lastLine(err)
@@ -230,6 +236,15 @@ func (d *Daemon) serve(q *request, rt *route) {
 		q.refuse(err)
 	case answer != nil:
 		q.answer(answer)
+	}
+}
+
+// observe counts the request, once: when it is answered, and where its client goes away
+// before, when that is seen.
+func (q *request) observe() {
+	if !q.seen {
+		q.seen = true
+		q.d.metrics.observe(q.route, q.status, time.Since(q.began))
 	}
 }
 

@@ -40,7 +40,7 @@ func TestLowWaterIsSaid(t *testing.T) {
 	var log lockedBuffer
 	o := b.options()
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	o.tune = func(e *engine.Options) { e.LowWaterBytes = 1 << 62 }
+	o.Tune = func(e *engine.Options) { e.LowWaterBytes = 1 << 62 }
 	up, done := make(chan struct{}), make(chan error, 1)
 	o.Ready = func() { close(up) }
 	go func() { done <- Run(ctx, o) }()

@@ -1,0 +1,158 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// run does f, which the connection that asked for it does not end: when the client goes away,
+// or when the time that it waits is over, the waiting ends and the call does not. What is not
+// sent by then is not sent by this request any more; a tool that is being called is not cut
+// off, and its answer is recorded. Until when the call may be sent at all is another thing:
+// the request's own deadline.
+//
+// f runs in the goroutine of the connection: one of its own would cost each call two wake-ups
+// and a stack that grows anew (docs/PERFORMANCE.md). Whoever stops waiting gets the connection
+// taken out of that goroutine's hands, see [wait].
+func run[T any](q *request, namespace string, f func(context.Context) (T, error)) (T, error) {
+	var none T
+	limit, err := q.timeout()
+	if err != nil {
+		return none, err
+	}
+	if err := q.d.inFlight.take(namespace, "calls under way in namespace "+strconv.Quote(namespace)); err != nil {
+		return none, err
+	}
+	defer q.d.inFlight.leave(namespace)
+	defer endProcess()
+	ctx, cancel := q.d.bounded(limit)
+	defer cancel()
+	w := q.wait(limit)
+	v, err := f(ctx)
+	if !w.end() {
+		return none, errNobodyWaits
+	}
+	return v, err
+}
+
+// endProcess ends the process where a call panics, as a panic in a goroutine of its own does.
+// net/http would log it and go on, with whatever the call held.
+func endProcess() {
+	if p := recover(); p != nil {
+		text := fmt.Sprintf("%v\n\n%s", p, debug.Stack())
+		go panic(text)
+		select {}
+	}
+}
+
+// errStillAtIt answers a caller whose time is over while its call is being sent.
+var errStillAtIt = tga.Errorf(tga.IdempotencyKeyInFlight, "the time to wait is over and the call is not: it goes on, and what comes of it is recorded. Ask again with the same key, or look at its trace")
+
+const (
+	// lastWords is how long a call whose caller's time is over may take to say where it stands.
+	lastWords = 200 * time.Millisecond
+	// mostWrite bounds the answer to a caller that stops waiting, and may not read either.
+	mostWrite = time.Second
+)
+
+// wait is how long the client of a call waits. Where that ends before the call does, the
+// client is answered, and the connection closed: it gives its place back, and the call holds
+// none.
+type wait struct {
+	q      *request
+	mu     sync.Mutex
+	over   bool // the call has ended, or nobody waits for it
+	unhook func() bool
+	timer  *time.Timer // nil: the caller gave no time
+}
+
+func (q *request) wait(limit time.Duration) *wait {
+	w := &wait{q: q}
+	w.mu.Lock() // until both hooks are there
+	defer w.mu.Unlock()
+	w.unhook = context.AfterFunc(q.r.Context(), func() { w.letGo(nil) })
+	if limit > 0 {
+		w.timer = time.AfterFunc(limit+lastWords, func() { w.letGo(errStillAtIt) })
+	}
+	return w
+}
+
+// end reports whether the client still waits. Afterwards the connection is the call's again,
+// or nobody's.
+func (w *wait) end() bool {
+	w.unhook()
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	waits := !w.over
+	w.over = true
+	return waits
+}
+
+// letGo answers the client with why, nil where there is none any more, and closes the
+// connection.
+func (w *wait) letGo(why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return
+	}
+	q := w.q
+	conn, _, err := http.NewResponseController(q.w).Hijack()
+	if err != nil {
+		// Then it is answered when the call has ended.
+		q.d.log.Warn("a client that waits no longer is not let go", "path", q.r.URL.Path, "error", err)
+		return
+	}
+	w.over = true
+	if why != nil {
+		last := &lastAnswer{header: q.w.Header().Clone()}
+		q.w = last
+		q.refuse(why)
+		err = conn.SetWriteDeadline(time.Now().Add(mostWrite))
+		if err == nil {
+			err = last.send(conn)
+		}
+		if err != nil {
+			q.d.log.Debug("answer not delivered", "path", q.r.URL.Path, "error", err)
+		}
+	} else {
+		q.status = statusNobodyWaits
+	}
+	q.observe()
+	_ = conn.Close() // everything is said
+}
+
+// lastAnswer is the answer on a connection that net/http has given up.
+type lastAnswer struct {
+	header http.Header
+	status int
+	body   []byte
+}
+
+func (a *lastAnswer) Header() http.Header    { return a.header }
+func (a *lastAnswer) WriteHeader(status int) { a.status = status }
+func (a *lastAnswer) Write(b []byte) (int, error) {
+	a.body = append(a.body, b...)
+	return len(b), nil
+}
+
+func (a *lastAnswer) send(to io.Writer) error {
+	a.header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	r := &http.Response{
+		StatusCode: a.status, ProtoMajor: 1, ProtoMinor: 1, Header: a.header, Close: true,
+		ContentLength: int64(len(a.body)), Body: io.NopCloser(bytes.NewReader(a.body)),
+	}
+	return r.Write(to)
+}
