@@ -27,6 +27,17 @@ func TestCostsThatGrewFail(t *testing.T) {
 			t.Errorf("%+v: %v", c.got, err)
 		}
 	}
+	// What nothing is committed of is not held; allocations always are.
+	want["begin"] = cost{Allocs: 10}
+	for allocs, fits := range map[float64]bool{11: true, 11.1: false, 0: false} {
+		got := costs{"append": want["append"], "begin": {Allocs: allocs}}
+		if err := compareCosts(got, want, io.Discard); (err == nil) != fits {
+			t.Errorf("%v allocations of 10: %v", allocs, err)
+		}
+	}
+	if err := compareCosts(want, costs{"begin": {Syncs: 1}}, io.Discard); err == nil {
+		t.Error("a row without allocations passes")
+	}
 	if err := compareCosts(costs{}, want, io.Discard); err == nil {
 		t.Error("a case that was not measured passes")
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tgad/tgad/bench/internal/load"
 	"github.com/tgad/tgad/bench/internal/measure"
+	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/runtime"
@@ -62,9 +63,9 @@ type served struct {
 	done   chan error
 }
 
-// serve runs a daemon on a store in dir. The socket gets a directory of its own, whose
+// serve runs a daemon on a store in dir, which tune may change; nil leaves it. The socket gets a directory of its own, whose
 // path is short enough for a socket's name.
-func serve(dir, toolURL string, size int) (*served, error) {
+func serve(dir, toolURL string, size int, tune func(*engine.Options)) (*served, error) {
 	run, err := os.MkdirTemp("", "tgad")
 	if err != nil {
 		return nil, err
@@ -114,6 +115,7 @@ window = "24h"
 		err := daemon.Run(ctx, daemon.Options{
 			Data: dir, Socket: s.socket, Config: cfg, Version: "bench",
 			Logger: slog.New(slog.DiscardHandler), Ready: func() { close(ready) },
+			Tune:   tune,
 			Opened: func(rt *runtime.Runtime) { s.inside = rt },
 		})
 		s.done <- errors.Join(err, os.RemoveAll(run))

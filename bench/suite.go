@@ -208,7 +208,7 @@ func (s *suite) socket(tool *toolServer) error {
 	if !s.any("call_socket", "call_socket_batch", "socket_added") {
 		return nil
 	}
-	d, err := serve(filepath.Join(s.dir, "daemon"), tool.url, 1<<10)
+	d, err := serve(filepath.Join(s.dir, "daemon"), tool.url, 1<<10, nil)
 	if err != nil {
 		return err
 	}
