@@ -102,7 +102,7 @@ func compareCosts(got, want costs, out io.Writer) error {
 			if !(f.got > 0 && f.got <= f.want*f.most*(1+1e-9)) { // what was not measured is none
 				verdict, grown = fmt.Sprintf("MORE than %.0f %% above what is committed", 100*(f.most-1)), grown+1
 			}
-			if _, err := fmt.Fprintf(out, "%-10s %-14s %9.3f  committed %9.3f  %+5.1f %%  %s\n",
+			if _, err := fmt.Fprintf(out, "%-12s %-14s %9.3f  committed %9.3f  %+5.1f %%  %s\n",
 				name, f.what, f.got, f.want, 100*(f.got/f.want-1), verdict); err != nil {
 				return err
 			}
