@@ -30,6 +30,7 @@ type commitment struct {
 // group is what one record of the log and one sync make durable.
 type group struct {
 	members []*commitment
+	few     [4]*commitment // room for the first of them
 	bytes   int
 	done    chan struct{} // closed once the group is durable, or never will be
 	err     error         // set before done is closed
@@ -54,6 +55,7 @@ type committer struct {
 	ended chan struct{}
 
 	record  wal.Group       // the one on its way
+	slow    *time.Timer     // runs while it is
 	segment uint64          // of the newest one
 	flushed <-chan struct{} // closed when the index has flushed what it had at the last rotation
 
@@ -75,6 +77,8 @@ func startCommitter(db *DB, p *pebble.DB, at position) *committer {
 		ended: make(chan struct{}), room: make(chan struct{}, maxQueued),
 	}
 	c.work.L = &c.mu
+	c.slow = time.AfterFunc(slowSync, db.slowSync)
+	c.slow.Stop()
 	go c.run()
 	return c
 }
@@ -107,7 +111,9 @@ func (c *committer) add(x *commitment) {
 	size := x.ops.Len()
 	n := len(c.queue)
 	if n == 0 || c.queue[n-1].bytes+size > maxGroup {
-		c.queue = append(c.queue, &group{done: make(chan struct{})})
+		g := &group{done: make(chan struct{})}
+		g.members = g.few[:0]
+		c.queue = append(c.queue, g)
 		n++
 	}
 	g := c.queue[n-1]
@@ -185,9 +191,9 @@ func (c *committer) commit(g *group) error {
 		c.record.Add(x.ops, wal.MaxRecord)
 	}
 	c.record.Times = wal.Times{Committed: tga.Millis(db.newest.Load()), TS: tga.Millis(db.newestTS.Load())}
-	slow := time.AfterFunc(slowSync, db.slowSync)
+	c.slow.Reset(slowSync)
 	at, err := c.log.Append(&c.record)
-	slow.Stop()
+	c.slow.Stop()
 	if err == nil {
 		// Before anybody is told: what was acknowledged must be missed when it is gone.
 		err = c.mark.Advance(at.Group, at.Sum)

@@ -143,11 +143,17 @@ func aligned(n uint32) uint32 { return (n + align - 1) &^ (align - 1) }
 
 // seed is the checksum of where a record is, with which its own begins.
 func (id *Identity) seed(offset uint32) uint32 {
-	var b [20]byte
-	binary.BigEndian.PutUint64(b[0:], id.Salt)
-	binary.BigEndian.PutUint64(b[8:], id.Number)
-	binary.BigEndian.PutUint32(b[16:], offset)
-	return crc32.Checksum(b[:], castagnoli)
+	// Byte by byte: a slice handed to crc32 is allocated, for each record and each place of a scan.
+	sum := ^uint32(0)
+	add := func(v uint64, size int) {
+		for size--; size >= 0; size-- {
+			sum = castagnoli[byte(sum)^byte(v>>(8*size))] ^ sum>>8
+		}
+	}
+	add(id.Salt, 8)
+	add(id.Number, 8)
+	add(uint64(offset), 4)
+	return ^sum
 }
 
 // put writes the header to b and sets its checksum.
