@@ -12,6 +12,7 @@ import (
 // remote marks a loop whose send is somebody else's to make.
 type remote struct {
 	beginID, submitter, lock string
+	asks                     bool // the person at the client can be asked
 	// begun is the row by which the begin id leads to this trace; the zero value where it
 	// does already, or will when what is staged is durable.
 	begun chain.Attachment
@@ -78,7 +79,7 @@ type Begun struct {
 	Args  []byte
 	Cause error // for conflict, wait, needs_approval and in_doubt: the coded error
 	// Ask says that the person at the client is to be asked whether an identical call runs
-	// again, Since when that one was last heard of.
+	// again, Since when that one, or a call in doubt, was last heard of.
 	Ask bool
 	// Barred says, of needs_approval, that the vote of who began the call does not count: it
 	// handed the request in, or lacks the right to decide.
@@ -150,6 +151,12 @@ func (rt *Runtime) beginOwn(ctx context.Context, req BeginRequest) (b Begun, not
 		b, err = begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
 		return b, false, err
 	}
+	if own.trace.IsZero() {
+		if err := rt.instead(ctx, &req); err != nil {
+			b, err = begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
+			return b, false, err
+		}
+	}
 	if r != nil {
 		if b, told, err := rt.told(ctx, r); told || err != nil {
 			return b, false, err
@@ -182,7 +189,11 @@ func (rt *Runtime) standing(ctx context.Context, l *loop, r *repeat) (b Begun, e
 	}
 	if err := rt.run(ctx, l); err != nil {
 		own := l.remote.submitter != "" && l.remote.submitter == l.submitter
-		return begun(Begun{Result: rt.unfinished(ctx, l), Barred: own && !rt.opts.Trust.SelfApproval}, err)
+		b, err := begun(Begun{Result: rt.unfinished(ctx, l), Barred: own && !rt.opts.Trust.SelfApproval}, err)
+		if b.Standing == BeginInDoubt && err == nil {
+			err = rt.askAbout(ctx, l, &b)
+		}
+		return b, err
 	}
 	if l.attempt != 0 {
 		b, inTime, err := rt.sendBy(ctx, l, l.attempt)
@@ -256,7 +267,7 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest, own *ownBegin) (
 }
 
 func (rt *Runtime) remoteOf(req BeginRequest) *remote {
-	return &remote{beginID: req.BeginID, submitter: req.Submitter, lock: rt.visible(req.Connection.Executor)}
+	return &remote{beginID: req.BeginID, submitter: req.Submitter, lock: rt.visible(req.Connection.Executor), asks: req.Connection.Asks}
 }
 
 // enter writes this call into the list of its identity: a new one with its request, in one

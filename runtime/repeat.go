@@ -29,7 +29,7 @@ type Connection struct {
 	Subject string
 	// Asks says that the person at the client can be asked what to do.
 	Asks bool
-	// Again names a trace whose repeat a person has said to run again.
+	// Again names a trace whose repeat a person has said to run again, with a key or without.
 	Again tga.ID
 }
 
@@ -192,7 +192,7 @@ func (rt *Runtime) twin(ctx context.Context, u undelivered, policy Policy) (twin
 	if n := len(t.Entries); n > 0 {
 		w.since = t.Entries[n-1].TS
 	}
-	w.licensed = ledger.Effective(policy.Licence, policy.LicenceSet, tga.ClassWrite, rt.opts.Profile).Kind != ledger.Park
+	w.licensed = rt.licensed(policy)
 	switch {
 	case t.Head.State == tga.Executing && t.Call != nil:
 		record, err := rt.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
@@ -275,12 +275,8 @@ func (rt *Runtime) told(ctx context.Context, r *repeat) (Begun, bool, error) {
 	if err != nil {
 		return b, true, err
 	}
-	t, err := rt.store.Load(ctx, trace)
-	if err != nil {
+	if b.Since, err = rt.lastHeard(ctx, trace); err != nil {
 		return b, true, err
-	}
-	if n := len(t.Entries); n > 0 {
-		b.Since = t.Entries[n-1].TS
 	}
 	switch {
 	case r.action == call.Wait:
@@ -293,6 +289,15 @@ func (rt *Runtime) told(ctx context.Context, r *repeat) (Begun, bool, error) {
 		b.Standing = BeginStale
 	}
 	return b, true, nil
+}
+
+// lastHeard is when a trace came to where it is.
+func (rt *Runtime) lastHeard(ctx context.Context, trace tga.ID) (tga.Millis, error) {
+	t, err := rt.store.Load(ctx, trace)
+	if err != nil || len(t.Entries) == 0 {
+		return 0, err
+	}
+	return t.Entries[len(t.Entries)-1].TS, nil
 }
 
 // entered is the list with this call in it, as an attachment.

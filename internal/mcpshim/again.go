@@ -38,7 +38,11 @@ func (a *attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later boo
 	a.posed = true
 	question := q.form(a.againWords(b), `"run_again":{"type":"boolean","title":"Run it again","default":false}`, "run_again")
 	if q.inRequest() {
-		a.out = outcome{asks: inputRequired(againID, question, againState+b.Result.TraceID.String()), trace: b.Result.TraceID}
+		if b.Standing == runtime.BeginInDoubt {
+			a.inDoubt(b.Cause.Error()) // for whoever waits for the same call and cannot be asked
+		}
+		a.out.asks = inputRequired(againID, question, againState+b.Result.TraceID.String())
+		a.out.trace = b.Result.TraceID
 		return false, true
 	}
 	if !q.conv.opening.elicits() {

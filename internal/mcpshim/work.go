@@ -62,7 +62,10 @@ func (a *attempt) work(ctx context.Context) {
 		if out := b.Standing == runtime.BeginWait || b.Standing == runtime.BeginInDoubt || b.Attempt > 1; out && sends == 0 && a.goOn(ctx, b) {
 			return
 		}
-		if b.Ask || b.Standing == runtime.BeginInDoubt && a.q.derived && a.conn.Asks {
+		if b.Ask {
+			if sends > 0 {
+				b.Since = 0 // this very attempt has sent it
+			}
 			yes, later := a.runAgain(ctx, b)
 			if later {
 				return

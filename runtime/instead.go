@@ -1,0 +1,97 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// A key whose call is in doubt and parked may stand for another call instead, where a person
+// has said that it runs again ([Connection.Again]). That call has a key of its own, which
+// follows from the trace in doubt. Whoever comes with the first key is led to it, so that of
+// two callers whose persons both say yes only one sends.
+//
+// The row that leads there is written under the lease of the trace in doubt, and only while
+// that is in doubt. So nobody can settle the trace as "did not run", and have its key sent
+// anew, beside a call that runs instead of it.
+
+// insteadRow is where the key lies that stands in for the call of a trace.
+func insteadRow(trace tga.ID) []byte { return privateRow("tgad instead v1", trace.String()) }
+
+// insteadKey is the key of the call that runs instead of the one of a trace.
+func insteadKey(trace tga.ID) string { return "again-" + trace.String() }
+
+// instead leads a Begin with a key to the call that a person has let run in place of the one
+// which the key was reserved for.
+func (rt *Runtime) instead(ctx context.Context, req *BeginRequest) error {
+	for req.Key != "" {
+		record, err := rt.store.Record(ctx, rt.keyIn(req))
+		if err != nil || record == nil {
+			return err
+		}
+		row, err := rt.store.Attachment(ctx, chain.AttachStream, insteadRow(record.TraceID))
+		if err != nil {
+			return err
+		}
+		if row == nil && req.Connection.Again != record.TraceID {
+			return nil
+		}
+		// First: the key of another request, or of another user, is a conflict also where it
+		// stands for a later call.
+		if err := rt.sameRequest(req.Request, record); err != nil {
+			return err
+		}
+		if err := rt.sameSubject(ctx, req.Key, req.Connection.Subject, record); err != nil {
+			return err
+		}
+		if row == nil {
+			licensed, err := rt.licenseAgain(ctx, req, record.TraceID)
+			if err != nil || !licensed {
+				return err
+			}
+		}
+		req.Key = insteadKey(record.TraceID)
+		req.own = mergeMeta(req.own, tga.Meta{tga.MetaAgainOf: record.TraceID.String()})
+	}
+	return nil
+}
+
+func (rt *Runtime) keyIn(req *BeginRequest) ledger.Key {
+	return ledger.Key{Namespace: firstOf(req.Namespace, tga.DefaultNamespace), Server: req.Server, Tool: req.Tool, Key: req.Key}
+}
+
+// licenseAgain writes down that the person at the client has let the call of a trace run
+// again. It reports false where that is not in doubt and parked any more.
+func (rt *Runtime) licenseAgain(ctx context.Context, req *BeginRequest, trace tga.ID) (bool, error) {
+	l, err := rt.resume(ctx, trace)
+	if err != nil {
+		return false, err
+	}
+	defer rt.store.Release(l.lease)
+	// Under the lease: nobody settles it between this look and the append.
+	record, err := rt.store.Record(ctx, rt.keyIn(req))
+	if err != nil || record == nil || record.TraceID != trace || !record.InDoubt() || rt.executorAlive(record, l.policy) || rt.licensed(l.policy) {
+		return false, err
+	}
+	row := chain.Attachment{Kind: chain.AttachStream, Key: insteadRow(trace), Value: []byte(insteadKey(trace))}
+	return true, rt.append(ctx, l, chain.Batch{Attachments: []chain.Attachment{row}})
+}
+
+// askAbout says whether the person at the client is asked to let a call in doubt run again: only
+// where the answer would count.
+func (rt *Runtime) askAbout(ctx context.Context, l *loop, b *Begun) error {
+	if l.call == nil || l.head.State != tga.Executing {
+		return nil // the doubt is another trace's, which was given up
+	}
+	var err error
+	b.Ask = l.remote.asks && !rt.licensed(l.policy)
+	b.Since, err = rt.lastHeard(ctx, l.lease.TraceID)
+	return err
+}
+
+// licensed reports whether a tool's licence may allow a call in doubt to be sent again.
+func (rt *Runtime) licensed(policy Policy) bool {
+	return ledger.Effective(policy.Licence, policy.LicenceSet, tga.ClassWrite, rt.opts.Profile).Kind != ledger.Park
+}
