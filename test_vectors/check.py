@@ -342,6 +342,31 @@ def check_log(path):
     return f"{len(data['segments'])} segments, {n} records"
 
 
+def watermark_slot(raw, place):
+    """The mark in one of the two slots, or None where it is not whole or not of this place."""
+    little = lambda at, n: int.from_bytes(raw[at : at + n], "little")
+    if len(raw) < 64 or raw[:8] != b"tgadwm\0\2" or little(60, 4) != crc32c(raw[:60]) or little(8, 8) % 2 != place:
+        return None
+    return {
+        "generation": little(8, 8), "group": little(16, 8), "checksum": f"{little(24, 4):08x}",
+        "store": raw[28:44].hex(), "timeline": raw[44:60].hex(),
+    }  # fmt: skip
+
+
+def check_watermark(path):
+    with open(path, encoding="utf-8") as f:
+        cases = json.load(f)["cases"]
+    for c in cases:
+        raw = bytearray(c["size"])
+        for piece in c["slots"]:
+            b = bytes.fromhex(piece["hex"])
+            raw[piece["offset"] : piece["offset"] + len(b)] = b
+        equal(f"watermark, {c['name']}: size", len(raw), c["size"])
+        whole = [m for m in (watermark_slot(bytes(raw[at : at + 64]), n) for n, at in enumerate((0, 4096))) if m]
+        equal(f"watermark, {c['name']}", max(whole, key=lambda m: m["generation"], default=None), c["mark"])
+    return f"{len(cases)} watermarks"
+
+
 def main():
     here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tga")
     folder = sys.argv[1] if len(sys.argv) > 1 else here
@@ -350,6 +375,7 @@ def main():
     print(check_canonical(os.path.join(folder, "canonical_json.json")))
     print(check_keys(os.path.join(folder, "ledger_decisions.json")))
     print(check_log(os.path.join(folder, "log_bytes.json")))
+    print(check_watermark(os.path.join(folder, "watermark.json")))
 
 
 if __name__ == "__main__":

@@ -55,6 +55,8 @@ func TestOutsideCheckerSeesAChangedDigit(t *testing.T) {
 		{"canonical_json.json", `"canonical": "[5e-324`, `"canonical": "[1e-323`},
 		{"ledger_decisions.json", `"idempotency_key": "order-1", "sha256"`, `"idempotency_key": "order-2", "sha256"`},
 		{"ledger_decisions.json", `"submitter": "uid:1000", "begin_id"`, `"submitter": "uid:1001", "begin_id"`},
+		{"watermark.json", `"group": 8`, `"group": 9`},
+		{"watermark.json", `74676164776d000203`, `74676164776d000303`},
 		{"log_bytes.json", `"start": 4096`, `"start": 4104`},
 		{"log_bytes.json", `544741444c4f470a00000002`, `544741444c4f470a00000003`},
 		{"log_bytes.json", `74686520626f6479206f66`, `74686520626f6479206f67`},
@@ -63,7 +65,7 @@ func TestOutsideCheckerSeesAChangedDigit(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		changed := false
-		for _, name := range []string{"golden_chain.json", "state_transition_vectors.json", "canonical_json.json", "ledger_decisions.json", "log_bytes.json"} {
+		for _, name := range []string{"golden_chain.json", "state_transition_vectors.json", "canonical_json.json", "ledger_decisions.json", "log_bytes.json", "watermark.json"} {
 			b, err := FS.ReadFile("tga/" + name)
 			if err != nil {
 				t.Fatal(err)
