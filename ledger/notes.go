@@ -21,6 +21,9 @@ type Mark struct {
 type NotSent struct {
 	Attempt uint32
 	Reason  string
+	// RetryAfterMS is how many milliseconds the tool server asked not to be asked again, at
+	// most those of [tga.MaxRetryAfter]; 0 where it asked for nothing.
+	RetryAfterMS int64
 }
 
 // Executors named in the body of an attempt note.
@@ -78,7 +81,11 @@ func ParseMark(body []byte) (Mark, error) {
 // Body returns n as a canonical JSON object.
 func (n NotSent) Body() []byte {
 	b := append([]byte(`{"attempt":`), strconv.FormatUint(uint64(n.Attempt), 10)...)
-	return append(appendString(append(b, `,"reason":`...), n.Reason), '}')
+	b = appendString(append(b, `,"reason":`...), n.Reason)
+	if n.RetryAfterMS != 0 {
+		b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), n.RetryAfterMS, 10)
+	}
+	return append(b, '}')
 }
 
 // ParseNotSent reads what [NotSent.Body] writes and nothing else.
@@ -94,8 +101,11 @@ func ParseNotSent(body []byte) (NotSent, error) {
 	if err := member(members, "reason", &n.Reason); err != nil {
 		return NotSent{}, err
 	}
-	if n.Attempt == 0 || !bytes.Equal(n.Body(), body) {
-		return NotSent{}, tga.Errorf(tga.ValidationError, "not_sent note: body %.200q is not {attempt, reason}", body).At("/body")
+	if err := member(members, "retry_after_ms", &n.RetryAfterMS); err != nil {
+		return NotSent{}, err
+	}
+	if n.Attempt == 0 || n.RetryAfterMS < 0 || n.RetryAfterMS > tga.MaxRetryAfter.Milliseconds() || !bytes.Equal(n.Body(), body) {
+		return NotSent{}, tga.Errorf(tga.ValidationError, "not_sent note: body %.200q is not {attempt, reason, retry_after_ms?}", body).At("/body")
 	}
 	return n, nil
 }

@@ -350,9 +350,14 @@ func TestNoteBodiesHaveOneForm(t *testing.T) {
 			t.Errorf("%s is not canonical: %s, %v", m.Body(), canonical, err)
 		}
 	}
-	n := NotSent{Attempt: 2, Reason: "dial tcp: \"refused\""}
-	if got, err := ParseNotSent(n.Body()); err != nil || got != n {
-		t.Errorf("got %+v, %v", got, err)
+	for _, ms := range []int64{0, 1, tga.MaxRetryAfter.Milliseconds()} {
+		n := NotSent{Attempt: 2, Reason: "dial tcp: \"refused\"", RetryAfterMS: ms}
+		if got, err := ParseNotSent(n.Body()); err != nil || got != n {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		if canonical, err := tga.Canonicalize(n.Body(), tga.Limits{}); err != nil || string(canonical) != string(n.Body()) {
+			t.Errorf("%s is not canonical: %s, %v", n.Body(), canonical, err)
+		}
 	}
 	for _, body := range []string{
 		``, `null`, `[]`, `{}`, `{"attempt":1}`,
@@ -376,7 +381,9 @@ func TestNoteBodiesHaveOneForm(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", body, m, err)
 		}
 	}
-	for _, body := range []string{``, `null`, `{}`, `{"attempt":1}`, `{"attempt":0,"reason":"x"}`, `{"attempt":1,"reason":"x","y":0}`, `{"attempt":1,"reason":4}`} {
+	for _, body := range []string{``, `null`, `{}`, `{"attempt":1}`, `{"attempt":0,"reason":"x"}`, `{"attempt":1,"reason":"x","y":0}`, `{"attempt":1,"reason":4}`,
+		`{"attempt":1,"reason":"x","retry_after_ms":0}`, `{"attempt":1,"reason":"x","retry_after_ms":-1}`,
+		`{"attempt":1,"reason":"x","retry_after_ms":"1"}`, `{"attempt":1,"reason":"x","retry_after_ms":86400001}`} {
 		if n, err := ParseNotSent([]byte(body)); !errors.Is(err, tga.ValidationError) {
 			t.Errorf("%s: got %+v, %v", body, n, err)
 		}

@@ -52,9 +52,6 @@ type doubtCause struct {
 	Code    tga.Code `json:"code"`
 	// RetryAfter is how many milliseconds the tool server asked not to be asked again.
 	RetryAfter int64 `json:"retry_after_ms"`
-
-	rests time.Duration // the same within its bounds
-	since tga.Millis    // ts of the note
 }
 
 // doubted stages the cause for which attempt has no certain answer. It commits with what
@@ -136,10 +133,33 @@ func doubtOf(t *chain.Trace) (b doubtCause) {
 		if json.Unmarshal(t.Notes[i].Body, &b) != nil || b.Attempt != marked {
 			return doubtCause{} // of an earlier attempt: the newest was cut off
 		}
-		b.rests, b.since = tga.ParseRetryAfterMS(b.RetryAfter), t.Notes[i].TS
 		return b
 	}
 	return b
+}
+
+// askedBefore is how long the tool server of a trace without an effect asked not to be asked
+// again, and since when: what its newest doubt note says, or a later not_sent note that asks
+// for any time. One that asks for none leaves what was asked for before, as a run does.
+func askedBefore(t *chain.Trace) (asked time.Duration, since tga.Millis) {
+	if t.Call == nil || t.Effect != nil {
+		return 0, 0
+	}
+	for i := len(t.Notes) - 1; i >= 0; i-- {
+		switch n := &t.Notes[i]; n.Kind {
+		case tga.NoteNotSent:
+			if s, err := ledger.ParseNotSent(n.Body); err == nil && s.RetryAfterMS > 0 {
+				return tga.ParseRetryAfterMS(s.RetryAfterMS), n.TS
+			}
+		case tga.NoteDoubt:
+			var b doubtCause
+			if json.Unmarshal(n.Body, &b) != nil {
+				return 0, 0
+			}
+			return tga.ParseRetryAfterMS(b.RetryAfter), n.TS
+		}
+	}
+	return 0, 0
 }
 
 // attemptsOf counts the sends of a trace that were marked, and those of them that may have

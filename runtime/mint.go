@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tgad/tgad/ledger"
@@ -242,8 +243,8 @@ func (rt *Runtime) attemptNote(l *loop, n uint32) chain.NewNote {
 	return chain.NewNote{Kind: tga.NoteAttempt, Who: whoRuntime, Body: m.Body()}
 }
 
-func notSentNote(attempt uint32, reason string) chain.NewNote {
-	body := ledger.NotSent{Attempt: attempt, Reason: clip(reason, 200)}.Body()
+func notSentNote(attempt uint32, reason string, wait time.Duration) chain.NewNote {
+	body := ledger.NotSent{Attempt: attempt, Reason: clip(reason, 200), RetryAfterMS: tga.RetryAfterMS(wait)}.Body()
 	return chain.NewNote{Kind: tga.NoteNotSent, Who: whoRuntime, Body: body}
 }
 

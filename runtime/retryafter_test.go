@@ -128,3 +128,52 @@ func TestResendWaitsForTheServer(t *testing.T) {
 		b.wantSends(2)
 	}
 }
+
+// TestRetryAfterOfAResendThatWasNotSent: a call in doubt whose re-send certainly reached nobody
+// is sent again no earlier than its server asked for then, also after a restart. A re-send that
+// says nothing leaves what was asked for before.
+func TestRetryAfterOfAResendThatWasNotSent(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		policy := licence(ledger.DedupeArgs)
+		policy.SendTimeout = time.Millisecond
+		b := setup(t, policy)
+		asks := map[int]time.Duration{1: time.Minute, 2: time.Hour, 3: 0}
+		b.tool.answer = func(n int, _ runtime.Call) (runtime.Reply, error) {
+			if n > 3 {
+				return ok(`1`), nil
+			}
+			e := tga.Errorf(tga.RateLimited, "not now")
+			if n > 1 {
+				e = tga.Errorf(tga.RateLimited, "not now: %w", runtime.ErrNotSent)
+			}
+			e.RetryAfter = asks[n]
+			return runtime.Reply{}, e
+		}
+		inDoubt := func(sends int, left time.Duration) {
+			t.Helper()
+			if restart {
+				b.reopen()
+			}
+			_, err := b.call(charge("k"))
+			wantCode(t, err, tga.EffectInDoubt)
+			if got := tga.RetryAfterOf(err); got != left {
+				t.Errorf("restart %v: told to wait %v, want %v", restart, got, left)
+			}
+			b.wantSends(sends)
+		}
+		inDoubt(1, time.Minute)
+		b.advance(time.Minute)
+		inDoubt(2, time.Hour)
+		b.advance(time.Minute)
+		inDoubt(2, time.Hour-time.Minute)
+		b.advance(time.Hour - time.Minute)
+		inDoubt(3, 0)
+		if restart {
+			b.reopen()
+		}
+		if res := b.mustCall(charge("k")); res.State != tga.Completed {
+			t.Errorf("%+v", res)
+		}
+		b.wantSends(4)
+	}
+}

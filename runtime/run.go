@@ -212,7 +212,7 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 			if before.Cause != "" {
 				holder += ": " + before.Cause
 			}
-			rests = rt.restsFor(before.rests, before.since)
+			rests = rt.restsFor(askedBefore(t))
 		}
 	}
 	if q.Suspect && d.Action == ledger.Doubt {
@@ -350,7 +350,7 @@ func (rt *Runtime) takeBack(ctx context.Context, l *loop, attempt uint32, code t
 	if record.Attempts.Count-record.Attempts.Unsent == 1 {
 		return true, rt.stageNotSent(l, attempt, code, reason, wait)
 	}
-	return false, rt.append(ctx, l, chain.Batch{Notes: []chain.NewNote{notSentNote(attempt, reason)}})
+	return false, rt.append(ctx, l, chain.Batch{Notes: []chain.NewNote{notSentNote(attempt, reason, wait)}})
 }
 
 var errWindowClosed = errors.New("the time in which it could be sent was over before the send")

@@ -290,7 +290,7 @@ func (rt *Runtime) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
 	}
 	before := doubtOf(t)
 	l.timer, l.doubtBefore = timerOf(t), before.Cause
-	l.rests, l.restsSince = before.rests, before.since
+	l.rests, l.restsSince = askedBefore(t)
 	return l, nil
 }
 
