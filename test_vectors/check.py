@@ -367,6 +367,26 @@ def check_watermark(path):
     return f"{len(cases)} watermarks"
 
 
+def body_verdict(raw, id, key, body):
+    if len(raw) < 80:
+        return "STATE_CHECKSUM_MISMATCH"
+    if raw[:8] == b"TGADBODY" and be(raw, 8, 4) != 1:
+        return "FORMAT_TOO_NEW"
+    head = raw[:8] + raw[8:16] + id + hashlib.sha256(body).digest() + len(body).to_bytes(8, "big")
+    named = raw[:72] == head and raw[:8] == b"TGADBODY" and be(raw, 12, 4) == len(key)
+    whole = raw[72:] == crc32c(head + key).to_bytes(4, "big") + bytes(4) + key + body
+    return "ok" if named and whole else "STATE_CHECKSUM_MISMATCH"
+
+
+def check_body_file(path):
+    with open(path, encoding="utf-8") as f:
+        data = json.load(f)
+    id, key, body = (bytes.fromhex(data[m]) for m in ("id", "key", "body"))
+    for c in data["cases"]:
+        equal(f"body, {c['name']}", body_verdict(bytes.fromhex(c["hex"]), id, key, body), c["verdict"])
+    return f"{len(data['cases'])} files of bodies"
+
+
 def main():
     here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tga")
     folder = sys.argv[1] if len(sys.argv) > 1 else here
@@ -375,6 +395,7 @@ def main():
     print(check_canonical(os.path.join(folder, "canonical_json.json")))
     print(check_keys(os.path.join(folder, "ledger_decisions.json")))
     print(check_log(os.path.join(folder, "log_bytes.json")))
+    print(check_body_file(os.path.join(folder, "body_file.json")))
     print(check_watermark(os.path.join(folder, "watermark.json")))
 
 

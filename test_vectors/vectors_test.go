@@ -55,6 +55,7 @@ func TestOutsideCheckerSeesAChangedDigit(t *testing.T) {
 		{"canonical_json.json", `"canonical": "[5e-324`, `"canonical": "[1e-323`},
 		{"ledger_decisions.json", `"idempotency_key": "order-1", "sha256"`, `"idempotency_key": "order-2", "sha256"`},
 		{"ledger_decisions.json", `"submitter": "uid:1000", "begin_id"`, `"submitter": "uid:1001", "begin_id"`},
+		{"body_file.json", `54474144424f445900000001`, `54474144424f445900000002`},
 		{"watermark.json", `"group": 8`, `"group": 9`},
 		{"watermark.json", `74676164776d000203`, `74676164776d000303`},
 		{"log_bytes.json", `"start": 4096`, `"start": 4104`},
@@ -65,7 +66,7 @@ func TestOutsideCheckerSeesAChangedDigit(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		changed := false
-		for _, name := range []string{"golden_chain.json", "state_transition_vectors.json", "canonical_json.json", "ledger_decisions.json", "log_bytes.json", "watermark.json"} {
+		for _, name := range []string{"golden_chain.json", "state_transition_vectors.json", "canonical_json.json", "ledger_decisions.json", "log_bytes.json", "watermark.json", "body_file.json"} {
 			b, err := FS.ReadFile("tga/" + name)
 			if err != nil {
 				t.Fatal(err)
