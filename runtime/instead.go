@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -23,7 +24,7 @@ func insteadRow(trace tga.ID) []byte { return privateRow("tgad instead v1", trac
 // insteadKey is the key of the call that runs instead of the one of a trace.
 func insteadKey(trace tga.ID) string { return "again-" + trace.String() }
 
-// instead leads a Begin with a key to the call that a person has let run in place of the one
+// instead leads a call with a key to the call that a person has let run in place of the one
 // which the key was reserved for.
 func (rt *Runtime) instead(ctx context.Context, req *BeginRequest) error {
 	for req.Key != "" {
@@ -55,6 +56,36 @@ func (rt *Runtime) instead(ctx context.Context, req *BeginRequest) error {
 		req.Key = insteadKey(record.TraceID)
 		req.own = mergeMeta(req.own, tga.Meta{tga.MetaAgainOf: record.TraceID.String()})
 	}
+	return nil
+}
+
+// leadInstead is [Runtime.instead] for whoever begins a trace, with no person at hand to say yes:
+// a key that was settled as "did not run" is not sent beside the call that ran in place of it.
+// A trace that is there already goes on with the key that it has.
+func (rt *Runtime) leadInstead(ctx context.Context, req *Request, given bool) error {
+	if req.Key == "" {
+		return nil
+	}
+	b := BeginRequest{Request: *req}
+	record, err := rt.store.Record(ctx, rt.keyIn(&b))
+	if err != nil || record == nil {
+		return err
+	}
+	if row, err := rt.store.Attachment(ctx, chain.AttachStream, insteadRow(record.TraceID)); err != nil || row == nil {
+		return err
+	}
+	if given {
+		if _, err := rt.store.Load(ctx, req.TraceID); !errors.Is(err, tga.NotFound) {
+			return err
+		}
+	}
+	if b.Args, err = rt.canonicalArgs(req.Args); err != nil {
+		return err
+	}
+	if err := rt.instead(ctx, &b); err != nil {
+		return err
+	}
+	req.Key, req.own = b.Key, b.own
 	return nil
 }
 

@@ -96,7 +96,30 @@ func TestKeyStandsForTheCallThatRanInstead(t *testing.T) {
 	resolve(c, first, tga.StatusFailure, ledger.ClassRetryable)
 	anew := func(r *runtime.BeginRequest) { r.Key, r.Retry = insteadKey, true }
 	c.wantStanding(c.beginAs("C", anew), runtime.BeginWait) // else it ran beside the second
+	// So is a call that this process would send itself: it waits for the second.
+	call := func(retry bool, trace tga.ID) (runtime.Result, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		r := runtime.BeginRequest{Request: charge("")}
+		keyed(&r)
+		r.Retry, r.TraceID = retry, trace
+		r.Args = []byte(`{ "amount" : 100 }`)
+		return c.rt.Call(ctx, r.Request)
+	}
+	for _, retry := range []bool{false, true} {
+		if _, err := call(retry, tga.ID{}); tga.CodeOf(err) != tga.IdempotencyKeyInFlight {
+			t.Errorf("retry %t beside the call that runs instead: %v", retry, err)
+		}
+	}
 	c.answer(second)
+	for _, retry := range []bool{false, true} {
+		if res, err := call(retry, tga.ID{}); err != nil || res.ServedFrom != second.Result.TraceID {
+			t.Errorf("retry %t is answered from %s: %v", retry, res.ServedFrom, err)
+		}
+	}
+	if res, err := call(true, first.Result.TraceID); err != nil || res.TraceID != first.Result.TraceID || res.State != tga.Failed {
+		t.Errorf("the first call itself: %+v, %v", res, err)
+	}
 	for _, how := range []func(*runtime.BeginRequest){keyed, anew, saidAgain(first.Result.TraceID)} {
 		served := c.beginAs("C", how)
 		c.wantStanding(served, runtime.BeginServe)

@@ -165,6 +165,9 @@ func (rt *Runtime) start(ctx context.Context, req Request) (*loop, error) {
 	if !given {
 		req.TraceID = rt.opts.NewID()
 	}
+	if err := rt.leadInstead(ctx, &req, given); err != nil {
+		return nil, err
+	}
 	lease, err := rt.store.Acquire(ctx, req.TraceID)
 	if err != nil {
 		return nil, err
