@@ -48,7 +48,7 @@ const (
 
 	// blockTarget is the size after which a block ends: more compresses better, and makes
 	// a single read decompress more.
-	blockTarget = 64 << 10
+	blockTarget = 16 << 10
 	// maxBlock is that and one more piece.
 	maxBlock = blockTarget + MaxRecord + 64<<10
 
