@@ -257,6 +257,9 @@ func (s *suite) reads() error {
 	if err := s.whole(min(s.options.history, 25_000)); err != nil {
 		return err
 	}
+	if err := s.hostileTail(); err != nil {
+		return err
+	}
 	if !s.any("ledger_hit_hot", "ledger_hit_cold", "ledger_miss", "replay", "recover", "open", "backup") {
 		return nil
 	}
