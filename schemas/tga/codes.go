@@ -101,9 +101,9 @@ var codes = []CodeInfo{
 	{LimitExceeded, 413, false, "A limit was exceeded",
 		"The input is larger, deeper or longer than a limit.",
 		"Send less, or raise the limit in the configuration."},
-	{FormatTooNew, 500, false, "The format is newer than this program",
-		"The store, segment or backup was written in a newer format. It was not touched.",
-		"Use the tgad version that wrote it, or a newer one."},
+	{FormatTooNew, 500, false, "This program does not read the format",
+		"The store, segment or backup has a format that this program does not read: a later one, or one that is no longer read. The detail says both versions. It was not touched.",
+		"Use the tgad version that wrote it."},
 
 	{ValidationError, 422, false, "The request is not valid",
 		"A header, a parameter, a name or the body is not what is taken. A body is JSON that keeps its meaning in canonical form: valid UTF-8, no repeated member, no number that a double cannot hold. The pointer names the place in it.",
