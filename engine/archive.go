@@ -6,16 +6,18 @@ import (
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 	"github.com/tgad/tgad/wal/segment"
 )
 
 // archive keeps what was read of segments of archived traces: their footers, and the blocks
-// used last, unpacked. Whoever reads traces in the order of their ids then reads and unpacks
-// each block once. Both are named by the file, which is never written again; a segment that
+// and lists used last, unpacked. Whoever reads traces in the order of their ids then reads and
+// unpacks each block once. They are named by the file, which is never written again; a segment that
 // is made anew has another file.
 type archive struct {
 	footers lru[tga.ID, *segment.Reader]
 	blocks  lru[blockName, *segment.Block]
+	lists   lru[tga.ID, *segment.List]
 }
 
 type blockName struct {
@@ -23,20 +25,24 @@ type blockName struct {
 	n    uint32
 }
 
-// What an archive keeps at most. A footer of 1,024 traces takes 110 KB, a block mostly 64 KB.
+// What an archive keeps at most. A footer of 1,024 traces takes 110 KB, a block mostly 64 KB,
+// a list of 1,024 some 250 KB.
 const (
 	footersBytes = 16 << 20
 	blocksBytes  = 8 << 20
+	listsBytes   = 8 << 20
 )
 
 func (a *archive) init() {
 	a.footers.init(1<<20, footersBytes)
 	a.blocks.init(1<<20, blocksBytes)
+	a.lists.init(1<<20, listsBytes)
 }
 
 func (a *archive) clear() {
 	a.footers.clear()
 	a.blocks.clear()
+	a.lists.clear()
 }
 
 // trace reads a trace of a segment's file.
@@ -48,56 +54,118 @@ func (a *archive) trace(l *wal.Log, at wal.File, key []byte, id tga.ID) (t segme
 			return b.Trace(id)
 		}
 	}
+	err = a.in(l, at, key, func(r *segment.Reader) error {
+		info, ok := r.Lookup(id)
+		if !ok {
+			return notInSegment(id)
+		}
+		b, err := r.Block(info.Block)
+		if err != nil {
+			return err
+		}
+		a.blocks.put(blockName{at.ID, info.Block}, b, b.Size())
+		t, err = b.Trace(id)
+		return err
+	})
+	return t, err
+}
+
+// in calls f with a segment's file, whose footer is read where it is not kept.
+func (a *archive) in(l *wal.Log, at wal.File, key []byte, f func(*segment.Reader) error) (err error) {
 	body, err := l.OpenFile(at, key)
 	if err != nil {
-		return t, err
+		return err
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
+	r, ok := a.footers.get(at.ID)
 	if ok {
-		r = r.On(body)
-	} else if r, err = segment.Open(body, body.Len()); err != nil {
-		return t, err
-	} else {
-		a.footers.put(at.ID, r.On(nil), r.Size())
+		return f(r.On(body))
 	}
-	info, ok := r.Lookup(id)
+	if r, err = segment.Open(body, body.Len()); err != nil {
+		return err
+	}
+	a.footers.put(at.ID, r.On(nil), r.Size())
+	return f(r)
+}
+
+// listing reads what a segment's list shows of a trace. It unpacks no block.
+func (a *archive) listing(l *wal.Log, at wal.File, key []byte, id tga.ID) (shown chain.Listing, info segment.Info, err error) {
+	list, ok := a.lists.get(at.ID)
 	if !ok {
-		return t, damaged("trace %s is not in the segment that its tombstone names", id).In(id)
+		if err := a.in(l, at, key, func(r *segment.Reader) error {
+			list, err = r.List()
+			return err
+		}); err != nil {
+			return shown, info, err
+		}
+		a.lists.put(at.ID, list, list.Size())
 	}
-	b, err := r.Block(info.Block)
-	if err != nil {
-		return t, err
+	if shown, info, ok = list.Listing(id); !ok {
+		return shown, info, notInSegment(id)
 	}
-	a.blocks.put(blockName{at.ID, info.Block}, b, b.Size())
-	return b.Trace(id)
+	return shown, info, nil
+}
+
+func notInSegment(id tga.ID) error {
+	return damaged("trace %s is not in the segment that its tombstone names", id).In(id)
 }
 
 // archived returns an archived trace from its segment; nil where the id has no
 // tombstone.
-func (db *DB) archived(r reader, id tga.ID) (*segment.Trace, uint64, error) {
+func (db *DB) archived(r reader, id tga.ID) (found *segment.Trace, n uint64, err error) {
+	n, err = db.buried(r, id, func(at wal.File, key []byte) (chain.Head, error) {
+		t, err := db.archive.trace(db.wal, at, key, id)
+		if err != nil {
+			return chain.Head{}, err
+		}
+		found = &t
+		last := t.Entries[len(t.Entries)-1]
+		return chain.Head{Seq: last.Seq, Digest: last.Digest}, nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return found, n, nil
+}
+
+// archivedListing returns what a list shows of an archived trace; ok is false where the id
+// has no tombstone.
+func (db *DB) archivedListing(r reader, id tga.ID) (shown chain.Listing, ok bool, err error) {
+	_, err = db.buried(r, id, func(at wal.File, key []byte) (head chain.Head, err error) {
+		var info segment.Info
+		shown, info, err = db.archive.listing(db.wal, at, key, id)
+		ok = err == nil
+		return chain.Head{Seq: info.Last, Digest: info.HeadDigest}, err
+	})
+	return shown, ok && err == nil, err
+}
+
+// buried calls read with the file of the segment that has an archived trace, where the id has
+// a tombstone, and compares the head that it found there with the tombstone's.
+func (db *DB) buried(r reader, id tga.ID, read func(at wal.File, key []byte) (chain.Head, error)) (n uint64, err error) {
 	value, err := db.get(r, keyspace.AppendTombstone(nil, id))
 	if err != nil || value == nil {
-		return nil, 0, err
+		return 0, err
 	}
 	stone, err := decodeTombstone(value)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	defer db.wal.Pin()()
 	at, key, err := db.segmentFile(r, stone.Segment)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
-	t, err := db.archive.trace(db.wal, at, key, id)
+	head, err := read(at, key)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
-	if last := t.Entries[len(t.Entries)-1]; last.Seq != stone.Last || last.Digest != stone.Head {
-		err := damaged("trace %s ends in segment %d at seq %d, its tombstone says %d", id, stone.Segment, last.Seq, stone.Last).In(id)
-		err.Seq, err.WantDigest, err.GotDigest = stone.Last, stone.Head, last.Digest
-		return nil, 0, err
+	if head.Seq != stone.Last || head.Digest != stone.Head {
+		err := damaged("trace %s ends in segment %d at seq %d, its tombstone says %d", id, stone.Segment, head.Seq, stone.Last).In(id)
+		err.Seq, err.WantDigest, err.GotDigest = stone.Last, stone.Head, head.Digest
+		return 0, err
 	}
-	return &t, stone.Segment, nil
+	return stone.Segment, nil
 }
 
 // segmentFile returns the file that the index names for a segment, and its key.

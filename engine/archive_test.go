@@ -1,7 +1,9 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -26,6 +29,25 @@ func (f *opensFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 		f.bodies.Add(1)
 	}
 	return f.FS.Open(name, opts...)
+}
+
+// onlyBody returns the only file of a body in a store.
+func onlyBody(t *testing.T, dir string) (name string, b []byte) {
+	t.Helper()
+	var files []string
+	if err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && strings.Contains(path, "body") && !d.IsDir() {
+			files = append(files, path)
+		}
+		return err
+	}); err != nil || len(files) != 1 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files[0], b
 }
 
 func sealed(t *testing.T, fs vfs.FS, dir string, n uint64) *engine.DB {
@@ -62,6 +84,89 @@ func TestArchivedTracesInOrderAreUnpackedOnce(t *testing.T) {
 	}
 }
 
+// TestListUnpacksNoBlock: a list of archived traces opens their segment once, for its list, and
+// shows each as a read of it does. Damage of a block is nothing to it, damage of the list is
+// told for each trace, and a check finds both.
+func TestListUnpacksNoBlock(t *testing.T) {
+	const n = 40
+	fs := &opensFS{FS: vfs.Default}
+	dir := filepath.Join(t.TempDir(), "store")
+	db := sealed(t, fs, dir, n)
+	list := func() (all []engine.Listed) {
+		t.Helper()
+		db.DropCaches()
+		fs.bodies.Store(0)
+		for l, err := range db.Traces(context.Background(), tga.ID{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, l)
+		}
+		if opened := fs.bodies.Load(); len(all) != n || opened != 1 && all[0].Err == nil {
+			t.Errorf("%d traces, the segment was opened %d times", len(all), opened)
+		}
+		return all
+	}
+	all := list()
+	for _, l := range all {
+		tr, err := db.Load(context.Background(), l.TraceID)
+		if err != nil || l.Err != nil || l.Listing != tr.Listing() || l.Tool == "" || l.Key == "" || l.ToolCallID.IsZero() {
+			t.Fatalf("%+v, %v", l, err)
+		}
+	}
+	name, b := onlyBody(t, dir)
+	at := bytes.LastIndex(b, []byte("LIST"))
+	for _, c := range []struct {
+		at    int
+		shown bool
+	}{{at - 1, true}, {at + 20, false}} {
+		b[c.at] ^= 1
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for i, l := range list() {
+			if c.shown != (l == all[i]) || !c.shown && (tga.CodeOf(l.Err) != tga.StateRecoveryFailed || l.TraceID != all[i].TraceID) {
+				t.Fatalf("byte %d: trace %d: %+v", c.at, i, l)
+			}
+		}
+		if rep, err := db.Check(context.Background()); err != nil || len(rep.Problems) == 0 {
+			t.Errorf("byte %d: %+v, %v", c.at, rep, err)
+		}
+		b[c.at] ^= 1
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestTombstoneOfAnotherEnd: an archived trace that does not end where its tombstone says is
+// neither read nor shown.
+func TestTombstoneOfAnotherEnd(t *testing.T) {
+	db := sealed(t, vfs.NewMem(), "store", 2)
+	stone := keyspace.AppendTombstone(nil, id(1))
+	row := []byte(db.Rows()[string(stone)])
+	db.PutRow(stone, []byte(db.Rows()[string(keyspace.AppendTombstone(nil, id(2)))]))
+	db.DropCaches()
+	want := func(err error) {
+		t.Helper()
+		var e *tga.Error
+		if !errors.As(err, &e) || e.Code != tga.StateRecoveryFailed || e.TraceID != id(1) || e.WantDigest == e.GotDigest {
+			t.Errorf("%+v", err)
+		}
+	}
+	_, err := db.Load(context.Background(), id(1))
+	want(err)
+	for l, err := range db.Traces(context.Background(), tga.ID{}) {
+		if err != nil || (l.Err == nil) != (l.TraceID == id(2)) {
+			t.Errorf("%+v, %v", l, err)
+		}
+		if l.TraceID == id(1) {
+			want(l.Err)
+		}
+	}
+	db.PutRow(stone, row)
+}
+
 // TestCheckReadsSegmentsPastWhatIsKept: damage under what is kept in memory is served to nobody
 // as good by a check.
 func TestCheckReadsSegmentsPastWhatIsKept(t *testing.T) {
@@ -73,21 +178,9 @@ func TestCheckReadsSegmentsPastWhatIsKept(t *testing.T) {
 		}
 	}
 	check(t, db)
-	var files []string
-	if err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err == nil && strings.Contains(path, "body") && !d.IsDir() {
-			files = append(files, path)
-		}
-		return err
-	}); err != nil || len(files) != 1 {
-		t.Fatalf("%q, %v", files, err)
-	}
-	b, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	name, b := onlyBody(t, dir)
 	b[len(b)/3] ^= 1
-	if err := os.WriteFile(files[0], b, 0o600); err != nil {
+	if err := os.WriteFile(name, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	rep, err := db.Check(context.Background())
@@ -105,7 +198,7 @@ func TestCheckReadsSegmentsPastWhatIsKept(t *testing.T) {
 		t.Error("every trace reads")
 	}
 	b[len(b)/3] ^= 1 // the store is checked again when it is closed
-	if err := os.WriteFile(files[0], b, 0o600); err != nil {
+	if err := os.WriteFile(name, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

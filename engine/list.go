@@ -19,7 +19,7 @@ type Listed struct {
 }
 
 // Traces yields every trace after an id, in the order of ids, finished and archived ones too.
-// A block of archived traces is unpacked once. A trace that begins meanwhile may be in it or
+// Of archived traces only the lists are unpacked. A trace that begins meanwhile may be in it or
 // not. The error ends the list.
 func (db *DB) Traces(ctx context.Context, after tga.ID) iter.Seq2[Listed, error] {
 	return func(yield func(Listed, error) bool) {
@@ -49,6 +49,7 @@ func (db *DB) listPage(ctx context.Context, after tga.ID) (page []Listed, more b
 	}
 	defer db.health.leave()
 	var ids []tga.ID
+	unarchived := map[tga.ID]bool{}
 	last := tga.ID(bytes.Repeat([]byte{0xff}, 16)) // up to where both kinds were read
 	for _, kind := range []keyspace.Kind{keyspace.Entry, keyspace.Tombstone} {
 		lower, _ := keyspace.Bounds(kind)
@@ -64,6 +65,11 @@ func (db *DB) listPage(ctx context.Context, after tga.ID) (page []Listed, more b
 			}
 		}
 		ids = append(ids, found...)
+		for _, id := range found {
+			if kind == keyspace.Entry {
+				unarchived[id] = true
+			}
+		}
 	}
 	slices.SortFunc(ids, func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) })
 	for _, id := range slices.Compact(ids) {
@@ -73,7 +79,7 @@ func (db *DB) listPage(ctx context.Context, after tga.ID) (page []Listed, more b
 		if err := ctx.Err(); err != nil {
 			return nil, false, err
 		}
-		l, err := db.list(ctx, id)
+		l, err := db.list(ctx, id, !unarchived[id])
 		if err != nil {
 			if code := tga.CodeOf(err); code == tga.StoreUnavailable || ctx.Err() != nil {
 				return nil, false, err
@@ -85,14 +91,26 @@ func (db *DB) listPage(ctx context.Context, after tga.ID) (page []Listed, more b
 	return page, more, nil
 }
 
-// list returns what a list shows of a trace that has an entry or a tombstone.
-func (db *DB) list(ctx context.Context, id tga.ID) (l Listed, err error) {
+// list returns what a list shows of a trace that has an entry or a tombstone. archived says
+// that it has the tombstone only.
+func (db *DB) list(ctx context.Context, id tga.ID, archived bool) (l Listed, err error) {
 	if err := db.lockTrace(ctx, id); err != nil {
 		return l, err
 	}
 	defer db.traces.unlock(id)
 	f, ok := db.cache.get(id)
 	if !ok { // a list of all is not kept: it would take the place of what is in use
+		if archived {
+			// Its entries were gone when the tombstone was found. Nobody brings them back.
+			shown, ok, err := db.archivedListing(db.p, id)
+			if err == nil && !ok {
+				err = damaged("trace %s has no entry", id).In(id)
+			}
+			if err != nil {
+				return l, recoveryFailed(id, err)
+			}
+			return Listed{Listing: shown}, nil
+		}
 		if f, err = db.replay(db.p, id); err != nil {
 			return l, err
 		}

@@ -30,7 +30,7 @@ func sealed(f fuzzer) []byte {
 }
 
 // FuzzVerifySegment: no bytes make Verify or Open panic or take memory without end,
-// and what Verify accepts, Open reads to the last trace.
+// and what Verify accepts, Open reads to the last trace, its list too.
 func FuzzVerifySegment(f *testing.F) { fuzzVerifySegment(f) }
 
 func fuzzVerifySegment(f fuzzer) {
@@ -47,6 +47,9 @@ func fuzzVerifySegment(f fuzzer) {
 				t.Fatalf("verifies, does not open: %v", openErr)
 			}
 			return
+		}
+		if _, listErr := opened.List(); listErr != nil && err == nil {
+			t.Fatalf("verifies, has no list: %v", listErr)
 		}
 		var traces int
 		for _, e := range opened.Traces() {

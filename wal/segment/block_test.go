@@ -133,25 +133,14 @@ func packedSegment(t *testing.T, records []byte, id tga.ID) []byte {
 }
 
 func packedRaw(stored []byte, id tga.ID) []byte {
-	b := append([]byte("TGADSEG\n"), 0, 0, 0, 1, 0, 0, 0, 0)
-	b = append(b, "BLOK"...)
-	b = binary.BigEndian.AppendUint32(b, 2)
-	b = binary.BigEndian.AppendUint64(b, uint64(len(stored)))
-	b = append(b, stored...)
+	b := append([]byte("TGADSEG\n"), 0, 0, 0, 2, 0, 0, 0, 0)
 	foot := append([]byte("FOOT"), 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0)
-	foot = binary.BigEndian.AppendUint64(foot, 16)
-	foot = binary.BigEndian.AppendUint64(foot, uint64(len(stored)))
-	sum := tga.Sum(stored)
-	foot = append(foot, sum[:]...)
+	foot = append(foot, placed(len(b), stored)...)
+	b = appendPart(b, "BLOK", 2, stored)
+	foot = append(foot, placed(len(b), nil)...)
+	b = appendPart(b, "LIST", 1, nil)
 	foot = append(foot, id[:]...)
-	foot = append(foot, make([]byte, 104-16)...)
-	b2 := binary.BigEndian.AppendUint64(nil, uint64(len(b)))
-	b2 = binary.BigEndian.AppendUint64(b2, uint64(len(foot)))
-	footSum := tga.Sum(foot)
-	b2 = append(b2, footSum[:]...)
-	b = append(append(b, foot...), b2...)
-	fileSum := tga.Sum(b)
-	return append(append(b, fileSum[:]...), "TGADEND\n"...)
+	return ended(b, append(foot, make([]byte, 104-16)...))
 }
 
 // TestBlockThatExpandsWithoutEnd: a block may not take more than the largest trace.

@@ -27,8 +27,9 @@ func (c *counted) take() (reads, n int) {
 	return reads, n
 }
 
-// TestReadsOfASegment counts: opening one reads its footer, a trace one block more, and all
-// traces each byte once. Nothing reads the whole file for one trace.
+// TestReadsOfASegment counts: opening one reads its footer, the list is one read more and so is
+// a trace, its block, and all traces read each byte of the blocks once. Nothing reads the whole
+// file for one trace, and nothing a block for the list.
 func TestReadsOfASegment(t *testing.T) {
 	traces := many(200)
 	whole := seal(t, traces...)
@@ -45,7 +46,14 @@ func TestReadsOfASegment(t *testing.T) {
 	if reads != 3 {
 		t.Errorf("opening takes %d reads, want the header, the trailer and the footer", reads)
 	}
-	blocks := len(whole) - fixed
+	if _, err := r.List(); err != nil {
+		t.Fatal(err)
+	}
+	reads, list := c.take()
+	if reads != 1 || list > 60*len(traces) {
+		t.Errorf("the list takes %d reads of %d bytes for %d traces", reads, list, len(traces))
+	}
+	blocks := len(whole) - fixed - list
 	most := 0
 	for _, tr := range traces {
 		if _, err := r.Trace(tr.ID); err != nil {
@@ -68,5 +76,5 @@ func TestReadsOfASegment(t *testing.T) {
 	if reads, n := c.take(); reads != report.Blocks || n != blocks {
 		t.Errorf("all traces take %d reads of %d bytes, want %d of %d", reads, n, report.Blocks, blocks)
 	}
-	t.Logf("%d traces, %d bytes: footer %d, %d blocks of at most %d", len(traces), len(whole), fixed, report.Blocks, most)
+	t.Logf("%d traces, %d bytes: footer %d, list %d, %d blocks of at most %d", len(traces), len(whole), fixed, list, report.Blocks, most)
 }

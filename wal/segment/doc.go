@@ -3,12 +3,13 @@
 // themselves. It is a format, not a second write path: a store writes a segment from
 // traces it already holds, and removes them only afterwards.
 //
-// # Format, version 1
+// # Format, version 2
 //
 // Integers are big-endian. A segment is a header, blocks, a footer and a trailer.
 //
-//	header     magic "TGADSEG\n" [8]   version [4] = 1   flags [4] = 0
+//	header     magic "TGADSEG\n" [8]   version [4] = 2   flags [4] = 0
 //	blocks     one after another, any number
+//	list       what a list of traces shows of each
 //	footer     what is where
 //	trailer    how to find the footer, and the digest of the file
 //
@@ -23,11 +24,20 @@
 //	    24  per entry: frame length [4], spill length [8], frame, spill
 //	        per note:  frame length [4], frame
 //
+//	list
+//	     0  "LIST" [4]      traces [4]
+//	     8  stored bytes [8]
+//	    16  the stored bytes: one zstd frame, nothing where there are no traces. In the
+//	        order of trace ids, per trace: ts of the newest entry [8], deadline [8] or 0,
+//	        tool call id [16] or zeros; then state, namespace, tool server, tool and
+//	        idempotency key, each as length [4], bytes
+//
 //	footer
 //	     0  "FOOT" [4]      blocks [4]
 //	     8  traces [4]      0 [4]
 //	    16  per block: offset of the block [8], stored bytes [8],
 //	        SHA-256 of the stored bytes [32]
+//	        of the list: the same three
 //	        per trace, in the order of trace ids: trace id [16], block [4],
 //	        notes [4], first seq [8], last seq [8], head digest [32],
 //	        digest of the last note [32] (zeros where there is none)
@@ -48,13 +58,15 @@
 // [Open] reads header, footer and trailer and checks the footer's digest;
 // [Reader.Trace] checks the digest of the one block it reads and replays the trace.
 // [Verify] believes none of this: it reads the blocks in the order of the file,
-// recomputes every chain with [chain.Replay], builds its own footer from what it found,
-// and only then compares that, and the digest of the file, with what is stored.
+// recomputes every chain with [chain.Replay], builds its own list and footer from what it
+// found, and only then compares those, and the digest of the file, with what is stored.
+// [Reader.List] checks the list's digest, and not that the list says what the traces do.
 //
 // # Invariants
 //
 //	finished  only a trace in a terminal state is written   [Writer.Add]          TestOnlyFinishedTracesAreSealed
 //	whole     a changed, missing or added byte is found     [Verify]              TestEveryFlipIsDetected, TestEveryTruncationIsDetected
-//	distrust  a footer that lies is found                   [Verify]              TestLyingFooterIsDetected
+//	distrust  a footer that lies is found, a list too       [Verify]              TestLyingFooterIsDetected, TestForgedListsAreRefused
+//	shown     a list of traces unpacks no block             [Reader.List]         TestReadsOfASegment
 //	bounded   memory is that of one trace and the index     [MaxTrace]            TestBombIsRefused
 package segment

@@ -46,12 +46,32 @@ func forge(t *testing.T, records ...[]byte) []byte {
 }
 
 func forgeBlock(traces uint32, stored []byte) []byte {
-	b := append([]byte("TGADSEG\n"), 0, 0, 0, 1, 0, 0, 0, 0)
-	b = append(b, "BLOK"...)
+	b := append([]byte("TGADSEG\n"), 0, 0, 0, 2, 0, 0, 0, 0)
+	b = appendPart(b, "BLOK", traces, stored)
+	list := placed(len(b), nil)
+	b = appendPart(b, "LIST", 0, nil)
+	footer := append(append([]byte("FOOT"), make([]byte, 12)...), list...)
+	return ended(b, footer)
+}
+
+// appendPart writes a block or a list.
+func appendPart(b []byte, magic string, traces uint32, stored []byte) []byte {
+	b = append(b, magic...)
 	b = binary.BigEndian.AppendUint32(b, traces)
 	b = binary.BigEndian.AppendUint64(b, uint64(len(stored)))
-	b = append(b, stored...)
-	footer := append([]byte("FOOT"), make([]byte, 12)...)
+	return append(b, stored...)
+}
+
+// placed is what a footer says of a block or a list at an offset.
+func placed(offset int, stored []byte) []byte {
+	b := binary.BigEndian.AppendUint64(nil, uint64(offset))
+	b = binary.BigEndian.AppendUint64(b, uint64(len(stored)))
+	sum := tga.Sum(stored)
+	return append(b, sum[:]...)
+}
+
+// ended puts a footer and a trailer behind blocks and list.
+func ended(b, footer []byte) []byte {
 	offset := uint64(len(b))
 	b = append(b, footer...)
 	b = binary.BigEndian.AppendUint64(b, offset)

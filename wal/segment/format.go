@@ -15,14 +15,16 @@ const BlockTarget = 64 << 10
 const (
 	MaxTrace  = 256 << 20 // bytes of one trace record
 	MaxTraces = 1 << 20   // traces of one segment
+	MaxList   = 256 << 20 // bytes of what the list says of all of them
 )
 
 const (
-	version = 1
+	version = 2
 
 	headerMagic  = "TGADSEG\n"
 	trailerMagic = "TGADEND\n"
 	blockMagic   = "BLOK"
+	listMagic    = "LIST"
 	footerMagic  = "FOOT"
 
 	headerLen      = 16
@@ -30,18 +32,22 @@ const (
 	recordLen      = 24
 	entryHeadLen   = 12 // of an entry in a record: the lengths of its frame and of what is beside it
 	noteHeadLen    = 4
+	listingHeadLen = 32 // of a trace in the list: what comes before its strings
 	footerHeadLen  = 16
 	blockEntryLen  = 48
 	traceEntryLen  = 104
 	trailerLen     = 88
 	trailerSummed  = 48 // bytes of the trailer that the file's digest covers
 
+	// leastLen is the length of a segment without traces.
+	leastLen = headerLen + blockHeaderLen + footerHeadLen + blockEntryLen + trailerLen
+
 	// maxWindow is what a zstd frame may ask a reader to hold before it has delivered a
 	// byte. The writer uses no larger one.
 	maxWindow = 8 << 20
 
 	// maxFooter follows from MaxTraces: a block holds at least one trace.
-	maxFooter = footerHeadLen + MaxTraces*(blockEntryLen+traceEntryLen)
+	maxFooter = footerHeadLen + blockEntryLen + MaxTraces*(blockEntryLen+traceEntryLen)
 )
 
 // Info is what a footer says of a trace.
@@ -63,6 +69,7 @@ type blockInfo struct {
 
 type footer struct {
 	blocks []blockInfo
+	list   blockInfo
 	traces []Info // in the order of their ids
 }
 
@@ -76,7 +83,7 @@ func checkHeader(b []byte) error {
 	if string(b[:8]) != headerMagic {
 		return fault("header: no segment")
 	}
-	if v := binary.BigEndian.Uint32(b[8:]); v > version {
+	if v := binary.BigEndian.Uint32(b[8:]); v != version && v != 0 {
 		err := tga.Errorf(tga.FormatTooNew, "segment of version %d, this program knows %d", v, version)
 		err.Where = "stored"
 		return err
@@ -89,8 +96,9 @@ func checkHeader(b []byte) error {
 	return nil
 }
 
-func appendBlockHeader(dst []byte, traces uint32, stored uint64) []byte {
-	dst = append(dst, blockMagic...)
+// appendBlockHeader writes the header of a block, or of the list.
+func appendBlockHeader(dst []byte, magic string, traces uint32, stored uint64) []byte {
+	dst = append(dst, magic...)
 	dst = binary.BigEndian.AppendUint32(dst, traces)
 	return binary.BigEndian.AppendUint64(dst, stored)
 }
@@ -101,10 +109,9 @@ func (f *footer) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(f.traces)))
 	dst = binary.BigEndian.AppendUint32(dst, 0)
 	for _, b := range f.blocks {
-		dst = binary.BigEndian.AppendUint64(dst, b.offset)
-		dst = binary.BigEndian.AppendUint64(dst, b.stored)
-		dst = append(dst, b.digest[:]...)
+		dst = b.append(dst)
 	}
+	dst = f.list.append(dst)
 	for _, t := range f.traces {
 		dst = append(dst, t.TraceID[:]...)
 		dst = binary.BigEndian.AppendUint32(dst, t.Block)
@@ -117,19 +124,25 @@ func (f *footer) append(dst []byte) []byte {
 	return dst
 }
 
-// decodeFooter reads a footer whose blocks must lie one after another between header
-// and end, so that no two of them and nothing else share a byte.
+func (b *blockInfo) append(dst []byte) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, b.offset)
+	dst = binary.BigEndian.AppendUint64(dst, b.stored)
+	return append(dst, b.digest[:]...)
+}
+
+// decodeFooter reads a footer whose blocks, and then the list, must lie one after another
+// between header and end, so that no two of them and nothing else share a byte.
 func decodeFooter(b []byte, end uint64) (*footer, error) {
 	if len(b) < footerHeadLen || string(b[:4]) != footerMagic || binary.BigEndian.Uint32(b[12:]) != 0 {
 		return nil, fault("footer: none at its place")
 	}
 	blocks, traces := uint64(binary.BigEndian.Uint32(b[4:])), uint64(binary.BigEndian.Uint32(b[8:]))
-	if want := footerHeadLen + blocks*blockEntryLen + traces*traceEntryLen; want != uint64(len(b)) {
+	if want := footerHeadLen + (blocks+1)*blockEntryLen + traces*traceEntryLen; want != uint64(len(b)) {
 		return nil, fault("footer: %d blocks and %d traces in %d bytes", blocks, traces, len(b))
 	}
 	b = b[footerHeadLen:]
-	f := &footer{blocks: make([]blockInfo, blocks), traces: make([]Info, traces)}
-	left := end - headerLen // bytes of the blocks still to come
+	f := &footer{blocks: make([]blockInfo, blocks+1), traces: make([]Info, traces)}
+	left := end - headerLen // bytes of the blocks and the list still to come
 	for i := range f.blocks {
 		f.blocks[i] = blockInfo{
 			offset: binary.BigEndian.Uint64(b), stored: binary.BigEndian.Uint64(b[8:]), digest: tga.Digest(b[16:48]),
@@ -142,8 +155,9 @@ func decodeFooter(b []byte, end uint64) (*footer, error) {
 		b = b[blockEntryLen:]
 	}
 	if left != 0 {
-		return nil, fault("footer: %d bytes between the blocks and the footer, which starts at %d", left, end)
+		return nil, fault("footer: %d bytes between the list and the footer, which starts at %d", left, end)
 	}
+	f.blocks, f.list = f.blocks[:blocks], f.blocks[blocks]
 	for i := range f.traces {
 		t := Info{
 			TraceID: tga.ID(b[:16]), Block: binary.BigEndian.Uint32(b[16:]), Notes: binary.BigEndian.Uint32(b[20:]),
@@ -213,8 +227,12 @@ func mismatch(what string, want, got tga.Digest) *tga.Error {
 	return err
 }
 
+func (f *footer) find(id tga.ID) (int, bool) {
+	return slices.BinarySearchFunc(f.traces, id, func(t Info, id tga.ID) int { return compareIDs(t.TraceID, id) })
+}
+
 func (f *footer) lookup(id tga.ID) (Info, bool) {
-	i, ok := slices.BinarySearchFunc(f.traces, id, func(t Info, id tga.ID) int { return compareIDs(t.TraceID, id) })
+	i, ok := f.find(id)
 	if !ok {
 		return Info{}, false
 	}

@@ -25,7 +25,8 @@ func TestHeaderAtItsLimits(t *testing.T) {
 		"as written":          {appendHeader(nil), ""},
 		"the last of magic":   {with(7, '\r'), tga.StateChecksumMismatch},
 		"version 0":           {with(11, 0), tga.StateChecksumMismatch},
-		"version 2":           {with(11, 2), tga.FormatTooNew},
+		"version 1":           {with(11, 1), tga.FormatTooNew},
+		"version 3":           {with(11, 3), tga.FormatTooNew},
 		"the highest version": {with(8, 0xff), tga.FormatTooNew},
 		"a flag":              {with(15, 1), tga.StateChecksumMismatch},
 		"the highest flag":    {with(12, 0x80), tga.StateChecksumMismatch},
@@ -41,12 +42,12 @@ func TestBlockHeaderAtItsLimits(t *testing.T) {
 		header []byte
 		ok     bool
 	}{
-		"no trace":        {appendBlockHeader(nil, 0, 5), false},
-		"one":             {appendBlockHeader(nil, 1, 5), true},
-		"the most":        {appendBlockHeader(nil, MaxTraces, 5), true},
-		"one more":        {appendBlockHeader(nil, MaxTraces+1, 5), false},
-		"a byte short":    {appendBlockHeader(nil, 1, 5)[:blockHeaderLen-1], false},
-		"another's magic": {append([]byte(footerMagic), appendBlockHeader(nil, 1, 5)[4:]...), false},
+		"no trace":        {appendBlockHeader(nil, blockMagic, 0, 5), false},
+		"one":             {appendBlockHeader(nil, blockMagic, 1, 5), true},
+		"the most":        {appendBlockHeader(nil, blockMagic, MaxTraces, 5), true},
+		"one more":        {appendBlockHeader(nil, blockMagic, MaxTraces+1, 5), false},
+		"a byte short":    {appendBlockHeader(nil, blockMagic, 1, 5)[:blockHeaderLen-1], false},
+		"another's magic": {append([]byte(footerMagic), appendBlockHeader(nil, blockMagic, 1, 5)[4:]...), false},
 	} {
 		traces, stored, err := decodeBlockHeader(c.header)
 		if (err == nil) != c.ok {
@@ -66,10 +67,12 @@ func TestFooterAtItsLimits(t *testing.T) {
 	good := func() footer {
 		return footer{
 			blocks: []blockInfo{{offset: headerLen, stored: 100}, {offset: headerLen + blockHeaderLen + 100}},
+			list:   blockInfo{offset: headerLen + 2*blockHeaderLen + 100, stored: 7},
 			traces: []Info{{TraceID: id(1, 9)}, {TraceID: id(2, 1), Block: 1}, {TraceID: id(2, 2), Block: 1}},
 		}
 	}
-	const end = headerLen + 2*blockHeaderLen + 100
+	const end = headerLen + 3*blockHeaderLen + 107
+	empty := footer{list: blockInfo{offset: headerLen}}
 	for name, c := range map[string]struct {
 		change func(f *footer)
 		bytes  func(b []byte) []byte
@@ -77,8 +80,8 @@ func TestFooterAtItsLimits(t *testing.T) {
 		ok     bool
 	}{
 		"as it should be":             {end: end, ok: true},
-		"nothing in it":               {change: func(f *footer) { *f = footer{} }, end: headerLen, ok: true},
-		"nothing in it, a byte there": {change: func(f *footer) { *f = footer{} }, end: headerLen + 1},
+		"nothing in it":               {change: func(f *footer) { *f = empty }, end: headerLen + blockHeaderLen, ok: true},
+		"nothing in it, a byte there": {change: func(f *footer) { *f = empty }, end: headerLen + blockHeaderLen + 1},
 		"a byte before the footer":    {end: end + 1},
 		"a byte over the footer":      {end: end - 1},
 		"a block's header over it":    {end: end - blockHeaderLen},
@@ -115,8 +118,8 @@ func TestFooterAtItsLimits(t *testing.T) {
 		"what is 0 is 1":              {bytes: func(b []byte) []byte { b[15] = 1; return b }, end: end},
 		"one block more":              {bytes: func(b []byte) []byte { b[7]++; return b }, end: end},
 		"one trace less":              {bytes: func(b []byte) []byte { b[11]--; return b }, end: end},
-		"a head":                      {bytes: func([]byte) []byte { return (&footer{}).append(nil) }, end: headerLen, ok: true},
-		"a head, a byte short":        {bytes: func([]byte) []byte { return (&footer{}).append(nil)[:footerHeadLen-1] }, end: headerLen},
+		"a head":                      {bytes: func([]byte) []byte { return empty.append(nil) }, end: headerLen + blockHeaderLen, ok: true},
+		"a head, a byte short":        {bytes: func([]byte) []byte { return empty.append(nil)[:footerHeadLen-1] }, end: headerLen + blockHeaderLen},
 	} {
 		f := good()
 		if c.change != nil {
@@ -150,8 +153,8 @@ func TestTrailerAtItsLimits(t *testing.T) {
 		"a byte early":       {headerLen - 1, footerHeadLen, least, false},
 		"a byte shorter":     {headerLen, footerHeadLen - 1, least, false},
 		"over the header":    {headerLen - 1, footerHeadLen + 1, least, false},
-		"the most":           {headerLen, 16 + (1<<20)*(48+104), headerLen + 16 + (1<<20)*(48+104) + trailerLen, true},
-		"a byte more":        {headerLen, 17 + (1<<20)*(48+104), headerLen + 17 + (1<<20)*(48+104) + trailerLen, false},
+		"the most":           {headerLen, 16 + 48 + (1<<20)*(48+104), headerLen + 16 + 48 + (1<<20)*(48+104) + trailerLen, true},
+		"a byte more":        {headerLen, 17 + 48 + (1<<20)*(48+104), headerLen + 17 + 48 + (1<<20)*(48+104) + trailerLen, false},
 		"around once":        {headerLen + footerHeadLen + 1, 1<<64 - 1, least, false},
 		"of another segment": {headerLen, footerHeadLen, least + 1, false},
 	} {
@@ -243,6 +246,22 @@ func TestRecordSizeIsABound(t *testing.T) {
 		}
 		if counted < size || counted > size+loose+unescaped {
 			t.Errorf("%s: %d bytes, counted %d", name, size, counted)
+		}
+	}
+}
+
+// TestListAtItsLimit: the list of a segment may take its room and not a byte more, for who reads it
+// and for who writes it.
+func TestListAtItsLimit(t *testing.T) {
+	for more, ok := range []bool{true, false} {
+		if err := checkList(tga.ID{1}, int64(MaxList+more)); (err == nil) != ok || err != nil && tga.CodeOf(err) != tga.LimitExceeded {
+			t.Errorf("%d bytes over: written: %v", more, err)
+		}
+		l := chain.Listing{OpenTrace: chain.OpenTrace{State: tga.Denied}, Tool: "pay"}
+		b := appendListing(nil, &l)
+		rr := recordReader{r: bytes.NewReader(b), room: int64(len(b) - more)}
+		if got, err := rr.listing(tga.ID{}); (err == nil) != ok || err == nil && got != l || err != nil && tga.CodeOf(err) != tga.StateChecksumMismatch {
+			t.Errorf("%d bytes over: read: %+v, %v", more, got, err)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type Reader struct {
 // Errors: STATE_CHECKSUM_MISMATCH, Where "stored"; FORMAT_TOO_NEW; STORE_UNAVAILABLE
 // when r fails.
 func Open(r io.ReaderAt, size int64) (*Reader, error) {
-	if size < headerLen+footerHeadLen+trailerLen {
+	if size < leastLen {
 		return nil, fault("of %d bytes: cut short", size)
 	}
 	head, err := readAt(r, 0, headerLen)
@@ -133,23 +133,27 @@ func (r *Reader) block(n int) iter.Seq2[Trace, error] {
 
 // packed reads a block as it is stored, and checks its digest.
 func (r *Reader) packed(n int) (traces uint32, stored []byte, err error) {
-	info := r.footer.blocks[n]
+	return r.stored(r.footer.blocks[n], decodeBlockHeader, "block")
+}
+
+// stored reads a block or the list as it is stored, and checks its digest.
+func (r *Reader) stored(info blockInfo, decode func([]byte) (uint32, uint64, error), what string) (traces uint32, stored []byte, err error) {
 	// The footer's bounds were checked against the file's size, so this takes no more
 	// memory than the file has bytes.
 	b, err := readAt(r.r, int64(info.offset), int64(blockHeaderLen+info.stored))
 	if err != nil {
 		return 0, nil, err
 	}
-	traces, length, err := decodeBlockHeader(b)
+	traces, length, err := decode(b)
 	if err == nil && length != info.stored {
-		err = fault("block %d: %d bytes, the footer says %d", n, length, info.stored)
+		err = fault("%s: %d bytes, the footer says %d", what, length, info.stored)
 	}
 	if err != nil {
 		return 0, nil, err
 	}
 	stored = b[blockHeaderLen:]
 	if sum := tga.Sum(stored); sum != info.digest {
-		return 0, nil, mismatch("block digest", sum, info.digest)
+		return 0, nil, mismatch(what+" digest", sum, info.digest)
 	}
 	return traces, stored, nil
 }
@@ -190,6 +194,15 @@ func readBlock(stored io.Reader, traces uint32, n int) iter.Seq2[replayed, error
 			yield(replayed{}, fault("block %d: bytes after its %d traces, or no end: %v", n, traces, err))
 		}
 	}
+}
+
+// decodeListHeader reads the header of a list, which has the form of a block's. The list of a
+// segment without traces has none.
+func decodeListHeader(b []byte) (traces uint32, stored uint64, err error) {
+	if len(b) < blockHeaderLen || string(b[:4]) != listMagic {
+		return 0, 0, fault("list: none at its place")
+	}
+	return binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:]), nil
 }
 
 func decodeBlockHeader(b []byte) (traces uint32, stored uint64, err error) {

@@ -209,12 +209,13 @@ func TestEveryTruncationIsDetected(t *testing.T) {
 	}
 }
 
-// TestDamageIsFoundOnLookup changes each byte of a block: a lookup reads no other trace
-// than was sealed.
+// TestDamageIsFoundOnLookup changes each byte of a block and of the list: a lookup reads no
+// other trace than was sealed, and the list is not read.
 func TestDamageIsFoundOnLookup(t *testing.T) {
 	traces := few()
 	whole := seal(t, traces...)
 	end := binary.BigEndian.Uint64(whole[len(whole)-88:])
+	list := bytes.Index(whole, []byte("LIST"))
 	b := bytes.Clone(whole)
 	for i := 16; i < int(end); i++ {
 		b[i] ^= 1
@@ -224,8 +225,11 @@ func TestDamageIsFoundOnLookup(t *testing.T) {
 		}
 		// The count of traces in a block's header is no digest's; a lookup stops at
 		// its trace and Verify finds the rest.
-		if _, err := r.Trace(traces[0].ID); err == nil && (i < 20 || i >= 24) {
+		if _, err := r.Trace(traces[0].ID); i < list && err == nil && (i < 20 || i >= 24) {
 			t.Fatalf("byte %d of a block changed: trace reads", i)
+		}
+		if _, err := r.List(); i >= list && tga.CodeOf(err) != tga.StateChecksumMismatch {
+			t.Fatalf("byte %d of the list changed: %v", i, err)
 		}
 		b[i] = whole[i]
 	}
@@ -357,7 +361,7 @@ func TestFailingReaderIsNoDamage(t *testing.T) {
 
 func TestNewerSegmentIsRefused(t *testing.T) {
 	b := seal(t, few()[0])
-	b[11] = 2
+	b[11] = 3
 	if _, err := verify(b); tga.CodeOf(err) != tga.FormatTooNew {
 		t.Errorf("verify: %v", err)
 	}

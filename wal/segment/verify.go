@@ -41,7 +41,7 @@ func Verify(r io.ReaderAt, size int64) (Report, error) {
 func Walk(r io.ReaderAt, size int64, f func(*Trace, *chain.Trace) error) (Report, error) {
 	// A reader that fails must not look like a segment that is damaged.
 	src := &source{r: io.NewSectionReader(r, 0, size)}
-	v := verifier{each: f, in: &summed{r: bufio.NewReaderSize(src, 64<<10), h: sha256.New()}}
+	v := verifier{each: f, shown: map[tga.ID]chain.Listing{}, in: &summed{r: bufio.NewReaderSize(src, 64<<10), h: sha256.New()}}
 	report, err := v.run(size)
 	if v.stopped != nil {
 		return Report{}, v.stopped
@@ -59,6 +59,7 @@ type verifier struct {
 	in      *summed
 	each    func(*Trace, *chain.Trace) error
 	stopped error // of each
+	shown   map[tga.ID]chain.Listing
 	found   footer
 	report  Report
 }
@@ -72,12 +73,11 @@ func (v *verifier) run(size int64) (Report, error) {
 		return Report{}, err
 	}
 	for {
-		// A block header and a footer's head have one length.
 		b, err := v.read(blockHeaderLen)
 		if err != nil {
 			return Report{}, err
 		}
-		if string(b[:4]) == footerMagic {
+		if string(b[:4]) == listMagic {
 			return v.end(b, size)
 		}
 		if err := v.block(b); err != nil {
@@ -106,6 +106,7 @@ func (v *verifier) block(head []byte) error {
 			return fault("over %d traces", MaxTraces)
 		}
 		v.found.traces = append(v.found.traces, t.info)
+		v.shown[t.trace.ID] = t.state.Listing()
 		v.count(&t)
 		if v.stopped = v.each(&t.trace, t.state); v.stopped != nil {
 			return v.stopped
@@ -134,13 +135,21 @@ func (v *verifier) count(t *replayed) {
 	}
 }
 
-// end compares the footer and trailer stored with those made of what was found.
+// end compares the list, the footer and the trailer stored with those made of what was
+// found. It is given the list's header.
 func (v *verifier) end(head []byte, size int64) (Report, error) {
 	slices.SortFunc(v.found.traces, func(a, b Info) int { return compareIDs(a.TraceID, b.TraceID) })
 	for i := 1; i < len(v.found.traces); i++ {
 		if id := v.found.traces[i].TraceID; id == v.found.traces[i-1].TraceID {
 			return Report{}, fault("trace %s is there twice", id).In(id)
 		}
+	}
+	if err := v.list(head); err != nil {
+		return Report{}, err
+	}
+	head, err := v.read(footerHeadLen)
+	if err != nil {
+		return Report{}, err
 	}
 	want := v.found.append(nil)
 	offset := v.in.offset - footerHeadLen
@@ -181,6 +190,33 @@ func (v *verifier) end(head []byte, size int64) (Report, error) {
 	return v.report, nil
 }
 
+// list compares the list with that of the traces found.
+func (v *verifier) list(head []byte) error {
+	info := blockInfo{offset: v.in.offset - blockHeaderLen}
+	traces, stored, err := decodeListHeader(head)
+	if err != nil {
+		return err
+	}
+	if int(traces) != len(v.found.traces) {
+		return fault("list: of %d traces, found %d", traces, len(v.found.traces))
+	}
+	info.stored = stored
+	sum := sha256.New()
+	same := false
+	err = unpackList(io.TeeReader(io.LimitReader(v.in, int64(stored)), sum), func(rr *recordReader) (err error) {
+		if same, err = rr.same(appendList(nil, v.found.traces, v.shown)); err == nil && !same {
+			err = fault("list: says of a trace what the trace does not")
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	info.digest = tga.Digest(sum.Sum(nil))
+	v.found.list = info
+	return nil
+}
+
 // differs says where a stored footer is not the one computed.
 func (v *verifier) differs(got []byte, offset uint64) error {
 	f, err := decodeFooter(got, offset)
@@ -195,6 +231,10 @@ func (v *verifier) differs(got []byte, offset uint64) error {
 		if b != want {
 			return fault("footer: block %d is %d bytes at %d, found %d at %d", i, b.stored, b.offset, want.stored, want.offset)
 		}
+	}
+	if f.list != v.found.list {
+		return fault("footer: the list is %d bytes at %d with digest %s, found %d at %d with %s", f.list.stored, f.list.offset, f.list.digest,
+			v.found.list.stored, v.found.list.offset, v.found.list.digest)
 	}
 	for i := range min(len(f.traces), len(v.found.traces)) {
 		t, want := f.traces[i], v.found.traces[i]

@@ -43,7 +43,7 @@ func TestLyingFooterIsDetected(t *testing.T) {
 		}
 	}
 	// The head digest of the first trace of the index.
-	const first = 16 + 48
+	const first = 16 + 2*48 // after the head, the block and the list
 	r, err := segment.Open(bytes.NewReader(whole), int64(len(whole)))
 	if err != nil {
 		t.Fatal(err)
@@ -69,9 +69,9 @@ func TestLyingFooterIsFoundOnLookup(t *testing.T) {
 		digest bool // the error has both
 	}{
 		"digest of the block":     {16 + 16, true},
-		"head digest":             {16 + 48 + 40, false},
-		"number of the last note": {16 + 48 + 23, false},
-		"id":                      {16 + 48 + 15, false},
+		"head digest":             {16 + 2*48 + 40, false},
+		"number of the last note": {16 + 2*48 + 23, false},
+		"id":                      {16 + 2*48 + 15, false},
 	} {
 		b := patch(seal(t, one), func(footer []byte) { footer[c.at] ^= 1 })
 		r, err := segment.Open(bytes.NewReader(b), int64(len(b)))

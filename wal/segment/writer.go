@@ -9,6 +9,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Writer writes a segment. It is for one goroutine. After an error of the underlying
@@ -23,8 +24,9 @@ type Writer struct {
 	block    []byte // trace records not yet written
 	inBlock  uint32
 	packed   []byte // reused for the compressed block
+	shown    map[tga.ID]chain.Listing
+	listed   int64 // bytes of the list
 	footer   footer
-	has      map[tga.ID]bool
 	err      error // of w; sticky
 	finished bool
 }
@@ -37,14 +39,14 @@ func NewWriter(w io.Writer) (*Writer, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.GenericStateError, "start a segment: %w", err)
 	}
-	sw := &Writer{w: w, sum: sha256.New(), zstd: enc, has: map[tga.ID]bool{}}
+	sw := &Writer{w: w, sum: sha256.New(), zstd: enc, shown: map[tga.ID]chain.Listing{}}
 	return sw, sw.write(appendHeader(nil))
 }
 
 // Add adds one trace. It is replayed first, so that nothing goes into a segment that
 // [Verify] would refuse: an error of [chain.Replay] is returned as it is. A trace that
-// is not terminal, or already there, is STATE_ERROR; a record over [MaxTrace] bytes
-// or a trace after [MaxTraces] is LIMIT_EXCEEDED. After any of these the segment goes
+// is not terminal, or already there, is STATE_ERROR; a record over [MaxTrace] bytes, a
+// list over [MaxList] or a trace after [MaxTraces] is LIMIT_EXCEEDED. After any of these the segment goes
 // on as if Add had not been called.
 func (w *Writer) Add(t *Trace) error {
 	if err := w.usable(); err != nil {
@@ -56,16 +58,21 @@ func (w *Writer) Add(t *Trace) error {
 		return err
 	case !replayed.Head.State.Terminal():
 		return tga.Errorf(tga.GenericStateError, "seal trace %s: its state is %q, not terminal", t.ID, replayed.Head.State).In(t.ID)
-	case w.has[t.ID]:
+	case w.has(t.ID):
 		return tga.Errorf(tga.GenericStateError, "seal trace %s: it is in this segment already", t.ID).In(t.ID)
-	case len(w.has) == MaxTraces:
+	case len(w.shown) == MaxTraces:
 		return tga.Errorf(tga.LimitExceeded, "seal trace %s: segment has %d traces", t.ID, MaxTraces).In(t.ID)
 	}
 	if err := checkSize(t.ID, recordSize(t)); err != nil {
 		return err
 	}
+	shown := replayed.Listing()
+	listed := w.listed + int64(len(appendListing(nil, &shown)))
+	if err := checkList(t.ID, listed); err != nil {
+		return err
+	}
 	w.footer.traces = append(w.footer.traces, t.info(replayed, len(w.footer.blocks)))
-	w.has[t.ID] = true
+	w.shown[t.ID], w.listed = shown, listed
 	w.block = t.append(w.block)
 	w.inBlock++
 	if len(w.block) < BlockTarget {
@@ -74,10 +81,23 @@ func (w *Writer) Add(t *Trace) error {
 	return w.flush()
 }
 
+func (w *Writer) has(id tga.ID) bool {
+	_, ok := w.shown[id]
+	return ok
+}
+
 // checkSize refuses a record of so many bytes, which [Verify] would not read.
 func checkSize(trace tga.ID, size int64) error {
 	if size > MaxTrace {
 		return tga.Errorf(tga.LimitExceeded, "seal trace %s: %d bytes, over %d", trace, size, int64(MaxTrace)).In(trace)
+	}
+	return nil
+}
+
+// checkList refuses a trace with which the list has so many bytes.
+func checkList(trace tga.ID, size int64) error {
+	if size > MaxList {
+		return tga.Errorf(tga.LimitExceeded, "seal trace %s: the list of the segment has %d bytes with it, over %d", trace, size, int64(MaxList)).In(trace)
 	}
 	return nil
 }
@@ -108,18 +128,37 @@ func (w *Writer) flush() error {
 	if w.inBlock == 0 {
 		return nil
 	}
-	w.packed = w.zstd.EncodeAll(w.block, w.packed[:0])
-	w.footer.blocks = append(w.footer.blocks, blockInfo{
-		offset: w.offset, stored: uint64(len(w.packed)), digest: tga.Sum(w.packed),
-	})
-	if err := w.write(appendBlockHeader(nil, w.inBlock, uint64(len(w.packed)))); err != nil {
-		return err
-	}
+	info, err := w.compressed(blockMagic, w.inBlock, w.block)
+	w.footer.blocks = append(w.footer.blocks, info)
 	w.block, w.inBlock = w.block[:0], 0
-	return w.write(w.packed)
+	return err
 }
 
-// Close writes what is left, the footer and the trailer, and returns the digest that
+// compressed writes records as a block, or as the list, and says where they are.
+func (w *Writer) compressed(magic string, traces uint32, records []byte) (blockInfo, error) {
+	w.packed = w.zstd.EncodeAll(records, w.packed[:0])
+	info := blockInfo{offset: w.offset, stored: uint64(len(w.packed)), digest: tga.Sum(w.packed)}
+	if err := w.write(appendBlockHeader(nil, magic, traces, info.stored)); err != nil {
+		return info, err
+	}
+	return info, w.write(w.packed)
+}
+
+// list writes what a list of traces shows of each, in the order of their ids.
+func (w *Writer) list() (err error) {
+	w.footer.list, err = w.compressed(listMagic, uint32(len(w.shown)), appendList(nil, w.footer.traces, w.shown))
+	return err
+}
+
+func appendList(dst []byte, traces []Info, shown map[tga.ID]chain.Listing) []byte {
+	for _, t := range traces {
+		l := shown[t.TraceID]
+		dst = appendListing(dst, &l)
+	}
+	return dst
+}
+
+// Close writes what is left, the list, the footer and the trailer, and returns the digest that
 // the trailer carries. A segment without traces is a segment.
 func (w *Writer) Close() (tga.Digest, error) {
 	if err := w.usable(); err != nil {
@@ -130,6 +169,9 @@ func (w *Writer) Close() (tga.Digest, error) {
 		return tga.Digest{}, err
 	}
 	slices.SortFunc(w.footer.traces, func(a, b Info) int { return compareIDs(a.TraceID, b.TraceID) })
+	if err := w.list(); err != nil {
+		return tga.Digest{}, err
+	}
 	foot := w.footer.append(nil)
 	t := trailer{offset: w.offset, length: uint64(len(foot)), footerSum: tga.Sum(foot)}
 	if err := w.write(foot); err != nil {
