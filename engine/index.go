@@ -15,8 +15,9 @@ import (
 // is the rows of a prefix of the log and the position that says which.
 type indexer struct {
 	b    *pebble.Batch
-	keys uint64 // ledger keys that the index has
-	sum  uint64 // of them, see [keySum]
+	many *gathered // where the rows of many records wait for their batch; nil: they do not
+	keys uint64    // ledger keys that the index has
+	sum  uint64    // of them, see [keySum]
 	row  []byte
 	key  [keyspace.MaxLen]byte
 }
@@ -30,11 +31,23 @@ func (x *indexer) op(op *wal.Op) error {
 			x.sum += keySum(op.Key)
 		}
 		x.row = appendRow(x.row[:0], op)
-		return x.b.Set(op.Key, x.row, nil)
+		return x.set(op.Key, x.row)
 	case wal.Delete:
+		if x.many != nil {
+			x.many.put(op.Key, nil)
+			return nil
+		}
 		return x.b.Delete(op.Key, nil)
 	}
 	return nil // the place of an append in the global order is found by landmarks
+}
+
+func (x *indexer) set(key, row []byte) error {
+	if x.many != nil {
+		x.many.put(key, row)
+		return nil
+	}
+	return x.b.Set(key, row, nil)
 }
 
 // landmark puts the row by which the record at at is found, and those that follow it: the
@@ -45,11 +58,16 @@ func (x *indexer) landmark(first uint64, at wal.Position) error {
 		return nil
 	}
 	x.row = appendPlace(append(x.row[:0], rowValue, valueVersion), at)
-	return x.b.Set(keyspace.AppendGlobal(x.key[:0], first), x.row, nil)
+	return x.set(keyspace.AppendGlobal(x.key[:0], first), x.row)
 }
 
 // commit ends the batch with the position row and shows its rows.
 func (x *indexer) commit(p position) error {
+	if x.many != nil {
+		if err := x.many.into(x.b); err != nil {
+			return err
+		}
+	}
 	p.keys, p.sum = x.keys, x.sum
 	x.row = p.appendValue(append(x.row[:0], rowValue))
 	if err := x.b.Set(keyspace.AppendMeta(x.key[:0], metaPosition), x.row, nil); err != nil {
@@ -62,12 +80,12 @@ func (x *indexer) commit(p position) error {
 	return nil
 }
 
-// catchUpBatch is how many bytes of rows a batch has when many records are indexed at once.
-const catchUpBatch = 1 << 20
+// catchUpBatch is of how many bytes of rows a batch is made when many records are indexed at once.
+const catchUpBatch = 4 << 20
 
 // catchUp indexes the log behind a position, to its end.
 func (db *DB) catchUp(p *pebble.DB, from position) (position, error) {
-	x := &indexer{b: p.NewBatch(), keys: from.keys, sum: from.sum}
+	x := &indexer{b: p.NewBatch(), many: new(gathered), keys: from.keys, sum: from.sum}
 	at := position{line: db.wal.Timeline()}
 	var records int
 	tail, err := db.wal.Scan(from.at, func(r *wal.Record) error {
@@ -79,7 +97,7 @@ func (db *DB) catchUp(p *pebble.DB, from position) (position, error) {
 		if err := x.landmark(r.First, r.At); err != nil {
 			return err
 		}
-		if x.b.Len() < catchUpBatch {
+		if len(x.many.room) < catchUpBatch {
 			return nil
 		}
 		if err := x.commit(at); err != nil {

@@ -158,8 +158,8 @@ var PlantedBugs = []Mutation{
 		"	if planted.On(`sync-error-ignored`) {\n		_ = l.f.SyncData()\n		l.wrote(g)\n		return nil\n	}\n	if err := l.f.SyncData(); err != nil {\n		return unavailable(fmt.Sprintf(\"sync group"},
 	// The index says that it has what it does not have yet.
 	{"position-ahead", "engine/index.go",
-		"	return x.b.Set(op.Key, x.row, nil)\n",
-		"	if planted.On(`position-ahead`) && keyspace.Kind(op.Key[0]) == keyspace.Ledger {\n			return nil\n		}\n		return x.b.Set(op.Key, x.row, nil)\n"},
+		"	return x.set(op.Key, x.row)\n",
+		"	if planted.On(`position-ahead`) && keyspace.Kind(op.Key[0]) == keyspace.Ledger {\n			return nil\n		}\n		return x.set(op.Key, x.row)\n"},
 	// The filter of ledger keys denies one that has a record.
 	{"filter-denies", "engine/keyfilter.go",
 		"		f.set(&hash)\n",
