@@ -206,3 +206,9 @@ func DeadBytes(db *DB) map[uint64]int64 {
 	}
 	return dead
 }
+
+// MayWait reports whether so much idle room of segments is left to a rewriter of that share, and
+// MostIdleInAll is how much is.
+func MayWait(share int, idle int64) bool { return mayWait(share, idle) }
+
+const MostIdleInAll = mostIdleInAll

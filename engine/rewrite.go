@@ -140,17 +140,34 @@ func (db *DB) rewriteWith(ctx context.Context, n uint64, raw bool, live func(*wa
 	return err
 }
 
-// mostIdle is how much room of a segment that a crash ended early is left as it is.
-const mostIdle = 1 << 20
+const (
+	// mostIdle is how much room of a segment that a crash ended early is left as it is.
+	mostIdle = 1 << 20
+	// mostIdleInAll is how much such room may wait for the rewriter, so that a process which
+	// is killed again and again before the rewriter comes to it does not fill the disk.
+	mostIdleInAll = 128 << 20
+)
+
+// mayWait reports whether so much idle room is left to a rewriter of that share.
+func mayWait(share int, idle int64) bool { return share >= 0 && idle <= mostIdleInAll }
 
 // afterCrash gives back what a crash left: the rest of the segment that was written to, and
-// files of bodies that nothing names.
+// files of bodies that nothing names. The rest of the segment is the rewriter's to give back,
+// for the store opens sooner without it; here it is given back where there is no rewriter, or
+// where too much of it waits. A disk that has no room for that keeps it.
 func (db *DB) afterCrash(ctx context.Context, segment uint64) error {
+	var idle int64
 	for _, seg := range db.wal.Full() {
-		if seg.Number == segment && seg.Idle > mostIdle {
-			if err := db.rewrite(ctx, segment, nil); err != nil {
-				return err
-			}
+		idle += seg.Idle
+		if seg.Number != segment || seg.Idle <= mostIdle || mayWait(db.opts.RewriteShare, idle) {
+			continue
+		}
+		if err := db.roomToRewrite(seg.Records); err != nil {
+			db.log.Warn("the rest of the segment that a crash ended stays", "segment", segment, "bytes", seg.Idle, "error", err)
+			continue
+		}
+		if err := db.rewrite(ctx, segment, nil); err != nil {
+			return err
 		}
 	}
 	return db.sweep(ctx)

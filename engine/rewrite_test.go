@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 	"github.com/tgad/tgad/wal/chain"
@@ -147,5 +148,63 @@ func TestArchivedBeforeAReopenGivesRoomBack(t *testing.T) {
 	}
 	if st, err := db.State(t.Context(), id(1)); err != nil || st.Current != tga.Completed {
 		t.Errorf("%+v %v", st, err)
+	}
+}
+
+// TestOpenAfterACrashLeavesTheRestOfASegment: what a crash left of a segment is given back, by the
+// open where there is no rewriter, and else behind it: the open does not wait for that. On a disk
+// without room the store opens, and the rest stays.
+func TestOpenAfterACrashLeavesTheRestOfASegment(t *testing.T) {
+	crashed := crashmem.New()
+	o := options(crashed)
+	o.FirstSegmentBytes = 4 << 20
+	db := open(t, "store", o)
+	run(t, db, spec{trace: id(1), key: "key"})
+	crashed = crashed.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: newRand(1)})
+	// length is how many bytes the segment takes that the crash ended.
+	length := func(db *engine.DB) int64 { return db.Stats().UncompressedBytes }
+	for name, c := range map[string]struct {
+		share int
+		free  uint64
+		given bool
+	}{
+		"no rewriter":          {-1, 1 << 30, true},
+		"no rewriter, no room": {-1, 2 << 20, false},
+		"a rewriter":           {100, 1 << 30, true},
+		"a rewriter, no room":  {100, 2 << 20, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk := &smallDisk{crashed.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: newRand(1)}), c.free}
+			fs := &faultFS{FS: disk, suffix: "packing"}
+			opened := make(chan struct{})
+			fs.onWrite(func(real func() (int, error)) (int, error) {
+				if c.share > 0 {
+					<-opened // an open that waited for this would never return
+				}
+				return real()
+			})
+			o := options(fs)
+			o.FirstSegmentBytes, o.RewriteShare, o.LowWaterBytes = 4<<20, c.share, 2<<20
+			db := open(t, "store", o)
+			if length(db) == 0 && (c.share > 0 || !c.given) {
+				t.Error("it is given back before the open returned")
+			}
+			close(opened)
+			if c.given {
+				until(t, "the rest of the segment is given back", func() bool { return length(db) == 0 })
+			} else if length(db) < 3<<20 {
+				t.Errorf("%d bytes stay", length(db))
+			}
+			run(t, db, spec{trace: id(2), key: "another key"})
+		})
+	}
+	for _, c := range []struct {
+		share int
+		idle  int64
+		want  bool
+	}{{-1, 1, false}, {0, engine.MostIdleInAll, true}, {15, engine.MostIdleInAll + 1, false}} {
+		if got := engine.MayWait(c.share, c.idle); got != c.want {
+			t.Errorf("a share of %d and %d bytes: waits: %v", c.share, c.idle, got)
+		}
 	}
 }

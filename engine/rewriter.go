@@ -62,11 +62,11 @@ func (r *rewrites) count(out wal.Rewritten) {
 	r.after.Add(uint64(out.After))
 }
 
-// raw lists the segments of at least so many bytes that wait to be compressed, the oldest first,
-// and how many bytes they take.
+// raw lists the segments of at least so many bytes, or with so much idle room, that wait to be
+// compressed, the oldest first, and how many bytes they take.
 func (db *DB) raw(least int64) (list []wal.Segment, bytes int64) {
 	for _, seg := range db.wal.Full() {
-		if _, damaged := db.rewrites.damaged.Load(seg.Number); !damaged && seg.Generation == 0 && seg.Records >= least {
+		if _, damaged := db.rewrites.damaged.Load(seg.Number); !damaged && seg.Generation == 0 && (seg.Records >= least || seg.Idle > mostIdle) {
 			list = append(list, seg)
 			bytes += seg.Records + seg.Idle
 		}
