@@ -3,7 +3,9 @@ package runtime
 import (
 	"context"
 	"errors"
+	goruntime "runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -41,13 +43,42 @@ type Classified struct {
 // Classify looks at every open trace without contacting a tool. A daemon that has done
 // this knows which calls it owes an answer.
 func (rt *Runtime) Classify(ctx context.Context) ([]Classified, error) {
-	var all []Classified
+	var all, page []Classified
 	for o, err := range rt.store.OpenTraces(ctx) {
 		if err != nil {
 			return all, err
 		}
-		c := Classified{OpenTrace: o}
-		if err := rt.classify(ctx, &c); err != nil {
+		if page = append(page, Classified{OpenTrace: o}); len(page) < classifyPage {
+			continue
+		}
+		if all, err = rt.classifyAll(ctx, all, page); err != nil {
+			return all, err
+		}
+		page = page[:0]
+	}
+	return rt.classifyAll(ctx, all, page)
+}
+
+// classifyPage is how many traces are looked at before the next ones are listed.
+const classifyPage = 1024
+
+// classifyAll looks at the traces of a page, as many at once as there are processors, for who
+// starts waits for it; and appends them to all, in order, up to the first that the store could
+// not give.
+func (rt *Runtime) classifyAll(ctx context.Context, all, page []Classified) ([]Classified, error) {
+	errs := make([]error, len(page))
+	var next atomic.Int64
+	var done sync.WaitGroup
+	for range min(goruntime.GOMAXPROCS(0), len(page)) {
+		done.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(page)); i = next.Add(1) - 1 {
+				errs[i] = rt.classify(ctx, &page[i])
+			}
+		})
+	}
+	done.Wait()
+	for i, c := range page {
+		if err := errs[i]; err != nil {
 			if errors.Is(err, tga.NotFound) {
 				continue // it ended while we looked
 			}

@@ -1,0 +1,87 @@
+package runtime_test
+
+import (
+	"context"
+	"encoding/binary"
+	"iter"
+	"testing"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// listing is a store that has so many open traces, each with its number as id, and that cannot
+// give some of them.
+type listing struct {
+	runtime.Store
+	n    uint64
+	errs map[uint64]error
+}
+
+func numbered(n uint64) (id tga.ID) {
+	binary.BigEndian.PutUint64(id[8:], n)
+	return id
+}
+
+func (l listing) OpenTraces(context.Context) iter.Seq2[chain.OpenTrace, error] {
+	return func(yield func(chain.OpenTrace, error) bool) {
+		for i := range l.n {
+			if !yield(chain.OpenTrace{TraceID: numbered(i + 1)}, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (l listing) Load(_ context.Context, id tga.ID) (*chain.Trace, error) {
+	if err := l.errs[binary.BigEndian.Uint64(id[8:])]; err != nil {
+		return nil, err
+	}
+	t := chain.NewTrace(id)
+	t.Head.State = tga.Pending
+	return t, nil
+}
+
+// TestClassifyIsInOrder: open traces are looked at side by side and said in order, page after page,
+// without those that ended, with what is wrong with each, and up to the first that the store could
+// not give.
+func TestClassifyIsInOrder(t *testing.T) {
+	b := setup(t, runtime.Policy{})
+	gone, broken, down := tga.Errorf(tga.NotFound, "it ended"), tga.Errorf(tga.StateRecoveryFailed, "damaged"), tga.Errorf(tga.StoreUnavailable, "stopped")
+	for _, c := range []struct {
+		n, want uint64
+		errs    map[uint64]error
+	}{
+		{0, 0, nil}, {1, 1, nil}, {1023, 1023, nil}, {1024, 1024, nil}, {1025, 1025, nil}, {3000, 3000, nil},
+		{3000, 2998, map[uint64]error{1: gone, 1024: broken, 1025: gone, 3000: broken}},
+		{3000, 2048, map[uint64]error{2049: down, 2060: gone, 2700: down}},
+		{3000, 1998, map[uint64]error{7: gone, 8: broken, 2000: down}},
+		{2, 0, map[uint64]error{1: down}},
+	} {
+		rt, err := runtime.New(listing{b.db, c.n, c.errs}, b.tool, b.sup, b.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := rt.Classify(t.Context())
+		var stops error
+		for i := uint64(1); i <= c.n && stops == nil; i++ {
+			if c.errs[i] == down {
+				stops = down
+			}
+		}
+		if uint64(len(all)) != c.want || tga.CodeOf(err) != tga.CodeOf(stops) {
+			t.Fatalf("%d of %d traces, %v; want %d", len(all), c.n, err, c.want)
+		}
+		next := uint64(1)
+		for _, x := range all {
+			for c.errs[next] == gone {
+				next++
+			}
+			if x.TraceID != numbered(next) || x.Err != c.errs[next] || x.Err == nil && x.Window != runtime.W1 {
+				t.Fatalf("trace %d: %+v", next, x)
+			}
+			next++
+		}
+	}
+}
