@@ -59,8 +59,12 @@ func (rt *Runtime) Classify(ctx context.Context) ([]Classified, error) {
 	return rt.classifyAll(ctx, all, page)
 }
 
-// classifyPage is how many traces are looked at before the next ones are listed.
-const classifyPage = 1024
+const (
+	// classifyPage is how many traces are looked at before the next ones are listed.
+	classifyPage = 1024
+	// classifyEach is for how many of them a goroutine more is worth it.
+	classifyEach = 16
+)
 
 // classifyAll looks at the traces of a page, as many at once as there are processors, for who
 // starts waits for it; and appends them to all, in order, up to the first that the store could
@@ -69,13 +73,15 @@ func (rt *Runtime) classifyAll(ctx context.Context, all, page []Classified) ([]C
 	errs := make([]error, len(page))
 	var next atomic.Int64
 	var done sync.WaitGroup
-	for range min(goruntime.GOMAXPROCS(0), len(page)) {
-		done.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(page)); i = next.Add(1) - 1 {
-				errs[i] = rt.classify(ctx, &page[i])
-			}
-		})
+	look := func() {
+		for i := next.Add(1) - 1; i < int64(len(page)); i = next.Add(1) - 1 {
+			errs[i] = rt.classify(ctx, &page[i])
+		}
 	}
+	for range min(goruntime.GOMAXPROCS(0), len(page)/classifyEach) - 1 {
+		done.Go(look)
+	}
+	look()
 	done.Wait()
 	for i, c := range page {
 		if err := errs[i]; err != nil {
