@@ -35,10 +35,10 @@ func newPacer() *pacer {
 	}}
 }
 
-// step is called between small parts of the work.
-func (p *pacer) step(ctx context.Context) {
+// step is called between small parts of the work. It reports whether it rested.
+func (p *pacer) step(ctx context.Context) (rested bool) {
 	if p == nil {
-		return
+		return false
 	}
 	now := p.now()
 	if p.began.IsZero() {
@@ -47,7 +47,9 @@ func (p *pacer) step(ctx context.Context) {
 	if worked := now.Sub(p.began); worked >= paceSlice {
 		p.sleep(ctx, time.Duration(p.rest*float64(worked)))
 		p.began = p.now()
+		return true
 	}
+	return false
 }
 
 // step paces a check and logs how far it is.

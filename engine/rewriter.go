@@ -16,14 +16,17 @@ import (
 // its bodies are compressed, and all of them stay.
 //
 // It gives way: it takes a share of the processors, begins a segment when no append was made for
-// a moment, unless many wait, and begins none for which the disk may have no room above the
-// low-water mark. What fails is tried again later; it never stops the store.
+// a moment, and rests for such a moment after each slice of work while appends are made. Where
+// much waits it takes its whole share. It begins no segment for which the disk may have no room
+// above the low-water mark. What fails is tried again later; it never stops the store.
 
 const (
 	// minRewrite is how many bytes of records a raw segment has that is worth being compressed.
 	minRewrite = 1 << 20
-	// rewriteLag is how many segments may wait for a moment without appends.
-	rewriteLag = 4
+	// mostRaw is how many bytes of raw segments may wait for moments without appends, and of
+	// what is free on the disk at most the part rawPart: there they are soon missed.
+	mostRaw = 1 << 30
+	rawPart = 8
 	// calm is a moment without appends, and patience for how many of those a segment waits.
 	calm     = 100 * time.Millisecond
 	patience = 100
@@ -80,7 +83,9 @@ type rewriter struct {
 	stop  context.CancelFunc
 	ended chan struct{}
 	pacer *pacer
-	todo  []candidate // segments of which much is nobody's
+	// commits is how many appends there were at the last rest.
+	commits uint64
+	todo    []candidate // segments of which much is nobody's
 }
 
 func (db *DB) startRewriter() {
@@ -200,18 +205,27 @@ func (r *rewriter) step(ctx context.Context) (bool, error) {
 // begin waits for a moment without appends, and asks whether the disk has room for what is made
 // of so many bytes.
 func (r *rewriter) begin(ctx context.Context, bytes int64) error {
-	db := r.db
 	for range patience {
-		if list, _ := db.raw(minRewrite); len(list) > rewriteLag {
+		if r.urgent() || ctx.Err() != nil {
 			break
 		}
-		before := db.stats.commits.Load()
+		before := r.db.stats.commits.Load()
 		r.pacer.sleep(ctx, calm)
-		if err := ctx.Err(); err != nil || db.stats.commits.Load() == before {
+		if r.db.stats.commits.Load() == before {
 			break
 		}
 	}
-	return db.roomToRewrite(bytes)
+	return r.db.roomToRewrite(bytes)
+}
+
+// urgent reports whether so much waits that the rewriter takes its share from those who append.
+func (r *rewriter) urgent() bool {
+	most := uint64(mostRaw)
+	if free, known, err := r.db.space.measure(); err == nil && known {
+		most = min(most, free/rawPart)
+	}
+	_, bytes := r.db.raw(minRewrite)
+	return uint64(bytes) > most
 }
 
 // roomToRewrite returns STORE_UNAVAILABLE where the disk may not hold what is made of so many
@@ -225,9 +239,17 @@ func (db *DB) roomToRewrite(bytes int64) error {
 	return err
 }
 
-// pace rests between small parts, and ends the work of a store that stops.
+// pace rests between small parts, longer where appends were made since the last rest, and ends
+// the work of a store that stops.
 func (r *rewriter) pace(ctx context.Context) error {
-	r.pacer.step(ctx)
+	if r.pacer.step(ctx) {
+		commits := r.db.stats.commits.Load()
+		if commits != r.commits && !r.urgent() {
+			r.pacer.sleep(ctx, calm)
+			r.pacer.began = r.pacer.now()
+		}
+		r.commits = commits
+	}
 	return r.db.health.sick()
 }
 

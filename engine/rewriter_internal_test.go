@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// someFree is a disk with so many bytes free.
+type someFree struct {
+	vfs.FS
+	free uint64
+}
+
+func (d *someFree) Unwrap() vfs.FS { return d.FS }
+
+func (d *someFree) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: d.free, TotalBytes: 1 << 40}, nil
+}
+
+// TestRewriterRestsWhileAppendsAreMade: after a slice of work it rests for its share, and for a
+// moment more where appends were made since the rest before, unless much waits for it.
+func TestRewriterRestsWhileAppendsAreMade(t *testing.T) {
+	disk := &someFree{vfs.NewMem(), 1 << 40}
+	db, err := Open("store", Options{FS: disk, FirstSegmentBytes: 4 << 20, SegmentBytes: 4 << 20, RewriteShare: -1, LowWaterBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	// Something to wait for the rewriter: values of the store's own, 256 KiB each.
+	for i := range byte(40) {
+		w := db.newWriter()
+		w.body([]byte{'x', i}, make([]byte, 256<<10))
+		if err := db.apply(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, waiting := db.raw(minRewrite)
+	if waiting < 2*minRewrite {
+		t.Fatalf("%d bytes wait", waiting)
+	}
+	now := time.Unix(1, 0)
+	var slept []time.Duration
+	r := &rewriter{db: db, pacer: &pacer{rest: 2, now: func() time.Time { return now },
+		sleep: func(_ context.Context, d time.Duration) { slept = append(slept, d); now = now.Add(d) }}}
+	r.commits = db.stats.commits.Load()
+	most := uint64(waiting) * rawPart
+	for _, c := range []struct {
+		what    string
+		work    time.Duration
+		appends uint64
+		free    uint64
+		want    []time.Duration
+	}{
+		{"the first part", 0, 1, 1 << 40, nil},
+		{"within a slice", paceSlice - 1, 1, 1 << 40, nil},
+		{"after a slice", 1, 0, 1 << 40, []time.Duration{2 * paceSlice, calm}},
+		{"nobody appends", paceSlice, 0, 1 << 40, []time.Duration{2 * paceSlice}},
+		{"somebody appends", 3 * paceSlice, 1, 1 << 40, []time.Duration{6 * paceSlice, calm}},
+		{"as much waits as may", paceSlice, 1, most, []time.Duration{2 * paceSlice, calm}},
+		{"more waits", paceSlice, 1, most - rawPart, []time.Duration{2 * paceSlice}},
+		{"nothing was appended since", paceSlice, 0, 1 << 40, []time.Duration{2 * paceSlice}},
+	} {
+		now, slept = now.Add(c.work), nil
+		db.stats.commits.Add(c.appends)
+		disk.free = c.free
+		db.space.checked = time.Time{} // so that it is measured now
+		if err := r.pace(t.Context()); err != nil || !slices.Equal(slept, c.want) {
+			t.Errorf("%s: rests %v, %v; want %v", c.what, slept, err, c.want)
+		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, c := range []struct {
+		what string
+		ctx  context.Context
+		free uint64
+		busy uint64
+		want int
+	}{
+		{"nobody appends", t.Context(), 1 << 40, 0, 1},
+		{"somebody appends all the time", t.Context(), most, 1, patience},
+		{"much waits", t.Context(), most - rawPart, 1, 0},
+		{"the store is closed", ended, 1 << 40, 1, 0},
+	} {
+		disk.free, slept = c.free, nil
+		db.space.checked = time.Time{}
+		r.pacer.sleep = func(_ context.Context, d time.Duration) {
+			slept = append(slept, d)
+			db.stats.commits.Add(c.busy)
+		}
+		if err := r.begin(c.ctx, 1); err != nil || len(slept) != c.want {
+			t.Errorf("begin, %s: rests %v, %v; want %d", c.what, slept, err, c.want)
+		}
+	}
+	db.health.poison(db.log, tga.Errorf(tga.StoreUnavailable, "a write failed"))
+	if r.pace(t.Context()) == nil {
+		t.Error("it goes on in a store that stopped")
+	}
+}
