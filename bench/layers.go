@@ -122,7 +122,7 @@ type bareGroup struct {
 }
 
 // bareGroupMost bounds a group as the engine does, in bytes.
-const bareGroupMost = 256 << 10
+const bareGroupMost = 2 << 20
 
 func newBareLog(dir string) (*bareLog, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -68,8 +68,10 @@ type committer struct {
 // memory.
 const maxQueued = 1024
 
-// maxGroup bounds the bytes of a group of more than one.
-const maxGroup = 256 << 10
+// maxGroup bounds the bytes of a group of more than one, and no append has more, see
+// [wal.MaxInline]. Eight answers of 256 KiB share a sync; what comes meanwhile waits for some
+// milliseconds of writing and not for more.
+const maxGroup = 2 << 20
 
 func startCommitter(db *DB, p *pebble.DB, at position) *committer {
 	c := &committer{
