@@ -110,7 +110,7 @@ func TestRepeatedBeginFindsItsTrace(t *testing.T) {
 		}, tga.Completed, runtime.BeginServe},
 		{"taken back", func(b *begins, trace tga.ID) {
 			g := sent(b, trace)
-			if _, err := b.rt.NotSent(ctx, trace, g.Permit, "no route"); err != nil {
+			if _, err := b.rt.NotSent(ctx, trace, g.Permit, "no route", 0); err != nil {
 				b.t.Fatal(err)
 			}
 		}, tga.Failed, runtime.BeginServe},

@@ -56,14 +56,15 @@ type doubtCause struct {
 
 // doubted stages the cause for which attempt has no certain answer. It commits with what
 // the loop appends next, the mark of a re-send or a question, or alone before the call is
-// left in doubt; a call that is answered pays nothing for it.
-func (rt *Runtime) doubted(l *loop, attempt uint32, cause error) {
+// left in doubt; a call that is answered pays nothing for it. wait is how long the tool server
+// asks not to be asked again.
+func (rt *Runtime) doubted(l *loop, attempt uint32, cause error, wait time.Duration) {
 	l.doubt = cause
 	rt.counts.doubts.Add(1)
 	code := codeOr(cause, tga.ToolError)
 	rt.tell(l, EventDoubt, code, attempt, cause.Error())
 	body := map[string]any{"attempt": attempt, "cause": clip(cause.Error(), maxCause), "code": string(code)}
-	l.rests, l.restsSince = tga.RetryAfterOf(cause), rt.now()
+	l.rests, l.restsSince = wait, rt.now()
 	if ms := tga.RetryAfterMS(l.rests); ms > 0 {
 		body["retry_after_ms"] = ms
 	}

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"crypto/hmac"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -49,8 +50,9 @@ func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Fi
 
 // NotSent takes a permit back: its attempt certainly reached nobody. Unless another
 // attempt may have been sent, the trace ends FAILED with the class not_sent and its key is
-// free for another Begin, which makes a new trace.
-func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, reason string) (res Result, err error) {
+// free for another Begin, which makes a new trace. wait is how long the tool server asks not
+// to be asked again, 0 = it asks nothing; the next attempt is not before that.
+func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, reason string, wait time.Duration) (res Result, err error) {
 	defer rt.goOn(&err)
 	l, p, err := rt.withPermit(ctx, trace, permit)
 	if err != nil {
@@ -65,7 +67,7 @@ func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, rea
 	if l.state.Terminal() {
 		return rt.partial(l), tga.Errorf(tga.StateInvalidTransition, "the trace is %s", l.state).In(trace)
 	}
-	ended, err := rt.takeBack(ctx, l, p.attempt, tga.ToolError, firstOf(reason, "the executor says so"), 0)
+	ended, err := rt.takeBack(ctx, l, p.attempt, tga.ToolError, firstOf(reason, "the executor says so"), tga.BoundRetryAfter(wait))
 	if err != nil || !ended {
 		return rt.partial(l), err
 	}

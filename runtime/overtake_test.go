@@ -124,7 +124,7 @@ func TestNotRunWaitsForThePermit(t *testing.T) {
 		begun := b.begin("order-1", "begin-1")
 		b.advance(x.after)
 		if x.gives {
-			if err := b.rt.GiveUp(context.Background(), begun.Result.TraceID, begun.Permit, ""); err != nil {
+			if err := b.rt.GiveUp(context.Background(), begun.Result.TraceID, begun.Permit, "", 0); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -118,8 +119,9 @@ func (rt *Runtime) leaveToExecutor(ctx context.Context, l *loop) error {
 // GiveUp says that a remote executor is no longer at its attempt and does not know what
 // became of it, and why: its tool server died. The next Begin is answered by licence at once,
 // not when the permit's time is over. It licenses nothing. That it was given up is kept in
-// memory only; the cause, where there is one, is a note of the newest attempt, once.
-func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit, cause string) error {
+// memory only; the cause, where there is one, is a note of the newest attempt, once, with wait:
+// how long the tool server asks not to be asked again, 0 = it asks nothing.
+func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit, cause string, wait time.Duration) error {
 	l, p, err := rt.withPermit(ctx, trace, permit)
 	if err != nil {
 		return err
@@ -129,10 +131,10 @@ func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit, caus
 		return nil
 	}
 	rt.givenUp.Store(trace, p.attempt)
-	if cause == "" || l.state.Terminal() || l.doubtBefore != "" {
+	if cause == "" && wait <= 0 || l.state.Terminal() || l.doubtBefore != "" {
 		return nil
 	}
-	rt.doubted(l, p.attempt, errors.New("its executor says: "+cause))
+	rt.doubted(l, p.attempt, errors.New("its executor says: "+firstOf(cause, "ask later")), tga.BoundRetryAfter(wait))
 	return rt.commit(context.WithoutCancel(ctx), l)
 }
 

@@ -57,7 +57,7 @@ func TestPermitOfAnExecutorThatIsGoneIsNotHandedOut(t *testing.T) {
 	} {
 		for name, end := range map[string]func(*clients, runtime.Begun){
 			"gave up": func(c *clients, g runtime.Begun) {
-				if err := c.rt.GiveUp(t.Context(), g.Result.TraceID, g.Permit, ""); err != nil {
+				if err := c.rt.GiveUp(t.Context(), g.Result.TraceID, g.Permit, "", 0); err != nil {
 					t.Fatal(err)
 				}
 			},

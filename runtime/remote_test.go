@@ -158,7 +158,7 @@ func TestNotSentGivesTheKeyToTheNextBegin(t *testing.T) {
 	first := b.begin("order-1", "begin-1")
 	ctx := context.Background()
 	for n := range 2 { // said twice is said once
-		res, err := b.rt.NotSent(ctx, first.Result.TraceID, first.Permit, "no route")
+		res, err := b.rt.NotSent(ctx, first.Result.TraceID, first.Permit, "no route", 0)
 		if err != nil || res.State != tga.Failed || res.Class != ledger.ClassNotSent || res.ErrorMessage != "no route" || res.Replayed != (n == 1) {
 			t.Fatalf("%+v, %v", res, err)
 		}
@@ -189,7 +189,7 @@ func TestPermitTakenBackIsNotHandedOutAgain(t *testing.T) {
 	b.wantStanding(second, runtime.BeginSend)
 	trace := first.Result.TraceID
 	for _, replayed := range []bool{false, true} {
-		res, err := b.rt.NotSent(t.Context(), trace, second.Permit, "nobody listened")
+		res, err := b.rt.NotSent(t.Context(), trace, second.Permit, "nobody listened", 0)
 		if err != nil || res.Replayed != replayed || res.State != tga.Executing {
 			t.Fatalf("taken back, again %v: %+v, %v", replayed, res, err)
 		}
@@ -204,7 +204,7 @@ func TestPermitTakenBackIsNotHandedOutAgain(t *testing.T) {
 		permit runtime.Permit
 		state  tga.State
 	}{{third.Permit, tga.Executing}, {first.Permit, tga.Failed}} {
-		if res, err := b.rt.NotSent(t.Context(), trace, c.permit, "nobody listened"); err != nil || res.Replayed || res.State != c.state {
+		if res, err := b.rt.NotSent(t.Context(), trace, c.permit, "nobody listened", 0); err != nil || res.Replayed || res.State != c.state {
 			t.Errorf("taken back: %+v, %v", res, err)
 		}
 	}
@@ -397,7 +397,7 @@ func TestCauseOfAGivenUpAttemptIsKept(t *testing.T) {
 			if said == "" && cause != "" {
 				break
 			}
-			if err := b.rt.GiveUp(t.Context(), trace, begun.Permit, cause); err != nil {
+			if err := b.rt.GiveUp(t.Context(), trace, begun.Permit, cause, 0); err != nil {
 				t.Fatal(err)
 			}
 		}

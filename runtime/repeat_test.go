@@ -142,7 +142,7 @@ func giveUp(c *clients, g runtime.Begun) {
 	// Its tool server died; the process lives. In memory only, so the permit's time is over
 	// as well: the test opens the store again.
 	c.advance(2 * time.Hour)
-	if err := c.rt.GiveUp(context.Background(), g.Result.TraceID, g.Permit, ""); err != nil {
+	if err := c.rt.GiveUp(context.Background(), g.Result.TraceID, g.Permit, "", 0); err != nil {
 		c.t.Fatal(err)
 	}
 }

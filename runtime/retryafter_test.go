@@ -129,6 +129,63 @@ func TestResendWaitsForTheServer(t *testing.T) {
 	}
 }
 
+// TestRetryAfterThatAnExecutorReports: what the tool server of a remote executor asks for counts
+// from when it is reported, with an attempt that reached nobody, the first or a later one, and with
+// one that is given up: it is told to whoever asks next, also after a restart, as what is left of it.
+func TestRetryAfterThatAnExecutorReports(t *testing.T) {
+	policy := licence(ledger.DedupeArgs)
+	policy.PermitTime = time.Minute
+	for _, restart := range []bool{false, true} {
+		for _, c := range []struct{ asked, waits time.Duration }{{0, 0}, {-time.Hour, 0}, {time.Hour, time.Hour}, {tga.MaxRetryAfter + 1, tga.MaxRetryAfter}} {
+			b := setup(t, policy)
+			first := b.begin("first", "begin-1")
+			res, err := b.rt.NotSent(t.Context(), first.Result.TraceID, first.Permit, "429", c.asked)
+			if restart {
+				b.reopen()
+			}
+			read, rerr := b.rt.Result(t.Context(), first.Result.TraceID)
+			if err != nil || rerr != nil || res.RetryAfter != c.waits || read.RetryAfter != c.waits || res.State != tga.Failed {
+				t.Errorf("the first attempt: %+v, %v, %+v, %v; want %v", res, err, read, rerr, c.waits)
+			}
+			for _, how := range []string{"given up", "taken back"} {
+				p := policy
+				p.Licence = ledger.Licence{Kind: ledger.Park}
+				if how == "taken back" {
+					p = policy
+				}
+				b := setup(t, p)
+				begun := b.begin("k", "begin-1")
+				trace := begun.Result.TraceID
+				if how == "given up" {
+					err = b.rt.GiveUp(t.Context(), trace, begun.Permit, "", c.asked)
+				} else {
+					b.advance(policy.PermitTime)
+					begun = b.begin("k", "begin-2") // sent again, for nobody knows of the first
+					_, err = b.rt.NotSent(t.Context(), trace, begun.Permit, "429", c.asked)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if restart {
+					b.reopen()
+				}
+				const passed = time.Minute
+				b.advance(passed)
+				_, err := b.call(charge("k"))
+				if want := max(c.waits-passed, 0); how == "given up" && tga.RetryAfterOf(err) != want {
+					t.Errorf("restart %v, %s, asked for %v: told to wait %v, want %v", restart, how, c.asked, tga.RetryAfterOf(err), want)
+				}
+				if how == "taken back" {
+					again := b.begin("k", "begin-3")
+					if got, want := tga.RetryAfterOf(again.Cause), max(c.waits-passed, 0); got != want || (again.Standing == runtime.BeginSend) != (want == 0) {
+						t.Errorf("restart %v, %s, asked for %v: %v, told to wait %v, want %v", restart, how, c.asked, again.Standing, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestRetryAfterOfAResendThatWasNotSent: a call in doubt whose re-send certainly reached nobody
 // is sent again no earlier than its server asked for then, also after a restart. A re-send that
 // says nothing leaves what was asked for before.

@@ -320,7 +320,7 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	case errors.Is(err, ErrNotSent):
 		return rt.notSent(ctx, l, attempt, err)
 	default:
-		rt.doubted(l, attempt, err)
+		rt.doubted(l, attempt, err, tga.RetryAfterOf(err))
 		return nil // EXECUTING without an attempt in hand: the licence decides
 	}
 }

@@ -335,7 +335,7 @@ func TestApprovedRemoteCallIsLeftToItsExecutor(t *testing.T) {
 		t.Fatalf("%+v, %v", begun, err)
 	}
 	// It gives up: the next Begin is answered by licence at once.
-	if err := b.rt.GiveUp(t.Context(), req.TraceID, begun.Permit, ""); err != nil {
+	if err := b.rt.GiveUp(t.Context(), req.TraceID, begun.Permit, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	other := req

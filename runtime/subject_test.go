@@ -25,7 +25,7 @@ func TestKeyOfAnotherSubject(t *testing.T) {
 		"answered":  {func(c *clients, g runtime.Begun) { c.answer(g) }, false},
 		"abandoned": {abandon, false},
 		"not sent": {func(c *clients, g runtime.Begun) {
-			if _, err := c.rt.NotSent(context.Background(), g.Result.TraceID, g.Permit, "401"); err != nil {
+			if _, err := c.rt.NotSent(context.Background(), g.Result.TraceID, g.Permit, "401", 0); err != nil {
 				c.t.Fatal(err)
 			}
 		}, true},

@@ -247,7 +247,7 @@ func newDocsWorld(t *testing.T) *docsWorld {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.client.GiveUp(ctx, begun.Result.TraceID, begun.Permit, ""); err != nil && !errors.Is(err, tga.EffectInDoubt) {
+		if err := p.client.GiveUp(ctx, begun.Result.TraceID, begun.Permit, "", 0); err != nil && !errors.Is(err, tga.EffectInDoubt) {
 			t.Fatal(err)
 		}
 		w.doubt = append(w.doubt, begun.Result.TraceID.String())

@@ -174,7 +174,7 @@ func (p *Process) begin(req runtime.Request, id string, send bool) {
 	}
 	trace := b.Result.TraceID
 	if !send {
-		ignore(p.RT.NotSent(context.Background(), trace, b.Permit, "changed its mind"))
+		ignore(p.RT.NotSent(context.Background(), trace, b.Permit, "changed its mind", 0))
 		return
 	}
 	if p.World.sent(trace, b.Attempt) {

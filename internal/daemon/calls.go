@@ -143,7 +143,7 @@ func (q *request) notSent() (any, error) {
 		return nil, err.(*tga.Error).At("/permit")
 	}
 	return q.call(namespace, patient(leaseWait, func(ctx context.Context) (runtime.Result, error) {
-		return q.d.rt.NotSent(ctx, id, permit, m.Reason)
+		return q.d.rt.NotSent(ctx, id, permit, m.Reason, tga.ParseRetryAfterMS(m.RetryAfterMS))
 	}))
 }
 

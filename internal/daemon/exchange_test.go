@@ -201,7 +201,7 @@ decision = "APPROVE"
 	if begun.Standing != runtime.BeginSend {
 		t.Fatalf("begun: %+v", begun)
 	}
-	_, err = c.NotSent(ctx, begun.Result.TraceID, begun.Permit, "the network is down")
+	_, err = c.NotSent(ctx, begun.Result.TraceID, begun.Permit, "the network is down", 0)
 	must(err)
 	begin.BeginID = "begin-2"
 	if begun, err = c.Begin(ctx, begin); err != nil || begun.Standing != runtime.BeginSend {

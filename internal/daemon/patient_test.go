@@ -21,7 +21,7 @@ func TestExecutorsWordWaitsForTheLease(t *testing.T) {
 			return err
 		},
 		"not sent": func(g runtime.Begun) error {
-			_, err := b.client.NotSent(ctx, g.Result.TraceID, g.Permit, "no route")
+			_, err := b.client.NotSent(ctx, g.Result.TraceID, g.Permit, "no route", 0)
 			return err
 		},
 	} {

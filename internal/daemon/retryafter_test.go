@@ -44,5 +44,32 @@ func TestRetryAfterTravels(t *testing.T) {
 		if err != nil || rerr != nil || res.RetryAfter != want || read.RetryAfter != want {
 			t.Errorf("%d seconds: %v, %v, %v, %v, want %v", seconds, res.RetryAfter, err, read.RetryAfter, rerr, want)
 		}
+
+		// Of an attempt that reached nobody, and of one that its executor gives up.
+		begin := func(what, id string) runtime.Begun {
+			t.Helper()
+			begun, err := b.client.Begin(ctx, runtime.BeginRequest{
+				Request: runtime.Request{Server: "remote", Tool: "put", Key: fmt.Sprint(what, seconds)}, BeginID: fmt.Sprint(id, seconds),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return begun
+		}
+		begun = begin("unsent", "unsent")
+		res, err = b.client.NotSent(ctx, begun.Result.TraceID, begun.Permit, "HTTP status 503", time.Duration(seconds)*time.Second)
+		read, rerr = b.client.Recover(ctx, begun.Result.TraceID)
+		if err != nil || rerr != nil || res.RetryAfter != want || read.RetryAfter != want {
+			t.Errorf("%d seconds, not sent: %v, %v, %v, %v, want %v", seconds, res.RetryAfter, err, read.RetryAfter, rerr, want)
+		}
+		begun = begin("given up", "given up")
+		if err := b.client.GiveUp(ctx, begun.Result.TraceID, begun.Permit, "", time.Duration(seconds)*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		again := begin("given up", "again")
+		// Of what is left of it, what has certainly passed is taken away.
+		if got := tga.RetryAfterOf(again.Cause); again.Standing != runtime.BeginInDoubt || got > want || want > 0 && got < want-time.Minute {
+			t.Errorf("%d seconds, given up: %v, to wait %v, want %v", seconds, again.Standing, got, want)
+		}
 	}
 }

@@ -281,7 +281,7 @@ func (q *request) giveUp() (any, error) {
 		return nil, err.(*tga.Error).At("/permit")
 	}
 	_, err = run(q, namespace, patient(leaseWait, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, q.d.rt.GiveUp(ctx, id, permit, m.Cause)
+		return struct{}{}, q.d.rt.GiveUp(ctx, id, permit, m.Cause, tga.ParseRetryAfterMS(m.RetryAfterMS))
 	}))
 	return client.Done{OK: true}, err
 }

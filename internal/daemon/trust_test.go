@@ -334,11 +334,11 @@ func TestGivenUpAttemptIsLicensedAtOnce(t *testing.T) {
 	}
 	wrong := begun.Permit
 	wrong[0]++
-	wantCode(t, b.client.GiveUp(ctx, begun.Result.TraceID, wrong, ""), tga.PermissionDenied)
+	wantCode(t, b.client.GiveUp(ctx, begun.Result.TraceID, wrong, "", 0), tga.PermissionDenied)
 	if other, err := b.client.Begin(ctx, req); err != nil || other.Standing != runtime.BeginWait {
 		t.Errorf("given up by a stranger: %+v %v", other, err)
 	}
-	if err := b.client.GiveUp(ctx, begun.Result.TraceID, begun.Permit, ""); err != nil {
+	if err := b.client.GiveUp(ctx, begun.Result.TraceID, begun.Permit, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	if other, err := b.client.Begin(ctx, req); err != nil || other.Standing != runtime.BeginSend || other.Attempt != 2 {
@@ -453,7 +453,7 @@ func trustExchange(t *testing.T, c *client.Client, s *shop) {
 	must(err)
 	begun, err := c.Begin(ctx, runtime.BeginRequest{Request: runtime.Request{Server: "remote", Tool: "charge", Key: "trust-3"}, BeginID: "one"})
 	must(err)
-	must(c.GiveUp(ctx, begun.Result.TraceID, begun.Permit, ""))
+	must(c.GiveUp(ctx, begun.Result.TraceID, begun.Permit, "", 0))
 	_, _, err = c.Keep(ctx, runtime.KeepRequest{Server: "remote", Name: "task", Value: []byte("1")})
 	must(err)
 	for _, err := range c.Kept(ctx, "", "remote") {

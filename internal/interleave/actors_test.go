@@ -145,7 +145,7 @@ func (l *life) report(key, args string) bool {
 		panic(err)
 	}
 	if l.memory["outcome"] == "not sent" {
-		if _, err := l.w.rt.NotSent(l.ctx, trace, permit, ""); tga.CodeOf(err) == tga.StateLockAcquireFailed {
+		if _, err := l.w.rt.NotSent(l.ctx, trace, permit, "", 0); tga.CodeOf(err) == tga.StateLockAcquireFailed {
 			return false
 		}
 		return true

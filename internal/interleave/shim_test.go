@@ -103,7 +103,7 @@ func (l *life) work(args string) bool {
 		l.do(fmt.Sprintf("sends %s, attempt %d", short(b.Result.TraceID), b.Attempt))
 		if l.tooLate(asked, b.SendWithin) {
 			trace, permit := l.ids()
-			_, err := l.w.rt.NotSent(l.ctx, trace, permit, "")
+			_, err := l.w.rt.NotSent(l.ctx, trace, permit, "", 0)
 			l.learn("not sent", code(err))
 			delete(l.memory, "outcome")
 			delete(l.memory, "trace")
@@ -164,7 +164,7 @@ func firstOf(a, b string) string {
 
 func (l *life) giveUp() {
 	trace, permit := l.ids()
-	l.learn("gave up", code(l.w.rt.GiveUp(l.ctx, trace, permit, "its answer did not come")))
+	l.learn("gave up", code(l.w.rt.GiveUp(l.ctx, trace, permit, "its answer did not come", 0)))
 	delete(l.memory, "trace")
 }
 

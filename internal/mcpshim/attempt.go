@@ -37,7 +37,8 @@ type attempt struct {
 	tasked  atomic.Bool
 	looked  *workspace.Pending // the send that is under way, where there is a workspace
 
-	begunAt time.Time // when the permit in hand was asked for
+	begunAt time.Time     // when the permit in hand was asked for
+	after   time.Duration // how long the tool server asked, with its answer, not to be asked again
 
 	reread bool // the definitions were read again because of its headers
 

@@ -71,11 +71,11 @@ func (l *flaky) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit,
 	return res, err
 }
 
-func (l *flaky) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string) (runtime.Result, error) {
+func (l *flaky) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string, wait time.Duration) (runtime.Result, error) {
 	if down, _ := l.state(); down {
 		return runtime.Result{}, errAway
 	}
-	return l.Log.NotSent(ctx, trace, permit, reason)
+	return l.Log.NotSent(ctx, trace, permit, reason, wait)
 }
 
 // eventually waits for a condition that another process or goroutine brings about.

@@ -244,7 +244,7 @@ func (s *Shim) turn(b runtime.Begun) uint32 {
 func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
 	a.lookAgain(ctx, workspace.NotSent)
 	err := patient(ctx, func(ctx context.Context) error {
-		_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, mcpraw.ClipRunes(cause.Error(), mcpraw.MaxMessage))
+		_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, mcpraw.ClipRunes(cause.Error(), mcpraw.MaxMessage), a.after)
 		return err
 	})
 	// The log gave a permit, so it may be sent: none before it is in doubt, or a repeat is
@@ -264,7 +264,9 @@ func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
 // nothing by itself, so it may fail.
 func (a *attempt) giveUp(ctx context.Context, b runtime.Begun, why string) {
 	a.lookAgain(ctx, workspace.InDoubt)
-	err := patient(ctx, func(ctx context.Context) error { return a.s.opts.Log.GiveUp(ctx, b.Result.TraceID, b.Permit, why) })
+	err := patient(ctx, func(ctx context.Context) error {
+		return a.s.opts.Log.GiveUp(ctx, b.Result.TraceID, b.Permit, why, a.after)
+	})
 	if err != nil {
 		a.s.log.Debug("an attempt was not given up; a repeat waits until its permit is stale", "trace", b.Result.TraceID, "error", err)
 	}

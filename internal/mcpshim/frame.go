@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -26,6 +27,8 @@ type frame struct {
 	// unsent is set in place of a message: why the tool server did not take the request
 	// of this id. It certainly did not run.
 	unsent string
+	// after is how long the tool server asks not to be asked again.
+	after time.Duration
 	// givenUp is set in place of a message: the request of this id was ended by this side.
 	givenUp bool
 	// challenge is set beside unsent where the tool server wants authorization.

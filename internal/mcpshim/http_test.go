@@ -10,11 +10,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // listening serves a world's tool server over HTTP and returns its URL.
@@ -231,6 +235,81 @@ func TestOneWriteOnAnEndpointThatFails(t *testing.T) {
 	h := w.start()
 	has(t, h.call("1", "charge", `{}`), "not sent")
 	has(t, h.ask("2", "echo", `{}`), `"error":{"code":-32000`)
+}
+
+// waits keeps what the log is told of how long the tool server asks not to be asked again.
+type waits struct {
+	Log
+	mu   sync.Mutex
+	told []string
+}
+
+func (l *waits) tell(what string, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = append(l.told, what+" "+wait.String())
+}
+
+func (l *waits) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string, wait time.Duration) (runtime.Result, error) {
+	l.tell("not sent", wait)
+	return l.Log.NotSent(ctx, trace, permit, reason, wait)
+}
+
+func (l *waits) GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string, wait time.Duration) error {
+	l.tell("given up", wait)
+	return l.Log.GiveUp(ctx, trace, permit, cause, wait)
+}
+
+func (l *waits) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error) {
+	l.tell("finished", f.RetryAfter)
+	return l.Log.Finish(ctx, trace, permit, f)
+}
+
+// TestRetryAfterOfAnEndpointReachesTheLog: with whatever answer an endpoint asks not to be asked
+// again, the log is told for how long, and of an answer that asks nothing it is told nothing.
+func TestRetryAfterOfAnEndpointReachesTheLog(t *testing.T) {
+	const refusal = `{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"not now"}}`
+	for name, c := range map[string]struct {
+		status int
+		asks   string
+		body   string
+		want   string
+	}{
+		"busy":                      {429, "7", "", "not sent 7s"},
+		"busy, and asks nothing":    {429, "", "", "not sent 0s"},
+		"busy for over a day":       {429, "86401", "", "not sent 24h0m0s"},
+		"refused, asks nothing":     {429, "", refusal, "finished 0s"},
+		"refused, in its own words": {429, "7", refusal, "finished 7s"},
+		"down":                      {503, "7", "", "given up 7s"},
+		"broken":                    {500, "", "", "given up 0s"},
+		"no answer":                 {202, "7", "", "given up 7s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				raw, _ := io.ReadAll(r.Body)
+				if !strings.Contains(string(raw), "tools/call") {
+					w.WriteHeader(http.StatusAccepted)
+					return
+				}
+				if c.asks != "" {
+					w.Header().Set("Retry-After", c.asks)
+				}
+				w.WriteHeader(c.status)
+				io.WriteString(w, c.body)
+			}))
+			defer srv.Close()
+			w := newWorld(t)
+			w.opts.URL = srv.URL
+			log := &waits{Log: local{w.rt}}
+			w.log = log
+			w.start().call("1", "charge", `{}`, `{"dev.tgad/idempotencyKey":"k"}`)
+			log.mu.Lock()
+			defer log.mu.Unlock()
+			if got := strings.Join(log.told, ", "); got != c.want {
+				t.Errorf("the log is told %q, want %q", got, c.want)
+			}
+		})
+	}
 }
 
 func TestHeadersFileIsSecret(t *testing.T) {

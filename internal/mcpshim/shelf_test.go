@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -39,11 +40,11 @@ func (l *busy) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, 
 	return l.Log.Finish(ctx, trace, permit, f)
 }
 
-func (l *busy) GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string) error {
+func (l *busy) GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string, wait time.Duration) error {
 	if err := l.held("give up", trace); err != nil {
 		return err
 	}
-	return l.Log.GiveUp(ctx, trace, permit, cause)
+	return l.Log.GiveUp(ctx, trace, permit, cause, wait)
 }
 
 func (l *busy) Delivered(ctx context.Context, trace tga.ID) error {

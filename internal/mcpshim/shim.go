@@ -24,8 +24,8 @@ import (
 type Log interface {
 	Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error)
 	Finish(ctx context.Context, trace tga.ID, permit runtime.Permit, f runtime.Finished) (runtime.Result, error)
-	NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string) (runtime.Result, error)
-	GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string) error
+	NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string, wait time.Duration) (runtime.Result, error)
+	GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string, wait time.Duration) error
 	Delivered(ctx context.Context, trace tga.ID) error
 	Decide(ctx context.Context, trace tga.ID, approve bool, rationale string) (runtime.Result, error)
 	Keep(ctx context.Context, r runtime.KeepRequest) (now runtime.Kept, changed bool, err error)

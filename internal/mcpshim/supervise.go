@@ -136,7 +136,7 @@ func (c *conv) giveUpOne(id tga.ID, permit runtime.Permit, isRead bool) error {
 	for pause := (waitPause{}); ; {
 		err := patient(c.s.life, func(ctx context.Context) error {
 			if !isRead {
-				return c.s.opts.Log.GiveUp(ctx, id, permit, "the shim that sent it was killed before it had the answer")
+				return c.s.opts.Log.GiveUp(ctx, id, permit, "the shim that sent it was killed before it had the answer", 0)
 			}
 			_, err := c.s.opts.Log.Finish(ctx, id, permit, runtime.Finished{Who: "tgad mcp", Reply: runtime.Reply{
 				Status: tga.StatusError, ErrorCode: string(tga.ToolError), ErrorMessage: "its executor was killed before the answer was recorded; the call only reads",

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -271,7 +272,7 @@ func (r *remote) head(req *http.Request, agreed string) {
 // cut says that an exchange ended before its answer: by itself, or because it was given up.
 func (r *remote) cut(ctx context.Context, id []byte, method, why string) {
 	if !errors.Is(context.Cause(ctx), errGivenUp) {
-		r.lost(id, method, why)
+		r.lost(id, method, why, 0)
 		return
 	}
 	if id != nil && method != "" {
@@ -279,17 +280,18 @@ func (r *remote) cut(ctx context.Context, id []byte, method, why string) {
 	}
 }
 
-// lost says that no answer comes to a request.
-func (r *remote) lost(id []byte, method, why string) {
+// lost says that no answer comes to a request, and for how long the tool server asks not to be
+// asked again.
+func (r *remote) lost(id []byte, method, why string, after time.Duration) {
 	if id != nil && method != "" {
-		r.hand(&frame{Envelope: mcpraw.Envelope{Bad: why, RawID: id}})
+		r.hand(&frame{Envelope: mcpraw.Envelope{Bad: why, RawID: id}, after: after})
 	}
 }
 
 // refused says that a request certainly did not run.
-func (r *remote) refused(id []byte, method, why string) {
+func (r *remote) refused(id []byte, method, why string, after time.Duration) {
 	if id != nil && method != "" {
-		r.hand(&frame{Envelope: mcpraw.Envelope{Bad: why, RawID: id}, unsent: why})
+		r.hand(&frame{Envelope: mcpraw.Envelope{Bad: why, RawID: id}, unsent: why, after: after})
 	}
 }
 
@@ -316,12 +318,12 @@ func (r *remote) answer(ctx context.Context, id []byte, method string, resp *htt
 		return
 	case resp.StatusCode/100 == 2:
 		if id != nil && method != "" {
-			r.lost(id, method, fmt.Sprintf("HTTP status %s of type %q is no answer", resp.Status, kind))
+			r.lost(id, method, fmt.Sprintf("HTTP status %s of type %q is no answer", resp.Status, kind), httpcall.RetryAfter(resp.Header, time.Now()))
 		}
 	case mcpraw.Refused(resp.StatusCode):
 		r.refusal(id, method, resp)
 	default:
-		r.lost(id, method, "HTTP status "+resp.Status)
+		r.lost(id, method, "HTTP status "+resp.Status, httpcall.RetryAfter(resp.Header, time.Now()))
 	}
 	r.opened(method, resp)
 }
@@ -346,7 +348,7 @@ func (r *remote) single(id []byte, method string, in io.Reader) {
 	for {
 		n, err := in.Read(buf)
 		if addErr := b.add(buf[:n]); addErr != nil {
-			r.lost(id, method, addErr.Error())
+			r.lost(id, method, addErr.Error(), 0)
 			return
 		}
 		if err == io.EOF {
@@ -354,14 +356,14 @@ func (r *remote) single(id []byte, method string, in io.Reader) {
 		}
 		if err != nil {
 			b.drop()
-			r.lost(id, method, "its answer was cut off: "+err.Error())
+			r.lost(id, method, "its answer was cut off: "+err.Error(), 0)
 			return
 		}
 	}
 	f := b.end()
 	if id != nil && (f.Bad != "" || !f.Batch && (f.Method != "" || keyOf(f.RawID) != keyOf(id))) {
 		f.close()
-		r.lost(id, method, "its answer is none: "+firstOf(f.Bad, "it is of another id"))
+		r.lost(id, method, "its answer is none: "+firstOf(f.Bad, "it is of another id"), 0)
 		return
 	}
 	if f.size > 0 {
@@ -375,6 +377,7 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 		r.challenged(id, method, ch)
 		return
 	}
+	after := httpcall.RetryAfter(resp.Header, time.Now())
 	said, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
 	if err != nil {
 		said = nil // the status says enough
@@ -387,15 +390,16 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 		why = fmt.Sprintf("HTTP status %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	if ended {
-		r.refused(id, method, why)
+		r.refused(id, method, why, after)
 		r.die(errors.New("the tool server ended the session"))
 		return
 	}
 	if f := newFrame(bytes.ReplaceAll(said, []byte("\n"), []byte(" "))); f.Bad == "" && f.IsAnswer() && id != nil && keyOf(f.RawID) == keyOf(id) {
+		f.after = after
 		r.hand(f)
 		return
 	}
-	r.refused(id, method, why)
+	r.refused(id, method, why, after)
 }
 
 // events hands on the messages of a stream. With an id it returns nil once the answer to

@@ -286,6 +286,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 			return true, "" // nobody is left to tell; the log says in doubt
 		}
 	}
+	a.after = f.after
 	if f.unsent != "" {
 		f.close()
 		a.notSent(ctx, b, errors.New(f.unsent))
@@ -361,6 +362,9 @@ func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frame) (done
 		}
 	case mcpraw.WantsInput, mcpraw.IsTask:
 		return a.unfinished(ctx, b, f, ans)
+	}
+	if ans.Meaning == mcpraw.IsRefusal {
+		ans.Reply.RetryAfter = f.after
 	}
 	a.lookAgain(ctx, cameOut(ans.Reply))
 	res, err := a.finish(ctx, b, ans.Reply)

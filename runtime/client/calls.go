@@ -56,8 +56,8 @@ func (c *Client) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit
 }
 
 // NotSent takes a permit back; see [runtime.Runtime.NotSent].
-func (c *Client) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string) (runtime.Result, error) {
-	return c.call(ctx, post(tracePath(trace, "/not-sent"), NotSentRequest{Permit: permit.String(), Reason: reason}))
+func (c *Client) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string, wait time.Duration) (runtime.Result, error) {
+	return c.call(ctx, post(tracePath(trace, "/not-sent"), NotSentRequest{Permit: permit.String(), Reason: reason, RetryAfterMS: tga.RetryAfterMS(wait)}))
 }
 
 // Resolve ends a call in doubt with evidence; see [runtime.Runtime.Resolve]. Who is the
@@ -84,8 +84,8 @@ func (c *Client) Delivered(ctx context.Context, trace tga.ID) error {
 
 // GiveUp says that the executor is no longer at its attempt and does not know what became
 // of it; see [runtime.Runtime.GiveUp].
-func (c *Client) GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string) error {
-	return c.ask(ctx, post(tracePath(trace, "/give-up"), GiveUpRequest{Permit: permit.String(), Cause: cause}), nil)
+func (c *Client) GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string, wait time.Duration) error {
+	return c.ask(ctx, post(tracePath(trace, "/give-up"), GiveUpRequest{Permit: permit.String(), Cause: cause, RetryAfterMS: tga.RetryAfterMS(wait)}), nil)
 }
 
 // Compensate undoes the settled effect of a trace; see [runtime.Runtime.Compensate]. The

@@ -159,6 +159,8 @@ type FinishRequest struct {
 type NotSentRequest struct {
 	Permit string `json:"permit"`
 	Reason string `json:"reason,omitempty"`
+	// RetryAfterMS is how long the tool server asks not to be asked again, at most a day.
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 
 // GiveUpRequest says that an executor is no longer at its attempt and does not know what
@@ -166,6 +168,8 @@ type NotSentRequest struct {
 type GiveUpRequest struct {
 	Permit string `json:"permit"`
 	Cause  string `json:"cause,omitempty"` // why nobody knows what became of it; at most 500 characters are kept
+	// RetryAfterMS is how long the tool server asks not to be asked again, at most a day.
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 
 // ResolveRequest ends a call in doubt: POST /v1/traces/{id}/resolve.
