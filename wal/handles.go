@@ -120,7 +120,7 @@ func (d files) open(n uint64, gen uint32, cache *blocks) (*handle, error) {
 	}
 	f.length = info.Size()
 	if gen > 0 {
-		if f.packed, err = openPacked(file, n, cache, n<<16|uint64(gen)&0xffff); err != nil {
+		if f.packed, err = openPacked(file, n, cache); err != nil {
 			return nil, errors.Join(err, closing(file))
 		}
 	}
@@ -223,12 +223,9 @@ func (h *handles) pinned(before uint64) bool {
 	return false
 }
 
-// exchange lets the readers of a segment read another generation of it from now on, once
-// nobody holds a pin from before.
-func (h *handles) exchange(ctx context.Context, n uint64, gen uint32) error {
-	if err := h.quiet(ctx); err != nil {
-		return err
-	}
+// exchange lets the readers of a segment read another generation of it from now on. The caller
+// waited until it was quiet.
+func (h *handles) exchange(n uint64, gen uint32) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.gens[n] = gen

@@ -65,7 +65,7 @@ type packed struct {
 	heads  []packedEntry
 	body   []packedEntry
 	cache  *blocks
-	key    uint64 // of this use of the file, in the cache
+	key    uint64 // in the cache: number and checksum, for a number may come again with other bytes
 }
 
 type packedEntry struct {
@@ -77,7 +77,7 @@ type packedEntry struct {
 }
 
 // openPacked reads where everything is. f stays the caller's.
-func openPacked(f vfs.File, number uint64, cache *blocks, key uint64) (*packed, error) {
+func openPacked(f vfs.File, number uint64, cache *blocks) (*packed, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, unavailable("look at packed segment "+segmentName(number), err)
@@ -103,10 +103,11 @@ func openPacked(f vfs.File, number uint64, cache *blocks, key uint64) (*packed, 
 	if err := readFull(f, footer, at); err != nil {
 		return nil, err
 	}
-	if packedSum(head[:], footer, tail[:]) != binary.BigEndian.Uint32(tail[4:]) {
+	sum := packedSum(head[:], footer, tail[:])
+	if sum != binary.BigEndian.Uint32(tail[4:]) {
 		return nil, damaged("packed segment %d: its table of blocks does not have its checksum", number)
 	}
-	p := &packed{f: f, end: binary.BigEndian.Uint32(tail[8:]), bodies: binary.BigEndian.Uint32(tail[12:]), cache: cache, key: key}
+	p := &packed{f: f, end: binary.BigEndian.Uint32(tail[8:]), bodies: binary.BigEndian.Uint32(tail[12:]), cache: cache, key: number<<32 | uint64(sum)}
 	next := uint32(packedHeader)
 	for b := footer; len(b) > 0; b = b[packedBlock:] {
 		e := packedEntry{
@@ -158,6 +159,9 @@ func (p *packed) ReadAt(b []byte, off int64) (int, error) {
 
 // readBody reads a body that the segment still has.
 func (p *packed) readBody(b []byte, ref Ref) error {
+	if ref.Length == 0 {
+		return nil // it has no piece: it would have the offset of the next one
+	}
 	i := sort.Search(len(p.body), func(i int) bool { return p.body[i].first > ref.Offset }) - 1
 	if i < 0 {
 		return gone(ref)

@@ -55,13 +55,16 @@ func (l *Log) Rewrite(ctx context.Context, number uint64, live func(*Op) (bool, 
 	if err == nil {
 		err = l.verify(ctx, pace, seg, end, out)
 	}
+	if err == nil {
+		err = l.handles.quiet(ctx) // before it has a name: one who gives up leaves none
+	}
 	if err != nil {
 		if new != nil {
 			err = errors.Join(err, new.abandon())
 		}
 		return Rewritten{}, err
 	}
-	return out, l.exchange(ctx, number, gen)
+	return out, l.exchange(number, gen)
 }
 
 // rewritable returns a segment and where its records end.
@@ -147,7 +150,7 @@ func (p *packer) copy(ctx context.Context, h *handle, seg *segment, live func(*O
 // body takes over the body of an operation, if it has one that somebody needs. A body that
 // is damaged is not left out in silence: the segment stays as it is.
 func (p *packer) body(h *handle, op *Op, live func(*Op) (bool, error), out *Rewritten) error {
-	if op.Place != Inline {
+	if op.Place != Inline || op.Ref.Length == 0 {
 		return nil
 	}
 	keep, err := live(op)
@@ -285,7 +288,7 @@ func (l *Log) verify(ctx context.Context, pace Pace, seg *segment, end uint32, o
 	defer func() { err = errors.Join(err, closing(f)) }()
 	var cache blocks
 	cache.init(maxBlock)
-	p, err := openPacked(f, seg.id.Number, &cache, 0)
+	p, err := openPacked(f, seg.id.Number, &cache)
 	if err != nil {
 		return err
 	}
@@ -297,7 +300,7 @@ func (l *Log) verify(ctx context.Context, pace Pace, seg *segment, end uint32, o
 	if err := w.records(ctx, pace, seg, end, func(r *Record) error {
 		records++
 		return r.Ops(func(op *Op) error {
-			if op.Place != Inline {
+			if op.Place != Inline || op.Ref.Length == 0 {
 				return nil
 			}
 			found, err := p.sameBody(op)
@@ -330,16 +333,16 @@ func (p *packed) sameBody(op *Op) (kept bool, err error) {
 }
 
 // exchange puts a packed segment in the place of what is read now.
-func (l *Log) exchange(ctx context.Context, number uint64, gen uint32) error {
+func (l *Log) exchange(number uint64, gen uint32) error {
 	d := l.files
-	err := d.fs.Rename(d.path(packingName), d.path(packedName(number, gen)))
-	if err == nil {
-		err = d.sync()
-	}
-	if err != nil {
+	if err := d.fs.Rename(d.path(packingName), d.path(packedName(number, gen))); err != nil {
 		return errors.Join(unavailable("name "+packedName(number, gen), err), d.dropPacking())
 	}
-	if err := l.handles.exchange(ctx, number, gen); err != nil {
+	if err := d.sync(); err != nil {
+		// The old file is still the one that is read.
+		return errors.Join(unavailable("name "+packedName(number, gen), err), d.remove([]version{{number, gen}}))
+	}
+	if err := l.handles.exchange(number, gen); err != nil {
 		return err
 	}
 	return d.remove([]version{{number, gen - 1}})
