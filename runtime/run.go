@@ -391,6 +391,16 @@ func (rt *Runtime) append(ctx context.Context, l *loop, b chain.Batch) error {
 
 // query states the ledger's question for this run.
 func (rt *Runtime) query(l *loop, record *ledger.Record) ledger.Query {
+	q := rt.queryOfTime(l, record)
+	if record != nil {
+		q.Holder = rt.holder(l, record)
+	}
+	return q
+}
+
+// queryOfTime is a query that does not say who is at the call: that costs a look at the
+// executor's lock, and [ledger.Query.SendWithin] does not ask.
+func (rt *Runtime) queryOfTime(l *loop, record *ledger.Record) ledger.Query {
 	q := ledger.Query{
 		Record:      record,
 		Trace:       l.lease.TraceID,
@@ -412,7 +422,6 @@ func (rt *Runtime) query(l *loop, record *ledger.Record) ledger.Query {
 		// A wall clock that was set back lengthens no window.
 		q.Now = max(q.Now, first+tga.Millis(rt.clock.Longest(first.Time()).Milliseconds()))
 	}
-	q.Holder = rt.holder(l, record)
 	return q
 }
 
