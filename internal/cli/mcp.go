@@ -202,6 +202,7 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 		}
 	}
 	stop = func() {}
+	o := client.Options{Name: "tgad-mcp", MaxIdle: 64}
 	if data != "" && !(named && !cmd.Flags().Changed("data")) {
 		var conf *config.Config
 		if m.file != "" {
@@ -214,15 +215,15 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 		if err != nil {
 			return nil, nil, err
 		}
-		socket, stop = e.Socket, e.Close
+		c, stop = e.Client(o), e.Close
 		if data, err = filepath.Abs(data); err != nil {
 			return nil, nil, err
 		}
 		m.find = "--data " + ShellWord(data)
 	} else {
+		c = client.New(socket, o)
 		m.find = "--socket " + ShellWord(socket)
 	}
-	c = client.New(socket, client.Options{Name: "tgad-mcp", MaxIdle: 64})
 	end := stop // not the named result, which is about to be this very function
 	return c, func() { c.Close(); end() }, nil
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/tgad/tgad/internal/config"
-	"github.com/tgad/tgad/schemas/tga"
 )
 
 // gatekeeper is the listener that the daemon serves on. It asks the kernel who made a
@@ -89,8 +88,8 @@ func (g *gatekeeper) admit(c net.Conn) *keptConn {
 	switch {
 	case p.err != nil:
 		k.connection.refusal = p.err
-	case len(p.role.Verbs) == 0:
-		k.connection.refusal = tga.Errorf(tga.PermissionDenied, "%s has no verb on this socket", p.name())
+	case p.barred() != nil:
+		k.connection.refusal = p.barred()
 	case g.served.ofUID[p.uid] >= g.mostOfUID:
 		k.connection.refusal = tooMany("%s has %d connections already", p.name(), g.mostOfUID)
 	case g.served.total >= g.most:

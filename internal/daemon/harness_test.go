@@ -124,6 +124,7 @@ type bench struct {
 	config string
 	client *client.Client
 	clock  func() time.Time
+	near   Near
 
 	cancel context.CancelFunc
 	done   chan error
@@ -211,7 +212,7 @@ func (b *bench) options() Options {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(testWriter{b.t}, nil))
 	}
-	return Options{Data: b.data, Socket: b.socket, Config: cfg, Logger: log, Version: "test", Clock: b.clock}
+	return Options{Data: b.data, Socket: b.socket, Config: cfg, Logger: log, Version: "test", Clock: b.clock, Near: &b.near}
 }
 
 // start runs the daemon and waits until it takes calls.

@@ -36,6 +36,8 @@ type Options struct {
 	// Tune, where it is set, changes what the store is opened with: for tests and for who
 	// measures without a disk.
 	Tune func(*engine.Options)
+	// Near, where it is set, answers requests of this process while the daemon serves.
+	Near *Near
 	// Idle leaves the open traces and what is due as they are: for a daemon that is there to
 	// settle one call, and knows no tool server.
 	Idle bool
@@ -162,6 +164,8 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(d.door(s.Listener)) }()
+	aside := o.Near.serve(d)
+	defer aside(d.life) // where it did not drain, and the life of its calls is over
 
 	if !o.Idle {
 		d.timers.Go(d.runTimers)
@@ -176,7 +180,7 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	for drained := false; err == nil && !drained; {
 		select {
 		case <-ctx.Done():
-			err, drained = d.drainAll(srv), true
+			err, drained = d.drainAll(srv, aside), true
 		case startErr := <-started:
 			started = nil // it answers once
 			if ctx.Err() == nil {
@@ -273,7 +277,7 @@ const recovery = "\x00recovery"
 
 // drainAll ends the daemon in order: no new connection, streams end, calls come to their
 // ends or, when the time is over, are given up and are in doubt.
-func (d *Daemon) drainAll(srv *http.Server) error {
+func (d *Daemon) drainAll(srv *http.Server, aside func(context.Context)) error {
 	d.log.Info("draining", "calls", d.inFlight.count())
 	if err := notify("STOPPING=1"); err != nil {
 		d.log.Warn("the service manager was not told", "error", err)
@@ -289,6 +293,7 @@ func (d *Daemon) drainAll(srv *http.Server) error {
 		d.timers.Wait()
 	}()
 	err := srv.Shutdown(ctx)
+	aside(ctx)
 	select {
 	case <-finished:
 	case <-ctx.Done():

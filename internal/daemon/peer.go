@@ -19,6 +19,14 @@ type peer struct {
 // name stands in the log for what a peer has done: a vote, a resolution.
 func (p peer) name() string { return config.PeerName(p.uid) }
 
+// barred says why a peer is let do nothing at all, nil where it may do something.
+func (p peer) barred() error {
+	if len(p.role.Verbs) == 0 {
+		return tga.Errorf(tga.PermissionDenied, "%s has no verb on this socket", p.name())
+	}
+	return nil
+}
+
 // namespace is that of what the peer asks for. A role that is not bound to one names any.
 func (p peer) namespace(asked string) (string, error) {
 	switch {

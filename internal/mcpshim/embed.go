@@ -14,6 +14,7 @@ import (
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
+	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -25,6 +26,7 @@ type Embedded struct {
 	// Socket is where the daemon listens, in this process or in another one.
 	Socket string
 
+	near daemon.Near // what this process asks of a daemon of its own
 	end  context.CancelFunc
 	over sync.WaitGroup
 }
@@ -62,7 +64,7 @@ func embed(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 	e.over.Go(func() {
 		for life.Err() == nil {
 			err := daemon.Run(life, daemon.Options{
-				Data: dir, Socket: socket, Config: conf, Logger: log, Idle: idle,
+				Data: dir, Socket: socket, Config: conf, Logger: log, Idle: idle, Near: &e.near,
 				Ready: func() { once.Do(func() { close(ready) }) },
 			})
 			pause := brokenPause
@@ -111,6 +113,13 @@ decision = "NEEDS_APPROVAL"
 		return nil, err
 	}
 	return embed(ctx, dir, conf, nil, true)
+}
+
+// Client returns a client of the store. Where this process has it, nothing goes through the
+// socket but streams.
+func (e *Embedded) Client(o client.Options) *client.Client {
+	o.Exchange = e.near.Exchange
+	return client.New(e.Socket, o)
 }
 
 // Close ends this process's part. Calls under way come to their ends first.

@@ -33,9 +33,9 @@ func TestShimsShareAStore(t *testing.T) {
 	if all[0].Socket != all[2].Socket {
 		t.Fatalf("sockets %s, %s", all[0].Socket, all[2].Socket)
 	}
-	c := client.New(all[0].Socket, client.Options{})
-	defer c.Close()
-	begin := func(key string) runtime.Begun {
+	// The first one's way is a short one until it goes, the last one's only then.
+	ways := []*client.Client{all[0].Client(client.Options{}), all[2].Client(client.Options{}), client.New(all[0].Socket, client.Options{})}
+	begin := func(c *client.Client, key string) runtime.Begun {
 		t.Helper()
 		var b runtime.Begun
 		eventually(t, "an answer", func() bool {
@@ -48,16 +48,21 @@ func TestShimsShareAStore(t *testing.T) {
 		})
 		return b
 	}
-	first := begin("1")
+	first := begin(ways[0], "1")
 	if first.Standing != runtime.BeginSend {
 		t.Fatalf("standing %s, %v", first.Standing, first.Cause)
 	}
 	for _, e := range all {
 		// Whoever is left, the permit of the first daemon is good, and the same begin is it.
-		if again := begin("1"); again.Permit != first.Permit || again.Attempt != 1 {
-			t.Errorf("again %+v", again)
+		for i, c := range ways {
+			if again := begin(c, "1"); again.Permit != first.Permit || again.Attempt != 1 {
+				t.Errorf("way %d: again %+v", i, again)
+			}
 		}
 		e.Close()
+	}
+	for _, c := range ways {
+		c.Close()
 	}
 }
 

@@ -99,8 +99,8 @@ func runShim(ctx context.Context, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "shim.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
 	}
-	socket := os.Getenv(envSocket)
-	if socket == "" {
+	c := client.New(os.Getenv(envSocket), client.Options{Name: "test"})
+	if os.Getenv(envSocket) == "" {
 		conf, err := config.Parse("", []byte(processConfig))
 		if err != nil {
 			return err
@@ -110,9 +110,8 @@ func runShim(ctx context.Context, dir string) error {
 			return err
 		}
 		defer e.Close()
-		socket = e.Socket
+		c = e.Client(client.Options{Name: "test"})
 	}
-	c := client.New(socket, client.Options{Name: "test"})
 	defer c.Close()
 	k := newKiller(dir)
 	s, err := New(Options{

@@ -36,6 +36,10 @@ type Options struct {
 	MaxIdle int
 	// Dial makes a connection; nil dials the socket.
 	Dial func(ctx context.Context) (net.Conn, error)
+	// Exchange, where it is set, is asked first for every answer that is taken whole: it answers
+	// the text of a request without a connection, or says with ok = false that it does not, and
+	// has done nothing. It is for a daemon in the same process.
+	Exchange func(ctx context.Context, text []byte) (resp *http.Response, ok bool, err error)
 }
 
 // Client is a connection pool to one daemon. Its methods may be called from any number
@@ -81,7 +85,21 @@ type request struct {
 // do sends a request and returns the answer of a status under 300. The caller closes its
 // body. Any other status comes back as the error in it.
 func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
-	resp, err := c.wires.exchange(ctx, c.text(ctx, r))
+	return c.doBy(ctx, r, c.wires.exchange)
+}
+
+// near exchanges within this process where that can be done, else by a connection.
+func (c *Client) near(ctx context.Context, text []byte) (*http.Response, error) {
+	if c.opts.Exchange != nil {
+		if resp, ok, err := c.opts.Exchange(ctx, text); ok {
+			return resp, err
+		}
+	}
+	return c.wires.exchange(ctx, text)
+}
+
+func (c *Client) doBy(ctx context.Context, r request, exchange func(context.Context, []byte) (*http.Response, error)) (*http.Response, error) {
+	resp, err := exchange(ctx, c.text(ctx, r))
 	if err != nil {
 		return nil, c.unreachable(ctx, r, err)
 	}
@@ -180,7 +198,7 @@ func (c *Client) ask(ctx context.Context, r request, into any) error {
 
 // bytes sends a request and reads the whole answer.
 func (c *Client) bytes(ctx context.Context, r request) ([]byte, http.Header, error) {
-	resp, err := c.do(ctx, r)
+	resp, err := c.doBy(ctx, r, c.near)
 	if err != nil {
 		return nil, nil, err
 	}
