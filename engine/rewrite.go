@@ -117,10 +117,14 @@ func (db *DB) compress(ctx context.Context, n uint64, pace wal.Pace) error {
 
 // rewriteWith rewrites one segment at a time, only where it is raw if raw is true.
 func (db *DB) rewriteWith(ctx context.Context, n uint64, raw bool, live func(*wal.Op) (bool, error), pace wal.Pace) error {
+	// Who is in the way may be the rewriter, which rests only while nobody waits.
+	db.rewrites.waiting.Add(1)
 	select {
 	case db.rewriting <- struct{}{}:
+		db.rewrites.waiting.Add(-1)
 		defer func() { <-db.rewriting }()
 	case <-ctx.Done():
+		db.rewrites.waiting.Add(-1)
 		return ctx.Err()
 	}
 	if raw && !slices.ContainsFunc(db.wal.Full(), func(s wal.Segment) bool { return s.Number == n && s.Generation == 0 }) {

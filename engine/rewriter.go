@@ -17,8 +17,9 @@ import (
 //
 // It gives way: it takes a share of the processors, begins a segment when no append was made for
 // a moment, and rests for such a moment after each slice of work while appends are made. Where
-// much waits it takes its whole share. It begins no segment for which the disk may have no room
-// above the low-water mark. What fails is tried again later; it never stops the store.
+// much waits it takes its whole share, and while somebody waits for the segment in its hands it
+// does not rest. It begins no segment for which the disk may have no room above the low-water
+// mark. What fails is tried again later; it never stops the store.
 
 const (
 	// minRewrite is how many bytes of records a raw segment has that is worth being compressed.
@@ -37,8 +38,9 @@ const (
 // rewrites is what a store knows of the rewriting of its segments.
 type rewrites struct {
 	woken   chan struct{}
-	counted atomic.Bool // the dead bytes since the last change of many rows
-	damaged sync.Map    // segments that cannot be rewritten, by number
+	counted atomic.Bool  // the dead bytes since the last change of many rows
+	damaged sync.Map     // segments that cannot be rewritten, by number
+	waiting atomic.Int32 // who waits for a segment that is being rewritten
 
 	segments, before, after atomic.Uint64 // done since Open; bytes
 }
@@ -239,9 +241,13 @@ func (db *DB) roomToRewrite(bytes int64) error {
 	return err
 }
 
-// pace rests between small parts, longer where appends were made since the last rest, and ends
-// the work of a store that stops.
+// pace rests between small parts, longer where appends were made since the last rest, and not
+// while somebody waits for the segment to be done: archiving, an erasure, a person. It ends the
+// work of a store that stops.
 func (r *rewriter) pace(ctx context.Context) error {
+	if r.db.rewrites.waiting.Load() > 0 {
+		return r.db.health.sick()
+	}
 	if r.pacer.step(ctx) {
 		commits := r.db.stats.commits.Load()
 		if commits != r.commits && !r.urgent() {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -78,8 +79,33 @@ func TestRewriterRestsWhileAppendsAreMade(t *testing.T) {
 			t.Errorf("%s: rests %v, %v; want %v", c.what, slept, err, c.want)
 		}
 	}
+	// Somebody waits for the segment that is being rewritten, until it is done or they leave.
+	db.rewriting <- struct{}{}
 	ended, end := context.WithCancel(t.Context())
+	left := make(chan error, 2)
+	go func() { left <- db.compress(ended, 1<<40, nil) }()
+	go func() { left <- db.rewrite(t.Context(), 1<<40, nil) }()
+	rests := func(waiting int32, want bool) {
+		t.Helper()
+		for db.rewrites.waiting.Load() != waiting {
+			time.Sleep(time.Millisecond)
+		}
+		now, slept = now.Add(3*paceSlice), nil
+		if err := r.pace(t.Context()); err != nil || len(slept) > 0 != want {
+			t.Errorf("%d wait: rests %v, %v; want %v", waiting, slept, err, want)
+		}
+	}
+	rests(2, false)
 	end()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	rests(1, false)
+	<-db.rewriting
+	if err := <-left; err == nil {
+		t.Error("a segment that is not there was rewritten")
+	}
+	rests(0, true)
 	for _, c := range []struct {
 		what string
 		ctx  context.Context
