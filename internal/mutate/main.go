@@ -1,11 +1,13 @@
 // Command mutate says which changes of the code no test notices.
 //
-//	go run ./internal/mutate -gremlins PATH [-list FILE] [-only REGEXP] [-tests REGEXP] PACKAGE...
+//	go run ./internal/mutate -gremlins PATH [-list FILE] [-only REGEXP] [-every N] [-tests REGEXP] [-with PACKAGES] PACKAGE...
 //
 // Gremlins finds the mutants of each package and of those below it: one operator each,
-// such as < for <=. Every mutant is run with its own package's tests, through an overlay,
-// so the tree is not touched; those of a package are compiled into one binary. Of a package
-// whose tests take long, -only and -tests make a sample.
+// such as < for <=. Every mutant is run through an overlay, so the tree is not touched, with
+// its own package's tests and those of the packages that -with names. Those of a package are
+// compiled into one binary for each of these. At first each test runs by itself on the code as
+// it is, and notes the mutants that it reaches; then a mutant runs with the tests that reach
+// it, the fastest first, until one fails. -only, -every and -tests make a sample.
 //
 // Gremlins itself would take a mutant that does not compile for one that was killed, and would
 // not run conditions of a case and constants, for which Go's coverage has no counter: here all of
@@ -13,7 +15,8 @@
 //
 // A mutant that no test notices stands in the list, with the reason why it is equivalent to
 // the code. The program exits 1 where one is not listed, where a listed one is gone or is
-// killed by now, and where fewer than 97 % are killed.
+// killed by now, where no test reaches more than 5 %, and where fewer than 97 % of those that
+// tests reach are killed.
 package main
 
 import (
@@ -34,10 +37,17 @@ import (
 	"time"
 )
 
-var tests = flag.String("tests", "", "run the tests whose name matches this `regexp` alone")
+var (
+	tests = flag.String("tests", "", "run the tests whose name matches this `regexp` alone")
+	with  = flag.String("with", "", "run the tests of these `directories` too, with blanks between them")
+	every = flag.Int("every", 1, "run one mutant of `N`")
+	jobs  = flag.Int("jobs", 2, "how many processes run at the same time")
+)
 
-// least is how many of 100 mutants must be killed.
-const least = 97
+const (
+	least = 97 // how many of 100 mutants that tests reach must be killed
+	most  = 5  // how many of 100 mutants no test may reach
+)
 
 func main() {
 	gremlins := flag.String("gremlins", "gremlins", "the command")
@@ -79,6 +89,9 @@ func run(gremlins, list string, only *regexp.Regexp, packages []string) (err err
 			return err
 		}
 		all = slices.DeleteFunc(all, func(m mutant) bool { return !only.MatchString(m.name) })
+		if *every > 1 {
+			all = sample(all, known)
+		}
 		more, err := tryAll(p, all, known, dir)
 		if err != nil {
 			return err
@@ -91,10 +104,23 @@ func run(gremlins, list string, only *regexp.Regexp, packages []string) (err err
 	return nil
 }
 
+// sample keeps one mutant of every N in the order of the files, and of the list what is in it.
+func sample(all []mutant, known map[string]string) (some []mutant) {
+	kept := map[string]bool{}
+	for i, m := range all {
+		if i%*every == 0 {
+			some, kept[m.name] = append(some, m), true
+		}
+	}
+	maps.DeleteFunc(known, func(name, _ string) bool { return !kept[name] })
+	return some
+}
+
 // find returns the mutants of a package and of those below it.
 func find(gremlins, dir, p string) ([]mutant, error) {
 	out := filepath.Join(dir, "found.json")
 	cmd := exec.Command(gremlins, "unleash", "--dry-run", "--silent", "-o", out, p)
+	cmd.Env = append(os.Environ(), "GOFLAGS=-run=^$") // it would run all tests for their coverage, which is not used
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("gremlins on %s: %w\n%s", p, err, text)
 	}
@@ -159,50 +185,76 @@ const (
 	killed fate = "killed" // a test failed
 	halted fate = "halted" // it used up its CPU time, or its tests waited for too long
 	lived  fate = "lived"
+	missed fate = "missed" // no test reaches it
 	broken fate = "broken" // it does not compile
 )
 
 // tryAll runs mutants, and returns what is wrong with them.
 func tryAll(p string, all []mutant, known map[string]string, temp string) (flaws []string, err error) {
-	count, start := map[fate]int{}, time.Now()
-	seen, paths := map[string]bool{}, map[string]bool{}
+	start := time.Now()
+	count, ofFile := map[fate]int{}, map[string]map[fate]int{}
+	seen := map[string]bool{}
 	for dir, of := range byDir(all) {
 		built, err := compile(dir, of, temp)
 		if err != nil {
 			return nil, err
 		}
-		for _, m := range of {
-			seen[m.name], paths[m.path] = true, true
-			end, err := tryOne(built, dir, m, temp)
-			if err != nil {
-				return nil, err
+		ends := make([]fate, len(of))
+		if err := each(len(of), func(i int) (err error) {
+			if ends[i], err = tryOne(built, of[i], temp); ends[i] != killed && ends[i] != broken {
+				fmt.Printf("%s: %s (line %d)\n", ends[i], of[i].name, of[i].line)
 			}
-			count[end]++
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		for i, m := range of {
+			seen[m.name] = true
+			if ofFile[m.path] == nil {
+				ofFile[m.path] = map[fate]int{}
+			}
+			count[ends[i]]++
+			ofFile[m.path][ends[i]]++
 			_, listed := known[m.name]
-			switch {
-			case end == lived && !listed:
+			if ends[i] == lived && !listed {
 				flaws = append(flaws, fmt.Sprintf("not listed: %s (%s:%d:%d)", m.name, m.path, m.line, m.column))
-				fmt.Printf("lived: %s (line %d)\n", m.name, m.line)
-			case end == halted:
-				fmt.Printf("halted: %s (line %d)\n", m.name, m.line)
 			}
-			if listed && end != lived {
-				flaws = append(flaws, fmt.Sprintf("listed, and %s by now: %s", end, m.name))
+			if listed && ends[i] != lived {
+				flaws = append(flaws, fmt.Sprintf("listed, and %s by now: %s", ends[i], m.name))
 			}
 		}
 	}
 	for n := range known {
-		if path, _, _ := strings.Cut(n, " "); paths[path] && !seen[n] {
+		if path, _, _ := strings.Cut(n, " "); ofFile[path] != nil && !seen[n] {
 			flaws = append(flaws, "listed, and gone: "+n)
 		}
 	}
 	slices.Sort(flaws)
-	dead := count[killed] + count[halted]
-	fmt.Printf("%s: %d killed of %d, %d of them halted, %d lived, %d do not compile, %v\n", p, dead, dead+count[lived], count[halted], count[lived], count[broken], time.Since(start).Round(time.Second))
-	if dead*100 < least*(dead+count[lived]) {
-		flaws = append(flaws, fmt.Sprintf("%s: %d of %d killed, want %d %%", p, dead, dead+count[lived], least))
+	for _, path := range slices.Sorted(maps.Keys(ofFile)) {
+		fmt.Printf("%s: %s\n", path, sum(ofFile[path]))
 	}
-	return flaws, nil
+	fmt.Printf("%s: %s, %v\n", p, sum(count), time.Since(start).Round(time.Second))
+	return append(flaws, tooFew(p, count)...), nil
+}
+
+// sum says what became of mutants.
+func sum(count map[fate]int) string {
+	dead := count[killed] + count[halted]
+	return fmt.Sprintf("%d killed of %d that tests reach, %d of them halted, %d lived; %d missed, %d do not compile",
+		dead, dead+count[lived], count[halted], count[lived], count[missed], count[broken])
+}
+
+// tooFew reports where the limits are not kept.
+func tooFew(p string, count map[fate]int) (flaws []string) {
+	dead := count[killed] + count[halted]
+	there := dead + count[lived]
+	if dead*100 < least*there {
+		flaws = append(flaws, fmt.Sprintf("%s: %d of %d killed, want %d %%", p, dead, there, least))
+	}
+	if count[missed]*100 > most*(there+count[missed]) {
+		flaws = append(flaws, fmt.Sprintf("%s: no test reaches %d of %d, want %d %% at most", p, count[missed], there+count[missed], most))
+	}
+	return flaws
 }
 
 // byDir yields the mutants of each directory, in order.
@@ -220,11 +272,15 @@ func byDir(all []mutant) iter.Seq2[string, []mutant] {
 	}
 }
 
-func tryOne(built *together, dir string, m mutant, temp string) (fate, error) {
+func tryOne(built *together, m mutant, temp string) (fate, error) {
 	if built != nil && built.number[m.name] != 0 {
-		return built.try(dir, built.number[m.name])
+		return built.try(built.number[m.name])
 	}
-	return tryAlone(m, temp)
+	own, err := os.MkdirTemp(temp, "alone")
+	if err != nil {
+		return "", err
+	}
+	return tryAlone(m, own)
 }
 
 // tryAlone builds a mutant and runs it with its package's tests.
@@ -249,13 +305,18 @@ func tryAlone(m mutant, temp string) (fate, error) {
 	if err != nil {
 		return "", err
 	}
-	flags, err := testFlags(filepath.Dir(m.path), "")
-	if err != nil {
-		return "", err
+	for _, from := range append([]string{filepath.Dir(m.path)}, strings.Fields(*with)...) {
+		flags, err := testFlags(from, "")
+		if err != nil {
+			return "", err
+		}
+		args := append([]string{"test", "-vet=off", "-failfast", "-timeout=20m", "-overlay", overlay, "./" + from}, flags...)
+		out, err := exec.Command("go", args...).CombinedOutput()
+		if end, err := fateOf(out, err); err != nil || end != lived {
+			return end, err
+		}
 	}
-	args := append([]string{"test", "-vet=off", "-failfast", "-timeout=20m", "-overlay", overlay, "./" + filepath.Dir(m.path)}, flags...)
-	out, err := exec.Command("go", args...).CombinedOutput()
-	return fateOf(out, err)
+	return lived, nil
 }
 
 func writeOverlay(temp string, replace map[string]string) (string, error) {

@@ -132,3 +132,30 @@ func TestListHasReasons(t *testing.T) {
 		}
 	}
 }
+
+func TestLimitsOfARun(t *testing.T) {
+	for _, c := range []struct{ killed, halted, lived, missed, flaws int }{
+		{96, 1, 3, 5, 0}, {96, 0, 4, 0, 1}, {95, 0, 0, 5, 0}, {94, 0, 0, 6, 1}, {1, 0, 1, 2, 2}, {0, 0, 0, 0, 0},
+	} {
+		got := tooFew("p", map[fate]int{killed: c.killed, halted: c.halted, lived: c.lived, missed: c.missed, broken: 50})
+		if len(got) != c.flaws {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// TestSampleIsOneOfEvery: the list is asked for the mutants of the sample alone.
+func TestSampleIsOneOfEvery(t *testing.T) {
+	*every = 3
+	defer func() { *every = 1 }()
+	var all []mutant
+	known := map[string]string{}
+	for i := range 7 {
+		all = append(all, mutant{name: fmt.Sprint(i)})
+		known[fmt.Sprint(i)] = "a hint"
+	}
+	some := sample(all, known)
+	if len(some) != 3 || some[0].name != "0" || some[1].name != "3" || some[2].name != "6" || len(known) != 3 || known["6"] == "" {
+		t.Errorf("%v %v", some, known)
+	}
+}

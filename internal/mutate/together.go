@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/build"
 	"go/importer"
 	"go/parser"
 	"go/token"
@@ -15,51 +14,67 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// together is a package whose mutants are all compiled into one test binary: the
+// together is a package whose mutants are all compiled into the test binaries: the
 // environment variable of [which] says which of them runs. To compile and link takes most
 // of the time of a mutant that has a binary of its own.
 type together struct {
-	binary string
-	number map[string]int // by name of the mutant, from 1
-	limit  int            // CPU seconds of a run
-	wait   time.Duration  // how long a run may take, for a mutant may wait for ever
-	slow   string         // the tests that take most of the time, "" = none
-	flags  []string       // of each run: see [testFlags]
+	suites  []suite
+	number  map[string]int // by name of the mutant, from 1
+	reaches map[int][]test // by number: the tests that reach the mutant, the fastest first
+	least   time.Duration  // what a run may take at least: see [together.run]
 }
 
 // which names the environment variable with the number of the mutant that runs.
 const which = "TGAD_MUTANT"
 
-// choose is added to the package under test.
+// choose is added to the package under test. Mutant -1 is the code as it is, which notes the
+// mutants that it reaches in a file, each at once: a test may kill its own process.
 const choose = `package %s
 
 import (
 	"os"
 	"strconv"
+	"sync"
 )
 
 var tgadMutant, _ = strconv.Atoi(os.Getenv("` + which + `"))
+
+var tgadReached sync.Map
+
+func tgadReach(all ...int) {
+	for _, n := range all {
+		if _, again := tgadReached.LoadOrStore(n, true); again {
+			continue
+		}
+		f, err := os.OpenFile(os.Getenv("` + reached + `"), os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.WriteString(strconv.Itoa(n) + "\n")
+		}
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			panic(err)
+		}
+	}
+}
 `
 
-// compile builds the test binary of the package in dir with its mutants. Those of constants
-// and of types without a name in their file are not in it. It is nil where the package
-// does not compile so.
+// compile builds the test binaries of the package in dir, and of those that -with names, with
+// its mutants. Those of constants and of types without a name in their file are not in it. It
+// is nil where the package does not compile so.
 func compile(dir string, all []mutant, temp string) (*together, error) {
 	p, err := load(dir)
 	if err != nil {
 		return nil, err
 	}
-	t := &together{binary: filepath.Join(temp, "mutants.test"), number: map[string]int{}}
-	if t.flags, err = testFlags(dir, "test."); err != nil {
-		return nil, err
-	}
+	t := &together{number: map[string]int{}, least: 5 * time.Second}
 	replace := map[string]string{}
 	for i, file := range p.files {
 		name := p.names[i]
@@ -89,80 +104,19 @@ func compile(dir string, all []mutant, temp string) (*together, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command("go", "test", "-c", "-vet=off", "-o", t.binary, "-overlay", overlay, "./"+dir)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Printf("%s: its mutants do not compile together, each is built alone:\n%.600s\n", dir, out)
-		return nil, nil
-	}
-	return t, t.measure(dir)
-}
-
-// passed is the line of a test at the top, or of the seeds of a fuzz target.
-var passed = regexp.MustCompile(`(?m)^--- PASS: (\w+) \((\d+\.\d+)s\)$`)
-
-// measure runs the package as it is, sets the limit of a run from what that took, and finds
-// the slow tests. The limit is one of CPU time: a busy machine must not make a mutant look
-// killed.
-func (t *together) measure(dir string) error {
-	t.wait = 20 * time.Minute
-	cmd, start := t.command(dir, 0, 600, "-test.v"), time.Now()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s fails without a mutant: %w\n%s", dir, err, out)
-	}
-	took := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	t.limit = 10 + 4*int(took.Seconds()+1)
-	t.wait = 30*time.Second + 5*time.Since(start) // a busy machine is not that much slower than it just was
-	var slow []string
-	for _, m := range passed.FindAllStringSubmatch(string(out), -1) {
-		if s, err := strconv.ParseFloat(m[2], 64); err == nil && s > took.Seconds()/20 {
-			slow = append(slow, m[1])
+	for i, from := range append([]string{dir}, strings.Fields(*with)...) {
+		s := suite{dir: from, binary: filepath.Join(temp, fmt.Sprintf("mutants%d.test", i))}
+		if s.flags, err = testFlags(from, "test."); err != nil {
+			return nil, err
 		}
-	}
-	if len(slow) > 0 {
-		t.slow = "^(" + strings.Join(slow, "|") + ")$"
-	}
-	return nil
-}
-
-// command runs the tests with mutant n, 0 for none, in at most limit seconds of CPU and
-// 8 GB of address space, for a mutant may loop.
-func (t *together) command(dir string, n, limit int, flags ...string) *exec.Cmd {
-	script := fmt.Sprintf(`ulimit -t %d && ulimit -v 8000000 && exec "$0" -test.failfast -test.timeout=%v "$@"`, limit, t.wait)
-	cmd := exec.Command("sh", slices.Concat([]string{"-c", script, t.binary}, t.flags, flags)...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), which+"="+strconv.Itoa(n))
-	return cmd
-}
-
-// try runs the mutant of that number: the slow tests only where the others pass.
-func (t *together) try(dir string, n int) (fate, error) {
-	if t.slow != "" {
-		out, err := t.command(dir, n, t.limit, "-test.skip", t.slow).CombinedOutput()
-		if end, err := fateOf(out, err); err != nil || end != lived {
-			return end, err
+		cmd := exec.Command("go", "test", "-c", "-vet=off", "-o", s.binary, "-overlay", overlay, "./"+from)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			fmt.Printf("%s: its mutants do not compile together, each is built alone:\n%.600s\n", dir, out)
+			return nil, nil
 		}
-		out, err = t.command(dir, n, t.limit, "-test.run", t.slow).CombinedOutput()
-		return fateOf(out, err)
+		t.suites = append(t.suites, s)
 	}
-	out, err := t.command(dir, n, t.limit).CombinedOutput()
-	return fateOf(out, err)
-}
-
-// testFlags are the flags of each run of a package's tests, prefix before those of package
-// testing.
-func testFlags(dir, prefix string) (flags []string, err error) {
-	if *tests != "" {
-		flags = append(flags, "-"+prefix+"run="+*tests)
-	}
-	p, err := build.ImportDir(dir, 0)
-	if err != nil {
-		return nil, err
-	}
-	if slices.Contains(slices.Concat(p.TestImports, p.XTestImports), "pgregory.net/rapid") {
-		flags = append(flags, "-rapid.nofailfile") // a mutant's failure would be tried again by every later test
-	}
-	return flags, nil
+	return t, t.measure(temp)
 }
 
 // checked is a package with its types.
@@ -309,15 +263,16 @@ func (w *weaver) whole(n ast.Expr) string {
 
 // cases is a call of a function that has each mutant as a case.
 func (w *weaver) cases(all []mutant, result string, op token.Token, with func(op string) string) string {
-	var b strings.Builder
+	var b, numbers strings.Builder
 	fmt.Fprintf(&b, "func() %s { switch tgadMutant { ", result)
 	for _, m := range all {
 		if w.number[m.name] == 0 {
 			w.number[m.name] = len(w.number) + 1
 		}
 		fmt.Fprintf(&b, "case %d: return %s; ", w.number[m.name], with(changes[m.kind][op.String()]))
+		fmt.Fprintf(&numbers, "%d, ", w.number[m.name])
 	}
-	fmt.Fprintf(&b, "}; return %s }()", with(op.String()))
+	fmt.Fprintf(&b, "case -1: tgadReach(%s) }; return %s }()", numbers.String(), with(op.String()))
 	return b.String()
 }
 

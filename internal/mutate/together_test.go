@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -40,6 +41,10 @@ func spin(n int) {
 		n--
 	}
 }
+
+func unused(n int) int { return n + 1 }
+
+func Elsewhere(n int) int { return n + 1 }
 `
 
 const wovenTest = `package p
@@ -59,11 +64,43 @@ func TestAll(t *testing.T) {
 }
 `
 
+// wovenOther has a test that reaches no mutant, and one that reaches those of spin.
+const wovenOther = `package p
+
+import "testing"
+
+func TestOther(*testing.T) { _ = unused }
+
+func TestSpin(*testing.T) { spin(0) }
+`
+
+const wovenUser = `package q
+
+import (
+	"testing"
+
+	"p.test"
+)
+
+func TestUser(t *testing.T) {
+	if p.Elsewhere(1) != 2 {
+		t.Error("not 2")
+	}
+}
+`
+
 // TestMutantsOfOneBinaryAreThoseOfTheirOwn: the binary that has all mutants of a package
 // ends as each mutant does that is built alone, and one that loops is stopped.
 func TestMutantsOfOneBinaryAreThoseOfTheirOwn(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"go.mod": "module p.test\n\ngo 1.26\n", "p.go": woven, "p_test.go": wovenTest} {
+	if err := os.Mkdir("q", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	*with = "q"
+	defer func() { *with = "" }()
+	for name, text := range map[string]string{
+		"go.mod": "module p.test\n\ngo 1.26\n", "p.go": woven, "p_test.go": wovenTest, "other_test.go": wovenOther, "q/q_test.go": wovenUser,
+	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -85,6 +122,8 @@ func TestMutantsOfOneBinaryAreThoseOfTheirOwn(t *testing.T) {
 		at("CONDITIONALS_NEGATION", 22, 21): killed,
 		at("ARITHMETIC_BASE", 23, 21):       killed,
 		at("INCREMENT_DECREMENT", 31, 4):    halted,
+		at("ARITHMETIC_BASE", 35, 35):       missed,
+		at("ARITHMETIC_BASE", 37, 38):       killed, // by the other package's test
 	}
 	var all []mutant
 	for m := range want {
@@ -99,15 +138,15 @@ func TestMutantsOfOneBinaryAreThoseOfTheirOwn(t *testing.T) {
 	if err != nil || built == nil {
 		t.Fatal(built, err)
 	}
-	built.limit = 1
-	if built.wait < 30*time.Second || built.wait > 10*time.Minute {
-		t.Errorf("a run may take %v", built.wait)
+	if built.least < 5*time.Second {
+		t.Errorf("a run may take %v", built.least)
 	}
+	built.least = time.Second
 	alone := 0
 	for _, m := range named {
 		bare := m
 		bare.name = ""
-		got, err := tryOne(built, ".", m, temp)
+		got, err := tryOne(built, m, temp)
 		if err != nil || got != want[bare] {
 			t.Errorf("%s is %s (%v), want %s", m.name, got, err, want[bare])
 		}
@@ -115,10 +154,26 @@ func TestMutantsOfOneBinaryAreThoseOfTheirOwn(t *testing.T) {
 			alone++
 		}
 	}
+	for m, want := range map[mutant]string{
+		at("CONDITIONALS_NEGATION", 14, 16): "0 TestAll", at("ARITHMETIC_BASE", 37, 38): "1 TestUser",
+		at("INCREMENT_DECREMENT", 31, 4): "0 TestAll", at("ARITHMETIC_BASE", 35, 35): "",
+	} {
+		got := ""
+		for i := range named {
+			if bare := named[i]; bare.kind == m.kind && bare.line == m.line && bare.column == m.column {
+				for _, one := range built.reaches[built.number[bare.name]] {
+					got += fmt.Sprint(one.suite, " ", one.name)
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("line %d is reached by %q, want %q", m.line, got, want)
+		}
+	}
 	if alone != 3 { // two constants, and the strings
 		t.Errorf("%d mutants are built alone", alone)
 	}
-	if _, err := os.Stat(filepath.Join(temp, "mutants.test")); err != nil {
+	if _, err := os.Stat(filepath.Join(temp, "mutants0.test")); err != nil {
 		t.Error(err)
 	}
 }
