@@ -136,3 +136,26 @@ func TestFreshPermitOutlivesAJumpOfTheClock(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowIsNotLongerForAClockSetBack: a licence lets a call be sent again inside a window. A wall
+// clock that is set back, to the newest stored time or to one after it, does not make that longer.
+func TestWindowIsNotLongerForAClockSetBack(t *testing.T) {
+	for _, c := range []struct {
+		passed, back time.Duration
+		resent       bool
+	}{
+		{40 * time.Minute, 0, true}, {40 * time.Minute, 20 * time.Minute, true}, {40 * time.Minute, 40 * time.Minute, true},
+		{70 * time.Minute, 0, false}, {70 * time.Minute, 30 * time.Minute, false}, {70 * time.Minute, 70 * time.Minute, false},
+	} {
+		p := licence(ledger.DedupeKey) // its window is an hour
+		p.Resends = -1
+		b := setup(t, p, func(b *bench) { b.opts.Monotonic, b.tool.answer = b.monotonic, unknown })
+		_, err := b.call(charge("k"))
+		wantCode(t, err, tga.EffectInDoubt)
+		b.advance(c.passed)
+		b.jump(-c.back)
+		if _, err := b.call(charge("k")); (b.tool.sends() == 2) != c.resent {
+			t.Errorf("after %v, set back by %v: %d sends, %v", c.passed, c.back, b.tool.sends(), err)
+		}
+	}
+}

@@ -128,3 +128,48 @@ func TestQuarantineCoversCallsOfTheSameMillisecond(t *testing.T) {
 		b.wantSends(1)
 	}
 }
+
+// TestNotSentBeforeALossIsNoProof: the log says that nothing was sent under a key, but an attempt
+// after that may be lost with the rest.
+func TestNotSentBeforeALossIsNoProof(t *testing.T) {
+	b := setup(t, park)
+	b.tool.answer = downUntil(2)
+	if failed := b.mustCall(charge("k")); failed.Class != ledger.ClassNotSent {
+		t.Fatalf("%+v", failed)
+	}
+	b.restore(time.Second, func() { b.mustCall(charge("k")) })
+	b.wantSends(2)
+	_, err := b.call(charge("k"))
+	wantCode(t, err, tga.EffectInDoubt)
+	b.wantSends(2)
+}
+
+// TestFreshCallOfTheFirstMillisecondGoesOn: the quarantine begins after all that was begun before
+// it, so a call of its first millisecond was begun in it, and is not taken for a lost one.
+func TestFreshCallOfTheFirstMillisecondGoesOn(t *testing.T) {
+	p := licence(ledger.DedupeArgs)
+	p.Resends = -1
+	b := setup(t, p)
+	b.restore(0, func() {})
+	b.tool.answer = func(n int, c runtime.Call) (runtime.Reply, error) {
+		if n == 1 {
+			return unknown(n, c)
+		}
+		return ok(`1`), nil
+	}
+	fresh := charge("k")
+	fresh.Fresh, fresh.TraceID = true, newID()
+	_, err := b.call(fresh)
+	wantCode(t, err, tga.EffectInDoubt)
+	trace, err := b.db.Load(t.Context(), fresh.TraceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if since, in := b.db.Quarantined(); !in || trace.Entries[0].TS != since {
+		t.Fatalf("begun at %v, the quarantine began at %v", trace.Entries[0].TS, since)
+	}
+	if res, err := b.rt.Recover(t.Context(), fresh.TraceID); err != nil || res.State != tga.Completed {
+		t.Errorf("%+v, %v", res, err)
+	}
+	b.wantSends(2)
+}

@@ -334,9 +334,6 @@ func (rt *Runtime) notSent(ctx context.Context, l *loop, attempt uint32, cause e
 		return err
 	}
 	l.doubt = cause
-	if asked := tga.RetryAfterOf(cause); asked > 0 { // else what the server asked for before stands
-		l.rests, l.restsSince = asked, rt.now()
-	}
 	return rt.leaveInDoubt(ctx, l)
 }
 

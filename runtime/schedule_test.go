@@ -3,6 +3,7 @@ package runtime_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -416,4 +417,37 @@ func TestServedRecordThatIsTakenIsLookedAtAgain(t *testing.T) {
 		t.Errorf("%+v, want what trace %s has", res, second.TraceID)
 	}
 	b.wantSends(2)
+}
+
+// TestTimerThatIsSetWakesTheRunner: who serves the timers sleeps for up to a minute where none is
+// due. One that is set meanwhile does not wait for the end of that.
+func TestTimerThatIsSetWakesTheRunner(t *testing.T) {
+	p := park
+	p.Retry = runtime.Backoff{First: time.Millisecond, Attempts: 1}
+	b := setup(t, p, func(b *bench) {
+		b.tool.answer = func(n int, c runtime.Call) (runtime.Reply, error) {
+			if n%2 == 1 {
+				return busy(n, c)
+			}
+			return ok(`1`), nil
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.rt.RunTimers(ctx, ctx) }()
+	for i := range 3 { // from the second on, the runner sleeps
+		b.mustCall(charge(fmt.Sprint("k", i)))
+		b.advance(time.Second)
+		for n := 0; b.tool.sends() < 2*(i+1); n++ {
+			if n > 1000 {
+				t.Fatalf("the timer of call %d was not served in 10 s", i)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }
