@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -37,5 +39,22 @@ func TestWaitsEndWhenThereIsSomethingToSee(t *testing.T) {
 		if got := rt.waitUntil(l, record); got != c.wanted {
 			t.Errorf("%s: until %v, want %v", name, got, c.wanted)
 		}
+	}
+}
+
+// TestPauseOfNothingLooksAtNothing: a re-send that need not wait is not given up because its caller
+// left, for the loop itself decides what becomes of it then. One that waits ends with its caller.
+func TestPauseOfNothingLooksAtNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 {
+		for _, d := range []time.Duration{0, -time.Second} {
+			if err := pause(ctx, d); err != nil {
+				t.Fatalf("a pause of %v: %v", d, err)
+			}
+		}
+	}
+	if err := pause(ctx, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
