@@ -31,6 +31,9 @@ var foundBy = map[string]string{
 	"state-apart":          "turns",
 	"next-turn-apart":      "turns",
 	"boundary-apart":       "work",
+
+	"rewrite-unsynced": "rewritten",
+	"segment-deleted":  "rewritten",
 }
 
 // PlantedBugs are the bugs that the tiers must find.
@@ -156,6 +159,14 @@ var PlantedBugs = []Mutation{
 	{"sync-error-ignored", "wal/log.go",
 		"	if err := l.f.SyncData(); err != nil {\n		return unavailable(fmt.Sprintf(\"sync group",
 		"	if planted.On(`sync-error-ignored`) {\n		_ = l.f.SyncData()\n		l.wrote(g)\n		return nil\n	}\n	if err := l.f.SyncData(); err != nil {\n		return unavailable(fmt.Sprintf(\"sync group"},
+	// A rewritten segment has its name, and the old file is gone, before its bytes are on disk.
+	{"rewrite-unsynced", "wal/rewrite.go",
+		"	_, err := p.f.Write(append(p.footer, tail...))\n	if err == nil {\n",
+		"	_, err := p.f.Write(append(p.footer, tail...))\n	if err == nil && !planted.On(`rewrite-unsynced`) {\n"},
+	// A segment goes when its last body goes, and the ledger records that it has go with it.
+	{"segment-deleted", "wal/rewrite.go",
+		"	return out, l.exchange(number, gen)\n",
+		"	if out.Bodies == 0 && planted.On(`segment-deleted`) {\n		return out, errors.Join(new.abandon(), l.files.remove([]version{{number, gen - 1}}))\n	}\n	return out, l.exchange(number, gen)\n"},
 	// The index says that it has what it does not have yet.
 	{"position-ahead", "engine/index.go",
 		"	return x.set(op.Key, x.row)\n",

@@ -50,6 +50,7 @@ var killParts = []killPart{
 		r.Explore(workScenario("dedupe_args"), seed, []int{0, 100}, 1, Thoroughness{Depth: 1, Retry: 4})
 	}},
 	{"parallel", (*Run).parallel},
+	{"rewritten", (*Run).rewritten},
 	{"torn", (*Run).torn},
 }
 

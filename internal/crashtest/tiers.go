@@ -75,6 +75,7 @@ func Mem(r *Run) {
 		r.part(3, 12, func() { r.single(seed) })
 		r.part(1, 9, func() { r.production(seed) })
 		r.part(1, 9, func() { r.archive(seed) })
+		r.part(1, 9, func() { r.rewritten(seed) })
 		r.part(2, 8, func() { r.parallel(seed) })
 		r.part(1, 9, func() { r.pipelined(seed) })
 		r.part(1, 12, func() { r.watched(seed) })

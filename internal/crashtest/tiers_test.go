@@ -78,6 +78,35 @@ func TestCrashWhileTheWorldIsAsked(t *testing.T) {
 	})
 }
 
+// TestCrashWhileSegmentsAreRewritten crashes around the rewriting of the log's segments, and asks
+// for every key again.
+func TestCrashWhileSegmentsAreRewritten(t *testing.T) {
+	slice(t, func(r *Run, s Scenario) {
+		s.Steps = Rewritten
+		r.Explore(s, 1, []int{0, 100}, 5, Thoroughness{Depth: 2, Nested: 311, Again: 8, Retry: 4})
+	})
+}
+
+// TestRewrittenScenarioRewrites: a workload that rewrites nothing would find nothing.
+func TestRewrittenScenarioRewrites(t *testing.T) {
+	w := NewWorld(1)
+	p, err := w.Start(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range Rewritten("park") {
+		before := p.DB.Stats().Rewritten
+		step.Do(p, "key")
+		n := p.DB.Stats().Rewritten - before
+		if rewrites := step.Name == "compress" || step.Name == "archive" || step.Name == "rewrite again"; rewrites != (n > 0) {
+			t.Errorf("%s rewrites %d segments", step.Name, n)
+		}
+	}
+	if err := p.DB.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDamageIsRefusedOrShows(t *testing.T) {
 	slice(t, func(r *Run, s Scenario) {
 		r.Corrupt(s, 1, 20, func(name string) bool { return !strings.HasPrefix(name, "index/") })
