@@ -32,8 +32,9 @@ var foundBy = map[string]string{
 	"next-turn-apart":      "turns",
 	"boundary-apart":       "work",
 
-	"rewrite-unsynced": "rewritten",
-	"segment-deleted":  "rewritten",
+	"rewrite-unsynced":         "rewritten",
+	"segment-deleted":          "rewritten",
+	"reader-without-reference": "checked",
 }
 
 // PlantedBugs are the bugs that the tiers must find.
@@ -167,6 +168,13 @@ var PlantedBugs = []Mutation{
 	{"segment-deleted", "wal/rewrite.go",
 		"	return out, l.exchange(number, gen)\n",
 		"	if out.Bodies == 0 && planted.On(`segment-deleted`) {\n		return out, errors.Join(new.abandon(), l.files.remove([]version{{number, gen - 1}}))\n	}\n	return out, l.exchange(number, gen)\n"},
+	// Who reads rows of one moment does not keep their bodies; a check takes a while.
+	{"reader-without-reference", "engine/order.go",
+		"	unpin := db.wal.Pin()\n	return view{",
+		"	unpin := db.wal.Pin()\n	if planted.On(`reader-without-reference`) {\n		unpin()\n	}\n	return view{"},
+	{"reader-without-reference", "engine/check.go",
+		"	c.folds.init(1024, 64<<20)\n",
+		"	c.folds.init(1024, 64<<20)\n	for range 2000 {\n		if planted.On(`reader-without-reference`) {\n			planted.Pause()\n		}\n	}\n"},
 	// The index says that it has what it does not have yet.
 	{"position-ahead", "engine/index.go",
 		"	return x.set(op.Key, x.row)\n",

@@ -51,6 +51,7 @@ var killParts = []killPart{
 	}},
 	{"parallel", (*Run).parallel},
 	{"rewritten", (*Run).rewritten},
+	{"checked", (*Run).checked},
 	{"torn", (*Run).torn},
 }
 

@@ -107,6 +107,15 @@ func TestRewrittenScenarioRewrites(t *testing.T) {
 	}
 }
 
+// TestCheckBesideARewrite: a rewrite waits for who reads rows and then their bodies.
+func TestCheckBesideARewrite(t *testing.T) {
+	r := &Run{Seed: 1, SaveDir: t.TempDir()}
+	r.checked(1)
+	if err := r.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDamageIsRefusedOrShows(t *testing.T) {
 	slice(t, func(r *Run, s Scenario) {
 		r.Corrupt(s, 1, 20, func(name string) bool { return !strings.HasPrefix(name, "index/") })
