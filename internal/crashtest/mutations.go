@@ -35,6 +35,7 @@ var foundBy = map[string]string{
 	"rewrite-unsynced":         "rewritten",
 	"segment-deleted":          "rewritten",
 	"reader-without-reference": "checked",
+	"keys-not-compared":        "older table",
 }
 
 // PlantedBugs are the bugs that the tiers must find.
@@ -175,6 +176,10 @@ var PlantedBugs = []Mutation{
 	{"reader-without-reference", "engine/check.go",
 		"	c.folds.init(1024, 64<<20)\n",
 		"	c.folds.init(1024, 64<<20)\n	for range 2000 {\n		if planted.On(`reader-without-reference`) {\n			planted.Pause()\n		}\n	}\n"},
+	// An index that lacks ledger keys is taken for one that has them all.
+	{"keys-not-compared", "engine/keyfilter.go",
+		"	if at.keys != keys || at.sum != sum {\n",
+		"	if (at.keys != keys || at.sum != sum) && !planted.On(`keys-not-compared`) {\n"},
 	// The index says that it has what it does not have yet.
 	{"position-ahead", "engine/index.go",
 		"	return x.set(op.Key, x.row)\n",

@@ -2,9 +2,14 @@ package crashtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -88,3 +93,69 @@ func (p *Process) checkWhileArchived() (bad []Violation) {
 	}
 	return append(bad, <-checked...)
 }
+
+// olderTable opens stores whose index lacks the row of a ledger key, as it does where a table
+// file has an older content under its right name: each block has its checksum, and the position
+// says that nothing is missing. A key without its row would be called again.
+func (r *Run) olderTable(seed uint64) {
+	s := Scenario{Name: "older table", Licences: []string{"park"}, Steps: Core}
+	w := NewWorld(seed)
+	p, err := w.Start(s.Conf)
+	if err != nil {
+		return // Explore reports it
+	}
+	s.play(p)
+	if err := p.DB.Close(); err != nil {
+		return // likewise
+	}
+	img := w.Crash(0)
+	for n := 0; !r.Over(); n++ {
+		c := img
+		c.FS = img.FS.CrashClone(vfs.CrashCloneCfg{})
+		found, err := dropLedgerRow(c, n)
+		if err != nil {
+			r.report(c, s.Name, []Violation{{Property: "setup", Detail: err.Error()}})
+			return
+		}
+		if !found {
+			return
+		}
+		r.Counts.add(&r.Counts.Corruptions, 1)
+		c.Path = []Point{{n, "the index loses a row", IndexDir}}
+		r.recover(c, s, 0, Thoroughness{Depth: 1, Retry: 1})
+	}
+}
+
+// dropLedgerRow takes the n-th ledger row out of the index of an image; false where it has no
+// so many.
+func dropLedgerRow(img Image, n int) (found bool, err error) {
+	db, err := pebble.Open(img.FS.PathJoin(Dir, IndexDir), &pebble.Options{FS: img.FS, DisableWAL: true, Logger: silent{}})
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	lower, upper := keyspace.LedgerBounds()
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return false, err
+	}
+	found = it.First()
+	for ; n > 0 && found; n-- {
+		found = it.Next()
+	}
+	var key []byte
+	if found {
+		key = append(key, it.Key()...)
+	}
+	if err := it.Close(); err != nil || !found {
+		return false, err
+	}
+	return true, errors.Join(db.Delete(key, pebble.NoSync), db.Flush())
+}
+
+// silent is a log of Pebble's that nobody reads.
+type silent struct{}
+
+func (silent) Infof(string, ...any)           {}
+func (silent) Errorf(string, ...any)          {}
+func (silent) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }

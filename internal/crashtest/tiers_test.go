@@ -116,6 +116,18 @@ func TestCheckBesideARewrite(t *testing.T) {
 	}
 }
 
+// TestIndexWithoutALedgerRowIsNotUsed: the keys of an index are counted when it is opened.
+func TestIndexWithoutALedgerRowIsNotUsed(t *testing.T) {
+	r := &Run{Seed: 1, SaveDir: t.TempDir()}
+	r.olderTable(1)
+	if err := r.Err(); err != nil {
+		t.Error(err)
+	}
+	if r.Counts.Corruptions == 0 {
+		t.Error("no row was taken away")
+	}
+}
+
 func TestDamageIsRefusedOrShows(t *testing.T) {
 	slice(t, func(r *Run, s Scenario) {
 		r.Corrupt(s, 1, 20, func(name string) bool { return !strings.HasPrefix(name, "index/") })
