@@ -36,6 +36,7 @@ var foundBy = map[string]string{
 	"segment-deleted":          "rewritten",
 	"reader-without-reference": "checked",
 	"keys-not-compared":        "older table",
+	"salt-ignored":             "torn",
 }
 
 // PlantedBugs are the bugs that the tiers must find.
@@ -180,6 +181,10 @@ var PlantedBugs = []Mutation{
 	{"keys-not-compared", "engine/keyfilter.go",
 		"	if at.keys != keys || at.sum != sum {\n",
 		"	if (at.keys != keys || at.sum != sum) && !planted.On(`keys-not-compared`) {\n"},
+	// A record of another use of a segment's number is one of this use.
+	{"salt-ignored", "wal/format.go",
+		"	add(id.Salt, 8)\n",
+		"	if !planted.On(`salt-ignored`) {\n		add(id.Salt, 8)\n	}\n"},
 	// The index says that it has what it does not have yet.
 	{"position-ahead", "engine/index.go",
 		"	return x.set(op.Key, x.row)\n",

@@ -13,11 +13,12 @@ type group struct {
 	img      Image // without it
 	file     string
 	old, new []byte // of the log, without and with it
+	other    []byte // the file of that name in another store; nil where there is none
 }
 
 // Torn runs a scenario and, for each sync of a log, makes the disks that a power cut
-// during it can leave: every prefix of what was written, a hole, garbage at the end,
-// blocks of the group out of order. None of them is damage: none may freeze the store.
+// during it can leave: every prefix of what was written, a hole, garbage or the records of an
+// earlier use of the file at the end, blocks of the group out of order. None of them is damage: none may freeze the store.
 // Of the prefixes, every step-th is made.
 func (r *Run) Torn(s Scenario, seed uint64, step int, th Thoroughness) {
 	w := NewWorld(seed)
@@ -48,6 +49,10 @@ func (r *Run) Torn(s Scenario, seed uint64, step int, th Thoroughness) {
 	if err := p.DB.Close(); err != nil {
 		return // likewise
 	}
+	other, err := s.otherStore(seed)
+	if err != nil {
+		return // likewise
+	}
 	rng := rand.New(rand.NewPCG(seed, 7))
 	type tear struct {
 		g    group
@@ -57,6 +62,9 @@ func (r *Run) Torn(s Scenario, seed uint64, step int, th Thoroughness) {
 	var tears []tear
 	for _, g := range groups {
 		r.Counts.add(&r.Counts.CrashPoints, 1)
+		if g.other, err = readFile(other.FS, g.file); err != nil {
+			g.other = nil // that store has fewer segments
+		}
 		for what, b := range g.tears(rng, step) {
 			tears = append(tears, tear{g, what, b})
 		}
@@ -72,6 +80,18 @@ func (r *Run) Torn(s Scenario, seed uint64, step int, th Thoroughness) {
 		}
 		r.recover(img, s, i, th)
 	})
+}
+
+// otherStore is the disk of a store in which the same happened under other ids.
+func (s Scenario) otherStore(seed uint64) (Image, error) {
+	w := NewWorld(seed ^ 1<<63)
+	p, err := w.Start(s.Conf)
+	if err != nil {
+		return Image{}, err
+	}
+	s.play(p)
+	err = p.DB.Close()
+	return w.Crash(0), err
 }
 
 // tears yields what can be on disk of a log whose sync did not return.
@@ -113,6 +133,14 @@ func (g group) tears(rng *rand.Rand, step int) func(func(string, []byte) bool) {
 			}
 			if !yield(fmt.Sprintf("garbage from %d of %d-%d", k, from, to), tail) {
 				return
+			}
+			if k < len(g.other) {
+				// Records of another use: each is whole, and lies where it was written.
+				use := slices.Clone(g.new)
+				copy(use[k:], g.other[k:])
+				if !yield(fmt.Sprintf("an earlier use from %d of %d-%d", k, from, to), use) {
+					return
+				}
 			}
 			blocks, kept := slices.Clone(g.new), 0
 			for i := from; i < to; {
