@@ -68,6 +68,10 @@ func (w *World) do(kind, path string, op func() error) error {
 		if err := op(); err != nil {
 			return err
 		}
+	} else if kind == opSync && isLog(path) {
+		w.mu.Lock()
+		w.pages.failed(path)
+		w.mu.Unlock()
 	}
 	return fault.Err
 }
@@ -139,7 +143,14 @@ func (f *worldFile) Write(p []byte) (n int, err error) {
 }
 
 func (f *worldFile) WriteAt(p []byte, off int64) (n int, err error) {
-	err = f.w.do("write", f.path, func() (err error) { n, err = f.File.WriteAt(p, off); return err })
+	err = f.w.do("write", f.path, func() (err error) {
+		if n, err = f.File.WriteAt(p, off); err == nil && isLog(f.path) {
+			f.w.mu.Lock()
+			f.w.pages.wrote(f.path, span{off, off + int64(n)})
+			f.w.mu.Unlock()
+		}
+		return err
+	})
 	return n, err
 }
 

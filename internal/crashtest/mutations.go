@@ -35,6 +35,7 @@ var foundBy = map[string]string{
 	"rewrite-unsynced":         "rewritten",
 	"segment-deleted":          "rewritten",
 	"reader-without-reference": "checked",
+	"last-record-not-again":    "clean pages",
 	"keys-not-compared":        "older table",
 	"salt-ignored":             "torn",
 }
@@ -177,6 +178,10 @@ var PlantedBugs = []Mutation{
 	{"reader-without-reference", "engine/check.go",
 		"	c.folds.init(1024, 64<<20)\n",
 		"	c.folds.init(1024, 64<<20)\n	for range 2000 {\n		if planted.On(`reader-without-reference`) {\n			planted.Pause()\n		}\n	}\n"},
+	// A sync takes the place of the write: it finds pages that a failed sync left clean.
+	{"last-record-not-again", "wal/open.go",
+		"	if _, err = f.WriteAt(last, int64(t.At.Start)); err == nil {\n",
+		"	if !planted.On(`last-record-not-again`) {\n		_, err = f.WriteAt(last, int64(t.At.Start))\n	}\n	if err == nil {\n"},
 	// An index that lacks ledger keys is taken for one that has them all.
 	{"keys-not-compared", "engine/keyfilter.go",
 		"	if at.keys != keys || at.sum != sum {\n",

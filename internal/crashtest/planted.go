@@ -52,6 +52,7 @@ var killParts = []killPart{
 	{"parallel", (*Run).parallel},
 	{"rewritten", (*Run).rewritten},
 	{"checked", (*Run).checked},
+	{"clean pages", (*Run).cleanPages},
 	{"older table", (*Run).olderTable},
 	{"torn", (*Run).torn},
 }

@@ -94,6 +94,61 @@ func (p *Process) checkWhileArchived() (bad []Violation) {
 	return append(bad, <-checked...)
 }
 
+// cleanPages lets each sync of a log fail once, as Linux fails it: the pages stay readable and
+// count as clean, so no later sync writes them. The next process on the same machine reads them
+// and goes on; then the power is cut.
+func (r *Run) cleanPages(seed uint64) {
+	s := Scenario{Name: "clean pages", Licences: []string{"park"}, Steps: Core}
+	w := NewWorld(seed)
+	p, err := w.Start(s.Conf)
+	if err == nil {
+		err = p.DB.Close()
+	}
+	if err != nil {
+		return // Explore reports it
+	}
+	before := w.Crash(100)
+	syncs := r.failedSync(s, before, 0)
+	r.each(syncs, func(i int) { r.failedSync(s, before, i+1) })
+}
+
+// failedSync lets the n-th sync of a log fail, none where n is 0. It returns how many there were.
+func (r *Run) failedSync(s Scenario, before Image, n int) (syncs int) {
+	w := before.World()
+	p, err := w.Start(s.Conf)
+	if err != nil {
+		return 0 // Explore reports it
+	}
+	w.OnOp(func(op Op) Fault {
+		if op.Kind != opSync || !isLog(op.Path) {
+			return Fault{}
+		}
+		if syncs++; syncs == n {
+			return Fault{Err: ErrIO}
+		}
+		return Fault{}
+	})
+	s.play(p)
+	w.OnOp(nil)
+	_ = p.DB.Close() // a poisoned store's error says nothing new
+	if n == 0 {
+		return syncs
+	}
+	r.Counts.injected(fault{err: ErrIO})
+	r.Counts.add(&r.Counts.CrashPoints, 1)
+	q, bad := r.reopen(w, s)
+	img := w.Crash(100)
+	img.Path[0].Op = fmt.Sprintf("power cut after sync %d of the log failed and the store was opened again", n)
+	if q != nil {
+		if err := q.DB.Close(); err != nil {
+			bad = append(bad, Violation{Property: "L1", Detail: "close: " + err.Error()})
+		}
+	}
+	r.report(img, s.Name, bad)
+	r.recover(img, s, n, Thoroughness{Depth: 1, Retry: 2})
+	return syncs
+}
+
 // olderTable opens stores whose index lacks the row of a ledger key, as it does where a table
 // file has an older content under its right name: each block has its checksum, and the position
 // says that nothing is missing. A key without its row would be called again.

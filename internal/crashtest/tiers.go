@@ -77,6 +77,7 @@ func Mem(r *Run) {
 		r.part(1, 9, func() { r.archive(seed) })
 		r.part(1, 9, func() { r.rewritten(seed) })
 		r.part(1, 30, func() { r.checked(seed) })
+		r.part(1, 30, func() { r.cleanPages(seed) })
 		r.part(1, 60, func() { r.olderTable(seed) })
 		r.part(2, 8, func() { r.parallel(seed) })
 		r.part(1, 9, func() { r.pipelined(seed) })

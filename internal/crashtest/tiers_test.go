@@ -116,6 +116,18 @@ func TestCheckBesideARewrite(t *testing.T) {
 	}
 }
 
+// TestFailedSyncLeavesCleanPages: the group whose sync failed is written again by who reads it.
+func TestFailedSyncLeavesCleanPages(t *testing.T) {
+	r := &Run{Seed: 1, SaveDir: t.TempDir()}
+	r.cleanPages(1)
+	if err := r.Err(); err != nil {
+		t.Error(err)
+	}
+	if r.Counts.Recoveries < 10 {
+		t.Errorf("%d recoveries", r.Counts.Recoveries)
+	}
+}
+
 // TestIndexWithoutALedgerRowIsNotUsed: the keys of an index are counted when it is opened.
 func TestIndexWithoutALedgerRowIsNotUsed(t *testing.T) {
 	r := &Run{Seed: 1, SaveDir: t.TempDir()}

@@ -87,6 +87,7 @@ type World struct {
 	// fault decides about each file-system operation, nil for none.
 	fault func(op Op) Fault
 	held  chan struct{} // syncs of logs wait until it is closed, nil for not
+	pages pages
 }
 
 // start is where the clock of a world stands at first.
@@ -200,8 +201,12 @@ func (w *World) Snapshot(p Point, loss int, path []Point) Image {
 	if loss < 100 {
 		cfg.RNG = rand.New(rand.NewPCG(w.Seed, uint64(p.N)<<8|uint64(loss)))
 	}
+	disk := w.FS.CrashClone(cfg)
+	if loss > 0 {
+		w.pages.lose(disk)
+	}
 	return Image{
-		FS: w.FS.CrashClone(cfg), Events: slices.Clip(w.events), Now: w.now,
+		FS: disk, Events: slices.Clip(w.events), Now: w.now,
 		Seed: w.Seed, Loss: loss, Path: append(slices.Clone(path), p),
 	}
 }

@@ -1,0 +1,47 @@
+package crashtest
+
+import "github.com/cockroachdb/pebble/v2/vfs"
+
+// pages knows what the memory file system does not: on Linux a sync that fails leaves the pages
+// clean. They can be read, and no later sync writes them; only a new write does. A log is
+// written one group at a time and synced after each, so its newest write is what a sync is for.
+type pages struct {
+	newest map[string]span // of each log
+	clean  map[string]span // what a failed sync left, until it is written again
+}
+
+// span is a part of a file.
+type span struct{ from, to int64 }
+
+// wrote notes a write to a log.
+func (p *pages) wrote(path string, s span) {
+	if p.newest == nil {
+		p.newest, p.clean = map[string]span{}, map[string]span{}
+	}
+	p.newest[path] = s
+	if c, ok := p.clean[path]; ok && s.from <= c.from && c.to <= s.to {
+		delete(p.clean, path)
+	}
+}
+
+// failed notes that a sync of a log failed and wrote nothing.
+func (p *pages) failed(path string) {
+	if s, ok := p.newest[path]; ok {
+		p.clean[path] = s
+	}
+}
+
+// lose takes from a disk after a power cut what no sync wrote: zeros lie there, as the log was
+// filled ahead.
+func (p *pages) lose(disk vfs.FS) {
+	for path, s := range p.clean {
+		b, err := readFile(disk, path)
+		if err != nil || int64(len(b)) <= s.from {
+			continue // the file is not on the disk, or not so far
+		}
+		clear(b[s.from:min(s.to, int64(len(b)))])
+		if err := writeFile(disk, path, b); err != nil {
+			panic("crashtest: write to a disk in memory: " + err.Error())
+		}
+	}
+}
