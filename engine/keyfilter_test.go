@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -113,8 +115,11 @@ func TestIndexWithOtherKeysIsMadeAnew(t *testing.T) {
 			run(t, db, spec{trace: id(n + 1), key: fmt.Sprint("key-", n+1)})
 		}
 		engine.ExchangeLedgerRow(db, key(3), key(9), c == "exchanged")
-		if rep, err := db.Check(t.Context()); err != nil || len(rep.Problems) == 0 {
-			t.Errorf("%s: verify finds nothing: %v", c, err)
+		// The traces miss their record too. Of a record that has expired nobody does: it is the
+		// count, and the sum of the keys, that finds that one gone.
+		counted := func(p engine.Problem) bool { return strings.Contains(p.Err.Error(), "or others, where there were") }
+		if rep, err := db.Check(t.Context()); err != nil || !slices.ContainsFunc(rep.Problems, counted) {
+			t.Errorf("%s: verify finds %v, %v", c, rep.Problems, err)
 		}
 		if err := db.Close(); err != nil {
 			t.Fatal(err)

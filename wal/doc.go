@@ -44,7 +44,8 @@
 //	told       damage is an error, a doubt, or an earlier end  [Log.Scan]     TestDamageIsTold, TestLostMiddleIsNoTornTail, TestDamageOfPackedIsTold
 //	torn       half a group is no group, and no doubt          [Log.Scan]     TestTornGroupIsNone, TestHeaderBehindTornBodiesIsALoss
 //	use        recycled and copied bytes are no records        [Identity]     TestRecycledBytesAreNoRecords, TestTornBodyWithARecordIsNone
-//	durable    what was once read as the end stays             [Log.Resume]   TestLastRecordIsDurableAfterOpen
+//	durable    what was once read as the end stays             [Log.Resume]   TestLastRecordIsDurableAfterOpen, TestLastRecordIsWrittenAgain
 //	same       a packed segment reads as the raw one did       [Log.Rewrite]  TestRewrittenSegmentReadsAsBefore, TestCrashInARewrite
+//	reading    who reads a segment has its file to the end     [Log.Read]     TestReaderKeepsItsFile, TestRewriteWaitsForPins
 //	evidence   a damaged body is not rewritten away            [Log.Rewrite]  TestDamagedBodyIsNotRewritten
 package wal
