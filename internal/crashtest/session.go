@@ -219,6 +219,9 @@ func (s *Session) Archive() {
 	ignore(s.p.DB.SealTraces(context.Background(), tga.MillisOf(s.w.Clock())))
 }
 
+// Rewrite writes every full segment of the log anew.
+func (s *Session) Rewrite() { ignore(s.p.DB.Rewrite(context.Background())) }
+
 // ClockJump moves the clock, back too.
 func (s *Session) ClockJump(seconds int) { s.w.Advance(time.Duration(seconds) * time.Second) }
 

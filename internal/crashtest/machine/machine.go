@@ -76,6 +76,7 @@ func commands(s *crashtest.Session, judge func([]crashtest.Violation), check fun
 		"wait":       func(*rapid.T) { s.Recover() },
 		"checkpoint": func(*rapid.T) { s.Checkpoint() },
 		"archive":    func(*rapid.T) { s.Archive() },
+		"rewrite":    func(*rapid.T) { s.Rewrite() },
 		"clock":      func(t *rapid.T) { s.ClockJump(rapid.SampledFrom([]int{1, 60, 7200, -30}).Draw(t, "seconds")) },
 		"reopen":     func(*rapid.T) { judge(s.Reopen()) },
 		"arm crash":  func(t *rapid.T) { s.ArmCrash(rapid.IntRange(1, 40).Draw(t, "k"), losses.Draw(t, "loss")) },
