@@ -7,6 +7,7 @@ the first difference.
 """
 
 import base64
+import datetime
 import hashlib
 import json
 import os
@@ -387,6 +388,196 @@ def check_body_file(path):
     return f"{len(data['cases'])} files of bodies"
 
 
+def unpacked(frame):
+    """What a zstd frame of stored blocks holds (RFC 8878), or None where it is none. Python has no zstd,
+    so the vectors have no compressed block."""
+    if len(frame) < 9 or frame[:5] != b"\x28\xb5\x2f\xfd\xa0":
+        return None
+    size, at, out, last = int.from_bytes(frame[5:9], "little"), 9, b"", False
+    while not last:
+        head = int.from_bytes(frame[at : at + 3], "little")
+        last, n, at = bool(head & 1), head >> 3, at + 3
+        if head >> 1 & 3 != 0 or at + n > len(frame):
+            return None
+        out, at = out + frame[at : at + n], at + n
+    return out if at == len(frame) and len(out) == size else None
+
+
+STATES = ["", "PENDING", "AUTHORIZED", "EXECUTING", "COMPLETED", "FAILED", "DENIED"]
+ARTIFACTS = ["", "action_request", "supervisor_decision", "tool_call", "tool_effect"]
+BAD = "STATE_CHECKSUM_MISMATCH"
+
+
+class Refused(Exception):
+    """Its argument is the code."""
+
+
+def must(condition, code=BAD):
+    if not condition:
+        raise Refused(code)
+
+
+class Bytes:
+    """Bytes that are taken from the front."""
+
+    def __init__(self, b):
+        self.b = b
+
+    def take(self, n):
+        must(n <= len(self.b))
+        taken, self.b = self.b[:n], self.b[n:]
+        return taken
+
+    def int(self, n):
+        return int.from_bytes(self.take(n), "big")
+
+
+def uuid(b):
+    h = b.hex()
+    return "-".join((h[:8], h[8:12], h[12:16], h[16:20], h[20:]))
+
+
+def timestamp(ms):
+    at = datetime.datetime.fromtimestamp(ms // 1000, datetime.timezone.utc)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
+
+
+def entry_frame(b, spill):
+    """The entry of a frame, and its parts as (pointer, bytes); the bytes are None where they are erased."""
+    must(len(b) >= 192)
+    must(b[0:1] == b"E")
+    must(b[1] == 1, "FORMAT_TOO_NEW")
+    key, length = be(b, 112, 4), be(b, 116, 4)
+    must(length == len(b) and b[4] < len(STATES) and b[5] < len(STATES) and b[6] < len(ARTIFACTS))
+    entry = {
+        "schema_id": "talos.tga.execution_log_entry", "schema_version": "v1", "trace_id": uuid(b[16:32]),
+        "sequence_number": float(be(b, 8, 8)), "from_state": STATES[b[4]], "to_state": STATES[b[5]],
+        "artifact_type": ARTIFACTS[b[6]], "artifact_id": uuid(b[152:168]), "artifact_digest": b[120:152].hex(),
+        "prev_entry_digest": b[48:80].hex(), "entry_digest": b[80:112].hex(), "ts": timestamp(be(b, 184, 8)),
+        "tool_call_id": uuid(b[168:184]) if any(b[168:184]) else None,
+    }  # fmt: skip
+    rest = Bytes(b[192:])
+    entry["idempotency_key"] = rest.take(key).decode() if key else None
+    parts, flags, spill = [], 0, Bytes(spill)
+    for _ in range(b[7]):
+        encoding, place, pointer, size = rest.int(1), rest.int(1), rest.int(2), rest.int(8)
+        pointer = rest.take(pointer).decode()
+        must(encoding in (0, 2) and place in (0, 1) and (encoding == 0 or size == 0))
+        flags |= (place == 1) << 0 | (encoding == 2) << 1 | (pointer != "") << 2
+        data = (spill if place else rest).take(size)
+        parts.append((pointer, data if encoding == 0 else None))
+    must(not rest.b and not spill.b and flags == be(b, 2, 2) and parts and parts[0][0] == "")
+    return entry, parts
+
+
+def note_frame(b):
+    must(len(b) >= 112 and b[0:1] == b"N" and be(b, 108, 4) == len(b) and be(b, 104, 4) == len(b) - 112)
+    must(b[1] == 1, "FORMAT_TOO_NEW")
+    must(hashlib.sha256(b[112:]).digest() == b[72:104])
+    return be(b, 4, 4), b[40:72], b[72:104], uuid(b[24:40])
+
+
+def trace_record(r):
+    """What a list and a footer have to say of the next trace, after its chains were followed."""
+    id = r.take(16)
+    entries, notes = r.int(4), r.int(4)
+    must(entries > 0)
+    head, deadline, call, key, request = ("", 0, ZEROS), 0, bytes(16), "", None
+    for _ in range(entries):
+        length, spill = r.int(4), r.int(8)
+        frame = r.take(length)
+        entry, parts = entry_frame(frame, r.take(spill))
+        code = refusal(entry, head)
+        must(code is None, code)
+        must(entry["trace_id"] == uuid(id))
+        head = (entry["to_state"], int(entry["sequence_number"]), entry["entry_digest"])
+        body = parts[0][1]
+        if body is not None:
+            artifact = read(body.decode())
+            must(canonical(artifact).encode() == body and artifact["_digest"] == entry["artifact_digest"])
+            must(digest(artifact, "_digest") == artifact["_digest"])
+            bound = {h["pointer"]: h["hash"] for h in artifact.get("document_hashes", [])}
+            for pointer, data in parts[1:]:
+                must(pointer in bound and (data is None or hashlib.sha256(data).hexdigest() == bound[pointer]))
+            request = artifact if request is None else request
+        call = frame[168:184] if any(frame[168:184]) else call
+        key = entry["idempotency_key"] or key
+    note = bytes(32)
+    for i in range(1, notes + 1):
+        number, before, after, trace = note_frame(r.take(r.int(4)))
+        must((number, before, trace) == (i, note, uuid(id)))
+        note = after
+    must(head[0] in ("COMPLETED", "FAILED", "DENIED"))
+    meta = request.get("meta", {})
+    must("deadline" not in meta)  # none of the vectors has one
+    shown = frame[184:192] + bytes(8) + call
+    texts = (head[0], meta.get("namespace", "default"), request["proposal"]["tool_server"], request["proposal"]["tool_name"], key)
+    for s in texts:
+        shown += len(s.encode()).to_bytes(4, "big") + s.encode()
+    says = notes.to_bytes(4, "big") + (1).to_bytes(8, "big") + head[1].to_bytes(8, "big") + bytes.fromhex(head[2]) + note
+    return id, shown, says
+
+
+def sealed_segment(b):
+    must(len(b) >= 16 + 16 + 16 + 48 + 88 and b[:8] == b"TGADSEG\n")
+    must(be(b, 8, 4) == 2, "FORMAT_TOO_NEW" if be(b, 8, 4) else BAD)
+    must(be(b, 12, 4) == 0)
+    tail = b[-88:]
+    foot, length = be(tail, 0, 8), be(tail, 8, 8)
+    must(tail[80:] == b"TGADEND\n" and foot + length == len(b) - 88)
+    # A reader in the order of the file meets what the traces say before what the footer says of them.
+    at, traces, footer = 16, {}, b""
+    blocks = 0
+    while b[at : at + 4] == b"BLOK":
+        count, n = be(b, at + 4, 4), be(b, at + 8, 8)
+        frame = b[at + 16 : at + 16 + n]
+        plain = unpacked(frame)
+        must(count > 0 and plain is not None)
+        r = Bytes(plain)
+        for _ in range(count):
+            id, shown, says = trace_record(r)
+            must(id not in traces)
+            traces[id] = (shown, blocks.to_bytes(4, "big") + says)
+        must(not r.b)
+        footer += at.to_bytes(8, "big") + n.to_bytes(8, "big") + hashlib.sha256(frame).digest()
+        at, blocks = at + 16 + n, blocks + 1
+    n = be(b, at + 8, 8)
+    frame = b[at + 16 : at + 16 + n]
+    must(b[at : at + 4] == b"LIST" and be(b, at + 4, 4) == len(traces))
+    must(unpacked(frame) == b"".join(traces[id][0] for id in sorted(traces)))
+    footer += at.to_bytes(8, "big") + n.to_bytes(8, "big") + hashlib.sha256(frame).digest()
+    footer += b"".join(id + traces[id][1] for id in sorted(traces))
+    footer = b"FOOT" + blocks.to_bytes(4, "big") + len(traces).to_bytes(4, "big") + bytes(4) + footer
+    must(at + 16 + n == foot and b[foot : foot + length] == footer)
+    must(tail[16:48] == hashlib.sha256(footer).digest() and tail[48:80] == hashlib.sha256(b[:-40]).digest())
+    return len(traces)
+
+
+def verdict(reader, b):
+    try:
+        reader(b)
+    except Refused as code:
+        return str(code)
+    return "ok"
+
+
+def changed(good, case):
+    b = bytearray(good[: case["size"]].ljust(case["size"], b"\0"))
+    for c in case["changes"]:
+        raw = bytes.fromhex(c["hex"])
+        b[c["offset"] : c["offset"] + len(raw)] = raw
+    return bytes(b)
+
+
+def check_sealed(path):
+    with open(path, encoding="utf-8") as f:
+        data = json.load(f)
+    for c in data["cases"]:
+        got = verdict(sealed_segment, changed(bytes.fromhex(data["hex"]), c))
+        equal(f"sealed segment, {c['name']}", got, c["verdict"])
+    return f"{len(data['cases'])} sealed segments"
+
+
 def main():
     here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tga")
     folder = sys.argv[1] if len(sys.argv) > 1 else here
@@ -396,6 +587,7 @@ def main():
     print(check_keys(os.path.join(folder, "ledger_decisions.json")))
     print(check_log(os.path.join(folder, "log_bytes.json")))
     print(check_body_file(os.path.join(folder, "body_file.json")))
+    print(check_sealed(os.path.join(folder, "sealed_segment.json")))
     print(check_watermark(os.path.join(folder, "watermark.json")))
 
 
