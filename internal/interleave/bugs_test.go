@@ -55,6 +55,30 @@ var own = []crashtest.Mutation{
 	{Name: "served-is-delivered", File: "runtime/repeat.go",
 		Old: "		if i >= 0 && (r.action == call.New || again) {",
 		New: "		if i >= 0 && (r.action == call.New || again || planted.On(`served-is-delivered`) && r.action == call.Serve) {"},
+	// The note of a delivery is left out of the append that was to take it along.
+	{Name: "note-left-behind", File: "runtime/remote.go",
+		Old: "	if fresh {\n		l.attachments = append(l.attachments, d.rows...)",
+		New: "	if fresh && !planted.On(`note-left-behind`) {\n		l.attachments = append(l.attachments, d.rows...)"},
+	// A begin that appends nothing drops its notes.
+	{Name: "note-without-an-append", File: "runtime/remote.go",
+		Old: "	if err == nil && !noted {",
+		New: "	if err == nil && !noted && !planted.On(`note-without-an-append`) {"},
+	// The rule does not look at what the same begin notes.
+	{Name: "note-unseen-by-the-rule", File: "runtime/repeat.go",
+		Old: "	r.list, r.trimmed = without(r.list, req.Delivered)",
+		New: "	if !planted.On(`note-unseen-by-the-rule`) {\n		r.list, r.trimmed = without(r.list, req.Delivered)\n	}"},
+	// A note strikes out whoever waits beside the call that it is about.
+	{Name: "note-strikes-others", File: "runtime/deliver.go",
+		Old: "	list, found := without(list, traces)\n",
+		New: "	list, found := without(list, traces)\n	if planted.On(`note-strikes-others`) {\n		list = nil\n	}\n"},
+	// The list of another identity is read and written without its lock.
+	{Name: "note-without-its-lock", File: "runtime/deliver.go",
+		Old: "		delete(struck, mine) // its list is read and written by the rule\n",
+		New: "		delete(struck, mine)\n		if planted.On(`note-without-its-lock`) {\n			names = map[string][]tga.ID{mine: nil}\n		}\n"},
+	// A call that is not at its end is noted as delivered.
+	{Name: "note-of-an-open-call", File: "runtime/deliver.go",
+		Old: "		case err == nil && !t.Head.State.Terminal():",
+		New: "		case err == nil && !t.Head.State.Terminal() && !planted.On(`note-of-an-open-call`):"},
 }
 
 // bugs are all bugs that this tier is given.

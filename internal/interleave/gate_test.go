@@ -67,6 +67,7 @@ func (g *gated) Current(lease chain.Lease) bool {
 func (g *gated) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	l := lifeOf(ctx)
 	l.do(opAppend)
+	g.w.lists(b)
 	done, err := g.Store.Append(ctx, lease, b)
 	if n := len(b.Artifacts); err == nil && n > 0 && b.Artifacts[n-1].Artifact.Type == tga.EffectType {
 		g.w.ends(lease.TraceID, b.Artifacts[n-1].Artifact)

@@ -21,6 +21,9 @@ import (
 //	                run and cannot run any more; all who ask hear the same       [world.told]
 //	each effect     nothing happens oftener than the clients of shims meant it  [world.happened]
 //	each delivery   the answer of a call that ran, and of no other call that was meant [world.shows]
+//	each list       a call leaves the list of undelivered calls where somebody said that its
+//	                answer was delivered, or it did not run, and then never comes back
+//	                                                                              [world.lists]
 //	each end        every trace is terminal, in doubt with a durable attempt, or a remote
 //	                executor's; the record is what the log says; what was told stands
 //	                                                                             [world.quiet]

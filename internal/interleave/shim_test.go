@@ -3,6 +3,7 @@ package interleave
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/tgad/tgad/ledger"
@@ -10,21 +11,50 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// shim is a client that means a number of identical calls, one after the other, none with a
-// key, behind a process that sends them (package mcpshim). When that process dies, the client
-// starts another one and repeats the call of which it has no answer.
+// client is a client that means some calls, one after the other, none with a key, behind a process
+// that sends them (package mcpshim). When that process dies, the client starts another one and
+// repeats the call of which it has no answer.
+type client struct {
+	name  string
+	means []string // the arguments of each call
+	tries int      // of each call
+	// rides says that an answer is noted as delivered by the begin of the next call, where there
+	// is one ([runtime.BeginRequest.Delivered]), and not by itself.
+	rides bool
+	// hasty says of a call in doubt, too, that its answer was delivered: the daemon must refuse
+	// that, and the begin that says so.
+	hasty bool
+}
+
+// shim is a client of identical calls whose process notes each delivery by itself.
 func shim(name, args string, calls, tries int) script {
-	return script{name, func(l *life) {
+	return client{name: name, means: slices.Repeat([]string{args}, calls), tries: tries}.script()
+}
+
+// hasty is a client whose process takes an answer that did not come for delivered.
+func hasty(name string, tries int, means ...string) script {
+	return client{name: name, means: means, tries: tries, rides: true, hasty: true}.script()
+}
+
+// rider is a client whose process has the next begin take the note of a delivery along.
+func rider(name string, tries int, means ...string) script {
+	return client{name: name, means: means, tries: tries, rides: true}.script()
+}
+
+func (c client) script() script {
+	return script{c.name, func(l *life) {
 		l.live()
-		for l.number("call") < calls {
-			if !l.again(tries) {
+		for l.number("call") < len(c.means) || l.memory["owed"] != "" {
+			if !l.again(c.tries) {
 				return
 			}
 			l.forget()
-			if l.memory["answer"] == "" && !l.work(args) {
-				continue
+			switch {
+			case l.number("call") == len(c.means):
+				l.note(l.owed())
+			case l.memory["answer"] != "" || l.work(c.means[l.number("call")], c.hasty):
+				l.deliver(c.rides)
 			}
-			l.deliver()
 		}
 	}}
 }
@@ -52,7 +82,7 @@ func (l *life) dies() func() {
 		l.w.left.Deaths--
 		delete(l.w.alive, l.conn())
 		l.count("deaths")
-		for _, k := range []string{"message", "trace", "permit", "outcome", "answer", "asked"} {
+		for _, k := range []string{"message", "trace", "permit", "outcome", "answer", "asked", "owed"} {
 			delete(l.memory, k)
 		}
 		if m := l.w.net.byName(l.waits); m != nil {
@@ -75,14 +105,27 @@ func (w *world) lock(path string) ledger.Liveness {
 
 // work begins the call, sends it where it may, and reports it; true where there is an answer
 // for the client.
-func (l *life) work(args string) bool {
+func (l *life) work(args string, hasty bool) bool {
 	if l.memory["trace"] == "" {
+		notes := l.owed()
+		if len(notes) > 0 {
+			// The client has its answer and goes on. A process that dies here leaves no note.
+			l.mayDie = l.dies()
+			l.do("begins the next call")
+			l.mayDie = nil
+		}
 		asked := l.asks()
 		id := fmt.Sprint(l.conn(), " call ", l.number("call"), " begin ", l.number("tries"))
+		l.w.gives(notes)
 		b, err := l.w.rt.Begin(l.ctx, runtime.BeginRequest{
 			Request: runtime.Request{Server: server, Tool: tool, Args: []byte(args)},
 			BeginID: id, Connection: runtime.Connection{ID: l.conn(), Lock: l.conn(), Executor: l.conn()},
+			Delivered: notes,
 		})
+		if err == nil {
+			l.w.begunWith(notes)
+			delete(l.memory, "owed")
+		}
 		l.intends(args)
 		switch {
 		case err != nil:
@@ -123,6 +166,10 @@ func (l *life) work(args string) bool {
 		delete(l.memory, "message")
 		if err != nil {
 			// What became of it is not known: the client's repeat is told what is.
+			if hasty {
+				l.memory["owed"] = l.memory["trace"]
+				l.count("call")
+			}
 			l.giveUp()
 			return false
 		}
@@ -185,8 +232,8 @@ func (l *life) finishOwn() bool {
 }
 
 // deliver hands the answer to the client, and then tells the daemon so until it knows: the
-// process is there as long as the client is.
-func (l *life) deliver() {
+// process is there as long as the client is. A note that rides is kept for the next begin.
+func (l *life) deliver(rides bool) {
 	l.mayDie = l.dies()
 	l.do("answers its client")
 	l.mayDie = nil
@@ -195,8 +242,9 @@ func (l *life) deliver() {
 		l.memory["shown"] = l.memory["call"] + "."
 		l.w.shows(l, trace)
 	}
-	if err := l.w.rt.Delivered(l.ctx, trace); err != nil && tga.CodeOf(err) != tga.StateInvalidTransition {
-		l.learn("undelivered", code(err))
+	if rides {
+		l.memory["owed"] = trace.String()
+	} else if !l.note([]tga.ID{trace}) {
 		return
 	}
 	for _, k := range []string{"trace", "permit", "outcome", "answer"} {
@@ -206,32 +254,32 @@ func (l *life) deliver() {
 	l.count("call")
 }
 
-// shows is told that a client has the answer of a trace. While no shim's process died, each
-// call that was meant has an answer of its own.
-func (w *world) shows(l *life, trace tga.ID) {
-	what := fmt.Sprint(l.script.name, " call ", l.number("call"))
-	if first, ok := w.shown[trace]; ok && w.Deaths == 0 {
-		w.broken("%s was answered with %s, which is the answer of %s: it never ran", what, short(trace), first)
+// owed is the answer that the client has and the daemon may not have been told of. A begin that
+// is answered with an error leaves it owed: whether it was noted is not known.
+func (l *life) owed() []tga.ID {
+	if l.memory["owed"] == "" {
+		return nil
 	}
-	w.shown[trace] = what
-	if ran, _, _ := w.net.look(trace); !ran {
-		w.broken("%s was answered with %s, which never ran", what, short(trace))
+	trace, err := tga.ParseID(l.memory["owed"])
+	if err != nil {
+		panic(err)
 	}
+	return []tga.ID{trace}
 }
 
-// happened checks that nothing happens oftener than it was meant. A tool that need not be
-// called once only is another matter.
-func (w *world) happened() {
-	if w.Policy.Licence.Kind == ledger.ReadOnly {
-		return
-	}
-	times := map[string]int{}
-	for key, n := range w.net.effects {
-		times[w.net.args[key]] += n
-	}
-	for args, most := range w.meant {
-		if times[args] > most {
-			w.broken("%s was meant %d times, and happened %d times", args, most, times[args])
+// note tells the daemon by itself what was delivered, and whether it knows.
+func (l *life) note(traces []tga.ID) bool {
+	l.w.gives(traces)
+	for _, trace := range traces {
+		err := l.w.rt.Delivered(l.ctx, trace)
+		switch {
+		case err == nil:
+			l.w.noted(trace)
+		case tga.CodeOf(err) != tga.StateInvalidTransition:
+			l.learn("undelivered", code(err))
+			return false
 		}
 	}
+	delete(l.memory, "owed")
+	return true
 }

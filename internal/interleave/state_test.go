@@ -124,14 +124,20 @@ func (w *world) hashChecks(h *hasher) {
 	for _, m := range w.net.messages {
 		h.num(uint64(w.looked[m.TraceID]), uint64(w.ended[m.TraceID]), flag(w.abandoned[m.TraceID]))
 	}
-	var told, shown uint64
+	var told, shown, given, noted uint64
 	for _, a := range w.answers {
 		told += maphash.Comparable(seed, a)
 	}
 	for trace, what := range w.shown {
 		shown += mix(maphash.Comparable(seed, trace), maphash.String(seed, what))
 	}
-	h.num(told, shown, uint64(len(w.sent)))
+	for trace := range w.given {
+		given += maphash.Comparable(seed, trace)
+	}
+	for trace, what := range w.isNoted {
+		noted += mix(maphash.Comparable(seed, trace), maphash.String(seed, what))
+	}
+	h.num(told, shown, given, noted, uint64(len(w.sent)))
 	for _, k := range slices.Sorted(maps.Keys(w.alive)) {
 		h.text(k)
 	}

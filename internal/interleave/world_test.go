@@ -105,6 +105,8 @@ type world struct {
 	alive     map[string]bool   // the processes of shims
 	meant     map[string]int    // by arguments: how often a client of a shim means the call
 	shown     map[tga.ID]string // the answer of which trace was shown, and for which call
+	given     map[tga.ID]bool   // a shim said of these that they were delivered
+	isNoted   map[tga.ID]string // the daemon answered that without an error: for which call
 	bad       string
 	talk      bool     // say each move
 	said      []string // what was said
@@ -117,6 +119,7 @@ func newWorld(s scenario) *world {
 	w := &world{scenario: s, start: time.Now(), disk: new(memstore.Disk), left: s.bounds, sent: map[string]bool{}, abandoned: map[tga.ID]bool{}}
 	w.looked, w.ended = map[tga.ID]int{}, map[tga.ID]int{}
 	w.alive, w.meant, w.shown = map[string]bool{}, map[string]int{}, map[tga.ID]string{}
+	w.given, w.isNoted = map[tga.ID]bool{}, map[tga.ID]string{}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.net.w = w
 	w.boot()
