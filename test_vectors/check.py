@@ -578,6 +578,80 @@ def check_sealed(path):
     return f"{len(data['cases'])} sealed segments"
 
 
+def packed_pieces(b):
+    """Headers and operations, and bodies, by their offset in the raw segment; and the end of its records."""
+    must(len(b) >= 40 and b[:8] == b"TGADPAK\n" and b[-8:] == b"TGADEND\n")
+    must(be(b, 8, 4) == 2, "FORMAT_TOO_NEW")
+    tail = b[-24:]
+    count, at = be(tail, 0, 4), 16
+    table = len(b) - 24 - 24 * count
+    must(table >= at and crc32c(b[:16] + b[table:-24] + tail[:4] + tail[8:]) == be(tail, 4, 4))
+    pieces, before = {1: {}, 2: {}}, (1, -1)
+    for i in range(table, len(b) - 24, 24):
+        kind, first, plain, size = b[i], be(b, i + 8, 4), be(b, i + 12, 4), be(b, i + 20, 4)
+        must(kind in pieces and b[i + 1 : i + 4] == bytes(3) and be(b, i + 16, 4) == at and before < (kind, first))
+        frame = b[at : at + size]
+        must(at + size <= table and crc32c(frame) == be(b, i + 4, 4))
+        data = unpacked(frame)
+        must(data is not None and len(data) == plain)
+        r = Bytes(data)
+        places = [(r.int(4), r.int(4)) for _ in range(r.int(4))]
+        must(places and places[0][0] == first)
+        end = first
+        for offset, n in places:
+            must(offset >= end)
+            pieces[kind][offset], end = r.take(n), offset + n
+        must(not r.b)
+        at, before = at + size, (kind, end - 1)
+    must(at == table and sum(map(len, pieces[2].values())) == be(tail, 12, 4))
+    return pieces[1], pieces[2], be(tail, 8, 4)
+
+
+def packed_segment(b):
+    """The records of a packed segment, the first of its log, with the bodies that it still has."""
+    heads, bodies, end = packed_pieces(b)
+    id = heads.get(0, b"")
+    must(len(id) == 4096 and id[:8] == b"TGADLOG\n" and crc32c(id[:4092]) == be(id, 4092, 4))
+    must(be(id, 8, 4) == 2 and be(id, 48, 8) == 1 and not any(id[64:4092]))
+    at, group, prev, records, known = 4096, 1, bytes(4), [], 0
+    while at < end:
+        raw = heads.get(at, b"")
+        must(len(raw) >= 64 and raw[4:8] == b"R\1\0\0")
+        must(crc32c(id[56:64] + id[48:56] + at.to_bytes(4, "big") + raw[4:64]) == be(raw, 0, 4))
+        must((be(raw, 8, 8), raw[16:20]) == (group, prev))
+        length = be(raw, 48, 4)
+        must(len(raw) == 64 + up8(length) and crc32c(raw[64 : 64 + length]) == be(raw, 56, 4))
+        body, ops, r = at + len(raw), [], Bytes(raw[64 : 64 + length])
+        for _ in range(be(raw, 20, 4)):
+            kind, place, key, _, value, length, checksum = (r.int(n) for n in (1, 1, 1, 1, 4, 4, 4))
+            r.take(56 if place == 2 else 0)
+            op = {"kind": kind, "key": r.take(key), "value": r.take(value).hex(), "body": None}
+            if place == 1:
+                data = b"" if length == 0 else bodies.get(body)
+                if data is not None:
+                    must(len(data) == length and crc32c(op["key"] + data) == checksum)
+                    op["body"] = data.hex()
+                    known += length > 0
+                body += length
+            op["key"] = op["key"].hex()
+            ops.append(op)
+        must(not r.b)
+        records.append({"start": at, "group": group, "operations": ops})
+        at, group, prev = at + len(raw) + up8(be(raw, 52, 4)), group + 1, raw[:4]
+    must(at == end and len(heads) == 1 + len(records) and len(bodies) == known)
+    return records
+
+
+def check_packed(path):
+    with open(path, encoding="utf-8") as f:
+        data = json.load(f)
+    good = bytes.fromhex(data["hex"])
+    equal("packed segment", packed_segment(good), data["records"])
+    for c in data["cases"]:
+        equal(f"packed segment, {c['name']}", verdict(packed_segment, changed(good, c)), c["verdict"])
+    return f"{len(data['cases'])} packed segments"
+
+
 def main():
     here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tga")
     folder = sys.argv[1] if len(sys.argv) > 1 else here
@@ -588,6 +662,7 @@ def main():
     print(check_log(os.path.join(folder, "log_bytes.json")))
     print(check_body_file(os.path.join(folder, "body_file.json")))
     print(check_sealed(os.path.join(folder, "sealed_segment.json")))
+    print(check_packed(os.path.join(folder, "packed_segment.json")))
     print(check_watermark(os.path.join(folder, "watermark.json")))
 
 

@@ -61,6 +61,9 @@ func TestOutsideCheckerSeesAChangedDigit(t *testing.T) {
 		{"sealed_segment.json", `544741445345470a00000002`, `544741445345470a00000003`},
 		{"sealed_segment.json", `"verdict": "STATE_SEQUENCE_GAP"`, `"verdict": "STATE_CHECKSUM_MISMATCH"`},
 		{"sealed_segment.json", `"verdict": "FORMAT_TOO_NEW"`, `"verdict": "ok"`},
+		{"packed_segment.json", `5447414450414b0a00000002`, `5447414450414b0a00000003`},
+		{"packed_segment.json", `"body": "7468`, `"body": "7469`},
+		{"packed_segment.json", `"verdict": "FORMAT_TOO_NEW"`, `"verdict": "ok"`},
 		{"log_bytes.json", `"start": 4096`, `"start": 4104`},
 		{"log_bytes.json", `544741444c4f470a00000002`, `544741444c4f470a00000003`},
 		{"log_bytes.json", `74686520626f6479206f66`, `74686520626f6479206f67`},
@@ -69,7 +72,7 @@ func TestOutsideCheckerSeesAChangedDigit(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		changed := false
-		for _, name := range []string{"golden_chain.json", "state_transition_vectors.json", "canonical_json.json", "ledger_decisions.json", "log_bytes.json", "watermark.json", "body_file.json", "sealed_segment.json"} {
+		for _, name := range []string{"golden_chain.json", "state_transition_vectors.json", "canonical_json.json", "ledger_decisions.json", "log_bytes.json", "watermark.json", "body_file.json", "sealed_segment.json", "packed_segment.json"} {
 			b, err := FS.ReadFile("tga/" + name)
 			if err != nil {
 				t.Fatal(err)
