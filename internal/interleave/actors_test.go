@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -65,7 +66,7 @@ func executor(name, key, args string, tries int) script {
 func (l *life) perform(name, key, args string) bool {
 	m := l.w.net.byName(l.memory["message"])
 	if m == nil {
-		asked := l.asks()
+		asked, ended := l.asks(), maps.Clone(l.w.ended)
 		b, err := l.w.rt.Begin(l.ctx, runtime.BeginRequest{Request: request(key, args), BeginID: name + "'s own name of its begin"})
 		if err != nil || b.Standing != runtime.BeginSend {
 			if b.Standing == runtime.BeginServe || b.Standing == runtime.BeginDenied {
@@ -78,9 +79,10 @@ func (l *life) perform(name, key, args string) bool {
 		if l.memory["sent"] == sent {
 			// It was sent, and what became of it is not known. A person who saw it run may
 			// end the call while this permit is on its way.
+			l.w.newest(b, key)
 			return false
 		}
-		l.w.permitted(b, key)
+		l.w.permitted(b, key, ended)
 		l.do(fmt.Sprintf("sends %s, attempt %d", short(b.Result.TraceID), b.Attempt))
 		l.memory["trace"], l.memory["permit"] = b.Result.TraceID.String(), b.Permit.String()
 		if l.tooLate(asked, b.SendWithin) {

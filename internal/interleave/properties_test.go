@@ -59,8 +59,33 @@ func (w *world) sending(call runtime.Call, looked bool) {
 
 // permitted holds the permission of a remote executor to the same, at the moment that it is
 // given: how long the executor then takes is its own, and its licence covers that.
-func (w *world) permitted(b runtime.Begun, key string) {
+//
+// Between the look at the record and the answer, a person who saw an earlier attempt run may end
+// the call: the re-send is licensed all the same. ended are the calls that were over when the
+// permission was asked for; none may be given for one of these. Two executions that differ in it
+// differ in what the executor has read since, so the state need not have it.
+func (w *world) permitted(b runtime.Begun, key string, ended map[tga.ID]int) {
+	_, before := ended[b.Result.TraceID]
+	if _, now := w.ended[b.Result.TraceID]; now && !before && b.Attempt > 1 {
+		t, err := w.store.Load(context.Background(), b.Result.TraceID)
+		if err != nil {
+			w.broken("%s was permitted, and cannot be read: %v", short(b.Result.TraceID), err)
+			return
+		}
+		if by, _, over := runtime.EndedBy(t); over && by == runtime.ByPerson && !ledger.ClassOf(t.Effect).Releases() {
+			return
+		}
+	}
 	w.maySend(fmt.Sprint(short(b.Result.TraceID), " attempt ", b.Attempt), b.Result.TraceID, b.Attempt, key)
+}
+
+// newest holds a permission that its executor makes no use of to one thing: it is for the newest
+// attempt. Another executor would send that one beside it.
+func (w *world) newest(b runtime.Begun, key string) {
+	r, err := w.store.Record(context.Background(), ledger.Key{Namespace: tga.DefaultNamespace, Server: server, Tool: tool, Key: key})
+	if err != nil || r == nil || r.TraceID == b.Result.TraceID && r.Attempts.Count != b.Attempt {
+		w.broken("%s attempt %d is permitted, and its record is %+v (%v)", short(b.Result.TraceID), b.Attempt, r, err)
+	}
 }
 
 func (w *world) maySend(mark string, trace tga.ID, attempt uint32, key string) {

@@ -3,6 +3,7 @@ package interleave
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -114,7 +115,7 @@ func (l *life) work(args string, hasty bool) bool {
 			l.do("begins the next call")
 			l.mayDie = nil
 		}
-		asked := l.asks()
+		asked, ended := l.asks(), maps.Clone(l.w.ended)
 		id := fmt.Sprint(l.conn(), " call ", l.number("call"), " begin ", l.number("tries"))
 		l.w.gives(notes)
 		b, err := l.w.rt.Begin(l.ctx, runtime.BeginRequest{
@@ -141,7 +142,7 @@ func (l *life) work(args string, hasty bool) bool {
 		case b.Standing != runtime.BeginSend:
 			return false
 		}
-		l.w.permitted(b, b.Key)
+		l.w.permitted(b, b.Key, ended)
 		l.memory["trace"], l.memory["permit"] = b.Result.TraceID.String(), b.Permit.String()
 		l.do(fmt.Sprintf("sends %s, attempt %d", short(b.Result.TraceID), b.Attempt))
 		if l.tooLate(asked, b.SendWithin) {

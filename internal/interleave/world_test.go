@@ -30,11 +30,17 @@ type bounds struct {
 func (b bounds) String() string {
 	var s []string
 	for _, x := range []struct {
-		n    int
-		what string
-	}{{b.Crashes, "crashes"}, {b.Resets, "resets"}, {b.Refusals, "refusals"}, {b.Ticks, "ticks"}, {b.Steps, "clock steps"}, {b.Deaths, "deaths"}} {
-		if x.n > 0 {
-			s = append(s, fmt.Sprint(x.n, " ", x.what))
+		n         int
+		one, more string
+	}{
+		{b.Crashes, "crash", "crashes"}, {b.Resets, "reset", "resets"}, {b.Refusals, "refusal", "refusals"},
+		{b.Ticks, "tick", "ticks"}, {b.Steps, "clock step", "clock steps"}, {b.Deaths, "death", "deaths"},
+	} {
+		switch {
+		case x.n == 1:
+			s = append(s, "1 "+x.one)
+		case x.n > 1:
+			s = append(s, fmt.Sprint(x.n, " ", x.more))
 		}
 	}
 	return strings.Join(s, ", ")
