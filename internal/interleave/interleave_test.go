@@ -108,6 +108,9 @@ func TestSmallScope(t *testing.T) {
 	var mu sync.Mutex
 	var scenarios, complete, states, schedules int
 	said := documented(t)
+	// Sources with bugs in them have other steps, also where no bug is chosen; and a bug is found
+	// by what it does, not by how many states it has.
+	_, changed := os.LookupEnv("TGAD_PLANTED")
 	t.Cleanup(func() {
 		t.Logf("%d of %d scenarios are complete; %d states, %d schedules", complete, scenarios, states, schedules)
 	})
@@ -129,7 +132,7 @@ func TestSmallScope(t *testing.T) {
 					found.Store(true)
 					t.Errorf("found: %v", r.Found)
 				}
-				if r.Found == nil {
+				if r.Found == nil && !changed {
 					if err := agrees(r, said[m.name][l.name], limit); err != nil {
 						t.Error(err)
 					}
