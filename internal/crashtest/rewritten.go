@@ -130,7 +130,11 @@ func (r *Run) failedSync(s Scenario, before Image, n int) (syncs int) {
 	})
 	s.play(p)
 	w.OnOp(nil)
-	_ = p.DB.Close() // a poisoned store's error says nothing new
+	poisoned := p.DB.Stats().Poisoned != ""
+	err = p.DB.Close()
+	if err != nil && !poisoned || poisoned != (n > 0) { // an error of a store that stopped is the sync's
+		r.report(w.Crash(100), s.Name, []Violation{{Property: "L1", Detail: fmt.Sprintf("sync %d of the log failed: poisoned %v, close: %v", n, poisoned, err)}})
+	}
 	if n == 0 {
 		return syncs
 	}
