@@ -1,0 +1,68 @@
+package client
+
+import (
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Messages of who looks after a store.
+
+// VerifyRequest asks for a check of one trace, or of the whole store.
+type VerifyRequest struct {
+	TraceID tga.ID `json:"trace_id,omitempty"`
+}
+
+// Verified is what a check found. OK is false where Faults has anything.
+type Verified struct {
+	OK      bool      `json:"ok"`
+	Traces  int       `json:"traces"`
+	Entries int       `json:"entries"`
+	Notes   int       `json:"notes"`
+	Frozen  string    `json:"frozen,omitempty"` // why the store takes no writes
+	Faults  []Problem `json:"faults"`
+}
+
+// Working lists long work that is under way: GET /v1/working.
+type Working struct {
+	Work []Work `json:"work"`
+}
+
+// Work is a verification or a backup, and how far it is.
+type Work struct {
+	What    string     `json:"what"` // verify or backup
+	Since   tga.Millis `json:"since"`
+	Traces  int64      `json:"traces"` // checked so far
+	Entries int64      `json:"entries"`
+}
+
+// BackupRequest copies the store while it runs: POST /v1/backup.
+type BackupRequest struct {
+	Dir string `json:"dir"` // absolute, of the daemon's file system; does not exist, or holds a backup of the store
+}
+
+// SealRequest moves finished traces into a segment: POST /v1/seal.
+type SealRequest struct {
+	Before tga.Millis `json:"before,omitempty"` // of the terminal entry; absent = now
+}
+
+// Sealed says what a seal did.
+type Sealed struct {
+	Segments int   `json:"segments"`
+	Traces   int   `json:"traces"`
+	Bytes    int64 `json:"bytes"` // of the segments
+}
+
+// UnfreezeRequest opens a frozen store: POST /v1/unfreeze.
+type UnfreezeRequest struct {
+	AcceptLoss bool `json:"accept_loss"`
+}
+
+// Done answers an administrative request that has nothing else to say.
+type Done struct {
+	OK bool `json:"ok"`
+}
+
+// Health answers GET /healthz and GET /readyz.
+type Health struct {
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail,omitempty"`
+}
