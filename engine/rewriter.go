@@ -18,7 +18,7 @@ import (
 // It gives way: it takes a share of the processors, begins a segment when no append was made for
 // a moment, and rests for such a moment after each slice of work while appends are made. Where
 // much waits it takes its whole share, and while somebody waits for the segment in its hands it
-// does not rest. It begins no segment for which the disk may have no room above the low-water
+// does not rest (see [DB.Rewrite]). It begins no segment for which the disk may have no room above the low-water
 // mark. What fails is tried again later; it never stops the store.
 
 const (
@@ -242,8 +242,7 @@ func (db *DB) roomToRewrite(bytes int64) error {
 }
 
 // pace rests between small parts, longer where appends were made since the last rest, and not
-// while somebody waits for the segment to be done: archiving, an erasure, a person. It ends the
-// work of a store that stops.
+// while a call of Rewrite waits for the segment to be done. It ends the work of a store that stops.
 func (r *rewriter) pace(ctx context.Context) error {
 	if r.db.rewrites.waiting.Load() > 0 {
 		return r.db.health.sick()

@@ -79,7 +79,7 @@ func TestRewriterRestsWhileAppendsAreMade(t *testing.T) {
 			t.Errorf("%s: rests %v, %v; want %v", c.what, slept, err, c.want)
 		}
 	}
-	// Somebody waits for the segment that is being rewritten, until it is done or they leave.
+	// Two wait for the segment that is being rewritten, until it is done or they leave.
 	db.rewriting <- struct{}{}
 	ended, end := context.WithCancel(t.Context())
 	left := make(chan error, 2)
