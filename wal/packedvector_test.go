@@ -23,7 +23,7 @@ var writeVectors = flag.Bool("write", false, "write the vectors that a test comp
 type packedVectors struct {
 	Hex     string         `json:"hex"`
 	Records []packedRecord `json:"records"`
-	Cases   []packedCase   `json:"cases"`
+	Cases   []vectors.Case `json:"cases"`
 }
 
 type packedRecord struct {
@@ -37,25 +37,6 @@ type packedOp struct {
 	Key   string  `json:"key"`
 	Value string  `json:"value"`
 	Body  *string `json:"body"` // null where it has none here
-}
-
-type packedCase struct {
-	Name    string         `json:"name"`
-	Size    int            `json:"size"`
-	Changes []packedChange `json:"changes"`
-	Verdict string         `json:"verdict"`
-}
-
-type packedChange struct {
-	Offset int    `json:"offset"`
-	Hex    string `json:"hex"`
-}
-
-// stored is a zstd frame that compresses nothing: a reader without zstd can read it.
-func stored(b []byte) []byte {
-	f := append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0}, binary.LittleEndian.AppendUint32(nil, uint32(len(b)))...)
-	f = append(f, binary.LittleEndian.AppendUint32(nil, 1|uint32(len(b))<<3)[:3]...)
-	return append(f, b...)
 }
 
 // frame is a block of a packed segment, as it is in the file and as the table has it.
@@ -145,7 +126,7 @@ func packedBase(t *testing.T) (Options, packedParts) {
 		for _, e := range list {
 			plain, err := made.block(&e)
 			fatal(err)
-			p.frames = append(p.frames, frame{byte(kind), stored(plain), e})
+			p.frames = append(p.frames, frame{byte(kind), vectors.Stored(plain), e})
 		}
 	}
 	return o, p
@@ -211,7 +192,7 @@ func TestPackedSegmentIsAsItsVectors(t *testing.T) {
 		if name == "good" {
 			v.Hex, v.Records = hex.EncodeToString(b), records
 		}
-		v.Cases = append(v.Cases, packedCase{name, len(b), packedDifference(good, b), verdict})
+		v.Cases = append(v.Cases, vectors.NewCase(name, good, b, verdict))
 	}
 	// forged changes frame i of a copy, or the copy: every checksum around it is made again.
 	forged := func(name string, i int, change func(p *packedParts, f *frame, plain []byte) []byte) {
@@ -219,7 +200,7 @@ func TestPackedSegmentIsAsItsVectors(t *testing.T) {
 		p.frames = append([]frame(nil), sound.frames...)
 		plain := bytes.Clone(p.frames[i].stored[12:])
 		if b := change(&p, &p.frames[i], plain); b != nil {
-			p.frames[i].stored = stored(b)
+			p.frames[i].stored = vectors.Stored(b)
 		}
 		add(name, p.bytes())
 	}
@@ -325,23 +306,4 @@ func TestPackedSegmentIsAsItsVectors(t *testing.T) {
 	if want, err := vectors.FS.ReadFile("tga/packed_segment.json"); err != nil || !bytes.Equal(want, b.Bytes()) {
 		t.Errorf("the committed vectors are others (%v): go test ./wal -run TestPackedSegmentIsAsItsVectors -write", err)
 	}
-}
-
-// packedDifference is what of b is not as in good: b is as long as its size says, and beyond good zeros.
-func packedDifference(good, b []byte) []packedChange {
-	base := make([]byte, len(b))
-	copy(base, good)
-	changes := []packedChange{}
-	for at := 0; at < len(b); at++ {
-		if b[at] == base[at] {
-			continue
-		}
-		end := at + 1
-		for end < len(b) && !bytes.Equal(b[end:min(end+8, len(b))], base[end:min(end+8, len(b))]) {
-			end++
-		}
-		changes = append(changes, packedChange{at, hex.EncodeToString(b[at:end])})
-		at = end
-	}
-	return changes
 }

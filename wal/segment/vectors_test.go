@@ -22,37 +22,8 @@ var writeVectors = flag.Bool("write", false, "write the vectors that a test comp
 
 // sealedVectors are a sealed segment, and others as what differs from it.
 type sealedVectors struct {
-	Hex   string       `json:"hex"`
-	Cases []sealedCase `json:"cases"`
-}
-
-type sealedCase struct {
-	Name    string         `json:"name"`
-	Size    int            `json:"size"`
-	Changes []sealedChange `json:"changes"`
-	Verdict string         `json:"verdict"`
-}
-
-type sealedChange struct {
-	Offset int    `json:"offset"`
-	Hex    string `json:"hex"`
-}
-
-// stored is a zstd frame that compresses nothing: a reader without zstd can read it.
-func stored(b []byte) []byte {
-	f := append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0}, binary.LittleEndian.AppendUint32(nil, uint32(len(b)))...)
-	for {
-		n := min(len(b), 64<<10)
-		last := uint32(0)
-		if n == len(b) {
-			last = 1
-		}
-		f = append(f, binary.LittleEndian.AppendUint32(nil, last|uint32(n)<<3)[:3]...)
-		f = append(f, b[:n]...)
-		if b = b[n:]; len(b) == 0 {
-			return f
-		}
-	}
+	Hex   string         `json:"hex"`
+	Cases []vectors.Case `json:"cases"`
 }
 
 // sealedParts are what a sealed segment of one block is made of.
@@ -111,7 +82,7 @@ func sealedCases(t *testing.T) (good []byte, cases map[string][]byte, order []st
 	records, at := part(16)
 	list, footer := part(at)
 	index := made[footer+16+2*48 : len(made)-88]
-	sound := sealedParts{version: 2, traces: len(traces), block: stored(records), list: stored(list), index: index}
+	sound := sealedParts{version: 2, traces: len(traces), block: vectors.Stored(records), list: vectors.Stored(list), index: index}
 	good = sound.bytes()
 	cases = map[string][]byte{}
 	add := func(name string, b []byte) { cases[name], order = b, append(order, name) }
@@ -124,18 +95,18 @@ func sealedCases(t *testing.T) (good []byte, cases map[string][]byte, order []st
 	add("good", good)
 	forged("the footer has another digest of the block", func(p *sealedParts) { p.flip = 1 })
 	forged("a byte of an artifact is another", func(p *sealedParts) {
-		p.block = stored(replaced(t, records, `"intent":"`, `"intemt":"`))
+		p.block = vectors.Stored(replaced(t, records, `"intent":"`, `"intemt":"`))
 	})
 	forged("the first two entries are swapped", func(p *sealedParts) {
 		one := 36 + int(binary.BigEndian.Uint32(records[24:]))
 		two := one + 12 + int(binary.BigEndian.Uint32(records[one:]))
-		p.block = stored(bytes.Join([][]byte{records[:24], records[one:two], records[24:one], records[two:]}, nil))
+		p.block = vectors.Stored(bytes.Join([][]byte{records[:24], records[one:two], records[24:one], records[two:]}, nil))
 	})
 	forged("the body of an entry is that of another", func(p *sealedParts) {
 		b := bytes.Clone(records)
 		one := 36 + int(binary.BigEndian.Uint32(b[24:])) // the second entry, which then has the digest of the first artifact
 		copy(b[one+12+120:], b[36+120:36+152])
-		p.block = stored(b)
+		p.block = vectors.Stored(b)
 	})
 	at = 36 // of the first entry's frame
 	for _, c := range []struct {
@@ -154,17 +125,17 @@ func sealedCases(t *testing.T) (good []byte, cases map[string][]byte, order []st
 		forged(c.name, func(p *sealedParts) {
 			b := bytes.Clone(records)
 			b[c.at] = c.to
-			p.block = stored(b)
+			p.block = vectors.Stored(b)
 		})
 	}
-	forged("a byte behind the records", func(p *sealedParts) { p.block = stored(append(bytes.Clone(records), 0)) })
+	forged("a byte behind the records", func(p *sealedParts) { p.block = vectors.Stored(append(bytes.Clone(records), 0)) })
 	forged("the block has one trace more than records", func(p *sealedParts) { p.traces++ })
 	forged("a flag that nobody knows", func(p *sealedParts) { p.flags = 1 })
-	forged("the list has another key", func(p *sealedParts) { p.list = stored(replaced(t, list, "order-1", "order-2")) })
+	forged("the list has another key", func(p *sealedParts) { p.list = vectors.Stored(replaced(t, list, "order-1", "order-2")) })
 	forged("the list has another time", func(p *sealedParts) {
 		b := bytes.Clone(list)
 		b[7]++
-		p.list = stored(b)
+		p.list = vectors.Stored(b)
 	})
 	forged("the block ends too early", func(p *sealedParts) { p.block = p.block[:len(p.block)-5] })
 	forged("the footer has another head of a trace", func(p *sealedParts) { p.index[40]++ })
@@ -184,25 +155,6 @@ func sealedCases(t *testing.T) (good []byte, cases map[string][]byte, order []st
 	return good, cases, order
 }
 
-// difference is what of b is not as in good: b is as long as its size says, and beyond good zeros.
-func difference(good, b []byte) []sealedChange {
-	base := make([]byte, len(b))
-	copy(base, good)
-	changes := []sealedChange{}
-	for at := 0; at < len(b); at++ {
-		if b[at] == base[at] {
-			continue
-		}
-		end := at + 1
-		for end < len(b) && !bytes.Equal(b[end:min(end+8, len(b))], base[end:min(end+8, len(b))]) {
-			end++
-		}
-		changes = append(changes, sealedChange{at, hex.EncodeToString(b[at:end])})
-		at = end
-	}
-	return changes
-}
-
 // TestSealedSegmentIsAsItsVectors: each file has its verdict. With -write the vectors are made anew.
 func TestSealedSegmentIsAsItsVectors(t *testing.T) {
 	good, cases, order := sealedCases(t)
@@ -216,7 +168,7 @@ func TestSealedSegmentIsAsItsVectors(t *testing.T) {
 		if (verdict == "ok") != (name == "good") {
 			t.Errorf("%s: %s, %v", name, verdict, err)
 		}
-		v.Cases = append(v.Cases, sealedCase{name, len(cases[name]), difference(good, cases[name]), verdict})
+		v.Cases = append(v.Cases, vectors.NewCase(name, good, cases[name], verdict))
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
