@@ -192,10 +192,17 @@ func TestNearCallOutlivesItsCaller(t *testing.T) {
 // TestNearCallers: many at once each have their own answer, by few goroutines that stay.
 func TestNearCallers(t *testing.T) {
 	b := start(t, "")
-	b.tool.respond(func(w http.ResponseWriter, _ *http.Request, body []byte) { w.Write(body) })
+	const many = 4 * mostIdle
+	var there sync.WaitGroup // all of them at the tool at once, on a slow machine too
+	there.Add(many)
+	b.tool.respond(func(w http.ResponseWriter, _ *http.Request, body []byte) {
+		there.Done()
+		there.Wait()
+		w.Write(body)
+	})
 	c := b.nearClient()
 	var all sync.WaitGroup
-	for i := range 4 * mostIdle {
+	for i := range many {
 		all.Go(func() {
 			args := fmt.Sprintf(`{"n":%d}`, i)
 			res, err := c.Call(t.Context(), runtime.Request{Server: "pay", Tool: "charge", Key: fmt.Sprint(i), Args: []byte(args)})
