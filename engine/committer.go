@@ -42,10 +42,14 @@ type group struct {
 // disk may block without end: then this goroutine does, and the callers, who wait for a
 // channel, can leave.
 type committer struct {
-	db    *DB
-	log   *wal.Log
-	mark  *guard.Watermark // the store's, which may give it up before this goroutine ends
-	p     *pebble.DB       // the index
+	db  *DB
+	log *wal.Log
+	// The store's; a poisoned one gives them up while this goroutine still runs.
+	mark  *guard.Watermark
+	lock  *dirLock
+	files *guard.Fenced
+
+	p     *pebble.DB // the index
 	rows  indexer
 	line  tga.ID // timeline of the log
 	queue []*group
@@ -75,7 +79,7 @@ const maxGroup = 2 << 20
 
 func startCommitter(db *DB, p *pebble.DB, at position) *committer {
 	c := &committer{
-		db: db, log: db.wal, mark: db.mark, p: p, rows: indexer{b: p.NewBatch(), keys: at.keys, sum: at.sum}, line: db.wal.Timeline(), segment: at.at.Segment,
+		db: db, log: db.wal, mark: db.mark, lock: db.lock, files: db.files, p: p, rows: indexer{b: p.NewBatch(), keys: at.keys, sum: at.sum}, line: db.wal.Timeline(), segment: at.at.Segment,
 		ended: make(chan struct{}), room: make(chan struct{}, maxQueued),
 	}
 	c.work.L = &c.mu
@@ -226,9 +230,7 @@ func (c *committer) index(at wal.Position) error {
 	}
 	c.segment = at.Segment
 	c.db.rewrites.wake() // the one before is full
-	if lock := c.db.lock; lock != nil {
-		c.db.checkLock(lock.dir, c.db.files)
-	}
+	c.db.checkLock(c.lock, c.files)
 	if c.flushed != nil {
 		select {
 		case <-c.flushed:

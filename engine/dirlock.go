@@ -83,7 +83,7 @@ func (db *DB) watchLock() {
 	if db.lock == nil {
 		return
 	}
-	lock, files := db.lock.dir, db.files
+	lock, files := db.lock, db.files
 	stop, ended := make(chan struct{}), make(chan struct{})
 	db.unwatch = func() {
 		close(stop)
@@ -107,8 +107,11 @@ func (db *DB) watchLock() {
 
 // checkLock stops the store where its lock is gone: a second process may have opened the
 // directory, and what both write is the log of neither. Nothing reaches the disk after.
-func (db *DB) checkLock(lock *filelock.Dir, files *guard.Fenced) {
-	err := lock.Check()
+func (db *DB) checkLock(lock *dirLock, files *guard.Fenced) {
+	if lock == nil {
+		return // nobody else can see the directory
+	}
+	err := lock.dir.Check()
 	if err == nil {
 		return
 	}
