@@ -75,7 +75,7 @@ func (t *together) reach(one *test, to string) (numbers []int, err error) {
 	}
 	cmd, start := t.run(-1, one.suite, []test{*one}), time.Now()
 	cmd.Env = append(cmd.Env, reached+"="+to)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := output(cmd); err != nil {
 		return nil, fmt.Errorf("%s: %s fails without a mutant: %w\n%s", t.suites[one.suite].dir, one.name, err, out)
 	}
 	one.wall, one.cpu = time.Since(start), cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()
@@ -112,6 +112,22 @@ func (t *together) run(n, of int, some []test) *exec.Cmd {
 	return cmd
 }
 
+// output runs cmd with a directory for its temporary files that is removed afterwards: a test
+// that is killed leaves its own, and a run kills hundreds.
+func output(cmd *exec.Cmd) (out []byte, err error) {
+	dir, err := os.MkdirTemp("", "tgad-mutant-")
+	if err != nil {
+		return nil, err
+	}
+	cmd.Env = append(cmd.Env, "TMPDIR="+dir)
+	out, err = cmd.CombinedOutput()
+	// A child of a test may still write there: what that leaves fails no run.
+	if left := os.RemoveAll(dir); left != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", left)
+	}
+	return out, err
+}
+
 // try runs the tests that reach the mutant of that number, the fastest first: a mutant that
 // one of those kills costs no more than they take.
 func (t *together) try(n int) (fate, error) {
@@ -129,7 +145,7 @@ func (t *together) try(n int) (fate, error) {
 			if len(some[of]) == 0 {
 				continue
 			}
-			out, err := t.run(n, of, some[of]).CombinedOutput()
+			out, err := output(t.run(n, of, some[of]))
 			if end, err := fateOf(out, err); err != nil || end != lived {
 				return end, err
 			}

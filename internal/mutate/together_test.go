@@ -50,11 +50,17 @@ func Elsewhere(n int) int { return n + 1 }
 const wovenTest = `package p
 
 import (
+	"os"
 	"testing"
 	"time"
 )
 
 func TestAll(t *testing.T) {
+	dir, err := os.MkdirTemp("", "left-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
 	c := counts{}
 	c.add("a")
 	spin(2)
@@ -90,9 +96,12 @@ func TestUser(t *testing.T) {
 `
 
 // TestMutantsOfOneBinaryAreThoseOfTheirOwn: the binary that has all mutants of a package
-// ends as each mutant does that is built alone, and one that loops is stopped.
+// ends as each mutant does that is built alone, and one that loops is stopped and leaves no
+// file.
 func TestMutantsOfOneBinaryAreThoseOfTheirOwn(t *testing.T) {
 	t.Chdir(t.TempDir())
+	files := t.TempDir()
+	t.Setenv("TMPDIR", files)
 	if err := os.Mkdir("q", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -175,5 +184,9 @@ func TestMutantsOfOneBinaryAreThoseOfTheirOwn(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(temp, "mutants0.test")); err != nil {
 		t.Error(err)
+	}
+	left, err := filepath.Glob(filepath.Join(files, "*", "left-*"))
+	if direct, globErr := filepath.Glob(filepath.Join(files, "left-*")); err != nil || globErr != nil || len(left)+len(direct) > 0 {
+		t.Errorf("left %v, %v (%v, %v)", left, direct, err, globErr)
 	}
 }
