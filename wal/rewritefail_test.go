@@ -104,6 +104,7 @@ func TestEmptyBodyIsPacked(t *testing.T) {
 // TestNothingStaysOfARewriteThatFailed ends a rewrite that waits for a pin, and fails the sync of
 // its name: the directory has the files that it had, and the rewrite can be done again.
 func TestNothingStaysOfARewriteThatFailed(t *testing.T) {
+	decoder() // else the first bubble makes it, and no other could use its channel
 	for _, what := range []string{"under a pin", "sync of the name"} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { failARewrite(t, what == "under a pin") })
