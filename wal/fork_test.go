@@ -1,8 +1,6 @@
 package wal
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -114,46 +112,5 @@ func TestSegmentsGrow(t *testing.T) {
 	}
 	if tail, err := small.Audit(func(*Record) error { return nil }); err != nil || tail.Doubt != nil || tail.At != small.End() {
 		t.Errorf("%+v %v, the end is %+v", tail, err, small.End())
-	}
-}
-
-// TestCopyEndsWhereTheLogDid copies a log while it is appended to: the copy is the log as it
-// was at the call, whole.
-func TestCopyEndsWhereTheLogDid(t *testing.T) {
-	b := newBench(t, vfs.NewMem())
-	for range 30 {
-		b.append(2, 100<<10)
-	}
-	if err := b.fs.MkdirAll("copy", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	end, _, err := b.log.CopyTo(context.Background(), b.fs, "copy", nil)
-	if err != nil || end != b.last {
-		t.Fatalf("%+v %v", end, err)
-	}
-	b.append(1, 10)
-	o := b.options()
-	o.Dir = "copy"
-	l, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	tail, err := l.Scan(Position{}, func(r *Record) error {
-		return r.Ops(func(op *Op) error {
-			if op.Place != Inline {
-				return nil
-			}
-			_, err := l.Read(op.Ref, op.Key)
-			return err
-		})
-	})
-	if err != nil || tail.Doubt != nil || tail.At != end {
-		t.Errorf("%+v %v", tail, err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, _, err := b.log.CopyTo(ctx, b.fs, "copy", nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package wal
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -30,13 +31,16 @@ type bench struct {
 	t    *testing.T
 	fs   vfs.FS
 	rng  *rand.Rand
+	size uint32 // of a segment, 0: firstSegment
 	log  *Log
 	want []kept   // in the order of the log
 	last Position // newest acknowledged
 }
 
-func newBench(t *testing.T, fs vfs.FS) *bench {
-	b := &bench{t: t, fs: fs, rng: rand.New(rand.NewPCG(1, uint64(benches.Add(1))))}
+func newBench(t *testing.T, fs vfs.FS) *bench { return newBenchOf(t, fs, 0) }
+
+func newBenchOf(t *testing.T, fs vfs.FS, size uint32) *bench {
+	b := &bench{t: t, fs: fs, size: size, rng: rand.New(rand.NewPCG(1, uint64(benches.Add(1))))}
 	if err := fs.MkdirAll("log", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +59,8 @@ func newBench(t *testing.T, fs vfs.FS) *bench {
 }
 
 func (b *bench) options() Options {
-	return Options{FS: b.fs, Dir: "log", Size: firstSegment, Random: func(p []byte) error {
+	size := cmp.Or(b.size, firstSegment)
+	return Options{FS: b.fs, Dir: "log", Size: size, FirstSize: size, Random: func(p []byte) error {
 		for i := range p {
 			p[i] = byte(b.rng.Uint32())
 		}
@@ -107,8 +112,10 @@ type read struct {
 	log  *Log
 }
 
-func (b *bench) read() (read, error) {
-	l, err := Open(b.options())
+func (b *bench) read() (read, error) { return readAs(b.options()) }
+
+func readAs(o Options) (read, error) {
+	l, err := Open(o)
 	if err != nil {
 		return read{}, err
 	}
