@@ -387,6 +387,36 @@ func waitSpare(l *Log) {
 	}
 }
 
+// TestWholeFilesOfACopyAreLinked: what is not written any more is no second file where the disk can
+// link; where it cannot, and of the newest segment, bytes are copied.
+func TestWholeFilesOfACopyAreLinked(t *testing.T) {
+	for _, links := range []bool{true, false} {
+		var made []string
+		b := copied(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpCreate && strings.HasPrefix(op.Path, "copy/") {
+				made = append(made, strings.TrimSuffix(op.Path[len("copy/"):], copying))
+			}
+			if op.Kind == errorfs.OpLink && !links {
+				return errors.ErrUnsupported
+			}
+			return nil
+		})))
+		end, list, err := b.copyOn(nil)
+		if err == nil {
+			err = b.verify(Position{}, end, list)
+		}
+		want := []string{segmentName(4)}
+		if !links {
+			want = slices.Collect(maps.Keys(byName(list)))
+		}
+		slices.Sort(made)
+		slices.Sort(want)
+		if err != nil || !slices.Equal(made, want) {
+			t.Errorf("with links %v: %v are files of their own, want %v (%v)", links, made, want, err)
+		}
+	}
+}
+
 // vanishing has a file once, when it is listed.
 type vanishing struct {
 	vfs.FS

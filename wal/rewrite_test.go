@@ -70,14 +70,28 @@ func TestRewrittenSegmentReadsAsBefore(t *testing.T) {
 		t.Fatal("too few segments")
 	}
 	where := b.places()
+	kept, gone := map[uint64]int{}, map[uint64]int{}
+	for _, k := range b.want {
+		if n := where[k.Key]; k.Body == "" {
+			continue
+		} else if keep, err := even(&Op{Key: []byte(k.Key)}); err == nil && keep {
+			kept[n]++
+		} else {
+			gone[n]++
+		}
+	}
 	for gen := uint32(1); gen < 3; gen++ {
 		for n := uint64(1); n < newest; n++ {
+			before := len(b.content("log/" + version{n, gen - 1}.name()))
 			done, err := b.log.Rewrite(t.Context(), n, even, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if done.Generation != gen || done.Bodies == 0 || done.Dropped == 0 || gen == 1 && done.After > done.Before*2/3 || done.After > done.Before {
-				t.Errorf("segment %d: %+v", n, done)
+			if done.Generation != gen || done.Bodies != kept[n] || done.Dropped != gone[n] || gen == 1 && done.After > done.Before*2/3 || done.After > done.Before {
+				t.Errorf("segment %d: %+v, it has %d bodies to keep and %d others", n, done, kept[n], gone[n])
+			}
+			if after := len(b.content("log/" + version{n, gen}.name())); done.Before != int64(before) || done.After != int64(after) {
+				t.Errorf("segment %d: %+v, of %d bytes and %d", n, done, before, after)
 			}
 		}
 		r, err := b.read()
