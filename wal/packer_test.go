@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -124,5 +125,109 @@ func TestDiskBeginsToWriteWhatIsPacked(t *testing.T) {
 	write(filled)
 	if want := []int64{filled, 2*filled + 1, 3*filled + 1}; !slices.Equal(disk.to, want) {
 		t.Errorf("told at %d, want %d", disk.to, want)
+	}
+}
+
+// lying is a disk that changes one byte of a file that is being packed.
+type lying struct {
+	vfs.FS
+	at int64 // which byte; -1: none
+}
+
+func (d *lying) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := d.FS.Create(path, c)
+	if err == nil && d.PathBase(path) == packingName {
+		f = &lyingFile{File: f, d: d}
+	}
+	return f, err
+}
+
+type lyingFile struct {
+	vfs.File
+	d *lying
+	n int64
+}
+
+func (f *lyingFile) Write(b []byte) (int, error) {
+	if i := f.d.at - f.n; i >= 0 && i < int64(len(b)) {
+		b = slices.Clone(b)
+		b[i] ^= 1
+	}
+	f.n += int64(len(b))
+	return f.File.Write(b)
+}
+
+// TestPackedFileIsReadBackBeforeItCounts: wherever a disk changes what is packed, the segment stays
+// what it is, and a rewrite on a disk that is well again is one.
+func TestPackedFileIsReadBackBeforeItCounts(t *testing.T) {
+	disk := &lying{FS: vfs.NewMem(), at: -1}
+	b := newBenchOf(t, disk, MinSegment)
+	for range 9 {
+		b.append(1, 14<<10)
+	}
+	done, err := b.log.Rewrite(t.Context(), 2, every, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := slices.Sorted(maps.Keys(b.image()))
+	for at := int64(0); at < done.After; at += 1 + done.After/97 {
+		disk.at = at
+		if _, err := b.log.Rewrite(t.Context(), 1, every, nil); tga.CodeOf(err) != tga.StateChecksumMismatch && tga.CodeOf(err) != tga.FormatTooNew {
+			t.Errorf("byte %d: %v", at, err)
+		}
+		if after := slices.Sorted(maps.Keys(b.image())); !slices.Equal(after, before) {
+			t.Fatalf("byte %d: the files are %v, %v before", at, after, before)
+		}
+	}
+	disk.at = -1
+	if _, err := b.log.Rewrite(t.Context(), 1, every, nil); err != nil {
+		t.Error(err)
+	}
+	if r, err := b.read(); err != nil || r.tail.Doubt != nil || len(r.errs) > 0 || !slices.Equal(r.ops, b.want) {
+		t.Errorf("%+v %v %v", r.tail, r.errs, err)
+	}
+}
+
+// TestPackedSegmentIsComparedWithTheOneBefore: checksums prove what was packed; that it is what
+// was to be packed is looked at by itself.
+func TestPackedSegmentIsComparedWithTheOneBefore(t *testing.T) {
+	b := newBenchOf(t, vfs.NewMem(), MinSegment)
+	for range 9 {
+		b.append(1, 14<<10)
+	}
+	seg, end, err := b.log.rewritable(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func(p *packer, out *Rewritten){
+		"nothing":        func(*packer, *Rewritten) {},
+		"a body":         func(p *packer, _ *Rewritten) { p.bodies.data[3] ^= 1 },
+		"the end":        func(p *packer, _ *Rewritten) { p.end -= align },
+		"the bytes kept": func(p *packer, _ *Rewritten) { p.kept++ },
+		"the bodies":     func(_ *packer, out *Rewritten) { out.Bodies++ },
+		"the records":    func(_ *packer, out *Rewritten) { out.Records++ },
+	} {
+		var out Rewritten
+		var p *packer
+		err := b.log.handles.with(1, func(h *handle) (err error) {
+			if p, err = newPacker(b.log.files, 1, 1, end, nil); err != nil {
+				return err
+			}
+			return p.copy(t.Context(), h, seg, every, &out)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(p, &out)
+		_, err = p.finish(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.log.verify(t.Context(), nil, seg, end, out); what == "nothing" && err != nil || what != "nothing" && tga.CodeOf(err) != tga.StateChecksumMismatch {
+			t.Errorf("%s is another: %v", what, err)
+		}
+		if err := p.abandon(); err != nil {
+			t.Error(err)
+		}
 	}
 }
