@@ -1,0 +1,126 @@
+package runtime_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestResendsThatProbesLicenseAreBounded: a tool server that says each time that the call did not
+// run and never will, and then loses it again, gets no more sends from one run than the operator
+// allows. The next run may make as many once more.
+func TestResendsThatProbesLicenseAreBounded(t *testing.T) {
+	for resends, want := range map[int]int{-1: 0, 0: runtime.DefaultResends, 1: 1, 3: 3} {
+		b, p := probing(t, ledger.Licence{}, func(n int, _ runtime.Call) (runtime.Probed, error) {
+			return runtime.Probed{Answer: ledger.ProbeNotRan, Fenced: n < 50}, nil // a run without a bound ends
+		})
+		b.opts.Policy = func(string, string) runtime.Policy {
+			return runtime.Policy{
+				Licence: ledger.Licence{Kind: ledger.Probe}, LicenceSet: true, SendTimeout: time.Second,
+				Probe: runtime.Backoff{First: time.Minute, Max: time.Hour}, Resends: resends,
+			}
+		}
+		b.start()
+		res, err := b.call(charge("k"))
+		wantCode(t, err, tga.EffectInDoubt)
+		b.wantSends(1 + want)
+		if s := b.rt.Stats(); s.Resent != uint64(want) || p.asked != 1+want {
+			t.Errorf("%d re-sends: %d counted, %d questions", resends, s.Resent, p.asked)
+		}
+		_, err = b.rt.Recover(t.Context(), res.TraceID)
+		wantCode(t, err, tga.EffectInDoubt)
+		b.wantSends(1 + 2*want)
+	}
+}
+
+// TestQuestionAboutAnEarlierAttemptSaysNothingOfTheNewest: the first attempt was asked about, and
+// the server fenced it; the second may still be under way. That its key was asked about before
+// does not mean that the second one's sender is gone for as long as this process runs.
+func TestQuestionAboutAnEarlierAttemptSaysNothingOfTheNewest(t *testing.T) {
+	const flight = 10 * time.Minute
+	b, _ := probing(t, ledger.Licence{MaxInFlight: flight}, func(n int, _ runtime.Call) (runtime.Probed, error) {
+		return runtime.Probed{Answer: ledger.ProbeNotRan, Fenced: n == 1}, nil
+	})
+	b.opts.Monotonic = b.monotonic
+	b.start()
+	b.advance(2 * flight)
+	res, err := b.call(charge("k"))
+	wantCode(t, err, tga.EffectInDoubt)
+	b.wantSends(2)
+	b.tool.answer = nil
+	b.advance(flight)
+	_, err = b.rt.Recover(t.Context(), res.TraceID)
+	wantCode(t, err, tga.EffectInDoubt) // exactly max_in_flight is not later
+	b.wantSends(2)
+	b.advance(time.Millisecond)
+	if res, err := b.rt.Recover(t.Context(), res.TraceID); err != nil || res.State != tga.Completed {
+		t.Errorf("past the limit: %+v, %v", res, err)
+	}
+	b.wantSends(3)
+}
+
+// TestNoteOfAProbeSaysWhatItRestsOn: where the answer is from and what it was are in the note,
+// and with the effect if there is one; of what the server does not give the note says nothing.
+func TestNoteOfAProbeSaysWhatItRestsOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		said   runtime.Evidence
+		source any
+	}{
+		"nothing":                   {},
+		"a source":                  {runtime.Evidence{Source: "GET /charges"}, "GET /charges"},
+		"evidence":                  {runtime.Evidence{Detail: []byte(`{"id":"ch_1"}`)}, nil},
+		"both":                      {runtime.Evidence{Source: "GET /charges", Detail: []byte("1")}, "GET /charges"},
+		"the longest source":        {runtime.Evidence{Source: strings.Repeat("s", 500)}, strings.Repeat("s", 500)},
+		"a source that is too long": {runtime.Evidence{Source: strings.Repeat("s", 501)}, strings.Repeat("s", 499) + "…"},
+	} {
+		for _, answer := range []ledger.ProbeAnswer{ledger.ProbeRan, ledger.ProbeNotRan, ledger.ProbeUnknown} {
+			t.Run(name+"/"+answer.String(), func(t *testing.T) {
+				b, _ := probing(t, ledger.Licence{}, func(int, runtime.Call) (runtime.Probed, error) {
+					return runtime.Probed{Answer: answer, Reply: ok(`1`), Evidence: c.said}, nil
+				})
+				res, err := b.call(charge("k"))
+				if (err == nil) != (answer == ledger.ProbeRan) {
+					t.Fatal(err)
+				}
+				trace, err := b.db.Load(t.Context(), res.TraceID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var digest any
+				if len(c.said.Detail) > 0 {
+					digest = tga.Sum(c.said.Detail).String()
+				}
+				notes := 0
+				for _, n := range trace.Notes {
+					if n.Kind != tga.NoteProbe {
+						continue
+					}
+					notes++
+					var body map[string]any
+					if err := json.Unmarshal(n.Body, &body); err != nil {
+						t.Fatal(err)
+					}
+					_, there := body["source"]
+					_, kept := body["evidence_digest"]
+					if body["source"] != c.source || there != (c.source != nil) || body["evidence_digest"] != digest || kept != (digest != nil) {
+						t.Errorf("note %s", n.Body)
+					}
+				}
+				evidence := 0
+				for _, d := range trace.Documents {
+					if d.Pointer == tga.PointerEvidence {
+						evidence++
+					}
+				}
+				if want := len(c.said.Detail) > 0 && answer == ledger.ProbeRan; notes != 1 || evidence != 0 != want {
+					t.Errorf("%d notes, %d documents of evidence", notes, evidence)
+				}
+			})
+		}
+	}
+}
