@@ -124,3 +124,41 @@ func TestNoteOfAProbeSaysWhatItRestsOn(t *testing.T) {
 		}
 	}
 }
+
+// TestSenderOfAnAskedAttemptIsGone: an attempt that was asked about before this process's
+// memory began had been given up then, so what the operator attests of time counts from that
+// beginning. Of one that nobody asked about it counts from the first question.
+func TestSenderOfAnAskedAttemptIsGone(t *testing.T) {
+	const bound = 10 * time.Minute
+	for _, asked := range []bool{true, false} {
+		b, p := probing(t, ledger.Licence{MaxInFlight: bound}, func(int, runtime.Call) (runtime.Probed, error) {
+			return runtime.Probed{Answer: ledger.ProbeNotRan}, nil
+		})
+		ask := b.opts.Trust.Prober
+		if !asked {
+			b.opts.Trust.Prober = nil
+			b.start()
+		}
+		res, err := b.call(charge("k"))
+		wantCode(t, err, tga.EffectInDoubt)
+		if n := b.notes(res.TraceID, tga.NoteProbe); (n == 1) != asked || (p.asked == 1) != asked || b.notes(res.TraceID, tga.NoteDoubt) == 0 {
+			t.Fatalf("%d questions, %d noted", p.asked, n)
+		}
+		b.opts.Trust.Prober = ask
+		b.start() // over the same open store: nothing but the notes says what was done
+		b.tool.answer = nil
+		b.advance(bound + time.Millisecond)
+		_, err = b.rt.Recover(t.Context(), res.TraceID)
+		if !asked {
+			wantCode(t, err, tga.EffectInDoubt)
+			b.wantSends(1)
+			b.advance(bound + time.Millisecond)
+			_, err = b.rt.Recover(t.Context(), res.TraceID)
+		}
+		if err != nil {
+			t.Errorf("asked before %v: %v", asked, err)
+		}
+		b.wantSends(2)
+		b.wantState(res.TraceID, tga.Completed)
+	}
+}
