@@ -109,6 +109,9 @@ func (db *DB) catchUp(p *pebble.DB, from position) (position, error) {
 		at.at = tail.At
 		err = db.guarded(func() error { return x.commit(at) })
 	}
+	if err == nil {
+		err = db.remake.at(at.at)
+	}
 	if err != nil {
 		return at, closing(x.b, err)
 	}

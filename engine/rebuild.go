@@ -38,7 +38,8 @@ type remake struct {
 //
 // STATE_CHECKSUM_MISMATCH: acknowledged records are missing from the log. Then the index stays,
 // for it may be what proves that. NOT_FOUND: there is no store. STATE_LOCK_ACQUIRE_FAILED: a
-// process has it. The end of ctx ends the work; the next open goes on where it was ended.
+// process has it. The end of ctx ends the work; the next open goes on behind the rows that
+// were flushed by then.
 func RebuildIndex(ctx context.Context, dir string, opts Options, far *Rebuilding) (done Rebuilt, err error) {
 	began := time.Now()
 	opts = opts.withDefaults()
