@@ -12,13 +12,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// endless is a context that ends once so many records are indexed.
-type endless struct {
+// ending is a context that ends once so many records are indexed.
+type ending struct {
 	context.Context
 	far *Rebuilding
 }
 
-func (c endless) Err() error {
+func (c ending) Err() error {
 	if n, _ := c.far.Progress(); n > 0 {
 		return context.Canceled
 	}
@@ -59,7 +59,7 @@ func TestIndexIsMadeInParts(t *testing.T) {
 	closing(db)
 
 	far := &Rebuilding{}
-	if _, err := RebuildIndex(endless{t.Context(), far}, "store", Options{FS: fs}, far); !errors.Is(err, context.Canceled) {
+	if _, err := RebuildIndex(ending{t.Context(), far}, "store", Options{FS: fs}, far); !errors.Is(err, context.Canceled) {
 		t.Fatalf("stopped in the middle: %v", err)
 	}
 	reached, of := far.Progress()

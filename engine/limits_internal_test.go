@@ -82,8 +82,7 @@ func TestBodyPastTheRecordHasAFile(t *testing.T) {
 	}
 }
 
-// TestGroupsEndAtTheirLimit: appends that wait together are one group up to maxGroup bytes, and
-// one that is longer by itself is a group alone.
+// TestGroupsEndAtTheirLimit: appends that wait together are one group up to maxGroup bytes.
 func TestGroupsEndAtTheirLimit(t *testing.T) {
 	var empty wal.Ops
 	empty.PutBody([]byte{1}, nil, nil)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // TestRecordsBehindALostLinkAreALoss: where the first record of a segment is gone, no other segment
@@ -84,5 +86,62 @@ func TestRecordPastItsSegmentIsNone(t *testing.T) {
 		if err != nil || r.tail.Doubt != nil || r.tail.At.Group != group {
 			t.Errorf("%d bytes past the end: %+v %v, want group %d", over*align, r.tail, err, group)
 		}
+	}
+}
+
+// TestLogHoldsItsOwnPositions: every record's end is held, and nothing else: not one under another
+// checksum, past the end, or of a record that was left behind by a fork.
+func TestLogHoldsItsOwnPositions(t *testing.T) {
+	b := newBenchOf(t, vfs.NewMem(), MinSegment)
+	var ends []Position
+	for range 9 {
+		b.append(1, 14<<10)
+		ends = append(ends, b.last)
+	}
+	holds := func(l *Log, at Position, want bool) {
+		t.Helper()
+		if is, err := l.Holds(at); err != nil || is != want {
+			t.Errorf("%+v is held: %v, want %v (%v)", at, is, want, err)
+		}
+	}
+	holds(b.log, Position{}, true)
+	for _, at := range ends {
+		holds(b.log, at, true)
+		other := at
+		other.Sum++
+		holds(b.log, other, false)
+		other = at
+		other.End += align
+		holds(b.log, other, false)
+		other = at
+		other.Group++
+		holds(b.log, other, false)
+	}
+	holds(b.log, Position{Segment: 9, Group: 99}, false)
+	if err := b.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// The log goes on behind its third record: the one after it is lost.
+	path := "log/" + segmentName(ends[2].Segment)
+	data := b.bytes(path)
+	data[ends[2].End+3] ^= 1
+	b.replace(path, data)
+	l, err := Open(b.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	tail, err := l.Scan(Position{}, func(*Record) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tail.At != ends[2] {
+		t.Fatalf("the log ends at %+v", tail.At)
+	}
+	if err := l.Fork(tail, tga.ID{7}); err != nil {
+		t.Fatal(err)
+	}
+	for i, at := range ends {
+		holds(l, at, i <= 2)
 	}
 }
