@@ -12,7 +12,7 @@ ONE_BY_ONE := ^Test(RawAppendsFollowWhoDidTheThing|ForeignLeaseGivesNoStanding|R
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
-.PHONY: build run demo test race fuzz crash torture interleave soak torture-sum kills mutate bench cost lint vectors check clean
+.PHONY: build run demo test race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost lint vectors check clean
 
 build: ## bin/tgad, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/tgad ./cmd/tgad
@@ -59,8 +59,15 @@ interleave: ## every order of a few actors, up to STATES of each scenario; then 
 	TGAD_INTERLEAVE=$(or $(STATES),60000) $(GO) test -count=1 -v -timeout 12h -run TestSmallScope ./internal/interleave
 	$(GO) test -count=1 -v -timeout 2h -tags torture -run TestPlantedBugsAreFound ./internal/interleave
 
-soak: ## 64 callers of one store that is killed, stopped and cut off at random, for HOURS
+torture-soak: ## 64 callers of stores that are killed, stopped and cut off at random, for HOURS
 	$(TORTURE) -tiers soak -budget $(or $(HOURS),8)h $(REPORT)
+
+# 58 calls a second: what is kept of them for ever fills a disk of 2 GB in three hours.
+soak: ## a store in service on an ext4 of 2 GB for HOURS: tail, memory and disk of every minute; needs root
+	@set -e; at=$$(mktemp -d); \
+	trap 'umount -q $$at/disk || true; rm -rf '$$at EXIT; \
+	truncate -s 2G $$at/image; mkfs.ext4 -q -F $$at/image; mkdir $$at/disk; mount -o loop $$at/image $$at/disk; \
+	$(GO) run ./bench -steady $(or $(HOURS),2)h -pause 1100ms -dir $$at/disk
 
 torture-sum: ## what the committed runs reached together
 	$(TORTURE) -sum bench/results/crash/*.json

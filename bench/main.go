@@ -6,6 +6,7 @@
 //	go run ./bench -short     under 40 seconds
 //	go run ./bench -cost      whether an append costs more than bench/cost.json says
 //	go run ./bench -soak 10000000   that many appends, a line for each second
+//	go run ./bench -steady 2h       a store in service for so long, a line for each minute
 //
 // docs/PERFORMANCE.md says what the cases are and how to read the figures.
 package main
@@ -35,6 +36,9 @@ type options struct {
 	openTraces  int
 	cpu, mem    string
 	soak        int
+	steady      time.Duration
+	pause, keep time.Duration
+	line        time.Duration
 	cost, renew bool
 }
 
@@ -50,6 +54,10 @@ func main() {
 	flag.IntVar(&o.history, "history", 0, "finished traces of the largest store that is opened and read (default 100000; -short 3000)")
 	flag.IntVar(&o.openTraces, "open", 0, "open traces in each such store (default 10000; -short 300)")
 	flag.IntVar(&o.soak, "soak", 0, "only append so many entries with 64 writers, and say what every second was like")
+	flag.DurationVar(&o.steady, "steady", 0, "only serve 64 callers for so long, archive what they finished, and say what every -line was like")
+	flag.DurationVar(&o.pause, "pause", time.Second, "with -steady: time between two calls of each caller, who all call at once")
+	flag.DurationVar(&o.keep, "keep", time.Minute, "with -steady: finished traces older than this are archived, as often")
+	flag.DurationVar(&o.line, "line", time.Minute, "with -steady: time of a line")
 	flag.BoolVar(&o.cost, "cost", false, "fail where an append costs more than bench/cost.json says: allocations, bytes, syncs, CPU")
 	flag.BoolVar(&o.renew, "renew-cost", false, "write bench/cost.json anew")
 	flag.StringVar(&o.cpu, "cpuprofile", "", "write a CPU profile")
@@ -122,6 +130,9 @@ func run(o options, out, progress io.Writer) (err error) {
 			return err
 		}
 		return os.WriteFile(o.svg, plotSoak(all), 0o644)
+	}
+	if o.steady > 0 {
+		return errors.Join(runSteady(dir, o, out), stopProfile())
 	}
 	var lines []measure.Line
 	var facts []string

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"regexp"
@@ -107,5 +108,29 @@ func TestPlotIsXML(t *testing.T) {
 		if text := string(plot(lines)); strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
 			t.Errorf("the plot of %v has a place that is none", lines)
 		}
+	}
+}
+
+// TestSteadyStoreIsArchivedAndSendsOnce: a store in service for a moment archives what it
+// finished, writes its lines, and sends none of the calls that are made again in the end.
+func TestSteadyStoreIsArchivedAndSendsOnce(t *testing.T) {
+	var out bytes.Buffer
+	o := options{steady: 1500 * time.Millisecond, pause: 20 * time.Millisecond, keep: 200 * time.Millisecond, line: 300 * time.Millisecond}
+	if err := runSteady(t.TempDir(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	last := lines[len(lines)-1]
+	var calls, sent, traces, archived, again, sentAgain int
+	var took string
+	if _, err := fmt.Sscanf(last, "%d calls, %d sent; checked: %d traces, %d archived, 0 problems; opened again in %s %d calls made again: %d sent",
+		&calls, &sent, &traces, &archived, &took, &again, &sentAgain); err != nil {
+		t.Fatalf("%q: %v", last, err)
+	}
+	if calls < steadyCallers || sent != calls || traces != calls || archived == 0 || again == 0 || sentAgain != 0 {
+		t.Errorf("%s", last)
+	}
+	if len(lines) < 4 {
+		t.Errorf("%d lines for 1.5 s, one every 0.3 s", len(lines))
 	}
 }
