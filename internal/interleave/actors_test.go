@@ -34,7 +34,7 @@ func (l *life) again(tries int) bool {
 
 // caller makes a call, and makes it again with the same key while it has no answer.
 func caller(name, key, args string, tries int) script {
-	return script{name, func(l *life) {
+	return script{name: name, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
 			res, err := l.w.rt.Call(l.ctx, request(key, args))
@@ -48,7 +48,7 @@ func caller(name, key, args string, tries int) script {
 // executor sends a call itself. Its process survives those of the daemon, and so does what
 // it knows; it sends an attempt at most once.
 func executor(name, key, args string, tries int) script {
-	return script{name, func(l *life) {
+	return script{name: name, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
 			if l.memory["outcome"] == "" && !l.perform(name, key, args) {
@@ -163,7 +163,7 @@ func (l *life) report(key, args string) bool {
 
 // abandoner gives up what it finds in doubt.
 func abandoner(name string, tries int) script {
-	return script{name, func(l *life) {
+	return script{name: name, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
 			list, err := l.w.rt.InDoubt(l.ctx)
@@ -182,7 +182,7 @@ func abandoner(name string, tries int) script {
 // resolver looks at the world and says what it sees of what is in doubt. It speaks only of
 // calls that are not on their way any more.
 func resolver(name string, tries int) script {
-	return script{name, func(l *life) {
+	return script{name: name, looks: true, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
 			list, err := l.w.rt.InDoubt(l.ctx)

@@ -75,6 +75,22 @@ var own = []crashtest.Mutation{
 	{Name: "note-without-its-lock", File: "runtime/deliver.go",
 		Old: "		delete(struck, mine) // its list is read and written by the rule\n",
 		New: "		delete(struck, mine)\n		if planted.On(`note-without-its-lock`) {\n			names = map[string][]tga.ID{mine: nil}\n		}\n"},
+	// A model says that a call did not run, and is believed.
+	{Name: "model-licenses", File: "runtime/settle.go",
+		Old: "	case via == ViaModel && licenses:",
+		New: "	case via == ViaModel && licenses && !planted.On(`model-licenses`):"},
+	// What a model has settled looks like a person's word.
+	{Name: "model-unsaid", File: "runtime/settle.go",
+		Old: "	if via != \"\" {\n		w.meta",
+		New: "	if via != \"\" && !planted.On(`model-unsaid`) {\n		w.meta"},
+	// What a model has settled is struck out of the list when its answer was delivered.
+	{Name: "model-delivered", File: "runtime/deliver.go",
+		Old: "	if byModel(t) {\n		return nil // only",
+		New: "	if byModel(t) && !planted.On(`model-delivered`) {\n		return nil // only"},
+	// A call that a model gave up is taken for one that did not run.
+	{Name: "model-unrun", File: "runtime/repeat.go",
+		Old: "	case byModel(t):\n",
+		New: "	case byModel(t) && planted.On(`model-unrun`):\n		return call.Unrun\n	case byModel(t):\n"},
 	// A call that is not at its end is noted as delivered.
 	{Name: "note-of-an-open-call", File: "runtime/deliver.go",
 		Old: "		case err == nil && !t.Head.State.Terminal():",

@@ -34,7 +34,7 @@ func (w *world) begunWith(traces []tga.ID) {
 // noted notes that the daemon knows of a delivery. Of a call whose answer nobody has, it has
 // nothing to know.
 func (w *world) noted(trace tga.ID) {
-	if w.shown[trace] != "" {
+	if w.shown[trace] != "" && !w.claimed(trace) {
 		w.isNoted[trace] = w.shown[trace]
 	}
 }
@@ -100,6 +100,10 @@ func (w *world) ran(trace tga.ID) bool {
 // call that was meant has an answer of its own.
 func (w *world) shows(l *life, trace tga.ID) {
 	what := fmt.Sprint(l.script.name, " call ", l.number("call"))
+	if w.claimed(trace) {
+		w.shown[trace] = what // the answer is a model's word, and says so
+		return
+	}
 	if first, ok := w.shown[trace]; ok && w.Deaths == 0 {
 		w.broken("%s was answered with %s, which is the answer of %s: it never ran", what, short(trace), first)
 	}

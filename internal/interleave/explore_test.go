@@ -20,6 +20,7 @@ type report struct {
 	Complete  bool
 	Found     *violation
 	Ends      map[uint64]bool // the states in which a schedule ended
+	Outcomes  map[string]bool // what can be seen of them; nil where nobody asked
 }
 
 // violation is a property that does not hold, with the way there.
@@ -35,13 +36,19 @@ func (v *violation) String() string {
 // runsInBubble is how many executions share a bubble: making one costs more than a run.
 const runsInBubble = 200
 
+// how says what an exploration leaves out: nothing of which it is not known where it leads. The
+// tests of that do without.
+type how struct {
+	every    bool // make every move, also one that is known to lead to a state seen before
+	whole    bool // without the reductions of reduce_test.go
+	outcomes bool // note the outcomes
+}
+
 // explorer is the exploration of one scenario.
 type explorer struct {
 	scenario
 	report
-	// every says to make every move of every state, also those that are known to lead to a
-	// state seen before.
-	every bool
+	how
 	seen  map[uint64]bool // by the hash of the whole state
 	steps steps
 	todo  []alternative
@@ -59,10 +66,13 @@ type alternative struct {
 // actors are goroutines, and a goroutine cannot be copied. Every second alternative is the
 // newest, which keeps the list short, and every other one is any: an exploration that is cut
 // off has then seen something of all parts, and not one corner whole.
-func explore(t *testing.T, s scenario, limit int, every bool) report {
+func explore(t *testing.T, s scenario, limit int, how how) report {
 	t.Helper()
-	e := &explorer{scenario: s, every: every, seen: map[uint64]bool{}, todo: []alternative{{}}, steps: newSteps()}
+	e := &explorer{scenario: s, how: how, seen: map[uint64]bool{}, todo: []alternative{{}}, steps: newSteps()}
 	e.Ends = map[uint64]bool{}
+	if how.outcomes {
+		e.Outcomes = map[string]bool{}
+	}
 	random := rand.New(rand.NewPCG(1, 1))
 	for len(e.todo) > 0 && e.Found == nil && len(e.seen) < limit {
 		synctest.Test(t, func(t *testing.T) {
@@ -93,7 +103,7 @@ const endless = 400
 // follow executes the choices of prefix and then the first choice of each new state that may
 // lead to another new one. It keeps the alternatives that it passes by.
 func (e *explorer) follow(prefix []byte) {
-	w := newWorld(e.scenario)
+	w := newWorld(e.scenario, e.whole)
 	defer w.end()
 	path := slices.Clone(prefix)
 	e.Runs++
@@ -106,7 +116,7 @@ func (e *explorer) follow(prefix []byte) {
 			w.broken("it does not end: somebody looks again and again")
 		}
 		if w.bad != "" {
-			e.Found = &violation{What: w.bad, Path: retell(e.scenario, path)}
+			e.Found = &violation{What: w.bad, Path: retell(e.scenario, e.whole, path)}
 			return
 		}
 		if at < len(prefix) {
@@ -130,6 +140,9 @@ func (e *explorer) follow(prefix []byte) {
 		if len(moves) == 0 {
 			e.Schedules++
 			e.Ends[s.whole()] = true
+			if e.Outcomes != nil {
+				e.Outcomes[w.outcome()] = true
+			}
 			return
 		}
 		if e.seen[s.whole()] {
@@ -203,8 +216,8 @@ func (w *world) blocked() bool {
 }
 
 // retell executes a path again and says each of its moves.
-func retell(s scenario, path []byte) []string {
-	w := newWorld(s)
+func retell(s scenario, whole bool, path []byte) []string {
+	w := newWorld(s, whole)
 	defer w.end()
 	w.talk = true
 	for _, choice := range path {

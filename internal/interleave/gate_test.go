@@ -32,11 +32,35 @@ func (g *gated) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 		l.do("acquires " + short(id)) // who made the id a moment ago meets nobody there
 	}
 	lease, err := g.Store.Acquire(ctx, id)
+	l.woken(ctx)
 	if err == nil {
 		l.leases[id], g.holders[lease] = true, l
 	}
 	l.learn("acquire", uint64(lease.Epoch), code(err))
 	return lease, err
+}
+
+// Overtake has no gate of its own: who overtakes has looked at the record just then. Whoever is
+// overtaken does not hold the lease any more, so others can change what it reads.
+func (g *gated) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lease, error) {
+	l := lifeOf(ctx)
+	lease, err := g.Store.Overtake(ctx, id, lentOnly)
+	l.woken(ctx)
+	if err == nil {
+		for _, a := range g.w.actors {
+			delete(a.now.leases, id)
+		}
+		l.leases[id], g.holders[lease] = true, l
+	}
+	l.learn("overtake", uint64(lease.Epoch), code(err))
+	return lease, err
+}
+
+// woken is for who may have waited: whoever woke it is still under way.
+func (l *life) woken(ctx context.Context) {
+	if _, waits := ctx.Deadline(); waits {
+		l.do(arrives)
+	}
 }
 
 func (g *gated) Release(lease chain.Lease) {
@@ -69,8 +93,13 @@ func (g *gated) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (c
 	l.do(opAppend)
 	g.w.lists(b)
 	done, err := g.Store.Append(ctx, lease, b)
+	if err == nil {
+		l.keeps()
+		g.w.unique(b.Artifacts)
+	}
 	if n := len(b.Artifacts); err == nil && n > 0 && b.Artifacts[n-1].Artifact.Type == tga.EffectType {
 		g.w.ends(lease.TraceID, b.Artifacts[n-1].Artifact)
+		g.w.asModel(l, lease.TraceID, b.Artifacts[n-1].Artifact)
 	}
 	if l.last {
 		l.do("dies")
@@ -267,9 +296,13 @@ func (n *network) Probe(ctx context.Context, call runtime.Call) (runtime.Probed,
 	return runtime.Probed{Answer: ledger.ProbeRan, Reply: runtime.Reply{Status: tga.StatusSuccess, Result: []byte(answer)}}, nil
 }
 
-// moves lists what the network and the server may do next.
-func (n *network) moves() (list []move) {
+// moves lists what the network and the server may do next; busy says that an actor can do
+// something.
+func (n *network) moves(busy bool) (list []move) {
 	for _, m := range n.messages {
+		if busy && n.unseen(m) {
+			continue
+		}
 		name := func() string { return fmt.Sprintf("of %s, attempt %d", short(m.TraceID), m.Attempt) }
 		if m.flying {
 			list = append(list, move{func() string { return "the tool receives the call " + name() }, func() { n.receive(m) }, single, nil})

@@ -86,6 +86,10 @@ var meetings = []struct {
 	{"an executor and a clock that jumps", []script{executor("X", "k", one, 2)}, bounds{Crashes: 1, Ticks: 1, Steps: 1}},
 	{"an executor, who looks and a clock that jumps", []script{executor("X", "k", one, 1), resolver("R", 1)}, bounds{Ticks: 1, Steps: 1}},
 	{"a shim that dies and a clock that jumps", []script{shim("S", one, 1, 3)}, bounds{Deaths: 1, Ticks: 1, Steps: 1}},
+	{"a caller and a model that settles", []script{caller("A", "k", one, 2), model("M", 1, false)}, bounds{Resets: 1}},
+	{"a caller and a model that gives up", []script{caller("A", "k", one, 1), model("M", 1, true)}, bounds{Crashes: 1, Resets: 1}},
+	{"a shim and a model that settles", []script{shim("S", one, 2, 3), model("M", 1, false)}, bounds{Resets: 1}},
+	{"a shim that dies and a model that gives up", []script{shim("S", one, 1, 3), model("M", 1, true)}, bounds{Deaths: 1, Resets: 1}},
 	{"two callers and who gives up", []script{caller("A", "k", one, 2), caller("B", "k", one, 2), abandoner("O", 1)}, bounds{Crashes: 1, Resets: 1}},
 }
 
@@ -121,13 +125,13 @@ func TestSmallScope(t *testing.T) {
 				if failFast && found.Load() {
 					return
 				}
-				r := explore(t, scenario{Name: m.name, Policy: l.policy, Actors: m.actors, bounds: m.bounds}, limit, false)
-				how := "cut off"
+				r := explore(t, scenario{Name: m.name, Policy: l.policy, Actors: m.actors, bounds: m.bounds}, limit, how{})
+				far := "cut off"
 				if r.Complete {
-					how = "complete"
+					far = "complete"
 				}
 				t.Logf("%s: %d states, %d schedules, the longest of %d moves, %s (%d executions, %d spared, %d moves)",
-					m.bounds, r.States, r.Schedules, r.Longest, how, r.Runs, r.Spared, r.Steps)
+					m.bounds, r.States, r.Schedules, r.Longest, far, r.Runs, r.Spared, r.Steps)
 				if r.Found != nil {
 					found.Store(true)
 					t.Errorf("found: %v", r.Found)

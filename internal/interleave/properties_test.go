@@ -8,6 +8,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // What is checked, and where:
@@ -24,6 +25,9 @@ import (
 //	each list       a call leaves the list of undelivered calls where somebody said that its
 //	                answer was delivered, or it did not run, and then never comes back
 //	                                                                              [world.lists]
+//	each word       of a model that settles: it is recorded as one, it frees no key, and the
+//	                client whose call it settled is not told to send that call again
+//	                                                            [world.asModel] [world.unclaimed]
 //	each end        every trace is terminal, in doubt with a durable attempt, or a remote
 //	                executor's; the record is what the log says; what was told stands
 //	                                                                             [world.quiet]
@@ -79,6 +83,16 @@ func (w *world) permitted(b runtime.Begun, key string, ended map[tga.ID]int) {
 	w.maySend(fmt.Sprint(short(b.Result.TraceID), " attempt ", b.Attempt), b.Result.TraceID, b.Attempt, key)
 }
 
+// unique checks that no two artifacts have one id.
+func (w *world) unique(list []chain.NewArtifact) {
+	for _, a := range list {
+		if is := w.minted[a.Artifact.ID]; is != nil && is.Digest != a.Artifact.Digest {
+			w.broken("%s is the id of two artifacts", a.Artifact.ID)
+		}
+		w.minted[a.Artifact.ID] = a.Artifact
+	}
+}
+
 // newest holds a permission that its executor makes no use of to one thing: it is for the newest
 // attempt. Another executor would send that one beside it.
 func (w *world) newest(b runtime.Begun, key string) {
@@ -105,7 +119,6 @@ func (w *world) maySend(mark string, trace tga.ID, attempt uint32, key string) {
 // told notes what somebody was told, and holds it to the world. It reports whether the
 // call is over for who was told.
 func (w *world) told(l *life, key, args string, res runtime.Result, err error) bool {
-	l.memory["told"] = fmt.Sprint(res.State, tga.CodeOf(err))
 	switch tga.CodeOf(err) {
 	case "":
 	case tga.IdempotencyKeyConflict:
@@ -116,13 +129,17 @@ func (w *world) told(l *life, key, args string, res runtime.Result, err error) b
 	default:
 		return false
 	}
-	ran, _, flying := w.net.look(res.TraceID)
-	if !res.ServedFrom.IsZero() {
-		ran, _, flying = w.net.look(res.ServedFrom)
-	}
+	origin := firstID(res.ServedFrom, res.TraceID)
+	ran, _, _ := w.net.look(origin)
 	switch res.State {
 	case tga.Completed:
 		value := string(res.Value)
+		if w.claimed(origin) {
+			if value != claim {
+				w.broken("%s was told %s, and a model said %s", l.script.name, value, claim)
+			}
+			break
+		}
 		if !ran || !strings.Contains(value, `"done":"`+key+`"`) {
 			w.broken("%s was told %s, which the tool never said (ran: %v)", l.script.name, value, ran)
 		}
@@ -130,12 +147,8 @@ func (w *world) told(l *life, key, args string, res runtime.Result, err error) b
 			w.broken("%s asked for %s and was served %s", l.script.name, args, w.net.args[key])
 		}
 	case tga.Failed:
-		origin := res.TraceID
-		if !res.ServedFrom.IsZero() {
-			origin = res.ServedFrom
-		}
-		if (ran || flying) && !w.abandoned[origin] {
-			w.broken("%s was told that %s failed (%s), and it ran: %v, may still arrive: %v", l.script.name, short(origin), res.ErrorCode, ran, flying)
+		if m := w.mayHaveRun(origin); m != nil && !w.abandoned[origin] {
+			w.broken("%s was told that %s failed (%s), and attempt %d ran: %v, may still arrive: %v", l.script.name, short(origin), res.ErrorCode, m.Attempt, m.acted, m.flying)
 		}
 	}
 	w.answers = append(w.answers, answer{res.TraceID, res.State, string(res.Value)})
@@ -202,23 +215,40 @@ func (w *world) ends(trace tga.ID, effect *tga.Artifact) {
 	}
 }
 
-// unrun checks that what is recorded as not executed was not, and will not be. One thing is
-// the person's to answer for: a send that was made after that person looked and before the
-// word came, and whose sender was gone by then ([world.ends]). The word names no attempt, so no
+// mayHaveRun is a send of a trace that ran or may still arrive, nil where there is none. One thing is
+// a person's to answer for, and no such send: one that was made after that person looked and before
+// the word came, and whose sender was gone by then ([world.ends]). The word names no attempt, so no
 // rule of the log can tell that it is older than the attempt. A send before the look or after
 // the word is excused by nothing, and neither is anybody's word but a person's.
-func (w *world) unrun() {
+func (w *world) mayHaveRun(trace tga.ID) *message {
+	t, err := w.store.Load(context.Background(), trace)
+	if err != nil {
+		w.broken("load %s: %v", short(trace), err)
+		return nil
+	}
+	by, _, _ := runtime.EndedBy(t)
 	for i, m := range w.net.messages {
-		t, err := w.store.Load(context.Background(), m.TraceID)
+		if m.TraceID != trace || !m.acted && !m.flying {
+			continue
+		}
+		if by == runtime.ByPerson && w.looked[trace] <= i && i < w.ended[trace] {
+			continue
+		}
+		return m
+	}
+	return nil
+}
+
+// unrun checks that what is recorded as not executed was not, and will not be.
+func (w *world) unrun() {
+	for _, sent := range w.net.messages {
+		t, err := w.store.Load(context.Background(), sent.TraceID)
 		if err != nil || t.Effect == nil {
 			continue // it is checked above that open traces can be read
 		}
-		if by, _, _ := runtime.EndedBy(t); by == runtime.ByPerson && w.looked[m.TraceID] <= i && i < w.ended[m.TraceID] {
-			continue
-		}
 		switch ledger.ClassOf(t.Effect) {
 		case ledger.ClassNotSent, ledger.ClassRetryable:
-			if m.acted || m.flying {
+			if m := w.mayHaveRun(sent.TraceID); m != nil {
 				w.broken("%s is recorded as %v, and attempt %d ran: %v, may still arrive: %v", short(m.TraceID), ledger.ClassOf(t.Effect), m.Attempt, m.acted, m.flying)
 			}
 		}

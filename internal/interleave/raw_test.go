@@ -98,7 +98,7 @@ func (l *life) effect(call *tga.Artifact, answer string) chain.NewArtifact {
 // liar is a peer with the verb append that says of every call it finds at the tool that it
 // did not run, whatever is so.
 func liar(name string, tries int) script {
-	return script{name, func(l *life) {
+	return script{name: name, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
 			for o, err := range l.w.gate.OpenTraces(l.ctx) {
@@ -130,11 +130,12 @@ func (l *life) lie(trace tga.ID) {
 // sends while it holds the trace, and appends what came of it. Its process survives those of
 // the daemon; it sends an attempt at most once.
 func peer(name, key, args string, tries int) script {
-	return script{name, func(l *life) {
+	return script{name: name, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
 			if l.memory["trace"] == "" {
 				l.memory["trace"] = l.newID().String()
+				l.keeps()
 			}
 			trace, err := tga.ParseID(l.memory["trace"])
 			if err != nil {

@@ -43,7 +43,7 @@ func rider(name string, tries int, means ...string) script {
 }
 
 func (c client) script() script {
-	return script{c.name, func(l *life) {
+	return script{name: c.name, run: func(l *life) {
 		l.live()
 		for l.number("call") < len(c.means) || l.memory["owed"] != "" {
 			if !l.again(c.tries) {
@@ -83,7 +83,7 @@ func (l *life) dies() func() {
 		l.w.left.Deaths--
 		delete(l.w.alive, l.conn())
 		l.count("deaths")
-		for _, k := range []string{"message", "trace", "permit", "outcome", "answer", "asked", "owed"} {
+		for _, k := range []string{"message", "trace", "permit", "outcome", "answer", "asked", "owed", "id", "begin"} {
 			delete(l.memory, k)
 		}
 		if m := l.w.net.byName(l.waits); m != nil {
@@ -116,16 +116,17 @@ func (l *life) work(args string, hasty bool) bool {
 			l.mayDie = nil
 		}
 		asked, ended := l.asks(), maps.Clone(l.w.ended)
-		id := fmt.Sprint(l.conn(), " call ", l.number("call"), " begin ", l.number("tries"))
+		id := l.proposes()
 		l.w.gives(notes)
 		b, err := l.w.rt.Begin(l.ctx, runtime.BeginRequest{
-			Request: runtime.Request{Server: server, Tool: tool, Args: []byte(args)},
-			BeginID: id, Connection: runtime.Connection{ID: l.conn(), Lock: l.conn(), Executor: l.conn()},
+			Request: runtime.Request{TraceID: id, Server: server, Tool: tool, Args: []byte(args)},
+			BeginID: fmt.Sprint(l.conn(), " call ", l.number("call"), " begin ", l.number("begin")), Connection: runtime.Connection{ID: l.conn(), Lock: l.conn(), Executor: l.conn()},
 			Delivered: notes,
 		})
 		if err == nil {
 			l.w.begunWith(notes)
 			delete(l.memory, "owed")
+			l.memory["id"] = b.Result.TraceID.String()
 		}
 		l.intends(args)
 		switch {
@@ -136,13 +137,14 @@ func (l *life) work(args string, hasty bool) bool {
 			return true
 		case b.Standing == runtime.BeginInDoubt, b.Standing == runtime.BeginStale, b.Standing == runtime.BeginServe:
 			// The client is told what is known, and means no more by this call.
-			l.count("call")
+			l.nextCall()
 			l.memory["tries"] = "0"
 			return false
 		case b.Standing != runtime.BeginSend:
 			return false
 		}
 		l.w.permitted(b, b.Key, ended)
+		l.w.unclaimed(l, b.Result.TraceID, args)
 		l.memory["trace"], l.memory["permit"] = b.Result.TraceID.String(), b.Permit.String()
 		l.do(fmt.Sprintf("sends %s, attempt %d", short(b.Result.TraceID), b.Attempt))
 		if l.tooLate(asked, b.SendWithin) {
@@ -150,7 +152,7 @@ func (l *life) work(args string, hasty bool) bool {
 			_, err := l.w.rt.NotSent(l.ctx, trace, permit, "", 0)
 			l.learn("not sent", code(err))
 			delete(l.memory, "outcome")
-			delete(l.memory, "trace")
+			l.anew()
 			return false
 		}
 		m := l.w.net.send(runtime.Call{
@@ -169,7 +171,7 @@ func (l *life) work(args string, hasty bool) bool {
 			// What became of it is not known: the client's repeat is told what is.
 			if hasty {
 				l.memory["owed"] = l.memory["trace"]
-				l.count("call")
+				l.nextCall()
 			}
 			l.giveUp()
 			return false
@@ -177,10 +179,37 @@ func (l *life) work(args string, hasty bool) bool {
 		l.memory["outcome"] = string(reply.Result)
 	}
 	if l.memory["outcome"] == "" {
-		delete(l.memory, "trace")
+		l.anew()
 		return false
 	}
 	return l.finishOwn()
+}
+
+// proposes is the trace that the process names for the call. It is the same, and so is the name
+// of the begin, when an answer was lost or the daemon says to wait, until the call is sent.
+func (l *life) proposes() tga.ID {
+	if l.memory["id"] == "" {
+		l.memory["id"] = l.newID().String()
+		l.keeps()
+	}
+	id, err := tga.ParseID(l.memory["id"])
+	if err != nil {
+		panic(err)
+	}
+	return id
+}
+
+// anew says that the next begin is another one, of the same call.
+func (l *life) anew() {
+	delete(l.memory, "trace")
+	l.count("begin")
+}
+
+// nextCall says that the client means no more by this call.
+func (l *life) nextCall() {
+	l.count("call")
+	delete(l.memory, "id")
+	delete(l.memory, "begin")
 }
 
 // intends counts what the client means: each call once, however often it is repeated.
@@ -213,7 +242,7 @@ func firstOf(a, b string) string {
 func (l *life) giveUp() {
 	trace, permit := l.ids()
 	l.learn("gave up", code(l.w.rt.GiveUp(l.ctx, trace, permit, "its answer did not come", 0)))
-	delete(l.memory, "trace")
+	l.anew()
 }
 
 func (l *life) finishOwn() bool {
@@ -252,7 +281,7 @@ func (l *life) deliver(rides bool) {
 		delete(l.memory, k)
 	}
 	l.memory["tries"] = "0"
-	l.count("call")
+	l.nextCall()
 }
 
 // owed is the answer that the client has and the daemon may not have been told of. A begin that

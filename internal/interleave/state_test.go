@@ -87,15 +87,18 @@ func (w *world) state() state {
 	s := state{shared: mix(disk.Sum64(), process.Sum64()), actors: make(map[int]uint64, len(w.actors)), rests: disk.Sum64()}
 	for _, a := range w.actors {
 		own := newHasher()
-		own.num(uint64(a.id), uint64(a.lives), uint64(a.ids), uint64(a.random), flag(a.over))
+		own.num(uint64(a.id), flag(a.over))
 		for _, k := range slices.Sorted(maps.Keys(a.memory)) {
 			own.text(k, a.memory[k])
+		}
+		if !a.over {
+			own.num(uint64(a.lives), uint64(a.kept.ids), uint64(a.kept.random))
 		}
 		if !a.process {
 			s.rests += own.Sum64()
 		}
 		if !a.over {
-			own.num(a.seen, flag(a.now.mayDie != nil))
+			own.num(a.seen, uint64(a.minted.ids), uint64(a.minted.random), flag(a.now.mayDie != nil))
 			own.text(a.now.at, a.now.waits)
 		}
 		s.actors[a.id] = own.Sum64()
@@ -108,9 +111,7 @@ func (n *network) hash(h *hasher) {
 	for _, m := range n.messages {
 		h.num(uint64(m.Attempt), flag(m.flying), flag(m.acted), uint64(len(m.result)))
 		h.text(m.name(), m.answer)
-		if m.flying {
-			h.num(uint64(m.sent.Sub(n.w.start)))
-		}
+		h.num(uint64(min(time.Since(m.sent), tick)))
 	}
 	for _, k := range slices.Sorted(maps.Keys(n.effects)) {
 		h.text(k, n.args[k])

@@ -57,8 +57,10 @@ type scenario struct {
 // script is what an actor does. It is called again after a crash of the process that
 // serves it, with the memory that its own process kept.
 type script struct {
-	name string
-	run  func(a *life)
+	name  string
+	run   func(a *life)
+	looks bool // it sees what has become of a message
+	model bool // what it settles, a model has decided
 }
 
 // move is one thing that can happen next.
@@ -106,13 +108,15 @@ type world struct {
 	sent      map[string]bool
 	abandoned map[tga.ID]bool
 	answers   []answer
-	looked    map[tga.ID]int    // sends that were made when a person looked who then said what it saw
-	ended     map[tga.ID]int    // sends that were made when the effect was appended
-	alive     map[string]bool   // the processes of shims
-	meant     map[string]int    // by arguments: how often a client of a shim means the call
-	shown     map[tga.ID]string // the answer of which trace was shown, and for which call
-	given     map[tga.ID]bool   // a shim said of these that they were delivered
-	isNoted   map[tga.ID]string // the daemon answered that without an error: for which call
+	looked    map[tga.ID]int           // sends that were made when a person looked who then said what it saw
+	ended     map[tga.ID]int           // sends that were made when the effect was appended
+	alive     map[string]bool          // the processes of shims
+	meant     map[string]int           // by arguments: how often a client of a shim means the call
+	shown     map[tga.ID]string        // the answer of which trace was shown, and for which call
+	given     map[tga.ID]bool          // a shim said of these that they were delivered
+	isNoted   map[tga.ID]string        // the daemon answered that without an error: for which call
+	minted    map[tga.ID]*tga.Artifact // what was appended
+	whole     bool                     // nothing is reduced
 	bad       string
 	talk      bool     // say each move
 	said      []string // what was said
@@ -121,11 +125,13 @@ type world struct {
 // epoch is where the wall clock of each execution starts.
 var epoch = time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
 
-func newWorld(s scenario) *world {
+func newWorld(s scenario, whole bool) *world {
 	w := &world{scenario: s, start: time.Now(), disk: new(memstore.Disk), left: s.bounds, sent: map[string]bool{}, abandoned: map[tga.ID]bool{}}
 	w.looked, w.ended = map[tga.ID]int{}, map[tga.ID]int{}
 	w.alive, w.meant, w.shown = map[string]bool{}, map[string]int{}, map[tga.ID]string{}
 	w.given, w.isNoted = map[tga.ID]bool{}, map[tga.ID]string{}
+	w.minted = map[tga.ID]*tga.Artifact{}
+	w.whole = whole
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.net.w = w
 	w.boot()
@@ -180,7 +186,7 @@ func (w *world) crash() {
 		}
 	}
 	// What a start does: each open trace is taken on from where it is.
-	r := &actor{w: w, id: 0x80 + w.life, script: script{"recovery", recovery}, memory: map[string]string{}, process: true}
+	r := &actor{w: w, id: 0x80 + w.life, script: script{name: "recovery", run: recovery}, memory: map[string]string{}, process: true}
 	w.actors = append(w.actors, r)
 	r.spawn()
 }
@@ -206,7 +212,7 @@ func (w *world) moves() (list []move) {
 			list = append(list, move{text("the process of " + a.script.name + " dies"), l.mayDie, single, l})
 		}
 	}
-	list = append(list, w.net.moves()...)
+	list = append(list, w.net.moves(len(list) > 0)...)
 	if w.left.Ticks > 0 && w.blocked() {
 		list = append(list, move{text("40 s pass"), func() { w.left.Ticks--; time.Sleep(tick); w.net.age() }, others, nil})
 	}
@@ -262,9 +268,12 @@ type actor struct {
 	lives  int
 	over   bool
 	seen   uint64 // hash of what it has learnt in this life
-	ids    uint32
-	random uint32
+	minted minted
+	kept   minted // what of it something may still hold
 }
+
+// minted is how many ids and random numbers an actor has made.
+type minted struct{ ids, random uint32 }
 
 // life is one goroutine of an actor, from a start of the process to its crash.
 type life struct {
@@ -298,6 +307,7 @@ func (a *actor) spawn() {
 		defer l.stop()
 		a.script.run(l)
 		a.over = true
+		delete(a.memory, "tries")
 	}()
 }
 
@@ -332,12 +342,9 @@ func code(err error) uint64 { return maphash.String(seed, string(tga.CodeOf(err)
 // digest is a digest as a number.
 func digest(d tga.Digest) uint64 { return binary.LittleEndian.Uint64(d[:]) }
 
-// forget is for the end of a call: what the actor keeps of it is in its memory.
-func (a *actor) forget() { a.seen = uint64(a.lives) }
-
 func (a *actor) newID() tga.ID {
-	a.ids++
-	return idOf(a.id, a.ids)
+	a.minted.ids++
+	return idOf(a.id, a.minted.ids)
 }
 
 // idOf is the n-th id of an actor.
@@ -355,9 +362,9 @@ type random struct{ w *world }
 func (r random) Read(b []byte) (int, error) {
 	a := r.w.running
 	clear(b)
-	a.random++
+	a.minted.random++
 	for i := range min(len(b), 4) {
-		b[i] = byte(a.random >> (8 * i))
+		b[i] = byte(a.minted.random >> (8 * i))
 	}
 	if len(b) > 4 {
 		b[4] = byte(a.id)
