@@ -62,6 +62,44 @@ func TestAcquireWaitsForItsDeadlineOnly(t *testing.T) {
 	}
 }
 
+// TestOvertakeOfWhatIsLentWaitsForTheRest: with lentOnly a lease that was acquired is waited for.
+// Who has no deadline is refused at once, who has one gets the lease when it is released.
+func TestOvertakeOfWhatIsLentWaitsForTheRest(t *testing.T) {
+	db := mem(t)
+	lease := acquire(t, db, id(1))
+	wantCode(t, returns(t, "an overtake without a deadline", func() error {
+		_, err := db.Overtake(context.Background(), id(1), true)
+		return err
+	}), tga.StateLockAcquireFailed)
+	short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	_, err := db.Overtake(short, id(1), true)
+	wantCode(t, err, tga.StateLockAcquireFailed)
+	if !db.Current(lease) {
+		t.Fatal("a lease that was not lent is overtaken")
+	}
+	long, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	got := make(chan chain.Lease)
+	go func() {
+		next, err := db.Overtake(long, id(1), true)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- next
+	}()
+	time.Sleep(5 * time.Millisecond) // most of the time it waits by then
+	select {
+	case next := <-got:
+		t.Fatalf("%+v is granted beside %+v", next, lease)
+	default:
+	}
+	db.Release(lease)
+	if next := <-got; next.Epoch <= lease.Epoch || !db.Current(next) {
+		t.Errorf("%+v after %+v", next, lease)
+	}
+}
+
 func TestEpochsRiseOverRestarts(t *testing.T) {
 	fs := vfs.NewMem()
 	var last chain.Lease
