@@ -71,12 +71,16 @@ func (r *rewrites) count(out wal.Rewritten) {
 // compressed, the oldest first, and how many bytes they take.
 func (db *DB) raw(least int64) (list []wal.Segment, bytes int64) {
 	for _, seg := range db.wal.Full() {
-		if _, damaged := db.rewrites.damaged.Load(seg.Number); !damaged && seg.Generation == 0 && (seg.Records >= least || seg.Idle > mostIdle) {
+		if _, damaged := db.rewrites.damaged.Load(seg.Number); !damaged && isRaw(seg, least) {
 			list = append(list, seg)
 			bytes += seg.Records + seg.Idle
 		}
 	}
 	return list, bytes
+}
+
+func isRaw(seg wal.Segment, least int64) bool {
+	return seg.Generation == 0 && (seg.Records >= least || seg.Idle > mostIdle)
 }
 
 // rewriter is the goroutine that does it.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/wal"
+
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -22,6 +24,25 @@ func (d *someFree) Unwrap() vfs.FS { return d.FS }
 
 func (d *someFree) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: d.free, TotalBytes: 1 << 40}, nil
+}
+
+// TestSegmentsThatWaitForTheRewriter: those nobody rewrote yet, with enough bytes or too much idle room.
+func TestSegmentsThatWaitForTheRewriter(t *testing.T) {
+	const least = 1000
+	for _, c := range []struct {
+		seg  wal.Segment
+		want bool
+	}{
+		{wal.Segment{Records: least}, true},
+		{wal.Segment{Records: least - 1}, false},
+		{wal.Segment{Records: 1, Idle: mostIdle}, false},
+		{wal.Segment{Records: 1, Idle: mostIdle + 1}, true},
+		{wal.Segment{Records: least, Idle: mostIdle + 1, Generation: 1}, false},
+	} {
+		if is := isRaw(c.seg, least); is != c.want {
+			t.Errorf("%+v: %v", c.seg, is)
+		}
+	}
 }
 
 // TestRewriterRestsWhileAppendsAreMade: after a slice of work it rests for its share, and for a

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+)
+
+// TestStoreThatWasMadeIsNotMadeAgain: once the first open has returned, no crash brings back the mark
+// by which the next one would make a new store of an empty directory.
+func TestStoreThatWasMadeIsNotMadeAgain(t *testing.T) {
+	disk := crashmem.New()
+	db, err := Open("store", Options{FS: disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	crashed := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0, RNG: rand.New(rand.NewPCG(1, 1))})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := crashed.Stat("store/" + beginningName); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is there: %v", beginningName, err)
+	}
+}
+
+// TestRestoreTakesAnEmptyDirectory: a directory that is not there or has nothing in it may become a
+// store; one with a file, or that cannot be read, may not.
+func TestRestoreTakesAnEmptyDirectory(t *testing.T) {
+	fs := vfs.NewMem()
+	if err := errors.Join(fs.MkdirAll("empty", 0o700), fs.MkdirAll("full/one", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]tga.Code{"none": "", "empty": "", "full": tga.ValidationError} {
+		if err := absent(fs, dir); tga.CodeOf(err) != want {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
+// TestStoreWithoutAWitnessHasNoToken: a row of it would say that there was a witness.
+func TestStoreWithoutAWitnessHasNoToken(t *testing.T) {
+	fs := vfs.NewMem()
+	for range 2 {
+		db, err := Open("store", Options{FS: fs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row, err := db.row(db.p, keyspace.AppendMeta(nil, metaToken)); row != nil || err != nil {
+			t.Errorf("a token: %x, %v", row, err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestClosedStoreHasGivenUpItsLog: nothing is read from or appended to the log of a store that is
+// closed, by whoever still has it; also where the store was opened to be read.
+func TestClosedStoreHasGivenUpItsLog(t *testing.T) {
+	o := Options{FS: vfs.NewMem()}
+	for what, open := range map[string]func(string, Options) (*DB, error){"written": Open, "read": OpenReadOnly} {
+		if what == "read" {
+			if db, err := Open("store", o); err != nil || db.Close() != nil {
+				t.Fatal(err)
+			}
+		}
+		db, err := open("store", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := db.wal
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := log.Finish(); tga.CodeOf(err) != tga.StoreUnavailable {
+			t.Errorf("%s: a record behind the end: %v", what, err)
+		}
+		if _, err := log.Audit(func(*wal.Record) error { return nil }); err == nil {
+			t.Errorf("%s: the files are open", what)
+		}
+	}
+}
