@@ -1,10 +1,13 @@
 package engine_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -129,6 +132,87 @@ func TestDamageInTheMiddleFreezes(t *testing.T) {
 	t.Logf("frozen %d, shown by a check %d, nothing lost %d", frozen, shown, harmless)
 	if frozen == 0 || shown == 0 {
 		t.Errorf("frozen %d, shown %d", frozen, shown)
+	}
+}
+
+// TestDamageOfTheLogShowsInACheck: a record that is damaged while the store is open is a problem of the
+// log that the check names, beside what the order lacks for it.
+func TestDamageOfTheLogShowsInACheck(t *testing.T) {
+	fs := vfs.NewMem()
+	db := open(t, "store", options(fs))
+	run(t, db, spec{trace: id(1)}, spec{trace: id(2)})
+	all, _ := moments(t, fs, "store/log")
+	at := all[len(all)-3].at // two more follow the damaged one
+	name := logsOf(t, fs)[0]
+	whole := content(t, fs, name)
+	bad := bytes.Clone(whole)
+	bad[at.End] ^= 0xff
+	overwriteInPlace(t, fs, name, bad)
+	rep, err := db.Check(t.Context())
+	if err != nil || len(rep.Problems) != 2 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	for i, says := range []string{"is missing: there is a later one", "the last append is 2, 4 was durable"} {
+		if got := rep.Problems[i].String(); !strings.Contains(got, says) {
+			t.Errorf("%q, want %q", got, says)
+		}
+	}
+	overwriteInPlace(t, fs, name, whole)
+}
+
+func overwriteInPlace(t *testing.T, fs vfs.FS, name string, b []byte) {
+	t.Helper()
+	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err == nil {
+		_, err = f.WriteAt(b, 0)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWatermarkOfAnotherEndFreezes: two ends of one log have a group of one number. With the watermark
+// of the one the other opens frozen: what was acknowledged is not in it.
+func TestWatermarkOfAnotherEndFreezes(t *testing.T) {
+	for _, indexed := range []bool{true, false} {
+		common := crashmem.New()
+		db, err := engine.Open("store", options(common))
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, db, spec{trace: id(1)})
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var ends [2]*crashmem.FS
+		for i := range ends {
+			ends[i] = common.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: newRand(1)})
+			db, err := engine.Open("store", options(ends[i]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, db, spec{trace: id(uint64(10 + i))})
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		replace(t, ends[0], "store/WATERMARK", content(t, ends[1], "store/WATERMARK"))
+		if !indexed {
+			if err := ends[0].RemoveAll("store/index"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		db, err = engine.Open("store", options(ends[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if why := db.Stats().Frozen; !strings.Contains(why, "is not the one that was acknowledged") {
+			t.Errorf("with an index %v: frozen %q", indexed, why)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

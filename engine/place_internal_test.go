@@ -18,7 +18,7 @@ import (
 // by which the next one would make a new store of an empty directory.
 func TestStoreThatWasMadeIsNotMadeAgain(t *testing.T) {
 	disk := crashmem.New()
-	db, err := Open("store", Options{FS: disk})
+	db, err := Open("above/deeper/store", Options{FS: disk})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,10 @@ func TestStoreThatWasMadeIsNotMadeAgain(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := crashed.Stat("store/" + beginningName); !errors.Is(err, os.ErrNotExist) {
+	if _, err := crashed.Stat("above/deeper/store"); err != nil {
+		t.Errorf("the directory: %v", err)
+	}
+	if _, err := crashed.Stat("above/deeper/store/" + beginningName); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is there: %v", beginningName, err)
 	}
 }
@@ -85,6 +88,57 @@ func TestClosedStoreHasGivenUpItsLog(t *testing.T) {
 		}
 		if _, err := log.Audit(func(*wal.Record) error { return nil }); err == nil {
 			t.Errorf("%s: the files are open", what)
+		}
+	}
+}
+
+// TestRestoreUpToTheBackupsTime: a backup knows what was until it was made, and nothing of the time behind.
+func TestRestoreUpToTheBackupsTime(t *testing.T) {
+	o := Options{FS: vfs.NewMem()}
+	db, err := Open("store", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.now() // what is committed has a time
+	w := db.newWriter()
+	w.set([]byte("mx"), []byte("a value"))
+	if err := errors.Join(db.apply(w), db.Backup(t.Context(), "copy"), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	m, err := readManifest(o.FS, "copy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := RestoreAt(t.Context(), "copy", "then", Point{Time: m.Made}, o); err != nil {
+		t.Errorf("at the time of the backup: %v", err)
+	}
+	if err := RestoreAt(t.Context(), "copy", "later", Point{Time: m.Made + 1}, o); !errors.Is(err, tga.ValidationError) {
+		t.Errorf("a millisecond later: %v", err)
+	}
+}
+
+// TestRowNamesItsBodyAlone: what a row names is kept, so one that named another body would let its own go.
+func TestRowNamesItsBodyAlone(t *testing.T) {
+	inline := wal.Op{Place: wal.Inline, Ref: wal.Ref{Segment: 1, Offset: 64}}
+	file := wal.Op{Place: wal.InFile, File: wal.File{ID: [16]byte{1}}}
+	elsewhere, other := inline, file
+	elsewhere.Ref.Offset++
+	other.File.ID[0]++
+	for _, c := range []struct {
+		what string
+		row  placed
+		op   *wal.Op
+		want bool
+	}{
+		{"its body", placed{kind: rowBody, ref: inline.Ref}, &inline, true},
+		{"a body elsewhere", placed{kind: rowBody, ref: inline.Ref}, &elsewhere, false},
+		{"its file", placed{kind: rowFile, file: file.File}, &file, true},
+		{"another file", placed{kind: rowFile, file: file.File}, &other, false},
+		{"a file where it has a body", placed{kind: rowBody, ref: inline.Ref, file: file.File}, &file, false},
+		{"a body where it has a file", placed{kind: rowFile, ref: inline.Ref, file: file.File}, &inline, false},
+	} {
+		if is := c.row.names(c.op); is != c.want {
+			t.Errorf("%s: %v", c.what, is)
 		}
 	}
 }

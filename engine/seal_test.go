@@ -239,3 +239,16 @@ func TestHalfDoneArchivingIsFinishedAtOpen(t *testing.T) {
 		t.Error("the store is not as after the whole archiving")
 	}
 }
+
+// TestArchiveSegmentsAreBounded: a segment is ended once it has 16 MiB, with the trace that makes it so
+// many: three traces of 9 MiB are in two.
+func TestArchiveSegmentsAreBounded(t *testing.T) {
+	db := mem(t)
+	for i := range uint64(3) {
+		run(t, db, spec{trace: id(i + 1), documents: []chain.Document{{Pointer: tga.PointerResult, Data: make([]byte, 9<<20)}}})
+	}
+	done, err := db.SealTraces(context.Background(), start+1)
+	if err != nil || done.Traces != 3 || done.Segments != 2 {
+		t.Errorf("%+v, %v", done, err)
+	}
+}
