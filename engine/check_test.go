@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -270,4 +271,33 @@ func TestCheckpointIsNoStartOfReplay(t *testing.T) {
 	if got, err := db.State(ctx, s.trace); err != nil || got != want {
 		t.Errorf("whole again it is %+v, %v, want %+v", got, err, want)
 	}
+}
+
+// TestLedgerRecordOfNobodyIsSaidTwice: records are counted as keys, against the count at the position, and
+// as what they say, against the logs. One that no trace has reserved is one too many for both.
+func TestLedgerRecordOfNobodyIsSaidTwice(t *testing.T) {
+	db := mem(t)
+	run(t, db, spec{trace: id(1)}, spec{trace: id(2)})
+	var key []byte
+	for k, row := range db.Rows() {
+		if kind, _ := keyspace.KindOf([]byte(k)); kind == keyspace.Ledger && key == nil {
+			key = []byte(k)
+			key[len(key)-1] ^= 1
+			value, err := db.Value([]byte(k), []byte(row))
+			if err != nil {
+				t.Fatal(err)
+			}
+			db.Put(key, value)
+		}
+	}
+	rep, err := db.Check(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"3 ledger records, or others, where there were 2", "3 ledger records name a trace, the logs account for 2"} {
+		if !slices.ContainsFunc(rep.Problems, func(p engine.Problem) bool { return strings.Contains(p.String(), want) }) {
+			t.Errorf("%q is not said: %v", want, rep.Problems)
+		}
+	}
+	db.Put(key, nil)
 }

@@ -61,6 +61,9 @@ func (db *DB) PutRow(key, row []byte) {
 	db.dropCaches()
 }
 
+// Value is what a row stands for.
+func (db *DB) Value(key, row []byte) ([]byte, error) { return db.content(key, row) }
+
 // DropCaches makes the next reads come from disk.
 func (db *DB) DropCaches() { db.dropCaches() }
 

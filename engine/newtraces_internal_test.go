@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -68,4 +69,34 @@ func numbered(high, low uint64) (id tga.ID) {
 		id[i], id[8+i] = byte(high>>(56-8*i)), byte(low>>(56-8*i))
 	}
 	return id
+}
+
+// TestFewNewTracesLiftNoFloor: until there are youngTraces of them, an id that is made later and lies
+// below theirs is known to be absent. With one more the first of them make way.
+func TestFewNewTracesLiftNoFloor(t *testing.T) {
+	var n newTraces
+	n.init(tga.ID{})
+	for i := range uint64(2*youngTraces - 1) {
+		n.add(numbered(10+i, 0))
+	}
+	if n.floor != (tga.ID{}) || !n.absent(numbered(5, 0)) {
+		t.Fatalf("the floor is %s after %d traces", n.floor, 2*youngTraces-1)
+	}
+	n.add(numbered(10+2*youngTraces, 0))
+	if want := numbered(10+youngTraces-1, 0); n.floor != want || n.absent(numbered(5, 0)) {
+		t.Errorf("the floor is %s, want %s", n.floor, want)
+	}
+}
+
+// TestLargestTraceOfADamagedKey: where the last key is too short to have an id, nothing is known.
+func TestLargestTraceOfADamagedKey(t *testing.T) {
+	db := inMemory(t)
+	key := keyspace.AppendEntry(nil, numbered(3, 3), 1)
+	for length, want := range map[int]tga.ID{len(key): numbered(3, 3), 17: numbered(3, 3), 16: nowhere, 2: nowhere} {
+		db.PutRow(key[:length], []byte{rowValue})
+		if got, err := db.largestTrace(); got != want || err != nil {
+			t.Errorf("a key of %d bytes: %s, %v", length, got, err)
+		}
+		db.PutRow(key[:length], nil)
+	}
 }

@@ -1,0 +1,33 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestTraceIDsComeInPages: no page has more than its limit, each goes on where the one before ended, and a
+// trace with several keys comes once.
+func TestTraceIDsComeInPages(t *testing.T) {
+	db := inMemory(t)
+	for i := range uint64(3) {
+		for seq := range uint64(2) {
+			db.PutRow(keyspace.AppendEntry(nil, numbered(1, i), seq+1), []byte{rowValue})
+		}
+	}
+	from, _ := keyspace.Bounds(keyspace.Entry)
+	var all []tga.ID
+	for page, want := range []int{2, 1} {
+		ids, next, err := db.traceIDs(db.p, keyspace.Entry, from, 2)
+		if err != nil || len(ids) != want || (next == nil) != (page == 1) {
+			t.Fatalf("page %d: %v, %v, %v", page, ids, next, err)
+		}
+		all, from = append(all, ids...), next
+	}
+	for i, id := range all {
+		if id != numbered(1, uint64(i)) {
+			t.Errorf("%d: %s", i, id)
+		}
+	}
+}
