@@ -21,6 +21,8 @@ type candidate struct {
 	dead int64 // bytes of its bodies that no row names
 }
 
+func (c candidate) wasteful() bool { return c.dead > 0 && c.dead >= c.File/shrinkAt }
+
 // candidates counts, for every segment that nothing is written to any more, the bodies that
 // nobody needs. The count is not kept anywhere: it is what the files hold less what the rows
 // name, so it is the same after a reopen and after a rebuild, and an attachment that was
@@ -81,7 +83,7 @@ func (db *DB) liveBytes(ctx context.Context, pace wal.Pace) (map[uint64]int64, e
 // wasteful lists the segments of which much is nobody's, the one with the most first.
 func (db *DB) wasteful(ctx context.Context, pace wal.Pace) ([]candidate, error) {
 	list, err := db.candidates(ctx, pace)
-	list = slices.DeleteFunc(list, func(c candidate) bool { return c.dead <= 0 || c.dead < c.File/shrinkAt })
+	list = slices.DeleteFunc(list, func(c candidate) bool { return !c.wasteful() })
 	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(b.dead, a.dead) })
 	return list, err
 }

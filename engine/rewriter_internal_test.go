@@ -45,6 +45,20 @@ func TestSegmentsThatWaitForTheRewriter(t *testing.T) {
 	}
 }
 
+// TestSegmentIsWastefulFromAQuarterOn: and never where nothing in it is nobody's.
+func TestSegmentIsWastefulFromAQuarterOn(t *testing.T) {
+	for _, c := range []struct {
+		dead, file int64
+		want       bool
+	}{
+		{1000, 4000, true}, {999, 4000, false}, {1, 3, true}, {0, 3, false}, {0, 0, false},
+	} {
+		if is := (candidate{Stored: wal.Stored{File: c.file}, dead: c.dead}).wasteful(); is != c.want {
+			t.Errorf("%d bytes of %d: %v", c.dead, c.file, is)
+		}
+	}
+}
+
 // TestRewriterRestsWhileAppendsAreMade: after a slice of work it rests for its share, and for a
 // moment more where appends were made since the rest before, unless much waits for it.
 func TestRewriterRestsWhileAppendsAreMade(t *testing.T) {
