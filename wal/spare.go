@@ -100,8 +100,10 @@ func (l *Log) takeSpare(size uint32) (Identity, error) {
 	s.allow(math.MaxInt64)
 	s.wait()
 	l.spare = nil
-	if s.err != nil { // it was made before: a disk that was full then may not be now
-		s.err = l.files.make(s.id, atOnce)
+	if s.err != nil { // a disk that was full then may not be now; what failed may be the salt too
+		if s.id, s.err = l.successor(grow); s.err == nil {
+			s.err = l.files.make(s.id, atOnce)
+		}
 	}
 	if s.err == nil && s.id.Size < size {
 		if s.id, s.err = l.successor(grow); s.err == nil {
