@@ -47,11 +47,8 @@ func (d *Dir) snapshot(ctx context.Context) (string, error) {
 		if c.err != nil {
 			return "", c.err
 		}
-		for _, name := range c.torn {
-			if !d.replaced(all, name) {
-				return "", fmt.Errorf("%s changes while it is copied: exclude it, or let it rest", name)
-			}
-			c.gone = append(c.gone, name)
+		if err := d.drop(c); err != nil {
+			return "", err
 		}
 		for _, name := range c.gone {
 			delete(all, name)
@@ -61,6 +58,18 @@ func (d *Dir) snapshot(ctx context.Context) (string, error) {
 		}
 		return d.index(ctx, all, c.fresh)
 	}
+}
+
+// drop counts torn copies of files that are not at their paths any more as gone. A file
+// that still is there fails the snapshot.
+func (d *Dir) drop(c *copied) error {
+	for _, name := range c.torn {
+		if !slices.Contains(c.left, name) && !d.replaced(c.all, name) {
+			return fmt.Errorf("%s changes while it is copied: exclude it, or let it rest", name)
+		}
+		c.gone = append(c.gone, name)
+	}
+	return nil
 }
 
 // look scans the directory for a snapshot. A directory that does not exist holds nothing.

@@ -20,6 +20,7 @@ type copied struct {
 	fresh []string // paths whose contents were not known to be there, and now are
 	gone  []string // paths that have no such file any more
 	torn  []string // files that were written while they were copied
+	left  []string // those of torn that their paths no longer named by then
 	err   error    // of git, where that may be why: then nothing was copied
 }
 
@@ -84,13 +85,19 @@ func (c *copied) open(name string) (*os.File, error) {
 }
 
 // whole notes whether a file that was copied was written meanwhile. That its name is gone
-// by now, or another file's, does not matter to the copy.
+// by now, or another file's, does not matter to a copy that is whole; a torn one is then
+// of a file that nobody can read any more. This is asked while the file is open: once it
+// is closed, the next file of that name may get its inode, and would look like this one.
 func (c *copied) whole(name string, file *os.File) error {
 	info, err := file.Stat()
-	if s := c.all[name].stamp; err == nil && (info.Size() != s.size || info.ModTime().UnixNano() != s.mtime) {
-		c.torn = append(c.torn, name)
+	if s := c.all[name].stamp; err != nil || info.Size() == s.size && info.ModTime().UnixNano() == s.mtime {
+		return err
 	}
-	return err
+	c.torn = append(c.torn, name)
+	if now, err := c.root.Lstat(name); err != nil || !os.SameFile(now, info) {
+		c.left = append(c.left, name)
+	}
+	return nil
 }
 
 // storeFew stores the contents of files and links one by one.
