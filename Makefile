@@ -14,15 +14,15 @@ SOCKET  ?= /tmp/tgad-run/tgad.sock
 
 .PHONY: build run demo test race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost lint vectors check clean
 
-build: ## bin/tgad, a static binary
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/tgad ./cmd/tgad
+build: ## bin/tgad, a static binary, and bin/tgad-lab, which its verbs demo and torture start
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/tgad ./cmd/tgad-lab
 
 run: build ## a daemon on $(SOCKET) with its store in $(DATA) and a demonstration tool server
 	cd $(dir $(abspath $(DATA))) && PATH="$(abspath $(BIN)):$$PATH" exec tgad serve \
 	  --data $(abspath $(DATA)) --socket $(abspath $(SOCKET)) --config $(CURDIR)/examples/demo.toml
 
-demo: ## the main job on real processes, about 15 s
-	$(GO) run ./cmd/tgad demo
+demo: build ## the main job on real processes, about 15 s
+	$(BIN)/tgad demo
 
 test: ## every test
 	$(GO) test -p 4 ./...

@@ -155,7 +155,7 @@ func TestEveryDocumentedCommandRuns(t *testing.T) {
 		{line: "tgad restore DIR --data NEW", with: []string{"DIR", "copy", "NEW", "again"}, stdout: "frozen"},
 		{line: "tgad unfreeze --accept-loss"},
 		{line: "tgad mcp -- npx -y @some/server", stdout: "payments"},
-		{line: "tgad mcp --workspace DIR -- COMMAND", with: []string{"DIR", "desk", "COMMAND", "tgad demo-payments --journal desk/charges"}, stdout: `"charge"`},
+		{line: "tgad mcp --workspace DIR -- COMMAND", with: []string{"DIR", "desk", "COMMAND", "tgad-lab payments --journal desk/charges"}, stdout: `"charge"`},
 		{line: "tgad workspace ls DIR", with: []string{"DIR", "desk"}, stdout: "charge"},
 		{line: "tgad workspace restore DIR CALL --plan", with: []string{"DIR", "desk", "CALL", "1"}, stdout: " charges\n"},
 		{line: "tgad workspace restore DIR CALL", with: []string{"DIR", "desk", "CALL", "1"}, stdout: "restored"},
@@ -237,7 +237,7 @@ func newDocsWorld(t *testing.T) *docsWorld {
 	})
 	w.agent, w.state = k.at("data"), k.id
 	// The package that the pages install is the payments server.
-	w.write("bin/npx", "#!/bin/sh\nexec tgad demo-payments --journal "+p.journal+".npx\n")
+	w.write("bin/npx", "#!/bin/sh\nexec tgad-lab payments --journal "+p.journal+".npx\n")
 	p.start()
 	for range 3 {
 		ctx := context.Background()

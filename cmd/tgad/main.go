@@ -17,7 +17,6 @@ import (
 )
 
 func main() {
-	cli.Child() // a process of tgad torture does not return from here
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -55,7 +55,7 @@ func testConfig(journal string) string {
 [[server]]
 id = "payments"
 type = "mcp-command"
-command = ["tgad", "demo-payments", "--journal", %[1]q]
+command = ["tgad-lab", "payments", "--journal", %[1]q]
 
 [[tool]]
 server = "payments"
@@ -87,7 +87,7 @@ rationale = "payments are approved by the rule table"
 [[server]]
 id = "bank"
 type = "mcp-command"
-command = ["tgad", "demo-payments", "--journal", %[2]q]
+command = ["tgad-lab", "payments", "--journal", %[2]q]
 
 [[tool]]
 server = "bank"

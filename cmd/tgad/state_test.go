@@ -204,7 +204,7 @@ func TestCommandEndsWhatACrashLeft(t *testing.T) {
 	for _, name := range []string{"work/src/a.go", "work/src/b.go", "work/src/c.go", "work/.env"} {
 		k.write(k.at(name), "v0 v0 v0 v0")
 	}
-	cmd := exec.Command("tgad", "demo-agent", k.dir, "write", `{"path":"src/a.go","text":"one"}`, "refactor", `{"seed":7,"stop":1}`)
+	cmd := exec.Command("tgad-lab", "agent", k.dir, "write", `{"path":"src/a.go","text":"one"}`, "refactor", `{"seed":7,"stop":1}`)
 	in, err := cmd.StdinPipe() // open until the kill: the tool waits for its end
 	k.must(err)
 	out, err := cmd.StdoutPipe()

@@ -34,7 +34,7 @@ func TestKilledShimHasASnapshotBeforeEachCall(t *testing.T) {
 	const kills = 6
 	for n := range kills + 1 {
 		cmd := exec.CommandContext(t.Context(), "tgad", "mcp", "--data", filepath.Join(dir, "data"), "--server-id", "payments", "--workspace", work,
-			"--", "tgad", "demo-payments", "--journal", charges)
+			"--", "tgad-lab", "payments", "--journal", charges)
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -61,7 +61,7 @@ func (s *show) withoutTgad(ctx context.Context) error {
 
 func (s *show) stockCaller(ctx context.Context, journal string, delay time.Duration) *exec.Cmd {
 	args := fmt.Sprintf(`{"account":"acme","amount":4200,"delay_ms":%d}`, delay.Milliseconds())
-	return exec.CommandContext(ctx, s.Exe, "demo-caller", "--journal", journal, "--args", args)
+	return exec.CommandContext(ctx, s.Lab, "caller", "--journal", journal, "--args", args)
 }
 
 // order is the key of the call in parts 2 and 4.

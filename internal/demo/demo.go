@@ -14,6 +14,7 @@ import (
 // Options of a demo.
 type Options struct {
 	Exe    string // the tgad executable
+	Lab    string // the executable with the tool servers and callers
 	Out    io.Writer
 	JSON   bool // one object a line instead of text
 	Colour bool
@@ -59,10 +60,10 @@ func (s *show) prepare() error {
 	if err != nil {
 		return err
 	}
-	if s.charge, err = newWorld(s.Exe, filepath.Join(s.dir, "charge")); err != nil {
+	if s.charge, err = newWorld(s.Exe, s.Lab, filepath.Join(s.dir, "charge")); err != nil {
 		return err
 	}
-	s.opaque, err = newWorld(s.Exe, filepath.Join(s.dir, "opaque"))
+	s.opaque, err = newWorld(s.Exe, s.Lab, filepath.Join(s.dir, "opaque"))
 	return err
 }
 

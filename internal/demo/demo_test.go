@@ -15,24 +15,24 @@ import (
 	"unicode/utf8"
 )
 
-// build makes the executable that the demo runs itself with.
-func build(t *testing.T) string {
+// build makes the programs that the demo runs.
+func build(t *testing.T) Options {
 	t.Helper()
-	exe := filepath.Join(t.TempDir(), "tgad")
-	if out, err := exec.Command("go", "build", "-o", exe, "github.com/tgad/tgad/cmd/tgad").CombinedOutput(); err != nil {
+	dir := t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", dir, "github.com/tgad/tgad/cmd/tgad", "github.com/tgad/tgad/cmd/tgad-lab").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	return exe
+	return Options{Exe: filepath.Join(dir, "tgad"), Lab: filepath.Join(dir, "tgad-lab")}
 }
 
 func TestEveryClaimOfTheDemoIsSo(t *testing.T) {
-	exe := build(t)
+	o := build(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 
 	t.Run("as text", func(t *testing.T) {
 		var out bytes.Buffer
-		failed, err := Run(ctx, Options{Exe: exe, Out: &out, Seed: 7, Points: 10}) // enough for each trigger, people too
+		failed, err := Run(ctx, Options{Exe: o.Exe, Lab: o.Lab, Out: &out, Seed: 7, Points: 10}) // enough for each trigger, people too
 		if err != nil || failed != 0 {
 			t.Fatalf("%d claims failed, %v\n%s", failed, err, out.String())
 		}
@@ -53,7 +53,7 @@ func TestEveryClaimOfTheDemoIsSo(t *testing.T) {
 
 	t.Run("as JSON", func(t *testing.T) {
 		var out bytes.Buffer
-		failed, err := Run(ctx, Options{Exe: exe, Out: &out, Seed: 8, Points: 2, JSON: true, Keep: t.TempDir()})
+		failed, err := Run(ctx, Options{Exe: o.Exe, Lab: o.Lab, Out: &out, Seed: 8, Points: 2, JSON: true, Keep: t.TempDir()})
 		if err != nil || failed != 0 {
 			t.Fatalf("%d claims failed, %v\n%s", failed, err, out.String())
 		}
@@ -108,11 +108,11 @@ func TestAClaimThatIsNotSoIsCounted(t *testing.T) {
 }
 
 func TestEveryClaimOfTheMCPScenarioIsSo(t *testing.T) {
-	exe := build(t)
+	o := build(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	failed, err := RunMCP(ctx, Options{Exe: exe, Out: &out, Seed: 7})
+	failed, err := RunMCP(ctx, Options{Exe: o.Exe, Lab: o.Lab, Out: &out, Seed: 7})
 	if err != nil || failed != 0 {
 		t.Fatalf("%d claims failed, %v\n%s", failed, err, out.String())
 	}
@@ -134,7 +134,8 @@ func TestEveryClaimOfTheTrustScenarioIsSo(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	failed, err := RunTrust(ctx, Options{Exe: build(t), Out: &out, Seed: 7, Points: 4})
+	o := build(t)
+	failed, err := RunTrust(ctx, Options{Exe: o.Exe, Lab: o.Lab, Out: &out, Seed: 7, Points: 4})
 	if err != nil || failed != 0 {
 		t.Fatalf("%d claims failed, %v\n%s", failed, err, out.String())
 	}

@@ -96,7 +96,7 @@ func (s *mcpShow) newStand(name string, mcp, till []string) (*stand, error) {
 	if st.log, err = os.OpenFile(filepath.Join(dir, "stderr"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640); err != nil {
 		return nil, err
 	}
-	command := append(append(mcp, s.Exe, "demo-till", "--journal", st.journal, "--hold", st.hold), till...)
+	command := append(append(mcp, s.Lab, "till", "--journal", st.journal, "--hold", st.hold), till...)
 	st.client = &mcpClient{command: command, env: []string{"TGAD_DATA=" + st.data(), "TGAD_SOCKET="}, stderr: st.log}
 	return st, nil
 }

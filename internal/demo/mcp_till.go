@@ -30,7 +30,7 @@ type sale struct {
 // point (received, charged): the file is then named ORDER.POINT.PID. So a kill falls
 // where it is meant to, and not where the clock puts it.
 func Till(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("demo-till", flag.ContinueOnError)
+	flags := flag.NewFlagSet("till", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	var t till
 	flags.StringVar(&t.journal, "journal", "", "the tool server's journal")
@@ -40,7 +40,7 @@ func Till(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return 2
 	}
 	if err := t.serve(stdin, stdout); err != nil {
-		fmt.Fprintln(stderr, "demo-till:", err)
+		fmt.Fprintln(stderr, "till:", err)
 		return 1
 	}
 	return 0

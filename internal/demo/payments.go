@@ -17,7 +17,7 @@ import (
 // --think, how long it takes before it acts on a call. A kill in that time finds a
 // call that was sent and has done nothing yet.
 func Payments(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("demo-payments", flag.ContinueOnError)
+	flags := flag.NewFlagSet("payments", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	think := flags.Duration("think", 0, "time between a call and the act")
 	path := flags.String("journal", "", "the tool server's journal")

@@ -41,7 +41,7 @@ type provider struct {
 // Provider is the verb that runs it: --listen PATH (where it writes its address),
 // --journal FILE, --files DIR.
 func Provider(args []string, _ io.Reader, _, stderr io.Writer) int {
-	flags := flag.NewFlagSet("demo-provider", flag.ContinueOnError)
+	flags := flag.NewFlagSet("provider", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	address, journal := flags.String("listen", "", "file for the address"), flags.String("journal", "", "journal")
 	files := flags.String("files", "", "directory that the tool write writes in")

@@ -52,11 +52,11 @@ func RunState(ctx context.Context, o Options) (failed int, err error) {
 
 // agent runs the agent with calls and returns what became of each, and its report.
 func (s *stateShow) agent(ctx context.Context, args ...string) (calls []called, h holdings, err error) {
-	cmd := exec.CommandContext(ctx, s.Exe, append([]string{"demo-agent", s.dir}, args...)...)
+	cmd := exec.CommandContext(ctx, s.Lab, append([]string{"agent", s.dir}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, h, fmt.Errorf("demo-agent %s: %w", strings.Join(args, " "), err)
+		return nil, h, fmt.Errorf("agent %s: %w", strings.Join(args, " "), err)
 	}
 	for line := range strings.Lines(string(out)) {
 		var l struct {
@@ -187,7 +187,7 @@ func (s *stateShow) killed(ctx context.Context) error {
 // strikeAgent starts a refactoring and kills the agent when it stands in the middle of a
 // file. The tool stops there itself, so that it is the middle on any machine.
 func (s *stateShow) strikeAgent(ctx context.Context, r refactoring) error {
-	cmd := exec.CommandContext(ctx, s.Exe, "demo-agent", s.dir, "refactor", text(r))
+	cmd := exec.CommandContext(ctx, s.Lab, "agent", s.dir, "refactor", text(r))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe() // open: the tool waits for its end
 	if err != nil {

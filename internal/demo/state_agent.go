@@ -49,11 +49,11 @@ type agent struct {
 // store, snapshots and notes.db. It prints a line for each call, and at its end a report.
 func Agent(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
-		_, _ = fmt.Fprintln(stderr, "usage: demo-agent DIR [TOOL ARGS]...") // nobody else to tell
+		_, _ = fmt.Fprintln(stderr, "usage: agent DIR [TOOL ARGS]...") // nobody else to tell
 		return 2
 	}
 	if err := agentMain(args[0], args[1:], stdin, stdout); err != nil {
-		_, _ = fmt.Fprintln(stderr, "demo-agent:", err) // as above
+		_, _ = fmt.Fprintln(stderr, "agent:", err) // as above
 		return 1
 	}
 	return 0

@@ -15,7 +15,7 @@ import (
 // StockCaller is the verb of the caller without tgad: what an agent does today. It
 // starts the tool server, calls charge once, and prints the answer.
 func StockCaller(args []string, _ io.Reader, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("demo-caller", flag.ContinueOnError)
+	flags := flag.NewFlagSet("caller", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	path := flags.String("journal", "", "the tool server's journal")
 	arguments := flags.String("args", "{}", "arguments of the call")
@@ -24,7 +24,7 @@ func StockCaller(args []string, _ io.Reader, stdout, stderr io.Writer) int {
 	}
 	answer, err := stockCall(*path, json.RawMessage(*arguments), stderr)
 	if err != nil {
-		fmt.Fprintln(stderr, "demo-caller:", err)
+		fmt.Fprintln(stderr, "caller:", err)
 		return 1
 	}
 	fmt.Fprintln(stdout, answer)
@@ -46,7 +46,7 @@ func stockCall(journal string, arguments json.RawMessage, stderr io.Writer) (str
 	if err != nil {
 		return "", err
 	}
-	server := exec.Command(exe, "demo-payments", "--journal", journal)
+	server := exec.Command(exe, "payments", "--journal", journal)
 	server.Stderr = stderr
 	in, err := server.StdinPipe()
 	if err != nil {

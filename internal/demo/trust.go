@@ -58,7 +58,7 @@ func (t *trust) begin(ctx context.Context) error {
 	if err := errors.Join(os.MkdirAll(t.files, 0o750), os.RemoveAll(address)); err != nil {
 		return err
 	}
-	t.provider = exec.Command(t.Exe, "demo-provider", "--listen", address, "--journal", t.journal, "--files", t.files)
+	t.provider = exec.Command(t.Lab, "provider", "--listen", address, "--journal", t.journal, "--files", t.files)
 	t.provider.Stderr = os.Stderr
 	if err := t.provider.Start(); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (t *trust) begin(ctx context.Context) error {
 			return fmt.Errorf("the provider does not listen: %w", err)
 		}
 	}
-	if t.w, err = newWorld(t.Exe, filepath.Join(t.dir, "trust")); err != nil {
+	if t.w, err = newWorld(t.Exe, t.Lab, filepath.Join(t.dir, "trust")); err != nil {
 		return err
 	}
 	text := fmt.Sprintf(trustConfig, "http://"+string(at), strconv.Quote(filepath.Join(t.dir, "capability.pem")), strconv.Quote(t.files))

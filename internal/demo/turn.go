@@ -59,7 +59,7 @@ stream = true
 [[server]]
 id = "payments"
 type = "mcp-command"
-command = [%[1]q, "demo-payments", "--journal", %[2]q]
+command = [%[1]q, "payments", "--journal", %[2]q]
 
 # It honours the key of both tools here.
 [[tool]]
@@ -118,7 +118,7 @@ func (t *turns) begin() (err error) {
 	if err != nil {
 		return err
 	}
-	config := fmt.Sprintf(turnConfig, t.Exe, t.journal, t.model.URL())
+	config := fmt.Sprintf(turnConfig, t.Lab, t.journal, t.model.URL())
 	return errors.Join(os.WriteFile(t.config, []byte(config), 0o640), os.WriteFile(t.manifest, []byte(turnManifest), 0o640))
 }
 

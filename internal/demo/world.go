@@ -25,6 +25,7 @@ const (
 // world is one store with its daemon, and the payments tool server with its journal.
 type world struct {
 	exe     string
+	lab     string // with the payments tool server
 	dir     string
 	data    string
 	socket  string
@@ -37,9 +38,9 @@ type world struct {
 }
 
 // newWorld lays a world out in dir. Nothing is started.
-func newWorld(exe, dir string) (*world, error) {
+func newWorld(exe, lab, dir string) (*world, error) {
 	w := &world{
-		exe: exe, dir: dir,
+		exe: exe, lab: lab, dir: dir,
 		data: filepath.Join(dir, "data"), socket: filepath.Join(dir, "run", "tgad.sock"),
 		config: filepath.Join(dir, "tgad.toml"), journal: filepath.Join(dir, "payments.journal"),
 	}
@@ -60,7 +61,7 @@ func (w *world) configText() string {
 [[server]]
 id = "payments"
 type = "mcp-command"
-command = [%s, "demo-payments", "--journal", %s, "--think", %q]
+command = [%s, "payments", "--journal", %s, "--think", %q]
 
 [[tool]]
 server = "payments"
@@ -88,7 +89,7 @@ self = true # one person plays everybody here
 
 [store]
 memtable_bytes = "4MiB"
-`, strconv.Quote(w.exe), strconv.Quote(w.journal), think)
+`, strconv.Quote(w.lab), strconv.Quote(w.journal), think)
 }
 
 // start starts the daemon and waits until it is ready.

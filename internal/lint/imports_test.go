@@ -187,3 +187,20 @@ func TestEngineAddsNoServerToPebble(t *testing.T) {
 		}
 	}
 }
+
+// TestDaemonLinksNoTests: what tries tgad is in a program of its own. Nothing of it is in
+// the one that people run, where a special argument could wake it.
+func TestDaemonLinksNoTests(t *testing.T) {
+	tests := []string{
+		"testing", "pgregory.net/rapid", "github.com/anishathalye/porcupine",
+		module + "/internal/crashtest", module + "/internal/demo", module + "/internal/lab", module + "/internal/modelserver",
+		module + "/internal/memstore", module + "/internal/planted", module + "/examples", module + "/runtime/storetest", module + "/runtime/workstate/memfs",
+	}
+	for _, p := range list(t, "-deps", "./cmd/tgad") {
+		for _, of := range tests {
+			if p.ImportPath == of || strings.HasPrefix(p.ImportPath, of+"/") {
+				t.Errorf("tgad links %s", p.ImportPath)
+			}
+		}
+	}
+}

@@ -1,4 +1,4 @@
-package main
+package lab
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -15,7 +17,7 @@ import (
 	"github.com/tgad/tgad/internal/demo"
 )
 
-func (a *app) demo() *cobra.Command {
+func demoVerb(s *cli.Streams) *cobra.Command {
 	var o demo.Options
 	var scenario string
 	scenarios := map[string]func(context.Context, demo.Options) (int, error){"kill": demo.Run, "mcp": demo.RunMCP, "state": demo.RunState, "trust": demo.RunTrust, "turn": demo.RunTurn}
@@ -28,7 +30,7 @@ word in its configuration (scenario mcp), then a daemon that is killed at every 
 call (scenario kill). It takes about 15 seconds and exits 1 if anything it claims is not so.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			exe, err := os.Executable()
+			tgad, self, err := programs()
 			if err != nil {
 				return err
 			}
@@ -40,7 +42,7 @@ call (scenario kill). It takes about 15 seconds and exits 1 if anything it claim
 			if o.Points < 0 {
 				return cli.Usagef("--points is %d", o.Points)
 			}
-			o.Exe, o.Out, o.JSON, o.Colour = exe, a.Out, a.JSON, cli.Colour(a.Out)
+			o.Exe, o.Lab, o.Out, o.JSON, o.Colour = tgad, self, s.Out, s.JSON, cli.Colour(s.Out)
 			failed := 0
 			for _, name := range strings.Split(scenario, ",") {
 				n, err := scenarios[name](cmd.Context(), o)
@@ -63,15 +65,26 @@ call (scenario kill). It takes about 15 seconds and exits 1 if anything it claim
 	return c
 }
 
-// hidden are the verbs that the demo runs itself under.
+// programs are tgad, beside this program or else in PATH, and this program.
+func programs() (tgad, self string, err error) {
+	if self, err = os.Executable(); err != nil {
+		return "", "", err
+	}
+	if tgad, err = exec.LookPath(filepath.Join(filepath.Dir(self), "tgad")); err != nil {
+		tgad, err = exec.LookPath("tgad")
+	}
+	return tgad, self, err
+}
+
+// hidden are the verbs that the demo runs this program under: its tool servers and callers.
 func hidden() []*cobra.Command {
 	var all []*cobra.Command
 	for name, main := range map[string]func(args []string, stdin io.Reader, stdout, stderr io.Writer) int{
-		"demo-agent":    demo.Agent,
-		"demo-payments": demo.Payments,
-		"demo-caller":   demo.StockCaller,
-		"demo-provider": demo.Provider,
-		"demo-till":     demo.Till,
+		"agent":    demo.Agent,
+		"payments": demo.Payments,
+		"caller":   demo.StockCaller,
+		"provider": demo.Provider,
+		"till":     demo.Till,
 	} {
 		all = append(all, &cobra.Command{
 			Use: name, Hidden: true, DisableFlagParsing: true,

@@ -1,4 +1,4 @@
-package cli
+package lab
 
 import (
 	"fmt"
@@ -8,15 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/crashtest/suite"
 )
 
-// Child runs what the process was started for by a verb of this command, if it was, and
-// then does not return. The command calls it first of all.
-func Child() { suite.RunChild() }
-
-// Torture is the verb that crashes stores of its own.
-func Torture(s *Streams) *cobra.Command {
+// tortureVerb crashes stores of its own.
+func tortureVerb(s *cli.Streams) *cobra.Command {
 	o := suite.Options{Tiers: []string{"mem", "rapid", "corrupt", "trust", "turn", "state"}}
 	c := &cobra.Command{
 		Use:   "torture",
@@ -39,9 +36,9 @@ leave their image and seed in a temporary directory.`,
 	return c
 }
 
-func torture(cmd *cobra.Command, s *Streams, o suite.Options) (err error) {
+func torture(cmd *cobra.Command, s *cli.Streams, o suite.Options) (err error) {
 	if o.Budget <= 0 {
-		return Usagef("--budget %s: want a positive duration, as 1m", o.Budget)
+		return cli.Usagef("--budget %s: want a positive duration, as 1m", o.Budget)
 	}
 	if o.Stores != "" {
 		o.Tiers = append(o.Tiers, "proc", "double")

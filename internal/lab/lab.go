@@ -1,0 +1,46 @@
+// Package lab is the program tgad-lab: what tries tgad, and is no part of it. The
+// demonstration, with its tool servers and callers, and the crash tests are started by the
+// verbs of the same names of tgad; they are not linked there.
+package lab
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/crashtest/suite"
+)
+
+// Main runs the program. A process that the crash tests have started does not get to the
+// command line.
+func Main() {
+	suite.RunChild()
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)() // a second signal does not ask
+	s := &cli.Streams{In: stdin, Out: stdout, Err: stderr}
+	root := &cobra.Command{Use: "tgad-lab", Short: "Try tgad: the demonstration and the crash tests", SilenceErrors: true, SilenceUsage: true}
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
+	root.PersistentFlags().BoolVar(&s.JSON, "json", false, "print one JSON object a line")
+	root.AddCommand(demoVerb(s), tortureVerb(s))
+	root.AddCommand(hidden()...)
+	for _, v := range root.Commands() {
+		if v.Args != nil {
+			v.Args = cli.UsageArgs(v.Args)
+		}
+	}
+	root.SetArgs(args)
+	return s.Fail(root.ExecuteContext(ctx))
+}
