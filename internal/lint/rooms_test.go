@@ -1,0 +1,196 @@
+package lint
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rooms are the packages of the module, each with what it owns and what of the module it
+// imports. docs/ARCHITECTURE.md prints the table. A room that owns nothing of its own stands
+// with the one above it. Test files may import what they like.
+var rooms = []struct{ path, owns, imports string }{
+	// The contract, and what is consulted by everybody: no I/O.
+	{"schemas", `JSON Schemas and the OpenAPI document, embedded; contract types, transition table, canonical JSON, digests, error codes`, ""},
+	{"schemas/tga", "", ""},
+	{"schemas/wire", "", ""},
+	{"keyspace", `ordered key codec: byte order is tuple order, no id can cross a prefix`, "schemas/tga"},
+	{"ledger", `idempotency records, the dispatch decision, licences, outcome classes`, "schemas/tga"},
+
+	// The log and the store.
+	{"wal/chain", `what makes entries a valid log; sealed archive files; the export format; a chain for tests`, "schemas/tga"},
+	{"wal/segment", "", "schemas/tga wal/chain"},
+	{"wal/ndjson", "", "schemas/tga wal/chain"},
+	{"wal/chain/chaintest", "", "schemas/tga wal/chain"},
+	{"wal", "the log on disk: segments, records, reader, the scan after a crash, body files, copies, rewriting in place; when a segment is rewritten is `engine`'s to say", "schemas/tga"},
+	{"wal/vector", `the log's bytes for the golden vectors`, "schemas/tga wal"},
+	{"engine", "the store: append, leases, checkpoints, global order, check, backup, over `wal` and its index in Pebble. The only importer of Pebble, but for its file systems", "engine/internal/guard internal/access internal/filelock keyspace ledger schemas/tga wal wal/chain wal/segment"},
+	{"engine/internal/guard", "", "internal/access schemas/tga"},
+
+	// The runtime and what it sends calls to.
+	{"runtime", "the loop, recovery, remote executors, approvals, probes, confirmation, new attempts, compensation; `Store`, `Dispatcher`, `Supervisor`, `Verifier`, `Prober`", "internal/clock internal/mcpfront/call ledger schemas/tga wal/chain"},
+	{"runtime/storetest", "the suite that every `Store` passes", "ledger runtime schemas/tga wal/chain"},
+	{"runtime/dispatch", `routing, time-outs, transport retry, breaker, HTTP; MCP servers; raw messages, answers and processes of MCP, for both sides of it`, "runtime schemas/tga wal/chain"},
+	{"runtime/dispatch/httpcall", "", "ledger runtime schemas/tga wal/chain"},
+	{"runtime/mcp", "", "ledger runtime runtime/dispatch/httpcall runtime/mcp/mcpraw schemas/tga"},
+	{"runtime/mcp/mcpraw", "", "schemas/tga"},
+	{"runtime/client", `the daemon's Go client; links no Pebble`, "ledger runtime schemas/tga wal/chain"},
+	{"runtime/outcome", `rules that read an answer; signed capabilities`, "ledger runtime schemas/tga"},
+	{"runtime/capability", "", "runtime schemas/tga"},
+	{"runtime/verify", `what asks the world: HTTP, GitHub, files, git, PostgreSQL, SQLite, MCP; one package each, so that an embedder links what it uses`, "ledger runtime schemas/tga"},
+	{"runtime/verify/internal/web", "", "runtime runtime/verify"},
+	{"runtime/verify/filecheck", "", "runtime runtime/verify schemas/tga"},
+	{"runtime/verify/gitcheck", "", "runtime runtime/verify schemas/tga"},
+	{"runtime/verify/github", "", "runtime runtime/verify runtime/verify/internal/web schemas/tga"},
+	{"runtime/verify/httpcheck", "", "ledger runtime runtime/verify runtime/verify/internal/web schemas/tga"},
+	{"runtime/verify/mcpcheck", "", "runtime runtime/verify schemas/tga"},
+	{"runtime/verify/sqlcheck", "", "runtime runtime/verify schemas/tga"},
+	{"runtime/verify/pgcheck", "", "runtime runtime/verify runtime/verify/sqlcheck"},
+	{"runtime/verify/sqlitecheck", "", "runtime runtime/verify runtime/verify/sqlcheck"},
+	{"runtime/workstate", `what the agent holds, as a transaction around each call: slices, map, budget, files, host directory, SQLite`, "runtime schemas/tga wal/chain"},
+	{"runtime/workstate/memfs", "", "runtime/workstate schemas/tga"},
+	{"runtime/workstate/hostdir", "", "internal/filelock runtime/workstate schemas/tga"},
+	{"runtime/workstate/sqlitefile", "", "runtime/workstate schemas/tga"},
+	{"runtime/turn", `whole turns of an agent: journal, seven phases, strategies, delegation`, "ledger runtime runtime/dispatch runtime/turn/message runtime/turn/state schemas/tga wal/chain"},
+	{"runtime/turn/message", `the one form of a message, filters, what of a conversation fits; keys with JSON values under four isolation levels`, "schemas/tga"},
+	{"runtime/turn/state", "", "runtime schemas/tga wal/chain"},
+	{"runtime/turn/model", `OpenAI and Anthropic over HTTP; tools from manifests, MCP and gRPC, schemas; OSSA manifests; spans, metrics, events, and an OpenTelemetry collector for them`, "runtime runtime/dispatch/httpcall runtime/turn runtime/turn/message schemas/tga"},
+	{"runtime/turn/tools", "", "ledger runtime runtime/turn runtime/turn/state schemas/tga"},
+	{"runtime/turn/tools/grpccall", "", "ledger runtime runtime/dispatch/httpcall schemas/tga"},
+	{"runtime/turn/manifest", "", "runtime/turn runtime/turn/message runtime/turn/state schemas/tga"},
+	{"runtime/turn/emit", "", "runtime/turn schemas/tga"},
+	{"runtime/turn/emit/otlp", "", "runtime/turn/emit"},
+
+	// The command, and what it is put together from.
+	{"internal/access", "the lock of a directory that one process has; modes and owners of files. Nothing of tgad, so `engine` may use them", ""},
+	{"internal/filelock", "", "internal/access"},
+	{"internal/clock", `the one rule by which time that passes is told: wall and monotonic clock, jumps`, ""},
+	{"internal/mcpfront/call", "the table that tells a call without an idempotency key from a repeat of an earlier one; pure, so `runtime` may use it", ""},
+	{"internal/workspace", `snapshots of a directory around calls of any client, and restores by a plan that was shown`, "internal/access runtime/workstate runtime/workstate/hostdir schemas/tga"},
+	{"internal/config", `the configuration, read, checked and built: dispatcher, trust, models`, "engine internal/access internal/filelock internal/workspace ledger runtime runtime/capability runtime/dispatch runtime/dispatch/httpcall runtime/mcp runtime/outcome runtime/turn runtime/turn/emit runtime/turn/model runtime/turn/tools runtime/turn/tools/grpccall runtime/verify runtime/verify/filecheck runtime/verify/gitcheck runtime/verify/github runtime/verify/httpcheck runtime/verify/mcpcheck runtime/verify/pgcheck runtime/verify/sqlcheck runtime/verify/sqlitecheck schemas/tga wal/chain"},
+	{"internal/daemon", `the socket server, and the way to it within one process`, "engine internal/access internal/config internal/filelock ledger runtime schemas/tga schemas/wire wal/chain wal/ndjson"},
+	{"internal/agent", `agents put together: store, tools, models, manifests, runner`, "engine internal/access internal/config runtime runtime/turn runtime/turn/emit runtime/turn/emit/otlp runtime/turn/manifest runtime/turn/tools runtime/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga wal/chain"},
+	{"internal/mcpshim", "`tgad mcp`: raw frames between a client and an MCP server, its calls governed", "internal/access internal/workspace ledger runtime runtime/client runtime/dispatch/httpcall runtime/mcp/mcpraw schemas/tga"},
+	{"internal/cli", "what verbs have in common: how they print and fail, how a trace reads as text; the verbs `mcp`, `workspace`", "engine internal/config internal/mcpshim internal/workspace ledger runtime/client runtime/turn runtime/turn/manifest runtime/workstate schemas/tga wal/chain wal/ndjson wal/segment"},
+	{"internal/doctor", "`tgad doctor`: what is wrong with the machine under a store and its daemon", "engine internal/access runtime/client schemas/tga"},
+	{"cmd/tgad", `the command`, "engine internal/access internal/agent internal/cli internal/config internal/daemon internal/doctor internal/mcpshim ledger runtime runtime/capability runtime/client runtime/turn runtime/turn/message runtime/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga"},
+
+	// What tries tgad. Nothing of it is linked into the command.
+	{"cmd/tgad-lab", "the program that `tgad demo` and `tgad torture` start", "internal/lab"},
+	{"internal/lab", "", "internal/cli internal/crashtest/suite internal/demo"},
+	{"internal/demo", `the demonstration; a language model's server that says what a script tells it`, "engine examples/payments/journal examples/payments/server internal/cli internal/modelserver runtime runtime/client runtime/turn runtime/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga"},
+	{"internal/modelserver", "", ""},
+	{"internal/crashtest", `crashes in memory, on real processes and disks, their oracle and properties; random commands; planted bugs`, "engine internal/crashtest/crashmem keyspace ledger runtime runtime/dispatch/httpcall runtime/turn runtime/turn/message runtime/turn/state runtime/workstate runtime/workstate/memfs schemas/tga wal/chain wal/ndjson wal/segment"},
+	{"internal/crashtest/crashmem", "", ""},
+	{"internal/crashtest/machine", "", "internal/crashtest ledger"},
+	{"internal/crashtest/proc", "", "engine internal/crashtest internal/crashtest/crashmem ledger runtime schemas/tga wal/chain"},
+	{"internal/crashtest/suite", "", "internal/crashtest internal/crashtest/machine internal/crashtest/proc"},
+	{"internal/crashtest/torture", "", "internal/crashtest internal/crashtest/suite"},
+	{"internal/planted", "", ""},
+	{"internal/memstore", "a `Store` in memory for tests; every order in which a few actors can meet", "ledger runtime schemas/tga wal/chain"},
+	{"internal/interleave", "", ""},
+	{"internal/talostest", `what the public Talos schemas ask of artifacts, an OpenTelemetry collector, for tests`, "schemas"},
+	{"internal/agent/otlptest", "", ""},
+	{"internal/mutate", `finds changed operators that no test of their package notices`, ""},
+	{"internal/lint", `the structure as tests: imports, documents made from tables`, ""},
+	{"test_vectors", `golden vectors, for us and for other implementations`, ""},
+	{"test_vectors/gen", "", "schemas/tga wal/vector"},
+	{"examples/embed", `an embedder, a payments tool server, clients in other languages`, "engine runtime schemas/tga"},
+	{"examples/clients", "", ""},
+	{"examples/payments", "", "examples/payments/server"},
+	{"examples/payments/journal", "", ""},
+	{"examples/payments/server", "", "examples/payments/journal"},
+	{"fuzz", `fuzz targets; the measurements`, ""},
+	{"bench", "", "bench/internal/load bench/internal/measure engine internal/config internal/daemon ledger runtime runtime/capability runtime/client runtime/dispatch/httpcall schemas/tga wal wal/chain"},
+	{"bench/internal/load", "", "bench/internal/measure engine ledger runtime runtime/turn runtime/turn/message schemas/tga wal/chain"},
+	{"bench/internal/measure", "", ""},
+}
+
+// wrong are arrows that should not be. A row goes when its arrow is gone; none comes.
+var wrong = [][2]string{
+	{"runtime/mcp/mcpraw", "runtime"},
+	{"runtime/mcp/mcpraw", "ledger"},
+	{"runtime/turn/tools", "runtime/mcp"},
+	{"runtime/turn/tools/grpccall", "runtime/mcp"},
+	{"internal/doctor", "internal/cli"},
+	{"internal/mcpshim", "internal/daemon"},
+	{"internal/mcpshim", "internal/config"},
+	{"internal/daemon", "runtime/client"},
+}
+
+func TestEveryRoomHasItsImports(t *testing.T) {
+	type arrow = [2]string
+	drawn, found, known := map[arrow]bool{}, map[arrow]bool{}, map[string]bool{}
+	for _, r := range rooms {
+		if known[r.path] {
+			t.Errorf("%s stands in the table twice", r.path)
+		}
+		known[r.path] = true
+		for _, to := range strings.Fields(r.imports) {
+			drawn[arrow{r.path, to}] = true
+		}
+	}
+	for _, p := range list(t, "./...") {
+		from := strings.TrimPrefix(p.ImportPath, module+"/")
+		if !known[from] {
+			t.Errorf("%s is not in the table", from)
+		}
+		delete(known, from)
+		for _, imp := range p.Imports {
+			to, ok := strings.CutPrefix(imp, module+"/")
+			if !ok {
+				continue
+			}
+			a := arrow{from, to}
+			found[a] = true
+			if !drawn[a] && !slices.Contains(wrong, a) {
+				t.Errorf("%s imports %s, an arrow that the table does not have", from, to)
+			}
+		}
+	}
+	for path := range known {
+		t.Errorf("%s is in the table and not in the module", path)
+	}
+	for a := range drawn {
+		if !found[a] {
+			t.Errorf("the table has an arrow from %s to %s, which nothing needs", a[0], a[1])
+		}
+	}
+	for _, a := range wrong {
+		if !found[a] {
+			t.Errorf("the wrong arrow from %s to %s is gone: take its row out", a[0], a[1])
+		}
+	}
+}
+
+// TestArchitectureListsTheRooms: the table of docs/ARCHITECTURE.md is made from this one.
+func TestArchitectureListsTheRooms(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("| place | owns |\n|---|---|\n")
+	for i := 0; i < len(rooms); {
+		place, owns := "`"+rooms[i].path+"`", rooms[i].owns
+		for i++; i < len(rooms) && rooms[i].owns == ""; i++ {
+			place += ", `" + rooms[i].path + "`"
+		}
+		fmt.Fprintf(&b, "| %s | %s |\n", place, owns)
+	}
+	const name, begin, end = "../../docs/ARCHITECTURE.md", "## Rooms\n\n", "\nThe import diagram"
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(raw), begin)
+	table, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no table between %q and %q", name, begin, end)
+	}
+	if *update {
+		if err := os.WriteFile(name, []byte(before+begin+b.String()+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if table != b.String() {
+		t.Errorf("%s does not list the rooms of the table: go test ./internal/lint -update", name)
+	}
+}
