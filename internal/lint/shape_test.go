@@ -1,0 +1,151 @@
+package lint
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Bounds of what one person can hold in mind.
+const (
+	maxLines   = 80 // of a function
+	maxPaths   = 25 // ways through a function: cyclomatic complexity
+	maxMethods = 60 // of a type
+)
+
+// over are the functions and types beyond a bound, each with how far. A number may only
+// fall; a row that is within its bound goes.
+var (
+	overLines = map[string]int{
+		"internal/agent.Open":                     87,
+		"internal/crashtest/proc.world.crowdLife": 84,
+		"internal/mcpshim.attempt.work":           129,
+		"runtime.Runtime.probe":                   94,
+		"runtime.Runtime.reserve":                 97,
+		"runtime.Runtime.guardAll":                88,
+		"runtime/turn.Runner.prepare":             101,
+		"runtime/turn.turn.apply":                 82,
+		"wal/vector.Log":                          81,
+	}
+	overPaths = map[string]int{
+		"internal/config.Server.check":            38,
+		"internal/crashtest.World.receive":        34,
+		"internal/crashtest/proc.world.crowdLife": 26,
+		"internal/mcpshim.attempt.work":           41,
+		"internal/mcpshim.ownTask.standing":       29,
+		"ledger.Record.flaw":                      30,
+		"runtime.Runtime.probe":                   27,
+		"runtime.Runtime.reserve":                 30,
+		"runtime/turn.Runner.prepare":             32,
+		"runtime/turn.turn.apply":                 41,
+	}
+	overMethods = map[string]int{
+		"cmd/tgad.app":            81,
+		"engine.DB":               179,
+		"internal/daemon.request": 89,
+		"internal/mcpshim.conv":   104,
+		"runtime.Runtime":         179,
+		"runtime/turn.Runner":     85,
+	}
+)
+
+// TestNothingOutgrowsItsBound measures every function and type that is no test.
+func TestNothingOutgrowsItsBound(t *testing.T) {
+	lines, paths, methods := map[string]int{}, map[string]int{}, map[string]int{}
+	files := token.NewFileSet()
+	err := filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			if err == nil && d.IsDir() && (d.Name() == "testdata" || d.Name() == ".git") {
+				return fs.SkipDir
+			}
+			return err
+		}
+		file, err := parser.ParseFile(files, name, nil, 0)
+		if err != nil {
+			return err
+		}
+		room := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(name)), "../../")
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			of := room + "." + f.Name.Name
+			if f.Recv != nil {
+				of = room + "." + typeName(f.Recv.List[0].Type)
+				methods[of]++
+				of += "." + f.Name.Name
+			}
+			// A name that stands twice, for two systems, counts by its larger form.
+			lines[of] = max(lines[of], files.Position(f.End()).Line-files.Position(f.Pos()).Line+1)
+			paths[of] = max(paths[of], waysThrough(f))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) < 5000 {
+		t.Fatalf("only %d functions found", len(lines))
+	}
+	bound(t, "lines", lines, overLines, maxLines)
+	bound(t, "ways through it", paths, overPaths, maxPaths)
+	bound(t, "methods", methods, overMethods, maxMethods)
+}
+
+func bound(t *testing.T, what string, have, over map[string]int, most int) {
+	t.Helper()
+	for name, n := range have {
+		if n > max(most, over[name]) {
+			t.Errorf("%s has %d %s: at most %d", name, n, what, max(most, over[name]))
+		}
+	}
+	for name := range over {
+		if have[name] <= most {
+			t.Errorf("%s has %d %s, within the bound: take its row out", name, have[name], what)
+		}
+	}
+}
+
+func typeName(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return typeName(e.X)
+	case *ast.IndexExpr:
+		return typeName(e.X)
+	case *ast.IndexListExpr:
+		return typeName(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
+
+// waysThrough is one, and one for each place where the way divides.
+func waysThrough(f *ast.FuncDecl) int {
+	n := 1
+	ast.Inspect(f, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.IfStmt, *ast.ForStmt, *ast.RangeStmt:
+			n++
+		case *ast.CaseClause:
+			if node.List != nil {
+				n++
+			}
+		case *ast.CommClause:
+			if node.Comm != nil {
+				n++
+			}
+		case *ast.BinaryExpr:
+			if node.Op == token.LAND || node.Op == token.LOR {
+				n++
+			}
+		}
+		return true
+	})
+	return n
+}
