@@ -94,12 +94,3 @@ func (c *chains) sha256() *measure.Subject {
 		return time.Since(start), nil
 	}}
 }
-
-// bytes is the size of one chain.
-func (c *chains) bytes() int64 {
-	n := 0
-	for i, frame := range c.frames[0] {
-		n += len(frame) + len(c.spills[0][i])
-	}
-	return int64(n)
-}

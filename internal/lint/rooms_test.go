@@ -104,7 +104,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"examples/payments/server", "", "examples/payments/journal"},
 	{"fuzz", `fuzz targets; the measurements`, ""},
 	{"bench", "", "bench/internal/load bench/internal/measure engine internal/config internal/daemon ledger runtime runtime/capability runtime/client runtime/dispatch/httpcall schemas/tga wal wal/chain"},
-	{"bench/internal/load", "", "bench/internal/measure engine ledger runtime runtime/turn runtime/turn/message schemas/tga wal/chain"},
+	{"bench/internal/load", "", "bench/internal/measure engine runtime runtime/turn runtime/turn/message schemas/tga wal/chain"},
 	{"bench/internal/measure", "", ""},
 }
 

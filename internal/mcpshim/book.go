@@ -48,16 +48,6 @@ func (b *book) close() error {
 	return b.file.Close()
 }
 
-// get returns the value of a name, "" where there is none.
-func (b *book) get(name string) (string, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.locked(unix.LOCK_SH, b.catchUp); err != nil {
-		return "", err
-	}
-	return b.names[name], nil
-}
-
 // each calls f with every name that starts with prefix.
 func (b *book) each(prefix string, f func(name, value string)) error {
 	b.mu.Lock()

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestBookSharesAndSurvives(t *testing.T) {
@@ -51,4 +53,14 @@ func TestBookSharesAndSurvives(t *testing.T) {
 	is(c, "x y\n", "2")
 	is(c, "z", "")
 	is(c, "xyz", "")
+}
+
+// get returns the value of a name, "" where there is none.
+func (b *book) get(name string) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.locked(unix.LOCK_SH, b.catchUp); err != nil {
+		return "", err
+	}
+	return b.names[name], nil
 }

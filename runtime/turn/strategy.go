@@ -64,29 +64,6 @@ var defaults = map[tga.Code]rule{
 	tga.EffectInDoubt: {Escalate, 0, false, Escalate},
 }
 
-// Rule is what the default table says of a code.
-type Rule struct {
-	Code        tga.Code
-	Strategy    Strategy
-	Retries     int
-	Recoverable bool
-}
-
-// Rules returns the default table, in the order of the specification.
-func Rules() []Rule {
-	out := make([]Rule, 0, len(defaults))
-	for _, code := range []tga.Code{
-		tga.ValidationError, tga.SchemaViolation, tga.ContentFiltered, tga.PolicyViolation,
-		tga.ToolError, tga.ToolTimeout, tga.LLMError, tga.LLMTimeout, tga.GenericStateError,
-		tga.RateLimited, tga.QuotaExceeded, tga.CircuitOpen,
-		tga.MaxTurnsExceeded, tga.MaxTokensExceeded, tga.DelegationFailed, tga.EscalationRequired,
-	} {
-		d := defaults[code]
-		out = append(out, Rule{code, d.strategy, d.retries, d.recoverable})
-	}
-	return out
-}
-
 // Recoverable says whether a later attempt may succeed without anybody changing anything.
 func (f *Failure) Recoverable() bool { return !f.Permanent && defaults[f.Code].recoverable }
 

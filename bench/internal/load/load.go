@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -220,9 +219,4 @@ func (t *Trace) End(size int) (chain.Batch, error) {
 		return chain.Batch{}, err
 	}
 	return chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: a, Documents: documents}}}, nil
-}
-
-// LedgerKey is the key that the trace's call reserves.
-func (t *Trace) LedgerKey() ledger.Key {
-	return ledger.KeyOf(tga.DefaultNamespace, t.Call)
 }

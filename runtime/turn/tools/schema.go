@@ -114,12 +114,6 @@ func (c *compiled) get(schema json.RawMessage) (*jsonschema.Schema, error) {
 	return done.schema, done.err
 }
 
-func (c *compiled) len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.order.Len()
-}
-
 // schemaURL stands for the document itself. Whatever a $ref or $schema names besides it
 // and the drafts' own metaschemas, which the library carries, goes to the loader.
 const schemaURL = "schema:///input"

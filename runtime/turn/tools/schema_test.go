@@ -299,3 +299,9 @@ func TestValidateInParallel(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+func (c *compiled) len() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.order.Len()
+}
