@@ -9,14 +9,6 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// JSON-RPC error codes that the shim itself answers with.
-const (
-	codeParse          = -32700
-	codeInvalidRequest = -32600
-	codeInvalidParams  = -32602
-	codeGone           = -32000 // the tool server is gone
-)
-
 func parts(all ...io.WriterTo) []io.WriterTo { return all }
 
 func randomHex() string {
@@ -55,9 +47,9 @@ func itoa(n int) string {
 
 // toolError is the result of a call that has no effect to show: words for a model, and
 // codes for a program.
-func toolError(version string, code tga.Code, trace, words string) []byte {
+func toolError(version mcpraw.Revision, code tga.Code, trace, words string) []byte {
 	raw := []byte(`{`)
-	if version >= stateless {
+	if version.Stateless() {
 		raw = append(raw, `"resultType":"complete",`...)
 	}
 	raw = tga.AppendString(append(raw, `"content":[{"type":"text","text":`...), words)
@@ -69,9 +61,9 @@ func toolError(version string, code tga.Code, trace, words string) []byte {
 }
 
 // textResult is the result of a call that has run and of which only words are known.
-func textResult(version, words string) []byte {
+func textResult(version mcpraw.Revision, words string) []byte {
 	raw := []byte(`{`)
-	if version >= stateless {
+	if version.Stateless() {
 		raw = append(raw, `"resultType":"complete",`...)
 	}
 	return append(tga.AppendString(append(raw, `"content":[{"type":"text","text":`...), words), `}]}`...)

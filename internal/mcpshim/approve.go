@@ -19,8 +19,6 @@ import (
 
 const (
 	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
-	// elicitation is the first revision with a handshake that has elicitation/create.
-	elicitation = "2025-06-18"
 	// voteState begins the requestState of the shim's own questions, voteID names them.
 	voteState, voteID = "tgad approval ", "tgad-approval"
 	// maxShown bounds what people are shown of a call's arguments.
@@ -72,7 +70,7 @@ func (a *attempt) questionFor(q *call) []byte {
 // form is the params of an elicitation with one required member.
 func (q *call) form(words, properties, required string) []byte {
 	b := []byte(`{"mode":"form",`)
-	if q.version < stateless && q.conv.opening.version() < "2025-11-25" {
+	if !q.version.Stateless() && !q.conv.opening.version().ModalQuestions() {
 		b = []byte(`{`) // the member came with that revision
 	}
 	b = tga.AppendString(append(b, `"message":`...), words)
@@ -88,7 +86,7 @@ func inputRequired(id string, question []byte, state string) []byte {
 
 // inRequest reports whether the client takes questions in answers to its requests.
 func (q *call) inRequest() bool {
-	return q.version >= stateless && mcpraw.At(q.params.metaValue(metaCapabilities), "/elicitation") != nil
+	return q.version.Stateless() && mcpraw.At(q.params.metaValue(metaCapabilities), "/elicitation") != nil
 }
 
 // asksInRequest reports whether the client of a message that passes takes questions in answers.
@@ -97,9 +95,8 @@ func asksInRequest(f *frame) bool {
 		return false
 	}
 	params, err := f.bytes(f.Params, maxParams)
-	meta := mcpraw.At(params, "/_meta")
-	return err == nil && mcpraw.ScalarText(mcpraw.At(meta, "/"+mcpraw.PointerToken(metaVersion))) >= stateless &&
-		mcpraw.At(meta, "/"+mcpraw.PointerToken(metaCapabilities)+"/elicitation") != nil
+	return err == nil && mcpraw.RevisionOf(params).Stateless() &&
+		mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaCapabilities)+"/elicitation") != nil
 }
 
 // wantPeople tells who waits that people are to decide.
@@ -172,7 +169,7 @@ func (a *attempt) cast(ctx context.Context, trace tga.ID, v *vote) {
 func (o *opening) elicits() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.done && o.agreed >= elicitation && o.agreed < stateless && mcpraw.At(o.initialize, "/capabilities/elicitation") != nil
+	return o.done && o.agreed.Elicits() && mcpraw.At(o.initialize, "/capabilities/elicitation") != nil
 }
 
 // posed is a question to the client that is open.

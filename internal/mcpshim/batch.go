@@ -128,7 +128,7 @@ func (c *conv) fromBatch(f *frame) {
 	all := splitBatch(f)
 	if all == nil {
 		_ = c.put(c.out.hand, &mcpraw.Envelope{Batch: true, RawID: b.name},
-			text(faultOf([]byte("null"), codeInvalidRequest, "", "", "the batch is empty, no JSON, or too long")))
+			text(faultOf([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "the batch is empty, no JSON, or too long")))
 		return
 	}
 	for _, e := range all {

@@ -25,9 +25,9 @@ type call struct {
 
 	args      []byte // canonical
 	asked     tga.Digest
-	token     []byte // of progress notifications; nil = none wanted
-	version   string // protocol revision that the request itself names
-	steps     uint64 // progress notifications so far
+	token     []byte          // of progress notifications; nil = none wanted
+	version   mcpraw.Revision // protocol revision that the request itself names
+	steps     uint64          // progress notifications so far
 	arrivals  chan *frame
 	gaveUp    chan struct{}
 	giveUp    sync.Once
@@ -78,13 +78,13 @@ func (c *conv) toolsCall(f *frame, b *batchReply) {
 		p, err = parseCall(raw)
 	}
 	if err != nil {
-		c.failWith(f.RawID, b, codeInvalidParams, "", err)
+		c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
 		f.close()
 		return
 	}
 	said, err := p.takeWord()
 	if err != nil {
-		c.failWith(f.RawID, b, codeInvalidParams, "", err)
+		c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
 		f.close()
 		return
 	}
@@ -105,11 +105,11 @@ func (c *conv) toolsCall(f *frame, b *batchReply) {
 			q.again = said.again
 		}
 	} else {
-		c.failWith(f.RawID, b, codeInvalidParams, "", err)
+		c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
 		return
 	}
 	if err := c.register(q.w); err != nil {
-		c.fail(f.RawID, b, codeInvalidRequest, "", "", err.Error())
+		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
 		return
 	}
 	c.resume()
@@ -123,7 +123,7 @@ func (c *conv) toolsCall(f *frame, b *batchReply) {
 func (c *conv) newCall(f *frame, p *callParams, tool Tool, b *batchReply) (*call, error) {
 	q := &call{
 		conv: c, env: f.Envelope, params: p, tool: tool, token: p.metaValue("progressToken"),
-		version:  p.metaText(metaVersion),
+		version:  p.revision(),
 		w:        &waiting{id: f.RawID, method: f.Method, batch: b},
 		arrivals: make(chan *frame, 1), gaveUp: make(chan struct{}),
 	}
@@ -195,7 +195,7 @@ func (q *call) run() {
 		}
 		if err != nil {
 			q.conv.unregister(q.w)
-			q.conv.failWith(q.w.id, q.w.batch, codeInvalidParams, "", err)
+			q.conv.failWith(q.w.id, q.w.batch, mcpraw.CodeInvalidParams, "", err)
 			return
 		}
 		if !mine && q.voteOn == a.trace() {

@@ -34,7 +34,7 @@ type message struct {
 	parts []io.WriterTo
 	// agreed is the protocol revision of the handshake, version the one that the request
 	// itself names; transports repeat them.
-	agreed, version string
+	agreed, version mcpraw.Revision
 	// mirrored are the arguments that a transport over HTTP repeats in headers.
 	mirrored []mcpraw.ParamValue
 	cancels  []byte // id of the request that the message gives up
@@ -55,7 +55,7 @@ func (m *message) tooLate() error {
 }
 
 // stateless reports whether the message is of a revision without a handshake.
-func (m *message) stateless() bool { return m.version >= mcpraw.Stateless }
+func (m *message) stateless() bool { return m.version.Stateless() }
 
 // errNotSent says that no byte of a message went out.
 var errNotSent = errors.New("not sent")

@@ -141,9 +141,9 @@ func (c *conv) fromClient(f *frame, b *batchReply) {
 
 // refuse answers a message that does not pass.
 func (c *conv) refuse(f *frame, b *batchReply) {
-	id, code := f.RawID, codeInvalidRequest
+	id, code := f.RawID, mcpraw.CodeInvalidRequest
 	if id == nil {
-		id, code = []byte("null"), codeParse
+		id, code = []byte("null"), mcpraw.CodeParse
 	}
 	c.fail(id, b, code, "", "", "the message does not pass: "+f.Bad)
 	f.close()
@@ -214,12 +214,12 @@ func (c *conv) passWith(f *frame, b *batchReply, headers []mcpraw.ParamHeader) {
 		w.asks = c.opening.elicits() || asksInRequest(f)
 	}
 	if strings.HasPrefix(string(keyOf(f.RawID)), "s"+ownPrefix) {
-		c.fail(f.RawID, b, codeInvalidRequest, "", "", "ids that begin with "+ownPrefix+" are taken")
+		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", "ids that begin with "+ownPrefix+" are taken")
 		f.close()
 		return
 	}
 	if err := c.register(w); err != nil {
-		c.fail(f.RawID, b, codeInvalidRequest, "", "", err.Error())
+		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
 		f.close()
 		return
 	}
@@ -233,7 +233,7 @@ func (c *conv) passWith(f *frame, b *batchReply, headers []mcpraw.ParamHeader) {
 		l, err := c.await(c.life)
 		if err != nil {
 			c.unregister(w)
-			c.fail(w.id, b, codeGone, "", "", err.Error())
+			c.fail(w.id, b, mcpraw.CodeGone, "", "", err.Error())
 			f.close()
 			return
 		}
@@ -251,7 +251,7 @@ func (c *conv) passTo(l *link, f *frame, w *waiting) {
 	}
 	if err := c.write(l, w, m); err != nil {
 		c.unregister(w)
-		c.fail(w.id, w.batch, codeGone, "", "", "the tool server did not take the request: "+err.Error())
+		c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server did not take the request: "+err.Error())
 	}
 }
 
@@ -264,7 +264,7 @@ func (c *conv) passCall(f *frame, p *callParams, b *batchReply) {
 	c.work.Go(func() { // elsewhere: the tool server may have to be asked for its definitions
 		m, err := c.mirrored(c.life, p)
 		if err != nil {
-			c.failWith(f.RawID, b, codeInvalidParams, "", err)
+			c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
 			f.close()
 			return
 		}
@@ -279,7 +279,7 @@ func (c *conv) message(f *frame) *message {
 		return m
 	}
 	if params, err := f.bytes(f.Params, maxParams); err == nil {
-		m.version = mcpraw.ScalarText(mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaVersion)))
+		m.version = mcpraw.RevisionOf(params)
 		m.name = mcpraw.NameOf(f.Method, params)
 		if f.Method == "notifications/cancelled" {
 			m.cancels = mcpraw.At(params, "/requestId")

@@ -71,10 +71,10 @@ func (c *conv) callOwn(own func(context.Context, *callParams) (string, error), f
 	w := &waiting{id: f.RawID, method: f.Method, batch: b}
 	f.close()
 	if err := c.register(w); err != nil {
-		c.fail(w.id, b, codeInvalidRequest, "", "", err.Error())
+		c.fail(w.id, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
 		return
 	}
-	version := p.metaText(metaVersion)
+	version := p.revision()
 	c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(c.life, c.s.opts.LogTimeout)
 		defer cancel()

@@ -139,7 +139,7 @@ func (s *Shim) approveVerb(trace tga.ID) string {
 // refused is the end of a call that the log does not take.
 func (a *attempt) refused(err error) {
 	code := tga.CodeOf(err)
-	a.out = outcome{code: code, trace: a.trace(), rpc: codeInvalidParams, words: err.Error()}
+	a.out = outcome{code: code, trace: a.trace(), rpc: mcpraw.CodeInvalidParams, words: err.Error()}
 	if errors.Is(err, tga.StoreUnavailable) {
 		a.out.rpc = 0
 		a.out.words = "The call was not sent: tgad cannot record it now (" + err.Error() + "). Nothing has happened. Repeat the same call later."

@@ -67,7 +67,7 @@ func (c *conv) noise(f *frame) {
 				w.sub.end()
 			}
 			c.unregister(w)
-			c.fail(w.id, w.batch, codeGone, "", "", "the tool server's answer does not pass: "+f.Bad)
+			c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server's answer does not pass: "+f.Bad)
 			f.close()
 			return
 		}

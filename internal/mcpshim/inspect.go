@@ -103,7 +103,7 @@ func (s *Shim) Inspect(ctx context.Context, accept bool) ([]Inspected, error) {
 // no other way may not survive to be asked for one.
 func (c *conv) greet(ctx context.Context, l *link) (base []byte, err error) {
 	const me = `{"name":"tgad","version":"1"}`
-	f, err := c.request(ctx, l, "initialize", []byte(`{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":`+me+`}`))
+	f, err := c.request(ctx, l, "initialize", []byte(`{"protocolVersion":"`+string(mcpraw.Handshake)+`","capabilities":{},"clientInfo":`+me+`}`))
 	if err == nil {
 		err = refusedWith(f)
 	}
@@ -111,7 +111,7 @@ func (c *conv) greet(ctx context.Context, l *link) (base []byte, err error) {
 		n := newFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
 		return []byte("{}"), l.up.write(&message{env: &n.Envelope, parts: parts(n)})
 	}
-	base = []byte(`{"_meta":{"` + metaVersion + `":"` + stateless + `","` + metaClientInfo + `":` + me + `,"` + metaCapabilities + `":{}}}`)
+	base = []byte(`{"_meta":{"` + mcpraw.MetaRevision + `":"` + string(mcpraw.Newest) + `","` + metaClientInfo + `":` + me + `,"` + metaCapabilities + `":{}}}`)
 	f, modern := c.request(ctx, l, "server/discover", base)
 	if modern == nil {
 		modern = refusedWith(f)

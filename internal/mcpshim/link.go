@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 // link is one life of the tool server.
@@ -91,6 +93,6 @@ func (c *conv) dropped(l *link, why error) {
 		if w.sub != nil {
 			w.sub.end()
 		}
-		c.fail(w.id, w.batch, codeGone, "", "", "the tool server is gone before it answered: "+why.Error())
+		c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server is gone before it answered: "+why.Error())
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -350,7 +351,7 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 		unfit(m, http.StatusOK).answer(w, id)
 	case m.Batch && s.shared:
 		// Whose the answers are could not be told: several clients use the same ids.
-		malformed(codeInvalidRequest, "an array of messages needs a session: begin with initialize").answer(w, []byte("null"))
+		malformed(mcpraw.CodeInvalidRequest, "an array of messages needs a session: begin with initialize").answer(w, []byte("null"))
 	case !m.wantsAnswer():
 		s.c.fromClient(m, nil)
 		w.WriteHeader(http.StatusAccepted)

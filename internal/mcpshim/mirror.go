@@ -85,7 +85,7 @@ func (m *mirrors) of(tool string) (_ mirror, known bool) {
 
 // mirrors reports whether a call's arguments may have to go into headers.
 func (c *conv) mirrors(p *callParams) bool {
-	return c.s.opts.URL != "" && p.metaText(metaVersion) >= mcpraw.Stateless
+	return c.s.opts.URL != "" && p.revision().Stateless()
 }
 
 // marks returns what a tool's definition says of headers. A tool server whose tools nobody
@@ -164,7 +164,7 @@ func (a *attempt) otherHeaders(ctx context.Context, ans answer) bool {
 		return false
 	}
 	var code int64
-	if json.Unmarshal(mcpraw.At(ans.value, "/code"), &code) != nil || code != codeHeaderMismatch {
+	if json.Unmarshal(mcpraw.At(ans.value, "/code"), &code) != nil || code != mcpraw.CodeHeaderMismatch {
 		return false
 	}
 	a.reread = true
@@ -177,10 +177,6 @@ func (a *attempt) otherHeaders(ctx context.Context, ans answer) bool {
 	a.q.headers = m.headers
 	return true
 }
-
-// codeHeaderMismatch is the error of revision 2026-07-28 for headers that are not those
-// that the server expects.
-const codeHeaderMismatch = -32020
 
 func equalHeaders(a, b []mcpraw.ParamHeader) bool {
 	x, errX := json.Marshal(a)

@@ -27,20 +27,11 @@ const (
 // onceHeaders may not be there twice: who reads the one need not have read the other.
 var onceHeaders = []string{versionHeader, "Mcp-Method", "Mcp-Name"}
 
-// statuses are those of the errors that the revision gives one. -32602 has one only where
-// a request lacks what each must have, and such a request is refused here.
-var statuses = map[int]int{
-	codeHeaderMismatch: http.StatusBadRequest,
-	codeCapability:     http.StatusBadRequest,
-	codeUnsupported:    http.StatusBadRequest,
-	codeNoMethod:       http.StatusNotFound,
-}
-
 // statusOf is the status that an answer goes with: 200 for all that has none of its own.
 func statusOf(answer []byte) int {
-	m, code := newFrame(answer), 0
-	if m.Bad == "" && m.Fault.Present() && json.Unmarshal(mcpraw.At(answer[m.Fault.From:m.Fault.To], "/code"), &code) == nil && statuses[code] != 0 {
-		return statuses[code]
+	m, code := newFrame(answer), int64(0)
+	if m.Bad == "" && m.Fault.Present() && json.Unmarshal(mcpraw.At(answer[m.Fault.From:m.Fault.To], "/code"), &code) == nil {
+		return mcpraw.StatusOf(code)
 	}
 	return http.StatusOK
 }
@@ -57,27 +48,22 @@ func malformed(code int, words string) *refusal {
 }
 
 func mismatch(header string) *refusal {
-	return malformed(codeHeaderMismatch, "the header "+header+" is not what the body says")
+	return malformed(mcpraw.CodeHeaderMismatch, "the header "+header+" is not what the body says")
 }
 
 // unfit refuses a message that does not pass, whatever its revision.
 func unfit(m *frame, status int) *refusal {
-	code := codeInvalidRequest
+	code := mcpraw.CodeInvalidRequest
 	if m.RawID == nil {
-		code = codeParse
+		code = mcpraw.CodeParse
 	}
 	return &refusal{status: status, code: code, words: "the message does not pass: " + m.Bad}
-}
-
-// versionOf is the revision that a message names in its body; "" for none.
-func versionOf(m *frame) string {
-	return mcpraw.ScalarText(mcpraw.At(m.head[m.Params.From:m.Params.To], "/_meta/"+mcpraw.PointerToken(metaVersion)))
 }
 
 // isModern reports whether a message is of a revision without a handshake, by its header or
 // by its body. An array is where one of its messages is.
 func isModern(h http.Header, m *frame) bool {
-	if h.Get(versionHeader) >= stateless || m.Bad == "" && !m.Batch && versionOf(m) >= stateless {
+	if mcpraw.Revision(h.Get(versionHeader)).Stateless() || m.Bad == "" && !m.Batch && mcpraw.RevisionOf(m.head[m.Params.From:m.Params.To]).Stateless() {
 		return true
 	}
 	if m.Bad == "" && m.Batch {
@@ -97,11 +83,11 @@ func refused(h http.Header, m *frame) *refusal {
 	case m.Bad != "":
 		return unfit(m, http.StatusBadRequest)
 	case m.Batch:
-		return malformed(codeInvalidRequest, "this protocol revision has no arrays of messages")
+		return malformed(mcpraw.CodeInvalidRequest, "this protocol revision has no arrays of messages")
 	case m.IsNotification():
 		return nil // which headers it has the revision does not say
 	case !m.IsRequest():
-		return malformed(codeInvalidRequest, "this protocol revision has no answers of a client's")
+		return malformed(mcpraw.CodeInvalidRequest, "this protocol revision has no answers of a client's")
 	}
 	for _, name := range onceHeaders {
 		if len(h.Values(name)) > 1 {
@@ -109,14 +95,14 @@ func refused(h http.Header, m *frame) *refusal {
 		}
 	}
 	params := m.head[m.Params.From:m.Params.To]
-	if versionOf(m) == "" {
-		return malformed(codeInvalidParams, "the request does not name its protocol revision in _meta")
+	if mcpraw.RevisionOf(params) == "" {
+		return malformed(mcpraw.CodeInvalidParams, "the request does not name its protocol revision in _meta")
 	}
 	if at := mcpraw.Mismatch(h, m.Method, params); at != "" {
 		return mismatch(at)
 	}
 	if can := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaCapabilities)); can == nil || can[0] != '{' {
-		return malformed(codeInvalidParams, "the request does not say in _meta what its client can do")
+		return malformed(mcpraw.CodeInvalidParams, "the request does not say in _meta what its client can do")
 	}
 	return nil
 }
@@ -136,7 +122,7 @@ func (c *conv) refusedParams(ctx context.Context, h http.Header, m *frame) *refu
 	}
 	marks, err := c.marks(ctx, p)
 	if err != nil {
-		no := &refusal{status: http.StatusOK, code: codeGone, words: "the call was not sent: the definition of its tool cannot be had, to compare the headers with: " + err.Error()}
+		no := &refusal{status: http.StatusOK, code: mcpraw.CodeGone, words: "the call was not sent: the definition of its tool cannot be had, to compare the headers with: " + err.Error()}
 		errors.As(err, &no.challenge)
 		return no
 	}

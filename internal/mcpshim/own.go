@@ -94,10 +94,6 @@ func ownVerify(ctx context.Context, c *client.Client, args []byte) ([]byte, erro
 	return client.Append(nil, v), nil
 }
 
-// revisions are the protocol revisions that the own tools are offered under, newest
-// first: one without a handshake, and those with one.
-var revisions = []string{stateless, "2025-11-25", "2025-06-18", "2025-03-26"}
-
 const (
 	ownInfo        = `{"name":"tgad","version":"1"}`
 	ownCapable     = `{"tools":{}}`
@@ -152,14 +148,14 @@ func ownAnswer(ctx context.Context, c *client.Client, f *frame) [][]byte {
 		if f.RawID == nil {
 			f.RawID = []byte("null")
 		}
-		return refuse(&ownFault{code: codeInvalidRequest, words: "the message is not understood: " + f.Bad})
+		return refuse(&ownFault{code: mcpraw.CodeInvalidRequest, words: "the message is not understood: " + f.Bad})
 	}
 	if !f.IsRequest() {
 		return nil
 	}
 	params, err := f.bytes(f.Params, maxBatchBytes)
 	if err != nil {
-		return refuse(&ownFault{code: codeInvalidParams, words: err.Error()})
+		return refuse(&ownFault{code: mcpraw.CodeInvalidParams, words: err.Error()})
 	}
 	modern, fault := ownRevision(f.Method, params)
 	if fault != nil {
@@ -184,35 +180,32 @@ func ownAnswer(ctx context.Context, c *client.Client, f *frame) [][]byte {
 // ownRevision reports whether a request is of the revision without a handshake, which says
 // so itself.
 func ownRevision(method string, params []byte) (modern bool, _ *ownFault) {
-	said := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaVersion))
-	version := mcpraw.ScalarText(said)
+	said := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(mcpraw.MetaRevision))
+	version := mcpraw.Revision(mcpraw.ScalarText(said))
 	capabilities := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaCapabilities))
 	switch {
 	case said == nil && method == "server/discover":
-		return false, &ownFault{code: codeInvalidParams, words: "the request does not name its protocol revision in _meta"}
+		return false, &ownFault{code: mcpraw.CodeInvalidParams, words: "the request does not name its protocol revision in _meta"}
 	case said == nil:
 		return false, nil
-	case !slices.Contains(revisions, version):
-		data := append(quoted([]byte(`{"supported":`), revisions), `,"requested":`...)
-		return false, &ownFault{code: codeUnsupported, words: "this protocol revision is not supported", data: append(tga.AppendString(data, version), '}')}
-	case version != stateless:
+	case !slices.Contains(mcpraw.Revisions, version):
+		data := append(quoted([]byte(`{"supported":`), mcpraw.Revisions), `,"requested":`...)
+		return false, &ownFault{code: mcpraw.CodeUnsupported, words: "this protocol revision is not supported", data: append(tga.AppendString(data, string(version)), '}')}
+	case !version.Stateless():
 		return false, nil
 	case capabilities == nil || capabilities[0] != '{':
-		return false, &ownFault{code: codeInvalidParams, words: "the request does not say in _meta what its client can do"}
+		return false, &ownFault{code: mcpraw.CodeInvalidParams, words: "the request does not say in _meta what its client can do"}
 	}
 	return true, nil
 }
 
-// codeUnsupported is the error of revision 2026-07-28 for a revision that is not spoken.
-const codeUnsupported = -32022
-
-func quoted(b []byte, words []string) []byte {
+func quoted(b []byte, words []mcpraw.Revision) []byte {
 	b = append(b, '[')
 	for i, w := range words {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = tga.AppendString(b, w)
+		b = tga.AppendString(b, string(w))
 	}
 	return append(b, ']')
 }
@@ -225,20 +218,15 @@ func ownResult(ctx context.Context, c *client.Client, method string, params []by
 	case method == "tools/call":
 		return ownCall(ctx, c, params, modern)
 	case modern && method == "server/discover":
-		return append(quoted([]byte(`{"supportedVersions":`), revisions), `,"capabilities":`+ownCapable+`,`+ownCache+`}`...), nil
+		return append(quoted([]byte(`{"supportedVersions":`), mcpraw.Revisions), `,"capabilities":`+ownCapable+`,`+ownCache+`}`...), nil
 	case !modern && method == "initialize":
-		revision := revisions[1]
-		if said := mcpraw.ScalarText(mcpraw.At(params, "/protocolVersion")); slices.Contains(revisions[1:], said) {
-			revision = said
-		}
-		return []byte(`{"protocolVersion":"` + revision + `","capabilities":` + ownCapable + `,"serverInfo":` + ownInfo + `}`), nil
+		revision := mcpraw.Revision(mcpraw.ScalarText(mcpraw.At(params, "/protocolVersion"))).Agree()
+		return []byte(`{"protocolVersion":"` + string(revision) + `","capabilities":` + ownCapable + `,"serverInfo":` + ownInfo + `}`), nil
 	case !modern && method == "ping":
 		return []byte("{}"), nil
 	}
-	return nil, &ownFault{code: codeNoMethod, words: "no such method"}
+	return nil, &ownFault{code: mcpraw.CodeNoMethod, words: "no such method"}
 }
-
-const codeNoMethod = -32601
 
 // stamp adds to a result what each has in revision 2026-07-28: its type, and who made it.
 func stamp(result []byte) []byte {
@@ -273,9 +261,9 @@ func ownListing(modern bool) []byte {
 }
 
 func ownCall(ctx context.Context, c *client.Client, params []byte, modern bool) ([]byte, *ownFault) {
-	name, version := mcpraw.ScalarText(mcpraw.At(params, "/name")), ""
+	name, version := mcpraw.ScalarText(mcpraw.At(params, "/name")), mcpraw.Handshake
 	if modern {
-		version = stateless
+		version = mcpraw.Newest
 	}
 	for _, t := range ownTools {
 		if t.name != name {
@@ -292,5 +280,5 @@ func ownCall(ctx context.Context, c *client.Client, params []byte, modern bool) 
 		}
 		return append(b, "}]}"...), nil
 	}
-	return nil, &ownFault{code: codeInvalidParams, words: "there is no tool " + mcpraw.Clip(name, 128)}
+	return nil, &ownFault{code: mcpraw.CodeInvalidParams, words: "there is no tool " + mcpraw.Clip(name, 128)}
 }

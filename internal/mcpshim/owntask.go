@@ -92,14 +92,14 @@ func (t *ownTask) record() taskRecord {
 }
 
 // declaresTasks reports whether a request says that its client understands tasks.
-func declaresTasks(meta []byte) bool {
-	return mcpraw.ScalarText(mcpraw.At(meta, "/"+mcpraw.PointerToken(metaVersion))) >= stateless &&
-		mcpraw.At(meta, "/"+mcpraw.PointerToken(metaCapabilities)+"/extensions/"+mcpraw.PointerToken(tasksExtension)) != nil
+func declaresTasks(params []byte) bool {
+	return mcpraw.RevisionOf(params).Stateless() &&
+		mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaCapabilities)+"/extensions/"+mcpraw.PointerToken(tasksExtension)) != nil
 }
 
 // offersTasks reports whether a call may become a task of the shim's.
 func (c *conv) offersTasks(p *callParams) bool {
-	return c.s.opts.Tasks != TasksOff && len(p.raw) <= maxLeg && declaresTasks(p.meta) && !c.serverHasTasks(p)
+	return c.s.opts.Tasks != TasksOff && len(p.raw) <= maxLeg && declaresTasks(p.raw) && !c.serverHasTasks(p)
 }
 
 // What is known about the tool server's own tasks.
@@ -311,7 +311,7 @@ func (t *ownTask) standing() (said string, is taskStanding) {
 	}
 	o := &t.a.out
 	completed := func(code tga.Code, words string) string {
-		return `"status":"completed","result":` + string(toolError(stateless, code, t.id.String(), words))
+		return `"status":"completed","result":` + string(toolError(mcpraw.Newest, code, t.id.String(), words))
 	}
 	unsent := !o.final && (o.code == tga.ToolError || o.code == tga.EscalationRequired && rec.Cancelled)
 	switch {

@@ -26,7 +26,7 @@ func (c *conv) ownTasks(f *frame, b *batchReply) bool {
 	defer f.close()
 	w := &waiting{id: f.RawID, method: f.Method, batch: b}
 	if err := c.register(w); err != nil {
-		c.fail(f.RawID, b, codeInvalidRequest, "", "", err.Error())
+		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
 		return true
 	}
 	params = append([]byte(nil), params...)
@@ -34,13 +34,10 @@ func (c *conv) ownTasks(f *frame, b *batchReply) bool {
 	return true
 }
 
-// codeCapability is the error for a client that does not declare what it uses.
-const codeCapability = -32021
-
 // undeclared refuses a request about tasks whose client does not say that it knows them.
 func (c *conv) undeclared(w *waiting) {
 	env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
-	_ = c.send(w.batch, &env, text(`{"jsonrpc":"2.0","id":`), text(w.id), text(`,"error":{"code":`+itoa(codeCapability)+
+	_ = c.send(w.batch, &env, text(`{"jsonrpc":"2.0","id":`), text(w.id), text(`,"error":{"code":`+itoa(mcpraw.CodeCapability)+
 		`,"message":"tgad: the request does not declare the tasks extension","data":{"requiredCapabilities":{"extensions":{"`+tasksExtension+`":{}}}}}}`))
 }
 
@@ -50,23 +47,23 @@ func (c *conv) answerTask(w *waiting, name string, params []byte) {
 		c.unregister(w)
 		c.fail(w.id, w.batch, code, tga.CodeOf(err), "", err.Error())
 	}
-	if !declaresTasks(mcpraw.At(params, "/_meta")) {
+	if !declaresTasks(params) {
 		c.unregister(w)
 		c.undeclared(w)
 		return
 	}
 	id, err := tga.ParseID(name)
 	if err != nil {
-		fail(codeInvalidParams, tga.Errorf(tga.NotFound, "there is no task of this id"))
+		fail(mcpraw.CodeInvalidParams, tga.Errorf(tga.NotFound, "there is no task of this id"))
 		return
 	}
 	t, err := c.taskAt(id)
 	switch {
 	case errors.Is(err, tga.NotFound):
-		fail(codeInvalidParams, err)
+		fail(mcpraw.CodeInvalidParams, err)
 		return
 	case err != nil:
-		fail(codeGone, err)
+		fail(mcpraw.CodeGone, err)
 		return
 	}
 	done := []byte(`{"resultType":"complete"}`)
@@ -80,7 +77,7 @@ func (c *conv) answerTask(w *waiting, name string, params []byte) {
 		return
 	}
 	if err != nil {
-		fail(codeInvalidParams, err)
+		fail(mcpraw.CodeInvalidParams, err)
 		return
 	}
 	c.unregister(w)

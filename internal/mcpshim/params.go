@@ -19,12 +19,7 @@ const (
 	metaReplayed = "dev.tgad/replayed"
 	metaDigest   = "dev.tgad/entryDigest"
 	metaCode     = "dev.tgad/code"
-
-	metaVersion = "io.modelcontextprotocol/protocolVersion"
 )
-
-// stateless is the first protocol revision whose results say of which type they are.
-const stateless = mcpraw.Stateless
 
 // callParams is what is read of the params of a tools/call.
 type callParams struct {
@@ -103,11 +98,16 @@ func (p *callParams) metaText(name string) string {
 	return mcpraw.ScalarText(p.metaValue(name))
 }
 
+// revision is what the request itself names.
+func (p *callParams) revision() mcpraw.Revision {
+	return mcpraw.Revision(p.metaText(mcpraw.MetaRevision))
+}
+
 // protocol is what each request of a revision without a handshake says of its sender, as
 // the params of another request; "{}" for one of a revision with a handshake.
 func (p *callParams) protocol() []byte {
 	b := []byte(`{"_meta":{`)
-	for _, name := range []string{metaVersion, metaClientInfo, metaCapabilities} {
+	for _, name := range []string{mcpraw.MetaRevision, metaClientInfo, metaCapabilities} {
 		if v := p.metaValue(name); v != nil {
 			if b[len(b)-1] != '{' {
 				b = append(b, ',')
@@ -115,7 +115,7 @@ func (p *callParams) protocol() []byte {
 			b = append(append(tga.AppendString(b, name), ':'), v...)
 		}
 	}
-	if p.metaText(metaVersion) < stateless {
+	if !p.revision().Stateless() {
 		return []byte("{}")
 	}
 	return append(b, "}}"...)

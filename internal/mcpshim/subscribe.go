@@ -50,7 +50,7 @@ func (c *conv) listen(f *frame, b *batchReply) {
 	params := sub.raw[f.Params.From:f.Params.To]
 	own, rest, others := splitTasks(params)
 	w := &waiting{id: f.RawID, method: f.Method, batch: b, sub: sub, modern: true}
-	if len(own) > 0 && !declaresTasks(mcpraw.At(params, "/_meta")) {
+	if len(own) > 0 && !declaresTasks(params) {
 		c.undeclared(w)
 		f.close()
 		return
@@ -62,7 +62,7 @@ func (c *conv) listen(f *frame, b *batchReply) {
 	sub.life, sub.end = context.WithCancel(c.life)
 	if err := c.register(w); err != nil {
 		sub.end()
-		c.fail(f.RawID, b, codeInvalidRequest, "", "", err.Error())
+		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
 		f.close()
 		return
 	}
@@ -151,7 +151,7 @@ func (c *conv) subscribe(w *waiting) {
 		return
 	}
 	c.unsubscribe(w)
-	c.fail(w.id, w.batch, codeGone, "", "", "the tool server did not take the request: "+err.Error())
+	c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server did not take the request: "+err.Error())
 }
 
 func (c *conv) writeSubscription(w *waiting) error {

@@ -193,11 +193,11 @@ func (c *conv) note(b runtime.Begun, isRead bool) (strike func()) {
 // that is started again can be told.
 type opening struct {
 	mu         sync.Mutex
-	initialize []byte // params
-	done       bool   // initialized was said
-	agreed     string // protocol revision of the handshake
-	changes    bool   // the tool server tells when its list of tools changes
-	level      []byte // params of the newest logging/setLevel
+	initialize []byte          // params
+	done       bool            // initialized was said
+	agreed     mcpraw.Revision // protocol revision of the handshake
+	changes    bool            // the tool server tells when its list of tools changes
+	level      []byte          // params of the newest logging/setLevel
 	subscribed map[string][]byte
 }
 
@@ -250,7 +250,7 @@ func (o *opening) answered(method string, f *frame) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.agreed = mcpraw.ScalarText(mcpraw.At(result, "/protocolVersion"))
+	o.agreed = mcpraw.Revision(mcpraw.ScalarText(mcpraw.At(result, "/protocolVersion")))
 	o.changes = string(mcpraw.At(result, "/capabilities/tools/listChanged")) == "true"
 }
 
@@ -262,7 +262,7 @@ func (o *opening) listChanged() bool {
 	return o.done && o.changes
 }
 
-func (o *opening) version() string {
+func (o *opening) version() mcpraw.Revision {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.agreed
@@ -294,7 +294,7 @@ func (o *opening) replay(ctx context.Context, c *conv, l *link) error {
 	if err != nil {
 		return err
 	}
-	if v := mcpraw.ScalarText(mcpraw.At(result, "/protocolVersion")); v != agreed {
+	if v := mcpraw.Revision(mcpraw.ScalarText(mcpraw.At(result, "/protocolVersion"))); v != agreed {
 		return fmt.Errorf("it speaks revision %q, and the client was told %q", v, agreed)
 	}
 	n := newFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))

@@ -252,7 +252,7 @@ func (r *remote) post(ctx context.Context, m *message) (*http.Request, error) {
 	return req, nil
 }
 
-func (r *remote) head(req *http.Request, agreed string) {
+func (r *remote) head(req *http.Request, agreed mcpraw.Revision) {
 	for k, v := range r.headers {
 		req.Header.Set(k, v)
 	}
@@ -265,7 +265,7 @@ func (r *remote) head(req *http.Request, agreed string) {
 		req.Header.Set("Mcp-Session-Id", r.session)
 	}
 	if agreed != "" {
-		req.Header.Set("Mcp-Protocol-Version", agreed)
+		req.Header.Set("Mcp-Protocol-Version", string(agreed))
 	}
 }
 

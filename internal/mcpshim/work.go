@@ -88,7 +88,7 @@ func (a *attempt) work(ctx context.Context) {
 			a.stale(b)
 			return
 		case runtime.BeginConflict:
-			a.out = outcome{code: tga.IdempotencyKeyConflict, trace: b.Result.TraceID, rpc: codeInvalidParams,
+			a.out = outcome{code: tga.IdempotencyKeyConflict, trace: b.Result.TraceID, rpc: mcpraw.CodeInvalidParams,
 				words: "the key of this call belongs to another call: " + b.Cause.Error()}
 			return
 		case runtime.BeginInDoubt:

@@ -74,7 +74,7 @@ func (c *child) alive() bool {
 	return !c.broken
 }
 
-func (c *child) agreed(string) {}
+func (c *child) agreed(mcpraw.Revision) {}
 
 func (c *child) exchange(ctx context.Context, req *jsonrpc.Request, _ ...mcpraw.ParamValue) (*answer, error) {
 	ready := make(chan *answer, 1)

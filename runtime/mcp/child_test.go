@@ -182,8 +182,8 @@ func TestNumbersSurvive(t *testing.T) {
 }
 
 func TestProtocolVersions(t *testing.T) {
-	for _, offered := range []string{"2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"} {
-		s := newScripted(t, "sdk", func(o *Options) { o.ProtocolVersion = offered })
+	for _, offered := range mcpraw.Revisions {
+		s := newScripted(t, "sdk", func(o *Options) { o.ProtocolVersion = string(offered) })
 		s.must("echo", "{}")
 		if got := s.current.version; got != offered {
 			t.Errorf("offered %s: agreed on %s", offered, got)

@@ -41,9 +41,9 @@ type httpLink struct {
 	end  context.CancelFunc
 
 	mu      sync.Mutex
-	session string // Mcp-Session-Id, "" = none
-	version string // agreed in the handshake
-	dead    bool   // the server does not know the session any more
+	session string          // Mcp-Session-Id, "" = none
+	version mcpraw.Revision // agreed in the handshake
+	dead    bool            // the server does not know the session any more
 	open    sync.WaitGroup
 }
 
@@ -57,7 +57,7 @@ func newHTTPLink(life context.Context, opts Options, log *slog.Logger, heard fun
 	return l
 }
 
-func (l *httpLink) agreed(version string) {
+func (l *httpLink) agreed(version mcpraw.Revision) {
 	l.mu.Lock()
 	l.version = version
 	l.mu.Unlock()
@@ -66,7 +66,7 @@ func (l *httpLink) agreed(version string) {
 func (l *httpLink) stateless() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.version >= mcpraw.Stateless
+	return l.version.Stateless()
 }
 
 func (l *httpLink) alive() bool {
@@ -100,12 +100,12 @@ func (l *httpLink) post(ctx context.Context, method string, params, body []byte,
 	version := l.version
 	l.mu.Unlock()
 	if version == "" && method == "server/discover" {
-		version = mcpraw.Stateless
+		version = mcpraw.Newest
 	}
-	if version >= mcpraw.Stateless {
+	if version.Stateless() {
 		mcpraw.Mirror(req.Header, version, method, mcpraw.NameOf(method, params), mirrored)
 	} else if version != "" {
-		req.Header.Set("Mcp-Protocol-Version", version)
+		req.Header.Set("Mcp-Protocol-Version", string(version))
 	}
 	resp, err = l.rt.RoundTrip(req)
 	return resp, written, err

@@ -142,7 +142,7 @@ func TestNumbersSurviveHTTP(t *testing.T) {
 			if got := structured(t, r.Result); r.Status != tga.StatusSuccess || !strings.HasPrefix(got, `{"args":`+numbers+`,"meta":{"dev.tgad/attempt":1,`) {
 				t.Errorf("%+v came back as %s", r, got)
 			}
-			if !strings.HasPrefix(name, s.current.version) {
+			if !strings.HasPrefix(name, string(s.current.version)) {
 				t.Errorf("agreed on %s", s.current.version)
 			}
 			r, err = s.Dispatch(t.Context(), testCall("fail", "{}"))

@@ -28,7 +28,7 @@ type mirror struct {
 
 // mirrors reports whether calls of a session repeat arguments in headers.
 func (s *Server) mirrors(sess *session) bool {
-	return s.opts.URL != "" && sess.version >= mcpraw.Stateless
+	return s.opts.URL != "" && sess.version.Stateless()
 }
 
 // forget makes the next call ask for the definitions.
@@ -101,13 +101,10 @@ func (s *Server) mirrored(ctx context.Context, sess *session, call runtime.Call)
 	return values, fresh, nil
 }
 
-// codeHeaderMismatch is the error of revision 2026-07-28 for headers that are not those
-// that the server expects. The request did not run.
-const codeHeaderMismatch = -32020
-
+// headerMismatch reports whether the server expected other headers. The request did not run.
 func (a *answer) headerMismatch() bool {
 	var fault struct {
 		Code int64 `json:"code"`
 	}
-	return a.fault.present && json.Unmarshal(a.fault.data, &fault) == nil && fault.Code == codeHeaderMismatch
+	return a.fault.present && json.Unmarshal(a.fault.data, &fault) == nil && fault.Code == mcpraw.CodeHeaderMismatch
 }

@@ -27,7 +27,7 @@ type link interface {
 	// notify writes a notification.
 	notify(ctx context.Context, n *jsonrpc.Request) error
 	// agreed tells the link which protocol version the handshake found.
-	agreed(version string)
+	agreed(version mcpraw.Revision)
 	// alive reports whether a new request may be written.
 	alive() bool
 	// retire is called on a link that is not alive before its successor is made. A
@@ -40,7 +40,7 @@ type link interface {
 // session is a link after its handshake.
 type session struct {
 	link    link
-	version string
+	version mcpraw.Revision
 	meta    []byte // members that every request's _meta carries from 2026-07-28 on: ,"k":v…
 	// subscribes says that the server tells subscribers, and nobody else, of other tools.
 	subscribes bool
@@ -63,12 +63,12 @@ func handshake(ctx context.Context, l link, version string) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{link: l, version: cs.InitializeResult().ProtocolVersion}
+	s := &session{link: l, version: mcpraw.Revision(cs.InitializeResult().ProtocolVersion)}
 	l.agreed(s.version)
 	if err := cs.Close(); err != nil {
 		return nil, fmt.Errorf("end of handshake: %w", err)
 	}
-	if s.version >= mcpraw.Stateless {
+	if s.version.Stateless() {
 		caps := cs.InitializeResult().Capabilities
 		s.subscribes = caps != nil && caps.Tools != nil && caps.Tools.ListChanged
 		s.known.listing = make(chan struct{}, 1)
@@ -139,7 +139,7 @@ func serverRequest(m *message) []byte {
 	if m.env.Method == "ping" {
 		return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{}}`, m.env.RawID)
 	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"tgad does not serve this method"}}`, m.env.RawID)
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"tgad does not serve this method"}}`, m.env.RawID, mcpraw.CodeNoMethod)
 }
 
 // transport lets an SDK client speak over a link during the handshake. It is both the

@@ -11,40 +11,6 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Meaning is what an answer to tools/call says about the call.
-type Meaning uint8
-
-// Meanings of an answer.
-const (
-	IsEffect   Meaning = iota // the tool has run, or failed: record it
-	IsRefusal                 // the server did not take the call
-	IsDoubt                   // it does not say what happened
-	WantsInput                // input_required: the call goes on with another message
-	IsTask                    // the call goes on as a task
-)
-
-// faultCodes says what a JSON-RPC error code means. A code that is not here is the
-// tool's own failure: the server answered, so it is recorded and not sent again.
-var faultCodes = map[int64]struct {
-	meaning Meaning
-	why     string
-}{
-	-32700: {IsRefusal, ""}, // parse error
-	-32600: {IsRefusal, ""}, // invalid request
-	-32601: {IsRefusal, ""}, // no such method
-	-32602: {IsRefusal, ""}, // no such tool, or bad arguments
-	-32020: {IsRefusal, ""}, // 2026-07-28: a header contradicts the body
-	-32021: {IsRefusal, ""}, // 2026-07-28: a client capability is missing
-	-32022: {IsRefusal, ""}, // 2026-07-28: protocol revision not supported
-
-	// The reference implementations make these two up on the client's side. A server
-	// that is itself a proxy passes them on.
-	-32000: {IsDoubt, "the server does not know what happened: "}, // connection closed
-	-32001: {IsDoubt, "the server does not know what happened: "}, // request timed out
-
-	-32042: {IsDoubt, "it is not a final effect: "}, // a person is to open a URL first
-}
-
 // resultTypes are the types of a result that is not final and known.
 var resultTypes = map[string]Meaning{
 	"input_required": WantsInput,
@@ -82,8 +48,8 @@ func ReadFault(value []byte, attempt uint32) Answer {
 		return doubt("its error member is not one of JSON-RPC")
 	}
 	said := ClipRunes(fmt.Sprintf("JSON-RPC error %d: %s", fault.Code, fault.Message), MaxMessage)
-	known := faultCodes[fault.Code]
-	a := Answer{Meaning: known.meaning, Why: known.why + said}
+	meaning, why := MeaningOf(fault.Code)
+	a := Answer{Meaning: meaning, Why: why + said}
 	a.Reply.Status, a.Reply.ErrorCode, a.Reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), said
 	switch {
 	case a.Meaning == IsRefusal:

@@ -12,11 +12,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Stateless is the first protocol revision without a handshake. Over HTTP its requests
-// repeat in headers what stands in their body.
-const Stateless = "2026-07-28"
-
-// Headers of a request of that revision.
+// Headers of a request of a revision without a handshake.
 const (
 	versionHeader = "Mcp-Protocol-Version"
 	methodHeader  = "Mcp-Method"
@@ -44,13 +40,13 @@ func NameOf(method string, params []byte) string {
 // request has, and those of the arguments that the tool's definition wants repeated. What
 // an operator has configured under the names of the latter is taken out: it would stand
 // for an argument that was not given.
-func Mirror(h http.Header, version, method, name string, params []ParamValue) {
+func Mirror(h http.Header, version Revision, method, name string, params []ParamValue) {
 	for k := range h {
 		if strings.HasPrefix(http.CanonicalHeaderKey(k), paramHeader) {
 			h.Del(k)
 		}
 	}
-	h.Set(versionHeader, version)
+	h.Set(versionHeader, string(version))
 	h.Set(methodHeader, method)
 	h.Del(nameHeader)
 	if name != "" {
@@ -83,9 +79,8 @@ func headerText(v string) string {
 // arguments' headers are not looked at: they take the tool's definition. A request about a
 // task may be without a name: not every client gives it one.
 func Mismatch(h http.Header, method string, params []byte) string {
-	said := ScalarText(At(params, "/_meta/io.modelcontextprotocol~1protocolVersion"))
-	version, name := h.Get(versionHeader), NameOf(method, params)
-	if said < Stateless && version < Stateless {
+	said, version, name := RevisionOf(params), Revision(h.Get(versionHeader)), NameOf(method, params)
+	if !said.Stateless() && !version.Stateless() {
 		return ""
 	}
 	switch {

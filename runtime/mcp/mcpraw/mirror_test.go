@@ -96,7 +96,7 @@ func TestMirror(t *testing.T) {
 	h.Set("Authorization", "Bearer x")
 	h.Set("mcp-param-tenant", "of the operator")
 	h.Set("Mcp-Name", "of the operator")
-	Mirror(h, Stateless, "tools/call", "zahl-über", []ParamValue{{"Region", "us-west1"}, {"Text", " padded "}, {"Empty", ""}})
+	Mirror(h, Newest, "tools/call", "zahl-über", []ParamValue{{"Region", "us-west1"}, {"Text", " padded "}, {"Empty", ""}})
 	b64 := func(s string) string { return "=?base64?" + base64.StdEncoding.EncodeToString([]byte(s)) + "?=" }
 	for name, want := range map[string]string{
 		"Authorization": "Bearer x", "Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": b64("zahl-über"),
@@ -118,7 +118,7 @@ func TestMirror(t *testing.T) {
 			t.Errorf("%q: %q, want %q", v, got, want)
 		}
 	}
-	Mirror(h, Stateless, "tools/list", "", nil)
+	Mirror(h, Newest, "tools/list", "", nil)
 	if h.Get("Mcp-Name") != "" || h.Get("Mcp-Param-Region") != "" {
 		t.Errorf("left over: %v", h)
 	}

@@ -1,0 +1,45 @@
+package mcpraw
+
+import "slices"
+
+// Revision is a protocol revision of MCP; "" is none. A revision is a date, so revisions
+// sort by their text, and one that stands in no table here has what the ones before it had.
+type Revision string
+
+// Revisions, and what came with them.
+const (
+	Newest    Revision = "2026-07-28" // the first without a handshake: each request names its revision
+	Handshake Revision = "2025-11-25" // the newest with one; a question to a person says its mode
+
+	elicitation Revision = "2025-06-18" // elicitation/create
+	oldest      Revision = "2025-03-26"
+)
+
+// Revisions are those that tgad speaks as a server, newest first.
+var Revisions = []Revision{Newest, Handshake, elicitation, oldest}
+
+// Stateless reports whether the revision has no handshake. Over HTTP its requests repeat in
+// headers what stands in their body, and its results say of which type they are.
+func (r Revision) Stateless() bool { return r >= Newest }
+
+// Elicits reports whether a handshake of the revision may offer elicitation/create.
+func (r Revision) Elicits() bool { return r >= elicitation && !r.Stateless() }
+
+// ModalQuestions reports whether an elicitation of the revision says its mode.
+func (r Revision) ModalQuestions() bool { return r >= Handshake }
+
+// Agree returns the revision that answers a handshake which asks for r.
+func (r Revision) Agree() Revision {
+	if slices.Contains(Revisions, r) && !r.Stateless() {
+		return r
+	}
+	return Handshake
+}
+
+// MetaRevision is the member of `_meta` by which a request names its revision.
+const MetaRevision = "io.modelcontextprotocol/protocolVersion"
+
+// RevisionOf returns the revision that the params of a request name.
+func RevisionOf(params []byte) Revision {
+	return Revision(ScalarText(At(params, "/_meta/"+PointerToken(MetaRevision))))
+}

@@ -1,0 +1,28 @@
+package mcpraw
+
+import "testing"
+
+// TestRevisions walks revisions that are spoken, and ones before, between and beyond them.
+func TestRevisions(t *testing.T) {
+	for _, r := range []string{
+		"", "1", "2024-11-05", "2025-03-25", "2025-03-26", "2025-03-27", "2025-06-17", "2025-06-18", "2025-06-19",
+		"2025-11-24", "2025-11-25", "2025-11-26", "2026-07-27", "2026-07-28", "2026-07-29", "2027-01-01", "DRAFT-2026-v1",
+	} {
+		rev, agreed := Revision(r), Revision("2025-11-25")
+		if r == "2025-03-26" || r == "2025-06-18" {
+			agreed = rev
+		}
+		if rev.Stateless() != (r >= "2026-07-28") || rev.Elicits() != (r >= "2025-06-18" && r < "2026-07-28") ||
+			rev.ModalQuestions() != (r >= "2025-11-25") || rev.Agree() != agreed {
+			t.Errorf("%q: stateless %v, elicits %v, modal %v, agrees on %s", r, rev.Stateless(), rev.Elicits(), rev.ModalQuestions(), rev.Agree())
+		}
+		if got := RevisionOf([]byte(`{"_meta":{"io.modelcontextprotocol/protocolVersion":"` + r + `"}}`)); got != rev {
+			t.Errorf("%q is read as %q", r, got)
+		}
+	}
+	for _, none := range []string{"", "null", "{}", `{"_meta":null}`, `{"_meta":{"io.modelcontextprotocol/protocolVersion":true}}`, `{"protocolVersion":"2026-07-28"}`} {
+		if got := RevisionOf([]byte(none)); got != "" {
+			t.Errorf("%s is read as %q", none, got)
+		}
+	}
+}
