@@ -1,0 +1,82 @@
+package lint
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// literals are what stands in one file only, so that what depends on it is found there.
+var literals = []struct {
+	what, in, instead string
+	is                *regexp.Regexp
+	but               []string // files of other protocols, and of programs that are not tgad
+}{
+	{
+		"a protocol revision of MCP", "runtime/mcp/mcpraw/revision.go", "a method of mcpraw.Revision",
+		regexp.MustCompile(`\b20\d\d-\d\d-\d\d\b`),
+		[]string{
+			"runtime/turn/model/anthropic.go", "runtime/verify/github/github.go",
+			"internal/demo/mcp_till.go", "internal/demo/mcp_client.go", "internal/demo/stock.go",
+		},
+	},
+	{
+		"the code of a JSON-RPC error", "runtime/mcp/mcpraw/codes.go", "a constant of mcpraw",
+		regexp.MustCompile(`-32\d\d\d\b`), []string{"internal/demo/mcp_till.go"},
+	},
+}
+
+// TestLiteralsStandInOnePlace reads what is no test and no comment.
+func TestLiteralsStandInOnePlace(t *testing.T) {
+	found := map[string]bool{} // what and where, of those that may stand
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		rel := strings.TrimPrefix(filepath.ToSlash(path), "../../")
+		see := func(n ast.Node, text string) {
+			for _, l := range literals {
+				switch {
+				case !l.is.MatchString(text):
+				case rel == l.in || slices.Contains(l.but, rel):
+					found[l.what+rel] = true
+				default:
+					t.Errorf("%s: %s is %s; take %s", fset.Position(n.Pos()), text, l.what, l.instead)
+				}
+			}
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BasicLit:
+				see(n, n.Value)
+			case *ast.UnaryExpr:
+				if l, ok := n.X.(*ast.BasicLit); ok {
+					see(n, n.Op.String()+l.Value)
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range literals {
+		for _, file := range append([]string{l.in}, l.but...) {
+			if !found[l.what+file] {
+				t.Errorf("%s has no %s any more: take it out of the list", file, l.what)
+			}
+		}
+	}
+}
