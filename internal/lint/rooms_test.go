@@ -32,9 +32,9 @@ var rooms = []struct{ path, owns, imports string }{
 	// The runtime and what it sends calls to.
 	{"runtime", "the loop, recovery, remote executors, approvals, probes, confirmation, new attempts, compensation; `Store`, `Dispatcher`, `Supervisor`, `Verifier`, `Prober`", "internal/clock internal/mcpfront/call ledger schemas/tga wal/chain"},
 	{"runtime/storetest", "the suite that every `Store` passes", "ledger runtime schemas/tga wal/chain"},
-	{"runtime/dispatch", `routing, time-outs, transport retry, breaker, HTTP; MCP servers; raw messages, answers and processes of MCP, for both sides of it`, "runtime schemas/tga wal/chain"},
+	{"runtime/dispatch", `routing, time-outs, transport retry, breaker, HTTP; MCP servers; raw messages, revisions, codes and processes of MCP, for both sides of it`, "runtime schemas/tga wal/chain"},
 	{"runtime/dispatch/httpcall", "", "ledger runtime schemas/tga wal/chain"},
-	{"runtime/mcp", "", "ledger runtime runtime/dispatch/httpcall runtime/mcp/mcpraw schemas/tga"},
+	{"runtime/mcp", "", "internal/mcpanswer ledger runtime runtime/dispatch/httpcall runtime/mcp/mcpraw schemas/tga"},
 	{"runtime/mcp/mcpraw", "", "schemas/tga"},
 	{"runtime/client", `the daemon's Go client; links no Pebble`, "ledger runtime schemas/tga wal/chain"},
 	{"runtime/outcome", `rules that read an answer; signed capabilities`, "ledger runtime schemas/tga"},
@@ -68,11 +68,12 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/filelock", "", "internal/access"},
 	{"internal/clock", `the one rule by which time that passes is told: wall and monotonic clock, jumps`, ""},
 	{"internal/mcpfront/call", "the table that tells a call without an idempotency key from a repeat of an earlier one; pure, so `runtime` may use it", ""},
+	{"internal/mcpanswer", `what an answer of an MCP server to tools/call means for the record of the call`, "ledger runtime runtime/mcp/mcpraw schemas/tga"},
 	{"internal/workspace", `snapshots of a directory around calls of any client, and restores by a plan that was shown`, "internal/access runtime/workstate runtime/workstate/hostdir schemas/tga"},
 	{"internal/config", `the configuration, read, checked and built: dispatcher, trust, models`, "engine internal/access internal/filelock internal/workspace ledger runtime runtime/capability runtime/dispatch runtime/dispatch/httpcall runtime/mcp runtime/outcome runtime/turn runtime/turn/emit runtime/turn/model runtime/turn/tools runtime/turn/tools/grpccall runtime/verify runtime/verify/filecheck runtime/verify/gitcheck runtime/verify/github runtime/verify/httpcheck runtime/verify/mcpcheck runtime/verify/pgcheck runtime/verify/sqlcheck runtime/verify/sqlitecheck schemas/tga wal/chain"},
 	{"internal/daemon", `the socket server, and the way to it within one process`, "engine internal/access internal/config internal/filelock ledger runtime schemas/tga schemas/wire wal/chain wal/ndjson"},
 	{"internal/agent", `agents put together: store, tools, models, manifests, runner`, "engine internal/access internal/config runtime runtime/turn runtime/turn/emit runtime/turn/emit/otlp runtime/turn/manifest runtime/turn/tools runtime/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga wal/chain"},
-	{"internal/mcpshim", "`tgad mcp`: raw frames between a client and an MCP server, its calls governed", "internal/access internal/workspace ledger runtime runtime/client runtime/dispatch/httpcall runtime/mcp/mcpraw schemas/tga"},
+	{"internal/mcpshim", "`tgad mcp`: raw frames between a client and an MCP server, its calls governed", "internal/access internal/mcpanswer internal/workspace ledger runtime runtime/client runtime/dispatch/httpcall runtime/mcp/mcpraw schemas/tga"},
 	{"internal/cli", "what verbs have in common: how they print and fail, how a trace reads as text; the verbs `mcp`, `workspace`", "engine internal/config internal/mcpshim internal/workspace ledger runtime/client runtime/turn runtime/turn/manifest runtime/workstate schemas/tga wal/chain wal/ndjson wal/segment"},
 	{"internal/doctor", "`tgad doctor`: what is wrong with the machine under a store and its daemon", "engine internal/access runtime/client schemas/tga"},
 	{"cmd/tgad", `the command`, "engine internal/access internal/agent internal/cli internal/config internal/daemon internal/doctor internal/mcpshim ledger runtime runtime/capability runtime/client runtime/turn runtime/turn/message runtime/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga"},
@@ -110,8 +111,6 @@ var rooms = []struct{ path, owns, imports string }{
 
 // wrong are arrows that should not be. A row goes when its arrow is gone; none comes.
 var wrong = [][2]string{
-	{"runtime/mcp/mcpraw", "runtime"},
-	{"runtime/mcp/mcpraw", "ledger"},
 	{"runtime/turn/tools", "runtime/mcp"},
 	{"runtime/turn/tools/grpccall", "runtime/mcp"},
 	{"internal/doctor", "internal/cli"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -244,7 +245,7 @@ func (s *Shim) turn(b runtime.Begun) uint32 {
 func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
 	a.lookAgain(ctx, workspace.NotSent)
 	err := patient(ctx, func(ctx context.Context) error {
-		_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, mcpraw.ClipRunes(cause.Error(), mcpraw.MaxMessage), a.after)
+		_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, mcpraw.ClipRunes(cause.Error(), mcpanswer.MaxMessage), a.after)
 		return err
 	})
 	// The log gave a permit, so it may be sent: none before it is in doubt, or a repeat is

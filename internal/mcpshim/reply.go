@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // answer is a tool server's answer to a call, read.
 type answer struct {
-	mcpraw.Answer
+	mcpanswer.Answer
 	value []byte // the result or error member; nil where it is too long to keep
 	fault bool   // it is the error member
 }
@@ -23,7 +24,7 @@ func readAnswer(f *frame, attempt uint32, keep int64) (answer, error) {
 	at := f.Result
 	switch {
 	case f.Result.Present() && f.Fault.Present():
-		return answer{Answer: mcpraw.Answer{Meaning: mcpraw.IsDoubt, Why: "it has both a result and an error"}}, nil
+		return answer{Answer: mcpanswer.Answer{Meaning: mcpraw.IsDoubt, Why: "it has both a result and an error"}}, nil
 	case !f.Result.Present():
 		at = f.Fault
 	}
@@ -33,9 +34,9 @@ func readAnswer(f *frame, attempt uint32, keep int64) (answer, error) {
 	}
 	a := answer{value: value, fault: at == f.Fault}
 	if a.fault {
-		a.Answer = mcpraw.ReadFault(value, attempt)
+		a.Answer = mcpanswer.ReadFault(value, attempt)
 	} else {
-		a.Answer = mcpraw.ReadResult(value)
+		a.Answer = mcpanswer.ReadResult(value)
 	}
 	// Length and digest are for an answer that is not kept. Beside a result the log
 	// refuses them.
@@ -56,7 +57,7 @@ func tooLong(f *frame, s mcpraw.Span, keep int64) (answer, error) {
 		a.Meaning, a.Why = mcpraw.IsDoubt, fmt.Sprintf("it has %d bytes, over what passes", f.size)
 		return a, nil
 	}
-	a.Reply = mcpraw.Truncated(n, tga.Digest(h.Sum(nil)), keep)
+	a.Reply = mcpanswer.Truncated(n, tga.Digest(h.Sum(nil)), keep)
 	return a, nil
 }
 

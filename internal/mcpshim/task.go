@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -278,12 +279,12 @@ func (c *conv) askTask(o *openCall) (done bool, next time.Duration, err error) {
 func taskReply(task []byte) (reply runtime.Reply, over bool) {
 	switch mcpraw.ScalarText(mcpraw.At(task, "/status")) {
 	case "completed":
-		reply = mcpraw.ReadResult(mcpraw.At(task, "/result")).Reply
+		reply = mcpanswer.ReadResult(mcpraw.At(task, "/result")).Reply
 		reply.Status, reply.Result = firstOf(reply.Status, tga.StatusSuccess), mcpraw.At(task, "/result")
 		return reply, true
 	case "failed":
 		reply.Status, reply.ErrorCode, reply.Result = tga.StatusFailure, string(tga.ToolError), mcpraw.At(task, "/error")
-		reply.ErrorMessage = mcpraw.ClipRunes("the task failed: "+mcpraw.ScalarText(mcpraw.At(task, "/statusMessage")), mcpraw.MaxMessage)
+		reply.ErrorMessage = mcpraw.ClipRunes("the task failed: "+mcpraw.ScalarText(mcpraw.At(task, "/statusMessage")), mcpanswer.MaxMessage)
 		return reply, true
 	case "cancelled":
 		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), "the task was cancelled; what it did before is not undone"

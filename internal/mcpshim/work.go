@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -422,7 +423,7 @@ func (a *attempt) finish(ctx context.Context, b runtime.Begun, reply runtime.Rep
 
 // cut is a reply of which length and digest are recorded.
 func cut(r runtime.Reply) runtime.Reply {
-	t := mcpraw.Truncated(int64(len(r.Result)), tga.Sum(r.Result), 0)
+	t := mcpanswer.Truncated(int64(len(r.Result)), tga.Sum(r.Result), 0)
 	t.ErrorMessage = fmt.Sprintf("answer of %d bytes is over what the log takes", t.ResultBytes)
 	return t
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
@@ -32,13 +33,13 @@ type answer struct {
 func (a *answer) reply(attempt uint32) (runtime.Reply, error) {
 	switch {
 	case a.refused != "" && attempt > 1:
-		e := tga.Errorf(tga.ToolError, "%w", notSent("the server refused this attempt: %s", mcpraw.ClipRunes(a.refused, mcpraw.MaxMessage)))
+		e := tga.Errorf(tga.ToolError, "%w", notSent("the server refused this attempt: %s", mcpraw.ClipRunes(a.refused, mcpanswer.MaxMessage)))
 		e.RetryAfter = a.after
 		return runtime.Reply{}, e
 	case a.refused != "":
 		return runtime.Reply{
 			Status: tga.StatusDenied, Class: ledger.ClassPermanent,
-			ErrorCode: string(tga.ToolError), ErrorMessage: mcpraw.ClipRunes(a.refused, mcpraw.MaxMessage),
+			ErrorCode: string(tga.ToolError), ErrorMessage: mcpraw.ClipRunes(a.refused, mcpanswer.MaxMessage),
 			RetryAfter: a.after,
 		}, nil
 	case a.result.present && a.fault.present:
@@ -48,9 +49,9 @@ func (a *answer) reply(attempt uint32) (runtime.Reply, error) {
 	case a.fault.truncated():
 		return a.fault.reply(), nil
 	case a.fault.present:
-		return read(mcpraw.ReadFault(a.fault.data, attempt), &a.fault, attempt)
+		return read(mcpanswer.ReadFault(a.fault.data, attempt), &a.fault, attempt)
 	case a.result.present:
-		return read(mcpraw.ReadResult(a.result.data), &a.result, attempt)
+		return read(mcpanswer.ReadResult(a.result.data), &a.result, attempt)
 	}
 	return runtime.Reply{}, fmt.Errorf("reply has neither a result nor an error")
 }
@@ -76,10 +77,10 @@ func (a *answer) control() (json.RawMessage, error) {
 }
 
 // reply is what is recorded of an answer that is too long to keep.
-func (c *capture) reply() runtime.Reply { return mcpraw.Truncated(c.bytes, c.digest(), c.limit) }
+func (c *capture) reply() runtime.Reply { return mcpanswer.Truncated(c.bytes, c.digest(), c.limit) }
 
 // read turns what an answer means into the reply to an attempt.
-func read(said mcpraw.Answer, c *capture, attempt uint32) (runtime.Reply, error) {
+func read(said mcpanswer.Answer, c *capture, attempt uint32) (runtime.Reply, error) {
 	switch said.Meaning {
 	case mcpraw.IsEffect:
 	case mcpraw.IsRefusal:

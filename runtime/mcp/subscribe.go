@@ -6,6 +6,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
@@ -49,7 +50,7 @@ func (s *Server) subscribe(sess *session) {
 		})
 		acked := s.acknowledgements() != before
 		if err == nil && a.fault.present {
-			said := mcpraw.ReadFault(a.fault.data, 1)
+			said := mcpanswer.ReadFault(a.fault.data, 1)
 			if err = errors.New(said.Why); said.Meaning == mcpraw.IsRefusal && !acked {
 				s.log.Warn("the tool server refuses to tell of changes of its tools", "error", err)
 				return

@@ -1,28 +1,28 @@
 package mcpraw
 
-import (
-	"fmt"
-	"strings"
-	"testing"
-)
+import "testing"
 
-// TestEveryCode walks the codes that JSON-RPC keeps for itself, and some beside them: what
-// each means for a first attempt at a call, and what is said of a doubt.
+// TestEveryCode walks the codes that JSON-RPC keeps for itself, and some beside them.
 func TestEveryCode(t *testing.T) {
-	const lost = "the server does not know what happened: "
-	want := map[int]struct {
+	type row struct {
 		meaning Meaning
 		why     string
-	}{
-		-32700: {IsRefusal, ""}, -32600: {IsRefusal, ""}, -32601: {IsRefusal, ""}, -32602: {IsRefusal, ""},
-		-32020: {IsRefusal, ""}, -32021: {IsRefusal, ""}, -32022: {IsRefusal, ""},
-		-32000: {IsDoubt, lost}, -32001: {IsDoubt, lost}, -32042: {IsDoubt, "it is not a final effect: "},
+		status  int
 	}
-	for code := -32800; code < -31900; code++ {
-		a := ReadFault(fmt.Appendf(nil, `{"code":%d,"message":"words"}`, code), 1)
-		said := fmt.Sprintf("JSON-RPC error %d: words", code)
-		if w := want[code]; a.Meaning != w.meaning || a.Why != w.why+said || !strings.HasSuffix(a.Reply.ErrorMessage, said) {
-			t.Errorf("%d: %+v, want %+v", code, a, w)
+	const lost = "the server does not know what happened: "
+	want := map[int64]row{
+		-32700: {IsRefusal, "", 200}, -32600: {IsRefusal, "", 200}, -32601: {IsRefusal, "", 404}, -32602: {IsRefusal, "", 200},
+		-32020: {IsRefusal, "", 400}, -32021: {IsRefusal, "", 400}, -32022: {IsRefusal, "", 400},
+		-32000: {IsDoubt, lost, 200}, -32001: {IsDoubt, lost, 200}, -32042: {IsDoubt, "it is not a final effect: ", 200},
+	}
+	for code := int64(-32800); code < -31900; code++ {
+		w, ok := want[code]
+		if !ok {
+			w = row{IsEffect, "", 200}
+		}
+		meaning, why := MeaningOf(code)
+		if got := (row{meaning, why, StatusOf(code)}); got != w {
+			t.Errorf("%d: %+v, want %+v", code, got, w)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package mcpraw holds what every way to an MCP tool server shares: it reads raw
-// JSON-RPC messages without decoding them, says what an answer to tools/call means, and
-// runs a tool server that is a process.
+// JSON-RPC messages without decoding them, has the protocol's revisions and the codes of its
+// errors, and runs a tool server that is a process.
 //
 // A message is looked at while it arrives. Its members are found as spans of its bytes;
 // nothing is rounded, folded or written anew. encoding/json would need the whole message
@@ -10,7 +10,6 @@
 //
 //	exact      a member is the bytes that the peer wrote                     [Scanner]         FuzzScanner
 //	strict     a message that two parsers could read apart is marked bad     [Scanner.Finish]  TestScanner
-//	final      only a final result is an effect                              [ReadResult]      TestAnswers
 //	one child  a process is started once nobody holds its lock               [StartProcess]    runtime/mcp TestNewChildWaitsForTheOld
 //	no orphan  a process dies with the one that started it (Linux)           [Process]         runtime/mcp TestChildDiesWithItsParent
 package mcpraw

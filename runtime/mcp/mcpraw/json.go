@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -142,3 +143,14 @@ func inside(doc []byte, token string) (from, to int, ok bool) {
 
 // PointerName is the member's name that a token of a JSON Pointer stands for.
 func PointerName(token string) string { return pointerMarks.Replace(token) }
+
+// ClipRunes returns the first n characters of s, as valid UTF-8.
+func ClipRunes(s string, n int) string {
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	for i := range s {
+		if n--; n < 0 {
+			return s[:i]
+		}
+	}
+	return s
+}

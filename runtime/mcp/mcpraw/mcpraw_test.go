@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-
-	"github.com/tgad/tgad/schemas/tga"
 )
 
 // scanned is what a scanner found, and what it told of the two members.
@@ -102,49 +100,6 @@ func FuzzScanner(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestAnswers(t *testing.T) {
-	for _, c := range []struct {
-		member, value string
-		attempt       uint32
-		meaning       Meaning
-		status        string
-	}{
-		{"result", `{}`, 1, IsEffect, tga.StatusSuccess},
-		{"result", `{"isError":false,"resultType":"complete"}`, 2, IsEffect, tga.StatusSuccess},
-		{"result", `{"isError":true,"content":[{"type":"text","text":"no"}]}`, 2, IsEffect, tga.StatusFailure},
-		{"result", `{"IsError":true,"iserror":true}`, 1, IsEffect, tga.StatusSuccess}, // other members
-		{"result", `{"isError":"yes"}`, 1, IsDoubt, ""},
-		{"result", `{"isError":true,"isError":false}`, 1, IsDoubt, ""},
-		{"result", `{"resultType":"input_required"}`, 1, WantsInput, ""},
-		{"result", `{"resultType":"task","taskId":"t"}`, 1, IsTask, ""},
-		{"result", `{"task":{"taskId":"t"}}`, 1, IsTask, ""},
-		{"result", `{"task":{"taskId":"t"},"content":[]}`, 1, IsEffect, tga.StatusSuccess},
-		{"result", `{"resultType":"task"}`, 1, IsDoubt, ""},
-		{"result", `{"resultType":"novel"}`, 1, IsDoubt, ""},
-		{"result", `{"resultType":1}`, 1, IsDoubt, ""},
-		{"result", `null`, 1, IsDoubt, ""},
-		{"result", `[]`, 1, IsDoubt, ""},
-		{"error", `{"code":-32602}`, 1, IsRefusal, tga.StatusFailure},
-		{"error", `{"code":-32602}`, 2, IsRefusal, tga.StatusFailure},
-		{"error", `{"code":-32603}`, 1, IsEffect, tga.StatusFailure},
-		{"error", `{"code":-32603}`, 2, IsDoubt, ""},
-		{"error", `{"code":-32001}`, 1, IsDoubt, ""},
-		{"error", `{"code":-32042}`, 1, IsDoubt, ""},
-		{"error", `"no"`, 1, IsDoubt, ""},
-	} {
-		a := ReadResult([]byte(c.value))
-		if c.member == "error" {
-			a = ReadFault([]byte(c.value), c.attempt)
-		}
-		if a.Meaning != c.meaning || c.status != "" && a.Reply.Status != c.status || (a.Meaning != IsEffect) != (a.Why != "") && c.member == "result" {
-			t.Errorf("%s %s at attempt %d: %+v, want meaning %d, status %q", c.member, c.value, c.attempt, a, c.meaning, c.status)
-		}
-		if (a.Meaning == IsTask) != (a.Task == "t") {
-			t.Errorf("%s: task %q", c.value, a.Task)
-		}
-	}
 }
 
 func TestClipRunes(t *testing.T) {

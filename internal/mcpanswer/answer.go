@@ -1,20 +1,25 @@
-package mcpraw
+// Package mcpanswer says what a tool server's answer to tools/call means for the record of
+// the call. Every way to an MCP tool server reads answers with it.
+//
+// # Invariants
+//
+//	final  only a final result is an effect  [ReadResult]  TestAnswers
+package mcpanswer
 
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // resultTypes are the types of a result that is not final and known.
-var resultTypes = map[string]Meaning{
-	"input_required": WantsInput,
-	"task":           IsTask,
+var resultTypes = map[string]mcpraw.Meaning{
+	"input_required": mcpraw.WantsInput,
+	"task":           mcpraw.IsTask,
 }
 
 // MaxMessage is the longest text of an error that an effect carries, in characters
@@ -23,15 +28,15 @@ const MaxMessage = 200
 
 // Answer is a tool server's answer to tools/call, read.
 type Answer struct {
-	Meaning Meaning
-	// Reply is what is recorded of it, without its bytes, for IsEffect and IsRefusal.
+	Meaning mcpraw.Meaning
+	// Reply is what is recorded of it, without its bytes, for mcpraw.IsEffect and mcpraw.IsRefusal.
 	Reply runtime.Reply
 	Why   string // what it says, for a refusal, and why it is no effect, for a doubt
-	Task  string // the task's id, for IsTask
+	Task  string // the task's id, for mcpraw.IsTask
 }
 
 func doubt(format string, args ...any) Answer {
-	return Answer{Meaning: IsDoubt, Why: fmt.Sprintf(format, args...)}
+	return Answer{Meaning: mcpraw.IsDoubt, Why: fmt.Sprintf(format, args...)}
 }
 
 // ReadFault reads the error member of an answer to an attempt.
@@ -47,14 +52,14 @@ func ReadFault(value []byte, attempt uint32) Answer {
 	if err := json.Unmarshal(value, &fault); err != nil {
 		return doubt("its error member is not one of JSON-RPC")
 	}
-	said := ClipRunes(fmt.Sprintf("JSON-RPC error %d: %s", fault.Code, fault.Message), MaxMessage)
-	meaning, why := MeaningOf(fault.Code)
+	said := mcpraw.ClipRunes(fmt.Sprintf("JSON-RPC error %d: %s", fault.Code, fault.Message), MaxMessage)
+	meaning, why := mcpraw.MeaningOf(fault.Code)
 	a := Answer{Meaning: meaning, Why: why + said}
 	a.Reply.Status, a.Reply.ErrorCode, a.Reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), said
 	switch {
-	case a.Meaning == IsRefusal:
+	case a.Meaning == mcpraw.IsRefusal:
 		a.Reply.ErrorCode, a.Reply.Class = string(tga.ValidationError), ledger.ClassPermanent
-	case a.Meaning == IsEffect && attempt > 1:
+	case a.Meaning == mcpraw.IsEffect && attempt > 1:
 		return doubt("this attempt failed, and an earlier one may have run: %s", said)
 	}
 	return a
@@ -63,9 +68,9 @@ func ReadFault(value []byte, attempt uint32) Answer {
 // ReadResult reads the result member of an answer.
 func ReadResult(value []byte) Answer {
 	// Its members and no struct: encoding/json would take "iserror" for isError.
-	all, err := Members(value)
+	all, err := mcpraw.Members(value)
 	if err != nil {
-		return doubt("its result is no JSON object: %s", Clip(string(value), 40))
+		return doubt("its result is no JSON object: %s", mcpraw.Clip(string(value), 40))
 	}
 	var a Answer
 	a.Reply.Status = tga.StatusSuccess
@@ -80,31 +85,31 @@ func ReadResult(value []byte) Answer {
 		case "resultType":
 			// 2026-07-28 has results that end the request and not the call. The tool may
 			// act later, so recording one as the effect would end the call too early.
-			if kind := ScalarText(v); kind != "complete" {
+			if kind := mcpraw.ScalarText(v); kind != "complete" {
 				known, ok := resultTypes[kind]
 				if !ok {
-					return doubt("it is not a final effect: resultType is %q", ClipRunes(kind, MaxMessage))
+					return doubt("it is not a final effect: resultType is %q", mcpraw.ClipRunes(kind, MaxMessage))
 				}
 				a.Meaning, last = known, kind
 			}
 		case "taskId":
-			a.Task = ScalarText(v)
+			a.Task = mcpraw.ScalarText(v)
 		case "task":
 			// Revision 2025-11-25 has the task in a member of its own and no resultType.
-			if id := ScalarText(At(v, "/taskId")); id != "" && At(value, "/content") == nil {
-				a.Meaning, a.Task, last = IsTask, id, "task"
+			if id := mcpraw.ScalarText(mcpraw.At(v, "/taskId")); id != "" && mcpraw.At(value, "/content") == nil {
+				a.Meaning, a.Task, last = mcpraw.IsTask, id, "task"
 			}
 		}
 	}
-	if a.Meaning != IsEffect {
+	if a.Meaning != mcpraw.IsEffect {
 		a.Why = fmt.Sprintf("it is not a final effect: resultType is %q", last)
 	}
-	if a.Meaning == IsTask && a.Task == "" {
+	if a.Meaning == mcpraw.IsTask && a.Task == "" {
 		return doubt("%s, and it has no taskId", a.Why)
 	}
 	if failed {
 		a.Reply.Status, a.Reply.ErrorCode = tga.StatusFailure, string(tga.ToolError)
-		a.Reply.ErrorMessage = ClipRunes(FirstText(At(value, "/content")), MaxMessage)
+		a.Reply.ErrorMessage = mcpraw.ClipRunes(firstText(mcpraw.At(value, "/content")), MaxMessage)
 	}
 	return a
 }
@@ -118,9 +123,9 @@ func Truncated(bytes int64, digest tga.Digest, limit int64) runtime.Reply {
 	}
 }
 
-// FirstText returns the first text of a result's content. It is for people: content of
+// firstText returns the first text of a result's content. It is for people: content of
 // another form gives "".
-func FirstText(content []byte) string {
+func firstText(content []byte) string {
 	var blocks []struct {
 		Type string `json:"type"`
 		Text string `json:"text"`
@@ -134,15 +139,4 @@ func FirstText(content []byte) string {
 		}
 	}
 	return ""
-}
-
-// ClipRunes returns the first n characters of s, as valid UTF-8.
-func ClipRunes(s string, n int) string {
-	s = strings.ToValidUTF8(s, string(utf8.RuneError))
-	for i := range s {
-		if n--; n < 0 {
-			return s[:i]
-		}
-	}
-	return s
 }
