@@ -19,14 +19,17 @@ import (
 // The checks are made in this order (docs/SEMANTICS.md), and the first that fails
 // names the code:
 //
-//	store      open, not poisoned, not frozen           STORE_UNAVAILABLE
-//	batch      not empty, not too large                 VALIDATION_ERROR, LIMIT_EXCEEDED
-//	replay     the log has it already                   nil, Replayed
-//	lease      granted, and still the trace's newest    STATE_LOCK_ACQUIRE_FAILED, STATE_CONCURRENT_EXECUTION
-//	head       as the caller expects it                 STATE_SEQUENCE_GAP, STATE_CHECKSUM_MISMATCH
-//	each entry number, digests, machine, ids, links     see [chain.Trace.Apply]
-//	each note  chain, body                              see [chain.Trace.ApplyNote]
-//	ledger     the rule of the key                      see [DB.ledgerChange]
+//	Submit  store      open, not poisoned, not frozen           STORE_UNAVAILABLE
+//	        batch      not empty, not too large                 VALIDATION_ERROR, LIMIT_EXCEEDED
+//	admit   replay     the log has it already                   nil, Replayed
+//	follow  lease      granted, and still the trace's newest    STATE_LOCK_ACQUIRE_FAILED, STATE_CONCURRENT_EXECUTION
+//	        head       as the caller expects it                 STATE_SEQUENCE_GAP, STATE_CHECKSUM_MISMATCH
+//	link    each entry number, digests, machine, ids, links     see [chain.Trace.Apply]
+//	        each note  chain, body                              see [chain.Trace.ApplyNote]
+//	claim   ledger     the rule of the key                      see [DB.ledgerChange]
+//
+// Each of these functions calls the next. The last, claim, calls queue, which encodes the
+// append and hands it to the committer; that makes it durable (committer.go).
 func (db *DB) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
 	t, err := db.Submit(ctx, lease, b)
 	if err != nil {
@@ -53,91 +56,128 @@ func (db *DB) Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (Tic
 	if err := b.Check(lease.TraceID); err != nil {
 		return Ticket{}, err
 	}
+	few := [2]part{{lease: lease, batch: b}}
+	ps := parts(few[:1])
 	if b.Also != nil {
-		done, err := db.appendBoth(ctx, lease, b)
-		return Ticket{answer: done}, err
+		second := b.Also.Lease
+		if second.TraceID == lease.TraceID || len(b.Also.Notes) == 0 {
+			return Ticket{}, tga.Errorf(tga.ValidationError, "append to trace %s and also to %s with %d notes", lease.TraceID, second.TraceID, len(b.Also.Notes)).In(lease.TraceID)
+		}
+		few[1] = part{lease: second, batch: chain.Batch{Notes: b.Also.Notes}}
+		ps = few[:]
 	}
 	if err := db.commits.enter(ctx, lease.TraceID); err != nil {
 		return Ticket{}, err
 	}
-	t, err := db.next(ctx, lease, b)
+	t, err := db.admit(ctx, ps)
 	if t.commit == nil {
 		db.commits.leave() // it comes to no commit
 	}
 	return t, err
 }
 
-// next checks b against the trace as its queued appends will leave it, and queues it
-// behind them.
-func (db *DB) next(ctx context.Context, lease chain.Lease, b chain.Batch) (Ticket, error) {
+// part is what an append does to one trace. There is a second one where the batch has notes
+// for another trace ([chain.Batch.Also]); both commit, or neither.
+type part struct {
+	lease chain.Lease
+	batch chain.Batch
+	head  fold        // the trace as its queued appends will leave it
+	under *commitment // that of the newest of these, nil where all is durable
+}
+
+type parts []part
+
+// admit checks the parts against their traces as the queued appends will leave these, and
+// queues them behind those.
+func (db *DB) admit(ctx context.Context, ps parts) (Ticket, error) {
 	db.commits.coming.Add(1)
 	defer db.commits.coming.Add(-1)
 
-	// The trace's lock is held until the batch has its place in the queue of commits.
-	// head may be that of an append which is on its way itself: that one is in the queue
+	// The traces' locks are held until the append has its place in the queue of commits.
+	// A head may be that of an append which is on its way itself: that one is in the queue
 	// before this one, so nothing of this can be durable without it.
-	id := lease.TraceID
-	if err := db.lockQueued(ctx, id); err != nil {
+	if err := ps.lock(ctx, db); err != nil {
 		return Ticket{}, err
 	}
-	defer db.traces.unlock(id)
-	head, under, err := db.tip(id)
-	if err != nil {
-		return Ticket{}, err
-	}
-	t, err := db.submit(ctx, head, lease, b)
-	if t.commit == nil && under != nil {
-		// Refused, or there already, by what is not yet durable: then that is not said
-		// before it is.
-		if err := db.await(under); err != nil {
+	defer ps.unlock(db)
+	for i := range ps {
+		p, err := &ps[i], error(nil)
+		if p.head, p.under, err = db.tip(p.lease.TraceID); err != nil {
 			return Ticket{}, err
+		}
+	}
+	var t Ticket
+	done, ok := chain.Replayed(ps[0].head.Trace, ps[0].batch)
+	err := error(nil)
+	if ok { // a second part is there with the first
+		db.stats.replayed.Add(1)
+		t.answer = done
+	} else {
+		t, err = db.follow(ctx, ps)
+	}
+	if t.commit == nil {
+		// Refused, or there already, by what may not be durable yet: then nothing is said
+		// before it is.
+		for i := range ps {
+			if under := ps[i].under; under != nil {
+				if err := db.await(under); err != nil {
+					return Ticket{}, err
+				}
+			}
 		}
 	}
 	return t, err
 }
 
-// submit checks b against head and puts it into the queue of commits. The trace's lock
-// is held.
-func (db *DB) submit(ctx context.Context, head fold, lease chain.Lease, b chain.Batch) (Ticket, error) {
-	if done, ok := chain.Replayed(head.Trace, b); ok {
-		db.stats.replayed.Add(1)
-		return Ticket{answer: done}, nil
+// follow makes the step of each part that follows its head, as if it were alone.
+func (db *DB) follow(ctx context.Context, ps parts) (Ticket, error) {
+	var few [2]*step
+	for i := range ps {
+		p := &ps[i]
+		if err := db.leases.check(p.lease); err != nil {
+			return Ticket{}, err
+		}
+		if err := db.expect(p.head, p.batch); err != nil {
+			return Ticket{}, err
+		}
+		s, err := db.link(p.head, p.lease, p.batch)
+		if err != nil {
+			return Ticket{}, err
+		}
+		few[i] = s
 	}
-	if err := db.leases.check(lease); err != nil {
-		return Ticket{}, err
-	}
-	if err := db.expect(head, b); err != nil {
-		return Ticket{}, err
-	}
-	step, err := db.link(head, lease, b)
-	if err != nil {
-		return Ticket{}, err
-	}
+	return db.claim(ctx, few[:len(ps)])
+}
 
-	// A trace has at most one ledger key, that of its call, and its lock is taken
-	// after the trace's: nobody waits for a trace while holding a key. Where the record
-	// changes, the key's lock is held until the sync returned. Otherwise two traces with
-	// one key could both read "no record" and both send.
-	key, ok, err := step.ledgerKey()
-	if err != nil {
+// claim has each step change its ledger record, and queues them.
+//
+// A trace has at most one ledger key, that of its call, and keys are locked after traces:
+// nobody waits for a trace while holding a key. Where a record changes, its key's lock is
+// held until the sync returned. Otherwise two traces with one key could both read "no
+// record" and both send.
+func (db *DB) claim(ctx context.Context, ss steps) (Ticket, error) {
+	if err := ss.lockKeys(ctx, db); err != nil {
 		return Ticket{}, err
 	}
-	if !ok {
-		return db.queue(step, false)
+	for _, s := range ss {
+		if !s.keyed {
+			continue
+		}
+		var err error
+		if s.record, err = db.ledgerChange(s); err != nil {
+			ss.unlockKeys(db)
+			return Ticket{}, err
+		}
 	}
-	if err := db.lockKey(ctx, lease.TraceID, key); err != nil {
-		return Ticket{}, err
+	// Where nothing changes, the record stays as it is, so nobody need wait for this sync.
+	// What a served call copies was durable when it was read.
+	for _, s := range ss {
+		if s.keyed && s.record == nil {
+			db.keys.unlock(s.hash)
+			s.keyed = false
+		}
 	}
-	if step.record, err = db.ledgerChange(step, key); err == nil && step.record != nil {
-		return db.queue(step, true) // which gives the key back
-	}
-	// Refused, or never sent: the record stays as it is, so nobody need wait for this
-	// sync. What a served call copies was durable when it was read.
-	db.keys.unlock(key)
-	if err != nil {
-		return Ticket{}, err
-	}
-	return db.queue(step, false)
+	return db.queue(ss)
 }
 
 // Ticket is an append on its way to disk.

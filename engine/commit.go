@@ -21,13 +21,17 @@ type step struct {
 	attachments []chain.Attachment
 	committed   tga.Millis     // the store's clock
 	newestTS    tga.Millis     // of the entries and notes
-	hash        [32]byte       // of the ledger key; with record
+	hash        [32]byte       // of the ledger key, where it has to do with one
+	keyed       bool           // it does, and the key's lock is held for it
 	first       bool           // nobody has used that key before
 	record      *ledger.Record // nil where the append leaves the ledger alone
 	room        *room          // of the entries' preimages, until they are encoded
 	commit      *commitment    // what it is committed with
 	own         commitment     // that, where it is the first of its batch
 }
+
+// steps are those of one append, each of another trace.
+type steps []*step
 
 func (s *step) appended() chain.Appended {
 	out := chain.Appended{Head: s.after.Head, Notes: s.notes}
@@ -64,52 +68,31 @@ func (s *step) leaveRoom() {
 	s.room = nil
 }
 
-// commit makes the steps durable and then visible, in that order, all or none. The
-// locks of their traces and of their ledger keys are held.
-func (db *DB) commit(steps ...*step) error {
-	c, err := db.prepare(steps...)
-	if err != nil {
-		return err
-	}
-	db.commits.add(c)
-	return db.await(c)
-}
-
-// queue puts a step into the queue of commits. The lock of its trace is held. unlocks says
-// that the lock of its ledger key is held too, and ends with the commit.
-func (db *DB) queue(s *step, unlocks bool) (Ticket, error) {
-	c, err := db.prepare(s)
-	if err != nil {
-		if unlocks {
-			db.keys.unlock(s.hash)
-		}
-		return Ticket{}, err
-	}
-	c.unlocks, c.entered = unlocks, true
-	db.tails.put(s)
-	db.commits.add(c)
-	return Ticket{db: db, commit: c, answer: s.appended()}, nil
-}
-
-// prepare encodes the steps as operations of one record of the log.
-func (db *DB) prepare(steps ...*step) (*commitment, error) {
+// queue encodes the steps as operations of one record of the log and puts them into the
+// queue of commits. The locks of their traces are held, and those of the ledger keys that
+// they have: these end with the commit.
+func (db *DB) queue(ss steps) (Ticket, error) {
 	w := db.newWriter()
-	for _, s := range steps {
+	for _, s := range ss {
 		w.step(s)
 	}
-	c := &steps[0].own
+	c := &ss[0].own
 	if err := w.end(c); err != nil {
-		return nil, err
+		ss.unlockKeys(db)
+		return Ticket{}, err
 	}
-	c.steps = steps
-	for _, s := range steps {
+	c.steps = append(c.few[:0], ss...)
+	c.entered = true
+	for _, s := range ss {
 		s.commit = c
 		s.leaveRoom()
 		if s.before.Head.Seq == 0 {
 			db.begun.add(s.after.ID)
 		}
+		db.tails.put(s)
 	}
-	return c, nil
+	db.commits.add(c)
+	return Ticket{db: db, commit: c, answer: ss[0].appended()}, nil
 }
 
 // place gives the steps of a commitment their places in the global order, which is that in

@@ -20,11 +20,11 @@ import (
 // the others of it.
 type commitment struct {
 	ops   *wal.Ops
-	steps []*step // what becomes visible with them; none for the store's own
-	group *group  // set by [committer.add]
+	steps steps    // what becomes visible with them; none for the store's own
+	few   [2]*step // room for them
+	group *group   // set by [committer.add]
 
 	entered bool // it has room of its own, see [committer.enter]
-	unlocks bool // the lock of its step's ledger key ends with it
 }
 
 // group is what one record of the log and one sync make durable.
@@ -267,9 +267,7 @@ func (c *committer) finish(g *group, err error) {
 		for _, s := range x.steps {
 			db.publish(s)
 		}
-		if x.unlocks {
-			db.keys.unlock(x.steps[0].hash)
-		}
+		x.steps.unlockKeys(db)
 		freeOps(x.ops)
 		x.ops = nil
 	}

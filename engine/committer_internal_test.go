@@ -40,7 +40,7 @@ func TestWhoIsComingIsCounted(t *testing.T) {
 	}
 	note := chain.Batch{Notes: []chain.NewNote{{Kind: "remark", Who: "tester", Body: []byte(`{}`)}}}
 	for range 3 {
-		if _, err := db.next(context.Background(), lease, note); err == nil {
+		if _, err := db.admit(context.Background(), parts{{lease: lease, batch: note}}); err == nil {
 			t.Fatal("a note of a trace that is not there was taken")
 		}
 	}

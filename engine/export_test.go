@@ -215,3 +215,22 @@ func DeadBytes(db *DB) map[uint64]int64 {
 func MayWait(share int, idle int64) bool { return mayWait(share, idle) }
 
 const MostIdleInAll = mostIdleInAll
+
+// Lock gives a lock back.
+type Lock func()
+
+// LockTrace holds the lock of a trace.
+func (db *DB) LockTrace(id tga.ID) Lock {
+	if err := db.lockQueued(context.Background(), id); err != nil {
+		panic(err)
+	}
+	return func() { db.traces.unlock(id) }
+}
+
+// LockKey holds the lock of a ledger key.
+func (db *DB) LockKey(key [32]byte) Lock {
+	if err := db.lockKey(context.Background(), tga.ID{}, key); err != nil {
+		panic(err)
+	}
+	return func() { db.keys.unlock(key) }
+}

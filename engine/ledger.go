@@ -25,26 +25,16 @@ func (s *step) change() ledger.Change {
 	return c
 }
 
-// ledgerKey returns the hash of the key that s touches or relies on; ok is false for
-// a step that has nothing to do with the ledger.
-func (s *step) ledgerKey() (key [32]byte, ok bool, err error) {
-	c := s.change()
-	if ok, err = c.Touches(); err != nil || !ok {
-		return key, false, err
-	}
-	return ledger.KeyOf(s.after.Namespace, s.after.Call).Hash(), true, nil
-}
-
-// ledgerChange returns the record of key after s, nil where s leaves it alone. The rule
-// is [ledger.Change.Apply]'s; the key's lock is held.
-func (db *DB) ledgerChange(s *step, key [32]byte) (*ledger.Record, error) {
+// ledgerChange returns the record of the step's key after s, nil where s leaves it alone.
+// The rule is [ledger.Change.Apply]'s; the key's lock is held.
+func (db *DB) ledgerChange(s *step) (*ledger.Record, error) {
 	stored, err := s.before.reservation, error(nil)
 	if stored == nil {
-		if stored, err = db.record(key); err != nil {
+		if stored, err = db.record(s.hash); err != nil {
 			return nil, err
 		}
 	}
-	s.hash, s.first = key, stored == nil
+	s.first = stored == nil
 	c := s.change()
 	return c.Apply(stored, db.statusOf)
 }

@@ -173,6 +173,70 @@ func TestNothingIsSaidOfAQueuedAppend(t *testing.T) {
 	<-said
 }
 
+// An append to two traces follows what is queued of both, as one to a single trace does:
+// it waits for no sync, commits after them, and what it says rests on both.
+func TestAppendToTwoTracesFollowsWhatIsQueued(t *testing.T) {
+	s, first := stall(t)
+	one, two := spec{trace: id(1), key: "a"}.make(t), spec{trace: id(2), key: "b"}.make(t)
+	a, b := acquire(t, s.DB, id(1)), acquire(t, s.DB, id(2))
+	tickets := []engine.Ticket{s.submit(t, a, one.begin()), s.submit(t, b, two.begin())}
+	remark := []chain.NewNote{{Kind: "remark", Who: "tester", Body: []byte(`{}`)}}
+	// From either side, so that whichever trace is locked first, its tail is looked at.
+	tickets = append(tickets,
+		s.submit(t, a, chain.Batch{Notes: remark, Also: &chain.Also{Lease: b, Notes: remark}}),
+		s.submit(t, b, chain.Batch{Notes: remark, Also: &chain.Also{Lease: a, Notes: remark}}))
+	if n := s.Queued(); n != 4 {
+		t.Errorf("%d batches are queued, want 4", n)
+	}
+	fresh := acquire(t, s.DB, id(3))
+	tickets = append(tickets, s.submit(t, fresh, spec{trace: id(3), key: "c"}.make(t).begin()))
+	undone := []chain.NewNote{{Kind: tga.NoteCompensated, Who: "tester", Body: []byte(`{}`)}}
+	byBoth := chain.Batch{Notes: remark, Also: &chain.Also{Lease: a, Notes: undone}}
+	m := spec{trace: id(4)}.make(t)
+	new, bySecond := acquire(t, s.DB, id(4)), m.batch(m.request) // nothing of trace 4 is queued
+	bySecond.Also = &chain.Also{Lease: fresh, Notes: undone}
+	said := make(chan bool, 2)
+	for lease, batch := range map[chain.Lease]chain.Batch{fresh: byBoth, new: bySecond} {
+		go func() {
+			_, err := s.Submit(context.Background(), lease, batch)
+			wantCode(t, err, tga.StateInvalidTransition)
+			said <- true
+		}()
+	}
+	time.Sleep(50 * time.Millisecond) // they may not be said later either, but then nothing is lost
+	if n := len(said); n > 0 {
+		t.Errorf("%d refused while the sync hangs", n)
+	}
+	s.finish(t, first)
+	for i, ticket := range tickets {
+		if _, err := ticket.Wait(); err != nil {
+			t.Errorf("append %d: %v", i, err)
+		}
+	}
+	<-said
+	<-said
+	for n := range uint64(2) {
+		if st, err := s.State(context.Background(), id(n+1)); err != nil || st.LastSeq != 3 {
+			t.Errorf("afterwards: %+v, %v", st, err)
+		}
+		notes := 0
+		for _, err := range s.Notes(context.Background(), id(n+1), 0) {
+			if notes++; err != nil {
+				t.Error(err)
+			}
+		}
+		if notes != 2 {
+			t.Errorf("%d notes", notes)
+		}
+	}
+	if n := s.syncs.Load(); n != 2 {
+		t.Errorf("%d syncs, want that of the append before and one", n)
+	}
+	if n := s.Locked(); n != 0 {
+		t.Errorf("%d names are still locked", n)
+	}
+}
+
 // A key is reserved by the first of two traces although its append is still in the
 // queue: the second may not even look at the record.
 func TestQueuedReservationHoldsItsKey(t *testing.T) {
