@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/doctor"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
@@ -48,7 +49,7 @@ func (f *stateFlags) check() error {
 	if f.data == "" {
 		return cli.Usagef("--data is required: the directory of the store")
 	}
-	if has, err := cli.HasStore(f.data); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if has, err := doctor.HasStore(f.data); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	} else if !has {
 		return tga.Errorf(tga.NotFound, "there is no store in %s", f.data)

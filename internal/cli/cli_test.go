@@ -186,17 +186,3 @@ func TestInterruptedVerifyReadsNoFurther(t *testing.T) {
 		}
 	}
 }
-
-// TestDirectoryThatCannotBeReadIsAnError: it is not one without a store.
-func TestDirectoryThatCannotBeReadIsAnError(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := HasStore(file); err == nil {
-		t.Error("a file has no store, without a word")
-	}
-	if has, err := HasStore(t.TempDir()); has || err != nil {
-		t.Errorf("an empty directory: %v %v", has, err)
-	}
-}

@@ -8,10 +8,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 	"sync/atomic"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/doctor"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/ndjson"
@@ -71,7 +71,7 @@ const segmentMagic = "TGADSEG\n"
 
 func (s *Streams) verifyStore(ctx context.Context, dir string) (v Verdict, err error) {
 	v = Verdict{What: "store", Path: dir}
-	if has, err := HasStore(dir); err != nil {
+	if has, err := doctor.HasStore(dir); err != nil {
 		return v, err
 	} else if !has {
 		return v, tga.Errorf(tga.NotFound, "there is no store in %s", dir)
@@ -83,7 +83,7 @@ func (s *Streams) verifyStore(ctx context.Context, dir string) (v Verdict, err e
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if now := db.Stats(); now.Restored {
 		v.Frozen = now.Frozen
-	} else if why := FrozenFor(now); why != "" {
+	} else if why := doctor.FrozenFor(now); why != "" {
 		// The log may hold less than was acknowledged, however well the rest agrees.
 		v.fault(Failure{Code: tga.StateChecksumMismatch, Message: "the store is frozen: " + why})
 	}
@@ -110,25 +110,6 @@ func (s *Streams) verifyStore(ctx context.Context, dir string) (v Verdict, err e
 	}
 	v.OK = len(v.Faults) == 0
 	return v, nil
-}
-
-// FrozenFor returns why a store takes no writes, "" where that is only because it was
-// opened for reading.
-func FrozenFor(s engine.Stats) string {
-	if strings.HasPrefix(s.Frozen, string(tga.PermissionDenied)) {
-		return ""
-	}
-	return s.Frozen
-}
-
-// HasStore reports whether a store lies in dir. Opening one to find out would leave a
-// lock file in a directory that has nothing to do with it.
-// A directory that cannot be read may have one: that is an error.
-func HasStore(dir string) (bool, error) {
-	if _, err := os.ReadDir(dir); err != nil {
-		return false, err
-	}
-	return engine.IsStore(dir)
 }
 
 // found takes an error that is what the verification was looking for into the verdict;

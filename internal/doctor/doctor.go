@@ -18,7 +18,6 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/access"
-	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -179,7 +178,7 @@ func directory(dir string) Finding {
 
 // format opens the store as tgad verify does, where nobody has it.
 func format(dir string) Finding {
-	if has, err := cli.HasStore(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if has, err := HasStore(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Finding{"format", Bad, err.Error(), ""}
 	} else if !has {
 		return Finding{"format", Warn, "there is no store yet", ""}
@@ -197,7 +196,7 @@ func format(dir string) Finding {
 	if err := db.Close(); err != nil {
 		return Finding{"format", Bad, err.Error(), ""}
 	}
-	if why := cli.FrozenFor(s); why != "" {
+	if why := FrozenFor(s); why != "" {
 		return Finding{"format", Bad, "the store is frozen: " + why, "tgad verify " + dir + ", then restore a backup, or tgad unfreeze --accept-loss."}
 	}
 	return Finding{"format", OK, fmt.Sprintf("store %s reads, opened %d times; %.1f MiB of log, %.1f MiB of it in %d full segments that are not compressed",
