@@ -14,7 +14,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
-	"github.com/tgad/tgad/internal/mcpshim"
+	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/runtime/workstate"
@@ -151,7 +151,7 @@ func TestReadingVerbsWorkWhoeverHasTheStore(t *testing.T) {
 	h := newHeld(t)
 	above := filepath.Dir(h.data)
 	shim := func() (stop func()) {
-		e, err := mcpshim.Embed(t.Context(), h.data, nil, nil)
+		e, err := embed.Start(t.Context(), h.data, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
-	"github.com/tgad/tgad/internal/mcpshim"
+	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -117,7 +117,7 @@ func (a *app) alone(ctx context.Context, dir string) (leave func() error, err er
 	if a.need == needDaemon {
 		return nil, tga.Errorf(tga.StoreUnavailable, "no process has the store in %s, and this takes one: start tgad serve --data %s", dir, cli.ShellWord(dir))
 	}
-	e, err := mcpshim.Visit(ctx, dir)
+	e, err := embed.Visit(ctx, dir)
 	if err != nil {
 		return nil, err
 	}

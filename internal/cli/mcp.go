@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime/client"
@@ -211,7 +212,7 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 			}
 			conf.TrustHints = conf.TrustHints || m.trust
 		}
-		e, err := mcpshim.Embed(ctx, data, conf, log)
+		e, err := embed.Start(ctx, data, conf, log)
 		if err != nil {
 			return nil, nil, err
 		}

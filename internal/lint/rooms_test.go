@@ -71,12 +71,13 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/mcpanswer", `what an answer of an MCP server to tools/call means for the record of the call`, "ledger runtime runtime/mcp/mcpraw schemas/tga"},
 	{"internal/workspace", `snapshots of a directory around calls of any client, and restores by a plan that was shown`, "internal/access runtime/workstate runtime/workstate/hostdir schemas/tga"},
 	{"internal/config", `the configuration, read, checked and built: dispatcher, trust, models`, "engine internal/access internal/filelock internal/workspace ledger runtime runtime/capability runtime/dispatch runtime/dispatch/httpcall runtime/mcp runtime/outcome runtime/turn runtime/turn/emit runtime/turn/model runtime/turn/tools runtime/turn/tools/grpccall runtime/verify runtime/verify/filecheck runtime/verify/gitcheck runtime/verify/github runtime/verify/httpcheck runtime/verify/mcpcheck runtime/verify/pgcheck runtime/verify/sqlcheck runtime/verify/sqlitecheck schemas/tga wal/chain"},
-	{"internal/daemon", `the socket server, and the way to it within one process`, "engine internal/access internal/config internal/filelock ledger runtime schemas/tga schemas/wire wal/chain wal/ndjson"},
+	{"internal/daemon", `the socket server, the way to it within one process, and a daemon inside of another program`, "engine internal/access internal/config internal/filelock ledger runtime schemas/tga schemas/wire wal/chain wal/ndjson"},
+	{"internal/daemon/embed", "", "internal/access internal/config internal/daemon runtime/client schemas/tga"},
 	{"internal/agent", `agents put together: store, tools, models, manifests, runner`, "engine internal/access internal/config runtime runtime/turn runtime/turn/emit runtime/turn/emit/otlp runtime/turn/manifest runtime/turn/tools runtime/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga wal/chain"},
 	{"internal/mcpshim", "`tgad mcp`: raw frames between a client and an MCP server, its calls governed", "internal/access internal/mcpanswer internal/workspace ledger runtime runtime/client runtime/dispatch/httpcall runtime/mcp/mcpraw schemas/tga"},
-	{"internal/cli", "what verbs have in common: how they print and fail, how a trace reads as text; the verbs `mcp`, `workspace`", "engine internal/config internal/doctor internal/mcpshim internal/workspace ledger runtime/client runtime/turn runtime/turn/manifest runtime/workstate schemas/tga wal/chain wal/ndjson wal/segment"},
+	{"internal/cli", "what verbs have in common: how they print and fail, how a trace reads as text; the verbs `mcp`, `workspace`", "engine internal/config internal/daemon/embed internal/doctor internal/mcpshim internal/workspace ledger runtime/client runtime/turn runtime/turn/manifest runtime/workstate schemas/tga wal/chain wal/ndjson wal/segment"},
 	{"internal/doctor", "`tgad doctor`: what is wrong with the machine under a store and its daemon", "engine internal/access runtime/client schemas/tga"},
-	{"cmd/tgad", `the command`, "engine internal/access internal/agent internal/cli internal/config internal/daemon internal/doctor internal/mcpshim ledger runtime runtime/capability runtime/client runtime/turn runtime/turn/message runtime/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga"},
+	{"cmd/tgad", `the command`, "engine internal/access internal/agent internal/cli internal/config internal/daemon internal/daemon/embed internal/doctor ledger runtime runtime/capability runtime/client runtime/turn runtime/turn/message runtime/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga"},
 
 	// What tries tgad. Nothing of it is linked into the command.
 	{"cmd/tgad-lab", "the program that `tgad demo` and `tgad torture` start", "internal/lab"},
@@ -113,8 +114,6 @@ var rooms = []struct{ path, owns, imports string }{
 var wrong = [][2]string{
 	{"runtime/turn/tools", "runtime/mcp"},
 	{"runtime/turn/tools/grpccall", "runtime/mcp"},
-	{"internal/mcpshim", "internal/daemon"},
-	{"internal/mcpshim", "internal/config"},
 	{"internal/daemon", "runtime/client"},
 }
 

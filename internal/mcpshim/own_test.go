@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
@@ -26,7 +27,7 @@ func ownLog(t *testing.T) (c *client.Client, trace string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	e, err := Embed(context.Background(), filepath.Join(dir, "store"), nil, nil)
+	e, err := embed.Start(context.Background(), filepath.Join(dir, "store"), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,5 +140,50 @@ func TestOwnToolsForTheOfficialClient(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestOwnToolsLook: the tools of tgad mcp serve answer from a log, and change nothing.
+func TestOwnToolsLook(t *testing.T) {
+	dir, err := os.MkdirTemp("", "tgad-own-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	e, err := embed.Start(context.Background(), filepath.Join(dir, "store"), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	c := client.New(e.Socket, client.Options{})
+	defer c.Close()
+	b, err := c.Begin(t.Context(), runtime.BeginRequest{BeginID: "b", Request: runtime.Request{Server: "s", Tool: "charge", Args: []byte(`{"a":1}`), Key: "k"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := b.Result.TraceID.String()
+	var out strings.Builder
+	in := strings.Join([]string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26"}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`,
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"list","arguments":{}}}`,
+		`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"show","arguments":{"trace_id":"` + id + `"}}}`,
+		`{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"verify","arguments":{"trace_id":"` + id + `"}}}`,
+		`{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"in_doubt"}}`,
+		`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"charge"}}`,
+		`{"jsonrpc":"2.0","id":8,"method":"no/such"}`,
+		`{"jsonrpc":"2.0","id":9,"method":"ping","Method":"x"}`, ``,
+	}, "\n")
+	if err := ServeOwn(t.Context(), c, strings.NewReader(in), &out); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	wants := []string{`"protocolVersion":"2025-03-26"`, `"name":"in_doubt"`, id, `"structuredContent":{"trace_id":"` + id, `"ok":true`, `"traces":[`, "there is no tool charge", `-32601`, `-32600`}
+	if len(lines) != len(wants) {
+		t.Fatalf("%d answers, want %d:\n%s", len(lines), len(wants), out.String())
+	}
+	for i, want := range wants {
+		has(t, lines[i], want)
 	}
 }

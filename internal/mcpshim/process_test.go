@@ -19,6 +19,7 @@ import (
 
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
+	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -105,7 +106,7 @@ func runShim(ctx context.Context, dir string) error {
 		if err != nil {
 			return err
 		}
-		e, err := Embed(ctx, filepath.Join(dir, "data"), conf, log)
+		e, err := embed.Start(ctx, filepath.Join(dir, "data"), conf, log)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -27,7 +28,7 @@ func (w *world) doubtful(toml string) *client.Client {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	e, err := Embed(w.t.Context(), filepath.Join(dir, "data"), conf, nil)
+	e, err := embed.Start(w.t.Context(), filepath.Join(dir, "data"), conf, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

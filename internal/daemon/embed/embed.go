@@ -1,4 +1,6 @@
-package mcpshim
+// Package embed has a daemon for a store inside a process that needs one, or uses the daemon
+// that another process has for it.
+package embed
 
 import (
 	"context"
@@ -18,11 +20,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Embedded is a daemon inside the shim, for a store that has none of its own. Shims that
-// share a store share the daemon of the one that came first; when that ends, another
+// Daemon is a daemon inside this process, for a store that has none of its own. Processes
+// that share a store share the daemon of the one that came first; when that ends, another
 // takes over. So they may be started, killed and restarted in any order, and the verbs
 // of the command reach the store by the same socket.
-type Embedded struct {
+type Daemon struct {
 	// Socket is where the daemon listens, in this process or in another one.
 	Socket string
 
@@ -37,13 +39,13 @@ const (
 	brokenPause   = time.Second
 )
 
-// Embed has a daemon for the store in dir. It returns once one is ready, in this process
+// Start has a daemon for the store in dir. It returns once one is ready, in this process
 // or in another. conf is the daemon's configuration, nil for [DefaultConfig].
-func Embed(ctx context.Context, dir string, conf *config.Config, log *slog.Logger) (*Embedded, error) {
-	return embed(ctx, dir, conf, log, false)
+func Start(ctx context.Context, dir string, conf *config.Config, log *slog.Logger) (*Daemon, error) {
+	return start(ctx, dir, conf, log, false)
 }
 
-func embed(ctx context.Context, dir string, conf *config.Config, log *slog.Logger, idle bool) (*Embedded, error) {
+func start(ctx context.Context, dir string, conf *config.Config, log *slog.Logger, idle bool) (*Daemon, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -56,7 +58,7 @@ func embed(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 			return nil, err
 		}
 	}
-	e := &Embedded{Socket: socket}
+	e := &Daemon{Socket: socket}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	e.end = end
 	ready, failed := make(chan struct{}), make(chan error, 1)
@@ -99,7 +101,7 @@ func embed(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 // Visit has a daemon for a store that is there, to settle a call: the one of the process that
 // has it, else one in this process. That one approves nothing and takes nothing up: what the
 // store's shims approve is theirs to say, and it knows none of their tool servers.
-func Visit(ctx context.Context, dir string) (*Embedded, error) {
+func Visit(ctx context.Context, dir string) (*Daemon, error) {
 	if all, err := os.ReadDir(dir); err != nil || len(all) == 0 {
 		return nil, tga.Errorf(tga.NotFound, "there is no store in %s", dir)
 	}
@@ -112,18 +114,18 @@ decision = "NEEDS_APPROVAL"
 	if err != nil {
 		return nil, err
 	}
-	return embed(ctx, dir, conf, nil, true)
+	return start(ctx, dir, conf, nil, true)
 }
 
 // Client returns a client of the store. Where this process has it, nothing goes through the
 // socket but streams.
-func (e *Embedded) Client(o client.Options) *client.Client {
+func (e *Daemon) Client(o client.Options) *client.Client {
 	o.Exchange = e.near.Exchange
 	return client.New(e.Socket, o)
 }
 
 // Close ends this process's part. Calls under way come to their ends first.
-func (e *Embedded) Close() {
+func (e *Daemon) Close() {
 	e.end()
 	e.over.Wait()
 }
