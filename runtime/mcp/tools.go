@@ -6,19 +6,12 @@ import (
 	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // Tool is one entry of a server's tools/list.
-type Tool struct {
-	Name string
-	// Definition is the whole entry, exact bytes: name, description, schemas and
-	// annotations. Its digest tells whether a server changed a tool.
-	Definition []byte
-	// ReadOnly and Idempotent are the server's own hints (readOnlyHint,
-	// idempotentHint), false where it gives none. They suggest, they license nothing.
-	ReadOnly, Idempotent bool
-}
+type Tool = mcpraw.Tool
 
 // toolsChanged is the notification of a server whose tools are others now.
 const toolsChanged = "notifications/tools/list_changed"

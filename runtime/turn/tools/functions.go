@@ -11,7 +11,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/mcp"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -55,8 +55,8 @@ func CallOf(ctx context.Context) (call runtime.Call, ok bool) {
 }
 
 // ListTools implements [Lister].
-func (f Functions) ListTools(context.Context) ([]mcp.Tool, error) {
-	list := make([]mcp.Tool, 0, len(f))
+func (f Functions) ListTools(context.Context) ([]mcpraw.Tool, error) {
+	list := make([]mcpraw.Tool, 0, len(f))
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		schema := f[name].InputSchema
 		if len(schema) == 0 {
@@ -70,7 +70,7 @@ func (f Functions) ListTools(context.Context) ([]mcp.Tool, error) {
 		if err != nil {
 			return nil, tga.Errorf(tga.SchemaViolation, "function %q: input schema: %w", name, err)
 		}
-		list = append(list, mcp.Tool{Name: name, Definition: definition})
+		list = append(list, mcpraw.Tool{Name: name, Definition: definition})
 	}
 	return list, nil
 }

@@ -8,15 +8,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tgad/tgad/runtime/mcp"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // Lister lists what a tool server has, all of it. It returns soon after ctx ends.
-// [mcp.Server], [Functions] and grpccall.Server are Listers.
+// mcp.Server, [Functions] and grpccall.Server are Listers.
 type Lister interface {
-	ListTools(ctx context.Context) ([]mcp.Tool, error)
+	ListTools(ctx context.Context) ([]mcpraw.Tool, error)
 }
 
 // offer is one tool of a server's list.
@@ -201,7 +201,7 @@ func (s *source) accept() {
 
 // read reads the definitions of a list. One that can't be used keeps its place, with the
 // reason.
-func (s *source) read(tools []mcp.Tool) []offer {
+func (s *source) read(tools []mcpraw.Tool) []offer {
 	offers := make([]offer, 0, len(tools))
 	for _, t := range tools {
 		o := offer{remote: t.Name}

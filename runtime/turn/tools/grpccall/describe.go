@@ -11,19 +11,19 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 
-	"github.com/tgad/tgad/runtime/mcp"
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // ListTools lists the unary methods of the server as an MCP server lists its tools, each
 // with a JSON Schema of its request. A server with reflection is asked each time. Methods
 // that stream, or whose messages are not known, are not listed.
-func (s *Server) ListTools(ctx context.Context) ([]mcp.Tool, error) {
+func (s *Server) ListTools(ctx context.Context) ([]mcpraw.Tool, error) {
 	known, _, err := s.types(ctx, true)
 	if err != nil {
 		return nil, fmt.Errorf("gRPC server %s: list tools: %w", s.addr, err)
 	}
-	var list []mcp.Tool
+	var list []mcpraw.Tool
 	for _, name := range known.services {
 		if s.opts.Services != nil && !slices.Contains(s.opts.Services, string(name)) ||
 			s.opts.Services == nil && strings.HasPrefix(string(name), "grpc.") {
@@ -56,8 +56,8 @@ func (s *Server) ListTools(ctx context.Context) ([]mcp.Tool, error) {
 
 // define makes a tool's definition of a method. The idempotency_level that its author
 // wrote down is a hint, as an MCP server's annotations are.
-func define(m protoreflect.MethodDescriptor) (mcp.Tool, error) {
-	t := mcp.Tool{Name: string(m.Parent().FullName()) + "/" + string(m.Name())}
+func define(m protoreflect.MethodDescriptor) (mcpraw.Tool, error) {
+	t := mcpraw.Tool{Name: string(m.Parent().FullName()) + "/" + string(m.Name())}
 	if o, ok := m.Options().(*descriptorpb.MethodOptions); ok {
 		level := o.GetIdempotencyLevel()
 		t.ReadOnly = level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
