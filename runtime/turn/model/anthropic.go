@@ -1,25 +1,16 @@
 package model
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/turn/message"
-	"github.com/tgad/tgad/schemas/tga"
 )
 
-const (
-	anthropicBase    = "https://api.anthropic.com/v1"
-	anthropicVersion = "2023-06-01"
-)
-
-type anthropic struct{ *client }
+const anthropicVersion = "2023-06-01"
 
 // Anthropic returns a model that speaks Anthropic's messages: POST {BaseURL}/messages.
 // VALIDATION_ERROR says that an option is wrong.
@@ -28,11 +19,16 @@ type anthropic struct{ *client }
 // goes: the API has no such role. Messages of one role that follow each other become one.
 // The API has no seed: Parameters.Seed is not sent.
 func Anthropic(o Options) (turn.Model, error) {
-	c, err := newClient(anthropicBase, o)
-	if err != nil {
-		return nil, err
-	}
-	return anthropic{c}, nil
+	return newClient(dialect{
+		home: "https://api.anthropic.com/v1", path: "messages", longestName: 128, format: message.FormatAnthropic,
+		sign: func(h http.Header, key string) {
+			h.Set("Anthropic-Version", anthropicVersion)
+			if key != "" {
+				h.Set("X-Api-Key", key)
+			}
+		},
+		request: anthropicAsk, plain: (*exchange).anthropicPlain, event: (*exchange).anthropicEvent,
+	}, o)
 }
 
 // The request, as far as we say it.
@@ -78,13 +74,10 @@ type (
 	}
 )
 
-// Generate implements [turn.Model].
-func (a anthropic) Generate(ctx context.Context, q turn.Question) (turn.Answer, error) {
-	n := newNames(128, q.Tools)
+func anthropicAsk(c *client, q turn.Question, n *names, stream bool) (any, error) {
 	p := q.Parameters
 	body := anthropicRequest{
-		Model: q.Model, MaxTokens: a.opts.MaxTokens, Temperature: p.Temperature, TopP: p.TopP, Stop: p.Stop,
-		Stream: a.opts.Stream || q.OnDelta != nil,
+		Model: q.Model, MaxTokens: c.opts.MaxTokens, Temperature: p.Temperature, TopP: p.TopP, Stop: p.Stop, Stream: stream,
 	}
 	if p.MaxTokens != nil {
 		body.MaxTokens = *p.MaxTokens
@@ -92,28 +85,7 @@ func (a anthropic) Generate(ctx context.Context, q turn.Question) (turn.Answer, 
 	for _, t := range q.Tools {
 		body.Tools = append(body.Tools, anthropicTool{n.out(t.Name), t.Description, schemaOf(t.InputSchema)})
 	}
-	if err := body.messages(q, n); err != nil {
-		return turn.Answer{}, (&exchange{client: a.client, ctx: ctx}).refuse(err)
-	}
-	x, resp, err := a.post(ctx, "messages", q, body, func(h http.Header, key string) {
-		h.Set("Anthropic-Version", anthropicVersion)
-		if key != "" {
-			h.Set("X-Api-Key", key)
-		}
-	})
-	if err != nil {
-		return turn.Answer{}, err
-	}
-	s := newSaid(q)
-	if streams(resp) {
-		err = x.anthropicStream(resp, s)
-	} else {
-		err = x.anthropicPlain(resp, s)
-	}
-	if err != nil {
-		return turn.Answer{}, err
-	}
-	return s.answer(q, n, message.FormatAnthropic, tga.MillisOf(a.opts.Now())), nil
+	return &body, body.messages(q, n)
 }
 
 // messages puts a question's messages in the API's words.
@@ -282,12 +254,8 @@ var anthropicFinish = map[string]turn.FinishReason{
 	"max_tokens": turn.FinishLength, "model_context_window_exceeded": turn.FinishLength, "refusal": turn.FinishContentFilter,
 }
 
-// anthropicPlain reads an answer that comes at once.
-func (x *exchange) anthropicPlain(resp *http.Response, s *said) error {
-	body, err := x.read(resp)
-	if err != nil {
-		return err
-	}
+// anthropicPlain takes an answer that comes at once.
+func (x *exchange) anthropicPlain(s *said, body []byte) error {
 	var in anthropicAnswer
 	if err := x.decode(body, &in); err != nil {
 		return err
@@ -309,57 +277,29 @@ func (x *exchange) anthropicPlain(resp *http.Response, s *said) error {
 	return nil
 }
 
-// anthropicStream reads an answer that comes in events. It is whole with message_stop:
-// what breaks off before is no answer, also where the connection was closed in good order.
-func (x *exchange) anthropicStream(resp *http.Response, s *said) error {
-	// The answer is whole by then, or has failed.
-	defer func() { _ = resp.Body.Close() }()
-	events := newEvents(&limited{r: resp.Body, left: x.opts.MaxAnswer})
-	for {
-		data, err := events.next()
-		if err == io.EOF {
-			return x.fail(tga.LLMError, false, errors.New("the stream ended before the answer did"))
-		}
-		if err != nil {
-			return x.lost("the stream broke off", err)
-		}
-		var e anthropicEvent
-		if err := x.decode(data, &e); err != nil {
-			return err
-		}
-		switch e.Type {
-		case "error":
-			return x.fault(0, e.Error)
-		case "message_start":
-			s.id, s.model = e.Message.ID, e.Message.Model
-			s.anthropicUsage(e.Message.Usage)
-		case "content_block_start":
-			err = x.anthropicStart(s, e.Index, e.Block)
-		case "content_block_delta":
-			err = x.anthropicDelta(s, e)
-		case "message_delta":
-			s.anthropicUsage(e.Usage)
-			s.anthropicStop(e.Delta.Stop)
-		case "message_stop":
-			if s.finish == "" {
-				return x.garbled("it does not say why it ends")
-			}
-			return nil
-		} // content_block_stop, ping, and what is yet to be invented
-		if err != nil {
-			return err
-		}
+// anthropicEvent takes an event of a stream. The last is message_stop.
+func (x *exchange) anthropicEvent(s *said, data []byte) (last bool, err error) {
+	var e anthropicEvent
+	if err := x.decode(data, &e); err != nil {
+		return false, err
 	}
-}
-
-func (x *exchange) decode(data []byte, v any) error {
-	if !utf8.Valid(data) {
-		return x.garbled("it is not UTF-8")
-	}
-	if err := json.Unmarshal(data, v); err != nil {
-		return x.garbled("%w", err)
-	}
-	return nil
+	switch e.Type {
+	case "error":
+		err = x.fault(0, e.Error)
+	case "message_start":
+		s.id, s.model = e.Message.ID, e.Message.Model
+		s.anthropicUsage(e.Message.Usage)
+	case "content_block_start":
+		err = x.anthropicStart(s, e.Index, e.Block)
+	case "content_block_delta":
+		err = x.anthropicDelta(s, e)
+	case "message_delta":
+		s.anthropicUsage(e.Usage)
+		s.anthropicStop(e.Delta.Stop)
+	case "message_stop":
+		last = true
+	} // content_block_stop, ping, and what is yet to be invented
+	return last, err
 }
 
 // anthropicStart begins a block. One of a kind that was not asked for is left out.

@@ -14,21 +14,38 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
+// dialect is what one API has of its own. All else is said once, in [client].
+type dialect struct {
+	home, path  string // where it is, without Options.BaseURL, and where questions go
+	longestName int    // of a tool, in bytes
+	format      string // of a message that it says
+	// sign sets its headers. There may be no key.
+	sign func(h http.Header, key string)
+	// request puts a question in the API's words.
+	request func(c *client, q turn.Question, n *names, stream bool) (any, error)
+	// plain takes an answer that comes at once.
+	plain func(x *exchange, s *said, body []byte) error
+	// event takes one event of a stream, and reports whether it was the last.
+	event func(x *exchange, s *said, data []byte) (last bool, err error)
+}
+
 // client sends questions to one address.
 type client struct {
+	dialect
 	opts      Options
 	base      *url.URL
 	transport *http.Transport
 }
 
-func newClient(provider string, o Options) (*client, error) {
-	o, base, err := o.resolve(provider)
+func newClient(d dialect, o Options) (turn.Model, error) {
+	o, base, err := o.resolve(d.home)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +56,7 @@ func newClient(provider string, o Options) (*client, error) {
 	config.NextProtos = nil
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	return &client{opts: o, base: base, transport: &http.Transport{
+	return &client{dialect: d, opts: o, base: base, transport: &http.Transport{
 		Proxy:       nil, // a proxy may send again
 		DialContext: o.Dial,
 		// Go's transport sends a request with an Idempotency-Key again when a connection
@@ -52,6 +69,32 @@ func newClient(provider string, o Options) (*client, error) {
 	}}, nil
 }
 
+// Generate implements [turn.Model].
+func (c *client) Generate(ctx context.Context, q turn.Question) (turn.Answer, error) {
+	n := newNames(c.longestName, q.Tools)
+	body, err := c.request(c, q, n, c.opts.Stream || q.OnDelta != nil)
+	if err != nil {
+		return turn.Answer{}, (&exchange{client: c, ctx: ctx}).refuse(err)
+	}
+	x, resp, err := c.post(ctx, q, body)
+	if err != nil {
+		return turn.Answer{}, err
+	}
+	s := newSaid(q)
+	if streams(resp) {
+		err = x.follow(resp, s)
+	} else {
+		err = x.read(resp, s)
+	}
+	if err == nil && s.finish == "" {
+		err = x.garbled("it does not say why it ends")
+	}
+	if err != nil {
+		return turn.Answer{}, err
+	}
+	return s.answer(q, n, c.format, tga.MillisOf(c.opts.Now())), nil
+}
+
 // exchange is one request and what is known of it.
 type exchange struct {
 	*client
@@ -60,9 +103,8 @@ type exchange struct {
 	sent bool   // a connection was had: from then on bytes may have left
 }
 
-// post sends a body to a path below the base and returns what answers it with status 200,
-// a failure otherwise.
-func (c *client) post(ctx context.Context, path string, q turn.Question, body any, sign func(h http.Header, key string)) (*exchange, *http.Response, error) {
+// post sends a body and returns what answers it with status 200, a failure otherwise.
+func (c *client) post(ctx context.Context, q turn.Question, body any) (*exchange, *http.Response, error) {
 	x := &exchange{client: c, ctx: ctx}
 	if !fitsHeader(q.Key) {
 		return nil, nil, x.refuse(fmt.Errorf("the question's key %.80q cannot stand in a header: visible ASCII, no space at either end", q.Key))
@@ -84,7 +126,7 @@ func (c *client) post(ctx context.Context, path string, q turn.Question, body an
 		return nil, nil, x.refuse(err)
 	}
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent = true }})
-	req, err := http.NewRequestWithContext(traced, http.MethodPost, c.base.JoinPath(path).String(), bytes.NewReader(raw.Bytes()))
+	req, err := http.NewRequestWithContext(traced, http.MethodPost, c.base.JoinPath(c.path).String(), bytes.NewReader(raw.Bytes()))
 	if err != nil {
 		return nil, nil, x.refuse(err)
 	}
@@ -99,7 +141,7 @@ func (c *client) post(ctx context.Context, path string, q turn.Question, body an
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", "tgad")
 	}
-	sign(req.Header, x.key)
+	c.sign(req.Header, x.key)
 	// RoundTrip and no http.Client: no redirect is followed, no cookie kept.
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
@@ -117,13 +159,44 @@ func streams(resp *http.Response) bool {
 	return err == nil && kind == "text/event-stream"
 }
 
-// read returns the body of a plain answer.
-func (x *exchange) read(resp *http.Response) ([]byte, error) {
+// read reads an answer that comes at once.
+func (x *exchange) read(resp *http.Response, s *said) error {
 	body, err := io.ReadAll(&limited{r: resp.Body, left: x.opts.MaxAnswer})
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
-		return nil, x.lost("the answer broke off", err)
+		return x.lost("the answer broke off", err)
 	}
-	return body, nil
+	return x.plain(x, s, body)
+}
+
+// follow reads an answer that comes in events. It is whole once its last event has come: what
+// breaks off before is no answer, also where the connection was closed in good order.
+func (x *exchange) follow(resp *http.Response, s *said) error {
+	// The answer is whole by then, or has failed.
+	defer func() { _ = resp.Body.Close() }()
+	events := newEvents(&limited{r: resp.Body, left: x.opts.MaxAnswer})
+	for {
+		data, err := events.next()
+		if err == io.EOF {
+			return x.fail(tga.LLMError, false, errors.New("the stream ended before the answer did"))
+		}
+		if err != nil {
+			return x.lost("the stream broke off", err)
+		}
+		if last, err := x.event(x, s, data); last || err != nil {
+			return err
+		}
+	}
+}
+
+// decode reads JSON of the API's.
+func (x *exchange) decode(data []byte, v any) error {
+	if !utf8.Valid(data) {
+		return x.garbled("it is not UTF-8")
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return x.garbled("%w", err)
+	}
+	return nil
 }
 
 // lost makes a failure of a request that was cut short: by the deadline, or otherwise.

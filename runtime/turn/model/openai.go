@@ -1,22 +1,14 @@
 package model
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/turn/message"
-	"github.com/tgad/tgad/schemas/tga"
 )
-
-const openaiBase = "https://api.openai.com/v1"
-
-type openai struct{ *client }
 
 // OpenAI returns a model that speaks OpenAI's chat completions, which many other servers
 // speak too: POST {BaseURL}/chat/completions. VALIDATION_ERROR says that an option is wrong.
@@ -25,11 +17,15 @@ type openai struct{ *client }
 // of the user's: the API takes them nowhere else. Parameters.MaxTokens is sent as
 // max_completion_tokens to OpenAI itself and as max_tokens, the older name, elsewhere.
 func OpenAI(o Options) (turn.Model, error) {
-	c, err := newClient(openaiBase, o)
-	if err != nil {
-		return nil, err
-	}
-	return openai{c}, nil
+	return newClient(dialect{
+		home: "https://api.openai.com/v1", path: "chat/completions", longestName: 64, format: message.FormatOpenAI,
+		sign: func(h http.Header, key string) {
+			if key != "" {
+				h.Set("Authorization", "Bearer "+key)
+			}
+		},
+		request: openaiAsk, plain: (*exchange).openaiPlain, event: (*exchange).openaiEvent,
+	}, o)
 }
 
 // The request, as far as we say it.
@@ -90,47 +86,25 @@ type (
 	}
 )
 
-// Generate implements [turn.Model].
-func (o openai) Generate(ctx context.Context, q turn.Question) (turn.Answer, error) {
-	n := newNames(64, q.Tools)
+func openaiAsk(c *client, q turn.Question, n *names, stream bool) (any, error) {
 	p := q.Parameters
 	body := openaiRequest{
-		Model: q.Model, Temperature: p.Temperature, TopP: p.TopP, Stop: p.Stop, Seed: p.Seed,
-		Stream: o.opts.Stream || q.OnDelta != nil,
+		Model: q.Model, Temperature: p.Temperature, TopP: p.TopP, Stop: p.Stop, Seed: p.Seed, Stream: stream,
 	}
-	if o.base.Hostname() == "api.openai.com" {
+	if c.base.Hostname() == "api.openai.com" {
 		body.MaxCompletionTokens = p.MaxTokens
 	} else {
 		body.MaxTokens = p.MaxTokens
 	}
-	if body.Stream {
+	if stream {
 		body.StreamOptions = &openaiStream{IncludeUsage: true}
 	}
 	for _, t := range q.Tools {
 		body.Tools = append(body.Tools, openaiTool{"function", openaiFunction{n.out(t.Name), t.Description, schemaOf(t.InputSchema)}})
 	}
 	var err error
-	if body.Messages, err = openaiMessages(q, n); err != nil {
-		return turn.Answer{}, (&exchange{client: o.client, ctx: ctx}).refuse(err)
-	}
-	x, resp, err := o.post(ctx, "chat/completions", q, body, func(h http.Header, key string) {
-		if key != "" {
-			h.Set("Authorization", "Bearer "+key)
-		}
-	})
-	if err != nil {
-		return turn.Answer{}, err
-	}
-	s := newSaid(q)
-	if streams(resp) {
-		err = x.openaiStream(resp, s)
-	} else {
-		err = x.openaiPlain(resp, s)
-	}
-	if err != nil {
-		return turn.Answer{}, err
-	}
-	return s.answer(q, n, message.FormatOpenAI, tga.MillisOf(o.opts.Now())), nil
+	body.Messages, err = openaiMessages(q, n)
+	return body, err
 }
 
 // openaiMessages puts a question's messages in the API's words.
@@ -250,12 +224,8 @@ var openaiFinish = map[string]turn.FinishReason{
 	"tool_calls": turn.FinishToolUse, "function_call": turn.FinishToolUse,
 }
 
-// openaiPlain reads an answer that comes at once.
-func (x *exchange) openaiPlain(resp *http.Response, s *said) error {
-	body, err := x.read(resp)
-	if err != nil {
-		return err
-	}
+// openaiPlain takes an answer that comes at once.
+func (x *exchange) openaiPlain(s *said, body []byte) error {
 	in, err := x.openaiDecode(body)
 	if err != nil {
 		return err
@@ -263,62 +233,30 @@ func (x *exchange) openaiPlain(resp *http.Response, s *said) error {
 	if len(in.Choices) == 0 {
 		return x.garbled("it has no choice")
 	}
-	if err := x.openaiAdd(s, in, in.Choices[0].Message); err != nil {
-		return err
-	}
-	if s.finish == "" {
-		return x.garbled("it does not say why it ends")
-	}
-	return nil
+	return x.openaiAdd(s, in, in.Choices[0].Message)
 }
 
-// openaiStream reads an answer that comes in pieces. It is whole once the last piece has
-// said why it ends and the stream that it is done: what breaks off before is no answer,
-// also where the connection was closed in good order.
-func (x *exchange) openaiStream(resp *http.Response, s *said) error {
-	// The answer is whole by then, or has failed.
-	defer func() { _ = resp.Body.Close() }()
-	events := newEvents(&limited{r: resp.Body, left: x.opts.MaxAnswer})
-	for {
-		data, err := events.next()
-		if err == io.EOF {
-			return x.fail(tga.LLMError, false, errors.New("the stream ended before the answer did"))
-		}
-		if err != nil {
-			return x.lost("the stream broke off", err)
-		}
-		if string(data) == "[DONE]" {
-			break
-		}
-		in, err := x.openaiDecode(data)
-		if err != nil {
-			return err
-		}
-		var d openaiSaid
-		if len(in.Choices) > 0 {
-			d = in.Choices[0].Delta
-		}
-		if err := x.openaiAdd(s, in, d); err != nil {
-			return err
-		}
+// openaiEvent takes a piece of an answer. The last piece says that it is done.
+func (x *exchange) openaiEvent(s *said, data []byte) (last bool, err error) {
+	if string(data) == "[DONE]" {
+		return true, nil
 	}
-	if s.finish == "" {
-		return x.garbled("it does not say why it ends")
+	in, err := x.openaiDecode(data)
+	if err != nil {
+		return false, err
 	}
-	return nil
+	var d openaiSaid
+	if len(in.Choices) > 0 {
+		d = in.Choices[0].Delta
+	}
+	return false, x.openaiAdd(s, in, d)
 }
 
 func (x *exchange) openaiDecode(data []byte) (in openaiAnswer, err error) {
-	if !utf8.Valid(data) {
-		return in, x.garbled("it is not UTF-8")
+	if err = x.decode(data, &in); err == nil && in.Error != nil {
+		err = x.fault(0, *in.Error)
 	}
-	if err := json.Unmarshal(data, &in); err != nil {
-		return in, x.garbled("%w", err)
-	}
-	if in.Error != nil {
-		return in, x.fault(0, *in.Error)
-	}
-	return in, nil
+	return in, err
 }
 
 // Indices of an answer's texts. Tool calls count from 0.

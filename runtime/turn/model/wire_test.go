@@ -300,3 +300,33 @@ func TestTLSWithoutHTTP2(t *testing.T) {
 		t.Error("an unknown authority was trusted")
 	}
 }
+
+// TestWhatAnAPIHasOfItsOwn: how long a tool's name may be, and of which format an answer is.
+// Both are asked for a stream by who wants to be told what comes.
+func TestWhatAnAPIHasOfItsOwn(t *testing.T) {
+	each(t, func(t *testing.T, make func(*modelserver.Server, model.Options) turn.Model, stream bool) {
+		longest, format := 64, message.FormatOpenAI
+		if strings.Contains(t.Name(), "anthropic") {
+			longest, format = 128, message.FormatAnthropic
+		}
+		for _, told := range []bool{false, true} {
+			s := script(t, modelserver.Answer{Text: "hi"})
+			q := aQuestion()
+			q.Tools = []turn.ToolDef{{Name: strings.Repeat("n", 200)}}
+			if told {
+				q.OnDelta = func(string) {}
+			}
+			a, err := make(s, model.Options{}).Generate(context.Background(), q)
+			if err != nil || a.Said.Metadata.OriginalFormat != format {
+				t.Errorf("got %+v, %v", a, err)
+			}
+			body := string(s.Requests()[0].Body)
+			if !strings.Contains(body, `"`+strings.Repeat("n", longest)+`"`) {
+				t.Errorf("the tool has another name: %s", body)
+			}
+			if got := strings.Contains(body, `"stream":true`); got != (stream || told) {
+				t.Errorf("asked for a stream: %v, told %v", got, told)
+			}
+		}
+	})
+}
