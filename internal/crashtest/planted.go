@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -75,10 +74,11 @@ func Kill(r *Run) {
 
 // wants is 1 where a part is to find a bug that the run is for.
 func (r *Run) wants(p killPart) int {
-	if slices.ContainsFunc(r.Bugs, func(bug string) bool { return foundBy[bug] == p.name }) {
+	bugs, err := PlantedBugs()
+	if err == nil && slices.ContainsFunc(bugs, func(b Bug) bool { return b.FoundBy == p.name && slices.Contains(r.Bugs, b.Name) }) {
 		return 1
 	}
-	return 0
+	return 0 // without the bugs, every part has its turn all the same
 }
 
 func (r *Run) killSingle(seed uint64) {
@@ -99,15 +99,20 @@ func Planted(r *Run) {
 		return
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary directory
-	program, err := buildPlanted(dir)
+	bugs, err := PlantedBugs()
 	if err != nil {
 		r.plantedFailed("", err)
 		return
 	}
+	program := filepath.Join(dir, "torture")
+	if err := BuildPlanted(dir, bugs, "build", "-o", program, "./internal/crashtest/torture"); err != nil {
+		r.plantedFailed("", err)
+		return
+	}
 	var names []string
-	for _, m := range PlantedBugs {
-		if !slices.Contains(names, m.Name) && (r.Bugs == nil || slices.Contains(r.Bugs, m.Name)) {
-			names = append(names, m.Name)
+	for _, b := range bugs {
+		if r.Bugs == nil || slices.Contains(r.Bugs, b.Name) {
+			names = append(names, b.Name)
 		}
 	}
 	shuffled(r.Seed, names)
@@ -193,20 +198,14 @@ func (r *Run) kill(program, bug string, budget time.Duration) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// buildPlanted builds the torture command from sources into which the bugs are written.
-func buildPlanted(dir string) (program string, err error) {
-	program = filepath.Join(dir, "torture")
-	return program, BuildPlanted(dir, PlantedBugs, "build", "-o", program, "./internal/crashtest/torture")
-}
-
 // BuildPlanted runs a go command over sources into which the bugs are written. dir is for
 // its files. The environment variable TGAD_PLANTED chooses the bug when the program runs.
-func BuildPlanted(dir string, bugs []Mutation, command string, args ...string) error {
+func BuildPlanted(dir string, bugs []Bug, command string, args ...string) error {
 	base, err := moduleDir()
 	if err != nil {
 		return err
 	}
-	files, err := mutate(base, bugs)
+	files, err := plant(base, bugs)
 	if err != nil {
 		return err
 	}
@@ -232,37 +231,4 @@ func BuildPlanted(dir string, bugs []Mutation, command string, args ...string) e
 		return fmt.Errorf("build with planted bugs: %w: %s", err, out)
 	}
 	return nil
-}
-
-// HavePlaces is an error where a bug has no place in the sources any more.
-func HavePlaces(bugs []Mutation) error {
-	base, err := moduleDir()
-	if err != nil {
-		return err
-	}
-	_, err = mutate(base, bugs)
-	return err
-}
-
-var packageClause = regexp.MustCompile(`(?m)^package \w+\n`)
-
-// mutate writes the bugs into the sources. A bug whose place is not there exactly once
-// is an error: the code has moved on and the bug must follow it.
-func mutate(base string, bugs []Mutation) (map[string]string, error) {
-	files := map[string]string{}
-	for _, m := range bugs {
-		text, ok := files[m.File]
-		if !ok {
-			b, err := os.ReadFile(filepath.Join(base, m.File))
-			if err != nil {
-				return nil, err
-			}
-			text = packageClause.ReplaceAllString(string(b), "$0\nimport \"github.com/tgad/tgad/internal/planted\"\n")
-		}
-		if n := strings.Count(text, m.Old); n != 1 {
-			return nil, fmt.Errorf("planted bug %s: its place is %d times in %s", m.Name, n, m.File)
-		}
-		files[m.File] = strings.Replace(text, m.Old, m.New, 1)
-	}
-	return files, nil
 }

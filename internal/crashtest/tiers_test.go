@@ -1,7 +1,6 @@
 package crashtest
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,13 +145,6 @@ func TestDamageIsRefusedOrShows(t *testing.T) {
 	})
 }
 
-// TestPlantedBugsHaveTheirPlaces: a bug whose place has moved would be planted nowhere.
-func TestPlantedBugsHaveTheirPlaces(t *testing.T) {
-	if err := HavePlaces(PlantedBugs); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestBugWithoutTimeHasSurvived: a run whose time is up before each bug was tried fails and
 // names those that were not.
 func TestBugWithoutTimeHasSurvived(t *testing.T) {
@@ -167,17 +159,5 @@ func TestBugWithoutTimeHasSurvived(t *testing.T) {
 	r = &Run{Deadline: time.Now().Add(-time.Second)}
 	if r.tryAll(names, killed(r)) || r.Err() == nil || !strings.Contains(r.Err().Error(), "one, two, three") {
 		t.Errorf("none was tried: %v", r.Err())
-	}
-}
-
-// TestBugsNameAPart: a name that is no part's would send its bug through all of them.
-func TestBugsNameAPart(t *testing.T) {
-	for bug, part := range foundBy {
-		if !slices.ContainsFunc(killParts, func(p killPart) bool { return p.name == part }) {
-			t.Errorf("%s is found by %q, which is no part", bug, part)
-		}
-		if !slices.ContainsFunc(PlantedBugs, func(m Mutation) bool { return m.Name == bug }) {
-			t.Errorf("%q is no planted bug", bug)
-		}
 	}
 }
