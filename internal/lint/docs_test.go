@@ -69,6 +69,36 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	}
 }
 
+// TestContributingNamesWhatIsThere: its paths are files or folders, and its go test lines
+// run at least one test.
+func TestContributingNamesWhatIsThere(t *testing.T) {
+	const root = "../.."
+	text, err := os.ReadFile(root + "/CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := regexp.MustCompile("`([a-z_]+(?:/[A-Za-z_.]+)+)`").FindAllStringSubmatch(string(text), -1)
+	if len(paths) < 30 {
+		t.Errorf("only %d paths", len(paths))
+	}
+	for _, m := range paths {
+		if _, err := os.Stat(root + "/" + m[1]); err != nil {
+			t.Errorf("CONTRIBUTING.md names %s: %v", m[1], err)
+		}
+	}
+	lines := regexp.MustCompile(`go test (\./[a-z_/]+) -run '?([A-Za-z|]+)`).FindAllStringSubmatch(string(text), -1)
+	if len(lines) < 4 {
+		t.Errorf("only %d go test lines", len(lines))
+	}
+	for _, m := range lines {
+		for name := range strings.SplitSeq(m[2], "|") {
+			if err := exec.Command("git", "-C", root, "grep", "-q", "--untracked", "func "+name, "--", m[1]+"/*_test.go").Run(); err != nil {
+				t.Errorf("CONTRIBUTING.md runs %s of %s, which is not there", name, m[1])
+			}
+		}
+	}
+}
+
 // TestReadmeIsShort, and its embed example is the one that compiles.
 func TestReadmeIsShort(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
