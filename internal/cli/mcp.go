@@ -15,6 +15,7 @@ import (
 
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/internal/mcpfront/setup"
 	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime/client"
@@ -277,9 +278,9 @@ func (m *mcp) acceptVerb(server string, args []string) string {
 // derivedID is the id of a tool server that was given none; "" where none can be made.
 func (m *mcp) derivedID(args []string) string {
 	if m.url != "" {
-		return mcpshim.ServerIDOfURL(m.url)
+		return setup.ServerIDOfURL(m.url)
 	}
-	return mcpshim.ServerID(args)
+	return setup.ServerID(args)
 }
 
 func (m *mcp) config() *cobra.Command {
@@ -304,7 +305,7 @@ func (m *mcp) config() *cobra.Command {
 			if server == "" {
 				return Usagef("no id can be made of --url %q: give --server-id", m.url)
 			}
-			all, err := mcpshim.Snippets(server, args, m.url, "tgad", flags)
+			all, err := setup.Snippets(server, args, m.url, "tgad", flags)
 			if err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -33,7 +34,7 @@ type attempt struct {
 	posed   bool // its person was asked whether it runs again
 	anew    bool // somebody has said that the recorded call did not run: this is a new attempt
 	conn    runtime.Connection
-	present *presence // of the client, where it is not there for as long as this process
+	present *paper.Presence // of the client, where it is not there for as long as this process
 	tasked  atomic.Bool
 	looked  *workspace.Pending // the send that is under way, where there is a workspace
 
@@ -110,18 +111,18 @@ func (s *Shim) newAttempt(q *call, key string) (*attempt, error) {
 		told: make(chan struct{}), named: make(chan struct{}), people: make(chan struct{}), words: "asking tgad", moved: make(chan struct{}), wait: 1,
 	}
 	c := q.conv
-	a.conn = runtime.Connection{ID: c.id, Subject: c.subject, Executor: s.alive.path, Asks: c.opening.elicits() || q.inRequest()}
+	a.conn = runtime.Connection{ID: c.id, Subject: c.subject, Executor: s.alive.Path, Asks: c.opening.elicits() || q.inRequest()}
 	if c.shared {
 		a.conn.ID = randomHex() // each request is a connection of its own
 	}
 	if c.present != nil {
-		a.conn.Lock = c.present.path
+		a.conn.Lock = c.present.Path
 		return a, nil
 	}
 	// Over HTTP a client is there for as long as somebody waits on the stream of a request.
 	var err error
-	if a.present, err = appear(s.opts.State); err == nil {
-		a.conn.Lock = a.present.path
+	if a.present, err = paper.Appear(s.opts.State); err == nil {
+		a.conn.Lock = a.present.Path
 	}
 	return a, err
 }
@@ -138,7 +139,7 @@ func (s *Shim) launch(k callKey, a *attempt) {
 		s.mu.Unlock()
 		close(a.done)
 		if a.deserted() && !a.tasked.Load() {
-			a.present.remove()
+			a.present.Remove()
 		}
 	})
 }
@@ -169,10 +170,10 @@ func (a *attempt) exit() (last bool) {
 		last = true
 		a.leave.Do(func() { close(a.lonely) })
 		if !a.tasked.Load() {
-			a.present.leave()
+			a.present.Leave()
 			select {
 			case <-a.done:
-				a.present.remove()
+				a.present.Remove()
 			default: // the log may still be told of it
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
@@ -19,9 +20,12 @@ type outlet interface {
 	hand(env *mcpraw.Envelope, parts ...io.WriterTo) error
 }
 
+// errNotThere says that what was written whole reached nobody: its client was gone.
+var errNotThere = errors.New("the client is gone")
+
 func (s *sink) send(_ *mcpraw.Envelope, parts ...io.WriterTo) error {
 	err := s.write(parts...)
-	if err == nil && noReader(s.under) {
+	if err == nil && paper.NoReader(s.under) {
 		return errNotThere // it lies in a pipe that nobody reads
 	}
 	return err
@@ -39,7 +43,7 @@ type conv struct {
 	// subject what is noted of it. It is in memory only.
 	auth, subject string
 	// present says that the client is there; nil where each request says it for itself.
-	present *presence
+	present *paper.Presence
 
 	life context.Context
 	end  context.CancelFunc
@@ -48,7 +52,7 @@ type conv struct {
 	rush  chan struct{} // closed when the client makes no more calls
 	hurry sync.Once
 
-	atWork *book // permits of calls that are with the tool server; nil = not noted
+	atWork *paper.Book // permits of calls that are with the tool server; nil = not noted
 
 	mu        sync.Mutex
 	up        *link         // nil while there is no tool server

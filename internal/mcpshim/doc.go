@@ -17,7 +17,7 @@
 //	bounded  one message takes at most spillBytes of memory               [frames.keep]      TestLongMessagesStream
 //	repeat   which call is a repeat is the log's to say                   [attempt.begin]    TestTwoShimsOfOneProcessLoseNothing,
 //	                                                                                         TestKilledBehindALauncher, TestRepeatOverHTTP
-//	there    a client is seen to be gone the moment that it is            [presence]         TestRepeatOverHTTP
+//	there    a client is seen to be gone the moment that it is            [paper.Presence]         TestRepeatOverHTTP
 //	counted  a call is noted as delivered after its answer was,           [conv.deliver]     TestOccurrences, TestKillsAtEveryPoint
 //	         and before a call that came after it is sent                 [attempt.send]     TestNextCallWaitsForTheNote
 //	         (one of an array, with its array)                            [conv.deliverIn]   TestBatchIsDeliveredWhole

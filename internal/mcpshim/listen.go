@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -223,7 +224,7 @@ func (f *front) auth(r *http.Request) string {
 
 // open starts a conversation.
 func (f *front) open(id, auth string) (*session, error) {
-	subject := f.s.users.of(auth)
+	subject := f.s.users.Of(auth)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.shared[subject]; id == "" && s != nil {
@@ -232,7 +233,7 @@ func (f *front) open(id, auth string) (*session, error) {
 	if f.life.Err() != nil || len(f.sessions)+len(f.shared) >= maxSessions {
 		return nil, errors.New("too many sessions are open")
 	}
-	place, err := takeSlot(f.s.opts.State, fileName(f.s.opts.Server))
+	place, err := paper.TakeSlot(f.s.opts.State, fileName(f.s.opts.Server))
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +242,7 @@ func (f *front) open(id, auth string) (*session, error) {
 		waits: map[idKey]*exchange{}, tokens: map[string]*exchange{},
 	}
 	s.c = f.s.newConv(s)
-	s.c.atWork, s.c.shared, s.c.auth, s.c.subject = place.work, s.shared, auth, subject
+	s.c.atWork, s.c.shared, s.c.auth, s.c.subject = place.Permits, s.shared, auth, subject
 	if id == "" {
 		f.shared[subject] = s
 	} else {
@@ -249,13 +250,13 @@ func (f *front) open(id, auth string) (*session, error) {
 	}
 	f.wg.Go(func() {
 		stop := context.AfterFunc(f.life, s.c.end)
-		err := s.c.supervise(f.s.dialer(s.c, place.child))
+		err := s.c.supervise(f.s.dialer(s.c, place.Server))
 		if err != nil {
 			f.s.log.Warn("a session ended", "error", err)
 		}
 		stop()
 		s.c.end()
-		place.release()
+		place.Release()
 		close(s.over)
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -306,7 +307,7 @@ func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *frame, mode
 	}
 	auth := f.auth(r)
 	f.mu.Lock()
-	s := f.shared[f.s.users.of(auth)]
+	s := f.shared[f.s.users.Of(auth)]
 	f.mu.Unlock()
 	if s != nil && id == "" {
 		s.touch()

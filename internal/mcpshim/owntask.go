@@ -350,7 +350,7 @@ func (s *Shim) forgetTask(t *ownTask) {
 	defer s.mu.Unlock()
 	if s.tasks[t.id] == t {
 		delete(s.tasks, t.id)
-		t.a.present.remove()
+		t.a.present.Remove()
 	}
 }
 

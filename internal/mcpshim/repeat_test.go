@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/filelock"
+	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/runtime"
 )
 
@@ -203,7 +204,7 @@ func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
 	defer s.leave(key, e)
 	s.c.fromClient(m, nil)
 	eventually(t, "the effect", func() bool { return len(w.effects()) == 1 })
-	locks, err := filepath.Glob(filepath.Join(w.dir, "state", liveDir, "*"+liveSuffix))
+	locks, err := filepath.Glob(filepath.Join(w.dir, "state", "live", "*.lock"))
 	if err != nil || len(locks) != 2 { // the shim's and the stream's
 		t.Fatalf("%v %v", locks, err)
 	}
@@ -310,37 +311,10 @@ func TestAnswerThatNobodyReadsIsNotDelivered(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if !noReader(wr) {
+	if !paper.NoReader(wr) {
 		t.Error("a pipe without a reader has one")
 	}
 	if err := s.send(&f.Envelope, f); err == nil {
 		t.Error("it was delivered to nobody")
-	}
-}
-
-// TestLocksOfKilledShimsAreTidied: a lock that is held stays.
-func TestLocksOfKilledShimsAreTidied(t *testing.T) {
-	dir := t.TempDir()
-	live, err := appear(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead, err := appear(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead.leave()
-	if err := tidyPresences(dir); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(live.path); err != nil {
-		t.Error("the lock of who lives was removed")
-	}
-	if _, err := os.Stat(dead.path); !os.IsNotExist(err) {
-		t.Error("the lock of who died stays")
-	}
-	live.remove()
-	if all, err := os.ReadDir(filepath.Join(dir, liveDir)); err != nil || len(all) != 0 {
-		t.Errorf("%v %v", all, err)
 	}
 }

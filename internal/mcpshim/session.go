@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
@@ -102,7 +103,7 @@ func (f *front) reap() {
 		s.mu.Lock()
 		var gone []idKey
 		for key, e := range s.waits {
-			if closedByPeer(e.socket) {
+			if paper.ClosedByPeer(e.socket) {
 				gone = append(gone, key)
 			}
 		}
@@ -200,7 +201,7 @@ func (f *front) write(w http.ResponseWriter, socket any, parts ...[]byte) error 
 			}
 		}
 	}
-	if err := to.Flush(); err != nil || !closedByPeer(socket) {
+	if err := to.Flush(); err != nil || !paper.ClosedByPeer(socket) {
 		return err
 	}
 	return errNotThere

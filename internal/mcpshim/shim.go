@@ -5,13 +5,14 @@ import (
 	"iter"
 	"log/slog"
 	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -110,14 +111,12 @@ type Options struct {
 // default body limit when it is encoded.
 const DefaultMaxKeepBytes = 11 << 20
 
-var serverID = regexp.MustCompile(`^[A-Za-z0-9_./-]{1,128}$`)
-
 // Shim is one shim: a log, a tool server, and the clients that talk to it.
 type Shim struct {
 	opts  Options
 	log   *slog.Logger
-	shelf *shelf    // what the log keeps for the shim
-	users *subjects // nil where Authorization is not forwarded
+	shelf *shelf          // what the log keeps for the shim
+	users *subject.Secret // nil where Authorization is not forwarded
 
 	life context.Context // ends with Close: of attempts
 	end  context.CancelFunc
@@ -132,8 +131,8 @@ type Shim struct {
 	places   map[string]*delivery // derived names whose answer is on its way
 	notes    map[*delivery]bool   // answers that are given, or being given, and not noted
 	pins     *pins
-	alive    *presence // of this process: who sends is there
-	reap     func()    // gives up what clients over HTTP wait for no more
+	alive    *paper.Presence // of this process: who sends is there
+	reap     func()          // gives up what clients over HTTP wait for no more
 	mirrors  mirrors
 	stall    time.Duration // how long a client over HTTP may take nothing
 	grace    time.Duration // how long calls under way are waited for at the end
@@ -159,7 +158,7 @@ func New(o Options) (*Shim, error) {
 		return nil, tga.Errorf(tga.ValidationError, "the scope holds a zero byte")
 	}
 	if o.ForwardAuth {
-		if err := forwardable(o.URL, o.Headers); err != nil {
+		if err := subject.Forwardable(o.URL, o.Headers); err != nil {
 			return nil, err
 		}
 		// A task is asked about for days, and by then its client has another token. The list of
@@ -199,16 +198,16 @@ func New(o Options) (*Shim, error) {
 		stall: stallWait, grace: endGrace, quit: quitWait, noteDelay: noteDelay, patience: approvalPatience, opts: o, log: o.Logger.With("tool_server", o.Server),
 		open: map[callKey]*attempt{}, classes: map[string]bool{}, places: map[string]*delivery{}, notes: map[*delivery]bool{}, unsent: map[tga.ID]uint32{}, tasks: map[tga.ID]*ownTask{}, reap: func() {},
 	}
-	err := tidyPresences(o.State)
+	err := paper.Tidy(o.State)
 	if err == nil {
-		s.alive, err = appear(o.State)
+		s.alive, err = paper.Appear(o.State)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if o.ForwardAuth {
-		if s.users, err = newSubjects(o.State); err != nil {
-			s.alive.remove()
+		if s.users, err = subject.ReadSecret(o.State); err != nil {
+			s.alive.Remove()
 			return nil, err
 		}
 	}
@@ -229,6 +228,6 @@ func fileName(id string) string {
 func (s *Shim) Close() error {
 	s.end()
 	s.work.Wait()
-	s.alive.remove()
+	s.alive.Remove()
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -26,20 +27,20 @@ const quitWait = 10 * time.Second
 // Stdio serves one client on in and out until in ends, ctx ends, or the tool server
 // cannot be had. It owns the tool server and returns when that is gone too.
 func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	place, err := takeSlot(s.opts.State, fileName(s.opts.Server))
+	place, err := paper.TakeSlot(s.opts.State, fileName(s.opts.Server))
 	if err != nil {
 		return err
 	}
-	defer place.release()
+	defer place.Release()
 	c := s.newConv(newSink(out))
-	c.atWork = place.work
-	if c.present, err = appear(s.opts.State); err != nil {
+	c.atWork = place.Permits
+	if c.present, err = paper.Appear(s.opts.State); err != nil {
 		return err
 	}
-	defer c.present.remove()
+	defer c.present.Remove()
 	defer c.end()
 	kept := make(chan error, 1)
-	go func() { kept <- c.supervise(s.dialer(c, place.child)) }()
+	go func() { kept <- c.supervise(s.dialer(c, place.Server)) }()
 	read := make(chan error, 1)
 	go func() {
 		// What the client says before there is a tool server waits in its pipe, in order.
@@ -57,7 +58,7 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 		// The client has closed its end: who repeats a call of its elsewhere goes on with it.
 		// First what it was given is noted, so that this is not taken for lost.
 		c.noteAll(s.grace)
-		c.present.leave()
+		c.present.Leave()
 		c.settle(s.grace)
 	case <-ctx.Done():
 		c.noteAll(s.grace)

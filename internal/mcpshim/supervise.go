@@ -108,7 +108,7 @@ func (c *conv) giveUpOld() {
 		return
 	}
 	old := map[string]string{}
-	err := c.atWork.each("", func(trace, permit string) { old[trace] = permit })
+	err := c.atWork.Each("", func(trace, permit string) { old[trace] = permit })
 	for trace, said := range old {
 		if c.noted(trace) {
 			continue
@@ -119,7 +119,7 @@ func (c *conv) giveUpOld() {
 		if idErr == nil && permitErr == nil {
 			err = errors.Join(err, c.giveUpOne(id, permit, isRead))
 		}
-		err = errors.Join(err, c.atWork.change(trace, func(old string) string {
+		err = errors.Join(err, c.atWork.Change(trace, func(old string) string {
 			if old == said {
 				return ""
 			}
@@ -178,11 +178,11 @@ func (c *conv) note(b runtime.Begun, isRead bool) (strike func()) {
 	if isRead {
 		word += readMark
 	}
-	if err := c.atWork.change(trace, func(string) string { return word }); err != nil {
+	if err := c.atWork.Change(trace, func(string) string { return word }); err != nil {
 		c.s.log.Warn("a permit was not noted", "trace", trace, "error", err)
 	}
 	return func() {
-		err := errors.Join(c.atWork.change(trace, func(string) string { return "" }), c.atWork.shrink())
+		err := errors.Join(c.atWork.Change(trace, func(string) string { return "" }), c.atWork.Shrink())
 		if err != nil {
 			c.s.log.Warn("a permit that is over was not struck out", "trace", trace, "error", err)
 		}

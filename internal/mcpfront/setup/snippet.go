@@ -1,4 +1,6 @@
-package mcpshim
+// Package setup makes what a client's configuration says to have tgad in front of a tool
+// server: the lines, and the id under which the log has the tool server.
+package setup
 
 import (
 	"bytes"

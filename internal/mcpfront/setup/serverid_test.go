@@ -1,4 +1,4 @@
-package mcpshim
+package setup
 
 import (
 	"strings"

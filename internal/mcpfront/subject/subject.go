@@ -1,4 +1,4 @@
-package mcpshim
+package subject
 
 import (
 	"crypto/hmac"
@@ -31,12 +31,12 @@ import (
 
 const subjectKeyFile, subjectKeySize = "subject.key", 32
 
-// subjects derives the subjects of a shim's users.
-type subjects struct{ key []byte }
+// Secret derives the subjects of a shim's users.
+type Secret struct{ key []byte }
 
-// newSubjects reads the secret of a state directory, or makes it. Shims that share the
+// ReadSecret reads the secret of a state directory, or makes it. Shims that share the
 // directory share it, and so recognise each other's users.
-func newSubjects(state string) (*subjects, error) {
+func ReadSecret(state string) (*Secret, error) {
 	path := filepath.Join(state, subjectKeyFile)
 	key, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +50,7 @@ func newSubjects(state string) (*subjects, error) {
 	if err != nil {
 		return nil, tga.Errorf(codeOf(err), "the secret of subjects in %s: %w", path, err)
 	}
-	return &subjects{key}, nil
+	return &Secret{key}, nil
 }
 
 // makeSubjectKey makes the file whole under another name first: of two shims that start at once
@@ -60,7 +60,7 @@ func makeSubjectKey(state, path string) error {
 	if _, err := rand.Read(key); err != nil {
 		return err
 	}
-	own := filepath.Join(state, subjectKeyFile+"."+randomHex())
+	own := filepath.Join(state, subjectKeyFile+"."+rand.Text())
 	f, err := access.Create(own)
 	if err != nil {
 		return err
@@ -83,8 +83,8 @@ func codeOf(err error) tga.Code {
 	return tga.StoreUnavailable
 }
 
-// of is the subject of who sends this Authorization header, "" without one.
-func (s *subjects) of(header string) string {
+// Of is the subject of who sends this Authorization header, "" without one.
+func (s *Secret) Of(header string) string {
 	if s == nil || header == "" {
 		return ""
 	}
@@ -93,9 +93,9 @@ func (s *subjects) of(header string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// forwardable refuses to forward credentials where they could be read on the way, or where it
+// Forwardable refuses to forward credentials where they could be read on the way, or where it
 // could not be said whose they are.
-func forwardable(endpoint string, headers map[string]string) error {
+func Forwardable(endpoint string, headers map[string]string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" {
 		return tga.Errorf(tga.ValidationError, "forwarding Authorization wants a tool server at a URL")

@@ -1,13 +1,17 @@
-package mcpshim
+package setup
 
 import (
 	"net/url"
 	"path"
+	"regexp"
 	"strings"
 
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
+
+// idPart is what an id is made of.
+var idPart = regexp.MustCompile(`^[A-Za-z0-9_./-]$`)
 
 // runners are commands that run another one, and the words after them that are no name.
 var runners = map[string]bool{
@@ -58,7 +62,7 @@ func ServerIDOfURL(address string) string {
 		return ""
 	}
 	id := strings.Map(func(r rune) rune {
-		if r < 0x80 && serverID.MatchString(string(r)) {
+		if r < 0x80 && idPart.MatchString(string(r)) {
 			return r
 		}
 		return '_'
@@ -81,7 +85,7 @@ func idWord(name string) string {
 	}
 	name = strings.TrimSuffix(name, path.Ext(name))
 	name = strings.Map(func(r rune) rune {
-		if r < 0x80 && serverID.MatchString(string(r)) {
+		if r < 0x80 && idPart.MatchString(string(r)) {
 			return r
 		}
 		return '_'

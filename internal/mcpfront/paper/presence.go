@@ -1,6 +1,7 @@
-package mcpshim
+package paper
 
 import (
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
@@ -12,11 +13,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// presence is a file that is locked for as long as somebody is there: this process, or one
+// Presence is a file that is locked for as long as somebody is there: this process, or one
 // client of its. The kernel gives the lock back the moment the process dies, so the log
 // sees at once who is gone. A name is used once.
-type presence struct {
-	path string
+type Presence struct {
+	Path string
 	file *os.File
 	end  sync.Once
 }
@@ -29,7 +30,8 @@ const (
 	liveMaking = ".new"
 )
 
-func appear(state string) (*presence, error) {
+// Appear makes a presence under a state directory.
+func Appear(state string) (*Presence, error) {
 	dir, err := filepath.Abs(filepath.Join(state, liveDir))
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
@@ -37,7 +39,7 @@ func appear(state string) (*presence, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "make the directory of locks: %w", err)
 	}
-	path := filepath.Join(dir, randomHex())
+	path := filepath.Join(dir, rand.Text())
 	f, err := mcpraw.TryLock(path + liveMaking)
 	if err == nil && f == nil {
 		err = errors.New("a lock of a new name is taken")
@@ -48,27 +50,27 @@ func appear(state string) (*presence, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "lock file: %w", err)
 	}
-	return &presence{path: path + liveSuffix, file: f}, nil
+	return &Presence{Path: path + liveSuffix, file: f}, nil
 }
 
-// leave gives the lock back. The file stays: who is asked about it finds it free.
-func (p *presence) leave() {
+// Leave gives the lock back. The file stays: who is asked about it finds it free.
+func (p *Presence) Leave() {
 	if p != nil {
 		// Closing gives the lock up whatever it returns, and nothing is written to the file.
 		p.end.Do(func() { _ = p.file.Close() })
 	}
 }
 
-// remove is for a presence that nobody asks about any more.
-func (p *presence) remove() {
+// Remove is for a presence that nobody asks about any more.
+func (p *Presence) Remove() {
 	if p != nil {
-		p.leave()
-		_ = os.Remove(p.path) // one that stays is tidied by the next shim
+		p.Leave()
+		_ = os.Remove(p.Path) // one that stays is tidied by the next shim
 	}
 }
 
-// tidyPresences removes what killed shims have left.
-func tidyPresences(state string) error {
+// Tidy removes what killed shims have left.
+func Tidy(state string) error {
 	dir := filepath.Join(state, liveDir)
 	all, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

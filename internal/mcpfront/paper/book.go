@@ -1,4 +1,4 @@
-package mcpshim
+package paper
 
 import (
 	"bufio"
@@ -14,12 +14,12 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// book is what a shim leaves to its successor of the same slot: small values under names,
+// Book is what a shim leaves to its successor of the same slot: small values under names,
 // in one file that is only ever appended to. The newest line of a name counts.
 //
 // It is no part of the log: it is about processes of this machine. A line that is lost
 // makes a call wait until its permit is stale, and licenses nothing, so it is not synced.
-type book struct {
+type Book struct {
 	mu    sync.Mutex
 	file  *os.File
 	read  int64 // how much of the file is in values
@@ -30,26 +30,28 @@ type book struct {
 // line even when another has ended it.
 const lineEnd = " .\n"
 
-func openBook(path string) (*book, error) {
+// OpenBook opens the book in a file, or makes it.
+func OpenBook(path string) (*Book, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "open the shim's book: %w", err)
 	}
-	b := &book{file: f, names: map[string]string{}}
+	b := &Book{file: f, names: map[string]string{}}
 	if err := b.locked(unix.LOCK_SH, b.catchUp); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return b, nil
 }
 
-func (b *book) close() error {
+// Close closes the file.
+func (b *Book) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.file.Close()
 }
 
-// each calls f with every name that starts with prefix.
-func (b *book) each(prefix string, f func(name, value string)) error {
+// Each calls f with every name that starts with prefix.
+func (b *Book) Each(prefix string, f func(name, value string)) error {
 	b.mu.Lock()
 	err := b.locked(unix.LOCK_SH, b.catchUp)
 	found := map[string]string{}
@@ -65,9 +67,9 @@ func (b *book) each(prefix string, f func(name, value string)) error {
 	return err
 }
 
-// change sets a name to what f makes of its value, "" to forget it. No other shim writes
+// Change sets a name to what f makes of its value, "" to forget it. No other shim writes
 // in between.
-func (b *book) change(name string, f func(old string) string) error {
+func (b *Book) Change(name string, f func(old string) string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.locked(unix.LOCK_EX, func() error {
@@ -89,7 +91,7 @@ func (b *book) change(name string, f func(old string) string) error {
 }
 
 // locked runs f under the file's lock.
-func (b *book) locked(how int, f func() error) (err error) {
+func (b *Book) locked(how int, f func() error) (err error) {
 	for {
 		err := unix.Flock(int(b.file.Fd()), how)
 		if err == nil {
@@ -103,9 +105,9 @@ func (b *book) locked(how int, f func() error) (err error) {
 	return f()
 }
 
-// shrink empties the file when nothing is in it that counts and it is long. It is for a
+// Shrink empties the file when nothing is in it that counts and it is long. It is for a
 // book that one process has alone.
-func (b *book) shrink() error {
+func (b *Book) Shrink() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.names) > 0 || b.read < 1<<20 {
@@ -120,7 +122,7 @@ func (b *book) shrink() error {
 
 // catchUp reads what was added since. A last line without its end is one that a crash
 // cut short: it says nothing.
-func (b *book) catchUp() error {
+func (b *Book) catchUp() error {
 	info, err := b.file.Stat()
 	if err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "read the shim's book: %w", err)
@@ -155,7 +157,7 @@ func (b *book) catchUp() error {
 }
 
 // mend ends a line that a crash cut short.
-func (b *book) mend() error {
+func (b *Book) mend() error {
 	if _, err := b.file.Write([]byte("\n")); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "write the shim's book: %w", err)
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpshim
+package paper
 
 import (
 	"errors"
@@ -9,12 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNotThere says that what was written whole reached nobody: its client was gone.
-var errNotThere = errors.New("the client is gone")
-
-// noReader reports whether the other end of a pipe or a socket that is written to is
+// NoReader reports whether the other end of a pipe or a socket that is written to is
 // closed. What is no file cannot be asked, and has a reader.
-func noReader(w any) (gone bool) {
+func NoReader(w any) (gone bool) {
 	onFD(w, func(fd int) {
 		all := []unix.PollFd{{Fd: int32(fd)}} // errors and hang-ups are told unasked
 		if n, err := unix.Poll(all, 0); err == nil && n > 0 {
@@ -24,9 +21,9 @@ func noReader(w any) (gone bool) {
 	return gone
 }
 
-// closedByPeer reports whether the other end of a socket has closed its side, also where
+// ClosedByPeer reports whether the other end of a socket has closed its side, also where
 // nobody has read so far.
-func closedByPeer(c any) (gone bool) {
+func ClosedByPeer(c any) (gone bool) {
 	onFD(c, func(fd int) {
 		var one [1]byte
 		n, _, err := unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)

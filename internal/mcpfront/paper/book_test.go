@@ -1,4 +1,4 @@
-package mcpshim
+package paper
 
 import (
 	"os"
@@ -10,21 +10,21 @@ import (
 
 func TestBookSharesAndSurvives(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "book")
-	a, err := openBook(path)
+	a, err := OpenBook(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := openBook(path)
+	b, err := OpenBook(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := func(b *book, name, value string) {
+	set := func(b *Book, name, value string) {
 		t.Helper()
-		if err := b.change(name, func(string) string { return value }); err != nil {
+		if err := b.Change(name, func(string) string { return value }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	is := func(b *book, name, want string) {
+	is := func(b *Book, name, want string) {
 		t.Helper()
 		if got, err := b.get(name); err != nil || got != want {
 			t.Errorf("%s is %q, %v; want %q", name, got, err, want)
@@ -46,7 +46,7 @@ func TestBookSharesAndSurvives(t *testing.T) {
 	set(b, "z", "3")
 	is(a, "z", "3")
 	set(a, "z", "")
-	c, err := openBook(path)
+	c, err := OpenBook(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestBookSharesAndSurvives(t *testing.T) {
 }
 
 // get returns the value of a name, "" where there is none.
-func (b *book) get(name string) (string, error) {
+func (b *Book) get(name string) (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.locked(unix.LOCK_SH, b.catchUp); err != nil {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package mcpshim
+package paper
 
 import (
 	"errors"
@@ -16,18 +16,19 @@ import (
 // and user.
 const maxSlots = 256
 
-// slot is a shim's place among those of the same tool server. Its lock is this
+// Slot is a shim's place among those of the same tool server. Its lock is this
 // process's; the lock beside it is inherited by the tool server and outlives a killed
 // shim for as long as the tool server or a descendant does. Two shims that both live
 // have different slots, so one never waits for the other's tool server; a shim that
 // follows a killed one gets its slot and waits for what it left.
-type slot struct {
-	file  *os.File
-	child string // path of the lock that the tool server inherits
-	work  *book  // the permits that are out, by trace: a successor gives them up
+type Slot struct {
+	Server  string // path of the lock that the tool server inherits
+	Permits *Book  // those that are out, by trace: a successor gives them up
+	file    *os.File
 }
 
-func takeSlot(dir, name string) (*slot, error) {
+// TakeSlot takes the first free slot of a tool server under a state directory.
+func TakeSlot(dir, name string) (*Slot, error) {
 	for n := range maxSlots {
 		base := filepath.Join(dir, name+"."+strconv.Itoa(n))
 		f, err := mcpraw.TryLock(base + ".shim.lock")
@@ -35,17 +36,18 @@ func takeSlot(dir, name string) (*slot, error) {
 			return nil, err
 		}
 		if f != nil {
-			work, err := openBook(base + ".work.book")
+			permits, err := OpenBook(base + ".work.book")
 			if err != nil {
 				return nil, errors.Join(err, f.Close())
 			}
-			return &slot{file: f, child: base + ".server.lock", work: work}, nil
+			return &Slot{file: f, Server: base + ".server.lock", Permits: permits}, nil
 		}
 	}
 	return nil, tga.Errorf(tga.LimitExceeded, "tool server %q: %d shims run already", name, maxSlots)
 }
 
-func (s *slot) release() {
-	_ = s.work.close()
+// Release gives the slot to who comes next.
+func (s *Slot) Release() {
+	_ = s.Permits.Close()
 	_ = s.file.Close()
 }
