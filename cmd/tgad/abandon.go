@@ -13,7 +13,7 @@ func (a *app) abandon() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
 		Use:   "abandon TRACE --reason TEXT",
-		Short: "Give a call in doubt up",
+		Short: "Give up a call in doubt; its key is never sent again",
 		Long: `abandon ends a call in doubt as FAILED with EFFECT_IN_DOUBT: whether it ran stays
 unknown, and its key is never sent again.`,
 		Args: cobra.ExactArgs(1),

@@ -61,7 +61,7 @@ tool servers there are, and what may be sent again.`,
 func (a *app) agentCheck(f *agentFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check MANIFEST",
-		Short: "Say what is made of a manifest: taken from where, ignored, contradicted",
+		Short: "Check a manifest: what each setting comes from, what is ignored, what is contradictory",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := f.load()
@@ -87,7 +87,7 @@ func (a *app) agentRun(f *agentFlags) *cobra.Command {
 	var span turn.SpanContext
 	c := &cobra.Command{
 		Use:   "run MANIFEST --message TEXT",
-		Short: "Run the turns that a message leads to",
+		Short: "Send an agent a message and run the turns that follow",
 		Long: `run prints the answer on stdout and what happens on the way on stderr. What an earlier
 run left unfinished goes on first. Exit code 0 where the answer is there, 1 where a turn
 failed or waits for a person, 4 where a call is in doubt.`,
@@ -142,7 +142,7 @@ func (a *app) agentMessage(cmd *cobra.Command, text, file string) ([]byte, error
 func (a *app) agentResume(f *agentFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume MANIFEST [INTERACTION]",
-		Short: "Go on with what a crash cut off, or with what was decided",
+		Short: "Continue turns that a crash interrupted or a decision released",
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.hosting(cmd.Context(), f, args[0], func(ctx context.Context, h *agent.Host) error {
@@ -176,7 +176,7 @@ func (a *app) agentResume(f *agentFlags) *cobra.Command {
 func (a *app) agentLs() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
-		Short: "List the turns that have not ended",
+		Short: "List the unfinished turns",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -206,7 +206,7 @@ func (a *app) agentLs() *cobra.Command {
 func (a *app) agentShow() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show INTERACTION",
-		Short: "Print a turn's journal, each link checked",
+		Short: "Verify and print the journal of a turn",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := tga.ParseID(args[0])

@@ -31,7 +31,7 @@ func (a *app) agentDecide(f *agentFlags) *cobra.Command {
 	var who, action, value, note string
 	c := &cobra.Command{
 		Use:   "decide MANIFEST INTERACTION --action ACTION --who NAME",
-		Short: "Answer what a turn waits for; resume then goes on",
+		Short: "Answer what a turn waits for; then run resume",
 		Long: `decide answers what a parked turn waits for. About the turn itself:
 
   retry     try again, or pass the limit this time

@@ -13,7 +13,7 @@ import (
 func (a *app) approvals() *cobra.Command {
 	return &cobra.Command{
 		Use:   "approvals",
-		Short: "List what waits for people",
+		Short: "List the decisions that wait for people",
 		Long: `approvals lists what people are asked, each answered with approve or deny:
 
   decision      may the request become a call?

@@ -14,7 +14,7 @@ func (a *app) backup() *cobra.Command {
 	var to string
 	c := &cobra.Command{
 		Use:   "backup --to DIR",
-		Short: "Copy the store while it runs, again and again into one directory",
+		Short: "Back the running store up to a directory; run it again to copy only what is new",
 		Long: `backup copies the store into DIR while the daemon goes on. The daemon writes it, so DIR is
 a directory that the daemon may make.
 

@@ -18,7 +18,7 @@ import (
 func (a *app) capability() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "capability",
-		Short: "Keys and tokens that approvals are turned into",
+		Short: "Manage the keys and tokens of approvals",
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -52,7 +52,7 @@ func (a *app) capabilityKeys() *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "keys --config FILE",
-		Short: "List the public keys, the one that signs first",
+		Short: "List the public keys; the first one signs",
 		Long:  `keys lists the public keys. With --json it prints the JSON Web Key Set that an auditor needs.`,
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -96,7 +96,7 @@ func (a *app) capabilityRotate() *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "rotate --config FILE",
-		Short: "Make a new key that signs",
+		Short: "Make a new signing key",
 		Long: `rotate makes a new key that signs from now on. The key before it verifies what it has
 signed until the last of those tokens ends; its private half is gone. To revoke a key at
 once, delete its block from the file.`,
@@ -125,7 +125,7 @@ func (a *app) capabilityVerify() *cobra.Command {
 	var file, set, at string
 	c := &cobra.Command{
 		Use:   "verify TOKEN --config FILE|--keys FILE",
-		Short: "Check a token and print what it permits",
+		Short: "Verify a token and print what it permits",
 		Long: `verify checks a token (minted_capability of a decision) against the keys of a
 configuration, or against a JSON Web Key Set, and prints its claims. It exits 3 for one
 that no key signed, or that was not in force at the time.`,

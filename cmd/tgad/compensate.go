@@ -33,7 +33,7 @@ asked again, or after a crash, it goes on with the same one.`,
 func (a *app) rollbackPlan() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rollback-plan TRACE...",
-		Short: "Show what undoing a set of traces would do",
+		Short: "Show what undoing the effects of some traces would do",
 		Long: `rollback-plan shows, the newest effect first, which of the traces compensate can undo
 and by which call, and what stands whatever is done. It changes nothing. A daemon answers by
 its own configuration; where no process has the store, --config names that.`,
@@ -91,7 +91,7 @@ func (a *app) evidence() *cobra.Command {
 	var trace string
 	c := &cobra.Command{
 		Use:   "evidence DIGEST",
-		Short: "Print stored evidence",
+		Short: "Print a stored piece of evidence",
 		Long: `evidence prints the exact bytes that lie under a digest: what a tool server or the
 world answered when it was asked. A peer that is bound to a namespace names a trace of
 its own whose log names the digest.`,

@@ -14,7 +14,7 @@ func (a *app) doctor() *cobra.Command {
 	var data string
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what is wrong with the machine or the setup",
+		Short: "Look for problems of the machine, the store and the configuration",
 		Long: `doctor looks at the socket, the permissions, the disk and the store, and measures how
 long the disk takes to make a write durable. It changes nothing but a scratch file. It
 exits 1 if something is wrong.`,

@@ -15,7 +15,7 @@ import (
 func (a *app) index() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "index",
-		Short: "Make the index of a store anew",
+		Short: "Manage the index of a store",
 		Args:  unknownVerb,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -35,7 +35,7 @@ func (a *app) indexRebuild() *cobra.Command {
 	var data string
 	c := &cobra.Command{
 		Use:   "rebuild --data DIR",
-		Short: "Throw the index away and make it anew from the log",
+		Short: "Delete the index and rebuild it from the log",
 		Long: `rebuild removes the index of the store in DIR, which no process may have, makes it anew
 from the log, and reads it back. Run it when an error says that the index is damaged. The
 log has everything that the index has, so nothing is lost.

@@ -22,7 +22,7 @@ func (a *app) init() *cobra.Command {
 	var data, witness string
 	c := &cobra.Command{
 		Use:   "init --data DIR [--witness FILE]",
-		Short: "Make a store, also in a directory that is there and empty; print its id",
+		Short: "Make a new store and print its id; the directory may exist if it is empty",
 		Long: `init makes a store in DIR and prints its id. The other verbs make one only where DIR does
 not exist: an empty directory may be a disk that is not mounted, and a new store would
 send again what the one on that disk has recorded. So a package runs init once, and

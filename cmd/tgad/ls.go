@@ -12,7 +12,7 @@ func (a *app) ls() *cobra.Command {
 	var q client.TracesQuery
 	c := &cobra.Command{
 		Use:   "ls",
-		Short: "List the open traces, or all",
+		Short: "List the open traces, or all traces",
 		Long: `ls lists the traces that are not at their end, oldest first, with the time since which
 each is in its state. With --all it lists every trace, finished and archived ones too.`,
 		Args: cobra.NoArgs,

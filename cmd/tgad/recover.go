@@ -12,7 +12,7 @@ import (
 func (a *app) recover() *cobra.Command {
 	return &cobra.Command{
 		Use:   "recover [TRACE]",
-		Short: "Take open traces on from where they were left",
+		Short: "Continue open traces from where they stopped",
 		Long: `recover takes a trace on from where a crash, a time-out or a pending approval left
 it, and prints like call. Without a trace it does so for every open trace that nobody
 runs, and lists what became of each; it exits 4 if any is in doubt.

@@ -19,7 +19,7 @@ func (a *app) resolve() *cobra.Command {
 	var outcome, effect, class, result, evidence string
 	c := &cobra.Command{
 		Use:   "resolve TRACE --outcome ran|failed|not-run|--effect FILE --evidence TEXT",
-		Short: "Settle a call in doubt with what is known of it",
+		Short: "Settle a call in doubt with evidence of what happened",
 		Long: `resolve ends a call in doubt with an effect that you vouch for:
 
   ran      the call was executed and succeeded

@@ -19,7 +19,7 @@ func (a *app) restore() *cobra.Command {
 	var data, at string
 	c := &cobra.Command{
 		Use:   "restore BACKUP --data DIR [--at TIME | --at GROUP]",
-		Short: "Make a store from a backup; it opens frozen",
+		Short: "Make a store from a backup; the store opens frozen",
 		Long: `restore makes the store DIR, which must not exist, from a backup. It gets an id of its
 own and is frozen: it can be read and checked, and sends nothing. Calls that were made
 after the backup are not in it; tgad unfreeze --accept-loss says that you know that.

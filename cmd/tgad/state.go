@@ -26,7 +26,7 @@ func (a *app) state() *cobra.Command {
 	var f stateFlags
 	c := &cobra.Command{
 		Use:   "state",
-		Short: "Look at an agent's working state, roll it back, fork it",
+		Short: "Inspect, roll back and fork the working state of an agent",
 		Long: `state works on what an agent holds: its slices, files, databases and budget, before and
 after each of its recent calls. ls, show, diff and rollback --plan ask the daemon where one
 has the store. rollback and fork open it themselves, so no process may have it.
@@ -97,7 +97,7 @@ func (a *app) stateShow(f *stateFlags) *cobra.Command {
 	var snapshot string
 	c := &cobra.Command{
 		Use:   "show STATE [CALL]",
-		Short: "Show the boundaries of a state, or what a call changed",
+		Short: "Show the calls that changed a state, or what one call changed",
 		Long: `show prints the boundaries that a state keeps, oldest first, and where its directories
 and databases lie. With CALL it prints the parts that the call changed, and with
 --snapshot the whole state before or after it as JSON.`,

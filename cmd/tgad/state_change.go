@@ -30,7 +30,7 @@ func (a *app) stateRollback(f *stateFlags) *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "rollback STATE CALL",
-		Short: "Go back to before a call",
+		Short: "Roll a working state back to before a call",
 		Long: `rollback makes the state what it was before CALL: slices, map, budget, and the
 directories and databases that the state says it has. It prints the plan and asks, unless
 --yes is given; --plan prints it and changes nothing. What the calls did outside stands:
@@ -111,7 +111,7 @@ func (a *app) stateFork(f *stateFlags) *cobra.Command {
 	var at []string
 	c := &cobra.Command{
 		Use:   "fork STATE CALL [--at NAME=PATH[,ASIDE]]...",
-		Short: "Begin another state where a call began",
+		Short: "Start a second working state from where a call began",
 		Long: `fork begins a second state that is what STATE was before CALL, and prints its name. What
 either does from then on the other does not see. Every directory and database of the state
 needs a place of its own, which must not exist yet:

@@ -13,7 +13,7 @@ func (a *app) unfreeze() *cobra.Command {
 	var accept, endQuarantine bool
 	c := &cobra.Command{
 		Use:   "unfreeze --accept-loss | --end-quarantine",
-		Short: "Open a frozen store to calls",
+		Short: "Let a frozen store take calls again",
 		Long: `unfreeze opens a store that is frozen because its log may not be all that was
 acknowledged: restored from a backup, or damaged. What was lost cannot be known, so
 every call begun before is treated as one that may have run, and is not sent again

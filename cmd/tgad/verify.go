@@ -14,7 +14,7 @@ import (
 func (a *app) verify() *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify [DIR | FILE | TRACE]",
-		Short: "Check a log against its digests; exits 3 where it is not what it says",
+		Short: "Verify the log against its digests; exits 3 if it was altered or damaged",
 		Long: `verify recomputes every digest and link, and names the trace, the sequence number and
 both digests of what disagrees:
 

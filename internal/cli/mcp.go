@@ -43,7 +43,7 @@ func MCP(s *Streams, socket *string) *cobra.Command {
 	m := &mcp{Streams: s, socket: socket, level: slog.LevelWarn}
 	c := &cobra.Command{
 		Use:   "mcp [flags] -- COMMAND [ARGS]",
-		Short: "Stand between an MCP client and its tool server",
+		Short: "Run an MCP server behind tgad, for an MCP client",
 		Long: `mcp runs the MCP tool server COMMAND and speaks its protocol on stdin and stdout: put
 "tgad mcp --" before the command in a client's configuration, and nothing else changes.
 What is not a tool call passes byte for byte. A tool call is made durable before it is
@@ -286,7 +286,7 @@ func (m *mcp) derivedID(args []string) string {
 func (m *mcp) config() *cobra.Command {
 	return &cobra.Command{
 		Use:   "config [flags] -- COMMAND [ARGS]",
-		Short: "Print the lines for a client's configuration, before and after",
+		Short: "Print the lines to change in an MCP client's configuration",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(args) == 0) == (m.url == "") {
@@ -326,7 +326,7 @@ func (m *mcp) config() *cobra.Command {
 func (m *mcp) serve() *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
-		Short: "Offer tgad's own list, show, in_doubt and verify as MCP tools",
+		Short: "Offer the commands list, show, in_doubt and verify as MCP tools",
 		Long: `serve speaks MCP on stdin and stdout and offers four tools that look at the log and change
 nothing: list, show, in_doubt and verify.`,
 		Args: cobra.NoArgs,

@@ -19,7 +19,7 @@ func (m *mcp) inspect() *cobra.Command {
 	var accept, toml bool
 	c := &cobra.Command{
 		Use:   "inspect [flags] -- COMMAND [ARGS]",
-		Short: "Show a tool server's tools and what is attested about them",
+		Short: "List the tools of a tool server and their licences",
 		Long: `inspect starts the tool server, lists its tools, and ends it. Class and licence are what
 the configuration says; without it every tool is a write tool about which nothing is
 attested. A hint of the tool server's is no attestation: it is shown as one, and believed only with --trust-hints. A tool

@@ -24,7 +24,7 @@ func Workspace(s *Streams, agreed func(question string) bool) *cobra.Command {
 	w := &workspaces{Streams: s, agreed: agreed}
 	c := &cobra.Command{
 		Use:   "workspace",
-		Short: "Look at the snapshots of a directory that calls changed, and go back",
+		Short: "Inspect and restore the snapshots of a directory that calls changed",
 		Long: `workspace works on the snapshots that tgad mcp --workspace DIR, or a daemon whose [[server]]
 has a workspace, takes of DIR before and after each call. Any process may go on using the
 directory meanwhile. Nothing is restored but by restore, which shows its plan first.
@@ -48,7 +48,7 @@ func (w *workspaces) open(ctx context.Context, dir string) (*workspace.Keeper, e
 func (w *workspaces) ls() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls DIR",
-		Short: "List the calls of which there are snapshots, oldest first",
+		Short: "List the calls that have a snapshot, oldest first",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := w.open(cmd.Context(), args[0])
@@ -121,7 +121,7 @@ func beside(all []workspace.Record, r workspace.Record) string {
 func (w *workspaces) diff() *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff DIR CALL",
-		Short: "Name the paths that changed from before a call to after it",
+		Short: "List the paths that a call changed",
 		Long: `diff names the paths that a call changed, and those that others changed while it ran. Where
 there is no snapshot after the call, it compares with the directory as it is now.`,
 		Args: cobra.ExactArgs(2),
@@ -175,7 +175,7 @@ func (w *workspaces) restore() *cobra.Command {
 	var only string
 	c := &cobra.Command{
 		Use:   "restore DIR CALL",
-		Short: "Make the directory what it was before a call",
+		Short: "Restore the directory to what it was before a call",
 		Long: `restore prints its plan and asks, unless --yes is given; --plan prints it and changes nothing.
 The plan is for the directory as it was seen: where anything in it has changed since, the
 restore is refused, and a new plan is to be looked at. --if PLAN does a plan that was printed

@@ -23,7 +23,7 @@ func demoVerb(s *cli.Streams) *cobra.Command {
 	scenarios := map[string]func(context.Context, demo.Options) (int, error){"kill": demo.Run, "mcp": demo.RunMCP, "state": demo.RunState, "trust": demo.RunTrust, "turn": demo.RunTurn}
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "Kill processes in mid call, again and again, and count the charges",
+		Short: "Kill processes in the middle of calls, and count the charges",
 		Long: `demo runs tool servers, callers and tgad as processes, kills them with SIGKILL, and counts
 the charges in the tool servers' own journals: first an MCP client before and after one
 word in its configuration (scenario mcp), then a daemon that is killed at every point of a

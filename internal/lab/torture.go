@@ -17,7 +17,7 @@ func tortureVerb(s *cli.Streams) *cobra.Command {
 	o := suite.Options{Tiers: []string{"mem", "rapid", "corrupt", "trust", "turn", "state"}}
 	c := &cobra.Command{
 		Use:   "torture",
-		Short: "Crash stores of its own, and count what was lost or sent twice",
+		Short: "Crash stores made for the purpose, and count losses and double sends",
 		Long: `torture makes stores, crashes them before each of their operations, inside recovery too,
 fails their writes and damages their files, and holds what is left to the guarantee: of
 calls, of what is asked of tool servers and people, of agents' turns and of working state.
