@@ -16,6 +16,7 @@ import (
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/internal/mcpfront/setup"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime/client"
@@ -104,7 +105,7 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 		return o, Usagef("--%v", err)
 	}
 	if m.headers != "" {
-		if o.Headers, err = mcpshim.ReadHeaders(m.headers); err != nil {
+		if o.Headers, err = wire.ReadHeaders(m.headers); err != nil {
 			return o, err
 		}
 	}

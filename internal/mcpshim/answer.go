@@ -4,7 +4,9 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"io"
+	"strconv"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -20,7 +22,7 @@ func randomHex() string {
 // fail answers a request with a JSON-RPC error.
 func (c *conv) fail(id []byte, b *batchReply, code int, tgaCode tga.Code, trace, words string) {
 	env := mcpraw.Envelope{RawID: id, ID: mcpraw.Span{From: 0, To: 1}} // an answer, where it matters
-	_ = c.hand(b, &env, text(faultOf(id, code, tgaCode, trace, words)))
+	_ = c.hand(b, &env, wire.Text(faultOf(id, code, tgaCode, trace, words)))
 }
 
 // faultOf makes an answer of a JSON-RPC error.
@@ -38,12 +40,7 @@ func faultOf(id []byte, code int, tgaCode tga.Code, trace, words string) []byte 
 	return append(raw, "}}"...)
 }
 
-func itoa(n int) string {
-	if n < 0 {
-		return "-" + string(appendUint(nil, uint64(-n)))
-	}
-	return string(appendUint(nil, uint64(n)))
-}
+func itoa(n int) string { return strconv.Itoa(n) }
 
 // toolError is the result of a call that has no effect to show: words for a model, and
 // codes for a program.

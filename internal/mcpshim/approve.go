@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -90,11 +91,11 @@ func (q *call) inRequest() bool {
 }
 
 // asksInRequest reports whether the client of a message that passes takes questions in answers.
-func asksInRequest(f *frame) bool {
+func asksInRequest(f *wire.Frame) bool {
 	if !f.Params.Present() {
 		return false
 	}
-	params, err := f.bytes(f.Params, maxParams)
+	params, err := f.Bytes(f.Params, maxParams)
 	return err == nil && mcpraw.RevisionOf(params).Stateless() &&
 		mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaCapabilities)+"/elicitation") != nil
 }
@@ -174,7 +175,7 @@ func (o *opening) elicits() bool {
 
 // posed is a question to the client that is open.
 type posed struct {
-	to   chan *frame
+	to   chan *wire.Frame
 	over func() // called when it is not open any more, before the client's next message is taken
 }
 
@@ -183,15 +184,15 @@ type posed struct {
 func (c *conv) askClient(ctx context.Context, method string, params []byte, over func()) ([]byte, error) {
 	id := []byte(`"` + ownPrefix + randomHex() + `"`)
 	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
-	f := newFrame(append(append(append(raw, `,"params":`...), params...), '}'))
-	got := make(chan *frame, 1)
+	f := wire.NewFrame(append(append(append(raw, `,"params":`...), params...), '}'))
+	got := make(chan *wire.Frame, 1)
 	c.mu.Lock()
-	c.questions[keyOf(id)] = &posed{to: got, over: over}
+	c.questions[wire.KeyOf(id)] = &posed{to: got, over: over}
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
-		if p := c.questions[keyOf(id)]; p != nil {
-			delete(c.questions, keyOf(id))
+		if p := c.questions[wire.KeyOf(id)]; p != nil {
+			delete(c.questions, wire.KeyOf(id))
 			p.over()
 		}
 		c.mu.Unlock()
@@ -201,14 +202,14 @@ func (c *conv) askClient(ctx context.Context, method string, params []byte, over
 	}
 	select {
 	case f := <-got:
-		defer f.close()
+		defer f.Close()
 		if !f.Result.Present() {
-			said, err := f.bytes(f.Fault, spillBytes)
+			said, err := f.Bytes(f.Fault, wire.SpillBytes)
 			return nil, errors.Join(fmt.Errorf("the client answers %.200s", said), err)
 		}
-		return f.bytes(f.Result, spillBytes)
+		return f.Bytes(f.Result, wire.SpillBytes)
 	case <-ctx.Done():
-		n := newFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), id...), "}}"...))
+		n := wire.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), id...), "}}"...))
 		_ = c.send(nil, &n.Envelope, n) // a client that is gone is seen by send
 		return nil, context.Cause(ctx)
 	case <-c.life.Done():
@@ -217,10 +218,10 @@ func (c *conv) askClient(ctx context.Context, method string, params []byte, over
 }
 
 // ownQuestion takes a client's answer to a question of the shim's.
-func (c *conv) ownQuestion(f *frame) bool {
+func (c *conv) ownQuestion(f *wire.Frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := keyOf(f.RawID)
+	key := wire.KeyOf(f.RawID)
 	p := c.questions[key]
 	delete(c.questions, key)
 	if p != nil {

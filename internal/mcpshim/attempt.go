@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -63,8 +64,8 @@ type attempt struct {
 
 // outcome is how an attempt ended.
 type outcome struct {
-	frame  *frame // the tool server's own message, for the call that was sent
-	value  []byte // a recorded result or error member
+	frame  *wire.Frame // the tool server's own message, for the call that was sent
+	value  []byte      // a recorded result or error member
 	fault  bool
 	asks   []byte // in place of an answer: a result that asks the person at the client
 	words  string // for a call without an effect to show

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -97,24 +98,24 @@ func (c *conv) giveWhole(b *batchReply, whole []byte) error {
 	owed := b.owed
 	b.mu.Unlock()
 	if len(owed) == 0 {
-		return c.put(c.out.hand, env, text(whole))
+		return c.put(c.out.hand, env, wire.Text(whole))
 	}
 	// Elsewhere: it may be the tool server's answer that was the last, and its next
 	// message is not to wait for the log.
 	c.giving(nil)
 	c.work.Go(func() {
 		defer c.given()
-		c.deliver(owed, func() error { return c.put(c.out.send, env, text(whole)) }) // a client that is gone is seen by put
+		c.deliver(owed, func() error { return c.put(c.out.send, env, wire.Text(whole)) }) // a client that is gone is seen by put
 	})
 	return nil
 }
 
 // owesAnswer reports whether a message of a batch is answered. One that does not pass is,
 // under no id if need be.
-func owesAnswer(f *frame) bool { return f.Bad != "" || f.Batch || f.IsRequest() }
+func owesAnswer(f *wire.Frame) bool { return f.Bad != "" || f.Batch || f.IsRequest() }
 
 // wantsAnswer reports whether a client waits for an answer to a message.
-func (f *frame) wantsAnswer() bool {
+func wantsAnswer(f *wire.Frame) bool {
 	if !f.Batch {
 		return f.IsRequest()
 	}
@@ -123,12 +124,12 @@ func (f *frame) wantsAnswer() bool {
 }
 
 // fromBatch takes a client's batch apart.
-func (c *conv) fromBatch(f *frame) {
+func (c *conv) fromBatch(f *wire.Frame) {
 	b := &batchReply{name: f.RawID}
 	all := splitBatch(f)
 	if all == nil {
 		_ = c.put(c.out.hand, &mcpraw.Envelope{Batch: true, RawID: b.name},
-			text(faultOf([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "the batch is empty, no JSON, or too long")))
+			wire.Text(faultOf([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "the batch is empty, no JSON, or too long")))
 		return
 	}
 	for _, e := range all {
@@ -145,9 +146,9 @@ func (c *conv) fromBatch(f *frame) {
 }
 
 // splitBatch returns the messages of a batch, nil where it is none that passes.
-func splitBatch(f *frame) []*frame {
-	defer f.close()
-	raw, err := f.bytes(mcpraw.Span{From: 0, To: f.size}, maxBatchBytes)
+func splitBatch(f *wire.Frame) []*wire.Frame {
+	defer f.Close()
+	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, maxBatchBytes)
 	if err != nil {
 		return nil
 	}
@@ -155,9 +156,9 @@ func splitBatch(f *frame) []*frame {
 	if json.Unmarshal(raw, &items) != nil || len(items) > maxBatch {
 		return nil
 	}
-	var all []*frame
+	var all []*wire.Frame
 	for _, item := range items {
-		all = append(all, newFrame(item))
+		all = append(all, wire.NewFrame(item))
 	}
 	return all
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 )
 
 // BenchmarkOverhead is what a message costs beside the bare tool server: p50 and p99 of
@@ -91,7 +93,7 @@ func benchPeer(b *testing.B, shim bool) func(method, params string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if f := newFrame(line[:len(line)-1]); string(f.RawID) != fmt.Sprint(id) || !f.Result.Present() {
+		if f := wire.NewFrame(line[:len(line)-1]); string(f.RawID) != fmt.Sprint(id) || !f.Result.Present() {
 			b.Fatalf("%s: %.300s", method, line)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -28,7 +29,7 @@ type call struct {
 	token     []byte          // of progress notifications; nil = none wanted
 	version   mcpraw.Revision // protocol revision that the request itself names
 	steps     uint64          // progress notifications so far
-	arrivals  chan *frame
+	arrivals  chan *wire.Frame
 	gaveUp    chan struct{}
 	giveUp    sync.Once
 	mu        sync.Mutex
@@ -36,13 +37,13 @@ type call struct {
 	joined    *attempt
 	derived   bool // it has no key of its own
 	scope     string
-	part      func() bool  // says that it waits for its attempt no more, see [attempt.exit]
-	vote      *vote        // of a person at the client, on
-	voteOn    tga.ID       // this trace
-	again     tga.ID       // of a call that this person says to run again
-	posed     bool         // this message has asked its person, or brings what that one says
-	question  []byte       // the answer to this message that asks
-	abandoned func(*frame) // takes an answer that comes after the attempt gave up
+	part      func() bool       // says that it waits for its attempt no more, see [attempt.exit]
+	vote      *vote             // of a person at the client, on
+	voteOn    tga.ID            // this trace
+	again     tga.ID            // of a call that this person says to run again
+	posed     bool              // this message has asked its person, or brings what that one says
+	question  []byte            // the answer to this message that asks
+	abandoned func(*wire.Frame) // takes an answer that comes after the attempt gave up
 
 	// Of a task of the shim's own.
 	asTask    bool        // the client takes one in place of an answer
@@ -71,21 +72,21 @@ const progressEvery = 5 * time.Second
 
 // toolsCall takes a tools/call. What cannot be governed is refused: an argument that two
 // parsers read apart would be approved as one call and run as another.
-func (c *conv) toolsCall(f *frame, b *batchReply) {
-	raw, err := f.bytes(f.Params, maxParams)
+func (c *conv) toolsCall(f *wire.Frame, b *batchReply) {
+	raw, err := f.Bytes(f.Params, maxParams)
 	var p *callParams
 	if err == nil {
 		p, err = parseCall(raw)
 	}
 	if err != nil {
 		c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
-		f.close()
+		f.Close()
 		return
 	}
 	said, err := p.takeWord()
 	if err != nil {
 		c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
-		f.close()
+		f.Close()
 		return
 	}
 	if own := c.s.ownTool(p.tool); own != nil {
@@ -98,7 +99,7 @@ func (c *conv) toolsCall(f *frame, b *batchReply) {
 		return
 	}
 	q, err := c.newCall(f, p, tool, b)
-	f.close()
+	f.Close()
 	if err == nil {
 		q.vote, q.voteOn, q.posed = said.vote, said.on, said.given
 		if q.inRequest() { // else nobody was asked
@@ -120,12 +121,12 @@ func (c *conv) toolsCall(f *frame, b *batchReply) {
 }
 
 // newCall makes a governed call of a message.
-func (c *conv) newCall(f *frame, p *callParams, tool Tool, b *batchReply) (*call, error) {
+func (c *conv) newCall(f *wire.Frame, p *callParams, tool Tool, b *batchReply) (*call, error) {
 	q := &call{
 		conv: c, env: f.Envelope, params: p, tool: tool, token: p.metaValue("progressToken"),
 		version:  p.revision(),
 		w:        &waiting{id: f.RawID, method: f.Method, batch: b},
-		arrivals: make(chan *frame, 1), gaveUp: make(chan struct{}),
+		arrivals: make(chan *wire.Frame, 1), gaveUp: make(chan struct{}),
 	}
 	q.w.call, q.earlier = q, c.s.owed(c)
 	var err error
@@ -136,18 +137,18 @@ func (c *conv) newCall(f *frame, p *callParams, tool Tool, b *batchReply) (*call
 }
 
 // around returns what stands before and after the params of a message.
-func around(f *frame) (head, tail []byte, err error) {
-	if head, err = f.bytes(mcpraw.Span{From: 0, To: f.Params.From}, spillBytes); err != nil {
+func around(f *wire.Frame) (head, tail []byte, err error) {
+	if head, err = f.Bytes(mcpraw.Span{From: 0, To: f.Params.From}, wire.SpillBytes); err != nil {
 		return nil, nil, err
 	}
-	tail, err = f.bytes(mcpraw.Span{From: f.Params.To, To: f.size}, spillBytes)
+	tail, err = f.Bytes(mcpraw.Span{From: f.Params.To, To: f.Size}, wire.SpillBytes)
 	return head, tail, err
 }
 
 // failWith answers with a coded error and its pointer.
 func (c *conv) failWith(id []byte, b *batchReply, code int, trace string, err error) {
 	words := err.Error()
-	var ch *challenge
+	var ch *wire.Challenge
 	if errors.As(err, &ch) {
 		c.challenged(id, b, ch)
 	}
@@ -345,15 +346,15 @@ func (q *call) attempt() *attempt {
 
 // cancelled takes a client's notice that it gave a request up. What the tool server has
 // not been sent it is not told about.
-func (c *conv) cancelled(f *frame) {
-	params, err := f.bytes(f.Params, maxCancel)
+func (c *conv) cancelled(f *wire.Frame) {
+	params, err := f.Bytes(f.Params, maxCancel)
 	if err != nil {
-		f.close()
+		f.Close()
 		return
 	}
 	id := mcpraw.At(params, "/requestId")
 	c.mu.Lock()
-	w := c.pending[keyOf(id)]
+	w := c.pending[wire.KeyOf(id)]
 	c.mu.Unlock()
 	if w != nil && w.sub != nil && (w.sub.raw == nil || c.s.opts.URL != "") {
 		c.unsubscribe(w)
@@ -372,7 +373,7 @@ func (c *conv) cancelled(f *frame) {
 	}
 	q := w.call
 	if q.tasked.Load() {
-		f.close() // the request was answered; a task is cancelled by tasks/cancel
+		f.Close() // the request was answered; a task is cancelled by tasks/cancel
 		return
 	}
 	q.giveUp.Do(func() { close(q.gaveUp) })
@@ -388,7 +389,7 @@ func (c *conv) cancelled(f *frame) {
 		})
 	}
 	if !told {
-		f.close() // it was not sent, the tool server knows, or others wait for the same call
+		f.Close() // it was not sent, the tool server knows, or others wait for the same call
 	}
 }
 
@@ -400,7 +401,7 @@ func (c *conv) wasPassed(w *waiting) bool {
 }
 
 // arrived takes the tool server's answer.
-func (q *call) arrived(f *frame) {
+func (q *call) arrived(f *wire.Frame) {
 	q.mu.Lock()
 	late := q.abandoned
 	q.mu.Unlock()
@@ -412,15 +413,15 @@ func (q *call) arrived(f *frame) {
 	case q.arrivals <- f:
 	default:
 		q.conv.s.log.Warn("a second answer to one call was dropped")
-		f.close()
+		f.Close()
 	}
 }
 
 // message is the call as the tool server gets it.
-func (q *call) message(key, trace string, attempt uint32) *message {
+func (q *call) message(key, trace string, attempt uint32) *wire.Message {
 	params := q.params.govern(q.args, key, trace, attempt, q.tool)
-	m := &message{env: &q.env, name: q.params.tool, version: q.version, parts: []io.WriterTo{text(q.head), text(params), text(q.tail)}}
-	m.setMirrored(q.headers, params)
+	m := &wire.Message{Env: &q.env, Name: q.params.tool, Version: q.version, Parts: []io.WriterTo{wire.Text(q.head), wire.Text(params), wire.Text(q.tail)}}
+	m.Mirrored = mirroredOf(q.headers, params)
 	return m
 }
 
@@ -429,16 +430,16 @@ func (q *call) message(key, trace string, attempt uint32) *message {
 func (q *call) send(l *link, b runtime.Begun, late func() error) error {
 	select {
 	case f := <-q.arrivals: // of an earlier attempt
-		f.close()
+		f.Close()
 	default:
 	}
 	q.mu.Lock()
 	q.sent = true // before the write: a cancellation that comes meanwhile must follow it
 	q.mu.Unlock()
 	m := q.message(b.Key, b.Result.TraceID.String(), b.Attempt)
-	m.late = late
+	m.Late = late
 	err := q.conv.write(l, q.w, m)
-	if errors.Is(err, errNotSent) {
+	if errors.Is(err, wire.ErrNotSent) {
 		q.mu.Lock()
 		q.sent = false
 		q.mu.Unlock()
@@ -453,7 +454,7 @@ func (q *call) wasSent() bool {
 }
 
 // lateTo hands an answer that comes from now on to f.
-func (q *call) lateTo(f func(*frame)) {
+func (q *call) lateTo(f func(*wire.Frame)) {
 	q.mu.Lock()
 	q.abandoned = f
 	q.mu.Unlock()

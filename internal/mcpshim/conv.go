@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
@@ -23,15 +24,18 @@ type outlet interface {
 // errNotThere says that what was written whole reached nobody: its client was gone.
 var errNotThere = errors.New("the client is gone")
 
-func (s *sink) send(_ *mcpraw.Envelope, parts ...io.WriterTo) error {
-	err := s.write(parts...)
-	if err == nil && paper.NoReader(s.under) {
+// stdout is the way to a client that reads lines.
+type stdout struct{ *wire.Sink }
+
+func (s stdout) send(_ *mcpraw.Envelope, parts ...io.WriterTo) error {
+	err := s.Write(parts...)
+	if err == nil && paper.NoReader(s.Under) {
 		return errNotThere // it lies in a pipe that nobody reads
 	}
 	return err
 }
 
-func (s *sink) hand(_ *mcpraw.Envelope, parts ...io.WriterTo) error { return s.write(parts...) }
+func (s stdout) hand(_ *mcpraw.Envelope, parts ...io.WriterTo) error { return s.Write(parts...) }
 
 // conv is one client and the tool server that it talks to.
 type conv struct {
@@ -59,12 +63,12 @@ type conv struct {
 	changed   chan struct{} // closed when up changes or a start failed
 	failures  uint64        // starts that failed, and tool servers that ended
 	failure   error         // of the newest of them
-	pending   map[idKey]*waiting
-	asked     map[idKey]*link  // the tool server's own requests under way
-	questions map[idKey]*posed // the shim's own to the client
-	late      int              // of pending, those that nobody waits for
-	owing     int              // answers that are being given to the client
-	answered  bool             // the tool server has said something sensible
+	pending   map[wire.Key]*waiting
+	asked     map[wire.Key]*link  // the tool server's own requests under way
+	questions map[wire.Key]*posed // the shim's own to the client
+	late      int                 // of pending, those that nobody waits for
+	owing     int                 // answers that are being given to the client
+	answered  bool                // the tool server has said something sensible
 	opening   opening
 	resumed   sync.Once
 	takeOver  sync.Once
@@ -79,10 +83,10 @@ type conv struct {
 type waiting struct {
 	id     []byte
 	method string
-	link   *link       // that it was written to; nil = not yet
-	call   *call       // a governed tools/call
-	own    chan *frame // a request of the shim's own
-	task   *openCall   // that the request asks about
+	link   *link            // that it was written to; nil = not yet
+	call   *call            // a governed tools/call
+	own    chan *wire.Frame // a request of the shim's own
+	task   *openCall        // that the request asks about
 	sub    *subscription
 	batch  *batchReply
 
@@ -100,7 +104,7 @@ const ownPrefix = "tgad-"
 func (s *Shim) newConv(out outlet) *conv {
 	c := &conv{
 		s: s, out: out, id: randomHex(), changed: make(chan struct{}), rush: make(chan struct{}),
-		pending: map[idKey]*waiting{}, asked: map[idKey]*link{}, questions: map[idKey]*posed{}, tasks: map[string]*openCall{},
+		pending: map[wire.Key]*waiting{}, asked: map[wire.Key]*link{}, questions: map[wire.Key]*posed{}, tasks: map[string]*openCall{},
 	}
 	c.life, c.end = context.WithCancel(s.life)
 	return c
@@ -108,7 +112,7 @@ func (s *Shim) newConv(out outlet) *conv {
 
 // fromClient takes one message of the client's. What takes longer than a write goes on
 // elsewhere, so that the next message is not kept waiting.
-func (c *conv) fromClient(f *frame, b *batchReply) {
+func (c *conv) fromClient(f *wire.Frame, b *batchReply) {
 	switch {
 	case f.Bad != "":
 		c.refuse(f, b)
@@ -119,7 +123,7 @@ func (c *conv) fromClient(f *frame, b *batchReply) {
 	case f.Method == "tools/call":
 		// Without an id nobody waits for it, and a lenient tool server would still act.
 		c.s.log.Warn("a tools/call without an id was dropped")
-		f.close()
+		f.Close()
 	case f.Method == listenMethod && f.IsRequest():
 		c.listen(f, b)
 	case f.IsRequest() && c.ownTasks(f, b):
@@ -129,7 +133,7 @@ func (c *conv) fromClient(f *frame, b *batchReply) {
 		// It names a request by an id that is not the client's alone. A request is given
 		// up by closing its POST, and nobody here was asked anything.
 		c.s.log.Debug("a message about a request was dropped: it says not whose", "method", f.Method)
-		f.close()
+		f.Close()
 	case f.Method == "notifications/cancelled":
 		c.cancelled(f)
 	case f.IsNotification():
@@ -144,13 +148,13 @@ func (c *conv) fromClient(f *frame, b *batchReply) {
 }
 
 // refuse answers a message that does not pass.
-func (c *conv) refuse(f *frame, b *batchReply) {
+func (c *conv) refuse(f *wire.Frame, b *batchReply) {
 	id, code := f.RawID, mcpraw.CodeInvalidRequest
 	if id == nil {
 		id, code = []byte("null"), mcpraw.CodeParse
 	}
 	c.fail(id, b, code, "", "", "the message does not pass: "+f.Bad)
-	f.close()
+	f.Close()
 }
 
 // register enters a request. It is refused where its id is in use: two answers to one id
@@ -161,7 +165,7 @@ func (c *conv) register(w *waiting) error {
 	if len(c.pending)-c.late >= c.s.opts.MaxRequests {
 		return errors.New("too many requests are under way")
 	}
-	key := keyOf(w.id)
+	key := wire.KeyOf(w.id)
 	if c.pending[key] != nil {
 		return errors.New("a request of this id is under way")
 	}
@@ -175,7 +179,7 @@ func (c *conv) unregister(w *waiting) { c.taken(w) }
 func (c *conv) taken(w *waiting) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := keyOf(w.id)
+	key := wire.KeyOf(w.id)
 	was := c.pending[key] == w
 	if was {
 		c.drop(key)
@@ -184,7 +188,7 @@ func (c *conv) taken(w *waiting) bool {
 }
 
 // drop takes a request off those under way. The lock is held.
-func (c *conv) drop(key idKey) {
+func (c *conv) drop(key wire.Key) {
 	if c.pending[key].late {
 		c.late--
 	}
@@ -197,7 +201,7 @@ func (c *conv) drop(key idKey) {
 func (c *conv) keepLate(w *waiting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch key := keyOf(w.id); {
+	switch key := wire.KeyOf(w.id); {
 	case c.pending[key] != w || w.late:
 	case w.link != c.up || c.late >= c.s.opts.MaxRequests:
 		c.drop(key)
@@ -208,23 +212,23 @@ func (c *conv) keepLate(w *waiting) {
 }
 
 // pass gives a request on as it is.
-func (c *conv) pass(f *frame, b *batchReply) { c.passWith(f, b, nil) }
+func (c *conv) pass(f *wire.Frame, b *batchReply) { c.passWith(f, b, nil) }
 
 // passWith gives a request on as it is, with arguments of it in headers where the way to
 // the tool server has any.
-func (c *conv) passWith(f *frame, b *batchReply, headers []mcpraw.ParamHeader) {
+func (c *conv) passWith(f *wire.Frame, b *batchReply, headers []mcpraw.ParamHeader) {
 	w := &waiting{id: f.RawID, method: f.Method, batch: b, headers: headers}
 	if w.method == "tools/list" {
 		w.asks = c.opening.elicits() || asksInRequest(f)
 	}
-	if strings.HasPrefix(string(keyOf(f.RawID)), "s"+ownPrefix) {
+	if strings.HasPrefix(string(wire.KeyOf(f.RawID)), "s"+ownPrefix) {
 		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", "ids that begin with "+ownPrefix+" are taken")
-		f.close()
+		f.Close()
 		return
 	}
 	if err := c.register(w); err != nil {
 		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
-		f.close()
+		f.Close()
 		return
 	}
 	c.opening.saw(f)
@@ -238,19 +242,19 @@ func (c *conv) passWith(f *frame, b *batchReply, headers []mcpraw.ParamHeader) {
 		if err != nil {
 			c.unregister(w)
 			c.fail(w.id, b, mcpraw.CodeGone, "", "", err.Error())
-			f.close()
+			f.Close()
 			return
 		}
 		c.passTo(l, f, w)
 	})
 }
 
-func (c *conv) passTo(l *link, f *frame, w *waiting) {
-	defer f.close()
+func (c *conv) passTo(l *link, f *wire.Frame, w *waiting) {
+	defer f.Close()
 	m := c.message(f)
-	if w.modern = m.stateless(); len(w.headers) > 0 {
-		if params, err := f.bytes(f.Params, maxParams); err == nil {
-			m.setMirrored(w.headers, params)
+	if w.modern = m.Stateless(); len(w.headers) > 0 {
+		if params, err := f.Bytes(f.Params, maxParams); err == nil {
+			m.Mirrored = mirroredOf(w.headers, params)
 		}
 	}
 	if err := c.write(l, w, m); err != nil {
@@ -260,7 +264,7 @@ func (c *conv) passTo(l *link, f *frame, w *waiting) {
 }
 
 // passCall gives a tools/call on untraced.
-func (c *conv) passCall(f *frame, p *callParams, b *batchReply) {
+func (c *conv) passCall(f *wire.Frame, p *callParams, b *batchReply) {
 	if !c.mirrors(p) {
 		c.pass(f, b)
 		return
@@ -269,7 +273,7 @@ func (c *conv) passCall(f *frame, p *callParams, b *batchReply) {
 		m, err := c.mirrored(c.life, p)
 		if err != nil {
 			c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
-			f.close()
+			f.Close()
 			return
 		}
 		c.passWith(f, b, m.headers)
@@ -277,54 +281,54 @@ func (c *conv) passCall(f *frame, p *callParams, b *batchReply) {
 }
 
 // message makes a message that is passed on as it is.
-func (c *conv) message(f *frame) *message {
-	m := &message{env: &f.Envelope, parts: []io.WriterTo{f}}
+func (c *conv) message(f *wire.Frame) *wire.Message {
+	m := &wire.Message{Env: &f.Envelope, Parts: []io.WriterTo{f}}
 	if c.s.opts.URL == "" || !f.Params.Present() {
 		return m
 	}
-	if params, err := f.bytes(f.Params, maxParams); err == nil {
-		m.version = mcpraw.RevisionOf(params)
-		m.name = mcpraw.NameOf(f.Method, params)
+	if params, err := f.Bytes(f.Params, maxParams); err == nil {
+		m.Version = mcpraw.RevisionOf(params)
+		m.Name = mcpraw.NameOf(f.Method, params)
 		if f.Method == "notifications/cancelled" {
-			m.cancels = mcpraw.At(params, "/requestId")
+			m.Cancels = mcpraw.At(params, "/requestId")
 		}
 	}
 	return m
 }
 
 // write writes a request and notes where it went.
-func (c *conv) write(l *link, w *waiting, m *message) error {
+func (c *conv) write(l *link, w *waiting, m *wire.Message) error {
 	c.mu.Lock()
 	if c.up != l {
 		c.mu.Unlock()
-		return errNotSent
+		return wire.ErrNotSent
 	}
 	w.link = l // before the write: the answer may be quicker than its return
 	c.mu.Unlock()
-	m.agreed = c.opening.version()
-	return l.up.write(m)
+	m.Agreed = c.opening.version()
+	return l.up.Write(m)
 }
 
 // forward gives a notification on.
-func (c *conv) forward(f *frame) {
-	defer f.close()
+func (c *conv) forward(f *wire.Frame) {
+	defer f.Close()
 	l := c.current()
 	if l == nil {
 		return // what it was about is gone
 	}
 	m := c.message(f)
-	m.agreed = c.opening.version()
-	if err := l.up.write(m); err != nil {
+	m.Agreed = c.opening.version()
+	if err := l.up.Write(m); err != nil {
 		c.s.log.Warn("a notification did not reach the tool server", "method", f.Method, "error", err)
 	}
 }
 
 // answerOf gives a client's answer on to the tool server that asked.
-func (c *conv) answerOf(f *frame) {
+func (c *conv) answerOf(f *wire.Frame) {
 	if c.ownQuestion(f) {
 		return
 	}
-	key := keyOf(f.RawID)
+	key := wire.KeyOf(f.RawID)
 	c.mu.Lock()
 	asker, known := c.asked[key]
 	delete(c.asked, key)
@@ -333,7 +337,7 @@ func (c *conv) answerOf(f *frame) {
 	if !known || asker != now {
 		// A tool server that was started since may have asked something else under this id.
 		c.s.log.Warn("an answer to a question that nobody asks was dropped")
-		f.close()
+		f.Close()
 		return
 	}
 	c.forward(f)

@@ -14,7 +14,7 @@
 //	once     one permit, one write; what may have been sent is in doubt   [attempt.send]     TestServerThatDiesLeavesDoubt
 //	strict   a message that two parsers could read apart does not pass    [mcpraw.Scanner]   TestAmbiguousMessagesDoNotPass
 //	exact    what passes arrives byte for byte                            [conv.fromServer]  TestPassThroughIsExact
-//	bounded  one message takes at most spillBytes of memory               [frames.keep]      TestLongMessagesStream
+//	bounded  one message takes at most wire.SpillBytes of memory          [wire.Frames]      TestLongMessagesStream
 //	repeat   which call is a repeat is the log's to say                   [attempt.begin]    TestTwoShimsOfOneProcessLoseNothing,
 //	                                                                                         TestKilledBehindALauncher, TestRepeatOverHTTP
 //	there    a client is seen to be gone the moment that it is            [paper.Presence]         TestRepeatOverHTTP

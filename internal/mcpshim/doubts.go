@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -67,9 +68,9 @@ func (s *Shim) ownTool(name string) func(context.Context, *callParams) (string, 
 }
 
 // callOwn answers a call of a tool of the shim's own.
-func (c *conv) callOwn(own func(context.Context, *callParams) (string, error), f *frame, p *callParams, b *batchReply) {
+func (c *conv) callOwn(own func(context.Context, *callParams) (string, error), f *wire.Frame, p *callParams, b *batchReply) {
 	w := &waiting{id: f.RawID, method: f.Method, batch: b}
-	f.close()
+	f.Close()
 	if err := c.register(w); err != nil {
 		c.fail(w.id, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
 		return
@@ -133,12 +134,12 @@ func (s *Shim) ownTools(asks bool) (all []string) {
 
 // withDoubts adds the shim's own tools to the last page of a list while something is in doubt.
 // A list that cannot be added to passes as it is.
-func (c *conv) withDoubts(w *waiting, f *frame) *frame {
+func (c *conv) withDoubts(w *waiting, f *wire.Frame) *wire.Frame {
 	own := c.s.ownTools(w.asks)
-	if len(own) == 0 || !f.Result.Present() || int64(len(f.head)) != f.size {
+	if len(own) == 0 || !f.Result.Present() || int64(len(f.Head)) != f.Size {
 		return f
 	}
-	result := f.head[f.Result.From:f.Result.To]
+	result := f.Head[f.Result.From:f.Result.To]
 	from, to, ok := mcpraw.Locate(result, "/tools")
 	if !ok || result[from] != '[' || mcpraw.ScalarText(mcpraw.At(result, "/nextCursor")) != "" {
 		return f
@@ -186,7 +187,7 @@ func (c *conv) doubtsChanged() {
 		return
 	}
 	if handshake {
-		c.toClient(newFrame([]byte(`{"jsonrpc":"2.0","method":"` + toolsChanged + `"}`)))
+		c.toClient(wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + toolsChanged + `"}`)))
 	}
 	for _, id := range subscribed {
 		c.toClient(changedFor(id, toolsChanged, ""))

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -153,10 +154,10 @@ func (a *attempt) gone(code tga.Code, words string) {
 }
 
 // late records an answer that came after its call was given up: it ends the doubt.
-func (a *attempt) late(b runtime.Begun, f *frame) {
+func (a *attempt) late(b runtime.Begun, f *wire.Frame) {
 	a.q.conv.unregister(a.q.w)
 	a.s.work.Go(func() {
-		defer f.close()
+		defer f.Close()
 		if f.Bad != "" {
 			return
 		}

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"io"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // fromServer takes one message of the tool server's.
-func (c *conv) fromServer(l *link, f *frame) {
+func (c *conv) fromServer(l *link, f *wire.Frame) {
 	if f.Bad == "" {
 		c.mu.Lock()
 		c.answered = true
@@ -38,16 +39,16 @@ func (c *conv) fromServer(l *link, f *frame) {
 // noise passes a line that is no JSON on: the client has its own way with it. What looks
 // like a message and is none is dropped, for the client could see an answer in it that
 // was not recorded.
-func (c *conv) noise(f *frame) {
+func (c *conv) noise(f *wire.Frame) {
 	if f.RawID != nil {
 		c.mu.Lock()
-		w := c.pending[keyOf(f.RawID)]
+		w := c.pending[wire.KeyOf(f.RawID)]
 		c.mu.Unlock()
-		if f.givenUp && (w == nil || w.call == nil) {
+		if f.GivenUp && (w == nil || w.call == nil) {
 			return // nobody waits for it; the id may be another request's by now
 		}
 		if w != nil {
-			c.challenged(w.id, w.batch, f.challenge)
+			c.challenged(w.id, w.batch, f.Challenge)
 		}
 		if w != nil && c.broken(w, f) {
 			return
@@ -68,20 +69,20 @@ func (c *conv) noise(f *frame) {
 			}
 			c.unregister(w)
 			c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server's answer does not pass: "+f.Bad)
-			f.close()
+			f.Close()
 			return
 		}
 	}
-	if first := bytes.TrimLeft(f.head, " \t"); len(first) > 0 && first[0] != '{' && first[0] != '[' {
+	if first := bytes.TrimLeft(f.Head, " \t"); len(first) > 0 && first[0] != '{' && first[0] != '[' {
 		c.toClient(f)
 		return
 	}
-	c.s.log.Warn("a message of the tool server's was dropped", "why", f.Bad, "bytes", f.size)
-	f.close()
+	c.s.log.Warn("a message of the tool server's was dropped", "why", f.Bad, "bytes", f.Size)
+	f.Close()
 }
 
-func (c *conv) fromServerAnswer(l *link, f *frame) {
-	key := keyOf(f.RawID)
+func (c *conv) fromServerAnswer(l *link, f *wire.Frame) {
+	key := wire.KeyOf(f.RawID)
 	c.mu.Lock()
 	w := c.pending[key]
 	switch {
@@ -99,7 +100,7 @@ func (c *conv) fromServerAnswer(l *link, f *frame) {
 	switch {
 	case w == nil:
 		c.s.log.Warn("an answer to a request that is not under way was dropped", "id", mcpraw.Clip(string(f.RawID), 80))
-		f.close()
+		f.Close()
 	case w.call != nil:
 		w.call.arrived(f)
 	case w.own != nil:
@@ -116,7 +117,7 @@ func (c *conv) fromServerAnswer(l *link, f *frame) {
 }
 
 // givePassed hands the client the answer to a request that was passed on as it is.
-func (c *conv) givePassed(w *waiting, f *frame) {
+func (c *conv) givePassed(w *waiting, f *wire.Frame) {
 	if w.sub != nil {
 		w.sub.end()
 	}
@@ -142,23 +143,23 @@ func (c *conv) givePassed(w *waiting, f *frame) {
 }
 
 // ask enters a request of the tool server's.
-func (c *conv) ask(l *link, f *frame) bool {
+func (c *conv) ask(l *link, f *wire.Frame) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.asked) >= c.s.opts.MaxRequests {
 		c.s.log.Warn("the tool server has too many requests under way; one was dropped", "method", f.Method)
-		f.close()
+		f.Close()
 		return false
 	}
-	c.asked[keyOf(f.RawID)] = l
+	c.asked[wire.KeyOf(f.RawID)] = l
 	return true
 }
 
-func (c *conv) toClient(f *frame) { c.give(nil, f) }
+func (c *conv) toClient(f *wire.Frame) { c.give(nil, f) }
 
 // give hands a message to the client, into the batch that it answers where there is one.
-func (c *conv) give(b *batchReply, f *frame) {
-	defer f.close()
+func (c *conv) give(b *batchReply, f *wire.Frame) {
+	defer f.Close()
 	_ = c.hand(b, &f.Envelope, f)
 }
 
@@ -200,7 +201,7 @@ func (c *conv) giving(w *waiting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w != nil {
-		if key := keyOf(w.id); c.pending[key] == w {
+		if key := wire.KeyOf(w.id); c.pending[key] == w {
 			delete(c.pending, key)
 		}
 	}
@@ -214,38 +215,38 @@ func (c *conv) given() {
 }
 
 // request makes a request of the shim's own and waits for its answer.
-func (c *conv) request(ctx context.Context, l *link, method string, params []byte) (*frame, error) {
-	w := &waiting{id: []byte(`"` + ownPrefix + randomHex() + `"`), method: method, own: make(chan *frame, 1)}
+func (c *conv) request(ctx context.Context, l *link, method string, params []byte) (*wire.Frame, error) {
+	w := &waiting{id: []byte(`"` + ownPrefix + randomHex() + `"`), method: method, own: make(chan *wire.Frame, 1)}
 	raw := append([]byte(`{"jsonrpc":"2.0","id":`), w.id...)
 	raw = tga.AppendString(append(raw, `,"method":`...), method)
 	raw = append(append(raw, `,"params":`...), params...)
-	f := newFrame(append(raw, '}'))
+	f := wire.NewFrame(append(raw, '}'))
 	c.mu.Lock()
 	w.link = l
-	c.pending[keyOf(w.id)] = w
+	c.pending[wire.KeyOf(w.id)] = w
 	c.mu.Unlock()
 	defer c.unregister(w)
 	m := c.message(f)
-	m.agreed = c.opening.version()
-	if err := l.up.write(m); err != nil {
+	m.Agreed = c.opening.version()
+	if err := l.up.Write(m); err != nil {
 		return nil, err
 	}
-	var got *frame
+	var got *wire.Frame
 	select {
 	case got = <-w.own:
-	case <-l.up.done():
+	case <-l.up.Done():
 		select {
 		case got = <-w.own:
 		default:
-			return nil, l.up.why()
+			return nil, l.up.Why()
 		}
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 	if got.Bad != "" {
-		got.close()
-		if got.challenge != nil {
-			return nil, got.challenge
+		got.Close()
+		if got.Challenge != nil {
+			return nil, got.Challenge
 		}
 		return nil, errors.New(got.Bad)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -317,13 +318,13 @@ func TestHeadersFileIsSecret(t *testing.T) {
 	if err := os.WriteFile(path, []byte("# a comment\n\nauthorization: Bearer x:y\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if h, err := ReadHeaders(path); err != nil || h["Authorization"] != "Bearer x:y" {
+	if h, err := wire.ReadHeaders(path); err != nil || h["Authorization"] != "Bearer x:y" {
 		t.Errorf("%v, %v", h, err)
 	}
 	if err := os.Chmod(path, 0o604); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadHeaders(path); err == nil {
+	if _, err := wire.ReadHeaders(path); err == nil {
 		t.Error("a file that everybody can read is taken")
 	}
 	if err := os.WriteFile(path, []byte("hunter2\n"), 0o600); err != nil {
@@ -332,7 +333,7 @@ func TestHeadersFileIsSecret(t *testing.T) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadHeaders(path); err == nil || strings.Contains(err.Error(), "hunter2") {
+	if _, err := wire.ReadHeaders(path); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("error %v", err)
 	}
 }

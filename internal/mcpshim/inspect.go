@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -108,8 +109,8 @@ func (c *conv) greet(ctx context.Context, l *link) (base []byte, err error) {
 		err = refusedWith(f)
 	}
 	if err == nil {
-		n := newFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
-		return []byte("{}"), l.up.write(&message{env: &n.Envelope, parts: parts(n)})
+		n := wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
+		return []byte("{}"), l.up.Write(&wire.Message{Env: &n.Envelope, Parts: parts(n)})
 	}
 	base = []byte(`{"_meta":{"` + mcpraw.MetaRevision + `":"` + string(mcpraw.Newest) + `","` + metaClientInfo + `":` + me + `,"` + metaCapabilities + `":{}}}`)
 	f, modern := c.request(ctx, l, "server/discover", base)
@@ -123,12 +124,12 @@ func (c *conv) greet(ctx context.Context, l *link) (base []byte, err error) {
 }
 
 // refusedWith takes an answer that is of interest only where it is an error.
-func refusedWith(f *frame) error {
-	defer f.close()
+func refusedWith(f *wire.Frame) error {
+	defer f.Close()
 	if f.Result.Present() {
 		return nil
 	}
-	fault, err := f.bytes(f.Fault, 4096)
+	fault, err := f.Bytes(f.Fault, 4096)
 	if err != nil {
 		return err
 	}
@@ -167,15 +168,15 @@ func (c *conv) list(ctx context.Context, l *link, params []byte) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	defer f.close()
+	defer f.Close()
 	if !f.Result.Present() {
-		fault, err := f.bytes(f.Fault, 4096)
+		fault, err := f.Bytes(f.Fault, 4096)
 		if err != nil {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%w: it answers %s", errNoList, fault)
 	}
-	return f.bytes(f.Result, maxList)
+	return f.Bytes(f.Result, maxList)
 }
 
 func inspected(d definition, pinned string) Inspected {

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 )
 
 // rig is the processes of one run.
@@ -154,7 +156,7 @@ func (r *rig) ask(method, params string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if f := newFrame([]byte(line)); f.IsAnswer() && string(f.RawID) == fmt.Sprint(r.id) {
+		if f := wire.NewFrame([]byte(line)); f.IsAnswer() && string(f.RawID) == fmt.Sprint(r.id) {
 			return line, nil
 		}
 	}

@@ -6,12 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 // link is one life of the tool server.
 type link struct {
-	up     upstream
+	up     wire.Upstream
 	useful atomic.Bool // it has answered a request of the client's
 	listed atomic.Bool // its tools' definitions were looked at, all of them
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -44,7 +45,7 @@ type session struct {
 	over   chan struct{}
 
 	mu      sync.Mutex
-	waits   map[idKey]*exchange // requests whose answer a POST waits for
+	waits   map[wire.Key]*exchange // requests whose answer a POST waits for
 	tokens  map[string]*exchange
 	stream  chan []byte // to the open GET; nil = none
 	used    time.Time
@@ -239,7 +240,7 @@ func (f *front) open(id, auth string) (*session, error) {
 	}
 	s := &session{
 		f: f, shared: id == "", over: make(chan struct{}), used: time.Now(),
-		waits: map[idKey]*exchange{}, tokens: map[string]*exchange{},
+		waits: map[wire.Key]*exchange{}, tokens: map[string]*exchange{},
 	}
 	s.c = f.s.newConv(s)
 	s.c.atWork, s.c.shared, s.c.auth, s.c.subject = place.Permits, s.shared, auth, subject
@@ -292,7 +293,7 @@ func (f *front) all() []*session {
 
 // sessionOf finds or opens the conversation of a message. A revision without a handshake has
 // no sessions: whatever its client says of one is not for it.
-func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *frame, modern bool) *session {
+func (f *front) sessionOf(w http.ResponseWriter, r *http.Request, m *wire.Frame, modern bool) *session {
 	if r.Header.Get(sessionHeader) != "" && !modern {
 		s := f.find(r)
 		if s == nil {
@@ -333,7 +334,7 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 			raw[i] = ' '
 		}
 	}
-	m := newFrame(raw)
+	m := wire.NewFrame(raw)
 	modern := isModern(r.Header, m)
 	if modern {
 		if no := refused(r.Header, m); no != nil {
@@ -353,7 +354,7 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 	case m.Batch && s.shared:
 		// Whose the answers are could not be told: several clients use the same ids.
 		malformed(mcpraw.CodeInvalidRequest, "an array of messages needs a session: begin with initialize").answer(w, []byte("null"))
-	case !m.wantsAnswer():
+	case !wantsAnswer(m):
 		s.c.fromClient(m, nil)
 		w.WriteHeader(http.StatusAccepted)
 	default:

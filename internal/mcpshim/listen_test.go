@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 )
 
 // post sends a message over HTTP, with headers in pairs, and returns what comes back.
@@ -262,11 +264,11 @@ func TestConnectionThatBreaks(t *testing.T) {
 	w := newWorld(t)
 	f, _ := w.fronted()
 	e := &exchange{events: make(chan event, 1), gone: t.Context().Done()}
-	one := &session{f: f, waits: map[idKey]*exchange{keyOf([]byte("1")): e}}
+	one := &session{f: f, waits: map[wire.Key]*exchange{wire.KeyOf([]byte("1")): e}}
 	c := f.s.newConv(one)
 	defer c.end()
 	go func() { (<-e.events).done <- errors.New("broken") }()
-	m := newFrame([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
+	m := wire.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"result":{}}`))
 	if err := c.send(nil, &m.Envelope, m); !errors.Is(err, errNoTaker) {
 		t.Errorf("error %v: it was not delivered", err)
 	}
@@ -332,7 +334,7 @@ func (d *deaf) Write([]byte) (int, error) {
 func TestStreamThatBreaks(t *testing.T) {
 	w := newWorld(t)
 	f, _ := w.fronted()
-	one := &session{f: f, c: &conv{life: t.Context()}, over: make(chan struct{}), waits: map[idKey]*exchange{}}
+	one := &session{f: f, c: &conv{life: t.Context()}, over: make(chan struct{}), waits: map[wire.Key]*exchange{}}
 	f.sessions = map[string]*session{"x": one}
 	open := func(ctx context.Context, to http.ResponseWriter) (over chan bool) {
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/mcp", nil)
@@ -345,7 +347,7 @@ func TestStreamThatBreaks(t *testing.T) {
 		return over
 	}
 	say := func(n int) {
-		m := newFrame(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"n%d"}`, n))
+		m := wire.NewFrame(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"n%d"}`, n))
 		if err := one.hand(&m.Envelope, m); err != nil {
 			t.Error(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -148,13 +149,14 @@ func (q *call) hinted() {
 	}
 }
 
-// setMirrored puts the headers of a message's arguments, as they are sent, into it.
-func (m *message) setMirrored(headers []mcpraw.ParamHeader, params []byte) {
+// mirroredOf are the headers of a message's arguments, as they are sent.
+func mirroredOf(headers []mcpraw.ParamHeader, params []byte) []mcpraw.ParamValue {
 	if len(headers) == 0 {
-		return
+		return nil
 	}
 	// What mirrored let through can be carried; a key that was put in is a string.
-	m.mirrored, _ = mcpraw.ParamValues(headers, mcpraw.At(params, "/arguments"))
+	values, _ := mcpraw.ParamValues(headers, mcpraw.At(params, "/arguments"))
+	return values
 }
 
 // otherHeaders reports whether a tool server refused a call because its definitions say
@@ -186,11 +188,11 @@ func equalHeaders(a, b []mcpraw.ParamHeader) bool {
 
 // offered takes the tools out of a list that a client over HTTP must not see: those whose
 // annotations break the rules for headers. All else stays as it came.
-func (c *conv) offered(f *frame) *frame {
-	if !f.Result.Present() || int64(len(f.head)) != f.size {
+func (c *conv) offered(f *wire.Frame) *wire.Frame {
+	if !f.Result.Present() || int64(len(f.Head)) != f.Size {
 		return f // of one that is too long the calls are refused
 	}
-	result, err := f.bytes(f.Result, spillBytes)
+	result, err := f.Bytes(f.Result, wire.SpillBytes)
 	from, to, ok := mcpraw.Locate(result, "/tools")
 	if err != nil || !ok {
 		return f

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -29,7 +30,7 @@ var onceHeaders = []string{versionHeader, "Mcp-Method", "Mcp-Name"}
 
 // statusOf is the status that an answer goes with: 200 for all that has none of its own.
 func statusOf(answer []byte) int {
-	m, code := newFrame(answer), int64(0)
+	m, code := wire.NewFrame(answer), int64(0)
 	if m.Bad == "" && m.Fault.Present() && json.Unmarshal(mcpraw.At(answer[m.Fault.From:m.Fault.To], "/code"), &code) == nil {
 		return mcpraw.StatusOf(code)
 	}
@@ -40,7 +41,7 @@ func statusOf(answer []byte) int {
 type refusal struct {
 	status, code int
 	words        string
-	challenge    *challenge // sets the status in place of status; nil is none
+	challenge    *wire.Challenge // sets the status in place of status; nil is none
 }
 
 func malformed(code int, words string) *refusal {
@@ -52,7 +53,7 @@ func mismatch(header string) *refusal {
 }
 
 // unfit refuses a message that does not pass, whatever its revision.
-func unfit(m *frame, status int) *refusal {
+func unfit(m *wire.Frame, status int) *refusal {
 	code := mcpraw.CodeInvalidRequest
 	if m.RawID == nil {
 		code = mcpraw.CodeParse
@@ -62,8 +63,8 @@ func unfit(m *frame, status int) *refusal {
 
 // isModern reports whether a message is of a revision without a handshake, by its header or
 // by its body. An array is where one of its messages is.
-func isModern(h http.Header, m *frame) bool {
-	if mcpraw.Revision(h.Get(versionHeader)).Stateless() || m.Bad == "" && !m.Batch && mcpraw.RevisionOf(m.head[m.Params.From:m.Params.To]).Stateless() {
+func isModern(h http.Header, m *wire.Frame) bool {
+	if mcpraw.Revision(h.Get(versionHeader)).Stateless() || m.Bad == "" && !m.Batch && mcpraw.RevisionOf(m.Head[m.Params.From:m.Params.To]).Stateless() {
 		return true
 	}
 	if m.Bad == "" && m.Batch {
@@ -78,7 +79,7 @@ func isModern(h http.Header, m *frame) bool {
 
 // refused says why a message of the revision is not taken; nil where it may be. The headers
 // of single arguments are compared later: for them the tool's definition must be known.
-func refused(h http.Header, m *frame) *refusal {
+func refused(h http.Header, m *wire.Frame) *refusal {
 	switch {
 	case m.Bad != "":
 		return unfit(m, http.StatusBadRequest)
@@ -94,7 +95,7 @@ func refused(h http.Header, m *frame) *refusal {
 			return mismatch(name)
 		}
 	}
-	params := m.head[m.Params.From:m.Params.To]
+	params := m.Head[m.Params.From:m.Params.To]
 	if mcpraw.RevisionOf(params) == "" {
 		return malformed(mcpraw.CodeInvalidParams, "the request does not name its protocol revision in _meta")
 	}
@@ -112,11 +113,11 @@ func refused(h http.Header, m *frame) *refusal {
 // list, of a tool server that lists none, and of a definition that breaks the rules. Where
 // the tool server could not be asked the call is refused: its headers may be those of
 // another call.
-func (c *conv) refusedParams(ctx context.Context, h http.Header, m *frame) *refusal {
+func (c *conv) refusedParams(ctx context.Context, h http.Header, m *wire.Frame) *refusal {
 	if m.Method != "tools/call" {
 		return nil
 	}
-	p, err := parseCall(m.head[m.Params.From:m.Params.To])
+	p, err := parseCall(m.Head[m.Params.From:m.Params.To])
 	if err != nil {
 		return nil // and so it is refused for that
 	}
@@ -201,7 +202,7 @@ func (r *refusal) answer(w http.ResponseWriter, id []byte) {
 	raw = append(tga.AppendString(raw, "tgad: "+r.words), "}}"...)
 	w.Header().Set("Content-Type", "application/json")
 	if r.challenge != nil {
-		r.challenge.head(w)
+		r.challenge.Head(w)
 	} else {
 		w.WriteHeader(r.status)
 	}

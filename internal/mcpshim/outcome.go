@@ -3,6 +3,7 @@ package mcpshim
 import (
 	"strconv"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -21,7 +22,7 @@ func (q *call) answer(a *attempt, mine bool) error {
 		// The tool server's own message, byte for byte.
 		f := o.frame
 		o.frame = nil
-		defer f.close()
+		defer f.Close()
 		return q.conv.send(q.w.batch, &f.Envelope, f)
 	}
 	switch {
@@ -44,7 +45,7 @@ func (q *call) answer(a *attempt, mine bool) error {
 // reply answers the client.
 func (q *call) reply(kind string, value []byte) error {
 	env := mcpraw.Envelope{RawID: q.w.id, ID: mcpraw.Span{From: 0, To: 1}}
-	return q.conv.send(q.w.batch, &env, text(`{"jsonrpc":"2.0","id":`), text(q.w.id), text(kind), text(value), text("}"))
+	return q.conv.send(q.w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(q.w.id), wire.Text(kind), wire.Text(value), wire.Text("}"))
 }
 
 func (q *call) refusal(code tga.Code, trace tga.ID, words string) (kind string, value []byte) {
@@ -74,7 +75,7 @@ func (q *call) leave(a *attempt, mine bool) {
 	q.conv.s.work.Go(func() {
 		<-a.done
 		if f := a.out.frame; f != nil {
-			f.close()
+			f.Close()
 		}
 		q.mu.Lock()
 		late := q.abandoned != nil
@@ -97,6 +98,6 @@ func (q *call) progress(words string) {
 	// Small, so that what the tool server itself reports later is more.
 	raw = strconv.AppendFloat(append(raw, `,"progress":`...), float64(q.steps)/1e6, 'f', -1, 64)
 	raw = append(tga.AppendString(append(raw, `,"message":`...), words), "}}"...)
-	f := newFrame(raw)
+	f := wire.NewFrame(raw)
 	_ = q.conv.hand(nil, &f.Envelope, f) // the call's end is not to wait for a client that reads slowly
 }

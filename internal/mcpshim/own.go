@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -105,9 +106,9 @@ const (
 // ServeOwn offers tgad's own read-only tools to a client on in and out, in the revision of
 // its handshake or, request by request, in the one that the request names.
 func ServeOwn(ctx context.Context, c *client.Client, in io.Reader, out io.Writer) error {
-	lines, to := newFrames(in, maxBatchBytes), newSink(out)
+	lines, to := wire.NewFrames(in, maxBatchBytes), wire.NewSink(out)
 	for {
-		f, err := lines.next()
+		f, err := lines.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -115,9 +116,9 @@ func ServeOwn(ctx context.Context, c *client.Client, in io.Reader, out io.Writer
 			return err
 		}
 		answers := ownAnswer(ctx, c, f)
-		f.close()
+		f.Close()
 		for _, answer := range answers {
-			if err := to.write(text(answer)); err != nil {
+			if err := to.Write(wire.Text(answer)); err != nil {
 				return err
 			}
 		}
@@ -132,7 +133,7 @@ type ownFault struct {
 }
 
 // ownAnswer answers one message; nothing where it wants none.
-func ownAnswer(ctx context.Context, c *client.Client, f *frame) [][]byte {
+func ownAnswer(ctx context.Context, c *client.Client, f *wire.Frame) [][]byte {
 	say := func(kind string, value []byte) []byte {
 		b := append([]byte(`{"jsonrpc":"2.0","id":`), f.RawID...)
 		return append(append(append(b, kind...), value...), '}')
@@ -153,7 +154,7 @@ func ownAnswer(ctx context.Context, c *client.Client, f *frame) [][]byte {
 	if !f.IsRequest() {
 		return nil
 	}
-	params, err := f.bytes(f.Params, maxBatchBytes)
+	params, err := f.Bytes(f.Params, maxBatchBytes)
 	if err != nil {
 		return refuse(&ownFault{code: mcpraw.CodeInvalidParams, words: err.Error()})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
@@ -88,7 +89,7 @@ func TestOwnToolsWithoutAHandshake(t *testing.T) {
 		if c.lacks != "" {
 			lacks(t, lines[i], c.lacks)
 		}
-		if f := newFrame([]byte(lines[i])); f.Bad != "" {
+		if f := wire.NewFrame([]byte(lines[i])); f.Bad != "" {
 			t.Errorf("%s: %s", lines[i], f.Bad)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -128,16 +129,16 @@ func (c *conv) serverHasTasks(p *callParams) bool {
 	if err != nil {
 		return true
 	}
-	defer f.close()
+	defer f.Close()
 	return c.discovered(f) == tasksTheirs
 }
 
 // discovered looks at an answer to server/discover. A tool server that has no such method
 // has no extensions either.
-func (c *conv) discovered(f *frame) int32 {
+func (c *conv) discovered(f *wire.Frame) int32 {
 	known := int32(tasksNone)
 	if f.Result.Present() {
-		result, err := f.bytes(f.Result, spillBytes)
+		result, err := f.Bytes(f.Result, wire.SpillBytes)
 		if err != nil {
 			return tasksTheirs
 		}
@@ -150,12 +151,12 @@ func (c *conv) discovered(f *frame) int32 {
 }
 
 // declare adds the extension to what a tool server says it can.
-func (c *conv) declare(f *frame) *frame {
+func (c *conv) declare(f *wire.Frame) *wire.Frame {
 	known := c.discovered(f)
-	if known == tasksTheirs || c.s.opts.Tasks == TasksOff || !f.Result.Present() || int64(len(f.head)) != f.size {
+	if known == tasksTheirs || c.s.opts.Tasks == TasksOff || !f.Result.Present() || int64(len(f.Head)) != f.Size {
 		return f
 	}
-	result, err := f.bytes(f.Result, spillBytes)
+	result, err := f.Bytes(f.Result, wire.SpillBytes)
 	if err != nil {
 		return f
 	}

@@ -6,16 +6,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // ownTasks takes a request about a task of the shim's. It reports whether it is one.
-func (c *conv) ownTasks(f *frame, b *batchReply) bool {
+func (c *conv) ownTasks(f *wire.Frame, b *batchReply) bool {
 	if f.Method != "tasks/get" && f.Method != "tasks/update" && f.Method != "tasks/cancel" || !f.Params.Present() {
 		return false
 	}
-	params, err := f.bytes(f.Params, spillBytes)
+	params, err := f.Bytes(f.Params, wire.SpillBytes)
 	if err != nil {
 		return false
 	}
@@ -23,7 +24,7 @@ func (c *conv) ownTasks(f *frame, b *batchReply) bool {
 	if !ours {
 		return false
 	}
-	defer f.close()
+	defer f.Close()
 	w := &waiting{id: f.RawID, method: f.Method, batch: b}
 	if err := c.register(w); err != nil {
 		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
@@ -37,7 +38,7 @@ func (c *conv) ownTasks(f *frame, b *batchReply) bool {
 // undeclared refuses a request about tasks whose client does not say that it knows them.
 func (c *conv) undeclared(w *waiting) {
 	env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
-	_ = c.send(w.batch, &env, text(`{"jsonrpc":"2.0","id":`), text(w.id), text(`,"error":{"code":`+itoa(mcpraw.CodeCapability)+
+	_ = c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(`,"error":{"code":`+itoa(mcpraw.CodeCapability)+
 		`,"message":"tgad: the request does not declare the tasks extension","data":{"requiredCapabilities":{"extensions":{"`+tasksExtension+`":{}}}}}}`))
 }
 
@@ -86,7 +87,7 @@ func (c *conv) answerTask(w *waiting, name string, params []byte) {
 
 func (c *conv) reply(w *waiting, result []byte) {
 	env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
-	_ = c.send(w.batch, &env, text(`{"jsonrpc":"2.0","id":`), text(w.id), text(`,"result":`), text(result), text("}"))
+	_ = c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(`,"result":`), wire.Text(result), wire.Text("}"))
 }
 
 // tellTask answers tasks/get.
@@ -94,7 +95,7 @@ func (c *conv) tellTask(w *waiting, t *ownTask) {
 	c.report(t, w.batch, func(standing string) error {
 		c.unregister(w)
 		env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
-		return c.send(w.batch, &env, text(`{"jsonrpc":"2.0","id":`), text(w.id), text(`,"result":`), text(t.show("complete", standing)), text("}"))
+		return c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(`,"result":`), wire.Text(t.show("complete", standing)), wire.Text("}"))
 	})
 }
 
@@ -179,10 +180,10 @@ func (c *conv) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 	if err != nil {
 		return nil, err
 	}
-	wire := append([]byte(`{"jsonrpc":"2.0","id":"`+ownPrefix+randomHex()+`","method":"tools/call","params":`), raw...)
-	f := newFrame(append(wire, '}'))
+	line := append([]byte(`{"jsonrpc":"2.0","id":"`+ownPrefix+randomHex()+`","method":"tools/call","params":`), raw...)
+	f := wire.NewFrame(append(line, '}'))
 	q, err := c.newCall(f, p, c.s.opts.Tools(p.tool), nil)
-	f.close()
+	f.Close()
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +227,7 @@ func (s *Shim) cancelTask(t *ownTask) error {
 		if q := t.a.q; q.wasSent() && t.a.alone() {
 			t.a.tell.Do(func() { close(t.a.told) })
 			raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), q.w.id...)
-			q.conv.forward(newFrame(append(raw, "}}"...)))
+			q.conv.forward(wire.NewFrame(append(raw, "}}"...)))
 		}
 		close(t.stop)
 	})

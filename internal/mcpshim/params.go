@@ -3,6 +3,7 @@ package mcpshim
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
@@ -138,7 +139,7 @@ func (p *callParams) govern(args []byte, key, trace string, attempt uint32, tool
 	ours := []byte(`"` + metaTrace + `":`)
 	ours = tga.AppendString(ours, trace)
 	ours = append(ours, `,"`+metaAttempt+`":`...)
-	ours = appendUint(ours, uint64(attempt))
+	ours = strconv.AppendUint(ours, uint64(attempt), 10)
 	if key != "" {
 		ours = append(ours, `,"`+MetaKey+`":`...)
 		ours = tga.AppendString(ours, key)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -30,11 +31,11 @@ func newPins(s *Shim) *pins { return &pins{s: s, changed: map[string]string{}} }
 const maxList = 16 << 20
 
 // look reads the definitions in an answer to tools/list, and pins what is new.
-func (p *pins) look(f *frame) {
+func (p *pins) look(f *wire.Frame) {
 	if !f.Result.Present() {
 		return
 	}
-	result, err := f.bytes(f.Result, maxList)
+	result, err := f.Bytes(f.Result, maxList)
 	if err != nil {
 		p.s.log.Warn("a list of tools is too long to be looked at", "error", err)
 		return

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 )
 
 // The packages of npm that the tests run, pinned.
@@ -164,7 +166,7 @@ func (k *talk) ask(id int, method, params string) string {
 		if err != nil {
 			k.t.Fatalf("%s %s: %v", method, params, err)
 		}
-		f := newFrame([]byte(line))
+		f := wire.NewFrame([]byte(line))
 		if f.IsAnswer() && string(f.RawID) == fmt.Sprint(id) {
 			return line
 		}

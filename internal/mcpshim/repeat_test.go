@@ -14,6 +14,7 @@ import (
 
 	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 )
 
@@ -197,7 +198,7 @@ func TestClosedStreamIsSeenBeforeTheServerIsTold(t *testing.T) {
 	raw, _ := modern("2", "tools/call", fmt.Sprintf(`"name":"charge","arguments":{"wait":%q}`, filepath.Join(w.dir, "gate")))
 	e := &exchange{events: make(chan event, 1), socket: ours, gone: t.Context().Done(), modern: true}
 	s := f.shared[""]
-	m, key, err := s.enter(newFrame([]byte(raw)), e)
+	m, key, err := s.enter(wire.NewFrame([]byte(raw)), e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +268,7 @@ func TestGoneClientIsNotThereForTheLog(t *testing.T) {
 				e := &exchange{events: make(chan event, 8), socket: ours, gone: gone, modern: !array}
 				s := f.shared[""]
 				f.reap() // too early to see it
-				m, key, err := s.enter(newFrame([]byte(raw)), e)
+				m, key, err := s.enter(wire.NewFrame([]byte(raw)), e)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -303,8 +304,8 @@ func TestAnswerThatNobodyReadsIsNotDelivered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSink(wr)
-	f := newFrame([]byte(`{}`))
+	s := stdout{wire.NewSink(wr)}
+	f := wire.NewFrame([]byte(`{}`))
 	if err := s.send(&f.Envelope, f); err != nil {
 		t.Errorf("with a reader: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -20,7 +21,7 @@ type answer struct {
 
 // readAnswer reads the answer to an attempt. keep is the longest one that is recorded
 // whole.
-func readAnswer(f *frame, attempt uint32, keep int64) (answer, error) {
+func readAnswer(f *wire.Frame, attempt uint32, keep int64) (answer, error) {
 	at := f.Result
 	switch {
 	case f.Result.Present() && f.Fault.Present():
@@ -28,7 +29,7 @@ func readAnswer(f *frame, attempt uint32, keep int64) (answer, error) {
 	case !f.Result.Present():
 		at = f.Fault
 	}
-	value, err := f.bytes(at, keep)
+	value, err := f.Bytes(at, keep)
 	if err != nil {
 		return tooLong(f, at, keep)
 	}
@@ -46,15 +47,15 @@ func readAnswer(f *frame, attempt uint32, keep int64) (answer, error) {
 
 // tooLong is an answer of which length and digest are recorded. It still goes to the
 // client whole.
-func tooLong(f *frame, s mcpraw.Span, keep int64) (answer, error) {
+func tooLong(f *wire.Frame, s mcpraw.Span, keep int64) (answer, error) {
 	h := sha256.New()
-	n, err := io.Copy(h, f.reader(s))
+	n, err := io.Copy(h, f.Reader(s))
 	if err != nil {
 		return answer{}, tga.Errorf(tga.StoreUnavailable, "read a spilled message: %w", err)
 	}
 	a := answer{fault: s == f.Fault}
 	if n != s.To-s.From {
-		a.Meaning, a.Why = mcpraw.IsDoubt, fmt.Sprintf("it has %d bytes, over what passes", f.size)
+		a.Meaning, a.Why = mcpraw.IsDoubt, fmt.Sprintf("it has %d bytes, over what passes", f.Size)
 		return a, nil
 	}
 	a.Reply = mcpanswer.Truncated(n, tga.Digest(h.Sum(nil)), keep)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
@@ -32,13 +33,13 @@ func TestWhatEachRevisionGets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := newFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + string(saying(r)) + `}`))
-		nameless := newFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`))
+		f := wire.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + string(saying(r)) + `}`))
+		nameless := wire.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`))
 		header := http.Header{"Mcp-Protocol-Version": {r}}
 		at := &conv{s: &Shim{opts: Options{URL: "http://localhost"}}}
 		m := at.message(f)
 		for name, got := range map[string]bool{
-			"message.stateless":      m.stateless() && m.version == p.revision(),
+			"message.stateless":      m.Stateless() && m.Version == p.revision(),
 			"isModern by body":       isModern(nil, f),
 			"isModern by header":     isModern(header, nameless),
 			"protocol":               string(p.protocol()) != "{}",
@@ -58,7 +59,7 @@ func TestWhatEachRevisionGets(t *testing.T) {
 		for _, line := range []string{"bare", "a batch"} {
 			inside := f
 			if line == "a batch" {
-				inside = newFrame([]byte(`[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + string(saying(r)) + `}]`))
+				inside = wire.NewFrame([]byte(`[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":` + string(saying(r)) + `}]`))
 			}
 			if isModern(nil, inside) != modern {
 				t.Errorf("revision %q in %s: %v", r, line, !modern)

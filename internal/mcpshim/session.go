@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
@@ -29,7 +30,7 @@ type exchange struct {
 	modern  bool // of a revision that gives some answers a status of their own
 	opens   bool // it is the handshake of a new session
 
-	challenge atomic.Pointer[challenge] // that is the answer
+	challenge atomic.Pointer[wire.Challenge] // that is the answer
 }
 
 // event is a message for one POST; the last one is the answer.
@@ -41,7 +42,7 @@ type event struct {
 
 // exchange gives a request to the conversation and writes what comes back for it: one
 // answer as JSON, or a stream where messages come before it.
-func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *frame, modern bool) {
+func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *wire.Frame, modern bool) {
 	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == listenMethod, gone: r.Context().Done(), modern: modern, opens: m.Method == "initialize" && !s.shared}
 	m, key, err := s.enter(m, e)
 	if err != nil {
@@ -101,7 +102,7 @@ func (f *front) reap() {
 	f.mu.Unlock()
 	for _, s := range all {
 		s.mu.Lock()
-		var gone []idKey
+		var gone []wire.Key
 		for key, e := range s.waits {
 			if paper.ClosedByPeer(e.socket) {
 				gone = append(gone, key)
@@ -116,12 +117,12 @@ func (f *front) reap() {
 
 // givenUp takes the end of a stream for what it is: its request was given up, each one of
 // an array. None of its calls is waited for once givenUp has returned.
-func (s *session) givenUp(key idKey) {
+func (s *session) givenUp(key wire.Key) {
 	c := s.c
 	var all []*waiting
 	c.mu.Lock()
 	for k, w := range c.pending {
-		if k == key || w.batch != nil && w.batch.name != nil && keyOf(w.batch.name) == key {
+		if k == key || w.batch != nil && w.batch.name != nil && wire.KeyOf(w.batch.name) == key {
 			all = append(all, w)
 		}
 	}
@@ -133,7 +134,7 @@ func (s *session) givenUp(key idKey) {
 		}
 		if w.deserted.CompareAndSwap(false, true) {
 			n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), w.id...)
-			c.cancelled(newFrame(append(n, "}}"...)))
+			c.cancelled(wire.NewFrame(append(n, "}}"...)))
 		} else if w.call != nil {
 			w.call.goesWithout()
 		}
@@ -141,10 +142,10 @@ func (s *session) givenUp(key idKey) {
 }
 
 // challenge makes the answer to a request one that asks for authorization.
-func (s *session) challenge(id []byte, ch *challenge) {
+func (s *session) challenge(id []byte, ch *wire.Challenge) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.waits[keyOf(id)]; e != nil {
+	if e := s.waits[wire.KeyOf(id)]; e != nil {
 		e.challenge.Store(ch)
 	}
 }
@@ -167,7 +168,7 @@ func (p *poster) write(ev event) (last bool) {
 			if p.e.opens {
 				p.w.Header().Del(sessionHeader)
 			}
-			ch.head(p.w)
+			ch.Head(p.w)
 		} else if p.modern {
 			p.w.WriteHeader(statusOf(ev.raw))
 		}
@@ -212,7 +213,7 @@ func flush(w http.ResponseWriter) error { return http.NewResponseController(w).F
 // enter notes a POST as the one that waits for a request's answer. Where clients share a
 // tool server, its id and progress token are replaced by names of the front's own. An array
 // gets a name, since its answer has no id.
-func (s *session) enter(m *frame, e *exchange) (*frame, idKey, error) {
+func (s *session) enter(m *wire.Frame, e *exchange) (*wire.Frame, wire.Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch n := s.f.next.Add(1); {
@@ -221,7 +222,7 @@ func (s *session) enter(m *frame, e *exchange) (*frame, idKey, error) {
 	case s.shared:
 		m = s.rename(m, e, n)
 	}
-	key := keyOf(m.RawID)
+	key := wire.KeyOf(m.RawID)
 	if s.waits[key] != nil {
 		return nil, "", errors.New("a request of this id is under way")
 	}
@@ -230,30 +231,30 @@ func (s *session) enter(m *frame, e *exchange) (*frame, idKey, error) {
 }
 
 // rename replaces the id and the progress token of a request.
-func (s *session) rename(m *frame, e *exchange, n uint64) *frame {
+func (s *session) rename(m *wire.Frame, e *exchange, n uint64) *wire.Frame {
 	name := strconv.AppendUint(nil, n, 10)
 	m = replace(m, m.ID, name)
 	if !m.Params.Present() {
 		return m
 	}
-	from, to, ok := mcpraw.Locate(m.head[m.Params.From:m.Params.To], "/_meta/progressToken")
+	from, to, ok := mcpraw.Locate(m.Head[m.Params.From:m.Params.To], "/_meta/progressToken")
 	if !ok {
 		return m
 	}
 	base := m.Params.From
 	at := mcpraw.Span{From: base + int64(from), To: base + int64(to)}
-	e.token = bytes.Clone(m.head[at.From:at.To])
+	e.token = bytes.Clone(m.Head[at.From:at.To])
 	s.tokens[string(name)] = e
 	return replace(m, at, name)
 }
 
 // replace makes a message with other bytes in one place.
-func replace(m *frame, at mcpraw.Span, with []byte) *frame {
-	raw := append([]byte(nil), m.head[:at.From]...)
-	return newFrame(append(append(raw, with...), m.head[at.To:]...))
+func replace(m *wire.Frame, at mcpraw.Span, with []byte) *wire.Frame {
+	raw := append([]byte(nil), m.Head[:at.From]...)
+	return wire.NewFrame(append(append(raw, with...), m.Head[at.To:]...))
 }
 
-func (s *session) leave(key idKey, e *exchange) {
+func (s *session) leave(key wire.Key, e *exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waits[key] == e {
@@ -304,20 +305,20 @@ func (s *session) post(env *mcpraw.Envelope, parts []io.WriterTo) (*exchange, ev
 			return nil, event{}, err
 		}
 	}
-	m := newFrame(buf.Bytes())
+	m := wire.NewFrame(buf.Bytes())
 	s.mu.Lock()
 	var e *exchange
 	var last, only bool
 	if env.Batch {
-		e, last = s.waits[keyOf(env.RawID)], true
+		e, last = s.waits[wire.KeyOf(env.RawID)], true
 	} else {
 		e, last, only = s.route(m)
 	}
 	if e == nil && !last && !only && !s.shared {
 		// Of its own accord: on the stream that the client has open, or opens next.
-		if s.stream == nil || !trySend(s.stream, m.head) {
+		if s.stream == nil || !trySend(s.stream, m.Head) {
 			if len(s.pending) < maxBuffered {
-				s.pending = append(s.pending, m.head)
+				s.pending = append(s.pending, m.Head)
 			}
 		}
 	}
@@ -328,7 +329,7 @@ func (s *session) post(env *mcpraw.Envelope, parts []io.WriterTo) (*exchange, ev
 		}
 		return nil, event{}, nil
 	}
-	ev := event{raw: m.head, last: last, done: make(chan error, 1)}
+	ev := event{raw: m.Head, last: last, done: make(chan error, 1)}
 	if s.shared {
 		ev.raw = e.restore(m)
 	}
@@ -345,17 +346,17 @@ var errNoTaker = errors.New("nobody waits for the answer any more")
 
 // route finds the POST that a message belongs to, and whether it is its answer. only says
 // that nobody else may have it.
-func (s *session) route(m *frame) (e *exchange, last, only bool) {
+func (s *session) route(m *wire.Frame) (e *exchange, last, only bool) {
 	if id := subscriptionID(m); id != nil {
-		return s.waits[keyOf(id)], false, true
+		return s.waits[wire.KeyOf(id)], false, true
 	}
 	switch {
 	case m.Bad != "":
 		return nil, false, true // no message: over HTTP there is no place for it
 	case m.IsAnswer():
-		return s.waits[keyOf(m.RawID)], true, false
+		return s.waits[wire.KeyOf(m.RawID)], true, false
 	case m.Method == "notifications/progress":
-		params, err := m.bytes(m.Params, spillBytes)
+		params, err := m.Bytes(m.Params, wire.SpillBytes)
 		if err != nil {
 			return nil, false, false
 		}
@@ -380,31 +381,31 @@ func (s *session) route(m *frame) (e *exchange, last, only bool) {
 }
 
 // restore puts the client's own id or token back.
-func (e *exchange) restore(m *frame) []byte {
+func (e *exchange) restore(m *wire.Frame) []byte {
 	if m.IsAnswer() {
 		m = replace(m, m.ID, e.id)
 		if e.listens {
 			m = e.renamed(m, m.Result)
 		}
-		return m.head
+		return m.Head
 	}
 	if subscriptionID(m) != nil {
-		return e.renamed(m, m.Params).head
+		return e.renamed(m, m.Params).Head
 	}
 	if e.token != nil && m.Params.Present() {
-		if from, to, ok := mcpraw.Locate(m.head[m.Params.From:m.Params.To], "/progressToken"); ok {
-			return replace(m, mcpraw.Span{From: m.Params.From + int64(from), To: m.Params.From + int64(to)}, e.token).head
+		if from, to, ok := mcpraw.Locate(m.Head[m.Params.From:m.Params.To], "/progressToken"); ok {
+			return replace(m, mcpraw.Span{From: m.Params.From + int64(from), To: m.Params.From + int64(to)}, e.token).Head
 		}
 	}
-	return m.head
+	return m.Head
 }
 
 // renamed puts the client's own id in place of a subscription's in a part of a message.
-func (e *exchange) renamed(m *frame, part mcpraw.Span) *frame {
+func (e *exchange) renamed(m *wire.Frame, part mcpraw.Span) *wire.Frame {
 	if !part.Present() {
 		return m
 	}
-	from, to, ok := mcpraw.Locate(m.head[part.From:part.To], subscriptionAt)
+	from, to, ok := mcpraw.Locate(m.Head[part.From:part.To], subscriptionAt)
 	if !ok {
 		return m
 	}

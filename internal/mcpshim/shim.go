@@ -13,6 +13,7 @@ import (
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/subject"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -89,7 +90,7 @@ type Options struct {
 
 	Tasks         TaskMode      // whether calls become tasks of the shim's own
 	Limits        tga.Limits    // of arguments
-	MaxFrameBytes int64         // longest message; zero means [DefaultMaxFrameBytes]
+	MaxFrameBytes int64         // longest message; zero means [wire.DefaultMaxFrameBytes]
 	MaxKeepBytes  int64         // longest answer that is recorded whole; zero means [DefaultMaxKeepBytes]
 	MaxRequests   int           // requests under way at once; zero means 4096
 	StartTimeout  time.Duration // of the tool server; zero means 30s
@@ -174,7 +175,7 @@ func New(o Options) (*Shim, error) {
 	for _, d := range []struct {
 		at  *int64
 		def int64
-	}{{&o.MaxFrameBytes, DefaultMaxFrameBytes}, {&o.MaxKeepBytes, DefaultMaxKeepBytes}} {
+	}{{&o.MaxFrameBytes, wire.DefaultMaxFrameBytes}, {&o.MaxKeepBytes, DefaultMaxKeepBytes}} {
 		if *d.at == 0 {
 			*d.at = d.def
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -32,7 +33,7 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 		return err
 	}
 	defer place.Release()
-	c := s.newConv(newSink(out))
+	c := s.newConv(stdout{wire.NewSink(out)})
 	c.atWork = place.Permits
 	if c.present, err = paper.Appear(s.opts.State); err != nil {
 		return err
@@ -45,7 +46,7 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	go func() {
 		// What the client says before there is a tool server waits in its pipe, in order.
 		c.first()
-		read <- c.readAll(newFrames(in, s.opts.MaxFrameBytes))
+		read <- c.readAll(wire.NewFrames(in, s.opts.MaxFrameBytes))
 	}()
 
 	select {
@@ -94,10 +95,10 @@ func (c *conv) first() {
 }
 
 // readAll takes the client's messages until there are no more.
-func (c *conv) readAll(in *frames) error {
-	in.dir = c.s.opts.State
+func (c *conv) readAll(in *wire.Frames) error {
+	in.Dir = c.s.opts.State
 	for {
-		f, err := in.next()
+		f, err := in.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -137,13 +138,15 @@ func (c *conv) settle(d time.Duration) {
 
 // dialer makes the way to the tool server.
 func (s *Shim) dialer(c *conv, lock string) dialer {
-	return func(ctx context.Context, deliver func(*frame)) (upstream, error) {
+	return func(ctx context.Context, deliver func(*wire.Frame)) (wire.Upstream, error) {
 		if s.opts.URL != "" {
-			return s.dialURL(c.life, c.auth, deliver), nil
+			return wire.Dial(c.life, wire.Endpoint{
+				URL: s.opts.URL, Headers: s.opts.Headers, Forwards: s.opts.ForwardAuth, Auth: c.auth, Most: s.opts.MaxFrameBytes, Spill: s.opts.State, Log: s.log,
+			}, deliver), nil
 		}
 		o := mcpraw.ProcessOptions{
 			Command: s.opts.Command, Env: append(os.Environ(), s.opts.Env...), Dir: s.opts.Dir, Stderr: s.opts.Stderr, Lock: lock,
 		}
-		return startChild(ctx, o, s.opts.MaxFrameBytes, filepath.Clean(s.opts.State), deliver)
+		return wire.Start(ctx, o, s.opts.MaxFrameBytes, filepath.Clean(s.opts.State), deliver)
 	}
 }

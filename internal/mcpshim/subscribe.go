@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -40,8 +41,8 @@ type subscription struct {
 }
 
 // listen takes a subscriptions/listen.
-func (c *conv) listen(f *frame, b *batchReply) {
-	raw, err := f.bytes(mcpraw.Span{From: 0, To: f.size}, spillBytes)
+func (c *conv) listen(f *wire.Frame, b *batchReply) {
+	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, wire.SpillBytes)
 	if err != nil || !f.Params.Present() {
 		c.pass(f, b) // what is wrong with it is the tool server's to say
 		return
@@ -52,10 +53,10 @@ func (c *conv) listen(f *frame, b *batchReply) {
 	w := &waiting{id: f.RawID, method: f.Method, batch: b, sub: sub, modern: true}
 	if len(own) > 0 && !declaresTasks(params) {
 		c.undeclared(w)
-		f.close()
+		f.Close()
 		return
 	}
-	if strings.HasPrefix(string(keyOf(f.RawID)), "s"+ownPrefix) {
+	if strings.HasPrefix(string(wire.KeyOf(f.RawID)), "s"+ownPrefix) {
 		c.pass(f, b) // which refuses it
 		return
 	}
@@ -63,10 +64,10 @@ func (c *conv) listen(f *frame, b *batchReply) {
 	if err := c.register(w); err != nil {
 		sub.end()
 		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
-		f.close()
+		f.Close()
 		return
 	}
-	f.close()
+	f.Close()
 	switch {
 	case len(own) > 0 && !others:
 		sub.raw = nil
@@ -90,7 +91,7 @@ func (c *conv) listen(f *frame, b *batchReply) {
 		}
 		note := append([]byte(`{"_meta":{"`+metaSubscription+`":`), w.id...)
 		note = append(append(note, `},"notifications":{"taskIds":`...), taskNames(sub.tasks)...)
-		c.acknowledge(w, newFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"`+ackMethod+`","params":`), note...), "}}}"...)))
+		c.acknowledge(w, wire.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"`+ackMethod+`","params":`), note...), "}}}"...)))
 	})
 }
 
@@ -162,7 +163,7 @@ func (c *conv) writeSubscription(w *waiting) error {
 	if w.sub.life.Err() != nil {
 		return errOver
 	}
-	return c.write(l, w, c.message(newFrame(w.sub.raw)))
+	return c.write(l, w, c.message(wire.NewFrame(w.sub.raw)))
 }
 
 func (c *conv) promised(s *subscription) bool {
@@ -192,7 +193,7 @@ func (c *conv) resubscribe(w *waiting, pause time.Duration) {
 
 // broken takes the end of a subscription's stream that is no answer. It reports whether the
 // stream is asked for again: one that the client was never promised is not.
-func (c *conv) broken(w *waiting, f *frame) bool {
+func (c *conv) broken(w *waiting, f *wire.Frame) bool {
 	if w.sub == nil || !c.promised(w.sub) {
 		return false
 	}
@@ -205,7 +206,7 @@ func (c *conv) broken(w *waiting, f *frame) bool {
 	w.sub.again = true
 	c.mu.Unlock()
 	c.s.log.Debug("the stream of a subscription broke and is asked for again", "why", f.Bad)
-	f.close()
+	f.Close()
 	c.resubscribe(w, pause)
 	return true
 }
@@ -218,15 +219,15 @@ func (c *conv) unsubscribe(w *waiting) {
 
 // acknowledge hands the client what it is subscribed to, once, with the shim's own tasks in
 // it, and tells of those from then on.
-func (c *conv) acknowledge(w *waiting, f *frame) {
+func (c *conv) acknowledge(w *waiting, f *wire.Frame) {
 	sub := w.sub
 	c.mu.Lock()
 	first := !sub.acked
 	sub.acked, sub.again, sub.pause = true, false, 0
-	sub.tools = string(mcpraw.At(f.head[f.Params.From:f.Params.To], "/notifications/toolsListChanged")) == "true"
+	sub.tools = string(mcpraw.At(f.Head[f.Params.From:f.Params.To], "/notifications/toolsListChanged")) == "true"
 	c.mu.Unlock()
 	if sub.life.Err() != nil {
-		f.close()
+		f.Close()
 		return
 	}
 	if !first {
@@ -252,9 +253,9 @@ var changes = []struct{ member, method string }{
 // missed takes the acknowledgement of a subscription that was made again. The client has
 // heard the first one, and knows nothing of the break: what may have changed meanwhile is
 // told it as if it had.
-func (c *conv) missed(w *waiting, f *frame) {
-	granted := bytes.Clone(mcpraw.At(f.head[f.Params.From:f.Params.To], "/notifications"))
-	f.close()
+func (c *conv) missed(w *waiting, f *wire.Frame) {
+	granted := bytes.Clone(mcpraw.At(f.Head[f.Params.From:f.Params.To], "/notifications"))
+	f.Close()
 	tell := func(method, more string) { c.notified(changedFor(w.id, method, more)) }
 	for _, m := range changes {
 		if string(mcpraw.At(granted, "/"+m.member)) == "true" {
@@ -271,13 +272,13 @@ func (c *conv) missed(w *waiting, f *frame) {
 }
 
 // changedFor is a notification for the subscription of an id, with more members.
-func changedFor(id []byte, method, more string) *frame {
-	return newFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{"`+metaSubscription+`":`), id, []byte("}"+more+"}}")))
+func changedFor(id []byte, method, more string) *wire.Frame {
+	return wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{"`+metaSubscription+`":`), id, []byte("}"+more+"}}")))
 }
 
 // withTasks puts the shim's own tasks into the tool server's acknowledgement.
-func withTasks(f *frame, tasks []tga.ID) *frame {
-	params := f.head[f.Params.From:f.Params.To]
+func withTasks(f *wire.Frame, tasks []tga.ID) *wire.Frame {
+	params := f.Head[f.Params.From:f.Params.To]
 	names := taskNames(tasks)
 	if from, to, ok := mcpraw.Locate(params, "/notifications/taskIds"); ok {
 		at := f.Params.From + int64(to) - 1 // its closing bracket
@@ -297,8 +298,8 @@ func withTasks(f *frame, tasks []tga.ID) *frame {
 }
 
 // subscriptionOf returns the subscription that a notification belongs to.
-func (c *conv) subscriptionOf(f *frame) *waiting {
-	if int64(len(f.head)) != f.size {
+func (c *conv) subscriptionOf(f *wire.Frame) *waiting {
+	if int64(len(f.Head)) != f.Size {
 		return nil // too long to be one
 	}
 	id := subscriptionID(f)
@@ -307,7 +308,7 @@ func (c *conv) subscriptionOf(f *frame) *waiting {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w := c.pending[keyOf(id)]; w != nil && w.sub != nil {
+	if w := c.pending[wire.KeyOf(id)]; w != nil && w.sub != nil {
 		return w
 	}
 	return nil
@@ -317,15 +318,15 @@ func (c *conv) subscriptionOf(f *frame) *waiting {
 var subscriptionAt = "/_meta/" + mcpraw.PointerToken(metaSubscription)
 
 // subscriptionID is the id of the request whose stream a notification belongs to.
-func subscriptionID(m *frame) []byte {
+func subscriptionID(m *wire.Frame) []byte {
 	if !m.IsNotification() || !m.Params.Present() {
 		return nil
 	}
-	return mcpraw.At(m.head[m.Params.From:m.Params.To], subscriptionAt)
+	return mcpraw.At(m.Head[m.Params.From:m.Params.To], subscriptionAt)
 }
 
 // notified takes a notification of the tool server's.
-func (c *conv) notified(f *frame) {
+func (c *conv) notified(f *wire.Frame) {
 	switch f.Method {
 	case toolsChanged:
 		c.s.mirrors.forget()
@@ -357,7 +358,7 @@ func (c *conv) tellOf(w *waiting, id tga.ID) {
 				return err
 			}
 			meta := slices.Concat([]byte(`{"`+metaSubscription+`":`), w.id, []byte("}"))
-			n := newFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+taskMethod+`","params":`), with(t.show("", standing), "_meta", meta), []byte("}")))
+			n := wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+taskMethod+`","params":`), with(t.show("", standing), "_meta", meta), []byte("}")))
 			if err := c.send(nil, &n.Envelope, n); err != nil {
 				return err
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -393,9 +394,9 @@ func TestAcknowledgementsWithTasks(t *testing.T) {
 		`{"taskIds":[]}`:      `{"taskIds":[` + name + `]}`,
 		`{"taskIds":[ "x" ]}`: `{"taskIds":[ "x" ,` + name + `]}`,
 	} {
-		f := newFrame([]byte(`{"jsonrpc":"2.0","method":"m","params":{"notifications":` + notifications + `}}`))
+		f := wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"m","params":{"notifications":` + notifications + `}}`))
 		got := withTasks(f, []tga.ID{id})
-		if s := string(mcpraw.At(got.head[got.Params.From:got.Params.To], "/notifications")); s != want || got.Bad != "" {
+		if s := string(mcpraw.At(got.Head[got.Params.From:got.Params.To], "/notifications")); s != want || got.Bad != "" {
 			t.Errorf("%s: got %s, want %s", notifications, s, want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -21,7 +22,7 @@ const (
 )
 
 // dialer makes a way to the tool server.
-type dialer func(ctx context.Context, deliver func(*frame)) (upstream, error)
+type dialer func(ctx context.Context, deliver func(*wire.Frame)) (wire.Upstream, error)
 
 // supervise keeps a tool server: it starts one, and another when it ends. It returns nil
 // when the conversation is over, and an error when the first tool server does not start
@@ -34,18 +35,18 @@ func (c *conv) supervise(dial dialer) error {
 		if err == nil {
 			c.set(l, nil)
 			select {
-			case <-l.up.done():
+			case <-l.up.Done():
 			case <-c.life.Done():
 			}
 			if c.life.Err() != nil {
-				l.up.close()
+				l.up.Close()
 				c.set(nil, errOver)
 				return nil
 			}
-			err = fmt.Errorf("the tool server is gone: %w", l.up.why())
+			err = fmt.Errorf("the tool server is gone: %w", l.up.Why())
 			c.set(nil, nil)
-			l.up.close()
-			c.dropped(l, l.up.why())
+			l.up.Close()
+			c.dropped(l, l.up.Why())
 		}
 		c.mu.Lock()
 		spoken := c.answered
@@ -82,7 +83,7 @@ func (c *conv) start(dial dialer) (*link, error) {
 	defer cancel()
 	l := &link{}
 	ready := make(chan struct{})
-	up, err := dial(ctx, func(f *frame) {
+	up, err := dial(ctx, func(f *wire.Frame) {
 		<-ready
 		c.fromServer(l, f)
 	})
@@ -92,7 +93,7 @@ func (c *conv) start(dial dialer) (*link, error) {
 	l.up = up
 	close(ready)
 	if err := c.opening.replay(ctx, c, l); err != nil {
-		up.close()
+		up.Close()
 		return nil, fmt.Errorf("handshake with the tool server: %w", err)
 	}
 	c.takeOver.Do(func() { c.s.work.Go(c.giveUpOld) })
@@ -204,7 +205,7 @@ type opening struct {
 const maxSubscriptions = 1000
 
 // saw looks at a request or notification of the client's.
-func (o *opening) saw(f *frame) {
+func (o *opening) saw(f *wire.Frame) {
 	switch f.Method {
 	case "initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe", "resources/unsubscribe":
 	default:
@@ -212,7 +213,7 @@ func (o *opening) saw(f *frame) {
 	}
 	var params []byte
 	if f.Params.Present() {
-		p, err := f.bytes(f.Params, spillBytes)
+		p, err := f.Bytes(f.Params, wire.SpillBytes)
 		if err != nil {
 			return
 		}
@@ -240,11 +241,11 @@ func (o *opening) saw(f *frame) {
 }
 
 // answered looks at the answer to a request of the client's.
-func (o *opening) answered(method string, f *frame) {
+func (o *opening) answered(method string, f *wire.Frame) {
 	if method != "initialize" || !f.Result.Present() {
 		return
 	}
-	result, err := f.bytes(f.Result, spillBytes)
+	result, err := f.Bytes(f.Result, wire.SpillBytes)
 	if err != nil {
 		return
 	}
@@ -285,20 +286,20 @@ func (o *opening) replay(ctx context.Context, c *conv, l *link) error {
 	if err != nil {
 		return err
 	}
-	defer f.close()
+	defer f.Close()
 	if !f.Result.Present() {
-		fault, _ := f.bytes(f.Fault, 1000)
+		fault, _ := f.Bytes(f.Fault, 1000)
 		return fmt.Errorf("it refuses: %s", fault)
 	}
-	result, err := f.bytes(f.Result, spillBytes)
+	result, err := f.Bytes(f.Result, wire.SpillBytes)
 	if err != nil {
 		return err
 	}
 	if v := mcpraw.Revision(mcpraw.ScalarText(mcpraw.At(result, "/protocolVersion"))); v != agreed {
 		return fmt.Errorf("it speaks revision %q, and the client was told %q", v, agreed)
 	}
-	n := newFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
-	if err := l.up.write(&message{env: &n.Envelope, parts: parts(n), agreed: agreed}); err != nil {
+	n := wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
+	if err := l.up.Write(&wire.Message{Env: &n.Envelope, Parts: parts(n), Agreed: agreed}); err != nil {
 		return err
 	}
 	if level != nil {
@@ -323,6 +324,6 @@ func (c *conv) again(ctx context.Context, l *link, method string, params []byte)
 	if err != nil {
 		return err
 	}
-	f.close()
+	f.Close()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -85,7 +86,7 @@ func (q *call) leg() string {
 
 // unfinished takes an answer that ends the request and not the call. The record is
 // written before the client has the answer.
-func (a *attempt) unfinished(ctx context.Context, b runtime.Begun, f *frame, ans answer) (done bool, doubt string) {
+func (a *attempt) unfinished(ctx context.Context, b runtime.Begun, f *wire.Frame, ans answer) (done bool, doubt string) {
 	o := parseOpen(a.s.shelf.get(openName(b.Result.TraceID.String())))
 	if o == nil {
 		o = &openCall{
@@ -95,12 +96,12 @@ func (a *attempt) unfinished(ctx context.Context, b runtime.Begun, f *frame, ans
 	}
 	o.Task = ans.Task
 	if len(ans.value) > maxLeg || ans.value == nil {
-		f.close()
+		f.Close()
 		return false, "its answer is not final and too long to be kept"
 	}
 	o.Legs[a.q.leg()] = string(ans.value)
 	if err := a.s.keepOpen(o); err != nil {
-		f.close()
+		f.Close()
 		return false, err.Error()
 	}
 	if o.Task != "" {
@@ -239,12 +240,12 @@ func (c *conv) askTask(o *openCall) (done bool, next time.Duration, err error) {
 	if err != nil {
 		return false, pollDefault, nil
 	}
-	defer f.close()
+	defer f.Close()
 	if !f.Result.Present() {
-		said, err := f.bytes(f.Fault, maxLeg)
+		said, err := f.Bytes(f.Fault, maxLeg)
 		return false, 0, errors.Join(fmt.Errorf("the tool server answers %.200s", said), err)
 	}
-	result, err := f.bytes(f.Result, c.s.opts.MaxKeepBytes)
+	result, err := f.Bytes(f.Result, c.s.opts.MaxKeepBytes)
 	if err != nil {
 		return false, 0, err
 	}
@@ -262,7 +263,7 @@ func (c *conv) askTask(o *openCall) (done bool, next time.Duration, err error) {
 		if err != nil {
 			return false, next, nil
 		}
-		defer r.close()
+		defer r.Close()
 		ans, err := readAnswer(r, 1, c.s.opts.MaxKeepBytes)
 		if err != nil || ans.Meaning != mcpraw.IsEffect {
 			return false, next, err
@@ -321,11 +322,11 @@ func (s *Shim) settle(o *openCall, reply runtime.Reply) error {
 }
 
 // taskOf returns the unfinished call that a request of the client's asks about.
-func (c *conv) taskOf(f *frame) *openCall {
+func (c *conv) taskOf(f *wire.Frame) *openCall {
 	if f.Method != "tasks/get" && f.Method != "tasks/result" {
 		return nil
 	}
-	params, err := f.bytes(f.Params, spillBytes)
+	params, err := f.Bytes(f.Params, wire.SpillBytes)
 	if err != nil {
 		return nil
 	}
@@ -336,10 +337,10 @@ func (c *conv) taskOf(f *frame) *openCall {
 
 // giveTask hands the client the answer about a task. A final one is recorded first; with
 // its delivery the occurrence of the call is over.
-func (c *conv) giveTask(w *waiting, f *frame) {
+func (c *conv) giveTask(w *waiting, f *wire.Frame) {
 	var reply runtime.Reply
 	over := false
-	if result, err := f.bytes(f.Result, c.s.opts.MaxKeepBytes); err == nil && f.Result.Present() {
+	if result, err := f.Bytes(f.Result, c.s.opts.MaxKeepBytes); err == nil && f.Result.Present() {
 		if w.method == "tasks/get" {
 			reply, over = taskReply(result)
 			over = over && (reply.Result != nil || reply.Status != tga.StatusSuccess)
@@ -359,6 +360,6 @@ func (c *conv) giveTask(w *waiting, f *frame) {
 		c.give(w.batch, f)
 		return
 	}
-	defer f.close()
+	defer f.Close()
 	_ = c.deliverIn(w.batch, w.task.Key, b.Result.TraceID, func() error { return c.send(w.batch, &f.Envelope, f) })
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -252,24 +253,24 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 			})
 		}
 	}
-	if errors.Is(err, errNotSent) || l == nil || (err != nil && !q.wasSent()) {
+	if errors.Is(err, wire.ErrNotSent) || l == nil || (err != nil && !q.wasSent()) {
 		a.notSent(ctx, b, err)
 		return true, ""
 	}
 	if err != nil {
 		return false, "the call was cut off while it was written: " + err.Error()
 	}
-	var f *frame
+	var f *wire.Frame
 	lonely, told := a.lonely, a.told
 	var grace <-chan time.Time
 	for f == nil {
 		select {
 		case f = <-q.arrivals:
-		case <-l.up.done():
+		case <-l.up.Done():
 			select {
 			case f = <-q.arrivals: // it wrote its answer before it went
 			default:
-				return false, "the tool server is gone before it answered: " + l.up.why().Error()
+				return false, "the tool server is gone before it answered: " + l.up.Why().Error()
 			}
 		case <-told:
 			told, lonely = nil, nil
@@ -278,7 +279,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 			told, lonely = nil, nil
 			grace = time.After(a.s.opts.CancelGrace)
 		case <-grace:
-			q.lateTo(func(f *frame) { a.late(b, f) })
+			q.lateTo(func(f *wire.Frame) { a.late(b, f) })
 			const why = "it was cancelled and the tool server has not answered"
 			a.out = outcome{code: tga.EffectInDoubt, trace: b.Result.TraceID, words: a.doubtWords(b.Result.TraceID, why)}
 			a.giveUp(ctx, b, why)
@@ -287,10 +288,10 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 			return true, "" // nobody is left to tell; the log says in doubt
 		}
 	}
-	a.after = f.after
-	if f.unsent != "" {
-		f.close()
-		a.notSent(ctx, b, errors.New(f.unsent))
+	a.after = f.After
+	if f.Unsent != "" {
+		f.Close()
+		a.notSent(ctx, b, errors.New(f.Unsent))
 		return true, ""
 	}
 	return a.answered(ctx, b, f)
@@ -334,30 +335,30 @@ func (a *attempt) noted(ctx context.Context) {
 }
 
 // answered records what the tool server said, and only then lets the client have it.
-func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frame) (done bool, doubt string) {
+func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *wire.Frame) (done bool, doubt string) {
 	var ans answer
 	var err error
 	if ans.Meaning, ans.Why = mcpraw.IsDoubt, f.Bad; f.Bad == "" {
 		ans, err = readAnswer(f, a.s.turn(b), a.s.opts.MaxKeepBytes)
 	}
 	if err != nil {
-		f.close()
+		f.Close()
 		return false, err.Error()
 	}
 	switch ans.Meaning {
 	case mcpraw.IsDoubt:
-		f.close()
+		f.Close()
 		return false, "the tool server's answer does not say what happened: " + ans.Why
 	case mcpraw.IsRefusal:
 		if a.otherHeaders(ctx, ans) {
-			f.close()
+			f.Close()
 			a.notSent(ctx, b, errors.New("the tool server wants other headers"))
 			a.out = outcome{}
 			a.setTrace(newID())
 			return false, "" // and so it is sent again: nothing ran, so by a new trace
 		}
 		if a.s.turn(b) > 1 {
-			f.close()
+			f.Close()
 			a.notSent(ctx, b, fmt.Errorf("the tool server refused this attempt: %s", ans.Why))
 			return true, ""
 		}
@@ -365,7 +366,7 @@ func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frame) (done
 		return a.unfinished(ctx, b, f, ans)
 	}
 	if ans.Meaning == mcpraw.IsRefusal {
-		ans.Reply.RetryAfter = f.after
+		ans.Reply.RetryAfter = f.After
 	}
 	a.lookAgain(ctx, cameOut(ans.Reply))
 	res, err := a.finish(ctx, b, ans.Reply)
@@ -380,8 +381,8 @@ func (a *attempt) answered(ctx context.Context, b runtime.Begun, f *frame) (done
 }
 
 // unrecorded is the end of an attempt whose answer the log does not take.
-func (a *attempt) unrecorded(ctx context.Context, b runtime.Begun, f *frame, err error) (bool, string) {
-	f.close()
+func (a *attempt) unrecorded(ctx context.Context, b runtime.Begun, f *wire.Frame, err error) (bool, string) {
+	f.Close()
 	if errors.Is(err, tga.StateInvalidTransition) && ctx.Err() == nil {
 		// Somebody settled it meanwhile, and otherwise. What is recorded counts.
 		if again, beginErr := a.begin(ctx, randomHex()); beginErr == nil && again.Standing == runtime.BeginServe {

@@ -1,8 +1,9 @@
-package mcpshim
+package wire
 
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,18 +23,25 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
+// Endpoint is where a tool server is, and what it is told of its client.
+type Endpoint struct {
+	URL      string
+	Headers  map[string]string
+	Forwards bool   // the client's Authorization goes to the tool server
+	Auth     string // that header, of this conversation's client
+	Most     int64  // bytes of a message that passes
+	Spill    string // directory for messages that are long
+	Log      *slog.Logger
+}
+
 // remote is a tool server over streamable HTTP: a POST a message, and one GET for what
 // it says of its own accord. Nothing is written twice: no redirect is followed, no
 // connection is used again, no broken stream is resumed.
 type remote struct {
-	url      string
-	headers  map[string]string
-	forwards bool   // the client's Authorization goes to the tool server
-	auth     string // that header, of this conversation's client
-	log      *slog.Logger
-	frames   *frames // limits of what arrives
-	deliver  func(*frame)
-	rt       *http.Transport
+	Endpoint
+	frames  *Frames // limits of what arrives
+	deliver func(*Frame)
+	rt      *http.Transport
 
 	life context.Context
 	end  context.CancelFunc
@@ -45,8 +53,8 @@ type remote struct {
 	cause     error
 	session   string
 	listening bool
-	posts     map[idKey]*posted // requests without a handshake under way
-	order     sync.Mutex        // messages are handed on one after the other
+	posts     map[Key]*posted // requests without a handshake under way
+	order     sync.Mutex      // messages are handed on one after the other
 }
 
 const (
@@ -86,19 +94,19 @@ func ReadHeaders(path string) (map[string]string, error) {
 	return headers, nil
 }
 
-// dialURL describes the endpoint; nothing is dialled.
-func (s *Shim) dialURL(life context.Context, auth string, deliver func(*frame)) upstream {
+// Dial describes the endpoint; nothing is dialled.
+func Dial(life context.Context, e Endpoint, deliver func(*Frame)) Upstream {
 	r := &remote{
-		url: s.opts.URL, headers: s.opts.Headers, forwards: s.opts.ForwardAuth, auth: auth, log: s.log, deliver: deliver, rt: mcpraw.NewTransport(),
-		frames: &frames{most: s.opts.MaxFrameBytes, dir: s.opts.State}, gone: make(chan struct{}), posts: map[idKey]*posted{},
+		Endpoint: e, deliver: deliver, rt: mcpraw.NewTransport(),
+		frames: &Frames{most: e.Most, Dir: e.Spill}, gone: make(chan struct{}), posts: map[Key]*posted{},
 	}
 	r.life, r.end = context.WithCancel(life)
 	return r
 }
 
-func (r *remote) done() <-chan struct{} { return r.gone }
+func (r *remote) Done() <-chan struct{} { return r.gone }
 
-func (r *remote) why() error {
+func (r *remote) Why() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cause
@@ -120,24 +128,24 @@ func body(parts []io.WriterTo) (io.Reader, int64) {
 	var n int64
 	for _, p := range parts {
 		switch p := p.(type) {
-		case text:
+		case Text:
 			all, n = append(all, bytes.NewReader(p)), n+int64(len(p))
-		case *frame:
-			all, n = append(all, p.reader(mcpraw.Span{From: 0, To: p.size})), n+p.size
+		case *Frame:
+			all, n = append(all, p.Reader(mcpraw.Span{From: 0, To: p.Size})), n+p.Size
 		}
 	}
 	return io.MultiReader(all...), n
 }
 
-// write posts a message and returns once it was handed to the system. Its answer comes
+// Write posts a message and returns once it was handed to the system. Its answer comes
 // later, and if none can come, a frame that says so.
-func (r *remote) write(m *message) error {
+func (r *remote) Write(m *Message) error {
 	select {
 	case <-r.gone:
-		return fmt.Errorf("%w: %w", errNotSent, r.why())
+		return fmt.Errorf("%w: %w", ErrNotSent, r.Why())
 	default:
 	}
-	if m.cancels != nil && r.giveUp(m.cancels) {
+	if m.Cancels != nil && r.giveUp(m.Cancels) {
 		return nil
 	}
 	wrote := make(chan error, 1)
@@ -165,9 +173,9 @@ func (r *remote) write(m *message) error {
 	req, err := r.post(ctx, m)
 	if err != nil {
 		ended()
-		return fmt.Errorf("%w: %w", errNotSent, err)
+		return fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
-	id, method := bytes.Clone(m.env.RawID), m.env.Method
+	id, method := bytes.Clone(m.Env.RawID), m.Env.Method
 	r.open.Go(func() {
 		defer ended()
 		resp, err := r.rt.RoundTrip(req)
@@ -175,7 +183,7 @@ func (r *remote) write(m *message) error {
 		case late != nil:
 			err = late
 		case err != nil && !connected:
-			err = fmt.Errorf("%w: %w", errNotSent, err)
+			err = fmt.Errorf("%w: %w", ErrNotSent, err)
 		}
 		told(err)
 		if err != nil {
@@ -199,12 +207,12 @@ func firstError(a, b error) error {
 
 // enter makes the life of a message's POST. That of a request without a handshake can be
 // ended alone: the end of its stream is what tells the tool server.
-func (r *remote) enter(m *message) (life context.Context, ended func()) {
-	if !m.stateless() || !m.env.IsRequest() {
+func (r *remote) enter(m *Message) (life context.Context, ended func()) {
+	if !m.Stateless() || !m.Env.IsRequest() {
 		return r.life, func() {}
 	}
 	life, end := context.WithCancelCause(r.life)
-	key, p := keyOf(m.env.RawID), &posted{end}
+	key, p := KeyOf(m.Env.RawID), &posted{end}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.posts[key] = p
@@ -224,7 +232,7 @@ type posted struct{ end context.CancelCauseFunc }
 // giveUp ends the POST of a request without a handshake. It reports whether there was one.
 func (r *remote) giveUp(id []byte) bool {
 	r.mu.Lock()
-	p := r.posts[keyOf(id)]
+	p := r.posts[KeyOf(id)]
 	r.mu.Unlock()
 	if p != nil {
 		p.end(errGivenUp)
@@ -236,28 +244,28 @@ var errGivenUp = errors.New("it was cancelled")
 
 // post makes the request of a message. Its body cannot be had twice, so net/http does
 // not send it again on its own.
-func (r *remote) post(ctx context.Context, m *message) (*http.Request, error) {
-	content, size := body(m.parts)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, io.NopCloser(content))
+func (r *remote) post(ctx context.Context, m *Message) (*http.Request, error) {
+	content, size := body(m.Parts)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL, io.NopCloser(content))
 	if err != nil {
 		return nil, err
 	}
 	req.ContentLength = size
-	r.head(req, m.agreed)
+	r.head(req, m.Agreed)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/event-stream")
-	if m.stateless() {
-		mcpraw.Mirror(req.Header, m.version, m.env.Method, m.name, m.mirrored)
+	if m.Stateless() {
+		mcpraw.Mirror(req.Header, m.Version, m.Env.Method, m.Name, m.Mirrored)
 	}
 	return req, nil
 }
 
 func (r *remote) head(req *http.Request, agreed mcpraw.Revision) {
-	for k, v := range r.headers {
+	for k, v := range r.Headers {
 		req.Header.Set(k, v)
 	}
-	if r.auth != "" {
-		req.Header.Set("Authorization", r.auth)
+	if r.Auth != "" {
+		req.Header.Set("Authorization", r.Auth)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -276,7 +284,7 @@ func (r *remote) cut(ctx context.Context, id []byte, method, why string) {
 		return
 	}
 	if id != nil && method != "" {
-		r.hand(&frame{Envelope: mcpraw.Envelope{Bad: errGivenUp.Error(), RawID: id}, givenUp: true})
+		r.hand(&Frame{Envelope: mcpraw.Envelope{Bad: errGivenUp.Error(), RawID: id}, GivenUp: true})
 	}
 }
 
@@ -284,18 +292,18 @@ func (r *remote) cut(ctx context.Context, id []byte, method, why string) {
 // asked again.
 func (r *remote) lost(id []byte, method, why string, after time.Duration) {
 	if id != nil && method != "" {
-		r.hand(&frame{Envelope: mcpraw.Envelope{Bad: why, RawID: id}, after: after})
+		r.hand(&Frame{Envelope: mcpraw.Envelope{Bad: why, RawID: id}, After: after})
 	}
 }
 
 // refused says that a request certainly did not run.
 func (r *remote) refused(id []byte, method, why string, after time.Duration) {
 	if id != nil && method != "" {
-		r.hand(&frame{Envelope: mcpraw.Envelope{Bad: why, RawID: id}, unsent: why, after: after})
+		r.hand(&Frame{Envelope: mcpraw.Envelope{Bad: why, RawID: id}, Unsent: why, After: after})
 	}
 }
 
-func (r *remote) hand(f *frame) {
+func (r *remote) hand(f *Frame) {
 	r.order.Lock()
 	defer r.order.Unlock()
 	r.deliver(f)
@@ -361,12 +369,12 @@ func (r *remote) single(id []byte, method string, in io.Reader) {
 		}
 	}
 	f := b.end()
-	if id != nil && (f.Bad != "" || !f.Batch && (f.Method != "" || keyOf(f.RawID) != keyOf(id))) {
-		f.close()
-		r.lost(id, method, "its answer is none: "+firstOf(f.Bad, "it is of another id"), 0)
+	if id != nil && (f.Bad != "" || !f.Batch && (f.Method != "" || KeyOf(f.RawID) != KeyOf(id))) {
+		f.Close()
+		r.lost(id, method, "its answer is none: "+cmp.Or(f.Bad, "it is of another id"), 0)
 		return
 	}
-	if f.size > 0 {
+	if f.Size > 0 {
 		r.hand(f)
 	}
 }
@@ -386,7 +394,7 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 	ended := resp.StatusCode == http.StatusNotFound && r.session != ""
 	r.mu.Unlock()
 	why := fmt.Sprintf("HTTP status %s: %.200s", resp.Status, bytes.TrimSpace(said))
-	if r.auth != "" { // they may repeat it, and this goes into the log
+	if r.Auth != "" { // they may repeat it, and this goes into the log
 		why = fmt.Sprintf("HTTP status %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	if ended {
@@ -394,8 +402,8 @@ func (r *remote) refusal(id []byte, method string, resp *http.Response) {
 		r.die(errors.New("the tool server ended the session"))
 		return
 	}
-	if f := newFrame(bytes.ReplaceAll(said, []byte("\n"), []byte(" "))); f.Bad == "" && f.IsAnswer() && id != nil && keyOf(f.RawID) == keyOf(id) {
-		f.after = after
+	if f := NewFrame(bytes.ReplaceAll(said, []byte("\n"), []byte(" "))); f.Bad == "" && f.IsAnswer() && id != nil && KeyOf(f.RawID) == KeyOf(id) {
+		f.After = after
 		r.hand(f)
 		return
 	}
@@ -416,7 +424,7 @@ func (r *remote) events(body io.Reader, id []byte) error {
 		}, b.add)
 		if empty && !b.blank {
 			f := b.end()
-			mine := id != nil && f.Bad == "" && f.IsAnswer() && keyOf(f.RawID) == keyOf(id)
+			mine := id != nil && f.Bad == "" && f.IsAnswer() && KeyOf(f.RawID) == KeyOf(id)
 			r.hand(f)
 			if mine {
 				return nil
@@ -436,7 +444,7 @@ func (r *remote) events(body io.Reader, id []byte) error {
 // stream says so with a status, and is not asked again.
 func (r *remote) listen() {
 	for r.life.Err() == nil {
-		req, err := http.NewRequestWithContext(r.life, http.MethodGet, r.url, nil)
+		req, err := http.NewRequestWithContext(r.life, http.MethodGet, r.URL, nil)
 		if err != nil {
 			return // the URL was good for every POST
 		}
@@ -451,7 +459,7 @@ func (r *remote) listen() {
 			err = r.events(resp.Body, nil)
 			_ = resp.Body.Close()
 		}
-		r.log.Debug("the tool server's stream ended", "error", err)
+		r.Log.Debug("the tool server's stream ended", "error", err)
 		select {
 		case <-time.After(listenPause):
 		case <-r.life.Done():
@@ -461,9 +469,9 @@ func (r *remote) listen() {
 	}
 }
 
-// close ends the session at the tool server, as far as it listens, and all that is under
+// Close ends the session at the tool server, as far as it listens, and all that is under
 // way.
-func (r *remote) close() {
+func (r *remote) Close() {
 	r.mu.Lock()
 	session := r.session
 	r.session = ""
@@ -477,7 +485,7 @@ func (r *remote) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, r.url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, r.URL, nil)
 	if err != nil {
 		return // the URL was good for every POST
 	}

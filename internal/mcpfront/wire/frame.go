@@ -1,0 +1,308 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Frame is one JSON-RPC message as it came, byte for byte, without its newline. The
+// first part is in memory; a message over SpillBytes is whole in a file that has no
+// name.
+type Frame struct {
+	mcpraw.Envelope
+	Head []byte   // the whole message, or its first part where file is set
+	file *os.File // nil, or the whole message
+	Size int64
+	// Unsent is set in place of a message: why the tool server did not take the request
+	// of this id. It certainly did not run.
+	Unsent string
+	// After is how long the tool server asks not to be asked again.
+	After time.Duration
+	// GivenUp is set in place of a message: the request of this id was ended by this side.
+	GivenUp bool
+	// Challenge is set beside Unsent where the tool server wants authorization.
+	Challenge *Challenge
+}
+
+// Limits of a frame.
+const (
+	// SpillBytes is how much of one message is held in memory while it passes.
+	SpillBytes = 1 << 20
+	// DefaultMaxFrameBytes is the longest message that passes at all.
+	DefaultMaxFrameBytes = 1 << 30
+)
+
+// NewFrame makes a frame of bytes that are at hand.
+func NewFrame(b []byte) *Frame {
+	s := &mcpraw.Scanner{}
+	_, _ = s.Write(b)
+	return &Frame{Envelope: s.Finish(), Head: b, Size: int64(len(b))}
+}
+
+// Close gives the frame's file back.
+func (f *Frame) Close() {
+	if f.file != nil {
+		_ = f.file.Close() // it has no name: nothing of it is left
+		f.file = nil
+	}
+}
+
+// Bytes returns a part of the message. A part over limit is LIMIT_EXCEEDED.
+func (f *Frame) Bytes(s mcpraw.Span, limit int64) ([]byte, error) {
+	n := s.To - s.From
+	if n > limit {
+		return nil, tga.Errorf(tga.LimitExceeded, "a part of a message has %d bytes, over %d", n, limit)
+	}
+	if s.To <= int64(len(f.Head)) {
+		return f.Head[s.From:s.To], nil
+	}
+	if f.file == nil {
+		return nil, tga.Errorf(tga.LimitExceeded, "a message of %d bytes is not at hand", f.Size)
+	}
+	b := make([]byte, n)
+	if _, err := f.file.ReadAt(b, s.From); err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "read a spilled message: %w", err)
+	}
+	return b, nil
+}
+
+// Reader returns a part of the message as a stream.
+func (f *Frame) Reader(s mcpraw.Span) io.Reader {
+	if s.To <= int64(len(f.Head)) {
+		return bytes.NewReader(f.Head[s.From:s.To])
+	}
+	if f.file == nil {
+		return bytes.NewReader(nil)
+	}
+	return io.NewSectionReader(f.file, s.From, s.To-s.From)
+}
+
+// WriteTo writes the message.
+func (f *Frame) WriteTo(w io.Writer) (int64, error) {
+	if f.file == nil {
+		n, err := w.Write(f.Head)
+		return int64(n), err
+	}
+	return io.Copy(w, io.NewSectionReader(f.file, 0, f.Size))
+}
+
+// Frames reads messages, one a line.
+type Frames struct {
+	in   *bufio.Reader
+	most int64  // longest message
+	Dir  string // for spilled messages
+}
+
+// NewFrames reads messages of at most so many bytes; 0 is [DefaultMaxFrameBytes].
+func NewFrames(in io.Reader, most int64) *Frames {
+	if most <= 0 {
+		most = DefaultMaxFrameBytes
+	}
+	return &Frames{in: bufio.NewReaderSize(in, 64<<10), most: most}
+}
+
+// Next returns the next message; io.EOF at the end. A line of white space is no message.
+func (r *Frames) Next() (*Frame, error) {
+	for {
+		f, err := r.line()
+		if err != nil || f.Size > 0 {
+			return f, err
+		}
+		f.Close()
+	}
+}
+
+// line reads one line. What comes after the longest message's length is scanned and
+// dropped, so that its id is still known.
+func (r *Frames) line() (*Frame, error) {
+	b := r.begin()
+	for {
+		part, err := r.in.ReadSlice('\n')
+		done := err == nil
+		if done {
+			part = bytes.TrimRight(part, "\r\n")
+		}
+		if keepErr := b.add(part); keepErr != nil {
+			return nil, keepErr
+		}
+		if done || (err == io.EOF && !b.blank) {
+			return b.end(), nil
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			b.drop()
+			return nil, err
+		}
+	}
+}
+
+// building is a message that is arriving.
+type building struct {
+	r     *Frames
+	f     *Frame
+	s     mcpraw.Scanner
+	blank bool // nothing but white space so far
+}
+
+func (r *Frames) begin() *building { return &building{r: r, f: &Frame{}, blank: true} }
+
+func (b *building) add(part []byte) error {
+	if b.blank && len(bytes.TrimSpace(part)) > 0 {
+		b.blank = false
+	}
+	_, _ = b.s.Write(part) // never fails
+	if err := b.r.keep(b.f, part); err != nil {
+		b.drop()
+		return err
+	}
+	return nil
+}
+
+func (b *building) drop() { b.f.Close() }
+
+// end returns the message; one of size 0 where there was none.
+func (b *building) end() *Frame {
+	if b.blank {
+		b.drop()
+		return &Frame{}
+	}
+	b.f.Envelope = b.s.Finish()
+	if b.f.Size > b.r.most {
+		b.f.Bad = "it has " + strconv.FormatInt(b.f.Size, 10) + " bytes, over " + strconv.FormatInt(b.r.most, 10)
+	}
+	return b.f
+}
+
+// keep adds a part to the frame, in memory or in its file.
+func (r *Frames) keep(f *Frame, part []byte) error {
+	f.Size += int64(len(part))
+	switch {
+	case f.Size > r.most:
+		f.Close()
+		f.Head = nil
+		return nil
+	case f.file == nil && f.Size <= SpillBytes:
+		f.Head = append(f.Head, part...)
+		return nil
+	case f.file == nil:
+		file, err := os.CreateTemp(r.Dir, "tgad-mcp-*")
+		if err != nil {
+			return tga.Errorf(tga.StoreUnavailable, "a message of over %d bytes needs a file: %w", SpillBytes, err)
+		}
+		// Without a name nothing is left of it, however this process ends.
+		if err := os.Remove(file.Name()); err != nil {
+			_ = file.Close()
+			return tga.Errorf(tga.StoreUnavailable, "a message of over %d bytes needs a file: %w", SpillBytes, err)
+		}
+		f.file = file
+		if _, err := file.Write(f.Head); err != nil {
+			return tga.Errorf(tga.StoreUnavailable, "spill a message: %w", err)
+		}
+	}
+	if _, err := f.file.Write(part); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "spill a message: %w", err)
+	}
+	return nil
+}
+
+// Key is an id in the form in which two spellings of one id are the same.
+type Key string
+
+// KeyOf returns the key of an id. Some peers write 7.0 for 7.
+func KeyOf(raw []byte) Key {
+	if len(raw) > 0 && raw[0] == '"' {
+		var s string
+		if json.Unmarshal(raw, &s) == nil {
+			return Key("s" + s)
+		}
+	}
+	if f, err := strconv.ParseFloat(string(raw), 64); err == nil {
+		// Above 2^53 two ids would share a double; such an id is its spelling.
+		if f > -(1<<53) && f < 1<<53 {
+			return Key("n" + strconv.FormatFloat(f, 'g', -1, 64))
+		}
+	}
+	return Key("r" + string(raw))
+}
+
+// Sink writes messages, each whole, one at a time.
+type Sink struct {
+	mu    sync.Mutex
+	Under io.Writer
+	wrote int64 // bytes that the system has taken
+	out   *bufio.Writer
+	err   error // of the first write that failed; a line cut short spoils what follows
+}
+
+// NewSink writes messages to w.
+func NewSink(w io.Writer) *Sink {
+	s := &Sink{Under: w}
+	s.out = bufio.NewWriterSize(counted{s}, 64<<10)
+	return s
+}
+
+type counted struct{ s *Sink }
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.s.Under.Write(p)
+	c.s.wrote += int64(n)
+	return n, err
+}
+
+// Write writes parts and a newline and returns once the system has taken them. The error
+// is ErrNotSent (wrapped) where it took no byte of them.
+func (s *Sink) Write(parts ...io.WriterTo) error {
+	return s.writeUnless(func() error { return nil }, parts...)
+}
+
+// writeUnless is Write, unless late has an error when it is this message's turn.
+func (s *Sink) writeUnless(late func() error, parts ...io.WriterTo) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return fmt.Errorf("%w: %w", ErrNotSent, s.err)
+	}
+	if err := late(); err != nil {
+		return err
+	}
+	before := s.wrote
+	err := s.put(parts)
+	if err == nil {
+		return nil
+	}
+	s.err = err
+	if s.wrote == before {
+		return fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
+	return fmt.Errorf("after %d bytes: %w", s.wrote-before, err)
+}
+
+func (s *Sink) put(parts []io.WriterTo) error {
+	for _, p := range parts {
+		if _, err := p.WriteTo(s.out); err != nil {
+			return err
+		}
+	}
+	if err := s.out.WriteByte('\n'); err != nil {
+		return err
+	}
+	return s.out.Flush()
+}
+
+// Text is a part of a message that is at hand.
+type Text []byte
+
+func (t Text) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(t)
+	return int64(n), err
+}

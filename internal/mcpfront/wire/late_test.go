@@ -1,0 +1,89 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+)
+
+// lateMessage is a call whose time is over once over is set.
+func lateMessage(over *atomic.Bool) *Message {
+	f := NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`))
+	return &Message{Env: &f.Envelope, Parts: []io.WriterTo{Text(f.Head)}, Late: func() error {
+		if over.Load() {
+			return errors.New("over")
+		}
+		return nil
+	}}
+}
+
+// TestNoByteOfALateCall: whether a call is too late is looked at when nothing has to be waited
+// for any more, the other messages to the tool server or the connection to it.
+func TestNoByteOfALateCall(t *testing.T) {
+	t.Run("stdio", func(t *testing.T) {
+		var out bytes.Buffer
+		var over atomic.Bool
+		c := &child{p: &mcpraw.Process{}, in: NewSink(&out), gone: make(chan struct{})}
+		m := lateMessage(&over)
+		late := m.Late
+		m.Late = func() error {
+			if c.in.mu.TryLock() {
+				c.in.mu.Unlock()
+				t.Error("it is asked before the message has its turn")
+			}
+			return late()
+		}
+		if err := c.Write(m); err != nil || out.Len() == 0 {
+			t.Fatalf("in time: %v, %d bytes", err, out.Len())
+		}
+		out.Reset()
+		over.Store(true)
+		if err := c.Write(m); !errors.Is(err, ErrNotSent) || out.Len() != 0 {
+			t.Errorf("late: %v, %d bytes", err, out.Len())
+		}
+		over.Store(false)
+		if err := c.Write(m); err != nil {
+			t.Errorf("after a late one: %v", err)
+		}
+	})
+	t.Run("HTTP", func(t *testing.T) {
+		var over atomic.Bool
+		var posts atomic.Int32
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			posts.Add(1)
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+		}))
+		defer srv.Close()
+		answers := make(chan *Frame, 1)
+		r := Dial(t.Context(), Endpoint{URL: srv.URL, Most: 1 << 20, Spill: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, func(f *Frame) { answers <- f }).(*remote)
+		defer r.Close()
+		if err := r.Write(lateMessage(&over)); err != nil {
+			t.Fatalf("in time: %v", err)
+		}
+		if f := <-answers; f.Bad != "" {
+			t.Fatalf("in time: %s", f.Bad)
+		}
+		dial := r.rt.DialContext
+		r.rt.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			over.Store(true) // while it connects
+			return dial(ctx, network, addr)
+		}
+		if err := r.Write(lateMessage(&over)); !errors.Is(err, ErrNotSent) {
+			t.Errorf("late: %v", err)
+		}
+		if n := posts.Load(); n != 1 {
+			t.Errorf("the tool server got %d messages, want 1", n)
+		}
+	})
+}
