@@ -1,10 +1,14 @@
 package engine
 
 import (
+	"bytes"
+	"encoding/binary"
 	"strings"
 	"testing"
 
 	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // problems are what a check of the store says, in its words.
@@ -43,4 +47,64 @@ func TestSpoiltIndexIsRemoved(t *testing.T) {
 	if err := db.spoilIndex(); err != nil || !spoilt(db.opts.FS, db.dir) {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestCheckReadsEveryBodyThatItsWalkDoesNot: rows of timers and approvals are read by nothing else that
+// a check does.
+func TestCheckReadsEveryBodyThatItsWalkDoesNot(t *testing.T) {
+	db := inMemory(t)
+	id := tga.ID{6: 0x70, 8: 0x80}
+	key, err := keyspace.AppendAttachment(nil, keyspace.Kind(chain.AttachApproval), id[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := db.newWriter()
+	w.body(key, []byte("a value"))
+	if err := db.apply(w); err != nil {
+		t.Fatal(err)
+	}
+	row, err := db.row(db.p, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := problems(t, db); said != "" {
+		t.Errorf("as it is: %s", said)
+	}
+	bad := bytes.Clone(row)
+	bad[len(bad)-1] ^= 1
+	db.PutRow(key, bad)
+	if said := problems(t, db); said == "" {
+		t.Error("its body is another one, and nobody says so")
+	}
+	db.PutRow(key, row)
+}
+
+// TestKeysOfASegmentOnItsWayAreNoProblem: what is left of a trace whose entries were archived is removed
+// by the seal that is under way, or by the next open. Nobody else may have keys without a first entry.
+func TestKeysOfASegmentOnItsWayAreNoProblem(t *testing.T) {
+	db := inMemory(t)
+	archived, other := numbered(1, 1), numbered(1, 2)
+	stone := tombstone{First: 1, Last: 4, Segment: 2}
+	db.Put(keyspace.AppendTombstone(nil, archived), stone.appendValue(nil))
+	sealing := keyspace.AppendMeta(nil, metaSealing)
+	for _, c := range []struct {
+		of      tga.ID
+		segment uint64 // that is being sealed
+		is      bool
+	}{
+		{archived, 2, false}, {archived, 1, true}, {archived, 3, true}, {archived, 0, true}, {other, 2, true}, {other, 0, true},
+	} {
+		db.Put(sealing, nil)
+		if c.segment > 0 {
+			db.Put(sealing, binary.BigEndian.AppendUint64(nil, c.segment))
+		}
+		key := keyspace.AppendCheckpoint(nil, c.of, 1)
+		db.Put(key, []byte("x"))
+		if said := problems(t, db); strings.Contains(said, "no first entry") != c.is {
+			t.Errorf("trace %s beside segment %d: %q", c.of, c.segment, said)
+		}
+		db.Put(key, nil)
+	}
+	db.Put(sealing, nil)
+	db.Put(keyspace.AppendTombstone(nil, archived), nil)
 }

@@ -301,3 +301,46 @@ func TestLedgerRecordOfNobodyIsSaidTwice(t *testing.T) {
 	}
 	db.Put(key, nil)
 }
+
+// TestOneProblemHidesNoOther: what a check finds wrong with a tombstone or with the number of ledger
+// records does not end the comparison that it belongs to.
+func TestOneProblemHidesNoOther(t *testing.T) {
+	db, err := engine.Open("store", options(vfs.NewMem()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	run(t, db, spec{trace: id(1)}, spec{trace: id(2)}, spec{trace: id(3)})
+	if _, err := db.SealTraces(t.Context(), start+1); err != nil {
+		t.Fatal(err)
+	}
+	whole := check(t, db)
+	stones := db.Dump()
+	one, other := keyspace.AppendTombstone(nil, id(1)), keyspace.AppendTombstone(nil, id(2))
+	db.Put(one, []byte(stones[string(other)])) // good, and of another trace
+	rep, err := db.Check(t.Context())
+	if err != nil || len(rep.Problems) != 1 || rep.Problems[0].TraceID != id(1) {
+		t.Errorf("%v, %v", rep.Problems, err)
+	}
+	if rep.Problems = nil; rep.Archived != whole.Archived || rep.Entries != whole.Entries || rep.Traces != whole.Traces {
+		t.Errorf("%+v are checked, want %+v", rep, whole)
+	}
+	db.Put(one, []byte(stones[string(one)]))
+
+	more := keyspace.AppendLedger(nil, tga.Sum(nil))
+	db.Put(more, []byte(stones[string(keyspace.AppendLedger(nil, spec{trace: id(1)}.ledgerKey().Hash()))]))
+	rep, err = db.Check(t.Context())
+	var said []string
+	for _, p := range rep.Problems {
+		said = append(said, p.String())
+	}
+	if all := strings.Join(said, "\n"); err != nil || !strings.Contains(all, "4 ledger records, or others, where there were 3") || !strings.Contains(all, "4 ledger records name a trace, the logs account for 3") {
+		t.Errorf("%q, %v", all, err)
+	}
+	db.Put(more, nil)
+	check(t, db)
+}

@@ -378,3 +378,15 @@ func TestAttachmentReadBesideItsAppend(t *testing.T) {
 		t.Errorf("read %q, %v when it is durable", v, err)
 	}
 }
+
+// TestSyncInTimeIsNotCalledSlow: nobody is told of a disk that does what it should.
+func TestSyncInTimeIsNotCalledSlow(t *testing.T) {
+	fs := &faultFS{FS: vfs.NewMem(), log: true}
+	db := open(t, "store", options(fs))
+	fs.onSync(func(real func() error) error { time.Sleep(5 * time.Millisecond); return real() })
+	run(t, db, spec{trace: id(1)}, spec{trace: id(2)})
+	fs.onSync(nil)
+	if n := db.Stats().SlowWrites; n != 0 {
+		t.Errorf("%d of the syncs were slow", n)
+	}
+}

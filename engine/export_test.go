@@ -234,3 +234,10 @@ func (db *DB) LockKey(key [32]byte) Lock {
 	}
 	return func() { db.keys.unlock(key) }
 }
+
+// SealBytes is what a trace counts toward the size of the segment that it would be archived in.
+func SealBytes(db *DB, id tga.ID, before tga.Millis) (int, error) {
+	s := &sealing{}
+	_, err := s.find(db, id, before)
+	return s.bytes, err
+}

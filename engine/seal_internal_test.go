@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/tgad/tgad/keyspace"
@@ -29,5 +30,18 @@ func TestTraceIDsComeInPages(t *testing.T) {
 		if id != numbered(1, uint64(i)) {
 			t.Errorf("%d: %s", i, id)
 		}
+	}
+}
+
+// TestSealStopsWhereTheStoreCannotBeRead: a trace that fails a check stays where it is, and the others
+// are archived. A store that cannot be read says nothing of a trace.
+func TestSealStopsWhereTheStoreCannotBeRead(t *testing.T) {
+	db := &DB{log: slog.New(slog.DiscardHandler)}
+	unread := tga.Errorf(tga.StoreUnavailable, "no read")
+	if err := db.unsealable(numbered(1, 1), unread); err != error(unread) {
+		t.Errorf("no read: %v", err)
+	}
+	if err := db.unsealable(numbered(1, 1), damaged("a digest")); err != nil {
+		t.Errorf("damaged: %v", err)
 	}
 }

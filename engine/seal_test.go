@@ -252,3 +252,18 @@ func TestArchiveSegmentsAreBounded(t *testing.T) {
 		t.Errorf("%+v, %v", done, err)
 	}
 }
+
+// TestTraceCountsForItsSegmentWithEveryByte: of its artifacts and documents. Bytes that are not counted let
+// a segment grow past its bound.
+func TestTraceCountsForItsSegmentWithEveryByte(t *testing.T) {
+	db := mem(t)
+	s := spec{trace: id(1), documents: []chain.Document{{Pointer: tga.PointerResult, Data: make([]byte, 3000)}}}
+	run(t, db, s)
+	m, want := s.make(t), 3000
+	for _, a := range []*tga.Artifact{m.request, m.decision, m.call, m.effect} {
+		want += len(a.Canonical)
+	}
+	if got, err := engine.SealBytes(db, id(1), start+1); err != nil || got != want {
+		t.Errorf("%d bytes, %v, want %d", got, err, want)
+	}
+}

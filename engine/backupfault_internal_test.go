@@ -1,0 +1,54 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// stuck is a disk that removes nothing.
+type stuck struct {
+	vfs.FS
+	err error
+}
+
+func (d *stuck) Unwrap() vfs.FS { return d.FS }
+
+func (d *stuck) RemoveAll(path string) error {
+	if d.err != nil {
+		return d.err
+	}
+	return d.FS.RemoveAll(path)
+}
+
+// TestBackupThatFailsHasACode: the disk's own errors have none, and are told as STORE_UNAVAILABLE. Who ends
+// its context is told that.
+func TestBackupThatFailsHasACode(t *testing.T) {
+	disk := &stuck{FS: vfs.NewMem()}
+	db, err := Open("store", Options{FS: disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	disk.err = errors.New("read-only file system")
+	if err := db.Backup(t.Context(), "copy"); !errors.Is(err, disk.err) || tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("a disk that fails: %v", err)
+	}
+	disk.err = nil
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := db.Backup(ended, "copy"); !errors.Is(err, context.Canceled) {
+		t.Errorf("the end of the context: %v", err)
+	}
+	if err := db.Backup(t.Context(), "copy"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestIncarnationsEnd: the epoch of a lease has 32 bits for the number of the open that gave it. After
+// the last one no open may begin again at zero: an old lease would be the newer.
+func TestIncarnationsEnd(t *testing.T) {
+	const last = 1<<32 - 1
+	fs := vfs.NewMem()
+	db, err := Open("store", Options{FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := db.newWriter()
+	w.set(keyspace.AppendMeta(nil, metaIncarnation), binary.BigEndian.AppendUint64(nil, last-1))
+	if err := errors.Join(db.apply(w), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if db, err = Open("store", Options{FS: fs}); err != nil {
+		t.Fatalf("the last incarnation: %v", err)
+	}
+	lease, err := db.Acquire(t.Context(), numbered(1, 1))
+	if err != nil || uint64(lease.Epoch)>>32 != last {
+		t.Errorf("epoch %#x, %v", lease.Epoch, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if db, err = Open("store", Options{FS: fs}); tga.CodeOf(err) != tga.StoreUnavailable || !strings.Contains(err.Error(), "no incarnation is left") {
+		t.Errorf("one more: %v", err)
+	}
+	if err == nil {
+		_ = db.Close()
+	}
+	if db, err = OpenReadOnly("store", Options{FS: fs}); err != nil {
+		t.Fatalf("to be read: %v", err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
