@@ -4,6 +4,8 @@ BIN     ?= bin
 GREMLINS := github.com/go-gremlins/gremlins/cmd/gremlins@v0.5.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
+# What a new dependency adds shows here.
+MAX_SIZE := 46000000
 # What runs on more than one goroutine.
 CORE    := ./engine ./runtime ./runtime/turn ./runtime/turn/state ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./runtime/capability
 # What does hundreds of things one after the other: it takes minutes under the race detector,
@@ -12,10 +14,10 @@ ONE_BY_ONE := ^Test(RawAppendsFollowWhoDidTheThing|ForeignLeaseGivesNoStanding|R
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
-.PHONY: build run demo test race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost lint vectors check clean
+.PHONY: build run demo test race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost size lint vectors check clean
 
 build: ## bin/tgad, a static binary, and bin/tgad-lab, which its verbs demo and torture start
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/ ./cmd/tgad ./cmd/tgad-lab
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/ ./cmd/tgad ./cmd/tgad-lab
 
 run: build ## a daemon on $(SOCKET) with its store in $(DATA) and a demonstration tool server
 	cd $(dir $(abspath $(DATA))) && PATH="$(abspath $(BIN)):$$PATH" exec tgad serve \
@@ -84,6 +86,10 @@ bench: ## what an append and a call cost, beside the disk's own limit
 
 cost: ## fails where an append costs more than bench/cost.json says; go run ./bench -renew-cost writes that
 	$(GO) run ./bench -cost
+
+size: ## tgad, stripped as it is released, has at most MAX_SIZE bytes
+	@set -e; at=$$(mktemp); trap 'rm -f '$$at EXIT; $(GO) build -ldflags '-s -w' -o $$at ./cmd/tgad; \
+	size=$$(wc -c < $$at); echo "tgad has $$size bytes, at most $(MAX_SIZE)"; [ $$size -le $(MAX_SIZE) ]
 
 lint: ## vet and staticcheck
 	$(GO) vet ./...
