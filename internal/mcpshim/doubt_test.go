@@ -3,11 +3,13 @@ package mcpshim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +27,7 @@ type flaky struct {
 	deaf     bool // requests reach it, answers do not come back
 	onFinish func()
 	onBegun  func()
+	onUnsent func()
 }
 
 func (l *flaky) set(down, deaf bool) {
@@ -72,6 +75,9 @@ func (l *flaky) Finish(ctx context.Context, trace tga.ID, permit runtime.Permit,
 }
 
 func (l *flaky) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string, wait time.Duration) (runtime.Result, error) {
+	if l.onUnsent != nil {
+		l.onUnsent()
+	}
 	if down, _ := l.state(); down {
 		return runtime.Result{}, errAway
 	}
@@ -457,5 +463,40 @@ func TestLateSendIsNotMade(t *testing.T) {
 	}
 	if s := w.rt.Stats(); s.NotSent != 1 {
 		t.Errorf("%d calls ended as not sent", s.NotSent)
+	}
+}
+
+// TestUnsentCallIsNotInDoubtWhenTheLogIsBack: the log goes away after it gave the permit, and
+// the call cannot be sent. That it was not is told to the log when it is back, whether or
+// not the client still waits, and the same call may be made again.
+func TestUnsentCallIsNotInDoubtWhenTheLogIsBack(t *testing.T) {
+	for _, cancelled := range []bool{false, true} {
+		t.Run(fmt.Sprint("cancelled ", cancelled), func(t *testing.T) {
+			w := newWorld(t)
+			log := &flaky{Log: local{w.rt}}
+			log.onBegun = func() { log.set(true, false) }
+			w.log = late{log}
+			h := w.start()
+			h.handshake()
+			var told atomic.Int32
+			log.onUnsent = func() {
+				if n := told.Add(1); n == 1 && cancelled {
+					h.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+				} else if n == 4 {
+					log.set(false, false)
+				}
+			}
+			h.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`)
+			eventually(t, "the log knows", func() bool { return w.rt.Stats().NotSent == 1 })
+			if n := told.Load(); n != 4 {
+				t.Errorf("told %d times", n)
+			}
+			if !cancelled {
+				has(t, h.answer("1"), `"isError":true`, "not sent", "may be repeated")
+			}
+			if list, err := w.rt.InDoubt(context.Background()); err != nil || len(list) > 0 {
+				t.Errorf("in doubt: %v %v", list, err)
+			}
+		})
 	}
 }

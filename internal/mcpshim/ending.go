@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
@@ -242,12 +243,25 @@ func (s *Shim) turn(b runtime.Begun) uint32 {
 	return b.Attempt - min(s.unsent[b.Result.TraceID], b.Attempt-1)
 }
 
-// notSent gives a permit back: this attempt certainly did not run.
+// notSent gives a permit back: this attempt certainly did not run. While the log is away it
+// is told again for a while, as it is asked for a permit, and also where nobody waits for the
+// outcome any more: nobody else knows this, and a call of which it is not told ends in doubt.
 func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
 	a.lookAgain(ctx, workspace.NotSent)
-	err := patient(ctx, func(ctx context.Context) error {
-		_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, mcpraw.ClipRunes(cause.Error(), mcpanswer.MaxMessage), a.after)
-		return err
+	reason := mcpraw.ClipRunes(cause.Error(), mcpanswer.MaxMessage)
+	wait := func(d time.Duration) bool {
+		select {
+		case <-time.After(d):
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	err := a.askWhile(ctx, wait, func(ctx context.Context) error {
+		return patient(ctx, func(ctx context.Context) error {
+			_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, reason, a.after)
+			return err
+		})
 	})
 	// The log gave a permit, so it may be sent: none before it is in doubt, or a repeat is
 	// harmless. Either way the same call may be made again.

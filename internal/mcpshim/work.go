@@ -209,8 +209,14 @@ func (a *attempt) begin(ctx context.Context, beginID string) (runtime.Begun, err
 	return b, err
 }
 
-// ask asks the log. One that is away is asked again for a while.
+// ask asks the log. One that is away is asked again for a while, as long as somebody waits
+// for the outcome.
 func (a *attempt) ask(ctx context.Context, f func(context.Context) error) error {
+	return a.askWhile(ctx, func(d time.Duration) bool { return a.pause(ctx, d) }, f)
+}
+
+// askWhile is [attempt.ask] with a wait of its own between two tries; false ends them.
+func (a *attempt) askWhile(ctx context.Context, wait func(time.Duration) bool, f func(context.Context) error) error {
 	until := time.Now().Add(a.s.opts.LogTimeout)
 	pause := waitPause{}
 	for {
@@ -219,7 +225,7 @@ func (a *attempt) ask(ctx context.Context, f func(context.Context) error) error 
 			return err
 		}
 		a.say("waiting for tgad's log: " + err.Error())
-		if !a.pause(ctx, pause.next()) {
+		if !wait(pause.next()) {
 			return err
 		}
 	}
