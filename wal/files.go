@@ -154,15 +154,16 @@ const filled = 256 << 10
 func atOnce(int64) error { return nil }
 
 // fill writes a whole segment: its identity and zeros.
-func fill(f vfs.File, id Identity, pace func(int64) error) error {
-	b := make([]byte, min(filled, id.Size))
+func fill(to vfs.File, id Identity, pace func(int64) error) error {
+	f := pagesOf(to)
+	b := pages(nil).room(int(min(filled, id.Size)))
 	appendIdentity(b[:0], id)
 	for done, size := int64(0), int64(id.Size); done < size; {
 		n := min(size-done, int64(len(b)))
 		if err := pace(done + n); err != nil {
 			return err
 		}
-		if _, err := f.Write(b[:n]); err != nil {
+		if err := f.write(b[:n]); err != nil {
 			return err
 		}
 		done += n

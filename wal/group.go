@@ -2,7 +2,6 @@ package wal
 
 import (
 	"hash/crc32"
-	"slices"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -42,7 +41,8 @@ type Group struct {
 	orders int
 	opsLen int
 	bodies int
-	buf    []byte
+	buf    pages // of the file, with the record in them
+	lead   int   // where it begins there
 	head   header
 	at     Position
 }
@@ -85,34 +85,42 @@ func (g *Group) Add(o *Ops, limit int) bool {
 	return true
 }
 
-// encode makes the record that follows prev at offset of the segment id.
-func (g *Group) encode(id *Identity, offset uint32, prev Position, first uint64) {
-	g.buf = slices.Grow(g.buf[:0], g.Len())[:headerLen]
+// encode makes the record that follows prev at offset of the segment id, in whole pages: before
+// it are the bytes that its first page has already, and behind it zeros.
+func (g *Group) encode(id *Identity, offset uint32, prev Position, first uint64, before []byte) {
+	g.lead = len(before)
+	g.buf = g.buf.room(g.lead + g.Len())
+	copy(g.buf, before)
+	b := g.buf[g.lead : g.lead+headerLen]
 	for _, o := range g.ops {
-		g.buf = append(g.buf, o.ops...)
+		b = append(b, o.ops...)
 	}
-	sum := crc32.Checksum(g.buf[headerLen:], castagnoli)
-	g.pad()
+	sum := crc32.Checksum(b[headerLen:], castagnoli)
+	b = pad(b)
 	for _, o := range g.ops {
-		g.buf = append(g.buf, o.bodies...)
+		b = append(b, o.bodies...)
 	}
-	g.pad()
+	clear(g.buf[g.lead+len(b):])
 	g.head = header{
 		group: prev.Group + 1, prev: prev.Sum, ops: uint32(g.n), first: first,
 		committed: g.Times.Committed, ts: g.Times.TS,
 		opsLen: uint32(g.opsLen), bodiesLen: uint32(g.bodies), opsSum: sum,
 	}
-	g.head.put(g.buf[:headerLen], id, offset)
+	g.head.put(b[:headerLen], id, offset)
 }
 
-func (g *Group) pad() {
+// record is g's record, once it is encoded.
+func (g *Group) record() []byte { return g.buf[g.lead : g.lead+g.Len()] }
+
+// pad appends zeros up to a multiple of align.
+func pad(b []byte) []byte {
 	var zeros [align]byte
-	g.buf = append(g.buf, zeros[:int(aligned(uint32(len(g.buf))))-len(g.buf)]...)
+	return append(b, zeros[:int(aligned(uint32(len(b))))-len(b)]...)
 }
 
 // Rows calls fn for each operation of a group that was appended, in order, with the place
 // that its body got. An error of fn ends it.
 func (g *Group) Rows(fn func(*Op) error) error {
-	r := Record{At: g.at, head: g.head, buf: g.buf}
+	r := Record{At: g.at, head: g.head, buf: g.record()}
 	return r.Ops(fn)
 }

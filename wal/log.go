@@ -76,7 +76,8 @@ type Log struct {
 	// Of the writer.
 	id    Identity // of the newest segment with records
 	line  tga.ID   // timeline of what is appended
-	f     vfs.File
+	f     *pageFile
+	page  []byte // of the page of l.at.End: what is before it
 	at    Position
 	next  uint64 // index of the next append
 	times Times
@@ -172,8 +173,8 @@ func (l *Log) Append(g *Group) (Position, error) {
 
 // write puts g behind the newest record and syncs it.
 func (l *Log) write(g *Group) error {
-	g.encode(&l.id, l.at.End, l.at, l.next)
-	if _, err := l.f.WriteAt(g.buf, int64(l.at.End)); err != nil {
+	g.encode(&l.id, l.at.End, l.at, l.next, l.page)
+	if err := l.f.writeAt(g.buf, int64(l.at.End)-int64(g.lead)); err != nil {
 		return unavailable(fmt.Sprintf("write group %d", g.head.group), err)
 	}
 	if err := l.f.SyncData(); err != nil {
@@ -186,6 +187,8 @@ func (l *Log) write(g *Group) error {
 // wrote takes g for the newest record.
 func (l *Log) wrote(g *Group) {
 	l.at = Position{Segment: l.id.Number, Start: l.at.End, End: l.at.End + g.head.size(), Group: g.head.group, Sum: g.head.checksum}
+	end := g.lead + g.Len()
+	l.page = append(l.page[:0], g.buf[end-int(l.at.End%pageLen):end]...)
 	l.next += uint64(g.orders)
 	l.times, g.at = g.Times, l.at
 	l.mu.Lock()
@@ -195,7 +198,7 @@ func (l *Log) wrote(g *Group) {
 		l.named(o.files)
 	}
 	l.syncs.Add(1)
-	l.bytes.Add(int64(len(g.buf)))
+	l.bytes.Add(int64(g.Len()))
 }
 
 // advance begins the next segment. Its link is synced before any other record is written:
@@ -219,7 +222,7 @@ func (l *Log) advance(room uint32) error {
 	if l.at.Group == 0 {
 		before = link{}
 	}
-	l.f, l.id, l.at.End = f, id, identityLen
+	l.f, l.page, l.id, l.at.End = pagesOf(f), l.page[:0], id, identityLen
 	var o Ops
 	before.appendTo(&o)
 	g := Group{Times: l.times}

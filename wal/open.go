@@ -224,16 +224,21 @@ func (l *Log) goOn(t Tail) (i int, err error) {
 	if err != nil {
 		return i, unavailable("open segment "+name, err)
 	}
-	l.f = f
-	last := make([]byte, t.At.End-t.At.Start)
-	if err := readFull(f, last, int64(t.At.Start)); err != nil {
+	l.f = &pageFile{File: f}
+	// The pages that it was written in, or what a cut has left of them: through the cache, for
+	// those are not whole.
+	from, to := t.At.Start/pageLen*pageLen, min((t.At.End+pageLen-1)/pageLen*pageLen, l.segments[i].size)
+	last := make([]byte, to-from)
+	if err := readFull(f, last, int64(from)); err != nil {
 		return i, err
 	}
-	if _, err = f.WriteAt(last, int64(t.At.Start)); err == nil {
+	l.page = append(make([]byte, 0, pageLen), last[t.At.End/pageLen*pageLen-from:t.At.End-from]...)
+	if _, err = f.WriteAt(last, int64(from)); err == nil {
 		err = f.SyncData()
 	}
 	if err != nil {
 		return i, unavailable("write the last group again", err)
 	}
+	l.f = pagesOf(f)
 	return i, nil
 }

@@ -127,8 +127,8 @@ func TestRecordsOfTheLargestSegmentAreRead(t *testing.T) {
 	g.Add(&o, MaxRecord)
 	size := uint32(g.Len())
 	for _, at := range []uint32{identityLen, MaxRecord - align, MaxRecord, MaxRecord + align, 1 << 31, MaxSegment - size} {
-		g.encode(&id, at, Position{Group: 4, Sum: 5}, 1)
-		w := &window{f: sparse{int64(at), g.buf}, size: MaxSegment}
+		g.encode(&id, at, Position{Group: 4, Sum: 5}, 1, nil)
+		w := &window{f: sparse{int64(at), g.record()}, size: MaxSegment}
 		r, err := w.record(&id, at, Position{Group: 4, Sum: 5})
 		if err != nil || r == nil || r.At.End != at+size {
 			t.Errorf("at %d: %+v %v", at, r, err)
@@ -137,7 +137,7 @@ func TestRecordsOfTheLargestSegmentAreRead(t *testing.T) {
 		if whole, err := w.whole(r); err != nil || !whole {
 			t.Errorf("at %d: its bodies: %v %v", at, whole, err)
 		}
-		w = &window{f: sparse{int64(at), g.buf}, size: at + size - align}
+		w = &window{f: sparse{int64(at), g.record()}, size: at + size - align}
 		if r, err := w.record(&id, at, Position{Group: 4, Sum: 5}); r != nil || err != nil {
 			t.Errorf("at %d, in a segment that ends before its bodies do: %+v %v", at, r, err)
 		}

@@ -77,9 +77,9 @@ func TestRecordPastItsSegmentIsNone(t *testing.T) {
 		o.PutBody([]byte("k"), nil, make([]byte, body)) // its header and operations have room
 		g := new(Group)
 		g.Add(&o, MaxRecord)
-		g.encode(&b.log.id, b.last.End, b.last, b.log.next)
+		g.encode(&b.log.id, b.last.End, b.last, b.log.next, nil)
 		image := b.image()
-		copy(image[segmentName(1)][b.last.End:], g.buf)
+		copy(image[segmentName(1)][b.last.End:], g.record())
 		b.lay(image)
 		r, err := b.read()
 		group := b.last.Group + 1 - uint64(over)

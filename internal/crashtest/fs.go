@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -144,9 +145,17 @@ func (f *worldFile) Write(p []byte) (n int, err error) {
 
 func (f *worldFile) WriteAt(p []byte, off int64) (n int, err error) {
 	err = f.w.do("write", f.path, func() (err error) {
+		var was []byte
+		if isLog(f.path) {
+			was = make([]byte, len(p))
+			if n, err = f.File.ReadAt(was, off); err != nil && err != io.EOF {
+				return err
+			}
+			was = was[:n]
+		}
 		if n, err = f.File.WriteAt(p, off); err == nil && isLog(f.path) {
 			f.w.mu.Lock()
-			f.w.pages.wrote(f.path, span{off, off + int64(n)})
+			f.w.pages.wrote(f.path, span{off, off + int64(n), was})
 			f.w.mu.Unlock()
 		}
 		return err

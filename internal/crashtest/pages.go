@@ -10,8 +10,12 @@ type pages struct {
 	clean  map[string]span // what a failed sync left, until it is written again
 }
 
-// span is a part of a file.
-type span struct{ from, to int64 }
+// span is a part of a file, and what it had before it was written. A group is written in whole
+// pages: what it had begins with the end of the group before.
+type span struct {
+	from, to int64
+	was      []byte
+}
 
 // wrote notes a write to a log.
 func (p *pages) wrote(path string, s span) {
@@ -31,15 +35,14 @@ func (p *pages) failed(path string) {
 	}
 }
 
-// lose takes from a disk after a power cut what no sync wrote: zeros lie there, as the log was
-// filled ahead.
+// lose takes from a disk after a power cut what no sync wrote.
 func (p *pages) lose(disk vfs.FS) {
 	for path, s := range p.clean {
 		b, err := readFile(disk, path)
 		if err != nil || int64(len(b)) <= s.from {
 			continue // the file is not on the disk, or not so far
 		}
-		clear(b[s.from:min(s.to, int64(len(b)))])
+		copy(b[s.from:min(s.to, int64(len(b)))], s.was)
 		if err := writeFile(disk, path, b); err != nil {
 			panic("crashtest: write to a disk in memory: " + err.Error())
 		}
