@@ -70,7 +70,7 @@ func (b *bench) cutBlockLog(dir string, d diskType, profile ledger.Profile, seed
 	}
 	var worlds []outsideAt
 	var places []place // of each point, counted from 1
-	err = b.lifeOnDisk(d, disk.path, dir, profile, seed, func(n int, w *world) error {
+	err = b.lifeOnDisk(d, disk.path, dir, profile, seed, false, func(n int, w *world) error {
 		places = append(places, disk.now())
 		if !slices.Contains(at, n) {
 			return nil

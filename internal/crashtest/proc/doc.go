@@ -23,9 +23,11 @@
 //	servers   the oracle dies at any step of a request; or both
 //	stop      the victim is stopped, not killed, and goes on later
 //	power     the victim is stopped at every point and the image under its file system
-//	          copied: what the kernel had not yet written is lost          [cutAtPoints]
+//	          copied: what the kernel had not yet written is lost. Its log is written
+//	          through the kernel's cache                                   [cutAtPoints]
 //	blocks    the same, the image under a log of block writes: any subset of those
-//	          since the last flush is lost                                 [cutBlocks]
+//	          since the last flush is lost. The log is written past the cache, as
+//	          everywhere else                                              [cutBlocks]
 //	soak      a crowd of callers, at a point or a moment: killed, stopped or cut off [soak]
 //
 // # Invariants

@@ -67,6 +67,9 @@ func stopSelf() {
 type pointFS struct {
 	vfs.FS
 	p *points
+	// cached keeps the log from being written past the kernel's cache. Past it half of a page is
+	// refused, and what was written is on the image although nobody synced it.
+	cached bool
 	// forget names the syncs to leave out, as a bug would.
 	forget func(path string, dir bool) bool
 }
@@ -147,6 +150,13 @@ func (f *pointFile) Write(b []byte) (int, error) {
 func (f *pointFile) WriteAt(b []byte, off int64) (int, error) {
 	f.fs.p.pass(func() { _, _ = f.File.WriteAt(slices.Clone(b[:len(b)/2]), off) })
 	return f.File.WriteAt(b, off)
+}
+
+func (f *pointFile) Fd() uintptr {
+	if f.fs.cached && isLog(f.path) {
+		return vfs.InvalidFd
+	}
+	return f.File.Fd()
 }
 
 func (f *pointFile) sync(do func() error) error {

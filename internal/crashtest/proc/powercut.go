@@ -86,7 +86,8 @@ func (b *bench) cutPower(dir string, d diskType, profile ledger.Profile, seed ui
 		return err
 	}
 	var cuts []cut
-	err := b.lifeOnDisk(d, image, dir, profile, seed, func(n int, w *world) error {
+	// The kernel's cache stands for that of a disk: a write past it would be on the image at once.
+	err := b.lifeOnDisk(d, image, dir, profile, seed, true, func(n int, w *world) error {
 		if !slices.Contains(at, n) {
 			return nil
 		}
@@ -113,14 +114,14 @@ func (b *bench) cutPower(dir string, d diskType, profile ledger.Profile, seed ui
 
 // lifeOnDisk runs a victim on an image and calls f while it is stopped at each point.
 // Then it kills the victim.
-func (b *bench) lifeOnDisk(d diskType, image, dir string, profile ledger.Profile, seed uint64, f func(n int, w *world) error) (err error) {
+func (b *bench) lifeOnDisk(d diskType, image, dir string, profile ledger.Profile, seed uint64, cached bool, f func(n int, w *world) error) (err error) {
 	m, err := d.mount(image, filepath.Join(dir, "disk"))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.unmount()) }()
 	w := b.newWorld(m.dir, profile, seed)
-	w.bug = b.bug
+	w.bug, w.cached = b.bug, cached
 	c, err := start(task{Victim: new(w.task(stopEach, 0))}, w.stderr(), nil)
 	if err != nil {
 		return err

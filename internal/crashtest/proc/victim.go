@@ -30,6 +30,7 @@ type victimTask struct {
 	Seed    uint64
 	At      int // the point at which What is done; 0 = none
 	What    action
+	Cached  bool // the log is written through the kernel's cache
 	Traced  bool // a tracer waits for the system calls of the filter
 	Callers int  // at once, of a crowd; 0 = the plan
 	Life    int  // of the crowd, counted from 0
@@ -112,7 +113,7 @@ func runVictim(task victimTask) error {
 		}
 	}
 	p := &points{at: int64(task.At), what: task.What}
-	fs := pointFS{FS: vfs.Default, p: p, forget: forgets(task.Bug)}
+	fs := pointFS{FS: vfs.Default, p: p, cached: task.Cached, forget: forgets(task.Bug)}
 	db, err := engine.Open(task.Store, storeOptions(fs))
 	if err != nil {
 		return err

@@ -78,6 +78,7 @@ type world struct {
 	profile   ledger.Profile
 	seed      uint64
 	bug       string
+	cached    bool // its log is written through the kernel's cache
 
 	path   []string // the kills so far
 	events []crashtest.Event
@@ -112,7 +113,7 @@ func (w *world) stderr() string { return filepath.Join(w.lab.dir, w.name+".stder
 func (w *world) task(what action, at int) victimTask {
 	return victimTask{
 		Store: w.store, Socket: w.lab.socket, World: w.name, Profile: w.profile, Seed: w.seed,
-		At: at, What: what, Bug: w.bug,
+		At: at, What: what, Cached: w.cached || what == tearHere, Bug: w.bug,
 	}
 }
 
