@@ -120,9 +120,7 @@ var checkpointFields = fields([]field[Checkpoint]{
 	{"schema_version", required, constant[Checkpoint](recordVersion)},
 	{"trace_id", required, idAt(func(c *Checkpoint) *ID { return &c.TraceID })},
 	{"checkpoint_sequence_number", required, uintAt(func(c *Checkpoint) *uint64 { return &c.Seq }, 0, MaxSafeInteger)},
-	{"checkpoint_state", required, func(d *decoder, n int32, c *Checkpoint) *Error {
-		return decodeObject(d, n, checkpointStateFields, &c.State)
-	}},
+	{"checkpoint_state", required, objectAt(func(c *Checkpoint) *CheckpointState { return &c.State }, checkpointStateFields)},
 	{"checkpoint_digest", required, digestAt(func(c *Checkpoint) *Digest { return &c.Digest })},
 	{"ts", required, tsAt(func(c *Checkpoint) *Millis { return &c.TS })},
 })

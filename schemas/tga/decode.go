@@ -2,12 +2,7 @@ package tga
 
 import (
 	"bytes"
-	"errors"
-	"slices"
 	"strconv"
-	"strings"
-	"unicode/utf8"
-	"unsafe"
 )
 
 // MaxSafeInteger is the largest integer that the contracts use: every double up to
@@ -20,8 +15,6 @@ type decoder struct {
 	// text is a copy that short strings share, "" where the text is long: a decoded
 	// name must not keep megabytes alive.
 	text string
-	// checks says that what is read is thrown away: only whether it can be read counts.
-	checks bool
 }
 
 const mostShared = 4096
@@ -33,29 +26,6 @@ func newDecoder(doc *document) *decoder {
 		d.text = string(doc.text)
 	}
 	return d
-}
-
-// newChecker returns a decoder of which nothing is kept. So its strings may be the
-// document's own bytes: nobody changes those while it reads.
-func newChecker(doc *document) *decoder {
-	d := &doc.decoder
-	d.doc, d.checks = doc, true
-	d.text = unsafe.String(unsafe.SliceData(doc.text), len(doc.text))
-	return d
-}
-
-// field is one member of a closed object. set stores the value at node n in v.
-type field[T any] struct {
-	name string
-	need Code // refusal when the member is missing; "" = optional
-	set  func(d *decoder, n int32, v *T) *Error
-}
-
-// fields returns the members of an object in canonical order.
-func fields[T any](groups ...[]field[T]) []field[T] {
-	all := slices.Concat(groups...)
-	slices.SortFunc(all, func(a, b field[T]) int { return strings.Compare(a.name, b.name) })
-	return all
 }
 
 func violation(format string, args ...any) *Error {
@@ -73,7 +43,7 @@ func decodeObject[T any](d *decoder, obj int32, table []field[T], v *T) *Error {
 	skip := func(until string, all bool) *Error {
 		for ; next < len(table) && (all || table[next].name < until); next++ {
 			if f := &table[next]; f.need != "" {
-				return Errorf(f.need, "member %s is missing", f.name).under(f.name)
+				return f.missing()
 			}
 		}
 		return nil
@@ -175,139 +145,6 @@ func (d *decoder) rawObject(n int32) ([]byte, *Error) {
 		return nil, violation("want an object")
 	}
 	return d.doc.text[v.start:v.end:v.end], nil
-}
-
-// The setters below make a field's set function from the place its value goes to.
-
-// scalar reads a string that parse understands.
-func scalar[T, V any](parse func(string) (V, error), at func(*T) *V) func(*decoder, int32, *T) *Error {
-	return func(d *decoder, n int32, v *T) *Error {
-		s, err := d.str(n)
-		if err != nil {
-			return err
-		}
-		x, perr := parse(s)
-		if perr != nil {
-			return violation("%s", messageOf(perr))
-		}
-		*at(v) = x
-		return nil
-	}
-}
-
-// messageOf drops the inner code of a scalar's error: the outer one is the refusal.
-func messageOf(err error) string {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Message
-	}
-	return err.Error()
-}
-
-func idAt[T any](at func(*T) *ID) func(*decoder, int32, *T) *Error { return scalar(ParseID, at) }
-func digestAt[T any](at func(*T) *Digest) func(*decoder, int32, *T) *Error {
-	return scalar(ParseDigest, at)
-}
-func tsAt[T any](at func(*T) *Millis) func(*decoder, int32, *T) *Error {
-	return scalar(ParseMillis, at)
-}
-func stateAt[T any](at func(*T) *State) func(*decoder, int32, *T) *Error {
-	return scalar(ParseState, at)
-}
-
-// constant demands one string.
-func constant[T any](want string) func(*decoder, int32, *T) *Error {
-	return func(d *decoder, n int32, _ *T) *Error {
-		s, err := d.str(n)
-		if err == nil && s != want {
-			err = violation("%q: want %q", clip(s), want)
-		}
-		return err
-	}
-}
-
-// oneOf reads one of a few strings.
-func oneOf[T any](at func(*T) *string, allowed ...string) func(*decoder, int32, *T) *Error {
-	return func(d *decoder, n int32, v *T) *Error {
-		s, err := d.str(n)
-		if err != nil {
-			return err
-		}
-		i := slices.Index(allowed, s)
-		if i < 0 {
-			return violation("%q: want one of %s", clip(s), strings.Join(allowed, ", "))
-		}
-		*at(v) = allowed[i]
-		return nil
-	}
-}
-
-// text reads a string of low to high characters (Unicode code points).
-func text[T any](at func(*T) *string, low, high int) func(*decoder, int32, *T) *Error {
-	return func(d *decoder, n int32, v *T) *Error {
-		s, err := d.str(n)
-		if err != nil {
-			return err
-		}
-		if count := utf8.RuneCountInString(s); count < low || count > high {
-			return violation("%d characters: want %d to %d", count, low, high)
-		}
-		*at(v) = s
-		return nil
-	}
-}
-
-// word reads a string that matches a rule; want describes the rule in an error.
-func word[T any](at func(*T) *string, matches func(string) bool, want string) func(*decoder, int32, *T) *Error {
-	return func(d *decoder, n int32, v *T) *Error {
-		s, err := d.str(n)
-		if err != nil {
-			return err
-		}
-		if !matches(s) {
-			return violation("%q: want %s", clip(s), want)
-		}
-		*at(v) = s
-		return nil
-	}
-}
-
-func uintAt[T any, V ~uint32 | ~uint64 | ~int64](at func(*T) *V, low, high uint64) func(*decoder, int32, *T) *Error {
-	return func(d *decoder, n int32, v *T) *Error {
-		u, err := d.integer(n, low, high)
-		if err == nil {
-			*at(v) = V(u)
-		}
-		return err
-	}
-}
-
-// charset is a set of ASCII characters.
-type charset [128]bool
-
-func newCharset(chars string, ranges ...string) (c charset) {
-	for _, r := range chars {
-		c[r] = true
-	}
-	for _, r := range ranges {
-		for b := r[0]; b <= r[1]; b++ {
-			c[b] = true
-		}
-	}
-	return c
-}
-
-// all reports whether s has low to high characters, all of c.
-func (c *charset) all(s string, low, high int) bool {
-	if len(s) < low || len(s) > high {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] >= 128 || !c[s[i]] {
-			return false
-		}
-	}
-	return true
 }
 
 // open parses raw for decoding: canonical bytes of its own, and a decoder over them.

@@ -1,6 +1,9 @@
 package tga
 
-import "math"
+import (
+	"math"
+	"strconv"
+)
 
 // The members of the four artifacts (docs/FORMAT.md). Each table is the contract:
 // what is not in it is refused, and the JSON Schemas in schemas/tga/v1 say the same
@@ -54,13 +57,13 @@ func commonFields(t ArtifactType) []artifactField {
 		{"ts", required, tsAt(func(a *Artifact) *Millis { return &a.TS })},
 		{"_digest_alg", required, constant[Artifact](digestAlg)},
 		{"_digest", required, digestAt(func(a *Artifact) *Digest { return &a.Digest })},
-		{"meta", "", setMeta},
+		{"meta", "", rule[Artifact]{set: setMeta}},
 	}
 }
 
 func ownID(a *Artifact) *ID { return &a.ID }
 
-func keyAt(at func(*Artifact) *string) func(*decoder, int32, *Artifact) *Error {
+func keyAt(at func(*Artifact) *string) rule[Artifact] {
 	return text(at, 1, maxKey)
 }
 
@@ -70,8 +73,8 @@ var artifactFields = [...][]artifactField{
 		{"agent_id", required, idAt(func(a *Artifact) *ID { return &a.Request.AgentID })},
 		{"risk_level", required, oneOf(func(a *Artifact) *string { return &a.Request.RiskLevel }, RiskRead, RiskWrite, RiskHigh)},
 		{"intent", required, text(func(a *Artifact) *string { return &a.Request.Intent }, minProse, maxProse)},
-		{"resources", required, setResources},
-		{"proposal", required, proposalAt(func(a *Artifact) *Proposal { return &a.Request.Proposal })},
+		{"resources", required, listAt(func(a *Artifact) *[]Resource { return &a.Request.Resources }, resourceFields, Resource{}, 1)},
+		{"proposal", required, objectAt(func(a *Artifact) *Proposal { return &a.Request.Proposal }, proposalFields)},
 		{"idempotency_key", "", keyAt(func(a *Artifact) *string { return &a.Request.IdempotencyKey })},
 	}),
 	DecisionType: fields(commonFields(DecisionType), []artifactField{
@@ -88,39 +91,43 @@ var artifactFields = [...][]artifactField{
 		{"supervisor_decision_id", required, idAt(func(a *Artifact) *ID { return &a.Call.DecisionID })},
 		{"supervisor_decision_digest", required, digestAt(func(a *Artifact) *Digest { return &a.Call.DecisionDigest })},
 		{"capability_digest", "", digestAt(func(a *Artifact) *Digest { return &a.Call.CapabilityDigest })},
-		{"call", required, proposalAt(func(a *Artifact) *Proposal { return &a.Call.Call })},
+		{"call", required, objectAt(func(a *Artifact) *Proposal { return &a.Call.Call }, proposalFields)},
 		{"idempotency_key", IdempotencyKeyRequired, keyAt(func(a *Artifact) *string { return &a.Call.IdempotencyKey })},
 		{"tool_class", "", oneOf(func(a *Artifact) *string { return &a.Call.ToolClass }, ClassRead, ClassWrite)},
-		{"expected_document_hashes", "", documentHashesAt(func(a *Artifact) *[]DocumentHash { return &a.Call.ExpectedDocumentHashes }, expectedHashFields)},
+		{"expected_document_hashes", "", expectedHashes()},
 		{"batch_total_bytes", "", sizeAt(func(a *Artifact) *int64 { return &a.Call.BatchTotalBytes })},
 	}),
 	EffectType: fields(commonFields(EffectType), []artifactField{
 		{"tool_effect_id", required, idAt(ownID)},
 		{"tool_call_id", MissingToolCallID, toolCallIDAt(func(a *Artifact) *ID { return &a.Effect.CallID })},
 		{"tool_call_digest", required, digestAt(func(a *Artifact) *Digest { return &a.Effect.CallDigest })},
-		{"outcome", required, func(d *decoder, n int32, a *Artifact) *Error {
-			return decodeObject(d, n, outcomeFields, &a.Effect.Outcome)
-		}},
+		{"outcome", required, objectAt(func(a *Artifact) *Outcome { return &a.Effect.Outcome }, outcomeFields)},
 		{"document_hashes", "", documentHashesAt(func(a *Artifact) *[]DocumentHash { return &a.Effect.DocumentHashes }, documentHashFields)},
 		{"batch_total_bytes", "", sizeAt(func(a *Artifact) *int64 { return &a.Effect.BatchTotalBytes })},
 		{"content_hash_alg", "", oneOf(func(a *Artifact) *string { return &a.Effect.ContentHashAlg }, digestAlg)},
 	}),
 }
 
-// toolCallIDAt is idAt, but a null or empty id is a missing one.
-func toolCallIDAt[T any](at func(*T) *ID) func(*decoder, int32, *T) *Error {
-	set := idAt(at)
-	return func(d *decoder, n int32, v *T) *Error {
+// toolCallIDAt is idAt, but a null, empty or zero id is a missing one.
+func toolCallIDAt[T any](at func(*T) *ID) rule[T] {
+	r := idAt(at)
+	set := r.set
+	r.set = func(d *decoder, n int32, v *T) *Error {
 		node := d.doc.nodes[n]
 		if d.isNull(n) || node.kind == kindString && node.start == node.end {
 			return Errorf(MissingToolCallID, "tool_call_id is empty")
 		}
 		return set(d, n, v)
 	}
+	r.absent = func(v *T) bool { return at(v).IsZero() }
+	return r
 }
 
-func sizeAt[T any](at func(*T) *int64) func(*decoder, int32, *T) *Error {
-	return uintAt(at, 0, MaxSafeInteger)
+// sizeAt is a count of bytes, -1 where there is none.
+func sizeAt[T any](at func(*T) *int64) rule[T] {
+	r := uintAt(at, 0, MaxSafeInteger)
+	r.absent = func(v *T) bool { return *at(v) == -1 }
+	return r
 }
 
 var resourceFields = fields([]field[Resource]{
@@ -128,39 +135,11 @@ var resourceFields = fields([]field[Resource]{
 	{"id", required, text(func(r *Resource) *string { return &r.ID }, 1, math.MaxInt)},
 })
 
-func setResources(d *decoder, n int32, a *Artifact) *Error {
-	if err := list(d, n, resourceFields, &a.Request.Resources); err != nil {
-		return err
-	}
-	if len(a.Request.Resources) == 0 {
-		return violation("want at least one resource")
-	}
-	return nil
-}
-
-// list decodes an array of closed objects. An empty array is not nil, an absent one is.
-func list[T any](d *decoder, n int32, table []field[T], at *[]T) *Error {
-	items := make([]T, 0, 1)
-	err := d.each(n, func(element int32) *Error {
-		items = append(items, *new(T))
-		return decodeObject(d, element, table, &items[len(items)-1])
-	})
-	*at = items
-	return err
-}
-
 var proposalFields = fields([]field[Proposal]{
 	{"tool_server", required, word(func(p *Proposal) *string { return &p.ToolServer }, isToolName, "1 to 128 of A-Z a-z 0-9 _ . / -")},
 	{"tool_name", required, word(func(p *Proposal) *string { return &p.ToolName }, isToolName, "1 to 128 of A-Z a-z 0-9 _ . / -")},
-	{"args", required, func(d *decoder, n int32, p *Proposal) (err *Error) {
-		p.Args, err = d.rawObject(n)
-		return err
-	}},
+	{"args", required, rawAt(func(p *Proposal) *[]byte { return &p.Args })},
 })
-
-func proposalAt(at func(*Artifact) *Proposal) func(*decoder, int32, *Artifact) *Error {
-	return func(d *decoder, n int32, a *Artifact) *Error { return decodeObject(d, n, proposalFields, at(a)) }
-}
 
 var expectedHashFields = fields([]field[DocumentHash]{
 	{"pointer", required, word(func(h *DocumentHash) *string { return &h.Pointer }, isPointer, "a JSON Pointer that starts with /")},
@@ -171,25 +150,39 @@ var documentHashFields = fields(expectedHashFields, []field[DocumentHash]{
 	{"size_bytes", "", sizeAt(func(h *DocumentHash) *int64 { return &h.SizeBytes })},
 })
 
-func documentHashesAt(at func(*Artifact) *[]DocumentHash, table []field[DocumentHash]) func(*decoder, int32, *Artifact) *Error {
-	return func(d *decoder, n int32, a *Artifact) *Error {
-		items := make([]DocumentHash, 0, 1)
-		err := d.each(n, func(element int32) *Error {
-			items = append(items, DocumentHash{SizeBytes: -1})
-			return decodeObject(d, element, table, &items[len(items)-1])
-		})
-		*at(a) = items
-		return err
+func documentHashesAt(at func(*Artifact) *[]DocumentHash, table []field[DocumentHash]) rule[Artifact] {
+	return listAt(at, table, DocumentHash{SizeBytes: -1}, 0)
+}
+
+// expectedHashes are of documents whose size nobody knows yet.
+func expectedHashes() rule[Artifact] {
+	r := documentHashesAt(func(a *Artifact) *[]DocumentHash { return &a.Call.ExpectedDocumentHashes }, expectedHashFields)
+	fits := r.fits
+	r.fits = func(a *Artifact) *Error {
+		if err := fits(a); err != nil {
+			return err
+		}
+		for i, h := range a.Call.ExpectedDocumentHashes {
+			if h.SizeBytes != -1 {
+				return violation("%d: a document that is expected has no size", h.SizeBytes).under("size_bytes").under(strconv.Itoa(i))
+			}
+		}
+		return nil
 	}
+	return r
 }
 
 var outcomeFields = fields([]field[Outcome]{
 	{"status", required, oneOf(func(o *Outcome) *string { return &o.Status }, StatusSuccess, StatusFailure, StatusDenied, StatusError)},
 	{"summary", "", text(func(o *Outcome) *string { return &o.Summary }, 0, maxSummary)},
-	{"external_refs", "", func(d *decoder, n int32, o *Outcome) *Error { return list(d, n, externalRefFields, &o.ExternalRefs) }},
-	{"error", "", func(d *decoder, n int32, o *Outcome) *Error {
-		o.Error = new(OutcomeError)
-		return decodeObject(d, n, outcomeErrorFields, o.Error)
+	{"external_refs", "", listAt(func(o *Outcome) *[]ExternalRef { return &o.ExternalRefs }, externalRefFields, ExternalRef{}, 0)},
+	{"error", "", rule[Outcome]{
+		set: func(d *decoder, n int32, o *Outcome) *Error {
+			o.Error = new(OutcomeError)
+			return decodeObject(d, n, outcomeErrorFields, o.Error)
+		},
+		fits:   func(o *Outcome) *Error { return fitsObject(outcomeErrorFields, o.Error) },
+		absent: func(o *Outcome) bool { return o.Error == nil },
 	}},
 })
 
@@ -201,38 +194,34 @@ var externalRefFields = fields([]field[ExternalRef]{
 var outcomeErrorFields = fields([]field[OutcomeError]{
 	{"code", required, word(func(e *OutcomeError) *string { return &e.Code }, isErrorCode, "A-Z 0-9 _")},
 	{"message", "", text(func(e *OutcomeError) *string { return &e.Message }, 0, maxErrorText)},
-	{"retryable", "", func(d *decoder, n int32, e *OutcomeError) (err *Error) {
+	{"retryable", "", rule[OutcomeError]{set: func(d *decoder, n int32, e *OutcomeError) (err *Error) {
 		e.Retryable, err = d.boolean(n)
 		return err
-	}},
+	}}},
 })
 
 func setMeta(d *decoder, n int32, a *Artifact) *Error {
 	if d.doc.nodes[n].kind != kindObject {
 		return violation("want an object")
 	}
-	if !d.checks {
-		a.Meta = make(Meta)
-	}
+	a.Meta = make(Meta)
 	return d.doc.children(n, func(c int32) *Error {
 		value, err := d.scalar(c)
 		if err != nil {
 			return err.under(d.name(c))
 		}
-		if !d.checks {
-			a.Meta[d.name(c)] = value
-		}
+		a.Meta[d.name(c)] = value
 		return nil
 	})
 }
 
-// scalar returns the value at n as [Meta] holds it; nil where the decoder only checks.
+// scalar returns the value at n as [Meta] holds it.
 func (d *decoder) scalar(n int32) (any, *Error) {
 	v := d.doc.nodes[n]
 	switch {
 	case v.kind > kindString:
 		return nil, violation("meta holds scalars only")
-	case d.checks || d.isNull(n):
+	case d.isNull(n):
 		return nil, nil
 	case v.kind == kindString:
 		s, _ := d.str(n)

@@ -50,13 +50,13 @@ func (e *LogEntry) append(dst []byte, whole bool) []byte {
 }
 
 // nullable makes null mean "absent".
-func nullable[T any](set func(*decoder, int32, *T) *Error) func(*decoder, int32, *T) *Error {
-	return func(d *decoder, n int32, v *T) *Error {
+func nullable[T any](r rule[T]) rule[T] {
+	return rule[T]{set: func(d *decoder, n int32, v *T) *Error {
 		if d.isNull(n) {
 			return nil
 		}
-		return set(d, n, v)
-	}
+		return r.set(d, n, v)
+	}}
 }
 
 // entryMembers is the entry's table. optional is the refusal of a missing optional

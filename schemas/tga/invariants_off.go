@@ -3,3 +3,5 @@
 package tga
 
 func assertCanonical(raw, canonical []byte) {}
+
+func assertReadable(artifact []byte) {}

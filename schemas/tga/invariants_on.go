@@ -17,3 +17,10 @@ func assertCanonical(raw, canonical []byte) {
 		panic(fmt.Sprintf("canonical form of %q: ours %q, jcs %q (%v)", raw, canonical, want, err))
 	}
 }
+
+// assertReadable reads an artifact that was just made, as a store will.
+func assertReadable(artifact []byte) {
+	if _, err := DecodeStoredArtifact(artifact); err != nil {
+		panic(fmt.Sprintf("sealed %s, which nobody can read: %v", artifact, err))
+	}
+}

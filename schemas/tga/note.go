@@ -50,10 +50,7 @@ func noteMembers() []field[Note] {
 		{"ts", required, tsAt(func(n *Note) *Millis { return &n.TS })},
 		{"kind", required, word(func(n *Note) *string { return (*string)(&n.Kind) }, isNoteKind, "a lowercase word of 1 to 64 letters, digits and _")},
 		{"who", required, text(func(n *Note) *string { return &n.Who }, 1, maxKey)},
-		{"body", required, func(d *decoder, c int32, n *Note) (err *Error) {
-			n.Body, err = d.rawObject(c)
-			return err
-		}},
+		{"body", required, rawAt(func(n *Note) *[]byte { return &n.Body })},
 	}
 }
 

@@ -15,12 +15,7 @@ func decodeArtifact(d *decoder) (*Artifact, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	var a *Artifact
-	if d.checks {
-		a = d.doc.checked.artifact(t)
-	} else {
-		a = newArtifact(t)
-	}
+	a := newArtifact(t)
 	if err := decodeObject(d, 0, artifactFields[t], a); err != nil {
 		return nil, err
 	}
@@ -85,30 +80,6 @@ func newArtifact(t ArtifactType) *Artifact {
 	}
 	a.Type = t
 	return a
-}
-
-// checked is an artifact that is decoded to see whether it can be. Its values are not read.
-type checked struct {
-	a        Artifact
-	request  ActionRequest
-	decision SupervisorDecision
-	call     ToolCall
-	effect   ToolEffect
-}
-
-func (c *checked) artifact(t ArtifactType) *Artifact {
-	c.a.Type = t
-	switch t {
-	case RequestType:
-		c.a.Request = &c.request
-	case DecisionType:
-		c.a.Decision = &c.decision
-	case CallType:
-		c.a.Call = &c.call
-	case EffectType:
-		c.a.Effect = &c.effect
-	}
-	return &c.a
 }
 
 // digestMember is how every canonical artifact starts: '_' sorts before the letters
@@ -205,19 +176,4 @@ func decodeCanonicalArtifact(canonical []byte) (*Artifact, *Error) {
 	}
 	defer doc.free()
 	return decodeArtifact(newDecoder(doc))
-}
-
-// checkCanonicalArtifact is [decodeCanonicalArtifact] for one who needs to know only that
-// it succeeds, and the digest.
-func checkCanonicalArtifact(canonical []byte) (Digest, *Error) {
-	doc, err := openCanonical(canonical)
-	if err != nil {
-		return Digest{}, err
-	}
-	defer doc.free()
-	a, err := decodeArtifact(newChecker(doc))
-	if err != nil {
-		return Digest{}, err
-	}
-	return a.Digest, nil
 }

@@ -61,11 +61,13 @@ func ParseID(s string) (ID, error) {
 		!unhex(id[8:10], s[19:23]) || !unhex(id[10:16], s[24:36]) {
 		return ID{}, Errorf(ValidationError, "id %q: want a lowercase UUIDv7", clip(s))
 	}
-	if id[6]>>4 != 7 || id[8]>>6 != 2 {
+	if !id.isV7() {
 		return ID{}, Errorf(ValidationError, "id %q: not a version 7 UUID", clip(s))
 	}
 	return id, nil
 }
+
+func (id *ID) isV7() bool { return id[6]>>4 == 7 && id[8]>>6 == 2 }
 
 // String returns the text form of id.
 func (id ID) String() string {
@@ -106,6 +108,12 @@ func (id *ID) UnmarshalText(b []byte) error {
 type Millis int64
 
 const millisLayout = "2006-01-02T15:04:05.000Z"
+
+// The first and the last time that the text form can say.
+const (
+	firstMillis Millis = -62167219200000 // 0000-01-01T00:00:00.000Z
+	lastMillis  Millis = 253402300799999 // 9999-12-31T23:59:59.999Z
+)
 
 // MillisOf truncates t to milliseconds.
 func MillisOf(t time.Time) Millis { return Millis(t.UnixMilli()) }

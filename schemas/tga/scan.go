@@ -48,7 +48,6 @@ type document struct {
 	folds     bool
 	writer    *writer // gets the canonical form, where the pass is for that
 	decoder   decoder // of this document, here so that the two are pooled together
-	checked   checked // for its decoder, where that only checks
 }
 
 var documents = sync.Pool{New: func() any { return new(document) }}

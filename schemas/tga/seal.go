@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"unicode/utf8"
 )
 
 // Seal makes an artifact of its typed part: it checks every member as [DecodeArtifact]
@@ -24,18 +25,17 @@ func (a *Artifact) Seal() error {
 		}
 		p.Args = args
 	}
-	canonical, err := a.encode()
-	if err != nil {
-		return err
-	}
-	// What is minted is read back before anybody can append it: the decoder is the
-	// contract, so there is no second list of rules to drift from it. Its digest is not
-	// computed again: encode has just computed it of these bytes.
-	digest, err := checkCanonicalArtifact(canonical)
-	if err != nil {
+	// What is minted must be readable, or it would end its trace for good. The tables by which
+	// it will be read are asked before it is written: there is no second list of rules.
+	if err := fitsObject(artifactFields[a.Type], a); err != nil {
 		err.Where = "given"
 		return err
 	}
+	canonical, digest, err := a.encode()
+	if err != nil {
+		return err
+	}
+	assertReadable(canonical)
 	a.Canonical, a.Digest = canonical, digest
 	return nil
 }
@@ -74,10 +74,13 @@ func (a *Artifact) argsPointer() string {
 	return "/call/args"
 }
 
+// argsDepth is how many objects an artifact has around its args.
+const argsDepth = 2
+
 // canonicalObject returns raw, which must be an object, in canonical form: raw itself
 // where it is that already.
 func canonicalObject(raw []byte) ([]byte, *Error) {
-	doc, err := check(raw, noLimits)
+	doc, err := check(raw, Limits{MaxBytes: MostBytes, MaxDepth: MostDepth - argsDepth})
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +94,8 @@ func canonicalObject(raw []byte) ([]byte, *Error) {
 	return doc.canonicalForm()
 }
 
-// encode returns the canonical artifact with its digest filled in.
-func (a *Artifact) encode() ([]byte, *Error) {
+// encode returns the canonical artifact with its digest filled in, and the digest.
+func (a *Artifact) encode() ([]byte, Digest, *Error) {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	o := newObject((*buf)[:0])
@@ -110,15 +113,18 @@ func (a *Artifact) encode() ([]byte, *Error) {
 		err = a.encodeEffect(&o)
 	}
 	if err != nil {
-		return nil, err
+		return nil, Digest{}, err
 	}
 	encoded := o.end()
 	keep(buf, encoded)
+	if len(encoded) > MostBytes {
+		return nil, Digest{}, Errorf(LimitExceeded, "the artifact has %d bytes: the limit is %d", len(encoded), MostBytes)
+	}
 	text, rest, _ := splitDigest(encoded)
 	sum := artifactDigest(rest)
 	sum.AppendText(text[:0])
-	// In memory of its own size: an artifact is kept for long, in caches too.
-	return append(make([]byte, 0, len(encoded)), encoded...), nil
+	// In memory of its own: an artifact is kept for long, in caches too.
+	return slices.Clip(append([]byte(nil), encoded...)), sum, nil
 }
 
 // buffers are for what is encoded and then copied or hashed. mostKept bounds what one of
@@ -244,6 +250,9 @@ func (a *Artifact) encodeMeta(o *object) *Error {
 		if i > 0 {
 			o.b = append(o.b, ',')
 		}
+		if !utf8.ValidString(name) {
+			return notUTF8(name).under("meta")
+		}
 		o.b = append(appendString(o.b, name), ':')
 		switch v := a.Meta[name].(type) {
 		case nil:
@@ -251,6 +260,9 @@ func (a *Artifact) encodeMeta(o *object) *Error {
 		case bool:
 			o.b = strconv.AppendBool(o.b, v)
 		case string:
+			if !utf8.ValidString(v) {
+				return notUTF8(v).under(name).under("meta")
+			}
 			o.b = appendString(o.b, v)
 		case Number:
 			number, err := canonicalNumber(string(v))

@@ -1,0 +1,280 @@
+package tga
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// field is one member of a closed object.
+type field[T any] struct {
+	name string
+	need Code // refusal when the member is missing; "" = optional
+	rule[T]
+}
+
+// rule says what one member may be. Whoever reads it from a text and whoever is about to write
+// it ask the same rule: so nothing is written that could not be read.
+type rule[T any] struct {
+	// set stores the value at node n in v.
+	set func(d *decoder, n int32, v *T) *Error
+	// fits refuses what v holds where set would refuse it in a text. nil: every value fits.
+	fits func(v *T) *Error
+	// absent reports that v holds what a writer leaves out. nil: it leaves nothing out.
+	absent func(v *T) bool
+}
+
+// fields returns the members of an object in canonical order.
+func fields[T any](groups ...[]field[T]) []field[T] {
+	all := slices.Concat(groups...)
+	slices.SortFunc(all, func(a, b field[T]) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// fitsObject refuses v where [decodeObject] would refuse what is written of it.
+func fitsObject[T any](table []field[T], v *T) *Error {
+	for i := range table {
+		f := &table[i]
+		if f.absent != nil && f.need != required && f.absent(v) {
+			if f.need != "" {
+				return f.missing()
+			}
+			continue
+		}
+		if f.fits != nil {
+			if err := f.fits(v); err != nil {
+				return err.under(f.name)
+			}
+		}
+	}
+	return nil
+}
+
+func (f *field[T]) missing() *Error {
+	return Errorf(f.need, "member %s is missing", f.name).under(f.name)
+}
+
+// The functions below make a rule from the place of the value.
+
+// scalar is a string that parse understands.
+func scalar[T, V any](parse func(string) (V, error), at func(*T) *V) rule[T] {
+	return rule[T]{set: func(d *decoder, n int32, v *T) *Error {
+		s, err := d.str(n)
+		if err != nil {
+			return err
+		}
+		x, perr := parse(s)
+		if perr != nil {
+			return violation("%s", messageOf(perr))
+		}
+		*at(v) = x
+		return nil
+	}}
+}
+
+// messageOf drops the inner code of a scalar's error: the outer one is the refusal.
+func messageOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Message
+	}
+	return err.Error()
+}
+
+func idAt[T any](at func(*T) *ID) rule[T] {
+	r := scalar(ParseID, at)
+	r.fits = func(v *T) *Error {
+		if id := at(v); !id.isV7() {
+			return violation("id %q: not a version 7 UUID", *id)
+		}
+		return nil
+	}
+	return r
+}
+
+func digestAt[T any](at func(*T) *Digest) rule[T] { return scalar(ParseDigest, at) }
+
+func tsAt[T any](at func(*T) *Millis) rule[T] {
+	r := scalar(ParseMillis, at)
+	r.fits = func(v *T) *Error {
+		if ts := *at(v); ts < firstMillis || ts > lastMillis {
+			return violation("time %d: want one in the years 0 to 9999", ts)
+		}
+		return nil
+	}
+	return r
+}
+
+func stateAt[T any](at func(*T) *State) rule[T] { return scalar(ParseState, at) }
+
+// constant demands one string, which no part of v holds.
+func constant[T any](want string) rule[T] {
+	return rule[T]{set: func(d *decoder, n int32, _ *T) *Error {
+		s, err := d.str(n)
+		if err == nil && s != want {
+			err = violation("%q: want %q", clip(s), want)
+		}
+		return err
+	}}
+}
+
+// chars is a string that take takes; it returns what is stored.
+func chars[T any](at func(*T) *string, take func(string) (string, *Error)) rule[T] {
+	return rule[T]{
+		set: func(d *decoder, n int32, v *T) *Error {
+			s, err := d.str(n)
+			if err == nil {
+				s, err = take(s)
+			}
+			if err != nil {
+				return err
+			}
+			*at(v) = s
+			return nil
+		},
+		fits: func(v *T) *Error {
+			s := *at(v)
+			if !utf8.ValidString(s) {
+				return notUTF8(s)
+			}
+			_, err := take(s)
+			return err
+		},
+		absent: func(v *T) bool { return *at(v) == "" },
+	}
+}
+
+// notUTF8 is what the gate says of a text with that string in it.
+func notUTF8(s string) *Error {
+	return Errorf(ValidationError, "%q: invalid UTF-8", clip(s))
+}
+
+// oneOf is one of a few strings.
+func oneOf[T any](at func(*T) *string, allowed ...string) rule[T] {
+	return chars(at, func(s string) (string, *Error) {
+		i := slices.Index(allowed, s)
+		if i < 0 {
+			return "", violation("%q: want one of %s", clip(s), strings.Join(allowed, ", "))
+		}
+		return allowed[i], nil
+	})
+}
+
+// text is a string of low to high characters (Unicode code points).
+func text[T any](at func(*T) *string, low, high int) rule[T] {
+	return chars(at, func(s string) (string, *Error) {
+		if count := utf8.RuneCountInString(s); count < low || count > high {
+			return "", violation("%d characters: want %d to %d", count, low, high)
+		}
+		return s, nil
+	})
+}
+
+// word is a string that matches; want says what does, for an error.
+func word[T any](at func(*T) *string, matches func(string) bool, want string) rule[T] {
+	return chars(at, func(s string) (string, *Error) {
+		if !matches(s) {
+			return "", violation("%q: want %s", clip(s), want)
+		}
+		return s, nil
+	})
+}
+
+func uintAt[T any, V ~uint32 | ~uint64 | ~int64](at func(*T) *V, low, high uint64) rule[T] {
+	return rule[T]{
+		set: func(d *decoder, n int32, v *T) *Error {
+			u, err := d.integer(n, low, high)
+			if err == nil {
+				*at(v) = V(u)
+			}
+			return err
+		},
+		fits: func(v *T) *Error {
+			if u := uint64(*at(v)); u < low || u > high { // what is below zero is above high
+				return violation("want an integer from %d to %d", low, high)
+			}
+			return nil
+		},
+	}
+}
+
+// listAt is an array of closed objects, each of which begins as blank. An empty array is not
+// nil, an absent one is. It has at least so many elements.
+func listAt[T, E any](at func(*T) *[]E, table []field[E], blank E, least int) rule[T] {
+	few := func(items []E) *Error {
+		if len(items) < least {
+			return violation("want at least %d", least)
+		}
+		return nil
+	}
+	return rule[T]{
+		set: func(d *decoder, n int32, v *T) *Error {
+			items := make([]E, 0, 1)
+			err := d.each(n, func(element int32) *Error {
+				items = append(items, blank)
+				return decodeObject(d, element, table, &items[len(items)-1])
+			})
+			*at(v) = items
+			if err != nil {
+				return err
+			}
+			return few(items)
+		},
+		fits: func(v *T) *Error {
+			items := *at(v)
+			for i := range items {
+				if err := fitsObject(table, &items[i]); err != nil {
+					return err.under(strconv.Itoa(i))
+				}
+			}
+			return few(items)
+		},
+		absent: func(v *T) bool { return *at(v) == nil },
+	}
+}
+
+// objectAt is a closed object, which is always there.
+func objectAt[T, E any](at func(*T) *E, table []field[E]) rule[T] {
+	return rule[T]{
+		set:  func(d *decoder, n int32, v *T) *Error { return decodeObject(d, n, table, at(v)) },
+		fits: func(v *T) *Error { return fitsObject(table, at(v)) },
+	}
+}
+
+// rawAt is an object of the caller's own. Whoever writes one has checked it.
+func rawAt[T any](at func(*T) *[]byte) rule[T] {
+	return rule[T]{set: func(d *decoder, n int32, v *T) (err *Error) {
+		*at(v), err = d.rawObject(n)
+		return err
+	}}
+}
+
+// charset is a set of ASCII characters.
+type charset [128]bool
+
+func newCharset(chars string, ranges ...string) (c charset) {
+	for _, r := range chars {
+		c[r] = true
+	}
+	for _, r := range ranges {
+		for b := r[0]; b <= r[1]; b++ {
+			c[b] = true
+		}
+	}
+	return c
+}
+
+// all reports whether s has low to high characters, all of c.
+func (c *charset) all(s string, low, high int) bool {
+	if len(s) < low || len(s) > high {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] >= 128 || !c[s[i]] {
+			return false
+		}
+	}
+	return true
+}
