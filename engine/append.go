@@ -220,7 +220,9 @@ func (db *DB) expect(head fold, b chain.Batch) error {
 func (db *DB) link(head fold, lease chain.Lease, b chain.Batch) (*step, error) {
 	now, t := db.now(), head.Trace
 	s := &step{lease: lease, before: head, after: t.Successor(), committed: now, attachments: b.Attachments}
-	s.entries = make([]chain.Entry, 0, len(b.Artifacts))
+	if s.entries = s.one[:0]; len(b.Artifacts) > len(s.one) {
+		s.entries = make([]chain.Entry, 0, len(b.Artifacts))
+	}
 	s.room = rooms.Get().(*room)
 	// Within a trace ts never goes back, even after a caller's own entry with a later
 	// one; across traces it does not because now does not.

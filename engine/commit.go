@@ -17,6 +17,7 @@ type step struct {
 	before      fold
 	after       *chain.Trace
 	entries     []chain.Entry
+	one         [1]chain.Entry // room for them
 	notes       []tga.Note
 	attachments []chain.Attachment
 	committed   tga.Millis     // the store's clock

@@ -219,9 +219,7 @@ func (c *committer) index(at wal.Position) error {
 	if err := c.record.Rows(c.rows.op); err != nil {
 		return err
 	}
-	if err := c.rows.landmark(c.record.First(), at); err != nil {
-		return err
-	}
+	c.rows.landmark(c.record.First(), at)
 	if err := c.rows.commit(position{line: c.line, at: at}); err != nil {
 		return err
 	}

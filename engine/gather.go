@@ -8,10 +8,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// gathered are the rows that many records of the log lead to, of each key the newest. Where the
-// index takes over a log they go into a batch in the order of their keys: a memtable then finds
-// the place of each beside that of the one before, and what a later record has overwritten is not
-// written at all.
+// gathered are the rows that one or many records of the log lead to, of each key the newest. They
+// go into a batch in the order of their keys: a memtable then finds the place of each beside that
+// of the one before, and what a later operation has overwritten is not written at all.
 type gathered struct {
 	room []byte // keys and rows, one behind the other
 	rows []gatheredRow

@@ -15,14 +15,14 @@ import (
 // is the rows of a prefix of the log and the position that says which.
 type indexer struct {
 	b    *pebble.Batch
-	many *gathered // where the rows of many records wait for their batch; nil: they do not
-	keys uint64    // ledger keys that the index has
-	sum  uint64    // of them, see [keySum]
+	rows gathered // of the records since the last batch
+	keys uint64   // ledger keys that the index has
+	sum  uint64   // of them, see [keySum]
 	row  []byte
 	key  [keyspace.MaxLen]byte
 }
 
-// op puts the row of an operation into the batch.
+// op gathers the row of an operation.
 func (x *indexer) op(op *wal.Op) error {
 	switch op.Kind {
 	case wal.Put, wal.Insert:
@@ -31,42 +31,27 @@ func (x *indexer) op(op *wal.Op) error {
 			x.sum += keySum(op.Key)
 		}
 		x.row = appendRow(x.row[:0], op)
-		return x.set(op.Key, x.row)
+		x.rows.put(op.Key, x.row)
 	case wal.Delete:
-		if x.many != nil {
-			x.many.put(op.Key, nil)
-			return nil
-		}
-		return x.b.Delete(op.Key, nil)
+		x.rows.put(op.Key, nil)
 	}
 	return nil // the place of an append in the global order is found by landmarks
 }
 
-func (x *indexer) set(key, row []byte) error {
-	if x.many != nil {
-		x.many.put(key, row)
-		return nil
-	}
-	return x.b.Set(key, row, nil)
-}
-
-// landmark puts the row by which the record at at is found, and those that follow it: the
+// landmark gathers the row by which the record at at is found, and those that follow it: the
 // index of its first append, or of the next one where it has none. Most records have no
 // such row.
-func (x *indexer) landmark(first uint64, at wal.Position) error {
-	if !at.Landmark() {
-		return nil
+func (x *indexer) landmark(first uint64, at wal.Position) {
+	if at.Landmark() {
+		x.row = appendPlace(append(x.row[:0], rowValue, valueVersion), at)
+		x.rows.put(keyspace.AppendGlobal(x.key[:0], first), x.row)
 	}
-	x.row = appendPlace(append(x.row[:0], rowValue, valueVersion), at)
-	return x.set(keyspace.AppendGlobal(x.key[:0], first), x.row)
 }
 
 // commit ends the batch with the position row and shows its rows.
 func (x *indexer) commit(p position) error {
-	if x.many != nil {
-		if err := x.many.into(x.b); err != nil {
-			return err
-		}
+	if err := x.rows.into(x.b); err != nil {
+		return err
 	}
 	p.keys, p.sum = x.keys, x.sum
 	x.row = p.appendValue(append(x.row[:0], rowValue))
@@ -85,7 +70,7 @@ const catchUpBatch = 4 << 20
 
 // catchUp indexes the log behind a position, to its end.
 func (db *DB) catchUp(p *pebble.DB, from position) (position, error) {
-	x := &indexer{b: p.NewBatch(), many: new(gathered), keys: from.keys, sum: from.sum}
+	x := &indexer{b: p.NewBatch(), keys: from.keys, sum: from.sum}
 	at := position{line: db.wal.Timeline()}
 	var records int
 	tail, err := db.wal.Scan(from.at, func(r *wal.Record) error {
@@ -94,10 +79,8 @@ func (db *DB) catchUp(p *pebble.DB, from position) (position, error) {
 		}
 		records++
 		at.at = r.At
-		if err := x.landmark(r.First, r.At); err != nil {
-			return err
-		}
-		if len(x.many.room) < catchUpBatch {
+		x.landmark(r.First, r.At)
+		if len(x.rows.room) < catchUpBatch {
 			return nil
 		}
 		if err := x.commit(at); err != nil {

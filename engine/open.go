@@ -356,10 +356,8 @@ func (db *DB) endLog(p *pebble.DB, commits *committer) error {
 		return err
 	}
 	x := &indexer{b: p.NewBatch(), keys: commits.rows.keys, sum: commits.rows.sum}
-	if err = x.landmark(db.order.durable()+1, at); err == nil {
-		err = x.commit(position{line: commits.line, at: at})
-	}
-	if err != nil {
+	x.landmark(db.order.durable()+1, at)
+	if err := x.commit(position{line: commits.line, at: at}); err != nil {
 		return closing(x.b, err)
 	}
 	return errors.Join(closeBatch(x.b), p.Flush())
