@@ -1,13 +1,14 @@
 // Command mutate says which changes of the code no test notices.
 //
-//	go run ./internal/mutate -gremlins PATH [-list FILE] [-only REGEXP] [-every N] [-tests REGEXP] [-with PACKAGES] PACKAGE...
+//	go run ./internal/mutate -gremlins PATH [-list FILE] [-only REGEXP] [-every N] [-first K] [-tests REGEXP] [-with PACKAGES] PACKAGE...
 //
 // Gremlins finds the mutants of each package and of those below it: one operator each,
 // such as < for <=. Every mutant is run through an overlay, so the tree is not touched, with
 // its own package's tests and those of the packages that -with names. Those of a package are
 // compiled into one binary for each of these. At first each test runs by itself on the code as
 // it is, and notes the mutants that it reaches; then a mutant runs with the tests that reach
-// it, the fastest first, until one fails. -only, -every and -tests make a sample.
+// it, the fastest first, until one fails. -only, -every and -tests make a sample; -first
+// makes another one of the same size.
 //
 // Gremlins itself would take a mutant that does not compile for one that was killed, and would
 // not run conditions of a case and constants, for which Go's coverage has no counter: here all of
@@ -41,6 +42,7 @@ var (
 	tests = flag.String("tests", "", "run the tests whose name matches this `regexp` alone")
 	with  = flag.String("with", "", "run the tests of these `directories` too, with blanks between them")
 	every = flag.Int("every", 1, "run one mutant of `N`")
+	first = flag.Int("first", 0, "of those, begin with number `K` from 0 on")
 	jobs  = flag.Int("jobs", 2, "how many processes run at the same time")
 )
 
@@ -108,7 +110,7 @@ func run(gremlins, list string, only *regexp.Regexp, packages []string) (err err
 func sample(all []mutant, known map[string]string) (some []mutant) {
 	kept := map[string]bool{}
 	for i, m := range all {
-		if i%*every == 0 {
+		if i%*every == *first%*every {
 			some, kept[m.name] = append(some, m), true
 		}
 	}
@@ -116,7 +118,7 @@ func sample(all []mutant, known map[string]string) (some []mutant) {
 	return some
 }
 
-// find returns the mutants of a package and of those below it.
+// find returns the mutants of a package and of those below it, in order.
 func find(gremlins, dir, p string) ([]mutant, error) {
 	out := filepath.Join(dir, "found.json")
 	cmd := exec.Command(gremlins, "unleash", "--dry-run", "--silent", "-o", out, p)
@@ -175,6 +177,7 @@ func find(gremlins, dir, p string) ([]mutant, error) {
 		}
 		all = append(all, of...)
 	}
+	slices.SortFunc(all, inOrder)
 	return all, nil
 }
 

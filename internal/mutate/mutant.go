@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"slices"
 	"strings"
 )
 
@@ -48,10 +50,17 @@ func (m mutant) apply(src []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%s knows no operator there", m.kind)
 }
 
-// name names the mutants of a file by path, function, kind, the text of the line, and,
-// where several are equal in all of that, which one it is: line numbers move with every
-// change above them.
+// inOrder compares mutants by where they stand. Gremlins finds them in another order each time,
+// and without this one a sample could not be run again.
+func inOrder(a, b mutant) int {
+	return cmp.Or(strings.Compare(a.path, b.path), cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column), strings.Compare(a.kind, b.kind))
+}
+
+// name names the mutants of a file, and sorts them, by path, function, kind, the text of the
+// line, and, where several are equal in all of that, which one it is: line numbers move with
+// every change above them.
 func name(src []byte, all []mutant) ([]mutant, error) {
+	slices.SortFunc(all, inOrder)
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", src, 0)
 	if err != nil {

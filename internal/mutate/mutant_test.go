@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -22,8 +23,8 @@ func f(a, b int) bool {
 }
 `
 
-// TestMutantsAreNamedByWhatTheyAre: two equal lines are told apart, and lines that are
-// added above change no name.
+// TestMutantsAreNamedByWhatTheyAre: two equal lines are told apart, and neither lines that are
+// added above nor the order in which gremlins finds the mutants change a name.
 func TestMutantsAreNamedByWhatTheyAre(t *testing.T) {
 	at := func(down int) []mutant {
 		return []mutant{
@@ -31,9 +32,14 @@ func TestMutantsAreNamedByWhatTheyAre(t *testing.T) {
 			{path: "p.go", kind: "CONDITIONALS_BOUNDARY", line: 7 + down, column: 7},
 		}
 	}
+	reversed := at(0)
+	slices.Reverse(reversed)
 	want := []string{"p.go f CONDITIONALS_BOUNDARY if a < b {", "p.go f CONDITIONALS_NEGATION if a < b {", "p.go f CONDITIONALS_BOUNDARY if a < b { #2"}
-	for down, text := range []string{source, strings.Replace(source, "func", "\nfunc", 1)} {
-		got, err := name([]byte(text), at(down))
+	for _, c := range []struct {
+		text string
+		all  []mutant
+	}{{source, at(0)}, {source, reversed}, {strings.Replace(source, "func", "\nfunc", 1), at(1)}} {
+		got, err := name([]byte(c.text), c.all)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,5 +163,10 @@ func TestSampleIsOneOfEvery(t *testing.T) {
 	some := sample(all, known)
 	if len(some) != 3 || some[0].name != "0" || some[1].name != "3" || some[2].name != "6" || len(known) != 3 || known["6"] == "" {
 		t.Errorf("%v %v", some, known)
+	}
+	*first = 2
+	defer func() { *first = 0 }()
+	if some = sample(all, known); len(some) != 2 || some[0].name != "2" || some[1].name != "5" {
+		t.Errorf("from the third on: %v", some)
 	}
 }
