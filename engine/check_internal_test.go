@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"strings"
 	"testing"
 
@@ -106,5 +107,33 @@ func TestKeysOfASegmentOnItsWayAreNoProblem(t *testing.T) {
 		db.Put(key, nil)
 	}
 	db.Put(sealing, nil)
+	// While nothing is sealed no tombstone is asked: neither one that is none, nor one that names segment 0.
+	for _, stone := range [][]byte{[]byte("none"), tombstone{First: 1, Last: 4}.appendValue(nil)} {
+		db.Put(keyspace.AppendTombstone(nil, archived), stone)
+		key := keyspace.AppendCheckpoint(nil, archived, 1)
+		db.Put(key, []byte("x"))
+		if said := problems(t, db); !strings.Contains(said, "no first entry") {
+			t.Errorf("beside the tombstone %q: %q", stone, said)
+		}
+		db.Put(key, nil)
+	}
 	db.Put(keyspace.AppendTombstone(nil, archived), nil)
+}
+
+// TestProblemSaysItsDigestsWhereTheyDiffer, and nothing of them where it has none.
+func TestProblemSaysItsDigestsWhereTheyDiffer(t *testing.T) {
+	why := errors.New("it is not so")
+	one, other := tga.Digest{1}, tga.Digest{2}
+	for _, c := range []struct {
+		p    Problem
+		want string
+	}{
+		{Problem{Err: why}, "it is not so"},
+		{Problem{Err: why, Stored: one, Computed: one}, "it is not so"},
+		{Problem{Err: why, Stored: one, Computed: other}, "it is not so (stored " + one.String() + ", computed " + other.String() + ")"},
+	} {
+		if got := c.p.String(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
 }

@@ -29,3 +29,22 @@ func TestFilterIsFullAtItsCapacity(t *testing.T) {
 		}
 	}
 }
+
+// TestSizeOfAFilter: it has lines for bitsPerKey of each key, a power of two of them, never more bytes
+// than it may have and never less than one line.
+func TestSizeOfAFilter(t *testing.T) {
+	const much = 1 << 30
+	for _, c := range []struct {
+		keys, limit uint64
+		lines       int
+	}{
+		{0, much, 2}, {42, much, 2}, {85, much, 2}, {86, much, 4}, {170, much, 4}, {171, much, 8},
+		{1000, much, 32}, {100_000, much, 4096}, {174_762, much, 4096}, {174_763, much, 8192},
+		{1000, 0, 1}, {1000, 63, 1}, {1000, 64, 1}, {1000, 127, 1}, {1000, 128, 2}, {1000, 255, 2}, {1000, 256, 4},
+		{1000, 32*64 - 1, 16}, {1000, 32 * 64, 32}, {1000, 64 * 64, 32},
+	} {
+		if f := newBloom(c.keys, c.limit); len(f.lines) != c.lines {
+			t.Errorf("%d keys in %d bytes: %d lines, want %d", c.keys, c.limit, len(f.lines), c.lines)
+		}
+	}
+}

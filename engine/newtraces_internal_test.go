@@ -92,11 +92,34 @@ func TestFewNewTracesLiftNoFloor(t *testing.T) {
 func TestLargestTraceOfADamagedKey(t *testing.T) {
 	db := inMemory(t)
 	key := keyspace.AppendEntry(nil, numbered(3, 3), 1)
-	for length, want := range map[int]tga.ID{len(key): numbered(3, 3), 17: numbered(3, 3), 16: nowhere, 2: nowhere} {
+	for length, want := range map[int]tga.ID{len(key): numbered(3, 3), 17: numbered(3, 3), 16: nowhere, 2: nowhere, 1: nowhere} {
 		db.PutRow(key[:length], []byte{rowValue})
 		if got, err := db.largestTrace(); got != want || err != nil {
 			t.Errorf("a key of %d bytes: %s, %v", length, got, err)
 		}
 		db.PutRow(key[:length], nil)
+	}
+}
+
+// TestLargestTraceOfEitherKind: it is the larger one of those with entries and those that are archived,
+// none counts for nothing, and a key that is the lower bound itself is damaged.
+func TestLargestTraceOfEitherKind(t *testing.T) {
+	small, large := numbered(3, 3), numbered(5, 5)
+	for _, c := range []struct {
+		entry, stone tga.ID
+		want         tga.ID
+	}{
+		{tga.ID{}, tga.ID{}, tga.ID{}}, {small, tga.ID{}, small}, {tga.ID{}, small, small}, {small, large, large}, {large, small, large},
+	} {
+		db := inMemory(t)
+		if !c.entry.IsZero() {
+			db.PutRow(keyspace.AppendEntry(nil, c.entry, 1), []byte{rowValue})
+		}
+		if !c.stone.IsZero() {
+			db.PutRow(keyspace.AppendTombstone(nil, c.stone), []byte{rowValue})
+		}
+		if got, err := db.largestTrace(); got != c.want || err != nil {
+			t.Errorf("entries of %s, tombstone of %s: %s, %v", c.entry, c.stone, got, err)
+		}
 	}
 }

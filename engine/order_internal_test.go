@@ -2,9 +2,13 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 	"github.com/tgad/tgad/wal/chain"
@@ -52,4 +56,69 @@ func requestOf(t *testing.T, trace tga.ID) *tga.Artifact {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// TestFollowFromBehindAPage: whoever goes on behind more leaves than a page has, or from the start, gets
+// all that follow, in order, over the ends of pages.
+func TestFollowFromBehindAPage(t *testing.T) {
+	db := inMemory(t)
+	id := numbered(1, 1)
+	id[6], id[8] = 0x70, 0x80 // version 7
+	lease, err := db.Acquire(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: requestOf(t, id)}}}
+	var last Ticket
+	const n = 2*leafPage + 3
+	for range n {
+		if last, err = db.Submit(t.Context(), lease, b); err != nil {
+			t.Fatal(err)
+		}
+		b = chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachApproval, Key: id[:], Value: []byte("yes")}}}
+	}
+	if _, err := last.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []uint64{0, 1, leafPage, leafPage + 6, n - 1} {
+		next := after
+		for l, err := range db.Follow(t.Context(), after) {
+			if err != nil || l.Index != next+1 {
+				t.Fatalf("after %d: leaf %d behind leaf %d, %v", after, l.Index, next, err)
+			}
+			if next++; next == n {
+				break
+			}
+		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for l, err := range db.Follow(ended, n) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("after the last one: leaf %d, %v", l.Index, err)
+		}
+	}
+}
+
+// TestNewestLandmarkNotBehindAnIndex: the one of the index itself counts, that of the next one does not,
+// and before the first one the log is read from its start.
+func TestNewestLandmarkNotBehindAnIndex(t *testing.T) {
+	db := inMemory(t)
+	place := func(n uint64) wal.Position { return wal.Position{Segment: 1, Group: n} }
+	lower, upper := keyspace.GlobalBounds()
+	if err := db.p.DeleteRange(lower, upper, pebble.NoSync); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []uint64{5, 6, 9} {
+		db.PutRow(keyspace.AppendGlobal(nil, n), appendPlace([]byte{rowValue, valueVersion}, place(n)))
+	}
+	for index, want := range map[uint64]wal.Position{4: {}, 5: place(5), 6: place(6), 7: place(6), 8: place(6), 9: place(9), 100: place(9)} {
+		if at, err := db.landmark(index); err != nil || at != want {
+			t.Errorf("for leaf %d: %+v, %v", index, at, err)
+		}
+	}
+	db.PutRow(keyspace.AppendGlobal(nil, 9), []byte{rowValue, valueVersion})
+	if at, err := db.landmark(9); at != (wal.Position{}) || tga.CodeOf(err) != tga.StateChecksumMismatch {
+		t.Errorf("of a row that is none: %+v, %v", at, err)
+	}
 }

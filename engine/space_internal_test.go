@@ -2,6 +2,7 @@ package engine
 
 import (
 	"log/slog"
+	"path"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -21,6 +22,52 @@ func TestBallastIsLaidAboveTheLowWaterMark(t *testing.T) {
 		_, err := fs.Stat("store/" + ballastName)
 		if (err == nil) != laid || s.ballast.Load() != laid {
 			t.Errorf("%d bytes are free: laid %v, said %v", free, err == nil, s.ballast.Load())
+		}
+	}
+}
+
+// allocating notes how many bytes were set aside for the ballast.
+type allocating struct {
+	*someFree
+	bytes int64
+}
+
+func (a *allocating) Unwrap() vfs.FS { return a.someFree }
+
+func (a *allocating) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := a.someFree.Create(name, c)
+	if err == nil && path.Base(name) == ballastName {
+		return &allocated{f, a}, nil
+	}
+	return f, err
+}
+
+type allocated struct {
+	vfs.File
+	of *allocating
+}
+
+func (a *allocated) Preallocate(_, n int64) error { a.of.bytes = n; return nil }
+
+// TestBallastIsFourMemtables, and no more than half of the log: a small store does not set aside more than it takes.
+func TestBallastIsFourMemtables(t *testing.T) {
+	for _, c := range []struct {
+		memtable uint64
+		want     func(log int64) int64
+	}{
+		{1 << 20, func(int64) int64 { return 4 << 20 }},
+		{16 << 20, func(log int64) int64 { return log / 2 }},
+	} {
+		disk := &allocating{someFree: &someFree{vfs.NewMem(), 1 << 40}}
+		db, err := Open("store", Options{FS: disk, MemTableBytes: c.memtable, FirstSegmentBytes: 12 << 20, SegmentBytes: 12 << 20, RewriteShare: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if log := db.wal.Size(); disk.bytes != c.want(log) || log/2 < 4<<20 || log/2 > 64<<20 {
+			t.Errorf("memtables of %d bytes and a log of %d: %d bytes are set aside", c.memtable, log, disk.bytes)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
