@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // TestBallastIsLaidAboveTheLowWaterMark: it takes nothing of the room that ending what is open needs.
@@ -68,6 +71,29 @@ func TestBallastIsFourMemtables(t *testing.T) {
 		}
 		if err := db.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestFullDiskRefusesWhatBegins: an entry of a trace that has none. What is open may still end, and a batch
+// without an entry begins nothing: what is wrong with it is for the trace to say.
+func TestFullDiskRefusesWhatBegins(t *testing.T) {
+	db := &DB{}
+	db.space = space{fs: &someFree{vfs.NewMem(), 9}, lowWater: 10}
+	begun := chain.NewTrace(numbered(1, 1))
+	begun.Head.Seq = 1
+	entry := chain.Batch{Artifacts: []chain.NewArtifact{{}}}
+	for _, c := range []struct {
+		trace *chain.Trace
+		batch chain.Batch
+		code  tga.Code
+	}{
+		{chain.NewTrace(numbered(1, 1)), entry, tga.StoreUnavailable},
+		{chain.NewTrace(numbered(1, 1)), chain.Batch{Notes: []chain.NewNote{{}}}, ""},
+		{begun, entry, ""},
+	} {
+		if err := db.expect(fold{Trace: c.trace}, c.batch); tga.CodeOf(err) != c.code {
+			t.Errorf("%d entries behind seq %d: %v, want %q", len(c.batch.Artifacts), c.trace.Head.Seq, err, c.code)
 		}
 	}
 }
