@@ -2,7 +2,10 @@ package engine
 
 import (
 	"errors"
+	goruntime "runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -108,5 +111,39 @@ func TestFoldCacheIsBounded(t *testing.T) {
 	c.clear()
 	if n, bytes := c.used(); n != 0 || bytes != 0 {
 		t.Errorf("after clear: %d folds, %d bytes", n, bytes)
+	}
+}
+
+// TestStoreThatIsCutOffMakesNoSegment: what makes the next segment of the log waits for its turn. It is told
+// that there is none when the store is cut off from its disk, for then nobody closes the log.
+func TestStoreThatIsCutOffMakesNoSegment(t *testing.T) {
+	waiting := func() int {
+		stacks := make([]byte, 8<<20)
+		return strings.Count(string(stacks[:goruntime.Stack(stacks, true)]), "wal.(*spare).pace(")
+	}
+	before := waiting() // of stores of other tests
+	db, err := Open("store", Options{FS: vfs.NewMem(), FirstSegmentBytes: 256 << 10, SegmentBytes: 256 << 10, RewriteShare: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := db.newWriter()
+	w.body([]byte("mx"), make([]byte, 80<<10)) // over a quarter of the segment
+	if err := db.apply(w); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); waiting() == before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the next segment is not being made")
+		}
+	}
+	db.health.breakOff() // as a goroutine of Pebble that does not go on
+	db.health.poison(db.log, errors.New("a write failed"))
+	if err := db.Close(); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("close: %v", err)
+	}
+	for end := time.Now().Add(10 * time.Second); waiting() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the next segment waits for ever")
+		}
 	}
 }

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
@@ -52,5 +56,105 @@ func TestLiveBytesAreAddedUpBySegment(t *testing.T) {
 	db.PutRow(keyspace.AppendEntry(nil, other, 3), []byte{rowBody, 1})
 	if live, err := db.liveBytes(t.Context(), nil); live != nil || tga.CodeOf(err) != tga.StateChecksumMismatch {
 		t.Errorf("with a row that is none: %v, %v", live, err)
+	}
+}
+
+// TestRewriteMakesEverySegmentSmaller: those of which much is nobody's and those that are raw, each once,
+// and none where the disk may have no room for it.
+func TestRewriteMakesEverySegmentSmaller(t *testing.T) {
+	disk := &someFree{vfs.NewMem(), 1 << 40}
+	db, err := Open("store", Options{FS: disk, FirstSegmentBytes: 1 << 20, SegmentBytes: 1 << 20, RewriteShare: -1, LowWaterBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	random := rand.NewChaCha8([32]byte{})
+	put := func(key byte) {
+		t.Helper()
+		body := make([]byte, 200<<10) // does not compress: what is dead in a segment stays a part of it
+		if _, err := random.Read(body); err != nil {
+			t.Fatal(err)
+		}
+		w := db.newWriter()
+		w.body([]byte{'x', key}, body)
+		if err := db.apply(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 12 { // each is nobody's with the next
+		put(0)
+	}
+	for i := range byte(12) { // and each of these somebody's
+		put(1 + i)
+	}
+	full := db.wal.Full()
+	waste, err := db.wasteful(t.Context(), nil)
+	if err != nil || len(waste) < 2 || len(full) < len(waste)+2 {
+		t.Fatalf("%d of %d segments are wasteful, %v", len(waste), len(full), err)
+	}
+	free := func(bytes uint64) {
+		disk.free, db.space.checked = bytes, time.Time{} // so that it is measured now
+	}
+	free(1)
+	if n, err := db.Rewrite(t.Context()); n != 0 || tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("on a full disk %d are rewritten, %v", n, err)
+	}
+	if again, err := db.wasteful(t.Context(), nil); err != nil || len(again) != len(waste) {
+		t.Errorf("%d segments are wasteful after that, %v", len(again), err)
+	}
+	for _, c := range waste {
+		if err := db.rewrite(t.Context(), c.Number, nil); err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	free(1 << 40)
+	if n, err := db.Rewrite(t.Context()); n != len(full)-1 || err != nil {
+		t.Errorf("%d segments are rewritten beside one, want %d: %v", n, len(full)-1, err)
+	}
+	for _, seg := range db.wal.Full() {
+		if seg.Generation == 0 {
+			t.Errorf("segment %d is as it was", seg.Number)
+		}
+	}
+	if n, err := db.Rewrite(t.Context()); n != 0 || err != nil {
+		t.Errorf("once more: %d, %v", n, err)
+	}
+}
+
+// TestRewriteOfRawSegmentsAsksForRoom, where nothing in them is nobody's.
+func TestRewriteOfRawSegmentsAsksForRoom(t *testing.T) {
+	disk := &someFree{vfs.NewMem(), 1 << 40}
+	db, err := Open("store", Options{FS: disk, FirstSegmentBytes: 1 << 20, SegmentBytes: 1 << 20, RewriteShare: -1, LowWaterBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for i := range byte(12) {
+		w := db.newWriter()
+		w.body([]byte{'x', i}, make([]byte, 200<<10))
+		if err := db.apply(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw, _ := db.raw(0)
+	if len(raw) < 2 {
+		t.Fatalf("%d segments are raw", len(raw))
+	}
+	disk.free, db.space.checked = 1, time.Time{}
+	if n, err := db.Rewrite(t.Context()); n != 0 || tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("on a full disk %d are rewritten, %v", n, err)
+	}
+	disk.free, db.space.checked = 1<<40, time.Time{}
+	if n, err := db.Rewrite(t.Context()); n != len(raw) || err != nil {
+		t.Errorf("%d segments are rewritten, want %d: %v", n, len(raw), err)
 	}
 }
