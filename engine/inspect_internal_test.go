@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -67,5 +68,53 @@ func TestAppendWithoutEntriesSaysNone(t *testing.T) {
 	s := &step{after: newTestTrace(1), notes: []tga.Note{{Number: 1}}}
 	if out := s.appended(); out.Entries != nil || len(out.Notes) != 1 {
 		t.Errorf("%+v", out)
+	}
+}
+
+// spoiling is a disk on which the first open that has come as far as the watermark finds the index spoilt,
+// where spoil is set, and fails.
+type spoiling struct {
+	vfs.FS
+	spoil, failed bool
+}
+
+func (s *spoiling) Unwrap() vfs.FS { return s.FS }
+
+func (s *spoiling) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	if s.FS.PathBase(name) != guard.WatermarkName || s.failed {
+		return s.FS.OpenReadWrite(name, c, opts...)
+	}
+	s.failed = true
+	if s.spoil {
+		f, err := s.FS.Create("store/"+indexName+"/"+spoiltName, vfs.WriteCategoryUnspecified)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errors.New("the disk says no")
+}
+
+// TestOpenThatSpoiltTheIndexIsTriedAgain, with an index that is made anew. One that failed for another
+// reason is not.
+func TestOpenThatSpoiltTheIndexIsTriedAgain(t *testing.T) {
+	for _, spoil := range []bool{true, false} {
+		disk := &spoiling{FS: vfs.NewMem(), spoil: spoil, failed: true}
+		db, err := Open("store", Options{FS: disk})
+		if err == nil {
+			err = db.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		disk.failed = false
+		if db, err = Open("store", Options{FS: disk}); err == nil {
+			err = db.Close()
+		}
+		if (err == nil) != spoil || !disk.failed {
+			t.Errorf("spoilt %v: %v", spoil, err)
+		}
+		if spoilt(disk.FS, "store") {
+			t.Error("the index is still spoilt")
+		}
 	}
 }

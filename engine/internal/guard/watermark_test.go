@@ -243,6 +243,38 @@ func TestFailedWatermarkStaysFailed(t *testing.T) {
 		if err := w.Close(); !errors.Is(err, errorfs.ErrInjected) {
 			t.Errorf("%v, then Close: %v", kind, err)
 		}
+		if err := w.Advance(23, 0); !errors.Is(err, errorfs.ErrInjected) {
+			t.Errorf("%v, then closed: %v", kind, err)
+		}
+	}
+}
+
+// TestClosedWatermarkAdvancesNoMore: a commit of a store that was cut off is not told that its group is safe.
+func TestClosedWatermarkAdvancesNoMore(t *testing.T) {
+	mem := crashmem.New()
+	w := newMark(t, mem)
+	if err := errors.Join(w.Advance(20, 0), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Advance(21, 0); !errors.Is(err, tga.StoreUnavailable) {
+		t.Errorf("%v", err)
+	}
+	if m := read(t, mem); m.Group != 20 {
+		t.Errorf("the mark is at group %d", m.Group)
+	}
+}
+
+// unclosed is a file whose close fails.
+type unclosed struct{ vfs.File }
+
+func (u unclosed) Close() error { return errors.Join(u.File.Close(), errorfs.ErrInjected) }
+
+// TestWatermarkThatIsNotClosedSaysSo.
+func TestWatermarkThatIsNotClosedSaysSo(t *testing.T) {
+	w := newMark(t, crashmem.New())
+	w.f = unclosed{w.f}
+	if err := w.Close(); !errors.Is(err, tga.StoreUnavailable) || !errors.Is(err, errorfs.ErrInjected) {
+		t.Error(err)
 	}
 }
 
