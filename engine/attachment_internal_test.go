@@ -73,16 +73,3 @@ func TestAttachmentsEndWithTheirError(t *testing.T) {
 		}
 	}
 }
-
-// TestEachEntryOfAStepHasItsRoom: as many as a trace may have entries, and none for one too many.
-func TestEachEntryOfAStepHasItsRoom(t *testing.T) {
-	r := new(room)
-	for i := range 4 {
-		if got := r.of(i); got == nil || len(got) != 0 || cap(got) < 1<<10 || &got[:1][0] != &r[i][0] {
-			t.Errorf("entry %d has a room of %d bytes", i, cap(got))
-		}
-	}
-	if got := r.of(4); got != nil {
-		t.Errorf("a fifth entry has a room of %d bytes", cap(got))
-	}
-}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -144,6 +145,28 @@ func TestStoreThatIsCutOffMakesNoSegment(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); waiting() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the next segment waits for ever")
+		}
+	}
+}
+
+// TestBrokenPebbleIsStuck: one whose goroutine ended in the middle of its work is not closed, also where its
+// open never returned. Before there were files of the store there was no Pebble, and nothing is stuck.
+func TestBrokenPebbleIsStuck(t *testing.T) {
+	for _, c := range []struct {
+		files  bool
+		broken bool
+		want   error
+	}{{true, true, errStuck}, {false, true, nil}, {true, false, nil}, {false, false, nil}} {
+		db := &DB{}
+		db.health.init()
+		if c.files {
+			db.files = guard.FS(vfs.NewMem(), guard.FSOptions{})
+		}
+		if c.broken {
+			db.health.breakOff()
+		}
+		if err := db.closePebble(); err != c.want {
+			t.Errorf("files %v, broken %v: %v", c.files, c.broken, err)
 		}
 	}
 }
