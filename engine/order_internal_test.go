@@ -122,3 +122,30 @@ func TestNewestLandmarkNotBehindAnIndex(t *testing.T) {
 		t.Errorf("of a row that is none: %+v, %v", at, err)
 	}
 }
+
+// TestOrderWakesWhenItGrows, and not for what was durable before.
+func TestOrderWakesWhenItGrows(t *testing.T) {
+	var o order
+	o.init(5)
+	last, grown := o.wait()
+	woken := func() bool {
+		select {
+		case <-grown:
+			return true
+		default:
+			return false
+		}
+	}
+	for _, to := range []uint64{0, 4, 5} {
+		if o.grow(to); woken() || o.durable() != 5 || last != 5 {
+			t.Errorf("grown to %d: woken %v, %d are durable", to, woken(), o.durable())
+		}
+	}
+	if o.grow(6); !woken() || o.durable() != 6 {
+		t.Errorf("grown to 6: woken %v, %d are durable", woken(), o.durable())
+	}
+	o.grow(7) // nobody waits
+	if last, _ := o.wait(); last != 7 {
+		t.Errorf("%d are durable", last)
+	}
+}
