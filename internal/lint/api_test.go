@@ -1,0 +1,249 @@
+package lint
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/importer"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// apiFile lists what another module can name of this one. A line that starts with "package"
+// says how many names the package may have; under it stands each name with its signature.
+const (
+	apiFile  = "testdata/api.txt"
+	renewAPI = "go test ./internal/lint -run TestPublicAPI -update"
+)
+
+// TestPublicAPI compares the exported names of the public packages with apiFile. A name that
+// goes or changes breaks a program that we do not see, so each such change stands in a diff.
+//
+// The bounds in the file may only fall. With -update this test lowers a bound and never
+// raises one: whoever adds a public name or package raises its number by hand, and a
+// reviewer sees that.
+func TestPublicAPI(t *testing.T) {
+	have := publicNames(t)
+	total := 0
+	for _, lines := range have {
+		total += len(lines)
+	}
+	t.Logf("%d public packages, %d names", len(have), total)
+	raw, err := os.ReadFile(apiFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, bounds, packages := parseAPI(t, string(raw))
+	if *update {
+		for name := range bounds {
+			bounds[name] = min(bounds[name], len(have[name]))
+		}
+		packages = min(packages, len(have))
+		if err := os.WriteFile(apiFile, []byte(printAPI(have, bounds, packages)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		want = have
+	}
+	if len(have) > packages {
+		t.Errorf("%d packages are public: at most %d may be. Move one to internal/, or raise the number in %s", len(have), packages, apiFile)
+	} else if len(have) < packages {
+		t.Errorf("%d packages are public and %s allows %d: %s", len(have), apiFile, packages, renewAPI)
+	}
+	for name, lines := range have {
+		switch n, bound := len(lines), bounds[name]; {
+		case n > bound:
+			t.Errorf("package %s has %d public names: at most %d. Unexport one, or raise the number in %s", name, n, bound, apiFile)
+		case n < bound:
+			t.Errorf("package %s has %d public names and %s allows %d: %s", name, n, apiFile, bound, renewAPI)
+		}
+	}
+	var diff []string
+	for name, lines := range have {
+		for _, l := range lines {
+			if !slices.Contains(want[name], l) {
+				diff = append(diff, l+"\t+")
+			}
+		}
+	}
+	for name, lines := range want {
+		for _, l := range lines {
+			if !slices.Contains(have[name], l) {
+				diff = append(diff, l+"\t-")
+			}
+		}
+	}
+	if len(diff) == 0 {
+		return
+	}
+	slices.Sort(diff) // the old form of a name stands beside its new one
+	var b strings.Builder
+	for _, d := range diff {
+		l, sign, _ := strings.Cut(d, "\t")
+		fmt.Fprintf(&b, "%s %s\n", sign, l)
+	}
+	t.Errorf("the public API is not the one of %s (- is in the file, + is in the code):\n%sif that is meant: %s", apiFile, b.String(), renewAPI)
+}
+
+func parseAPI(t *testing.T, text string) (names map[string][]string, bounds map[string]int, packages int) {
+	t.Helper()
+	names, bounds = map[string][]string{}, map[string]int{}
+	var at string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		words := strings.Fields(line)
+		switch {
+		case line == "" || line[0] == '#':
+		case words[0] == "package" || words[0] == "packages:":
+			n, err := strconv.Atoi(words[len(words)-1])
+			if err != nil {
+				t.Fatalf("%s: %q: %v", apiFile, line, err)
+			}
+			if words[0] == "packages:" {
+				packages = n
+				continue
+			}
+			at = words[1]
+			bounds[at] = n
+		default:
+			names[at] = append(names[at], line)
+		}
+	}
+	return names, bounds, packages
+}
+
+func printAPI(names map[string][]string, bounds map[string]int, packages int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# What other modules can name. The numbers are bounds, which may only fall.\n# Made by %s\n\npackages: at most %d\n", renewAPI, packages)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		fmt.Fprintf(&b, "\npackage %s : at most %d\n%s\n", name, bounds[name], strings.Join(names[name], "\n"))
+	}
+	return b.String()
+}
+
+// publicNames returns the lines of every package that another module can import and that
+// exports something, by its path in this module. It reads what the compiler exports, so a
+// type that is inferred, or taken over by an alias, is the one that a caller gets.
+func publicNames(t *testing.T) map[string][]string {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Name,Export,Module", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list -export: %v", err)
+	}
+	exports, public := map[string]string{}, []string{}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct {
+			ImportPath, Name, Export string
+			Module                   *struct{ Main bool }
+		}
+		if err := dec.Decode(&p); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		exports[p.ImportPath] = p.Export
+		if p.Module != nil && p.Module.Main && p.Name != "main" && !slices.Contains(strings.Split(p.ImportPath, "/"), "internal") {
+			public = append(public, p.ImportPath)
+		}
+	}
+	imp := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	names := map[string][]string{}
+	for _, path := range public {
+		p, err := imp.Import(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lines := namesOf(p); len(lines) > 0 {
+			names[strings.TrimPrefix(path, module+"/")] = lines
+		}
+	}
+	return names
+}
+
+// namesOf returns a line for each exported name of a package: functions, types with their
+// methods and fields, constants and variables.
+func namesOf(p *types.Package) []string {
+	var lines []string
+	short := func(of *types.Package) string {
+		if of == p {
+			return ""
+		}
+		return of.Name()
+	}
+	add := func(name, is string) {
+		if !token.IsExported(name[strings.LastIndex(name, ".")+1:]) {
+			return
+		}
+		lines = append(lines, p.Name()+"."+name+" "+is)
+	}
+	form := func(t types.Type) string { return types.TypeString(t, short) }
+	for _, name := range p.Scope().Names() {
+		switch o := p.Scope().Lookup(name).(type) {
+		case *types.Const:
+			add(name, "const "+form(o.Type())+" = "+o.Val().ExactString())
+		case *types.Var:
+			add(name, "var "+form(o.Type()))
+		case *types.Func:
+			add(name, form(o.Type()))
+		case *types.TypeName:
+			if !o.Exported() {
+				continue
+			}
+			if o.IsAlias() {
+				add(name, "= "+form(types.Unalias(o.Type())))
+				continue
+			}
+			switch u := o.Type().Underlying().(type) {
+			case *types.Struct:
+				add(name, "struct"+parameters(o.Type(), form))
+				fieldsOf(u, name, form, add)
+			case *types.Interface:
+				add(name, "interface"+parameters(o.Type(), form))
+				for m := range u.Methods() {
+					add(name+"."+m.Name(), form(m.Type()))
+				}
+			default:
+				add(name, "type "+form(u)+parameters(o.Type(), form))
+			}
+			if !types.IsInterface(o.Type()) {
+				ms := types.NewMethodSet(types.NewPointer(o.Type()))
+				for m := range ms.Methods() {
+					add(name+"."+m.Obj().Name(), form(m.Type()))
+				}
+			}
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func parameters(t types.Type, form func(types.Type) string) string {
+	n, ok := t.(*types.Named)
+	if !ok || n.TypeParams().Len() == 0 {
+		return ""
+	}
+	var of []string
+	for p := range n.TypeParams().TypeParams() {
+		of = append(of, p.Obj().Name()+" "+form(p.Constraint()))
+	}
+	return "[" + strings.Join(of, ", ") + "]"
+}
+
+// fieldsOf adds the fields of a struct, and those that an unexported embedded struct lends it.
+func fieldsOf(s *types.Struct, of string, form func(types.Type) string, add func(name, is string)) {
+	for f := range s.Fields() {
+		if lent, ok := f.Type().Underlying().(*types.Struct); ok && f.Embedded() && !f.Exported() {
+			fieldsOf(lent, of, form, add)
+			continue
+		}
+		add(of+"."+f.Name(), form(f.Type()))
+	}
+}
