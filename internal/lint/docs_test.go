@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -94,6 +95,52 @@ func TestContributingNamesWhatIsThere(t *testing.T) {
 		for name := range strings.SplitSeq(m[2], "|") {
 			if err := exec.Command("git", "-C", root, "grep", "-q", "--untracked", "func "+name, "--", m[1]+"/*_test.go").Run(); err != nil {
 				t.Errorf("CONTRIBUTING.md runs %s of %s, which is not there", name, m[1])
+			}
+		}
+	}
+}
+
+// TestLinksLeadSomewhere: a link of a page to a file, or to a heading, finds it.
+func TestLinksLeadSomewhere(t *testing.T) {
+	const root = "../.."
+	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", "*.md").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	headings := func(page string) map[string]bool {
+		raw, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		anchors := map[string]bool{}
+		drop := regexp.MustCompile("[^a-z0-9 _-]")
+		for line := range strings.Lines(string(raw)) {
+			if h := strings.TrimLeft(line, "#"); h != line && strings.HasPrefix(h, " ") {
+				anchors[strings.ReplaceAll(drop.ReplaceAllString(strings.ToLower(strings.TrimSpace(h)), ""), " ", "-")] = true
+			}
+		}
+		return anchors
+	}
+	link, program := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile("(?s)```.*?```")
+	for page := range strings.Lines(string(out)) {
+		page = filepath.Join(root, strings.TrimSpace(page))
+		raw, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(program.ReplaceAllString(string(raw), ""), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			file, heading, _ := strings.Cut(m[1], "#")
+			to := page
+			if file != "" {
+				to = filepath.Join(filepath.Dir(page), file)
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+			} else if heading != "" && strings.HasSuffix(to, ".md") && !headings(to)[heading] {
+				t.Errorf("%s links to %s, a heading that is not there", page, m[1])
 			}
 		}
 	}
