@@ -14,7 +14,7 @@ ONE_BY_ONE := ^Test(RawAppendsFollowWhoDidTheThing|ForeignLeaseGivesNoStanding|R
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
-.PHONY: build run demo test race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost size lint vectors check clean
+.PHONY: build run demo test race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors check clean
 
 build: ## bin/tgad, a static binary, and bin/tgad-lab, which its verbs demo and torture start
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/ ./cmd/tgad ./cmd/tgad-lab
@@ -90,6 +90,12 @@ cost: ## fails where an append costs more than bench/cost.json says; go run ./be
 size: ## tgad, stripped as it is released, has at most MAX_SIZE bytes
 	@set -e; at=$$(mktemp); trap 'rm -f '$$at EXIT; $(GO) build -ldflags '-s -w' -o $$at ./cmd/tgad; \
 	size=$$(wc -c < $$at); echo "tgad has $$size bytes, at most $(MAX_SIZE)"; [ $$size -le $(MAX_SIZE) ]
+
+cross: ## the types of library, client and command on every system, 20 s; BUILD=1 builds them, minutes
+	$(GO) test -run TestCompilesOnEverySystem ./internal/lint
+	$(if $(BUILD),@set -e; for system in linux/arm64 darwin/arm64 windows/amd64; do \
+	  echo "build $$system"; CGO_ENABLED=0 GOOS=$${system%/*} GOARCH=$${system#*/} \
+	  $(GO) build -o /dev/null ./cmd/tgad; done)
 
 lint: ## vet and staticcheck
 	$(GO) vet ./...

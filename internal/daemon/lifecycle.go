@@ -68,6 +68,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		// Collect garbage in time, before the kernel ends the process for it.
 		debug.SetMemoryLimit(memory / 10 * 9)
 	}
+	if !peersAreKnown && o.Near == nil {
+		return tga.Errorf(tga.PermissionDenied, "the daemon does not serve on %s: who connects to it is known on Linux only", goruntime.GOOS)
+	}
 	d, err := open(o)
 	if err != nil {
 		return err

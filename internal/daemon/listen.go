@@ -179,8 +179,8 @@ func unused(path string) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return tga.Errorf(tga.PermissionDenied, "%s is there and is no socket (%v)", path, info.Mode())
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return tga.Errorf(tga.PermissionDenied, "%s is the socket of uid %d", path, st.Uid)
+	if uid, ok := ownerOf(info); ok && int(uid) != os.Geteuid() {
+		return tga.Errorf(tga.PermissionDenied, "%s is the socket of uid %d", path, uid)
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {

@@ -6,8 +6,6 @@ import (
 	"os"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -50,7 +48,7 @@ func handed() (net.Listener, error) {
 	if fds != "1" {
 		return nil, tga.Errorf(tga.ValidationError, "socket activation: %s sockets were handed in, want 1", fds)
 	}
-	unix.CloseOnExec(firstHandedFD)
+	closeOnExec(firstHandedFD)
 	f := os.NewFile(firstHandedFD, "handed socket")
 	l, err := net.FileListener(f)
 	err = errors.Join(err, f.Close())

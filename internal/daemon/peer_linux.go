@@ -9,6 +9,9 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
+// peersAreKnown says that the kernel can be asked who connected.
+const peersAreKnown = true
+
 // credentials asks the kernel who made a connection (SO_PEERCRED).
 func credentials(c net.Conn) (uid, gid uint32, err error) {
 	u, ok := c.(*net.UnixConn)

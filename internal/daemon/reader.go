@@ -6,13 +6,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/tgad/tgad/internal/config"
-	"github.com/tgad/tgad/schemas/tga"
 )
 
 // Reader answers the routes that need the log alone, for a store that no process has open.
@@ -95,32 +92,3 @@ func (p *pairs) Close() error {
 }
 
 func (p *pairs) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
-
-func socketPair() (near, far net.Conn, err error) {
-	// Between making them and marking them no process may be started: it would get copies.
-	syscall.ForkLock.RLock()
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err == nil {
-		syscall.CloseOnExec(fds[0])
-		syscall.CloseOnExec(fds[1])
-	}
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		return nil, nil, err
-	}
-	var ends [2]net.Conn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "socketpair")
-		c, cerr := net.FileConn(f) // it has a descriptor of its own
-		ends[i], err = c, errors.Join(err, cerr, f.Close())
-	}
-	if err != nil {
-		for _, c := range ends {
-			if c != nil {
-				err = errors.Join(err, c.Close())
-			}
-		}
-		return nil, nil, tga.Errorf(tga.StoreUnavailable, "make a pair of sockets: %w", err)
-	}
-	return ends[0], ends[1], nil
-}

@@ -1,7 +1,5 @@
 //go:build unix
 
-// Package doctor looks for what is wrong with the machine that a store and its daemon
-// run on. It reads, and measures the disk with a scratch file; it repairs nothing.
 package doctor
 
 import (
@@ -21,24 +19,6 @@ import (
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
-
-// Verdict says what a finding means.
-type Verdict string
-
-// Verdicts.
-const (
-	OK   Verdict = "ok"
-	Warn Verdict = "warn" // works, but look at it
-	Bad  Verdict = "bad"  // does not work, or not as durably as it claims
-)
-
-// Finding is the result of one check.
-type Finding struct {
-	Check   string  `json:"check"`
-	Verdict Verdict `json:"verdict"`
-	Detail  string  `json:"detail"`
-	Remedy  string  `json:"remedy,omitempty"`
-}
 
 // Examine makes all checks, one after the other. dir is the store's directory, "" to
 // leave out what needs it.

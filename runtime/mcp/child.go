@@ -19,7 +19,8 @@ import (
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
-const writeGrace = time.Second // for a cancellation, which nobody waits for
+// commandsRun says that a tool server can be a command here.
+const commandsRun = true
 
 // child is a link to a process: one line a message on its stdin and stdout.
 type child struct {

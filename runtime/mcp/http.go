@@ -22,6 +22,8 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
+const writeGrace = time.Second // for a cancellation, which nobody waits for
+
 // httpLink is a link to a streamable HTTP endpoint: a POST a message. It opens no
 // stream of its own (GET) and resumes none: what a server wants to say belongs to the
 // answer of a POST, that to subscriptions/listen among them.

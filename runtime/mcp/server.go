@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	goruntime "runtime"
 	"sync"
 	"time"
 
@@ -98,6 +99,9 @@ var _ runtime.Dispatcher = (*Server)(nil)
 func New(name string, opts Options) (*Server, error) {
 	if (len(opts.Command) == 0) == (opts.URL == "") {
 		return nil, tga.Errorf(tga.ValidationError, "tool server %q: want exactly one of a command and a URL", name)
+	}
+	if !commandsRun && len(opts.Command) != 0 {
+		return nil, tga.Errorf(tga.ValidationError, "tool server %q: a command as tool server does not run on %s: give its URL", name, goruntime.GOOS)
 	}
 	if opts.URL != "" {
 		// The URL is not repeated in the error: it may carry a secret.

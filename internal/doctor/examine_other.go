@@ -1,0 +1,18 @@
+//go:build !unix
+
+package doctor
+
+import (
+	"context"
+	"iter"
+	goruntime "runtime"
+
+	"github.com/tgad/tgad/runtime/client"
+)
+
+// Examine finds nothing here: what it looks at, Unix systems have.
+func Examine(context.Context, *client.Client, string, string) iter.Seq[Finding] {
+	return func(yield func(Finding) bool) {
+		yield(Finding{"system", Bad, "tgad doctor does not run on " + goruntime.GOOS, "run it on Linux, where the daemon is"})
+	}
+}
