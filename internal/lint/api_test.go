@@ -1,7 +1,6 @@
 package lint
 
 import (
-	"encoding/json"
 	"fmt"
 	"go/importer"
 	"go/token"
@@ -132,27 +131,26 @@ func printAPI(names map[string][]string, bounds map[string]int, packages int) st
 // type that is inferred, or taken over by an alias, is the one that a caller gets.
 func publicNames(t *testing.T) map[string][]string {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Name,Export,Module", "./...")
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list -export: %v", err)
+	golist := func(args ...string) string {
+		cmd := exec.Command("go", append([]string{"list"}, args...)...)
+		cmd.Dir = "../.."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list %v: %v", args, err)
+		}
+		return string(out)
 	}
-	exports, public := map[string]string{}, []string{}
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p struct {
-			ImportPath, Name, Export string
-			Module                   *struct{ Main bool }
+	var public []string
+	for line := range strings.Lines(golist("-f", "{{.ImportPath}} {{.Name}}", "./...")) {
+		path, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if name != "main" && !slices.Contains(strings.Split(path, "/"), "internal") {
+			public = append(public, path)
 		}
-		if err := dec.Decode(&p); err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		exports[p.ImportPath] = p.Export
-		if p.Module != nil && p.Module.Main && p.Name != "main" && !slices.Contains(strings.Split(p.ImportPath, "/"), "internal") {
-			public = append(public, p.ImportPath)
-		}
+	}
+	exports := map[string]string{} // the files of what the compiler exports
+	for line := range strings.Lines(golist(append([]string{"-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, public...)...)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		exports[path] = file
 	}
 	imp := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	names := map[string][]string{}
