@@ -372,6 +372,5 @@ func (db *DB) newID() (id tga.ID, err error) {
 	for i := range 6 {
 		id[i] = byte(ms >> (40 - 8*i))
 	}
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
-	return id, nil
+	return tga.MakeID(id), nil
 }

@@ -15,11 +15,11 @@ func FuzzParseKey(f *testing.F) { fuzzParseKey(f) }
 func fuzzParseKey(f fuzzer) {
 	id := tga.ID{6: 0x70, 8: 0x80, 15: 1}
 	for _, key := range [][]byte{
-		keyspace.AppendApproval(nil, id), keyspace.AppendChunk(nil, id, 1, 2), keyspace.AppendCheckpoint(nil, id, 3),
+		attachment(keyspace.Approval, keyspace.ApprovalKey(id)), keyspace.AppendChunk(nil, id, 1, 2), keyspace.AppendCheckpoint(nil, id, 3),
 		keyspace.AppendEntry(nil, id, 4), keyspace.AppendGlobal(nil, 5), keyspace.AppendLedger(nil, tga.Sum(nil)),
 		keyspace.AppendMeta(nil, "format"), keyspace.AppendNote(nil, id, 6), keyspace.AppendOpen(nil, id),
-		keyspace.AppendTimer(nil, 7, id), keyspace.AppendTombstone(nil, id), keyspace.AppendSegment(nil, 8),
-		keyspace.AppendStream(nil, id, 9), keyspace.AppendBlob(nil, tga.Sum(nil)),
+		attachment(keyspace.Timer, keyspace.TimerKey(7, id)), keyspace.AppendTombstone(nil, id), keyspace.AppendSegment(nil, 8),
+		attachment(keyspace.Stream, keyspace.StreamKey(id, 9)), attachment(keyspace.Blob, keyspace.DigestKey(tga.Sum(nil))),
 	} {
 		f.Add(key)
 	}
@@ -37,8 +37,7 @@ func fuzzParseKey(f fuzzer) {
 func rewrite(key []byte) ([]byte, error) {
 	switch keyspace.Kind(key[0]) {
 	case keyspace.Approval:
-		id, err := keyspace.ParseApproval(key)
-		return keyspace.AppendApproval(nil, id), err
+		return keyspace.AppendAttachment(nil, keyspace.Approval, keyspace.ApprovalKey(tga.ID(key[1:])))
 	case keyspace.Chunk:
 		id, seq, chunk, err := keyspace.ParseChunk(key)
 		return keyspace.AppendChunk(nil, id, seq, chunk), err
@@ -51,9 +50,8 @@ func rewrite(key []byte) ([]byte, error) {
 	case keyspace.Global:
 		n, err := keyspace.ParseGlobal(key)
 		return keyspace.AppendGlobal(nil, n), err
-	case keyspace.BeginID:
-		d, err := keyspace.ParseBeginID(key)
-		return keyspace.AppendBeginID(nil, d), err
+	case keyspace.BeginID, keyspace.Blob:
+		return keyspace.AppendAttachment(nil, keyspace.Kind(key[0]), keyspace.DigestKey([32]byte(key[1:])))
 	case keyspace.Ledger:
 		d, err := keyspace.ParseLedger(key)
 		return keyspace.AppendLedger(nil, d), err
@@ -67,19 +65,24 @@ func rewrite(key []byte) ([]byte, error) {
 		id, err := keyspace.ParseOpen(key)
 		return keyspace.AppendOpen(nil, id), err
 	case keyspace.Timer:
-		due, id, err := keyspace.ParseTimer(key)
-		return keyspace.AppendTimer(nil, due, id), err
+		due, id, err := keyspace.ParseTimer(key[1:])
+		return attachment(keyspace.Timer, keyspace.TimerKey(due, id)), err
 	case keyspace.Tombstone:
 		id, err := keyspace.ParseTombstone(key)
 		return keyspace.AppendTombstone(nil, id), err
 	case keyspace.Segment:
 		n, err := keyspace.ParseSegment(key)
 		return keyspace.AppendSegment(nil, n), err
-	case keyspace.Stream:
-		id, seq, err := keyspace.ParseStream(key)
-		return keyspace.AppendStream(nil, id, seq), err
 	default:
-		d, err := keyspace.ParseBlob(key)
-		return keyspace.AppendBlob(nil, d), err
+		id, item, err := keyspace.ParseStream(key[1:])
+		return attachment(keyspace.Stream, keyspace.StreamKey(id, item)), err
 	}
+}
+
+func attachment(kind keyspace.Kind, owner []byte) []byte {
+	key, err := keyspace.AppendAttachment(nil, kind, owner)
+	if err != nil {
+		panic(err)
+	}
+	return key
 }

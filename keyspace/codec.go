@@ -81,9 +81,9 @@ func Check(key []byte) error {
 	case Note:
 		_, _, err = ParseNote(key)
 	case Timer:
-		_, _, err = ParseTimer(key)
+		_, _, err = parseTimer(key)
 	case Stream:
-		_, _, err = ParseStream(key)
+		_, _, err = parseTraceSeq(key, Stream, 0)
 	case Meta:
 		_, err = ParseMeta(key)
 	default:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -67,7 +68,8 @@ func str[T ~[16]byte | ~[32]byte](v T) string {
 const maxUint = 1<<64 - 1
 
 var rows = []row{
-	traceRow(keyspace.Approval, keyspace.AppendApproval, keyspace.ParseApproval),
+	attachmentRow(keyspace.Approval, []gen{genID}, func(f []any) []byte { return keyspace.ApprovalKey(theID(f[0])) },
+		func(k []byte) ([]any, error) { return []any{string(k)}, nil }),
 	{keyspace.Chunk, []gen{genID, genNumber(1, maxUint), genNumber(0, 1<<16-1)},
 		func(f []any) []byte {
 			return keyspace.AppendChunk(nil, theID(f[0]), f[1].(uint64), uint16(f[2].(uint64)))
@@ -79,9 +81,7 @@ var rows = []row{
 	traceSeqRow(keyspace.Checkpoint, 0, keyspace.AppendCheckpoint, keyspace.ParseCheckpoint),
 	traceSeqRow(keyspace.Entry, 1, keyspace.AppendEntry, keyspace.ParseEntry),
 	numberRow(keyspace.Global, keyspace.AppendGlobal, keyspace.ParseGlobal),
-	{keyspace.BeginID, []gen{genDigest},
-		func(f []any) []byte { return keyspace.AppendBeginID(nil, theDigest(f[0])) },
-		func(k []byte) ([]any, error) { d, err := keyspace.ParseBeginID(k); return []any{str(d)}, err }},
+	digestRow(keyspace.BeginID),
 	{keyspace.Ledger, []gen{genDigest},
 		func(f []any) []byte { return keyspace.AppendLedger(nil, theDigest(f[0])) },
 		func(k []byte) ([]any, error) { d, err := keyspace.ParseLedger(k); return []any{str(d)}, err }},
@@ -95,18 +95,51 @@ var rows = []row{
 			return []any{str(trace), uint64(n)}, err
 		}},
 	traceRow(keyspace.Open, keyspace.AppendOpen, keyspace.ParseOpen),
-	{keyspace.Timer, []gen{genNumber(0, 1<<63-1), genID},
-		func(f []any) []byte { return keyspace.AppendTimer(nil, tga.Millis(f[0].(uint64)), theID(f[1])) },
+	attachmentRow(keyspace.Timer, []gen{genNumber(0, 1<<63-1), genID},
+		func(f []any) []byte { return keyspace.TimerKey(tga.Millis(f[0].(uint64)), theID(f[1])) },
 		func(k []byte) ([]any, error) {
 			due, trace, err := keyspace.ParseTimer(k)
 			return []any{uint64(due), str(trace)}, err
-		}},
+		}),
 	traceRow(keyspace.Tombstone, keyspace.AppendTombstone, keyspace.ParseTombstone),
 	numberRow(keyspace.Segment, keyspace.AppendSegment, keyspace.ParseSegment),
-	traceSeqRow(keyspace.Stream, 0, keyspace.AppendStream, keyspace.ParseStream),
-	{keyspace.Blob, []gen{genDigest},
-		func(f []any) []byte { return keyspace.AppendBlob(nil, theDigest(f[0])) },
-		func(k []byte) ([]any, error) { d, err := keyspace.ParseBlob(k); return []any{str(d)}, err }},
+	attachmentRow(keyspace.Stream, []gen{genID, genNumber(0, maxUint)},
+		func(f []any) []byte { return keyspace.StreamKey(theID(f[0]), f[1].(uint64)) },
+		func(k []byte) ([]any, error) {
+			stream, item, err := keyspace.ParseStream(k)
+			return []any{str(stream), item}, err
+		}),
+	digestRow(keyspace.Blob),
+}
+
+// attachmentRow is a row of a kind whose owner knows the key without the kind.
+func attachmentRow(kind keyspace.Kind, fields []gen, key func(f []any) []byte, parse func(k []byte) ([]any, error)) row {
+	return row{kind, fields,
+		func(f []any) []byte { return stored(kind, key(f)) },
+		func(k []byte) ([]any, error) {
+			if got, ok := keyspace.KindOf(k); !ok || got != kind {
+				return nil, errors.New("other kind")
+			}
+			if err := keyspace.Check(k); err != nil {
+				return nil, err
+			}
+			return parse(k[1:])
+		}}
+}
+
+func digestRow(kind keyspace.Kind) row {
+	return attachmentRow(kind, []gen{genDigest}, func(f []any) []byte { return keyspace.DigestKey(theDigest(f[0])) },
+		func(k []byte) ([]any, error) { return []any{string(k)}, nil })
+}
+
+// stored puts the kind before an owner's key. [keyspace.AppendAttachment] does that too, and
+// refuses a key that is none.
+func stored(kind keyspace.Kind, key []byte) []byte {
+	out, err := keyspace.AppendAttachment(nil, kind, key)
+	if err != nil {
+		return append([]byte{byte(kind)}, key...)
+	}
+	return out
 }
 
 func traceRow(kind keyspace.Kind, key func([]byte, tga.ID) []byte, parse func([]byte) (tga.ID, error)) row {
@@ -205,17 +238,17 @@ func TestBoundsHoldExactlyTheirKeys(t *testing.T) {
 		{keyspace.Chunk, 2, func(f []any) ([]byte, []byte) { return keyspace.ChunkBounds(theID(f[0]), f[1].(uint64)) }},
 		byID(keyspace.Note, keyspace.NoteBounds),
 		byID(keyspace.Checkpoint, keyspace.CheckpointBounds),
-		byID(keyspace.Stream, keyspace.StreamBounds),
+		byID(keyspace.Stream, attachmentBounds(keyspace.Stream, keyspace.StreamPrefix)),
 		whole(keyspace.Ledger, keyspace.LedgerBounds),
 		whole(keyspace.Open, keyspace.OpenBounds),
 		whole(keyspace.Global, keyspace.GlobalBounds),
 		whole(keyspace.Segment, keyspace.SegmentBounds),
 		whole(keyspace.Tombstone, keyspace.TombstoneBounds),
-		whole(keyspace.Approval, keyspace.ApprovalBounds),
-		whole(keyspace.Timer, keyspace.TimerBounds),
-		whole(keyspace.BeginID, keyspace.BeginIDBounds),
-		whole(keyspace.Blob, keyspace.BlobBounds),
 		whole(keyspace.Meta, keyspace.MetaBounds),
+	}
+	for _, kind := range []keyspace.Kind{keyspace.Approval, keyspace.Timer, keyspace.BeginID, keyspace.Blob} {
+		of := attachmentBounds(kind, func(tga.ID) []byte { return nil })
+		all = append(all, whole(kind, func() ([]byte, []byte) { return of(tga.ID{}) }))
 	}
 	rowOf := map[keyspace.Kind]row{}
 	for _, r := range rows {
@@ -240,19 +273,28 @@ func TestBoundsHoldExactlyTheirKeys(t *testing.T) {
 	})
 }
 
-func TestDueBoundsHoldWhatIsDue(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		now := rapid.Int64Range(0, 1<<63-1).Draw(t, "now")
-		due := rapid.OneOf(rapid.Int64Range(0, 1<<63-1), rapid.Just(now), rapid.Just(max(now-1, 0))).Draw(t, "due")
-		lower, upper := keyspace.DueBounds(tga.Millis(now))
-		key := keyspace.AppendTimer(nil, tga.Millis(due), theID(genID(t)))
-		if in := bytes.Compare(lower, key) <= 0 && bytes.Compare(key, upper) < 0; in != (due <= now) {
-			t.Fatalf("due %d at %d: in is %v", due, now, in)
+func attachmentBounds(kind keyspace.Kind, prefix func(tga.ID) []byte) func(tga.ID) (lower, upper []byte) {
+	return func(id tga.ID) (lower, upper []byte) {
+		lower, upper, err := keyspace.AttachmentBounds(kind, prefix(id))
+		if err != nil {
+			panic(err)
 		}
-	})
+		return lower, upper
+	}
+}
+
+// TestTimerBefore1970IsRefused: its bytes would sort behind every other timer's.
+func TestTimerBefore1970IsRefused(t *testing.T) {
 	id := tga.ID(uuid.Must(uuid.NewV7()))
-	if !bytes.Equal(keyspace.AppendTimer(nil, -1, id), keyspace.AppendTimer(nil, 0, id)) {
-		t.Error("a due before 1970 is not written as 0")
+	for due, legal := range map[tga.Millis]bool{-1 << 63: false, -1: false, 0: true, 1<<63 - 1: true} {
+		key := keyspace.TimerKey(due, id)
+		if _, err := keyspace.AppendAttachment(nil, keyspace.Timer, key); (err == nil) != legal {
+			t.Errorf("due %d is written: %v", due, err)
+		}
+		got, trace, err := keyspace.ParseTimer(key)
+		if (err == nil) != legal || legal && (got != due || trace != id) {
+			t.Errorf("due %d reads as %d of %s, %v", due, got, trace, err)
+		}
 	}
 }
 
@@ -278,11 +320,11 @@ func TestMalformedKeysAreRefused(t *testing.T) {
 		id   tga.ID
 	}{{"version 4", v4}, {"variant", variant}, {"zero", tga.ID{}}} {
 		for kind, key := range map[string][]byte{
-			"approval": keyspace.AppendApproval(nil, wrong.id), "chunk": keyspace.AppendChunk(nil, wrong.id, 1, 1),
+			"approval": stored(keyspace.Approval, keyspace.ApprovalKey(wrong.id)), "chunk": keyspace.AppendChunk(nil, wrong.id, 1, 1),
 			"checkpoint": keyspace.AppendCheckpoint(nil, wrong.id, 1), "entry": keyspace.AppendEntry(nil, wrong.id, 1),
 			"note": keyspace.AppendNote(nil, wrong.id, 1), "open": keyspace.AppendOpen(nil, wrong.id),
-			"timer": keyspace.AppendTimer(nil, 1, wrong.id), "tombstone": keyspace.AppendTombstone(nil, wrong.id),
-			"stream": keyspace.AppendStream(nil, wrong.id, 1),
+			"timer": stored(keyspace.Timer, keyspace.TimerKey(1, wrong.id)), "tombstone": keyspace.AppendTombstone(nil, wrong.id),
+			"stream": stored(keyspace.Stream, keyspace.StreamKey(wrong.id, 1)),
 		} {
 			cases = append(cases, bad{kind + " with id of " + wrong.name, key})
 		}
@@ -324,9 +366,9 @@ func TestParseRefusesKeysOfOtherKinds(t *testing.T) {
 
 func TestAttachmentOwnersStayInTheirKeys(t *testing.T) {
 	id := tga.ID(uuid.Must(uuid.NewV7()))
-	timer := keyspace.AppendTimer(nil, 7, id)
-	got, err := keyspace.AppendAttachment([]byte("x"), keyspace.Timer, timer[1:])
-	if err != nil || !bytes.Equal(got[1:], timer) {
+	timer := keyspace.TimerKey(7, id)
+	got, err := keyspace.AppendAttachment([]byte("x"), keyspace.Timer, timer)
+	if err != nil || string(got) != "xq"+string(timer) {
 		t.Fatalf("got %x, %v, want %x", got, err, timer)
 	}
 	for name, c := range map[string]struct {
@@ -335,7 +377,7 @@ func TestAttachmentOwnersStayInTheirKeys(t *testing.T) {
 	}{
 		"entry kind":  {keyspace.Entry, keyspace.AppendEntry(nil, id, 1)[1:]},
 		"ledger kind": {keyspace.Ledger, make([]byte, 32)},
-		"short":       {keyspace.Timer, timer[1:24]},
+		"short":       {keyspace.Timer, timer[:23]},
 		"long":        {keyspace.Blob, make([]byte, 33)},
 		"empty":       {keyspace.Approval, nil},
 	} {

@@ -3,11 +3,11 @@ package ledger
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"strconv"
 	"strings"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -25,29 +25,16 @@ func KeyOf(namespace string, call *tga.Artifact) Key {
 	}
 }
 
-// Hash returns the [Hash] of the four parts in the order of the fields.
-func (k Key) Hash() [32]byte { return Hash(k.Namespace, k.Server, k.Tool, k.Key) }
+// Hash returns the [keyspace.Hash] of the four parts in the order of the fields.
+func (k Key) Hash() [32]byte { return keyspace.Hash(k.Namespace, k.Server, k.Tool, k.Key) }
 
-// BeginHash names a begin id: the [Hash] of namespace, submitter and id. The submitter is a
+// BeginHash names a begin id: the [keyspace.Hash] of namespace, submitter and id. The submitter is a
 // part of it, for two submitters may choose one id. "" is [tga.DefaultNamespace].
 func BeginHash(namespace, submitter, beginID string) [32]byte {
 	if namespace == "" {
 		namespace = tga.DefaultNamespace
 	}
-	return Hash(namespace, submitter, beginID)
-}
-
-// Hash returns the SHA-256 of parts, each preceded by its length in four bytes,
-// big-endian. Without the lengths "a"+"bc" and "ab"+"c" would be one name, and one
-// tenant could claim another's.
-func Hash(parts ...string) [32]byte {
-	var room [512]byte // enough for most keys: no memory is allocated for one
-	buf := room[:0]
-	for _, p := range parts {
-		buf = binary.BigEndian.AppendUint32(buf, uint32(len(p)))
-		buf = append(buf, p...)
-	}
-	return sha256.Sum256(buf)
+	return keyspace.Hash(namespace, submitter, beginID)
 }
 
 // DeriveKey makes the idempotency key of a call whose caller has none: the

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -307,7 +308,7 @@ func (rt *Runtime) Approvals(ctx context.Context) ([]Approval, error) {
 }
 
 func (rt *Runtime) approval(ctx context.Context, trace tga.ID) (*Approval, error) {
-	raw, err := rt.store.Attachment(ctx, chain.AttachApproval, trace[:])
+	raw, err := rt.store.Attachment(ctx, chain.AttachApproval, keyspace.ApprovalKey(trace))
 	if err != nil || raw == nil {
 		return nil, err
 	}
@@ -323,7 +324,7 @@ func (a Approval) attachment() (chain.Attachment, error) {
 	if err != nil {
 		return chain.Attachment{}, tga.Errorf(tga.ValidationError, "pending approval: %w", err).In(a.TraceID)
 	}
-	return chain.Attachment{Kind: chain.AttachApproval, Key: a.TraceID[:], Value: raw}, nil
+	return chain.Attachment{Kind: chain.AttachApproval, Key: keyspace.ApprovalKey(a.TraceID), Value: raw}, nil
 }
 
 func (l *loop) attachApproval(pending Approval) error {
@@ -335,7 +336,7 @@ func (l *loop) attachApproval(pending Approval) error {
 }
 
 func (l *loop) detachApproval() {
-	l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachApproval, Key: l.lease.TraceID[:]})
+	l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachApproval, Key: keyspace.ApprovalKey(l.lease.TraceID)})
 }
 
 func approvals(votes []Vote) int {

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -34,7 +35,7 @@ func (rt *Runtime) ownBegin(ctx context.Context, req *BeginRequest) (own ownBegi
 	own.key = ledger.BeginHash(req.Namespace, req.Submitter, req.BeginID)
 	// All of what the caller said that makes it this call: a key that is derived later
 	// follows from it.
-	own.asked = ledger.Hash(req.Server, req.Tool, string(req.Args), req.Key, req.Scope, req.Step, req.Connection.Subject)
+	own.asked = keyspace.Hash(req.Server, req.Tool, string(req.Args), req.Key, req.Scope, req.Step, req.Connection.Subject)
 	if own.release, err = rt.names.lock(ctx, "begin "+string(own.key[:])); err != nil {
 		return own, tga.Errorf(tga.IdempotencyKeyInFlight, "the same begin is being answered: %w", err)
 	}
@@ -45,7 +46,7 @@ func (rt *Runtime) ownBegin(ctx context.Context, req *BeginRequest) (own ownBegi
 }
 
 func (rt *Runtime) findBegin(ctx context.Context, own *ownBegin) error {
-	raw, err := rt.store.Attachment(ctx, chain.AttachBeginID, own.key[:])
+	raw, err := rt.store.Attachment(ctx, chain.AttachBeginID, keyspace.DigestKey(own.key))
 	switch {
 	case err != nil || raw == nil:
 		return err
@@ -61,7 +62,7 @@ func (rt *Runtime) findBegin(ctx context.Context, own *ownBegin) error {
 
 // leadsTo is the row by which the id is known from now on.
 func (own *ownBegin) leadsTo(trace tga.ID) chain.Attachment {
-	return chain.Attachment{Kind: chain.AttachBeginID, Key: own.key[:], Value: append(trace[:], own.asked[:]...)}
+	return chain.Attachment{Kind: chain.AttachBeginID, Key: keyspace.DigestKey(own.key), Value: append(trace[:], own.asked[:]...)}
 }
 
 // beginRow is the row of the loop's begin id, where it is still to be written.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -194,7 +195,7 @@ func (rt *Runtime) keepConfirmation(ctx context.Context, l *loop, origin tga.ID,
 	digest := body.EvidenceDigest
 	b := chain.Batch{
 		Notes:       []chain.NewNote{{Kind: tga.NoteConfirmation, Who: whoRuntime, Body: raw}},
-		Attachments: []chain.Attachment{{Kind: chain.AttachBlob, Key: digest[:], Value: evidence}},
+		Attachments: []chain.Attachment{{Kind: chain.AttachBlob, Key: keyspace.DigestKey(digest), Value: evidence}},
 	}
 	err = rt.onTrace(ctx, l, origin, func(lease chain.Lease) error {
 		if asks {
@@ -307,7 +308,7 @@ func (rt *Runtime) answerConfirmation(ctx context.Context, l *loop, pending *App
 		return err
 	}
 	b := chain.Batch{Notes: []chain.NewNote{voted, {Kind: tga.NoteConfirmation, Who: vote.Who, Body: raw}}}
-	b.Attachments = []chain.Attachment{{Kind: chain.AttachApproval, Key: l.lease.TraceID[:]}}
+	b.Attachments = []chain.Attachment{{Kind: chain.AttachApproval, Key: keyspace.ApprovalKey(l.lease.TraceID)}}
 	if err := rt.append(ctx, l, b); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -59,7 +60,7 @@ func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
 		return err
 	}
 	value := binary.BigEndian.AppendUint64(nil, n+1)
-	return rt.append(ctx, l, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: occurrenceKey(l.namespace, server, base), Value: value}}})
+	return rt.append(ctx, l, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.OccurrenceKey(l.namespace, server, base), Value: value}}})
 }
 
 // delivered strikes a call out of the list of its identity.
@@ -135,7 +136,7 @@ func (rt *Runtime) carry(ctx context.Context, req *BeginRequest, mine string) (d
 // strike is the row of an identity's list without some traces; none where none is in it. The
 // lock of the identity is held.
 func (rt *Runtime) strike(ctx context.Context, name string, traces []tga.ID) ([]chain.Attachment, error) {
-	row := undeliveredRow(name)
+	row := keyspace.UndeliveredKey(name)
 	list, err := rt.undelivered(ctx, row)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"strconv"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -38,16 +39,8 @@ func (rt *Runtime) deriveKey(ctx context.Context, req *Request) error {
 	return nil
 }
 
-// occurrenceKey is where the counter of a derived key lies.
-func occurrenceKey(namespace, server, base string) []byte {
-	hash := ledger.Key{Namespace: namespace, Server: server, Tool: "tgad occurrence v1", Key: base}.Hash()
-	id := tga.ID(hash[:16])
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
-	return append(id[:], make([]byte, 8)...)
-}
-
 func (rt *Runtime) occurrence(ctx context.Context, namespace, server, base string) (uint64, error) {
-	raw, err := rt.store.Attachment(ctx, chain.AttachStream, occurrenceKey(namespace, server, base))
+	raw, err := rt.store.Attachment(ctx, chain.AttachStream, keyspace.OccurrenceKey(namespace, server, base))
 	if err != nil || raw == nil {
 		return 0, err
 	}

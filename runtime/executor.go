@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -15,9 +16,6 @@ import (
 // over. That is all it says: a dead executor is no fenced attempt, what it sent may still
 // arrive, and only the licence permits another send.
 
-// executorRow is where the lock of a trace's newest executor lies.
-func executorRow(trace tga.ID) []byte { return privateRow("tgad executor v1", trace.String()) }
-
 // executorOf is what commits with an attempt that a remote executor is given: the row of
 // its begin id, and the lock that it names, where that can be seen.
 func (l *loop) executorOf(attempt uint32) []chain.Attachment {
@@ -27,7 +25,7 @@ func (l *loop) executorOf(attempt uint32) []chain.Attachment {
 	rows := l.beginRow()
 	if l.remote.lock != "" {
 		value := append(binary.BigEndian.AppendUint32(nil, attempt), l.remote.lock...)
-		rows = append(rows, chain.Attachment{Kind: chain.AttachStream, Key: executorRow(l.lease.TraceID), Value: value})
+		rows = append(rows, chain.Attachment{Kind: chain.AttachStream, Key: keyspace.ExecutorKey(l.lease.TraceID), Value: value})
 	}
 	return rows
 }
@@ -37,7 +35,7 @@ func (rt *Runtime) forgetExecutor(l *loop) error {
 	if l.call.Meta.String(tga.MetaAttempt) != tga.AttemptExternal {
 		return nil
 	}
-	row := executorRow(l.lease.TraceID)
+	row := keyspace.ExecutorKey(l.lease.TraceID)
 	raw, err := rt.store.Attachment(context.Background(), chain.AttachStream, row)
 	if err == nil && raw != nil {
 		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachStream, Key: row})
@@ -59,7 +57,7 @@ func (rt *Runtime) executorAlive(record *ledger.Record, policy Policy) bool {
 		rt.permitLeft(record, policy) <= 0 {
 		return false
 	}
-	raw, err := rt.store.Attachment(context.Background(), chain.AttachStream, executorRow(record.TraceID))
+	raw, err := rt.store.Attachment(context.Background(), chain.AttachStream, keyspace.ExecutorKey(record.TraceID))
 	if err != nil || len(raw) < 4 || binary.BigEndian.Uint32(raw) != record.Attempts.Count {
 		return true // a store that cannot be read is found out by who asks it next
 	}

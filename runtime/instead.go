@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -18,9 +19,6 @@ import (
 // that is in doubt. So nobody can settle the trace as "did not run", and have its key sent
 // anew, beside a call that runs instead of it.
 
-// insteadRow is where the key lies that stands in for the call of a trace.
-func insteadRow(trace tga.ID) []byte { return privateRow("tgad instead v1", trace.String()) }
-
 // insteadKey is the key of the call that runs instead of the one of a trace.
 func insteadKey(trace tga.ID) string { return "again-" + trace.String() }
 
@@ -32,7 +30,7 @@ func (rt *Runtime) instead(ctx context.Context, req *BeginRequest) error {
 		if err != nil || record == nil {
 			return err
 		}
-		row, err := rt.store.Attachment(ctx, chain.AttachStream, insteadRow(record.TraceID))
+		row, err := rt.store.Attachment(ctx, chain.AttachStream, keyspace.InsteadKey(record.TraceID))
 		if err != nil {
 			return err
 		}
@@ -71,7 +69,7 @@ func (rt *Runtime) leadInstead(ctx context.Context, req *Request, given bool) er
 	if err != nil || record == nil {
 		return err
 	}
-	if row, err := rt.store.Attachment(ctx, chain.AttachStream, insteadRow(record.TraceID)); err != nil || row == nil {
+	if row, err := rt.store.Attachment(ctx, chain.AttachStream, keyspace.InsteadKey(record.TraceID)); err != nil || row == nil {
 		return err
 	}
 	if given {
@@ -106,7 +104,7 @@ func (rt *Runtime) licenseAgain(ctx context.Context, req *BeginRequest, trace tg
 	if err != nil || record == nil || record.TraceID != trace || !record.InDoubt() || rt.executorAlive(record, l.policy) || rt.licensed(l.policy) {
 		return false, err
 	}
-	row := chain.Attachment{Kind: chain.AttachStream, Key: insteadRow(trace), Value: []byte(insteadKey(trace))}
+	row := chain.Attachment{Kind: chain.AttachStream, Key: keyspace.InsteadKey(trace), Value: []byte(insteadKey(trace))}
 	return true, rt.append(ctx, l, chain.Batch{Attachments: []chain.Attachment{row}})
 }
 

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"iter"
 
-	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -44,14 +44,14 @@ func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed b
 	if n := len(r.Value); n > MaxKeptValue {
 		return Kept{}, false, tga.Errorf(tga.LimitExceeded, "value has %d bytes, over %d", n, MaxKeptValue).At("/value_base64")
 	}
-	stream := keptStream(firstOf(r.Namespace, tga.DefaultNamespace), r.Server)
+	stream := keyspace.KeptStream(firstOf(r.Namespace, tga.DefaultNamespace), r.Server)
 	// The lease of a trace that never is: two executors change one value in turn.
 	lease, err := rt.store.Acquire(ctx, stream)
 	if err != nil {
 		return Kept{}, false, err
 	}
 	defer rt.store.Release(lease)
-	key := keptKey(stream, r.Name)
+	key := keyspace.KeptKey(stream, r.Name)
 	raw, err := rt.store.Attachment(ctx, chain.AttachStream, key)
 	if err != nil {
 		return Kept{}, false, err
@@ -86,9 +86,9 @@ func (rt *Runtime) Keep(ctx context.Context, r KeepRequest) (now Kept, changed b
 // it, or what comes after a name, which need no longer be there.
 func (rt *Runtime) Kept(ctx context.Context, namespace, server, after string) iter.Seq2[Kept, error] {
 	return func(yield func(Kept, error) bool) {
-		stream := keptStream(firstOf(namespace, tga.DefaultNamespace), server)
-		for a, err := range rt.store.Attachments(ctx, chain.AttachStream, stream[:]) {
-			if err == nil && after != "" && bytes.Compare(a.Key, keptKey(stream, after)) <= 0 {
+		stream := keyspace.KeptStream(firstOf(namespace, tga.DefaultNamespace), server)
+		for a, err := range rt.store.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(stream)) {
+			if err == nil && after != "" && bytes.Compare(a.Key, keyspace.KeptKey(stream, after)) <= 0 {
 				continue
 			}
 			var k Kept
@@ -104,19 +104,6 @@ func (rt *Runtime) Kept(ctx context.Context, namespace, server, after string) it
 
 // same tells no value from an empty one.
 func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
-
-// keptStream is where the values about a tool server lie.
-func keptStream(namespace, server string) tga.ID {
-	hash := ledger.Key{Namespace: namespace, Server: server, Tool: "tgad kept v1"}.Hash()
-	id := tga.ID(hash[:16])
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
-	return id
-}
-
-func keptKey(stream tga.ID, name string) []byte {
-	sum := tga.Sum([]byte(name))
-	return append(stream[:], sum[:8]...)
-}
 
 func parseKept(raw []byte) (Kept, error) {
 	if len(raw) < 2 || len(raw)-2 < int(binary.BigEndian.Uint16(raw)) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/clock"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -46,7 +47,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 	if len(detail) > 0 {
 		digest := tga.Sum(detail)
 		body["evidence_digest"] = digest.String()
-		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachBlob, Key: digest[:], Value: detail})
+		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachBlob, Key: keyspace.DigestKey(digest), Value: detail})
 	}
 
 	switch d.Action {

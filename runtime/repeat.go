@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/call"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -94,7 +95,7 @@ func (rt *Runtime) identify(ctx context.Context, req *BeginRequest, name string)
 	}
 	c := &req.Connection
 	policy := rt.opts.Policy(req.Server, req.Tool).withDefaults()
-	r := &repeat{at: -1, row: undeliveredRow(name), mine: undelivered{Conn: c.ID, Lock: rt.visible(c.Lock)}}
+	r := &repeat{at: -1, row: keyspace.UndeliveredKey(name), mine: undelivered{Conn: c.ID, Lock: rt.visible(c.Lock)}}
 	if err := rt.decideRepeat(ctx, r, req, policy); err != nil {
 		return nil, err
 	}
@@ -346,21 +347,11 @@ func (rt *Runtime) undelivered(ctx context.Context, row []byte) ([]undelivered, 
 	return list, nil
 }
 
-// identityOf names what identical calls have in common: the [ledger.Hash] in hex of
+// identityOf names what identical calls have in common: the [keyspace.Hash] in hex of
 // namespace, server, tool, canonical arguments, submitter, subject, scope and step.
 func identityOf(req *BeginRequest) string {
-	sum := ledger.Hash(
+	sum := keyspace.Hash(
 		firstOf(req.Namespace, tga.DefaultNamespace), req.Server, req.Tool, string(req.Args), req.Submitter, req.Connection.Subject, req.Scope, req.Step,
 	)
 	return hex.EncodeToString(sum[:])
-}
-
-func undeliveredRow(name string) []byte { return privateRow("tgad undelivered v1", name) }
-
-// privateRow is the place of a value of the runtime's own.
-func privateRow(kind, name string) []byte {
-	hash := ledger.Key{Tool: kind, Key: name}.Hash()
-	id := tga.ID(hash[:16])
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
-	return append(id[:], make([]byte, 8)...)
 }

@@ -93,6 +93,5 @@ func derivedID(what string, trace tga.ID, more tga.Digest) tga.ID {
 	sum := tga.Sum(append(append([]byte(what+"\x00"), trace[:]...), more[:]...))
 	id := tga.ID(sum[:16])
 	copy(id[:6], trace[:6])
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
-	return id
+	return tga.MakeID(id)
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -36,10 +37,6 @@ const (
 // somebody, or fails a check.
 const timerFailed = 30 * time.Second
 
-func timerKey(due tga.Millis, trace tga.ID) []byte {
-	return append(binary.BigEndian.AppendUint64(nil, uint64(due)), trace[:]...)
-}
-
 // setTimer stages a timer, set at since, in place of the trace's outstanding one.
 func (rt *Runtime) setTimer(l *loop, since, due tga.Millis, t timer) error {
 	t.Wait = due - since
@@ -48,7 +45,7 @@ func (rt *Runtime) setTimer(l *loop, since, due tga.Millis, t timer) error {
 		return tga.Errorf(tga.ValidationError, "timer: %w", err).In(l.lease.TraceID)
 	}
 	l.stopTimer()
-	l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachTimer, Key: timerKey(due, l.lease.TraceID), Value: raw})
+	l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachTimer, Key: keyspace.TimerKey(due, l.lease.TraceID), Value: raw})
 	l.timer = due
 	return nil
 }
@@ -56,7 +53,7 @@ func (rt *Runtime) setTimer(l *loop, since, due tga.Millis, t timer) error {
 // stopTimer stages the end of the trace's outstanding timer.
 func (l *loop) stopTimer() {
 	if l.timer != 0 {
-		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachTimer, Key: timerKey(l.timer, l.lease.TraceID)})
+		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachTimer, Key: keyspace.TimerKey(l.timer, l.lease.TraceID)})
 		l.timer = 0
 	}
 }
@@ -209,7 +206,10 @@ func (rt *Runtime) dueTimers(ctx context.Context) (list []due, next tga.Millis, 
 		if err != nil {
 			return nil, 0, err
 		}
-		set := tga.Millis(binary.BigEndian.Uint64(a.Key))
+		set, trace, err := keyspace.ParseTimer(a.Key)
+		if err != nil {
+			return nil, 0, err
+		}
 		if at := max(set, rt.timers.rest(a.Key, now)); at > now {
 			if next == 0 || at < next {
 				next = at
@@ -219,7 +219,7 @@ func (rt *Runtime) dueTimers(ctx context.Context) (list []due, next tga.Millis, 
 			}
 			continue
 		}
-		d := due{key: a.Key, trace: tga.ID(a.Key[8:])}
+		d := due{key: a.Key, trace: trace}
 		if err := json.Unmarshal(a.Value, &d.timer); err != nil {
 			return nil, 0, tga.Errorf(tga.StateChecksumMismatch, "timer %x: %w", a.Key, err)
 		}
@@ -249,7 +249,10 @@ func (rt *Runtime) anchorTimers(ctx context.Context) error {
 		if err := json.Unmarshal(a.Value, &b); err != nil {
 			return tga.Errorf(tga.StateChecksumMismatch, "timer %x: %w", a.Key, err)
 		}
-		due := tga.Millis(binary.BigEndian.Uint64(a.Key))
+		due, _, err := keyspace.ParseTimer(a.Key)
+		if err != nil {
+			return err
+		}
 		wait := time.Duration(b.Wait) * time.Millisecond
 		left := rt.clock.Due(due.Time(), wait)
 		if b.Kind == timerExpiry {
@@ -283,13 +286,17 @@ func (rt *Runtime) earlyTimers(ctx context.Context, now tga.Millis) (list []due,
 		if err != nil {
 			return nil, 0, err
 		}
-		if raw == nil || tga.Millis(binary.BigEndian.Uint64([]byte(key))) <= now {
+		set, trace, err := keyspace.ParseTimer([]byte(key))
+		if err != nil {
+			return nil, 0, err
+		}
+		if raw == nil || set <= now {
 			t.mu.Lock()
 			delete(t.early, key) // it is over, or due by its key
 			t.mu.Unlock()
 			continue
 		}
-		d := due{key: []byte(key), trace: tga.ID([]byte(key)[8:])}
+		d := due{key: []byte(key), trace: trace}
 		if err := json.Unmarshal(raw, &d.timer); err != nil {
 			return nil, 0, tga.Errorf(tga.StateChecksumMismatch, "timer %x: %w", key, err)
 		}

@@ -139,8 +139,7 @@ func overlap(a, b turn.WorkspaceSpec) bool {
 // finds it. Copies lie in the store's directory.
 func (all *workspaces) open(ctx context.Context, store runtime.Store, data string, w turn.WorkspaceSpec, log *slog.Logger) (*workstate.State, error) {
 	sum := tga.Sum([]byte("tgad workspace v1\x00" + w.Directory + "\x00" + w.Database))
-	id := tga.ID(sum[:16])
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	id := tga.MakeID([16]byte(sum[:16]))
 	aside := filepath.Join(data, "workspaces", id.String())
 	if err := access.MkdirAll(aside); err != nil {
 		return nil, err

@@ -2,12 +2,12 @@ package crashtest
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
@@ -278,12 +278,14 @@ type recordPlace struct {
 func recordsOf(e Event) (out []recordPlace) {
 	for _, a := range e.Batch.Attachments {
 		p := recordPlace{}
-		if a.Kind != chain.AttachStream || len(a.Key) != len(p.turn)+8 || len(a.Value) <= len(p.digest) {
+		if a.Kind != chain.AttachStream || len(a.Value) <= len(p.digest) {
 			continue
 		}
-		copy(p.turn[:], a.Key)
+		var err error
+		if p.turn, p.number, err = keyspace.ParseStream(a.Key); err != nil {
+			continue // the store refuses it
+		}
 		copy(p.digest[:], a.Value)
-		p.number = binary.BigEndian.Uint64(a.Key[len(p.turn):])
 		if p.digest == tga.Sum(a.Value[len(p.digest):]) && p.number > 0 {
 			out = append(out, p)
 		}

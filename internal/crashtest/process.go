@@ -86,8 +86,7 @@ func newID(r io.Reader, now func() time.Time) tga.ID {
 	for i := range 6 {
 		id[i] = byte(ms >> (40 - 8*i))
 	}
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
-	return id
+	return tga.MakeID(id)
 }
 
 // Options are those of the stores in a world.

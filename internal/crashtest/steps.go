@@ -147,11 +147,9 @@ func Watched(licence string) []Step {
 }
 
 // idOf is a UUIDv7 that depends on a key alone.
-func idOf(key string) (id tga.ID) {
+func idOf(key string) tga.ID {
 	d := tga.Sum([]byte(key))
-	copy(id[:], d[:])
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
-	return id
+	return tga.MakeID([16]byte(d[:16]))
 }
 
 // beginPatience is how long a remote executor waits for a call that has its key: another one with a

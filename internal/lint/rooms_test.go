@@ -16,8 +16,8 @@ var rooms = []struct{ path, owns, imports string }{
 	{"schemas", `JSON Schemas and the OpenAPI document, embedded; contract types, transition table, canonical JSON, digests, error codes`, ""},
 	{"schemas/tga", "", ""},
 	{"schemas/wire", "", ""},
-	{"keyspace", `ordered key codec: byte order is tuple order, no id can cross a prefix`, "schemas/tga"},
-	{"ledger", `idempotency records, the dispatch decision, licences, outcome classes`, "schemas/tga"},
+	{"keyspace", `every key of the store, those of attachments too: byte order is tuple order, no id can cross a prefix`, "schemas/tga"},
+	{"ledger", `idempotency records, the dispatch decision, licences, outcome classes`, "keyspace schemas/tga"},
 
 	// The log and the store.
 	{"wal/chain", `what makes entries a valid log; sealed archive files; the export format; a chain for tests`, "schemas/tga"},
@@ -30,7 +30,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"engine/internal/guard", "", "internal/access schemas/tga"},
 
 	// The runtime and what it sends calls to.
-	{"runtime", "the loop, recovery, remote executors, approvals, probes, confirmation, new attempts, compensation; `Store`, `Dispatcher`, `Supervisor`, `Verifier`, `Prober`", "internal/clock internal/mcpfront/call ledger schemas/tga wal/chain"},
+	{"runtime", "the loop, recovery, remote executors, approvals, probes, confirmation, new attempts, compensation; `Store`, `Dispatcher`, `Supervisor`, `Verifier`, `Prober`", "internal/clock internal/mcpfront/call keyspace ledger schemas/tga wal/chain"},
 	{"runtime/storetest", "the suite that every `Store` passes", "ledger runtime schemas/tga wal/chain"},
 	{"runtime/dispatch", `routing, time-outs, transport retry, breaker, HTTP; MCP servers; raw messages, revisions, codes and processes of MCP, for both sides of it`, "runtime schemas/tga wal/chain"},
 	{"runtime/dispatch/httpcall", "", "ledger runtime schemas/tga wal/chain"},
@@ -49,13 +49,13 @@ var rooms = []struct{ path, owns, imports string }{
 	{"runtime/verify/sqlcheck", "", "runtime runtime/verify schemas/tga"},
 	{"runtime/verify/pgcheck", "", "runtime runtime/verify runtime/verify/sqlcheck"},
 	{"runtime/verify/sqlitecheck", "", "runtime runtime/verify runtime/verify/sqlcheck"},
-	{"runtime/workstate", `what the agent holds, as a transaction around each call: slices, map, budget, files, host directory, SQLite`, "runtime schemas/tga wal/chain"},
+	{"runtime/workstate", `what the agent holds, as a transaction around each call: slices, map, budget, files, host directory, SQLite`, "keyspace runtime schemas/tga wal/chain"},
 	{"runtime/workstate/memfs", "", "runtime/workstate schemas/tga"},
 	{"runtime/workstate/hostdir", "", "internal/filelock runtime/workstate schemas/tga"},
 	{"runtime/workstate/sqlitefile", "", "runtime/workstate schemas/tga"},
-	{"runtime/turn", `whole turns of an agent: journal, seven phases, strategies, delegation`, "ledger runtime runtime/dispatch runtime/turn/message runtime/turn/state schemas/tga wal/chain"},
+	{"runtime/turn", `whole turns of an agent: journal, seven phases, strategies, delegation`, "keyspace ledger runtime runtime/dispatch runtime/turn/message runtime/turn/state schemas/tga wal/chain"},
 	{"runtime/turn/message", `the one form of a message, filters, what of a conversation fits; keys with JSON values under four isolation levels`, "schemas/tga"},
-	{"runtime/turn/state", "", "runtime schemas/tga wal/chain"},
+	{"runtime/turn/state", "", "keyspace runtime schemas/tga wal/chain"},
 	{"runtime/turn/model", `OpenAI and Anthropic over HTTP; tools from manifests, MCP and gRPC, schemas; OSSA manifests; spans, metrics, events, and an OpenTelemetry collector for them`, "runtime runtime/dispatch/httpcall runtime/turn runtime/turn/message schemas/tga"},
 	{"runtime/turn/tools", "", "ledger runtime runtime/mcp/mcpraw runtime/turn runtime/turn/state schemas/tga"},
 	{"runtime/turn/tools/grpccall", "", "ledger runtime runtime/dispatch/httpcall runtime/mcp/mcpraw schemas/tga"},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
@@ -132,7 +133,7 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 	}
 	// Not before the lease is held: the same turn, asked for twice at once, would be begun
 	// twice, the second over the journal of the first.
-	if there, err := r.store.Attachment(ctx, chain.AttachStream, streamKey(b.id, 1)); err != nil || there != nil {
+	if there, err := r.store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(b.id, 1)); err != nil || there != nil {
 		r.store.Release(lease)
 		return nil, nil, errors.Join(err, begun(there))
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
@@ -170,7 +171,7 @@ func (r *Runner) learn(ctx context.Context, t *turn, w *work) error {
 	if w.view != nil || t.tx == nil || t.redone[w.index] {
 		return nil
 	}
-	raw, err := r.store.Attachment(context.WithoutCancel(ctx), chain.AttachStream, streamKey(t.id(), opsBase|uint64(w.index)))
+	raw, err := r.store.Attachment(context.WithoutCancel(ctx), chain.AttachStream, keyspace.StreamKey(t.id(), keyspace.OpsItem|uint64(w.index)))
 	if err != nil || raw == nil {
 		return err
 	}

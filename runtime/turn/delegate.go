@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
@@ -289,7 +290,7 @@ func (r *Runner) countDelegation(ctx context.Context, t *turn, id tga.ID) ([]cha
 	if t.init.DepthLeft <= 0 {
 		return nil, &Failure{Code: tga.QuotaExceeded, Message: "work may not be handed on any deeper", Permanent: true}
 	}
-	stream := fixed("delegations", t.init.Root.String())
+	stream := keyspace.TurnStream("delegations", t.init.Root.String())
 	last, err := newest(ctx, r.store, stream)
 	if err != nil {
 		return nil, err
@@ -297,5 +298,5 @@ func (r *Runner) countDelegation(ctx context.Context, t *turn, id tga.ID) ([]cha
 	if int(last) >= r.opts.MaxDelegations {
 		return nil, &Failure{Code: tga.QuotaExceeded, Message: "one message may lead to " + decimal(r.opts.MaxDelegations) + " delegations, and has", Permanent: true}
 	}
-	return []chain.Attachment{{Kind: chain.AttachStream, Key: streamKey(stream, uint64(last)+1), Value: id[:]}}, nil
+	return []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.StreamKey(stream, uint64(last)+1), Value: id[:]}}, nil
 }

@@ -19,20 +19,7 @@ func derived(turn tga.ID, what string, n ...int) tga.ID {
 	sum := tga.Sum(name)
 	id := tga.ID(sum[:16])
 	copy(id[:6], turn[:6])
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
-	return id
-}
-
-// fixed returns the id of a stream that has a name and no turn.
-func fixed(parts ...string) tga.ID {
-	name := []byte("tgad turn v1")
-	for _, p := range parts {
-		name = append(binary.BigEndian.AppendUint64(name, uint64(len(p))), p...)
-	}
-	sum := tga.Sum(name)
-	id := tga.ID(sum[:16])
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
-	return id
+	return tga.MakeID(id)
 }
 
 // Keys of governed calls. A retry of a question is a question of its own; a retry of a

@@ -2,10 +2,10 @@ package turn
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"slices"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -50,10 +50,6 @@ const (
 // for tests.
 var maxRecord = 64 << 20
 
-// opsBase is the first item of a turn's stream that is no record: what its tools did to
-// the state, stored with each tool's effect.
-const opsBase = uint64(1) << 40
-
 // journal is a turn's stream, under the turn's lease.
 type journal struct {
 	store  runtime.Store
@@ -62,10 +58,6 @@ type journal struct {
 	number uint64     // of the newest record
 	head   tga.Digest // of the newest record
 	staged []chain.Attachment
-}
-
-func streamKey(id tga.ID, item uint64) []byte {
-	return binary.BigEndian.AppendUint64(slices.Clone(id[:]), item)
 }
 
 // stage links a record. It is durable when [journal.commit] has returned.
@@ -87,7 +79,7 @@ func (j *journal) stage(at tga.Millis, phase Phase, kind Kind, body any) (Record
 	}
 	r.Digest = tga.Sum(text)
 	j.staged = append(j.staged, chain.Attachment{
-		Kind: chain.AttachStream, Key: streamKey(j.id, r.Number), Value: append(slices.Clone(r.Digest[:]), text...),
+		Kind: chain.AttachStream, Key: keyspace.StreamKey(j.id, r.Number), Value: append(slices.Clone(r.Digest[:]), text...),
 	})
 	j.number, j.head = r.Number, r.Digest
 	return r, nil
@@ -155,12 +147,15 @@ func readRecord(id tga.ID, number uint64, prev tga.Digest, value []byte) (Record
 // is no error.
 func readStream(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (records []Record, ops []storedOps, err error) {
 	var prev tga.Digest
-	for a, err := range store.Attachments(ctx, chain.AttachStream, id[:]) {
+	for a, err := range store.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(id)) {
 		if err != nil {
 			return nil, nil, err
 		}
-		item := binary.BigEndian.Uint64(a.Key[len(id):])
-		if item >= opsBase {
+		_, item, err := keyspace.ParseStream(a.Key)
+		if err != nil {
+			return nil, nil, err
+		}
+		if item >= keyspace.OpsItem {
 			o, err := readOps(id, a.Value)
 			if err != nil {
 				return nil, nil, err

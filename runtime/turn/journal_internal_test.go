@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -47,7 +48,7 @@ func TestOrderOfRecords(t *testing.T) {
 		{"anything after the end", append(append([]step{}, whole...), step{Emit, Parked}), false},
 		{"decided without a question", append(done(Init, Normalize), step{Resolve, Decided}), false},
 	} {
-		tt := &turn{j: &journal{id: fixed("test")}, decision: map[string]decidedBody{}}
+		tt := &turn{j: &journal{id: keyspace.TurnStream("test")}, decision: map[string]decidedBody{}}
 		var err error
 		for i, s := range c.steps {
 			body := "{}"
@@ -69,12 +70,12 @@ func TestOrderOfRecords(t *testing.T) {
 
 // TestDerivedIDs: the same for the same, another for anything else, and legal.
 func TestDerivedIDs(t *testing.T) {
-	one, two := fixed("one"), fixed("two")
+	one, two := keyspace.TurnStream("one"), keyspace.TurnStream("two")
 	seen := map[tga.ID]string{}
 	for name, id := range map[string]tga.ID{
 		"tool 0 1": derived(one, "tool", 0, 1), "tool 1 0": derived(one, "tool", 1, 0), "tool 0 2": derived(one, "tool", 0, 2),
 		"other turn": derived(two, "tool", 0, 1), "infer 1": derived(one, "infer", 1), "infer 2": derived(one, "infer", 2),
-		"tool": derived(one, "tool"), "tool 0": derived(one, "tool", 0), "fixed": fixed("tool", "0"), "fixed joined": fixed("tool0"),
+		"tool": derived(one, "tool"), "tool 0": derived(one, "tool", 0), "fixed": keyspace.TurnStream("tool", "0"), "fixed joined": keyspace.TurnStream("tool0"),
 	} {
 		if was, twice := seen[id]; twice {
 			t.Errorf("%s and %s have one id", was, name)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn/message"
@@ -133,7 +134,7 @@ func New(store runtime.Store, next runtime.Dispatcher, supervisor runtime.Superv
 		if err != nil {
 			return nil, tga.Errorf(tga.GenericStateError, "the host's name: %w", err)
 		}
-		r.pod, o.Instance = fixed("pod", host).String(), o.Runtime.NewID().String()
+		r.pod, o.Instance = keyspace.TurnStream("pod", host).String(), o.Runtime.NewID().String()
 	}
 	r.opts = o
 	r.space = state.Open(store, state.Options{Clock: o.Runtime.Clock, NewID: o.Runtime.NewID})

@@ -2,10 +2,10 @@ package turn
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"time"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -36,7 +36,7 @@ type session struct {
 	tokens int64  // of all turns that have ended
 }
 
-func sessionStream(agent, id string) tga.ID { return fixed("session", agent, id) }
+func sessionStream(agent, id string) tga.ID { return keyspace.TurnStream("session", agent, id) }
 
 // enter takes the session's lease, which serializes the numbering of its turns and
 // nothing else: it is held for one append.
@@ -69,7 +69,7 @@ func itemOf(stream tga.ID, number uint32, it sessionItem) chain.Attachment {
 	if err != nil {
 		panic(err) // numbers and an id always have a JSON form
 	}
-	return chain.Attachment{Kind: chain.AttachStream, Key: streamKey(stream, uint64(number)), Value: value}
+	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StreamKey(stream, uint64(number)), Value: value}
 }
 
 // backwards yields the items of a session, newest first. The store reads forwards, so it
@@ -91,7 +91,7 @@ func backwards(ctx context.Context, store runtime.Store, stream tga.ID, failed *
 // gap, so the first that is not there tells.
 func newest(ctx context.Context, store runtime.Store, stream tga.ID) (uint32, error) {
 	there := func(n uint32) (bool, error) {
-		raw, err := store.Attachment(ctx, chain.AttachStream, streamKey(stream, uint64(n)))
+		raw, err := store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(stream, uint64(n)))
 		return raw != nil, err
 	}
 	low, high := uint32(0), uint32(1) // low is there, or 0; high is not, in the end
@@ -121,7 +121,7 @@ func newest(ctx context.Context, store runtime.Store, stream tga.ID) (uint32, er
 }
 
 func readItem(ctx context.Context, store runtime.Store, stream tga.ID, n uint32) (*sessionItem, error) {
-	raw, err := store.Attachment(ctx, chain.AttachStream, streamKey(stream, uint64(n)))
+	raw, err := store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(stream, uint64(n)))
 	if err != nil {
 		return nil, err
 	}
@@ -135,27 +135,18 @@ func readItem(ctx context.Context, store runtime.Store, stream tga.ID, n uint32)
 	return &it, nil
 }
 
-// Open turns are items of one stream of their own: the first eight bytes of the digest
-// of a turn's id number it, its id is the value.
-var openStream = fixed("open turns")
-
-func openKey(id tga.ID) []byte {
-	sum := tga.Sum(id[:])
-	return streamKey(openStream, binary.BigEndian.Uint64(sum[:8]))
-}
-
 func opened(id tga.ID) chain.Attachment {
-	return chain.Attachment{Kind: chain.AttachStream, Key: openKey(id), Value: id[:]}
+	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.OpenTurnKey(id), Value: id[:]}
 }
 
 func closed(id tga.ID) chain.Attachment {
-	return chain.Attachment{Kind: chain.AttachStream, Key: openKey(id)}
+	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.OpenTurnKey(id)}
 }
 
 // openTurns returns the ids of the turns that have not ended, oldest first.
 func openTurns(ctx context.Context, store runtime.AttachmentReader) ([]tga.ID, error) {
 	var ids []tga.ID
-	for a, err := range store.Attachments(ctx, chain.AttachStream, openStream[:]) {
+	for a, err := range store.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(keyspace.OpenTurns())) {
 		if err != nil {
 			return nil, err
 		}

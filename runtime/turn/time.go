@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -129,7 +130,7 @@ func (r *Runner) callWaits(ctx context.Context, trace tga.ID) (bool, error) {
 	if err != nil || res.State != tga.Pending {
 		return res.State == tga.Executing, err
 	}
-	raw, err := r.store.Attachment(ctx, chain.AttachApproval, trace[:])
+	raw, err := r.store.Attachment(ctx, chain.AttachApproval, keyspace.ApprovalKey(trace))
 	if err != nil || raw == nil {
 		return false, err
 	}

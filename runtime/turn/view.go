@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -249,7 +250,7 @@ func stored(t *turn, o storedOps) (*chain.Attachment, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.GenericStateError, "what a tool did to the state: %w", err)
 	}
-	return &chain.Attachment{Kind: chain.AttachStream, Key: streamKey(t.id(), opsBase|uint64(o.Index)), Value: raw}, nil
+	return &chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StreamKey(t.id(), keyspace.OpsItem|uint64(o.Index)), Value: raw}, nil
 }
 
 // storedOps is what one tool call did to the state. The last of its operations is its

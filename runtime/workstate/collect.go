@@ -2,10 +2,10 @@ package workstate
 
 import (
 	"context"
-	"encoding/binary"
 	"maps"
 	"slices"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -37,17 +37,20 @@ func (f *family) records(ctx context.Context) (heads map[uint32]headRecord, boun
 		}
 		return heads, nil, nil
 	}
-	for a, err := range f.read.Attachments(ctx, chain.AttachStream, f.id[:]) {
+	for a, err := range f.read.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(f.id)) {
 		if err != nil {
 			return nil, nil, err
 		}
-		item := binary.BigEndian.Uint64(a.Key[len(f.id):])
-		if item&(1<<40-1) == 0 {
+		_, number, n, err := keyspace.ParseState(a.Key)
+		if err != nil {
+			return nil, nil, err
+		}
+		if n == 0 {
 			var h headRecord
 			if err := decodeRecord(a.Value, &h, func() int { return h.Version }); err != nil {
 				return nil, nil, err
 			}
-			heads[uint32(item>>40)] = h
+			heads[number] = h
 			continue
 		}
 		var r boundaryRecord
@@ -110,7 +113,7 @@ func (f *family) collect(ctx context.Context) (Collected, error) {
 	if f.store == nil {
 		return Collected{}, nil // memory is collected by who holds it
 	}
-	live := map[blobKey]bool{}
+	live := map[[32]byte]bool{}
 	for digest := range roots {
 		if err := f.mark(ctx, ref{digest, true}, live); err != nil {
 			return Collected{}, err
@@ -118,12 +121,11 @@ func (f *family) collect(ctx context.Context) (Collected, error) {
 	}
 	done := Collected{Live: len(live)}
 	var drop []chain.Attachment
-	owner := f.blobKey(tga.Digest{})
-	for a, err := range f.read.Attachments(ctx, chain.AttachBlob, owner[:8]) {
+	for a, err := range f.read.Attachments(ctx, chain.AttachBlob, keyspace.NodePrefix(f.id)) {
 		if err != nil {
 			return done, err
 		}
-		if !live[blobKey(a.Key)] {
+		if !live[[32]byte(a.Key)] {
 			drop = append(drop, chain.Attachment{Kind: chain.AttachBlob, Key: slices.Clone(a.Key)})
 			done.Bytes += int64(len(a.Value))
 		}
@@ -138,8 +140,8 @@ func (f *family) collect(ctx context.Context) (Collected, error) {
 }
 
 // mark notes a node and what is below it. A node without kids is not read.
-func (f *family) mark(ctx context.Context, r ref, live map[blobKey]bool) error {
-	key := f.blobKey(r.digest)
+func (f *family) mark(ctx context.Context, r ref, live map[[32]byte]bool) error {
+	key := keyspace.NodeKey(f.id, r.digest)
 	if live[key] {
 		return nil
 	}

@@ -1,14 +1,15 @@
 package workstate
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -32,29 +33,16 @@ type family struct {
 	evicted atomic.Int64 // boundaries dropped since the last collection
 
 	mu     sync.Mutex
-	stored map[blobKey]bool  // nodes known to be in the store
+	stored map[[32]byte]bool // keys of nodes known to be in the store
 	calls  map[tga.ID]*Tx    // of the traces that are run now
 	leased map[tga.ID]bool   // traces whose lease was taken through the watched store
 	states map[uint32]*State // open states
 }
 
-type blobKey [32]byte
-
-func (f *family) blobKey(d tga.Digest) (key blobKey) {
-	owner := tga.Sum(f.id[:])
-	copy(key[:8], owner[:])
-	copy(key[8:], d[:])
-	return key
-}
-
-func (f *family) streamKey(number uint32, n uint64) []byte {
-	return binary.BigEndian.AppendUint64(slices.Clone(f.id[:]), uint64(number)<<40|n)
-}
-
 func (f *family) has(d tga.Digest) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.stored[f.blobKey(d)]
+	return f.stored[keyspace.NodeKey(f.id, d)]
 }
 
 // headRecord is item 0 of a state's stream, JSON.
@@ -74,8 +62,8 @@ const maxSpill = 64 << 20
 // nodes returns what of a tree is not in the store.
 func (f *family) nodes(root *Node) (out []chain.Attachment, size int64) {
 	root.walk(f.has, func(n *Node) {
-		key, value := f.blobKey(n.digest), n.encode()
-		out = append(out, chain.Attachment{Kind: chain.AttachBlob, Key: key[:], Value: value})
+		key, value := keyspace.NodeKey(f.id, n.digest), n.encode()
+		out = append(out, chain.Attachment{Kind: chain.AttachBlob, Key: keyspace.DigestKey(key), Value: value})
 		size += int64(len(value))
 	})
 	return out, size
@@ -115,7 +103,7 @@ func (t *Tx) attachments(ctx context.Context) ([]chain.Attachment, error) {
 		list = append(list, f.item(s.number, 0, head))
 		t.evict = s.overflow()
 		for _, b := range t.evict {
-			list = append(list, chain.Attachment{Kind: chain.AttachStream, Key: f.streamKey(s.number, b.record.Number)})
+			list = append(list, chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StateKey(f.id, s.number, b.record.Number)})
 		}
 	}
 	return list, nil
@@ -126,7 +114,7 @@ func (f *family) item(number uint32, n uint64, v any) chain.Attachment {
 	if err != nil {
 		panic(err) // records hold strings and numbers, which always have a JSON form
 	}
-	return chain.Attachment{Kind: chain.AttachStream, Key: f.streamKey(number, n), Value: value}
+	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StateKey(f.id, number, n), Value: value}
 }
 
 // spill writes nodes ahead of the record that refers to them.
@@ -161,10 +149,10 @@ func (f *family) append(ctx context.Context, list []chain.Attachment) error {
 func (f *family) written(list []chain.Attachment) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	owner := f.blobKey(tga.Digest{})
+	owner := keyspace.NodePrefix(f.id)
 	for _, a := range list {
-		if a.Kind == chain.AttachBlob && len(a.Key) == len(owner) && [8]byte(a.Key) == [8]byte(owner[:]) {
-			if key := blobKey(a.Key); a.Value != nil {
+		if a.Kind == chain.AttachBlob && len(a.Key) == 32 && bytes.HasPrefix(a.Key, owner) {
+			if key := [32]byte(a.Key); a.Value != nil {
 				f.stored[key] = true
 			} else {
 				delete(f.stored, key)
@@ -304,7 +292,7 @@ func (f *family) appended(ctx context.Context, trace tga.ID, b chain.Batch, err 
 	if t == nil {
 		return
 	}
-	key := f.streamKey(t.state.number, t.boundary.record.Number)
+	key := keyspace.StateKey(f.id, t.state.number, t.boundary.record.Number)
 	held := slices.ContainsFunc(b.Attachments, func(a chain.Attachment) bool {
 		return a.Kind == chain.AttachStream && slices.Equal(a.Key, key)
 	})

@@ -2,8 +2,8 @@ package workstate
 
 import (
 	"context"
-	"encoding/binary"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -26,10 +26,11 @@ func States(ctx context.Context, store runtime.AttachmentReader) ([]Stored, erro
 		if err != nil {
 			return nil, err
 		}
-		id := tga.ID(a.Key[:len(tga.ID{})])
-		item := binary.BigEndian.Uint64(a.Key[len(id):])
-		number := uint32(item >> 40)
-		if item&(1<<40-1) == 0 {
+		id, number, n, err := keyspace.ParseState(a.Key)
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
 			var h headRecord
 			if decodeRecord(a.Value, &h, func() int { return h.Version }) != nil {
 				continue // a stream of another owner
@@ -61,7 +62,7 @@ func States(ctx context.Context, store runtime.AttachmentReader) ([]Stored, erro
 func Inspect(ctx context.Context, store runtime.AttachmentReader, id tga.ID, number uint32, o Options) (*State, error) {
 	f := &family{
 		read: store, id: id, token: make(turn, 1),
-		stored: map[blobKey]bool{}, calls: map[tga.ID]*Tx{}, leased: map[tga.ID]bool{}, states: map[uint32]*State{},
+		stored: map[[32]byte]bool{}, calls: map[tga.ID]*Tx{}, leased: map[tga.ID]bool{}, states: map[uint32]*State{},
 	}
 	s := newState(f, number, NewSession(), &Registry{}, o)
 	s.inspected = true

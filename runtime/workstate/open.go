@@ -2,11 +2,11 @@ package workstate
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"maps"
 	"slices"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -30,7 +30,7 @@ func Open(ctx context.Context, store runtime.Store, id tga.ID, session *Session,
 	}
 	f := &family{
 		store: store, read: store, id: id, lease: lease, token: make(turn, 1),
-		stored: map[blobKey]bool{}, calls: map[tga.ID]*Tx{}, leased: map[tga.ID]bool{}, states: map[uint32]*State{},
+		stored: map[[32]byte]bool{}, calls: map[tga.ID]*Tx{}, leased: map[tga.ID]bool{}, states: map[uint32]*State{},
 	}
 	s, err := f.open(ctx, 0, session, resources, o)
 	if err != nil {
@@ -107,15 +107,17 @@ func (s *State) create(ctx context.Context, root *Node, forked string, elsewhere
 // readStream reads the state's head and boundaries.
 func (s *State) readStream(ctx context.Context) error {
 	f := s.family
-	for a, err := range f.read.Attachments(ctx, chain.AttachStream, f.id[:]) {
+	for a, err := range f.read.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(f.id)) {
 		if err != nil {
 			return err
 		}
-		item := binary.BigEndian.Uint64(a.Key[len(f.id):])
-		if item>>40 != uint64(s.number) {
+		_, number, n, err := keyspace.ParseState(a.Key)
+		if err != nil {
+			return err
+		}
+		if number != s.number {
 			continue
 		}
-		n := item & (1<<40 - 1)
 		if n == 0 {
 			if err := decodeRecord(a.Value, &s.head, func() int { return s.head.Version }); err != nil {
 				return err
@@ -322,7 +324,7 @@ func (f *family) load(ctx context.Context, digest tga.Digest, known map[tga.Dige
 	}
 	known[digest] = n
 	f.mu.Lock()
-	f.stored[f.blobKey(digest)] = true
+	f.stored[keyspace.NodeKey(f.id, digest)] = true
 	f.mu.Unlock()
 	return n, nil
 }
@@ -332,8 +334,8 @@ func (f *family) blob(ctx context.Context, digest tga.Digest) ([]ref, []byte, er
 	if f.read == nil {
 		return nil, nil, tga.Errorf(tga.NotFound, "node %s is not at hand", digest)
 	}
-	key := f.blobKey(digest)
-	raw, err := f.read.Attachment(ctx, chain.AttachBlob, key[:])
+	key := keyspace.NodeKey(f.id, digest)
+	raw, err := f.read.Attachment(ctx, chain.AttachBlob, keyspace.DigestKey(key))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -50,6 +50,13 @@ type ID [16]byte
 
 const idTextLen = 36
 
+// MakeID makes b a UUIDv7: it sets the version and the variant, six bits in all. b is the
+// beginning of a digest, or a time and randomness.
+func MakeID(b [16]byte) ID {
+	b[6], b[8] = b[6]&0x0f|0x70, b[8]&0x3f|0x80
+	return b
+}
+
 // ParseID reads a lowercase UUIDv7. Another version, another variant or an upper
 // case digit is refused (docs/FORMAT.md).
 func ParseID(s string) (ID, error) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -37,41 +38,11 @@ func (c cell) alive(at tga.Millis) bool {
 	return c.value != nil && (c.expires == 0 || at < c.expires)
 }
 
-// streamID makes sixteen bytes of a digest a legal stream id, UUIDv7.
-func streamID(d tga.Digest) tga.ID {
-	id := tga.ID(d[:16])
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
-	return id
-}
-
-// digestOf is the SHA-256 of parts, each behind its length, so that no part can run into
-// the next.
-func digestOf(parts ...string) tga.Digest {
-	var b []byte
-	for _, p := range parts {
-		b = append(binary.BigEndian.AppendUint32(b, uint32(len(p))), p...)
-	}
-	return tga.Sum(b)
-}
-
-func streamOf(n Scope) tga.ID { return streamID(digestOf("tgad state scope v1", string(n.Mode), n.ID)) }
-
-// keyStream returns the id of a key's own stream.
-func (c *scope) keyStream(key string) tga.ID {
-	return streamID(digestOf("tgad state key v1", string(c.id[:]), key))
-}
-
-// listBit is set in the first byte of the number of every list of keys.
-const listBit = 0x80
-
-// slotOf returns the item of a scope's stream that lists a key. It is never 0.
-func slotOf(key string) uint64 {
-	d := digestOf("tgad state slot v1", key)
-	return binary.BigEndian.Uint64(d[:]) | listBit<<56
-}
+// valueStream is the stream of a key's values.
+func (c *scope) valueStream(key string) tga.ID { return keyspace.ValueStream(c.id, key) }
 
 func item(stream tga.ID, n uint64, value []byte) chain.Attachment {
-	return chain.Attachment{Kind: chain.AttachStream, Key: binary.BigEndian.AppendUint64(slices.Clone(stream[:]), n), Value: value}
+	return chain.Attachment{Kind: chain.AttachStream, Key: keyspace.StreamKey(stream, n), Value: value}
 }
 
 // put makes the item of a cell: format[1] expires[8] deleted[1] key length[1] key value.
@@ -82,7 +53,7 @@ func (c *scope) put(key string, v cell) chain.Attachment {
 	if v.value == nil {
 		b[9] = 1
 	}
-	return item(c.keyStream(key), v.version, append(append(b, key...), v.value...))
+	return item(c.valueStream(key), v.version, append(append(b, key...), v.value...))
 }
 
 // cells returns the stored versions of a key, oldest first.
@@ -90,9 +61,8 @@ func (c *scope) cells(ctx context.Context, key string) ([]cell, error) {
 	if c.name.Mode == None {
 		return nil, nil
 	}
-	stream := c.keyStream(key)
 	var out []cell
-	for a, err := range c.space.store.Attachments(ctx, chain.AttachStream, stream[:]) {
+	for a, err := range c.space.store.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(c.valueStream(key))) {
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +88,11 @@ func decodeCell(key string, a chain.Attachment) (cell, error) {
 	if got := string(b[fixed:n]); got != key {
 		return cell{}, damaged("state of key %q: it is of key %q", key, got)
 	}
-	v := cell{version: binary.BigEndian.Uint64(a.Key[16:]), expires: tga.Millis(binary.BigEndian.Uint64(b[1:]))}
+	_, version, err := keyspace.ParseStream(a.Key)
+	if err != nil {
+		return cell{}, err
+	}
+	v := cell{version: version, expires: tga.Millis(binary.BigEndian.Uint64(b[1:]))}
 	switch {
 	case b[9] == 0 && len(b) > n:
 		v.value = b[n:]
@@ -173,7 +147,7 @@ func (c *scope) readHead(ctx context.Context) (head, error) {
 	if c.name.Mode == None {
 		return head{}, nil
 	}
-	raw, err := c.space.store.Attachment(ctx, chain.AttachStream, item(c.id, 0, nil).Key)
+	raw, err := c.space.store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(c.id, 0))
 	if err != nil || raw == nil {
 		return head{}, err
 	}
@@ -218,7 +192,7 @@ type listing struct {
 func (l *listing) change(ctx context.Context, key string, there bool) error {
 	slot := l.scope.space.slot(key)
 	if _, ok := l.lists[slot]; !ok {
-		raw, err := l.scope.space.store.Attachment(ctx, chain.AttachStream, item(l.scope.id, slot, nil).Key)
+		raw, err := l.scope.space.store.Attachment(ctx, chain.AttachStream, keyspace.StreamKey(l.scope.id, slot))
 		if err != nil {
 			return err
 		}
@@ -263,11 +237,13 @@ func (c *scope) listed(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	var out []string
-	for a, err := range c.space.store.Attachments(ctx, chain.AttachStream, c.id[:]) {
+	for a, err := range c.space.store.Attachments(ctx, chain.AttachStream, keyspace.StreamPrefix(c.id)) {
 		if err != nil {
 			return nil, err
 		}
-		if binary.BigEndian.Uint64(a.Key[16:]) == 0 {
+		if _, item, err := keyspace.ParseStream(a.Key); err != nil {
+			return nil, err
+		} else if item == 0 {
 			continue
 		}
 		keys, err := decodeList(a.Value)

@@ -2,10 +2,10 @@ package state
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -75,7 +75,7 @@ func (s *Space) CollectSome(ctx context.Context, name Scope, most int) (dropped 
 // behind a prefix, it gets a byte more, by chance. Lists behind the bytes that follow fill
 // up what is missing.
 func (c *scope) sample(ctx context.Context, most int) ([]string, error) {
-	prefix := slices.Clone(c.id[:])
+	prefix := keyspace.StreamPrefix(c.id)
 	for {
 		keys, whole, err := c.some(ctx, prefix, most)
 		if err != nil || whole && len(prefix) == len(c.id) {
@@ -86,7 +86,7 @@ func (c *scope) sample(ctx context.Context, most int) ([]string, error) {
 		}
 		first := 0
 		if len(prefix) == len(c.id) {
-			first = listBit
+			first = keyspace.ListBit
 		}
 		prefix = append(prefix, byte(first+c.space.pick(256-first)))
 	}
@@ -101,7 +101,7 @@ func (c *scope) beside(ctx context.Context, prefix []byte, keys []string, most i
 		}
 		next := slices.Clone(prefix)
 		next[last] += byte(n + 1)
-		if last == len(c.id) && next[last] < listBit {
+		if last == len(c.id) && next[last] < keyspace.ListBit {
 			continue // no list, but the head
 		}
 		more, _, err := c.some(ctx, next, most-len(keys))
@@ -119,7 +119,9 @@ func (c *scope) some(ctx context.Context, prefix []byte, most int) (keys []strin
 		if err != nil {
 			return nil, false, err
 		}
-		if binary.BigEndian.Uint64(a.Key[len(c.id):]) == 0 {
+		if _, item, err := keyspace.ParseStream(a.Key); err != nil {
+			return nil, false, err
+		} else if item == 0 {
 			continue
 		}
 		list, err := decodeList(a.Value)
@@ -157,7 +159,7 @@ func (c *scope) collect(ctx context.Context, lease chain.Lease, keys []string) (
 		}
 		for _, v := range cells {
 			if !keep[v.version] {
-				items = append(items, item(c.keyStream(key), v.version, nil))
+				items = append(items, item(c.valueStream(key), v.version, nil))
 			}
 		}
 		if len(keep) == 0 {

@@ -255,7 +255,7 @@ func (b *batch) replace(ctx context.Context, key string, cells []cell, v cell) e
 	keep := needed(cells, b.pins)
 	for _, old := range cells {
 		if !keep[old.version] {
-			b.items = append(b.items, item(c.keyStream(key), old.version, nil))
+			b.items = append(b.items, item(c.valueStream(key), old.version, nil))
 		}
 	}
 	v.version = b.version

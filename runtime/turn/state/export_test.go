@@ -1,8 +1,10 @@
 package state
 
+import "github.com/tgad/tgad/keyspace"
+
 // ShareLists lists all keys of a scope at one place, as keys whose digests begin alike
 // would be.
-func ShareLists(s *Space) { s.slot = func(string) uint64 { return listBit<<56 | 1 } }
+func ShareLists(s *Space) { s.slot = func(string) uint64 { return keyspace.ListBit<<56 | 1 } }
 
 // PickBy makes the choices of collections repeatable.
 func PickBy(s *Space, pick func(n int) int) { s.pick = pick }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -58,7 +59,7 @@ func Open(store runtime.Store, o Options) *Space {
 		// could go on.
 		o.NewID = func() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) }
 	}
-	return &Space{store: store, opts: o, slot: slotOf, pick: rand.IntN, scopes: map[tga.ID]*scope{}}
+	return &Space{store: store, opts: o, slot: keyspace.ListItem, pick: rand.IntN, scopes: map[tga.ID]*scope{}}
 }
 
 func (s *Space) now() tga.Millis { return tga.MillisOf(s.opts.Clock()) }
@@ -103,7 +104,7 @@ func (s *Space) enter(name Scope) *scope {
 		c.loaded = true // there is nothing to load, and nobody to share it with
 		return c
 	}
-	c.id = streamOf(name)
+	c.id = keyspace.ScopeStream(string(name.Mode), name.ID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if old := s.scopes[c.id]; old != nil {
