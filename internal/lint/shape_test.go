@@ -23,7 +23,6 @@ var (
 	overLines = map[string]int{
 		"internal/agent.Open":                     87,
 		"internal/crashtest/proc.world.crowdLife": 84,
-		"internal/mcpshim.attempt.work":           129,
 		"runtime.Runtime.probe":                   94,
 		"runtime.Runtime.reserve":                 97,
 		"runtime.Runtime.guardAll":                88,
@@ -35,7 +34,6 @@ var (
 		"internal/config.Server.check":            38,
 		"internal/crashtest.World.receive":        34,
 		"internal/crashtest/proc.world.crowdLife": 26,
-		"internal/mcpshim.attempt.work":           41,
 		"internal/mcpshim.ownTask.standing":       29,
 		"ledger.Record.flaw":                      30,
 		"runtime.Runtime.probe":                   27,
