@@ -34,7 +34,6 @@ var (
 		"internal/config.Server.check":            38,
 		"internal/crashtest.World.receive":        34,
 		"internal/crashtest/proc.world.crowdLife": 26,
-		"internal/mcpshim.ownTask.standing":       29,
 		"ledger.Record.flaw":                      30,
 		"runtime.Runtime.probe":                   27,
 		"runtime.Runtime.reserve":                 30,

@@ -302,36 +302,17 @@ func (t *ownTask) standing() (said string, is taskStanding) {
 	if rec.End != "" {
 		return rec.End, taskUnsent
 	}
-	working := func(words string) (string, taskStanding) {
-		return string(tga.AppendString([]byte(`"status":"working","statusMessage":`), words)), taskOpen
-	}
 	select {
 	case <-t.a.done:
 	default:
-		return working(t.a.standing())
+		return working(t.a.standing()), taskOpen
 	}
 	o := &t.a.out
-	completed := func(code tga.Code, words string) string {
-		return `"status":"completed","result":` + string(toolError(mcpraw.Newest, code, t.id.String(), words))
-	}
-	unsent := !o.final && (o.code == tga.ToolError || o.code == tga.EscalationRequired && rec.Cancelled)
 	switch {
-	case o.words != "" && o.final:
-		return completed(o.code, o.words), taskEffect
-	case o.words != "" && unsent && rec.Cancelled:
-		return string(tga.AppendString([]byte(`"status":"cancelled","statusMessage":`), o.words)), taskUnsent
-	case o.words != "" && unsent:
-		return completed(o.code, o.words), taskUnsent
-	case o.words != "" && (o.code == tga.StoreUnavailable || o.code == tga.IdempotencyKeyInFlight || o.code == tga.EscalationRequired):
-		said, _ = working(o.words)
-		return said, taskAsk
-	case o.words != "" && o.rpc != 0:
-		b := append([]byte(`"status":"failed","error":{"code":`), itoa(o.rpc)...)
-		return string(tga.AppendString(append(b, `,"message":`...), "tgad: "+o.words)) + "}", taskAsk
 	case o.words != "":
-		return completed(o.code, o.words), taskAsk // in doubt or denied, as the log has it
+		return t.told(o, rec.Cancelled)
 	case o.final && o.value == nil:
-		return completed(tga.LimitExceeded, "The call has run and its answer was too long to be kept. It is not run again."), taskEffect
+		return t.completed(tga.LimitExceeded, "The call has run and its answer was too long to be kept. It is not run again."), taskEffect
 	case o.final && o.fault:
 		return `"status":"failed","error":` + string(o.value), taskEffect
 	case o.final && t.revived:
@@ -342,8 +323,36 @@ func (t *ownTask) standing() (said string, is taskStanding) {
 	if asked := mcpraw.At(o.value, "/inputRequests"); asked != nil && mcpraw.ScalarText(mcpraw.At(o.value, "/resultType")) == "input_required" {
 		return `"status":"input_required","inputRequests":` + string(asked), taskAwaited
 	}
-	said, _ = working("the tool server works on") // as a task of its own
-	return said, taskAsk
+	return working("the tool server works on"), taskAsk // as a task of its own
+}
+
+// told is the standing of a task whose call came to no answer of the tool server's, but to words.
+func (t *ownTask) told(o *outcome, cancelled bool) (said string, is taskStanding) {
+	unsent := o.code == tga.ToolError || o.code == tga.EscalationRequired && cancelled
+	switch {
+	case o.final:
+		return t.completed(o.code, o.words), taskEffect
+	case unsent && cancelled:
+		return withWords("cancelled", o.words), taskUnsent
+	case unsent:
+		return t.completed(o.code, o.words), taskUnsent
+	case o.code == tga.StoreUnavailable || o.code == tga.IdempotencyKeyInFlight || o.code == tga.EscalationRequired:
+		return working(o.words), taskAsk
+	case o.rpc != 0:
+		b := append([]byte(`"status":"failed","error":{"code":`), itoa(o.rpc)...)
+		return string(tga.AppendString(append(b, `,"message":`...), "tgad: "+o.words)) + "}", taskAsk
+	}
+	return t.completed(o.code, o.words), taskAsk // in doubt or denied, as the log has it
+}
+
+func (t *ownTask) completed(code tga.Code, words string) string {
+	return `"status":"completed","result":` + string(toolError(mcpraw.Newest, code, t.id.String(), words))
+}
+
+func working(words string) string { return withWords("working", words) }
+
+func withWords(status, words string) string {
+	return string(tga.AppendString([]byte(`"status":"`+status+`","statusMessage":`), words))
 }
 
 func (s *Shim) forgetTask(t *ownTask) {
