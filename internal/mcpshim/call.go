@@ -439,7 +439,7 @@ func (q *call) send(l *link, b runtime.Begun, late func() error) error {
 	m := q.message(b.Key, b.Result.TraceID.String(), b.Attempt)
 	m.Late = late
 	err := q.conv.write(l, q.w, m)
-	if errors.Is(err, wire.ErrNotSent) {
+	if errors.Is(err, runtime.ErrNotSent) {
 		q.mu.Lock()
 		q.sent = false
 		q.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
@@ -301,7 +302,7 @@ func (c *conv) write(l *link, w *waiting, m *wire.Message) error {
 	c.mu.Lock()
 	if c.up != l {
 		c.mu.Unlock()
-		return wire.ErrNotSent
+		return runtime.ErrNotSent
 	}
 	w.link = l // before the write: the answer may be quicker than its return
 	c.mu.Unlock()

@@ -41,7 +41,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 			})
 		}
 	}
-	if errors.Is(err, wire.ErrNotSent) || l == nil || (err != nil && !q.wasSent()) {
+	if errors.Is(err, runtime.ErrNotSent) || l == nil || (err != nil && !q.wasSent()) {
 		a.notSent(ctx, b, err)
 		return true, ""
 	}

@@ -19,9 +19,9 @@ package dispatch
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -37,10 +37,6 @@ func prepare(ctx context.Context, next runtime.Dispatcher, call runtime.Call) ([
 
 // notSent is an error for a call that this package did not hand on.
 func notSent(code tga.Code, call runtime.Call, cause error, format string, args ...any) error {
-	why := runtime.ErrNotSent
-	if cause != nil {
-		why = fmt.Errorf("%w: %w", why, cause)
-	}
-	args = append([]any{call.Tool, call.Server, call.Attempt}, append(args, why)...)
+	args = append([]any{call.Tool, call.Server, call.Attempt}, append(args, onwire.NotSent(cause))...)
 	return tga.Errorf(code, "%s on %s, attempt %d: "+format+": %w", args...).In(call.TraceID)
 }

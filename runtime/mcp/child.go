@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
@@ -99,11 +100,8 @@ func (c *child) exchange(ctx context.Context, req *jsonrpc.Request, _ ...mcpraw.
 		return nil, notSent("%v", err)
 	}
 	n, err := c.writeLine(ctx, line)
-	if err != nil && n == 0 {
-		return nil, notSent("write: %v", err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("write: %d of %d bytes: %w", n, len(line)+1, err)
+	if err := onwire.Wrote(int64(n), err); err != nil {
+		return nil, fmt.Errorf("write %d bytes: %w", len(line)+1, err)
 	}
 	select {
 	case a := <-ready:

@@ -10,14 +10,15 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
-	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
+	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -77,17 +78,14 @@ func (l *httpLink) alive() bool {
 	return !l.dead && l.ctx.Err() == nil
 }
 
-// post sends one message. written says whether a connection was handed the request:
-// from then on bytes may have reached the server. The transport is used without
-// http.Client, which would follow redirects, and the body cannot be had twice
-// (GetBody is nil), so net/http does not send it again on its own.
-func (l *httpLink) post(ctx context.Context, method string, params, body []byte, mirrored []mcpraw.ParamValue) (resp *http.Response, written bool, err error) {
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { written = true },
-	})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url, io.NopCloser(bytes.NewReader(body)))
+// post sends one message. The transport is used without http.Client, which would follow
+// redirects, and the body cannot be had twice (GetBody is nil), so net/http does not send
+// it again on its own.
+func (l *httpLink) post(ctx context.Context, method string, params, body []byte, mirrored []mcpraw.ParamValue) (*http.Response, error) {
+	var way onwire.Request
+	req, err := http.NewRequestWithContext(way.Follow(ctx), http.MethodPost, l.url, io.NopCloser(bytes.NewReader(body)))
 	if err != nil {
-		return nil, false, err
+		return nil, onwire.NotSent(err)
 	}
 	req.ContentLength = int64(len(body))
 	for k, v := range l.headers {
@@ -109,8 +107,8 @@ func (l *httpLink) post(ctx context.Context, method string, params, body []byte,
 	} else if version != "" {
 		req.Header.Set("Mcp-Protocol-Version", string(version))
 	}
-	resp, err = l.rt.RoundTrip(req)
-	return resp, written, err
+	resp, err := l.rt.RoundTrip(req)
+	return resp, way.Fault(err)
 }
 
 func (l *httpLink) exchange(ctx context.Context, req *jsonrpc.Request, mirrored ...mcpraw.ParamValue) (*answer, error) {
@@ -132,9 +130,9 @@ func (l *httpLink) exchange(ctx context.Context, req *jsonrpc.Request, mirrored 
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
 
-	resp, written, err := l.post(bounded, req.Method, req.Params, body, mirrored)
-	if err != nil && !written {
-		return nil, notSent("%v", err)
+	resp, err := l.post(bounded, req.Method, req.Params, body, mirrored)
+	if errors.Is(err, runtime.ErrNotSent) {
+		return nil, err
 	}
 	var a *answer
 	if err == nil {
@@ -260,7 +258,7 @@ func (l *httpLink) notify(ctx context.Context, n *jsonrpc.Request) error {
 
 // send posts a message that has no answer.
 func (l *httpLink) send(ctx context.Context, method string, body []byte) error {
-	resp, _, err := l.post(ctx, method, nil, body, nil)
+	resp, err := l.post(ctx, method, nil, body, nil)
 	if err != nil {
 		return err
 	}

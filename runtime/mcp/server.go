@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -296,7 +297,7 @@ func childEnv(extra []string) []string {
 }
 
 func notSent(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{runtime.ErrNotSent}, args...)...)
+	return onwire.NotSent(fmt.Errorf(format, args...))
 }
 
 // errGone is why a call has no answer when its session ended first.

@@ -4,20 +4,20 @@ package wire
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 // Upstream is a way to the tool server. Messages that come from it are handed, one after
 // the other, to the function that it was made with.
 type Upstream interface {
-	// Write gives a message to the tool server. It returns ErrNotSent (wrapped) where it
+	// Write gives a message to the tool server. It returns [runtime.ErrNotSent] (wrapped) where it
 	// is certain that no byte of it went out.
 	Write(m *Message) error
 	// Done is closed when no message can come any more, and Why says the reason.
@@ -43,22 +43,8 @@ type Message struct {
 	Late func() error
 }
 
-// tooLate is the error of a message whose time is over, else nil.
-func (m *Message) tooLate() error {
-	if m.Late == nil {
-		return nil
-	}
-	if err := m.Late(); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotSent, err)
-	}
-	return nil
-}
-
 // Stateless reports whether the message is of a revision without a handshake.
 func (m *Message) Stateless() bool { return m.Version.Stateless() }
-
-// ErrNotSent says that no byte of a message went out.
-var ErrNotSent = errors.New("not sent")
 
 // child is a tool server that is a process: one line a message on its stdin and stdout.
 // Its stderr is the shim's own, as the client would have it without the shim.
@@ -111,12 +97,12 @@ func (c *child) Why() error            { return c.cause }
 func (c *child) Write(m *Message) error {
 	select {
 	case <-c.gone:
-		return fmt.Errorf("%w: the tool server is gone: %w", ErrNotSent, c.cause)
+		return onwire.NotSent(fmt.Errorf("the tool server is gone: %w", c.cause))
 	case <-c.p.Exited():
-		return fmt.Errorf("%w: the tool server is gone: %w", ErrNotSent, c.p.Exit())
+		return onwire.NotSent(fmt.Errorf("the tool server is gone: %w", c.p.Exit()))
 	default:
 	}
-	return c.in.writeUnless(m.tooLate, m.Parts...)
+	return c.in.writeUnless(m.Late, m.Parts...)
 }
 
 func (c *child) Close() {

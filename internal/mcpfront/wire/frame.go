@@ -5,13 +5,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -260,31 +260,26 @@ func (c counted) Write(p []byte) (int, error) {
 }
 
 // Write writes parts and a newline and returns once the system has taken them. The error
-// is ErrNotSent (wrapped) where it took no byte of them.
+// is [runtime.ErrNotSent] (wrapped) where it took no byte of them.
 func (s *Sink) Write(parts ...io.WriterTo) error {
-	return s.writeUnless(func() error { return nil }, parts...)
+	return s.writeUnless(nil, parts...)
 }
 
-// writeUnless is Write, unless late has an error when it is this message's turn.
+// writeUnless is Write, unless late has an error when it is this message's turn; nil is never late.
 func (s *Sink) writeUnless(late func() error, parts ...io.WriterTo) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
-		return fmt.Errorf("%w: %w", ErrNotSent, s.err)
+		return onwire.NotSent(s.err)
 	}
-	if err := late(); err != nil {
-		return err
+	if late != nil {
+		if err := late(); err != nil {
+			return onwire.NotSent(err)
+		}
 	}
 	before := s.wrote
-	err := s.put(parts)
-	if err == nil {
-		return nil
-	}
-	s.err = err
-	if s.wrote == before {
-		return fmt.Errorf("%w: %w", ErrNotSent, err)
-	}
-	return fmt.Errorf("after %d bytes: %w", s.wrote-before, err)
+	s.err = s.put(parts)
+	return onwire.Wrote(s.wrote-before, s.err)
 }
 
 func (s *Sink) put(parts []io.WriterTo) error {

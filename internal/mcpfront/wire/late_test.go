@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
@@ -47,7 +48,7 @@ func TestNoByteOfALateCall(t *testing.T) {
 		}
 		out.Reset()
 		over.Store(true)
-		if err := c.Write(m); !errors.Is(err, ErrNotSent) || out.Len() != 0 {
+		if err := c.Write(m); !errors.Is(err, runtime.ErrNotSent) || out.Len() != 0 {
 			t.Errorf("late: %v, %d bytes", err, out.Len())
 		}
 		over.Store(false)
@@ -79,7 +80,7 @@ func TestNoByteOfALateCall(t *testing.T) {
 			over.Store(true) // while it connects
 			return dial(ctx, network, addr)
 		}
-		if err := r.Write(lateMessage(&over)); !errors.Is(err, ErrNotSent) {
+		if err := r.Write(lateMessage(&over)); !errors.Is(err, runtime.ErrNotSent) {
 			t.Errorf("late: %v", err)
 		}
 		if n := posts.Load(); n != 1 {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
+	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -142,7 +143,7 @@ func body(parts []io.WriterTo) (io.Reader, int64) {
 func (r *remote) Write(m *Message) error {
 	select {
 	case <-r.gone:
-		return fmt.Errorf("%w: %w", ErrNotSent, r.Why())
+		return onwire.NotSent(r.Why())
 	default:
 	}
 	if m.Cancels != nil && r.giveUp(m.Cancels) {
@@ -157,34 +158,21 @@ func (r *remote) Write(m *Message) error {
 			wrote <- err
 		})
 	}
-	connected := false
-	var late error
+	way := onwire.Request{Late: m.Late}
 	life, ended := r.enter(m)
-	ctx := httptrace.WithClientTrace(life, &httptrace.ClientTrace{
-		GotConn: func(i httptrace.GotConnInfo) {
-			connected = true
-			// The connection is of this message alone: closed before its first byte, it takes none.
-			if late = m.tooLate(); late != nil {
-				_ = i.Conn.Close()
-			}
-		},
-		WroteRequest: func(i httptrace.WroteRequestInfo) { told(firstError(late, i.Err)) },
-	})
+	ctx := way.Follow(httptrace.WithClientTrace(life, &httptrace.ClientTrace{
+		WroteRequest: func(i httptrace.WroteRequestInfo) { told(way.Fault(i.Err)) },
+	}))
 	req, err := r.post(ctx, m)
 	if err != nil {
 		ended()
-		return fmt.Errorf("%w: %w", ErrNotSent, err)
+		return onwire.NotSent(err)
 	}
 	id, method := bytes.Clone(m.Env.RawID), m.Env.Method
 	r.open.Go(func() {
 		defer ended()
 		resp, err := r.rt.RoundTrip(req)
-		switch {
-		case late != nil:
-			err = late
-		case err != nil && !connected:
-			err = fmt.Errorf("%w: %w", ErrNotSent, err)
-		}
+		err = way.Fault(err)
 		told(err)
 		if err != nil {
 			if !failed {
@@ -196,13 +184,6 @@ func (r *remote) Write(m *Message) error {
 		r.answer(ctx, id, method, resp)
 	})
 	return <-wrote
-}
-
-func firstError(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // enter makes the life of a message's POST. That of a request without a handshake can be

@@ -362,7 +362,7 @@ func TestUnaskedBytes(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			late := &wire{Conn: c, socket: c, waited: true}
-			if n, err := late.Write([]byte("POST")); n != 0 || !errors.Is(err, errStale) || late.end() {
+			if n, err := late.Write([]byte("POST")); n != 0 || !errors.Is(err, errStale) || late.End() {
 				t.Errorf("wrote %d, %v, left %v", n, err, late.left)
 			}
 		})

@@ -10,7 +10,7 @@
 // # Invariants
 //
 //	once     one dispatch, at most one request on the wire        [Server.Dispatch]  TestOneRequestPerDispatch
-//	unsent   ErrNotSent only where no byte of the request left    [wire.end]         TestClassification
+//	unsent   ErrNotSent only where no byte of the request left    [onwire.Request]   TestClassification
 //	unused   no request goes to a connection that had one, or     [wire.Write]       TestUnaskedBytes, TestServerThatClosesWhileIdleCausesNoDoubt
 //	         on which the server closed or spoke before
 //	name     one spelling of a tool's name leads to it                [Server.Check]     TestOneSpellingOfAName

@@ -10,12 +10,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"time"
 
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -173,10 +173,8 @@ func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply
 // exchange sends the request of a call once. waited says that it went to a connection
 // that was made ahead.
 func (s *Server) exchange(ctx context.Context, call runtime.Call) (resp *http.Response, waited bool, err error) {
-	var conn *wire
-	req, err := s.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(info httptrace.GotConnInfo) { conn, _ = info.Conn.(*wire) },
-	}), call)
+	var way onwire.Request
+	req, err := s.request(way.Follow(ctx), call)
 	if err != nil {
 		code := tga.CodeOf(err)
 		if code == "" {
@@ -186,12 +184,10 @@ func (s *Server) exchange(ctx context.Context, call runtime.Call) (resp *http.Re
 	}
 	// RoundTrip and no http.Client: no redirect is followed, no cookie kept.
 	resp, err = s.transport.RoundTrip(req)
-	waited = conn != nil && conn.waited
+	conn, ok := way.Conn().(*wire)
+	waited = ok && conn.waited
 	if err != nil {
-		if !conn.end() {
-			err = fmt.Errorf("%w: %w", runtime.ErrNotSent, err)
-		}
-		return nil, waited, tga.Errorf(tga.ToolError, "%s on %s, attempt %d: %w", call.Tool, call.Server, call.Attempt, err).In(call.TraceID)
+		return nil, waited, tga.Errorf(tga.ToolError, "%s on %s, attempt %d: %w", call.Tool, call.Server, call.Attempt, way.Fault(err)).In(call.TraceID)
 	}
 	return resp, waited, nil
 }

@@ -62,11 +62,8 @@ func (w *wire) Write(b []byte) (int, error) {
 // and an answer that is there before the request is no answer to it.
 func (w *wire) arrived() bool { return w.waited && unread(w.socket) }
 
-// end lets no further byte leave and reports whether one may have left.
-func (w *wire) end() bool {
-	if w == nil {
-		return false // never connected
-	}
+// End implements [onwire.Ender].
+func (w *wire) End() (left bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true

@@ -11,12 +11,11 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -98,9 +97,9 @@ func (c *client) Generate(ctx context.Context, q turn.Question) (turn.Answer, er
 // exchange is one request and what is known of it.
 type exchange struct {
 	*client
-	ctx  context.Context
-	key  string // the API's
-	sent bool   // a connection was had: from then on bytes may have left
+	ctx context.Context
+	key string // the API's
+	way onwire.Request
 }
 
 // post sends a body and returns what answers it with status 200, a failure otherwise.
@@ -125,8 +124,7 @@ func (c *client) post(ctx context.Context, q turn.Question, body any) (*exchange
 	if err := e.Encode(body); err != nil {
 		return nil, nil, x.refuse(err)
 	}
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.sent = true }})
-	req, err := http.NewRequestWithContext(traced, http.MethodPost, c.base.JoinPath(c.path).String(), bytes.NewReader(raw.Bytes()))
+	req, err := http.NewRequestWithContext(x.way.Follow(ctx), http.MethodPost, c.base.JoinPath(c.path).String(), bytes.NewReader(raw.Bytes()))
 	if err != nil {
 		return nil, nil, x.refuse(err)
 	}
@@ -223,9 +221,7 @@ func (x *exchange) garbled(format string, args ...any) error {
 func (x *exchange) refuse(err error) error { return x.fail(tga.ValidationError, true, err) }
 
 func (x *exchange) fail(code tga.Code, permanent bool, err error) error {
-	if !x.sent {
-		err = fmt.Errorf("%w: %w", runtime.ErrNotSent, err)
-	}
+	err = x.way.Fault(err)
 	return &turn.Failure{Code: code, Message: x.hide(err.Error()), Permanent: permanent, Err: err}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
+	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -167,7 +167,7 @@ func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply
 		return runtime.Reply{}, tga.Errorf(code, "%s on %s, attempt %d: %w", call.Tool, call.Server, call.Attempt, err).In(call.TraceID)
 	}
 	unsent := func(code tga.Code, err error) (runtime.Reply, error) {
-		return fail(code, fmt.Errorf("%w: %w", runtime.ErrNotSent, err))
+		return fail(code, onwire.NotSent(err))
 	}
 	known, m, err := s.method(ctx, call.Tool)
 	if err != nil {
