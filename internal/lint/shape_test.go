@@ -44,7 +44,6 @@ var (
 		"cmd/tgad.app":            81,
 		"engine.DB":               179,
 		"internal/daemon.request": 89,
-		"internal/mcpshim.conv":   104,
 		"runtime.Runtime":         179,
 		"runtime/turn.Runner":     85,
 	}

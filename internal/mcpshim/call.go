@@ -90,7 +90,7 @@ func (c *conv) toolsCall(f *wire.Frame, b *batchReply) {
 		return
 	}
 	if own := c.s.ownTool(p.tool); own != nil {
-		c.callOwn(own, f, p, b)
+		c.doubts.callOwn(own, f, p, b)
 		return
 	}
 	tool := c.s.opts.Tools(p.tool)
@@ -113,9 +113,9 @@ func (c *conv) toolsCall(f *wire.Frame, b *batchReply) {
 		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
 		return
 	}
-	c.resume()
+	c.polls.resume()
 	c.work.Go(func() {
-		q.asTask = c.offersTasks(p)
+		q.asTask = c.own.offersTasks(p)
 		q.run()
 	})
 }
@@ -220,7 +220,7 @@ func (q *call) run() {
 		if errors.Is(err, errOver) { // else a client that is gone is seen by send
 			q.conv.spare(q.w.batch)
 		}
-		q.conv.looksForDoubts(&a.out)
+		q.conv.doubts.look(&a.out)
 		return
 	}
 }
@@ -234,7 +234,7 @@ func (q *call) unchanged() error {
 	c := q.conv
 	l, err := c.await(c.life)
 	if err == nil && !l.listed.Load() {
-		err = c.listTools(c.life, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(c.life, page) })
+		err = c.tools.listTools(c.life, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(c.life, page) })
 	}
 	if err != nil {
 		return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s cannot be looked at: %w", q.params.tool, err)
@@ -244,7 +244,7 @@ func (q *call) unchanged() error {
 		return nil
 	}
 	// Somebody may have accepted it since: the refusal says how.
-	err = c.listTools(c.life, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(c.life, page) })
+	err = c.tools.listTools(c.life, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(c.life, page) })
 	if err == nil && c.s.pins.drifted(q.params.tool) == "" {
 		return nil
 	}
@@ -254,7 +254,7 @@ func (q *call) unchanged() error {
 
 // mirror finds out which of the call's arguments go into headers.
 func (q *call) mirror() error {
-	m, err := q.conv.mirrored(q.conv.life, q.params)
+	m, err := q.conv.tools.mirrored(q.conv.life, q.params)
 	q.headers = m.headers
 	return err
 }
@@ -357,7 +357,7 @@ func (c *conv) cancelled(f *wire.Frame) {
 	w := c.pending[wire.KeyOf(id)]
 	c.mu.Unlock()
 	if w != nil && w.sub != nil && (w.sub.raw == nil || c.s.opts.URL != "") {
-		c.unsubscribe(w)
+		c.subs.unsubscribe(w)
 	} else if w != nil && w.sub != nil {
 		w.sub.end() // and what the tool server answers passes
 	}

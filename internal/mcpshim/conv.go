@@ -57,8 +57,6 @@ type conv struct {
 	rush  chan struct{} // closed when the client makes no more calls
 	hurry sync.Once
 
-	atWork *paper.Book // permits of calls that are with the tool server; nil = not noted
-
 	mu        sync.Mutex
 	up        *link         // nil while there is no tool server
 	changed   chan struct{} // closed when up changes or a start failed
@@ -71,12 +69,14 @@ type conv struct {
 	owing     int                 // answers that are being given to the client
 	answered  bool                // the tool server has said something sensible
 	opening   opening
-	resumed   sync.Once
-	takeOver  sync.Once
-	tasks     map[string]*openCall // under way, by the tool server's name for them
 
-	theirTasks  atomic.Int32 // whether the tool server has tasks of its own
-	listedDoubt atomic.Bool  // the client's list of tools has the shim's own in it
+	// What a conversation does beside calls.
+	subs    subscriptions
+	tools   catalog
+	own     taskAnswers
+	polls   taskPolls
+	doubts  doubtList
+	permits permits
 }
 
 // waiting is a request that the tool server has not answered yet. Ids go through as they
@@ -105,9 +105,10 @@ const ownPrefix = "tgad-"
 func (s *Shim) newConv(out outlet) *conv {
 	c := &conv{
 		s: s, out: out, id: randomHex(), changed: make(chan struct{}), rush: make(chan struct{}),
-		pending: map[wire.Key]*waiting{}, asked: map[wire.Key]*link{}, questions: map[wire.Key]*posed{}, tasks: map[string]*openCall{},
+		pending: map[wire.Key]*waiting{}, asked: map[wire.Key]*link{}, questions: map[wire.Key]*posed{},
 	}
 	c.life, c.end = context.WithCancel(s.life)
+	c.subs.c, c.tools.c, c.own.c, c.polls.c, c.doubts.c, c.permits.s = c, c, c, c, c, s
 	return c
 }
 
@@ -126,8 +127,8 @@ func (c *conv) fromClient(f *wire.Frame, b *batchReply) {
 		c.s.log.Warn("a tools/call without an id was dropped")
 		f.Close()
 	case f.Method == listenMethod && f.IsRequest():
-		c.listen(f, b)
-	case f.IsRequest() && c.ownTasks(f, b):
+		c.subs.listen(f, b)
+	case f.IsRequest() && c.own.take(f, b):
 	case f.IsRequest():
 		c.pass(f, b)
 	case c.shared && (f.Method == "notifications/cancelled" || !f.IsNotification()):
@@ -141,7 +142,7 @@ func (c *conv) fromClient(f *wire.Frame, b *batchReply) {
 		c.opening.saw(f)
 		c.forward(f)
 		if f.Method == "notifications/initialized" {
-			c.resume()
+			c.polls.resume()
 		}
 	default:
 		c.answerOf(f)
@@ -233,7 +234,7 @@ func (c *conv) passWith(f *wire.Frame, b *batchReply, headers []mcpraw.ParamHead
 		return
 	}
 	c.opening.saw(f)
-	w.task = c.taskOf(f)
+	w.task = c.polls.taskOf(f)
 	if l := c.current(); l != nil {
 		c.passTo(l, f, w)
 		return
@@ -266,12 +267,12 @@ func (c *conv) passTo(l *link, f *wire.Frame, w *waiting) {
 
 // passCall gives a tools/call on untraced.
 func (c *conv) passCall(f *wire.Frame, p *callParams, b *batchReply) {
-	if !c.mirrors(p) {
+	if !c.tools.mirrors(p) {
 		c.pass(f, b)
 		return
 	}
 	c.work.Go(func() { // elsewhere: the tool server may have to be asked for its definitions
-		m, err := c.mirrored(c.life, p)
+		m, err := c.tools.mirrored(c.life, p)
 		if err != nil {
 			c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
 			f.Close()

@@ -22,8 +22,8 @@
 //	         and before a call that came after it is sent                 [attempt.send]     TestNextCallWaitsForTheNote
 //	         (one of an array, with its array)                            [conv.deliverIn]   TestBatchIsDeliveredWhole
 //	task     a task's id is told once its trace and record are stored     [call.toTask]       TestOwnTask, TestOwnTaskOutlivesItsShim
-//	promised a subscription that was acknowledged lasts until it is ended [conv.acknowledge]  TestSubscriptionPasses
-//	mirrored a call repeats in headers what its tool's definition says    [conv.mirrored]     TestHeadersOfTheOfficialServer
+//	promised a subscription that was acknowledged lasts until it is ended [subscriptions.acknowledge] TestSubscriptionPasses
+//	mirrored a call repeats in headers what its tool's definition says    [catalog.mirrored]  TestHeadersOfTheOfficialServer
 //	compared what a client's headers say is what its body says            [front.post]        TestHeadersAreThoseOfTheBody, TestArgumentHeadersAreThoseOfTheBody
 //	apart    who shares a tool server does not cancel, hold up or end     [session.post]      TestClientsDoNotCancelEachOther,
 //	         what another is at                                                               TestClientThatStopsReading

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime/client"
@@ -67,27 +68,33 @@ func (s *Shim) ownTool(name string) func(context.Context, *callParams) (string, 
 	return nil
 }
 
+// doubtList is what a client's list of tools says of calls in doubt.
+type doubtList struct {
+	c      *conv
+	listed atomic.Bool // the client's list of tools has the shim's own in it
+}
+
 // callOwn answers a call of a tool of the shim's own.
-func (c *conv) callOwn(own func(context.Context, *callParams) (string, error), f *wire.Frame, p *callParams, b *batchReply) {
+func (y *doubtList) callOwn(own func(context.Context, *callParams) (string, error), f *wire.Frame, p *callParams, b *batchReply) {
 	w := &waiting{id: f.RawID, method: f.Method, batch: b}
 	f.Close()
-	if err := c.register(w); err != nil {
-		c.fail(w.id, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
+	if err := y.c.register(w); err != nil {
+		y.c.fail(w.id, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
 		return
 	}
 	version := p.revision()
-	c.work.Go(func() {
-		ctx, cancel := context.WithTimeout(c.life, c.s.opts.LogTimeout)
+	y.c.work.Go(func() {
+		ctx, cancel := context.WithTimeout(y.c.life, y.c.s.opts.LogTimeout)
 		defer cancel()
 		said, err := own(ctx, p)
-		c.giving(w)
-		defer c.given()
+		y.c.giving(w)
+		defer y.c.given()
 		if err != nil {
-			c.reply(w, toolError(version, tga.CodeOf(err), "", p.tool+": "+err.Error()))
+			y.c.reply(w, toolError(version, tga.CodeOf(err), "", p.tool+": "+err.Error()))
 			return
 		}
-		c.reply(w, textResult(version, said))
-		c.doubtsChanged()
+		y.c.reply(w, textResult(version, said))
+		y.changed()
 	})
 }
 
@@ -134,8 +141,8 @@ func (s *Shim) ownTools(asks bool) (all []string) {
 
 // withDoubts adds the shim's own tools to the last page of a list while something is in doubt.
 // A list that cannot be added to passes as it is.
-func (c *conv) withDoubts(w *waiting, f *wire.Frame) *wire.Frame {
-	own := c.s.ownTools(w.asks)
+func (y *doubtList) withDoubts(w *waiting, f *wire.Frame) *wire.Frame {
+	own := y.c.s.ownTools(w.asks)
 	if len(own) == 0 || !f.Result.Present() || int64(len(f.Head)) != f.Size {
 		return f
 	}
@@ -144,9 +151,9 @@ func (c *conv) withDoubts(w *waiting, f *wire.Frame) *wire.Frame {
 	if !ok || result[from] != '[' || mcpraw.ScalarText(mcpraw.At(result, "/nextCursor")) != "" {
 		return f
 	}
-	doubt := c.inDoubt()
-	if !c.shared { // else another client may not have heard of it
-		c.listedDoubt.Store(doubt)
+	doubt := y.inDoubt()
+	if !y.c.shared { // else another client may not have heard of it
+		y.listed.Store(doubt)
 	}
 	if !doubt {
 		return f
@@ -163,34 +170,34 @@ func (c *conv) withDoubts(w *waiting, f *wire.Frame) *wire.Frame {
 }
 
 // inDoubt reports whether a call of this tool server is in doubt, as far as the log says so.
-func (c *conv) inDoubt() bool {
-	ctx, cancel := context.WithTimeout(c.life, c.s.opts.CancelGrace)
+func (y *doubtList) inDoubt() bool {
+	ctx, cancel := context.WithTimeout(y.c.life, y.c.s.opts.CancelGrace)
 	defer cancel()
-	all, err := c.s.doubts(ctx)
+	all, err := y.c.s.doubts(ctx)
 	if err != nil {
-		c.s.log.Debug("whether calls are in doubt cannot be seen", "error", err)
+		y.c.s.log.Debug("whether calls are in doubt cannot be seen", "error", err)
 	}
 	return len(all) > 0
 }
 
-// doubtsChanged tells clients that their list of tools is another one now, because a call is in
+// changed tells clients that their list of tools is another one now, because a call is in
 // doubt or none is any more: in the way in which the tool server tells of such a change, and only
 // where it has said that it does. A client that has heard nothing asks for the list when it likes.
-func (c *conv) doubtsChanged() {
-	handshake := !c.shared && c.opening.listChanged()
-	subscribed := c.subscribedToTools()
-	if len(c.s.ownTools(c.opening.elicits())) == 0 || !handshake && len(subscribed) == 0 {
+func (y *doubtList) changed() {
+	handshake := !y.c.shared && y.c.opening.listChanged()
+	subscribed := y.c.subs.subscribedToTools()
+	if len(y.c.s.ownTools(y.c.opening.elicits())) == 0 || !handshake && len(subscribed) == 0 {
 		return
 	}
-	doubt := c.inDoubt()
-	if c.listedDoubt.Swap(doubt) == doubt {
+	doubt := y.inDoubt()
+	if y.listed.Swap(doubt) == doubt {
 		return
 	}
 	if handshake {
-		c.toClient(wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + toolsChanged + `"}`)))
+		y.c.toClient(wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + toolsChanged + `"}`)))
 	}
 	for _, id := range subscribed {
-		c.toClient(changedFor(id, toolsChanged, ""))
+		y.c.toClient(changedFor(id, toolsChanged, ""))
 	}
 }
 
@@ -198,10 +205,10 @@ func (c *conv) doubtsChanged() {
 const toolsChanged = "notifications/tools/list_changed"
 
 // subscribedToTools are the ids of the subscriptions to changes of the list of tools.
-func (c *conv) subscribedToTools() (all [][]byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, w := range c.pending {
+func (u *subscriptions) subscribedToTools() (all [][]byte) {
+	u.c.mu.Lock()
+	defer u.c.mu.Unlock()
+	for _, w := range u.c.pending {
 		if w.sub != nil && w.sub.acked && w.sub.tools && w.sub.life.Err() == nil {
 			all = append(all, w.id)
 		}
@@ -209,9 +216,9 @@ func (c *conv) subscribedToTools() (all [][]byte) {
 	return all
 }
 
-// looksForDoubts finds out whether the clients' list of tools has changed with a call.
-func (c *conv) looksForDoubts(out *outcome) {
-	if out.code == tga.EffectInDoubt || c.listedDoubt.Load() {
-		c.doubtsChanged()
+// look finds out whether the clients' list of tools has changed with a call.
+func (y *doubtList) look(out *outcome) {
+	if out.code == tga.EffectInDoubt || y.listed.Load() {
+		y.changed()
 	}
 }

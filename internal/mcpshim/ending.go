@@ -165,7 +165,7 @@ func (a *attempt) late(b runtime.Begun, f *wire.Frame) {
 		ans, err := readAnswer(f, b.Attempt, a.s.opts.MaxKeepBytes)
 		if err == nil && (ans.Meaning == mcpraw.IsEffect || ans.Meaning == mcpraw.IsRefusal && b.Attempt == 1) {
 			if _, err = a.finish(a.s.life, b, ans.Reply); err == nil {
-				a.q.conv.doubtsChanged()
+				a.q.conv.doubts.changed()
 			}
 		}
 		if err != nil {

@@ -32,7 +32,7 @@ func (c *conv) fromServer(l *link, f *wire.Frame) {
 			c.toClient(f)
 		}
 	default:
-		c.notified(f)
+		c.subs.notified(f)
 	}
 }
 
@@ -50,7 +50,7 @@ func (c *conv) noise(f *wire.Frame) {
 		if w != nil {
 			c.challenged(w.id, w.batch, f.Challenge)
 		}
-		if w != nil && c.broken(w, f) {
+		if w != nil && c.subs.broken(w, f) {
 			return
 		}
 		if w != nil && w.call != nil {
@@ -109,7 +109,7 @@ func (c *conv) fromServerAnswer(l *link, f *wire.Frame) {
 	case w.task != nil:
 		c.work.Go(func() {
 			defer c.given()
-			c.giveTask(w, f)
+			c.polls.giveTask(w, f)
 		})
 	default:
 		c.givePassed(w, f)
@@ -123,7 +123,7 @@ func (c *conv) givePassed(w *waiting, f *wire.Frame) {
 	}
 	c.opening.answered(w.method, f)
 	if w.method == "server/discover" {
-		f = c.declare(f)
+		f = c.own.declare(f)
 	}
 	if w.method != "tools/list" {
 		defer c.given()
@@ -134,9 +134,9 @@ func (c *conv) givePassed(w *waiting, f *wire.Frame) {
 	c.work.Go(func() {
 		defer c.given()
 		c.s.pins.look(f)
-		f = c.withDoubts(w, f)
+		f = c.doubts.withDoubts(w, f)
 		if w.modern && c.s.opts.URL != "" {
-			f = c.offered(f)
+			f = c.tools.offered(f)
 		}
 		c.give(w.batch, f)
 	})

@@ -70,7 +70,7 @@ func (s *Shim) Inspect(ctx context.Context, accept bool) ([]Inspected, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, err)
 	}
-	base, err := c.greet(ctx, l)
+	base, err := c.tools.greet(ctx, l)
 	if err != nil {
 		return nil, tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, err)
 	}
@@ -79,7 +79,7 @@ func (s *Shim) Inspect(ctx context.Context, accept bool) ([]Inspected, error) {
 		return nil, err
 	}
 	var defined []definition
-	err = c.listTools(ctx, l, base, func(page []definition) error {
+	err = c.tools.listTools(ctx, l, base, func(page []definition) error {
 		defined = append(defined, page...)
 		return nil
 	})
@@ -102,9 +102,9 @@ func (s *Shim) Inspect(ctx context.Context, accept bool) ([]Inspected, error) {
 // greet makes the handshake with a tool server, or finds out that it wants none, and
 // returns the params of every request to it. The handshake comes first: servers that know
 // no other way may not survive to be asked for one.
-func (c *conv) greet(ctx context.Context, l *link) (base []byte, err error) {
+func (k *catalog) greet(ctx context.Context, l *link) (base []byte, err error) {
 	const me = `{"name":"tgad","version":"1"}`
-	f, err := c.request(ctx, l, "initialize", []byte(`{"protocolVersion":"`+string(mcpraw.Handshake)+`","capabilities":{},"clientInfo":`+me+`}`))
+	f, err := k.c.request(ctx, l, "initialize", []byte(`{"protocolVersion":"`+string(mcpraw.Handshake)+`","capabilities":{},"clientInfo":`+me+`}`))
 	if err == nil {
 		err = refusedWith(f)
 	}
@@ -113,7 +113,7 @@ func (c *conv) greet(ctx context.Context, l *link) (base []byte, err error) {
 		return []byte("{}"), l.up.Write(&wire.Message{Env: &n.Envelope, Parts: parts(n)})
 	}
 	base = []byte(`{"_meta":{"` + mcpraw.MetaRevision + `":"` + string(mcpraw.Newest) + `","` + metaClientInfo + `":` + me + `,"` + metaCapabilities + `":{}}}`)
-	f, modern := c.request(ctx, l, "server/discover", base)
+	f, modern := k.c.request(ctx, l, "server/discover", base)
 	if modern == nil {
 		modern = refusedWith(f)
 	}
@@ -138,14 +138,14 @@ func refusedWith(f *wire.Frame) error {
 
 // listTools asks a tool server for its tools, all pages.
 // base are the params of each request but for the page.
-func (c *conv) listTools(ctx context.Context, l *link, base []byte, see func(page []definition) error) error {
+func (k *catalog) listTools(ctx context.Context, l *link, base []byte, see func(page []definition) error) error {
 	cursor := ""
 	for range maxPages {
 		params := base
 		if cursor != "" {
 			params = with(base, "cursor", tga.AppendString(nil, cursor))
 		}
-		result, err := c.list(ctx, l, params)
+		result, err := k.list(ctx, l, params)
 		if err != nil {
 			return err
 		}
@@ -163,8 +163,8 @@ func (c *conv) listTools(ctx context.Context, l *link, base []byte, see func(pag
 // errNoList says that a tool server was asked for its tools and does not list any.
 var errNoList = errors.New("no list")
 
-func (c *conv) list(ctx context.Context, l *link, params []byte) ([]byte, error) {
-	f, err := c.request(ctx, l, "tools/list", params)
+func (k *catalog) list(ctx context.Context, l *link, params []byte) ([]byte, error) {
+	f, err := k.c.request(ctx, l, "tools/list", params)
 	if err != nil {
 		return nil, err
 	}

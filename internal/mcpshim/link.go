@@ -78,7 +78,7 @@ func (c *conv) dropped(l *link, why error) {
 		}
 		if w.sub != nil && w.sub.acked && w.sub.life.Err() == nil {
 			w.link = nil
-			c.resubscribe(w, firstPause)
+			c.subs.resubscribe(w, firstPause)
 			continue
 		}
 		delete(c.pending, key)

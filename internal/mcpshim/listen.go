@@ -243,7 +243,7 @@ func (f *front) open(id, auth string) (*session, error) {
 		waits: map[wire.Key]*exchange{}, tokens: map[string]*exchange{},
 	}
 	s.c = f.s.newConv(s)
-	s.c.atWork, s.c.shared, s.c.auth, s.c.subject = place.Permits, s.shared, auth, subject
+	s.c.permits.book, s.c.shared, s.c.auth, s.c.subject = place.Permits, s.shared, auth, subject
 	if id == "" {
 		f.shared[subject] = s
 	} else {
@@ -359,7 +359,7 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 	default:
 		if modern {
-			if no := s.c.refusedParams(r.Context(), r.Header, m); no != nil {
+			if no := s.c.tools.refusedParams(r.Context(), r.Header, m); no != nil {
 				no.answer(w, m.RawID)
 				return
 			}

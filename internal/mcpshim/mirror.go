@@ -84,33 +84,36 @@ func (m *mirrors) of(tool string) (_ mirror, known bool) {
 	return found, ok || m.whole
 }
 
+// catalog is what a conversation knows of its tool server's tools.
+type catalog struct{ c *conv }
+
 // mirrors reports whether a call's arguments may have to go into headers.
-func (c *conv) mirrors(p *callParams) bool {
-	return c.s.opts.URL != "" && p.revision().Stateless()
+func (k *catalog) mirrors(p *callParams) bool {
+	return k.c.s.opts.URL != "" && p.revision().Stateless()
 }
 
 // marks returns what a tool's definition says of headers. A tool server whose tools nobody
 // has listed yet is asked for them first. The error says that it could not be; one that
 // answers that it lists none has told nobody of any header.
-func (c *conv) marks(ctx context.Context, p *callParams) (mirror, error) {
-	m, known := c.s.mirrors.of(p.tool)
+func (k *catalog) marks(ctx context.Context, p *callParams) (mirror, error) {
+	m, known := k.c.s.mirrors.of(p.tool)
 	if known {
 		return m, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.s.opts.StartTimeout)
+	ctx, cancel := context.WithTimeout(ctx, k.c.s.opts.StartTimeout)
 	defer cancel()
-	since := c.s.mirrors.since()
-	l, err := c.await(ctx)
+	since := k.c.s.mirrors.since()
+	l, err := k.c.await(ctx)
 	if err == nil {
-		err = c.listTools(ctx, l, p.protocol(), func(page []definition) error {
-			c.s.mirrors.learn(page)
-			return c.s.pins.see(ctx, page)
+		err = k.listTools(ctx, l, p.protocol(), func(page []definition) error {
+			k.c.s.mirrors.learn(page)
+			return k.c.s.pins.see(ctx, page)
 		})
 	}
 	if err == nil {
-		c.s.mirrors.all(since)
+		k.c.s.mirrors.all(since)
 	}
-	if m, known = c.s.mirrors.of(p.tool); known || errors.Is(err, errNoList) {
+	if m, known = k.c.s.mirrors.of(p.tool); known || errors.Is(err, errNoList) {
 		err = nil
 	}
 	return m, err
@@ -118,13 +121,13 @@ func (c *conv) marks(ctx context.Context, p *callParams) (mirror, error) {
 
 // mirrored finds out which arguments of a call go into headers. VALIDATION_ERROR for a call
 // that the headers cannot carry, and for a tool whose definition breaks the rules for them.
-func (c *conv) mirrored(ctx context.Context, p *callParams) (mirror, error) {
-	if !c.mirrors(p) {
+func (k *catalog) mirrored(ctx context.Context, p *callParams) (mirror, error) {
+	if !k.mirrors(p) {
 		return mirror{}, nil
 	}
-	m, err := c.marks(ctx, p)
+	m, err := k.marks(ctx, p)
 	if err != nil {
-		c.s.log.Debug("the definitions of the tools cannot be had; no argument goes into a header", "error", err)
+		k.c.s.log.Debug("the definitions of the tools cannot be had; no argument goes into a header", "error", err)
 	}
 	if m.bad != nil {
 		return m, tga.Errorf(tga.ValidationError, "the definition of %s breaks the rules for headers: %w", p.tool, m.bad)
@@ -140,7 +143,7 @@ func (q *call) hinted() {
 	if !c.s.opts.TrustHints {
 		return
 	}
-	m, err := c.marks(c.life, q.params)
+	m, err := c.tools.marks(c.life, q.params)
 	if err != nil {
 		c.s.log.Warn("the definitions of the tools cannot be had; no hint counts", "tool", q.params.tool, "error", err)
 	}
@@ -162,7 +165,7 @@ func mirroredOf(headers []mcpraw.ParamHeader, params []byte) []mcpraw.ParamValue
 // otherHeaders reports whether a tool server refused a call because its definitions say
 // otherwise by now, and reads them again. The call did not run.
 func (a *attempt) otherHeaders(ctx context.Context, ans answer) bool {
-	if a.reread || !ans.fault || !a.q.conv.mirrors(a.q.params) {
+	if a.reread || !ans.fault || !a.q.conv.tools.mirrors(a.q.params) {
 		return false
 	}
 	var code int64
@@ -172,7 +175,7 @@ func (a *attempt) otherHeaders(ctx context.Context, ans answer) bool {
 	a.reread = true
 	old := a.q.headers
 	a.s.mirrors.forget()
-	m, err := a.q.conv.mirrored(ctx, a.q.params)
+	m, err := a.q.conv.tools.mirrored(ctx, a.q.params)
 	if _, known := a.s.mirrors.of(a.q.params.tool); err != nil || !known || equalHeaders(old, m.headers) {
 		return false
 	}
@@ -188,7 +191,7 @@ func equalHeaders(a, b []mcpraw.ParamHeader) bool {
 
 // offered takes the tools out of a list that a client over HTTP must not see: those whose
 // annotations break the rules for headers. All else stays as it came.
-func (c *conv) offered(f *wire.Frame) *wire.Frame {
+func (k *catalog) offered(f *wire.Frame) *wire.Frame {
 	if !f.Result.Present() || int64(len(f.Head)) != f.Size {
 		return f // of one that is too long the calls are refused
 	}
@@ -204,7 +207,7 @@ func (c *conv) offered(f *wire.Frame) *wire.Frame {
 	kept, left := []byte{'['}, 0
 	for _, raw := range list {
 		if m := readMirror(raw); m.bad != nil {
-			c.s.log.Warn("a tool is not offered: its definition breaks the rules for headers",
+			k.c.s.log.Warn("a tool is not offered: its definition breaks the rules for headers",
 				"tool", mcpraw.ScalarText(mcpraw.At(raw, "/name")), "error", m.bad)
 			left++
 			continue

@@ -113,7 +113,7 @@ func refused(h http.Header, m *wire.Frame) *refusal {
 // list, of a tool server that lists none, and of a definition that breaks the rules. Where
 // the tool server could not be asked the call is refused: its headers may be those of
 // another call.
-func (c *conv) refusedParams(ctx context.Context, h http.Header, m *wire.Frame) *refusal {
+func (k *catalog) refusedParams(ctx context.Context, h http.Header, m *wire.Frame) *refusal {
 	if m.Method != "tools/call" {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (c *conv) refusedParams(ctx context.Context, h http.Header, m *wire.Frame) 
 	if err != nil {
 		return nil // and so it is refused for that
 	}
-	marks, err := c.marks(ctx, p)
+	marks, err := k.marks(ctx, p)
 	if err != nil {
 		no := &refusal{status: http.StatusOK, code: mcpraw.CodeGone, words: "the call was not sent: the definition of its tool cannot be had, to compare the headers with: " + err.Error()}
 		errors.As(err, &no.challenge)

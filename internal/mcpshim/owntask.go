@@ -99,8 +99,8 @@ func declaresTasks(params []byte) bool {
 }
 
 // offersTasks reports whether a call may become a task of the shim's.
-func (c *conv) offersTasks(p *callParams) bool {
-	return c.s.opts.Tasks != TasksOff && len(p.raw) <= maxLeg && declaresTasks(p.raw) && !c.serverHasTasks(p)
+func (d *taskAnswers) offersTasks(p *callParams) bool {
+	return d.c.s.opts.Tasks != TasksOff && len(p.raw) <= maxLeg && declaresTasks(p.raw) && !d.serverHasTasks(p)
 }
 
 // What is known about the tool server's own tasks.
@@ -112,30 +112,30 @@ const (
 
 // serverHasTasks asks a tool server whose client has not discovered it. In the mode on
 // nobody asks.
-func (c *conv) serverHasTasks(p *callParams) bool {
-	if c.s.opts.Tasks == TasksOn {
+func (d *taskAnswers) serverHasTasks(p *callParams) bool {
+	if d.c.s.opts.Tasks == TasksOn {
 		return false
 	}
-	if known := c.theirTasks.Load(); known != tasksUnknown {
+	if known := d.theirs.Load(); known != tasksUnknown {
 		return known == tasksTheirs
 	}
-	ctx, cancel := context.WithTimeout(c.life, c.s.opts.StartTimeout)
+	ctx, cancel := context.WithTimeout(d.c.life, d.c.s.opts.StartTimeout)
 	defer cancel()
-	l, err := c.await(ctx)
+	l, err := d.c.await(ctx)
 	if err != nil {
 		return true // nothing is known: the call is answered itself
 	}
-	f, err := c.request(ctx, l, "server/discover", p.protocol())
+	f, err := d.c.request(ctx, l, "server/discover", p.protocol())
 	if err != nil {
 		return true
 	}
 	defer f.Close()
-	return c.discovered(f) == tasksTheirs
+	return d.discovered(f) == tasksTheirs
 }
 
 // discovered looks at an answer to server/discover. A tool server that has no such method
 // has no extensions either.
-func (c *conv) discovered(f *wire.Frame) int32 {
+func (d *taskAnswers) discovered(f *wire.Frame) int32 {
 	known := int32(tasksNone)
 	if f.Result.Present() {
 		result, err := f.Bytes(f.Result, wire.SpillBytes)
@@ -146,14 +146,14 @@ func (c *conv) discovered(f *wire.Frame) int32 {
 			known = tasksTheirs
 		}
 	}
-	c.theirTasks.Store(known)
+	d.theirs.Store(known)
 	return known
 }
 
 // declare adds the extension to what a tool server says it can.
-func (c *conv) declare(f *wire.Frame) *wire.Frame {
-	known := c.discovered(f)
-	if known == tasksTheirs || c.s.opts.Tasks == TasksOff || !f.Result.Present() || int64(len(f.Head)) != f.Size {
+func (d *taskAnswers) declare(f *wire.Frame) *wire.Frame {
+	known := d.discovered(f)
+	if known == tasksTheirs || d.c.s.opts.Tasks == TasksOff || !f.Result.Present() || int64(len(f.Head)) != f.Size {
 		return f
 	}
 	result, err := f.Bytes(f.Result, wire.SpillBytes)

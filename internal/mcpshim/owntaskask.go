@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/wire"
@@ -11,8 +12,14 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// ownTasks takes a request about a task of the shim's. It reports whether it is one.
-func (c *conv) ownTasks(f *wire.Frame, b *batchReply) bool {
+// taskAnswers are the answers to what a client asks about tasks of the shim's own.
+type taskAnswers struct {
+	c      *conv
+	theirs atomic.Int32 // whether the tool server has tasks of its own
+}
+
+// take takes a request about a task of the shim's. It reports whether it is one.
+func (d *taskAnswers) take(f *wire.Frame, b *batchReply) bool {
 	if f.Method != "tasks/get" && f.Method != "tasks/update" && f.Method != "tasks/cancel" || !f.Params.Present() {
 		return false
 	}
@@ -26,31 +33,31 @@ func (c *conv) ownTasks(f *wire.Frame, b *batchReply) bool {
 	}
 	defer f.Close()
 	w := &waiting{id: f.RawID, method: f.Method, batch: b}
-	if err := c.register(w); err != nil {
-		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
+	if err := d.c.register(w); err != nil {
+		d.c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
 		return true
 	}
 	params = append([]byte(nil), params...)
-	c.work.Go(func() { c.answerTask(w, name, params) })
+	d.c.work.Go(func() { d.answer(w, name, params) })
 	return true
 }
 
 // undeclared refuses a request about tasks whose client does not say that it knows them.
-func (c *conv) undeclared(w *waiting) {
+func (d *taskAnswers) undeclared(w *waiting) {
 	env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
-	_ = c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(`,"error":{"code":`+itoa(mcpraw.CodeCapability)+
+	_ = d.c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(`,"error":{"code":`+itoa(mcpraw.CodeCapability)+
 		`,"message":"tgad: the request does not declare the tasks extension","data":{"requiredCapabilities":{"extensions":{"`+tasksExtension+`":{}}}}}}`))
 }
 
-func (c *conv) answerTask(w *waiting, name string, params []byte) {
-	defer c.unregister(w)
+func (d *taskAnswers) answer(w *waiting, name string, params []byte) {
+	defer d.c.unregister(w)
 	fail := func(code int, err error) {
-		c.unregister(w)
-		c.fail(w.id, w.batch, code, tga.CodeOf(err), "", err.Error())
+		d.c.unregister(w)
+		d.c.fail(w.id, w.batch, code, tga.CodeOf(err), "", err.Error())
 	}
 	if !declaresTasks(params) {
-		c.unregister(w)
-		c.undeclared(w)
+		d.c.unregister(w)
+		d.undeclared(w)
 		return
 	}
 	id, err := tga.ParseID(name)
@@ -58,7 +65,7 @@ func (c *conv) answerTask(w *waiting, name string, params []byte) {
 		fail(mcpraw.CodeInvalidParams, tga.Errorf(tga.NotFound, "there is no task of this id"))
 		return
 	}
-	t, err := c.taskAt(id)
+	t, err := d.taskAt(id)
 	switch {
 	case errors.Is(err, tga.NotFound):
 		fail(mcpraw.CodeInvalidParams, err)
@@ -70,19 +77,19 @@ func (c *conv) answerTask(w *waiting, name string, params []byte) {
 	done := []byte(`{"resultType":"complete"}`)
 	switch w.method {
 	case "tasks/cancel":
-		err = c.s.cancelTask(t)
+		err = d.c.s.cancelTask(t)
 	case "tasks/update":
-		err = c.updateTask(t, mcpraw.At(params, "/inputResponses"))
+		err = d.updateTask(t, mcpraw.At(params, "/inputResponses"))
 	default:
-		c.tellTask(w, t)
+		d.tell(w, t)
 		return
 	}
 	if err != nil {
 		fail(mcpraw.CodeInvalidParams, err)
 		return
 	}
-	c.unregister(w)
-	c.reply(w, done)
+	d.c.unregister(w)
+	d.c.reply(w, done)
 }
 
 func (c *conv) reply(w *waiting, result []byte) {
@@ -90,26 +97,26 @@ func (c *conv) reply(w *waiting, result []byte) {
 	_ = c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(`,"result":`), wire.Text(result), wire.Text("}"))
 }
 
-// tellTask answers tasks/get.
-func (c *conv) tellTask(w *waiting, t *ownTask) {
-	c.report(t, w.batch, func(standing string) error {
-		c.unregister(w)
+// tell answers tasks/get.
+func (d *taskAnswers) tell(w *waiting, t *ownTask) {
+	d.report(t, w.batch, func(standing string) error {
+		d.c.unregister(w)
 		env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
-		return c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(`,"result":`), wire.Text(t.show("complete", standing)), wire.Text("}"))
+		return d.c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(`,"result":`), wire.Text(t.show("complete", standing)), wire.Text("}"))
 	})
 }
 
 // report tells somebody what a task has come to. What did not run is noted first: it is not
 // to run because somebody asks again. It reports whether the task is over.
-func (c *conv) report(t *ownTask, b *batchReply, tell func(standing string) error) (over bool) {
+func (d *taskAnswers) report(t *ownTask, b *batchReply, tell func(standing string) error) (over bool) {
 	said, is := t.standing()
 	if is == taskUnsent && t.record().End == "" {
-		if err := c.s.keepTask(t, func(r *taskRecord) { r.End = said }); err != nil {
+		if err := d.c.s.keepTask(t, func(r *taskRecord) { r.End = said }); err != nil {
 			said, is = `"status":"working","statusMessage":"waiting for tgad's log"`, taskOpen
 		}
 	}
 	if is != taskOpen && is != taskAwaited {
-		defer c.s.forgetTask(t) // who asks again is answered by the log
+		defer d.c.s.forgetTask(t) // who asks again is answered by the log
 	}
 	over = is == taskEffect || is == taskUnsent || is == taskAsk && !strings.HasPrefix(said, `"status":"working"`)
 	rec := t.record()
@@ -117,14 +124,14 @@ func (c *conv) report(t *ownTask, b *batchReply, tell func(standing string) erro
 		_ = tell(said) // a client that is gone is seen by send
 		return over
 	}
-	_ = c.deliverIn(b, rec.Name, t.id, func() error { return tell(said) })
+	_ = d.c.deliverIn(b, rec.Name, t.id, func() error { return tell(said) })
 	return over
 }
 
 // taskAt returns a task, taking it up where this shim is not at it: NOT_FOUND where none
 // was made, or too long ago.
-func (c *conv) taskAt(id tga.ID) (*ownTask, error) {
-	s := c.s
+func (d *taskAnswers) taskAt(id tga.ID) (*ownTask, error) {
+	s := d.c.s
 	if s.opts.ForwardAuth {
 		return nil, tga.Errorf(tga.NotFound, "there is no task of this id: whose it is could not be told")
 	}
@@ -137,9 +144,9 @@ func (c *conv) taskAt(id tga.ID) (*ownTask, error) {
 	var raw []byte
 	until := time.Now().Add(s.opts.LogTimeout)
 	for pause := (waitPause{}); ; {
-		err := s.shelf.load(c.life)
+		err := s.shelf.load(d.c.life)
 		if err == nil {
-			raw, err = s.shelf.look(c.life, taskName+id.String())
+			raw, err = s.shelf.look(d.c.life, taskName+id.String())
 		}
 		if err == nil {
 			break
@@ -149,7 +156,7 @@ func (c *conv) taskAt(id tga.ID) (*ownTask, error) {
 		}
 		select {
 		case <-time.After(pause.next()):
-		case <-c.life.Done():
+		case <-d.c.life.Done():
 			return nil, errOver
 		}
 	}
@@ -160,21 +167,21 @@ func (c *conv) taskAt(id tga.ID) (*ownTask, error) {
 	if rec.End != "" {
 		return &ownTask{id: id, rec: rec}, nil
 	}
-	t, err := c.revive(id, rec)
+	t, err := d.revive(id, rec)
 	if err != nil {
 		return nil, err
 	}
 	select {
 	case <-t.a.done:
 	case <-t.a.named:
-	case <-c.life.Done():
+	case <-d.c.life.Done():
 		return nil, errOver
 	}
 	return t, nil
 }
 
 // revive goes on with a task's call under the trace that it has.
-func (c *conv) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
+func (d *taskAnswers) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 	raw := []byte(rec.Params)
 	p, err := parseCall(raw)
 	if err != nil {
@@ -182,7 +189,7 @@ func (c *conv) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 	}
 	line := append([]byte(`{"jsonrpc":"2.0","id":"`+ownPrefix+randomHex()+`","method":"tools/call","params":`), raw...)
 	f := wire.NewFrame(append(line, '}'))
-	q, err := c.newCall(f, p, c.s.opts.Tools(p.tool), nil)
+	q, err := d.c.newCall(f, p, d.c.s.opts.Tools(p.tool), nil)
 	f.Close()
 	if err != nil {
 		return nil, err
@@ -192,10 +199,10 @@ func (c *conv) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 	if err := errors.Join(q.unchanged(), q.mirror()); err != nil {
 		return nil, err
 	}
-	if err := c.register(q.w); err != nil {
+	if err := d.c.register(q.w); err != nil {
 		return nil, tga.Errorf(tga.LimitExceeded, "%w", err)
 	}
-	s := c.s
+	s := d.c.s
 	a, err := s.newAttempt(q, rec.Name)
 	if err != nil {
 		return nil, err
@@ -203,12 +210,12 @@ func (c *conv) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 	a.wait = 0
 	t := &ownTask{id: id, a: a, rec: rec, revived: true, stop: make(chan struct{})}
 	if have := s.hold(t); have != t {
-		c.unregister(q.w) // another request was first
+		d.c.unregister(q.w) // another request was first
 		return have, nil
 	}
 	s.mu.Lock()
 	// Under a name of its own: the same call made again may be another occurrence.
-	s.launch(callKey{p.tool, taskName + id.String(), c.subject}, a)
+	s.launch(callKey{p.tool, taskName + id.String(), d.c.subject}, a)
 	s.mu.Unlock()
 	q.leave(a, true)
 	return t, nil
@@ -236,7 +243,7 @@ func (s *Shim) cancelTask(t *ownTask) error {
 
 // updateTask goes on with a task that wants input. What the client says is noted with the
 // task before it is told so; the same again is one message.
-func (c *conv) updateTask(t *ownTask, said []byte) error {
+func (d *taskAnswers) updateTask(t *ownTask, said []byte) error {
 	_, is := t.standing()
 	if is != taskAwaited {
 		return nil // the input is not asked for, or no more
@@ -256,10 +263,10 @@ func (c *conv) updateTask(t *ownTask, said []byte) error {
 	if len(params) > maxLeg {
 		return tga.Errorf(tga.LimitExceeded, "the call and its input have %d bytes, over %d", len(params), maxLeg)
 	}
-	if err := c.s.keepTask(t, func(r *taskRecord) { r.Params, r.Key = params, t.a.ledgerKey() }); err != nil {
+	if err := d.c.s.keepTask(t, func(r *taskRecord) { r.Params, r.Key = params, t.a.ledgerKey() }); err != nil {
 		return err
 	}
-	c.s.forgetTask(t)
-	_, err = c.revive(t.id, t.record())
+	d.c.s.forgetTask(t)
+	_, err = d.revive(t.id, t.record())
 	return err
 }

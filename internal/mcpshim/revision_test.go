@@ -48,7 +48,7 @@ func TestWhatEachRevisionGets(t *testing.T) {
 			"call.inRequest":         (&call{params: p, version: p.revision()}).inRequest(),
 			"asksInRequest":          asksInRequest(f),
 			"declaresTasks":          declaresTasks(p.raw),
-			"mirrors":                at.mirrors(p),
+			"mirrors":                at.tools.mirrors(p),
 			"headers are looked at":  mcpraw.Mismatch(http.Header{}, "tools/call", p.raw) != "",
 			"headers that lack body": mcpraw.Mismatch(header, "tools/call", []byte("{}")) != "",
 		} {

@@ -27,7 +27,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 		case <-a.lonely:
 			err = errors.New("the client gave the call up")
 		default:
-			strike := c.note(b, a.keyless)
+			strike := c.permits.note(b, a.keyless)
 			defer func() {
 				if ctx.Err() == nil { // else it is not over, and a successor gives it up
 					strike()

@@ -34,7 +34,7 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	defer place.Release()
 	c := s.newConv(stdout{wire.NewSink(out)})
-	c.atWork = place.Permits
+	c.permits.book = place.Permits
 	if c.present, err = paper.Appear(s.opts.State); err != nil {
 		return err
 	}

@@ -40,11 +40,14 @@ type subscription struct {
 	pause time.Duration // before it is asked for again
 }
 
+// subscriptions are those of a conversation's client.
+type subscriptions struct{ c *conv }
+
 // listen takes a subscriptions/listen.
-func (c *conv) listen(f *wire.Frame, b *batchReply) {
+func (u *subscriptions) listen(f *wire.Frame, b *batchReply) {
 	raw, err := f.Bytes(mcpraw.Span{From: 0, To: f.Size}, wire.SpillBytes)
 	if err != nil || !f.Params.Present() {
-		c.pass(f, b) // what is wrong with it is the tool server's to say
+		u.c.pass(f, b) // what is wrong with it is the tool server's to say
 		return
 	}
 	sub := &subscription{raw: bytes.Clone(raw)}
@@ -52,18 +55,18 @@ func (c *conv) listen(f *wire.Frame, b *batchReply) {
 	own, rest, others := splitTasks(params)
 	w := &waiting{id: f.RawID, method: f.Method, batch: b, sub: sub, modern: true}
 	if len(own) > 0 && !declaresTasks(params) {
-		c.undeclared(w)
+		u.c.own.undeclared(w)
 		f.Close()
 		return
 	}
 	if strings.HasPrefix(string(wire.KeyOf(f.RawID)), "s"+ownPrefix) {
-		c.pass(f, b) // which refuses it
+		u.c.pass(f, b) // which refuses it
 		return
 	}
-	sub.life, sub.end = context.WithCancel(c.life)
-	if err := c.register(w); err != nil {
+	sub.life, sub.end = context.WithCancel(u.c.life)
+	if err := u.c.register(w); err != nil {
 		sub.end()
-		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
+		u.c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
 		f.Close()
 		return
 	}
@@ -73,25 +76,25 @@ func (c *conv) listen(f *wire.Frame, b *batchReply) {
 		sub.raw = nil
 	case len(own) > 0:
 		sub.raw = slices.Concat(sub.raw[:f.Params.From], rest, sub.raw[f.Params.To:])
-	case c.current() != nil:
-		c.subscribe(w) // here: in its order
+	case u.c.current() != nil:
+		u.subscribe(w) // here: in its order
 		return
 	}
-	c.work.Go(func() {
+	u.c.work.Go(func() {
 		for _, name := range own {
 			if id, err := tga.ParseID(name); err == nil && !slices.Contains(sub.tasks, id) {
-				if _, err := c.taskAt(id); err == nil {
+				if _, err := u.c.own.taskAt(id); err == nil {
 					sub.tasks = append(sub.tasks, id)
 				}
 			}
 		}
 		if sub.raw != nil {
-			c.subscribe(w)
+			u.subscribe(w)
 			return
 		}
 		note := append([]byte(`{"_meta":{"`+metaSubscription+`":`), w.id...)
 		note = append(append(note, `},"notifications":{"taskIds":`...), taskNames(sub.tasks)...)
-		c.acknowledge(w, wire.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"`+ackMethod+`","params":`), note...), "}}}"...)))
+		u.acknowledge(w, wire.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"`+ackMethod+`","params":`), note...), "}}}"...)))
 	})
 }
 
@@ -146,46 +149,46 @@ func taskNames(ids []tga.ID) []byte {
 }
 
 // subscribe writes a subscription to the tool server as it is now.
-func (c *conv) subscribe(w *waiting) {
-	err := c.writeSubscription(w)
+func (u *subscriptions) subscribe(w *waiting) {
+	err := u.writeSubscription(w)
 	if err == nil || w.sub.life.Err() != nil {
 		return
 	}
-	c.unsubscribe(w)
-	c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server did not take the request: "+err.Error())
+	u.unsubscribe(w)
+	u.c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server did not take the request: "+err.Error())
 }
 
-func (c *conv) writeSubscription(w *waiting) error {
-	l, err := c.await(w.sub.life)
+func (u *subscriptions) writeSubscription(w *waiting) error {
+	l, err := u.c.await(w.sub.life)
 	if err != nil {
 		return err
 	}
 	if w.sub.life.Err() != nil {
 		return errOver
 	}
-	return c.write(l, w, c.message(wire.NewFrame(w.sub.raw)))
+	return u.c.write(l, w, u.c.message(wire.NewFrame(w.sub.raw)))
 }
 
-func (c *conv) promised(s *subscription) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (u *subscriptions) promised(s *subscription) bool {
+	u.c.mu.Lock()
+	defer u.c.mu.Unlock()
 	return s.acked
 }
 
 // resubscribe asks a tool server again for a stream that broke, after a pause.
-func (c *conv) resubscribe(w *waiting, pause time.Duration) {
-	c.work.Go(func() {
+func (u *subscriptions) resubscribe(w *waiting, pause time.Duration) {
+	u.c.work.Go(func() {
 		for {
 			select {
 			case <-time.After(pause):
 			case <-w.sub.life.Done():
 				return
 			}
-			err := c.writeSubscription(w)
+			err := u.writeSubscription(w)
 			if err == nil || w.sub.life.Err() != nil {
 				return
 			}
-			c.s.log.Debug("a subscription of the client's was not made again", "error", err)
+			u.c.s.log.Debug("a subscription of the client's was not made again", "error", err)
 			pause = min(2*pause, lastPause)
 		}
 	})
@@ -193,53 +196,53 @@ func (c *conv) resubscribe(w *waiting, pause time.Duration) {
 
 // broken takes the end of a subscription's stream that is no answer. It reports whether the
 // stream is asked for again: one that the client was never promised is not.
-func (c *conv) broken(w *waiting, f *wire.Frame) bool {
-	if w.sub == nil || !c.promised(w.sub) {
+func (u *subscriptions) broken(w *waiting, f *wire.Frame) bool {
+	if w.sub == nil || !u.promised(w.sub) {
 		return false
 	}
-	c.mu.Lock()
+	u.c.mu.Lock()
 	pause := firstPause
 	if w.sub.again {
 		w.sub.pause = min(max(2*w.sub.pause, firstPause), lastPause)
 		pause = w.sub.pause
 	}
 	w.sub.again = true
-	c.mu.Unlock()
-	c.s.log.Debug("the stream of a subscription broke and is asked for again", "why", f.Bad)
+	u.c.mu.Unlock()
+	u.c.s.log.Debug("the stream of a subscription broke and is asked for again", "why", f.Bad)
 	f.Close()
-	c.resubscribe(w, pause)
+	u.resubscribe(w, pause)
 	return true
 }
 
 // unsubscribe ends a subscription; nothing is sent for it any more.
-func (c *conv) unsubscribe(w *waiting) {
+func (u *subscriptions) unsubscribe(w *waiting) {
 	w.sub.end()
-	c.unregister(w)
+	u.c.unregister(w)
 }
 
 // acknowledge hands the client what it is subscribed to, once, with the shim's own tasks in
 // it, and tells of those from then on.
-func (c *conv) acknowledge(w *waiting, f *wire.Frame) {
+func (u *subscriptions) acknowledge(w *waiting, f *wire.Frame) {
 	sub := w.sub
-	c.mu.Lock()
+	u.c.mu.Lock()
 	first := !sub.acked
 	sub.acked, sub.again, sub.pause = true, false, 0
 	sub.tools = string(mcpraw.At(f.Head[f.Params.From:f.Params.To], "/notifications/toolsListChanged")) == "true"
-	c.mu.Unlock()
+	u.c.mu.Unlock()
 	if sub.life.Err() != nil {
 		f.Close()
 		return
 	}
 	if !first {
-		c.missed(w, f)
+		u.missed(w, f)
 		return
 	}
 	if sub.raw != nil && len(sub.tasks) > 0 {
 		f = withTasks(f, sub.tasks)
 	}
-	c.toClient(f)
+	u.c.toClient(f)
 	for _, id := range sub.tasks {
-		c.work.Go(func() { c.tellOf(w, id) })
+		u.c.work.Go(func() { u.tellOf(w, id) })
 	}
 }
 
@@ -253,10 +256,10 @@ var changes = []struct{ member, method string }{
 // missed takes the acknowledgement of a subscription that was made again. The client has
 // heard the first one, and knows nothing of the break: what may have changed meanwhile is
 // told it as if it had.
-func (c *conv) missed(w *waiting, f *wire.Frame) {
+func (u *subscriptions) missed(w *waiting, f *wire.Frame) {
 	granted := bytes.Clone(mcpraw.At(f.Head[f.Params.From:f.Params.To], "/notifications"))
 	f.Close()
-	tell := func(method, more string) { c.notified(changedFor(w.id, method, more)) }
+	tell := func(method, more string) { u.notified(changedFor(w.id, method, more)) }
 	for _, m := range changes {
 		if string(mcpraw.At(granted, "/"+m.member)) == "true" {
 			tell(m.method, "")
@@ -298,7 +301,7 @@ func withTasks(f *wire.Frame, tasks []tga.ID) *wire.Frame {
 }
 
 // subscriptionOf returns the subscription that a notification belongs to.
-func (c *conv) subscriptionOf(f *wire.Frame) *waiting {
+func (u *subscriptions) subscriptionOf(f *wire.Frame) *waiting {
 	if int64(len(f.Head)) != f.Size {
 		return nil // too long to be one
 	}
@@ -306,9 +309,9 @@ func (c *conv) subscriptionOf(f *wire.Frame) *waiting {
 	if id == nil {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if w := c.pending[wire.KeyOf(id)]; w != nil && w.sub != nil {
+	u.c.mu.Lock()
+	defer u.c.mu.Unlock()
+	if w := u.c.pending[wire.KeyOf(id)]; w != nil && w.sub != nil {
 		return w
 	}
 	return nil
@@ -326,31 +329,31 @@ func subscriptionID(m *wire.Frame) []byte {
 }
 
 // notified takes a notification of the tool server's.
-func (c *conv) notified(f *wire.Frame) {
+func (u *subscriptions) notified(f *wire.Frame) {
 	switch f.Method {
 	case toolsChanged:
-		c.s.mirrors.forget()
+		u.c.s.mirrors.forget()
 	case ackMethod:
-		if w := c.subscriptionOf(f); w != nil {
-			c.acknowledge(w, f)
+		if w := u.subscriptionOf(f); w != nil {
+			u.acknowledge(w, f)
 			return
 		}
 	}
-	c.toClient(f)
+	u.c.toClient(f)
 }
 
 // tellOf tells a subscriber of a task until it is over: what it is at first, then each
 // change. It is what a question about the task would be answered.
-func (c *conv) tellOf(w *waiting, id tga.ID) {
+func (u *subscriptions) tellOf(w *waiting, id tga.ID) {
 	said, pause := "", waitPause{}
 	for {
-		t, err := c.taskAt(id)
+		t, err := u.c.own.taskAt(id)
 		if err != nil {
-			c.s.log.Debug("a subscriber is not told of a task any more", "trace", id, "error", err)
+			u.c.s.log.Debug("a subscriber is not told of a task any more", "trace", id, "error", err)
 			return
 		}
 		moved, done := t.moves()
-		over := c.report(t, nil, func(standing string) error {
+		over := u.c.own.report(t, nil, func(standing string) error {
 			if standing == said {
 				return nil
 			}
@@ -359,7 +362,7 @@ func (c *conv) tellOf(w *waiting, id tga.ID) {
 			}
 			meta := slices.Concat([]byte(`{"`+metaSubscription+`":`), w.id, []byte("}"))
 			n := wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+taskMethod+`","params":`), with(t.show("", standing), "_meta", meta), []byte("}")))
-			if err := c.send(nil, &n.Envelope, n); err != nil {
+			if err := u.c.send(nil, &n.Envelope, n); err != nil {
 				return err
 			}
 			said = standing

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp/mcpraw"
@@ -96,31 +97,38 @@ func (c *conv) start(dial dialer) (*link, error) {
 		up.Close()
 		return nil, fmt.Errorf("handshake with the tool server: %w", err)
 	}
-	c.takeOver.Do(func() { c.s.work.Go(c.giveUpOld) })
+	c.permits.takeOver.Do(func() { c.s.work.Go(c.permits.giveUpOld) })
 	return l, nil
+}
+
+// permits are those that are out: a note of each, for the shim that follows a killed one.
+type permits struct {
+	s        *Shim
+	book     *paper.Book // of calls that are with the tool server; nil = not noted
+	takeOver sync.Once
 }
 
 // giveUpOld gives up the permits that an earlier shim of this slot has left. It was
 // killed, and its tool server is gone: this one was started only after that. So a call
 // that it was at is answered by licence now, and not when its permit is stale. A read
 // call is ended: it did nothing, and nobody can ask for its answer any more.
-func (c *conv) giveUpOld() {
-	if c.atWork == nil {
+func (p *permits) giveUpOld() {
+	if p.book == nil {
 		return
 	}
 	old := map[string]string{}
-	err := c.atWork.Each("", func(trace, permit string) { old[trace] = permit })
+	err := p.book.Each("", func(trace, permit string) { old[trace] = permit })
 	for trace, said := range old {
-		if c.noted(trace) {
+		if p.noted(trace) {
 			continue
 		}
 		word, isRead := strings.CutSuffix(said, readMark)
 		id, idErr := tga.ParseID(trace)
 		permit, permitErr := runtime.ParsePermit(word)
 		if idErr == nil && permitErr == nil {
-			err = errors.Join(err, c.giveUpOne(id, permit, isRead))
+			err = errors.Join(err, p.giveUpOne(id, permit, isRead))
 		}
-		err = errors.Join(err, c.atWork.Change(trace, func(old string) string {
+		err = errors.Join(err, p.book.Change(trace, func(old string) string {
 			if old == said {
 				return ""
 			}
@@ -128,18 +136,18 @@ func (c *conv) giveUpOld() {
 		}))
 	}
 	if err != nil {
-		c.s.log.Info("calls of an earlier shim were not given up; repeats of them wait until their permits are stale", "error", err)
+		p.s.log.Info("calls of an earlier shim were not given up; repeats of them wait until their permits are stale", "error", err)
 	}
 }
 
 // giveUpOne tells the log that a permit is out no more. A log that is away is told later.
-func (c *conv) giveUpOne(id tga.ID, permit runtime.Permit, isRead bool) error {
+func (p *permits) giveUpOne(id tga.ID, permit runtime.Permit, isRead bool) error {
 	for pause := (waitPause{}); ; {
-		err := patient(c.s.life, func(ctx context.Context) error {
+		err := patient(p.s.life, func(ctx context.Context) error {
 			if !isRead {
-				return c.s.opts.Log.GiveUp(ctx, id, permit, "the shim that sent it was killed before it had the answer", 0)
+				return p.s.opts.Log.GiveUp(ctx, id, permit, "the shim that sent it was killed before it had the answer", 0)
 			}
-			_, err := c.s.opts.Log.Finish(ctx, id, permit, runtime.Finished{Who: "tgad mcp", Reply: runtime.Reply{
+			_, err := p.s.opts.Log.Finish(ctx, id, permit, runtime.Finished{Who: "tgad mcp", Reply: runtime.Reply{
 				Status: tga.StatusError, ErrorCode: string(tga.ToolError), ErrorMessage: "its executor was killed before the answer was recorded; the call only reads",
 			}})
 			return err
@@ -149,17 +157,17 @@ func (c *conv) giveUpOne(id tga.ID, permit runtime.Permit, isRead bool) error {
 		}
 		select {
 		case <-time.After(pause.next()):
-		case <-c.s.life.Done():
+		case <-p.s.life.Done():
 			return err
 		}
 	}
 }
 
 // noted reports whether a trace is at work in this very shim.
-func (c *conv) noted(trace string) bool {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	for _, a := range c.s.open {
+func (p *permits) noted(trace string) bool {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	for _, a := range p.s.open {
 		if a.trace().String() == trace && a.q.wasSent() {
 			return true
 		}
@@ -171,21 +179,21 @@ func (c *conv) noted(trace string) bool {
 const readMark = " read"
 
 // note writes down that a permit is out, and strike that it is not any more.
-func (c *conv) note(b runtime.Begun, isRead bool) (strike func()) {
-	if c.atWork == nil {
+func (p *permits) note(b runtime.Begun, isRead bool) (strike func()) {
+	if p.book == nil {
 		return func() {}
 	}
 	trace, word := b.Result.TraceID.String(), b.Permit.String()
 	if isRead {
 		word += readMark
 	}
-	if err := c.atWork.Change(trace, func(string) string { return word }); err != nil {
-		c.s.log.Warn("a permit was not noted", "trace", trace, "error", err)
+	if err := p.book.Change(trace, func(string) string { return word }); err != nil {
+		p.s.log.Warn("a permit was not noted", "trace", trace, "error", err)
 	}
 	return func() {
-		err := errors.Join(c.atWork.Change(trace, func(string) string { return "" }), c.atWork.Shrink())
+		err := errors.Join(p.book.Change(trace, func(string) string { return "" }), p.book.Shrink())
 		if err != nil {
-			c.s.log.Warn("a permit that is over was not struck out", "trace", trace, "error", err)
+			p.s.log.Warn("a permit that is over was not struck out", "trace", trace, "error", err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpanswer"
@@ -105,7 +106,7 @@ func (a *attempt) unfinished(ctx context.Context, b runtime.Begun, f *wire.Frame
 		return false, err.Error()
 	}
 	if o.Task != "" {
-		a.q.conv.poll(o)
+		a.q.conv.polls.poll(o)
 	}
 	a.out = outcome{frame: f, value: ans.value, trace: b.Result.TraceID}
 	return true, ""
@@ -147,7 +148,7 @@ func (a *attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
 		}
 		a.out = outcome{value: []byte(answer), trace: b.Result.TraceID}
 		if o.Task != "" {
-			a.q.conv.poll(o)
+			a.q.conv.polls.poll(o)
 		}
 		return true
 	}
@@ -179,19 +180,27 @@ const (
 	pollMost    = 30 * time.Second
 )
 
+// taskPolls are the tasks of the tool server's that are asked about until they are over.
+type taskPolls struct {
+	c       *conv
+	resumed sync.Once
+	mu      sync.Mutex
+	tasks   map[string]*openCall // under way, by the tool server's name for them
+}
+
 // resume asks about the tasks that an earlier shim left. It is called when the client has
 // made its handshake, or its first call.
-func (c *conv) resume() {
-	c.resumed.Do(func() {
+func (g *taskPolls) resume() {
+	g.resumed.Do(func() {
 		// Elsewhere: the log may be away, and the client's next message is not to wait.
-		c.s.work.Go(func() {
-			if err := c.s.shelf.load(c.life); err != nil {
-				c.s.log.Warn("tasks of an earlier shim were not looked for", "error", err)
+		g.c.s.work.Go(func() {
+			if err := g.c.s.shelf.load(g.c.life); err != nil {
+				g.c.s.log.Warn("tasks of an earlier shim were not looked for", "error", err)
 			}
-			c.s.expireTasks()
-			for _, value := range c.s.shelf.with(openPrefix) {
+			g.c.s.expireTasks()
+			for _, value := range g.c.s.shelf.with(openPrefix) {
 				if o := parseOpen(value); o != nil && o.Task != "" {
-					c.poll(o)
+					g.poll(o)
 				}
 			}
 		})
@@ -199,24 +208,27 @@ func (c *conv) resume() {
 }
 
 // poll asks about a task until its effect is recorded, whether or not the client does.
-func (c *conv) poll(o *openCall) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.tasks[o.Task] != nil {
+func (g *taskPolls) poll(o *openCall) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.tasks[o.Task] != nil {
 		return
 	}
-	c.tasks[o.Task] = o
-	c.s.work.Go(func() {
+	if g.tasks == nil {
+		g.tasks = map[string]*openCall{}
+	}
+	g.tasks[o.Task] = o
+	g.c.s.work.Go(func() {
 		pause := pollLeast
 		for {
 			select {
 			case <-time.After(pause):
-			case <-c.life.Done():
+			case <-g.c.life.Done():
 				return
 			}
-			done, next, err := c.askTask(o)
+			done, next, err := g.ask(o)
 			if err != nil {
-				c.s.log.Warn("a task cannot be asked about; its call stays in doubt", "task", o.Task, "trace", o.Trace, "error", err)
+				g.c.s.log.Warn("a task cannot be asked about; its call stays in doubt", "task", o.Task, "trace", o.Trace, "error", err)
 				return
 			}
 			if done {
@@ -227,16 +239,16 @@ func (c *conv) poll(o *openCall) {
 	})
 }
 
-// askTask asks about a task once, and records its effect when it is over.
-func (c *conv) askTask(o *openCall) (done bool, next time.Duration, err error) {
-	l, err := c.await(c.life)
+// ask asks about a task once, and records its effect when it is over.
+func (g *taskPolls) ask(o *openCall) (done bool, next time.Duration, err error) {
+	l, err := g.c.await(g.c.life)
 	if err != nil {
 		return false, pollDefault, nil // a later tool server may know it
 	}
-	ctx, cancel := context.WithTimeout(c.life, pollMost)
+	ctx, cancel := context.WithTimeout(g.c.life, pollMost)
 	defer cancel()
 	params := with([]byte(firstOf(o.Protocol, "{}")), "taskId", tga.AppendString(nil, o.Task))
-	f, err := c.request(ctx, l, "tasks/get", params)
+	f, err := g.c.request(ctx, l, "tasks/get", params)
 	if err != nil {
 		return false, pollDefault, nil
 	}
@@ -245,7 +257,7 @@ func (c *conv) askTask(o *openCall) (done bool, next time.Duration, err error) {
 		said, err := f.Bytes(f.Fault, maxLeg)
 		return false, 0, errors.Join(fmt.Errorf("the tool server answers %.200s", said), err)
 	}
-	result, err := f.Bytes(f.Result, c.s.opts.MaxKeepBytes)
+	result, err := f.Bytes(f.Result, g.c.s.opts.MaxKeepBytes)
 	if err != nil {
 		return false, 0, err
 	}
@@ -259,12 +271,12 @@ func (c *conv) askTask(o *openCall) (done bool, next time.Duration, err error) {
 	reply, over := taskReply(result)
 	if over && reply.Status == tga.StatusSuccess && reply.Result == nil {
 		// Revision 2025-11-25 gives the result apart.
-		r, err := c.request(ctx, l, "tasks/result", params)
+		r, err := g.c.request(ctx, l, "tasks/result", params)
 		if err != nil {
 			return false, next, nil
 		}
 		defer r.Close()
-		ans, err := readAnswer(r, 1, c.s.opts.MaxKeepBytes)
+		ans, err := readAnswer(r, 1, g.c.s.opts.MaxKeepBytes)
 		if err != nil || ans.Meaning != mcpraw.IsEffect {
 			return false, next, err
 		}
@@ -273,7 +285,7 @@ func (c *conv) askTask(o *openCall) (done bool, next time.Duration, err error) {
 	if !over {
 		return false, next, nil
 	}
-	return true, 0, c.s.settle(o, reply)
+	return true, 0, g.c.s.settle(o, reply)
 }
 
 // taskReply reads what a task has come to.
@@ -322,7 +334,7 @@ func (s *Shim) settle(o *openCall, reply runtime.Reply) error {
 }
 
 // taskOf returns the unfinished call that a request of the client's asks about.
-func (c *conv) taskOf(f *wire.Frame) *openCall {
+func (g *taskPolls) taskOf(f *wire.Frame) *openCall {
 	if f.Method != "tasks/get" && f.Method != "tasks/result" {
 		return nil
 	}
@@ -330,36 +342,36 @@ func (c *conv) taskOf(f *wire.Frame) *openCall {
 	if err != nil {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.tasks[mcpraw.ScalarText(mcpraw.At(params, "/taskId"))]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.tasks[mcpraw.ScalarText(mcpraw.At(params, "/taskId"))]
 }
 
 // giveTask hands the client the answer about a task. A final one is recorded first; with
 // its delivery the occurrence of the call is over.
-func (c *conv) giveTask(w *waiting, f *wire.Frame) {
+func (g *taskPolls) giveTask(w *waiting, f *wire.Frame) {
 	var reply runtime.Reply
 	over := false
-	if result, err := f.Bytes(f.Result, c.s.opts.MaxKeepBytes); err == nil && f.Result.Present() {
+	if result, err := f.Bytes(f.Result, g.c.s.opts.MaxKeepBytes); err == nil && f.Result.Present() {
 		if w.method == "tasks/get" {
 			reply, over = taskReply(result)
 			over = over && (reply.Result != nil || reply.Status != tga.StatusSuccess)
-		} else if ans, err := readAnswer(f, 1, c.s.opts.MaxKeepBytes); err == nil && ans.Meaning == mcpraw.IsEffect {
+		} else if ans, err := readAnswer(f, 1, g.c.s.opts.MaxKeepBytes); err == nil && ans.Meaning == mcpraw.IsEffect {
 			reply, over = ans.Reply, true
 		}
 	}
 	if !over {
-		c.give(w.batch, f)
+		g.c.give(w.batch, f)
 		return
 	}
-	if err := c.s.settle(w.task, reply); err != nil {
-		c.s.log.Error("the effect of a task was not recorded", "trace", w.task.Trace, "error", err)
+	if err := g.c.s.settle(w.task, reply); err != nil {
+		g.c.s.log.Error("the effect of a task was not recorded", "trace", w.task.Trace, "error", err)
 	}
 	b, err := w.task.begun()
 	if !w.task.Derived || err != nil {
-		c.give(w.batch, f)
+		g.c.give(w.batch, f)
 		return
 	}
 	defer f.Close()
-	_ = c.deliverIn(w.batch, w.task.Key, b.Result.TraceID, func() error { return c.send(w.batch, &f.Envelope, f) })
+	_ = g.c.deliverIn(w.batch, w.task.Key, b.Result.TraceID, func() error { return g.c.send(w.batch, &f.Envelope, f) })
 }
