@@ -3,8 +3,11 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/wal"
 )
@@ -31,22 +34,36 @@ func TestPacerRestsAsLongAsItWorked(t *testing.T) {
 	none.step(t.Context())
 }
 
-// said counts the messages of a store's log, by their text.
-type said map[string]int
+// told counts the messages of a store's log, by their text.
+type told struct {
+	mu    sync.Mutex
+	count map[string]int
+}
 
-func (s said) Enabled(context.Context, slog.Level) bool { return true }
-func (s said) Handle(_ context.Context, r slog.Record) error {
-	s[r.Message]++
+func (o *told) of(message string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.count[message]
+}
+
+func (o *told) Enabled(context.Context, slog.Level) bool { return true }
+func (o *told) Handle(_ context.Context, r slog.Record) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.count == nil {
+		o.count = map[string]int{}
+	}
+	o.count[r.Message]++
 	return nil
 }
-func (s said) WithAttrs([]slog.Attr) slog.Handler { return s }
-func (s said) WithGroup(string) slog.Handler      { return s }
+func (o *told) WithAttrs([]slog.Attr) slog.Handler { return o }
+func (o *told) WithGroup(string) slog.Handler      { return o }
 
 // TestProgressIsToldNowAndThen: of a check and of an index that is made, once the last message is
 // progressTime old, and not before.
 func TestProgressIsToldNowAndThen(t *testing.T) {
-	told := said{}
-	db := &DB{log: slog.New(told)}
+	log := &told{}
+	db := &DB{log: slog.New(log)}
 	c := &checker{db: db, ctx: t.Context(), work: new(work)}
 	tell := map[string]func(){
 		"checking the store": c.step,
@@ -61,8 +78,47 @@ func TestProgressIsToldNowAndThen(t *testing.T) {
 			if i == 2 { // as if nothing had been said for so long
 				c.said, db.said = c.said.Add(-progressTime), db.said.Add(-progressTime)
 			}
-			if step(); told[message] != want {
-				t.Errorf("step %d: %q was told %d times, want %d", i, message, told[message], want)
+			if step(); log.of(message) != want {
+				t.Errorf("step %d: %q was told %d times, want %d", i, message, log.of(message), want)
+			}
+		}
+	}
+}
+
+// TestWorkThatWasNoneIsNotTold: neither of files that were not removed, nor of records that the index had.
+func TestWorkThatWasNoneIsNotTold(t *testing.T) {
+	const taken, removed = "the index took over records of the log", "removed files of bodies that nothing names"
+	fs := vfs.NewMem()
+	// A new store has a record; the second open leaves a file, which is for a later one to remove; the third
+	// one makes the index anew.
+	for i, want := range []struct{ taken, removed int }{{1, 0}, {0, 0}, {1, 1}, {0, 0}} {
+		log := &told{}
+		db, err := Open("store", Options{FS: fs, Logger: slog.New(log), RewriteShare: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			if _, err := db.wal.WriteFile([]byte("mx"), []byte("nobody's")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			if err := db.sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := log.of(removed); got != want.removed {
+			t.Errorf("open %d: removed files were told of %d times, want %d", i, got, want.removed)
+		}
+		if got := log.of(taken); got != want.taken {
+			t.Errorf("open %d: records were told of %d times, want %d", i, got, want.taken)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			if err := fs.RemoveAll("store/index"); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}

@@ -333,3 +333,32 @@ func TestAdvanceAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestWatermarkThatEndsBehindItsSlot: what is behind a slot says nothing, and one byte less is no slot.
+func TestWatermarkThatEndsBehindItsSlot(t *testing.T) {
+	mem := vfs.NewMem()
+	w := newMark(t, mem)
+	if err := w.Advance(20, 0); err != nil {
+		t.Fatal(err)
+	}
+	if w.Mark().Generation%2 == 0 {
+		if err := w.Advance(21, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newest := w.Mark().Generation // in the second slot
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole := files(t, mem)
+	for length, want := range map[int]uint64{slotStride + slotSize: newest, slotStride + slotSize - 1: newest - 1, slotSize: newest - 1, slotSize - 1: 0, 0: 0} {
+		change := map[string][]byte{}
+		for name, b := range whole {
+			change[name] = b[:length]
+		}
+		m, err := ReadWatermark(memFS(t, whole, change), "store")
+		if m.Generation != want || (err == nil) != (want > 0) {
+			t.Errorf("%d bytes: %+v, %v; want generation %d", length, m, err, want)
+		}
+	}
+}
