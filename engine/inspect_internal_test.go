@@ -9,6 +9,7 @@ import (
 
 	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // TestStoreWithoutItsLog: beside a watermark the log is missing, and beside nothing but what Pebble left
@@ -115,6 +116,69 @@ func TestOpenThatSpoiltTheIndexIsTriedAgain(t *testing.T) {
 		}
 		if spoilt(disk.FS, "store") {
 			t.Error("the index is still spoilt")
+		}
+	}
+}
+
+// TestIndexThatKnowsMoreThanItsLog: a log and a watermark of an earlier day are sound in themselves. The index
+// that lies beside them says that acknowledged records are missing, and the store opens frozen.
+func TestIndexThatKnowsMoreThanItsLog(t *testing.T) {
+	then, now := vfs.NewMem(), vfs.NewMem()
+	use := func(fs vfs.FS, frozen string) {
+		t.Helper()
+		db, err := Open("store", Options{FS: fs, RewriteShare: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := db.Stats(); (s.Frozen == "") != (frozen == "") || !strings.Contains(s.Frozen, frozen) {
+			t.Errorf("frozen: %q, want %q", s.Frozen, frozen)
+		}
+		if frozen == "" {
+			w := db.newWriter()
+			w.set([]byte("mx"), []byte("a value"))
+			if err := db.apply(w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	use(now, "")
+	if ok, err := vfs.Clone(now, then, "store", "store"); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	use(now, "")
+	if err := then.RemoveAll("store/" + indexName); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := vfs.Clone(now, then, "store/"+indexName, "store/"+indexName); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	use(then, "the index knows group")
+}
+
+// TestTraceThatEndsAtOnceIsNeverOpen: its append says nothing of the open traces. One that was open is taken
+// out of them, one that is open has its place.
+func TestTraceThatEndsAtOnceIsNeverOpen(t *testing.T) {
+	db := inMemory(t)
+	for _, c := range []struct {
+		before uint64
+		state  tga.State
+		want   bool
+	}{
+		{0, tga.Denied, false}, {1, tga.Denied, true}, {0, tga.Pending, true}, {1, tga.Executing, true},
+	} {
+		before, after := newTestTrace(1), newTestTrace(1)
+		before.Head.Seq, after.Head.State = c.before, c.state
+		after.Entries = []tga.LogEntry{{}}
+		w := db.newWriter()
+		w.openIndex(&step{before: fold{Trace: before}, after: after, entries: []chain.Entry{{}}})
+		if n := w.ops.Len(); (n > 0) != c.want {
+			t.Errorf("%s after seq %d: %d bytes of operations", c.state, c.before, n)
+		}
+		if err := w.end(new(commitment)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
