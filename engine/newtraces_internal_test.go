@@ -1,11 +1,16 @@
 package engine
 
 import (
+	"bytes"
+	"errors"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // TestAddedTraceIsNeverAbsent: whatever the ids and their order, what was added is not
@@ -120,6 +125,33 @@ func TestLargestTraceOfEitherKind(t *testing.T) {
 		}
 		if got, err := db.largestTrace(); got != c.want || err != nil {
 			t.Errorf("entries of %s, tombstone of %s: %s, %v", c.entry, c.stone, got, err)
+		}
+	}
+}
+
+// TestFloorAtOpenIsTheLargestTrace: what is above it need not be looked for.
+func TestFloorAtOpenIsTheLargestTrace(t *testing.T) {
+	fs := vfs.NewMem()
+	want := tga.ID{}
+	for i := range uint64(3) {
+		db, err := Open("store", Options{FS: fs, RewriteShare: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if db.begun.floor != want {
+			t.Errorf("open %d: the floor is %s, want %s", i, db.begun.floor, want)
+		}
+		id := numbered(9-3*i%2, i) // the second one lies below the first
+		id[6], id[8] = 0x70, 0x80  // version 7
+		lease, err := db.Acquire(t.Context(), id)
+		if err == nil {
+			_, err = db.Append(t.Context(), lease, chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: requestOf(t, id)}}})
+		}
+		if err = errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Compare(id[:], want[:]) > 0 {
+			want = id
 		}
 	}
 }

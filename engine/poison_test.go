@@ -170,3 +170,41 @@ func TestBrokenPebbleIsStuck(t *testing.T) {
 		}
 	}
 }
+
+// TestCloseWaitsForTheLastCallInside: a store that closes refuses who comes, and is drained with the last
+// call that leaves, not before. Who closes it once more is told so.
+func TestCloseWaitsForTheLastCallInside(t *testing.T) {
+	var h health
+	h.init()
+	for range 2 {
+		if err := h.enter(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan bool, 1)
+	go func() { done <- h.drain() }()
+	<-h.stopped()
+	if err := h.enter(); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("a store that closes is entered: %v", err)
+	}
+	h.leave()
+	select {
+	case <-h.idle:
+		t.Fatal("it is idle with a call inside")
+	default:
+	}
+	h.leave()
+	if !<-done || h.drain() {
+		t.Error("it is drained twice, or not once")
+	}
+	h.reopen()
+	if err := h.enter(); err != nil {
+		t.Errorf("opened again: %v", err)
+	}
+	h.leave()
+	select {
+	case <-h.idle:
+		t.Error("a store that is open is idle for good")
+	default:
+	}
+}
