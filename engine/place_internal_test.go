@@ -142,3 +142,37 @@ func TestRowNamesItsBodyAlone(t *testing.T) {
 		}
 	}
 }
+
+// racing is a disk on which the rename of a new directory fails, where made is set because another process
+// made one of that name first.
+type racing struct {
+	vfs.FS
+	made bool
+}
+
+func (r *racing) Unwrap() vfs.FS { return r.FS }
+
+func (r *racing) Rename(_, to string) error {
+	if r.made {
+		if err := r.FS.MkdirAll(to, 0o700); err != nil {
+			return err
+		}
+	}
+	return errors.New("it is there already")
+}
+
+// TestDirectoryThatAnotherMadeIsNoFailure: who is second to make a store's directory looks at it anew. Where
+// there is none after that, the failure is told. Nothing is left beside it either way.
+func TestDirectoryThatAnotherMadeIsNoFailure(t *testing.T) {
+	for _, other := range []bool{true, false} {
+		disk := &racing{vfs.NewMem(), other}
+		made, err := beginDir(disk, "a/store")
+		if made || (err == nil) != other || !other && tga.CodeOf(err) != tga.StoreUnavailable {
+			t.Errorf("made by another %v: %v, %v", other, made, err)
+		}
+		names, err := disk.List("a")
+		if err != nil || len(names) > 1 || (len(names) == 1) != other {
+			t.Errorf("made by another %v: %q are left, %v", other, names, err)
+		}
+	}
+}

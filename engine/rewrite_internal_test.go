@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -156,5 +158,36 @@ func TestRewriteOfRawSegmentsAsksForRoom(t *testing.T) {
 	disk.free, db.space.checked = 1<<40, time.Time{}
 	if n, err := db.Rewrite(t.Context()); n != len(raw) || err != nil {
 		t.Errorf("%d segments are rewritten, want %d: %v", n, len(raw), err)
+	}
+}
+
+// TestOpenAfterACrashGivesEverythingBack: where there is no rewriter, the rest of the segment that the crash
+// ended and the files of bodies that nothing names, both in one open.
+func TestOpenAfterACrashGivesEverythingBack(t *testing.T) {
+	disk, log := crashmem.New(), &told{}
+	o := Options{FS: disk, FirstSegmentBytes: 4 << 20, SegmentBytes: 4 << 20, RewriteShare: -1, Logger: slog.New(log)}
+	db, err := Open("store", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.wal.WriteFile([]byte("mx"), []byte("nobody's")); err != nil {
+		t.Fatal(err)
+	}
+	o.FS = disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if db, err = Open("store", o); err != nil {
+		t.Fatal(err)
+	}
+	full := db.wal.Full()
+	if len(full) != 1 || full[0].Generation == 0 || full[0].Idle > mostIdle {
+		t.Errorf("after the crash: %+v", full)
+	}
+	if n := log.of("removed files of bodies that nothing names"); n != 1 {
+		t.Errorf("files were removed %d times, want once", n)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
