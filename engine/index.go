@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 )
 
@@ -43,7 +44,7 @@ func (x *indexer) op(op *wal.Op) error {
 // such row.
 func (x *indexer) landmark(first uint64, at wal.Position) {
 	if at.Landmark() {
-		x.row = appendPlace(append(x.row[:0], rowValue, valueVersion), at)
+		x.row = appendPlace(append(x.row[:0], rowValue, tga.StoreValueVersion), at)
 		x.rows.put(keyspace.AppendGlobal(x.key[:0], first), x.row)
 	}
 }

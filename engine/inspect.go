@@ -104,7 +104,7 @@ func (db *DB) formerFormat() error {
 		return tga.Errorf(tga.StoreUnavailable, "open %s: %w", db.dir, err)
 	}
 	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "MANIFEST-") }) {
-		return tga.Errorf(tga.ValidationError, "open %s: the store has format 1, this program has format %d. No command takes it over. tgad export of the program that wrote it keeps its traces as NDJSON, which tgad verify FILE checks", db.dir, formatVersion)
+		return tga.Errorf(tga.ValidationError, "open %s: the store has format 1, this program has format %d. No command takes it over. tgad export of the program that wrote it keeps its traces as NDJSON, which tgad verify FILE checks", db.dir, tga.StoreVersion)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 // directory is the backup that the manifest before says.
 const manifestName = "BACKUP"
 
-const manifestFormat = "tgad.backup.1"
+const manifestFormat = "tgad.backup." + tga.BackupVersion
 
 // manifest says what a backup consists of. The file is one line of JSON and, on a second line,
 // the SHA-256 of the first.

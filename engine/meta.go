@@ -9,14 +9,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// formatVersion is the version of the store's layout: keys and what they mean. A store
-// with a later one is refused, for what this program would not understand it might
-// destroy.
-const formatVersion = 2
-
 // Names of `m` keys.
 const (
-	metaFormat      = "format"      // formatVersion, 8 bytes
+	// A store with a later format is refused, for what this program would not understand it
+	// might destroy.
+	metaFormat      = "format"      // tga.StoreVersion, 8 bytes
 	metaStoreID     = "store_id"    // 16 bytes, equal to the watermark's
 	metaSecret      = "secret"      // 32 bytes, see [DB.Secret]
 	metaIncarnation = "incarnation" // raised by each open, 8 bytes
@@ -44,8 +41,8 @@ func (db *DB) identify(found found, believe bool) error {
 		}
 	} else if n, err := number(metaFormat, format); err != nil {
 		return err
-	} else if n > formatVersion {
-		return tga.Errorf(tga.FormatTooNew, "open %s: the store has format %d, this program knows %d", db.dir, n, formatVersion)
+	} else if n > tga.StoreVersion {
+		return tga.Errorf(tga.FormatTooNew, "open %s: the store has format %d, this program knows %d", db.dir, n, tga.StoreVersion)
 	}
 	if err := db.readIdentity(found); err != nil {
 		return err
@@ -90,7 +87,7 @@ func (db *DB) create() error {
 		return err
 	}
 	w := db.newWriter()
-	w.set(keyspace.AppendMeta(nil, metaFormat), binary.BigEndian.AppendUint64(nil, formatVersion))
+	w.set(keyspace.AppendMeta(nil, metaFormat), binary.BigEndian.AppendUint64(nil, tga.StoreVersion))
 	w.set(keyspace.AppendMeta(nil, metaStoreID), db.storeID[:])
 	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
 	return db.apply(w)

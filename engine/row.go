@@ -124,7 +124,7 @@ func decodePlace(b []byte) wal.Position {
 }
 
 func (p *position) appendValue(dst []byte) []byte {
-	dst = appendPlace(append(dst, valueVersion), p.at)
+	dst = appendPlace(append(dst, tga.StoreValueVersion), p.at)
 	dst = append(dst, p.line[:]...)
 	dst = binary.BigEndian.AppendUint64(dst, p.keys)
 	return binary.BigEndian.AppendUint64(dst, p.sum)

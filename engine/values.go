@@ -10,16 +10,15 @@ import (
 // The values below start with a version byte. A later version is FORMAT_TOO_NEW; bytes
 // of any other shape are STATE_CHECKSUM_MISMATCH with Where "stored". Integers are
 // big-endian.
-const valueVersion = 1
 
 // value checks the version byte and that what follows it has size bytes, or, where
 // open is true, at least that many.
 func value(what string, b []byte, size int, open bool) ([]byte, error) {
-	if len(b) > 0 && b[0] > valueVersion {
-		return nil, tga.Errorf(tga.FormatTooNew, "%s of version %d; this program reads %d", what, b[0], valueVersion)
+	if len(b) > 0 && b[0] > tga.StoreValueVersion {
+		return nil, tga.Errorf(tga.FormatTooNew, "%s of version %d; this program reads %d", what, b[0], tga.StoreValueVersion)
 	}
-	if len(b) < 1+size || b[0] != valueVersion || !open && len(b) != 1+size {
-		return nil, damaged("%s of %d bytes is none of version %d", what, len(b), valueVersion)
+	if len(b) < 1+size || b[0] != tga.StoreValueVersion || !open && len(b) != 1+size {
+		return nil, damaged("%s of %d bytes is none of version %d", what, len(b), tga.StoreValueVersion)
 	}
 	return b[1:], nil
 }
@@ -33,7 +32,7 @@ func damaged(format string, args ...any) *tga.Error {
 // Value of an `o` key: state 1 · since 8 · deadline 8 · namespace. It is a function of
 // the trace's log, kept so that recovery reads open traces and not finished ones.
 func appendOpenValue(dst []byte, t *chain.Trace) []byte {
-	dst = append(dst, valueVersion, byte(t.Head.State))
+	dst = append(dst, tga.StoreValueVersion, byte(t.Head.State))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(t.Entries[len(t.Entries)-1].TS))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(t.Deadline))
 	return append(dst, t.Namespace...)
@@ -78,7 +77,7 @@ const leafSize = 16 + 8 + 2 + 4 + 2 + 32 + 32 + 8 + 8
 const leafLen = 1 + leafSize
 
 func (l *Leaf) appendValue(dst []byte) []byte {
-	dst = append(dst, valueVersion)
+	dst = append(dst, tga.StoreValueVersion)
 	dst = append(dst, l.TraceID[:]...)
 	dst = binary.BigEndian.AppendUint64(dst, l.FirstSeq)
 	dst = binary.BigEndian.AppendUint16(dst, l.Entries)
@@ -118,7 +117,7 @@ type tombstone struct {
 
 // Value of an `r` key: first 8 · last 8 · head digest 32 · segment 8.
 func (t tombstone) appendValue(dst []byte) []byte {
-	dst = append(dst, valueVersion)
+	dst = append(dst, tga.StoreValueVersion)
 	dst = binary.BigEndian.AppendUint64(dst, t.First)
 	dst = binary.BigEndian.AppendUint64(dst, t.Last)
 	dst = append(dst, t.Head[:]...)

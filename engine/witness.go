@@ -45,7 +45,7 @@ type witness struct {
 	Next   *witnessToken `json:"next,omitempty"` // an open that began: the store has this token or Last
 }
 
-const witnessFormat = "tgad.witness.1"
+const witnessFormat = "tgad.witness." + tga.WitnessVersion
 
 // witnessToken is what a store drew when it was opened.
 type witnessToken struct {

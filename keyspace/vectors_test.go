@@ -10,6 +10,7 @@ import (
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
+	vectors "github.com/tgad/tgad/test_vectors"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden vectors")
@@ -85,6 +86,11 @@ func TestKeyVectors(t *testing.T) {
 		item("boundary 9 of working state 2", keyspace.StateKey(id, 2, 9)),
 		plain("node of a working state", attachment(t, keyspace.Blob, keyspace.DigestKey(node))),
 	}
+	var layout [][]byte
+	for _, v := range got[:17] { // one of each kind
+		layout = append(layout, []byte(v.Key))
+	}
+	vectors.HoldFormat(t, "StoreVersion", tga.StoreVersion, layout...)
 	if *update {
 		b, err := json.MarshalIndent(got, "", "  ")
 		if err == nil {

@@ -18,9 +18,8 @@ import (
 // An expired record ends after its request digest. There is one form per record:
 // what DecodeRecord accepts, AppendBinary writes back byte for byte.
 const (
-	recordVersion = 1
-	expiredSize   = 36
-	recordSize    = 228
+	expiredSize = 36
+	recordSize  = 228
 
 	flagExternal  = 1 << 0
 	flagAbandoned = 1 << 1
@@ -42,7 +41,7 @@ func (r *Record) AppendBinary(dst []byte) ([]byte, error) {
 	if r.Abandoned {
 		flags |= flagAbandoned
 	}
-	dst = append(dst, recordVersion, byte(r.Status), flags, byte(r.Class))
+	dst = append(dst, tga.LedgerRecordVersion, byte(r.Status), flags, byte(r.Class))
 	dst = append(dst, r.RequestDigest[:]...)
 	if r.Status == Expired {
 		return dst, nil
@@ -76,10 +75,10 @@ func DecodeRecord(b []byte) (*Record, error) {
 	if len(b) == 0 {
 		return bad("empty")
 	}
-	if b[0] > recordVersion {
-		return nil, tga.Errorf(tga.FormatTooNew, "ledger record of version %d; this program reads %d", b[0], recordVersion)
+	if b[0] > tga.LedgerRecordVersion {
+		return nil, tga.Errorf(tga.FormatTooNew, "ledger record of version %d; this program reads %d", b[0], tga.LedgerRecordVersion)
 	}
-	if len(b) < expiredSize || b[0] != recordVersion {
+	if len(b) < expiredSize || b[0] != tga.LedgerRecordVersion {
 		return bad("version %d or length is none", b[0])
 	}
 	r := &Record{Status: Status(b[1]), Class: Class(b[3]), Abandoned: b[2]&flagAbandoned != 0}

@@ -32,9 +32,8 @@ import (
 //	72  CRC-32C of the bytes before it, and of the key [4]   zeros [4]
 //	80  the key, the body
 const (
-	bodyMagic   = "TGADBODY"
-	bodyVersion = 1
-	bodyHeader  = 80
+	bodyMagic  = "TGADBODY"
+	bodyHeader = 80
 
 	bodySuffix  = ".body"
 	unfinished  = ".new" // of a file that is being written
@@ -94,7 +93,7 @@ func (d files) writeBody(f File, key, body []byte) error {
 }
 
 func (f *File) header(key []byte) []byte {
-	b := append([]byte(bodyMagic), 0, 0, 0, bodyVersion)
+	b := append([]byte(bodyMagic), 0, 0, 0, tga.LogBodyVersion)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(key)))
 	b = append(b, f.ID[:]...)
 	b = append(b, f.Digest[:]...)
@@ -166,8 +165,8 @@ func readBodyHeader(file vfs.File, id tga.ID) (f File, key []byte, err error) {
 	if err := readFull(file, h[:], 0); err != nil {
 		return f, nil, err
 	}
-	if v := binary.BigEndian.Uint32(h[8:]); string(h[:8]) == bodyMagic && v != bodyVersion {
-		return f, nil, tga.Errorf(tga.FormatTooNew, "%s has version %d, this program knows %d", bodyName(id), v, bodyVersion)
+	if v := binary.BigEndian.Uint32(h[8:]); string(h[:8]) == bodyMagic && v != tga.LogBodyVersion {
+		return f, nil, tga.Errorf(tga.FormatTooNew, "%s has version %d, this program knows %d", bodyName(id), v, tga.LogBodyVersion)
 	}
 	n := int64(binary.BigEndian.Uint32(h[12:]))
 	f = File{ID: tga.ID(h[16:32]), Digest: [32]byte(h[32:64]), Length: binary.BigEndian.Uint64(h[64:])}

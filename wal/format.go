@@ -31,9 +31,7 @@ const (
 
 const (
 	identityMagic  = "TGADLOG\n"
-	formatVersion  = 2
 	recordMagic    = 'R'
-	recordVersion  = 1
 	checksumOffset = identityLen - 4
 )
 
@@ -65,7 +63,7 @@ func appendIdentity(dst []byte, id Identity) []byte {
 	dst = append(dst, make([]byte, identityLen)...)
 	b := dst[start:]
 	copy(b, identityMagic)
-	binary.BigEndian.PutUint32(b[8:], formatVersion)
+	binary.BigEndian.PutUint32(b[8:], tga.LogSegmentVersion)
 	binary.BigEndian.PutUint32(b[12:], id.Size)
 	copy(b[16:], id.Store[:])
 	copy(b[32:], id.Timeline[:])
@@ -82,8 +80,8 @@ func decodeIdentity(b []byte, number uint64) (Identity, error) {
 		binary.BigEndian.Uint32(b[checksumOffset:]) != crc32.Checksum(b[:checksumOffset], castagnoli) {
 		return Identity{}, damaged("segment %d has no identity", number)
 	}
-	if v := binary.BigEndian.Uint32(b[8:]); v != formatVersion {
-		return Identity{}, tga.Errorf(tga.FormatTooNew, "segment %d has format %d, this program knows %d", number, v, formatVersion)
+	if v := binary.BigEndian.Uint32(b[8:]); v != tga.LogSegmentVersion {
+		return Identity{}, tga.Errorf(tga.FormatTooNew, "segment %d has format %d, this program knows %d", number, v, tga.LogSegmentVersion)
 	}
 	id := Identity{
 		Size:  binary.BigEndian.Uint32(b[12:]),
@@ -160,7 +158,7 @@ func (id *Identity) seed(offset uint32) uint32 {
 func (h *header) put(b []byte, id *Identity, offset uint32) {
 	_ = b[headerLen-1]
 	clear(b[:headerLen])
-	b[4], b[5] = recordMagic, recordVersion
+	b[4], b[5] = recordMagic, tga.LogRecordVersion
 	binary.BigEndian.PutUint64(b[8:], h.group)
 	binary.BigEndian.PutUint32(b[16:], h.prev)
 	binary.BigEndian.PutUint32(b[20:], h.ops)
@@ -177,7 +175,7 @@ func (h *header) put(b []byte, id *Identity, offset uint32) {
 // readHeader reads the header of a record of this use of the segment at that offset; false
 // where there is none.
 func readHeader(b []byte, id *Identity, offset uint32) (h header, ok bool) {
-	if len(b) < headerLen || b[4] != recordMagic || b[5] != recordVersion || b[6]|b[7] != 0 {
+	if len(b) < headerLen || b[4] != recordMagic || b[5] != tga.LogRecordVersion || b[6]|b[7] != 0 {
 		return h, false
 	}
 	h.checksum = binary.BigEndian.Uint32(b)

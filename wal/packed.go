@@ -41,7 +41,6 @@ import (
 const (
 	packedMagic   = "TGADPAK\n"
 	packedEnd     = "TGADEND\n"
-	packedVersion = 2
 	packedHeader  = 16
 	packedBlock   = 24
 	packedTrailer = 24
@@ -95,8 +94,8 @@ func openPacked(f vfs.File, number uint64, cache *blocks) (*packed, error) {
 	if string(head[:8]) != packedMagic || string(tail[16:]) != packedEnd || count*packedBlock > size-packedHeader-packedTrailer {
 		return nil, damaged("packed segment %d has no beginning or no end", number)
 	}
-	if v := binary.BigEndian.Uint32(head[8:]); v != packedVersion {
-		return nil, tga.Errorf(tga.FormatTooNew, "packed segment %d has version %d, this program knows %d", number, v, packedVersion)
+	if v := binary.BigEndian.Uint32(head[8:]); v != tga.LogPackedVersion {
+		return nil, tga.Errorf(tga.FormatTooNew, "packed segment %d has version %d, this program knows %d", number, v, tga.LogPackedVersion)
 	}
 	footer := make([]byte, count*packedBlock)
 	at := size - packedTrailer - int64(len(footer))

@@ -110,7 +110,7 @@ func TestPackedTableIsRefused(t *testing.T) {
 			}
 			put(tail[4:], packedSum(raw[:packedHeader], footer, tail))
 		case what == "another version":
-			put(raw[8:], packedVersion+1)
+			put(raw[8:], tga.LogPackedVersion+1)
 		default:
 			tail[4] ^= 1
 		}

@@ -121,7 +121,7 @@ func packedBase(t *testing.T) (Options, packedParts) {
 	cache.init(maxBlock)
 	made, err := openPacked(f, 1, &cache)
 	fatal(err)
-	p := packedParts{version: packedVersion, end: made.end, bodies: made.bodies}
+	p := packedParts{version: tga.LogPackedVersion, end: made.end, bodies: made.bodies}
 	for kind, list := range [][]packedEntry{headPieces: made.heads, bodyPieces: made.body} {
 		for _, e := range list {
 			plain, err := made.block(&e)

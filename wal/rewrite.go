@@ -117,7 +117,7 @@ func newPacker(d files, number uint64, gen, end uint32, pace Pace) (*packer, err
 		return nil, unavailable("zstd", err)
 	}
 	p := &packer{files: d, name: packedName(number, gen), zip: zip, pace: pace, at: packedHeader, end: end}
-	p.head = binary.BigEndian.AppendUint32([]byte(packedMagic), packedVersion)
+	p.head = binary.BigEndian.AppendUint32([]byte(packedMagic), tga.LogPackedVersion)
 	p.head = binary.BigEndian.AppendUint32(p.head, gen)
 	if p.f, err = d.fs.Create(d.path(packingName), vfs.WriteCategoryUnspecified); err != nil {
 		return nil, unavailable("make "+p.name, err)

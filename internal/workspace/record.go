@@ -21,8 +21,6 @@ const (
 	KindRestore = "restore"
 )
 
-const recordVersion = 1
-
 // Record is a call, or a restore, with the snapshots before and after it: git trees. It is
 // stored as JSON, a file each.
 type Record struct {
@@ -138,8 +136,8 @@ func (k *Keeper) read(number uint64) (r Record, err error) {
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return r, tga.Errorf(tga.StateChecksumMismatch, "%s: %w", k.file(number), err)
 	}
-	if r.Version != recordVersion {
-		return r, tga.Errorf(tga.FormatTooNew, "%s has version %d, this program reads %d", k.file(number), r.Version, recordVersion)
+	if r.Version != tga.WorkspaceVersion {
+		return r, tga.Errorf(tga.FormatTooNew, "%s has version %d, this program reads %d", k.file(number), r.Version, tga.WorkspaceVersion)
 	}
 	if r.sealed().Sum != r.Sum || r.Number != number {
 		return r, tga.Errorf(tga.StateChecksumMismatch, "%s is not what was written", k.file(number))

@@ -124,7 +124,7 @@ func (k *Keeper) Plan(ctx context.Context, name string) (*Plan, error) {
 // something is in the way; nothing is changed then. One that a crash cut off can be planned
 // and done again.
 func (k *Keeper) Restore(ctx context.Context, p *Plan) (Record, error) {
-	r := Record{Version: recordVersion, Kind: KindRestore, Of: p.To.Number, Before: p.Now, Exclude: p.To.Exclude}
+	r := Record{Version: tga.WorkspaceVersion, Kind: KindRestore, Of: p.To.Number, Before: p.Now, Exclude: p.To.Exclude}
 	err := k.with(ctx, p.To.Exclude, func(d *hostdir.Dir) error {
 		nodes, err := nodesOf(p.Now, p.To.Before)
 		if err != nil {

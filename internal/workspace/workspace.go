@@ -158,7 +158,7 @@ type Pending struct {
 // durable. An error says that there is no snapshot: the call must not be sent.
 func (k *Keeper) Before(ctx context.Context, c Call) (*Pending, error) {
 	p := &Pending{k: k, record: Record{
-		Version: recordVersion, Kind: KindCall, TraceID: c.TraceID.String(), Attempt: c.Attempt, Server: c.Server, Tool: c.Tool, Exclude: k.exclude,
+		Version: tga.WorkspaceVersion, Kind: KindCall, TraceID: c.TraceID.String(), Attempt: c.Attempt, Server: c.Server, Tool: c.Tool, Exclude: k.exclude,
 	}}
 	err := k.with(ctx, k.exclude, func(d *hostdir.Dir) error {
 		all, err := k.list()

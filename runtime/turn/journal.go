@@ -15,7 +15,7 @@ import (
 // digested, behind the digest itself: 32 bytes, then the text.
 type Record struct {
 	SchemaID      string          `json:"schema_id"`      // RecordSchema
-	SchemaVersion string          `json:"schema_version"` // "v1"
+	SchemaVersion string          `json:"schema_version"` // tga.TurnRecordVersion
 	InteractionID tga.ID          `json:"interaction_id"`
 	Number        uint64          `json:"record_number"` // from 1, no gap
 	Prev          tga.Digest      `json:"prev_record_digest"`
@@ -67,7 +67,7 @@ func (j *journal) stage(at tga.Millis, phase Phase, kind Kind, body any) (Record
 		return Record{}, tga.Errorf(tga.GenericStateError, "record of phase %s: %w", phase, err)
 	}
 	r := Record{
-		SchemaID: RecordSchema, SchemaVersion: "v1", InteractionID: j.id, Number: j.number + 1,
+		SchemaID: RecordSchema, SchemaVersion: tga.TurnRecordVersion, InteractionID: j.id, Number: j.number + 1,
 		Prev: j.head, TS: at, Phase: phase, Kind: kind, Body: raw,
 	}
 	if raw, err = json.Marshal(r); err != nil {
@@ -133,7 +133,7 @@ func readRecord(id tga.ID, number uint64, prev tga.Digest, value []byte) (Record
 		return bad("%v", err)
 	}
 	switch {
-	case r.SchemaID != RecordSchema || r.SchemaVersion != "v1":
+	case r.SchemaID != RecordSchema || r.SchemaVersion != tga.TurnRecordVersion:
 		return r, tga.Errorf(tga.FormatTooNew, "record %d of turn %s has schema %s %s", number, id, r.SchemaID, r.SchemaVersion)
 	case r.InteractionID != id || r.Number != number:
 		return bad("it is record %d of turn %s", r.Number, r.InteractionID)

@@ -26,8 +26,6 @@ type sessionItem struct {
 	Failed       bool  `json:"failed"`
 }
 
-const sessionVersion = 1
-
 // session is a conversation of one agent, under the lease of its stream.
 type session struct {
 	stream tga.ID
@@ -64,7 +62,7 @@ func enter(ctx context.Context, store runtime.Store, agent, id string) (*session
 
 // itemOf is the attachment that says where a turn of a session stands.
 func itemOf(stream tga.ID, number uint32, it sessionItem) chain.Attachment {
-	it.Version = sessionVersion
+	it.Version = tga.SessionVersion
 	value, err := json.Marshal(it)
 	if err != nil {
 		panic(err) // numbers and an id always have a JSON form
@@ -129,8 +127,8 @@ func readItem(ctx context.Context, store runtime.Store, stream tga.ID, n uint32)
 	if err := json.Unmarshal(raw, &it); err != nil {
 		return nil, tga.Errorf(tga.StateChecksumMismatch, "turn %d of session stream %s: %w", n, stream, err)
 	}
-	if it.Version != sessionVersion {
-		return nil, tga.Errorf(tga.FormatTooNew, "turn %d of session stream %s has version %d, this program reads %d", n, stream, it.Version, sessionVersion)
+	if it.Version != tga.SessionVersion {
+		return nil, tga.Errorf(tga.FormatTooNew, "turn %d of session stream %s has version %d, this program reads %d", n, stream, it.Version, tga.SessionVersion)
 	}
 	return &it, nil
 }

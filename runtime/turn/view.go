@@ -212,7 +212,7 @@ func (v *View) keep(t *turn, index int) (*chain.Attachment, error) {
 	if len(v.pending) > 0 {
 		if keys := v.merges.stale(v.seen, v.pending, v.level); keys != nil {
 			v.merges.refuse(index, keys)
-			return stored(t, storedOps{Version: 1, Index: index, Conflict: keys})
+			return stored(t, storedOps{Version: tga.TurnOpsVersion, Index: index, Conflict: keys})
 		}
 	}
 	if err := v.tx.Try(v.write); err != nil {
@@ -223,7 +223,7 @@ func (v *View) keep(t *turn, index int) (*chain.Attachment, error) {
 	if len(ops) == 0 {
 		return nil, nil
 	}
-	return stored(t, storedOps{Version: 1, Index: index, Ops: ops})
+	return stored(t, storedOps{Version: tga.TurnOpsVersion, Index: index, Ops: ops})
 }
 
 // write does to the turn's state what the call did.
@@ -267,7 +267,7 @@ func readOps(id tga.ID, raw []byte) (o storedOps, err error) {
 	if err := json.Unmarshal(raw, &o); err != nil {
 		return o, tga.Errorf(tga.StateChecksumMismatch, "what a tool of turn %s did to the state: %w", id, err)
 	}
-	if o.Version != 1 {
+	if o.Version != tga.TurnOpsVersion {
 		return o, tga.Errorf(tga.FormatTooNew, "what a tool of turn %s did to the state has version %d", id, o.Version)
 	}
 	return o, nil

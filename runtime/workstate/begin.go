@@ -44,7 +44,7 @@ func (s *State) begin(ctx context.Context, kind string, call runtime.Call, uses 
 	}
 	t.rand = rand.New(rand.NewPCG(seed[0], seed[1]))
 	t.boundary = &boundary{record: boundaryRecord{
-		Version: boundaryVersion, Kind: kind, ID: id, Server: call.Server, Tool: call.Tool, Tag: tag,
+		Version: tga.WorkingStateVersion, Kind: kind, ID: id, Server: call.Server, Tool: call.Tool, Tag: tag,
 		Open: true, Began: t.began.UnixNano(), Held: t.held, Seed: seed,
 	}}
 	if !call.TraceID.IsZero() {

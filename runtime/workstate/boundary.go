@@ -46,8 +46,6 @@ type boundaryRecord struct {
 	Times     []int64   `json:"times,omitempty"`
 }
 
-const boundaryVersion = 1
-
 // maxSummary bounds the summary that a boundary keeps, in bytes.
 const maxSummary = 500
 

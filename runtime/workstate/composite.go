@@ -172,7 +172,7 @@ func (c *CompositeSnapshot) ToJSON() ([]byte, error) {
 	}
 	j := compositeJSON{
 		CreatedAt: c.CreatedAt.UTC().Format(timeForm), Resources: []resourceJSON{}, Session: session,
-		SnapshotID: c.ID.String(), Version: snapshotVersion,
+		SnapshotID: c.ID.String(), Version: tga.SnapshotVersion,
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Resources)) {
 		kind, raw, err := exportNode(c.Resources[name])
@@ -195,8 +195,8 @@ func ParseCompositeSnapshot(raw []byte) (*CompositeSnapshot, error) {
 		return nil, err
 	}
 	var version, id, created string
-	if json.Unmarshal(m["version"], &version) != nil || version != snapshotVersion {
-		return nil, refused("/version", "snapshot version %s, want %q", orNone(m["version"]), snapshotVersion)
+	if json.Unmarshal(m["version"], &version) != nil || version != tga.SnapshotVersion {
+		return nil, refused("/version", "snapshot version %s, want %q", orNone(m["version"]), tga.SnapshotVersion)
 	}
 	c := &CompositeSnapshot{Resources: map[string]*Node{}}
 	if json.Unmarshal(m["snapshot_id"], &id) != nil {

@@ -21,10 +21,7 @@ type Node struct {
 	digest tga.Digest
 }
 
-const (
-	nodeVersion = 1
-	refSize     = 1 + len(tga.Digest{})
-)
+const refSize = 1 + len(tga.Digest{})
 
 // NewNode makes a node. The caller gives data and kids away.
 func NewNode(data []byte, kids ...*Node) *Node {
@@ -44,7 +41,7 @@ func (n *Node) Digest() tga.Digest { return n.digest }
 
 func (n *Node) encode() []byte {
 	b := make([]byte, 0, 1+binary.MaxVarintLen32+len(n.kids)*refSize+len(n.data))
-	b = binary.AppendUvarint(append(b, nodeVersion), uint64(len(n.kids)))
+	b = binary.AppendUvarint(append(b, tga.StateNodeVersion), uint64(len(n.kids)))
 	for _, k := range n.kids {
 		inner := byte(0)
 		if len(k.kids) > 0 {
@@ -67,7 +64,7 @@ func decodeNode(b []byte) (kids []ref, data []byte, err error) {
 	bad := func(what string) error {
 		return tga.Errorf(tga.StateChecksumMismatch, "node of %d bytes: %s", len(b), what)
 	}
-	if len(b) == 0 || b[0] != nodeVersion {
+	if len(b) == 0 || b[0] != tga.StateNodeVersion {
 		return nil, nil, bad("unknown version")
 	}
 	count, size := binary.Uvarint(b[1:])

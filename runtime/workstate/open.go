@@ -96,7 +96,7 @@ func (s *State) create(ctx context.Context, root *Node, forked string, elsewhere
 			places[name] = Place{}
 		}
 	}
-	s.head = headRecord{Version: boundaryVersion, Root: root.digest.String(), Seed: s.seed, Forked: forked, Places: places}
+	s.head = headRecord{Version: tga.WorkingStateVersion, Root: root.digest.String(), Seed: s.seed, Forked: forked, Places: places}
 	list, _ := f.nodes(root)
 	if err := f.spill(ctx, list); err != nil {
 		return err
@@ -139,8 +139,8 @@ func decodeRecord(raw []byte, v any, version func() int) error {
 	if err := json.Unmarshal(raw, v); err != nil {
 		return tga.Errorf(tga.StateChecksumMismatch, "record of a working state: %w", err)
 	}
-	if got := version(); got != boundaryVersion {
-		return tga.Errorf(tga.FormatTooNew, "record of a working state has version %d, this program reads %d", got, boundaryVersion)
+	if got := version(); got != tga.WorkingStateVersion {
+		return tga.Errorf(tga.FormatTooNew, "record of a working state has version %d, this program reads %d", got, tga.WorkingStateVersion)
 	}
 	return nil
 }
@@ -279,7 +279,7 @@ func (s *State) found(ctx context.Context, b *boundary) ([]chain.Attachment, err
 		return nil, err
 	}
 	keep := &boundary{record: boundaryRecord{
-		Version: boundaryVersion, Kind: boundaryCheckpoint, ID: id, Tag: "found after a crash in " + b.record.ID,
+		Version: tga.WorkingStateVersion, Kind: boundaryCheckpoint, ID: id, Tag: "found after a crash in " + b.record.ID,
 		Success: true, Began: s.opts.Clock().UnixNano(),
 	}}
 	root := rootOf(session, nodes)

@@ -114,9 +114,6 @@ type sliceJSON struct {
 	SliceType string            `json:"slice_type"`
 }
 
-// snapshotVersion is that of both JSON forms.
-const snapshotVersion = "1"
-
 const timeForm = time.RFC3339Nano
 
 // ToJSON returns the snapshot as JSON: version "1", members sorted by name, slices by
@@ -124,7 +121,7 @@ const timeForm = time.RFC3339Nano
 func (snap *SessionSnapshot) ToJSON() ([]byte, error) {
 	j := sessionJSON{
 		ChildrenIDs: slices.Concat([]string{}, snap.ChildrenIDs), CreatedAt: snap.CreatedAt.UTC().Format(timeForm),
-		Policies: map[string]string{}, Slices: []sliceJSON{}, Tags: map[string]string{}, Version: snapshotVersion,
+		Policies: map[string]string{}, Slices: []sliceJSON{}, Tags: map[string]string{}, Version: tga.SnapshotVersion,
 	}
 	if snap.ParentID != "" {
 		j.ParentID = &snap.ParentID
@@ -154,8 +151,8 @@ func ParseSessionSnapshot(raw []byte) (*SessionSnapshot, error) {
 		return nil, err
 	}
 	var version string
-	if json.Unmarshal(m["version"], &version) != nil || version != snapshotVersion {
-		return nil, refused("/version", "snapshot version %s, want %q", orNone(m["version"]), snapshotVersion)
+	if json.Unmarshal(m["version"], &version) != nil || version != tga.SnapshotVersion {
+		return nil, refused("/version", "snapshot version %s, want %q", orNone(m["version"]), tga.SnapshotVersion)
 	}
 	var j sessionJSON
 	if _, list := m["slices"], isArray(m["slices"]); !list {

@@ -152,7 +152,7 @@ type rootData struct {
 
 // rootOf puts a root together.
 func rootOf(session *Node, resources map[string]*Node) *Node {
-	d, kids := rootData{Resources: []string{}, Version: 1}, []*Node{session}
+	d, kids := rootData{Resources: []string{}, Version: tga.StateRootVersion}, []*Node{session}
 	for name := range resources {
 		d.Resources = append(d.Resources, name)
 	}

@@ -25,7 +25,7 @@ func (s *ExecutionState) append(dst []byte, whole bool) []byte {
 	o.uint("last_sequence_number", s.LastSeq)
 	o.id("plan_id", s.PlanID)
 	o.str("schema_id", stateSchemaID)
-	o.str("schema_version", recordVersion)
+	o.str("schema_version", ContractVersion)
 	if whole {
 		o.digest("state_digest", s.Digest)
 	}
@@ -35,7 +35,7 @@ func (s *ExecutionState) append(dst []byte, whole bool) []byte {
 
 var stateFields = fields([]field[ExecutionState]{
 	{"schema_id", required, constant[ExecutionState](stateSchemaID)},
-	{"schema_version", required, constant[ExecutionState](recordVersion)},
+	{"schema_version", required, constant[ExecutionState](ContractVersion)},
 	{"trace_id", required, idAt(func(s *ExecutionState) *ID { return &s.TraceID })},
 	{"plan_id", required, idAt(func(s *ExecutionState) *ID { return &s.PlanID })},
 	{"current_state", required, stateAt(func(s *ExecutionState) *State { return &s.Current })},
@@ -91,7 +91,7 @@ func (c *Checkpoint) AppendCanonical(dst []byte) []byte {
 	o.name("checkpoint_state")
 	o.b = c.State.append(o.b)
 	o.str("schema_id", checkpointSchemaID)
-	o.str("schema_version", recordVersion)
+	o.str("schema_version", ContractVersion)
 	o.id("trace_id", c.TraceID)
 	o.ts("ts", c.TS)
 	return o.end()
@@ -117,7 +117,7 @@ var checkpointStateFields = fields([]field[CheckpointState]{
 
 var checkpointFields = fields([]field[Checkpoint]{
 	{"schema_id", required, constant[Checkpoint](checkpointSchemaID)},
-	{"schema_version", required, constant[Checkpoint](recordVersion)},
+	{"schema_version", required, constant[Checkpoint](ContractVersion)},
 	{"trace_id", required, idAt(func(c *Checkpoint) *ID { return &c.TraceID })},
 	{"checkpoint_sequence_number", required, uintAt(func(c *Checkpoint) *uint64 { return &c.Seq }, 0, MaxSafeInteger)},
 	{"checkpoint_state", required, objectAt(func(c *Checkpoint) *CheckpointState { return &c.State }, checkpointStateFields)},

@@ -10,9 +10,8 @@ import (
 // (TestSchemasAgreeWithDecoders).
 
 const (
-	artifactSchemaPrefix  = "talos.tga."
-	artifactSchemaVersion = "tga.v1"
-	digestAlg             = "sha256"
+	artifactSchemaPrefix = "talos.tga."
+	digestAlg            = "sha256"
 )
 
 var artifactSchemaIDs = func() (ids [EffectType + 1]string) {
@@ -51,7 +50,7 @@ const required = SchemaViolation
 func commonFields(t ArtifactType) []artifactField {
 	return []artifactField{
 		{"schema_id", required, constant[Artifact](artifactSchemaIDs[t])},
-		{"schema_version", required, constant[Artifact](artifactSchemaVersion)},
+		{"schema_version", required, constant[Artifact](ArtifactVersion)},
 		{"trace_id", required, idAt(func(a *Artifact) *ID { return &a.TraceID })},
 		{"plan_id", required, idAt(func(a *Artifact) *ID { return &a.PlanID })},
 		{"ts", required, tsAt(func(a *Artifact) *Millis { return &a.TS })},

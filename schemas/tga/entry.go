@@ -5,7 +5,6 @@ const (
 	stateSchemaID      = "talos.tga.execution_state"
 	checkpointSchemaID = "talos.tga.execution_checkpoint"
 	noteSchemaID       = "tgad.note"
-	recordVersion      = "v1" // schema_version of all that is not an artifact
 )
 
 // AppendPreimage appends the bytes that Digest is the digest of: the canonical entry
@@ -36,7 +35,7 @@ func (e *LogEntry) append(dst []byte, whole bool) []byte {
 	o.orNull("idempotency_key", e.IdempotencyKey)
 	o.digest("prev_entry_digest", e.Prev)
 	o.str("schema_id", entrySchemaID)
-	o.str("schema_version", recordVersion)
+	o.str("schema_version", ContractVersion)
 	o.uint("sequence_number", e.Seq)
 	o.str("to_state", e.To.String())
 	if e.ToolCallID.IsZero() {
@@ -64,7 +63,7 @@ func nullable[T any](r rule[T]) rule[T] {
 func entryMembers(optional Code) []field[LogEntry] {
 	return []field[LogEntry]{
 		{"schema_id", required, constant[LogEntry](entrySchemaID)},
-		{"schema_version", required, constant[LogEntry](recordVersion)},
+		{"schema_version", required, constant[LogEntry](ContractVersion)},
 		{"trace_id", required, idAt(func(e *LogEntry) *ID { return &e.TraceID })},
 		{"sequence_number", required, uintAt(func(e *LogEntry) *uint64 { return &e.Seq }, 1, MaxSafeInteger)},
 		{"prev_entry_digest", required, digestAt(func(e *LogEntry) *Digest { return &e.Prev })},

@@ -30,7 +30,7 @@ func (n *Note) append(dst []byte, whole bool) []byte {
 	o.uint("note_number", uint64(n.Number))
 	o.digest("prev_note_digest", n.Prev)
 	o.str("schema_id", noteSchemaID)
-	o.str("schema_version", recordVersion)
+	o.str("schema_version", ContractVersion)
 	o.id("trace_id", n.TraceID)
 	o.ts("ts", n.TS)
 	o.str("who", n.Who)
@@ -42,7 +42,7 @@ func isNoteKind(s string) bool { return kindChars.all(s, 1, 64) && s[0] >= 'a' }
 func noteMembers() []field[Note] {
 	return []field[Note]{
 		{"schema_id", required, constant[Note](noteSchemaID)},
-		{"schema_version", required, constant[Note](recordVersion)},
+		{"schema_version", required, constant[Note](ContractVersion)},
 		{"trace_id", required, idAt(func(n *Note) *ID { return &n.TraceID })},
 		{"note_number", required, uintAt(func(n *Note) *uint32 { return &n.Number }, 1, math.MaxUint32)},
 		{"prev_note_digest", required, digestAt(func(n *Note) *Digest { return &n.Prev })},

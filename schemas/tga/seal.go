@@ -225,7 +225,7 @@ func (a *Artifact) encodeEffect(o *object) *Error {
 // encodeTail writes schema_id and schema_version, which stand side by side.
 func (a *Artifact) encodeTail(o *object) {
 	o.str("schema_id", artifactSchemaIDs[a.Type])
-	o.str("schema_version", artifactSchemaVersion)
+	o.str("schema_version", ArtifactVersion)
 }
 
 // nameLists are for the names of one meta, in order.

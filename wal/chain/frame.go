@@ -63,10 +63,9 @@ const (
 // Committed and epoch are under no digest: they are the store's own account of the
 // append, nothing is decided from them that a digest has to carry.
 const (
-	entryMagic   = 'E'
-	frameVersion = 1
-	headerLen    = 192
-	partLen      = 12
+	entryMagic = 'E'
+	headerLen  = 192
+	partLen    = 12
 
 	flagSpilled   = 1 << 0 // some part is spilled
 	flagErased    = 1 << 1 // some part is erased
@@ -130,7 +129,7 @@ func AppendFrame(dst []byte, e *Entry) (frame, spill []byte) {
 	}
 
 	h := dst[start:]
-	h[0], h[1] = entryMagic, frameVersion
+	h[0], h[1] = entryMagic, tga.EntryFrameVersion
 	binary.BigEndian.PutUint16(h[2:], flags)
 	h[4], h[5], h[6], h[7] = byte(e.From), byte(e.To), byte(e.Type), byte(1+len(e.Documents))
 	binary.BigEndian.PutUint64(h[8:], e.Seq)
@@ -199,10 +198,10 @@ func decodeHeader(frame []byte) (header, error) {
 	if len(frame) < 2 || frame[0] != entryMagic {
 		return h, storedFault(h, tga.StateChecksumMismatch, "no entry frame: %d bytes", len(frame))
 	}
-	if v := frame[1]; v > frameVersion {
-		return h, storedFault(h, tga.FormatTooNew, "entry frame of version %d, this program knows %d", v, frameVersion)
+	if v := frame[1]; v > tga.EntryFrameVersion {
+		return h, storedFault(h, tga.FormatTooNew, "entry frame of version %d, this program knows %d", v, tga.EntryFrameVersion)
 	}
-	if len(frame) < headerLen || frame[1] != frameVersion {
+	if len(frame) < headerLen || frame[1] != tga.EntryFrameVersion {
 		return h, storedFault(h, tga.StateChecksumMismatch, "no entry frame: version %d, %d bytes", frame[1], len(frame))
 	}
 	h = header{

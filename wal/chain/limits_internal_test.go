@@ -43,7 +43,7 @@ func TestFrameLimits(t *testing.T) {
 // headerOf returns the header of a frame of n bytes whose entry has some of them.
 func headerOf(n int, preimage uint32) []byte {
 	b := make([]byte, n)
-	b[0], b[1] = entryMagic, frameVersion
+	b[0], b[1] = entryMagic, tga.EntryFrameVersion
 	if n >= headerLen {
 		binary.BigEndian.PutUint32(b[112:], preimage)
 		binary.BigEndian.PutUint32(b[116:], uint32(n))
@@ -93,7 +93,7 @@ func TestNoteHeaderAtItsLimits(t *testing.T) {
 		return b
 	}
 	// A fault of the frame is told before the trace in its header is read.
-	whole := frame(noteHeaderLen, noteMagic, noteVersion)
+	whole := frame(noteHeaderLen, noteMagic, tga.NoteFrameVersion)
 	copy(whole[24:], "the trace it says")
 	for name, c := range map[string]struct {
 		frame []byte
@@ -102,9 +102,9 @@ func TestNoteHeaderAtItsLimits(t *testing.T) {
 	}{
 		"nothing":                 {nil, tga.StateChecksumMismatch, false},
 		"one byte":                {frame(1, noteMagic, 0), tga.StateChecksumMismatch, false},
-		"two, of a newer version": {frame(2, noteMagic, noteVersion+1), tga.FormatTooNew, false},
-		"two, of no note":         {frame(2, noteMagic+1, noteVersion+1), tga.StateChecksumMismatch, false},
-		"two":                     {frame(2, noteMagic, noteVersion), tga.StateChecksumMismatch, false},
+		"two, of a newer version": {frame(2, noteMagic, tga.NoteFrameVersion+1), tga.FormatTooNew, false},
+		"two, of no note":         {frame(2, noteMagic+1, tga.NoteFrameVersion+1), tga.StateChecksumMismatch, false},
+		"two":                     {frame(2, noteMagic, tga.NoteFrameVersion), tga.StateChecksumMismatch, false},
 		"a byte too short":        {whole[:noteHeaderLen-1], tga.StateChecksumMismatch, false},
 		"a header of version 0":   {frame(noteHeaderLen, noteMagic, 0), tga.StateChecksumMismatch, false},
 		"a header":                {whole, tga.StateChecksumMismatch, true}, // and no note

@@ -22,7 +22,6 @@ import (
 // newer version is FORMAT_TOO_NEW.
 const (
 	noteMagic     = 'N'
-	noteVersion   = 1
 	noteHeaderLen = 112
 )
 
@@ -33,7 +32,7 @@ func AppendNoteFrame(dst []byte, n *tga.Note, committed tga.Millis, epoch Epoch)
 	dst = append(dst, make([]byte, noteHeaderLen)...)
 	dst = n.AppendPreimage(dst)
 	h := dst[start:]
-	h[0], h[1] = noteMagic, noteVersion
+	h[0], h[1] = noteMagic, tga.NoteFrameVersion
 	binary.BigEndian.PutUint32(h[4:], n.Number)
 	binary.BigEndian.PutUint64(h[8:], uint64(committed))
 	binary.BigEndian.PutUint64(h[16:], uint64(epoch))
@@ -53,9 +52,9 @@ func DecodeNoteFrame(b []byte) (n tga.Note, committed tga.Millis, epoch Epoch, e
 	switch {
 	case len(b) < 2 || b[0] != noteMagic:
 		return none(noteFault(tga.ID{}, 0, tga.StateChecksumMismatch, "no note frame: %d bytes", len(b)))
-	case b[1] > noteVersion:
-		return none(noteFault(tga.ID{}, 0, tga.FormatTooNew, "note frame of version %d, this program knows %d", b[1], noteVersion))
-	case b[1] != noteVersion || len(b) < noteHeaderLen:
+	case b[1] > tga.NoteFrameVersion:
+		return none(noteFault(tga.ID{}, 0, tga.FormatTooNew, "note frame of version %d, this program knows %d", b[1], tga.NoteFrameVersion))
+	case b[1] != tga.NoteFrameVersion || len(b) < noteHeaderLen:
 		return none(noteFault(tga.ID{}, 0, tga.StateChecksumMismatch, "no note frame: version %d, %d bytes", b[1], len(b)))
 	}
 	number, trace := binary.BigEndian.Uint32(b[4:]), tga.ID(b[24:40])

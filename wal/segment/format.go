@@ -19,8 +19,6 @@ const (
 )
 
 const (
-	version = 2
-
 	headerMagic  = "TGADSEG\n"
 	trailerMagic = "TGADEND\n"
 	blockMagic   = "BLOK"
@@ -75,7 +73,7 @@ type footer struct {
 
 func appendHeader(dst []byte) []byte {
 	dst = append(dst, headerMagic...)
-	dst = binary.BigEndian.AppendUint32(dst, version)
+	dst = binary.BigEndian.AppendUint32(dst, tga.SealedSegmentVersion)
 	return binary.BigEndian.AppendUint32(dst, 0)
 }
 
@@ -83,11 +81,11 @@ func checkHeader(b []byte) error {
 	if string(b[:8]) != headerMagic {
 		return fault("header: no segment")
 	}
-	if v := binary.BigEndian.Uint32(b[8:]); v != version && v != 0 {
-		err := tga.Errorf(tga.FormatTooNew, "segment of version %d, this program knows %d", v, version)
+	if v := binary.BigEndian.Uint32(b[8:]); v != tga.SealedSegmentVersion && v != 0 {
+		err := tga.Errorf(tga.FormatTooNew, "segment of version %d, this program knows %d", v, tga.SealedSegmentVersion)
 		err.Where = "stored"
 		return err
-	} else if v != version {
+	} else if v != tga.SealedSegmentVersion {
 		return fault("header: version %d", v)
 	}
 	if flags := binary.BigEndian.Uint32(b[12:]); flags != 0 {

@@ -28,7 +28,7 @@ const (
 	slotSize      = 64
 	slotStride    = 4096
 	watermarkSize = 2 * slotStride
-	watermarkID   = "tgadwm\x00\x02"
+	watermarkID   = "tgadwm\x00" + string(rune(tga.WatermarkVersion))
 )
 
 // Mark is what the watermark remembers.

@@ -13,9 +13,6 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// format is the version of everything this package stores.
-const format = 1
-
 // head is item 0 of a scope's stream, JSON. The zero head is that of a scope that nothing
 // was ever committed to.
 type head struct {
@@ -48,7 +45,7 @@ func item(stream tga.ID, n uint64, value []byte) chain.Attachment {
 // put makes the item of a cell: format[1] expires[8] deleted[1] key length[1] key value.
 func (c *scope) put(key string, v cell) chain.Attachment {
 	b := make([]byte, 0, 11+len(key)+len(v.value))
-	b = binary.BigEndian.AppendUint64(append(b, format), uint64(v.expires))
+	b = binary.BigEndian.AppendUint64(append(b, tga.AgentStateVersion), uint64(v.expires))
 	b = append(b, 0, byte(len(key)))
 	if v.value == nil {
 		b[9] = 1
@@ -77,7 +74,7 @@ func (c *scope) cells(ctx context.Context, key string) ([]cell, error) {
 
 func decodeCell(key string, a chain.Attachment) (cell, error) {
 	b := a.Value
-	if len(b) > 0 && b[0] != format {
+	if len(b) > 0 && b[0] != tga.AgentStateVersion {
 		return cell{}, tooNew(int(b[0]))
 	}
 	const fixed = 11
@@ -109,7 +106,7 @@ func damaged(text string, args ...any) error {
 }
 
 func tooNew(got int) error {
-	return tga.Errorf(tga.FormatTooNew, "state has format %d, this program reads %d", got, format)
+	return tga.Errorf(tga.FormatTooNew, "state has format %d, this program reads %d", got, tga.AgentStateVersion)
 }
 
 // at returns what of a key's versions is newest at a version; the zero cell where there
@@ -155,7 +152,7 @@ func (c *scope) readHead(ctx context.Context) (head, error) {
 	if err := json.Unmarshal(raw, &h); err != nil {
 		return head{}, damaged("head of a scope: %w", err)
 	}
-	if h.Format != format {
+	if h.Format != tga.AgentStateVersion {
 		return head{}, tooNew(h.Format)
 	}
 	if h.Mode != c.name.Mode || h.ID != c.name.ID {

@@ -188,7 +188,7 @@ func (t *txn) plan(ctx context.Context) (plan, error) {
 	if err != nil || len(b.items) == 0 {
 		return p, err
 	}
-	p.head = head{Format: format, Mode: c.name.Mode, ID: c.name.ID, Version: b.version, Transaction: t.id}
+	p.head = head{Format: tga.AgentStateVersion, Mode: c.name.Mode, ID: c.name.ID, Version: b.version, Transaction: t.id}
 	raw, err := encode(p.head)
 	p.list = append(append(b.items, lists...), item(c.id, 0, raw))
 	return p, err

@@ -1,0 +1,17 @@
+package ledger
+
+import (
+	"testing"
+
+	"github.com/tgad/tgad/schemas/tga"
+	golden "github.com/tgad/tgad/test_vectors"
+)
+
+func TestFormatHasItsNumber(t *testing.T) {
+	r := settled(t, ClassSuccess)
+	whole, err := r.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.HoldFormat(t, "LedgerRecordVersion", tga.LedgerRecordVersion, whole)
+}

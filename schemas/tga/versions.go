@@ -1,0 +1,50 @@
+package tga
+
+// The version of every format on disk and on the wire. A format that changes gets the next
+// number here, and what reads it refuses each other number with FORMAT_TOO_NEW, or reads it
+// too. docs/FORMAT.md has the formats. test_vectors/tga/formats.json has a digest of each:
+// a format that changes without its number fails the test of its package.
+const (
+	// The log: segments as they are written, records in them, segments that were rewritten,
+	// and bodies that have files of their own (package wal).
+	LogSegmentVersion = 2
+	LogRecordVersion  = 1
+	LogPackedVersion  = 2
+	LogBodyVersion    = 1
+
+	// What stands in the log: entries and notes (wal/chain), the values of the store
+	// (engine), ledger records.
+	EntryFrameVersion   = 1
+	NoteFrameVersion    = 1
+	StoreValueVersion   = 1
+	LedgerRecordVersion = 1
+
+	// StoreVersion is that of the store as a whole: its keys and what they mean.
+	StoreVersion = 2
+	// WatermarkVersion ends the magic number of WATERMARK.
+	WatermarkVersion = 2
+	// SealedSegmentVersion is that of the files of archived traces.
+	SealedSegmentVersion = 2
+	// BackupVersion and WitnessVersion end the format's name in BACKUP and in a witness file.
+	BackupVersion  = "1"
+	WitnessVersion = "1"
+
+	// Working state: heads and boundaries, nodes, and its JSON snapshots.
+	WorkingStateVersion = 1
+	StateNodeVersion    = 1
+	StateRootVersion    = 1
+	SnapshotVersion     = "1"
+
+	// Agents: records of turns, turns of a session, what a call did to the state, the state.
+	TurnRecordVersion = "v1"
+	SessionVersion    = 1
+	TurnOpsVersion    = 1
+	AgentStateVersion = 1
+
+	// WorkspaceVersion is that of the records of `tgad workspace`.
+	WorkspaceVersion = 1
+
+	// The schema_version of artifacts, and of all else that Talos's contracts name.
+	ArtifactVersion = "tga.v1"
+	ContractVersion = "v1"
+)

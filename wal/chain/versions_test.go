@@ -1,0 +1,27 @@
+package chain_test
+
+import (
+	"testing"
+
+	"github.com/tgad/tgad/schemas/tga"
+	golden "github.com/tgad/tgad/test_vectors"
+	"github.com/tgad/tgad/wal/chain"
+	"github.com/tgad/tgad/wal/chain/chaintest"
+)
+
+func TestFormatsHaveTheirNumbers(t *testing.T) {
+	made := chaintest.New(chaintest.Options{Seed: 8, Notes: 2, Documents: manyShapes["three, two spill"].Documents})
+	var frames, notes [][]byte
+	for _, e := range made.Entries {
+		erased := chaintest.Erase(e)
+		for _, e := range []*chain.Entry{&e, &erased} {
+			frame, spill := chain.AppendFrame(nil, e)
+			frames = append(frames, frame, spill)
+		}
+	}
+	for i := range made.Notes {
+		notes = append(notes, chain.AppendNoteFrame(nil, &made.Notes[i], 4, 5))
+	}
+	golden.HoldFormat(t, "EntryFrameVersion", tga.EntryFrameVersion, frames...)
+	golden.HoldFormat(t, "NoteFrameVersion", tga.NoteFrameVersion, notes...)
+}
