@@ -3,11 +3,11 @@ package engine
 import (
 	"errors"
 
+	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/segment"
 )
 
 // archive keeps what was read of segments of archived traces: their footers, and the blocks

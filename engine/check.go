@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/segment"
 )
 
 // Report is what [DB.Check] found.

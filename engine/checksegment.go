@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"errors"
 
+	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/segment"
 )
 
 // segments verifies each segment and compares its traces with their tombstones.

@@ -6,10 +6,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/segment"
 )
 
 // rows is what the store has of a trace, not yet decoded: its entry and note frames,

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/segment"
 )
 
 // Bounds of one segment, a file of its own. Its traces are locked while it is written.

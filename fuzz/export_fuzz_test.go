@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal/ndjson"
 )
 
 // FuzzVerifyExport: an export that verifies is whole lines, and no byte of the objects

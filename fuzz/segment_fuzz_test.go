@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal/segment"
 )
 
 func sealed(f fuzzer) []byte {

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/chain/chaintest"
 )
 
 func seeds() []*chaintest.Trace {

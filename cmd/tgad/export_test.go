@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal/ndjson"
 )
 
 // TestExportIsOneRequest: however many traces a store has, exporting all of it is one request,

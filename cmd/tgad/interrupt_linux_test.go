@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tgad/tgad/wal/ndjson"
+	"github.com/tgad/tgad/internal/ndjson"
 )
 
 // TestInterruptedExportIsNoWholeOne: its reader has stopped, as a pager does. The process ends

@@ -14,9 +14,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal/chain/chaintest"
-	"github.com/tgad/tgad/wal/ndjson"
 )
 
 func TestErrorsHaveOneForm(t *testing.T) {

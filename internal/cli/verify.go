@@ -12,10 +12,10 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/doctor"
+	"github.com/tgad/tgad/internal/ndjson"
+	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal/ndjson"
-	"github.com/tgad/tgad/wal/segment"
 )
 
 // Verdict is what a verification found. Faults is empty where everything agrees.

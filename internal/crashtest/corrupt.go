@@ -10,8 +10,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/tgad/tgad/wal/ndjson"
-	"github.com/tgad/tgad/wal/segment"
+	"github.com/tgad/tgad/internal/ndjson"
+	"github.com/tgad/tgad/internal/segment"
 )
 
 // damage is one change to one file.

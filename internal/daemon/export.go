@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/ndjson"
 )
 
 // exportTime is how long an export waits for its reader to take more. Readers of an export

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal/ndjson"
 )
 
 // exported asks for an export and returns its lines, and the error that ended it.

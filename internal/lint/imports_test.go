@@ -16,9 +16,9 @@ const module = "github.com/tgad/tgad"
 // doors names the one package that may import a dependency.
 var doors = map[string][]string{
 	"github.com/anishathalye/porcupine":      {"internal/crashtest"},
-	"github.com/cockroachdb/pebble":          {"engine", "wal", "internal/crashtest", "bench"}, // wal and crashtest: the file systems
+	"github.com/cockroachdb/pebble":          {"engine", "wal", "internal/crashtest", "internal/vector", "bench"}, // all but engine: the file systems
 	"github.com/gowebpki/jcs":                {"schemas/tga"},
-	"github.com/klauspost/compress":          {"wal", "wal/segment"},
+	"github.com/klauspost/compress":          {"wal", "internal/segment"},
 	"github.com/modelcontextprotocol/go-sdk": {"runtime/mcp", "examples/"},
 	"github.com/failsafe-go/failsafe-go":     {"runtime/dispatch", "runtime/verify"},
 	"github.com/golang-jwt/jwt":              {"runtime/capability"},

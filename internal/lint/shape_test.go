@@ -28,7 +28,7 @@ var (
 		"runtime.Runtime.guardAll":                88,
 		"runtime/turn.Runner.prepare":             101,
 		"runtime/turn.turn.apply":                 82,
-		"wal/vector.Log":                          81,
+		"internal/vector.Log":                     81,
 	}
 	overPaths = map[string]int{
 		"internal/config.Server.check":            38,

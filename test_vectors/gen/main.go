@@ -15,7 +15,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/tgad/tgad/wal/vector"
+	"github.com/tgad/tgad/internal/vector"
 )
 
 // file is one vector file.

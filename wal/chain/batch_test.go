@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/chain/chaintest"
 )
 
 // TestBatchesAtTheirLimits: what one append may commit, at each limit and one past it.

@@ -3,9 +3,9 @@ package chain_test
 import (
 	"testing"
 
+	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/chain/chaintest"
 )
 
 // BenchmarkAppend is the CPU of an append on this package's side: link, check, encode

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/chain/chaintest"
 )
 
 // decoded returns the entries of a trace as a store reads them.

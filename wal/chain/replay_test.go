@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/chain/chaintest"
 )
 
 var full = chaintest.Options{Key: "order-1", Notes: 3, Documents: []chain.Document{document("/result", 4)}}

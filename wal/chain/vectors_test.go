@@ -8,9 +8,9 @@ import (
 	"os"
 	"testing"
 
+	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/chain/chaintest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden frames")

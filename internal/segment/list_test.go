@@ -8,9 +8,9 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal/chain/chaintest"
-	"github.com/tgad/tgad/wal/segment"
 )
 
 // listing is what the list has of a trace, as this test makes it from the documented format.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"testing"
 
-	"github.com/tgad/tgad/wal/segment"
+	"github.com/tgad/tgad/internal/segment"
 )
 
 // counted counts what is read of a segment.

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/chain/chaintest"
-	"github.com/tgad/tgad/wal/segment"
 )
 
 // patch returns a copy of b with bytes changed in its footer, and the footer's and the

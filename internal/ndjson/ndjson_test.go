@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/chain/chaintest"
-	"github.com/tgad/tgad/wal/ndjson"
 )
 
 func doc(pointer, data string) chain.Document {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/schemas/tga"
 	vectors "github.com/tgad/tgad/test_vectors"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/chain/chaintest"
-	"github.com/tgad/tgad/wal/segment"
 )
 
 var writeVectors = flag.Bool("write", false, "write the vectors that a test compares")
@@ -183,6 +183,6 @@ func TestSealedSegmentIsAsItsVectors(t *testing.T) {
 		return
 	}
 	if want, err := vectors.FS.ReadFile("tga/sealed_segment.json"); err != nil || !bytes.Equal(want, b.Bytes()) {
-		t.Errorf("the committed vectors are others (%v): go test ./wal/segment -run TestSealedSegmentIsAsItsVectors -write", err)
+		t.Errorf("the committed vectors are others (%v): go test ./internal/segment -run TestSealedSegmentIsAsItsVectors -write", err)
 	}
 }

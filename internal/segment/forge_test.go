@@ -10,10 +10,10 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/chain/chaintest"
-	"github.com/tgad/tgad/wal/segment"
 )
 
 // record is a trace record as this test makes it from the documented format.
