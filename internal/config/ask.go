@@ -5,16 +5,16 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/tgad/tgad/internal/verify"
+	"github.com/tgad/tgad/internal/verify/filecheck"
+	"github.com/tgad/tgad/internal/verify/gitcheck"
+	"github.com/tgad/tgad/internal/verify/github"
+	"github.com/tgad/tgad/internal/verify/httpcheck"
+	"github.com/tgad/tgad/internal/verify/mcpcheck"
+	"github.com/tgad/tgad/internal/verify/pgcheck"
+	"github.com/tgad/tgad/internal/verify/sqlcheck"
+	"github.com/tgad/tgad/internal/verify/sqlitecheck"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/verify"
-	"github.com/tgad/tgad/runtime/verify/filecheck"
-	"github.com/tgad/tgad/runtime/verify/gitcheck"
-	"github.com/tgad/tgad/runtime/verify/github"
-	"github.com/tgad/tgad/runtime/verify/httpcheck"
-	"github.com/tgad/tgad/runtime/verify/mcpcheck"
-	"github.com/tgad/tgad/runtime/verify/pgcheck"
-	"github.com/tgad/tgad/runtime/verify/sqlcheck"
-	"github.com/tgad/tgad/runtime/verify/sqlitecheck"
 )
 
 // Kinds of a [Verifier]; HTTP is one too. MCP and HTTP are also those of a [Prober].
@@ -28,7 +28,7 @@ const (
 )
 
 // Verifier looks whether changes of one type of resource stand. The packages below
-// runtime/verify say what the keys of each kind mean.
+// internal/verify say what the keys of each kind mean.
 type Verifier struct {
 	ResourceType string `toml:"resource_type"`
 	Type         string `toml:"type"`

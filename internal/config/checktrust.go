@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tgad/tgad/internal/outcome"
+	"github.com/tgad/tgad/internal/verify"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/capability"
-	"github.com/tgad/tgad/runtime/outcome"
-	"github.com/tgad/tgad/runtime/verify"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tgad/tgad/internal/outcome"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/outcome"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
