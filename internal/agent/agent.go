@@ -15,12 +15,12 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/turn/manifest"
+	"github.com/tgad/tgad/internal/turn/otlp"
+	"github.com/tgad/tgad/internal/turn/tools"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/turn/emit"
-	"github.com/tgad/tgad/runtime/turn/emit/otlp"
-	"github.com/tgad/tgad/runtime/turn/manifest"
-	"github.com/tgad/tgad/runtime/turn/tools"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

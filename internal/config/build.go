@@ -22,13 +22,13 @@ import (
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/internal/outcome"
+	"github.com/tgad/tgad/internal/turn/tools/grpccall"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch"
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 	"github.com/tgad/tgad/runtime/mcp"
-	"github.com/tgad/tgad/runtime/turn/tools/grpccall"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"net/url"
 
+	"github.com/tgad/tgad/internal/turn/model"
+	"github.com/tgad/tgad/internal/turn/tools"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/turn/emit"
-	"github.com/tgad/tgad/runtime/turn/model"
-	"github.com/tgad/tgad/runtime/turn/tools"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -27,11 +27,11 @@ var doors = map[string][]string{
 	"github.com/spf13/cobra":                 {"cmd/tgad", "internal/"},
 	"github.com/pelletier/go-toml":           {"internal/config"},
 	"github.com/prometheus/client_golang":    {"internal/daemon"},
-	"github.com/santhosh-tekuri/jsonschema":  {"runtime/turn/tools", "internal/talostest"},
-	"google.golang.org/grpc":                 {"runtime/turn/tools/grpccall"},
-	"go.yaml.in/yaml/v3":                     {"runtime/turn/manifest"},
-	"go.opentelemetry.io/otel":               {"runtime/turn/emit"},
-	"go.opentelemetry.io/otel/exporters":     {"runtime/turn/emit/otlp"},
+	"github.com/santhosh-tekuri/jsonschema":  {"internal/turn/tools", "internal/talostest"},
+	"google.golang.org/grpc":                 {"internal/turn/tools/grpccall"},
+	"go.yaml.in/yaml/v3":                     {"internal/turn/manifest"},
+	"go.opentelemetry.io/otel":               {"runtime/turn/emit", "internal/turn/otlp"},
+	"go.opentelemetry.io/otel/exporters":     {"internal/turn/otlp"},
 	"go.opentelemetry.io/proto":              {"internal/agent/otlptest"},
 }
 

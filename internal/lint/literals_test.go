@@ -22,7 +22,7 @@ var literals = []struct {
 		"a protocol revision of MCP", "runtime/mcp/mcpraw/revision.go", "a method of mcpraw.Revision",
 		regexp.MustCompile(`\b20\d\d-\d\d-\d\d\b`),
 		[]string{
-			"runtime/turn/model/anthropic.go", "internal/verify/github/github.go",
+			"internal/turn/model/anthropic.go", "internal/verify/github/github.go",
 			"internal/demo/mcp_till.go", "internal/demo/mcp_client.go", "internal/demo/stock.go",
 		},
 	},

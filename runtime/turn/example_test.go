@@ -16,7 +16,7 @@ import (
 )
 
 // scripted is a language model that asks for a charge, and then says what became of it.
-// Package model has those that speak with a provider.
+// `tgad agent` has models that speak with a provider.
 type scripted struct{}
 
 func (scripted) Generate(_ context.Context, q turn.Question) (turn.Answer, error) {
@@ -30,7 +30,7 @@ func (scripted) Generate(_ context.Context, q turn.Question) (turn.Answer, error
 	return turn.Answer{Model: q.Model, Said: said, Finish: turn.FinishToolUse}, nil
 }
 
-// oneTool finds the tool of the example. Package tools finds those of manifests and MCP servers.
+// oneTool finds the tool of the example. `tgad agent` finds those of manifests and MCP servers.
 type oneTool struct{}
 
 func (oneTool) Resolve(context.Context, *turn.Agent) ([]turn.Tool, []turn.Warning, error) {

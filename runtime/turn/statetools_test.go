@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/turn/tools"
 	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/tools"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

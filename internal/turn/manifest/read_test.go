@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tgad/tgad/runtime/turn/manifest"
+	"github.com/tgad/tgad/internal/turn/manifest"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -243,6 +243,6 @@ func TestFieldsAreTheDocuments(t *testing.T) {
 		}
 	}
 	if whole != string(doc) && !*update {
-		t.Error("docs/OSSA.md is not what the table says: go test ./runtime/turn/manifest -update")
+		t.Error("docs/OSSA.md is not what the table says: go test ./internal/turn/manifest -update")
 	}
 }

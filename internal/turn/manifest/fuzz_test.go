@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/tgad/tgad/runtime/turn/manifest"
+	"github.com/tgad/tgad/internal/turn/manifest"
 )
 
 // FuzzRead: any text becomes an agent with a name, or an error that lists placed

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/turn/manifest"
 	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/manifest"
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
 )
