@@ -19,7 +19,7 @@ func TestAttachmentsOverTheEndOfAPage(t *testing.T) {
 			key := make([]byte, 32)
 			key[0] = high
 			binary.BigEndian.PutUint32(key[1:], uint32(i))
-			db.Put(keyspace.AppendBlob(nil, [32]byte(key)), []byte{byte(i)})
+			db.Put(attached(keyspace.Blob, keyspace.DigestKey([32]byte(key))), []byte{byte(i)})
 			return key
 		}
 		put(6, 0)
@@ -51,7 +51,7 @@ func TestAttachmentsEndWithTheirError(t *testing.T) {
 		if i == attachmentPage+1 {
 			row = []byte{rowBody}
 		}
-		db.PutRow(keyspace.AppendBlob(nil, key), row)
+		db.PutRow(attached(keyspace.Blob, keyspace.DigestKey(key)), row)
 	}
 	seen, errs := 0, []error{}
 	for a, err := range db.Attachments(t.Context(), chain.AttachBlob, nil) {
@@ -73,3 +73,6 @@ func TestAttachmentsEndWithTheirError(t *testing.T) {
 		}
 	}
 }
+
+// attached is the key of an attachment whose owner names it by the bytes after the kind.
+func attached(kind keyspace.Kind, rest []byte) []byte { return append([]byte{byte(kind)}, rest...) }

@@ -74,7 +74,7 @@ func TestOpenTracesEndWithTheirError(t *testing.T) {
 	if seen != openPage {
 		t.Errorf("%d traces before the end of the context is seen, want a page", seen)
 	}
-	db.PutRow(keyspace.AppendOpen(nil, openID(openPage+1)), []byte{rowValue, valueVersion})
+	db.PutRow(keyspace.AppendOpen(nil, openID(openPage+1)), []byte{rowValue, tga.StoreValueVersion})
 	var last error
 	seen = 0
 	for _, err := range db.OpenTraces(t.Context()) {

@@ -110,14 +110,14 @@ func TestNewestLandmarkNotBehindAnIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, n := range []uint64{5, 6, 9} {
-		db.PutRow(keyspace.AppendGlobal(nil, n), appendPlace([]byte{rowValue, valueVersion}, place(n)))
+		db.PutRow(keyspace.AppendGlobal(nil, n), appendPlace([]byte{rowValue, tga.StoreValueVersion}, place(n)))
 	}
 	for index, want := range map[uint64]wal.Position{4: {}, 5: place(5), 6: place(6), 7: place(6), 8: place(6), 9: place(9), 100: place(9)} {
 		if at, err := db.landmark(index); err != nil || at != want {
 			t.Errorf("for leaf %d: %+v, %v", index, at, err)
 		}
 	}
-	db.PutRow(keyspace.AppendGlobal(nil, 9), []byte{rowValue, valueVersion})
+	db.PutRow(keyspace.AppendGlobal(nil, 9), []byte{rowValue, tga.StoreValueVersion})
 	if at, err := db.landmark(9); at != (wal.Position{}) || tga.CodeOf(err) != tga.StateChecksumMismatch {
 		t.Errorf("of a row that is none: %+v, %v", at, err)
 	}

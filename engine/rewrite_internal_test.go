@@ -26,8 +26,8 @@ func TestLiveBytesAreAddedUpBySegment(t *testing.T) {
 	put := func(key []byte, segment uint64, length uint32) {
 		db.PutRow(key, appendRow(nil, &wal.Op{Place: wal.Inline, Ref: wal.Ref{Segment: segment, Length: length}}))
 	}
-	put(keyspace.AppendApproval(nil, one), 100, 5)
-	put(keyspace.AppendBlob(nil, [32]byte{1}), 100, 7)
+	put(attached(keyspace.Approval, keyspace.ApprovalKey(one)), 100, 5)
+	put(attached(keyspace.Blob, keyspace.DigestKey([32]byte{1})), 100, 7)
 	put(keyspace.AppendEntry(nil, one, 1), 101, 11)
 	put(keyspace.AppendEntry(nil, other, 1), 100, 13)
 	put(keyspace.AppendSegment(nil, 1), 102, 17)

@@ -37,9 +37,9 @@ func TestValuesHaveTheirVersionAndSize(t *testing.T) {
 				b := append([]byte{version}, make([]byte, size+4)...)[:length]
 				want := tga.Code("")
 				switch {
-				case length > 0 && version > valueVersion:
+				case length > 0 && version > tga.StoreValueVersion:
 					want = tga.FormatTooNew
-				case length < 1+size, version != valueVersion, !open && length != 1+size:
+				case length < 1+size, version != tga.StoreValueVersion, !open && length != 1+size:
 					want = tga.StateChecksumMismatch
 				}
 				got, err := value("it", b, size, open)

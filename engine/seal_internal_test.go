@@ -49,7 +49,7 @@ func TestSealStopsWhereTheStoreCannotBeRead(t *testing.T) {
 // TestTracesWithATimer: the id is the end of a timer's key; a key that is too short to have one is passed over.
 func TestTracesWithATimer(t *testing.T) {
 	db := inMemory(t)
-	key := keyspace.AppendTimer(nil, 7, numbered(1, 1))
+	key := attached(keyspace.Timer, keyspace.TimerKey(7, numbered(1, 1)))
 	for length, want := range map[int]tga.ID{len(key): numbered(1, 1), 16: tga.ID(key[:16]), 15: {}, 1: {}} {
 		db.PutRow(key[:length], []byte{rowValue})
 		timed, err := db.timed()

@@ -195,7 +195,7 @@ func namesOf(p *types.Package) []string {
 			if !o.Exported() {
 				continue
 			}
-			if o.IsAlias() {
+			if o.IsAlias() && !borrowed(o.Type()) {
 				add(name, "= "+form(types.Unalias(o.Type())))
 				continue
 			}
@@ -221,6 +221,13 @@ func namesOf(p *types.Package) []string {
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+// borrowed reports whether a type stands in an internal package: then its fields and methods are
+// public by the name of its alias alone.
+func borrowed(t types.Type) bool {
+	n, ok := types.Unalias(t).(*types.Named)
+	return ok && n.Obj().Pkg() != nil && slices.Contains(strings.Split(n.Obj().Pkg().Path(), "/"), "internal")
 }
 
 func parameters(t types.Type, form func(types.Type) string) string {

@@ -19,7 +19,7 @@ var literals = []struct {
 	but               []string // files of other protocols, and of programs that are not tgad
 }{
 	{
-		"a protocol revision of MCP", "runtime/mcp/mcpraw/revision.go", "a method of mcpraw.Revision",
+		"a protocol revision of MCP", "internal/mcpraw/revision.go", "a method of mcpraw.Revision",
 		regexp.MustCompile(`\b20\d\d-\d\d-\d\d\b`),
 		[]string{
 			"internal/turn/model/anthropic.go", "internal/verify/github/github.go",
@@ -27,7 +27,7 @@ var literals = []struct {
 		},
 	},
 	{
-		"the code of a JSON-RPC error", "runtime/mcp/mcpraw/codes.go", "a constant of mcpraw",
+		"the code of a JSON-RPC error", "internal/mcpraw/codes.go", "a constant of mcpraw",
 		regexp.MustCompile(`-32\d\d\d\b`), []string{"internal/demo/mcp_till.go"},
 	},
 }

@@ -15,7 +15,7 @@ import (
 
 // versionOfOthers are constants that are called a version and are none of a format of ours.
 var versionOfOthers = map[string]bool{
-	"runtime/turn/model/anthropic.go anthropicVersion": true,
+	"internal/turn/model/anthropic.go anthropicVersion": true,
 	"runtime/turn/emit/names.go attrAgentVersion":      true, // the name of a label
 }
 

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 // A call that is the repeat of one which may have run is run again where the person at the

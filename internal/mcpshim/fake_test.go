@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
 )
 
 // The tests run this binary as a tool server that keeps a journal of what it did: one

@@ -7,7 +7,7 @@ import (
 	"io"
 
 	"github.com/tgad/tgad/internal/mcpfront/wire"
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

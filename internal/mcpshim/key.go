@@ -1,8 +1,8 @@
 package mcpshim
 
 import (
+	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
 )
 
 // A client that is answered 401 looks for documents that say where to get a token (MCP,

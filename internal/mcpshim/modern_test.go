@@ -15,8 +15,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 // modernMeta is what each request of revision 2026-07-28 says of its sender.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
 )
 
 // ownLog is a log with one call under way.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
 )
 
 // TestOwnTaskOutlivesItsShim: a client that has a task's id learns, from whatever shim it

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tgad/tgad/internal/mcpfront/wire"
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/mcpfront/wire"
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
 )
 
 // grid are revisions: none, those that are spoken, one between and one beyond each, and two

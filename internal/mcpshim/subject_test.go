@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -20,8 +20,8 @@ package dispatch
 import (
 	"context"
 
+	"github.com/tgad/tgad/internal/onwire"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )

@@ -16,8 +16,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
-	"github.com/tgad/tgad/runtime/dispatch/onwire"
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/onwire"
 )
 
 // commandsRun says that a tool server can be a command here.

@@ -5,7 +5,7 @@ import (
 	"hash"
 	"strconv"
 
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

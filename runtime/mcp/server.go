@@ -13,8 +13,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/tgad/tgad/internal/onwire"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -7,7 +7,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/tgad/tgad/internal/mcpanswer"
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
 )
 
 // From revision 2026-07-28 on a server tells of its changes on a stream that the client

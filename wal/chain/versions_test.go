@@ -6,7 +6,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 	golden "github.com/tgad/tgad/test_vectors"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/wal/chain/chaintest"
+	"github.com/tgad/tgad/internal/chaintest"
 )
 
 func TestFormatsHaveTheirNumbers(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tgad/tgad/runtime/dispatch/onwire"
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/onwire"
 )
 
 // Upstream is a way to the tool server. Messages that come from it are handed, one after

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tgad/tgad/runtime/dispatch/onwire"
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/onwire"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

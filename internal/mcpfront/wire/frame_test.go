@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tgad/tgad/runtime/mcp/mcpraw"
+	"github.com/tgad/tgad/internal/mcpraw"
 )
 
 func TestAmbiguousMessagesDoNotPass(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/tgad/tgad/runtime/dispatch/onwire"
+	"github.com/tgad/tgad/internal/onwire"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )

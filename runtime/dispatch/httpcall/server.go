@@ -14,8 +14,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tgad/tgad/internal/onwire"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )

@@ -14,9 +14,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/tgad/tgad/internal/onwire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
-	"github.com/tgad/tgad/runtime/dispatch/onwire"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

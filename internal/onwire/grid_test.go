@@ -28,8 +28,8 @@ import (
 	"github.com/tgad/tgad/runtime/mcp"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/turn/message"
-	"github.com/tgad/tgad/runtime/turn/model"
-	"github.com/tgad/tgad/runtime/turn/tools/grpccall"
+	"github.com/tgad/tgad/internal/turn/model"
+	"github.com/tgad/tgad/internal/turn/tools/grpccall"
 )
 
 // fate is what happens to one request. The server's side of it runs once the server has a part
