@@ -5,6 +5,23 @@
 // notes and the ledger record are on disk, or none is. It knows nothing of tools;
 // package runtime decides what to append. It is the only importer of Pebble.
 //
+// # Usage
+//
+// Most programs open a store, give it to package runtime and close it:
+//
+//	db, err := engine.Open(dir, engine.Options{})
+//	…
+//	defer db.Close()
+//
+// [Open] makes the store if the directory does not exist. One process at a time has a
+// store open; another one gets STATE_LOCK_ACQUIRE_FAILED. After STORE_UNAVAILABLE, close
+// the store and open it again: the open finds out what the disk has.
+//
+// A program that appends itself takes the lease of a trace with [DB.Acquire], appends with
+// [DB.Append] and gives the lease back with [DB.Release]. [DB.Load] and [DB.Entries] read a
+// trace, [DB.Follow] reads all traces in their global order, [DB.Check] checks the whole
+// store, and [DB.Backup] copies it while it is open.
+//
 // # What a crash may do
 //
 // An append is part of one record of the log with one sync; appends that wait together

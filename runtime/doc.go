@@ -1,8 +1,35 @@
 // Package runtime runs governed tool calls: it decides, marks, sends and records.
 //
 // It touches tools and never a disk: what must be durable goes through a [Store].
-// One loop runs a fresh call and a recovered one; it is a switch on the trace's state
-// alone, so what recovery does is what an ordinary call does from that state on.
+// One loop runs a fresh call and a recovered one. The loop is a switch on the trace's
+// state alone, so from that state on a recovery does the same as an ordinary call.
+//
+// # Usage
+//
+// A program opens a store, makes a [Runtime] on it and recovers what a crash left, before
+// it makes calls:
+//
+//	db, err := engine.Open(dir, engine.Options{})
+//	…
+//	rt, err := runtime.New(db, dispatcher, supervisor, runtime.Options{Policy: policy})
+//	…
+//	found, err := rt.RecoverAll(ctx, 8)
+//	…
+//	res, err := rt.Call(ctx, runtime.Request{Server: "payments", Tool: "charge", Key: "order-1", Args: args})
+//
+// The program gives three things. A [Dispatcher] sends a call to its tool; packages
+// runtime/mcp and runtime/dispatch/httpcall have two, and package runtime/dispatch puts
+// time-outs and a breaker around one. A [Supervisor] approves or denies a request;
+// [AllowAll] approves each. A [Policy] holds a tool's licence, which says what may become
+// of a call in doubt; without one, a write call in doubt waits for a person.
+//
+// [Runtime.Call] returns an error where it has no effect to return. Match its code with
+// errors.Is: tga.EffectInDoubt means that the call may have run, and then [Runtime.InDoubt]
+// lists it and [Runtime.Resolve] settles it. A [Result] with an effect says in State and
+// Class how the call ended, and [Result.Err] makes an error of a failure.
+//
+// A program that sends calls itself asks with [Runtime.Begin], sends only if the answer is
+// [BeginSend], and reports with [Runtime.Finish], [Runtime.NotSent] or [Runtime.GiveUp].
 //
 // # The argument
 //
