@@ -37,6 +37,7 @@ func TestWhatEachRevisionGets(t *testing.T) {
 		nameless := wire.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`))
 		header := http.Header{"Mcp-Protocol-Version": {r}}
 		at := &conv{s: &Shim{opts: Options{URL: "http://localhost"}}}
+		at.tools.c = at
 		m := at.message(f)
 		for name, got := range map[string]bool{
 			"message.stateless":      m.Stateless() && m.Version == p.revision(),
