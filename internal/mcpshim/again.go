@@ -53,7 +53,7 @@ func (a *attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later boo
 	defer cancel()
 	go func() {
 		select {
-		case <-a.lonely:
+		case <-a.lonely.C:
 			cancel()
 		case <-ctx.Done():
 		}

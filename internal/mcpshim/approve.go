@@ -102,10 +102,10 @@ func asksInRequest(f *wire.Frame) bool {
 
 // wantPeople tells who waits that people are to decide.
 func (a *attempt) wantPeople(b runtime.Begun) {
-	a.peopled.Do(func() {
+	if !a.people.is() { // only the goroutine of the attempt sets it
 		a.needs, a.barred = b.Cause, b.Barred
-		close(a.people)
-	})
+		a.people.set()
+	}
 }
 
 // ask asks the person at the client of a message that waits for people, once a message: who
@@ -131,7 +131,7 @@ func (q *call) ask(a *attempt) (answered bool) {
 		defer cancel()
 		go func() {
 			select {
-			case <-a.done: // decided elsewhere, or given up
+			case <-a.done.C: // decided elsewhere, or given up
 				cancel()
 			case <-ctx.Done():
 			}

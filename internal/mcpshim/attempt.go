@@ -23,13 +23,12 @@ type attempt struct {
 	key   string
 	asked tga.Digest
 
-	done    chan struct{} // closed when out is set
-	kept    chan struct{} // closed when an answer waits for the log
-	keep    sync.Once
-	lonely  chan struct{} // closed when nobody waits any more
-	leave   sync.Once
-	told    chan struct{} // closed when the tool server was told to give it up
-	tell    sync.Once
+	done    *latch // out is set
+	kept    *latch // an answer waits for the log
+	lonely  *latch // nobody waits any more
+	told    *latch // the tool server was told to give it up
+	named   *latch // its trace is in the log, and it is not over
+	people  *latch // it waits for people
 	out     outcome
 	keyless bool // a read call: it has no key of its own
 	posed   bool // its person was asked whether it runs again
@@ -44,13 +43,8 @@ type attempt struct {
 
 	reread bool // the definitions were read again because of its headers
 
-	named    chan struct{} // closed when its trace is in the log, and it is not over
-	nameOnce sync.Once
-
-	people  chan struct{} // closed when it waits for people
-	needs   error         // why; set before that
-	barred  bool          // nor does the word of the person at the client count; set before that
-	peopled sync.Once
+	needs   error                  // why it waits for people; set before that
+	barred  bool                   // nor does the word of the person at the client count; set before that
 	unheard atomic.Pointer[string] // why the log did not take that person's vote
 	asking  atomic.Bool            // a person at a client has the question on the screen
 
@@ -60,6 +54,33 @@ type attempt struct {
 	words  string        // what it is at, for progress notifications
 	moved  chan struct{} // closed when that changes
 	wait   int           // calls that wait for the outcome
+}
+
+// latch is something that happens once. Its channel is closed then.
+type latch struct {
+	C    chan struct{}
+	once sync.Once
+}
+
+func newLatch() *latch { return &latch{C: make(chan struct{})} }
+
+// set says that it has happened. It reports whether this is the first to say so.
+func (s *latch) set() (first bool) {
+	s.once.Do(func() {
+		close(s.C)
+		first = true
+	})
+	return first
+}
+
+// is reports whether it has happened.
+func (s *latch) is() bool {
+	select {
+	case <-s.C:
+		return true
+	default:
+		return false
+	}
 }
 
 // outcome is how an attempt ended.
@@ -108,8 +129,8 @@ func (s *Shim) join(q *call, key string) (a *attempt, mine bool, err error) {
 
 func (s *Shim) newAttempt(q *call, key string) (*attempt, error) {
 	a := &attempt{
-		s: s, q: q, key: key, asked: q.asked, done: make(chan struct{}), kept: make(chan struct{}), lonely: make(chan struct{}),
-		told: make(chan struct{}), named: make(chan struct{}), people: make(chan struct{}), words: "asking tgad", moved: make(chan struct{}), wait: 1,
+		s: s, q: q, key: key, asked: q.asked, done: newLatch(), kept: newLatch(), lonely: newLatch(),
+		told: newLatch(), named: newLatch(), people: newLatch(), words: "asking tgad", moved: make(chan struct{}), wait: 1,
 	}
 	c := q.conv
 	a.conn = runtime.Connection{ID: c.id, Subject: c.subject, Executor: s.alive.Path, Asks: c.opening.elicits() || q.inRequest()}
@@ -138,8 +159,8 @@ func (s *Shim) launch(k callKey, a *attempt) {
 			delete(s.open, k)
 		}
 		s.mu.Unlock()
-		close(a.done)
-		if a.deserted() && !a.tasked.Load() {
+		a.done.set()
+		if a.lonely.is() && !a.tasked.Load() {
 			a.present.Remove()
 		}
 	})
@@ -150,14 +171,8 @@ func (s *Shim) launch(k callKey, a *attempt) {
 func (a *attempt) enter() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	select {
-	case <-a.kept: // first: of two cases that are ready a select takes any
-	default:
-		select {
-		case <-a.lonely:
-			return false
-		default:
-		}
+	if a.lonely.is() && !a.kept.is() {
+		return false
 	}
 	a.wait++
 	return true
@@ -169,13 +184,11 @@ func (a *attempt) exit() (last bool) {
 	defer a.mu.Unlock()
 	if a.wait--; a.wait == 0 {
 		last = true
-		a.leave.Do(func() { close(a.lonely) })
+		a.lonely.set()
 		if !a.tasked.Load() {
 			a.present.Leave()
-			select {
-			case <-a.done:
+			if a.done.is() { // else the log may still be told of it
 				a.present.Remove()
-			default: // the log may still be told of it
 			}
 		}
 	}
@@ -187,16 +200,6 @@ func (a *attempt) alone() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.wait <= 1
-}
-
-// deserted reports whether nobody waits any more.
-func (a *attempt) deserted() bool {
-	select {
-	case <-a.lonely:
-		return true
-	default:
-		return false
-	}
 }
 
 func (a *attempt) say(words string) {

@@ -30,8 +30,7 @@ type call struct {
 	version   mcpraw.Revision // protocol revision that the request itself names
 	steps     uint64          // progress notifications so far
 	arrivals  chan *wire.Frame
-	gaveUp    chan struct{}
-	giveUp    sync.Once
+	gaveUp    *latch
 	mu        sync.Mutex
 	sent      bool
 	joined    *attempt
@@ -126,7 +125,7 @@ func (c *conv) newCall(f *wire.Frame, p *callParams, tool Tool, b *batchReply) (
 		conv: c, env: f.Envelope, params: p, tool: tool, token: p.metaValue("progressToken"),
 		version:  p.revision(),
 		w:        &waiting{id: f.RawID, method: f.Method, batch: b},
-		arrivals: make(chan *wire.Frame, 1), gaveUp: make(chan struct{}),
+		arrivals: make(chan *wire.Frame, 1), gaveUp: newLatch(),
 	}
 	q.w.call, q.earlier = q, c.s.owed(c)
 	var err error
@@ -264,17 +263,17 @@ func (q *call) mirror() error {
 func (q *call) wait(a *attempt, mine bool) bool {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
-	kept, stalled, unseen := a.kept, (<-chan time.Time)(nil), (<-chan time.Time)(nil)
-	var named, people <-chan struct{}
+	kept, stalled, unseen := a.kept.C, (<-chan time.Time)(nil), (<-chan time.Time)(nil)
+	var named, people chan struct{}
 	if q.asTask && !a.keyless {
-		named = a.named
+		named = a.named.C
 	}
 	if !q.posed {
-		people = a.people
+		people = a.people.C
 	}
 	for {
 		select {
-		case <-a.done:
+		case <-a.done.C:
 			return true
 		case <-people:
 			people = nil
@@ -307,7 +306,7 @@ func (q *call) wait(a *attempt, mine bool) bool {
 			_ = q.reply(q.refusal(tga.StoreUnavailable, a.trace(), "The tool has answered, but tgad cannot record the answer now: its log is away. "+
 				"The answer is kept and will be recorded. Repeat the same call to get it; it will not run again."))
 			return false
-		case <-q.gaveUp:
+		case <-q.gaveUp.C:
 			q.conv.spare(q.w.batch)
 			return false // nobody waits for an answer; the protocol asks for none
 		case <-tick.C:
@@ -322,10 +321,8 @@ func (q *call) setAttempt(a *attempt) {
 	q.mu.Lock()
 	q.joined, q.part = a, sync.OnceValue(a.exit)
 	q.mu.Unlock()
-	select {
-	case <-q.gaveUp:
+	if q.gaveUp.is() {
 		q.goesWithout() // who gave the call up before there was an attempt could not leave it
-	default:
 	}
 }
 
@@ -376,17 +373,14 @@ func (c *conv) cancelled(f *wire.Frame) {
 		f.Close() // the request was answered; a task is cancelled by tasks/cancel
 		return
 	}
-	q.giveUp.Do(func() { close(q.gaveUp) })
+	q.gaveUp.set()
 	told := false
 	if last := q.goesWithout(); last && q.wasSent() {
 		// Nobody joins it from now on: they would wait for a tool server that may not
 		// answer any more.
-		a := q.attempt()
-		a.tell.Do(func() {
-			close(a.told)
+		if told = q.attempt().told.set(); told {
 			c.forward(f)
-			told = true
-		})
+		}
 	}
 	if !told {
 		f.Close() // it was not sent, the tool server knows, or others wait for the same call

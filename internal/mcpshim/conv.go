@@ -54,8 +54,7 @@ type conv struct {
 	end  context.CancelFunc
 	work sync.WaitGroup // calls and late requests
 
-	rush  chan struct{} // closed when the client makes no more calls
-	hurry sync.Once
+	rush *latch // the client makes no more calls
 
 	mu        sync.Mutex
 	up        *link         // nil while there is no tool server
@@ -104,7 +103,7 @@ const ownPrefix = "tgad-"
 
 func (s *Shim) newConv(out outlet) *conv {
 	c := &conv{
-		s: s, out: out, id: randomHex(), changed: make(chan struct{}), rush: make(chan struct{}),
+		s: s, out: out, id: randomHex(), changed: make(chan struct{}), rush: newLatch(),
 		pending: map[wire.Key]*waiting{}, asked: map[wire.Key]*link{}, questions: map[wire.Key]*posed{},
 	}
 	c.life, c.end = context.WithCancel(s.life)

@@ -26,8 +26,8 @@ type delivery struct {
 	to    *conv
 	name  string // of its call
 	trace tga.ID
-	given chan struct{} // closed once the client has it, or will not
-	over  chan struct{} // closed once it is noted, or will not be
+	given *latch // the client has it, or will not
+	over  *latch // it is noted, or will not be
 	// ready says that the client has it and nobody is noting it; moved is closed when that
 	// changes. Both under the shim's lock.
 	ready bool
@@ -41,16 +41,6 @@ func (d *delivery) set(ready bool) {
 	d.moved = make(chan struct{})
 }
 
-// isOver reports whether nothing is left to be noted.
-func (d *delivery) isOver() bool {
-	select {
-	case <-d.over:
-		return true
-	default:
-		return false
-	}
-}
-
 // undisturbed waits while an answer to a call of this name is on its way to the client.
 func (s *Shim) undisturbed(name string) {
 	s.mu.Lock()
@@ -61,7 +51,7 @@ func (s *Shim) undisturbed(name string) {
 // free waits until no answer to a call of this name is on its way. The shim's lock is held.
 func (s *Shim) free(name string) {
 	for s.places[name] != nil {
-		busy := s.places[name].given
+		busy := s.places[name].given.C
 		s.mu.Unlock()
 		<-busy
 		s.mu.Lock()
@@ -106,7 +96,7 @@ func (s *Shim) place(c *conv, answers map[string]tga.ID) (all []*delivery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(answers)) {
-		d := &delivery{to: c, name: name, trace: answers[name], given: make(chan struct{}), over: make(chan struct{}), moved: make(chan struct{})}
+		d := &delivery{to: c, name: name, trace: answers[name], given: newLatch(), over: newLatch(), moved: make(chan struct{})}
 		s.free(name)
 		s.places[name], s.notes[d] = d, true
 		all = append(all, d)
@@ -122,7 +112,7 @@ func (s *Shim) handedOver(answers map[string]tga.ID, all []*delivery, has bool) 
 		delete(s.places, name)
 	}
 	for _, d := range all {
-		close(d.given)
+		d.given.set()
 		if d.set(has); !has {
 			s.noted(d)
 		}
@@ -132,7 +122,7 @@ func (s *Shim) handedOver(answers map[string]tga.ID, all []*delivery, has bool) 
 // noted ends a delivery. The shim's lock is held.
 func (s *Shim) noted(d *delivery) {
 	delete(s.notes, d)
-	close(d.over)
+	d.over.set()
 	d.set(false)
 }
 
@@ -178,13 +168,13 @@ func (s *Shim) arrived(all []*delivery, durable bool) {
 // client will make no more calls, it is noted by itself.
 func (c *conv) noteDown(d *delivery, late <-chan struct{}) {
 	select {
-	case <-d.over:
+	case <-d.over.C:
 		return
 	case <-late:
-	case <-c.rush:
+	case <-c.rush.C:
 	case <-c.life.Done():
 	}
-	for !d.isOver() {
+	for !d.over.is() {
 		c.s.mu.Lock()
 		mine, moved := d.ready, d.moved
 		if mine {
@@ -228,11 +218,11 @@ func (c *conv) noteNow(d *delivery) {
 // noteAll has the log know at once of every answer that the client was given, and waits for
 // that, for a time. The client makes no more calls.
 func (c *conv) noteAll(d time.Duration) {
-	c.hurry.Do(func() { close(c.rush) })
+	c.rush.set()
 	until := time.After(d)
 	for _, d := range c.s.owed(c) {
 		select {
-		case <-d.over:
+		case <-d.over.C:
 		case <-until:
 			return
 		}

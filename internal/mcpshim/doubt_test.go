@@ -333,7 +333,7 @@ func TestCallThatIsCancelledBeforeItIsSent(t *testing.T) {
 			defer h.s.mu.Unlock()
 			for _, a := range h.s.open {
 				select {
-				case <-a.lonely:
+				case <-a.lonely.C:
 					return true
 				default:
 				}

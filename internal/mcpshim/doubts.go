@@ -90,10 +90,10 @@ func (y *doubtList) callOwn(own func(context.Context, *callParams) (string, erro
 		y.c.giving(w)
 		defer y.c.given()
 		if err != nil {
-			y.c.reply(w, toolError(version, tga.CodeOf(err), "", p.tool+": "+err.Error()))
+			_ = y.c.answer(w, `,"result":`, toolError(version, tga.CodeOf(err), "", p.tool+": "+err.Error()))
 			return
 		}
-		y.c.reply(w, textResult(version, said))
+		_ = y.c.answer(w, `,"result":`, textResult(version, said))
 		y.changed()
 	})
 }

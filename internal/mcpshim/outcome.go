@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"github.com/tgad/tgad/internal/mcpfront/wire"
-	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -13,7 +12,7 @@ func (q *call) answer(a *attempt, mine bool) error {
 	q.conv.giving(q.w) // first: with the answer in hand a client may use the id again
 	defer q.conv.given()
 	select {
-	case <-q.gaveUp:
+	case <-q.gaveUp.C:
 		return errOver
 	default:
 	}
@@ -44,8 +43,7 @@ func (q *call) answer(a *attempt, mine bool) error {
 
 // reply answers the client.
 func (q *call) reply(kind string, value []byte) error {
-	env := mcpraw.Envelope{RawID: q.w.id, ID: mcpraw.Span{From: 0, To: 1}}
-	return q.conv.send(q.w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(q.w.id), wire.Text(kind), wire.Text(value), wire.Text("}"))
+	return q.conv.answer(q.w, kind, value)
 }
 
 func (q *call) refusal(code tga.Code, trace tga.ID, words string) (kind string, value []byte) {
@@ -59,8 +57,8 @@ func (q *call) refusal(code tga.Code, trace tga.ID, words string) (kind string, 
 // leave ends the client's part in a call that goes on without it. While the tool server
 // may still answer to its id, the id stays taken.
 func (q *call) leave(a *attempt, mine bool) {
-	if q.question != nil && mine && a.deserted() {
-		<-a.done // soon: nobody waits for it
+	if q.question != nil && mine && a.lonely.is() {
+		<-a.done.C // soon: nobody waits for it
 		mine = false
 	}
 	if !mine {
@@ -73,7 +71,7 @@ func (q *call) leave(a *attempt, mine bool) {
 		return
 	}
 	q.conv.s.work.Go(func() {
-		<-a.done
+		<-a.done.C
 		if f := a.out.frame; f != nil {
 			f.Close()
 		}

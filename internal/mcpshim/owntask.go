@@ -79,8 +79,7 @@ type ownTask struct {
 	a       *attempt
 	revived bool // its answer comes from the log
 	ended   atomic.Int64
-	stop    chan struct{} // closed when the client has cancelled it
-	stopped sync.Once
+	stop    *latch // the client has cancelled it
 
 	mu  sync.Mutex
 	rec taskRecord
@@ -181,13 +180,11 @@ func (d *taskAnswers) declare(f *wire.Frame) *wire.Frame {
 // toTask makes a task of a call that was begun, and tells the client. It reports whether
 // there is one; else the call is answered itself.
 func (q *call) toTask(a *attempt) bool {
-	select {
-	case <-a.done:
+	if a.done.is() {
 		return false
-	default:
 	}
 	s := q.conv.s
-	t := &ownTask{id: a.trace(), a: a, stop: make(chan struct{})}
+	t := &ownTask{id: a.trace(), a: a, stop: newLatch()}
 	t.rec = taskRecord{
 		Trace: t.id.String(), Tool: q.params.tool, Name: a.key, Key: a.key, Derived: q.derived,
 		Params: string(q.params.raw), Created: time.Now().UTC(),
@@ -200,7 +197,7 @@ func (q *call) toTask(a *attempt) bool {
 	}
 	if err := s.keepTask(t, func(*taskRecord) {}); err != nil {
 		s.forgetTask(t)
-		t.stopped.Do(func() { close(t.stop) })
+		t.stop.set()
 		s.log.Warn("a task was not noted; its call is answered itself", "trace", t.id, "error", err)
 		return false
 	}
@@ -225,11 +222,11 @@ func (s *Shim) hold(t *ownTask) *ownTask {
 	t.a.tasked.Store(true)
 	s.work.Go(func() {
 		select {
-		case <-t.a.done:
-		case <-t.stop:
+		case <-t.a.done.C:
+		case <-t.stop.C:
 		}
 		t.a.exit()
-		<-t.a.done
+		<-t.a.done.C
 		t.ended.Store(time.Now().UnixNano())
 	})
 	return t
@@ -277,12 +274,10 @@ func (t *ownTask) moves() (moved, done <-chan struct{}) {
 	}
 	t.a.mu.Lock()
 	defer t.a.mu.Unlock()
-	select {
-	case <-t.a.done:
+	if t.a.done.is() {
 		return nil, nil
-	default:
-		return t.a.moved, t.a.done
 	}
+	return t.a.moved, t.a.done.C
 }
 
 // Standings of a task.
@@ -302,9 +297,7 @@ func (t *ownTask) standing() (said string, is taskStanding) {
 	if rec.End != "" {
 		return rec.End, taskUnsent
 	}
-	select {
-	case <-t.a.done:
-	default:
+	if !t.a.done.is() {
 		return working(t.a.standing()), taskOpen
 	}
 	o := &t.a.out
@@ -382,7 +375,7 @@ func (s *Shim) expireTasks() {
 // waits for a lease may have none yet.
 func (a *attempt) name(b runtime.Begun) {
 	if a.ledgerKey() != "" || b.Standing == runtime.BeginNeedsApproval || !a.q.trace.IsZero() {
-		a.nameOnce.Do(func() { close(a.named) })
+		a.named.set()
 	}
 }
 

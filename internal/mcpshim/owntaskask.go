@@ -44,9 +44,8 @@ func (d *taskAnswers) take(f *wire.Frame, b *batchReply) bool {
 
 // undeclared refuses a request about tasks whose client does not say that it knows them.
 func (d *taskAnswers) undeclared(w *waiting) {
-	env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
-	_ = d.c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(`,"error":{"code":`+itoa(mcpraw.CodeCapability)+
-		`,"message":"tgad: the request does not declare the tasks extension","data":{"requiredCapabilities":{"extensions":{"`+tasksExtension+`":{}}}}}}`))
+	_ = d.c.answer(w, `,"error":`, []byte(`{"code":`+itoa(mcpraw.CodeCapability)+
+		`,"message":"tgad: the request does not declare the tasks extension","data":{"requiredCapabilities":{"extensions":{"`+tasksExtension+`":{}}}}}`))
 }
 
 func (d *taskAnswers) answer(w *waiting, name string, params []byte) {
@@ -89,20 +88,20 @@ func (d *taskAnswers) answer(w *waiting, name string, params []byte) {
 		return
 	}
 	d.c.unregister(w)
-	d.c.reply(w, done)
+	_ = d.c.answer(w, `,"result":`, done)
 }
 
-func (c *conv) reply(w *waiting, result []byte) {
+// answer answers a request of the client's: kind is the member that value is of.
+func (c *conv) answer(w *waiting, kind string, value []byte) error {
 	env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
-	_ = c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(`,"result":`), wire.Text(result), wire.Text("}"))
+	return c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(kind), wire.Text(value), wire.Text("}"))
 }
 
 // tell answers tasks/get.
 func (d *taskAnswers) tell(w *waiting, t *ownTask) {
 	d.report(t, w.batch, func(standing string) error {
 		d.c.unregister(w)
-		env := mcpraw.Envelope{RawID: w.id, ID: mcpraw.Span{From: 0, To: 1}}
-		return d.c.send(w.batch, &env, wire.Text(`{"jsonrpc":"2.0","id":`), wire.Text(w.id), wire.Text(`,"result":`), wire.Text(t.show("complete", standing)), wire.Text("}"))
+		return d.c.answer(w, `,"result":`, t.show("complete", standing))
 	})
 }
 
@@ -172,8 +171,8 @@ func (d *taskAnswers) taskAt(id tga.ID) (*ownTask, error) {
 		return nil, err
 	}
 	select {
-	case <-t.a.done:
-	case <-t.a.named:
+	case <-t.a.done.C:
+	case <-t.a.named.C:
 	case <-d.c.life.Done():
 		return nil, errOver
 	}
@@ -208,7 +207,7 @@ func (d *taskAnswers) revive(id tga.ID, rec taskRecord) (*ownTask, error) {
 		return nil, err
 	}
 	a.wait = 0
-	t := &ownTask{id: id, a: a, rec: rec, revived: true, stop: make(chan struct{})}
+	t := &ownTask{id: id, a: a, rec: rec, revived: true, stop: newLatch()}
 	if have := s.hold(t); have != t {
 		d.c.unregister(q.w) // another request was first
 		return have, nil
@@ -230,14 +229,11 @@ func (s *Shim) cancelTask(t *ownTask) error {
 	if err := s.keepTask(t, func(r *taskRecord) { r.Cancelled = true }); err != nil {
 		return err
 	}
-	t.stopped.Do(func() {
-		if q := t.a.q; q.wasSent() && t.a.alone() {
-			t.a.tell.Do(func() { close(t.a.told) })
-			raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), q.w.id...)
-			q.conv.forward(wire.NewFrame(append(raw, "}}"...)))
-		}
-		close(t.stop)
-	})
+	if q := t.a.q; !t.stop.is() && q.wasSent() && t.a.alone() && t.a.told.set() {
+		raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), q.w.id...)
+		q.conv.forward(wire.NewFrame(append(raw, "}}"...)))
+	}
+	t.stop.set()
 	return nil
 }
 

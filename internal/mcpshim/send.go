@@ -22,24 +22,22 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 		a.noted(ctx)
 		err = a.look(ctx, b)
 	}
+	if err == nil && a.lonely.is() {
+		err = errors.New("the client gave the call up")
+	}
 	if err == nil {
-		select {
-		case <-a.lonely:
-			err = errors.New("the client gave the call up")
-		default:
-			strike := c.permits.note(b, a.keyless)
-			defer func() {
-				if ctx.Err() == nil { // else it is not over, and a successor gives it up
-					strike()
-				}
-			}()
-			err = q.send(l, b, func() error {
-				if b.Late(a.begunAt) {
-					return errors.New("the time in which it could be sent is over")
-				}
-				return nil
-			})
-		}
+		strike := c.permits.note(b, a.keyless)
+		defer func() {
+			if ctx.Err() == nil { // else it is not over, and a successor gives it up
+				strike()
+			}
+		}()
+		err = q.send(l, b, func() error {
+			if b.Late(a.begunAt) {
+				return errors.New("the time in which it could be sent is over")
+			}
+			return nil
+		})
 	}
 	if errors.Is(err, runtime.ErrNotSent) || l == nil || (err != nil && !q.wasSent()) {
 		a.notSent(ctx, b, err)
@@ -49,7 +47,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 		return false, "the call was cut off while it was written: " + err.Error()
 	}
 	var f *wire.Frame
-	lonely, told := a.lonely, a.told
+	lonely, told := a.lonely.C, a.told.C
 	var grace <-chan time.Time
 	for f == nil {
 		select {
@@ -90,8 +88,8 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 func (a *attempt) noted(ctx context.Context) {
 	for _, d := range a.q.earlier {
 		select {
-		case <-d.over:
-		case <-a.lonely:
+		case <-d.over.C:
+		case <-a.lonely.C:
 		case <-ctx.Done():
 		}
 	}
@@ -176,7 +174,7 @@ func (a *attempt) finish(ctx context.Context, b runtime.Begun, reply runtime.Rep
 			return res, err
 		}
 		a.say("the tool has answered; waiting for tgad's log to record it")
-		a.keep.Do(func() { close(a.kept) })
+		a.kept.set()
 		select {
 		case <-time.After(pause.next()):
 		case <-ctx.Done():

@@ -130,7 +130,7 @@ func (s *session) givenUp(key wire.Key) {
 	for _, w := range all {
 		// Each time that somebody looks: the first to see it may not have come this far yet.
 		if w.call != nil {
-			w.call.giveUp.Do(func() { close(w.call.gaveUp) })
+			w.call.gaveUp.set()
 		}
 		if w.deserted.CompareAndSwap(false, true) {
 			n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), w.id...)

@@ -146,6 +146,21 @@ func bounded(ctx context.Context, f func(context.Context) error) error {
 	return f(ctx)
 }
 
+// persist is patient, and makes the request again for as long as the log is away.
+func (s *Shim) persist(f func(context.Context) error) error {
+	for pause := (waitPause{}); ; {
+		err := patient(s.life, f)
+		if !errors.Is(err, tga.StoreUnavailable) {
+			return err
+		}
+		select {
+		case <-time.After(pause.next()):
+		case <-s.life.Done():
+			return err
+		}
+	}
+}
+
 // patient makes a request that only tells the log something, and makes it again while
 // somebody else who asks about the same call has it for a moment.
 func patient(ctx context.Context, f func(context.Context) error) error {

@@ -142,25 +142,15 @@ func (p *permits) giveUpOld() {
 
 // giveUpOne tells the log that a permit is out no more. A log that is away is told later.
 func (p *permits) giveUpOne(id tga.ID, permit runtime.Permit, isRead bool) error {
-	for pause := (waitPause{}); ; {
-		err := patient(p.s.life, func(ctx context.Context) error {
-			if !isRead {
-				return p.s.opts.Log.GiveUp(ctx, id, permit, "the shim that sent it was killed before it had the answer", 0)
-			}
-			_, err := p.s.opts.Log.Finish(ctx, id, permit, runtime.Finished{Who: "tgad mcp", Reply: runtime.Reply{
-				Status: tga.StatusError, ErrorCode: string(tga.ToolError), ErrorMessage: "its executor was killed before the answer was recorded; the call only reads",
-			}})
-			return err
-		})
-		if !errors.Is(err, tga.StoreUnavailable) {
-			return err
+	return p.s.persist(func(ctx context.Context) error {
+		if !isRead {
+			return p.s.opts.Log.GiveUp(ctx, id, permit, "the shim that sent it was killed before it had the answer", 0)
 		}
-		select {
-		case <-time.After(pause.next()):
-		case <-p.s.life.Done():
-			return err
-		}
-	}
+		_, err := p.s.opts.Log.Finish(ctx, id, permit, runtime.Finished{Who: "tgad mcp", Reply: runtime.Reply{
+			Status: tga.StatusError, ErrorCode: string(tga.ToolError), ErrorMessage: "its executor was killed before the answer was recorded; the call only reads",
+		}})
+		return err
+	})
 }
 
 // noted reports whether a trace is at work in this very shim.

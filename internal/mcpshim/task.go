@@ -312,25 +312,15 @@ func (s *Shim) settle(o *openCall, reply runtime.Reply) error {
 	if err != nil {
 		return err
 	}
-	pause := waitPause{}
-	for {
-		err := patient(s.life, func(ctx context.Context) error {
-			_, err := s.opts.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
-			return err
-		})
-		if err == nil || errors.Is(err, tga.StateInvalidTransition) {
-			s.dropOpen(o) // recorded, by this shim or somebody else
-			return nil
-		}
-		if !errors.Is(err, tga.StoreUnavailable) {
-			return err
-		}
-		select {
-		case <-time.After(pause.next()):
-		case <-s.life.Done():
-			return err
-		}
+	err = s.persist(func(ctx context.Context) error {
+		_, err := s.opts.Log.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply, Who: "tgad mcp"})
+		return err
+	})
+	if err == nil || errors.Is(err, tga.StateInvalidTransition) {
+		s.dropOpen(o) // recorded, by this shim or somebody else
+		return nil
 	}
+	return err
 }
 
 // taskOf returns the unfinished call that a request of the client's asks about.

@@ -24,7 +24,7 @@ func (a *attempt) pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-t.C:
 		return true
-	case <-a.lonely:
+	case <-a.lonely.C:
 		return false
 	case <-ctx.Done():
 		return false
@@ -97,8 +97,8 @@ func (a *attempt) askWhile(ctx context.Context, wait func(time.Duration) bool, f
 func (a *attempt) along(ctx context.Context) []*delivery {
 	for _, d := range a.q.earlier {
 		select {
-		case <-d.given:
-		case <-a.lonely:
+		case <-d.given.C:
+		case <-a.lonely.C:
 		case <-ctx.Done():
 		}
 	}
@@ -109,7 +109,7 @@ func (a *attempt) along(ctx context.Context) []*delivery {
 		}
 		select {
 		case <-wait:
-		case <-a.lonely:
+		case <-a.lonely.C:
 			return nil
 		case <-ctx.Done():
 			return nil
