@@ -15,6 +15,7 @@ import (
 
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/setup"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpshim"
@@ -338,7 +339,7 @@ nothing: list, show, in_doubt and verify.`,
 				return err
 			}
 			defer stop()
-			return mcpshim.ServeOwn(cmd.Context(), c, m.In, m.Out)
+			return say.Serve(cmd.Context(), c, m.In, m.Out)
 		},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -19,7 +20,6 @@ import (
 // the vote of whoever handed the call in. Who waits goes on waiting then.
 
 const (
-	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
 	// voteState begins the requestState of the shim's own questions, voteID names them.
 	voteState, voteID = "tgad approval ", "tgad-approval"
 	// maxShown bounds what people are shown of a call's arguments.
@@ -87,7 +87,7 @@ func inputRequired(id string, question []byte, state string) []byte {
 
 // inRequest reports whether the client takes questions in answers to its requests.
 func (q *call) inRequest() bool {
-	return q.version.Stateless() && mcpraw.At(q.params.metaValue(metaCapabilities), "/elicitation") != nil
+	return q.version.Stateless() && mcpraw.At(q.params.metaValue(say.MetaCapabilities), "/elicitation") != nil
 }
 
 // asksInRequest reports whether the client of a message that passes takes questions in answers.
@@ -97,15 +97,16 @@ func asksInRequest(f *wire.Frame) bool {
 	}
 	params, err := f.Bytes(f.Params, maxParams)
 	return err == nil && mcpraw.RevisionOf(params).Stateless() &&
-		mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaCapabilities)+"/elicitation") != nil
+		mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(say.MetaCapabilities)+"/elicitation") != nil
 }
 
 // wantPeople tells who waits that people are to decide.
 func (a *attempt) wantPeople(b runtime.Begun) {
 	if !a.people.is() { // only the goroutine of the attempt sets it
 		a.needs, a.barred = b.Cause, b.Barred
-		a.people.set()
 	}
+	a.say("waiting for an approval: " + a.needs.Error() + ". Who may give it types: " + a.s.approveVerb(b.Result.TraceID))
+	a.people.set() // after the words: who waits reads them now
 }
 
 // ask asks the person at the client of a message that waits for people, once a message: who

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -129,7 +130,7 @@ func (c *conv) fromBatch(f *wire.Frame) {
 	all := splitBatch(f)
 	if all == nil {
 		_ = c.put(c.out.hand, &mcpraw.Envelope{Batch: true, RawID: b.name},
-			wire.Text(faultOf([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "the batch is empty, no JSON, or too long")))
+			wire.Text(say.Fault([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "the batch is empty, no JSON, or too long")))
 		return
 	}
 	for _, e := range all {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -125,7 +126,7 @@ func (c *conv) fromClient(f *wire.Frame, b *batchReply) {
 		// Without an id nobody waits for it, and a lenient tool server would still act.
 		c.s.log.Warn("a tools/call without an id was dropped")
 		f.Close()
-	case f.Method == listenMethod && f.IsRequest():
+	case f.Method == say.Listen && f.IsRequest():
 		c.subs.listen(f, b)
 	case f.IsRequest() && c.own.take(f, b):
 	case f.IsRequest():

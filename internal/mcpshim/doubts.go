@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime/client"
@@ -22,7 +23,7 @@ const doubtTool = "tgad_in_doubt"
 
 const doubtDefinition = `{"name":"` + doubtTool + `","description":"Lists the calls of this server's tools that may have run and have no recorded answer, ` +
 	`with their arguments. Do not repeat them or do the same in another way: ask the user, who settles each with a command that is listed.",` +
-	`"inputSchema":` + noArgs + `,"annotations":{"readOnlyHint":true,"openWorldHint":false}}`
+	`"inputSchema":` + say.NoArgs + `,"annotations":{"readOnlyHint":true,"openWorldHint":false}}`
 
 // Limits of what the tool shows.
 const (
@@ -90,10 +91,10 @@ func (y *doubtList) callOwn(own func(context.Context, *callParams) (string, erro
 		y.c.giving(w)
 		defer y.c.given()
 		if err != nil {
-			_ = y.c.answer(w, `,"result":`, toolError(version, tga.CodeOf(err), "", p.tool+": "+err.Error()))
+			_ = y.c.answer(w, `,"result":`, say.ToolError(version, tga.CodeOf(err), "", p.tool+": "+err.Error()))
 			return
 		}
-		_ = y.c.answer(w, `,"result":`, textResult(version, said))
+		_ = y.c.answer(w, `,"result":`, say.Text(version, said))
 		y.changed()
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/internal/workspace"
@@ -41,7 +42,7 @@ func (a *attempt) serve(r runtime.Result) {
 	case r.Status == tga.StatusSuccess:
 		// Somebody settled it, and knew no more than that it ran.
 		a.out.final = true
-		a.out.value = textResult(a.q.version, settledWords(r)+" Trace "+a.out.trace.String()+".")
+		a.out.value = say.Text(a.q.version, settledWords(r)+" Trace "+a.out.trace.String()+".")
 	default:
 		a.out.code, a.out.final = r.ErrorCode, true
 		a.out.words = fmt.Sprintf("The call failed before, and it is recorded so: %s (%s).", firstOf(r.ErrorMessage, r.Summary, r.Status), r.ErrorCode)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
@@ -112,7 +113,7 @@ func (k *catalog) greet(ctx context.Context, l *link) (base []byte, err error) {
 		n := wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
 		return []byte("{}"), l.up.Write(&wire.Message{Env: &n.Envelope, Parts: parts(n)})
 	}
-	base = []byte(`{"_meta":{"` + mcpraw.MetaRevision + `":"` + string(mcpraw.Newest) + `","` + metaClientInfo + `":` + me + `,"` + metaCapabilities + `":{}}}`)
+	base = []byte(`{"_meta":{"` + mcpraw.MetaRevision + `":"` + string(mcpraw.Newest) + `","` + metaClientInfo + `":` + me + `,"` + say.MetaCapabilities + `":{}}}`)
 	f, modern := k.c.request(ctx, l, "server/discover", base)
 	if modern == nil {
 		modern = refusedWith(f)
@@ -143,7 +144,7 @@ func (k *catalog) listTools(ctx context.Context, l *link, base []byte, see func(
 	for range maxPages {
 		params := base
 		if cursor != "" {
-			params = with(base, "cursor", tga.AppendString(nil, cursor))
+			params = say.With(base, "cursor", tga.AppendString(nil, cursor))
 		}
 		result, err := k.list(ctx, l, params)
 		if err != nil {

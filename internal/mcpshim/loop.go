@@ -219,12 +219,11 @@ func (l *loop) tell(context.Context) result {
 
 // approve waits for people, and ends the attempt when nobody waits for it any more.
 func (l *loop) approve(ctx context.Context) result {
-	a, trace := l.attempt, l.said.Result.TraceID
+	a := l.attempt
 	if !a.q.derived {
-		a.remember(trace)
+		a.remember(l.said.Result.TraceID)
 	}
 	a.wantPeople(l.said)
-	a.say("waiting for an approval: " + a.needs.Error() + ". Who may give it types: " + a.s.approveVerb(trace))
 	a.name(l.said)
 	if a.q.noSend {
 		a.gone(tga.EscalationRequired, "The call was cancelled while it waited for an approval. It was not sent.")

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -102,7 +103,7 @@ func refused(h http.Header, m *wire.Frame) *refusal {
 	if at := mcpraw.Mismatch(h, m.Method, params); at != "" {
 		return mismatch(at)
 	}
-	if can := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaCapabilities)); can == nil || can[0] != '{' {
+	if can := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(say.MetaCapabilities)); can == nil || can[0] != '{' {
 		return malformed(mcpraw.CodeInvalidParams, "the request does not say in _meta what its client can do")
 	}
 	return nil

@@ -3,6 +3,7 @@ package mcpshim
 import (
 	"strconv"
 
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -38,7 +39,7 @@ func (q *call) answer(a *attempt, mine bool) error {
 	case o.fault:
 		return q.reply(`,"error":`, o.value)
 	}
-	return q.reply(`,"result":`, replayed(o.value, o.trace, o.digest))
+	return q.reply(`,"result":`, say.Replayed(o.value, o.trace, o.digest))
 }
 
 // reply answers the client.
@@ -51,7 +52,7 @@ func (q *call) refusal(code tga.Code, trace tga.ID, words string) (kind string, 
 	if !trace.IsZero() {
 		id = trace.String()
 	}
-	return `,"result":`, toolError(q.version, code, id, words)
+	return `,"result":`, say.ToolError(q.version, code, id, words)
 }
 
 // leave ends the client's part in a call that goes on without it. While the tool server

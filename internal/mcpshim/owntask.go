@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -94,7 +95,7 @@ func (t *ownTask) record() taskRecord {
 // declaresTasks reports whether a request says that its client understands tasks.
 func declaresTasks(params []byte) bool {
 	return mcpraw.RevisionOf(params).Stateless() &&
-		mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaCapabilities)+"/extensions/"+mcpraw.PointerToken(tasksExtension)) != nil
+		mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(say.MetaCapabilities)+"/extensions/"+mcpraw.PointerToken(tasksExtension)) != nil
 }
 
 // offersTasks reports whether a call may become a task of the shim's.
@@ -309,7 +310,7 @@ func (t *ownTask) standing() (said string, is taskStanding) {
 	case o.final && o.fault:
 		return `"status":"failed","error":` + string(o.value), taskEffect
 	case o.final && t.revived:
-		return `"status":"completed","result":` + string(replayed(o.value, o.trace, o.digest)), taskEffect
+		return `"status":"completed","result":` + string(say.Replayed(o.value, o.trace, o.digest)), taskEffect
 	case o.final:
 		return `"status":"completed","result":` + string(o.value), taskEffect
 	}
@@ -339,7 +340,7 @@ func (t *ownTask) told(o *outcome, cancelled bool) (said string, is taskStanding
 }
 
 func (t *ownTask) completed(code tga.Code, words string) string {
-	return `"status":"completed","result":` + string(toolError(mcpraw.Newest, code, t.id.String(), words))
+	return `"status":"completed","result":` + string(say.ToolError(mcpraw.Newest, code, t.id.String(), words))
 }
 
 func working(words string) string { return withWords("working", words) }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -13,13 +14,9 @@ import (
 // Names in `_meta`. The key is the same for every attempt of one call; a tool server may
 // deduplicate by it.
 const (
-	MetaKey      = "dev.tgad/idempotencyKey"
-	MetaScope    = "dev.tgad/scope" // from a client: names the conversation
-	metaTrace    = "dev.tgad/traceId"
-	metaAttempt  = "dev.tgad/attempt"
-	metaReplayed = "dev.tgad/replayed"
-	metaDigest   = "dev.tgad/entryDigest"
-	metaCode     = "dev.tgad/code"
+	MetaKey     = "dev.tgad/idempotencyKey"
+	MetaScope   = "dev.tgad/scope" // from a client: names the conversation
+	metaAttempt = "dev.tgad/attempt"
 )
 
 // callParams is what is read of the params of a tools/call.
@@ -108,7 +105,7 @@ func (p *callParams) revision() mcpraw.Revision {
 // the params of another request; "{}" for one of a revision with a handshake.
 func (p *callParams) protocol() []byte {
 	b := []byte(`{"_meta":{`)
-	for _, name := range []string{mcpraw.MetaRevision, metaClientInfo, metaCapabilities} {
+	for _, name := range []string{mcpraw.MetaRevision, metaClientInfo, say.MetaCapabilities} {
 		if v := p.metaValue(name); v != nil {
 			if b[len(b)-1] != '{' {
 				b = append(b, ',')
@@ -122,21 +119,12 @@ func (p *callParams) protocol() []byte {
 	return append(b, "}}"...)
 }
 
-// with puts a member before those of an object's.
-func with(object []byte, name string, value []byte) []byte {
-	b := append(append(tga.AppendString([]byte{'{'}, name), ':'), value...)
-	if rest := bytes.TrimSpace(object[1:]); rest[0] != '}' {
-		b = append(b, ',')
-	}
-	return append(b, object[1:]...)
-}
-
 // govern returns the params as the tool server gets them: with the key, the trace and
 // the attempt in `_meta`, and the key where the tool's server wants it as well, unless the
 // caller has put something there. The arguments are args, their canonical form: what was
 // digested is what the tool gets. Every other byte stays.
 func (p *callParams) govern(args []byte, key, trace string, attempt uint32, tool Tool) []byte {
-	ours := []byte(`"` + metaTrace + `":`)
+	ours := []byte(`"` + say.MetaTrace + `":`)
 	ours = tga.AppendString(ours, trace)
 	ours = append(ours, `,"`+metaAttempt+`":`...)
 	ours = strconv.AppendUint(ours, uint64(attempt), 10)
@@ -191,7 +179,7 @@ func (p *callParams) appendMeta(out, ours []byte) []byte {
 	out = append(append(out, '{'), ours...)
 	for _, m := range p.metaMembers {
 		switch m.Name {
-		case MetaKey, metaTrace, metaAttempt:
+		case MetaKey, say.MetaTrace, metaAttempt:
 			continue
 		}
 		out = append(out, ',')

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/paper"
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 )
@@ -43,7 +44,7 @@ type event struct {
 // exchange gives a request to the conversation and writes what comes back for it: one
 // answer as JSON, or a stream where messages come before it.
 func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *wire.Frame, modern bool) {
-	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == listenMethod, gone: r.Context().Done(), modern: modern, opens: m.Method == "initialize" && !s.shared}
+	e := &exchange{socket: r.Context().Value(socketKey{}), events: make(chan event, maxQueued), id: m.RawID, listens: m.Method == say.Listen, gone: r.Context().Done(), modern: modern, opens: m.Method == "initialize" && !s.shared}
 	m, key, err := s.enter(m, e)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -19,11 +20,7 @@ import (
 // what the client was promised. Of tasks of the shim's own the shim itself tells.
 
 const (
-	listenMethod = "subscriptions/listen"
-	ackMethod    = "notifications/subscriptions/acknowledged"
-	taskMethod   = "notifications/tasks"
-	// metaSubscription is the id of the request that a notification belongs to.
-	metaSubscription = "io.modelcontextprotocol/subscriptionId"
+	taskMethod = "notifications/tasks"
 )
 
 // subscription is a subscriptions/listen of the client's that is open.
@@ -92,9 +89,9 @@ func (u *subscriptions) listen(f *wire.Frame, b *batchReply) {
 			u.subscribe(w)
 			return
 		}
-		note := append([]byte(`{"_meta":{"`+metaSubscription+`":`), w.id...)
+		note := append([]byte(`{"_meta":{"`+say.MetaSubscription+`":`), w.id...)
 		note = append(append(note, `},"notifications":{"taskIds":`...), taskNames(sub.tasks)...)
-		u.acknowledge(w, wire.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"`+ackMethod+`","params":`), note...), "}}}"...)))
+		u.acknowledge(w, wire.NewFrame(append(append([]byte(`{"jsonrpc":"2.0","method":"`+say.Ack+`","params":`), note...), "}}}"...)))
 	})
 }
 
@@ -276,7 +273,7 @@ func (u *subscriptions) missed(w *waiting, f *wire.Frame) {
 
 // changedFor is a notification for the subscription of an id, with more members.
 func changedFor(id []byte, method, more string) *wire.Frame {
-	return wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{"`+metaSubscription+`":`), id, []byte("}"+more+"}}")))
+	return wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+method+`","params":{"_meta":{"`+say.MetaSubscription+`":`), id, []byte("}"+more+"}}")))
 }
 
 // withTasks puts the shim's own tasks into the tool server's acknowledgement.
@@ -297,7 +294,7 @@ func withTasks(f *wire.Frame, tasks []tga.ID) *wire.Frame {
 		return f
 	}
 	at := mcpraw.Span{From: f.Params.From + int64(from), To: f.Params.From + int64(to)}
-	return replace(f, at, with(params[from:to], "taskIds", names))
+	return replace(f, at, say.With(params[from:to], "taskIds", names))
 }
 
 // subscriptionOf returns the subscription that a notification belongs to.
@@ -318,7 +315,7 @@ func (u *subscriptions) subscriptionOf(f *wire.Frame) *waiting {
 }
 
 // subscriptionAt is where a message says which subscription it belongs to.
-var subscriptionAt = "/_meta/" + mcpraw.PointerToken(metaSubscription)
+var subscriptionAt = "/_meta/" + mcpraw.PointerToken(say.MetaSubscription)
 
 // subscriptionID is the id of the request whose stream a notification belongs to.
 func subscriptionID(m *wire.Frame) []byte {
@@ -333,7 +330,7 @@ func (u *subscriptions) notified(f *wire.Frame) {
 	switch f.Method {
 	case toolsChanged:
 		u.c.s.mirrors.forget()
-	case ackMethod:
+	case say.Ack:
 		if w := u.subscriptionOf(f); w != nil {
 			u.acknowledge(w, f)
 			return
@@ -360,8 +357,8 @@ func (u *subscriptions) tellOf(w *waiting, id tga.ID) {
 			if err := w.sub.life.Err(); err != nil {
 				return err
 			}
-			meta := slices.Concat([]byte(`{"`+metaSubscription+`":`), w.id, []byte("}"))
-			n := wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+taskMethod+`","params":`), with(t.show("", standing), "_meta", meta), []byte("}")))
+			meta := slices.Concat([]byte(`{"`+say.MetaSubscription+`":`), w.id, []byte("}"))
+			n := wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"`+taskMethod+`","params":`), say.With(t.show("", standing), "_meta", meta), []byte("}")))
 			if err := u.c.send(nil, &n.Envelope, n); err != nil {
 				return err
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -112,7 +113,7 @@ func TestSubscriptionDoesNotHoldTheEnd(t *testing.T) {
 // it up, which closes it.
 func TestSubscriptionOverHTTPThatBreaks(t *testing.T) {
 	srv := newStrict(t)
-	srv.handle[listenMethod] = func(e *exchanged) {
+	srv.handle[say.Listen] = func(e *exchanged) {
 		meta := fmt.Sprintf(`{"io.modelcontextprotocol/subscriptionId":%s}`, e.id)
 		ack := func() {
 			e.event(`{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["file:///é"]},"_meta":` + meta + `}}`)
@@ -147,10 +148,10 @@ func TestSubscriptionOverHTTPThatBreaks(t *testing.T) {
 		return len(srv.ended) == 1
 	})
 	// One that was never promised is refused as the tool server refuses it.
-	srv.change(func() { delete(srv.handle, listenMethod) })
+	srv.change(func() { delete(srv.handle, say.Listen) })
 	h.write(listenFor("2", `{"toolsListChanged":true}`, modernMeta))
 	has(t, h.answer("2"), `"code":-32601`)
-	if n := srv.count(listenMethod); n != 4 {
+	if n := srv.count(say.Listen); n != 4 {
 		t.Errorf("asked %d times", n)
 	}
 }
@@ -224,7 +225,7 @@ func TestSubscriptionsOfClientsThatShare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mcpraw.Mirror(req.Header, "2026-07-28", listenMethod, "", nil)
+		mcpraw.Mirror(req.Header, "2026-07-28", say.Listen, "", nil)
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpanswer"
+	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
@@ -247,7 +248,7 @@ func (g *taskPolls) ask(o *openCall) (done bool, next time.Duration, err error) 
 	}
 	ctx, cancel := context.WithTimeout(g.c.life, pollMost)
 	defer cancel()
-	params := with([]byte(firstOf(o.Protocol, "{}")), "taskId", tga.AppendString(nil, o.Task))
+	params := say.With([]byte(firstOf(o.Protocol, "{}")), "taskId", tga.AppendString(nil, o.Task))
 	f, err := g.c.request(ctx, l, "tasks/get", params)
 	if err != nil {
 		return false, pollDefault, nil

@@ -1,4 +1,4 @@
-package mcpshim
+package say
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -13,27 +14,30 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// ownTool is one of the tools that tgad itself offers: they look, and change nothing.
-type ownTool struct {
+// tool is one of the tools that tgad itself offers: they look, and change nothing.
+type tool struct {
 	name, description, schema string
 	run                       func(ctx context.Context, c *client.Client, args []byte) ([]byte, error)
 }
 
 const (
-	noArgs    = `{"type":"object","properties":{},"additionalProperties":false}`
+	NoArgs    = `{"type":"object","properties":{},"additionalProperties":false}`
 	traceArgs = `{"type":"object","properties":{"trace_id":{"type":"string","description":"id of the trace"}},"required":["trace_id"],"additionalProperties":false}`
 	maybeArgs = `{"type":"object","properties":{"trace_id":{"type":"string","description":"id of the trace; all of the log without it"}},"additionalProperties":false}`
 )
 
-var ownTools = []ownTool{
-	{"list", "Lists the tool calls that are not at their end: waiting, running, or in doubt.", noArgs, ownList},
+var tools = []tool{
+	{"list", "Lists the tool calls that are not at their end: waiting, running, or in doubt.", NoArgs, ownList},
 	{"show", "Shows everything that is recorded about one tool call: what was asked, decided, sent and answered.", traceArgs, ownShow},
-	{"in_doubt", "Lists the tool calls that may have run and have no recorded answer. Do not repeat them; ask the user what happened.", noArgs, ownInDoubt},
+	{"in_doubt", "Lists the tool calls that may have run and have no recorded answer. Do not repeat them; ask the user what happened.", NoArgs, ownInDoubt},
 	{"verify", "Checks the hash chain of one tool call, or of all, and reports what does not agree.", maybeArgs, ownVerify},
 }
 
-// maxOwn bounds the list that a tool of tgad's answers with.
-const maxOwn = 200
+// Limits of what a tool of tgad's takes and lists.
+const (
+	maxMessage = 16 << 20
+	maxOwn     = 200
+)
 
 func ownList(ctx context.Context, c *client.Client, _ []byte) ([]byte, error) {
 	all := []byte(`{"traces":[`)
@@ -103,10 +107,10 @@ const (
 	ownCache = `"ttlMs":3600000,"cacheScope":"public"`
 )
 
-// ServeOwn offers tgad's own read-only tools to a client on in and out, in the revision of
+// Serve offers tgad's own read-only tools to a client on in and out, in the revision of
 // its handshake or, request by request, in the one that the request names.
-func ServeOwn(ctx context.Context, c *client.Client, in io.Reader, out io.Writer) error {
-	lines, to := wire.NewFrames(in, maxBatchBytes), wire.NewSink(out)
+func Serve(ctx context.Context, c *client.Client, in io.Reader, out io.Writer) error {
+	lines, to := wire.NewFrames(in, maxMessage), wire.NewSink(out)
 	for {
 		f, err := lines.Next()
 		if errors.Is(err, io.EOF) {
@@ -139,7 +143,7 @@ func ownAnswer(ctx context.Context, c *client.Client, f *wire.Frame) [][]byte {
 		return append(append(append(b, kind...), value...), '}')
 	}
 	refuse := func(fault *ownFault) [][]byte {
-		b := tga.AppendString([]byte(`{"code":`+itoa(fault.code)+`,"message":`), fault.words)
+		b := tga.AppendString([]byte(`{"code":`+strconv.Itoa(fault.code)+`,"message":`), fault.words)
 		if fault.data != nil {
 			b = append(append(b, `,"data":`...), fault.data...)
 		}
@@ -154,7 +158,7 @@ func ownAnswer(ctx context.Context, c *client.Client, f *wire.Frame) [][]byte {
 	if !f.IsRequest() {
 		return nil
 	}
-	params, err := f.Bytes(f.Params, maxBatchBytes)
+	params, err := f.Bytes(f.Params, maxMessage)
 	if err != nil {
 		return refuse(&ownFault{code: mcpraw.CodeInvalidParams, words: err.Error()})
 	}
@@ -162,11 +166,11 @@ func ownAnswer(ctx context.Context, c *client.Client, f *wire.Frame) [][]byte {
 	if fault != nil {
 		return refuse(fault)
 	}
-	if modern && f.Method == listenMethod {
+	if modern && f.Method == Listen {
 		// Nothing of it ever changes: what is granted is nothing, and it is over.
-		meta := append(append([]byte(`{"`+metaSubscription+`":`), f.RawID...), '}')
-		ack := append(append([]byte(`{"jsonrpc":"2.0","method":"`+ackMethod+`","params":{"_meta":`), meta...), `,"notifications":{}}}`...)
-		return [][]byte{ack, say(`,"result":`, stamp(with([]byte("{}"), "_meta", meta)))}
+		meta := append(append([]byte(`{"`+MetaSubscription+`":`), f.RawID...), '}')
+		ack := append(append([]byte(`{"jsonrpc":"2.0","method":"`+Ack+`","params":{"_meta":`), meta...), `,"notifications":{}}}`...)
+		return [][]byte{ack, say(`,"result":`, stamp(With([]byte("{}"), "_meta", meta)))}
 	}
 	result, fault := ownResult(ctx, c, f.Method, params, modern)
 	switch {
@@ -183,7 +187,7 @@ func ownAnswer(ctx context.Context, c *client.Client, f *wire.Frame) [][]byte {
 func ownRevision(method string, params []byte) (modern bool, _ *ownFault) {
 	said := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(mcpraw.MetaRevision))
 	version := mcpraw.Revision(mcpraw.ScalarText(said))
-	capabilities := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(metaCapabilities))
+	capabilities := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(MetaCapabilities))
 	switch {
 	case said == nil && method == "server/discover":
 		return false, &ownFault{code: mcpraw.CodeInvalidParams, words: "the request does not name its protocol revision in _meta"}
@@ -232,20 +236,20 @@ func ownResult(ctx context.Context, c *client.Client, method string, params []by
 // stamp adds to a result what each has in revision 2026-07-28: its type, and who made it.
 func stamp(result []byte) []byte {
 	if from, to, ok := mcpraw.Locate(result, "/_meta"); ok {
-		out := append(append([]byte{}, result[:from]...), with(result[from:to], metaServerInfo, []byte(ownInfo))...)
+		out := append(append([]byte{}, result[:from]...), With(result[from:to], metaServerInfo, []byte(ownInfo))...)
 		result = append(out, result[to:]...)
 	} else {
-		result = with(result, "_meta", with([]byte("{}"), metaServerInfo, []byte(ownInfo)))
+		result = With(result, "_meta", With([]byte("{}"), metaServerInfo, []byte(ownInfo)))
 	}
 	if mcpraw.At(result, "/resultType") == nil {
-		result = with(result, "resultType", []byte(`"complete"`))
+		result = With(result, "resultType", []byte(`"complete"`))
 	}
 	return result
 }
 
 func ownListing(modern bool) []byte {
 	b := []byte(`{"tools":[`)
-	for i, t := range ownTools {
+	for i, t := range tools {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -266,13 +270,13 @@ func ownCall(ctx context.Context, c *client.Client, params []byte, modern bool) 
 	if modern {
 		version = mcpraw.Newest
 	}
-	for _, t := range ownTools {
+	for _, t := range tools {
 		if t.name != name {
 			continue
 		}
 		value, err := t.run(ctx, c, mcpraw.At(params, "/arguments"))
 		if err != nil {
-			return toolError(version, tga.CodeOf(err), "", err.Error()), nil
+			return ToolError(version, tga.CodeOf(err), "", err.Error()), nil
 		}
 		b := tga.AppendString([]byte(`{"content":[{"type":"text","text":`), string(value))
 		if json.Valid(value) {

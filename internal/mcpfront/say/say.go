@@ -1,0 +1,116 @@
+// Package say is what tgad itself says in MCP: an answer in place of a tool server's, what it adds
+// to one, and the tools of its own that look into a log.
+package say
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Names in `_meta`.
+const (
+	MetaTrace    = "dev.tgad/traceId"
+	metaReplayed = "dev.tgad/replayed"
+	metaDigest   = "dev.tgad/entryDigest"
+	metaCode     = "dev.tgad/code"
+
+	MetaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	// MetaSubscription is the id of the request that a notification belongs to.
+	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
+)
+
+// Methods of a subscription.
+const (
+	Listen = "subscriptions/listen"
+	Ack    = "notifications/subscriptions/acknowledged"
+)
+
+// Fault makes an answer of a JSON-RPC error.
+func Fault(id []byte, code int, tgaCode tga.Code, trace, words string) []byte {
+	raw := append([]byte(`{"jsonrpc":"2.0","id":`), id...)
+	raw = append(append(raw, `,"error":{"code":`...), strconv.Itoa(code)...)
+	raw = tga.AppendString(append(raw, `,"message":`...), "tgad: "+words)
+	if tgaCode != "" {
+		raw = tga.AppendString(append(raw, `,"data":{"code":`...), string(tgaCode))
+		if trace != "" {
+			raw = tga.AppendString(append(raw, `,"traceId":`...), trace)
+		}
+		raw = append(raw, '}')
+	}
+	return append(raw, "}}"...)
+}
+
+// ToolError is the result of a call that has no effect to show: words for a model, and
+// codes for a program.
+func ToolError(version mcpraw.Revision, code tga.Code, trace, words string) []byte {
+	raw := tga.AppendString(content(version), words)
+	raw = tga.AppendString(append(raw, `}],"isError":true,"_meta":{"`+metaCode+`":`...), string(code))
+	if trace != "" {
+		raw = tga.AppendString(append(raw, `,"`+MetaTrace+`":`...), trace)
+	}
+	return append(raw, "}}"...)
+}
+
+// Text is the result of a call that has run and of which only words are known.
+func Text(version mcpraw.Revision, words string) []byte {
+	return append(tga.AppendString(content(version), words), `}]}`...)
+}
+
+// content begins a result of words.
+func content(version mcpraw.Revision) []byte {
+	if version.Stateless() {
+		return []byte(`{"resultType":"complete","content":[{"type":"text","text":`)
+	}
+	return []byte(`{"content":[{"type":"text","text":`)
+}
+
+// Replayed adds to a recorded result that it is one. What is there stays as it is.
+func Replayed(result []byte, trace tga.ID, digest tga.Digest) []byte {
+	ours := []byte(`"` + metaReplayed + `":true,"` + MetaTrace + `":"` + trace.String() + `","` + metaDigest + `":"` + digest.String() + `"`)
+	all, err := mcpraw.Members(result)
+	if err != nil {
+		return result // no object: nothing can be added to it
+	}
+	for _, m := range all {
+		if m.Name != "_meta" {
+			continue
+		}
+		inner, err := mcpraw.Members(result[m.From:m.To])
+		if err != nil {
+			return result
+		}
+		out := append([]byte(nil), result[:m.From]...)
+		out = append(append(out, '{'), ours...)
+		for _, i := range inner {
+			switch i.Name {
+			case metaReplayed, MetaTrace, metaDigest:
+				continue // of an inner shim
+			}
+			out = append(out, ',')
+			out = append(out, result[m.From+i.Start:m.From+i.To]...)
+		}
+		return append(append(out, '}'), result[m.To:]...)
+	}
+	end := len(result)
+	for result[end-1] != '}' {
+		end--
+	}
+	out := append([]byte(nil), result[:end-1]...)
+	if len(all) > 0 {
+		out = append(out, ',')
+	}
+	out = append(append(out, `"_meta":{`...), ours...)
+	return append(append(out, '}'), result[end-1:]...)
+}
+
+// With puts a member before those of an object's.
+func With(object []byte, name string, value []byte) []byte {
+	b := append(append(tga.AppendString([]byte{'{'}, name), ':'), value...)
+	if rest := bytes.TrimSpace(object[1:]); rest[0] != '}' {
+		b = append(b, ',')
+	}
+	return append(b, object[1:]...)
+}
