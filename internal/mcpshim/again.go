@@ -49,15 +49,8 @@ func (a *attempt) runAgain(ctx context.Context, b runtime.Begun) (yes, later boo
 		return false, false
 	}
 	a.say("asking the person at the client whether the call runs again")
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := a.lonely.ends(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-a.lonely.C:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	result, err := q.conv.askClient(ctx, "elicitation/create", question, func() {})
 	if err != nil {
 		a.s.log.Debug("the client did not ask its person", "trace", b.Result.TraceID, "error", err)

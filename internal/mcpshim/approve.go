@@ -128,15 +128,8 @@ func (q *call) ask(a *attempt) (answered bool) {
 	}
 	question := a.questionFor(q)
 	a.s.work.Go(func() {
-		ctx, cancel := context.WithCancel(a.s.life)
+		ctx, cancel := a.done.ends(a.s.life) // decided elsewhere, or given up
 		defer cancel()
-		go func() {
-			select {
-			case <-a.done.C: // decided elsewhere, or given up
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
 		result, err := q.conv.askClient(ctx, "elicitation/create", question, func() { a.asking.Store(false) })
 		if err != nil {
 			a.s.log.Debug("the client did not ask its person", "trace", trace, "error", err)

@@ -1,6 +1,7 @@
 package mcpshim
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,6 +82,19 @@ func (s *latch) is() bool {
 	default:
 		return false
 	}
+}
+
+// ends returns a context that it ends too.
+func (s *latch) ends(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-s.C:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // outcome is how an attempt ended.

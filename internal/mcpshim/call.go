@@ -32,7 +32,7 @@ type call struct {
 	arrivals  chan *wire.Frame
 	gaveUp    *latch
 	mu        sync.Mutex
-	sent      bool
+	sent      atomic.Bool
 	joined    *attempt
 	derived   bool // it has no key of its own
 	scope     string
@@ -375,7 +375,7 @@ func (c *conv) cancelled(f *wire.Frame) {
 	}
 	q.gaveUp.set()
 	told := false
-	if last := q.goesWithout(); last && q.wasSent() {
+	if last := q.goesWithout(); last && q.sent.Load() {
 		// Nobody joins it from now on: they would wait for a tool server that may not
 		// answer any more.
 		if told = q.attempt().told.set(); told {
@@ -427,24 +427,14 @@ func (q *call) send(l *link, b runtime.Begun, late func() error) error {
 		f.Close()
 	default:
 	}
-	q.mu.Lock()
-	q.sent = true // before the write: a cancellation that comes meanwhile must follow it
-	q.mu.Unlock()
+	q.sent.Store(true) // before the write: a cancellation that comes meanwhile must follow it
 	m := q.message(b.Key, b.Result.TraceID.String(), b.Attempt)
 	m.Late = late
 	err := q.conv.write(l, q.w, m)
 	if errors.Is(err, runtime.ErrNotSent) {
-		q.mu.Lock()
-		q.sent = false
-		q.mu.Unlock()
+		q.sent.Store(false)
 	}
 	return err
-}
-
-func (q *call) wasSent() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.sent
 }
 
 // lateTo hands an answer that comes from now on to f.

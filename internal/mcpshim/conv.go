@@ -67,7 +67,6 @@ type conv struct {
 	questions map[wire.Key]*posed // the shim's own to the client
 	late      int                 // of pending, those that nobody waits for
 	owing     int                 // answers that are being given to the client
-	answered  bool                // the tool server has said something sensible
 	opening   opening
 
 	// What a conversation does beside calls.
@@ -77,6 +76,8 @@ type conv struct {
 	polls   taskPolls
 	doubts  doubtList
 	permits permits
+
+	answered atomic.Bool // the tool server has said something sensible
 }
 
 // waiting is a request that the tool server has not answered yet. Ids go through as they

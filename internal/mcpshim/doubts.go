@@ -1,6 +1,7 @@
 package mcpshim
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -46,7 +47,7 @@ func (s *Shim) doubts(ctx context.Context) ([]client.OpenTrace, error) {
 	all, err := s.opts.Look.InDoubt(ctx)
 	var ours []client.OpenTrace
 	for _, t := range all {
-		if t.ToolServer == s.opts.Server && t.Namespace == firstOf(s.opts.Namespace, tga.DefaultNamespace) {
+		if t.ToolServer == s.opts.Server && t.Namespace == cmp.Or(s.opts.Namespace, tga.DefaultNamespace) {
 			ours = append(ours, t)
 		}
 	}

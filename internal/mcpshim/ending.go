@@ -1,6 +1,7 @@
 package mcpshim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func (a *attempt) serve(r runtime.Result) {
 		a.out.value = say.Text(a.q.version, settledWords(r)+" Trace "+a.out.trace.String()+".")
 	default:
 		a.out.code, a.out.final = r.ErrorCode, true
-		a.out.words = fmt.Sprintf("The call failed before, and it is recorded so: %s (%s).", firstOf(r.ErrorMessage, r.Summary, r.Status), r.ErrorCode)
+		a.out.words = fmt.Sprintf("The call failed before, and it is recorded so: %s (%s).", cmp.Or(r.ErrorMessage, r.Summary, r.Status), r.ErrorCode)
 	}
 }
 
@@ -220,15 +221,6 @@ func (s *Shim) setNeedsKey(tool string) {
 	s.classes[tool] = true
 }
 
-func firstOf(all ...string) string {
-	for _, s := range all {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
-}
-
 // countUnsent remembers that an attempt of a trace was given back.
 func (s *Shim) countUnsent(trace tga.ID) {
 	s.mu.Lock()
@@ -250,15 +242,7 @@ func (s *Shim) turn(b runtime.Begun) uint32 {
 func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
 	a.lookAgain(ctx, workspace.NotSent)
 	reason := mcpraw.ClipRunes(cause.Error(), mcpanswer.MaxMessage)
-	wait := func(d time.Duration) bool {
-		select {
-		case <-time.After(d):
-			return true
-		case <-ctx.Done():
-			return false
-		}
-	}
-	err := a.askWhile(ctx, wait, func(ctx context.Context) error {
+	err := a.askWhile(ctx, func(d time.Duration) bool { return rest(ctx, d) }, func(ctx context.Context) error {
 		return patient(ctx, func(ctx context.Context) error {
 			_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, reason, a.after)
 			return err

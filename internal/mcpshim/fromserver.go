@@ -14,9 +14,7 @@ import (
 // fromServer takes one message of the tool server's.
 func (c *conv) fromServer(l *link, f *wire.Frame) {
 	if f.Bad == "" {
-		c.mu.Lock()
-		c.answered = true
-		c.mu.Unlock()
+		c.answered.Store(true)
 	}
 	switch {
 	case f.Bad != "":

@@ -1,6 +1,8 @@
 package mcpshim
 
 import (
+	"cmp"
+
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -23,7 +25,7 @@ func (q *call) key() (string, error) {
 			return fit(name + "=" + id), nil
 		}
 	}
-	q.derived, q.scope = true, firstOf(q.params.metaText(MetaScope), q.conv.s.opts.Scope)
+	q.derived, q.scope = true, cmp.Or(q.params.metaText(MetaScope), q.conv.s.opts.Scope)
 	if q.conv.shared || !q.conv.s.needsKey(q.params.tool) {
 		// A read call has nothing to do with another one, and clients that share a
 		// conversation have nothing to do with each other here: which calls are identical is

@@ -1,6 +1,7 @@
 package mcpshim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -212,7 +213,7 @@ func (l *loop) tell(context.Context) result {
 		l.out = outcome{code: tga.IdempotencyKeyConflict, trace: b.Result.TraceID, rpc: mcpraw.CodeInvalidParams,
 			words: "the key of this call belongs to another call: " + b.Cause.Error()}
 	default:
-		l.inDoubt(firstOf(l.doubt, b.Cause.Error()))
+		l.inDoubt(cmp.Or(l.doubt, b.Cause.Error()))
 	}
 	return ended
 }

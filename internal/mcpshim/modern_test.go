@@ -1,6 +1,7 @@
 package mcpshim
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -112,7 +113,7 @@ func (s *strict) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	refuse := func(status, code int, words string) {
 		w.WriteHeader(status)
-		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, firstOf(string(e.id), "null"), code, words)
+		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, cmp.Or(string(e.id), "null"), code, words)
 	}
 	method := at("/method")
 	s.mu.Lock()

@@ -1,6 +1,7 @@
 package mcpshim
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -384,7 +385,7 @@ func (a *attempt) name(b runtime.Begun) {
 func (a *attempt) learn(b runtime.Begun) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ledger = firstOf(b.Key, b.Result.Key, a.ledger)
+	a.ledger = cmp.Or(b.Key, b.Result.Key, a.ledger)
 }
 
 // ledgerKey is the key of the call in the log, "" while that has not said.

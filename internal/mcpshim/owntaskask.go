@@ -153,9 +153,7 @@ func (d *taskAnswers) taskAt(id tga.ID) (*ownTask, error) {
 		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) {
 			return nil, err
 		}
-		select {
-		case <-time.After(pause.next()):
-		case <-d.c.life.Done():
+		if !rest(d.c.life, pause.next()) {
 			return nil, errOver
 		}
 	}
@@ -229,7 +227,7 @@ func (s *Shim) cancelTask(t *ownTask) error {
 	if err := s.keepTask(t, func(r *taskRecord) { r.Cancelled = true }); err != nil {
 		return err
 	}
-	if q := t.a.q; !t.stop.is() && q.wasSent() && t.a.alone() && t.a.told.set() {
+	if q := t.a.q; !t.stop.is() && q.sent.Load() && t.a.alone() && t.a.told.set() {
 		raw := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), q.w.id...)
 		q.conv.forward(wire.NewFrame(append(raw, "}}"...)))
 	}

@@ -39,7 +39,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 			return nil
 		})
 	}
-	if errors.Is(err, runtime.ErrNotSent) || l == nil || (err != nil && !q.wasSent()) {
+	if errors.Is(err, runtime.ErrNotSent) || l == nil || (err != nil && !q.sent.Load()) {
 		a.notSent(ctx, b, err)
 		return true, ""
 	}
@@ -175,9 +175,7 @@ func (a *attempt) finish(ctx context.Context, b runtime.Begun, reply runtime.Rep
 		}
 		a.say("the tool has answered; waiting for tgad's log to record it")
 		a.kept.set()
-		select {
-		case <-time.After(pause.next()):
-		case <-ctx.Done():
+		if !rest(ctx, pause.next()) {
 			return res, err
 		}
 	}

@@ -153,9 +153,7 @@ func (s *Shim) persist(f func(context.Context) error) error {
 		if !errors.Is(err, tga.StoreUnavailable) {
 			return err
 		}
-		select {
-		case <-time.After(pause.next()):
-		case <-s.life.Done():
+		if !rest(s.life, pause.next()) {
 			return err
 		}
 	}
@@ -169,9 +167,7 @@ func patient(ctx context.Context, f func(context.Context) error) error {
 		if !errors.Is(err, tga.StateLockAcquireFailed) {
 			return err
 		}
-		select {
-		case <-time.After(pause.next()):
-		case <-ctx.Done():
+		if !rest(ctx, pause.next()) {
 			return err
 		}
 	}

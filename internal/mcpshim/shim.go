@@ -1,6 +1,7 @@
 package mcpshim
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"log/slog"
@@ -172,25 +173,12 @@ func New(o Options) (*Shim, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	for _, d := range []struct {
-		at  *int64
-		def int64
-	}{{&o.MaxFrameBytes, wire.DefaultMaxFrameBytes}, {&o.MaxKeepBytes, DefaultMaxKeepBytes}} {
-		if *d.at == 0 {
-			*d.at = d.def
-		}
-	}
-	for _, d := range []struct {
-		at  *time.Duration
-		def time.Duration
-	}{{&o.StartTimeout, 30 * time.Second}, {&o.CancelGrace, 2 * time.Second}, {&o.LogTimeout, 30 * time.Second}} {
-		if *d.at == 0 {
-			*d.at = d.def
-		}
-	}
-	if o.MaxRequests == 0 {
-		o.MaxRequests = 4096
-	}
+	o.MaxFrameBytes = cmp.Or(o.MaxFrameBytes, wire.DefaultMaxFrameBytes)
+	o.MaxKeepBytes = cmp.Or(o.MaxKeepBytes, DefaultMaxKeepBytes)
+	o.StartTimeout = cmp.Or(o.StartTimeout, 30*time.Second)
+	o.CancelGrace = cmp.Or(o.CancelGrace, 2*time.Second)
+	o.LogTimeout = cmp.Or(o.LogTimeout, 30*time.Second)
+	o.MaxRequests = cmp.Or(o.MaxRequests, 4096)
 	if err := access.MkdirAll(o.State); err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "make the shim's directory: %w", err)
 	}

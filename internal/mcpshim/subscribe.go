@@ -176,9 +176,7 @@ func (u *subscriptions) promised(s *subscription) bool {
 func (u *subscriptions) resubscribe(w *waiting, pause time.Duration) {
 	u.c.work.Go(func() {
 		for {
-			select {
-			case <-time.After(pause):
-			case <-w.sub.life.Done():
+			if !rest(w.sub.life, pause) {
 				return
 			}
 			err := u.writeSubscription(w)

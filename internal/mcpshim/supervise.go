@@ -49,13 +49,10 @@ func (c *conv) supervise(dial dialer) error {
 			l.up.Close()
 			c.dropped(l, l.up.Why())
 		}
-		c.mu.Lock()
-		spoken := c.answered
-		c.mu.Unlock()
 		if c.life.Err() != nil {
 			return nil
 		}
-		if !spoken {
+		if !c.answered.Load() {
 			c.set(nil, err)
 			return err
 		}
@@ -67,9 +64,7 @@ func (c *conv) supervise(dial dialer) error {
 		} else if l.useful.Load() {
 			pause = firstPause // it has served: one that dies of a call is not one that cannot start
 		}
-		select {
-		case <-time.After(pause):
-		case <-c.life.Done():
+		if !rest(c.life, pause) {
 			return nil
 		}
 		pause = min(2*pause, lastPause)
@@ -158,7 +153,7 @@ func (p *permits) noted(trace string) bool {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
 	for _, a := range p.s.open {
-		if a.trace().String() == trace && a.q.wasSent() {
+		if a.trace().String() == trace && a.q.sent.Load() {
 			return true
 		}
 	}

@@ -1,6 +1,7 @@
 package mcpshim
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -165,7 +166,7 @@ func (a *attempt) goOn(ctx context.Context, out runtime.Begun) (done bool) {
 	}
 	if a.out.final {
 		a.s.dropOpen(o)
-	} else if a.out.code != "" && !a.q.wasSent() {
+	} else if a.out.code != "" && !a.q.sent.Load() {
 		delete(o.Legs, leg) // it certainly did not go out
 		if err := a.s.keepOpen(o); err != nil {
 			a.s.log.Warn("an unfinished call was not noted", "trace", o.Trace, "error", err)
@@ -222,9 +223,7 @@ func (g *taskPolls) poll(o *openCall) {
 	g.c.s.work.Go(func() {
 		pause := pollLeast
 		for {
-			select {
-			case <-time.After(pause):
-			case <-g.c.life.Done():
+			if !rest(g.c.life, pause) {
 				return
 			}
 			done, next, err := g.ask(o)
@@ -248,7 +247,7 @@ func (g *taskPolls) ask(o *openCall) (done bool, next time.Duration, err error) 
 	}
 	ctx, cancel := context.WithTimeout(g.c.life, pollMost)
 	defer cancel()
-	params := say.With([]byte(firstOf(o.Protocol, "{}")), "taskId", tga.AppendString(nil, o.Task))
+	params := say.With([]byte(cmp.Or(o.Protocol, "{}")), "taskId", tga.AppendString(nil, o.Task))
 	f, err := g.c.request(ctx, l, "tasks/get", params)
 	if err != nil {
 		return false, pollDefault, nil
@@ -294,7 +293,7 @@ func taskReply(task []byte) (reply runtime.Reply, over bool) {
 	switch mcpraw.ScalarText(mcpraw.At(task, "/status")) {
 	case "completed":
 		reply = mcpanswer.ReadResult(mcpraw.At(task, "/result")).Reply
-		reply.Status, reply.Result = firstOf(reply.Status, tga.StatusSuccess), mcpraw.At(task, "/result")
+		reply.Status, reply.Result = cmp.Or(reply.Status, tga.StatusSuccess), mcpraw.At(task, "/result")
 		return reply, true
 	case "failed":
 		reply.Status, reply.ErrorCode, reply.Result = tga.StatusFailure, string(tga.ToolError), mcpraw.At(task, "/error")

@@ -17,6 +17,18 @@ func (p *waitPause) next() time.Duration {
 	return p.d
 }
 
+// rest waits; false when ctx has ended.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // pause waits; false when nobody waits for the outcome any more.
 func (a *attempt) pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
