@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -130,9 +131,9 @@ func (rt *Runtime) look(ctx context.Context, changes []tga.StateChange) (*Confir
 		c.Checked++
 		finding, evidence, err := v.Verify(ctx, change)
 		if err != nil {
-			finding, line.Reason = CannotTell, clip(err.Error(), 500)
+			finding, line.Reason = CannotTell, clip.Short(err.Error(), 500)
 		}
-		line.Finding, line.Source = finding.String(), clip(evidence.Source, 500)
+		line.Finding, line.Source = finding.String(), clip.Short(evidence.Source, 500)
 		if len(evidence.Detail) <= maxEvidence && json.Valid(evidence.Detail) {
 			line.Evidence = evidence.Detail
 		}

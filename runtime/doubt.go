@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -38,7 +39,7 @@ func (rt *Runtime) tell(l *loop, kind EventKind, code tga.Code, attempt uint32, 
 	}
 	p := l.request.Request.Proposal
 	rt.opts.Observe(Event{
-		Kind: kind, TraceID: l.lease.TraceID, Server: p.ToolServer, Tool: p.ToolName, Code: code, Attempt: attempt, Cause: clip(cause, maxCause),
+		Kind: kind, TraceID: l.lease.TraceID, Server: p.ToolServer, Tool: p.ToolName, Code: code, Attempt: attempt, Cause: clip.Short(cause, maxCause),
 	})
 }
 
@@ -63,14 +64,14 @@ func (rt *Runtime) doubted(l *loop, attempt uint32, cause error, wait time.Durat
 	rt.counts.doubts.Add(1)
 	code := codeOr(cause, tga.ToolError)
 	rt.tell(l, EventDoubt, code, attempt, cause.Error())
-	body := map[string]any{"attempt": attempt, "cause": clip(cause.Error(), maxCause), "code": string(code)}
+	body := map[string]any{"attempt": attempt, "cause": clip.Short(cause.Error(), maxCause), "code": string(code)}
 	l.rests, l.restsSince = wait, rt.now()
 	if ms := tga.RetryAfterMS(l.rests); ms > 0 {
 		body["retry_after_ms"] = ms
 	}
 	var caught *PanicError
 	if errors.As(cause, &caught) {
-		body["stack"] = clip(string(caught.Stack), maxStack)
+		body["stack"] = clip.Short(string(caught.Stack), maxStack)
 	}
 	note, err := rt.note(tga.NoteDoubt, whoRuntime, body)
 	if err != nil {

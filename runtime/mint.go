@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"io"
 	"time"
-	"unicode/utf8"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -209,10 +209,10 @@ const noMessage = "no message"
 func (rt *Runtime) mintEffect(l *loop, call *tga.Artifact, w answer) (*tga.Artifact, error) {
 	e := &tga.ToolEffect{
 		CallID: call.ID, CallDigest: call.Digest, BatchTotalBytes: -1,
-		Outcome: tga.Outcome{Status: w.status, Summary: clip(w.summary, 500)},
+		Outcome: tga.Outcome{Status: w.status, Summary: clip.Short(w.summary, 500)},
 	}
 	if w.errorCode != "" {
-		e.Outcome.Error = &tga.OutcomeError{Code: w.errorCode, Message: clip(firstOf(w.errorText, w.summary, noMessage), 200), Retryable: w.retryable}
+		e.Outcome.Error = &tga.OutcomeError{Code: w.errorCode, Message: clip.Short(firstOf(w.errorText, w.summary, noMessage), 200), Retryable: w.retryable}
 	}
 	for _, d := range w.documents {
 		h := w.cut
@@ -244,7 +244,7 @@ func (rt *Runtime) attemptNote(l *loop, n uint32) chain.NewNote {
 }
 
 func notSentNote(attempt uint32, reason string, wait time.Duration) chain.NewNote {
-	body := ledger.NotSent{Attempt: attempt, Reason: clip(reason, 200), RetryAfterMS: tga.RetryAfterMS(wait)}.Body()
+	body := ledger.NotSent{Attempt: attempt, Reason: clip.Short(reason, 200), RetryAfterMS: tga.RetryAfterMS(wait)}.Body()
 	return chain.NewNote{Kind: tga.NoteNotSent, Who: whoRuntime, Body: body}
 }
 
@@ -262,15 +262,4 @@ func (rt *Runtime) note(kind tga.NoteKind, who string, body map[string]any) (cha
 		return chain.NewNote{}, err
 	}
 	return chain.NewNote{Kind: kind, Who: who, Body: canonical}, nil
-}
-
-// clip cuts s to at most n characters.
-func clip(s string, n int) string {
-	if !utf8.ValidString(s) {
-		s = string([]rune(s)) // each bad byte becomes U+FFFD: an artifact is valid UTF-8
-	}
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	return string([]rune(s)[:n-1]) + "…"
 }

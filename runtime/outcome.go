@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -43,7 +44,7 @@ func (rt *Runtime) answer(l *loop, attempt uint32, r Reply) (answer, error) {
 		}
 	}
 	if wrong != nil {
-		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaOutcomeError: clip(wrong.Error(), 200)})
+		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaOutcomeError: clip.Short(wrong.Error(), 200)})
 	}
 	return w, nil
 }
@@ -124,7 +125,7 @@ func (rt *Runtime) spelled(r Reply) (_ Reply, said tga.Meta, wrong error) {
 	switch r.Status {
 	case tga.StatusSuccess, tga.StatusFailure, tga.StatusDenied, tga.StatusError:
 	default:
-		said[tga.MetaToolStatus] = clip(r.Status, maxSaid)
+		said[tga.MetaToolStatus] = clip.Short(r.Status, maxSaid)
 		r.Status, r.Class = tga.StatusError, ledger.ClassNone
 		r.ErrorMessage = firstOf(r.ErrorMessage, "the tool answered, with a status that is not known")
 	}
@@ -134,7 +135,7 @@ func (rt *Runtime) spelled(r Reply) (_ Reply, said tga.Meta, wrong error) {
 	}
 	_, known := tga.Code(r.ErrorCode).Info()
 	if foreign := !known || r.ErrorCode == string(tga.EffectInDoubt); foreign && r.ErrorCode != "" {
-		said[tga.MetaToolErrorCode] = clip(r.ErrorCode, maxSaid)
+		said[tga.MetaToolErrorCode] = clip.Short(r.ErrorCode, maxSaid)
 		r.ErrorCode = string(tga.ToolError)
 	}
 	if r.Status == tga.StatusSuccess {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/clock"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
@@ -40,7 +41,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 	}
 	body := map[string]any{"answer": probed.Answer.String(), "attempt": attempt, "fenced": fenced}
 	if probed.Evidence.Source != "" {
-		body["source"] = clip(probed.Evidence.Source, 500)
+		body["source"] = clip.Short(probed.Evidence.Source, 500)
 	}
 	// Of what the server said this much is kept, in the note and with the effect alike.
 	detail := probed.Evidence.Detail[:min(len(probed.Evidence.Detail), maxEvidence)]
@@ -122,7 +123,7 @@ func (rt *Runtime) ask(ctx context.Context, l *loop, prober Prober, record *ledg
 	if err == nil {
 		return p
 	}
-	detail, merr := json.Marshal(map[string]string{"error": clip(err.Error(), 1000)})
+	detail, merr := json.Marshal(map[string]string{"error": clip.Short(err.Error(), 1000)})
 	if merr != nil {
 		detail = nil
 	}

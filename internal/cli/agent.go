@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/turn/manifest"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
@@ -50,7 +51,7 @@ func (v *AgentView) Observe(p turn.Progress) {
 		v.draw(p, detail)
 	case p.State == "text":
 	default:
-		v.print("%7.3fs  %-12s turn %-3d %-9s %-8s %s\n", time.Since(v.began).Seconds(), p.Agent, p.TurnNumber, p.Phase, p.State, clipped(detail, 160))
+		v.print("%7.3fs  %-12s turn %-3d %-9s %-8s %s\n", time.Since(v.began).Seconds(), p.Agent, p.TurnNumber, p.Phase, p.State, clip.Short(detail, 160))
 	}
 }
 
@@ -94,7 +95,7 @@ func (v *AgentView) draw(p turn.Progress, detail string) {
 	case "tool", "result":
 		v.clear()
 		sign := map[string]string{"tool": "→", "result": "←"}[p.State]
-		v.print("         %s %s\n", sign, clipped(detail, 100))
+		v.print("         %s %s\n", sign, clip.Short(detail, 100))
 	case "text":
 		v.text = tail(v.text+detail, 60)
 	default:
@@ -107,7 +108,7 @@ func (v *AgentView) draw(p turn.Progress, detail string) {
 		}
 		if p.State == "failed" || p.State == "waiting" || p.State == "retry" {
 			v.clear()
-			v.print("         %s%s\n", mark, clipped(detail, 110))
+			v.print("         %s%s\n", mark, clip.Short(detail, 110))
 		}
 	}
 	v.clear()
@@ -134,13 +135,6 @@ func (v *AgentView) Close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.end()
-}
-
-func clipped(s string, most int) string {
-	if r := []rune(s); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return s
 }
 
 func tail(s string, most int) string {
@@ -312,7 +306,7 @@ func (s *Streams) TurnRecords(records []turn.Record) error {
 			}
 			continue
 		}
-		s.Printf("%3d  %s  %-9s %-7s %s  %s\n", r.Number, r.TS, r.Phase, r.Kind, r.Digest.String()[:12], clipped(Clean(string(r.Body)), 120))
+		s.Printf("%3d  %s  %-9s %-7s %s  %s\n", r.Number, r.TS, r.Phase, r.Kind, r.Digest.String()[:12], clip.Short(Clean(string(r.Body)), 120))
 	}
 	return nil
 }

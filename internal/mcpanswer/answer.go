@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -52,7 +53,7 @@ func ReadFault(value []byte, attempt uint32) Answer {
 	if err := json.Unmarshal(value, &fault); err != nil {
 		return doubt("its error member is not one of JSON-RPC")
 	}
-	said := mcpraw.ClipRunes(fmt.Sprintf("JSON-RPC error %d: %s", fault.Code, fault.Message), MaxMessage)
+	said := clip.Runes(fmt.Sprintf("JSON-RPC error %d: %s", fault.Code, fault.Message), MaxMessage)
 	meaning, why := mcpraw.MeaningOf(fault.Code)
 	a := Answer{Meaning: meaning, Why: why + said}
 	a.Reply.Status, a.Reply.ErrorCode, a.Reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), said
@@ -70,7 +71,7 @@ func ReadResult(value []byte) Answer {
 	// Its members and no struct: encoding/json would take "iserror" for isError.
 	all, err := mcpraw.Members(value)
 	if err != nil {
-		return doubt("its result is no JSON object: %s", mcpraw.Clip(string(value), 40))
+		return doubt("its result is no JSON object: %s", clip.Bytes(string(value), 40))
 	}
 	var a Answer
 	a.Reply.Status = tga.StatusSuccess
@@ -88,7 +89,7 @@ func ReadResult(value []byte) Answer {
 			if kind := mcpraw.ScalarText(v); kind != "complete" {
 				known, ok := resultTypes[kind]
 				if !ok {
-					return doubt("it is not a final effect: resultType is %q", mcpraw.ClipRunes(kind, MaxMessage))
+					return doubt("it is not a final effect: resultType is %q", clip.Runes(kind, MaxMessage))
 				}
 				a.Meaning, last = known, kind
 			}
@@ -109,7 +110,7 @@ func ReadResult(value []byte) Answer {
 	}
 	if failed {
 		a.Reply.Status, a.Reply.ErrorCode = tga.StatusFailure, string(tga.ToolError)
-		a.Reply.ErrorMessage = mcpraw.ClipRunes(firstText(mcpraw.At(value, "/content")), MaxMessage)
+		a.Reply.ErrorMessage = clip.Runes(firstText(mcpraw.At(value, "/content")), MaxMessage)
 	}
 	return a
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -35,17 +34,17 @@ func Members(raw []byte, strict ...string) ([]Member, error) {
 		}
 		name := t.(string) // More was true inside an object, so the token is a name
 		if seen[name] {
-			return nil, tga.Errorf(tga.ValidationError, "the member is there twice").At("/" + PointerToken(name))
+			return nil, tga.Errorf(tga.ValidationError, "the member is there twice").At("/" + tga.ReadableToken(name))
 		}
 		seen[name] = true
 		for _, s := range strict {
 			if name != s && strings.EqualFold(name, s) {
-				return nil, tga.Errorf(tga.ValidationError, "the member looks like %s", s).At("/" + PointerToken(name))
+				return nil, tga.Errorf(tga.ValidationError, "the member looks like %s", s).At("/" + tga.ReadableToken(name))
 			}
 		}
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
-			return nil, tga.Errorf(tga.ValidationError, "%w", err).At("/" + PointerToken(name))
+			return nil, tga.Errorf(tga.ValidationError, "%w", err).At("/" + tga.ReadableToken(name))
 		}
 		to := int(d.InputOffset())
 		for raw[start] != '"' {
@@ -58,11 +57,6 @@ func Members(raw []byte, strict ...string) ([]Member, error) {
 	}
 	return all, nil
 }
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
-
-// PointerToken writes a member's name as a token of a JSON Pointer, a long one cut.
-func PointerToken(name string) string { return pointerEscapes.Replace(Clip(name, 128)) }
 
 // ScalarText is the text of a JSON string, or a number as it is written; "" for anything
 // else.
@@ -92,8 +86,6 @@ func At(doc []byte, pointer string) []byte {
 	return doc[from:to]
 }
 
-var pointerMarks = strings.NewReplacer("~1", "/", "~0", "~")
-
 // Locate finds where the value under a JSON Pointer stands.
 func Locate(doc []byte, pointer string) (from, to int, ok bool) {
 	from, to = 0, len(doc)
@@ -102,7 +94,7 @@ func Locate(doc []byte, pointer string) (from, to int, ok bool) {
 		if pointer = ""; more {
 			pointer = "/" + rest
 		}
-		f, t, found := inside(doc[from:to], pointerMarks.Replace(token))
+		f, t, found := inside(doc[from:to], tga.UnescapeToken(token))
 		if !found {
 			return 0, 0, false
 		}
@@ -139,18 +131,4 @@ func inside(doc []byte, token string) (from, to int, ok bool) {
 		}
 	}
 	return 0, 0, false
-}
-
-// PointerName is the member's name that a token of a JSON Pointer stands for.
-func PointerName(token string) string { return pointerMarks.Replace(token) }
-
-// ClipRunes returns the first n characters of s, as valid UTF-8.
-func ClipRunes(s string, n int) string {
-	s = strings.ToValidUTF8(s, string(utf8.RuneError))
-	for i := range s {
-		if n--; n < 0 {
-			return s[:i]
-		}
-	}
-	return s
 }

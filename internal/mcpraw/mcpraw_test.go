@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/tgad/tgad/internal/clip"
 )
 
 // scanned is what a scanner found, and what it told of the two members.
@@ -110,8 +112,8 @@ func TestClipRunes(t *testing.T) {
 	}{
 		{"", 3, ""}, {"abc", 3, "abc"}, {"abcd", 3, "abc"}, {"☃☃☃☃", 3, "☃☃☃"}, {"a\xff", 3, "a\uFFFD"}, {"a\xff\xfe☃b", 2, "a\uFFFD"},
 	} {
-		if got := ClipRunes(c.in, c.n); got != c.want {
-			t.Errorf("ClipRunes(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
+		if got := clip.Runes(c.in, c.n); got != c.want {
+			t.Errorf("clip.Runes(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
 		}
 	}
 }

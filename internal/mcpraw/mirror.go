@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -155,7 +156,7 @@ func (r *annotations) walk(schema []byte, path []string, reachable bool, depth i
 	}
 	at := "/" + strings.Join(path, "/")
 	if depth > maxSchemaDepth {
-		return tga.Errorf(tga.LimitExceeded, "the schema is nested more than %d deep at %s", maxSchemaDepth, Clip(at, 128))
+		return tga.Errorf(tga.LimitExceeded, "the schema is nested more than %d deep at %s", maxSchemaDepth, clip.Bytes(at, 128))
 	}
 	all, err := Members(schema)
 	if err != nil {
@@ -211,17 +212,17 @@ func (r *annotations) each(schemas []byte, path []string, reachable bool, depth 
 
 // mark takes one annotation.
 func (r *annotations) mark(v, kind []byte, path []string, reachable bool) error {
-	at := Clip("/"+strings.Join(path, "/"), 128)
+	at := clip.Bytes("/"+strings.Join(path, "/"), 128)
 	var name string
 	switch {
 	case !reachable || len(path) == 0:
 		return tga.Errorf(tga.ValidationError, "%s at %s is not on a property that properties alone lead to", paramMark, at)
 	case v[0] != '"' || json.Unmarshal(v, &name) != nil || !token(name):
-		return tga.Errorf(tga.ValidationError, "%s at %s is no name of a header: %s", paramMark, at, Clip(string(v), 128))
+		return tga.Errorf(tga.ValidationError, "%s at %s is no name of a header: %s", paramMark, at, clip.Bytes(string(v), 128))
 	case r.seen[strings.ToLower(name)]:
 		return tga.Errorf(tga.ValidationError, "%s at %s: the header %q is there twice", paramMark, at, name)
 	case !scalarType(kind):
-		return tga.Errorf(tga.ValidationError, "%s at %s: want the type string, integer or boolean, not %s", paramMark, at, Clip(string(kind), 128))
+		return tga.Errorf(tga.ValidationError, "%s at %s: want the type string, integer or boolean, not %s", paramMark, at, clip.Bytes(string(kind), 128))
 	}
 	r.seen[strings.ToLower(name)] = true
 	r.found = append(r.found, ParamHeader{Header: name, Path: path})
@@ -276,7 +277,7 @@ func ParamValues(headers []ParamHeader, args []byte) ([]ParamValue, error) {
 	for _, h := range headers {
 		pointer := ""
 		for _, name := range h.Path {
-			pointer += "/" + pointerEscapes.Replace(name)
+			pointer += "/" + tga.EscapeToken(name)
 		}
 		v := At(args, pointer)
 		if v == nil || string(v) == "null" {

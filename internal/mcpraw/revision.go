@@ -1,6 +1,10 @@
 package mcpraw
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
 
 // Revision is a protocol revision of MCP; "" is none. A revision is a date, so revisions
 // sort by their text, and one that stands in no table here has what the ones before it had.
@@ -41,5 +45,5 @@ const MetaRevision = "io.modelcontextprotocol/protocolVersion"
 
 // RevisionOf returns the revision that the params of a request name.
 func RevisionOf(params []byte) Revision {
-	return Revision(ScalarText(At(params, "/_meta/"+PointerToken(MetaRevision))))
+	return Revision(ScalarText(At(params, "/_meta/"+tga.EscapeToken(MetaRevision))))
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"io"
 	"strings"
+
+	"github.com/tgad/tgad/internal/clip"
 )
 
 // Span is a part of a message: bytes from up to to. The zero span is an absent member.
@@ -171,7 +173,7 @@ func (s *Scanner) member() (int, bool) {
 			return i, true
 		}
 		if strings.EqualFold(name, k) {
-			s.fail("the member " + Clip(name, maxKey) + " looks like " + k)
+			s.fail("the member " + clip.Bytes(name, maxKey) + " looks like " + k)
 			return 0, false
 		}
 	}
@@ -335,12 +337,4 @@ func (s *Scanner) Finish() Envelope {
 		e.Bad = "it is neither a request nor an answer"
 	}
 	return *e
-}
-
-// Clip returns at most n bytes of s.
-func Clip(s string, n int) string {
-	if len(s) > n {
-		return strings.ToValidUTF8(s[:n], "")
-	}
-	return s
 }

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime"
 )
 
@@ -72,5 +72,5 @@ func (a *attempt) againWords(b runtime.Begun) string {
 		known = fmt.Sprintf("ran at %s, and its answer never reached its client", b.Since)
 	}
 	return fmt.Sprintf("An identical call of the tool %s of %s %s (trace %s). Run it again? If it did run, this does it twice. Arguments: %s",
-		a.q.params.tool, a.s.opts.Server, known, b.Result.TraceID, mcpraw.ClipRunes(string(a.q.args), maxShown))
+		a.q.params.tool, a.s.opts.Server, known, b.Result.TraceID, clip.Runes(string(a.q.args), maxShown))
 }

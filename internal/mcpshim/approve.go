@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -46,7 +47,7 @@ func readVote(result []byte) *vote {
 	}
 	v := &vote{words: "decided by the person at the MCP client"}
 	if r.Content.Reason != "" {
-		v.words += ": " + mcpraw.ClipRunes(r.Content.Reason, 800)
+		v.words += ": " + clip.Runes(r.Content.Reason, 800)
 	}
 	switch {
 	case r.Action == "accept" && r.Content.Approve != nil:
@@ -64,7 +65,7 @@ func (a *attempt) questionFor(q *call) []byte {
 		said = a.needs.Error()
 	}
 	words := fmt.Sprintf("May the tool %s of %s be called? It needs an approval (%s). Arguments: %s",
-		a.q.params.tool, a.s.opts.Server, mcpraw.ClipRunes(said, 200), mcpraw.ClipRunes(string(a.q.args), maxShown))
+		a.q.params.tool, a.s.opts.Server, clip.Runes(said, 200), clip.Runes(string(a.q.args), maxShown))
 	return q.form(words, `"approve":{"type":"boolean","title":"Approve this call"},"reason":{"type":"string","title":"Why"}`, "approve")
 }
 
@@ -97,7 +98,7 @@ func asksInRequest(f *wire.Frame) bool {
 	}
 	params, err := f.Bytes(f.Params, maxParams)
 	return err == nil && mcpraw.RevisionOf(params).Stateless() &&
-		mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(say.MetaCapabilities)+"/elicitation") != nil
+		mcpraw.At(params, "/_meta/"+tga.EscapeToken(say.MetaCapabilities)+"/elicitation") != nil
 }
 
 // wantPeople tells who waits that people are to decide.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
@@ -115,7 +116,7 @@ func (s *Shim) doubtsText(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 		d := doubtful{
-			Trace: t.TraceID.String(), Tool: t.ToolName, Arguments: mcpraw.ClipRunes(string(asked.Args), maxDoubtArgs), Since: t.Since.String(),
+			Trace: t.TraceID.String(), Tool: t.ToolName, Arguments: clip.Runes(string(asked.Args), maxDoubtArgs), Since: t.Since.String(),
 			Commands: s.doubtVerbs(t.TraceID),
 		}
 		if t.Doubt != nil {

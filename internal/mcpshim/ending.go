@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
@@ -241,7 +242,7 @@ func (s *Shim) turn(b runtime.Begun) uint32 {
 // outcome any more: nobody else knows this, and a call of which it is not told ends in doubt.
 func (a *attempt) notSent(ctx context.Context, b runtime.Begun, cause error) {
 	a.lookAgain(ctx, workspace.NotSent)
-	reason := mcpraw.ClipRunes(cause.Error(), mcpanswer.MaxMessage)
+	reason := clip.Runes(cause.Error(), mcpanswer.MaxMessage)
 	err := a.askWhile(ctx, func(d time.Duration) bool { return rest(ctx, d) }, func(ctx context.Context) error {
 		return patient(ctx, func(ctx context.Context) error {
 			_, err := a.s.opts.Log.NotSent(ctx, b.Result.TraceID, b.Permit, reason, a.after)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -97,7 +98,7 @@ func (c *conv) fromServerAnswer(l *link, f *wire.Frame) {
 	}
 	switch {
 	case w == nil:
-		c.s.log.Warn("an answer to a request that is not under way was dropped", "id", mcpraw.Clip(string(f.RawID), 80))
+		c.s.log.Warn("an answer to a request that is not under way was dropped", "id", clip.Bytes(string(f.RawID), 80))
 		f.Close()
 	case w.call != nil:
 		w.call.arrived(f)

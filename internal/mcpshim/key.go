@@ -53,7 +53,7 @@ func fit(k string) string {
 
 func validKey(k string) error {
 	if k == "" {
-		return tga.Errorf(tga.ValidationError, "want a string of 1 to %d characters", maxLedgerKey).At("/params/_meta/" + mcpraw.PointerToken(MetaKey))
+		return tga.Errorf(tga.ValidationError, "want a string of 1 to %d characters", maxLedgerKey).At("/params/_meta/" + tga.EscapeToken(MetaKey))
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func refused(h http.Header, m *wire.Frame) *refusal {
 	if at := mcpraw.Mismatch(h, m.Method, params); at != "" {
 		return mismatch(at)
 	}
-	if can := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(say.MetaCapabilities)); can == nil || can[0] != '{' {
+	if can := mcpraw.At(params, "/_meta/"+tga.EscapeToken(say.MetaCapabilities)); can == nil || can[0] != '{' {
 		return malformed(mcpraw.CodeInvalidParams, "the request does not say in _meta what its client can do")
 	}
 	return nil
@@ -175,7 +175,7 @@ func headerText(v string) (text string, ok bool) {
 func isNumber(args []byte, path []string) bool {
 	pointer := ""
 	for _, name := range path {
-		pointer += "/" + mcpraw.PointerToken(name)
+		pointer += "/" + tga.ReadableToken(name)
 	}
 	v := mcpraw.At(args, pointer)
 	return len(v) > 0 && (v[0] == '-' || v[0] >= '0' && v[0] <= '9')

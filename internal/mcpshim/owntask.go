@@ -96,7 +96,7 @@ func (t *ownTask) record() taskRecord {
 // declaresTasks reports whether a request says that its client understands tasks.
 func declaresTasks(params []byte) bool {
 	return mcpraw.RevisionOf(params).Stateless() &&
-		mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(say.MetaCapabilities)+"/extensions/"+mcpraw.PointerToken(tasksExtension)) != nil
+		mcpraw.At(params, "/_meta/"+tga.EscapeToken(say.MetaCapabilities)+"/extensions/"+tga.EscapeToken(tasksExtension)) != nil
 }
 
 // offersTasks reports whether a call may become a task of the shim's.
@@ -143,7 +143,7 @@ func (d *taskAnswers) discovered(f *wire.Frame) int32 {
 		if err != nil {
 			return tasksTheirs
 		}
-		if mcpraw.At(result, "/capabilities/extensions/"+mcpraw.PointerToken(tasksExtension)) != nil {
+		if mcpraw.At(result, "/capabilities/extensions/"+tga.EscapeToken(tasksExtension)) != nil {
 			known = tasksTheirs
 		}
 	}

@@ -197,7 +197,7 @@ func appendKeyArgument(out, args []byte, pointer, key string) []byte {
 		return append(out, args...)
 	}
 	all, err := mcpraw.Members(args[from:to])
-	name := mcpraw.PointerName(pointer[last+1:])
+	name := tga.UnescapeToken(pointer[last+1:])
 	for _, m := range all {
 		if m.Name == name {
 			err = errTaken

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/subject"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
-	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -209,7 +209,7 @@ func New(o Options) (*Shim, error) {
 // fileName makes a file's name of a server id: an id may hold a slash.
 func fileName(id string) string {
 	sum := tga.Sum([]byte(id))
-	return strings.NewReplacer("/", "_", ".", "_").Replace(mcpraw.Clip(id, 32)) + "-" + sum.String()[:8]
+	return strings.NewReplacer("/", "_", ".", "_").Replace(clip.Bytes(id, 32)) + "-" + sum.String()[:8]
 }
 
 // Close gives up what is under way and returns once it is. An answer that waits for the

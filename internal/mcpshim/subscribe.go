@@ -313,7 +313,7 @@ func (u *subscriptions) subscriptionOf(f *wire.Frame) *waiting {
 }
 
 // subscriptionAt is where a message says which subscription it belongs to.
-var subscriptionAt = "/_meta/" + mcpraw.PointerToken(say.MetaSubscription)
+var subscriptionAt = "/_meta/" + tga.EscapeToken(say.MetaSubscription)
 
 // subscriptionID is the id of the request whose stream a notification belongs to.
 func subscriptionID(m *wire.Frame) []byte {

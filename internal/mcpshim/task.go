@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
@@ -297,7 +298,7 @@ func taskReply(task []byte) (reply runtime.Reply, over bool) {
 		return reply, true
 	case "failed":
 		reply.Status, reply.ErrorCode, reply.Result = tga.StatusFailure, string(tga.ToolError), mcpraw.At(task, "/error")
-		reply.ErrorMessage = mcpraw.ClipRunes("the task failed: "+mcpraw.ScalarText(mcpraw.At(task, "/statusMessage")), mcpanswer.MaxMessage)
+		reply.ErrorMessage = clip.Runes("the task failed: "+mcpraw.ScalarText(mcpraw.At(task, "/statusMessage")), mcpanswer.MaxMessage)
 		return reply, true
 	case "cancelled":
 		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(tga.ToolError), "the task was cancelled; what it did before is not undone"

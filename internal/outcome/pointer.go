@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // maxPointer is the most bytes of a pointer in the configuration.
@@ -11,11 +13,6 @@ const maxPointer = 1024
 
 // pointer is a JSON Pointer (RFC 6901), its tokens unescaped.
 type pointer []string
-
-var (
-	unescape = strings.NewReplacer("~1", "/", "~0", "~")
-	escape   = strings.NewReplacer("~", "~0", "/", "~1")
-)
 
 // parsePointer reads a pointer. The pointer to the whole document is refused: here a
 // first token always names something.
@@ -39,8 +36,7 @@ func parsePointer(s string) (pointer, error) {
 			}
 			rest = after
 		}
-		// One pass: "~01" is "~1", not "/".
-		tokens[i] = unescape.Replace(t)
+		tokens[i] = tga.UnescapeToken(t)
 	}
 	return tokens, nil
 }
@@ -58,7 +54,7 @@ func parseIn(s string, documents []string) (pointer, error) {
 func (p pointer) String() string {
 	var b strings.Builder
 	for _, t := range p {
-		b.WriteString("/" + escape.Replace(t))
+		b.WriteString("/" + tga.EscapeToken(t))
 	}
 	return b.String()
 }

@@ -37,7 +37,7 @@ func (d Doc) Lookup(pointer string) (value Doc, ok bool, err error) {
 		return nil, false, nil
 	}
 	for token := range strings.SplitSeq(pointer[1:], "/") {
-		token = pointerTokens.Replace(token)
+		token = tga.UnescapeToken(token)
 		switch value[0] {
 		case '{':
 			value, err = value.member(token)
@@ -52,10 +52,6 @@ func (d Doc) Lookup(pointer string) (value Doc, ok bool, err error) {
 	}
 	return value, true, nil
 }
-
-// ~1 is undone before ~0 (RFC 6901 §4); a Replacer takes the first that fits at a place,
-// which is the same.
-var pointerTokens = strings.NewReplacer("~1", "/", "~0", "~")
 
 func (d Doc) member(name string) (found Doc, err error) {
 	in := json.NewDecoder(bytes.NewReader(d))

@@ -2,8 +2,8 @@ package verify
 
 import (
 	"encoding/json"
-	"unicode/utf8"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -25,11 +25,11 @@ func Evidence(source string, members map[string]any, body []byte, hide Secrets) 
 	all := map[string]any{}
 	for name, v := range members {
 		if text, ok := v.(string); ok {
-			v = clip(hide.Hide(text), maxSource)
+			v = clip.Bytes(hide.Hide(text), maxSource)
 		}
 		all[name] = v
 	}
-	e := runtime.Evidence{Source: clip(hide.Hide(source), maxSource)}
+	e := runtime.Evidence{Source: clip.Bytes(hide.Hide(source), maxSource)}
 	if body != nil {
 		all["body_bytes"], all["body_sha256"] = len(body), tga.Sum(body).String()
 	}
@@ -37,7 +37,7 @@ func Evidence(source string, members map[string]any, body []byte, hide Secrets) 
 	text := hide.Hide(string(body))
 	for n := MaxEvidence / 2; ; n /= 2 {
 		if body != nil {
-			all["body"] = clip(text, n)
+			all["body"] = clip.Bytes(text, n)
 			if len(text) > n {
 				all["body_cut"] = true
 			}
@@ -65,15 +65,4 @@ func encode(members map[string]any) []byte {
 		return encode(map[string]any{"evidence_error": err.Error()})
 	}
 	return raw
-}
-
-// clip returns the first n bytes of a text, or fewer, so that no character is cut.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }

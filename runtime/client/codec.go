@@ -228,7 +228,7 @@ func decodeStruct(raw json.RawMessage, v reflect.Value) error {
 		}
 	}
 	if found {
-		return invalid("/"+pointerToken(unknown), "the member is not known")
+		return invalid("/"+tga.ReadableToken(unknown), "the member is not known")
 	}
 	return nil
 }
@@ -312,11 +312,11 @@ func decodeMeta(raw json.RawMessage, meta *tga.Meta) error {
 	return tga.Members(raw, func(name, value []byte) error {
 		switch value[0] {
 		case '{', '[':
-			return invalid("/"+pointerToken(string(name)), "want a scalar")
+			return invalid("/"+tga.ReadableToken(string(name)), "want a scalar")
 		case '"':
 			var s string
 			if err := json.Unmarshal(value, &s); err != nil {
-				return invalid("/"+pointerToken(string(name)), "want a string: %w", err)
+				return invalid("/"+tga.ReadableToken(string(name)), "want a string: %w", err)
 			}
 			(*meta)[string(name)] = s
 		case 't', 'f':
@@ -341,13 +341,4 @@ func under(at string, err error) error {
 
 func invalid(at, format string, args ...any) error {
 	return tga.Errorf(tga.ValidationError, format, args...).At(at)
-}
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
-
-func pointerToken(name string) string {
-	if len(name) > 128 {
-		name = name[:128] // as tga.Gate cuts them
-	}
-	return pointerEscapes.Replace(name)
 }

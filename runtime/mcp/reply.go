@@ -7,6 +7,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpanswer"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
@@ -33,13 +34,13 @@ type answer struct {
 func (a *answer) reply(attempt uint32) (runtime.Reply, error) {
 	switch {
 	case a.refused != "" && attempt > 1:
-		e := tga.Errorf(tga.ToolError, "%w", notSent("the server refused this attempt: %s", mcpraw.ClipRunes(a.refused, mcpanswer.MaxMessage)))
+		e := tga.Errorf(tga.ToolError, "%w", notSent("the server refused this attempt: %s", clip.Runes(a.refused, mcpanswer.MaxMessage)))
 		e.RetryAfter = a.after
 		return runtime.Reply{}, e
 	case a.refused != "":
 		return runtime.Reply{
 			Status: tga.StatusDenied, Class: ledger.ClassPermanent,
-			ErrorCode: string(tga.ToolError), ErrorMessage: mcpraw.ClipRunes(a.refused, mcpanswer.MaxMessage),
+			ErrorCode: string(tga.ToolError), ErrorMessage: clip.Runes(a.refused, mcpanswer.MaxMessage),
 			RetryAfter: a.after,
 		}, nil
 	case a.result.present && a.fault.present:

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch"
 	"github.com/tgad/tgad/runtime/turn/message"
@@ -118,7 +119,7 @@ func (d *dispatcher) send(ctx context.Context, w *work, call runtime.Call) (runt
 		if reply.Status != tga.StatusSuccess || !w.merging() {
 			w.view.drop() // a call that failed leaves nothing in the state
 		} else if attachment, err := w.view.keep(w.turn, w.index); err != nil {
-			reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(codeOr(err, tga.GenericStateError)), clip(err.Error(), 200)
+			reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(codeOr(err, tga.GenericStateError)), clip.Bytes(err.Error(), 200)
 		} else if attachment != nil {
 			reply.Attachments = append(reply.Attachments, *attachment)
 		}
@@ -222,7 +223,7 @@ func (d *dispatcher) ask(ctx context.Context, name string, call runtime.Call) (r
 	if merr != nil {
 		return runtime.Reply{}, errors.Join(err, merr)
 	}
-	return runtime.Reply{Status: tga.StatusFailure, ErrorCode: string(f.Code), ErrorMessage: clip(f.Message, 200), Result: result}, nil
+	return runtime.Reply{Status: tga.StatusFailure, ErrorCode: string(f.Code), ErrorMessage: clip.Bytes(f.Message, 200), Result: result}, nil
 }
 
 // generate asks a model; a panic in an adapter is a failure of the question.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
@@ -186,7 +187,7 @@ func (r *Runner) call(ctx context.Context, t *turn, index int) outcome {
 	o.exec.Ended = r.opts.Runtime.Clock()
 	o.exec.DurationMS = o.exec.Ended.Sub(o.exec.Started).Milliseconds()
 	if o.err == nil && o.park == nil {
-		r.tell(t, Execute, "result", c.Name+" "+string(o.exec.Status)+" "+clip(o.exec.Output, 200))
+		r.tell(t, Execute, "result", c.Name+" "+string(o.exec.Status)+" "+clip.Bytes(o.exec.Output, 200))
 	}
 	return o
 }
@@ -318,7 +319,7 @@ func (r *Runner) attempt(ctx context.Context, t *turn, w *work, trace tga.ID, ar
 	return r.rt.Call(context.WithValue(untimed{ctx}, workKey{}, w), runtime.Request{
 		TraceID: trace, Server: tool.Server, Tool: tool.Remote, Args: args, Key: toolKey(t.id(), w.index),
 		PlanID: t.init.InvocationID, Risk: tool.Risk, Retry: retry, Submitter: t.init.AgentID,
-		Intent: clip("call "+tool.Name+" in turn "+t.id().String(), 1000),
+		Intent: clip.Bytes("call "+tool.Name+" in turn "+t.id().String(), 1000),
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
@@ -270,7 +271,7 @@ func (r *Runner) ask(ctx context.Context, t *turn, a *askedBody) (Inference, *An
 	}
 	res, err := r.rt.Call(untimed{callCtx}, runtime.Request{
 		TraceID: seen.TraceID, Server: ModelServer(a.Provider), Tool: "generate", Args: args, Key: a.Question.Key,
-		PlanID: t.init.InvocationID, Intent: "ask model " + clip(a.Question.Model, 200) + " for turn " + t.id().String(),
+		PlanID: t.init.InvocationID, Intent: "ask model " + clip.Bytes(a.Question.Model, 200) + " for turn " + t.id().String(),
 		Submitter: t.init.AgentID,
 	})
 	seen.Ended = r.opts.Runtime.Clock()
@@ -452,10 +453,3 @@ func failureOf(res runtime.Result) *Failure {
 
 func decimal(n int) string     { return strconv.Itoa(n) }
 func decimal64(n int64) string { return strconv.FormatInt(n, 10) }
-
-func clip(s string, most int) string {
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "")
-	}
-	return s
-}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -74,6 +75,6 @@ func refusal(keys []string) *Failure {
 	}
 	return &Failure{
 		Code: tga.StateConflict, Permanent: true,
-		Message: "the call was made and its effect stands, but what it did to the state is not kept: a call beside it changed " + clip(strings.Join(quoted, ", "), 200),
+		Message: "the call was made and its effect stands, but what it did to the state is not kept: a call beside it changed " + clip.Bytes(strings.Join(quoted, ", "), 200),
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"unicode/utf8"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -156,7 +156,7 @@ func (t *Tx) end(ctx context.Context, success, open bool, post map[string]*Node,
 	t.mu.Unlock()
 	t.state.amend(t.boundary, func(b *boundary) {
 		r := &b.record
-		r.Open, r.Success, r.Code, r.Summary = open, success, string(code), clip(summary, maxSummary)
+		r.Open, r.Success, r.Code, r.Summary = open, success, string(code), clip.Bytes(summary, maxSummary)
 		r.ElapsedNs = int64(t.state.opts.Clock().Sub(t.began))
 		for _, at := range times {
 			r.Times = append(r.Times, at.UnixNano())
@@ -254,17 +254,6 @@ func (t *Tx) abandon(ctx context.Context) error {
 		t.state.forget(t.boundary)
 	}
 	return err
-}
-
-// clip cuts a text to n bytes at a character's boundary.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 func joined(errs ...error) error {

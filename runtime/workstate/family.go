@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -206,7 +207,7 @@ func (t *Tx) giveUp(ctx context.Context, code tga.Code, summary string) error {
 	open := tga.CodeOf(err) == tga.RestoreFailed
 	record := t.state.amend(t.boundary, func(b *boundary) {
 		r := &b.record
-		r.Open, r.Success, r.Code, r.Summary, r.Post = open, false, string(code), clip(summary, maxSummary), ""
+		r.Open, r.Success, r.Code, r.Summary, r.Post = open, false, string(code), clip.Bytes(summary, maxSummary), ""
 		b.post = nil
 	})
 	f := t.state.family

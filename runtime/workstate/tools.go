@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -96,7 +97,7 @@ func (t Tools) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, 
 
 // failure is the answer of a tool that failed.
 func failure(err error, value any) runtime.Reply {
-	r := runtime.Reply{Status: tga.StatusFailure, ErrorCode: string(codeOr(err, tga.ToolError)), ErrorMessage: clip(err.Error(), 200)}
+	r := runtime.Reply{Status: tga.StatusFailure, ErrorCode: string(codeOr(err, tga.ToolError)), ErrorMessage: clip.Bytes(err.Error(), 200)}
 	if value != nil {
 		if result, err := json.Marshal(value); err == nil {
 			r.Result = result

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -159,7 +160,7 @@ func notSent(call runtime.Call, cause error) error {
 func (d *transact) run(ctx context.Context, call runtime.Call) (reply runtime.Reply, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			reply, err = runtime.Reply{Status: tga.StatusFailure, ErrorCode: string(tga.ToolError), ErrorMessage: clip(fmt.Sprintf("panic: %v", p), 200)}, nil
+			reply, err = runtime.Reply{Status: tga.StatusFailure, ErrorCode: string(tga.ToolError), ErrorMessage: clip.Bytes(fmt.Sprintf("panic: %v", p), 200)}, nil
 		}
 	}()
 	return d.next.Dispatch(ctx, call)
@@ -194,7 +195,7 @@ func (d *transact) concluded(ctx context.Context, t *Tx, reply runtime.Reply) ru
 		// The tool's own answer is kept: what it did outside stands.
 		code = codeOr(cause, tga.GenericStateError)
 		success = false
-		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(code), clip(cause.Error(), 200)
+		reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(code), clip.Bytes(cause.Error(), 200)
 		reply.Class = 0
 	}
 	d.observe(ctx, t.invoked(success, code))

@@ -5,20 +5,37 @@ import (
 	"unicode/utf8"
 )
 
-// mostToken bounds a name in a JSON Pointer, so that an error stays readable.
+// mostToken bounds a name in the JSON Pointer of an error, so that the error stays readable.
 const mostToken = 128
 
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+// A Replacer takes the first that fits at each place, in one pass: "~01" is "~1", not "/",
+// as RFC 6901 §4 wants it.
+var (
+	pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+	pointerMarks   = strings.NewReplacer("~1", "/", "~0", "~")
+)
+
+// EscapeToken writes a name as a reference token of a JSON Pointer (RFC 6901).
+func EscapeToken(name string) string { return pointerEscapes.Replace(name) }
+
+// UnescapeToken reads a reference token of a JSON Pointer.
+func UnescapeToken(token string) string { return pointerMarks.Replace(token) }
+
+// ReadableToken is [EscapeToken] for an error: of a name over 128 bytes, its beginning and
+// "…".
+func ReadableToken(name string) string {
+	if len(name) > mostToken {
+		cut := mostToken
+		for cut > 0 && !utf8.RuneStart(name[cut]) {
+			cut--
+		}
+		name = name[:cut] + "…"
+	}
+	return EscapeToken(name)
+}
 
 // under prepends a reference token to e's pointer while e travels outward.
 func (e *Error) under(token string) *Error {
-	if len(token) > mostToken {
-		cut := mostToken
-		for !utf8.RuneStart(token[cut]) {
-			cut--
-		}
-		token = token[:cut] + "…"
-	}
-	e.Pointer = "/" + pointerEscapes.Replace(token) + e.Pointer
+	e.Pointer = "/" + ReadableToken(token) + e.Pointer
 	return e
 }

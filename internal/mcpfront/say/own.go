@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime/client"
@@ -185,9 +186,9 @@ func ownAnswer(ctx context.Context, c *client.Client, f *wire.Frame) [][]byte {
 // ownRevision reports whether a request is of the revision without a handshake, which says
 // so itself.
 func ownRevision(method string, params []byte) (modern bool, _ *ownFault) {
-	said := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(mcpraw.MetaRevision))
+	said := mcpraw.At(params, "/_meta/"+tga.EscapeToken(mcpraw.MetaRevision))
 	version := mcpraw.Revision(mcpraw.ScalarText(said))
-	capabilities := mcpraw.At(params, "/_meta/"+mcpraw.PointerToken(MetaCapabilities))
+	capabilities := mcpraw.At(params, "/_meta/"+tga.EscapeToken(MetaCapabilities))
 	switch {
 	case said == nil && method == "server/discover":
 		return false, &ownFault{code: mcpraw.CodeInvalidParams, words: "the request does not name its protocol revision in _meta"}
@@ -285,5 +286,5 @@ func ownCall(ctx context.Context, c *client.Client, params []byte, modern bool) 
 		}
 		return append(b, "}]}"...), nil
 	}
-	return nil, &ownFault{code: mcpraw.CodeInvalidParams, words: "there is no tool " + mcpraw.Clip(name, 128)}
+	return nil, &ownFault{code: mcpraw.CodeInvalidParams, words: "there is no tool " + clip.Bytes(name, 128)}
 }

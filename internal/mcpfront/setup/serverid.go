@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -90,5 +90,5 @@ func idWord(name string) string {
 		}
 		return '_'
 	}, name)
-	return strings.Trim(mcpraw.Clip(name, 128), "._/")
+	return strings.Trim(clip.Bytes(name, 128), "._/")
 }

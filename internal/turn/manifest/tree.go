@@ -180,21 +180,7 @@ func (n *node) mistake(code tga.Code, format string, args ...any) *Mistake {
 // jsonNumber is the grammar of RFC 8259 §6.
 var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
-
-// mostToken bounds a name in a pointer, so that a report stays readable.
-const mostToken = 128
-
-func under(pointer, name string) string {
-	if len(name) > mostToken {
-		cut := mostToken
-		for !utf8.RuneStart(name[cut]) {
-			cut--
-		}
-		name = name[:cut] + "…"
-	}
-	return pointer + "/" + pointerEscapes.Replace(name)
-}
+func under(pointer, name string) string { return pointer + "/" + tga.ReadableToken(name) }
 
 // builder counts what is made of a text.
 type builder struct{ nodes int }

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -140,7 +141,7 @@ func (r returned) reply(ctx context.Context, call runtime.Call, limit int) (runt
 			call.Tool, call.Server, call.Attempt, r.err).In(call.TraceID)
 	case r.err != nil:
 		reply := failure(codeOf(r.err, tga.ToolError), "%v", r.err)
-		reply.Summary = clip(string(r.stack), maxReason)
+		reply.Summary = clip.Runes(string(r.stack), maxReason)
 		return reply, nil
 	case len(r.output) > limit:
 		return runtime.Reply{
@@ -161,5 +162,5 @@ func (r returned) reply(ctx context.Context, call runtime.Call, limit int) (runt
 const maxMessage = 200
 
 func failure(code tga.Code, format string, args ...any) runtime.Reply {
-	return runtime.Reply{Status: tga.StatusFailure, ErrorCode: string(code), ErrorMessage: clip(fmt.Sprintf(format, args...), maxMessage)}
+	return runtime.Reply{Status: tga.StatusFailure, ErrorCode: string(code), ErrorMessage: clip.Runes(fmt.Sprintf(format, args...), maxMessage)}
 }

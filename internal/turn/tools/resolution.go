@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -33,7 +34,7 @@ func (res *resolution) report(warnings ...turn.Warning) {
 			res.untold++
 			continue
 		}
-		w.Tool, w.Reason = clip(w.Tool, 128), clip(w.Reason, maxReason)
+		w.Tool, w.Reason = clip.Runes(w.Tool, 128), clip.Runes(w.Reason, maxReason)
 		res.warnings = append(res.warnings, w)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -120,7 +121,7 @@ func (r *Resolver) Resolve(ctx context.Context, agent *turn.Agent) ([]turn.Tool,
 		res.spec(i)
 	}
 	if res.untold > 0 {
-		res.warnings = append(res.warnings, turn.Warning{Tool: clip(agent.Name, 128), Code: tga.LimitExceeded, Reason: fmt.Sprintf("%d more warnings", res.untold)})
+		res.warnings = append(res.warnings, turn.Warning{Tool: clip.Runes(agent.Name, 128), Code: tga.LimitExceeded, Reason: fmt.Sprintf("%d more warnings", res.untold)})
 	}
 	return res.tools, res.warnings, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -146,7 +147,7 @@ func compile(schema json.RawMessage) (*jsonschema.Schema, error) {
 	}
 	s, err := c.Compile(schemaURL)
 	if err != nil {
-		return nil, tga.Errorf(tga.SchemaViolation, "input schema can't be used: %s", clip(err.Error(), maxReason))
+		return nil, tga.Errorf(tga.SchemaViolation, "input schema can't be used: %s", clip.Runes(err.Error(), maxReason))
 	}
 	// More arguments take more steps, so none can be checked by a schema that refers to itself
 	// in place, or has too many alternatives for an empty object already.
@@ -211,7 +212,7 @@ func measure(v any, at string, depth int) error {
 			return tga.Errorf(tga.LimitExceeded, "nested more than %d deep", maxDepth).At(at)
 		}
 		for name, member := range v {
-			if err := measure(member, at+"/"+escape(name), depth); err != nil {
+			if err := measure(member, at+"/"+tga.EscapeToken(name), depth); err != nil {
 				return err
 			}
 		}
@@ -238,7 +239,3 @@ func measure(v any, at string, depth int) error {
 	}
 	return nil
 }
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
-
-func escape(token string) string { return pointerEscapes.Replace(token) }

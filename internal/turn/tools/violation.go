@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -42,7 +42,7 @@ func violation(tool string, args any, err error) error {
 	if more := len(faults) - 1; more > 0 {
 		text += ", and " + strconv.Itoa(more) + " more"
 	}
-	return tga.Errorf(tga.SchemaViolation, "arguments of %s: %s", tool, clip(text, maxReason)).At(clip(faults[0].pointer, maxReason))
+	return tga.Errorf(tga.SchemaViolation, "arguments of %s: %s", tool, clip.Runes(text, maxReason)).At(clip.Runes(faults[0].pointer, maxReason))
 }
 
 // faultsOf returns the leaves of a tree of faults, sorted. Where one of several schemas, or
@@ -146,24 +146,13 @@ func said(k jsonschema.ErrorKind) string {
 // decimal writes a number that came as a decimal, exactly.
 func decimal(r *big.Rat) string {
 	digits, _ := r.FloatPrec()
-	return clip(r.FloatString(digits), maxNumber)
+	return clip.Runes(r.FloatString(digits), maxNumber)
 }
 
 func pointer(tokens []string) string {
 	var b strings.Builder
 	for _, t := range tokens {
-		b.WriteString("/" + escape(t))
+		b.WriteString("/" + tga.EscapeToken(t))
 	}
 	return b.String()
-}
-
-// clip returns the first n characters of s, as valid UTF-8.
-func clip(s string, n int) string {
-	s = strings.ToValidUTF8(s, string(utf8.RuneError))
-	for i := range s {
-		if n--; n < 0 {
-			return s[:i]
-		}
-	}
-	return s
 }

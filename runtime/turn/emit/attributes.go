@@ -1,25 +1,20 @@
 package emit
 
 import (
-	"unicode/utf8"
-
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime/turn"
 )
 
 // mostName bounds a name that a model or a provider made up.
 const mostName = 256
 
-func clip(s string) string {
+func shown(s string) string {
 	if len(s) <= mostName {
 		return s
 	}
-	cut := mostName
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
+	return clip.Bytes(s, mostName) + "…"
 }
 
 func agentID(a *turn.Agent) string {
@@ -87,7 +82,7 @@ func chatAttributes(i turn.Inference) []attribute.KeyValue {
 		attrResponseID: i.ResponseID, attrResponseModel: i.Answered, attrFinishReason: string(i.Finish),
 	} {
 		if v != "" {
-			kv = append(kv, attribute.String(name, clip(v)))
+			kv = append(kv, attribute.String(name, shown(v)))
 		}
 	}
 	return kv
@@ -95,7 +90,7 @@ func chatAttributes(i turn.Inference) []attribute.KeyValue {
 
 func toolAttributes(t turn.ToolExecution) []attribute.KeyValue {
 	kv := []attribute.KeyValue{
-		attribute.String(attrToolName, clip(t.Name)),
+		attribute.String(attrToolName, shown(t.Name)),
 		attribute.String(attrToolType, string(t.Transport)),
 		attribute.String(attrToolSource, toolSource(t)),
 		attribute.Int(attrRetries, t.Retries),
@@ -103,7 +98,7 @@ func toolAttributes(t turn.ToolExecution) []attribute.KeyValue {
 	if t.Remote != "" {
 		kv = append(kv, attribute.String(attrCapability, t.Remote))
 	} else {
-		kv = append(kv, attribute.String(attrCapability, clip(t.Name)))
+		kv = append(kv, attribute.String(attrCapability, shown(t.Name)))
 	}
 	if !t.TraceID.IsZero() {
 		kv = append(kv, attribute.String(attrCall, t.TraceID.String()))
@@ -121,7 +116,7 @@ func toolSource(t turn.ToolExecution) string {
 	if remote == "" {
 		remote = t.Name
 	}
-	return string(t.Transport) + "://" + t.Server + "/" + clip(remote)
+	return string(t.Transport) + "://" + t.Server + "/" + shown(remote)
 }
 
 func (m *Emitter) stateAttributes(e *turn.Emission) []attribute.KeyValue {

@@ -112,7 +112,7 @@ func (m *Emitter) events(e *turn.Emission, c contexts) ([]Event, error) {
 	w.add(eventTurnStarted, e.Started, c.turn, data{})
 	for n, t := range e.Tools {
 		sc := nth(c.tools, n, c.turn)
-		d := toolData{CallID: clip(t.CallID), Name: clip(t.Name), Retries: t.Retries}
+		d := toolData{CallID: shown(t.CallID), Name: shown(t.Name), Retries: t.Retries}
 		if !t.TraceID.IsZero() {
 			d.TraceID = t.TraceID.String()
 		}

@@ -31,7 +31,7 @@ func (m *Emitter) logs(ctx context.Context, e *turn.Emission, c contexts) {
 	for n, t := range e.Tools {
 		if t.Status != turn.ToolSucceeded {
 			log(slog.LevelWarn, "tool failed", nth(c.tools, n, c.turn),
-				slog.String("tool", clip(t.Name)), slog.String("status", string(t.Status)), slog.String("code", codeOf(t.Failure)), slog.String("error", m.message(t.Failure)))
+				slog.String("tool", shown(t.Name)), slog.String("status", string(t.Status)), slog.String("code", codeOf(t.Failure)), slog.String("error", m.message(t.Failure)))
 		}
 	}
 	attrs := []slog.Attr{

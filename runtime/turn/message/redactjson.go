@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // mostEmbedded bounds how deep JSON inside of strings of JSON is taken for what it is.
@@ -98,7 +100,7 @@ func (j *jsonSieve) here() string {
 		}
 		b.WriteByte('/')
 		if l.object {
-			b.WriteString(pointerToken(l.name))
+			b.WriteString(tga.ReadableToken(l.name))
 		} else {
 			b.WriteString(itoa(l.index))
 		}

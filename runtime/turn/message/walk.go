@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/tgad/tgad/schemas/tga"
@@ -100,7 +99,7 @@ func (p place) object() (map[string]place, error) {
 		if err != nil || !ok {
 			return nil, p.wrong("want a member's name")
 		}
-		m := place{at: p.at + "/" + pointerToken(name)}
+		m := place{at: p.at + "/" + tga.ReadableToken(name)}
 		if err := d.Decode(&m.raw); err != nil {
 			return nil, m.wrong("%w", err)
 		}
@@ -179,20 +178,5 @@ func (p place) child(of map[string]place, name string) place {
 	if m, ok := of[name]; ok {
 		return m
 	}
-	return place{at: p.at + "/" + pointerToken(name)}
-}
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
-
-// pointerToken escapes a name for a JSON Pointer (RFC 6901), cut to a readable length.
-func pointerToken(name string) string {
-	const most = 128
-	if len(name) > most {
-		cut := most
-		for !utf8.RuneStart(name[cut]) {
-			cut--
-		}
-		name = name[:cut] + "…"
-	}
-	return pointerEscapes.Replace(name)
+	return place{at: p.at + "/" + tga.ReadableToken(name)}
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -161,7 +162,7 @@ func (a *asker) ask(q *reflection.ServerReflectionRequest) (*reflection.ServerRe
 		return nil, err
 	}
 	if e := got.GetErrorResponse(); e != nil {
-		return nil, &refusal{codes.Code(e.GetErrorCode()), clip(e.GetErrorMessage(), maxMessage)}
+		return nil, &refusal{codes.Code(e.GetErrorCode()), clip.Runes(e.GetErrorMessage(), maxMessage)}
 	}
 	for _, raw := range got.GetFileDescriptorResponse().GetFileDescriptorProto() {
 		f := new(descriptorpb.FileDescriptorProto)

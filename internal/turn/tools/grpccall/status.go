@@ -4,12 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 	"github.com/tgad/tgad/schemas/tga"
@@ -70,14 +69,14 @@ func classify(rules map[codes.Code]httpcall.Outcome, attempt uint32, err error) 
 	}
 	reply := runtime.Reply{
 		Status: tga.StatusFailure, Class: outcome.Class(), Result: document(st),
-		ErrorCode: string(tga.ToolError), ErrorMessage: clip(said, maxMessage),
+		ErrorCode: string(tga.ToolError), ErrorMessage: clip.Runes(said, maxMessage),
 	}
 	if st.Code() == codes.ResourceExhausted {
 		reply.ErrorCode = string(tga.RateLimited)
 	}
 	switch outcome {
 	case httpcall.Succeeded: // the operator says that this status is what success looks like
-		return runtime.Reply{Status: tga.StatusSuccess, Result: reply.Result, Summary: clip(said, maxSummary)}, nil
+		return runtime.Reply{Status: tga.StatusSuccess, Result: reply.Result, Summary: clip.Runes(said, maxSummary)}, nil
 	case httpcall.Failed:
 		if denied {
 			reply.Status = tga.StatusDenied
@@ -121,14 +120,3 @@ const (
 	maxMessage = 200
 	maxSummary = 500
 )
-
-// clip returns the first n characters of s, as valid UTF-8.
-func clip(s string, n int) string {
-	s = strings.ToValidUTF8(s, string(utf8.RuneError))
-	for i := range s {
-		if n--; n < 0 {
-			return s[:i]
-		}
-	}
-	return s
-}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -179,7 +180,7 @@ func (s *Server) success(known *types, m protoreflect.MethodDescriptor, raw []by
 		return runtime.Reply{
 			Status: tga.StatusError, Class: ledger.ClassCommitted, Result: raw,
 			ErrorCode:    string(tga.ToolError),
-			ErrorMessage: clip(fmt.Sprintf("answer of %d bytes is no %s: %v", len(raw), m.Output().FullName(), err), maxMessage),
+			ErrorMessage: clip.Runes(fmt.Sprintf("answer of %d bytes is no %s: %v", len(raw), m.Output().FullName(), err), maxMessage),
 		}
 	}
 	if len(result) > s.opts.MaxAnswer {
