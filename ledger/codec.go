@@ -121,7 +121,22 @@ func DecodeRecord(b []byte) (*Record, error) {
 // of the codec: before a write, for then the fault is the program's, and after a
 // read, for then it is the disk's.
 func (r *Record) flaw() string {
-	inTime := func(m tga.Millis) bool { return m >= 0 && m <= maxMillis }
+	if why := r.outcomeFlaw(); why != "" {
+		return why
+	}
+	switch {
+	case r.RequestDigest.IsZero():
+		return "no request digest"
+	case r.Status == Expired && *r != Record{Status: Expired, RequestDigest: r.RequestDigest, Class: r.Class, Abandoned: r.Abandoned}:
+		return "expired, and more than its digest and outcome"
+	case r.Status == Expired:
+		return ""
+	}
+	return r.callFlaw()
+}
+
+// outcomeFlaw is what is wrong with the status and the outcome, which every record has.
+func (r *Record) outcomeFlaw() string {
 	switch {
 	case r.Status.String() == "":
 		return "no such status"
@@ -131,12 +146,15 @@ func (r *Record) flaw() string {
 		return "a class is what a settled or expired record has"
 	case r.Abandoned && r.Class != ClassPermanent:
 		return "abandoned, and not a permanent failure"
-	case r.RequestDigest.IsZero():
-		return "no request digest"
-	case r.Status == Expired && *r != Record{Status: Expired, RequestDigest: r.RequestDigest, Class: r.Class, Abandoned: r.Abandoned}:
-		return "expired, and more than its digest and outcome"
-	case r.Status == Expired:
-		return ""
+	}
+	return ""
+}
+
+// callFlaw is what is wrong with the call, its attempts and its effect, which a record has
+// until it expires.
+func (r *Record) callFlaw() string {
+	inTime := func(m tga.Millis) bool { return m >= 0 && m <= maxMillis }
+	switch {
 	case r.ToolCallID.IsZero() || r.TraceID.IsZero() || r.Seq == 0:
 		return "no tool_call_id, trace or sequence number"
 	case !r.Attempts.consistent() || !inTime(r.Attempts.First) || !inTime(r.Attempts.Newest):

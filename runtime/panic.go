@@ -70,7 +70,33 @@ func (rt *Runtime) guardAll() {
 	} else {
 		rt.supervisor = guardedSupervisor{rt.supervisor, log}
 	}
-	t := &rt.opts.Trust
+	rt.opts.Trust.guard(log)
+	if f := rt.opts.Observe; f != nil {
+		rt.opts.Observe = func(e Event) {
+			_, _ = catch(log, "Options.Observe", func() (struct{}, error) { f(e); return struct{}{}, nil }) // it is in the log
+		}
+	}
+	lock := rt.opts.Lock
+	rt.opts.Lock = func(path string) ledger.Liveness {
+		l, err := catch(log, "Options.Lock", func() (ledger.Liveness, error) { return lock(path), nil })
+		if err != nil {
+			return ledger.HolderUnknown
+		}
+		return l
+	}
+	policy := rt.opts.Policy
+	rt.opts.Policy = func(server, tool string) Policy {
+		// A policy that cannot be had attests nothing: a write tool that waits in doubt.
+		p, err := catch(log, "Options.Policy", func() (Policy, error) { return policy(server, tool), nil })
+		if err != nil {
+			return Policy{Licence: ledger.Licence{Kind: ledger.Park}, LicenceSet: true}
+		}
+		return p
+	}
+}
+
+// guard puts catch around what the embedder trusts, or asks, about the world.
+func (t *Trust) guard(log *slog.Logger) {
 	if f := t.Verifier; f != nil {
 		t.Verifier = func(resourceType string) Verifier {
 			v, err := catch(log, "Trust.Verifier", func() (Verifier, error) { return f(resourceType), nil })
@@ -126,28 +152,6 @@ func (rt *Runtime) guardAll() {
 			})
 			return in, ok, err
 		}
-	}
-	if f := rt.opts.Observe; f != nil {
-		rt.opts.Observe = func(e Event) {
-			_, _ = catch(log, "Options.Observe", func() (struct{}, error) { f(e); return struct{}{}, nil }) // it is in the log
-		}
-	}
-	lock := rt.opts.Lock
-	rt.opts.Lock = func(path string) ledger.Liveness {
-		l, err := catch(log, "Options.Lock", func() (ledger.Liveness, error) { return lock(path), nil })
-		if err != nil {
-			return ledger.HolderUnknown
-		}
-		return l
-	}
-	policy := rt.opts.Policy
-	rt.opts.Policy = func(server, tool string) Policy {
-		// A policy that cannot be had attests nothing: a write tool that waits in doubt.
-		p, err := catch(log, "Options.Policy", func() (Policy, error) { return policy(server, tool), nil })
-		if err != nil {
-			return Policy{Licence: ledger.Licence{Kind: ledger.Park}, LicenceSet: true}
-		}
-		return p
 	}
 }
 

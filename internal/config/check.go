@@ -166,23 +166,7 @@ func (s *Server) check(r *report, at string) {
 	if !tga.CleanName(s.ID) {
 		r.add(at+".id", "%q: want %s", s.ID, tga.CleanNameForm)
 	}
-	switch s.Type {
-	case MCPCommand:
-		if len(s.Command) == 0 || s.Command[0] == "" {
-			r.add(at+".command", "type %s needs a command", s.Type)
-		}
-	case MCPURL, HTTP:
-		u, err := url.Parse(s.URL)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			r.add(at+".url", "%q: type %s needs an http:// or https:// URL", s.URL, s.Type)
-		}
-	case GRPC:
-		if s.URL == "" {
-			r.add(at+".url", "type %s needs host:port or unix:/path", s.Type)
-		}
-	case External:
-	default:
-		r.add(at+".type", "%q: want %s, %s, %s, %s or %s%s", s.Type, MCPCommand, MCPURL, HTTP, GRPC, External, meant(s.Type, MCPCommand, MCPURL, HTTP, GRPC, External))
+	if !s.checkReach(r, at) {
 		return
 	}
 	for key, kinds := range only {
@@ -195,15 +179,7 @@ func (s *Server) check(r *report, at string) {
 			r.add(at+".paths."+name, "%q: want %s", name, tga.CleanNameForm)
 		}
 	}
-	for status, word := range s.Statuses {
-		n, err := strconv.Atoi(status)
-		if err != nil || n < 200 || n > 599 || http.StatusText(n) == "" {
-			r.add(at+".statuses."+status, "want a status of HTTP from 200 to 599")
-		}
-		if _, err := httpcall.ParseOutcome(word); err != nil {
-			r.add(at+".statuses."+status, "%v", err)
-		}
-	}
+	s.checkStatuses(r, at)
 	if s.Drift != "" && s.Drift != "report" && s.Drift != "block" {
 		r.add(at+".drift", "%q: want report or block%s", s.Drift, meant(s.Drift, "report", "block"))
 	}
@@ -223,6 +199,44 @@ func (s *Server) check(r *report, at string) {
 		"start_timeout": s.StartTimeout, "breaker.open": s.Breaker.Open, "retry.delay": s.Retry.Delay, "retry.max_delay": s.Retry.MaxDelay,
 	} {
 		r.duration(at+"."+key, d)
+	}
+}
+
+// checkReach checks what the server is and how it is reached. It is false where the type is
+// none: then nothing can be said of the other keys.
+func (s *Server) checkReach(r *report, at string) bool {
+	switch s.Type {
+	case MCPCommand:
+		if len(s.Command) == 0 || s.Command[0] == "" {
+			r.add(at+".command", "type %s needs a command", s.Type)
+		}
+	case MCPURL, HTTP:
+		u, err := url.Parse(s.URL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			r.add(at+".url", "%q: type %s needs an http:// or https:// URL", s.URL, s.Type)
+		}
+	case GRPC:
+		if s.URL == "" {
+			r.add(at+".url", "type %s needs host:port or unix:/path", s.Type)
+		}
+	case External:
+	default:
+		r.add(at+".type", "%q: want %s, %s, %s, %s or %s%s", s.Type, MCPCommand, MCPURL, HTTP, GRPC, External, meant(s.Type, MCPCommand, MCPURL, HTTP, GRPC, External))
+		return false
+	}
+	return true
+}
+
+// checkStatuses checks what the server's HTTP statuses are said to mean.
+func (s *Server) checkStatuses(r *report, at string) {
+	for status, word := range s.Statuses {
+		n, err := strconv.Atoi(status)
+		if err != nil || n < 200 || n > 599 || http.StatusText(n) == "" {
+			r.add(at+".statuses."+status, "want a status of HTTP from 200 to 599")
+		}
+		if _, err := httpcall.ParseOutcome(word); err != nil {
+			r.add(at+".statuses."+status, "%v", err)
+		}
 	}
 }
 

@@ -25,16 +25,13 @@ var (
 		"internal/crashtest/proc.world.crowdLife": 84,
 		"runtime.Runtime.probe":                   94,
 		"runtime.Runtime.reserve":                 97,
-		"runtime.Runtime.guardAll":                88,
 		"runtime/turn.Runner.prepare":             101,
 		"runtime/turn.turn.apply":                 82,
 		"internal/vector.Log":                     81,
 	}
 	overPaths = map[string]int{
-		"internal/config.Server.check":            38,
 		"internal/crashtest.World.receive":        34,
 		"internal/crashtest/proc.world.crowdLife": 26,
-		"ledger.Record.flaw":                      30,
 		"runtime.Runtime.probe":                   27,
 		"runtime.Runtime.reserve":                 30,
 		"runtime/turn.Runner.prepare":             32,
