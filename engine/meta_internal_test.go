@@ -49,3 +49,31 @@ func TestIncarnationsEnd(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestStoreThatIsBeingMadeIsRead: where its identity is there, nothing is missing from it but that a file is
+// removed. Where it is not, there is no store yet; without the mark of a beginning it is no store of ours.
+func TestStoreThatIsBeingMadeIsRead(t *testing.T) {
+	fs := vfs.NewMem()
+	db, err := Open("store", Options{FS: fs, RewriteShare: -1})
+	if err == nil {
+		err = errors.Join(db.Close(), writeBeginning(fs, "store"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if db, err = OpenReadOnly("store", Options{FS: fs}); err != nil {
+		t.Fatalf("it is not read: %v", err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+	db = inMemory(t)
+	db.PutRow(keyspace.AppendMeta(nil, metaFormat), nil)
+	db.readOnly = true
+	for beginning, want := range map[bool]tga.Code{true: tga.NotFound, false: tga.StateChecksumMismatch} {
+		if err := db.identify(found{beginning: beginning}, false); tga.CodeOf(err) != want {
+			t.Errorf("without an identity, beginning %v: %v", beginning, err)
+		}
+	}
+	db.readOnly = false
+}

@@ -208,3 +208,17 @@ func TestCloseWaitsForTheLastCallInside(t *testing.T) {
 	default:
 	}
 }
+
+// TestPanicOfPebbleInACloseIsItsError: the process lives, and the close says what happened.
+func TestPanicOfPebbleInACloseIsItsError(t *testing.T) {
+	db, err := Open("store", Options{FS: vfs.NewMem(), RewriteShare: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.p.Close(); err != nil { // whoever uses it now panics
+		t.Fatal(err)
+	}
+	if err := db.Close(); tga.CodeOf(err) != tga.StoreUnavailable || !strings.Contains(err.Error(), "panic in pebble") {
+		t.Errorf("%v", err)
+	}
+}

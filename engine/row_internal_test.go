@@ -2,9 +2,12 @@ package engine
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // TestRowsHaveTheLengthOfTheirKind: one byte less or more is no row, nor is an empty one or one of another kind.
@@ -53,5 +56,41 @@ func TestValuesHaveTheirVersionAndSize(t *testing.T) {
 		if _, err := number("it", make([]byte, length)); (err == nil) != (length == 8) {
 			t.Errorf("a number of %d bytes: %v", length, err)
 		}
+	}
+}
+
+// TestNoteIsUnderItsOwnKey: a whole one under the key of another is damage, as one that is not whole is.
+func TestNoteIsUnderItsOwnKey(t *testing.T) {
+	db, id := inMemory(t), numbered(1, 1)
+	id[6], id[8] = 0x70, 0x80 // version 7
+	lease, err := db.Acquire(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := chain.Batch{
+		Artifacts: []chain.NewArtifact{{Artifact: requestOf(t, id)}},
+		Notes:     []chain.NewNote{{Kind: "remark", Who: "tester", Body: []byte(`{}`)}},
+	}
+	if _, err := db.Append(t.Context(), lease, b); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := db.rows(db.p, id)
+	if err != nil || len(rows.notes) != 1 {
+		t.Fatal(len(rows.notes), err)
+	}
+	own := rows.notes[0]
+	if n, err := decodeNote(own); err != nil || n.TraceID != id || n.Number != 1 {
+		t.Errorf("%+v, %v", n, err)
+	}
+	const says = "lies under the key of"
+	other := id
+	other[15]++
+	for _, key := range [][]byte{keyspace.AppendNote(nil, id, 2), keyspace.AppendNote(nil, other, 1)} {
+		if _, err := decodeNote(kv{key, own.value}); tga.CodeOf(err) != tga.StateChecksumMismatch || !strings.Contains(err.Error(), says) {
+			t.Errorf("under the key %x: %v", key, err)
+		}
+	}
+	if _, err := decodeNote(kv{own.key, own.value[:len(own.value)-1]}); err == nil || strings.Contains(err.Error(), says) {
+		t.Errorf("of one that is cut short: %v", err)
 	}
 }
