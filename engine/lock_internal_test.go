@@ -34,3 +34,23 @@ func TestHubKeepsNoTopicWithoutSubscribers(t *testing.T) {
 		t.Errorf("%d topics for nobody", len(h.topics))
 	}
 }
+
+// TestWaiterThatGivesUpLeavesTheLock with who holds it, and the one before it in the queue waiting.
+func TestWaiterThatGivesUpLeavesTheLock(t *testing.T) {
+	var l locks[int]
+	l.init()
+	first, gone := make(chan struct{}), make(chan struct{})
+	l.held[1] = []chan struct{}{first} // held, and somebody waits
+	close(gone)
+	if err := l.lock(t.Context(), gone, 1); err == nil {
+		t.Fatal("a lock that is held was given")
+	}
+	select {
+	case <-first:
+		t.Error("the lock is given to the first who waits while another holds it")
+	default:
+	}
+	if w := l.held[1]; len(w) != 1 || w[0] != first {
+		t.Errorf("%d wait, want the first alone", len(w))
+	}
+}
