@@ -3,10 +3,10 @@ package chain_test
 import (
 	"testing"
 
+	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/schemas/tga"
 	golden "github.com/tgad/tgad/test_vectors"
 	"github.com/tgad/tgad/wal/chain"
-	"github.com/tgad/tgad/internal/chaintest"
 )
 
 func TestFormatsHaveTheirNumbers(t *testing.T) {
