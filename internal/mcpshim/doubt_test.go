@@ -114,6 +114,26 @@ func TestEverySendWasBegun(t *testing.T) {
 	}
 }
 
+// TestLogThatGoesAwayAfterASendLeavesDoubt: the tool server died of the call, and the log cannot be
+// asked what that means. Nobody may be told that nothing has happened.
+func TestLogThatGoesAwayAfterASendLeavesDoubt(t *testing.T) {
+	w := newWorld(t)
+	log := &flaky{Log: local{w.rt}}
+	log.onBegun = func() { log.set(true, false) }
+	w.log = log
+	w.opts.LogTimeout = 100 * time.Millisecond
+	h := w.start()
+	h.handshake()
+	got := h.call("1", "charge", `{"die":"answer"}`)
+	has(t, got, "OUTCOME UNKNOWN", "EFFECT_IN_DOUBT")
+	if strings.Contains(got, "Nothing has happened") {
+		t.Error(got)
+	}
+	if e := w.effects(); len(e) != 1 {
+		t.Errorf("effects %+v", e)
+	}
+}
+
 func TestAnswerIsDurableBeforeDelivery(t *testing.T) {
 	w := newWorld(t)
 	log := &flaky{Log: local{w.rt}}

@@ -136,7 +136,7 @@ func (l *loop) inquire(ctx context.Context) result {
 		l.out.again = true
 		return ended
 	case err != nil:
-		l.refused(err)
+		l.unsent(func() { l.refused(err) })
 		return ended
 	}
 	l.said = b
@@ -226,19 +226,31 @@ func (l *loop) approve(ctx context.Context) result {
 	}
 	a.wantPeople(l.said)
 	a.name(l.said)
-	if a.q.noSend {
-		a.gone(tga.EscalationRequired, "The call was cancelled while it waited for an approval. It was not sent.")
-		return ended
+	switch {
+	case a.q.noSend:
+		l.unsent(func() {
+			a.gone(tga.EscalationRequired, "The call was cancelled while it waited for an approval. It was not sent.")
+		})
+	case !a.pause(ctx, l.rest.next()):
+		l.unsent(func() { a.gone(tga.EscalationRequired, a.approvalWords()) })
+	case a.unheard.Load() != nil:
+		why := *a.unheard.Load()
+		l.unsent(func() {
+			a.gone(tga.EscalationRequired, "The answer of the person at the client does not count: "+why+". "+a.approvalWords())
+		})
+	default:
+		return again
 	}
-	if !a.pause(ctx, l.rest.next()) {
-		a.gone(tga.EscalationRequired, a.approvalWords())
-		return ended
+	return ended
+}
+
+// unsent ends a call that is not sent, in the words of end. One that an earlier send of this
+// attempt may have run is in doubt instead: nobody may be told that nothing has happened.
+func (l *loop) unsent(end func()) {
+	if l.doubt != "" {
+		end = func() { l.inDoubt(l.doubt) }
 	}
-	if why := a.unheard.Load(); why != nil {
-		a.gone(tga.EscalationRequired, "The answer of the person at the client does not count: "+*why+". "+a.approvalWords())
-		return ended
-	}
-	return again
+	end()
 }
 
 // queue waits for another executor.
