@@ -147,7 +147,9 @@ func (l *loop) inquire(ctx context.Context) result {
 	}
 	switch {
 	case standings[b.Standing] == ended: // of a log that is newer: nothing is sent on a word that is not known
-		l.refused(tga.Errorf(tga.ValidationError, "the log answers %q, which this version does not know", b.Standing))
+		l.unsent(func() {
+			l.refused(tga.Errorf(tga.ValidationError, "the log answers %q, which this version does not know", b.Standing))
+		})
 		return ended
 	case (b.Standing == runtime.BeginWait || b.Standing == runtime.BeginInDoubt || b.Attempt > 1) && l.sends == 0:
 		return isOut
