@@ -108,11 +108,8 @@ func TestRewriteMakesEverySegmentSmaller(t *testing.T) {
 	if again, err := db.wasteful(t.Context(), nil); err != nil || len(again) != len(waste) {
 		t.Errorf("%d segments are wasteful after that, %v", len(again), err)
 	}
-	for _, c := range waste {
-		if err := db.rewrite(t.Context(), c.Number, nil); err != nil {
-			t.Fatal(err)
-		}
-		break
+	if err := db.rewrite(t.Context(), waste[0].Number, nil); err != nil {
+		t.Fatal(err)
 	}
 	free(1 << 40)
 	if n, err := db.Rewrite(t.Context()); n != len(full)-1 || err != nil {
