@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -99,7 +98,7 @@ func TestRewriteMakesEverySegmentSmaller(t *testing.T) {
 		t.Fatalf("%d of %d segments are wasteful, %v", len(waste), len(full), err)
 	}
 	free := func(bytes uint64) {
-		disk.free, db.space.checked = bytes, time.Time{} // so that it is measured now
+		disk.become(db, bytes)
 	}
 	free(1)
 	if n, err := db.Rewrite(t.Context()); n != 0 || tga.CodeOf(err) != tga.StoreUnavailable {
@@ -148,11 +147,11 @@ func TestRewriteOfRawSegmentsAsksForRoom(t *testing.T) {
 	if len(raw) < 2 {
 		t.Fatalf("%d segments are raw", len(raw))
 	}
-	disk.free, db.space.checked = 1, time.Time{}
+	disk.become(db, 1)
 	if n, err := db.Rewrite(t.Context()); n != 0 || tga.CodeOf(err) != tga.StoreUnavailable {
 		t.Errorf("on a full disk %d are rewritten, %v", n, err)
 	}
-	disk.free, db.space.checked = 1<<40, time.Time{}
+	disk.become(db, 1<<40)
 	if n, err := db.Rewrite(t.Context()); n != len(raw) || err != nil {
 		t.Errorf("%d segments are rewritten, want %d: %v", n, len(raw), err)
 	}

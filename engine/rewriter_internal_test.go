@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,7 +24,16 @@ type someFree struct {
 func (d *someFree) Unwrap() vfs.FS { return d.FS }
 
 func (d *someFree) GetDiskUsage(string) (vfs.DiskUsage, error) {
-	return vfs.DiskUsage{AvailBytes: d.free, TotalBytes: 1 << 40}, nil
+	return vfs.DiskUsage{AvailBytes: atomic.LoadUint64(&d.free), TotalBytes: 1 << 40}, nil
+}
+
+// become changes what is free, and has the store measure it at its next question. Pebble asks
+// too, in goroutines of its own.
+func (d *someFree) become(db *DB, free uint64) {
+	atomic.StoreUint64(&d.free, free)
+	db.space.mu.Lock()
+	defer db.space.mu.Unlock()
+	db.space.checked = time.Time{}
 }
 
 // TestSegmentsThatWaitForTheRewriter: those nobody rewrote yet, with enough bytes or too much idle room.
@@ -108,8 +118,7 @@ func TestRewriterRestsWhileAppendsAreMade(t *testing.T) {
 	} {
 		now, slept = now.Add(c.work), nil
 		db.stats.commits.Add(c.appends)
-		disk.free = c.free
-		db.space.checked = time.Time{} // so that it is measured now
+		disk.become(db, c.free)
 		if err := r.pace(t.Context()); err != nil || !slices.Equal(slept, c.want) {
 			t.Errorf("%s: rests %v, %v; want %v", c.what, slept, err, c.want)
 		}
@@ -153,8 +162,8 @@ func TestRewriterRestsWhileAppendsAreMade(t *testing.T) {
 		{"much waits", t.Context(), most - rawPart, 1, 0},
 		{"the store is closed", ended, 1 << 40, 1, 0},
 	} {
-		disk.free, slept = c.free, nil
-		db.space.checked = time.Time{}
+		slept = nil
+		disk.become(db, c.free)
 		r.pacer.sleep = func(_ context.Context, d time.Duration) {
 			slept = append(slept, d)
 			db.stats.commits.Add(c.busy)
