@@ -9,11 +9,15 @@ import (
 )
 
 // await waits for another holder of the key, until the call's deadline at most, and
-// lets the loop look again.
+// lets the loop look again. A Begin does not wait for a remote executor, which may take as long as
+// its permit lasts: its caller is told to ask again, as one that comes a moment later is.
 func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *ledger.Record) error {
 	// What is decided becomes durable before a wait of unknown length.
 	if err := rt.commit(ctx, l); err != nil {
 		return err
+	}
+	if l.remote != nil && seen.Attempts.External && rt.executorAlive(seen, l.policy) {
+		return tga.Errorf(tga.IdempotencyKeyInFlight, "trace %s has the key %q, and attempt %d is with an executor", seen.TraceID, key.Key, seen.Attempts.Count).In(l.lease.TraceID)
 	}
 	waitCtx := ctx
 	if until := rt.waitUntil(l, seen); until != 0 {

@@ -102,7 +102,8 @@ func (b Begun) Late(asked time.Time) bool {
 //
 // A Begin with a key that a remote executor has reserved goes on with that executor's
 // trace: another BeginID gets wait while the permit is
-// fresh, and after that a new permit where the licence allows a re-send, else in_doubt.
+// fresh, and after that a new permit where the licence allows a re-send, else in_doubt. One that
+// loses the key to another executor while it is being begun gets wait too, with a trace of its own.
 func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (b Begun, err error) {
 	defer rt.goOn(&err)
 	if n := len(req.BeginID); n < 1 || n > 255 {
