@@ -137,3 +137,35 @@ func TestProblemSaysItsDigestsWhereTheyDiffer(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckWantsTheLastAppend: an order that ends before the durable prefix is a problem, by one
+// append as by many, and one that ends with it or behind it is none.
+func TestCheckWantsTheLastAppend(t *testing.T) {
+	db := inMemory(t)
+	v := db.view()
+	defer func() {
+		if err := closeView(v, nil); err != nil {
+			t.Error(err)
+		}
+	}()
+	for last, missing := range map[uint64]bool{7: true, 8: true, 9: true, 10: false, 11: false} {
+		c := &checker{db: db, ctx: t.Context(), v: v, nextLeaf: last + 1}
+		if err := c.order(10); err != nil {
+			t.Fatal(err)
+		}
+		if (len(c.Problems) == 1) != missing || missing && !strings.Contains(c.Problems[0].String(), "10 was durable") {
+			t.Errorf("10 are durable, the last is %d: %v", last, c.Problems)
+		}
+	}
+}
+
+// TestWriterKeepsSmallBuffers: what a value was encoded in is used again up to 64 KiB, so that one
+// long value does not stay in memory with every writer.
+func TestWriterKeepsSmallBuffers(t *testing.T) {
+	for size, kept := range map[int]bool{1: true, 64 << 10: true, 64<<10 + 1: false, 1 << 20: false} {
+		w := &writer{}
+		if got := w.keep(make([]byte, 0, size)); cap(got) != size || (w.value != nil) != kept {
+			t.Errorf("%d bytes: returned %d, kept %d", size, cap(got), cap(w.value))
+		}
+	}
+}

@@ -344,3 +344,44 @@ func TestOneProblemHidesNoOther(t *testing.T) {
 	db.Put(more, nil)
 	check(t, db)
 }
+
+// TestCheckHoldsAnExpiredRecordToItsTrace: a record that was shrunk to its digest and outcome is
+// taken where it is that of the trace, and is a problem where one of them is another's.
+func TestCheckHoldsAnExpiredRecordToItsTrace(t *testing.T) {
+	db := open(t, "store", options(vfs.NewMem()))
+	s := spec{trace: id(1), key: "order-1"}
+	run(t, db, s)
+	rec, err := db.Record(t.Context(), s.ledgerKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	expired, err := rec.Expire()
+	if err != nil {
+		t.Fatal(err)
+	}
+	class, digest := expired, expired
+	class.Class = ledger.ClassPermanent
+	digest.RequestDigest[0] ^= 1
+	row := keyspace.AppendLedger(nil, s.ledgerKey().Hash())
+	before := db.Rows()[string(row)]
+	for name, c := range map[string]struct {
+		record ledger.Record
+		good   bool
+	}{"its own": {expired, true}, "another outcome": {class, false}, "another request": {digest, false}} {
+		value, err := c.record.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.Put(row, value)
+		rep, err := db.Check(t.Context())
+		if err != nil || (len(rep.Problems) == 0) != c.good {
+			t.Errorf("%s: %v, %v", name, rep.Problems, err)
+		}
+		for _, p := range rep.Problems {
+			if !strings.Contains(p.String(), "the expired record") {
+				t.Errorf("%s: %s", name, p)
+			}
+		}
+	}
+	db.PutRow(row, []byte(before))
+}

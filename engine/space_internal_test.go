@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"path"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -94,6 +95,35 @@ func TestFullDiskRefusesWhatBegins(t *testing.T) {
 	} {
 		if err := db.expect(fold{Trace: c.trace}, c.batch); tga.CodeOf(err) != c.code {
 			t.Errorf("%d entries behind seq %d: %v, want %q", len(c.batch.Artifacts), c.trace.Head.Seq, err, c.code)
+		}
+	}
+}
+
+// asked counts how often the file system was asked for its free space.
+type asked struct {
+	*someFree
+	times int
+}
+
+func (a *asked) Unwrap() vfs.FS { return a.someFree }
+
+func (a *asked) GetDiskUsage(dir string) (vfs.DiskUsage, error) {
+	a.times++
+	return a.someFree.GetDiskUsage(dir)
+}
+
+// TestFreeSpaceIsBelievedForAWhile: a measurement that is younger than spaceAge is used again, an
+// older one is not.
+func TestFreeSpaceIsBelievedForAWhile(t *testing.T) {
+	for age, anew := range map[time.Duration]bool{-time.Hour: false, spaceAge: true, 2 * spaceAge: true} {
+		fs := &asked{someFree: &someFree{vfs.NewMem(), 7}}
+		s := &space{fs: fs, dir: "store"}
+		for n, want := range []int{1, map[bool]int{false: 1, true: 2}[anew]} {
+			free, known, err := s.measure()
+			if free != 7 || !known || err != nil || fs.times != want {
+				t.Errorf("question %d, the measurement is %v old: %d bytes, known %v, asked %d times, want %d, %v", n, age, free, known, fs.times, want, err)
+			}
+			s.checked = time.Now().Add(-age) // an age below 0 never ends while the test runs
 		}
 	}
 }
