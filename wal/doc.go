@@ -11,6 +11,20 @@
 // without touching anything else. What a key or a value means is the business of the
 // package that appends it.
 //
+// # Usage
+//
+// [Create] makes a log in an empty directory, and [Log.Append] writes one group. Its operations
+// are durable when it returns, and nothing of them may be shown before.
+//
+//	ops.PutBody(key, value, body)
+//	group.Add(&ops, wal.MaxRecord)
+//	position, err := log.Append(&group)
+//
+// A log that is there is opened in three steps. [Open] finds its segments. [Log.Scan] passes every
+// whole record on, and its [Tail] says where the log ends and whether something is missing.
+// [Log.Resume] makes that end durable and lets appends follow. Who wants only to read leaves the
+// third step out. Package engine decides what a missing record means: this package only tells.
+//
 // # Files
 //
 //	<n>            a raw segment, n in sixteen digits: written over, never extended

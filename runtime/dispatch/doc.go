@@ -9,6 +9,18 @@
 // Retry stands outside Limit, so that a call gives its place up while it backs off,
 // and outside Breaker, so that each try counts.
 //
+// # Usage
+//
+// A [Router] has one such stack for each server and is itself the dispatcher of a runtime:
+//
+//	tools := dispatch.Router{"payments": dispatch.Timeout(
+//		dispatch.Retry(dispatch.Limit(dispatch.Breaker(transport, dispatch.BreakerOptions{}), 16), dispatch.RetryOptions{Tries: 3}),
+//		func(tool string) time.Duration { return 10 * time.Second })}
+//	rt, err := runtime.New(db, tools, supervisor, options)
+//
+// [Retry] repeats only what certainly reached nobody. Whether a call that may have run is sent again
+// is not decided here: that is the licence's, in package ledger.
+//
 // # Invariants
 //
 //	once    a call is repeated only after [runtime.ErrNotSent]       [Retry]            TestOnlyNotSentIsRetried

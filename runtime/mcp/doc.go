@@ -5,6 +5,17 @@
 // themselves travel as raw JSON-RPC: arguments go out as the bytes that were digested,
 // results come back as the bytes that the server wrote.
 //
+// # Usage
+//
+//	notes, err := mcp.New("notes", mcp.Options{Command: []string{"notes-server"}})
+//	…
+//	defer notes.Close()
+//	rt, err := runtime.New(db, dispatch.Router{"notes": notes}, supervisor, options)
+//
+// [New] starts nothing: the first call starts the command or connects, and the first one after it
+// went away does so again. [Server.ListTools] reads what the server offers. [Server.Close] ends the
+// child.
+//
 // # Invariants
 //
 //	one write  a call is written at most once; nothing reconnects    [link.exchange]    TestOneWriteOnAConnectionThatDies
