@@ -17,10 +17,11 @@ import (
 	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/setup"
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpshim"
+	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // mcp is the verb mcp: its flags, and where they lead.
@@ -105,10 +106,8 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 	if o.Tasks, err = mcpshim.ParseTaskMode(m.tasks); err != nil {
 		return o, Usagef("--%v", err)
 	}
-	if m.headers != "" {
-		if o.Headers, err = wire.ReadHeaders(m.headers); err != nil {
-			return o, err
-		}
+	if o.Headers, err = secretfile.Headers(m.headers); err != nil {
+		return o, tga.Errorf(tga.ValidationError, "--headers-file: %w", err)
 	}
 	if o.State == "" {
 		dir := m.data

@@ -1,8 +1,6 @@
 package config
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,18 +8,16 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"net/textproto"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/internal/outcome"
+	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/internal/turn/tools/grpccall"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/ledger"
@@ -240,39 +236,11 @@ func (t *Tools) transport(s *Server, dir string, b BuildOptions) (runtime.Dispat
 	return server, nil
 }
 
-// headers reads a headers file: "Name: value" a line, empty lines and # comments aside.
-// What it holds is secret: a file that everybody can read is refused.
+// headers reads the headers file of a server.
 func (c *Config) headers(s *Server) (map[string]string, error) {
-	if s.HeadersFile == "" {
-		return nil, nil
-	}
-	path := c.path(s.HeadersFile)
-	info, err := os.Stat(path)
+	headers, err := secretfile.Headers(c.path(s.HeadersFile))
 	if err != nil {
-		return nil, tga.Errorf(tga.ValidationError, "headers file: %w", err)
-	}
-	if found := access.Of(info); found.Refuse != "" {
-		return nil, tga.Errorf(tga.ValidationError, "headers file %s: %s", path, found.Refuse)
-	}
-	if info.Mode().Perm()&0o007 != 0 {
-		return nil, tga.Errorf(tga.ValidationError, "headers file %s has mode %#o: others must have no access", path, info.Mode().Perm())
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return nil, tga.Errorf(tga.ValidationError, "headers file: %w", err)
-	}
-	headers := map[string]string{}
-	for n, lines := 1, bufio.NewScanner(bytes.NewReader(raw)); lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		name, value, ok := strings.Cut(line, ":")
-		if name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)); !ok || name == "" || headers[name] != "" {
-			// The line is not repeated: it may hold a secret.
-			return nil, tga.Errorf(tga.ValidationError, "%s:%d: want \"Name: value\", each name once", path, n)
-		}
-		headers[name] = strings.TrimSpace(value)
+		return nil, tga.Errorf(tga.ValidationError, "headers_file: %w", err)
 	}
 	return headers, nil
 }

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -310,30 +308,5 @@ func TestRetryAfterOfAnEndpointReachesTheLog(t *testing.T) {
 				t.Errorf("the log is told %q, want %q", got, c.want)
 			}
 		})
-	}
-}
-
-func TestHeadersFileIsSecret(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "h")
-	if err := os.WriteFile(path, []byte("# a comment\n\nauthorization: Bearer x:y\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if h, err := wire.ReadHeaders(path); err != nil || h["Authorization"] != "Bearer x:y" {
-		t.Errorf("%v, %v", h, err)
-	}
-	if err := os.Chmod(path, 0o604); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := wire.ReadHeaders(path); err == nil {
-		t.Error("a file that everybody can read is taken")
-	}
-	if err := os.WriteFile(path, []byte("hunter2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := wire.ReadHeaders(path); err == nil || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("error %v", err)
 	}
 }

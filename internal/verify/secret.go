@@ -1,39 +1,20 @@
 package verify
 
 import (
-	"bytes"
 	"encoding/base64"
-	"io"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
+
+	"github.com/tgad/tgad/internal/secretfile"
 )
 
-// maxSecret bounds a file of secrets.
-const maxSecret = 64 << 10
-
-// ReadSecret reads a file to which nobody but its owner has access. key is for errors,
-// which never repeat the content.
+// ReadSecret reads a file of secrets ([secretfile.Read]). key is for errors, which never repeat
+// the content.
 func ReadSecret(key, path string) ([]byte, error) {
-	f, err := os.Open(path)
+	raw, err := secretfile.Read(path)
 	if err != nil {
 		return nil, Invalid(key, "%w", err)
-	}
-	defer f.Close()
-	info, err := f.Stat() // of the open file: the name may be another's by now
-	if err != nil {
-		return nil, Invalid(key, "%w", err)
-	}
-	if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&0o077 != 0 {
-		return nil, Invalid(key, "%s has mode %v: want a file with access for its owner only, as 0600", path, mode)
-	}
-	raw, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
-	if err != nil {
-		return nil, Invalid(key, "%w", err)
-	}
-	if len(bytes.TrimSpace(raw)) == 0 || len(raw) > maxSecret {
-		return nil, Invalid(key, "%s: want 1 to %d bytes", path, maxSecret)
 	}
 	return raw, nil
 }

@@ -12,16 +12,12 @@ import (
 	"mime"
 	"net/http"
 	"net/http/httptrace"
-	"net/textproto"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/internal/onwire"
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
-	"github.com/tgad/tgad/schemas/tga"
 )
 
 // Endpoint is where a tool server is, and what it is told of its client.
@@ -63,37 +59,6 @@ const (
 	// listenPause is between two tries to hear what the tool server says on its own.
 	listenPause = time.Second
 )
-
-// ReadHeaders reads a headers file: "Name: value" a line, empty lines and # comments
-// aside. What it holds is secret: a file that everybody can read is refused.
-func ReadHeaders(path string) (map[string]string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, tga.Errorf(tga.ValidationError, "headers file: %w", err)
-	}
-	if info.Mode().Perm()&0o004 != 0 {
-		return nil, tga.Errorf(tga.ValidationError, "headers file %s can be read by everybody: chmod o-r", path)
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return nil, tga.Errorf(tga.ValidationError, "headers file: %w", err)
-	}
-	headers := map[string]string{}
-	n := 0
-	for line := range strings.Lines(string(raw)) {
-		n++
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
-			continue
-		}
-		name, value, ok := strings.Cut(line, ":")
-		if name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)); !ok || name == "" || headers[name] != "" {
-			// The line is not repeated: it may hold a secret.
-			return nil, tga.Errorf(tga.ValidationError, "%s:%d: want \"Name: value\", each name once", path, n)
-		}
-		headers[name] = strings.TrimSpace(value)
-	}
-	return headers, nil
-}
 
 // Dial describes the endpoint; nothing is dialled.
 func Dial(life context.Context, e Endpoint, deliver func(*Frame)) Upstream {

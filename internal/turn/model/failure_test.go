@@ -115,7 +115,7 @@ func TestKeys(t *testing.T) {
 		}
 		before := s.Counts().Requests
 		open := filepath.Join(dir, "open")
-		if err := os.WriteFile(open, []byte("sk-secret-one"), 0o640); err != nil {
+		if err := os.WriteFile(open, []byte("sk-secret-one"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		empty := filepath.Join(dir, "empty")

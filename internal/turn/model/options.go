@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -14,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -50,33 +49,11 @@ type Options struct {
 // Key returns an API key: visible ASCII. Its error must not hold it.
 type Key func() (string, error)
 
-// maxKey bounds a file with a key.
-const maxKey = 64 << 10
-
-// KeyFile reads the key from a file to which nobody but its owner has access. Space around
-// it is cut off.
+// KeyFile reads the key from a file of secrets ([secretfile.Read]). Space around it is cut off.
 func KeyFile(path string) Key {
-	return func() (key string, err error) {
-		f, err := os.Open(path)
-		if err != nil {
-			return "", err
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		info, err := f.Stat() // of the open file: the name may be another's by now
-		if err != nil {
-			return "", err
-		}
-		if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&0o077 != 0 {
-			return "", fmt.Errorf("%s has mode %v: want a file with access for its owner only, as 0600", path, mode)
-		}
-		raw, err := io.ReadAll(io.LimitReader(f, maxKey+1))
-		if err != nil {
-			return "", err
-		}
-		if len(raw) > maxKey {
-			return "", fmt.Errorf("%s is longer than %d bytes", path, maxKey)
-		}
-		return string(bytes.TrimSpace(raw)), nil
+	return func() (string, error) {
+		raw, err := secretfile.Read(path)
+		return string(bytes.TrimSpace(raw)), err
 	}
 }
 

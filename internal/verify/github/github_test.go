@@ -306,7 +306,7 @@ func TestConfigIsChecked(t *testing.T) {
 		{Config{BaseURL: "https://ghe.example/?x=1"}, "base_url"},
 		{Config{BaseURL: "https://ghe.example/#x"}, "base_url"},
 		{Config{TokenFile: tokenFile(t, token, 0o600)}, ""},
-		{Config{TokenFile: tokenFile(t, token, 0o640)}, "token_file"},
+		{Config{TokenFile: tokenFile(t, token, 0o644)}, "token_file"},
 		{Config{TokenFile: tokenFile(t, "", 0o600)}, "token_file"},
 		{Config{TokenFile: "/nonexistent"}, "token_file"},
 		{Config{CAFile: "/nonexistent"}, "ca_file"},

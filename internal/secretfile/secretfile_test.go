@@ -1,0 +1,91 @@
+package secretfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func write(t *testing.T, content string, mode fs.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestWhoMayHaveAccess walks every mode of a file.
+func TestWhoMayHaveAccess(t *testing.T) {
+	path := write(t, "s3cret", 0o600)
+	for mode := range fs.FileMode(0o1000) {
+		if err := os.Chmod(path, mode|0o400); err != nil { // its owner can read it
+			t.Fatal(err)
+		}
+		raw, err := Read(path)
+		if good := mode&0o007 == 0 && mode&0o020 == 0; (err == nil) != good || good && string(raw) != "s3cret" {
+			t.Errorf("mode %v: %q, %v", mode|0o400, raw, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("the error tells the secret: %v", err)
+		}
+	}
+}
+
+// TestForeignOwner: what another user owns could have been written by that user, whatever its mode.
+func TestForeignOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file away")
+	}
+	path := write(t, "s3cret", 0o600)
+	if err := os.Chown(path, 12345, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(path); err == nil || !strings.Contains(err.Error(), "uid 12345") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLengths(t *testing.T) {
+	for n, good := range map[int]bool{0: false, 1: true, MaxBytes: true, MaxBytes + 1: false} {
+		if raw, err := Read(write(t, strings.Repeat("x", n), 0o600)); (err == nil) != good || len(raw) != n && good {
+			t.Errorf("%d bytes: %d, %v", n, len(raw), err)
+		}
+	}
+	if _, err := Read(write(t, " \n\t\n", 0o600)); err == nil {
+		t.Error("a blank file is a secret")
+	}
+	if _, err := Read(t.TempDir()); err == nil {
+		t.Error("a directory is a secret")
+	}
+	if _, err := Read(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+// TestHeadersAreChecked: what is no header is refused, and not repeated.
+func TestHeadersAreChecked(t *testing.T) {
+	for content, good := range map[string]bool{
+		"A: b\n": true, "A: b: c\n# x\n\nB-c:d": true, "a:\tb\tc \n": true,
+		"A\n": false, ": b\n": false, "A b: c\n": false, "A : b\n": false, "A: b\na: c\n": false, "A: \n": false,
+		"A: b\x00\n": false, "A: é\n": false, "Ä: b\n": false,
+	} {
+		path := write(t, content, 0o600)
+		headers, err := Headers(path)
+		if (err == nil) != good || good && headers["A"] == "" || err != nil && strings.Contains(strings.ReplaceAll(err.Error(), path, ""), strings.TrimSpace(content)) {
+			t.Errorf("%q: %v, %v", content, headers, err)
+		}
+	}
+	if headers, err := Headers(""); headers != nil || err != nil {
+		t.Errorf("no file: %v, %v", headers, err)
+	}
+	if _, err := Headers(write(t, "A: b\n", 0o604)); err == nil {
+		t.Error("headers that everybody can read are taken")
+	}
+}
