@@ -102,7 +102,7 @@ func (m *Maker) fill(i int) string {
 const unfilled = "x"
 
 // Trace is one trace on its way. Its Make functions return artifacts that are not yet
-// sealed; each needs those before it sealed.
+// sealed; each needs those before it sealed. [Trace.Prepare] does the most of their work.
 type Trace struct {
 	ID                              tga.ID
 	Key                             string
@@ -137,8 +137,23 @@ func (t *Trace) proposal() tga.Proposal {
 	return tga.Proposal{ToolServer: "payments", ToolName: "charge", Args: t.args}
 }
 
+// Prepare makes the four artifacts, but for what they say of each other.
+func (t *Trace) Prepare() {
+	t.request()
+	t.decision()
+	t.call()
+	t.effect()
+}
+
 // MakeRequest makes the request; its arguments are its filling.
 func (t *Trace) MakeRequest() *tga.Artifact {
+	if t.Request == nil {
+		t.request()
+	}
+	return t.Request
+}
+
+func (t *Trace) request() {
 	note := t.m.fill(0)
 	t.args = strconv.AppendUint(append(make([]byte, 0, len(note)+48), `{"amount":`...), t.m.n, 10)
 	t.args = append(append(append(t.args, `,"note":"`...), note...), `"}`...)
@@ -148,34 +163,42 @@ func (t *Trace) MakeRequest() *tga.Artifact {
 		Resources: []tga.Resource{{Kind: "service", ID: "payments"}}, Proposal: t.proposal(), IdempotencyKey: t.Key,
 	}
 	t.Request = a
-	return a
 }
 
 // MakeDecision makes an approval.
 func (t *Trace) MakeDecision() *tga.Artifact {
-	a := t.common(tga.DecisionType)
-	a.Meta["comment"] = t.m.fill(1)
-	a.Decision = &tga.SupervisorDecision{
-		RequestID: t.Request.ID, RequestDigest: t.Request.Digest, Decision: tga.Approve, Rationale: "allowed by rule 1",
+	if t.Decision == nil {
+		t.decision()
 	}
-	t.Decision = a
-	return a
+	d := t.Decision.Decision
+	d.RequestID, d.RequestDigest = t.Request.ID, t.Request.Digest
+	return t.Decision
+}
+
+func (t *Trace) decision() {
+	t.Decision = t.common(tga.DecisionType)
+	t.Decision.Meta["comment"] = t.m.fill(1)
+	t.Decision.Decision = &tga.SupervisorDecision{Decision: tga.Approve, Rationale: "allowed by rule 1"}
 }
 
 // MakeCall makes the call, with the request's arguments.
 func (t *Trace) MakeCall() *tga.Artifact {
-	a := t.common(tga.CallType)
-	a.Call = &tga.ToolCall{
-		DecisionID: t.Decision.ID, DecisionDigest: t.Decision.Digest, Call: t.proposal(),
-		IdempotencyKey: t.Key, ToolClass: tga.ClassWrite, BatchTotalBytes: -1,
+	if t.Call == nil {
+		t.call()
 	}
-	t.Call = a
-	return a
+	c := t.Call.Call
+	c.DecisionID, c.DecisionDigest = t.Decision.ID, t.Decision.Digest
+	return t.Call
+}
+
+func (t *Trace) call() {
+	t.Call = t.common(tga.CallType)
+	t.Call.Call = &tga.ToolCall{Call: t.proposal(), IdempotencyKey: t.Key, ToolClass: tga.ClassWrite, BatchTotalBytes: -1}
 }
 
 // MakeEffect makes a successful effect without documents.
 func (t *Trace) MakeEffect() *tga.Artifact {
-	a := t.effect()
+	a := t.linkedEffect()
 	a.Meta["comment"] = t.m.fill(3)
 	return a
 }
@@ -183,20 +206,24 @@ func (t *Trace) MakeEffect() *tga.Artifact {
 // MakeAnswered makes a successful effect with the tool's answer beside it, a document of
 // size bytes.
 func (t *Trace) MakeAnswered(size int) (*tga.Artifact, []chain.Document) {
-	a := t.effect()
+	a := t.linkedEffect()
 	data := fmt.Appendf(nil, `{"text":"%s"}`, t.m.Text(size-len(`{"text":""}`)))
 	a.Effect.DocumentHashes = []tga.DocumentHash{{Pointer: tga.PointerResult, Hash: tga.Sum(data), SizeBytes: int64(len(data))}}
 	return a, []chain.Document{{Pointer: tga.PointerResult, Data: data}}
 }
 
-func (t *Trace) effect() *tga.Artifact {
-	a := t.common(tga.EffectType)
-	a.Effect = &tga.ToolEffect{
-		CallID: t.Call.ID, CallDigest: t.Call.Digest, BatchTotalBytes: -1,
-		Outcome: tga.Outcome{Status: tga.StatusSuccess, Summary: "done"},
+func (t *Trace) linkedEffect() *tga.Artifact {
+	if t.Effect == nil {
+		t.effect()
 	}
-	t.Effect = a
-	return a
+	e := t.Effect.Effect
+	e.CallID, e.CallDigest = t.Call.ID, t.Call.Digest
+	return t.Effect
+}
+
+func (t *Trace) effect() {
+	t.Effect = t.common(tga.EffectType)
+	t.Effect.Effect = &tga.ToolEffect{BatchTotalBytes: -1, Outcome: tga.Outcome{Status: tga.StatusSuccess, Summary: "done"}}
 }
 
 // Begin seals request, decision and call: what one append makes EXECUTING.

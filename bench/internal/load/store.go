@@ -65,11 +65,11 @@ func (s *Store) Append(writers int) *measure.Subject {
 		lease chain.Lease
 		step  int
 	}
-	makers, at := s.Makers(writers), make([]writer, writers)
-	return s.Subject("append", writers, func(n int) (time.Duration, error) {
+	stocks, at := s.stocks(writers), make([]writer, writers)
+	subject := s.Subject("append", writers, func(n int) (time.Duration, error) {
 		w := &at[n]
 		if w.step == 0 {
-			w.trace = makers[n].Next()
+			w.trace = stocks[n].next()
 			var err error
 			if w.lease, err = s.DB.Acquire(context.Background(), w.trace.ID); err != nil {
 				return 0, err
@@ -86,6 +86,8 @@ func (s *Store) Append(writers int) *measure.Subject {
 		}
 		return took, err
 	})
+	subject.Before = stocks.fill
+	return subject
 }
 
 // Submit makes traces as [Store.Append] does, but by one goroutine that keeps depth
@@ -164,9 +166,9 @@ type begun struct {
 // Fused measures the append of request, decision and call together, and effect that of
 // the effects with their answers. Effect ends the traces that fused began.
 func (s *Store) Fused(writers int) (fused, effect *measure.Subject) {
-	makers, open := s.Makers(writers), make([][]begun, writers)
+	stocks, open := s.stocks(writers), make([][]begun, writers)
 	fused = s.Subject("fused", writers, func(n int) (time.Duration, error) {
-		t := makers[n].Next()
+		t := stocks[n].next()
 		lease, err := s.DB.Acquire(context.Background(), t.ID)
 		if err != nil {
 			return 0, err
@@ -174,6 +176,7 @@ func (s *Store) Fused(writers int) (fused, effect *measure.Subject) {
 		open[n] = append(open[n], begun{t, lease})
 		return s.Commit(lease, t.Begin)
 	})
+	fused.Before = stocks.fill
 	effect = s.Subject("effect", writers, func(n int) (time.Duration, error) {
 		if len(open[n]) == 0 {
 			return 0, measure.ErrDrained

@@ -1,0 +1,50 @@
+package load
+
+// stock is one writer's traces whose artifacts are made and not sealed: the limit, and the other
+// stores of bench/peers, get their bytes ready made too.
+type stock struct {
+	*Maker
+	ready []*Trace
+	taken int // since it was filled
+	most  int // what may lie ready
+}
+
+// next is the next trace: a prepared one, or where the stock is used up one that is made as it is
+// needed, within the time that is measured.
+func (s *stock) next() *Trace {
+	s.taken++
+	last := len(s.ready) - 1
+	if last < 0 {
+		return s.Maker.Next()
+	}
+	t := s.ready[last]
+	s.ready[last], s.ready = nil, s.ready[:last]
+	return t
+}
+
+type stocks []*stock
+
+// stockBytes bounds what lies ready for a subject, by the text in it.
+const stockBytes = 32 << 20
+
+func (s *Store) stocks(writers int) stocks {
+	out := make(stocks, writers)
+	for w, m := range s.Makers(writers) {
+		most := stockBytes / writers / max(4*s.Size, 4<<10)
+		out[w] = &stock{Maker: m, most: most, taken: most}
+	}
+	return out
+}
+
+// fill prepares what the next slice will take, and somewhat more, if it takes what the last one took.
+func (s stocks) fill() error {
+	for _, st := range s {
+		for want := min(st.taken+st.taken/4+1, st.most); len(st.ready) < want; {
+			t := st.Maker.Next()
+			t.Prepare()
+			st.ready = append(st.ready, t)
+		}
+		st.taken = 0
+	}
+	return nil
+}
