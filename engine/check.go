@@ -388,16 +388,18 @@ func (c *checker) orphans() error {
 		if err := c.eachTrace(kind, func(id tga.ID) error {
 			row, err := c.db.row(c.v, keyspace.AppendEntry(nil, id, 1))
 			if err != nil || row != nil {
-				return err
+				return c.problem(id, err)
 			}
 			leaves := false
 			if sealing > 0 {
-				leaves, err = c.sealedIn(id, sealing)
+				if leaves, err = c.sealedIn(id, sealing); err != nil {
+					return c.problem(id, err)
+				}
 			}
-			if err == nil && !leaves {
-				err = c.problemf(id, "trace %s has a key of kind %c and no first entry", id, kind)
+			if leaves {
+				return nil
 			}
-			return err
+			return c.problemf(id, "trace %s has a key of kind %c and no first entry", id, kind)
 		}); err != nil {
 			return err
 		}

@@ -117,7 +117,23 @@ func TestKeysOfASegmentOnItsWayAreNoProblem(t *testing.T) {
 		}
 		db.Put(key, nil)
 	}
-	db.Put(keyspace.AppendTombstone(nil, archived), nil)
+	// A tombstone that cannot be read while its segment is sealed is a problem of its trace, and the
+	// check goes on: it finds the key of the other one, which it looks at later.
+	db.Put(sealing, binary.BigEndian.AppendUint64(nil, 2))
+	db.Put(keyspace.AppendTombstone(nil, archived), []byte("none"))
+	keys := [][]byte{keyspace.AppendCheckpoint(nil, archived, 1), keyspace.AppendCheckpoint(nil, other, 1)}
+	for _, key := range keys {
+		db.Put(key, []byte("x"))
+	}
+	said := problems(t, db)
+	for _, want := range []string{"tombstone", other.String() + " has a key of kind"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("beside a damaged tombstone: %q, want %q in it", said, want)
+		}
+	}
+	for _, key := range append(keys, sealing, keyspace.AppendTombstone(nil, archived)) {
+		db.Put(key, nil)
+	}
 }
 
 // TestProblemSaysItsDigestsWhereTheyDiffer, and nothing of them where it has none.
