@@ -31,15 +31,22 @@ func (s *Store) stocks(writers int) stocks {
 	out := make(stocks, writers)
 	for w, m := range s.Makers(writers) {
 		most := stockBytes / writers / max(4*s.Size, 4<<10)
-		out[w] = &stock{Maker: m, most: most, taken: most}
+		out[w] = &stock{Maker: m, most: most, taken: 16}
 	}
 	return out
 }
 
-// fill prepares what the next slice will take, and somewhat more, if it takes what the last one took.
+// fill prepares what the next slice will take if it takes what the last one took, and a quarter more.
+// It keeps no more than that: what lies ready is part of the heap, and a large heap is collected less
+// often, which would make every case look cheaper. In the first round most traces are made as needed.
 func (s stocks) fill() error {
 	for _, st := range s {
-		for want := min(st.taken+st.taken/4+1, st.most); len(st.ready) < want; {
+		want := min(st.taken+st.taken/4+1, st.most)
+		if len(st.ready) > want {
+			clear(st.ready[want:])
+			st.ready = st.ready[:want]
+		}
+		for len(st.ready) < want {
 			t := st.Maker.Next()
 			t.Prepare()
 			st.ready = append(st.ready, t)
