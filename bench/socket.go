@@ -17,7 +17,7 @@ import (
 	"github.com/tgad/tgad/bench/internal/load"
 	"github.com/tgad/tgad/bench/internal/measure"
 	"github.com/tgad/tgad/engine"
-	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/capability"
@@ -83,7 +83,7 @@ func serve(dir, toolURL string, size int, tune func(*engine.Options)) (*served, 
 	if err := os.WriteFile(keys, set, 0o600); err != nil {
 		return nil, err
 	}
-	cfg, err := config.Parse("bench.toml", fmt.Appendf(nil, `
+	cfg, err := assemble.Parse("bench.toml", fmt.Appendf(nil, `
 allow_all = true
 [approval]
 self = true

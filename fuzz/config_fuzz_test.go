@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -27,14 +27,14 @@ func fuzzConfig(f fuzzer) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(bounded(func(t *testing.T, raw []byte) {
-		c, err := config.Parse("tgad.toml", raw)
+		c, err := assemble.Parse("tgad.toml", raw)
 		if err != nil {
 			if code := tga.CodeOf(err); code != tga.ValidationError {
 				t.Fatalf("%q is refused with %s: %v", raw, code, err)
 			}
 			return
 		}
-		again, err := config.Parse("tgad.toml", raw)
+		again, err := assemble.Parse("tgad.toml", raw)
 		if err != nil || !reflect.DeepEqual(c, again) {
 			t.Fatalf("%q is read as two configurations (%v)", raw, err)
 		}

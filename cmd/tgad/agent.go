@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/agent"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime/client"
@@ -247,7 +248,7 @@ func (f *agentFlags) load() (*config.Config, error) {
 	if f.config == "" {
 		return config.Default(), nil
 	}
-	return config.Load(f.config)
+	return assemble.Load(f.config)
 }
 
 // hosting runs g with an agent put together.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/cli"
-	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -30,18 +30,18 @@ func (a *app) capability() *cobra.Command {
 }
 
 // keys opens the key file of a configuration, which must be there.
-func keys(file string) (*config.Keys, error) {
+func keys(file string) (*assemble.Keys, error) {
 	if file == "" {
 		return nil, cli.Usagef("--config is required: the configuration that names the key file")
 	}
-	c, err := config.Load(file)
+	c, err := assemble.Load(file)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(c.KeyFile()); err != nil {
 		return nil, tga.Errorf(tga.NotFound, "the key file: %w", err)
 	}
-	return c.Keys(config.BuildOptions{})
+	return assemble.OpenKeys(c, assemble.Options{})
 }
 
 func configFlag(c *cobra.Command, file *string) {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tgad/tgad/engine"
-	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/runtime"
@@ -50,7 +50,7 @@ decision = "APPROVE"
 // serves runs a daemon for the store until the returned function is called.
 func (h *held) serves(socket string) (stop func()) {
 	h.t.Helper()
-	conf, err := config.Parse("", []byte(heldConfig))
+	conf, err := assemble.Parse("", []byte(heldConfig))
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/cli"
-	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -39,7 +39,7 @@ the disk keeps its own; $GOMAXPROCS overrides that.`,
 			o := daemon.Options{Data: data, Create: create, Socket: a.socket, Version: buildVersion().Version}
 			if file != "" {
 				var err error
-				if o.Config, err = config.Load(file); err != nil {
+				if o.Config, err = assemble.Load(file); err != nil {
 					return err
 				}
 			}

@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/cli"
-	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/runtime/workstate/sqlitefile"
@@ -28,7 +28,7 @@ func (f *stateFlags) options() (workstate.Options, error) {
 	if f.config == "" {
 		return o, nil
 	}
-	c, err := config.Load(f.config)
+	c, err := assemble.Load(f.config)
 	if err != nil {
 		return o, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
@@ -109,7 +110,7 @@ func (a *app) loaded() (*config.Config, error) {
 	if a.config == "" {
 		return nil, nil
 	}
-	return config.Load(a.config)
+	return assemble.Load(a.config)
 }
 
 // alone serves a verb that is not content with reading, where no process has the store.

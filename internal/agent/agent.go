@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/turn/manifest"
 	"github.com/tgad/tgad/internal/turn/otlp"
@@ -50,7 +51,7 @@ type Host struct {
 	Agent string // name of the first manifest's agent
 
 	db      *engine.DB
-	tools   *config.Tools
+	tools   *assemble.Tools
 	emitter *emit.Emitter
 	otlp    *otlp.Providers // nil where the environment asks for none
 	places  *workspaces
@@ -75,13 +76,13 @@ func Open(o Options) (_ *Host, err error) {
 			err = errors.Join(err, h.Close(context.Background()))
 		}
 	}()
-	engineOptions := o.Config.StoreOptions()
+	engineOptions := assemble.StoreOptions(o.Config)
 	engineOptions.Clock, engineOptions.Logger = o.Clock, o.Logger
 	if h.db, err = engine.Open(o.Data, engineOptions); err != nil {
 		return nil, err
 	}
 	var resolver *tools.Resolver // is there before any server is contacted
-	if h.tools, err = o.Config.Build(config.BuildOptions{
+	if h.tools, err = assemble.Build(o.Config, assemble.Options{
 		Store: o.Data, Logger: o.Logger, Clock: o.Clock,
 		OnToolsChanged: func(server string) { resolver.Invalidate(server) },
 	}); err != nil {
@@ -92,7 +93,7 @@ func Open(o Options) (_ *Host, err error) {
 	}
 	listers := h.tools.Listers()
 	h.tools.Router[tools.StateServer], listers[tools.StateServer] = tools.State(), tools.State()
-	models, err := o.Config.BuildModels()
+	models, err := assemble.Models(o.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func Open(o Options) (_ *Host, err error) {
 	if err != nil {
 		return nil, err
 	}
-	sinks, err := o.Config.Sinks()
+	sinks, err := assemble.Sinks(o.Config)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/tgad/tgad/internal/agent/otlptest"
-	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/modelserver"
 	"github.com/tgad/tgad/runtime/turn"
 )
@@ -51,7 +51,7 @@ func host(t *testing.T, telemetry string, warn func(string)) *Host {
 			t.Fatal(err)
 		}
 	}
-	conf, err := config.Load(filepath.Join(dir, "tgad.toml"))
+	conf, err := assemble.Load(filepath.Join(dir, "tgad.toml"))
 	if err != nil {
 		t.Fatal(err)
 	}

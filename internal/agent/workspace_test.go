@@ -17,6 +17,7 @@ import (
 
 	_ "modernc.org/sqlite"
 
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/modelserver"
 	"github.com/tgad/tgad/runtime/turn"
@@ -102,7 +103,7 @@ func (d *desk) open(more ...string) (*Host, error) {
 	text := fmt.Sprintf("[[model]]\nprovider = \"local\"\ntype = \"openai\"\nurl = %q\n[[server]]\nid = \"desk\"\ntype = \"http\"\nurl = %q\nstatuses = { \"409\" = \"failure\" }\n"+
 		"[[rule]]\ndecision = \"APPROVE\"\nrationale = \"all calls are approved here\"\n", m.URL(), tool.URL) + strings.Join(more, "\n")
 	d.write("tgad.toml", text)
-	conf, err := config.Load(d.at("tgad.toml"))
+	conf, err := assemble.Load(d.at("tgad.toml"))
 	d.must(err)
 	return Open(Options{Data: d.data, Config: conf, Manifests: []string{d.manifest}})
 }
@@ -194,7 +195,7 @@ func TestRulesDecideAboutTheStateTools(t *testing.T) {
 	d.must(err)
 	d.must(h.Close(context.Background()))
 	d.write("tgad.toml", strings.Replace(d.read("tgad.toml"), "[[rule]]", "[[rule]]\nserver = \"tgad-state\"\ndecision = \"DENY\"\nrationale = \"agents keep nothing here\"\n[[rule]]", 1))
-	conf, err := config.Load(d.at("tgad.toml"))
+	conf, err := assemble.Load(d.at("tgad.toml"))
 	d.must(err)
 	h, err = Open(Options{Data: d.data, Config: conf, Manifests: []string{d.manifest}})
 	d.must(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/internal/mcpfront/say"
@@ -118,7 +119,7 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 	}
 	conf := config.Default()
 	if m.file != "" {
-		if conf, err = config.Load(m.file); err != nil {
+		if conf, err = assemble.Load(m.file); err != nil {
 			return o, err
 		}
 	}
@@ -130,7 +131,7 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 				o.CallIDs = s.CallIDs
 			}
 			if m.workspace.Dir == "" && s.Workspace != "" {
-				m.workspace = conf.Workspace(s)
+				m.workspace = assemble.Workspace(conf, s)
 			}
 		}
 	}
@@ -209,7 +210,7 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 	if data != "" && !(named && !cmd.Flags().Changed("data")) {
 		var conf *config.Config
 		if m.file != "" {
-			if conf, err = config.Load(m.file); err != nil {
+			if conf, err = assemble.Load(m.file); err != nil {
 				return nil, nil, err
 			}
 			conf.TrustHints = conf.TrustHints || m.trust

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/engine"
-	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -99,7 +99,7 @@ func TestWhatInspectPrintsIsAConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err, printed)
 	}
-	c, err := config.Parse("", []byte(printed))
+	c, err := assemble.Parse("", []byte(printed))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, printed)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/mcpshim"
 	"github.com/tgad/tgad/schemas/tga"
@@ -36,7 +37,7 @@ what it says: read them.`,
 			}
 			conf := config.Default()
 			if m.file != "" {
-				if conf, err = config.Load(m.file); err != nil {
+				if conf, err = assemble.Load(m.file); err != nil {
 					return err
 				}
 			}

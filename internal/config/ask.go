@@ -6,15 +6,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/tgad/tgad/internal/verify"
-	"github.com/tgad/tgad/internal/verify/filecheck"
-	"github.com/tgad/tgad/internal/verify/gitcheck"
-	"github.com/tgad/tgad/internal/verify/github"
-	"github.com/tgad/tgad/internal/verify/httpcheck"
-	"github.com/tgad/tgad/internal/verify/mcpcheck"
-	"github.com/tgad/tgad/internal/verify/pgcheck"
 	"github.com/tgad/tgad/internal/verify/sqlcheck"
-	"github.com/tgad/tgad/internal/verify/sqlitecheck"
-	"github.com/tgad/tgad/runtime"
 )
 
 // Kinds of a [Verifier]; HTTP is one too. MCP and HTTP are also those of a [Prober].
@@ -114,130 +106,23 @@ func (p *Patience) durations() map[string]Duration {
 	return map[string]Duration{"timeout": p.Timeout, "delay": p.Delay, "max_delay": p.MaxDelay, "settle": p.Settle, "settle_every": p.SettleEvery}
 }
 
-func (p *Patience) of() verify.Patience {
-	return verify.Patience{
-		Timeout: p.Timeout.D, Tries: p.Tries, Delay: p.Delay.D, MaxDelay: p.MaxDelay.D, Settle: p.Settle.D, SettleEvery: p.SettleEvery.D,
+// Gone reads the key of that name, which has a form for each kind. It is the zero value where
+// the key is absent.
+func Gone[T any](v *Verifier, want string) (T, error) {
+	var form struct {
+		Gone T `toml:"gone"`
 	}
-}
-
-// callers returns what the tools of a server are called through, nil where it is none
-// that speaks MCP.
-type callers func(server string) runtime.Dispatcher
-
-// verifierKinds makes the verifier of a table, by its type.
-var verifierKinds = map[string]func(c *Config, v *Verifier, of callers) (runtime.Verifier, error){
-	HTTP: func(c *Config, v *Verifier, _ callers) (runtime.Verifier, error) {
-		o := httpcheck.Config{
-			URL: v.URL, Method: v.Method, HeadersFile: c.path(v.HeadersFile), CAFile: c.path(v.CAFile),
-			OK: v.OK, Ignore: v.Ignore, Checks: v.Checks, Patience: v.of(),
-		}
-		if err := v.gone(&o.Gone); err != nil {
-			return nil, err
-		}
-		return httpcheck.New(o)
-	},
-	GitHub: func(c *Config, v *Verifier, _ callers) (runtime.Verifier, error) {
-		return github.New(github.Config{
-			BaseURL: v.BaseURL, TokenFile: c.path(v.TokenFile), CAFile: c.path(v.CAFile), Ignore: v.Ignore, Patience: v.of(),
-		})
-	},
-	File: func(c *Config, v *Verifier, _ callers) (runtime.Verifier, error) {
-		return filecheck.New(filecheck.Config{Root: c.path(v.Root), MaxBytes: v.MaxBytes.N, Ignore: v.Ignore, Patience: v.of()})
-	},
-	Git: func(c *Config, v *Verifier, _ callers) (runtime.Verifier, error) {
-		return gitcheck.New(gitcheck.Config{Repository: c.path(v.Repository), Git: v.Git, ReachableFrom: v.Reachable, Patience: v.of()})
-	},
-	Postgres: func(c *Config, v *Verifier, _ callers) (runtime.Verifier, error) {
-		return pgcheck.New(pgcheck.Config{DSN: v.DSN, PasswordFile: c.path(v.Password), Config: v.sql()})
-	},
-	SQLite: func(c *Config, v *Verifier, _ callers) (runtime.Verifier, error) {
-		return sqlitecheck.New(sqlitecheck.Config{File: c.path(v.File), Config: v.sql()})
-	},
-	MCP: func(_ *Config, v *Verifier, of callers) (runtime.Verifier, error) {
-		caller := of(v.Server)
-		if caller == nil {
-			return nil, verify.Invalid("server", "%q is the id of no [[server]] that speaks MCP", v.Server)
-		}
-		o := mcpcheck.Config{
-			Server: v.Server, Tool: v.Tool, Answer: v.Answer, Arguments: v.Arguments, Ignore: v.Ignore, Checks: v.Checks, Patience: v.of(),
-		}
-		if err := v.gone(&o.Gone); err != nil {
-			return nil, err
-		}
-		return mcpcheck.New(o, caller)
-	},
-}
-
-func (v *Verifier) sql() sqlcheck.Config {
-	return sqlcheck.Config{Query: v.Query, Params: v.Params, Rows: v.Rows, Columns: v.Columns, Ignore: v.Ignore, Patience: v.of()}
-}
-
-// gone reads the key of that name, which has a form for each kind.
-func (v *Verifier) gone(to any) error {
 	if v.Gone == nil {
-		return nil
+		return form.Gone, nil
 	}
 	raw, err := toml.Marshal(map[string]any{"gone": v.Gone})
 	if err != nil {
-		return verify.Invalid("gone", "%w", err)
+		return form.Gone, verify.Invalid("gone", "%w", err)
 	}
 	d := toml.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
-	switch to := to.(type) {
-	case *[]int:
-		var form struct {
-			Gone []int `toml:"gone"`
-		}
-		if d.Decode(&form) != nil {
-			return verify.Invalid("gone", "want statuses, as [404, 410]")
-		}
-		*to = form.Gone
-	case *[]mcpcheck.Rule:
-		var form struct {
-			Gone []mcpcheck.Rule `toml:"gone"`
-		}
-		if d.Decode(&form) != nil {
-			return verify.Invalid("gone", "want tables with the keys failed and check")
-		}
-		*to = form.Gone
+	if d.Decode(&form) != nil {
+		return form.Gone, verify.Invalid("gone", "want %s", want)
 	}
-	return nil
-}
-
-// proberKinds makes the prober of a table, by its type.
-var proberKinds = map[string]func(c *Config, p *Prober, of callers) (runtime.Prober, error){
-	HTTP: func(c *Config, p *Prober, _ callers) (runtime.Prober, error) {
-		rules := func(all []Answered) (list []httpcheck.Rule) {
-			for _, a := range all {
-				list = append(list, httpcheck.Rule{Status: a.Status, Checks: a.Checks})
-			}
-			return list
-		}
-		return httpcheck.NewProber(httpcheck.ProberConfig{
-			URL: p.URL, Method: p.Method, HeadersFile: c.path(p.HeadersFile), CAFile: c.path(p.CAFile), Body: p.Body, Fences: p.Fences,
-			Ran: rules(p.Ran), NotRan: rules(p.NotRan), Patience: p.of(),
-			Reply: httpcheck.Reply{Result: p.Reply.Result, Summary: p.Reply.Summary, Failure: rules(p.Reply.Failure)},
-		})
-	},
-	MCP: func(_ *Config, p *Prober, of callers) (runtime.Prober, error) {
-		rules := func(all []Answered) (list []mcpcheck.Rule) {
-			for _, a := range all {
-				list = append(list, mcpcheck.Rule{Failed: a.Failed, Checks: a.Checks})
-			}
-			return list
-		}
-		key, server := "ask_server", p.AskServer
-		if server == "" {
-			key, server = "server", p.Server
-		}
-		caller := of(server)
-		if caller == nil {
-			return nil, verify.Invalid(key, "%q is the id of no [[server]] that speaks MCP", server)
-		}
-		return mcpcheck.NewProber(mcpcheck.ProberConfig{
-			AskServer: server, AskTool: p.AskTool, Answer: p.Answer, Arguments: p.Arguments, Fences: p.Fences,
-			Ran: rules(p.Ran), NotRan: rules(p.NotRan), Patience: p.of(),
-			Reply: mcpcheck.Reply{Result: p.Reply.Result, Summary: p.Reply.Summary, Failure: rules(p.Reply.Failure)},
-		}, caller)
-	},
+	return form.Gone, nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // check looks at everything that the types of the file do not say.
-func (c *Config) check(r *report) {
+func (c *Config) check(r *report, b Builder) {
 	var err error
 	if c.Profile != "" {
 		if c.profile, err = ledger.ParseProfile(c.Profile); err != nil {
@@ -34,10 +34,13 @@ func (c *Config) check(r *report) {
 		}
 		servers[s.ID] = s
 		s.check(r, at)
+		if b != nil {
+			r.refused(at, b.CheckServer(c, s))
+		}
 	}
 	c.checkTools(r, servers)
-	c.checkVerifiers(r, servers)
-	c.checkProbers(r, servers)
+	c.checkVerifiers(r, b)
+	c.checkProbers(r, servers, b)
 	c.Capability.check(r)
 	c.checkSupervisors(r)
 	c.checkAgent(r)

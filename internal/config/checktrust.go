@@ -1,11 +1,9 @@
 package config
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/tgad/tgad/internal/outcome"
@@ -16,10 +14,11 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// noCaller stands for an MCP server while a file is only read.
-var noCaller = runtime.DispatcherFunc(func(context.Context, runtime.Call) (runtime.Reply, error) {
-	return runtime.Reply{}, runtime.ErrNotSent
-})
+// Types of a [[verifier]] and of a [[prober]].
+var (
+	verifierTypes = []string{File, Git, GitHub, HTTP, MCP, Postgres, SQLite}
+	proberTypes   = []string{HTTP, MCP}
+)
 
 // verifierOnly lists, per key of a [[verifier]], the types that it belongs to.
 var verifierOnly = map[string][]string{
@@ -39,13 +38,8 @@ var proberOnly = map[string][]string{
 }
 
 // checkKind refuses a type that is none, and keys of another.
-func checkKind[T any](r *report, at, kind string, kinds map[string]T, keys map[string][]string) bool {
-	var names []string
-	for name := range kinds {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	if _, ok := kinds[kind]; !ok {
+func checkKind(r *report, at, kind string, names []string, keys map[string][]string) bool {
+	if !contains(names, kind) {
 		r.add(at+".type", "%q: want one of %s%s", kind, strings.Join(names, ", "), meant(kind, names...))
 		return false
 	}
@@ -69,9 +63,11 @@ func (r *report) patience(at string, p *Patience) bool {
 	return good
 }
 
-// refused reports an error of a package whose configuration a table is. It begins with
-// the key.
+// refused reports an error of a [Builder], nil for none. It begins with the key.
 func (r *report) refused(at string, err error) {
+	if err == nil {
+		return
+	}
 	message := err.Error()
 	var e *tga.Error
 	if errors.As(err, &e) {
@@ -85,17 +81,7 @@ func (r *report) refused(at string, err error) {
 
 var keyForm = regexp.MustCompile(`^[a-z_]+(?:\.[a-z0-9_]+)*$`)
 
-// caller says that a server speaks MCP, for a file that is only read.
-func speaksMCP(servers map[string]*Server) callers {
-	return func(id string) runtime.Dispatcher {
-		if s := servers[id]; s != nil && s.mcp() {
-			return noCaller
-		}
-		return nil
-	}
-}
-
-func (c *Config) checkVerifiers(r *report, servers map[string]*Server) {
+func (c *Config) checkVerifiers(r *report, b Builder) {
 	seen := map[string]bool{}
 	for i := range c.Verifiers {
 		v, at := &c.Verifiers[i], fmt.Sprintf("verifier.%d", i)
@@ -107,16 +93,16 @@ func (c *Config) checkVerifiers(r *report, servers map[string]*Server) {
 		}
 		seen[v.ResourceType] = true
 		r.bytes(at+".max_bytes", v.MaxBytes)
-		if !checkKind(r, at, v.Type, verifierKinds, verifierOnly) || !r.patience(at, &v.Patience) {
+		if !checkKind(r, at, v.Type, verifierTypes, verifierOnly) || !r.patience(at, &v.Patience) {
 			continue
 		}
-		if _, err := verifierKinds[v.Type](c, v, speaksMCP(servers)); err != nil {
-			r.refused(at, err)
+		if b != nil {
+			r.refused(at, b.CheckVerifier(c, v))
 		}
 	}
 }
 
-func (c *Config) checkProbers(r *report, servers map[string]*Server) {
+func (c *Config) checkProbers(r *report, servers map[string]*Server, b Builder) {
 	seen := map[[2]string]bool{}
 	for i := range c.Probers {
 		p, at := &c.Probers[i], fmt.Sprintf("prober.%d", i)
@@ -130,11 +116,11 @@ func (c *Config) checkProbers(r *report, servers map[string]*Server) {
 			r.add(at+".tool", "%q on %q has a prober already", p.Tool, p.Server)
 		}
 		seen[[2]string{p.Server, p.Tool}] = true
-		if !checkKind(r, at, p.Type, proberKinds, proberOnly) || !r.patience(at, &p.Patience) || !p.checkRules(r, at) {
+		if !checkKind(r, at, p.Type, proberTypes, proberOnly) || !r.patience(at, &p.Patience) || !p.checkRules(r, at) {
 			continue
 		}
-		if _, err := proberKinds[p.Type](c, p, speaksMCP(servers)); err != nil {
-			r.refused(at, err)
+		if b != nil {
+			r.refused(at, b.CheckProber(c, p))
 		}
 	}
 }
@@ -158,9 +144,9 @@ func (p *Prober) checkRules(r *report, at string) bool {
 	return good
 }
 
-// prober is the number of the [[prober]] of a tool: its own, or the server's *; -1 where
+// ProberOf is the number of the [[prober]] of a tool: its own, or the server's *; -1 where
 // there is none.
-func (c *Config) prober(server, tool string) int {
+func (c *Config) ProberOf(server, tool string) int {
 	found := -1
 	for i := range c.Probers {
 		p := &c.Probers[i]
@@ -203,12 +189,12 @@ func (c *Config) checkTrust(r *report, at string, t *Tool, server *Server, serve
 		r.add(at+".inverse.server", "%q is the id of no [[server]]", t.Inverse.Server)
 	}
 	switch {
-	case server.mcp() && t.Answer == outcome.FormJSON:
+	case server.SpeaksMCP() && t.Answer == outcome.FormJSON:
 		r.add(at+".answer", "answers of a server of type %s have the form %s", server.Type, outcome.FormMCP)
 	case server.Type == HTTP && t.Answer == outcome.FormMCP:
 		r.add(at+".answer", "answers of a server of type %s have the form %s", server.Type, outcome.FormJSON)
 	}
-	if t.Key.Header != "" && server.mcp() {
+	if t.Key.Header != "" && server.SpeaksMCP() {
 		r.add(at+".key.header", "it does not belong to type %s", server.Type)
 	}
 	var e *tga.Error
@@ -224,7 +210,7 @@ var replayModes = map[string]runtime.ReplayMode{
 
 // checkProbing refuses a licence to ask that nothing can use.
 func (c *Config) checkProbing(r *report, at string, t *Tool, server *Server) {
-	n := c.prober(t.Server, t.Name)
+	n := c.ProberOf(t.Server, t.Name)
 	none := t.Prober == "none"
 	switch {
 	case t.Prober != "" && !none:

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"path/filepath"
 	"time"
 
 	"github.com/tgad/tgad/ledger"
@@ -35,7 +36,7 @@ type Config struct {
 	profile ledger.Profile
 	dir     string // of the file; relative paths in it start here
 
-	warnings []string // about who else can read or write the file; [Config.Build] logs them
+	warnings []string // about who else can read or write the file
 }
 
 // Socket is the part about the unix socket.
@@ -258,3 +259,22 @@ func (c *Config) fill() {
 	}
 	c.Capability.fill()
 }
+
+// JSONLimits bound what a caller hands in.
+func (c *Config) JSONLimits() tga.Limits {
+	return tga.Limits{MaxBytes: int(c.Limits.ArtifactBytes.N), MaxDepth: c.Limits.Depth}
+}
+
+// Path resolves a path of the file against the file's directory.
+func (c *Config) Path(p string) string {
+	if p == "" || filepath.IsAbs(p) {
+		return p
+	}
+	return filepath.Join(c.dir, p)
+}
+
+// LedgerProfile is the profile that the file names.
+func (c *Config) LedgerProfile() ledger.Profile { return c.profile }
+
+// Warnings are what a person should know of who else can read or write the file.
+func (c *Config) Warnings() []string { return c.warnings }

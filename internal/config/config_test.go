@@ -1,83 +1,21 @@
-package config
+package config_test
 
 import (
+	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 const example = "../../examples/tgad.toml"
-
-func TestExampleIsValid(t *testing.T) {
-	c, err := Load(example)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tools, err := c.Build(BuildOptions{Store: t.TempDir(), Logger: discard})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := tools.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if len(tools.Router) != 4 || !tools.Trusts() {
-		t.Errorf("the example gives %d dispatchers", len(tools.Router))
-	}
-}
-
-// TestWholeExampleIsValid: with the settings that need files, and the files, too.
-func TestWholeExampleIsValid(t *testing.T) {
-	raw, err := os.ReadFile(example)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for _, name := range []string{"shop.password", "github.token", "HEAD"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("s3cret\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, "supervisor.jwks"), keySet(t), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	text := regexp.MustCompile(`(?m)^#([^ \n])`).ReplaceAllString(string(raw), "$1")
-	text = strings.NewReplacer("/etc/tgad/", dir+"/", "/srv/repos/site.git", dir).Replace(text)
-	c, err := Parse(filepath.Join(dir, "tgad.toml"), []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tools, err := c.Build(BuildOptions{Store: t.TempDir(), Logger: discard})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := tools.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	trust := tools.Options().Trust
-	for _, kind := range []string{"invoice", "ticket", "file", "order", "shipment", "github_pr", "git_ref"} {
-		if trust.Verifier(kind) == nil {
-			t.Errorf("%s has no verifier", kind)
-		}
-	}
-	if trust.Verifier("dream") != nil || trust.Capabilities == nil || trust.SelfApproval || trust.Supervisor("uid:2003") == nil || trust.Supervisor("uid:2004") != nil {
-		t.Errorf("trust %+v", trust)
-	}
-	if trust.Prober("billing", "create_invoice") == nil || trust.Prober("billing", "balance") != nil || trust.Prober("crm", "add_contact") != nil {
-		t.Error("probers are not those of the file")
-	}
-}
 
 // TestExampleNamesEveryKey: a key that the example does not show is one that nobody finds.
 func TestExampleNamesEveryKey(t *testing.T) {
@@ -105,17 +43,17 @@ func TestExampleNamesEveryKey(t *testing.T) {
 			walk(f.Type)
 		}
 	}
-	walk(reflect.TypeFor[Config]())
+	walk(reflect.TypeFor[config.Config]())
 }
 
 // TestExampleShowsTheDefaults: what the example says in [limits] is what a file without
 // it gives.
 func TestExampleShowsTheDefaults(t *testing.T) {
-	c, err := Load(example)
+	c, err := assemble.Load(example)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := c.Limits, Default().Limits; got != want {
+	if got, want := c.Limits, config.Default().Limits; got != want {
 		t.Errorf("the example's limits are\n%+v, the defaults\n%+v", got, want)
 	}
 }
@@ -228,7 +166,7 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 		{"uid", "[[role]]\nuid = [-1]\nverbs = [\"read\"]\n", "c.toml:2:", ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			_, err := Parse("c.toml", []byte(x.text))
+			_, err := assemble.Parse("c.toml", []byte(x.text))
 			if tga.CodeOf(err) != tga.ValidationError || !strings.Contains(err.Error(), x.line) || !strings.Contains(err.Error(), x.want) {
 				t.Errorf("error\n%v\nwant %s %s", err, x.line, x.want)
 			}
@@ -249,7 +187,7 @@ func TestLimitsOfTrustAreReached(t *testing.T) {
 		"[[server]]\nid = \"s\"\ntype = \"external\"\ncall_ids = [\"" + strings.Repeat("x", 255) + "\"]\n",
 		"[[server]]\nid = \"s\"\ntype = \"external\"\n[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"probe\"\nprober = \"none\"\n",
 	} {
-		if _, err := Parse("c.toml", []byte(text)); err != nil {
+		if _, err := assemble.Parse("c.toml", []byte(text)); err != nil {
 			t.Errorf("%s\n%v", text, err)
 		}
 	}
@@ -257,7 +195,7 @@ func TestLimitsOfTrustAreReached(t *testing.T) {
 
 // TestAllMistakesAreReported: one look at the file is enough to mend it.
 func TestAllMistakesAreReported(t *testing.T) {
-	_, err := Parse("c.toml", []byte("profile = \"x\"\n[limits]\ndepth = -1\n[[rule]]\ndecision = \"x\"\n"+
+	_, err := assemble.Parse("c.toml", []byte("profile = \"x\"\n[limits]\ndepth = -1\n[[rule]]\ndecision = \"x\"\n"+
 		"[[verifier]]\nresource_type = \"a\"\ntype = \"file\"\n[[verifier]]\nresource_type = \"b\"\ntype = \"sqlite\"\nfile = \"f\"\n[capability]\nskew = \"x\"\n"))
 	if err == nil {
 		t.Fatal("accepted")
@@ -280,7 +218,7 @@ func TestNothingWrittenAllowsNothing(t *testing.T) {
 		"": tga.Deny, "allow_all = true": tga.Approve, "[[rule]]\nserver = \"other\"\ndecision = \"APPROVE\"": tga.Deny,
 		"[[rule]]\ntool = \"t\"\ndecision = \"NEEDS_APPROVAL\"": tga.NeedsApproval,
 	} {
-		c, err := Parse("", []byte(text))
+		c, err := assemble.Parse("", []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +236,7 @@ func TestNothingWrittenAllowsNothing(t *testing.T) {
 // TestPolicyHashIsOfTheRules: another table has another hash, the same one the same.
 func TestPolicyHashIsOfTheRules(t *testing.T) {
 	hash := func(text string) tga.Digest {
-		c, err := Parse("", []byte(text))
+		c, err := assemble.Parse("", []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +263,7 @@ func TestPolicyHashIsOfTheRules(t *testing.T) {
 }
 
 func TestPolicyOfTheFile(t *testing.T) {
-	c, err := Load(example)
+	c, err := assemble.Load(example)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +277,7 @@ func TestPolicyOfTheFile(t *testing.T) {
 		t.Errorf("crm's others: %+v %v", p, ok)
 	}
 	// A permit's time may be shorter than the send time-out: the shorter bounds an executor's send.
-	brief, err := Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\nsend_timeout=\"2s\"\npermit_time=\"1s\"\n"))
+	brief, err := assemble.Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\nsend_timeout=\"2s\"\npermit_time=\"1s\"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,10 +288,10 @@ func TestPolicyOfTheFile(t *testing.T) {
 		t.Error("a tool without a row has a policy")
 	}
 	most := "resends = 10000\nprobe = { attempts = 10000 }\nretry = { attempts = 10000 }\n"
-	if _, err := Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\n"+most)); err != nil {
+	if _, err := assemble.Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\n"+most)); err != nil {
 		t.Error(err)
 	}
-	none, err := Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\nresends=0\n"))
+	none, err := assemble.Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\nresends=0\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,58 +301,48 @@ func TestPolicyOfTheFile(t *testing.T) {
 }
 
 func TestRoleOfAPeer(t *testing.T) {
-	c, err := Load(example)
+	c, err := assemble.Load(example)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := c.RoleOf(0, 990, 7); r.Namespace != AnyNamespace || !r.Has(Admin) {
+	if r := c.RoleOf(0, 990, 7); r.Namespace != config.AnyNamespace || !r.Has(config.Admin) {
 		t.Errorf("the first role that matches: %+v", r)
 	}
-	if r := c.RoleOf(5, 990, 5); r.Namespace != "shop" || !r.Has(Append) || r.Has(Decide) || r.Has(Admin) {
+	if r := c.RoleOf(5, 990, 5); r.Namespace != "shop" || !r.Has(config.Append) || r.Has(config.Decide) || r.Has(config.Admin) {
 		t.Errorf("a group's: %+v", r)
 	}
 	if r := c.RoleOf(5, 5, 5); len(r.Verbs) != 0 {
 		t.Errorf("with roles in the file the daemon's own uid has %+v", r)
 	}
-	if r := Default().RoleOf(5, 5, 5); !r.Has(Read) || !r.Has(Append) || !r.Has(Decide) || !r.Has(Admin) || r.Namespace != AnyNamespace {
+	if r := config.Default().RoleOf(5, 5, 5); !r.Has(config.Read) || !r.Has(config.Append) || !r.Has(config.Decide) || !r.Has(config.Admin) || r.Namespace != config.AnyNamespace {
 		t.Errorf("without roles the daemon's own uid has %+v", r)
 	}
-	if r := Default().RoleOf(0, 0, 5); len(r.Verbs) != 0 {
+	if r := config.Default().RoleOf(0, 0, 5); len(r.Verbs) != 0 {
 		t.Errorf("without roles root has %+v", r)
 	}
 }
 
-// TestHeadersFile: the headers of a file are used, and one that everybody can read, or
-// that says something twice, is refused without being repeated.
-func TestHeadersFile(t *testing.T) {
-	dir := t.TempDir()
-	for _, x := range []struct {
-		text string
-		mode os.FileMode
-		ok   bool
-	}{
-		{"# secret\nAuthorization: Bearer s3cret\nx-a: 1:2\n", 0o600, true},
-		{"Authorization: Bearer s3cret\n", 0o604, false},
-		{"Authorization: Bearer s3cret\nauthorization: Bearer s3cret\n", 0o600, false},
-		{"Bearer s3cret\n", 0o600, false},
-	} {
-		path := filepath.Join(dir, "headers")
-		if err := os.WriteFile(path, []byte(x.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, x.mode); err != nil {
-			t.Fatal(err)
-		}
-		c, err := Parse(filepath.Join(dir, "c.toml"), []byte("[[server]]\nid = \"s\"\ntype = \"http\"\nurl = \"http://h\"\nheaders_file = \"headers\"\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		headers, err := c.headers(&c.Servers[0])
-		if (err == nil) != x.ok || err != nil && strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%q %v: %v", x.text, x.mode, err)
-		}
-		if x.ok && (headers["Authorization"] != "Bearer s3cret" || headers["X-A"] != "1:2") {
-			t.Errorf("headers %v", headers)
+// TestProberOfATool: its own row before the server's *, and no other server's.
+func TestProberOfATool(t *testing.T) {
+	c, err := assemble.Parse("c.toml", []byte(row("a", "*")+row("a", "t")+"[[server]]\nid = \"a\"\ntype = \"external\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tool, want := range map[[2]string]int{{"a", "t"}: 1, {"a", "u"}: 0, {"b", "t"}: -1} {
+		if got := c.ProberOf(tool[0], tool[1]); got != want {
+			t.Errorf("%v has prober %d, want %d", tool, got, want)
 		}
 	}
+}
+
+func row(server, tool string) string {
+	return fmt.Sprintf(`
+[[prober]]
+server = %q
+tool = %q
+type = "http"
+url = "http://h/{key}"
+ran = [{ check = [{ pointer = "/k", field = "key" }] }]
+not_ran = [{ status = [404] }]
+`, server, tool)
 }

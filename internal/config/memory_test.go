@@ -64,7 +64,7 @@ func TestBodyBudget(t *testing.T) {
 		"body_budget = \"17MiB\"\n":                  true,
 		"body_budget = -1\n":                         false,
 	} {
-		_, err := Parse("test.toml", []byte("[limits]\n"+text))
+		_, err := Parse("test.toml", []byte("[limits]\n"+text), nil)
 		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "body_budget") {
 			t.Errorf("%q: %v", text, err)
 		}

@@ -20,15 +20,15 @@ import (
 
 // Default is the configuration of an empty file: no tool server, every request denied.
 func Default() *Config {
-	c, err := Parse("", nil)
+	c, err := Parse("", nil, nil)
 	if err != nil {
 		panic(err) // the empty file is valid
 	}
 	return c
 }
 
-// Load reads a configuration file. PERMISSION_DENIED: somebody else could have written it.
-func Load(path string) (*Config, error) {
+// Load is [Parse] of a file. PERMISSION_DENIED: somebody else could have written it.
+func Load(path string, b Builder) (*Config, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "configuration: %w", err)
@@ -48,16 +48,26 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "configuration: %w", err)
 	}
-	c, err := Parse(path, raw)
+	c, err := Parse(path, raw, b)
 	if err == nil && found.Warn != "" {
 		c.warnings = append(c.warnings, "configuration "+path+": "+found.Warn)
 	}
 	return c, err
 }
 
-// Parse reads a configuration; name is the file's, for messages and relative paths. The
-// error is VALIDATION_ERROR and lists every mistake.
-func Parse(name string, raw []byte) (*Config, error) {
+// Builder makes what the tables of a file describe. [Parse] asks it whether it could, so that
+// one error lists those mistakes too that only the packages of a type can see. No answer of it
+// contacts anybody. Each error begins with the key that is wrong and ": ".
+type Builder interface {
+	CheckServer(c *Config, s *Server) error
+	CheckVerifier(c *Config, v *Verifier) error
+	CheckProber(c *Config, p *Prober) error
+}
+
+// Parse reads a configuration; name is the file's, for messages and relative paths. Without a
+// [Builder] it checks what needs none: package assemble has the one that makes what a file
+// says. The error is VALIDATION_ERROR and lists every mistake.
+func Parse(name string, raw []byte, b Builder) (*Config, error) {
 	c := &Config{dir: filepath.Dir(name)}
 	r := &report{name: name, lines: strings.Split(string(raw), "\n")}
 	d := toml.NewDecoder(bytes.NewReader(raw))
@@ -67,7 +77,7 @@ func Parse(name string, raw []byte) (*Config, error) {
 		return nil, r.err()
 	}
 	r.positions = positionsOf(raw)
-	c.check(r)
+	c.check(r, b)
 	if err := r.err(); err != nil {
 		return nil, err
 	}

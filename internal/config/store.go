@@ -1,7 +1,6 @@
 package config
 
 import (
-	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -35,18 +34,4 @@ func (s *Store) check(r *report) {
 	} {
 		r.bytes("store."+key, b)
 	}
-}
-
-// StoreOptions are the options of the engine that the file sets.
-func (c *Config) StoreOptions() engine.Options {
-	s := c.Store
-	o := engine.Options{
-		WitnessFile:   c.path(s.WitnessFile),
-		LowWaterBytes: uint64(s.LowWaterBytes.N), MemTableBytes: uint64(s.MemTableBytes.N), CacheBytes: s.CacheBytes.N,
-		RewriteShare: s.RewriteShare,
-	}
-	if id, err := tga.ParseID(s.ID); err == nil { // "" is no id; another mistake was reported
-		o.StoreID = id
-	}
-	return o
 }

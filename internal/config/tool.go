@@ -91,14 +91,14 @@ func (t *Tool) rules(s *Server, profile ledger.Profile) outcome.Tool {
 		Inverse: t.Inverse, Key: t.Key.Key,
 		Licence: ledger.Effective(t.licence, t.Licence != "", class, profile),
 	}
-	if o.Answer == "" && s.mcp() {
+	if o.Answer == "" && s.SpeaksMCP() {
 		o.Answer = outcome.FormMCP
 	}
 	return o
 }
 
-// mcp reports whether the daemon calls the server over MCP.
-func (s *Server) mcp() bool { return s.Type == MCPCommand || s.Type == MCPURL }
+// SpeaksMCP reports whether the daemon calls the server over MCP.
+func (s *Server) SpeaksMCP() bool { return s.Type == MCPCommand || s.Type == MCPURL }
 
 // AnyTool is the name of the row for every tool of a server that has none.
 const AnyTool = outcome.AnyTool

@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/assemble"
 )
 
 // The test binary is also the program that some tests run: a peer under another uid, and
@@ -114,7 +114,7 @@ func childDaemon() int {
 			return 1
 		}
 	}
-	cfg, err := config.Load(os.Getenv("CONFIG"))
+	cfg, err := assemble.Load(os.Getenv("CONFIG"))
 	if err == nil {
 		err = Run(ctx, Options{
 			Data: os.Getenv("DATA"), Socket: os.Getenv("SOCKET"), Config: cfg, Version: "child",

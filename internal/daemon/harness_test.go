@@ -19,7 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/runtime/client"
@@ -204,7 +204,7 @@ func start(t *testing.T, extra string) *bench {
 
 func (b *bench) options() Options {
 	b.t.Helper()
-	cfg, err := config.Parse("test.toml", []byte(b.config))
+	cfg, err := assemble.Parse("test.toml", []byte(b.config))
 	if err != nil {
 		b.t.Fatalf("configuration:\n%v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -111,7 +112,7 @@ func open(o Options) (_ *Daemon, err error) {
 	if err != nil {
 		return nil, err
 	}
-	store := o.Config.StoreOptions()
+	store := assemble.StoreOptions(o.Config)
 	store.Clock, store.Logger, store.Create = o.Clock, o.Logger, o.Create
 	if o.Tune != nil {
 		o.Tune(&store)
@@ -129,7 +130,7 @@ func open(o Options) (_ *Daemon, err error) {
 			err = errors.Join(err, d.db.Close())
 		}
 	}()
-	if d.tools, err = o.Config.Build(config.BuildOptions{AtRest: o.readOnly, Store: o.Data, Logger: o.Logger, Clock: o.Clock}); err != nil {
+	if d.tools, err = assemble.Build(o.Config, assemble.Options{AtRest: o.readOnly, Store: o.Data, Logger: o.Logger, Clock: o.Clock}); err != nil {
 		return nil, err
 	}
 	options := d.tools.Options()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -29,7 +30,7 @@ type Daemon struct {
 
 	db    *engine.DB
 	rt    *runtime.Runtime
-	tools *config.Tools
+	tools *assemble.Tools
 
 	life       context.Context // of calls: ends when draining is over
 	end        context.CancelFunc

@@ -89,6 +89,24 @@ func TestPureRoomsHaveNoNetwork(t *testing.T) {
 	}
 }
 
+// TestConfigurationIsReadByLightPackages: a program that only reads a configuration links the
+// TOML parser and small libraries, and neither a database nor a protocol: package assemble
+// links those.
+func TestConfigurationIsReadByLightPackages(t *testing.T) {
+	light := []string{
+		module + "/", "github.com/pelletier/go-toml", "github.com/google/uuid", "golang.org/x/sys",
+		"github.com/golang-jwt/jwt", "github.com/failsafe-go/failsafe-go", "github.com/bits-and-blooms/bitset",
+	}
+	heavy := []string{module + "/engine", module + "/wal", module + "/runtime/mcp", module + "/runtime/turn", module + "/internal/turn"}
+	for _, p := range list(t, "-deps", "./internal/config") {
+		first, _, _ := strings.Cut(p.ImportPath, "/")
+		within := func(prefix string) bool { return strings.HasPrefix(p.ImportPath, prefix) }
+		if strings.Contains(first, ".") && !slices.ContainsFunc(light, within) || slices.ContainsFunc(heavy, within) && p.ImportPath != module+"/wal/chain" {
+			t.Errorf("internal/config links %s: what is made of a file belongs into internal/assemble", p.ImportPath)
+		}
+	}
+}
+
 // TestEngineAddsNoServerToPebble compares what the engine links with what bare Pebble
 // links: this module's packages, the pure libraries it names, and nothing that serves,
 // parses flags or exports telemetry.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/runtime"
@@ -78,7 +78,7 @@ func process(verb string) int {
 }
 
 func runDaemon(ctx context.Context, dir string) error {
-	conf, err := config.Parse("", []byte(processConfig))
+	conf, err := assemble.Parse("", []byte(processConfig))
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func runShim(ctx context.Context, dir string) error {
 	}
 	c := client.New(os.Getenv(envSocket), client.Options{Name: "test"})
 	if os.Getenv(envSocket) == "" {
-		conf, err := config.Parse("", []byte(processConfig))
+		conf, err := assemble.Parse("", []byte(processConfig))
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime/client"
@@ -19,7 +19,7 @@ import (
 // doubtful is a world whose log is a daemon's, so that calls in doubt can be looked up.
 func (w *world) doubtful(toml string) *client.Client {
 	w.t.Helper()
-	conf, err := config.Parse("", []byte(processConfig+toml))
+	conf, err := assemble.Parse("", []byte(processConfig+toml))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/runtime/client"
@@ -105,7 +106,7 @@ func Visit(ctx context.Context, dir string) (*Daemon, error) {
 	if all, err := os.ReadDir(dir); err != nil || len(all) == 0 {
 		return nil, tga.Errorf(tga.NotFound, "there is no store in %s", dir)
 	}
-	conf, err := config.Parse("", []byte(`
+	conf, err := assemble.Parse("", []byte(`
 [limits]
 drain_timeout = "1s"
 [[rule]]
@@ -134,7 +135,7 @@ func (e *Daemon) Close() {
 // would be without tgad, and recorded; every tool is a write tool about which nothing is
 // attested. Hints of tool servers count where a shim passes them on, which it does when it is told.
 func DefaultConfig() (*config.Config, error) {
-	return config.Parse("", []byte(`
+	return assemble.Parse("", []byte(`
 allow_all = true
 trust_hints = true
 

@@ -1,19 +1,20 @@
-package config
+package assemble
 
 import (
 	"context"
 	"errors"
 	"log/slog"
 
+	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Workspace says how a server's workspace is kept.
-func (c *Config) Workspace(s *Server) workspace.Options {
-	return workspace.Options{Dir: c.path(s.Workspace), Aside: c.path(s.WorkspaceSnapshots), Exclude: s.WorkspaceExclude, Keep: s.WorkspaceKeep}
+// Workspace says how the workspace of a server of the file is kept.
+func Workspace(c *config.Config, s *config.Server) workspace.Options {
+	return workspace.Options{Dir: c.Path(s.Workspace), Aside: c.Path(s.WorkspaceSnapshots), Exclude: s.WorkspaceExclude, Keep: s.WorkspaceKeep}
 }
 
 // snapshots takes snapshots of a workspace before and after each send of a write tool. It

@@ -1,4 +1,4 @@
-package config
+package assemble
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func build(t *testing.T, text string) *Tools {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools, err := c.Build(BuildOptions{Store: t.TempDir(), Logger: discard})
+	tools, err := Build(c, Options{Store: t.TempDir(), Logger: discard})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,11 +156,11 @@ func TestKeysAreTheFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours, err := c.Keys(BuildOptions{})
+	ours, err := OpenKeys(c, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := c.Keys(BuildOptions{})
+	theirs, err := OpenKeys(c, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,34 +200,9 @@ func TestKeyFileInTheStoreIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tools, err := c.Build(BuildOptions{Store: store, Logger: discard}); tga.CodeOf(err) != tga.ValidationError {
+	if tools, err := Build(c, Options{Store: store, Logger: discard}); tga.CodeOf(err) != tga.ValidationError {
 		t.Errorf("%v %v", tools, err)
 	}
-}
-
-// TestProberOfATool: its own row before the server's *, and no other server's.
-func TestProberOfATool(t *testing.T) {
-	c, err := Parse("c.toml", []byte(row("a", "*")+row("a", "t")+"[[server]]\nid = \"a\"\ntype = \"external\"\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for tool, want := range map[[2]string]int{{"a", "t"}: 1, {"a", "u"}: 0, {"b", "t"}: -1} {
-		if got := c.prober(tool[0], tool[1]); got != want {
-			t.Errorf("%v has prober %d, want %d", tool, got, want)
-		}
-	}
-}
-
-func row(server, tool string) string {
-	return fmt.Sprintf(`
-[[prober]]
-server = %q
-tool = %q
-type = "http"
-url = "http://h/{key}"
-ran = [{ check = [{ pointer = "/k", field = "key" }] }]
-not_ran = [{ status = [404] }]
-`, server, tool)
 }
 
 func id(n byte) tga.ID { return tga.ID{6: 0x70, 8: 0x80, 15: n} }

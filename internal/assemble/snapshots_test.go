@@ -1,4 +1,4 @@
-package config
+package assemble
 
 import (
 	"context"
@@ -84,8 +84,8 @@ func TestWorkspaceOfAServer(t *testing.T) {
 		if (err == nil) != ok {
 			t.Errorf("%s: %v", text, err)
 		}
-		if err == nil && c.Workspace(&c.Servers[0]).Dir != "w" {
-			t.Errorf("%s: %+v", text, c.Workspace(&c.Servers[0]))
+		if err == nil && Workspace(c, &c.Servers[0]).Dir != "w" {
+			t.Errorf("%s: %+v", text, Workspace(c, &c.Servers[0]))
 		}
 	}
 }

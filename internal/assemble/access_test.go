@@ -1,6 +1,6 @@
 //go:build unix
 
-package config
+package assemble
 
 import (
 	"bytes"
@@ -63,7 +63,7 @@ func TestFileThatOthersCanWriteIsRefused(t *testing.T) {
 			continue
 		}
 		var log bytes.Buffer
-		tools, err := got.Build(BuildOptions{Store: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		tools, err := Build(got, Options{Store: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,7 @@
-package config
+package assemble
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/internal/outcome"
 	"github.com/tgad/tgad/internal/secretfile"
@@ -28,48 +28,22 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Supervisor returns the rule table. Without a rule it denies every request, and with
-// allow_all it approves every one.
-func (c *Config) Supervisor() (runtime.Rules, error) {
-	rules := c.Rules
-	if c.AllowAll {
-		rules = []Rule{{Decision: tga.Approve, Rationale: "the configuration says allow_all"}}
-	}
-	s := runtime.Rules{}
-	table := []map[string]any{}
-	for _, r := range rules {
-		s.Rules = append(s.Rules, runtime.Rule{
-			Server: r.Server, Tool: r.Tool, Risk: r.Risk,
-			Decision: r.Decision, Rationale: r.Rationale, Required: r.Required, Within: r.Within.D,
-		})
-		table = append(table, map[string]any{
-			"server": r.Server, "tool": r.Tool, "risk": r.Risk, "decision": r.Decision,
-			"rationale": r.Rationale, "required": r.Required, "within_ms": r.Within.D.Milliseconds(),
-		})
-	}
-	raw, err := json.Marshal(table)
-	if err != nil {
-		return s, tga.Errorf(tga.ValidationError, "rule table: %w", err)
-	}
-	// The canonical form is digested, never what encoding/json wrote.
-	canonical, err := tga.Canonicalize(raw, tga.Limits{})
-	s.PolicyHash = tga.Sum(canonical)
-	return s, err
+// Parse is [config.Parse], which reports what the packages of this program refuse too.
+func Parse(name string, raw []byte) (*config.Config, error) {
+	return config.Parse(name, raw, builder{})
 }
 
-// JSONLimits bound what a caller hands in.
-func (c *Config) JSONLimits() tga.Limits {
-	return tga.Limits{MaxBytes: int(c.Limits.ArtifactBytes.N), MaxDepth: c.Limits.Depth}
-}
+// Load is [config.Load], which reports what the packages of this program refuse too.
+func Load(path string) (*config.Config, error) { return config.Load(path, builder{}) }
 
-// BuildOptions say where a configuration is used.
-type BuildOptions struct {
+// Options say where a configuration is used.
+type Options struct {
 	// Store is the store's directory. The locks of child processes are kept in it, and
 	// a file of keys inside it is refused.
 	Store  string
 	Logger *slog.Logger     // gets what servers write
 	Clock  func() time.Time // for tests; nil means time.Now
-	// OnToolsChanged is told the id of an MCP server whose tools may be others now; see
+	// OnToolsChanged is told the id of an config.MCP server whose tools may be others now; see
 	// [mcp.Options]. Nil means nobody asks.
 	OnToolsChanged func(server string)
 	// AtRest makes what is needed to read a log: what the file says of outcomes and
@@ -81,7 +55,7 @@ type BuildOptions struct {
 // whom else the file says to ask.
 type Tools struct {
 	dispatch.Router
-	config  *Config
+	config  *config.Config
 	trust   runtime.Trust
 	rules   *outcome.Rules
 	mcp     map[string]*listed
@@ -96,17 +70,17 @@ type Tools struct {
 
 // Build makes the dispatcher and everything that is asked beside the log. No server is
 // contacted.
-func (c *Config) Build(o BuildOptions) (_ *Tools, err error) {
+func Build(c *config.Config, o Options) (_ *Tools, err error) {
 	t := &Tools{Router: dispatch.Router{}, config: c, mcp: map[string]*listed{}, grpc: map[string]*grpccall.Server{}, suggested: map[[2]string]runtime.Policy{}, named: map[string]bool{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
 		}
 	}()
-	for _, w := range c.warnings {
+	for _, w := range c.Warnings() {
 		o.Logger.Warn(w)
 	}
-	if t.rules, err = c.outcomes(); err != nil {
+	if t.rules, err = c.Outcomes(); err != nil {
 		return nil, err
 	}
 	if o.AtRest {
@@ -119,8 +93,8 @@ func (c *Config) Build(o BuildOptions) (_ *Tools, err error) {
 	}
 	for i := range c.Servers {
 		s := &c.Servers[i]
-		t.named[s.ID] = s.Type == External && s.Trusted
-		if s.Type == External {
+		t.named[s.ID] = s.Type == config.External && s.Trusted
+		if s.Type == config.External {
 			continue
 		}
 		transport, err := t.transport(s, children, o)
@@ -136,7 +110,7 @@ func (c *Config) Build(o BuildOptions) (_ *Tools, err error) {
 }
 
 // stack decorates a transport in the order that package dispatch prescribes.
-func (t *Tools) stack(s *Server, transport runtime.Dispatcher, log *slog.Logger) (runtime.Dispatcher, error) {
+func (t *Tools) stack(s *config.Server, transport runtime.Dispatcher, log *slog.Logger) (runtime.Dispatcher, error) {
 	d := dispatch.Breaker(transport, dispatch.BreakerOptions{
 		Failures: s.Breaker.Failures, Open: s.Breaker.Open.D, Trials: s.Breaker.Trials,
 		OnChange: func(namespace, state string) {
@@ -146,7 +120,7 @@ func (t *Tools) stack(s *Server, transport runtime.Dispatcher, log *slog.Logger)
 	d = dispatch.Limit(d, s.Concurrency)
 	d = dispatch.Retry(d, dispatch.RetryOptions{Tries: s.Retry.Tries, Delay: s.Retry.Delay.D, MaxDelay: s.Retry.MaxDelay.D})
 	if s.Workspace != "" {
-		k, err := workspace.Open(context.Background(), t.config.Workspace(s))
+		k, err := workspace.Open(context.Background(), Workspace(t.config, s))
 		if err != nil {
 			return nil, err
 		}
@@ -157,12 +131,12 @@ func (t *Tools) stack(s *Server, transport runtime.Dispatcher, log *slog.Logger)
 	return &placer{next: d, rules: t.rules}, nil
 }
 
-func (t *Tools) transport(s *Server, dir string, b BuildOptions) (runtime.Dispatcher, error) {
-	headers, err := t.config.headers(s)
+func (t *Tools) transport(s *config.Server, dir string, b Options) (runtime.Dispatcher, error) {
+	headers, err := headers(t.config, s)
 	if err != nil {
 		return nil, err
 	}
-	if s.Type == HTTP {
+	if s.Type == config.HTTP {
 		statuses := map[int]httpcall.Outcome{}
 		for status, word := range s.Statuses {
 			code, err := strconv.Atoi(status)
@@ -194,10 +168,10 @@ func (t *Tools) transport(s *Server, dir string, b BuildOptions) (runtime.Dispat
 		t.closers = append(t.closers, server.Close)
 		return server, nil
 	}
-	if s.Type == GRPC {
+	if s.Type == config.GRPC {
 		set := ""
 		if s.DescriptorSet != "" {
-			set = t.config.path(s.DescriptorSet)
+			set = t.config.Path(s.DescriptorSet)
 		}
 		server, err := grpccall.New(s.URL, grpccall.Options{
 			DescriptorSet: set, Services: s.Services, MaxAnswer: int(t.config.Limits.AnswerBytes.N), Logger: b.Logger,
@@ -208,7 +182,7 @@ func (t *Tools) transport(s *Server, dir string, b BuildOptions) (runtime.Dispat
 		return server, err
 	}
 	o := mcp.Options{
-		Command: s.Command, Dir: t.config.path(s.Dir), URL: s.URL, Headers: headers,
+		Command: s.Command, Dir: t.config.Path(s.Dir), URL: s.URL, Headers: headers,
 		MaxAnswerBytes: t.config.Limits.AnswerBytes.N, StartTimeout: s.StartTimeout.D,
 		ProtocolVersion: s.ProtocolVersion, Logger: b.Logger,
 		KeyMeta: func(tool string) string { return t.rules.Key(s.ID, tool).Meta },
@@ -219,7 +193,7 @@ func (t *Tools) transport(s *Server, dir string, b BuildOptions) (runtime.Dispat
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
 		o.Env = append(o.Env, name+"="+s.Env[name])
 	}
-	if s.Type == MCPCommand {
+	if s.Type == config.MCPCommand {
 		// Named by the id's digest: an id may hold a slash and be 128 bytes long.
 		sum := tga.Sum([]byte(s.ID))
 		o.LockFile = filepath.Join(dir, "child-"+sum.String()[:16]+".lock")
@@ -237,20 +211,12 @@ func (t *Tools) transport(s *Server, dir string, b BuildOptions) (runtime.Dispat
 }
 
 // headers reads the headers file of a server.
-func (c *Config) headers(s *Server) (map[string]string, error) {
-	headers, err := secretfile.Headers(c.path(s.HeadersFile))
+func headers(c *config.Config, s *config.Server) (map[string]string, error) {
+	headers, err := secretfile.Headers(c.Path(s.HeadersFile))
 	if err != nil {
 		return nil, tga.Errorf(tga.ValidationError, "headers_file: %w", err)
 	}
 	return headers, nil
-}
-
-// path resolves a path of the file against the file's directory.
-func (c *Config) path(p string) string {
-	if p == "" || filepath.IsAbs(p) {
-		return p
-	}
-	return filepath.Join(c.dir, p)
 }
 
 // Policy is [runtime.Options.Policy]: the file's word, and only where the file says
@@ -265,11 +231,11 @@ func (t *Tools) Policy(server, tool string) runtime.Policy {
 }
 
 // Asks reports whether the file says how to ask whether a call of a tool ran.
-func (t *Tools) Asks(server, tool string) bool { return t.config.prober(server, tool) >= 0 }
+func (t *Tools) Asks(server, tool string) bool { return t.config.ProberOf(server, tool) >= 0 }
 
 // Options are the runtime's.
 func (t *Tools) Options() runtime.Options {
-	return runtime.Options{Profile: t.config.profile, Policy: t.Policy, Trust: t.trust, Limits: t.config.JSONLimits(), Lock: lockHolder, MaxAnswer: t.config.Limits.AnswerBytes.N}
+	return runtime.Options{Profile: t.config.LedgerProfile(), Policy: t.Policy, Trust: t.trust, Limits: t.config.JSONLimits(), Lock: lockHolder, MaxAnswer: t.config.Limits.AnswerBytes.N}
 }
 
 // Suggest asks the trusted servers for their hints. A server that cannot be asked

@@ -1,4 +1,4 @@
-package config
+package assemble
 
 import (
 	"errors"
@@ -59,7 +59,7 @@ func TestSupervisorThatCannotBeCheckedIsRefused(t *testing.T) {
 		c, err := Parse(filepath.Join(dir, "tgad.toml"), []byte(x.text))
 		if err == nil {
 			var tools *Tools
-			if tools, err = c.Build(BuildOptions{Store: t.TempDir(), Logger: discard}); err == nil {
+			if tools, err = Build(c, Options{Store: t.TempDir(), Logger: discard}); err == nil {
 				if err := tools.Close(); err != nil {
 					t.Error(err)
 				}
@@ -96,7 +96,7 @@ func TestSkewIsWhatIsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := now
-		tools, err := c.Build(BuildOptions{Store: t.TempDir(), Logger: discard, Clock: func() time.Time { return at }})
+		tools, err := Build(c, Options{Store: t.TempDir(), Logger: discard, Clock: func() time.Time { return at }})
 		if err != nil {
 			t.Fatal(err)
 		}

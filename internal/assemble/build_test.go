@@ -1,4 +1,4 @@
-package config
+package assemble
 
 import (
 	"context"
@@ -44,7 +44,7 @@ name = "named"
 		if err != nil {
 			t.Fatal(err)
 		}
-		tools, err := c.Build(BuildOptions{Store: t.TempDir(), Logger: discard})
+		tools, err := Build(c, Options{Store: t.TempDir(), Logger: discard})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +113,7 @@ func TestOnlyTrustedHintsSuggest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tools, err := c.Build(BuildOptions{Store: t.TempDir(), Logger: discard})
+		tools, err := Build(c, Options{Store: t.TempDir(), Logger: discard})
 		if err != nil {
 			t.Fatal(err)
 		}

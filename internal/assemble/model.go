@@ -1,0 +1,77 @@
+package assemble
+
+import (
+	"fmt"
+
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/turn/model"
+	"github.com/tgad/tgad/internal/turn/tools"
+	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/runtime/turn/emit"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Models makes the adapters of the configured models. None is contacted, and no key
+// is read yet.
+func Models(c *config.Config) (map[string]turn.Model, error) {
+	out := map[string]turn.Model{}
+	for _, m := range c.Models {
+		o := model.Options{BaseURL: m.URL, Stream: m.Stream, MaxTokens: m.MaxTokens}
+		switch {
+		case m.KeyFile != "":
+			o.Key = model.KeyFile(c.Path(m.KeyFile))
+		case m.KeyEnv != "":
+			o.Key = model.KeyEnv(m.KeyEnv)
+		}
+		make := model.OpenAI
+		if m.Type == config.Anthropic {
+			make = model.Anthropic
+		}
+		built, err := make(o)
+		if err != nil {
+			return nil, fmt.Errorf("model %q: %w", m.Provider, err)
+		}
+		out[m.Provider] = built
+	}
+	return out, nil
+}
+
+// Sinks makes the outputs of events.
+func Sinks(c *config.Config) ([]emit.Sink, error) {
+	var out []emit.Sink
+	if c.Agent.EventsFile != "" {
+		s, err := emit.File(c.Path(c.Agent.EventsFile), emit.FileOptions{})
+		if err != nil {
+			return nil, tga.Errorf(tga.ValidationError, "agent.events_file: %w", err)
+		}
+		out = append(out, s)
+	}
+	if c.Agent.EventsURL != "" {
+		s, err := emit.HTTP(c.Agent.EventsURL, emit.HTTPOptions{})
+		if err != nil {
+			return nil, tga.Errorf(tga.ValidationError, "agent.events_url: %w", err)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// Listers are the configured servers as sources of tools: those that can be asked what
+// they have, and nil for the others.
+func (t *Tools) Listers() map[string]tools.Lister {
+	out := map[string]tools.Lister{}
+	for i := range t.config.Servers {
+		id := t.config.Servers[i].ID
+		if t.Router[id] == nil {
+			continue // called by others: an agent here can't reach it
+		}
+		out[id] = nil
+		if s := t.mcp[id]; s != nil {
+			out[id] = s.Server
+		}
+		if s := t.grpc[id]; s != nil {
+			out[id] = s
+		}
+	}
+	return out
+}

@@ -1,0 +1,238 @@
+package assemble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/outcome"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/capability"
+	"github.com/tgad/tgad/runtime/mcp"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// buildTrust makes what the runtime asks beside the log.
+func (t *Tools) buildTrust(o Options) (runtime.Trust, error) {
+	c := t.config
+	trust := runtime.Trust{
+		Outcome: t.rules.Outcome, Inverse: t.rules.Inverse, Schema: t.schema,
+		SelfApproval: c.Approval.Self, RequireCapability: c.Capability.Required,
+	}
+	// Questions go around the breaker and the limit: what they ask about is mostly why
+	// those are closed.
+	of := func(id string) runtime.Dispatcher {
+		if s := t.mcp[id]; s != nil {
+			return s.Server
+		}
+		return nil
+	}
+	verifiers := map[string]runtime.Verifier{}
+	for i := range c.Verifiers {
+		v := &c.Verifiers[i]
+		made, err := verifierKinds[v.Type](c, v, of)
+		if err != nil {
+			return trust, fmt.Errorf("verifier of %q: %w", v.ResourceType, err)
+		}
+		verifiers[v.ResourceType] = made
+	}
+	trust.Verifier = func(kind string) runtime.Verifier { return verifiers[kind] }
+	probers := make([]runtime.Prober, len(c.Probers))
+	for i := range c.Probers {
+		p := &c.Probers[i]
+		made, err := proberKinds[p.Type](c, p, of)
+		if err != nil {
+			return trust, fmt.Errorf("prober of %s on %q: %w", p.Tool, p.Server, err)
+		}
+		probers[i] = made
+	}
+	trust.Prober = func(server, tool string) runtime.Prober {
+		if n := c.ProberOf(server, tool); n >= 0 {
+			return probers[n]
+		}
+		return nil
+	}
+	supervisors, err := remoteSupervisors(c, o)
+	if err != nil {
+		return trust, err
+	}
+	trust.Supervisor = func(who string) runtime.TokenChecker {
+		if s := supervisors[who]; s != nil {
+			return s
+		}
+		return nil
+	}
+	if c.Capability.KeyFile == "" {
+		return trust, nil
+	}
+	keys, err := OpenKeys(c, o)
+	if err != nil {
+		return trust, err
+	}
+	trust.Capabilities = keys
+	return trust, nil
+}
+
+// Keys are those of the file under [capability]. They are read again when the file is
+// another: a key that was rotated or deleted counts from the next approval on.
+type Keys struct {
+	*capability.Ring
+	path string
+
+	mu   sync.Mutex
+	read os.FileInfo // of the file as it was read
+}
+
+// OpenKeys opens the file of keys, and makes it where there is none. VALIDATION_ERROR where
+// the configuration names none.
+func OpenKeys(c *config.Config, o Options) (*Keys, error) {
+	k := &c.Capability
+	if k.KeyFile == "" {
+		return nil, tga.Errorf(tga.ValidationError, "the configuration has no key_file under [capability]")
+	}
+	path := c.KeyFile()
+	var skew *time.Duration
+	if k.Skew != nil {
+		skew = &k.Skew.D
+	}
+	ring, err := capability.Open(path, k.Issuer, k.Audience, capability.Options{
+		StoreDir: o.Store, Lifetime: k.Lifetime.D, Skew: skew, Clock: o.Clock,
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Not what the file is now: it may be another than the one that was opened.
+	return &Keys{Ring: ring, path: path}, nil
+}
+
+// Mint is that of the ring with the file's keys.
+func (k *Keys) Mint(ctx context.Context, g runtime.Grant) (string, error) {
+	if err := k.refresh(); err != nil {
+		return "", err
+	}
+	return k.Ring.Mint(ctx, g)
+}
+
+// Check is that of the ring with the file's keys.
+func (k *Keys) Check(ctx context.Context, token string, g runtime.Grant) error {
+	if err := k.refresh(); err != nil {
+		return err
+	}
+	return k.Ring.Check(ctx, token, g)
+}
+
+// refresh reads the file where it is not the one that was read. A file that cannot be
+// read permits nothing: its owner may have taken it away to revoke what it signed.
+func (k *Keys) refresh() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	info, err := os.Stat(k.path)
+	if err != nil {
+		return tga.Errorf(tga.CapabilityInvalid, "the key file: %w", err)
+	}
+	if r := k.read; r != nil && os.SameFile(r, info) && r.ModTime().Equal(info.ModTime()) && r.Size() == info.Size() {
+		return nil
+	}
+	if err := k.Reload(); err != nil {
+		return tga.Errorf(tga.CapabilityInvalid, "the key file has changed: %w", err)
+	}
+	k.read = info // as it was before it was read: a later change is seen
+	return nil
+}
+
+// listHolds is for how long a server's list of tools is taken as it was told.
+const listHolds = time.Second
+
+// listed is an config.MCP server with what it said of its tools.
+type listed struct {
+	*mcp.Server
+
+	mu    sync.Mutex
+	asked time.Time
+	tools map[string]tga.Digest // of the definitions
+}
+
+// schema is [runtime.Trust.Schema]: the digest of a tool's definition, as its server's
+// tools/list has it in exact bytes; zero of a server that has none. TOOL_SCHEMA_CHANGED
+// where the server lists no such tool.
+func (t *Tools) schema(ctx context.Context, server, tool string) (tga.Digest, error) {
+	s := t.mcp[server]
+	if s == nil {
+		return tga.Digest{}, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tools == nil || time.Since(s.asked) > listHolds {
+		asked := time.Now()
+		tools, err := s.ListTools(ctx)
+		if err != nil {
+			return tga.Digest{}, err
+		}
+		s.asked, s.tools = asked, map[string]tga.Digest{}
+		for _, tool := range tools {
+			s.tools[tool.Name] = tga.Sum(tool.Definition)
+		}
+	}
+	digest, ok := s.tools[tool]
+	if !ok {
+		return digest, tga.Errorf(tga.ToolSchemaChanged, "the server lists no tool of that name")
+	}
+	return digest, nil
+}
+
+// placer puts the key where a tool wants it in its arguments.
+type placer struct {
+	next  runtime.Dispatcher
+	rules *outcome.Rules
+}
+
+func (p *placer) place(call runtime.Call) (runtime.Call, error) {
+	at := p.rules.Key(call.Server, call.Tool).Argument
+	if at == "" {
+		return call, nil
+	}
+	args, err := outcome.PlaceArgument(call.Args, at, call.Key)
+	if err != nil {
+		return call, err
+	}
+	call.Args = args
+	return call, nil
+}
+
+// Check refuses a call whose arguments have no room for the key. A remote executor puts
+// the key where its server wants it by itself.
+func (p *placer) Check(ctx context.Context, call runtime.Call) error {
+	if !call.Remote {
+		var err error
+		if call, err = p.place(call); err != nil {
+			return err
+		}
+	}
+	return runtime.Check(ctx, p.next, call)
+}
+
+// Prepare hands the call on as it will be sent.
+func (p *placer) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
+	call, err := p.place(call)
+	if err != nil {
+		return nil, err
+	}
+	if next, ok := p.next.(runtime.Preparer); ok {
+		return next.Prepare(ctx, call)
+	}
+	return nil, nil
+}
+
+// Dispatch sends the call with the key in its arguments.
+func (p *placer) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
+	call, err := p.place(call)
+	if err != nil {
+		return runtime.Reply{}, errors.Join(runtime.ErrNotSent, err)
+	}
+	return p.next.Dispatch(ctx, call)
+}
