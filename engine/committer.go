@@ -100,7 +100,7 @@ func (c *committer) enter(ctx context.Context, id tga.ID) error {
 	case c.room <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return c.db.waitFailed("wait while "+strconv.Itoa(maxQueued)+" appends are on their way", id, ctx.Err())
+		return c.db.health.waitFailed("wait while "+strconv.Itoa(maxQueued)+" appends are on their way", id, ctx.Err())
 	case <-c.db.health.poisoned:
 		return c.db.health.sick()
 	}
@@ -155,7 +155,7 @@ func (c *committer) run() {
 	}
 	if c.db.health.sick() == nil { // else it may be in the log's hands for good
 		if err := closeBatch(c.rows.b); err != nil {
-			c.db.health.poison(c.db.log, err)
+			c.db.health.poison(err)
 		}
 	}
 }
@@ -205,10 +205,10 @@ func (c *committer) commit(g *group) error {
 		err = c.mark.Advance(at.Group, at.Sum)
 	}
 	if err == nil {
-		err = db.guarded(func() error { return c.index(at) })
+		err = db.health.guarded(func() error { return c.index(at) })
 	}
 	if err != nil {
-		db.health.poison(db.log, err)
+		db.health.poison(err)
 	}
 	return err
 }

@@ -116,7 +116,7 @@ func (db *DB) checkLock(lock *dirLock, files *guard.Fenced) {
 		return
 	}
 	db.health.breakOff()
-	db.health.poison(db.log, fmt.Errorf("the store's directory is no longer this process's alone: %w", err))
+	db.health.poison(fmt.Errorf("the store's directory is no longer this process's alone: %w", err))
 	files.Shut()
 }
 

@@ -31,7 +31,7 @@ func (db *DB) events() *pebble.EventListener {
 					err = errors.Join(err, db.spoilIndex())
 				}
 			}
-			db.health.poison(db.log, err)
+			db.health.poison(err)
 			// Pebble would go on trying without a pause.
 			db.health.endGoroutine()
 		},

@@ -25,7 +25,7 @@ func TestWorkThatSucceedsForgivesWhatFailed(t *testing.T) {
 		db := new(DB)
 		db.opts = Options{}.withDefaults()
 		db.log = db.opts.Logger
-		db.health.init()
+		db.health.init(db.log)
 		l := db.events()
 		for range maxBackgroundErrors - 1 {
 			l.BackgroundError(failed)

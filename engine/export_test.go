@@ -68,7 +68,7 @@ func (db *DB) Value(key, row []byte) ([]byte, error) { return db.content(key, ro
 func (db *DB) DropCaches() { db.dropCaches() }
 
 // Flush writes the memtables to tables.
-func (db *DB) Flush() error { return db.awaited(db.p.Flush) }
+func (db *DB) Flush() error { return db.health.awaited(db.p.Flush) }
 
 // Queued returns how many batches wait for the commit of those before them.
 func (db *DB) Queued() int {

@@ -91,7 +91,7 @@ func (db *DB) catchUp(p *pebble.DB, from position) (position, error) {
 	})
 	if err == nil {
 		at.at = tail.At
-		err = db.guarded(func() error { return x.commit(at) })
+		err = db.health.guarded(func() error { return x.commit(at) })
 	}
 	if err == nil {
 		err = db.remake.at(at.at)
@@ -129,7 +129,7 @@ func (db *DB) get(r reader, key []byte) ([]byte, error) {
 
 // row returns the row of a key, nil where there is none.
 func (db *DB) row(r reader, key []byte) (row []byte, err error) {
-	err = db.guarded(func() error {
+	err = db.health.guarded(func() error {
 		it, err := r.NewIter(&filtered)
 		if err != nil {
 			return err
@@ -149,7 +149,7 @@ var filtered = pebble.IterOptions{UseL6Filters: true}
 // scanRows calls f for each row of a range in order. What f is given is valid until it
 // returns; f must not call the store's user.
 func (db *DB) scanRows(r reader, lower, upper []byte, f func(key, row []byte) error) error {
-	return readError(db.guarded(func() error {
+	return readError(db.health.guarded(func() error {
 		it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 		if err != nil {
 			return err

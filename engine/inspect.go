@@ -320,7 +320,7 @@ func (db *DB) openIndex(found found) (at position, err error) {
 	db.health.opening.Store(true)
 	db.health.begun.Store(false)
 	var p *pebble.DB
-	err = db.awaited(func() (err error) {
+	err = db.health.awaited(func() (err error) {
 		p, err = pebble.Open(dir, db.pebbleOptions(fs, readOnly))
 		return err
 	})
@@ -345,7 +345,7 @@ func (db *DB) openIndex(found found) (at position, err error) {
 			db.log.Warn("the index is not what it was, and is made anew", "error", err)
 			found.indexed = false
 			db.p = nil
-			if err := errors.Join(db.guarded(p.Close), db.removeIndex()); err != nil {
+			if err := errors.Join(db.health.guarded(p.Close), db.removeIndex()); err != nil {
 				return at, err
 			}
 			return db.openIndex(found)

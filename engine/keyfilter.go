@@ -183,7 +183,7 @@ func (db *DB) filterFailed(err error) {
 	switch {
 	case err == nil || errors.Is(err, errNoFilter):
 	case unlike(err):
-		db.health.poison(db.log, errors.Join(err, db.spoilIndex()))
+		db.health.poison(errors.Join(err, db.spoilIndex()))
 	default:
 		db.log.Warn("no filter of ledger keys: they are looked for in the index", "error", err)
 	}
@@ -201,7 +201,7 @@ func (db *DB) makeFilter(expected uint64) error {
 	k.building.Store(f)
 	defer k.building.Store(nil)
 	var v *pebble.Snapshot
-	if err := db.guarded(func() error { v = k.p.NewSnapshot(); return nil }); err != nil {
+	if err := db.health.guarded(func() error { v = k.p.NewSnapshot(); return nil }); err != nil {
 		return err
 	}
 	var keys, sum uint64
@@ -222,7 +222,7 @@ func (db *DB) makeFilter(expected uint64) error {
 	if err == nil {
 		at, err = db.positionOf(v)
 	}
-	if err = errors.Join(err, db.guarded(v.Close)); err != nil {
+	if err = errors.Join(err, db.health.guarded(v.Close)); err != nil {
 		return err
 	}
 	if at.keys != keys || at.sum != sum {

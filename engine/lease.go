@@ -158,7 +158,7 @@ func (db *DB) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 			return chain.Lease{}, tga.Errorf(tga.StateLockAcquireFailed, "acquire trace %s: another holds its lease", id).In(id)
 		}
 		if err := db.leases.queue.lock(ctx, db.health.stopped(), id); err != nil {
-			return chain.Lease{}, db.waitFailed("acquire trace "+id.String()+": another holds its lease", id, err)
+			return chain.Lease{}, db.health.waitFailed("acquire trace "+id.String()+": another holds its lease", id, err)
 		}
 	}
 	if err := db.lockTrace(ctx, id); err != nil {
@@ -197,7 +197,7 @@ func (db *DB) Lend(ctx context.Context, id tga.ID, own func(*chain.Trace) bool) 
 	}
 	for !mine && db.leases.isWeak(id) {
 		failed := func(why error) error {
-			return db.waitFailed("acquire trace "+id.String()+": another peer holds its lease", id, why)
+			return db.health.waitFailed("acquire trace "+id.String()+": another peer holds its lease", id, why)
 		}
 		if _, waits := ctx.Deadline(); !waits {
 			return chain.Lease{}, failed(context.DeadlineExceeded)
@@ -269,9 +269,9 @@ func (db *DB) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lea
 		select {
 		case <-time.After(overtakePause):
 		case <-ctx.Done():
-			return chain.Lease{}, db.waitFailed("overtake trace "+id.String(), id, ctx.Err())
+			return chain.Lease{}, db.health.waitFailed("overtake trace "+id.String(), id, ctx.Err())
 		case <-db.health.stopped():
-			return chain.Lease{}, db.waitFailed("overtake trace "+id.String(), id, tga.StoreUnavailable)
+			return chain.Lease{}, db.health.waitFailed("overtake trace "+id.String(), id, tga.StoreUnavailable)
 		}
 	}
 }
@@ -318,7 +318,7 @@ func (db *DB) lockTrace(ctx context.Context, id tga.ID) error {
 	case <-tail.commit.group.done:
 		err = tail.commit.group.err
 	case <-ctx.Done():
-		err = db.waitFailed("wait for trace "+id.String(), id, ctx.Err())
+		err = db.health.waitFailed("wait for trace "+id.String(), id, ctx.Err())
 	case <-db.health.poisoned:
 		err = db.health.sick()
 	}
@@ -331,7 +331,7 @@ func (db *DB) lockTrace(ctx context.Context, id tga.ID) error {
 // lockQueued takes the lock of a trace whose newest appends may still be on their way.
 func (db *DB) lockQueued(ctx context.Context, id tga.ID) error {
 	if err := db.traces.lock(ctx, db.health.poisoned, id); err != nil {
-		return db.waitFailed("wait for trace "+id.String(), id, err)
+		return db.health.waitFailed("wait for trace "+id.String(), id, err)
 	}
 	return nil
 }
@@ -367,18 +367,7 @@ func (t *tails) remove(s *step) {
 // lockKey takes the lock under which a ledger record is read and changed.
 func (db *DB) lockKey(ctx context.Context, id tga.ID, key [32]byte) error {
 	if err := db.keys.lock(ctx, db.health.poisoned, key); err != nil {
-		return db.waitFailed("wait for a ledger key", id, err)
+		return db.health.waitFailed("wait for a ledger key", id, err)
 	}
 	return nil
-}
-
-// waitFailed says why a wait ended: the store stopped, or ctx did.
-func (db *DB) waitFailed(what string, id tga.ID, err error) error {
-	if sick := db.health.sick(); sick != nil {
-		return sick
-	}
-	if err == error(tga.StoreUnavailable) {
-		return tga.Errorf(tga.StoreUnavailable, "%s: the store is closed", what).In(id)
-	}
-	return tga.Errorf(tga.StateLockAcquireFailed, "%s: %w", what, err).In(id)
 }

@@ -111,7 +111,7 @@ func open(dir string, opts Options, mode openMode) (*DB, error) {
 func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	db := &DB{opts: opts.withDefaults(), readOnly: mode.readOnly, believe: mode.believe, fork: mode.fork, cut: mode.cut, remake: mode.remake}
 	db.log = db.opts.Logger
-	db.health.init()
+	db.health.init(db.log)
 	db.traces.init()
 	db.keys.init()
 	db.tails.init()
@@ -174,7 +174,7 @@ func (db *DB) restart(acceptLoss bool, doubt *tga.Error) error {
 // opens a store for writing although acknowledged records are missing from it; doubt is a
 // reason to think so that is known already.
 func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
-	db.files = guard.FS(db.opts.FS, guard.FSOptions{Index: db.path(indexName), OnSlowDisk: db.slowDisk, OnLost: db.lost, OnFailed: db.failed})
+	db.files = guard.FS(db.opts.FS, guard.FSOptions{Index: db.path(indexName), OnSlowDisk: db.slowDisk, OnLost: db.health.lost, OnFailed: db.health.failed})
 	found, err := db.inspect()
 	if err != nil {
 		return err

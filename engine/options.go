@@ -116,7 +116,7 @@ func (db *DB) pebbleOptions(fs vfs.FS, readOnly bool) *pebble.Options {
 		ReadOnly:           readOnly,
 		DisableWAL:         true,
 		FormatMajorVersion: formatMajorVersion,
-		Logger:             pebbleLog{db},
+		Logger:             pebbleLog{&db.health},
 		EventListener:      db.events(),
 		CacheSize:          db.opts.CacheBytes,
 

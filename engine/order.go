@@ -169,7 +169,7 @@ func eachLeaf(r *wal.Record, f func(Leaf) error) error {
 // there is none: the log begins there.
 func (db *DB) landmark(index uint64) (at wal.Position, err error) {
 	lower, _ := keyspace.GlobalBounds()
-	err = db.guarded(func() error {
+	err = db.health.guarded(func() error {
 		it, err := db.p.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: keyspace.AppendGlobal(nil, index+1)})
 		if err != nil {
 			return err

@@ -19,6 +19,8 @@ import (
 // have dropped them and report success next time. So the first failure poisons the
 // store for good, and only what a later Open finds on disk counts.
 type health struct {
+	log *slog.Logger
+
 	mu       sync.Mutex
 	cause    error         // of the poisoning, nil while healthy
 	poisoned chan struct{} // closed with cause set
@@ -26,7 +28,7 @@ type health struct {
 	frozen atomic.Pointer[tga.Error] // why nothing may be appended, nil = writable
 	// restored says that the only reason is that the store was made from a backup.
 	restored atomic.Bool
-	opening  atomic.Bool // the store is being opened, see [DB.failedOpen]
+	opening  atomic.Bool // the store is being opened, see [health.failedOpen]
 	begun    atomic.Bool // goroutines of the Pebble that is being opened may run
 
 	breaking sync.Once
@@ -39,7 +41,8 @@ type health struct {
 	stop    chan struct{} // closed when closing
 }
 
-func (h *health) init() {
+func (h *health) init(log *slog.Logger) {
+	h.log = log
 	h.poisoned, h.broken = make(chan struct{}), make(chan struct{})
 	h.reopen()
 }
@@ -51,7 +54,7 @@ func (h *health) reopen() {
 }
 
 // poison records the first failure and wakes everybody who waits.
-func (h *health) poison(log *slog.Logger, err error) {
+func (h *health) poison(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.cause != nil {
@@ -59,7 +62,7 @@ func (h *health) poison(log *slog.Logger, err error) {
 	}
 	h.cause = err
 	close(h.poisoned)
-	log.Error("the store stops: a write or sync failed", "error", err)
+	h.log.Error("the store stops: a write or sync failed", "error", err)
 }
 
 // sick returns STORE_UNAVAILABLE once the store is poisoned.
@@ -131,13 +134,24 @@ func (h *health) writable() error {
 	return nil
 }
 
+// waitFailed says why a wait ended: the store stopped, or ctx did.
+func (h *health) waitFailed(what string, id tga.ID, err error) error {
+	if sick := h.sick(); sick != nil {
+		return sick
+	}
+	if err == error(tga.StoreUnavailable) {
+		return tga.Errorf(tga.StoreUnavailable, "%s: the store is closed", what).In(id)
+	}
+	return tga.Errorf(tga.StateLockAcquireFailed, "%s: %w", what, err).In(id)
+}
+
 // fatal is what Pebble's Fatalf panics with inside guarded.
 type fatal struct{ msg string }
 
 // guarded runs a call of Pebble. Pebble reports what it cannot go on after through
 // Logger.Fatalf, which must not return: a failed sync would become a successful
 // commit. Here that panic, and any other one of Pebble, poisons the store.
-func (db *DB) guarded(f func() error) (err error) {
+func (h *health) guarded(f func() error) (err error) {
 	defer func() {
 		r := recover()
 		if r == nil {
@@ -149,8 +163,8 @@ func (db *DB) guarded(f func() error) (err error) {
 		} else if !ok {
 			cause = fmt.Errorf("panic in pebble: %v", r)
 		}
-		db.health.poison(db.log, cause)
-		err = db.health.sick()
+		h.poison(cause)
+		err = h.sick()
 	}()
 	return f()
 }
@@ -158,45 +172,45 @@ func (db *DB) guarded(f func() error) (err error) {
 // awaited runs a call of Pebble that waits for Pebble's own goroutines, as a flush does.
 // When one of those meets what it cannot go on after, the store is poisoned and the
 // call may wait for ever; then nobody waits for the call.
-func (db *DB) awaited(f func() error) error {
+func (h *health) awaited(f func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- db.guarded(f) }()
+	go func() { done <- h.guarded(f) }()
 	select {
 	case err := <-done:
 		return err
-	case <-db.health.poisoned:
+	case <-h.poisoned:
 	}
 	select {
 	case err := <-done: // it returned all the same
 		return err
 	default:
-		return db.health.sick()
+		return h.sick()
 	}
 }
 
 // pebbleLog sends Pebble's messages to the store's logger.
-type pebbleLog struct{ db *DB }
+type pebbleLog struct{ *health }
 
 func (l pebbleLog) Infof(format string, args ...any) {
-	l.db.log.Debug("pebble: " + fmt.Sprintf(format, args...))
+	l.log.Debug("pebble: " + fmt.Sprintf(format, args...))
 }
 
 func (l pebbleLog) Errorf(format string, args ...any) {
-	l.db.log.Error("pebble: " + fmt.Sprintf(format, args...))
+	l.log.Error("pebble: " + fmt.Sprintf(format, args...))
 }
 
 // Fatalf poisons the store and does not return. In a goroutine of a caller it panics
-// up to [DB.guarded]; in one of Pebble's own, where nobody would recover, it ends that
+// up to [health.guarded]; in one of Pebble's own, where nobody would recover, it ends that
 // goroutine, so that an embedder's process lives on to see STORE_UNAVAILABLE.
 func (l pebbleLog) Fatalf(format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
 	cause := errors.New("pebble: " + msg)
-	_ = l.db.failed(cause) // does not return where the panic would be a failure of pebble.Open
-	l.db.health.poison(l.db.log, cause)
+	_ = l.failed(cause) // does not return where the panic would be a failure of pebble.Open
+	l.poison(cause)
 	if insideGuarded() {
 		panic(fatal{"pebble: " + msg})
 	}
-	l.db.health.endGoroutine()
+	l.endGoroutine()
 }
 
 // endGoroutine ends a goroutine of Pebble's own. What it was doing stays marked as
@@ -214,7 +228,7 @@ func insideGuarded() bool {
 	frames := goruntime.CallersFrames(pcs[:goruntime.Callers(1, pcs[:])])
 	for {
 		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, "engine.(*DB).guarded") {
+		if strings.HasSuffix(f.Function, "engine.(*health).guarded") {
 			return true
 		}
 		if !more {
@@ -231,35 +245,35 @@ func insideGuarded() bool {
 // tables and for compactions; they go on, and panic over what is closed where nobody can
 // recover (table_stats.go of v2.1.7 divides by the zero shards of a closed cache). So from the
 // first flush on Pebble's Open never gets an error. It stands still where it is, what its
-// goroutines use stays, and Open of the store returns what failed, for [DB.awaited] does not
+// goroutines use stays, and Open of the store returns what failed, for [health.awaited] does not
 // wait for it. Its memory is lost until the process ends; [DB.release] cuts it off from the
 // disk. Before the first flush there is no such goroutine, and the error goes back.
-func (db *DB) failedOpen(err error) (back error, elsewhere bool) {
-	if !db.health.opening.Load() || !insideGuarded() {
+func (h *health) failedOpen(err error) (back error, elsewhere bool) {
+	if !h.opening.Load() || !insideGuarded() {
 		return err, true
 	}
-	if db.health.begun.Load() {
-		db.stand(err)
+	if h.begun.Load() {
+		h.stand(err)
 	}
 	return err, false
 }
 
 // stand poisons the store and keeps this goroutine for ever.
-func (db *DB) stand(err error) {
-	db.health.breakOff()
-	db.health.poison(db.log, err)
+func (h *health) stand(err error) {
+	h.breakOff()
+	h.poison(err)
 	select {}
 }
 
 // lost is told of a log or directory that was not written, see [guard.FSOptions].
-func (db *DB) lost(err error) {
-	if _, elsewhere := db.failedOpen(err); elsewhere {
-		db.stand(err)
+func (h *health) lost(err error) {
+	if _, elsewhere := h.failedOpen(err); elsewhere {
+		h.stand(err)
 	}
 }
 
 // failed is told of any other failed operation, see [guard.FSOptions].
-func (db *DB) failed(err error) error {
-	err, _ = db.failedOpen(err)
+func (h *health) failed(err error) error {
+	err, _ = h.failedOpen(err)
 	return err
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"log/slog"
 	goruntime "runtime"
 	"strings"
 	"testing"
@@ -19,12 +20,12 @@ import (
 func TestFatalNeverReturns(t *testing.T) {
 	for name, call := range map[string]func(*DB, func()){
 		"caller's goroutine": func(db *DB, f func()) {
-			if err := db.guarded(func() error { f(); return nil }); tga.CodeOf(err) != tga.StoreUnavailable {
+			if err := db.health.guarded(func() error { f(); return nil }); tga.CodeOf(err) != tga.StoreUnavailable {
 				t.Errorf("guarded call: %v", err)
 			}
 		},
 		"deep in a caller's goroutine": func(db *DB, f func()) {
-			err := db.guarded(func() error { return errors.Join(func() error { f(); return nil }()) })
+			err := db.health.guarded(func() error { return errors.Join(func() error { f(); return nil }()) })
 			if tga.CodeOf(err) != tga.StoreUnavailable {
 				t.Errorf("guarded call: %v", err)
 			}
@@ -41,7 +42,7 @@ func TestFatalNeverReturns(t *testing.T) {
 				t.Fatal(err)
 			}
 			call(db, func() {
-				pebbleLog{db}.Fatalf("no %s", "more")
+				pebbleLog{&db.health}.Fatalf("no %s", "more")
 				t.Error("Fatalf returned")
 			})
 			if _, err := db.Acquire(t.Context(), tga.ID{}); tga.CodeOf(err) != tga.StoreUnavailable {
@@ -138,7 +139,7 @@ func TestStoreThatIsCutOffMakesNoSegment(t *testing.T) {
 		}
 	}
 	db.health.breakOff() // as a goroutine of Pebble that does not go on
-	db.health.poison(db.log, errors.New("a write failed"))
+	db.health.poison(errors.New("a write failed"))
 	if err := db.Close(); tga.CodeOf(err) != tga.StoreUnavailable {
 		t.Errorf("close: %v", err)
 	}
@@ -158,7 +159,7 @@ func TestBrokenPebbleIsStuck(t *testing.T) {
 		want   error
 	}{{true, true, errStuck}, {false, true, nil}, {true, false, nil}, {false, false, nil}} {
 		db := &DB{}
-		db.health.init()
+		db.health.init(slog.New(slog.DiscardHandler))
 		if c.files {
 			db.files = guard.FS(vfs.NewMem(), guard.FSOptions{})
 		}
@@ -175,7 +176,7 @@ func TestBrokenPebbleIsStuck(t *testing.T) {
 // call that leaves, not before. Who closes it once more is told so.
 func TestCloseWaitsForTheLastCallInside(t *testing.T) {
 	var h health
-	h.init()
+	h.init(slog.New(slog.DiscardHandler))
 	for range 2 {
 		if err := h.enter(); err != nil {
 			t.Fatal(err)

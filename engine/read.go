@@ -77,7 +77,7 @@ func (db *DB) replay(r reader, id tga.ID) (fold, error) {
 // unused reports whether a trace has neither an entry nor a tombstone: one iterator
 // answers for a new trace what [DB.rows] takes two for.
 func (db *DB) unused(id tga.ID) (unused bool, err error) {
-	err = db.guarded(func() error {
+	err = db.health.guarded(func() error {
 		it, err := db.p.NewIter(&filtered)
 		if err != nil {
 			return err

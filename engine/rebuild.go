@@ -58,7 +58,7 @@ func RebuildIndex(ctx context.Context, dir string, opts Options, far *Rebuilding
 		return done, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := db.awaited(db.p.Flush); err != nil {
+	if err := db.health.awaited(db.p.Flush); err != nil {
 		return done, tga.Errorf(tga.StoreUnavailable, "rebuild the index of %s: %w", dir, err)
 	}
 	_, done.Records = far.Progress()

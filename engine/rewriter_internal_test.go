@@ -172,7 +172,7 @@ func TestRewriterRestsWhileAppendsAreMade(t *testing.T) {
 			t.Errorf("begin, %s: rests %v, %v; want %d", c.what, slept, err, c.want)
 		}
 	}
-	db.health.poison(db.log, tga.Errorf(tga.StoreUnavailable, "a write failed"))
+	db.health.poison(tga.Errorf(tga.StoreUnavailable, "a write failed"))
 	if r.pace(t.Context()) == nil {
 		t.Error("it goes on in a store that stopped")
 	}

@@ -31,7 +31,7 @@ func (db *DB) rows(r reader, id tga.ID) (rows, error) {
 	defer db.wal.Pin()()
 	lower, upper := keyspace.EntryBounds(id)
 	notesLower, notesUpper := keyspace.NoteBounds(id)
-	err := db.guarded(func() error { // one iterator for both: making one costs more than a seek
+	err := db.health.guarded(func() error { // one iterator for both: making one costs more than a seek
 		it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 		if err != nil {
 			return err

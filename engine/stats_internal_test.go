@@ -22,7 +22,7 @@ func TestStatsAddUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := db.awaited(db.p.Flush); err != nil {
+	if err := db.health.awaited(db.p.Flush); err != nil {
 		t.Fatal(err)
 	}
 	var s Stats
