@@ -112,9 +112,9 @@ func notInSegment(id tga.ID) error {
 
 // archived returns an archived trace from its segment; nil where the id has no
 // tombstone.
-func (db *DB) archived(r reader, id tga.ID) (found *segment.Trace, n uint64, err error) {
-	n, err = db.buried(r, id, func(at wal.File, key []byte) (chain.Head, error) {
-		t, err := db.archive.trace(db.wal, at, key, id)
+func (r *reading) archived(id tga.ID) (found *segment.Trace, n uint64, err error) {
+	n, err = r.buried(id, func(at wal.File, key []byte) (chain.Head, error) {
+		t, err := r.archive.trace(r.log, at, key, id)
 		if err != nil {
 			return chain.Head{}, err
 		}
@@ -130,10 +130,10 @@ func (db *DB) archived(r reader, id tga.ID) (found *segment.Trace, n uint64, err
 
 // archivedListing returns what a list shows of an archived trace; ok is false where the id
 // has no tombstone.
-func (db *DB) archivedListing(r reader, id tga.ID) (shown chain.Listing, ok bool, err error) {
-	_, err = db.buried(r, id, func(at wal.File, key []byte) (head chain.Head, err error) {
+func (r *reading) archivedListing(id tga.ID) (shown chain.Listing, ok bool, err error) {
+	_, err = r.buried(id, func(at wal.File, key []byte) (head chain.Head, err error) {
 		var info segment.Info
-		shown, info, err = db.archive.listing(db.wal, at, key, id)
+		shown, info, err = r.archive.listing(r.log, at, key, id)
 		ok = err == nil
 		return chain.Head{Seq: info.Last, Digest: info.HeadDigest}, err
 	})
@@ -142,8 +142,8 @@ func (db *DB) archivedListing(r reader, id tga.ID) (shown chain.Listing, ok bool
 
 // buried calls read with the file of the segment that has an archived trace, where the id has
 // a tombstone, and compares the head that it found there with the tombstone's.
-func (db *DB) buried(r reader, id tga.ID, read func(at wal.File, key []byte) (chain.Head, error)) (n uint64, err error) {
-	value, err := db.get(r, keyspace.AppendTombstone(nil, id))
+func (r *reading) buried(id tga.ID, read func(at wal.File, key []byte) (chain.Head, error)) (n uint64, err error) {
+	value, err := r.get(keyspace.AppendTombstone(nil, id))
 	if err != nil || value == nil {
 		return 0, err
 	}
@@ -151,8 +151,8 @@ func (db *DB) buried(r reader, id tga.ID, read func(at wal.File, key []byte) (ch
 	if err != nil {
 		return 0, err
 	}
-	defer db.wal.Pin()()
-	at, key, err := db.segmentFile(r, stone.Segment)
+	defer r.log.Pin()()
+	at, key, err := r.segmentFile(stone.Segment)
 	if err != nil {
 		return 0, err
 	}
@@ -169,9 +169,9 @@ func (db *DB) buried(r reader, id tga.ID, read func(at wal.File, key []byte) (ch
 }
 
 // segmentFile returns the file that the index names for a segment, and its key.
-func (db *DB) segmentFile(r reader, n uint64) (at wal.File, key []byte, err error) {
+func (r *reading) segmentFile(n uint64) (at wal.File, key []byte, err error) {
 	key = keyspace.AppendSegment(nil, n)
-	row, err := db.row(r, key)
+	row, err := r.row(key)
 	if err != nil {
 		return at, key, err
 	}
@@ -186,13 +186,13 @@ func (db *DB) segmentFile(r reader, n uint64) (at wal.File, key []byte, err erro
 }
 
 // inSegment calls f with a segment, which is read where f reads it.
-func (db *DB) inSegment(r reader, n uint64, f func(*segment.Reader) error) (err error) {
-	defer db.wal.Pin()()
-	at, key, err := db.segmentFile(r, n)
+func (r *reading) inSegment(n uint64, f func(*segment.Reader) error) (err error) {
+	defer r.log.Pin()()
+	at, key, err := r.segmentFile(n)
 	if err != nil {
 		return err
 	}
-	body, err := db.wal.OpenFile(at, key)
+	body, err := r.log.OpenFile(at, key)
 	if err != nil {
 		return err
 	}

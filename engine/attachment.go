@@ -19,7 +19,7 @@ func (db *DB) Attachment(ctx context.Context, kind chain.AttachmentKind, key []b
 		return nil, err
 	}
 	defer db.health.leave()
-	return db.get(db.p, stored)
+	return db.index.get(stored)
 }
 
 // Attachments yields the attachments of a kind whose key starts with prefix, in key
@@ -51,7 +51,7 @@ func (db *DB) attachmentPage(lower, upper []byte) (rows []kv, next []byte, err e
 		return nil, nil, err
 	}
 	defer db.health.leave()
-	rows, err = db.page(db.p, lower, upper, attachmentPage)
+	rows, err = db.index.page(lower, upper, attachmentPage)
 	if len(rows) == attachmentPage {
 		next = append(slices.Clone(rows[attachmentPage-1].key), 0)
 	}

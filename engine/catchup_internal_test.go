@@ -71,7 +71,7 @@ func TestIndexIsMadeInParts(t *testing.T) {
 		t.Errorf("the open made the index of %d records and says %s", of, said.String())
 	}
 	for i := range n {
-		if got, err := db.get(db.p, key(i)); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, size)) {
+		if got, err := db.index.get(key(i)); err != nil || !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, size)) {
 			t.Fatalf("row %d has %d bytes, %v", i, len(got), err)
 		}
 	}

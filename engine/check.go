@@ -67,7 +67,7 @@ func (db *DB) Check(ctx context.Context) (rep Report, err error) {
 
 func (db *DB) check(ctx context.Context, pace *pacer, work *work) (rep Report, err error) {
 	prefix := db.order.durable()
-	v := db.view()
+	v := db.index.view()
 	defer func() { err = closeView(v, err) }()
 	c := &checker{db: db, ctx: ctx, v: v, said: time.Now(), pace: pace, work: work, nextLeaf: 1}
 	c.folds.init(1024, 64<<20)
@@ -130,7 +130,7 @@ func (c *checker) problemf(id tga.ID, format string, args ...any) error {
 // on, the global order, and the bodies that it still has, whether anybody needs them or not.
 func (c *checker) log() error {
 	defer c.db.wal.Pin()()
-	newest, err := c.db.positionOf(c.v)
+	newest, err := c.v.position()
 	if err := c.problem(tga.ID{}, err); err != nil {
 		return err
 	}
@@ -162,10 +162,10 @@ func (c *checker) log() error {
 }
 
 func (c *checker) keys() error {
-	return c.db.scanRows(c.v, []byte{0}, nil, func(key, row []byte) error {
+	return c.v.scanRows([]byte{0}, nil, func(key, row []byte) error {
 		err := keyspace.Check(key)
 		if kind, ok := keyspace.KindOf(key); err == nil && ok && !ofTraces(kind) {
-			_, err = c.db.content(key, row)
+			_, err = c.v.content(key, row)
 		}
 		return errors.Join(c.problem(tga.ID{}, err), c.ctx.Err())
 	})
@@ -174,8 +174,8 @@ func (c *checker) keys() error {
 // scan calls f for each key of a range that has a value. One that has none, because its row
 // or its body is damaged, is a problem of that key alone.
 func (c *checker) scan(lower, upper []byte, f func(key, value []byte) error) error {
-	return c.db.scanRows(c.v, lower, upper, func(key, row []byte) error {
-		value, err := c.db.content(key, row)
+	return c.v.scanRows(lower, upper, func(key, row []byte) error {
+		value, err := c.v.content(key, row)
 		if err != nil {
 			c.unreadable = true
 			return c.problem(tga.ID{}, err)
@@ -193,7 +193,7 @@ func ofTraces(kind keyspace.Kind) bool {
 func (c *checker) eachTrace(kind keyspace.Kind, f func(tga.ID) error) error {
 	next, _ := keyspace.Bounds(kind)
 	for next != nil {
-		ids, rest, err := c.db.traceIDs(c.v, kind, next, 256)
+		ids, rest, err := c.v.traceIDs(kind, next, 256)
 		if err != nil {
 			return c.problem(tga.ID{}, err)
 		}
@@ -213,7 +213,7 @@ func (c *checker) traces() error { return c.eachTrace(keyspace.Entry, c.traceOf)
 // decoded by another, because the same loops over iterators in a function literal made
 // the collector find bad pointers (go1.26.8, TestCheckUnderGCPressure).
 func (c *checker) traceOf(id tga.ID) error {
-	rows, err := c.db.rows(c.v, id)
+	rows, err := c.v.rows(id)
 	if err != nil {
 		return c.problem(id, err)
 	}
@@ -234,7 +234,7 @@ func (c *checker) traceOf(id tga.ID) error {
 		return err
 	}
 	lower, upper := keyspace.TraceChunkBounds(id)
-	return c.db.scanRows(c.v, lower, upper, func(key, _ []byte) error {
+	return c.v.scanRows(lower, upper, func(key, _ []byte) error {
 		if _, seq, n, err := keyspace.ParseChunk(key); err == nil && !spilled[seq] {
 			return c.problemf(id, "chunk %d of entry %d of trace %s belongs to no part", n, seq, id)
 		}
@@ -289,7 +289,7 @@ func (c *checker) record(t *segment.Trace, folded *chain.Trace) error {
 	if err != nil {
 		return c.problem(t.ID, err)
 	}
-	value, err := c.db.get(c.v, keyspace.AppendLedger(nil, ledger.KeyOf(folded.Namespace, folded.Call).Hash()))
+	value, err := c.v.get(keyspace.AppendLedger(nil, ledger.KeyOf(folded.Namespace, folded.Call).Hash()))
 	if err != nil {
 		return c.problem(t.ID, err)
 	}
@@ -317,7 +317,7 @@ func (c *checker) record(t *segment.Trace, folded *chain.Trace) error {
 }
 
 func (c *checker) openIndex(t *chain.Trace) error {
-	value, err := c.db.get(c.v, keyspace.AppendOpen(nil, t.ID))
+	value, err := c.v.get(keyspace.AppendOpen(nil, t.ID))
 	if err != nil {
 		return c.problem(t.ID, err)
 	}
@@ -346,7 +346,7 @@ func (c *checker) checkpoints(t *chain.Trace) error {
 // that is not expired names one trace, so equal counts mean that each is accounted for.
 func (c *checker) records() error {
 	named := 0
-	at, err := c.db.positionOf(c.v)
+	at, err := c.v.position()
 	if err != nil {
 		return c.problem(tga.ID{}, err)
 	}
@@ -380,13 +380,13 @@ func (c *checker) records() error {
 // orphans looks for keys of traces that have no entry. Those of the segment that is being
 // sealed are on their way out.
 func (c *checker) orphans() error {
-	sealing, err := c.db.metaNumberOf(c.v, metaSealing)
+	sealing, err := c.v.metaNumber(metaSealing)
 	if err != nil {
 		return c.problem(tga.ID{}, err)
 	}
 	for _, kind := range []keyspace.Kind{keyspace.Chunk, keyspace.Note, keyspace.Checkpoint, keyspace.Open} {
 		if err := c.eachTrace(kind, func(id tga.ID) error {
-			row, err := c.db.row(c.v, keyspace.AppendEntry(nil, id, 1))
+			row, err := c.v.row(keyspace.AppendEntry(nil, id, 1))
 			if err != nil || row != nil {
 				return c.problem(id, err)
 			}
@@ -409,7 +409,7 @@ func (c *checker) orphans() error {
 
 // sealedIn reports whether a trace is in that segment.
 func (c *checker) sealedIn(id tga.ID, segment uint64) (bool, error) {
-	raw, err := c.db.get(c.v, keyspace.AppendTombstone(nil, id))
+	raw, err := c.v.get(keyspace.AppendTombstone(nil, id))
 	if err != nil || raw == nil {
 		return false, err
 	}

@@ -64,7 +64,7 @@ func TestCheckReadsEveryBodyThatItsWalkDoesNot(t *testing.T) {
 	if err := db.apply(w); err != nil {
 		t.Fatal(err)
 	}
-	row, err := db.row(db.p, key)
+	row, err := db.index.row(key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestProblemSaysItsDigestsWhereTheyDiffer(t *testing.T) {
 // append as by many, and one that ends with it or behind it is none.
 func TestCheckWantsTheLastAppend(t *testing.T) {
 	db := inMemory(t)
-	v := db.view()
+	v := db.index.view()
 	defer func() {
 		if err := closeView(v, nil); err != nil {
 			t.Error(err)

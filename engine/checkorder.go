@@ -38,7 +38,7 @@ func (c *checker) landmarkRow() error {
 		return nil
 	}
 	c.landmarks++
-	row, err := c.db.row(c.v, keyspace.AppendGlobal(nil, want.first))
+	row, err := c.v.row(keyspace.AppendGlobal(nil, want.first))
 	if err != nil {
 		return c.problem(tga.ID{}, err)
 	}
@@ -63,7 +63,7 @@ func (c *checker) order(prefix uint64) error {
 	}
 	lower, upper := keyspace.GlobalBounds()
 	rows := 0
-	if err := c.db.scanRows(c.v, lower, upper, func(_, _ []byte) error { rows++; return nil }); err != nil {
+	if err := c.v.scanRows(lower, upper, func(_, _ []byte) error { rows++; return nil }); err != nil {
 		return c.problem(tga.ID{}, err)
 	}
 	if rows != c.landmarks {
@@ -91,7 +91,7 @@ func (c *checker) leaf(l Leaf) error {
 	f, ok := c.folds.get(l.TraceID)
 	if !ok {
 		var err error
-		if f, err = c.db.replay(c.v, l.TraceID); err != nil {
+		if f, err = c.v.replay(l.TraceID); err != nil {
 			if tga.CodeOf(err) == tga.StoreUnavailable {
 				return err
 			}

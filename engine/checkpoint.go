@@ -40,7 +40,7 @@ func (db *DB) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Check
 		return tga.Checkpoint{}, tga.Errorf(tga.StateInvalidTransition, "checkpoint of a trace archived in segment %d", f.segment).In(id)
 	}
 	cp := f.Checkpoint(db.now())
-	stored, err := db.checkpoints(id)
+	stored, err := db.index.checkpoints(id)
 	if err != nil {
 		return tga.Checkpoint{}, err
 	}
@@ -62,9 +62,9 @@ func (db *DB) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Check
 
 // checkpoints returns the stored checkpoints of a trace, oldest first. The trace's
 // lock is held.
-func (db *DB) checkpoints(id tga.ID) ([]kv, error) {
+func (r *reading) checkpoints(id tga.ID) ([]kv, error) {
 	lower, upper := keyspace.CheckpointBounds(id)
-	return db.page(db.p, lower, upper, 0)
+	return r.page(lower, upper, 0)
 }
 
 // LatestCheckpoint returns the newest checkpoint that verifies; ok is false where
@@ -80,7 +80,7 @@ func (db *DB) LatestCheckpoint(ctx context.Context, id tga.ID) (cp tga.Checkpoin
 		return tga.Checkpoint{}, false, err
 	}
 	defer db.traces.unlock(id)
-	stored, err := db.checkpoints(id)
+	stored, err := db.index.checkpoints(id)
 	if err != nil || len(stored) == 0 {
 		return tga.Checkpoint{}, false, err
 	}

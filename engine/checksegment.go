@@ -25,7 +25,7 @@ func (c *checker) segments() error {
 		return err
 	}
 	lower, upper = keyspace.TombstoneBounds()
-	return c.db.scanRows(c.v, lower, upper, func(key, _ []byte) error {
+	return c.v.scanRows(lower, upper, func(key, _ []byte) error {
 		if stones--; stones < 0 {
 			return c.problemf(tga.ID(key[1:17]), "tombstone of trace %s, which is in no segment", tga.ID(key[1:17]))
 		}
@@ -51,7 +51,7 @@ func (c *checker) segment(n uint64, value []byte, stones *int) error {
 }
 
 func (c *checker) archivedTrace(n uint64, t *segment.Trace, folded *chain.Trace, stones *int) error {
-	raw, err := c.db.get(c.v, keyspace.AppendTombstone(nil, t.ID))
+	raw, err := c.v.get(keyspace.AppendTombstone(nil, t.ID))
 	if err := c.problem(t.ID, err); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (c *checker) archivedTrace(n uint64, t *segment.Trace, folded *chain.Trace,
 	}
 	*stones++
 	c.Archived++
-	own, err := c.db.row(c.v, keyspace.AppendEntry(nil, t.ID, 1))
+	own, err := c.v.row(keyspace.AppendEntry(nil, t.ID, 1))
 	if err != nil || own != nil {
 		return err // one that is there is compared as a trace of the store: the removal is to follow
 	}

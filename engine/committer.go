@@ -77,9 +77,9 @@ const maxQueued = 1024
 // milliseconds of writing and not for more.
 const maxGroup = 2 << 20
 
-func startCommitter(db *DB, p *pebble.DB, at position) *committer {
+func startCommitter(db *DB, at position) *committer {
 	c := &committer{
-		db: db, log: db.wal, mark: db.mark, lock: db.lock, files: db.files, p: p, rows: indexer{b: p.NewBatch(), keys: at.keys, sum: at.sum}, line: db.wal.Timeline(), segment: at.at.Segment,
+		db: db, log: db.wal, mark: db.mark, lock: db.lock, files: db.files, p: db.index.p, rows: indexer{b: db.index.p.NewBatch(), keys: at.keys, sum: at.sum}, line: db.wal.Timeline(), segment: at.at.Segment,
 		ended: make(chan struct{}), room: make(chan struct{}, maxQueued),
 	}
 	c.work.L = &c.mu

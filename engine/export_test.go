@@ -14,7 +14,7 @@ import (
 // Dump returns every key and value of the store.
 func (db *DB) Dump() map[string]string {
 	out := map[string]string{}
-	if err := db.scan(db.p, []byte{0}, nil, func(key, value []byte) error {
+	if err := db.index.scan([]byte{0}, nil, func(key, value []byte) error {
 		if string(key) != string(keyspace.AppendMeta(nil, metaPosition)) { // it is no value of the log's
 			out[string(key)] = string(value)
 		}
@@ -28,7 +28,7 @@ func (db *DB) Dump() map[string]string {
 // Rows returns every row of the index but its position.
 func (db *DB) Rows() map[string]string {
 	out := map[string]string{}
-	if err := db.scanRows(db.p, []byte{0}, nil, func(key, row []byte) error {
+	if err := db.index.scanRows([]byte{0}, nil, func(key, row []byte) error {
 		if string(key) != string(keyspace.AppendMeta(nil, metaPosition)) {
 			out[string(key)] = string(row)
 		}
@@ -51,9 +51,9 @@ func (db *DB) Put(key, value []byte) {
 func (db *DB) PutRow(key, row []byte) {
 	var err error
 	if row == nil {
-		err = db.p.Delete(key, pebble.NoSync)
+		err = db.index.p.Delete(key, pebble.NoSync)
 	} else {
-		err = db.p.Set(key, row, pebble.NoSync)
+		err = db.index.p.Set(key, row, pebble.NoSync)
 	}
 	if err != nil {
 		panic(err)
@@ -62,13 +62,13 @@ func (db *DB) PutRow(key, row []byte) {
 }
 
 // Value is what a row stands for.
-func (db *DB) Value(key, row []byte) ([]byte, error) { return db.content(key, row) }
+func (db *DB) Value(key, row []byte) ([]byte, error) { return db.index.content(key, row) }
 
 // DropCaches makes the next reads come from disk.
 func (db *DB) DropCaches() { db.dropCaches() }
 
 // Flush writes the memtables to tables.
-func (db *DB) Flush() error { return db.health.awaited(db.p.Flush) }
+func (db *DB) Flush() error { return db.health.awaited(db.index.p.Flush) }
 
 // Queued returns how many batches wait for the commit of those before them.
 func (db *DB) Queued() int {
@@ -129,7 +129,7 @@ var bigDocument = chain.Document{Data: make([]byte, 20_000)}
 // Landmarks counts the rows by which the global order is found.
 func Landmarks(db *DB) (n int) {
 	lower, upper := keyspace.GlobalBounds()
-	if err := db.scanRows(db.p, lower, upper, func(_, _ []byte) error { n++; return nil }); err != nil {
+	if err := db.index.scanRows(lower, upper, func(_, _ []byte) error { n++; return nil }); err != nil {
 		panic(err)
 	}
 	return n

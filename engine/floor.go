@@ -29,11 +29,12 @@ type dropping struct {
 // part of the store at the floor, or at any later group.
 func (d *dropping) keeps(key []byte, named func(placed) bool) (bool, error) {
 	if d.then == nil {
-		d.then = d.db.p.NewSnapshot()
+		d.then = d.db.index.p.NewSnapshot()
 		d.group = d.db.wal.End().Group
 	}
-	for _, r := range []reader{d.then, d.db.p} {
-		row, err := d.db.row(r, key)
+	then := d.db.index.at(d.then)
+	for _, r := range []*reading{&then, &d.db.index.reading} {
+		row, err := r.row(key)
 		if err != nil {
 			return false, err
 		}
@@ -53,7 +54,7 @@ func (d *dropping) raise() error {
 		return nil
 	}
 	d.raised = true
-	floor, err := d.db.metaNumber(metaFloor)
+	floor, err := d.db.index.metaNumber(metaFloor)
 	if err != nil || floor >= d.group {
 		return err
 	}

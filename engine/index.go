@@ -106,8 +106,37 @@ func (db *DB) catchUp(p *pebble.DB, from position) (position, error) {
 	return at, closeBatch(x.b)
 }
 
-// reader is what reads are made from: the store, a read view, or a store opened
-// read-only.
+// index is the Pebble of an open store.
+type index struct {
+	reading // of what it has now
+	p       *pebble.DB
+}
+
+func newIndex(p *pebble.DB, log *wal.Log, health *health) *index {
+	x := &index{reading: reading{from: p, log: log, health: health, archive: new(archive)}, p: p}
+	x.archive.init()
+	return x
+}
+
+// at returns the readings of another view of the same index. Who reads bodies by it holds a pin
+// of the log from before the view was made, as [view] does.
+func (x *index) at(from reader) reading {
+	r := x.reading
+	r.from = from
+	return r
+}
+
+// reading is what an index says: its rows, and the bodies in the log that they name. It has no
+// locks of its own. What the committer put into the index is durable; whether more of a trace or
+// of a key is on its way, only the holder of its lock knows.
+type reading struct {
+	from    reader
+	log     *wal.Log // has the bodies
+	health  *health  // guards the calls of Pebble
+	archive *archive // what was read of segments; they do not change, so it serves every view
+}
+
+// reader is what reads are made from: the index, or a view of it.
 type reader interface {
 	NewIter(o *pebble.IterOptions) (*pebble.Iterator, error)
 }
@@ -118,19 +147,19 @@ type kv struct{ key, value []byte }
 // get returns the value of a key, nil where there is none. Most keys are looked for
 // before they exist, and Pebble's own Get does not ask the filters of the last level,
 // where nearly all keys lie; an iterator does.
-func (db *DB) get(r reader, key []byte) ([]byte, error) {
-	defer db.wal.Pin()()
-	row, err := db.row(r, key)
+func (r *reading) get(key []byte) ([]byte, error) {
+	defer r.log.Pin()()
+	row, err := r.row(key)
 	if err != nil || row == nil {
 		return nil, err
 	}
-	return db.content(key, row)
+	return r.content(key, row)
 }
 
 // row returns the row of a key, nil where there is none.
-func (db *DB) row(r reader, key []byte) (row []byte, err error) {
-	err = db.health.guarded(func() error {
-		it, err := r.NewIter(&filtered)
+func (r *reading) row(key []byte) (row []byte, err error) {
+	err = r.health.guarded(func() error {
+		it, err := r.from.NewIter(&filtered)
 		if err != nil {
 			return err
 		}
@@ -148,9 +177,9 @@ var filtered = pebble.IterOptions{UseL6Filters: true}
 
 // scanRows calls f for each row of a range in order. What f is given is valid until it
 // returns; f must not call the store's user.
-func (db *DB) scanRows(r reader, lower, upper []byte, f func(key, row []byte) error) error {
-	return readError(db.health.guarded(func() error {
-		it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+func (r *reading) scanRows(lower, upper []byte, f func(key, row []byte) error) error {
+	return readError(r.health.guarded(func() error {
+		it, err := r.from.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 		if err != nil {
 			return err
 		}
@@ -168,10 +197,10 @@ func (db *DB) scanRows(r reader, lower, upper []byte, f func(key, row []byte) er
 }
 
 // scan is scanRows with the values that the rows stand for.
-func (db *DB) scan(r reader, lower, upper []byte, f func(key, value []byte) error) error {
-	defer db.wal.Pin()()
-	return db.scanRows(r, lower, upper, func(key, row []byte) error {
-		value, err := db.content(key, row)
+func (r *reading) scan(lower, upper []byte, f func(key, value []byte) error) error {
+	defer r.log.Pin()()
+	return r.scanRows(lower, upper, func(key, row []byte) error {
+		value, err := r.content(key, row)
 		if err != nil {
 			return err
 		}
@@ -181,9 +210,9 @@ func (db *DB) scan(r reader, lower, upper []byte, f func(key, value []byte) erro
 
 // page returns copies of the first limit keys of a range and their values, all where limit
 // is 0.
-func (db *DB) page(r reader, lower, upper []byte, limit int) ([]kv, error) {
+func (r *reading) page(lower, upper []byte, limit int) ([]kv, error) {
 	var out []kv
-	err := db.scan(r, lower, upper, func(key, value []byte) error {
+	err := r.scan(lower, upper, func(key, value []byte) error {
 		out = append(out, kv{slices.Clone(key), slices.Clone(value)})
 		if len(out) == limit {
 			return errPageFull
@@ -197,8 +226,8 @@ func (db *DB) page(r reader, lower, upper []byte, limit int) ([]kv, error) {
 }
 
 // first returns a copy of the first key of a range, nil where there is none.
-func (db *DB) first(r reader, lower, upper []byte) (key []byte, err error) {
-	err = db.scanRows(r, lower, upper, func(k, _ []byte) error {
+func (r *reading) first(lower, upper []byte) (key []byte, err error) {
+	err = r.scanRows(lower, upper, func(k, _ []byte) error {
 		key = slices.Clone(k)
 		return errPageFull
 	})

@@ -264,7 +264,8 @@ func (db *DB) lookIntoIndex() (p position, ok bool) {
 		if err != nil {
 			return err
 		}
-		at, err = db.positionOf(index)
+		in := reading{from: index, health: &db.health}
+		at, err = in.position()
 		return errors.Join(err, index.Close())
 	})
 	if err != nil {
@@ -280,9 +281,9 @@ func (lookLog) Infof(string, ...any)              {}
 func (lookLog) Errorf(string, ...any)             {}
 func (lookLog) Fatalf(format string, args ...any) { panic(fatal{fmt.Sprintf(format, args...)}) }
 
-// positionOf returns the position of an index, the zero one of one that has no row yet.
-func (db *DB) positionOf(r reader) (p position, err error) {
-	row, err := db.row(r, keyspace.AppendMeta(nil, metaPosition))
+// position returns the position of the index, the zero one where it has no row yet.
+func (r *reading) position() (p position, err error) {
+	row, err := r.row(keyspace.AppendMeta(nil, metaPosition))
 	if err != nil || row == nil {
 		return p, err
 	}
@@ -328,7 +329,7 @@ func (db *DB) openIndex(found found) (at position, err error) {
 	if err != nil {
 		return at, tga.Errorf(tga.StoreUnavailable, "open %s: %w", dir, err)
 	}
-	db.p = p
+	db.index = newIndex(p, db.wal, &db.health)
 	at = position{line: db.wal.Timeline(), at: found.tail.At}
 	if !readOnly {
 		from := position{}
@@ -344,7 +345,7 @@ func (db *DB) openIndex(found found) (at position, err error) {
 		if unlike(err) && found.indexed {
 			db.log.Warn("the index is not what it was, and is made anew", "error", err)
 			found.indexed = false
-			db.p = nil
+			db.index = nil
 			if err := errors.Join(db.health.guarded(p.Close), db.removeIndex()); err != nil {
 				return at, err
 			}

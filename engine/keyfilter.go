@@ -23,7 +23,7 @@ import (
 // are set, and whoever asks holds the lock of the key, which ends after both; so what a
 // build did not meet in its view of the index set its bits in the filter that is built.
 type keyFilter struct {
-	p        *pebble.DB // the index
+	index    *index
 	making   sync.Mutex // a second build would take the place of the first in building
 	asked    atomic.Pointer[bloom64]
 	building atomic.Pointer[bloom64]
@@ -141,7 +141,7 @@ func unlike(err error) bool {
 // is counted later poisons the store where it is not what it was: the next open makes the
 // index anew.
 func (db *DB) watchKeys(expected uint64) error {
-	db.filter = &keyFilter{p: db.p, limit: uint64(db.opts.KeyFilterBytes)}
+	db.filter = &keyFilter{index: db.index, limit: uint64(db.opts.KeyFilterBytes)}
 	done := make(chan error, 1)
 	var left atomic.Bool // one of the two has the answer
 	db.filter.ended.Go(func() {
@@ -201,12 +201,13 @@ func (db *DB) makeFilter(expected uint64) error {
 	k.building.Store(f)
 	defer k.building.Store(nil)
 	var v *pebble.Snapshot
-	if err := db.health.guarded(func() error { v = k.p.NewSnapshot(); return nil }); err != nil {
+	if err := db.health.guarded(func() error { v = k.index.p.NewSnapshot(); return nil }); err != nil {
 		return err
 	}
 	var keys, sum uint64
 	lower, upper := keyspace.LedgerBounds()
-	err := db.scanRows(v, lower, upper, func(key, _ []byte) error {
+	view := k.index.at(v)
+	err := view.scanRows(lower, upper, func(key, _ []byte) error {
 		hash, err := keyspace.ParseLedger(key)
 		if err != nil {
 			return err
@@ -220,7 +221,7 @@ func (db *DB) makeFilter(expected uint64) error {
 	})
 	var at position
 	if err == nil {
-		at, err = db.positionOf(v)
+		at, err = view.position()
 	}
 	if err = errors.Join(err, db.health.guarded(v.Close)); err != nil {
 		return err

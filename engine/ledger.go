@@ -43,7 +43,7 @@ func (db *DB) ledgerChange(s *step) (*ledger.Record, error) {
 // settled record's effect is durable, so the lock of its trace, which must not be taken
 // while a key is held, need not be.
 func (db *DB) statusOf(trace tga.ID, seq uint64) (string, error) {
-	e, err := db.entryAt(trace, seq)
+	e, err := db.index.entryAt(trace, seq)
 	if err != nil || e.Artifact == nil {
 		return "", err
 	}
@@ -60,7 +60,7 @@ func (db *DB) record(key [32]byte) (*ledger.Record, error) {
 	if db.filter.never(&key) {
 		return nil, nil
 	}
-	value, err := db.get(db.p, keyspace.AppendLedger(nil, key))
+	value, err := db.index.get(keyspace.AppendLedger(nil, key))
 	if err != nil {
 		return nil, err
 	}

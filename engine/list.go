@@ -54,7 +54,7 @@ func (db *DB) listPage(ctx context.Context, after tga.ID) (page []Listed, more b
 	for _, kind := range []keyspace.Kind{keyspace.Entry, keyspace.Tombstone} {
 		lower, _ := keyspace.Bounds(kind)
 		from := append(append(slices.Clone(lower[:1]), after[:]...), bytes.Repeat([]byte{0xff}, 16)...)
-		found, next, err := db.traceIDs(db.p, kind, from, listPage)
+		found, next, err := db.index.traceIDs(kind, from, listPage)
 		if err != nil {
 			return nil, false, err
 		}
@@ -102,7 +102,7 @@ func (db *DB) list(ctx context.Context, id tga.ID, archived bool) (l Listed, err
 	if !ok { // a list of all is not kept: it would take the place of what is in use
 		if archived {
 			// Its entries were gone when the tombstone was found. Nobody brings them back.
-			shown, ok, err := db.archivedListing(db.p, id)
+			shown, ok, err := db.index.archivedListing(id)
 			if err == nil && !ok {
 				err = damaged("trace %s has no entry", id).In(id)
 			}
@@ -111,7 +111,7 @@ func (db *DB) list(ctx context.Context, id tga.ID, archived bool) (l Listed, err
 			}
 			return Listed{Listing: shown}, nil
 		}
-		if f, err = db.replay(db.p, id); err != nil {
+		if f, err = db.index.replay(id); err != nil {
 			return l, err
 		}
 	}

@@ -28,7 +28,7 @@ const (
 // identify reads who the store is, or says so where it is new, and raises the
 // incarnation. believe: the witness is not asked whether the directory is the newest.
 func (db *DB) identify(found found, believe bool) error {
-	format, err := db.meta(metaFormat)
+	format, err := db.index.meta(metaFormat)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (db *DB) identify(found found, believe bool) error {
 	if err := db.readIdentity(found); err != nil {
 		return err
 	}
-	incarnation, err := db.metaNumber(metaIncarnation)
+	incarnation, err := db.index.metaNumber(metaIncarnation)
 	if err != nil {
 		return err
 	}
@@ -95,11 +95,11 @@ func (db *DB) create() error {
 
 // readIdentity reads id and secret, and why the store may be frozen.
 func (db *DB) readIdentity(found found) error {
-	id, err := db.meta(metaStoreID)
+	id, err := db.index.meta(metaStoreID)
 	if err != nil {
 		return err
 	}
-	secret, err := db.meta(metaSecret)
+	secret, err := db.index.meta(metaSecret)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (db *DB) readIdentity(found found) error {
 		db.freeze(found.doubt)
 	}
 	var reason string
-	if has, err := db.metaJSON(metaFrozen, &reason); err != nil {
+	if has, err := db.index.metaJSON(metaFrozen, &reason); err != nil {
 		return err
 	} else if f := db.health.frozen.Load(); has && (f == nil || f.Code == tga.PermissionDenied) {
 		// Only where the log itself gives no reason: that it was found short matters more.
@@ -125,7 +125,7 @@ func (db *DB) readIdentity(found found) error {
 		db.health.restored.Store(true)
 	}
 	var q Quarantine
-	has, err := db.metaJSON(metaQuarantine, &q)
+	has, err := db.index.metaJSON(metaQuarantine, &q)
 	if has {
 		db.quarantined.Store(&q)
 	}
@@ -150,15 +150,13 @@ func (db *DB) freeze(doubt *tga.Error) {
 }
 
 // meta returns the value of a meta key, nil where there is none.
-func (db *DB) meta(name string) ([]byte, error) {
-	return db.get(db.p, keyspace.AppendMeta(nil, name))
+func (r *reading) meta(name string) ([]byte, error) {
+	return r.get(keyspace.AppendMeta(nil, name))
 }
 
 // metaNumber returns the number under a meta key, 0 where there is none.
-func (db *DB) metaNumber(name string) (uint64, error) { return db.metaNumberOf(db.p, name) }
-
-func (db *DB) metaNumberOf(r reader, name string) (uint64, error) {
-	b, err := db.get(r, keyspace.AppendMeta(nil, name))
+func (r *reading) metaNumber(name string) (uint64, error) {
+	b, err := r.get(keyspace.AppendMeta(nil, name))
 	if err != nil || b == nil {
 		return 0, err
 	}
@@ -172,8 +170,8 @@ func number(name string, b []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(b), nil
 }
 
-func (db *DB) metaJSON(name string, to any) (has bool, err error) {
-	b, err := db.meta(name)
+func (r *reading) metaJSON(name string, to any) (has bool, err error) {
+	b, err := r.meta(name)
 	if err != nil || b == nil {
 		return false, err
 	}

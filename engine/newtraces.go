@@ -73,9 +73,9 @@ func (n *newTraces) add(id tga.ID) {
 
 // largestTrace returns the largest id of the traces that the store has or had, the zero
 // one for none.
-func (db *DB) largestTrace() (largest tga.ID, err error) {
-	err = db.health.guarded(func() error {
-		it, err := db.p.NewIter(nil)
+func (r *reading) largestTrace() (largest tga.ID, err error) {
+	err = r.health.guarded(func() error {
+		it, err := r.from.NewIter(nil)
 		if err != nil {
 			return err
 		}

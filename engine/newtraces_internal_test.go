@@ -99,7 +99,7 @@ func TestLargestTraceOfADamagedKey(t *testing.T) {
 	key := keyspace.AppendEntry(nil, numbered(3, 3), 1)
 	for length, want := range map[int]tga.ID{len(key): numbered(3, 3), 17: numbered(3, 3), 16: nowhere, 2: nowhere, 1: nowhere} {
 		db.PutRow(key[:length], []byte{rowValue})
-		if got, err := db.largestTrace(); got != want || err != nil {
+		if got, err := db.index.largestTrace(); got != want || err != nil {
 			t.Errorf("a key of %d bytes: %s, %v", length, got, err)
 		}
 		db.PutRow(key[:length], nil)
@@ -123,7 +123,7 @@ func TestLargestTraceOfEitherKind(t *testing.T) {
 		if !c.stone.IsZero() {
 			db.PutRow(keyspace.AppendTombstone(nil, c.stone), []byte{rowValue})
 		}
-		if got, err := db.largestTrace(); got != c.want || err != nil {
+		if got, err := db.index.largestTrace(); got != c.want || err != nil {
 			t.Errorf("entries of %s, tombstone of %s: %s, %v", c.entry, c.stone, got, err)
 		}
 	}

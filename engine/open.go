@@ -32,7 +32,7 @@ type DB struct {
 	files    *guard.Fenced
 	wal      *wal.Log
 	mark     *guard.Watermark // nil when read-only
-	p        *pebble.DB       // the index
+	index    *index
 	storeID  tga.ID
 	// tempIndex is where the index of a store that is open for reading was made.
 	tempIndex *tempIndex
@@ -45,13 +45,12 @@ type DB struct {
 	newest   atomic.Int64 // newest commit time
 	newestTS atomic.Int64 // newest ts of an entry
 
-	leases  leases
-	traces  locks[tga.ID]   // a trace, from its check to its place in the queue of commits
-	keys    locks[[32]byte] // a ledger key, from its check to its sync; taken after the trace's
-	tails   tails           // steps in that queue, and those being synced
-	begun   newTraces       // which new traces need not be looked for
-	archive archive
-	sealMu  chan struct{} // one archiving at a time
+	leases leases
+	traces locks[tga.ID]   // a trace, from its check to its place in the queue of commits
+	keys   locks[[32]byte] // a ledger key, from its check to its sync; taken after the trace's
+	tails  tails           // steps in that queue, and those being synced
+	begun  newTraces       // which new traces need not be looked for
+	sealMu chan struct{}   // one archiving at a time
 	// The full segments of the log, see [DB.Rewrite].
 	rewriting chan struct{} // one at a time
 	rewrites  rewrites
@@ -121,7 +120,6 @@ func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	db.sealMu, db.rewriting = make(chan struct{}, 1), make(chan struct{}, 1)
 	db.rewrites.init()
 	db.unwatch = func() {}
-	db.archive.init()
 	db.cache.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
 	db.records.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
 	var err error
@@ -211,12 +209,12 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 	if err != nil {
 		return err
 	}
-	db.commits = startCommitter(db, db.p, at)
+	db.commits = startCommitter(db, at)
 	if err := db.identify(found, db.believe || acceptLoss); err != nil {
 		return err
 	}
 	if !db.readOnly {
-		floor, err := db.largestTrace()
+		floor, err := db.index.largestTrace()
 		if tga.CodeOf(err) == tga.StateChecksumMismatch {
 			// What is damaged concerns its own trace: the read that needs it will say so.
 			floor, err = nowhere, nil
@@ -294,8 +292,8 @@ var errStuck = errors.New("the store was poisoned and its writers did not stop")
 // closePebble waits for the commits under way, ends the log and closes Pebble. A Pebble that
 // was poisoned may hold a mutex for ever: errStuck.
 func (db *DB) closePebble() error {
-	p, commits, filter := db.p, db.commits, db.filter
-	db.p, db.commits = nil, nil
+	x, commits, filter := db.index, db.commits, db.filter
+	db.index, db.commits = nil, nil
 	filter.giveUp()
 	select {
 	case <-db.health.broken:
@@ -304,7 +302,7 @@ func (db *DB) closePebble() error {
 		}
 	default:
 	}
-	if p == nil {
+	if x == nil {
 		return nil
 	}
 	done := make(chan error, 1)
@@ -319,7 +317,7 @@ func (db *DB) closePebble() error {
 			<-commits.ended
 		}
 		filter.halt()
-		done <- errors.Join(db.endLog(p, commits), p.Close())
+		done <- errors.Join(db.endLog(x.p, commits), x.p.Close())
 	}()
 	closed := func(err error) error {
 		if err != nil {

@@ -40,7 +40,7 @@ func (db *DB) openPage(ctx context.Context, lower, upper []byte) (list []chain.O
 		return nil, nil, err
 	}
 	defer db.health.leave()
-	rows, err := db.page(db.p, lower, upper, openPage)
+	rows, err := db.index.page(lower, upper, openPage)
 	if err != nil {
 		return nil, nil, err
 	}

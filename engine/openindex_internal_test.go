@@ -21,7 +21,7 @@ func openID(n int) tga.ID {
 // openRows puts n open traces into the index, their ids from 1 on.
 func openRows(t *testing.T, db *DB, n int) {
 	t.Helper()
-	b := db.p.NewBatch()
+	b := db.index.p.NewBatch()
 	for i := range n {
 		tr := chain.NewTrace(openID(i + 1))
 		tr.Entries = []tga.LogEntry{{}}

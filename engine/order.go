@@ -61,13 +61,15 @@ func (o *order) wait() (last uint64, grown <-chan struct{}) {
 // view is a read view of the index, with every body that it names. The index has nothing
 // that is not durable.
 type view struct {
-	*pebble.Snapshot
-	unpin func()
+	reading
+	snapshot *pebble.Snapshot
+	unpin    func()
 }
 
-func (db *DB) view() view {
-	unpin := db.wal.Pin()
-	return view{db.p.NewSnapshot(), unpin}
+func (x *index) view() view {
+	unpin := x.log.Pin()
+	snapshot := x.p.NewSnapshot()
+	return view{x.at(snapshot), snapshot, unpin}
 }
 
 // Cursor returns the newest durable index of the global order, 0 for an empty store.
@@ -122,7 +124,7 @@ func (db *DB) leaves(at wal.Position, first, last uint64) ([]Leaf, wal.Position,
 	defer db.health.leave()
 	if at == (wal.Position{}) {
 		var err error
-		if at, err = db.landmark(first); err != nil {
+		if at, err = db.index.landmark(first); err != nil {
 			return nil, at, err
 		}
 	}
@@ -167,10 +169,10 @@ func eachLeaf(r *wal.Record, f func(Leaf) error) error {
 
 // landmark returns the newest landmark that is not behind an index, the zero position where
 // there is none: the log begins there.
-func (db *DB) landmark(index uint64) (at wal.Position, err error) {
+func (r *reading) landmark(index uint64) (at wal.Position, err error) {
 	lower, _ := keyspace.GlobalBounds()
-	err = db.health.guarded(func() error {
-		it, err := db.p.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: keyspace.AppendGlobal(nil, index+1)})
+	err = r.health.guarded(func() error {
+		it, err := r.from.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: keyspace.AppendGlobal(nil, index+1)})
 		if err != nil {
 			return err
 		}

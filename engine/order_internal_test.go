@@ -106,19 +106,19 @@ func TestNewestLandmarkNotBehindAnIndex(t *testing.T) {
 	db := inMemory(t)
 	place := func(n uint64) wal.Position { return wal.Position{Segment: 1, Group: n} }
 	lower, upper := keyspace.GlobalBounds()
-	if err := db.p.DeleteRange(lower, upper, pebble.NoSync); err != nil {
+	if err := db.index.p.DeleteRange(lower, upper, pebble.NoSync); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []uint64{5, 6, 9} {
 		db.PutRow(keyspace.AppendGlobal(nil, n), appendPlace([]byte{rowValue, tga.StoreValueVersion}, place(n)))
 	}
 	for index, want := range map[uint64]wal.Position{4: {}, 5: place(5), 6: place(6), 7: place(6), 8: place(6), 9: place(9), 100: place(9)} {
-		if at, err := db.landmark(index); err != nil || at != want {
+		if at, err := db.index.landmark(index); err != nil || at != want {
 			t.Errorf("for leaf %d: %+v, %v", index, at, err)
 		}
 	}
 	db.PutRow(keyspace.AppendGlobal(nil, 9), []byte{rowValue, tga.StoreValueVersion})
-	if at, err := db.landmark(9); at != (wal.Position{}) || tga.CodeOf(err) != tga.StateChecksumMismatch {
+	if at, err := db.index.landmark(9); at != (wal.Position{}) || tga.CodeOf(err) != tga.StateChecksumMismatch {
 		t.Errorf("of a row that is none: %+v, %v", at, err)
 	}
 }

@@ -46,7 +46,7 @@ func closeBatch(b *pebble.Batch) error {
 // closeView closes a view and keeps the earlier error.
 func closeView(v view, err error) error {
 	v.unpin()
-	if e := v.Close(); err == nil && e != nil {
+	if e := v.snapshot.Close(); err == nil && e != nil {
 		return tga.Errorf(tga.StoreUnavailable, "close view: %w", e)
 	}
 	return err

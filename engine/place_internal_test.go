@@ -56,7 +56,7 @@ func TestStoreWithoutAWitnessHasNoToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if row, err := db.row(db.p, keyspace.AppendMeta(nil, metaToken)); row != nil || err != nil {
+		if row, err := db.index.row(keyspace.AppendMeta(nil, metaToken)); row != nil || err != nil {
 			t.Errorf("a token: %x, %v", row, err)
 		}
 		if err := db.Close(); err != nil {

@@ -216,7 +216,7 @@ func TestPanicOfPebbleInACloseIsItsError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := db.p.Close(); err != nil { // whoever uses it now panics
+	if err := db.index.p.Close(); err != nil { // whoever uses it now panics
 		t.Fatal(err)
 	}
 	if err := db.Close(); tga.CodeOf(err) != tga.StoreUnavailable || !strings.Contains(err.Error(), "panic in pebble") {

@@ -18,7 +18,7 @@ func (db *DB) fold(id tga.ID) (fold, error) {
 	if f, ok := db.cache.get(id); ok {
 		return f, nil
 	}
-	f, err := db.replay(db.p, id)
+	f, err := db.index.replay(id)
 	if err == nil && f.Head.Seq > 0 {
 		db.cache.put(id, f, foldSize(f.Trace))
 	}
@@ -29,7 +29,7 @@ func (db *DB) fold(id tga.ID) (fold, error) {
 func (db *DB) dropCaches() {
 	db.cache.clear()
 	db.records.clear()
-	db.archive.clear()
+	db.index.archive.clear()
 	if db.filter != nil {
 		db.filter.asked.Store(nil) // Pebble answers
 	}
@@ -49,7 +49,7 @@ func (db *DB) tip(id tga.ID) (fold, *commitment, error) {
 	if db.begun.absent(id) {
 		return fold{Trace: chain.NewTrace(id)}, nil, nil
 	}
-	if unused, err := db.unused(id); unused || err != nil {
+	if unused, err := db.index.unused(id); unused || err != nil {
 		return fold{Trace: chain.NewTrace(id)}, nil, err
 	}
 	f, err := db.fold(id)
@@ -61,8 +61,8 @@ func (db *DB) tip(id tga.ID) (fold, *commitment, error) {
 //
 // A fault is STATE_RECOVERY_FAILED wrapping its cause. It concerns this trace alone:
 // the others go on.
-func (db *DB) replay(r reader, id tga.ID) (fold, error) {
-	rows, err := db.rows(r, id)
+func (r *reading) replay(id tga.ID) (fold, error) {
+	rows, err := r.rows(id)
 	if err != nil {
 		return fold{}, recoveryFailed(id, err)
 	}
@@ -75,10 +75,10 @@ func (db *DB) replay(r reader, id tga.ID) (fold, error) {
 }
 
 // unused reports whether a trace has neither an entry nor a tombstone: one iterator
-// answers for a new trace what [DB.rows] takes two for.
-func (db *DB) unused(id tga.ID) (unused bool, err error) {
-	err = db.health.guarded(func() error {
-		it, err := db.p.NewIter(&filtered)
+// answers for a new trace what [reading.rows] takes two for.
+func (r *reading) unused(id tga.ID) (unused bool, err error) {
+	err = r.health.guarded(func() error {
+		it, err := r.from.NewIter(&filtered)
 		if err != nil {
 			return err
 		}
@@ -109,11 +109,11 @@ func recoveryFailed(id tga.ID, err error) error {
 
 // entryAt reads one entry without its trace's lock. The caller knows that it is
 // durable.
-func (db *DB) entryAt(id tga.ID, seq uint64) (e chain.Entry, err error) {
+func (x *index) entryAt(id tga.ID, seq uint64) (e chain.Entry, err error) {
 	// A read view: without the lock, the trace may be archived meanwhile.
-	v := db.view()
+	v := x.view()
 	defer func() { err = closeView(v, err) }()
-	rows, err := db.rows(v, id)
+	rows, err := v.rows(id)
 	if err != nil {
 		return chain.Entry{}, recoveryFailed(id, err)
 	}
@@ -167,7 +167,7 @@ func (db *DB) State(ctx context.Context, id tga.ID) (tga.ExecutionState, error) 
 func (db *DB) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[chain.Entry, error] {
 	return func(yield func(chain.Entry, error) bool) {
 		list, err := db.readTrace(ctx, id, func() (list []chain.Entry, err error) {
-			rows, err := db.rows(db.p, id)
+			rows, err := db.index.rows(id)
 			if err != nil {
 				return nil, err
 			}

@@ -13,7 +13,7 @@ import (
 func TestErrorOfAScanIsItsOwn(t *testing.T) {
 	db, stop := inMemory(t), errors.New("stop")
 	var rows int
-	err := db.scanRows(db.p, []byte{0}, nil, func(key, row []byte) error {
+	err := db.index.scanRows([]byte{0}, nil, func(key, row []byte) error {
 		rows++
 		return stop
 	})
@@ -39,13 +39,13 @@ func TestTraceThatIsNotThereIsNotKept(t *testing.T) {
 func TestDamagedEntryIsNotAMissingOne(t *testing.T) {
 	db, id := inMemory(t), tga.ID{1, 6: 0x70, 8: 0x80}
 	db.PutRow(keyspace.AppendEntry(nil, id, 1), []byte{rowValue, 1, 2, 3})
-	_, err := db.entryAt(id, 1)
+	_, err := db.index.entryAt(id, 1)
 	wantDamage(t, err, id)
-	_, direct := db.replay(db.p, id)
+	_, direct := db.index.replay(id)
 	if err.Error() != direct.Error() {
 		t.Errorf("%v\nand the check of the trace: %v", err, direct)
 	}
-	if _, missing := db.entryAt(tga.ID{2, 6: 0x70, 8: 0x80}, 1); tga.CodeOf(missing) != tga.StateRecoveryFailed || missing.Error() == err.Error() {
+	if _, missing := db.index.entryAt(tga.ID{2, 6: 0x70, 8: 0x80}, 1); tga.CodeOf(missing) != tga.StateRecoveryFailed || missing.Error() == err.Error() {
 		t.Errorf("of one that is not there: %v", missing)
 	}
 }

@@ -58,12 +58,12 @@ func RebuildIndex(ctx context.Context, dir string, opts Options, far *Rebuilding
 		return done, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := db.health.awaited(db.p.Flush); err != nil {
+	if err := db.health.awaited(db.index.p.Flush); err != nil {
 		return done, tga.Errorf(tga.StoreUnavailable, "rebuild the index of %s: %w", dir, err)
 	}
 	_, done.Records = far.Progress()
 	done.Appends = db.order.durable()
-	err = db.scanRows(db.p, []byte{0}, nil, func(_, _ []byte) error {
+	err = db.index.scanRows([]byte{0}, nil, func(_, _ []byte) error {
 		if done.Rows++; ctx.Err() != nil {
 			return errPageFull
 		}

@@ -30,7 +30,7 @@ func (c candidate) wasteful() bool { return c.dead > 0 && c.dead >= c.File/shrin
 // name a body, which is less than the archiving that it follows.
 func (db *DB) candidates(ctx context.Context, pace wal.Pace) ([]candidate, error) {
 	full := db.wal.Full() // before the rows: none of them can name a later body of these
-	live, err := db.liveBytes(ctx, pace)
+	live, err := db.index.liveBytes(ctx, pace)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (db *DB) candidates(ctx context.Context, pace wal.Pace) ([]candidate, error
 var valueKinds = []keyspace.Kind{keyspace.Ledger, keyspace.Tombstone}
 
 // liveBytes adds up the bodies that rows name, by the segment that they lie in.
-func (db *DB) liveBytes(ctx context.Context, pace wal.Pace) (map[uint64]int64, error) {
+func (r *reading) liveBytes(ctx context.Context, pace wal.Pace) (map[uint64]int64, error) {
 	live := map[uint64]int64{}
 	from := []byte{0}
 	for i := 0; i <= len(valueKinds); i++ {
@@ -62,7 +62,7 @@ func (db *DB) liveBytes(ctx context.Context, pace wal.Pace) (map[uint64]int64, e
 		if i < len(valueKinds) {
 			to, next = keyspace.Bounds(valueKinds[i])
 		}
-		err := db.scanRows(db.p, from, to, func(_, row []byte) error {
+		err := r.scanRows(from, to, func(_, row []byte) error {
 			at, err := decodeRow(row)
 			if err == nil && at.kind == rowBody {
 				live[at.ref.Segment] += int64(at.ref.Length)

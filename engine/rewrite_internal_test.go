@@ -33,7 +33,7 @@ func TestLiveBytesAreAddedUpBySegment(t *testing.T) {
 	db.PutRow(keyspace.AppendEntry(nil, other, 2), appendRow(nil, &wal.Op{Place: wal.InFile, File: wal.File{Length: 19}}))
 	rows := len(db.Rows()) + 1 // and the position
 	paced := 0
-	live, err := db.liveBytes(t.Context(), func(context.Context) error { paced++; return nil })
+	live, err := db.index.liveBytes(t.Context(), func(context.Context) error { paced++; return nil })
 	if want := map[uint64]int64{100: 25, 101: 11, 102: 17}; err != nil || !maps.Equal(live, want) {
 		t.Errorf("%v, %v; want %v", live, err, want)
 	}
@@ -42,20 +42,20 @@ func TestLiveBytesAreAddedUpBySegment(t *testing.T) {
 	}
 	put(keyspace.AppendLedger(nil, [32]byte{1}), 100, 1)
 	put(keyspace.AppendTombstone(nil, one), 100, 1)
-	if again, err := db.liveBytes(t.Context(), nil); err != nil || !maps.Equal(again, live) {
+	if again, err := db.index.liveBytes(t.Context(), nil); err != nil || !maps.Equal(again, live) {
 		t.Errorf("with rows that never name a body: %v, %v", again, err)
 	}
 	enough := errors.New("enough")
-	if live, err := db.liveBytes(t.Context(), func(context.Context) error { return enough }); live != nil || !errors.Is(err, enough) {
+	if live, err := db.index.liveBytes(t.Context(), func(context.Context) error { return enough }); live != nil || !errors.Is(err, enough) {
 		t.Errorf("where the pace ends it: %v, %v", live, err)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if live, err := db.liveBytes(ended, nil); live != nil || !errors.Is(err, context.Canceled) {
+	if live, err := db.index.liveBytes(ended, nil); live != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("where the context ends it: %v, %v", live, err)
 	}
 	db.PutRow(keyspace.AppendEntry(nil, other, 3), []byte{rowBody, 1})
-	if live, err := db.liveBytes(t.Context(), nil); live != nil || tga.CodeOf(err) != tga.StateChecksumMismatch {
+	if live, err := db.index.liveBytes(t.Context(), nil); live != nil || tga.CodeOf(err) != tga.StateChecksumMismatch {
 		t.Errorf("with a row that is none: %v, %v", live, err)
 	}
 }

@@ -72,16 +72,16 @@ func decodeRow(row []byte) (p placed, err error) {
 
 // content returns the value of a key from its row. The caller holds a pin since before it
 // read the row. The value may be a part of row.
-func (db *DB) content(key, row []byte) ([]byte, error) {
+func (r *reading) content(key, row []byte) ([]byte, error) {
 	p, err := decodeRow(row)
 	if err != nil {
 		return nil, err
 	}
 	switch p.kind {
 	case rowBody:
-		return db.wal.Read(p.ref, key)
+		return r.log.Read(p.ref, key)
 	case rowFile:
-		return db.wal.ReadFile(p.file, key)
+		return r.log.ReadFile(p.file, key)
 	}
 	return p.value, nil
 }

@@ -74,7 +74,7 @@ func TestNoteIsUnderItsOwnKey(t *testing.T) {
 	if _, err := db.Append(t.Context(), lease, b); err != nil {
 		t.Fatal(err)
 	}
-	rows, err := db.rows(db.p, id)
+	rows, err := db.index.rows(id)
 	if err != nil || len(rows.notes) != 1 {
 		t.Fatal(len(rows.notes), err)
 	}

@@ -15,8 +15,7 @@ import (
 // rows is what the store has of a trace, not yet decoded: its entry and note frames,
 // or where it is archived the segment's record.
 type rows struct {
-	db             *DB
-	r              reader
+	from           *reading
 	id             tga.ID
 	entries, notes []kv
 	archived       *segment.Trace
@@ -26,19 +25,19 @@ type rows struct {
 
 // rows reads the frames of a trace. Between the commit of a segment and the removal of
 // the entries both are there; the entries count then.
-func (db *DB) rows(r reader, id tga.ID) (rows, error) {
-	out := rows{db: db, r: r, id: id}
-	defer db.wal.Pin()()
+func (r *reading) rows(id tga.ID) (rows, error) {
+	out := rows{from: r, id: id}
+	defer r.log.Pin()()
 	lower, upper := keyspace.EntryBounds(id)
 	notesLower, notesUpper := keyspace.NoteBounds(id)
-	err := db.health.guarded(func() error { // one iterator for both: making one costs more than a seek
-		it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	err := r.health.guarded(func() error { // one iterator for both: making one costs more than a seek
+		it, err := r.from.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 		if err != nil {
 			return err
 		}
-		if out.entries, err = db.all(it); err == nil && len(out.entries) > 0 {
+		if out.entries, err = r.all(it); err == nil && len(out.entries) > 0 {
 			it.SetBounds(notesLower, notesUpper)
-			out.notes, err = db.all(it)
+			out.notes, err = r.all(it)
 		}
 		return errors.Join(err, it.Close())
 	})
@@ -46,20 +45,20 @@ func (db *DB) rows(r reader, id tga.ID) (rows, error) {
 		return out, readError(err)
 	}
 	if len(out.entries) == 0 {
-		out.archived, out.segment, err = db.archived(r, id)
+		out.archived, out.segment, err = r.archived(id)
 	}
 	return out, err
 }
 
 // all returns copies of the keys within an iterator's bounds, and their values.
-func (db *DB) all(it *pebble.Iterator) (out []kv, err error) {
+func (r *reading) all(it *pebble.Iterator) (out []kv, err error) {
 	for ok := it.First(); ok; ok = it.Next() {
 		row, err := it.ValueAndErr()
 		if err != nil {
 			return nil, err
 		}
 		key := slices.Clone(it.Key())
-		value, err := db.content(key, slices.Clone(row))
+		value, err := r.content(key, slices.Clone(row))
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +100,7 @@ func (rs rows) decodeEntry(row kv) (chain.Entry, error) {
 		if rs.spilled != nil {
 			rs.spilled(seq)
 		}
-		return rs.db.spill(rs.r, id, seq, size)
+		return rs.from.spill(id, seq, size)
 	})
 	if err == nil && (e.TraceID != id || e.Seq != seq) {
 		err = damaged("entry %d of trace %s lies under the key of entry %d of trace %s", e.Seq, e.TraceID, seq, id).In(id)
@@ -124,8 +123,8 @@ func decodeNote(row kv) (n segment.Note, err error) {
 }
 
 // spill reads what an entry has beside its frame.
-func (db *DB) spill(r reader, id tga.ID, seq uint64, size int64) ([]byte, error) {
-	out, err := db.get(r, keyspace.AppendChunk(nil, id, seq, 0))
+func (r *reading) spill(id tga.ID, seq uint64, size int64) ([]byte, error) {
+	out, err := r.get(keyspace.AppendChunk(nil, id, seq, 0))
 	if err == nil && int64(len(out)) != size {
 		err = damaged("beside entry %d of trace %s lie %d bytes, not %d", seq, id, len(out), size).In(id)
 	}

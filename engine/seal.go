@@ -58,7 +58,7 @@ func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error)
 		if err := ctx.Err(); err != nil {
 			return done, err
 		}
-		ids, rest, err := db.traceIDs(db.p, keyspace.Entry, next, sealTraces)
+		ids, rest, err := db.index.traceIDs(keyspace.Entry, next, sealTraces)
 		if err != nil {
 			return done, err
 		}
@@ -82,10 +82,10 @@ func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error)
 
 // traceIDs returns up to limit distinct ids of the traces that have a key of a kind,
 // from a key on, and the key to go on from, nil at the end.
-func (db *DB) traceIDs(r reader, kind keyspace.Kind, from []byte, limit int) (ids []tga.ID, next []byte, err error) {
+func (r *reading) traceIDs(kind keyspace.Kind, from []byte, limit int) (ids []tga.ID, next []byte, err error) {
 	_, upper := keyspace.Bounds(kind)
 	for len(ids) < limit {
-		key, err := db.first(r, from, upper)
+		key, err := r.first(from, upper)
 		if err != nil || key == nil {
 			return ids, nil, err
 		}
@@ -143,7 +143,7 @@ func (db *DB) sealOne(ctx context.Context, ids []tga.ID, before tga.Millis, done
 	}
 	// A trace with a timer has something to come, a new attempt say, and what comes is
 	// written to it. Now that they are locked, none of them can get one.
-	timed, err := db.timed()
+	timed, err := db.index.timed()
 	if err != nil {
 		return looked, err
 	}
@@ -167,13 +167,13 @@ func (db *DB) sealOne(ctx context.Context, ids []tga.ID, before tga.Millis, done
 }
 
 // timed returns the traces that have a timer.
-func (db *DB) timed() (map[tga.ID]bool, error) {
+func (r *reading) timed() (map[tga.ID]bool, error) {
 	lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(chain.AttachTimer), nil)
 	if err != nil {
 		return nil, err
 	}
 	timed := map[tga.ID]bool{}
-	err = db.scanRows(db.p, lower, upper, func(key, _ []byte) error {
+	err = r.scanRows(lower, upper, func(key, _ []byte) error {
 		if len(key) >= 16 {
 			timed[tga.ID(key[len(key)-16:])] = true
 		}
@@ -188,7 +188,7 @@ func (s *sealing) find(db *DB, id tga.ID, before tga.Millis) (took bool, err err
 	if db.leases.holds(id) {
 		return false, nil
 	}
-	rows, err := db.rows(db.p, id)
+	rows, err := db.index.rows(id)
 	if err != nil {
 		return false, err
 	}
@@ -248,7 +248,7 @@ func (db *DB) commitSegment(s *sealing) error {
 	}
 	lower, upper := keyspace.SegmentBounds()
 	n := uint64(1)
-	if err := db.scanRows(db.p, lower, upper, func(key, _ []byte) error {
+	if err := db.index.scanRows(lower, upper, func(key, _ []byte) error {
 		last, err := keyspace.ParseSegment(key)
 		n = last + 1
 		return err
@@ -278,7 +278,7 @@ func (db *DB) removeSealed(ids []tga.ID) error {
 	w := db.newWriter()
 	remove := func(id tga.ID, bounds func(tga.ID) (lower, upper []byte)) {
 		lower, upper := bounds(id)
-		w.fail(db.scanRows(db.p, lower, upper, func(key, _ []byte) error {
+		w.fail(db.index.scanRows(lower, upper, func(key, _ []byte) error {
 			w.delete(key)
 			return nil
 		}))
@@ -308,12 +308,12 @@ func (db *DB) removeSealed(ids []tga.ID) error {
 
 // finishSeal does at open what a crash left of [DB.SealTraces].
 func (db *DB) finishSeal() error {
-	n, err := db.metaNumber(metaSealing)
+	n, err := db.index.metaNumber(metaSealing)
 	if err != nil || n == 0 {
 		return err
 	}
 	var ids []tga.ID
-	if err := db.inSegment(db.p, n, func(r *segment.Reader) error {
+	if err := db.index.inSegment(n, func(r *segment.Reader) error {
 		for info := range r.Index() {
 			ids = append(ids, info.TraceID)
 		}

@@ -20,7 +20,7 @@ func TestTraceIDsComeInPages(t *testing.T) {
 	from, _ := keyspace.Bounds(keyspace.Entry)
 	var all []tga.ID
 	for page, want := range []int{2, 1} {
-		ids, next, err := db.traceIDs(db.p, keyspace.Entry, from, 2)
+		ids, next, err := db.index.traceIDs(keyspace.Entry, from, 2)
 		if err != nil || len(ids) != want || (next == nil) != (page == 1) {
 			t.Fatalf("page %d: %v, %v, %v", page, ids, next, err)
 		}
@@ -52,7 +52,7 @@ func TestTracesWithATimer(t *testing.T) {
 	key := attached(keyspace.Timer, keyspace.TimerKey(7, numbered(1, 1)))
 	for length, want := range map[int]tga.ID{len(key): numbered(1, 1), 16: tga.ID(key[:16]), 15: {}, 1: {}} {
 		db.PutRow(key[:length], []byte{rowValue})
-		timed, err := db.timed()
+		timed, err := db.index.timed()
 		if err != nil || len(timed) > 1 || timed[want] == want.IsZero() {
 			t.Errorf("a key of %d bytes: %v, %v", length, timed, err)
 		}

@@ -110,6 +110,6 @@ func (db *DB) Stats() Stats {
 	s.UncompressedSegments, s.UncompressedBytes = len(waiting), bytes
 	s.LogSyncs = uint64(db.wal.Syncs())
 	s.LogBytes = uint64(db.wal.Size())
-	s.DiskBytes = s.LogBytes + db.p.Metrics().DiskSpaceUsage()
+	s.DiskBytes = s.LogBytes + db.index.p.Metrics().DiskSpaceUsage()
 	return s
 }

@@ -22,14 +22,14 @@ func TestStatsAddUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := db.health.awaited(db.p.Flush); err != nil {
+	if err := db.health.awaited(db.index.p.Flush); err != nil {
 		t.Fatal(err)
 	}
 	var s Stats
 	for { // the next segment of the log is still being filled, and files of the index are still being removed
-		log, index := uint64(db.wal.Size()), db.p.Metrics().DiskSpaceUsage()
+		log, index := uint64(db.wal.Size()), db.index.p.Metrics().DiskSpaceUsage()
 		s = db.Stats()
-		if log != uint64(db.wal.Size()) || index != db.p.Metrics().DiskSpaceUsage() {
+		if log != uint64(db.wal.Size()) || index != db.index.p.Metrics().DiskSpaceUsage() {
 			continue
 		}
 		if index == 0 || s.LogBytes != log || s.DiskBytes != log+index {

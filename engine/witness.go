@@ -149,11 +149,11 @@ func (db *DB) testify(incarnation uint64, believe bool) (next witnessToken, err 
 	if path == "" {
 		return next, nil
 	}
-	token, err := db.meta(metaToken)
+	token, err := db.index.meta(metaToken)
 	if err != nil {
 		return next, err
 	}
-	stored, err := db.metaNumber(metaIncarnation)
+	stored, err := db.index.metaNumber(metaIncarnation)
 	if err != nil {
 		return next, err
 	}
@@ -200,7 +200,7 @@ func (db *DB) contradicts(w *witness, has witnessToken) error {
 
 // leave draws a token at a close. Where it fails, the store is as a crash leaves it.
 func (db *DB) leave() error {
-	if db.opts.WitnessFile == "" || db.readOnly || db.p == nil || db.health.sick() != nil {
+	if db.opts.WitnessFile == "" || db.readOnly || db.index == nil || db.health.sick() != nil {
 		return nil
 	}
 	next, err := db.testify(uint64(db.leases.incarnation), false)
