@@ -26,7 +26,7 @@ import (
 //	        head       as the caller expects it                 STATE_SEQUENCE_GAP, STATE_CHECKSUM_MISMATCH
 //	link    each entry number, digests, machine, ids, links     see [chain.Trace.Apply]
 //	        each note  chain, body                              see [chain.Trace.ApplyNote]
-//	claim   ledger     the rule of the key                      see [DB.ledgerChange]
+//	claim   ledger     the rule of the key                      see [records.change]
 //
 // Each of these functions calls the next. The last, claim, calls queue, which encodes the
 // append and hands it to the committer; that makes it durable (committer.go).
@@ -96,13 +96,13 @@ func (db *DB) admit(ctx context.Context, ps parts) (Ticket, error) {
 	// The traces' locks are held until the append has its place in the queue of commits.
 	// A head may be that of an append which is on its way itself: that one is in the queue
 	// before this one, so nothing of this can be durable without it.
-	if err := ps.lock(ctx, db); err != nil {
+	if err := ps.lock(ctx, db.traces); err != nil {
 		return Ticket{}, err
 	}
-	defer ps.unlock(db)
+	defer ps.unlock(db.traces)
 	for i := range ps {
 		p, err := &ps[i], error(nil)
-		if p.head, p.under, err = db.tip(p.lease.TraceID); err != nil {
+		if p.head, p.under, err = db.traces.tip(p.lease.TraceID); err != nil {
 			return Ticket{}, err
 		}
 	}
@@ -120,7 +120,7 @@ func (db *DB) admit(ctx context.Context, ps parts) (Ticket, error) {
 		// before it is.
 		for i := range ps {
 			if under := ps[i].under; under != nil {
-				if err := db.await(under); err != nil {
+				if err := db.commits.await(under); err != nil {
 					return Ticket{}, err
 				}
 			}
@@ -156,7 +156,7 @@ func (db *DB) follow(ctx context.Context, ps parts) (Ticket, error) {
 // held until the sync returned. Otherwise two traces with one key could both read "no
 // record" and both send.
 func (db *DB) claim(ctx context.Context, ss steps) (Ticket, error) {
-	if err := ss.lockKeys(ctx, db); err != nil {
+	if err := ss.lockKeys(ctx, db.records); err != nil {
 		return Ticket{}, err
 	}
 	for _, s := range ss {
@@ -164,8 +164,8 @@ func (db *DB) claim(ctx context.Context, ss steps) (Ticket, error) {
 			continue
 		}
 		var err error
-		if s.record, err = db.ledgerChange(s); err != nil {
-			ss.unlockKeys(db)
+		if s.record, err = db.records.change(s); err != nil {
+			ss.unlockKeys(db.records)
 			return Ticket{}, err
 		}
 	}
@@ -173,7 +173,7 @@ func (db *DB) claim(ctx context.Context, ss steps) (Ticket, error) {
 	// What a served call copies was durable when it was read.
 	for _, s := range ss {
 		if s.keyed && s.record == nil {
-			db.keys.unlock(s.hash)
+			db.records.unlock(s.hash)
 			s.keyed = false
 		}
 	}
@@ -182,16 +182,16 @@ func (db *DB) claim(ctx context.Context, ss steps) (Ticket, error) {
 
 // Ticket is an append on its way to disk.
 type Ticket struct {
-	db     *DB
-	commit *commitment // nil: there is nothing to wait for
-	answer chain.Appended
+	commits *committer
+	commit  *commitment // nil: there is nothing to wait for
+	answer  chain.Appended
 }
 
 // Wait returns what [DB.Append] would, once the append is on disk. It may be called
 // again, and by anybody.
 func (t Ticket) Wait() (chain.Appended, error) {
 	if t.commit != nil {
-		if err := t.db.await(t.commit); err != nil {
+		if err := t.commits.await(t.commit); err != nil {
 			return chain.Appended{}, err
 		}
 	}
@@ -218,7 +218,7 @@ func (db *DB) expect(head fold, b chain.Batch) error {
 // they lead to. Each is checked as replay will check it, and what a caller made itself
 // is read back too: bytes that no reader takes would end the trace for good.
 func (db *DB) link(head fold, lease chain.Lease, b chain.Batch) (*step, error) {
-	now, t := db.now(), head.Trace
+	now, t := db.times.now(), head.Trace
 	s := &step{lease: lease, before: head, after: t.Successor(), committed: now, attachments: b.Attachments}
 	if s.entries = s.one[:0]; len(b.Artifacts) > len(s.one) {
 		s.entries = make([]chain.Entry, 0, len(b.Artifacts))

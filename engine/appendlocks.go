@@ -13,7 +13,7 @@ import (
 // other in a circle: the traces by id, then the ledger keys by their bytes.
 
 // lock locks the traces of the parts, all or none.
-func (ps parts) lock(ctx context.Context, db *DB) error {
+func (ps parts) lock(ctx context.Context, t *traces) error {
 	var few [2]tga.ID
 	ids := few[:0]
 	for i := range ps {
@@ -21,9 +21,9 @@ func (ps parts) lock(ctx context.Context, db *DB) error {
 	}
 	slices.SortFunc(ids, func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) })
 	for i, id := range ids {
-		if err := db.lockQueued(ctx, id); err != nil {
+		if err := t.lockQueued(ctx, id); err != nil {
 			for _, held := range ids[:i] {
-				db.traces.unlock(held)
+				t.unlock(held)
 			}
 			return err
 		}
@@ -31,15 +31,15 @@ func (ps parts) lock(ctx context.Context, db *DB) error {
 	return nil
 }
 
-func (ps parts) unlock(db *DB) {
+func (ps parts) unlock(t *traces) {
 	for i := range ps {
-		db.traces.unlock(ps[i].lease.TraceID)
+		t.unlock(ps[i].lease.TraceID)
 	}
 }
 
 // lockKeys names the ledger keys that the steps touch or rely on, and locks them, all or
 // none.
-func (ss steps) lockKeys(ctx context.Context, db *DB) error {
+func (ss steps) lockKeys(ctx context.Context, r *records) error {
 	var few [2]*step
 	with := few[:0]
 	for _, s := range ss {
@@ -62,8 +62,8 @@ func (ss steps) lockKeys(ctx context.Context, db *DB) error {
 		}
 	}
 	for _, s := range with {
-		if err := db.lockKey(ctx, s.after.ID, s.hash); err != nil {
-			ss.unlockKeys(db)
+		if err := r.lock(ctx, s.after.ID, s.hash); err != nil {
+			ss.unlockKeys(r)
 			return err
 		}
 		s.keyed = true
@@ -72,10 +72,10 @@ func (ss steps) lockKeys(ctx context.Context, db *DB) error {
 }
 
 // unlockKeys gives back the ledger keys that the steps hold.
-func (ss steps) unlockKeys(db *DB) {
+func (ss steps) unlockKeys(r *records) {
 	for _, s := range ss {
 		if s.keyed {
-			db.keys.unlock(s.hash)
+			r.unlock(s.hash)
 			s.keyed = false
 		}
 	}

@@ -310,7 +310,7 @@ func (db *DB) rename() error {
 	if err != nil {
 		return err
 	}
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaStoreID), id[:])
 	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
 	w.set(keyspace.AppendMeta(nil, metaFrozen), reason)
@@ -319,7 +319,7 @@ func (db *DB) rename() error {
 		w.setFloor(db.cut.found.At.Group)
 	}
 	db.storeID = id
-	return db.apply(w)
+	return db.commits.apply(w)
 }
 
 // copyStore copies the log and the watermark of a backup, or of a store that is open nowhere,

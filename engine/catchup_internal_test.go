@@ -50,9 +50,9 @@ func TestIndexIsMadeInParts(t *testing.T) {
 	key := func(i int) []byte { return []byte{'x', byte(i >> 8), byte(i)} }
 	db := open()
 	for i := range n {
-		w := db.newWriter()
+		w := db.commits.newWriter()
 		w.set(key(i), bytes.Repeat([]byte{byte(i)}, size))
-		if err := db.apply(w); err != nil {
+		if err := db.commits.apply(w); err != nil {
 			t.Fatal(err)
 		}
 	}

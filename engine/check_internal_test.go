@@ -42,10 +42,10 @@ func TestForgedSegmentIsAProblem(t *testing.T) {
 // next open makes it anew.
 func TestSpoiltIndexIsRemoved(t *testing.T) {
 	db := inMemory(t)
-	if spoilt(db.opts.FS, db.dir) {
+	if db.indexDir.spoilt() {
 		t.Fatal("a new index is spoilt")
 	}
-	if err := db.spoilIndex(); err != nil || !spoilt(db.opts.FS, db.dir) {
+	if err := db.indexDir.spoil(); err != nil || !db.indexDir.spoilt() {
 		t.Errorf("%v", err)
 	}
 }
@@ -59,9 +59,9 @@ func TestCheckReadsEveryBodyThatItsWalkDoesNot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	w.body(key, []byte("a value"))
-	if err := db.apply(w); err != nil {
+	if err := db.commits.apply(w); err != nil {
 		t.Fatal(err)
 	}
 	row, err := db.index.row(key)

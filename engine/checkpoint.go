@@ -23,14 +23,14 @@ func (db *DB) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Check
 		return tga.Checkpoint{}, err
 	}
 	id := lease.TraceID
-	if err := db.lockTrace(ctx, id); err != nil {
+	if err := db.traces.lock(ctx, id); err != nil {
 		return tga.Checkpoint{}, err
 	}
 	defer db.traces.unlock(id)
 	if err := db.leases.check(lease); err != nil {
 		return tga.Checkpoint{}, err
 	}
-	f, err := db.fold(id)
+	f, err := db.traces.fold(id)
 	switch {
 	case err != nil:
 		return tga.Checkpoint{}, err
@@ -39,12 +39,12 @@ func (db *DB) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Check
 	case f.segment != 0:
 		return tga.Checkpoint{}, tga.Errorf(tga.StateInvalidTransition, "checkpoint of a trace archived in segment %d", f.segment).In(id)
 	}
-	cp := f.Checkpoint(db.now())
+	cp := f.Checkpoint(db.times.now())
 	stored, err := db.index.checkpoints(id)
 	if err != nil {
 		return tga.Checkpoint{}, err
 	}
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	key := keyspace.AppendCheckpoint(nil, id, cp.Seq)
 	kept := 1
 	for i := len(stored) - 1; i >= 0; i-- {
@@ -57,7 +57,7 @@ func (db *DB) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Check
 		}
 	}
 	w.body(key, cp.AppendCanonical(nil))
-	return cp, db.apply(w)
+	return cp, db.commits.apply(w)
 }
 
 // checkpoints returns the stored checkpoints of a trace, oldest first. The trace's
@@ -76,7 +76,7 @@ func (db *DB) LatestCheckpoint(ctx context.Context, id tga.ID) (cp tga.Checkpoin
 		return tga.Checkpoint{}, false, err
 	}
 	defer db.health.leave()
-	if err := db.lockTrace(ctx, id); err != nil {
+	if err := db.traces.lock(ctx, id); err != nil {
 		return tga.Checkpoint{}, false, err
 	}
 	defer db.traces.unlock(id)
@@ -84,7 +84,7 @@ func (db *DB) LatestCheckpoint(ctx context.Context, id tga.ID) (cp tga.Checkpoin
 	if err != nil || len(stored) == 0 {
 		return tga.Checkpoint{}, false, err
 	}
-	f, err := db.fold(id)
+	f, err := db.traces.fold(id)
 	if err != nil {
 		return tga.Checkpoint{}, false, err
 	}

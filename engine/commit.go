@@ -73,13 +73,13 @@ func (s *step) leaveRoom() {
 // queue of commits. The locks of their traces are held, and those of the ledger keys that
 // they have: these end with the commit.
 func (db *DB) queue(ss steps) (Ticket, error) {
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	for _, s := range ss {
 		w.step(s)
 	}
 	c := &ss[0].own
 	if err := w.end(c); err != nil {
-		ss.unlockKeys(db)
+		ss.unlockKeys(db.records)
 		return Ticket{}, err
 	}
 	c.steps = append(c.few[:0], ss...)
@@ -88,39 +88,32 @@ func (db *DB) queue(ss steps) (Ticket, error) {
 		s.commit = c
 		s.leaveRoom()
 		if s.before.Head.Seq == 0 {
-			db.begun.add(s.after.ID)
+			db.traces.begun.add(s.after.ID)
 		}
-		db.tails.put(s)
+		db.traces.tails.put(s)
 	}
 	db.commits.add(c)
-	return Ticket{db: db, commit: c, answer: ss[0].appended()}, nil
+	return Ticket{commits: db.commits, commit: c, answer: ss[0].appended()}, nil
 }
 
 // place gives the steps of a commitment their places in the global order, which is that in
 // which the committer takes them. Its mutex is held: what the leaves say of time grows with
 // their indexes.
-func (db *DB) place(c *commitment) {
+func (c *committer) place(x *commitment) {
 	var value [leafLen]byte
-	for _, s := range c.steps {
-		raise(&db.newestTS, int64(s.newestTS))
+	for _, s := range x.steps {
+		raise(&c.times.newestTS, int64(s.newestTS))
 		leaf := s.leaf()
-		leaf.Committed, leaf.NewestTS = tga.Millis(db.newest.Load()), tga.Millis(db.newestTS.Load())
-		c.ops.Order(leaf.appendValue(value[:0]))
+		leaf.Committed, leaf.NewestTS = tga.Millis(c.times.newest.Load()), tga.Millis(c.times.newestTS.Load())
+		x.ops.Order(leaf.appendValue(value[:0]))
 	}
 }
 
 // publish shows a durable step: first to those who ask, then to those who wait.
-func (db *DB) publish(s *step) {
-	db.cache.put(s.after.ID, s.fold(), foldSize(s.after))
-	db.tails.remove(s) // after the cache has it: a reader finds it in one of the two
-	db.stats.count(s)
-	if s.record != nil {
-		db.records.put(s.hash, s.record, recordSize)
-		if s.first && db.filter.used(&s.hash) {
-			db.growFilter()
-		}
-		db.recordChanged.notify(s.hash)
-	}
+func (c *committer) publish(s *step) {
+	c.traces.publish(s)
+	c.stats.count(s)
+	c.records.publish(s)
 }
 
 // fold returns the trace as the step leaves it.
@@ -195,7 +188,7 @@ func (s *step) leaf() Leaf {
 // lie beside their keys, under the chain of the log; what can be archived, replaced or
 // erased is a body.
 type writer struct {
-	db    *DB
+	log   *wal.Log // gets the bodies that have a file
 	ops   *wal.Ops
 	key   [keyspace.MaxLen]byte
 	value []byte // room to encode in: the operations copy
@@ -208,9 +201,9 @@ var (
 	operations = sync.Pool{New: func() any { return new(wal.Ops) }}
 )
 
-func (db *DB) newWriter() *writer {
+func (c *committer) newWriter() *writer {
 	w := writers.Get().(*writer)
-	w.db, w.ops, w.size, w.err = db, operations.Get().(*wal.Ops), 0, nil
+	w.log, w.ops, w.size, w.err = c.log, operations.Get().(*wal.Ops), 0, nil
 	w.ops.Reset()
 	return w
 }
@@ -218,15 +211,15 @@ func (db *DB) newWriter() *writer {
 // end gives the operations to a commitment; the writer is not used after. On an error
 // nothing of them stays on the disk.
 func (w *writer) end(c *commitment) error {
-	db, ops, err := w.db, w.ops, w.err
-	w.db, w.ops = nil, nil
+	log, ops, err := w.log, w.ops, w.err
+	w.log, w.ops = nil, nil
 	writers.Put(w)
 	if err == nil {
 		c.ops = ops
 		return nil
 	}
 	for _, f := range ops.Files() {
-		err = errors.Join(err, db.wal.DropFile(f))
+		err = errors.Join(err, log.DropFile(f))
 	}
 	freeOps(ops)
 	return err
@@ -282,7 +275,7 @@ func (w *writer) body(key, body []byte) {
 
 // file sets a value that has a file of its own.
 func (w *writer) file(key, body []byte) {
-	f, err := w.db.wal.WriteFile(key, body)
+	f, err := w.log.WriteFile(key, body)
 	if err != nil {
 		w.fail(err)
 		return

@@ -2,14 +2,13 @@ package engine
 
 import (
 	"context"
+	"log/slog"
 	goruntime "runtime"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/schemas/tga"
@@ -42,14 +41,23 @@ type group struct {
 // disk may block without end: then this goroutine does, and the callers, who wait for a
 // channel, can leave.
 type committer struct {
-	db  *DB
 	log *wal.Log
 	// The store's; a poisoned one gives them up while this goroutine still runs.
 	mark  *guard.Watermark
 	lock  *dirLock
 	files *guard.Fenced
 
-	p     *pebble.DB // the index
+	health *health
+	logger *slog.Logger
+	times  *times
+	order  *order
+	stats  *counters
+	full   func() // told when a segment of the log is full
+
+	index   *index
+	traces  *traces // these two show what is durable
+	records *records
+
 	rows  indexer
 	line  tga.ID // timeline of the log
 	queue []*group
@@ -77,16 +85,15 @@ const maxQueued = 1024
 // milliseconds of writing and not for more.
 const maxGroup = 2 << 20
 
-func startCommitter(db *DB, at position) *committer {
-	c := &committer{
-		db: db, log: db.wal, mark: db.mark, lock: db.lock, files: db.files, p: db.index.p, rows: indexer{b: db.index.p.NewBatch(), keys: at.keys, sum: at.sum}, line: db.wal.Timeline(), segment: at.at.Segment,
-		ended: make(chan struct{}), room: make(chan struct{}, maxQueued),
-	}
+// start begins to take groups to disk behind a position of the log and its index.
+func (c *committer) start(at position) {
+	c.rows = indexer{b: c.index.p.NewBatch(), keys: at.keys, sum: at.sum}
+	c.line, c.segment = c.log.Timeline(), at.at.Segment
+	c.ended, c.room = make(chan struct{}), make(chan struct{}, maxQueued)
 	c.work.L = &c.mu
-	c.slow = time.AfterFunc(slowSync, db.slowSync)
+	c.slow = time.AfterFunc(slowSync, c.slowSync)
 	c.slow.Stop()
 	go c.run()
-	return c
 }
 
 // enter waits for room for one more append, until ctx ends or the store stops.
@@ -100,9 +107,9 @@ func (c *committer) enter(ctx context.Context, id tga.ID) error {
 	case c.room <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return c.db.health.waitFailed("wait while "+strconv.Itoa(maxQueued)+" appends are on their way", id, ctx.Err())
-	case <-c.db.health.poisoned:
-		return c.db.health.sick()
+		return c.health.waitFailed("wait while "+strconv.Itoa(maxQueued)+" appends are on their way", id, ctx.Err())
+	case <-c.health.poisoned:
+		return c.health.sick()
 	}
 }
 
@@ -113,7 +120,7 @@ func (c *committer) leave() { <-c.room }
 // the order of its entries: where the later one is durable, so is the earlier.
 func (c *committer) add(x *commitment) {
 	c.mu.Lock()
-	c.db.place(x)
+	c.place(x)
 	size := x.ops.Len()
 	n := len(c.queue)
 	if n == 0 || c.queue[n-1].bytes+size > maxGroup {
@@ -153,9 +160,9 @@ func (c *committer) run() {
 			goruntime.Gosched() // those just woken may have a next append: it goes with the next group
 		}
 	}
-	if c.db.health.sick() == nil { // else it may be in the log's hands for good
+	if c.health.sick() == nil { // else it may be in the log's hands for good
 		if err := closeBatch(c.rows.b); err != nil {
-			c.db.health.poison(err)
+			c.health.poison(err)
 		}
 	}
 }
@@ -188,15 +195,14 @@ func (c *committer) take() *group {
 // rows. So the index has nothing that is not durable, and a caller that is woken finds its
 // own. An error poisons the store, for what the disk then has is not known.
 func (c *committer) commit(g *group) error {
-	db := c.db
-	if err := db.health.sick(); err != nil {
+	if err := c.health.sick(); err != nil {
 		return err // nothing is tried again
 	}
 	c.record.Reset()
 	for _, x := range g.members {
 		c.record.Add(x.ops, wal.MaxRecord)
 	}
-	c.record.Times = wal.Times{Committed: tga.Millis(db.newest.Load()), TS: tga.Millis(db.newestTS.Load())}
+	c.record.Times = wal.Times{Committed: tga.Millis(c.times.newest.Load()), TS: tga.Millis(c.times.newestTS.Load())}
 	c.slow.Reset(slowSync)
 	at, err := c.log.Append(&c.record)
 	c.slow.Stop()
@@ -205,17 +211,17 @@ func (c *committer) commit(g *group) error {
 		err = c.mark.Advance(at.Group, at.Sum)
 	}
 	if err == nil {
-		err = db.health.guarded(func() error { return c.index(at) })
+		err = c.health.guarded(func() error { return c.show(at) })
 	}
 	if err != nil {
-		db.health.poison(err)
+		c.health.poison(err)
 	}
 	return err
 }
 
-// index shows the rows of the group that was just made durable. Where the log has begun
+// show shows the rows of the group that was just made durable. Where the log has begun
 // another segment, the index is flushed, so that no open has to index more than two.
-func (c *committer) index(at wal.Position) error {
+func (c *committer) show(at wal.Position) error {
 	if err := c.record.Rows(c.rows.op); err != nil {
 		return err
 	}
@@ -227,33 +233,32 @@ func (c *committer) index(at wal.Position) error {
 		return nil
 	}
 	c.segment = at.Segment
-	c.db.rewrites.wake() // the one before is full
-	c.db.checkLock(c.lock, c.files)
+	c.full()
+	c.lock.check(c.health, c.files)
 	if c.flushed != nil {
 		select {
 		case <-c.flushed:
-		case <-c.db.health.poisoned:
-			return c.db.health.sick()
+		case <-c.health.poisoned:
+			return c.health.sick()
 		}
 	}
 	var err error
-	c.flushed, err = c.p.AsyncFlush()
+	c.flushed, err = c.index.p.AsyncFlush()
 	return err
 }
 
 // slowSync is how long a group may take before an operator is told.
 const slowSync = 5 * time.Second
 
-func (db *DB) slowSync() {
-	db.stats.slowWrites.Add(1)
-	db.log.Warn("slow disk: a group is not durable yet", "after", slowSync)
+func (c *committer) slowSync() {
+	c.stats.slowWrites.Add(1)
+	c.logger.Warn("slow disk: a group is not durable yet", "after", slowSync)
 }
 
 // finish shows what is durable and wakes those who wait for it. What failed is in
 // flight for good: its locks stay taken and its traces' tails stay, so nobody is shown
 // what may not be on disk.
 func (c *committer) finish(g *group, err error) {
-	db := c.db
 	for _, x := range g.members {
 		if x.entered {
 			c.leave()
@@ -261,47 +266,47 @@ func (c *committer) finish(g *group, err error) {
 		if err != nil {
 			continue
 		}
-		db.stats.commits.Add(1)
+		c.stats.commits.Add(1)
 		for _, s := range x.steps {
-			db.publish(s)
+			c.publish(s)
 		}
-		x.steps.unlockKeys(db)
+		x.steps.unlockKeys(c.records)
 		freeOps(x.ops)
 		x.ops = nil
 	}
 	if err != nil {
 		g.err = unknown(err)
 	} else {
-		db.order.grow(c.record.Next() - 1)
+		c.order.grow(c.record.Next() - 1)
 	}
 	g.members = nil // a ticket that is kept does not keep the group's other steps
 	close(g.done)
 }
 
-// await returns once c is durable, or with the store's poisoning: the commit may then
+// await returns once x is durable, or with the store's poisoning: the commit may then
 // never end.
-func (db *DB) await(c *commitment) error {
+func (c *committer) await(x *commitment) error {
 	select {
-	case <-c.group.done:
-		return c.group.err
-	case <-db.health.poisoned:
+	case <-x.group.done:
+		return x.group.err
+	case <-c.health.poisoned:
 	}
 	select {
-	case <-c.group.done: // it ended all the same
-		return c.group.err
+	case <-x.group.done: // it ended all the same
+		return x.group.err
 	default:
-		return unknown(db.health.sick())
+		return unknown(c.health.sick())
 	}
 }
 
 // apply makes operations of the store's own durable, and ends the writer.
-func (db *DB) apply(w *writer) error {
-	c := new(commitment)
-	if err := w.end(c); err != nil {
+func (c *committer) apply(w *writer) error {
+	x := new(commitment)
+	if err := w.end(x); err != nil {
 		return err
 	}
-	db.commits.add(c)
-	return db.await(c)
+	c.add(x)
+	return c.await(x)
 }
 
 func unknown(err error) error {

@@ -16,9 +16,9 @@ func TestGroupWaitsForNobodyWhoDoesNotCome(t *testing.T) {
 	defer db.commits.coming.Add(-1)
 	done := make(chan error, 1)
 	go func() {
-		w := db.newWriter()
+		w := db.commits.newWriter()
 		w.set([]byte("mx"), []byte("a value"))
-		done <- db.apply(w)
+		done <- db.commits.apply(w)
 	}()
 	select {
 	case err := <-done:

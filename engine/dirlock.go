@@ -99,24 +99,24 @@ func (db *DB) watchLock() {
 			case <-stop:
 				return
 			case <-tick.C:
-				db.checkLock(lock, files)
+				lock.check(&db.health, files)
 			}
 		}
 	}()
 }
 
-// checkLock stops the store where its lock is gone: a second process may have opened the
+// check stops the store where its lock is gone: a second process may have opened the
 // directory, and what both write is the log of neither. Nothing reaches the disk after.
-func (db *DB) checkLock(lock *dirLock, files *guard.Fenced) {
-	if lock == nil {
+func (l *dirLock) check(h *health, files *guard.Fenced) {
+	if l == nil {
 		return // nobody else can see the directory
 	}
-	err := lock.dir.Check()
+	err := l.dir.Check()
 	if err == nil {
 		return
 	}
-	db.health.breakOff()
-	db.health.poison(fmt.Errorf("the store's directory is no longer this process's alone: %w", err))
+	h.breakOff()
+	h.poison(fmt.Errorf("the store's directory is no longer this process's alone: %w", err))
 	files.Shut()
 }
 

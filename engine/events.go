@@ -28,7 +28,7 @@ func (db *DB) events() *pebble.EventListener {
 			if pebble.IsCorruptionError(err) {
 				err = indexDamaged(err)
 				if !db.readOnly {
-					err = errors.Join(err, db.spoilIndex())
+					err = errors.Join(err, db.indexDir.spoil())
 				}
 			}
 			db.health.poison(err)

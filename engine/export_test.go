@@ -58,14 +58,22 @@ func (db *DB) PutRow(key, row []byte) {
 	if err != nil {
 		panic(err)
 	}
-	db.dropCaches()
+	db.DropCaches()
 }
 
 // Value is what a row stands for.
 func (db *DB) Value(key, row []byte) ([]byte, error) { return db.index.content(key, row) }
 
 // DropCaches makes the next reads come from disk.
-func (db *DB) DropCaches() { db.dropCaches() }
+func (db *DB) DropCaches() {
+	db.traces.cache.clear()
+	db.records.recent.clear()
+	db.index.archive.clear()
+	if db.filter != nil {
+		db.filter.asked.Store(nil) // Pebble answers
+	}
+	db.traces.begun.init(nowhere)
+}
 
 // Flush writes the memtables to tables.
 func (db *DB) Flush() error { return db.health.awaited(db.index.p.Flush) }
@@ -83,9 +91,9 @@ func (db *DB) Queued() int {
 
 // Underway returns how many traces have an append that is not durable yet.
 func (db *DB) Underway() int {
-	db.tails.mu.Lock()
-	defer db.tails.mu.Unlock()
-	return len(db.tails.byID)
+	db.traces.tails.mu.Lock()
+	defer db.traces.tails.mu.Unlock()
+	return len(db.traces.tails.byID)
 }
 
 // QueuedSizes returns the sizes in bytes of the batches that wait, by group.
@@ -105,11 +113,11 @@ func (db *DB) QueuedSizes() [][]int {
 
 // Locked returns how many names are locked.
 func (db *DB) Locked() int {
-	db.traces.mu.Lock()
-	defer db.traces.mu.Unlock()
-	db.keys.mu.Lock()
-	defer db.keys.mu.Unlock()
-	return len(db.traces.held) + len(db.keys.held)
+	db.traces.locks.mu.Lock()
+	defer db.traces.locks.mu.Unlock()
+	db.records.locks.mu.Lock()
+	defer db.records.locks.mu.Unlock()
+	return len(db.traces.locks.held) + len(db.records.locks.held)
 }
 
 const (
@@ -146,12 +154,12 @@ func (f *bloom64) Has(key *[32]byte) bool { return f.has(key) }
 func (f *bloom64) Bytes() uint64          { return uint64(len(f.lines)) * lineBits / 8 }
 
 // MakeFilter makes the filter of ledger keys anew.
-func MakeFilter(db *DB) error { return db.makeFilter(0) }
+func MakeFilter(db *DB) error { return db.records.filter.make(0) }
 
 // NeverUsed asks the filter alone.
 func NeverUsed(db *DB, key ledger.Key) bool {
 	hash := key.Hash()
-	return db.filter.never(&hash)
+	return db.records.filter.never(&hash)
 }
 
 // ExchangeLedgerRow takes the row of a ledger key away, and puts it under another one.
@@ -181,7 +189,7 @@ func FailBackground(db *DB, err error, times int) {
 }
 
 // FilterFailed tells a store what became of a filter that nobody waits for.
-func FilterFailed(db *DB, err error) { db.filterFailed(err) }
+func FilterFailed(db *DB, err error) { db.records.filter.failed(err) }
 
 var ErrOtherKeys = errOtherKeys
 
@@ -221,7 +229,7 @@ type Lock func()
 
 // LockTrace holds the lock of a trace.
 func (db *DB) LockTrace(id tga.ID) Lock {
-	if err := db.lockQueued(context.Background(), id); err != nil {
+	if err := db.traces.lockQueued(context.Background(), id); err != nil {
 		panic(err)
 	}
 	return func() { db.traces.unlock(id) }
@@ -229,10 +237,10 @@ func (db *DB) LockTrace(id tga.ID) Lock {
 
 // LockKey holds the lock of a ledger key.
 func (db *DB) LockKey(key [32]byte) Lock {
-	if err := db.lockKey(context.Background(), tga.ID{}, key); err != nil {
+	if err := db.records.lock(context.Background(), tga.ID{}, key); err != nil {
 		panic(err)
 	}
-	return func() { db.keys.unlock(key) }
+	return func() { db.records.unlock(key) }
 }
 
 // SealBytes is what a trace counts toward the size of the segment that it would be archived in.

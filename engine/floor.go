@@ -58,9 +58,9 @@ func (d *dropping) raise() error {
 	if err != nil || floor >= d.group {
 		return err
 	}
-	w := d.db.newWriter()
+	w := d.db.commits.newWriter()
 	w.setFloor(d.group)
-	return d.db.apply(w)
+	return d.db.commits.apply(w)
 }
 
 func (w *writer) setFloor(group uint64) {

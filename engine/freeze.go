@@ -64,17 +64,17 @@ func (db *DB) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
 	defer db.health.leave()
 	// Later than anything begun so far, also within this millisecond; what begins from
 	// now on is not before it, whatever the clock says.
-	since := max(db.now(), db.NewestTS()) + 1
-	raise(&db.newest, int64(since))
+	since := max(db.times.now(), db.NewestTS()) + 1
+	raise(&db.times.newest, int64(since))
 	q := Quarantine{Who: who, Reason: frozen.Error(), Since: since, Cursor: db.order.durable()}
 	value, err := json.Marshal(q)
 	if err != nil {
 		return tga.Errorf(tga.ValidationError, "unfreeze: %w", err)
 	}
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaQuarantine), value)
 	w.delete(keyspace.AppendMeta(nil, metaFrozen))
-	if err := db.apply(w); err != nil {
+	if err := db.commits.apply(w); err != nil {
 		return err
 	}
 	db.quarantined.Store(&q)
@@ -90,7 +90,7 @@ func (db *DB) reopen() error {
 	if !db.health.drain() {
 		return tga.Errorf(tga.StoreUnavailable, "unfreeze: the store is closed")
 	}
-	db.dropCaches()
+	db.cache.clear()
 	db.readOnly = false
 	if err := db.restart(true, nil); err != nil {
 		return errors.Join(err, db.release())
@@ -111,9 +111,9 @@ func (db *DB) EndQuarantine(ctx context.Context, who string) error {
 	if _, in := db.Quarantine(); !in || who == "" {
 		return tga.Errorf(tga.ValidationError, "end the quarantine: there is none, or nobody is named")
 	}
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	w.delete(keyspace.AppendMeta(nil, metaQuarantine))
-	if err := db.apply(w); err != nil {
+	if err := db.commits.apply(w); err != nil {
 		return err
 	}
 	db.quarantined.Store(nil)

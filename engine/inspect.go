@@ -22,8 +22,6 @@ import (
 const (
 	logName   = "log"
 	indexName = "index"
-	// spoiltName is a file in the index: it is not to be used.
-	spoiltName = "SPOILT"
 )
 
 func (db *DB) path(name string) string { return db.opts.FS.PathJoin(db.dir, name) }
@@ -186,7 +184,7 @@ func (db *DB) goOn(found *found, acceptLoss bool) (err error) {
 	case acceptLoss, db.fork:
 		// The rows of what is lost must not be there when the log no longer says so.
 		found.indexed = false
-		if err = db.removeIndex(); err == nil {
+		if err = db.indexDir.remove(); err == nil {
 			err = db.wal.Fork(found.tail, line)
 		}
 	default:
@@ -222,38 +220,12 @@ func (db *DB) newLog(line tga.ID) error {
 	return err
 }
 
-// spoilt reports whether the index of a store is to be removed.
-func spoilt(fs vfs.FS, dir string) bool {
-	_, err := fs.Stat(fs.PathJoin(dir, indexName, spoiltName))
-	return err == nil
-}
-
-// spoilIndex makes the next open remove the index.
-func (db *DB) spoilIndex() error {
-	name := db.opts.FS.PathJoin(db.path(indexName), spoiltName)
-	f, err := db.files.Create(name, vfs.WriteCategoryUnspecified)
-	if err == nil {
-		err = errors.Join(f.Sync(), f.Close(), syncDir(db.files, db.path(indexName)))
-	}
-	if err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "make %s: %w", name, err)
-	}
-	return nil
-}
-
-func (db *DB) removeIndex() error {
-	if err := db.files.RemoveAll(db.path(indexName)); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "remove %s: %w", db.path(indexName), err)
-	}
-	return nil
-}
-
 // lookIntoIndex reads the position of the index on disk; false where there is none that can
 // be read, and where the process ended before anything of it was flushed.
 func (db *DB) lookIntoIndex() (p position, ok bool) {
 	var at position
 	err := db.attempt(func() (err error) {
-		if spoilt(db.opts.FS, db.dir) {
+		if db.indexDir.spoilt() {
 			return errOtherKeys
 		}
 		o := db.pebbleOptions(db.opts.FS, true)
@@ -314,7 +286,7 @@ func (db *DB) openIndex(found found) (at position, err error) {
 			return at, err
 		}
 	case !found.indexed:
-		if err := db.removeIndex(); err != nil {
+		if err := db.indexDir.remove(); err != nil {
 			return at, err
 		}
 	}
@@ -341,12 +313,13 @@ func (db *DB) openIndex(found found) (at position, err error) {
 		}
 	}
 	if !db.readOnly {
-		err := db.watchKeys(2 * at.keys)
+		db.filter = &keyFilter{index: db.index, dir: db.indexDir, log: db.log, limit: uint64(db.opts.KeyFilterBytes)}
+		err := db.filter.watch(2 * at.keys)
 		if unlike(err) && found.indexed {
 			db.log.Warn("the index is not what it was, and is made anew", "error", err)
 			found.indexed = false
 			db.index = nil
-			if err := errors.Join(db.health.guarded(p.Close), db.removeIndex()); err != nil {
+			if err := errors.Join(db.health.guarded(p.Close), db.indexDir.remove()); err != nil {
 				return at, err
 			}
 			return db.openIndex(found)
@@ -355,8 +328,8 @@ func (db *DB) openIndex(found found) (at position, err error) {
 			return at, err
 		}
 	}
-	db.newest.Store(int64(found.tail.Times.Committed))
-	db.newestTS.Store(int64(found.tail.Times.TS))
+	db.times.newest.Store(int64(found.tail.Times.Committed))
+	db.times.newestTS.Store(int64(found.tail.Times.TS))
 	db.order.init(max(found.tail.Next, 1) - 1)
 	return at, nil
 }

@@ -114,7 +114,7 @@ func TestOpenThatSpoiltTheIndexIsTriedAgain(t *testing.T) {
 		if (err == nil) != spoil || !disk.failed {
 			t.Errorf("spoilt %v: %v", spoil, err)
 		}
-		if spoilt(disk.FS, "store") {
+		if (indexDir{disk.FS, disk.PathJoin("store", indexName)}).spoilt() {
 			t.Error("the index is still spoilt")
 		}
 	}
@@ -134,9 +134,9 @@ func TestIndexThatKnowsMoreThanItsLog(t *testing.T) {
 			t.Errorf("frozen: %q, want %q", s.Frozen, frozen)
 		}
 		if frozen == "" {
-			w := db.newWriter()
+			w := db.commits.newWriter()
 			w.set([]byte("mx"), []byte("a value"))
-			if err := db.apply(w); err != nil {
+			if err := db.commits.apply(w); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -172,7 +172,7 @@ func TestTraceThatEndsAtOnceIsNeverOpen(t *testing.T) {
 		before, after := newTestTrace(1), newTestTrace(1)
 		before.Head.Seq, after.Head.State = c.before, c.state
 		after.Entries = []tga.LogEntry{{}}
-		w := db.newWriter()
+		w := db.commits.newWriter()
 		w.openIndex(&step{before: fold{Trace: before}, after: after, entries: []chain.Entry{{}}})
 		if n := w.ops.Len(); (n > 0) != c.want {
 			t.Errorf("%s after seq %d: %d bytes of operations", c.state, c.before, n)

@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,8 @@ import (
 // build did not meet in its view of the index set its bits in the filter that is built.
 type keyFilter struct {
 	index    *index
+	dir      indexDir // of that index, which is spoilt where its keys are not what they were
+	log      *slog.Logger
 	making   sync.Mutex // a second build would take the place of the first in building
 	asked    atomic.Pointer[bloom64]
 	building atomic.Pointer[bloom64]
@@ -132,22 +135,21 @@ const filterTime = 250 * time.Millisecond
 // errOtherKeys says that the index does not have the ledger keys that it ought to have.
 var errOtherKeys = errors.New("the index has not the ledger keys that it had")
 
-// unlike reports whether an index is not to be used, by the error of [DB.watchKeys].
+// unlike reports whether an index is not to be used, by the error of [keyFilter.watch].
 func unlike(err error) bool {
 	return errors.Is(err, errOtherKeys) || tga.CodeOf(err) == tga.StateChecksumMismatch
 }
 
-// watchKeys begins to make the key filter, and waits a while for it. What an index has that
+// watch begins to make the filter, and waits a while for it. What an index has that
 // is counted later poisons the store where it is not what it was: the next open makes the
 // index anew.
-func (db *DB) watchKeys(expected uint64) error {
-	db.filter = &keyFilter{index: db.index, limit: uint64(db.opts.KeyFilterBytes)}
+func (k *keyFilter) watch(expected uint64) error {
 	done := make(chan error, 1)
 	var left atomic.Bool // one of the two has the answer
-	db.filter.ended.Go(func() {
-		err := db.makeFilter(expected)
+	k.ended.Go(func() {
+		err := k.make(expected)
 		if left.Swap(true) {
-			db.filterFailed(err)
+			k.failed(err)
 		} else {
 			done <- err
 		}
@@ -165,43 +167,41 @@ func (db *DB) watchKeys(expected uint64) error {
 	return nil
 }
 
-// growFilter makes a filter for twice as many keys, unless one is made already.
-func (db *DB) growFilter() {
-	f := db.filter
-	if !f.growing.CompareAndSwap(false, true) {
+// grow makes a filter for twice as many keys, unless one is made already.
+func (k *keyFilter) grow() {
+	if !k.growing.CompareAndSwap(false, true) {
 		return
 	}
-	expected := 2 * uint64(f.asked.Load().keys.Load())
-	f.ended.Go(func() {
-		defer f.growing.Store(false)
-		db.filterFailed(db.makeFilter(expected))
+	expected := 2 * uint64(k.asked.Load().keys.Load())
+	k.ended.Go(func() {
+		defer k.growing.Store(false)
+		k.failed(k.make(expected))
 	})
 }
 
-// filterFailed is told what became of a filter that nobody waits for.
-func (db *DB) filterFailed(err error) {
+// failed is told what became of a filter that nobody waits for.
+func (k *keyFilter) failed(err error) {
 	switch {
 	case err == nil || errors.Is(err, errNoFilter):
 	case unlike(err):
-		db.health.poison(errors.Join(err, db.spoilIndex()))
+		k.index.health.poison(errors.Join(err, k.dir.spoil()))
 	default:
-		db.log.Warn("no filter of ledger keys: they are looked for in the index", "error", err)
+		k.log.Warn("no filter of ledger keys: they are looked for in the index", "error", err)
 	}
 }
 
 var errNoFilter = errors.New("the store is closed")
 
-// makeFilter makes a filter of every key in a view of the index, and compares their number
+// make makes a filter of every key in a view of the index, and compares their number
 // and sum with the position row of that view.
-func (db *DB) makeFilter(expected uint64) error {
-	k := db.filter
+func (k *keyFilter) make(expected uint64) error {
 	k.making.Lock()
 	defer k.making.Unlock()
 	f := newBloom(max(expected, 64<<10), k.limit)
 	k.building.Store(f)
 	defer k.building.Store(nil)
 	var v *pebble.Snapshot
-	if err := db.health.guarded(func() error { v = k.index.p.NewSnapshot(); return nil }); err != nil {
+	if err := k.index.health.guarded(func() error { v = k.index.p.NewSnapshot(); return nil }); err != nil {
 		return err
 	}
 	var keys, sum uint64
@@ -223,7 +223,7 @@ func (db *DB) makeFilter(expected uint64) error {
 	if err == nil {
 		at, err = view.position()
 	}
-	if err = errors.Join(err, db.health.guarded(v.Close)); err != nil {
+	if err = errors.Join(err, k.index.health.guarded(v.Close)); err != nil {
 		return err
 	}
 	if at.keys != keys || at.sum != sum {

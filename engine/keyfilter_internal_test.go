@@ -53,20 +53,20 @@ func TestSizeOfAFilter(t *testing.T) {
 func TestFullFilterGrowsToTwiceItsKeys(t *testing.T) {
 	db := inMemory(t)
 	const keys = 100_000
-	db.filter.asked.Load().keys.Store(keys)
-	db.growFilter()
-	db.filter.ended.Wait()
-	f := db.filter.asked.Load()
-	if want := len(newBloom(2*keys, db.filter.limit).lines); len(f.lines) != want || f.keys.Load() != 0 {
+	db.records.filter.asked.Load().keys.Store(keys)
+	db.records.filter.grow()
+	db.records.filter.ended.Wait()
+	f := db.records.filter.asked.Load()
+	if want := len(newBloom(2*keys, db.records.filter.limit).lines); len(f.lines) != want || f.keys.Load() != 0 {
 		t.Errorf("%d lines for %d keys, want %d", len(f.lines), f.keys.Load(), want)
 	}
-	if db.filter.growing.Load() || db.filter.building.Load() != nil {
+	if db.records.filter.growing.Load() || db.records.filter.building.Load() != nil {
 		t.Error("it is still being made")
 	}
-	db.filter.growing.Store(true) // somebody makes one
-	db.growFilter()
-	db.filter.ended.Wait()
-	if db.filter.asked.Load() != f {
+	db.records.filter.growing.Store(true) // somebody makes one
+	db.records.filter.grow()
+	db.records.filter.ended.Wait()
+	if db.records.filter.asked.Load() != f {
 		t.Error("it was made twice")
 	}
 }

@@ -161,7 +161,7 @@ func (db *DB) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 			return chain.Lease{}, db.health.waitFailed("acquire trace "+id.String()+": another holds its lease", id, err)
 		}
 	}
-	if err := db.lockTrace(ctx, id); err != nil {
+	if err := db.traces.lock(ctx, id); err != nil {
 		db.leases.queue.unlock(id)
 		return chain.Lease{}, err
 	}
@@ -251,7 +251,7 @@ func (db *DB) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lea
 		}
 		if ok {
 			// Appends that passed their check before are under way: they are waited for.
-			if err := db.lockTrace(ctx, id); err != nil {
+			if err := db.traces.lock(ctx, id); err != nil {
 				db.Release(lease)
 				return chain.Lease{}, err
 			}
@@ -299,75 +299,4 @@ func (db *DB) Holder(id tga.ID) ledger.Liveness {
 		return ledger.HolderAlive
 	}
 	return ledger.HolderGone
-}
-
-// lockTrace takes the lock of a trace once all its appends are durable: what its holder
-// reads is on disk.
-func (db *DB) lockTrace(ctx context.Context, id tga.ID) error {
-	if err := db.lockQueued(ctx, id); err != nil {
-		return err
-	}
-	tail := db.tails.get(id)
-	if tail == nil {
-		return nil
-	}
-	// What is in flight was queued under the lock, so while it is held there is no later
-	// tail to wait for.
-	err := error(nil)
-	select {
-	case <-tail.commit.group.done:
-		err = tail.commit.group.err
-	case <-ctx.Done():
-		err = db.health.waitFailed("wait for trace "+id.String(), id, ctx.Err())
-	case <-db.health.poisoned:
-		err = db.health.sick()
-	}
-	if err != nil {
-		db.traces.unlock(id)
-	}
-	return err
-}
-
-// lockQueued takes the lock of a trace whose newest appends may still be on their way.
-func (db *DB) lockQueued(ctx context.Context, id tga.ID) error {
-	if err := db.traces.lock(ctx, db.health.poisoned, id); err != nil {
-		return db.health.waitFailed("wait for trace "+id.String(), id, err)
-	}
-	return nil
-}
-
-// tails knows the newest step of each trace that has one in flight.
-type tails struct {
-	mu   sync.Mutex
-	byID map[tga.ID]*step
-}
-
-func (t *tails) init() { t.byID = make(map[tga.ID]*step) }
-
-func (t *tails) put(s *step) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.byID[s.after.ID] = s
-}
-
-func (t *tails) get(id tga.ID) *step {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.byID[id]
-}
-
-func (t *tails) remove(s *step) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.byID[s.after.ID] == s {
-		delete(t.byID, s.after.ID)
-	}
-}
-
-// lockKey takes the lock under which a ledger record is read and changed.
-func (db *DB) lockKey(ctx context.Context, id tga.ID, key [32]byte) error {
-	if err := db.keys.lock(ctx, db.health.poisoned, key); err != nil {
-		return db.health.waitFailed("wait for a ledger key", id, err)
-	}
-	return nil
 }

@@ -20,35 +20,35 @@ func TestTraceIsLockedOnceItsAppendsAreDurable(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	free := func() bool {
-		is := db.traces.try(id)
+		is := db.traces.locks.try(id)
 		if is {
 			db.traces.unlock(id)
 		}
 		return is
 	}
 
-	if err := db.lockTrace(ctx, id); err != nil || free() {
+	if err := db.traces.lock(ctx, id); err != nil || free() {
 		t.Fatalf("nothing is under way: %v, free %v", err, free())
 	}
-	if err := db.lockTrace(ended, id); tga.CodeOf(err) != tga.StateLockAcquireFailed || free() {
+	if err := db.traces.lock(ended, id); tga.CodeOf(err) != tga.StateLockAcquireFailed || free() {
 		t.Errorf("somebody else has it: %v, free %v", err, free())
 	}
 	db.traces.unlock(id)
 
 	g := &group{done: make(chan struct{})}
 	s := &step{after: chain.NewTrace(id), commit: &commitment{group: g}}
-	db.tails.put(s)
-	defer db.tails.remove(s)
-	if err := db.lockTrace(ended, id); tga.CodeOf(err) != tga.StateLockAcquireFailed || !free() {
+	db.traces.tails.put(s)
+	defer db.traces.tails.remove(s)
+	if err := db.traces.lock(ended, id); tga.CodeOf(err) != tga.StateLockAcquireFailed || !free() {
 		t.Errorf("an append is under way: %v, free %v", err, free())
 	}
 	close(g.done)
-	if err := db.lockTrace(ctx, id); err != nil || free() {
+	if err := db.traces.lock(ctx, id); err != nil || free() {
 		t.Errorf("it is durable: %v, free %v", err, free())
 	}
 	db.traces.unlock(id)
 	g.err = unknown(errors.New("no space"))
-	if err := db.lockTrace(ctx, id); !errors.Is(err, g.err) || !free() {
+	if err := db.traces.lock(ctx, id); !errors.Is(err, g.err) || !free() {
 		t.Errorf("it failed: %v, free %v", err, free())
 	}
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 
-	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -25,55 +24,6 @@ func (s *step) change() ledger.Change {
 	return c
 }
 
-// ledgerChange returns the record of the step's key after s, nil where s leaves it alone.
-// The rule is [ledger.Change.Apply]'s; the key's lock is held.
-func (db *DB) ledgerChange(s *step) (*ledger.Record, error) {
-	stored, err := s.before.reservation, error(nil)
-	if stored == nil {
-		if stored, err = db.record(s.hash); err != nil {
-			return nil, err
-		}
-	}
-	s.first = stored == nil
-	c := s.change()
-	return c.Apply(stored, db.statusOf)
-}
-
-// statusOf returns the outcome status of a settled effect, "" where it is erased. A
-// settled record's effect is durable, so the lock of its trace, which must not be taken
-// while a key is held, need not be.
-func (db *DB) statusOf(trace tga.ID, seq uint64) (string, error) {
-	e, err := db.index.entryAt(trace, seq)
-	if err != nil || e.Artifact == nil {
-		return "", err
-	}
-	return e.Artifact.Effect.Outcome.Status, nil
-}
-
-// record returns the record of a key, nil where it was never used. The key's lock is held,
-// and whoever changes a record holds that lock until the change is durable: so what is
-// found, or found to be absent, stays true until the next change is published.
-func (db *DB) record(key [32]byte) (*ledger.Record, error) {
-	if rec, ok := db.records.get(key); ok {
-		return rec, nil
-	}
-	if db.filter.never(&key) {
-		return nil, nil
-	}
-	value, err := db.index.get(keyspace.AppendLedger(nil, key))
-	if err != nil {
-		return nil, err
-	}
-	var rec *ledger.Record
-	if value != nil {
-		if rec, err = ledger.DecodeRecord(value); err != nil {
-			return nil, err
-		}
-	}
-	db.records.put(key, rec, recordSize)
-	return rec, nil
-}
-
 // Record returns the ledger record of a key, nil where the key was never used.
 func (db *DB) Record(ctx context.Context, key ledger.Key) (*ledger.Record, error) {
 	if err := db.health.enter(); err != nil {
@@ -81,11 +31,11 @@ func (db *DB) Record(ctx context.Context, key ledger.Key) (*ledger.Record, error
 	}
 	defer db.health.leave()
 	hash := key.Hash()
-	if err := db.lockKey(ctx, tga.ID{}, hash); err != nil {
+	if err := db.records.lock(ctx, tga.ID{}, hash); err != nil {
 		return nil, err
 	}
-	defer db.keys.unlock(hash)
-	rec, err := db.record(hash)
+	defer db.records.unlock(hash)
+	rec, err := db.records.get(hash)
 	if rec != nil {
 		own := *rec // the other is shared
 		rec = &own

@@ -33,7 +33,7 @@ func TestAppendTakesABatchAtItsLimit(t *testing.T) {
 	db, id := inMemory(t), tga.ID{6: 0x70, 8: 0x80}
 	for over := range 2 {
 		s := &step{after: chain.NewTrace(id), attachments: []chain.Attachment{{Kind: chain.AttachApproval, Key: id[:], Value: make([]byte, value)}}}
-		w := db.newWriter()
+		w := db.commits.newWriter()
 		w.size = chain.MaxBatch - value + over // as if so much were in it
 		w.step(s)
 		ops := w.ops.Inline()
@@ -62,7 +62,7 @@ func TestBodyPastTheRecordHasAFile(t *testing.T) {
 		{[]int{wal.MaxInline - 5, 6}, 1},
 		{[]int{wal.MaxInline - 5, 6, 5}, 1},
 	} {
-		w := db.newWriter()
+		w := db.commits.newWriter()
 		for i, n := range c.sizes {
 			w.body([]byte{'x', byte(i)}, make([]byte, n))
 		}
@@ -98,7 +98,7 @@ func TestGroupsEndAtTheirLimit(t *testing.T) {
 		{[]int{half, half - 100, 101}, []int{2, 1}},
 		{[]int{half, half + 1, 100}, []int{1, 2}}, // never into a group that is not the last
 	} {
-		k := &committer{db: new(DB)}
+		k := new(committer)
 		k.work.L = &k.mu
 		for _, n := range c.sizes {
 			x := &commitment{ops: new(wal.Ops)}

@@ -26,7 +26,7 @@ func (db *DB) Traces(ctx context.Context, after tga.ID) iter.Seq2[Listed, error]
 		for more := true; more; {
 			var page []Listed
 			var err error
-			if page, more, err = db.listPage(ctx, after); err != nil {
+			if page, more, err = db.traces.page(ctx, after); err != nil {
 				yield(Listed{}, err)
 				return
 			}
@@ -42,19 +42,19 @@ func (db *DB) Traces(ctx context.Context, after tga.ID) iter.Seq2[Listed, error]
 
 const listPage = 256
 
-// listPage reads the traces that come next after an id. more is false where these are the last.
-func (db *DB) listPage(ctx context.Context, after tga.ID) (page []Listed, more bool, err error) {
-	if err := db.health.enter(); err != nil {
+// page reads the traces that come next after an id. more is false where these are the last.
+func (t *traces) page(ctx context.Context, after tga.ID) (page []Listed, more bool, err error) {
+	if err := t.health.enter(); err != nil {
 		return nil, false, err
 	}
-	defer db.health.leave()
+	defer t.health.leave()
 	var ids []tga.ID
 	unarchived := map[tga.ID]bool{}
 	last := tga.ID(bytes.Repeat([]byte{0xff}, 16)) // up to where both kinds were read
 	for _, kind := range []keyspace.Kind{keyspace.Entry, keyspace.Tombstone} {
 		lower, _ := keyspace.Bounds(kind)
 		from := append(append(slices.Clone(lower[:1]), after[:]...), bytes.Repeat([]byte{0xff}, 16)...)
-		found, next, err := db.index.traceIDs(kind, from, listPage)
+		found, next, err := t.index.traceIDs(kind, from, listPage)
 		if err != nil {
 			return nil, false, err
 		}
@@ -79,7 +79,7 @@ func (db *DB) listPage(ctx context.Context, after tga.ID) (page []Listed, more b
 		if err := ctx.Err(); err != nil {
 			return nil, false, err
 		}
-		l, err := db.list(ctx, id, !unarchived[id])
+		l, err := t.list(ctx, id, !unarchived[id])
 		if err != nil {
 			if code := tga.CodeOf(err); code == tga.StoreUnavailable || ctx.Err() != nil {
 				return nil, false, err
@@ -93,16 +93,16 @@ func (db *DB) listPage(ctx context.Context, after tga.ID) (page []Listed, more b
 
 // list returns what a list shows of a trace that has an entry or a tombstone. archived says
 // that it has the tombstone only.
-func (db *DB) list(ctx context.Context, id tga.ID, archived bool) (l Listed, err error) {
-	if err := db.lockTrace(ctx, id); err != nil {
+func (t *traces) list(ctx context.Context, id tga.ID, archived bool) (l Listed, err error) {
+	if err := t.lock(ctx, id); err != nil {
 		return l, err
 	}
-	defer db.traces.unlock(id)
-	f, ok := db.cache.get(id)
+	defer t.unlock(id)
+	f, ok := t.cache.get(id)
 	if !ok { // a list of all is not kept: it would take the place of what is in use
 		if archived {
 			// Its entries were gone when the tombstone was found. Nobody brings them back.
-			shown, ok, err := db.index.archivedListing(id)
+			shown, ok, err := t.index.archivedListing(id)
 			if err == nil && !ok {
 				err = damaged("trace %s has no entry", id).In(id)
 			}
@@ -111,7 +111,7 @@ func (db *DB) list(ctx context.Context, id tga.ID, archived bool) (l Listed, err
 			}
 			return Listed{Listing: shown}, nil
 		}
-		if f, err = db.index.replay(id); err != nil {
+		if f, err = t.index.replay(id); err != nil {
 			return l, err
 		}
 	}

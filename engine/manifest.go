@@ -52,7 +52,7 @@ type manifestFile struct {
 // newManifest describes a copy of the log of a store.
 func (db *DB) newManifest(end wal.Position, list []wal.CopiedFile) *manifest {
 	m := &manifest{
-		Format: manifestFormat, Store: db.storeID, Timeline: db.wal.Timeline(), Made: db.now(),
+		Format: manifestFormat, Store: db.storeID, Timeline: db.wal.Timeline(), Made: db.times.now(),
 		End: manifestEnd{end.Group, end.Sum, end.Segment, end.Start, end.End},
 	}
 	for _, f := range list {

@@ -64,11 +64,11 @@ func (db *DB) identify(found found, believe bool) error {
 	if err != nil {
 		return err
 	}
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaIncarnation), binary.BigEndian.AppendUint64(nil, incarnation))
 	w.setToken(next)
 	db.leases.init(uint32(incarnation))
-	if err := db.apply(w); err != nil {
+	if err := db.commits.apply(w); err != nil {
 		return err
 	}
 	if err := db.attest(next); err != nil {
@@ -86,11 +86,11 @@ func (db *DB) create() error {
 	if err := db.random(secret[:]); err != nil {
 		return err
 	}
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaFormat), binary.BigEndian.AppendUint64(nil, tga.StoreVersion))
 	w.set(keyspace.AppendMeta(nil, metaStoreID), db.storeID[:])
 	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
-	return db.apply(w)
+	return db.commits.apply(w)
 }
 
 // readIdentity reads id and secret, and why the store may be frozen.

@@ -21,9 +21,9 @@ func TestIncarnationsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaIncarnation), binary.BigEndian.AppendUint64(nil, last-1))
-	if err := errors.Join(db.apply(w), db.Close()); err != nil {
+	if err := errors.Join(db.commits.apply(w), db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if db, err = Open("store", Options{FS: fs}); err != nil {

@@ -138,8 +138,8 @@ func TestFloorAtOpenIsTheLargestTrace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if db.begun.floor != want {
-			t.Errorf("open %d: the floor is %s, want %s", i, db.begun.floor, want)
+		if db.traces.begun.floor != want {
+			t.Errorf("open %d: the floor is %s, want %s", i, db.traces.begun.floor, want)
 		}
 		id := numbered(9-3*i%2, i) // the second one lies below the first
 		id[6], id[8] = 0x70, 0x80  // version 7

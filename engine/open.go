@@ -11,7 +11,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/tgad/tgad/engine/internal/guard"
-	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 )
@@ -28,6 +27,7 @@ type DB struct {
 	remake   *remake    // the index is made anew, see [RebuildIndex]
 	doubt    *tga.Error // why the log on disk is not believed to be whole
 	lock     *dirLock
+	indexDir indexDir
 	unwatch  func() // ends the look at the lock
 	files    *guard.Fenced
 	wal      *wal.Log
@@ -39,32 +39,25 @@ type DB struct {
 	said      time.Time // when progress was last told
 	secret    [32]byte
 
-	health   health
-	space    space
-	stats    counters
-	newest   atomic.Int64 // newest commit time
-	newestTS atomic.Int64 // newest ts of an entry
-
+	health health
+	space  space
+	stats  counters
+	times  times
 	leases leases
-	traces locks[tga.ID]   // a trace, from its check to its place in the queue of commits
-	keys   locks[[32]byte] // a ledger key, from its check to its sync; taken after the trace's
-	tails  tails           // steps in that queue, and those being synced
-	begun  newTraces       // which new traces need not be looked for
-	sealMu chan struct{}   // one archiving at a time
+	traces *traces
+	sealMu chan struct{} // one archiving at a time
 	// The full segments of the log, see [DB.Rewrite].
 	rewriting chan struct{} // one at a time
 	rewrites  rewrites
 	rewriter  *rewriter // nil: nothing is rewritten in the background
 
-	works works // under way
-	order order
-	cache lru[tga.ID, fold]
-	// records holds ledger records, nil for a key never used. Who reads or changes one
-	// holds the lock of its key.
-	records lru[[32]byte, *ledger.Record]
-	filter  *keyFilter // of the keys that have one; nil in a store that is read only
+	works   works // under way
+	order   order
+	cache   lru[tga.ID, fold]
+	filter  *keyFilter // nil in a store that is read only
+	records *records
 
-	commits *committer // of the Pebble in p
+	commits *committer
 
 	recordChanged hub[[32]byte]
 	released      hub[tga.ID]
@@ -101,7 +94,8 @@ type openMode struct {
 
 func open(dir string, opts Options, mode openMode) (*DB, error) {
 	db, err := openOnce(dir, opts, mode)
-	if err != nil && !mode.readOnly && spoilt(opts.withDefaults().FS, dir) {
+	fs := opts.withDefaults().FS
+	if err != nil && !mode.readOnly && (indexDir{fs, fs.PathJoin(dir, indexName)}).spoilt() {
 		return openOnce(dir, opts, mode) // with an index that is made anew
 	}
 	return db, err
@@ -111,17 +105,13 @@ func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	db := &DB{opts: opts.withDefaults(), readOnly: mode.readOnly, believe: mode.believe, fork: mode.fork, cut: mode.cut, remake: mode.remake}
 	db.log = db.opts.Logger
 	db.health.init(db.log)
-	db.traces.init()
-	db.keys.init()
-	db.tails.init()
-	db.begun.init(nowhere)
 	db.recordChanged.init()
 	db.released.init()
 	db.sealMu, db.rewriting = make(chan struct{}, 1), make(chan struct{}, 1)
 	db.rewrites.init()
 	db.unwatch = func() {}
 	db.cache.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
-	db.records.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
+	db.times.clock = db.opts.Clock
 	var err error
 	if err = db.settle(dir); err != nil {
 		return nil, err
@@ -173,6 +163,7 @@ func (db *DB) restart(acceptLoss bool, doubt *tga.Error) error {
 // reason to think so that is known already.
 func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 	db.files = guard.FS(db.opts.FS, guard.FSOptions{Index: db.path(indexName), OnSlowDisk: db.slowDisk, OnLost: db.health.lost, OnFailed: db.health.failed})
+	db.indexDir = indexDir{db.files, db.path(indexName)}
 	found, err := db.inspect()
 	if err != nil {
 		return err
@@ -209,7 +200,14 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 	if err != nil {
 		return err
 	}
-	db.commits = startCommitter(db, at)
+	db.traces = openTraces(db.index, &db.cache, nowhere)
+	db.records = openRecords(db.index, db.filter, &db.recordChanged, db.opts)
+	db.commits = &committer{
+		log: db.wal, mark: db.mark, lock: db.lock, files: db.files,
+		health: &db.health, logger: db.log, times: &db.times, order: &db.order, stats: &db.stats, full: db.rewrites.wake,
+		index: db.index, traces: db.traces, records: db.records,
+	}
+	db.commits.start(at)
 	if err := db.identify(found, db.believe || acceptLoss); err != nil {
 		return err
 	}
@@ -222,7 +220,7 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 		if err != nil {
 			return err
 		}
-		db.begun.init(floor)
+		db.traces.begun.init(floor)
 		db.mark.SyncEvery(time.Second)
 		db.watchLock()
 		db.space.layBallast(db.log, min(4*int64(db.opts.MemTableBytes), db.wal.Size()/2))

@@ -99,10 +99,10 @@ func TestRestoreUpToTheBackupsTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db.now() // what is committed has a time
-	w := db.newWriter()
+	db.times.now() // what is committed has a time
+	w := db.commits.newWriter()
 	w.set([]byte("mx"), []byte("a value"))
-	if err := errors.Join(db.apply(w), db.Backup(t.Context(), "copy"), db.Close()); err != nil {
+	if err := errors.Join(db.commits.apply(w), db.Backup(t.Context(), "copy"), db.Close()); err != nil {
 		t.Fatal(err)
 	}
 	m, err := readManifest(o.FS, "copy")

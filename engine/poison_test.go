@@ -128,9 +128,9 @@ func TestStoreThatIsCutOffMakesNoSegment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	w.body([]byte("mx"), make([]byte, 80<<10)) // over a quarter of the segment
-	if err := db.apply(w); err != nil {
+	if err := db.commits.apply(w); err != nil {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(time.Minute); waiting() == before; time.Sleep(time.Millisecond) {

@@ -5,56 +5,11 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"sync/atomic"
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
-
-// fold returns a trace as it is on disk, the empty one where the id was never used.
-// The trace's lock is held.
-func (db *DB) fold(id tga.ID) (fold, error) {
-	if f, ok := db.cache.get(id); ok {
-		return f, nil
-	}
-	f, err := db.index.replay(id)
-	if err == nil && f.Head.Seq > 0 {
-		db.cache.put(id, f, foldSize(f.Trace))
-	}
-	return f, err
-}
-
-// dropCaches makes the next reads come from Pebble.
-func (db *DB) dropCaches() {
-	db.cache.clear()
-	db.records.clear()
-	db.index.archive.clear()
-	if db.filter != nil {
-		db.filter.asked.Store(nil) // Pebble answers
-	}
-	db.begun.init(nowhere)
-}
-
-// tip returns a trace as its queued appends will leave it, and the commit of the newest of
-// them, nil where all is durable. The trace's lock is held.
-func (db *DB) tip(id tga.ID) (fold, *commitment, error) {
-	if s := db.tails.get(id); s != nil {
-		return s.fold(), s.commit, nil
-	}
-	if f, ok := db.cache.get(id); ok {
-		return f, nil, nil
-	}
-	// What is appended to and not in the cache is new, most of the time.
-	if db.begun.absent(id) {
-		return fold{Trace: chain.NewTrace(id)}, nil, nil
-	}
-	if unused, err := db.index.unused(id); unused || err != nil {
-		return fold{Trace: chain.NewTrace(id)}, nil, err
-	}
-	f, err := db.fold(id)
-	return f, nil, err
-}
 
 // replay reads and checks a trace from genesis. A trace has at most four entries, so
 // there is no shorter way that a checkpoint would open, and this one proves more.
@@ -136,11 +91,11 @@ func (db *DB) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
 		return nil, err
 	}
 	defer db.health.leave()
-	if err := db.lockTrace(ctx, id); err != nil {
+	if err := db.traces.lock(ctx, id); err != nil {
 		return nil, err
 	}
 	defer db.traces.unlock(id)
-	f, err := db.fold(id)
+	f, err := db.traces.fold(id)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +121,7 @@ func (db *DB) State(ctx context.Context, id tga.ID) (tga.ExecutionState, error) 
 // Entries yields the entries of a trace after a sequence number, in order.
 func (db *DB) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[chain.Entry, error] {
 	return func(yield func(chain.Entry, error) bool) {
-		list, err := db.readTrace(ctx, id, func() (list []chain.Entry, err error) {
+		list, err := db.traces.read(ctx, id, func() (list []chain.Entry, err error) {
 			rows, err := db.index.rows(id)
 			if err != nil {
 				return nil, err
@@ -190,24 +145,6 @@ func (db *DB) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[ch
 	}
 }
 
-// readTrace runs read under the trace's lock. A trace is small (four entries, bounded
-// answers), so it is read at once and nothing is held while the caller looks at it.
-func (db *DB) readTrace(ctx context.Context, id tga.ID, read func() ([]chain.Entry, error)) ([]chain.Entry, error) {
-	if err := db.health.enter(); err != nil {
-		return nil, err
-	}
-	defer db.health.leave()
-	if err := db.lockTrace(ctx, id); err != nil {
-		return nil, err
-	}
-	defer db.traces.unlock(id)
-	list, err := read()
-	if err != nil {
-		err = recoveryFailed(id, err)
-	}
-	return list, err
-}
-
 // Notes yields the notes of a trace after a number, in order.
 func (db *DB) Notes(ctx context.Context, id tga.ID, after uint32) iter.Seq2[tga.Note, error] {
 	return func(yield func(tga.Note, error) bool) {
@@ -228,27 +165,7 @@ func (db *DB) Notes(ctx context.Context, id tga.ID, after uint32) iter.Seq2[tga.
 
 // NewestTS returns a time not before any commit time and any ts stored. It does not go
 // back, over a restart either: a clock behind it licenses nothing.
-func (db *DB) NewestTS() tga.Millis { return tga.Millis(max(db.newest.Load(), db.newestTS.Load())) }
-
-// now returns the clock, but never a time before the newest commit time, which it
-// raises. The ts of an entry that a caller made is no clock: one from the far future
-// stays in its trace.
-func (db *DB) now() tga.Millis {
-	return tga.Millis(raise(&db.newest, int64(tga.MillisOf(db.opts.Clock()))))
-}
-
-// raise makes a at least v and returns the larger.
-func raise(a *atomic.Int64, v int64) int64 {
-	for {
-		old := a.Load()
-		if v <= old {
-			return old
-		}
-		if a.CompareAndSwap(old, v) {
-			return v
-		}
-	}
-}
+func (db *DB) NewestTS() tga.Millis { return db.times.last() }
 
 // Secret returns 32 random bytes made with the store, from which permits are derived.
 func (db *DB) Secret() [32]byte { return db.secret }

@@ -26,7 +26,7 @@ func TestErrorOfAScanIsItsOwn(t *testing.T) {
 // that was never used.
 func TestTraceThatIsNotThereIsNotKept(t *testing.T) {
 	db, id := inMemory(t), tga.ID{1, 6: 0x70, 8: 0x80}
-	if f, err := db.fold(id); err != nil || f.Head.Seq != 0 {
+	if f, err := db.traces.fold(id); err != nil || f.Head.Seq != 0 {
 		t.Fatalf("%+v, %v", f.Head, err)
 	}
 	if n, _ := db.cache.used(); n != 0 {

@@ -80,9 +80,9 @@ func TestRewriteMakesEverySegmentSmaller(t *testing.T) {
 		if _, err := random.Read(body); err != nil {
 			t.Fatal(err)
 		}
-		w := db.newWriter()
+		w := db.commits.newWriter()
 		w.body([]byte{'x', key}, body)
-		if err := db.apply(w); err != nil {
+		if err := db.commits.apply(w); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -137,9 +137,9 @@ func TestRewriteOfRawSegmentsAsksForRoom(t *testing.T) {
 		}
 	}()
 	for i := range byte(12) {
-		w := db.newWriter()
+		w := db.commits.newWriter()
 		w.body([]byte{'x', i}, make([]byte, 200<<10))
-		if err := db.apply(w); err != nil {
+		if err := db.commits.apply(w); err != nil {
 			t.Fatal(err)
 		}
 	}

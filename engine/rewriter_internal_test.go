@@ -84,9 +84,9 @@ func TestRewriterRestsWhileAppendsAreMade(t *testing.T) {
 	}()
 	// Something to wait for the rewriter: values of the store's own, 256 KiB each.
 	for i := range byte(40) {
-		w := db.newWriter()
+		w := db.commits.newWriter()
 		w.body([]byte{'x', i}, make([]byte, 256<<10))
-		if err := db.apply(w); err != nil {
+		if err := db.commits.apply(w); err != nil {
 			t.Fatal(err)
 		}
 	}

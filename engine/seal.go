@@ -130,7 +130,7 @@ func (db *DB) sealOne(ctx context.Context, ids []tga.ID, before tga.Millis, done
 		looked++
 		// The lock is kept until the tombstone is durable: a note that came between
 		// would be lost with the entries.
-		if err := db.lockTrace(ctx, id); err != nil {
+		if err := db.traces.lock(ctx, id); err != nil {
 			return looked, err
 		}
 		took, err := s.find(db, id, before)
@@ -255,14 +255,14 @@ func (db *DB) commitSegment(s *sealing) error {
 	}); err != nil {
 		return err
 	}
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	w.file(keyspace.AppendSegment(nil, n), value)
 	w.set(keyspace.AppendMeta(nil, metaSealing), binary.BigEndian.AppendUint64(nil, n))
 	for i, id := range s.traces {
 		t := tombstone{First: 1, Last: s.heads[i].Seq, Head: s.heads[i].Digest, Segment: n}
 		w.set(keyspace.AppendTombstone(nil, id), t.appendValue(nil))
 	}
-	if err := db.apply(w); err != nil {
+	if err := db.commits.apply(w); err != nil {
 		return err
 	}
 	return db.removeSealed(s.traces)
@@ -275,7 +275,7 @@ const removeBytes = 512 << 10
 // removeSealed removes the keys of traces whose segment is durable. The entries go first,
 // all at once: from then on the segment is what is read. The rest may take many records.
 func (db *DB) removeSealed(ids []tga.ID) error {
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	remove := func(id tga.ID, bounds func(tga.ID) (lower, upper []byte)) {
 		lower, upper := bounds(id)
 		w.fail(db.index.scanRows(lower, upper, func(key, _ []byte) error {
@@ -286,24 +286,24 @@ func (db *DB) removeSealed(ids []tga.ID) error {
 	for _, id := range ids {
 		remove(id, keyspace.EntryBounds)
 	}
-	if err := db.apply(w); err != nil {
+	if err := db.commits.apply(w); err != nil {
 		return err
 	}
-	w = db.newWriter()
+	w = db.commits.newWriter()
 	for _, id := range ids {
 		for _, bounds := range []func(tga.ID) (lower, upper []byte){keyspace.TraceChunkBounds, keyspace.NoteBounds, keyspace.CheckpointBounds} {
 			remove(id, bounds)
 		}
 		if w.ops.Len() > removeBytes {
-			if err := db.apply(w); err != nil {
+			if err := db.commits.apply(w); err != nil {
 				return err
 			}
-			w = db.newWriter()
+			w = db.commits.newWriter()
 		}
 		db.cache.drop(id)
 	}
 	w.delete(keyspace.AppendMeta(nil, metaSealing))
-	return db.apply(w)
+	return db.commits.apply(w)
 }
 
 // finishSeal does at open what a crash left of [DB.SealTraces].

@@ -16,9 +16,9 @@ func TestStatsAddUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range byte(40) {
-		w := db.newWriter()
+		w := db.commits.newWriter()
 		w.body([]byte{'x', i}, make([]byte, 256<<10))
-		if err := db.apply(w); err != nil {
+		if err := db.commits.apply(w); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -207,9 +207,9 @@ func (db *DB) leave() error {
 	if err != nil {
 		return err
 	}
-	w := db.newWriter()
+	w := db.commits.newWriter()
 	w.setToken(next)
-	if err := db.apply(w); err != nil {
+	if err := db.commits.apply(w); err != nil {
 		return err
 	}
 	return db.attest(next)
