@@ -87,7 +87,7 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 		return err
 	}
 	if v.Decision == tga.NeedsApproval {
-		if l.head.Seq == 0 && rt.pastDeadline(l) {
+		if l.head.Seq == 0 && rt.clock.pastDeadline(l) {
 			return rt.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before people were asked")
 		}
 		// The definition is that of now, when the question is asked.
@@ -95,7 +95,7 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 		if err != nil {
 			return err
 		}
-		pending := Approval{TraceID: l.lease.TraceID, Since: rt.now(), Required: max(v.Required, 1), Why: v.Rationale, Schema: g.SchemaDigest}
+		pending := Approval{TraceID: l.lease.TraceID, Since: rt.clock.now(), Required: max(v.Required, 1), Why: v.Rationale, Schema: g.SchemaDigest}
 		if v.Within > 0 {
 			pending.Expires = tga.MillisOf(rt.clock.Now().Add(v.Within))
 		}
@@ -121,7 +121,7 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 // waitForPeople is the answer while a request waits; an approval that came too late is
 // a denial, and is recorded as one.
 func (rt *Runtime) waitForPeople(ctx context.Context, l *loop, a *Approval) error {
-	if rt.over(a.Since, a.Expires) {
+	if rt.clock.over(a.Since, a.Expires) {
 		l.detachApproval()
 		l.stopTimer()
 		rt.counts.expired.Add(1)
@@ -230,7 +230,7 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 	if l.state != tga.Pending || pending == nil {
 		return tga.Errorf(tga.StateInvalidTransition, "trace is %s and waits for no decision", l.state).In(l.lease.TraceID)
 	}
-	if rt.over(pending.Since, pending.Expires) {
+	if rt.clock.over(pending.Since, pending.Expires) {
 		return nil // the loop records the expiry
 	}
 	for _, v := range pending.Votes {
@@ -254,10 +254,10 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 	if _, denied, err := rt.tighten(ctx, l, pending); err != nil || denied {
 		return err // the loop records the denial
 	}
-	if rt.over(pending.Since, pending.Expires) {
+	if rt.clock.over(pending.Since, pending.Expires) {
 		return nil // by the rules of now
 	}
-	vote.TS = rt.now()
+	vote.TS = rt.clock.now()
 	l.notes = append(l.notes, voted)
 	pending.Votes = append(pending.Votes, vote)
 	if vote.Approve && approvals(pending.Votes) < pending.Required {

@@ -31,7 +31,7 @@ func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *led
 	switch {
 	case err == nil:
 		return nil
-	case rt.pastDeadline(l):
+	case rt.clock.pastDeadline(l):
 		return rt.refuse(ctx, l, tga.IdempotencyKeyInFlight, "trace %s has the key %q and did not end before the deadline", seen.TraceID, key.Key)
 	case ctx.Err() != nil:
 		return tga.Errorf(tga.IdempotencyKeyInFlight, "trace %s has the key %q: %w", seen.TraceID, key.Key, ctx.Err()).In(l.lease.TraceID)
@@ -48,7 +48,7 @@ func (rt *Runtime) waitUntil(l *loop, seen *ledger.Record) tga.Millis {
 	if seen.Attempts.External {
 		// With a stale permit somebody has the trace for a moment, whose release ends no wait
 		// for a remote executor's call.
-		end := max(rt.permitEnd(l, seen), rt.now()+tga.Millis(staleWait.Milliseconds()))
+		end := max(rt.permitEnd(l, seen), rt.clock.now()+tga.Millis(staleWait.Milliseconds()))
 		if until == 0 || end < until {
 			until = end
 		}

@@ -222,7 +222,7 @@ func (rt *Runtime) keepConfirmation(ctx context.Context, l *loop, origin tga.ID,
 // question is what a person is asked about origin's record, with all who wait for it.
 func (rt *Runtime) question(ctx context.Context, l *loop, origin tga.ID, body ledger.Confirmation) (chain.Attachment, error) {
 	pending := Approval{
-		TraceID: origin, Kind: AskConfirmation, Since: rt.now(), Required: 1,
+		TraceID: origin, Kind: AskConfirmation, Since: rt.clock.now(), Required: 1,
 		Why: "recorded changes no longer stand", Mismatch: body.MismatchDigest, Evidence: body.EvidenceDigest,
 	}
 	before, err := rt.approval(ctx, origin)

@@ -65,7 +65,7 @@ func (rt *Runtime) doubted(l *loop, attempt uint32, cause error, wait time.Durat
 	code := codeOr(cause, tga.ToolError)
 	rt.tell(l, EventDoubt, code, attempt, cause.Error())
 	body := map[string]any{"attempt": attempt, "cause": clip.Short(cause.Error(), maxCause), "code": string(code)}
-	l.rests, l.restsSince = wait, rt.now()
+	l.rests, l.restsSince = wait, rt.clock.now()
 	if ms := tga.RetryAfterMS(l.rests); ms > 0 {
 		body["retry_after_ms"] = ms
 	}
@@ -101,18 +101,9 @@ func (rt *Runtime) inDoubt(l *loop) error {
 	}
 	e := tga.Errorf(tga.EffectInDoubt, "the call may have run: %w", cause).In(l.lease.TraceID)
 	if tga.RetryAfterOf(cause) == 0 {
-		e.RetryAfter = rt.restsFor(l.rests, l.restsSince)
+		e.RetryAfter = rt.clock.restsFor(l.rests, l.restsSince)
 	}
 	return e
-}
-
-// restsFor is what is left of the time for which a tool server asked not to be asked again. That is never too
-// early for the next attempt: of the time since it answered only what certainly passed counts.
-func (rt *Runtime) restsFor(asked time.Duration, since tga.Millis) time.Duration {
-	if asked == 0 {
-		return 0
-	}
-	return max(asked-rt.clock.Certain(since.Time()), 0)
 }
 
 var errNoAnswer = errors.New("an earlier holder marked an attempt and recorded no effect")

@@ -18,7 +18,7 @@ func (rt *Runtime) seal(l *loop, a *tga.Artifact) (*tga.Artifact, error) {
 	if a.ID.IsZero() {
 		a.ID = rt.opts.NewID()
 	}
-	a.TraceID, a.PlanID, a.TS = l.lease.TraceID, l.request.PlanID, rt.now()
+	a.TraceID, a.PlanID, a.TS = l.lease.TraceID, l.request.PlanID, rt.clock.now()
 	nonce, err := rt.nonce()
 	if err != nil {
 		return nil, err

@@ -107,7 +107,7 @@ func (l *loop) awaitsExecutor() bool {
 // leaveToExecutor leaves an approved call until its executor asks for it, or ends it
 // when it is too late for that.
 func (rt *Runtime) leaveToExecutor(ctx context.Context, l *loop) error {
-	if rt.pastDeadline(l) {
+	if rt.clock.pastDeadline(l) {
 		return rt.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before the call was sent")
 	}
 	if err := rt.commit(ctx, l); err != nil {

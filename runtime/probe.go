@@ -96,7 +96,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 			return err
 		}
 		body["next"] = next.String()
-		if err := rt.setTimer(l, rt.now(), next, timer{Kind: timerProbe, Number: asks}); err != nil {
+		if err := rt.setTimer(l, rt.clock.now(), next, timer{Kind: timerProbe, Number: asks}); err != nil {
 			return err
 		}
 	} else {

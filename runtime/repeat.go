@@ -208,7 +208,7 @@ func (rt *Runtime) twin(ctx context.Context, u undelivered, policy Policy) (twin
 		}
 	case t.Head.State.Terminal():
 		w.state = ended(t)
-		w.age = time.Duration(rt.now()-w.since) * time.Millisecond
+		w.age = time.Duration(rt.clock.now()-w.since) * time.Millisecond
 	}
 	return w, nil
 }

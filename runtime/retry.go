@@ -46,7 +46,7 @@ func (rt *Runtime) retry(ctx context.Context, key []byte, failed tga.ID, n uint3
 		return rerr
 	}
 	due := tga.CodeOf(err) == tga.NotFound && record != nil && record.TraceID == failed && record.Class.Releases() &&
-		!rt.over(t.Request.TS, t.Deadline)
+		!rt.clock.over(t.Request.TS, t.Deadline)
 	if err != nil && tga.CodeOf(err) != tga.NotFound {
 		return err
 	}

@@ -131,7 +131,7 @@ func (rt *Runtime) run(ctx context.Context, l *loop) error {
 // reserve takes an AUTHORIZED trace on: to EXECUTING with attempt 1 in hand, or to a
 // served or refused end, or into the wait for another trace that has the key.
 func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
-	if rt.pastDeadline(l) {
+	if rt.clock.pastDeadline(l) {
 		return rt.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before the call was sent")
 	}
 	key, err := rt.key(l)
@@ -212,7 +212,7 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 			if before.Cause != "" {
 				holder += ": " + before.Cause
 			}
-			rests = rt.restsFor(askedBefore(t))
+			rests = rt.clock.restsFor(askedBefore(t))
 		}
 	}
 	if q.Suspect && d.Action == ledger.Doubt {
@@ -248,7 +248,7 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	switch d.Action {
 	case ledger.Send:
 		// Provably the first send. The caller may have given up long ago.
-		if rt.pastDeadline(l) {
+		if rt.clock.pastDeadline(l) {
 			return rt.stageNotSent(l, 0, tga.ToolTimeout, "the deadline passed before the call was sent", 0)
 		}
 		if why, err := rt.forbidden(ctx, l); err != nil {
@@ -259,7 +259,7 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	case ledger.Resend:
 		// A server that asks for more than a send may take is left alone by this run: a later
 		// one finds the time over.
-		left := rt.restsFor(l.rests, l.restsSince)
+		left := rt.clock.restsFor(l.rests, l.restsSince)
 		if left > l.policy.SendTimeout || l.doubt != nil && l.resends >= l.policy.Resends {
 			return rt.leaveInDoubt(ctx, l)
 		}
@@ -408,7 +408,7 @@ func (rt *Runtime) queryOfTime(l *loop, record *ledger.Record) ledger.Query {
 		Licence:     ledger.Effective(l.policy.Licence, l.policy.LicenceSet, l.class(), rt.opts.Profile),
 		Suspect:     rt.suspect(l, record),
 		Remote:      l.remote != nil,
-		Now:         rt.now(),
+		Now:         rt.clock.now(),
 		NewestTS:    rt.store.NewestTS(),
 		SendTimeout: l.policy.SendTimeout,
 	}
@@ -449,15 +449,6 @@ func (rt *Runtime) holder(l *loop, record *ledger.Record) ledger.Liveness {
 		return ledger.HolderGone // this run has the lease, so nobody else is at it
 	}
 	return rt.store.Holder(record.TraceID)
-}
-
-func (rt *Runtime) now() tga.Millis { return tga.MillisOf(rt.clock.Now()) }
-
-func (rt *Runtime) pastDeadline(l *loop) bool { return rt.over(l.request.TS, l.deadline) }
-
-// over reports whether a stored time is over, which was set at since; 0 is never.
-func (rt *Runtime) over(since, until tga.Millis) bool {
-	return until != 0 && rt.clock.Over(since.Time(), until.Time())
 }
 
 // codeOr returns the code in err's chain, or code.

@@ -20,7 +20,7 @@ type Runtime struct {
 	tools      Dispatcher
 	supervisor Supervisor
 	opts       Options
-	clock      *clock.Clock
+	clock      times
 	born       clock.Reading // when New made it
 	timers     timers
 	dead       sync.Map  // trace id → when this process knew the newest sender to be gone
@@ -39,7 +39,7 @@ func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*R
 	}
 	rt := &Runtime{store: store, tools: tools, supervisor: supervisor, opts: opts.withDefaults()}
 	rt.guardAll()
-	rt.clock = clock.New(rt.opts.Clock, rt.opts.Monotonic)
+	rt.clock = times{clock.New(rt.opts.Clock, rt.opts.Monotonic)}
 	rt.born = rt.clock.Read()
 	rt.timers.init()
 	return rt, nil

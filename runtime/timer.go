@@ -195,7 +195,7 @@ func wait(slots chan struct{}) {
 
 // dueTimers lists the timers that are due and do not rest, and the time of the next.
 func (rt *Runtime) dueTimers(ctx context.Context) (list []due, next tga.Millis, err error) {
-	now := rt.now()
+	now := rt.clock.now()
 	if err := rt.anchorTimers(ctx); err != nil {
 		return nil, 0, err
 	}
@@ -401,9 +401,9 @@ func (rt *Runtime) schedule(l *loop, class ledger.Class, asked time.Duration) er
 			return err
 		}
 		l.notes = append(l.notes, note)
-		return rt.setTimer(l, rt.now(), due, timer{Kind: timerRetry, Number: n})
+		return rt.setTimer(l, rt.clock.now(), due, timer{Kind: timerRetry, Number: n})
 	case class == ledger.ClassCompensatable && l.policy.AutoCompensate:
-		return rt.setTimer(l, rt.now(), rt.now(), timer{Kind: timerCompensate})
+		return rt.setTimer(l, rt.clock.now(), rt.clock.now(), timer{Kind: timerCompensate})
 	}
 	return nil
 }
