@@ -139,7 +139,7 @@ func (rt *Runtime) stageDecision(ctx context.Context, l *loop, v Verdict, meta t
 	if err != nil {
 		return err
 	}
-	decision, err := rt.mintDecision(l, v, meta, token)
+	decision, err := rt.mint.decision(l, v, meta, token)
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (rt *Runtime) voteNote(v Vote, schema tga.Digest) (chain.NewNote, error) {
 	if !schema.IsZero() {
 		body["tool_schema_digest"] = schema.String()
 	}
-	return rt.note(tga.NoteVote, v.Who, body)
+	return rt.mint.note(tga.NoteVote, v.Who, body)
 }
 
 func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vote) error {

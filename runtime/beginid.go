@@ -29,7 +29,7 @@ const beginRowSize = 16 + 32 // trace id, digest of what was asked
 // releases what it got when the Begin is answered: until then the same Begin waits.
 // IDEMPOTENCY_KEY_CONFLICT where the id was used for another request.
 func (rt *Runtime) ownBegin(ctx context.Context, req *BeginRequest) (own ownBegin, err error) {
-	if req.Args, err = rt.canonicalArgs(req.Args); err != nil {
+	if req.Args, err = rt.mint.canonicalArgs(req.Args); err != nil {
 		return own, err
 	}
 	own.key = ledger.BeginHash(req.Namespace, req.Submitter, req.BeginID)

@@ -18,7 +18,7 @@ func (rt *Runtime) deriveKey(ctx context.Context, req *Request) error {
 	if req.Key != "" || req.Scope == "" {
 		return nil
 	}
-	args, err := rt.canonicalArgs(req.Args)
+	args, err := rt.mint.canonicalArgs(req.Args)
 	if err != nil {
 		return err
 	}

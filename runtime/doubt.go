@@ -73,7 +73,7 @@ func (rt *Runtime) doubted(l *loop, attempt uint32, cause error, wait time.Durat
 	if errors.As(cause, &caught) {
 		body["stack"] = clip.Short(string(caught.Stack), maxStack)
 	}
-	note, err := rt.note(tga.NoteDoubt, whoRuntime, body)
+	note, err := rt.mint.note(tga.NoteDoubt, whoRuntime, body)
 	if err != nil {
 		l.doubt = errors.Join(cause, err) // it cannot be kept, and is said here at least
 		return

@@ -77,7 +77,7 @@ func (rt *Runtime) leadInstead(ctx context.Context, req *Request, given bool) er
 			return err
 		}
 	}
-	if b.Args, err = rt.canonicalArgs(req.Args); err != nil {
+	if b.Args, err = rt.mint.canonicalArgs(req.Args); err != nil {
 		return err
 	}
 	if err := rt.instead(ctx, &b); err != nil {

@@ -13,13 +13,23 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
+// minter makes artifacts and notes. What it needs is what makes them differ: a clock, ids and
+// randomness. It asks no store and keeps nothing, so any number of goroutines may use it.
+type minter struct {
+	clock   times
+	newID   func() tga.ID
+	rand    io.Reader
+	limits  tga.Limits
+	agentID tga.ID // of requests that name no agent
+}
+
 // seal gives an artifact of this loop its id, time and nonce, and seals it.
-func (rt *Runtime) seal(l *loop, a *tga.Artifact) (*tga.Artifact, error) {
+func (m *minter) seal(l *loop, a *tga.Artifact) (*tga.Artifact, error) {
 	if a.ID.IsZero() {
-		a.ID = rt.opts.NewID()
+		a.ID = m.newID()
 	}
-	a.TraceID, a.PlanID, a.TS = l.lease.TraceID, l.request.PlanID, rt.clock.now()
-	nonce, err := rt.nonce()
+	a.TraceID, a.PlanID, a.TS = l.lease.TraceID, l.request.PlanID, m.clock.now()
+	nonce, err := m.nonce()
 	if err != nil {
 		return nil, err
 	}
@@ -35,9 +45,9 @@ func (rt *Runtime) seal(l *loop, a *tga.Artifact) (*tga.Artifact, error) {
 
 // nonce returns 16 random bytes in hex: with them in the preimage, erased content of
 // low entropy cannot be guessed back from its digest.
-func (rt *Runtime) nonce() (string, error) {
+func (m *minter) nonce() (string, error) {
 	var b [16]byte
-	if _, err := io.ReadFull(rt.opts.Rand, b[:]); err != nil {
+	if _, err := io.ReadFull(m.rand, b[:]); err != nil {
 		return "", tga.Errorf(tga.StoreUnavailable, "no randomness: %w", err)
 	}
 	return hex.EncodeToString(b[:]), nil
@@ -51,15 +61,16 @@ var ownMeta = map[string]bool{
 }
 
 // canonicalArgs is the one form of a request's arguments; nil is {}.
-func (rt *Runtime) canonicalArgs(args []byte) ([]byte, error) {
+func (m *minter) canonicalArgs(args []byte) ([]byte, error) {
 	if args == nil {
 		args = []byte("{}")
 	}
-	return tga.Canonicalize(args, rt.opts.Limits)
+	return tga.Canonicalize(args, m.limits)
 }
 
-func (rt *Runtime) mintRequest(ctx context.Context, l *loop, req Request) (*tga.Artifact, error) {
-	args, err := rt.canonicalArgs(req.Args)
+// request makes the request of a new trace; retryOf is the trace that it follows, zero for none.
+func (m *minter) request(l *loop, req Request, retryOf tga.ID) (*tga.Artifact, error) {
+	args, err := m.canonicalArgs(req.Args)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +103,7 @@ func (rt *Runtime) mintRequest(ctx context.Context, l *loop, req Request) (*tga.
 	}}
 	q := a.Request
 	if q.AgentID.IsZero() {
-		q.AgentID = rt.opts.AgentID
+		q.AgentID = m.agentID
 	}
 	if q.RiskLevel == "" {
 		q.RiskLevel = tga.RiskWrite
@@ -106,36 +117,34 @@ func (rt *Runtime) mintRequest(ctx context.Context, l *loop, req Request) (*tga.
 	if len(q.Resources) == 0 {
 		q.Resources = []tga.Resource{{Kind: "service", ID: req.Server}}
 	}
-	if retryOf, err := rt.retryOf(ctx, req, q.Proposal); err != nil {
-		return nil, err
-	} else if !retryOf.IsZero() {
+	if !retryOf.IsZero() {
 		meta[tga.MetaRetryOf] = retryOf.String()
 	}
 
 	// The request comes first, so it brings the plan of the whole trace.
 	a.PlanID = req.PlanID
 	if a.PlanID.IsZero() {
-		a.PlanID = rt.opts.NewID()
+		a.PlanID = m.newID()
 	}
 	l.request = a
-	return rt.seal(l, a)
+	return m.seal(l, a)
 }
 
 // retryOf names the trace whose retryable failure an explicit new attempt follows.
-func (rt *Runtime) retryOf(ctx context.Context, req Request, p tga.Proposal) (tga.ID, error) {
+func retryOf(ctx context.Context, store Store, req *Request) (tga.ID, error) {
 	if !req.Retry || req.Key == "" {
 		return tga.ID{}, nil
 	}
-	key := ledger.Key{Namespace: firstOf(req.Namespace, tga.DefaultNamespace), Server: p.ToolServer, Tool: p.ToolName, Key: req.Key}
-	record, err := rt.store.Record(ctx, key)
+	key := ledger.Key{Namespace: firstOf(req.Namespace, tga.DefaultNamespace), Server: req.Server, Tool: req.Tool, Key: req.Key}
+	record, err := store.Record(ctx, key)
 	if err != nil || record == nil || record.Status != ledger.Settled || record.Class != ledger.ClassRetryable {
 		return tga.ID{}, err
 	}
 	return record.TraceID, nil
 }
 
-func (rt *Runtime) mintDecision(l *loop, v Verdict, meta tga.Meta, token string) (*tga.Artifact, error) {
-	return rt.seal(l, &tga.Artifact{Type: tga.DecisionType, Meta: meta, Decision: &tga.SupervisorDecision{
+func (m *minter) decision(l *loop, v Verdict, meta tga.Meta, token string) (*tga.Artifact, error) {
+	return m.seal(l, &tga.Artifact{Type: tga.DecisionType, Meta: meta, Decision: &tga.SupervisorDecision{
 		RequestID: l.request.ID, RequestDigest: l.request.Digest,
 		Decision: v.Decision, Rationale: v.Rationale, PolicyHash: v.PolicyHash, MintedCapability: token,
 	}})
@@ -143,9 +152,9 @@ func (rt *Runtime) mintDecision(l *loop, v Verdict, meta tga.Meta, token string)
 
 // key is the ledger key of this loop's call. A read call without a key of its own
 // gets its tool_call_id, so that it is never served to another call.
-func (rt *Runtime) key(l *loop) (ledger.Key, error) {
+func (m *minter) key(l *loop) (ledger.Key, error) {
 	if l.callID.IsZero() {
-		l.callID = rt.opts.NewID()
+		l.callID = m.newID()
 	}
 	q := l.request.Request
 	k := ledger.Key{Namespace: l.namespace, Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Key: q.IdempotencyKey}
@@ -161,8 +170,8 @@ func (rt *Runtime) key(l *loop) (ledger.Key, error) {
 
 // mintCall makes the call that the decision approved, byte for byte. meta says whether
 // it is sent, and by whom.
-func (rt *Runtime) mintCall(l *loop, meta tga.Meta) (*tga.Artifact, error) {
-	key, err := rt.key(l)
+func (m *minter) call(l *loop, meta tga.Meta) (*tga.Artifact, error) {
+	key, err := m.key(l)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +182,7 @@ func (rt *Runtime) mintCall(l *loop, meta tga.Meta) (*tga.Artifact, error) {
 	if token := l.decision.Decision.MintedCapability; token != "" {
 		c.CapabilityDigest = tga.Sum([]byte(token))
 	}
-	return rt.seal(l, &tga.Artifact{Type: tga.CallType, ID: l.callID, Meta: meta, Call: c})
+	return m.seal(l, &tga.Artifact{Type: tga.CallType, ID: l.callID, Meta: meta, Call: c})
 }
 
 // class is the class of the call: the operator's, raised by the request's risk level
@@ -206,7 +215,7 @@ type answer struct {
 // noMessage stands for the message of an error that came without one: Talos wants some.
 const noMessage = "no message"
 
-func (rt *Runtime) mintEffect(l *loop, call *tga.Artifact, w answer) (*tga.Artifact, error) {
+func (m *minter) effect(l *loop, call *tga.Artifact, w answer) (*tga.Artifact, error) {
 	e := &tga.ToolEffect{
 		CallID: call.ID, CallDigest: call.Digest, BatchTotalBytes: -1,
 		Outcome: tga.Outcome{Status: w.status, Summary: clip.Short(w.summary, 500)},
@@ -230,7 +239,7 @@ func (rt *Runtime) mintEffect(l *loop, call *tga.Artifact, w answer) (*tga.Artif
 	for name, v := range w.meta {
 		meta[name] = v
 	}
-	return rt.seal(l, &tga.Artifact{Type: tga.EffectType, Meta: meta, Effect: e})
+	return m.seal(l, &tga.Artifact{Type: tga.EffectType, Meta: meta, Effect: e})
 }
 
 // attemptNote marks attempt n, by this process or by a remote executor.
@@ -251,13 +260,13 @@ func notSentNote(attempt uint32, reason string, wait time.Duration) chain.NewNot
 // whoRuntime stands in notes that the runtime writes of its own accord.
 const whoRuntime = "runtime"
 
-func (rt *Runtime) note(kind tga.NoteKind, who string, body map[string]any) (chain.NewNote, error) {
+func (m *minter) note(kind tga.NoteKind, who string, body map[string]any) (chain.NewNote, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return chain.NewNote{}, tga.Errorf(tga.ValidationError, "note %s: %w", kind, err)
 	}
 	// What encoding/json wrote is never digested: only its canonical form is.
-	canonical, err := tga.Canonicalize(raw, rt.opts.Limits)
+	canonical, err := tga.Canonicalize(raw, m.limits)
 	if err != nil {
 		return chain.NewNote{}, err
 	}

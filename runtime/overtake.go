@@ -114,7 +114,7 @@ func (rt *Runtime) noteLate(ctx context.Context, l *loop, attempt uint32, a answ
 	if l.effect.Effect.Outcome.Status == a.status && resultOf(l.effect) == a.result {
 		return nil
 	}
-	note, err := rt.note(tga.NoteLateReply, who, map[string]any{
+	note, err := rt.mint.note(tga.NoteLateReply, who, map[string]any{
 		"attempt": attempt, "outcome": a.status, "class": a.class.String(), "result_digest": a.result.String(),
 	})
 	if err != nil {

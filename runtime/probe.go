@@ -131,7 +131,7 @@ func (rt *Runtime) ask(ctx context.Context, l *loop, prober Prober, record *ledg
 }
 
 func (rt *Runtime) noteProbe(l *loop, body map[string]any) error {
-	n, err := rt.note(tga.NoteProbe, whoRuntime, body)
+	n, err := rt.mint.note(tga.NoteProbe, whoRuntime, body)
 	if err == nil {
 		l.notes = append(l.notes, n)
 	}

@@ -134,7 +134,7 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	if rt.clock.pastDeadline(l) {
 		return rt.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before the call was sent")
 	}
-	key, err := rt.key(l)
+	key, err := rt.mint.key(l)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ type Runtime struct {
 	supervisor Supervisor
 	opts       Options
 	clock      times
+	mint       *minter
 	born       clock.Reading // when New made it
 	timers     timers
 	dead       sync.Map  // trace id → when this process knew the newest sender to be gone
@@ -40,6 +41,7 @@ func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*R
 	rt := &Runtime{store: store, tools: tools, supervisor: supervisor, opts: opts.withDefaults()}
 	rt.guardAll()
 	rt.clock = times{clock.New(rt.opts.Clock, rt.opts.Monotonic)}
+	rt.mint = &minter{clock: rt.clock, newID: rt.opts.NewID, rand: rt.opts.Rand, limits: rt.opts.Limits, agentID: rt.opts.AgentID}
 	rt.born = rt.clock.Read()
 	rt.timers.init()
 	return rt, nil
@@ -191,7 +193,11 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 	if !req.Deadline.IsZero() {
 		l.deadline = tga.MillisOf(req.Deadline)
 	}
-	request, err := rt.mintRequest(ctx, l, req)
+	follows, err := retryOf(ctx, rt.store, &req)
+	if err != nil {
+		return nil, err
+	}
+	request, err := rt.mint.request(l, req, follows)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +213,7 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 	l.stage(request)
 	// The conflict check comes before anything is written, and a write call without a
 	// key ends here.
-	key, err := rt.key(l)
+	key, err := rt.mint.key(l)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func (rt *Runtime) stageCall(ctx context.Context, l *loop, record *ledger.Record
 		meta[tga.MetaBeginID] = l.remote.beginID
 		meta[tga.MetaPermitDigest] = rt.permit(l.lease.TraceID, 1, l.remote).digest().String()
 	}
-	call, err := rt.mintCall(l, meta)
+	call, err := rt.mint.call(l, meta)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (rt *Runtime) stageEffect(l *loop, attempt uint32, r Reply) error {
 // stageAnswer stages the effect that ends a call which may have been sent, and what
 // follows from its class.
 func (rt *Runtime) stageAnswer(l *loop, w answer, attachments []chain.Attachment) error {
-	effect, err := rt.mintEffect(l, l.call, w)
+	effect, err := rt.mint.effect(l, l.call, w)
 	if err != nil {
 		return err
 	}
@@ -209,11 +209,11 @@ func (rt *Runtime) refuse(ctx context.Context, l *loop, code tga.Code, format st
 // stageUnsent stages a call that is never sent, with its effect. Both say so, and the
 // ledger record of the key is left as it is.
 func (rt *Runtime) stageUnsent(l *loop, w answer) error {
-	call, err := rt.mintCall(l, tga.Meta{tga.MetaAttempt: tga.AttemptNone})
+	call, err := rt.mint.call(l, tga.Meta{tga.MetaAttempt: tga.AttemptNone})
 	if err != nil {
 		return err
 	}
-	effect, err := rt.mintEffect(l, call, w)
+	effect, err := rt.mint.effect(l, call, w)
 	if err != nil {
 		return err
 	}

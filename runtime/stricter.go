@@ -101,7 +101,7 @@ func (rt *Runtime) askAgain(ctx context.Context, l *loop, a *Approval) (bool, er
 	if err != nil || g.SchemaDigest == a.Schema {
 		return false, err
 	}
-	note, err := rt.note(tga.NoteAskedAgain, whoRuntime, map[string]any{
+	note, err := rt.mint.note(tga.NoteAskedAgain, whoRuntime, map[string]any{
 		"tool_schema_digest": g.SchemaDigest.String(), "void": len(a.Votes), "was": a.Schema.String(),
 	})
 	if err != nil {

@@ -396,7 +396,7 @@ func (rt *Runtime) schedule(l *loop, class ledger.Class, asked time.Duration) er
 		if due = max(due, tga.MillisOf(rt.clock.Now().Add(asked+time.Millisecond-1))); l.deadline != 0 && due >= l.deadline {
 			return nil
 		}
-		note, err := rt.note(tga.NoteRetry, whoRuntime, map[string]any{"due": due.String(), "number": n})
+		note, err := rt.mint.note(tga.NoteRetry, whoRuntime, map[string]any{"due": due.String(), "number": n})
 		if err != nil {
 			return err
 		}
