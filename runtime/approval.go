@@ -68,7 +68,7 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 				if err := l.attachApproval(*pending); err != nil {
 					return err
 				}
-				if err := rt.commit(ctx, l); err != nil {
+				if err := l.commit(ctx); err != nil {
 					return err
 				}
 			}
@@ -78,7 +78,7 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 	if _, pure := rt.supervisor.(PureSupervisor); !pure {
 		// A supervisor that may act on the question is asked about a request that a
 		// crash cannot take back.
-		if err := rt.commit(ctx, l); err != nil {
+		if err := l.commit(ctx); err != nil {
 			return err
 		}
 	}
@@ -110,7 +110,7 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 				return err
 			}
 		}
-		if err := rt.commit(ctx, l); err != nil {
+		if err := l.commit(ctx); err != nil {
 			return err
 		}
 		return rt.waitForPeople(ctx, l, &pending)
@@ -264,7 +264,7 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 		if err := l.attachApproval(*pending); err != nil {
 			return err
 		}
-		return rt.commit(ctx, l)
+		return l.commit(ctx)
 	}
 	verdict := Verdict{Decision: tga.Deny, Rationale: vote.Rationale}
 	if vote.Approve {
@@ -288,7 +288,7 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 	// not take the decision back.
 	l.detachApproval()
 	l.stopTimer()
-	return rt.commit(ctx, l)
+	return l.commit(ctx)
 }
 
 // Approvals yields what waits for people, by trace id.

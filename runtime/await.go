@@ -13,7 +13,7 @@ import (
 // its permit lasts: its caller is told to ask again, as one that comes a moment later is.
 func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *ledger.Record) error {
 	// What is decided becomes durable before a wait of unknown length.
-	if err := rt.commit(ctx, l); err != nil {
+	if err := l.commit(ctx); err != nil {
 		return err
 	}
 	if l.remote != nil && seen.Attempts.External && rt.executorAlive(seen, l.policy) {

@@ -310,7 +310,7 @@ func (rt *Runtime) answerConfirmation(ctx context.Context, l *loop, pending *App
 	}
 	b := chain.Batch{Notes: []chain.NewNote{voted, {Kind: tga.NoteConfirmation, Who: vote.Who, Body: raw}}}
 	b.Attachments = []chain.Attachment{{Kind: chain.AttachApproval, Key: keyspace.ApprovalKey(l.lease.TraceID)}}
-	if err := rt.append(ctx, l, b); err != nil {
+	if err := l.append(ctx, b); err != nil {
 		return err
 	}
 	rt.counts.byPerson.Add(1)

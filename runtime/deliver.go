@@ -60,7 +60,7 @@ func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
 		return err
 	}
 	value := binary.BigEndian.AppendUint64(nil, n+1)
-	return rt.append(ctx, l, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.OccurrenceKey(l.namespace, server, base), Value: value}}})
+	return l.append(ctx, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.OccurrenceKey(l.namespace, server, base), Value: value}}})
 }
 
 // delivered strikes a call out of the list of its identity.
@@ -82,7 +82,7 @@ func (rt *Runtime) delivered(ctx context.Context, trace tga.ID, name string) err
 	if err != nil || row == nil {
 		return err
 	}
-	return rt.append(ctx, l, chain.Batch{Attachments: row})
+	return l.append(ctx, chain.Batch{Attachments: row})
 }
 
 // without is a list less some traces, and whether one of them was in it.

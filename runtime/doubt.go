@@ -83,7 +83,7 @@ func (rt *Runtime) doubted(l *loop, attempt uint32, cause error, wait time.Durat
 
 // leaveInDoubt ends a run without an answer, once the cause is durable.
 func (rt *Runtime) leaveInDoubt(ctx context.Context, l *loop) error {
-	if err := rt.commit(context.WithoutCancel(ctx), l); err != nil {
+	if err := l.commit(context.WithoutCancel(ctx)); err != nil {
 		l.doubt = errors.Join(l.doubt, err)
 	}
 	return rt.inDoubt(l)

@@ -105,7 +105,7 @@ func (rt *Runtime) licenseAgain(ctx context.Context, req *BeginRequest, trace tg
 		return false, err
 	}
 	row := chain.Attachment{Kind: chain.AttachStream, Key: keyspace.InsteadKey(trace), Value: []byte(insteadKey(trace))}
-	return true, rt.append(ctx, l, chain.Batch{Attachments: []chain.Attachment{row}})
+	return true, l.append(ctx, chain.Batch{Attachments: []chain.Attachment{row}})
 }
 
 // askAbout says whether the person at the client is asked to let a call in doubt run again: only

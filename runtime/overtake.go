@@ -120,5 +120,5 @@ func (rt *Runtime) noteLate(ctx context.Context, l *loop, attempt uint32, a answ
 	if err != nil {
 		return err
 	}
-	return rt.append(ctx, l, chain.Batch{Notes: []chain.NewNote{note}})
+	return l.append(ctx, chain.Batch{Notes: []chain.NewNote{note}})
 }

@@ -110,7 +110,7 @@ func (rt *Runtime) leaveToExecutor(ctx context.Context, l *loop) error {
 	if rt.clock.pastDeadline(l) {
 		return rt.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before the call was sent")
 	}
-	if err := rt.commit(ctx, l); err != nil {
+	if err := l.commit(ctx); err != nil {
 		return err
 	}
 	return tga.Errorf(tga.IdempotencyKeyInFlight, "the call waits for the remote executor that began it").In(l.lease.TraceID)
@@ -135,7 +135,7 @@ func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit, caus
 		return nil
 	}
 	rt.doubted(l, p.attempt, errors.New("its executor says: "+firstOf(cause, "ask later")), tga.BoundRetryAfter(wait))
-	return rt.commit(context.WithoutCancel(ctx), l)
+	return l.commit(context.WithoutCancel(ctx))
 }
 
 // gaveUp says that the executor of the newest attempt is at it no more.

@@ -77,7 +77,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 		l.resends++
 		l.notes = append(l.notes, rt.attemptNote(l, d.Attempt))
 		// As in license: the mark is synced before the send.
-		if err := rt.commit(ctx, l); err != nil {
+		if err := l.commit(ctx); err != nil {
 			return err
 		}
 		rt.counts.resent.Add(1)
@@ -105,7 +105,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 	if err := rt.noteProbe(l, body); err != nil {
 		return err
 	}
-	if err := rt.commit(ctx, l); err != nil {
+	if err := l.commit(ctx); err != nil {
 		return err
 	}
 	return rt.inDoubt(l)

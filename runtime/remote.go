@@ -205,7 +205,7 @@ func (rt *Runtime) standing(ctx context.Context, l *loop, r *repeat) (b Begun, e
 		if err := rt.notSent(context.WithoutCancel(ctx), l, l.attempt, errWindowClosed); err != nil {
 			return begun(Begun{Result: rt.unfinished(ctx, l)}, err)
 		}
-		if err := rt.commit(context.WithoutCancel(ctx), l); err != nil {
+		if err := l.commit(context.WithoutCancel(ctx)); err != nil {
 			return Begun{Result: rt.partial(l)}, err
 		}
 	}
@@ -286,7 +286,7 @@ func (rt *Runtime) enter(ctx context.Context, l *loop, r *repeat) error {
 		l.attachments = append(l.attachments, a)
 		return nil
 	}
-	return rt.append(ctx, l, chain.Batch{Attachments: append(l.beginRow(), a)})
+	return l.append(ctx, chain.Batch{Attachments: append(l.beginRow(), a)})
 }
 
 // sameRequest refuses a Begin that uses another request's key.

@@ -17,6 +17,8 @@ import (
 // on it. Request, decision and call can thus share one sync, because nothing touches
 // the world between them.
 type loop struct {
+	store  Store
+	timers *timers // woken when one that this run set is durable
 	lease  chain.Lease
 	policy Policy
 	head   chain.Head // durable
@@ -164,7 +166,7 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 		if err := rt.stageCall(ctx, l, record); err != nil {
 			return err
 		}
-		err = rt.commit(ctx, l)
+		err = l.commit(ctx)
 		if errors.Is(err, tga.IdempotencyKeyInFlight) || errors.Is(err, tga.IdempotencyKeyConflict) {
 			// Another trace took the key between the look and the append, which wrote
 			// nothing. Look again.
@@ -281,7 +283,7 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	mark := rt.attemptNote(l, d.Attempt)
 	// The mark is synced before the send: were it not, a crash after the send would
 	// leave a log in which this send never happened.
-	if err := rt.append(ctx, l, chain.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {
+	if err := l.append(ctx, chain.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {
 		return err
 	}
 	l.notes = nil
@@ -347,13 +349,16 @@ func (rt *Runtime) takeBack(ctx context.Context, l *loop, attempt uint32, code t
 	if record.Attempts.Count-record.Attempts.Unsent == 1 {
 		return true, rt.stageNotSent(l, attempt, code, reason, wait)
 	}
-	return false, rt.append(ctx, l, chain.Batch{Notes: []chain.NewNote{notSentNote(attempt, reason, wait)}})
+	return false, l.append(ctx, chain.Batch{Notes: []chain.NewNote{notSentNote(attempt, reason, wait)}})
 }
 
 var errWindowClosed = errors.New("the time in which it could be sent was over before the send")
 
+// commit is [loop.commit], as a step of run.
+func (rt *Runtime) commit(ctx context.Context, l *loop) error { return l.commit(ctx) }
+
 // commit makes what is staged durable.
-func (rt *Runtime) commit(ctx context.Context, l *loop) error {
+func (l *loop) commit(ctx context.Context) error {
 	b := chain.Batch{Artifacts: l.staged, Notes: l.notes, Attachments: append(l.attachments, l.prepared...)}
 	if len(b.Artifacts) == 0 && len(b.Notes) == 0 && len(b.Attachments) == 0 {
 		return nil
@@ -362,13 +367,13 @@ func (rt *Runtime) commit(ctx context.Context, l *loop) error {
 	if b.Also, err = l.undone(); err != nil {
 		return err
 	}
-	if err := rt.append(ctx, l, b); err != nil {
+	if err := l.append(ctx, b); err != nil {
 		return err
 	}
 	l.staged, l.notes, l.attachments, l.prepared = nil, nil, nil, nil
 	for _, a := range b.Attachments {
 		if a.Kind == chain.AttachTimer && a.Value != nil {
-			rt.timers.wake() // not before it is there to be found
+			l.timers.wake() // not before it is there to be found
 		}
 	}
 	return nil
@@ -376,9 +381,9 @@ func (rt *Runtime) commit(ctx context.Context, l *loop) error {
 
 // append appends under the head that the loop knows: an append by anybody else in
 // between is a broken lease, and is refused by the store.
-func (rt *Runtime) append(ctx context.Context, l *loop, b chain.Batch) error {
+func (l *loop) append(ctx context.Context, b chain.Batch) error {
 	b.Expect = &l.head
-	done, err := rt.store.Append(ctx, l.lease, b)
+	done, err := l.store.Append(ctx, l.lease, b)
 	if err != nil {
 		return err
 	}

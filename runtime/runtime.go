@@ -185,7 +185,7 @@ func (rt *Runtime) start(ctx context.Context, req Request) (*loop, error) {
 
 func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, given bool) (*loop, error) {
 	l := &loop{
-		lease:     lease,
+		store: rt.store, timers: &rt.timers, lease: lease,
 		policy:    rt.opts.Policy(req.Server, req.Tool).withDefaults(),
 		namespace: firstOf(req.Namespace, tga.DefaultNamespace),
 		submitter: req.Submitter, asker: req.Submitter, sender: OfProcess,
@@ -285,6 +285,7 @@ func (rt *Runtime) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
 	}
 	p := t.Request.Request.Proposal
 	l := &loop{
+		store: rt.store, timers: &rt.timers,
 		lease: lease, head: t.Head, state: t.Head.State,
 		policy:  rt.opts.Policy(p.ToolServer, p.ToolName).withDefaults(),
 		request: t.Request, decision: t.Decision, call: t.Call, effect: t.Effect,

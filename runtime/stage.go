@@ -131,7 +131,7 @@ func (rt *Runtime) serve(ctx context.Context, l *loop, record *ledger.Record) er
 			return rt.refuse(ctx, l, tga.ConfirmationMismatch, "%w", err)
 		case errors.Is(err, tga.ConfirmationRequired):
 			// It waits for a person, durably.
-			if cerr := rt.commit(ctx, l); cerr != nil {
+			if cerr := l.commit(ctx); cerr != nil {
 				return cerr
 			}
 			return err
@@ -161,7 +161,7 @@ func (rt *Runtime) serve(ctx context.Context, l *loop, record *ledger.Record) er
 	if err := rt.stageUnsent(l, w); err != nil {
 		return err
 	}
-	err = rt.commit(context.WithoutCancel(ctx), l)
+	err = l.commit(context.WithoutCancel(ctx))
 	if errors.Is(err, tga.StateInvalidTransition) && l.looks < maxLooks {
 		// A new attempt took the key between the look and the append, which wrote
 		// nothing. Look again.
@@ -200,7 +200,7 @@ func (rt *Runtime) refuse(ctx context.Context, l *loop, code tga.Code, format st
 	if err != nil {
 		return errors.Join(refusal, err)
 	}
-	if err := rt.commit(context.WithoutCancel(ctx), l); err != nil {
+	if err := l.commit(context.WithoutCancel(ctx)); err != nil {
 		return errors.Join(refusal, err)
 	}
 	return refusal

@@ -112,5 +112,5 @@ func (rt *Runtime) askAgain(ctx context.Context, l *loop, a *Approval) (bool, er
 	if err := l.attachApproval(*a); err != nil {
 		return false, err
 	}
-	return true, rt.commit(ctx, l)
+	return true, l.commit(ctx)
 }
