@@ -16,7 +16,7 @@ func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *led
 	if err := l.commit(ctx); err != nil {
 		return err
 	}
-	if l.remote != nil && seen.Attempts.External && rt.executorAlive(seen, l.policy) {
+	if l.remote != nil && seen.Attempts.External && rt.executors.alive(seen, l.policy) {
 		return tga.Errorf(tga.IdempotencyKeyInFlight, "trace %s has the key %q, and attempt %d is with an executor", seen.TraceID, key.Key, seen.Attempts.Count).In(l.lease.TraceID)
 	}
 	waitCtx := ctx
@@ -48,7 +48,7 @@ func (rt *Runtime) waitUntil(l *loop, seen *ledger.Record) tga.Millis {
 	if seen.Attempts.External {
 		// With a stale permit somebody has the trace for a moment, whose release ends no wait
 		// for a remote executor's call.
-		end := max(rt.permitEnd(l, seen), rt.clock.now()+tga.Millis(staleWait.Milliseconds()))
+		end := max(rt.executors.permitEnd(l, seen), rt.clock.now()+tga.Millis(staleWait.Milliseconds()))
 		if until == 0 || end < until {
 			until = end
 		}

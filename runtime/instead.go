@@ -101,7 +101,7 @@ func (rt *Runtime) licenseAgain(ctx context.Context, req *BeginRequest, trace tg
 	defer rt.store.Release(l.lease)
 	// Under the lease: nobody settles it between this look and the append.
 	record, err := rt.store.Record(ctx, rt.keyIn(req))
-	if err != nil || record == nil || record.TraceID != trace || !record.InDoubt() || rt.executorAlive(record, l.policy) || rt.licensed(l.policy) {
+	if err != nil || record == nil || record.TraceID != trace || !record.InDoubt() || rt.executors.alive(record, l.policy) || rt.licensed(l.policy) {
 		return false, err
 	}
 	row := chain.Attachment{Kind: chain.AttachStream, Key: keyspace.InsteadKey(trace), Value: []byte(insteadKey(trace))}

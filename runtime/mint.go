@@ -242,16 +242,6 @@ func (m *minter) effect(l *loop, call *tga.Artifact, w answer) (*tga.Artifact, e
 	return m.seal(l, &tga.Artifact{Type: tga.EffectType, Meta: meta, Effect: e})
 }
 
-// attemptNote marks attempt n, by this process or by a remote executor.
-func (rt *Runtime) attemptNote(l *loop, n uint32) chain.NewNote {
-	m := ledger.Mark{Attempt: n, Epoch: uint64(l.lease.Epoch)}
-	if l.remote != nil {
-		m.BeginID = l.remote.beginID
-		m.Permit = rt.permit(l.lease.TraceID, n, l.remote).digest()
-	}
-	return chain.NewNote{Kind: tga.NoteAttempt, Who: whoRuntime, Body: m.Body()}
-}
-
 func notSentNote(attempt uint32, reason string, wait time.Duration) chain.NewNote {
 	body := ledger.NotSent{Attempt: attempt, Reason: clip.Short(reason, 200), RetryAfterMS: tga.RetryAfterMS(wait)}.Body()
 	return chain.NewNote{Kind: tga.NoteNotSent, Who: whoRuntime, Body: body}

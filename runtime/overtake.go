@@ -41,7 +41,7 @@ func (rt *Runtime) overtakeDoubt(ctx context.Context, trace tga.ID, effectOf fun
 		return l, err
 	}
 	record, err := rt.store.Record(ctx, ledger.KeyOf(l.namespace, l.call))
-	if err == nil && record != nil && rt.executorAlive(record, l.policy) {
+	if err == nil && record != nil && rt.executors.alive(record, l.policy) {
 		err = tga.Errorf(tga.StateLockAcquireFailed, "the permit of attempt %d is fresh: its executor may still be sending. Wait, or let it give up", record.Attempts.Count).In(trace)
 	}
 	if err != nil {

@@ -37,8 +37,8 @@ func (p Permit) digest() tga.Digest { return tga.Sum(p[:]) }
 
 // permit is that of an attempt. Who began is a part of it: the begin id stands in the log,
 // where everybody of the namespace can read it.
-func (rt *Runtime) permit(trace tga.ID, attempt uint32, r *remote) Permit {
-	secret := rt.store.Secret()
+func (e *executors) permit(trace tga.ID, attempt uint32, r *remote) Permit {
+	secret := e.store.Secret()
 	mac := hmac.New(sha256.New, secret[:])
 	// Fixed widths before the free text: no two lists of members give the same bytes.
 	mac.Write([]byte("tgad permit v2\x00"))
@@ -130,7 +130,7 @@ func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit, caus
 	if !p.last {
 		return nil
 	}
-	rt.givenUp.Store(trace, p.attempt)
+	rt.executors.giveUp(trace, p.attempt)
 	if cause == "" && wait <= 0 || l.state.Terminal() || l.doubtBefore != "" {
 		return nil
 	}
@@ -139,12 +139,12 @@ func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit, caus
 }
 
 // gaveUp says that the executor of the newest attempt is at it no more.
-func (rt *Runtime) gaveUp(record *ledger.Record) bool {
-	n, ok := rt.givenUp.Load(record.TraceID)
+func (e *executors) gaveUp(record *ledger.Record) bool {
+	n, ok := e.givenUp.Load(record.TraceID)
 	return ok && n == record.Attempts.Count
 }
 
 // permitEnd is when the newest remote executor is no longer taken to be at work.
-func (rt *Runtime) permitEnd(l *loop, record *ledger.Record) tga.Millis {
+func (e *executors) permitEnd(l *loop, record *ledger.Record) tga.Millis {
 	return record.Attempts.Newest + tga.Millis(l.policy.PermitTime.Milliseconds())
 }

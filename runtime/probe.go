@@ -75,7 +75,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 			return err
 		}
 		l.resends++
-		l.notes = append(l.notes, rt.attemptNote(l, d.Attempt))
+		l.notes = append(l.notes, rt.executors.mark(l, d.Attempt))
 		// As in license: the mark is synced before the send.
 		if err := l.commit(ctx); err != nil {
 			return err

@@ -268,7 +268,7 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest, own *ownBegin) (
 }
 
 func (rt *Runtime) remoteOf(req BeginRequest) *remote {
-	return &remote{beginID: req.BeginID, submitter: req.Submitter, lock: rt.visible(req.Connection.Executor), asks: req.Connection.Asks}
+	return &remote{beginID: req.BeginID, submitter: req.Submitter, lock: rt.executors.visible(req.Connection.Executor), asks: req.Connection.Asks}
 }
 
 // enter writes this call into the list of its identity: a new one with its request, in one
@@ -309,7 +309,7 @@ func (rt *Runtime) sameBegin(ctx context.Context, l *loop) (Begun, bool, error) 
 		// An attempt that was overtaken by a later one is not handed out again: its
 		// executor would send beside the newer one.
 		if p.beginID == l.remote.beginID && p.last && !p.notSent {
-			if rt.permit(l.lease.TraceID, p.attempt, l.remote).digest() != p.digest {
+			if rt.executors.permit(l.lease.TraceID, p.attempt, l.remote).digest() != p.digest {
 				return Begun{}, false, nil // somebody repeats another's begin
 			}
 			return rt.sendBy(ctx, l, p.attempt)
@@ -325,7 +325,7 @@ func (rt *Runtime) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun
 	if err != nil || record == nil {
 		return Begun{Result: rt.partial(l)}, false, err
 	}
-	if !rt.executorAlive(record, l.policy) {
+	if !rt.executors.alive(record, l.policy) {
 		// Others may have gone on without this attempt: a permit that is handed out now would
 		// send beside a person's word that the call did not run, or beside a newer attempt.
 		return Begun{Result: rt.partial(l)}, false, nil
@@ -336,14 +336,14 @@ func (rt *Runtime) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun
 	}
 	// Whoever looks at the world once the permit is stale must not be overtaken by a send of an
 	// executor that stood still meanwhile.
-	most := min(l.policy.SendTimeout, rt.permitLeft(record, l.policy))
+	most := min(l.policy.SendTimeout, rt.executors.permitLeft(record, l.policy))
 	if !bounded || within > most {
 		within = most
 	}
 	inTime = within > 0
 	return Begun{
 		Standing: BeginSend, Result: rt.partial(l), Attempt: attempt, SendWithin: max(within, 0),
-		Permit: rt.permit(l.lease.TraceID, attempt, l.remote),
+		Permit: rt.executors.permit(l.lease.TraceID, attempt, l.remote),
 		Key:    l.call.Call.IdempotencyKey, Args: l.call.Call.Call.Args,
 	}, inTime, nil
 }

@@ -95,7 +95,7 @@ func (rt *Runtime) identify(ctx context.Context, req *BeginRequest, name string)
 	}
 	c := &req.Connection
 	policy := rt.opts.Policy(req.Server, req.Tool).withDefaults()
-	r := &repeat{at: -1, row: keyspace.UndeliveredKey(name), mine: undelivered{Conn: c.ID, Lock: rt.visible(c.Lock)}}
+	r := &repeat{at: -1, row: keyspace.UndeliveredKey(name), mine: undelivered{Conn: c.ID, Lock: rt.executors.visible(c.Lock)}}
 	if err := rt.decideRepeat(ctx, r, req, policy); err != nil {
 		return nil, err
 	}
@@ -202,7 +202,7 @@ func (rt *Runtime) twin(ctx context.Context, u undelivered, policy Policy) (twin
 		}
 		if record != nil {
 			w.since = max(w.since, record.Attempts.Newest)
-			if record.InDoubt() && !rt.executorAlive(record, policy) {
+			if record.InDoubt() && !rt.executors.alive(record, policy) {
 				w.state = call.Doubt
 			}
 		}
@@ -252,14 +252,6 @@ func (rt *Runtime) connOf(ctx context.Context, u undelivered, mine string, polic
 		return call.Gone, nil
 	}
 	return call.Unknown, nil
-}
-
-// visible returns the path of a lock that can be seen from here, else "".
-func (rt *Runtime) visible(path string) string {
-	if path == "" || rt.opts.Lock(path) == ledger.HolderUnknown {
-		return ""
-	}
-	return path
 }
 
 // told answers a Begin that is not to be run, with what is known of the identical call. It

@@ -280,7 +280,7 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	default:
 		return rt.leaveInDoubt(ctx, l)
 	}
-	mark := rt.attemptNote(l, d.Attempt)
+	mark := rt.executors.mark(l, d.Attempt)
 	// The mark is synced before the send: were it not, a crash after the send would
 	// leave a log in which this send never happened.
 	if err := l.append(ctx, chain.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {
@@ -445,7 +445,7 @@ func (rt *Runtime) suspect(l *loop, record *ledger.Record) bool {
 
 // holder says whether somebody is at the call that has the key.
 func (rt *Runtime) holder(l *loop, record *ledger.Record) ledger.Liveness {
-	if rt.executorAlive(record, l.policy) {
+	if rt.executors.alive(record, l.policy) {
 		// A remote executor holds a permit, not the lease. Taking it to be alive for a
 		// while delays a licensed re-send; it never permits one.
 		return ledger.HolderAlive

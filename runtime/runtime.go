@@ -22,10 +22,10 @@ type Runtime struct {
 	opts       Options
 	clock      times
 	mint       *minter
+	executors  *executors
 	born       clock.Reading // when New made it
 	timers     timers
 	dead       sync.Map  // trace id → when this process knew the newest sender to be gone
-	givenUp    sync.Map  // trace id → number of the attempt that its remote executor gave up
 	names      nameLocks // of identical calls that are being decided
 	counts     counts
 }
@@ -42,6 +42,7 @@ func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*R
 	rt.guardAll()
 	rt.clock = times{clock.New(rt.opts.Clock, rt.opts.Monotonic)}
 	rt.mint = &minter{clock: rt.clock, newID: rt.opts.NewID, rand: rt.opts.Rand, limits: rt.opts.Limits, agentID: rt.opts.AgentID}
+	rt.executors = &executors{store: store, clock: rt.clock, lock: rt.opts.Lock}
 	rt.born = rt.clock.Read()
 	rt.timers.init()
 	return rt, nil

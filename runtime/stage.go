@@ -55,7 +55,7 @@ func (rt *Runtime) stageCall(ctx context.Context, l *loop, record *ledger.Record
 	if l.remote != nil {
 		meta[tga.MetaAttempt] = tga.AttemptExternal
 		meta[tga.MetaBeginID] = l.remote.beginID
-		meta[tga.MetaPermitDigest] = rt.permit(l.lease.TraceID, 1, l.remote).digest().String()
+		meta[tga.MetaPermitDigest] = rt.executors.permit(l.lease.TraceID, 1, l.remote).digest().String()
 	}
 	call, err := rt.mint.call(l, meta)
 	if err != nil {
@@ -107,7 +107,7 @@ func (rt *Runtime) stageAnswer(l *loop, w answer, attachments []chain.Attachment
 	l.stage(effect, w.documents...)
 	rt.dead.Delete(l.lease.TraceID)
 	l.attachments = append(l.attachments, attachments...)
-	if err := rt.forgetExecutor(l); err != nil {
+	if err := rt.executors.forget(l); err != nil {
 		return err
 	}
 	l.stopTimer()

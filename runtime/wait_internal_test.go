@@ -17,7 +17,7 @@ import (
 func TestWaitsEndWhenThereIsSomethingToSee(t *testing.T) {
 	now := time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) tga.Millis { return tga.MillisOf(now.Add(d)) }
-	rt := &Runtime{clock: times{clock.New(func() time.Time { return now }, nil)}}
+	rt := &Runtime{clock: times{clock.New(func() time.Time { return now }, nil)}, executors: &executors{}}
 	const permit = time.Minute
 	for name, c := range map[string]struct {
 		external         bool
