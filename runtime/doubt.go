@@ -33,12 +33,15 @@ const (
 	EventDoubt   EventKind = "doubt"    // a send ended without a certain answer
 )
 
-func (rt *Runtime) tell(l *loop, kind EventKind, code tga.Code, attempt uint32, cause string) {
-	if rt.opts.Observe == nil {
+// observer is [Options.Observe]; nil is told nothing.
+type observer func(Event)
+
+func (o observer) tell(l *loop, kind EventKind, code tga.Code, attempt uint32, cause string) {
+	if o == nil {
 		return
 	}
 	p := l.request.Request.Proposal
-	rt.opts.Observe(Event{
+	o(Event{
 		Kind: kind, TraceID: l.lease.TraceID, Server: p.ToolServer, Tool: p.ToolName, Code: code, Attempt: attempt, Cause: clip.Short(cause, maxCause),
 	})
 }
@@ -55,17 +58,25 @@ type doubtCause struct {
 	RetryAfter int64 `json:"retry_after_ms"`
 }
 
-// doubted stages the cause for which attempt has no certain answer. It commits with what
+// doubts keeps why sends have no certain answer, and says so.
+type doubts struct {
+	clock   times
+	mint    *minter
+	observe observer
+	counts  *counts
+}
+
+// add stages the cause for which attempt has no certain answer. It commits with what
 // the loop appends next, the mark of a re-send or a question, or alone before the call is
 // left in doubt; a call that is answered pays nothing for it. wait is how long the tool server
 // asks not to be asked again.
-func (rt *Runtime) doubted(l *loop, attempt uint32, cause error, wait time.Duration) {
+func (d *doubts) add(l *loop, attempt uint32, cause error, wait time.Duration) {
 	l.doubt = cause
-	rt.counts.doubts.Add(1)
+	d.counts.doubts.Add(1)
 	code := codeOr(cause, tga.ToolError)
-	rt.tell(l, EventDoubt, code, attempt, cause.Error())
+	d.observe.tell(l, EventDoubt, code, attempt, cause.Error())
 	body := map[string]any{"attempt": attempt, "cause": clip.Short(cause.Error(), maxCause), "code": string(code)}
-	l.rests, l.restsSince = wait, rt.clock.now()
+	l.rests, l.restsSince = wait, d.clock.now()
 	if ms := tga.RetryAfterMS(l.rests); ms > 0 {
 		body["retry_after_ms"] = ms
 	}
@@ -73,7 +84,7 @@ func (rt *Runtime) doubted(l *loop, attempt uint32, cause error, wait time.Durat
 	if errors.As(cause, &caught) {
 		body["stack"] = clip.Short(string(caught.Stack), maxStack)
 	}
-	note, err := rt.mint.note(tga.NoteDoubt, whoRuntime, body)
+	note, err := d.mint.note(tga.NoteDoubt, whoRuntime, body)
 	if err != nil {
 		l.doubt = errors.Join(cause, err) // it cannot be kept, and is said here at least
 		return
@@ -81,16 +92,16 @@ func (rt *Runtime) doubted(l *loop, attempt uint32, cause error, wait time.Durat
 	l.notes = append(l.notes, note)
 }
 
-// leaveInDoubt ends a run without an answer, once the cause is durable.
-func (rt *Runtime) leaveInDoubt(ctx context.Context, l *loop) error {
+// leave ends a run without an answer, once the cause is durable.
+func (d *doubts) leave(ctx context.Context, l *loop) error {
 	if err := l.commit(context.WithoutCancel(ctx)); err != nil {
 		l.doubt = errors.Join(l.doubt, err)
 	}
-	return rt.inDoubt(l)
+	return d.of(l)
 }
 
-// inDoubt is the answer about a call that may or may not have run.
-func (rt *Runtime) inDoubt(l *loop) error {
+// of is the answer about a call that may or may not have run.
+func (d *doubts) of(l *loop) error {
 	cause := l.doubt
 	switch {
 	case cause != nil:
@@ -101,7 +112,7 @@ func (rt *Runtime) inDoubt(l *loop) error {
 	}
 	e := tga.Errorf(tga.EffectInDoubt, "the call may have run: %w", cause).In(l.lease.TraceID)
 	if tga.RetryAfterOf(cause) == 0 {
-		e.RetryAfter = rt.clock.restsFor(l.rests, l.restsSince)
+		e.RetryAfter = d.clock.restsFor(l.rests, l.restsSince)
 	}
 	return e
 }

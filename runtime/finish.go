@@ -31,10 +31,7 @@ func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Fi
 		// It would burn the key for an answer that nobody gave.
 		return rt.partial(l), tga.Errorf(tga.ValidationError, "class %v is no class of an answer: an executor whose attempt reached nobody says so by NotSent", f.Class).At("/outcome_class").In(trace)
 	}
-	w, err := rt.answer(l, p.attempt, f.Reply)
-	if err != nil {
-		return rt.partial(l), err
-	}
+	w := rt.answers.read(l, p.attempt, f.Reply)
 	if l.state.Terminal() {
 		return rt.lateReply(ctx, l, p, w, firstOf(f.Who, "executor"))
 	}

@@ -11,14 +11,20 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// answer reads a reply by the tool's rules. The effect has happened: a rule that cannot
+// answers reads what tools say.
+type answers struct {
+	rules     func(call Call, reply *Reply) error // [Trust.Outcome]; nil has none
+	maxAnswer int64                               // bytes of an answer that are kept
+}
+
+// read reads a reply by the tool's rules. The effect has happened: a rule that cannot
 // be applied is noted in the effect's meta and changes nothing else.
 //
 // Nothing that a tool says can make it fail for its spelling: what is none of the
 // contract's words is kept in the effect's meta, and stands under one of them.
-func (rt *Runtime) answer(l *loop, attempt uint32, r Reply) (answer, error) {
-	r, said, wrong := rt.spelled(r)
-	if rules := rt.opts.Trust.Outcome; rules != nil && l.call != nil {
+func (a *answers) read(l *loop, attempt uint32, r Reply) answer {
+	r, said, wrong := a.spelled(r)
+	if rules := a.rules; rules != nil && l.call != nil {
 		read := r
 		if err := rules(l.dispatchCall(attempt), &read); wrong == nil {
 			wrong = err
@@ -46,7 +52,7 @@ func (rt *Runtime) answer(l *loop, attempt uint32, r Reply) (answer, error) {
 	if wrong != nil {
 		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaOutcomeError: clip.Short(wrong.Error(), 200)})
 	}
-	return w, nil
+	return w
 }
 
 // askedIn is how long a tool server asks not to be asked again, as an effect's meta has it.
@@ -120,7 +126,7 @@ const maxSaid = 200
 // neither that the tool succeeded nor that it failed: ERROR. A code that is none of them,
 // or that says something of tgad's own, is TOOL_ERROR. said is what the tool called them,
 // wrong what else had to be left out.
-func (rt *Runtime) spelled(r Reply) (_ Reply, said tga.Meta, wrong error) {
+func (a *answers) spelled(r Reply) (_ Reply, said tga.Meta, wrong error) {
 	said = tga.Meta{}
 	switch r.Status {
 	case tga.StatusSuccess, tga.StatusFailure, tga.StatusDenied, tga.StatusError:
@@ -141,7 +147,7 @@ func (rt *Runtime) spelled(r Reply) (_ Reply, said tga.Meta, wrong error) {
 	if r.Status == tga.StatusSuccess {
 		r.ErrorCode, r.ErrorMessage, r.RetryAfter = "", "", 0
 	}
-	if n := int64(len(r.Result)); !r.Truncated && n > rt.opts.MaxAnswer {
+	if n := int64(len(r.Result)); !r.Truncated && n > a.maxAnswer {
 		r.Truncated, r.ResultBytes, r.ResultDigest, r.Result = true, n, tga.Sum(r.Result), nil
 	}
 	askedIn(said, r.RetryAfter)

@@ -11,7 +11,7 @@ import (
 // overtakeDoubt makes the loop of a call that a person settles. A word that ends the call
 // for good fences whoever has the trace; one that frees the key for another send waits
 // until nobody can be sending.
-func (rt *Runtime) overtakeDoubt(ctx context.Context, trace tga.ID, effectOf func(*loop) (answer, error)) (*loop, error) {
+func (rt *Runtime) overtakeDoubt(ctx context.Context, trace tga.ID, effectOf func(*loop) answer) (*loop, error) {
 	t, err := rt.store.Load(ctx, trace)
 	if err != nil {
 		return nil, err
@@ -24,11 +24,7 @@ func (rt *Runtime) overtakeDoubt(ctx context.Context, trace tga.ID, effectOf fun
 	if err := seen.inDoubtNow(); err != nil {
 		return nil, err
 	}
-	w, err := effectOf(seen)
-	if err != nil {
-		return nil, err
-	}
-	if !w.class.Releases() {
+	if !effectOf(seen).class.Releases() {
 		return rt.resumeBy(ctx, trace, func() (chain.Lease, error) { return rt.store.Overtake(ctx, trace, false) })
 	}
 	l, err := rt.resumeBy(ctx, trace, func() (chain.Lease, error) {

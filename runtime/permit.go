@@ -134,7 +134,7 @@ func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit, caus
 	if cause == "" && wait <= 0 || l.state.Terminal() || l.doubtBefore != "" {
 		return nil
 	}
-	rt.doubted(l, p.attempt, errors.New("its executor says: "+firstOf(cause, "ask later")), tga.BoundRetryAfter(wait))
+	rt.doubts.add(l, p.attempt, errors.New("its executor says: "+firstOf(cause, "ask later")), tga.BoundRetryAfter(wait))
 	return l.commit(context.WithoutCancel(ctx))
 }
 

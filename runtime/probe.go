@@ -22,7 +22,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 		prober = f(l.call.Call.Call.ToolServer, l.call.Call.Call.ToolName)
 	}
 	if prober == nil {
-		return rt.leaveInDoubt(ctx, l)
+		return rt.doubts.leave(ctx, l)
 	}
 	trace, err := rt.store.Load(context.WithoutCancel(ctx), l.lease.TraceID)
 	if err != nil {
@@ -53,10 +53,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 
 	switch d.Action {
 	case ledger.RecordEffect:
-		w, err := rt.answer(l, attempt, probed.Reply)
-		if err != nil {
-			return err
-		}
+		w := rt.answers.read(l, attempt, probed.Reply)
 		if err := MayAppend(Claim{Subject: AnEffect, Writer: ByProbe, Origin: l.sender}); err != nil {
 			return err
 		}
@@ -108,7 +105,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 	if err := l.commit(ctx); err != nil {
 		return err
 	}
-	return rt.inDoubt(l)
+	return rt.doubts.of(l)
 }
 
 // ask puts the question, unless the caller has given up: then a timer asks later.

@@ -330,7 +330,7 @@ func (rt *Runtime) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun
 		// send beside a person's word that the call did not run, or beside a newer attempt.
 		return Begun{Result: rt.partial(l)}, false, nil
 	}
-	within, bounded := rt.queryOfTime(l, record).SendWithin()
+	within, bounded := rt.queries.ofTime(l, record).SendWithin()
 	if l.deadline != 0 && record.Attempts.Count-record.Attempts.Unsent <= 1 {
 		within, bounded = l.deadline.Time().Sub(rt.clock.Now()), true // of a first send
 	}

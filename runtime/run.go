@@ -148,7 +148,7 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 		// The other call took the key after this one was begun.
 		return rt.refuse(ctx, l, tga.CodeOf(err), "%w", err)
 	}
-	q := rt.query(l, record)
+	q := rt.queries.of(l, record)
 	d := ledger.Decide(q)
 	switch d.Action {
 	case ledger.Send:
@@ -187,7 +187,7 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 		if record == nil || record.Status != ledger.Reserved {
 			break // suspect, and nobody to wait for
 		}
-		if rt.holder(l, record) != ledger.HolderGone {
+		if rt.queries.holder(l, record) != ledger.HolderGone {
 			return rt.await(ctx, l, key, record)
 		}
 		if record.TraceID != l.helped {
@@ -245,7 +245,7 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 		return tga.Errorf(tga.StateRecoveryFailed, "key %q is not reserved by the executing trace", key.Key).In(l.lease.TraceID)
 	}
 	l.decided = rt.clock.Read()
-	d := ledger.Decide(rt.query(l, record))
+	d := ledger.Decide(rt.queries.of(l, record))
 	l.within = d.Within
 	switch d.Action {
 	case ledger.Send:
@@ -263,14 +263,14 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 		// one finds the time over.
 		left := rt.clock.restsFor(l.rests, l.restsSince)
 		if left > l.policy.SendTimeout || l.doubt != nil && l.resends >= l.policy.Resends {
-			return rt.leaveInDoubt(ctx, l)
+			return rt.doubts.leave(ctx, l)
 		}
 		if l.doubt != nil {
 			left = max(left, 100*time.Millisecond<<min(l.resends, 6)) // doubling
 			l.resends++
 		}
 		if err := pause(ctx, left); err != nil {
-			return rt.leaveInDoubt(ctx, l)
+			return rt.doubts.leave(ctx, l)
 		}
 		rt.counts.resent.Add(1)
 	case ledger.ProbeFirst:
@@ -278,7 +278,7 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	case ledger.Wait:
 		return tga.Errorf(tga.IdempotencyKeyInFlight, "attempt %d is with an executor", record.Attempts.Count).In(l.lease.TraceID)
 	default:
-		return rt.leaveInDoubt(ctx, l)
+		return rt.doubts.leave(ctx, l)
 	}
 	mark := rt.executors.mark(l, d.Attempt)
 	// The mark is synced before the send: were it not, a crash after the send would
@@ -322,7 +322,7 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	case errors.Is(err, ErrNotSent):
 		return rt.notSent(ctx, l, attempt, err)
 	default:
-		rt.doubted(l, attempt, err, tga.RetryAfterOf(err))
+		rt.doubts.add(l, attempt, err, tga.RetryAfterOf(err))
 		return nil // EXECUTING without an attempt in hand: the licence decides
 	}
 }
@@ -336,7 +336,7 @@ func (rt *Runtime) notSent(ctx context.Context, l *loop, attempt uint32, cause e
 		return err
 	}
 	l.doubt = cause
-	return rt.leaveInDoubt(ctx, l)
+	return rt.doubts.leave(ctx, l)
 }
 
 // takeBack records that an attempt, marked and not yet taken back, reached nobody: as the
@@ -389,71 +389,6 @@ func (l *loop) append(ctx context.Context, b chain.Batch) error {
 	}
 	l.head = done.Head
 	return nil
-}
-
-// query states the ledger's question for this run.
-func (rt *Runtime) query(l *loop, record *ledger.Record) ledger.Query {
-	q := rt.queryOfTime(l, record)
-	if record != nil {
-		q.Holder = rt.holder(l, record)
-	}
-	return q
-}
-
-// queryOfTime is a query that does not say who is at the call: that costs a look at the
-// executor's lock, and [ledger.Query.SendWithin] does not ask.
-func (rt *Runtime) queryOfTime(l *loop, record *ledger.Record) ledger.Query {
-	q := ledger.Query{
-		Record:      record,
-		Trace:       l.lease.TraceID,
-		Request:     tga.RequestDigest(l.request.Request.Proposal),
-		Retry:       record != nil && l.request.Meta.String(tga.MetaRetryOf) == record.TraceID.String(),
-		Waited:      record != nil && l.awaited == record.TraceID,
-		Profile:     rt.opts.Profile,
-		Licence:     ledger.Effective(l.policy.Licence, l.policy.LicenceSet, l.class(), rt.opts.Profile),
-		Suspect:     rt.suspect(l, record),
-		Remote:      l.remote != nil,
-		Now:         rt.clock.now(),
-		NewestTS:    rt.store.NewestTS(),
-		SendTimeout: l.policy.SendTimeout,
-	}
-	if record == nil {
-		return q
-	}
-	if first := record.Attempts.First; q.Now >= q.NewestTS {
-		// A wall clock that was set back lengthens no window.
-		q.Now = max(q.Now, first+tga.Millis(rt.clock.Longest(first.Time()).Milliseconds()))
-	}
-	return q
-}
-
-// suspect says that the store may have lost what it knew of this call. While it is in
-// quarantine that is so of every write call begun before, and of a later one whose key
-// was not reserved since, unless its caller vouches for the key.
-func (rt *Runtime) suspect(l *loop, record *ledger.Record) bool {
-	since, in := rt.store.Quarantined()
-	switch {
-	case !in || l.class() == tga.ClassRead:
-		return false
-	case l.begun != 0 && l.begun < since:
-		return true
-	case record != nil && record.TraceID == l.lease.TraceID:
-		return false
-	}
-	return l.request.Meta[tga.MetaFresh] != true
-}
-
-// holder says whether somebody is at the call that has the key.
-func (rt *Runtime) holder(l *loop, record *ledger.Record) ledger.Liveness {
-	if rt.executors.alive(record, l.policy) {
-		// A remote executor holds a permit, not the lease. Taking it to be alive for a
-		// while delays a licensed re-send; it never permits one.
-		return ledger.HolderAlive
-	}
-	if record.TraceID == l.lease.TraceID {
-		return ledger.HolderGone // this run has the lease, so nobody else is at it
-	}
-	return rt.store.Holder(record.TraceID)
 }
 
 // codeOr returns the code in err's chain, or code.

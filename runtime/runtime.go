@@ -23,11 +23,15 @@ type Runtime struct {
 	clock      times
 	mint       *minter
 	executors  *executors
+	queries    *queries
+	observe    observer
+	doubts     *doubts
+	answers    *answers
 	born       clock.Reading // when New made it
 	timers     timers
 	dead       sync.Map  // trace id → when this process knew the newest sender to be gone
 	names      nameLocks // of identical calls that are being decided
-	counts     counts
+	counts     *counts
 }
 
 // New makes a Runtime. It starts nothing: [Runtime.RecoverAll] is the caller's to call.
@@ -38,11 +42,15 @@ func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*R
 	if opts.Profile == ledger.Talos && opts.Trust.Capabilities == nil {
 		return nil, tga.Errorf(tga.ValidationError, "runtime: profile %v mints a capability for each approval and needs Trust.Capabilities", opts.Profile)
 	}
-	rt := &Runtime{store: store, tools: tools, supervisor: supervisor, opts: opts.withDefaults()}
+	rt := &Runtime{store: store, tools: tools, supervisor: supervisor, opts: opts.withDefaults(), counts: &counts{}}
 	rt.guardAll()
 	rt.clock = times{clock.New(rt.opts.Clock, rt.opts.Monotonic)}
 	rt.mint = &minter{clock: rt.clock, newID: rt.opts.NewID, rand: rt.opts.Rand, limits: rt.opts.Limits, agentID: rt.opts.AgentID}
 	rt.executors = &executors{store: store, clock: rt.clock, lock: rt.opts.Lock}
+	rt.queries = &queries{store: store, clock: rt.clock, executors: rt.executors, profile: rt.opts.Profile}
+	rt.observe = observer(rt.opts.Observe)
+	rt.doubts = &doubts{clock: rt.clock, mint: rt.mint, observe: rt.observe, counts: rt.counts}
+	rt.answers = &answers{rules: rt.opts.Trust.Outcome, maxAnswer: rt.opts.MaxAnswer}
 	rt.born = rt.clock.Read()
 	rt.timers.init()
 	return rt, nil
@@ -83,7 +91,7 @@ func (rt *Runtime) ClockJumps() (n uint64, at time.Time, by time.Duration) {
 
 // Stats returns the counters.
 func (rt *Runtime) Stats() Stats {
-	c := &rt.counts
+	c := rt.counts
 	return Stats{
 		Sent: c.sent.Load(), Resent: c.resent.Load(), Reserved: c.reserved.Load(), Served: c.served.Load(),
 		Refused: c.refused.Load(), Doubts: c.doubts.Load(), Waited: c.waited.Load(), Denied: c.denied.Load(), NotSent: c.notSent.Load(),
@@ -225,9 +233,9 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 	if err != nil {
 		return nil, err
 	}
-	if d := ledger.Decide(rt.query(l, record)); d.Action == ledger.Conflict {
+	if d := ledger.Decide(rt.queries.of(l, record)); d.Action == ledger.Conflict {
 		rt.counts.refused.Add(1)
-		rt.tell(l, EventRefused, d.Code, 0, d.Reason)
+		rt.observe.tell(l, EventRefused, d.Code, 0, d.Reason)
 		return nil, tga.Errorf(d.Code, "key %q: %s (trace %s)", key.Key, d.Reason, record.TraceID)
 	}
 	if err := rt.sameSubject(ctx, key.Key, request.Meta.String(tga.MetaSubject), record); err != nil {

@@ -79,10 +79,10 @@ func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (res
 	if err := mayVia(r.Via, r.Status != tga.StatusSuccess || r.Class != ledger.ClassNone && r.Class != ledger.ClassSuccess); err != nil {
 		return Result{TraceID: trace}, err
 	}
-	return rt.settle(ctx, trace, r.Who, r.Via, func(l *loop) (answer, error) {
-		w, err := rt.answer(l, 1, r.Reply)
+	return rt.settle(ctx, trace, r.Who, r.Via, func(l *loop) answer {
+		w := rt.answers.read(l, 1, r.Reply)
 		w.documents = append(w.documents, chain.Document{Pointer: tga.PointerEvidence, Data: r.Evidence})
-		return w, err
+		return w
 	})
 }
 
@@ -100,16 +100,16 @@ func (rt *Runtime) AbandonVia(ctx context.Context, trace tga.ID, who, via, reaso
 	if err := mayVia(via, false); err != nil {
 		return Result{TraceID: trace}, err
 	}
-	return rt.settle(ctx, trace, who, via, func(*loop) (answer, error) {
+	return rt.settle(ctx, trace, who, via, func(*loop) answer {
 		return answer{
 			status: tga.StatusError, class: ledger.ClassPermanent,
 			errorCode: string(tga.EffectInDoubt), errorText: firstOf(reason, "abandoned; whether the call ran is unknown"),
-		}, nil
+		}
 	})
 }
 
 // settle ends an EXECUTING trace with an effect that no tool server answered.
-func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who, via string, effectOf func(*loop) (answer, error)) (Result, error) {
+func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who, via string, effectOf func(*loop) answer) (Result, error) {
 	if n := len(who); n < 1 || n > 255 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)
 	}
@@ -125,10 +125,7 @@ func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who, via string, ef
 	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByPerson, Origin: l.sender, Rights: RightAdmin}); err != nil {
 		return rt.partial(l), err
 	}
-	w, err := effectOf(l)
-	if err != nil {
-		return rt.partial(l), err
-	}
+	w := effectOf(l)
 	w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: resolvedByPerson, tga.MetaResolver: who})
 	if via != "" {
 		w.meta[tga.MetaResolvedVia] = via

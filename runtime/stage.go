@@ -84,17 +84,13 @@ func (rt *Runtime) stageNotSent(l *loop, attempt uint32, code tga.Code, reason s
 	}
 	askedIn(w.meta, wait)
 	rt.counts.notSent.Add(1)
-	rt.tell(l, EventNotSent, code, attempt, reason)
+	rt.observe.tell(l, EventNotSent, code, attempt, reason)
 	return rt.stageAnswer(l, w, nil)
 }
 
 // stageEffect stages the effect that a tool server's reply amounts to.
 func (rt *Runtime) stageEffect(l *loop, attempt uint32, r Reply) error {
-	w, err := rt.answer(l, attempt, r)
-	if err != nil {
-		return err
-	}
-	return rt.stageAnswer(l, w, r.Attachments)
+	return rt.stageAnswer(l, rt.answers.read(l, attempt, r), r.Attachments)
 }
 
 // stageAnswer stages the effect that ends a call which may have been sent, and what
@@ -189,7 +185,7 @@ func (l *loop) unstageUnsent() {
 func (rt *Runtime) refuse(ctx context.Context, l *loop, code tga.Code, format string, args ...any) error {
 	refusal := tga.Errorf(code, format, args...).In(l.lease.TraceID)
 	rt.counts.refused.Add(1)
-	rt.tell(l, EventRefused, code, 0, refusal.Message)
+	rt.observe.tell(l, EventRefused, code, 0, refusal.Message)
 	if l.head.Seq == 0 {
 		return refusal
 	}

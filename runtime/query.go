@@ -1,0 +1,80 @@
+package runtime
+
+import (
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// queries states the questions that a run puts to the ledger: what it knows of the time, of the
+// store and of who is at a call. It reads and changes nothing.
+type queries struct {
+	store     Store
+	clock     times
+	executors *executors
+	profile   ledger.Profile
+}
+
+// of states the ledger's question for this run.
+func (qs *queries) of(l *loop, record *ledger.Record) ledger.Query {
+	q := qs.ofTime(l, record)
+	if record != nil {
+		q.Holder = qs.holder(l, record)
+	}
+	return q
+}
+
+// ofTime is a query that does not say who is at the call: that costs a look at the
+// executor's lock, and [ledger.Query.SendWithin] does not ask.
+func (qs *queries) ofTime(l *loop, record *ledger.Record) ledger.Query {
+	q := ledger.Query{
+		Record:      record,
+		Trace:       l.lease.TraceID,
+		Request:     tga.RequestDigest(l.request.Request.Proposal),
+		Retry:       record != nil && l.request.Meta.String(tga.MetaRetryOf) == record.TraceID.String(),
+		Waited:      record != nil && l.awaited == record.TraceID,
+		Profile:     qs.profile,
+		Licence:     ledger.Effective(l.policy.Licence, l.policy.LicenceSet, l.class(), qs.profile),
+		Suspect:     qs.suspect(l, record),
+		Remote:      l.remote != nil,
+		Now:         qs.clock.now(),
+		NewestTS:    qs.store.NewestTS(),
+		SendTimeout: l.policy.SendTimeout,
+	}
+	if record == nil {
+		return q
+	}
+	if first := record.Attempts.First; q.Now >= q.NewestTS {
+		// A wall clock that was set back lengthens no window.
+		q.Now = max(q.Now, first+tga.Millis(qs.clock.Longest(first.Time()).Milliseconds()))
+	}
+	return q
+}
+
+// suspect says that the store may have lost what it knew of this call. While it is in
+// quarantine that is so of every write call begun before, and of a later one whose key
+// was not reserved since, unless its caller vouches for the key.
+func (qs *queries) suspect(l *loop, record *ledger.Record) bool {
+	since, in := qs.store.Quarantined()
+	switch {
+	case !in || l.class() == tga.ClassRead:
+		return false
+	case l.begun != 0 && l.begun < since:
+		return true
+	case record != nil && record.TraceID == l.lease.TraceID:
+		return false
+	}
+	return l.request.Meta[tga.MetaFresh] != true
+}
+
+// holder says whether somebody is at the call that has the key.
+func (qs *queries) holder(l *loop, record *ledger.Record) ledger.Liveness {
+	if qs.executors.alive(record, l.policy) {
+		// A remote executor holds a permit, not the lease. Taking it to be alive for a
+		// while delays a licensed re-send; it never permits one.
+		return ledger.HolderAlive
+	}
+	if record.TraceID == l.lease.TraceID {
+		return ledger.HolderGone // this run has the lease, so nobody else is at it
+	}
+	return qs.store.Holder(record.TraceID)
+}
