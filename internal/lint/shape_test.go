@@ -25,8 +25,6 @@ var (
 		"internal/crashtest/proc.world.crowdLife": 84,
 		"runtime.Runtime.probe":                   94,
 		"runtime.Runtime.reserve":                 97,
-		"runtime/turn.Runner.prepare":             101,
-		"runtime/turn.turn.apply":                 82,
 		"internal/vector.Log":                     81,
 	}
 	overPaths = map[string]int{
@@ -34,8 +32,6 @@ var (
 		"internal/crashtest/proc.world.crowdLife": 26,
 		"runtime.Runtime.probe":                   27,
 		"runtime.Runtime.reserve":                 30,
-		"runtime/turn.Runner.prepare":             32,
-		"runtime/turn.turn.apply":                 41,
 	}
 	overMethods = map[string]int{
 		"cmd/tgad.app":            81,

@@ -3,40 +3,13 @@ package turn
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime/turn/message"
-	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
-
-// beginning is what a turn begins with.
-type beginning struct {
-	agent   *Agent
-	id      tga.ID
-	session string // "" = new
-	span    SpanContext
-	source  message.Source
-
-	input  []byte
-	format string
-	given  []message.Message
-
-	previous *turn // of the chain, nil for its first
-	chain    int
-	parent   *Parent
-	context  json.RawMessage
-	until    tga.Millis // deadline of who handed over; 0 = none
-	lender   *turn      // whose state it works on
-	tidies   bool       // see turn
-
-	root      tga.ID             // zero: this turn's own id
-	depthLeft int                // with root: what is left to whom work is handed
-	counted   []chain.Attachment // of the delegation, committed with the turn's beginning
-}
 
 // begin stages INIT and NORM of a turn and makes both durable (OSSA 0.2.9 §1 phases 1, 2).
 func (r *Runner) begin(ctx context.Context, b beginning) (*turn, error) {
@@ -55,78 +28,7 @@ func (r *Runner) begin(ctx context.Context, b beginning) (*turn, error) {
 // prepare stages INIT and NORM. The caller commits them, under the session's lease, which
 // it gives back.
 func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, error) {
-	started := r.opts.Runtime.Clock()
-	a := b.agent
-	init := initBody{
-		AgentID: firstOf(a.ID, a.Name), AgentName: a.Name, AgentVersion: firstOf(a.Version, "0.0.0"),
-		InvocationID: b.id, Chain: b.chain, SessionID: b.session, InstanceID: r.opts.Instance,
-		StartedAt: tga.MillisOf(started), InvocationStarted: tga.MillisOf(started), SpanContext: b.span, Parent: b.parent, Source: b.source,
-		Input: b.input, Format: b.format, Given: b.given, Context: b.context,
-		Mode: a.State.Mode, Isolation: a.State.Isolation,
-	}
-	if a.Identity.NoTraceContext {
-		init.SpanContext.Traceparent, init.SpanContext.Tracestate = "", ""
-	}
-	if a.Identity.NoBaggage {
-		init.SpanContext.Baggage = ""
-	}
-	if init.SessionID == "" || a.Identity.NewSession && b.previous == nil {
-		init.SessionID = r.opts.Runtime.NewID().String()
-	}
-	switch a.Identity.Scope {
-	case PerPod:
-		init.InstanceID = r.pod
-	case PerRequest:
-		init.InstanceID = r.opts.Runtime.NewID().String()
-	}
-	if init.Source == "" {
-		init.Source = message.FromUser
-	}
-	init.Root, init.DepthLeft = b.root, b.depthLeft
-	if b.root.IsZero() {
-		init.Root, init.DepthLeft = b.id, r.opts.MaxDepth
-	}
-	if most := a.Constraints.MaxDepth; most > 0 {
-		init.DepthLeft = min(init.DepthLeft, most)
-	}
-	if p := b.previous; p != nil {
-		init.Root, init.DepthLeft = p.init.Root, p.init.DepthLeft
-		id, head := p.id(), p.j.head
-		init.Previous, init.PreviousHead = &id, &head
-		init.InvocationID, init.InvocationStarted, init.InstanceID = p.init.InvocationID, p.init.InvocationStarted, p.init.InstanceID
-		init.Parent, init.Context = p.init.Parent, p.init.Context
-		init.CallsBefore = p.init.CallsBefore + len(p.inferred.Answer.Said.ToolCalls)
-	}
-	if init.Mode == "" {
-		init.Mode = state.Session
-	}
-	if init.Isolation == "" {
-		init.Isolation = state.Serializable
-	}
-	switch init.Mode {
-	case state.Session:
-		init.ScopeID = a.Name + "\x00" + init.SessionID
-	case state.Persistent:
-		init.ScopeID = a.Name
-	default:
-		init.ScopeID = b.id.String()
-	}
-	if l := b.lender; l != nil {
-		init.Mode, init.Isolation, init.ScopeID, init.Lent = l.init.Mode, l.init.Isolation, l.init.ScopeID, true
-	}
-	if a.Constraints.Timeout > 0 {
-		init.Deadline = tga.MillisOf(started.Add(a.Constraints.Timeout))
-	}
-	init.Until = b.until
-	if most := a.Constraints.MaxExecution; most > 0 && b.previous == nil {
-		if end := tga.MillisOf(started.Add(most)); init.Until == 0 || end < init.Until {
-			init.Until = end
-		}
-	}
-	if init.Until != 0 && (init.Deadline == 0 || init.Until < init.Deadline) {
-		init.Deadline = init.Until
-	}
-
+	init := b.record(&r.opts, r.pod, r.opts.Runtime.Clock())
 	lease, err := r.store.Acquire(ctx, b.id)
 	if err != nil {
 		return nil, nil, err
@@ -137,7 +39,7 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 		r.store.Release(lease)
 		return nil, nil, errors.Join(err, begun(there))
 	}
-	s, err := enter(ctx, r.store, a.Name, init.SessionID)
+	s, err := enter(ctx, r.store, b.agent.Name, init.SessionID)
 	if err != nil {
 		r.store.Release(lease)
 		return nil, nil, err
@@ -146,7 +48,7 @@ func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, err
 	if p := b.previous; p != nil && p.init.TurnNumber == s.last {
 		init.TokensBefore = p.init.TokensBefore + p.usage().Total // it ends in the same batch
 	}
-	t := &turn{agent: a, j: &journal{store: r.store, lease: lease, id: b.id}, decision: map[string]decidedBody{}, tidies: b.tidies, caller: b.lender}
+	t := &turn{agent: b.agent, j: &journal{store: r.store, lease: lease, id: b.id}, decision: map[string]decidedBody{}, tidies: b.tidies, caller: b.lender}
 	err = r.initAndNormalize(t, init)
 	if err != nil {
 		r.store.Release(s.lease)
@@ -393,13 +295,4 @@ func (r *Runner) emission(t *turn, goesOn bool) *Emission {
 		}
 	}
 	return e
-}
-
-func firstOf(ss ...string) string {
-	for _, s := range ss {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
 }

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,7 +72,7 @@ func (r *Runner) delegate(ctx context.Context, t *turn, tool *Tool, index int, a
 		}
 		o.plan = t.agent.plan(f, n, tool.Retry)
 		if !t.agent.handles(f.Code) {
-			switch o.plan.strategy = firstStrategy(d.OnFailure, Escalate); {
+			switch o.plan.strategy = cmp.Or(d.OnFailure, Escalate); {
 			case d.OnFailure != Retry:
 			case f.Permanent || n > max(tool.Retry.MaxRetries, 1):
 				o.plan.strategy = Escalate
@@ -234,9 +235,7 @@ func (r *Runner) handOver(ctx context.Context, t *turn, d *Delegation, agent *Ag
 		b.session = t.init.SessionID
 	}
 	if d.Timeout > 0 {
-		if end := tga.MillisOf(r.opts.Runtime.Clock().Add(d.Timeout)); b.until == 0 || end < b.until {
-			b.until = end
-		}
+		b.until = earlier(b.until, tga.MillisOf(r.opts.Runtime.Clock().Add(d.Timeout)))
 	}
 	if d.WithHistory {
 		history, err := r.history(ctx, t)
@@ -271,15 +270,6 @@ func standing(all []ToolExecution) []ToolExecution {
 		}
 	}
 	return out
-}
-
-func firstStrategy(ss ...Strategy) Strategy {
-	for _, s := range ss {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
 }
 
 // countDelegation bounds delegations: how deep they are, and how many one message leads to in

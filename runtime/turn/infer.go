@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -417,7 +418,7 @@ func (t *turn) tries(a *askedBody) (n int) {
 func (a *Agent) fallback(after ModelRef) (ModelRef, bool) {
 	chain := append([]ModelRef{{a.Model.Provider, a.Model.Model}}, a.Model.Fallback...)
 	for i := range chain {
-		chain[i].Provider = firstOf(chain[i].Provider, a.Model.Provider)
+		chain[i].Provider = cmp.Or(chain[i].Provider, a.Model.Provider)
 		if i > 0 && chain[i-1] == after {
 			return chain[i], true
 		}
@@ -444,7 +445,7 @@ var errSkipped = errors.New("the question is skipped")
 
 func failureOf(res runtime.Result) *Failure {
 	err := res.Err()
-	f := &Failure{Code: codeOr(err, tga.ToolError), Message: firstOf(res.ErrorMessage, res.Summary), Err: err}
+	f := &Failure{Code: codeOr(err, tga.ToolError), Message: cmp.Or(res.ErrorMessage, res.Summary), Err: err}
 	if f.Message == "" && err != nil {
 		f.Message = strings.TrimPrefix(err.Error(), string(f.Code)+": ")
 	}

@@ -46,6 +46,7 @@ func TestOrderOfRecords(t *testing.T) {
 		{"a phase twice", append(done(Init, Normalize, Resolve), done(Resolve)...), false},
 		{"a phase after the failure", append(append(done(Init, Normalize), step{Resolve, Failed}), done(Resolve)...), false},
 		{"anything after the end", append(append([]step{}, whole...), step{Emit, Parked}), false},
+		{"of a kind that nobody knows", append(done(Init), step{Normalize, "guessed"}), false},
 		{"decided without a question", append(done(Init, Normalize), step{Resolve, Decided}), false},
 	} {
 		tt := &turn{j: &journal{id: keyspace.TurnStream("test")}, decision: map[string]decidedBody{}}

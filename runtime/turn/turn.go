@@ -68,88 +68,106 @@ func (t *turn) stage(at tga.Millis, phase Phase, kind Kind, body any) error {
 	return t.apply(r)
 }
 
-// apply folds one record into the turn.
+// apply folds one record into the turn. STATE_INVALID_TRANSITION for a record that does not
+// follow the ones before it.
 func (t *turn) apply(r Record) error {
-	read := func(v any) error {
-		if err := json.Unmarshal(r.Body, v); err != nil {
-			return tga.Errorf(tga.StateChecksumMismatch, "record %d of turn %s: %w", r.Number, r.InteractionID, err)
-		}
-		return nil
-	}
-	illegal := func() error {
-		return tga.Errorf(tga.StateInvalidTransition, "record %d of turn %s: %s %s does not follow", r.Number, r.InteractionID, r.Phase, r.Kind)
-	}
 	first := r.Number == 1
-	if t.ended != nil || (r.Phase == Init) != first || first && r.Kind != Done || t.failed != nil && r.Phase != Emit {
-		return illegal()
+	fold := folds[r.Kind]
+	if fold == nil || t.ended != nil || (r.Phase == Init) != first || first && r.Kind != Done || t.failed != nil && r.Phase != Emit {
+		return r.illegal()
 	}
-	switch r.Kind {
-	case Parked:
-		if t.paused == 0 && t.init.Deadline != 0 {
-			t.paused = r.TS
-		}
-		t.waits = &parkedBody{}
-		return read(t.waits)
-	case Resumed:
-		if t.paused == 0 {
-			return illegal()
-		}
-		var b resumedBody
-		if err := read(&b); err != nil {
-			return err
-		}
-		t.paused, t.waited = 0, t.waited+max(b.WaitedMS, 0)
-		return nil
-	case Decided:
-		if t.waits == nil {
-			return illegal()
-		}
-		var d decidedBody
-		if err := read(&d); err != nil {
-			return err
-		}
-		t.decision[subject(r.Phase, t.waits.Subject, t.waits.Failure.Code)] = d
-		if d.Action == Abort && r.Phase != Emit {
-			t.aborted = &t.waits.Failure
-		}
-		t.waits = nil
-		return nil
-	case Failed:
-		t.failed, t.waits, t.paused = &failedBody{}, nil, 0
-		return read(t.failed)
-	case Asked:
-		var a askedBody
-		if err := read(&a); err != nil {
-			return err
-		}
-		t.asked = append(t.asked, a)
-		return nil
+	return fold(t, r)
+}
+
+// folds has what a record of each kind does to the turn.
+var folds = map[Kind]func(*turn, Record) error{
+	Done:    (*turn).endPhase,
+	Asked:   (*turn).ask,
+	Failed:  (*turn).fail,
+	Parked:  (*turn).park,
+	Decided: (*turn).decide,
+	Resumed: (*turn).resume,
+}
+
+// places has, for each phase, where the body of the record goes that ends it.
+var places = map[Phase]func(*turn) any{
+	Init:      func(t *turn) any { t.init = &initBody{}; return t.init },
+	Normalize: func(t *turn) any { t.normalized = &normalizeBody{}; return t.normalized },
+	Resolve:   func(t *turn) any { t.resolved = &resolveBody{}; return t.resolved },
+	Infer:     func(t *turn) any { t.inferred = &inferBody{}; return t.inferred },
+	Execute:   func(t *turn) any { t.executed = &executeBody{}; return t.executed },
+	Persist:   func(t *turn) any { t.persisted = &persistBody{}; return t.persisted },
+	Emit:      func(t *turn) any { t.ended = &emitBody{}; return t.ended },
+}
+
+func (t *turn) endPhase(r Record) error {
+	t.waits = nil
+	if p, ok := t.phase(); !ok || p != r.Phase {
+		return r.illegal()
+	}
+	return r.read(places[r.Phase](t))
+}
+
+func (t *turn) ask(r Record) error {
+	var a askedBody
+	if err := r.read(&a); err != nil {
+		return err
+	}
+	t.asked = append(t.asked, a)
+	return nil
+}
+
+func (t *turn) fail(r Record) error {
+	t.failed, t.waits, t.paused = &failedBody{}, nil, 0
+	return r.read(t.failed)
+}
+
+func (t *turn) park(r Record) error {
+	if t.paused == 0 && t.init.Deadline != 0 {
+		t.paused = r.TS
+	}
+	t.waits = &parkedBody{}
+	return r.read(t.waits)
+}
+
+func (t *turn) decide(r Record) error {
+	if t.waits == nil {
+		return r.illegal()
+	}
+	var d decidedBody
+	if err := r.read(&d); err != nil {
+		return err
+	}
+	t.decision[subject(r.Phase, t.waits.Subject, t.waits.Failure.Code)] = d
+	if d.Action == Abort && r.Phase != Emit {
+		t.aborted = &t.waits.Failure
 	}
 	t.waits = nil
-	switch {
-	case r.Phase == Init && t.init == nil:
-		t.init = &initBody{}
-		return read(t.init)
-	case r.Phase == Normalize && t.normalized == nil:
-		t.normalized = &normalizeBody{}
-		return read(t.normalized)
-	case r.Phase == Resolve && t.normalized != nil && t.resolved == nil:
-		t.resolved = &resolveBody{}
-		return read(t.resolved)
-	case r.Phase == Infer && t.resolved != nil && t.inferred == nil:
-		t.inferred = &inferBody{}
-		return read(t.inferred)
-	case r.Phase == Execute && t.inferred != nil && t.executed == nil:
-		t.executed = &executeBody{}
-		return read(t.executed)
-	case r.Phase == Persist && t.executed != nil && t.persisted == nil:
-		t.persisted = &persistBody{}
-		return read(t.persisted)
-	case r.Phase == Emit && (t.persisted != nil || t.failed != nil):
-		t.ended = &emitBody{}
-		return read(t.ended)
+	return nil
+}
+
+func (t *turn) resume(r Record) error {
+	if t.paused == 0 {
+		return r.illegal()
 	}
-	return illegal()
+	var b resumedBody
+	if err := r.read(&b); err != nil {
+		return err
+	}
+	t.paused, t.waited = 0, t.waited+max(b.WaitedMS, 0)
+	return nil
+}
+
+// read decodes the body of a record.
+func (r *Record) read(body any) error {
+	if err := json.Unmarshal(r.Body, body); err != nil {
+		return tga.Errorf(tga.StateChecksumMismatch, "record %d of turn %s: %w", r.Number, r.InteractionID, err)
+	}
+	return nil
+}
+
+func (r *Record) illegal() error {
+	return tga.Errorf(tga.StateInvalidTransition, "record %d of turn %s: %s %s does not follow", r.Number, r.InteractionID, r.Phase, r.Kind)
 }
 
 // phase returns the phase that the turn is in: the first that has not ended. A turn that
@@ -160,6 +178,8 @@ func (t *turn) phase() (p Phase, ok bool) {
 		return "", false
 	case t.failed != nil:
 		return Emit, true
+	case t.init == nil:
+		return Init, true
 	case t.normalized == nil:
 		return Normalize, true
 	case t.resolved == nil:
