@@ -38,7 +38,6 @@ var (
 		"engine.DB":               179,
 		"internal/daemon.request": 89,
 		"runtime.Runtime":         179,
-		"runtime/turn.Runner":     85,
 	}
 )
 

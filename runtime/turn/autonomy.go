@@ -2,13 +2,11 @@ package turn
 
 import (
 	"context"
-	"errors"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -163,26 +161,26 @@ const approvalPrefix = "approval/"
 // mayHandOver asks a person about a delegation where the manifest wants that: it is no
 // governed call that a supervisor sees. "retry" lets it, "skip" tells the model no, and so does
 // the end of [Autonomy.Within], counted from the first time that the person is asked.
-func (r *Runner) mayHandOver(t *turn, tool *Tool, c message.ToolCall, o *outcome) bool {
-	why := t.agent.Autonomy.asks(tool, "")
-	if why == "" || t.decision[subject(Execute, approvalOf(c.ID), tga.EscalationRequired)].Action == Retry {
+func (c *toolCall) mayHandOver() bool {
+	why := c.t.agent.Autonomy.asks(c.tool, "")
+	if why == "" || c.t.decision[subject(Execute, approvalOf(c.asked.ID), tga.EscalationRequired)].Action == Retry {
 		return true
 	}
-	park := &parkedBody{Subject: approvalOf(c.ID)}
-	if w := t.waits; w != nil && w.Subject == park.Subject {
+	park := &parkedBody{Subject: approvalOf(c.asked.ID)}
+	if w := c.t.waits; w != nil && w.Subject == park.Subject {
 		park.Expires = w.Expires
-	} else if t.agent.Autonomy.Within > 0 {
-		park.Expires = tga.MillisOf(r.now().Time().Add(t.agent.Autonomy.Within))
+	} else if c.t.agent.Autonomy.Within > 0 {
+		park.Expires = tga.MillisOf(c.r.now().Time().Add(c.t.agent.Autonomy.Within))
 	}
-	if park.expired(r.now()) {
-		f := &Failure{Code: tga.ApprovalExpired, Message: "the approval to hand work to agent " + tool.Delegation.Target + " expired at " + park.Expires.String(), Permanent: true}
-		o.fail(f)
-		o.plan = r.toolPlan(t, tool, f, 1)
+	if park.expired(c.r.now()) {
+		f := &Failure{Code: tga.ApprovalExpired, Message: "the approval to hand work to agent " + c.tool.Delegation.Target + " expired at " + park.Expires.String(), Permanent: true}
+		c.fail(f)
+		c.plan = c.planFor(f, 1)
 		return false
 	}
-	park.Failure = Failure{Code: tga.EscalationRequired, Message: "work is not handed to agent " + tool.Delegation.Target + " yet: " + why}
-	o.fail(&park.Failure)
-	o.plan, o.park = plan{strategy: Escalate}, park
+	park.Failure = Failure{Code: tga.EscalationRequired, Message: "work is not handed to agent " + c.tool.Delegation.Target + " yet: " + why}
+	c.fail(&park.Failure)
+	c.plan, c.park = plan{strategy: Escalate}, park
 	return false
 }
 
@@ -231,34 +229,4 @@ func (o overseer) Decide(ctx context.Context, request *tga.Artifact) (runtime.Ve
 		v.Within = w
 	}
 	return v, nil
-}
-
-// callerOf finds the agent and the tool of a turn's call by its key; nil where it is no call
-// of a tool by a turn.
-func (r *Runner) callerOf(ctx context.Context, key string) (*Agent, *Tool, error) {
-	id, index, ok := callOf(key)
-	if !ok {
-		return nil, nil, nil
-	}
-	if w, ok := ctx.Value(workKey{}).(*work); ok && w.tool != nil && w.turn.id() == id && w.index == index {
-		return w.turn.agent, w.tool, nil
-	}
-	t, err := r.fold(ctx, id)
-	if errors.Is(err, tga.NotFound) {
-		return nil, nil, nil // a caller's own key that looks a little like ours
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if t.agent == nil {
-		return nil, nil, tga.Errorf(tga.NotFound, "turn %s is of agent %q, which is not at hand: nobody knows what it may do", id, t.init.AgentName)
-	}
-	if t.inferred == nil || index >= len(t.inferred.Answer.Said.ToolCalls) {
-		return nil, nil, nil
-	}
-	tool := t.tool(t.inferred.Answer.Said.ToolCalls[index])
-	if tool == nil {
-		return nil, nil, nil
-	}
-	return t.agent, tool, nil
 }

@@ -28,7 +28,7 @@ func (r *Runner) begin(ctx context.Context, b beginning) (*turn, error) {
 // prepare stages INIT and NORM. The caller commits them, under the session's lease, which
 // it gives back.
 func (r *Runner) prepare(ctx context.Context, b beginning) (*turn, *session, error) {
-	init := b.record(&r.opts, r.pod, r.opts.Runtime.Clock())
+	init := b.record(&r.opts, r.pod, r.wall())
 	lease, err := r.store.Acquire(ctx, b.id)
 	if err != nil {
 		return nil, nil, err
@@ -95,7 +95,7 @@ func (r *Runner) initAndNormalize(t *turn, init initBody) error {
 // normalize makes messages of what came in, and filters them. filtered says that something
 // was taken out, or blocked.
 func (r *Runner) normalize(a *Agent, in *initBody) (body normalizeBody, filtered bool, f *Failure) {
-	started := r.opts.Runtime.Clock()
+	started := r.wall()
 	messages := in.Given
 	if len(in.Input) > 0 || len(in.Given) == 0 {
 		came, err := message.Normalize(in.Input, in.Format, in.Source, in.StartedAt)
@@ -123,12 +123,12 @@ func (r *Runner) resolve(ctx context.Context, t *turn) error {
 	if err := r.within(ctx, t); err != nil {
 		return err
 	}
-	started := r.opts.Runtime.Clock()
+	started := r.wall()
 	body := resolveBody{Tools: []Tool{}}
 	if r.opts.Resolver != nil {
 		tools, warnings, err := r.opts.Resolver.Resolve(ctx, t.agent)
 		if err != nil {
-			return r.ended(ctx, tga.ToolTimeout, err)
+			return ended(ctx, tga.ToolTimeout, err)
 		}
 		tools, refused := t.agent.permitted(tools)
 		body.Tools, body.Warnings = append(body.Tools, tools...), append(warnings, refused...)
@@ -168,7 +168,7 @@ func (r *Runner) follow(ctx context.Context, t *turn) (*turn, *session, error) {
 // turn's place in its session, its place among the open turns, and the beginning of the
 // turn that follows.
 func (r *Runner) emit(ctx context.Context, t *turn) error {
-	started := r.opts.Runtime.Clock()
+	started := r.wall()
 	goesOn, err := r.goesOn(ctx, t)
 	if err != nil {
 		return err
@@ -262,7 +262,7 @@ func (r *Runner) emission(t *turn, goesOn bool) *Emission {
 	e := &Emission{
 		Agent: t.agent, InvocationID: t.init.InvocationID, InteractionID: t.id(), SessionID: t.init.SessionID,
 		InstanceID: t.init.InstanceID, Parent: t.init.Parent, TurnNumber: t.init.TurnNumber, SpanContext: t.init.SpanContext,
-		InvocationStarted: t.init.InvocationStarted.Time(), Started: t.init.StartedAt.Time(), Ended: r.opts.Runtime.Clock(), Inferences: t.inferences(), Usage: t.usage(),
+		InvocationStarted: t.init.InvocationStarted.Time(), Started: t.init.StartedAt.Time(), Ended: r.wall(), Inferences: t.inferences(), Usage: t.usage(),
 		First: t.init.Chain == 1, Last: !goesOn,
 		State: StateTiming{
 			Mode: t.init.Mode, Isolation: t.init.Isolation, TTL: t.agent.State.TTL,

@@ -56,24 +56,6 @@ func (r *Runner) atHand(ctx context.Context, t *turn) (done func(), err error) {
 	return done, nil
 }
 
-// opsBefore returns what the turns did to the state that come before t in its chain.
-func (r *Runner) opsBefore(ctx context.Context, t *turn) (ops []state.Op, err error) {
-	for id := t.init.InvocationID; id != t.id(); {
-		p, err := r.fold(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if p.ended == nil || p.ended.Next == nil {
-			return nil, tga.Errorf(tga.StateRecoveryFailed, "turn %s ends the chain that turn %s is of", id, t.id())
-		}
-		if ops, err = r.opsOf(ctx, p, ops); err != nil {
-			return nil, err
-		}
-		id = *p.ended.Next
-	}
-	return ops, nil
-}
-
 // wanted refuses what is to be begun for a turn that has gone on without it, is over, or has
 // no time left: STATE_INVALID_TRANSITION, TOOL_TIMEOUT.
 func (r *Runner) wanted(ctx context.Context, t *turn, in Phase) error {
@@ -167,11 +149,11 @@ func (d *dispatcher) borrow(ctx context.Context, call runtime.Call) (*work, erro
 
 // learn takes up what a served call did to the state, where it was made by somebody else
 // after the turn had been read.
-func (r *Runner) learn(ctx context.Context, t *turn, w *work) error {
+func (j *journals) learn(ctx context.Context, t *turn, w *work) error {
 	if w.view != nil || t.tx == nil || t.redone[w.index] {
 		return nil
 	}
-	raw, err := r.store.Attachment(context.WithoutCancel(ctx), chain.AttachStream, keyspace.StreamKey(t.id(), keyspace.OpsItem|uint64(w.index)))
+	raw, err := j.store.Attachment(context.WithoutCancel(ctx), chain.AttachStream, keyspace.StreamKey(t.id(), keyspace.OpsItem|uint64(w.index)))
 	if err != nil || raw == nil {
 		return err
 	}

@@ -16,101 +16,98 @@ import (
 // delegate hands a requested call to another agent (OSSA 0.2.9 §5). The other's turns have
 // journals of their own and ids that follow from this turn's, so a crash on either side
 // finds them again and no part is done twice.
-func (r *Runner) delegate(ctx context.Context, t *turn, tool *Tool, index int, args []byte, o *outcome) {
-	d := tool.Delegation
-	timing := DelegationTiming{Type: d.Type, Target: d.Target, Started: r.opts.Runtime.Clock()}
-	o.delegation = &timing
-	agent := r.agents[d.Target]
+func (c *toolCall) delegate(ctx context.Context, args []byte) {
+	d := c.tool.Delegation
+	timing := DelegationTiming{Type: d.Type, Target: d.Target, Started: c.r.wall()}
+	c.delegation = &timing
+	agent := c.r.agents[d.Target]
 	var savepoint string
 	for n := 1; ; n++ {
-		timing.InteractionID = derived(t.id(), "delegation", index, n)
-		o.exec.Retries = n - 1
+		timing.InteractionID = derived(c.t.id(), "delegation", c.index, n)
+		c.exec.Retries = n - 1
 		var res Result
 		err := error(&Failure{Code: tga.DelegationFailed, Message: "there is no agent " + d.Target, Permanent: true})
 		if agent != nil {
 			if d.WithState && savepoint == "" {
-				if savepoint, err = t.tx.Checkpoint(); err != nil {
-					o.err = err
+				if savepoint, err = c.t.tx.Checkpoint(); err != nil {
+					c.err = err
 					return
 				}
 			}
-			res, err = r.other(ctx, t, d, agent, timing.InteractionID, args)
+			res, err = c.other(ctx, agent, timing.InteractionID, args)
 		}
-		timing.Ended = r.opts.Runtime.Clock()
+		timing.Ended = c.r.wall()
 		var f *Failure
 		switch {
 		case errors.As(err, &f):
 		case err != nil:
-			o.err = r.ended(ctx, tga.DelegationFailed, err)
+			c.err = ended(ctx, tga.DelegationFailed, err)
 			return
 		case res.Status == Waiting:
 			child := res.InteractionID
-			o.fail(&Failure{Code: tga.EscalationRequired, Message: "agent " + d.Target + " waits: " + res.Waiting.Reason})
-			o.park = &parkedBody{Failure: *o.exec.Failure, Subject: o.exec.CallID, Child: &child, Target: res.Waiting.Target}
-			o.plan = plan{strategy: Escalate}
+			c.fail(&Failure{Code: tga.EscalationRequired, Message: "agent " + d.Target + " waits: " + res.Waiting.Reason})
+			c.park = &parkedBody{Failure: *c.exec.Failure, Subject: c.exec.CallID, Child: &child, Target: res.Waiting.Target}
+			c.plan = plan{strategy: Escalate}
 			return
 		case res.Status == Completed:
-			o.exec.Status, o.exec.Failure, o.exec.Output, timing.Failure = ToolSucceeded, nil, res.Text, nil
+			c.exec.Status, c.exec.Failure, c.exec.Output, timing.Failure = ToolSucceeded, nil, res.Text, nil
 			if d.Type == Handoff {
-				o.handoff = res.Message
+				c.handoff = res.Message
 			}
 			return
 		default:
 			f = &Failure{Code: tga.DelegationFailed, Message: "agent " + d.Target + ": " + res.Failure.Error(), Err: res.Failure, Permanent: res.Failure.Permanent}
 		}
 		timing.Failure = f
-		o.fail(f)
+		c.fail(f)
 		if savepoint != "" {
 			// What the other did to the state it was lent goes with its failure.
-			if o.err = t.tx.Rollback(savepoint); o.err != nil {
+			if c.err = c.t.tx.Rollback(savepoint); c.err != nil {
 				return
 			}
 		}
-		if f.Code == tga.QuotaExceeded && !t.agent.handles(f.Code) {
-			o.plan = plan{strategy: Skip} // the model is told: nobody can let it have more
+		if f.Code == tga.QuotaExceeded && !c.t.agent.handles(f.Code) {
+			c.plan = plan{strategy: Skip} // the model is told: nobody can let it have more
 			return
 		}
-		o.plan = t.agent.plan(f, n, tool.Retry)
-		if !t.agent.handles(f.Code) {
-			switch o.plan.strategy = cmp.Or(d.OnFailure, Escalate); {
+		c.plan = c.t.agent.plan(f, n, c.tool.Retry)
+		if !c.t.agent.handles(f.Code) {
+			switch c.plan.strategy = cmp.Or(d.OnFailure, Escalate); {
 			case d.OnFailure != Retry:
-			case f.Permanent || n > max(tool.Retry.MaxRetries, 1):
-				o.plan.strategy = Escalate
+			case f.Permanent || n > max(c.tool.Retry.MaxRetries, 1):
+				c.plan.strategy = Escalate
 			case len(standing(res.Effects)) > 0:
 				// Its calls have happened: another try would make them again under other keys.
-				o.plan.strategy = Escalate
+				c.plan.strategy = Escalate
 				f.Message += "; its effects stand, so it is not tried again"
 			}
 		}
-		if o.plan.strategy != Retry {
+		if c.plan.strategy != Retry {
 			return
 		}
-		r.tell(t, Execute, "retry", tool.Name+": "+f.Error())
-		if err := r.opts.Sleep(ctx, tool.Retry.wait(n)); err != nil {
-			o.err = r.ended(ctx, tga.DelegationFailed, err)
+		c.r.tell(c.t, Execute, "retry", c.tool.Name+": "+f.Error())
+		if err := c.r.sleep(ctx, c.tool.Retry.wait(n)); err != nil {
+			c.err = ended(ctx, tga.DelegationFailed, err)
 			return
 		}
 	}
 }
 
 // other runs the other agent, or goes on with it.
-func (r *Runner) other(ctx context.Context, t *turn, d *Delegation, agent *Agent, id tga.ID, args []byte) (Result, error) {
-	lender := t
-	if !d.WithState {
-		lender = nil
-	}
+func (c *toolCall) other(ctx context.Context, agent *Agent, id tga.ID, args []byte) (Result, error) {
+	lender := c.lender()
 	var done []state.Op // of its turns that ended before a crash
 	next := id
 	for {
-		child, err := r.fold(ctx, next)
+		child, err := c.r.fold(ctx, next)
 		if errors.Is(err, tga.NotFound) && next == id {
-			r.delegating.Lock()
-			begun, err := r.handOver(ctx, t, d, agent, id, args, lender)
-			r.delegating.Unlock()
+			c.r.delegating.Lock()
+			begun, err := c.handOver(ctx, agent, id, args)
+			c.r.delegating.Unlock()
 			if err != nil {
 				return Result{}, err
 			}
-			return r.drive(ctx, begun)
+			return c.r.drive(ctx, begun)
 		}
 		if err != nil {
 			return Result{}, err
@@ -118,32 +115,40 @@ func (r *Runner) other(ctx context.Context, t *turn, d *Delegation, agent *Agent
 		if child.ended == nil {
 			if lender != nil {
 				if child.executed != nil { // all but its EMIT is done
-					if done, err = r.opsOf(ctx, child, done); err != nil {
+					if done, err = c.r.opsOf(ctx, child, done); err != nil {
 						return Result{}, err
 					}
 				}
-				if err := t.tx.Apply(done); err != nil {
+				if err := c.t.tx.Apply(done); err != nil {
 					return Result{}, err
 				}
 			}
-			if child, err = r.open(ctx, next); err != nil {
+			if child, err = c.r.open(ctx, next); err != nil {
 				return Result{}, err
 			}
 			if child.ended != nil { // somebody else has resumed it
-				r.release(child)
+				c.r.release(child)
 				continue
 			}
 			child.caller = lender
-			return r.drive(ctx, child)
+			return c.r.drive(ctx, child)
 		}
 		if child.ended.Next == nil {
-			return r.result(ctx, child)
+			return c.r.result(ctx, child)
 		}
-		if done, err = r.opsOf(ctx, child, done); err != nil {
+		if done, err = c.r.opsOf(ctx, child, done); err != nil {
 			return Result{}, err
 		}
 		next = *child.ended.Next
 	}
+}
+
+// lender is the turn whose state the other works on, nil for none.
+func (c *toolCall) lender() *turn {
+	if !c.tool.Delegation.WithState {
+		return nil
+	}
+	return c.t
 }
 
 // redo repeats, in the transaction of a turn that goes on after a crash, what its tools and
@@ -161,60 +166,9 @@ func (r *Runner) redo(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// opsOf adds what was done to a turn's state by its tools, and by agents whose work for it
-// came to a good end.
-func (r *Runner) opsOf(ctx context.Context, t *turn, to []state.Op) ([]state.Op, error) {
-	for _, o := range t.ops {
-		to = append(to, o.Ops...)
-	}
-	if t.inferred == nil {
-		return to, nil
-	}
-	for i, c := range t.inferred.Answer.Said.ToolCalls {
-		tool := t.tool(c)
-		if tool == nil || tool.Delegation == nil || !tool.Delegation.WithState {
-			continue
-		}
-		var last []state.Op
-		for n := 1; ; n++ {
-			ops, good, err := r.opsOfChain(ctx, derived(t.id(), "delegation", i, n))
-			if errors.Is(err, tga.NotFound) {
-				break
-			}
-			if err != nil {
-				return nil, err
-			}
-			if last = nil; good { // an earlier try failed, and was rolled back
-				last = ops
-			}
-		}
-		to = append(to, last...)
-	}
-	return to, nil
-}
-
-// opsOfChain collects from a chain of turns; good is false where it failed or goes on.
-func (r *Runner) opsOfChain(ctx context.Context, id tga.ID) (ops []state.Op, good bool, err error) {
-	for {
-		t, err := r.fold(ctx, id)
-		if err != nil {
-			return nil, false, err
-		}
-		if t.ended == nil || t.failed != nil {
-			return nil, false, nil
-		}
-		if ops, err = r.opsOf(ctx, t, ops); err != nil {
-			return nil, false, err
-		}
-		if t.ended.Next == nil {
-			return ops, true, nil
-		}
-		id = *t.ended.Next
-	}
-}
-
 // handOver begins the other agent's first turn with what it is to know.
-func (r *Runner) handOver(ctx context.Context, t *turn, d *Delegation, agent *Agent, id tga.ID, args []byte, lender *turn) (*turn, error) {
+func (c *toolCall) handOver(ctx context.Context, agent *Agent, id tga.ID, args []byte) (*turn, error) {
+	d := c.tool.Delegation
 	var in struct {
 		Message string `json:"message"`
 	}
@@ -222,27 +176,27 @@ func (r *Runner) handOver(ctx context.Context, t *turn, d *Delegation, agent *Ag
 	if json.Unmarshal(args, &in) == nil && in.Message != "" {
 		text = in.Message
 	}
-	counted, err := r.countDelegation(ctx, t, id)
+	counted, err := c.countDelegation(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	b := beginning{
-		root: t.init.Root, depthLeft: t.init.DepthLeft - 1, counted: counted,
-		agent: agent, id: id, span: t.init.SpanContext, source: message.FromDelegation, chain: 1,
-		parent: &Parent{AgentID: t.init.AgentID, InteractionID: t.id()}, until: t.deadline(r.now()), lender: lender, tidies: t.tidies,
+		root: c.t.init.Root, depthLeft: c.t.init.DepthLeft - 1, counted: counted,
+		agent: agent, id: id, span: c.t.init.SpanContext, source: message.FromDelegation, chain: 1,
+		parent: &Parent{AgentID: c.t.init.AgentID, InteractionID: c.t.id()}, until: c.t.deadline(c.r.now()), lender: c.lender(), tidies: c.t.tidies,
 	}
 	if !d.NoSession {
-		b.session = t.init.SessionID
+		b.session = c.t.init.SessionID
 	}
 	if d.Timeout > 0 {
-		b.until = earlier(b.until, tga.MillisOf(r.opts.Runtime.Clock().Add(d.Timeout)))
+		b.until = earlier(b.until, tga.MillisOf(c.r.wall().Add(d.Timeout)))
 	}
 	if d.WithHistory {
-		history, err := r.history(ctx, t)
+		history, err := c.r.history(ctx, c.t)
 		if err != nil {
 			return nil, err
 		}
-		for _, m := range append(history, t.normalized.Messages...) {
+		for _, m := range append(history, c.t.normalized.Messages...) {
 			// Calls and their results are not the other's to answer.
 			if (m.Role == message.User || m.Role == message.Assistant) && m.Plain() != "" {
 				m.ToolCalls = nil
@@ -250,7 +204,7 @@ func (r *Runner) handOver(ctx context.Context, t *turn, d *Delegation, agent *Ag
 			}
 		}
 	}
-	b.given = append(b.given, message.TextMessage(message.User, text, message.FromDelegation, r.now()))
+	b.given = append(b.given, message.TextMessage(message.User, text, message.FromDelegation, c.r.now()))
 	if len(d.Context) > 0 {
 		raw, err := json.Marshal(d.Context)
 		if err != nil {
@@ -258,7 +212,7 @@ func (r *Runner) handOver(ctx context.Context, t *turn, d *Delegation, agent *Ag
 		}
 		b.context = raw
 	}
-	return r.begin(ctx, b)
+	return c.r.begin(ctx, b)
 }
 
 // standing returns the calls that have happened or may have.
@@ -276,17 +230,17 @@ func standing(all []ToolExecution) []ToolExecution {
 // all. The count is a stream of the invocation that the message began; its next item is
 // committed with the beginning of the turn that it counts. The caller holds r.delegating, and
 // no other process has the store, so no two delegations get one number.
-func (r *Runner) countDelegation(ctx context.Context, t *turn, id tga.ID) ([]chain.Attachment, error) {
-	if t.init.DepthLeft <= 0 {
+func (c *toolCall) countDelegation(ctx context.Context, id tga.ID) ([]chain.Attachment, error) {
+	if c.t.init.DepthLeft <= 0 {
 		return nil, &Failure{Code: tga.QuotaExceeded, Message: "work may not be handed on any deeper", Permanent: true}
 	}
-	stream := keyspace.TurnStream("delegations", t.init.Root.String())
-	last, err := newest(ctx, r.store, stream)
+	stream := keyspace.TurnStream("delegations", c.t.init.Root.String())
+	last, err := newest(ctx, c.r.store, stream)
 	if err != nil {
 		return nil, err
 	}
-	if int(last) >= r.opts.MaxDelegations {
-		return nil, &Failure{Code: tga.QuotaExceeded, Message: "one message may lead to " + decimal(r.opts.MaxDelegations) + " delegations, and has", Permanent: true}
+	if int(last) >= c.r.opts.MaxDelegations {
+		return nil, &Failure{Code: tga.QuotaExceeded, Message: "one message may lead to " + decimal(c.r.opts.MaxDelegations) + " delegations, and has", Permanent: true}
 	}
 	return []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.StreamKey(stream, uint64(last)+1), Value: id[:]}}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -20,35 +19,29 @@ import (
 
 // again decides about a call without an end. try counts those that were made, from 1. It
 // returns true where the same call is to be made once more after [outcome].plan.wait.
-func (r *Runner) again(ctx context.Context, t *turn, tool *Tool, res runtime.Result, err error, try int, o *outcome) bool {
-	licence := r.licence(tool)
-	if ctx.Err() != nil || tga.CodeOf(err) != tga.EffectInDoubt || !licence.resends() || t.agent.handles(tga.EffectInDoubt) {
-		r.unended(ctx, t, tool, res, err, o)
+func (c *toolCall) again(ctx context.Context, err error, try int) bool {
+	licence := c.licence()
+	if ctx.Err() != nil || tga.CodeOf(err) != tga.EffectInDoubt || !licence.resends() || c.t.agent.handles(tga.EffectInDoubt) {
+		c.unended(ctx, err)
 		return false
 	}
 	f := doubtOf(err)
-	p := r.toolPlan(t, tool, f, try)
-	if p.strategy == Retry && r.fits(t, p.wait) {
-		o.fail(f)
-		o.plan = p
+	p := c.planFor(f, try)
+	if p.strategy == Retry && c.r.fits(c.t, p.wait) {
+		c.fail(f)
+		c.plan = p
 		return true
 	}
 	if p.strategy == Retry {
 		p = plan{strategy: Skip}
 	}
 	if licence.Kind == ledger.DedupeKey && p.strategy != Abort {
-		r.unended(ctx, t, tool, res, err, o)
+		c.unended(ctx, err)
 		return false
 	}
-	o.fail(f)
-	o.plan = p
+	c.fail(f)
+	c.plan = p
 	return false
-}
-
-// fits says that a turn has time left after a wait.
-func (r *Runner) fits(t *turn, wait time.Duration) bool {
-	at := t.deadline(r.now())
-	return at == 0 || tga.MillisOf(r.opts.Runtime.Clock().Add(wait)) < at
 }
 
 // licenceOf is what the operator attests about a tool, as the ledger reads it.
@@ -59,16 +52,16 @@ func (l licenceOf) resends() bool {
 	return l.Kind == ledger.ReadOnly || l.Kind == ledger.DedupeArgs || l.Kind == ledger.DedupeKey
 }
 
-func (r *Runner) licence(tool *Tool) licenceOf {
+func (c *toolCall) licence() licenceOf {
 	var p runtime.Policy
-	if r.opts.Runtime.Policy != nil {
-		p = r.opts.Runtime.Policy(tool.Server, tool.Remote)
+	if c.r.opts.Runtime.Policy != nil {
+		p = c.r.opts.Runtime.Policy(c.tool.Server, c.tool.Remote)
 	}
 	class := tga.ClassWrite
-	if p.Class == tga.ClassRead && (tool.Risk == "" || tool.Risk == tga.RiskRead) {
+	if p.Class == tga.ClassRead && (c.tool.Risk == "" || c.tool.Risk == tga.RiskRead) {
 		class = tga.ClassRead
 	}
-	return licenceOf{ledger.Effective(p.Licence, p.LicenceSet, class, r.opts.Runtime.Profile)}
+	return licenceOf{ledger.Effective(p.Licence, p.LicenceSet, class, c.r.opts.Runtime.Profile)}
 }
 
 // doubtOf names a doubt by its cause, in the codes of OSSA.

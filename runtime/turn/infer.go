@@ -19,7 +19,7 @@ import (
 // table says so, another where it has others. Each question is durable before it is sent,
 // and each is a governed call of its own: what a crash finds answered is not asked again.
 func (r *Runner) infer(ctx context.Context, t *turn) error {
-	started := r.opts.Runtime.Clock()
+	started := r.wall()
 	if err := r.recall(ctx, t); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (r *Runner) recall(ctx context.Context, t *turn) error {
 		if err != nil {
 			return err
 		}
-		seen, _, _, err := answered(a.inference(t, r.opts.Runtime.Clock()), res)
+		seen, _, _, err := answered(a.inference(t, r.wall()), res)
 		if err != nil {
 			return err
 		}
@@ -177,39 +177,6 @@ func (r *Runner) budget(t *turn, q *Question) error {
 	return nil
 }
 
-// history returns the messages of the session's turns before this one, oldest first: as
-// many as the agent's memory could use. Turns that failed or did not end are not part of
-// the conversation.
-func (r *Runner) history(ctx context.Context, t *turn) ([]message.Message, error) {
-	most := t.agent.Memory.Reach()
-	var turns [][]message.Message
-	var failed error
-	n := 0
-	for number, item := range backwards(ctx, r.store, sessionStream(t.init.AgentName, t.init.SessionID), &failed) {
-		if number >= t.init.TurnNumber || !item.Ended || item.Failed {
-			continue
-		}
-		m, known := r.recent.get(item.InteractionID)
-		if !known {
-			old, err := r.fold(ctx, item.InteractionID)
-			if err != nil {
-				return nil, err
-			}
-			m = old.messages()
-			r.recent.put(item.InteractionID, m)
-		}
-		turns = append(turns, m)
-		if n += len(m); n >= most {
-			break
-		}
-	}
-	var out []message.Message
-	for i := len(turns) - 1; i >= 0; i-- {
-		out = append(out, turns[i]...)
-	}
-	return out, failed
-}
-
 // summarize asks the model for a summary of what no longer fits: a governed question like
 // any other, so that it too is asked once.
 func (r *Runner) summarize(ctx context.Context, t *turn, older []message.Message) (string, error) {
@@ -259,7 +226,7 @@ func (r *Runner) pose(ctx context.Context, t *turn, what string, attempt int, pr
 // ask makes the governed call of a durable question, or finds what came of it. The error
 // is of the turn, the failure of the question.
 func (r *Runner) ask(ctx context.Context, t *turn, a *askedBody) (Inference, *Answer, *Failure, error) {
-	seen := a.inference(t, r.opts.Runtime.Clock())
+	seen := a.inference(t, r.wall())
 	args, err := json.Marshal(questionArgs{t.id(), a.Question.Model, a.Digest})
 	if err != nil {
 		return seen, nil, nil, err
@@ -275,7 +242,7 @@ func (r *Runner) ask(ctx context.Context, t *turn, a *askedBody) (Inference, *An
 		PlanID: t.init.InvocationID, Intent: "ask model " + clip.Bytes(a.Question.Model, 200) + " for turn " + t.id().String(),
 		Submitter: t.init.AgentID,
 	})
-	seen.Ended = r.opts.Runtime.Clock()
+	seen.Ended = r.wall()
 	if err != nil {
 		f, err := r.unsettled(ctx, t, res, err, a.What)
 		seen.Failure = f
@@ -317,7 +284,7 @@ func answered(seen Inference, res runtime.Result) (Inference, *Answer, *Failure,
 // failed, and what is no fact about the call at all.
 func (r *Runner) unsettled(ctx context.Context, t *turn, res runtime.Result, err error, of string) (*Failure, error) {
 	if ctx.Err() != nil {
-		return nil, r.ended(ctx, tga.LLMTimeout, ctx.Err())
+		return nil, ended(ctx, tga.LLMTimeout, ctx.Err())
 	}
 	trace := res.TraceID
 	switch code := tga.CodeOf(err); code {
@@ -369,8 +336,8 @@ func (r *Runner) afterInfer(ctx context.Context, t *turn, a *askedBody, f *Failu
 	switch p.strategy {
 	case Retry:
 		r.tell(t, Infer, "retry", f.Error())
-		if err := r.opts.Sleep(ctx, p.wait); err != nil {
-			return false, nil, r.ended(ctx, tga.LLMTimeout, err)
+		if err := r.sleep(ctx, p.wait); err != nil {
+			return false, nil, ended(ctx, tga.LLMTimeout, err)
 		}
 	case Fallback:
 		if p.fallback != nil {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
-	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -191,66 +189,6 @@ func (r *Runner) Decide(ctx context.Context, interaction tga.ID, d Decision) err
 	return t.j.commit(ctx)
 }
 
-// fold reads a turn without its lease.
-func (r *Runner) fold(ctx context.Context, id tga.ID) (*turn, error) {
-	t, err := foldFrom(ctx, r.store, id)
-	if err != nil {
-		return nil, err
-	}
-	t.j.store = r.store
-	t.agent = r.agents[t.init.AgentName]
-	return t, nil
-}
-
-func foldFrom(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (*turn, error) {
-	records, ops, err := readStream(ctx, store, id)
-	if err != nil {
-		return nil, err
-	}
-	if len(records) == 0 {
-		return nil, tga.Errorf(tga.NotFound, "no turn %s", id)
-	}
-	t := &turn{j: &journal{id: id}, decision: map[string]decidedBody{}, ops: ops, redone: map[int]bool{}}
-	for _, rec := range records {
-		if err := t.apply(rec); err != nil {
-			return nil, err
-		}
-		t.j.number, t.j.head = rec.Number, rec.Digest
-	}
-	for _, o := range ops {
-		t.redone[o.Index] = true
-		if len(o.Conflict) > 0 {
-			t.merges.refuse(o.Index, o.Conflict)
-		}
-	}
-	return t, nil
-}
-
-// open reads a turn under its lease.
-func (r *Runner) open(ctx context.Context, id tga.ID) (*turn, error) {
-	lease, err := r.store.Acquire(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	t, err := r.fold(ctx, id)
-	if err == nil && t.agent == nil {
-		err = tga.Errorf(tga.NotFound, "turn %s is of agent %q, which is not at hand", id, t.init.AgentName)
-	}
-	if err != nil {
-		r.store.Release(lease)
-		return nil, err
-	}
-	t.j.lease = lease
-	return t, nil
-}
-
-func (r *Runner) release(t *turn) {
-	if t.tx != nil && !t.init.Lent {
-		t.tx.Discard()
-	}
-	r.store.Release(t.j.lease)
-}
-
 // load begins the turn's transaction, and repeats in it what its tools are known to have
 // done: those whose effects are durable are not called again.
 func (r *Runner) load(ctx context.Context, t *turn) error {
@@ -264,12 +202,12 @@ func (r *Runner) load(ctx context.Context, t *turn) error {
 		t.tx = t.caller.tx.ForCall()
 		return nil
 	}
-	t.loaded[0] = r.opts.Runtime.Clock()
+	t.loaded[0] = r.wall()
 	tx, err := r.space.Begin(ctx, state.Scope{Mode: t.init.Mode, ID: t.init.ScopeID}, t.init.Isolation)
 	if err != nil {
 		return &Failure{Code: tga.GenericStateError, Message: err.Error(), Err: err}
 	}
-	t.tx, t.loaded[1] = tx, r.opts.Runtime.Clock()
+	t.tx, t.loaded[1] = tx, r.wall()
 	return nil
 }
 
@@ -279,10 +217,10 @@ func (r *Runner) persist(ctx context.Context, t *turn) error {
 	if err := r.load(ctx, t); err != nil {
 		return err
 	}
-	t.saved[0] = r.opts.Runtime.Clock()
+	t.saved[0] = r.wall()
 	var body persistBody
 	commit := func(ctx context.Context, values []chain.Attachment) error {
-		t.saved[1] = r.opts.Runtime.Clock()
+		t.saved[1] = r.wall()
 		body.Timing = PhaseTiming{Persist, t.saved[0], t.saved[1]}
 		var err error
 		if body.Transaction, err = t.tx.Transaction(); err != nil {
@@ -338,9 +276,4 @@ func (r *Runner) tell(t *turn, phase Phase, what, detail string) {
 	r.opts.Observe(Progress{
 		InteractionID: t.id(), Agent: t.init.AgentName, TurnNumber: t.init.TurnNumber, Phase: phase, State: what, Detail: detail,
 	})
-}
-
-// timing is a phase's, from its start to now.
-func (r *Runner) timing(p Phase, started time.Time) PhaseTiming {
-	return PhaseTiming{p, started, r.opts.Runtime.Clock()}
 }

@@ -1,31 +1,12 @@
 package turn
 
 import (
-	"context"
 	"regexp"
-	"strings"
 
 	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 )
-
-// result says where an invocation stands, from its journals alone. last is one of its
-// turns.
-func (r *Runner) result(ctx context.Context, last *turn) (Result, error) {
-	var res Result
-	for id := last.init.InvocationID; ; {
-		t, err := r.fold(ctx, id)
-		if err != nil {
-			return res, err
-		}
-		res.add(t)
-		if t.ended == nil || t.ended.Next == nil {
-			return res, r.waiting(ctx, t, &res)
-		}
-		id = *t.ended.Next
-	}
-}
 
 // add takes one turn into the result.
 func (res *Result) add(t *turn) {
@@ -63,29 +44,6 @@ func (res *Result) add(t *turn) {
 }
 
 func (res *Result) say(m message.Message) { res.Message, res.Text = &m, m.Plain() }
-
-// waiting says what the turn waits for: where it waits for another agent, what that one
-// waits for.
-func (r *Runner) waiting(ctx context.Context, t *turn, res *Result) error {
-	for t.waits != nil {
-		w := t.waits
-		phase, _ := t.phase()
-		res.Status = Waiting
-		res.Waiting = &Wait{InteractionID: t.id(), Phase: phase, Code: w.Failure.Code, Reason: w.Failure.Message, Target: w.Target, CallID: strings.TrimPrefix(w.Subject, approvalPrefix)}
-		if w.TraceID != nil {
-			res.Waiting.TraceID = *w.TraceID
-		}
-		if w.Child == nil {
-			return nil
-		}
-		child, err := r.fold(ctx, *w.Child)
-		if err != nil {
-			return err
-		}
-		t = child
-	}
-	return nil
-}
 
 var agentName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 

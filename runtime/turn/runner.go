@@ -75,13 +75,12 @@ type Progress struct {
 
 // Runner runs turns on a store. Its methods may be called from any number of goroutines.
 type Runner struct {
-	store  runtime.Store
-	rt     *runtime.Runtime
-	space  *state.Space
-	opts   Options
-	agents map[string]*Agent
-	pod    string
-	recent recent
+	journals
+	clock
+	rt    *runtime.Runtime
+	space *state.Space
+	opts  Options
+	pod   string
 	// delegating is held while a delegation is counted and begun.
 	delegating sync.Mutex
 }
@@ -92,7 +91,7 @@ func New(store runtime.Store, next runtime.Dispatcher, supervisor runtime.Superv
 	if store == nil || next == nil || supervisor == nil {
 		return nil, tga.Errorf(tga.ValidationError, "turn: store, dispatcher and supervisor are required")
 	}
-	r := &Runner{store: store, agents: map[string]*Agent{}}
+	r := &Runner{journals: journals{store: store, agents: map[string]*Agent{}}}
 	for _, a := range o.Agents {
 		if err := a.check(o); err != nil {
 			return nil, err
@@ -136,7 +135,7 @@ func New(store runtime.Store, next runtime.Dispatcher, supervisor runtime.Superv
 		}
 		r.pod, o.Instance = keyspace.TurnStream("pod", host).String(), o.Runtime.NewID().String()
 	}
-	r.opts = o
+	r.opts, r.clock = o, clock{o.Runtime.Clock, o.Sleep}
 	r.space = state.Open(store, state.Options{Clock: o.Runtime.Clock, NewID: o.Runtime.NewID})
 	var err error
 	ro := o.Runtime
@@ -385,19 +384,6 @@ func Records(ctx context.Context, store runtime.AttachmentReader, interaction tg
 		err = tga.Errorf(tga.NotFound, "no turn %s", interaction)
 	}
 	return records, err
-}
-
-func (r *Runner) now() tga.Millis { return tga.MillisOf(r.opts.Runtime.Clock()) }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func sortIDs(ids []tga.ID) {

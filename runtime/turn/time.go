@@ -37,15 +37,23 @@ func (t *turn) shifted(at, now tga.Millis) tga.Millis {
 	return at
 }
 
+// clock tells the time, and waits.
+type clock struct {
+	wall  func() time.Time
+	sleep func(ctx context.Context, d time.Duration) error
+}
+
+func (c clock) now() tga.Millis { return tga.MillisOf(c.wall()) }
+
 // overdue says that a turn's time is over.
-func (r *Runner) overdue(t *turn) bool {
-	at := t.deadline(r.now())
-	return at != 0 && r.now() >= at
+func (c clock) overdue(t *turn) bool {
+	at := t.deadline(c.now())
+	return at != 0 && c.now() >= at
 }
 
 // timed bounds ctx by the turn's time.
-func (r *Runner) timed(ctx context.Context, t *turn) (context.Context, context.CancelFunc) {
-	now := r.opts.Runtime.Clock()
+func (c clock) timed(ctx context.Context, t *turn) (context.Context, context.CancelFunc) {
+	now := c.wall()
 	at := t.deadline(tga.MillisOf(now))
 	if at == 0 {
 		return context.WithCancel(ctx)
@@ -60,7 +68,7 @@ func patience(ctx context.Context) bool {
 
 // ended tells the end of the turn's time from the end of the caller's patience, which
 // leaves the turn as it is.
-func (r *Runner) ended(ctx context.Context, code tga.Code, err error) error {
+func ended(ctx context.Context, code tga.Code, err error) error {
 	if ctx.Err() != nil && !patience(ctx) {
 		return &Failure{Code: code, Message: errTurnTime.Error(), Err: err, Permanent: true}
 	}
@@ -139,4 +147,26 @@ func (r *Runner) callWaits(ctx context.Context, trace tga.ID) (bool, error) {
 		return false, tga.Errorf(tga.StateChecksumMismatch, "pending approval: %w", err).In(trace)
 	}
 	return a.Expires == 0 || r.now() < a.Expires, nil
+}
+
+// timing is a phase's, from its start to now.
+func (c clock) timing(p Phase, started time.Time) PhaseTiming {
+	return PhaseTiming{p, started, c.wall()}
+}
+
+// fits says that a turn has time left after a wait.
+func (c clock) fits(t *turn, wait time.Duration) bool {
+	at := t.deadline(c.now())
+	return at == 0 || tga.MillisOf(c.wall().Add(wait)) < at
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
