@@ -23,17 +23,18 @@ import (
 // messageFormats are what --format takes.
 var messageFormats = []string{message.FormatText, message.FormatOpenAI, message.FormatAnthropic, message.FormatMCP}
 
-// agentFlags are what the verbs of agent share.
-type agentFlags struct {
-	data       string
-	config     string
+// agentVerbs are the verbs of agent, with the flags that they share.
+type agentVerbs struct {
+	*app
+	dir        string // of the store
+	file       string // with the configuration
 	others     []string
 	model      string
 	unenforced []string
 }
 
 func (a *app) agent() *cobra.Command {
-	var f agentFlags
+	v := &agentVerbs{app: a}
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Run whole turns of an agent: crash-safe from message to answer",
@@ -47,34 +48,34 @@ tool servers there are, and what may be sent again.`,
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.PersistentFlags().StringVar(&f.data, "data", os.Getenv("TGAD_DATA"), "the store's directory (or $TGAD_DATA)")
-	c.PersistentFlags().StringVar(&f.config, "config", "", "configuration `file` (TOML)")
-	c.PersistentFlags().StringArrayVar(&f.others, "with", nil, "manifest `file or directory` of agents that are handed work; again for more")
-	c.PersistentFlags().StringVar(&f.model, "model", "", "`PROVIDER/MODEL` of the agent, and of others whose manifests name none")
-	c.PersistentFlags().StringArrayVar(&f.unenforced, "unenforced", nil, "JSON `pointer` of a restriction in a manifest that is accepted not to be enforced; again for more")
-	for _, v := range []*cobra.Command{a.agentCheck(&f), a.agentRun(&f), a.agentResume(&f), a.agentDecide(&f), a.of(needLog, a.agentLs()), a.of(needLog, a.agentShow())} {
-		v.Args = cli.UsageArgs(v.Args)
-		c.AddCommand(v)
+	c.PersistentFlags().StringVar(&v.dir, "data", os.Getenv("TGAD_DATA"), "the store's directory (or $TGAD_DATA)")
+	c.PersistentFlags().StringVar(&v.file, "config", "", "configuration `file` (TOML)")
+	c.PersistentFlags().StringArrayVar(&v.others, "with", nil, "manifest `file or directory` of agents that are handed work; again for more")
+	c.PersistentFlags().StringVar(&v.model, "model", "", "`PROVIDER/MODEL` of the agent, and of others whose manifests name none")
+	c.PersistentFlags().StringArrayVar(&v.unenforced, "unenforced", nil, "JSON `pointer` of a restriction in a manifest that is accepted not to be enforced; again for more")
+	for _, verb := range []*cobra.Command{v.check(), v.run(), v.resume(), v.decide(), a.of(needLog, v.ls()), a.of(needLog, v.show())} {
+		verb.Args = cli.UsageArgs(verb.Args)
+		c.AddCommand(verb)
 	}
 	return c
 }
 
-func (a *app) agentCheck(f *agentFlags) *cobra.Command {
+func (v *agentVerbs) check() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check MANIFEST",
 		Short: "Check a manifest: what each setting comes from, what is ignored, what is contradictory",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := f.load()
+			c, err := v.load()
 			if err != nil {
 				return err
 			}
-			docs, err := agent.Reading{Unenforced: f.unenforced, Workspaces: c.AgentWorkspaces()}.Read(args[0])
+			docs, err := agent.Reading{Unenforced: v.unenforced, Workspaces: c.AgentWorkspaces()}.Read(args[0])
 			if err != nil {
 				return err
 			}
 			for _, d := range docs {
-				if err := a.Manifest(d.Agent, d.Report); err != nil {
+				if err := v.Manifest(d.Agent, d.Report); err != nil {
 					return err
 				}
 			}
@@ -83,7 +84,7 @@ func (a *app) agentCheck(f *agentFlags) *cobra.Command {
 	}
 }
 
-func (a *app) agentRun(f *agentFlags) *cobra.Command {
+func (v *agentVerbs) run() *cobra.Command {
 	var text, file, format, session, id string
 	var span turn.SpanContext
 	c := &cobra.Command{
@@ -94,7 +95,7 @@ run left unfinished goes on first. Exit code 0 where the answer is there, 1 wher
 failed or waits for a person, 4 where a call is in doubt.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			message, err := a.agentMessage(cmd, text, file)
+			message, err := v.message(cmd, text, file)
 			if err != nil {
 				return err
 			}
@@ -104,7 +105,7 @@ failed or waits for a person, 4 where a call is in doubt.`,
 					return cli.Usage(err)
 				}
 			}
-			return a.hosting(cmd.Context(), f, args[0], func(ctx context.Context, h *agent.Host) error {
+			return v.hosting(cmd.Context(), args[0], func(ctx context.Context, h *agent.Host) error {
 				if _, err := h.Recover(ctx); err != nil {
 					return err
 				}
@@ -113,7 +114,7 @@ failed or waits for a person, 4 where a call is in doubt.`,
 				if err != nil {
 					return err
 				}
-				return a.AgentResult(res, f.typed(args[0]))
+				return v.AgentResult(res, v.typed(args[0]))
 			})
 		},
 	}
@@ -126,7 +127,7 @@ failed or waits for a person, 4 where a call is in doubt.`,
 	return c
 }
 
-func (a *app) agentMessage(cmd *cobra.Command, text, file string) ([]byte, error) {
+func (v *agentVerbs) message(cmd *cobra.Command, text, file string) ([]byte, error) {
 	switch {
 	case file != "" && text != "":
 		return nil, cli.Usagef("--message and --message-file cannot stand together")
@@ -140,13 +141,13 @@ func (a *app) agentMessage(cmd *cobra.Command, text, file string) ([]byte, error
 	return []byte(text), nil
 }
 
-func (a *app) agentResume(f *agentFlags) *cobra.Command {
+func (v *agentVerbs) resume() *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume MANIFEST [INTERACTION]",
 		Short: "Continue turns that a crash interrupted or a decision released",
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.hosting(cmd.Context(), f, args[0], func(ctx context.Context, h *agent.Host) error {
+			return v.hosting(cmd.Context(), args[0], func(ctx context.Context, h *agent.Host) error {
 				if len(args) == 2 {
 					id, err := tga.ParseID(args[1])
 					if err != nil {
@@ -156,7 +157,7 @@ func (a *app) agentResume(f *agentFlags) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					return a.AgentResult(res, f.typed(args[0]))
+					return v.AgentResult(res, v.typed(args[0]))
 				}
 				all, err := h.Recover(ctx)
 				if err != nil {
@@ -164,7 +165,7 @@ func (a *app) agentResume(f *agentFlags) *cobra.Command {
 				}
 				var last error
 				for _, res := range all {
-					if err := a.AgentResult(res, f.typed(args[0])); err != nil {
+					if err := v.AgentResult(res, v.typed(args[0])); err != nil {
 						last = err
 					}
 				}
@@ -174,37 +175,37 @@ func (a *app) agentResume(f *agentFlags) *cobra.Command {
 	}
 }
 
-func (a *app) agentLs() *cobra.Command {
+func (v *agentVerbs) ls() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "List the unfinished turns",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return v.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				open, err := turn.ListOpen(ctx, c)
 				if err != nil {
 					return err
 				}
 				var rows [][]string
 				for _, o := range open {
-					if a.JSON {
-						if err := a.Line(o); err != nil {
+					if v.JSON {
+						if err := v.Line(o); err != nil {
 							return err
 						}
 						continue
 					}
 					rows = append(rows, []string{o.InteractionID.String(), o.Agent, o.SessionID, string(o.Phase), string(o.Waiting), o.Reason})
 				}
-				if a.JSON {
+				if v.JSON {
 					return nil
 				}
-				return a.Table([]string{"TURN", "AGENT", "SESSION", "PHASE", "WAITS FOR", "REASON"}, rows)
+				return v.Table([]string{"TURN", "AGENT", "SESSION", "PHASE", "WAITS FOR", "REASON"}, rows)
 			})
 		},
 	}
 }
 
-func (a *app) agentShow() *cobra.Command {
+func (v *agentVerbs) show() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show INTERACTION",
 		Short: "Verify and print the journal of a turn",
@@ -214,56 +215,56 @@ func (a *app) agentShow() *cobra.Command {
 			if err != nil {
 				return cli.Usage(err)
 			}
-			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return v.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				records, err := turn.Records(ctx, c, id)
 				if err != nil {
 					return err
 				}
-				return a.TurnRecords(records)
+				return v.TurnRecords(records)
 			})
 		},
 	}
 }
 
 // typed is how a verb about an agent's turn is typed with these flags, from any directory.
-func (f *agentFlags) typed(manifest string) cli.AgentCommand {
-	c := cli.AgentCommand{Manifest: cli.Absolute(manifest), Flags: []string{"--data", cli.Absolute(f.data)}}
-	if f.config != "" {
-		c.Flags = append(c.Flags, "--config", cli.Absolute(f.config))
+func (v *agentVerbs) typed(manifest string) cli.AgentCommand {
+	c := cli.AgentCommand{Manifest: cli.Absolute(manifest), Flags: []string{"--data", cli.Absolute(v.dir)}}
+	if v.file != "" {
+		c.Flags = append(c.Flags, "--config", cli.Absolute(v.file))
 	}
-	for _, other := range f.others {
+	for _, other := range v.others {
 		c.Flags = append(c.Flags, "--with", cli.Absolute(other))
 	}
-	if f.model != "" {
-		c.Flags = append(c.Flags, "--model", f.model)
+	if v.model != "" {
+		c.Flags = append(c.Flags, "--model", v.model)
 	}
-	for _, p := range f.unenforced {
+	for _, p := range v.unenforced {
 		c.Flags = append(c.Flags, "--unenforced", p)
 	}
 	return c
 }
 
 // load reads the configuration, where one is named.
-func (f *agentFlags) load() (*config.Config, error) {
-	if f.config == "" {
+func (v *agentVerbs) load() (*config.Config, error) {
+	if v.file == "" {
 		return config.Default(), nil
 	}
-	return assemble.Load(f.config)
+	return assemble.Load(v.file)
 }
 
 // hosting runs g with an agent put together.
-func (a *app) hosting(ctx context.Context, f *agentFlags, file string, g func(context.Context, *agent.Host) error) (err error) {
-	if f.data == "" {
+func (v *agentVerbs) hosting(ctx context.Context, file string, g func(context.Context, *agent.Host) error) (err error) {
+	if v.dir == "" {
 		return cli.Usagef("--data is required: the store's directory")
 	}
-	c, err := f.load()
+	c, err := v.load()
 	if err != nil {
 		return err
 	}
-	view := cli.NewAgentView(&a.Streams)
+	view := cli.NewAgentView(&v.Streams)
 	var h *agent.Host
 	err = whenFree(ctx, time.Second, func() (err error) {
-		h, err = agent.Open(agent.Options{Data: f.data, Config: c, Manifests: append([]string{file}, f.others...), Model: f.model, Unenforced: f.unenforced, Observe: view.Observe, Warn: view.Warn})
+		h, err = agent.Open(agent.Options{Data: v.dir, Config: c, Manifests: append([]string{file}, v.others...), Model: v.model, Unenforced: v.unenforced, Observe: view.Observe, Warn: view.Warn})
 		return err
 	})
 	if err != nil {

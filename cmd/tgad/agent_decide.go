@@ -27,7 +27,7 @@ func decider() string {
 	return fmt.Sprintf("uid %d", os.Getuid())
 }
 
-func (a *app) agentDecide(f *agentFlags) *cobra.Command {
+func (v *agentVerbs) decide() *cobra.Command {
 	var who, action, value, note string
 	c := &cobra.Command{
 		Use:   "decide MANIFEST INTERACTION --action ACTION --who NAME",
@@ -63,11 +63,11 @@ the call do the same.`,
 			if settles && note == "" {
 				return cli.Usagef("--note is required: it stands in the log for as long as the log does")
 			}
-			return a.hosting(cmd.Context(), f, args[0], func(ctx context.Context, h *agent.Host) error {
+			return v.hosting(cmd.Context(), args[0], func(ctx context.Context, h *agent.Host) error {
 				if !settles {
 					return h.Decide(ctx, id, turn.Decision{Who: who, Action: turn.Strategy(action), Value: given, Note: note})
 				}
-				return a.settled(h.Settle(ctx, id, turn.Settlement{Who: who, Action: turn.SettleAction(action), Result: given, Note: note}))
+				return v.settled(h.Settle(ctx, id, turn.Settlement{Who: who, Action: turn.SettleAction(action), Result: given, Note: note}))
 			})
 		},
 	}

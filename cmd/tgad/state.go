@@ -16,14 +16,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// stateFlags are what the verbs of state share.
-type stateFlags struct {
-	data   string
-	config string
+// stateVerbs are the verbs of state, with the flags that they share.
+type stateVerbs struct {
+	*app
+	dir  string // of the store
+	file string // with the configuration
 }
 
 func (a *app) state() *cobra.Command {
-	var f stateFlags
+	v := &stateVerbs{app: a}
 	c := &cobra.Command{
 		Use:   "state",
 		Short: "Inspect, roll back and fork the working state of an agent",
@@ -36,38 +37,38 @@ tool_call_id, or the id of any other boundary as show prints it.`,
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	for _, v := range []*cobra.Command{
-		a.of(needLog, a.stateLs()), a.of(needLog, a.stateShow(&f)), a.of(needLog, a.stateDiff(&f)), a.of(needLog, a.stateRollback(&f)), a.stateFork(&f),
+	for _, verb := range []*cobra.Command{
+		a.of(needLog, v.ls()), a.of(needLog, v.show()), a.of(needLog, v.diff()), a.of(needLog, v.rollback()), v.fork(),
 	} {
-		v.Args = cli.UsageArgs(v.Args)
-		c.AddCommand(v)
+		verb.Args = cli.UsageArgs(verb.Args)
+		c.AddCommand(verb)
 	}
 	return c
 }
 
-func (f *stateFlags) check() error {
-	if f.data == "" {
+func (v *stateVerbs) check() error {
+	if v.dir == "" {
 		return cli.Usagef("--data is required: the directory of the store")
 	}
-	if has, err := doctor.HasStore(f.data); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if has, err := doctor.HasStore(v.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	} else if !has {
-		return tga.Errorf(tga.NotFound, "there is no store in %s", f.data)
+		return tga.Errorf(tga.NotFound, "there is no store in %s", v.dir)
 	}
 	return nil
 }
 
 // inspecting runs g on a state as it stands.
-func (a *app) inspecting(ctx context.Context, f *stateFlags, name string, g func(ctx context.Context, s *workstate.State) error) error {
+func (v *stateVerbs) inspecting(ctx context.Context, name string, g func(ctx context.Context, s *workstate.State) error) error {
 	id, number, err := cli.ParseState(name)
 	if err != nil {
 		return err
 	}
-	o, err := f.options()
+	o, err := v.options()
 	if err != nil {
 		return err
 	}
-	return a.ask(ctx, func(ctx context.Context, c *client.Client) error {
+	return v.ask(ctx, func(ctx context.Context, c *client.Client) error {
 		s, err := workstate.Inspect(ctx, c, id, number, o)
 		if err != nil {
 			return err
@@ -76,24 +77,24 @@ func (a *app) inspecting(ctx context.Context, f *stateFlags, name string, g func
 	})
 }
 
-func (a *app) stateLs() *cobra.Command {
+func (v *stateVerbs) ls() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "List the working states of a store",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			return v.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				list, err := workstate.States(ctx, c)
 				if err != nil {
 					return err
 				}
-				return cli.WorkingStates(&a.Streams, list)
+				return cli.WorkingStates(&v.Streams, list)
 			})
 		},
 	}
 }
 
-func (a *app) stateShow(f *stateFlags) *cobra.Command {
+func (v *stateVerbs) show() *cobra.Command {
 	var snapshot string
 	c := &cobra.Command{
 		Use:   "show STATE [CALL]",
@@ -106,14 +107,14 @@ and databases lie. With CALL it prints the parts that the call changed, and with
 			if snapshot != "" && snapshot != "before" && snapshot != "after" || snapshot != "" && len(args) < 2 {
 				return cli.Usagef("--snapshot is before or after a CALL")
 			}
-			return a.inspecting(cmd.Context(), f, args[0], func(ctx context.Context, s *workstate.State) error {
+			return v.inspecting(cmd.Context(), args[0], func(ctx context.Context, s *workstate.State) error {
 				if len(args) == 1 {
-					if err := cli.Boundaries(&a.Streams, s.List()); err != nil {
+					if err := cli.Boundaries(&v.Streams, s.List()); err != nil {
 						return err
 					}
-					return cli.Places(&a.Streams, s.Places())
+					return cli.Places(&v.Streams, s.Places())
 				}
-				return a.stateOf(ctx, s, args[1], snapshot)
+				return v.one(ctx, s, args[1], snapshot)
 			})
 		},
 	}
@@ -122,7 +123,7 @@ and databases lie. With CALL it prints the parts that the call changed, and with
 }
 
 // stateOf prints one boundary: what it changed, or the whole state beside it.
-func (a *app) stateOf(ctx context.Context, s *workstate.State, call, snapshot string) error {
+func (v *stateVerbs) one(ctx context.Context, s *workstate.State, call, snapshot string) error {
 	before, err := s.PreSnapshot(ctx, call)
 	if err != nil {
 		return err
@@ -135,7 +136,7 @@ func (a *app) stateOf(ctx context.Context, s *workstate.State, call, snapshot st
 		return err
 	}
 	if snapshot == "" {
-		return cli.Changes(&a.Streams, workstate.Diff(before, after))
+		return cli.Changes(&v.Streams, workstate.Diff(before, after))
 	}
 	if snapshot == "after" {
 		before = after
@@ -144,11 +145,11 @@ func (a *app) stateOf(ctx context.Context, s *workstate.State, call, snapshot st
 	if err != nil {
 		return err
 	}
-	_, err = a.Out.Write(append(raw, '\n'))
+	_, err = v.Out.Write(append(raw, '\n'))
 	return err
 }
 
-func (a *app) stateDiff(f *stateFlags) *cobra.Command {
+func (v *stateVerbs) diff() *cobra.Command {
 	var files bool
 	c := &cobra.Command{
 		Use:   "diff STATE FROM [TO]",
@@ -159,7 +160,7 @@ With --files the paths that differ in directories are named too, for which their
 repositories are opened: they must not be in use.`,
 		Args: cobra.RangeArgs(2, 3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.inspecting(cmd.Context(), f, args[0], func(ctx context.Context, s *workstate.State) error {
+			return v.inspecting(cmd.Context(), args[0], func(ctx context.Context, s *workstate.State) error {
 				from, err := stateAt(ctx, s, args[1])
 				if err != nil {
 					return err
@@ -168,10 +169,10 @@ repositories are opened: they must not be in use.`,
 				if err != nil {
 					return err
 				}
-				if err := cli.Changes(&a.Streams, workstate.Diff(from, to)); err != nil || !files {
+				if err := cli.Changes(&v.Streams, workstate.Diff(from, to)); err != nil || !files {
 					return err
 				}
-				return a.fileChanges(ctx, s.Places(), from, to)
+				return v.fileChanges(ctx, s.Places(), from, to)
 			})
 		},
 	}
@@ -188,7 +189,7 @@ func stateAt(ctx context.Context, s *workstate.State, call string) (*workstate.C
 }
 
 // fileChanges prints the paths in which directories differ.
-func (a *app) fileChanges(ctx context.Context, places map[string]workstate.Place, from, to *workstate.CompositeSnapshot) (err error) {
+func (v *stateVerbs) fileChanges(ctx context.Context, places map[string]workstate.Place, from, to *workstate.CompositeSnapshot) (err error) {
 	open, err := openPlaces(ctx, places, func(p workstate.Place) bool { return p.Kind == workstate.PlaceDirectory })
 	if err != nil {
 		return err
@@ -208,5 +209,5 @@ func (a *app) fileChanges(ctx context.Context, places map[string]workstate.Place
 			all = append(all, cli.FileChange{Resource: name, Status: string(c.Status), Path: c.Path})
 		}
 	}
-	return cli.FileChanges(&a.Streams, all)
+	return cli.FileChanges(&v.Streams, all)
 }

@@ -23,7 +23,7 @@ import (
 
 const atUsage = "a resource lies at `NAME=PATH[,ASIDE]`: NAME as show prints it, or its kind"
 
-func (a *app) stateRollback(f *stateFlags) *cobra.Command {
+func (v *stateVerbs) rollback() *cobra.Command {
 	var (
 		planOnly, yes, dropLogs bool
 		at                      []string
@@ -47,52 +47,52 @@ One that was removed is made again where --at names its old place.`,
 			ctx := cmd.Context()
 			o := workstate.RestoreOptions{DropLogs: dropLogs}
 			if planOnly {
-				return a.inspecting(ctx, f, args[0], func(ctx context.Context, s *workstate.State) error {
-					_, err := a.statePlan(ctx, s, args[1], o)
+				return v.inspecting(ctx, args[0], func(ctx context.Context, s *workstate.State) error {
+					_, err := v.plan(ctx, s, args[1], o)
 					return err
 				})
 			}
-			f.data = cmp.Or(a.data, os.Getenv("TGAD_DATA"))
-			return a.rollBack(ctx, f, args[0], args[1], at, o, yes)
+			v.dir = cmp.Or(v.data, os.Getenv("TGAD_DATA"))
+			return v.rollBack(ctx, args[0], args[1], at, o, yes)
 		},
 	}
 	c.Flags().BoolVar(&planOnly, "plan", false, "print the plan and change nothing")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&dropLogs, "drop-logs", false, "take back the slices that are logs too")
 	c.Flags().StringArrayVar(&at, "at", nil, atUsage)
-	c.Flags().StringVar(&f.config, "config", "", "the daemon's configuration: which tools only read, and their inverses")
+	c.Flags().StringVar(&v.file, "config", "", "the daemon's configuration: which tools only read, and their inverses")
 	return c
 }
 
-func (a *app) statePlan(ctx context.Context, s *workstate.State, call string, o workstate.RestoreOptions) (*workstate.Plan, error) {
+func (v *stateVerbs) plan(ctx context.Context, s *workstate.State, call string, o workstate.RestoreOptions) (*workstate.Plan, error) {
 	plan, err := s.PlanRollback(ctx, call, o)
 	if err != nil {
 		return nil, err
 	}
-	return plan, cli.RollbackPlan(&a.Streams, plan)
+	return plan, cli.RollbackPlan(&v.Streams, plan)
 }
 
-func (a *app) rollBack(ctx context.Context, f *stateFlags, name, call string, at []string, o workstate.RestoreOptions, yes bool) (err error) {
-	s, err := f.open(ctx, name, at)
+func (v *stateVerbs) rollBack(ctx context.Context, name, call string, at []string, o workstate.RestoreOptions, yes bool) (err error) {
+	s, err := v.open(ctx, name, at)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	plan, err := a.statePlan(ctx, s.State, call, o)
+	plan, err := v.plan(ctx, s.State, call, o)
 	if err != nil {
 		return err
 	}
-	if !yes && !a.agreed("roll back?") {
+	if !yes && !v.agreed("roll back?") {
 		return tga.Errorf(tga.PermissionDenied, "nothing was rolled back: answer y, or pass --yes")
 	}
 	id, err := plan.Do(ctx)
 	if err != nil {
 		return err
 	}
-	if a.JSON {
-		return a.Line(map[string]any{"ok": true, "verb": "rollback", "what": id})
+	if v.JSON {
+		return v.Line(map[string]any{"ok": true, "verb": "rollback", "what": id})
 	}
-	a.Printf("\nrolled back; to undo it: tgad state rollback %s %s\n", name, id)
+	v.Printf("\nrolled back; to undo it: tgad state rollback %s %s\n", name, id)
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (a *app) agreed(question string) bool {
 	return answer == "y" || answer == "yes"
 }
 
-func (a *app) stateFork(f *stateFlags) *cobra.Command {
+func (v *stateVerbs) fork() *cobra.Command {
 	var at []string
 	c := &cobra.Command{
 		Use:   "fork STATE CALL [--at NAME=PATH[,ASIDE]]...",
@@ -121,7 +121,7 @@ needs a place of its own, which must not exist yet:
 ASIDE is where its snapshots are kept; PATH.tgad where it is not given.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			s, err := f.open(cmd.Context(), args[0], nil)
+			s, err := v.open(cmd.Context(), args[0], nil)
 			if err != nil {
 				return err
 			}
@@ -130,10 +130,10 @@ ASIDE is where its snapshots are kept; PATH.tgad where it is not given.`,
 			if err != nil {
 				return err
 			}
-			return a.done("fork", fmt.Sprintf("%s/%d", fork.ID(), fork.Number()))
+			return v.done("fork", fmt.Sprintf("%s/%d", fork.ID(), fork.Number()))
 		},
 	}
-	dataFlag(c, &f.data)
+	dataFlag(c, &v.dir)
 	c.Flags().StringArrayVar(&at, "at", nil, atUsage)
 	return c
 }

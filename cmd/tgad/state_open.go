@@ -23,12 +23,12 @@ import (
 
 // options returns what a state is opened with: this program drops no boundary, for how
 // many are kept is the agent's to say, and it knows of tools what --config does.
-func (f *stateFlags) options() (workstate.Options, error) {
+func (v *stateVerbs) options() (workstate.Options, error) {
 	o := workstate.Options{Ring: math.MaxInt}
-	if f.config == "" {
+	if v.file == "" {
 		return o, nil
 	}
-	c, err := assemble.Load(f.config)
+	c, err := assemble.Load(v.file)
 	if err != nil {
 		return o, err
 	}
@@ -150,15 +150,15 @@ type openState struct {
 
 // open opens a state with the resources that lie at its places, those in moved where
 // they lie now. As in its own program, what a crash left open is ended first.
-func (f *stateFlags) open(ctx context.Context, name string, at []string) (_ *openState, err error) {
+func (v *stateVerbs) open(ctx context.Context, name string, at []string) (_ *openState, err error) {
 	id, number, err := cli.ParseState(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.check(); err != nil {
+	if err := v.check(); err != nil {
 		return nil, err
 	}
-	o, err := f.options()
+	o, err := v.options()
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (f *stateFlags) open(ctx context.Context, name string, at []string) (_ *ope
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.db, err = engine.Open(f.data, engine.Options{}); err != nil {
+	if s.db, err = engine.Open(v.dir, engine.Options{}); err != nil {
 		return nil, err
 	}
 	seen, err := workstate.Inspect(ctx, s.db, id, number, o)

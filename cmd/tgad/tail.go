@@ -31,11 +31,12 @@ Each line of --json has a cursor: --after goes on from there.`,
 				return cli.Usagef("--after is a cursor of the whole log")
 			}
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				t := tailing{a, c, follow}
 				var err error
 				if len(ids) > 0 {
-					err = a.tailTrace(ctx, c, ids[0], follow)
+					err = t.trace(ctx, ids[0])
 				} else {
-					err = a.tailLog(ctx, c, after, follow)
+					err = t.log(ctx, after)
 				}
 				if follow && ctx.Err() != nil {
 					return nil // an interrupt is how following ends
@@ -49,19 +50,26 @@ Each line of --json has a cursor: --after goes on from there.`,
 	return c
 }
 
-func (a *app) tailLog(ctx context.Context, c *client.Client, after string, follow bool) error {
-	for line, err := range c.Log(ctx, after, follow) {
+// tailing prints what a daemon says of its log.
+type tailing struct {
+	*app
+	c      *client.Client
+	follow bool
+}
+
+func (t tailing) log(ctx context.Context, after string) error {
+	for line, err := range t.c.Log(ctx, after, t.follow) {
 		if err != nil {
 			return err
 		}
-		if a.JSON {
-			if err := a.message(line); err != nil {
+		if t.JSON {
+			if err := t.message(line); err != nil {
 				return err
 			}
 			continue
 		}
 		for _, e := range line.Entries {
-			if err := a.tailEntry(e); err != nil {
+			if err := t.entry(e); err != nil {
 				return err
 			}
 		}
@@ -70,21 +78,21 @@ func (a *app) tailLog(ctx context.Context, c *client.Client, after string, follo
 			if err != nil {
 				return err
 			}
-			a.Printf("%s  %s  n%-3d %-10s  note %s by %s\n", n.TS, n.TraceID, n.Number, "", n.Kind, cli.Clean(n.Who))
+			t.Printf("%s  %s  n%-3d %-10s  note %s by %s\n", n.TS, n.TraceID, n.Number, "", n.Kind, cli.Clean(n.Who))
 		}
 	}
 	return nil
 }
 
-func (a *app) tailTrace(ctx context.Context, c *client.Client, id tga.ID, follow bool) error {
-	for e, err := range c.Entries(ctx, id, 0, follow) {
+func (t tailing) trace(ctx context.Context, id tga.ID) error {
+	for e, err := range t.c.Entries(ctx, id, 0, t.follow) {
 		if err != nil {
 			return err
 		}
-		if a.JSON {
-			err = a.message(e)
+		if t.JSON {
+			err = t.message(e)
 		} else {
-			err = a.tailEntry(e)
+			err = t.entry(e)
 		}
 		if err != nil {
 			return err
@@ -93,7 +101,7 @@ func (a *app) tailTrace(ctx context.Context, c *client.Client, id tga.ID, follow
 	return nil
 }
 
-func (a *app) tailEntry(e client.Entry) error {
+func (t tailing) entry(e client.Entry) error {
 	le, err := tga.DecodeLogEntry(e.Entry)
 	if err != nil {
 		return err
@@ -108,6 +116,6 @@ func (a *app) tailEntry(e client.Entry) error {
 	if json.Unmarshal(e.Artifact, &artifact) == nil { // erased or not: the line is of the entry
 		what += " " + artifact.Decision + artifact.Outcome.Status
 	}
-	a.Printf("%s  %s  %-4d %-10s  %s\n", le.TS, le.TraceID, le.Seq, le.To, what)
+	t.Printf("%s  %s  %-4d %-10s  %s\n", le.TS, le.TraceID, le.Seq, le.To, what)
 	return nil
 }

@@ -13,15 +13,19 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
+// operating is a request of an operator. Most concern the store as a whole, and need a peer that
+// sees every namespace.
+type operating struct{ *request }
+
 // recoverAll recovers every open trace of the peer's namespace that nobody runs.
-func (q *request) recoverAll() (any, error) {
+func (q operating) recoverAll() (any, error) {
 	if err := q.decode(&struct{}{}); err != nil {
 		return nil, err
 	}
 	if err := q.everything("recover all"); err != nil {
 		return nil, err
 	}
-	all, err := run(q, "", func(ctx context.Context) ([]runtime.Recovered, error) {
+	all, err := run(q.request, "", func(ctx context.Context) ([]runtime.Recovered, error) {
 		return q.d.rt.RecoverAll(ctx, q.d.config.Limits.RecoverWidth)
 	})
 	if err != nil {
@@ -40,7 +44,7 @@ func (q *request) recoverAll() (any, error) {
 }
 
 // everything refuses what concerns the whole store to a peer bound to one namespace.
-func (q *request) everything(what string) error {
+func (q operating) everything(what string) error {
 	if !q.peer.role.Has(config.Admin) || !q.peer.all() {
 		return tga.Errorf(tga.PermissionDenied, "%s may not %s: it takes the verb %s in every namespace", q.peer.name(), what, config.Admin)
 	}
@@ -48,7 +52,7 @@ func (q *request) everything(what string) error {
 }
 
 // verify checks one trace by replaying its log from disk, or the whole store.
-func (q *request) verify() (any, error) {
+func (q operating) verify() (any, error) {
 	var m client.VerifyRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
@@ -78,7 +82,7 @@ func (q *request) verify() (any, error) {
 	return v, nil
 }
 
-func (q *request) verifyStore() (any, error) {
+func (q operating) verifyStore() (any, error) {
 	rep, err := q.d.db.Check(q.r.Context())
 	if err != nil {
 		return nil, err
@@ -107,7 +111,7 @@ func lost(s engine.Stats) error {
 }
 
 // working lists the long pieces of work that are under way, for who watches one of them.
-func (q *request) working() (any, error) {
+func (q operating) working() (any, error) {
 	if err := q.everything("see how far work on the store is"); err != nil {
 		return nil, err
 	}
@@ -120,7 +124,7 @@ func (q *request) working() (any, error) {
 
 // backup copies the store into a directory of the daemon's file system. It ends with the
 // request: who interrupts a backup wants none.
-func (q *request) backup() (any, error) {
+func (q operating) backup() (any, error) {
 	var m client.BackupRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
@@ -131,7 +135,7 @@ func (q *request) backup() (any, error) {
 	if !filepath.IsAbs(m.Dir) || filepath.Clean(m.Dir) != m.Dir {
 		return nil, tga.Errorf(tga.ValidationError, "dir %.200q: want a clean absolute path", m.Dir).At("/dir")
 	}
-	_, err := run(q, "", func(ctx context.Context) (struct{}, error) {
+	_, err := run(q.request, "", func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer context.AfterFunc(q.r.Context(), cancel)()
 		defer cancel()
@@ -141,7 +145,7 @@ func (q *request) backup() (any, error) {
 }
 
 // seal moves finished traces into segments.
-func (q *request) seal() (any, error) {
+func (q operating) seal() (any, error) {
 	var m client.SealRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
@@ -153,7 +157,7 @@ func (q *request) seal() (any, error) {
 	if before == 0 {
 		before = tga.MillisOf(q.d.clock()) + 1
 	}
-	done, err := run(q, "", func(ctx context.Context) (client.Sealed, error) {
+	done, err := run(q.request, "", func(ctx context.Context) (client.Sealed, error) {
 		s, err := q.d.db.SealTraces(ctx, before)
 		return client.Sealed{Segments: s.Segments, Traces: s.Traces, Bytes: s.Bytes}, err
 	})
@@ -161,7 +165,7 @@ func (q *request) seal() (any, error) {
 }
 
 // unfreeze opens a frozen store; who accepts the loss is the peer.
-func (q *request) unfreeze() (any, error) {
+func (q operating) unfreeze() (any, error) {
 	var m client.UnfreezeRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
@@ -175,7 +179,7 @@ func (q *request) unfreeze() (any, error) {
 	return client.Done{OK: true}, nil
 }
 
-func (q *request) endQuarantine() (any, error) {
+func (q operating) endQuarantine() (any, error) {
 	if err := q.decode(&struct{}{}); err != nil {
 		return nil, err
 	}

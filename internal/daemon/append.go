@@ -11,11 +11,14 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
+// submitting is a request to append artifacts that the peer made itself, under a lease that it holds.
+type submitting struct{ *request }
+
 // appendOne appends artifacts to a trace under a lease that the peer took.
 //
 // This is the log without the runtime: who uses it sends its own calls, and marks and
 // records them as the contracts say.
-func (q *request) appendOne() (any, error) {
+func (q submitting) appendOne() (any, error) {
 	var m client.AppendRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
@@ -33,7 +36,7 @@ func (q *request) appendOne() (any, error) {
 
 // appendMany makes the appends of a batch in their order. Each is refused or made on its
 // own, and all of them are on their way before the first is waited for: they share syncs.
-func (q *request) appendMany() (any, error) {
+func (q submitting) appendMany() (any, error) {
 	var m client.BatchRequest
 	if err := q.decode(&m); err != nil {
 		return nil, err
@@ -73,7 +76,7 @@ func (q *request) appendMany() (any, error) {
 }
 
 // submit puts one append on its way; at is where it stands in the body.
-func (q *request) submit(id tga.ID, m client.AppendRequest, at string) (engine.Ticket, error) {
+func (q submitting) submit(id tga.ID, m client.AppendRequest, at string) (engine.Ticket, error) {
 	var none engine.Ticket
 	if len(m.Artifacts) == 0 {
 		return none, tga.Errorf(tga.ValidationError, "an append without artifacts").At(at + "/artifacts").In(id)
@@ -110,7 +113,7 @@ func appended(ticket engine.Ticket) (*client.Appended, error) {
 }
 
 // artifact decodes one artifact with its entry and its documents.
-func (q *request) artifact(m *client.NewArtifact, at string) (chain.NewArtifact, error) {
+func (q submitting) artifact(m *client.NewArtifact, at string) (chain.NewArtifact, error) {
 	var a chain.NewArtifact
 	var err error
 	if a.Artifact, err = tga.DecodeArtifact(m.Artifact, q.d.config.JSONLimits()); err != nil {

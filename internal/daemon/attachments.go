@@ -10,7 +10,7 @@ import (
 // attachments answers with the values of a kind whose key starts with ?prefix=, in key
 // order: working states and the journals of turns are read from them. They have no
 // namespace, so they are shown to those who see everything.
-func (q *request) attachments() (any, error) {
+func (q operating) attachments() (any, error) {
 	if err := q.everything("read working states and turns"); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
+// leasing is a request about the lease of one trace, or under it.
+type leasing struct{ *request }
+
 // leaseTable keeps the leases that peers hold over the socket. A lease of the store has
 // no end of its own; one that a peer holds has, for the daemon cannot see the peer die.
 // Its end lets another append. It never licenses a send: the epoch fences the log, and
@@ -136,7 +139,7 @@ func notHeld(trace tga.ID) error {
 }
 
 // acquire takes the lease of a trace, which need not exist yet.
-func (q *request) acquire() (any, error) {
+func (q leasing) acquire() (any, error) {
 	m, id, ttl, err := q.leaseRequest()
 	if err != nil {
 		return nil, err
@@ -170,14 +173,14 @@ func (q *request) acquire() (any, error) {
 
 // streams reports whether the id is that of a stream, which is the daemon's own: a turn, or
 // what the runtime keeps beside the traces.
-func (q *request) streams(id tga.ID) bool {
+func (q leasing) streams(id tga.ID) bool {
 	for range q.d.db.Attachments(q.r.Context(), chain.AttachStream, id[:]) {
 		return true // an error too: then nothing says that it is the peer's
 	}
 	return false
 }
 
-func (q *request) renew() (any, error) {
+func (q leasing) renew() (any, error) {
 	m, id, ttl, err := q.heldRequest()
 	if err != nil {
 		return nil, err
@@ -189,7 +192,7 @@ func (q *request) renew() (any, error) {
 	return leaseOf(m.Lease, h.lease, h.expires), nil
 }
 
-func (q *request) release() (any, error) {
+func (q leasing) release() (any, error) {
 	m, id, _, err := q.heldRequest()
 	if err != nil {
 		return nil, err
@@ -199,7 +202,7 @@ func (q *request) release() (any, error) {
 
 // leaseRequest decodes a request for the lease of a trace that is the peer's, or nobody's
 // yet.
-func (q *request) leaseRequest() (m client.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
+func (q leasing) leaseRequest() (m client.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
 	if m, id, ttl, err = q.heldRequest(); err != nil {
 		return
 	}
@@ -214,7 +217,7 @@ func (q *request) leaseRequest() (m client.LeaseRequest, id tga.ID, ttl time.Dur
 
 // heldRequest decodes a request about a lease that the peer says it holds. Its token is the
 // proof: the trace is not looked at, so nobody learns whether it is there.
-func (q *request) heldRequest() (m client.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
+func (q leasing) heldRequest() (m client.LeaseRequest, id tga.ID, ttl time.Duration, err error) {
 	if err = q.decode(&m); err != nil {
 		return
 	}
@@ -239,7 +242,7 @@ func leaseOf(token string, l chain.Lease, expires time.Time) client.Lease {
 }
 
 // checkpoint seals a trace's head, under the peer's lease or one taken for the moment.
-func (q *request) checkpoint() (any, error) {
+func (q leasing) checkpoint() (any, error) {
 	var m client.CheckpointRequest
 	id, _, err := q.decodeAbout(&m)
 	if err != nil {

@@ -19,7 +19,7 @@ const rawTries = 8
 // appendRaw is the one way by which a peer's own artifacts reach the log: that they are
 // the peer's to write is checked against the very head that they are appended to, and who
 // wrote them commits with them.
-func (q *request) appendRaw(id tga.ID, lease string, batch chain.Batch, at string) (engine.Ticket, error) {
+func (q submitting) appendRaw(id tga.ID, lease string, batch chain.Batch, at string) (engine.Ticket, error) {
 	// The commit is bounded by its locks alone: a client that goes away does not end it.
 	ctx := context.WithoutCancel(q.r.Context())
 	expect := batch.Expect
@@ -62,7 +62,7 @@ func (q *request) appendRaw(id tga.ID, lease string, batch chain.Batch, at strin
 
 // mayAppendRaw checks that the artifacts are the peer's to append to t, each against the
 // table of [runtime.MayAppend]. Where the machine has no edge for one the store says so.
-func (q *request) mayAppendRaw(ctx context.Context, t *chain.Trace, artifacts []chain.NewArtifact, at string) error {
+func (q submitting) mayAppendRaw(ctx context.Context, t *chain.Trace, artifacts []chain.NewArtifact, at string) error {
 	who, state := q.peer.name(), t.Head.State
 	request, asked, sent := t.Request, runtime.RequestOrigin(t, who), runtime.Sender(t, who)
 	for i := range artifacts {
@@ -122,7 +122,7 @@ func subjectOf(a *tga.Artifact) runtime.Subject {
 }
 
 // rights is what the configuration gives the peer.
-func (q *request) rights() runtime.Rights {
+func (q submitting) rights() runtime.Rights {
 	var all runtime.Rights
 	for _, r := range []struct {
 		has   bool
@@ -142,7 +142,7 @@ func (q *request) rights() runtime.Rights {
 }
 
 // hasVerb refuses an artifact of a type that the peer may append to no trace.
-func (q *request) hasVerb(a *tga.Artifact, at string) error {
+func (q submitting) hasVerb(a *tga.Artifact, at string) error {
 	verb := config.Append
 	if a.Type == tga.DecisionType {
 		verb = config.Decide
@@ -179,7 +179,7 @@ var daemonsOwn = map[tga.ArtifactType][]string{
 
 // ownMembers refuses what an artifact says of itself that only the daemon knows: who
 // submits is the peer, and the namespace is the peer's.
-func (q *request) ownMembers(a *tga.Artifact, at string) error {
+func (q submitting) ownMembers(a *tga.Artifact, at string) error {
 	for _, name := range daemonsOwn[a.Type] {
 		if a.Meta[name] != nil {
 			return tga.Errorf(tga.ValidationError, "meta.%s of a %s is tgad's own", name, a.Type).In(a.TraceID).At(at + "/meta/" + name)
@@ -209,7 +209,7 @@ func (q *request) ownMembers(a *tga.Artifact, at string) error {
 
 // mayDecideRaw checks a decision beyond the table: that no votes are being counted, and
 // that an approval carries the remote supervisor's signature for this very call.
-func (q *request) mayDecideRaw(ctx context.Context, t *chain.Trace, request, decision *tga.Artifact, at string) error {
+func (q submitting) mayDecideRaw(ctx context.Context, t *chain.Trace, request, decision *tga.Artifact, at string) error {
 	// A pending approval counts votes; a decision beside it would not.
 	pending, err := q.d.db.Attachment(ctx, chain.AttachApproval, t.ID[:])
 	if err != nil {

@@ -82,6 +82,11 @@ type route struct {
 	handle func(*request) (any, error)
 }
 
+// as makes a route's handle of a method of one kind of request.
+func as[T ~struct{ *request }](handle func(T) (any, error)) func(*request) (any, error) {
+	return func(q *request) (any, error) { return handle(T{q}) }
+}
+
 // when is from which moment on a route is answered.
 type when uint8
 
@@ -113,7 +118,7 @@ var routes = []route{
 	{"POST", "/v1/keep", mayAppend, whenReady, (*request).keep},
 	{"GET", "/v1/kept", mayAppend, whenReady, (*request).kept},
 
-	{"GET", "/v1/traces", mayRead, atRest, (*request).traces},
+	{"GET", "/v1/traces", mayRead, atRest, as(listing.traces)},
 	{"GET", "/v1/traces/{id}", mayRead, atRest, (*request).timeline},
 	{"GET", "/v1/traces/{id}/state", mayRead, atRest, (*request).state},
 	{"GET", "/v1/traces/{id}/entries", mayRead, atRest, (*request).entries},
@@ -125,26 +130,26 @@ var routes = []route{
 	{"GET", "/v1/evidence/{digest}", mayRead, atRest, (*request).evidence},
 	{"GET", "/v1/rollback-plan", mayRead, atRest, (*request).rollbackPlan},
 
-	{"POST", "/v1/traces/{id}/entries", mayAppendOrDecide, whenReady, (*request).appendOne},
-	{"POST", "/v1/entries:batch", mayAppendOrDecide, whenReady, (*request).appendMany},
-	{"POST", "/v1/traces/{id}/lease", mayAppendOrDecide, whenReady, (*request).acquire},
-	{"POST", "/v1/traces/{id}/lease:renew", mayAppendOrDecide, whenReady, (*request).renew},
-	{"POST", "/v1/traces/{id}/lease:release", mayAppendOrDecide, whenReady, (*request).release},
-	{"POST", "/v1/traces/{id}/checkpoint", mayAppend, whenReady, (*request).checkpoint},
+	{"POST", "/v1/traces/{id}/entries", mayAppendOrDecide, whenReady, as(submitting.appendOne)},
+	{"POST", "/v1/entries:batch", mayAppendOrDecide, whenReady, as(submitting.appendMany)},
+	{"POST", "/v1/traces/{id}/lease", mayAppendOrDecide, whenReady, as(leasing.acquire)},
+	{"POST", "/v1/traces/{id}/lease:renew", mayAppendOrDecide, whenReady, as(leasing.renew)},
+	{"POST", "/v1/traces/{id}/lease:release", mayAppendOrDecide, whenReady, as(leasing.release)},
+	{"POST", "/v1/traces/{id}/checkpoint", mayAppend, whenReady, as(leasing.checkpoint)},
 
 	{"POST", "/v1/traces/{id}/decide", mayDecide, whenReady, (*request).decide},
 	{"POST", "/v1/traces/{id}/resolve", mayAdmin, whenReady, (*request).resolve},
 	{"POST", "/v1/traces/{id}/abandon", mayAdmin, whenReady, (*request).abandon},
 	{"POST", "/v1/traces/{id}/compensate", mayAdmin, whenReady, (*request).compensate},
-	{"POST", "/v1/recover", mayAdmin, whenReady, (*request).recoverAll},
+	{"POST", "/v1/recover", mayAdmin, whenReady, as(operating.recoverAll)},
 	{"POST", "/v1/export", mayRead, atRest, (*request).export},
-	{"POST", "/v1/verify", mayReadOrAdmin, atRest, (*request).verify},
-	{"GET", "/v1/attachments", mayAdmin, atRest, (*request).attachments},
-	{"GET", "/v1/working", mayAdmin, whenOpen, (*request).working},
-	{"POST", "/v1/backup", mayAdmin, whenOpen, (*request).backup},
-	{"POST", "/v1/seal", mayAdmin, whenReady, (*request).seal},
-	{"POST", "/v1/unfreeze", mayAdmin, whenOpen, (*request).unfreeze},
-	{"POST", "/v1/end-quarantine", mayAdmin, whenReady, (*request).endQuarantine},
+	{"POST", "/v1/verify", mayReadOrAdmin, atRest, as(operating.verify)},
+	{"GET", "/v1/attachments", mayAdmin, atRest, as(operating.attachments)},
+	{"GET", "/v1/working", mayAdmin, whenOpen, as(operating.working)},
+	{"POST", "/v1/backup", mayAdmin, whenOpen, as(operating.backup)},
+	{"POST", "/v1/seal", mayAdmin, whenReady, as(operating.seal)},
+	{"POST", "/v1/unfreeze", mayAdmin, whenOpen, as(operating.unfreeze)},
+	{"POST", "/v1/end-quarantine", mayAdmin, whenReady, as(operating.endQuarantine)},
 
 	{"GET", "/livez", nil, whenOpen, (*request).isLive},
 	{"GET", "/healthz", nil, whenOpen, (*request).healthy},

@@ -14,6 +14,9 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
+// listing is a request for the traces of a store, as far as the peer may see them.
+type listing struct{ *request }
+
 // trace loads a trace of the peer's. One of another namespace is NOT_FOUND in the words
 // of one that does not exist: who may not see it learns nothing of it.
 func (q *request) trace(id tga.ID) (*chain.Trace, error) {
@@ -64,7 +67,7 @@ func (q *request) traceInPath() (*chain.Trace, error) {
 }
 
 // traces lists a page of open traces, or of all.
-func (q *request) traces() (any, error) {
+func (q listing) traces() (any, error) {
 	query := q.r.URL.Query()
 	var after tga.ID
 	if text := query.Get("after"); text != "" {
@@ -117,7 +120,7 @@ func (q *request) traces() (any, error) {
 const lookedPerPage = 64
 
 // openTraces yields what the open index says of the open traces after an id.
-func (q *request) openTraces(after tga.ID) iter.Seq2[engine.Listed, error] {
+func (q listing) openTraces(after tga.ID) iter.Seq2[engine.Listed, error] {
 	return func(yield func(engine.Listed, error) bool) {
 		for o, err := range q.d.db.OpenTraces(q.r.Context()) {
 			if err == nil && string(o.TraceID[:]) <= string(after[:]) {
@@ -131,7 +134,7 @@ func (q *request) openTraces(after tga.ID) iter.Seq2[engine.Listed, error] {
 }
 
 // look reads what a list shows and the open index does not say.
-func (q *request) look(l *engine.Listed) {
+func (q listing) look(l *engine.Listed) {
 	t, err := q.d.db.Load(q.r.Context(), l.TraceID)
 	if err != nil {
 		l.Err = err
@@ -144,7 +147,7 @@ func (q *request) look(l *engine.Listed) {
 
 // mayList says whether the peer may see a trace in a list. Whose a trace is that cannot be
 // read, its first entry or its place in the open index says.
-func (q *request) mayList(l engine.Listed) bool {
+func (q listing) mayList(l engine.Listed) bool {
 	if l.Err != nil && l.Namespace == "" {
 		return q.ownGenesis(l.TraceID)
 	}
@@ -153,7 +156,7 @@ func (q *request) mayList(l engine.Listed) bool {
 
 // describe tells what a trace is about. One that cannot be read is listed with the
 // reason.
-func (q *request) describe(l engine.Listed) client.OpenTrace {
+func (q listing) describe(l engine.Listed) client.OpenTrace {
 	m := openTrace(l.OpenTrace)
 	m.Held = q.d.db.Holder(l.TraceID) == ledger.HolderAlive
 	m.ToolServer, m.ToolName, m.IdempotencyKey, m.ToolCallID = l.Server, l.Tool, l.Key, l.ToolCallID

@@ -34,9 +34,7 @@ var (
 		"runtime.Runtime.reserve":                 30,
 	}
 	overMethods = map[string]int{
-		"cmd/tgad.app":            81,
 		"engine.DB":               179,
-		"internal/daemon.request": 89,
 		"runtime.Runtime":         179,
 	}
 )
