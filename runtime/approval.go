@@ -106,7 +106,7 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 			return err
 		}
 		if pending.Expires != 0 {
-			if err := rt.setTimer(l, pending.Since, pending.Expires, timer{Kind: timerExpiry}); err != nil {
+			if err := l.setTimer(pending.Since, pending.Expires, timer{Kind: timerExpiry}); err != nil {
 				return err
 			}
 		}

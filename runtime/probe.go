@@ -88,12 +88,12 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 		}
 	}
 	if most := l.policy.Probe.Attempts; most == 0 || asks < uint32(most) {
-		next, err := rt.after(l.policy.Probe, asks)
+		next, err := rt.timers.after(l.policy.Probe, asks)
 		if err != nil {
 			return err
 		}
 		body["next"] = next.String()
-		if err := rt.setTimer(l, rt.clock.now(), next, timer{Kind: timerProbe, Number: asks}); err != nil {
+		if err := l.setTimer(rt.clock.now(), next, timer{Kind: timerProbe, Number: asks}); err != nil {
 			return err
 		}
 	} else {

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -31,22 +32,33 @@ func (l *loop) external() bool {
 	return l.call != nil && l.call.Meta.String(tga.MetaAttempt) == tga.AttemptExternal
 }
 
+// retries makes the new attempts after a failure that permits one, when they are due.
+type retries struct {
+	store   Store
+	clock   times
+	mint    *minter
+	timers  *timers
+	counts  *counts
+	profile ledger.Profile
+	calls   driver
+}
+
 // retry makes the due new attempt after a retryable failure or a call that was not sent: a new trace with the same
 // key and request, whose id follows from the failed one's. A crash between the attempt
 // and the end of its timer finds the new trace and does not make another.
-func (rt *Runtime) retry(ctx context.Context, key []byte, failed tga.ID, n uint32) error {
-	t, err := rt.store.Load(ctx, failed)
+func (r *retries) retry(ctx context.Context, key []byte, failed tga.ID, n uint32) error {
+	t, err := r.store.Load(ctx, failed)
 	if err != nil {
 		return err
 	}
 	id := derivedID("tgad retry v1", failed, t.Head.Digest)
-	_, err = rt.store.Load(ctx, id)
-	record, rerr := rt.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
+	_, err = r.store.Load(ctx, id)
+	record, rerr := r.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
 	if rerr != nil {
 		return rerr
 	}
 	due := tga.CodeOf(err) == tga.NotFound && record != nil && record.TraceID == failed && record.Class.Releases() &&
-		!rt.clock.over(t.Request.TS, t.Deadline)
+		!r.clock.over(t.Request.TS, t.Deadline)
 	if err != nil && tga.CodeOf(err) != tga.NotFound {
 		return err
 	}
@@ -56,14 +68,14 @@ func (rt *Runtime) retry(ctx context.Context, key []byte, failed tga.ID, n uint3
 	req := repeatOf(t)
 	req.TraceID, req.Retry = id, true
 	req.own = tga.Meta{tga.MetaRetryNumber: attemptNumber(n)}
-	l, err := rt.start(ctx, req)
+	l, err := r.calls.start(ctx, req)
 	if err != nil {
 		return err
 	}
-	defer rt.store.Release(l.lease)
+	defer r.store.Release(l.lease)
 	l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachTimer, Key: key})
-	rt.counts.retried.Add(1)
-	return rt.drive(ctx, l)
+	r.counts.retried.Add(1)
+	return r.calls.drive(ctx, l)
 }
 
 // repeatOf is the request of a trace, for a trace that follows it.
@@ -94,4 +106,36 @@ func derivedID(what string, trace tga.ID, more tga.Digest) tga.ID {
 	id := tga.ID(sum[:16])
 	copy(id[:6], trace[:6])
 	return tga.MakeID(id)
+}
+
+// schedule stages what follows from an effect's class: the time of a new attempt after
+// a retryable failure or a call that was not sent, or the undoing of what was half done.
+// The new attempt is made no earlier than the tool server asked for.
+func (r *retries) schedule(l *loop, class ledger.Class, asked time.Duration) error {
+	if l.remote != nil || l.external() {
+		return nil // who sends by itself makes its own new attempts
+	}
+	switch {
+	case class == ledger.ClassNotSent, class == ledger.ClassRetryable && r.profile.NeedsLicence():
+		n := retryNumber(l.request) + 1
+		if n > uint32(max(l.policy.Retry.Attempts, 0)) {
+			return nil
+		}
+		due, err := r.timers.after(l.policy.Retry, n)
+		if err != nil {
+			return err
+		}
+		if due = max(due, tga.MillisOf(r.clock.Now().Add(asked+time.Millisecond-1))); l.deadline != 0 && due >= l.deadline {
+			return nil
+		}
+		note, err := r.mint.note(tga.NoteRetry, whoRuntime, map[string]any{"due": due.String(), "number": n})
+		if err != nil {
+			return err
+		}
+		l.notes = append(l.notes, note)
+		return l.setTimer(r.clock.now(), due, timer{Kind: timerRetry, Number: n})
+	case class == ledger.ClassCompensatable && l.policy.AutoCompensate:
+		return l.setTimer(r.clock.now(), r.clock.now(), timer{Kind: timerCompensate})
+	}
+	return nil
 }

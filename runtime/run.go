@@ -77,6 +77,16 @@ type loop struct {
 	origin chain.Lease
 }
 
+// driver is the loop as those see it who begin or end a call from outside.
+type driver interface {
+	// start makes the loop of a fresh call.
+	start(ctx context.Context, req Request) (*loop, error)
+	// drive runs a loop; an error says why its trace is not terminal.
+	drive(ctx context.Context, l *loop) error
+	// finish is drive, and the answer for its caller.
+	finish(ctx context.Context, l *loop) (Result, error)
+}
+
 // run drives a trace from the state it is in to a terminal state, or to where it must
 // wait. A fresh call and a recovered one run this same loop; they differ in the state
 // they enter with. Recovery writes nothing that this loop would not write, so a crash

@@ -27,10 +27,11 @@ type Runtime struct {
 	observe    observer
 	doubts     *doubts
 	answers    *answers
+	timers     *timers
+	retries    *retries
 	born       clock.Reading // when New made it
-	timers     timers
-	dead       sync.Map  // trace id → when this process knew the newest sender to be gone
-	names      nameLocks // of identical calls that are being decided
+	dead       sync.Map      // trace id → when this process knew the newest sender to be gone
+	names      nameLocks     // of identical calls that are being decided
 	counts     *counts
 }
 
@@ -51,8 +52,10 @@ func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*R
 	rt.observe = observer(rt.opts.Observe)
 	rt.doubts = &doubts{clock: rt.clock, mint: rt.mint, observe: rt.observe, counts: rt.counts}
 	rt.answers = &answers{rules: rt.opts.Trust.Outcome, maxAnswer: rt.opts.MaxAnswer}
+	rt.timers = newTimers(store, rt.clock, rt.opts.Rand)
+	rt.timers.serve = rt.serveTimer
+	rt.retries = &retries{store: store, clock: rt.clock, mint: rt.mint, timers: rt.timers, counts: rt.counts, profile: rt.opts.Profile, calls: rt}
 	rt.born = rt.clock.Read()
-	rt.timers.init()
 	return rt, nil
 }
 
@@ -194,7 +197,7 @@ func (rt *Runtime) start(ctx context.Context, req Request) (*loop, error) {
 
 func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, given bool) (*loop, error) {
 	l := &loop{
-		store: rt.store, timers: &rt.timers, lease: lease,
+		store: rt.store, timers: rt.timers, lease: lease,
 		policy:    rt.opts.Policy(req.Server, req.Tool).withDefaults(),
 		namespace: firstOf(req.Namespace, tga.DefaultNamespace),
 		submitter: req.Submitter, asker: req.Submitter, sender: OfProcess,
@@ -294,7 +297,7 @@ func (rt *Runtime) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
 	}
 	p := t.Request.Request.Proposal
 	l := &loop{
-		store: rt.store, timers: &rt.timers,
+		store: rt.store, timers: rt.timers,
 		lease: lease, head: t.Head, state: t.Head.State,
 		policy:  rt.opts.Policy(p.ToolServer, p.ToolName).withDefaults(),
 		request: t.Request, decision: t.Decision, call: t.Call, effect: t.Effect,

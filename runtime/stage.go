@@ -107,7 +107,7 @@ func (rt *Runtime) stageAnswer(l *loop, w answer, attachments []chain.Attachment
 		return err
 	}
 	l.stopTimer()
-	return rt.schedule(l, w.class, retryAfterOf(effect))
+	return rt.retries.schedule(l, w.class, retryAfterOf(effect))
 }
 
 // serve stages the recorded effect of another trace: own ids, the same outcome, and

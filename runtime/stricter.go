@@ -33,7 +33,7 @@ func (rt *Runtime) tighten(ctx context.Context, l *loop, a *Approval) (changed, 
 		if v.Within > 0 {
 			if ends := a.Since + tga.Millis(v.Within.Milliseconds()); a.Expires == 0 || ends < a.Expires {
 				a.Expires, changed = ends, true
-				err = rt.setTimer(l, a.Since, ends, timer{Kind: timerExpiry})
+				err = l.setTimer(a.Since, ends, timer{Kind: timerExpiry})
 			}
 		}
 	}

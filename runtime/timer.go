@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/keyspace"
-	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -38,7 +37,7 @@ const (
 const timerFailed = 30 * time.Second
 
 // setTimer stages a timer, set at since, in place of the trace's outstanding one.
-func (rt *Runtime) setTimer(l *loop, since, due tga.Millis, t timer) error {
+func (l *loop) setTimer(since, due tga.Millis, t timer) error {
 	t.Wait = due - since
 	raw, err := json.Marshal(t)
 	if err != nil {
@@ -80,31 +79,42 @@ func timerOf(t *chain.Trace) tga.Millis {
 }
 
 // after is the time of repetition n by b, counted from now.
-func (rt *Runtime) after(b Backoff, n uint32) (tga.Millis, error) {
+func (ts *timers) after(b Backoff, n uint32) (tga.Millis, error) {
 	var r [8]byte
-	if _, err := io.ReadFull(rt.opts.Rand, r[:]); err != nil {
+	if _, err := io.ReadFull(ts.rand, r[:]); err != nil {
 		return 0, tga.Errorf(tga.StoreUnavailable, "no randomness: %w", err)
 	}
-	return tga.MillisOf(rt.clock.Now().Add(b.wait(n, binary.BigEndian.Uint64(r[:])))), nil
+	return tga.MillisOf(ts.clock.Now().Add(b.wait(n, binary.BigEndian.Uint64(r[:])))), nil
 }
 
-// timers is what a process remembers of its timers.
+// timers serves the timers of the store, and holds what this process remembers of them.
 type timers struct {
+	store Store
+	clock times
+	rand  io.Reader
+	serve func(ctx context.Context, key []byte, trace tga.ID, t timer) error // does what a timer is for
+
+	// mu is held for a look into the maps and never while the store is asked or a timer is
+	// served: timers are served timersAtOnce at a time, and each may lay itself to rest.
 	mu    sync.Mutex
 	rests map[string]tga.Millis // key of a timer that failed, and until when it rests
 	early map[string]tga.Millis // key of a timer that is due earlier than its key says
 	jumps uint64                // of the clock, when early was made
 	known bool                  // early was made
-	woken chan struct{}         // has a value when a timer was set
+
+	woken chan struct{} // has a value when a timer was set
 }
 
-func (t *timers) init() {
-	t.rests, t.early, t.woken = map[string]tga.Millis{}, map[string]tga.Millis{}, make(chan struct{}, 1)
+func newTimers(store Store, clock times, rand io.Reader) *timers {
+	return &timers{
+		store: store, clock: clock, rand: rand,
+		rests: map[string]tga.Millis{}, early: map[string]tga.Millis{}, woken: make(chan struct{}, 1),
+	}
 }
 
-func (t *timers) wake() {
+func (ts *timers) wake() {
 	select {
-	case t.woken <- struct{}{}:
+	case ts.woken <- struct{}{}:
 	default:
 	}
 }
@@ -115,21 +125,25 @@ func (t *timers) wake() {
 // ctx ends goes on under life, so that a drain puts nothing in doubt, and is waited for.
 // It returns ctx's error, or a store's that can no longer be read.
 func (rt *Runtime) RunTimers(ctx, life context.Context) error {
+	return rt.timers.run(ctx, life)
+}
+
+func (ts *timers) run(ctx, life context.Context) error {
 	for {
-		next, err := rt.fireTimers(ctx, life)
+		next, err := ts.serveDue(ctx, life)
 		if err != nil {
 			return err
 		}
 		wait := time.Minute // a clock that is set shows within that
 		if next != 0 {
-			wait = min(wait, max(next.Time().Sub(rt.clock.Now()), 0))
+			wait = min(wait, max(next.Time().Sub(ts.clock.Now()), 0))
 		}
 		pause := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			pause.Stop()
 			return ctx.Err()
-		case <-rt.timers.woken:
+		case <-ts.woken:
 			pause.Stop()
 		case <-pause.C:
 		}
@@ -149,12 +163,12 @@ type due struct {
 // FireTimers serves what is due now, and what falls due by that, and returns when the
 // next timer is; 0 is none.
 func (rt *Runtime) FireTimers(ctx context.Context) (next tga.Millis, err error) {
-	return rt.fireTimers(ctx, ctx)
+	return rt.timers.serveDue(ctx, ctx)
 }
 
-func (rt *Runtime) fireTimers(ctx, life context.Context) (next tga.Millis, err error) {
+func (ts *timers) serveDue(ctx, life context.Context) (next tga.Millis, err error) {
 	for {
-		list, next, err := rt.dueTimers(ctx)
+		list, next, err := ts.listDue(ctx)
 		if err != nil || len(list) == 0 {
 			return next, err
 		}
@@ -167,9 +181,9 @@ func (rt *Runtime) fireTimers(ctx, life context.Context) (next tga.Millis, err e
 				return 0, ctx.Err()
 			}
 			go func() {
-				err := rt.fire(life, d.key, d.trace, d.timer)
+				err := ts.fire(life, d.key, d.trace, d.timer)
 				if err != nil {
-					rt.timers.lay(d.key, tga.MillisOf(rt.clock.Now().Add(timerFailed)))
+					ts.lay(d.key, tga.MillisOf(ts.clock.Now().Add(timerFailed)))
 				}
 				if errors.Is(err, tga.StoreUnavailable) {
 					failed <- err
@@ -193,16 +207,16 @@ func wait(slots chan struct{}) {
 	}
 }
 
-// dueTimers lists the timers that are due and do not rest, and the time of the next.
-func (rt *Runtime) dueTimers(ctx context.Context) (list []due, next tga.Millis, err error) {
-	now := rt.clock.now()
-	if err := rt.anchorTimers(ctx); err != nil {
+// listDue lists the timers that are due and do not rest, and the time of the next.
+func (ts *timers) listDue(ctx context.Context) (list []due, next tga.Millis, err error) {
+	now := ts.clock.now()
+	if err := ts.anchor(ctx); err != nil {
 		return nil, 0, err
 	}
-	if list, next, err = rt.earlyTimers(ctx, now); err != nil {
+	if list, next, err = ts.listEarly(ctx, now); err != nil {
 		return nil, 0, err
 	}
-	for a, err := range rt.store.Attachments(ctx, chain.AttachTimer, nil) {
+	for a, err := range ts.store.Attachments(ctx, chain.AttachTimer, nil) {
 		if err != nil {
 			return nil, 0, err
 		}
@@ -210,7 +224,7 @@ func (rt *Runtime) dueTimers(ctx context.Context) (list []due, next tga.Millis, 
 		if err != nil {
 			return nil, 0, err
 		}
-		if at := max(set, rt.timers.rest(a.Key, now)); at > now {
+		if at := max(set, ts.rest(a.Key, now)); at > now {
 			if next == 0 || at < next {
 				next = at
 			}
@@ -228,20 +242,19 @@ func (rt *Runtime) dueTimers(ctx context.Context) (list []due, next tga.Millis, 
 	return list, next, nil
 }
 
-// anchorTimers finds, when the process begins and when the clock has jumped, the timers that
+// anchor finds, when the process begins and when the clock has jumped, the timers that
 // are due before their stored time: none waits longer from now on than it was to wait when it
 // was set. What expires is no later than that from when it was set.
-func (rt *Runtime) anchorTimers(ctx context.Context) error {
-	jumps, _ := rt.clock.Jumps()
-	t := &rt.timers
-	t.mu.Lock()
-	known := t.known && t.jumps == jumps
-	t.mu.Unlock()
+func (ts *timers) anchor(ctx context.Context) error {
+	jumps, _ := ts.clock.Jumps()
+	ts.mu.Lock()
+	known := ts.known && ts.jumps == jumps
+	ts.mu.Unlock()
 	if known {
 		return nil
 	}
 	early := map[string]tga.Millis{}
-	for a, err := range rt.store.Attachments(ctx, chain.AttachTimer, nil) {
+	for a, err := range ts.store.Attachments(ctx, chain.AttachTimer, nil) {
 		if err != nil {
 			return err
 		}
@@ -254,35 +267,34 @@ func (rt *Runtime) anchorTimers(ctx context.Context) error {
 			return err
 		}
 		wait := time.Duration(b.Wait) * time.Millisecond
-		left := rt.clock.Due(due.Time(), wait)
+		left := ts.clock.Due(due.Time(), wait)
 		if b.Kind == timerExpiry {
-			left = max(wait-rt.clock.Longest((due-b.Wait).Time()), 0)
+			left = max(wait-ts.clock.Longest((due-b.Wait).Time()), 0)
 		}
 		// Up to a whole millisecond: before it the timer would find nothing to do.
-		if at := tga.MillisOf(rt.clock.Now().Add(left + time.Millisecond - 1)); at < due {
+		if at := tga.MillisOf(ts.clock.Now().Add(left + time.Millisecond - 1)); at < due {
 			early[string(a.Key)] = at
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.early, t.rests, t.jumps, t.known = early, map[string]tga.Millis{}, jumps, true
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.early, ts.rests, ts.jumps, ts.known = early, map[string]tga.Millis{}, jumps, true
 	return nil
 }
 
-// earlyTimers lists those of them that are due, and the time of the next.
-func (rt *Runtime) earlyTimers(ctx context.Context, now tga.Millis) (list []due, next tga.Millis, err error) {
-	t := &rt.timers
-	t.mu.Lock()
-	early := maps.Clone(t.early)
-	t.mu.Unlock()
+// listEarly lists those of them that are due, and the time of the next.
+func (ts *timers) listEarly(ctx context.Context, now tga.Millis) (list []due, next tga.Millis, err error) {
+	ts.mu.Lock()
+	early := maps.Clone(ts.early)
+	ts.mu.Unlock()
 	for key, at := range early {
-		if at = max(at, t.rest([]byte(key), now)); at > now {
+		if at = max(at, ts.rest([]byte(key), now)); at > now {
 			if next == 0 || at < next {
 				next = at
 			}
 			continue
 		}
-		raw, err := rt.store.Attachment(ctx, chain.AttachTimer, []byte(key))
+		raw, err := ts.store.Attachment(ctx, chain.AttachTimer, []byte(key))
 		if err != nil {
 			return nil, 0, err
 		}
@@ -291,9 +303,9 @@ func (rt *Runtime) earlyTimers(ctx context.Context, now tga.Millis) (list []due,
 			return nil, 0, err
 		}
 		if raw == nil || set <= now {
-			t.mu.Lock()
-			delete(t.early, key) // it is over, or due by its key
-			t.mu.Unlock()
+			ts.mu.Lock()
+			delete(ts.early, key) // it is over, or due by its key
+			ts.mu.Unlock()
 			continue
 		}
 		d := due{key: []byte(key), trace: trace}
@@ -306,46 +318,46 @@ func (rt *Runtime) earlyTimers(ctx context.Context, now tga.Millis) (list []due,
 }
 
 // rest is until when a timer rests; a rest that is over is forgotten.
-func (t *timers) rest(key []byte, now tga.Millis) tga.Millis {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	until := t.rests[string(key)]
+func (ts *timers) rest(key []byte, now tga.Millis) tga.Millis {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	until := ts.rests[string(key)]
 	if until <= now {
-		delete(t.rests, string(key))
+		delete(ts.rests, string(key))
 	}
 	return until
 }
 
-func (t *timers) lay(key []byte, until tga.Millis) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.rests[string(key)] = until
+func (ts *timers) lay(key []byte, until tga.Millis) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.rests[string(key)] = until
 }
 
 // fire serves one timer. An error means that it is to be tried again later; what the
 // trace came to is no error of the timer. What served it has ended it in the same batch,
 // where it wrote anything; a timer that is left stands for nothing and is ended here.
-func (rt *Runtime) fire(ctx context.Context, key []byte, trace tga.ID, t timer) error {
-	if err := rt.serveTimer(ctx, key, trace, t); err != nil {
+func (ts *timers) fire(ctx context.Context, key []byte, trace tga.ID, t timer) error {
+	if err := ts.serve(ctx, key, trace, t); err != nil {
 		return err
 	}
-	left, err := rt.store.Attachment(ctx, chain.AttachTimer, key)
+	left, err := ts.store.Attachment(ctx, chain.AttachTimer, key)
 	if err != nil || left == nil {
 		return err
 	}
-	lease, err := rt.store.Acquire(context.WithoutCancel(ctx), trace)
+	lease, err := ts.store.Acquire(context.WithoutCancel(ctx), trace)
 	if err != nil {
 		return err
 	}
-	defer rt.store.Release(lease)
-	_, err = rt.store.Append(ctx, lease, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachTimer, Key: key}}})
+	defer ts.store.Release(lease)
+	_, err = ts.store.Append(ctx, lease, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachTimer, Key: key}}})
 	return err
 }
 
 func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t timer) error {
 	switch t.Kind {
 	case timerRetry:
-		return rt.settledTimer(rt.retry(ctx, key, trace, t.Number))
+		return rt.settledTimer(rt.retries.retry(ctx, key, trace, t.Number))
 	case timerCompensate:
 		_, err := rt.compensate(ctx, trace, whoRuntime, key)
 		return rt.settledTimer(err)
@@ -372,38 +384,6 @@ func (rt *Runtime) settledTimer(err error) error {
 	rt.goOn(&err)
 	if errors.Is(err, tga.StoreUnavailable) || errors.Is(err, tga.StateLockAcquireFailed) || errors.Is(err, tga.StateRecoveryFailed) {
 		return err
-	}
-	return nil
-}
-
-// schedule stages what follows from an effect's class: the time of a new attempt after
-// a retryable failure or a call that was not sent, or the undoing of what was half done.
-// The new attempt is made no earlier than the tool server asked for.
-func (rt *Runtime) schedule(l *loop, class ledger.Class, asked time.Duration) error {
-	if l.remote != nil || l.external() {
-		return nil // who sends by itself makes its own new attempts
-	}
-	switch {
-	case class == ledger.ClassNotSent, class == ledger.ClassRetryable && rt.opts.Profile.NeedsLicence():
-		n := retryNumber(l.request) + 1
-		if n > uint32(max(l.policy.Retry.Attempts, 0)) {
-			return nil
-		}
-		due, err := rt.after(l.policy.Retry, n)
-		if err != nil {
-			return err
-		}
-		if due = max(due, tga.MillisOf(rt.clock.Now().Add(asked+time.Millisecond-1))); l.deadline != 0 && due >= l.deadline {
-			return nil
-		}
-		note, err := rt.mint.note(tga.NoteRetry, whoRuntime, map[string]any{"due": due.String(), "number": n})
-		if err != nil {
-			return err
-		}
-		l.notes = append(l.notes, note)
-		return rt.setTimer(l, rt.clock.now(), due, timer{Kind: timerRetry, Number: n})
-	case class == ledger.ClassCompensatable && l.policy.AutoCompensate:
-		return rt.setTimer(l, rt.clock.now(), rt.clock.now(), timer{Kind: timerCompensate})
 	}
 	return nil
 }
