@@ -14,22 +14,28 @@ import (
 // server that this process does not reach is no reason.
 func (rt *Runtime) Admit(ctx context.Context, request *tga.Artifact) (err error) {
 	defer rt.goOn(&err)
-	return rt.admit(ctx, request, tga.ID{}, true)
+	return rt.admission.admit(ctx, request, tga.ID{}, true)
+}
+
+// admission decides which requests are taken, and has a dispatcher prepare for the call of one.
+type admission struct {
+	tools   Dispatcher
+	profile ledger.Profile
 }
 
 // admit is the one place where a tool's name enters. From here on the rules, the
 // licence, the ledger and the URL are looked up by the same value.
-func (rt *Runtime) admit(ctx context.Context, request *tga.Artifact, callID tga.ID, remote bool) error {
+func (a *admission) admit(ctx context.Context, request *tga.Artifact, callID tga.ID, remote bool) error {
 	q := request.Request
 	if err := q.Proposal.CheckNames(); err != nil {
 		return err
 	}
-	if rt.opts.Profile == ledger.Talos {
+	if a.profile == ledger.Talos {
 		if err := q.Proposal.CheckTalosNames(); err != nil {
 			return err
 		}
 	}
-	err := Check(ctx, rt.tools, Call{
+	err := Check(ctx, a.tools, Call{
 		TraceID: request.TraceID, ToolCallID: callID, Attempt: 1, Namespace: namespaceOf(request),
 		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args,
 		Key: firstOf(q.IdempotencyKey, callID.String()), Remote: remote,
@@ -52,4 +58,27 @@ func (rt *Runtime) CheckProfile(a *tga.Artifact) error {
 // namespaceOf is the namespace that a request names.
 func namespaceOf(request *tga.Artifact) string {
 	return firstOf(request.Meta.String(tga.MetaNamespace), tga.DefaultNamespace)
+}
+
+// prepare lets a dispatcher store what it needs before the call is sent; it commits
+// with the EXECUTING entry. A request that was written earlier is looked at again: it
+// may have been appended by somebody else, or under a configuration that had the tool.
+func (a *admission) prepare(ctx context.Context, l *loop) error {
+	if l.head.Seq != 0 {
+		if err := a.admit(ctx, l.request, l.callID, l.remote != nil); err != nil {
+			return err
+		}
+	}
+	p, ok := a.tools.(Preparer)
+	if !ok || l.remote != nil {
+		return nil
+	}
+	q := l.request.Request
+	attachments, err := p.Prepare(ctx, Call{
+		TraceID: l.lease.TraceID, ToolCallID: l.callID, Attempt: 1, Namespace: l.namespace,
+		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args,
+		Key: firstOf(q.IdempotencyKey, l.callID.String()),
+	})
+	l.prepared = attachments
+	return err
 }

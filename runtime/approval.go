@@ -49,18 +49,35 @@ type Vote struct {
 	TS        tga.Millis `json:"ts"`        // set by Decide
 }
 
+// approvals takes a request to its decision: it asks the rules, and people where the rules say
+// so, and counts their votes. What waits is in the store; a vote is counted under the lease of
+// its trace, so that two votes at once are two in turn.
+type approvals struct {
+	store        Store
+	clock        times
+	mint         *minter
+	rules        *rules
+	tokens       *tokens
+	ends         *ends
+	counts       *counts
+	selfApproval bool // [Trust.SelfApproval]
+}
+
+// decide is the step of run for a PENDING trace.
+func (rt *Runtime) decide(ctx context.Context, l *loop) error { return rt.approvals.decide(ctx, l) }
+
 // decide takes a PENDING trace on: it stages the supervisor's decision, or leaves the
 // trace to wait for people.
-func (rt *Runtime) decide(ctx context.Context, l *loop) error {
+func (ap *approvals) decide(ctx context.Context, l *loop) error {
 	if l.head.Seq > 0 { // of a request that is not durable nobody was asked
-		pending, err := rt.approval(ctx, l.lease.TraceID)
+		pending, err := ap.pending(ctx, l.lease.TraceID)
 		if err != nil {
 			return err
 		}
 		if pending != nil {
 			l.timer = pending.Expires
 			// It was asked already, and a crash is no reason to ask people twice.
-			changed, denied, err := rt.tighten(ctx, l, pending)
+			changed, denied, err := ap.tighten(ctx, l, pending)
 			if err != nil || denied {
 				return err
 			}
@@ -72,32 +89,32 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 					return err
 				}
 			}
-			return rt.waitForPeople(ctx, l, pending)
+			return ap.wait(ctx, l, pending)
 		}
 	}
-	if _, pure := rt.supervisor.(PureSupervisor); !pure {
+	if _, pure := ap.rules.supervisor.(PureSupervisor); !pure {
 		// A supervisor that may act on the question is asked about a request that a
 		// crash cannot take back.
 		if err := l.commit(ctx); err != nil {
 			return err
 		}
 	}
-	v, err := rt.supervise(ctx, l)
+	v, err := ap.rules.supervise(ctx, l)
 	if err != nil {
 		return err
 	}
 	if v.Decision == tga.NeedsApproval {
-		if l.head.Seq == 0 && rt.clock.pastDeadline(l) {
-			return rt.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before people were asked")
+		if l.head.Seq == 0 && ap.clock.pastDeadline(l) {
+			return ap.ends.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before people were asked")
 		}
 		// The definition is that of now, when the question is asked.
-		g, err := rt.grant(ctx, l)
+		g, err := ap.tokens.grant(ctx, l)
 		if err != nil {
 			return err
 		}
-		pending := Approval{TraceID: l.lease.TraceID, Since: rt.clock.now(), Required: max(v.Required, 1), Why: v.Rationale, Schema: g.SchemaDigest}
+		pending := Approval{TraceID: l.lease.TraceID, Since: ap.clock.now(), Required: max(v.Required, 1), Why: v.Rationale, Schema: g.SchemaDigest}
 		if v.Within > 0 {
-			pending.Expires = tga.MillisOf(rt.clock.Now().Add(v.Within))
+			pending.Expires = tga.MillisOf(ap.clock.Now().Add(v.Within))
 		}
 		if l.deadline != 0 && (pending.Expires == 0 || l.deadline < pending.Expires) {
 			pending.Expires = l.deadline // an answer after that would permit nothing
@@ -113,40 +130,40 @@ func (rt *Runtime) decide(ctx context.Context, l *loop) error {
 		if err := l.commit(ctx); err != nil {
 			return err
 		}
-		return rt.waitForPeople(ctx, l, &pending)
+		return ap.wait(ctx, l, &pending)
 	}
-	return rt.stageDecision(ctx, l, v, nil)
+	return ap.stageDecision(ctx, l, v, nil)
 }
 
-// waitForPeople is the answer while a request waits; an approval that came too late is
+// wait is the answer while a request waits; an approval that came too late is
 // a denial, and is recorded as one.
-func (rt *Runtime) waitForPeople(ctx context.Context, l *loop, a *Approval) error {
-	if rt.clock.over(a.Since, a.Expires) {
+func (ap *approvals) wait(ctx context.Context, l *loop, a *Approval) error {
+	if ap.clock.over(a.Since, a.Expires) {
 		l.detachApproval()
 		l.stopTimer()
-		rt.counts.expired.Add(1)
-		return rt.stageDecision(ctx, l, Verdict{Decision: tga.Deny, Rationale: "the approval expired at " + a.Expires.String()}, tga.Meta{"code": string(tga.ApprovalExpired)})
+		ap.counts.expired.Add(1)
+		return ap.stageDecision(ctx, l, Verdict{Decision: tga.Deny, Rationale: "the approval expired at " + a.Expires.String()}, tga.Meta{"code": string(tga.ApprovalExpired)})
 	}
 	not := ""
-	if !rt.opts.Trust.SelfApproval && l.submitter != "" {
+	if !ap.selfApproval && l.submitter != "" {
 		not = fmt.Sprintf("; %q handed it in and cannot approve it", l.submitter)
 	}
-	return tga.Errorf(tga.EscalationRequired, "the request waits for %d approval(s): %s%s", a.Required-approvals(a.Votes), a.Why, not).In(l.lease.TraceID)
+	return tga.Errorf(tga.EscalationRequired, "the request waits for %d approval(s): %s%s", a.Required-approving(a.Votes), a.Why, not).In(l.lease.TraceID)
 }
 
-func (rt *Runtime) stageDecision(ctx context.Context, l *loop, v Verdict, meta tga.Meta) error {
-	token, err := rt.capability(ctx, l, v, &meta)
+func (ap *approvals) stageDecision(ctx context.Context, l *loop, v Verdict, meta tga.Meta) error {
+	token, err := ap.tokens.mint(ctx, l, v, &meta)
 	if err != nil {
 		return err
 	}
-	decision, err := rt.mint.decision(l, v, meta, token)
+	decision, err := ap.mint.decision(l, v, meta, token)
 	if err != nil {
 		return err
 	}
 	l.stage(decision)
 	l.supervised = true
 	if v.Decision == tga.Deny {
-		rt.counts.denied.Add(1)
+		ap.counts.denied.Add(1)
 	}
 	return nil
 }
@@ -188,11 +205,11 @@ func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (res Res
 // decideOn records a vote on what the trace asks people, and returns the traces that
 // waited for it.
 func (rt *Runtime) decideOn(ctx context.Context, l *loop, vote Vote) ([]tga.ID, error) {
-	pending, err := rt.approval(ctx, l.lease.TraceID)
+	pending, err := rt.approvals.pending(ctx, l.lease.TraceID)
 	if err != nil {
 		return nil, err
 	}
-	if err := rt.mayVote(l, pending, vote); err != nil {
+	if err := rt.approvals.mayVote(l, pending, vote); err != nil {
 		return nil, err
 	}
 	if pending != nil {
@@ -201,36 +218,36 @@ func (rt *Runtime) decideOn(ctx context.Context, l *loop, vote Vote) ([]tga.ID, 
 	if pending != nil && pending.Kind == AskConfirmation {
 		return pending.Waiting, rt.answerConfirmation(ctx, l, pending, vote)
 	}
-	return nil, rt.vote(ctx, l, pending, vote)
+	return nil, rt.approvals.vote(ctx, l, pending, vote)
 }
 
 // mayVote refuses the one who handed the request in: two pairs of eyes. About a record that
 // no longer stands, that is who handed in the recorded call and who relies on it now.
-func (rt *Runtime) mayVote(l *loop, pending *Approval, vote Vote) error {
+func (ap *approvals) mayVote(l *loop, pending *Approval, vote Vote) error {
 	if n := len(vote.Who); n < 1 || n > 255 {
 		return tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(l.lease.TraceID)
 	}
 	own := vote.Who == l.submitter || pending != nil && slices.Contains(pending.Askers, vote.Who)
-	if !rt.opts.Trust.SelfApproval && own {
+	if !ap.selfApproval && own {
 		return tga.Errorf(tga.PermissionDenied, "%q handed the request in and cannot decide it", vote.Who).In(l.lease.TraceID)
 	}
 	return nil
 }
 
-// voteNote is a vote in the chain; schema is the definition of the tool that it is about.
-func (rt *Runtime) voteNote(v Vote, schema tga.Digest) (chain.NewNote, error) {
+// note is a vote in the chain; schema is the definition of the tool that it is about.
+func (ap *approvals) note(v Vote, schema tga.Digest) (chain.NewNote, error) {
 	body := map[string]any{"approve": v.Approve, "rationale": v.Rationale}
 	if !schema.IsZero() {
 		body["tool_schema_digest"] = schema.String()
 	}
-	return rt.mint.note(tga.NoteVote, v.Who, body)
+	return ap.mint.note(tga.NoteVote, v.Who, body)
 }
 
-func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vote) error {
+func (ap *approvals) vote(ctx context.Context, l *loop, pending *Approval, vote Vote) error {
 	if l.state != tga.Pending || pending == nil {
 		return tga.Errorf(tga.StateInvalidTransition, "trace is %s and waits for no decision", l.state).In(l.lease.TraceID)
 	}
-	if rt.clock.over(pending.Since, pending.Expires) {
+	if ap.clock.over(pending.Since, pending.Expires) {
 		return nil // the loop records the expiry
 	}
 	for _, v := range pending.Votes {
@@ -239,7 +256,7 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 		}
 	}
 	if vote.Approve { // a denial holds for every definition
-		again, err := rt.askAgain(ctx, l, pending)
+		again, err := ap.askAgain(ctx, l, pending)
 		if err != nil {
 			return err
 		}
@@ -247,20 +264,20 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 			return tga.Errorf(tga.ToolSchemaChanged, "the definition of the tool has changed since people were asked: the votes are void, and the request waits for %d on the new one", pending.Required).In(l.lease.TraceID)
 		}
 	}
-	voted, err := rt.voteNote(vote, pending.Schema)
+	voted, err := ap.note(vote, pending.Schema)
 	if err != nil {
 		return err
 	}
-	if _, denied, err := rt.tighten(ctx, l, pending); err != nil || denied {
+	if _, denied, err := ap.tighten(ctx, l, pending); err != nil || denied {
 		return err // the loop records the denial
 	}
-	if rt.clock.over(pending.Since, pending.Expires) {
+	if ap.clock.over(pending.Since, pending.Expires) {
 		return nil // by the rules of now
 	}
-	vote.TS = rt.clock.now()
+	vote.TS = ap.clock.now()
 	l.notes = append(l.notes, voted)
 	pending.Votes = append(pending.Votes, vote)
-	if vote.Approve && approvals(pending.Votes) < pending.Required {
+	if vote.Approve && approving(pending.Votes) < pending.Required {
 		if err := l.attachApproval(*pending); err != nil {
 			return err
 		}
@@ -281,7 +298,7 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 	if !pending.Schema.IsZero() {
 		meta[tga.MetaSchemaDigest] = pending.Schema.String()
 	}
-	if err := rt.stageDecision(ctx, l, verdict, meta); err != nil {
+	if err := ap.stageDecision(ctx, l, verdict, meta); err != nil {
 		return err
 	}
 	// The vote is durable before the call is considered, so that a refused call does
@@ -292,9 +309,11 @@ func (rt *Runtime) vote(ctx context.Context, l *loop, pending *Approval, vote Vo
 }
 
 // Approvals yields what waits for people, by trace id.
-func (rt *Runtime) Approvals(ctx context.Context) ([]Approval, error) {
+func (rt *Runtime) Approvals(ctx context.Context) ([]Approval, error) { return rt.approvals.all(ctx) }
+
+func (ap *approvals) all(ctx context.Context) ([]Approval, error) {
 	var all []Approval
-	for a, err := range rt.store.Attachments(ctx, chain.AttachApproval, nil) {
+	for a, err := range ap.store.Attachments(ctx, chain.AttachApproval, nil) {
 		if err != nil {
 			return nil, err
 		}
@@ -307,8 +326,8 @@ func (rt *Runtime) Approvals(ctx context.Context) ([]Approval, error) {
 	return all, nil
 }
 
-func (rt *Runtime) approval(ctx context.Context, trace tga.ID) (*Approval, error) {
-	raw, err := rt.store.Attachment(ctx, chain.AttachApproval, keyspace.ApprovalKey(trace))
+func (ap *approvals) pending(ctx context.Context, trace tga.ID) (*Approval, error) {
+	raw, err := ap.store.Attachment(ctx, chain.AttachApproval, keyspace.ApprovalKey(trace))
 	if err != nil || raw == nil {
 		return nil, err
 	}
@@ -339,7 +358,7 @@ func (l *loop) detachApproval() {
 	l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachApproval, Key: keyspace.ApprovalKey(l.lease.TraceID)})
 }
 
-func approvals(votes []Vote) int {
+func approving(votes []Vote) int {
 	n := 0
 	for _, v := range votes {
 		if v.Approve {

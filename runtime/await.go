@@ -32,7 +32,7 @@ func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *led
 	case err == nil:
 		return nil
 	case rt.clock.pastDeadline(l):
-		return rt.refuse(ctx, l, tga.IdempotencyKeyInFlight, "trace %s has the key %q and did not end before the deadline", seen.TraceID, key.Key)
+		return rt.ends.refuse(ctx, l, tga.IdempotencyKeyInFlight, "trace %s has the key %q and did not end before the deadline", seen.TraceID, key.Key)
 	case ctx.Err() != nil:
 		return tga.Errorf(tga.IdempotencyKeyInFlight, "trace %s has the key %q: %w", seen.TraceID, key.Key, ctx.Err()).In(l.lease.TraceID)
 	case waitCtx.Err() != nil:

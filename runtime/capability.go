@@ -7,17 +7,26 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// capability turns an approval into a token that permits this call and no other. It is
+// tokens mints and checks the capabilities that approvals are turned into.
+type tokens struct {
+	capabilities Capabilities                                                       // [Trust.Capabilities]; nil mints none
+	required     bool                                                               // [Trust.RequireCapability]
+	supervisor   func(who string) TokenChecker                                      // [Trust.Supervisor]; nil knows none
+	schema       func(ctx context.Context, server, tool string) (tga.Digest, error) // [Trust.Schema]; nil asks none
+	policy       func(server, tool string) Policy
+	profile      ledger.Profile
+}
+
+// mint turns an approval into a token that permits this call and no other. It is
 // minted where people decided, where the operator requires one, and under profile talos,
 // whose schemas want one; other decisions of this process need none: nobody else can make
 // them.
-func (rt *Runtime) capability(ctx context.Context, l *loop, v Verdict, meta *tga.Meta) (string, error) {
-	trust := &rt.opts.Trust
-	wanted := (*meta)[MetaApprovers] != nil || trust.RequireCapability || rt.opts.Profile == ledger.Talos
-	if v.Decision != tga.Approve || trust.Capabilities == nil || !wanted {
+func (t *tokens) mint(ctx context.Context, l *loop, v Verdict, meta *tga.Meta) (string, error) {
+	wanted := (*meta)[MetaApprovers] != nil || t.required || t.profile == ledger.Talos
+	if v.Decision != tga.Approve || t.capabilities == nil || !wanted {
 		return "", nil
 	}
-	g, err := rt.grant(ctx, l)
+	g, err := t.grant(ctx, l)
 	if err != nil {
 		return "", err
 	}
@@ -27,7 +36,7 @@ func (rt *Runtime) capability(ctx context.Context, l *loop, v Verdict, meta *tga
 	if !g.SchemaDigest.IsZero() {
 		*meta = mergeMeta(*meta, tga.Meta{tga.MetaSchemaDigest: g.SchemaDigest.String()})
 	}
-	token, err := trust.Capabilities.Mint(ctx, g)
+	token, err := t.capabilities.Mint(ctx, g)
 	if err != nil {
 		return "", tga.Errorf(codeOr(err, tga.CapabilityInvalid), "mint a capability: %w", err).In(l.lease.TraceID)
 	}
@@ -38,41 +47,41 @@ func (rt *Runtime) capability(ctx context.Context, l *loop, v Verdict, meta *tga
 const MetaApprovers = "approvers"
 
 // grant says what the trace's request asks, with the tool as its server has it now.
-func (rt *Runtime) grant(ctx context.Context, l *loop) (Grant, error) {
+func (t *tokens) grant(ctx context.Context, l *loop) (Grant, error) {
 	p := l.request.Request.Proposal
 	g := Grant{
 		TraceID: l.request.TraceID, PlanID: l.request.PlanID, Server: p.ToolServer, Tool: p.ToolName,
 		ArgsDigest: tga.Sum(p.Args), ReadOnly: l.class() == tga.ClassRead,
 	}
-	if rt.opts.Trust.Schema == nil {
+	if t.schema == nil {
 		return g, nil
 	}
 	var err error
-	if g.SchemaDigest, err = rt.opts.Trust.Schema(ctx, p.ToolServer, p.ToolName); err != nil {
+	if g.SchemaDigest, err = t.schema(ctx, p.ToolServer, p.ToolName); err != nil {
 		return g, tga.Errorf(codeOr(err, tga.ToolError), "ask for the definition of %s on %s: %w", p.ToolName, p.ToolServer, err).In(l.lease.TraceID)
 	}
 	return g, nil
 }
 
-// authorized checks, before the first send, that the decision's capability is for this
+// check says, before the first send, whether the decision's capability is for this
 // very call: signature, expiry, trace, server, tool, arguments, and the tool's
 // definition as it is now. A re-send is of the same tool_call_id and needs no second
 // look.
-func (rt *Runtime) authorized(ctx context.Context, l *loop) error {
-	trust, token := &rt.opts.Trust, l.decision.Decision.MintedCapability
+func (t *tokens) check(ctx context.Context, l *loop) error {
+	token := l.decision.Decision.MintedCapability
 	if l.decider != "" {
-		return rt.CheckSupervisor(ctx, l.request, l.decider, token)
+		return t.checkSupervisor(ctx, l.request, l.decider, token)
 	}
 	pinned := l.decision.Meta.String(tga.MetaSchemaDigest)
 	switch {
-	case token == "" && trust.RequireCapability:
+	case token == "" && t.required:
 		return tga.Errorf(tga.CapabilityInvalid, "the decision carries no capability, and one is required").In(l.lease.TraceID)
 	case token == "" && pinned == "":
 		return nil
-	case token != "" && trust.Capabilities == nil:
+	case token != "" && t.capabilities == nil:
 		return tga.Errorf(tga.CapabilityInvalid, "the decision carries a capability, and there is no key to check it with").In(l.lease.TraceID)
 	}
-	g, err := rt.grant(ctx, l)
+	g, err := t.grant(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -82,7 +91,7 @@ func (rt *Runtime) authorized(ctx context.Context, l *loop) error {
 	if token == "" {
 		return nil
 	}
-	return trust.Capabilities.Check(ctx, token, g)
+	return t.capabilities.Check(ctx, token, g)
 }
 
 func schemaChanged(g *Grant, was string) *tga.Error {
@@ -90,10 +99,9 @@ func schemaChanged(g *Grant, was string) *tga.Error {
 }
 
 // Supervises reports whether who is a remote supervisor that the operator configured.
-func (rt *Runtime) Supervises(who string) bool {
-	f := rt.opts.Trust.Supervisor
-	return f != nil && f(who) != nil
-}
+func (rt *Runtime) Supervises(who string) bool { return rt.tokens.supervises(who) }
+
+func (t *tokens) supervises(who string) bool { return t.supervisor != nil && t.supervisor(who) != nil }
 
 // CheckSupervisor checks that a token is the signature of the remote supervisor who, for
 // the call of this request and no other: when its approval is appended, and again before
@@ -101,16 +109,20 @@ func (rt *Runtime) Supervises(who string) bool {
 // CAPABILITY_INVALID for the token.
 func (rt *Runtime) CheckSupervisor(ctx context.Context, request *tga.Artifact, who, token string) (err error) {
 	defer rt.goOn(&err)
-	if !rt.Supervises(who) {
+	return rt.tokens.checkSupervisor(ctx, request, who, token)
+}
+
+func (t *tokens) checkSupervisor(ctx context.Context, request *tga.Artifact, who, token string) error {
+	if !t.supervises(who) {
 		return tga.Errorf(tga.PermissionDenied, "%q is no remote supervisor of the configuration: its approval counts for nothing", who).In(request.TraceID)
 	}
 	if token == "" {
 		return tga.Errorf(tga.CapabilityInvalid, "the decision carries no minted_capability, and a remote supervisor signs what it approves").In(request.TraceID)
 	}
 	p := request.Request.Proposal
-	g, err := rt.grant(ctx, &loop{request: request, policy: rt.opts.Policy(p.ToolServer, p.ToolName).withDefaults()})
+	g, err := t.grant(ctx, &loop{request: request, policy: t.policy(p.ToolServer, p.ToolName).withDefaults()})
 	if err != nil {
 		return err
 	}
-	return rt.opts.Trust.Supervisor(who).Check(ctx, token, g)
+	return t.supervisor(who).Check(ctx, token, g)
 }

@@ -225,7 +225,7 @@ func (rt *Runtime) question(ctx context.Context, l *loop, origin tga.ID, body le
 		TraceID: origin, Kind: AskConfirmation, Since: rt.clock.now(), Required: 1,
 		Why: "recorded changes no longer stand", Mismatch: body.MismatchDigest, Evidence: body.EvidenceDigest,
 	}
-	before, err := rt.approval(ctx, origin)
+	before, err := rt.approvals.pending(ctx, origin)
 	if err != nil {
 		return chain.Attachment{}, err
 	}
@@ -304,7 +304,7 @@ func (rt *Runtime) answerConfirmation(ctx context.Context, l *loop, pending *App
 	if err != nil {
 		return err
 	}
-	voted, err := rt.voteNote(vote, tga.Digest{})
+	voted, err := rt.approvals.note(vote, tga.Digest{})
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Fi
 		return rt.partial(l), err
 	}
 	w.meta = mergeMeta(w.meta, tga.Meta{MetaFinishedAttempt: attemptNumber(p.attempt), tga.MetaFinishedBy: firstOf(f.Who, "executor")})
-	if err := rt.stageAnswer(l, w, f.Attachments); err != nil {
+	if err := rt.ends.stageAnswer(l, w, f.Attachments); err != nil {
 		return rt.partial(l), err
 	}
 	return rt.finish(ctx, l)
@@ -64,7 +64,7 @@ func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, rea
 	if l.state.Terminal() {
 		return rt.partial(l), tga.Errorf(tga.StateInvalidTransition, "the trace is %s", l.state).In(trace)
 	}
-	ended, err := rt.takeBack(ctx, l, p.attempt, tga.ToolError, firstOf(reason, "the executor says so"), tga.BoundRetryAfter(wait))
+	ended, err := rt.ends.takeBack(ctx, l, p.attempt, tga.ToolError, firstOf(reason, "the executor says so"), tga.BoundRetryAfter(wait))
 	if err != nil || !ended {
 		return rt.partial(l), err
 	}

@@ -108,7 +108,7 @@ func (l *loop) awaitsExecutor() bool {
 // when it is too late for that.
 func (rt *Runtime) leaveToExecutor(ctx context.Context, l *loop) error {
 	if rt.clock.pastDeadline(l) {
-		return rt.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before the call was sent")
+		return rt.ends.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before the call was sent")
 	}
 	if err := l.commit(ctx); err != nil {
 		return err

@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"time"
 
 	"github.com/tgad/tgad/internal/clip"
@@ -28,7 +29,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 	if err != nil {
 		return err
 	}
-	gone := rt.goneFor(l, trace, record) // at least, when it is asked
+	gone := rt.departures.goneFor(l, trace, record) // at least, when it is asked
 	probed := rt.ask(ctx, l, prober, record)
 	ctx = context.WithoutCancel(ctx) // what was learnt is evidence
 
@@ -65,7 +66,7 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 			return err
 		}
 		rt.counts.byProbe.Add(1)
-		return rt.stageAnswer(l, w, probed.Reply.Attachments)
+		return rt.ends.stageAnswer(l, w, probed.Reply.Attachments)
 
 	case ledger.Resend:
 		if err := rt.noteProbe(l, body); err != nil {
@@ -142,32 +143,45 @@ type goneMark struct {
 	since   clock.Reading
 }
 
+// departures is what this process remembers of senders that are gone.
+type departures struct {
+	clock times
+	born  clock.Reading // when the process began
+
+	// marks is trace id → goneMark. It is a sync.Map because only who has the lease of a trace
+	// reads and writes its key: two runs never race for one, and none waits for another's.
+	marks sync.Map
+}
+
+// forget drops what is known of a trace that has its effect.
+func (d *departures) forget(trace tga.ID) { d.marks.Delete(trace) }
+
 // goneFor is for how long, at least, the newest attempt's sender is known to be at it no more:
 // since this process began, for an attempt of one before it; otherwise since the call was
 // first asked about, for then it had been given up. It is counted by the slower of the wall
 // and the monotonic clock. A wall clock that was set in between says nothing: then it counts
 // anew from now, which is later than it may, and so is safe.
-func (rt *Runtime) goneFor(l *loop, t *chain.Trace, record *ledger.Record) time.Duration {
-	now, attempt := rt.clock.Read(), record.Attempts.Count
-	mark, ok := rt.dead.Load(l.lease.TraceID)
+func (d *departures) goneFor(l *loop, t *chain.Trace, record *ledger.Record) time.Duration {
+	now, attempt := d.clock.Read(), record.Attempts.Count
+	mark, ok := d.marks.Load(l.lease.TraceID)
 	m, _ := mark.(goneMark)
 	if !ok || m.attempt != attempt {
 		m = goneMark{attempt, now}
-		if chain.Epoch(record.Attempts.Epoch).Incarnation() < l.lease.Epoch.Incarnation() || rt.askedBefore(t, attempt) {
-			m.since = rt.born
+		if chain.Epoch(record.Attempts.Epoch).Incarnation() < l.lease.Epoch.Incarnation() || questioned(t, attempt) {
+			m.since = d.born
 		}
 	}
 	gone := clock.Shortest(m.since, now)
-	if gone < rt.clock.Since(m.since)-clock.Step {
+	if gone < d.clock.Since(m.since)-clock.Step {
 		m.since, gone = now, 0
 	}
-	rt.dead.Store(l.lease.TraceID, m)
+	d.marks.Store(l.lease.TraceID, m)
 	return gone
 }
 
-// askedBefore says that a question about an attempt is in the log, asked before this process
+// questioned says that a question about an attempt is in the log, asked before this process
 // remembers.
-func (rt *Runtime) askedBefore(t *chain.Trace, attempt uint32) bool {
+func questioned(t *chain.Trace, attempt uint32) bool {
 	for i := range t.Notes {
 		var b struct {
 			Attempt uint32 `json:"attempt"`

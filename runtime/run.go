@@ -144,7 +144,7 @@ func (rt *Runtime) run(ctx context.Context, l *loop) error {
 // served or refused end, or into the wait for another trace that has the key.
 func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	if rt.clock.pastDeadline(l) {
-		return rt.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before the call was sent")
+		return rt.ends.refuse(ctx, l, tga.ToolTimeout, "the deadline passed before the call was sent")
 	}
 	key, err := rt.mint.key(l)
 	if err != nil {
@@ -156,22 +156,22 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	}
 	if err := rt.sameSubject(ctx, key.Key, l.request.Meta.String(tga.MetaSubject), record); err != nil {
 		// The other call took the key after this one was begun.
-		return rt.refuse(ctx, l, tga.CodeOf(err), "%w", err)
+		return rt.ends.refuse(ctx, l, tga.CodeOf(err), "%w", err)
 	}
 	q := rt.queries.of(l, record)
 	d := ledger.Decide(q)
 	switch d.Action {
 	case ledger.Send:
-		if why, err := rt.forbidden(ctx, l); err != nil {
+		if why, err := rt.rules.forbidden(ctx, l); err != nil {
 			return err
 		} else if why != nil {
-			return rt.refuse(ctx, l, tga.PolicyViolation, "%w", why)
+			return rt.ends.refuse(ctx, l, tga.PolicyViolation, "%w", why)
 		}
-		if err := rt.authorized(ctx, l); err != nil {
-			return rt.refuse(ctx, l, codeOr(err, tga.CapabilityInvalid), "%w", err)
+		if err := rt.tokens.check(ctx, l); err != nil {
+			return rt.ends.refuse(ctx, l, codeOr(err, tga.CapabilityInvalid), "%w", err)
 		}
-		if err := rt.prepare(ctx, l); err != nil {
-			return rt.refuse(ctx, l, codeOr(err, tga.ToolError), "prepare: %w", err)
+		if err := rt.admission.prepare(ctx, l); err != nil {
+			return rt.ends.refuse(ctx, l, codeOr(err, tga.ToolError), "prepare: %w", err)
 		}
 		if err := rt.stageCall(ctx, l, record); err != nil {
 			return err
@@ -232,7 +232,7 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 		// to be over.
 		return tga.Errorf(d.Code, "key %q: %s%s", key.Key, d.Reason, holder).In(l.lease.TraceID)
 	}
-	err = rt.refuse(ctx, l, d.Code, "key %q: %s%s", key.Key, d.Reason, holder)
+	err = rt.ends.refuse(ctx, l, d.Code, "key %q: %s%s", key.Key, d.Reason, holder)
 	var refusal *tga.Error
 	if errors.As(err, &refusal) {
 		refusal.RetryAfter = rests
@@ -261,12 +261,12 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	case ledger.Send:
 		// Provably the first send. The caller may have given up long ago.
 		if rt.clock.pastDeadline(l) {
-			return rt.stageNotSent(l, 0, tga.ToolTimeout, "the deadline passed before the call was sent", 0)
+			return rt.ends.stageNotSent(l, 0, tga.ToolTimeout, "the deadline passed before the call was sent", 0)
 		}
-		if why, err := rt.forbidden(ctx, l); err != nil {
+		if why, err := rt.rules.forbidden(ctx, l); err != nil {
 			return err
 		} else if why != nil {
-			return rt.stageNotSent(l, 0, tga.PolicyViolation, why.Error(), 0)
+			return rt.ends.stageNotSent(l, 0, tga.PolicyViolation, why.Error(), 0)
 		}
 	case ledger.Resend:
 		// A server that asks for more than a send may take is left alone by this run: a later
@@ -328,7 +328,7 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 
 	switch {
 	case err == nil:
-		return rt.stageEffect(l, attempt, reply)
+		return rt.ends.stageEffect(l, attempt, reply)
 	case errors.Is(err, ErrNotSent):
 		return rt.notSent(ctx, l, attempt, err)
 	default:
@@ -341,25 +341,12 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 // that could have, the call is known not to have run and ends; otherwise the doubt
 // about the earlier ones remains.
 func (rt *Runtime) notSent(ctx context.Context, l *loop, attempt uint32, cause error) error {
-	ended, err := rt.takeBack(ctx, l, attempt, codeOr(cause, tga.ToolError), cause.Error(), tga.RetryAfterOf(cause))
+	ended, err := rt.ends.takeBack(ctx, l, attempt, codeOr(cause, tga.ToolError), cause.Error(), tga.RetryAfterOf(cause))
 	if err != nil || ended {
 		return err
 	}
 	l.doubt = cause
 	return rt.doubts.leave(ctx, l)
-}
-
-// takeBack records that an attempt, marked and not yet taken back, reached nobody: as the
-// end of the call where no other attempt may have been sent, otherwise as a note.
-func (rt *Runtime) takeBack(ctx context.Context, l *loop, attempt uint32, code tga.Code, reason string, wait time.Duration) (ended bool, err error) {
-	record, err := rt.store.Record(ctx, ledger.KeyOf(l.namespace, l.call))
-	if err != nil {
-		return false, err
-	}
-	if record.Attempts.Count-record.Attempts.Unsent == 1 {
-		return true, rt.stageNotSent(l, attempt, code, reason, wait)
-	}
-	return false, l.append(ctx, chain.Batch{Notes: []chain.NewNote{notSentNote(attempt, reason, wait)}})
 }
 
 var errWindowClosed = errors.New("the time in which it could be sent was over before the send")

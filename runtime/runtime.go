@@ -3,7 +3,6 @@ package runtime
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,9 +28,13 @@ type Runtime struct {
 	answers    *answers
 	timers     *timers
 	retries    *retries
-	born       clock.Reading // when New made it
-	dead       sync.Map      // trace id → when this process knew the newest sender to be gone
-	names      nameLocks     // of identical calls that are being decided
+	departures *departures
+	admission  *admission
+	ends       *ends
+	rules      *rules
+	tokens     *tokens
+	approvals  *approvals
+	names      nameLocks // of identical calls that are being decided
 	counts     *counts
 }
 
@@ -55,7 +58,21 @@ func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*R
 	rt.timers = newTimers(store, rt.clock, rt.opts.Rand)
 	rt.timers.serve = rt.serveTimer
 	rt.retries = &retries{store: store, clock: rt.clock, mint: rt.mint, timers: rt.timers, counts: rt.counts, profile: rt.opts.Profile, calls: rt}
-	rt.born = rt.clock.Read()
+	rt.departures = &departures{clock: rt.clock, born: rt.clock.Read()}
+	rt.admission = &admission{tools: rt.tools, profile: rt.opts.Profile}
+	rt.ends = &ends{
+		store: store, mint: rt.mint, answers: rt.answers, executors: rt.executors, departures: rt.departures,
+		retries: rt.retries, observe: rt.observe, counts: rt.counts,
+	}
+	rt.rules = &rules{store: store, supervisor: rt.supervisor}
+	rt.tokens = &tokens{
+		capabilities: rt.opts.Trust.Capabilities, required: rt.opts.Trust.RequireCapability,
+		supervisor: rt.opts.Trust.Supervisor, schema: rt.opts.Trust.Schema, policy: rt.opts.Policy, profile: rt.opts.Profile,
+	}
+	rt.approvals = &approvals{
+		store: store, clock: rt.clock, mint: rt.mint, rules: rt.rules, tokens: rt.tokens, ends: rt.ends,
+		counts: rt.counts, selfApproval: rt.opts.Trust.SelfApproval,
+	}
 	return rt, nil
 }
 
@@ -229,7 +246,7 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 	if err != nil {
 		return nil, err
 	}
-	if err := rt.admit(ctx, request, l.callID, request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal); err != nil {
+	if err := rt.admission.admit(ctx, request, l.callID, request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal); err != nil {
 		return nil, err
 	}
 	record, err := rt.store.Record(ctx, key)

@@ -130,7 +130,7 @@ func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who, via string, ef
 	if via != "" {
 		w.meta[tga.MetaResolvedVia] = via
 	}
-	if err := rt.stageAnswer(l, w, nil); err != nil {
+	if err := rt.ends.stageAnswer(l, w, nil); err != nil {
 		return rt.partial(l), err
 	}
 	rt.counts.byPerson.Add(1)

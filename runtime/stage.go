@@ -66,11 +66,23 @@ func (rt *Runtime) stageCall(ctx context.Context, l *loop, record *ledger.Record
 	return nil
 }
 
+// ends stages how a call ends: with an answer, as one that was not sent, or refused.
+type ends struct {
+	store      Store
+	mint       *minter
+	answers    *answers
+	executors  *executors
+	departures *departures
+	retries    *retries
+	observe    observer
+	counts     *counts
+}
+
 // stageNotSent stages the end of a call of which no attempt was sent: attempt is the last
 // one of which that was not on record yet, 0 where none was marked; wait is how long the server asked
 // not to be asked again. No rule of the tool is
 // asked about it: nobody answered.
-func (rt *Runtime) stageNotSent(l *loop, attempt uint32, code tga.Code, reason string, wait time.Duration) error {
+func (e *ends) stageNotSent(l *loop, attempt uint32, code tga.Code, reason string, wait time.Duration) error {
 	if code == tga.EffectInDoubt {
 		code = tga.ToolError // that code stands for an abandoned call
 	}
@@ -83,31 +95,31 @@ func (rt *Runtime) stageNotSent(l *loop, attempt uint32, code tga.Code, reason s
 		w.meta[tga.MetaAttempt] = attemptNumber(attempt)
 	}
 	askedIn(w.meta, wait)
-	rt.counts.notSent.Add(1)
-	rt.observe.tell(l, EventNotSent, code, attempt, reason)
-	return rt.stageAnswer(l, w, nil)
+	e.counts.notSent.Add(1)
+	e.observe.tell(l, EventNotSent, code, attempt, reason)
+	return e.stageAnswer(l, w, nil)
 }
 
 // stageEffect stages the effect that a tool server's reply amounts to.
-func (rt *Runtime) stageEffect(l *loop, attempt uint32, r Reply) error {
-	return rt.stageAnswer(l, rt.answers.read(l, attempt, r), r.Attachments)
+func (e *ends) stageEffect(l *loop, attempt uint32, r Reply) error {
+	return e.stageAnswer(l, e.answers.read(l, attempt, r), r.Attachments)
 }
 
 // stageAnswer stages the effect that ends a call which may have been sent, and what
 // follows from its class.
-func (rt *Runtime) stageAnswer(l *loop, w answer, attachments []chain.Attachment) error {
-	effect, err := rt.mint.effect(l, l.call, w)
+func (e *ends) stageAnswer(l *loop, w answer, attachments []chain.Attachment) error {
+	effect, err := e.mint.effect(l, l.call, w)
 	if err != nil {
 		return err
 	}
 	l.stage(effect, w.documents...)
-	rt.dead.Delete(l.lease.TraceID)
+	e.departures.forget(l.lease.TraceID)
 	l.attachments = append(l.attachments, attachments...)
-	if err := rt.executors.forget(l); err != nil {
+	if err := e.executors.forget(l); err != nil {
 		return err
 	}
 	l.stopTimer()
-	return rt.retries.schedule(l, w.class, retryAfterOf(effect))
+	return e.retries.schedule(l, w.class, retryAfterOf(effect))
 }
 
 // serve stages the recorded effect of another trace: own ids, the same outcome, and
@@ -124,7 +136,7 @@ func (rt *Runtime) serve(ctx context.Context, l *loop, record *ledger.Record) er
 		l.confirmation, err = rt.confirm(ctx, l, origin, record)
 		switch {
 		case errors.Is(err, tga.ConfirmationMismatch):
-			return rt.refuse(ctx, l, tga.ConfirmationMismatch, "%w", err)
+			return rt.ends.refuse(ctx, l, tga.ConfirmationMismatch, "%w", err)
 		case errors.Is(err, tga.ConfirmationRequired):
 			// It waits for a person, durably.
 			if cerr := l.commit(ctx); cerr != nil {
@@ -154,7 +166,7 @@ func (rt *Runtime) serve(ctx context.Context, l *loop, record *ledger.Record) er
 	if o.Error != nil {
 		w.errorCode, w.errorText, w.retryable = o.Error.Code, o.Error.Message, o.Error.Retryable
 	}
-	if err := rt.stageUnsent(l, w); err != nil {
+	if err := rt.ends.stageUnsent(l, w); err != nil {
 		return err
 	}
 	err = l.commit(context.WithoutCancel(ctx))
@@ -182,14 +194,14 @@ func (l *loop) unstageUnsent() {
 
 // refuse ends a trace whose call is not sent. Where nothing of it is durable, nothing
 // is written and the refusal is only the error.
-func (rt *Runtime) refuse(ctx context.Context, l *loop, code tga.Code, format string, args ...any) error {
+func (e *ends) refuse(ctx context.Context, l *loop, code tga.Code, format string, args ...any) error {
 	refusal := tga.Errorf(code, format, args...).In(l.lease.TraceID)
-	rt.counts.refused.Add(1)
-	rt.observe.tell(l, EventRefused, code, 0, refusal.Message)
+	e.counts.refused.Add(1)
+	e.observe.tell(l, EventRefused, code, 0, refusal.Message)
 	if l.head.Seq == 0 {
 		return refusal
 	}
-	err := rt.stageUnsent(l, answer{
+	err := e.stageUnsent(l, answer{
 		status: tga.StatusError, class: ledger.ClassPermanent,
 		errorCode: string(code), errorText: refusal.Message,
 	})
@@ -204,12 +216,12 @@ func (rt *Runtime) refuse(ctx context.Context, l *loop, code tga.Code, format st
 
 // stageUnsent stages a call that is never sent, with its effect. Both say so, and the
 // ledger record of the key is left as it is.
-func (rt *Runtime) stageUnsent(l *loop, w answer) error {
-	call, err := rt.mint.call(l, tga.Meta{tga.MetaAttempt: tga.AttemptNone})
+func (e *ends) stageUnsent(l *loop, w answer) error {
+	call, err := e.mint.call(l, tga.Meta{tga.MetaAttempt: tga.AttemptNone})
 	if err != nil {
 		return err
 	}
-	effect, err := rt.mint.effect(l, call, w)
+	effect, err := e.mint.effect(l, call, w)
 	if err != nil {
 		return err
 	}
@@ -228,25 +240,15 @@ func (l *loop) dispatchCall(attempt uint32) Call {
 	}
 }
 
-// prepare lets a dispatcher store what it needs before the call is sent; it commits
-// with the EXECUTING entry. A request that was written earlier is looked at again: it
-// may have been appended by somebody else, or under a configuration that had the tool.
-func (rt *Runtime) prepare(ctx context.Context, l *loop) error {
-	if l.head.Seq != 0 {
-		if err := rt.admit(ctx, l.request, l.callID, l.remote != nil); err != nil {
-			return err
-		}
+// takeBack records that an attempt, marked and not yet taken back, reached nobody: as the
+// end of the call where no other attempt may have been sent, otherwise as a note.
+func (e *ends) takeBack(ctx context.Context, l *loop, attempt uint32, code tga.Code, reason string, wait time.Duration) (ended bool, err error) {
+	record, err := e.store.Record(ctx, ledger.KeyOf(l.namespace, l.call))
+	if err != nil {
+		return false, err
 	}
-	p, ok := rt.tools.(Preparer)
-	if !ok || l.remote != nil {
-		return nil
+	if record.Attempts.Count-record.Attempts.Unsent == 1 {
+		return true, e.stageNotSent(l, attempt, code, reason, wait)
 	}
-	q := l.request.Request
-	attachments, err := p.Prepare(ctx, Call{
-		TraceID: l.lease.TraceID, ToolCallID: l.callID, Attempt: 1, Namespace: l.namespace,
-		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args,
-		Key: firstOf(q.IdempotencyKey, l.callID.String()),
-	})
-	l.prepared = attachments
-	return err
+	return false, l.append(ctx, chain.Batch{Notes: []chain.NewNote{notSentNote(attempt, reason, wait)}})
 }

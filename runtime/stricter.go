@@ -14,10 +14,16 @@ import (
 // byte of a call that was decided in an earlier run. The stricter of then and now holds; a
 // laxer rule changes nothing for what was asked before.
 
+// rules asks the supervisor about a request, when it is new and again before its call is sent.
+type rules struct {
+	store      Store
+	supervisor Supervisor
+}
+
 // tighten brings a pending question up to the rules of now. It reports whether the question
 // has changed, and whether they deny the request: then the denial is staged.
-func (rt *Runtime) tighten(ctx context.Context, l *loop, a *Approval) (changed, denied bool, err error) {
-	v, err := rt.supervise(ctx, l)
+func (ap *approvals) tighten(ctx context.Context, l *loop, a *Approval) (changed, denied bool, err error) {
+	v, err := ap.rules.supervise(ctx, l)
 	if err != nil {
 		return false, false, err
 	}
@@ -25,7 +31,7 @@ func (rt *Runtime) tighten(ctx context.Context, l *loop, a *Approval) (changed, 
 	case tga.Deny:
 		l.detachApproval()
 		l.stopTimer()
-		return false, true, rt.stageDecision(ctx, l, v, nil)
+		return false, true, ap.stageDecision(ctx, l, v, nil)
 	case tga.NeedsApproval:
 		if v.Required > a.Required {
 			a.Required, a.Why, changed = v.Required, v.Rationale, true
@@ -40,8 +46,8 @@ func (rt *Runtime) tighten(ctx context.Context, l *loop, a *Approval) (changed, 
 	return changed, false, err
 }
 
-func (rt *Runtime) supervise(ctx context.Context, l *loop) (Verdict, error) {
-	v, err := rt.supervisor.Decide(ctx, l.request)
+func (r *rules) supervise(ctx context.Context, l *loop) (Verdict, error) {
+	v, err := r.supervisor.Decide(ctx, l.request)
 	if err != nil {
 		return v, tga.Errorf(codeOr(err, tga.GenericStateError), "supervisor: %w", err).In(l.lease.TraceID)
 	}
@@ -50,11 +56,11 @@ func (rt *Runtime) supervise(ctx context.Context, l *loop) (Verdict, error) {
 
 // forbidden says why the rules of now do not allow the first send of a call that was approved
 // before, nil where they do. The error is a supervisor's that cannot be asked.
-func (rt *Runtime) forbidden(ctx context.Context, l *loop) (why, err error) {
+func (r *rules) forbidden(ctx context.Context, l *loop) (why, err error) {
 	if l.supervised {
 		return nil, nil
 	}
-	v, err := rt.supervise(ctx, l)
+	v, err := r.supervise(ctx, l)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +71,7 @@ func (rt *Runtime) forbidden(ctx context.Context, l *loop) (why, err error) {
 	case v.Decision != tga.NeedsApproval || l.decider != "":
 		return nil, nil // a configured remote supervisor stands for people
 	}
-	t, err := rt.store.Load(ctx, l.lease.TraceID)
+	t, err := r.store.Load(ctx, l.lease.TraceID)
 	if err != nil {
 		return nil, err
 	}
@@ -96,12 +102,12 @@ func approvalsOf(t *chain.Trace) (n int) {
 // askAgain voids the votes on a question whose tool is defined in another way by now. The
 // question stands, about the new definition. It reports whether that was so; what it stages is
 // durable when it returns.
-func (rt *Runtime) askAgain(ctx context.Context, l *loop, a *Approval) (bool, error) {
-	g, err := rt.grant(ctx, l)
+func (ap *approvals) askAgain(ctx context.Context, l *loop, a *Approval) (bool, error) {
+	g, err := ap.tokens.grant(ctx, l)
 	if err != nil || g.SchemaDigest == a.Schema {
 		return false, err
 	}
-	note, err := rt.mint.note(tga.NoteAskedAgain, whoRuntime, map[string]any{
+	note, err := ap.mint.note(tga.NoteAskedAgain, whoRuntime, map[string]any{
 		"tool_schema_digest": g.SchemaDigest.String(), "void": len(a.Votes), "was": a.Schema.String(),
 	})
 	if err != nil {
