@@ -176,14 +176,14 @@ func (ap *approvals) stageDecision(ctx context.Context, l *loop, v Verdict, meta
 // outside this process is overtaken: whoever holds it cannot hold up the vote.
 func (rt *Runtime) Decide(ctx context.Context, trace tga.ID, vote Vote) (res Result, err error) {
 	defer rt.goOn(&err)
-	l, err := rt.resumeBy(ctx, trace, func() (chain.Lease, error) { return rt.store.Overtake(ctx, trace, true) })
+	l, err := rt.traces.resumeBy(ctx, trace, func() (chain.Lease, error) { return rt.store.Overtake(ctx, trace, true) })
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
 	waiting, err := rt.decideOn(ctx, l, vote)
 	if err != nil {
 		rt.store.Release(l.lease)
-		return rt.partial(l), err
+		return l.partial(), err
 	}
 	res, err = rt.finish(ctx, l)
 	if err != nil && l.state == tga.Authorized && l.awaitsExecutor() {
@@ -216,7 +216,7 @@ func (rt *Runtime) decideOn(ctx context.Context, l *loop, vote Vote) ([]tga.ID, 
 		l.timer = pending.Expires
 	}
 	if pending != nil && pending.Kind == AskConfirmation {
-		return pending.Waiting, rt.answerConfirmation(ctx, l, pending, vote)
+		return pending.Waiting, rt.confirmations.answer(ctx, l, pending, vote)
 	}
 	return nil, rt.approvals.vote(ctx, l, pending, vote)
 }

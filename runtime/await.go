@@ -8,31 +8,40 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
+// waits waits for others that have a key.
+type waits struct {
+	store     Store
+	clock     times
+	executors *executors
+	ends      *ends
+	counts    *counts
+}
+
 // await waits for another holder of the key, until the call's deadline at most, and
 // lets the loop look again. A Begin does not wait for a remote executor, which may take as long as
 // its permit lasts: its caller is told to ask again, as one that comes a moment later is.
-func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *ledger.Record) error {
+func (w *waits) await(ctx context.Context, l *loop, key ledger.Key, seen *ledger.Record) error {
 	// What is decided becomes durable before a wait of unknown length.
 	if err := l.commit(ctx); err != nil {
 		return err
 	}
-	if l.remote != nil && seen.Attempts.External && rt.executors.alive(seen, l.policy) {
+	if l.remote != nil && seen.Attempts.External && w.executors.alive(seen, l.policy) {
 		return tga.Errorf(tga.IdempotencyKeyInFlight, "trace %s has the key %q, and attempt %d is with an executor", seen.TraceID, key.Key, seen.Attempts.Count).In(l.lease.TraceID)
 	}
 	waitCtx := ctx
-	if until := rt.waitUntil(l, seen); until != 0 {
+	if until := w.until(l, seen); until != 0 {
 		var cancel context.CancelFunc
-		waitCtx, cancel = context.WithTimeout(ctx, until.Time().Sub(rt.clock.Now()))
+		waitCtx, cancel = context.WithTimeout(ctx, until.Time().Sub(w.clock.Now()))
 		defer cancel()
 	}
-	rt.counts.waited.Add(1)
+	w.counts.waited.Add(1)
 	l.awaited, l.supervised = seen.TraceID, false
-	err := rt.store.Await(waitCtx, key, *seen)
+	err := w.store.Await(waitCtx, key, *seen)
 	switch {
 	case err == nil:
 		return nil
-	case rt.clock.pastDeadline(l):
-		return rt.ends.refuse(ctx, l, tga.IdempotencyKeyInFlight, "trace %s has the key %q and did not end before the deadline", seen.TraceID, key.Key)
+	case w.clock.pastDeadline(l):
+		return w.ends.refuse(ctx, l, tga.IdempotencyKeyInFlight, "trace %s has the key %q and did not end before the deadline", seen.TraceID, key.Key)
 	case ctx.Err() != nil:
 		return tga.Errorf(tga.IdempotencyKeyInFlight, "trace %s has the key %q: %w", seen.TraceID, key.Key, ctx.Err()).In(l.lease.TraceID)
 	case waitCtx.Err() != nil:
@@ -41,14 +50,14 @@ func (rt *Runtime) await(ctx context.Context, l *loop, key ledger.Key, seen *led
 	return err
 }
 
-// waitUntil is when a wait must look again by the clock: at the call's deadline, or
+// until is when a wait must look again by the clock: at the call's deadline, or
 // when a remote executor is no longer taken to be at work. 0 is never.
-func (rt *Runtime) waitUntil(l *loop, seen *ledger.Record) tga.Millis {
+func (w *waits) until(l *loop, seen *ledger.Record) tga.Millis {
 	until := l.deadline
 	if seen.Attempts.External {
 		// With a stale permit somebody has the trace for a moment, whose release ends no wait
 		// for a remote executor's call.
-		end := max(rt.executors.permitEnd(l, seen), rt.clock.now()+tga.Millis(staleWait.Milliseconds()))
+		end := max(w.executors.permitEnd(l, seen), w.clock.now()+tga.Millis(staleWait.Milliseconds()))
 		if until == 0 || end < until {
 			until = end
 		}

@@ -39,7 +39,7 @@ func (rt *Runtime) compensate(ctx context.Context, trace tga.ID, who string, key
 		return Result{TraceID: trace}, err
 	}
 	if by := compensatedBy(t); !by.IsZero() {
-		res, err := rt.result(ctx, by)
+		res, err := rt.results.of(ctx, by)
 		res.Replayed = true
 		return res, err
 	}

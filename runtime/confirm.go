@@ -37,27 +37,38 @@ const confirmWait = 10 * time.Second
 // maxEvidence is how much of one piece of evidence is kept.
 const maxEvidence = 64 << 10
 
+// confirmations looks at what recorded effects changed before they are relied on, and keeps what
+// people say of a record that no longer stands.
+type confirmations struct {
+	store        Store
+	clock        times
+	verifier     func(resourceType string) Verifier // [Trust.Verifier]; nil has none
+	approvals    *approvals                         // where a question to people waits
+	counts       *counts
+	selfApproval bool // [Trust.SelfApproval]
+}
+
 // confirm looks whether what origin changed still stands, before its record is served.
 // What it finds is a note on origin, with the evidence. By the tool's mode a mismatch
 // is CONFIRMATION_MISMATCH (strict, or a person said no), CONFIRMATION_REQUIRED (a
 // person is to say) or only reported (warn).
-func (rt *Runtime) confirm(ctx context.Context, l *loop, origin *chain.Trace, record *ledger.Record) (*Confirmation, error) {
+func (cs *confirmations) confirm(ctx context.Context, l *loop, origin *chain.Trace, record *ledger.Record) (*Confirmation, error) {
 	changes, err := changesOf(origin)
 	if err != nil || len(changes) == 0 {
 		return nil, err
 	}
-	if every := l.policy.ConfirmEvery; every > 0 && record != nil && record.ConfirmedAt != 0 && rt.clock.Longest(record.ConfirmedAt.Time()) < every {
+	if every := l.policy.ConfirmEvery; every > 0 && record != nil && record.ConfirmedAt != 0 && cs.clock.Longest(record.ConfirmedAt.Time()) < every {
 		return &Confirmation{Skipped: true, EvidenceDigest: record.EvidenceDigest}, nil
 	}
-	rt.counts.confirmed.Add(1)
-	c, evidence := rt.look(ctx, changes)
+	cs.counts.confirmed.Add(1)
+	c, evidence := cs.look(ctx, changes)
 	body := ledger.Confirmation{
 		Checked: c.Checked, Unchecked: c.Unchecked, Mismatches: len(c.Mismatches),
 		EvidenceDigest: c.EvidenceDigest, Finding: ledger.Confirmed,
 	}
 	switch {
 	case len(c.Mismatches) > 0:
-		rt.counts.mismatches.Add(uint64(len(c.Mismatches)))
+		cs.counts.mismatches.Add(uint64(len(c.Mismatches)))
 		body.Finding = ledger.Mismatched
 		if body.MismatchDigest, err = mismatchDigest(c.Mismatches); err != nil {
 			return c, err
@@ -67,10 +78,10 @@ func (rt *Runtime) confirm(ctx context.Context, l *loop, origin *chain.Trace, re
 	}
 	said := ""
 	if l.policy.Replay == ReplayHuman && len(c.Mismatches) > 0 {
-		said = rt.saidTo(l, origin, body.MismatchDigest)
+		said = cs.saidTo(l, origin, body.MismatchDigest)
 	}
 	asks := l.policy.Replay == ReplayHuman && len(c.Mismatches) > 0 && said == ""
-	if answered, err := rt.keepConfirmation(ctx, l, origin.ID, body, evidence, asks); err != nil {
+	if answered, err := cs.keep(ctx, l, origin.ID, body, evidence, asks); err != nil {
 		return c, err
 	} else if answered != "" {
 		asks, said = false, answered
@@ -114,13 +125,13 @@ type seen struct {
 
 // look puts each change to its verifier, all of them, and returns the evidence as the
 // JSON document that is kept.
-func (rt *Runtime) look(ctx context.Context, changes []tga.StateChange) (*Confirmation, []byte) {
+func (cs *confirmations) look(ctx context.Context, changes []tga.StateChange) (*Confirmation, []byte) {
 	c := &Confirmation{}
 	lines := make([]seen, 0, len(changes))
 	for _, change := range changes {
 		line := seen{Change: change, Finding: ledger.Unconfirmed}
 		var v Verifier
-		if f := rt.opts.Trust.Verifier; f != nil {
+		if f := cs.verifier; f != nil {
 			v = f(change.ResourceType)
 		}
 		if v == nil {
@@ -171,13 +182,13 @@ func mismatchDigest(list []Mismatch) (tga.Digest, error) {
 // saidTo returns what a person said last about this very mismatch, "" where nobody did. Who
 // relies on the record is not told its own yes: unless self approval is allowed, that is
 // another's to say.
-func (rt *Runtime) saidTo(l *loop, origin *chain.Trace, mismatch tga.Digest) string {
+func (cs *confirmations) saidTo(l *loop, origin *chain.Trace, mismatch tga.Digest) string {
 	for _, n := range slices.Backward(origin.Notes) {
 		if n.Kind != tga.NoteConfirmation || n.Who == whoRuntime {
 			continue
 		}
 		if c, err := ledger.ParseConfirmation(n.Body); err == nil && c.MismatchDigest == mismatch {
-			if c.Finding == ledger.Confirmed && n.Who == l.asker && !rt.opts.Trust.SelfApproval {
+			if c.Finding == ledger.Confirmed && n.Who == l.asker && !cs.selfApproval {
 				continue
 			}
 			return c.Finding
@@ -186,9 +197,9 @@ func (rt *Runtime) saidTo(l *loop, origin *chain.Trace, mismatch tga.Digest) str
 	return ""
 }
 
-// keepConfirmation appends the note to origin, with the evidence, and where a person is
+// keep appends the note to origin, with the evidence, and where a person is
 // to answer the question that waits for them; answered is what a person said meanwhile.
-func (rt *Runtime) keepConfirmation(ctx context.Context, l *loop, origin tga.ID, body ledger.Confirmation, evidence []byte, asks bool) (answered string, err error) {
+func (cs *confirmations) keep(ctx context.Context, l *loop, origin tga.ID, body ledger.Confirmation, evidence []byte, asks bool) (answered string, err error) {
 	raw, err := body.Body()
 	if err != nil {
 		return "", err
@@ -198,34 +209,34 @@ func (rt *Runtime) keepConfirmation(ctx context.Context, l *loop, origin tga.ID,
 		Notes:       []chain.NewNote{{Kind: tga.NoteConfirmation, Who: whoRuntime, Body: raw}},
 		Attachments: []chain.Attachment{{Kind: chain.AttachBlob, Key: keyspace.DigestKey(digest), Value: evidence}},
 	}
-	err = rt.onTrace(ctx, l, origin, func(lease chain.Lease) error {
+	err = cs.onTrace(ctx, l, origin, func(lease chain.Lease) error {
 		if asks {
 			// Under the lease: an answer that came since the look is not asked for again.
-			now, err := rt.store.Load(ctx, origin)
+			now, err := cs.store.Load(ctx, origin)
 			if err != nil {
 				return err
 			}
-			if answered = rt.saidTo(l, now, body.MismatchDigest); answered == "" {
-				question, err := rt.question(ctx, l, origin, body)
+			if answered = cs.saidTo(l, now, body.MismatchDigest); answered == "" {
+				question, err := cs.question(ctx, l, origin, body)
 				if err != nil {
 					return err
 				}
 				b.Attachments = append(b.Attachments, question)
 			}
 		}
-		_, err := rt.store.Append(ctx, lease, b)
+		_, err := cs.store.Append(ctx, lease, b)
 		return err
 	})
 	return answered, err
 }
 
 // question is what a person is asked about origin's record, with all who wait for it.
-func (rt *Runtime) question(ctx context.Context, l *loop, origin tga.ID, body ledger.Confirmation) (chain.Attachment, error) {
+func (cs *confirmations) question(ctx context.Context, l *loop, origin tga.ID, body ledger.Confirmation) (chain.Attachment, error) {
 	pending := Approval{
-		TraceID: origin, Kind: AskConfirmation, Since: rt.clock.now(), Required: 1,
+		TraceID: origin, Kind: AskConfirmation, Since: cs.clock.now(), Required: 1,
 		Why: "recorded changes no longer stand", Mismatch: body.MismatchDigest, Evidence: body.EvidenceDigest,
 	}
-	before, err := rt.approvals.pending(ctx, origin)
+	before, err := cs.approvals.pending(ctx, origin)
 	if err != nil {
 		return chain.Attachment{}, err
 	}
@@ -252,7 +263,7 @@ const maxWaiting = 100
 const maxAskers = 1000
 
 // onTrace calls f with the lease of another trace, or with this run's own.
-func (rt *Runtime) onTrace(ctx context.Context, l *loop, id tga.ID, f func(chain.Lease) error) error {
+func (cs *confirmations) onTrace(ctx context.Context, l *loop, id tga.ID, f func(chain.Lease) error) error {
 	switch id {
 	case l.lease.TraceID:
 		return f(l.lease)
@@ -261,18 +272,18 @@ func (rt *Runtime) onTrace(ctx context.Context, l *loop, id tga.ID, f func(chain
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, confirmWait)
 	defer cancel()
-	lease, err := rt.store.Overtake(waitCtx, id, true)
+	lease, err := cs.store.Overtake(waitCtx, id, true)
 	if err != nil {
 		return err
 	}
-	defer rt.store.Release(lease)
+	defer cs.store.Release(lease)
 	return f(lease)
 }
 
 // confirmOwn looks at a terminal trace's record before it is relied on: its own effect,
 // or the one it was served.
-func (rt *Runtime) confirmOwn(ctx context.Context, l *loop) error {
-	origin, err := rt.store.Load(ctx, l.lease.TraceID)
+func (cs *confirmations) confirmOwn(ctx context.Context, l *loop) error {
+	origin, err := cs.store.Load(ctx, l.lease.TraceID)
 	if err != nil || origin.Effect == nil || !ledger.ClassOf(origin.Effect).Done() {
 		return err
 	}
@@ -281,21 +292,21 @@ func (rt *Runtime) confirmOwn(ctx context.Context, l *loop) error {
 		if err != nil {
 			return err
 		}
-		if origin, err = rt.store.Load(ctx, id); err != nil {
+		if origin, err = cs.store.Load(ctx, id); err != nil {
 			return err
 		}
 	}
-	record, err := rt.store.Record(ctx, ledger.KeyOf(origin.Namespace, origin.Call))
+	record, err := cs.store.Record(ctx, ledger.KeyOf(origin.Namespace, origin.Call))
 	if err != nil {
 		return err
 	}
-	l.confirmation, err = rt.confirm(ctx, l, origin, record)
+	l.confirmation, err = cs.confirm(ctx, l, origin, record)
 	return err
 }
 
-// answerConfirmation records a person's word on a record whose changes no longer stand,
+// answer records a person's word on a record whose changes no longer stand,
 // and takes on what waits for it.
-func (rt *Runtime) answerConfirmation(ctx context.Context, l *loop, pending *Approval, vote Vote) error {
+func (cs *confirmations) answer(ctx context.Context, l *loop, pending *Approval, vote Vote) error {
 	body := ledger.Confirmation{EvidenceDigest: pending.Evidence, Finding: ledger.Rejected, MismatchDigest: pending.Mismatch}
 	if vote.Approve {
 		body.Finding = ledger.Confirmed
@@ -304,7 +315,7 @@ func (rt *Runtime) answerConfirmation(ctx context.Context, l *loop, pending *App
 	if err != nil {
 		return err
 	}
-	voted, err := rt.approvals.note(vote, tga.Digest{})
+	voted, err := cs.approvals.note(vote, tga.Digest{})
 	if err != nil {
 		return err
 	}
@@ -313,6 +324,6 @@ func (rt *Runtime) answerConfirmation(ctx context.Context, l *loop, pending *App
 	if err := l.append(ctx, b); err != nil {
 		return err
 	}
-	rt.counts.byPerson.Add(1)
+	cs.counts.byPerson.Add(1)
 	return nil
 }

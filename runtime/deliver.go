@@ -37,7 +37,7 @@ func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
 	if t.Request != nil && t.Request.Meta.String(tga.MetaIdentity) != "" {
 		return rt.delivered(ctx, trace, t.Request.Meta.String(tga.MetaIdentity))
 	}
-	l, err := rt.resume(ctx, trace)
+	l, err := rt.traces.resume(ctx, trace)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
 		return tga.Errorf(tga.StateRecoveryFailed, "meta.occurrence %q: %w", number, err).In(trace)
 	}
 	server := l.request.Request.Proposal.ToolServer
-	now, err := rt.occurrence(ctx, l.namespace, server, base)
+	now, err := rt.keys.occurrence(ctx, l.namespace, server, base)
 	if err != nil || now > n {
 		return err
 	}
@@ -70,7 +70,7 @@ func (rt *Runtime) delivered(ctx context.Context, trace tga.ID, name string) err
 		return tga.Errorf(tga.StateLockAcquireFailed, "an identical call is being begun: %w", err).In(trace)
 	}
 	defer release()
-	l, err := rt.resume(ctx, trace)
+	l, err := rt.traces.resume(ctx, trace)
 	if err != nil {
 		return err
 	}

@@ -11,14 +11,21 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// deriveKey gives a request without a key the derived one, where it names a scope. The
+// derivedKeys makes keys for calls that have none, and counts how often the same call was
+// answered.
+type derivedKeys struct {
+	store Store
+	mint  *minter
+}
+
+// derive gives a request without a key the derived one, where it names a scope. The
 // occurrence is how often the very same call was answered in that step: two intended
 // calls stay two, and a repeat after a lost answer is a repeat.
-func (rt *Runtime) deriveKey(ctx context.Context, req *Request) error {
+func (k *derivedKeys) derive(ctx context.Context, req *Request) error {
 	if req.Key != "" || req.Scope == "" {
 		return nil
 	}
-	args, err := rt.mint.canonicalArgs(req.Args)
+	args, err := k.mint.canonicalArgs(req.Args)
 	if err != nil {
 		return err
 	}
@@ -26,7 +33,7 @@ func (rt *Runtime) deriveKey(ctx context.Context, req *Request) error {
 	if err != nil {
 		return err
 	}
-	n, err := rt.occurrence(ctx, firstOf(req.Namespace, tga.DefaultNamespace), req.Server, base)
+	n, err := k.occurrence(ctx, firstOf(req.Namespace, tga.DefaultNamespace), req.Server, base)
 	if err != nil {
 		return err
 	}
@@ -39,8 +46,8 @@ func (rt *Runtime) deriveKey(ctx context.Context, req *Request) error {
 	return nil
 }
 
-func (rt *Runtime) occurrence(ctx context.Context, namespace, server, base string) (uint64, error) {
-	raw, err := rt.store.Attachment(ctx, chain.AttachStream, keyspace.OccurrenceKey(namespace, server, base))
+func (k *derivedKeys) occurrence(ctx context.Context, namespace, server, base string) (uint64, error) {
+	raw, err := k.store.Attachment(ctx, chain.AttachStream, keyspace.OccurrenceKey(namespace, server, base))
 	if err != nil || raw == nil {
 		return 0, err
 	}

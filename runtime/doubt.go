@@ -191,15 +191,3 @@ func attemptsOf(t *chain.Trace) (marked, sent uint32) {
 	}
 	return marked, marked - min(unsent, marked)
 }
-
-// unfinished is what is known of a trace whose run ended with an error.
-func (rt *Runtime) unfinished(ctx context.Context, l *loop) Result {
-	r := rt.partial(l)
-	if l.head.State != tga.Executing {
-		return r
-	}
-	if t, err := rt.store.Load(context.WithoutCancel(ctx), l.lease.TraceID); err == nil { // of a store that fails, the run's own error tells
-		r.Attempts, r.Sent = attemptsOf(t)
-	}
-	return r
-}

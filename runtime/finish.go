@@ -29,18 +29,18 @@ func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Fi
 	defer rt.store.Release(l.lease)
 	if f.Class == ledger.ClassNotSent {
 		// It would burn the key for an answer that nobody gave.
-		return rt.partial(l), tga.Errorf(tga.ValidationError, "class %v is no class of an answer: an executor whose attempt reached nobody says so by NotSent", f.Class).At("/outcome_class").In(trace)
+		return l.partial(), tga.Errorf(tga.ValidationError, "class %v is no class of an answer: an executor whose attempt reached nobody says so by NotSent", f.Class).At("/outcome_class").In(trace)
 	}
 	w := rt.answers.read(l, p.attempt, f.Reply)
 	if l.state.Terminal() {
 		return rt.lateReply(ctx, l, p, w, firstOf(f.Who, "executor"))
 	}
 	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByPermit, Origin: l.sender}); err != nil {
-		return rt.partial(l), err
+		return l.partial(), err
 	}
 	w.meta = mergeMeta(w.meta, tga.Meta{MetaFinishedAttempt: attemptNumber(p.attempt), tga.MetaFinishedBy: firstOf(f.Who, "executor")})
 	if err := rt.ends.stageAnswer(l, w, f.Attachments); err != nil {
-		return rt.partial(l), err
+		return l.partial(), err
 	}
 	return rt.finish(ctx, l)
 }
@@ -57,23 +57,23 @@ func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, rea
 	}
 	defer rt.store.Release(l.lease)
 	if p.notSent {
-		res, err := rt.result(ctx, trace)
+		res, err := rt.results.of(ctx, trace)
 		res.Replayed = true
 		return res, err
 	}
 	if l.state.Terminal() {
-		return rt.partial(l), tga.Errorf(tga.StateInvalidTransition, "the trace is %s", l.state).In(trace)
+		return l.partial(), tga.Errorf(tga.StateInvalidTransition, "the trace is %s", l.state).In(trace)
 	}
 	ended, err := rt.ends.takeBack(ctx, l, p.attempt, tga.ToolError, firstOf(reason, "the executor says so"), tga.BoundRetryAfter(wait))
 	if err != nil || !ended {
-		return rt.partial(l), err
+		return l.partial(), err
 	}
 	return rt.finish(ctx, l)
 }
 
 // withPermit opens a trace for the executor that holds one of its permits.
 func (rt *Runtime) withPermit(ctx context.Context, trace tga.ID, permit Permit) (*loop, issued, error) {
-	l, err := rt.resume(ctx, trace)
+	l, err := rt.traces.resume(ctx, trace)
 	if err != nil {
 		return nil, issued{}, err
 	}
@@ -105,7 +105,7 @@ func (rt *Runtime) lateReply(ctx context.Context, l *loop, p issued, w answer, w
 		return rt.finish(ctx, l) // Replayed
 	}
 	if err := rt.noteLate(ctx, l, p.attempt, came, who); err != nil {
-		return rt.partial(l), err
+		return l.partial(), err
 	}
-	return rt.partial(l), tga.Errorf(tga.StateInvalidTransition, "the trace is %s with another outcome; the reply is kept as a note", l.state).In(l.lease.TraceID)
+	return l.partial(), tga.Errorf(tga.StateInvalidTransition, "the trace is %s with another outcome; the reply is kept as a note", l.state).In(l.lease.TraceID)
 }

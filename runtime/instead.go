@@ -26,7 +26,7 @@ func insteadKey(trace tga.ID) string { return "again-" + trace.String() }
 // which the key was reserved for.
 func (rt *Runtime) instead(ctx context.Context, req *BeginRequest) error {
 	for req.Key != "" {
-		record, err := rt.store.Record(ctx, rt.keyIn(req))
+		record, err := rt.store.Record(ctx, req.ledgerKey())
 		if err != nil || record == nil {
 			return err
 		}
@@ -39,10 +39,10 @@ func (rt *Runtime) instead(ctx context.Context, req *BeginRequest) error {
 		}
 		// First: the key of another request, or of another user, is a conflict also where it
 		// stands for a later call.
-		if err := rt.sameRequest(req.Request, record); err != nil {
+		if err := sameRequest(req.Request, record); err != nil {
 			return err
 		}
-		if err := rt.sameSubject(ctx, req.Key, req.Connection.Subject, record); err != nil {
+		if err := sameSubject(ctx, rt.store, req.Key, req.Connection.Subject, record); err != nil {
 			return err
 		}
 		if row == nil {
@@ -65,7 +65,7 @@ func (rt *Runtime) leadInstead(ctx context.Context, req *Request, given bool) er
 		return nil
 	}
 	b := BeginRequest{Request: *req}
-	record, err := rt.store.Record(ctx, rt.keyIn(&b))
+	record, err := rt.store.Record(ctx, b.ledgerKey())
 	if err != nil || record == nil {
 		return err
 	}
@@ -87,21 +87,21 @@ func (rt *Runtime) leadInstead(ctx context.Context, req *Request, given bool) er
 	return nil
 }
 
-func (rt *Runtime) keyIn(req *BeginRequest) ledger.Key {
+func (req *BeginRequest) ledgerKey() ledger.Key {
 	return ledger.Key{Namespace: firstOf(req.Namespace, tga.DefaultNamespace), Server: req.Server, Tool: req.Tool, Key: req.Key}
 }
 
 // licenseAgain writes down that the person at the client has let the call of a trace run
 // again. It reports false where that is not in doubt and parked any more.
 func (rt *Runtime) licenseAgain(ctx context.Context, req *BeginRequest, trace tga.ID) (bool, error) {
-	l, err := rt.resume(ctx, trace)
+	l, err := rt.traces.resume(ctx, trace)
 	if err != nil {
 		return false, err
 	}
 	defer rt.store.Release(l.lease)
 	// Under the lease: nobody settles it between this look and the append.
-	record, err := rt.store.Record(ctx, rt.keyIn(req))
-	if err != nil || record == nil || record.TraceID != trace || !record.InDoubt() || rt.executors.alive(record, l.policy) || rt.licensed(l.policy) {
+	record, err := rt.store.Record(ctx, req.ledgerKey())
+	if err != nil || record == nil || record.TraceID != trace || !record.InDoubt() || rt.executors.alive(record, l.policy) || rt.queries.licensed(l.policy) {
 		return false, err
 	}
 	row := chain.Attachment{Kind: chain.AttachStream, Key: keyspace.InsteadKey(trace), Value: []byte(insteadKey(trace))}
@@ -115,12 +115,7 @@ func (rt *Runtime) askAbout(ctx context.Context, l *loop, b *Begun) error {
 		return nil // the doubt is another trace's, which was given up
 	}
 	var err error
-	b.Ask = l.remote.asks && !rt.licensed(l.policy)
-	b.Since, err = rt.lastHeard(ctx, l.lease.TraceID)
+	b.Ask = l.remote.asks && !rt.queries.licensed(l.policy)
+	b.Since, err = rt.results.lastHeard(ctx, l.lease.TraceID)
 	return err
-}
-
-// licensed reports whether a tool's licence may allow a call in doubt to be sent again.
-func (rt *Runtime) licensed(policy Policy) bool {
-	return ledger.Effective(policy.Licence, policy.LicenceSet, tga.ClassWrite, rt.opts.Profile).Kind != ledger.Park
 }

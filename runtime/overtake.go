@@ -16,7 +16,7 @@ func (rt *Runtime) overtakeDoubt(ctx context.Context, trace tga.ID, effectOf fun
 	if err != nil {
 		return nil, err
 	}
-	seen, err := rt.loopOf(chain.Lease{TraceID: trace}, t)
+	seen, err := rt.traces.loopOf(chain.Lease{TraceID: trace}, t)
 	if err != nil {
 		return nil, err
 	}
@@ -25,9 +25,9 @@ func (rt *Runtime) overtakeDoubt(ctx context.Context, trace tga.ID, effectOf fun
 		return nil, err
 	}
 	if !effectOf(seen).class.Releases() {
-		return rt.resumeBy(ctx, trace, func() (chain.Lease, error) { return rt.store.Overtake(ctx, trace, false) })
+		return rt.traces.resumeBy(ctx, trace, func() (chain.Lease, error) { return rt.store.Overtake(ctx, trace, false) })
 	}
-	l, err := rt.resumeBy(ctx, trace, func() (chain.Lease, error) {
+	l, err := rt.traces.resumeBy(ctx, trace, func() (chain.Lease, error) {
 		if seen.sender == OfAnother {
 			return rt.store.Acquire(ctx, trace) // the lease of a peer that sends by itself is its life sign
 		}
@@ -64,7 +64,7 @@ func (rt *Runtime) drive(ctx context.Context, l *loop) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmWait)
 	defer cancel()
-	now, nerr := rt.resume(ctx, l.lease.TraceID)
+	now, nerr := rt.traces.resume(ctx, l.lease.TraceID)
 	if nerr != nil {
 		return err
 	}

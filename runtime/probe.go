@@ -14,23 +14,38 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
+// probes asks tool servers about calls in doubt, under a probe licence.
+type probes struct {
+	store      Store
+	prober     func(server, tool string) Prober // [Trust.Prober]; nil has none
+	clock      times
+	mint       *minter
+	departures *departures
+	executors  *executors
+	answers    *answers
+	ends       *ends
+	doubts     *doubts
+	timers     *timers
+	counts     *counts
+}
+
 // probe asks the tool server about a call in doubt and does what its answer permits:
 // record the effect, send the same call again, or leave it in doubt and ask later. The
 // question, the answer and its evidence are a note, whatever comes of it.
-func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) error {
+func (p *probes) probe(ctx context.Context, l *loop, record *ledger.Record) error {
 	var prober Prober
-	if f := rt.opts.Trust.Prober; f != nil {
+	if f := p.prober; f != nil {
 		prober = f(l.call.Call.Call.ToolServer, l.call.Call.Call.ToolName)
 	}
 	if prober == nil {
-		return rt.doubts.leave(ctx, l)
+		return p.doubts.leave(ctx, l)
 	}
-	trace, err := rt.store.Load(context.WithoutCancel(ctx), l.lease.TraceID)
+	trace, err := p.store.Load(context.WithoutCancel(ctx), l.lease.TraceID)
 	if err != nil {
 		return err
 	}
-	gone := rt.departures.goneFor(l, trace, record) // at least, when it is asked
-	probed := rt.ask(ctx, l, prober, record)
+	gone := p.departures.goneFor(l, trace, record) // at least, when it is asked
+	probed := p.ask(ctx, l, prober, record)
 	ctx = context.WithoutCancel(ctx) // what was learnt is evidence
 
 	attempt, newest := record.Attempts.Count, record.Attempts.Newest
@@ -40,48 +55,69 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 	if d.Action == ledger.Resend && l.resends >= l.policy.Resends {
 		d = ledger.Decision{Action: ledger.Doubt}
 	}
-	body := map[string]any{"answer": probed.Answer.String(), "attempt": attempt, "fenced": fenced}
+	body, detail := heard(&probed, attempt, fenced)
+	if len(detail) > 0 {
+		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachBlob, Key: keyspace.DigestKey(tga.Sum(detail)), Value: detail})
+	}
+	switch d.Action {
+	case ledger.RecordEffect:
+		return p.recordEffect(l, attempt, &probed, body, detail)
+	case ledger.Resend:
+		return p.resend(ctx, l, d.Attempt, body)
+	}
+	return p.askLater(ctx, l, trace, body)
+}
+
+// heard is the body of the note about a question, and what of the server's evidence is kept:
+// in the note and with the effect alike.
+func heard(probed *Probed, attempt uint32, fenced bool) (body map[string]any, detail []byte) {
+	body = map[string]any{"answer": probed.Answer.String(), "attempt": attempt, "fenced": fenced}
 	if probed.Evidence.Source != "" {
 		body["source"] = clip.Short(probed.Evidence.Source, 500)
 	}
-	// Of what the server said this much is kept, in the note and with the effect alike.
-	detail := probed.Evidence.Detail[:min(len(probed.Evidence.Detail), maxEvidence)]
+	detail = probed.Evidence.Detail[:min(len(probed.Evidence.Detail), maxEvidence)]
 	if len(detail) > 0 {
-		digest := tga.Sum(detail)
-		body["evidence_digest"] = digest.String()
-		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachBlob, Key: keyspace.DigestKey(digest), Value: detail})
+		body["evidence_digest"] = tga.Sum(detail).String()
 	}
+	return body, detail
+}
 
-	switch d.Action {
-	case ledger.RecordEffect:
-		w := rt.answers.read(l, attempt, probed.Reply)
-		if err := MayAppend(Claim{Subject: AnEffect, Writer: ByProbe, Origin: l.sender}); err != nil {
-			return err
-		}
-		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: resolvedByProbe})
-		if len(detail) > 0 {
-			w.documents = append(w.documents, chain.Document{Pointer: tga.PointerEvidence, Data: detail})
-		}
-		if err := rt.noteProbe(l, body); err != nil {
-			return err
-		}
-		rt.counts.byProbe.Add(1)
-		return rt.ends.stageAnswer(l, w, probed.Reply.Attachments)
-
-	case ledger.Resend:
-		if err := rt.noteProbe(l, body); err != nil {
-			return err
-		}
-		l.resends++
-		l.notes = append(l.notes, rt.executors.mark(l, d.Attempt))
-		// As in license: the mark is synced before the send.
-		if err := l.commit(ctx); err != nil {
-			return err
-		}
-		rt.counts.resent.Add(1)
-		l.attempt = d.Attempt
-		return nil
+// recordEffect stages the effect that the tool server says the call has had.
+func (p *probes) recordEffect(l *loop, attempt uint32, probed *Probed, body map[string]any, detail []byte) error {
+	w := p.answers.read(l, attempt, probed.Reply)
+	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByProbe, Origin: l.sender}); err != nil {
+		return err
 	}
+	w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: resolvedByProbe})
+	if len(detail) > 0 {
+		w.documents = append(w.documents, chain.Document{Pointer: tga.PointerEvidence, Data: detail})
+	}
+	if err := p.note(l, body); err != nil {
+		return err
+	}
+	p.counts.byProbe.Add(1)
+	return p.ends.stageAnswer(l, w, probed.Reply.Attachments)
+}
+
+// resend puts an attempt into hand for a call that certainly did not run.
+func (p *probes) resend(ctx context.Context, l *loop, attempt uint32, body map[string]any) error {
+	if err := p.note(l, body); err != nil {
+		return err
+	}
+	l.resends++
+	l.notes = append(l.notes, p.executors.mark(l, attempt))
+	// As in license: the mark is synced before the send.
+	if err := l.commit(ctx); err != nil {
+		return err
+	}
+	p.counts.resent.Add(1)
+	l.attempt = attempt
+	return nil
+}
+
+// askLater leaves the call in doubt, and sets the timer of the next question unless the tool's
+// policy allows no more of them.
+func (p *probes) askLater(ctx context.Context, l *loop, trace *chain.Trace, body map[string]any) error {
 	asks := uint32(1)
 	for i := range trace.Notes {
 		if trace.Notes[i].Kind == tga.NoteProbe {
@@ -89,47 +125,47 @@ func (rt *Runtime) probe(ctx context.Context, l *loop, record *ledger.Record) er
 		}
 	}
 	if most := l.policy.Probe.Attempts; most == 0 || asks < uint32(most) {
-		next, err := rt.timers.after(l.policy.Probe, asks)
+		next, err := p.timers.after(l.policy.Probe, asks)
 		if err != nil {
 			return err
 		}
 		body["next"] = next.String()
-		if err := l.setTimer(rt.clock.now(), next, timer{Kind: timerProbe, Number: asks}); err != nil {
+		if err := l.setTimer(p.clock.now(), next, timer{Kind: timerProbe, Number: asks}); err != nil {
 			return err
 		}
 	} else {
 		l.stopTimer()
 	}
-	if err := rt.noteProbe(l, body); err != nil {
+	if err := p.note(l, body); err != nil {
 		return err
 	}
 	if err := l.commit(ctx); err != nil {
 		return err
 	}
-	return rt.doubts.of(l)
+	return p.doubts.of(l)
 }
 
 // ask puts the question, unless the caller has given up: then a timer asks later.
-func (rt *Runtime) ask(ctx context.Context, l *loop, prober Prober, record *ledger.Record) Probed {
+func (p *probes) ask(ctx context.Context, l *loop, prober Prober, record *ledger.Record) Probed {
 	if ctx.Err() != nil {
 		return Probed{}
 	}
-	rt.counts.probes.Add(1)
+	p.counts.probes.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, l.policy.SendTimeout)
 	defer cancel()
-	p, err := prober.Probe(ctx, l.dispatchCall(record.Attempts.Count))
+	said, err := prober.Probe(ctx, l.dispatchCall(record.Attempts.Count))
 	if err == nil {
-		return p
+		return said
 	}
 	detail, merr := json.Marshal(map[string]string{"error": clip.Short(err.Error(), 1000)})
 	if merr != nil {
 		detail = nil
 	}
-	return Probed{Evidence: Evidence{Source: p.Evidence.Source, Detail: detail}}
+	return Probed{Evidence: Evidence{Source: said.Evidence.Source, Detail: detail}}
 }
 
-func (rt *Runtime) noteProbe(l *loop, body map[string]any) error {
-	n, err := rt.mint.note(tga.NoteProbe, whoRuntime, body)
+func (p *probes) note(l *loop, body map[string]any) error {
+	n, err := p.mint.note(tga.NoteProbe, whoRuntime, body)
 	if err == nil {
 		l.notes = append(l.notes, n)
 	}

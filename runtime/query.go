@@ -78,3 +78,8 @@ func (qs *queries) holder(l *loop, record *ledger.Record) ledger.Liveness {
 	}
 	return qs.store.Holder(record.TraceID)
 }
+
+// licensed reports whether a tool's licence may allow a call in doubt to be sent again.
+func (qs *queries) licensed(policy Policy) bool {
+	return ledger.Effective(policy.Licence, policy.LicenceSet, tga.ClassWrite, qs.profile).Kind != ledger.Park
+}

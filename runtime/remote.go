@@ -180,7 +180,7 @@ func (rt *Runtime) beginOwn(ctx context.Context, req BeginRequest) (b Begun, not
 // standing brings a begun call to where its caller has to do something.
 func (rt *Runtime) standing(ctx context.Context, l *loop, r *repeat) (b Begun, err error) {
 	if err := rt.enter(ctx, l, r); err != nil {
-		return Begun{Result: rt.partial(l)}, err
+		return Begun{Result: l.partial()}, err
 	}
 	ended := l.head.State.Terminal()
 	if l.effect == nil && l.call != nil {
@@ -190,7 +190,7 @@ func (rt *Runtime) standing(ctx context.Context, l *loop, r *repeat) (b Begun, e
 	}
 	if err := rt.run(ctx, l); err != nil {
 		own := l.remote.submitter != "" && l.remote.submitter == l.submitter
-		b, err := begun(Begun{Result: rt.unfinished(ctx, l), Barred: own && !rt.opts.Trust.SelfApproval}, err)
+		b, err := begun(Begun{Result: rt.results.unfinished(ctx, l), Barred: own && !rt.opts.Trust.SelfApproval}, err)
 		if b.Standing == BeginInDoubt && err == nil {
 			err = rt.askAbout(ctx, l, &b)
 		}
@@ -203,10 +203,10 @@ func (rt *Runtime) standing(ctx context.Context, l *loop, r *repeat) (b Begun, e
 		}
 		// The mark was long on its way to the disk: nobody gets this attempt.
 		if err := rt.notSent(context.WithoutCancel(ctx), l, l.attempt, errWindowClosed); err != nil {
-			return begun(Begun{Result: rt.unfinished(ctx, l)}, err)
+			return begun(Begun{Result: rt.results.unfinished(ctx, l)}, err)
 		}
 		if err := l.commit(context.WithoutCancel(ctx)); err != nil {
-			return Begun{Result: rt.partial(l)}, err
+			return Begun{Result: l.partial()}, err
 		}
 	}
 	res, err := rt.settled(ctx, l, ended)
@@ -221,13 +221,13 @@ func (rt *Runtime) standing(ctx context.Context, l *loop, r *repeat) (b Begun, e
 // a remote executor has reserved the key for, or of a fresh one.
 func (rt *Runtime) begin(ctx context.Context, req BeginRequest, own *ownBegin) (*loop, error) {
 	if !own.trace.IsZero() {
-		l, err := rt.resume(ctx, own.trace)
+		l, err := rt.traces.resume(ctx, own.trace)
 		if err == nil {
 			l.remote, l.confirms, l.asker = rt.remoteOf(req), req.Replay, req.Submitter
 		}
 		return l, err
 	}
-	if err := rt.deriveKey(ctx, &req.Request); err != nil {
+	if err := rt.keys.derive(ctx, &req.Request); err != nil {
 		return nil, err
 	}
 	if req.Key != "" {
@@ -237,13 +237,13 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest, own *ownBegin) (
 			return nil, err
 		}
 		if record != nil && record.Status == ledger.Reserved && record.Attempts.External {
-			if err := rt.sameRequest(req.Request, record); err != nil {
+			if err := sameRequest(req.Request, record); err != nil {
 				return nil, err
 			}
-			if err := rt.sameSubject(ctx, req.Key, req.Connection.Subject, record); err != nil {
+			if err := sameSubject(ctx, rt.store, req.Key, req.Connection.Subject, record); err != nil {
 				return nil, err
 			}
-			l, err := rt.resume(ctx, record.TraceID)
+			l, err := rt.traces.resume(ctx, record.TraceID)
 			if err == nil {
 				l.remote = rt.remoteOf(req)
 				l.remote.begun = own.leadsTo(l.lease.TraceID)
@@ -290,7 +290,7 @@ func (rt *Runtime) enter(ctx context.Context, l *loop, r *repeat) error {
 }
 
 // sameRequest refuses a Begin that uses another request's key.
-func (rt *Runtime) sameRequest(req Request, record *ledger.Record) error {
+func sameRequest(req Request, record *ledger.Record) error {
 	p := tga.Proposal{ToolServer: req.Server, ToolName: req.Tool, Args: req.Args} // canonical: see ownBegin
 	if d := ledger.Decide(ledger.Query{Record: record, Trace: record.TraceID, Request: tga.RequestDigest(p)}); d.Action == ledger.Conflict {
 		return tga.Errorf(d.Code, "key %q: %s (trace %s)", req.Key, d.Reason, record.TraceID)
@@ -323,12 +323,12 @@ func (rt *Runtime) sameBegin(ctx context.Context, l *loop) (Begun, bool, error) 
 func (rt *Runtime) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun, inTime bool, err error) {
 	record, err := rt.store.Record(context.WithoutCancel(ctx), ledger.KeyOf(l.namespace, l.call))
 	if err != nil || record == nil {
-		return Begun{Result: rt.partial(l)}, false, err
+		return Begun{Result: l.partial()}, false, err
 	}
 	if !rt.executors.alive(record, l.policy) {
 		// Others may have gone on without this attempt: a permit that is handed out now would
 		// send beside a person's word that the call did not run, or beside a newer attempt.
-		return Begun{Result: rt.partial(l)}, false, nil
+		return Begun{Result: l.partial()}, false, nil
 	}
 	within, bounded := rt.queries.ofTime(l, record).SendWithin()
 	if l.deadline != 0 && record.Attempts.Count-record.Attempts.Unsent <= 1 {
@@ -342,7 +342,7 @@ func (rt *Runtime) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun
 	}
 	inTime = within > 0
 	return Begun{
-		Standing: BeginSend, Result: rt.partial(l), Attempt: attempt, SendWithin: max(within, 0),
+		Standing: BeginSend, Result: l.partial(), Attempt: attempt, SendWithin: max(within, 0),
 		Permit: rt.executors.permit(l.lease.TraceID, attempt, l.remote),
 		Key:    l.call.Call.IdempotencyKey, Args: l.call.Call.Call.Args,
 	}, inTime, nil

@@ -193,7 +193,7 @@ func (rt *Runtime) twin(ctx context.Context, u undelivered, policy Policy) (twin
 	if n := len(t.Entries); n > 0 {
 		w.since = t.Entries[n-1].TS
 	}
-	w.licensed = rt.licensed(policy)
+	w.licensed = rt.queries.licensed(policy)
 	switch {
 	case t.Head.State == tga.Executing && t.Call != nil:
 		record, err := rt.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
@@ -263,12 +263,12 @@ func (rt *Runtime) told(ctx context.Context, r *repeat) (Begun, bool, error) {
 		return Begun{}, false, nil
 	}
 	trace := r.list[r.at].Trace
-	res, err := rt.result(ctx, trace)
+	res, err := rt.results.of(ctx, trace)
 	b := Begun{Result: res, Ask: r.action == call.Ask}
 	if err != nil {
 		return b, true, err
 	}
-	if b.Since, err = rt.lastHeard(ctx, trace); err != nil {
+	if b.Since, err = rt.results.lastHeard(ctx, trace); err != nil {
 		return b, true, err
 	}
 	switch {
@@ -282,15 +282,6 @@ func (rt *Runtime) told(ctx context.Context, r *repeat) (Begun, bool, error) {
 		b.Standing = BeginStale
 	}
 	return b, true, nil
-}
-
-// lastHeard is when a trace came to where it is.
-func (rt *Runtime) lastHeard(ctx context.Context, trace tga.ID) (tga.Millis, error) {
-	t, err := rt.store.Load(ctx, trace)
-	if err != nil || len(t.Entries) == 0 {
-		return 0, err
-	}
-	return t.Entries[len(t.Entries)-1].TS, nil
 }
 
 // entered is the list with this call in it, as an attachment.

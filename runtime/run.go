@@ -154,7 +154,7 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	if err != nil {
 		return err
 	}
-	if err := rt.sameSubject(ctx, key.Key, l.request.Meta.String(tga.MetaSubject), record); err != nil {
+	if err := sameSubject(ctx, rt.store, key.Key, l.request.Meta.String(tga.MetaSubject), record); err != nil {
 		// The other call took the key after this one was begun.
 		return rt.ends.refuse(ctx, l, tga.CodeOf(err), "%w", err)
 	}
@@ -191,14 +191,14 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 		return nil
 
 	case ledger.Serve:
-		return rt.serve(ctx, l, record)
+		return rt.records.serve(ctx, l, record)
 
 	case ledger.Wait, ledger.Doubt:
 		if record == nil || record.Status != ledger.Reserved {
 			break // suspect, and nobody to wait for
 		}
 		if rt.queries.holder(l, record) != ledger.HolderGone {
-			return rt.await(ctx, l, key, record)
+			return rt.waits.await(ctx, l, key, record)
 		}
 		if record.TraceID != l.helped {
 			// Nobody runs the trace that has the key. Run it, once: an outcome that its
@@ -284,7 +284,7 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 		}
 		rt.counts.resent.Add(1)
 	case ledger.ProbeFirst:
-		return rt.probe(ctx, l, record)
+		return rt.probes.probe(ctx, l, record)
 	case ledger.Wait:
 		return tga.Errorf(tga.IdempotencyKeyInFlight, "attempt %d is with an executor", record.Attempts.Count).In(l.lease.TraceID)
 	default:

@@ -15,27 +15,34 @@ import (
 // Runtime runs governed tool calls on a store. Its methods may be called from any
 // number of goroutines.
 type Runtime struct {
-	store      Store
-	tools      Dispatcher
-	supervisor Supervisor
-	opts       Options
-	clock      times
-	mint       *minter
-	executors  *executors
-	queries    *queries
-	observe    observer
-	doubts     *doubts
-	answers    *answers
-	timers     *timers
-	retries    *retries
-	departures *departures
-	admission  *admission
-	ends       *ends
-	rules      *rules
-	tokens     *tokens
-	approvals  *approvals
-	names      nameLocks // of identical calls that are being decided
-	counts     *counts
+	store         Store
+	tools         Dispatcher
+	supervisor    Supervisor
+	opts          Options
+	clock         times
+	mint          *minter
+	executors     *executors
+	queries       *queries
+	observe       observer
+	doubts        *doubts
+	answers       *answers
+	timers        *timers
+	retries       *retries
+	departures    *departures
+	admission     *admission
+	ends          *ends
+	rules         *rules
+	tokens        *tokens
+	approvals     *approvals
+	probes        *probes
+	confirmations *confirmations
+	records       *records
+	waits         *waits
+	traces        *traces
+	results       *results
+	keys          *derivedKeys
+	names         nameLocks // of identical calls that are being decided
+	counts        *counts
 }
 
 // New makes a Runtime. It starts nothing: [Runtime.RecoverAll] is the caller's to call.
@@ -73,6 +80,19 @@ func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*R
 		store: store, clock: rt.clock, mint: rt.mint, rules: rt.rules, tokens: rt.tokens, ends: rt.ends,
 		counts: rt.counts, selfApproval: rt.opts.Trust.SelfApproval,
 	}
+	rt.probes = &probes{
+		store: store, prober: rt.opts.Trust.Prober, clock: rt.clock, mint: rt.mint, departures: rt.departures, executors: rt.executors,
+		answers: rt.answers, ends: rt.ends, doubts: rt.doubts, timers: rt.timers, counts: rt.counts,
+	}
+	rt.confirmations = &confirmations{
+		store: store, clock: rt.clock, verifier: rt.opts.Trust.Verifier, approvals: rt.approvals,
+		counts: rt.counts, selfApproval: rt.opts.Trust.SelfApproval,
+	}
+	rt.records = &records{store: store, confirmations: rt.confirmations, ends: rt.ends, counts: rt.counts}
+	rt.waits = &waits{store: store, clock: rt.clock, executors: rt.executors, ends: rt.ends, counts: rt.counts}
+	rt.traces = &traces{store: store, timers: rt.timers, policy: rt.opts.Policy}
+	rt.results = &results{store: store}
+	rt.keys = &derivedKeys{store: store, mint: rt.mint}
 	return rt, nil
 }
 
@@ -154,7 +174,7 @@ func (rt *Runtime) Recover(ctx context.Context, trace tga.ID) (Result, error) {
 // it. "" is whoever handed the trace's request in.
 func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (res Result, err error) {
 	defer rt.goOn(&err)
-	l, err := rt.resume(ctx, trace)
+	l, err := rt.traces.resume(ctx, trace)
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
@@ -168,7 +188,7 @@ func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (re
 func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
 	wasTerminal := l.head.State.Terminal()
 	if err := rt.drive(ctx, l); err != nil {
-		return rt.unfinished(ctx, l), err
+		return rt.results.unfinished(ctx, l), err
 	}
 	return rt.settled(ctx, l, wasTerminal)
 }
@@ -177,11 +197,11 @@ func (rt *Runtime) finish(ctx context.Context, l *loop) (Result, error) {
 // confirmed first where that is asked.
 func (rt *Runtime) settled(ctx context.Context, l *loop, wasTerminal bool) (Result, error) {
 	if wasTerminal && (l.confirms || l.policy.ConfirmAll) {
-		if err := rt.confirmOwn(ctx, l); err != nil {
-			return rt.partial(l), err
+		if err := rt.confirmations.confirmOwn(ctx, l); err != nil {
+			return l.partial(), err
 		}
 	}
-	res, err := rt.result(ctx, l.lease.TraceID)
+	res, err := rt.results.of(ctx, l.lease.TraceID)
 	res.Replayed, res.Confirmation = wasTerminal || !res.ServedFrom.IsZero(), l.confirmation
 	return res, err
 }
@@ -189,7 +209,7 @@ func (rt *Runtime) settled(ctx context.Context, l *loop, wasTerminal bool) (Resu
 // start makes the loop of a fresh call: a lease and a staged request. Nothing is
 // written yet.
 func (rt *Runtime) start(ctx context.Context, req Request) (*loop, error) {
-	if err := rt.deriveKey(ctx, &req); err != nil {
+	if err := rt.keys.derive(ctx, &req); err != nil {
 		return nil, err
 	}
 	given := !req.TraceID.IsZero()
@@ -258,7 +278,7 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 		rt.observe.tell(l, EventRefused, d.Code, 0, d.Reason)
 		return nil, tga.Errorf(d.Code, "key %q: %s (trace %s)", key.Key, d.Reason, record.TraceID)
 	}
-	if err := rt.sameSubject(ctx, key.Key, request.Meta.String(tga.MetaSubject), record); err != nil {
+	if err := sameSubject(ctx, rt.store, key.Key, request.Meta.String(tga.MetaSubject), record); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -272,7 +292,7 @@ func (rt *Runtime) rejoin(lease chain.Lease, trace *chain.Trace, request *tga.Ar
 	if trace.Namespace != asks.namespace {
 		return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", lease.TraceID).In(lease.TraceID)
 	}
-	l, err := rt.loopOf(lease, trace)
+	l, err := rt.traces.loopOf(lease, trace)
 	if err != nil {
 		return nil, err
 	}
@@ -285,59 +305,11 @@ func (rt *Runtime) rejoin(lease chain.Lease, trace *chain.Trace, request *tga.Ar
 	return l, nil
 }
 
-// resume makes the loop of an existing trace.
-func (rt *Runtime) resume(ctx context.Context, id tga.ID) (*loop, error) {
-	return rt.resumeBy(ctx, id, func() (chain.Lease, error) { return rt.store.Acquire(ctx, id) })
-}
-
-// resumeBy is resume with a lease that is had another way.
-func (rt *Runtime) resumeBy(ctx context.Context, id tga.ID, acquire func() (chain.Lease, error)) (*loop, error) {
-	lease, err := acquire()
-	if err != nil {
-		return nil, err
-	}
-	trace, err := rt.store.Load(ctx, id)
-	if err == nil {
-		var l *loop
-		if l, err = rt.loopOf(lease, trace); err == nil {
-			return l, nil
-		}
-	}
-	rt.store.Release(lease)
-	return nil, err
-}
-
-// loopOf puts a replayed trace into a loop.
-func (rt *Runtime) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
-	if t.Request == nil {
-		return nil, tga.Errorf(tga.StateRecoveryFailed, "the request of the trace is not at hand").In(lease.TraceID)
-	}
-	p := t.Request.Request.Proposal
-	l := &loop{
-		store: rt.store, timers: rt.timers,
-		lease: lease, head: t.Head, state: t.Head.State,
-		policy:  rt.opts.Policy(p.ToolServer, p.ToolName).withDefaults(),
-		request: t.Request, decision: t.Decision, call: t.Call, effect: t.Effect,
-		submitter: SubmitterOf(t), asker: SubmitterOf(t), decider: appenderOf(t, tga.DecisionType), sender: Sender(t, ""),
-		namespace: t.Namespace, deadline: t.Deadline,
-	}
-	if len(t.Entries) > 0 {
-		l.begun = t.Entries[0].TS
-	}
-	if t.Call != nil {
-		l.callID = t.Call.ID
-	}
-	before := doubtOf(t)
-	l.timer, l.doubtBefore = timerOf(t), before.Cause
-	l.rests, l.restsSince = askedBefore(t)
-	return l, nil
-}
-
 // help runs another trace that has the key this run needs. What becomes of it shows in
 // the ledger; only a store that fails is this run's business.
 func (rt *Runtime) help(ctx context.Context, trace tga.ID) error {
 	// No deadline, so no waiting: who holds that lease is at work already.
-	l, err := rt.resume(context.WithoutCancel(ctx), trace)
+	l, err := rt.traces.resume(context.WithoutCancel(ctx), trace)
 	if err != nil {
 		if errors.Is(err, tga.StoreUnavailable) {
 			return err
@@ -355,97 +327,8 @@ func (rt *Runtime) help(ctx context.Context, trace tga.ID) error {
 	return nil
 }
 
-// partial is what is known of a trace that did not come to its end.
-func (rt *Runtime) partial(l *loop) Result {
-	r := Result{TraceID: l.lease.TraceID, State: l.head.State, Seq: l.head.Seq, Digest: l.head.Digest, Confirmation: l.confirmation}
-	if l.call != nil {
-		r.ToolCallID, r.Key = l.call.ID, l.call.Call.IdempotencyKey
-	}
-	if l.decision != nil {
-		r.Rationale = l.decision.Decision.Rationale
-	}
-	return r
-}
-
 // Result reads where a trace stands, without running it. NOT_FOUND where there is no
 // such trace.
 func (rt *Runtime) Result(ctx context.Context, trace tga.ID) (Result, error) {
-	return rt.result(ctx, trace)
-}
-
-func (rt *Runtime) result(ctx context.Context, id tga.ID) (Result, error) {
-	ctx = context.WithoutCancel(ctx)
-	t, err := rt.store.Load(ctx, id)
-	if err != nil {
-		return Result{TraceID: id}, err
-	}
-	r := Result{TraceID: id, State: t.Head.State, Seq: t.Head.Seq, Digest: t.Head.Digest}
-	if t.Decision != nil {
-		r.Rationale = t.Decision.Decision.Rationale
-	}
-	if t.Call != nil {
-		r.ToolCallID, r.Key = t.Call.ID, t.Call.Call.IdempotencyKey
-		r.Attempts, r.Sent = attemptsOf(t)
-	}
-	if t.Effect == nil {
-		return r, nil
-	}
-	o := t.Effect.Effect.Outcome
-	r.Status, r.Summary, r.Class = o.Status, o.Summary, ledger.ClassOf(t.Effect)
-	if o.Error != nil {
-		r.ErrorCode, r.ErrorMessage = tga.Code(o.Error.Code), o.Error.Message
-		r.ToolErrorCode = t.Effect.Meta.String(tga.MetaToolErrorCode)
-	}
-	documents, answered := t.Documents, t
-	if from := t.Effect.Meta.String(tga.MetaReplayedFrom); from != "" {
-		// A served effect names its origin and does not repeat its bytes.
-		if r.ServedFrom, err = tga.ParseID(from); err != nil {
-			return r, err
-		}
-		origin, err := rt.store.Load(ctx, r.ServedFrom)
-		if err != nil {
-			return r, tga.Errorf(tga.StoreUnavailable, "the served effect in trace %s is not at hand: %w", from, err).In(id)
-		}
-		documents, answered = origin.Documents, origin
-	}
-	if answered.Effect != nil {
-		r.RetryAfter = retryAfterOf(answered.Effect)
-		r.ResolvedBy = answered.Effect.Meta.String(tga.MetaResolvedBy)
-		r.ResolvedVia = answered.Effect.Meta.String(tga.MetaResolvedVia)
-	}
-	by := compensatedBy(t)
-	if id := t.Effect.Meta.String(tga.MetaCompensatedBy); id != "" {
-		if by, err = tga.ParseID(id); err != nil {
-			return r, err
-		}
-	}
-	if !by.IsZero() {
-		r.CompensatedBy, r.Class = by, ledger.ClassCompensated
-	}
-	for _, d := range documents {
-		switch {
-		case d.Pointer == tga.PointerResult && !d.Erased:
-			r.Value = d.Data
-		case d.Pointer == tga.PointerResult:
-			kept := hashOf(answered.Effect, tga.PointerResult)
-			r.ResultBytes, r.ResultDigest = kept.SizeBytes, kept.Hash
-		case d.Pointer == tga.PointerStateChanges && !d.Erased:
-			if r.Changes, err = tga.DecodeStateChanges(d.Data); err != nil {
-				return r, err
-			}
-		}
-	}
-	return r, nil
-}
-
-// hashOf is how an effect binds a document; zero where it does not.
-func hashOf(effect *tga.Artifact, pointer string) tga.DocumentHash {
-	if effect != nil {
-		for _, h := range effect.Effect.DocumentHashes {
-			if h.Pointer == pointer {
-				return h
-			}
-		}
-	}
-	return tga.DocumentHash{}
+	return rt.results.of(ctx, trace)
 }

@@ -119,11 +119,11 @@ func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who, via string, ef
 	}
 	defer rt.store.Release(l.lease)
 	if err := l.inDoubtNow(); err != nil {
-		return rt.partial(l), err
+		return l.partial(), err
 	}
 	// That who has the verb admin is its transport's to know: see [Resolution].
 	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByPerson, Origin: l.sender, Rights: RightAdmin}); err != nil {
-		return rt.partial(l), err
+		return l.partial(), err
 	}
 	w := effectOf(l)
 	w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: resolvedByPerson, tga.MetaResolver: who})
@@ -131,7 +131,7 @@ func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who, via string, ef
 		w.meta[tga.MetaResolvedVia] = via
 	}
 	if err := rt.ends.stageAnswer(l, w, nil); err != nil {
-		return rt.partial(l), err
+		return l.partial(), err
 	}
 	rt.counts.byPerson.Add(1)
 	return rt.finish(ctx, l)

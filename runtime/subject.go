@@ -15,11 +15,11 @@ import (
 //
 // A key under which nothing was sent is free: a client whose token had expired makes its call
 // again with a new token, and that is another subject.
-func (rt *Runtime) sameSubject(ctx context.Context, key, subject string, record *ledger.Record) error {
+func sameSubject(ctx context.Context, store Store, key, subject string, record *ledger.Record) error {
 	if record == nil || record.Status == ledger.Expired || record.Status == ledger.Settled && record.Class == ledger.ClassNotSent {
 		return nil
 	}
-	t, err := rt.store.Load(ctx, record.TraceID)
+	t, err := store.Load(ctx, record.TraceID)
 	if err != nil {
 		return err
 	}

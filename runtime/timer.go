@@ -362,7 +362,7 @@ func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t t
 		_, err := rt.compensate(ctx, trace, whoRuntime, key)
 		return rt.settledTimer(err)
 	}
-	l, err := rt.resume(context.WithoutCancel(ctx), trace) // no deadline: who holds it is at work
+	l, err := rt.traces.resume(context.WithoutCancel(ctx), trace) // no deadline: who holds it is at work
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 func TestWaitsEndWhenThereIsSomethingToSee(t *testing.T) {
 	now := time.Date(2026, 1, 15, 19, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) tga.Millis { return tga.MillisOf(now.Add(d)) }
-	rt := &Runtime{clock: times{clock.New(func() time.Time { return now }, nil)}, executors: &executors{}}
+	w := &waits{clock: times{clock.New(func() time.Time { return now }, nil)}, executors: &executors{}}
 	const permit = time.Minute
 	for name, c := range map[string]struct {
 		external         bool
@@ -36,7 +36,7 @@ func TestWaitsEndWhenThereIsSomethingToSee(t *testing.T) {
 	} {
 		l := &loop{deadline: c.deadline, policy: Policy{PermitTime: permit}}
 		record := &ledger.Record{Attempts: ledger.Attempts{External: c.external, Newest: at(-c.begun)}}
-		if got := rt.waitUntil(l, record); got != c.wanted {
+		if got := w.until(l, record); got != c.wanted {
 			t.Errorf("%s: until %v, want %v", name, got, c.wanted)
 		}
 	}

@@ -1,0 +1,63 @@
+package runtime
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// traces makes loops of the traces that the store has.
+type traces struct {
+	store  Store
+	timers *timers
+	policy func(server, tool string) Policy
+}
+
+// resume makes the loop of an existing trace.
+func (ts *traces) resume(ctx context.Context, id tga.ID) (*loop, error) {
+	return ts.resumeBy(ctx, id, func() (chain.Lease, error) { return ts.store.Acquire(ctx, id) })
+}
+
+// resumeBy is resume with a lease that is had another way.
+func (ts *traces) resumeBy(ctx context.Context, id tga.ID, acquire func() (chain.Lease, error)) (*loop, error) {
+	lease, err := acquire()
+	if err != nil {
+		return nil, err
+	}
+	trace, err := ts.store.Load(ctx, id)
+	if err == nil {
+		var l *loop
+		if l, err = ts.loopOf(lease, trace); err == nil {
+			return l, nil
+		}
+	}
+	ts.store.Release(lease)
+	return nil, err
+}
+
+// loopOf puts a replayed trace into a loop.
+func (ts *traces) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
+	if t.Request == nil {
+		return nil, tga.Errorf(tga.StateRecoveryFailed, "the request of the trace is not at hand").In(lease.TraceID)
+	}
+	p := t.Request.Request.Proposal
+	l := &loop{
+		store: ts.store, timers: ts.timers,
+		lease: lease, head: t.Head, state: t.Head.State,
+		policy:  ts.policy(p.ToolServer, p.ToolName).withDefaults(),
+		request: t.Request, decision: t.Decision, call: t.Call, effect: t.Effect,
+		submitter: SubmitterOf(t), asker: SubmitterOf(t), decider: appenderOf(t, tga.DecisionType), sender: Sender(t, ""),
+		namespace: t.Namespace, deadline: t.Deadline,
+	}
+	if len(t.Entries) > 0 {
+		l.begun = t.Entries[0].TS
+	}
+	if t.Call != nil {
+		l.callID = t.Call.ID
+	}
+	before := doubtOf(t)
+	l.timer, l.doubtBefore = timerOf(t), before.Cause
+	l.rests, l.restsSince = askedBefore(t)
+	return l, nil
+}
