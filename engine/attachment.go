@@ -29,7 +29,7 @@ func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix
 		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
 		for err == nil && lower != nil {
 			var rows []kv
-			if rows, lower, err = db.attachmentPage(lower, upper); err != nil {
+			if rows, lower, err = db.index.attachments(lower, upper); err != nil {
 				break
 			}
 			for _, row := range rows {
@@ -46,12 +46,12 @@ func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix
 
 const attachmentPage = 256
 
-func (db *DB) attachmentPage(lower, upper []byte) (rows []kv, next []byte, err error) {
-	if err := db.health.enter(); err != nil {
+func (x *index) attachments(lower, upper []byte) (rows []kv, next []byte, err error) {
+	if err := x.health.enter(); err != nil {
 		return nil, nil, err
 	}
-	defer db.health.leave()
-	rows, err = db.index.page(lower, upper, attachmentPage)
+	defer x.health.leave()
+	rows, err = x.page(lower, upper, attachmentPage)
 	if len(rows) == attachmentPage {
 		next = append(slices.Clone(rows[attachmentPage-1].key), 0)
 	}

@@ -43,11 +43,12 @@ func (db *DB) Backup(ctx context.Context, dir string) error {
 	if db.readOnly {
 		return tga.Errorf(tga.StoreUnavailable, "backup of a store that is open read-only: copy its directory")
 	}
-	before, err := readManifest(db.opts.FS, dir)
+	b := &backup{opts: db.opts, log: db.wal, store: db.storeID, times: &db.times}
+	before, err := readManifest(b.opts.FS, dir)
 	if err == nil && before == nil {
-		err = db.firstBackup(ctx, dir, work)
+		err = b.first(ctx, dir, work)
 	} else if err == nil {
-		err = db.nextBackup(ctx, dir)
+		err = b.next(ctx, dir)
 	}
 	if err != nil && tga.CodeOf(err) == "" && ctx.Err() == nil {
 		err = tga.Errorf(tga.StoreUnavailable, "backup to %s: %w", dir, err)
@@ -55,9 +56,18 @@ func (db *DB) Backup(ctx context.Context, dir string) error {
 	return err
 }
 
-// firstBackup makes a backup under another name and gives it its own when it is checked.
-func (db *DB) firstBackup(ctx context.Context, dir string, work *work) (err error) {
-	fs, temp := db.opts.FS, dir+partial
+// backup copies the log of an open store. It holds nothing up: the log says where its end is when
+// the copy begins, and keeps every file that the copy needs until it ends.
+type backup struct {
+	opts  Options
+	log   *wal.Log
+	store tga.ID
+	times *times
+}
+
+// first makes a backup under another name and gives it its own when it is checked.
+func (b *backup) first(ctx context.Context, dir string, work *work) (err error) {
+	fs, temp := b.opts.FS, dir+partial
 	if err := absent(fs, dir); err != nil {
 		return err
 	}
@@ -72,15 +82,15 @@ func (db *DB) firstBackup(ctx context.Context, dir string, work *work) (err erro
 	if err := fs.MkdirAll(fs.PathJoin(temp, logName), access.DirMode); err != nil {
 		return err
 	}
-	end, list, err := db.wal.CopyTo(ctx, fs, fs.PathJoin(temp, logName), nil)
+	end, list, err := b.log.CopyTo(ctx, fs, fs.PathJoin(temp, logName), nil)
 	if err != nil {
 		return err
 	}
-	m := db.newManifest(end, list)
+	m := b.manifest(end, list)
 	if err := writeMark(fs, temp, m.mark()); err != nil {
 		return err
 	}
-	if err := db.verifyCopy(ctx, temp, work); err != nil {
+	if err := verifyCopy(ctx, temp, b.opts, work); err != nil {
 		return err
 	}
 	if err := m.write(fs, temp); err != nil {
@@ -89,10 +99,10 @@ func (db *DB) firstBackup(ctx context.Context, dir string, work *work) (err erro
 	return rename(fs, temp, dir)
 }
 
-// nextBackup makes a backup of what it was before, and of what is new. Until its manifest is
+// next makes a backup of what it was before, and of what is new. Until its manifest is
 // written, every file of the backup before is there with every byte that it had.
-func (db *DB) nextBackup(ctx context.Context, dir string) (err error) {
-	fs := db.opts.FS
+func (b *backup) next(ctx context.Context, dir string) (err error) {
+	fs := b.opts.FS
 	dir, lock, err := lockDir(fs, dir)
 	if err != nil {
 		return err
@@ -105,24 +115,24 @@ func (db *DB) nextBackup(ctx context.Context, dir string) (err error) {
 	if before == nil {
 		return tga.Errorf(tga.StoreUnavailable, "backup to %s: its manifest was removed meanwhile", dir)
 	}
-	if holds, err := db.wal.Holds(before.end()); err != nil {
+	if holds, err := b.log.Holds(before.end()); err != nil {
 		return err
 	} else if !holds {
 		return tga.Errorf(tga.ValidationError, "backup to %s: it holds a backup of store %s with group %d of its log, which this store, %s, does not have: it is another store, or was restored to an earlier time. Back up to another directory",
-			dir, before.Store, before.End.Group, db.storeID)
+			dir, before.Store, before.End.Group, b.store)
 	}
 	at := fs.PathJoin(dir, logName)
 	if err := wal.TrimCopy(fs, at, before.files()); err != nil {
 		return err
 	}
-	end, list, err := db.wal.CopyTo(ctx, fs, at, before.files())
+	end, list, err := b.log.CopyTo(ctx, fs, at, before.files())
 	if err != nil {
 		return err
 	}
-	if err := wal.VerifyCopy(ctx, wal.Options{FS: fs, Dir: at, Random: db.random, Logger: db.log}, before.end(), end, list); err != nil {
+	if err := wal.VerifyCopy(ctx, wal.Options{FS: fs, Dir: at, Random: b.opts.random, Logger: b.opts.Logger}, before.end(), end, list); err != nil {
 		return err
 	}
-	m := db.newManifest(end, list)
+	m := b.manifest(end, list)
 	if err := m.write(fs, dir); err != nil {
 		return err
 	}
@@ -141,11 +151,11 @@ func writeMark(fs vfs.FS, dir string, mark guard.Mark) error {
 	return w.Close()
 }
 
-func (db *DB) verifyCopy(ctx context.Context, dir string, work *work) error {
+// verifyCopy checks a copied store whole.
+func verifyCopy(ctx context.Context, dir string, o Options, work *work) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	o := db.opts
 	o.CacheBytes = 8 << 20
 	c, err := OpenReadOnly(dir, o)
 	if err != nil {
@@ -235,11 +245,12 @@ func restore(ctx context.Context, backup, dir string, at Point, opts Options) (e
 	if db.doubt != nil {
 		return errors.Join(error(db.doubt), db.Close())
 	}
-	if err := db.rename(); err != nil {
+	id, err := anew(&db.opts, db.commits, db.storeID, mode.cut)
+	if err != nil {
 		return errors.Join(err, db.Close())
 	}
 	if mode.cut != nil {
-		if err := db.checkCut(ctx); err != nil {
+		if err := checkCut(ctx, db); err != nil {
 			return errors.Join(err, db.Close())
 		}
 	}
@@ -247,7 +258,7 @@ func restore(ctx context.Context, backup, dir string, at Point, opts Options) (e
 		return err
 	}
 	if mode.cut != nil {
-		if err := db.dropAside(temp); err != nil {
+		if err := dropAside(fs, temp); err != nil {
 			return err
 		}
 	}
@@ -255,7 +266,7 @@ func restore(ctx context.Context, backup, dir string, at Point, opts Options) (e
 	if err != nil {
 		return err
 	}
-	mark.StoreID = db.storeID
+	mark.StoreID = id
 	if err := writeMark(fs, temp, mark); err != nil {
 		return err
 	}
@@ -263,7 +274,7 @@ func restore(ctx context.Context, backup, dir string, at Point, opts Options) (e
 }
 
 // checkCut checks a store that was restored as it was at a point.
-func (db *DB) checkCut(ctx context.Context) error {
+func checkCut(ctx context.Context, db *DB) error {
 	work := db.works.begin("restore")
 	defer db.works.end(work)
 	rep, err := db.check(ctx, nil, work)
@@ -274,8 +285,8 @@ func (db *DB) checkCut(ctx context.Context) error {
 }
 
 // dropAside removes what the log set aside that came after the point: the backup has it.
-func (db *DB) dropAside(dir string) error {
-	fs, at := db.opts.FS, db.opts.FS.PathJoin(dir, logName)
+func dropAside(fs vfs.FS, dir string) error {
+	at := fs.PathJoin(dir, logName)
 	names, err := fs.List(at)
 	if err != nil {
 		return err
@@ -290,36 +301,34 @@ func (db *DB) dropAside(dir string) error {
 	return syncDir(fs, at)
 }
 
-// rename gives the store a new id and secret and freezes it. A new secret, because the
+// anew gives a restored store a new id, which it returns, and a new secret, and freezes it. A new secret, because the
 // old one would give the next attempt of a call the permit that somebody may hold from
 // the time that was lost.
-func (db *DB) rename() error {
-	id, err := db.newID()
-	if err != nil {
-		return err
+func anew(o *Options, commits *committer, old tga.ID, cut *cut) (id tga.ID, err error) {
+	if id, err = o.newID(); err != nil {
+		return id, err
 	}
 	var secret [32]byte
-	if err := db.random(secret[:]); err != nil {
-		return err
+	if err := o.random(secret[:]); err != nil {
+		return id, err
 	}
 	when := ""
-	if db.cut != nil {
-		when = fmt.Sprintf(", as it was at group %d", db.cut.found.At.Group)
+	if cut != nil {
+		when = fmt.Sprintf(", as it was at group %d", cut.found.At.Group)
 	}
-	reason, err := json.Marshal("restored from a backup of store " + db.storeID.String() + when + ": what was appended after it is not known")
+	reason, err := json.Marshal("restored from a backup of store " + old.String() + when + ": what was appended after it is not known")
 	if err != nil {
-		return err
+		return id, err
 	}
-	w := db.commits.newWriter()
+	w := commits.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaStoreID), id[:])
 	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
 	w.set(keyspace.AppendMeta(nil, metaFrozen), reason)
 	w.delete(keyspace.AppendMeta(nil, metaToken))
-	if db.cut != nil { // bodies may be gone that a group before this one needs
-		w.setFloor(db.cut.found.At.Group)
+	if cut != nil { // bodies may be gone that a group before this one needs
+		w.setFloor(cut.found.At.Group)
 	}
-	db.storeID = id
-	return db.commits.apply(w)
+	return id, commits.apply(w)
 }
 
 // copyStore copies the log and the watermark of a backup, or of a store that is open nowhere,

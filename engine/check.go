@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/tgad/tgad/internal/segment"
@@ -69,7 +70,7 @@ func (db *DB) check(ctx context.Context, pace *pacer, work *work) (rep Report, e
 	prefix := db.order.durable()
 	v := db.index.view()
 	defer func() { err = closeView(v, err) }()
-	c := &checker{db: db, ctx: ctx, v: v, said: time.Now(), pace: pace, work: work, nextLeaf: 1}
+	c := &checker{logger: db.log, doubted: db.doubt != nil, ctx: ctx, v: v, said: time.Now(), pace: pace, work: work, nextLeaf: 1}
 	c.folds.init(1024, 64<<20)
 	for _, step := range []func() error{
 		c.log, c.keys, c.traces, c.segments, c.records, c.orphans, func() error { return c.order(prefix) },
@@ -83,13 +84,14 @@ func (db *DB) check(ctx context.Context, pace *pacer, work *work) (rep Report, e
 
 type checker struct {
 	Report
-	db    *DB
-	ctx   context.Context
-	v     view
-	pace  *pacer    // nil where nobody else uses the store
-	work  *work     // where progress is told
-	said  time.Time // when progress was last logged
-	owned int       // ledger records that some trace's log accounts for
+	logger  *slog.Logger
+	doubted bool // what is missing from the log is known, and said
+	ctx     context.Context
+	v       view
+	pace    *pacer    // nil where nobody else uses the store
+	work    *work     // where progress is told
+	said    time.Time // when progress was last logged
+	owned   int       // ledger records that some trace's log accounts for
 
 	leafEntries, leafNotes int
 	unreadable             bool // some trace could not be counted
@@ -129,12 +131,12 @@ func (c *checker) problemf(id tga.ID, format string, args ...any) error {
 // log reads the log itself, as far as the view has its rows: its chain from the first record
 // on, the global order, and the bodies that it still has, whether anybody needs them or not.
 func (c *checker) log() error {
-	defer c.db.wal.Pin()()
+	defer c.v.log.Pin()()
 	newest, err := c.v.position()
 	if err := c.problem(tga.ID{}, err); err != nil {
 		return err
 	}
-	tail, err := c.db.wal.Audit(func(r *wal.Record) error {
+	tail, err := c.v.log.Audit(func(r *wal.Record) error {
 		c.pace.step(c.ctx)
 		if err := c.ctx.Err(); err != nil {
 			return err
@@ -148,14 +150,14 @@ func (c *checker) log() error {
 			if op.Place != wal.Inline {
 				return nil
 			}
-			_, err := c.db.wal.Read(op.Ref, op.Key)
+			_, err := c.v.log.Read(op.Ref, op.Key)
 			if wal.Gone(err) {
 				return nil
 			}
 			return c.problem(tga.ID{}, err)
 		})
 	})
-	if tail.Doubt != nil && c.db.doubt == nil { // else it is known, and said
+	if tail.Doubt != nil && !c.doubted {
 		return errors.Join(err, c.problem(tga.ID{}, tail.Doubt))
 	}
 	return err

@@ -165,7 +165,7 @@ func TestCheckWantsTheLastAppend(t *testing.T) {
 		}
 	}()
 	for last, missing := range map[uint64]bool{7: true, 8: true, 9: true, 10: false, 11: false} {
-		c := &checker{db: db, ctx: t.Context(), v: v, nextLeaf: last + 1}
+		c := &checker{ctx: t.Context(), v: v, nextLeaf: last + 1}
 		if err := c.order(10); err != nil {
 			t.Fatal(err)
 		}

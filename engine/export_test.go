@@ -197,17 +197,17 @@ var ErrOtherKeys = errOtherKeys
 func RestOf(percent, processors int) float64 { return restOf(percent, processors) }
 
 // RoomToRewrite asks whether the disk has room for what is made of so many bytes.
-func RoomToRewrite(db *DB, bytes int64) error { return db.roomToRewrite(bytes) }
+func RoomToRewrite(db *DB, bytes int64) error { return db.rewriting.roomToRewrite(bytes) }
 
 // RewriteStep does what the rewriter would do next, in this goroutine; false where that is nothing.
 func RewriteStep(db *DB) (bool, error) {
-	r := &rewriter{db: db, pacer: newPacer()}
+	r := &rewriter{rewriting: db.rewriting, health: &db.health, stats: &db.stats, pacer: newPacer()}
 	return r.step(context.Background())
 }
 
 // DeadBytes counts the bodies that nobody needs, by segment of the log.
 func DeadBytes(db *DB) map[uint64]int64 {
-	list, err := db.candidates(context.Background(), nil)
+	list, err := db.rewriting.candidates(context.Background(), nil)
 	if err != nil {
 		panic(err)
 	}
@@ -246,6 +246,6 @@ func (db *DB) LockKey(key [32]byte) Lock {
 // SealBytes is what a trace counts toward the size of the segment that it would be archived in.
 func SealBytes(db *DB, id tga.ID, before tga.Millis) (int, error) {
 	s := &sealing{}
-	_, err := s.find(db, id, before)
+	_, err := db.sealer.find(s, id, before)
 	return s.bytes, err
 }

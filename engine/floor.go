@@ -19,21 +19,22 @@ import (
 
 // dropping decides which bodies leave the disk, and raises the floor before the first does.
 type dropping struct {
-	db     *DB
-	then   *pebble.Snapshot // the rows when the first body was asked about
-	group  uint64           // the newest of the log then: what is nobody's now was not needed after it
-	raised bool
+	index   *index
+	commits *committer
+	then    *pebble.Snapshot // the rows when the first body was asked about
+	group   uint64           // the newest of the log then: what is nobody's now was not needed after it
+	raised  bool
 }
 
 // keeps reports whether a row names a body, then or now. What nobody named then and now is no
 // part of the store at the floor, or at any later group.
 func (d *dropping) keeps(key []byte, named func(placed) bool) (bool, error) {
 	if d.then == nil {
-		d.then = d.db.index.p.NewSnapshot()
-		d.group = d.db.wal.End().Group
+		d.then = d.index.p.NewSnapshot()
+		d.group = d.index.log.End().Group
 	}
-	then := d.db.index.at(d.then)
-	for _, r := range []*reading{&then, &d.db.index.reading} {
+	then := d.index.at(d.then)
+	for _, r := range []*reading{&then, &d.index.reading} {
 		row, err := r.row(key)
 		if err != nil {
 			return false, err
@@ -54,13 +55,13 @@ func (d *dropping) raise() error {
 		return nil
 	}
 	d.raised = true
-	floor, err := d.db.index.metaNumber(metaFloor)
+	floor, err := d.index.metaNumber(metaFloor)
 	if err != nil || floor >= d.group {
 		return err
 	}
-	w := d.db.commits.newWriter()
+	w := d.commits.newWriter()
 	w.setFloor(d.group)
-	return d.db.commits.apply(w)
+	return d.commits.apply(w)
 }
 
 func (w *writer) setFloor(group uint64) {

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -109,7 +108,7 @@ func (db *DB) formerFormat() error {
 
 func (db *DB) logOptions() wal.Options {
 	return wal.Options{
-		FS: db.files, Dir: db.path(logName), Random: db.random, Logger: db.log,
+		FS: db.files, Dir: db.path(logName), Random: db.opts.random, Logger: db.log,
 		FirstSize: db.opts.FirstSegmentBytes, Size: db.opts.SegmentBytes,
 	}
 }
@@ -168,11 +167,11 @@ func (db *DB) marked(out *found) *tga.Error {
 // goOn makes the log ready to be written, with its watermark; a new one where there is none.
 func (db *DB) goOn(found *found, acceptLoss bool) (err error) {
 	if db.storeID.IsZero() {
-		if db.storeID, err = db.newID(); err != nil {
+		if db.storeID, err = db.opts.newID(); err != nil {
 			return err
 		}
 	}
-	line, err := db.newID()
+	line, err := db.opts.newID()
 	if err != nil {
 		return err
 	}
@@ -341,17 +340,4 @@ func (db *DB) progress(at wal.Position) error {
 		db.log.Info("making the index", "segment", at.Segment, "group", at.Group)
 	}
 	return db.remake.at(at)
-}
-
-// sweep removes the files of bodies that are nobody's.
-func (db *DB) sweep(ctx context.Context) error {
-	d := dropping{db: db}
-	n, err := db.wal.Sweep(ctx, func(key []byte, f wal.File) (bool, error) {
-		return d.keeps(key, func(at placed) bool { return at.kind == rowFile && at.file == f })
-	})
-	err = d.end(err)
-	if n > 0 {
-		db.log.Info("removed files of bodies that nothing names", "files", n)
-	}
-	return err
 }

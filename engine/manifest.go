@@ -49,10 +49,10 @@ type manifestFile struct {
 	SHA256 string `json:"sha256"` // of so many bytes
 }
 
-// newManifest describes a copy of the log of a store.
-func (db *DB) newManifest(end wal.Position, list []wal.CopiedFile) *manifest {
+// manifest describes a copy of the log of a store.
+func (b *backup) manifest(end wal.Position, list []wal.CopiedFile) *manifest {
 	m := &manifest{
-		Format: manifestFormat, Store: db.storeID, Timeline: db.wal.Timeline(), Made: db.times.now(),
+		Format: manifestFormat, Store: b.store, Timeline: b.log.Timeline(), Made: b.times.now(),
 		End: manifestEnd{end.Group, end.Sum, end.Segment, end.Start, end.End},
 	}
 	for _, f := range list {

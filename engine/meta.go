@@ -3,7 +3,6 @@ package engine
 import (
 	"encoding/binary"
 	"encoding/json"
-	"io"
 
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
@@ -83,7 +82,7 @@ func (db *DB) create() error {
 		return damaged("open %s: it has appends and no format version: not a store of this program", db.dir)
 	}
 	var secret [32]byte
-	if err := db.random(secret[:]); err != nil {
+	if err := db.opts.random(secret[:]); err != nil {
 		return err
 	}
 	w := db.commits.newWriter()
@@ -179,11 +178,4 @@ func (r *reading) metaJSON(name string, to any) (has bool, err error) {
 		return false, damaged("meta %s: %w", name, err)
 	}
 	return true, nil
-}
-
-func (db *DB) random(b []byte) error {
-	if _, err := io.ReadFull(db.opts.Rand, b); err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "read %d random bytes: %w", len(b), err)
-	}
-	return nil
 }

@@ -39,15 +39,14 @@ type DB struct {
 	said      time.Time // when progress was last told
 	secret    [32]byte
 
-	health health
-	space  space
-	stats  counters
-	times  times
-	leases leases
-	traces *traces
-	sealMu chan struct{} // one archiving at a time
-	// The full segments of the log, see [DB.Rewrite].
-	rewriting chan struct{} // one at a time
+	health    health
+	space     space
+	stats     counters
+	times     times
+	leases    leases
+	traces    *traces
+	sealer    *sealer
+	rewriting *rewriting
 	rewrites  rewrites
 	rewriter  *rewriter // nil: nothing is rewritten in the background
 
@@ -107,7 +106,6 @@ func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
 	db.health.init(db.log)
 	db.recordChanged.init()
 	db.released.init()
-	db.sealMu, db.rewriting = make(chan struct{}, 1), make(chan struct{}, 1)
 	db.rewrites.init()
 	db.unwatch = func() {}
 	db.cache.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
@@ -208,6 +206,14 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 		index: db.index, traces: db.traces, records: db.records,
 	}
 	db.commits.start(at)
+	db.rewriting = &rewriting{
+		rewrites: &db.rewrites, log: db.wal, index: db.index, commits: db.commits, space: &db.space,
+		logger: db.log, share: db.opts.RewriteShare, turn: make(chan struct{}, 1),
+	}
+	db.sealer = &sealer{
+		index: db.index, traces: db.traces, leases: &db.leases, commits: db.commits, rewriting: db.rewriting,
+		logger: db.log, turn: make(chan struct{}, 1),
+	}
 	if err := db.identify(found, db.believe || acceptLoss); err != nil {
 		return err
 	}
@@ -224,15 +230,15 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 		db.mark.SyncEvery(time.Second)
 		db.watchLock()
 		db.space.layBallast(db.log, min(4*int64(db.opts.MemTableBytes), db.wal.Size()/2))
-		if err := db.finishSeal(); err != nil {
+		if err := db.sealer.finish(); err != nil {
 			return err
 		}
 		if !found.tail.Clean {
-			if err := db.afterCrash(context.Background(), found.tail.At.Segment); err != nil {
+			if err := db.rewriting.afterCrash(context.Background(), found.tail.At.Segment); err != nil {
 				return err
 			}
 		}
-		db.startRewriter()
+		db.rewriter = db.rewriting.start(&db.health, &db.stats)
 	}
 	return nil
 }
@@ -252,8 +258,9 @@ func (db *DB) Close() error {
 // locked.
 func (db *DB) release() error {
 	db.unwatch()
-	err := db.stopRewriter()
+	err := db.rewriter.halt()
 	if err == nil {
+		db.rewriter = nil
 		err = db.closePebble()
 	}
 	if errors.Is(err, errStuck) {
@@ -357,16 +364,4 @@ func (db *DB) endLog(p *pebble.DB, commits *committer) error {
 		return closing(x.b, err)
 	}
 	return errors.Join(closeBatch(x.b), p.Flush())
-}
-
-// newID makes a UUIDv7 from the store's clock and randomness.
-func (db *DB) newID() (id tga.ID, err error) {
-	if err := db.random(id[6:]); err != nil {
-		return id, err
-	}
-	ms := uint64(tga.MillisOf(db.opts.Clock()))
-	for i := range 6 {
-		id[i] = byte(ms >> (40 - 8*i))
-	}
-	return tga.MakeID(id), nil
 }

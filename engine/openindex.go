@@ -14,7 +14,7 @@ func (db *DB) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error] 
 	return func(yield func(chain.OpenTrace, error) bool) {
 		lower, upper := keyspace.OpenBounds()
 		for lower != nil {
-			list, next, err := db.openPage(ctx, lower, upper)
+			list, next, err := db.index.openTraces(ctx, lower, upper)
 			for _, o := range list {
 				if !yield(o, nil) {
 					return
@@ -31,16 +31,16 @@ func (db *DB) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error] 
 
 const openPage = 512
 
-// openPage reads a page of the open index.
-func (db *DB) openPage(ctx context.Context, lower, upper []byte) (list []chain.OpenTrace, next []byte, err error) {
+// openTraces reads a page of the open index.
+func (x *index) openTraces(ctx context.Context, lower, upper []byte) (list []chain.OpenTrace, next []byte, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	if err := db.health.enter(); err != nil {
+	if err := x.health.enter(); err != nil {
 		return nil, nil, err
 	}
-	defer db.health.leave()
-	rows, err := db.index.page(lower, upper, openPage)
+	defer x.health.leave()
+	rows, err := x.page(lower, upper, openPage)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -105,6 +105,26 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// random fills b with random bytes.
+func (o *Options) random(b []byte) error {
+	if _, err := io.ReadFull(o.Rand, b); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "read %d random bytes: %w", len(b), err)
+	}
+	return nil
+}
+
+// newID makes a UUIDv7 from the store's clock and randomness.
+func (o *Options) newID() (id tga.ID, err error) {
+	if err := o.random(id[6:]); err != nil {
+		return id, err
+	}
+	ms := uint64(tga.MillisOf(o.Clock()))
+	for i := range 6 {
+		id[i] = byte(ms >> (40 - 8*i))
+	}
+	return tga.MakeID(id), nil
+}
+
 // formatMajorVersion pins Pebble's file format: the newest that this Pebble writes.
 const formatMajorVersion = pebble.FormatValueSeparation
 

@@ -86,7 +86,7 @@ func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 			for prefix > after {
 				var leaves []Leaf
 				var err error
-				leaves, at, err = db.leaves(at, after+1, min(prefix, after+leafPage))
+				leaves, at, err = db.index.leaves(at, after+1, min(prefix, after+leafPage))
 				if err != nil {
 					yield(Leaf{}, err)
 					return
@@ -117,19 +117,19 @@ const leafPage = 1024
 
 // leaves reads the leaves first..last, all durable. It begins at a record that is known not
 // to be behind the first one, or else at a landmark, and returns the record that it ended in.
-func (db *DB) leaves(at wal.Position, first, last uint64) ([]Leaf, wal.Position, error) {
-	if err := db.health.enter(); err != nil {
+func (x *index) leaves(at wal.Position, first, last uint64) ([]Leaf, wal.Position, error) {
+	if err := x.health.enter(); err != nil {
 		return nil, at, err
 	}
-	defer db.health.leave()
+	defer x.health.leave()
 	if at == (wal.Position{}) {
 		var err error
-		if at, err = db.index.landmark(first); err != nil {
+		if at, err = x.landmark(first); err != nil {
 			return nil, at, err
 		}
 	}
 	out := make([]Leaf, 0, last-first+1)
-	err := db.wal.Walk(at, func(r *wal.Record) error {
+	err := x.log.Walk(at, func(r *wal.Record) error {
 		at = r.At
 		return eachLeaf(r, func(l Leaf) error {
 			switch want := first + uint64(len(out)); {

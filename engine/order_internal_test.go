@@ -30,13 +30,13 @@ func TestLeavesAreWithoutGaps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	list, at, err := db.leaves(wal.Position{}, 1, 4)
+	list, at, err := db.index.leaves(wal.Position{}, 1, 4)
 	if err != nil || len(list) != 4 {
 		t.Fatalf("%v, %v", list, err)
 	}
 	for what, read := range map[string]func() ([]Leaf, wal.Position, error){
-		"2 leaves from 3, want 3": func() ([]Leaf, wal.Position, error) { return db.leaves(wal.Position{}, 3, 5) },
-		"leaf 4 follows 1":        func() ([]Leaf, wal.Position, error) { return db.leaves(at, 2, 4) },
+		"2 leaves from 3, want 3": func() ([]Leaf, wal.Position, error) { return db.index.leaves(wal.Position{}, 3, 5) },
+		"leaf 4 follows 1":        func() ([]Leaf, wal.Position, error) { return db.index.leaves(at, 2, 4) },
 	} {
 		if _, _, err := read(); tga.CodeOf(err) != tga.StateChecksumMismatch || !strings.Contains(err.Error(), what) {
 			t.Errorf("want %q: %v", what, err)

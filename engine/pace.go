@@ -59,7 +59,7 @@ func (c *checker) step() {
 	c.work.entries.Store(int64(c.Entries))
 	if now := time.Now(); now.Sub(c.said) >= progressTime {
 		c.said = now
-		c.db.log.Info("checking the store", "traces", c.Traces, "entries", c.Entries, "problems", len(c.Problems))
+		c.logger.Info("checking the store", "traces", c.Traces, "entries", c.Entries, "problems", len(c.Problems))
 	}
 }
 

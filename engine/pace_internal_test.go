@@ -64,7 +64,7 @@ func (o *told) WithGroup(string) slog.Handler      { return o }
 func TestProgressIsToldNowAndThen(t *testing.T) {
 	log := &told{}
 	db := &DB{log: slog.New(log)}
-	c := &checker{db: db, ctx: t.Context(), work: new(work)}
+	c := &checker{logger: db.log, ctx: t.Context(), work: new(work)}
 	tell := map[string]func(){
 		"checking the store": c.step,
 		"making the index": func() {
@@ -103,7 +103,7 @@ func TestWorkThatWasNoneIsNotTold(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if err := db.sweep(t.Context()); err != nil {
+			if err := db.rewriting.sweep(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"slices"
 
 	"github.com/tgad/tgad/keyspace"
@@ -13,6 +14,24 @@ import (
 // shrinkAt is the part of a segment's file that must be bodies nobody needs before the segment
 // is written anew without them: one byte in so many.
 const shrinkAt = 4
+
+// rewriting makes full segments of the log smaller: it leaves out what nobody needs, or compresses
+// what is there.
+//
+// One segment at a time is written anew: who does it has the turn. Appends go on meanwhile, for
+// nothing is written to a full segment any more, and the log keeps the old file for readers that
+// hold a pin. What becomes nobody's while a segment is written anew may stay in it until the next
+// time.
+type rewriting struct {
+	*rewrites
+	log     *wal.Log
+	index   *index
+	commits *committer // makes a new floor durable
+	space   *space
+	logger  *slog.Logger
+	share   int           // of the processors, in percent; negative: nothing is done in the background
+	turn    chan struct{} // has one while a segment is written anew
+}
 
 // candidate is a segment of the log that can be written anew.
 type candidate struct {
@@ -28,17 +47,17 @@ func (c candidate) wasteful() bool { return c.dead > 0 && c.dead >= c.File/shrin
 // name, so it is the same after a reopen and after a rebuild, and an attachment that was
 // replaced counts as much as a trace that was archived. It costs one pass over the rows that can
 // name a body, which is less than the archiving that it follows.
-func (db *DB) candidates(ctx context.Context, pace wal.Pace) ([]candidate, error) {
-	full := db.wal.Full() // before the rows: none of them can name a later body of these
-	live, err := db.index.liveBytes(ctx, pace)
+func (w *rewriting) candidates(ctx context.Context, pace wal.Pace) ([]candidate, error) {
+	full := w.log.Full() // before the rows: none of them can name a later body of these
+	live, err := w.index.liveBytes(ctx, pace)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]candidate, 0, len(full))
 	for _, seg := range full {
-		stored, err := db.wal.Stored(ctx, seg.Number, pace)
+		stored, err := w.log.Stored(ctx, seg.Number, pace)
 		if tga.CodeOf(err) == tga.StateChecksumMismatch {
-			db.log.Error("a segment of the log cannot be read, and is not made smaller", "segment", seg.Number, "error", err)
+			w.logger.Error("a segment of the log cannot be read, and is not made smaller", "segment", seg.Number, "error", err)
 			continue
 		}
 		if err != nil {
@@ -81,8 +100,8 @@ func (r *reading) liveBytes(ctx context.Context, pace wal.Pace) (map[uint64]int6
 }
 
 // wasteful lists the segments of which much is nobody's, the one with the most first.
-func (db *DB) wasteful(ctx context.Context, pace wal.Pace) ([]candidate, error) {
-	list, err := db.candidates(ctx, pace)
+func (w *rewriting) wasteful(ctx context.Context, pace wal.Pace) ([]candidate, error) {
+	list, err := w.candidates(ctx, pace)
 	list = slices.DeleteFunc(list, func(c candidate) bool { return !c.wasteful() })
 	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(b.dead, a.dead) })
 	return list, err
@@ -90,19 +109,19 @@ func (db *DB) wasteful(ctx context.Context, pace wal.Pace) ([]candidate, error) 
 
 // shrink gives back the room of bodies that nobody needs any more. The segment that is written
 // to is left for a later time.
-func (db *DB) shrink(ctx context.Context) error {
-	list, err := db.wasteful(ctx, nil)
+func (w *rewriting) shrink(ctx context.Context) error {
+	list, err := w.wasteful(ctx, nil)
 	for i := 0; i < len(list) && err == nil; i++ {
-		err = db.rewrite(ctx, list[i].Number, nil)
+		err = w.rewrite(ctx, list[i].Number, nil)
 	}
 	return err
 }
 
 // rewrite makes a segment of the log anew with the bodies that the index still names. The floor
 // rises to the newest group where one is left out, see [dropping].
-func (db *DB) rewrite(ctx context.Context, n uint64, pace wal.Pace) error {
-	d := dropping{db: db}
-	err := db.rewriteWith(ctx, n, false, func(op *wal.Op) (bool, error) {
+func (w *rewriting) rewrite(ctx context.Context, n uint64, pace wal.Pace) error {
+	d := dropping{index: w.index, commits: w.commits}
+	err := w.rewriteWith(ctx, n, false, func(op *wal.Op) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err // the store may be gone
 		}
@@ -113,35 +132,35 @@ func (db *DB) rewrite(ctx context.Context, n uint64, pace wal.Pace) error {
 
 // compress makes a raw segment anew with every body that it has. It asks no row, and the floor
 // stays.
-func (db *DB) compress(ctx context.Context, n uint64, pace wal.Pace) error {
-	return db.rewriteWith(ctx, n, true, func(*wal.Op) (bool, error) { return true, nil }, pace)
+func (w *rewriting) compress(ctx context.Context, n uint64, pace wal.Pace) error {
+	return w.rewriteWith(ctx, n, true, func(*wal.Op) (bool, error) { return true, nil }, pace)
 }
 
 // rewriteWith rewrites one segment at a time, only where it is raw if raw is true.
-func (db *DB) rewriteWith(ctx context.Context, n uint64, raw bool, live func(*wal.Op) (bool, error), pace wal.Pace) error {
+func (w *rewriting) rewriteWith(ctx context.Context, n uint64, raw bool, live func(*wal.Op) (bool, error), pace wal.Pace) error {
 	// Who is in the way may be the rewriter, which rests only while nobody waits.
-	db.rewrites.waiting.Add(1)
+	w.waiting.Add(1)
 	select {
-	case db.rewriting <- struct{}{}:
-		db.rewrites.waiting.Add(-1)
-		defer func() { <-db.rewriting }()
+	case w.turn <- struct{}{}:
+		w.waiting.Add(-1)
+		defer func() { <-w.turn }()
 	case <-ctx.Done():
-		db.rewrites.waiting.Add(-1)
+		w.waiting.Add(-1)
 		return ctx.Err()
 	}
-	if raw && !slices.ContainsFunc(db.wal.Full(), func(s wal.Segment) bool { return s.Number == n && s.Generation == 0 }) {
+	if raw && !slices.ContainsFunc(w.log.Full(), func(s wal.Segment) bool { return s.Number == n && s.Generation == 0 }) {
 		return nil // somebody was here before
 	}
-	out, err := db.wal.Rewrite(ctx, n, live, pace)
+	out, err := w.log.Rewrite(ctx, n, live, pace)
 	if tga.CodeOf(err) == tga.StateChecksumMismatch {
 		// Damage is not written away: a check tells what is damaged.
-		db.log.Error("a segment of the log is not made smaller", "segment", n, "error", err)
-		db.rewrites.damaged.Store(n, true)
+		w.logger.Error("a segment of the log is not made smaller", "segment", n, "error", err)
+		w.damaged.Store(n, true)
 		return nil
 	}
 	if err == nil {
-		db.rewrites.count(out)
-		db.log.Info("a segment of the log was made smaller", "segment", n, "before", out.Before, "after", out.After)
+		w.count(out)
+		w.logger.Info("a segment of the log was made smaller", "segment", n, "before", out.Before, "after", out.After)
 	}
 	return err
 }
@@ -161,20 +180,33 @@ func mayWait(share int, idle int64) bool { return share >= 0 && idle <= mostIdle
 // files of bodies that nothing names. The rest of the segment is the rewriter's to give back,
 // for the store opens sooner without it; here it is given back where there is no rewriter, or
 // where too much of it waits. A disk that has no room for that keeps it.
-func (db *DB) afterCrash(ctx context.Context, segment uint64) error {
+func (w *rewriting) afterCrash(ctx context.Context, segment uint64) error {
 	var idle int64
-	for _, seg := range db.wal.Full() {
+	for _, seg := range w.log.Full() {
 		idle += seg.Idle
-		if seg.Number != segment || seg.Idle <= mostIdle || mayWait(db.opts.RewriteShare, idle) {
+		if seg.Number != segment || seg.Idle <= mostIdle || mayWait(w.share, idle) {
 			continue
 		}
-		if err := db.roomToRewrite(seg.Records); err != nil {
-			db.log.Warn("the rest of the segment that a crash ended stays", "segment", segment, "bytes", seg.Idle, "error", err)
+		if err := w.roomToRewrite(seg.Records); err != nil {
+			w.logger.Warn("the rest of the segment that a crash ended stays", "segment", segment, "bytes", seg.Idle, "error", err)
 			continue
 		}
-		if err := db.rewrite(ctx, segment, nil); err != nil {
+		if err := w.rewrite(ctx, segment, nil); err != nil {
 			return err
 		}
 	}
-	return db.sweep(ctx)
+	return w.sweep(ctx)
+}
+
+// sweep removes the files of bodies that are nobody's.
+func (w *rewriting) sweep(ctx context.Context) error {
+	d := dropping{index: w.index, commits: w.commits}
+	n, err := w.log.Sweep(ctx, func(key []byte, f wal.File) (bool, error) {
+		return d.keeps(key, func(at placed) bool { return at.kind == rowFile && at.file == f })
+	})
+	err = d.end(err)
+	if n > 0 {
+		w.logger.Info("removed files of bodies that nothing names", "files", n)
+	}
+	return err
 }

@@ -93,7 +93,7 @@ func TestRewriteMakesEverySegmentSmaller(t *testing.T) {
 		put(1 + i)
 	}
 	full := db.wal.Full()
-	waste, err := db.wasteful(t.Context(), nil)
+	waste, err := db.rewriting.wasteful(t.Context(), nil)
 	if err != nil || len(waste) < 2 || len(full) < len(waste)+2 {
 		t.Fatalf("%d of %d segments are wasteful, %v", len(waste), len(full), err)
 	}
@@ -104,10 +104,10 @@ func TestRewriteMakesEverySegmentSmaller(t *testing.T) {
 	if n, err := db.Rewrite(t.Context()); n != 0 || tga.CodeOf(err) != tga.StoreUnavailable {
 		t.Errorf("on a full disk %d are rewritten, %v", n, err)
 	}
-	if again, err := db.wasteful(t.Context(), nil); err != nil || len(again) != len(waste) {
+	if again, err := db.rewriting.wasteful(t.Context(), nil); err != nil || len(again) != len(waste) {
 		t.Errorf("%d segments are wasteful after that, %v", len(again), err)
 	}
-	if err := db.rewrite(t.Context(), waste[0].Number, nil); err != nil {
+	if err := db.rewriting.rewrite(t.Context(), waste[0].Number, nil); err != nil {
 		t.Fatal(err)
 	}
 	free(1 << 40)
@@ -143,7 +143,7 @@ func TestRewriteOfRawSegmentsAsksForRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	raw, _ := db.raw(0)
+	raw, _ := db.rewriting.raw(0)
 	if len(raw) < 2 {
 		t.Fatalf("%d segments are raw", len(raw))
 	}

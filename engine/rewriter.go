@@ -69,9 +69,9 @@ func (r *rewrites) count(out wal.Rewritten) {
 
 // raw lists the segments of at least so many bytes, or with so much idle room, that wait to be
 // compressed, the oldest first, and how many bytes they take.
-func (db *DB) raw(least int64) (list []wal.Segment, bytes int64) {
-	for _, seg := range db.wal.Full() {
-		if _, damaged := db.rewrites.damaged.Load(seg.Number); !damaged && isRaw(seg, least) {
+func (w *rewriting) raw(least int64) (list []wal.Segment, bytes int64) {
+	for _, seg := range w.log.Full() {
+		if _, damaged := w.damaged.Load(seg.Number); !damaged && isRaw(seg, least) {
 			list = append(list, seg)
 			bytes += seg.Records + seg.Idle
 		}
@@ -85,25 +85,28 @@ func isRaw(seg wal.Segment, least int64) bool {
 
 // rewriter is the goroutine that does it.
 type rewriter struct {
-	db    *DB
-	stop  context.CancelFunc
-	ended chan struct{}
-	pacer *pacer
-	// commits is how many appends there were at the last rest.
-	commits uint64
-	todo    []candidate // segments of which much is nobody's
+	*rewriting
+	health *health
+	stats  *counters
+	stop   context.CancelFunc
+	ended  chan struct{}
+	pacer  *pacer
+	// seen is how many appends there were at the last rest.
+	seen uint64
+	todo []candidate // segments of which much is nobody's
 }
 
-func (db *DB) startRewriter() {
-	if db.opts.RewriteShare < 0 {
-		return
+// start begins to rewrite in the background; nil where that is not to be done.
+func (w *rewriting) start(h *health, stats *counters) *rewriter {
+	if w.share < 0 {
+		return nil
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	r := &rewriter{db: db, stop: stop, ended: make(chan struct{}), pacer: newPacer()}
-	r.pacer.rest = restOf(db.opts.RewriteShare, goruntime.GOMAXPROCS(0))
-	db.rewriter = r
-	db.rewrites.recount()
+	r := &rewriter{rewriting: w, health: h, stats: stats, stop: stop, ended: make(chan struct{}), pacer: newPacer()}
+	r.pacer.rest = restOf(w.share, goruntime.GOMAXPROCS(0))
+	w.recount()
 	go r.run(ctx)
+	return r
 }
 
 // restOf is how long one goroutine rests for each unit of work that takes at most that share, in
@@ -112,23 +115,20 @@ func restOf(percent, processors int) float64 {
 	return max(0, 100/float64(percent*processors)-1)
 }
 
-// stopRewriter waits until the rewriter has ended. Of a store that was poisoned it may stand in a
+// halt waits until the rewriter has ended. Of a store that was poisoned it may stand in a
 // write that never returns: errStuck.
-func (db *DB) stopRewriter() error {
-	r := db.rewriter
+func (r *rewriter) halt() error {
 	if r == nil {
 		return nil
 	}
 	r.stop()
 	select {
 	case <-r.ended:
-		db.rewriter = nil
 		return nil
-	case <-db.health.poisoned:
+	case <-r.health.poisoned:
 	}
 	select {
 	case <-r.ended:
-		db.rewriter = nil
 		return nil
 	case <-time.After(5 * time.Second):
 		return errStuck
@@ -137,10 +137,9 @@ func (db *DB) stopRewriter() error {
 
 func (r *rewriter) run(ctx context.Context) {
 	defer close(r.ended)
-	health := &r.db.health
 	for {
 		did, err := r.step(ctx)
-		if ctx.Err() != nil || health.sick() != nil {
+		if ctx.Err() != nil || r.health.sick() != nil {
 			return
 		}
 		if did && err == nil {
@@ -148,15 +147,15 @@ func (r *rewriter) run(ctx context.Context) {
 		}
 		var again <-chan time.Time
 		if err != nil {
-			r.db.log.Warn("no segment of the log is made smaller now", "error", err, "again", rewriteRetry)
+			r.logger.Warn("no segment of the log is made smaller now", "error", err, "again", rewriteRetry)
 			again = time.After(rewriteRetry)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-health.poisoned:
+		case <-r.health.poisoned:
 			return
-		case <-r.db.rewrites.woken:
+		case <-r.woken:
 			if err != nil && !r.rest(ctx) {
 				return
 			}
@@ -169,7 +168,7 @@ func (r *rewriter) run(ctx context.Context) {
 func (r *rewriter) rest(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
-	case <-r.db.health.poisoned:
+	case <-r.health.poisoned:
 	case <-time.After(rewriteRetry):
 		return true
 	}
@@ -178,14 +177,13 @@ func (r *rewriter) rest(ctx context.Context) bool {
 
 // step makes the segment smaller that comes next; false where there is none.
 func (r *rewriter) step(ctx context.Context) (bool, error) {
-	db := r.db
-	if db.health.writable() != nil {
+	if r.health.writable() != nil {
 		return false, nil
 	}
-	if len(db.wal.Full()) > 0 && !db.rewrites.counted.Swap(true) {
-		todo, err := db.wasteful(ctx, r.pace)
+	if len(r.log.Full()) > 0 && !r.counted.Swap(true) {
+		todo, err := r.wasteful(ctx, r.pace)
 		if err != nil {
-			db.rewrites.counted.Store(false)
+			r.counted.Store(false)
 			return false, err
 		}
 		r.todo = todo
@@ -196,16 +194,16 @@ func (r *rewriter) step(ctx context.Context) (bool, error) {
 			return false, err
 		}
 		r.todo = r.todo[1:]
-		return true, db.rewrite(ctx, c.Number, r.pace)
+		return true, r.rewrite(ctx, c.Number, r.pace)
 	}
-	list, _ := db.raw(minRewrite)
+	list, _ := r.raw(minRewrite)
 	if len(list) == 0 {
 		return false, nil
 	}
 	if err := r.begin(ctx, list[0].Records); err != nil {
 		return false, err
 	}
-	return true, db.compress(ctx, list[0].Number, r.pace)
+	return true, r.compress(ctx, list[0].Number, r.pace)
 }
 
 // begin waits for a moment without appends, and asks whether the disk has room for what is made
@@ -215,32 +213,32 @@ func (r *rewriter) begin(ctx context.Context, bytes int64) error {
 		if r.urgent() || ctx.Err() != nil {
 			break
 		}
-		before := r.db.stats.commits.Load()
+		before := r.stats.commits.Load()
 		r.pacer.sleep(ctx, calm)
-		if r.db.stats.commits.Load() == before {
+		if r.stats.commits.Load() == before {
 			break
 		}
 	}
-	return r.db.roomToRewrite(bytes)
+	return r.roomToRewrite(bytes)
 }
 
 // urgent reports whether so much waits that the rewriter takes its share from those who append.
 func (r *rewriter) urgent() bool {
 	most := uint64(mostRaw)
-	if free, known, err := r.db.space.measure(); err == nil && known {
+	if free, known, err := r.space.measure(); err == nil && known {
 		most = min(most, free/rawPart)
 	}
-	_, bytes := r.db.raw(minRewrite)
+	_, bytes := r.raw(minRewrite)
 	return uint64(bytes) > most
 }
 
 // roomToRewrite returns STORE_UNAVAILABLE where the disk may not hold what is made of so many
 // bytes above the low-water mark. What does not compress is longer by its tables: at most a
 // quarter, where every body has one byte.
-func (db *DB) roomToRewrite(bytes int64) error {
-	free, known, err := db.space.measure()
-	if need := uint64(bytes + bytes/4); err == nil && known && free < db.space.lowWater+need {
-		return tga.Errorf(tga.StoreUnavailable, "%d bytes are free and the low-water mark is %d: there may be no room for %d", free, db.space.lowWater, need)
+func (w *rewriting) roomToRewrite(bytes int64) error {
+	free, known, err := w.space.measure()
+	if need := uint64(bytes + bytes/4); err == nil && known && free < w.space.lowWater+need {
+		return tga.Errorf(tga.StoreUnavailable, "%d bytes are free and the low-water mark is %d: there may be no room for %d", free, w.space.lowWater, need)
 	}
 	return err
 }
@@ -248,18 +246,18 @@ func (db *DB) roomToRewrite(bytes int64) error {
 // pace rests between small parts, longer where appends were made since the last rest, and not
 // while a call of Rewrite waits for the segment to be done. It ends the work of a store that stops.
 func (r *rewriter) pace(ctx context.Context) error {
-	if r.db.rewrites.waiting.Load() > 0 {
-		return r.db.health.sick()
+	if r.waiting.Load() > 0 {
+		return r.health.sick()
 	}
 	if r.pacer.step(ctx) {
-		commits := r.db.stats.commits.Load()
-		if commits != r.commits && !r.urgent() {
+		commits := r.stats.commits.Load()
+		if commits != r.seen && !r.urgent() {
 			r.pacer.sleep(ctx, calm)
 			r.pacer.began = r.pacer.now()
 		}
-		r.commits = commits
+		r.seen = commits
 	}
-	return r.db.health.sick()
+	return r.health.sick()
 }
 
 // Rewrite does at once what is done in the background otherwise: every full segment of the log is
@@ -273,25 +271,30 @@ func (db *DB) Rewrite(ctx context.Context) (segments int, err error) {
 	if err := db.health.writable(); err != nil {
 		return 0, err
 	}
-	list, err := db.wasteful(ctx, nil)
+	return db.rewriting.all(ctx)
+}
+
+// all makes every segment smaller that can be.
+func (w *rewriting) all(ctx context.Context) (segments int, err error) {
+	list, err := w.wasteful(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
 	for _, c := range list {
-		if err := db.roomToRewrite(c.File); err != nil {
+		if err := w.roomToRewrite(c.File); err != nil {
 			return segments, err
 		}
-		if err := db.rewrite(ctx, c.Number, nil); err != nil {
+		if err := w.rewrite(ctx, c.Number, nil); err != nil {
 			return segments, err
 		}
 		segments++
 	}
-	raw, _ := db.raw(0)
+	raw, _ := w.raw(0)
 	for _, seg := range raw {
-		if err := db.roomToRewrite(seg.Records); err != nil {
+		if err := w.roomToRewrite(seg.Records); err != nil {
 			return segments, err
 		}
-		if err := db.compress(ctx, seg.Number, nil); err != nil {
+		if err := w.compress(ctx, seg.Number, nil); err != nil {
 			return segments, err
 		}
 		segments++

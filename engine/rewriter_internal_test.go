@@ -90,15 +90,15 @@ func TestRewriterRestsWhileAppendsAreMade(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, waiting := db.raw(minRewrite)
+	_, waiting := db.rewriting.raw(minRewrite)
 	if waiting < 2*minRewrite {
 		t.Fatalf("%d bytes wait", waiting)
 	}
 	now := time.Unix(1, 0)
 	var slept []time.Duration
-	r := &rewriter{db: db, pacer: &pacer{rest: 2, now: func() time.Time { return now },
+	r := &rewriter{rewriting: db.rewriting, health: &db.health, stats: &db.stats, pacer: &pacer{rest: 2, now: func() time.Time { return now },
 		sleep: func(_ context.Context, d time.Duration) { slept = append(slept, d); now = now.Add(d) }}}
-	r.commits = db.stats.commits.Load()
+	r.seen = db.stats.commits.Load()
 	most := uint64(waiting) * rawPart
 	for _, c := range []struct {
 		what    string
@@ -124,11 +124,11 @@ func TestRewriterRestsWhileAppendsAreMade(t *testing.T) {
 		}
 	}
 	// Two wait for the segment that is being rewritten, until it is done or they leave.
-	db.rewriting <- struct{}{}
+	db.rewriting.turn <- struct{}{}
 	ended, end := context.WithCancel(t.Context())
 	left := make(chan error, 2)
-	go func() { left <- db.compress(ended, 1<<40, nil) }()
-	go func() { left <- db.rewrite(t.Context(), 1<<40, nil) }()
+	go func() { left <- db.rewriting.compress(ended, 1<<40, nil) }()
+	go func() { left <- db.rewriting.rewrite(t.Context(), 1<<40, nil) }()
 	rests := func(waiting int32, want bool) {
 		t.Helper()
 		for db.rewrites.waiting.Load() != waiting {
@@ -145,7 +145,7 @@ func TestRewriterRestsWhileAppendsAreMade(t *testing.T) {
 		t.Error(err)
 	}
 	rests(1, false)
-	<-db.rewriting
+	<-db.rewriting.turn
 	if err := <-left; err == nil {
 		t.Error("a segment that is not there was rewritten")
 	}

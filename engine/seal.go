@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"slices"
 
 	"github.com/tgad/tgad/internal/segment"
@@ -39,17 +40,36 @@ type Sealed struct {
 // of their own. A crash between the two leaves both, which say the same; Open removes
 // the rest.
 func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error) {
-	var done Sealed
 	if err := db.health.enter(); err != nil {
-		return done, err
+		return Sealed{}, err
 	}
 	defer db.health.leave()
 	if err := db.health.writable(); err != nil {
-		return done, err
+		return Sealed{}, err
 	}
+	return db.sealer.seal(ctx, before)
+}
+
+// sealer moves traces into segments, which are files of their own.
+//
+// One archiving at a time: who does it has the turn. It holds the lock of each trace of a segment
+// from the look at the trace until the removal of its entries is durable, and takes only what
+// nobody holds the lease of.
+type sealer struct {
+	index     *index
+	traces    *traces
+	leases    *leases
+	commits   *committer
+	rewriting *rewriting
+	logger    *slog.Logger
+	turn      chan struct{} // has one while traces are archived
+}
+
+// seal is [DB.SealTraces] of a store that can be written to.
+func (a *sealer) seal(ctx context.Context, before tga.Millis) (done Sealed, err error) {
 	select {
-	case db.sealMu <- struct{}{}:
-		defer func() { <-db.sealMu }()
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
 	case <-ctx.Done():
 		return done, ctx.Err()
 	}
@@ -58,26 +78,25 @@ func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error)
 		if err := ctx.Err(); err != nil {
 			return done, err
 		}
-		ids, rest, err := db.index.traceIDs(keyspace.Entry, next, sealTraces)
+		ids, rest, err := a.index.traceIDs(keyspace.Entry, next, sealTraces)
 		if err != nil {
 			return done, err
 		}
 		next = rest
 		for len(ids) > 0 {
-			n, err := db.sealOne(ctx, ids, before, &done)
+			n, err := a.one(ctx, ids, before, &done)
 			if err != nil {
 				return done, err
 			}
 			ids = ids[n:]
 		}
 	}
-	var err error
-	if db.rewriter == nil {
-		err = db.shrink(ctx)
+	if a.rewriting.share < 0 {
+		err = a.rewriting.shrink(ctx)
 	} else {
-		db.rewrites.recount()
+		a.rewriting.recount()
 	}
-	return done, errors.Join(err, db.sweep(ctx))
+	return done, errors.Join(err, a.rewriting.sweep(ctx))
 }
 
 // traceIDs returns up to limit distinct ids of the traces that have a key of a kind,
@@ -111,16 +130,16 @@ type sealing struct {
 	heads  []chain.Head
 }
 
-// sealOne seals as many of ids, in order, as fit in one segment and returns how many
+// one seals as many of ids, in order, as fit in one segment and returns how many
 // it looked at.
-func (db *DB) sealOne(ctx context.Context, ids []tga.ID, before tga.Millis, done *Sealed) (looked int, err error) {
+func (a *sealer) one(ctx context.Context, ids []tga.ID, before tga.Millis, done *Sealed) (looked int, err error) {
 	s := &sealing{}
 	if s.w, err = segment.NewWriter(&s.buf); err != nil {
 		return 0, err
 	}
 	defer func() {
 		for i := range s.found {
-			db.traces.unlock(s.found[i].ID)
+			a.traces.unlock(s.found[i].ID)
 		}
 	}()
 	for _, id := range ids {
@@ -130,12 +149,12 @@ func (db *DB) sealOne(ctx context.Context, ids []tga.ID, before tga.Millis, done
 		looked++
 		// The lock is kept until the tombstone is durable: a note that came between
 		// would be lost with the entries.
-		if err := db.traces.lock(ctx, id); err != nil {
+		if err := a.traces.lock(ctx, id); err != nil {
 			return looked, err
 		}
-		took, err := s.find(db, id, before)
+		took, err := a.find(s, id, before)
 		if !took {
-			db.traces.unlock(id)
+			a.traces.unlock(id)
 		}
 		if err != nil {
 			return looked, err
@@ -143,13 +162,13 @@ func (db *DB) sealOne(ctx context.Context, ids []tga.ID, before tga.Millis, done
 	}
 	// A trace with a timer has something to come, a new attempt say, and what comes is
 	// written to it. Now that they are locked, none of them can get one.
-	timed, err := db.index.timed()
+	timed, err := a.index.timed()
 	if err != nil {
 		return looked, err
 	}
 	for i := range s.found {
 		if !timed[s.found[i].ID] {
-			if err := s.add(db, &s.found[i]); err != nil {
+			if err := a.add(s, &s.found[i]); err != nil {
 				return looked, err
 			}
 		}
@@ -157,7 +176,7 @@ func (db *DB) sealOne(ctx context.Context, ids []tga.ID, before tga.Millis, done
 	if len(s.traces) == 0 {
 		return looked, nil
 	}
-	if err := db.commitSegment(s); err != nil {
+	if err := a.commit(s); err != nil {
 		return looked, err
 	}
 	done.Segments++
@@ -184,11 +203,11 @@ func (r *reading) timed() (map[tga.ID]bool, error) {
 
 // find takes note of a trace that is finished and old enough. One that fails a check is
 // left where it is, for Check to report.
-func (s *sealing) find(db *DB, id tga.ID, before tga.Millis) (took bool, err error) {
-	if db.leases.holds(id) {
+func (a *sealer) find(s *sealing, id tga.ID, before tga.Millis) (took bool, err error) {
+	if a.leases.holds(id) {
 		return false, nil
 	}
-	rows, err := db.index.rows(id)
+	rows, err := a.index.rows(id)
 	if err != nil {
 		return false, err
 	}
@@ -197,7 +216,7 @@ func (s *sealing) find(db *DB, id tga.ID, before tga.Millis) (took bool, err err
 	}
 	t, err := rows.decode()
 	if err != nil {
-		return false, db.unsealable(id, err)
+		return false, a.unsealable(id, err)
 	}
 	last := t.Entries[len(t.Entries)-1]
 	if !last.To.Terminal() || last.TS >= before {
@@ -216,9 +235,9 @@ func (s *sealing) find(db *DB, id tga.ID, before tga.Millis) (took bool, err err
 }
 
 // add takes a trace into the segment.
-func (s *sealing) add(db *DB, t *segment.Trace) error {
+func (a *sealer) add(s *sealing, t *segment.Trace) error {
 	if err := s.w.Add(t); err != nil {
-		return db.unsealable(t.ID, err)
+		return a.unsealable(t.ID, err)
 	}
 	last := t.Entries[len(t.Entries)-1]
 	s.traces = append(s.traces, t.ID)
@@ -226,17 +245,17 @@ func (s *sealing) add(db *DB, t *segment.Trace) error {
 	return nil
 }
 
-func (db *DB) unsealable(id tga.ID, err error) error {
+func (a *sealer) unsealable(id tga.ID, err error) error {
 	if tga.CodeOf(err) == tga.StoreUnavailable {
 		return err
 	}
-	db.log.Error("trace is not archived", "trace", id, "error", err)
+	a.logger.Error("trace is not archived", "trace", id, "error", err)
 	return nil
 }
 
-// commitSegment writes the segment with its tombstones, checks what it wrote, and then
+// commit writes the segment with its tombstones, checks what it wrote, and then
 // removes the traces' own keys.
-func (db *DB) commitSegment(s *sealing) error {
+func (a *sealer) commit(s *sealing) error {
 	if _, err := s.w.Close(); err != nil {
 		return err
 	}
@@ -248,72 +267,72 @@ func (db *DB) commitSegment(s *sealing) error {
 	}
 	lower, upper := keyspace.SegmentBounds()
 	n := uint64(1)
-	if err := db.index.scanRows(lower, upper, func(key, _ []byte) error {
+	if err := a.index.scanRows(lower, upper, func(key, _ []byte) error {
 		last, err := keyspace.ParseSegment(key)
 		n = last + 1
 		return err
 	}); err != nil {
 		return err
 	}
-	w := db.commits.newWriter()
+	w := a.commits.newWriter()
 	w.file(keyspace.AppendSegment(nil, n), value)
 	w.set(keyspace.AppendMeta(nil, metaSealing), binary.BigEndian.AppendUint64(nil, n))
 	for i, id := range s.traces {
 		t := tombstone{First: 1, Last: s.heads[i].Seq, Head: s.heads[i].Digest, Segment: n}
 		w.set(keyspace.AppendTombstone(nil, id), t.appendValue(nil))
 	}
-	if err := db.commits.apply(w); err != nil {
+	if err := a.commits.apply(w); err != nil {
 		return err
 	}
-	return db.removeSealed(s.traces)
+	return a.remove(s.traces)
 }
 
 // removeBytes is about how many bytes of operations one record gets that removes what is
 // archived.
 const removeBytes = 512 << 10
 
-// removeSealed removes the keys of traces whose segment is durable. The entries go first,
+// remove removes the keys of traces whose segment is durable. The entries go first,
 // all at once: from then on the segment is what is read. The rest may take many records.
-func (db *DB) removeSealed(ids []tga.ID) error {
-	w := db.commits.newWriter()
-	remove := func(id tga.ID, bounds func(tga.ID) (lower, upper []byte)) {
+func (a *sealer) remove(ids []tga.ID) error {
+	w := a.commits.newWriter()
+	clear := func(id tga.ID, bounds func(tga.ID) (lower, upper []byte)) {
 		lower, upper := bounds(id)
-		w.fail(db.index.scanRows(lower, upper, func(key, _ []byte) error {
+		w.fail(a.index.scanRows(lower, upper, func(key, _ []byte) error {
 			w.delete(key)
 			return nil
 		}))
 	}
 	for _, id := range ids {
-		remove(id, keyspace.EntryBounds)
+		clear(id, keyspace.EntryBounds)
 	}
-	if err := db.commits.apply(w); err != nil {
+	if err := a.commits.apply(w); err != nil {
 		return err
 	}
-	w = db.commits.newWriter()
+	w = a.commits.newWriter()
 	for _, id := range ids {
 		for _, bounds := range []func(tga.ID) (lower, upper []byte){keyspace.TraceChunkBounds, keyspace.NoteBounds, keyspace.CheckpointBounds} {
-			remove(id, bounds)
+			clear(id, bounds)
 		}
 		if w.ops.Len() > removeBytes {
-			if err := db.commits.apply(w); err != nil {
+			if err := a.commits.apply(w); err != nil {
 				return err
 			}
-			w = db.commits.newWriter()
+			w = a.commits.newWriter()
 		}
-		db.cache.drop(id)
+		a.traces.cache.drop(id)
 	}
 	w.delete(keyspace.AppendMeta(nil, metaSealing))
-	return db.commits.apply(w)
+	return a.commits.apply(w)
 }
 
-// finishSeal does at open what a crash left of [DB.SealTraces].
-func (db *DB) finishSeal() error {
-	n, err := db.index.metaNumber(metaSealing)
+// finish does at open what a crash left of [DB.SealTraces].
+func (a *sealer) finish() error {
+	n, err := a.index.metaNumber(metaSealing)
 	if err != nil || n == 0 {
 		return err
 	}
 	var ids []tga.ID
-	if err := db.index.inSegment(n, func(r *segment.Reader) error {
+	if err := a.index.inSegment(n, func(r *segment.Reader) error {
 		for info := range r.Index() {
 			ids = append(ids, info.TraceID)
 		}
@@ -321,5 +340,5 @@ func (db *DB) finishSeal() error {
 	}); err != nil {
 		return err
 	}
-	return db.removeSealed(ids)
+	return a.remove(ids)
 }

@@ -36,12 +36,12 @@ func TestTraceIDsComeInPages(t *testing.T) {
 // TestSealStopsWhereTheStoreCannotBeRead: a trace that fails a check stays where it is, and the others
 // are archived. A store that cannot be read says nothing of a trace.
 func TestSealStopsWhereTheStoreCannotBeRead(t *testing.T) {
-	db := &DB{log: slog.New(slog.DiscardHandler)}
+	a := &sealer{logger: slog.New(slog.DiscardHandler)}
 	unread := tga.Errorf(tga.StoreUnavailable, "no read")
-	if err := db.unsealable(numbered(1, 1), unread); err != error(unread) {
+	if err := a.unsealable(numbered(1, 1), unread); err != error(unread) {
 		t.Errorf("no read: %v", err)
 	}
-	if err := db.unsealable(numbered(1, 1), damaged("a digest")); err != nil {
+	if err := a.unsealable(numbered(1, 1), damaged("a digest")); err != nil {
 		t.Errorf("damaged: %v", err)
 	}
 }

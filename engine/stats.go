@@ -106,7 +106,7 @@ func (db *DB) Stats() Stats {
 		return s // Pebble is closed, or not to be called any more
 	}
 	defer db.health.leave()
-	waiting, bytes := db.raw(minRewrite)
+	waiting, bytes := db.rewriting.raw(minRewrite)
 	s.UncompressedSegments, s.UncompressedBytes = len(waiting), bytes
 	s.LogSyncs = uint64(db.wal.Syncs())
 	s.LogBytes = uint64(db.wal.Size())

@@ -37,7 +37,7 @@ func TestStatsAddUp(t *testing.T) {
 		}
 		break
 	}
-	raw, bytes := db.raw(minRewrite)
+	raw, bytes := db.rewriting.raw(minRewrite)
 	if len(raw) < 2 || s.UncompressedSegments != len(raw) || s.UncompressedBytes != bytes {
 		t.Errorf("%d segments of %d bytes wait, want %d of %d", s.UncompressedSegments, s.UncompressedBytes, len(raw), bytes)
 	}

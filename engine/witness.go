@@ -168,7 +168,7 @@ func (db *DB) testify(incarnation uint64, believe bool) (next witnessToken, err 
 		}
 	}
 	var drawn [16]byte
-	if err := db.random(drawn[:]); err != nil {
+	if err := db.opts.random(drawn[:]); err != nil {
 		return next, err
 	}
 	next = witnessToken{incarnation, hex.EncodeToString(drawn[:])}
