@@ -81,18 +81,10 @@ func Open(o Options) (_ *Host, err error) {
 	if h.db, err = engine.Open(o.Data, engineOptions); err != nil {
 		return nil, err
 	}
-	var resolver *tools.Resolver // is there before any server is contacted
-	if h.tools, err = assemble.Build(o.Config, assemble.Options{
-		Store: o.Data, Logger: o.Logger, Clock: o.Clock,
-		OnToolsChanged: func(server string) { resolver.Invalidate(server) },
-	}); err != nil {
+	resolver, err := h.reachTools(o, agents)
+	if err != nil {
 		return nil, err
 	}
-	if h.tools.Router[tools.StateServer] != nil {
-		return nil, tga.Errorf(tga.ValidationError, "a tool server of the configuration is called %s, which is the agents' own state", tools.StateServer)
-	}
-	listers := h.tools.Listers()
-	h.tools.Router[tools.StateServer], listers[tools.StateServer] = tools.State(), tools.State()
 	models, err := assemble.Models(o.Config)
 	if err != nil {
 		return nil, err
@@ -101,6 +93,35 @@ func Open(o Options) (_ *Host, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := h.reportTo(o); err != nil {
+		return nil, err
+	}
+	var store runtime.Store
+	if store, h.places, err = openWorkspaces(context.Background(), h.db, o.Data, agents, o.Logger); err != nil {
+		return nil, err
+	}
+	h.Runner, err = turn.New(store, h.places.transact(h.tools), supervisor{rules, o.Config}, turn.Options{
+		Runtime: h.runtimeOptions(o.Clock), Agents: agents, Models: models, ModelLicence: o.Config.ModelLicence(), Resolver: resolver,
+		MaxDepth: o.Config.Agent.MaxDepth, MaxDelegations: o.Config.Agent.MaxDelegations,
+		Emitters: []turn.Emitter{h.emitter}, Instance: o.Config.Agent.Instance, Observe: o.Observe, Logger: o.Logger,
+	})
+	return h, err
+}
+
+// reachTools builds the ways to the tool servers, and to the agents' own state, which is one of
+// them, and what finds an agent's tools there.
+func (h *Host) reachTools(o Options, agents []*turn.Agent) (resolver *tools.Resolver, err error) {
+	if h.tools, err = assemble.Build(o.Config, assemble.Options{
+		Store: o.Data, Logger: o.Logger, Clock: o.Clock,
+		OnToolsChanged: func(server string) { resolver.Invalidate(server) }, // no server is contacted before it is there
+	}); err != nil {
+		return nil, err
+	}
+	if h.tools.Router[tools.StateServer] != nil {
+		return nil, tga.Errorf(tga.ValidationError, "a tool server of the configuration is called %s, which is the agents' own state", tools.StateServer)
+	}
+	listers := h.tools.Listers()
+	h.tools.Router[tools.StateServer], listers[tools.StateServer] = tools.State(), tools.State()
 	resolver, err = tools.New(tools.Options{
 		Servers: listers, Clock: o.Clock,
 		Delegate: func(name string) (string, bool) {
@@ -112,26 +133,28 @@ func Open(o Options) (_ *Host, err error) {
 			return "", false
 		},
 	})
-	if err != nil {
-		return nil, err
-	}
+	return resolver, err
+}
+
+// reportTo opens the ways that telemetry takes.
+func (h *Host) reportTo(o Options) error {
 	sinks, err := assemble.Sinks(o.Config)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	telemetry := emit.Options{Logger: o.Logger, Sinks: sinks}
 	if h.otlp = otlp.FromEnvironment(context.Background(), otlp.Options{Warn: o.Warn}); h.otlp != nil {
 		telemetry.Tracer, telemetry.Meter = h.otlp.Tracer, h.otlp.Meter
 	}
-	if h.emitter, err = emit.New(telemetry); err != nil {
-		return nil, err
-	}
-	var store runtime.Store
-	if store, h.places, err = openWorkspaces(context.Background(), h.db, o.Data, agents, o.Logger); err != nil {
-		return nil, err
-	}
+	h.emitter, err = emit.New(telemetry)
+	return err
+}
+
+// runtimeOptions are those of the tool servers. What a tool of the agents' own state may do
+// follows from the tool and is nobody's to configure.
+func (h *Host) runtimeOptions(clock func() time.Time) runtime.Options {
 	options := h.tools.Options()
-	options.Clock = o.Clock
+	options.Clock = clock
 	configured := options.Policy
 	options.Policy = func(server, tool string) runtime.Policy {
 		if server == tools.StateServer {
@@ -139,12 +162,7 @@ func Open(o Options) (_ *Host, err error) {
 		}
 		return configured(server, tool)
 	}
-	h.Runner, err = turn.New(store, h.places.transact(h.tools), supervisor{rules, o.Config}, turn.Options{
-		Runtime: options, Agents: agents, Models: models, ModelLicence: o.Config.ModelLicence(), Resolver: resolver,
-		MaxDepth: o.Config.Agent.MaxDepth, MaxDelegations: o.Config.Agent.MaxDelegations,
-		Emitters: []turn.Emitter{h.emitter}, Instance: o.Config.Agent.Instance, Observe: o.Observe, Logger: o.Logger,
-	})
-	return h, err
+	return options
 }
 
 // models sees to it that each agent has a model, of a provider that is configured.

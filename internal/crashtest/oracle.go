@@ -67,31 +67,14 @@ func (w *World) Dispatch(_ context.Context, call runtime.Call) (runtime.Reply, e
 	return w.receive(call, true)
 }
 
+// receive is a server that gets a call: from the dispatcher, or by another way of delivery.
 func (w *World) receive(call runtime.Call, dispatched bool) (runtime.Reply, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	licence, behaviour := licenceOf(call.Tool)
 	w.point("send", call.Key)
-	sends, acted, reached := 0, false, false
-	for _, e := range w.events {
-		switch {
-		case e.Kind == Opened:
-			reached = false
-		case e.Key != call.Key || e.Tool != call.Tool:
-			if e.Kind == Acted && licence == "dedupe_args" && string(e.Call.Args) == string(call.Args) && e.Tool == call.Tool {
-				acted = true
-			}
-		case e.Kind == Sent:
-			sends++
-		case e.Kind == Acted && licence == "dedupe_key" && w.now-e.At >= tga.Millis(window.Milliseconds()):
-			// The server has forgotten the key.
-		case e.Kind == Acted:
-			acted = acted || licence == "dedupe_key" || licence == "dedupe_args" || licence == none
-		case e.Kind == Unanswered:
-			reached = true // the first send of this process came to nothing
-		}
-	}
-	if dispatched && !reached && (behaviour == Unreached || behaviour == Gone && sends > 0) {
+	was := w.soFar(call, licence)
+	if dispatched && !was.tried && (behaviour == Unreached || behaviour == Gone && was.sends > 0) {
 		w.events = append(w.events, Event{Kind: Unanswered, Trace: call.TraceID, Key: call.Key, Tool: call.Tool})
 		return runtime.Reply{}, fmt.Errorf("dial: %w", runtime.ErrNotSent)
 	}
@@ -99,14 +82,14 @@ func (w *World) receive(call runtime.Call, dispatched bool) (runtime.Reply, erro
 	e.Kind = Sent
 	w.events = append(w.events, e)
 	w.point("act", call.Key)
-	first := sends == 0
-	if behaviour == Busy && sends < 2 {
+	first := was.sends == 0
+	if behaviour == Busy && was.sends < 2 {
 		return answer(Refuses, call), nil
 	}
 	if (behaviour == LosesCall || behaviour == Late) && first {
 		return runtime.Reply{}, errNoAnswer
 	}
-	if licence != "read_only" && !acted && behaviour != Refuses {
+	if licence != "read_only" && !was.acted && behaviour != Refuses {
 		e.Kind = Acted
 		w.events = append(w.events, e)
 		w.point("answer", call.Key)
@@ -115,6 +98,47 @@ func (w *World) receive(call runtime.Call, dispatched bool) (runtime.Reply, erro
 		return runtime.Reply{}, errNoAnswer
 	}
 	return answer(behaviour, call), nil
+}
+
+// past is what the world has seen of a call, as its server remembers it.
+type past struct {
+	sends int
+	acted bool // and will not act again
+	tried bool // the first send of this process came to nothing
+}
+
+// soFar reads the events for what a server knows of a call. What makes it act only once is
+// its tool's licence.
+func (w *World) soFar(call runtime.Call, licence string) (p past) {
+	for _, e := range w.events {
+		switch {
+		case e.Kind == Opened:
+			p.tried = false
+		case e.Kind == Acted:
+			p.acted = p.acted || w.remembers(&e, call, licence)
+		case e.Key != call.Key || e.Tool != call.Tool:
+		case e.Kind == Sent:
+			p.sends++
+		case e.Kind == Unanswered:
+			p.tried = true
+		}
+	}
+	return p
+}
+
+// remembers says that a server would know a call for one that it has acted on.
+func (w *World) remembers(acted *Event, call runtime.Call, licence string) bool {
+	if acted.Tool != call.Tool {
+		return false
+	}
+	same := acted.Key == call.Key
+	switch licence {
+	case "dedupe_args":
+		return same || string(acted.Call.Args) == string(call.Args)
+	case "dedupe_key":
+		return same && w.now-acted.At < tga.Millis(window.Milliseconds()) // then it has forgotten the key
+	}
+	return same && licence == none
 }
 
 // answer is what a server says of a call. It depends on the key and the arguments

@@ -137,8 +137,15 @@ func Log() Vectors {
 		vector("torn in its last record", torn, r2[:len(r2)-2], false),
 		vector("recycled: behind the link lie records of an earlier use", recycled, r2[:1], false),
 	}}
+	v.Position = positionOf(end)
+	return v
+}
+
+// positionOf is the row of an index that has taken over the log as far as end: a row with a
+// value, and the value's version.
+func positionOf(end wal.Position) logPosition {
 	p := logPosition{Segment: end.Segment, Start: end.Start, End: end.End, Group: end.Group, Timeline: hex.EncodeToString(append([]byte{0xb2}, make([]byte, 15)...)), Keys: 1, Sum: "0000000000000007"}
-	row := binary.BigEndian.AppendUint64([]byte{1, 1}, p.Segment) // a row with a value, and the value's version
+	row := binary.BigEndian.AppendUint64([]byte{1, 1}, p.Segment)
 	row = binary.BigEndian.AppendUint32(row, p.Start)
 	row = binary.BigEndian.AppendUint32(row, p.End)
 	row = binary.BigEndian.AppendUint64(row, p.Group)
@@ -147,8 +154,7 @@ func Log() Vectors {
 	row = binary.BigEndian.AppendUint64(row, p.Keys)
 	row = binary.BigEndian.AppendUint64(row, 7)
 	p.Row, p.Checksum = hex.EncodeToString(row), sum32(end.Sum)
-	v.Position = p
-	return v
+	return p
 }
 
 func sum32(n uint32) string { return hex.EncodeToString(binary.BigEndian.AppendUint32(nil, n)) }

@@ -125,75 +125,110 @@ func (w *world) crowdLife(life int, r *rand.Rand, v *verdict, cut func() error) 
 	}
 	pause := r.IntN(4) == 0
 	w.path = append(w.path, fmt.Sprintf("life %d of %d callers, %s", life, callers, how))
-	c, err := start(task{Victim: &t}, w.stderr(), nil)
+	c, err := w.startCrowd(t)
 	if err != nil {
 		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if !c.toPoint {
+		time.Sleep(time.Duration(20+r.IntN(1500)) * time.Millisecond)
+		if pause {
+			if c.over, err = w.stopAWhile(c.child, v, r); err != nil {
+				return err
+			}
+		}
+	}
+	if cut != nil {
+		if err := c.halt(); err != nil {
+			return err
+		}
+		if err := cut(); err != nil {
+			return err
+		}
+	}
+	if err := c.end(v, cut != nil || !c.toPoint); err != nil {
+		return err
+	}
+	if err := (&dialer{socket: w.lab.socket}).settle(); err != nil {
+		return fmt.Errorf("the oracle: %w", err)
+	}
+	acks, err := parseAcks(<-c.text)
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.note(acks), w.loseIndex(r, v))
+}
+
+// crowdProcess is a process with many callers.
+type crowdProcess struct {
+	*child
+	w       *world
+	toPoint bool        // it ends or stops by itself at a point
+	text    chan []byte // all that it said
+	hung    func() bool // ends the limit of its time; whether it was reached
+	over    bool        // it was waited for
+}
+
+func (w *world) startCrowd(t victimTask) (*crowdProcess, error) {
+	c, err := start(task{Victim: &t}, w.stderr(), nil)
+	if err != nil {
+		return nil, err
 	}
 	said := make(chan []byte, 1)
 	go func() {
 		text, _ := io.ReadAll(c.out) // what is cut off was not said
 		said <- text
 	}()
-	hung := c.limit()
-	ended := false
-	defer func() {
-		hung()
-		if !ended {
-			c.kill()
-			_, e := c.wait(false)
-			err = errors.Join(err, e)
-		}
-		err = errors.Join(err, c.close())
-	}()
-	if t.What == "" {
-		time.Sleep(time.Duration(20+r.IntN(1500)) * time.Millisecond)
-		if pause {
-			if ended, err = w.stopAWhile(c, v, r); err != nil {
-				return err
-			}
-		}
+	return &crowdProcess{child: c, w: w, toPoint: t.What != "", text: said, hung: c.limit()}, nil
+}
+
+// halt waits until the crowd is stopped, or over.
+func (c *crowdProcess) halt() error {
+	if c.over {
+		return nil
 	}
-	if cut != nil && !ended {
-		if t.What == "" {
-			_ = unix.Kill(c.pid, unix.SIGSTOP) // it may be at its end
-		}
-		ws, err := c.wait(true)
-		if err != nil {
-			return err
-		}
-		ended = !ws.Stopped()
+	if !c.toPoint {
+		_ = unix.Kill(c.pid, unix.SIGSTOP) // it may be at its end
 	}
-	if cut != nil {
-		if err := cut(); err != nil {
-			return err
-		}
+	ws, err := c.wait(true)
+	if err == nil {
+		c.over = !ws.Stopped()
 	}
-	if !ended && (t.What == "" || cut != nil) {
+	return err
+}
+
+// end waits for the end of the crowd, and judges it.
+func (c *crowdProcess) end(v *verdict, kill bool) error {
+	if c.over {
+		return nil
+	}
+	if kill {
 		c.kill()
 	}
-	if !ended {
-		ws, err := c.wait(false)
-		if err != nil {
-			return err
-		}
-		ended = true
-		switch {
-		case hung():
-			v.fail(w, "L1", "a crowd hung: %s", w.complaint())
-		case ws.Signaled() && ws.Signal() == unix.SIGKILL:
-			v.counts.sigkills++
-		case !ws.Exited() || ws.ExitStatus() != 0:
-			v.fail(w, "L1", "a crowd ended by itself with %s: %s", ending(ws), w.complaint())
-		}
-	}
-	if err := (&dialer{socket: w.lab.socket}).settle(); err != nil {
-		return fmt.Errorf("the oracle: %w", err)
-	}
-	acks, err := parseAcks(<-said)
+	ws, err := c.wait(false)
 	if err != nil {
 		return err
 	}
-	return errors.Join(w.note(acks), w.loseIndex(r, v))
+	c.over = true
+	switch {
+	case c.hung():
+		v.fail(c.w, "L1", "a crowd hung: %s", c.w.complaint())
+	case ws.Signaled() && ws.Signal() == unix.SIGKILL:
+		v.counts.sigkills++
+	case !ws.Exited() || ws.ExitStatus() != 0:
+		v.fail(c.w, "L1", "a crowd ended by itself with %s: %s", ending(ws), c.w.complaint())
+	}
+	return nil
+}
+
+// close gives back what the crowd holds. One that is still alive is killed.
+func (c *crowdProcess) close() (err error) {
+	c.hung()
+	if !c.over {
+		c.kill()
+		_, err = c.wait(false)
+	}
+	return errors.Join(err, c.child.close())
 }
 
 // stopAWhile stops a process and lets it go on: it must not notice.
