@@ -11,7 +11,7 @@ import (
 
 	"github.com/tgad/tgad/internal/agent"
 	"github.com/tgad/tgad/internal/cli"
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

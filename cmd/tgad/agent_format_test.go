@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -16,12 +16,12 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/emit"
 	"github.com/tgad/tgad/internal/turn/manifest"
 	"github.com/tgad/tgad/internal/turn/otlp"
 	"github.com/tgad/tgad/internal/turn/tools"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/emit"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/config"
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/state"
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

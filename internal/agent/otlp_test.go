@@ -15,7 +15,7 @@ import (
 	"github.com/tgad/tgad/internal/agent/otlptest"
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/modelserver"
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 )
 
 // host opens an agent whose model asks for a tool and then answers. telemetry is where the

@@ -10,9 +10,9 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/tools"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/runtime/workstate/sqlitefile"

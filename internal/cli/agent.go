@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/manifest"
-	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/message"
-	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )

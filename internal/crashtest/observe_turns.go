@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/keyspace"
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )

@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/examples/payments/journal"
 	"github.com/tgad/tgad/internal/modelserver"
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

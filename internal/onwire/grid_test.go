@@ -23,13 +23,13 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/internal/turn/model"
 	"github.com/tgad/tgad/internal/turn/tools/grpccall"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
 	"github.com/tgad/tgad/runtime/mcp"
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/message"
 )
 
 // fate is what happens to one request. The server's side of it runs once the server has a part

@@ -11,7 +11,6 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -21,12 +20,11 @@ type scripted struct{}
 
 func (scripted) Generate(_ context.Context, q turn.Question) (turn.Answer, error) {
 	last := q.Messages[len(q.Messages)-1]
-	if last.Role == message.Tool {
-		said := message.TextMessage(message.Assistant, "Paid: "+last.Plain(), message.FromModel, 0)
-		return turn.Answer{Model: q.Model, Said: said, Finish: turn.FinishStop}, nil
+	if last.Role == turn.RoleTool {
+		return turn.Answer{Model: q.Model, Said: turn.Said("Paid: " + last.Plain()), Finish: turn.FinishStop}, nil
 	}
-	said := message.TextMessage(message.Assistant, "", message.FromModel, 0)
-	said.ToolCalls = []message.ToolCall{{ID: "c0", Name: "charge", Arguments: `{"amount":100}`}}
+	said := turn.Said("")
+	said.ToolCalls = []turn.ToolCall{{ID: "c0", Name: "charge", Arguments: `{"amount":100}`}}
 	return turn.Answer{Model: q.Model, Said: said, Finish: turn.FinishToolUse}, nil
 }
 
@@ -36,7 +34,7 @@ type oneTool struct{}
 func (oneTool) Resolve(context.Context, *turn.Agent) ([]turn.Tool, []turn.Warning, error) {
 	return []turn.Tool{{
 		Name: "charge", InputSchema: json.RawMessage(`{"type":"object"}`), Server: "payments", Remote: "charge",
-		Transport: turn.OverFunction, Source: turn.ToolSource{Type: turn.FromManifest},
+		Transport: "function", Source: turn.ToolSource{Type: "manifest"},
 	}}, nil, nil
 }
 

@@ -1,238 +1,184 @@
+// Package turn runs whole turns of an agent: a message in, tools resolved, a model
+// asked, its tool calls made, state persisted, telemetry out (OSSA 0.2.9 §1).
+//
+// The package is experimental: its names may change in any release. Package runtime, on which
+// it stands, does not.
+//
+// A turn is journaled: it writes a chained stream of records into the store, one or more
+// for each of its seven phases. A phase whose record is durable never runs again. A turn
+// asks its model and calls its tools through package runtime, so an answer that is durable
+// there is served and not asked for again.
+//
+// # Usage
+//
+// [New] makes a [Runner] on a store. [Options] has the agents, a [Model] for each provider
+// and a [Resolver], which finds an agent's tools. Call Recover first: it continues the turns
+// that a crash interrupted. Then Run takes a message:
+//
+//	res, err := runner.Run(ctx, turn.Request{Agent: "treasurer", SessionID: "s1", Message: []byte("pay invoice 7")})
+//
+// The result's Status says whether the turns have completed, have failed, or wait for a
+// person. Settle a call that waits with Settle, decide an escalation with Decide, and continue
+// with Resume.
+//
+// The types are aliases of those that do the work. Here stand the ones that a program names;
+// what else is in their fields has a zero value that is safe.
 package turn
 
 import (
-	"encoding/json"
-	"errors"
-	"time"
+	"context"
 
-	"github.com/tgad/tgad/runtime/turn/message"
-	"github.com/tgad/tgad/runtime/turn/state"
-	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal/chain"
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/runtime"
 )
 
-// turn is one turn at work, under the lease of its id. What it is follows from its
-// records alone: [turn.apply] is the only place that changes it, for a record just staged
-// and for one read back. So a turn that goes on after a crash is in the state it was in.
-type turn struct {
-	agent *Agent
-	j     *journal
+// A runner, what it is made of, and what it is asked and says.
+type (
+	// Runner runs turns on a store. Its methods may be called from any number of goroutines.
+	Runner = turn.Runner
+	// Options configure a Runner.
+	Options = turn.Options
+	// Request asks for the turns that a message leads to.
+	Request = turn.Request
+	// Result says where an invocation stands.
+	Result = turn.Result
+	// Progress is something that happens in a turn, for a live view.
+	Progress = turn.Progress
+	// Decision is a person's answer to a turn that waits.
+	Decision = turn.Decision
+	// Settlement is what a person says of the call that a turn waits for.
+	Settlement = turn.Settlement
+)
 
-	init       *initBody
-	normalized *normalizeBody
-	resolved   *resolveBody
-	asked      []askedBody
-	inferred   *inferBody
-	executed   *executeBody
-	persisted  *persistBody
-	failed     *failedBody
-	ended      *emitBody
+// An agent. Only its name and its model are required.
+type (
+	// Agent is what an agent is, and what it may do.
+	Agent = turn.Agent
+	// Example is a pair of question and answer that a model is shown.
+	Example = turn.Example
+	// ModelSpec says which model an agent asks, and how.
+	ModelSpec = turn.ModelSpec
+	// ModelRef names a model that is asked when another has failed for good.
+	ModelRef = turn.ModelRef
+	// ToolSpec is a tool of an agent, for a Resolver.
+	ToolSpec = turn.ToolSpec
+	// ToolServer is a server of an agent's tools, for a Resolver.
+	ToolServer = turn.ToolServer
+	// Handler says what becomes of failures with one of its codes.
+	Handler = turn.Handler
+	// RetryPolicy says how often, and after which waits, something is tried again.
+	RetryPolicy = turn.RetryPolicy
+	// Delegation makes a tool of another agent.
+	Delegation = turn.Delegation
+	// Constraints bound what an agent uses.
+	Constraints = turn.Constraints
+	// Autonomy restricts what an agent does by itself.
+	Autonomy = turn.Autonomy
+)
 
-	waits    *parkedBody // the newest that was not decided
-	decision map[string]decidedBody
-	aborted  *Failure    // what a person ended the turn for
-	paused   tga.Millis  // since when its time stands still; 0 = it does not, or has no end
-	waited   int64       // how long it stood still before, ms
-	ops      []storedOps // of the turn's tools, as they were stored
+// What a program may implement, and what is passed.
+type (
+	// Model asks one language model.
+	Model = turn.Model
+	// Question is what a model is asked.
+	Question = turn.Question
+	// Answer is what a model said.
+	Answer = turn.Answer
+	// Usage counts tokens.
+	Usage = turn.Usage
+	// Failure is an error of a phase, with a code that says what is done about it.
+	Failure = turn.Failure
+	// Message is one message of a conversation, in the one form that all providers' have here.
+	Message = message.Message
+	// Part is a piece of a message: a text, an image, a file.
+	Part = message.Part
+	// ToolCall is a call that a model asks for.
+	ToolCall = message.ToolCall
 
-	// Of this process alone.
-	entered tga.Millis   // when a turn that waits was taken up again
-	tidies  bool         // begun by Run: its PERSIST collects what has expired
-	orphan  bool         // who handed over is over: no turn follows
-	caller  *turn        // that delegated to this one, where its state is lent
-	tx      *state.Tx    // nil until the state is loaded
-	redone  map[int]bool // indices of the calls whose stored operations are in ops, or repeated
-	merges  merges
-	seen    []Inference // what came of the questions, until INFER is recorded
-	loaded  [2]time.Time
-	saved   [2]time.Time
-	next    *turn // the one that follows
+	// Resolver finds an agent's tools.
+	Resolver = turn.Resolver
+	// Tool is a tool that was found.
+	Tool = turn.Tool
+	// ToolSource says where a tool was found.
+	ToolSource = turn.ToolSource
+	// Warning says why something that an agent names is left out, or has changed.
+	Warning = turn.Warning
+
+	// Emitter sends telemetry of finished turns somewhere.
+	Emitter = turn.Emitter
+	// Emission is what there is to say about one turn.
+	Emission = turn.Emission
+
+	// View is the state of a turn as one tool call sees it: see [StateFrom].
+	View = turn.View
+)
+
+// The statuses of a [Result]. Waiting is for a person.
+const (
+	Completed    = turn.Completed
+	Unsuccessful = turn.Unsuccessful
+	Waiting      = turn.Waiting
+	Open         = turn.Open
+)
+
+// The roles of a [Message].
+const (
+	RoleSystem    = message.System
+	RoleUser      = message.User
+	RoleAssistant = message.Assistant
+	RoleTool      = message.Tool
+)
+
+// Why a model stopped: Finish of an [Answer].
+const (
+	FinishStop          = turn.FinishStop
+	FinishLength        = turn.FinishLength
+	FinishToolUse       = turn.FinishToolUse
+	FinishContentFilter = turn.FinishContentFilter
+)
+
+// What becomes of a failure (OSSA 0.2.9 §2): Strategy of a [Handler]. All but Escalate are
+// actions of a [Decision] too.
+const (
+	Retry    = turn.Retry
+	Fallback = turn.Fallback
+	Skip     = turn.Skip
+	Escalate = turn.Escalate
+	Abort    = turn.Abort
+)
+
+// The actions of a [Settlement]. The first two are for a call that waits for an approval, the
+// others for one that is in doubt.
+const (
+	Approve   = turn.Approve
+	Deny      = turn.Deny
+	Ran       = turn.Ran       // it was executed, and succeeded
+	RanFailed = turn.RanFailed // it was executed or refused, and failed for good
+	NotRun    = turn.NotRun    // it was not executed and never will be
+	GiveUp    = turn.GiveUp    // nobody will know
+)
+
+// New makes a Runner. next reaches the tools. A Runner starts nothing: what a crash cut
+// off goes on with its method Recover.
+func New(store runtime.Store, next runtime.Dispatcher, supervisor runtime.Supervisor, o Options) (*Runner, error) {
+	return turn.New(store, next, supervisor, o)
 }
 
-func (t *turn) id() tga.ID { return t.j.id }
-
-// stage adds a record and applies it. Nothing outside may depend on it until it is
-// committed.
-func (t *turn) stage(at tga.Millis, phase Phase, kind Kind, body any) error {
-	if err := t.resumed(); err != nil {
-		return err
-	}
-	r, err := t.j.stage(at, phase, kind, body)
-	if errors.Is(err, tga.LimitExceeded) {
-		// What is too large to be recorded is so again whenever the turn is resumed.
-		return &Failure{Code: tga.LimitExceeded, Message: err.Error(), Err: err, Permanent: true}
-	}
-	if err != nil {
-		return err
-	}
-	return t.apply(r)
+// Said is the message of an [Answer]: a model's text, to which the calls may be added that it
+// asks for.
+func Said(text string) Message {
+	return message.TextMessage(message.Assistant, text, message.FromModel, 0)
 }
 
-// apply folds one record into the turn. STATE_INVALID_TRANSITION for a record that does not
-// follow the ones before it.
-func (t *turn) apply(r Record) error {
-	first := r.Number == 1
-	fold := folds[r.Kind]
-	if fold == nil || t.ended != nil || (r.Phase == Init) != first || first && r.Kind != Done || t.failed != nil && r.Phase != Emit {
-		return r.illegal()
-	}
-	return fold(t, r)
-}
+// ModelServer is the tool_server of questions to a provider's models, by which rules and
+// audits name them.
+func ModelServer(provider string) string { return turn.ModelServer(provider) }
 
-// folds has what a record of each kind does to the turn.
-var folds = map[Kind]func(*turn, Record) error{
-	Done:    (*turn).endPhase,
-	Asked:   (*turn).ask,
-	Failed:  (*turn).fail,
-	Parked:  (*turn).park,
-	Decided: (*turn).decide,
-	Resumed: (*turn).resume,
-}
+// AgentFrom returns the name of the agent for which a tool is called, in the contexts of
+// [runtime.Dispatcher] and [runtime.Preparer]; false where it is no call of a turn.
+func AgentFrom(ctx context.Context) (name string, ok bool) { return turn.AgentFrom(ctx) }
 
-// places has, for each phase, where the body of the record goes that ends it.
-var places = map[Phase]func(*turn) any{
-	Init:      func(t *turn) any { t.init = &initBody{}; return t.init },
-	Normalize: func(t *turn) any { t.normalized = &normalizeBody{}; return t.normalized },
-	Resolve:   func(t *turn) any { t.resolved = &resolveBody{}; return t.resolved },
-	Infer:     func(t *turn) any { t.inferred = &inferBody{}; return t.inferred },
-	Execute:   func(t *turn) any { t.executed = &executeBody{}; return t.executed },
-	Persist:   func(t *turn) any { t.persisted = &persistBody{}; return t.persisted },
-	Emit:      func(t *turn) any { t.ended = &emitBody{}; return t.ended },
-}
-
-func (t *turn) endPhase(r Record) error {
-	t.waits = nil
-	if p, ok := t.phase(); !ok || p != r.Phase {
-		return r.illegal()
-	}
-	return r.read(places[r.Phase](t))
-}
-
-func (t *turn) ask(r Record) error {
-	var a askedBody
-	if err := r.read(&a); err != nil {
-		return err
-	}
-	t.asked = append(t.asked, a)
-	return nil
-}
-
-func (t *turn) fail(r Record) error {
-	t.failed, t.waits, t.paused = &failedBody{}, nil, 0
-	return r.read(t.failed)
-}
-
-func (t *turn) park(r Record) error {
-	if t.paused == 0 && t.init.Deadline != 0 {
-		t.paused = r.TS
-	}
-	t.waits = &parkedBody{}
-	return r.read(t.waits)
-}
-
-func (t *turn) decide(r Record) error {
-	if t.waits == nil {
-		return r.illegal()
-	}
-	var d decidedBody
-	if err := r.read(&d); err != nil {
-		return err
-	}
-	t.decision[subject(r.Phase, t.waits.Subject, t.waits.Failure.Code)] = d
-	if d.Action == Abort && r.Phase != Emit {
-		t.aborted = &t.waits.Failure
-	}
-	t.waits = nil
-	return nil
-}
-
-func (t *turn) resume(r Record) error {
-	if t.paused == 0 {
-		return r.illegal()
-	}
-	var b resumedBody
-	if err := r.read(&b); err != nil {
-		return err
-	}
-	t.paused, t.waited = 0, t.waited+max(b.WaitedMS, 0)
-	return nil
-}
-
-// read decodes the body of a record.
-func (r *Record) read(body any) error {
-	if err := json.Unmarshal(r.Body, body); err != nil {
-		return tga.Errorf(tga.StateChecksumMismatch, "record %d of turn %s: %w", r.Number, r.InteractionID, err)
-	}
-	return nil
-}
-
-func (r *Record) illegal() error {
-	return tga.Errorf(tga.StateInvalidTransition, "record %d of turn %s: %s %s does not follow", r.Number, r.InteractionID, r.Phase, r.Kind)
-}
-
-// phase returns the phase that the turn is in: the first that has not ended. A turn that
-// failed goes to EMIT. ok is false where it is over.
-func (t *turn) phase() (p Phase, ok bool) {
-	switch {
-	case t.ended != nil:
-		return "", false
-	case t.failed != nil:
-		return Emit, true
-	case t.init == nil:
-		return Init, true
-	case t.normalized == nil:
-		return Normalize, true
-	case t.resolved == nil:
-		return Resolve, true
-	case t.inferred == nil:
-		return Infer, true
-	case t.executed == nil:
-		return Execute, true
-	case t.persisted == nil:
-		return Persist, true
-	}
-	return Emit, true
-}
-
-// subject names what a decision is about.
-func subject(p Phase, of string, code tga.Code) string {
-	return string(p) + "/" + of + "/" + string(code)
-}
-
-// messages are what the turn adds to its conversation, as far as it has come.
-func (t *turn) messages() []message.Message {
-	var out []message.Message
-	if t.normalized != nil {
-		out = append(out, t.normalized.Messages...)
-	}
-	if t.inferred != nil {
-		out = append(out, t.inferred.Answer.Said)
-	}
-	return out
-}
-
-// usage sums the tokens of the turn's answered questions.
-func (t *turn) usage() Usage {
-	var u Usage
-	for _, i := range t.inferences() {
-		u.Input += i.Usage.Input
-		u.Output += i.Usage.Output
-		u.Total += i.Usage.Total
-	}
-	return u
-}
-
-func (t *turn) inferences() []Inference {
-	if t.inferred != nil {
-		return t.inferred.Inferences
-	}
-	return t.seen
-}
-
-// item is the turn's place in its session.
-func (t *turn) item(ended bool) chain.Attachment {
-	return itemOf(sessionStream(t.init.AgentName, t.init.SessionID), t.init.TurnNumber, sessionItem{
-		InteractionID: t.id(), TokensBefore: t.init.TokensBefore, Tokens: t.usage().Total,
-		Ended: ended, Failed: t.failed != nil,
-	})
-}
+// StateFrom returns the state that a tool call works on; false where it is no call of a
+// turn, or one that is sent again although its turn has gone on without it.
+func StateFrom(ctx context.Context) (*View, bool) { return turn.StateFrom(ctx) }

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/bench/internal/measure"
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/message"
 )
 
 // script is a model and a resolver that cost nothing: it asks for so many calls of a tool

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 )
 
 var patternsOf = map[string]turn.DelegationType{

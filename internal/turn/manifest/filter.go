@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/message"
 )
 
 // pii lists the kinds of personal data that a filter can find.

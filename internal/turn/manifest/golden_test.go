@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/manifest"
-	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -1,7 +1,7 @@
 package manifest
 
 import (
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 )
 
 func (r *reader) model(a *turn.Agent, root *node) {

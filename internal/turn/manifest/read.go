@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/manifest"
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

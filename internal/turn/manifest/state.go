@@ -4,9 +4,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/message"
-	"github.com/tgad/tgad/runtime/turn/state"
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/internal/turn/state"
 )
 
 var modes = map[string]state.Mode{

@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/message"
 )
 
 const anthropicVersion = "2023-06-01"

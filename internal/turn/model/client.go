@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tgad/tgad/internal/onwire"
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/runtime/dispatch/httpcall"
-	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

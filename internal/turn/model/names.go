@@ -3,7 +3,7 @@ package model
 import (
 	"strconv"
 
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 )
 
 // names are the tools' names in the alphabet of an API, which is smaller than that of a

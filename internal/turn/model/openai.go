@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/message"
 )
 
 // OpenAI returns a model that speaks OpenAI's chat completions, which many other servers

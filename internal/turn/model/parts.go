@@ -6,7 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/internal/turn/message"
 )
 
 const pdf = "application/pdf"

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/message"
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -28,7 +28,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/tgad/tgad/runtime/turn/emit"
+	"github.com/tgad/tgad/internal/turn/emit"
 )
 
 // FlushTimeout bounds how long [Providers.Close] waits for a collector.

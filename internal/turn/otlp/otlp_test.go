@@ -11,9 +11,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tgad/tgad/internal/agent/otlptest"
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/emit"
 	"github.com/tgad/tgad/internal/turn/otlp"
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/emit"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/runtime/mcp"
-	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

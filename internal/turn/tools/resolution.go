@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/internal/clip"
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

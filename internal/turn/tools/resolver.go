@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/clip"
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/tgad/tgad/internal/clip"
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpraw"
-	"github.com/tgad/tgad/runtime/turn"
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/turn"
-	"github.com/tgad/tgad/runtime/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/tools"
-	"github.com/tgad/tgad/runtime/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

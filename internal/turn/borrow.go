@@ -1,0 +1,181 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/tgad/tgad/internal/turn/state"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// A call of a turn may be made when the turn is not at work: a person approves it while the
+// turn waits, or somebody recovers calls before turns. It is made on the turn's state all the
+// same. The turn is taken up under its lease for as long as the call takes, and its state put
+// together of what is stored, as for a turn that goes on after a crash; where an agent lent
+// that state, its turn is taken up too. What the call does is stored with its effect, and
+// repeated by the turn when that goes on.
+
+// atHand puts together the state of a turn that is held under its lease and not at work.
+// done gives back the turns that lent it.
+func (r *Runner) atHand(ctx context.Context, t *turn) (done func(), err error) {
+	done = func() {}
+	var before []state.Op
+	if t.init.Lent {
+		lender, err := r.open(ctx, t.init.Parent.InteractionID)
+		if err != nil {
+			return done, err
+		}
+		more, err := r.atHand(ctx, lender)
+		done = func() {
+			r.release(lender)
+			more()
+		}
+		if err == nil {
+			t.caller = lender
+			before, err = r.opsBefore(ctx, t)
+		}
+		if err != nil {
+			done()
+			return func() {}, err
+		}
+	}
+	if err = r.load(ctx, t); err == nil {
+		if err = t.tx.Apply(before); err == nil {
+			err = r.redo(ctx, t)
+		}
+	}
+	if err != nil {
+		done()
+		return func() {}, err
+	}
+	return done, nil
+}
+
+// wanted refuses what is to be begun for a turn that has gone on without it, is over, or has
+// no time left: STATE_INVALID_TRANSITION, TOOL_TIMEOUT.
+func (r *Runner) wanted(ctx context.Context, t *turn, in Phase) error {
+	for {
+		if phase, ok := t.phase(); !ok || phase != in {
+			return tga.Errorf(tga.StateInvalidTransition, "turn %s has gone on, and wants it no longer", t.id())
+		}
+		if r.overdue(t) {
+			return tga.Errorf(tga.ToolTimeout, "the time of turn %s is over", t.id())
+		}
+		if t.init.Parent == nil {
+			return nil
+		}
+		parent, err := r.fold(ctx, t.init.Parent.InteractionID)
+		if err != nil {
+			return err
+		}
+		t, in = parent, Execute
+	}
+}
+
+// skipped says that a person let the turn go on without a call that waits for votes.
+func (t *turn) skipped(call string) bool {
+	d, decided := t.decision[subject(Execute, call, tga.EscalationRequired)]
+	return decided && d.Action != Retry
+}
+
+// callOf tells the turn and the index of a tool call from its key.
+func callOf(key string) (turn tga.ID, index int, ok bool) {
+	rest, mine := strings.CutPrefix(key, "turn/")
+	id, number, found := strings.Cut(rest, "/tool/")
+	index, err := strconv.Atoi(number)
+	turn, idErr := tga.ParseID(id)
+	return turn, index, mine && found && err == nil && idErr == nil && index >= 0
+}
+
+// borrow takes up the turn of a call that somebody else makes; nil where it is of no turn.
+// A call that was sent before is made without its state where the turn has gone on: what it
+// did then is nobody's any more.
+func (d *dispatcher) borrow(ctx context.Context, call runtime.Call) (*work, error) {
+	id, index, ok := callOf(call.Key)
+	if !ok {
+		return nil, nil // a caller's own key that looks a little like ours
+	}
+	t, err := d.r.fold(ctx, id)
+	if errors.Is(err, tga.NotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if t.agent == nil {
+		return nil, tga.Errorf(tga.NotFound, "turn %s is of agent %q, which is not at hand", id, t.init.AgentName)
+	}
+	w := &work{turn: t, index: index, giveBack: func() {}}
+	if t.inferred == nil || index >= len(t.inferred.Answer.Said.ToolCalls) {
+		return w, nil
+	}
+	requested := t.inferred.Answer.Said.ToolCalls[index]
+	if w.tool = t.tool(requested); w.tool == nil {
+		return w, nil
+	}
+	refused := d.r.wanted(ctx, t, Execute)
+	if refused == nil && t.skipped(requested.ID) {
+		refused = tga.Errorf(tga.StateInvalidTransition, "turn %s goes on without the call", id)
+	}
+	if refused != nil {
+		if call.Attempt > 1 {
+			return w, nil
+		}
+		return nil, refused
+	}
+	if t.waits == nil {
+		ctx = untimed{ctx} // a turn at work makes its calls itself, and is not waited for
+	}
+	if w.turn, err = d.r.open(ctx, id); err != nil {
+		return nil, err
+	}
+	done, err := d.r.atHand(ctx, w.turn)
+	if err != nil {
+		d.r.release(w.turn)
+		return nil, err
+	}
+	w.giveBack = func() {
+		w.end()
+		d.r.release(w.turn)
+		done()
+	}
+	return w, nil
+}
+
+// learn takes up what a served call did to the state, where it was made by somebody else
+// after the turn had been read.
+func (j *journals) learn(ctx context.Context, t *turn, w *work) error {
+	if w.view != nil || t.tx == nil || t.redone[w.index] {
+		return nil
+	}
+	raw, err := j.store.Attachment(context.WithoutCancel(ctx), chain.AttachStream, keyspace.StreamKey(t.id(), keyspace.OpsItem|uint64(w.index)))
+	if err != nil || raw == nil {
+		return err
+	}
+	o, err := readOps(t.id(), raw)
+	if err != nil {
+		return err
+	}
+	t.merges.mu.Lock()
+	defer t.merges.mu.Unlock()
+	if len(o.Conflict) > 0 {
+		t.merges.refuse(o.Index, o.Conflict)
+		return nil
+	}
+	if err := t.tx.Apply(o.Ops); err != nil {
+		return &Failure{Code: tga.GenericStateError, Message: err.Error(), Err: err}
+	}
+	var list []change
+	for _, op := range o.Ops {
+		if op.Op == state.Set || op.Op == state.Delete || op.Op == state.Append {
+			list = append(list, change{op: op.Op, key: op.Key})
+		}
+	}
+	t.merges.add(list)
+	return nil
+}

@@ -1,0 +1,246 @@
+package turn
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/internal/turn/state"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// delegate hands a requested call to another agent (OSSA 0.2.9 §5). The other's turns have
+// journals of their own and ids that follow from this turn's, so a crash on either side
+// finds them again and no part is done twice.
+func (c *toolCall) delegate(ctx context.Context, args []byte) {
+	d := c.tool.Delegation
+	timing := DelegationTiming{Type: d.Type, Target: d.Target, Started: c.r.wall()}
+	c.delegation = &timing
+	agent := c.r.agents[d.Target]
+	var savepoint string
+	for n := 1; ; n++ {
+		timing.InteractionID = derived(c.t.id(), "delegation", c.index, n)
+		c.exec.Retries = n - 1
+		var res Result
+		err := error(&Failure{Code: tga.DelegationFailed, Message: "there is no agent " + d.Target, Permanent: true})
+		if agent != nil {
+			if d.WithState && savepoint == "" {
+				if savepoint, err = c.t.tx.Checkpoint(); err != nil {
+					c.err = err
+					return
+				}
+			}
+			res, err = c.other(ctx, agent, timing.InteractionID, args)
+		}
+		timing.Ended = c.r.wall()
+		var f *Failure
+		switch {
+		case errors.As(err, &f):
+		case err != nil:
+			c.err = ended(ctx, tga.DelegationFailed, err)
+			return
+		case res.Status == Waiting:
+			child := res.InteractionID
+			c.fail(&Failure{Code: tga.EscalationRequired, Message: "agent " + d.Target + " waits: " + res.Waiting.Reason})
+			c.park = &parkedBody{Failure: *c.exec.Failure, Subject: c.exec.CallID, Child: &child, Target: res.Waiting.Target}
+			c.plan = plan{strategy: Escalate}
+			return
+		case res.Status == Completed:
+			c.exec.Status, c.exec.Failure, c.exec.Output, timing.Failure = ToolSucceeded, nil, res.Text, nil
+			if d.Type == Handoff {
+				c.handoff = res.Message
+			}
+			return
+		default:
+			f = &Failure{Code: tga.DelegationFailed, Message: "agent " + d.Target + ": " + res.Failure.Error(), Err: res.Failure, Permanent: res.Failure.Permanent}
+		}
+		timing.Failure = f
+		c.fail(f)
+		if savepoint != "" {
+			// What the other did to the state it was lent goes with its failure.
+			if c.err = c.t.tx.Rollback(savepoint); c.err != nil {
+				return
+			}
+		}
+		if f.Code == tga.QuotaExceeded && !c.t.agent.handles(f.Code) {
+			c.plan = plan{strategy: Skip} // the model is told: nobody can let it have more
+			return
+		}
+		c.plan = c.t.agent.plan(f, n, c.tool.Retry)
+		if !c.t.agent.handles(f.Code) {
+			switch c.plan.strategy = cmp.Or(d.OnFailure, Escalate); {
+			case d.OnFailure != Retry:
+			case f.Permanent || n > max(c.tool.Retry.MaxRetries, 1):
+				c.plan.strategy = Escalate
+			case len(standing(res.Effects)) > 0:
+				// Its calls have happened: another try would make them again under other keys.
+				c.plan.strategy = Escalate
+				f.Message += "; its effects stand, so it is not tried again"
+			}
+		}
+		if c.plan.strategy != Retry {
+			return
+		}
+		c.r.tell(c.t, Execute, "retry", c.tool.Name+": "+f.Error())
+		if err := c.r.sleep(ctx, c.tool.Retry.wait(n)); err != nil {
+			c.err = ended(ctx, tga.DelegationFailed, err)
+			return
+		}
+	}
+}
+
+// other runs the other agent, or goes on with it.
+func (c *toolCall) other(ctx context.Context, agent *Agent, id tga.ID, args []byte) (Result, error) {
+	lender := c.lender()
+	var done []state.Op // of its turns that ended before a crash
+	next := id
+	for {
+		child, err := c.r.fold(ctx, next)
+		if errors.Is(err, tga.NotFound) && next == id {
+			c.r.delegating.Lock()
+			begun, err := c.handOver(ctx, agent, id, args)
+			c.r.delegating.Unlock()
+			if err != nil {
+				return Result{}, err
+			}
+			return c.r.drive(ctx, begun)
+		}
+		if err != nil {
+			return Result{}, err
+		}
+		if child.ended == nil {
+			if lender != nil {
+				if child.executed != nil { // all but its EMIT is done
+					if done, err = c.r.opsOf(ctx, child, done); err != nil {
+						return Result{}, err
+					}
+				}
+				if err := c.t.tx.Apply(done); err != nil {
+					return Result{}, err
+				}
+			}
+			if child, err = c.r.open(ctx, next); err != nil {
+				return Result{}, err
+			}
+			if child.ended != nil { // somebody else has resumed it
+				c.r.release(child)
+				continue
+			}
+			child.caller = lender
+			return c.r.drive(ctx, child)
+		}
+		if child.ended.Next == nil {
+			return c.r.result(ctx, child)
+		}
+		if done, err = c.r.opsOf(ctx, child, done); err != nil {
+			return Result{}, err
+		}
+		next = *child.ended.Next
+	}
+}
+
+// lender is the turn whose state the other works on, nil for none.
+func (c *toolCall) lender() *turn {
+	if !c.tool.Delegation.WithState {
+		return nil
+	}
+	return c.t
+}
+
+// redo repeats, in the transaction of a turn that goes on after a crash, what its tools and
+// the agents it lent its state to are known to have done. An agent that has not ended
+// repeats its own when its turn comes.
+func (r *Runner) redo(ctx context.Context, t *turn) error {
+	ops, err := r.opsOf(ctx, t, nil)
+	if err != nil {
+		return err
+	}
+	t.ops = nil
+	if err := t.tx.Apply(ops); err != nil {
+		return &Failure{Code: tga.GenericStateError, Message: err.Error(), Err: err}
+	}
+	return nil
+}
+
+// handOver begins the other agent's first turn with what it is to know.
+func (c *toolCall) handOver(ctx context.Context, agent *Agent, id tga.ID, args []byte) (*turn, error) {
+	d := c.tool.Delegation
+	var in struct {
+		Message string `json:"message"`
+	}
+	text := string(args)
+	if json.Unmarshal(args, &in) == nil && in.Message != "" {
+		text = in.Message
+	}
+	counted, err := c.countDelegation(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	b := beginning{
+		root: c.t.init.Root, depthLeft: c.t.init.DepthLeft - 1, counted: counted,
+		agent: agent, id: id, span: c.t.init.SpanContext, source: message.FromDelegation, chain: 1,
+		parent: &Parent{AgentID: c.t.init.AgentID, InteractionID: c.t.id()}, until: c.t.deadline(c.r.now()), lender: c.lender(), tidies: c.t.tidies,
+	}
+	if !d.NoSession {
+		b.session = c.t.init.SessionID
+	}
+	if d.Timeout > 0 {
+		b.until = earlier(b.until, tga.MillisOf(c.r.wall().Add(d.Timeout)))
+	}
+	if d.WithHistory {
+		history, err := c.r.history(ctx, c.t)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range append(history, c.t.normalized.Messages...) {
+			// Calls and their results are not the other's to answer.
+			if (m.Role == message.User || m.Role == message.Assistant) && m.Plain() != "" {
+				m.ToolCalls = nil
+				b.given = append(b.given, m)
+			}
+		}
+	}
+	b.given = append(b.given, message.TextMessage(message.User, text, message.FromDelegation, c.r.now()))
+	if len(d.Context) > 0 {
+		raw, err := json.Marshal(d.Context)
+		if err != nil {
+			return nil, tga.Errorf(tga.ValidationError, "custom context of the delegation to %s: %w", d.Target, err)
+		}
+		b.context = raw
+	}
+	return c.r.begin(ctx, b)
+}
+
+// standing returns the calls that have happened or may have.
+func standing(all []ToolExecution) []ToolExecution {
+	var out []ToolExecution
+	for _, e := range all {
+		if e.Status != ToolFailed || e.Failure != nil && e.Failure.Code == tga.StateConflict {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// countDelegation bounds delegations: how deep they are, and how many one message leads to in
+// all. The count is a stream of the invocation that the message began; its next item is
+// committed with the beginning of the turn that it counts. The caller holds r.delegating, and
+// no other process has the store, so no two delegations get one number.
+func (c *toolCall) countDelegation(ctx context.Context, id tga.ID) ([]chain.Attachment, error) {
+	if c.t.init.DepthLeft <= 0 {
+		return nil, &Failure{Code: tga.QuotaExceeded, Message: "work may not be handed on any deeper", Permanent: true}
+	}
+	stream := keyspace.TurnStream("delegations", c.t.init.Root.String())
+	last, err := newest(ctx, c.r.store, stream)
+	if err != nil {
+		return nil, err
+	}
+	if int(last) >= c.r.opts.MaxDelegations {
+		return nil, &Failure{Code: tga.QuotaExceeded, Message: "one message may lead to " + decimal(c.r.opts.MaxDelegations) + " delegations, and has", Permanent: true}
+	}
+	return []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.StreamKey(stream, uint64(last)+1), Value: id[:]}}, nil
+}

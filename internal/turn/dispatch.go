@@ -1,0 +1,312 @@
+package turn
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/dispatch"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// dispatcher stands between the runtime and the tools: it sends questions to models,
+// redacts tools' answers before they are stored, and gives a tool its turn's state.
+type dispatcher struct {
+	r        *Runner
+	next     runtime.Dispatcher
+	breakers sync.Map // tool → runtime.Dispatcher
+}
+
+// work is what a governed call is for, in the context of its dispatch.
+type work struct {
+	turn  *turn
+	asked *askedBody  // of a question
+	left  func() bool // of a question: the turn's caller waits no longer
+	tool  *Tool       // of a tool call
+	index int
+	view  *View
+	// giveBack ends the lease of a turn that was borrowed for the call.
+	giveBack func()
+
+	mu   sync.Mutex
+	over bool // nobody waits for the call any more
+	held bool // it writes the turn's merges
+}
+
+// merging begins to write the turn's merges, until [work.end]; false where the call is over.
+func (w *work) merging() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over && !w.held {
+		w.turn.merges.mu.Lock()
+		w.held = true
+	}
+	return w.held
+}
+
+// end lets the next call's changes in: those of this one are durable, or will not be.
+func (w *work) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held {
+		w.turn.merges.mu.Unlock()
+	}
+	w.over, w.held = true, false
+}
+
+type workKey struct{}
+
+const modelPrefix = "model/"
+
+// ModelServer is the tool_server of questions to a provider's models, by which rules and
+// audits name them.
+func ModelServer(provider string) string { return modelPrefix + provider }
+
+func provider(server string) (string, bool) { return strings.CutPrefix(server, modelPrefix) }
+
+// questionArgs are the arguments of the governed call of a question. The question itself
+// is in the turn's journal: a conversation is not stored a second and a third time.
+type questionArgs struct {
+	InteractionID  tga.ID     `json:"interaction_id"`
+	Model          string     `json:"model"`
+	QuestionDigest tga.Digest `json:"question_digest"`
+}
+
+// Dispatch sends one call.
+func (d *dispatcher) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
+	if name, ok := provider(call.Server); ok {
+		return d.ask(ctx, name, call)
+	}
+	if w, ok := ctx.Value(workKey{}).(*work); ok && w.asked == nil && call.Key == toolKey(w.turn.id(), w.index) {
+		return d.send(ctx, w, call)
+	}
+	w, err := d.borrow(ctx, call)
+	if err != nil {
+		return runtime.Reply{}, fmt.Errorf("%w: %w", runtime.ErrNotSent, err)
+	}
+	if w == nil {
+		return d.next.Dispatch(ctx, call)
+	}
+	defer w.giveBack()
+	if !d.r.overdue(w.turn) { // else it is sent again, to learn what became of it
+		var cancel context.CancelFunc
+		ctx, cancel = d.r.timed(ctx, w.turn)
+		defer cancel()
+	}
+	return d.send(ctx, w, call)
+}
+
+// send sends a turn's call. What it does to the turn's state is stored with its effect.
+func (d *dispatcher) send(ctx context.Context, w *work, call runtime.Call) (runtime.Reply, error) {
+	if w.turn.tx != nil {
+		w.view = newView(w.turn)
+		ctx = context.WithValue(ctx, viewKey{}, w.view)
+	}
+	reply, err := d.breaker(w.tool).Dispatch(forAgent(ctx, w.turn), call)
+	if err != nil {
+		return reply, err
+	}
+	if w.view != nil {
+		if reply.Status != tga.StatusSuccess || !w.merging() {
+			w.view.drop() // a call that failed leaves nothing in the state
+		} else if attachment, err := w.view.keep(w.turn, w.index); err != nil {
+			reply.Status, reply.ErrorCode, reply.ErrorMessage = tga.StatusFailure, string(codeOr(err, tga.GenericStateError)), clip.Bytes(err.Error(), 200)
+		} else if attachment != nil {
+			reply.Attachments = append(reply.Attachments, *attachment)
+		}
+	}
+	return d.redact(w.turn.agent, reply)
+}
+
+// Check implements [runtime.Checker].
+func (d *dispatcher) Check(ctx context.Context, call runtime.Call) error {
+	name, ok := provider(call.Server)
+	switch {
+	case !ok:
+		return runtime.Check(ctx, d.next, call)
+	case d.r.opts.Models[name] == nil && !call.Remote:
+		return noModel(name)
+	}
+	return nil
+}
+
+func noModel(provider string) error {
+	return tga.Errorf(tga.NotFound, "no model of provider %q", provider)
+}
+
+// Prepare lets the tools' own dispatcher store what it needs.
+func (d *dispatcher) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachment, error) {
+	p, ok := d.next.(runtime.Preparer)
+	if _, model := provider(call.Server); !ok || model {
+		return nil, nil
+	}
+	if w, ok := ctx.Value(workKey{}).(*work); ok {
+		return p.Prepare(forAgent(ctx, w.turn), call)
+	}
+	if id, _, ok := callOf(call.Key); ok {
+		t, err := d.r.fold(ctx, id)
+		if err != nil && !errors.Is(err, tga.NotFound) {
+			return nil, err
+		}
+		if err == nil {
+			ctx = forAgent(ctx, t)
+		}
+	}
+	return p.Prepare(ctx, call)
+}
+
+type agentKey struct{}
+
+func forAgent(ctx context.Context, t *turn) context.Context {
+	return context.WithValue(ctx, agentKey{}, t.init.AgentName)
+}
+
+// AgentFrom returns the name of the agent for which a tool is called, in the contexts of
+// [runtime.Dispatcher] and [runtime.Preparer]; false where it is no call of a turn.
+func AgentFrom(ctx context.Context) (name string, ok bool) {
+	name, ok = ctx.Value(agentKey{}).(string)
+	return name, ok
+}
+
+// breaker returns the way to a tool, through its circuit breaker.
+func (d *dispatcher) breaker(tool *Tool) runtime.Dispatcher {
+	if tool == nil || tool.Breaker.Disabled {
+		return d.next
+	}
+	name := tool.Server + "\x00" + tool.Remote
+	if b, ok := d.breakers.Load(name); ok {
+		return b.(runtime.Dispatcher)
+	}
+	b, _ := d.breakers.LoadOrStore(name, dispatch.Breaker(d.next, dispatch.BreakerOptions{
+		Failures: tool.Breaker.Failures, Open: tool.Breaker.Open, Trials: tool.Breaker.HalfOpen,
+	}))
+	return b.(runtime.Dispatcher)
+}
+
+// ask sends a question to a model. Every answer is a reply, also one that says that the
+// model failed: a question changes nothing in the world, so its failure is a fact that can
+// be recorded. What is cut off because nobody waits any more stays open.
+func (d *dispatcher) ask(ctx context.Context, name string, call runtime.Call) (runtime.Reply, error) {
+	model := d.r.opts.Models[name]
+	if model == nil {
+		return runtime.Reply{}, fmt.Errorf("%w: %w", runtime.ErrNotSent, noModel(name))
+	}
+	q, left, err := d.question(ctx, call)
+	if err != nil {
+		return runtime.Reply{}, fmt.Errorf("%w: %w", runtime.ErrNotSent, err)
+	}
+	answer, err := generate(ctx, model, q)
+	if err == nil {
+		result, err := json.Marshal(answer)
+		if err != nil {
+			return runtime.Reply{}, err
+		}
+		return runtime.Reply{Status: tga.StatusSuccess, Result: result}, nil
+	}
+	if left() || errors.Is(ctx.Err(), context.Canceled) {
+		return runtime.Reply{}, err
+	}
+	f := &Failure{Code: tga.LLMError, Message: err.Error()}
+	if !errors.As(err, &f) && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		f.Code = tga.LLMTimeout
+	}
+	result, merr := json.Marshal(f)
+	if merr != nil {
+		return runtime.Reply{}, errors.Join(err, merr)
+	}
+	return runtime.Reply{Status: tga.StatusFailure, ErrorCode: string(f.Code), ErrorMessage: clip.Bytes(f.Message, 200), Result: result}, nil
+}
+
+// generate asks a model; a panic in an adapter is a failure of the question.
+func generate(ctx context.Context, m Model, q Question) (a Answer, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &Failure{Code: tga.LLMError, Message: fmt.Sprintf("the model's adapter panicked: %v", p), Permanent: true}
+		}
+	}()
+	return m.Generate(ctx, q)
+}
+
+// question finds the question that a governed call is about: in the turn at work, or in
+// the journal. left says that the turn's caller waits no longer.
+func (d *dispatcher) question(ctx context.Context, call runtime.Call) (q Question, left func() bool, err error) {
+	if w, ok := ctx.Value(workKey{}).(*work); ok && w.asked != nil && w.asked.Question.Key == call.Key {
+		t, q := w.turn, w.asked.Question
+		q.OnDelta = func(text string) { d.r.tell(t, Infer, "text", text) }
+		return q, w.left, nil
+	}
+	var args questionArgs
+	if err := json.Unmarshal(call.Args, &args); err != nil {
+		return q, nil, tga.Errorf(tga.ValidationError, "arguments of a question: %w", err)
+	}
+	t, err := d.r.fold(ctx, args.InteractionID)
+	if err != nil {
+		return q, nil, err
+	}
+	for i := range t.asked {
+		if t.asked[i].Digest != args.QuestionDigest || t.asked[i].Question.Key != call.Key {
+			continue
+		}
+		if call.Attempt == 1 {
+			err = d.r.wanted(ctx, t, Infer)
+		}
+		return t.asked[i].Question, func() bool { return false }, err
+	}
+	return q, nil, tga.Errorf(tga.NotFound, "turn %s asked no question with digest %s", args.InteractionID, args.QuestionDigest)
+}
+
+// redact takes out of an answer what the agent may not keep (OSSA 0.2.9 §1 phase 5 rule
+// 4), before it is stored. What is stored is what /result digests; what was received stays
+// provable to who has it and the store's key, by a keyed digest.
+func (d *dispatcher) redact(a *Agent, reply runtime.Reply) (runtime.Reply, error) {
+	if a.Redact.Off() {
+		return reply, nil
+	}
+	filter := a.Redact
+	// An answer can't be refused: the effect has happened.
+	filter.Action, filter.Actions = message.Redact, nil
+	compiled, err := filter.Compile()
+	if err != nil {
+		return reply, err
+	}
+	for _, text := range []*string{&reply.Summary, &reply.ErrorMessage} {
+		if clean, _, err := compiled.ApplyBytes([]byte(*text)); err == nil {
+			*text = string(clean)
+		} else {
+			*text = "" // longer than what may pass
+		}
+	}
+	if len(reply.Result) == 0 {
+		return reply, nil
+	}
+	clean, findings, err := compiled.ApplyBytes(reply.Result)
+	if err != nil {
+		// It may hold what must not be stored: its length and keyed digest are.
+		clean, findings = nil, []message.Finding{{}}
+	}
+	if len(findings) == 0 {
+		return reply, nil
+	}
+	reply.Received, reply.ReceivedBytes = keyedDigest(d.r.store.Secret(), reply.Result), int64(len(reply.Result))
+	reply.Result = clean
+	return reply, nil
+}
+
+// keyedDigest is HMAC-SHA-256 under a key of its own purpose.
+func keyedDigest(secret [32]byte, b []byte) (out tga.Digest) {
+	purpose := hmac.New(sha256.New, secret[:])
+	purpose.Write([]byte("tgad received v1"))
+	m := hmac.New(sha256.New, purpose.Sum(nil))
+	m.Write(b)
+	copy(out[:], m.Sum(nil))
+	return out
+}

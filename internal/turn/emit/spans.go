@@ -1,0 +1,206 @@
+package emit
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// mostOpen bounds the invocations whose span is open: one that is parked for good must
+// not be held for ever.
+const mostOpen = 1024
+
+// contexts are the span contexts of a turn's parts, for logs and events.
+type contexts struct {
+	turn        trace.SpanContext
+	tools       []trace.SpanContext
+	inferences  []trace.SpanContext
+	delegations []trace.SpanContext
+}
+
+// incoming returns a context with the caller's span context and baggage, as far as the
+// agent takes them over.
+func incoming(ctx context.Context, e *turn.Emission) context.Context {
+	carrier := propagation.MapCarrier{}
+	if !e.Agent.Identity.NoTraceContext {
+		carrier["traceparent"], carrier["tracestate"] = e.SpanContext.Traceparent, e.SpanContext.Tracestate
+	}
+	if !e.Agent.Identity.NoBaggage {
+		carrier["baggage"] = e.SpanContext.Baggage
+	}
+	ctx = propagation.TraceContext{}.Extract(trace.ContextWithSpanContext(ctx, trace.SpanContext{}), carrier)
+	return propagation.Baggage{}.Extract(baggage.ContextWithoutBaggage(ctx), carrier)
+}
+
+// invocation is an open ossa.agent.invoke.
+type invocation struct {
+	id   tga.ID
+	ctx  context.Context
+	span trace.Span
+	last time.Time
+}
+
+// invoke returns the invocation's open span. A process that did not see the invocation's
+// begin opens it again, with the time at which it began.
+func (m *Emitter) invoke(ctx context.Context, e *turn.Emission, common []attribute.KeyValue) *invocation {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, i := range m.open {
+		if i.id == e.InvocationID {
+			i.last = e.Ended
+			return i
+		}
+	}
+	started := e.InvocationStarted
+	if started.IsZero() {
+		started = e.Started
+	}
+	opts := []trace.SpanStartOption{trace.WithTimestamp(started), trace.WithAttributes(common...)}
+	remote := trace.SpanContextFromContext(ctx)
+	if e.Parent != nil {
+		// An agent that another one asked has a trace of its own, with a link.
+		opts = append(opts, trace.WithNewRoot())
+		if remote.IsValid() {
+			opts = append(opts, trace.WithLinks(link(remote, e.Parent.AgentID, agentID(e.Agent))))
+		}
+	}
+	i := &invocation{id: e.InvocationID, last: e.Ended}
+	i.ctx, i.span = m.tracer.Start(withIDs(ctx, e.InvocationID, spanInvoke, 0), spanInvoke, opts...)
+	m.open = append(m.open, i)
+	return i
+}
+
+// take removes and returns an open invocation, nil where there is none.
+func (m *Emitter) take(id tga.ID) *invocation {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := slices.IndexFunc(m.open, func(i *invocation) bool { return i.id == id })
+	if n < 0 {
+		return nil
+	}
+	i := m.open[n]
+	m.open = slices.Delete(m.open, n, n+1)
+	return i
+}
+
+// surplus removes and returns the oldest open invocations that are too many: all but keep.
+func (m *Emitter) surplus(keep int) []*invocation {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := max(len(m.open)-keep, 0)
+	old := slices.Clone(m.open[:n])
+	m.open = slices.Delete(m.open, 0, n)
+	return old
+}
+
+// endInvocations ends spans, never with the lock held: an exporter may block.
+func (m *Emitter) endInvocations(list []*invocation) {
+	for _, i := range list {
+		i.span.End(trace.WithTimestamp(i.last))
+	}
+}
+
+func link(to trace.SpanContext, source, target string) trace.Link {
+	return trace.Link{SpanContext: to, Attributes: []attribute.KeyValue{
+		attribute.String(attrLinkType, "delegation"),
+		attribute.String(attrLinkSource, source),
+		attribute.String(attrLinkTarget, target),
+	}}
+}
+
+// spans makes the turn's spans, with the times that were recorded.
+func (m *Emitter) spans(ctx context.Context, e *turn.Emission) contexts {
+	if m.tracer == nil {
+		return contexts{}
+	}
+	ctx = incoming(ctx, e)
+	common := identity(e)
+	for _, key := range baggageKeys {
+		if v := baggage.FromContext(ctx).Member(key).Value(); v != "" {
+			common = append(common, attribute.String(key, v))
+		}
+	}
+	inv := m.invoke(ctx, e, common)
+	s := spanner{m: m, e: e, common: common}
+	ctx, span := s.start(inv.ctx, spanTurn, 0, e.Started, turnAttributes(e))
+	out := contexts{turn: span.SpanContext()}
+	for n, i := range e.Inferences {
+		out.inferences = append(out.inferences, s.done(ctx, spanChat, n, i.Started, i.Ended, i.Failure, chatAttributes(i), trace.WithSpanKind(trace.SpanKindClient)))
+	}
+	for n, t := range e.Tools {
+		out.tools = append(out.tools, s.done(ctx, spanTool, n, t.Started, t.Ended, t.Failure, toolAttributes(t), trace.WithSpanKind(trace.SpanKindClient)))
+	}
+	for n, d := range e.Delegations {
+		out.delegations = append(out.delegations, s.done(ctx, spanHandoff, n, d.Started, d.Ended, d.Failure, []attribute.KeyValue{
+			attribute.String(attrDelegationTarget, d.Target),
+			attribute.String(attrDelegationType, string(d.Type)),
+		}, trace.WithNewRoot(), trace.WithLinks(s.links(out.turn, d)...)))
+	}
+	state := m.stateAttributes(e)
+	if !e.State.LoadStarted.IsZero() {
+		s.done(ctx, spanStateLoad, 0, e.State.LoadStarted, e.State.LoadEnded, nil, state)
+	}
+	if !e.State.SaveStarted.IsZero() {
+		s.done(ctx, spanStateSave, 0, e.State.SaveStarted, e.State.SaveEnded, nil, state)
+	}
+	m.outcome(span, e.Failure)
+	span.End(trace.WithTimestamp(e.Ended))
+	if e.Last {
+		if inv := m.take(e.InvocationID); inv != nil {
+			m.outcome(inv.span, e.Failure)
+			m.endInvocations([]*invocation{inv})
+		}
+	}
+	m.endInvocations(m.surplus(mostOpen))
+	return out
+}
+
+// spanner makes spans of one turn.
+type spanner struct {
+	m      *Emitter
+	e      *turn.Emission
+	common []attribute.KeyValue
+}
+
+func (s spanner) start(ctx context.Context, name string, n int, at time.Time, attrs []attribute.KeyValue, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	opts = append(opts, trace.WithTimestamp(at), trace.WithAttributes(s.common...), trace.WithAttributes(attrs...))
+	return s.m.tracer.Start(withIDs(ctx, s.e.InteractionID, name, n), name, opts...)
+}
+
+func (s spanner) done(ctx context.Context, name string, n int, from, to time.Time, f *turn.Failure, attrs []attribute.KeyValue, opts ...trace.SpanStartOption) trace.SpanContext {
+	_, span := s.start(ctx, name, n, from, attrs, opts...)
+	s.m.outcome(span, f)
+	span.End(trace.WithTimestamp(to))
+	return span.SpanContext()
+}
+
+// links are those of a handoff: to the turn that hands over, and to the other agent's
+// invocation where its ids can be known.
+func (s spanner) links(from trace.SpanContext, d turn.DelegationTiming) []trace.Link {
+	source := agentID(s.e.Agent)
+	list := []trace.Link{link(from, source, d.Target)}
+	if from.SpanID() != derive(s.e.InteractionID, spanTurn, 0).span || d.InteractionID.IsZero() {
+		return list // the provider's ids are its own
+	}
+	to := derive(d.InteractionID, spanInvoke, 0)
+	return append(list, link(trace.NewSpanContext(trace.SpanContextConfig{TraceID: to.trace, SpanID: to.span, Remote: true}), source, d.Target))
+}
+
+// outcome sets a span's status.
+func (m *Emitter) outcome(span trace.Span, f *turn.Failure) {
+	if f == nil {
+		span.SetStatus(codes.Ok, "")
+		return
+	}
+	span.SetStatus(codes.Error, m.message(f))
+	span.SetAttributes(attribute.String(attrErrorType, string(f.Code)))
+}

@@ -1,0 +1,179 @@
+package turn
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// execute is EXEC (OSSA 0.2.9 §1 phase 5): each call that the model asked for is checked
+// against its tool's schema and made as one governed call, in the order of the request; a
+// run of calls whose tools say so, at once. Its record goes out with PERSIST's: until
+// then a crash makes every call again, and those that have an effect are served.
+func (r *Runner) execute(ctx context.Context, t *turn) error {
+	started := r.wall()
+	body := executeBody{Executions: []ToolExecution{}, Messages: []message.Message{}}
+	calls := t.inferred.Answer.Said.ToolCalls
+	if len(calls) > 0 {
+		if err := r.load(ctx, t); err != nil {
+			return err
+		}
+		if err := r.redo(ctx, t); err != nil {
+			return err
+		}
+		if err := r.chainLimit(ctx, t); err != nil {
+			return err
+		}
+	}
+	for len(calls) > len(body.Executions) {
+		from := len(body.Executions)
+		to := from + 1
+		if t.parallel(calls[from]) {
+			for to < len(calls) && t.parallel(calls[to]) {
+				to++
+			}
+		}
+		done, err := r.group(ctx, t, from, to)
+		if err != nil {
+			return err
+		}
+		for _, d := range done {
+			body.Executions = append(body.Executions, d.exec)
+			if d.delegation != nil {
+				body.Delegations = append(body.Delegations, *d.delegation)
+			}
+			if d.handoff != nil && body.Handoff == nil {
+				body.Handoff = d.handoff
+			}
+			body.Messages = append(body.Messages, d.message(r.now()))
+		}
+	}
+	body.Timing = r.timing(Execute, started)
+	return t.stage(r.now(), Execute, Done, body)
+}
+
+// chainLimit bounds the turns in a row that ask for tools. A person may let one pass.
+func (r *Runner) chainLimit(ctx context.Context, t *turn) error {
+	most := t.agent.Chain.MaxToolTurns
+	if most <= 0 {
+		most = 10
+	}
+	if t.init.Chain <= most {
+		return nil
+	}
+	f := Failure{Code: tga.MaxTurnsExceeded, Message: "the model has asked for tools " + decimal(t.init.Chain) + " turns in a row; it may " + decimal(most) + " times"}
+	_, err := r.settle(ctx, t, Execute, t.agent.plan(&f, 1, noRetries), parkedBody{Failure: f})
+	return err
+}
+
+// tool returns the resolved tool of a requested call, nil for one that is not there.
+func (t *turn) tool(c message.ToolCall) *Tool {
+	for i := range t.resolved.Tools {
+		if t.resolved.Tools[i].Name == c.Name {
+			return &t.resolved.Tools[i]
+		}
+	}
+	return nil
+}
+
+func (t *turn) parallel(c message.ToolCall) bool {
+	tool := t.tool(c)
+	if tool == nil || tool.Delegation != nil && tool.Delegation.WithState {
+		// Where the other fails, all is taken back that was done since it began. And it makes
+		// many calls on what it has read: to refuse all of them for a conflict at its end would
+		// waste them, to let each in alone would lose updates unseen.
+		return false
+	}
+	return tool.Parallel || tool.Delegation != nil && tool.Delegation.Type == Parallel
+}
+
+// group makes the calls from..to, at once where they are more than one. What a person must
+// decide is asked when all of them have come to rest.
+func (r *Runner) group(ctx context.Context, t *turn, from, to int) ([]outcome, error) {
+	out := make([]outcome, to-from)
+	var wg sync.WaitGroup
+	for i := range out {
+		wg.Go(func() { out[i] = r.call(ctx, t, from+i) })
+	}
+	wg.Wait()
+	for i := range out {
+		for {
+			o := &out[i]
+			if o.err != nil {
+				return nil, o.err
+			}
+			if o.park == nil {
+				break
+			}
+			d, err := r.settle(ctx, t, Execute, o.plan, *o.park)
+			if err != nil {
+				return nil, err
+			}
+			switch d.Action {
+			case Fallback:
+				o.exec.Status, o.exec.Output, o.exec.Failure, o.park = ToolSucceeded, text(d.Value), nil, nil
+			case Retry:
+				// A limit that a person let it pass, or a failure to try once more: the ledger
+				// still decides whether anything is sent.
+				delete(t.decision, subject(Execute, o.park.Subject, o.park.Failure.Code))
+				*o = r.call(ctx, t, from+i)
+			default:
+				o.park = nil // the model is told
+			}
+		}
+	}
+	return out, nil
+}
+
+// handles says whether the agent has a handler of its own for a code.
+func (a *Agent) handles(code tga.Code) bool {
+	for _, h := range a.Handlers {
+		if has(h.Codes, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// text is a tool's answer as a model reads it: JSON as it is, a JSON string as its text.
+func text(value []byte) string {
+	var s string
+	if json.Unmarshal(value, &s) == nil {
+		return s
+	}
+	return string(value)
+}
+
+// effects lists the calls of a turn that failed in the middle of them: their effects stand.
+func (r *Runner) effects(ctx context.Context, t *turn) []ToolExecution {
+	if t.inferred == nil {
+		return nil
+	}
+	var out []ToolExecution
+	for i, c := range t.inferred.Answer.Said.ToolCalls {
+		for n := 1; ; n++ {
+			id := derived(t.id(), "tool", i, n)
+			res, err := r.rt.Result(ctx, id)
+			if err != nil {
+				break // no such attempt, or nothing that can be said of it
+			}
+			e := ToolExecution{CallID: c.ID, Name: c.Name, Input: c.Arguments, TraceID: id, Retries: n - 1, Output: text(res.Value)}
+			if tool := t.tool(c); tool != nil {
+				e.Server, e.Remote, e.Source, e.Transport = tool.Server, tool.Remote, tool.Source.Type, tool.Transport
+			}
+			switch res.State {
+			case tga.Completed:
+				e.Status = ToolSucceeded
+			case tga.Executing:
+				e.Status, e.Failure = ToolTimedOut, &Failure{Code: tga.EffectInDoubt, Message: "the call may have run"}
+			default:
+				e.Status, e.Failure = ToolFailed, failureOf(res)
+			}
+			out = append(out, e)
+		}
+	}
+	return out
+}

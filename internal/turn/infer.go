@@ -1,0 +1,423 @@
+package turn
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// infer is INFER (OSSA 0.2.9 §1 phase 4): it asks the agent's model, again where the
+// table says so, another where it has others. Each question is durable before it is sent,
+// and each is a governed call of its own: what a crash finds answered is not asked again.
+func (r *Runner) infer(ctx context.Context, t *turn) error {
+	started := r.wall()
+	if err := r.recall(ctx, t); err != nil {
+		return err
+	}
+	for {
+		asked := t.newest("infer")
+		if asked == nil {
+			q, err := r.question(ctx, t)
+			if err != nil {
+				return err
+			}
+			if asked, err = r.pose(ctx, t, "infer", 1, t.agent.Model.Provider, q); err != nil {
+				return err
+			}
+		}
+		seen, answer, f, err := r.ask(ctx, t, asked)
+		if errors.Is(err, errSkipped) {
+			return t.finishInfer(r, standIn(nil, asked, r.now()), r.timing(Infer, started), ctx)
+		}
+		if err != nil {
+			return err
+		}
+		t.note(seen)
+		if f == nil {
+			if f = r.check(t, answer); f == nil {
+				return t.finishInfer(r, answer, r.timing(Infer, started), ctx)
+			}
+		}
+		again, answer, err := r.afterInfer(ctx, t, asked, f)
+		if err != nil {
+			return err
+		}
+		if !again {
+			return t.finishInfer(r, answer, r.timing(Infer, started), ctx)
+		}
+	}
+}
+
+// finishInfer records the answer. It is durable before a tool is called on its word.
+func (t *turn) finishInfer(r *Runner, a *Answer, timing PhaseTiming, ctx context.Context) error {
+	if err := t.stage(r.now(), Infer, Done, inferBody{Inferences: t.seen, Answer: *a, Timing: timing}); err != nil {
+		return err
+	}
+	return t.j.commit(ctx)
+}
+
+// newest returns the newest question of a kind.
+func (t *turn) newest(what string) *askedBody {
+	for i := len(t.asked) - 1; i >= 0; i-- {
+		if t.asked[i].What == what {
+			return &t.asked[i]
+		}
+	}
+	return nil
+}
+
+// recall takes up what came of the questions before the newest, where this process does not
+// know: their tokens are used, whoever asked.
+func (r *Runner) recall(ctx context.Context, t *turn) error {
+	for i := range t.asked {
+		a := &t.asked[i]
+		if a == t.newest("infer") {
+			continue
+		}
+		res, err := r.rt.Result(ctx, derived(t.id(), a.What, a.Attempt))
+		if errors.Is(err, tga.NotFound) || err == nil && !res.State.Terminal() {
+			continue // a question that is yet to be asked, or was given up unanswered
+		}
+		if err != nil {
+			return err
+		}
+		seen, _, _, err := answered(a.inference(t, r.wall()), res)
+		if err != nil {
+			return err
+		}
+		t.note(seen)
+	}
+	return nil
+}
+
+// note keeps what came of a question, once.
+func (t *turn) note(i Inference) {
+	for n := range t.seen {
+		if t.seen[n].TraceID == i.TraceID {
+			t.seen[n] = i
+			return
+		}
+	}
+	t.seen = append(t.seen, i)
+}
+
+// question puts together what the model is asked: role, then examples, then what of the
+// conversation fits, then what came in.
+func (r *Runner) question(ctx context.Context, t *turn) (Question, error) {
+	a := t.agent
+	q := Question{Model: a.Model.Model, System: a.system(), Tools: []ToolDef{}, Parameters: a.Model.Parameters}
+	for i := range t.resolved.Tools {
+		tool := &t.resolved.Tools[i]
+		q.Tools = append(q.Tools, ToolDef{tool.Name, tool.Description, tool.InputSchema})
+	}
+	for _, e := range a.Examples {
+		in := e.Input
+		if e.Context != "" {
+			in = e.Context + "\n\n" + in
+		}
+		q.Messages = append(q.Messages,
+			message.TextMessage(message.User, in, message.FromAPI, t.init.StartedAt),
+			message.TextMessage(message.Assistant, e.Output, message.FromAPI, t.init.StartedAt))
+	}
+	history, err := r.history(ctx, t)
+	if err != nil {
+		return q, err
+	}
+	summarize := func(ctx context.Context, older []message.Message) (string, error) {
+		return r.summarize(ctx, t, older)
+	}
+	fits, err := a.Memory.Fit(ctx, append(history, t.normalized.Messages...), r.opts.Tokens, summarize)
+	if err != nil {
+		return q, err
+	}
+	q.Messages = append(q.Messages, fits...)
+	return q, r.budget(t, &q)
+}
+
+func (a *Agent) system() string {
+	switch {
+	case a.SystemPrompt == "":
+		return a.Role
+	case a.Role == "":
+		return a.SystemPrompt
+	}
+	return a.Role + "\n\n" + a.SystemPrompt
+}
+
+// budget enforces the session's limit of tokens before a question is sent, and keeps the
+// answer within what is left.
+func (r *Runner) budget(t *turn, q *Question) error {
+	most := t.agent.Constraints.MaxTokens
+	if most <= 0 {
+		return nil
+	}
+	need := int64(r.opts.Tokens(message.TextMessage(message.System, q.System, message.FromAPI, 0)))
+	for _, m := range q.Messages {
+		need += int64(r.opts.Tokens(m))
+	}
+	left := most - t.init.TokensBefore - t.usage().Total - need
+	if left <= 0 {
+		return &Failure{
+			Code:    tga.MaxTokensExceeded,
+			Message: "the session may use " + decimal64(most) + " tokens, has used " + decimal64(t.init.TokensBefore+t.usage().Total) + ", and the question has about " + decimal64(need),
+		}
+	}
+	if q.Parameters.MaxTokens == nil || *q.Parameters.MaxTokens > left {
+		q.Parameters.MaxTokens = &left
+	}
+	return nil
+}
+
+// summarize asks the model for a summary of what no longer fits: a governed question like
+// any other, so that it too is asked once.
+func (r *Runner) summarize(ctx context.Context, t *turn, older []message.Message) (string, error) {
+	asked := t.newest("summarize")
+	if asked == nil {
+		var err error
+		q := Question{
+			Model: t.agent.Model.Model, Tools: []ToolDef{}, Parameters: t.agent.Model.Parameters,
+			System:   "Summarize the conversation so that it can go on: facts, decisions, open questions, names and numbers. No more than ten sentences.",
+			Messages: append(older, message.TextMessage(message.User, "Summarize the conversation so far.", message.FromAPI, t.init.StartedAt)),
+		}
+		if asked, err = r.pose(ctx, t, "summarize", 1, t.agent.Model.Provider, q); err != nil {
+			return "", err
+		}
+	}
+	seen, answer, f, err := r.ask(ctx, t, asked)
+	if errors.Is(err, errSkipped) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	t.note(seen)
+	if f != nil {
+		return "", f // what is left out is then left out without a summary
+	}
+	return answer.Said.Plain(), nil
+}
+
+// pose makes a question durable.
+func (r *Runner) pose(ctx context.Context, t *turn, what string, attempt int, provider string, q Question) (*askedBody, error) {
+	q.Key = questionKey(t.id(), what, attempt)
+	raw, err := json.Marshal(q)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "question of turn %s: %w", t.id(), err)
+	}
+	body := askedBody{What: what, Attempt: attempt, Provider: provider, Question: q, Digest: tga.Sum(raw)}
+	if err := t.stage(r.now(), Infer, Asked, body); err != nil {
+		return nil, err
+	}
+	if err := t.j.commit(ctx); err != nil {
+		return nil, err
+	}
+	return t.newest(what), nil
+}
+
+// ask makes the governed call of a durable question, or finds what came of it. The error
+// is of the turn, the failure of the question.
+func (r *Runner) ask(ctx context.Context, t *turn, a *askedBody) (Inference, *Answer, *Failure, error) {
+	seen := a.inference(t, r.wall())
+	args, err := json.Marshal(questionArgs{t.id(), a.Question.Model, a.Digest})
+	if err != nil {
+		return seen, nil, nil, err
+	}
+	callCtx := context.WithValue(ctx, workKey{}, &work{turn: t, asked: a, left: func() bool { return patience(ctx) }})
+	if t.agent.Model.Timeout > 0 {
+		var cancel context.CancelFunc
+		callCtx, cancel = context.WithTimeout(callCtx, t.agent.Model.Timeout)
+		defer cancel()
+	}
+	res, err := r.rt.Call(untimed{callCtx}, runtime.Request{
+		TraceID: seen.TraceID, Server: ModelServer(a.Provider), Tool: "generate", Args: args, Key: a.Question.Key,
+		PlanID: t.init.InvocationID, Intent: "ask model " + clip.Bytes(a.Question.Model, 200) + " for turn " + t.id().String(),
+		Submitter: t.init.AgentID,
+	})
+	seen.Ended = r.wall()
+	if err != nil {
+		f, err := r.unsettled(ctx, t, res, err, a.What)
+		seen.Failure = f
+		return seen, nil, f, err
+	}
+	return answered(seen, res)
+}
+
+// inference is what is known of a question before it is answered.
+func (a *askedBody) inference(t *turn, started time.Time) Inference {
+	return Inference{
+		TraceID: derived(t.id(), a.What, a.Attempt), Attempt: uint32(a.Attempt), Provider: a.Provider, Model: a.Question.Model,
+		Parameters: a.Question.Parameters, Started: started, Ended: started,
+	}
+}
+
+// answered reads what came of a question from its ended call.
+func answered(seen Inference, res runtime.Result) (Inference, *Answer, *Failure, error) {
+	if res.State == tga.Completed {
+		var answer Answer
+		if err := json.Unmarshal(res.Value, &answer); err != nil {
+			return seen, nil, nil, tga.Errorf(tga.StateChecksumMismatch, "recorded answer of trace %s: %w", res.TraceID, err)
+		}
+		seen.Answered, seen.ResponseID, seen.Finish, seen.Usage = answer.Model, answer.ID, answer.Finish, answer.Usage
+		return seen, &answer, nil, nil
+	}
+	f := &Failure{}
+	if len(res.Value) == 0 || json.Unmarshal(res.Value, f) != nil || f.Code == "" {
+		f = failureOf(res)
+	}
+	if f.Code == tga.EffectInDoubt { // given up by a person, who has nothing more to say
+		f = &Failure{Code: tga.LLMError, Message: "the question was given up: " + f.Message, Err: f, Permanent: true}
+	}
+	seen.Failure = f
+	return seen, nil, f, nil
+}
+
+// unsettled sorts out a call that did not come to its end: what the turn waits for, what
+// failed, and what is no fact about the call at all.
+func (r *Runner) unsettled(ctx context.Context, t *turn, res runtime.Result, err error, of string) (*Failure, error) {
+	if ctx.Err() != nil {
+		return nil, ended(ctx, tga.LLMTimeout, ctx.Err())
+	}
+	trace := res.TraceID
+	switch code := tga.CodeOf(err); code {
+	case tga.EffectInDoubt, tga.EscalationRequired:
+		f := Failure{Code: code, Message: err.Error(), Err: err}
+		d, err := r.settle(ctx, t, Infer, t.agent.plan(&f, 1, noRetries), parkedBody{Failure: f, Subject: of, TraceID: &trace})
+		if err != nil {
+			return nil, err
+		}
+		if d.Action == Skip {
+			return nil, errSkipped
+		}
+		return nil, errParked
+	case tga.StoreUnavailable, tga.StateLockAcquireFailed, tga.StateConcurrentExecution, tga.StateRecoveryFailed, tga.IdempotencyKeyInFlight, "":
+		return nil, err
+	case tga.ToolTimeout: // the deadline passed before the question was sent
+		return &Failure{Code: tga.LLMTimeout, Message: err.Error(), Err: err, Permanent: true}, nil
+	default:
+		return &Failure{Code: code, Message: err.Error(), Err: err, Permanent: true}, nil
+	}
+}
+
+// check says what is wrong with an answer that came whole.
+func (r *Runner) check(t *turn, a *Answer) *Failure {
+	if a.Finish == FinishContentFilter {
+		return &Failure{Code: tga.ContentFiltered, Message: "the model's provider withheld the answer", Permanent: true}
+	}
+	if a.Said.Role != message.Assistant {
+		return &Failure{Code: tga.LLMError, Message: "the answer is a message of " + strconv.Quote(string(a.Said.Role))}
+	}
+	ids := map[string]bool{}
+	for _, c := range a.Said.ToolCalls {
+		if c.ID == "" || ids[c.ID] {
+			return &Failure{Code: tga.LLMError, Message: "the answer asks for two calls with the id " + strconv.Quote(c.ID)}
+		}
+		ids[c.ID] = true
+	}
+	if most := t.agent.Constraints.MaxTokens; most > 0 && t.init.TokensBefore+t.usage().Total > most {
+		return &Failure{Code: tga.MaxTokensExceeded, Message: "the session may use " + decimal64(most) + " tokens and has used " + decimal64(t.init.TokensBefore+t.usage().Total)}
+	}
+	return nil
+}
+
+// afterInfer does what the table says about a failed question: again is true where there
+// is another to ask; else answer is what stands in for one.
+func (r *Runner) afterInfer(ctx context.Context, t *turn, a *askedBody, f *Failure) (again bool, answer *Answer, err error) {
+	p := t.agent.plan(f, t.tries(a), t.agent.Model.Retry)
+	next, provider := a.Question, a.Provider
+	switch p.strategy {
+	case Retry:
+		r.tell(t, Infer, "retry", f.Error())
+		if err := r.sleep(ctx, p.wait); err != nil {
+			return false, nil, ended(ctx, tga.LLMTimeout, err)
+		}
+	case Fallback:
+		if p.fallback != nil {
+			return false, standIn(p.fallback, a, r.now()), nil
+		}
+		ref, ok := t.agent.fallback(ModelRef{a.Provider, a.Question.Model})
+		if !ok {
+			return false, nil, f
+		}
+		provider, next.Model = ref.Provider, ref.Model
+		r.tell(t, Infer, "retry", "model "+ref.Model+" after "+f.Error())
+	case Skip:
+		return false, standIn(nil, a, r.now()), nil
+	default:
+		d, err := r.settle(ctx, t, Infer, p, parkedBody{Failure: *f, Subject: strconv.Itoa(a.Attempt)})
+		if err != nil {
+			return false, nil, err
+		}
+		switch d.Action {
+		case Skip:
+			return false, standIn(nil, a, r.now()), nil
+		case Fallback:
+			return false, standIn(d.Value, a, r.now()), nil
+		}
+	}
+	if err := r.budget(t, &next); err != nil {
+		return false, nil, err
+	}
+	_, err = r.pose(ctx, t, "infer", a.Attempt+1, provider, next)
+	return true, nil, err
+}
+
+// tries counts the questions to the same model so far.
+func (t *turn) tries(a *askedBody) (n int) {
+	for i := range t.asked {
+		b := &t.asked[i]
+		if b.What == a.What && b.Provider == a.Provider && b.Question.Model == a.Question.Model {
+			n++
+		}
+	}
+	return n
+}
+
+// fallback returns the model that is asked after another failed for good.
+func (a *Agent) fallback(after ModelRef) (ModelRef, bool) {
+	chain := append([]ModelRef{{a.Model.Provider, a.Model.Model}}, a.Model.Fallback...)
+	for i := range chain {
+		chain[i].Provider = cmp.Or(chain[i].Provider, a.Model.Provider)
+		if i > 0 && chain[i-1] == after {
+			return chain[i], true
+		}
+	}
+	return ModelRef{}, false
+}
+
+// standIn is an answer that no model gave: the text of a fallback value, or nothing.
+func standIn(value json.RawMessage, a *askedBody, at tga.Millis) *Answer {
+	text := string(value)
+	var s string
+	if json.Unmarshal(value, &s) == nil {
+		text = s
+	}
+	said := message.TextMessage(message.Assistant, text, message.FromAPI, at)
+	if value == nil {
+		said.Content = []message.Part{}
+	}
+	return &Answer{Model: a.Question.Model, Said: said, Finish: FinishError}
+}
+
+// errSkipped says that somebody decided to go on without an answer.
+var errSkipped = errors.New("the question is skipped")
+
+func failureOf(res runtime.Result) *Failure {
+	err := res.Err()
+	f := &Failure{Code: codeOr(err, tga.ToolError), Message: cmp.Or(res.ErrorMessage, res.Summary), Err: err}
+	if f.Message == "" && err != nil {
+		f.Message = strings.TrimPrefix(err.Error(), string(f.Code)+": ")
+	}
+	return f
+}
+
+func decimal(n int) string     { return strconv.Itoa(n) }
+func decimal64(n int64) string { return strconv.FormatInt(n, 10) }

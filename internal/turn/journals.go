@@ -1,0 +1,181 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// journals are the turns of a store, read from their records.
+type journals struct {
+	store  runtime.Store
+	agents map[string]*Agent // of this runner, by name
+	recent recent
+}
+
+// fold reads a turn without its lease.
+func (j *journals) fold(ctx context.Context, id tga.ID) (*turn, error) {
+	t, err := foldFrom(ctx, j.store, id)
+	if err != nil {
+		return nil, err
+	}
+	t.j.store = j.store
+	t.agent = j.agents[t.init.AgentName]
+	return t, nil
+}
+
+func foldFrom(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (*turn, error) {
+	records, ops, err := readStream(ctx, store, id)
+	if err != nil {
+		return nil, err
+	}
+	if len(records) == 0 {
+		return nil, tga.Errorf(tga.NotFound, "no turn %s", id)
+	}
+	t := &turn{j: &journal{id: id}, decision: map[string]decidedBody{}, ops: ops, redone: map[int]bool{}}
+	for _, rec := range records {
+		if err := t.apply(rec); err != nil {
+			return nil, err
+		}
+		t.j.number, t.j.head = rec.Number, rec.Digest
+	}
+	for _, o := range ops {
+		t.redone[o.Index] = true
+		if len(o.Conflict) > 0 {
+			t.merges.refuse(o.Index, o.Conflict)
+		}
+	}
+	return t, nil
+}
+
+// open reads a turn under its lease.
+func (j *journals) open(ctx context.Context, id tga.ID) (*turn, error) {
+	lease, err := j.store.Acquire(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	t, err := j.fold(ctx, id)
+	if err == nil && t.agent == nil {
+		err = tga.Errorf(tga.NotFound, "turn %s is of agent %q, which is not at hand", id, t.init.AgentName)
+	}
+	if err != nil {
+		j.store.Release(lease)
+		return nil, err
+	}
+	t.j.lease = lease
+	return t, nil
+}
+
+func (j *journals) release(t *turn) {
+	if t.tx != nil && !t.init.Lent {
+		t.tx.Discard()
+	}
+	j.store.Release(t.j.lease)
+}
+
+// result says where an invocation stands, from its journals alone. last is one of its
+// turns.
+func (j *journals) result(ctx context.Context, last *turn) (Result, error) {
+	var res Result
+	for id := last.init.InvocationID; ; {
+		t, err := j.fold(ctx, id)
+		if err != nil {
+			return res, err
+		}
+		res.add(t)
+		if t.ended == nil || t.ended.Next == nil {
+			return res, j.waiting(ctx, t, &res)
+		}
+		id = *t.ended.Next
+	}
+}
+
+// waiting says what the turn waits for: where it waits for another agent, what that one
+// waits for.
+func (j *journals) waiting(ctx context.Context, t *turn, res *Result) error {
+	for t.waits != nil {
+		w := t.waits
+		phase, _ := t.phase()
+		res.Status = Waiting
+		res.Waiting = &Wait{InteractionID: t.id(), Phase: phase, Code: w.Failure.Code, Reason: w.Failure.Message, Target: w.Target, CallID: strings.TrimPrefix(w.Subject, approvalPrefix)}
+		if w.TraceID != nil {
+			res.Waiting.TraceID = *w.TraceID
+		}
+		if w.Child == nil {
+			return nil
+		}
+		child, err := j.fold(ctx, *w.Child)
+		if err != nil {
+			return err
+		}
+		t = child
+	}
+	return nil
+}
+
+// history returns the messages of the session's turns before this one, oldest first: as
+// many as the agent's memory could use. Turns that failed or did not end are not part of
+// the conversation.
+func (j *journals) history(ctx context.Context, t *turn) ([]message.Message, error) {
+	most := t.agent.Memory.Reach()
+	var turns [][]message.Message
+	var failed error
+	n := 0
+	for number, item := range backwards(ctx, j.store, sessionStream(t.init.AgentName, t.init.SessionID), &failed) {
+		if number >= t.init.TurnNumber || !item.Ended || item.Failed {
+			continue
+		}
+		m, known := j.recent.get(item.InteractionID)
+		if !known {
+			old, err := j.fold(ctx, item.InteractionID)
+			if err != nil {
+				return nil, err
+			}
+			m = old.messages()
+			j.recent.put(item.InteractionID, m)
+		}
+		turns = append(turns, m)
+		if n += len(m); n >= most {
+			break
+		}
+	}
+	var out []message.Message
+	for i := len(turns) - 1; i >= 0; i-- {
+		out = append(out, turns[i]...)
+	}
+	return out, failed
+}
+
+// callerOf finds the agent and the tool of a turn's call by its key; nil where it is no call
+// of a tool by a turn.
+func (j *journals) callerOf(ctx context.Context, key string) (*Agent, *Tool, error) {
+	id, index, ok := callOf(key)
+	if !ok {
+		return nil, nil, nil
+	}
+	if w, ok := ctx.Value(workKey{}).(*work); ok && w.tool != nil && w.turn.id() == id && w.index == index {
+		return w.turn.agent, w.tool, nil
+	}
+	t, err := j.fold(ctx, id)
+	if errors.Is(err, tga.NotFound) {
+		return nil, nil, nil // a caller's own key that looks a little like ours
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if t.agent == nil {
+		return nil, nil, tga.Errorf(tga.NotFound, "turn %s is of agent %q, which is not at hand: nobody knows what it may do", id, t.init.AgentName)
+	}
+	if t.inferred == nil || index >= len(t.inferred.Answer.Said.ToolCalls) {
+		return nil, nil, nil
+	}
+	tool := t.tool(t.inferred.Answer.Said.ToolCalls[index])
+	if tool == nil {
+		return nil, nil, nil
+	}
+	return t.agent, tool, nil
+}

@@ -1,0 +1,116 @@
+package turn_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+func TestLimitsOfASession(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.agents[0].Constraints.MaxTurns = 2 })
+	for range 2 {
+		if res := w.run("done x"); res.Status != turn.Completed {
+			t.Fatalf("%+v", res)
+		}
+	}
+	res := w.run("done x")
+	if res.Status != turn.Waiting || res.Waiting.Code != tga.MaxTurnsExceeded {
+		t.Fatalf("%+v", res)
+	}
+	if err := w.r.Decide(t.Context(), res.InteractionID, turn.Decision{Who: "ann", Action: turn.Retry}); err != nil {
+		t.Fatal(err)
+	}
+	if end, err := w.r.Resume(t.Context(), res.InteractionID); err != nil || end.Status != turn.Completed {
+		t.Errorf("%+v, %v", end, err)
+	}
+}
+
+func TestTokenLimit(t *testing.T) {
+	for _, c := range []struct {
+		most   int64
+		turns  int
+		status turn.Status
+	}{{45, 3, turn.Completed}, {44, 3, turn.Unsuccessful}} {
+		w := newWorld(t, func(w *world) {
+			w.agents[0].Constraints.MaxTokens = c.most
+			w.options = func(o *turn.Options) { o.Tokens = func(message.Message) int { return 0 } }
+		})
+		var res turn.Result
+		var left []int64
+		w.say = func(q turn.Question) (turn.Answer, error) {
+			left = append(left, *q.Parameters.MaxTokens)
+			return obedient(q)
+		}
+		for range c.turns {
+			res = w.run("done x")
+		}
+		if want := []int64{c.most, c.most - 15, c.most - 30}; !slices.Equal(left, want) {
+			t.Errorf("%d: an answer may have %v tokens, want %v", c.most, left, want)
+		}
+		if res.Status != c.status || c.status == turn.Unsuccessful && res.Failure.Code != tga.MaxTokensExceeded {
+			t.Errorf("%d: %+v", c.most, res)
+		}
+	}
+}
+
+func TestToolTurnsInARowAreLimited(t *testing.T) {
+	for _, c := range []struct {
+		most   int
+		status turn.Status
+	}{{3, turn.Completed}, {2, turn.Waiting}} {
+		w := newWorld(t, func(w *world) { w.agents[0].Chain.MaxToolTurns = c.most })
+		n := 0
+		w.say = func(q turn.Question) (turn.Answer, error) {
+			if n++; n > 3 {
+				return turn.Answer{Said: message.TextMessage(message.Assistant, "end", message.FromModel, 0), Finish: turn.FinishStop}, nil
+			}
+			m := message.TextMessage(message.Assistant, "", message.FromModel, 0)
+			m.ToolCalls = []message.ToolCall{{ID: fmt.Sprint(n), Name: "echo", Arguments: "{}"}}
+			return turn.Answer{Said: m, Finish: turn.FinishToolUse}, nil
+		}
+		if res := w.run("go"); res.Status != c.status || c.status == turn.Waiting && res.Waiting.Code != tga.MaxTurnsExceeded {
+			t.Errorf("%d: %+v", c.most, res)
+		}
+	}
+}
+
+// TestChainStops: continue_on_tool_use false, and confirm_between_turns.
+func TestChainStops(t *testing.T) {
+	w := newWorld(t, func(w *world) { w.agents[0].Chain.Stop = true })
+	if res := w.run("call echo {}"); res.Status != turn.Completed || res.Turns != 1 || len(res.Effects) != 1 {
+		t.Errorf("%+v", res)
+	}
+	w.agents[0].Chain = turn.ChainSpec{Confirm: true}
+	res := w.run("call echo {}")
+	if res.Status != turn.Waiting || res.Waiting.Phase != turn.Emit {
+		t.Fatalf("%+v", res)
+	}
+	if err := w.r.Decide(t.Context(), res.InteractionID, turn.Decision{Who: "ann", Action: turn.Retry}); err != nil {
+		t.Fatal(err)
+	}
+	if end, err := w.r.Resume(t.Context(), res.InteractionID); err != nil || end.Turns != 2 || end.Text != "tools said {}" {
+		t.Errorf("%+v, %v", end, err)
+	}
+}
+
+// TestAnswersTooLargeToRecordFailTheTurn: all calls were made, and no resumption would find
+// less to record. The turn ends, and says which calls there were.
+func TestAnswersTooLargeToRecordFailTheTurn(t *testing.T) {
+	turn.LimitRecords(t, 32<<10)
+	w := newWorld(t)
+	large := strings.Repeat("x", 8<<10)
+	w.tool("large", func(context.Context, string) (string, error) { return large, nil })
+	res := w.run(strings.Repeat("call large {}\n", 5))
+	if res.Status != turn.Unsuccessful || res.Failure.Code != tga.LimitExceeded || len(res.Effects) != 5 || sum(w.out.sends) != 5 {
+		t.Errorf("%s, %v, %d effects", res.Status, res.Failure, len(res.Effects))
+	}
+	if open, err := w.r.OpenTurns(t.Context()); err != nil || len(open) != 0 {
+		t.Errorf("open: %v, %v", open, err)
+	}
+}

@@ -1,0 +1,391 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/internal/turn/state"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Options configure a Runner.
+type Options struct {
+	// Runtime configures the runtime through which models and tools are asked. Its Policy
+	// is asked for tools alone.
+	Runtime runtime.Options
+	// Agents are those that may run, by name: also those that others hand over to.
+	Agents []*Agent
+	// Models by provider. ModelLicence says what becomes of a question that a crash cut
+	// off: ledger.ReadOnly (the default) asks again with the same key, ledger.Park waits
+	// for a person, ledger.DedupeKey asks again within the provider's window.
+	Models       map[string]Model
+	ModelLicence *ledger.Licence
+	// Resolver finds tools; nil finds none.
+	Resolver Resolver
+	Emitters []Emitter
+	// MaxDepth is how deep delegations may be below an agent that a person asks; 0 =
+	// [DefaultMaxDepth], negative none at all. A manifest may set less.
+	MaxDepth int
+	// MaxDelegations is how many delegations one message may lead to, at all depths together;
+	// 0 = [DefaultMaxDelegations].
+	MaxDelegations int
+	// EmitTimeout bounds the EMIT phase; 0 = 5 s.
+	EmitTimeout time.Duration
+	// Instance is the id of this process or pod; "" = a new one, or for an agent whose
+	// instance is its pod one made of the host's name.
+	Instance string
+	// Tokens estimates the tokens of a message; nil = [message.EstimateTokens].
+	Tokens func(message.Message) int
+	// Observe is told what happens as it happens. It must not block.
+	Observe func(Progress)
+	Logger  *slog.Logger // nil discards
+
+	// Clock and NewID are those of Runtime. Sleep is for tests; nil waits.
+	Sleep func(ctx context.Context, d time.Duration) error
+}
+
+// Defaults of [Options]. The depth is that of OSSA 0.2.9.
+const (
+	DefaultMaxDepth       = 3
+	DefaultMaxDelegations = 32
+)
+
+// Progress is something that happens in a turn, for a live view.
+type Progress struct {
+	InteractionID tga.ID
+	Agent         string
+	TurnNumber    uint32
+	Phase         Phase
+	// State is "started", "done", "resumed", "waiting", "failed", "retry", "text" (a piece
+	// of an answer as it arrives), "tool" (a call begins) or "result".
+	State  string
+	Detail string
+}
+
+// Runner runs turns on a store. Its methods may be called from any number of goroutines.
+type Runner struct {
+	journals
+	clock
+	rt    *runtime.Runtime
+	space *state.Space
+	opts  Options
+	pod   string
+	// delegating is held while a delegation is counted and begun.
+	delegating sync.Mutex
+}
+
+// New makes a Runner. next reaches the tools. A Runner starts nothing: what a crash cut
+// off goes on with [Runner.Recover].
+func New(store runtime.Store, next runtime.Dispatcher, supervisor runtime.Supervisor, o Options) (*Runner, error) {
+	if store == nil || next == nil || supervisor == nil {
+		return nil, tga.Errorf(tga.ValidationError, "turn: store, dispatcher and supervisor are required")
+	}
+	r := &Runner{journals: journals{store: store, agents: map[string]*Agent{}}}
+	for _, a := range o.Agents {
+		if err := a.check(o); err != nil {
+			return nil, err
+		}
+		if r.agents[a.Name] != nil {
+			return nil, tga.Errorf(tga.ValidationError, "turn: two agents are called %q", a.Name)
+		}
+		r.agents[a.Name] = a
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Tokens == nil {
+		o.Tokens = message.EstimateTokens
+	}
+	if o.Observe == nil {
+		o.Observe = func(Progress) {}
+	}
+	if o.MaxDepth == 0 {
+		o.MaxDepth = DefaultMaxDepth
+	}
+	if o.MaxDelegations <= 0 {
+		o.MaxDelegations = DefaultMaxDelegations
+	}
+	if o.EmitTimeout <= 0 {
+		o.EmitTimeout = 5 * time.Second
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep
+	}
+	if o.Runtime.Clock == nil {
+		o.Runtime.Clock = time.Now
+	}
+	if o.Runtime.NewID == nil {
+		o.Runtime.NewID = func() tga.ID { return tga.ID(uuid.Must(uuid.NewV7())) } // fails only without randomness
+	}
+	if r.pod = o.Instance; r.pod == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, tga.Errorf(tga.GenericStateError, "the host's name: %w", err)
+		}
+		r.pod, o.Instance = keyspace.TurnStream("pod", host).String(), o.Runtime.NewID().String()
+	}
+	r.opts, r.clock = o, clock{o.Runtime.Clock, o.Sleep}
+	r.space = state.Open(store, state.Options{Clock: o.Runtime.Clock, NewID: o.Runtime.NewID})
+	var err error
+	ro := o.Runtime
+	ro.Policy = r.policy(o.Runtime.Policy)
+	r.rt, err = runtime.New(store, &dispatcher{r: r, next: next}, r.oversee(supervisor), ro)
+	return r, err
+}
+
+// Runtime returns the runtime through which models and tools are asked: for approvals,
+// resolutions and what else concerns single calls.
+func (r *Runner) Runtime() *runtime.Runtime { return r.rt }
+
+// policy says what is attested about questions to models, and hands the rest on.
+func (r *Runner) policy(tools func(server, tool string) runtime.Policy) func(server, tool string) runtime.Policy {
+	model := runtime.Policy{Class: tga.ClassRead, Licence: ledger.Licence{Kind: ledger.ReadOnly}, LicenceSet: true, SendTimeout: time.Hour}
+	if r.opts.ModelLicence != nil {
+		model.Licence = *r.opts.ModelLicence
+		if model.Licence.Kind != ledger.ReadOnly {
+			model.Class = tga.ClassWrite
+		}
+	}
+	return func(server, tool string) runtime.Policy {
+		if _, ok := provider(server); ok {
+			return model
+		}
+		var p runtime.Policy
+		if tools != nil {
+			p = tools(server, tool)
+		}
+		p.Resends = -1 // a turn sends again by its own table: see [Runner.again]
+		return p
+	}
+}
+
+// Request asks for the turns that a message leads to.
+type Request struct {
+	Agent string // name; required
+	// InteractionID names the first turn; zero means a new one. The same again goes on
+	// with that turn, or returns what came of it.
+	InteractionID tga.ID
+	SessionID     string // 1..255 bytes; "" = a new session
+	// Message is the input in one of package message's formats; "" detects it.
+	Message []byte
+	Format  string
+	Source  message.Source // "" = user
+	SpanContext
+}
+
+// Status says where an invocation stands.
+type Status string
+
+// The statuses. Waiting is for a person: see [Result.Waiting].
+const (
+	Completed    Status = "completed"
+	Unsuccessful Status = "failed"
+	Waiting      Status = "waiting"
+	Open         Status = "open"
+)
+
+// Result says where an invocation stands.
+type Result struct {
+	InvocationID  tga.ID // its first turn
+	InteractionID tga.ID // its newest turn
+	SessionID     string
+	InstanceID    string
+	TurnNumber    uint32 // of the newest turn
+	Turns         int
+	Status        Status
+	// Message is the answer, Text its text.
+	Message *message.Message
+	Text    string
+	Usage   Usage
+	// Effects are the tool calls of all turns. After a failure they stand although the
+	// state was rolled back.
+	Effects []ToolExecution
+	// Transactions are what the turns did to the state.
+	Transactions []state.Transaction
+	Warnings     []Warning
+	Failure      *Failure
+	Waiting      *Wait
+}
+
+// Wait is what a parked turn waits for.
+type Wait struct {
+	InteractionID tga.ID // the turn to decide: of the agent handed over to, where that waits
+	Phase         Phase
+	Code          tga.Code
+	Reason        string
+	Target        string // who is asked
+	CallID        string // the model's id of the call at issue
+	TraceID       tga.ID // the call that waits for an approval or is in doubt; zero for none
+}
+
+// Run runs the turns that a message leads to, until an answer needs no tools, a failure
+// ends them, or one waits for a person.
+//
+// It returns a nil error with Status completed, failed or waiting. An error means that
+// the turn could not go on for now, and is as it was: STORE_UNAVAILABLE,
+// STATE_LOCK_ACQUIRE_FAILED (another runs it), the end of ctx, VALIDATION_ERROR (nothing
+// was written). [Runner.Resume] goes on.
+func (r *Runner) Run(ctx context.Context, q Request) (Result, error) {
+	agent := r.agents[q.Agent]
+	switch {
+	case agent == nil:
+		return Result{}, tga.Errorf(tga.NotFound, "no agent is called %q", q.Agent).At("/agent")
+	case len(q.SessionID) > 255:
+		return Result{}, tga.Errorf(tga.LimitExceeded, "a session id has at most 255 bytes, this one has %d", len(q.SessionID)).At("/session_id")
+	}
+	begin := beginning{
+		agent: agent, id: q.InteractionID, session: q.SessionID, input: q.Message, format: q.Format,
+		source: q.Source, span: q.SpanContext, chain: 1, tidies: true,
+	}
+	if begin.id.IsZero() {
+		begin.id = r.opts.Runtime.NewID()
+	} else if _, err := r.fold(ctx, begin.id); err == nil {
+		return r.Resume(ctx, begin.id)
+	} else if !errors.Is(err, tga.NotFound) {
+		return Result{}, err
+	}
+	t, err := r.begin(ctx, begin)
+	if errors.Is(err, errBegun) {
+		return r.Resume(ctx, begin.id)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	return r.drive(ctx, t)
+}
+
+// Resume goes on with the invocation that a turn belongs to. Where it is over, it returns
+// what came of it. NOT_FOUND where there is no such turn.
+func (r *Runner) Resume(ctx context.Context, interaction tga.ID) (Result, error) {
+	id := interaction
+	for {
+		t, err := r.fold(ctx, id)
+		if err != nil {
+			return Result{}, err
+		}
+		switch {
+		case t.ended == nil:
+			if t, err = r.open(ctx, id); err != nil {
+				return Result{}, err
+			}
+			if t.ended == nil {
+				return r.drive(ctx, t)
+			}
+			r.release(t) // somebody else ended it before the lease was had: look again
+		case t.ended.Next == nil:
+			return r.result(ctx, t)
+		default:
+			id = *t.ended.Next
+		}
+	}
+}
+
+// drive runs a turn and those that follow it, and says where that led.
+func (r *Runner) drive(ctx context.Context, t *turn) (Result, error) {
+	var res Result
+	whole := t.init.Chain == 1 // else the chain began before a crash: it is read
+	for {
+		err := r.run(ctx, t)
+		next := t.next
+		r.release(t)
+		if err != nil && !errors.Is(err, errParked) {
+			return Result{InvocationID: t.init.InvocationID, InteractionID: t.id(), SessionID: t.init.SessionID, Status: Open}, err
+		}
+		res.add(t)
+		switch {
+		case next != nil:
+			t = next
+		case whole:
+			return res, r.waiting(ctx, t, &res)
+		default:
+			return r.result(ctx, t)
+		}
+	}
+}
+
+// OpenTurns returns the ids of the turns that have not ended, oldest first.
+func (r *Runner) OpenTurns(ctx context.Context) ([]tga.ID, error) { return openTurns(ctx, r.store) }
+
+// Recover goes on with every turn of this runner's agents that has not ended, one after the
+// other. Calls that belong to no turn are [runtime.Runtime.RecoverAll]'s, after this: of the
+// calls of a turn the turn knows best what is left to do. It returns the results of the
+// turns, and the errors of those that could not go on, joined.
+func (r *Runner) Recover(ctx context.Context) ([]Result, error) {
+	ids, err := r.OpenTurns(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []Result
+	var errs []error
+	for _, id := range ids {
+		t, err := r.fold(ctx, id)
+		switch {
+		case err != nil:
+		case t.agent == nil:
+			continue // of an agent that is not this runner's
+		case t.init.Parent != nil:
+			err = r.adopt(ctx, t) // else the turn that handed over goes on with it
+		default:
+			var res Result
+			if res, err = r.Resume(ctx, id); err == nil {
+				out = append(out, res)
+			}
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// adopt ends a turn that was handed work by one that is over: nobody waits for its answer,
+// and nothing more is done on its behalf.
+func (r *Runner) adopt(ctx context.Context, t *turn) error {
+	parent, err := r.fold(ctx, t.init.Parent.InteractionID)
+	if err != nil || parent.ended == nil {
+		return err
+	}
+	if t, err = r.open(ctx, t.id()); err != nil {
+		return err
+	}
+	defer r.release(t)
+	t.orphan = true
+	phase, ok := t.phase()
+	if ok && phase != Emit {
+		f := &Failure{Code: tga.DelegationFailed, Message: "the turn that handed over is over"}
+		if err := r.fail(ctx, t, phase, f); err != nil {
+			return err
+		}
+	}
+	return r.run(ctx, t)
+}
+
+// Records returns the journal of a turn, checked link by link. NOT_FOUND where there is
+// none; STATE_CHECKSUM_MISMATCH and STATE_SEQUENCE_GAP where it is damaged.
+func (r *Runner) Records(ctx context.Context, interaction tga.ID) ([]Record, error) {
+	return Records(ctx, r.store, interaction)
+}
+
+// Records reads the journal of a turn from a store.
+func Records(ctx context.Context, store runtime.AttachmentReader, interaction tga.ID) ([]Record, error) {
+	records, _, err := readStream(ctx, store, interaction)
+	if err == nil && len(records) == 0 {
+		err = tga.Errorf(tga.NotFound, "no turn %s", interaction)
+	}
+	return records, err
+}
+
+func sortIDs(ids []tga.ID) {
+	slices.SortFunc(ids, func(a, b tga.ID) int { return slices.Compare(a[:], b[:]) })
+}

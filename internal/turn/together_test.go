@@ -1,0 +1,146 @@
+package turn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/turn/message"
+	"github.com/tgad/tgad/internal/turn/state"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestConcurrentTurns: two turns of one session read a value, meet, and set it. What
+// becomes of the second to commit is its level's to say (OSSA 0.2.9 §3).
+func TestConcurrentTurns(t *testing.T) {
+	for _, c := range []struct {
+		level  state.Isolation
+		failed int
+		n      string
+	}{
+		{state.Serializable, 1, "1"}, {state.RepeatableRead, 1, "1"},
+		{state.ReadCommitted, 0, "1"}, // a lost update: that is what it permits
+	} {
+		w := newWorld(t, func(w *world) { w.agents[0].State.Isolation = c.level })
+		var mu sync.Mutex
+		read := 0
+		both := make(chan struct{})
+		w.tool("raise", func(ctx context.Context, _ string) (string, error) {
+			v, _ := turn.StateFrom(ctx)
+			raw, err := v.Get("n")
+			if err != nil {
+				return "", err
+			}
+			n := 0
+			if raw != nil {
+				if err := json.Unmarshal(raw, &n); err != nil {
+					return "", err
+				}
+			}
+			mu.Lock()
+			if read++; read == 2 {
+				close(both)
+			}
+			mu.Unlock()
+			<-both
+			return "{}", v.Set("n", json.RawMessage(fmt.Sprint(n+1)), 0)
+		})
+		var wg sync.WaitGroup
+		results := make([]turn.Result, 2)
+		for i := range results {
+			wg.Go(func() {
+				res, err := w.r.Run(context.Background(), turn.Request{Agent: "helper", SessionID: "s", Message: []byte("call raise {}")})
+				if err != nil {
+					t.Error(err)
+				}
+				results[i] = res
+			})
+		}
+		wg.Wait()
+		failed := 0
+		for _, res := range results {
+			if res.Status == turn.Unsuccessful {
+				failed++
+				if res.Failure.Code != tga.GenericStateError || res.Failure.Details["cause"] != string(tga.StateConflict) || len(res.Effects) != 1 {
+					t.Errorf("%s: %+v", c.level, res)
+				}
+			}
+		}
+		if got := w.read("n"); failed != c.failed || string(got["n"]) != c.n {
+			t.Errorf("%s: %d failed, n is %s", c.level, failed, got["n"])
+		}
+		numbers := map[uint32]bool{}
+		for _, res := range results {
+			if numbers[res.TurnNumber] {
+				t.Errorf("two turns have number %d", res.TurnNumber)
+			}
+			numbers[res.TurnNumber] = true
+		}
+	}
+}
+
+// TestWhatNoLongerFitsIsSummarized, once: the summary is a governed question like any other.
+func TestWhatNoLongerFitsIsSummarized(t *testing.T) {
+	w := newWorld(t, func(w *world) {
+		w.agents[0].Memory = message.Memory{Window: 4, Tokens: 200, Strategy: message.Summarize}
+		w.options = func(o *turn.Options) { o.Tokens = func(message.Message) int { return 1 } }
+	})
+	var last turn.Question
+	summaries := 0
+	w.say = func(q turn.Question) (turn.Answer, error) {
+		if strings.HasPrefix(q.System, "Summarize") {
+			summaries++
+			return turn.Answer{Said: message.TextMessage(message.Assistant, "they counted", message.FromModel, 0), Finish: turn.FinishStop, Usage: turn.Usage{Total: 3}}, nil
+		}
+		last = q
+		return obedient(q)
+	}
+	for i := range 3 {
+		w.run(fmt.Sprint("done ", i))
+	}
+	var got []string
+	for _, m := range last.Messages {
+		got = append(got, m.Plain())
+	}
+	if summaries == 0 || len(got) > 4 || !strings.Contains(strings.Join(got, "|"), "they counted") || got[len(got)-1] != "done 2" {
+		t.Errorf("%d summaries, %q", summaries, got)
+	}
+	before := sum(w.out.requests)
+	if res := w.run("done 3"); res.Usage.Total != 18 || sum(w.out.requests) != before+2 {
+		t.Errorf("%+v, %d requests more", res.Usage, sum(w.out.requests)-before)
+	}
+}
+
+// TestFailedTurnRollsItsStateBack: and the effects of its tools stand, and are listed.
+func TestFailedTurnRollsItsStateBack(t *testing.T) {
+	w := newWorld(t, func(w *world) {
+		w.agents[0].Handlers = []turn.Handler{{Codes: []tga.Code{tga.ToolError}, Strategy: turn.Abort}}
+	})
+	w.tool("broken", func(context.Context, string) (string, error) { return "", errors.New("no") })
+	res := w.run("call count {}\ncall broken {}")
+	if res.Status != turn.Unsuccessful || res.Failure.Code != tga.ToolError || len(res.Effects) != 2 || res.Effects[0].Status != turn.ToolSucceeded {
+		t.Fatalf("%+v", res)
+	}
+	if got := w.read("n", "log"); len(got) != 0 {
+		t.Errorf("state %s", got)
+	}
+	// A tool that fails and is no reason to fail the turn leaves nothing of its own.
+	w.agents[0].Handlers = nil
+	w.tool("half", func(ctx context.Context, args string) (string, error) {
+		if _, err := count(ctx, args); err != nil {
+			return "", err
+		}
+		return "", errors.New("no")
+	})
+	if res := w.run("call half {}\ncall count {}"); res.Status != turn.Completed {
+		t.Fatalf("%+v", res)
+	}
+	if got := w.read("n", "log"); string(got["n"]) != "1" || string(got["log"]) != "[{}]" {
+		t.Errorf("state %s", got)
+	}
+}
