@@ -198,22 +198,7 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 	if err != nil {
 		return err
 	}
-	db.traces = openTraces(db.index, &db.cache, nowhere)
-	db.records = openRecords(db.index, db.filter, &db.recordChanged, db.opts)
-	db.commits = &committer{
-		log: db.wal, mark: db.mark, lock: db.lock, files: db.files,
-		health: &db.health, logger: db.log, times: &db.times, order: &db.order, stats: &db.stats, full: db.rewrites.wake,
-		index: db.index, traces: db.traces, records: db.records,
-	}
-	db.commits.start(at)
-	db.rewriting = &rewriting{
-		rewrites: &db.rewrites, log: db.wal, index: db.index, commits: db.commits, space: &db.space,
-		logger: db.log, share: db.opts.RewriteShare, turn: make(chan struct{}, 1),
-	}
-	db.sealer = &sealer{
-		index: db.index, traces: db.traces, leases: &db.leases, commits: db.commits, rewriting: db.rewriting,
-		logger: db.log, turn: make(chan struct{}, 1),
-	}
+	db.serve(at)
 	if err := db.identify(found, db.believe || acceptLoss); err != nil {
 		return err
 	}
@@ -241,6 +226,26 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 		db.rewriter = db.rewriting.start(&db.health, &db.stats)
 	}
 	return nil
+}
+
+// serve makes what reads and writes, over an index that is at at.
+func (db *DB) serve(at position) {
+	db.traces = openTraces(db.index, &db.cache, nowhere)
+	db.records = openRecords(db.index, db.filter, &db.recordChanged, db.opts)
+	db.commits = &committer{
+		log: db.wal, mark: db.mark, lock: db.lock, files: db.files,
+		health: &db.health, logger: db.log, times: &db.times, order: &db.order, stats: &db.stats, full: db.rewrites.wake,
+		index: db.index, traces: db.traces, records: db.records,
+	}
+	db.commits.start(at)
+	db.rewriting = &rewriting{
+		rewrites: &db.rewrites, log: db.wal, index: db.index, commits: db.commits, space: &db.space,
+		logger: db.log, share: db.opts.RewriteShare, turn: make(chan struct{}, 1),
+	}
+	db.sealer = &sealer{
+		index: db.index, traces: db.traces, leases: &db.leases, commits: db.commits, rewriting: db.rewriting,
+		logger: db.log, turn: make(chan struct{}, 1),
+	}
 }
 
 // Close waits for the calls inside and closes the store. A second Close does nothing.

@@ -4,10 +4,10 @@ import (
 	"fmt"
 
 	"github.com/tgad/tgad/internal/config"
-	"github.com/tgad/tgad/internal/turn/model"
-	"github.com/tgad/tgad/internal/turn/tools"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/emit"
+	"github.com/tgad/tgad/internal/turn/model"
+	"github.com/tgad/tgad/internal/turn/tools"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

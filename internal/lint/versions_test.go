@@ -16,7 +16,7 @@ import (
 // versionOfOthers are constants that are called a version and are none of a format of ours.
 var versionOfOthers = map[string]bool{
 	"internal/turn/model/anthropic.go anthropicVersion": true,
-	"internal/turn/emit/names.go attrAgentVersion":       true, // the name of a label
+	"internal/turn/emit/names.go attrAgentVersion":      true, // the name of a label
 }
 
 // TestVersionsStandInOneFile: the number of every format is in schemas/tga/versions.go, and
