@@ -41,6 +41,10 @@ const (
 	TurnOpsVersion    = 1
 	AgentStateVersion = 1
 
+	// The Merkle tree of a store: what is hashed of an append, and the files that keep it.
+	EvidenceLeafVersion = 1
+	EvidenceTreeVersion = 1
+
 	// WorkspaceVersion is that of the records of `tgad workspace`.
 	WorkspaceVersion = 1
 
