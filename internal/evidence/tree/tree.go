@@ -82,10 +82,7 @@ func (t *Tree) load(last func(int64) (tlog.Hash, error)) (ok bool, err error) {
 		return false, err
 	}
 	name := t.fs.PathJoin(t.dir, hashesName)
-	t.f, err = t.fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
+	t.f, err = t.fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified) // makes it where there is none
 	if err != nil {
 		return false, unavailable(name, err)
 	}

@@ -1,0 +1,371 @@
+package checkpoint
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+const origin = "tgad/test"
+
+func newSigner(t *testing.T, name string) Signer {
+	t.Helper()
+	secret, _, err := NewKey(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ParseSigner(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func trust(t *testing.T, s Signer) *Keys {
+	t.Helper()
+	k, err := TrustKeys(origin, s.Public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func at(size int64) Checkpoint {
+	return Checkpoint{Origin: origin, Size: size, Head: tlog.Hash{byte(size), 1, 2}}
+}
+
+func signed(t *testing.T, c Checkpoint, s Signer) []byte {
+	t.Helper()
+	raw, err := c.Sign(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func TestCheckpointIsBelievedOnlyWhole(t *testing.T) {
+	key := newSigner(t, origin)
+	raw := signed(t, at(12345), key)
+	got, by, err := trust(t, key).Open(raw)
+	if err != nil || got != at(12345) || len(by) != 0 {
+		t.Fatalf("%+v, %v, %v", got, by, err)
+	}
+	for i := range raw {
+		b := bytes.Clone(raw)
+		b[i] ^= 0x01
+		if got, _, err := trust(t, key).Open(b); err == nil {
+			t.Errorf("byte %d (%q) changed: believed as %+v", i, raw[i], got)
+		}
+	}
+	for n := range raw {
+		if _, _, err := trust(t, key).Open(raw[:n]); err == nil {
+			t.Errorf("believed when cut to %d bytes", n)
+		}
+	}
+	for name, raw := range map[string][]byte{
+		"another key of the same name": signed(t, at(12345), newSigner(t, origin)),
+		"another origin":               signed(t, Checkpoint{Origin: "tgad/other", Size: 1}, key),
+		"a size with zeros before it":  sign(t, origin+"\n007\n"+tlog.Hash{}.String()+"\n", key),
+		"a short head":                 sign(t, origin+"\n7\nAAAA\n", key),
+		"no head":                      sign(t, origin+"\n7\n", key),
+		"a negative size":              sign(t, origin+"\n-7\n"+tlog.Hash{}.String()+"\n", key),
+		"too long a note":              sign(t, at(7).Text()+strings.Repeat("x", MaxBytes)+"\n", key),
+		"nothing":                      nil,
+	} {
+		if got, _, err := trust(t, key).Open(raw); err == nil {
+			t.Errorf("%s: believed as %+v", name, got)
+		}
+	}
+	if got, _, err := trust(t, key).Open(sign(t, at(7).Text()+"an extension\n", key)); err != nil || got != at(7) {
+		t.Errorf("with an extension line: %+v, %v", got, err)
+	}
+}
+
+func sign(t *testing.T, text string, s Signer) []byte {
+	t.Helper()
+	raw, err := note.Sign(&note.Note{Text: text}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func TestHandOver(t *testing.T) {
+	first, second, third, thief := newSigner(t, origin), newSigner(t, origin), newSigner(t, origin), newSigner(t, origin)
+	over := func(from, to Signer) []byte {
+		raw, err := HandOver(at(5), from, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	k := trust(t, first)
+	if _, _, err := k.Open(signed(t, at(6), second)); err == nil {
+		t.Fatal("the second key is believed before its hand-over")
+	}
+	if _, err := k.Follow(over(second, third)); tga.CodeOf(err) != tga.PermissionDenied {
+		t.Fatalf("a hand-over by a key that is not trusted: %v", err)
+	}
+	half := func(by Signer) []byte { // signed by one alone
+		text, _, _ := strings.Cut(string(over(first, thief)), "\n\n")
+		return sign(t, text+"\n", by)
+	}
+	for _, by := range []Signer{first, thief} {
+		if _, err := k.Follow(half(by)); err == nil {
+			t.Fatal("a hand-over that one key alone signed is followed")
+		}
+	}
+	for _, raw := range [][]byte{over(first, second), over(second, third)} {
+		if got, err := k.Follow(raw); err != nil || got != at(5) {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	if _, _, err := k.Open(signed(t, at(6), third)); err != nil {
+		t.Errorf("the third key: %v", err)
+	}
+	if _, _, err := k.Open(signed(t, at(6), thief)); err == nil {
+		t.Error("a key that nothing was handed to is believed")
+	}
+	raw := over(first, second)
+	for i := range raw {
+		b := bytes.Clone(raw)
+		b[i] ^= 0x01
+		if _, err := trust(t, first).Follow(b); err == nil {
+			t.Errorf("hand-over with byte %d (%q) changed is followed", i, raw[i])
+		}
+	}
+	if _, _, err := trust(t, first).Open(raw); err == nil {
+		t.Error("a hand-over is believed as a checkpoint")
+	}
+}
+
+func TestKeyFile(t *testing.T) {
+	secret, public, err := NewKey(origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(path, []byte(secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ReadSigner(path)
+	if err != nil || s.Public != public || s.Name() != origin {
+		t.Fatalf("%q, %v, want %q", s.Public, err, public)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadSigner(path); err == nil || strings.Contains(err.Error(), secret[20:40]) {
+		t.Errorf("a key that everybody can read: %v", err)
+	}
+	for _, bad := range []string{"", "x", public, secret + "A", "PRIVATE+KEY+a+b+c", secret[:len(secret)-8]} {
+		if _, err := ParseSigner(bad); err == nil {
+			t.Errorf("%q is a key", bad)
+		} else if bad != "" && len(bad) > 40 && strings.Contains(err.Error(), bad[len(bad)-20:]) {
+			t.Errorf("the error has a part of the key: %v", err)
+		}
+	}
+	for _, bad := range []string{"", "a b", "a+b", "a\nb"} {
+		if _, _, err := NewKey(bad); err == nil {
+			t.Errorf("%q names a key", bad)
+		}
+	}
+}
+
+func TestRemoteSigner(t *testing.T) {
+	key := newSigner(t, origin)
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := func(msg []byte) ([]byte, int) { sig, _ := key.Sign(msg); return sig, 200 }
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		msg, _ := io.ReadAll(r.Body)
+		sig, status := answer(msg)
+		w.WriteHeader(status)
+		w.Write(sig)
+	})}
+	go srv.Serve(l)
+	defer srv.Close()
+	s, err := Remote(socket, key.Public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := trust(t, key).Open(signed(t, at(3), s)); err != nil {
+		t.Fatal(err)
+	}
+	other := newSigner(t, origin)
+	for name, a := range map[string]func([]byte) ([]byte, int){
+		"another key's":  func(msg []byte) ([]byte, int) { sig, _ := other.Sign(msg); return sig, 200 },
+		"of other bytes": func(msg []byte) ([]byte, int) { sig, _ := key.Sign(append(msg, 'x')); return sig, 200 },
+		"refused":        func(msg []byte) ([]byte, int) { sig, _ := key.Sign(msg); return sig, 403 },
+		"none":           func([]byte) ([]byte, int) { return nil, 200 },
+		"too long":       func([]byte) ([]byte, int) { return make([]byte, ed25519.SignatureSize+1), 200 },
+	} {
+		answer = a
+		if _, err := at(3).Sign(s); tga.CodeOf(err) != tga.StoreUnavailable {
+			t.Errorf("a signature that is %s: %v", name, err)
+		}
+	}
+	srv.Close()
+	if _, err := at(3).Sign(s); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("nobody listens: %v", err)
+	}
+}
+
+func TestKeptCheckpointsSurviveACrash(t *testing.T) {
+	key := newSigner(t, origin)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	for range 60 {
+		fs := crashmem.New()
+		var want [][]byte
+		for range 4 {
+			f, err := OpenFile(fs, "/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got [][]byte
+			for raw, err := range f.All() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, raw)
+			}
+			if len(got) != len(want) {
+				t.Fatalf("%d notes, want %d", len(got), len(want))
+			}
+			for i := range want {
+				if !bytes.Equal(got[i], want[i]) {
+					t.Fatalf("note %d is another", i)
+				}
+			}
+			if len(want) > 0 && !bytes.Equal(f.Newest(), want[len(want)-1]) {
+				t.Fatal("the newest is another")
+			}
+			for range r.IntN(4) {
+				raw := signed(t, at(int64(r.IntN(1<<30))), key)
+				if err := f.Append(raw); err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, raw)
+			}
+			if r.IntN(2) == 0 { // a write that a crash tears
+				raw := signed(t, at(int64(r.IntN(1<<30))), key)
+				if _, err := f.f.WriteAt(append([]byte("300\n"), raw...), f.end); err != nil {
+					t.Fatal(err)
+				}
+			}
+			next := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.IntN(101), RNG: r})
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Append([]byte("x\n")); err == nil {
+				t.Fatal("a closed file takes a note")
+			}
+			fs = next
+		}
+	}
+}
+
+// TestTargets: each place returns what it was given last, and says why where it cannot.
+func TestTargets(t *testing.T) {
+	key := newSigner(t, origin)
+	var mu sync.Mutex
+	var kept []byte
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case r.Header.Get("Authorization") != "Bearer x":
+			w.WriteHeader(http.StatusForbidden)
+		case r.Method == http.MethodPut:
+			kept, _ = io.ReadAll(r.Body)
+		case kept == nil:
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			w.Write(kept)
+		}
+	}))
+	defer web.Close()
+	repo := t.TempDir()
+	if out, err := exec.Command("git", "-C", repo, "init", "-q").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	remote := t.TempDir()
+	if out, err := exec.Command("git", "-C", remote, "init", "-q", "--bare").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	dir := t.TempDir()
+	auth := http.Header{"Authorization": {"Bearer x"}}
+	for _, target := range []Target{
+		Directory{filepath.Join(dir, "checkpoint")},
+		Web{URL: web.URL + "/c", Header: auth},
+		Git{Dir: repo, File: "checkpoint", Remote: remote},
+	} {
+		if raw, err := target.Newest(t.Context(), nil); raw != nil || err != nil {
+			t.Errorf("%s: before anything was put: %q, %v", target.Name(), raw, err)
+		}
+		for _, size := range []int64{1, 2, 2, 9} {
+			want := signed(t, at(size), key)
+			if _, err := target.Put(t.Context(), want, nil); err != nil {
+				t.Fatalf("%s: %v", target.Name(), err)
+			}
+			if got, err := target.Newest(t.Context(), nil); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%s: %q, %v, want %q", target.Name(), got, err, want)
+			}
+		}
+	}
+	log, err := exec.Command("git", "--git-dir", remote, "log", "--all", "--format=%s").Output()
+	if want := origin + ": 9 leaves\n" + origin + ": 2 leaves\n" + origin + ": 1 leaves\n"; err != nil || string(log) != want {
+		t.Errorf("the remote has %q, %v, want %q", log, err, want)
+	}
+	raw := signed(t, at(1), key)
+	for _, target := range []Target{
+		Directory{filepath.Join(dir, "absent", "checkpoint")},
+		Web{URL: web.URL + "/c"},
+		Web{URL: "http://127.0.0.1:1/"},
+		Git{Dir: filepath.Join(dir, "absent"), File: "checkpoint"},
+	} {
+		if _, err := target.Put(t.Context(), raw, nil); err == nil {
+			t.Errorf("%s took a checkpoint", target.Name())
+		}
+		if got, err := target.Newest(t.Context(), nil); err == nil {
+			t.Errorf("%s has %q", target.Name(), got)
+		}
+	}
+	long := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, MaxBytes+1)) }))
+	defer long.Close()
+	if _, err := (Web{URL: long.URL}).Newest(t.Context(), nil); err == nil {
+		t.Error("an answer without end is read")
+	}
+	away := httptest.NewServer(http.RedirectHandler(web.URL, http.StatusTemporaryRedirect))
+	defer away.Close()
+	if _, err := (Web{URL: away.URL, Header: auth}).Put(t.Context(), raw, nil); err == nil {
+		t.Error("a redirect is followed, with its headers")
+	}
+	var newer *NewerError
+	if errors.As(err, &newer) {
+		t.Error("no witness was asked")
+	}
+}

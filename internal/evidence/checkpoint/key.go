@@ -1,0 +1,242 @@
+package checkpoint
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	fnote "github.com/transparency-dev/formats/note"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/tgad/tgad/internal/secretfile"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// NewKey makes a key whose name is origin: the secret text for a file, and the public one by
+// which others know it.
+func NewKey(origin string) (secret, public string, err error) {
+	if !goodName(origin) {
+		return "", "", tga.Errorf(tga.ValidationError, "%q names no key: want text without blanks and +", origin)
+	}
+	secret, public, err = note.GenerateKey(rand.Reader, origin)
+	if err != nil {
+		return "", "", tga.Errorf(tga.StoreUnavailable, "new key: %w", err)
+	}
+	return secret, public, nil
+}
+
+func goodName(s string) bool { return s != "" && !strings.ContainsAny(s, "+ \t\r\n\u00a0\u2028") }
+
+// Signer signs checkpoints.
+type Signer struct {
+	note.Signer
+	Public string // the key as others know it
+}
+
+// ReadSigner reads a secret key from a file that only its owner, or a group, can read.
+func ReadSigner(path string) (Signer, error) {
+	raw, err := secretfile.Read(path)
+	if err != nil {
+		return Signer{}, tga.Errorf(tga.ValidationError, "key: %w", err)
+	}
+	return ParseSigner(strings.TrimSpace(string(raw)))
+}
+
+// ParseSigner reads the secret text of a key. No error repeats it.
+func ParseSigner(secret string) (Signer, error) {
+	s, v, err := fnote.NewEd25519SignerVerifier(secret)
+	if err != nil {
+		return Signer{}, tga.Errorf(tga.ValidationError, "key: it is no secret key of a signed note with Ed25519")
+	}
+	// The last part of the text is one byte for the kind, and the seed.
+	parts := strings.SplitN(secret, "+", 5)
+	seed, err := base64.StdEncoding.DecodeString(parts[4])
+	if err != nil || len(seed) != 1+ed25519.SeedSize {
+		return Signer{}, tga.Errorf(tga.ValidationError, "key: it is no secret key of a signed note with Ed25519")
+	}
+	public, err := note.NewEd25519VerifierKey(v.Name(), ed25519.NewKeyFromSeed(seed[1:]).Public().(ed25519.PublicKey))
+	if err != nil {
+		return Signer{}, tga.Errorf(tga.ValidationError, "key: %w", err)
+	}
+	return Signer{s, public}, nil
+}
+
+// remoteTime bounds one question to a program that signs.
+const remoteTime = 10 * time.Second
+
+// Remote is a program that holds a key and listens on a unix socket. It is asked with HTTP:
+// POST /sign with the text as the body; it answers 200 with the 64 bytes of the signature.
+// What it answers is verified before it is used.
+func Remote(socket, public string) (Signer, error) {
+	v, err := note.NewVerifier(public)
+	if err != nil {
+		return Signer{}, tga.Errorf(tga.ValidationError, "key: %w", err)
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}
+	client := &http.Client{Timeout: remoteTime, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	return Signer{&remote{v, client, socket}, public}, nil
+}
+
+type remote struct {
+	v      note.Verifier
+	client *http.Client
+	socket string
+}
+
+func (r *remote) Name() string    { return r.v.Name() }
+func (r *remote) KeyHash() uint32 { return r.v.KeyHash() }
+
+func (r *remote) Sign(msg []byte) ([]byte, error) {
+	resp, err := r.client.Post("http://signer/sign", "application/octet-stream", bytes.NewReader(msg))
+	if err != nil {
+		return nil, fmt.Errorf("signer %s: %w", r.socket, err)
+	}
+	defer resp.Body.Close()
+	sig, err := io.ReadAll(io.LimitReader(resp.Body, ed25519.SignatureSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("signer %s: %w", r.socket, err)
+	}
+	if resp.StatusCode != http.StatusOK || !r.v.Verify(msg, sig) {
+		return nil, fmt.Errorf("signer %s: it answered HTTP %d and no signature of key %s", r.socket, resp.StatusCode, r.v.Name())
+	}
+	return sig, nil
+}
+
+// Keys are the keys of one origin that are trusted: one that somebody was given, and those that
+// it was handed over to.
+type Keys struct {
+	origin string
+	log    []note.Verifier
+	others []note.Verifier
+}
+
+// TrustKeys returns the trust in one public key of an origin, and in those of witnesses, whose
+// signatures are told of.
+func TrustKeys(origin, public string, witnesses ...note.Verifier) (*Keys, error) {
+	v, err := note.NewVerifier(public)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "key: %w", err)
+	}
+	if origin == "" {
+		origin = v.Name()
+	}
+	return &Keys{origin: origin, log: []note.Verifier{v}, others: witnesses}, nil
+}
+
+// Origin returns the origin that the keys sign for.
+func (k *Keys) Origin() string { return k.origin }
+
+// Open returns what a checkpoint says, and which witnesses signed it, where a trusted key signed
+// it for this origin.
+func (k *Keys) Open(raw []byte) (Checkpoint, []note.Signature, error) {
+	n, err := k.open(raw, k.log...)
+	if err != nil {
+		return Checkpoint{}, nil, err
+	}
+	c, err := parse(n.Text)
+	if err != nil {
+		return Checkpoint{}, nil, err
+	}
+	if c.Origin != k.origin {
+		return Checkpoint{}, nil, tga.Errorf(tga.PermissionDenied, "checkpoint of %q, want one of %q", c.Origin, k.origin)
+	}
+	var by []note.Signature
+	for _, s := range n.Sigs {
+		for _, v := range k.others {
+			if s.Name == v.Name() && s.Hash == v.KeyHash() {
+				by = append(by, s)
+			}
+		}
+	}
+	return c, by, nil
+}
+
+// open returns the note, signed by one of the keys at least.
+func (k *Keys) open(raw []byte, by ...note.Verifier) (*note.Note, error) {
+	if len(raw) > MaxBytes {
+		return nil, tga.Errorf(tga.LimitExceeded, "signed note of %d bytes: at most %d", len(raw), MaxBytes)
+	}
+	n, err := note.Open(raw, note.VerifierList(append(append([]note.Verifier{}, by...), k.others...)...))
+	if err != nil {
+		return nil, tga.Errorf(tga.PermissionDenied, "signed note: no trusted key signed it: %w", err)
+	}
+	for _, s := range append(n.UnverifiedSigs, n.Sigs...) {
+		// A signature has one spelling: the bits that base64 leaves over are zero.
+		if _, err := base64.StdEncoding.Strict().DecodeString(s.Base64); err != nil {
+			return nil, tga.Errorf(tga.SchemaViolation, "signed note: signature of %s: %w", s.Name, err)
+		}
+	}
+	for _, s := range n.Sigs {
+		for _, v := range by {
+			if s.Name == v.Name() && s.Hash == v.KeyHash() {
+				return n, nil
+			}
+		}
+	}
+	return nil, tga.Errorf(tga.PermissionDenied, "signed note: no trusted key of the log signed it")
+}
+
+// handOver is the first line of a hand-over.
+const handOver = "tgad key hand-over v1"
+
+// HandOver returns the note by which one key gives an origin to the next, at a checkpoint.
+func HandOver(at Checkpoint, from, to Signer) ([]byte, error) {
+	text := strings.Join([]string{handOver, at.Origin, from.Public, to.Public, strconv.FormatInt(at.Size, 10), at.Head.String(), ""}, "\n")
+	raw, err := note.Sign(&note.Note{Text: text}, from, to)
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "sign the hand-over of %s: %w", at.Origin, err)
+	}
+	return raw, nil
+}
+
+// Follow takes over the key that a hand-over names, where a trusted key of the log gave it, and
+// returns the checkpoint at which it did.
+func (k *Keys) Follow(raw []byte) (Checkpoint, error) {
+	text, _, _ := strings.Cut(string(raw), "\n\n")
+	lines := strings.Split(text, "\n")
+	if len(lines) != 6 || lines[0] != handOver {
+		return Checkpoint{}, tga.Errorf(tga.SchemaViolation, "hand-over: it does not begin with %q and five lines", handOver)
+	}
+	at := Checkpoint{Origin: lines[1]}
+	size, err := strconv.ParseInt(lines[4], 10, 64)
+	if err == nil {
+		at.Size = size
+		at.Head, err = tlog.ParseHash(lines[5])
+	}
+	if err != nil || at.Size < 0 || strconv.FormatInt(size, 10) != lines[4] || at.Origin != k.origin {
+		return Checkpoint{}, tga.Errorf(tga.SchemaViolation, "hand-over: %q, %s leaves, head %s", at.Origin, lines[4], lines[5])
+	}
+	to, err := note.NewVerifier(lines[3])
+	if err != nil {
+		return Checkpoint{}, tga.Errorf(tga.SchemaViolation, "hand-over: %w", err)
+	}
+	for _, v := range k.log {
+		from, err := note.NewVerifier(lines[2])
+		if err != nil || from.Name() != v.Name() || from.KeyHash() != v.KeyHash() {
+			continue
+		}
+		if _, err := k.open(raw, v); err != nil {
+			return Checkpoint{}, err
+		}
+		// The new key signs too: else a key could be named that its holder never agreed to.
+		if _, err := k.open(raw, to); err != nil {
+			return Checkpoint{}, err
+		}
+		k.log = append(k.log, to)
+		return at, nil
+	}
+	return Checkpoint{}, tga.Errorf(tga.PermissionDenied, "hand-over of %s by a key that is not trusted", k.origin)
+}
