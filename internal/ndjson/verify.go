@@ -26,8 +26,18 @@ type Report struct {
 // STATE_CHECKSUM_MISMATCH for an export that was cut off, LIMIT_EXCEEDED for a
 // line or a trace over the limits, STORE_UNAVAILABLE when r fails. The report counts
 // what was right before it.
-func Verify(r io.Reader) (Report, error) {
-	v := verifier{in: bufio.NewReaderSize(r, 64<<10)}
+func Verify(r io.Reader) (Report, error) { return VerifyEach(r, Watch{}) }
+
+// Watch is told what an export holds, each piece once it was found to be right; nil is not told.
+type Watch struct {
+	Entry func(tga.LogEntry)
+	Note  func(tga.Note)
+	Trace func(*chain.Trace) // after its entries and notes
+}
+
+// VerifyEach is [Verify] for who wants to know what there was.
+func VerifyEach(r io.Reader, watch Watch) (Report, error) {
+	v := verifier{in: bufio.NewReaderSize(r, 64<<10), watch: watch}
 	for {
 		b, err := v.line()
 		if err == io.EOF {
@@ -45,6 +55,7 @@ func Verify(r io.Reader) (Report, error) {
 
 type verifier struct {
 	in     *bufio.Reader
+	watch  Watch
 	report Report
 	size   int64 // bytes of the lines of the current trace
 	ended  bool  // the newest line is an end
@@ -177,6 +188,9 @@ func (v *verifier) apply() error {
 		return err
 	}
 	v.report.Entries++
+	if v.watch.Entry != nil {
+		v.watch.Entry(v.entry.LogEntry)
+	}
 	if v.entry.Artifact == nil {
 		v.report.Erased++
 	}
@@ -203,6 +217,9 @@ func (v *verifier) note(l line) error {
 		return err
 	}
 	v.report.Notes++
+	if v.watch.Note != nil {
+		v.watch.Note(*n)
+	}
 	v.trace.Notes = nil // the next note is checked against the head of the notes alone
 	return nil
 }
@@ -253,6 +270,9 @@ func (v *verifier) head(l line) error {
 		return tga.Errorf(tga.StateChecksumMismatch, "head says state %q, it is %q", state, t.Head.State).At("/state")
 	}
 	v.report.Traces++
+	if v.watch.Trace != nil {
+		v.watch.Trace(t)
+	}
 	v.trace, v.size = nil, 0
 	return nil
 }

@@ -42,8 +42,9 @@ const (
 	AgentStateVersion = 1
 
 	// The Merkle tree of a store: what is hashed of an append, and the files that keep it.
-	EvidenceLeafVersion = 1
-	EvidenceTreeVersion = 1
+	EvidenceLeafVersion   = 1
+	EvidenceTreeVersion   = 1
+	EvidenceBundleVersion = "1"
 
 	// WorkspaceVersion is that of the records of `tgad workspace`.
 	WorkspaceVersion = 1

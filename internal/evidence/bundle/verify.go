@@ -1,0 +1,281 @@
+package bundle
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/evidence/tree"
+	"github.com/tgad/tgad/internal/ndjson"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Trust is what the reader of a bundle brings along.
+type Trust struct {
+	Key       string // the store's public key; "" takes the bundle's own word, and the report says so
+	Witnesses []note.Verifier
+	// Old is a checkpoint that the reader has from before, as it was signed. The bundle must
+	// have grown from it. nil is none.
+	Old []byte
+}
+
+// Report says what a bundle proves, and what it does not.
+type Report struct {
+	Origin     string
+	Checkpoint checkpoint.Checkpoint
+	KeyGiven   bool             // the key came from the reader, and not from the bundle
+	Key        string           // that was trusted first
+	HandOvers  int              // by which the signing key was reached
+	Cosigned   []note.Signature // good signatures of the reader's witnesses
+	GrewFrom   int64            // size of the reader's old checkpoint, 0 = none was given
+	From, To   uint64           // the range that is complete, 0, 0 = chosen traces
+	Leaves     int
+	Traces     []Trace
+	Export     ndjson.Report
+}
+
+// Trace is what is proved of one trace.
+type Trace struct {
+	ID             tga.ID
+	Entries, Notes uint64 // in the bundle
+	// CoveredEntries and CoveredNotes are how many of them the leaves cover: the first so many.
+	CoveredEntries, CoveredNotes uint64
+	State                        tga.State
+}
+
+// Covered reports whether leaves cover all that the bundle has of the trace.
+func (t *Trace) Covered() bool { return t.Entries == t.CoveredEntries && t.Notes == t.CoveredNotes }
+
+// Verify checks a bundle. The first fault ends it; the error says what and where, and its code is
+// PERMISSION_DENIED for a signature that is not trusted, STATE_CHECKSUM_MISMATCH for a proof or a
+// digest that does not hold, STATE_SEQUENCE_GAP for what is missing, SCHEMA_VIOLATION for a line
+// that is not of the format, LIMIT_EXCEEDED for one that is too long, and those of
+// [ndjson.Verify] for the traces.
+func Verify(r io.Reader, trust Trust) (*Report, error) {
+	v := verifier{in: bufio.NewReaderSize(r, 64<<10), trust: trust, traces: map[tga.ID]*traced{}}
+	if err := v.run(); err != nil {
+		var e *tga.Error
+		if v.line > 0 && errors.As(err, &e) {
+			at := *e
+			at.Err, at.Message = err, fmt.Sprintf("line %d: %s", v.line, e.Message)
+			return &v.report, &at
+		}
+		return &v.report, err
+	}
+	return &v.report, nil
+}
+
+type verifier struct {
+	in     *bufio.Reader
+	line   int // that is being read; 0 behind the lines about the tree
+	trust  Trust
+	head   header
+	keys   *checkpoint.Keys
+	signed bool // the checkpoint was there
+	leaves []tree.Leaf
+	traces map[tga.ID]*traced
+	order  []tga.ID
+	report Report
+}
+
+// traced has the digests of a trace's entries and notes.
+type traced struct {
+	Trace
+	entries, notes []tga.Digest
+}
+
+func (v *verifier) run() error {
+	first := []byte(nil)
+	for first == nil {
+		v.line++
+		b, err := readLine(v.in)
+		if err == io.EOF {
+			return v.cut("the file ends before its traces")
+		}
+		if err != nil {
+			return err
+		}
+		switch kind := kindOf(b); {
+		case v.line == 1:
+			err = v.begin(b)
+		case kind == "hand_over" && !v.signed:
+			err = v.handOver(b)
+		case kind == "checkpoint" && !v.signed:
+			err = v.checkpoint(b)
+		case !v.signed:
+			err = tga.Errorf(tga.SchemaViolation, "a line of kind %q before the checkpoint", kind)
+		case kind == "prefix" && len(v.leaves) == 0 && v.report.GrewFrom == 0:
+			err = v.prefix(b)
+		case kind == "leaf":
+			err = v.leaf(b)
+		default:
+			first = append(b, '\n')
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if v.trust.Old != nil && v.report.GrewFrom == 0 {
+		if err := v.grewFrom(nil); err != nil {
+			return err
+		}
+	}
+	if len(v.leaves) != v.head.Leaves {
+		return v.missing("%d leaves, the first line says %d", len(v.leaves), v.head.Leaves)
+	}
+	v.line = 0
+	export, err := ndjson.VerifyEach(io.MultiReader(bytes.NewReader(first), v.in), ndjson.Watch{Entry: v.entry, Note: v.note, Trace: v.trace})
+	v.report.Export = export
+	if err != nil {
+		return err
+	}
+	return v.compare()
+}
+
+func (v *verifier) begin(b []byte) error {
+	if kindOf(b) != "evidence" {
+		return tga.Errorf(tga.SchemaViolation, "this is no evidence file of tgad: it does not begin with a line of kind evidence")
+	}
+	if err := decode(b, &v.head); err != nil {
+		return err
+	}
+	h := &v.head
+	switch {
+	case h.Version != tga.EvidenceBundleVersion:
+		return tga.Errorf(tga.FormatTooNew, "evidence of format %q, this program reads %q", h.Version, tga.EvidenceBundleVersion)
+	case h.From > h.To, h.From == 0 && h.To != 0, h.From != 0 && uint64(h.Leaves) < h.To-h.From+1, h.Leaves < 0, h.Traces < 0:
+		return tga.Errorf(tga.SchemaViolation, "a range from %d to %d with %d leaves of %d traces", h.From, h.To, h.Leaves, h.Traces)
+	}
+	key := v.trust.Key
+	if v.report.KeyGiven = key != ""; !v.report.KeyGiven {
+		key = h.Key
+	}
+	keys, err := checkpoint.TrustKeys(h.Origin, key, v.trust.Witnesses...)
+	v.keys, v.report.Origin, v.report.Key = keys, h.Origin, key
+	v.report.From, v.report.To = h.From, h.To
+	return err
+}
+
+func (v *verifier) handOver(b []byte) error {
+	var l noteLine
+	if err := decode(b, &l); err != nil {
+		return err
+	}
+	if _, err := v.keys.Follow([]byte(l.Note)); err != nil {
+		// A reader who was given a later key has no use for how that was reached.
+		if v.report.KeyGiven && v.report.HandOvers == 0 && tga.CodeOf(err) == tga.PermissionDenied {
+			return nil
+		}
+		return err
+	}
+	v.report.HandOvers++
+	return nil
+}
+
+func (v *verifier) checkpoint(b []byte) error {
+	var l noteLine
+	if err := decode(b, &l); err != nil {
+		return err
+	}
+	var err error
+	v.report.Checkpoint, v.report.Cosigned, err = v.keys.Open([]byte(l.Note))
+	v.signed = err == nil
+	return err
+}
+
+func (v *verifier) prefix(b []byte) error {
+	var l prefixLine
+	if err := decode(b, &l); err != nil {
+		return err
+	}
+	if err := v.bounded(l.Proof); err != nil {
+		return err
+	}
+	c := v.report.Checkpoint
+	if l.Size < 1 || l.Size > c.Size || tlog.CheckTree(l.Proof, c.Size, c.Head, l.Size, l.Head) != nil {
+		return v.broken("the tree of %d leaves did not grow from that of %d with head %v", c.Size, l.Size, l.Head)
+	}
+	if v.trust.Old == nil {
+		return nil // proved, but of a head that nobody vouches for
+	}
+	return v.grewFrom(&l)
+}
+
+// grewFrom compares the reader's old checkpoint with the one that the bundle grew from.
+func (v *verifier) grewFrom(l *prefixLine) error {
+	old, _, err := v.keys.Open(v.trust.Old)
+	if err != nil {
+		return err
+	}
+	now := v.report.Checkpoint
+	switch {
+	case old.Size > now.Size:
+		return v.missing("the old checkpoint has %d leaves, the bundle's has %d: the store was rolled back, or the bundle is older", old.Size, now.Size)
+	case old.Size == now.Size && old.Head != now.Head, l != nil && l.Size == old.Size && l.Head != old.Head:
+		return v.broken("the tree of %d leaves had head %v in the old checkpoint: what happened was rewritten", old.Size, old.Head)
+	case old.Size != now.Size && old.Size != 0 && (l == nil || l.Size != old.Size):
+		return tga.Errorf(tga.ValidationError, "the bundle has no proof that it grew from the old checkpoint of %d leaves: export it with that checkpoint", old.Size)
+	}
+	v.report.GrewFrom = old.Size
+	return nil
+}
+
+func (v *verifier) leaf(b []byte) error {
+	var l leafLine
+	if err := decode(b, &l); err != nil {
+		return err
+	}
+	if err := v.bounded(l.Proof); err != nil {
+		return err
+	}
+	leaf, err := tree.ParseLeaf(l.Leaf)
+	if err != nil {
+		return err
+	}
+	c := v.report.Checkpoint
+	switch n := len(v.leaves); {
+	case leaf.Index != l.Index:
+		return tga.Errorf(tga.SchemaViolation, "index %d on the leaf of index %d", l.Index, leaf.Index)
+	case n > 0 && leaf.Index <= v.leaves[n-1].Index:
+		return tga.Errorf(tga.SchemaViolation, "leaf %d behind leaf %d", leaf.Index, v.leaves[n-1].Index)
+	case n == v.head.Leaves:
+		return tga.Errorf(tga.SchemaViolation, "more leaves than the first line says: %d", n)
+	case leaf.Index > uint64(c.Size) || tlog.CheckRecord(l.Proof, c.Size, c.Head, int64(leaf.Index)-1, leaf.Hash()) != nil:
+		return v.broken("leaf %d is not in the tree of the checkpoint", leaf.Index)
+	}
+	v.leaves = append(v.leaves, leaf)
+	return nil
+}
+
+func (v *verifier) bounded(proof []tlog.Hash) error {
+	if len(proof) > maxProof {
+		return tga.Errorf(tga.LimitExceeded, "proof of %d hashes: at most %d", len(proof), maxProof)
+	}
+	return nil
+}
+
+func (v *verifier) of(id tga.ID) *traced {
+	t := v.traces[id]
+	if t == nil {
+		t = &traced{Trace: Trace{ID: id}}
+		v.traces[id] = t
+		v.order = append(v.order, id)
+	}
+	return t
+}
+
+func (v *verifier) broken(format string, args ...any) error {
+	return tga.Errorf(tga.StateChecksumMismatch, format, args...)
+}
+
+func (v *verifier) missing(format string, args ...any) error {
+	return tga.Errorf(tga.StateSequenceGap, format, args...)
+}
+
+func (v *verifier) cut(what string) error { return tga.Errorf(tga.StateChecksumMismatch, "%s", what) }
