@@ -153,9 +153,9 @@ func (w *world) hashChecks(h *hasher) {
 // for nobody else needs it.
 func (w *world) hashProcess(h *hasher) {
 	rt := reflect.ValueOf(w.rt).Elem()
-	for _, name := range []string{"dead", "givenUp"} {
+	for _, of := range [][2]string{{"departures", "marks"}, {"executors", "givenUp"}} {
 		var sum uint64
-		m := (*sync.Map)(rt.FieldByName(name).Addr().UnsafePointer())
+		m := (*sync.Map)(rt.FieldByName(of[0]).Elem().FieldByName(of[1]).Addr().UnsafePointer())
 		m.Range(func(trace, what any) bool {
 			sum += maphash.String(seed, fmt.Sprint(trace, what))
 			return true
@@ -170,7 +170,7 @@ func (w *world) hashProcess(h *hasher) {
 		h.num(uint64(lock.FieldByName("wants").Int()), uint64(lock.FieldByName("free").Len()))
 	}
 	if w.Steps > 0 {
-		fmt.Fprint(h, rt.FieldByName("clock").Elem().FieldByName("spans"))
+		fmt.Fprint(h, rt.FieldByName("clock").Field(0).Elem().FieldByName("spans"))
 	}
 }
 
