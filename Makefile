@@ -27,10 +27,10 @@ demo: build ## the main job on real processes, about 15 s
 	$(BIN)/tgad demo
 
 test: ## every test
-	$(GO) test -p 4 ./...
+	$(GO) test -p 4 -timeout 20m ./...
 
 race: ## the core under the race detector, and with every canonical form compared with jcs
-	$(GO) test -race -p 4 -short -skip '$(ONE_BY_ONE)' $(CORE)
+	$(GO) test -race -p 4 -timeout 20m -short -skip '$(ONE_BY_ONE)' $(CORE)
 	$(GO) test -short -tags invariants -skip '$(ONE_BY_ONE)' ./schemas/... ./wal/chain ./ledger ./runtime
 
 # One binary for each package: go test -fuzz would link it anew for each target. UNGUIDED=1 builds
