@@ -29,7 +29,10 @@ func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix
 		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
 		for err == nil && lower != nil {
 			var rows []kv
-			if rows, lower, err = db.index.attachments(lower, upper); err != nil {
+			if err = db.inside(func() (err error) {
+				rows, lower, err = db.index.attachments(lower, upper)
+				return err
+			}); err != nil {
 				break
 			}
 			for _, row := range rows {
@@ -47,10 +50,6 @@ func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix
 const attachmentPage = 256
 
 func (x *index) attachments(lower, upper []byte) (rows []kv, next []byte, err error) {
-	if err := x.health.enter(); err != nil {
-		return nil, nil, err
-	}
-	defer x.health.leave()
 	rows, err = x.page(lower, upper, attachmentPage)
 	if len(rows) == attachmentPage {
 		next = append(slices.Clone(rows[attachmentPage-1].key), 0)

@@ -25,8 +25,10 @@ func (db *DB) Traces(ctx context.Context, after tga.ID) iter.Seq2[Listed, error]
 	return func(yield func(Listed, error) bool) {
 		for more := true; more; {
 			var page []Listed
-			var err error
-			if page, more, err = db.traces.page(ctx, after); err != nil {
+			if err := db.inside(func() (err error) {
+				page, more, err = db.traces.page(ctx, after)
+				return err
+			}); err != nil {
 				yield(Listed{}, err)
 				return
 			}
@@ -44,10 +46,6 @@ const listPage = 256
 
 // page reads the traces that come next after an id. more is false where these are the last.
 func (t *traces) page(ctx context.Context, after tga.ID) (page []Listed, more bool, err error) {
-	if err := t.health.enter(); err != nil {
-		return nil, false, err
-	}
-	defer t.health.leave()
 	var ids []tga.ID
 	unarchived := map[tga.ID]bool{}
 	last := tga.ID(bytes.Repeat([]byte{0xff}, 16)) // up to where both kinds were read

@@ -228,6 +228,16 @@ func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
 	return nil
 }
 
+// inside runs f as a call that has entered. The parts of a store that serve go with a close and
+// are made anew where it is opened again: only who is inside may ask for one of them.
+func (db *DB) inside(f func() error) error {
+	if err := db.health.enter(); err != nil {
+		return err
+	}
+	defer db.health.leave()
+	return f()
+}
+
 // serve makes what reads and writes, over an index that is at at.
 func (db *DB) serve(at position) {
 	db.traces = openTraces(db.index, &db.cache, nowhere)

@@ -14,7 +14,12 @@ func (db *DB) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error] 
 	return func(yield func(chain.OpenTrace, error) bool) {
 		lower, upper := keyspace.OpenBounds()
 		for lower != nil {
-			list, next, err := db.index.openTraces(ctx, lower, upper)
+			var list []chain.OpenTrace
+			var next []byte
+			err := db.inside(func() (err error) {
+				list, next, err = db.index.openTraces(ctx, lower, upper)
+				return err
+			})
 			for _, o := range list {
 				if !yield(o, nil) {
 					return
@@ -36,10 +41,6 @@ func (x *index) openTraces(ctx context.Context, lower, upper []byte) (list []cha
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	if err := x.health.enter(); err != nil {
-		return nil, nil, err
-	}
-	defer x.health.leave()
 	rows, err := x.page(lower, upper, openPage)
 	if err != nil {
 		return nil, nil, err

@@ -85,8 +85,10 @@ func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 			prefix, grown := db.order.wait()
 			for prefix > after {
 				var leaves []Leaf
-				var err error
-				leaves, at, err = db.index.leaves(at, after+1, min(prefix, after+leafPage))
+				err := db.inside(func() (err error) {
+					leaves, at, err = db.index.leaves(at, after+1, min(prefix, after+leafPage))
+					return err
+				})
 				if err != nil {
 					yield(Leaf{}, err)
 					return
@@ -118,10 +120,6 @@ const leafPage = 1024
 // leaves reads the leaves first..last, all durable. It begins at a record that is known not
 // to be behind the first one, or else at a landmark, and returns the record that it ended in.
 func (x *index) leaves(at wal.Position, first, last uint64) ([]Leaf, wal.Position, error) {
-	if err := x.health.enter(); err != nil {
-		return nil, at, err
-	}
-	defer x.health.leave()
 	if at == (wal.Position{}) {
 		var err error
 		if at, err = x.landmark(first); err != nil {

@@ -121,18 +121,10 @@ func (db *DB) State(ctx context.Context, id tga.ID) (tga.ExecutionState, error) 
 // Entries yields the entries of a trace after a sequence number, in order.
 func (db *DB) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[chain.Entry, error] {
 	return func(yield func(chain.Entry, error) bool) {
-		list, err := db.traces.read(ctx, id, func() (list []chain.Entry, err error) {
-			rows, err := db.index.rows(id)
-			if err != nil {
-				return nil, err
-			}
-			t, err := rows.decode()
-			for _, e := range t.Entries {
-				if e.Seq > after {
-					list = append(list, e)
-				}
-			}
-			return list, err
+		var list []chain.Entry
+		err := db.inside(func() (err error) {
+			list, err = db.traces.entries(ctx, id, after)
+			return err
 		})
 		for _, e := range list {
 			if !yield(e, nil) {

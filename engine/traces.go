@@ -104,18 +104,24 @@ func (t *traces) tip(id tga.ID) (fold, *commitment, error) {
 	return f, nil, err
 }
 
-// read runs read under the trace's lock. A trace is small (four entries, bounded
-// answers), so it is read at once and nothing is held while the caller looks at it.
-func (t *traces) read(ctx context.Context, id tga.ID, read func() ([]chain.Entry, error)) ([]chain.Entry, error) {
-	if err := t.health.enter(); err != nil {
-		return nil, err
-	}
-	defer t.health.leave()
+// entries reads the entries of a trace after a sequence number, with what stands before a
+// damaged one. A trace is small (four entries, bounded answers), so it is read at once and
+// nothing is held while the caller looks at it.
+func (t *traces) entries(ctx context.Context, id tga.ID, after uint64) (list []chain.Entry, err error) {
 	if err := t.lock(ctx, id); err != nil {
 		return nil, err
 	}
 	defer t.unlock(id)
-	list, err := read()
+	rows, err := t.index.rows(id)
+	if err != nil {
+		return nil, recoveryFailed(id, err)
+	}
+	whole, err := rows.decode()
+	for _, e := range whole.Entries {
+		if e.Seq > after {
+			list = append(list, e)
+		}
+	}
 	if err != nil {
 		err = recoveryFailed(id, err)
 	}

@@ -1,0 +1,153 @@
+package engine_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// calls are the calls of a store that look into it or change it, each with its error.
+var calls = map[string]func(ctx context.Context, db *engine.DB) error{
+	"Acquire": func(ctx context.Context, db *engine.DB) error { _, err := db.Acquire(ctx, id(1)); return err },
+	"Attachment": func(ctx context.Context, db *engine.DB) error {
+		_, err := db.Attachment(ctx, chain.AttachBlob, make([]byte, 32))
+		return err
+	},
+	"Attachments": func(ctx context.Context, db *engine.DB) (err error) {
+		for _, err = range db.Attachments(ctx, chain.AttachTimer, nil) {
+		}
+		return err
+	},
+	"Backup": func(ctx context.Context, db *engine.DB) error { return db.Backup(ctx, "backup") },
+	"Check":  func(ctx context.Context, db *engine.DB) error { _, err := db.Check(ctx); return err },
+	"Entries": func(ctx context.Context, db *engine.DB) (err error) {
+		for _, err = range db.Entries(ctx, id(1), 0) {
+		}
+		return err
+	},
+	"EndQuarantine": func(ctx context.Context, db *engine.DB) error { return db.EndQuarantine(ctx, "me") },
+	"Follow": func(ctx context.Context, db *engine.DB) error {
+		for l, err := range db.Follow(ctx, 0) {
+			if err != nil || l.Index == db.Cursor() {
+				return err
+			}
+		}
+		return nil
+	},
+	"LatestCheckpoint": func(ctx context.Context, db *engine.DB) error {
+		_, _, err := db.LatestCheckpoint(ctx, id(1))
+		return err
+	},
+	"Lend": func(ctx context.Context, db *engine.DB) error {
+		_, err := db.Lend(ctx, id(1), func(*chain.Trace) bool { return false })
+		return err
+	},
+	"Load": func(ctx context.Context, db *engine.DB) error { _, err := db.Load(ctx, id(1)); return err },
+	"Notes": func(ctx context.Context, db *engine.DB) (err error) {
+		for _, err = range db.Notes(ctx, id(1), 0) {
+		}
+		return err
+	},
+	"OpenTraces": func(ctx context.Context, db *engine.DB) (err error) {
+		for _, err = range db.OpenTraces(ctx) {
+		}
+		return err
+	},
+	"Overtake": func(ctx context.Context, db *engine.DB) error { _, err := db.Overtake(ctx, id(1), false); return err },
+	"Record": func(ctx context.Context, db *engine.DB) error {
+		_, err := db.Record(ctx, ledger.Key{Key: "k"})
+		return err
+	},
+	"Rewrite":    func(ctx context.Context, db *engine.DB) error { _, err := db.Rewrite(ctx); return err },
+	"SealTraces": func(ctx context.Context, db *engine.DB) error { _, err := db.SealTraces(ctx, 0); return err },
+	"State":      func(ctx context.Context, db *engine.DB) error { _, err := db.State(ctx, id(1)); return err },
+	"Submit": func(ctx context.Context, db *engine.DB) error {
+		_, err := db.Submit(ctx, chain.Lease{TraceID: id(1)}, chain.Batch{})
+		return err
+	},
+	"Traces": func(ctx context.Context, db *engine.DB) (err error) {
+		for _, err = range db.Traces(ctx, tga.ID{}) {
+		}
+		return err
+	},
+	"WriteCheckpoint": func(ctx context.Context, db *engine.DB) error {
+		_, err := db.WriteCheckpoint(ctx, chain.Lease{TraceID: id(1)})
+		return err
+	},
+}
+
+// TestClosedStoreIsUnavailable: whatever is asked of a store that is closed, the answer is
+// STORE_UNAVAILABLE, and nothing that Close gave up is touched.
+func TestClosedStoreIsUnavailable(t *testing.T) {
+	db, err := engine.Open("store", options(vfs.NewMem()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, db, spec{trace: id(1)})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) { wantCode(t, call(t.Context(), db), tga.StoreUnavailable) })
+	}
+	if s := db.Stats(); s.Cursor == 0 {
+		t.Error("the counts of a closed store are gone")
+	}
+}
+
+// TestCallsWhileAStoreIsOpenedAnew: Unfreeze closes a store and opens it, in one process, while
+// others go on asking. They are told STORE_UNAVAILABLE meanwhile, and never meet what is half open.
+func TestCallsWhileAStoreIsOpenedAnew(t *testing.T) {
+	fs := vfs.NewMem()
+	db, err := engine.Open("store", options(fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(40) { // over the end of the first segment
+		run(t, db, spec{trace: id(1 + i)})
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := fs.List("store/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	for _, n := range names[1:] {
+		overwrite(t, fs, "store/log/"+n, nil)
+	}
+	db = open(t, "store", options(fs))
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for name, call := range calls {
+		switch name {
+		case "Backup", "Check", "Acquire", "Lend", "Overtake", "EndQuarantine":
+			continue // they change the store, or take long
+		}
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				switch err := call(ctx, db); tga.CodeOf(err) {
+				case "", tga.StoreUnavailable, tga.StateLockAcquireFailed, tga.ValidationError, tga.NotFound:
+				default:
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+			}
+		})
+	}
+	if err := db.Unfreeze(ctx, true, "me"); err != nil {
+		t.Error(err)
+	}
+	run(t, db, spec{trace: id(100)})
+	stop()
+	wg.Wait()
+}
