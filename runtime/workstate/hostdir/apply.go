@@ -267,8 +267,9 @@ func (w *writer) chmod() error {
 	return nil
 }
 
-// sync makes names and modes durable; the contents are. The directories of names that
-// were removed are synced too; one that is gone itself needs no sync.
+// sync makes names and modes durable; the contents are. The directories of names that were
+// removed are synced too. One that is gone itself needs no sync, and must not be asked for: a
+// link may stand where it, or one above it, stood.
 func (w *writer) sync() error {
 	if _, err := os.Lstat(w.dir.path); errors.Is(err, fs.ErrNotExist) {
 		return nil // the directory is removed
@@ -281,7 +282,10 @@ func (w *writer) sync() error {
 		if filepath.IsAbs(name) {
 			continue
 		}
-		paths[filepath.Dir(name)] = true
+		dir := filepath.Dir(name)
+		if _, wanted := w.target.dirs[dir]; wanted || dir == "." || w.holders[dir] {
+			paths[dir] = true
+		}
 		if e, ok := w.target.files[name]; ok && e.mode != linkMode || w.target.dirs[name] != 0 {
 			paths[name] = true
 		}
