@@ -44,6 +44,7 @@ const (
 	// The Merkle tree of a store: what is hashed of an append, and the files that keep it.
 	EvidenceLeafVersion   = 1
 	EvidenceTreeVersion   = 1
+	EvidenceNotesVersion  = 1
 	EvidenceBundleVersion = "1"
 
 	// WorkspaceVersion is that of the records of `tgad workspace`.

@@ -357,6 +357,11 @@ func TestOldCheckpoint(t *testing.T) {
 	if err := verify(c, forged); tga.CodeOf(err) != tga.StateChecksumMismatch {
 		t.Errorf("another history of two leaves: %v", err)
 	}
+	whole := string(s.bundle(c))
+	prefix := whole[strings.Index(whole, `{"kind":"prefix"`):strings.Index(whole, `{"kind":"leaf"`)]
+	if _, err := s.verify([]byte(strings.Replace(whole, prefix, prefix+prefix, 1))); tga.CodeOf(err) != tga.SchemaViolation {
+		t.Errorf("two proofs that it grew: %v", err)
+	}
 	// Another history, signed with the same key: the store was rewritten.
 	rewritten := newStand(t, 3)
 	rewritten.key = s.key
@@ -437,9 +442,23 @@ func TestBytesAreTheSame(t *testing.T) {
 	if !bytes.Equal(s.bundle(c), s.bundle(c)) {
 		t.Error("two bundles of the same differ")
 	}
+	if err := Write(io.Discard, c, damagedTree{s.tree}); tga.CodeOf(err) != tga.StateChecksumMismatch {
+		t.Errorf("a proof that does not hold: %v", err)
+	}
 	c.Leaves = s.leaves
 	c.Checkpoint = s.checkpoint(2)
 	if err := Write(io.Discard, c, s.tree); tga.CodeOf(err) != tga.ValidationError {
 		t.Errorf("leaves that the checkpoint does not cover: %v", err)
 	}
+}
+
+// damagedTree has another node than it had.
+type damagedTree struct{ *tree.Tree }
+
+func (d damagedTree) Prove(index uint64, size int64) (tlog.RecordProof, error) {
+	p, err := d.Tree.Prove(index, size)
+	if err == nil {
+		p[0][3] ^= 1
+	}
+	return p, err
 }

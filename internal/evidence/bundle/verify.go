@@ -78,6 +78,7 @@ type verifier struct {
 	head   header
 	keys   *checkpoint.Keys
 	signed bool // the checkpoint was there
+	grown  bool // and the proof that it grew
 	leaves []tree.Leaf
 	traces map[tga.ID]*traced
 	order  []tga.ID
@@ -110,10 +111,12 @@ func (v *verifier) run() error {
 			err = v.checkpoint(b)
 		case !v.signed:
 			err = tga.Errorf(tga.SchemaViolation, "a line of kind %q before the checkpoint", kind)
-		case kind == "prefix" && len(v.leaves) == 0 && v.report.GrewFrom == 0:
+		case kind == "prefix" && len(v.leaves) == 0 && !v.grown:
 			err = v.prefix(b)
 		case kind == "leaf":
 			err = v.leaf(b)
+		case kind == "evidence", kind == "hand_over", kind == "checkpoint", kind == "prefix":
+			err = tga.Errorf(tga.SchemaViolation, "a line of kind %q that is not in its place", kind)
 		default:
 			first = append(b, '\n')
 		}
@@ -197,6 +200,7 @@ func (v *verifier) prefix(b []byte) error {
 	if err := v.bounded(l.Proof); err != nil {
 		return err
 	}
+	v.grown = true
 	c := v.report.Checkpoint
 	if l.Size < 1 || l.Size > c.Size || tlog.CheckTree(l.Proof, c.Size, c.Head, l.Size, l.Head) != nil {
 		return v.broken("the tree of %d leaves did not grow from that of %d with head %v", c.Size, l.Size, l.Head)

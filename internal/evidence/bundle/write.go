@@ -40,7 +40,8 @@ type Content struct {
 	Traces func(w io.Writer, ids []tga.ID) error
 }
 
-// Write writes a bundle. A leaf that the checkpoint does not cover is VALIDATION_ERROR.
+// Write writes a bundle. A leaf that the checkpoint does not cover is VALIDATION_ERROR, one whose
+// proof does not hold STATE_CHECKSUM_MISMATCH: what would not verify is not exported.
 func Write(w io.Writer, c Content, proofs Proofs) error {
 	at, err := checkpoint.Unverified(c.Checkpoint)
 	if err != nil {
@@ -89,7 +90,11 @@ func Write(w io.Writer, c Content, proofs Proofs) error {
 			return tga.Errorf(tga.ValidationError, "leaf %d is not covered by the checkpoint of %d", l.Index, at.Size)
 		}
 		var proof tlog.RecordProof
-		if proof, err = proofs.Prove(l.Index, at.Size); err == nil {
+		proof, err = proofs.Prove(l.Index, at.Size)
+		if err == nil && tlog.CheckRecord(proof, at.Size, at.Head, int64(l.Index)-1, l.Hash()) != nil {
+			err = tga.Errorf(tga.StateChecksumMismatch, "leaf %d is not the one that the checkpoint of %d covers, or the tree is damaged", l.Index, at.Size)
+		}
+		if err == nil {
 			raw = l.Append(raw[:0])
 			err = line(leafLine{"leaf", l.Index, raw, hashes(proof)})
 		}

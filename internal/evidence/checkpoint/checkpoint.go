@@ -64,9 +64,3 @@ func Unverified(raw []byte) (Checkpoint, error) {
 	}
 	return parse(text + "\n")
 }
-
-// Cosigned is a signature that was found good, beside the log's own.
-type Cosigned struct {
-	Name string
-	Hash uint32 // of the key
-}

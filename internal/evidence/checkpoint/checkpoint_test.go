@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -17,11 +18,14 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	fnote "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/evidence/tree"
 	"github.com/tgad/tgad/schemas/tga"
+	vectors "github.com/tgad/tgad/test_vectors"
 )
 
 const origin = "tgad/test"
@@ -143,6 +147,24 @@ func TestHandOver(t *testing.T) {
 	}
 	if _, _, err := k.Open(signed(t, at(6), thief)); err == nil {
 		t.Error("a key that nothing was handed to is believed")
+	}
+	// Who was given up speaks of no tree that is larger than when it was: neither signs it...
+	if _, _, err := k.Open(signed(t, at(5), first)); err != nil {
+		t.Errorf("the first key, of the tree that it handed over: %v", err)
+	}
+	if _, _, err := k.Open(signed(t, at(6), first)); tga.CodeOf(err) != tga.PermissionDenied {
+		t.Errorf("the first key, of a larger tree: %v", err)
+	}
+	// ...nor gives it to another, and no key comes back.
+	late, err := HandOver(at(6), first, thief)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.Follow(late); tga.CodeOf(err) != tga.PermissionDenied {
+		t.Errorf("a hand-over by a key that was given up: %v", err)
+	}
+	if _, err := k.Follow(over(third, first)); tga.CodeOf(err) != tga.ValidationError {
+		t.Errorf("a hand-over back to the first key: %v", err)
 	}
 	raw := over(first, second)
 	for i := range raw {
@@ -272,7 +294,7 @@ func TestKeptCheckpointsSurviveACrash(t *testing.T) {
 			}
 			if r.IntN(2) == 0 { // a write that a crash tears
 				raw := signed(t, at(int64(r.IntN(1<<30))), key)
-				if _, err := f.f.WriteAt(append([]byte("300\n"), raw...), f.end); err != nil {
+				if _, err := f.f.WriteAt(frame(raw)[:1+r.IntN(len(raw))], f.end); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -286,6 +308,59 @@ func TestKeptCheckpointsSurviveACrash(t *testing.T) {
 			fs = next
 		}
 	}
+}
+
+// TestDamagedFileIsRefused changes each byte of a file of three notes. Damage of the last one is
+// what a crash could leave; where a whole one stands behind it, nothing is written over.
+func TestDamagedFileIsRefused(t *testing.T) {
+	key := newSigner(t, origin)
+	var whole []byte
+	last := 0
+	for size := range int64(3) {
+		last = len(whole)
+		whole = append(whole, frame(signed(t, at(size), key))...)
+	}
+	open := func(b []byte) (notes int, err error) {
+		fs := vfs.NewMem()
+		f, err := fs.Create(FileName, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(bytes.Clone(b)); err != nil { // under the race detector the file system spoils what it was given
+			t.Fatal(err)
+		}
+		k, err := OpenFile(fs, "")
+		if err != nil {
+			return 0, err
+		}
+		for range k.All() {
+			notes++
+		}
+		return notes, k.Close()
+	}
+	for i := range whole {
+		b := bytes.Clone(whole)
+		b[i] ^= 0x01
+		n, err := open(b)
+		if i < last && tga.CodeOf(err) != tga.StateChecksumMismatch {
+			t.Errorf("byte %d changed: %d notes, %v", i, n, err)
+		}
+		if i >= last && (err != nil || n != 2) {
+			t.Errorf("byte %d of the last note changed: %d notes, %v", i, n, err)
+		}
+	}
+	for n := range whole {
+		if got, err := open(whole[:n]); err != nil || n < last && got > 1 || n >= last && got != 2 {
+			t.Errorf("cut to %d bytes: %d notes, %v", n, got, err)
+		}
+	}
+	if _, err := open(append(bytes.Clone(whole), make([]byte, MaxBytes+65)...)); tga.CodeOf(err) != tga.StateChecksumMismatch {
+		t.Errorf("more behind the end than an append leaves: %v", err)
+	}
+}
+
+func TestFormatIsNumbered(t *testing.T) {
+	vectors.HoldFormat(t, "EvidenceNotesVersion", tga.EvidenceNotesVersion, frame([]byte("text\n")))
 }
 
 // TestTargets: each place returns what it was given last, and says why where it cannot.
@@ -354,6 +429,17 @@ func TestTargets(t *testing.T) {
 			t.Errorf("%s has %q", target.Name(), got)
 		}
 	}
+	// A repository that cannot be read is not one without checkpoints, and GIT_DIR names no other.
+	t.Setenv("GIT_DIR", remote)
+	if got, err := (Git{Dir: repo, File: "checkpoint"}).Newest(t.Context(), nil); err != nil || got == nil {
+		t.Errorf("with GIT_DIR set: %q, %v", got, err)
+	}
+	if err := os.WriteFile(filepath.Join(repo, ".git", "HEAD"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := (Git{Dir: repo, File: "checkpoint"}).Newest(t.Context(), nil); err == nil {
+		t.Errorf("a repository that is damaged has %q", got)
+	}
 	long := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, MaxBytes+1)) }))
 	defer long.Close()
 	if _, err := (Web{URL: long.URL}).Newest(t.Context(), nil); err == nil {
@@ -364,8 +450,143 @@ func TestTargets(t *testing.T) {
 	if _, err := (Web{URL: away.URL, Header: auth}).Put(t.Context(), raw, nil); err == nil {
 		t.Error("a redirect is followed, with its headers")
 	}
+}
+
+// witness is one of C2SP tlog-witness: it signs what grew from what it saw before.
+type witness struct {
+	t    *testing.T
+	log  *Keys
+	key  *fnote.Signer
+	seen Checkpoint
+	lie  bool // it signs another text
+	asks int
+}
+
+func (w *witness) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	w.asks++
+	body, _ := io.ReadAll(r.Body)
+	head, raw, ok := strings.Cut(string(body), "\n\n")
+	lines := strings.Split(head, "\n")
+	var old int64
+	if _, err := fmt.Sscanf(lines[0], "old %d", &old); err != nil || !ok || r.URL.Path != "/w/add-checkpoint" {
+		rw.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	c, _, err := w.log.Open([]byte(raw))
+	if err != nil {
+		rw.WriteHeader(http.StatusForbidden)
+		return
+	}
+	if old != w.seen.Size || c.Size < old {
+		rw.WriteHeader(http.StatusConflict)
+		fmt.Fprintln(rw, w.seen.Size)
+		return
+	}
+	var proof tlog.TreeProof
+	for _, l := range lines[1:] {
+		h, err := tlog.ParseHash(l)
+		if err != nil {
+			rw.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		proof = append(proof, h)
+	}
+	grew := old == 0 && len(proof) == 0 || old == c.Size && c.Head == w.seen.Head && len(proof) == 0 ||
+		old > 0 && old < c.Size && tlog.CheckTree(proof, c.Size, c.Head, old, w.seen.Head) == nil
+	if !grew {
+		rw.WriteHeader(http.StatusUnprocessableEntity)
+		return
+	}
+	w.seen = c
+	text := c.Text()
+	if w.lie {
+		text = at(1).Text()
+	}
+	cosigned, err := note.Sign(&note.Note{Text: text}, w.key)
+	if err != nil {
+		w.t.Error(err)
+	}
+	_, sigs, _ := strings.Cut(string(cosigned), "\n\n")
+	io.WriteString(rw, sigs)
+}
+
+func TestWitness(t *testing.T) {
+	key := newSigner(t, origin)
+	secret, _, err := NewKey("witness.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := fnote.NewSignerForCosignatureV1(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &witness{t: t, log: trust(t, key), key: signer}
+	srv := httptest.NewServer(w)
+	defer srv.Close()
+	grown, err := tree.Open(vfs.NewMem(), "/", tga.ID{1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(size int64) []byte {
+		for grown.Size() < size {
+			if err := grown.Append(&tree.Leaf{Index: uint64(grown.Size()) + 1, Entries: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h, err := grown.Head(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signed(t, Checkpoint{Origin: origin, Size: size, Head: h}, key)
+	}
+	fresh := func() *Witness { return &Witness{URL: srv.URL + "/w/", Key: signer.Verifier()} }
+	put := func(to *Witness, raw []byte) error {
+		t.Helper()
+		cosigned, err := to.Put(t.Context(), raw, grown.ProvePrefix)
+		if err != nil {
+			return err
+		}
+		all, err := TrustKeys(origin, key.Public, signer.Verifier())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, by, err := all.Open(append(bytes.Clone(raw), cosigned...)); err != nil || len(by) != 1 || by[0].Name != "witness.test" {
+			t.Errorf("cosigned by %v, %v", by, err)
+		}
+		return nil
+	}
+	to := fresh()
+	for _, size := range []int64{3, 4, 4, 77} {
+		if err := put(to, of(size)); err != nil || w.seen.Size != size {
+			t.Fatalf("%d leaves: %v, it has seen %d", size, err, w.seen.Size)
+		}
+	}
+	// Another process does not know what the witness has seen, and is told.
+	if to, w.asks = fresh(), 0; put(to, of(100)) != nil || w.asks != 2 {
+		t.Errorf("a new process needed %d questions", w.asks)
+	}
+	// A store that was rolled back is told by its own newest checkpoint, and by its next one.
 	var newer *NewerError
-	if errors.As(err, &newer) {
-		t.Error("no witness was asked")
+	if _, err := fresh().Newest(t.Context(), of(50)); !errors.As(err, &newer) || newer.Size != 100 {
+		t.Errorf("shown an older checkpoint: %v", err)
+	}
+	if err := put(fresh(), of(51)); !errors.As(err, &newer) {
+		t.Errorf("given an older checkpoint: %v", err)
+	}
+	for _, own := range [][]byte{of(100), of(120), nil} { // as new as it has seen, newer, and none
+		if raw, err := fresh().Newest(t.Context(), own); raw != nil || err != nil {
+			t.Errorf("%q, %v", raw, err)
+		}
+	}
+	// A fork is refused by the witness.
+	forked := signed(t, Checkpoint{Origin: origin, Size: 130, Head: tlog.Hash{7}}, key)
+	of(130)
+	if err := put(fresh(), forked); err == nil || errors.As(err, new(*NewerError)) || !strings.Contains(err.Error(), "422") {
+		t.Errorf("a fork: %v", err)
+	}
+	// What it signs is verified.
+	w.lie = true
+	if err := put(fresh(), of(140)); tga.CodeOf(err) != tga.PermissionDenied {
+		t.Errorf("a signature of another text: %v", err)
 	}
 }

@@ -23,7 +23,11 @@
 // # Invariants
 //
 //	signed     what is believed of a checkpoint was signed by a key that is trusted   [Keys.Open]   TestCheckpointIsBelievedOnlyWhole
+//	given up   who handed a key over speaks of no larger tree, and gives it to nobody [Keys.Open]   TestHandOver
 //	kept       what was kept is there after a crash; a torn end is dropped            [File.Append] TestKeptCheckpointsSurviveACrash
+//	not lost   of a damaged file nothing is written over                              [OpenFile]    TestDamagedFileIsRefused
 //	succeeded  a key is followed only through a hand-over that both keys signed       [Keys.Follow] TestHandOver
-//	outside    a target has the newest checkpoint, or says since when it has not      [Target]      TestTargets
+//	outside    a place returns what it was given last, or says why it cannot          [Target]      TestTargets
+//	seen       a witness is given proofs, is believed only with its signature, and    [Witness]     TestWitness
+//	           tells of a store that has fewer leaves than it has seen
 package checkpoint

@@ -3,9 +3,9 @@ package checkpoint
 import (
 	"bytes"
 	"errors"
-	"io"
+	"fmt"
+	"hash/crc32"
 	"iter"
-	"strconv"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -17,7 +17,14 @@ import (
 const FileName = "checkpoints"
 
 // File keeps signed notes, checkpoints and hand-overs, in the order in which they came. Each is a
-// line with its length in bytes, the note, and an empty line, so that people can read it.
+// line with the format's number, its length in bytes and its CRC-32C, then the note and an empty
+// line, so that people can read it:
+//
+//	note 1 312 89abcdef
+//
+// Each is synced before the next is written, so a crash can tear the last one and no other. What
+// is torn is written over. Where a whole note stands behind one that is not whole, the file was
+// damaged: it is refused, for to go on would write over what is left.
 type File struct {
 	mu     sync.Mutex
 	f      vfs.File
@@ -27,7 +34,8 @@ type File struct {
 	err    error
 }
 
-// OpenFile opens the kept notes in a directory, or makes the file. A torn end is dropped.
+// OpenFile opens the kept notes in a directory, or makes the file. A torn end is dropped; a
+// damaged file is STATE_CHECKSUM_MISMATCH.
 func OpenFile(fs vfs.FS, dir string) (*File, error) {
 	k := &File{name: fs.PathJoin(dir, FileName)}
 	f, err := fs.OpenReadWrite(k.name, vfs.WriteCategoryUnspecified) // makes it where there is none
@@ -38,25 +46,80 @@ func OpenFile(fs vfs.FS, dir string) (*File, error) {
 		}
 	}
 	if err != nil {
-		return nil, tga.Errorf(tga.StoreUnavailable, "checkpoints %s: %w", k.name, err)
+		return nil, k.unavailable(err)
 	}
 	k.f = f
 	for raw, err := range k.All() {
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		k.end += framed(raw)
+		k.end += int64(len(frame(raw)))
 		if IsCheckpoint(raw) {
 			k.newest = raw
 		}
 	}
+	if err := k.torn(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return k, nil
+}
+
+// torn refuses a file that has a whole note behind its end.
+func (k *File) torn() error {
+	info, err := k.f.Stat()
+	if err != nil {
+		return k.unavailable(err)
+	}
+	const most = MaxBytes + 64 // what an append can leave
+	rest := make([]byte, min(info.Size()-k.end, most+1))
+	if n, err := k.f.ReadAt(rest, k.end); n < len(rest) {
+		return k.unavailable(err)
+	}
+	damaged := len(rest) > most
+	for at := range rest {
+		damaged = damaged || parseFrame(rest[at:]) != nil
+	}
+	if damaged {
+		return tga.Errorf(tga.StateChecksumMismatch, "checkpoints %s: the note at byte %d is damaged, and others stand behind it", k.name, k.end)
+	}
+	return nil
+}
+
+func (k *File) unavailable(err error) error {
+	return tga.Errorf(tga.StoreUnavailable, "checkpoints %s: %w", k.name, err)
 }
 
 // IsCheckpoint tells a checkpoint from a hand-over.
 func IsCheckpoint(raw []byte) bool { return !bytes.HasPrefix(raw, []byte(handOver+"\n")) }
 
-func framed(raw []byte) int64 { return int64(len(strconv.Itoa(len(raw))) + 1 + len(raw) + 1) }
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// frame is a note as the file has it.
+func frame(raw []byte) []byte {
+	b := fmt.Appendf(nil, "note %d %d %08x\n", tga.EvidenceNotesVersion, len(raw), crc32.Checksum(raw, castagnoli))
+	return append(append(b, raw...), '\n')
+}
+
+// parseFrame returns the note that b begins with, nil where it is not whole.
+func parseFrame(b []byte) []byte {
+	line, rest, ok := bytes.Cut(b[:min(len(b), 64)], []byte{'\n'})
+	if !ok || !bytes.HasPrefix(line, []byte("note ")) {
+		return nil
+	}
+	var version, n int
+	var sum uint32
+	if _, err := fmt.Sscanf(string(line), "note %d %d %x", &version, &n, &sum); err != nil || n < 1 || n > MaxBytes {
+		return nil
+	}
+	if rest = b[len(line)+1:]; len(rest) < n+1 {
+		return nil
+	}
+	raw := rest[:n:n]
+	if whole := frame(raw); !bytes.Equal(whole, b[:min(len(whole), len(b))]) {
+		return nil
+	}
+	return raw
+}
 
 // Append keeps one more note, durably.
 func (k *File) Append(raw []byte) error {
@@ -68,14 +131,13 @@ func (k *File) Append(raw []byte) error {
 	if k.err != nil {
 		return k.err
 	}
-	b := strconv.AppendInt(nil, int64(len(raw)), 10)
-	b = append(append(append(b, '\n'), raw...), '\n')
+	b := frame(raw)
 	_, err := k.f.WriteAt(b, k.end)
 	if err == nil {
 		err = k.f.Sync()
 	}
 	if err != nil { // what the file holds is not known any more
-		k.err = tga.Errorf(tga.StoreUnavailable, "checkpoints %s: %w", k.name, err)
+		k.err = k.unavailable(err)
 		return k.err
 	}
 	k.end += int64(len(b))
@@ -97,35 +159,22 @@ func (k *File) All() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		info, err := k.f.Stat()
 		if err != nil {
-			yield(nil, tga.Errorf(tga.StoreUnavailable, "checkpoints %s: %w", k.name, err))
+			yield(nil, k.unavailable(err))
 			return
 		}
 		for at := int64(0); at < info.Size(); {
-			raw, err := k.at(at, info.Size())
-			if err != nil {
-				yield(nil, err)
+			b := make([]byte, min(info.Size()-at, MaxBytes+64))
+			if n, err := k.f.ReadAt(b, at); n < len(b) {
+				yield(nil, k.unavailable(err))
 				return
 			}
+			raw := parseFrame(b)
 			if raw == nil || !yield(raw, nil) {
 				return
 			}
-			at += framed(raw)
+			at += int64(len(frame(raw)))
 		}
 	}
-}
-
-// at reads the note at an offset, nil where it is not whole.
-func (k *File) at(off, size int64) ([]byte, error) {
-	b := make([]byte, min(size-off, MaxBytes+16))
-	if n, err := k.f.ReadAt(b, off); n < len(b) && !errors.Is(err, io.EOF) {
-		return nil, tga.Errorf(tga.StoreUnavailable, "checkpoints %s: %w", k.name, err)
-	}
-	line, rest, ok := bytes.Cut(b, []byte{'\n'})
-	n, err := strconv.Atoi(string(line))
-	if !ok || err != nil || n < 1 || n > MaxBytes || strconv.Itoa(n) != string(line) || len(rest) < n+1 || rest[n] != '\n' || rest[n-1] != '\n' {
-		return nil, nil
-	}
-	return rest[:n:n], nil
 }
 
 // Close closes the file.

@@ -8,8 +8,10 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,8 +121,15 @@ func (r *remote) Sign(msg []byte) ([]byte, error) {
 // it was handed over to.
 type Keys struct {
 	origin string
-	log    []note.Verifier
+	log    []trusted
 	others []note.Verifier
+}
+
+// trusted is a key of the log, and the size of the largest tree that it may speak of: it spoke
+// of no larger one before it was handed over, and whoever has it by now must not.
+type trusted struct {
+	note.Verifier
+	until int64
 }
 
 // TrustKeys returns the trust in one public key of an origin, and in those of witnesses, whose
@@ -133,7 +142,7 @@ func TrustKeys(origin, public string, witnesses ...note.Verifier) (*Keys, error)
 	if origin == "" {
 		origin = v.Name()
 	}
-	return &Keys{origin: origin, log: []note.Verifier{v}, others: witnesses}, nil
+	return &Keys{origin: origin, log: []trusted{{v, math.MaxInt64}}, others: witnesses}, nil
 }
 
 // Origin returns the origin that the keys sign for.
@@ -142,7 +151,11 @@ func (k *Keys) Origin() string { return k.origin }
 // Open returns what a checkpoint says, and which witnesses signed it, where a trusted key signed
 // it for this origin.
 func (k *Keys) Open(raw []byte) (Checkpoint, []note.Signature, error) {
-	n, err := k.open(raw, k.log...)
+	keys := make([]note.Verifier, len(k.log))
+	for i, v := range k.log {
+		keys[i] = v
+	}
+	n, err := k.open(raw, keys...)
 	if err != nil {
 		return Checkpoint{}, nil, err
 	}
@@ -152,6 +165,9 @@ func (k *Keys) Open(raw []byte) (Checkpoint, []note.Signature, error) {
 	}
 	if c.Origin != k.origin {
 		return Checkpoint{}, nil, tga.Errorf(tga.PermissionDenied, "checkpoint of %q, want one of %q", c.Origin, k.origin)
+	}
+	if !slices.ContainsFunc(k.log, func(v trusted) bool { return c.Size <= v.until && signedBy(n, v) }) {
+		return Checkpoint{}, nil, tga.Errorf(tga.PermissionDenied, "checkpoint of %d leaves by a key that was handed over before", c.Size)
 	}
 	var by []note.Signature
 	for _, s := range n.Sigs {
@@ -179,14 +195,15 @@ func (k *Keys) open(raw []byte, by ...note.Verifier) (*note.Note, error) {
 			return nil, tga.Errorf(tga.SchemaViolation, "signed note: signature of %s: %w", s.Name, err)
 		}
 	}
-	for _, s := range n.Sigs {
-		for _, v := range by {
-			if s.Name == v.Name() && s.Hash == v.KeyHash() {
-				return n, nil
-			}
-		}
+	if slices.ContainsFunc(by, func(v note.Verifier) bool { return signedBy(n, v) }) {
+		return n, nil
 	}
 	return nil, tga.Errorf(tga.PermissionDenied, "signed note: no trusted key of the log signed it")
+}
+
+// signedBy reports whether a note that was opened has a good signature of a key.
+func signedBy(n *note.Note, v note.Verifier) bool {
+	return slices.ContainsFunc(n.Sigs, func(s note.Signature) bool { return s.Name == v.Name() && s.Hash == v.KeyHash() })
 }
 
 // handOver is the first line of a hand-over.
@@ -203,7 +220,8 @@ func HandOver(at Checkpoint, from, to Signer) ([]byte, error) {
 }
 
 // Follow takes over the key that a hand-over names, where a trusted key of the log gave it, and
-// returns the checkpoint at which it did.
+// returns the checkpoint at which it did. From then on the older key is believed of no larger
+// tree. A key that was known before is not taken over again.
 func (k *Keys) Follow(raw []byte) (Checkpoint, error) {
 	text, _, _ := strings.Cut(string(raw), "\n\n")
 	lines := strings.Split(text, "\n")
@@ -223,19 +241,26 @@ func (k *Keys) Follow(raw []byte) (Checkpoint, error) {
 	if err != nil {
 		return Checkpoint{}, tga.Errorf(tga.SchemaViolation, "hand-over: %w", err)
 	}
-	for _, v := range k.log {
-		from, err := note.NewVerifier(lines[2])
-		if err != nil || from.Name() != v.Name() || from.KeyHash() != v.KeyHash() {
-			continue
+	same := func(v note.Verifier) func(trusted) bool {
+		return func(t trusted) bool { return t.Name() == v.Name() && t.KeyHash() == v.KeyHash() }
+	}
+	from, err := note.NewVerifier(lines[2])
+	if err != nil {
+		return Checkpoint{}, tga.Errorf(tga.SchemaViolation, "hand-over: %w", err)
+	}
+	if i := slices.IndexFunc(k.log, same(from)); i >= 0 && at.Size <= k.log[i].until {
+		if slices.ContainsFunc(k.log, same(to)) {
+			return Checkpoint{}, tga.Errorf(tga.ValidationError, "hand-over of %s to a key that it had before", k.origin)
 		}
-		if _, err := k.open(raw, v); err != nil {
+		if _, err := k.open(raw, k.log[i]); err != nil {
 			return Checkpoint{}, err
 		}
 		// The new key signs too: else a key could be named that its holder never agreed to.
 		if _, err := k.open(raw, to); err != nil {
 			return Checkpoint{}, err
 		}
-		k.log = append(k.log, to)
+		k.log[i].until = at.Size
+		k.log = append(k.log, trusted{to, math.MaxInt64})
 		return at, nil
 	}
 	return Checkpoint{}, tga.Errorf(tga.PermissionDenied, "hand-over of %s by a key that is not trusted", k.origin)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -183,8 +184,12 @@ func (g Git) Put(ctx context.Context, raw []byte, _ Prove) ([]byte, error) {
 	if _, err := g.git(ctx, "add", "--", g.File); err != nil {
 		return nil, err
 	}
-	if _, err := g.git(ctx, "diff", "--cached", "--quiet", "--", g.File); err == nil {
+	_, err = g.git(ctx, "diff", "--cached", "--quiet", "--", g.File)
+	if err == nil {
 		return nil, g.push(ctx) // it is there already; it may not be at the remote
+	}
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		return nil, err
 	}
 	if _, err := g.git(ctx, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", fmt.Sprintf("%s: %d leaves", c.Origin, c.Size), "--", g.File); err != nil {
 		return nil, err
@@ -205,17 +210,26 @@ func (g Git) Newest(ctx context.Context, _ []byte) ([]byte, error) {
 	if _, err := os.Stat(g.Dir); err != nil {
 		return nil, err
 	}
-	if _, err := g.git(ctx, "rev-parse", "--verify", "--quiet", "HEAD:"+filepath.ToSlash(g.File)); err != nil {
-		return nil, nil
+	_, err := g.git(ctx, "rev-parse", "--verify", "--quiet", "HEAD:"+filepath.ToSlash(g.File))
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return nil, nil // that it has none; whatever else is wrong has another code
+	}
+	if err != nil {
+		return nil, err
 	}
 	return g.git(ctx, "show", "HEAD:"+filepath.ToSlash(g.File))
 }
 
-// git runs with the user's own configuration, which has the name of who commits and how the
-// remote is reached; it never asks anything.
+// git runs with the user's own configuration, which says how the remote is reached. It never asks
+// anything, commits under a name of tgad's own, and takes no other repository from the
+// environment: git sets these variables for the hooks that it runs.
 func (g Git) git(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "git", append([]string{"-C", g.Dir}, args...)...)
-	cmd.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(ofRepository, name)
+	})
+	cmd.Env = append(env, "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
 		"GIT_AUTHOR_NAME=tgad", "GIT_AUTHOR_EMAIL=tgad@localhost", "GIT_COMMITTER_NAME=tgad", "GIT_COMMITTER_EMAIL=tgad@localhost")
 	cmd.WaitDelay = time.Second
 	var out, complaint bytes.Buffer
@@ -225,6 +239,9 @@ func (g Git) git(ctx context.Context, args ...string) ([]byte, error) {
 	}
 	return out.Bytes(), nil
 }
+
+// ofRepository are the variables that name a repository or a part of one.
+var ofRepository = []string{"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX"}
 
 // Witness is a witness of C2SP tlog-witness. It is given a checkpoint together with the proof
 // that the tree grew from the one that it saw before.

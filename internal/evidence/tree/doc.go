@@ -40,5 +40,6 @@
 //	          says that it must be made again
 //	bound     a tree of another store, or of another log, is not     [Open]         TestForeignTreeIsMadeAgain
 //	          believed
+//	apart     who reads while the tree grows gets what was there     [Tree.Append]  TestReadersBesideTheAppender
 //	proved    every leaf and every older head has a proof            [Tree.Prove]   TestEveryProofHolds
 package tree

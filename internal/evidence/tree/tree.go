@@ -103,7 +103,7 @@ func (t *Tree) load(last func(int64) (tlog.Hash, error)) (ok bool, err error) {
 		return true, t.loadEdge()
 	}
 	// A head that follows from the nodes of the right edge says that these are whole, and
-	// only these are needed to go on. Damage further left is found by who asks for a proof.
+	// only these are needed to go on. Damage further left shows in a proof that does not hold.
 	if got, err := tlog.TreeHash(size, t); err != nil || got != head {
 		return false, unreadable(name, err)
 	}
@@ -149,8 +149,13 @@ func (t *Tree) Clear() error {
 		}
 		t.f = nil
 	}
-	// Without its mark a file of hashes is not believed, whatever is in it.
-	if err := t.fs.Remove(t.fs.PathJoin(t.dir, markName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	// Without its mark a file of hashes is not believed, whatever is in it. The mark is gone for
+	// good before the hashes change: a crash could else leave it beside a mixture of two trees.
+	err := t.fs.Remove(t.fs.PathJoin(t.dir, markName))
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		err = syncDir(t.fs, t.dir)
+	}
+	if err != nil {
 		return unavailable(t.dir, err)
 	}
 	name := t.fs.PathJoin(t.dir, hashesName)

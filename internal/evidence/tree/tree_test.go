@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -323,6 +325,43 @@ func full(n int64) tlog.Hash {
 		fulls[n] = head(0, uint64(n))
 	}
 	return fulls[n]
+}
+
+// TestReadersBesideTheAppender: whoever asks while the tree grows gets proofs that hold.
+func TestReadersBesideTheAppender(t *testing.T) {
+	tr := open(t, vfs.NewMem())
+	grow(t, tr, 1)
+	var ended atomic.Bool
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for n := int64(1); !ended.Load(); n = tr.Size() {
+				h, err := tr.Head(n)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, i := range []uint64{1, uint64(n+1) / 2, uint64(n)} {
+					p, err := tr.Prove(i, n)
+					if err == nil {
+						err = tlog.CheckRecord(p, n, h, int64(i)-1, leaf(0, i).Hash())
+					}
+					if err != nil {
+						t.Errorf("leaf %d of %d: %v", i, n, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for range 4 {
+		grow(t, tr, tr.Size()+1500) // over what is kept in memory
+		if err := tr.Mark(); err != nil {
+			t.Error(err)
+		}
+	}
+	ended.Store(true)
+	wg.Wait()
 }
 
 func TestLeafOutOfTurnIsRefused(t *testing.T) {
