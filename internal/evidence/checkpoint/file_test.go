@@ -1,0 +1,122 @@
+package checkpoint
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/schemas/tga"
+	vectors "github.com/tgad/tgad/test_vectors"
+)
+
+func TestKeptCheckpointsSurviveACrash(t *testing.T) {
+	key := newSigner(t, origin)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	for range 60 {
+		fs := crashmem.New()
+		var want [][]byte
+		for range 4 {
+			f, err := OpenFile(fs, "/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got [][]byte
+			for raw, err := range f.All() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, raw)
+			}
+			if len(got) != len(want) {
+				t.Fatalf("%d notes, want %d", len(got), len(want))
+			}
+			for i := range want {
+				if !bytes.Equal(got[i], want[i]) {
+					t.Fatalf("note %d is another", i)
+				}
+			}
+			if len(want) > 0 && !bytes.Equal(f.Newest(), want[len(want)-1]) {
+				t.Fatal("the newest is another")
+			}
+			for range r.IntN(4) {
+				raw := signed(t, at(int64(r.IntN(1<<30))), key)
+				if err := f.Append(raw); err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, raw)
+			}
+			if r.IntN(2) == 0 { // a write that a crash tears
+				raw := signed(t, at(int64(r.IntN(1<<30))), key)
+				if _, err := f.f.WriteAt(frame(raw)[:1+r.IntN(len(raw))], f.end); err != nil {
+					t.Fatal(err)
+				}
+			}
+			next := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.IntN(101), RNG: r})
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Append([]byte("x\n")); err == nil {
+				t.Fatal("a closed file takes a note")
+			}
+			fs = next
+		}
+	}
+}
+
+// TestDamagedFileIsRefused changes each byte of a file of three notes. Damage of the last one is
+// what a crash could leave; where a whole one stands behind it, nothing is written over.
+func TestDamagedFileIsRefused(t *testing.T) {
+	key := newSigner(t, origin)
+	var whole []byte
+	last := 0
+	for size := range int64(3) {
+		last = len(whole)
+		whole = append(whole, frame(signed(t, at(size), key))...)
+	}
+	open := func(b []byte) (notes int, err error) {
+		fs := vfs.NewMem()
+		f, err := fs.Create(FileName, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(bytes.Clone(b)); err != nil { // under the race detector the file system spoils what it was given
+			t.Fatal(err)
+		}
+		k, err := OpenFile(fs, "")
+		if err != nil {
+			return 0, err
+		}
+		for range k.All() {
+			notes++
+		}
+		return notes, k.Close()
+	}
+	for i := range whole {
+		b := bytes.Clone(whole)
+		b[i] ^= 0x01
+		n, err := open(b)
+		if i < last && tga.CodeOf(err) != tga.StateChecksumMismatch {
+			t.Errorf("byte %d changed: %d notes, %v", i, n, err)
+		}
+		if i >= last && (err != nil || n != 2) {
+			t.Errorf("byte %d of the last note changed: %d notes, %v", i, n, err)
+		}
+	}
+	for n := range whole {
+		if got, err := open(whole[:n]); err != nil || n < last && got > 1 || n >= last && got != 2 {
+			t.Errorf("cut to %d bytes: %d notes, %v", n, got, err)
+		}
+	}
+	if _, err := open(append(bytes.Clone(whole), make([]byte, MaxBytes+65)...)); tga.CodeOf(err) != tga.StateChecksumMismatch {
+		t.Errorf("more behind the end than an append leaves: %v", err)
+	}
+}
+
+func TestFormatIsNumbered(t *testing.T) {
+	vectors.HoldFormat(t, "EvidenceNotesVersion", tga.EvidenceNotesVersion, frame([]byte("text\n")))
+}
