@@ -102,7 +102,7 @@ func frame(raw []byte) []byte {
 
 // parseFrame returns the note that b begins with, nil where it is not whole.
 func parseFrame(b []byte) []byte {
-	line, rest, ok := bytes.Cut(b[:min(len(b), 64)], []byte{'\n'})
+	line, _, ok := bytes.Cut(b[:min(len(b), 64)], []byte{'\n'})
 	if !ok || !bytes.HasPrefix(line, []byte("note ")) {
 		return nil
 	}
@@ -111,7 +111,8 @@ func parseFrame(b []byte) []byte {
 	if _, err := fmt.Sscanf(string(line), "note %d %d %x", &version, &n, &sum); err != nil || n < 1 || n > MaxBytes {
 		return nil
 	}
-	if rest = b[len(line)+1:]; len(rest) < n+1 {
+	rest := b[len(line)+1:]
+	if len(rest) < n+1 {
 		return nil
 	}
 	raw := rest[:n:n]
