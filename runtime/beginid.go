@@ -25,28 +25,35 @@ type ownBegin struct {
 
 const beginRowSize = 16 + 32 // trace id, digest of what was asked
 
-// ownBegin looks for the trace of an earlier Begin of the same submitter and id. The caller
+// beginIDs knows which trace each begin id led to.
+type beginIDs struct {
+	store Store
+	names *nameLocks // one for each id, so that the same Begin twice at once is answered in turn
+	mint  *minter
+}
+
+// own looks for the trace of an earlier Begin of the same submitter and id. The caller
 // releases what it got when the Begin is answered: until then the same Begin waits.
 // IDEMPOTENCY_KEY_CONFLICT where the id was used for another request.
-func (rt *Runtime) ownBegin(ctx context.Context, req *BeginRequest) (own ownBegin, err error) {
-	if req.Args, err = rt.mint.canonicalArgs(req.Args); err != nil {
+func (b *beginIDs) own(ctx context.Context, req *BeginRequest) (own ownBegin, err error) {
+	if req.Args, err = b.mint.canonicalArgs(req.Args); err != nil {
 		return own, err
 	}
 	own.key = ledger.BeginHash(req.Namespace, req.Submitter, req.BeginID)
 	// All of what the caller said that makes it this call: a key that is derived later
 	// follows from it.
 	own.asked = keyspace.Hash(req.Server, req.Tool, string(req.Args), req.Key, req.Scope, req.Step, req.Connection.Subject)
-	if own.release, err = rt.names.lock(ctx, "begin "+string(own.key[:])); err != nil {
+	if own.release, err = b.names.lock(ctx, "begin "+string(own.key[:])); err != nil {
 		return own, tga.Errorf(tga.IdempotencyKeyInFlight, "the same begin is being answered: %w", err)
 	}
-	if err = rt.findBegin(ctx, &own); err != nil {
+	if err = b.find(ctx, &own); err != nil {
 		own.release()
 	}
 	return own, err
 }
 
-func (rt *Runtime) findBegin(ctx context.Context, own *ownBegin) error {
-	raw, err := rt.store.Attachment(ctx, chain.AttachBeginID, keyspace.DigestKey(own.key))
+func (b *beginIDs) find(ctx context.Context, own *ownBegin) error {
+	raw, err := b.store.Attachment(ctx, chain.AttachBeginID, keyspace.DigestKey(own.key))
 	switch {
 	case err != nil || raw == nil:
 		return err

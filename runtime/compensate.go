@@ -11,6 +11,14 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
+// compensations undoes settled effects.
+type compensations struct {
+	store    Store
+	results  *results
+	inverses func(call *tga.ToolCall, effect *tga.ToolEffect, result []byte) (Inverse, bool, error) // [Trust.Inverse]; nil has none
+	calls    driver
+}
+
 // Compensate undoes the settled effect of a trace by the call that the tool's
 // configuration names, a governed call of its own: requested, decided, sent once by its
 // key, recorded. Its trace and key follow from the undone call's id, so that asking
@@ -25,45 +33,45 @@ func (rt *Runtime) Compensate(ctx context.Context, trace tga.ID, who string) (re
 	if n := len(who); n < 1 || n > 255 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)
 	}
-	return rt.compensate(ctx, trace, who, nil)
+	return rt.compensations.undo(ctx, trace, who, nil)
 }
 
-// compensate is Compensate; key is that of the timer it ends, nil for none.
-func (rt *Runtime) compensate(ctx context.Context, trace tga.ID, who string, key []byte) (Result, error) {
-	t, err := rt.store.Load(ctx, trace)
+// undo is Compensate; key is that of the timer it ends, nil for none.
+func (cp *compensations) undo(ctx context.Context, trace tga.ID, who string, key []byte) (Result, error) {
+	t, err := cp.store.Load(ctx, trace)
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
-	req, err := rt.undoing(ctx, t)
+	req, err := cp.undoing(ctx, t)
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
 	if by := compensatedBy(t); !by.IsZero() {
-		res, err := rt.results.of(ctx, by)
+		res, err := cp.results.of(ctx, by)
 		res.Replayed = true
 		return res, err
 	}
 	req.Submitter = who
-	l, err := rt.start(ctx, req)
+	l, err := cp.calls.start(ctx, req)
 	if err != nil {
 		return Result{TraceID: req.TraceID}, err
 	}
-	defer rt.store.Release(l.lease)
+	defer cp.store.Release(l.lease)
 	if key != nil {
 		l.attachments = append(l.attachments, chain.Attachment{Kind: chain.AttachTimer, Key: key})
 	}
-	return rt.finish(ctx, l)
+	return cp.calls.finish(ctx, l)
 }
 
 // undoing is the request that undoes a trace.
-func (rt *Runtime) undoing(ctx context.Context, t *chain.Trace) (Request, error) {
+func (cp *compensations) undoing(ctx context.Context, t *chain.Trace) (Request, error) {
 	refuse := func(code tga.Code, format string, args ...any) (Request, error) {
 		return Request{}, tga.Errorf(code, "compensate: "+format, args...).In(t.ID)
 	}
 	if t.Effect == nil || t.Call == nil || ledger.NeverSent(t.Call) {
 		return refuse(tga.StateInvalidTransition, "the trace is %s and has no effect of its own", t.Head.State)
 	}
-	record, err := rt.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
+	record, err := cp.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
 	if err != nil {
 		return Request{}, err
 	}
@@ -75,7 +83,7 @@ func (rt *Runtime) undoing(ctx context.Context, t *chain.Trace) (Request, error)
 	case record.Class != ledger.ClassCommitted && record.Class != ledger.ClassCompensatable && record.Class != ledger.ClassCompensated:
 		return refuse(tga.StateInvalidTransition, "its outcome is %v: there is nothing to undo", record.Class)
 	}
-	inverse, ok, err := rt.inverse(t)
+	inverse, ok, err := cp.inverse(t)
 	if err != nil {
 		return Request{}, err
 	}
@@ -92,8 +100,8 @@ func (rt *Runtime) undoing(ctx context.Context, t *chain.Trace) (Request, error)
 	}, nil
 }
 
-func (rt *Runtime) inverse(t *chain.Trace) (Inverse, bool, error) {
-	f := rt.opts.Trust.Inverse
+func (cp *compensations) inverse(t *chain.Trace) (Inverse, bool, error) {
+	f := cp.inverses
 	if f == nil {
 		return Inverse{}, false, nil
 	}
@@ -172,9 +180,13 @@ type PlanStep struct {
 // RollbackPlan says what undoing a set of traces would do, the newest effect first,
 // and what stands whatever is done. It changes nothing.
 func (rt *Runtime) RollbackPlan(ctx context.Context, traces []tga.ID) ([]PlanStep, error) {
+	return rt.compensations.plan(ctx, traces)
+}
+
+func (cp *compensations) plan(ctx context.Context, traces []tga.ID) ([]PlanStep, error) {
 	plan := make([]PlanStep, 0, len(traces))
 	for _, id := range traces {
-		t, err := rt.store.Load(ctx, id)
+		t, err := cp.store.Load(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -186,7 +198,7 @@ func (rt *Runtime) RollbackPlan(ctx context.Context, traces []tga.ID) ([]PlanSte
 			s.Class, s.Settled = ledger.ClassOf(t.Effect), t.Effect.TS.Time()
 		}
 		if s.CompensatedBy.IsZero() {
-			req, err := rt.undoing(ctx, t)
+			req, err := cp.undoing(ctx, t)
 			var coded *tga.Error
 			switch {
 			case err == nil:

@@ -22,12 +22,25 @@ import (
 // MaxDelivered bounds the deliveries that one Begin notes.
 const MaxDelivered = 64
 
+// deliveries notes which answers have reached their callers.
+type deliveries struct {
+	store   Store
+	names   *nameLocks // of identities: a note strikes a list that a Begin may be about to change
+	traces  *traces
+	keys    *derivedKeys
+	repeats *repeats
+}
+
 // Delivered says that the answer of a trace without a key of its caller's reached that
 // caller whole: an identical call is a new one from now on. Without it, as after a crash,
 // it may be a repeat of this one. For any other trace it does nothing.
 // STATE_INVALID_TRANSITION where the trace is not terminal.
 func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
-	t, err := rt.store.Load(ctx, trace)
+	return rt.deliveries.note(ctx, trace)
+}
+
+func (d *deliveries) note(ctx context.Context, trace tga.ID) error {
+	t, err := d.store.Load(ctx, trace)
 	if err != nil {
 		return err
 	}
@@ -35,13 +48,13 @@ func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
 		return nil // only a person makes the same call a new one
 	}
 	if t.Request != nil && t.Request.Meta.String(tga.MetaIdentity) != "" {
-		return rt.delivered(ctx, trace, t.Request.Meta.String(tga.MetaIdentity))
+		return d.strikeOut(ctx, trace, t.Request.Meta.String(tga.MetaIdentity))
 	}
-	l, err := rt.traces.resume(ctx, trace)
+	l, err := d.traces.resume(ctx, trace)
 	if err != nil {
 		return err
 	}
-	defer rt.store.Release(l.lease)
+	defer d.store.Release(l.lease)
 	base := l.request.Meta.String(tga.MetaDerivedKey)
 	number, ok := l.request.Meta[tga.MetaOccurrence].(tga.Number)
 	if base == "" || !ok {
@@ -55,7 +68,7 @@ func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
 		return tga.Errorf(tga.StateRecoveryFailed, "meta.occurrence %q: %w", number, err).In(trace)
 	}
 	server := l.request.Request.Proposal.ToolServer
-	now, err := rt.keys.occurrence(ctx, l.namespace, server, base)
+	now, err := d.keys.occurrence(ctx, l.namespace, server, base)
 	if err != nil || now > n {
 		return err
 	}
@@ -63,22 +76,22 @@ func (rt *Runtime) Delivered(ctx context.Context, trace tga.ID) error {
 	return l.append(ctx, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: keyspace.OccurrenceKey(l.namespace, server, base), Value: value}}})
 }
 
-// delivered strikes a call out of the list of its identity.
-func (rt *Runtime) delivered(ctx context.Context, trace tga.ID, name string) error {
-	release, err := rt.names.lock(ctx, name)
+// strikeOut strikes a call out of the list of its identity.
+func (d *deliveries) strikeOut(ctx context.Context, trace tga.ID, name string) error {
+	release, err := d.names.lock(ctx, name)
 	if err != nil {
 		return tga.Errorf(tga.StateLockAcquireFailed, "an identical call is being begun: %w", err).In(trace)
 	}
 	defer release()
-	l, err := rt.traces.resume(ctx, trace)
+	l, err := d.traces.resume(ctx, trace)
 	if err != nil {
 		return err
 	}
-	defer rt.store.Release(l.lease)
+	defer d.store.Release(l.lease)
 	if !l.state.Terminal() {
 		return tga.Errorf(tga.StateInvalidTransition, "trace is %s: there is no answer to deliver", l.state).In(trace)
 	}
-	row, err := rt.strike(ctx, name, []tga.ID{trace})
+	row, err := d.repeats.strike(ctx, name, []tga.ID{trace})
 	if err != nil || row == nil {
 		return err
 	}
@@ -92,9 +105,9 @@ func without(list []undelivered, traces []tga.ID) (rest []undelivered, found boo
 	return rest, len(rest) < n
 }
 
-// deliveries are the notes that a Begin takes along: rows that commit with the request of its
+// carried are the notes that a Begin takes along: rows that commit with the request of its
 // call, and the locks of the identities that they are about.
-type deliveries struct {
+type carried struct {
 	rows    []chain.Attachment
 	release func()
 }
@@ -102,12 +115,12 @@ type deliveries struct {
 // carry prepares the notes of a Begin, and takes the locks of the identities that they are
 // about and of mine, the Begin's own where the rule is asked. Everybody takes them in one
 // order: two Begins that note each other's identity must not wait for each other.
-func (rt *Runtime) carry(ctx context.Context, req *BeginRequest, mine string) (d deliveries, err error) {
+func (d *deliveries) carry(ctx context.Context, req *BeginRequest, mine string) (c carried, err error) {
 	struck := map[string][]tga.ID{}
 	for _, id := range req.Delivered {
-		t, err := rt.store.Load(ctx, id)
+		t, err := d.store.Load(ctx, id)
 		if err != nil {
-			return d, err
+			return c, err
 		}
 		if name := t.Request.Meta.String(tga.MetaIdentity); name != "" {
 			struck[name] = append(struck[name], id)
@@ -119,45 +132,29 @@ func (rt *Runtime) carry(ctx context.Context, req *BeginRequest, mine string) (d
 		names[mine] = nil
 		delete(struck, mine) // its list is read and written by the rule
 	}
-	if d.release, err = rt.names.lockAll(ctx, slices.Sorted(maps.Keys(names))); err != nil {
-		return d, tga.Errorf(tga.IdempotencyKeyInFlight, "an identical call is being begun: %w", err)
+	if c.release, err = d.names.lockAll(ctx, slices.Sorted(maps.Keys(names))); err != nil {
+		return c, tga.Errorf(tga.IdempotencyKeyInFlight, "an identical call is being begun: %w", err)
 	}
 	for name, traces := range struck {
-		row, err := rt.strike(ctx, name, traces)
+		row, err := d.repeats.strike(ctx, name, traces)
 		if err != nil {
-			d.release()
-			return d, err
+			c.release()
+			return c, err
 		}
-		d.rows = append(d.rows, row...)
+		c.rows = append(c.rows, row...)
 	}
-	return d, nil
+	return c, nil
 }
 
-// strike is the row of an identity's list without some traces; none where none is in it. The
-// lock of the identity is held.
-func (rt *Runtime) strike(ctx context.Context, name string, traces []tga.ID) ([]chain.Attachment, error) {
-	row := keyspace.UndeliveredKey(name)
-	list, err := rt.undelivered(ctx, row)
-	if err != nil {
-		return nil, err
-	}
-	list, found := without(list, traces)
-	if !found {
-		return nil, nil
-	}
-	a, err := listed(row, list)
-	return []chain.Attachment{a}, err
-}
-
-// mayNote checks what a Begin says was delivered, and leaves in it what is to be noted. An answer
+// check refuses what a Begin cannot say was delivered, and leaves in it what is to be noted. An answer
 // of another namespace is NOT_FOUND, in the words of one that is not there.
-func (rt *Runtime) mayNote(ctx context.Context, req *BeginRequest) error {
+func (d *deliveries) check(ctx context.Context, req *BeginRequest) error {
 	if n := len(req.Delivered); n > MaxDelivered {
 		return tga.Errorf(tga.ValidationError, "it has %d traces, over %d", n, MaxDelivered).At("/delivered")
 	}
 	var noted []tga.ID
 	for _, id := range req.Delivered {
-		t, err := rt.store.Load(ctx, id)
+		t, err := d.store.Load(ctx, id)
 		switch {
 		case err == nil && t.Namespace != firstOf(req.Namespace, tga.DefaultNamespace):
 			err = tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
@@ -178,10 +175,10 @@ func (rt *Runtime) mayNote(ctx context.Context, req *BeginRequest) error {
 }
 
 // noteAll notes each delivery by an append of its own, where that is still to be done.
-func (rt *Runtime) noteAll(ctx context.Context, traces []tga.ID) error {
+func (d *deliveries) noteAll(ctx context.Context, traces []tga.ID) error {
 	var errs []error
 	for _, id := range traces {
-		errs = append(errs, rt.Delivered(ctx, id))
+		errs = append(errs, d.note(ctx, id))
 	}
 	return errors.Join(errs...)
 }

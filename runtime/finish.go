@@ -15,6 +15,19 @@ type Finished struct {
 	Who string // peer, for the late-reply note; "" means "executor"
 }
 
+// finishes takes what the holders of permits say of their attempts.
+type finishes struct {
+	store     Store
+	mint      *minter
+	traces    *traces
+	results   *results
+	executors *executors
+	answers   *answers
+	ends      *ends
+	doubts    *doubts
+	calls     driver
+}
+
 // Finish records the effect of an attempt that a remote executor sent. It needs the
 // permit of any attempt of the trace and is accepted once, also after a restart. The
 // same outcome again is Result.Replayed; another one after the trace is terminal is
@@ -22,27 +35,31 @@ type Finished struct {
 // permit the trace never issued.
 func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Finished) (res Result, err error) {
 	defer rt.goOn(&err)
-	l, p, err := rt.withPermit(ctx, trace, permit)
+	return rt.finishes.finish(ctx, trace, permit, f)
+}
+
+func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f Finished) (res Result, err error) {
+	l, p, err := fs.withPermit(ctx, trace, permit)
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
-	defer rt.store.Release(l.lease)
+	defer fs.store.Release(l.lease)
 	if f.Class == ledger.ClassNotSent {
 		// It would burn the key for an answer that nobody gave.
 		return l.partial(), tga.Errorf(tga.ValidationError, "class %v is no class of an answer: an executor whose attempt reached nobody says so by NotSent", f.Class).At("/outcome_class").In(trace)
 	}
-	w := rt.answers.read(l, p.attempt, f.Reply)
+	w := fs.answers.read(l, p.attempt, f.Reply)
 	if l.state.Terminal() {
-		return rt.lateReply(ctx, l, p, w, firstOf(f.Who, "executor"))
+		return fs.late(ctx, l, p, w, firstOf(f.Who, "executor"))
 	}
 	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByPermit, Origin: l.sender}); err != nil {
 		return l.partial(), err
 	}
 	w.meta = mergeMeta(w.meta, tga.Meta{MetaFinishedAttempt: attemptNumber(p.attempt), tga.MetaFinishedBy: firstOf(f.Who, "executor")})
-	if err := rt.ends.stageAnswer(l, w, f.Attachments); err != nil {
+	if err := fs.ends.stageAnswer(l, w, f.Attachments); err != nil {
 		return l.partial(), err
 	}
-	return rt.finish(ctx, l)
+	return fs.calls.finish(ctx, l)
 }
 
 // NotSent takes a permit back: its attempt certainly reached nobody. Unless another
@@ -51,33 +68,37 @@ func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Fi
 // to be asked again, 0 = it asks nothing; the next attempt is not before that.
 func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, reason string, wait time.Duration) (res Result, err error) {
 	defer rt.goOn(&err)
-	l, p, err := rt.withPermit(ctx, trace, permit)
+	return rt.finishes.notSent(ctx, trace, permit, reason, wait)
+}
+
+func (fs *finishes) notSent(ctx context.Context, trace tga.ID, permit Permit, reason string, wait time.Duration) (res Result, err error) {
+	l, p, err := fs.withPermit(ctx, trace, permit)
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
-	defer rt.store.Release(l.lease)
+	defer fs.store.Release(l.lease)
 	if p.notSent {
-		res, err := rt.results.of(ctx, trace)
+		res, err := fs.results.of(ctx, trace)
 		res.Replayed = true
 		return res, err
 	}
 	if l.state.Terminal() {
 		return l.partial(), tga.Errorf(tga.StateInvalidTransition, "the trace is %s", l.state).In(trace)
 	}
-	ended, err := rt.ends.takeBack(ctx, l, p.attempt, tga.ToolError, firstOf(reason, "the executor says so"), tga.BoundRetryAfter(wait))
+	ended, err := fs.ends.takeBack(ctx, l, p.attempt, tga.ToolError, firstOf(reason, "the executor says so"), tga.BoundRetryAfter(wait))
 	if err != nil || !ended {
 		return l.partial(), err
 	}
-	return rt.finish(ctx, l)
+	return fs.calls.finish(ctx, l)
 }
 
 // withPermit opens a trace for the executor that holds one of its permits.
-func (rt *Runtime) withPermit(ctx context.Context, trace tga.ID, permit Permit) (*loop, issued, error) {
-	l, err := rt.traces.resume(ctx, trace)
+func (fs *finishes) withPermit(ctx context.Context, trace tga.ID, permit Permit) (*loop, issued, error) {
+	l, err := fs.traces.resume(ctx, trace)
 	if err != nil {
 		return nil, issued{}, err
 	}
-	t, err := rt.store.Load(ctx, trace)
+	t, err := fs.store.Load(ctx, trace)
 	if err == nil {
 		if t.Call != nil {
 			for _, p := range permitsOf(t) {
@@ -89,12 +110,12 @@ func (rt *Runtime) withPermit(ctx context.Context, trace tga.ID, permit Permit) 
 		}
 		err = tga.Errorf(tga.PermissionDenied, "the trace issued no such permit").In(trace)
 	}
-	rt.store.Release(l.lease)
+	fs.store.Release(l.lease)
 	return nil, issued{}, err
 }
 
-// lateReply compares an outcome that came after the end with the recorded one.
-func (rt *Runtime) lateReply(ctx context.Context, l *loop, p issued, w answer, who string) (Result, error) {
+// late compares an outcome that came after the end with the recorded one.
+func (fs *finishes) late(ctx context.Context, l *loop, p issued, w answer, who string) (Result, error) {
 	came := answered{w.status, w.class, w.cut.Hash}
 	for _, d := range w.documents {
 		if d.Pointer == tga.PointerResult && !d.Erased {
@@ -102,9 +123,9 @@ func (rt *Runtime) lateReply(ctx context.Context, l *loop, p issued, w answer, w
 		}
 	}
 	if l.effect.Effect.Outcome.Status == came.status && resultOf(l.effect) == came.result {
-		return rt.finish(ctx, l) // Replayed
+		return fs.calls.finish(ctx, l) // Replayed
 	}
-	if err := rt.noteLate(ctx, l, p.attempt, came, who); err != nil {
+	if err := l.noteLate(ctx, fs.mint, p.attempt, came, who); err != nil {
 		return l.partial(), err
 	}
 	return l.partial(), tga.Errorf(tga.StateInvalidTransition, "the trace is %s with another outcome; the reply is kept as a note", l.state).In(l.lease.TraceID)

@@ -22,15 +22,24 @@ import (
 // insteadKey is the key of the call that runs instead of the one of a trace.
 func insteadKey(trace tga.ID) string { return "again-" + trace.String() }
 
-// instead leads a call with a key to the call that a person has let run in place of the one
+// stands knows which calls stand in for others. It needs no lock of its own: see above.
+type stands struct {
+	store     Store
+	mint      *minter
+	traces    *traces
+	executors *executors
+	queries   *queries
+}
+
+// lead leads a call with a key to the call that a person has let run in place of the one
 // which the key was reserved for.
-func (rt *Runtime) instead(ctx context.Context, req *BeginRequest) error {
+func (s *stands) lead(ctx context.Context, req *BeginRequest) error {
 	for req.Key != "" {
-		record, err := rt.store.Record(ctx, req.ledgerKey())
+		record, err := s.store.Record(ctx, req.ledgerKey())
 		if err != nil || record == nil {
 			return err
 		}
-		row, err := rt.store.Attachment(ctx, chain.AttachStream, keyspace.InsteadKey(record.TraceID))
+		row, err := s.store.Attachment(ctx, chain.AttachStream, keyspace.InsteadKey(record.TraceID))
 		if err != nil {
 			return err
 		}
@@ -42,11 +51,11 @@ func (rt *Runtime) instead(ctx context.Context, req *BeginRequest) error {
 		if err := sameRequest(req.Request, record); err != nil {
 			return err
 		}
-		if err := sameSubject(ctx, rt.store, req.Key, req.Connection.Subject, record); err != nil {
+		if err := sameSubject(ctx, s.store, req.Key, req.Connection.Subject, record); err != nil {
 			return err
 		}
 		if row == nil {
-			licensed, err := rt.licenseAgain(ctx, req, record.TraceID)
+			licensed, err := s.licenseAgain(ctx, req, record.TraceID)
 			if err != nil || !licensed {
 				return err
 			}
@@ -57,30 +66,30 @@ func (rt *Runtime) instead(ctx context.Context, req *BeginRequest) error {
 	return nil
 }
 
-// leadInstead is [Runtime.instead] for whoever begins a trace, with no person at hand to say yes:
+// leadNew is lead for whoever begins a trace, with no person at hand to say yes:
 // a key that was settled as "did not run" is not sent beside the call that ran in place of it.
 // A trace that is there already goes on with the key that it has.
-func (rt *Runtime) leadInstead(ctx context.Context, req *Request, given bool) error {
+func (s *stands) leadNew(ctx context.Context, req *Request, given bool) error {
 	if req.Key == "" {
 		return nil
 	}
 	b := BeginRequest{Request: *req}
-	record, err := rt.store.Record(ctx, b.ledgerKey())
+	record, err := s.store.Record(ctx, b.ledgerKey())
 	if err != nil || record == nil {
 		return err
 	}
-	if row, err := rt.store.Attachment(ctx, chain.AttachStream, keyspace.InsteadKey(record.TraceID)); err != nil || row == nil {
+	if row, err := s.store.Attachment(ctx, chain.AttachStream, keyspace.InsteadKey(record.TraceID)); err != nil || row == nil {
 		return err
 	}
 	if given {
-		if _, err := rt.store.Load(ctx, req.TraceID); !errors.Is(err, tga.NotFound) {
+		if _, err := s.store.Load(ctx, req.TraceID); !errors.Is(err, tga.NotFound) {
 			return err
 		}
 	}
-	if b.Args, err = rt.mint.canonicalArgs(req.Args); err != nil {
+	if b.Args, err = s.mint.canonicalArgs(req.Args); err != nil {
 		return err
 	}
-	if err := rt.instead(ctx, &b); err != nil {
+	if err := s.lead(ctx, &b); err != nil {
 		return err
 	}
 	req.Key, req.own = b.Key, b.own
@@ -93,29 +102,17 @@ func (req *BeginRequest) ledgerKey() ledger.Key {
 
 // licenseAgain writes down that the person at the client has let the call of a trace run
 // again. It reports false where that is not in doubt and parked any more.
-func (rt *Runtime) licenseAgain(ctx context.Context, req *BeginRequest, trace tga.ID) (bool, error) {
-	l, err := rt.traces.resume(ctx, trace)
+func (s *stands) licenseAgain(ctx context.Context, req *BeginRequest, trace tga.ID) (bool, error) {
+	l, err := s.traces.resume(ctx, trace)
 	if err != nil {
 		return false, err
 	}
-	defer rt.store.Release(l.lease)
+	defer s.store.Release(l.lease)
 	// Under the lease: nobody settles it between this look and the append.
-	record, err := rt.store.Record(ctx, req.ledgerKey())
-	if err != nil || record == nil || record.TraceID != trace || !record.InDoubt() || rt.executors.alive(record, l.policy) || rt.queries.licensed(l.policy) {
+	record, err := s.store.Record(ctx, req.ledgerKey())
+	if err != nil || record == nil || record.TraceID != trace || !record.InDoubt() || s.executors.alive(record, l.policy) || s.queries.licensed(l.policy) {
 		return false, err
 	}
 	row := chain.Attachment{Kind: chain.AttachStream, Key: keyspace.InsteadKey(trace), Value: []byte(insteadKey(trace))}
 	return true, l.append(ctx, chain.Batch{Attachments: []chain.Attachment{row}})
-}
-
-// askAbout says whether the person at the client is asked to let a call in doubt run again: only
-// where the answer would count.
-func (rt *Runtime) askAbout(ctx context.Context, l *loop, b *Begun) error {
-	if l.call == nil || l.head.State != tga.Executing {
-		return nil // the doubt is another trace's, which was given up
-	}
-	var err error
-	b.Ask = l.remote.asks && !rt.queries.licensed(l.policy)
-	b.Since, err = rt.results.lastHeard(ctx, l.lease.TraceID)
-	return err
 }

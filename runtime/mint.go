@@ -168,7 +168,7 @@ func (m *minter) key(l *loop) (ledger.Key, error) {
 	return k, nil
 }
 
-// mintCall makes the call that the decision approved, byte for byte. meta says whether
+// call makes the call that the decision approved, byte for byte. meta says whether
 // it is sent, and by whom.
 func (m *minter) call(l *loop, meta tga.Meta) (*tga.Artifact, error) {
 	key, err := m.key(l)

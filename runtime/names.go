@@ -7,6 +7,8 @@ import (
 
 // nameLocks is one lock a name, for as long as somebody wants it.
 type nameLocks struct {
+	// mu is held for a look into the map, never while a lock of it is waited for. A lock goes
+	// when nobody wants it: wants counts under mu, so nobody can come to one that is going.
 	mu   sync.Mutex
 	held map[string]*nameLock
 }

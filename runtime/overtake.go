@@ -8,15 +8,15 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// overtakeDoubt makes the loop of a call that a person settles. A word that ends the call
+// overtake makes the loop of a call that a person settles. A word that ends the call
 // for good fences whoever has the trace; one that frees the key for another send waits
 // until nobody can be sending.
-func (rt *Runtime) overtakeDoubt(ctx context.Context, trace tga.ID, effectOf func(*loop) answer) (*loop, error) {
-	t, err := rt.store.Load(ctx, trace)
+func (st *settlements) overtake(ctx context.Context, trace tga.ID, effectOf func(*loop) answer) (*loop, error) {
+	t, err := st.store.Load(ctx, trace)
 	if err != nil {
 		return nil, err
 	}
-	seen, err := rt.traces.loopOf(chain.Lease{TraceID: trace}, t)
+	seen, err := st.traces.loopOf(chain.Lease{TraceID: trace}, t)
 	if err != nil {
 		return nil, err
 	}
@@ -25,23 +25,23 @@ func (rt *Runtime) overtakeDoubt(ctx context.Context, trace tga.ID, effectOf fun
 		return nil, err
 	}
 	if !effectOf(seen).class.Releases() {
-		return rt.traces.resumeBy(ctx, trace, func() (chain.Lease, error) { return rt.store.Overtake(ctx, trace, false) })
+		return st.traces.resumeBy(ctx, trace, func() (chain.Lease, error) { return st.store.Overtake(ctx, trace, false) })
 	}
-	l, err := rt.traces.resumeBy(ctx, trace, func() (chain.Lease, error) {
+	l, err := st.traces.resumeBy(ctx, trace, func() (chain.Lease, error) {
 		if seen.sender == OfAnother {
-			return rt.store.Acquire(ctx, trace) // the lease of a peer that sends by itself is its life sign
+			return st.store.Acquire(ctx, trace) // the lease of a peer that sends by itself is its life sign
 		}
-		return rt.store.Overtake(ctx, trace, true)
+		return st.store.Overtake(ctx, trace, true)
 	})
 	if err != nil || l.state != tga.Executing {
 		return l, err
 	}
-	record, err := rt.store.Record(ctx, ledger.KeyOf(l.namespace, l.call))
-	if err == nil && record != nil && rt.executors.alive(record, l.policy) {
+	record, err := st.store.Record(ctx, ledger.KeyOf(l.namespace, l.call))
+	if err == nil && record != nil && st.executors.alive(record, l.policy) {
 		err = tga.Errorf(tga.StateLockAcquireFailed, "the permit of attempt %d is fresh: its executor may still be sending. Wait, or let it give up", record.Attempts.Count).In(trace)
 	}
 	if err != nil {
-		rt.store.Release(l.lease)
+		st.store.Release(l.lease)
 		return nil, err
 	}
 	return l, nil
@@ -79,7 +79,7 @@ func (rt *Runtime) drive(ctx context.Context, l *loop) error {
 		}
 		came := answered{late.Effect.Outcome.Status, ledger.ClassOf(late), resultOf(late)}
 		marked, _ := attemptsOf(t)
-		if err := rt.noteLate(ctx, now, marked, came, whoRuntime); err != nil {
+		if err := now.noteLate(ctx, rt.mint, marked, came, whoRuntime); err != nil {
 			return err
 		}
 	}
@@ -106,11 +106,11 @@ func resultOf(effect *tga.Artifact) tga.Digest {
 }
 
 // noteLate keeps an answer that came after the end and differs from what is recorded.
-func (rt *Runtime) noteLate(ctx context.Context, l *loop, attempt uint32, a answered, who string) error {
+func (l *loop) noteLate(ctx context.Context, m *minter, attempt uint32, a answered, who string) error {
 	if l.effect.Effect.Outcome.Status == a.status && resultOf(l.effect) == a.result {
 		return nil
 	}
-	note, err := rt.mint.note(tga.NoteLateReply, who, map[string]any{
+	note, err := m.note(tga.NoteLateReply, who, map[string]any{
 		"attempt": attempt, "outcome": a.status, "class": a.class.String(), "result_digest": a.result.String(),
 	})
 	if err != nil {

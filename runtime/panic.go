@@ -62,30 +62,30 @@ const maxStack = 4000
 
 // guardAll puts catch around everything of the embedder's that this package calls. It is
 // the only place that does: behind it the loop sees errors alone.
-func (rt *Runtime) guardAll() {
-	log := rt.opts.Logger
-	rt.tools = guardedTools{rt.tools, log}
-	if pure, ok := rt.supervisor.(PureSupervisor); ok {
-		rt.supervisor = guardedPure{guardedSupervisor{pure, log}}
+func guardAll(tools *Dispatcher, supervisor *Supervisor, opts *Options) {
+	log := opts.Logger
+	*tools = guardedTools{*tools, log}
+	if pure, ok := (*supervisor).(PureSupervisor); ok {
+		*supervisor = guardedPure{guardedSupervisor{pure, log}}
 	} else {
-		rt.supervisor = guardedSupervisor{rt.supervisor, log}
+		*supervisor = guardedSupervisor{*supervisor, log}
 	}
-	rt.opts.Trust.guard(log)
-	if f := rt.opts.Observe; f != nil {
-		rt.opts.Observe = func(e Event) {
+	opts.Trust.guard(log)
+	if f := opts.Observe; f != nil {
+		opts.Observe = func(e Event) {
 			_, _ = catch(log, "Options.Observe", func() (struct{}, error) { f(e); return struct{}{}, nil }) // it is in the log
 		}
 	}
-	lock := rt.opts.Lock
-	rt.opts.Lock = func(path string) ledger.Liveness {
+	lock := opts.Lock
+	opts.Lock = func(path string) ledger.Liveness {
 		l, err := catch(log, "Options.Lock", func() (ledger.Liveness, error) { return lock(path), nil })
 		if err != nil {
 			return ledger.HolderUnknown
 		}
 		return l
 	}
-	policy := rt.opts.Policy
-	rt.opts.Policy = func(server, tool string) Policy {
+	policy := opts.Policy
+	opts.Policy = func(server, tool string) Policy {
 		// A policy that cannot be had attests nothing: a write tool that waits in doubt.
 		p, err := catch(log, "Options.Policy", func() (Policy, error) { return policy(server, tool), nil })
 		if err != nil {

@@ -122,19 +122,23 @@ func (rt *Runtime) leaveToExecutor(ctx context.Context, l *loop) error {
 // memory only; the cause, where there is one, is a note of the newest attempt, once, with wait:
 // how long the tool server asks not to be asked again, 0 = it asks nothing.
 func (rt *Runtime) GiveUp(ctx context.Context, trace tga.ID, permit Permit, cause string, wait time.Duration) error {
-	l, p, err := rt.withPermit(ctx, trace, permit)
+	return rt.finishes.giveUp(ctx, trace, permit, cause, wait)
+}
+
+func (fs *finishes) giveUp(ctx context.Context, trace tga.ID, permit Permit, cause string, wait time.Duration) error {
+	l, p, err := fs.withPermit(ctx, trace, permit)
 	if err != nil {
 		return err
 	}
-	defer rt.store.Release(l.lease)
+	defer fs.store.Release(l.lease)
 	if !p.last {
 		return nil
 	}
-	rt.executors.giveUp(trace, p.attempt)
+	fs.executors.giveUp(trace, p.attempt)
 	if cause == "" && wait <= 0 || l.state.Terminal() || l.doubtBefore != "" {
 		return nil
 	}
-	rt.doubts.add(l, p.attempt, errors.New("its executor says: "+firstOf(cause, "ask later")), tga.BoundRetryAfter(wait))
+	fs.doubts.add(l, p.attempt, errors.New("its executor says: "+firstOf(cause, "ask later")), tga.BoundRetryAfter(wait))
 	return l.commit(context.WithoutCancel(ctx))
 }
 

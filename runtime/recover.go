@@ -40,23 +40,30 @@ type Classified struct {
 	Record     *ledger.Record // nil before EXECUTING
 }
 
+// classifier tells from the log alone where open traces stand.
+type classifier struct{ store Store }
+
 // Classify looks at every open trace without contacting a tool. A daemon that has done
 // this knows which calls it owes an answer.
 func (rt *Runtime) Classify(ctx context.Context) ([]Classified, error) {
+	return rt.classifier.list(ctx)
+}
+
+func (cl *classifier) list(ctx context.Context) ([]Classified, error) {
 	var all, page []Classified
-	for o, err := range rt.store.OpenTraces(ctx) {
+	for o, err := range cl.store.OpenTraces(ctx) {
 		if err != nil {
 			return all, err
 		}
 		if page = append(page, Classified{OpenTrace: o}); len(page) < classifyPage {
 			continue
 		}
-		if all, err = rt.classifyAll(ctx, all, page); err != nil {
+		if all, err = cl.page(ctx, all, page); err != nil {
 			return all, err
 		}
 		page = page[:0]
 	}
-	return rt.classifyAll(ctx, all, page)
+	return cl.page(ctx, all, page)
 }
 
 const (
@@ -66,16 +73,16 @@ const (
 	classifyEach = 16
 )
 
-// classifyAll looks at the traces of a page, as many at once as there are processors, for who
+// page looks at the traces of a page, as many at once as there are processors, for who
 // starts waits for it; and appends them to all, in order, up to the first that the store could
 // not give.
-func (rt *Runtime) classifyAll(ctx context.Context, all, page []Classified) ([]Classified, error) {
+func (cl *classifier) page(ctx context.Context, all, page []Classified) ([]Classified, error) {
 	errs := make([]error, len(page))
 	var next atomic.Int64
 	var done sync.WaitGroup
 	look := func() {
 		for i := next.Add(1) - 1; i < int64(len(page)); i = next.Add(1) - 1 {
-			errs[i] = rt.classify(ctx, &page[i])
+			errs[i] = cl.one(ctx, &page[i])
 		}
 	}
 	for range min(goruntime.GOMAXPROCS(0), len(page)/classifyEach) - 1 {
@@ -98,12 +105,12 @@ func (rt *Runtime) classifyAll(ctx context.Context, all, page []Classified) ([]C
 	return all, nil
 }
 
-func (rt *Runtime) classify(ctx context.Context, c *Classified) error {
-	t, err := rt.store.Load(ctx, c.TraceID)
+func (cl *classifier) one(ctx context.Context, c *Classified) error {
+	t, err := cl.store.Load(ctx, c.TraceID)
 	if err != nil {
 		return err
 	}
-	c.State, c.Held = t.Head.State, rt.store.Holder(c.TraceID) == ledger.HolderAlive
+	c.State, c.Held = t.Head.State, cl.store.Holder(c.TraceID) == ledger.HolderAlive
 	if t.Request != nil {
 		p := t.Request.Request.Proposal
 		c.Server, c.Tool, c.Key = p.ToolServer, p.ToolName, t.Request.Request.IdempotencyKey
@@ -118,7 +125,7 @@ func (rt *Runtime) classify(ctx context.Context, c *Classified) error {
 			return tga.Errorf(tga.StateRecoveryFailed, "the call of the trace is not at hand").In(c.TraceID)
 		}
 		c.ToolCallID, c.Key = t.Call.ID, t.Call.Call.IdempotencyKey
-		if c.Record, err = rt.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call)); err != nil {
+		if c.Record, err = cl.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call)); err != nil {
 			return err
 		}
 		c.Window = W3

@@ -93,6 +93,24 @@ func (b Begun) Late(asked time.Time) bool {
 	return b.SendWithin != 0 && time.Since(asked) >= b.SendWithin
 }
 
+// begins answers who sends a call himself.
+type begins struct {
+	store        Store
+	clock        times
+	executors    *executors
+	queries      *queries
+	ends         *ends
+	traces       *traces
+	results      *results
+	keys         *derivedKeys
+	ids          *beginIDs
+	stands       *stands
+	repeats      *repeats
+	deliveries   *deliveries
+	calls        driver
+	selfApproval bool // [Trust.SelfApproval]
+}
+
 // Begin is the first half of a governed call whose send the caller makes: request,
 // decision and call become durable in one append, marked as attempt 1 of a remote
 // executor. The caller sends only on BeginSend, once, and then calls [Runtime.Finish]
@@ -106,32 +124,36 @@ func (b Begun) Late(asked time.Time) bool {
 // loses the key to another executor while it is being begun gets wait too, with a trace of its own.
 func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (b Begun, err error) {
 	defer rt.goOn(&err)
+	return rt.begins.begin(ctx, req)
+}
+
+func (bs *begins) begin(ctx context.Context, req BeginRequest) (b Begun, err error) {
 	if n := len(req.BeginID); n < 1 || n > 255 {
 		return Begun{}, tga.Errorf(tga.ValidationError, "begin_id has %d bytes, want 1..255", n).At("/begin_id")
 	}
 	if err := req.Connection.validate(); err != nil {
 		return Begun{}, err
 	}
-	if err := rt.mayNote(ctx, &req); err != nil {
+	if err := bs.deliveries.check(ctx, &req); err != nil {
 		return Begun{Result: Result{TraceID: req.TraceID}}, err
 	}
 	if req.Key != "" {
 		// Such a call may wait for another one with its key: nobody waits for the notes meanwhile.
-		if err := rt.noteAll(ctx, req.Delivered); err != nil {
+		if err := bs.deliveries.noteAll(ctx, req.Delivered); err != nil {
 			return Begun{Result: Result{TraceID: req.TraceID}}, err
 		}
 		req.Delivered = nil
 	}
-	b, noted, err := rt.beginOwn(ctx, req)
+	b, noted, err := bs.own(ctx, req)
 	if err == nil && !noted {
-		err = rt.noteAll(ctx, req.Delivered)
+		err = bs.deliveries.noteAll(ctx, req.Delivered)
 	}
 	return b, err
 }
 
-// beginOwn is Begin. noted says that what was delivered is noted in an append of the call's.
-func (rt *Runtime) beginOwn(ctx context.Context, req BeginRequest) (b Begun, noted bool, err error) {
-	own, err := rt.ownBegin(ctx, &req)
+// own is Begin. noted says that what was delivered is noted in an append of the call's.
+func (bs *begins) own(ctx context.Context, req BeginRequest) (b Begun, noted bool, err error) {
+	own, err := bs.ids.own(ctx, &req)
 	if err != nil {
 		b, err = begun(Begun{Result: Result{TraceID: firstID(own.trace, req.TraceID)}}, err)
 		return b, false, err
@@ -139,77 +161,77 @@ func (rt *Runtime) beginOwn(ctx context.Context, req BeginRequest) (b Begun, not
 	defer own.release()
 	var mine string
 	if own.trace.IsZero() {
-		mine = rt.ruled(&req)
+		mine = bs.repeats.ruled(&req)
 	}
-	d, err := rt.carry(ctx, &req, mine)
+	d, err := bs.deliveries.carry(ctx, &req, mine)
 	if err != nil {
 		b, err = begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
 		return b, false, err
 	}
 	defer d.release()
-	r, err := rt.identify(ctx, &req, mine)
+	r, err := bs.repeats.identify(ctx, &req, mine)
 	if err != nil {
 		b, err = begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
 		return b, false, err
 	}
 	if own.trace.IsZero() {
-		if err := rt.instead(ctx, &req); err != nil {
+		if err := bs.stands.lead(ctx, &req); err != nil {
 			b, err = begun(Begun{Result: Result{TraceID: req.TraceID}}, err)
 			return b, false, err
 		}
 	}
 	if r != nil {
-		if b, told, err := rt.told(ctx, r); told || err != nil {
+		if b, told, err := bs.repeats.told(ctx, r); told || err != nil {
 			return b, false, err
 		}
 	}
-	l, err := rt.begin(ctx, req, &own)
+	l, err := bs.open(ctx, req, &own)
 	if err != nil {
 		b, err = begun(Begun{Result: Result{TraceID: firstID(own.trace, req.TraceID)}}, err)
 		return b, false, err
 	}
-	defer rt.store.Release(l.lease)
+	defer bs.store.Release(l.lease)
 	fresh := l.head.Seq == 0
 	if fresh {
 		l.attachments = append(l.attachments, d.rows...)
 	}
-	b, err = rt.standing(ctx, l, r)
+	b, err = bs.standing(ctx, l, r)
 	return b, fresh && l.head.Seq > 0, err
 }
 
 // standing brings a begun call to where its caller has to do something.
-func (rt *Runtime) standing(ctx context.Context, l *loop, r *repeat) (b Begun, err error) {
-	if err := rt.enter(ctx, l, r); err != nil {
+func (bs *begins) standing(ctx context.Context, l *loop, r *repeat) (b Begun, err error) {
+	if err := bs.enter(ctx, l, r); err != nil {
 		return Begun{Result: l.partial()}, err
 	}
 	ended := l.head.State.Terminal()
 	if l.effect == nil && l.call != nil {
-		if b, ok, err := rt.sameBegin(ctx, l); ok || err != nil {
+		if b, ok, err := bs.same(ctx, l); ok || err != nil {
 			return b, err
 		}
 	}
-	if err := rt.run(ctx, l); err != nil {
+	if err := bs.calls.run(ctx, l); err != nil {
 		own := l.remote.submitter != "" && l.remote.submitter == l.submitter
-		b, err := begun(Begun{Result: rt.results.unfinished(ctx, l), Barred: own && !rt.opts.Trust.SelfApproval}, err)
+		b, err := begun(Begun{Result: bs.results.unfinished(ctx, l), Barred: own && !bs.selfApproval}, err)
 		if b.Standing == BeginInDoubt && err == nil {
-			err = rt.askAbout(ctx, l, &b)
+			err = bs.askAbout(ctx, l, &b)
 		}
 		return b, err
 	}
 	if l.attempt != 0 {
-		b, inTime, err := rt.sendBy(ctx, l, l.attempt)
+		b, inTime, err := bs.sendBy(ctx, l, l.attempt)
 		if inTime || err != nil {
 			return b, err
 		}
 		// The mark was long on its way to the disk: nobody gets this attempt.
-		if err := rt.notSent(context.WithoutCancel(ctx), l, l.attempt, errWindowClosed); err != nil {
-			return begun(Begun{Result: rt.results.unfinished(ctx, l)}, err)
+		if err := bs.ends.notSent(context.WithoutCancel(ctx), l, l.attempt, errWindowClosed); err != nil {
+			return begun(Begun{Result: bs.results.unfinished(ctx, l)}, err)
 		}
 		if err := l.commit(context.WithoutCancel(ctx)); err != nil {
 			return Begun{Result: l.partial()}, err
 		}
 	}
-	res, err := rt.settled(ctx, l, ended)
+	res, err := bs.calls.settled(ctx, l, ended)
 	b = Begun{Standing: BeginServe, Result: res}
 	if res.State == tga.Denied {
 		b.Standing = BeginDenied
@@ -217,22 +239,22 @@ func (rt *Runtime) standing(ctx context.Context, l *loop, r *repeat) (b Begun, e
 	return b, err
 }
 
-// begin makes the loop of a Begin: of the trace that its id led to before, of the one that
+// open makes the loop of a Begin: of the trace that its id led to before, of the one that
 // a remote executor has reserved the key for, or of a fresh one.
-func (rt *Runtime) begin(ctx context.Context, req BeginRequest, own *ownBegin) (*loop, error) {
+func (bs *begins) open(ctx context.Context, req BeginRequest, own *ownBegin) (*loop, error) {
 	if !own.trace.IsZero() {
-		l, err := rt.traces.resume(ctx, own.trace)
+		l, err := bs.traces.resume(ctx, own.trace)
 		if err == nil {
-			l.remote, l.confirms, l.asker = rt.remoteOf(req), req.Replay, req.Submitter
+			l.remote, l.confirms, l.asker = bs.remoteOf(req), req.Replay, req.Submitter
 		}
 		return l, err
 	}
-	if err := rt.keys.derive(ctx, &req.Request); err != nil {
+	if err := bs.keys.derive(ctx, &req.Request); err != nil {
 		return nil, err
 	}
 	if req.Key != "" {
 		key := ledger.Key{Namespace: firstOf(req.Namespace, tga.DefaultNamespace), Server: req.Server, Tool: req.Tool, Key: req.Key}
-		record, err := rt.store.Record(ctx, key)
+		record, err := bs.store.Record(ctx, key)
 		if err != nil {
 			return nil, err
 		}
@@ -240,12 +262,12 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest, own *ownBegin) (
 			if err := sameRequest(req.Request, record); err != nil {
 				return nil, err
 			}
-			if err := sameSubject(ctx, rt.store, req.Key, req.Connection.Subject, record); err != nil {
+			if err := sameSubject(ctx, bs.store, req.Key, req.Connection.Subject, record); err != nil {
 				return nil, err
 			}
-			l, err := rt.traces.resume(ctx, record.TraceID)
+			l, err := bs.traces.resume(ctx, record.TraceID)
 			if err == nil {
-				l.remote = rt.remoteOf(req)
+				l.remote = bs.remoteOf(req)
 				l.remote.begun = own.leadsTo(l.lease.TraceID)
 			}
 			return l, err
@@ -255,11 +277,11 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest, own *ownBegin) (
 	if subject := req.Connection.Subject; subject != "" {
 		req.own[tga.MetaSubject] = subject
 	}
-	l, err := rt.start(ctx, req.Request)
+	l, err := bs.calls.start(ctx, req.Request)
 	if err != nil {
 		return nil, err
 	}
-	l.remote = rt.remoteOf(req)
+	l.remote = bs.remoteOf(req)
 	l.remote.begun = own.leadsTo(l.lease.TraceID)
 	if l.head.Seq == 0 {
 		l.attachments, l.remote.begun = append(l.attachments, l.remote.begun), chain.Attachment{}
@@ -267,14 +289,14 @@ func (rt *Runtime) begin(ctx context.Context, req BeginRequest, own *ownBegin) (
 	return l, nil
 }
 
-func (rt *Runtime) remoteOf(req BeginRequest) *remote {
-	return &remote{beginID: req.BeginID, submitter: req.Submitter, lock: rt.executors.visible(req.Connection.Executor), asks: req.Connection.Asks}
+func (bs *begins) remoteOf(req BeginRequest) *remote {
+	return &remote{beginID: req.BeginID, submitter: req.Submitter, lock: bs.executors.visible(req.Connection.Executor), asks: req.Connection.Asks}
 }
 
 // enter writes this call into the list of its identity: a new one with its request, in one
 // append; one that this connection takes over at once, before anything of it is answered.
 // A crash before that leaves the list as it was, and the rule decides the same again.
-func (rt *Runtime) enter(ctx context.Context, l *loop, r *repeat) error {
+func (bs *begins) enter(ctx context.Context, l *loop, r *repeat) error {
 	if r == nil || !r.changes() || r.at < 0 && l.head.Seq != 0 {
 		return nil // the last: the trace is there and in no list, so its answer was delivered
 	}
@@ -291,17 +313,17 @@ func (rt *Runtime) enter(ctx context.Context, l *loop, r *repeat) error {
 
 // sameRequest refuses a Begin that uses another request's key.
 func sameRequest(req Request, record *ledger.Record) error {
-	p := tga.Proposal{ToolServer: req.Server, ToolName: req.Tool, Args: req.Args} // canonical: see ownBegin
+	p := tga.Proposal{ToolServer: req.Server, ToolName: req.Tool, Args: req.Args} // canonical: see [beginIDs.own]
 	if d := ledger.Decide(ledger.Query{Record: record, Trace: record.TraceID, Request: tga.RequestDigest(p)}); d.Action == ledger.Conflict {
 		return tga.Errorf(d.Code, "key %q: %s (trace %s)", req.Key, d.Reason, record.TraceID)
 	}
 	return nil
 }
 
-// sameBegin answers a repeated Begin whose attempt is still the newest and open, and may
+// same answers a repeated Begin whose attempt is still the newest and open, and may
 // still be sent.
-func (rt *Runtime) sameBegin(ctx context.Context, l *loop) (Begun, bool, error) {
-	t, err := rt.store.Load(ctx, l.lease.TraceID)
+func (bs *begins) same(ctx context.Context, l *loop) (Begun, bool, error) {
+	t, err := bs.store.Load(ctx, l.lease.TraceID)
 	if err != nil || t.Call == nil {
 		return Begun{}, false, err
 	}
@@ -309,10 +331,10 @@ func (rt *Runtime) sameBegin(ctx context.Context, l *loop) (Begun, bool, error) 
 		// An attempt that was overtaken by a later one is not handed out again: its
 		// executor would send beside the newer one.
 		if p.beginID == l.remote.beginID && p.last && !p.notSent {
-			if rt.executors.permit(l.lease.TraceID, p.attempt, l.remote).digest() != p.digest {
+			if bs.executors.permit(l.lease.TraceID, p.attempt, l.remote).digest() != p.digest {
 				return Begun{}, false, nil // somebody repeats another's begin
 			}
-			return rt.sendBy(ctx, l, p.attempt)
+			return bs.sendBy(ctx, l, p.attempt)
 		}
 	}
 	return Begun{}, false, nil
@@ -320,30 +342,30 @@ func (rt *Runtime) sameBegin(ctx context.Context, l *loop) (Begun, bool, error) 
 
 // sendBy hands the newest attempt to its executor, unless that is no longer taken to be at work or
 // it is too late for its send.
-func (rt *Runtime) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun, inTime bool, err error) {
-	record, err := rt.store.Record(context.WithoutCancel(ctx), ledger.KeyOf(l.namespace, l.call))
+func (bs *begins) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun, inTime bool, err error) {
+	record, err := bs.store.Record(context.WithoutCancel(ctx), ledger.KeyOf(l.namespace, l.call))
 	if err != nil || record == nil {
 		return Begun{Result: l.partial()}, false, err
 	}
-	if !rt.executors.alive(record, l.policy) {
+	if !bs.executors.alive(record, l.policy) {
 		// Others may have gone on without this attempt: a permit that is handed out now would
 		// send beside a person's word that the call did not run, or beside a newer attempt.
 		return Begun{Result: l.partial()}, false, nil
 	}
-	within, bounded := rt.queries.ofTime(l, record).SendWithin()
+	within, bounded := bs.queries.ofTime(l, record).SendWithin()
 	if l.deadline != 0 && record.Attempts.Count-record.Attempts.Unsent <= 1 {
-		within, bounded = l.deadline.Time().Sub(rt.clock.Now()), true // of a first send
+		within, bounded = l.deadline.Time().Sub(bs.clock.Now()), true // of a first send
 	}
 	// Whoever looks at the world once the permit is stale must not be overtaken by a send of an
 	// executor that stood still meanwhile.
-	most := min(l.policy.SendTimeout, rt.executors.permitLeft(record, l.policy))
+	most := min(l.policy.SendTimeout, bs.executors.permitLeft(record, l.policy))
 	if !bounded || within > most {
 		within = most
 	}
 	inTime = within > 0
 	return Begun{
 		Standing: BeginSend, Result: l.partial(), Attempt: attempt, SendWithin: max(within, 0),
-		Permit: rt.executors.permit(l.lease.TraceID, attempt, l.remote),
+		Permit: bs.executors.permit(l.lease.TraceID, attempt, l.remote),
 		Key:    l.call.Call.IdempotencyKey, Args: l.call.Call.Call.Args,
 	}, inTime, nil
 }
@@ -364,4 +386,16 @@ func begun(b Begun, err error) (Begun, error) {
 		return b, err
 	}
 	return b, nil
+}
+
+// askAbout says whether the person at the client is asked to let a call in doubt run again: only
+// where the answer would count.
+func (bs *begins) askAbout(ctx context.Context, l *loop, b *Begun) error {
+	if l.call == nil || l.head.State != tga.Executing {
+		return nil // the doubt is another trace's, which was given up
+	}
+	var err error
+	b.Ask = l.remote.asks && !bs.queries.licensed(l.policy)
+	b.Since, err = bs.results.lastHeard(ctx, l.lease.TraceID)
+	return err
 }

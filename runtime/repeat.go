@@ -75,10 +75,22 @@ type repeat struct {
 	mine    undelivered   // this call's entry, without its trace
 }
 
+// repeats tells a call without a key from a repeat of an identical one. Whoever reads a list of
+// it and writes that again holds the name lock of the identity.
+type repeats struct {
+	store     Store
+	clock     times
+	mint      *minter
+	executors *executors
+	queries   *queries
+	results   *results
+	policy    func(server, tool string) Policy
+}
+
 // ruled names the identity of a Begin to which the rule applies; "" where the rule is not
 // asked: the call has a key, is a read call, or names no connection.
-func (rt *Runtime) ruled(req *BeginRequest) string {
-	policy := rt.opts.Policy(req.Server, req.Tool).withDefaults()
+func (rp *repeats) ruled(req *BeginRequest) string {
+	policy := rp.policy(req.Server, req.Tool).withDefaults()
 	read := policy.Class == tga.ClassRead && (req.Risk == "" || req.Risk == tga.RiskRead)
 	if req.Connection.ID == "" || req.Key != "" || read {
 		return ""
@@ -89,14 +101,14 @@ func (rt *Runtime) ruled(req *BeginRequest) string {
 // identify applies the rule to a Begin; nil where the rule is not asked. The caller holds the
 // lock of the identity until what the rule decided is durable: until then no identical call is
 // decided.
-func (rt *Runtime) identify(ctx context.Context, req *BeginRequest, name string) (*repeat, error) {
+func (rp *repeats) identify(ctx context.Context, req *BeginRequest, name string) (*repeat, error) {
 	if name == "" {
 		return nil, nil
 	}
 	c := &req.Connection
-	policy := rt.opts.Policy(req.Server, req.Tool).withDefaults()
-	r := &repeat{at: -1, row: keyspace.UndeliveredKey(name), mine: undelivered{Conn: c.ID, Lock: rt.executors.visible(c.Lock)}}
-	if err := rt.decideRepeat(ctx, r, req, policy); err != nil {
+	policy := rp.policy(req.Server, req.Tool).withDefaults()
+	r := &repeat{at: -1, row: keyspace.UndeliveredKey(name), mine: undelivered{Conn: c.ID, Lock: rp.executors.visible(c.Lock)}}
+	if err := rp.decide(ctx, r, req, policy); err != nil {
 		return nil, err
 	}
 	// The scope is part of the identity; it derives no key of its own.
@@ -106,7 +118,7 @@ func (rt *Runtime) identify(ctx context.Context, req *BeginRequest, name string)
 			return nil, tga.Errorf(tga.LimitExceeded, "%d identical calls wait for their answers to be delivered", len(r.list))
 		}
 		if req.TraceID.IsZero() {
-			req.TraceID = rt.opts.NewID()
+			req.TraceID = rp.mint.newID()
 		}
 		req.Key = req.TraceID.String()
 		req.own = mergeMeta(req.own, tga.Meta{tga.MetaIdentity: name})
@@ -117,11 +129,11 @@ func (rt *Runtime) identify(ctx context.Context, req *BeginRequest, name string)
 	return r, nil
 }
 
-// decideRepeat reads the list and asks the table, after what is in nobody's way any more is
+// decide reads the list and asks the table, after what is in nobody's way any more is
 // struck out.
-func (rt *Runtime) decideRepeat(ctx context.Context, r *repeat, req *BeginRequest, policy Policy) error {
+func (rp *repeats) decide(ctx context.Context, r *repeat, req *BeginRequest, policy Policy) error {
 	var err error
-	if r.list, err = rt.undelivered(ctx, r.row); err != nil {
+	if r.list, err = rp.undelivered(ctx, r.row); err != nil {
 		return err
 	}
 	r.list, r.trimmed = without(r.list, req.Delivered)
@@ -129,20 +141,20 @@ func (rt *Runtime) decideRepeat(ctx context.Context, r *repeat, req *BeginReques
 		if !req.TraceID.IsZero() && r.list[i].Trace == req.TraceID {
 			// The same Begin again: its answer was lost, or it has waited.
 			r.at, r.action, r.reason = i, call.Join, "the same call again"
-			return rt.keyOf(ctx, req, req.TraceID)
+			return rp.keyOf(ctx, req, req.TraceID)
 		}
 	}
 	for {
 		conns := make([]call.Conn, len(r.list))
 		for i, u := range r.list {
-			if conns[i], err = rt.connOf(ctx, u, req.Connection.ID, policy); err != nil {
+			if conns[i], err = rp.connOf(ctx, u, req.Connection.ID, policy); err != nil {
 				return err
 			}
 		}
 		q := call.Query{State: call.None, Window: policy.RepeatWindow, Asks: req.Connection.Asks}
 		i := call.Oldest(conns)
 		if i >= 0 {
-			t, err := rt.twin(ctx, r.list[i], policy)
+			t, err := rp.twin(ctx, r.list[i], policy)
 			if err != nil {
 				return err
 			}
@@ -157,15 +169,15 @@ func (rt *Runtime) decideRepeat(ctx context.Context, r *repeat, req *BeginReques
 		}
 		if r.action != call.New {
 			r.at = i
-			return rt.keyOf(ctx, req, r.list[i].Trace)
+			return rp.keyOf(ctx, req, r.list[i].Trace)
 		}
 		return nil
 	}
 }
 
 // keyOf makes a request one for an existing trace.
-func (rt *Runtime) keyOf(ctx context.Context, req *BeginRequest, trace tga.ID) error {
-	t, err := rt.store.Load(ctx, trace)
+func (rp *repeats) keyOf(ctx context.Context, req *BeginRequest, trace tga.ID) error {
+	t, err := rp.store.Load(ctx, trace)
 	if err != nil {
 		return err
 	}
@@ -184,8 +196,8 @@ type twin struct {
 	licensed bool
 }
 
-func (rt *Runtime) twin(ctx context.Context, u undelivered, policy Policy) (twin, error) {
-	t, err := rt.store.Load(ctx, u.Trace)
+func (rp *repeats) twin(ctx context.Context, u undelivered, policy Policy) (twin, error) {
+	t, err := rp.store.Load(ctx, u.Trace)
 	if err != nil {
 		return twin{}, err
 	}
@@ -193,22 +205,22 @@ func (rt *Runtime) twin(ctx context.Context, u undelivered, policy Policy) (twin
 	if n := len(t.Entries); n > 0 {
 		w.since = t.Entries[n-1].TS
 	}
-	w.licensed = rt.queries.licensed(policy)
+	w.licensed = rp.queries.licensed(policy)
 	switch {
 	case t.Head.State == tga.Executing && t.Call != nil:
-		record, err := rt.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
+		record, err := rp.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))
 		if err != nil {
 			return twin{}, err
 		}
 		if record != nil {
 			w.since = max(w.since, record.Attempts.Newest)
-			if record.InDoubt() && !rt.executors.alive(record, policy) {
+			if record.InDoubt() && !rp.executors.alive(record, policy) {
 				w.state = call.Doubt
 			}
 		}
 	case t.Head.State.Terminal():
 		w.state = ended(t)
-		w.age = time.Duration(rt.clock.now()-w.since) * time.Millisecond
+		w.age = time.Duration(rp.clock.now()-w.since) * time.Millisecond
 	}
 	return w, nil
 }
@@ -232,23 +244,23 @@ func ended(t *chain.Trace) call.State {
 
 // connOf says what has become of the connection that waits for a call. One that cannot be
 // seen is taken to be gone once a permit of the call would be stale.
-func (rt *Runtime) connOf(ctx context.Context, u undelivered, mine string, policy Policy) (call.Conn, error) {
+func (rp *repeats) connOf(ctx context.Context, u undelivered, mine string, policy Policy) (call.Conn, error) {
 	if u.Conn == mine {
 		return call.This, nil
 	}
 	if u.Lock != "" {
-		switch rt.opts.Lock(u.Lock) {
+		switch rp.executors.lock(u.Lock) {
 		case ledger.HolderAlive:
 			return call.Alive, nil
 		case ledger.HolderGone:
 			return call.Gone, nil
 		}
 	}
-	t, err := rt.twin(ctx, u, policy)
+	t, err := rp.twin(ctx, u, policy)
 	if err != nil {
 		return 0, err
 	}
-	if rt.clock.Certain(t.since.Time()) >= policy.PermitTime {
+	if rp.clock.Certain(t.since.Time()) >= policy.PermitTime {
 		return call.Gone, nil
 	}
 	return call.Unknown, nil
@@ -256,19 +268,19 @@ func (rt *Runtime) connOf(ctx context.Context, u undelivered, mine string, polic
 
 // told answers a Begin that is not to be run, with what is known of the identical call. It
 // reports whether there is such an answer.
-func (rt *Runtime) told(ctx context.Context, r *repeat) (Begun, bool, error) {
+func (rp *repeats) told(ctx context.Context, r *repeat) (Begun, bool, error) {
 	switch r.action {
 	case call.Wait, call.Explain, call.Ask:
 	default:
 		return Begun{}, false, nil
 	}
 	trace := r.list[r.at].Trace
-	res, err := rt.results.of(ctx, trace)
+	res, err := rp.results.of(ctx, trace)
 	b := Begun{Result: res, Ask: r.action == call.Ask}
 	if err != nil {
 		return b, true, err
 	}
-	if b.Since, err = rt.results.lastHeard(ctx, trace); err != nil {
+	if b.Since, err = rp.results.lastHeard(ctx, trace); err != nil {
 		return b, true, err
 	}
 	switch {
@@ -318,8 +330,8 @@ func listed(row []byte, list []undelivered) (chain.Attachment, error) {
 	return a, nil
 }
 
-func (rt *Runtime) undelivered(ctx context.Context, row []byte) ([]undelivered, error) {
-	raw, err := rt.store.Attachment(ctx, chain.AttachStream, row)
+func (rp *repeats) undelivered(ctx context.Context, row []byte) ([]undelivered, error) {
+	raw, err := rp.store.Attachment(ctx, chain.AttachStream, row)
 	if err != nil || raw == nil {
 		return nil, err
 	}
@@ -337,4 +349,20 @@ func identityOf(req *BeginRequest) string {
 		firstOf(req.Namespace, tga.DefaultNamespace), req.Server, req.Tool, string(req.Args), req.Submitter, req.Connection.Subject, req.Scope, req.Step,
 	)
 	return hex.EncodeToString(sum[:])
+}
+
+// strike is the row of an identity's list without some traces; none where none is in it. The
+// lock of the identity is held.
+func (rp *repeats) strike(ctx context.Context, name string, traces []tga.ID) ([]chain.Attachment, error) {
+	row := keyspace.UndeliveredKey(name)
+	list, err := rp.undelivered(ctx, row)
+	if err != nil {
+		return nil, err
+	}
+	list, found := without(list, traces)
+	if !found {
+		return nil, nil
+	}
+	a, err := listed(row, list)
+	return []chain.Attachment{a}, err
 }

@@ -85,6 +85,10 @@ type driver interface {
 	drive(ctx context.Context, l *loop) error
 	// finish is drive, and the answer for its caller.
 	finish(ctx context.Context, l *loop) (Result, error)
+	// run is drive for who may have to send: it does not look whether it was overtaken.
+	run(ctx context.Context, l *loop) error
+	// settled is the answer of a run that came to its end.
+	settled(ctx context.Context, l *loop, wasTerminal bool) (Result, error)
 }
 
 // run drives a trace from the state it is in to a terminal state, or to where it must
@@ -306,13 +310,13 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	attempt := l.attempt
 	l.attempt = 0 // spent before the send: whatever becomes of it, it is not sent again
 	if err := ctx.Err(); err != nil {
-		return rt.notSent(context.WithoutCancel(ctx), l, attempt, err)
+		return rt.ends.notSent(context.WithoutCancel(ctx), l, attempt, err)
 	}
 	if passed := rt.clock.Since(l.decided); l.within != 0 && (passed < 0 || passed >= l.within) {
 		// The mark was long on its way to the disk, or the process stood still. The server
 		// may have forgotten the key by now: the licence that decided is none any more. A
 		// clock that went back says nothing of how long it was.
-		return rt.notSent(context.WithoutCancel(ctx), l, attempt, errWindowClosed)
+		return rt.ends.notSent(context.WithoutCancel(ctx), l, attempt, errWindowClosed)
 	}
 
 	if !rt.store.Current(l.lease) {
@@ -330,23 +334,11 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	case err == nil:
 		return rt.ends.stageEffect(l, attempt, reply)
 	case errors.Is(err, ErrNotSent):
-		return rt.notSent(ctx, l, attempt, err)
+		return rt.ends.notSent(ctx, l, attempt, err)
 	default:
 		rt.doubts.add(l, attempt, err, tga.RetryAfterOf(err))
 		return nil // EXECUTING without an attempt in hand: the licence decides
 	}
-}
-
-// notSent records that an attempt certainly reached nobody. If it was the only one
-// that could have, the call is known not to have run and ends; otherwise the doubt
-// about the earlier ones remains.
-func (rt *Runtime) notSent(ctx context.Context, l *loop, attempt uint32, cause error) error {
-	ended, err := rt.ends.takeBack(ctx, l, attempt, codeOr(cause, tga.ToolError), cause.Error(), tga.RetryAfterOf(cause))
-	if err != nil || ended {
-		return err
-	}
-	l.doubt = cause
-	return rt.doubts.leave(ctx, l)
 }
 
 var errWindowClosed = errors.New("the time in which it could be sent was over before the send")

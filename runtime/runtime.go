@@ -14,35 +14,51 @@ import (
 
 // Runtime runs governed tool calls on a store. Its methods may be called from any
 // number of goroutines.
+//
+// It is the loop (run.go) and the ways in from outside. Each subject beside the loop is a type
+// of its own, which holds the state and the locks of that subject and what it uses: parts.go
+// puts them together. Nothing in a Runtime changes after New but what those types guard.
 type Runtime struct {
-	store         Store
-	tools         Dispatcher
-	supervisor    Supervisor
-	opts          Options
-	clock         times
-	mint          *minter
-	executors     *executors
-	queries       *queries
-	observe       observer
-	doubts        *doubts
-	answers       *answers
-	timers        *timers
-	retries       *retries
-	departures    *departures
+	store  Store
+	tools  Dispatcher
+	opts   Options
+	clock  times
+	counts *counts
+
+	// What the loop and the others share.
+	mint       *minter
+	traces     *traces
+	results    *results
+	queries    *queries
+	executors  *executors
+	answers    *answers
+	observe    observer
+	doubts     *doubts
+	timers     *timers
+	retries    *retries
+	departures *departures
+	ends       *ends
+	names      *nameLocks // of begin ids and of identical calls
+
+	// What the loop does, by its states.
 	admission     *admission
-	ends          *ends
 	rules         *rules
 	tokens        *tokens
 	approvals     *approvals
-	probes        *probes
 	confirmations *confirmations
 	records       *records
 	waits         *waits
-	traces        *traces
-	results       *results
+	probes        *probes
+
+	// What others ask for.
 	keys          *derivedKeys
-	names         nameLocks // of identical calls that are being decided
-	counts        *counts
+	stands        *stands
+	deliveries    *deliveries
+	begins        *begins
+	finishes      *finishes
+	settlements   *settlements
+	compensations *compensations
+	classifier    *classifier
 }
 
 // New makes a Runtime. It starts nothing: [Runtime.RecoverAll] is the caller's to call.
@@ -53,46 +69,12 @@ func New(store Store, tools Dispatcher, supervisor Supervisor, opts Options) (*R
 	if opts.Profile == ledger.Talos && opts.Trust.Capabilities == nil {
 		return nil, tga.Errorf(tga.ValidationError, "runtime: profile %v mints a capability for each approval and needs Trust.Capabilities", opts.Profile)
 	}
-	rt := &Runtime{store: store, tools: tools, supervisor: supervisor, opts: opts.withDefaults(), counts: &counts{}}
-	rt.guardAll()
-	rt.clock = times{clock.New(rt.opts.Clock, rt.opts.Monotonic)}
-	rt.mint = &minter{clock: rt.clock, newID: rt.opts.NewID, rand: rt.opts.Rand, limits: rt.opts.Limits, agentID: rt.opts.AgentID}
-	rt.executors = &executors{store: store, clock: rt.clock, lock: rt.opts.Lock}
-	rt.queries = &queries{store: store, clock: rt.clock, executors: rt.executors, profile: rt.opts.Profile}
-	rt.observe = observer(rt.opts.Observe)
-	rt.doubts = &doubts{clock: rt.clock, mint: rt.mint, observe: rt.observe, counts: rt.counts}
-	rt.answers = &answers{rules: rt.opts.Trust.Outcome, maxAnswer: rt.opts.MaxAnswer}
-	rt.timers = newTimers(store, rt.clock, rt.opts.Rand)
-	rt.timers.serve = rt.serveTimer
-	rt.retries = &retries{store: store, clock: rt.clock, mint: rt.mint, timers: rt.timers, counts: rt.counts, profile: rt.opts.Profile, calls: rt}
-	rt.departures = &departures{clock: rt.clock, born: rt.clock.Read()}
-	rt.admission = &admission{tools: rt.tools, profile: rt.opts.Profile}
-	rt.ends = &ends{
-		store: store, mint: rt.mint, answers: rt.answers, executors: rt.executors, departures: rt.departures,
-		retries: rt.retries, observe: rt.observe, counts: rt.counts,
-	}
-	rt.rules = &rules{store: store, supervisor: rt.supervisor}
-	rt.tokens = &tokens{
-		capabilities: rt.opts.Trust.Capabilities, required: rt.opts.Trust.RequireCapability,
-		supervisor: rt.opts.Trust.Supervisor, schema: rt.opts.Trust.Schema, policy: rt.opts.Policy, profile: rt.opts.Profile,
-	}
-	rt.approvals = &approvals{
-		store: store, clock: rt.clock, mint: rt.mint, rules: rt.rules, tokens: rt.tokens, ends: rt.ends,
-		counts: rt.counts, selfApproval: rt.opts.Trust.SelfApproval,
-	}
-	rt.probes = &probes{
-		store: store, prober: rt.opts.Trust.Prober, clock: rt.clock, mint: rt.mint, departures: rt.departures, executors: rt.executors,
-		answers: rt.answers, ends: rt.ends, doubts: rt.doubts, timers: rt.timers, counts: rt.counts,
-	}
-	rt.confirmations = &confirmations{
-		store: store, clock: rt.clock, verifier: rt.opts.Trust.Verifier, approvals: rt.approvals,
-		counts: rt.counts, selfApproval: rt.opts.Trust.SelfApproval,
-	}
-	rt.records = &records{store: store, confirmations: rt.confirmations, ends: rt.ends, counts: rt.counts}
-	rt.waits = &waits{store: store, clock: rt.clock, executors: rt.executors, ends: rt.ends, counts: rt.counts}
-	rt.traces = &traces{store: store, timers: rt.timers, policy: rt.opts.Policy}
-	rt.results = &results{store: store}
-	rt.keys = &derivedKeys{store: store, mint: rt.mint}
+	opts = opts.withDefaults()
+	guardAll(&tools, &supervisor, &opts)
+	rt := &Runtime{store: store, tools: tools, opts: opts, clock: times{clock.New(opts.Clock, opts.Monotonic)}, counts: &counts{}}
+	share(rt)
+	takeSteps(rt, supervisor)
+	openDoors(rt)
 	return rt, nil
 }
 
@@ -216,7 +198,7 @@ func (rt *Runtime) start(ctx context.Context, req Request) (*loop, error) {
 	if !given {
 		req.TraceID = rt.opts.NewID()
 	}
-	if err := rt.leadInstead(ctx, &req, given); err != nil {
+	if err := rt.stands.leadNew(ctx, &req, given); err != nil {
 		return nil, err
 	}
 	lease, err := rt.store.Acquire(ctx, req.TraceID)

@@ -55,6 +55,17 @@ func byModel(t *chain.Trace) bool {
 	return t.Effect != nil && t.Effect.Meta.String(tga.MetaResolvedVia) == ViaModel
 }
 
+// settlements takes people's word for what became of a call in doubt.
+type settlements struct {
+	store     Store
+	traces    *traces
+	executors *executors
+	answers   *answers
+	ends      *ends
+	counts    *counts
+	calls     driver
+}
+
 // Resolve ends a call in doubt with an effect that somebody vouches for. The evidence
 // is stored with it. STATE_INVALID_TRANSITION where the trace is not EXECUTING.
 //
@@ -64,6 +75,10 @@ func byModel(t *chain.Trace) bool {
 // on the wire.
 func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (res Result, err error) {
 	defer rt.goOn(&err)
+	return rt.settlements.resolve(ctx, trace, r)
+}
+
+func (st *settlements) resolve(ctx context.Context, trace tga.ID, r Resolution) (res Result, err error) {
 	if len(r.Evidence) == 0 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "a resolution needs evidence").At("/evidence").In(trace)
 	}
@@ -79,8 +94,8 @@ func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (res
 	if err := mayVia(r.Via, r.Status != tga.StatusSuccess || r.Class != ledger.ClassNone && r.Class != ledger.ClassSuccess); err != nil {
 		return Result{TraceID: trace}, err
 	}
-	return rt.settle(ctx, trace, r.Who, r.Via, func(l *loop) answer {
-		w := rt.answers.read(l, 1, r.Reply)
+	return st.settle(ctx, trace, r.Who, r.Via, func(l *loop) answer {
+		w := st.answers.read(l, 1, r.Reply)
 		w.documents = append(w.documents, chain.Document{Pointer: tga.PointerEvidence, Data: r.Evidence})
 		return w
 	})
@@ -97,10 +112,14 @@ func (rt *Runtime) Abandon(ctx context.Context, trace tga.ID, who, reason string
 // AbandonVia is Abandon by a way that the record names: "" or [ViaModel].
 func (rt *Runtime) AbandonVia(ctx context.Context, trace tga.ID, who, via, reason string) (res Result, err error) {
 	defer rt.goOn(&err)
+	return rt.settlements.abandon(ctx, trace, who, via, reason)
+}
+
+func (st *settlements) abandon(ctx context.Context, trace tga.ID, who, via, reason string) (res Result, err error) {
 	if err := mayVia(via, false); err != nil {
 		return Result{TraceID: trace}, err
 	}
-	return rt.settle(ctx, trace, who, via, func(*loop) answer {
+	return st.settle(ctx, trace, who, via, func(*loop) answer {
 		return answer{
 			status: tga.StatusError, class: ledger.ClassPermanent,
 			errorCode: string(tga.EffectInDoubt), errorText: firstOf(reason, "abandoned; whether the call ran is unknown"),
@@ -109,15 +128,15 @@ func (rt *Runtime) AbandonVia(ctx context.Context, trace tga.ID, who, via, reaso
 }
 
 // settle ends an EXECUTING trace with an effect that no tool server answered.
-func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who, via string, effectOf func(*loop) answer) (Result, error) {
+func (st *settlements) settle(ctx context.Context, trace tga.ID, who, via string, effectOf func(*loop) answer) (Result, error) {
 	if n := len(who); n < 1 || n > 255 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)
 	}
-	l, err := rt.overtakeDoubt(ctx, trace, effectOf)
+	l, err := st.overtake(ctx, trace, effectOf)
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}
-	defer rt.store.Release(l.lease)
+	defer st.store.Release(l.lease)
 	if err := l.inDoubtNow(); err != nil {
 		return l.partial(), err
 	}
@@ -130,9 +149,9 @@ func (rt *Runtime) settle(ctx context.Context, trace tga.ID, who, via string, ef
 	if via != "" {
 		w.meta[tga.MetaResolvedVia] = via
 	}
-	if err := rt.ends.stageAnswer(l, w, nil); err != nil {
+	if err := st.ends.stageAnswer(l, w, nil); err != nil {
 		return l.partial(), err
 	}
-	rt.counts.byPerson.Add(1)
-	return rt.finish(ctx, l)
+	st.counts.byPerson.Add(1)
+	return st.calls.finish(ctx, l)
 }

@@ -74,6 +74,7 @@ type ends struct {
 	executors  *executors
 	departures *departures
 	retries    *retries
+	doubts     *doubts
 	observe    observer
 	counts     *counts
 }
@@ -181,4 +182,16 @@ func (e *ends) takeBack(ctx context.Context, l *loop, attempt uint32, code tga.C
 		return true, e.stageNotSent(l, attempt, code, reason, wait)
 	}
 	return false, l.append(ctx, chain.Batch{Notes: []chain.NewNote{notSentNote(attempt, reason, wait)}})
+}
+
+// notSent records that an attempt certainly reached nobody. If it was the only one
+// that could have, the call is known not to have run and ends; otherwise the doubt
+// about the earlier ones remains.
+func (e *ends) notSent(ctx context.Context, l *loop, attempt uint32, cause error) error {
+	ended, err := e.takeBack(ctx, l, attempt, codeOr(cause, tga.ToolError), cause.Error(), tga.RetryAfterOf(cause))
+	if err != nil || ended {
+		return err
+	}
+	l.doubt = cause
+	return e.doubts.leave(ctx, l)
 }

@@ -354,12 +354,13 @@ func (ts *timers) fire(ctx context.Context, key []byte, trace tga.ID, t timer) e
 	return err
 }
 
+// serveTimer does what a timer is for.
 func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t timer) error {
 	switch t.Kind {
 	case timerRetry:
 		return rt.settledTimer(rt.retries.retry(ctx, key, trace, t.Number))
 	case timerCompensate:
-		_, err := rt.compensate(ctx, trace, whoRuntime, key)
+		_, err := rt.compensations.undo(ctx, trace, whoRuntime, key)
 		return rt.settledTimer(err)
 	}
 	l, err := rt.traces.resume(context.WithoutCancel(ctx), trace) // no deadline: who holds it is at work

@@ -162,7 +162,7 @@ func (w *world) hashProcess(h *hasher) {
 		})
 		h.num(sum)
 	}
-	names := rt.FieldByName("names").FieldByName("held")
+	names := rt.FieldByName("names").Elem().FieldByName("held")
 	h.num(uint64(names.Len()))
 	for _, name := range slices.SortedFunc(slices.Values(names.MapKeys()), func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
 		lock := names.MapIndex(name).Elem()

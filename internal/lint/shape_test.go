@@ -27,8 +27,7 @@ var (
 		"runtime.Runtime.reserve": 30,
 	}
 	overMethods = map[string]int{
-		"engine.DB":       179,
-		"runtime.Runtime": 179,
+		"engine.DB": 179,
 	}
 )
 
