@@ -4,6 +4,11 @@
 // One loop runs a fresh call and a recovered one. The loop is a switch on the trace's
 // state alone, so from that state on a recovery does the same as an ordinary call.
 //
+// What the loop needs beside itself (approvals, probes, timers, confirmation, remote
+// executors and more) is one small type for each subject. A type holds the state and the
+// locks of its subject, and what it uses of the others. Those that make a call go on see the
+// loop through an interface; none holds the Runtime. parts.go puts them together.
+//
 // # Usage
 //
 // A program opens a store, makes a [Runtime] on it and recovers what a crash left, before

@@ -166,56 +166,74 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 	d := ledger.Decide(q)
 	switch d.Action {
 	case ledger.Send:
-		if why, err := rt.rules.forbidden(ctx, l); err != nil {
-			return err
-		} else if why != nil {
-			return rt.ends.refuse(ctx, l, tga.PolicyViolation, "%w", why)
-		}
-		if err := rt.tokens.check(ctx, l); err != nil {
-			return rt.ends.refuse(ctx, l, codeOr(err, tga.CapabilityInvalid), "%w", err)
-		}
-		if err := rt.admission.prepare(ctx, l); err != nil {
-			return rt.ends.refuse(ctx, l, codeOr(err, tga.ToolError), "prepare: %w", err)
-		}
-		if err := rt.stageCall(ctx, l, record); err != nil {
-			return err
-		}
-		err = l.commit(ctx)
-		if errors.Is(err, tga.IdempotencyKeyInFlight) || errors.Is(err, tga.IdempotencyKeyConflict) {
-			// Another trace took the key between the look and the append, which wrote
-			// nothing. Look again.
-			l.unstageCall()
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		l.attempt = d.Attempt // durable: the EXECUTING entry is attempt 1
-		rt.counts.reserved.Add(1)
-		return nil
-
+		return rt.take(ctx, l, record, d.Attempt)
 	case ledger.Serve:
 		return rt.records.serve(ctx, l, record)
-
 	case ledger.Wait, ledger.Doubt:
-		if record == nil || record.Status != ledger.Reserved {
-			break // suspect, and nobody to wait for
-		}
-		if rt.queries.holder(l, record) != ledger.HolderGone {
-			return rt.waits.await(ctx, l, key, record)
-		}
-		if record.TraceID != l.helped {
-			// Nobody runs the trace that has the key. Run it, once: an outcome that its
-			// licence permits is found now, and not at the next start.
-			l.helped = record.TraceID
-			return rt.help(ctx, record.TraceID)
-		}
-		// The holder was asked for after the record was read, and may have ended the call
-		// in between. Only a record that still stands as it was read is in doubt.
-		if now, err := rt.store.Record(ctx, key); err != nil || now == nil || *now != *record {
+		if again, err := rt.leaveToHolder(ctx, l, key, record); again || err != nil {
 			return err
 		}
 	}
+	return rt.refuseKey(ctx, l, key, record, d, q.Suspect)
+}
+
+// take reserves the key and marks attempt 1, in one append, once everybody who has a say in
+// it has allowed the call.
+func (rt *Runtime) take(ctx context.Context, l *loop, record *ledger.Record, attempt uint32) error {
+	if why, err := rt.rules.forbidden(ctx, l); err != nil {
+		return err
+	} else if why != nil {
+		return rt.ends.refuse(ctx, l, tga.PolicyViolation, "%w", why)
+	}
+	if err := rt.tokens.check(ctx, l); err != nil {
+		return rt.ends.refuse(ctx, l, codeOr(err, tga.CapabilityInvalid), "%w", err)
+	}
+	if err := rt.admission.prepare(ctx, l); err != nil {
+		return rt.ends.refuse(ctx, l, codeOr(err, tga.ToolError), "prepare: %w", err)
+	}
+	if err := rt.stageCall(ctx, l, record); err != nil {
+		return err
+	}
+	err := l.commit(ctx)
+	if errors.Is(err, tga.IdempotencyKeyInFlight) || errors.Is(err, tga.IdempotencyKeyConflict) {
+		// Another trace took the key between the look and the append, which wrote
+		// nothing. Look again.
+		l.unstageCall()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.attempt = attempt // durable: the EXECUTING entry is attempt 1
+	rt.counts.reserved.Add(1)
+	return nil
+}
+
+// leaveToHolder lets the trace that has the key come to its end: it waits for whoever runs it,
+// or runs it. It reports whether the key must be looked at again; if not, the record stands as
+// it was read, and nobody is at its call.
+func (rt *Runtime) leaveToHolder(ctx context.Context, l *loop, key ledger.Key, record *ledger.Record) (again bool, err error) {
+	if record == nil || record.Status != ledger.Reserved {
+		return false, nil // suspect, and nobody to wait for
+	}
+	if rt.queries.holder(l, record) != ledger.HolderGone {
+		return true, rt.waits.await(ctx, l, key, record)
+	}
+	if record.TraceID != l.helped {
+		// Nobody runs the trace that has the key. Run it, once: an outcome that its
+		// licence permits is found now, and not at the next start.
+		l.helped = record.TraceID
+		return true, rt.help(ctx, record.TraceID)
+	}
+	// The holder was asked for after the record was read, and may have ended the call
+	// in between. Only a record that still stands as it was read is in doubt.
+	now, err := rt.store.Record(ctx, key)
+	return err != nil || now == nil || *now != *record, err
+}
+
+// refuseKey ends a trace whose key is another's. While a quarantine makes the key suspect,
+// the trace waits as it is.
+func (rt *Runtime) refuseKey(ctx context.Context, l *loop, key ledger.Key, record *ledger.Record, d ledger.Decision, suspect bool) error {
 	holder, rests := "", time.Duration(0)
 	if record != nil {
 		holder = " (trace " + record.TraceID.String() + ")"
@@ -224,19 +242,18 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 			if err != nil {
 				return err
 			}
-			before := doubtOf(t)
-			if before.Cause != "" {
+			if before := doubtOf(t); before.Cause != "" {
 				holder += ": " + before.Cause
 			}
 			rests = rt.clock.restsFor(askedBefore(t))
 		}
 	}
-	if q.Suspect && d.Action == ledger.Doubt {
+	if suspect && d.Action == ledger.Doubt {
 		// The trace waits as it is for the end of the quarantine; nothing of it is known
 		// to be over.
 		return tga.Errorf(d.Code, "key %q: %s%s", key.Key, d.Reason, holder).In(l.lease.TraceID)
 	}
-	err = rt.ends.refuse(ctx, l, d.Code, "key %q: %s%s", key.Key, d.Reason, holder)
+	err := rt.ends.refuse(ctx, l, d.Code, "key %q: %s%s", key.Key, d.Reason, holder)
 	var refusal *tga.Error
 	if errors.As(err, &refusal) {
 		refusal.RetryAfter = rests
