@@ -93,7 +93,7 @@ func (b Begun) Late(asked time.Time) bool {
 	return b.SendWithin != 0 && time.Since(asked) >= b.SendWithin
 }
 
-// begins answers who sends a call himself.
+// begins answers those that send their calls themselves: what may they send, and until when?
 type begins struct {
 	store        Store
 	clock        times
@@ -253,8 +253,7 @@ func (bs *begins) open(ctx context.Context, req BeginRequest, own *ownBegin) (*l
 		return nil, err
 	}
 	if req.Key != "" {
-		key := ledger.Key{Namespace: firstOf(req.Namespace, tga.DefaultNamespace), Server: req.Server, Tool: req.Tool, Key: req.Key}
-		record, err := bs.store.Record(ctx, key)
+		record, err := bs.store.Record(ctx, req.ledgerKey())
 		if err != nil {
 			return nil, err
 		}

@@ -85,7 +85,8 @@ type driver interface {
 	drive(ctx context.Context, l *loop) error
 	// finish is drive, and the answer for its caller.
 	finish(ctx context.Context, l *loop) (Result, error)
-	// run is drive for who may have to send: it does not look whether it was overtaken.
+	// run is drive for a call that a remote executor sends: whether another run has overtaken
+	// this one is left for its next append to find out.
 	run(ctx context.Context, l *loop) error
 	// settled is the answer of a run that came to its end.
 	settled(ctx context.Context, l *loop, wasTerminal bool) (Result, error)
