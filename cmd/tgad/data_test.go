@@ -15,9 +15,9 @@ import (
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/daemon"
 	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
-	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 )
 

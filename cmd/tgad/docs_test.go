@@ -16,9 +16,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
-	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -98,7 +98,7 @@ var ranElsewhere = map[string]string{
 	"tgad state rollback":                      "state.txtar",
 	"tgad agent":                               "agent.txtar",
 	"tgad workspace":                           "workspace.txtar",
-	"go test -run '^$' -bench 'Session|Directory|Call/' ./runtime/workstate": "a measurement; it takes minutes",
+	"go test -run '^$' -bench 'Session|Directory|Call/' ./internal/workstate": "a measurement; it takes minutes",
 	"tgad agent check MANIFEST":           "agent.txtar",
 	"tgad agent run MANIFEST":             "agent.txtar",
 	"tgad agent run FILE --message \"…\"": "agent.txtar",

@@ -10,8 +10,8 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/doctor"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime/client"
-	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/schemas/tga"
 )

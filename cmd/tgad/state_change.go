@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/cli"
-	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/schemas/tga"
 )

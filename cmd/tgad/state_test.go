@@ -18,7 +18,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/demo"
-	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/schemas/tga"
 )

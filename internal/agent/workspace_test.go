@@ -21,7 +21,7 @@ import (
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/modelserver"
 	"github.com/tgad/tgad/internal/turn"
-	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

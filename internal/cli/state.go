@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

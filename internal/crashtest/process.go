@@ -9,9 +9,9 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/tgad/tgad/internal/workstate"
+	"github.com/tgad/tgad/internal/workstate/memfs"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/workstate"
-	"github.com/tgad/tgad/runtime/workstate/memfs"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/runtime/workstate/sqlitefile"
 	"github.com/tgad/tgad/schemas/tga"

@@ -132,7 +132,7 @@ func TestDaemonLinksNoTests(t *testing.T) {
 	tests := []string{
 		"testing", "pgregory.net/rapid", "github.com/anishathalye/porcupine",
 		module + "/internal/crashtest", module + "/internal/demo", module + "/internal/lab", module + "/internal/modelserver",
-		module + "/internal/memstore", module + "/internal/planted", module + "/examples", module + "/runtime/storetest", module + "/runtime/workstate/memfs",
+		module + "/internal/memstore", module + "/internal/planted", module + "/examples", module + "/runtime/storetest", module + "/internal/workstate/memfs",
 	}
 	for _, p := range list(t, "-deps", "./cmd/tgad") {
 		for _, of := range tests {

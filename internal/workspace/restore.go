@@ -6,7 +6,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/schemas/tga"
 )

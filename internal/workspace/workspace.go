@@ -27,7 +27,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/access"
-	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/schemas/tga"
 )

@@ -30,7 +30,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

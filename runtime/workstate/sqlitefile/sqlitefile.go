@@ -23,7 +23,7 @@ import (
 
 	"modernc.org/sqlite"
 
-	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/sqlitefile"
 	"github.com/tgad/tgad/schemas/tga"
 )

@@ -3,11 +3,11 @@ package workstate_test
 import (
 	"testing"
 
-	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-const machineName = "*github.com/tgad/tgad/runtime/workstate_test.machine"
+const machineName = "*github.com/tgad/tgad/internal/workstate_test.machine"
 
 // placedMachine is a machine that says where it lies.
 type placedMachine struct {

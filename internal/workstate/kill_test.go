@@ -16,8 +16,8 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"

@@ -67,13 +67,22 @@ func compact(raw []byte) []byte {
 	return b.Bytes()
 }
 
+// publicPath is the import path by which programs name the types of this package. Snapshots
+// have it in the names of slices and resources, so it stays when the code moves: under another
+// name a stored state would not find its content again.
+const publicPath = "github.com/tgad/tgad/runtime/workstate"
+
+var ownPath = reflect.TypeFor[Node]().PkgPath()
+
 // nameOf returns the name of a type in snapshots: import path, a dot, the type's name.
 func nameOf(t reflect.Type) string {
-	if t.Kind() == reflect.Pointer {
+	switch {
+	case t.Kind() == reflect.Pointer:
 		return "*" + nameOf(t.Elem())
-	}
-	if t.PkgPath() == "" {
+	case t.PkgPath() == "":
 		return t.String()
+	case t.PkgPath() == ownPath:
+		return publicPath + "." + t.Name()
 	}
 	return t.PkgPath() + "." + t.Name()
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/workstate"
+	"github.com/tgad/tgad/internal/workstate/memfs"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/workstate"
-	"github.com/tgad/tgad/runtime/workstate/memfs"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -109,7 +109,7 @@ func TestPlanSaysWhatARollbackCannotUndo(t *testing.T) {
 		parts = append(parts, c.Part[strings.LastIndex(c.Part, ".")+1:])
 	}
 	if !slices.Equal(undone, []string{"charge", "mail", "pure"}) || !slices.Equal(standing, []string{"charge:refund", "mail:"}) ||
-		!slices.Equal(parts, []string{"Budget", "KV", "FS", "machine", "Digested", "Plan"}) {
+		!slices.Equal(parts, []string{"FS", "machine", "Budget", "KV", "Digested", "Plan"}) {
 		t.Errorf("undone %v, standing %v, parts %v", undone, standing, parts)
 	}
 	w.do("good", `{"text":"e"}`, tga.StatusSuccess)

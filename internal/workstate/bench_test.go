@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/workstate"
+	"github.com/tgad/tgad/internal/workstate/memfs"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
-	"github.com/tgad/tgad/runtime/workstate/memfs"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -14,10 +14,10 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/workstate"
+	"github.com/tgad/tgad/internal/workstate/memfs"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/workstate"
-	"github.com/tgad/tgad/runtime/workstate/memfs"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -10,9 +10,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tgad/tgad/internal/workstate"
+	"github.com/tgad/tgad/internal/workstate/memfs"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/workstate"
-	"github.com/tgad/tgad/runtime/workstate/memfs"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/tgad/tgad/runtime/workstate"
+	"github.com/tgad/tgad/internal/workstate"
 )
 
 // FS is the file system. It implements [fs.FS] and [workstate.Branch]. Paths are those

@@ -7,21 +7,7 @@
 // loop of package runtime knows nothing of it. A tool finds its call's own view with
 // [FromContext].
 //
-// # Usage
-//
-// A program puts its resources into a [Registry], opens the state on the store, and makes the
-// runtime with the two that the state hands out: its store and its dispatcher.
-//
-//	err := workstate.Add(resources, workstate.NewKV())
-//	…
-//	state, err := workstate.Open(ctx, db, id, workstate.NewSession(), resources, workstate.Options{})
-//	…
-//	rt, err := runtime.New(state.Store(), workstate.Transact(tools, state), supervisor, options)
-//
-// In a tool, [FromContext] gives the call's transaction: [Use] finds a resource in it, and [Slice]
-// a slice of the session. [State.List] shows the checkpoints of recent calls, [State.PlanRollback]
-// what a rollback to one of them would change, and [State.RollbackTo] does it. Without a store,
-// [New] makes a state that ends with the process.
+// Package runtime/workstate shows other modules what they need of it.
 //
 // # Parts
 //

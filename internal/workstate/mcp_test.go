@@ -13,9 +13,9 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp"
-	"github.com/tgad/tgad/runtime/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
 	"github.com/tgad/tgad/schemas/tga"
 )

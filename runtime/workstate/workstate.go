@@ -1,0 +1,176 @@
+// Package workstate makes every tool call a transaction over what an agent holds: the
+// typed slices of its session and the resources beside it, such as files, budget and
+// databases. A call that succeeds leaves all its changes, a call that fails leaves none,
+// and the state can go back to before any recent call.
+//
+// A [State] is the single root. [Transact] puts it around a [runtime.Dispatcher]; the
+// loop of package runtime knows nothing of it. A tool finds its call's own view with
+// [FromContext].
+//
+// # Usage
+//
+// A program puts its resources into a [Registry], opens the state on the store, and makes the
+// runtime with the two that the state hands out: its store and its dispatcher.
+//
+//	err := workstate.Add(resources, workstate.NewKV())
+//	…
+//	state, err := workstate.Open(ctx, db, id, workstate.NewSession(), resources, workstate.Options{})
+//	…
+//	rt, err := runtime.New(state.Store(), workstate.Transact(tools, state), supervisor, options)
+//
+// In a tool, [FromContext] gives the call's transaction: [Use] finds a resource in it, and [Slice]
+// a slice of the session. State.List shows the checkpoints of recent calls, State.PlanRollback
+// what a rollback to one of them would change, and State.RollbackTo does it. Without a store,
+// [New] makes a state that ends with the process.
+//
+// Packages hostdir and sqlitefile below this one are resources: a directory and a database.
+// docs/STATE.md says what holds for a state, what is durable when, and what cannot be undone.
+//
+// The types are aliases of those that do the work.
+package workstate
+
+import (
+	"context"
+
+	"github.com/tgad/tgad/internal/workstate"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// A state, and what a program does with it.
+type (
+	// State is the working state of an agent.
+	State = workstate.State
+	// Options configure a state.
+	Options = workstate.Options
+	// External says what becomes of what a tool does outside the working state.
+	External = workstate.External
+	// ToolInvoked is a call that has ended, as [Options] has it observed.
+	ToolInvoked = workstate.ToolInvoked
+	// Checkpoint is a place that a state can go back to.
+	Checkpoint = workstate.Checkpoint
+	// Plan is what a rollback would change.
+	Plan = workstate.Plan
+	// RestoreOptions say how a state goes back.
+	RestoreOptions = workstate.RestoreOptions
+	// SnapshotOptions say what a snapshot of the whole state has.
+	SnapshotOptions = workstate.SnapshotOptions
+	// CompositeSnapshot is a snapshot of the whole state.
+	CompositeSnapshot = workstate.CompositeSnapshot
+)
+
+// What a state holds: slices of values, and resources.
+type (
+	// Session has the slices.
+	Session = workstate.Session
+	// TypedSlice is the slice of one type.
+	TypedSlice[T any] = workstate.TypedSlice[T]
+	// Registry has the resources.
+	Registry = workstate.Registry
+	// KV is a resource: keys with values.
+	KV = workstate.KV
+	// Budget is a resource that bounds what calls use.
+	Budget = workstate.Budget
+	// Usage is what a call used, and what a budget allows.
+	Usage = workstate.Usage
+	// Tx is a call's own view of the state.
+	Tx = workstate.Tx
+	// Tool is a function as a tool: see [Func].
+	Tool = workstate.Tool
+	// Tools are functions as a dispatcher, by name.
+	Tools = workstate.Tools
+)
+
+// What a program implements for a resource of its own.
+type (
+	// Snapshotter is a resource that calls use one after another.
+	Snapshotter = workstate.Snapshotter
+	// Brancher is a resource of which each call gets a branch of its own.
+	Brancher = workstate.Brancher
+	// Branch is a call's own.
+	Branch = workstate.Branch
+	// Collector is a resource that keeps content outside the store, and forgets some of it.
+	Collector = workstate.Collector
+	// Node is a piece of a snapshot, known by its digest.
+	Node = workstate.Node
+)
+
+// What becomes of a slice when the state goes back: see Register of [TypedSlice].
+const (
+	PolicyState = workstate.PolicyState // rolled back
+	PolicyLog   = workstate.PolicyLog   // append-only, kept by a rollback
+	PolicyCache = workstate.PolicyCache // rolled back with a failed call, emptied by a restore
+)
+
+// ErrFailed is a tool's own failure that comes with a value.
+var ErrFailed = workstate.ErrFailed
+
+// New makes a state in memory: a call is committed when it returns, and nothing outlives
+// the process. session and resources are the
+// state's own from now on: they may be filled before, and are changed by transactions after.
+func New(ctx context.Context, session *Session, resources *Registry, o Options) (*State, error) {
+	return workstate.New(ctx, session, resources, o)
+}
+
+// Open opens the state with this id in a store, or makes it of what session and
+// resources hold. The state has the lease of its id until it is closed; where another
+// has it: STATE_LOCK_ACQUIRE_FAILED.
+//
+// Slices and resources in memory get their stored content. A resource that calls take
+// turns at, such as a directory, is left as it is, unless a transaction that used it did
+// not end: then it is made what it was before it, or, for a restore that was begun, what
+// it was to become. What stood there is kept as a boundary of its own.
+func Open(ctx context.Context, store runtime.Store, id tga.ID, session *Session, resources *Registry, o Options) (*State, error) {
+	return workstate.Open(ctx, store, id, session, resources, o)
+}
+
+// Transact makes each call of next a transaction over s: its changes are undone where the
+// answer is not a success, where next returns an error or panics, and where the call can't
+// commit. For a state with a store, the runtime must be made on the store that the state
+// hands out.
+func Transact(next runtime.Dispatcher, s *State) runtime.Dispatcher {
+	return workstate.Transact(next, s)
+}
+
+// FromContext returns the transaction that the caller runs in, nil outside of one.
+func FromContext(ctx context.Context) *Tx { return workstate.FromContext(ctx) }
+
+// Use returns the resource of type T as the transaction sees it: its own branch, or the
+// resource itself where calls take turns and it is this one's. NOT_FOUND where there is
+// no such resource; PERMISSION_DENIED where the call is not one that may use it.
+func Use[T any](t *Tx) (T, error) { return workstate.Use[T](t) }
+
+// Slice returns the slice of T in s. It exists for every T; one that was never
+// registered is rolled back ([PolicyState]).
+func Slice[T any](s *Session) TypedSlice[T] { return workstate.Slice[T](s) }
+
+// Reduce registers a reducer of the slice of T for events of type E: f is given the
+// items and an event and returns the items that follow.
+func Reduce[T, E any](s *Session, f func(items []T, event E) []T) { workstate.Reduce(s, f) }
+
+// NewSession makes a session that knows the slices of calls and prompts.
+func NewSession() *Session { return workstate.NewSession() }
+
+// Add enters a resource under the type T, which may be an interface. VALIDATION_ERROR
+// where there is one already.
+func Add[T any](r *Registry, resource T) error { return workstate.Add(r, resource) }
+
+// NewKV returns an empty map.
+func NewKV() *KV { return workstate.NewKV() }
+
+// NewBudget returns a budget in which nothing is spent. Zero fields of limit are no
+// limit.
+func NewBudget(limit Usage) *Budget { return workstate.NewBudget(limit) }
+
+// NewNode makes a node. The caller gives data and kids away.
+func NewNode(data []byte, kids ...*Node) *Node { return workstate.NewNode(data, kids...) }
+
+// Conflict returns a STATE_CONFLICT that names what conflicts, nil where nothing does: the
+// word of a [Branch] that cannot commit.
+func Conflict(names ...string) error { return workstate.Conflict(names...) }
+
+// Func makes a tool of a function. Arguments with a member that P does not have are
+// refused. What f returns becomes the answer: a value its JSON form, an error a failure
+// with the error's code, or TOOL_ERROR. [ErrFailed] is a failure with a value. While the
+// context has ended, an error of f is handed on: nobody knows what f did outside.
+func Func[P any](f func(ctx context.Context, params P) (any, error)) Tool { return workstate.Func(f) }
