@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tgad/tgad/internal/capability"
 	"github.com/tgad/tgad/internal/talostest"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/tgad/tgad/examples/payments/journal"
 	"github.com/tgad/tgad/internal/modelserver"
+	"github.com/tgad/tgad/internal/payments/journal"
 )
 
 // modelConfig is the part of a configuration that names the test's model server.

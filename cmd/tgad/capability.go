@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/capability"
 	"github.com/tgad/tgad/internal/cli"
-	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/tgad/tgad/examples/payments/journal"
+	"github.com/tgad/tgad/internal/payments/journal"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )

@@ -17,7 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/tgad/tgad/examples/payments/journal"
+	"github.com/tgad/tgad/internal/payments/journal"
 	"github.com/tgad/tgad/runtime/client"
 )
 

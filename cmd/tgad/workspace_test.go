@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/examples/payments/journal"
+	"github.com/tgad/tgad/internal/payments/journal"
 	"github.com/tgad/tgad/internal/workspace"
 )
 

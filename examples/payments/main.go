@@ -6,7 +6,7 @@ package main
 import (
 	"os"
 
-	"github.com/tgad/tgad/examples/payments/server"
+	"github.com/tgad/tgad/internal/payments/server"
 )
 
 func main() { os.Exit(server.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

@@ -6,9 +6,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/tgad/tgad/internal/capability"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

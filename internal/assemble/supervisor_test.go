@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/capability"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

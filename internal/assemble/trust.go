@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tgad/tgad/internal/capability"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/outcome"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/runtime/mcp"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"

@@ -6,11 +6,11 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/tgad/tgad/internal/capability"
 	"github.com/tgad/tgad/internal/outcome"
 	"github.com/tgad/tgad/internal/verify"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

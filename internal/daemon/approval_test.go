@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/tgad/tgad/internal/capability"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/schemas/tga"
 )
 

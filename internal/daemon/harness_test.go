@@ -20,8 +20,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/capability"
 	"github.com/tgad/tgad/runtime"
-	"github.com/tgad/tgad/runtime/capability"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )

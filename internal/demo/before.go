@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tgad/tgad/examples/payments/journal"
+	"github.com/tgad/tgad/internal/payments/journal"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )

@@ -10,7 +10,7 @@ import (
 	"io"
 	"time"
 
-	payments "github.com/tgad/tgad/examples/payments/server"
+	payments "github.com/tgad/tgad/internal/payments/server"
 )
 
 // Payments is the verb that runs the payments tool server: its own arguments, and

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
-	"github.com/tgad/tgad/examples/payments/journal"
 	"github.com/tgad/tgad/internal/modelserver"
+	"github.com/tgad/tgad/internal/payments/journal"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/schemas/tga"
 )

@@ -19,9 +19,9 @@ var doors = map[string][]string{
 	"github.com/cockroachdb/pebble":          {"engine", "wal", "internal/crashtest", "internal/vector", "internal/evidence", "bench"}, // all but engine: the file systems
 	"github.com/gowebpki/jcs":                {"schemas/tga"},
 	"github.com/klauspost/compress":          {"wal", "internal/segment"},
-	"github.com/modelcontextprotocol/go-sdk": {"runtime/mcp", "examples/"},
+	"github.com/modelcontextprotocol/go-sdk": {"runtime/mcp", "internal/payments/server"},
 	"github.com/failsafe-go/failsafe-go":     {"runtime/dispatch", "internal/verify"},
-	"github.com/golang-jwt/jwt":              {"runtime/capability"},
+	"github.com/golang-jwt/jwt":              {"internal/capability"},
 	"github.com/jackc/pgx":                   {"internal/verify/pgcheck"},
 	"modernc.org/sqlite":                     {"internal/verify/sqlitecheck", "runtime/workstate/sqlitefile"},
 	"github.com/spf13/cobra":                 {"cmd/tgad", "internal/"},
@@ -132,7 +132,7 @@ func TestDaemonLinksNoTests(t *testing.T) {
 	tests := []string{
 		"testing", "pgregory.net/rapid", "github.com/anishathalye/porcupine",
 		module + "/internal/crashtest", module + "/internal/demo", module + "/internal/lab", module + "/internal/modelserver",
-		module + "/internal/memstore", module + "/internal/planted", module + "/examples", module + "/runtime/storetest", module + "/internal/workstate/memfs",
+		module + "/internal/memstore", module + "/internal/planted", module + "/examples", module + "/internal/payments", module + "/runtime/storetest", module + "/internal/workstate/memfs",
 	}
 	for _, p := range list(t, "-deps", "./cmd/tgad") {
 		for _, of := range tests {

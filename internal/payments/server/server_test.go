@@ -18,8 +18,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tgad/tgad/examples/payments/journal"
-	"github.com/tgad/tgad/examples/payments/server"
+	"github.com/tgad/tgad/internal/payments/journal"
+	"github.com/tgad/tgad/internal/payments/server"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/mcp"
 	"github.com/tgad/tgad/schemas/tga"

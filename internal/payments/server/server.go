@@ -28,7 +28,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/tgad/tgad/examples/payments/journal"
+	"github.com/tgad/tgad/internal/payments/journal"
 )
 
 // Main runs the server, or prints the counts of a journal, and returns the exit code:
