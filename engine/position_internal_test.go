@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"testing"
 
-	vectors "github.com/tgad/tgad/test_vectors"
+	"github.com/tgad/tgad/internal/golden"
 )
 
 // TestPositionRowOfTheVectors: the position row is the one that the vectors have, both ways.
 func TestPositionRowOfTheVectors(t *testing.T) {
-	raw, err := vectors.FS.ReadFile("tga/log_bytes.json")
+	raw, err := golden.Vectors.ReadFile("tga/log_bytes.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,14 +8,14 @@ import (
 
 	"github.com/gowebpki/jcs"
 
+	vectors "github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/schemas/tga"
-	vectors "github.com/tgad/tgad/test_vectors"
 )
 
 // golden returns the golden chain's documents, as they lie in the file.
 func golden(f fuzzer) (artifacts, entries, notes, checkpoints, preimages [][]byte) {
 	f.Helper()
-	b, err := vectors.FS.ReadFile("tga/golden_chain.json")
+	b, err := vectors.Vectors.ReadFile("tga/golden_chain.json")
 	if err != nil {
 		f.Fatal(err)
 	}

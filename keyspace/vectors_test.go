@@ -8,9 +8,9 @@ import (
 	"os"
 	"testing"
 
+	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
-	vectors "github.com/tgad/tgad/test_vectors"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden vectors")
@@ -90,7 +90,7 @@ func TestKeyVectors(t *testing.T) {
 	for _, v := range got[:17] { // one of each kind
 		layout = append(layout, []byte(v.Key))
 	}
-	vectors.HoldFormat(t, "StoreVersion", tga.StoreVersion, layout...)
+	golden.HoldFormat(t, "StoreVersion", tga.StoreVersion, layout...)
 	if *update {
 		b, err := json.MarshalIndent(got, "", "  ")
 		if err == nil {

@@ -3,8 +3,8 @@ package ledger
 import (
 	"testing"
 
+	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/schemas/tga"
-	golden "github.com/tgad/tgad/test_vectors"
 )
 
 func TestFormatHasItsNumber(t *testing.T) {

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
-	vectors "github.com/tgad/tgad/test_vectors"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -35,7 +35,7 @@ type recoveryVector struct {
 // TestRecoveryVectors gives the vectors' own artifacts and entries to a store, as
 // another implementation would have written them, and recovers.
 func TestRecoveryVectors(t *testing.T) {
-	raw, err := vectors.FS.ReadFile("tga/state_transition_vectors.json")
+	raw, err := golden.Vectors.ReadFile("tga/state_transition_vectors.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/tgad/tgad/schemas"
+	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/schemas/tga"
-	vectors "github.com/tgad/tgad/test_vectors"
 )
 
 // denyAll refuses every reference out of a schema: a schema that needs a file or the
@@ -27,12 +26,12 @@ func (denyAll) Load(url string) (any, error) { return nil, fmt.Errorf("reference
 func compile(t *testing.T) map[string]*jsonschema.Schema {
 	t.Helper()
 	compiled := make(map[string]*jsonschema.Schema)
-	names, err := fs.Glob(schemas.FS, "tga/v1/*.schema.json")
+	names, err := fs.Glob(golden.Schemas, "tga/v1/*.schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		b, err := schemas.FS.ReadFile(name)
+		b, err := golden.Schemas.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +71,7 @@ func decodeArtifact(b []byte) error { _, err := tga.DecodeArtifact(b, tga.Limits
 // documents returns valid documents by schema: all of the golden chain's.
 func documents(t *testing.T) map[string][]map[string]any {
 	t.Helper()
-	b, err := vectors.FS.ReadFile("tga/golden_chain.json")
+	b, err := golden.Vectors.ReadFile("tga/golden_chain.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,10 +2,3 @@
 // that an implementation in any language can check itself against. README.md in this
 // folder describes the files; check.py checks the chain without any of our code.
 package vectors
-
-import "embed"
-
-// FS holds tga/*.json.
-//
-//go:embed tga/*.json
-var FS embed.FS

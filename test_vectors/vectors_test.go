@@ -16,7 +16,7 @@ import (
 
 func load(t *testing.T, name string, v any) {
 	t.Helper()
-	b, err := FS.ReadFile("tga/" + name)
+	b, err := os.ReadFile(filepath.Join("tga", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestOutsideCheckerSeesAChangedDigit(t *testing.T) {
 		dir := t.TempDir()
 		changed := false
 		for _, name := range []string{"golden_chain.json", "state_transition_vectors.json", "canonical_json.json", "ledger_decisions.json", "log_bytes.json", "watermark.json", "body_file.json", "sealed_segment.json", "packed_segment.json"} {
-			b, err := FS.ReadFile("tga/" + name)
+			b, err := os.ReadFile(filepath.Join("tga", name))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,13 +8,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/schemas/tga"
-	vectors "github.com/tgad/tgad/test_vectors"
 )
 
 // TestBodyFileIsAsItsVectors: written as the first of them, and each read to its verdict.
 func TestBodyFileIsAsItsVectors(t *testing.T) {
-	raw, err := vectors.FS.ReadFile("tga/body_file.json")
+	raw, err := golden.Vectors.ReadFile("tga/body_file.json")
 	var v struct {
 		ID, Key, Body string
 		Cases         []struct{ Name, Hex, Verdict string }

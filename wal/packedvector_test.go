@@ -13,8 +13,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/schemas/tga"
-	vectors "github.com/tgad/tgad/test_vectors"
 )
 
 var writeVectors = flag.Bool("write", false, "write the vectors that a test compares")
@@ -23,7 +23,7 @@ var writeVectors = flag.Bool("write", false, "write the vectors that a test comp
 type packedVectors struct {
 	Hex     string         `json:"hex"`
 	Records []packedRecord `json:"records"`
-	Cases   []vectors.Case `json:"cases"`
+	Cases   []golden.Case  `json:"cases"`
 }
 
 type packedRecord struct {
@@ -126,7 +126,7 @@ func packedBase(t *testing.T) (Options, packedParts) {
 		for _, e := range list {
 			plain, err := made.block(&e)
 			fatal(err)
-			p.frames = append(p.frames, frame{byte(kind), vectors.Stored(plain), e})
+			p.frames = append(p.frames, frame{byte(kind), golden.Stored(plain), e})
 		}
 	}
 	return o, p
@@ -192,7 +192,7 @@ func TestPackedSegmentIsAsItsVectors(t *testing.T) {
 		if name == "good" {
 			v.Hex, v.Records = hex.EncodeToString(b), records
 		}
-		v.Cases = append(v.Cases, vectors.NewCase(name, good, b, verdict))
+		v.Cases = append(v.Cases, golden.NewCase(name, good, b, verdict))
 	}
 	// forged changes frame i of a copy, or the copy: every checksum around it is made again.
 	forged := func(name string, i int, change func(p *packedParts, f *frame, plain []byte) []byte) {
@@ -200,7 +200,7 @@ func TestPackedSegmentIsAsItsVectors(t *testing.T) {
 		p.frames = append([]frame(nil), sound.frames...)
 		plain := bytes.Clone(p.frames[i].stored[12:])
 		if b := change(&p, &p.frames[i], plain); b != nil {
-			p.frames[i].stored = vectors.Stored(b)
+			p.frames[i].stored = golden.Stored(b)
 		}
 		add(name, p.bytes())
 	}
@@ -303,7 +303,7 @@ func TestPackedSegmentIsAsItsVectors(t *testing.T) {
 		}
 		return
 	}
-	if want, err := vectors.FS.ReadFile("tga/packed_segment.json"); err != nil || !bytes.Equal(want, b.Bytes()) {
+	if want, err := golden.Vectors.ReadFile("tga/packed_segment.json"); err != nil || !bytes.Equal(want, b.Bytes()) {
 		t.Errorf("the committed vectors are others (%v): go test ./wal -run TestPackedSegmentIsAsItsVectors -write", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // with the one above it. Test files may import what they like.
 var rooms = []struct{ path, owns, imports string }{
 	// The contract, and what is consulted by everybody: no I/O.
-	{"schemas", `JSON Schemas and the OpenAPI document, embedded; contract types, transition table, canonical JSON, digests, error codes`, ""},
+	{"schemas", `JSON Schemas; the OpenAPI document, embedded; contract types, transition table, canonical JSON, digests, error codes`, ""},
 	{"schemas/tga", "", ""},
 	{"schemas/wire", "", ""},
 	{"keyspace", `every key of the store, those of attachments too: byte order is tuple order, no id can cross a prefix`, "schemas/tga"},
@@ -107,7 +107,8 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/planted", "", ""},
 	{"internal/memstore", "a `Store` in memory for tests; every order in which a few actors can meet", "ledger runtime schemas/tga wal/chain"},
 	{"internal/interleave", "", ""},
-	{"internal/talostest", `what the public Talos schemas ask of artifacts, an OpenTelemetry collector, for tests`, "schemas"},
+	{"internal/golden", `golden vectors and schemas where they lie, what the public Talos schemas ask of artifacts, an OpenTelemetry collector, for tests`, ""},
+	{"internal/talostest", "", "internal/golden"},
 	{"internal/agent/otlptest", "", ""},
 	{"internal/mutate", `finds changed operators that no test of their package notices`, ""},
 	{"internal/lint", `the structure as tests: imports, documents made from tables`, ""},

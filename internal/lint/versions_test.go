@@ -77,7 +77,7 @@ func TestVersionsStandInOneFile(t *testing.T) {
 	}
 	for name := range here {
 		if formats[name] == nil || !held[name] {
-			t.Errorf("%s has no sample: vectors.HoldFormat in a test of its package, and a row of formats.json", name)
+			t.Errorf("%s has no sample: golden.HoldFormat in a test of its package, and a row of formats.json", name)
 		}
 	}
 	for name := range formats {

@@ -12,9 +12,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/schemas/tga"
-	vectors "github.com/tgad/tgad/test_vectors"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -22,8 +22,8 @@ var writeVectors = flag.Bool("write", false, "write the vectors that a test comp
 
 // sealedVectors are a sealed segment, and others as what differs from it.
 type sealedVectors struct {
-	Hex   string         `json:"hex"`
-	Cases []vectors.Case `json:"cases"`
+	Hex   string        `json:"hex"`
+	Cases []golden.Case `json:"cases"`
 }
 
 // sealedParts are what a sealed segment of one block is made of.
@@ -82,7 +82,7 @@ func sealedCases(t *testing.T) (good []byte, cases map[string][]byte, order []st
 	records, at := part(16)
 	list, footer := part(at)
 	index := made[footer+16+2*48 : len(made)-88]
-	sound := sealedParts{version: 2, traces: len(traces), block: vectors.Stored(records), list: vectors.Stored(list), index: index}
+	sound := sealedParts{version: 2, traces: len(traces), block: golden.Stored(records), list: golden.Stored(list), index: index}
 	good = sound.bytes()
 	cases = map[string][]byte{}
 	add := func(name string, b []byte) { cases[name], order = b, append(order, name) }
@@ -95,18 +95,18 @@ func sealedCases(t *testing.T) (good []byte, cases map[string][]byte, order []st
 	add("good", good)
 	forged("the footer has another digest of the block", func(p *sealedParts) { p.flip = 1 })
 	forged("a byte of an artifact is another", func(p *sealedParts) {
-		p.block = vectors.Stored(replaced(t, records, `"intent":"`, `"intemt":"`))
+		p.block = golden.Stored(replaced(t, records, `"intent":"`, `"intemt":"`))
 	})
 	forged("the first two entries are swapped", func(p *sealedParts) {
 		one := 36 + int(binary.BigEndian.Uint32(records[24:]))
 		two := one + 12 + int(binary.BigEndian.Uint32(records[one:]))
-		p.block = vectors.Stored(bytes.Join([][]byte{records[:24], records[one:two], records[24:one], records[two:]}, nil))
+		p.block = golden.Stored(bytes.Join([][]byte{records[:24], records[one:two], records[24:one], records[two:]}, nil))
 	})
 	forged("the body of an entry is that of another", func(p *sealedParts) {
 		b := bytes.Clone(records)
 		one := 36 + int(binary.BigEndian.Uint32(b[24:])) // the second entry, which then has the digest of the first artifact
 		copy(b[one+12+120:], b[36+120:36+152])
-		p.block = vectors.Stored(b)
+		p.block = golden.Stored(b)
 	})
 	at = 36 // of the first entry's frame
 	for _, c := range []struct {
@@ -125,17 +125,17 @@ func sealedCases(t *testing.T) (good []byte, cases map[string][]byte, order []st
 		forged(c.name, func(p *sealedParts) {
 			b := bytes.Clone(records)
 			b[c.at] = c.to
-			p.block = vectors.Stored(b)
+			p.block = golden.Stored(b)
 		})
 	}
-	forged("a byte behind the records", func(p *sealedParts) { p.block = vectors.Stored(append(bytes.Clone(records), 0)) })
+	forged("a byte behind the records", func(p *sealedParts) { p.block = golden.Stored(append(bytes.Clone(records), 0)) })
 	forged("the block has one trace more than records", func(p *sealedParts) { p.traces++ })
 	forged("a flag that nobody knows", func(p *sealedParts) { p.flags = 1 })
-	forged("the list has another key", func(p *sealedParts) { p.list = vectors.Stored(replaced(t, list, "order-1", "order-2")) })
+	forged("the list has another key", func(p *sealedParts) { p.list = golden.Stored(replaced(t, list, "order-1", "order-2")) })
 	forged("the list has another time", func(p *sealedParts) {
 		b := bytes.Clone(list)
 		b[7]++
-		p.list = vectors.Stored(b)
+		p.list = golden.Stored(b)
 	})
 	forged("the block ends too early", func(p *sealedParts) { p.block = p.block[:len(p.block)-5] })
 	forged("the footer has another head of a trace", func(p *sealedParts) { p.index[40]++ })
@@ -168,7 +168,7 @@ func TestSealedSegmentIsAsItsVectors(t *testing.T) {
 		if (verdict == "ok") != (name == "good") {
 			t.Errorf("%s: %s, %v", name, verdict, err)
 		}
-		v.Cases = append(v.Cases, vectors.NewCase(name, good, cases[name], verdict))
+		v.Cases = append(v.Cases, golden.NewCase(name, good, cases[name], verdict))
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -182,7 +182,7 @@ func TestSealedSegmentIsAsItsVectors(t *testing.T) {
 		}
 		return
 	}
-	if want, err := vectors.FS.ReadFile("tga/sealed_segment.json"); err != nil || !bytes.Equal(want, b.Bytes()) {
+	if want, err := golden.Vectors.ReadFile("tga/sealed_segment.json"); err != nil || !bytes.Equal(want, b.Bytes()) {
 		t.Errorf("the committed vectors are others (%v): go test ./internal/segment -run TestSealedSegmentIsAsItsVectors -write", err)
 	}
 }

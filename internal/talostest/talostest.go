@@ -11,7 +11,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/tgad/tgad/schemas"
+	"github.com/tgad/tgad/internal/golden"
 )
 
 type object = map[string]any
@@ -64,7 +64,7 @@ type Schemas map[string]*jsonschema.Schema
 func Compile() (Schemas, error) {
 	all := Schemas{}
 	for name, narrow := range narrower {
-		raw, err := schemas.FS.ReadFile("tga/v1/" + name + ".schema.json")
+		raw, err := golden.Schemas.ReadFile("tga/v1/" + name + ".schema.json")
 		if err != nil {
 			return nil, err
 		}

@@ -3,12 +3,12 @@ package turn
 import (
 	"testing"
 
+	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/schemas/tga"
-	vectors "github.com/tgad/tgad/test_vectors"
 )
 
 func TestFormatsHaveTheirNumbers(t *testing.T) {
-	vectors.HoldFormat(t, "TurnRecordVersion", tga.TurnRecordVersion, []byte(RecordSchema), vectors.Shape(Record{}))
-	vectors.HoldFormat(t, "SessionVersion", tga.SessionVersion, vectors.Shape(sessionItem{}))
-	vectors.HoldFormat(t, "TurnOpsVersion", tga.TurnOpsVersion, vectors.Shape(storedOps{}))
+	golden.HoldFormat(t, "TurnRecordVersion", tga.TurnRecordVersion, []byte(RecordSchema), golden.Shape(Record{}))
+	golden.HoldFormat(t, "SessionVersion", tga.SessionVersion, golden.Shape(sessionItem{}))
+	golden.HoldFormat(t, "TurnOpsVersion", tga.TurnOpsVersion, golden.Shape(storedOps{}))
 }

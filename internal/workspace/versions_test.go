@@ -3,10 +3,10 @@ package workspace
 import (
 	"testing"
 
+	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/schemas/tga"
-	vectors "github.com/tgad/tgad/test_vectors"
 )
 
 func TestFormatHasItsNumber(t *testing.T) {
-	vectors.HoldFormat(t, "WorkspaceVersion", tga.WorkspaceVersion, vectors.Shape(Record{}))
+	golden.HoldFormat(t, "WorkspaceVersion", tga.WorkspaceVersion, golden.Shape(Record{}))
 }

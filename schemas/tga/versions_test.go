@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	vectors "github.com/tgad/tgad/test_vectors"
+	"github.com/tgad/tgad/internal/golden"
 )
 
 // members are the members of an object, and what is missing where one is.
@@ -19,14 +19,14 @@ func members[T any](what string, table []field[T]) []byte {
 }
 
 func TestFormatsHaveTheirNumbers(t *testing.T) {
-	vectors.HoldFormat(t, "ContractVersion", ContractVersion,
+	golden.HoldFormat(t, "ContractVersion", ContractVersion,
 		members("entry", entryMembers("")), members("state", stateFields), members("checkpoint", checkpointFields),
 		members("state of a checkpoint", checkpointStateFields), members("note", noteMembers()))
 	var artifacts [][]byte
 	for kind, table := range artifactFields {
 		artifacts = append(artifacts, members(fmt.Sprint(kind), table))
 	}
-	vectors.HoldFormat(t, "ArtifactVersion", ArtifactVersion, append(artifacts,
+	golden.HoldFormat(t, "ArtifactVersion", ArtifactVersion, append(artifacts,
 		members("resource", resourceFields), members("proposal", proposalFields), members("document hash", documentHashFields),
 		members("outcome", outcomeFields), members("external ref", externalRefFields), members("error", outcomeErrorFields))...)
 }

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/schemas/tga"
-	golden "github.com/tgad/tgad/test_vectors"
 	"github.com/tgad/tgad/wal/chain"
 )
 

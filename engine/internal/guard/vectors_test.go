@@ -9,8 +9,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/schemas/tga"
-	vectors "github.com/tgad/tgad/test_vectors"
 )
 
 type markVector struct {
@@ -43,7 +43,7 @@ func (v *watermarkVector) bytes(t *testing.T) []byte {
 
 func watermarkVectors(t *testing.T) []watermarkVector {
 	t.Helper()
-	raw, err := vectors.FS.ReadFile("tga/watermark.json")
+	raw, err := golden.Vectors.ReadFile("tga/watermark.json")
 	var all struct{ Cases []watermarkVector }
 	if err == nil {
 		err = json.Unmarshal(raw, &all)

@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/schemas/tga"
-	vectors "github.com/tgad/tgad/test_vectors"
 )
 
 func TestKeptCheckpointsSurviveACrash(t *testing.T) {
@@ -118,5 +118,5 @@ func TestDamagedFileIsRefused(t *testing.T) {
 }
 
 func TestFormatIsNumbered(t *testing.T) {
-	vectors.HoldFormat(t, "EvidenceNotesVersion", tga.EvidenceNotesVersion, frame([]byte("text\n")))
+	golden.HoldFormat(t, "EvidenceNotesVersion", tga.EvidenceNotesVersion, frame([]byte("text\n")))
 }

@@ -1,4 +1,4 @@
-package vectors
+package golden
 
 import (
 	"crypto/sha256"
@@ -18,7 +18,7 @@ func HoldFormat(t interface {
 }, name string, version any, sample ...[]byte) {
 	t.Helper()
 	var formats map[string]struct{ Version, SHA256 string }
-	raw, err := FS.ReadFile("tga/formats.json")
+	raw, err := Vectors.ReadFile("tga/formats.json")
 	if err == nil {
 		err = json.Unmarshal(raw, &formats)
 	}

@@ -1,0 +1,62 @@
+// Package golden has what tests need of the golden vectors of test_vectors and of the JSON
+// Schemas of schemas: both are for other programs too, in any language, and lie in folders of
+// their own. It reads them where they lie, so it works in a copy of the module alone.
+package golden
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// The folders. Vectors holds tga/*.json; Schemas holds tga/v1/*.schema.json, each of which
+// stands alone: it refers to no other.
+const (
+	Vectors = Folder("test_vectors")
+	Schemas = Folder("schemas")
+)
+
+// Folder is a folder of the module, by its path from the module's root. It is an [fs.FS].
+type Folder string
+
+// Open implements [fs.FS].
+func (f Folder) Open(name string) (fs.File, error) {
+	dir, err := f.dir()
+	if err != nil {
+		return nil, err
+	}
+	return dir.Open(name)
+}
+
+// ReadFile reads one file.
+func (f Folder) ReadFile(name string) ([]byte, error) {
+	dir, err := f.dir()
+	if err != nil {
+		return nil, err
+	}
+	return fs.ReadFile(dir, name)
+}
+
+func (f Folder) dir() (fs.FS, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return nil, err
+	}
+	return os.DirFS(filepath.Join(root, string(f))), nil
+}
+
+// moduleRoot is the nearest folder with a go.mod, from the one in which the test runs upwards.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", fs.ErrNotExist
+		}
+		dir = up
+	}
+	return "", err
+}
