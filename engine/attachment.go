@@ -29,8 +29,8 @@ func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix
 		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
 		for err == nil && lower != nil {
 			var rows []kv
-			if err = db.inside(func() (err error) {
-				rows, lower, err = db.index.attachments(lower, upper)
+			if err = db.inside(func(o *opened) (err error) {
+				rows, lower, err = o.index.attachmentPage(lower, upper)
 				return err
 			}); err != nil {
 				break
@@ -49,7 +49,7 @@ func (db *DB) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix
 
 const attachmentPage = 256
 
-func (x *index) attachments(lower, upper []byte) (rows []kv, next []byte, err error) {
+func (x *index) attachmentPage(lower, upper []byte) (rows []kv, next []byte, err error) {
 	rows, err = x.page(lower, upper, attachmentPage)
 	if len(rows) == attachmentPage {
 		next = append(slices.Clone(rows[attachmentPage-1].key), 0)

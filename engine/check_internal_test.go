@@ -42,10 +42,10 @@ func TestForgedSegmentIsAProblem(t *testing.T) {
 // next open makes it anew.
 func TestSpoiltIndexIsRemoved(t *testing.T) {
 	db := inMemory(t)
-	if db.indexDir.spoilt() {
+	if db.index.dir.spoilt() {
 		t.Fatal("a new index is spoilt")
 	}
-	if err := db.indexDir.spoil(); err != nil || !db.indexDir.spoilt() {
+	if err := db.index.dir.spoil(); err != nil || !db.index.dir.spoilt() {
 		t.Errorf("%v", err)
 	}
 }

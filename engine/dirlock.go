@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine/internal/guard"
-	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -56,40 +56,13 @@ func lockDir(fs vfs.FS, dir string) (string, *dirLock, error) {
 	return absolute, &dirLock{dir: held}, nil
 }
 
-// checkAccess refuses a store that somebody else could have written, and warns of who can
-// read it. What is opened for reading is looked at whoever wrote it.
-func (db *DB) checkAccess() error {
-	if db.lock == nil {
-		return nil // not on the operating system's file system
+// watch looks every second whether the lock is still where another process would look
+// for it, until the function that it returns is called.
+func (l *dirLock) watch(h *health, files *guard.Fenced) (end func()) {
+	if l == nil {
+		return nil
 	}
-	found, err := access.CheckTree(db.dir)
-	if err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "open %s: %w", db.dir, err)
-	}
-	if found.Refuse != "" && !db.readOnly {
-		return tga.Errorf(tga.PermissionDenied, "open %s: %s. If nobody else wrote there, as the user of the store: chmod -R go= %s", db.dir, found.Refuse, db.dir)
-	}
-	for _, what := range []string{found.Refuse, found.Warn} {
-		if what != "" {
-			db.log.Warn("the store can be read or written by others", "found", what, "remedy", "chmod -R go= "+db.dir)
-		}
-	}
-	return nil
-}
-
-// watchLock looks every second whether the lock is still where another process would look
-// for it, until unwatch is called.
-func (db *DB) watchLock() {
-	if db.lock == nil {
-		return
-	}
-	lock, files := db.lock, db.files
 	stop, ended := make(chan struct{}), make(chan struct{})
-	db.unwatch = func() {
-		close(stop)
-		<-ended
-		db.unwatch = func() {}
-	}
 	go func() {
 		defer close(ended)
 		tick := time.NewTicker(time.Second)
@@ -99,10 +72,14 @@ func (db *DB) watchLock() {
 			case <-stop:
 				return
 			case <-tick.C:
-				lock.check(&db.health, files)
+				l.check(h, files)
 			}
 		}
 	}()
+	return sync.OnceFunc(func() {
+		close(stop)
+		<-ended
+	})
 }
 
 // check stops the store where its lock is gone: a second process may have opened the

@@ -59,6 +59,15 @@
 //	   doubt         missing acknowledgements freeze the store      [Open]                         TestLostAcknowledgementsFreezeTheStore
 //	   archive       entries go only after their segment is durable [DB.SealTraces] [DB.Check]    TestHalfDoneArchivingIsFinishedAtOpen
 //
+// # Parts
+//
+// An opening inspects what is on the disk, brings up the log and its index, and becomes a [DB], or
+// gives up what it took. A DB is two groups of parts: standing, which lasts from Open to Close, and
+// opened, which [DB.Unfreeze] replaces. Each part has what it needs, and says at its locks why it
+// may be used as it is: traces and records (the locks of an append, and what is kept in memory),
+// the committer, index (with reading, for one view of it), rewriting, sealer, leases, keyFilter,
+// health. [DB.Append] and what it calls are methods of DB, for they use nearly all of them.
+//
 // # The state store of Talos 9.3
 //
 // The seven operations of its §9.3.2 and what they are here:

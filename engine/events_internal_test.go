@@ -22,11 +22,8 @@ func TestWorkThatSucceedsForgivesWhatFailed(t *testing.T) {
 		{"a compaction", func(l *pebble.EventListener) { l.CompactionEnd(pebble.CompactionInfo{}) }, false},
 		{"a compaction that fails", func(l *pebble.EventListener) { l.CompactionEnd(pebble.CompactionInfo{Err: failed}) }, true},
 	} {
-		db := new(DB)
-		db.opts = Options{}.withDefaults()
-		db.log = db.opts.Logger
-		db.health.init(db.log)
-		l := db.events()
+		db := newStanding(Options{}.withDefaults())
+		l := (&opening{standing: db}).listener().events()
 		for range maxBackgroundErrors - 1 {
 			l.BackgroundError(failed)
 		}

@@ -177,7 +177,7 @@ func ReadError(err error) error { return readError(err) }
 
 // FailBackground tells a store that Pebble's background work failed, as often.
 func FailBackground(db *DB, err error, times int) {
-	l := db.events()
+	l := (&opening{standing: db.standing, opened: *db.opened}).listener().events()
 	for range times {
 		done := make(chan struct{})
 		go func() { // the last one ends its goroutine

@@ -53,7 +53,11 @@ func (db *DB) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if db.readOnly {
+	again := false
+	if err := db.inside(func(o *opened) error { again = o.readOnly; return nil }); err != nil {
+		return err
+	}
+	if again {
 		if err := db.reopen(); err != nil {
 			return err
 		}
@@ -91,10 +95,13 @@ func (db *DB) reopen() error {
 		return tga.Errorf(tga.StoreUnavailable, "unfreeze: the store is closed")
 	}
 	db.cache.clear()
-	db.readOnly = false
-	if err := db.restart(true, nil); err != nil {
-		return errors.Join(err, db.release())
+	o := &opening{standing: db.standing}
+	o.opened = *db.opened // it is given up first
+	o.readOnly = false
+	if err := o.restart(true, nil); err != nil {
+		return errors.Join(err, o.release())
 	}
+	db.opened = &o.opened // nobody is inside
 	db.health.reopen()
 	return nil
 }

@@ -66,54 +66,15 @@ func (x *indexer) commit(p position) error {
 	return nil
 }
 
-// catchUpBatch is of how many bytes of rows a batch is made when many records are indexed at once.
-const catchUpBatch = 4 << 20
-
-// catchUp indexes the log behind a position, to its end.
-func (db *DB) catchUp(p *pebble.DB, from position) (position, error) {
-	x := &indexer{b: p.NewBatch(), keys: from.keys, sum: from.sum}
-	at := position{line: db.wal.Timeline()}
-	var records int
-	tail, err := db.wal.Scan(from.at, func(r *wal.Record) error {
-		if err := r.Ops(x.op); err != nil {
-			return err
-		}
-		records++
-		at.at = r.At
-		x.landmark(r.First, r.At)
-		if len(x.rows.room) < catchUpBatch {
-			return nil
-		}
-		if err := x.commit(at); err != nil {
-			return err
-		}
-		return db.progress(r.At)
-	})
-	if err == nil {
-		at.at = tail.At
-		err = db.health.guarded(func() error { return x.commit(at) })
-	}
-	if err == nil {
-		err = db.remake.at(at.at)
-	}
-	if err != nil {
-		return at, closing(x.b, err)
-	}
-	if records > 0 {
-		db.log.Info("the index took over records of the log", "records", records, "group", tail.At.Group)
-	}
-	at.keys, at.sum = x.keys, x.sum
-	return at, closeBatch(x.b)
-}
-
 // index is the Pebble of an open store.
 type index struct {
 	reading // of what it has now
 	p       *pebble.DB
+	dir     indexDir
 }
 
-func newIndex(p *pebble.DB, log *wal.Log, health *health) *index {
-	x := &index{reading: reading{from: p, log: log, health: health, archive: new(archive)}, p: p}
+func newIndex(p *pebble.DB, dir indexDir, log *wal.Log, health *health) *index {
+	x := &index{reading: reading{from: p, log: log, health: health, archive: new(archive)}, p: p, dir: dir}
 	x.archive.init()
 	return x
 }

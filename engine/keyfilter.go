@@ -25,7 +25,6 @@ import (
 // build did not meet in its view of the index set its bits in the filter that is built.
 type keyFilter struct {
 	index    *index
-	dir      indexDir // of that index, which is spoilt where its keys are not what they were
 	log      *slog.Logger
 	making   sync.Mutex // a second build would take the place of the first in building
 	asked    atomic.Pointer[bloom64]
@@ -184,7 +183,7 @@ func (k *keyFilter) failed(err error) {
 	switch {
 	case err == nil || errors.Is(err, errNoFilter):
 	case unlike(err):
-		k.index.health.poison(errors.Join(err, k.dir.spoil()))
+		k.index.health.poison(errors.Join(err, k.index.dir.spoil()))
 	default:
 		k.log.Warn("no filter of ledger keys: they are looked for in the index", "error", err)
 	}

@@ -28,9 +28,16 @@ type leases struct {
 	counter     uint32 // of the newest epoch granted
 }
 
-func (l *leases) init(incarnation uint32) {
+func (l *leases) init() {
 	l.queue.init()
 	l.held, l.lent, l.weak = make(map[tga.ID]chain.Epoch), make(map[tga.ID]bool), make(map[tga.ID]bool)
+}
+
+// begin begins an incarnation. Nobody holds a lease: a store that is opened anew was frozen, and
+// a frozen store grants none.
+func (l *leases) begin(incarnation uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.incarnation, l.counter = incarnation, 0
 }
 
@@ -132,10 +139,11 @@ func (l *leases) isLent(id tga.ID) bool {
 	return l.lent[id]
 }
 
-func (l *leases) count() int {
+// granted returns how many leases are held, and the incarnation of their epochs.
+func (l *leases) granted() (held int, incarnation uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.held)
+	return len(l.held), l.incarnation
 }
 
 // Acquire grants the lease of a trace, which need not exist yet. While another holds

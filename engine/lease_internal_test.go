@@ -56,7 +56,8 @@ func TestTraceIsLockedOnceItsAppendsAreDurable(t *testing.T) {
 // TestEpochsEnd: after the last one of an open none is granted, and what was granted stays.
 func TestEpochsEnd(t *testing.T) {
 	var l leases
-	l.init(7)
+	l.init()
+	l.begin(7)
 	l.counter = math.MaxUint32 - 1
 	id, other := numbered(1, 1), numbered(1, 2)
 	lease, err := l.grant(id)
@@ -79,7 +80,8 @@ func TestEpochsEnd(t *testing.T) {
 // TestLeaseThatIsOverIsToldFromOneNeverGranted: by its epoch, up to the newest of this open. Neither is released.
 func TestLeaseThatIsOverIsToldFromOneNeverGranted(t *testing.T) {
 	var l leases
-	l.init(3)
+	l.init()
+	l.begin(3)
 	id := numbered(1, 1)
 	for range 2 {
 		if _, err := l.grant(id); err != nil {

@@ -52,7 +52,7 @@ func (db *DB) Await(ctx context.Context, key ledger.Key, seen ledger.Record) err
 	for {
 		// Subscribe before looking: a change between the look and the wait would
 		// otherwise be slept through.
-		changed, cancelChanged := db.recordChanged.subscribe(hash)
+		changed, cancelChanged := db.changed.subscribe(hash)
 		released, cancelReleased := db.released.subscribe(seen.TraceID)
 		over, err := db.moved(ctx, key, seen)
 		if err == nil && !over {

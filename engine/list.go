@@ -25,8 +25,8 @@ func (db *DB) Traces(ctx context.Context, after tga.ID) iter.Seq2[Listed, error]
 	return func(yield func(Listed, error) bool) {
 		for more := true; more; {
 			var page []Listed
-			if err := db.inside(func() (err error) {
-				page, more, err = db.traces.page(ctx, after)
+			if err := db.inside(func(o *opened) (err error) {
+				page, more, err = o.traces.page(ctx, after)
 				return err
 			}); err != nil {
 				yield(Listed{}, err)

@@ -26,107 +26,110 @@ const (
 
 // identify reads who the store is, or says so where it is new, and raises the
 // incarnation. believe: the witness is not asked whether the directory is the newest.
-func (db *DB) identify(found found, believe bool) error {
-	format, err := db.index.meta(metaFormat)
+func (o *opening) identify(found found, believe bool) error {
+	format, err := o.index.meta(metaFormat)
 	if err != nil {
 		return err
 	}
-	if format == nil && found.beginning && db.readOnly {
-		return tga.Errorf(tga.NotFound, "open %s: there is no store: one is being made", db.dir)
+	if format == nil && found.beginning && o.readOnly {
+		return tga.Errorf(tga.NotFound, "open %s: there is no store: one is being made", o.dir)
 	}
 	if format == nil {
-		if err := db.create(); err != nil {
+		if err := o.create(); err != nil {
 			return err
 		}
 	} else if n, err := number(metaFormat, format); err != nil {
 		return err
 	} else if n > tga.StoreVersion {
-		return tga.Errorf(tga.FormatTooNew, "open %s: the store has format %d, this program knows %d", db.dir, n, tga.StoreVersion)
+		return tga.Errorf(tga.FormatTooNew, "open %s: the store has format %d, this program knows %d", o.dir, n, tga.StoreVersion)
 	}
-	if err := db.readIdentity(found); err != nil {
+	if err := o.readIdentity(found); err != nil {
 		return err
 	}
-	incarnation, err := db.index.metaNumber(metaIncarnation)
+	incarnation, err := o.index.metaNumber(metaIncarnation)
 	if err != nil {
 		return err
 	}
-	if db.readOnly {
-		db.leases.init(uint32(incarnation))
+	if o.readOnly {
+		o.leases.begin(uint32(incarnation))
 		return nil
 	}
 	// Raised before the first lease: no epoch of an earlier process can be current.
 	incarnation++
 	if incarnation > 1<<32-1 {
-		return tga.Errorf(tga.StoreUnavailable, "open %s: no incarnation is left", db.dir)
+		return tga.Errorf(tga.StoreUnavailable, "open %s: no incarnation is left", o.dir)
 	}
-	next, err := db.testify(incarnation, believe)
+	next, err := o.witness().testify(o.index, o.storeID, incarnation, believe)
 	if err != nil {
 		return err
 	}
-	w := db.commits.newWriter()
+	w := o.commits.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaIncarnation), binary.BigEndian.AppendUint64(nil, incarnation))
 	w.setToken(next)
-	db.leases.init(uint32(incarnation))
-	if err := db.commits.apply(w); err != nil {
+	o.leases.begin(uint32(incarnation))
+	if err := o.commits.apply(w); err != nil {
 		return err
 	}
-	if err := db.attest(next); err != nil {
+	if err := o.witness().attest(o.storeID, next); err != nil {
 		return err
 	}
-	return db.began()
+	return o.site(o.dir).began()
 }
 
 // create writes the identity of a new store.
-func (db *DB) create() error {
-	if db.order.durable() > 0 || db.readOnly {
-		return damaged("open %s: it has appends and no format version: not a store of this program", db.dir)
+func (o *opening) create() error {
+	if o.order.durable() > 0 || o.readOnly {
+		return damaged("open %s: it has appends and no format version: not a store of this program", o.dir)
 	}
 	var secret [32]byte
-	if err := db.opts.random(secret[:]); err != nil {
+	if err := o.opts.random(secret[:]); err != nil {
 		return err
 	}
-	w := db.commits.newWriter()
+	w := o.commits.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaFormat), binary.BigEndian.AppendUint64(nil, tga.StoreVersion))
-	w.set(keyspace.AppendMeta(nil, metaStoreID), db.storeID[:])
+	w.set(keyspace.AppendMeta(nil, metaStoreID), o.storeID[:])
 	w.set(keyspace.AppendMeta(nil, metaSecret), secret[:])
-	return db.commits.apply(w)
+	return o.commits.apply(w)
 }
 
 // readIdentity reads id and secret, and why the store may be frozen.
-func (db *DB) readIdentity(found found) error {
-	id, err := db.index.meta(metaStoreID)
+func (o *opening) readIdentity(found found) error {
+	id, err := o.index.meta(metaStoreID)
 	if err != nil {
 		return err
 	}
-	secret, err := db.index.meta(metaSecret)
+	secret, err := o.index.meta(metaSecret)
 	if err != nil {
 		return err
 	}
-	if len(id) != len(db.storeID) || len(secret) != len(db.secret) {
-		return damaged("open %s: store id of %d bytes, secret of %d", db.dir, len(id), len(secret))
+	if len(id) != len(o.storeID) || len(secret) != len(o.secret) {
+		return damaged("open %s: store id of %d bytes, secret of %d", o.dir, len(id), len(secret))
 	}
-	db.secret, db.storeID = [32]byte(secret), tga.ID(id)
-	if db.mark != nil && db.mark.Mark().StoreID != db.storeID {
-		return &otherStore{damaged("open %s: its watermark is of store %s, the store is %s", db.dir, db.mark.Mark().StoreID, db.storeID)}
+	// Of a store that goes on they are what they were. Calls may read them, so they stay untouched.
+	if o.storeID != tga.ID(id) || o.secret != [32]byte(secret) {
+		o.secret, o.storeID = [32]byte(secret), tga.ID(id)
 	}
-	if err := db.pinned(db.storeID); err != nil {
+	if o.mark != nil && o.mark.Mark().StoreID != o.storeID {
+		return &otherStore{damaged("open %s: its watermark is of store %s, the store is %s", o.dir, o.mark.Mark().StoreID, o.storeID)}
+	}
+	if err := o.site(o.dir).pinned(o.storeID); err != nil {
 		return err
 	}
-	if db.readOnly {
-		db.freeze(found.doubt)
+	if o.readOnly {
+		o.health.freeze(found.doubt)
 	}
 	var reason string
-	if has, err := db.index.metaJSON(metaFrozen, &reason); err != nil {
+	if has, err := o.index.metaJSON(metaFrozen, &reason); err != nil {
 		return err
-	} else if f := db.health.frozen.Load(); has && (f == nil || f.Code == tga.PermissionDenied) {
+	} else if f := o.health.frozen.Load(); has && (f == nil || f.Code == tga.PermissionDenied) {
 		// Only where the log itself gives no reason: that it was found short matters more.
-		db.health.frozen.Store(damaged("%s", reason))
-		db.health.restored.Store(true)
+		o.health.frozen.Store(damaged("%s", reason))
+		o.health.restored.Store(true)
 	}
 	var q Quarantine
-	has, err := db.index.metaJSON(metaQuarantine, &q)
+	has, err := o.index.metaJSON(metaQuarantine, &q)
 	if has {
-		db.quarantined.Store(&q)
+		o.quarantined.Store(&q)
 	}
 	return err
 }
@@ -136,17 +139,6 @@ func (db *DB) readIdentity(found found) error {
 type otherStore struct{ err *tga.Error }
 
 func (e *otherStore) Error() string { return e.err.Error() }
-
-// freeze refuses writes from now on, for doubt or because the store is read-only.
-func (db *DB) freeze(doubt *tga.Error) {
-	if doubt == nil {
-		doubt = tga.Errorf(tga.PermissionDenied, "opened read-only")
-	} else {
-		db.log.Error("the store opens frozen", "error", doubt)
-		db.health.restored.Store(false)
-	}
-	db.health.frozen.Store(doubt)
-}
 
 // meta returns the value of a meta key, nil where there is none.
 func (r *reading) meta(name string) ([]byte, error) {

@@ -69,11 +69,11 @@ func TestStoreThatIsBeingMadeIsRead(t *testing.T) {
 	}
 	db = inMemory(t)
 	db.PutRow(keyspace.AppendMeta(nil, metaFormat), nil)
-	db.readOnly = true
+	o := &opening{standing: db.standing, opened: *db.opened}
+	o.readOnly = true
 	for beginning, want := range map[bool]tga.Code{true: tga.NotFound, false: tga.StateChecksumMismatch} {
-		if err := db.identify(found{beginning: beginning}, false); tga.CodeOf(err) != want {
+		if err := o.identify(found{beginning: beginning}, false); tga.CodeOf(err) != want {
 			t.Errorf("without an identity, beginning %v: %v", beginning, err)
 		}
 	}
-	db.readOnly = false
 }

@@ -1,66 +1,53 @@
 package engine
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
-	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal"
 )
 
 // DB is an open store. Its methods may be called concurrently.
 type DB struct {
-	dir      string
-	opts     Options
-	log      *slog.Logger
-	readOnly bool       // nothing can be written
-	believe  bool       // the witness is not asked, see [Witness]
-	fork     bool       // the log goes on in a new timeline
-	cut      *cut       // where the log is to end, see [RestoreAt]
-	remake   *remake    // the index is made anew, see [RebuildIndex]
-	doubt    *tga.Error // why the log on disk is not believed to be whole
-	lock     *dirLock
-	indexDir indexDir
-	unwatch  func() // ends the look at the lock
-	files    *guard.Fenced
-	wal      *wal.Log
-	mark     *guard.Watermark // nil when read-only
-	index    *index
-	storeID  tga.ID
-	// tempIndex is where the index of a store that is open for reading was made.
-	tempIndex *tempIndex
-	said      time.Time // when progress was last told
-	secret    [32]byte
+	*standing
+	*opened
+}
 
-	health    health
-	space     space
-	stats     counters
-	times     times
-	leases    leases
-	traces    *traces
-	sealer    *sealer
-	rewriting *rewriting
-	rewrites  rewrites
-	rewriter  *rewriter // nil: nothing is rewritten in the background
+// standing is what a store has from Open to Close. A call may use it before it has entered
+// ([health.enter]): each part has a lock of its own or is atomic, and the rest never changes once
+// Open has returned.
+type standing struct {
+	dir     string
+	opts    Options
+	log     *slog.Logger
+	storeID tga.ID
+	secret  [32]byte
 
-	works   works // under way
-	order   order
-	cache   lru[tga.ID, fold]
-	filter  *keyFilter // nil in a store that is read only
-	records *records
+	health      health
+	space       space
+	stats       counters
+	times       times
+	order       order
+	leases      leases
+	works       works
+	rewrites    rewrites
+	cache       lru[tga.ID, fold] // of traces
+	changed     hub[[32]byte]     // ledger keys whose record is another one
+	released    hub[tga.ID]       // traces whose lease nobody has any more
+	quarantined atomic.Pointer[Quarantine]
+}
 
-	commits *committer
-
-	recordChanged hub[[32]byte]
-	released      hub[tga.ID]
-	quarantined   atomic.Pointer[Quarantine]
+func newStanding(o Options) *standing {
+	s := &standing{opts: o, log: o.Logger}
+	s.health.init(s.log)
+	s.times.clock = o.Clock
+	s.leases.init()
+	s.rewrites.init()
+	s.cache.init(o.TraceCacheCount, o.TraceCacheBytes)
+	s.changed.init()
+	s.released.init()
+	return s
 }
 
 // Open opens the store in dir, and makes one where dir does not exist. A directory that is
@@ -101,161 +88,34 @@ func open(dir string, opts Options, mode openMode) (*DB, error) {
 }
 
 func openOnce(dir string, opts Options, mode openMode) (*DB, error) {
-	db := &DB{opts: opts.withDefaults(), readOnly: mode.readOnly, believe: mode.believe, fork: mode.fork, cut: mode.cut, remake: mode.remake}
-	db.log = db.opts.Logger
-	db.health.init(db.log)
-	db.recordChanged.init()
-	db.released.init()
-	db.rewrites.init()
-	db.unwatch = func() {}
-	db.cache.init(db.opts.TraceCacheCount, db.opts.TraceCacheBytes)
-	db.times.clock = db.opts.Clock
+	o := &opening{standing: newStanding(opts.withDefaults()), mode: mode}
+	o.opened = opened{of: o.standing, readOnly: mode.readOnly}
 	var err error
-	if err = db.settle(dir); err != nil {
+	if err = o.site(dir).settle(); err != nil {
 		return nil, err
 	}
-	if db.dir, db.lock, err = lockDir(db.opts.FS, dir); err != nil {
+	if o.dir, o.lock, err = lockDir(o.opts.FS, dir); err != nil {
 		return nil, err
 	}
-	for _, step := range []func() error{db.checkAccess, db.lockWitness, db.begin} {
-		if err := step(); err != nil {
-			return nil, db.giveUp(err)
-		}
+	if err = o.begin(); err == nil {
+		err = o.start(false, nil)
 	}
-	db.space.init(db.opts, db.dir)
-	err = db.start(false, nil)
 	if other := (*otherStore)(nil); errors.As(err, &other) {
-		err = db.restart(false, other.err)
+		err = o.restart(false, other.err)
 	}
 	if err != nil {
-		return nil, db.giveUp(err)
+		return nil, o.giveUp(err)
 	}
-	return db, nil
+	return &DB{o.standing, &o.opened}, nil
 }
 
-// giveUp ends an open that failed with err.
-func (db *DB) giveUp(err error) error {
-	after := db.release()
-	if after != nil && db.health.sick() != nil {
-		// It says once more what failed, or what could not be given up because of that.
-		db.log.Warn("the store was not opened, and was cut off from its disk", "error", after)
-		return err
-	}
-	return errors.Join(err, after)
-}
-
-// restart closes what is open, but for the directory's lock, and starts again.
-func (db *DB) restart(acceptLoss bool, doubt *tga.Error) error {
-	lock := db.lock
-	db.lock = nil
-	err := db.release()
-	db.lock = lock
-	if err != nil {
-		return err
-	}
-	return db.start(acceptLoss, doubt)
-}
-
-// start brings up the log, its index, and what is kept in memory beside them. acceptLoss
-// opens a store for writing although acknowledged records are missing from it; doubt is a
-// reason to think so that is known already.
-func (db *DB) start(acceptLoss bool, doubt *tga.Error) error {
-	db.files = guard.FS(db.opts.FS, guard.FSOptions{Index: db.path(indexName), OnSlowDisk: db.slowDisk, OnLost: db.health.lost, OnFailed: db.health.failed})
-	db.indexDir = indexDir{db.files, db.path(indexName)}
-	found, err := db.inspect()
-	if err != nil {
-		return err
-	}
-	if found.doubt == nil {
-		found.doubt = doubt
-	}
-	db.doubt = found.doubt
-	if err := db.remake.again(&found); err != nil {
-		return err
-	}
-	switch {
-	case found.empty && db.readOnly:
-		return tga.Errorf(tga.NotFound, "open %s: there is no store", db.dir)
-	case found.empty && !found.beginning:
-		return tga.Errorf(tga.NotFound, "open %s: there is no store, only files that one may have left. Move them away, then tgad init --data %s", db.dir, db.dir)
-	case found.doubt != nil && !acceptLoss:
-		db.readOnly = true // what is in doubt is not written to
-	}
-	if !found.mark.StoreID.IsZero() {
-		if err := db.pinned(found.mark.StoreID); err != nil {
-			return err
-		}
-		if found.doubt == nil {
-			db.storeID = found.mark.StoreID
-		}
-	}
-	if !db.readOnly {
-		if err := db.goOn(&found, acceptLoss); err != nil {
-			return err
-		}
-	}
-	at, err := db.openIndex(found)
-	if err != nil {
-		return err
-	}
-	db.serve(at)
-	if err := db.identify(found, db.believe || acceptLoss); err != nil {
-		return err
-	}
-	if !db.readOnly {
-		floor, err := db.index.largestTrace()
-		if tga.CodeOf(err) == tga.StateChecksumMismatch {
-			// What is damaged concerns its own trace: the read that needs it will say so.
-			floor, err = nowhere, nil
-		}
-		if err != nil {
-			return err
-		}
-		db.traces.begun.init(floor)
-		db.mark.SyncEvery(time.Second)
-		db.watchLock()
-		db.space.layBallast(db.log, min(4*int64(db.opts.MemTableBytes), db.wal.Size()/2))
-		if err := db.sealer.finish(); err != nil {
-			return err
-		}
-		if !found.tail.Clean {
-			if err := db.rewriting.afterCrash(context.Background(), found.tail.At.Segment); err != nil {
-				return err
-			}
-		}
-		db.rewriter = db.rewriting.start(&db.health, &db.stats)
-	}
-	return nil
-}
-
-// inside runs f as a call that has entered. The parts of a store that serve go with a close and
-// are made anew where it is opened again: only who is inside may ask for one of them.
-func (db *DB) inside(f func() error) error {
+// inside runs f as a call that has entered, with what is open.
+func (db *DB) inside(f func(*opened) error) error {
 	if err := db.health.enter(); err != nil {
 		return err
 	}
 	defer db.health.leave()
-	return f()
-}
-
-// serve makes what reads and writes, over an index that is at at.
-func (db *DB) serve(at position) {
-	db.traces = openTraces(db.index, &db.cache, nowhere)
-	db.records = openRecords(db.index, db.filter, &db.recordChanged, db.opts)
-	db.commits = &committer{
-		log: db.wal, mark: db.mark, lock: db.lock, files: db.files,
-		health: &db.health, logger: db.log, times: &db.times, order: &db.order, stats: &db.stats, full: db.rewrites.wake,
-		index: db.index, traces: db.traces, records: db.records,
-	}
-	db.commits.start(at)
-	db.rewriting = &rewriting{
-		rewrites: &db.rewrites, log: db.wal, index: db.index, commits: db.commits, space: &db.space,
-		logger: db.log, share: db.opts.RewriteShare, turn: make(chan struct{}, 1),
-	}
-	db.sealer = &sealer{
-		index: db.index, traces: db.traces, leases: &db.leases, commits: db.commits, rewriting: db.rewriting,
-		logger: db.log, turn: make(chan struct{}, 1),
-	}
+	return f(db.opened)
 }
 
 // Close waits for the calls inside and closes the store. A second Close does nothing.
@@ -265,118 +125,4 @@ func (db *DB) Close() error {
 	}
 	err := db.leave()
 	return errors.Join(err, db.release())
-}
-
-// release gives up all that start took, in reverse. A poisoned Pebble may never close:
-// it is cut off from the disk, and its memory stays taken until the process ends. Where
-// one of its writes does not end either, nothing is given up and the directory stays
-// locked.
-func (db *DB) release() error {
-	db.unwatch()
-	err := db.rewriter.halt()
-	if err == nil {
-		db.rewriter = nil
-		err = db.closePebble()
-	}
-	if errors.Is(err, errStuck) {
-		shut, ferr := db.files.Fence(5 * time.Second)
-		if !shut { // a write hangs in the kernel
-			return tga.Errorf(tga.StoreUnavailable, "close %s: %w", db.dir, err)
-		}
-		if db.wal != nil {
-			db.wal.Abandon() // its writer stands at the fence
-		}
-		err, db.wal = errors.Join(db.health.sick(), ferr), nil
-	}
-	if db.wal != nil {
-		err = errors.Join(err, db.wal.Close())
-	}
-	db.wal = nil
-	if db.mark != nil {
-		err = errors.Join(err, db.mark.Close())
-		db.mark = nil
-	}
-	if db.files != nil {
-		err = errors.Join(err, db.files.Close())
-		db.files = nil
-	}
-	err = errors.Join(err, db.tempIndex.remove())
-	db.tempIndex = nil
-	err = errors.Join(err, db.lock.release())
-	db.lock = nil
-	return err
-}
-
-var errStuck = errors.New("the store was poisoned and its writers did not stop")
-
-// closePebble waits for the commits under way, ends the log and closes Pebble. A Pebble that
-// was poisoned may hold a mutex for ever: errStuck.
-func (db *DB) closePebble() error {
-	x, commits, filter := db.index, db.commits, db.filter
-	db.index, db.commits = nil, nil
-	filter.giveUp()
-	select {
-	case <-db.health.broken:
-		if db.files != nil {
-			return errStuck
-		}
-	default:
-	}
-	if x == nil {
-		return nil
-	}
-	done := make(chan error, 1)
-	go func() {
-		defer func() {
-			if r := recover(); r != nil {
-				done <- fmt.Errorf("panic in pebble: %v", r)
-			}
-		}()
-		if commits != nil {
-			commits.stop()
-			<-commits.ended
-		}
-		filter.halt()
-		done <- errors.Join(db.endLog(x.p, commits), x.p.Close())
-	}()
-	closed := func(err error) error {
-		if err != nil {
-			return tga.Errorf(tga.StoreUnavailable, "close %s: %w", db.dir, err)
-		}
-		return nil
-	}
-	select {
-	case err := <-done:
-		return closed(err)
-	case <-db.health.poisoned: // before, or by the close itself
-	}
-	select {
-	case err := <-done:
-		return closed(err)
-	case <-db.health.broken:
-		return errStuck
-	case <-time.After(5 * time.Second): // a mutex that a panic left locked
-		return errStuck
-	}
-}
-
-// endLog makes the last record of the log, which says that it ends there, and flushes the
-// index up to it: the next open finds nothing to do.
-func (db *DB) endLog(p *pebble.DB, commits *committer) error {
-	if commits == nil || db.mark == nil || db.health.sick() != nil { // open for reading, or stopped
-		return nil
-	}
-	at, err := db.wal.Finish()
-	if err == nil {
-		err = db.mark.Advance(at.Group, at.Sum)
-	}
-	if err != nil {
-		return err
-	}
-	x := &indexer{b: p.NewBatch(), keys: commits.rows.keys, sum: commits.rows.sum}
-	x.landmark(db.order.durable()+1, at)
-	if err := x.commit(position{line: commits.line, at: at}); err != nil {
-		return closing(x.b, err)
-	}
-	return errors.Join(closeBatch(x.b), p.Flush())
 }

@@ -16,8 +16,8 @@ func (db *DB) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error] 
 		for lower != nil {
 			var list []chain.OpenTrace
 			var next []byte
-			err := db.inside(func() (err error) {
-				list, next, err = db.index.openTraces(ctx, lower, upper)
+			err := db.inside(func(o *opened) (err error) {
+				list, next, err = o.index.openPage(ctx, lower, upper)
 				return err
 			})
 			for _, o := range list {
@@ -36,8 +36,8 @@ func (db *DB) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error] 
 
 const openPage = 512
 
-// openTraces reads a page of the open index.
-func (x *index) openTraces(ctx context.Context, lower, upper []byte) (list []chain.OpenTrace, next []byte, err error) {
+// openPage reads a page of the open index.
+func (x *index) openPage(ctx context.Context, lower, upper []byte) (list []chain.OpenTrace, next []byte, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}

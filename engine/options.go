@@ -128,19 +128,19 @@ func (o *Options) newID() (id tga.ID, err error) {
 // formatMajorVersion pins Pebble's file format: the newest that this Pebble writes.
 const formatMajorVersion = pebble.FormatValueSeparation
 
-// pebbleOptions returns Pebble's settings. It has no log of its own: what it loses in a crash
+// options returns Pebble's settings. It has no log of its own: what it loses in a crash
 // is indexed again.
-func (db *DB) pebbleOptions(fs vfs.FS, readOnly bool) *pebble.Options {
+func (l *listener) options(of *Options, fs vfs.FS, readOnly bool) *pebble.Options {
 	o := &pebble.Options{
 		FS:                 fs,
 		ReadOnly:           readOnly,
 		DisableWAL:         true,
 		FormatMajorVersion: formatMajorVersion,
-		Logger:             pebbleLog{&db.health},
-		EventListener:      db.events(),
-		CacheSize:          db.opts.CacheBytes,
+		Logger:             pebbleLog{l.health},
+		EventListener:      l.events(),
+		CacheSize:          of.CacheBytes,
 
-		MemTableSize:                db.opts.MemTableBytes,
+		MemTableSize:                of.MemTableBytes,
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       8,
 		L0StopWritesThreshold:       32,

@@ -85,11 +85,10 @@ func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 			prefix, grown := db.order.wait()
 			for prefix > after {
 				var leaves []Leaf
-				err := db.inside(func() (err error) {
-					leaves, at, err = db.index.leaves(at, after+1, min(prefix, after+leafPage))
+				if err := db.inside(func(o *opened) (err error) {
+					leaves, at, err = o.index.leaves(at, after+1, min(prefix, after+leafPage))
 					return err
-				})
-				if err != nil {
+				}); err != nil {
 					yield(Leaf{}, err)
 					return
 				}

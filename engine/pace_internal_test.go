@@ -63,12 +63,12 @@ func (o *told) WithGroup(string) slog.Handler      { return o }
 // progressTime old, and not before.
 func TestProgressIsToldNowAndThen(t *testing.T) {
 	log := &told{}
-	db := &DB{log: slog.New(log)}
-	c := &checker{logger: db.log, ctx: t.Context(), work: new(work)}
+	o := &opening{standing: newStanding(Options{Logger: slog.New(log)}.withDefaults())}
+	c := &checker{logger: o.log, ctx: t.Context(), work: new(work)}
 	tell := map[string]func(){
 		"checking the store": c.step,
 		"making the index": func() {
-			if err := db.progress(wal.Position{}); err != nil {
+			if err := o.progress(wal.Position{}); err != nil {
 				t.Error(err)
 			}
 		},
@@ -76,7 +76,7 @@ func TestProgressIsToldNowAndThen(t *testing.T) {
 	for message, step := range tell {
 		for i, want := range []int{1, 1, 2, 2} {
 			if i == 2 { // as if nothing had been said for so long
-				c.said, db.said = c.said.Add(-progressTime), db.said.Add(-progressTime)
+				c.said, o.said = c.said.Add(-progressTime), o.said.Add(-progressTime)
 			}
 			if step(); log.of(message) != want {
 				t.Errorf("step %d: %q was told %d times, want %d", i, message, log.of(message), want)

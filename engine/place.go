@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"slices"
 	"strconv"
@@ -93,29 +94,39 @@ func ofStore(name string) bool {
 	return name == guard.WatermarkName || strings.HasPrefix(name, "MANIFEST-") || strings.HasPrefix(name, "marker.manifest.")
 }
 
+// site is the directory that a store is looked for in, before and after it is locked.
+type site struct {
+	dir      string
+	opts     *Options
+	readOnly bool
+}
+
+func (o *opening) site(dir string) site { return site{dir, &o.opts, o.readOnly} }
+
 // settle finds out whether there is a store in dir, or whether one may be made, and makes
 // the directory where there is none. It leaves nothing in a directory that it refuses.
-func (db *DB) settle(dir string) error {
+func (s site) settle() error {
+	dir := s.dir
 	for {
-		p, others, err := placeOf(db.opts.FS, dir)
+		p, others, err := placeOf(s.opts.FS, dir)
 		switch {
 		case err != nil:
 			return err
 		case p == placeForeign:
 			return tga.Errorf(tga.ValidationError, "open %s: it holds %d files that are no store's, %q is one: a store has a directory of its own", dir, len(others), others[0])
-		case p == placeStore, p == placeBeginning && db.opts.StoreID.IsZero():
+		case p == placeStore, p == placeBeginning && s.opts.StoreID.IsZero():
 			return nil
-		case db.readOnly:
+		case s.readOnly:
 			return tga.Errorf(tga.NotFound, "open %s: there is no store", dir)
-		case !db.opts.StoreID.IsZero():
-			return tga.Errorf(tga.NotFound, "open %s: there is no store, and it should be store %s: is its disk mounted?", dir, db.opts.StoreID)
-		case p == placeEmpty && !db.opts.Create:
+		case !s.opts.StoreID.IsZero():
+			return tga.Errorf(tga.NotFound, "open %s: there is no store, and it should be store %s: is its disk mounted?", dir, s.opts.StoreID)
+		case p == placeEmpty && !s.opts.Create:
 			return tga.Errorf(tga.NotFound, "open %s: the directory is empty. If there should be a store, its disk may not be mounted. To make a new one: tgad init --data %s", dir, dir)
 		}
-		if err := db.witnessOfNone(dir); err != nil || p == placeEmpty {
+		if err := s.witness().ofNone(dir); err != nil || p == placeEmpty {
 			return err
 		}
-		if made, err := beginDir(db.opts.FS, dir); made || err != nil {
+		if made, err := beginDir(s.opts.FS, dir); made || err != nil {
 			return err
 		}
 	}
@@ -123,26 +134,44 @@ func (db *DB) settle(dir string) error {
 
 // begin marks an empty directory as one in which a store is being made. The directory is
 // locked, so no other process makes or has made one since settle looked.
-func (db *DB) begin() error {
-	p, _, err := placeOf(db.opts.FS, db.dir)
-	if err != nil || p != placeEmpty || db.readOnly || !db.opts.Create {
+func (s site) begin() error {
+	p, _, err := placeOf(s.opts.FS, s.dir)
+	if err != nil || p != placeEmpty || s.readOnly || !s.opts.Create {
 		return err
 	}
-	return writeBeginning(db.opts.FS, db.dir)
+	return writeBeginning(s.opts.FS, s.dir)
 }
 
 // began ends the making of a store: from now on an empty directory is a lost one.
-func (db *DB) began() error {
-	fs := db.opts.FS
-	err := fs.Remove(fs.PathJoin(db.dir, beginningName))
+func (s site) began() error {
+	fs := s.opts.FS
+	err := fs.Remove(fs.PathJoin(s.dir, beginningName))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		err = syncDir(fs, db.dir)
+		err = syncDir(fs, s.dir)
 	}
 	if err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "create %s: %w", db.dir, err)
+		return tga.Errorf(tga.StoreUnavailable, "create %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+// checkAccess refuses a store that somebody else could have written, and warns of who can
+// read it. What is opened for reading is looked at whoever wrote it.
+func (s site) checkAccess(log *slog.Logger) error {
+	found, err := access.CheckTree(s.dir)
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "open %s: %w", s.dir, err)
+	}
+	if found.Refuse != "" && !s.readOnly {
+		return tga.Errorf(tga.PermissionDenied, "open %s: %s. If nobody else wrote there, as the user of the store: chmod -R go= %s", s.dir, found.Refuse, s.dir)
+	}
+	for _, what := range []string{found.Refuse, found.Warn} {
+		if what != "" {
+			log.Warn("the store can be read or written by others", "found", what, "remedy", "chmod -R go= "+s.dir)
+		}
 	}
 	return nil
 }
@@ -210,9 +239,9 @@ func writeBeginning(fs vfs.FS, dir string) error {
 }
 
 // pinned refuses a store that is not the one that Options.StoreID names.
-func (db *DB) pinned(id tga.ID) error {
-	if want := db.opts.StoreID; !want.IsZero() && id != want {
-		return tga.Errorf(tga.NotFound, "open %s: it holds store %s, and it should be store %s", db.dir, id, want)
+func (s site) pinned(id tga.ID) error {
+	if want := s.opts.StoreID; !want.IsZero() && id != want {
+		return tga.Errorf(tga.NotFound, "open %s: it holds store %s, and it should be store %s", s.dir, id, want)
 	}
 	return nil
 }

@@ -145,6 +145,17 @@ func (h *health) waitFailed(what string, id tga.ID, err error) error {
 	return tga.Errorf(tga.StateLockAcquireFailed, "%s: %w", what, err).In(id)
 }
 
+// freeze refuses writes from now on, for doubt or because the store is read-only.
+func (h *health) freeze(doubt *tga.Error) {
+	if doubt == nil {
+		doubt = tga.Errorf(tga.PermissionDenied, "opened read-only")
+	} else {
+		h.log.Error("the store opens frozen", "error", doubt)
+		h.restored.Store(false)
+	}
+	h.frozen.Store(doubt)
+}
+
 // fatal is what Pebble's Fatalf panics with inside guarded.
 type fatal struct{ msg string }
 
@@ -246,7 +257,7 @@ func insideGuarded() bool {
 // recover (table_stats.go of v2.1.7 divides by the zero shards of a closed cache). So from the
 // first flush on Pebble's Open never gets an error. It stands still where it is, what its
 // goroutines use stays, and Open of the store returns what failed, for [health.awaited] does not
-// wait for it. Its memory is lost until the process ends; [DB.release] cuts it off from the
+// wait for it. Its memory is lost until the process ends; [opened.release] cuts it off from the
 // disk. Before the first flush there is no such goroutine, and the error goes back.
 func (h *health) failedOpen(err error) (back error, elsewhere bool) {
 	if !h.opening.Load() || !insideGuarded() {

@@ -158,13 +158,12 @@ func TestBrokenPebbleIsStuck(t *testing.T) {
 		broken bool
 		want   error
 	}{{true, true, errStuck}, {false, true, nil}, {true, false, nil}, {false, false, nil}} {
-		db := &DB{}
-		db.health.init(slog.New(slog.DiscardHandler))
+		db := &opened{of: newStanding(Options{}.withDefaults())}
 		if c.files {
 			db.files = guard.FS(vfs.NewMem(), guard.FSOptions{})
 		}
 		if c.broken {
-			db.health.breakOff()
+			db.of.health.breakOff()
 		}
 		if err := db.closePebble(); err != c.want {
 			t.Errorf("files %v, broken %v: %v", c.files, c.broken, err)

@@ -122,8 +122,8 @@ func (db *DB) State(ctx context.Context, id tga.ID) (tga.ExecutionState, error) 
 func (db *DB) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[chain.Entry, error] {
 	return func(yield func(chain.Entry, error) bool) {
 		var list []chain.Entry
-		err := db.inside(func() (err error) {
-			list, err = db.traces.entries(ctx, id, after)
+		err := db.inside(func(o *opened) (err error) {
+			list, err = o.traces.entries(ctx, id, after)
 			return err
 		})
 		for _, e := range list {

@@ -79,7 +79,7 @@ func TestBallastIsFourMemtables(t *testing.T) {
 // TestFullDiskRefusesWhatBegins: an entry of a trace that has none. What is open may still end, and a batch
 // without an entry begins nothing: what is wrong with it is for the trace to say.
 func TestFullDiskRefusesWhatBegins(t *testing.T) {
-	db := &DB{}
+	db := &DB{standing: new(standing)}
 	db.space = space{fs: &someFree{vfs.NewMem(), 9}, lowWater: 10}
 	begun := chain.NewTrace(numbered(1, 1))
 	begun.Head.Seq = 1

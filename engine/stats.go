@@ -76,7 +76,6 @@ func (db *DB) Stats() Stats {
 		Notes:    db.stats.notes.Load(),
 		Commits:  db.stats.commits.Load(),
 
-		Leases:         db.leases.count(),
 		BadCheckpoints: db.stats.badCheckpoints.Load(),
 
 		Flushes:          db.stats.flushes.Load(),
@@ -93,7 +92,7 @@ func (db *DB) Stats() Stats {
 		LowWater:   db.space.lowWater,
 		Quarantine: db.quarantined.Load(),
 	}
-	s.Incarnation = db.leases.incarnation
+	s.Leases, s.Incarnation = db.leases.granted()
 	s.CachedTraces, s.CachedBytes = db.cache.used()
 	s.FreeBytes, s.FreeKnown, _ = db.space.measure() // an error shows as not known
 	if err := db.health.sick(); err != nil {

@@ -8,11 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/filelock"
-	"github.com/tgad/tgad/schemas/tga"
 )
 
 // Temporary indexes are directories under TMPDIR with the lock of the process that uses
@@ -27,18 +24,6 @@ const (
 type tempIndex struct {
 	dir  string
 	lock *filelock.Dir
-}
-
-// temporary returns where the index of a store may be made that is not written to.
-func (db *DB) temporary() (fs vfs.FS, dir string, err error) {
-	if vfs.Root(db.opts.FS) != vfs.Default {
-		return vfs.NewMem(), indexName, nil
-	}
-	if db.tempIndex, err = makeTempIndex(); err != nil {
-		return nil, "", tga.Errorf(tga.StoreUnavailable, "make a temporary index of %s: %w", db.dir, err)
-	}
-	db.tempIndex.sweep(db.log)
-	return db.opts.FS, filepath.Join(db.tempIndex.dir, indexName), nil
 }
 
 // makeTempIndex makes a directory and locks it. Between the two another process may take

@@ -24,12 +24,13 @@ type traces struct {
 	begun newTraces          // which new traces need not be looked for
 }
 
-// openTraces returns the traces of an index. Each has an id of at most floor.
-func openTraces(x *index, cache *lru[tga.ID, fold], floor tga.ID) *traces {
+// openTraces returns the traces of an index. Until it is known of begun from which id on there are
+// none, each is looked for.
+func openTraces(x *index, cache *lru[tga.ID, fold]) *traces {
 	t := &traces{index: x, health: x.health, cache: cache}
 	t.locks.init()
 	t.tails.init()
-	t.begun.init(floor)
+	t.begun.init(nowhere)
 	return t
 }
 
@@ -104,9 +105,9 @@ func (t *traces) tip(id tga.ID) (fold, *commitment, error) {
 	return f, nil, err
 }
 
-// entries reads the entries of a trace after a sequence number, with what stands before a
-// damaged one. A trace is small (four entries, bounded answers), so it is read at once and
-// nothing is held while the caller looks at it.
+// entries reads the entries of a trace after a sequence number. A trace is small (four entries,
+// bounded answers), so it is read at once and nothing is held while the caller looks at it. With
+// an error it returns the entries before what is damaged.
 func (t *traces) entries(ctx context.Context, id tga.ID, after uint64) (list []chain.Entry, err error) {
 	if err := t.lock(ctx, id); err != nil {
 		return nil, err
@@ -116,8 +117,8 @@ func (t *traces) entries(ctx context.Context, id tga.ID, after uint64) (list []c
 	if err != nil {
 		return nil, recoveryFailed(id, err)
 	}
-	whole, err := rows.decode()
-	for _, e := range whole.Entries {
+	all, err := rows.decode()
+	for _, e := range all.Entries {
 		if e.Seq > after {
 			list = append(list, e)
 		}

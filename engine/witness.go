@@ -101,11 +101,22 @@ func (w witness) write(fs vfs.FS, path string) error {
 	return nil
 }
 
-// lockWitness keeps a second store from the same witness: the one that was copied from
+// vantage is where a store is seen from outside: the file of the witness, none where it is "".
+type vantage struct {
+	dir  string // of the store
+	path string
+	opts *Options
+}
+
+func (s site) witness() vantage { return vantage{s.dir, s.opts.WitnessFile, s.opts} }
+
+func (o *opening) witness() vantage { return o.site(o.dir).witness() }
+
+// lock keeps a second store from the same witness: the one that was copied from
 // this one, say, while this one runs.
-func (db *DB) lockWitness() error {
-	path := db.opts.WitnessFile
-	if path == "" || db.readOnly || db.lock == nil {
+func (v vantage) lock(dir *dirLock) error {
+	path := v.path
+	if path == "" || dir == nil {
 		return nil
 	}
 	at, err := filepath.Abs(path)
@@ -114,7 +125,7 @@ func (db *DB) lockWitness() error {
 	}
 	if above, err := filepath.EvalSymlinks(filepath.Dir(at)); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "witness %s: %w: is its disk mounted?", path, err)
-	} else if in, err := filepath.Rel(db.dir, above); err == nil && in != ".." && !strings.HasPrefix(in, "../") {
+	} else if in, err := filepath.Rel(v.dir, above); err == nil && in != ".." && !strings.HasPrefix(in, "../") {
 		return tga.Errorf(tga.ValidationError, "witness %s: it is in the store's own directory and would be copied and rolled back with it", path)
 	}
 	f, err := filelock.Lock(path + ".lock")
@@ -124,69 +135,69 @@ func (db *DB) lockWitness() error {
 	if err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "witness %s: %w", path, err)
 	}
-	db.lock.witness = f
+	dir.witness = f
 	return nil
 }
 
-// witnessOfNone refuses to make a store where a witness knows one.
-func (db *DB) witnessOfNone(dir string) error {
-	if db.opts.WitnessFile == "" {
+// ofNone refuses to make a store where a witness knows one.
+func (v vantage) ofNone(dir string) error {
+	if v.path == "" {
 		return nil
 	}
-	w, err := readWitness(db.opts.FS, db.opts.WitnessFile)
+	w, err := readWitness(v.opts.FS, v.path)
 	if err != nil || w == nil {
 		return err
 	}
 	return tga.Errorf(tga.NotFound, "open %s: there is no store, and the witness %s knows store %s: is its disk mounted? Remove the witness to begin with a new store",
-		dir, db.opts.WitnessFile, w.Store)
+		dir, v.path, w.Store)
 }
 
 // testify is the first of an open's three writes. It returns the token that the store is
 // to have in the second. Where believe is set, the store is the newest because the
 // operator says so, whatever the witness knows.
-func (db *DB) testify(incarnation uint64, believe bool) (next witnessToken, err error) {
-	path := db.opts.WitnessFile
+func (v vantage) testify(x *index, store tga.ID, incarnation uint64, believe bool) (next witnessToken, err error) {
+	path := v.path
 	if path == "" {
 		return next, nil
 	}
-	token, err := db.index.meta(metaToken)
+	token, err := x.meta(metaToken)
 	if err != nil {
 		return next, err
 	}
-	stored, err := db.index.metaNumber(metaIncarnation)
+	stored, err := x.metaNumber(metaIncarnation)
 	if err != nil {
 		return next, err
 	}
 	has := witnessToken{stored, hex.EncodeToString(token)}
 	if !believe {
-		w, err := readWitness(db.opts.FS, path)
+		w, err := readWitness(v.opts.FS, path)
 		if err != nil {
 			return next, err
 		}
-		if err := db.contradicts(w, has); err != nil {
+		if err := v.contradicts(w, store, has); err != nil {
 			return next, err
 		}
 	}
 	var drawn [16]byte
-	if err := db.opts.random(drawn[:]); err != nil {
+	if err := v.opts.random(drawn[:]); err != nil {
 		return next, err
 	}
 	next = witnessToken{incarnation, hex.EncodeToString(drawn[:])}
-	return next, witness{Store: db.storeID.String(), Last: has, Next: &next}.write(db.opts.FS, path)
+	return next, witness{Store: store.String(), Last: has, Next: &next}.write(v.opts.FS, path)
 }
 
 // contradicts returns why a store with that token is not the one that the witness saw
 // last, nil where it is.
-func (db *DB) contradicts(w *witness, has witnessToken) error {
-	path := db.opts.WitnessFile
+func (v vantage) contradicts(w *witness, store tga.ID, has witnessToken) error {
+	path := v.path
 	const ways = "If this directory is the newest there is: tgad init --data %s --witness %s. If it is an older one: tgad restore %s makes a store of it that sends nothing twice"
 	switch {
 	case w == nil && has.Token == "":
 		return nil // the first open with a witness
 	case w == nil:
-		return tga.Errorf(tga.StoreUnavailable, "open %s: its witness %s is missing: is its disk mounted? "+ways, db.dir, path, db.dir, path, db.dir)
-	case w.Store != db.storeID.String():
-		return tga.Errorf(tga.StateChecksumMismatch, "open %s: its witness %s is of store %s, this is %s. "+ways, db.dir, path, w.Store, db.storeID, db.dir, path, db.dir)
+		return tga.Errorf(tga.StoreUnavailable, "open %s: its witness %s is missing: is its disk mounted? "+ways, v.dir, path, v.dir, path, v.dir)
+	case w.Store != store.String():
+		return tga.Errorf(tga.StateChecksumMismatch, "open %s: its witness %s is of store %s, this is %s. "+ways, v.dir, path, w.Store, store, v.dir, path, v.dir)
 	case has.Token == w.Last.Token, w.Next != nil && has.Token == w.Next.Token:
 		return nil
 	}
@@ -195,24 +206,27 @@ func (db *DB) contradicts(w *witness, has witnessToken) error {
 		what = "it was copied or rolled back to an earlier time"
 	}
 	return tga.Errorf(tga.StateChecksumMismatch, "open %s: %s: it was opened %d times, its witness %s saw %d. "+ways,
-		db.dir, what, has.Incarnation, path, w.Last.Incarnation, db.dir, path, db.dir)
+		v.dir, what, has.Incarnation, path, w.Last.Incarnation, v.dir, path, v.dir)
 }
 
 // leave draws a token at a close. Where it fails, the store is as a crash leaves it.
-func (db *DB) leave() error {
-	if db.opts.WitnessFile == "" || db.readOnly || db.index == nil || db.health.sick() != nil {
+func (o *opened) leave() error {
+	s := o.of
+	v := vantage{s.dir, s.opts.WitnessFile, &s.opts}
+	if v.path == "" || o.readOnly || s.health.sick() != nil {
 		return nil
 	}
-	next, err := db.testify(uint64(db.leases.incarnation), false)
+	_, incarnation := s.leases.granted()
+	next, err := v.testify(o.index, s.storeID, uint64(incarnation), false)
 	if err != nil {
 		return err
 	}
-	w := db.commits.newWriter()
+	w := o.commits.newWriter()
 	w.setToken(next)
-	if err := db.commits.apply(w); err != nil {
+	if err := o.commits.apply(w); err != nil {
 		return err
 	}
-	return db.attest(next)
+	return v.attest(s.storeID, next)
 }
 
 // setToken writes a token, the second write; none where there is no witness.
@@ -223,11 +237,11 @@ func (w *writer) setToken(next witnessToken) {
 }
 
 // attest is the third write.
-func (db *DB) attest(next witnessToken) error {
+func (v vantage) attest(store tga.ID, next witnessToken) error {
 	if next.Token == "" {
 		return nil
 	}
-	return witness{Store: db.storeID.String(), Last: next}.write(db.opts.FS, db.opts.WitnessFile)
+	return witness{Store: store.String(), Last: next}.write(v.opts.FS, v.path)
 }
 
 // Witness makes opts.WitnessFile the witness of the store in dir, whatever it was before:

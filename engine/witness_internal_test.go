@@ -10,8 +10,8 @@ import (
 // TestWhatTheWitnessSays: the store has the token of the last open or of the one that began. A store that
 // was opened less often than the witness saw was rolled back; one that was opened as often went another way.
 func TestWhatTheWitnessSays(t *testing.T) {
-	db := &DB{dir: "store", storeID: numbered(1, 1), opts: Options{WitnessFile: "w"}}
-	own, other := db.storeID.String(), numbered(2, 2).String()
+	store, v := numbered(1, 1), vantage{dir: "store", path: "w"}
+	own, other := store.String(), numbered(2, 2).String()
 	last, next := witnessToken{7, "aa"}, &witnessToken{8, "bb"}
 	for _, c := range []struct {
 		w    *witness
@@ -30,7 +30,7 @@ func TestWhatTheWitnessSays(t *testing.T) {
 		{&witness{Store: own, Last: last, Next: next}, witnessToken{7, "cc"}, tga.StateChecksumMismatch, "went another way"},
 		{&witness{Store: own, Last: last, Next: next}, witnessToken{8, "cc"}, tga.StateChecksumMismatch, "went another way"},
 	} {
-		err := db.contradicts(c.w, c.has)
+		err := v.contradicts(c.w, store, c.has)
 		if tga.CodeOf(err) != c.code || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v of %+v: %v", c.has, c.w, err)
 		}
