@@ -34,6 +34,28 @@ func (db *DB) Quarantined() (since tga.Millis, ok bool) {
 	return q.Since, ok
 }
 
+// Freeze refuses writes from now on, also after the next open, until [DB.Unfreeze]: somebody
+// outside of the store knows of appends that are missing from it, or of others in their place.
+// It is meant for who has just opened the store. An append that is under way meanwhile may
+// still come in before it. Of a store that is frozen already the reason stays.
+func (db *DB) Freeze(reason string) error {
+	if err := db.health.enter(); err != nil {
+		return err
+	}
+	defer db.health.leave()
+	if db.health.frozen.Load() != nil {
+		return nil
+	}
+	value, err := json.Marshal(reason)
+	if err != nil {
+		return tga.Errorf(tga.ValidationError, "freeze: %w", err)
+	}
+	db.health.freeze(damaged("%s", reason)) // first, so that no call slips in before the row is durable
+	w := db.commits.newWriter()
+	w.set(keyspace.AppendMeta(nil, metaDoubted), value)
+	return db.commits.apply(w)
+}
+
 // Unfreeze opens a frozen store for writing. acceptLoss is the operator's statement
 // that appends may be missing; who is recorded with it. The store is then in
 // quarantine until [DB.EndQuarantine].
@@ -78,6 +100,7 @@ func (db *DB) Unfreeze(ctx context.Context, acceptLoss bool, who string) error {
 	w := db.commits.newWriter()
 	w.set(keyspace.AppendMeta(nil, metaQuarantine), value)
 	w.delete(keyspace.AppendMeta(nil, metaFrozen))
+	w.delete(keyspace.AppendMeta(nil, metaDoubted))
 	if err := db.commits.apply(w); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -154,5 +155,58 @@ func TestClosedStoreRefusesEveryCall(t *testing.T) {
 	db.Release(lease)
 	if err := db.Close(); err != nil {
 		t.Errorf("closed again: %v", err)
+	}
+}
+
+// TestFreezeLastsUntilUnfreeze: what somebody outside said of the store holds over the next open.
+func TestFreezeLastsUntilUnfreeze(t *testing.T) {
+	fs := vfs.NewMem()
+	db := open(t, "store", options(fs))
+	m := spec{trace: id(1)}.make(t)
+	lease, err := db.Acquire(t.Context(), id(1))
+	if err == nil {
+		_, err = db.Append(t.Context(), lease, m.begin())
+	}
+	if err == nil {
+		err = errors.Join(db.Freeze("9 leaves were seen outside"), db.Freeze("another reason"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	frozen := func(when string) {
+		t.Helper()
+		if s := db.Stats(); !strings.Contains(s.Frozen, "9 leaves were seen outside") || s.Restored || s.Quarantine != nil {
+			t.Fatalf("%s: %+v", when, s)
+		}
+		if _, err := db.Load(t.Context(), id(1)); err != nil {
+			t.Fatalf("%s: it cannot be read: %v", when, err)
+		}
+		_, err := db.Acquire(t.Context(), id(2))
+		if !errors.Is(err, tga.StoreUnavailable) || !errors.Is(err, tga.StateChecksumMismatch) {
+			t.Fatalf("%s: a trace is begun: %v", when, err)
+		}
+	}
+	frozen("at once")
+	_, err = db.Append(t.Context(), lease, m.end())
+	wantCode(t, err, tga.StoreUnavailable)
+	for range 2 {
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		db = open(t, "store", options(fs))
+		frozen("after an open")
+	}
+	if err := db.Unfreeze(t.Context(), true, "me"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db = open(t, "store", options(fs))
+	if s := db.Stats(); s.Frozen != "" || s.Quarantine == nil || !strings.Contains(s.Quarantine.Reason, "9 leaves were seen outside") {
+		t.Fatalf("%+v", s)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -18,6 +18,7 @@ const (
 	metaIncarnation = "incarnation" // raised by each open, 8 bytes
 	metaPosition    = "position"    // the newest record that the index has; written by the index alone
 	metaFrozen      = "frozen"      // why a restored store takes no writes, JSON
+	metaDoubted     = "doubted"     // why [DB.Freeze] froze the store, JSON
 	metaQuarantine  = "quarantine"  // [Quarantine], JSON
 	metaToken       = "token"       // drawn by the last open with a witness, 16 bytes
 	metaFloor       = "floor"       // oldest group at which the store can be restored, 8 bytes
@@ -118,13 +119,15 @@ func (o *opening) readIdentity(found found) error {
 	if o.readOnly {
 		o.health.freeze(found.doubt)
 	}
-	var reason string
-	if has, err := o.index.metaJSON(metaFrozen, &reason); err != nil {
-		return err
-	} else if f := o.health.frozen.Load(); has && (f == nil || f.Code == tga.PermissionDenied) {
-		// Only where the log itself gives no reason: that it was found short matters more.
-		o.health.frozen.Store(damaged("%s", reason))
-		o.health.restored.Store(true)
+	// Only where the log itself gives no reason: that it was found short matters more.
+	for _, key := range []string{metaDoubted, metaFrozen} {
+		var reason string
+		if has, err := o.index.metaJSON(key, &reason); err != nil {
+			return err
+		} else if f := o.health.frozen.Load(); has && (f == nil || f.Code == tga.PermissionDenied) {
+			o.health.frozen.Store(damaged("%s", reason))
+			o.health.restored.Store(key == metaFrozen)
+		}
 	}
 	var q Quarantine
 	has, err := o.index.metaJSON(metaQuarantine, &q)

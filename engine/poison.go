@@ -150,7 +150,7 @@ func (h *health) freeze(doubt *tga.Error) {
 	if doubt == nil {
 		doubt = tga.Errorf(tga.PermissionDenied, "opened read-only")
 	} else {
-		h.log.Error("the store opens frozen", "error", doubt)
+		h.log.Error("the store is frozen", "error", doubt)
 		h.restored.Store(false)
 	}
 	h.frozen.Store(doubt)
