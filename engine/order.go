@@ -81,12 +81,13 @@ func (db *DB) Cursor() uint64 { return db.order.durable() }
 func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 	return func(yield func(Leaf, error) bool) {
 		var at wal.Position // of the record read last
+		page := uint64(firstLeafPage)
 		for {
 			prefix, grown := db.order.wait()
 			for prefix > after {
 				var leaves []Leaf
 				if err := db.inside(func(o *opened) (err error) {
-					leaves, at, err = o.index.leaves(at, after+1, min(prefix, after+leafPage))
+					leaves, at, err = o.index.leaves(at, after+1, min(prefix, after+page))
 					return err
 				}); err != nil {
 					yield(Leaf{}, err)
@@ -98,6 +99,7 @@ func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 					}
 					after = l.Index
 				}
+				page = leafPage
 			}
 			select {
 			case <-grown:
@@ -114,7 +116,11 @@ func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 	}
 }
 
-const leafPage = 1024
+// leafPage is how many leaves are read at once; the first time fewer, for who wants only one.
+const (
+	firstLeafPage = 8
+	leafPage      = 1024
+)
 
 // leaves reads the leaves first..last, all durable. It begins at a record that is known not
 // to be behind the first one, or else at a landmark, and returns the record that it ended in.

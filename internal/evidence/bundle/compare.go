@@ -57,6 +57,10 @@ func (v *verifier) compare() error {
 // take compares a leaf with its trace, and that with the leaves of it before.
 func (v *verifier) take(l *tree.Leaf) error {
 	t := v.traces[l.TraceID]
+	if t == nil && !l.OfTrace() {
+		v.report.Others++
+		return nil
+	}
 	if t == nil {
 		return v.missing("leaf %d is of trace %s, which is not in the file", l.Index, l.TraceID)
 	}
@@ -135,6 +139,9 @@ func (r *Report) Words() (proved, open []string) {
 	}
 	say(&proved, "%d appends of %d traces are in the checkpoint, and %d entries, %d documents and %d notes are those that they had.",
 		r.Leaves, len(r.Traces), r.Export.Entries, r.Export.Documents, r.Export.Notes)
+	if r.Others > 0 {
+		say(&open, "What %d appends did that are of no trace in the file: they changed a working state, the journal of a turn or a timer.", r.Others)
+	}
 	switch {
 	case r.From == 0:
 		say(&open, "Whether these traces have later appends, and what other traces there are: the file holds chosen traces.")

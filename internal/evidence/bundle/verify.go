@@ -36,6 +36,7 @@ type Report struct {
 	GrewFrom   int64            // size of the reader's old checkpoint, 0 = none was given
 	From, To   uint64           // the range that is complete, 0, 0 = chosen traces
 	Leaves     int
+	Others     int // leaves among them that are of no trace: see [tree.Leaf.OfTrace]
 	Traces     []Trace
 	Export     ndjson.Report
 }

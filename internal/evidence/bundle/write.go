@@ -50,7 +50,7 @@ func Write(w io.Writer, c Content, proofs Proofs) error {
 	var ids []tga.ID
 	seen := map[tga.ID]bool{}
 	for i := range c.Leaves {
-		if id := c.Leaves[i].TraceID; !seen[id] {
+		if id := c.Leaves[i].TraceID; !seen[id] && c.Leaves[i].OfTrace() {
 			seen[id] = true
 			ids = append(ids, id)
 		}

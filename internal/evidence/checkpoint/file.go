@@ -89,8 +89,11 @@ func (k *File) unavailable(err error) error {
 	return tga.Errorf(tga.StoreUnavailable, "checkpoints %s: %w", k.name, err)
 }
 
-// IsCheckpoint tells a checkpoint from a hand-over.
-func IsCheckpoint(raw []byte) bool { return !bytes.HasPrefix(raw, []byte(handOver+"\n")) }
+// IsCheckpoint tells a checkpoint from a hand-over and from an acceptance.
+func IsCheckpoint(raw []byte) bool { return !IsHandOver(raw) && !IsAcceptance(raw) }
+
+// IsHandOver tells a hand-over from other notes.
+func IsHandOver(raw []byte) bool { return bytes.HasPrefix(raw, []byte(handOver+"\n")) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

@@ -151,11 +151,7 @@ func (k *Keys) Origin() string { return k.origin }
 // Open returns what a checkpoint says, and which witnesses signed it, where a trusted key signed
 // it for this origin.
 func (k *Keys) Open(raw []byte) (Checkpoint, []note.Signature, error) {
-	keys := make([]note.Verifier, len(k.log))
-	for i, v := range k.log {
-		keys[i] = v
-	}
-	n, err := k.open(raw, keys...)
+	n, err := k.open(raw, k.verifiers()...)
 	if err != nil {
 		return Checkpoint{}, nil, err
 	}
@@ -179,6 +175,17 @@ func (k *Keys) Open(raw []byte) (Checkpoint, []note.Signature, error) {
 	}
 	return c, by, nil
 }
+
+func (k *Keys) verifiers() []note.Verifier {
+	keys := make([]note.Verifier, len(k.log))
+	for i, v := range k.log {
+		keys[i] = v
+	}
+	return keys
+}
+
+// Newest returns the key that the origin signs with now.
+func (k *Keys) Newest() note.Verifier { return k.log[len(k.log)-1] }
 
 // open returns the note, signed by one of the keys at least.
 func (k *Keys) open(raw []byte, by ...note.Verifier) (*note.Note, error) {
@@ -264,4 +271,13 @@ func (k *Keys) Follow(raw []byte) (Checkpoint, error) {
 		return at, nil
 	}
 	return Checkpoint{}, tga.Errorf(tga.PermissionDenied, "hand-over of %s by a key that is not trusted", k.origin)
+}
+
+// GivenBy returns the public key that a hand-over says it comes from. Nobody has checked it.
+func GivenBy(raw []byte) string {
+	lines := strings.SplitN(string(raw), "\n", 4)
+	if len(lines) < 4 {
+		return ""
+	}
+	return lines[2]
 }

@@ -24,6 +24,10 @@ type Leaf struct {
 	Committed, NewestTS tga.Millis
 }
 
+// OfTrace says whether entries or notes were appended. Else it was something beside the traces: a
+// working state, the journal of a turn, a timer.
+func (l *Leaf) OfTrace() bool { return l.Entries > 0 || l.Notes > 0 }
+
 // LeafSize is how many bytes a leaf has.
 const LeafSize = 8 + 1 + 16 + 8 + 2 + 4 + 2 + 32 + 32 + 8 + 8
 
@@ -62,8 +66,8 @@ func ParseLeaf(b []byte) (Leaf, error) {
 	copy(l.NoteDigest[:], b[64:])
 	l.Committed = tga.Millis(binary.BigEndian.Uint64(b[96:]))
 	l.NewestTS = tga.Millis(binary.BigEndian.Uint64(b[104:]))
-	if l.Index == 0 || l.Entries == 0 && l.Notes == 0 {
-		return Leaf{}, tga.Errorf(tga.SchemaViolation, "leaf %d with %d entries and %d notes", l.Index, l.Entries, l.Notes)
+	if l.Index == 0 {
+		return Leaf{}, tga.Errorf(tga.SchemaViolation, "leaf 0: the first is 1")
 	}
 	return l, nil
 }

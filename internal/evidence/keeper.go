@@ -1,0 +1,287 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/evidence/tree"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// Store is what a keeper needs of an open store.
+type Store interface {
+	Stats() engine.Stats
+	Cursor() uint64
+	Follow(ctx context.Context, after uint64) iter.Seq2[engine.Leaf, error]
+	Load(ctx context.Context, id tga.ID) (*chain.Trace, error)
+	Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[chain.Entry, error]
+	Freeze(reason string) error
+}
+
+// Options say how the evidence of a store is kept. All but Signer may be zero.
+type Options struct {
+	FS     vfs.FS // nil is the operating system's
+	Origin string // "" is the name of the key
+	Signer checkpoint.Signer
+	// Former is the key that signed before. Where the kept checkpoints are its own, it hands
+	// over to Signer. nil is none.
+	Former *checkpoint.Signer
+	Places []checkpoint.Target
+
+	// Witnesses are the keys of those whose signatures count; Cosigned is how many of them must
+	// have signed a checkpoint, or it is logged as one that lacks them.
+	Witnesses []note.Verifier
+	Cosigned  int
+
+	Every  time.Duration // between checkpoints of a store that grows; 10 s
+	Leaves int64         // appends after which one is made at once; 4096
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Origin == "" {
+		o.Origin = o.Signer.Name()
+	}
+	if o.Every <= 0 {
+		o.Every = 10 * time.Second
+	}
+	if o.Leaves <= 0 {
+		o.Leaves = 4096
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// placeTime bounds one question to a place outside.
+const placeTime = 10 * time.Second
+
+// Keeper keeps the evidence of one store. Its methods may be called concurrently, but for Run and
+// Close, which one goroutine calls, Close when Run has ended.
+type Keeper struct {
+	opts   Options
+	store  Store
+	log    *slog.Logger
+	tree   *tree.Tree
+	file   *checkpoint.File
+	first  string // public, of the key that signed first
+	places []*place
+
+	mu       sync.Mutex
+	keys     *checkpoint.Keys
+	over     [][]byte      // hand-overs, oldest first
+	accepted []finding     // losses that a person accepted
+	findings []finding     // why the store was frozen
+	newest   []byte        // checkpoint, nil where there is none
+	size     int64         // of it
+	seen     string        // size and head of it, for a header
+	grown    chan struct{} // closed when there is another
+}
+
+// Open takes the evidence of a store that has just been opened, in the directory dir of the store,
+// to the end of its log, and compares it with what was signed before: the checkpoint that the store
+// itself kept last, and those that places outside have. Where the tree contradicts one, the store
+// is frozen before Open returns.
+//
+// STATE_CHECKSUM_MISMATCH: the kept checkpoints are damaged. PERMISSION_DENIED: they were signed by
+// a key that is not the one of the options and did not hand over to it.
+func Open(ctx context.Context, store Store, dir string, o Options) (*Keeper, error) {
+	o = o.withDefaults()
+	k := &Keeper{opts: o, store: store, log: o.Logger, grown: make(chan struct{})}
+	for _, t := range o.Places {
+		k.places = append(k.places, &place{Target: t, log: o.Logger})
+	}
+	var err error
+	if k.tree, err = tree.Open(o.FS, dir, store.Stats().StoreID, func(n int64) (tlog.Hash, error) { return k.leafHash(ctx, uint64(n)+1) }); err != nil {
+		return nil, err
+	}
+	if k.file, err = checkpoint.OpenFile(o.FS, o.FS.PathJoin(dir, tree.Dir)); err != nil {
+		return nil, errors.Join(err, k.tree.Close())
+	}
+	if err = k.start(ctx); err != nil {
+		return nil, errors.Join(err, k.tree.Close(), k.file.Close())
+	}
+	return k, nil
+}
+
+func (k *Keeper) start(ctx context.Context) error {
+	began := time.Now()
+	if err := k.follow(ctx); err != nil {
+		return err
+	}
+	if n := k.tree.Size(); time.Since(began) > time.Second {
+		k.log.Info("the evidence was taken to the end of the log", "appends", n, "seconds", time.Since(began).Seconds())
+	}
+	if err := k.readKept(); err != nil {
+		return err
+	}
+	if err := k.handOver(); err != nil {
+		return err
+	}
+	if err := k.compareAll(ctx); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c, err := checkpoint.Unverified(k.newest); err == nil && len(k.findings) == 0 && k.size == c.Size {
+		k.seen = Seen{c.Size, c.Head}.String()
+	}
+	return nil
+}
+
+// leafHash is the hash of a leaf as the log has it now; of one that it does not have, no hash that
+// a tree could hold: then the tree is made again, and [Keeper.compareAll] says what is missing.
+func (k *Keeper) leafHash(ctx context.Context, index uint64) (tlog.Hash, error) {
+	if index > k.store.Cursor() {
+		return tlog.Hash{}, nil
+	}
+	l, err := k.leaf(ctx, index)
+	return l.Hash(), err
+}
+
+func (k *Keeper) leaf(ctx context.Context, index uint64) (tree.Leaf, error) {
+	for l, err := range k.store.Follow(ctx, index-1) {
+		return tree.Leaf(l), err
+	}
+	return tree.Leaf{}, tga.Errorf(tga.StoreUnavailable, "no leaf %d", index)
+}
+
+// follow takes the tree to the end of the log.
+func (k *Keeper) follow(ctx context.Context) error {
+	end := k.store.Cursor()
+	if uint64(k.tree.Size()) >= end {
+		return nil
+	}
+	for l, err := range k.store.Follow(ctx, uint64(k.tree.Size())) {
+		if err != nil {
+			return err
+		}
+		leaf := tree.Leaf(l)
+		if err := k.tree.Append(&leaf); err != nil {
+			return err
+		}
+		if l.Index >= end {
+			break
+		}
+	}
+	return nil
+}
+
+// Run follows the log and makes checkpoints until ctx ends or the store stops.
+func (k *Keeper) Run(ctx context.Context) {
+	tick := time.NewTicker(min(k.opts.Every, time.Second))
+	defer tick.Stop()
+	next := time.Now().Add(k.opts.Every)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := k.follow(ctx)
+		if grown := k.tree.Size() - k.kept(); err == nil && grown > 0 && (!time.Now().Before(next) || grown >= k.opts.Leaves) {
+			next = time.Now().Add(k.opts.Every)
+			err = k.checkpoint(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			k.log.Error("the evidence of the store is not kept any more", "error", err)
+			return
+		}
+	}
+}
+
+// kept is the size of the newest checkpoint.
+func (k *Keeper) kept() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.size
+}
+
+// checkpoint signs how far the tree has come, keeps that, and hands it to the places outside.
+func (k *Keeper) checkpoint(ctx context.Context) error {
+	if k.store.Stats().Frozen != "" {
+		return nil // a store that is doubted vouches for nothing
+	}
+	c := checkpoint.Checkpoint{Origin: k.opts.Origin, Size: k.tree.Size()}
+	var err error
+	if c.Head, err = k.tree.Head(c.Size); err == nil {
+		err = k.tree.Mark()
+	}
+	if err != nil {
+		return err
+	}
+	raw, err := c.Sign(k.opts.Signer)
+	if err != nil {
+		// Its key may be in another program, which comes back.
+		k.log.Error("no checkpoint is signed", "error", err)
+		return nil
+	}
+	if err := k.keep(raw, c.Size); err != nil {
+		return err
+	}
+	cosigned := k.push(ctx, raw)
+	if len(cosigned) == 0 {
+		return nil
+	}
+	return k.keep(append(raw, cosigned...), c.Size)
+}
+
+func (k *Keeper) keep(raw []byte, size int64) error {
+	if err := k.file.Append(raw); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.newest, k.size = raw, size
+	if c, err := checkpoint.Unverified(raw); err == nil {
+		k.seen = Seen{c.Size, c.Head}.String()
+	}
+	close(k.grown)
+	k.grown = make(chan struct{})
+	return nil
+}
+
+// Close makes a last checkpoint of all that was appended, and closes the files.
+func (k *Keeper) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), placeTime)
+	defer cancel()
+	err := k.follow(ctx)
+	if err == nil && k.tree.Size() > k.kept() {
+		err = k.checkpoint(ctx)
+	}
+	if err == nil {
+		err = k.tree.Mark()
+	}
+	return errors.Join(err, k.tree.Close(), k.file.Close())
+}
+
+// Newest returns the newest checkpoint, as it was signed, and a channel that is closed when there
+// is another; nil where there is none yet.
+func (k *Keeper) Newest() (raw []byte, grown <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.newest, k.grown
+}
+
+// Seen returns size and head of the newest checkpoint of this process, as [ParseSeen] reads them;
+// "" where it has made none yet.
+func (k *Keeper) Seen() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.seen
+}

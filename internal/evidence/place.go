@@ -1,0 +1,103 @@
+package evidence
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
+)
+
+// place is a place outside of the store, and what is known of it. The goroutine that runs the
+// keeper uses it.
+type place struct {
+	checkpoint.Target
+	log     *slog.Logger
+	asked   bool   // it was compared with the tree: only then it is written
+	foreign bool   // it has what another key signed
+	trouble string // that was logged last, "" while it works
+}
+
+// say logs what is wrong with a place when that changes.
+func (p *place) say(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case text == p.trouble:
+	case text == "":
+		p.log.Info("checkpoints reach the place again", "place", p.Name())
+	default:
+		p.log.Warn("checkpoints do not reach a place", "place", p.Name(), "error", text)
+	}
+	p.trouble = text
+}
+
+// ask compares the newest checkpoint of a place with the tree. The error is the store's.
+func (k *Keeper) ask(ctx context.Context, p *place) error {
+	ctx, cancel := context.WithTimeout(ctx, placeTime)
+	defer cancel()
+	own, _ := k.Newest()
+	raw, err := p.Newest(ctx, own)
+	if more := (*checkpoint.NewerError)(nil); errors.As(err, &more) {
+		p.asked = true
+		return k.find(p.Name(), finding{size: more.Size, why: fmt.Sprintf("it has seen %d appends, and the store signs for %d: the store was rolled back", more.Size, k.tree.Size())})
+	}
+	if err != nil {
+		p.say(fmt.Errorf("it was not asked for what it has: %w", err))
+		return nil
+	}
+	p.asked = true
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil
+	}
+	c, _, err := k.keys.Open(raw)
+	if err != nil {
+		p.foreign = true
+		p.log.Error("a place has what the store's key did not sign: it is left alone until that is taken away", "place", p.Name(), "error", err)
+		return nil
+	}
+	why, err := k.compare(c)
+	if err != nil || why == "" {
+		return err
+	}
+	return k.find(p.Name(), finding{c.Size, c.Head, why})
+}
+
+// push hands a checkpoint to every place, all at once, and returns the signatures of witnesses.
+func (k *Keeper) push(ctx context.Context, raw []byte) (cosigned []byte) {
+	ctx, cancel := context.WithTimeout(ctx, placeTime)
+	defer cancel()
+	var mu sync.Mutex
+	var pushes sync.WaitGroup
+	for _, p := range k.places {
+		pushes.Go(func() {
+			if !p.asked {
+				if err := k.ask(ctx, p); err != nil {
+					p.say(err)
+				}
+			}
+			if !p.asked || p.foreign || k.store.Stats().Frozen != "" {
+				return
+			}
+			by, err := p.Put(ctx, raw, k.tree.ProvePrefix)
+			p.say(err)
+			if err == nil {
+				mu.Lock()
+				cosigned = append(cosigned, by...)
+				mu.Unlock()
+			}
+		})
+	}
+	pushes.Wait()
+	if k.opts.Cosigned > 0 {
+		if _, by, err := k.keys.Open(append(bytes.Clone(raw), cosigned...)); err != nil || len(by) < k.opts.Cosigned {
+			k.log.Warn("a checkpoint lacks signatures of witnesses", "has", len(by), "want", k.opts.Cosigned, "error", err)
+		}
+	}
+	return cosigned
+}

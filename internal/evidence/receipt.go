@@ -1,0 +1,165 @@
+package evidence
+
+import (
+	"context"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/evidence/tree"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Receipt says where a trace stands in the tree, and proves it as far as a checkpoint reaches.
+type Receipt struct {
+	TraceID    tga.ID
+	Key        string   // public, that signed first
+	HandOvers  [][]byte // to the key that signed the checkpoint
+	Checkpoint []byte   // as it was signed; nil where none covers a leaf of the trace
+	Leaves     []Proved // in order, at least one
+}
+
+// Proved is a leaf with its proof.
+type Proved struct {
+	tree.Leaf
+	Proof []tlog.Hash // nil where the checkpoint does not cover the leaf yet
+}
+
+// Pending returns how many leaves of the receipt no checkpoint covers yet.
+func (r *Receipt) Pending() (n int) {
+	for i := range r.Leaves {
+		if r.Leaves[i].Proof == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// Receipt returns the receipt of a trace. NOT_FOUND: there is no such trace.
+func (k *Keeper) Receipt(ctx context.Context, id tga.ID) (*Receipt, error) {
+	leaves, err := k.leavesOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	r := &Receipt{TraceID: id}
+	r.Key, r.HandOvers = k.Keys()
+	raw, _ := k.Newest()
+	var c checkpoint.Checkpoint
+	if raw != nil {
+		if c, err = checkpoint.Unverified(raw); err != nil {
+			return nil, err
+		}
+	}
+	for _, l := range leaves {
+		p := Proved{Leaf: l}
+		if l.Index <= uint64(c.Size) {
+			if p.Proof, err = k.prove(&l, c); err != nil {
+				return nil, err
+			}
+			r.Checkpoint = raw
+		}
+		r.Leaves = append(r.Leaves, p)
+	}
+	return r, nil
+}
+
+// prove returns the proof of a leaf, which holds.
+func (k *Keeper) prove(l *tree.Leaf, c checkpoint.Checkpoint) ([]tlog.Hash, error) {
+	proof, err := k.tree.Prove(l.Index, c.Size)
+	if err != nil {
+		return nil, err
+	}
+	if tlog.CheckRecord(proof, c.Size, c.Head, int64(l.Index)-1, l.Hash()) != nil {
+		return nil, tga.Errorf(tga.StateChecksumMismatch, "leaf %d is not the one that the checkpoint of %d covers, or the tree is damaged", l.Index, c.Size).In(l.TraceID)
+	}
+	return append([]tlog.Hash{}, proof...), nil // of a tree with one leaf the proof is empty, and is there
+}
+
+// leavesOf returns the leaves of a trace. No index of the store leads to them: times do. The leaf
+// of an entry is not before the first one that has seen the entry's commit time, and stands close
+// behind it; that of a note likewise, by its ts.
+func (k *Keeper) leavesOf(ctx context.Context, id tga.ID) ([]tree.Leaf, error) {
+	t, err := k.store.Load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	var commits []tga.Millis // of the entries
+	for e, err := range k.store.Entries(ctx, id, 0) {
+		if err != nil {
+			return nil, err
+		}
+		commits = append(commits, e.Committed)
+	}
+	var out []tree.Leaf
+	entries, notes := 0, 0 // that leaves were found of
+	after := uint64(0)
+	for entries < len(commits) || notes < len(t.Notes) {
+		// What is next stands behind what was found. Of entry and note it is the earlier one.
+		from := uint64(0)
+		if entries < len(commits) {
+			committed := commits[entries]
+			at, err := k.search(ctx, after, func(l *tree.Leaf) bool { return l.Committed >= committed })
+			if err != nil {
+				return nil, err
+			}
+			from = at
+		}
+		if notes < len(t.Notes) {
+			ts := t.Notes[notes].TS
+			at, err := k.search(ctx, after, func(l *tree.Leaf) bool { return l.NewestTS >= ts })
+			if err != nil {
+				return nil, err
+			}
+			if from == 0 || at < from {
+				from = at
+			}
+		}
+		l, err := k.nextOf(ctx, t.ID, from)
+		if err != nil {
+			return nil, err
+		}
+		if l.Entries > 0 && l.FirstSeq != uint64(entries)+1 || l.Notes > 0 && l.FirstNote != uint32(notes)+1 {
+			return nil, tga.Errorf(tga.StateSequenceGap, "leaf %d begins with entry %d and note %d, want %d and %d", l.Index, l.FirstSeq, l.FirstNote, entries+1, notes+1).In(t.ID)
+		}
+		entries, notes, after = entries+int(l.Entries), notes+int(l.Notes), l.Index
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// search returns the first leaf behind after of which reached holds, as it then does of every
+// later one.
+func (k *Keeper) search(ctx context.Context, after uint64, reached func(*tree.Leaf) bool) (uint64, error) {
+	low, high := after, k.store.Cursor() // high is taken to hold
+	for low+1 < high {
+		middle := low + (high-low)/2
+		l, err := k.leaf(ctx, middle)
+		if err != nil {
+			return 0, err
+		}
+		if reached(&l) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high, nil
+}
+
+// nextOf returns the first leaf of a trace, from an index on.
+func (k *Keeper) nextOf(ctx context.Context, id tga.ID, from uint64) (tree.Leaf, error) {
+	end := k.store.Cursor()
+	if from == 0 || from > end {
+		return tree.Leaf{}, tga.Errorf(tga.StateSequenceGap, "the order has no leaf of the trace from %d on", from).In(id)
+	}
+	for l, err := range k.store.Follow(ctx, from-1) {
+		leaf := tree.Leaf(l)
+		if err != nil || l.TraceID == id && leaf.OfTrace() {
+			return leaf, err
+		}
+		if l.Index >= end {
+			break
+		}
+	}
+	return tree.Leaf{}, tga.Errorf(tga.StateSequenceGap, "the order has no leaf of the trace from %d on", from).In(id)
+}
