@@ -17,6 +17,7 @@ type Config struct {
 	AllowAll   bool `toml:"allow_all"` // approve every request; without it and without rules all are denied
 
 	Store      Store      `toml:"store"`
+	Evidence   Evidence   `toml:"evidence"`
 	Socket     Socket     `toml:"socket"`
 	Limits     Limits     `toml:"limits"`
 	Servers    []Server   `toml:"server"`

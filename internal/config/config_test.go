@@ -15,7 +15,10 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-const example = "../../examples/tgad.toml"
+const (
+	example = "../../examples/tgad.toml"
+	vkey    = "shop.example/tgad+532c0b20+AZSjhfr3rU7gRixnssh4w1clJ2lSNQmeloHvMHTrATi0"
+)
 
 // TestExampleNamesEveryKey: a key that the example does not show is one that nobody finds.
 func TestExampleNamesEveryKey(t *testing.T) {
@@ -83,6 +86,20 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 		{"size over all", "[store]\ncache_bytes = \"99999999999GiB\"\n", "c.toml:2:", "too large"},
 		{"depth", "[limits]\ndepth = 10001\n", "c.toml:2:", "want 1..10000"},
 		{"lease over the most", "[limits]\nlease_ttl = \"2h\"\n" + "max_lease_ttl = \"1h\"\n", "c.toml:2:", "over max_lease_ttl"},
+		{"evidence without a key", "[evidence]\nevery = \"1s\"\n", "c.toml:2:", "no key_file and no signer"},
+		{"evidence with two keys", "[evidence]\nkey_file = \"k\"\nsigner = \"s\"\npublic_key = \"" + vkey + "\"\n", "c.toml:3:", "beside key_file"},
+		{"evidence of a signer without its key", "[evidence]\nsigner = \"s\"\n", "c.toml:1:", "is required beside signer"},
+		{"evidence of a key file with another key", "[evidence]\nkey_file = \"k\"\npublic_key = \"" + vkey + "\"\n", "c.toml:3:", "belongs to signer"},
+		{"evidence with no public key", "[evidence]\nsigner = \"s\"\npublic_key = \"k\"\n", "c.toml:3:", "name+number+key"},
+		{"evidence of an origin of two words", "[evidence]\nkey_file = \"k\"\norigin = \"two words\"\n", "c.toml:3:", "without blanks"},
+		{"evidence at no place", "[evidence]\nkey_file = \"k\"\n[[evidence.place]]\n", "c.toml:3:", "one of file, url, git and witness"},
+		{"evidence at two places at once", "[evidence]\nkey_file = \"k\"\n[[evidence.place]]\nfile = \"f\"\ngit = \"g\"\n", "c.toml:3:", "one of file, url, git and witness"},
+		{"evidence at a place with a key of another kind", "[evidence]\nkey_file = \"k\"\n[[evidence.place]]\nfile = \"f\"\nremote = \"r\"\n", "c.toml:5:", "does not belong to a place with file"},
+		{"evidence at an address in plain text", "[evidence]\nkey_file = \"k\"\n[[evidence.place]]\nurl = \"http://h/c\"\n", "c.toml:4:", "want https://"},
+		{"evidence outside of the working tree", "[evidence]\nkey_file = \"k\"\n[[evidence.place]]\ngit = \"g\"\npath = \"../c\"\n", "c.toml:5:", "within the working tree"},
+		{"evidence of a witness without a key", "[evidence]\nkey_file = \"k\"\n[[evidence.place]]\nwitness = \"https://h/\"\n", "c.toml:3:", "it is required"},
+		{"evidence of a witness with no key", "[evidence]\nkey_file = \"k\"\n[[evidence.place]]\nwitness = \"https://h/\"\nkey = \"w+1\"\n", "c.toml:5:", "name+number+key"},
+		{"more witnesses than there are", "[evidence]\nkey_file = \"k\"\nwitnesses = 1\n", "c.toml:3:", "there are 0 places"},
 		{"server kind", "[[server]]\nid = \"s\"\ntype = \"mcp-cmd\"\n", "c.toml:3:", "want mcp-command"},
 		{"server without id", "[[server]]\ntype = \"external\"\n", "c.toml:1:", "server.0.id"},
 		{"server twice", server + server, "c.toml:6:", "id of another server"},

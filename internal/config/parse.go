@@ -62,6 +62,8 @@ type Builder interface {
 	CheckServer(c *Config, s *Server) error
 	CheckVerifier(c *Config, v *Verifier) error
 	CheckProber(c *Config, p *Prober) error
+	// CheckPublicKey checks a key that signs checkpoints, or that of a witness.
+	CheckPublicKey(key string, witness bool) error
 }
 
 // Parse reads a configuration; name is the file's, for messages and relative paths. Without a
