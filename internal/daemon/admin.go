@@ -176,6 +176,12 @@ func (q operating) unfreeze() (any, error) {
 	if err := q.d.db.Unfreeze(context.WithoutCancel(q.r.Context()), m.AcceptLoss, q.peer.name()); err != nil {
 		return nil, err
 	}
+	if q.d.keeper != nil {
+		// Should the process die in between, the next open freezes the store for it once more.
+		if err := q.d.keeper.Accept(q.peer.name()); err != nil {
+			return nil, err
+		}
+	}
 	return client.Done{OK: true}, nil
 }
 

@@ -130,6 +130,15 @@ func open(o Options) (_ *Daemon, err error) {
 			err = errors.Join(err, d.db.Close())
 		}
 	}()
+	if err = d.openEvidence(o); err != nil {
+		return nil, err
+	}
+	d.stopEvidence = d.keepEvidence()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.stopEvidence())
+		}
+	}()
 	if d.tools, err = assemble.Build(o.Config, assemble.Options{AtRest: o.readOnly, Store: o.Data, Logger: o.Logger, Clock: o.Clock}); err != nil {
 		return nil, err
 	}
@@ -154,7 +163,7 @@ func (d *Daemon) close() error {
 	d.end()
 	<-d.inFlight.close()
 	d.timers.Wait()
-	return errors.Join(d.tools.Close(), d.db.Close())
+	return errors.Join(d.stopEvidence(), d.tools.Close(), d.db.Close())
 }
 
 // run serves on a socket until ctx ends or the store stops.

@@ -15,6 +15,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -31,6 +32,9 @@ type Daemon struct {
 	db    *engine.DB
 	rt    *runtime.Runtime
 	tools *assemble.Tools
+	// keeper keeps the evidence; nil where the configuration has no key for it.
+	keeper       *evidence.Keeper
+	stopEvidence func() error
 
 	life       context.Context // of calls: ends when draining is over
 	end        context.CancelFunc
@@ -124,6 +128,9 @@ var routes = []route{
 	{"GET", "/v1/traces/{id}/entries", mayRead, atRest, (*request).entries},
 	{"GET", "/v1/traces/{id}/documents", mayRead, atRest, (*request).document},
 	{"GET", "/v1/traces/{id}/checkpoint", mayRead, atRest, (*request).latestCheckpoint},
+	{"GET", "/v1/traces/{id}/receipt", mayRead, atRest, as(proving.receipt)},
+	{"GET", "/v1/checkpoint", mayRead, atRest, as(proving.checkpoint)},
+	{"POST", "/v1/bundle", mayRead, atRest, as(proving.bundle)},
 	{"GET", "/v1/log", mayRead, atRest, (*request).logLines},
 	{"GET", "/v1/in-doubt", mayRead, atRest, (*request).inDoubt},
 	{"GET", "/v1/approvals", mayRead, atRest, (*request).approvals},
@@ -219,6 +226,9 @@ func (d *Daemon) serve(q *request, rt *route) {
 	q.share.hold()
 	defer func() { q.share.release() }()
 	err := d.admit(q, rt)
+	if err == nil {
+		err = q.grew()
+	}
 	var answer any
 	if err == nil {
 		answer, err = rt.handle(q)

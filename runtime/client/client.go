@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tgad/tgad/schemas/tga"
@@ -34,6 +35,10 @@ type Options struct {
 	MaxAnswerBytes int64
 	// MaxIdle is how many connections are kept; zero means 16.
 	MaxIdle int
+	// Remember sends what the daemon said last of the tree of its store with each request, where it
+	// signs checkpoints: a daemon whose store was rolled back since then answers
+	// STATE_CHECKSUM_MISMATCH.
+	Remember bool
 	// Dial makes a connection; nil dials the socket.
 	Dial func(ctx context.Context) (net.Conn, error)
 	// Exchange, where it is set, is asked first for every answer that is taken whole: it answers
@@ -51,6 +56,7 @@ type Options struct {
 type Client struct {
 	opts  Options
 	wires wires
+	seen  atomic.Pointer[string] // the newest [HeaderCheckpoint], where it is remembered
 }
 
 // New makes a client of the daemon at a socket. It does not dial.
@@ -104,6 +110,9 @@ func (c *Client) doBy(ctx context.Context, r request, exchange func(context.Cont
 		return nil, c.unreachable(ctx, r, err)
 	}
 	if resp.StatusCode < 300 || resp.StatusCode == http.StatusNotModified {
+		if now := resp.Header.Get(HeaderCheckpoint); c.opts.Remember && now != "" {
+			c.seen.Store(&now)
+		}
 		return resp, nil
 	}
 	defer resp.Body.Close()
@@ -125,6 +134,9 @@ func (c *Client) text(ctx context.Context, r request) []byte {
 		wait -= min(wait/4, time.Second) // so that the daemon's last word arrives in time
 		b = append(b, HeaderTimeout+": "...)
 		b = append(append(b, max(wait, time.Millisecond).Round(time.Millisecond).String()...), "\r\n"...)
+	}
+	if seen := c.seen.Load(); seen != nil {
+		b = append(append(append(b, HeaderCheckpoint+": "...), oneLine.Replace(*seen)...), "\r\n"...)
 	}
 	if r.body == nil {
 		if r.method == http.MethodPost {

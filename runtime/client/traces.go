@@ -106,10 +106,14 @@ func (c *Client) Log(ctx context.Context, after string, follow bool) iter.Seq2[L
 // last is its end: one that breaks off before yields an error, STORE_UNAVAILABLE or what the
 // daemon found.
 func (c *Client) Export(ctx context.Context, m ExportRequest) iter.Seq2[[]byte, error] {
+	return ended(ctx, c, post("/v1/export", m))
+}
+
+// ended yields the lines of an answer whose last one is its end.
+func ended(ctx context.Context, c *Client, r request) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		r := post("/v1/export", m)
 		ended := false
-		for line, err := range c.lines(ctx, r) {
+		for line, err := range lines(ctx, c, r) {
 			if err != nil {
 				yield(nil, err)
 				return
@@ -154,7 +158,7 @@ type streamError struct {
 // stream reads an NDJSON answer of messages.
 func stream[T any](ctx context.Context, c *Client, r request) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		for line, err := range c.lines(ctx, r) {
+		for line, err := range lines(ctx, c, r) {
 			var v T
 			if err == nil {
 				if err = json.Unmarshal(line, &v); err != nil {
@@ -175,7 +179,7 @@ func stream[T any](ctx context.Context, c *Client, r request) iter.Seq2[T, error
 
 // lines reads an NDJSON answer. An empty line is a sign of life, and one that says why the
 // daemon does not go on is the error in it.
-func (c *Client) lines(ctx context.Context, r request) iter.Seq2[[]byte, error] {
+func lines(ctx context.Context, c *Client, r request) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		resp, err := c.do(ctx, r)
 		if err != nil {

@@ -1,0 +1,163 @@
+package daemon
+
+import (
+	"context"
+	"io"
+
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/evidence"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// openEvidence takes up the evidence of the store where the configuration has a key for it. It
+// comes before the runtime: a store that was rolled back is frozen before anything is sent.
+func (d *Daemon) openEvidence(o Options) error {
+	if o.readOnly {
+		return nil
+	}
+	options, ok, err := assemble.Evidence(o.Config, o.Data, o.Logger)
+	if err != nil || !ok {
+		return err
+	}
+	d.keeper, err = evidence.Open(d.life, d.db, o.Data, options)
+	return err
+}
+
+// keepEvidence follows the log until stop is called, which makes the last checkpoint.
+func (d *Daemon) keepEvidence() (stop func() error) {
+	if d.keeper == nil {
+		return func() error { return nil }
+	}
+	ctx, end := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.keeper.Run(ctx)
+	}()
+	return func() error {
+		end()
+		<-ended
+		return d.keeper.Close()
+	}
+}
+
+// proving are the requests about proofs.
+type proving struct{ *request }
+
+// keeper returns what keeps the evidence.
+func (q proving) keeper() (*evidence.Keeper, error) {
+	switch {
+	case q.d.keeper != nil:
+		return q.d.keeper, nil
+	case q.d.atRest:
+		return nil, tga.Errorf(tga.StoreUnavailable, "receipts and evidence files come from the daemon of the store, which has its key: start it")
+	}
+	return nil, tga.Errorf(tga.NotFound, "the store signs no checkpoints: its configuration has no [evidence] key_file")
+}
+
+// grew compares what the client has seen of the tree with the tree, and says how far that is now.
+func (q *request) grew() error {
+	k := q.d.keeper
+	if k == nil {
+		return nil
+	}
+	if now := k.Seen(); now != "" {
+		q.w.Header().Set(client.HeaderCheckpoint, now)
+	}
+	text := q.r.Header.Get(client.HeaderCheckpoint)
+	if text == "" {
+		return nil
+	}
+	s, err := evidence.ParseSeen(text)
+	if err != nil {
+		return err
+	}
+	return k.Check(q.r.Context(), s)
+}
+
+// receipt answers with where a trace stands in the tree, and with proofs.
+func (q proving) receipt() (any, error) {
+	k, err := q.keeper()
+	if err != nil {
+		return nil, err
+	}
+	t, err := q.traceInPath()
+	if err != nil {
+		return nil, err
+	}
+	r, err := k.Receipt(q.r.Context(), t.ID)
+	if err != nil {
+		return nil, err
+	}
+	m := client.Receipt{TraceID: t.ID, Key: r.Key, HandOvers: texts(r.HandOvers), Checkpoint: string(r.Checkpoint), Pending: r.Pending()}
+	for i := range r.Leaves {
+		p := &r.Leaves[i]
+		leaf := client.ReceiptLeaf{Index: int64(p.Index), Leaf: p.Append(nil)}
+		if p.Proof != nil {
+			leaf.Proof = make([][]byte, 0, len(p.Proof))
+			for j := range p.Proof {
+				leaf.Proof = append(leaf.Proof, p.Proof[j][:])
+			}
+		}
+		m.Leaves = append(m.Leaves, leaf)
+	}
+	return m, nil
+}
+
+// checkpoint answers with the newest signed checkpoint of the store.
+func (q proving) checkpoint() (any, error) {
+	k, err := q.keeper()
+	if err != nil {
+		return nil, err
+	}
+	raw, _ := k.Newest()
+	if raw == nil {
+		return nil, tga.Errorf(tga.NotFound, "no checkpoint was signed yet: the first comes when something was appended")
+	}
+	key, over := k.Keys()
+	return client.SignedCheckpoint{Key: key, HandOvers: texts(over), Checkpoint: string(raw)}, nil
+}
+
+func texts(notes [][]byte) (out []string) {
+	for _, raw := range notes {
+		out = append(out, string(raw))
+	}
+	return out
+}
+
+// bundle answers with a file that proves what happened. One of chosen traces has those
+// that the peer sees; one of a time has every trace of the store.
+func (q proving) bundle() (any, error) {
+	var m client.EvidenceRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	k, err := q.keeper()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range m.TraceIDs {
+		if _, err := q.trace(id); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case len(m.TraceIDs) > 0 && m.Since != 0:
+		return nil, tga.Errorf(tga.ValidationError, "an evidence file is of chosen traces, or of all since a time").At("/since")
+	case len(m.TraceIDs) == 0 && !q.peer.all():
+		return nil, tga.Errorf(tga.PermissionDenied, "%s sees one namespace, and evidence of a time has every trace of the store", q.peer.name())
+	}
+	want := evidence.Wanted{Traces: m.TraceIDs, Since: m.Since}
+	if m.Old != "" {
+		want.Old = []byte(m.Old)
+	}
+	leave, err := q.takeFollower()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	x := &exporting{q: q.request}
+	defer x.endWithDrain()()
+	return nil, k.Export(q.r.Context(), x, want, func(_ io.Writer, ids []tga.ID) error { return x.named(ids) })
+}
