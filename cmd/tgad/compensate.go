@@ -87,7 +87,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-func (a *app) evidence() *cobra.Command {
+func (a *app) printEvidence() *cobra.Command {
 	var trace string
 	c := &cobra.Command{
 		Use:   "evidence DIGEST",

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	fnote "github.com/transparency-dev/formats/note"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/evidence/bundle"
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// proving are the verbs about evidence files.
+type proving struct{ *app }
+
+// evidence is the verb that prints a piece of evidence, with those about evidence files below it.
+func (a *app) evidence() *cobra.Command {
+	c := a.of(needLog, a.printEvidence())
+	p := proving{a}
+	for _, v := range []*cobra.Command{a.of(needLog, a.traceArgs(true, everyOne, p.export())), a.of(needLog, p.checkpoint()), p.verify(), p.keygen()} {
+		if v.Args != nil {
+			v.Args = cli.UsageArgs(v.Args)
+		}
+		c.AddCommand(v)
+	}
+	return c
+}
+
+func (a proving) export() *cobra.Command {
+	var file, since, against string
+	c := &cobra.Command{
+		Use:   "export [TRACE...] -o FILE",
+		Short: "Write a file that proves to others what happened",
+		Long: `export writes the named traces, or all since a time, with the proof of each append and
+the signed checkpoint that the proofs lead to. tgad evidence verify checks the file
+without a store, and so do verify.py and verify.html, which share no code with tgad.
+
+With --against the file proves too that the store grew from an older checkpoint that
+its reader has, without a change.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids, err := parseIDs(args)
+			if err != nil {
+				return err
+			}
+			m := client.EvidenceRequest{TraceIDs: ids}
+			if since != "" {
+				t, err := time.Parse(time.RFC3339, since)
+				if err != nil || len(ids) > 0 {
+					return cli.Usagef("--since %q: want a time such as 2026-01-31T12:00:00Z, and no traces beside it", since)
+				}
+				m.Since = tga.MillisOf(t)
+			}
+			if against != "" {
+				raw, err := readNote(against)
+				if err != nil {
+					return err
+				}
+				m.Old = string(raw)
+			}
+			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				var done atomic.Int64
+				defer a.Watch(ctx, func(context.Context) string { return fmt.Sprintf("evidence: %d traces", done.Load()) })()
+				return a.toFile(ctx, file, func(w io.Writer) error {
+					for line, err := range c.Proofs().Export(ctx, m) {
+						if err != nil {
+							return err
+						}
+						if bytes.HasPrefix(line, []byte(`{"kind":"head",`)) {
+							done.Add(1)
+						}
+						if _, err := w.Write(line); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			})
+		},
+	}
+	c.Flags().StringVarP(&file, "output", "o", "", "write to a `file`, which must not exist, instead of stdout")
+	c.Flags().StringVar(&since, "since", "", "every trace with an append at this `time` or later, instead of chosen ones")
+	c.Flags().StringVar(&against, "against", "", "a `file` with an older signed checkpoint, from which the evidence is to prove that it grew")
+	return c
+}
+
+func (a proving) checkpoint() *cobra.Command {
+	return &cobra.Command{
+		Use:   "checkpoint",
+		Short: "Print the newest signed checkpoint of the store",
+		Long: `checkpoint prints the newest signed checkpoint. Whoever keeps it can show later whether
+the store still has everything that it had then.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				s, err := c.Proofs().Checkpoint(ctx)
+				if err != nil {
+					return err
+				}
+				if a.JSON {
+					return a.Line(s)
+				}
+				_, err = io.WriteString(a.Out, s.Checkpoint)
+				return err
+			})
+		},
+	}
+}
+
+func (a proving) verify() *cobra.Command {
+	var key, old string
+	var witnesses []string
+	c := &cobra.Command{
+		Use:   "verify FILE",
+		Short: "Check an evidence file; exits 3 if it proves nothing",
+		Long: `verify checks an evidence file without a store: every signature, proof, digest and link.
+It says what is proved and what is not. Get the key from the operator by a way of your
+own: without --key the file's own word is taken, and that is said.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			trust := bundle.Trust{Key: key}
+			for _, w := range witnesses {
+				v, err := fnote.NewVerifierForCosignatureV1(w)
+				if err != nil {
+					return cli.Usagef("--witness %q: it is no public key of a witness: %v", w, err)
+				}
+				trust.Witnesses = append(trust.Witnesses, v)
+			}
+			if key != "" {
+				if _, err := note.NewVerifier(key); err != nil {
+					return cli.Usagef("--key %q: it is no public key of a signed note, name+number+key: %v", key, err)
+				}
+			}
+			if old != "" {
+				raw, err := readNote(old)
+				if err != nil {
+					return err
+				}
+				trust.Old = raw
+			}
+			return a.check(cmd.Context(), args[0], trust)
+		},
+	}
+	c.Flags().StringVar(&key, "key", "", "the store's public `key`")
+	c.Flags().StringArrayVar(&witnesses, "witness", nil, "public `key` of a witness that you trust; may be given again")
+	c.Flags().StringVar(&old, "against", "", "a `file` with an older signed checkpoint of the store that you have")
+	return c
+}
+
+// readNote reads a file with a signed note.
+func readNote(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "checkpoint: %w", err)
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, checkpoint.MaxBytes+1))
+	if err == nil && len(raw) > checkpoint.MaxBytes {
+		err = fmt.Errorf("%s: more than %d bytes", path, checkpoint.MaxBytes)
+	}
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "checkpoint: %w", err)
+	}
+	return raw, nil
+}
+
+// proof is what a check of an evidence file prints as JSON.
+type proof struct {
+	OK     bool     `json:"ok"`
+	Origin string   `json:"origin,omitempty"`
+	Size   int64    `json:"checkpoint_appends,omitempty"`
+	Proved []string `json:"proved,omitempty"`
+	Open   []string `json:"not_proved,omitempty"`
+	Code   string   `json:"code,omitempty"`
+	Fault  string   `json:"fault,omitempty"`
+}
+
+func (a proving) check(ctx context.Context, path string, trust bundle.Trust) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return tga.Errorf(tga.ValidationError, "evidence: %w", err)
+	}
+	defer f.Close()
+	r, err := bundle.Verify(stoppable{ctx, f}, trust)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	p := proof{OK: err == nil, Origin: r.Origin, Size: r.Checkpoint.Size}
+	if err != nil {
+		p.Code, p.Fault = string(tga.CodeOf(err)), err.Error()
+	} else {
+		p.Proved, p.Open = r.Words()
+	}
+	if a.JSON {
+		if err := a.Line(p); err != nil {
+			return err
+		}
+		if !p.OK {
+			return cli.Silent(cli.ExitVerify)
+		}
+		return nil
+	}
+	if err != nil {
+		return &cli.Unverified{Err: fmt.Errorf("%s proves nothing: %w", path, err)}
+	}
+	for _, part := range []struct {
+		title string
+		lines []string
+	}{{"Proved:", p.Proved}, {"Not proved:", p.Open}} {
+		a.Printf("%s\n", part.title)
+		for _, line := range part.lines {
+			a.Printf("  - %s\n", cli.Clean(line))
+		}
+	}
+	return nil
+}
+
+// stoppable is a reader that ends with its context.
+type stoppable struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (s stoppable) Read(p []byte) (int, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.r.Read(p)
+}
+
+func (a proving) keygen() *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:   "keygen NAME -o FILE",
+		Short: "Make a key that signs checkpoints",
+		Long: `keygen makes an Ed25519 key and prints its public part, which auditors check evidence
+with. NAME is the origin in the store's checkpoints, such as payments.example/tgad. FILE
+is for [evidence] key_file in the configuration. Keep it outside of the store and of its
+backups: whoever has both can rewrite what happened.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if file == "" {
+				return cli.Usagef("name the new file of the secret key with -o")
+			}
+			secret, public, err := checkpoint.NewKey(args[0])
+			if err != nil {
+				return err
+			}
+			f, err := access.Create(file)
+			if err != nil {
+				return tga.Errorf(tga.ValidationError, "key: %w", err)
+			}
+			_, err = io.WriteString(f, secret+"\n")
+			if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+				return tga.Errorf(tga.StoreUnavailable, "key: %w", err)
+			}
+			_, err = fmt.Fprintln(a.Out, public)
+			return err
+		},
+	}
+	c.Flags().StringVarP(&file, "output", "o", "", "the new `file` of the secret key, mode 0600")
+	return c
+}
