@@ -132,6 +132,11 @@ func (l line) document() (d chain.Document, err error) {
 		return d, err
 	}
 	if raw, ok := l["json"]; ok {
+		// A reader that has parsed the line has only the value. It can hash the document if the
+		// value's canonical form is the document, and would otherwise judge it differently.
+		if !isCanonical(raw) {
+			return d, bad("json is not in canonical form: such a document stands under base64").At("/json")
+		}
 		d.Data = raw
 		return d, nil
 	}

@@ -123,6 +123,16 @@ func TestDocumentBytesSurvive(t *testing.T) {
 	}
 }
 
+// TestDocumentUnderJSONIsCanonical: the digest of {"a":1.0} is right, and a reader that has parsed
+// the line could not find it.
+func TestDocumentUnderJSONIsCanonical(t *testing.T) {
+	whole := string(export(t, chaintest.New(shapes["odd bytes"])))
+	changed := strings.Replace(whole, `"base64":"eyJhIjoxLjB9"`, `"json":{"a":1.0}`, 1)
+	if _, err := verify([]byte(changed)); changed == whole || tga.CodeOf(err) != tga.SchemaViolation {
+		t.Errorf("changed: %v, verifies with %v", changed != whole, err)
+	}
+}
+
 // TestReformattedExportVerifies: spaces and the order of members are no content.
 func TestReformattedExportVerifies(t *testing.T) {
 	var out bytes.Buffer

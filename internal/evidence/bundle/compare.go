@@ -121,7 +121,7 @@ func (r *Report) Words() (proved, open []string) {
 		say(&proved, "The key you gave signed the checkpoint of %s with %d appends.", r.Origin, c.Size)
 	} else {
 		say(&proved, "The key that the file itself names signed the checkpoint of %s with %d appends.", r.Origin, c.Size)
-		say(&open, "Whose key that is. Whoever made the file could have made the key too. Get the key from the operator and give it with --key.")
+		say(&open, "Whose key that is. Whoever made the file could have made the key too. Get the key from the operator, and check again with it.")
 	}
 	if r.HandOvers > 0 {
 		say(&proved, "That key came from the first one through %d hand-overs, which both keys signed.", r.HandOvers)

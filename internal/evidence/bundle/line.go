@@ -74,13 +74,20 @@ func decode(line []byte, v any) error {
 }
 
 // kindOf returns the kind of a line, "" where it has none.
-func kindOf(line []byte) string {
-	rest, ok := bytes.CutPrefix(line, []byte(`{"kind":"`))
-	kind, _, end := bytes.Cut(rest, []byte{'"'})
-	if !ok || !end || len(kind) > 20 {
+func kindOf(line []byte) string { return textBehind(line, `{"kind":"`) }
+
+// versionOf returns the version of a first line, before anything else is asked of it: a later
+// version may have other members.
+func versionOf(line []byte) string { return textBehind(line, `{"kind":"evidence","version":"`) }
+
+// textBehind returns the short text between a beginning and the next quote.
+func textBehind(line []byte, beginning string) string {
+	rest, ok := bytes.CutPrefix(line, []byte(beginning))
+	text, _, end := bytes.Cut(rest, []byte{'"'})
+	if !ok || !end || len(text) > 20 {
 		return ""
 	}
-	return string(kind)
+	return string(text)
 }
 
 // readLine returns the next line without its end; io.EOF means that there is none.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -39,6 +40,24 @@ type Report struct {
 	Others     int // leaves among them that are of no trace: see [tree.Leaf.OfTrace]
 	Traces     []Trace
 	Export     ndjson.Report
+}
+
+// The verdicts on a bundle that [Verify] does not refuse.
+const (
+	Proved     = "proved"      // everything in it, by the key that the reader gave
+	NotCovered = "not covered" // it has entries or notes that came after the checkpoint
+	OwnKey     = "own key"     // it agrees with itself, and only it says whose key signed it
+)
+
+// Verdict says in one word what [Report.Words] says in sentences, the weakest first.
+func (r *Report) Verdict() string {
+	switch {
+	case !r.KeyGiven:
+		return OwnKey
+	case slices.ContainsFunc(r.Traces, func(t Trace) bool { return !t.Covered() }):
+		return NotCovered
+	}
+	return Proved
 }
 
 // Trace is what is proved of one trace.
@@ -146,13 +165,16 @@ func (v *verifier) begin(b []byte) error {
 	if kindOf(b) != "evidence" {
 		return tga.Errorf(tga.SchemaViolation, "this is no evidence file of tgad: it does not begin with a line of kind evidence")
 	}
+	if is := versionOf(b); is != "" && is != tga.EvidenceBundleVersion {
+		return tga.Errorf(tga.FormatTooNew, "evidence of format %q, this program reads %q", is, tga.EvidenceBundleVersion)
+	}
 	if err := decode(b, &v.head); err != nil {
 		return err
 	}
 	h := &v.head
 	switch {
-	case h.Version != tga.EvidenceBundleVersion:
-		return tga.Errorf(tga.FormatTooNew, "evidence of format %q, this program reads %q", h.Version, tga.EvidenceBundleVersion)
+	case h.Version != tga.EvidenceBundleVersion, h.About == nil: // null is a second spelling of nothing
+		return tga.Errorf(tga.SchemaViolation, "the first line has no version, or nothing about the file")
 	case h.From > h.To, h.From == 0 && h.To != 0, h.From != 0 && uint64(h.Leaves) < h.To-h.From+1, h.Leaves < 0, h.Traces < 0:
 		return tga.Errorf(tga.SchemaViolation, "a range from %d to %d with %d leaves of %d traces", h.From, h.To, h.Leaves, h.Traces)
 	}
@@ -259,6 +281,9 @@ func (v *verifier) leaf(b []byte) error {
 }
 
 func (v *verifier) bounded(proof []tlog.Hash) error {
+	if proof == nil { // null would be a second spelling of []
+		return tga.Errorf(tga.SchemaViolation, "the proof is null")
+	}
 	if len(proof) > maxProof {
 		return tga.Errorf(tga.LimitExceeded, "proof of %d hashes: at most %d", len(proof), maxProof)
 	}

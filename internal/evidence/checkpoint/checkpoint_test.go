@@ -168,6 +168,30 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
+// TestHandOverHasOneForm: what both keys signed, and what is read of it, are the same lines.
+func TestHandOverHasOneForm(t *testing.T) {
+	first, second := newSigner(t, origin), newSigner(t, origin)
+	raw, err := HandOver(at(5), first, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _, _ := strings.Cut(string(raw), "\n\n")
+	// The last character of a head in base64 says four bits, and two that are not used.
+	loose := text[:len(text)-2] + string(text[len(text)-2]+1) + "="
+	for name, text := range map[string]string{
+		"more behind an empty line": text + "\n\nand another thing\n",
+		"another spelling of head":  loose + "\n",
+	} {
+		raw, err := note.Sign(&note.Note{Text: text}, first, second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := trust(t, first).Follow(raw); tga.CodeOf(err) != tga.SchemaViolation {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestKeyFile(t *testing.T) {
 	secret, public, err := NewKey(origin)
 	if err != nil {

@@ -241,7 +241,7 @@ func (k *Keys) Follow(raw []byte) (Checkpoint, error) {
 		at.Size = size
 		at.Head, err = tlog.ParseHash(lines[5])
 	}
-	if err != nil || at.Size < 0 || strconv.FormatInt(size, 10) != lines[4] || at.Origin != k.origin {
+	if err != nil || at.Size < 0 || strconv.FormatInt(size, 10) != lines[4] || at.Head.String() != lines[5] || at.Origin != k.origin {
 		return Checkpoint{}, tga.Errorf(tga.SchemaViolation, "hand-over: %q, %s leaves, head %s", at.Origin, lines[4], lines[5])
 	}
 	to, err := note.NewVerifier(lines[3])
@@ -259,8 +259,13 @@ func (k *Keys) Follow(raw []byte) (Checkpoint, error) {
 		if slices.ContainsFunc(k.log, same(to)) {
 			return Checkpoint{}, tga.Errorf(tga.ValidationError, "hand-over of %s to a key that it had before", k.origin)
 		}
-		if _, err := k.open(raw, k.log[i]); err != nil {
+		n, err := k.open(raw, k.log[i])
+		if err != nil {
 			return Checkpoint{}, err
+		}
+		// What was read ends at the first empty line, what was signed at the last one.
+		if n.Text != text+"\n" {
+			return Checkpoint{}, tga.Errorf(tga.SchemaViolation, "hand-over: more than five lines were signed")
 		}
 		// The new key signs too: else a key could be named that its holder never agreed to.
 		if _, err := k.open(raw, to); err != nil {
