@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/evidence/bundle"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/evidence/verifiers"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -29,7 +31,7 @@ type proving struct{ *app }
 func (a *app) evidence() *cobra.Command {
 	c := a.of(needLog, a.printEvidence())
 	p := proving{a}
-	for _, v := range []*cobra.Command{a.of(needLog, a.traceArgs(true, everyOne, p.export())), a.of(needLog, p.checkpoint()), p.verify(), p.keygen()} {
+	for _, v := range []*cobra.Command{a.of(needLog, a.traceArgs(true, everyOne, p.export())), a.of(needLog, p.checkpoint()), p.verify(), p.verifiers(), p.keygen()} {
 		if v.Args != nil {
 			v.Args = cli.UsageArgs(v.Args)
 		}
@@ -123,10 +125,11 @@ func (a proving) verify() *cobra.Command {
 	var witnesses []string
 	c := &cobra.Command{
 		Use:   "verify FILE",
-		Short: "Check an evidence file; exits 3 if it proves nothing",
+		Short: "Check an evidence file; exits 3 if it is not what it says",
 		Long: `verify checks an evidence file without a store: every signature, proof, digest and link.
-It says what is proved and what is not. Get the key from the operator by a way of your
-own: without --key the file's own word is taken, and that is said.`,
+It says what is proved and what is not, and exits 0 only where all that is in the file
+is proved by the key you gave, 1 where some came after the checkpoint or no key was
+given. Get the key from the operator by a way of your own.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			trust := bundle.Trust{Key: key}
@@ -177,13 +180,14 @@ func readNote(path string) ([]byte, error) {
 
 // proof is what a check of an evidence file prints as JSON.
 type proof struct {
-	OK     bool     `json:"ok"`
-	Origin string   `json:"origin,omitempty"`
-	Size   int64    `json:"checkpoint_appends,omitempty"`
-	Proved []string `json:"proved,omitempty"`
-	Open   []string `json:"not_proved,omitempty"`
-	Code   string   `json:"code,omitempty"`
-	Fault  string   `json:"fault,omitempty"`
+	OK      bool     `json:"ok"`
+	Verdict string   `json:"verdict"` // proved, not covered, own key or refused
+	Origin  string   `json:"origin,omitempty"`
+	Size    int64    `json:"checkpoint_appends,omitempty"`
+	Proved  []string `json:"proved,omitempty"`
+	Open    []string `json:"not_proved,omitempty"`
+	Code    string   `json:"code,omitempty"`
+	Fault   string   `json:"fault,omitempty"`
 }
 
 func (a proving) check(ctx context.Context, path string, trust bundle.Trust) error {
@@ -196,24 +200,27 @@ func (a proving) check(ctx context.Context, path string, trust bundle.Trust) err
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	p := proof{OK: err == nil, Origin: r.Origin, Size: r.Checkpoint.Size}
+	p := proof{Verdict: "refused", Origin: r.Origin, Size: r.Checkpoint.Size}
+	exit := cli.ExitVerify
 	if err != nil {
 		p.Code, p.Fault = string(tga.CodeOf(err)), err.Error()
 	} else {
+		p.Verdict, exit = r.Verdict(), cli.ExitError
 		p.Proved, p.Open = r.Words()
+	}
+	if p.OK = p.Verdict == bundle.Proved; p.OK {
+		exit = cli.ExitOK
 	}
 	if a.JSON {
 		if err := a.Line(p); err != nil {
 			return err
 		}
-		if !p.OK {
-			return cli.Silent(cli.ExitVerify)
-		}
-		return nil
+		return silent(exit)
 	}
 	if err != nil {
 		return &cli.Unverified{Err: fmt.Errorf("%s proves nothing: %w", path, err)}
 	}
+	a.Printf("%s\n", headlines[p.Verdict])
 	for _, part := range []struct {
 		title string
 		lines []string
@@ -223,7 +230,22 @@ func (a proving) check(ctx context.Context, path string, trust bundle.Trust) err
 			a.Printf("  - %s\n", cli.Clean(line))
 		}
 	}
-	return nil
+	return silent(exit)
+}
+
+// headlines say in a line what a verdict is.
+var headlines = map[string]string{
+	bundle.Proved:     "PROVED",
+	bundle.NotCovered: "NOT ALL IS COVERED: some of the file came after the checkpoint",
+	bundle.OwnKey:     "NOT PROVED: the file agrees with itself, but only it says whose key signed it",
+}
+
+// silent ends the command with an exit code, once all is printed.
+func silent(exit int) error {
+	if exit == cli.ExitOK {
+		return nil
+	}
+	return cli.Silent(exit)
 }
 
 // stoppable is a reader that ends with its context.
@@ -270,5 +292,36 @@ backups: whoever has both can rewrite what happened.`,
 		},
 	}
 	c.Flags().StringVarP(&file, "output", "o", "", "the new `file` of the secret key, mode 0600")
+	return c
+}
+
+func (a proving) verifiers() *cobra.Command {
+	var dir string
+	c := &cobra.Command{
+		Use:   "verifiers -o DIR",
+		Short: "Write the two other programs that check evidence files",
+		Long: `verifiers writes verify.py and verify.html into a directory, for an auditor who trusts
+no program of ours: they share no code with tgad or with each other, and can be read.
+verify.py needs Python 3.8 and nothing else. verify.html is a page that needs a browser
+and no network.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if dir == "" {
+				return cli.Usagef("name the directory with -o")
+			}
+			for name, content := range map[string][]byte{"verify.py": verifiers.Python, "verify.html": verifiers.Page} {
+				f, err := access.Create(filepath.Join(dir, name))
+				if err != nil {
+					return tga.Errorf(tga.ValidationError, "write: %w", err)
+				}
+				_, err = f.Write(content)
+				if err = errors.Join(err, f.Close()); err != nil {
+					return tga.Errorf(tga.StoreUnavailable, "write: %w", err)
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVarP(&dir, "output", "o", "", "the `directory`; files that are there are not replaced")
 	return c
 }

@@ -26,7 +26,7 @@ type Receipt struct {
 // ReceiptLeaf is one append to the trace.
 type ReceiptLeaf struct {
 	Index int64    `json:"index"`           // in the order of the store, from 1
-	Leaf  []byte   `json:"leaf"`            // its 114 bytes
+	Leaf  []byte   `json:"leaf"`            // its 121 bytes
 	Proof [][]byte `json:"proof,omitempty"` // hashes that lead from it to the head of the checkpoint
 }
 

@@ -12,7 +12,7 @@
 //	digest of the trace's last entry 32 · digest of its last note 32 · newest commit time 8 · newest ts 8
 //
 // The index counts from 1; the leaf's number in the tree is one less. The hash of a leaf is
-// SHA-256 of a zero byte and these 114 bytes, that of an inner node SHA-256 of 0x01 and its two
+// SHA-256 of a zero byte and these 121 bytes, that of an inner node SHA-256 of 0x01 and its two
 // children (RFC 6962 §2.1).
 //
 // # On disk

@@ -1,0 +1,219 @@
+package verifiers_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	fnote "github.com/transparency-dev/formats/note"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/tgad/tgad/internal/evidence/bundle"
+	"github.com/tgad/tgad/internal/evidence/verifiers"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// verdict is what a program says of a bundle.
+type verdict struct {
+	Verdict string `json:"verdict"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+
+	Origin    string   `json:"origin"`
+	Size      int64    `json:"size"`
+	HandOvers int      `json:"hand_overs"`
+	Cosigned  []string `json:"cosigned"`
+	GrewFrom  int64    `json:"grew_from"`
+	From      uint64   `json:"from"`
+	To        uint64   `json:"to"`
+	Leaves    int      `json:"leaves"`
+	Entries   int      `json:"entries"`
+	Notes     int      `json:"notes"`
+	Documents int      `json:"documents"`
+	Erased    int      `json:"erased"`
+	Proved    []string `json:"proved"`
+	NotProved []string `json:"not_proved"`
+	Traces    [][]any  `json:"traces"`
+}
+
+const refused = "refused"
+
+// ours is what package bundle says.
+func ours(t *testing.T, c *tried) verdict {
+	t.Helper()
+	b := bytes.Clone(c.bundle)
+	if c.at >= 0 {
+		b[c.at] = c.byte
+	}
+	var witnesses []note.Verifier
+	for _, w := range c.witnesses {
+		v, err := fnote.NewVerifierForCosignatureV1(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		witnesses = append(witnesses, v)
+	}
+	r, err := bundle.Verify(bytes.NewReader(b), bundle.Trust{Key: c.key, Witnesses: witnesses, Old: c.old})
+	if err != nil {
+		return verdict{Verdict: refused, Code: string(tga.CodeOf(err)), Message: err.Error()}
+	}
+	v := verdict{
+		Verdict: r.Verdict(), Origin: r.Origin, Size: r.Checkpoint.Size, HandOvers: r.HandOvers, GrewFrom: r.GrewFrom, From: r.From, To: r.To, Leaves: r.Leaves,
+		Entries: r.Export.Entries, Notes: r.Export.Notes, Documents: r.Export.Documents, Erased: r.Export.Erased, Cosigned: []string{}, Traces: [][]any{},
+	}
+	for _, s := range r.Cosigned {
+		v.Cosigned = append(v.Cosigned, s.Name)
+	}
+	for _, x := range r.Traces {
+		v.Traces = append(v.Traces, []any{x.ID.String(), float64(x.Entries), float64(x.CoveredEntries), float64(x.Notes), float64(x.CoveredNotes), x.State.String()})
+	}
+	v.Proved, v.NotProved = r.Words()
+	return v
+}
+
+// input is the cases as the two drivers read them. With want each case names the verdict, and
+// the driver stops at the first other one.
+func input(t *testing.T, cases []tried, want []verdict) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	known := map[*byte]int{}
+	for i := range cases {
+		c := &cases[i]
+		base, ok := known[&c.bundle[0]]
+		if !ok {
+			base = len(known)
+			known[&c.bundle[0]] = base
+			if err := e.Encode(map[string]any{"base": base, "bundle": base64.StdEncoding.EncodeToString(c.bundle)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		line := map[string]any{"base": base, "at": c.at, "byte": c.byte, "key": c.key, "witnesses": c.witnesses, "old": string(c.old), "name": c.name, "want": ""}
+		if want != nil {
+			line["want"] = want[i].Verdict
+		}
+		if err := e.Encode(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.Bytes()
+}
+
+// program is a verifier that is not ours, and how it is run over many files.
+type program struct {
+	name, interpreter, driver string
+	source                    []byte
+}
+
+var programs = []program{
+	{"verify.py", "python3", "testdata/grid.py", verifiers.Python},
+	{"verify.html", "node", "testdata/grid.mjs", verifiers.Page},
+}
+
+// find returns the path of the interpreter. Whoever builds or uses tgad needs neither of them.
+func (p *program) find(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath(p.interpreter)
+	if err != nil {
+		t.Skipf("%s is not installed: %s was not tried", p.interpreter, p.name)
+	}
+	return path
+}
+
+// run returns what the program, with this source, says of the cases.
+func (p *program) run(t *testing.T, source, in []byte) ([]verdict, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), p.name)
+	if err := os.WriteFile(file, source, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(p.find(t), p.driver, file)
+	var stderr strings.Builder
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &stderr
+	raw, err := cmd.Output()
+	if err != nil && len(raw) == 0 {
+		t.Logf("%s: %v\n%.2000s", p.name, err, stderr.String())
+		return nil, err
+	}
+	var out []verdict
+	lines := bufio.NewScanner(bytes.NewReader(raw))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var v verdict
+		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+			t.Fatalf("%s: %.200s: %v", p.name, lines.Text(), err)
+		}
+		if v.Verdict == "unable" {
+			t.Skipf("%s: %s", p.interpreter, v.Message)
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+var theGrid struct {
+	once  sync.Once
+	cases []tried
+	want  []verdict
+}
+
+// allCases returns the grid, and what package bundle says of each case.
+func allCases(t *testing.T) ([]tried, []verdict) {
+	t.Helper()
+	theGrid.once.Do(func() {
+		_, key := newKey(t, origin)
+		g := &grid{t: t, key: key}
+		g.good()
+		g.keys()
+		g.damage()
+		g.oldCheckpoints()
+		g.inconsistent()
+		g.forged()
+		for i := range g.cases {
+			theGrid.want = append(theGrid.want, ours(t, &g.cases[i]))
+		}
+		theGrid.cases = g.cases
+	})
+	return theGrid.cases, theGrid.want
+}
+
+// TestVerdictsAreEqual: the three programs give one verdict on every bundle, refuse with the same
+// code, and say the same sentences of those that they believe.
+func TestVerdictsAreEqual(t *testing.T) {
+	cases, want := allCases(t)
+	count := map[string]int{}
+	for i, c := range cases {
+		count[want[i].Verdict]++
+		if c.want != "" && want[i].Verdict != c.want {
+			t.Errorf("%s: package bundle says %s, %s, want %s", c.name, want[i].Verdict, want[i].Message, c.want)
+		}
+	}
+	t.Logf("%d bundles: %v", len(cases), count)
+	in := input(t, cases, nil)
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := p.run(t, p.source, in)
+			if err != nil || len(got) != len(cases) {
+				t.Fatalf("%d of %d verdicts, %v", len(got), len(cases), err)
+			}
+			for i, g := range got {
+				w := want[i]
+				if w.Verdict == refused { // in words of its own
+					g.Message = w.Message
+				}
+				if !reflect.DeepEqual(g, w) {
+					t.Errorf("%s:\n got %+v\nwant %+v", cases[i].name, g, w)
+				}
+			}
+		})
+	}
+}

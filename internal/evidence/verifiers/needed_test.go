@@ -1,0 +1,59 @@
+package verifiers_test
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+// checkLine is a line with one check in it: sound, there, form and must refuse where their first
+// argument does not hold.
+var checkLine = regexp.MustCompile(`^\s+(?:(?:if|for|else)[^;]*[ )])?(sound|there|form|must)\(`)
+
+// needed are the checks that the test takes out, by a part of what they say.
+// A check behind which another one stands, such as that of a link whose end a leaf names, is not
+// among them: without it the verdict stays.
+var needed = []string{
+	"entry_digest is not that of the entry\"", "_digest is not that of the artifact\"", "has another digest\"", "is not in the tree of the checkpoint",
+	"did not grow from", "had another head in the old checkpoint", "note_digest is not that of the note\"", "export was cut off behind a trace",
+}
+
+// TestEveryCheckIsNeeded takes one check after the other out of each program, and wants the grid to
+// notice.
+func TestEveryCheckIsNeeded(t *testing.T) {
+	cases, want := allCases(t)
+	// Whole files first: they are few, and most checks are noticed by one of them.
+	var sorted []tried
+	var verdicts []verdict
+	for _, flips := range []bool{false, true} {
+		for i := range cases {
+			if (cases[i].at >= 0) == flips {
+				sorted, verdicts = append(sorted, cases[i]), append(verdicts, want[i])
+			}
+		}
+	}
+	in := input(t, sorted, verdicts)
+	for _, p := range programs {
+		yes := "True or "
+		if p.interpreter == "node" {
+			yes = "true || "
+		}
+		for _, says := range needed {
+			t.Run(p.name+" "+says, func(t *testing.T) {
+				t.Parallel()
+				lines := bytes.SplitAfter(p.source, []byte("\n"))
+				n := slices.IndexFunc(lines, func(line []byte) bool { return checkLine.Match(line) && bytes.Contains(line, []byte(says)) })
+				if n < 0 {
+					t.Fatal("there is no such check")
+				}
+				at := checkLine.FindSubmatchIndex(lines[n])[3] + 1
+				lines[n] = slices.Concat(lines[n][:at], []byte(yes), lines[n][at:])
+				// The driver says the first case whose verdict is another one.
+				if got, err := p.run(t, bytes.Join(lines, nil), in); err == nil && len(got) == 0 {
+					t.Error("without it every verdict is the same")
+				}
+			})
+		}
+	}
+}
