@@ -94,7 +94,14 @@ func (s *stand) close() {
 // something that is of no trace.
 func (s *stand) append(seed uint64) tga.ID {
 	s.Helper()
-	id := chaintest.ID(seed, 0)
+	return s.appendMade(chaintest.Options{Seed: seed}, 4)
+}
+
+// appendMade appends the first of the four appends of a trace.
+func (s *stand) appendMade(made chaintest.Options, appends int) tga.ID {
+	s.Helper()
+	id := chaintest.ID(made.Seed, 0)
+	made.Key = id.String()
 	lease, err := s.db.Acquire(s.Context(), id)
 	if err != nil {
 		s.Fatal(err)
@@ -102,7 +109,7 @@ func (s *stand) append(seed uint64) tga.ID {
 	defer s.db.Release(lease)
 	digest := tga.Sum(id[:])
 	var b chain.Batch
-	for i, a := range chaintest.Artifacts(chaintest.Options{Seed: seed, Key: id.String()}) {
+	for i, a := range chaintest.Artifacts(made) {
 		b.Artifacts = append(b.Artifacts, chain.NewArtifact{Artifact: a})
 		if i < 2 {
 			continue
@@ -120,7 +127,7 @@ func (s *stand) append(seed uint64) tga.ID {
 	for _, b := range []chain.Batch{
 		{Attachments: []chain.Attachment{{Kind: chain.AttachBlob, Key: digest[:], Value: []byte("y")}}},
 		{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "me", Body: []byte(`{"attempt":1}`)}}},
-	} {
+	}[:appends-2] {
 		if _, err := s.db.Append(s.Context(), lease, b); err != nil {
 			s.Fatal(err)
 		}
