@@ -25,6 +25,15 @@ import (
 // checkpoints go.
 func signing(t *testing.T) (b *bench, public, outside string) {
 	t.Helper()
+	config, public, outside := signs(t)
+	b = setup(t, "")
+	b.config += config
+	return b, public, outside
+}
+
+// signs is the part of a configuration that signs checkpoints.
+func signs(t *testing.T) (config, public, outside string) {
+	t.Helper()
 	dir := t.TempDir()
 	secret, public, err := checkpoint.NewKey("shop.example/tgad")
 	if err != nil {
@@ -35,9 +44,7 @@ func signing(t *testing.T) (b *bench, public, outside string) {
 		t.Fatal(err)
 	}
 	outside = filepath.Join(dir, "checkpoint")
-	b = setup(t, "")
-	b.config += fmt.Sprintf("\n[evidence]\nkey_file = %q\nevery = \"20ms\"\n[[evidence.place]]\nfile = %q\n", key, outside)
-	return b, public, outside
+	return fmt.Sprintf("\n[evidence]\nkey_file = %q\nevery = \"20ms\"\n[[evidence.place]]\nfile = %q\n", key, outside), public, outside
 }
 
 // receipt waits until checkpoints cover all of a trace.

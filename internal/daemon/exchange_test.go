@@ -111,7 +111,8 @@ func routeOf(method, path string) *route {
 // wire, both ways, to the schemas of the document.
 func TestMessagesMatchTheDocument(t *testing.T) {
 	s := newShop(t)
-	b := start(t, `
+	evidence, _, _ := signs(t)
+	b := start(t, evidence+`
 [[rule]]
 tool = "ask_people"
 decision = "NEEDS_APPROVAL"
@@ -282,6 +283,18 @@ decision = "APPROVE"
 	if working, err := c.Working(ctx); err != nil || len(working) > 0 {
 		t.Errorf("nothing is under way: %+v, %v", working, err)
 	}
+	for o, err := range c.Traces(ctx, client.TracesQuery{All: true}) {
+		must(err)
+		b.receipt(o.TraceID)
+		_, err = c.Proofs().Receipt(ctx, o.TraceID)
+		must(err)
+		for _, err := range c.Proofs().Export(ctx, client.EvidenceRequest{TraceIDs: []tga.ID{o.TraceID}}) {
+			must(err)
+		}
+		break
+	}
+	_, err = c.Proofs().Checkpoint(ctx)
+	must(err)
 	must(c.Backup(ctx, filepath.Join(b.dir, "backup")))
 	sealed, err := c.Seal(ctx, 0)
 	must(err)
