@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -75,18 +74,7 @@ its reader has, without a change.`,
 				var done atomic.Int64
 				defer a.Watch(ctx, func(context.Context) string { return fmt.Sprintf("evidence: %d traces", done.Load()) })()
 				return a.toFile(ctx, file, func(w io.Writer) error {
-					for line, err := range c.Proofs().Export(ctx, m) {
-						if err != nil {
-							return err
-						}
-						if bytes.HasPrefix(line, []byte(`{"kind":"head",`)) {
-							done.Add(1)
-						}
-						if _, err := w.Write(line); err != nil {
-							return err
-						}
-					}
-					return nil
+					return exportTo(w, c.Proofs().Export(ctx, m), &done)
 				})
 			})
 		},

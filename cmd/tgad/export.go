@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"sync/atomic"
 
@@ -41,7 +42,7 @@ not written under profile talos is refused, with the member that they do not tak
 				var done atomic.Int64
 				defer a.Watch(ctx, func(context.Context) string { return fmt.Sprintf("export: %d traces", done.Load()) })()
 				return a.toFile(ctx, file, func(w io.Writer) error {
-					return exportTo(ctx, w, c, client.ExportRequest{TraceIDs: ids, Dialect: dialect}, &done)
+					return exportTo(w, c.Export(ctx, client.ExportRequest{TraceIDs: ids, Dialect: dialect}), &done)
 				})
 			})
 		},
@@ -51,9 +52,9 @@ not written under profile talos is refused, with the member that they do not tak
 	return c
 }
 
-// exportTo asks for an export and writes its lines as they come.
-func exportTo(ctx context.Context, w io.Writer, c *client.Client, m client.ExportRequest, done *atomic.Int64) error {
-	for line, err := range c.Export(ctx, m) {
+// exportTo writes the lines of an export as they come, and counts its traces.
+func exportTo(w io.Writer, lines iter.Seq2[[]byte, error], done *atomic.Int64) error {
+	for line, err := range lines {
 		if err != nil {
 			return err
 		}
