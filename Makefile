@@ -7,7 +7,7 @@ FUZZTIME ?= 30s
 # What a new dependency adds shows here.
 MAX_SIZE := 46000000
 # What runs on more than one goroutine.
-CORE    := ./engine ./runtime ./internal/turn ./internal/turn/state ./internal/evidence/tree ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./internal/capability
+CORE    := ./engine ./runtime ./internal/turn ./internal/turn/state ./internal/evidence ./internal/evidence/tree ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./internal/capability
 # What does hundreds of things one after the other: it takes minutes under the race detector,
 # and the detector has nothing to find in it.
 ONE_BY_ONE := ^Test(RawAppendsFollowWhoDidTheThing|ForeignLeaseGivesNoStanding|RolesMatrix|EveryFileOperationOfOpenFails|CheckFindsEveryDamagedKey|DamageInTheMiddleFreezes|FilesThatAreNotTheStoresOwn|IndexIsAFunctionOfTheLog|CrashBetweenWrites|CrashBetweenStoreAndWitness|CrashWhileAStoreIsMade|SubmitterIsThePeer|AToolHasOneName|NobodyConfirmsForItself|BadInputChangesNothing|ForgedEffectLicensesNothing|StoppedBackupLeavesTheOneBefore|RestoreAtEveryGroup|RebuildMakesEveryRowAnew|RebuildKeepsAnIndexThatProvesALoss|StoreIsItsUsersAlone|NewStoreIsMadeWhereOneIsMeant|NextBackupCopiesWhatIsNew|ArchivingGivesRoomBack|RefusalWithoutAttemptLeavesTheKeyAlone|PermitIsHandedOutOnlyWhileItIsFresh|StricterRuleOfNowWins|CrashAnywhereInADelegation|CrashAnywhereInATurn|CrashInAResumedTurn|DoubtGoesByLicenceAndTable|ListOfAllTraces|OpenTracesAreThoseNotTerminal|CheckUnderGCPressure|CollectSomeIsBoundedAndReachesAll|KeysLimit|DeadBytesAreWhatTheyWere|RewriteKeepsEveryRow|ExpiryIsNotSpentTooEarly|UndeliveredCallsAreBounded|CrashAroundAnApproval|BackupAndRestoreOpensFrozen|LimitsOfTheStateTools)$$
