@@ -99,6 +99,7 @@ var stats = []stat{
 	gauge("disk_low_water_bytes", "Free bytes under which no trace is begun.", func(r *reading) float64 { return float64(r.store.LowWater) }),
 	gauge("store_frozen", "1 while nothing may be appended.", func(r *reading) float64 { return truth(r.store.Frozen != "") }),
 	gauge("store_quarantined", "1 while acknowledged appends may be missing.", func(r *reading) float64 { return truth(r.store.Quarantine != nil) }),
+	gauge("signed_appends", "Appends that the newest signed checkpoint covers, NaN where none is signed.", (*reading).signed),
 	gauge("ready", "1 once every open trace is classified.", func(r *reading) float64 { return truth(r.d.ready.Load()) }),
 
 	counter("calls_sent_total", "Dispatches to tool servers.", func(r *reading) uint64 { return r.calls.Sent }),
@@ -167,6 +168,13 @@ func (r *reading) pending() float64 {
 		}
 		return float64(len(all))
 	})
+}
+
+func (r *reading) signed() float64 {
+	if r.d.keeper == nil {
+		return math.NaN()
+	}
+	return float64(r.d.keeper.Signed())
 }
 
 func (r *reading) free() float64 {

@@ -42,6 +42,7 @@ func (k *Keeper) find(where string, f finding) error {
 	}
 	f.why = fmt.Sprintf("evidence of %s, %s: %s", k.opts.Origin, where, f.why)
 	k.findings = append(k.findings, f)
+	k.log.Error("the store is not what was signed for it", "found", f.why) // it may be frozen for another reason
 	return k.store.Freeze(f.why)
 }
 

@@ -68,6 +68,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// How often the progress of a long follow is said, and how many leaves are followed between two
+// looks at the clock.
+const (
+	progressTime   = 5 * time.Second
+	progressLeaves = 1 << 14
+)
+
 // placeTime bounds one question to a place outside.
 const placeTime = 10 * time.Second
 
@@ -120,12 +127,8 @@ func Open(ctx context.Context, store Store, dir string, o Options) (*Keeper, err
 }
 
 func (k *Keeper) start(ctx context.Context) error {
-	began := time.Now()
 	if err := k.follow(ctx); err != nil {
 		return err
-	}
-	if n := k.tree.Size(); time.Since(began) > time.Second {
-		k.log.Info("the evidence was taken to the end of the log", "appends", n, "seconds", time.Since(began).Seconds())
 	}
 	if err := k.readKept(); err != nil {
 		return err
@@ -167,6 +170,7 @@ func (k *Keeper) follow(ctx context.Context) error {
 	if uint64(k.tree.Size()) >= end {
 		return nil
 	}
+	said := time.Now()
 	for l, err := range k.store.Follow(ctx, uint64(k.tree.Size())) {
 		if err != nil {
 			return err
@@ -177,6 +181,10 @@ func (k *Keeper) follow(ctx context.Context) error {
 		}
 		if l.Index >= end {
 			break
+		}
+		if l.Index%progressLeaves == 0 && time.Since(said) > progressTime {
+			said = time.Now()
+			k.log.Info("the evidence is taken to the end of the log", "appends", l.Index, "of", end)
 		}
 	}
 	return nil
@@ -211,6 +219,9 @@ func (k *Keeper) kept() int64 {
 	defer k.mu.Unlock()
 	return k.size
 }
+
+// Signed returns how many appends the newest checkpoint covers.
+func (k *Keeper) Signed() int64 { return k.kept() }
 
 // checkpoint signs how far the tree has come, keeps that, and hands it to the places outside.
 func (k *Keeper) checkpoint(ctx context.Context) error {

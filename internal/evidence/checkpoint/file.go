@@ -16,6 +16,13 @@ import (
 // FileName is the file of kept notes in the directory of the tree.
 const FileName = "checkpoints"
 
+// How many checkpoints are left where there are more, and from which size of the file on. Others
+// than the newest are of use to nobody: those in other hands prove more.
+const (
+	keptCheckpoints = 512
+	maxFile         = 4 << 20
+)
+
 // File keeps signed notes, checkpoints and hand-overs, in the order in which they came. Each is a
 // line with the format's number, its length in bytes and its CRC-32C, then the note and an empty
 // line, so that people can read it:
@@ -25,8 +32,14 @@ const FileName = "checkpoints"
 // Each is synced before the next is written, so a crash can tear the last one and no other. What
 // is torn is written over. Where a whole note stands behind one that is not whole, the file was
 // damaged: it is refused, for to go on would write over what is left.
+//
+// A file that has grown long is replaced by one with the newest checkpoints and every other note.
 type File struct {
 	mu     sync.Mutex
+	fs     vfs.FS
+	dir    string
+	most   int64 // bytes, beyond which it is replaced
+	keep   int   // checkpoints that are left then
 	f      vfs.File
 	name   string
 	end    int64
@@ -37,7 +50,7 @@ type File struct {
 // OpenFile opens the kept notes in a directory, or makes the file. A torn end is dropped; a
 // damaged file is STATE_CHECKSUM_MISMATCH.
 func OpenFile(fs vfs.FS, dir string) (*File, error) {
-	k := &File{name: fs.PathJoin(dir, FileName)}
+	k := &File{fs: fs, dir: dir, most: maxFile, keep: keptCheckpoints, name: fs.PathJoin(dir, FileName)}
 	f, err := fs.OpenReadWrite(k.name, vfs.WriteCategoryUnspecified) // makes it where there is none
 	if err == nil {
 		var d vfs.File
@@ -147,6 +160,61 @@ func (k *File) Append(raw []byte) error {
 	k.end += int64(len(b))
 	if IsCheckpoint(raw) {
 		k.newest = bytes.Clone(raw)
+	}
+	if k.end > k.most {
+		k.err = k.replace()
+	}
+	return k.err
+}
+
+// replace puts a file without the oldest checkpoints in the place of this one. The new one is whole
+// and durable before it has the name, so a crash leaves the one or the other.
+func (k *File) replace() error {
+	var notes [][]byte
+	checkpoints := 0
+	for raw, err := range k.All() {
+		if err != nil {
+			return err
+		}
+		if notes = append(notes, bytes.Clone(raw)); IsCheckpoint(raw) {
+			checkpoints++
+		}
+	}
+	var b []byte
+	for _, raw := range notes {
+		if IsCheckpoint(raw) {
+			if checkpoints--; checkpoints >= k.keep {
+				continue
+			}
+		}
+		b = append(b, frame(raw)...)
+	}
+	temp := k.name + ".new"
+	f, err := k.fs.Create(temp, vfs.WriteCategoryUnspecified)
+	if err == nil {
+		_, err = f.Write(b)
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err == nil {
+		err = k.fs.Rename(temp, k.name)
+	}
+	if err == nil {
+		var d vfs.File
+		if d, err = k.fs.OpenDir(k.dir); err == nil {
+			err = errors.Join(d.Sync(), d.Close())
+		}
+	}
+	if err == nil {
+		f, err = k.fs.OpenReadWrite(k.name, vfs.WriteCategoryUnspecified)
+	}
+	if err != nil {
+		return k.unavailable(err)
+	}
+	old := k.f
+	// Notes that a file does not have any more make it shorter, unless most are no checkpoints.
+	k.f, k.end, k.most = f, int64(len(b)), max(k.most, 2*int64(len(b)))
+	if err := old.Close(); err != nil {
+		return k.unavailable(err)
 	}
 	return nil
 }

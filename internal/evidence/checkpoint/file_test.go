@@ -120,3 +120,107 @@ func TestDamagedFileIsRefused(t *testing.T) {
 func TestFormatIsNumbered(t *testing.T) {
 	golden.HoldFormat(t, "EvidenceNotesVersion", tga.EvidenceNotesVersion, frame([]byte("text\n")))
 }
+
+// snapping is a disk of which a crash at any moment of a replacement leaves a clone.
+type snapping struct {
+	*crashmem.FS
+	r      *rand.Rand
+	clones []*crashmem.FS
+}
+
+func (s *snapping) snap() {
+	s.clones = append(s.clones, s.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: s.r.IntN(101), RNG: s.r}))
+}
+
+func (s *snapping) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	s.snap()
+	return s.FS.Create(name, c)
+}
+
+func (s *snapping) Rename(from, to string) error {
+	s.snap()
+	err := s.FS.Rename(from, to)
+	s.snap()
+	return err
+}
+
+func (s *snapping) OpenDir(name string) (vfs.File, error) {
+	s.snap()
+	return s.FS.OpenDir(name)
+}
+
+// TestLongFileIsReplaced: the newest checkpoints stay, and so does every note that is none, whenever
+// the process ends.
+func TestLongFileIsReplaced(t *testing.T) {
+	key, second := newSigner(t, origin), newSigner(t, origin)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	fs := &snapping{FS: crashmem.New(), r: rand.New(rand.NewPCG(seed, 2))}
+	f, err := OpenFile(fs, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.most, f.keep = 3000, 4
+	over, err := HandOver(at(1), key, second)
+	if err == nil {
+		err = f.Append(over)
+	}
+	accepted := Acceptance{Origin: origin, Who: "me"}
+	var raw []byte
+	if err == nil {
+		if raw, err = accepted.Sign(key); err == nil {
+			err = f.Append(raw)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaced, longest := 0, int64(0)
+	for n := range int64(50) {
+		fs.clones = nil
+		before := f.Newest()
+		c := signed(t, at(n+2), second)
+		end := f.end
+		if err := f.Append(c); err != nil {
+			t.Fatal(err)
+		}
+		longest = max(longest, f.end)
+		if f.end < end {
+			replaced++
+		}
+		fs.snap()
+		for i, clone := range fs.clones {
+			g, err := OpenFile(clone, "/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The note that is being kept was synced before the file is replaced.
+			if !bytes.Equal(g.Newest(), c) {
+				t.Fatalf("crash %d of %d: the newest is another", i, n)
+			}
+			others, checkpoints := 0, 0
+			for raw, err := range g.All() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if IsCheckpoint(raw) {
+					checkpoints++
+				} else {
+					others++
+				}
+			}
+			if others != 2 || before != nil && checkpoints < 2 {
+				t.Fatalf("crash %d of %d: %d checkpoints and %d other notes", i, n, checkpoints, others)
+			}
+			if err := g.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if replaced < 3 || longest > 5000 {
+		t.Errorf("%d replacements, and up to %d bytes", replaced, longest)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
