@@ -22,11 +22,11 @@ var needed = []string{
 // notice.
 func TestEveryCheckIsNeeded(t *testing.T) {
 	cases, want := allCases(t)
-	// Whole files are few, and enough.
+	// Whole files are few, and enough. Without a check no more is refused.
 	var whole []tried
 	var verdicts []verdict
 	for i := range cases {
-		if cases[i].at < 0 {
+		if cases[i].at < 0 && want[i].Verdict == refused {
 			whole, verdicts = append(whole, cases[i]), append(verdicts, want[i])
 		}
 	}
