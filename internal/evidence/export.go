@@ -52,12 +52,9 @@ func (k *Keeper) Export(ctx context.Context, w io.Writer, want Wanted, write fun
 	}
 	if len(want.Traces) > 0 {
 		content.Leaves, err = k.chosen(ctx, want.Traces, uint64(c.Size))
-	} else {
-		content.Leaves, err = k.since(ctx, want.Since, uint64(c.Size))
-		if len(content.Leaves) > 0 {
-			content.From, content.To = content.Leaves[0].Index, uint64(c.Size)
-			content.Leaves, err = k.completed(ctx, content.Leaves, err)
-		}
+	} else if content.Leaves, err = k.since(ctx, want.Since, uint64(c.Size)); err == nil && len(content.Leaves) > 0 {
+		content.From, content.To = content.Leaves[0].Index, uint64(c.Size)
+		content.Leaves, err = k.completed(ctx, content.Leaves)
 	}
 	if err != nil {
 		return err
@@ -114,20 +111,22 @@ func (k *Keeper) since(ctx context.Context, t tga.Millis, end uint64) ([]tree.Le
 
 // completed adds the leaves before a range of the traces that it goes on with: a trace stands in a
 // bundle whole.
-func (k *Keeper) completed(ctx context.Context, in []tree.Leaf, err error) ([]tree.Leaf, error) {
+func (k *Keeper) completed(ctx context.Context, in []tree.Leaf) ([]tree.Leaf, error) {
 	var before []tree.Leaf
 	seen := map[tga.ID]bool{}
 	for i := range in {
 		l := &in[i]
-		if err != nil || seen[l.TraceID] || !l.OfTrace() {
+		if seen[l.TraceID] || !l.OfTrace() {
 			continue
 		}
 		seen[l.TraceID] = true
 		if l.Entries > 0 && l.FirstSeq == 1 {
 			continue
 		}
-		var all []tree.Leaf
-		all, err = k.leavesOf(ctx, l.TraceID)
+		all, err := k.leavesOf(ctx, l.TraceID)
+		if err != nil {
+			return nil, err
+		}
 		for _, a := range all {
 			if a.Index < in[0].Index {
 				before = append(before, a)
@@ -135,5 +134,5 @@ func (k *Keeper) completed(ctx context.Context, in []tree.Leaf, err error) ([]tr
 		}
 	}
 	slices.SortFunc(before, func(a, b tree.Leaf) int { return cmp.Compare(a.Index, b.Index) })
-	return append(before, in...), err
+	return append(before, in...), nil
 }

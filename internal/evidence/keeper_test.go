@@ -515,3 +515,43 @@ func TestExports(t *testing.T) {
 		t.Errorf("what has not happened: %v", err)
 	}
 }
+
+// TestRangeHasTracesWhole: a trace that began before the range stands in the file from its beginning.
+func TestRangeHasTracesWhole(t *testing.T) {
+	s := newStand(t)
+	s.open()
+	defer s.close()
+	first := s.append(1)
+	s.append(2)
+	time.Sleep(5 * time.Millisecond)
+	since := tga.MillisOf(time.Now())
+	lease, err := s.db.Acquire(t.Context(), first)
+	if err == nil {
+		_, err = s.db.Append(t.Context(), lease, chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "me", Body: []byte(`{"attempt":2}`)}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.db.Release(lease)
+	s.append(3)
+	s.covered()
+	var file bytes.Buffer
+	err = s.k.Export(t.Context(), &file, evidence.Wanted{Since: since}, func(w io.Writer, ids []tga.ID) error {
+		for _, id := range ids {
+			if err := ndjson.Write(w, id, s.db.Entries(t.Context(), id, 0), s.db.Notes(t.Context(), id, 0)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := bundle.Verify(&file, bundle.Trust{Key: s.options.Signer.Public})
+	if err != nil || r.Verdict() != bundle.Proved {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if r.From != 9 || r.To != 13 || r.Leaves != 5+3 || len(r.Traces) != 2 || r.Traces[0].ID != first || r.Traces[0].CoveredNotes != 3 {
+		t.Errorf("%+v", r)
+	}
+}
