@@ -1,0 +1,154 @@
+package evidence_test
+
+import (
+	"bytes"
+	"io"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/evidence"
+	"github.com/tgad/tgad/internal/evidence/bundle"
+	"github.com/tgad/tgad/internal/ndjson"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+func TestReceipts(t *testing.T) {
+	s := newStand(t)
+	s.open()
+	defer s.close()
+	var ids []tga.ID
+	for seed := range uint64(30) {
+		ids = append(ids, s.append(seed+1))
+	}
+	c, _ := s.covered()
+	s.options.Every = time.Hour
+	for n, id := range ids {
+		r, err := s.k.Receipt(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var entries, notes int
+		for i := range r.Leaves {
+			l := &r.Leaves[i]
+			if l.TraceID != id || tlog.CheckRecord(l.Proof, c.Size, c.Head, int64(l.Index)-1, l.Hash()) != nil {
+				t.Fatalf("trace %d: leaf %d is not proved", n, l.Index)
+			}
+			entries, notes = entries+int(l.Entries), notes+int(l.Notes)
+		}
+		if entries != 4 || notes != 2 || len(r.Leaves) != 3 || r.Pending() != 0 || r.Checkpoint == nil {
+			t.Fatalf("trace %d: %+v", n, r)
+		}
+	}
+	if _, err := s.k.Receipt(t.Context(), chaintest.ID(1000, 0)); tga.CodeOf(err) != tga.NotFound {
+		t.Fatalf("a trace that is not there: %v", err)
+	}
+}
+
+func TestExports(t *testing.T) {
+	s := newStand(t)
+	s.open()
+	defer s.close()
+	ids := []tga.ID{s.append(1)}
+	_, old := s.covered()
+	for seed := range uint64(8) {
+		ids = append(ids, s.append(seed+2))
+	}
+	state := chaintest.ID(500, 0) // of no trace
+	lease, err := s.db.Acquire(t.Context(), state)
+	if err == nil {
+		_, err = s.db.Append(t.Context(), lease, chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachStream, Key: append(state[:], make([]byte, 8)...), Value: []byte("x")}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.db.Release(lease)
+	c, _ := s.covered()
+	write := func(w io.Writer, ids []tga.ID) error {
+		for _, id := range ids {
+			if err := ndjson.Write(w, id, s.db.Entries(t.Context(), id, 0), s.db.Notes(t.Context(), id, 0)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for name, want := range map[string]evidence.Wanted{
+		"one":        {Traces: ids[3:4]},
+		"some twice": {Traces: []tga.ID{ids[5], ids[0], ids[5]}},
+		"everything": {},
+		"grown":      {Traces: ids[1:2], Old: old},
+	} {
+		var file bytes.Buffer
+		if err := s.k.Export(t.Context(), &file, want, write); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		trust := bundle.Trust{Key: s.options.Signer.Public, Old: want.Old}
+		r, err := bundle.Verify(&file, trust)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		traces := len(want.Traces)
+		switch name {
+		case "some twice":
+			traces = 2
+		case "everything":
+			if traces = len(ids); r.From != 1 || r.To != uint64(c.Size) || r.Others != 1 {
+				t.Errorf("%s: %+v", name, r)
+			}
+		case "grown":
+			if r.GrewFrom != 4 {
+				t.Errorf("%s: %+v", name, r)
+			}
+		}
+		if len(r.Traces) != traces || r.Checkpoint != c {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	since := time.Now().Add(time.Hour).UnixMilli()
+	if err := s.k.Export(t.Context(), io.Discard, evidence.Wanted{Since: tga.Millis(since)}, write); tga.CodeOf(err) != tga.ValidationError {
+		t.Errorf("what has not happened: %v", err)
+	}
+}
+
+// TestRangeHasTracesWhole: a trace that began before the range stands in the file from its beginning.
+func TestRangeHasTracesWhole(t *testing.T) {
+	s := newStand(t)
+	s.open()
+	defer s.close()
+	first := s.append(1)
+	s.append(2)
+	time.Sleep(5 * time.Millisecond)
+	since := tga.MillisOf(time.Now())
+	lease, err := s.db.Acquire(t.Context(), first)
+	if err == nil {
+		_, err = s.db.Append(t.Context(), lease, chain.Batch{Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "me", Body: []byte(`{"attempt":2}`)}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.db.Release(lease)
+	s.append(3)
+	s.covered()
+	var file bytes.Buffer
+	err = s.k.Export(t.Context(), &file, evidence.Wanted{Since: since}, func(w io.Writer, ids []tga.ID) error {
+		for _, id := range ids {
+			if err := ndjson.Write(w, id, s.db.Entries(t.Context(), id, 0), s.db.Notes(t.Context(), id, 0)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := bundle.Verify(&file, bundle.Trust{Key: s.options.Signer.Public})
+	if err != nil || r.Verdict() != bundle.Proved {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if r.From != 9 || r.To != 13 || r.Leaves != 5+3 || len(r.Traces) != 2 || r.Traces[0].ID != first || r.Traces[0].CoveredNotes != 3 {
+		t.Errorf("%+v", r)
+	}
+}
