@@ -193,7 +193,15 @@ const (
 func (r *Run) kill(program, bug string, budget time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(r.context(), budget+2*time.Minute) // the run then fails
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-tiers", "kill", "-bugs", bug, "-budget", budget.String(), "-seed", fmt.Sprint(r.Seed%1000))
+	args := []string{"-tiers", "kill", "-bugs", bug, "-budget", budget.String(), "-seed", fmt.Sprint(r.Seed % 1000)}
+	if bug != "" { // the images of what a planted bug breaks go with the program
+		images := filepath.Join(filepath.Dir(program), "images-"+bug)
+		if err := os.MkdirAll(images, 0o750); err != nil {
+			return nil, err
+		}
+		args = append(args, "-images", images)
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "TGAD_PLANTED="+bug, "GOMAXPROCS=2") // a race needs two
 	return cmd.CombinedOutput()
 }

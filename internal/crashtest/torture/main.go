@@ -53,6 +53,8 @@ func run(ctx context.Context) (err error) {
 		if o.Images, err = os.MkdirTemp("", "tgad-torture-"); err != nil {
 			return err
 		}
+		// One in which no failure was kept is empty, and goes; of another the removal fails.
+		defer func() { _ = os.Remove(o.Images) }()
 	}
 	res, err := suite.Run(ctx, o)
 	if res == nil {
