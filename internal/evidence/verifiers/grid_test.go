@@ -177,6 +177,7 @@ func allCases(t *testing.T) ([]tried, []verdict) {
 		g.oldCheckpoints()
 		g.inconsistent()
 		g.forged()
+		g.sealed()
 		for i := range g.cases {
 			theGrid.want = append(theGrid.want, ours(t, &g.cases[i]))
 		}

@@ -191,7 +191,9 @@ def members(line):
     try:
         text = line.decode()
         at = space(0)
-        must(text[at : at + 1] == "{", "VALIDATION_ERROR", "line is no JSON object")
+        if text[at : at + 1] != "{":
+            check_inside(DECODER.decode(text), 0)
+            form(False, "line is no JSON object")
         at = space(at + 1)
         while text[at : at + 1] != "}" or values:
             if text[at : at + 1] != '"':

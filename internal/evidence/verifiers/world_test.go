@@ -63,7 +63,8 @@ type trace struct {
 	entries   []object // the members entry of lines, in order
 	artifacts []object // nil where erased
 	notes     []object
-	appends   []int // how many entries each of the first appends has; every later one has one entry or note
+	seal      func(o object) // a change of each entry and note whose digest is about to be made
+	appends   []int          // how many entries each of the first appends has; every later one has one entry or note
 }
 
 func traceOf(t *testing.T, tr *chaintest.Trace, appends ...int) *trace {
@@ -137,6 +138,9 @@ func (x *trace) reseal(t *testing.T, link bool) *trace {
 			e["artifact_digest"] = a["_digest"]
 		}
 		e["prev_entry_digest"] = prev
+		if x.seal != nil {
+			x.seal(e)
+		}
 		old := e["entry_digest"]
 		prev = digestWithout(t, e, "entry_digest")
 		was[fmt.Sprint(old)], e["entry_digest"] = prev, prev
@@ -148,6 +152,9 @@ func (x *trace) reseal(t *testing.T, link bool) *trace {
 			set(n, "head_entry_digest", now)
 		}
 		n["prev_note_digest"] = prev
+		if x.seal != nil {
+			x.seal(n)
+		}
 		prev = digestWithout(t, n, "note_digest")
 		n["note_digest"] = prev
 	}
