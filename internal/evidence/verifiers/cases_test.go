@@ -375,8 +375,12 @@ func (g *grid) damage() {
 		}
 	}
 	proof := regexp.MustCompile(`"index":3,.*"proof":\[(.*)\]`).FindSubmatch(whole)[1]
-	long := bytes.Replace(whole, proof, bytes.Join(slices.Repeat([][]byte{proof}, 40), []byte(",")), 1)
-	g.add("a proof of too many hashes", long, tr, "")
+	for _, n := range []int{128, 129} { // at the limit, and one past it
+		hashes := `"proof":[` + strings.TrimSuffix(strings.Repeat(`"`+strings.Repeat("A", 43)+`=",`, n), ",") + `]`
+		for kind, of := range map[string]*regexp.Regexp{"leaf": regexp.MustCompile(`("kind":"leaf".*)"proof":\[.*?\]`), "prefix": regexp.MustCompile(`("kind":"prefix".*)"proof":\[.*?\]`)} {
+			g.add(fmt.Sprintf("%s with a proof of %d hashes", kind, n), of.ReplaceAll(whole, []byte("${1}"+hashes)), tr, "")
+		}
+	}
 	g.add("a proof of one hash more", bytes.Replace(whole, proof, append(bytes.Clone(proof), proof[bytes.LastIndexByte(proof, ','):]...), 1), tr, "")
 	g.add("a line that is too long", bytes.Replace(whole, []byte(`"about":[`), []byte(`"about":["`+strings.Repeat("x", 256<<10)+`",`), 1), tr, "")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/tgad/tgad/internal/chaintest"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // The cases of this file are for checks that stand behind or before another one: a coarser change
@@ -89,6 +90,7 @@ func (g *grid) sealed() {
 	g.handSigned()
 	g.oddLines()
 	g.oddTreeLines()
+	g.misplaced()
 }
 
 // repoint moves the last document of a rich trace.
@@ -189,6 +191,34 @@ func (g *grid) oddLines() {
 			g.add(fmt.Sprintf("oddly, %.20q before %s", odd, before), []byte(strings.Replace(whole, before, odd+"\n"+before, 1)), g.mine(), "")
 		}
 	}
+}
+
+// misplaced adds lines outside a trace, and documents under json whose digest is right and whose
+// form is not.
+func (g *grid) misplaced() {
+	w := g.world(traceOf(g.t, chaintest.New(chaintest.Options{Seed: 9, Notes: 1, Documents: []chain.Document{doc("/result", `{"b":1,"a":1.0}`)}})))
+	c := w.content(w.size())
+	c.From, c.To = 0, 0
+	whole := w.bundle(c)
+	lines := slices.Collect(bytes.Lines(whole))
+	first := slices.IndexFunc(lines, func(line []byte) bool { return bytes.HasPrefix(line, []byte(`{"kind":"entry"`)) })
+	for i := first; i < len(lines); i++ {
+		g.add(fmt.Sprintf("line %d before the first trace", i+1), bytes.Join(slices.Insert(slices.Clone(lines), first, lines[i]), nil), g.mine(), "")
+		g.add(fmt.Sprintf("line %d behind the last trace", i+1), bytes.Join(slices.Insert(slices.Clone(lines), len(lines)-1, lines[i]), nil), g.mine(), "")
+	}
+	head := regexp.MustCompile(`"(head|note)_digest":"[0-9a-f]{64}"`)
+	line := len(lines) - 2
+	for _, m := range head.FindAll(lines[line], -1) {
+		other := bytes.Replace(lines[line], m, regexp.MustCompile(`[0-9a-f]{64}`).ReplaceAll(m, []byte(strings.Repeat("f", 64))), 1)
+		g.add(fmt.Sprintf("a head with another %.11s", m), bytes.Join(slices.Replace(slices.Clone(lines), line, line+1, other), nil), g.mine(), "")
+	}
+	raw := base64.StdEncoding.EncodeToString([]byte(`{"b":1,"a":1.0}`))
+	for _, json := range []string{`{"b":1,"a":1.0}`, `{"a":1,"b":1}`} {
+		b := bytes.Replace(whole, []byte(`"base64":"`+raw+`"`), []byte(`"json":`+json), 1)
+		g.add("a document as "+json, b, g.mine(), "")
+	}
+	fewer := bytes.Replace(whole, fmt.Appendf(nil, `"leaves":%d`, w.size()), fmt.Appendf(nil, `"leaves":%d`, w.size()-1), 1)
+	g.add("more leaves than the first line says", fewer, g.mine(), "")
 }
 
 // oddTreeLines adds leaves and first lines whose members are of another kind, or too large.
