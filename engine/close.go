@@ -53,6 +53,7 @@ func (o *opened) release() error {
 	if errors.Is(err, errStuck) {
 		shut, ferr := o.files.Fence(5 * time.Second)
 		if !shut { // a write hangs in the kernel
+			o.of.health.breakOff() // who releases once more does not wait for that write either
 			return tga.Errorf(tga.StoreUnavailable, "close %s: %w", o.of.dir, err)
 		}
 		if o.wal != nil {

@@ -3,8 +3,10 @@ package engine
 import (
 	"errors"
 	"log/slog"
+	"path/filepath"
 	goruntime "runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,6 +170,60 @@ func TestBrokenPebbleIsStuck(t *testing.T) {
 		if err := db.closePebble(); err != c.want {
 			t.Errorf("files %v, broken %v: %v", c.files, c.broken, err)
 		}
+	}
+}
+
+// hangingTables is a file system on which the next table of Pebble is not made before goesOn is closed.
+type hangingTables struct {
+	vfs.FS
+	on     atomic.Bool
+	hangs  chan struct{}
+	goesOn chan struct{}
+}
+
+func (f *hangingTables) Unwrap() vfs.FS { return f.FS }
+
+func (f *hangingTables) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasSuffix(name, ".sst") && f.on.CompareAndSwap(true, false) {
+		close(f.hangs)
+		<-f.goesOn
+	}
+	return f.FS.Create(name, c)
+}
+
+// TestReleaseBesideAWriteThatHangs: nothing is given up before the write has ended, so that no other process
+// opens the directory. An open that fails after it tried to open anew releases twice: the second time it
+// returns too.
+func TestReleaseBesideAWriteThatHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits three times as long as a close waits for a write")
+	}
+	t.Parallel()
+	fs := &hangingTables{FS: vfs.Default, hangs: make(chan struct{}), goesOn: make(chan struct{})}
+	db, err := Open(filepath.Join(t.TempDir(), "store"), Options{FS: fs, RewriteShare: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs.on.Store(true)
+	p := db.index.p
+	go func() { _ = p.Flush() }() // it ends with the process: Pebble is cut off from the disk
+	<-fs.hangs
+	db.health.poison(errors.New("a write failed"))
+	for range 2 {
+		done := make(chan error, 1)
+		go func() { done <- db.release() }()
+		select {
+		case err := <-done:
+			if tga.CodeOf(err) != tga.StoreUnavailable || db.lock == nil || db.files == nil {
+				t.Fatalf("it is given up: %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("it does not return")
+		}
+	}
+	close(fs.goesOn)
+	if err := db.release(); tga.CodeOf(err) != tga.StoreUnavailable || db.lock != nil || db.files != nil {
+		t.Errorf("after the write: %v", err)
 	}
 }
 
