@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -26,6 +27,13 @@ var calls = map[string]func(ctx context.Context, db *engine.DB) error{
 		}
 		return err
 	},
+	"Append": func(ctx context.Context, db *engine.DB) error {
+		_, err := db.Append(ctx, chain.Lease{TraceID: id(1)}, chain.Batch{})
+		return err
+	},
+	"Await": func(ctx context.Context, db *engine.DB) error {
+		return db.Await(ctx, ledger.Key{Key: "k"}, ledger.Record{Attempts: ledger.Attempts{External: true}})
+	},
 	"Backup": func(ctx context.Context, db *engine.DB) error { return db.Backup(ctx, "backup") },
 	"Check":  func(ctx context.Context, db *engine.DB) error { _, err := db.Check(ctx); return err },
 	"Entries": func(ctx context.Context, db *engine.DB) (err error) {
@@ -42,6 +50,7 @@ var calls = map[string]func(ctx context.Context, db *engine.DB) error{
 		}
 		return nil
 	},
+	"Freeze": func(ctx context.Context, db *engine.DB) error { return db.Freeze("why") },
 	"LatestCheckpoint": func(ctx context.Context, db *engine.DB) error {
 		_, _, err := db.LatestCheckpoint(ctx, id(1))
 		return err
@@ -85,21 +94,34 @@ var calls = map[string]func(ctx context.Context, db *engine.DB) error{
 }
 
 // TestClosedStoreIsUnavailable: whatever is asked of a store that is closed, the answer is
-// STORE_UNAVAILABLE, and nothing that Close gave up is touched.
+// STORE_UNAVAILABLE, and nothing that Close gave up is touched. What was under way is durable, and what
+// needs nothing that is open goes on.
 func TestClosedStoreIsUnavailable(t *testing.T) {
 	db, err := engine.Open("store", options(vfs.NewMem()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, db, spec{trace: id(1)})
-	if err := db.Close(); err != nil {
+	m := spec{trace: id(1)}.make(t)
+	lease, err := db.Acquire(t.Context(), id(1))
+	var ticket engine.Ticket
+	if err == nil {
+		ticket, err = db.Submit(t.Context(), lease, m.begin())
+	}
+	if err = errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := ticket.Wait(); err != nil {
+		t.Errorf("what was under way at the close: %v", err)
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) { wantCode(t, call(t.Context(), db), tga.StoreUnavailable) })
 	}
-	if s := db.Stats(); s.Cursor == 0 {
-		t.Error("the counts of a closed store are gone")
+	if s := db.Stats(); s.Cursor != 1 || s.StoreID.IsZero() || db.Cursor() != 1 || db.NewestTS() == 0 {
+		t.Errorf("the counts of a closed store are gone: %+v", s)
+	}
+	db.Release(lease)
+	if err := db.Close(); err != nil {
+		t.Errorf("closed again: %v", err)
 	}
 }
 
@@ -130,7 +152,7 @@ func TestCallsWhileAStoreIsOpenedAnew(t *testing.T) {
 	var wg sync.WaitGroup
 	for name, call := range calls {
 		switch name {
-		case "Backup", "Check", "Acquire", "Lend", "Overtake", "EndQuarantine":
+		case "Backup", "Check", "Acquire", "Lend", "Overtake", "EndQuarantine", "Freeze":
 			continue // they change the store, or take long
 		}
 		wg.Go(func() {

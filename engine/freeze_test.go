@@ -8,11 +8,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
-	"github.com/tgad/tgad/wal/chain"
 )
 
 // TestUnfreezeBesideCallsThatNeverEnter: what a store has from Open to Close may be asked for while it is
@@ -71,90 +69,6 @@ func TestUnfreezeBesideCallsThatNeverEnter(t *testing.T) {
 	}
 	if err := db.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestClosedStoreRefusesEveryCall: with STORE_UNAVAILABLE, in the first step of what is ranged over too.
-func TestClosedStoreRefusesEveryCall(t *testing.T) {
-	ctx := t.Context()
-	db := open(t, "store", options(vfs.NewMem()))
-	m := spec{trace: id(1)}.make(t)
-	lease, err := db.Acquire(ctx, id(1))
-	var ticket engine.Ticket
-	if err == nil {
-		ticket, err = db.Submit(ctx, lease, m.begin())
-	}
-	if err = errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ticket.Wait(); err != nil {
-		t.Errorf("what was under way at the close: %v", err)
-	}
-	key := ledger.Key{}
-	for what, call := range map[string]func() error{
-		"append":            func() error { _, err := db.Append(ctx, lease, m.begin()); return err },
-		"acquire":           func() error { _, err := db.Acquire(ctx, id(1)); return err },
-		"lend":              func() error { _, err := db.Lend(ctx, id(1), func(*chain.Trace) bool { return true }); return err },
-		"overtake":          func() error { _, err := db.Overtake(ctx, id(1), false); return err },
-		"load":              func() error { _, err := db.Load(ctx, id(1)); return err },
-		"state":             func() error { _, err := db.State(ctx, id(1)); return err },
-		"record":            func() error { _, err := db.Record(ctx, key); return err },
-		"await":             func() error { return db.Await(ctx, key, ledger.Record{Attempts: ledger.Attempts{External: true}}) },
-		"attachment":        func() error { _, err := db.Attachment(ctx, chain.AttachBlob, make([]byte, 32)); return err },
-		"write checkpoint":  func() error { _, err := db.WriteCheckpoint(ctx, lease); return err },
-		"latest checkpoint": func() error { _, _, err := db.LatestCheckpoint(ctx, id(1)); return err },
-		"check":             func() error { _, err := db.Check(ctx); return err },
-		"backup":            func() error { return db.Backup(ctx, "copy") },
-		"seal":              func() error { _, err := db.SealTraces(ctx, 1); return err },
-		"rewrite":           func() error { _, err := db.Rewrite(ctx); return err },
-		"end quarantine":    func() error { return db.EndQuarantine(ctx, "me") },
-		"entries": func() error {
-			for _, err := range db.Entries(ctx, id(1), 0) {
-				return err
-			}
-			return nil
-		},
-		"notes": func() error {
-			for _, err := range db.Notes(ctx, id(1), 0) {
-				return err
-			}
-			return nil
-		},
-		"traces": func() error {
-			for _, err := range db.Traces(ctx, tga.ID{}) {
-				return err
-			}
-			return nil
-		},
-		"open traces": func() error {
-			for _, err := range db.OpenTraces(ctx) {
-				return err
-			}
-			return nil
-		},
-		"attachments": func() error {
-			for _, err := range db.Attachments(ctx, chain.AttachBlob, nil) {
-				return err
-			}
-			return nil
-		},
-		"follow": func() error {
-			for _, err := range db.Follow(ctx, 0) {
-				return err
-			}
-			return nil
-		},
-	} {
-		if err := call(); tga.CodeOf(err) != tga.StoreUnavailable {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	if s := db.Stats(); s.Cursor != 1 || s.StoreID.IsZero() || db.Cursor() != 1 || db.NewestTS() == 0 {
-		t.Errorf("%+v", s)
-	}
-	db.Release(lease)
-	if err := db.Close(); err != nil {
-		t.Errorf("closed again: %v", err)
 	}
 }
 
