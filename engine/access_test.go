@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -20,6 +21,7 @@ import (
 // backup and of what was restored from it is for one user. It sets the umask of this
 // process, so it runs alone.
 func TestStoreIsItsUsersAlone(t *testing.T) {
+	serial.Test(t)
 	for _, umask := range []int{0, 0o022, 0o277} {
 		top := t.TempDir()
 		old := syscall.Umask(umask)

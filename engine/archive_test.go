@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -88,6 +89,7 @@ func TestArchivedTracesInOrderAreUnpackedOnce(t *testing.T) {
 // shows each as a read of it does. Damage of a block is nothing to it, damage of the list is
 // told for each trace, and a check finds both.
 func TestListUnpacksNoBlock(t *testing.T) {
+	serial.Test(t)
 	const n = 40
 	fs := &opensFS{FS: vfs.Default}
 	dir := filepath.Join(t.TempDir(), "store")

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -13,6 +14,7 @@ import (
 // TestAttachmentsOverTheEndOfAPage: whether a page ends with the last one of the prefix, one before or one
 // behind it, each is yielded once and in order, and none of another prefix or kind.
 func TestAttachmentsOverTheEndOfAPage(t *testing.T) {
+	serial.Test(t)
 	for _, n := range []int{0, 1, attachmentPage - 1, attachmentPage, attachmentPage + 1, 2*attachmentPage + 1} {
 		db := inMemory(t)
 		put := func(high byte, i int) []byte {

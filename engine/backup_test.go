@@ -12,6 +12,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -21,6 +22,7 @@ import (
 // another id and another secret, can be read and not written, until somebody accepts
 // by name that appends may be missing.
 func TestBackupAndRestoreOpensFrozen(t *testing.T) {
+	serial.Test(t)
 	for name, fs := range map[string]vfs.FS{"memory": vfs.NewMem(), "disk": nil} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()

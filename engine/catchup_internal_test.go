@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/internal/serial"
 )
 
 // ending is a context that ends once so many records are indexed.
@@ -28,6 +30,7 @@ func (c ending) Err() error {
 // TestIndexIsMadeInParts: rows of more than catchUpBatch bytes are several batches, between which
 // the work can be stopped and says how far it is. What was stopped is made by the next open.
 func TestIndexIsMadeInParts(t *testing.T) {
+	serial.Test(t)
 	const size = 64 << 10
 	n := 2*catchUpBatch/size + 9
 	fs := vfs.NewMem()

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -20,6 +21,7 @@ import (
 // Every key of the store that is changed or removed behind its back is a problem that
 // Check names.
 func TestCheckFindsEveryDamagedKey(t *testing.T) {
+	serial.Test(t)
 	db, err := engine.Open("store", options(vfs.NewMem()))
 	if err != nil {
 		t.Fatal(err)

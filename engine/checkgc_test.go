@@ -9,12 +9,15 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/internal/serial"
 )
 
 // TestCheckUnderGCPressure was found by process kills whose checker died: the collector
 // met bad pointers while a check ran. It runs checks beside each other with the collector
 // at work all the time; TGAD_CHECKS says how many.
 func TestCheckUnderGCPressure(t *testing.T) {
+	serial.Test(t)
 	checks, err := strconv.Atoi(os.Getenv("TGAD_CHECKS"))
 	if err != nil {
 		checks = 200

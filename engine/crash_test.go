@@ -13,6 +13,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -23,6 +24,7 @@ import (
 // agrees with itself, has every step that was acknowledged, and has at most the one
 // more that was under way, whole.
 func TestCrashBetweenWrites(t *testing.T) {
+	serial.Test(t)
 	type crash struct {
 		fs    *crashmem.FS
 		acked int64

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -93,6 +94,7 @@ func TestSwappedLogsAreNotTaken(t *testing.T) {
 // TestDamageInTheMiddleFreezes: a store whose loss can be seen opens frozen, and what is
 // left can be read (docs/OPERATIONS.md).
 func TestDamageInTheMiddleFreezes(t *testing.T) {
+	serial.Test(t)
 	sound := killed(t, 3)
 	frozen, harmless, shown := 0, 0, 0
 	for _, name := range logsOf(t, sound) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -248,6 +249,7 @@ func failWrite(fs *faultFS, _ bool) {
 
 // An append is one sync of the log, no more and no less.
 func TestOneSyncPerAppend(t *testing.T) {
+	serial.Test(t)
 	const calls = 500
 	fs := &faultFS{FS: vfs.NewMem(), log: true}
 	o := options(fs)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 )
 
 // aged returns the disk of a store at two moments of one process: in the middle of its calls,
@@ -102,6 +103,7 @@ func whatShows(t *testing.T, disk *crashmem.FS, seed uint64) string {
 // nothing but a rebuild. A file of the log, or the watermark, freezes the store or refuses
 // the open: nothing is silent.
 func TestFilesThatAreNotTheStoresOwn(t *testing.T) {
+	serial.Test(t)
 	early, late := aged(t, 4)
 	_, other := aged(t, 5)
 	for _, kind := range []string{"log", "table", "manifest", "marker", "options", "watermark"} {

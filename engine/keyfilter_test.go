@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -19,6 +20,7 @@ import (
 // TestFilterForgetsNoKey sets keys in filters of every size and asks for them, and for others:
 // none that was set is denied, and as few as promised are taken for one that may be there.
 func TestFilterForgetsNoKey(t *testing.T) {
+	serial.Test(t)
 	key := func(n uint64) [32]byte { return tga.Sum(binary.BigEndian.AppendUint64(nil, n)) }
 	for _, c := range []struct {
 		expected, limit, keys uint64

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -13,6 +14,7 @@ import (
 // TestListOfAllTraces: every trace is in the list once and in order, wherever it is kept, and
 // however many pages that takes; one that cannot be read is there with the reason.
 func TestListOfAllTraces(t *testing.T) {
+	serial.Test(t)
 	// Most are archived, or few: a page of either kind may end before one of the other.
 	for _, archived := range [][]uint64{{1, 2, 3, 5, 6}, {1, 2, 3}} {
 		listOfAll(t, archived)

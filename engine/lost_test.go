@@ -11,6 +11,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -20,6 +21,7 @@ import (
 // directories fails once in turn. The append says so, the store closes and opens again in the same process,
 // and what was acknowledged is there.
 func TestFailedRotationDoesNotEndTheProcess(t *testing.T) {
+	serial.Test(t)
 	vital := func(op errorfs.Op) bool {
 		return op.Kind.ReadOrWrite() == errorfs.OpIsWrite && (strings.HasPrefix(op.Path, "store/log") || op.Path == "store/index" || strings.Contains(op.Path, "marker"))
 	}

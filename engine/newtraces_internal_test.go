@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -109,6 +110,7 @@ func TestLargestTraceOfADamagedKey(t *testing.T) {
 // TestLargestTraceOfEitherKind: it is the larger one of those with entries and those that are archived,
 // none counts for nothing, and a key that is the lower bound itself is damaged.
 func TestLargestTraceOfEitherKind(t *testing.T) {
+	serial.Test(t)
 	small, large := numbered(3, 3), numbered(5, 5)
 	for _, c := range []struct {
 		entry, stone tga.ID

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -82,6 +83,7 @@ func (n *names) take() map[string]bool {
 // large answers and archiving between. Each time it is restored it is the store as it was, and
 // no file is copied twice but the segment that is written to.
 func TestNextBackupCopiesWhatIsNew(t *testing.T) {
+	serial.Test(t)
 	disk := vfs.NewMem()
 	seen := &names{dir: "copy/log/", all: map[string]bool{}}
 	fs := errorfs.Wrap(disk, seen)
@@ -141,6 +143,7 @@ func TestNextBackupCopiesWhatIsNew(t *testing.T) {
 // directory, one by one, and takes the power away before it. What can be restored then is the
 // first backup or the second, whole, and the backup after it succeeds.
 func TestStoppedBackupLeavesTheOneBefore(t *testing.T) {
+	serial.Test(t)
 	disk := crashmem.New()
 	var mu sync.Mutex
 	var decide func(errorfs.Op) error

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -47,6 +48,7 @@ const faultFrom = "TGAD_TEST_FAULT_FROM"
 // It is done in a process of its own: a panic in a goroutine of Pebble ends that, and the
 // next one goes on with the operation after.
 func TestEveryFileOperationOfOpenFails(t *testing.T) {
+	serial.Test(t)
 	if from := os.Getenv(faultFrom); from != "" {
 		n, err := strconv.ParseInt(from, 10, 64)
 		if err != nil {

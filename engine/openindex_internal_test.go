@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -38,6 +39,7 @@ func openRows(t *testing.T, db *DB, n int) {
 // TestOpenTracesOverTheEndOfAPage: whether a page ends with the last open trace, one before or one
 // behind it, each trace is yielded once and in order.
 func TestOpenTracesOverTheEndOfAPage(t *testing.T) {
+	serial.Test(t)
 	for _, n := range []int{0, 1, openPage - 1, openPage, openPage + 1, 2*openPage + 1} {
 		db := inMemory(t)
 		openRows(t, db, n)

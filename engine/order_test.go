@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -135,6 +136,7 @@ func TestCallersTimeStaysInItsTrace(t *testing.T) {
 }
 
 func TestOpenTracesAreThoseNotTerminal(t *testing.T) {
+	serial.Test(t)
 	db := mem(t)
 	ctx := context.Background()
 	want := map[tga.ID]tga.State{}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -30,6 +31,7 @@ func reopen(dir string, o engine.Options) (tga.ID, error) {
 // TestNewStoreIsMadeWhereOneIsMeant walks what may be in a directory × how it is opened.
 // A refusal leaves the directory as it was.
 func TestNewStoreIsMadeWhereOneIsMeant(t *testing.T) {
+	serial.Test(t)
 	make := func(names ...string) func(string) error {
 		return func(dir string) error {
 			if err := os.Mkdir(dir, 0o700); err != nil {
@@ -163,6 +165,7 @@ func tree(t *testing.T, dir string) string {
 // the store is made by a plain Open: no crash leaves a directory that looks like an
 // unmounted disk.
 func TestCrashWhileAStoreIsMade(t *testing.T) {
+	serial.Test(t)
 	disk := crashmem.New()
 	var clones []*crashmem.FS
 	var at []string

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -39,6 +40,7 @@ func lived(t *testing.T, fs vfs.FS) *engine.DB {
 // TestIndexIsAFunctionOfTheLog throws the index away, whole or one file of it, and compares
 // every row of the one that is made anew.
 func TestIndexIsAFunctionOfTheLog(t *testing.T) {
+	serial.Test(t)
 	fs := vfs.NewMem()
 	db := lived(t, fs)
 	if err := db.Close(); err != nil {
@@ -92,6 +94,7 @@ func TestIndexIsAFunctionOfTheLog(t *testing.T) {
 // TestArchivingGivesRoomBack: bodies that are nobody's after archiving leave the log, and a
 // rebuilt index knows every key: nothing is sent again.
 func TestArchivingGivesRoomBack(t *testing.T) {
+	serial.Test(t)
 	fs := vfs.NewMem()
 	o := options(fs)
 	o.SegmentBytes = 64 << 10

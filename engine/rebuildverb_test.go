@@ -12,12 +12,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 // TestRebuildMakesEveryRowAnew takes rows from an index behind the log's back, which an open does
 // not notice: the rebuild has every one again. What finds an index damaged names the rebuild.
 func TestRebuildMakesEveryRowAnew(t *testing.T) {
+	serial.Test(t)
 	if err := engine.ReadError(pebble.ErrCorruption); tga.CodeOf(err) != tga.StateChecksumMismatch || !strings.Contains(err.Error(), "tgad index rebuild") {
 		t.Errorf("a damaged block: %v", err)
 	}
@@ -57,6 +59,7 @@ func TestRebuildMakesEveryRowAnew(t *testing.T) {
 // TestRebuildKeepsAnIndexThatProvesALoss: a log that ends too early is not what an index may be
 // made from, and a directory without a store gets none. A rebuild that was ended goes on.
 func TestRebuildKeepsAnIndexThatProvesALoss(t *testing.T) {
+	serial.Test(t)
 	fs := vfs.NewMem()
 	o := options(fs)
 	if err := lived(t, fs).Close(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 )
@@ -86,6 +87,7 @@ func comparable_(values map[string]string, sealing bool) map[string]string {
 // goes on behind it in a timeline of its own. Before the floor of the archiving it is refused,
 // and so is what lies behind the end.
 func TestRestoreAtEveryGroup(t *testing.T) {
+	serial.Test(t)
 	fs := vfs.NewMem()
 	o := options(fs)
 	o.SegmentBytes = 64 << 10

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 	"github.com/tgad/tgad/wal/chain"
@@ -61,6 +62,7 @@ func deadOf(t *testing.T, fs vfs.FS, dir string) map[uint64]int64 {
 // attachments that were replaced and removed, in segments that were rewritten and in others.
 // The count is that of the log, also after a reopen and with an index that was made anew.
 func TestDeadBytesAreWhatTheyWere(t *testing.T) {
+	serial.Test(t)
 	fs := vfs.NewMem()
 	db := lived(t, fs)
 	for i := range uint64(20) {

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -40,6 +41,7 @@ func until(t *testing.T, what string, ok func() bool) {
 // TestRewriteKeepsEveryRow compresses full segments: every value reads as before, here, after a
 // reopen and with another index, and the floor of a restore stays, for nothing was left out.
 func TestRewriteKeepsEveryRow(t *testing.T) {
+	serial.Test(t)
 	fs := vfs.NewMem()
 	db, o := busy(t, fs, -1)
 	before, want := db.Stats(), db.Dump()

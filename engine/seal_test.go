@@ -12,6 +12,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -243,6 +244,7 @@ func TestHalfDoneArchivingIsFinishedAtOpen(t *testing.T) {
 // TestArchiveSegmentsAreBounded: a segment is ended once it has 16 MiB, with the trace that makes it so
 // many: three traces of 9 MiB are in two.
 func TestArchiveSegmentsAreBounded(t *testing.T) {
+	serial.Test(t)
 	db := mem(t)
 	for i := range uint64(3) {
 		run(t, db, spec{trace: id(i + 1), documents: []chain.Document{{Pointer: tga.PointerResult, Data: make([]byte, 9<<20)}}})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -55,6 +56,7 @@ func (a *allocated) Preallocate(_, n int64) error { a.of.bytes = n; return nil }
 
 // TestBallastIsFourMemtables, and no more than half of the log: a small store does not set aside more than it takes.
 func TestBallastIsFourMemtables(t *testing.T) {
+	serial.Test(t)
 	for _, c := range []struct {
 		memtable uint64
 		want     func(log int64) int64

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -193,6 +194,7 @@ func TestWitnessOfOneStoreAtATime(t *testing.T) {
 // the first one and later ones. No crash locks anybody out, and at each moment a directory
 // from before the last open that returned is refused.
 func TestCrashBetweenStoreAndWitness(t *testing.T) {
+	serial.Test(t)
 	disk := crashmem.New()
 	if err := disk.MkdirAll("elsewhere", 0o700); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -15,6 +16,7 @@ import (
 // attempt's flight take as long as they should by the time that really passes: none stops for as
 // long as the clock was wrong, and none comes before its time.
 func TestClockThatIsSet(t *testing.T) {
+	serial.Test(t)
 	const day = 24 * time.Hour
 	for _, c := range []struct {
 		name          string

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -80,6 +81,7 @@ func TestCompensationSettlesBothAtOnce(t *testing.T) {
 // leaves an undoing that can be taken on and is not made twice, and the undone call's
 // record never disagrees with it.
 func TestCompensationIsOnceThroughCrashes(t *testing.T) {
+	serial.Test(t)
 	for _, kind := range []ledger.LicenceKind{ledger.Park, ledger.DedupeKey} {
 		for crashAt := 1; ; crashAt++ {
 			over := false

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -15,6 +16,7 @@ import (
 // does not return, and is on disk or is not. The store is then opened again and
 // recovered, twice. The counts are the tool server's.
 func TestCrashWindows(t *testing.T) {
+	serial.Test(t)
 	for _, c := range []struct {
 		name  string
 		at    int

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -17,6 +18,7 @@ import (
 // where the licence allows a re-send. The permit's time may be shorter than the tool's send
 // time-out, which the executor of a begun call does not see: the smaller of both bounds its send.
 func TestPermitIsHandedOutOnlyWhileItIsFresh(t *testing.T) {
+	serial.Test(t)
 	const send = 30 * time.Second
 	for _, permit := range []time.Duration{send - time.Millisecond, send, send + time.Millisecond, 10 * send} {
 		for kind, then := range map[ledger.LicenceKind]runtime.Standing{

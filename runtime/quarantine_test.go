@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -38,6 +39,7 @@ func (b *bench) restore(later time.Duration, lost func()) {
 // TestRestoredStoreSendsNothingItMayHaveSent: the calls that a backup shows as unsent,
 // in doubt or never made may all have been made since.
 func TestRestoredStoreSendsNothingItMayHaveSent(t *testing.T) {
+	serial.Test(t)
 	for _, kind := range []ledger.LicenceKind{ledger.Park, ledger.DedupeKey, ledger.DedupeArgs} {
 		t.Run(kind.String(), func(t *testing.T) {
 			b := setup(t, licence(kind), func(b *bench) { b.sup = &impure{} })

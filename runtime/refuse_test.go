@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/dispatch"
@@ -72,6 +73,7 @@ func refusedByDeadline(b *bench, _ tga.Code) func() { return func() {} }
 // a byte of it is sent, of a call that is durable already and of one that is not. The same key
 // runs once the reason is gone.
 func TestRefusalWithoutAttemptLeavesTheKeyAlone(t *testing.T) {
+	serial.Test(t)
 	type row struct {
 		name   string
 		code   tga.Code

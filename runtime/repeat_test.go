@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -89,6 +90,7 @@ func (c *clients) deliver(g runtime.Begun) {
 // TestRepeatsAreToldFromNewCalls is the rule of package call on a real store, row by row.
 // Each row begins a call as client A, brings it somewhere, and makes the identical call.
 func TestRepeatsAreToldFromNewCalls(t *testing.T) {
+	serial.Test(t)
 	const window = time.Minute
 	for _, row := range []struct {
 		name   string
@@ -355,6 +357,7 @@ func TestPersonLetsACallRunAgain(t *testing.T) {
 
 // TestUndeliveredCallsAreBounded: at the limit, and one past it.
 func TestUndeliveredCallsAreBounded(t *testing.T) {
+	serial.Test(t)
 	c := withClients(t, licence(ledger.Park))
 	var last runtime.Begun
 	for i := range runtime.MaxUndelivered {

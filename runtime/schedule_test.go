@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -253,6 +254,7 @@ func TestExpiredApprovalIsRecordedWithoutAnybodyAsking(t *testing.T) {
 // clock stands within a millisecond when it is anchored, and where the wall clock is slewed
 // after that.
 func TestExpiryIsNotSpentTooEarly(t *testing.T) {
+	serial.Test(t)
 	const within = time.Second
 	for _, c := range []struct{ begun, anchored, set, slewed time.Duration }{
 		{0, 0, 0, 0},

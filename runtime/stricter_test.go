@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/storetest"
@@ -19,6 +20,7 @@ func ruleOf(decision string, required int, within time.Duration) runtime.Supervi
 // the vote or of the first byte, with the votes that each takes, with and without a restart in
 // between. A laxer rule changes nothing for what was asked before.
 func TestStricterRuleOfNowWins(t *testing.T) {
+	serial.Test(t)
 	ask := tga.NeedsApproval
 	for _, c := range []struct {
 		name     string

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tgad/tgad/internal/capability"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/talostest"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -62,6 +63,7 @@ func (b *bench) wantTalos(trace tga.ID) (types []tga.ArtifactType) {
 // TestProfileTalosWritesWhatItsSchemasTake walks the ways in which a call can go, and asks
 // the schemas about all that was written.
 func TestProfileTalosWritesWhatItsSchemasTake(t *testing.T) {
+	serial.Test(t)
 	fails := func(r runtime.Reply) func(*bench) (runtime.Result, error) {
 		return func(b *bench) (runtime.Result, error) {
 			b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) { return r, nil }

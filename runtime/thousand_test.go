@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -85,6 +86,7 @@ func (k killing) Append(ctx context.Context, l chain.Lease, b chain.Batch) (chai
 // settles every call that was killed between attempt and effect, by itself, with one
 // charge each, whatever acknowledgements, requests and visibility were lost.
 func TestThousandCallsKilledInDoubtAreResolvedByProbing(t *testing.T) {
+	serial.Test(t)
 	const calls = 1000
 	p := &provider{charges: map[string]int{}, burnt: map[string]bool{}, asked: map[string]int{}}
 	policy := runtime.Policy{Licence: ledger.Licence{Kind: ledger.Probe}, LicenceSet: true, Probe: runtime.Backoff{First: time.Second, Max: time.Minute}}

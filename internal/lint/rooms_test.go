@@ -70,6 +70,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/access", "the lock of a directory that one process has; modes and owners of files. Nothing of tgad, so `engine` may use them", ""},
 	{"internal/filelock", "", "internal/access"},
 	{"internal/secretfile", `files whose content is secret: who may have access, and the grammar of headers`, "internal/access"},
+	{"internal/serial", `marks the tests that do one thing after the other, for the race detector to leave out`, ""},
 	{"internal/clip", `texts cut to a length, in bytes or characters`, ""},
 	{"internal/clock", `the one rule by which time that passes is told: wall and monotonic clock, jumps`, ""},
 	{"internal/mcpfront/call", "the table that tells a call without an idempotency key from a repeat of an earlier one; pure, so `runtime` may use it", ""},

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -63,6 +64,7 @@ func crashImages(t *testing.T, text string, change ...func(*world)) []image {
 // sample of all pairs. One of its tools reads the state and fails, which leaves a gap in
 // what is stored of the others.
 func TestCrashInAResumedTurn(t *testing.T) {
+	serial.Test(t)
 	const text = "call count {\"x\":1}\ncall peek {}\ncall count {\"x\":2}\ncall count {\"x\":3}"
 	set := func(w *world) {
 		w.tool("peek", func(ctx context.Context, args string) (string, error) {
@@ -176,6 +178,7 @@ func (s *hooked) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (
 // model and tools: before it, and after. The turn then goes on, and comes to the same end:
 // the model was asked, and tools had effects, as often as in one run.
 func TestCrashAnywhereInATurn(t *testing.T) {
+	serial.Test(t)
 	const text = "call count {\"x\":1}\ncall echo {\"y\":2}\ncall count {\"x\":3}"
 	for _, parallel := range []bool{false, true} {
 		t.Run(fmt.Sprint("parallel=", parallel), func(t *testing.T) {

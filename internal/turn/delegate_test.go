@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/internal/turn/state"
@@ -151,6 +152,7 @@ func TestDelegatedAgentThatWaits(t *testing.T) {
 
 // TestCrashAnywhereInADelegation: as for a turn of one agent, with state that is lent.
 func TestCrashAnywhereInADelegation(t *testing.T) {
+	serial.Test(t)
 	const text = "call count {\"x\":1}\ncall ask {\"message\":\"call count {}\"}\ncall count {\"x\":3}"
 	set := delegating(turn.Delegation{Type: turn.Supervisor, WithState: true})
 	images := crashImages(t, text, set)

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/runtime"
@@ -120,6 +121,7 @@ func TestApprovedCallOfTheRuntimeWorksOnItsTurnsState(t *testing.T) {
 // the turn. It goes on to the same end: each call has its effect once, on the state that it
 // was to have.
 func TestCrashAroundAnApproval(t *testing.T) {
+	serial.Test(t)
 	for how, approve := range approvals {
 		t.Run(how, func(t *testing.T) {
 			disk := crashmem.New()

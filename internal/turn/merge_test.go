@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/runtime"
@@ -165,6 +166,7 @@ func TestWhatComesAfterAGroupIsNoConflict(t *testing.T) {
 // change the same keys. It goes on to an end at which the state is that of the calls whose
 // results say that they were kept, each once.
 func TestCrashAmongCallsAtOnce(t *testing.T) {
+	serial.Test(t)
 	images := crashImages(t, raises, together(meet(3), ""))
 	seen := map[int]int{}
 	for _, c := range images {

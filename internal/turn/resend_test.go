@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -21,6 +22,7 @@ import (
 // follow from the tool's licence, its rules and OSSA's table; the tool's own count is the
 // witness.
 func TestDoubtGoesByLicenceAndTable(t *testing.T) {
+	serial.Test(t)
 	const s = time.Second
 	late := func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	busy := func(w http.ResponseWriter, _ *http.Request) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/message"
 	"github.com/tgad/tgad/schemas/tga"
@@ -49,6 +50,7 @@ func TestDelegationsHaveADepth(t *testing.T) {
 // TestDelegationsHaveABudget: over all depths of one message, through a restart; the next
 // message has its own.
 func TestDelegationsHaveABudget(t *testing.T) {
+	serial.Test(t)
 	for _, most := range []int{1, 4, 5} {
 		w := newWorld(t, endless(3, func(o *turn.Options) { o.MaxDepth, o.MaxDelegations = 9, most }))
 		for range 2 {

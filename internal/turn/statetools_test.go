@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/tools"
 	"github.com/tgad/tgad/schemas/tga"
@@ -15,6 +16,7 @@ import (
 // TestLimitsOfTheStateTools: at each limit of what an agent may do to its state by tools, and
 // one past it.
 func TestLimitsOfTheStateTools(t *testing.T) {
+	serial.Test(t)
 	value := func(bytes int) string { return `"` + strings.Repeat("x", bytes-2) + `"` }
 	set := func(key string, bytes int) string { return fmt.Sprintf(`{"key":%q,"value":%s}`, key, value(bytes)) }
 	keys := func(n, last int) string {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
@@ -97,6 +98,7 @@ func TestResumeCollectsNothing(t *testing.T) {
 // TestCrashWhileTurnsCollect: the power goes anywhere in a turn that collects. It goes on to
 // the same end, what is alive is as it was, and what has expired can be collected.
 func TestCrashWhileTurnsCollect(t *testing.T) {
+	serial.Test(t)
 	const text = "call count {\"x\":2}"
 	var now atomic.Int64
 	now.Store(time.Now().Add(-time.Hour).UnixMilli())

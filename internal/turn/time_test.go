@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -54,6 +55,7 @@ var approvals = map[string]func(w *world, wait *turn.Wait) error{
 // each of which takes a day. The time that it works counts all the same: with ten minutes more
 // a third approval comes too late.
 func TestTimeStandsStillWhileATurnWaits(t *testing.T) {
+	serial.Test(t)
 	for how, approve := range approvals {
 		for _, restart := range []bool{false, true} {
 			for _, c := range []struct {
@@ -214,6 +216,7 @@ func TestTimeOfADecision(t *testing.T) {
 // TestTimeStandsStillForWhoHandedOver: an agent that waits keeps the one waiting that handed
 // over to it, and the time of both stands still, and that of the delegation.
 func TestTimeStandsStillForWhoHandedOver(t *testing.T) {
+	serial.Test(t)
 	for how, approve := range approvals {
 		for _, state := range []bool{false, true} {
 			var now atomic.Int64

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -66,6 +67,7 @@ func head(from, n uint64) tlog.Hash {
 }
 
 func TestHeadsAreThoseOfRFC6962(t *testing.T) {
+	serial.Test(t)
 	tr := open(t, vfs.NewMem())
 	for n := range int64(600) {
 		got, err := tr.Head(n)
@@ -162,6 +164,7 @@ func TestTreeGoesOnWhereItWasMarked(t *testing.T) {
 }
 
 func TestForeignTreeIsMadeAgain(t *testing.T) {
+	serial.Test(t)
 	made := func() vfs.FS {
 		fs := vfs.NewMem()
 		tr := open(t, fs)
@@ -270,6 +273,7 @@ func write(t *testing.T, fs vfs.FS, name string, b []byte) {
 // TestCrashAnywhere cuts the power at random: of what was not synced, any part is there. The
 // tree then has the leaves of a mark, or none, and its heads are right.
 func TestCrashAnywhere(t *testing.T) {
+	serial.Test(t)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/wal/chain"
@@ -119,6 +120,7 @@ func TestCollectAfterACrash(t *testing.T) {
 // TestCollectSomeIsBoundedAndReachesAll: what is there to collect is gone after some calls,
 // each of which drops no more than it may and reads no more than is said; what is alive stays.
 func TestCollectSomeIsBoundedAndReachesAll(t *testing.T) {
+	serial.Test(t)
 	const most = 8
 	for _, c := range []struct{ alive, ends int }{{1, 0}, {1, most - 1}, {1, most}, {400, 800}} {
 		n := c.alive + c.ends

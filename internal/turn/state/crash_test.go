@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn/state"
 )
 
@@ -20,6 +21,7 @@ import (
 // is the newest that was acknowledged or the one under way, the list has one item of each
 // commit in their order, and it can be gone on with.
 func TestPowerCutLeavesAllOrNothing(t *testing.T) {
+	serial.Test(t)
 	type crash struct {
 		fs           *crashmem.FS
 		acknowledged int

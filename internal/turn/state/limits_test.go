@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -89,6 +90,7 @@ func TestAppendLimit(t *testing.T) {
 
 // TestKeysLimit: what a transaction must remember is bounded, and so is one question.
 func TestKeysLimit(t *testing.T) {
+	serial.Test(t)
 	w := newWorld(t)
 	a, c := w.begin(session, state.Serializable), w.begin(session, state.ReadCommitted)
 	keys := make([]string, state.MaxKeys)

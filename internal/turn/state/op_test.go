@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/turn/state"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -48,6 +49,7 @@ func (t *tx) level() state.Isolation { return state.Level(t.Tx) }
 // another process, later, and makes the same changes; what it read is checked at the
 // commit as if it had been read by that transaction.
 func TestOperationsRepeatAfterACrash(t *testing.T) {
+	serial.Test(t)
 	for _, level := range allLevels {
 		for _, change := range []string{"", "read", "absent", "list", "new"} {
 			t.Run(fmt.Sprintf("%s/%s", level, change), func(t *testing.T) {
