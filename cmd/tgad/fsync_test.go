@@ -18,13 +18,13 @@ import (
 
 // TestACallIsTwoSyncedBatches counts from outside what a governed call costs the disk:
 // strace sees every fdatasync of the daemon, by file. One caller makes $TGAD_CALLS
-// calls (1000); each is intent before the send and effect before the answer.
+// calls (200); each is intent before the send and effect before the answer.
 func TestACallIsTwoSyncedBatches(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		t.Skip("strace is not installed: the syncs of the daemon are not counted from outside")
 	}
-	calls := fromEnv(t, "TGAD_CALLS", 1000)
+	calls := fromEnv(t, "TGAD_CALLS", 200)
 	p := newProcess(t)
 	trace := filepath.Join(p.dir, "strace")
 	// -f for the threads; the tool server is followed too, but has no log. -y names

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -15,18 +17,33 @@ import (
 	"unicode/utf8"
 )
 
-// build makes the programs that the demo runs.
-func build(t *testing.T) Options {
-	t.Helper()
-	dir := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", dir, "github.com/tgad/tgad/cmd/tgad", "github.com/tgad/tgad/cmd/tgad-lab").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+// programs is where the programs are that the demo runs.
+var programs string
+
+func TestMain(m *testing.M) { os.Exit(withPrograms(m)) }
+
+// withPrograms makes the programs once for all tests: linking them takes longer than a demo.
+func withPrograms(m *testing.M) int {
+	var err error
+	if programs, err = os.MkdirTemp("", "tgad-demo-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	return Options{Exe: filepath.Join(dir, "tgad"), Lab: filepath.Join(dir, "tgad-lab")}
+	defer os.RemoveAll(programs)
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", programs, "github.com/tgad/tgad/cmd/tgad", "github.com/tgad/tgad/cmd/tgad-lab")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+func build() Options {
+	return Options{Exe: filepath.Join(programs, "tgad"), Lab: filepath.Join(programs, "tgad-lab")}
 }
 
 func TestEveryClaimOfTheDemoIsSo(t *testing.T) {
-	o := build(t)
+	o := build()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 
@@ -108,7 +125,7 @@ func TestAClaimThatIsNotSoIsCounted(t *testing.T) {
 }
 
 func TestEveryClaimOfTheMCPScenarioIsSo(t *testing.T) {
-	o := build(t)
+	o := build()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
@@ -134,7 +151,7 @@ func TestEveryClaimOfTheTrustScenarioIsSo(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	o := build(t)
+	o := build()
 	failed, err := RunTrust(ctx, Options{Exe: o.Exe, Lab: o.Lab, Out: &out, Seed: 7, Points: 4})
 	if err != nil || failed != 0 {
 		t.Fatalf("%d claims failed, %v\n%s", failed, err, out.String())

@@ -15,7 +15,7 @@ func TestEveryClaimOfTheTurnScenarioIsSo(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	var out bytes.Buffer
-	o := build(t)
+	o := build()
 	failed, err := RunTurn(ctx, Options{Exe: o.Exe, Lab: o.Lab, Out: &out, Seed: 1})
 	if err != nil || failed != 0 {
 		t.Fatalf("%d claims failed, %v\n%s", failed, err, out.String())

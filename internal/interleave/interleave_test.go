@@ -93,8 +93,8 @@ var meetings = []struct {
 	{"two callers and who gives up", []script{caller("A", "k", one, 2), caller("B", "k", one, 2), abandoner("O", 1)}, bounds{Crashes: 1, Resets: 1}},
 }
 
-// usual is how many states of a scenario a run of the tests enters: about a minute for all.
-const usual = 3000
+// usual is how many states of a scenario a run of the tests enters: half a minute for all.
+const usual = 1000
 
 // TestSmallScope explores the meetings under each licence. TGAD_INTERLEAVE is how many states of
 // each it enters; one that has no more is explored completely.
