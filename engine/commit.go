@@ -106,6 +106,7 @@ func (c *committer) place(x *commitment) {
 		leaf := s.leaf()
 		leaf.Committed, leaf.NewestTS = tga.Millis(c.times.newest.Load()), tga.Millis(c.times.newestTS.Load())
 		x.ops.Order(leaf.appendValue(value[:0]))
+		c.order.place(leaf)
 	}
 }
 

@@ -20,12 +20,55 @@ type order struct {
 	mu    sync.Mutex
 	last  uint64        // newest durable index
 	grown chan struct{} // closed when last grows; nil while nobody waits
+
+	// The newest leaves, so that who keeps up reads none of them from the log, where they
+	// lie among the bodies. Made for the first who follows.
+	placed uint64 // newest index that was given out; it may not be durable yet
+	recent []Leaf // the leaf of index i is at i % recentLeaves
+	since  uint64 // index from which on they are kept
 }
+
+// recentLeaves is how many leaves are kept in memory: 150 bytes each.
+const recentLeaves = 8192
 
 func (o *order) init(last uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.last = last
+	o.last, o.placed, o.since = last, last, last+1
+}
+
+// place gives a leaf the next index. The leaves come in the order in which the log has them.
+func (o *order) place(l Leaf) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.placed++
+	if o.recent != nil {
+		l.Index = o.placed
+		o.recent[o.placed%recentLeaves] = l
+	}
+}
+
+// remember keeps the leaves from now on.
+func (o *order) remember() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.recent == nil {
+		o.recent, o.since = make([]Leaf, recentLeaves), o.placed+1
+	}
+}
+
+// remembered returns the leaves first..last, nil where not all of them are in memory.
+func (o *order) remembered(first, last uint64) []Leaf {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.recent == nil || first < o.since || first+recentLeaves <= o.placed || last > o.last {
+		return nil
+	}
+	out := make([]Leaf, 0, last-first+1)
+	for i := first; i <= last; i++ {
+		out = append(out, o.recent[i%recentLeaves])
+	}
+	return out
 }
 
 // grow says that every index up to last is durable.
@@ -80,14 +123,20 @@ func (db *DB) Cursor() uint64 { return db.order.durable() }
 // yielded once it and all before it are durable.
 func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 	return func(yield func(Leaf, error) bool) {
-		var at wal.Position // of the record read last
+		var at wal.Position // of the record read last; zero where the leaves came from memory
 		page := uint64(firstLeafPage)
+		db.order.remember()
 		for {
 			prefix, grown := db.order.wait()
 			for prefix > after {
 				var leaves []Leaf
 				if err := db.inside(func(o *opened) (err error) {
-					leaves, at, err = o.index.leaves(at, after+1, min(prefix, after+page))
+					first, last := after+1, min(prefix, after+page)
+					if leaves = db.order.remembered(first, last); leaves != nil {
+						at = wal.Position{}
+						return nil
+					}
+					leaves, at, err = o.index.leaves(at, first, last)
 					return err
 				}); err != nil {
 					yield(Leaf{}, err)

@@ -3,11 +3,13 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -97,6 +99,66 @@ func TestFollowFromBehindAPage(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("after the last one: leaf %d, %v", l.Index, err)
 		}
+	}
+}
+
+// TestRecentLeavesAreThoseOfTheLog: who keeps up gets from memory what the log has, and nothing from
+// there that is not durable, was overwritten, or came before anybody followed.
+func TestRecentLeavesAreThoseOfTheLog(t *testing.T) {
+	serial.Test(t)
+	db := inMemory(t)
+	id := numbered(1, 1)
+	id[6], id[8] = 0x70, 0x80 // version 7
+	lease, err := db.Acquire(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: requestOf(t, id)}}}
+	grow := func(to uint64) {
+		t.Helper()
+		for last := db.Cursor(); last < to; last++ {
+			ticket, err := db.Submit(t.Context(), lease, b)
+			if err == nil && last+1 == to {
+				_, err = ticket.Wait()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = chain.Batch{Attachments: []chain.Attachment{{Kind: chain.AttachApproval, Key: id[:], Value: []byte("yes")}}}
+		}
+	}
+	const before = 3
+	const end = before + recentLeaves + 10
+	grow(before)
+	if got := db.order.remembered(1, before); got != nil {
+		t.Errorf("nobody followed: %d leaves in memory", len(got))
+	}
+	for range db.Follow(t.Context(), 0) {
+		break
+	}
+	grow(before + 5)
+	for _, first := range []uint64{before, before + 1} {
+		if got := db.order.remembered(first, before+5); (got != nil) != (first > before) {
+			t.Errorf("from %d: %d leaves in memory, the first one is %d", first, len(got), before+1)
+		}
+	}
+	grow(end)
+	const oldest = end - recentLeaves + 1
+	for _, first := range []uint64{oldest - 1, oldest} {
+		if got := db.order.remembered(first, first+2); (got != nil) != (first == oldest) {
+			t.Errorf("from %d: %d leaves in memory, the oldest one is %d", first, len(got), oldest)
+		}
+	}
+	want, _, err := db.index.leaves(wal.Position{}, oldest, end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := db.order.remembered(oldest, end); !slices.Equal(got, want) {
+		t.Errorf("memory has %d leaves, the log %d, and they differ", len(got), len(want))
+	}
+	db.order.place(Leaf{})
+	if got := db.order.remembered(end, end+1); got != nil {
+		t.Errorf("%d leaves, one of which is not durable", len(got))
 	}
 }
 
