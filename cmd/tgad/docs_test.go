@@ -94,6 +94,8 @@ var ranElsewhere = map[string]string{
 	"tgad evidence verify FILE --key KEY":                                     "evidence.txtar",
 	"tgad evidence verify FILE --key KEY --against CHECKPOINT":                "evidence.txtar",
 	"tgad evidence verifiers -o DIR":                                          "evidence.txtar",
+	"tgad monitor --key KEY --state FILE":                                     "evidence.txtar",
+	"tgad monitor --key KEY --state FILE --against CHECKPOINT --once":         "evidence.txtar",
 	"tgad capability rotate --config FILE":                                    "capability.txtar",
 	"tgad capability verify TOKEN":                                            "capability.txtar",
 	"tgad export --dialect talos":                                             "talos.txtar",

@@ -45,8 +45,20 @@ func TestScripts(t *testing.T) {
 			"notes":   notes,
 			"model":   model,
 			"types":   types,
+			"appears": appears,
 		},
 	})
+}
+
+// appears waits for a file that a program in the background makes.
+func appears(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: appears FILE")
+	}
+	ts.Check(waitFor(func() error {
+		_, err := os.Stat(ts.MkAbs(args[0]))
+		return err
+	}))
 }
 
 // testConfig is the payments tool server with one tool of each kind, twice.

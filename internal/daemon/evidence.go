@@ -142,13 +142,20 @@ func (q proving) bundle() (any, error) {
 			return nil, err
 		}
 	}
+	byIndex := m.After != 0 || m.Most != 0
 	switch {
 	case len(m.TraceIDs) > 0 && m.Since != 0:
 		return nil, tga.Errorf(tga.ValidationError, "an evidence file is of chosen traces, or of all since a time").At("/since")
+	case byIndex && (len(m.TraceIDs) > 0 || m.Since != 0):
+		return nil, tga.Errorf(tga.ValidationError, "an evidence file is of appends by their index, or of chosen traces, or of all since a time").At("/after")
+	case m.After < 0:
+		return nil, tga.Errorf(tga.ValidationError, "after %d: want the index of an append, or 0", m.After).At("/after")
+	case m.Most < 0:
+		return nil, tga.Errorf(tga.ValidationError, "most %d: want a number of appends, or 0 for all", m.Most).At("/most")
 	case len(m.TraceIDs) == 0 && !q.peer.all():
 		return nil, tga.Errorf(tga.PermissionDenied, "%s sees one namespace, and evidence of a time has every trace of the store", q.peer.name())
 	}
-	want := evidence.Wanted{Traces: m.TraceIDs, Since: m.Since}
+	want := evidence.Wanted{Traces: m.TraceIDs, Since: m.Since, After: uint64(m.After), Most: uint64(m.Most)}
 	if m.Old != "" {
 		want.Old = []byte(m.Old)
 	}

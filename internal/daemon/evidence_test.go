@@ -106,6 +106,9 @@ func TestReceiptsOverTheSocket(t *testing.T) {
 		"a trace":   {TraceIDs: []tga.ID{res.TraceID}},
 		"all":       {},
 		"from then": {Old: r.Checkpoint, Since: 1},
+		"the first": {Most: 1},
+		"behind it": {After: 1},
+		"many":      {Most: 1<<53 - 1},
 	} {
 		var file bytes.Buffer
 		for line, err := range b.client.Proofs().Export(t.Context(), m) {
@@ -130,6 +133,11 @@ func TestReceiptsOverTheSocket(t *testing.T) {
 		"no trace":       {client.EvidenceRequest{TraceIDs: []tga.ID{{6: 0x70, 8: 0x80, 15: 1}}}, tga.NotFound},
 		"both":           {client.EvidenceRequest{TraceIDs: []tga.ID{res.TraceID}, Since: 1}, tga.ValidationError},
 		"what is to be":  {client.EvidenceRequest{Since: tga.MillisOf(time.Now().Add(time.Hour))}, tga.ValidationError},
+		"traces, after":  {client.EvidenceRequest{TraceIDs: []tga.ID{res.TraceID}, After: 1}, tga.ValidationError},
+		"since, most":    {client.EvidenceRequest{Since: 1, Most: 1}, tga.ValidationError},
+		"before all":     {client.EvidenceRequest{After: -1}, tga.ValidationError},
+		"less than none": {client.EvidenceRequest{Most: -1}, tga.ValidationError},
+		"behind the end": {client.EvidenceRequest{After: 1<<53 - 1}, tga.ValidationError},
 		"no checkpoint":  {client.EvidenceRequest{Old: "x"}, tga.PermissionDenied},
 		"another's note": {client.EvidenceRequest{Old: strings.Replace(r.Checkpoint, "\n", "1\n", 1)}, tga.PermissionDenied},
 	} {

@@ -126,10 +126,10 @@ func TestBodiesBeyondTheBudget(t *testing.T) {
 	}
 }
 
-// TestUnfinishedBodiesHoldWhatTheySent: 150 bodies of 15 MiB that do not come to an end stay
+// TestUnfinishedBodiesHoldWhatTheySent: 70 bodies of 15 MiB that do not come to an end stay
 // within the budget, calls beside them are answered, and their time runs out.
 func TestUnfinishedBodiesHoldWhatTheySent(t *testing.T) {
-	b := setup(t, "[limits]\nbody_budget = \"64MiB\"\nbody_timeout = \"4s\"\n")
+	b := setup(t, "[limits]\nbody_budget = \"64MiB\"\nbody_timeout = \"4s\"\nheader_timeout = \"1m\"\n")
 	cmd := b.command(nil)
 	base := memory(t, cmd, "VmRSS")
 	var open []net.Conn

@@ -17,6 +17,9 @@ import (
 type Wanted struct {
 	Traces []tga.ID
 	Since  tga.Millis // where Traces is empty; 0 is everything
+	// After and Most choose appends by their index instead: those behind After, at most so many.
+	// Where both are 0, Since counts; where Most is 0, all.
+	After, Most uint64
 	// Old is a checkpoint, as it was signed, that the reader of the bundle has: the bundle proves
 	// that the tree grew from it. nil is none.
 	Old []byte
@@ -50,10 +53,19 @@ func (k *Keeper) Export(ctx context.Context, w io.Writer, want Wanted, write fun
 			content.Against = &old
 		}
 	}
-	if len(want.Traces) > 0 {
-		content.Leaves, err = k.chosen(ctx, want.Traces, uint64(c.Size))
-	} else if content.Leaves, err = k.since(ctx, want.Since, uint64(c.Size)); err == nil && len(content.Leaves) > 0 {
-		content.From, content.To = content.Leaves[0].Index, uint64(c.Size)
+	switch end := uint64(c.Size); {
+	case len(want.Traces) > 0:
+		content.Leaves, err = k.chosen(ctx, want.Traces, end)
+	case want.After > 0 || want.Most > 0:
+		if want.Most > 0 && end > want.After {
+			end = want.After + min(want.Most, end-want.After)
+		}
+		content.Leaves, err = k.behind(ctx, want.After, end)
+	default:
+		content.Leaves, err = k.since(ctx, want.Since, end)
+	}
+	if n := len(content.Leaves); err == nil && n > 0 && len(want.Traces) == 0 {
+		content.From, content.To = content.Leaves[0].Index, content.Leaves[n-1].Index
 		content.Leaves, err = k.completed(ctx, content.Leaves)
 	}
 	if err != nil {
@@ -88,25 +100,35 @@ func (k *Keeper) chosen(ctx context.Context, ids []tga.ID, end uint64) ([]tree.L
 	return out, nil
 }
 
+// behind returns the leaves behind an index, up to end.
+func (k *Keeper) behind(ctx context.Context, after, end uint64) ([]tree.Leaf, error) {
+	var out []tree.Leaf
+	if after >= end {
+		return nil, nil
+	}
+	for l, err := range k.store.Follow(ctx, after) {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, tree.Leaf(l))
+		if l.Index >= end {
+			break
+		}
+	}
+	return out, nil
+}
+
 // since returns every leaf of a checkpoint that was committed at a time or later.
 func (k *Keeper) since(ctx context.Context, t tga.Millis, end uint64) ([]tree.Leaf, error) {
 	from, err := k.search(ctx, 0, func(l *tree.Leaf) bool { return l.Committed >= t })
 	if err != nil || from == 0 || from > end {
 		return nil, err
 	}
-	var out []tree.Leaf
-	for l, err := range k.store.Follow(ctx, from-1) {
-		if err != nil {
-			return nil, err
-		}
-		if l.Committed >= t { // else it is the last of all, which search takes to hold
-			out = append(out, tree.Leaf(l))
-		}
-		if l.Index >= end {
-			break
-		}
+	all, err := k.behind(ctx, from-1, end)
+	if err == nil && len(all) > 0 && all[0].Committed < t {
+		all = all[1:] // it is the last of all, which search takes to hold
 	}
-	return out, nil
+	return all, err
 }
 
 // completed adds the leaves before a range of the traces that it goes on with: a trace stands in a

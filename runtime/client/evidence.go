@@ -41,7 +41,11 @@ type SignedCheckpoint struct {
 type EvidenceRequest struct {
 	TraceIDs []tga.ID   `json:"trace_ids,omitempty"` // absent = every trace since a time
 	Since    tga.Millis `json:"since,omitempty"`     // absent = the beginning
-	Old      string     `json:"old,omitempty"`       // an older checkpoint, from which the file proves that it grew
+	// After and Most choose appends by their index instead of a time: those behind After, at most
+	// so many; Most 0 is all of them.
+	After int64  `json:"after,omitempty"`
+	Most  int64  `json:"most,omitempty"`
+	Old   string `json:"old,omitempty"` // an older checkpoint, from which the file proves that it grew
 }
 
 // Proofs asks a daemon that signs checkpoints for what proves to others what happened.

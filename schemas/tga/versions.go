@@ -46,6 +46,7 @@ const (
 	EvidenceTreeVersion   = 1
 	EvidenceNotesVersion  = 1
 	EvidenceBundleVersion = "1"
+	MonitorStateVersion   = "1" // what tgad monitor remembers
 
 	// WorkspaceVersion is that of the records of `tgad workspace`.
 	WorkspaceVersion = 1

@@ -30,6 +30,7 @@ type Trust struct {
 type Report struct {
 	Origin     string
 	Checkpoint checkpoint.Checkpoint
+	Signed     []byte           // the checkpoint as it was signed
 	KeyGiven   bool             // the key came from the reader, and not from the bundle
 	Key        string           // that was trusted first
 	HandOvers  int              // by which the signing key was reached
@@ -211,7 +212,7 @@ func (v *verifier) checkpoint(b []byte) error {
 	}
 	var err error
 	v.report.Checkpoint, v.report.Cosigned, err = v.keys.Open([]byte(l.Note))
-	v.signed = err == nil
+	v.report.Signed, v.signed = []byte(l.Note), err == nil
 	return err
 }
 

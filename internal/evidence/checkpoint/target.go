@@ -51,7 +51,7 @@ func (d Directory) Name() string { return "file " + d.Path }
 
 // Put implements [Target]. The file is replaced as a whole.
 func (d Directory) Put(_ context.Context, raw []byte, _ Prove) ([]byte, error) {
-	return nil, replace(d.Path, raw)
+	return nil, Replace(d.Path, raw)
 }
 
 // Newest implements [Target].
@@ -79,7 +79,9 @@ func atMost(r io.Reader) ([]byte, error) {
 	return raw, err
 }
 
-func replace(path string, raw []byte) error {
+// Replace replaces a file as a whole: after a crash it is the old one or the new one, and the new
+// one where Replace had returned.
+func Replace(path string, raw []byte) error {
 	temp := path + ".new"
 	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -174,7 +176,7 @@ func (g Git) Name() string { return "git " + g.Dir }
 
 // Put implements [Target]. It commits the one file and nothing else that lies in the tree.
 func (g Git) Put(ctx context.Context, raw []byte, _ Prove) ([]byte, error) {
-	if err := replace(filepath.Join(g.Dir, g.File), raw); err != nil {
+	if err := Replace(filepath.Join(g.Dir, g.File), raw); err != nil {
 		return nil, err
 	}
 	c, err := Unverified(raw)

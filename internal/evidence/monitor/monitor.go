@@ -1,0 +1,290 @@
+package monitor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/tgad/tgad/internal/evidence/bundle"
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Source is a store as it answers from outside. An error with one of the codes of [accuses] is
+// the store's own word that it is not what it was; any other one is no answer.
+type Source interface {
+	// Checkpoint returns the newest signed checkpoint, and the hand-overs to the key that signed
+	// it. NOT_FOUND: none was signed yet.
+	Checkpoint(ctx context.Context) (raw []byte, handOvers [][]byte, err error)
+	// Evidence writes an evidence file of the appends behind an index, at most so many, that
+	// grew from an older checkpoint; nil is none. Where it returns no error, it is whole.
+	Evidence(ctx context.Context, w io.Writer, after, most int64, old []byte) error
+}
+
+// Options say what a monitor trusts, and where it remembers.
+type Options struct {
+	Key       string // the store's public key, which came by a way of its own
+	Origin    string // "" is the name of the key
+	Witnesses []note.Verifier
+	Cosigned  int    // how many of them must have signed; fewer are logged
+	State     string // path of the file
+	// Others are places that are given the store's checkpoints too, or that others wrote what they
+	// saw to: where the store showed somebody else another tree, they have a checkpoint of it.
+	Others []checkpoint.Target
+	Page   int64 // appends that are checked at once; 4096
+	Logger *slog.Logger
+}
+
+// Alarm is an error that a person must look at.
+type Alarm struct {
+	Kind string // rollback, fork, key or evidence
+	Code tga.Code
+	Text string
+	// Had is the checkpoint that was remembered, Shown the one that contradicts it, both as they
+	// were signed; nil where there is none.
+	Had, Shown []byte
+}
+
+// The kinds of alarm.
+const (
+	Rollback = "rollback" // the store has fewer appends than it had
+	Fork     = "fork"     // it has others
+	Key      = "key"      // what it shows is not signed by a key that is trusted
+	Evidence = "evidence" // an append is not what a rule allows, or not what its proof says
+)
+
+func (a *Alarm) Error() string { return a.Unwrap().Error() }
+
+// Unwrap returns the error that has the alarm's code.
+func (a *Alarm) Unwrap() error { return tga.Errorf(a.Code, "%s: %s", a.Kind, a.Text) }
+
+// accuses says whether an answer of the store with this code says that it lost or changed something.
+func accuses(code tga.Code) bool {
+	return code == tga.StateChecksumMismatch || code == tga.StateSequenceGap
+}
+
+// Monitor follows one store. One goroutine uses it.
+type Monitor struct {
+	opts  Options
+	from  Source
+	log   *slog.Logger
+	state state
+}
+
+// Open reads what a monitor remembers. An [Alarm] that nobody took away is returned again.
+func Open(from Source, o Options) (*Monitor, error) {
+	if o.Page <= 0 {
+		o.Page = 4096
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Monitor{opts: o, from: from, log: o.Logger}
+	k, err := m.keys()
+	if err != nil {
+		return nil, err
+	}
+	if m.state, err = readState(o.State, k.Origin()); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// keys is the trust in the given key, before any hand-over.
+func (m *Monitor) keys() (*checkpoint.Keys, error) {
+	return checkpoint.TrustKeys(m.opts.Origin, m.opts.Key, m.opts.Witnesses...)
+}
+
+// Seen returns how many appends the remembered checkpoint has, and how many of them were checked.
+func (m *Monitor) Seen() (size, checked int64) { return m.state.size, m.state.Checked }
+
+// Step asks the store once and checks at most one page. more says that there is another one. An
+// [Alarm] was written down before it is returned; any other error means that the store or a place
+// could not be asked.
+func (m *Monitor) Step(ctx context.Context) (more bool, err error) {
+	more, err = m.step(ctx)
+	var a *Alarm
+	if errors.As(err, &a) {
+		return false, errors.Join(a, writeAlarm(m.opts.State, a))
+	}
+	return more, err
+}
+
+func (m *Monitor) step(ctx context.Context) (more bool, err error) {
+	raw, over, err := m.from.Checkpoint(ctx)
+	if tga.CodeOf(err) == tga.NotFound && m.state.size == 0 {
+		return false, nil
+	}
+	if tga.CodeOf(err) == tga.NotFound {
+		return false, m.contradicted(Rollback, nil, "the store has no checkpoint any more, it had one of %d appends", m.state.size)
+	}
+	if err != nil {
+		return false, m.answer(err)
+	}
+	keys, now, err := m.open(raw, over)
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case now.Size < m.state.size:
+		return false, m.contradicted(Rollback, raw, "the store has %d appends, it had %d", now.Size, m.state.size)
+	case now.Size == m.state.size && m.state.size > 0 && now.Head != m.state.head:
+		return false, m.contradicted(Fork, raw, "the tree of %d appends has head %v, it had %v", now.Size, now.Head, m.state.head)
+	case m.state.Checked < now.Size:
+		if err := m.page(ctx); err != nil {
+			return false, err
+		}
+	}
+	if more = m.state.Checked < m.state.size; more {
+		return true, nil
+	}
+	return false, m.gossip(ctx, keys)
+}
+
+// open checks who signed a checkpoint.
+func (m *Monitor) open(raw []byte, over [][]byte) (*checkpoint.Keys, checkpoint.Checkpoint, error) {
+	keys, err := m.keys()
+	if err != nil {
+		return nil, checkpoint.Checkpoint{}, err
+	}
+	for _, o := range over {
+		// One that leads to the key that was given, and not on from it, is of no use here.
+		if _, err := keys.Follow(o); err != nil && tga.CodeOf(err) != tga.PermissionDenied {
+			return nil, checkpoint.Checkpoint{}, m.contradicted(Key, raw, "a hand-over of keys: %s", words(err))
+		}
+	}
+	c, cosigned, err := keys.Open(raw)
+	if err != nil {
+		return nil, c, m.contradicted(Key, raw, "the checkpoint: %s", words(err))
+	}
+	if len(cosigned) < m.opts.Cosigned {
+		m.log.Warn("a checkpoint lacks signatures of witnesses", "appends", c.Size, "has", len(cosigned), "wants", m.opts.Cosigned)
+	}
+	return keys, c, nil
+}
+
+// page checks the next appends, and remembers the checkpoint that covers them.
+func (m *Monitor) page(ctx context.Context) error {
+	r, err := m.ask(ctx, m.state.Checked, m.opts.Page, m.state.raw())
+	if err != nil {
+		return err
+	}
+	first, last := int64(r.From), int64(r.To)
+	if first != m.state.Checked+1 || last < first || last > r.Checkpoint.Size {
+		return m.contradicted(Evidence, nil, "the evidence has appends %d to %d, asked was for those behind %d", first, last, m.state.Checked)
+	}
+	next := state{Origin: m.state.Origin, Checkpoint: string(r.Signed), Checked: last, size: r.Checkpoint.Size, head: r.Checkpoint.Head}
+	if err := next.write(m.opts.State); err != nil {
+		return err
+	}
+	m.state = next
+	return nil
+}
+
+// ask gets an evidence file and verifies it.
+func (m *Monitor) ask(ctx context.Context, after, most int64, old []byte) (*bundle.Report, error) {
+	var file bytes.Buffer
+	if err := m.from.Evidence(ctx, &file, after, most, old); err != nil {
+		return nil, m.answer(err)
+	}
+	r, err := bundle.Verify(&file, bundle.Trust{Key: m.opts.Key, Witnesses: m.opts.Witnesses, Old: old})
+	if err == nil {
+		return r, nil
+	}
+	return nil, &Alarm{m.kind(err, r), tga.CodeOf(err), words(err), m.state.raw(), r.Signed}
+}
+
+// kind tells evidence that does not follow from what was remembered from evidence that is
+// wrong in itself.
+func (m *Monitor) kind(err error, r *bundle.Report) string {
+	switch {
+	case tga.CodeOf(err) == tga.PermissionDenied:
+		return Key
+	case m.state.size > 0 && r.GrewFrom == 0 && accuses(tga.CodeOf(err)) && r.Checkpoint.Size > 0:
+		return Fork
+	}
+	return Evidence
+}
+
+// answer tells a store that accuses itself from one that cannot be asked.
+func (m *Monitor) answer(err error) error {
+	if accuses(tga.CodeOf(err)) {
+		return &Alarm{Fork, tga.CodeOf(err), "the store says so itself: " + words(err), m.state.raw(), nil}
+	}
+	return err
+}
+
+// gossip compares what the monitor was shown with what the store showed to others.
+func (m *Monitor) gossip(ctx context.Context, keys *checkpoint.Keys) error {
+	var errs []error
+	for _, place := range m.opts.Others {
+		raw, err := place.Newest(ctx, m.state.raw())
+		var newer *checkpoint.NewerError
+		if errors.As(err, &newer) {
+			continue // a witness that was asked later than this monitor; its signature says so next time
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", place.Name(), err))
+			continue
+		}
+		if raw == nil {
+			continue
+		}
+		if err := m.agrees(ctx, keys, place.Name(), raw); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// agrees finds out whether the tree of a checkpoint that another was shown is one with ours.
+func (m *Monitor) agrees(ctx context.Context, keys *checkpoint.Keys, from string, raw []byte) error {
+	other, _, err := keys.Open(raw)
+	if err != nil {
+		// Anybody may write to such a place: only what the store signed speaks against it.
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	switch {
+	case other.Size > m.state.size || other.Size == 0:
+		return nil // the next step sees it
+	case other.Size == m.state.size && other.Head == m.state.head:
+		return nil
+	case other.Size == m.state.size:
+		return m.contradicted(Fork, raw, "%s was shown another tree of %d appends, with head %v", from, other.Size, other.Head)
+	}
+	// The evidence of the last append says from which trees it grew.
+	if _, err = m.ask(ctx, m.state.size-1, 1, raw); err == nil {
+		return nil
+	}
+	var a *Alarm
+	if errors.As(err, &a) {
+		a.Kind, a.Shown = Fork, raw
+		a.Text = fmt.Sprintf("%s was shown another tree of %d appends: %s", from, other.Size, a.Text)
+	}
+	return err
+}
+
+// words is what an error says, without its code, which the alarm has.
+func words(err error) string {
+	var e *tga.Error
+	if errors.As(err, &e) {
+		return e.Message
+	}
+	return err.Error()
+}
+
+func (m *Monitor) contradicted(kind string, shown []byte, format string, args ...any) error {
+	code := tga.StateChecksumMismatch
+	switch kind {
+	case Rollback:
+		code = tga.StateSequenceGap
+	case Key:
+		code = tga.PermissionDenied
+	}
+	return &Alarm{kind, code, fmt.Sprintf(format, args...), m.state.raw(), shown}
+}

@@ -1,0 +1,454 @@
+package monitor_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/evidence"
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/evidence/monitor"
+	"github.com/tgad/tgad/internal/ndjson"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// stand is a store that signs checkpoints, as a monitor is shown it.
+type stand struct {
+	*testing.T
+	fs     *vfs.MemFS
+	signer checkpoint.Signer
+	db     *engine.DB
+	k      *evidence.Keeper
+	end    context.CancelFunc
+	ended  chan struct{}
+	breaks func() error // what becomes of the next evidence instead
+	forge  [2]string    // a text that evidence has, and what it says instead
+}
+
+func newStand(t *testing.T) *stand {
+	t.Helper()
+	return &stand{T: t, fs: vfs.NewCrashableMem(), signer: newKey(t)}
+}
+
+func newKey(t *testing.T) checkpoint.Signer {
+	t.Helper()
+	secret, _, err := checkpoint.NewKey("payments.example/tgad")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := checkpoint.ParseSigner(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *stand) open() {
+	s.Helper()
+	var err error
+	if s.db, err = engine.Open("store", engine.Options{FS: s.fs, FirstSegmentBytes: 1 << 20, SegmentBytes: 1 << 20}); err != nil {
+		s.Fatal(err)
+	}
+	if s.k, err = evidence.Open(s.Context(), s.db, "store", evidence.Options{FS: s.fs, Signer: s.signer, Every: time.Millisecond}); err != nil {
+		s.Fatal(err)
+	}
+	ctx, end := context.WithCancel(s.Context())
+	s.end, s.ended = end, make(chan struct{})
+	go func() {
+		defer close(s.ended)
+		s.k.Run(ctx)
+	}()
+}
+
+func (s *stand) close() {
+	s.Helper()
+	s.end()
+	<-s.ended
+	if err := errors.Join(s.k.Close(), s.db.Close()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// crash ends the store where it is, without its last words, and gives back what was durable.
+func (s *stand) crash(rng *rand.Rand) {
+	s.Helper()
+	next := s.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+	s.end()
+	<-s.ended
+	_, _ = s.k.Close(), s.db.Close()
+	s.fs = next
+}
+
+// append appends a trace up to its call, at once.
+func (s *stand) append(seed uint64, args string) {
+	s.Helper()
+	id := chaintest.ID(seed, 0)
+	lease, err := s.db.Acquire(s.Context(), id)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer s.db.Release(lease)
+	var b chain.Batch
+	for _, a := range chaintest.Artifacts(chaintest.Options{Seed: seed, Key: id.String(), Args: args})[:3] {
+		b.Artifacts = append(b.Artifacts, chain.NewArtifact{Artifact: a})
+	}
+	if _, err := s.db.Append(s.Context(), lease, b); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// covered waits until everything is signed.
+func (s *stand) covered() {
+	s.Helper()
+	for end := time.Now().Add(time.Minute); s.k.Signed() < int64(s.db.Cursor()); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			s.Fatalf("%d of %d appends are signed", s.k.Signed(), s.db.Cursor())
+		}
+	}
+}
+
+// Checkpoint implements [monitor.Source].
+func (s *stand) Checkpoint(context.Context) ([]byte, [][]byte, error) {
+	raw, _ := s.k.Newest()
+	if raw == nil {
+		return nil, nil, tga.Errorf(tga.NotFound, "none")
+	}
+	_, over := s.k.Keys()
+	return raw, over, nil
+}
+
+// Evidence implements [monitor.Source].
+func (s *stand) Evidence(ctx context.Context, w io.Writer, after, most int64, old []byte) error {
+	if s.breaks != nil {
+		return s.breaks()
+	}
+	if s.forge[0] != "" {
+		w = &forger{w, s.forge}
+	}
+	return s.k.Export(ctx, w, evidence.Wanted{After: uint64(after), Most: uint64(most), Old: old}, func(w io.Writer, ids []tga.ID) error {
+		for _, id := range ids {
+			if err := ndjson.Write(w, id, s.db.Entries(ctx, id, 0), s.db.Notes(ctx, id, 0)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// forger writes one text for another; each write has whole lines.
+type forger struct {
+	w    io.Writer
+	text [2]string
+}
+
+func (f *forger) Write(b []byte) (int, error) {
+	_, err := io.WriteString(f.w, strings.ReplaceAll(string(b), f.text[0], f.text[1]))
+	return len(b), err
+}
+
+func (s *stand) monitor(o monitor.Options) *monitor.Monitor {
+	s.Helper()
+	o.Key = s.signer.Public
+	m, err := monitor.Open(s, o)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return m
+}
+
+// follow steps until all is checked, and returns how many steps that took.
+func follow(t *testing.T, m *monitor.Monitor) (steps int) {
+	t.Helper()
+	for more := true; more; steps++ {
+		var err error
+		if more, err = m.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return steps
+}
+
+func TestEveryAppendIsChecked(t *testing.T) {
+	s := newStand(t)
+	s.open()
+	defer s.close()
+	state := filepath.Join(t.TempDir(), "state")
+	m := s.monitor(monitor.Options{State: state, Page: 3})
+	if more, err := m.Step(t.Context()); more || err != nil {
+		t.Fatalf("a store that has signed nothing: %v, %v", more, err)
+	}
+	for seed := range uint64(7) {
+		s.append(seed+1, "")
+	}
+	s.covered()
+	if steps := follow(t, m); steps != 3 {
+		t.Errorf("7 appends in pages of 3: %d steps", steps)
+	}
+	if size, checked := m.Seen(); size != 7 || checked != 7 {
+		t.Errorf("%d appends, %d checked", size, checked)
+	}
+	// What it has seen it has seen for good.
+	s.append(8, "")
+	s.covered()
+	m = s.monitor(monitor.Options{State: state, Page: 3})
+	if size, checked := m.Seen(); size != 7 || checked != 7 {
+		t.Fatalf("started again: %d appends, %d checked", size, checked)
+	}
+	if steps := follow(t, m); steps != 1 {
+		t.Errorf("1 append more: %d steps", steps)
+	}
+}
+
+// TestMonitorSeesEachAttack: what whoever owns the disk, and even the keys, may do to a store that a
+// monitor follows.
+func TestMonitorSeesEachAttack(t *testing.T) {
+	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
+	// other is a checkpoint that the same key signs over another store.
+	other := func(s *stand, seeds ...uint64) []byte {
+		twin := &stand{T: s.T, fs: vfs.NewCrashableMem(), signer: s.signer}
+		twin.open()
+		defer twin.close()
+		for _, seed := range seeds {
+			twin.append(seed, `{"amount":13}`)
+		}
+		twin.covered()
+		raw, _ := twin.k.Newest()
+		return raw
+	}
+	for name, c := range map[string]struct {
+		attack func(s *stand)
+		kind   string
+	}{
+		"nothing": {func(*stand) {}, ""},
+		"it grows": {func(s *stand) {
+			s.open()
+			s.append(9, "")
+			s.covered()
+			s.close()
+		}, ""},
+		"everything is put back": {func(s *stand) {
+			s.fs = vfs.NewCrashableMem()
+			s.open()
+			s.append(1, "")
+			s.covered()
+			s.close()
+		}, monitor.Rollback},
+		"everything is gone": {func(s *stand) { s.fs = vfs.NewCrashableMem() }, monitor.Rollback},
+		"everything is made anew with the key, as long": {func(s *stand) {
+			s.fs = vfs.NewCrashableMem()
+			s.open()
+			for _, seed := range []uint64{1, 2, 4} {
+				s.append(seed, "")
+			}
+			s.covered()
+			s.close()
+		}, monitor.Fork},
+		"everything is made anew with the key, and longer": {func(s *stand) {
+			s.fs = vfs.NewCrashableMem()
+			s.open()
+			for seed := range uint64(5) {
+				s.append(seed+1, `{"amount":13}`)
+			}
+			s.covered()
+			s.close()
+		}, monitor.Fork},
+		"another key signs": {func(s *stand) {
+			s.fs, s.signer = vfs.NewCrashableMem(), newKey(s.T)
+			s.open()
+			for seed := range uint64(5) {
+				s.append(seed+1, "")
+			}
+			s.covered()
+			s.close()
+		}, monitor.Key},
+		"an append is not what was signed": {func(s *stand) {
+			s.open()
+			s.append(9, `{"amount":14}`)
+			s.covered()
+			s.close()
+			s.forge = [2]string{`"amount":14`, `"amount":15`}
+		}, monitor.Evidence},
+		"a proof is of something else": {func(s *stand) {
+			s.open()
+			s.append(9, "")
+			s.covered()
+			s.close()
+			s.forge = [2]string{`"kind":"leaf","index":4`, `"kind":"leaf","index":5`}
+		}, monitor.Evidence},
+		"somebody else is shown another tree as long": {func(s *stand) {
+			if err := os.WriteFile(elsewhere, other(s, 1, 2, 3), 0o600); err != nil {
+				s.Fatal(err)
+			}
+		}, monitor.Fork},
+		"somebody else was shown another tree before": {func(s *stand) {
+			if err := os.WriteFile(elsewhere, other(s, 1, 2), 0o600); err != nil {
+				s.Fatal(err)
+			}
+		}, monitor.Fork},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.RemoveAll(elsewhere); err != nil {
+				t.Fatal(err)
+			}
+			s := newStand(t)
+			s.open()
+			for seed := range uint64(3) {
+				s.append(seed+1, "")
+			}
+			s.covered()
+			o := monitor.Options{State: filepath.Join(t.TempDir(), "state"), Others: []checkpoint.Target{checkpoint.Directory{Path: elsewhere}}}
+			m := s.monitor(o)
+			follow(t, m)
+			s.close()
+			c.attack(s)
+			key := o
+			s.open()
+			defer s.close()
+			if s.db.Cursor() > 0 {
+				s.covered()
+			}
+			_, err := m.Step(t.Context())
+			var a *monitor.Alarm
+			errors.As(err, &a)
+			switch {
+			case c.kind == "" && err != nil, c.kind != "" && a == nil:
+				t.Fatalf("%v, want %q", err, c.kind)
+			case c.kind == "":
+				return
+			case a.Kind != c.kind || a.Had == nil:
+				t.Fatalf("%+v, want %q", a, c.kind)
+			}
+			key.Key = s.signer.Public
+			if _, again := monitor.Open(s, key); again == nil || again.Error() != a.Error() {
+				t.Errorf("started again it says %v, it said %v", again, a)
+			}
+		})
+	}
+}
+
+// TestAlarmIsRepeated: an alarm lasts until its file is taken away, and a store that cannot be asked
+// is none.
+func TestAlarmIsRepeated(t *testing.T) {
+	s := newStand(t)
+	s.open()
+	defer s.close()
+	s.append(1, "")
+	s.covered()
+	state := filepath.Join(t.TempDir(), "state")
+	m := s.monitor(monitor.Options{State: state})
+	var a *monitor.Alarm
+	for _, gone := range []error{io.ErrUnexpectedEOF, tga.Errorf(tga.StoreUnavailable, "it is being restarted"), context.DeadlineExceeded} {
+		s.breaks = func() error { return gone }
+		if _, err := m.Step(t.Context()); !errors.Is(err, gone) || errors.As(err, &a) {
+			t.Errorf("%v became %v", gone, err)
+		}
+	}
+	s.breaks = func() error { return tga.Errorf(tga.StateSequenceGap, "leaf 1 is missing") }
+	if _, err := m.Step(t.Context()); !errors.As(err, &a) || !strings.Contains(err.Error(), "the store says so itself") {
+		t.Fatal(err)
+	}
+	s.breaks = nil
+	o := monitor.Options{Key: s.signer.Public, State: state}
+	if _, err := monitor.Open(s, o); !errors.As(err, &a) || a.Code != tga.StateSequenceGap {
+		t.Errorf("with the alarm: %v", err)
+	}
+	if err := os.Remove(state + ".alarm"); err != nil {
+		t.Fatal(err)
+	}
+	follow(t, s.monitor(o))
+}
+
+// TestStateIsNotMadeAnew: what a monitor saw stands in one file, and one that cannot be read is no
+// reason to forget it.
+func TestStateIsNotMadeAnew(t *testing.T) {
+	s := newStand(t)
+	s.open()
+	defer s.close()
+	s.append(1, "")
+	s.covered()
+	state := filepath.Join(t.TempDir(), "state")
+	o := monitor.Options{Key: s.signer.Public, State: state}
+	follow(t, s.monitor(o))
+	good, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		was, now string
+		code     tga.Code
+	}{
+		{`"checked": 1`, `"checked": 2`, tga.StateChecksumMismatch},
+		{`"checked": 1`, `"checked": -1`, tga.StateChecksumMismatch},
+		{`"checked": 1`, `"checkt": 1`, tga.StateChecksumMismatch},
+		{`}`, ``, tga.StateChecksumMismatch},
+		{`tgad\n1\n`, `tgad\nx\n`, tga.StateChecksumMismatch},
+		{`"version": "1"`, `"version": "2"`, tga.FormatTooNew},
+		{`"origin": "payments`, `"origin": "refunds`, tga.ValidationError},
+	} {
+		bad := strings.Replace(string(good), c.was, c.now, 1)
+		if bad == string(good) {
+			t.Fatalf("%q is not in %s", c.was, good)
+		}
+		if err := os.WriteFile(state, []byte(bad), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := monitor.Open(s, o); tga.CodeOf(err) != c.code {
+			t.Errorf("%q: %v, want %s", c.now, err, c.code)
+		}
+	}
+}
+
+// TestRestartsAreNoAlarm crashes a store again and again under a monitor that asks it.
+func TestRestartsAreNoAlarm(t *testing.T) {
+	restarts := 60
+	if n := os.Getenv("TGAD_RESTARTS"); n != "" {
+		var err error
+		if restarts, err = strconv.Atoi(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newStand(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	state := filepath.Join(t.TempDir(), "state")
+	seed, steps := uint64(0), 0
+	for n := range restarts {
+		s.open()
+		m := s.monitor(monitor.Options{State: state, Page: 5})
+		for range rng.IntN(4) {
+			seed++
+			s.append(seed, "")
+			if rng.IntN(2) == 0 {
+				time.Sleep(time.Duration(rng.IntN(3000)) * time.Microsecond)
+			}
+			if _, err := m.Step(t.Context()); err != nil {
+				t.Fatalf("after %d crashes: %v", n, err)
+			}
+			steps++
+		}
+		s.crash(rng)
+	}
+	s.open()
+	defer s.close()
+	if s.db.Cursor() > 0 {
+		s.covered()
+	}
+	m := s.monitor(monitor.Options{State: state})
+	steps += follow(t, m)
+	size, checked := m.Seen()
+	t.Logf("%d crashes, %d appends, %d checked in %d steps", restarts, size, checked, steps)
+	if checked != int64(s.db.Cursor()) || checked == 0 {
+		t.Errorf("%d appends, %d were checked", s.db.Cursor(), checked)
+	}
+}
