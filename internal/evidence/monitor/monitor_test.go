@@ -34,6 +34,7 @@ type stand struct {
 	end    context.CancelFunc
 	ended  chan struct{}
 	breaks func() error // what becomes of the next evidence instead
+	skip   int64        // appends that evidence passes over
 	forge  [2]string    // a text that evidence has, and what it says instead
 }
 
@@ -137,7 +138,7 @@ func (s *stand) Evidence(ctx context.Context, w io.Writer, after, most int64, ol
 	if s.forge[0] != "" {
 		w = &forger{w, s.forge}
 	}
-	return s.k.Export(ctx, w, evidence.Wanted{After: uint64(after), Most: uint64(most), Old: old}, func(w io.Writer, ids []tga.ID) error {
+	return s.k.Export(ctx, w, evidence.Wanted{After: uint64(after + s.skip), Most: uint64(most), Old: old}, func(w io.Writer, ids []tga.ID) error {
 		for _, id := range ids {
 			if err := ndjson.Write(w, id, s.db.Entries(ctx, id, 0), s.db.Notes(ctx, id, 0)); err != nil {
 				return err
@@ -279,6 +280,21 @@ func TestMonitorSeesEachAttack(t *testing.T) {
 			s.covered()
 			s.close()
 			s.forge = [2]string{`"amount":14`, `"amount":15`}
+		}, monitor.Evidence},
+		"an append is passed over": {func(s *stand) {
+			s.open()
+			s.append(9, `{"amount":14}`)
+			s.append(10, "")
+			s.covered()
+			s.close()
+			s.skip = 1
+		}, monitor.Evidence},
+		"appends are shown again": {func(s *stand) {
+			s.open()
+			s.append(9, "")
+			s.covered()
+			s.close()
+			s.skip = -1
 		}, monitor.Evidence},
 		"a proof is of something else": {func(s *stand) {
 			s.open()
