@@ -23,7 +23,7 @@ import (
 func TestJSONLines(t *testing.T) {
 	var out bytes.Buffer
 	o := options{json: true, short: true, dir: t.TempDir(), rounds: 2, slice: 5 * time.Millisecond, history: 128, openTraces: 4,
-		only: "^(append|fused|effect|call|open|ledger_hit_cold|recover|replay|verify|log_append|index_apply|rebuild|seal|open_after_kill|hostile_tail)/1/"}.withDefaults()
+		only: "^(append|fused|effect|call|open|ledger_hit_cold|recover|replay|verify|log_append|index_apply|rebuild|seal|open_after_kill|hostile_tail|append_signed|receipt|evidence_file|evidence_verify|evidence_checkpoint)/1/"}.withDefaults()
 	if err := run(o, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestJSONLines(t *testing.T) {
 			t.Errorf("%s: alone, an append is one sync and a call is two", line)
 		}
 	}
-	for _, name := range strings.Fields("limit append fused effect call ledger_hit_cold recover open verify replay sha256 log_append index_apply rebuild seal open_after_kill hostile_tail") {
+	for _, name := range strings.Fields("limit append fused effect call ledger_hit_cold recover open verify replay sha256 log_append index_apply rebuild seal open_after_kill hostile_tail append_signed receipt evidence_file evidence_verify evidence_checkpoint") {
 		if seen[name] == 0 {
 			t.Errorf("no line for %s in\n%s", name, out.String())
 		}

@@ -158,6 +158,9 @@ func (s *suite) writes() error {
 			}
 		}
 	}
+	if err := s.appendSigned(); err != nil {
+		return err
+	}
 	if err := s.farCalls(stores[1<<10]); err != nil {
 		return err
 	}
@@ -255,6 +258,9 @@ func (s *suite) reads() error {
 		s.add(c.sha256(), c.verify())
 	}
 	if err := s.whole(min(s.options.history, 25_000)); err != nil {
+		return err
+	}
+	if err := s.evidence(min(s.options.history, mostProved)); err != nil {
 		return err
 	}
 	if err := s.hostileTail(); err != nil {

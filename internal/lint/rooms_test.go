@@ -124,7 +124,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/payments/journal", "", ""},
 	{"internal/payments/server", "", "internal/payments/journal"},
 	{"fuzz", `fuzz targets; the measurements`, ""},
-	{"bench", "", "bench/internal/load bench/internal/measure engine internal/assemble internal/daemon ledger runtime internal/capability runtime/client runtime/dispatch/httpcall schemas/tga wal wal/chain"},
+	{"bench", "", "bench/internal/load bench/internal/measure engine internal/assemble internal/daemon ledger runtime internal/capability runtime/client runtime/dispatch/httpcall schemas/tga wal wal/chain internal/evidence internal/evidence/bundle internal/evidence/checkpoint internal/ndjson"},
 	{"bench/internal/load", "", "bench/internal/measure engine runtime internal/turn internal/turn/message schemas/tga wal/chain"},
 	{"bench/internal/measure", "", ""},
 }
