@@ -19,6 +19,7 @@ import (
 	"github.com/tgad/tgad/internal/evidence/bundle"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/internal/evidence/verifiers"
+	"github.com/tgad/tgad/internal/evidence/witness"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -251,19 +252,27 @@ func (s stoppable) Read(p []byte) (int, error) {
 
 func (a proving) keygen() *cobra.Command {
 	var file string
+	var cosigns bool
 	c := &cobra.Command{
 		Use:   "keygen NAME -o FILE",
 		Short: "Make a key that signs checkpoints",
 		Long: `keygen makes an Ed25519 key and prints its public part, which auditors check evidence
 with. NAME is the origin in the store's checkpoints, such as payments.example/tgad. FILE
 is for [evidence] key_file in the configuration. Keep it outside of the store and of its
-backups: whoever has both can rewrite what happened.`,
+backups: whoever has both can rewrite what happened.
+
+With --witness it makes the key of a witness, for tgad witness serve; NAME is the name
+of the witness.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if file == "" {
 				return cli.Usagef("name the new file of the secret key with -o")
 			}
-			secret, public, err := checkpoint.NewKey(args[0])
+			make := checkpoint.NewKey
+			if cosigns {
+				make = witness.NewKey
+			}
+			secret, public, err := make(args[0])
 			if err != nil {
 				return err
 			}
@@ -280,6 +289,7 @@ backups: whoever has both can rewrite what happened.`,
 		},
 	}
 	c.Flags().StringVarP(&file, "output", "o", "", "the new `file` of the secret key, mode 0600")
+	c.Flags().BoolVar(&cosigns, "witness", false, "make the key of a witness")
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,6 +47,9 @@ func TestScripts(t *testing.T) {
 			"model":   model,
 			"types":   types,
 			"appears": appears,
+			"port":    port,
+			"expand":  expand,
+			"listens": listening,
 		},
 	})
 }
@@ -57,6 +61,40 @@ func appears(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Check(waitFor(func() error {
 		_, err := os.Stat(ts.MkAbs(args[0]))
+		return err
+	}))
+}
+
+// port finds a port that nobody listens at: port NAME
+func port(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: port NAME")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	_, found, err := net.SplitHostPort(l.Addr().String())
+	ts.Check(errors.Join(err, l.Close()))
+	ts.Setenv(args[0], found)
+}
+
+// expand puts the environment into a file: expand FILE
+func expand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: expand FILE")
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(os.Expand(ts.ReadFile(args[0]), ts.Getenv)), 0o640))
+}
+
+// listening waits until somebody listens at an address: listens HOST:PORT
+func listening(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: listens HOST:PORT")
+	}
+	ts.Check(waitFor(func() error {
+		c, err := net.Dial("tcp", args[0])
+		if err == nil {
+			err = c.Close()
+		}
 		return err
 	}))
 }

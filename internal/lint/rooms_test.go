@@ -81,8 +81,9 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/mcpfront/setup", "", "internal/clip schemas/tga"},
 	{"internal/mcpfront/say", "", "internal/clip internal/mcpfront/wire internal/mcpraw runtime/client schemas/tga"},
 	{"internal/workspace", `snapshots of a directory around calls of any client, and restores by a plan that was shown`, "internal/access internal/workstate runtime/workstate/hostdir schemas/tga"},
-	{"internal/evidence/tree", "evidence: the Merkle tree over the log's order; signed checkpoints and places outside for them; bundles that an auditor checks offline, with programs that share no code with tgad; a monitor that follows a store from outside; what keeps all that for an open store", "internal/access schemas/tga"},
+	{"internal/evidence/tree", "evidence: the Merkle tree over the log's order; signed checkpoints and places outside for them; bundles that an auditor checks offline, with programs that share no code with tgad; a monitor that follows a store from outside, and a witness that remembers for others; what keeps all that for an open store", "internal/access schemas/tga"},
 	{"internal/evidence/checkpoint", "", "internal/access internal/secretfile schemas/tga"},
+	{"internal/evidence/witness", "", "internal/access internal/evidence/checkpoint internal/filelock internal/secretfile schemas/tga"},
 	{"internal/evidence/bundle", "", "internal/evidence/checkpoint internal/evidence/tree internal/ndjson schemas/tga wal/chain"},
 	{"internal/evidence/verifiers", "", ""},
 	{"internal/evidence/monitor", "", "internal/evidence/bundle internal/evidence/checkpoint schemas/tga"},
@@ -95,7 +96,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/mcpshim", "`tgad mcp`: raw frames between a client and an MCP server, its calls governed", "internal/access internal/clip internal/mcpanswer internal/mcpfront/paper internal/mcpfront/say internal/mcpfront/subject internal/mcpfront/wire internal/mcpraw internal/workspace ledger runtime runtime/client schemas/tga"},
 	{"internal/cli", "what verbs have in common: how they print and fail, how a trace reads as text; the verbs `mcp`, `workspace`", "engine internal/assemble internal/clip internal/config internal/daemon/embed internal/doctor internal/mcpfront/say internal/mcpfront/setup internal/mcpshim internal/ndjson internal/secretfile internal/segment internal/turn/manifest internal/workspace ledger runtime/client internal/turn internal/workstate schemas/tga wal/chain"},
 	{"internal/doctor", "`tgad doctor`: what is wrong with the machine under a store and its daemon", "engine internal/access runtime/client schemas/tga"},
-	{"cmd/tgad", `the command`, "engine internal/access internal/agent internal/assemble internal/cli internal/config internal/daemon internal/daemon/embed internal/doctor ledger runtime internal/capability runtime/client internal/turn internal/turn/message internal/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga internal/evidence/bundle internal/evidence/checkpoint internal/evidence/monitor internal/evidence/verifiers"},
+	{"cmd/tgad", `the command`, "engine internal/access internal/agent internal/assemble internal/cli internal/config internal/daemon internal/daemon/embed internal/doctor ledger runtime internal/capability runtime/client internal/turn internal/turn/message internal/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga internal/evidence/bundle internal/evidence/checkpoint internal/evidence/monitor internal/evidence/verifiers internal/evidence/witness"},
 
 	// What tries tgad. Nothing of it is linked into the command.
 	{"cmd/tgad-lab", "the program that `tgad demo` and `tgad torture` start", "internal/lab"},
