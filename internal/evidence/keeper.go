@@ -232,9 +232,8 @@ func (k *Keeper) checkpoint(ctx context.Context) error {
 	if k.store.Stats().Frozen != "" {
 		return nil // a store that is doubted vouches for nothing
 	}
-	c := checkpoint.Checkpoint{Origin: k.opts.Origin, Size: k.tree.Size()}
-	var err error
-	if c.Head, err = k.tree.Head(c.Size); err == nil {
+	c, err := k.now()
+	if err == nil {
 		err = k.tree.Mark()
 	}
 	if err != nil {
@@ -254,6 +253,22 @@ func (k *Keeper) checkpoint(ctx context.Context) error {
 		return nil
 	}
 	return k.keep(append(raw, cosigned...), c.Size)
+}
+
+// now is what a checkpoint says of the tree as it is.
+func (k *Keeper) now() (c checkpoint.Checkpoint, err error) {
+	c = checkpoint.Checkpoint{Origin: k.opts.Origin, Size: k.tree.Size()}
+	c.Head, err = k.tree.Head(c.Size)
+	return c, err
+}
+
+// sign returns a checkpoint that is kept nowhere.
+func (k *Keeper) sign() ([]byte, error) {
+	c, err := k.now()
+	if err != nil {
+		return nil, err
+	}
+	return c.Sign(k.opts.Signer)
 }
 
 func (k *Keeper) keep(raw []byte, size int64) error {

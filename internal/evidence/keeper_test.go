@@ -304,12 +304,12 @@ type late struct {
 	there bool
 }
 
-func (l *late) Newest(ctx context.Context, own []byte) ([]byte, error) {
+func (l *late) Newest(ctx context.Context, own []byte, prove checkpoint.Prove) ([]byte, error) {
 	if !l.there {
 		l.there = true
 		return nil, errors.New("not now")
 	}
-	return l.Directory.Newest(ctx, own)
+	return l.Directory.Newest(ctx, own, prove)
 }
 
 // TestPlaceIsAskedBeforeItIsWritten: a place that comes back with more than the store has freezes
@@ -413,5 +413,65 @@ func TestKeysAreHandedOver(t *testing.T) {
 	}
 	if _, _, err := keys.Open(raw); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// judge is a place that has seen more than it can tell: it refuses what it is shown.
+type judge struct {
+	checkpoint.Directory
+	atStart, later error
+	shown          []byte        // at the start
+	done           chan struct{} // closed when all is appended
+}
+
+func (j *judge) Newest(_ context.Context, own []byte, _ checkpoint.Prove) ([]byte, error) {
+	j.shown = own
+	return nil, j.atStart
+}
+
+func (j *judge) Put(context.Context, []byte, checkpoint.Prove) ([]byte, error) {
+	<-j.done
+	return nil, j.later
+}
+
+// TestRefusedCheckpointFreezes: a place that refuses a checkpoint for what it has seen freezes the
+// store, at its start and later; and it is shown one although the store has kept none.
+func TestRefusedCheckpointFreezes(t *testing.T) {
+	for name, c := range map[string]struct {
+		judge
+		why string
+	}{
+		"newer at the start": {judge{atStart: &checkpoint.NewerError{Size: 9}}, "it has seen 9 appends"},
+		"other at the start": {judge{atStart: &checkpoint.OtherError{Size: 2}}, "it has seen other appends among the first 2"},
+		"newer later":        {judge{later: &checkpoint.NewerError{Size: 9}}, "it has seen 9 appends"},
+		"other later":        {judge{later: &checkpoint.OtherError{Size: 2}}, "it has seen other appends among the first 2"},
+		"out of reach":       {judge{atStart: errors.New("no route"), later: errors.New("no route")}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t)
+			place := c.judge
+			place.done = make(chan struct{})
+			s.options.Places = []checkpoint.Target{&place}
+			s.open()
+			defer s.close()
+			if own, err := checkpoint.Unverified(place.shown); err != nil || own.Size != 0 {
+				t.Errorf("a new store shows %+v, %v", own, err)
+			}
+			if c.later != nil {
+				s.append(1)
+			}
+			close(place.done)
+			for end := time.Now().Add(time.Minute); c.why != "" && s.db.Stats().Frozen == ""; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("it is not frozen")
+				}
+			}
+			if c.why == "" {
+				s.covered()
+			}
+			if why := s.db.Stats().Frozen; (c.why == "") != (why == "") || !strings.Contains(why, c.why) {
+				t.Errorf("frozen for %q, want %q", why, c.why)
+			}
+		})
 	}
 }

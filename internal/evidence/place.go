@@ -42,10 +42,17 @@ func (k *Keeper) ask(ctx context.Context, p *place) error {
 	ctx, cancel := context.WithTimeout(ctx, placeTime)
 	defer cancel()
 	own, _ := k.Newest()
-	raw, err := p.Newest(ctx, own)
-	if more := (*checkpoint.NewerError)(nil); errors.As(err, &more) {
+	var err error
+	if own == nil { // whoever put the store back may have taken its checkpoints away
+		own, err = k.sign()
+	}
+	var raw []byte
+	if err == nil {
+		raw, err = p.Newest(ctx, own, k.tree.ProvePrefix)
+	}
+	if f, refused := k.refusal(err); refused {
 		p.asked = true
-		return k.find(p.Name(), finding{size: more.Size, why: fmt.Sprintf("it has seen %d appends, and the store signs for %d: the store was rolled back", more.Size, k.tree.Size())})
+		return k.find(p.Name(), f)
 	}
 	if err != nil {
 		p.say(fmt.Errorf("it was not asked for what it has: %w", err))
@@ -68,6 +75,19 @@ func (k *Keeper) ask(ctx context.Context, p *place) error {
 	return k.find(p.Name(), finding{c.Size, c.Head, why})
 }
 
+// refusal is what a place knows that refused a checkpoint for what it has seen before.
+func (k *Keeper) refusal(err error) (f finding, refused bool) {
+	var newer *checkpoint.NewerError
+	var other *checkpoint.OtherError
+	switch {
+	case errors.As(err, &newer):
+		return finding{size: newer.Size, why: fmt.Sprintf("it has seen %d appends, and the store signs for %d: the store was rolled back", newer.Size, k.tree.Size())}, true
+	case errors.As(err, &other):
+		return finding{size: other.Size, why: fmt.Sprintf("it has seen other appends among the first %d: what happened was rewritten", other.Size)}, true
+	}
+	return finding{}, false
+}
+
 // push hands a checkpoint to every place, all at once, and returns the signatures of witnesses.
 func (k *Keeper) push(ctx context.Context, raw []byte) (cosigned []byte) {
 	ctx, cancel := context.WithTimeout(ctx, placeTime)
@@ -85,6 +105,9 @@ func (k *Keeper) push(ctx context.Context, raw []byte) (cosigned []byte) {
 				return
 			}
 			by, err := p.Put(ctx, raw, k.tree.ProvePrefix)
+			if f, refused := k.refusal(err); refused { // a copy of the store runs elsewhere, say
+				err = errors.Join(err, k.find(p.Name(), f))
+			}
 			p.say(err)
 			if err == nil {
 				mu.Lock()

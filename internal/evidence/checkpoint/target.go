@@ -33,15 +33,24 @@ type Target interface {
 	// Put hands over the newest checkpoint. What it returns are signatures of witnesses, each
 	// a line of a signed note.
 	Put(ctx context.Context, raw []byte, prove Prove) (cosigned []byte, err error)
-	// Newest returns the newest checkpoint that the place has, nil where it has none. own is
-	// the store's own newest one, nil where it has none.
-	Newest(ctx context.Context, own []byte) ([]byte, error)
+	// Newest returns the newest checkpoint that the place has, nil where it has none. own is one
+	// of the store, for places that cannot tell what they have, and only judge what they are
+	// shown.
+	Newest(ctx context.Context, own []byte, prove Prove) ([]byte, error)
 }
 
 // NewerError is the answer of a place that has seen more leaves of the origin than the store has.
 type NewerError struct{ Size int64 }
 
 func (e *NewerError) Error() string { return fmt.Sprintf("it has seen %d leaves", e.Size) }
+
+// OtherError is the answer of a place that has seen other leaves of the origin than the store has,
+// among the first Size.
+type OtherError struct{ Size int64 }
+
+func (e *OtherError) Error() string {
+	return fmt.Sprintf("it has seen other leaves among the first %d", e.Size)
+}
 
 // Directory is a file on a disk that is not the store's.
 type Directory struct{ Path string }
@@ -55,7 +64,7 @@ func (d Directory) Put(_ context.Context, raw []byte, _ Prove) ([]byte, error) {
 }
 
 // Newest implements [Target].
-func (d Directory) Newest(context.Context, []byte) ([]byte, error) {
+func (d Directory) Newest(context.Context, []byte, Prove) ([]byte, error) {
 	f, err := os.Open(d.Path)
 	if errors.Is(err, os.ErrNotExist) {
 		// An absent directory is a disk that is not mounted, and no place without checkpoints.
@@ -154,7 +163,7 @@ func (w Web) Put(ctx context.Context, raw []byte, _ Prove) ([]byte, error) {
 }
 
 // Newest implements [Target].
-func (w Web) Newest(ctx context.Context, _ []byte) ([]byte, error) {
+func (w Web) Newest(ctx context.Context, _ []byte, _ Prove) ([]byte, error) {
 	status, raw, err := w.do(ctx, http.MethodGet, nil)
 	switch {
 	case err != nil:
@@ -208,7 +217,7 @@ func (g Git) push(ctx context.Context) error {
 }
 
 // Newest implements [Target].
-func (g Git) Newest(ctx context.Context, _ []byte) ([]byte, error) {
+func (g Git) Newest(ctx context.Context, _ []byte, _ Prove) ([]byte, error) {
 	if _, err := os.Stat(g.Dir); err != nil {
 		return nil, err
 	}
@@ -277,17 +286,28 @@ func (w *Witness) Put(ctx context.Context, raw []byte, prove Prove) ([]byte, err
 			}
 			w.seen = c.Size
 			return answer, nil
+		case status == http.StatusUnprocessableEntity && w.seen > 0, status == http.StatusConflict && w.seen == c.Size && sizeIn(answer) == c.Size:
+			return nil, &OtherError{w.seen}
 		case status != http.StatusConflict:
 			return nil, fmt.Errorf("HTTP %d: %.200q", status, answer)
 		}
 		// It has seen another size than this process thinks, and says which.
-		size, err := strconv.ParseInt(strings.TrimSuffix(string(answer), "\n"), 10, 64)
-		if err != nil || size < 0 || size == w.seen {
+		size := sizeIn(answer)
+		if size < 0 || size == w.seen {
 			return nil, fmt.Errorf("HTTP 409 with %.40q: want the size that it has seen", answer)
 		}
 		w.seen = size
 	}
 	return nil, errors.New("it changes its mind about the size that it has seen: does another store use this origin?")
+}
+
+// sizeIn is the size that an answer with status 409 names, -1 where it names none.
+func sizeIn(answer []byte) int64 {
+	size, err := strconv.ParseInt(strings.TrimSuffix(string(answer), "\n"), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return size
 }
 
 func (w *Witness) add(ctx context.Context, raw []byte, size int64, prove Prove) (int, []byte, error) {
@@ -325,17 +345,8 @@ func (w *Witness) check(raw, cosigned []byte) error {
 }
 
 // Newest implements [Target]: a witness has no question for what it has seen, but refuses a
-// checkpoint that is older. Shown the store's own newest one, it says so.
-func (w *Witness) Newest(ctx context.Context, own []byte) ([]byte, error) {
-	if own == nil {
-		return nil, nil
-	}
-	none := func(int64, int64) (tlog.TreeProof, error) { return nil, errUnproved }
-	_, err := w.Put(ctx, own, none)
-	if errors.Is(err, errUnproved) { // it has seen an older one: that is as it should be
-		return nil, nil
-	}
+// checkpoint that did not grow from that. Shown one of the store, it says so.
+func (w *Witness) Newest(ctx context.Context, own []byte, prove Prove) ([]byte, error) {
+	_, err := w.Put(ctx, own, prove)
 	return nil, err
 }
-
-var errUnproved = errors.New("not proved")

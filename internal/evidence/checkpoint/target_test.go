@@ -58,7 +58,7 @@ func TestTargets(t *testing.T) {
 		Web{URL: web.URL + "/c", Header: auth},
 		Git{Dir: repo, File: "checkpoint", Remote: remote},
 	} {
-		if raw, err := target.Newest(t.Context(), nil); raw != nil || err != nil {
+		if raw, err := target.Newest(t.Context(), nil, nil); raw != nil || err != nil {
 			t.Errorf("%s: before anything was put: %q, %v", target.Name(), raw, err)
 		}
 		for _, size := range []int64{1, 2, 2, 9} {
@@ -66,7 +66,7 @@ func TestTargets(t *testing.T) {
 			if _, err := target.Put(t.Context(), want, nil); err != nil {
 				t.Fatalf("%s: %v", target.Name(), err)
 			}
-			if got, err := target.Newest(t.Context(), nil); err != nil || !bytes.Equal(got, want) {
+			if got, err := target.Newest(t.Context(), nil, nil); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%s: %q, %v, want %q", target.Name(), got, err, want)
 			}
 		}
@@ -85,24 +85,24 @@ func TestTargets(t *testing.T) {
 		if _, err := target.Put(t.Context(), raw, nil); err == nil {
 			t.Errorf("%s took a checkpoint", target.Name())
 		}
-		if got, err := target.Newest(t.Context(), nil); err == nil {
+		if got, err := target.Newest(t.Context(), nil, nil); err == nil {
 			t.Errorf("%s has %q", target.Name(), got)
 		}
 	}
 	// A repository that cannot be read is not one without checkpoints, and GIT_DIR names no other.
 	t.Setenv("GIT_DIR", remote)
-	if got, err := (Git{Dir: repo, File: "checkpoint"}).Newest(t.Context(), nil); err != nil || got == nil {
+	if got, err := (Git{Dir: repo, File: "checkpoint"}).Newest(t.Context(), nil, nil); err != nil || got == nil {
 		t.Errorf("with GIT_DIR set: %q, %v", got, err)
 	}
 	if err := os.WriteFile(filepath.Join(repo, ".git", "HEAD"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := (Git{Dir: repo, File: "checkpoint"}).Newest(t.Context(), nil); err == nil {
+	if got, err := (Git{Dir: repo, File: "checkpoint"}).Newest(t.Context(), nil, nil); err == nil {
 		t.Errorf("a repository that is damaged has %q", got)
 	}
 	long := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, MaxBytes+1)) }))
 	defer long.Close()
-	if _, err := (Web{URL: long.URL}).Newest(t.Context(), nil); err == nil {
+	if _, err := (Web{URL: long.URL}).Newest(t.Context(), nil, nil); err == nil {
 		t.Error("an answer without end is read")
 	}
 	away := httptest.NewServer(http.RedirectHandler(web.URL, http.StatusTemporaryRedirect))
@@ -227,22 +227,26 @@ func TestWitness(t *testing.T) {
 	}
 	// A store that was rolled back is told by its own newest checkpoint, and by its next one.
 	var newer *NewerError
-	if _, err := fresh().Newest(t.Context(), of(50)); !errors.As(err, &newer) || newer.Size != 100 {
+	if _, err := fresh().Newest(t.Context(), of(50), grown.ProvePrefix); !errors.As(err, &newer) || newer.Size != 100 {
 		t.Errorf("shown an older checkpoint: %v", err)
 	}
 	if err := put(fresh(), of(51)); !errors.As(err, &newer) {
 		t.Errorf("given an older checkpoint: %v", err)
 	}
-	for _, own := range [][]byte{of(100), of(120), nil} { // as new as it has seen, newer, and none
-		if raw, err := fresh().Newest(t.Context(), own); raw != nil || err != nil {
+	for _, own := range [][]byte{of(100), of(120)} { // as new as it has seen, and newer
+		if raw, err := fresh().Newest(t.Context(), own, grown.ProvePrefix); raw != nil || err != nil {
 			t.Errorf("%q, %v", raw, err)
 		}
 	}
 	// A fork is refused by the witness.
 	forked := signed(t, Checkpoint{Origin: origin, Size: 130, Head: tlog.Hash{7}}, key)
 	of(130)
-	if err := put(fresh(), forked); err == nil || errors.As(err, new(*NewerError)) || !strings.Contains(err.Error(), "422") {
+	var other *OtherError
+	if err := put(fresh(), forked); !errors.As(err, &other) || other.Size != 120 {
 		t.Errorf("a fork: %v", err)
+	}
+	if err := put(fresh(), signed(t, Checkpoint{Origin: origin, Size: 120, Head: tlog.Hash{7}}, key)); !errors.As(err, &other) || other.Size != 120 {
+		t.Errorf("a fork as long as it has seen: %v", err)
 	}
 	// What it signs is verified.
 	w.lie = true

@@ -363,18 +363,19 @@ func TestClient(t *testing.T) {
 		t.Errorf("a new process: %v", err)
 	}
 	var newer *checkpoint.NewerError
-	if _, err := fresh().Newest(t.Context(), l.at(50)); !errors.As(err, &newer) || newer.Size != 100 {
+	if _, err := fresh().Newest(t.Context(), l.at(50), l.prove); !errors.As(err, &newer) || newer.Size != 100 {
 		t.Errorf("a store that was rolled back: %v", err)
 	}
 	for _, own := range [][]byte{l.at(100), l.at(120)} {
-		if raw, err := fresh().Newest(t.Context(), own); raw != nil || err != nil {
+		if raw, err := fresh().Newest(t.Context(), own, l.prove); raw != nil || err != nil {
 			t.Errorf("%q, %v", raw, err)
 		}
 	}
-	if err := put(fresh(), fork.at(130), fork.prove); err == nil || !strings.Contains(err.Error(), "422") {
+	var other *checkpoint.OtherError
+	if err := put(fresh(), fork.at(130), fork.prove); !errors.As(err, &other) || other.Size != 120 {
 		t.Errorf("a fork: %v", err)
 	}
-	if err := put(fresh(), fork.at(100), fork.prove); err == nil || errors.As(err, &newer) {
+	if err := put(fresh(), fork.at(120), fork.prove); !errors.As(err, &other) || other.Size != 120 {
 		t.Errorf("a fork of the same size: %v", err)
 	}
 	// The store gave its key over; the witness was told of both.
