@@ -81,6 +81,7 @@ var ranElsewhere = map[string]string{
 	"tgad demo":           "demo.txtar",
 	"tgad torture":        "torture.txtar",
 
+	"tgad demo --scenario evidence":                             "demo.txtar",
 	"tgad demo --scenario trust":                                "demo.txtar",
 	"tgad compensate TRACE":                                     "trust.txtar",
 	"tgad evidence DIGEST":                                      "trust.txtar",

@@ -75,7 +75,7 @@ func (p *printer) step(who, format string, args ...any) {
 func (p *printer) quote(output string) {
 	const indent, width, most = "   ", 80, 300
 	for _, l := range strings.Split(strings.TrimRight(output, "\n"), "\n") {
-		if strings.HasPrefix(l, "FAULT") {
+		if strings.HasPrefix(l, "FAULT") || strings.HasPrefix(l, "tgad: ") {
 			l = cli.Wrap(cli.Shorten(l, most), "", width-len(indent))
 		}
 		for _, l := range strings.Split(l, "\n") {

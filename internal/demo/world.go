@@ -92,8 +92,8 @@ memtable_bytes = "4MiB"
 `, strconv.Quote(w.lab), strconv.Quote(w.journal), think)
 }
 
-// start starts the daemon and waits until it is ready.
-func (w *world) start(ctx context.Context) error {
+// launch starts the daemon.
+func (w *world) launch() error {
 	log, err := os.OpenFile(filepath.Join(w.dir, "daemon.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
 	if err != nil {
 		return err
@@ -109,6 +109,15 @@ func (w *world) start(ctx context.Context) error {
 		_ = cmd.Wait() // a killed daemon is the point of all this
 		close(exited)
 	}(w.daemon, w.exited)
+	return nil
+}
+
+// start starts the daemon and waits until it is ready.
+func (w *world) start(ctx context.Context) error {
+	err := w.launch()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
@@ -117,7 +126,7 @@ func (w *world) start(ctx context.Context) error {
 		}
 		select {
 		case <-w.exited:
-			return fmt.Errorf("the daemon did not start; its log is %s", log.Name())
+			return fmt.Errorf("the daemon did not start; its log is %s", filepath.Join(w.dir, "daemon.log"))
 		case <-ctx.Done():
 			return fmt.Errorf("the daemon is not ready: %w", err)
 		case <-time.After(2 * time.Millisecond):

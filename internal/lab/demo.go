@@ -20,7 +20,7 @@ import (
 func demoVerb(s *cli.Streams) *cobra.Command {
 	var o demo.Options
 	var scenario string
-	scenarios := map[string]func(context.Context, demo.Options) (int, error){"kill": demo.Run, "mcp": demo.RunMCP, "state": demo.RunState, "trust": demo.RunTrust, "turn": demo.RunTurn}
+	scenarios := map[string]func(context.Context, demo.Options) (int, error){"evidence": demo.RunEvidence, "kill": demo.Run, "mcp": demo.RunMCP, "state": demo.RunState, "trust": demo.RunTrust, "turn": demo.RunTurn}
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Kill processes in the middle of calls, and count the charges",
@@ -58,7 +58,7 @@ call (scenario kill). It takes about 15 seconds and exits 1 if anything it claim
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&scenario, "scenario", "mcp,kill", "mcp: a client's configuration, one word added; kill: kill -9 in mid call; state: kill -9 in mid-write of a workspace; trust: the world is asked, people, undoing; turn: an agent between message and answer")
+	f.StringVar(&scenario, "scenario", "mcp,kill", "mcp: a client's configuration, one word added; kill: kill -9 in mid call; state: kill -9 in mid-write of a workspace; trust: the world is asked, people, undoing; evidence: attacks on the store by who owns its disk; turn: an agent between message and answer")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the kills")
 	f.IntVar(&o.Points, "points", 20, "kills per tool in part 3 of kill, kills in part 2 of state, calls in part 1 of trust")
 	f.StringVar(&o.Keep, "keep", "", "work in this directory and leave everything there")
