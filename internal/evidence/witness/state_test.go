@@ -294,3 +294,28 @@ func TestStateIsOfOneProcess(t *testing.T) {
 		t.Errorf("everybody can write it: %v", err)
 	}
 }
+
+// TestCheckpointsAreJudgedOneAfterTheOther: from the look at what is remembered to the signature, no
+// other checkpoint can be remembered.
+func TestCheckpointsAreJudgedOneAfterTheOther(t *testing.T) {
+	disk := &shaky{FS: crashmem.New(), look: func() {}}
+	s := start(t, disk, storeKey(t, origin)).state
+	looks := 0
+	disk.look = func() {
+		if looks++; s.mu.TryLock() {
+			s.mu.Unlock()
+			t.Errorf("look %d: another checkpoint can be remembered", looks)
+		}
+	}
+	l := &log{key: storeKey(t, origin)}
+	for _, size := range []int64{3, 3, 5} {
+		allowed := func(checkpoint.Checkpoint) error { disk.look(); return nil }
+		done := func() error { disk.look(); return nil }
+		if err := s.Raise(l.head(size), l.at(size), allowed, done); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if looks < 2*10+3*2 {
+		t.Errorf("%d looks", looks)
+	}
+}
