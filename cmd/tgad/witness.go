@@ -102,14 +102,19 @@ func readTrust(lines []string, path string) (witness.Trust, error) {
 func (a proving) witnessing(ctx context.Context, k *witness.Key, trust witness.Trust, state string, create bool, listen string) (err error) {
 	s, err := witness.Open(state, create)
 	if err != nil {
-		return err
+		return &cli.Unopened{Err: err}
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	l, err := net.Listen("tcp", listen)
 	if err != nil {
-		return tga.Errorf(tga.StoreUnavailable, "witness: %w", err)
+		return &cli.Unopened{Err: tga.Errorf(tga.StoreUnavailable, "witness: %w", err)}
 	}
-	log := slog.New(slog.NewTextHandler(a.Err, nil))
+	var lines slog.Handler = slog.NewTextHandler(a.Err, nil)
+	if a.JSON {
+		lines = slog.NewJSONHandler(a.Err, nil)
+	}
+	log := slog.New(lines)
+	defer outliveHangup(log)()
 	log.Info("listening", "address", l.Addr().String(), "stores", len(trust), "key", k.Public)
 	return witness.New(k, trust, s, log).Serve(ctx, l)
 }
