@@ -7,7 +7,7 @@ FUZZTIME ?= 30s
 # What a new dependency adds shows here.
 MAX_SIZE := 46000000
 # What runs on more than one goroutine.
-CORE    := ./engine ./runtime ./internal/turn ./internal/turn/state ./internal/evidence ./internal/evidence/tree ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./internal/capability
+CORE    := ./engine ./runtime ./internal/turn ./internal/turn/state ./internal/evidence ./internal/evidence/tree ./internal/evidence/witness ./runtime/dispatch/... ./runtime/mcp ./runtime/client ./internal/capability
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
