@@ -31,14 +31,11 @@ type signedStore struct {
 // signed opens a store whose evidence is kept until the suite ends.
 func (s *suite) signed(name string) (*signedStore, error) {
 	dir := filepath.Join(s.dir, name)
-	secret, _, err := checkpoint.NewKey("bench.example/tgad")
+	signer, err := checkpoint.NewSigner("bench.example/tgad")
 	if err != nil {
 		return nil, err
 	}
-	out := new(signedStore)
-	if out.signer, err = checkpoint.ParseSigner(secret); err != nil {
-		return nil, err
-	}
+	out := &signedStore{signer: signer}
 	if out.Store, err = load.OpenStore(dir, 1<<10); err != nil {
 		return nil, err
 	}

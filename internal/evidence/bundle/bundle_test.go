@@ -34,12 +34,9 @@ type stand struct {
 
 func newStand(t *testing.T, traces int) *stand {
 	t.Helper()
-	secret, _, err := checkpoint.NewKey(origin)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := &stand{t: t}
-	if s.key, err = checkpoint.ParseSigner(secret); err != nil {
+	var err error
+	if s.key, err = checkpoint.NewSigner(origin); err != nil {
 		t.Fatal(err)
 	}
 	if s.tree, err = tree.Open(vfs.NewMem(), "/s", tga.ID{1}, nil); err != nil {

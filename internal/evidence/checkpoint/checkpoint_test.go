@@ -21,11 +21,7 @@ const origin = "tgad/test"
 
 func newSigner(t *testing.T, name string) Signer {
 	t.Helper()
-	secret, _, err := NewKey(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := ParseSigner(secret)
+	s, err := NewSigner(name)
 	if err != nil {
 		t.Fatal(err)
 	}

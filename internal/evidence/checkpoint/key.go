@@ -45,6 +45,15 @@ type Signer struct {
 	Public string // the key as others know it
 }
 
+// NewSigner makes a key for an origin that stands in no file.
+func NewSigner(origin string) (Signer, error) {
+	secret, _, err := NewKey(origin)
+	if err != nil {
+		return Signer{}, err
+	}
+	return ParseSigner(secret)
+}
+
 // ReadSigner reads a secret key from a file that only its owner, or a group, can read.
 func ReadSigner(path string) (Signer, error) {
 	raw, err := secretfile.Read(path)
