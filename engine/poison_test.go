@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine/internal/guard"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -195,9 +196,7 @@ func (f *hangingTables) Create(name string, c vfs.DiskWriteCategory) (vfs.File, 
 // opens the directory. An open that fails after it tried to open anew releases twice: the second time it
 // returns too.
 func TestReleaseBesideAWriteThatHangs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits three times as long as a close waits for a write")
-	}
+	serial.Test(t) // it waits three times as long as a close waits for a write
 	t.Parallel()
 	fs := &hangingTables{FS: vfs.Default, hangs: make(chan struct{}), goesOn: make(chan struct{})}
 	db, err := Open(filepath.Join(t.TempDir(), "store"), Options{FS: fs, RewriteShare: -1})

@@ -68,7 +68,7 @@ each other. Whoever starts monitor again is told the same until that file is rem
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				m, err := monitor.Open(proofs{c.Proofs()}, o)
 				if err == nil {
-					err = a.follow(ctx, m, every, once, o.Logger)
+					err = errors.Join(a.follow(ctx, m, every, once, o.Logger), m.Close())
 				}
 				var alarm *monitor.Alarm
 				if errors.As(err, &alarm) {

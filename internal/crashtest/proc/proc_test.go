@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/crashtest"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 )
 
@@ -47,13 +48,10 @@ func (l testLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// whole says that this is `make accept`, which takes its time; the other runs try a third.
-func whole() bool { return os.Getenv("TGAD_ACCEPT") != "" }
-
 // A part of every tier finds nothing in the code under test, and kills where it says.
 func TestNothingIsSentAgainAfterAKill(t *testing.T) {
-	part := 3
-	if whole() {
+	part := 3 // a third of the places
+	if serial.Whole() {
 		part = 1
 	}
 	for _, c := range []struct {
@@ -113,8 +111,8 @@ func TestTiersFindPlantedBugs(t *testing.T) {
 		{bugBlindResend, "soak", 2, "S1", true},
 	} {
 		t.Run(c.tier+" "+c.bug, func(t *testing.T) {
-			if c.long && !whole() {
-				t.Skip("a minute: make accept runs it")
+			if c.long {
+				serial.Long(t)
 			}
 			b := slice(t, c.tier, c.bug, c.sample, c.property)
 			if len(b.skipped) == len(diskTypes) {

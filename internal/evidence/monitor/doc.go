@@ -24,5 +24,6 @@
 //	forward  the remembered checkpoint is replaced only by one that grew from it  [Monitor.Step]  TestMonitorSeesEachAttack
 //	quiet    no crash of the store, wherever it falls, is an alarm                [Monitor.Step]  TestRestartsAreNoAlarm
 //	lasting  an alarm is repeated until a person takes it away                    [Monitor.Step]  TestAlarmIsRepeated
+//	alone    one process at a time has the state                                  [Open]          TestStateIsOfOneMonitor
 //	whole    every append is checked once it is covered, over any size of pages   [Monitor.Step]  TestEveryAppendIsChecked
 package monitor

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tgad/tgad/internal/evidence/bundle"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -73,10 +74,13 @@ type Monitor struct {
 	opts  Options
 	from  Source
 	log   *slog.Logger
+	lock  io.Closer
 	state state
 }
 
-// Open reads what a monitor remembers. An [Alarm] that nobody took away is returned again.
+// Open reads what a monitor remembers, and takes it for this process alone: of two, the slower one
+// would replace what the other had seen by something older. An [Alarm] that nobody took away is
+// returned again. STATE_LOCK_ACQUIRE_FAILED: another process has the state.
 func Open(from Source, o Options) (*Monitor, error) {
 	if o.Page <= 0 {
 		o.Page = 4096
@@ -89,11 +93,22 @@ func Open(from Source, o Options) (*Monitor, error) {
 	if err != nil {
 		return nil, err
 	}
+	lock, err := filelock.Lock(o.State + ".lock")
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, tga.Errorf(tga.StateLockAcquireFailed, "monitor %s: %w", o.State, err)
+	}
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "monitor %s: %w", o.State, err)
+	}
+	m.lock = lock
 	if m.state, err = readState(o.State, k.Origin()); err != nil {
-		return nil, err
+		return nil, errors.Join(err, lock.Close())
 	}
 	return m, nil
 }
+
+// Close gives the state up.
+func (m *Monitor) Close() error { return m.lock.Close() }
 
 // keys is the trust in the given key, before any hand-over.
 func (m *Monitor) keys() (*checkpoint.Keys, error) {

@@ -27,15 +27,16 @@ import (
 // stand is a store that signs checkpoints, as a monitor is shown it.
 type stand struct {
 	*testing.T
-	fs     *vfs.MemFS
-	signer checkpoint.Signer
-	db     *engine.DB
-	k      *evidence.Keeper
-	end    context.CancelFunc
-	ended  chan struct{}
-	breaks func() error // what becomes of the next evidence instead
-	skip   int64        // appends that evidence passes over
-	forge  [2]string    // a text that evidence has, and what it says instead
+	fs       *vfs.MemFS
+	signer   checkpoint.Signer
+	db       *engine.DB
+	k        *evidence.Keeper
+	end      context.CancelFunc
+	ended    chan struct{}
+	follower *monitor.Monitor
+	breaks   func() error // what becomes of the next evidence instead
+	skip     int64        // appends that evidence passes over
+	forge    [2]string    // a text that evidence has, and what it says instead
 }
 
 func newStand(t *testing.T) *stand {
@@ -45,11 +46,7 @@ func newStand(t *testing.T) *stand {
 
 func newKey(t *testing.T) checkpoint.Signer {
 	t.Helper()
-	secret, _, err := checkpoint.NewKey("payments.example/tgad")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := checkpoint.ParseSigner(secret)
+	s, err := checkpoint.NewSigner("payments.example/tgad")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,14 +156,39 @@ func (f *forger) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
+// monitor starts a monitor; the one before it ends.
 func (s *stand) monitor(o monitor.Options) *monitor.Monitor {
 	s.Helper()
+	s.endMonitor()
 	o.Key = s.signer.Public
 	m, err := monitor.Open(s, o)
 	if err != nil {
 		s.Fatal(err)
 	}
+	s.follower = m
 	return m
+}
+
+func (s *stand) endMonitor() {
+	s.Helper()
+	if s.follower == nil {
+		return
+	}
+	if err := s.follower.Close(); err != nil {
+		s.Fatal(err)
+	}
+	s.follower = nil
+}
+
+// signing is an open store with one append that is signed.
+func signing(t *testing.T) *stand {
+	t.Helper()
+	s := newStand(t)
+	s.open()
+	t.Cleanup(s.close)
+	s.append(1, "")
+	s.covered()
+	return s
 }
 
 // follow steps until all is checked, and returns how many steps that took.
@@ -347,6 +369,7 @@ func TestMonitorSeesEachAttack(t *testing.T) {
 				t.Fatalf("%+v, want %q", a, c.kind)
 			}
 			key.Key = s.signer.Public
+			s.endMonitor()
 			if _, again := monitor.Open(s, key); again == nil || again.Error() != a.Error() {
 				t.Errorf("started again it says %v, it said %v", again, a)
 			}
@@ -357,11 +380,7 @@ func TestMonitorSeesEachAttack(t *testing.T) {
 // TestAlarmIsRepeated: an alarm lasts until its file is taken away, and a store that cannot be asked
 // is none.
 func TestAlarmIsRepeated(t *testing.T) {
-	s := newStand(t)
-	s.open()
-	defer s.close()
-	s.append(1, "")
-	s.covered()
+	s := signing(t)
 	state := filepath.Join(t.TempDir(), "state")
 	m := s.monitor(monitor.Options{State: state})
 	var a *monitor.Alarm
@@ -376,6 +395,7 @@ func TestAlarmIsRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.breaks = nil
+	s.endMonitor()
 	o := monitor.Options{Key: s.signer.Public, State: state}
 	if _, err := monitor.Open(s, o); !errors.As(err, &a) || a.Code != tga.StateSequenceGap {
 		t.Errorf("with the alarm: %v", err)
@@ -389,14 +409,11 @@ func TestAlarmIsRepeated(t *testing.T) {
 // TestStateIsNotMadeAnew: what a monitor saw stands in one file, and one that cannot be read is no
 // reason to forget it.
 func TestStateIsNotMadeAnew(t *testing.T) {
-	s := newStand(t)
-	s.open()
-	defer s.close()
-	s.append(1, "")
-	s.covered()
+	s := signing(t)
 	state := filepath.Join(t.TempDir(), "state")
 	o := monitor.Options{Key: s.signer.Public, State: state}
 	follow(t, s.monitor(o))
+	s.endMonitor()
 	good, err := os.ReadFile(state)
 	if err != nil {
 		t.Fatal(err)
@@ -424,6 +441,18 @@ func TestStateIsNotMadeAnew(t *testing.T) {
 			t.Errorf("%q: %v, want %s", c.now, err, c.code)
 		}
 	}
+}
+
+// TestStateIsOfOneMonitor: of two, one could put back what the other has seen.
+func TestStateIsOfOneMonitor(t *testing.T) {
+	s := signing(t)
+	o := monitor.Options{Key: s.signer.Public, State: filepath.Join(t.TempDir(), "state")}
+	s.monitor(o)
+	if _, err := monitor.Open(s, o); tga.CodeOf(err) != tga.StateLockAcquireFailed {
+		t.Errorf("a second one: %v", err)
+	}
+	s.endMonitor()
+	follow(t, s.monitor(o))
 }
 
 // TestRestartsAreNoAlarm crashes a store again and again under a monitor that asks it.
