@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/evidence/witness"
 	"github.com/tgad/tgad/schemas/tga"
@@ -72,6 +73,10 @@ does not find its state is refused, since it would sign again what it signed aga
 // readTrust reads whom to trust. Empty lines of the file, and those that begin with #, say nothing.
 func readTrust(lines []string, path string) (witness.Trust, error) {
 	if path != "" {
+		found, err := access.Check(path)
+		if err == nil && found.Refuse != "" {
+			return nil, tga.Errorf(tga.PermissionDenied, "trust: %s: %s: others could have the witness trust their keys", path, found.Refuse)
+		}
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, tga.Errorf(tga.ValidationError, "trust: %w", err)

@@ -100,11 +100,11 @@ func (w *Witness) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		rw.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = rw.Write(line) // it asks again
+		w.answer(rw, line)
 	case errors.As(err, &refused) && refused.status == http.StatusConflict:
 		rw.Header().Set("Content-Type", "text/x.tlog.size")
 		rw.WriteHeader(refused.status)
-		_, _ = fmt.Fprintln(rw, refused.text)
+		w.answer(rw, []byte(refused.text+"\n"))
 	case errors.As(err, &refused):
 		http.Error(rw, refused.text, refused.status)
 	case errors.As(err, &long):
@@ -114,6 +114,13 @@ func (w *Witness) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		http.Error(rw, "the checkpoint cannot be remembered", http.StatusServiceUnavailable)
 	default:
 		http.Error(rw, "the body cannot be read", http.StatusBadRequest)
+	}
+}
+
+// answer writes an answer. Who does not get it asks again.
+func (w *Witness) answer(rw http.ResponseWriter, body []byte) {
+	if _, err := rw.Write(body); err != nil {
+		w.log.Debug("an answer did not arrive", "error", err)
 	}
 }
 
