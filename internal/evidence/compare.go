@@ -61,9 +61,14 @@ func (k *Keeper) compareAll(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, p := range k.places {
-		if err := k.ask(ctx, p); err != nil {
-			return err
+	for _, judges := range []bool{false, true} {
+		for _, p := range k.places {
+			if p.judges() != judges {
+				continue
+			}
+			if err := k.ask(ctx, p); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

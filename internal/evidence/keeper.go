@@ -76,7 +76,7 @@ const (
 )
 
 // followTime is how often the log is followed: so often that a busy store still has the leaves in
-// memory, see [engine.DB.Follow]; read from the log they cost it ten times as much.
+// memory, see [engine.DB.Follow]. In the log they lie among the bodies, and all of that is read.
 const followTime = 200 * time.Millisecond
 
 // placeTime bounds one question to a place outside.

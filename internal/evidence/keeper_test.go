@@ -33,11 +33,7 @@ type stand struct {
 
 func newKey(t *testing.T) checkpoint.Signer {
 	t.Helper()
-	secret, _, err := checkpoint.NewKey("payments.example/tgad")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := checkpoint.ParseSigner(secret)
+	s, err := checkpoint.NewSigner("payments.example/tgad")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -419,13 +415,20 @@ func TestKeysAreHandedOver(t *testing.T) {
 // judge is a place that has seen more than it can tell: it refuses what it is shown.
 type judge struct {
 	checkpoint.Directory
+	proved         bool // it was given a proof at the start
+	asks           int
 	atStart, later error
 	shown          []byte        // at the start
 	done           chan struct{} // closed when all is appended
 }
 
-func (j *judge) Newest(_ context.Context, own []byte, _ checkpoint.Prove) ([]byte, error) {
+func (j *judge) Judges() {}
+
+func (j *judge) Newest(_ context.Context, own []byte, prove checkpoint.Prove) ([]byte, error) {
 	j.shown = own
+	j.asks++
+	_, err := prove(1, 2)
+	j.proved = err == nil
 	return nil, j.atStart
 }
 
@@ -474,4 +477,41 @@ func TestRefusedCheckpointFreezes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDoubtedStoreProvesNothing: a judge remembers what it is shown. So it is asked after the places
+// that tell, and a store that one of them contradicts gives it no proof, and signs nothing for it.
+func TestDoubtedStoreProvesNothing(t *testing.T) {
+	s := newStand(t)
+	outside := s.options.Places[0]
+	place := &judge{done: make(chan struct{})}
+	close(place.done)
+	s.options.Places = []checkpoint.Target{place, outside}
+	s.open()
+	s.append(1)
+	s.close()
+	old := filepath.Join(t.TempDir(), "old")
+	copyDir(t, s.dir, old)
+	s.open()
+	if !place.proved {
+		t.Error("a sound store proves nothing")
+	}
+	s.append(2)
+	s.close()
+	copyDir(t, old, s.dir)
+	place.shown = nil
+	s.open()
+	if s.db.Stats().Frozen == "" || place.proved || place.shown == nil {
+		t.Errorf("frozen %q, proved %v, shown %q", s.db.Stats().Frozen, place.proved, place.shown)
+	}
+	s.close()
+	if err := os.RemoveAll(filepath.Join(s.dir, "evidence")); err != nil {
+		t.Fatal(err)
+	}
+	asks := place.asks
+	s.open()
+	if s.db.Stats().Frozen == "" || place.asks != asks {
+		t.Errorf("frozen %q, and the judge was asked %d times", s.db.Stats().Frozen, place.asks-asks)
+	}
+	s.close()
 }

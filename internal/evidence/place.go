@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"sync"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 )
 
@@ -19,6 +21,11 @@ type place struct {
 	asked   bool   // it was compared with the tree: only then it is written
 	foreign bool   // it has what another key signed
 	trouble string // that was logged last, "" while it works
+}
+
+func (p *place) judges() bool {
+	_, is := p.Target.(checkpoint.Judge)
+	return is
 }
 
 // say logs what is wrong with a place when that changes.
@@ -37,18 +44,30 @@ func (p *place) say(err error) {
 	p.trouble = text
 }
 
+// errDoubted keeps a proof from a judge.
+var errDoubted = errors.New("the store is doubted")
+
 // ask compares the newest checkpoint of a place with the tree. The error is the store's.
 func (k *Keeper) ask(ctx context.Context, p *place) error {
 	ctx, cancel := context.WithTimeout(ctx, placeTime)
 	defer cancel()
 	own, _ := k.Newest()
+	prove := k.tree.ProvePrefix
+	var raw []byte
 	var err error
-	if own == nil { // whoever put the store back may have taken its checkpoints away
+	switch doubted := k.store.Stats().Frozen != ""; {
+	case p.judges() && doubted && own == nil:
+		return nil // it is asked before it is written
+	case p.judges() && doubted:
+		prove = func(int64, int64) (tlog.TreeProof, error) { return nil, errDoubted }
+	case own == nil: // whoever put the store back may have taken its checkpoints away
 		own, err = k.sign()
 	}
-	var raw []byte
 	if err == nil {
-		raw, err = p.Newest(ctx, own, k.tree.ProvePrefix)
+		raw, err = p.Newest(ctx, own, prove)
+	}
+	if errors.Is(err, errDoubted) {
+		return nil // it has seen less: that is as it should be
 	}
 	if f, refused := k.refusal(err); refused {
 		p.asked = true

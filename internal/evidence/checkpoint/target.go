@@ -39,6 +39,14 @@ type Target interface {
 	Newest(ctx context.Context, own []byte, prove Prove) ([]byte, error)
 }
 
+// Judge is a Target that cannot tell what it has. Newest shows it a checkpoint, and it remembers
+// that as one of the store. So the other places are asked first, and a store that is doubted proves
+// nothing to it.
+type Judge interface {
+	Target
+	Judges()
+}
+
 // NewerError is the answer of a place that has seen more leaves of the origin than the store has.
 type NewerError struct{ Size int64 }
 
@@ -343,6 +351,9 @@ func (w *Witness) check(raw, cosigned []byte) error {
 	}
 	return nil
 }
+
+// Judges implements [Judge].
+func (w *Witness) Judges() {}
 
 // Newest implements [Target]: a witness has no question for what it has seen, but refuses a
 // checkpoint that did not grow from that. Shown one of the store, it says so.
