@@ -30,7 +30,12 @@ func TestKilledDaemonNeverChargesTwice(t *testing.T) {
 	t.Logf("TGAD_KILLS=%d TGAD_SEED=%d", kills, seed)
 	p := newProcess(t)
 	p.start()
+	killWhileCalled(t, p, kills, seed).check(t, p)
+}
 
+// killWhileCalled kills a daemon again and again under its callers, and says what these were told.
+func killWhileCalled(t *testing.T, p *process, kills int, seed uint64) *told {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	all := &told{acknowledged: map[journal.Call][]byte{}, asked: map[journal.Call]runtime.Request{}}
@@ -46,7 +51,7 @@ func TestKilledDaemonNeverChargesTwice(t *testing.T) {
 	}
 	stop()
 	wg.Wait()
-	all.check(t, p)
+	return all
 }
 
 // told is what the callers were told.
