@@ -60,9 +60,9 @@ func requestOf(t *testing.T, trace tga.ID) *tga.Artifact {
 	return a
 }
 
-// TestFollowFromBehindAPage: whoever goes on behind more leaves than a page has, or from the start, gets
-// all that follow, in order, over the ends of pages.
-func TestFollowFromBehindAPage(t *testing.T) {
+// begun is a store with the lease of a trace, and the first batch of it.
+func begun(t *testing.T) (*DB, chain.Lease, chain.Batch) {
+	t.Helper()
 	db := inMemory(t)
 	id := numbered(1, 1)
 	id[6], id[8] = 0x70, 0x80 // version 7
@@ -70,10 +70,18 @@ func TestFollowFromBehindAPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: requestOf(t, id)}}}
+	return db, lease, chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: requestOf(t, id)}}}
+}
+
+// TestFollowFromBehindAPage: whoever goes on behind more leaves than a page has, or from the start, gets
+// all that follow, in order, over the ends of pages.
+func TestFollowFromBehindAPage(t *testing.T) {
+	db, lease, b := begun(t)
+	id := lease.TraceID
 	var last Ticket
 	const n = 2*leafPage + 3
 	for range n {
+		var err error
 		if last, err = db.Submit(t.Context(), lease, b); err != nil {
 			t.Fatal(err)
 		}
@@ -106,14 +114,8 @@ func TestFollowFromBehindAPage(t *testing.T) {
 // there that is not durable, was overwritten, or came before anybody followed.
 func TestRecentLeavesAreThoseOfTheLog(t *testing.T) {
 	serial.Test(t)
-	db := inMemory(t)
-	id := numbered(1, 1)
-	id[6], id[8] = 0x70, 0x80 // version 7
-	lease, err := db.Acquire(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: requestOf(t, id)}}}
+	db, lease, b := begun(t)
+	id := lease.TraceID
 	grow := func(to uint64) {
 		t.Helper()
 		for last := db.Cursor(); last < to; last++ {

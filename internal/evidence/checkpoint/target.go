@@ -18,7 +18,6 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -68,7 +67,7 @@ func (d Directory) Name() string { return "file " + d.Path }
 
 // Put implements [Target]. The file is replaced as a whole.
 func (d Directory) Put(_ context.Context, raw []byte, _ Prove) ([]byte, error) {
-	return nil, Replace(d.Path, raw)
+	return nil, Replace(Disk, d.Path, raw)
 }
 
 // Newest implements [Target].
@@ -94,31 +93,6 @@ func atMost(r io.Reader) ([]byte, error) {
 		err = fmt.Errorf("more than %d bytes", MaxBytes)
 	}
 	return raw, err
-}
-
-// Replace replaces a file as a whole: after a crash it is the old one or the new one, and the new
-// one where Replace had returned.
-func Replace(path string, raw []byte) error {
-	temp := path + ".new"
-	if err := os.Remove(temp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	f, err := access.Create(temp)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(raw)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Web is an address that keeps what is put there: PUT replaces, GET returns.
@@ -193,7 +167,7 @@ func (g Git) Name() string { return "git " + g.Dir }
 
 // Put implements [Target]. It commits the one file and nothing else that lies in the tree.
 func (g Git) Put(ctx context.Context, raw []byte, _ Prove) ([]byte, error) {
-	if err := Replace(filepath.Join(g.Dir, g.File), raw); err != nil {
+	if err := Replace(Disk, filepath.Join(g.Dir, g.File), raw); err != nil {
 		return nil, err
 	}
 	c, err := Unverified(raw)

@@ -84,7 +84,7 @@ func (s *state) write(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := checkpoint.Replace(path, append(raw, '\n')); err != nil {
+	if err := checkpoint.Replace(checkpoint.Disk, path, append(raw, '\n')); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "monitor: %w", err)
 	}
 	return nil
@@ -104,7 +104,7 @@ func writeAlarm(path string, a *Alarm) error {
 	if err != nil {
 		return err
 	}
-	if err := checkpoint.Replace(alarmName(path), append(raw, '\n')); err != nil {
+	if err := checkpoint.Replace(checkpoint.Disk, alarmName(path), append(raw, '\n')); err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "monitor: the alarm is not written down: %w", err)
 	}
 	return nil

@@ -82,26 +82,12 @@ func Open(path string, create bool) (*State, error) {
 	}
 	if err == nil {
 		var s *State
-		if s, err = open(private{vfs.Default}, path, create); err == nil {
+		if s, err = open(checkpoint.Disk, path, create); err == nil {
 			s.lock = lock
 			return s, nil
 		}
 	}
 	return nil, errors.Join(err, lock.Close())
-}
-
-// private makes files that only this user can read and write.
-type private struct{ vfs.FS }
-
-func (p private) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := access.Create(name)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.Close(); err != nil {
-		return nil, err
-	}
-	return p.FS.OpenReadWrite(name, c)
 }
 
 // open is Open without the lock.
@@ -214,27 +200,7 @@ func (s *State) Raise(c checkpoint.Checkpoint, raw []byte, allowed func(seen che
 
 // write replaces the file, durably.
 func (s *State) write(seen map[string]entry) error {
-	temp := s.path + ".new"
-	if err := s.fs.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return s.unavailable(err)
-	}
-	f, err := s.fs.Create(temp, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return s.unavailable(err)
-	}
-	_, err = f.Write(encode(seen))
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = s.fs.Rename(temp, s.path)
-	}
-	if err != nil {
-		return s.unavailable(err)
-	}
-	// Before the cosignature leaves the machine: a crash could bring the old name back.
-	d, err := s.fs.OpenDir(s.fs.PathDir(s.path))
-	if err == nil {
-		err = errors.Join(d.Sync(), d.Close())
-	}
-	if err != nil {
+	if err := checkpoint.Replace(s.fs, s.path, encode(seen)); err != nil {
 		return s.unavailable(err)
 	}
 	return nil

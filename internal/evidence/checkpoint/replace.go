@@ -1,0 +1,52 @@
+package checkpoint
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/internal/access"
+)
+
+// Disk is the operating system's file system. The files that it makes are this user's alone.
+var Disk vfs.FS = private{vfs.Default}
+
+type private struct{ vfs.FS }
+
+func (p private) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := access.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	return p.FS.OpenReadWrite(name, c)
+}
+
+// Replace replaces a file as a whole: after a crash it is the old one or the new one, and the new
+// one where Replace had returned. After an error it is not known which of them it is.
+func Replace(disk vfs.FS, path string, raw []byte) error {
+	temp := path + ".new"
+	if err := disk.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := disk.Create(temp, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(raw)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = disk.Rename(temp, path)
+	}
+	if err != nil {
+		return err
+	}
+	// Before anybody is told: a crash could bring the old name back.
+	d, err := disk.OpenDir(disk.PathDir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
