@@ -15,9 +15,9 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
-	"github.com/tgad/tgad/runtime/workstate/sqlitefile"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -80,7 +80,7 @@ func (r *resources) open(ctx context.Context, name string, p workstate.Place) (e
 	case workstate.PlaceDirectory:
 		opened, err = hostdir.Open(ctx, p.Path, p.Aside, hostdir.Options{Exclude: p.Exclude})
 	case workstate.PlaceSQLite:
-		opened, err = sqlitefile.Open(ctx, p.Path, p.Aside)
+		opened, err = optional.Database(ctx, p.Path, p.Aside)
 	default:
 		return tga.Errorf(tga.PermissionDenied, "only the state's own program can open the resource %s: roll back or fork from there", name)
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/emit"
 	"github.com/tgad/tgad/internal/turn/manifest"
-	"github.com/tgad/tgad/internal/turn/otlp"
 	"github.com/tgad/tgad/internal/turn/tools"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -53,7 +53,7 @@ type Host struct {
 	db      *engine.DB
 	tools   *assemble.Tools
 	emitter *emit.Emitter
-	otlp    *otlp.Providers // nil where the environment asks for none
+	flush   func(context.Context) // ends what sends spans and metrics
 	places  *workspaces
 }
 
@@ -143,9 +143,7 @@ func (h *Host) reportTo(o Options) error {
 		return err
 	}
 	telemetry := emit.Options{Logger: o.Logger, Sinks: sinks}
-	if h.otlp = otlp.FromEnvironment(context.Background(), otlp.Options{Warn: o.Warn}); h.otlp != nil {
-		telemetry.Tracer, telemetry.Meter = h.otlp.Tracer, h.otlp.Meter
-	}
+	h.flush = optional.Telemetry(context.Background(), &telemetry, o.Warn)
 	h.emitter, err = emit.New(telemetry)
 	return err
 }
@@ -192,13 +190,15 @@ func (o Options) models(agents []*turn.Agent) error {
 }
 
 // Close ends what Open began. It waits for events that are still to be sent, until ctx
-// ends, and then for a collector of spans and metrics, [otlp.FlushTimeout] at most.
+// ends, and then for a collector of spans and metrics.
 func (h *Host) Close(ctx context.Context) error {
 	var all []error
 	if h.emitter != nil {
 		all = append(all, h.emitter.Close(ctx))
 	}
-	h.otlp.Close(context.WithoutCancel(ctx)) // a slow receiver of events takes nothing of its time
+	if h.flush != nil {
+		h.flush(context.WithoutCancel(ctx)) // a slow receiver of events takes nothing of its time
+	}
 	if h.tools != nil {
 		all = append(all, h.tools.Close())
 	}

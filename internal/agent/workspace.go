@@ -10,12 +10,12 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/tools"
 	"github.com/tgad/tgad/internal/workstate"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
-	"github.com/tgad/tgad/runtime/workstate/sqlitefile"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -168,12 +168,11 @@ func (all *workspaces) open(ctx context.Context, store runtime.Store, data strin
 		}
 	}
 	if w.Database != "" {
-		f, err := sqlitefile.Open(ctx, w.Database, filepath.Join(aside, "scratch"))
-		if err != nil {
-			return nil, err
+		f, err := optional.AddDatabase(ctx, resources, w.Database, filepath.Join(aside, "scratch"))
+		if f != nil {
+			all.files = append(all.files, f)
 		}
-		all.files = append(all.files, f)
-		if err := workstate.Add(resources, f); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}

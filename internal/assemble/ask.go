@@ -5,15 +5,14 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/verify"
 	"github.com/tgad/tgad/internal/verify/filecheck"
 	"github.com/tgad/tgad/internal/verify/gitcheck"
 	"github.com/tgad/tgad/internal/verify/github"
 	"github.com/tgad/tgad/internal/verify/httpcheck"
 	"github.com/tgad/tgad/internal/verify/mcpcheck"
-	"github.com/tgad/tgad/internal/verify/pgcheck"
 	"github.com/tgad/tgad/internal/verify/sqlcheck"
-	"github.com/tgad/tgad/internal/verify/sqlitecheck"
 	"github.com/tgad/tgad/runtime"
 )
 
@@ -32,7 +31,12 @@ type callers func(server string) runtime.Dispatcher
 type builder struct{}
 
 // CheckServer implements [config.Builder].
-func (builder) CheckServer(*config.Config, *config.Server) error { return nil }
+func (builder) CheckServer(_ *config.Config, s *config.Server) error {
+	if s.Type == config.GRPC {
+		return optional.HasGRPC()
+	}
+	return nil
+}
 
 // CheckVerifier implements [config.Builder].
 func (builder) CheckVerifier(c *config.Config, v *config.Verifier) error {
@@ -86,10 +90,10 @@ var verifierKinds = map[string]func(c *config.Config, v *config.Verifier, of cal
 		return gitcheck.New(gitcheck.Config{Repository: c.Path(v.Repository), Git: v.Git, ReachableFrom: v.Reachable, Patience: patience(v.Patience)})
 	},
 	config.Postgres: func(c *config.Config, v *config.Verifier, _ callers) (runtime.Verifier, error) {
-		return pgcheck.New(pgcheck.Config{DSN: v.DSN, PasswordFile: c.Path(v.Password), Config: sqlOf(v)})
+		return optional.Postgres(v.DSN, c.Path(v.Password), sqlOf(v))
 	},
 	config.SQLite: func(c *config.Config, v *config.Verifier, _ callers) (runtime.Verifier, error) {
-		return sqlitecheck.New(sqlitecheck.Config{File: c.Path(v.File), Config: sqlOf(v)})
+		return optional.SQLite(c.Path(v.File), sqlOf(v))
 	},
 	config.MCP: func(_ *config.Config, v *config.Verifier, of callers) (runtime.Verifier, error) {
 		caller := of(v.Server)

@@ -16,9 +16,9 @@ import (
 	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/filelock"
+	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/outcome"
 	"github.com/tgad/tgad/internal/secretfile"
-	"github.com/tgad/tgad/internal/turn/tools/grpccall"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -59,7 +59,7 @@ type Tools struct {
 	trust   runtime.Trust
 	rules   *outcome.Rules
 	mcp     map[string]*listed
-	grpc    map[string]*grpccall.Server
+	grpc    map[string]optional.GRPCServer
 	trusted []string
 	closers []func() error
 	named   map[string]bool // external servers of the file, and whether their hints are trusted
@@ -71,7 +71,7 @@ type Tools struct {
 // Build makes the dispatcher and everything that is asked beside the log. No server is
 // contacted.
 func Build(c *config.Config, o Options) (_ *Tools, err error) {
-	t := &Tools{Router: dispatch.Router{}, config: c, mcp: map[string]*listed{}, grpc: map[string]*grpccall.Server{}, suggested: map[[2]string]runtime.Policy{}, named: map[string]bool{}}
+	t := &Tools{Router: dispatch.Router{}, config: c, mcp: map[string]*listed{}, grpc: map[string]optional.GRPCServer{}, suggested: map[[2]string]runtime.Policy{}, named: map[string]bool{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -173,7 +173,7 @@ func (t *Tools) transport(s *config.Server, dir string, b Options) (runtime.Disp
 		if s.DescriptorSet != "" {
 			set = t.config.Path(s.DescriptorSet)
 		}
-		server, err := grpccall.New(s.URL, grpccall.Options{
+		server, err := optional.GRPC(s.URL, optional.GRPCOptions{
 			DescriptorSet: set, Services: s.Services, MaxAnswer: int(t.config.Limits.AnswerBytes.N), Logger: b.Logger,
 		})
 		if err == nil {

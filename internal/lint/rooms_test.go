@@ -89,14 +89,15 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/evidence/monitor", "", "internal/evidence/bundle internal/evidence/checkpoint internal/filelock schemas/tga"},
 	{"internal/evidence", "", "engine internal/evidence/bundle internal/evidence/checkpoint internal/evidence/tree schemas/tga wal/chain"},
 	{"internal/config", `the configuration, read and checked`, "internal/access internal/outcome internal/verify internal/verify/sqlcheck ledger runtime internal/capability runtime/dispatch/httpcall schemas/tga"},
-	{"internal/assemble", `what the configuration describes, made: dispatcher, trust, models, outputs of events; links what any file could ask for`, "engine internal/access internal/config internal/filelock internal/outcome internal/secretfile internal/turn/model internal/turn/tools internal/turn/tools/grpccall internal/verify internal/verify/filecheck internal/verify/gitcheck internal/verify/github internal/verify/httpcheck internal/verify/mcpcheck internal/verify/pgcheck internal/verify/sqlcheck internal/verify/sqlitecheck internal/workspace ledger runtime internal/capability runtime/dispatch runtime/dispatch/httpcall runtime/mcp internal/turn internal/turn/emit schemas/tga wal/chain internal/evidence internal/evidence/checkpoint"},
+	{"internal/optional", `SQLite, PostgreSQL, gRPC and OTLP, which the build tag slim leaves out`, "internal/turn/emit internal/turn/otlp internal/turn/tools internal/turn/tools/grpccall internal/verify/pgcheck internal/verify/sqlcheck internal/verify/sqlitecheck internal/workstate runtime runtime/workstate/sqlitefile schemas/tga"},
+	{"internal/assemble", `what the configuration describes, made: dispatcher, trust, models, outputs of events; links what any file could ask for`, "engine internal/access internal/config internal/filelock internal/outcome internal/secretfile internal/turn/model internal/turn/tools internal/optional internal/verify internal/verify/filecheck internal/verify/gitcheck internal/verify/github internal/verify/httpcheck internal/verify/mcpcheck internal/verify/sqlcheck internal/workspace ledger runtime internal/capability runtime/dispatch runtime/dispatch/httpcall runtime/mcp internal/turn internal/turn/emit schemas/tga wal/chain internal/evidence internal/evidence/checkpoint"},
 	{"internal/daemon", `the socket server, the way to it within one process, and a daemon inside of another program`, "engine internal/access internal/assemble internal/config internal/filelock internal/ndjson ledger runtime runtime/client schemas/tga schemas/wire wal/chain internal/evidence"},
 	{"internal/daemon/embed", "", "internal/access internal/assemble internal/config internal/daemon runtime/client schemas/tga"},
-	{"internal/agent", `agents put together: store, tools, models, manifests, runner`, "engine internal/access internal/assemble internal/config internal/turn/manifest internal/turn/otlp internal/turn/tools runtime internal/turn internal/turn/emit internal/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga wal/chain"},
+	{"internal/agent", `agents put together: store, tools, models, manifests, runner`, "engine internal/access internal/assemble internal/config internal/optional internal/turn/manifest internal/turn/tools runtime internal/turn internal/turn/emit internal/workstate runtime/workstate/hostdir schemas/tga wal/chain"},
 	{"internal/mcpshim", "`tgad mcp`: raw frames between a client and an MCP server, its calls governed", "internal/access internal/clip internal/mcpanswer internal/mcpfront/paper internal/mcpfront/say internal/mcpfront/subject internal/mcpfront/wire internal/mcpraw internal/workspace ledger runtime runtime/client schemas/tga"},
 	{"internal/cli", "what verbs have in common: how they print and fail, how a trace reads as text; the verbs `mcp`, `workspace`", "engine internal/assemble internal/clip internal/config internal/daemon/embed internal/doctor internal/mcpfront/say internal/mcpfront/setup internal/mcpshim internal/ndjson internal/secretfile internal/segment internal/turn/manifest internal/workspace ledger runtime/client internal/turn internal/workstate schemas/tga wal/chain"},
 	{"internal/doctor", "`tgad doctor`: what is wrong with the machine under a store and its daemon", "engine internal/access runtime/client schemas/tga"},
-	{"cmd/tgad", `the command`, "engine internal/access internal/agent internal/assemble internal/cli internal/config internal/daemon internal/daemon/embed internal/doctor ledger runtime internal/capability runtime/client internal/turn internal/turn/message internal/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga internal/evidence/bundle internal/evidence/checkpoint internal/evidence/monitor internal/evidence/verifiers internal/evidence/witness"},
+	{"cmd/tgad", `the command`, "engine internal/access internal/agent internal/assemble internal/cli internal/config internal/daemon internal/daemon/embed internal/doctor ledger runtime internal/capability runtime/client internal/turn internal/turn/message internal/optional internal/workstate runtime/workstate/hostdir schemas/tga internal/evidence/bundle internal/evidence/checkpoint internal/evidence/monitor internal/evidence/verifiers internal/evidence/witness"},
 
 	// What tries tgad. Nothing of it is linked into the command.
 	{"cmd/tgad-lab", "the program that `tgad demo` and `tgad torture` start", "internal/lab"},
@@ -147,7 +148,11 @@ func TestEveryRoomHasItsImports(t *testing.T) {
 			drawn[arrow{r.path, to}] = true
 		}
 	}
+	slim := list(t, "-tags", "slim", "./internal/optional") // it has other imports under its tag
 	for _, p := range list(t, "./...") {
+		if p.ImportPath == slim[0].ImportPath {
+			p.Imports = append(p.Imports, slim[0].Imports...)
+		}
 		from := strings.TrimPrefix(p.ImportPath, module+"/")
 		if !known[from] {
 			t.Errorf("%s is not in the table", from)

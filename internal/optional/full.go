@@ -1,0 +1,63 @@
+//go:build !slim
+
+package optional
+
+import (
+	"context"
+	"io"
+
+	"github.com/tgad/tgad/internal/turn/emit"
+	"github.com/tgad/tgad/internal/turn/otlp"
+	"github.com/tgad/tgad/internal/turn/tools/grpccall"
+	"github.com/tgad/tgad/internal/verify/pgcheck"
+	"github.com/tgad/tgad/internal/verify/sqlcheck"
+	"github.com/tgad/tgad/internal/verify/sqlitecheck"
+	"github.com/tgad/tgad/internal/workstate"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/workstate/sqlitefile"
+)
+
+// Postgres makes a verifier that asks a PostgreSQL server.
+func Postgres(dsn, passwordFile string, c sqlcheck.Config) (runtime.Verifier, error) {
+	return pgcheck.New(pgcheck.Config{DSN: dsn, PasswordFile: passwordFile, Config: c})
+}
+
+// SQLite makes a verifier that asks a SQLite database.
+func SQLite(file string, c sqlcheck.Config) (runtime.Verifier, error) {
+	return sqlitecheck.New(sqlitecheck.Config{File: file, Config: c})
+}
+
+// HasGRPC refuses where gRPC is left out.
+func HasGRPC() error { return nil }
+
+// GRPC makes a gRPC server of an address.
+func GRPC(url string, o GRPCOptions) (GRPCServer, error) {
+	return grpccall.New(url, grpccall.Options{
+		DescriptorSet: o.DescriptorSet, Services: o.Services, MaxAnswer: o.MaxAnswer, Logger: o.Logger,
+	})
+}
+
+// Database opens a SQLite database as a resource of working state.
+func Database(ctx context.Context, path, scratch string) (io.Closer, error) {
+	return sqlitefile.Open(ctx, path, scratch)
+}
+
+// AddDatabase opens a SQLite database and enters it into a registry, under its type.
+func AddDatabase(ctx context.Context, r *workstate.Registry, path, scratch string) (io.Closer, error) {
+	f, err := sqlitefile.Open(ctx, path, scratch)
+	if err != nil {
+		return nil, err
+	}
+	return f, workstate.Add(r, f)
+}
+
+// Telemetry adds to o what the OTEL_ variables of the environment ask for. Each thing that can't
+// be done as it is asked for is not done, and warn is told. What it returns sends what is left,
+// until its ctx ends and for some seconds at most.
+func Telemetry(ctx context.Context, o *emit.Options, warn func(string)) (closed func(context.Context)) {
+	p := otlp.FromEnvironment(ctx, otlp.Options{Warn: warn})
+	if p != nil {
+		o.Tracer, o.Meter = p.Tracer, p.Meter
+	}
+	return p.Close
+}

@@ -1,0 +1,41 @@
+//go:build slim
+
+package optional
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/internal/turn/emit"
+	"github.com/tgad/tgad/internal/workstate"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestSlimDatabaseIsRefused: a workspace with a database is refused, and nothing is entered.
+func TestSlimDatabaseIsRefused(t *testing.T) {
+	r := &workstate.Registry{}
+	f, err := AddDatabase(context.Background(), r, "x.db", t.TempDir())
+	if f != nil || tga.CodeOf(err) != tga.ValidationError {
+		t.Errorf("got %v, %v", f, err)
+	}
+	if f, err := Database(context.Background(), "x.db", t.TempDir()); f != nil || tga.CodeOf(err) != tga.ValidationError {
+		t.Errorf("got %v, %v", f, err)
+	}
+}
+
+// TestSlimTelemetryWarns: what the environment asks for is not left out in silence.
+func TestSlimTelemetryWarns(t *testing.T) {
+	var told []string
+	warn := func(text string) { told = append(told, text) }
+	var o emit.Options
+	if Telemetry(context.Background(), &o, warn); len(told) != 0 {
+		t.Errorf("nobody asked, and it says %q", told)
+	}
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	closed := Telemetry(context.Background(), &o, warn)
+	closed(context.Background())
+	if len(told) != 1 || !strings.Contains(told[0], "-tags slim") || o.Tracer != nil || o.Meter != nil {
+		t.Errorf("it says %q and has %v, %v", told, o.Tracer, o.Meter)
+	}
+}
