@@ -14,7 +14,10 @@ import (
 // server that this process does not reach is no reason.
 func (rt *Runtime) Admit(ctx context.Context, request *tga.Artifact) (err error) {
 	defer rt.goOn(&err)
-	return rt.admission.admit(ctx, request, tga.ID{}, true)
+	if err := rt.redact.unredacted(request); err != nil {
+		return err
+	}
+	return rt.admission.admit(ctx, request, nil, tga.ID{}, true)
 }
 
 // admission decides which requests are taken, and has a dispatcher prepare for the call of one.
@@ -25,8 +28,13 @@ type admission struct {
 
 // admit is the one place where a tool's name enters. From here on the rules, the
 // licence, the ledger and the URL are looked up by the same value.
-func (a *admission) admit(ctx context.Context, request *tga.Artifact, callID tga.ID, remote bool) error {
+// whole are the arguments as they are sent, where what is stored of them is redacted.
+func (a *admission) admit(ctx context.Context, request *tga.Artifact, whole []byte, callID tga.ID, remote bool) error {
 	q := request.Request
+	args := q.Proposal.Args
+	if whole != nil {
+		args = whole
+	}
 	if err := q.Proposal.CheckNames(); err != nil {
 		return err
 	}
@@ -37,7 +45,7 @@ func (a *admission) admit(ctx context.Context, request *tga.Artifact, callID tga
 	}
 	err := Check(ctx, a.tools, Call{
 		TraceID: request.TraceID, ToolCallID: callID, Attempt: 1, Namespace: namespaceOf(request),
-		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: q.Proposal.Args,
+		Server: q.Proposal.ToolServer, Tool: q.Proposal.ToolName, Args: args,
 		Key: firstOf(q.IdempotencyKey, callID.String()), Remote: remote,
 	})
 	if err != nil {
@@ -65,7 +73,7 @@ func namespaceOf(request *tga.Artifact) string {
 // may have been appended by somebody else, or under a configuration that had the tool.
 func (a *admission) prepare(ctx context.Context, l *loop) error {
 	if l.head.Seq != 0 {
-		if err := a.admit(ctx, l.request, l.callID, l.remote != nil); err != nil {
+		if err := a.admit(ctx, l.request, l.whole, l.callID, l.remote != nil); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -86,6 +87,9 @@ func (cp *compensations) undoing(ctx context.Context, t *chain.Trace) (Request, 
 	inverse, ok, err := cp.inverse(t)
 	if err != nil {
 		return Request{}, err
+	}
+	if (isRedacted(t.Request) || isRedacted(t.Effect)) && bytes.Contains(inverse.Args, []byte("[REDACTED:")) {
+		return refuse(tga.NotFound, "%s on %s needs what was redacted: its effect stands", t.Call.Call.Call.ToolName, t.Call.Call.Call.ToolServer)
 	}
 	if !ok {
 		return refuse(tga.NotFound, "%s on %s has no inverse: its effect stands", t.Call.Call.Call.ToolName, t.Call.Call.Call.ToolServer)

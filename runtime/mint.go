@@ -57,7 +57,7 @@ func (m *minter) nonce() (string, error) {
 var ownMeta = map[string]bool{
 	tga.MetaNamespace: true, tga.MetaDeadline: true, tga.MetaRetryOf: true, tga.MetaFresh: true, tga.MetaNonce: true,
 	tga.MetaCompensates: true, tga.MetaSubmitter: true, tga.MetaRetryNumber: true, tga.MetaDerivedKey: true, tga.MetaOccurrence: true,
-	tga.MetaExecutor: true, tga.MetaIdentity: true, tga.MetaAgainOf: true, tga.MetaSubject: true,
+	tga.MetaExecutor: true, tga.MetaIdentity: true, tga.MetaAgainOf: true, tga.MetaSubject: true, tga.MetaRedacted: true,
 }
 
 // canonicalArgs is the one form of a request's arguments; nil is {}.
@@ -210,6 +210,8 @@ type answer struct {
 	// received describes the answer as it came, where what is kept was redacted. Its hash
 	// is keyed: nobody can guess what was taken out.
 	received tga.DocumentHash
+	// whole is the answer as it came, where it was redacted: for who waits for it, and never stored.
+	whole []byte
 }
 
 // noMessage stands for the message of an error that came without one: Talos wants some.

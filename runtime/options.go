@@ -36,6 +36,8 @@ type Options struct {
 	Repanic bool
 	// Logger is told of panics, with their stacks. Nil means [slog.Default].
 	Logger *slog.Logger
+	// Redact takes out of calls what must not be stored. Nil takes out nothing.
+	Redact Redactor
 	// Limits bound what a caller hands in; zero fields mean the defaults.
 	Limits tga.Limits
 	// Lock says whether the file of a path is locked: HolderAlive, HolderGone where it is

@@ -15,6 +15,7 @@ import (
 type answers struct {
 	rules     func(call Call, reply *Reply) error // [Trust.Outcome]; nil has none
 	maxAnswer int64                               // bytes of an answer that are kept
+	redact    redactions
 }
 
 // read reads a reply by the tool's rules. The effect has happened: a rule that cannot
@@ -39,8 +40,20 @@ func (a *answers) read(l *loop, attempt uint32, r Reply) answer {
 			wrong = tga.Errorf(tga.ValidationError, "class %v for an answer with status %s", read.Class, r.Status)
 		}
 	}
+	whole := r.Result
+	var redacted bool
+	if l.call != nil {
+		var err error
+		if r, redacted, err = a.redact.reply(l.sentCall(attempt), r); wrong == nil {
+			wrong = err
+		}
+	}
 	w := answerOf(l.class(), r)
 	w.meta = said
+	if redacted {
+		w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaRedacted: true})
+		w.whole = whole
+	}
 	if len(r.Changes) > 0 {
 		raw, err := tga.EncodeStateChanges(r.Changes)
 		if err == nil {

@@ -84,6 +84,9 @@ func guardAll(tools *Dispatcher, supervisor *Supervisor, opts *Options) {
 		}
 		return l
 	}
+	if opts.Redact != nil {
+		opts.Redact = guardedRedactor{opts.Redact, log}
+	}
 	policy := opts.Policy
 	opts.Policy = func(server, tool string) Policy {
 		// A policy that cannot be had attests nothing: a write tool that waits in doubt.
@@ -246,4 +249,25 @@ func (g guardedCapabilities) Mint(ctx context.Context, grant Grant) (string, err
 func (g guardedCapabilities) Check(ctx context.Context, token string, grant Grant) error {
 	_, err := catch(g.log, "Capabilities.Check", func() (struct{}, error) { return struct{}{}, g.next.Check(ctx, token, grant) })
 	return err
+}
+
+type guardedRedactor struct {
+	Redactor
+	log *slog.Logger
+}
+
+func (g guardedRedactor) Args(call Call) (kept []byte, redacted bool, err error) {
+	kept, err = catch(g.log, "Redactor.Args", func() (k []byte, err error) {
+		k, redacted, err = g.Redactor.Args(call)
+		return k, err
+	})
+	return kept, redacted, err
+}
+
+func (g guardedRedactor) Reply(call Call, reply Reply) (kept Reply, redacted bool, err error) {
+	kept, err = catch(g.log, "Redactor.Reply", func() (k Reply, err error) {
+		k, redacted, err = g.Redactor.Reply(call, reply)
+		return k, err
+	})
+	return kept, redacted, err
 }

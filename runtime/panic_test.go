@@ -113,6 +113,8 @@ func TestEveryHookMayPanic(t *testing.T) {
 		}, call, false, tga.EffectInDoubt},
 		{"Prober", func(b *bench) { probing(b); b.opts.Trust.Prober = func(string, string) runtime.Prober { return bad{} } }, call, false, tga.EffectInDoubt},
 		{"Outcome", func(b *bench) { b.opts.Trust.Outcome = func(runtime.Call, *runtime.Reply) error { panic("no rule") } }, call, false, ""},
+		{"Redact", func(b *bench) { b.opts.Redact = badRedactor{true} }, call, true, ""},
+		{"Redact", func(b *bench) { b.opts.Redact = badRedactor{false} }, call, false, ""},
 		{"Capabilities", func(b *bench) { asked(b); b.opts.Trust.Capabilities = bad{} }, approve, true, ""},
 		{"Capabilities", func(b *bench) { asked(b); b.opts.Trust.Capabilities = &unreadable{} }, approve, true, tga.CapabilityInvalid},
 		{"Supervisor", func(b *bench) {
@@ -242,4 +244,18 @@ func TestBeginFollowsRepanicAsCallDoes(t *testing.T) {
 			b.close()
 		}
 	}
+}
+
+// badRedactor panics at what comes in, or at what goes out.
+type badRedactor struct{ in bool }
+
+func (r badRedactor) Args(call runtime.Call) ([]byte, bool, error) {
+	if r.in {
+		panic("no arguments")
+	}
+	return call.Args, false, nil
+}
+
+func (badRedactor) Reply(runtime.Call, runtime.Reply) (runtime.Reply, bool, error) {
+	panic("no reply")
 }

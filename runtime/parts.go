@@ -10,7 +10,8 @@ func share(rt *Runtime) {
 	rt.results = &results{store: store}
 	rt.executors = &executors{store: store, clock: rt.clock, lock: o.Lock}
 	rt.queries = &queries{store: store, clock: rt.clock, executors: rt.executors, profile: o.Profile}
-	rt.answers = &answers{rules: o.Trust.Outcome, maxAnswer: o.MaxAnswer}
+	rt.redact = redactions{by: o.Redact, mint: rt.mint}
+	rt.answers = &answers{rules: o.Trust.Outcome, maxAnswer: o.MaxAnswer, redact: rt.redact}
 	rt.observe = observer(o.Observe)
 	rt.doubts = &doubts{clock: rt.clock, mint: rt.mint, observe: rt.observe, counts: rt.counts}
 	rt.retries = &retries{
@@ -60,7 +61,7 @@ func openDoors(rt *Runtime) {
 	rt.deliveries = &deliveries{store: store, names: rt.names, traces: rt.traces, keys: rt.keys, repeats: repeats}
 	rt.begins = &begins{
 		store: store, clock: rt.clock, executors: rt.executors, queries: rt.queries, ends: rt.ends, traces: rt.traces,
-		results: rt.results, keys: rt.keys, ids: &beginIDs{store: store, names: rt.names, mint: rt.mint}, stands: rt.stands,
+		results: rt.results, keys: rt.keys, redact: rt.redact, ids: &beginIDs{store: store, names: rt.names, mint: rt.mint}, stands: rt.stands,
 		repeats: repeats, deliveries: rt.deliveries, calls: rt, selfApproval: rt.opts.Trust.SelfApproval,
 	}
 	rt.finishes = &finishes{

@@ -103,6 +103,7 @@ type begins struct {
 	traces       *traces
 	results      *results
 	keys         *derivedKeys
+	redact       redactions
 	ids          *beginIDs
 	stands       *stands
 	repeats      *repeats
@@ -143,6 +144,9 @@ func (bs *begins) begin(ctx context.Context, req BeginRequest) (b Begun, err err
 			return Begun{Result: Result{TraceID: req.TraceID}}, err
 		}
 		req.Delivered = nil
+	}
+	if err := bs.redact.request(&req.Request); err != nil {
+		return Begun{Result: Result{TraceID: req.TraceID}}, err
 	}
 	b, noted, err := bs.own(ctx, req)
 	if err == nil && !noted {
@@ -246,6 +250,7 @@ func (bs *begins) open(ctx context.Context, req BeginRequest, own *ownBegin) (*l
 		l, err := bs.traces.resume(ctx, own.trace)
 		if err == nil {
 			l.remote, l.confirms, l.asker = bs.remoteOf(req), req.Replay, req.Submitter
+			l.brings(req.Server, req.Tool, req.Args, req.whole)
 		}
 		return l, err
 	}
@@ -268,6 +273,7 @@ func (bs *begins) open(ctx context.Context, req BeginRequest, own *ownBegin) (*l
 			if err == nil {
 				l.remote = bs.remoteOf(req)
 				l.remote.begun = own.leadsTo(l.lease.TraceID)
+				l.brings(req.Server, req.Tool, req.Args, req.whole)
 			}
 			return l, err
 		}
@@ -365,7 +371,7 @@ func (bs *begins) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun,
 	return Begun{
 		Standing: BeginSend, Result: l.partial(), Attempt: attempt, SendWithin: max(within, 0),
 		Permit: bs.executors.permit(l.lease.TraceID, attempt, l.remote),
-		Key:    l.call.Call.IdempotencyKey, Args: l.call.Call.Call.Args,
+		Key:    l.call.Call.IdempotencyKey, Args: l.sentCall(attempt).Args,
 	}, inTime, nil
 }
 

@@ -49,7 +49,8 @@ type Request struct {
 	// Meta is added to the request's meta. The names that tgad uses are refused.
 	Meta tga.Meta
 
-	own tga.Meta // the runtime's own names: of a retry, a compensation, a derived key
+	whole []byte   // canonical arguments, where Args is what a Redactor left of them
+	own   tga.Meta // the runtime's own names: of a retry, a compensation, a derived key
 }
 
 // Result says where a call stands. A FAILED or DENIED trace is a result, not an
@@ -90,6 +91,8 @@ type Result struct {
 	// Replayed says that the answer is a recorded one: the trace was terminal before this
 	// call of the method, or the effect of another trace is served (ServedFrom).
 	Replayed bool
+	// Redacted says that Value is what was left of the answer when it was stored.
+	Redacted bool
 
 	// Rationale is the decision's, set once there is one.
 	Rationale string

@@ -58,6 +58,7 @@ func (rs *results) of(ctx context.Context, id tga.ID) (Result, error) {
 		documents, answered = origin.Documents, origin
 	}
 	if answered.Effect != nil {
+		r.Redacted = isRedacted(answered.Effect)
 		r.RetryAfter = retryAfterOf(answered.Effect)
 		r.ResolvedBy = answered.Effect.Meta.String(tga.MetaResolvedBy)
 		r.ResolvedVia = answered.Effect.Meta.String(tga.MetaResolvedVia)

@@ -112,8 +112,8 @@ func derivedID(what string, trace tga.ID, more tga.Digest) tga.ID {
 // a retryable failure or a call that was not sent, or the undoing of what was half done.
 // The new attempt is made no earlier than the tool server asked for.
 func (r *retries) schedule(l *loop, class ledger.Class, asked time.Duration) error {
-	if l.remote != nil || l.external() {
-		return nil // who sends by itself makes its own new attempts
+	if l.remote != nil || l.external() || isRedacted(l.request) {
+		return nil // who sends by itself makes its own new attempts; and only a caller has the arguments
 	}
 	switch {
 	case class == ledger.ClassNotSent, class == ledger.ClassRetryable && r.profile.NeedsLicence():

@@ -34,6 +34,7 @@ type loop struct {
 	notes                           []chain.NewNote    // commit with what is staged
 	attachments                     []chain.Attachment // likewise
 	prepared                        []chain.Attachment // likewise, and go when the call is unstaged
+	whole, answer                   []byte             // arguments and answer, where what is stored of them is redacted
 	namespace                       string
 	deadline                        tga.Millis // 0 = none
 	begun                           tga.Millis // ts of the genesis entry; 0 = not durable yet
@@ -181,6 +182,12 @@ func (rt *Runtime) reserve(ctx context.Context, l *loop) error {
 // take reserves the key and marks attempt 1, in one append, once everybody who has a say in
 // it has allowed the call.
 func (rt *Runtime) take(ctx context.Context, l *loop, record *ledger.Record, attempt uint32) error {
+	if !l.sendable() {
+		if err := l.commit(ctx); err != nil {
+			return err
+		}
+		return errNotAtHand(l)
+	}
 	if why, err := rt.rules.forbidden(ctx, l); err != nil {
 		return err
 	} else if why != nil {
@@ -224,7 +231,7 @@ func (rt *Runtime) leaveToHolder(ctx context.Context, l *loop, key ledger.Key, r
 		// Nobody runs the trace that has the key. Run it, once: an outcome that its
 		// licence permits is found now, and not at the next start.
 		l.helped = record.TraceID
-		return true, rt.help(ctx, record.TraceID)
+		return true, rt.help(ctx, l, record.TraceID)
 	}
 	// The holder was asked for after the record was read, and may have ended the call
 	// in between. Only a record that still stands as it was read is in doubt.
@@ -279,6 +286,14 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	l.decided = rt.clock.Read()
 	d := ledger.Decide(rt.queries.of(l, record))
 	l.within = d.Within
+	if !l.sendable() {
+		switch d.Action {
+		case ledger.Send:
+			return errNotAtHand(l)
+		case ledger.Resend:
+			return rt.doubts.leave(ctx, l)
+		}
+	}
 	switch d.Action {
 	case ledger.Send:
 		// Provably the first send. The caller may have given up long ago.
@@ -343,10 +358,11 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	sendCtx, cancel := context.WithTimeoutCause(sending(ctx), l.policy.SendTimeout, ErrSendTimeout)
 	defer cancel()
 	rt.counts.sent.Add(1)
-	reply, err := rt.tools.Dispatch(sendCtx, l.dispatchCall(attempt))
+	reply, err := rt.tools.Dispatch(sendCtx, l.sentCall(attempt))
 	// From here on the caller's context no longer matters: the world may have changed,
 	// and the evidence of it is appended whether or not anybody still waits.
 	ctx = context.WithoutCancel(ctx)
+	err = rt.redact.cause(l.sentCall(attempt), err)
 
 	switch {
 	case err == nil:

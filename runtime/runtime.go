@@ -27,6 +27,7 @@ type Runtime struct {
 
 	// What the loop and the others share.
 	mint       *minter
+	redact     redactions
 	traces     *traces
 	results    *results
 	queries    *queries
@@ -138,6 +139,9 @@ func (rt *Runtime) Stats() Stats {
 // have been sent then ends in an effect or in doubt; with [WithLife] it goes on.
 func (rt *Runtime) Call(ctx context.Context, req Request) (res Result, err error) {
 	defer rt.goOn(&err)
+	if err := rt.redact.request(&req); err != nil {
+		return Result{TraceID: req.TraceID}, err
+	}
 	l, err := rt.start(ctx, req)
 	if err != nil {
 		return Result{TraceID: req.TraceID}, err
@@ -185,6 +189,9 @@ func (rt *Runtime) settled(ctx context.Context, l *loop, wasTerminal bool) (Resu
 	}
 	res, err := rt.results.of(ctx, l.lease.TraceID)
 	res.Replayed, res.Confirmation = wasTerminal || !res.ServedFrom.IsZero(), l.confirmation
+	if l.answer != nil && !res.Replayed {
+		res.Value, res.Redacted = l.answer, false // who waited for the tool gets what it said
+	}
 	return res, err
 }
 
@@ -236,19 +243,20 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 		trace, err := rt.store.Load(ctx, lease.TraceID)
 		switch {
 		case err == nil:
-			return rt.rejoin(lease, trace, request, l)
+			return rt.rejoin(lease, trace, request, l, req.whole)
 		case !errors.Is(err, tga.NotFound):
 			return nil, err
 		}
 	}
 	l.stage(request)
+	l.whole = req.whole
 	// The conflict check comes before anything is written, and a write call without a
 	// key ends here.
 	key, err := rt.mint.key(l)
 	if err != nil {
 		return nil, err
 	}
-	if err := rt.admission.admit(ctx, request, l.callID, request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal); err != nil {
+	if err := rt.admission.admit(ctx, request, l.whole, l.callID, request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal); err != nil {
 		return nil, err
 	}
 	record, err := rt.store.Record(ctx, key)
@@ -270,7 +278,7 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 // other is refused.
 //
 // A trace of another namespace is NOT_FOUND, in the words of one that is not there.
-func (rt *Runtime) rejoin(lease chain.Lease, trace *chain.Trace, request *tga.Artifact, asks *loop) (*loop, error) {
+func (rt *Runtime) rejoin(lease chain.Lease, trace *chain.Trace, request *tga.Artifact, asks *loop, whole []byte) (*loop, error) {
 	if trace.Namespace != asks.namespace {
 		return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", lease.TraceID).In(lease.TraceID)
 	}
@@ -284,12 +292,14 @@ func (rt *Runtime) rejoin(lease chain.Lease, trace *chain.Trace, request *tga.Ar
 		l.request.Meta.String(tga.MetaSubject) != request.Meta.String(tga.MetaSubject) {
 		return nil, tga.Errorf(tga.StateInvalidTransition, "the trace exists and is of another call").In(lease.TraceID)
 	}
+	l.brings(is.Proposal.ToolServer, is.Proposal.ToolName, is.Proposal.Args, whole)
 	return l, nil
 }
 
 // help runs another trace that has the key this run needs. What becomes of it shows in
-// the ledger; only a store that fails is this run's business.
-func (rt *Runtime) help(ctx context.Context, trace tga.ID) error {
+// the ledger; only a store that fails is this run's business. asks is the loop of this run, which
+// may have the arguments of the other's call.
+func (rt *Runtime) help(ctx context.Context, asks *loop, trace tga.ID) error {
 	// No deadline, so no waiting: who holds that lease is at work already.
 	l, err := rt.traces.resume(context.WithoutCancel(ctx), trace)
 	if err != nil {
@@ -303,6 +313,8 @@ func (rt *Runtime) help(ctx context.Context, trace tga.ID) error {
 		return nil
 	}
 	l.confirms = true
+	p := asks.request.Request.Proposal
+	l.brings(p.ToolServer, p.ToolName, p.Args, asks.whole)
 	if err := rt.drive(ctx, l); errors.Is(err, tga.StoreUnavailable) {
 		return err
 	}

@@ -103,7 +103,9 @@ func (e *ends) stageNotSent(l *loop, attempt uint32, code tga.Code, reason strin
 
 // stageEffect stages the effect that a tool server's reply amounts to.
 func (e *ends) stageEffect(l *loop, attempt uint32, r Reply) error {
-	return e.stageAnswer(l, e.answers.read(l, attempt, r), r.Attachments)
+	w := e.answers.read(l, attempt, r)
+	l.answer = w.whole
+	return e.stageAnswer(l, w, r.Attachments)
 }
 
 // stageAnswer stages the effect that ends a call which may have been sent, and what

@@ -51,6 +51,9 @@ func resultLine(res runtime.Result) string {
 	case res.Attempts > 0:
 		line += fmt.Sprintf(", %d attempts, %d sent", res.Attempts, res.Sent)
 	}
+	if res.Redacted {
+		line += ", redacted"
+	}
 	if res.ResultBytes > 0 {
 		line += fmt.Sprintf(", an answer of %d bytes of which the digest is kept", res.ResultBytes)
 	}

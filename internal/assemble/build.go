@@ -18,6 +18,7 @@ import (
 	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/outcome"
+	"github.com/tgad/tgad/internal/redact"
 	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/ledger"
@@ -55,14 +56,16 @@ type Options struct {
 // whom else the file says to ask.
 type Tools struct {
 	dispatch.Router
-	config  *config.Config
-	trust   runtime.Trust
-	rules   *outcome.Rules
-	mcp     map[string]*listed
-	grpc    map[string]optional.GRPCServer
-	trusted []string
-	closers []func() error
-	named   map[string]bool // external servers of the file, and whether their hints are trusted
+	config *config.Config
+	trust  runtime.Trust
+	// redactor is nil where all of every call is stored.
+	redactor *redact.Redactor
+	rules    *outcome.Rules
+	mcp      map[string]*listed
+	grpc     map[string]optional.GRPCServer
+	trusted  []string
+	closers  []func() error
+	named    map[string]bool // external servers of the file, and whether their hints are trusted
 
 	mu        sync.Mutex
 	suggested map[[2]string]runtime.Policy
@@ -81,6 +84,9 @@ func Build(c *config.Config, o Options) (_ *Tools, err error) {
 		o.Logger.Warn(w)
 	}
 	if t.rules, err = c.Outcomes(); err != nil {
+		return nil, err
+	}
+	if t.redactor, err = redactor(c, o.Store); err != nil {
 		return nil, err
 	}
 	if o.AtRest {
@@ -235,7 +241,11 @@ func (t *Tools) Asks(server, tool string) bool { return t.config.ProberOf(server
 
 // Options are the runtime's.
 func (t *Tools) Options() runtime.Options {
-	return runtime.Options{Profile: t.config.LedgerProfile(), Policy: t.Policy, Trust: t.trust, Limits: t.config.JSONLimits(), Lock: lockHolder, MaxAnswer: t.config.Limits.AnswerBytes.N}
+	o := runtime.Options{Profile: t.config.LedgerProfile(), Policy: t.Policy, Trust: t.trust, Limits: t.config.JSONLimits(), Lock: lockHolder, MaxAnswer: t.config.Limits.AnswerBytes.N}
+	if t.redactor != nil {
+		o.Redact = t.redactor
+	}
+	return o
 }
 
 // Suggest asks the trusted servers for their hints. A server that cannot be asked

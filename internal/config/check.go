@@ -40,6 +40,7 @@ func (c *Config) check(r *report, b Builder) {
 		}
 	}
 	c.checkTools(r, servers)
+	c.checkRedaction(r)
 	c.checkVerifiers(r, b)
 	c.checkProbers(r, servers, b)
 	c.Capability.check(r)

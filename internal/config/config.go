@@ -18,6 +18,7 @@ type Config struct {
 
 	Store      Store      `toml:"store"`
 	Evidence   Evidence   `toml:"evidence"`
+	Redaction  Redaction  `toml:"redaction"`
 	Socket     Socket     `toml:"socket"`
 	Limits     Limits     `toml:"limits"`
 	Servers    []Server   `toml:"server"`

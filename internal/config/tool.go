@@ -38,6 +38,7 @@ type Tool struct {
 	Changes  []outcome.Change `toml:"change"`  // what a call changes in the world
 	Inverse  *outcome.Inverse `toml:"inverse"` // the call that undoes one
 	Key      Key              `toml:"key"`
+	Redact   Redact           `toml:"redact"` // what of a call is not stored
 
 	Log string `toml:"log"` // tgad mcp: "none" passes the tool's calls on without a trace
 

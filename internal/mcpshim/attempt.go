@@ -111,6 +111,8 @@ type outcome struct {
 	digest tga.Digest
 	final  bool // an effect: with its delivery the occurrence is over
 	again  bool // the call needs a key after all
+	// redacted says that value is what was left of the answer when it was stored.
+	redacted bool
 }
 
 // join finds the attempt at a key, or starts one. Another request under the same key is

@@ -22,7 +22,7 @@ import (
 // serve is the end of a call whose effect is recorded.
 func (a *attempt) serve(r runtime.Result) {
 	a.forget()
-	a.out = outcome{trace: r.TraceID, own: r.TraceID, digest: r.Digest}
+	a.out = outcome{trace: r.TraceID, own: r.TraceID, digest: r.Digest, redacted: r.Redacted}
 	if !r.ServedFrom.IsZero() {
 		a.out.trace = r.ServedFrom
 	}

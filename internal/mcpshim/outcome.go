@@ -39,7 +39,7 @@ func (q *call) answer(a *attempt, mine bool) error {
 	case o.fault:
 		return q.reply(`,"error":`, o.value)
 	}
-	return q.reply(`,"result":`, say.Replayed(o.value, o.trace, o.digest))
+	return q.reply(`,"result":`, say.Replayed(o.value, o.trace, o.digest, o.redacted))
 }
 
 // reply answers the client.

@@ -311,7 +311,7 @@ func (t *ownTask) standing() (said string, is taskStanding) {
 	case o.final && o.fault:
 		return `"status":"failed","error":` + string(o.value), taskEffect
 	case o.final && t.revived:
-		return `"status":"completed","result":` + string(say.Replayed(o.value, o.trace, o.digest)), taskEffect
+		return `"status":"completed","result":` + string(say.Replayed(o.value, o.trace, o.digest, o.redacted)), taskEffect
 	case o.final:
 		return `"status":"completed","result":` + string(o.value), taskEffect
 	}

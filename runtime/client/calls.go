@@ -154,7 +154,7 @@ func CallOf(r runtime.Result) Call {
 		ToolCallID: r.ToolCallID, IdempotencyKey: r.Key, Attempts: r.Attempts, Sent: r.Sent, ResultBytes: r.ResultBytes, ResultDigest: r.ResultDigest,
 		Status: r.Status, OutcomeClass: r.Class.String(), Summary: r.Summary,
 		ErrorCode: r.ErrorCode, ErrorMessage: r.ErrorMessage, ToolErrorCode: r.ToolErrorCode, RetryAfterMS: tga.RetryAfterMS(r.RetryAfter), ResolvedBy: r.ResolvedBy, ResolvedVia: r.ResolvedVia, ServedFrom: r.ServedFrom,
-		Replayed: r.Replayed, Rationale: r.Rationale, Changes: r.Changes, CompensatedBy: r.CompensatedBy,
+		Replayed: r.Replayed, Redacted: r.Redacted, Rationale: r.Rationale, Changes: r.Changes, CompensatedBy: r.CompensatedBy,
 	}
 	if f := r.Confirmation; f != nil {
 		c.Confirmation = &Confirmation{
@@ -172,7 +172,7 @@ func resultOf(c Call) (runtime.Result, error) {
 		TraceID: c.TraceID, Seq: c.Seq, Digest: c.EntryDigest, ToolCallID: c.ToolCallID, Key: c.IdempotencyKey,
 		Attempts: c.Attempts, Sent: c.Sent, ResultBytes: c.ResultBytes, ResultDigest: c.ResultDigest, Status: c.Status, Value: c.ResultBase64, Summary: c.Summary,
 		ErrorCode: c.ErrorCode, ErrorMessage: c.ErrorMessage, ToolErrorCode: c.ToolErrorCode, RetryAfter: tga.ParseRetryAfterMS(c.RetryAfterMS), ResolvedBy: c.ResolvedBy, ResolvedVia: c.ResolvedVia, ServedFrom: c.ServedFrom,
-		Replayed: c.Replayed, Rationale: c.Rationale, Changes: c.Changes, CompensatedBy: c.CompensatedBy,
+		Replayed: c.Replayed, Redacted: c.Redacted, Rationale: c.Rationale, Changes: c.Changes, CompensatedBy: c.CompensatedBy,
 	}
 	if c.Result != nil && c.ResultBase64 == nil {
 		r.Value = c.Result

@@ -65,6 +65,7 @@ type Call struct {
 	ResolvedVia  string `json:"resolved_via,omitempty"` // "model" where a model decided, by the right of a person
 	ServedFrom   tga.ID `json:"served_from,omitempty"`
 	Replayed     bool   `json:"replayed"`
+	Redacted     bool   `json:"redacted,omitempty"` // the result is what was left of the answer when it was stored
 	Rationale    string `json:"rationale,omitempty"`
 
 	Changes       []tga.StateChange `json:"changes,omitempty"`      // what the effect says it changed

@@ -35,7 +35,7 @@ func TestEveryFieldOfAResultTravels(t *testing.T) {
 	want := runtime.Result{
 		TraceID: id(1), State: tga.Failed, Seq: 4, Digest: tga.Sum([]byte("d")), ToolCallID: id(2), Key: "k", Attempts: 3, Sent: 2, ResultBytes: 5, ResultDigest: tga.Sum([]byte("r")),
 		Status: tga.StatusFailure, Class: ledger.ClassCompensated, Value: []byte(" 1\n"), Summary: "s", ErrorCode: "E", ErrorMessage: "m", ToolErrorCode: "own", RetryAfter: 7 * time.Second, ResolvedBy: "person", ResolvedVia: "model",
-		ServedFrom: id(3), Replayed: true, Rationale: "r", CompensatedBy: id(4), Changes: []tga.StateChange{change},
+		ServedFrom: id(3), Replayed: true, Redacted: true, Rationale: "r", CompensatedBy: id(4), Changes: []tga.StateChange{change},
 		Confirmation: &runtime.Confirmation{
 			Checked: 3, Unchecked: 1, Skipped: true, EvidenceDigest: tga.Sum([]byte("e")),
 			Mismatches: []runtime.Mismatch{

@@ -73,6 +73,7 @@ const (
 	MetaOccurrence     = "occurrence"         // request: occurrence of a derived key, from 0
 	MetaIdentity       = "identity"           // request: digest that identical calls without a key share, hex
 	MetaSubject        = "subject"            // request: whose call it is, of the clients that one executor serves
+	MetaRedacted       = "redacted"           // request, effect: true where something was taken out before it was stored
 	MetaAgainOf        = "again_of"           // request: identical trace that a person said to run again
 	MetaSchemaDigest   = "tool_schema_digest" // decision: the tool's definition when it was approved, hex
 	MetaOutcomeError   = "outcome_error"      // effect: which rule of the tool could not be applied, and why

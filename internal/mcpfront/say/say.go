@@ -14,6 +14,7 @@ import (
 const (
 	MetaTrace    = "dev.tgad/traceId"
 	metaReplayed = "dev.tgad/replayed"
+	metaRedacted = "dev.tgad/redacted"
 	metaDigest   = "dev.tgad/entryDigest"
 	metaCode     = "dev.tgad/code"
 
@@ -67,9 +68,13 @@ func content(version mcpraw.Revision) []byte {
 	return []byte(`{"content":[{"type":"text","text":`)
 }
 
-// Replayed adds to a recorded result that it is one. What is there stays as it is.
-func Replayed(result []byte, trace tga.ID, digest tga.Digest) []byte {
+// Replayed adds to a recorded result that it is one, and that it is what was left of the answer
+// where something was redacted. What is there stays as it is.
+func Replayed(result []byte, trace tga.ID, digest tga.Digest, redacted bool) []byte {
 	ours := []byte(`"` + metaReplayed + `":true,"` + MetaTrace + `":"` + trace.String() + `","` + metaDigest + `":"` + digest.String() + `"`)
+	if redacted {
+		ours = append(ours, `,"`+metaRedacted+`":true`...)
+	}
 	all, err := mcpraw.Members(result)
 	if err != nil {
 		return result // no object: nothing can be added to it
@@ -86,7 +91,7 @@ func Replayed(result []byte, trace tga.ID, digest tga.Digest) []byte {
 		out = append(append(out, '{'), ours...)
 		for _, i := range inner {
 			switch i.Name {
-			case metaReplayed, MetaTrace, metaDigest:
+			case metaReplayed, metaRedacted, MetaTrace, metaDigest:
 				continue // of an inner shim
 			}
 			out = append(out, ',')
