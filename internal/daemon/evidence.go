@@ -90,19 +90,7 @@ func (q proving) receipt() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := client.Receipt{TraceID: t.ID, Key: r.Key, HandOvers: texts(r.HandOvers), Checkpoint: string(r.Checkpoint), Pending: r.Pending()}
-	for i := range r.Leaves {
-		p := &r.Leaves[i]
-		leaf := client.ReceiptLeaf{Index: int64(p.Index), Leaf: p.Append(nil)}
-		if p.Proof != nil {
-			leaf.Proof = make([][]byte, 0, len(p.Proof))
-			for j := range p.Proof {
-				leaf.Proof = append(leaf.Proof, p.Proof[j][:])
-			}
-		}
-		m.Leaves = append(m.Leaves, leaf)
-	}
-	return m, nil
+	return r.Plain(), nil
 }
 
 // checkpoint answers with the newest signed checkpoint of the store.

@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -35,6 +37,19 @@ func NewKey(origin string) (secret, public string, err error) {
 		return "", "", tga.Errorf(tga.StoreUnavailable, "new key: %w", err)
 	}
 	return secret, public, nil
+}
+
+// CreateKeyFile writes the secret text of a key into a new file that only its owner reads.
+func CreateKeyFile(path, secret string) error {
+	f, err := access.Create(path)
+	if err != nil {
+		return tga.Errorf(tga.ValidationError, "key: %w", err)
+	}
+	_, err = io.WriteString(f, secret+"\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "key: %w", err)
+	}
+	return nil
 }
 
 func goodName(s string) bool { return s != "" && !strings.ContainsAny(s, "+ \t\r\n\u00a0\u2028") }
