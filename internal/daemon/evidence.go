@@ -107,6 +107,49 @@ func (q proving) checkpoint() (any, error) {
 	return client.SignedCheckpoint{Key: key, HandOvers: texts(over), Checkpoint: string(raw)}, nil
 }
 
+// signedNote answers with the newest signed checkpoint as it is.
+func (q proving) signedNote() (any, error) {
+	k, err := q.keeper()
+	if err != nil {
+		return nil, err
+	}
+	raw, _ := k.Newest()
+	if raw == nil {
+		return nil, tga.Errorf(tga.NotFound, "no checkpoint was signed yet: the first comes when something was appended")
+	}
+	q.w.Header().Set("Cache-Control", "no-cache")
+	return exact{"text/plain; charset=utf-8", raw}, nil
+}
+
+// tile answers with a tile of the tree. Hashes say nothing of a trace to who does not know it;
+// leaves name every trace of the store, and are for who sees all of them.
+func (q proving) tile() (any, error) {
+	k, err := q.keeper()
+	if err != nil {
+		return nil, err
+	}
+	tile, err := evidence.ParseTile(q.r.PathValue("level") + "/" + q.r.PathValue("number"))
+	if err != nil {
+		return nil, err
+	}
+	if tile.L == evidence.EntriesLevel {
+		if !q.peer.all() {
+			return nil, tga.Errorf(tga.PermissionDenied, "%s sees one namespace, and the leaves of the tree name every trace of the store", q.peer.name())
+		}
+		leave, err := q.takeFollower()
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
+	raw, err := k.Tile(q.r.Context(), tile)
+	if err != nil {
+		return nil, err
+	}
+	q.w.Header().Set("Cache-Control", "max-age=31536000, immutable")
+	return exact{"application/octet-stream", raw}, nil
+}
+
 func texts(notes [][]byte) (out []string) {
 	for _, raw := range notes {
 		out = append(out, string(raw))

@@ -55,6 +55,13 @@ func (p Proofs) Checkpoint(ctx context.Context) (SignedCheckpoint, error) {
 	return s, err
 }
 
+// Tile returns a tile of the store's tree, which the newest checkpoint covers, by its path in C2SP
+// tlog-tiles, such as "tile/0/000.p/5"; of the path "checkpoint" the newest signed checkpoint.
+func (p Proofs) Tile(ctx context.Context, path string) ([]byte, error) {
+	raw, _, err := p.c.bytes(ctx, get("/"+path))
+	return raw, err
+}
+
 // Export yields the lines of an evidence file, as [Client.Export] does.
 func (p Proofs) Export(ctx context.Context, m EvidenceRequest) iter.Seq2[[]byte, error] {
 	return ended(ctx, p.c, post("/v1/bundle", m))

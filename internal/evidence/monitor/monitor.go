@@ -25,6 +25,8 @@ type Source interface {
 	// Evidence writes an evidence file of the appends behind an index, at most so many, that
 	// grew from an older checkpoint; nil is none. Where it returns no error, it is whole.
 	Evidence(ctx context.Context, w io.Writer, after, most int64, old []byte) error
+	// Tile returns a tile of the tree by its path in C2SP tlog-tiles.
+	Tile(ctx context.Context, path string) ([]byte, error)
 }
 
 // Options say what a monitor trusts, and where it remembers.
@@ -268,14 +270,9 @@ func (m *Monitor) agrees(ctx context.Context, keys *checkpoint.Keys, from string
 	case other.Size == m.state.size:
 		return m.contradicted(Fork, raw, "%s was shown another tree of %d appends, with head %v", from, other.Size, other.Head)
 	}
-	// The evidence of the last append says from which trees it grew.
-	if _, err = m.ask(ctx, m.state.size-1, 1, raw); err == nil {
-		return nil
-	}
-	var a *Alarm
-	if errors.As(err, &a) {
-		a.Kind, a.Shown = Fork, raw
-		a.Text = fmt.Sprintf("%s was shown another tree of %d appends: %s", from, other.Size, a.Text)
+	head, err := m.headOf(ctx, other.Size)
+	if err == nil && head != other.Head {
+		return m.contradicted(Fork, raw, "%s was shown another tree of %d appends, with head %v: in the tree that was remembered it has head %v", from, other.Size, other.Head, head)
 	}
 	return err
 }

@@ -35,6 +35,7 @@ type stand struct {
 	ended    chan struct{}
 	follower *monitor.Monitor
 	breaks   func() error // what becomes of the next evidence instead
+	spoil    bool         // tiles have a wrong byte
 	skip     int64        // appends that evidence passes over
 	forge    [2]string    // a text that evidence has, and what it says instead
 }
@@ -143,6 +144,22 @@ func (s *stand) Evidence(ctx context.Context, w io.Writer, after, most int64, ol
 		}
 		return nil
 	})
+}
+
+// Tile implements [monitor.Source].
+func (s *stand) Tile(ctx context.Context, path string) ([]byte, error) {
+	if s.breaks != nil {
+		return nil, s.breaks()
+	}
+	tile, err := evidence.ParseTile(strings.TrimPrefix(path, "tile/"))
+	if err != nil {
+		return nil, err
+	}
+	raw, err := s.k.Tile(ctx, tile)
+	if s.spoil && err == nil {
+		raw[0]++
+	}
+	return raw, err
 }
 
 // forger writes one text for another; each write has whole lines.
@@ -335,6 +352,16 @@ func TestMonitorSeesEachAttack(t *testing.T) {
 				s.Fatal(err)
 			}
 		}, monitor.Fork},
+		"tiles are of something else": {func(s *stand) {
+			raw, err := checkpoint.Checkpoint{Origin: "payments.example/tgad", Size: 2}.Sign(s.signer)
+			if err != nil {
+				s.Fatal(err)
+			}
+			if err := os.WriteFile(elsewhere, raw, 0o600); err != nil {
+				s.Fatal(err)
+			}
+			s.spoil = true
+		}, monitor.Evidence},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := os.RemoveAll(elsewhere); err != nil {
