@@ -35,9 +35,9 @@ type stand struct {
 	ended    chan struct{}
 	follower *monitor.Monitor
 	breaks   func() error // what becomes of the next evidence instead
-	spoil    bool         // tiles have a wrong byte
 	skip     int64        // appends that evidence passes over
 	forge    [2]string    // a text that evidence has, and what it says instead
+	spoil    bool         // tiles have a wrong byte
 }
 
 func newStand(t *testing.T) *stand {
@@ -146,22 +146,6 @@ func (s *stand) Evidence(ctx context.Context, w io.Writer, after, most int64, ol
 	})
 }
 
-// Tile implements [monitor.Source].
-func (s *stand) Tile(ctx context.Context, path string) ([]byte, error) {
-	if s.breaks != nil {
-		return nil, s.breaks()
-	}
-	tile, err := evidence.ParseTile(strings.TrimPrefix(path, "tile/"))
-	if err != nil {
-		return nil, err
-	}
-	raw, err := s.k.Tile(ctx, tile)
-	if s.spoil && err == nil {
-		raw[0]++
-	}
-	return raw, err
-}
-
 // forger writes one text for another; each write has whole lines.
 type forger struct {
 	w    io.Writer
@@ -268,7 +252,7 @@ func TestMonitorSeesEachAttack(t *testing.T) {
 		return raw
 	}
 	for name, c := range map[string]struct {
-		attack func(s *stand)
+		attack func(*stand)
 		kind   string
 	}{
 		"nothing": {func(*stand) {}, ""},
@@ -352,16 +336,7 @@ func TestMonitorSeesEachAttack(t *testing.T) {
 				s.Fatal(err)
 			}
 		}, monitor.Fork},
-		"tiles are of something else": {func(s *stand) {
-			raw, err := checkpoint.Checkpoint{Origin: "payments.example/tgad", Size: 2}.Sign(s.signer)
-			if err != nil {
-				s.Fatal(err)
-			}
-			if err := os.WriteFile(elsewhere, raw, 0o600); err != nil {
-				s.Fatal(err)
-			}
-			s.spoil = true
-		}, monitor.Evidence},
+		"tiles are of something else": {spoilTiles(elsewhere), monitor.Evidence},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := os.RemoveAll(elsewhere); err != nil {
@@ -513,9 +488,7 @@ func TestRestartsAreNoAlarm(t *testing.T) {
 	}
 	s.open()
 	defer s.close()
-	if s.db.Cursor() > 0 {
-		s.covered()
-	}
+	s.covered()
 	m := s.monitor(monitor.Options{State: state})
 	steps += follow(t, m)
 	size, checked := m.Seen()
