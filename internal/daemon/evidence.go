@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"io"
+	"sync"
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/evidence"
@@ -14,6 +15,7 @@ import (
 // comes before the runtime: a store that was rolled back is frozen before anything is sent.
 func (d *Daemon) openEvidence(o Options) error {
 	if o.readOnly {
+		d.resting = sync.OnceValues(func() (*evidence.Keeper, error) { return evidence.Read(d.life, d.db, o.Data, nil) })
 		return nil
 	}
 	options, ok, err := assemble.Evidence(o.Config, o.Data, o.Logger)
@@ -51,7 +53,7 @@ func (q proving) keeper() (*evidence.Keeper, error) {
 	case q.d.keeper != nil:
 		return q.d.keeper, nil
 	case q.d.atRest:
-		return nil, tga.Errorf(tga.StoreUnavailable, "receipts and evidence files come from the daemon of the store, which has its key: start it")
+		return q.d.resting() // only who asks for evidence waits until the log was read for it
 	}
 	return nil, tga.Errorf(tga.NotFound, "the store signs no checkpoints: its configuration has no [evidence] key_file")
 }

@@ -34,6 +34,7 @@ type Daemon struct {
 	tools *assemble.Tools
 	// keeper keeps the evidence; nil where the configuration has no key for it.
 	keeper       *evidence.Keeper
+	resting      func() (*evidence.Keeper, error) // the same of a store that is only read
 	stopEvidence func() error
 
 	life       context.Context // of calls: ends when draining is over

@@ -88,7 +88,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/evidence/verifiers", "", ""},
 	{"internal/evidence/sends", "", "internal/evidence/tree ledger schemas/tga wal/chain"},
 	{"internal/evidence/monitor", "", "internal/access internal/evidence/bundle internal/evidence/checkpoint internal/evidence/sends internal/evidence/tree internal/filelock schemas/tga wal/chain"},
-	{"internal/evidence", "", "engine internal/evidence/bundle internal/evidence/checkpoint internal/evidence/tree runtime schemas/tga wal/chain"},
+	{"internal/evidence", "", "engine internal/access internal/evidence/bundle internal/evidence/checkpoint internal/evidence/tree runtime schemas/tga wal/chain"},
 	{"evidence", "signed checkpoints, receipts and evidence files for a program that embeds the store", "engine internal/evidence internal/evidence/checkpoint internal/ndjson runtime schemas/tga wal/chain"},
 	{"internal/config", `the configuration, read and checked`, "internal/access internal/outcome internal/verify internal/verify/sqlcheck ledger runtime internal/capability runtime/dispatch/httpcall schemas/tga"},
 	{"internal/optional", `SQLite, PostgreSQL, gRPC and OTLP, which the build tag slim leaves out`, "internal/turn/emit internal/turn/otlp internal/turn/tools internal/turn/tools/grpccall internal/verify/pgcheck internal/verify/sqlcheck internal/verify/sqlitecheck internal/workstate runtime runtime/workstate/sqlitefile schemas/tga"},
