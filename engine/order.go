@@ -57,18 +57,19 @@ func (o *order) remember() {
 	}
 }
 
-// remembered returns the leaves first..last, nil where not all of them are in memory.
-func (o *order) remembered(first, last uint64) []Leaf {
+// remembered puts the leaves from first on into buf, up to last and as many as there is room for;
+// none where the first one is not in memory.
+func (o *order) remembered(first, last uint64, buf []Leaf) []Leaf {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.recent == nil || first < o.since || first+recentLeaves <= o.placed || last > o.last {
 		return nil
 	}
-	out := make([]Leaf, 0, last-first+1)
-	for i := first; i <= last; i++ {
-		out = append(out, o.recent[i%recentLeaves])
+	buf = buf[:min(last-first+1, uint64(len(buf)))]
+	for i := range buf {
+		buf[i] = o.recent[(first+uint64(i))%recentLeaves]
 	}
-	return out
+	return buf
 }
 
 // grow says that every index up to last is durable.
@@ -125,6 +126,7 @@ func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 	return func(yield func(Leaf, error) bool) {
 		var at wal.Position // of the record read last; zero where the leaves came from memory
 		page := uint64(firstLeafPage)
+		buf := make([]Leaf, memoryPage) // what a follower costs each append is mostly what it allocates
 		db.order.remember()
 		for {
 			prefix, grown := db.order.wait()
@@ -132,7 +134,7 @@ func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 				var leaves []Leaf
 				if err := db.inside(func(o *opened) (err error) {
 					first, last := after+1, min(prefix, after+page)
-					if leaves = db.order.remembered(first, last); leaves != nil {
+					if leaves = db.order.remembered(first, last, buf); leaves != nil {
 						at = wal.Position{}
 						return nil
 					}
@@ -169,6 +171,7 @@ func (db *DB) Follow(ctx context.Context, after uint64) iter.Seq2[Leaf, error] {
 const (
 	firstLeafPage = 8
 	leafPage      = 1024
+	memoryPage    = 64 // of those in memory, which are copied
 )
 
 // leaves reads the leaves first..last, all durable. It begins at a record that is known not

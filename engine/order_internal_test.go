@@ -132,7 +132,7 @@ func TestRecentLeavesAreThoseOfTheLog(t *testing.T) {
 	const before = 3
 	const end = before + recentLeaves + 10
 	grow(before)
-	if got := db.order.remembered(1, before); got != nil {
+	if got := db.order.remembered(1, before, make([]Leaf, recentLeaves)); got != nil {
 		t.Errorf("nobody followed: %d leaves in memory", len(got))
 	}
 	for range db.Follow(t.Context(), 0) {
@@ -140,14 +140,14 @@ func TestRecentLeavesAreThoseOfTheLog(t *testing.T) {
 	}
 	grow(before + 5)
 	for _, first := range []uint64{before, before + 1} {
-		if got := db.order.remembered(first, before+5); (got != nil) != (first > before) {
+		if got := db.order.remembered(first, before+5, make([]Leaf, recentLeaves)); (got != nil) != (first > before) {
 			t.Errorf("from %d: %d leaves in memory, the first one is %d", first, len(got), before+1)
 		}
 	}
 	grow(end)
 	const oldest = end - recentLeaves + 1
 	for _, first := range []uint64{oldest - 1, oldest} {
-		if got := db.order.remembered(first, first+2); (got != nil) != (first == oldest) {
+		if got := db.order.remembered(first, first+2, make([]Leaf, recentLeaves)); (got != nil) != (first == oldest) {
 			t.Errorf("from %d: %d leaves in memory, the oldest one is %d", first, len(got), oldest)
 		}
 	}
@@ -155,11 +155,11 @@ func TestRecentLeavesAreThoseOfTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := db.order.remembered(oldest, end); !slices.Equal(got, want) {
+	if got := db.order.remembered(oldest, end, make([]Leaf, recentLeaves)); !slices.Equal(got, want) {
 		t.Errorf("memory has %d leaves, the log %d, and they differ", len(got), len(want))
 	}
 	db.order.place(Leaf{})
-	if got := db.order.remembered(end, end+1); got != nil {
+	if got := db.order.remembered(end, end+1, make([]Leaf, recentLeaves)); got != nil {
 		t.Errorf("%d leaves, one of which is not durable", len(got))
 	}
 }

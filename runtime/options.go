@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"crypto/rand"
 	"io"
 	"log/slog"
@@ -44,6 +45,10 @@ type Options struct {
 	// not, HolderUnknown where it cannot be seen from here. Remote executors and their
 	// clients are known by such files. Nil sees none.
 	Lock func(path string) ledger.Liveness
+
+	// Receipt gives the receipts of [Runtime.Receipt]: the method of an evidence.Keeper, which
+	// signs checkpoints of the store. Nil gives none.
+	Receipt func(ctx context.Context, trace tga.ID) (Receipt, error)
 
 	// Observe, where it is set, is told of refusals and doubts as they happen. It must not
 	// block and is called from any goroutine.

@@ -76,6 +76,11 @@ func guardAll(tools *Dispatcher, supervisor *Supervisor, opts *Options) {
 			_, _ = catch(log, "Options.Observe", func() (struct{}, error) { f(e); return struct{}{}, nil }) // it is in the log
 		}
 	}
+	if f := opts.Receipt; f != nil {
+		opts.Receipt = func(ctx context.Context, trace tga.ID) (Receipt, error) {
+			return catch(log, "Options.Receipt", func() (Receipt, error) { return f(ctx, trace) })
+		}
+	}
 	lock := opts.Lock
 	opts.Lock = func(path string) ledger.Liveness {
 		l, err := catch(log, "Options.Lock", func() (ledger.Liveness, error) { return lock(path), nil })

@@ -136,6 +136,12 @@ func TestEveryHookMayPanic(t *testing.T) {
 			_, err := b.rt.Compensate(context.Background(), res.TraceID, "ann")
 			return err
 		}, true, ""},
+		{"Receipt", func(b *bench) {
+			b.opts.Receipt = func(context.Context, tga.ID) (runtime.Receipt, error) { panic("no key") }
+		}, func(b *bench, _ string) error {
+			_, err := b.rt.Receipt(context.Background(), b.mustCall(charge("k")).TraceID)
+			return err
+		}, true, ""},
 	}
 	walked := map[string]bool{}
 	for _, r := range rows {

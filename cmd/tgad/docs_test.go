@@ -99,6 +99,7 @@ var ranElsewhere = map[string]string{
 	"tgad witness serve --key FILE --state MEMORY --create --listen HOST:PORT --trust 'ORIGIN KEY'": "witness.txtar",
 	"tgad witness serve --key FILE --state MEMORY --listen HOST:PORT --trust-file STORES":           "witness.txtar",
 	"tgad monitor --key KEY --state FILE":                                                           "evidence.txtar",
+	"tgad monitor --key KEY --state FILE --config CONFIG":                                           "evidence.txtar",
 	"tgad monitor --key KEY --state FILE --against CHECKPOINT --once":                               "evidence.txtar",
 	"tgad capability rotate --config FILE":                                                          "capability.txtar",
 	"tgad capability verify TOKEN":                                                                  "capability.txtar",

@@ -276,13 +276,8 @@ of the witness.`,
 			if err != nil {
 				return err
 			}
-			f, err := access.Create(file)
-			if err != nil {
-				return tga.Errorf(tga.ValidationError, "key: %w", err)
-			}
-			_, err = io.WriteString(f, secret+"\n")
-			if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-				return tga.Errorf(tga.StoreUnavailable, "key: %w", err)
+			if err := checkpoint.CreateKeyFile(file, secret); err != nil {
+				return err
 			}
 			_, err = fmt.Fprintln(a.Out, public)
 			return err

@@ -12,15 +12,21 @@ import (
 	fnote "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/internal/evidence/monitor"
+	"github.com/tgad/tgad/internal/evidence/sends"
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // monitor is the verb that follows a store from outside.
 func (a proving) monitor() *cobra.Command {
-	var key, origin, file string
+	var key, origin, file, licences string
 	var witnesses, others []string
 	var cosigned int
 	var every time.Duration
@@ -33,6 +39,11 @@ all of it, and remembers in FILE what it saw. It ends with exit code 3 when the 
 has fewer appends than it had, or others, or one that no rule allows. Run it on another
 machine than the store's, with FILE on its disk: what an attacker can write to proves
 nothing. A store that is restarted or does not answer is asked again.
+
+It also recomputes what became of each idempotency key, and alarms if a call was sent
+that no rule allows. Name a copy of the daemon's configuration with --config, so that it
+knows the licences of the tools: without it, it takes a repeat within a trace to be
+licensed.
 
 The alarm is written to FILE.alarm, with both signed checkpoints where two contradict
 each other. Whoever starts monitor again is told the same until that file is removed.`,
@@ -57,12 +68,13 @@ each other. Whoever starts monitor again is told the same until that file is rem
 				}
 				o.Witnesses = append(o.Witnesses, v)
 			}
-			for _, p := range others {
-				if strings.HasPrefix(p, "https://") || strings.HasPrefix(p, "http://") {
-					o.Others = append(o.Others, checkpoint.Web{URL: p})
-				} else {
-					o.Others = append(o.Others, checkpoint.Directory{Path: p})
+			o.Others = shown(others)
+			if licences != "" {
+				c, err := assemble.Load(licences)
+				if err != nil {
+					return err
 				}
+				o.Attested = attested(c)
 			}
 			o.Logger = slog.New(slog.NewTextHandler(a.Err, nil))
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -79,6 +91,7 @@ each other. Whoever starts monitor again is told the same until that file is rem
 		},
 	}
 	c.Flags().StringVar(&key, "key", "", "the store's public `key`")
+	c.Flags().StringVar(&licences, "config", "", "the daemon's configuration `file`, or a copy: what it says of tools and their licences")
 	c.Flags().StringVar(&origin, "origin", "", "the `origin` in the store's checkpoints, where it is not the name of the key")
 	c.Flags().StringVar(&file, "state", "", "the `file` that remembers what was seen")
 	c.Flags().DurationVar(&every, "every", 10*time.Second, "`time` between two questions")
@@ -87,6 +100,33 @@ each other. Whoever starts monitor again is told the same until that file is rem
 	c.Flags().StringArrayVar(&witnesses, "witness", nil, "public `key` of a witness that you trust; may be given again")
 	c.Flags().IntVar(&cosigned, "cosigned", 0, "how many `witnesses` must have signed; fewer are logged")
 	return c
+}
+
+// shown are the places with what others were shown.
+func shown(places []string) (out []checkpoint.Target) {
+	for _, p := range places {
+		if strings.HasPrefix(p, "https://") || strings.HasPrefix(p, "http://") {
+			out = append(out, checkpoint.Web{URL: p})
+		} else {
+			out = append(out, checkpoint.Directory{Path: p})
+		}
+	}
+	return out
+}
+
+// attested is what a configuration says of the tools, and of models.
+func attested(c *config.Config) sends.Attested {
+	model := ledger.ReadOnly
+	if c.Agent.ModelLicence == ledger.Park.String() {
+		model = ledger.Park
+	}
+	return sends.Attested{Profile: c.LedgerProfile(), Licence: func(server, tool string) (l ledger.Licence, explicit, reads bool) {
+		if strings.HasPrefix(server, turn.ModelServer("")) {
+			return ledger.Licence{Kind: model}, true, model == ledger.ReadOnly
+		}
+		p, _ := c.Policy(server, tool)
+		return p.Licence, p.LicenceSet, p.Class == tga.ClassRead
+	}}
 }
 
 // follow steps for ever, or until all that is new was checked once.

@@ -1,12 +1,8 @@
 package assemble
 
 import (
-	"errors"
 	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 
 	fnote "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
@@ -29,13 +25,13 @@ func Evidence(c *config.Config, store string, log *slog.Logger) (o evidence.Opti
 	if e.Signer != "" {
 		o.Signer, err = checkpoint.Remote(c.Path(e.Signer), e.PublicKey)
 	} else {
-		o.Signer, err = signer(c.Path(e.KeyFile), store)
+		o.Signer, err = evidence.ReadSigner(c.Path(e.KeyFile), store)
 	}
 	if err != nil {
 		return o, false, err
 	}
 	if e.FormerKeyFile != "" {
-		former, err := signer(c.Path(e.FormerKeyFile), store)
+		former, err := evidence.ReadSigner(c.Path(e.FormerKeyFile), store)
 		if err != nil {
 			return o, false, err
 		}
@@ -54,39 +50,11 @@ func Evidence(c *config.Config, store string, log *slog.Logger) (o evidence.Opti
 	return o, true, nil
 }
 
-func signer(path, store string) (checkpoint.Signer, error) {
-	if within(path, store) {
-		return checkpoint.Signer{}, tga.Errorf(tga.ValidationError, "evidence: the key %s lies in the store: who copies the store has it then. Put it elsewhere", path)
-	}
-	return checkpoint.ReadSigner(path)
-}
-
-// within says whether a path is in a directory, by the names that links lead to.
-func within(path, dir string) bool {
-	real := func(p string) string {
-		if abs, err := filepath.Abs(p); err == nil {
-			p = abs
-		}
-		for rest := ""; ; {
-			if found, err := filepath.EvalSymlinks(p); err == nil || !errors.Is(err, os.ErrNotExist) || filepath.Dir(p) == p {
-				return filepath.Join(found, rest)
-			}
-			p, rest = filepath.Dir(p), filepath.Join(filepath.Base(p), rest)
-		}
-	}
-	rel, err := filepath.Rel(real(dir), real(path))
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
-}
-
 // place makes one place outside of the store.
 func place(c *config.Config, p *config.Place, store string) (checkpoint.Target, error) {
 	switch kind, value := p.Kind(); kind {
 	case "file":
-		path := c.Path(value)
-		if within(path, store) {
-			return nil, tga.Errorf(tga.ValidationError, "evidence: the file %s lies in the store, and would be rolled back with it. Put it on another disk", path)
-		}
-		return checkpoint.Directory{Path: path}, nil
+		return evidence.FilePlace(c.Path(value), store)
 	case "url":
 		headers := http.Header{}
 		if p.HeadersFile != "" {

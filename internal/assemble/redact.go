@@ -3,6 +3,7 @@ package assemble
 import (
 	"bytes"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/redact"
 	"github.com/tgad/tgad/internal/secretfile"
@@ -16,7 +17,7 @@ func redactor(c *config.Config, store string) (*redact.Redactor, error) {
 		return nil, nil
 	}
 	path := c.Path(c.Redaction.KeyFile)
-	if within(path, store) {
+	if access.Within(path, store) {
 		return nil, tga.Errorf(tga.ValidationError, "redaction: the key %s lies in the store: who copies the store has it then. Put it elsewhere", path)
 	}
 	key, err := secretfile.Read(path)

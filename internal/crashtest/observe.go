@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/evidence/tree"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -35,6 +36,7 @@ type Observed struct {
 	Open      map[tga.ID]bool
 	Waiting   map[tga.ID]bool   // wait for people
 	Asks      map[tga.ID]string // what people are asked about a trace: a runtime.Ask… word
+	Leaves    []tree.Leaf       // the global order
 	Problems  []engine.Problem
 	Doubts    []runtime.Classified
 	Recovered bool // recovery has run since the store was opened
@@ -94,6 +96,9 @@ func (p *Process) Observe() *Observed {
 			o.Traces[id] = s
 		}
 	}
+	if o.Leaves, err = p.leaves(ctx); err != nil {
+		o.Err = err
+	}
 	rep, err := p.DB.Check(ctx)
 	o.Problems = rep.Problems
 	if err != nil {
@@ -109,6 +114,23 @@ func (p *Process) Observe() *Observed {
 		o.work, o.Err = p.observeWork(ctx)
 	}
 	return o
+}
+
+// leaves reads the global order.
+func (p *Process) leaves(ctx context.Context) (out []tree.Leaf, err error) {
+	end := p.DB.Cursor()
+	if end == 0 {
+		return nil, nil
+	}
+	for l, err := range p.DB.Follow(ctx, 0) {
+		if err != nil {
+			return nil, err
+		}
+		if out = append(out, tree.Leaf(l)); l.Index >= end {
+			break
+		}
+	}
+	return out, nil
 }
 
 // see folds a trace from its entries and notes, beside the store's own fold. It

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/tgad/tgad/internal/evidence/sends"
+	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -42,6 +45,7 @@ var Properties = []Property{
 	{"S7", "a batch is all or nothing; ledger and index are what the log says", batchesAreWhole},
 	{"S8", "chain, numbers and digests are valid and agree with every checkpoint handed out", chainIsValid},
 	{"S10", "only legal transitions, by one writer; a terminal state is final", legalTransitions},
+	{"S11", "who judges the log from outside, by the licences, finds no send that no rule allows", noForbiddenSend},
 	{"L1", "after a recovery each trace is terminal, waits or is in doubt", nothingIsLeft},
 	{"L2", "in doubt only with a durable attempt, no effect and no licence", noOverParking},
 }
@@ -181,6 +185,28 @@ func oneSend(h *history, o *Observed, report func(string, tga.ID, string, ...any
 			}
 		}
 	}
+}
+
+func noForbiddenSend(_ *history, o *Observed, report func(string, tga.ID, string, ...any)) {
+	book := sends.New(sends.Attested{Profile: o.Profile, Licence: attested})
+	for i := range o.Leaves {
+		s := o.Traces[o.Leaves[i].TraceID]
+		if s == nil || s.Trace == nil {
+			continue // no trace, or one that S8 speaks of
+		}
+		if err := book.Take(&o.Leaves[i], s.Trace); err != nil {
+			report(s.Key.Key, s.Trace.ID, "%v", err)
+		}
+	}
+}
+
+// attested is the operator's configuration as a monitor is told of it.
+func attested(server, tool string) (l ledger.Licence, explicit, reads bool) {
+	if strings.HasPrefix(server, turn.ModelServer("")) {
+		return ledger.Licence{Kind: ledger.ReadOnly}, true, true // a question to a model, as turns have it
+	}
+	p := policy(server, tool)
+	return p.Licence, p.LicenceSet, p.Class == tga.ClassRead
 }
 
 func oneEffect(h *history, _ *Observed, report func(string, tga.ID, string, ...any)) {

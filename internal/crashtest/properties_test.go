@@ -93,6 +93,18 @@ func TestPropertiesFindWhatTheyName(t *testing.T) {
 			s.Entries[2].To = tga.Completed
 			return e
 		}},
+		{"S11", "dedupe_args", func(e []Event, o *Observed) []Event { // a second attempt, of which the tool's owner says nothing
+			s := some(o, func(s *Seen) bool {
+				return slices.ContainsFunc(s.Trace.Notes, func(n tga.Note) bool { return n.Kind == tga.NoteAttempt })
+			})
+			s.Trace = s.Trace.Clone()
+			call := *s.Trace.Call
+			inner := *call.Call
+			inner.Call.ToolName = "park.answers"
+			call.Call = &inner
+			s.Trace.Call = &call
+			return e
+		}},
 		{"L1", "park", func(e []Event, o *Observed) []Event {
 			o.Recovered = true
 			o.Doubts = append(o.Doubts, runtime.Classified{Window: runtime.W2})

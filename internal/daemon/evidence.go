@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"io"
+	"sync"
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/evidence"
@@ -14,6 +15,7 @@ import (
 // comes before the runtime: a store that was rolled back is frozen before anything is sent.
 func (d *Daemon) openEvidence(o Options) error {
 	if o.readOnly {
+		d.resting = sync.OnceValues(func() (*evidence.Keeper, error) { return evidence.Read(d.life, d.db, o.Data, nil) })
 		return nil
 	}
 	options, ok, err := assemble.Evidence(o.Config, o.Data, o.Logger)
@@ -51,7 +53,7 @@ func (q proving) keeper() (*evidence.Keeper, error) {
 	case q.d.keeper != nil:
 		return q.d.keeper, nil
 	case q.d.atRest:
-		return nil, tga.Errorf(tga.StoreUnavailable, "receipts and evidence files come from the daemon of the store, which has its key: start it")
+		return q.d.resting() // only who asks for evidence waits until the log was read for it
 	}
 	return nil, tga.Errorf(tga.NotFound, "the store signs no checkpoints: its configuration has no [evidence] key_file")
 }
@@ -90,19 +92,7 @@ func (q proving) receipt() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := client.Receipt{TraceID: t.ID, Key: r.Key, HandOvers: texts(r.HandOvers), Checkpoint: string(r.Checkpoint), Pending: r.Pending()}
-	for i := range r.Leaves {
-		p := &r.Leaves[i]
-		leaf := client.ReceiptLeaf{Index: int64(p.Index), Leaf: p.Append(nil)}
-		if p.Proof != nil {
-			leaf.Proof = make([][]byte, 0, len(p.Proof))
-			for j := range p.Proof {
-				leaf.Proof = append(leaf.Proof, p.Proof[j][:])
-			}
-		}
-		m.Leaves = append(m.Leaves, leaf)
-	}
-	return m, nil
+	return r.Plain(), nil
 }
 
 // checkpoint answers with the newest signed checkpoint of the store.
@@ -117,6 +107,49 @@ func (q proving) checkpoint() (any, error) {
 	}
 	key, over := k.Keys()
 	return client.SignedCheckpoint{Key: key, HandOvers: texts(over), Checkpoint: string(raw)}, nil
+}
+
+// signedNote answers with the newest signed checkpoint as it is.
+func (q proving) signedNote() (any, error) {
+	k, err := q.keeper()
+	if err != nil {
+		return nil, err
+	}
+	raw, _ := k.Newest()
+	if raw == nil {
+		return nil, tga.Errorf(tga.NotFound, "no checkpoint was signed yet: the first comes when something was appended")
+	}
+	q.w.Header().Set("Cache-Control", "no-cache")
+	return exact{"text/plain; charset=utf-8", raw}, nil
+}
+
+// tile answers with a tile of the tree. Hashes say nothing of a trace to who does not know it;
+// leaves name every trace of the store, and are for who sees all of them.
+func (q proving) tile() (any, error) {
+	k, err := q.keeper()
+	if err != nil {
+		return nil, err
+	}
+	tile, err := evidence.ParseTile(q.r.PathValue("level") + "/" + q.r.PathValue("number"))
+	if err != nil {
+		return nil, err
+	}
+	if tile.L == evidence.EntriesLevel {
+		if !q.peer.all() {
+			return nil, tga.Errorf(tga.PermissionDenied, "%s sees one namespace, and the leaves of the tree name every trace of the store", q.peer.name())
+		}
+		leave, err := q.takeFollower()
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+	}
+	raw, err := k.Tile(q.r.Context(), tile)
+	if err != nil {
+		return nil, err
+	}
+	q.w.Header().Set("Cache-Control", "max-age=31536000, immutable")
+	return exact{"application/octet-stream", raw}, nil
 }
 
 func texts(notes [][]byte) (out []string) {

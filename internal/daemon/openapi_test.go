@@ -87,13 +87,16 @@ func (d *document) validate(raw []byte, path ...string) error {
 	return s.Validate(v)
 }
 
+// documented is the path of a route in the document: OpenAPI has no name for the rest of a path.
+func documented(path string) string { return strings.ReplaceAll(path, "...}", "}") }
+
 // TestDocumentHasTheRoutes walks the route table and the document both ways.
 func TestDocumentHasTheRoutes(t *testing.T) {
 	d := openDocument(t)
 	want := map[string]bool{}
 	for _, r := range routes {
-		want[r.method+" "+r.path] = true
-		op, ok := d.find("paths", r.path, strings.ToLower(r.method))
+		want[r.method+" "+documented(r.path)] = true
+		op, ok := d.find("paths", documented(r.path), strings.ToLower(r.method))
 		if !ok {
 			t.Errorf("%s %s is not in the document", r.method, r.path)
 			continue

@@ -34,6 +34,7 @@ type Daemon struct {
 	tools *assemble.Tools
 	// keeper keeps the evidence; nil where the configuration has no key for it.
 	keeper       *evidence.Keeper
+	resting      func() (*evidence.Keeper, error) // the same of a store that is only read
 	stopEvidence func() error
 
 	life       context.Context // of calls: ends when draining is over
@@ -130,6 +131,8 @@ var routes = []route{
 	{"GET", "/v1/traces/{id}/checkpoint", mayRead, atRest, (*request).latestCheckpoint},
 	{"GET", "/v1/traces/{id}/receipt", mayRead, atRest, as(proving.receipt)},
 	{"GET", "/v1/checkpoint", mayRead, atRest, as(proving.checkpoint)},
+	{"GET", "/checkpoint", mayRead, atRest, as(proving.signedNote)}, // these two are C2SP tlog-tiles
+	{"GET", "/tile/{level}/{number...}", mayRead, atRest, as(proving.tile)},
 	{"POST", "/v1/bundle", mayRead, atRest, as(proving.bundle)},
 	{"GET", "/v1/log", mayRead, atRest, (*request).logLines},
 	{"GET", "/v1/in-doubt", mayRead, atRest, (*request).inDoubt},

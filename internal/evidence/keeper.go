@@ -124,13 +124,14 @@ func Open(ctx context.Context, store Store, dir string, o Options) (*Keeper, err
 	if k.file, err = checkpoint.OpenFile(o.FS, o.FS.PathJoin(dir, tree.Dir)); err != nil {
 		return nil, errors.Join(err, k.tree.Close())
 	}
-	if err = k.start(ctx); err != nil {
+	if err = k.start(ctx, o.FS.PathJoin(dir, tree.Dir)); err != nil {
 		return nil, errors.Join(err, k.tree.Close(), k.file.Close())
 	}
 	return k, nil
 }
 
-func (k *Keeper) start(ctx context.Context) error {
+// start compares what the store is with what was signed for it. dir is where its evidence is kept.
+func (k *Keeper) start(ctx context.Context, dir string) error {
 	if err := k.follow(ctx); err != nil {
 		return err
 	}
@@ -138,6 +139,9 @@ func (k *Keeper) start(ctx context.Context) error {
 		return err
 	}
 	if err := k.handOver(); err != nil {
+		return err
+	}
+	if err := k.writeKey(dir); err != nil {
 		return err
 	}
 	if err := k.compareAll(ctx); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
 	"github.com/tgad/tgad/internal/evidence/tree"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -33,6 +34,26 @@ func (r *Receipt) Pending() (n int) {
 		}
 	}
 	return n
+}
+
+// Plain returns the receipt in its public form.
+func (r *Receipt) Plain() runtime.Receipt {
+	m := runtime.Receipt{TraceID: r.TraceID, Key: r.Key, Checkpoint: string(r.Checkpoint), Pending: r.Pending()}
+	for _, raw := range r.HandOvers {
+		m.HandOvers = append(m.HandOvers, string(raw))
+	}
+	for i := range r.Leaves {
+		p := &r.Leaves[i]
+		leaf := runtime.ReceiptLeaf{Index: int64(p.Index), Leaf: p.Append(nil)}
+		if p.Proof != nil {
+			leaf.Proof = make([][]byte, 0, len(p.Proof))
+			for j := range p.Proof {
+				leaf.Proof = append(leaf.Proof, p.Proof[j][:])
+			}
+		}
+		m.Leaves = append(m.Leaves, leaf)
+	}
+	return m
 }
 
 // Receipt returns the receipt of a trace. NOT_FOUND: there is no such trace.

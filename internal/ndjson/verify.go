@@ -30,9 +30,12 @@ func Verify(r io.Reader) (Report, error) { return VerifyEach(r, Watch{}) }
 
 // Watch is told what an export holds, each piece once it was found to be right; nil is not told.
 type Watch struct {
-	Entry func(tga.LogEntry)
-	Note  func(tga.Note)
-	Trace func(*chain.Trace) // after its entries and notes
+	// Single says that there is one export: a line behind its end, which could begin another one,
+	// is SCHEMA_VIOLATION.
+	Single bool
+	Entry  func(tga.LogEntry)
+	Note   func(tga.Note)
+	Trace  func(*chain.Trace) // after its entries and notes
 }
 
 // VerifyEach is [Verify] for who wants to know what there was.
@@ -93,6 +96,9 @@ func (v *verifier) line() ([]byte, error) {
 }
 
 func (v *verifier) take(b []byte) error {
+	if v.ended && v.watch.Single {
+		return bad("a line behind the end")
+	}
 	kind, l, err := parseLine(b)
 	if err != nil {
 		return err

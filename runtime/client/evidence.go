@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -12,23 +13,8 @@ import (
 // tree did not grow from that, the answer is STATE_CHECKSUM_MISMATCH.
 const HeaderCheckpoint = "Tgad-Checkpoint"
 
-// Receipt says where a trace stands in the tree of its store: GET /v1/traces/{id}/receipt. What the
-// texts and bytes are is in docs/FORMAT.md.
-type Receipt struct {
-	TraceID    tga.ID        `json:"trace_id"`
-	Key        string        `json:"key"`                  // public, that signed first
-	HandOvers  []string      `json:"hand_overs,omitempty"` // signed notes, from it to the key of now
-	Checkpoint string        `json:"checkpoint,omitempty"` // signed note; absent where none covers the trace yet
-	Leaves     []ReceiptLeaf `json:"leaves"`
-	Pending    int           `json:"pending,omitempty"` // leaves that no checkpoint covers yet
-}
-
-// ReceiptLeaf is one append to the trace.
-type ReceiptLeaf struct {
-	Index int64    `json:"index"`           // in the order of the store, from 1
-	Leaf  []byte   `json:"leaf"`            // its 121 bytes
-	Proof [][]byte `json:"proof,omitempty"` // hashes that lead from it to the head of the checkpoint
-}
+// Receipt says where a trace stands in the tree of its store: GET /v1/traces/{id}/receipt.
+type Receipt = runtime.Receipt
 
 // SignedCheckpoint is the newest signed checkpoint of a store: GET /v1/checkpoint.
 type SignedCheckpoint struct {
@@ -67,6 +53,13 @@ func (p Proofs) Checkpoint(ctx context.Context) (SignedCheckpoint, error) {
 	var s SignedCheckpoint
 	err := p.c.ask(ctx, get("/v1/checkpoint"), &s)
 	return s, err
+}
+
+// Tile returns a tile of the store's tree, which the newest checkpoint covers, by its path in C2SP
+// tlog-tiles, such as "tile/0/000.p/5"; of the path "checkpoint" the newest signed checkpoint.
+func (p Proofs) Tile(ctx context.Context, path string) ([]byte, error) {
+	raw, _, err := p.c.bytes(ctx, get("/"+path))
+	return raw, err
 }
 
 // Export yields the lines of an evidence file, as [Client.Export] does.

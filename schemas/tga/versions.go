@@ -47,6 +47,7 @@ const (
 	EvidenceNotesVersion  = 1
 	EvidenceBundleVersion = "1"
 	MonitorStateVersion   = "1" // what tgad monitor remembers
+	MonitorKeysVersion    = 1   // and what it knows of each idempotency key
 	WitnessStateVersion   = 1   // what tgad witness remembers
 
 	// WorkspaceVersion is that of the records of `tgad workspace`.

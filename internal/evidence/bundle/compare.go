@@ -17,11 +17,18 @@ func (v *verifier) entry(e tga.LogEntry) {
 func (v *verifier) note(n tga.Note) {
 	t := v.of(n.TraceID)
 	t.notes = append(t.notes, n.Digest)
+	if v.trust.Append != nil {
+		t.said = append(t.said, n)
+	}
 }
 
 func (v *verifier) trace(c *chain.Trace) {
 	t := v.of(c.ID)
 	t.State = c.Head.State
+	if v.trust.Append != nil {
+		t.whole = c.Clone()
+		t.whole.Documents, t.whole.Notes = nil, t.said
+	}
 	t.Entries, t.Notes = uint64(len(t.entries)), uint64(len(t.notes))
 }
 

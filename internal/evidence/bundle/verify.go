@@ -15,6 +15,7 @@ import (
 	"github.com/tgad/tgad/internal/evidence/tree"
 	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Trust is what the reader of a bundle brings along.
@@ -24,6 +25,9 @@ type Trust struct {
 	// Old is a checkpoint that the reader has from before, as it was signed. The bundle must
 	// have grown from it. nil is none.
 	Old []byte
+	// Append, where it is set, is told of each append of a trace, in order: of a range those in it.
+	// All of the bundle was found to be right by then.
+	Append func(*tree.Leaf, *chain.Trace)
 }
 
 // Report says what a bundle proves, and what it does not.
@@ -89,6 +93,7 @@ func Verify(r io.Reader, trust Trust) (*Report, error) {
 		}
 		return &v.report, err
 	}
+	v.tell()
 	return &v.report, nil
 }
 
@@ -109,6 +114,8 @@ type verifier struct {
 // traced has the digests of a trace's entries and notes.
 type traced struct {
 	Trace
+	said           []tga.Note   // for [Trust].Append
+	whole          *chain.Trace // with them, without documents, for [Trust].Append
 	entries, notes []tga.Digest
 }
 
@@ -154,12 +161,21 @@ func (v *verifier) run() error {
 		return v.missing("%d leaves, the first line says %d", len(v.leaves), v.head.Leaves)
 	}
 	v.line = 0
-	export, err := ndjson.VerifyEach(io.MultiReader(bytes.NewReader(first), v.in), ndjson.Watch{Entry: v.entry, Note: v.note, Trace: v.trace})
+	export, err := ndjson.VerifyEach(io.MultiReader(bytes.NewReader(first), v.in), ndjson.Watch{Single: true, Entry: v.entry, Note: v.note, Trace: v.trace})
 	v.report.Export = export
 	if err != nil {
 		return err
 	}
 	return v.compare()
+}
+
+// tell says which appends there are.
+func (v *verifier) tell() {
+	for i := range v.leaves {
+		if l := &v.leaves[i]; v.trust.Append != nil && l.OfTrace() && l.Index >= v.head.From {
+			v.trust.Append(l, v.traces[l.TraceID].whole)
+		}
+	}
 }
 
 func (v *verifier) begin(b []byte) error {

@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -35,6 +37,19 @@ func NewKey(origin string) (secret, public string, err error) {
 		return "", "", tga.Errorf(tga.StoreUnavailable, "new key: %w", err)
 	}
 	return secret, public, nil
+}
+
+// CreateKeyFile writes the secret text of a key into a new file that only its owner reads.
+func CreateKeyFile(path, secret string) error {
+	f, err := access.Create(path)
+	if err != nil {
+		return tga.Errorf(tga.ValidationError, "key: %w", err)
+	}
+	_, err = io.WriteString(f, secret+"\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "key: %w", err)
+	}
+	return nil
 }
 
 func goodName(s string) bool { return s != "" && !strings.ContainsAny(s, "+ \t\r\n\u00a0\u2028") }
@@ -159,8 +174,25 @@ func (k *Keys) Origin() string { return k.origin }
 
 // Open returns what a checkpoint says, and which witnesses signed it, where a trusted key signed
 // it for this origin.
+//
+// A signature in another spelling of base64 than its one is refused, of an unknown key as well: three
+// programs read evidence, and must agree on every byte of it.
 func (k *Keys) Open(raw []byte) (Checkpoint, []note.Signature, error) {
-	n, err := k.open(raw, k.verifiers()...)
+	return k.believe(k.open(raw, k.verifiers()...))
+}
+
+// OpenSent is Open for what came over a network: what an unknown key signed says nothing, in
+// whatever spelling, as C2SP signed-note has it.
+func (k *Keys) OpenSent(raw []byte) (Checkpoint, []note.Signature, error) {
+	n, err := k.openNote(raw, k.verifiers()...)
+	if err == nil {
+		err = k.signed(n, n.Sigs, k.verifiers())
+	}
+	return k.believe(n, err)
+}
+
+// believe returns what a note says that was opened.
+func (k *Keys) believe(n *note.Note, err error) (Checkpoint, []note.Signature, error) {
 	if err != nil {
 		return Checkpoint{}, nil, err
 	}
@@ -198,6 +230,18 @@ func (k *Keys) Newest() note.Verifier { return k.log[len(k.log)-1] }
 
 // open returns the note, signed by one of the keys at least.
 func (k *Keys) open(raw []byte, by ...note.Verifier) (*note.Note, error) {
+	n, err := k.openNote(raw, by...)
+	if err == nil {
+		err = k.signed(n, append(n.UnverifiedSigs, n.Sigs...), by)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// openNote returns the note, signed by one of the keys or by a witness.
+func (k *Keys) openNote(raw []byte, by ...note.Verifier) (*note.Note, error) {
 	if len(raw) > MaxBytes {
 		return nil, tga.Errorf(tga.LimitExceeded, "signed note of %d bytes: at most %d", len(raw), MaxBytes)
 	}
@@ -205,16 +249,21 @@ func (k *Keys) open(raw []byte, by ...note.Verifier) (*note.Note, error) {
 	if err != nil {
 		return nil, tga.Errorf(tga.PermissionDenied, "signed note: no trusted key signed it: %w", err)
 	}
-	for _, s := range append(n.UnverifiedSigs, n.Sigs...) {
-		// A signature has one spelling: the bits that base64 leaves over are zero.
+	return n, nil
+}
+
+// signed finds out whether one of the keys signed a note that was opened, and whether signatures
+// have their one spelling: the bits that base64 leaves over are zero.
+func (k *Keys) signed(n *note.Note, sigs []note.Signature, by []note.Verifier) error {
+	for _, s := range sigs {
 		if _, err := base64.StdEncoding.Strict().DecodeString(s.Base64); err != nil {
-			return nil, tga.Errorf(tga.SchemaViolation, "signed note: signature of %s: %w", s.Name, err)
+			return tga.Errorf(tga.SchemaViolation, "signed note: signature of %s: %w", s.Name, err)
 		}
 	}
 	if slices.ContainsFunc(by, func(v note.Verifier) bool { return signedBy(n, v) }) {
-		return n, nil
+		return nil
 	}
-	return nil, tga.Errorf(tga.PermissionDenied, "signed note: no trusted key of the log signed it")
+	return tga.Errorf(tga.PermissionDenied, "signed note: no trusted key of the log signed it")
 }
 
 // signedBy reports whether a note that was opened has a good signature of a key.

@@ -12,8 +12,11 @@ import (
 
 	"github.com/tgad/tgad/internal/evidence/bundle"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/evidence/sends"
+	"github.com/tgad/tgad/internal/evidence/tree"
 	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Source is a store as it answers from outside. An error with one of the codes of [accuses] is
@@ -25,6 +28,8 @@ type Source interface {
 	// Evidence writes an evidence file of the appends behind an index, at most so many, that
 	// grew from an older checkpoint; nil is none. Where it returns no error, it is whole.
 	Evidence(ctx context.Context, w io.Writer, after, most int64, old []byte) error
+	// Tile returns a tile of the tree by its path in C2SP tlog-tiles.
+	Tile(ctx context.Context, path string) ([]byte, error)
 }
 
 // Options say what a monitor trusts, and where it remembers.
@@ -37,13 +42,15 @@ type Options struct {
 	// Others are places that are given the store's checkpoints too, or that others wrote what they
 	// saw to: where the store showed somebody else another tree, they have a checkpoint of it.
 	Others []checkpoint.Target
-	Page   int64 // appends that are checked at once; 4096
-	Logger *slog.Logger
+	// Attested is what the operator says of the tools, for the rule of sends.
+	Attested sends.Attested
+	Page     int64 // appends that are checked at once; 4096
+	Logger   *slog.Logger
 }
 
 // Alarm is an error that a person must look at.
 type Alarm struct {
-	Kind string // rollback, fork, key or evidence
+	Kind string // rollback, fork, key, evidence or send
 	Code tga.Code
 	Text string
 	// Had is the checkpoint that was remembered, Shown the one that contradicts it, both as they
@@ -56,6 +63,7 @@ const (
 	Rollback = "rollback" // the store has fewer appends than it had
 	Fork     = "fork"     // it has others
 	Key      = "key"      // what it shows is not signed by a key that is trusted
+	Send     = "send"     // a call was sent that no rule allows: again without a licence, say
 	Evidence = "evidence" // an append is not what a rule allows, or not what its proof says
 )
 
@@ -76,6 +84,9 @@ type Monitor struct {
 	log   *slog.Logger
 	lock  io.Closer
 	state state
+
+	book    *sends.Book // of what was checked; nil where it must be read again
+	keysEnd int64       // of the file of keys
 }
 
 // Open reads what a monitor remembers, and takes it for this process alone: of two, the slower one
@@ -185,7 +196,13 @@ func (m *Monitor) open(raw []byte, over [][]byte) (*checkpoint.Keys, checkpoint.
 
 // page checks the next appends, and remembers the checkpoint that covers them.
 func (m *Monitor) page(ctx context.Context) error {
-	r, err := m.ask(ctx, m.state.Checked, m.opts.Page, m.state.raw())
+	if err := m.openBook(); err != nil {
+		return err
+	}
+	// Until the state has the page, the book is ahead of it: after an error it is read again.
+	book := m.book
+	m.book = nil
+	r, appends, err := m.ask(ctx, m.state.Checked, m.opts.Page, m.state.raw())
 	if err != nil {
 		return err
 	}
@@ -194,24 +211,59 @@ func (m *Monitor) page(ctx context.Context) error {
 		return m.contradicted(Evidence, nil, "the evidence has appends %d to %d, asked was for those behind %d", first, last, m.state.Checked)
 	}
 	next := state{Origin: m.state.Origin, Checkpoint: string(r.Signed), Checked: last, size: r.Checkpoint.Size, head: r.Checkpoint.Head}
-	if err := next.write(m.opts.State); err != nil {
+	for _, a := range appends {
+		if err := book.Take(a.leaf, a.trace); err != nil {
+			return &Alarm{Send, tga.CodeOf(err), words(err), m.state.raw(), r.Signed}
+		}
+	}
+	end, err := addKeys(m.opts.State, m.keysEnd, last, book)
+	if err == nil {
+		err = next.write(m.opts.State)
+	}
+	if err != nil {
 		return err
 	}
-	m.state = next
+	m.state, m.book, m.keysEnd = next, book, end
 	return nil
 }
 
+// openBook reads what is known of each key. Where that does not reach as far as the state, all is
+// checked again, from the first append on: a key that is not known would be taken as unused.
+func (m *Monitor) openBook() error {
+	if m.book != nil {
+		return nil
+	}
+	book, end, ok, err := readKeys(m.opts.State, m.opts.Attested, m.state.Checked)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		m.log.Info("every append is checked again: what is known of the idempotency keys is not there, or damaged", "file", keysName(m.opts.State))
+		m.state.Checked = 0
+	}
+	m.book, m.keysEnd = book, end
+	return nil
+}
+
+// appended is an append, and its trace as it is by now.
+type appended struct {
+	leaf  *tree.Leaf
+	trace *chain.Trace
+}
+
 // ask gets an evidence file and verifies it.
-func (m *Monitor) ask(ctx context.Context, after, most int64, old []byte) (*bundle.Report, error) {
+func (m *Monitor) ask(ctx context.Context, after, most int64, old []byte) (r *bundle.Report, appends []appended, err error) {
 	var file bytes.Buffer
 	if err := m.from.Evidence(ctx, &file, after, most, old); err != nil {
-		return nil, m.answer(err)
+		return nil, nil, m.answer(err)
 	}
-	r, err := bundle.Verify(&file, bundle.Trust{Key: m.opts.Key, Witnesses: m.opts.Witnesses, Old: old})
+	r, err = bundle.Verify(&file, bundle.Trust{Key: m.opts.Key, Witnesses: m.opts.Witnesses, Old: old, Append: func(l *tree.Leaf, t *chain.Trace) {
+		appends = append(appends, appended{l, t})
+	}})
 	if err == nil {
-		return r, nil
+		return r, appends, nil
 	}
-	return nil, &Alarm{m.kind(err, r), tga.CodeOf(err), words(err), m.state.raw(), r.Signed}
+	return nil, nil, &Alarm{m.kind(err, r), tga.CodeOf(err), words(err), m.state.raw(), r.Signed}
 }
 
 // kind tells evidence that does not follow from what was remembered from evidence that is
@@ -268,14 +320,9 @@ func (m *Monitor) agrees(ctx context.Context, keys *checkpoint.Keys, from string
 	case other.Size == m.state.size:
 		return m.contradicted(Fork, raw, "%s was shown another tree of %d appends, with head %v", from, other.Size, other.Head)
 	}
-	// The evidence of the last append says from which trees it grew.
-	if _, err = m.ask(ctx, m.state.size-1, 1, raw); err == nil {
-		return nil
-	}
-	var a *Alarm
-	if errors.As(err, &a) {
-		a.Kind, a.Shown = Fork, raw
-		a.Text = fmt.Sprintf("%s was shown another tree of %d appends: %s", from, other.Size, a.Text)
+	head, err := m.headOf(ctx, other.Size)
+	if err == nil && head != other.Head {
+		return m.contradicted(Fork, raw, "%s was shown another tree of %d appends, with head %v: in the tree that was remembered it has head %v", from, other.Size, other.Head, head)
 	}
 	return err
 }

@@ -37,6 +37,7 @@ type stand struct {
 	breaks   func() error // what becomes of the next evidence instead
 	skip     int64        // appends that evidence passes over
 	forge    [2]string    // a text that evidence has, and what it says instead
+	spoil    bool         // tiles have a wrong byte
 }
 
 func newStand(t *testing.T) *stand {
@@ -251,7 +252,7 @@ func TestMonitorSeesEachAttack(t *testing.T) {
 		return raw
 	}
 	for name, c := range map[string]struct {
-		attack func(s *stand)
+		attack func(*stand)
 		kind   string
 	}{
 		"nothing": {func(*stand) {}, ""},
@@ -335,6 +336,7 @@ func TestMonitorSeesEachAttack(t *testing.T) {
 				s.Fatal(err)
 			}
 		}, monitor.Fork},
+		"tiles are of something else": {spoilTiles(elsewhere), monitor.Evidence},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := os.RemoveAll(elsewhere); err != nil {
@@ -486,9 +488,7 @@ func TestRestartsAreNoAlarm(t *testing.T) {
 	}
 	s.open()
 	defer s.close()
-	if s.db.Cursor() > 0 {
-		s.covered()
-	}
+	s.covered()
 	m := s.monitor(monitor.Options{State: state})
 	steps += follow(t, m)
 	size, checked := m.Seen()

@@ -46,14 +46,9 @@ type Tree struct {
 	rest    []byte // hashes behind these
 	err     error  // of a write: what the file holds is not known any more
 
-	// edge is the newest node of each level. A new leaf needs no other: it completes a node
-	// with the one to the left of it, and that is the newest of its level. The appender's own.
-	edge [64]node
-}
-
-type node struct {
-	at   int64 // tlog.StoredHashIndex, -1 where the level has none
-	hash tlog.Hash
+	// edge is the newest node of each level that has one. A new leaf needs no other: it completes a
+	// node with the one to the left of it, and that is the newest of its level. The appender's own.
+	edge [64]tlog.Hash
 }
 
 // Open opens the tree of a store in its directory dir, with the leaves up to the mark. It is
@@ -119,13 +114,9 @@ func (t *Tree) load(last func(int64) (tlog.Hash, error)) (ok bool, err error) {
 
 // loadEdge reads the newest node of each level.
 func (t *Tree) loadEdge() (err error) {
-	for level := range t.edge {
-		n := &t.edge[level]
-		if n.at = -1; level < 63 && t.size>>level > 0 {
-			n.at = tlog.StoredHashIndex(level, t.size>>level-1)
-			if n.hash, err = t.read(n.at); err != nil {
-				return err
-			}
+	for level := 0; t.size>>level > 0; level++ {
+		if t.edge[level], err = t.read(tlog.StoredHashIndex(level, t.size>>level-1)); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -164,9 +155,6 @@ func (t *Tree) Clear() error {
 		return unavailable(name, err)
 	}
 	t.f, t.size, t.written, t.rest, t.err = f, 0, 0, nil, nil
-	for level := range t.edge {
-		t.edge[level] = node{at: -1}
-	}
 	header := t.header()
 	if _, err := f.WriteAt(header[:], 0); err != nil {
 		return unavailable(name, err)
@@ -191,33 +179,23 @@ func (t *Tree) Append(l *Leaf) error {
 	if l.Index != uint64(t.size)+1 {
 		return tga.Errorf(tga.ValidationError, "tree: leaf %d follows %d", l.Index, t.size)
 	}
-	hashes, err := tlog.StoredHashesForRecordHash(t.size, l.Hash(), tlog.HashReaderFunc(t.left))
-	if err != nil {
-		return unavailable(t.dir, err)
-	}
-	first := t.written + int64(len(t.rest))/tlog.HashSize
-	for level, h := range hashes {
-		t.edge[level] = node{first + int64(level), h}
+	// The hashes of [tlog.StoredHashesForRecordHash], which reads the edge and allocates for that: the
+	// leaf, and each node that it completes, as many as the size has ones at its end.
+	h := l.Hash()
+	for level := 0; ; level++ {
+		left := t.edge[level]
+		t.edge[level] = h
 		t.rest = append(t.rest, h[:]...)
+		if t.size>>level&1 == 0 {
+			break
+		}
+		h = tlog.NodeHash(left, h)
 	}
 	t.size++
 	if len(t.rest) >= maxUnwritten {
 		t.err = t.flush()
 	}
 	return t.err
-}
-
-// left reads nodes of the edge.
-func (t *Tree) left(at []int64) ([]tlog.Hash, error) {
-	out := make([]tlog.Hash, len(at))
-	for i, at := range at {
-		level, _ := tlog.SplitStoredHashIndex(at)
-		if t.edge[level].at != at {
-			return nil, tga.Errorf(tga.StoreUnavailable, "tree: node %d is not at the edge", at)
-		}
-		out[i] = t.edge[level].hash
-	}
-	return out, nil
 }
 
 // flush writes what is only in memory.

@@ -405,6 +405,33 @@ func TestLeafBytes(t *testing.T) {
 	}
 }
 
+// TestAppendAllocatesNothing: a store pays for its evidence with each append. The hashes are those that
+// package tlog would store.
+func TestAppendAllocatesNothing(t *testing.T) {
+	tr := open(t, vfs.NewMem())
+	grow(t, tr, 1<<14)
+	for n := range int64(100) {
+		want, err := tlog.StoredHashes(n, leaf(0, uint64(n)+1).Append(nil), tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for level, h := range want {
+			if got, err := tr.read(tlog.StoredHashIndex(0, n) + int64(level)); err != nil || got != h {
+				t.Fatalf("leaf %d level %d: %v, %v, want %v", n, level, got, err, h)
+			}
+		}
+	}
+	l := leaf(0, 0)
+	if allocs := testing.AllocsPerRun(2000, func() {
+		l.Index = uint64(tr.Size()) + 1
+		if err := tr.Append(l); err != nil {
+			t.Fatal(err)
+		}
+	}); allocs > 0.1 {
+		t.Errorf("%v allocations an append", allocs)
+	}
+}
+
 func BenchmarkAppend(b *testing.B) {
 	tr, err := Open(vfs.Default, b.TempDir(), store, ofLog(0))
 	if err != nil {

@@ -125,7 +125,6 @@ func (g *grid) good() {
 	g.add("nothing", w.bundle(w.chosen(n, func(tree.Leaf) bool { return false })), g.mine(), bundle.Proved)
 	g.add("a tree of one leaf", one.bundle(one.content(1)), g.mine(), bundle.NotCovered)
 	g.add("no newline at the end", whole[:len(whole)-1], g.mine(), bundle.Proved)
-	g.add("two ends", append(bytes.Clone(whole), `{"kind":"end","traces":0}`...), g.mine(), bundle.Proved)
 	tree, export, _ := strings.Cut(string(whole), `{"kind":"entry"`)
 	spaces := strings.NewReplacer(`,"kind"`, ` , "kind"`, `{"kind":"`, ` { "kind" : "`, `,"entry":`, "\t,\r\"entry\" :  ", `"seq":`, `"\u0073eq" : `)
 	g.beside()
@@ -353,10 +352,15 @@ func (g *grid) damage() {
 			g.add(fmt.Sprintf("leaf of line %d never there, in a range", i+1), join(less), tr, "")
 		}
 	}
-	for _, more := range []string{"x", "\n", " ", `{"kind":"leaf"}`, `{"kind":"end","traces":1}`, `{"kind":"end","traces":0} x`, "\xef\xbb\xbf"} {
+	for _, more := range []string{"x", "\n", " ", `{"kind":"leaf"}`, `{"kind":"end","traces":1}`, `{"kind":"end","traces":0}`, `{"kind":"end","traces":0} x`, "\xef\xbb\xbf"} {
 		g.add(fmt.Sprintf("%q behind", more), append(bytes.Clone(whole), more...), tr, "")
 		g.add(fmt.Sprintf("%q before", more), append([]byte(more), whole...), tr, "")
 	}
+	second := bytes.Index(whole, []byte(`{"kind":"entry"`)) // and where the second trace begins
+	second += bytes.Index(whole[second:], []byte(`{"kind":"head"`))
+	second += bytes.IndexByte(whole[second:], '\n') + 1
+	first := append(bytes.Clone(whole[:second]), "{\"kind\":\"end\",\"traces\":1}\n"...)
+	g.add("an end behind each trace", append(first, bytes.Replace(whole[second:], []byte(`"kind":"end","traces":2`), []byte(`"kind":"end","traces":1`), 1)...), tr, "refused")
 	g.flips(whole, tr)
 	for _, from := range []string{`"from":2,"to":8`, `"from":1,"to":99`, `"from":0,"to":5`, `"from":5,"to":4`, `"from":1,"to":18446744073709551615`, `"from":1,"to":18446744073709551616`, `"from":01,"to":8`, `"from":-1,"to":8`, `"to":8,"from":1`, `"from":1.0,"to":8`, `"from":1e0,"to":8`, `"from":"1","to":8`, `"from":null,"to":8`} {
 		b := regexp.MustCompile(`"from":1,"to":\d+`).ReplaceAll(whole, []byte(from))

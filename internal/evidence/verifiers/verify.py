@@ -751,6 +751,7 @@ class Export:
         self.whole = False  # the newest line is an end
 
     def take(self, line):
+        form(not self.whole, "a line behind the end")
         values, texts = members(line)
         kind = string(values, "kind") if "kind" in values else ""
         form(kind in LINES, f"kind {kind[:80]!r} is none of an export")
@@ -759,7 +760,6 @@ class Export:
         form(not one or sum(name in values for name in one) == 1, f"{kind} line without exactly one of {one}")
         form(len(values) == 1 + len(always) + bool(one), f"{kind} line with other members")
         form(values.get("erased", True) is True, "erased is not true")
-        self.whole = False
         if kind not in ("artifact", "document"):
             self.apply()
         getattr(self, "take_" + kind)(values, texts)

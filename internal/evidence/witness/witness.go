@@ -48,7 +48,7 @@ func (t Trust) open(r *request) (c checkpoint.Checkpoint, err error) {
 		return c, &refusal{http.StatusNotFound, "the origin is not known here"}
 	}
 	for _, k := range keys {
-		if c, _, err = k.Open(r.raw); err == nil {
+		if c, _, err = k.OpenSent(r.raw); err == nil {
 			return c, nil
 		}
 	}

@@ -26,6 +26,13 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
+// looseSignature makes the bits that the base64 of the last line leaves over other ones. A key hash
+// and a signature are 68 bytes: two thirds of the last four characters.
+func looseSignature(raw []byte) []byte {
+	i := len(raw) - len("x=\n")
+	return append(bytes.Clone(raw[:i]), append([]byte{raw[i] + 1}, "=\n"...)...)
+}
+
 // TestAnswers walks the answers of C2SP tlog-witness. Each row is asked of a witness that has signed
 // ten leaves of a log, or none.
 func TestAnswers(t *testing.T) {
@@ -69,6 +76,7 @@ func TestAnswers(t *testing.T) {
 		{"the same again", 10, good.step(10, 10), 200, ""},
 		{"by the second trusted key", 10, body(10, proof(good, 10, 12), (&log{key: former}).at(12)), 200, ""},
 		{"by both, and a stranger", 10, body(10, proof(good, 10, 12), text(good.head(12).Text(), key, stranger, former)), 200, ""},
+		{"with a loose line of a stranger", 10, body(10, proof(good, 10, 12), append(good.at(12), "— x AAAAAAB=\n"...)), 200, ""},
 		{"with an extension", 10, body(10, proof(good, 10, 12), text(good.head(12).Text()+"more\n\nof it\n", key)), 200, ""},
 
 		{"unknown origin", 0, body(0, nil, otherRaw), 404, ""},
@@ -76,6 +84,8 @@ func TestAnswers(t *testing.T) {
 
 		{"signed by a stranger", 10, body(10, proof(good, 10, 12), text(good.head(12).Text(), stranger)), 403, ""},
 		{"signature of another text", 10, body(10, proof(good, 10, 12), bytes.Replace(good.at(12), []byte("\n12\n"), []byte("\n13\n"), 1)), 403, ""},
+		{"a loose line of the log's key", 10, body(10, proof(good, 10, 12), looseSignature(good.at(12))), 403, ""},
+		{"a loose line of the log's key, and one in order", 10, body(10, proof(good, 10, 12), append(looseSignature(good.at(12)), good.at(12)[bytes.Index(good.at(12), []byte("— ")):]...)), 403, ""},
 		{"by a stranger, and the old size is too large", 10, body(20, nil, text(good.head(12).Text(), stranger)), 403, ""},
 
 		{"old is larger than the checkpoint", 10, body(11, nil, good.at(10)), 400, ""},

@@ -1,0 +1,128 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/evidence/tree"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// keyName is the file with the public key that signed first, in the text form of signed-note. It is
+// there for who reads the store without its configuration. Nobody trusts it: an auditor brings the key.
+const keyName = "key"
+
+// writeKey says in the store whose checkpoints it keeps.
+func (k *Keeper) writeKey(dir string) error {
+	fs := k.opts.FS
+	name, line := fs.PathJoin(dir, keyName), k.first+"\n"
+	if have, err := readAll(fs, name); err == nil && string(have) == line {
+		return nil
+	}
+	if err := checkpoint.Replace(fs, name, []byte(line)); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "evidence: the public key: %w", err)
+	}
+	return nil
+}
+
+// Read takes up the evidence of a store that is open for reading, as the log and the kept checkpoints
+// say it: receipts and evidence files reach as far as the newest of these. It writes nothing, asks no
+// place outside, and makes the tree from the log, in memory. The keeper needs no Close. A nil fs is
+// the operating system's.
+//
+// NOT_FOUND: no checkpoint of the store is kept. STATE_CHECKSUM_MISMATCH: the log is not what the
+// newest one covers, or the kept ones are damaged.
+func Read(ctx context.Context, store Store, dir string, fs vfs.FS) (*Keeper, error) {
+	if fs == nil {
+		fs = vfs.Default
+	}
+	kept := fs.PathJoin(dir, tree.Dir)
+	key, err := readAll(fs, fs.PathJoin(kept, keyName))
+	var notes []byte
+	if err == nil {
+		notes, err = readAll(fs, fs.PathJoin(kept, checkpoint.FileName))
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, tga.Errorf(tga.NotFound, "%s keeps no checkpoints, or does not say which key signed them: a daemon with an [evidence] key_file makes both", dir)
+	}
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "evidence: %w", err)
+	}
+	v, err := note.NewVerifier(strings.TrimSpace(string(key)))
+	if err != nil {
+		return nil, tga.Errorf(tga.StateChecksumMismatch, "evidence: the file %s is no public key: %w", fs.PathJoin(kept, keyName), err)
+	}
+	mem := vfs.NewMem()
+	k := &Keeper{store: store, log: slog.New(slog.DiscardHandler), grown: make(chan struct{})}
+	k.opts = Options{FS: mem, Origin: v.Name(), Signer: checkpoint.Signer{Public: strings.TrimSpace(string(key))}, Logger: k.log}
+	if err := k.copied(mem, kept, notes); err != nil {
+		return nil, err
+	}
+	if k.file.Newest() == nil {
+		return nil, tga.Errorf(tga.NotFound, "%s keeps no checkpoint: the first is made when something was appended", dir)
+	}
+	if c, err := checkpoint.Unverified(k.file.Newest()); err == nil {
+		k.opts.Origin = c.Origin
+	}
+	if k.tree, err = tree.Open(mem, dir, store.Stats().StoreID, func(int64) (tlog.Hash, error) { return tlog.Hash{}, nil }); err != nil {
+		return nil, err
+	}
+	if err := k.follow(ctx); err != nil {
+		return nil, err
+	}
+	if err := k.readKept(); err != nil {
+		return nil, err
+	}
+	if k.first != k.opts.Signer.Public {
+		return nil, tga.Errorf(tga.PermissionDenied, "evidence: %s names key %s, and the kept hand-overs begin with %s", fs.PathJoin(kept, keyName), k.opts.Signer.Public, k.first)
+	}
+	c, _, err := k.keys.Open(k.newest)
+	if err != nil {
+		return nil, err
+	}
+	why, err := k.compare(c)
+	if err == nil && why != "" {
+		err = tga.Errorf(tga.StateChecksumMismatch, "evidence of %s, the newest checkpoint that the store kept: %s", k.opts.Origin, why)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// copied opens a copy of the kept notes: to open the file itself would make it, or drop its torn end.
+func (k *Keeper) copied(mem *vfs.MemFS, dir string, notes []byte) error {
+	err := mem.MkdirAll(dir, access.DirMode)
+	var f vfs.File
+	if err == nil {
+		f, err = mem.Create(mem.PathJoin(dir, checkpoint.FileName), vfs.WriteCategoryUnspecified)
+	}
+	if err == nil {
+		_, err = f.Write(notes)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "evidence: %w", err)
+	}
+	k.file, err = checkpoint.OpenFile(mem, dir)
+	return err
+}
+
+func readAll(fs vfs.FS, name string) ([]byte, error) {
+	f, err := fs.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := io.ReadAll(f)
+	return raw, errors.Join(err, f.Close())
+}
