@@ -1,0 +1,2 @@
+// Package postgres keeps TGA execution logs in PostgreSQL.
+package postgres
