@@ -50,9 +50,10 @@ BEGIN
 	RETURN NOT EXISTS (SELECT 1 FROM tgad.sessions WHERE shard = p_shard AND session = p_session AND NOT ended);
 END $$;
 
--- acquire grants the lease of a trace. p_how says from whom it may be taken: 0 from nobody, 1
--- from somebody outside of the processes, 2 from anybody. The grant need not be synced: what
--- is appended under it is, and comes later in the log of the database.
+-- acquire grants the lease of a trace. p_how says from whom it may be taken: -1 from nobody, 0 from
+-- one whose lease keeps nobody out, 1 from one outside of the processes, 2 from anybody. Whether
+-- it may be taken from the asking process itself is for that to know. The grant need not be
+-- synced: what is appended under it is, and comes later in the log of the database.
 CREATE FUNCTION tgad.acquire(p_shard int4, p_session int8, p_trace uuid, p_epoch int8, p_token int8, p_how int2,
 	OUT o_code text, OUT o_epoch int8, OUT o_version int8, OUT o_seq int8) LANGUAGE plpgsql AS $$
 DECLARE
@@ -79,7 +80,7 @@ BEGIN
 		o_epoch := h.epoch;
 		RETURN;
 	END IF;
-	IF h.session <> 0 AND h.lent <> 2 AND p_how < 2 AND NOT (p_how = 1 AND h.lent = 1)
+	IF h.session NOT IN (0, p_session) AND NOT (p_how >= 0 AND h.lent = 2) AND NOT (p_how = 1 AND h.lent = 1) AND p_how < 2
 		AND NOT tgad.gone(p_shard, p_session, h.session) THEN
 		o_code := 'TG105';
 		RETURN;

@@ -1,0 +1,392 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// leases are those that this process was granted. The database has the word: what is here
+// only spares questions to it.
+type leases struct {
+	mu   sync.Mutex
+	held map[tga.ID]hold
+	// late are leases that ended here and that the database does not know to have ended.
+	late map[chain.Lease]int64
+	// unsure is set when the database may have forgotten what was not synced, as a release.
+	unsure atomic.Bool
+}
+
+type hold struct {
+	epoch   chain.Epoch
+	session int64
+	lent    int16 // 0 to nobody, 1 to somebody outside of the process, 2 and keeps nobody else out
+}
+
+// Values of hold.lent, and of the question from whom a lease may be taken.
+const (
+	lentTo, lentWeakly = 1, 2
+
+	fromNobody, fromWeak, fromLent, fromAnybody = -1, 0, 1, 2
+)
+
+func (l *leases) init() {
+	l.held, l.late = map[tga.ID]hold{}, map[chain.Lease]int64{}
+}
+
+func (l *leases) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.held)
+	clear(l.late)
+}
+
+func (l *leases) granted(lease chain.Lease, session int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held[lease.TraceID] = hold{epoch: lease.Epoch, session: session}
+}
+
+// of returns what is known of a lease; ok is false where it is not the newest one granted here.
+func (l *leases) of(lease chain.Lease) (h hold, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h, ok = l.held[lease.TraceID]
+	return h, ok && h.epoch == lease.Epoch
+}
+
+func (l *leases) lend(lease chain.Lease, lent int16) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.held[lease.TraceID]; h.epoch == lease.Epoch {
+		h.lent = lent
+		l.held[lease.TraceID] = h
+	}
+}
+
+// end ends a lease here.
+func (l *leases) end(lease chain.Lease) (h hold, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h, ok = l.held[lease.TraceID]; !ok || h.epoch != lease.Epoch {
+		return h, false
+	}
+	delete(l.held, lease.TraceID)
+	return h, true
+}
+
+// allow reports whether a lease may be taken from whoever of this process has it.
+func (l *leases) allow(id tga.ID, from int16) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h, ok := l.held[id]
+	return !ok || from == fromAnybody || from == fromLent && h.lent != 0 || from == fromWeak && h.lent == lentWeakly
+}
+
+// strong reports whether somebody of this process has a lease of the trace that keeps others out.
+func (l *leases) strong(id tga.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h, ok := l.held[id]
+	return ok && h.lent != lentWeakly
+}
+
+const heldByAnother = "another holds its lease"
+
+// grant asks the database for a lease. granted is false where another has it. Of this process
+// one asks at a time: what the database says this process has is then known here, or forgotten.
+func (s *Store) grant(ctx context.Context, id tga.ID, from int16) (lease chain.Lease, granted bool, err error) {
+	if err := s.asking.enter(ctx, s.health.stop, id); err != nil {
+		return lease, false, err
+	}
+	defer s.asking.leave(id)
+	if !s.leases.allow(id, from) {
+		return lease, false, nil
+	}
+	for {
+		var code string
+		var epoch, version, seq *int64
+		session, wanted := s.session.next()
+		err := s.ask(ctx, "acquire trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
+			// Asked again after an answer was lost, the question is known by its token.
+			return c.QueryRow(ctx, "SELECT o_code, o_epoch, o_version, o_seq FROM tgad.acquire($1, $2, $3, $4, $4, $5)",
+				s.o.Shard, session, [16]byte(id), int64(wanted), from).Scan(&code, &epoch, &version, &seq)
+		})
+		switch {
+		case err != nil:
+			return chain.Lease{}, false, err
+		case code == sqlSessionLate:
+			if err := s.renew(ctx); err != nil {
+				return chain.Lease{}, false, err
+			}
+			continue
+		case code == sqlHeld:
+			return chain.Lease{}, false, nil
+		}
+		lease = chain.Lease{TraceID: id, Epoch: chain.Epoch(*epoch)}
+		s.leases.granted(lease, session)
+		if *seq == 0 {
+			s.keepView(view{trace: chain.NewTrace(id), version: *version})
+		}
+		s.changed.notify(id)
+		return lease, true, nil
+	}
+}
+
+// Acquire implements [runtime.Store].
+func (s *Store) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
+	return s.acquire(ctx, id, fromWeak)
+}
+
+// Overtake implements [runtime.Store]. A lease of another process's own run is taken only from a
+// holder whatever it does; with lentOnly it is waited for.
+func (s *Store) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lease, error) {
+	if lentOnly {
+		return s.acquire(ctx, id, fromLent)
+	}
+	return s.acquire(ctx, id, fromAnybody)
+}
+
+func (s *Store) acquire(ctx context.Context, id tga.ID, from int16) (chain.Lease, error) {
+	if err := s.health.enterToWrite(); err != nil {
+		return chain.Lease{}, err
+	}
+	defer s.health.leave()
+	_, waits := ctx.Deadline()
+	asking := ctx
+	if !waits {
+		asking = context.WithoutCancel(ctx)
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		changed, cancel := s.changed.subscribe(id)
+		lease, granted, err := s.grant(asking, id, from)
+		if granted || err != nil {
+			cancel()
+			if err != nil && ctx.Err() != nil {
+				err = waitFailed("acquire trace "+id.String(), id, ctx.Err())
+			}
+			return lease, err
+		}
+		if !waits {
+			cancel()
+			return chain.Lease{}, tga.Errorf(tga.StateLockAcquireFailed, "acquire trace %s: %s", id, heldByAnother).In(id)
+		}
+		select {
+		case <-changed:
+		case <-time.After(pause): // another process says nothing when it lets go
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-s.health.stop:
+			err = tga.Errorf(tga.StoreUnavailable, "acquire trace %s: the store is closed", id)
+		}
+		cancel()
+		if err != nil {
+			return chain.Lease{}, waitFailed("acquire trace "+id.String()+": "+heldByAnother, id, err)
+		}
+	}
+}
+
+// Lend is Acquire for somebody outside of the processes of this store, who sends nothing of
+// theirs: see [Store.Overtake]. own says of the trace as it stands whether what is to come is the
+// peer's to append. Where it is not, the lease is weak: it keeps out other peers that are no
+// more than that, and everybody else takes the trace as if nobody held it.
+func (s *Store) Lend(ctx context.Context, id tga.ID, own func(*chain.Trace) bool) (chain.Lease, error) {
+	asks := func() (as int16, err error) {
+		t, err := s.Load(ctx, id)
+		if tga.CodeOf(err) == tga.NotFound {
+			t, err = chain.NewTrace(id), nil
+		}
+		if err != nil || own(t) {
+			return lentTo, err
+		}
+		return lentWeakly, nil
+	}
+	as, err := asks()
+	if err != nil {
+		return chain.Lease{}, err
+	}
+	var from int16 = fromWeak
+	if as == lentWeakly {
+		from = fromNobody
+	}
+	lease, err := s.acquire(ctx, id, from)
+	if err != nil {
+		return lease, err
+	}
+	as, err = asks() // under the lease nothing moves: now it is certain whose the trace is
+	known := false
+	if err == nil {
+		err = s.ask(ctx, "lend trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
+			return c.QueryRow(ctx, "SELECT tgad.lend($1, $2, $3, $4, $5)", s.o.Shard, s.session.number(), [16]byte(id), int64(lease.Epoch), as).Scan(&known)
+		})
+	}
+	if err == nil && !known {
+		err = tga.Errorf(tga.StateLockAcquireFailed, "acquire trace %s: it was overtaken at once", id).In(id)
+	}
+	if err != nil {
+		s.Release(lease)
+		return chain.Lease{}, err
+	}
+	s.leases.lend(lease, as)
+	s.changed.notify(id)
+	return lease, nil
+}
+
+// Current implements [runtime.Store]. It asks the database, and where that does not answer, the
+// lease is nobody's to rely on.
+func (s *Store) Current(lease chain.Lease) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Lease)
+	defer cancel()
+	_, err := s.vouch(ctx, lease)
+	return err == nil
+}
+
+// vouch returns until when nobody else can have the lease, if nothing renews it.
+func (s *Store) vouch(ctx context.Context, lease chain.Lease) (until time.Time, err error) {
+	h, ok := s.leases.of(lease)
+	if !ok {
+		return until, tga.Errorf(tga.StateConcurrentExecution, "trace %s under epoch %#x: it was overtaken", lease.TraceID, uint64(lease.Epoch)).In(lease.TraceID)
+	}
+	for late := false; ; late = true {
+		asked, left := time.Now(), int64(0)
+		if err := s.ask(ctx, "vouch for trace "+lease.TraceID.String(), func(ctx context.Context, c *pgxpool.Conn) error {
+			asked = time.Now()
+			return c.QueryRow(ctx, "SELECT tgad.vouch($1, $2, $3, $4)", s.o.Shard, h.session, [16]byte(lease.TraceID), int64(lease.Epoch)).Scan(&left)
+		}); err != nil {
+			return until, err
+		}
+		if until = asked.Add(time.Duration(left)*time.Millisecond - s.o.margin()); time.Now().Before(until) {
+			return until, nil
+		}
+		// It is lost, or the session is late and nobody has ended it yet.
+		if late {
+			return until, tga.Errorf(tga.StateConcurrentExecution, "trace %s under epoch %#x: it was overtaken", lease.TraceID, uint64(lease.Epoch)).In(lease.TraceID)
+		}
+		if err := s.renew(ctx); err != nil {
+			return until, err
+		}
+	}
+}
+
+// Release implements [runtime.Store].
+func (s *Store) Release(lease chain.Lease) {
+	if s.health.enter() != nil {
+		return // all leases have ended with the store
+	}
+	defer s.health.leave()
+	h, ok := s.leases.end(lease)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.health.life, s.o.Lease)
+	defer cancel()
+	if err := s.releaseAt(ctx, lease, h.session); err != nil {
+		// Until it is known there, the trace looks held. It is told with the next renewal.
+		s.log.Warn("a release has not reached the database", "trace", lease.TraceID, "error", err)
+		s.leases.mu.Lock()
+		s.leases.late[lease] = h.session
+		s.leases.mu.Unlock()
+	}
+	s.changed.notify(lease.TraceID)
+}
+
+func (s *Store) releaseAt(ctx context.Context, lease chain.Lease, session int64) error {
+	return s.once(ctx, "release trace "+lease.TraceID.String(), func(ctx context.Context, c *pgxpool.Conn) error {
+		_, err := c.Exec(ctx, "SELECT tgad.release($1, $2, $3, $4)", s.o.Shard, session, [16]byte(lease.TraceID), int64(lease.Epoch))
+		return err
+	})
+}
+
+// giveBack tells the database of releases that did not reach it, or that it may have forgotten.
+func (s *Store) giveBack(ctx context.Context) error {
+	s.leases.mu.Lock()
+	late := make(map[chain.Lease]int64, len(s.leases.late))
+	for lease, session := range s.leases.late {
+		late[lease] = session
+	}
+	s.leases.mu.Unlock()
+	for lease, session := range late {
+		if err := s.releaseAt(ctx, lease, session); err != nil {
+			return err
+		}
+		s.leases.mu.Lock()
+		delete(s.leases.late, lease)
+		s.leases.mu.Unlock()
+	}
+	if !s.leases.unsure.Swap(false) {
+		return nil
+	}
+	return s.sweep(ctx)
+}
+
+// sweep gives back what the database says this session holds and nobody of this process does.
+func (s *Store) sweep(ctx context.Context) error {
+	session := s.session.number()
+	var lost []chain.Lease
+	err := s.ask(ctx, "look for forgotten releases", func(ctx context.Context, c *pgxpool.Conn) error {
+		lost = nil
+		rows, err := c.Query(ctx, "SELECT trace, epoch FROM tgad.heads WHERE shard = $1 AND session = $2", s.o.Shard, session)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id [16]byte
+			var epoch int64
+			if err := rows.Scan(&id, &epoch); err != nil {
+				return err
+			}
+			lost = append(lost, chain.Lease{TraceID: tga.ID(id), Epoch: chain.Epoch(epoch)})
+		}
+		return rows.Err()
+	})
+	for _, lease := range lost {
+		if err != nil {
+			break
+		}
+		// A grant may be on its way to its holder.
+		if err = s.asking.enter(ctx, s.health.stop, lease.TraceID); err != nil {
+			break
+		}
+		if _, held := s.leases.of(lease); !held {
+			err = s.releaseAt(ctx, lease, session)
+		}
+		s.asking.leave(lease.TraceID)
+	}
+	if err != nil {
+		s.leases.unsure.Store(true)
+	}
+	return err
+}
+
+// Holder implements [runtime.Store]. It is gone where nobody has the lease, and where the session
+// that has it is over: then that can append nothing more. It is unknown where the database
+// does not answer.
+func (s *Store) Holder(id tga.ID) ledger.Liveness {
+	if s.leases.strong(id) {
+		return ledger.HolderAlive
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Lease)
+	defer cancel()
+	var held bool
+	if err := s.ask(ctx, "holder of trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
+		return c.QueryRow(ctx, holdsNow, s.o.Shard, [16]byte(id), s.session.number()).Scan(&held)
+	}); err != nil {
+		return ledger.HolderUnknown
+	}
+	if held {
+		return ledger.HolderAlive
+	}
+	return ledger.HolderGone
+}
+
+// holdsNow asks whether somebody has the lease of a trace.
+const holdsNow = `SELECT EXISTS (SELECT 1 FROM tgad.heads WHERE shard = $1 AND trace = $2 AND session <> 0 AND lent <> 2
+	AND NOT (session <> $3 AND tgad.gone($1, $3, session)))`
