@@ -242,35 +242,95 @@ func (s *Store) Lend(ctx context.Context, id tga.ID, own func(*chain.Trace) bool
 // Current implements [runtime.Store]. It asks the database, and where that does not answer, the
 // lease is nobody's to rely on.
 func (s *Store) Current(lease chain.Lease) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), s.o.Lease)
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience)
 	defer cancel()
-	_, err := s.vouch(ctx, lease)
-	return err == nil
+	return s.vouch(ctx, lease) == nil
 }
 
-// vouch returns until when nobody else can have the lease, if nothing renews it.
-func (s *Store) vouch(ctx context.Context, lease chain.Lease) (until time.Time, err error) {
+// While implements [runtime.Store]. The context ends when this process can no longer be certain that
+// nobody has ended its session: the send is over before another may take the trace. Each renewal
+// puts the end off. What a process that stands still has on the wire is not stopped.
+func (s *Store) While(ctx context.Context, lease chain.Lease) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	h, ok := s.leases.of(lease)
+	x := &whiled{session: h.session, store: s, over: func() { cancel(errLeaseOver) }}
+	if !ok || !x.goesOn() {
+		x.over()
+	}
+	return ctx, func() {
+		x.stop()
+		cancel(context.Canceled)
+	}
+}
+
+// errLeaseOver is the cause of the end of a send.
+var errLeaseOver = tga.Errorf(tga.StateConcurrentExecution, "the lease under which the call is sent could not be renewed in time")
+
+// whiled is a send under a lease of a session.
+type whiled struct {
+	store   *Store
+	session int64
+	over    func()
+
+	mu    sync.Mutex
+	timer *time.Timer
+	ended bool
+}
+
+// goesOn looks at the session again when its time would be over; false where it is.
+func (x *whiled) goesOn() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	session, left := x.store.session.left()
+	if x.ended || session != x.session || left <= 0 {
+		return x.ended
+	}
+	x.timer = time.AfterFunc(left, func() {
+		if !x.goesOn() {
+			x.over()
+		}
+	})
+	return true
+}
+
+func (x *whiled) stop() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.ended = true
+	if x.timer != nil {
+		x.timer.Stop()
+	}
+}
+
+// Departed implements [runtime.Store]. Others may be at work beside this process: it is certain
+// only where every session before the first one of this process was over then.
+func (s *Store) Departed(epoch chain.Epoch) bool {
+	return s.alone && epoch.Incarnation() < s.first
+}
+
+// vouch asks the database whether a lease is its trace's newest, for a while to come.
+func (s *Store) vouch(ctx context.Context, lease chain.Lease) error {
+	overtaken := tga.Errorf(tga.StateConcurrentExecution, "trace %s under epoch %#x: it was overtaken", lease.TraceID, uint64(lease.Epoch)).In(lease.TraceID)
 	h, ok := s.leases.of(lease)
 	if !ok {
-		return until, tga.Errorf(tga.StateConcurrentExecution, "trace %s under epoch %#x: it was overtaken", lease.TraceID, uint64(lease.Epoch)).In(lease.TraceID)
+		return overtaken
 	}
 	for late := false; ; late = true {
-		asked, left := time.Now(), int64(0)
+		left := int64(0)
 		if err := s.ask(ctx, "vouch for trace "+lease.TraceID.String(), func(ctx context.Context, c *pgxpool.Conn) error {
-			asked = time.Now()
 			return c.QueryRow(ctx, "SELECT tgad.vouch($1, $2, $3, $4)", s.o.Shard, h.session, [16]byte(lease.TraceID), int64(lease.Epoch)).Scan(&left)
 		}); err != nil {
-			return until, err
+			return err
 		}
-		if until = asked.Add(time.Duration(left)*time.Millisecond - s.o.margin()); time.Now().Before(until) {
-			return until, nil
+		if session, own := s.session.left(); left > 0 && session == h.session && own > 0 {
+			return nil
 		}
 		// It is lost, or the session is late and nobody has ended it yet.
 		if late {
-			return until, tga.Errorf(tga.StateConcurrentExecution, "trace %s under epoch %#x: it was overtaken", lease.TraceID, uint64(lease.Epoch)).In(lease.TraceID)
+			return overtaken
 		}
 		if err := s.renew(ctx); err != nil {
-			return until, err
+			return err
 		}
 	}
 }

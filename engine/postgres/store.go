@@ -31,6 +31,8 @@ type Store struct {
 
 	secret [32]byte
 	id     tga.ID
+	first  uint32 // session of this process
+	alone  bool   // when it began, no other was
 }
 
 var _ runtime.Store = (*Store)(nil)
@@ -95,6 +97,7 @@ func (s *Store) begin(ctx context.Context) error {
 		if err := s.newSession(ctx, c); err != nil {
 			return err
 		}
+		s.first, s.alone = uint32(s.session.id), s.session.alone
 		var newest, last int64
 		if err := c.QueryRow(ctx, "SELECT tgad.newest($1), (SELECT last FROM tgad.order_state WHERE shard = $1)", s.o.Shard).Scan(&newest, &last); err != nil {
 			return err
