@@ -110,8 +110,11 @@ func (d *database) admit(ctx context.Context, c *pgx.Conn) error {
 // one may become it.
 var errStandby = errors.New("the server is a standby")
 
+// errUnfit: a better server may answer the next time, or this one be set right.
+var errUnfit = errors.New("the server is refused")
+
 func unfit(format string, args ...any) error {
-	return tga.Errorf(tga.StoreUnavailable, "the server is refused: "+format, args...)
+	return tga.Errorf(tga.StoreUnavailable, "%w: "+format, append([]any{errUnfit}, args...)...)
 }
 
 // follows checks that the server goes on with the history that this process knows.
@@ -178,7 +181,7 @@ func (d *database) failed(what string, err error) error {
 
 // passing reports whether the cause of an error may be gone the next time.
 func passing(err error) bool {
-	if errors.Is(err, errStandby) {
+	if errors.Is(err, errStandby) || errors.Is(err, errUnfit) {
 		return true
 	}
 	if tga.CodeOf(err) != "" {

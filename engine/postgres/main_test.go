@@ -13,6 +13,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(replicaEnv); text != "" {
+		if err := replica(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := m.Run()
 	if s, err := shared(); err == nil {
 		if err := s.Remove(); err != nil {
