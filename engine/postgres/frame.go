@@ -7,7 +7,7 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// An entry frame (wal/chain, docs/FORMAT.md) lies in two rows: what is never changed, its header
+// An entry frame (wal/chain, docs/FORMAT.md) lies in two columns: what is never changed, its header
 // with the key, and its parts, which can be erased. Put one behind the other, they are the frame.
 const (
 	frameHeader = 192 // without the key
@@ -29,7 +29,7 @@ func splitFrame(e *chain.Entry) (header, parts, spill []byte) {
 	return frame[:at:at], frame[at:], spill
 }
 
-// joinFrame reads an entry from its rows.
+// joinFrame reads an entry from its columns.
 func joinFrame(header, parts, spill []byte) (chain.Entry, error) {
 	frame := append(append(make([]byte, 0, len(header)+len(parts)), header...), parts...)
 	if parts == nil && len(frame) >= frameHeader {

@@ -19,7 +19,9 @@ type leases struct {
 	mu   sync.Mutex
 	held map[tga.ID]hold
 	// late are leases that ended here and that the database does not know to have ended.
-	late map[chain.Lease]int64
+	late   map[chain.Lease]int64
+	ended  chan struct{} // has a value when late has
+	giving sync.Mutex    // one at a time tells the database
 	// unsure is set when the database may have forgotten what was not synced, as a release.
 	unsure atomic.Bool
 }
@@ -38,7 +40,7 @@ const (
 )
 
 func (l *leases) init() {
-	l.held, l.late = map[tga.ID]hold{}, map[chain.Lease]int64{}
+	l.held, l.late, l.ended = map[tga.ID]hold{}, map[chain.Lease]int64{}, make(chan struct{}, 1)
 }
 
 func (l *leases) clear() {
@@ -335,59 +337,78 @@ func (s *Store) vouch(ctx context.Context, lease chain.Lease) error {
 	}
 }
 
-// Release implements [runtime.Store].
+// Release implements [runtime.Store]. The database is told soon after, of many releases at once.
 func (s *Store) Release(lease chain.Lease) {
-	if s.health.enter() != nil {
-		return // all leases have ended with the store
-	}
-	defer s.health.leave()
 	h, ok := s.leases.end(lease)
 	if !ok {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.health.life, s.o.Lease)
-	defer cancel()
-	if err := s.releaseAt(ctx, lease, h.session); err != nil {
-		// Until it is known there, the trace looks held. It is told with the next renewal.
-		s.log.Warn("a release has not reached the database", "trace", lease.TraceID, "error", err)
-		s.leases.mu.Lock()
-		s.leases.late[lease] = h.session
-		s.leases.mu.Unlock()
+	s.leases.mu.Lock()
+	s.leases.late[lease] = h.session
+	s.leases.mu.Unlock()
+	select {
+	case s.leases.ended <- struct{}{}:
+	default: // somebody will look
 	}
 	s.changed.notify(lease.TraceID)
 }
 
-func (s *Store) releaseAt(ctx context.Context, lease chain.Lease, session int64) error {
-	return s.once(ctx, "release trace "+lease.TraceID.String(), func(ctx context.Context, c *pgxpool.Conn) error {
-		_, err := c.Exec(ctx, "SELECT tgad.release($1, $2, $3, $4)", s.o.Shard, session, [16]byte(lease.TraceID), int64(lease.Epoch))
+// keepReleases tells the database of releases, until the store closes: that ends all leases.
+func (s *Store) keepReleases() {
+	for {
+		select {
+		case <-s.leases.ended:
+		case <-s.health.stop:
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.health.life, s.o.Lease)
+		// Where it fails, the traces look held until it is tried again with the next renewal.
+		if err := s.giveBack(ctx); err != nil && s.health.life.Err() == nil {
+			s.log.Warn("releases have not reached the database", "error", err)
+		}
+		cancel()
+	}
+}
+
+// giveBack tells the database of leases that have ended here.
+func (s *Store) giveBack(ctx context.Context) error {
+	s.leases.giving.Lock()
+	defer s.leases.giving.Unlock()
+	bySession := map[int64][]chain.Lease{}
+	s.leases.mu.Lock()
+	for lease, session := range s.leases.late {
+		bySession[session] = append(bySession[session], lease)
+	}
+	s.leases.mu.Unlock()
+	for session, ended := range bySession {
+		if err := s.releaseAt(ctx, session, ended); err != nil {
+			return err
+		}
+		s.leases.mu.Lock()
+		for _, lease := range ended {
+			delete(s.leases.late, lease)
+		}
+		s.leases.mu.Unlock()
+	}
+	return nil
+}
+
+func (s *Store) releaseAt(ctx context.Context, session int64, ended []chain.Lease) error {
+	traces, epochs := make([][16]byte, len(ended)), make([]int64, len(ended))
+	for i, lease := range ended {
+		traces[i], epochs[i] = [16]byte(lease.TraceID), int64(lease.Epoch)
+	}
+	return s.once(ctx, "release traces", func(ctx context.Context, c *pgxpool.Conn) error {
+		_, err := c.Exec(ctx, "SELECT tgad.release($1, $2, $3, $4)", s.o.Shard, session, traces, epochs)
 		return err
 	})
 }
 
-// giveBack tells the database of releases that did not reach it, or that it may have forgotten.
-func (s *Store) giveBack(ctx context.Context) error {
-	s.leases.mu.Lock()
-	late := make(map[chain.Lease]int64, len(s.leases.late))
-	for lease, session := range s.leases.late {
-		late[lease] = session
-	}
-	s.leases.mu.Unlock()
-	for lease, session := range late {
-		if err := s.releaseAt(ctx, lease, session); err != nil {
-			return err
-		}
-		s.leases.mu.Lock()
-		delete(s.leases.late, lease)
-		s.leases.mu.Unlock()
-	}
+// sweep gives back what the database says this session holds and nobody of this process does.
+func (s *Store) sweep(ctx context.Context) error {
 	if !s.leases.unsure.Swap(false) {
 		return nil
 	}
-	return s.sweep(ctx)
-}
-
-// sweep gives back what the database says this session holds and nobody of this process does.
-func (s *Store) sweep(ctx context.Context) error {
 	session := s.session.number()
 	var lost []chain.Lease
 	err := s.ask(ctx, "look for forgotten releases", func(ctx context.Context, c *pgxpool.Conn) error {
@@ -416,7 +437,7 @@ func (s *Store) sweep(ctx context.Context) error {
 			break
 		}
 		if _, held := s.leases.of(lease); !held {
-			err = s.releaseAt(ctx, lease, session)
+			err = s.releaseAt(ctx, session, []chain.Lease{lease})
 		}
 		s.asking.leave(lease.TraceID)
 	}
@@ -447,6 +468,6 @@ func (s *Store) Holder(id tga.ID) ledger.Liveness {
 	return ledger.HolderGone
 }
 
-// holdsNow asks whether somebody has the lease of a trace.
+// holdsNow asks whether another session has the lease of a trace. What this one has is known here.
 const holdsNow = `SELECT EXISTS (SELECT 1 FROM tgad.heads WHERE shard = $1 AND trace = $2 AND session <> 0 AND lent <> 2
-	AND NOT (session <> $3 AND tgad.gone($1, $3, session)))`
+	AND session <> $3 AND NOT tgad.gone($1, $3, session))`

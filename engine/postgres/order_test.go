@@ -96,8 +96,8 @@ func TestLogRowsCannotBeChanged(t *testing.T) {
 	}
 	c := connect(t, dsn)
 	for _, change := range []string{
-		"UPDATE tgad.entries SET header = ''", "UPDATE tgad.artifacts SET parts = ''", "UPDATE tgad.notes SET frame = ''", "UPDATE tgad.leaves SET digest = ''",
-		"DELETE FROM tgad.entries", "DELETE FROM tgad.artifacts", "DELETE FROM tgad.notes", "DELETE FROM tgad.leaves", "DELETE FROM tgad.ledger",
+		"UPDATE tgad.entries SET header = ''", "UPDATE tgad.entries SET parts = ''", "UPDATE tgad.notes SET frame = ''", "UPDATE tgad.leaves SET digest = ''",
+		"DELETE FROM tgad.entries", "DELETE FROM tgad.notes", "DELETE FROM tgad.leaves", "DELETE FROM tgad.ledger",
 	} {
 		_, err := c.Exec(bg, fmt.Sprintf("%s WHERE shard = %d", change, shard))
 		var e *pgconn.PgError

@@ -43,10 +43,8 @@ type standing struct {
 
 const readTrace = `SELECT h.version, h.seq, h.digest, h.note, h.note_digest, h.epoch, h.session,
 	ARRAY(SELECT e.header FROM tgad.entries e WHERE e.shard = h.shard AND e.trace = h.trace AND e.seq > $3 ORDER BY e.seq),
-	ARRAY(SELECT a.parts FROM tgad.entries e LEFT JOIN tgad.artifacts a USING (shard, trace, seq)
-		WHERE e.shard = h.shard AND e.trace = h.trace AND e.seq > $3 ORDER BY e.seq),
-	ARRAY(SELECT a.spill FROM tgad.entries e LEFT JOIN tgad.artifacts a USING (shard, trace, seq)
-		WHERE e.shard = h.shard AND e.trace = h.trace AND e.seq > $3 ORDER BY e.seq),
+	ARRAY(SELECT e.parts FROM tgad.entries e WHERE e.shard = h.shard AND e.trace = h.trace AND e.seq > $3 ORDER BY e.seq),
+	ARRAY(SELECT e.spill FROM tgad.entries e WHERE e.shard = h.shard AND e.trace = h.trace AND e.seq > $3 ORDER BY e.seq),
 	ARRAY(SELECT n.frame FROM tgad.notes n WHERE n.shard = h.shard AND n.trace = h.trace AND n.number > $4 ORDER BY n.number)
 	FROM tgad.heads h WHERE h.shard = $1 AND h.trace = $2`
 

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -117,7 +118,7 @@ func (s *Store) keepSession() {
 		ctx, cancel := context.WithTimeout(s.health.life, s.o.Lease)
 		err := s.renew(ctx)
 		if err == nil {
-			err = s.giveBack(ctx)
+			err = errors.Join(s.giveBack(ctx), s.sweep(ctx))
 		}
 		cancel()
 		if err != nil && s.health.life.Err() == nil {

@@ -57,21 +57,15 @@ CREATE TABLE tgad.heads (
 CREATE INDEX heads_open ON tgad.heads (shard, trace) WHERE state BETWEEN 1 AND 3;
 
 -- The log. The id of a trace begins with its time, so a range of ids is a range of time, and
--- what is old enough goes as a partition. An entry without its artifact is never changed; an
--- artifact can only be erased.
+-- what is old enough goes as a partition. The header of an entry is never changed; its artifact and
+-- documents can only be erased.
 CREATE TABLE tgad.entries (
 	shard  int4  NOT NULL,
 	trace  uuid  NOT NULL,
 	seq    int8  NOT NULL,
 	header bytea NOT NULL, -- of the entry frame, with the key
-	PRIMARY KEY (shard, trace, seq)
-) PARTITION BY RANGE (trace);
-CREATE TABLE tgad.artifacts (
-	shard int4 NOT NULL,
-	trace uuid NOT NULL,
-	seq   int8 NOT NULL,
-	parts bytea, -- of the entry frame; null when erased
-	spill bytea, -- the parts that are too long for the frame
+	parts  bytea,          -- artifact and documents in the frame; null when erased
+	spill  bytea,          -- the parts that are too long for the frame
 	PRIMARY KEY (shard, trace, seq)
 ) PARTITION BY RANGE (trace);
 CREATE TABLE tgad.notes (
@@ -81,9 +75,8 @@ CREATE TABLE tgad.notes (
 	frame  bytea NOT NULL,
 	PRIMARY KEY (shard, trace, number)
 ) PARTITION BY RANGE (trace);
-ALTER TABLE tgad.artifacts ALTER COLUMN spill SET STORAGE EXTERNAL;
+ALTER TABLE tgad.entries ALTER COLUMN spill SET STORAGE EXTERNAL;
 CREATE TABLE tgad.entries_rest PARTITION OF tgad.entries DEFAULT;
-CREATE TABLE tgad.artifacts_rest PARTITION OF tgad.artifacts DEFAULT;
 CREATE TABLE tgad.notes_rest PARTITION OF tgad.notes DEFAULT;
 
 CREATE TABLE tgad.checkpoints (
@@ -157,14 +150,13 @@ END $$;
 CREATE FUNCTION tgad.only_erase() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF TG_OP = 'UPDATE' AND NEW.parts IS NULL AND NEW.spill IS NULL
-		AND (NEW.shard, NEW.trace, NEW.seq) = (OLD.shard, OLD.trace, OLD.seq) THEN
+		AND (NEW.shard, NEW.trace, NEW.seq, NEW.header) = (OLD.shard, OLD.trace, OLD.seq, OLD.header) THEN
 		RETURN NEW;
 	END IF;
-	RAISE EXCEPTION 'tgad.%: % is refused, an artifact can only be erased', TG_TABLE_NAME, TG_OP USING ERRCODE = 'TG001';
+	RAISE EXCEPTION 'tgad.%: % is refused, what an entry holds can only be erased', TG_TABLE_NAME, TG_OP USING ERRCODE = 'TG001';
 END $$;
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON tgad.entries FOR EACH ROW EXECUTE FUNCTION tgad.refuse();
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON tgad.notes FOR EACH ROW EXECUTE FUNCTION tgad.refuse();
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON tgad.artifacts FOR EACH ROW EXECUTE FUNCTION tgad.only_erase();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON tgad.entries FOR EACH ROW EXECUTE FUNCTION tgad.only_erase();
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON tgad.leaves FOR EACH ROW EXECUTE FUNCTION tgad.refuse();
 CREATE TRIGGER never_deleted BEFORE DELETE ON tgad.ledger FOR EACH ROW EXECUTE FUNCTION tgad.refuse();
 
@@ -175,7 +167,7 @@ DECLARE
 	after timestamptz := (date_trunc('month', p_month) + interval '1 month')::timestamp AT TIME ZONE 'UTC';
 	name  text;
 BEGIN
-	FOREACH name IN ARRAY ARRAY['entries', 'artifacts', 'notes'] LOOP
+	FOREACH name IN ARRAY ARRAY['entries', 'notes'] LOOP
 		EXECUTE format('CREATE TABLE IF NOT EXISTS tgad.%I PARTITION OF tgad.%I FOR VALUES FROM (%L) TO (%L)',
 			name || to_char(p_month, '_YYYY_MM'), name, tgad.first_trace(first), tgad.first_trace(after));
 	END LOOP;
@@ -185,11 +177,12 @@ CREATE FUNCTION tgad.first_trace(at timestamptz) RETURNS uuid LANGUAGE sql IMMUT
 $$;
 
 GRANT USAGE ON SCHEMA tgad TO tgad_writer, tgad_reader, tgad_auditor, tgad_eraser;
-GRANT SELECT, INSERT ON tgad.entries, tgad.artifacts, tgad.notes, tgad.leaves TO tgad_writer;
+GRANT SELECT, INSERT ON tgad.entries, tgad.notes, tgad.leaves TO tgad_writer;
 GRANT SELECT, INSERT, UPDATE ON tgad.meta, tgad.sessions, tgad.heads, tgad.ledger, tgad.order_state TO tgad_writer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON tgad.attachments, tgad.checkpoints, tgad.pending TO tgad_writer;
 GRANT DELETE ON tgad.sessions TO tgad_writer;
-GRANT SELECT ON tgad.sessions, tgad.heads, tgad.entries, tgad.artifacts, tgad.notes, tgad.checkpoints, tgad.ledger,
+GRANT SELECT ON tgad.sessions, tgad.heads, tgad.entries, tgad.notes, tgad.checkpoints, tgad.ledger,
 	tgad.attachments, tgad.order_state, tgad.pending, tgad.leaves TO tgad_reader;
-GRANT SELECT ON tgad.sessions, tgad.heads, tgad.entries, tgad.notes, tgad.ledger, tgad.order_state, tgad.pending, tgad.leaves TO tgad_auditor;
-GRANT SELECT (shard, trace, seq), UPDATE (parts, spill) ON tgad.artifacts TO tgad_eraser;
+GRANT SELECT ON tgad.sessions, tgad.heads, tgad.notes, tgad.ledger, tgad.order_state, tgad.pending, tgad.leaves TO tgad_auditor;
+GRANT SELECT (shard, trace, seq, header) ON tgad.entries TO tgad_auditor;
+GRANT SELECT (shard, trace, seq), UPDATE (parts, spill) ON tgad.entries TO tgad_eraser;

@@ -97,10 +97,13 @@ BEGIN
 	RETURN FOUND;
 END $$;
 
-CREATE FUNCTION tgad.release(p_shard int4, p_session int8, p_trace uuid, p_epoch int8) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION tgad.release(p_shard int4, p_session int8, p_traces uuid[], p_epochs int8[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM set_config('synchronous_commit', 'off', true);
-	UPDATE tgad.heads SET session = 0, lent = 0 WHERE shard = p_shard AND trace = p_trace AND session = p_session AND epoch = p_epoch;
+	FOR i IN 1 .. cardinality(p_traces) LOOP
+		UPDATE tgad.heads SET session = 0, lent = 0
+			WHERE shard = p_shard AND trace = p_traces[i] AND session = p_session AND epoch = p_epochs[i];
+	END LOOP;
 END $$;
 
 -- vouch returns for how many milliseconds a lease holds from now on, if nothing renews it; less
@@ -124,16 +127,18 @@ CREATE FUNCTION tgad.append(
 	p_committed int8, p_newest int8
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-	h      tgad.heads;
+	h      record;
 	stored bytea;
 	why    text;
 	n      int4 := cardinality(p_headers);
 	m      int4 := cardinality(p_frames);
 BEGIN
-	SELECT * INTO h FROM tgad.heads WHERE shard = p_shard AND trace = p_trace FOR UPDATE;
+	SELECT d.version, d.seq, d.digest, d.note, d.note_digest, d.epoch, d.session, s.ended OR s.expires < clock_timestamp() AS late
+		INTO h FROM tgad.heads d JOIN tgad.sessions s ON s.shard = p_shard AND s.session = p_session
+		WHERE d.shard = p_shard AND d.trace = p_trace FOR UPDATE OF d;
 	IF NOT FOUND OR h.epoch <> p_epoch OR h.session <> p_session THEN
 		why := 'TG101';
-	ELSIF NOT tgad.in_time(p_shard, p_session) THEN
+	ELSIF h.late THEN
 		why := 'TG102';
 	ELSIF h.version <> p_version OR h.seq <> p_seq OR h.digest <> p_digest OR h.note <> p_note OR h.note_digest <> p_note_digest THEN
 		why := 'TG104';
@@ -162,10 +167,9 @@ BEGIN
 	END IF;
 
 	IF n > 0 THEN
-		INSERT INTO tgad.entries (shard, trace, seq, header)
-			SELECT p_shard, p_trace, p_seq + i, header FROM unnest(p_headers) WITH ORDINALITY AS t (header, i);
-		INSERT INTO tgad.artifacts (shard, trace, seq, parts, spill)
-			SELECT p_shard, p_trace, p_seq + i, parts, spill FROM unnest(p_parts, p_spills) WITH ORDINALITY AS t (parts, spill, i);
+		INSERT INTO tgad.entries (shard, trace, seq, header, parts, spill)
+			SELECT p_shard, p_trace, p_seq + i, header, parts, spill
+			FROM unnest(p_headers, p_parts, p_spills) WITH ORDINALITY AS t (header, parts, spill, i);
 	END IF;
 	IF m > 0 THEN
 		INSERT INTO tgad.notes (shard, trace, number, frame)
