@@ -96,7 +96,7 @@ func TestLogRowsCannotBeChanged(t *testing.T) {
 	}
 	c := connect(t, dsn)
 	for _, change := range []string{
-		"UPDATE tgad.entries SET header = ''", "UPDATE tgad.entries SET parts = ''", "UPDATE tgad.notes SET frame = ''", "UPDATE tgad.leaves SET digest = ''",
+		"UPDATE tgad.entries SET header = ''", "UPDATE tgad.entries SET parts = ''", "UPDATE tgad.entries SET parts = NULL, spill = NULL, header = ''", "UPDATE tgad.notes SET frame = ''", "UPDATE tgad.leaves SET digest = ''",
 		"DELETE FROM tgad.entries", "DELETE FROM tgad.notes", "DELETE FROM tgad.leaves", "DELETE FROM tgad.ledger",
 	} {
 		_, err := c.Exec(bg, fmt.Sprintf("%s WHERE shard = %d", change, shard))
@@ -107,5 +107,18 @@ func TestLogRowsCannotBeChanged(t *testing.T) {
 	}
 	if _, err := s.Load(bg, b.TraceID); err != nil {
 		t.Error(err)
+	}
+	if _, err := c.Exec(bg, "UPDATE tgad.entries SET parts = NULL, spill = NULL WHERE trace = $1 AND seq = 1", [16]byte(b.TraceID)); err != nil {
+		t.Errorf("erase: %v", err)
+	}
+	entries := 0
+	for e, err := range s.Entries(bg, b.TraceID, 0) {
+		if err != nil || (e.Artifact == nil) != (e.Seq == 1) {
+			t.Errorf("entry %d after the first was erased: %v, %v", e.Seq, e.Artifact, err)
+		}
+		entries++
+	}
+	if entries != 3 {
+		t.Errorf("%d entries", entries)
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/tgad/tgad/engine/postgres"
 	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
 	"github.com/tgad/tgad/runtime"
@@ -51,6 +53,7 @@ type figure struct {
 	CallP99   float64 `json:"call_p99_ms"`
 	WAL       int64   `json:"wal_bytes_per_call"`
 	Tables    int64   `json:"table_bytes_per_call"`
+	Plain     float64 `json:"plain_inserts_per_s"` // the server's own limit, just before
 }
 
 func measure(dir string, span time.Duration, writers []string, replicas int, asJSON bool) (err error) {
@@ -62,7 +65,7 @@ func measure(dir string, span time.Duration, writers []string, replicas int, asJ
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
-	p, err := pgserver.New(filepath.Join(dir, "primary"), "shared_buffers=512MB", "max_wal_size=8GB")
+	p, err := pgserver.New(filepath.Join(dir, "primary"), "shared_buffers=512MB", "max_wal_size=8GB", "max_connections=500")
 	if err != nil {
 		return err
 	}
@@ -71,7 +74,7 @@ func measure(dir string, span time.Duration, writers []string, replicas int, asJ
 		return err
 	}
 	if !asJSON {
-		fmt.Println("| standby | writers | calls/s | appends/s | append p50, p99 ms | call p50, p99 ms | WAL per call | tables per call |\n|---|---|---|---|---|---|---|---|")
+		fmt.Println("| standby | writers | plain inserts/s | appends/s | calls/s | append p50, p99 ms | call p50, p99 ms | WAL per call | tables per call |\n|---|---|---|---|---|---|---|---|---|")
 	}
 	for _, standby := range []bool{false, true} {
 		if standby {
@@ -109,7 +112,7 @@ func (f figure) print(asJSON bool) error {
 	if f.Standby {
 		standby = "synchronous"
 	}
-	_, err := fmt.Printf("| %s | %d | %.0f | %.0f | %.1f, %.1f | %.1f, %.1f | %d | %d |\n", standby, f.Writers, f.Calls, f.Appends, f.AppendP50, f.AppendP99, f.CallP50, f.CallP99, f.WAL, f.Tables)
+	_, err := fmt.Printf("| %s | %d | %.0f | %.0f | %.0f | %.1f, %.1f | %.1f, %.1f | %d | %d |\n", standby, f.Writers, f.Plain, f.Appends, f.Calls, f.AppendP50, f.AppendP99, f.CallP50, f.CallP99, f.WAL, f.Tables)
 	return err
 }
 
@@ -128,6 +131,10 @@ func run(p *pgserver.Server, span time.Duration, writers, replicas int, standby 
 			return f, err
 		}
 		rts = append(rts, rt)
+	}
+	limit, err := plain(p, span, writers)
+	if err != nil {
+		return f, err
 	}
 	before, err := size(p)
 	if err != nil {
@@ -166,8 +173,42 @@ func run(p *pgserver.Server, span time.Duration, writers, replicas int, standby 
 	return figure{
 		Standby: standby, Replicas: replicas, Writers: writers, Calls: float64(n) / took, Appends: float64(len(appendTimes.all)) / took,
 		AppendP50: appendTimes.at(0.5), AppendP99: appendTimes.at(0.99), CallP50: callTimes.at(0.5), CallP99: callTimes.at(0.99),
-		WAL: (after[0] - before[0]) / int64(n), Tables: (after[1] - before[1]) / int64(n),
+		Plain: limit, WAL: (after[0] - before[0]) / int64(n), Tables: (after[1] - before[1]) / int64(n),
 	}, nil
+}
+
+// plain is how many rows of 1.5 KiB as many writers insert in a second, each with a connection of its
+// own and one row to a transaction: what the server, the disk and the standby can do.
+func plain(p *pgserver.Server, span time.Duration, writers int) (float64, error) {
+	if err := p.Exec("CREATE TABLE IF NOT EXISTS plain (id int8 GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea NOT NULL)", "TRUNCATE plain"); err != nil {
+		return 0, err
+	}
+	body := make([]byte, 1536)
+	var wg sync.WaitGroup
+	errs := make([]error, writers)
+	counts := make([]int, writers)
+	begun := time.Now()
+	for w := range writers {
+		wg.Go(func() {
+			ctx := context.Background()
+			c, err := pgx.Connect(ctx, pgserver.DSN(p))
+			if err != nil {
+				errs[w] = err
+				return
+			}
+			for time.Since(begun) < span && errs[w] == nil {
+				_, errs[w] = c.Exec(ctx, "INSERT INTO plain (body) VALUES ($1)", body)
+				counts[w]++
+			}
+			errs[w] = errors.Join(errs[w], c.Close(ctx))
+		})
+	}
+	wg.Wait()
+	n := 0
+	for _, c := range counts {
+		n += c
+	}
+	return float64(n) / time.Since(begun).Seconds(), errors.Join(errs...)
 }
 
 func answer(context.Context, runtime.Call) (runtime.Reply, error) {
