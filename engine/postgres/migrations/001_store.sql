@@ -177,6 +177,7 @@ CREATE FUNCTION tgad.first_trace(at timestamptz) RETURNS uuid LANGUAGE sql IMMUT
 $$;
 
 GRANT USAGE ON SCHEMA tgad TO tgad_writer, tgad_reader, tgad_auditor, tgad_eraser;
+GRANT SELECT ON tgad.schema TO tgad_writer, tgad_reader, tgad_auditor, tgad_eraser; -- the version of these tables
 GRANT SELECT, INSERT ON tgad.entries, tgad.notes, tgad.leaves TO tgad_writer;
 GRANT SELECT, INSERT, UPDATE ON tgad.meta, tgad.sessions, tgad.heads, tgad.ledger, tgad.order_state TO tgad_writer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON tgad.attachments, tgad.checkpoints, tgad.pending TO tgad_writer;
