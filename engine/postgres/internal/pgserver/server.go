@@ -168,7 +168,7 @@ func DSN(servers ...*Server) string {
 
 // Start starts a server that has ended, and waits until it answers.
 func (s *Server) Start() error {
-	args := []string{"-D", s.data(), "-k", s.Dir, "-h", "", "-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "lc_messages=C"}
+	args := []string{"-D", s.data(), "-k", s.Dir, "-h", "", "-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "lc_messages=C", "-c", "dynamic_shared_memory_type=mmap"} // in the directory, so that a killed server leaves nothing
 	for _, v := range s.set {
 		args = append(args, "-c", v)
 	}
