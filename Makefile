@@ -16,10 +16,10 @@ DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
 # Without cgo, as tgad is released; the race detector needs it, so that compiles the other half.
-test race fuzz cost size lint: export CGO_ENABLED ?= 0
+test pg race fuzz cost size lint: export CGO_ENABLED ?= 0
 race: export CGO_ENABLED = 1
 
-.PHONY: build run demo test race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
+.PHONY: build run demo test pg race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
 
 build: ## bin/tgad, a static binary, and bin/tgad-lab, which its verbs demo and torture start
 	CGO_ENABLED=0 $(GO) build -tags '$(TAGS)' -trimpath -ldflags '-s -w' -o $(BIN)/ ./cmd/tgad ./cmd/tgad-lab
@@ -34,6 +34,10 @@ demo: build ## the main job on real processes, about 15 s
 # Without vet: lint does all of that, and CI runs both.
 test: ## every test
 	$(GO) test -vet=off -p 4 -timeout 20m ./...
+
+# A module of its own: its tests start PostgreSQL servers.
+pg: ## the store in PostgreSQL; engine/postgres/install.sh installs the servers
+	cd engine/postgres && $(GO) vet ./... && $(GO) test -vet=off -short -timeout 5m ./...
 
 race: ## the core under the race detector, and with every canonical form compared with jcs
 	$(GO) test -vet=off -race -p 4 -timeout 20m -short $(CORE)

@@ -105,7 +105,7 @@ func (c *committer) place(x *commitment) {
 		raise(&c.times.newestTS, int64(s.newestTS))
 		leaf := s.leaf()
 		leaf.Committed, leaf.NewestTS = tga.Millis(c.times.newest.Load()), tga.Millis(c.times.newestTS.Load())
-		x.ops.Order(leaf.appendValue(value[:0]))
+		x.ops.Order(appendLeafValue(value[:0], &leaf))
 		c.order.place(leaf)
 	}
 }

@@ -292,6 +292,18 @@ func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false 
 // Current reports whether a lease is still its trace's newest.
 func (db *DB) Current(lease chain.Lease) bool { return db.leases.check(lease) == nil }
 
+// While returns ctx: one process has the store, so nobody overtakes a lease unseen.
+func (db *DB) While(ctx context.Context, _ chain.Lease) (context.Context, context.CancelFunc) {
+	return ctx, func() {}
+}
+
+// Departed reports whether an epoch is of an earlier open of the store: its process had to end
+// before this one could open it.
+func (db *DB) Departed(epoch chain.Epoch) bool {
+	_, incarnation := db.leases.granted()
+	return epoch.Incarnation() < incarnation
+}
+
 // Release ends a lease; of one that is not current it does nothing.
 func (db *DB) Release(lease chain.Lease) {
 	if db.leases.release(lease) {

@@ -11,12 +11,8 @@ import (
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Listed is a trace in a list of all. Where Err says why it cannot be read, nothing but its id
-// is known.
-type Listed struct {
-	chain.Listing
-	Err error
-}
+// Listed is a trace in a list of all.
+type Listed = chain.Listed
 
 // Traces yields every trace after an id, in the order of ids, finished and archived ones too.
 // Of archived traces only the lists are unpacked. A trace that begins meanwhile may be in it or

@@ -52,21 +52,8 @@ func decodeOpenValue(id tga.ID, b []byte) (chain.OpenTrace, error) {
 	}, nil
 }
 
-// Leaf is one position of the global order: what one append committed.
-type Leaf struct {
-	Index     uint64 // from 1; also the cursor to follow on from
-	TraceID   tga.ID
-	FirstSeq  uint64 // of the entries appended; 0 when there are none
-	Entries   uint16
-	FirstNote uint32 // of the notes appended; 0 when there are none
-	Notes     uint16
-	// HeadDigest and NoteDigest are of the trace's last entry and last note after the
-	// append; NoteDigest is zero for a trace without notes.
-	HeadDigest, NoteDigest tga.Digest
-	// Committed and NewestTS are the newest commit time and the newest ts of any append
-	// up to this one.
-	Committed, NewestTS tga.Millis
-}
+// Leaf is one position of the global order.
+type Leaf = chain.Leaf
 
 // Value of a `g` key: trace 16 · first seq 8 · entries 2 · first note 4 ·
 // notes 2 · head digest 32 · note digest 32 · newest commit time 8 · newest ts 8. The
@@ -76,7 +63,7 @@ const leafSize = 16 + 8 + 2 + 4 + 2 + 32 + 32 + 8 + 8
 // leafLen is the length of that value, with its version.
 const leafLen = 1 + leafSize
 
-func (l *Leaf) appendValue(dst []byte) []byte {
+func appendLeafValue(dst []byte, l *Leaf) []byte {
 	dst = append(dst, tga.StoreValueVersion)
 	dst = append(dst, l.TraceID[:]...)
 	dst = binary.BigEndian.AppendUint64(dst, l.FirstSeq)

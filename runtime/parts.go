@@ -17,7 +17,7 @@ func share(rt *Runtime) {
 	rt.retries = &retries{
 		store: store, clock: rt.clock, mint: rt.mint, timers: rt.timers, counts: rt.counts, profile: o.Profile, calls: rt,
 	}
-	rt.departures = &departures{clock: rt.clock, born: rt.clock.Read()}
+	rt.departures = &departures{store: rt.store, clock: rt.clock, born: rt.clock.Read()}
 	rt.ends = &ends{
 		store: store, mint: rt.mint, answers: rt.answers, executors: rt.executors, departures: rt.departures,
 		retries: rt.retries, doubts: rt.doubts, observe: rt.observe, counts: rt.counts,

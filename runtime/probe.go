@@ -181,6 +181,7 @@ type goneMark struct {
 
 // departures is what this process remembers of senders that are gone.
 type departures struct {
+	store Store
 	clock times
 	born  clock.Reading // when the process began
 
@@ -203,7 +204,7 @@ func (d *departures) goneFor(l *loop, t *chain.Trace, record *ledger.Record) tim
 	m, _ := mark.(goneMark)
 	if !ok || m.attempt != attempt {
 		m = goneMark{attempt, now}
-		if chain.Epoch(record.Attempts.Epoch).Incarnation() < l.lease.Epoch.Incarnation() || questioned(t, attempt) {
+		if d.store.Departed(chain.Epoch(record.Attempts.Epoch)) || questioned(t, attempt) {
 			m.since = d.born
 		}
 	}

@@ -37,12 +37,12 @@ func (qs *queries) ofTime(l *loop, record *ledger.Record) ledger.Query {
 		Suspect:     qs.suspect(l, record),
 		Remote:      l.remote != nil,
 		Now:         qs.clock.now(),
-		NewestTS:    qs.store.NewestTS(),
 		SendTimeout: l.policy.SendTimeout,
 	}
 	if record == nil {
 		return q
 	}
+	q.NewestTS = qs.store.NewestTS() // may be a question to a database: a key that is new needs none
 	if first := record.Attempts.First; q.Now >= q.NewestTS {
 		// A wall clock that was set back lengthens no window.
 		q.Now = max(q.Now, first+tga.Millis(qs.clock.Longest(first.Time()).Milliseconds()))

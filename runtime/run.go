@@ -357,6 +357,8 @@ func (rt *Runtime) send(ctx context.Context, l *loop) error {
 	}
 	sendCtx, cancel := context.WithTimeoutCause(sending(ctx), l.policy.SendTimeout, ErrSendTimeout)
 	defer cancel()
+	sendCtx, end := rt.store.While(sendCtx, l.lease)
+	defer end()
 	rt.counts.sent.Add(1)
 	reply, err := rt.tools.Dispatch(sendCtx, l.sentCall(attempt))
 	// From here on the caller's context no longer matters: the world may have changed,

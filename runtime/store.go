@@ -40,6 +40,13 @@ type Store interface {
 	Overtake(ctx context.Context, trace tga.ID, lentOnly bool) (chain.Lease, error)
 	// Current reports whether a lease is still its trace's newest: nobody has overtaken it.
 	Current(lease chain.Lease) bool
+	// While returns the context of a send under a lease that is current. It ends with ctx, and
+	// before that where another process could overtake the lease without this one's knowing: a
+	// store that one process has returns ctx.
+	While(ctx context.Context, lease chain.Lease) (context.Context, context.CancelFunc)
+	// Departed reports whether whoever was granted this epoch is known to have been gone before
+	// this store was opened.
+	Departed(epoch chain.Epoch) bool
 	// Release ends a lease. Releasing one that is not current has no effect. A
 	// reservation whose trace is released without an effect has a holder that is gone.
 	Release(lease chain.Lease)

@@ -130,7 +130,7 @@ func (r *Run) fuzz(t fuzzTarget, d time.Duration) {
 
 // moduleDir is where the sources are.
 func moduleDir() (string, error) {
-	b, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	b, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/tgad/tgad").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the sources of the module: %w", err)
 	}

@@ -217,6 +217,18 @@ func (s *Store) Current(lease chain.Lease) bool {
 	return s.checkLease(lease) == nil
 }
 
+// While implements [runtime.Store]. Nobody outside this process holds a lease of it.
+func (s *Store) While(ctx context.Context, _ chain.Lease) (context.Context, context.CancelFunc) {
+	return ctx, func() {}
+}
+
+// Departed implements [runtime.Store].
+func (s *Store) Departed(epoch chain.Epoch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return epoch.Incarnation() < s.disk.incarnation
+}
+
 // epoch is that of the n-th lease of a trace in this incarnation. It depends on the trace
 // alone and not on what happens to others, so that tests which compare the orders of
 // things see equal ends as equal.

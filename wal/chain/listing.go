@@ -31,3 +31,10 @@ func (t *Trace) Listing() Listing {
 	}
 	return l
 }
+
+// Listed is a trace in a list of all. Where Err says why it cannot be read, nothing but its id
+// is known.
+type Listed struct {
+	Listing
+	Err error
+}

@@ -113,3 +113,19 @@ type OpenTrace struct {
 	Since     tga.Millis
 	Deadline  tga.Millis // 0 = none
 }
+
+// Leaf is one position of the global order of a store: what one append committed.
+type Leaf struct {
+	Index     uint64 // from 1; also the cursor to follow on from
+	TraceID   tga.ID
+	FirstSeq  uint64 // of the entries appended; 0 when there are none
+	Entries   uint16
+	FirstNote uint32 // of the notes appended; 0 when there are none
+	Notes     uint16
+	// HeadDigest and NoteDigest are of the trace's last entry and last note after the
+	// append; NoteDigest is zero for a trace without notes.
+	HeadDigest, NoteDigest tga.Digest
+	// Committed and NewestTS are the newest commit time and the newest ts of any append
+	// up to this one.
+	Committed, NewestTS tga.Millis
+}

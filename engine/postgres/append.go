@@ -1,0 +1,347 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// What the functions of the database answer (migrations/002_functions.sql).
+const (
+	sqlDone        = "00000"
+	sqlLeaseLost   = "TG101"
+	sqlSessionLate = "TG102"
+	sqlLedger      = "TG103"
+	sqlHead        = "TG104"
+	sqlHeld        = "TG105"
+	sqlNotDurable  = "TG106"
+)
+
+// Append checks, links and commits b to the trace of the lease, and returns once it is as durable
+// as the database makes a commit. ctx bounds what comes before the commit.
+//
+// The checks and their order are those of engine.DB.Append. They are made on what this process
+// knows, and the database compares that with what is stored. So an append takes one question to
+// the database where nobody else touched trace and key, and what is refused was read anew first.
+//
+// An error means that nothing was written, except STORE_UNAVAILABLE that says that the outcome is
+// unknown: then no server answered within the store's patience. Such an append may still come to
+// be in the log, unless its lease is overtaken first.
+func (s *Store) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (chain.Appended, error) {
+	if err := s.health.enterToWrite(); err != nil {
+		return chain.Appended{}, err
+	}
+	defer s.health.leave()
+	if err := b.Check(lease.TraceID); err != nil {
+		return chain.Appended{}, err
+	}
+	for _, a := range b.Attachments {
+		if _, err := keyspace.AppendAttachment(nil, keyspace.Kind(a.Kind), a.Key); err != nil {
+			return chain.Appended{}, err
+		}
+	}
+	ps := parts{{lease: lease, batch: b}}
+	if also := b.Also; also != nil {
+		if also.Lease.TraceID == lease.TraceID || len(also.Notes) == 0 {
+			return chain.Appended{}, tga.Errorf(tga.ValidationError, "append to trace %s and also to %s with %d notes", lease.TraceID, also.Lease.TraceID, len(also.Notes)).In(lease.TraceID)
+		}
+		ps = append(ps, &part{lease: also.Lease, batch: chain.Batch{Notes: also.Notes}})
+	}
+	ids := ps.ids()
+	for i, id := range ids {
+		if err := s.traces.enter(ctx, s.health.stop, id); err != nil {
+			for _, entered := range ids[:i] {
+				s.traces.leave(entered)
+			}
+			return chain.Appended{}, waitFailed("wait for trace "+id.String(), id, err)
+		}
+	}
+	defer func() {
+		for _, id := range ids {
+			s.traces.leave(id)
+		}
+	}()
+	return s.appendChecked(ctx, ps)
+}
+
+// mostTries is how often an append is checked anew because others were faster.
+const mostTries = 200
+
+// appendChecked makes the checks and commits, until the two are about the same rows. The traces'
+// gates are passed.
+func (s *Store) appendChecked(ctx context.Context, ps parts) (chain.Appended, error) {
+	var why string
+	for try, fresh := 0, false; try < mostTries; try++ {
+		if err := ctx.Err(); err != nil {
+			return chain.Appended{}, waitFailed("append", ps[0].lease.TraceID, err)
+		}
+		done, err := s.plan(ctx, ps, fresh)
+		switch {
+		case done != nil:
+			return *done, nil
+		case err != nil && fresh:
+			return chain.Appended{}, err
+		case err != nil:
+			fresh = true
+			continue
+		}
+		if why, err = s.commits.commit(&job{parts: ps}); err != nil {
+			return chain.Appended{}, err
+		}
+		switch why {
+		case sqlDone:
+			s.publish(ps)
+			return ps[0].appended(), nil
+		case sqlNotDurable:
+			return chain.Appended{}, unfit("its settings have changed: a commit would not be as durable as it must be")
+		case sqlSessionLate:
+			if err := s.renew(ctx); err != nil {
+				return chain.Appended{}, err
+			}
+		}
+		fresh = true
+		if try > 2 { // others are at the same rows
+			pause := time.NewTimer(time.Duration(try) * time.Millisecond)
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+				pause.Stop()
+			}
+		}
+	}
+	return chain.Appended{}, tga.Errorf(tga.StoreUnavailable, "append: others were faster %d times, at last %s", mostTries, why).In(ps[0].lease.TraceID)
+}
+
+// part is what an append does to one trace. There is a second one where the batch has notes for
+// another trace; both commit, or neither.
+type part struct {
+	lease chain.Lease
+	batch chain.Batch
+
+	// What it was planned on, and what comes of it.
+	session   int64
+	before    view
+	after     *chain.Trace
+	entries   []chain.Entry
+	notes     []tga.Note
+	committed tga.Millis
+	newest    tga.Millis
+	touches   bool     // the ledger record of its key
+	hash      [32]byte // of the key
+	stored    []byte   // the record before, nil where there is none
+	record    []byte   // the record after, nil where it stays as it is
+}
+
+type parts []*part
+
+// ids are those of the traces, in the order in which everybody takes them.
+func (ps parts) ids() []tga.ID {
+	ids := make([]tga.ID, len(ps))
+	for i, p := range ps {
+		ids[i] = p.lease.TraceID
+	}
+	slices.SortFunc(ids, func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) })
+	return ids
+}
+
+func (p *part) appended() chain.Appended {
+	done := chain.Appended{Head: p.after.Head, Notes: p.notes}
+	for i := range p.entries {
+		done.Entries = append(done.Entries, p.entries[i].LogEntry)
+	}
+	return done
+}
+
+// plan makes every check, on what is known or on what is read now. done is not nil where the log
+// has the batch already.
+func (s *Store) plan(ctx context.Context, ps parts, fresh bool) (done *chain.Appended, err error) {
+	stands := make([]standing, len(ps))
+	for i, p := range ps {
+		if stands[i], err = s.know(ctx, p.lease.TraceID, fresh); err != nil {
+			return nil, err
+		}
+	}
+	if done, ok := chain.Replayed(stands[0].trace, ps[0].batch); ok {
+		return &done, nil
+	}
+	for i, p := range ps {
+		if err := s.mayAppend(p, &stands[i], fresh); err != nil {
+			return nil, err
+		}
+		if err := stands[i].trace.Expect(p.batch.Expect); err != nil {
+			return nil, err
+		}
+		p.before = stands[i].view
+		if err := s.link(p); err != nil {
+			return nil, err
+		}
+	}
+	return nil, s.claim(ctx, ps, fresh)
+}
+
+// know returns a trace as it is known, or as it is read now.
+func (s *Store) know(ctx context.Context, id tga.ID, fresh bool) (standing, error) {
+	if v, ok := s.views.get(id); ok && !fresh {
+		return standing{view: v}, nil
+	}
+	return s.stand(ctx, id, false)
+}
+
+// mayAppend checks the lease of a part: as it is known here, and where the head was read now, as
+// it stands there. It tells a lease that was overtaken from one that was never granted.
+func (s *Store) mayAppend(p *part, st *standing, fresh bool) error {
+	h, ok := s.leases.of(p.lease)
+	if ok && (!fresh || st.epoch == p.lease.Epoch && st.session == h.session) {
+		p.session = h.session
+		return nil
+	}
+	if ok {
+		s.leases.end(p.lease) // another has overtaken it
+	}
+	id, epoch := p.lease.TraceID, p.lease.Epoch
+	if uint32(epoch) == 0 || epoch > st.epoch && epoch > s.session.newest() {
+		return tga.Errorf(tga.StateLockAcquireFailed, "append to trace %s: no lease with epoch %#x was granted", id, uint64(epoch)).In(id)
+	}
+	return tga.Errorf(tga.StateConcurrentExecution, "append to trace %s under epoch %#x: current is %#x", id, uint64(epoch), uint64(st.epoch)).In(id)
+}
+
+// link makes the entries and notes that follow the trace, each checked as replay will check it.
+func (s *Store) link(p *part) error {
+	now, t := s.times.now(), p.before.trace
+	p.after, p.entries, p.notes, p.committed, p.newest = t.Clone(), nil, nil, now, 0
+	ts := now
+	if n := len(t.Entries); n > 0 {
+		ts = max(ts, t.Entries[n-1].TS)
+	}
+	for _, a := range p.batch.Artifacts {
+		e := chain.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: p.lease.Epoch}
+		var err error
+		if a.Entry == nil {
+			err = p.after.Extend(&e, ts)
+		} else {
+			e.LogEntry = *a.Entry
+			err = p.after.ApplyGiven(&e, now)
+		}
+		if err != nil {
+			return err
+		}
+		p.entries, p.newest = append(p.entries, e), max(p.newest, e.TS)
+	}
+	for _, n := range p.batch.Notes {
+		note, err := p.after.AppendNote(n, ts)
+		if err != nil {
+			return err
+		}
+		p.notes, p.newest = append(p.notes, note), max(p.newest, note.TS)
+	}
+	return nil
+}
+
+// claim finds what becomes of the ledger records.
+func (s *Store) claim(ctx context.Context, ps parts, fresh bool) error {
+	for _, p := range ps {
+		c := p.change()
+		var err error
+		if p.touches, err = c.Touches(); err != nil {
+			return err
+		}
+		if p.touches {
+			p.hash = ledger.KeyOf(p.after.Namespace, p.after.Call).Hash()
+		}
+	}
+	if len(ps) == 2 && ps[0].touches && ps[1].touches && ps[0].hash == ps[1].hash {
+		return tga.Errorf(tga.ValidationError, "append to traces %s and %s: both have the same ledger key", ps[0].after.ID, ps[1].after.ID).In(ps[0].after.ID)
+	}
+	for _, p := range ps {
+		p.stored, p.record = nil, nil
+		if !p.touches {
+			continue
+		}
+		if err := s.claimOne(ctx, p, fresh); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) claimOne(ctx context.Context, p *part, fresh bool) (err error) {
+	known, ok := s.records.get(p.hash)
+	if fresh || !ok && p.before.trace.Call != nil {
+		// A call that is new most often has a key that is new. Of others there is a record.
+		if known, err = s.readRecord(ctx, p.hash); err != nil {
+			return err
+		}
+	}
+	p.stored = known
+	var stored *ledger.Record
+	if known != nil {
+		if stored, err = ledger.DecodeRecord(known); err != nil {
+			return err
+		}
+	}
+	c := p.change()
+	record, err := c.Apply(stored, func(trace tga.ID, seq uint64) (string, error) { return s.statusOf(ctx, trace, seq) })
+	if err != nil || record == nil {
+		return err
+	}
+	p.record, err = record.AppendBinary(nil)
+	return err
+}
+
+// statusOf returns the outcome of the effect that is entry seq of a trace, "" where it is erased.
+func (s *Store) statusOf(ctx context.Context, trace tga.ID, seq uint64) (string, error) {
+	st, err := s.know(ctx, trace, false)
+	if err == nil && st.trace.Head.Seq < seq {
+		st, err = s.know(ctx, trace, true)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case st.trace.Head.Seq < seq:
+		return "", recoveryFailed(trace, damaged("trace %s has no entry %d", trace, seq).In(trace))
+	case st.trace.Effect == nil:
+		return "", nil
+	}
+	return st.trace.Effect.Effect.Outcome.Status, nil
+}
+
+// change is the part as the ledger sees it.
+func (p *part) change() ledger.Change {
+	c := ledger.Change{
+		Trace: p.after.ID, State: p.after.Head.State, Epoch: uint64(p.lease.Epoch), Notes: p.notes,
+		Request: p.after.Request, Call: p.after.Call, Effect: p.after.Effect,
+	}
+	for i := range p.entries {
+		switch e := &p.entries[i]; e.Type {
+		case tga.CallType:
+			c.Began, c.BeganTS = e.Seq, min(e.TS, e.Committed)
+		case tga.EffectType:
+			c.Ended = e.Seq
+		}
+	}
+	return c
+}
+
+// publish remembers what is durable, and wakes those of this process who wait for it.
+func (s *Store) publish(ps parts) {
+	for _, p := range ps {
+		s.keepView(view{trace: p.after, version: p.before.version + 1})
+		if p.touches {
+			record := p.record
+			if record == nil {
+				record = p.stored
+			}
+			s.records.put(p.hash, record, nil)
+		}
+		s.acked.put(p.after.ID, chain.Trace{ID: p.after.ID, Head: p.after.Head, NoteHead: p.after.NoteHead}, nil)
+		s.times.raise(p.newest)
+		s.changed.notify(p.after.ID)
+	}
+	s.order.kick()
+}

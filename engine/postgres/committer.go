@@ -1,0 +1,257 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// committer takes appends of many traces to the database in transactions that they share: each
+// transaction is one question and one flush there, and each append has an answer of its own.
+type committer struct {
+	s *Store
+
+	mu    sync.Mutex
+	work  sync.Cond
+	queue []*job
+	shut  bool
+	ended sync.WaitGroup
+}
+
+// A transaction has at most so many appends, and bytes where it has more than one.
+const (
+	mostJobs  = 64
+	mostBytes = 2 << 20
+)
+
+// job is one append on its way.
+type job struct {
+	parts parts
+	calls []*call
+	bytes int
+	done  chan struct{}
+
+	code string // what the database says of it
+	err  error  // why nothing is known of it
+}
+
+// call is what the database is asked to do to one trace.
+type call struct {
+	*part
+	looked                         bool // an earlier look raised the version too
+	headers, parts, spills, frames [][]byte
+	kinds                          []int16
+	keys, values                   [][]byte
+}
+
+func (c *committer) start(s *Store) {
+	c.s = s
+	c.work.L = &c.mu
+	for range s.o.Committers {
+		c.ended.Go(c.run)
+	}
+}
+
+// stop ends the committer once the queue is empty.
+func (c *committer) stop() {
+	c.mu.Lock()
+	c.shut = true
+	c.mu.Unlock()
+	c.work.Broadcast()
+	c.ended.Wait()
+}
+
+// commit takes an append to the database. It returns the database's answer, or why it is unknown.
+func (c *committer) commit(j *job) (code string, err error) {
+	for _, p := range j.parts {
+		x := &call{part: p}
+		for i := range p.entries {
+			header, rest, spill := splitFrame(&p.entries[i])
+			x.headers, x.parts, x.spills = append(x.headers, header), append(x.parts, rest), append(x.spills, spill)
+			j.bytes += len(header) + len(rest) + len(spill)
+		}
+		for i := range p.notes {
+			frame := chain.AppendNoteFrame(nil, &p.notes[i], p.committed, p.lease.Epoch)
+			x.frames = append(x.frames, frame)
+			j.bytes += len(frame)
+		}
+		for _, a := range p.batch.Attachments {
+			x.kinds, x.keys, x.values = append(x.kinds, int16(a.Kind)), append(x.keys, a.Key), append(x.values, a.Value)
+			j.bytes += len(a.Key) + len(a.Value)
+		}
+		j.calls = append(j.calls, x)
+	}
+	if j.bytes > chain.MaxBatch {
+		return "", tga.Errorf(tga.LimitExceeded, "append of %d bytes: at most %d", j.bytes, chain.MaxBatch).In(j.parts[0].lease.TraceID)
+	}
+	j.done = make(chan struct{})
+	c.mu.Lock()
+	c.queue = append(c.queue, j)
+	c.mu.Unlock()
+	c.work.Signal()
+	<-j.done
+	return j.code, j.err
+}
+
+func (c *committer) run() {
+	for {
+		g := c.take()
+		if g == nil {
+			return
+		}
+		c.attempt(g)
+		for _, j := range g {
+			close(j.done)
+		}
+	}
+}
+
+// take waits for work and takes what shares the next transaction; nil once the committer is
+// stopped and the queue is empty. An append to two traces is alone: the locks of ledger keys are
+// taken in the order of their bytes, which an append of two keys would break.
+func (c *committer) take() []*job {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queue) == 0 {
+		if c.shut {
+			return nil
+		}
+		c.work.Wait()
+	}
+	n, size := 0, 0
+	for n < min(len(c.queue), mostJobs) {
+		j := c.queue[n]
+		if n > 0 && (size+j.bytes > mostBytes || len(j.calls) > 1) {
+			break
+		}
+		size += j.bytes
+		if n++; len(j.calls) > 1 {
+			break
+		}
+	}
+	g := slices.Clone(c.queue[:n])
+	c.queue = slices.Delete(c.queue, 0, n)
+	return g
+}
+
+// attempt finds out what becomes of a group.
+func (c *committer) attempt(g []*job) {
+	err := c.transact(g)
+	switch {
+	case err == nil:
+		return
+	case errors.Is(err, errAborted) && len(g) > 1:
+		// One of them made all fail. Each is tried by itself.
+		for _, j := range g {
+			c.attempt([]*job{j})
+		}
+		return
+	}
+	for _, j := range g {
+		switch {
+		case errors.Is(err, errAborted):
+			j.code, j.err = c.s.refusal(err)
+		case errors.Is(err, errUnknown):
+			j.code, j.err = c.s.resolve(j)
+			if j.err != nil {
+				j.err = tga.Errorf(tga.StoreUnavailable, "append, outcome unknown: %w; %w", err, j.err).In(j.parts[0].lease.TraceID)
+			}
+		default:
+			j.err = err
+		}
+	}
+}
+
+// refusal is the answer of a transaction of one append that was rolled back: the code that the
+// append raised, or that it is to be tried again because another was in the way.
+func (d *database) refusal(err error) (code string, _ error) {
+	var e *pgconn.PgError
+	switch {
+	case !errors.As(err, &e):
+		return "", d.failed("append", err)
+	case e.Code[:2] == "TG" || passing(e):
+		return e.Code, nil
+	}
+	return "", d.failed("append", err)
+}
+
+// transact takes a group through one transaction and notes the answer to each append.
+func (c *committer) transact(g []*job) error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.s.o.Patience)
+	defer cancel()
+	var conn *pgxpool.Conn
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		var err error
+		if conn, err = c.s.pool.Acquire(ctx); err == nil {
+			break
+		}
+		if ctx.Err() != nil || !passing(err) {
+			return c.s.failed("append", err) // nothing was sent
+		}
+		time.Sleep(pause)
+	}
+	defer conn.Release()
+	alone := len(g) == 1
+	err := c.s.transaction(ctx, conn.Conn(), func(b *pgx.Batch) {
+		if !alone {
+			c.lockHeads(b, g)
+		}
+		for _, j := range g {
+			for _, x := range j.calls {
+				c.s.queueAppend(b, x, len(j.calls) > 1, &j.code)
+			}
+		}
+	})
+	return err
+}
+
+// lockHeads locks the heads of a group in the order of their ids; their keys follow in the order
+// of their hashes. So two groups never wait for each other.
+func (c *committer) lockHeads(b *pgx.Batch, g []*job) {
+	slices.SortFunc(g, func(x, y *job) int { return bytes.Compare(x.parts[0].hash[:], y.parts[0].hash[:]) })
+	ids := make([][16]byte, len(g))
+	for i, j := range g {
+		ids[i] = [16]byte(j.parts[0].lease.TraceID)
+	}
+	b.Queue("SELECT 1 FROM tgad.heads WHERE shard = $1 AND trace = ANY ($2) ORDER BY trace FOR UPDATE", c.s.o.Shard, ids)
+}
+
+const appendSQL = "SELECT tgad.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)"
+
+// queueAppend asks for the append of one part. raise makes a refusal end the transaction.
+func (s *Store) queueAppend(b *pgx.Batch, x *call, raise bool, code *string) {
+	before, after := x.before.trace, x.after
+	var hash []byte
+	if x.touches {
+		hash = x.hash[:]
+	}
+	since := int64(0)
+	if n := len(after.Entries); n > 0 {
+		since = int64(after.Entries[n-1].TS)
+	}
+	b.Queue(appendSQL, s.o.Shard, x.session, raise, s.o.RequireSync,
+		[16]byte(x.lease.TraceID), int64(x.lease.Epoch), x.before.version, int64(before.Head.Seq), before.Head.Digest[:], int64(before.NoteHead.Number), before.NoteHead.Digest[:],
+		filled(x.headers), filled(x.parts), filled(x.spills), filled(x.frames),
+		after.Head.Digest[:], after.NoteHead.Digest[:], int16(after.Head.State), after.Namespace, since, int64(after.Deadline),
+		hash, x.stored, x.record,
+		append([]int16{}, x.kinds...), filled(x.keys), filled(x.values),
+		int64(x.committed), int64(x.newest)).QueryRow(func(row pgx.Row) error { return row.Scan(code) })
+}
+
+// filled is a list that is not null to the database.
+func filled(list [][]byte) [][]byte {
+	if list == nil {
+		return [][]byte{}
+	}
+	return list
+}

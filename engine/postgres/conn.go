@@ -1,0 +1,243 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// oldestServer is the oldest version that the tests ran on.
+const oldestServer = 150000
+
+// database is the way to the servers of a store.
+type database struct {
+	o      Options
+	log    *slog.Logger
+	pool   *pgxpool.Pool
+	health health
+	line   line
+	work   sync.WaitGroup // what runs beside the calls of the store
+
+	// promoted is asked before the first use of a server that has become the primary; restarted
+	// is told that the database may have forgotten what was not synced.
+	promoted  func(context.Context, *pgx.Conn) error
+	restarted func()
+}
+
+// line is the history that the server is on, as far as this process has seen it: of which
+// cluster it is, and on which of its timelines. Each promotion of a standby begins another.
+type line struct {
+	mu       sync.Mutex
+	cluster  string
+	timeline uint64
+	started  time.Time // the server, the last time that a connection was made
+}
+
+func (d *database) configure(c *pgxpool.Config) {
+	c.MaxConns = int32(d.o.Conns)
+	c.ConnConfig.OnNotice = func(conn *pgconn.PgConn, n *pgconn.Notice) {
+		if n.SeverityUnlocalized == "WARNING" {
+			conn.CustomData()[warned] = n.Message
+		}
+	}
+	c.AfterConnect = d.admit
+}
+
+// warned is what a connection remembers of its last transaction: the database said something
+// about it. That it committed here and no standby is known to have it is said so, and as
+// nothing else. What is not understood is taken for that.
+const warned = "tgad.warned"
+
+// admit checks the server that a new connection has found. After a failover that is another one,
+// and anybody may change the settings of the one that it was.
+func (d *database) admit(ctx context.Context, c *pgx.Conn) error {
+	if _, err := c.Exec(ctx, "SET client_min_messages = warning"); err != nil {
+		return err
+	}
+	var (
+		version, schema                         int
+		fsync, pages, commit, standbys, cluster string
+		recovery                                bool
+		wal                                     string
+		started                                 time.Time
+	)
+	err := c.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('fsync'),
+		current_setting('full_page_writes'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
+		pg_is_in_recovery(), CASE WHEN pg_is_in_recovery() THEN '' ELSE pg_walfile_name(pg_current_wal_lsn()) END,
+		(SELECT system_identifier::text FROM pg_control_system()), pg_postmaster_start_time(), (SELECT version FROM `+schemaTable+`)`).
+		Scan(&version, &fsync, &pages, &commit, &standbys, &recovery, &wal, &cluster, &started, &schema)
+	var e *pgconn.PgError
+	switch {
+	case errors.As(err, &e) && e.Code == "42P01":
+		return tga.Errorf(tga.StoreUnavailable, "the database has no tables of tgad: %w", err)
+	case err != nil:
+		return err
+	case version < oldestServer:
+		return unfit("it is of version %d, at least %d is needed", version, oldestServer)
+	case recovery:
+		return errStandby
+	case fsync != "on" || pages != "on":
+		return unfit("fsync is %s and full_page_writes is %s: a commit may be lost with the power", fsync, pages)
+	case commit == "off" || commit == "local":
+		return unfit("synchronous_commit is %s", commit)
+	case d.o.RequireSync && standbys == "":
+		return unfit("synchronous_standby_names is empty, and a standby is required")
+	case d.o.RequireSync && commit != "on" && commit != "remote_apply":
+		return unfit("synchronous_commit is %s: a standby may lose what it has acknowledged", commit)
+	case schema > newestSchema:
+		return schemaTooNew(int32(schema))
+	case schema < newestSchema:
+		return tga.Errorf(tga.StoreUnavailable, "the tables of the database are of version %d, this program needs %d: migrate them", schema, newestSchema)
+	}
+	timeline, err := strconv.ParseUint(wal[:min(8, len(wal))], 16, 64)
+	if err != nil {
+		return fmt.Errorf("timeline of %q: %w", wal, err)
+	}
+	return d.follows(ctx, c, cluster, timeline, started)
+}
+
+// errStandby is no fault of the server's: the next host of the DSN may be the primary, or this
+// one may become it.
+var errStandby = errors.New("the server is a standby")
+
+// errUnfit: a better server may answer the next time, or this one be set right.
+var errUnfit = errors.New("the server is refused")
+
+func unfit(format string, args ...any) error {
+	return tga.Errorf(tga.StoreUnavailable, "%w: "+format, append([]any{errUnfit}, args...)...)
+}
+
+// follows checks that the server goes on with the history that this process knows.
+func (d *database) follows(ctx context.Context, c *pgx.Conn, cluster string, timeline uint64, started time.Time) error {
+	d.line.mu.Lock()
+	defer d.line.mu.Unlock()
+	l := &d.line
+	first := l.cluster == ""
+	switch {
+	case first:
+	case cluster != l.cluster:
+		return unfit("it is of cluster %s, this process works with %s", cluster, l.cluster)
+	case timeline < l.timeline:
+		return unfit("it is on timeline %d, and a standby of it was promoted to timeline %d", timeline, l.timeline)
+	case timeline > l.timeline:
+		d.log.Warn("another server has become the primary", "timeline", timeline, "before", l.timeline)
+		if err := d.promoted(ctx, c); err != nil {
+			return err
+		}
+	}
+	if !first && (timeline != l.timeline || !started.Equal(l.started)) {
+		d.restarted()
+	}
+	l.cluster, l.timeline, l.started = cluster, timeline, started
+	return nil
+}
+
+// once gives a connection to do, without a second try.
+func (d *database) once(ctx context.Context, what string, do func(context.Context, *pgxpool.Conn) error) error {
+	err := d.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return do(ctx, c) })
+	return d.failed(what, err)
+}
+
+// ask gives a connection to do, which changes nothing or may be repeated, until a server answers
+// or the store's patience is over.
+func (d *database) ask(ctx context.Context, what string, do func(context.Context, *pgxpool.Conn) error) error {
+	until := time.Now().Add(d.o.Patience)
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
+		try, cancel := context.WithTimeout(ctx, d.o.Lease)
+		err := d.pool.AcquireFunc(try, func(c *pgxpool.Conn) error { return do(try, c) })
+		cancel()
+		if err == nil || !passing(err) || ctx.Err() != nil || time.Now().After(until) {
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			}
+			return d.failed(what, err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		case <-d.health.life.Done():
+			return tga.Errorf(tga.StoreUnavailable, "%s: the store is closed", what)
+		}
+	}
+}
+
+// failed is an error of the database as one of the store's.
+func (d *database) failed(what string, err error) error {
+	if err == nil || tga.CodeOf(err) != "" {
+		return err
+	}
+	return tga.Errorf(tga.StoreUnavailable, "%s: %w", what, err)
+}
+
+// passing reports whether the cause of an error may be gone the next time.
+func passing(err error) bool {
+	if errors.Is(err, errStandby) || errors.Is(err, errUnfit) {
+		return true
+	}
+	if tga.CodeOf(err) != "" {
+		return false
+	}
+	var e *pgconn.PgError
+	if !errors.As(err, &e) {
+		return !errors.Is(err, pgx.ErrNoRows)
+	}
+	switch e.Code {
+	case "40001", "40P01", // another transaction was in the way
+		"25006",                            // the server is no primary any more
+		"53300", "57P01", "57P02", "57P03": // it has no room, ends, has crashed, starts
+		return true
+	}
+	return e.Code[:2] == "08" // the connection
+}
+
+var (
+	// errAborted: the transaction was certainly rolled back, or never began.
+	errAborted = errors.New("the transaction was rolled back")
+	// errUnknown: whether the transaction committed, or is where it must be, is not known.
+	errUnknown = errors.New("the outcome of the transaction is unknown")
+)
+
+// transaction takes statements through one transaction in one round trip. nil: it has committed
+// as durably as the server was asked to. errAborted, errUnknown: see there.
+func (d *database) transaction(ctx context.Context, conn *pgx.Conn, fill func(*pgx.Batch)) error {
+	said := conn.PgConn().CustomData()
+	delete(said, warned)
+	b := &pgx.Batch{}
+	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	fill(b)
+	committed := false
+	b.Queue("COMMIT").Exec(func(tag pgconn.CommandTag) error {
+		committed = tag.String() == "COMMIT"
+		return nil
+	})
+	err := conn.SendBatch(ctx, b).Close()
+	var e *pgconn.PgError
+	switch warning, is := said[warned]; {
+	case is:
+		return because(errUnknown, errors.New(warning.(string)), err)
+	case err == nil && committed:
+		return nil
+	case err == nil, pgconn.SafeToRetry(err):
+		return because(errAborted, err)
+	case errors.As(err, &e) && e.SeverityUnlocalized == "ERROR" && !conn.IsClosed():
+		// Nothing of it is there. The connection is in the middle of it still.
+		_, rerr := conn.Exec(ctx, "ROLLBACK")
+		return because(errAborted, err, rerr)
+	}
+	return because(errUnknown, err)
+}
+
+// because is an error of a kind, with its causes.
+func because(kind error, causes ...error) error {
+	return errors.Join(append([]error{kind}, causes...)...)
+}

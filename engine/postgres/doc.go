@@ -1,0 +1,34 @@
+// Package postgres keeps TGA execution logs in PostgreSQL, for a fleet of processes that share
+// one ledger. It is a [runtime.Store] as package engine is: entries, digests and codes are the
+// same, so what reads a log cannot tell which of the two is below.
+//
+// It owns no consensus and no replication: what a commit survives is what the database
+// promises, and [Open] refuses a database that promises less than was asked for.
+//
+// # Invariants
+//
+//	I1 append-only  rows of the log are inserted once          triggers and grants   TestLogRowsCannotBeChanged
+//	I6 one writer   an append needs the newest epoch, and a    tgad.append           TestStore, TestOneSendPerKey
+//	                session that nobody has ended
+//	I7 atomicity    one append is one transaction              tgad.append           TestStore
+//	   key          one record of a key; who inserts second    tgad.append           TestOneSendPerKey
+//	                looks again
+//	   outcome      a commit whose answer was lost is looked   [Store.resolve]       TestUnknownCommitIsLookedAt
+//	                after, and kept out if it is still to come
+//	   order        numbers have no gap, none is taken back    tgad.sequence         TestOrderHasNoGap
+//
+// # How an append is made
+//
+// The checks are those of packages wal/chain and ledger, made here on what this process knows of
+// the trace and of its key. The function tgad.append compares that with the rows under their
+// locks. Where they differ nothing is written: the process reads the rows and checks again, so
+// a refusal is always about what is stored, and what is written was checked against it.
+//
+// # Leases
+//
+// A process has a session, which it renews. A lease is a row of the trace's head that names the
+// session and an epoch. It ends with its release, with an overtaking, or with the session: by
+// the clock of the database a session is late, and whoever needs a trace of it ends it for good
+// first. A process that stood still finds its session ended: it appends nothing under an old
+// lease, and takes a new session.
+package postgres

@@ -1,0 +1,174 @@
+package postgres
+
+import (
+	"container/list"
+	"context"
+	"sync"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// gates lets one pass per name. A name costs memory only while somebody is at its gate.
+type gates[K comparable] struct {
+	mu sync.Mutex
+	at map[K]*gate
+}
+
+type gate struct {
+	users int
+	pass  chan struct{} // has one value where nobody is inside
+}
+
+func (g *gates[K]) init() { g.at = map[K]*gate{} }
+
+// enter waits for its turn, until ctx ends or stop is closed.
+func (g *gates[K]) enter(ctx context.Context, stop <-chan struct{}, k K) error {
+	g.mu.Lock()
+	x := g.at[k]
+	if x == nil {
+		x = &gate{pass: make(chan struct{}, 1)}
+		x.pass <- struct{}{}
+		g.at[k] = x
+	}
+	x.users++
+	g.mu.Unlock()
+	select {
+	case <-x.pass: // free: also for one whose context has ended
+		return nil
+	default:
+	}
+	var err error
+	select {
+	case <-x.pass:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-stop:
+		err = tga.Errorf(tga.StoreUnavailable, "the store is closed")
+	}
+	g.left(k, x)
+	return err
+}
+
+func (g *gates[K]) leave(k K) {
+	g.mu.Lock()
+	x := g.at[k]
+	g.mu.Unlock()
+	x.pass <- struct{}{}
+	g.left(k, x)
+}
+
+func (g *gates[K]) left(k K, x *gate) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if x.users--; x.users == 0 {
+		delete(g.at, k)
+	}
+}
+
+// signals wakes those who wait for a change of a trace.
+type signals struct {
+	mu sync.Mutex
+	at map[tga.ID]*signal
+}
+
+type signal struct {
+	users int
+	c     chan struct{}
+}
+
+func (s *signals) init() { s.at = map[tga.ID]*signal{} }
+
+// subscribe returns a channel that is closed at the next change. cancel is called once.
+func (s *signals) subscribe(id tga.ID) (c <-chan struct{}, cancel func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.at[id]
+	if x == nil {
+		x = &signal{c: make(chan struct{})}
+		s.at[id] = x
+	}
+	x.users++
+	return x.c, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if x.users--; x.users == 0 && s.at[id] == x {
+			delete(s.at, id)
+		}
+	}
+}
+
+func (s *signals) notify(id tga.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.at[id]; x != nil {
+		close(x.c)
+		delete(s.at, id)
+	}
+}
+
+// lru keeps what was used last.
+type lru[K comparable, V any] struct {
+	mu    sync.Mutex
+	most  int
+	order *list.List // of *kept[K, V], the last used in front
+	at    map[K]*list.Element
+}
+
+type kept[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+func newLRU[K comparable, V any](most int) *lru[K, V] {
+	return &lru[K, V]{most: most, order: list.New(), at: map[K]*list.Element{}}
+}
+
+func (l *lru[K, V]) get(k K) (v V, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.at[k]
+	if e == nil {
+		return v, false
+	}
+	l.order.MoveToFront(e)
+	return e.Value.(*kept[K, V]).value, true
+}
+
+// put keeps v, unless what is kept of k already is to stay.
+func (l *lru[K, V]) put(k K, v V, stays func(old V) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.at[k]; e != nil {
+		l.order.MoveToFront(e)
+		if x := e.Value.(*kept[K, V]); stays == nil || !stays(x.value) {
+			x.value = v
+		}
+		return
+	}
+	l.at[k] = l.order.PushFront(&kept[K, V]{k, v})
+	if l.order.Len() > l.most {
+		last := l.order.Back()
+		l.order.Remove(last)
+		delete(l.at, last.Value.(*kept[K, V]).key)
+	}
+}
+
+func (l *lru[K, V]) remove(k K) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.at[k]; e != nil {
+		l.order.Remove(e)
+		delete(l.at, k)
+	}
+}
+
+// each calls f for all that is kept.
+func (l *lru[K, V]) each(f func(K, V)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for e := l.order.Front(); e != nil; e = e.Next() {
+		x := e.Value.(*kept[K, V])
+		f(x.key, x.value)
+	}
+}

@@ -1,0 +1,70 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// health is whether the store may be used.
+type health struct {
+	frozen atomic.Pointer[tga.Error] // why nothing may be appended
+
+	mu     sync.Mutex
+	closed bool
+	users  sync.WaitGroup
+	stop   chan struct{}      // closed when the store closes
+	life   context.Context    // ends with it
+	end    context.CancelFunc // of life
+}
+
+func (h *health) init() {
+	h.stop = make(chan struct{})
+	h.life, h.end = context.WithCancel(context.Background())
+}
+
+// enter admits a call; every nil is paired with one leave.
+func (h *health) enter() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return tga.Errorf(tga.StoreUnavailable, "the store is closed")
+	}
+	h.users.Add(1)
+	return nil
+}
+
+func (h *health) leave() { h.users.Done() }
+
+// enterToWrite is enter for what changes the store.
+func (h *health) enterToWrite() error {
+	if f := h.frozen.Load(); f != nil {
+		return tga.Errorf(tga.StoreUnavailable, "the store is frozen: %w", error(f))
+	}
+	return h.enter()
+}
+
+// close refuses new calls and waits for those inside; false where that was done before.
+func (h *health) close() bool {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return false
+	}
+	h.closed = true
+	close(h.stop)
+	h.mu.Unlock()
+	h.users.Wait()
+	h.end()
+	return true
+}
+
+// waitFailed says that a wait for another came to nothing.
+func waitFailed(what string, id tga.ID, err error) error {
+	if tga.CodeOf(err) == tga.StoreUnavailable {
+		return err
+	}
+	return tga.Errorf(tga.StateLockAcquireFailed, "%s: %w", what, err).In(id)
+}

@@ -1,0 +1,127 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime/storetest"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// two are two processes that share a store.
+func two(t testing.TB, o postgres.Options) (a, b *postgres.Store) {
+	t.Helper()
+	dsn, shard := database(t)
+	o.Shard = shard
+	return open(t, dsn, o), open(t, dsn, o)
+}
+
+// TestLeaseOvertakenElsewhere: another process overtakes a lease and does nothing more. What the
+// holder knows has not changed.
+func TestLeaseOvertakenElsewhere(t *testing.T) {
+	a, b := two(t, postgres.Options{})
+	x, lease := begun(t, a)
+	fresh, err := b.Overtake(bg, x.TraceID, false)
+	if err != nil || fresh.Epoch <= lease.Epoch {
+		t.Fatalf("%+v after %+v, %v", fresh, lease, err)
+	}
+	if a.Current(lease) || !b.Current(fresh) {
+		t.Errorf("current: old %v, new %v", a.Current(lease), b.Current(fresh))
+	}
+	for what, batch := range map[string]chain.Batch{
+		"effect":     x.End(tga.StatusSuccess),
+		"note":       {Notes: []chain.NewNote{{Kind: tga.NoteLateReply, Who: "test", Body: []byte(`{}`)}}},
+		"attachment": {Attachments: []chain.Attachment{{Kind: chain.AttachApproval, Key: x.TraceID[:], Value: []byte("x")}}},
+	} {
+		if _, err := a.Append(bg, lease, batch); !errors.Is(err, tga.StateConcurrentExecution) {
+			t.Errorf("%s under an overtaken lease: %v", what, err)
+		}
+	}
+	a.Release(lease) // has no effect
+	if h := a.Holder(x.TraceID); h != ledger.HolderAlive {
+		t.Errorf("the release of an overtaken lease ended the current one: %v", h)
+	}
+	if _, err := b.Append(bg, fresh, x.End(tga.StatusSuccess)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLeaseGoesByTheDatabasesClock: a process whose clock is far ahead finds nobody late.
+func TestLeaseGoesByTheDatabasesClock(t *testing.T) {
+	dsn, shard := database(t)
+	a := open(t, dsn, postgres.Options{Shard: shard, Lease: time.Second})
+	b := open(t, dsn, postgres.Options{Shard: shard, Lease: time.Second, Clock: func() time.Time { return time.Now().Add(time.Hour) }})
+	x, lease := begun(t, a)
+	time.Sleep(1500 * time.Millisecond) // b has been steady for long enough to end another
+	if h := b.Holder(x.TraceID); h != ledger.HolderAlive {
+		t.Errorf("holder is %v", h)
+	}
+	if _, err := b.Acquire(bg, x.TraceID); !errors.Is(err, tga.StateLockAcquireFailed) {
+		t.Errorf("acquire: %v", err)
+	}
+	if !a.Current(lease) {
+		t.Error("the lease is not current")
+	}
+}
+
+// TestReleaseWakesOtherProcesses: who waits elsewhere for a lease or an outcome gets it.
+func TestReleaseWakesOtherProcesses(t *testing.T) {
+	a, b := two(t, postgres.Options{})
+	x, lease := begun(t, a)
+	key := ledger.Key{Namespace: tga.DefaultNamespace, Server: x.Proposal.ToolServer, Tool: x.Proposal.ToolName, Key: x.Key}
+	seen, err := b.Record(bg, key)
+	if err != nil || seen == nil {
+		t.Fatalf("record %v, %v", seen, err)
+	}
+	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+	defer cancel()
+	ended := make(chan error, 2)
+	go func() { ended <- b.Await(ctx, key, *seen) }()
+	go func() {
+		l, err := b.Acquire(ctx, x.TraceID)
+		if err == nil && l.Epoch <= lease.Epoch {
+			err = errors.New("the epoch has not grown")
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if _, err := a.Append(bg, lease, x.End(tga.StatusSuccess)); err != nil {
+		t.Fatal(err)
+	}
+	a.Release(lease)
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestWeakLeaseKeepsNobodyOut of other processes, but for those who get no more than that.
+func TestWeakLeaseKeepsNobodyOut(t *testing.T) {
+	a, b := two(t, postgres.Options{})
+	id := storetest.NewID()
+	not := func(*chain.Trace) bool { return false }
+	weak, err := a.Lend(bg, id, not)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := b.Holder(id); h != ledger.HolderGone {
+		t.Errorf("holder is %v", h)
+	}
+	if _, err := b.Lend(bg, id, not); !errors.Is(err, tga.StateLockAcquireFailed) {
+		t.Errorf("another weak lease: %v", err)
+	}
+	strong, err := b.Acquire(bg, id)
+	if err != nil || a.Current(weak) || !b.Current(strong) {
+		t.Errorf("%v; weak %v, new %v", err, a.Current(weak), b.Current(strong))
+	}
+}

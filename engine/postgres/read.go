@@ -1,0 +1,349 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// view is a trace as one version of its head left it.
+type view struct {
+	trace   *chain.Trace
+	version int64
+}
+
+// keepView remembers what a trace looks like, unless something newer is known.
+func (s *Store) keepView(v view) {
+	size := 0
+	for _, d := range v.trace.Documents {
+		size += len(d.Data)
+	}
+	if size > 64<<10 {
+		s.views.remove(v.trace.ID) // it would take the place of many others
+		return
+	}
+	s.views.put(v.trace.ID, v, func(old view) bool { return old.version > v.version })
+}
+
+// standing is a trace as it stands in the database, with who may append to it.
+type standing struct {
+	view
+	epoch   chain.Epoch
+	session int64
+	entries []chain.Entry // those that were read
+}
+
+const readTrace = `SELECT h.version, h.seq, h.digest, h.note, h.note_digest, h.epoch, h.session,
+	ARRAY(SELECT e.header FROM tgad.entries e WHERE e.shard = h.shard AND e.trace = h.trace AND e.seq > $3 ORDER BY e.seq),
+	ARRAY(SELECT e.parts FROM tgad.entries e WHERE e.shard = h.shard AND e.trace = h.trace AND e.seq > $3 ORDER BY e.seq),
+	ARRAY(SELECT e.spill FROM tgad.entries e WHERE e.shard = h.shard AND e.trace = h.trace AND e.seq > $3 ORDER BY e.seq),
+	ARRAY(SELECT n.frame FROM tgad.notes n WHERE n.shard = h.shard AND n.trace = h.trace AND n.number > $4 ORDER BY n.number)
+	FROM tgad.heads h WHERE h.shard = $1 AND h.trace = $2`
+
+// row is what readTrace returns.
+type row struct {
+	version, seq, note, epoch, session int64
+	digest, noteDigest                 []byte
+	headers, parts, spills, notes      [][]byte
+}
+
+// stand reads a trace. What is known of it already is not read again, unless whole asks for the
+// entries as they lie there.
+func (s *Store) stand(ctx context.Context, id tga.ID, whole bool) (standing, error) {
+	known, ok := s.views.get(id)
+	if !ok || whole {
+		known = view{trace: chain.NewTrace(id)}
+	}
+	var r row
+	found := true
+	err := s.ask(ctx, "read trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
+		r = row{}
+		err := c.QueryRow(ctx, readTrace, s.o.Shard, [16]byte(id), int64(known.trace.Head.Seq), int64(known.trace.NoteHead.Number)).
+			Scan(&r.version, &r.seq, &r.digest, &r.note, &r.noteDigest, &r.epoch, &r.session, &r.headers, &r.parts, &r.spills, &r.notes)
+		if found = !errors.Is(err, pgx.ErrNoRows); !found {
+			err = nil
+		}
+		return err
+	})
+	if err != nil {
+		return standing{}, err
+	}
+	if !found {
+		return standing{view: view{trace: chain.NewTrace(id)}}, nil
+	}
+	st, err := s.fold(known.trace, &r)
+	if err != nil {
+		s.views.remove(id)
+		return st, recoveryFailed(id, err)
+	}
+	s.keepView(st.view)
+	return st, nil
+}
+
+// fold continues a trace with what was read, and checks that it ends at the head.
+func (s *Store) fold(known *chain.Trace, r *row) (st standing, err error) {
+	id := known.ID
+	st = standing{epoch: chain.Epoch(r.epoch), session: r.session}
+	entries := func(yield func(chain.Entry, error) bool) {
+		for i := range r.headers {
+			e, err := joinFrame(r.headers[i], r.parts[i], r.spills[i])
+			if err == nil {
+				st.entries = append(st.entries, e)
+			}
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+	notes := func(yield func(tga.Note, error) bool) {
+		for _, frame := range r.notes {
+			n, _, _, err := chain.DecodeNoteFrame(frame)
+			if !yield(n, err) {
+				return
+			}
+		}
+	}
+	if known.Head.Seq == 0 {
+		st.trace, err = chain.Replay(id, entries, notes)
+	} else {
+		st.trace, err = proceed(known.Clone(), entries, notes)
+	}
+	if err != nil {
+		return st, err
+	}
+	t := st.trace
+	if int64(t.Head.Seq) != r.seq || !bytes.Equal(t.Head.Digest[:], r.digest) || int64(t.NoteHead.Number) != r.note || !bytes.Equal(t.NoteHead.Digest[:], r.noteDigest) {
+		return st, damaged("its head is entry %d %x, note %d %x; its log ends with entry %d %s, note %d %s", r.seq, r.digest, r.note, r.noteDigest,
+			t.Head.Seq, t.Head.Digest, t.NoteHead.Number, t.NoteHead.Digest).In(id)
+	}
+	st.version = r.version
+	for i := range t.Entries {
+		s.times.raise(t.Entries[i].TS)
+	}
+	return st, nil
+}
+
+// proceed is [chain.Replay] from a trace that is known.
+func proceed(t *chain.Trace, entries iter.Seq2[chain.Entry, error], notes iter.Seq2[tga.Note, error]) (*chain.Trace, error) {
+	for e, err := range entries {
+		if err == nil {
+			err = t.Apply(&e)
+		}
+		if err != nil {
+			return t, err
+		}
+	}
+	for n, err := range notes {
+		if err == nil {
+			err = t.ApplyNote(&n)
+		}
+		if err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+func damaged(format string, args ...any) *tga.Error {
+	err := tga.Errorf(tga.StateChecksumMismatch, format, args...)
+	err.Where = "stored"
+	return err
+}
+
+func recoveryFailed(id tga.ID, err error) error {
+	switch tga.CodeOf(err) {
+	case tga.StoreUnavailable, tga.FormatTooNew, tga.StateRecoveryFailed:
+		return err // the trace may be good and this process cannot read it, or it is said already
+	}
+	out := tga.Errorf(tga.StateRecoveryFailed, "trace %s: %w", id, err).In(id)
+	out.Where = "stored"
+	var cause *tga.Error
+	if errors.As(err, &cause) {
+		out.Seq, out.Note, out.WantDigest, out.GotDigest = cause.Seq, cause.Note, cause.WantDigest, cause.GotDigest
+	}
+	return out
+}
+
+// Load implements [runtime.Store].
+func (s *Store) Load(ctx context.Context, id tga.ID) (*chain.Trace, error) {
+	if err := s.health.enter(); err != nil {
+		return nil, err
+	}
+	defer s.health.leave()
+	st, err := s.stand(ctx, id, false)
+	if err != nil {
+		return nil, err
+	}
+	if st.trace.Head.Seq == 0 {
+		return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
+	}
+	return st.trace.Clone(), nil
+}
+
+// State returns the execution state of a trace; last sequence number 0 where it has no entry.
+func (s *Store) State(ctx context.Context, id tga.ID) (tga.ExecutionState, error) {
+	t, err := s.Load(ctx, id)
+	if tga.CodeOf(err) == tga.NotFound {
+		return chain.NewTrace(id).State(), nil
+	}
+	if err != nil {
+		return tga.ExecutionState{}, err
+	}
+	return t.State(), nil
+}
+
+// Entries implements [runtime.Store]. With an error it yields the entries before what is damaged.
+func (s *Store) Entries(ctx context.Context, id tga.ID, after uint64) iter.Seq2[chain.Entry, error] {
+	return func(yield func(chain.Entry, error) bool) {
+		if err := s.health.enter(); err != nil {
+			yield(chain.Entry{}, err)
+			return
+		}
+		st, err := s.stand(ctx, id, true)
+		s.health.leave()
+		for _, e := range st.entries {
+			if e.Seq > after && !yield(e, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(chain.Entry{}, err)
+		}
+	}
+}
+
+// Notes implements [runtime.Store].
+func (s *Store) Notes(ctx context.Context, id tga.ID, after uint32) iter.Seq2[tga.Note, error] {
+	return func(yield func(tga.Note, error) bool) {
+		t, err := s.Load(ctx, id)
+		if err != nil {
+			if tga.CodeOf(err) != tga.NotFound {
+				yield(tga.Note{}, err)
+			}
+			return
+		}
+		for _, n := range t.Notes {
+			if n.Number > after && !yield(n, nil) {
+				return
+			}
+		}
+	}
+}
+
+// OpenTraces implements [runtime.Store].
+func (s *Store) OpenTraces(ctx context.Context) iter.Seq2[chain.OpenTrace, error] {
+	return func(yield func(chain.OpenTrace, error) bool) {
+		if err := s.health.enter(); err != nil {
+			yield(chain.OpenTrace{}, err)
+			return
+		}
+		var list []chain.OpenTrace
+		err := s.ask(ctx, "open traces", func(ctx context.Context, c *pgxpool.Conn) error {
+			rows, err := c.Query(ctx, "SELECT trace, namespace, state, since, deadline FROM tgad.heads WHERE shard = $1 AND state BETWEEN 1 AND 3 ORDER BY trace", s.o.Shard)
+			if err != nil {
+				return err
+			}
+			list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (o chain.OpenTrace, err error) {
+				var id [16]byte
+				var state, since, deadline int64
+				err = row.Scan(&id, &o.Namespace, &state, &since, &deadline)
+				o.TraceID, o.State, o.Since, o.Deadline = tga.ID(id), tga.State(state), tga.Millis(since), tga.Millis(deadline)
+				return o, err
+			})
+			return err
+		})
+		s.health.leave()
+		if err != nil {
+			yield(chain.OpenTrace{}, err)
+			return
+		}
+		for _, o := range list {
+			if !yield(o, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Attachment implements [runtime.Store].
+func (s *Store) Attachment(ctx context.Context, kind chain.AttachmentKind, key []byte) (value []byte, err error) {
+	if err := s.health.enter(); err != nil {
+		return nil, err
+	}
+	defer s.health.leave()
+	err = s.ask(ctx, "attachment", func(ctx context.Context, c *pgxpool.Conn) error {
+		value = nil
+		err := c.QueryRow(ctx, "SELECT value FROM tgad.attachments WHERE shard = $1 AND kind = $2 AND key = $3", s.o.Shard, int16(kind), key).Scan(&value)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return value, err
+}
+
+// attachmentPage is how many attachments are read at once.
+const attachmentPage = 256
+
+// Attachments implements [runtime.Store]. They are read a page at a time, each page as it then is.
+func (s *Store) Attachments(ctx context.Context, kind chain.AttachmentKind, prefix []byte) iter.Seq2[chain.Attachment, error] {
+	return func(yield func(chain.Attachment, error) bool) {
+		lower, upper, err := keyspace.AttachmentBounds(keyspace.Kind(kind), prefix)
+		if err != nil {
+			yield(chain.Attachment{}, err)
+			return
+		}
+		if upper[0] != byte(kind) {
+			upper = upper[:1] // the next kind: there is no bound
+		}
+		from, upper, first := lower[1:], upper[1:], true
+		for {
+			if err := s.health.enter(); err != nil {
+				yield(chain.Attachment{}, err)
+				return
+			}
+			page, err := s.attachments(ctx, kind, from, upper, first)
+			s.health.leave()
+			if err != nil {
+				yield(chain.Attachment{}, err)
+				return
+			}
+			for _, a := range page {
+				if !yield(a, nil) {
+					return
+				}
+			}
+			if len(page) < attachmentPage {
+				return
+			}
+			from, first = page[len(page)-1].Key, false
+		}
+	}
+}
+
+// attachments reads a page from a key on, up to but not including upper, which is empty where there
+// is no bound.
+func (s *Store) attachments(ctx context.Context, kind chain.AttachmentKind, from, upper []byte, with bool) (page []chain.Attachment, err error) {
+	err = s.ask(ctx, "attachments", func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, "SELECT key, value FROM tgad.attachments WHERE shard = $1 AND kind = $2 AND key >= $3 AND ($4 OR key > $3) AND (length($5::bytea) = 0 OR key < $5) ORDER BY key LIMIT $6",
+			s.o.Shard, int16(kind), append([]byte{}, from...), with, append([]byte{}, upper...), attachmentPage)
+		if err != nil {
+			return err
+		}
+		page, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (chain.Attachment, error) {
+			a := chain.Attachment{Kind: kind}
+			err := row.Scan(&a.Key, &a.Value)
+			return a, err
+		})
+		return err
+	})
+	return page, err
+}

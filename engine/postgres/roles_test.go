@@ -1,0 +1,68 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestRolesMayWhatTheyAreFor, each as an ordinary user that has the role and no other right.
+func TestRolesMayWhatTheyAreFor(t *testing.T) {
+	p := migrated(t)
+	as := func(role string) string {
+		return strings.Replace(pgserver.DSN(p), "user=owner", "user=a_"+role, 1)
+	}
+	for _, role := range []string{"writer", "reader", "auditor", "eraser"} {
+		if err := p.Exec(fmt.Sprintf("CREATE ROLE a_%s LOGIN IN ROLE tgad_%s", role, role)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, as("writer"), postgres.Options{})
+	b, lease := begun(t, s)
+	if _, err := s.WriteCheckpoint(bg, lease); err != nil {
+		t.Errorf("checkpoint: %v", err)
+	}
+	if _, err := s.Append(bg, lease, b.End(tga.StatusSuccess)); err != nil {
+		t.Errorf("append: %v", err)
+	}
+	s.Release(lease)
+	onceThere(t, s, b, 4)
+
+	for _, c := range []struct {
+		role, statement string
+		may             bool
+	}{
+		{"writer", "UPDATE tgad.entries SET parts = NULL", false},
+		{"writer", "DELETE FROM tgad.entries", false},
+		{"writer", "TRUNCATE tgad.entries", false},
+		{"writer", "DELETE FROM tgad.ledger", false},
+		{"writer", "UPDATE tgad.notes SET frame = ''", false},
+		{"writer", "UPDATE tgad.leaves SET digest = ''", false},
+		{"writer", "SELECT tgad.make_partition('2030-01-01')", false},
+		{"reader", "SELECT count(*) FROM tgad.entries JOIN tgad.leaves USING (shard, trace)", true},
+		{"reader", "SELECT * FROM tgad.meta", false},
+		{"reader", "UPDATE tgad.heads SET epoch = 9", false},
+		{"reader", "SELECT tgad.look(0, '00000000-0000-7000-8000-000000000000')", false},
+		{"auditor", "SELECT count(header) FROM tgad.entries", true},
+		{"auditor", "SELECT count(record) FROM tgad.ledger JOIN tgad.leaves USING (shard)", true},
+		{"auditor", "SELECT parts FROM tgad.entries", false},
+		{"auditor", "SELECT value FROM tgad.attachments", false},
+		{"eraser", "DELETE FROM tgad.entries", false},
+		{"eraser", "UPDATE tgad.entries SET header = '' WHERE seq = 1", false},
+		{"eraser", "UPDATE tgad.entries SET parts = NULL, spill = NULL WHERE seq = 1", true},
+	} {
+		_, err := connect(t, as(c.role)).Exec(bg, c.statement)
+		var e *pgconn.PgError
+		refused := errors.As(err, &e) && e.Code == "42501"
+		if c.may && err != nil || !c.may && !refused {
+			t.Errorf("%s, %s: %v", c.role, c.statement, err)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// Store is a store in PostgreSQL that this process has open.
+type Store struct {
+	*database
+
+	session session
+	leases  leases
+	times   times
+	views   *lru[tga.ID, view]        // what is known of traces: a trace as some version left it
+	records *lru[[32]byte, []byte]    // the newest record that was seen of a key
+	acked   *lru[tga.ID, chain.Trace] // the newest appends that were acknowledged
+	asking  gates[tga.ID]             // one question for the lease of a trace at a time
+	traces  gates[tga.ID]             // one append of a trace at a time
+	changed signals                   // of traces, when a record or a lease changes here
+	commits committer
+	order   order
+
+	secret [32]byte
+	id     tga.ID
+	first  uint32 // session of this process
+	alone  bool   // when it began, no other was
+}
+
+var _ runtime.Store = (*Store)(nil)
+
+// Open opens the store of a shard, and makes it where there is none. The tables must be there:
+// see [Migrate].
+//
+// It refuses with STORE_UNAVAILABLE a server whose commits are not durable (fsync,
+// full_page_writes, synchronous_commit), or not on a standby where [Options.RequireSync] asks
+// for one; and with FORMAT_TOO_NEW tables of a newer program. Each connection is checked anew.
+func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
+	o = o.withDefaults()
+	s := &Store{
+		database: &database{o: o, log: o.Logger},
+		views:    newLRU[tga.ID, view](4096), records: newLRU[[32]byte, []byte](8192), acked: newLRU[tga.ID, chain.Trace](1024),
+	}
+	s.health.init()
+	s.order.database = s.database
+	s.promoted, s.restarted = s.remembers, func() { s.leases.unsure.Store(true) }
+	s.leases.init()
+	s.asking.init()
+	s.traces.init()
+	s.changed.init()
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "open: %w", err)
+	}
+	s.configure(config)
+	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "open: %w", err)
+	}
+	if err := s.begin(ctx); err != nil {
+		s.pool.Close()
+		return nil, err
+	}
+	s.commits.start(s)
+	s.work.Go(s.keepSession)
+	s.work.Go(s.keepReleases)
+	s.work.Go(s.order.keep)
+	return s, nil
+}
+
+// begin reads what belongs to the store, makes what is not there, and begins a session.
+func (s *Store) begin(ctx context.Context) error {
+	var secret, id []byte
+	random := make([]byte, 48)
+	if _, err := rand.Read(random); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "open: %w", err)
+	}
+	random, made := random[:32], tga.MakeID([16]byte(random[32:]))
+	return s.once(ctx, "open", func(ctx context.Context, c *pgxpool.Conn) error {
+		if _, err := c.Exec(ctx, "INSERT INTO tgad.meta VALUES ($1, 'secret', $2), ($1, 'store', $3) ON CONFLICT DO NOTHING", s.o.Shard, random, made[:]); err != nil {
+			return err
+		}
+		if err := c.QueryRow(ctx, "SELECT (SELECT value FROM tgad.meta WHERE shard = $1 AND name = 'secret'), (SELECT value FROM tgad.meta WHERE shard = $1 AND name = 'store')", s.o.Shard).Scan(&secret, &id); err != nil {
+			return err
+		}
+		if len(secret) != len(s.secret) || len(id) != len(s.id) {
+			return tga.Errorf(tga.StateChecksumMismatch, "open: the store's secret has %d bytes, its id %d", len(secret), len(id))
+		}
+		copy(s.secret[:], secret)
+		copy(s.id[:], id)
+		if err := s.newSession(ctx, c); err != nil {
+			return err
+		}
+		s.first, s.alone = uint32(s.session.id), s.session.alone
+		var newest, last int64
+		if err := c.QueryRow(ctx, "SELECT tgad.newest($1), (SELECT last FROM tgad.order_state WHERE shard = $1)", s.o.Shard).Scan(&newest, &last); err != nil {
+			return err
+		}
+		s.times.clock = s.o.Clock
+		s.times.raise(tga.Millis(newest))
+		s.order.init(uint64(last))
+		return nil
+	})
+}
+
+// Close ends the store: appends under way are finished, and all leases of this process end.
+func (s *Store) Close() error {
+	if !s.health.close() {
+		return nil
+	}
+	s.commits.stop()
+	s.work.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Lease)
+	defer cancel()
+	// Where this fails the session ends by itself, later.
+	_, err := s.pool.Exec(ctx, "UPDATE tgad.sessions SET ended = true WHERE shard = $1 AND session = $2", s.o.Shard, s.session.number())
+	s.pool.Close()
+	if err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "close: the leases of this process end in %s: %w", s.o.Lease, err)
+	}
+	return nil
+}
+
+// Secret implements [runtime.Store].
+func (s *Store) Secret() [32]byte { return s.secret }
+
+// ID is that of the store. It stays the same wherever the store is copied.
+func (s *Store) ID() tga.ID { return s.id }
+
+// Quarantined implements [runtime.Store].
+func (s *Store) Quarantined() (since tga.Millis, ok bool) { return 0, false }
+
+// NewestTS implements [runtime.Store]. Other processes store times too: it asks the database. If
+// that does not answer, no time is certainly behind all that is stored, and nothing is licensed.
+func (s *Store) NewestTS() tga.Millis {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.Lease)
+	defer cancel()
+	var newest int64
+	err := s.ask(ctx, "newest time", func(ctx context.Context, c *pgxpool.Conn) error {
+		return c.QueryRow(ctx, "SELECT tgad.newest($1)", s.o.Shard).Scan(&newest)
+	})
+	if err != nil {
+		return lastMillis
+	}
+	return s.times.raise(tga.Millis(newest))
+}
+
+// lastMillis is the last time that a log can say.
+const lastMillis tga.Millis = 253402300799999
+
+// times is the clock of the store. It is never behind a time that this process has seen stored.
+type times struct {
+	clock  func() time.Time
+	newest atomic.Int64
+}
+
+func (t *times) now() tga.Millis { return t.raise(tga.MillisOf(t.clock())) }
+
+// raise makes the newest time at least at, and returns it.
+func (t *times) raise(at tga.Millis) tga.Millis {
+	for {
+		old := t.newest.Load()
+		if int64(at) <= old {
+			return tga.Millis(old)
+		}
+		if t.newest.CompareAndSwap(old, int64(at)) {
+			return at
+		}
+	}
+}
