@@ -25,6 +25,7 @@ type finishes struct {
 	answers   *answers
 	ends      *ends
 	doubts    *doubts
+	redact    redactions
 	calls     driver
 }
 
@@ -48,6 +49,7 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 		// It would burn the key for an answer that nobody gave.
 		return l.partial(), tga.Errorf(tga.ValidationError, "class %v is no class of an answer: an executor whose attempt reached nobody says so by NotSent", f.Class).At("/outcome_class").In(trace)
 	}
+	l.whole = fs.redact.held.of(trace)
 	w := fs.answers.read(l, p.attempt, f.Reply)
 	if l.state.Terminal() {
 		return fs.late(ctx, l, p, w, firstOf(f.Who, "executor"))
@@ -59,7 +61,11 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 	if err := fs.ends.stageAnswer(l, w, f.Attachments); err != nil {
 		return l.partial(), err
 	}
-	return fs.calls.finish(ctx, l)
+	res, err = fs.calls.finish(ctx, l)
+	if err == nil {
+		fs.redact.held.let(trace)
+	}
+	return res, err
 }
 
 // NotSent takes a permit back: its attempt certainly reached nobody. Unless another

@@ -10,7 +10,7 @@ func share(rt *Runtime) {
 	rt.results = &results{store: store}
 	rt.executors = &executors{store: store, clock: rt.clock, lock: o.Lock}
 	rt.queries = &queries{store: store, clock: rt.clock, executors: rt.executors, profile: o.Profile}
-	rt.redact = redactions{by: o.Redact, mint: rt.mint}
+	rt.redact = redactions{by: o.Redact, mint: rt.mint, held: &heldArgs{}}
 	rt.answers = &answers{rules: o.Trust.Outcome, maxAnswer: o.MaxAnswer, redact: rt.redact}
 	rt.observe = observer(o.Observe)
 	rt.doubts = &doubts{clock: rt.clock, mint: rt.mint, observe: rt.observe, counts: rt.counts}
@@ -66,7 +66,7 @@ func openDoors(rt *Runtime) {
 	}
 	rt.finishes = &finishes{
 		store: store, mint: rt.mint, traces: rt.traces, results: rt.results, executors: rt.executors,
-		answers: rt.answers, ends: rt.ends, doubts: rt.doubts, calls: rt,
+		answers: rt.answers, ends: rt.ends, doubts: rt.doubts, redact: rt.redact, calls: rt,
 	}
 	rt.settlements = &settlements{
 		store: store, traces: rt.traces, executors: rt.executors, answers: rt.answers, ends: rt.ends, counts: rt.counts, calls: rt,

@@ -25,6 +25,7 @@ type Redactor interface {
 type redactions struct {
 	by   Redactor
 	mint *minter
+	held *heldArgs
 }
 
 // request takes out of a request what is not stored. It is asked once, where the request enters:

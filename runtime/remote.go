@@ -368,6 +368,9 @@ func (bs *begins) sendBy(ctx context.Context, l *loop, attempt uint32) (b Begun,
 		within = most
 	}
 	inTime = within > 0
+	if inTime {
+		bs.redact.held.hold(l.lease.TraceID, l.whole)
+	}
 	return Begun{
 		Standing: BeginSend, Result: l.partial(), Attempt: attempt, SendWithin: max(within, 0),
 		Permit: bs.executors.permit(l.lease.TraceID, attempt, l.remote),

@@ -58,7 +58,7 @@ func fakeServer(journal string) int {
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil && os.Getenv(envStubborn) != "" {
-			select {} // it would act on for ever
+			time.Sleep(time.Hour) // it would act on for ever
 		}
 		if err != nil {
 			return 0

@@ -32,6 +32,7 @@ type world struct {
 	rt      *runtime.Runtime
 	policy  func(server, tool string) runtime.Policy
 	super   runtime.Supervisor
+	redact  runtime.Redactor // nil keeps everything
 	opts    Options
 	log     Log // what the shim sees; nil = rt
 	extra   []string
@@ -66,7 +67,7 @@ func (w *world) openLog() {
 	none := runtime.DispatcherFunc(func(context.Context, runtime.Call) (runtime.Reply, error) {
 		return runtime.Reply{}, fmt.Errorf("%w: the log sends nothing", runtime.ErrNotSent)
 	})
-	rt, err := runtime.New(db, none, w.super, runtime.Options{Policy: w.policy, Lock: lockHolder})
+	rt, err := runtime.New(db, none, w.super, runtime.Options{Policy: w.policy, Lock: lockHolder, Redact: w.redact})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"go.uber.org/goleak"
@@ -40,10 +41,10 @@ func TestMain(m *testing.M) {
 	case "parent":
 		runParent()
 	case "hold": // a descendant that outlives its parent
-		select {}
+		hang()
 	case "mute": // never answers, never ends on EOF
 		witness("start %d", os.Getpid())
-		select {}
+		hang()
 	case "exit":
 		os.Exit(3)
 	}
@@ -90,7 +91,7 @@ func (s *script) serve() {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
 			if s.stubborn {
-				select {}
+				hang()
 			}
 			return
 		}
@@ -183,11 +184,11 @@ func (s *script) call(id json.RawMessage, tool string, args, meta json.RawMessag
 	case "hang":
 	case "deaf":
 		s.say("%s\n", ok(id, "1"))
-		select {}
+		hang()
 	case "unplug": // closes stdin, then answers
 		_ = os.Stdin.Close()
 		s.say("%s\n", ok(id, "1"))
-		select {}
+		hang()
 	case "cancelled":
 		s.mu.Lock()
 		b, _ := json.Marshal(s.cancelled)
@@ -264,5 +265,13 @@ func runParent() {
 	}
 	fmt.Println(err)
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	select {}
+	hang()
+}
+
+// hang keeps the process until it is killed. A select without cases would not: where nothing else can
+// go on, the runtime of a program without cgo calls that a deadlock and ends it.
+func hang() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }
