@@ -47,7 +47,9 @@ func hold(path string) error {
 		return err
 	}
 	fmt.Println("locked")
-	select {}
+	for {
+		time.Sleep(time.Hour) // not select {}: without cgo the runtime calls that a deadlock
+	}
 }
 
 // held returns a lock whose holder is another process. kill kills that; done ends the
