@@ -150,7 +150,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 		}
 		raw, err := json.Marshal(doc)
 		if err != nil {
-			t.Skip("no JSON")
+			t.Fatal(err)
 		}
 		r, err := New(key, func(string, string) *Rule { return &Rule{Args: []string{"/secret"}} })
 		if err != nil {
