@@ -94,8 +94,8 @@ func TestPropertiesFindWhatTheyName(t *testing.T) {
 			return e
 		}},
 		{"S11", "dedupe_args", func(e []Event, o *Observed) []Event { // a second attempt, of which the tool's owner says nothing
-			s := some(o, func(s *Seen) bool {
-				return slices.ContainsFunc(s.Trace.Notes, func(n tga.Note) bool { return n.Kind == tga.NoteAttempt })
+			s := some(o, func(s *Seen) bool { // of one that reached nobody, another attempt needs no licence
+				return s.Record != nil && s.Record.TraceID == s.Trace.ID && s.Record.Attempts.Count-s.Record.Attempts.Unsent > 1
 			})
 			s.Trace = s.Trace.Clone()
 			call := *s.Trace.Call
