@@ -49,7 +49,7 @@ race: ## the core under the race detector, and with every canonical form compare
 fuzz: ## every fuzz target for FUZZTIME
 	@set -e; bin=$$(mktemp -d); trap 'rm -rf '$$bin EXIT; \
 	for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
-	  $(GO) test -c $(if $(UNGUIDED),,-fuzz .) -o $$bin/fuzz $$pkg; \
+	  $(GO) test -vet=off -c $(if $(UNGUIDED),,-fuzz .) -o $$bin/fuzz $$pkg; \
 	  cache=$$($(GO) env GOCACHE)/fuzz/$$($(GO) list $$pkg); \
 	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\).*/\1/p' $$pkg/*_test.go | sort); do \
 	    echo "fuzz $$pkg $$target $(FUZZTIME)"; \
