@@ -14,12 +14,8 @@ func (s *step) change() ledger.Change {
 		Request: s.after.Request, Call: s.after.Call, Effect: s.after.Effect,
 	}
 	for i := range s.entries {
-		switch e := &s.entries[i]; e.Type {
-		case tga.CallType:
-			c.Began, c.BeganTS = e.Seq, min(e.TS, e.Committed)
-		case tga.EffectType:
-			c.Ended = e.Seq
-		}
+		e := &s.entries[i]
+		c.Appends(e.Type, e.Seq, e.TS, e.Committed)
 	}
 	return c
 }

@@ -16,6 +16,17 @@ type Change struct {
 	Notes   []tga.Note // that are appended
 }
 
+// Appends takes in an entry that is appended. A ts that is ahead of its commit does not stretch the
+// time in which a tool server knows the key.
+func (c *Change) Appends(t tga.ArtifactType, seq uint64, ts, committed tga.Millis) {
+	switch t {
+	case tga.CallType:
+		c.Began, c.BeganTS = seq, min(ts, committed)
+	case tga.EffectType:
+		c.Ended = seq
+	}
+}
+
 // Touches reports whether the append changes the record of the call's key or relies on
 // it: then [Change.Apply] must be asked while nobody else can change that record.
 // STATE_INVALID_TRANSITION for a note that the trace's state does not allow, and for a

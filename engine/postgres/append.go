@@ -318,12 +318,8 @@ func (p *part) change() ledger.Change {
 		Request: p.after.Request, Call: p.after.Call, Effect: p.after.Effect,
 	}
 	for i := range p.entries {
-		switch e := &p.entries[i]; e.Type {
-		case tga.CallType:
-			c.Began, c.BeganTS = e.Seq, min(e.TS, e.Committed)
-		case tga.EffectType:
-			c.Ended = e.Seq
-		}
+		e := &p.entries[i]
+		c.Appends(e.Type, e.Seq, e.TS, e.Committed)
 	}
 	return c
 }

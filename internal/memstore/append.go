@@ -120,12 +120,8 @@ func (s *Store) ledgerChange(p *part) error {
 		Request: p.after.Request, Call: p.after.Call, Effect: p.after.Effect,
 	}
 	for i := range p.entries {
-		switch e := &p.entries[i]; e.Type {
-		case tga.CallType:
-			c.Began, c.BeganTS = e.Seq, min(e.TS, e.Committed)
-		case tga.EffectType:
-			c.Ended = e.Seq
-		}
+		e := &p.entries[i]
+		c.Appends(e.Type, e.Seq, e.TS, e.Committed)
 	}
 	if touches, err := c.Touches(); err != nil || !touches {
 		return err

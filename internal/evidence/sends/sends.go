@@ -206,14 +206,11 @@ func changeOf(l *tree.Leaf, t *chain.Trace) (c ledger.Change, blind bool) {
 			c.Request, blind = t.Request, blind || t.Request == nil
 		case tga.CallType:
 			c.Call, blind = t.Call, blind || t.Call == nil
-			if appended {
-				c.Began, c.BeganTS = e.Seq, e.TS
-			}
 		case tga.EffectType:
 			c.Effect, blind = t.Effect, blind || t.Effect == nil
-			if appended {
-				c.Ended = e.Seq
-			}
+		}
+		if appended {
+			c.Appends(e.Type, e.Seq, e.TS, l.Committed)
 		}
 		if e.Digest == l.HeadDigest {
 			break // what follows came with a later append

@@ -38,6 +38,7 @@ func (l *life) take(tr *chaintest.Trace) error {
 	leaf := tree.Leaf{TraceID: tr.ID, HeadDigest: tr.State.Head.Digest, Entries: uint16(len(tr.Entries) - was[0]), Notes: uint16(len(tr.Notes) - was[1])}
 	if leaf.Entries > 0 {
 		leaf.FirstSeq = uint64(was[0]) + 1
+		leaf.Committed = tr.State.Entries[len(tr.State.Entries)-1].TS
 	}
 	if leaf.Notes > 0 {
 		leaf.FirstNote = uint32(was[1]) + 1
