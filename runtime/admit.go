@@ -5,6 +5,7 @@ import (
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Admit reports whether the runtime takes a request, before anything of it is written:
@@ -18,6 +19,13 @@ func (rt *Runtime) Admit(ctx context.Context, request *tga.Artifact) (err error)
 		return err
 	}
 	return rt.admission.admit(ctx, request, nil, tga.ID{}, true)
+}
+
+// AdmitEffect is Admit for the effect of a call that somebody made by himself: VALIDATION_ERROR where
+// it holds what is not to be stored, for nobody can take that out under its maker's digest.
+func (rt *Runtime) AdmitEffect(call *tga.Artifact, namespace string, effect chain.NewArtifact) (err error) {
+	defer rt.goOn(&err)
+	return rt.redact.unredactedAnswer(call, namespace, effect)
 }
 
 // admission decides which requests are taken, and has a dispatcher prepare for the call of one.

@@ -49,7 +49,6 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 		// It would burn the key for an answer that nobody gave.
 		return l.partial(), tga.Errorf(tga.ValidationError, "class %v is no class of an answer: an executor whose attempt reached nobody says so by NotSent", f.Class).At("/outcome_class").In(trace)
 	}
-	l.whole = fs.redact.held.of(trace)
 	w := fs.answers.read(l, p.attempt, f.Reply)
 	if l.state.Terminal() {
 		return fs.late(ctx, l, p, w, firstOf(f.Who, "executor"))
@@ -91,6 +90,7 @@ func (fs *finishes) notSent(ctx context.Context, trace tga.ID, permit Permit, re
 	if l.state.Terminal() {
 		return l.partial(), tga.Errorf(tga.StateInvalidTransition, "the trace is %s", l.state).In(trace)
 	}
+	reason = fs.redact.words(l.sentCall(p.attempt), reason)
 	ended, err := fs.ends.takeBack(ctx, l, p.attempt, tga.ToolError, firstOf(reason, "the executor says so"), tga.BoundRetryAfter(wait))
 	if err != nil || !ended {
 		return l.partial(), err
@@ -107,6 +107,7 @@ func (fs *finishes) withPermit(ctx context.Context, trace tga.ID, permit Permit)
 	t, err := fs.store.Load(ctx, trace)
 	if err == nil {
 		if t.Call != nil {
+			l.whole = fs.redact.held.of(trace)
 			for _, p := range permitsOf(t) {
 				want, got := p.digest, permit.digest()
 				if hmac.Equal(want[:], got[:]) {

@@ -138,6 +138,7 @@ func (fs *finishes) giveUp(ctx context.Context, trace tga.ID, permit Permit, cau
 	if cause == "" && wait <= 0 || l.state.Terminal() || l.doubtBefore != "" {
 		return nil
 	}
+	cause = fs.redact.words(l.sentCall(p.attempt), cause)
 	fs.doubts.add(l, p.attempt, errors.New("its executor says: "+firstOf(cause, "ask later")), tga.BoundRetryAfter(wait))
 	return l.commit(context.WithoutCancel(ctx))
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Redactor takes out of calls what must not be stored. It has no effect on the world, and any
@@ -53,7 +54,7 @@ func (r redactions) request(req *Request) (err error) {
 
 // unredacted refuses a request of somebody's own making that has in it what is not to be stored.
 func (r redactions) unredacted(request *tga.Artifact) error {
-	if r.by == nil || isRedacted(request) {
+	if r.by == nil {
 		return nil
 	}
 	q := request.Request
@@ -64,6 +65,44 @@ func (r redactions) unredacted(request *tga.Artifact) error {
 		err = tga.Errorf(tga.ValidationError, "arguments of %s on %s are not stored: call or begin it", q.Proposal.ToolName, q.Proposal.ToolServer).At("/proposal/args").In(request.TraceID)
 	}
 	return err
+}
+
+// unredactedAnswer refuses an effect of somebody's own making likewise, in its documents and words.
+func (r redactions) unredactedAnswer(call *tga.Artifact, namespace string, effect chain.NewArtifact) error {
+	if r.by == nil || call == nil {
+		return nil
+	}
+	c, o := call.Call, effect.Artifact.Effect.Outcome
+	of := Call{Namespace: namespace, Server: c.Call.ToolServer, Tool: c.Call.ToolName, Args: c.Call.Args, Key: c.IdempotencyKey}
+	replies := []Reply{{Status: o.Status, Summary: o.Summary}}
+	if o.Error != nil {
+		replies[0].ErrorMessage = o.Error.Message
+	}
+	for _, d := range effect.Documents {
+		replies = append(replies, Reply{Status: o.Status, Result: d.Data})
+	}
+	for _, reply := range replies {
+		_, redacted, err := r.by.Reply(of, reply)
+		if err == nil && redacted {
+			err = tga.Errorf(tga.ValidationError, "parts of answers of %s on %s are not stored: finish or resolve it", c.Call.ToolName, c.Call.ToolServer).In(call.TraceID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// words takes out of what an executor says of its attempt what is not stored.
+func (r redactions) words(call Call, words string) string {
+	if r.by == nil || words == "" {
+		return words
+	}
+	kept, _, err := r.by.Reply(call, Reply{Status: tga.StatusError, Summary: words})
+	if err != nil {
+		return "the words cannot be redacted"
+	}
+	return kept.Summary
 }
 
 // reply takes out of an answer what is not stored. The effect has happened: where that cannot be
@@ -85,13 +124,8 @@ func (r redactions) cause(call Call, err error) error {
 	if r.by == nil || err == nil {
 		return err
 	}
-	words := err.Error()
-	kept, _, rerr := r.by.Reply(call, Reply{Status: tga.StatusError, Summary: words})
-	switch {
-	case rerr != nil:
-		return redactedError{"the words of the error cannot be redacted", err}
-	case kept.Summary != words:
-		return redactedError{kept.Summary, err}
+	if left := r.words(call, err.Error()); left != err.Error() {
+		return redactedError{left, err}
 	}
 	return err
 }

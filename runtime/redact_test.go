@@ -16,6 +16,7 @@ import (
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 const (
@@ -236,9 +237,61 @@ func TestRawRequestWithSecretsIsRefused(t *testing.T) {
 		Proposal: tga.Proposal{ToolServer: "payments", ToolName: "charge", Args: secretCharge("k").Args}, IdempotencyKey: "k",
 	}}
 	wantCode(t, b.rt.Admit(context.Background(), request), tga.ValidationError)
+	request.Meta[tga.MetaRedacted] = true // which only says so
+	wantCode(t, b.rt.Admit(context.Background(), request), tga.ValidationError)
+	request.Meta = tga.Meta{}
 	request.Request.Proposal.Args = []byte(`{"amount":1}`)
 	if err := b.rt.Admit(context.Background(), request); err != nil {
 		t.Errorf("nothing to redact: %v", err)
+	}
+}
+
+// TestRawEffectWithSecretsIsRefused: likewise of an answer, in each document and in its words.
+func TestRawEffectWithSecretsIsRefused(t *testing.T) {
+	b := setup(t, park, redacting)
+	call := &tga.Artifact{Type: tga.CallType, Call: &tga.ToolCall{Call: tga.Proposal{ToolServer: "payments", ToolName: "charge", Args: []byte(`{"amount":1}`)}, IdempotencyKey: "k"}}
+	for what, c := range map[string]struct {
+		tool string
+		e    tga.Outcome
+		doc  string
+		good bool
+	}{
+		"the answer":    {"charge", tga.Outcome{Status: tga.StatusSuccess}, `{"token":"x"}`, false},
+		"a text in it":  {"charge", tga.Outcome{Status: tga.StatusSuccess}, `{"a":"` + authToken + `"}`, false},
+		"the summary":   {"charge", tga.Outcome{Status: tga.StatusSuccess, Summary: authToken}, `{}`, false},
+		"the error":     {"charge", tga.Outcome{Status: tga.StatusError, Error: &tga.OutcomeError{Message: authToken}}, `{}`, false},
+		"nothing of it": {"charge", tga.Outcome{Status: tga.StatusSuccess, Summary: "charged"}, `{"charged":1}`, true},
+		"another tool":  {"refund", tga.Outcome{Status: tga.StatusSuccess}, `{"token":"x"}`, true},
+	} {
+		call.Call.Call.ToolName = c.tool
+		effect := chain.NewArtifact{
+			Artifact:  &tga.Artifact{Type: tga.EffectType, Effect: &tga.ToolEffect{Outcome: c.e}},
+			Documents: []chain.Document{{Pointer: tga.PointerResult, Data: []byte(c.doc)}},
+		}
+		if err := b.rt.AdmitEffect(call, tga.DefaultNamespace, effect); (err == nil) != c.good || err != nil && !errors.Is(err, tga.ValidationError) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestWordsOfAnExecutorAreRedacted: those of an attempt that it gives up, or takes back.
+func TestWordsOfAnExecutorAreRedacted(t *testing.T) {
+	for _, takeBack := range []bool{false, true} {
+		b := setup(t, park, redacting)
+		begun, err := b.rt.Begin(context.Background(), runtime.BeginRequest{Request: secretCharge("order-1"), BeginID: "begin-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := "no answer to " + cardNumber + " by " + authToken
+		if takeBack {
+			_, err = b.rt.NotSent(context.Background(), begun.Result.TraceID, begun.Permit, words, 0)
+		} else {
+			err = b.rt.GiveUp(context.Background(), begun.Result.TraceID, begun.Permit, words, 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.wantNoSecret()
 	}
 }
 

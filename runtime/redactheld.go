@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -16,6 +17,7 @@ type heldArgs struct {
 	args  map[tga.ID][]byte
 	order []tga.ID // oldest first; some may be gone
 	bytes int
+	most  int // 0 = heldBytes
 }
 
 const heldBytes = 64 << 20
@@ -35,7 +37,7 @@ func (h *heldArgs) hold(trace tga.ID, whole []byte) {
 		h.order = append(h.order, trace)
 	}
 	h.args[trace] = whole
-	for h.bytes += len(whole); h.bytes > heldBytes && len(h.order) > 0; h.order = h.order[1:] {
+	for h.bytes += len(whole); h.bytes > cmp.Or(h.most, heldBytes) && len(h.order) > 0; h.order = h.order[1:] {
 		h.drop(h.order[0])
 	}
 	if len(h.order) > 2*len(h.args)+64 {

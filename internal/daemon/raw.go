@@ -64,6 +64,7 @@ func (q submitting) appendRaw(id tga.ID, lease string, batch chain.Batch, at str
 // table of [runtime.MayAppend]. Where the machine has no edge for one the store says so.
 func (q submitting) mayAppendRaw(ctx context.Context, t *chain.Trace, artifacts []chain.NewArtifact, at string) error {
 	who, state := q.peer.name(), t.Head.State
+	call, namespace := t.Call, t.Namespace
 	request, asked, sent := t.Request, runtime.RequestOrigin(t, who), runtime.Sender(t, who)
 	for i := range artifacts {
 		a, at := artifacts[i].Artifact, fmt.Sprintf("%s/artifacts/%d/artifact", at, i)
@@ -96,7 +97,11 @@ func (q submitting) mayAppendRaw(ctx context.Context, t *chain.Trace, artifacts 
 				return err
 			}
 		case tga.CallType:
-			sent = runtime.OfWriter
+			call, sent = a, runtime.OfWriter
+		case tga.EffectType:
+			if err := q.d.rt.AdmitEffect(call, namespace, artifacts[i]); err != nil {
+				return under(at, err)
+			}
 		}
 		state = next
 	}
