@@ -77,3 +77,37 @@ func TestStoreThatIsBeingMadeIsRead(t *testing.T) {
 		}
 	}
 }
+
+// TestFrozenStoreSaysTheGravestReason: a frozen store that is opened to be read says why it is frozen,
+// not that it is only read. That the log was found short matters more than what was noted before.
+func TestFrozenStoreSaysTheGravestReason(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		doubt *tga.Error
+		noted string
+		want  string
+	}{
+		{"read only", nil, "", "opened read-only"},
+		{"frozen", nil, "seen outside", "seen outside"},
+		{"short", damaged("3 appends are missing"), "", "3 appends are missing"},
+		{"short and frozen", damaged("3 appends are missing"), "seen outside", "3 appends are missing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := inMemory(t)
+			if c.noted != "" {
+				if err := db.Freeze(c.noted); err != nil {
+					t.Fatal(err)
+				}
+			}
+			db.health.frozen.Store(nil) // as a process that opens it finds it
+			o := &opening{standing: db.standing, opened: *db.opened}
+			o.readOnly = true
+			if err := o.readIdentity(found{doubt: c.doubt}); err != nil {
+				t.Fatal(err)
+			}
+			if f := o.health.frozen.Load(); f == nil || !strings.Contains(f.Error(), c.want) {
+				t.Errorf("frozen: %v, want %q", f, c.want)
+			}
+		})
+	}
+}

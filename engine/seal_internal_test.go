@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"log/slog"
 	"testing"
 
@@ -57,5 +58,44 @@ func TestTracesWithATimer(t *testing.T) {
 			t.Errorf("a key of %d bytes: %v, %v", length, timed, err)
 		}
 		db.PutRow(key[:length], nil)
+	}
+}
+
+// TestArchivedTracesAreRemovedInRecords: what is removed after a seal is cut into records of about
+// [removeBytes], each ended by the trace that goes beyond. One record of everything would have no
+// bound, and one for each trace would be a sync for each.
+func TestArchivedTracesAreRemovedInRecords(t *testing.T) {
+	db := inMemory(t)
+	var ids []tga.ID
+	const notes = 9_000 // of each trace: a little more than half of removeBytes
+	for i := range uint64(5) {
+		ids = append(ids, numbered(1, i))
+		for n := range uint32(notes) {
+			db.PutRow(keyspace.AppendNote(nil, ids[i], n+1), []byte{rowValue})
+		}
+	}
+	w := db.commits.newWriter()
+	for n := range uint32(notes) {
+		w.delete(keyspace.AppendNote(nil, ids[0], n+1))
+	}
+	if one := w.ops.Len(); one > removeBytes || 2*one <= removeBytes {
+		t.Fatalf("the notes of a trace take %d bytes of a record, want more than half of %d", one, removeBytes)
+	}
+	before := db.Stats().Commits
+	a := &sealer{commits: db.commits, index: db.index, traces: db.traces}
+	if err := a.remove(ids); err != nil {
+		t.Fatal(err)
+	}
+	// The entries; traces 1 and 2; 3 and 4; the rest with the mark of the seal.
+	if n := db.Stats().Commits - before; n != 4 {
+		t.Errorf("%d records, want 4", n)
+	}
+	for _, id := range ids {
+		lower, upper := keyspace.NoteBounds(id)
+		if err := db.index.scanRows(lower, upper, func([]byte, []byte) error {
+			return errors.New("a note is left")
+		}); err != nil {
+			t.Errorf("%s: %v", id, err)
+		}
 	}
 }
