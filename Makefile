@@ -39,9 +39,11 @@ test: ## every test
 pg: ## the store in PostgreSQL; engine/postgres/install.sh installs the servers
 	cd engine/postgres && $(GO) vet ./... && $(GO) test -vet=off -short -timeout 5m ./...
 
+# The tag slim spares the race detector SQLite and gRPC, which take a minute to compile for it and of
+# which nothing here is about. The other tag is ours alone: Pebble would be built anew for its own.
 race: ## the core under the race detector, and with every canonical form compared with jcs
-	$(GO) test -vet=off -race -p 4 -timeout 20m -short $(CORE)
-	CGO_ENABLED=0 $(GO) test -vet=off -short -tags invariants ./schemas/... ./wal/chain ./ledger ./runtime
+	$(GO) test -vet=off -race -tags slim -p 4 -timeout 20m -short $(CORE)
+	CGO_ENABLED=0 $(GO) test -vet=off -short -tags jcsagrees ./schemas/... ./wal/chain ./ledger ./runtime
 
 # One binary for each package: go test -fuzz would link it anew for each target. UNGUIDED=1 builds
 # it without counters of what is covered: a few hundred inputs need none, and the counters are in
@@ -49,7 +51,7 @@ race: ## the core under the race detector, and with every canonical form compare
 fuzz: ## every fuzz target for FUZZTIME
 	@set -e; bin=$$(mktemp -d); trap 'rm -rf '$$bin EXIT; \
 	for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
-	  $(GO) test -vet=off -c $(if $(UNGUIDED),,-fuzz .) -o $$bin/fuzz $$pkg; \
+	  $(GO) test -vet=off -c -ldflags '-s -w' $(if $(UNGUIDED),,-fuzz .) -o $$bin/fuzz $$pkg; \
 	  cache=$$($(GO) env GOCACHE)/fuzz/$$($(GO) list $$pkg); \
 	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\).*/\1/p' $$pkg/*_test.go | sort); do \
 	    echo "fuzz $$pkg $$target $(FUZZTIME)"; \
@@ -97,11 +99,13 @@ bench: ## what an append and a call cost, beside the disk's own limit
 cost: ## fails where an append costs more than bench/cost.json says; go run ./bench -renew-cost writes that
 	$(GO) run ./bench -cost
 
+# Without -trimpath, with which a release is built: it is worth a few kilobytes, and everything there is
+# would be compiled once more.
 size: ## tgad, stripped as it is released, has at most MAX_SIZE bytes, a slim one MAX_SLIM
 	$(GO) test -vet=off -tags slim -run Slim ./internal/optional ./internal/assemble
 	@set -e; at=$$(mktemp); trap 'rm -f '$$at EXIT; \
 	for of in grpcnotrace:$(MAX_SIZE) slim:$(MAX_SLIM); do \
-	  $(GO) build -tags $${of%:*} -trimpath -ldflags '-s -w' -o $$at ./cmd/tgad; \
+	  $(GO) build -tags $${of%:*} -ldflags '-s -w' -o $$at ./cmd/tgad; \
 	  size=$$(wc -c < $$at); echo "tgad, $${of%:*}, has $$size bytes, at most $${of#*:}"; [ $$size -le $${of#*:} ]; \
 	done
 

@@ -16,5 +16,5 @@
 //	one table      every code has a status, a meaning and a remedy     [Codes]                          TestEveryCodeIsExplained
 //
 // The canonicaliser here is held to github.com/gowebpki/jcs by the fuzz targets, and on
-// every call in a build with the tag invariants.
+// every call in a build with the tag jcsagrees.
 package tga
