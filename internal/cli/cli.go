@@ -14,7 +14,7 @@
 // # Invariants
 //
 //	one form   an error is one line "tgad: CODE: message", or one JSON object  [Streams.Fail]   TestErrorsHaveOneForm
-//	harmless   text from a log moves no cursor of a terminal                   [Clean]          TestCleanLeavesNoControlCharacters
+//	harmless   text from a log moves no cursor of a terminal                   [clip.Clean]     TestTimelineIsHarmlessWhateverTheLogHolds
 package cli
 
 import (
@@ -24,8 +24,8 @@ import (
 	"os"
 	"strings"
 	"text/tabwriter"
-	"unicode"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -70,26 +70,8 @@ func (s *Streams) Table(header []string, rows [][]string) error {
 	return w.Flush()
 }
 
-// Clean makes text from a log safe for a terminal and for one line: a control or
-// format character becomes its escape.
-func Clean(s string) string {
-	if !strings.ContainsFunc(s, unsafeRune) {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		if unsafeRune(r) {
-			b.WriteString(strings.Trim(fmt.Sprintf("%q", r), "'"))
-			continue
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
-
-func unsafeRune(r rune) bool {
-	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == unicode.ReplacementChar || r == '\u2028' || r == '\u2029'
-}
+// Clean is [clip.Clean].
+func Clean(s string) string { return clip.Clean(s) }
 
 // Colour says whether w is a terminal that takes colour: NO_COLOR and TERM=dumb say no.
 func Colour(w io.Writer) bool {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -131,15 +132,15 @@ func TestTimelineShowsEntriesAndNotesInTheirOrder(t *testing.T) {
 
 func TestTimelineSaysInDoubtFromTheLogAlone(t *testing.T) {
 	b := executing(t, "charge the customer for order one")
-	if !InDoubt(b.trace) || !strings.Contains(render(t, b.trace), "EXECUTING, in doubt unless running") {
+	if !story.InDoubt(b.trace) || !strings.Contains(render(t, b.trace), "EXECUTING, in doubt unless running") {
 		t.Errorf("an attempt without an effect is not shown in doubt:\n%s", render(t, b.trace))
 	}
 	b.note(tga.NoteNotSent, `{"attempt":1,"reason":"dial failed"}`)
-	if InDoubt(b.trace) {
+	if story.InDoubt(b.trace) {
 		t.Error("in doubt, although its one attempt was not sent")
 	}
 	b.effect(`{}`)
-	if InDoubt(b.trace) {
+	if story.InDoubt(b.trace) {
 		t.Error("a call with an effect is in doubt")
 	}
 }
@@ -148,7 +149,7 @@ func TestTimelineIsHarmlessWhateverTheLogHolds(t *testing.T) {
 	b := executing(t, "a hostile \u001b[2J intent \u202e that would rewrite the screen\nand more")
 	b.effect("\x00\x1b[31m\xff binary")
 	out := render(t, b.trace)
-	if i := strings.IndexFunc(out, func(r rune) bool { return r != '\n' && unsafeRune(r) }); i >= 0 {
+	if i := strings.IndexFunc(out, func(r rune) bool { return r != '\n' && Clean(string(r)) != string(r) }); i >= 0 {
 		t.Errorf("the timeline has %q:\n%s", out[i], out)
 	}
 	if !strings.Contains(out, `\u202e`) || !strings.Contains(out, "result 14 bytes") {

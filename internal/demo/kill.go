@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tgad/tgad/engine"
-	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -166,7 +166,7 @@ func (w *world) window(ctx context.Context, trace tga.ID) (_ string, err error) 
 	case tga.Authorized:
 		return "W2", nil
 	case tga.Executing:
-		if cli.InDoubt(t) {
+		if story.InDoubt(t) {
 			return "W4", nil
 		}
 		return "W3", nil
