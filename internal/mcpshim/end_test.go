@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,49 @@ func TestLastAnswersArrive(t *testing.T) {
 				t.Errorf("%d answers were noted", n)
 			}
 		})
+	}
+}
+
+// TestToldToEndItWaitsForNoCall: a client that has closed its end waits for a slow call as long as it
+// likes. When it tells the shim to end, the shim is gone at once, and the call is in doubt.
+func TestToldToEndItWaitsForNoCall(t *testing.T) {
+	w := newWorld(t)
+	w.tune = func(s *Shim) { s.grace = endGrace }
+	slow := func(file string) *shim {
+		h := w.start()
+		before := len(w.effects())
+		h.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{"wait":%q}}}`, file))
+		eventually(t, "the call", func() bool { return len(w.effects()) == before+1 })
+		if err := h.in.Close(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-h.done:
+			t.Fatalf("the shim ended before its call did: %v", err)
+		case <-time.After(noteGrace + 500*time.Millisecond):
+		}
+		return h
+	}
+	done := filepath.Join(t.TempDir(), "done")
+	h := slow(done)
+	if err := os.WriteFile(done, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	has(t, h.readLine(), `"ok"`)
+	if err := h.stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	h = slow(done + " never")
+	h.end()
+	select {
+	case err := <-h.done:
+		h.done <- err
+	case <-time.After(endGrace / 2):
+		t.Fatal("it waits for the call")
+	}
+	if doubts, err := w.rt.InDoubt(t.Context()); err != nil || len(doubts) != 1 {
+		t.Errorf("%d calls in doubt, %v; want the one that was given up", len(doubts), err)
 	}
 }
 

@@ -143,7 +143,7 @@ func (s *Shim) serve(ctx context.Context, l net.Listener) error {
 		}
 	}
 	end()
-	bounded, cancel := context.WithTimeout(context.Background(), endGrace)
+	bounded, cancel := context.WithTimeout(context.Background(), noteGrace)
 	defer cancel()
 	if shutErr := srv.Shutdown(bounded); shutErr != nil {
 		err = errors.Join(err, srv.Close())

@@ -17,9 +17,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// endGrace is how long calls under way are waited for when the client has closed its
-// end. Clients kill a server that takes much longer to go.
-const endGrace = 1500 * time.Millisecond
+const (
+	// endGrace is how long calls under way are waited for when the client has closed its end. An
+	// answer that comes is recorded, and a call that is given up is in doubt. A client that wants the
+	// end sooner sends SIGTERM, as the protocol says.
+	endGrace = 30 * time.Second
+	// noteGrace is how long it may take to note what the client has got. Clients kill a server that
+	// takes much longer to go when it is told to.
+	noteGrace = 1500 * time.Millisecond
+)
 
 // quitWait is how long the end of the tool server is waited for. It takes longer only where
 // a message is on its way to a client that has stopped reading: that would be for ever.
@@ -58,13 +64,13 @@ func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	case err = <-read:
 		// The client has closed its end: who repeats a call of its elsewhere goes on with it.
 		// First what it was given is noted, so that this is not taken for lost.
-		c.noteAll(s.grace)
+		c.noteAll(noteGrace)
 		c.present.Leave()
-		c.settle(s.grace)
+		c.settle(ctx, s.grace)
 	case <-ctx.Done():
-		c.noteAll(s.grace)
 		err = nil
 	}
+	c.noteAll(noteGrace)
 	c.end()
 	select {
 	case keptErr := <-kept:
@@ -109,8 +115,8 @@ func (c *conv) readAll(in *wire.Frames) error {
 	}
 }
 
-// settle waits until nothing is under way, for a time.
-func (c *conv) settle(d time.Duration) {
+// settle waits until nothing is under way, for a time and until ctx ends.
+func (c *conv) settle(ctx context.Context, d time.Duration) {
 	until := time.After(d)
 	for {
 		c.mu.Lock()
@@ -129,6 +135,8 @@ func (c *conv) settle(d time.Duration) {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-until:
+			return
+		case <-ctx.Done():
 			return
 		case <-c.life.Done():
 			return

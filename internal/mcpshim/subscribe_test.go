@@ -86,7 +86,7 @@ func TestSubscriptionDoesNotHoldTheEnd(t *testing.T) {
 	defer c.end()
 	settled := func() chan struct{} {
 		done := make(chan struct{})
-		go func() { defer close(done); c.settle(time.Hour) }()
+		go func() { defer close(done); c.settle(t.Context(), time.Hour) }()
 		return done
 	}
 	request := &waiting{id: []byte("2")}
