@@ -46,7 +46,7 @@ Each line of --json has a cursor: --after goes on from there.`,
 		},
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
-	c.Flags().StringVar(&after, "after", "", "start after this cursor")
+	c.Flags().StringVar(&after, "after", "", "start after this cursor; newest is the end of the log as it is now")
 	return c
 }
 

@@ -141,7 +141,11 @@ func (q *request) entries() (any, error) {
 // logLines answers with the appends of the store after a cursor, in their order, as far
 // as the peer may see them.
 func (q *request) logLines() (any, error) {
-	after, err := q.number("after")
+	newest := q.d.db.Cursor()
+	after, err := newest, error(nil)
+	if q.r.URL.Query().Get("after") != client.Newest {
+		after, err = q.number("after")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +153,6 @@ func (q *request) logLines() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	newest := q.d.db.Cursor()
 	if follow && q.d.atRest {
 		return nil, errNothingComes
 	}

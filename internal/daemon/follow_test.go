@@ -57,6 +57,30 @@ func TestLogHasNoGap(t *testing.T) {
 	if len(rest) != 0 {
 		t.Errorf("%d lines are missing", len(rest))
 	}
+	for line, err := range b.client.Log(t.Context(), client.Newest, false) {
+		t.Errorf("after the newest: %+v, %v", line, err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	begun := make(chan struct{})
+	go func() {
+		close(begun)
+		for i := range 50 {
+			if _, err := b.client.Call(context.Background(), charge(fmt.Sprint("later", i))); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	<-begun
+	for line, err := range b.client.Log(ctx, client.Newest, true) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, _ := strconv.Atoi(line.Cursor); n <= len(live) {
+			t.Errorf("line %s was there before", line.Cursor)
+		}
+		break
+	}
 }
 
 // TestFollowATrace sees each entry once, with its artifact byte for byte, and ends with

@@ -96,6 +96,9 @@ func (c *Client) Entries(ctx context.Context, trace tga.ID, after uint64, follow
 	return stream[Entry](ctx, c, get(tracePath(trace, "/entries"), "after", number(after), "follow", flag(follow)))
 }
 
+// Newest is the cursor of the newest append there is when the store is asked.
+const Newest = "newest"
+
 // Log yields the appends of the store after a cursor ("" is the beginning), without a gap,
 // as far as the peer may see them. With follow it goes on with those to come.
 func (c *Client) Log(ctx context.Context, after string, follow bool) iter.Seq2[LogLine, error] {
