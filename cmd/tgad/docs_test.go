@@ -24,7 +24,7 @@ import (
 )
 
 // documented are the pages whose command lines are run.
-var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md"}
+var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/UI.md"}
 
 var (
 	fences   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
@@ -79,6 +79,7 @@ var ranElsewhere = map[string]string{
 
 	"npx -y @some/server": "the server alone, without tgad",
 	"tgad demo":           "demo.txtar",
+	"tgad ui":             "TestViewInABrowser",
 	"tgad torture":        "torture.txtar",
 
 	"tgad demo --scenario evidence":                             "demo.txtar",

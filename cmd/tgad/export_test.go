@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/ndjson"
+	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -79,7 +79,7 @@ func traceByTrace(t *testing.T, c *client.Client) string {
 		seen[line.TraceID] = true
 		said, err := c.Trace(t.Context(), line.TraceID)
 		if err == nil {
-			err = ndjson.Write(&out, line.TraceID, cli.Entries(said, documents(t.Context(), c, line.TraceID)), cli.Notes(said))
+			err = ndjson.Write(&out, line.TraceID, story.Entries(said, documents(t.Context(), c, line.TraceID)), story.Notes(said))
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -38,7 +39,7 @@ same key is served this outcome.`,
 			if err != nil {
 				return err
 			}
-			switch o, ok := outcomes[outcome]; {
+			switch o, ok := story.Known[outcome]; {
 			case effect != "" && (outcome != "" || result != "" || class != "" || r.Summary != "" || r.ErrorMessage != ""):
 				return cli.Usagef("--effect says all of the effect: give it or the other flags, not both")
 			case effect != "":
@@ -48,7 +49,7 @@ same key is served this outcome.`,
 			case !ok:
 				return cli.Usagef("--outcome is ran, failed or not-run, not %q", outcome)
 			default:
-				r.Status, r.Class = o.status, o.class
+				r.Status, r.Class = o.Status, o.Class
 			}
 			if class != "" {
 				if r.Class, err = ledger.ParseClass(class); err != nil {
@@ -80,16 +81,6 @@ same key is served this outcome.`,
 	f.StringVar(&class, "class", "", "outcome class, where it is not what the outcome implies")
 	f.StringVar(&r.ErrorMessage, "error", "", "what went wrong, at most 200 characters")
 	return c
-}
-
-// outcomes are the three things that can be known of a call in doubt.
-var outcomes = map[string]struct {
-	status string
-	class  ledger.Class
-}{
-	"ran":     {tga.StatusSuccess, ledger.ClassNone},
-	"failed":  {tga.StatusFailure, ledger.ClassPermanent},
-	"not-run": {tga.StatusFailure, ledger.ClassRetryable},
 }
 
 // settled prints where a trace stands that somebody ended. Whatever they ended it

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -28,7 +29,7 @@ it is one object that has all of it.`,
 				if err != nil {
 					return err
 				}
-				t, err := cli.Fold(said, documents(ctx, c, id))
+				t, err := story.Fold(said, documents(ctx, c, id))
 				if err != nil {
 					return &cli.Unverified{Err: err}
 				}
@@ -51,7 +52,7 @@ it is one object that has all of it.`,
 }
 
 // documents fetches the documents of a trace.
-func documents(ctx context.Context, c *client.Client, id tga.ID) cli.Documents {
+func documents(ctx context.Context, c *client.Client, id tga.ID) story.Documents {
 	return func(pointer string) ([]byte, error) {
 		data, _, err := c.Document(ctx, id, pointer)
 		return data, err

@@ -185,3 +185,13 @@ func (s *Step) say(format string, args ...any) {
 func (s *Step) data(name string, data []byte) {
 	s.Lines = append(s.Lines, Line{Name: name, Data: data})
 }
+
+// Known is what a person can know of a call in doubt: the word for it, and what it makes of the outcome.
+var Known = map[string]struct {
+	Status string
+	Class  ledger.Class
+}{
+	"ran":     {tga.StatusSuccess, ledger.ClassNone},
+	"failed":  {tga.StatusFailure, ledger.ClassPermanent},
+	"not-run": {tga.StatusFailure, ledger.ClassRetryable},
+}

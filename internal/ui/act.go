@@ -1,0 +1,64 @@
+package ui
+
+import (
+	"net/http"
+	"strings"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/tgad/tgad/internal/story"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// act does what a person has decided about a trace: the request that the command line would make. Where
+// somebody else was first, the daemon says so, and the page shows what is recorded.
+func (s *Server) act(w http.ResponseWriter, r *http.Request) {
+	id, err := tga.ParseID(r.PathValue("id"))
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	if s.opts.ReadOnly {
+		s.fail(w, r, tga.Errorf(tga.PermissionDenied, "%s", words.readOnly).In(id))
+		return
+	}
+	if err := r.ParseForm(); err != nil {
+		s.fail(w, r, tga.Errorf(tga.ValidationError, "the form: %w", err).In(id))
+		return
+	}
+	s.mu.Lock()
+	ok := same(s.token, r.PostForm.Get("token"))
+	s.mu.Unlock()
+	if !ok {
+		s.fail(w, r, tga.Errorf(tga.PermissionDenied, "%s", words.oldToken).In(id))
+		return
+	}
+	why, verb := strings.TrimSpace(r.PostForm.Get("why")), r.PathValue("verb")
+	if why == "" {
+		s.fail(w, r, tga.Errorf(tga.ValidationError, "%s", words.noReason).In(id).At("/why"))
+		return
+	}
+	var res runtime.Result
+	switch verb {
+	case "approve", "deny":
+		res, err = s.log.Decide(r.Context(), id, verb == "approve", why)
+	case "abandon":
+		res, err = s.log.Abandon(r.Context(), id, why)
+	case "ran", "failed", "not-run":
+		// Who settled it is the peer, which the daemon knows.
+		known := story.Known[verb]
+		res, err = s.log.Resolve(r.Context(), id, runtime.Resolution{Reply: runtime.Reply{Status: known.Status, Class: known.Class}, Evidence: []byte(why)})
+	default:
+		http.NotFound(w, r)
+		return
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.page(w, r, http.StatusOK, words.inbox, h.Div(h.Class("done"), h.Role("status"),
+		h.P(g.Text(settled(verb, res.State))), h.P(link(id)), h.P(h.A(h.Href("/"), g.Text(words.goOn))),
+	))
+}

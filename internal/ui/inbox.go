@@ -1,0 +1,137 @@
+package ui
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/tgad/tgad/runtime/client"
+)
+
+// inbox is what waits for a person: calls in doubt and decisions, the oldest first.
+func (s *Server) inbox(w http.ResponseWriter, r *http.Request) {
+	doubts, err := s.log.InDoubt(r.Context())
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	asked, err := s.log.Approvals(r.Context())
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	var cards []g.Node
+	if len(asked) > 0 {
+		cards = append(cards, h.H2(g.Textf("%s (%d)", words.approvals, len(asked))))
+	}
+	for _, p := range asked {
+		cards = append(cards, s.approval(r, p))
+	}
+	if len(doubts) > 0 {
+		cards = append(cards, h.H2(g.Textf("%s (%d)", words.inDoubt, len(doubts))))
+	}
+	for _, t := range doubts {
+		cards = append(cards, s.doubt(r, t))
+	}
+	if len(cards) == 0 {
+		cards = []g.Node{h.P(h.Class("say"), g.Text(words.nothing))}
+	}
+	// What changes in the log has the list made anew; ui.js holds that back while somebody is writing.
+	body := h.Div(h.ID("inbox"), g.Attr("hx-get", "/"), g.Attr("hx-trigger", "sse:change"), g.Attr("hx-select", "#inbox"), g.Attr("hx-swap", "outerHTML"), g.Group(cards))
+	var down g.Node
+	if err := s.log.Ready(r.Context()); err != nil {
+		down = problem(err)
+	}
+	s.page(w, r, http.StatusOK, words.inbox, g.If(down != nil, down), body)
+}
+
+// approval is one question, with all that it is asked about.
+func (s *Server) approval(r *http.Request, p client.Approval) g.Node {
+	asked, err := s.log.Proposal(r.Context(), p.TraceID)
+	if err != nil {
+		return h.Article(link(p.TraceID), problem(err))
+	}
+	yes := 0
+	var votes []g.Node
+	for _, v := range p.Votes {
+		said := "against"
+		if v.Approve {
+			yes, said = yes+1, "for"
+		}
+		votes = append(votes, h.Li(text(fmt.Sprintf("%s voted %s: %s", v.Who, said, v.Rationale))))
+	}
+	expires := g.Node(g.Text("never"))
+	if p.Expires != 0 {
+		expires = when(p.Expires)
+	}
+	return h.Article(
+		h.H3(tool(asked.ToolServer, asked.ToolName)), link(p.TraceID),
+		h.P(text(p.Why)), show(asked.Args),
+		h.Dl(fact("asked", when(p.Since)), fact("expires", expires), fact("votes", g.Textf("%d of %d", yes, p.Required)), fact("what is asked", g.Text(p.Kind))),
+		g.If(len(votes) > 0, h.Ul(votes...)),
+		s.actions(p.TraceID.String(), decisions),
+	)
+}
+
+// doubt is one call that may have run, with what is known of it.
+func (s *Server) doubt(r *http.Request, t client.OpenTrace) g.Node {
+	d := t.Doubt
+	if d == nil {
+		d = &client.Doubt{Since: t.Since}
+	}
+	args := g.Node(g.Group{})
+	if asked, err := s.log.Proposal(r.Context(), t.TraceID); err == nil {
+		args = show(asked.Args)
+	}
+	return h.Article(
+		h.H3(tool(t.ToolServer, t.ToolName)), link(t.TraceID),
+		h.P(text(clause(d.Cause, "It may have run, and no answer is on record"))), args,
+		h.Dl(
+			fact("in doubt", when(d.Since)), fact("attempts", g.Textf("%d", t.Attempts)), fact("key", text(t.IdempotencyKey)),
+			fact("licence", g.Text(d.Licence)),
+			g.If(d.Probes > 0, fact("the tool was asked", text(fmt.Sprintf("%d times, last: %s", d.Probes, d.Answer)))),
+			g.If(d.Next != 0, fact("asked again", when(d.Next))),
+			g.If(len(d.Settles) > 0, fact("what ends it", text(strings.Join(d.Settles, ", ")))),
+		),
+		s.actions(t.TraceID.String(), doubtActions),
+	)
+}
+
+func clause(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// actions are the buttons for a trace: one form, with a reason and what follows from each.
+func (s *Server) actions(trace string, all []action) g.Node {
+	if s.opts.ReadOnly {
+		return g.Group{}
+	}
+	s.mu.Lock()
+	token := s.token
+	s.mu.Unlock()
+	id := "why-" + trace
+	rows := g.Group{}
+	for _, a := range all {
+		class := "act"
+		if a.grave {
+			class = "act grave"
+		}
+		rows = append(rows, h.Li(
+			h.Button(h.Type("submit"), h.Class(class), h.FormAction("/traces/"+trace+"/"+a.verb), h.FormMethod("post"), g.Text(a.name)),
+			h.Span(g.Text(a.follows)),
+		))
+	}
+	return h.Form(h.Class("actions"), h.Method("post"),
+		h.Input(h.Type("hidden"), h.Name("token"), h.Value(token)),
+		h.Label(h.For(id), g.Text(words.why)),
+		h.Input(h.ID(id), h.Name("why"), h.Required(), h.MinLength("10"), h.MaxLength("1000"), h.AutoComplete("off"), h.Aria("describedby", id+"-hint")),
+		h.Small(h.ID(id+"-hint"), g.Text(words.whyHint)),
+		h.Ul(rows...),
+	)
+}

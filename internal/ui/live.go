@@ -1,0 +1,65 @@
+package ui
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/tgad/tgad/runtime/client"
+)
+
+// liveEvery is how often a page is told at most that the log has changed.
+const liveEvery = 500 * time.Millisecond
+
+// live tells a page, as server-sent events, that the log has changed: it asks for what it shows anew.
+// The browser comes back by itself when this ends, also after the daemon was away.
+func (s *Server) live(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := http.NewResponseController(w)
+	send := func() error {
+		if _, err := fmt.Fprint(w, "event: change\ndata: .\n\n"); err != nil {
+			return err
+		}
+		return out.Flush()
+	}
+	if _, err := fmt.Fprint(w, "retry: 1000\n\n"); err != nil || out.Flush() != nil {
+		return
+	}
+	last := time.Now()
+	changed := make(chan struct{}, 1)
+	ctx := r.Context()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for _, err := range s.log.Log(ctx, client.Newest, true) {
+			if err != nil {
+				return
+			}
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	defer func() { <-done }()
+	for {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		if wait := liveEvery - time.Since(last); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return
+			}
+		}
+		last = time.Now()
+		if send() != nil {
+			return
+		}
+	}
+}

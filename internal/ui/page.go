@@ -1,0 +1,124 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// page answers with a whole page.
+func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, title string, body ...g.Node) {
+	s.mu.Lock()
+	token := s.token
+	s.mu.Unlock()
+	s.render(w, status, h.Doctype(h.HTML(h.Lang("en"),
+		h.Head(
+			h.Meta(h.Charset("utf-8")), h.Meta(h.Name("viewport"), h.Content("width=device-width, initial-scale=1")),
+			// Neither styles nor code of htmx's own making: the policy of the page allows none.
+			h.Meta(h.Name("htmx-config"), h.Content(`{"includeIndicatorStyles":false,"allowEval":false,"selfRequestsOnly":true,"historyCacheSize":0}`)),
+			h.Meta(h.Name("tgad-token"), h.Content(token)),
+			h.TitleEl(g.Text(title+" · tgad")), h.Link(h.Rel("stylesheet"), h.Href("/assets/ui.css")), h.Link(h.Rel("icon"), h.Href("/assets/icon.svg")),
+			h.Script(h.Src("/assets/htmx.min.js"), h.Defer()), h.Script(h.Src("/assets/sse.min.js"), h.Defer()), h.Script(h.Src("/assets/ui.js"), h.Defer()),
+		),
+		h.Body(g.If(!s.opts.ReadOnly, g.Attr("hx-ext", "sse")), g.If(!s.opts.ReadOnly, g.Attr("sse-connect", "/live")),
+			h.A(h.Class("skip"), h.Href("#main"), g.Text("Skip to the content")),
+			h.Header(h.Nav(h.Aria("label", "Views"),
+				h.Strong(g.Text("tgad")), tab(r, "/", words.inbox), tab(r, "/traces", words.traces),
+			)),
+			h.Main(h.ID("main"), h.H1(g.Text(title)), g.If(s.opts.ReadOnly, h.P(h.Class("say"), g.Text(words.readOnly))), g.Group(body)),
+			h.Footer(g.Text("tgad "+s.opts.Version)),
+		),
+	)))
+}
+
+func tab(r *http.Request, path, name string) g.Node {
+	return h.A(h.Href(path), g.If(r.URL.Path == path, h.Aria("current", "page")), g.Text(name))
+}
+
+// render makes all of the answer before it sends any: what fails half-way is no page.
+func (s *Server) render(w http.ResponseWriter, status int, n g.Node) {
+	var b bytes.Buffer
+	if err := n.Render(&b); err != nil {
+		s.opts.Logger.Error("a page cannot be made", "error", err)
+		http.Error(w, "the page cannot be made", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // a browser that is gone wants it no more
+}
+
+// fail answers with what the daemon said was wrong, and with the status of its code.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	status := http.StatusBadGateway
+	if code := tga.CodeOf(err); code != "" {
+		info, _ := code.Info()
+		status = info.HTTPStatus
+	}
+	s.page(w, r, status, words.problem, problem(err))
+}
+
+func problem(err error) g.Node {
+	var e *tga.Error
+	code := ""
+	if errors.As(err, &e) {
+		code = string(e.Code) + ": "
+	}
+	return h.Div(h.Class("problem"), h.Role("alert"), text(code+err.Error()))
+}
+
+// text is what a log or an error says, harmless: neither markup, nor a character that turns or hides text.
+func text(s string) g.Node { return g.Text(clip.Clean(s)) }
+
+// maxShown is how many bytes of a document a page shows.
+const maxShown = 16 << 10
+
+// show is a document as text. JSON gets its lines; what is no text is named by its size.
+func show(data []byte) g.Node {
+	if !utf8.Valid(data) {
+		return h.Span(h.Class("dim"), g.Textf("%d bytes that are no text", len(data)))
+	}
+	cut := len(data) > maxShown
+	if cut {
+		data = data[:maxShown]
+	}
+	var flat bytes.Buffer
+	if !cut && json.Indent(&flat, data, "", "  ") == nil {
+		data = flat.Bytes()
+	}
+	lines := strings.Split(strings.ToValidUTF8(string(data), ""), "\n")
+	for i := range lines {
+		lines[i] = clip.Clean(lines[i])
+	}
+	return g.Group{h.Pre(h.TabIndex("0"), g.Text(strings.Join(lines, "\n"))), g.If(cut, h.P(h.Class("dim"), g.Text(words.cut)))}
+}
+
+// when is a time, which the browser shows as its own and as an age.
+func when(ts tga.Millis) g.Node {
+	if ts == 0 {
+		return g.Text("never")
+	}
+	return h.Time(h.DateTime(ts.Time().UTC().Format("2006-01-02T15:04:05.000Z")), g.Text(ts.String()))
+}
+
+func tool(server, name string) g.Node {
+	if server == "" && name == "" {
+		return h.Span(h.Class("dim"), g.Text("erased"))
+	}
+	return h.Strong(text(server + " " + name))
+}
+
+func link(id tga.ID) g.Node {
+	return h.A(h.Class("id"), h.Href("/traces/"+id.String()), g.Text(id.String()))
+}
+
+func fact(name string, value g.Node) g.Node { return g.Group{h.Dt(g.Text(name)), h.Dd(value)} }

@@ -1,0 +1,211 @@
+package ui
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"sync"
+	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+//go:embed assets/ui.css assets/ui.js assets/icon.svg assets/htmx.min.js assets/sse.min.js
+var assets embed.FS
+
+// Log is what the view asks of a daemon; [client.Client] has it.
+type Log interface {
+	Ready(ctx context.Context) error
+	InDoubt(ctx context.Context) ([]client.OpenTrace, error)
+	Approvals(ctx context.Context) ([]client.Approval, error)
+	Proposal(ctx context.Context, id tga.ID) (tga.Proposal, error)
+	Traces(ctx context.Context, q client.TracesQuery) iter.Seq2[client.OpenTrace, error]
+	Trace(ctx context.Context, id tga.ID) (client.Timeline, error)
+	Document(ctx context.Context, trace tga.ID, pointer string) ([]byte, tga.Digest, error)
+	Log(ctx context.Context, after string, follow bool) iter.Seq2[client.LogLine, error]
+	Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution) (runtime.Result, error)
+	Abandon(ctx context.Context, trace tga.ID, reason string) (runtime.Result, error)
+	Decide(ctx context.Context, trace tga.ID, approve bool, rationale string) (runtime.Result, error)
+}
+
+// Options configure a [Server]. The zero value is ready to use.
+type Options struct {
+	ReadOnly bool         // no actions: the store is at rest
+	Logger   *slog.Logger // nil discards
+	Version  string
+}
+
+// Server is the view. It serves one person.
+type Server struct {
+	log   Log
+	opts  Options
+	mux   *http.ServeMux
+	cross *http.CrossOriginProtection
+
+	mu      sync.Mutex
+	link    string // the login token; "" once it was used
+	session string // "" before the login
+	token   string // that an action of the session brings
+}
+
+// New makes the view of a log.
+func New(log Log, o Options) *Server {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{log: log, opts: o, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), link: secret()}
+	s.mux.HandleFunc("GET /login", s.login)
+	s.mux.HandleFunc("GET /assets/{name}", s.asset)
+	s.mux.HandleFunc("GET /{$}", s.inbox)
+	s.mux.HandleFunc("GET /traces", s.traces)
+	s.mux.HandleFunc("GET /traces/{id}", s.trace)
+	s.mux.HandleFunc("GET /traces/{id}/raw", s.raw)
+	s.mux.HandleFunc("GET /traces/{id}/document", s.document)
+	s.mux.HandleFunc("GET /live", s.live)
+	s.mux.HandleFunc("POST /traces/{id}/{verb}", s.act)
+	return s
+}
+
+// secret is 256 random bits.
+func secret() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails: package crypto/rand
+	return hex.EncodeToString(b[:])
+}
+
+// Login is the path that begins a session. It works once.
+func (s *Server) Login() string { return "/login?token=" + s.link }
+
+// Listen listens on a loopback address; any other is refused with VALIDATION_ERROR.
+func Listen(address string) (net.Listener, error) {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !at.Addr().IsLoopback() {
+		return nil, tga.Errorf(tga.ValidationError, "listen on %q: want 127.0.0.1:PORT or [::1]:PORT, port 0 for any: the view is for one person on this machine", address)
+	}
+	return net.Listen("tcp", address)
+}
+
+// Serve answers until ctx ends.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	srv := &http.Server{
+		Handler: s, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
+	if err := srv.Serve(l); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// policy lets a page load from here and from nowhere else, and be framed by nobody.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// maxForm bounds the body of an action.
+const maxForm = 64 << 10
+
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for name, value := range map[string]string{
+		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+	} {
+		w.Header().Set(name, value)
+	}
+	if !loopback(r.Host) {
+		http.Error(w, words.foreignHost, http.StatusMisdirectedRequest)
+		return
+	}
+	if err := s.cross.Check(r); err != nil {
+		http.Error(w, words.foreignSite, http.StatusForbidden)
+		return
+	}
+	if r.URL.Path != "/login" && !s.known(r) {
+		http.Error(w, words.noSession, http.StatusUnauthorized)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	s.mux.ServeHTTP(w, r)
+}
+
+// loopback says whether a Host names this machine. A name of a stranger's that leads here is none.
+func loopback(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	if name == "localhost" {
+		return true
+	}
+	if len(name) > 2 && name[0] == '[' {
+		name = name[1 : len(name)-1]
+	}
+	a, err := netip.ParseAddr(name)
+	return err == nil && a.IsLoopback()
+}
+
+// cookie is the name of the session's cookie. Cookies know no ports, so each port has a name of its own.
+func cookie(r *http.Request) string {
+	port := "80"
+	if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
+		port = fmt.Sprint(at.Port)
+	}
+	return "tgad_" + port
+}
+
+func same(a, b string) bool {
+	return a != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
+}
+
+// known says whether a request is of the session.
+func (s *Server) known(r *http.Request) bool {
+	c, err := r.Cookie(cookie(r))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return err == nil && same(s.session, c.Value)
+}
+
+// login begins the session of whoever has the link.
+func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	ok := same(s.link, r.URL.Query().Get("token"))
+	if ok {
+		s.link, s.session, s.token = "", secret(), secret()
+	}
+	session := s.session
+	s.mu.Unlock()
+	if !ok {
+		http.Error(w, words.usedLink, http.StatusUnauthorized)
+		return
+	}
+	http.SetCookie(w, &http.Cookie{Name: cookie(r), Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	// Not a redirect: a browser that came here from elsewhere would not send the cookie with it.
+	w.Header().Set("Refresh", "0; url=/")
+	s.page(w, r, http.StatusOK, words.welcome, h.A(h.Href("/"), g.Text(words.goOn)))
+}
+
+var types = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	b, err := assets.ReadFile("assets/" + name)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", types[path.Ext(name)])
+	_, _ = w.Write(b) // a browser that is gone wants it no more
+}

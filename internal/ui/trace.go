@@ -1,0 +1,155 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/tgad/tgad/internal/story"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// asked fetches the trace that a request names, and answers itself where that fails.
+func (s *Server) asked(w http.ResponseWriter, r *http.Request) (said client.Timeline, ok bool) {
+	id, err := tga.ParseID(r.PathValue("id"))
+	if err == nil {
+		said, err = s.log.Trace(r.Context(), id)
+	}
+	if err != nil {
+		s.fail(w, r, err)
+	}
+	return said, err == nil
+}
+
+// documents fetches the documents of a trace.
+func (s *Server) documents(ctx context.Context, id tga.ID) story.Documents {
+	return func(pointer string) ([]byte, error) {
+		data, _, err := s.log.Document(ctx, id, pointer)
+		return data, err
+	}
+}
+
+// trace is one call: where it stands, and each step with what it says. Every digest and link was
+// checked on the way, and the browser can check them once more.
+func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
+	said, ok := s.asked(w, r)
+	if !ok {
+		return
+	}
+	t, err := story.Fold(said, s.documents(r.Context(), said.TraceID))
+	if err != nil {
+		s.page(w, r, http.StatusOK, said.TraceID.String(), h.P(h.Class("problem"), g.Text(words.noVerify)), problem(err), rawLink(said.TraceID))
+		return
+	}
+	var facts g.Group
+	if t.Request != nil {
+		q := t.Request.Request
+		facts = append(facts, fact("tool", tool(q.Proposal.ToolServer, q.Proposal.ToolName)), fact("key", text(story.Key(t))), fact("handed in by", text(t.Request.Meta.String(tga.MetaSubmitter))))
+	}
+	facts = append(facts, fact("state", text(story.Standing(t))), fact("namespace", text(t.Namespace)))
+	if t.Deadline != 0 {
+		facts = append(facts, fact("deadline", when(t.Deadline)))
+	}
+	if said.Held {
+		facts = append(facts, fact("now", g.Text("it is running")))
+	}
+	var steps []g.Node
+	for _, step := range story.Of(t) {
+		steps = append(steps, s.step(said.TraceID, step))
+	}
+	var act g.Node = g.Group{}
+	switch {
+	case said.Approval != nil:
+		act = s.approval(r, *said.Approval)
+	case story.InDoubt(t) && !said.Held:
+		act = h.Section(h.H2(g.Text("What happened to it?")), s.actions(said.TraceID.String(), doubtActions))
+	}
+	s.page(w, r, http.StatusOK, "Call "+said.TraceID.String(),
+		h.Dl(facts...), act,
+		h.H2(g.Text("Steps")), h.Ol(h.Class("steps"), g.Group(steps)),
+		h.P(h.Button(h.ID("verify"), h.Type("button"), h.Data("raw", "/traces/"+said.TraceID.String()+"/raw"), g.Text("Verify in this browser")), h.Span(h.ID("verdict"), h.Role("status"))),
+		h.P(h.Class("dim"), g.Text("head "), h.Code(g.Text(t.Head.Digest.String())), g.Text(" "), rawLink(said.TraceID)),
+	)
+}
+
+func rawLink(id tga.ID) g.Node {
+	return h.A(h.Href("/traces/"+id.String()+"/raw"), g.Text(words.raw))
+}
+
+// step is one entry or note.
+func (s *Server) step(id tga.ID, step story.Step) g.Node {
+	var lines []g.Node
+	for _, l := range step.Lines {
+		if l.Name == "" && l.Data == nil {
+			lines = append(lines, h.P(text(l.Text)))
+			continue
+		}
+		var download g.Node = g.Group{}
+		if pointer := "/" + l.Name; step.State != "" && l.Name != "args" {
+			download = h.A(h.Href("/traces/"+id.String()+"/document?pointer="+url.QueryEscape(pointer)), g.Text(words.download))
+		}
+		lines = append(lines, h.Div(h.Class("data"), h.Span(h.Class("dim"), text(l.Name), g.Textf(", %d bytes ", len(l.Data))), download, show(l.Data)))
+	}
+	class := "entry " + step.State
+	if step.State == "" {
+		class = "note"
+	}
+	return h.Li(h.Class(class), h.H3(g.If(step.State != "", h.Span(h.Class("state"), g.Text(step.State))), text(step.What)),
+		h.P(h.Class("dim"), text(step.Number), g.Text(" · "), when(step.TS), g.Text(" · "), h.Code(g.Text(step.Digest.String()[:12]))), g.Group(lines))
+}
+
+// rawTrace is what the browser verifies: the canonical entries, artifacts and notes, as text.
+type rawTrace struct {
+	TraceID tga.ID     `json:"trace_id"`
+	Entries []rawEntry `json:"entries"`
+	Notes   []string   `json:"notes"`
+}
+
+type rawEntry struct {
+	Entry    string `json:"entry"`
+	Artifact string `json:"artifact,omitempty"` // "" when erased
+}
+
+// raw is a trace as it is stored.
+func (s *Server) raw(w http.ResponseWriter, r *http.Request) {
+	said, ok := s.asked(w, r)
+	if !ok {
+		return
+	}
+	out := rawTrace{TraceID: said.TraceID, Notes: []string{}}
+	for _, e := range said.Entries {
+		artifact := string(e.Artifact)
+		if artifact == "null" {
+			artifact = ""
+		}
+		out.Entries = append(out.Entries, rawEntry{string(e.Entry), artifact})
+	}
+	for _, n := range said.Notes {
+		out.Notes = append(out.Notes, string(n))
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	_ = json.NewEncoder(w).Encode(out) // a browser that is gone wants it no more
+}
+
+// document is a document to keep. It is never shown as what it says it is: whatever a tool answers, a
+// browser runs none of it.
+func (s *Server) document(w http.ResponseWriter, r *http.Request) {
+	id, err := tga.ParseID(r.PathValue("id"))
+	var data []byte
+	if err == nil {
+		data, _, err = s.log.Document(r.Context(), id, r.URL.Query().Get("pointer"))
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Disposition", "attachment; filename=document")
+	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	_, _ = w.Write(data) // a browser that is gone wants it no more
+}

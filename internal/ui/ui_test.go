@@ -1,0 +1,323 @@
+package ui_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/ui"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestOnlyWhoHasTheLinkSeesAnything: nothing is said before the login, the link works once, and the
+// cookie of one session is not another's.
+func TestOnlyWhoHasTheLinkSeesAnything(t *testing.T) {
+	s := newStage(t, ui.Options{})
+	for _, path := range []string{"/", "/traces", "/traces/x", "/live", "/assets/ui.js", "/nowhere", "/login", "/login?token=", "/login?token=" + strings.Repeat("0", 64)} {
+		if status, body := s.get(path); status != http.StatusUnauthorized || strings.Contains(body, "<") {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	link := s.view.Login()
+	s.login()
+	if status, body := s.get("/"); status != http.StatusOK || !strings.Contains(body, "Nothing waits for you.") {
+		t.Errorf("the inbox: %d %s", status, body)
+	}
+	stranger := &stage{T: t, at: s.at, view: s.view, browser: &http.Client{}}
+	for _, path := range []string{link, s.view.Login(), "/"} {
+		if status, _ := stranger.get(path); status != http.StatusUnauthorized {
+			t.Errorf("a stranger's %s: %d", path, status)
+		}
+	}
+}
+
+// TestForeignHostsAreRefused: a name of a stranger's that leads to this machine is not ours, also for who
+// is logged in.
+func TestForeignHostsAreRefused(t *testing.T) {
+	s := newStage(t, ui.Options{}).login()
+	at, err := url.Parse(s.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := s.browser.Jar.Cookies(at)[0]
+	for host, want := range map[string]int{
+		"127.0.0.1": 200, "127.0.0.1:1": 200, "localhost:9": 200, "[::1]:9": 200, "[::1]": 200, "127.8.9.1:1": 200,
+		"evil.example": 421, "evil.example:80": 421, "127.0.0.1.evil.example": 421, "localhost.evil.example:1": 421, "10.0.0.1:1": 421, "[]": 421, "[": 421, "localhost.": 421,
+	} {
+		r := httptest.NewRequest("GET", "/traces", nil)
+		r.Host = host
+		r.AddCookie(&http.Cookie{Name: session.Name, Value: session.Value})
+		port, _ := strconv.Atoi(at.Port())
+		r = r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{Port: port}))
+		w := httptest.NewRecorder()
+		if s.view.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("Host %q: %d, want %d", host, w.Code, want)
+		}
+	}
+}
+
+// TestListensOnLoopbackAlone tries every kind of address that others could reach.
+func TestListensOnLoopbackAlone(t *testing.T) {
+	for _, at := range []string{"", ":0", "0.0.0.0:0", "[::]:0", "10.0.0.1:0", "localhost:0", "example.org:0", "127.0.0.1", "127.0.0.1:x"} {
+		if l, err := ui.Listen(at); tga.CodeOf(err) != tga.ValidationError {
+			t.Errorf("%q: %v", at, err)
+			if l != nil {
+				l.Close()
+			}
+		}
+	}
+}
+
+// TestPagesLoadFromHereAlone: the policy stands on every answer, and no page names another host or has
+// code or style of its own in it.
+func TestPagesLoadFromHereAlone(t *testing.T) {
+	s := newStage(t, ui.Options{}).login()
+	id := s.call("pay", "k", `{"n":1}`)
+	for _, path := range []string{"/", "/traces?all=1", "/traces/" + id.String(), "/traces/" + id.String() + "/raw", "/nowhere", "/assets/ui.css", "/traces/x"} {
+		_, body, header := s.do(s.request("GET", path, ""))
+		if policy := header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: policy %q", path, policy)
+		}
+		if header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Cache-Control") != "no-store" || header.Get("Referrer-Policy") != "no-referrer" {
+			t.Errorf("%s: %v", path, header)
+		}
+		if !strings.HasPrefix(header.Get("Content-Type"), "text/html") {
+			continue
+		}
+		for _, bad := range []string{"http://", "https://", "style=", "onclick", "javascript:", "<style", "hx-on"} {
+			if strings.Contains(body, bad) {
+				t.Errorf("%s has %q", path, bad)
+			}
+		}
+	}
+}
+
+// TestActionsNeedTheirToken: a form without the session's token, or sent by another site, does nothing.
+func TestActionsNeedTheirToken(t *testing.T) {
+	s := newStage(t, ui.Options{}).login()
+	id := s.call("pay", "k", `{"n":1}`)
+	path := "/traces/" + id.String() + "/ran"
+	for name, form := range map[string]string{"none": "why=because+I+saw+it", "wrong": "token=" + strings.Repeat("0", 64) + "&why=because+I+saw+it", "empty": "token=&why=because+I+saw+it"} {
+		if status, body, _ := s.do(s.request("POST", path, form)); status != http.StatusForbidden {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+	}
+	_, page := s.get("/")
+	form := "token=" + tokenOf.FindStringSubmatch(page)[1] + "&why=because+I+saw+it"
+	for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
+		r := s.request("POST", path, form)
+		r.Header.Set(header, value)
+		if status, body, _ := s.do(r); status != http.StatusForbidden {
+			t.Errorf("%s %s: %d %s", header, value, status, body)
+		}
+	}
+	// By GET nothing is done, and a body has its bound.
+	if status, _ := s.get(path); status != http.StatusMethodNotAllowed {
+		t.Errorf("GET: %d", status)
+	}
+	if status, _, _ := s.do(s.request("POST", path, form+strings.Repeat("x", 64<<10))); status == http.StatusOK {
+		t.Error("a body without bound is taken")
+	}
+	if got := s.state(id); got != tga.Executing {
+		t.Errorf("the call is %s", got)
+	}
+	if status, body, _ := s.do(s.request("POST", path, form)); status != http.StatusOK {
+		t.Errorf("with the token: %d %s", status, body)
+	}
+	if got := s.state(id); got != tga.Completed {
+		t.Errorf("the call is %s", got)
+	}
+}
+
+// TestEveryAction presses each button, and once more after somebody was first: the second is told.
+func TestEveryAction(t *testing.T) {
+	s := newStage(t, ui.Options{}).login()
+	for _, c := range []struct {
+		tool, verb string
+		want       tga.State
+	}{
+		{"pay", "ran", tga.Completed},
+		{"pay", "failed", tga.Failed},
+		{"pay", "not-run", tga.Failed},
+		{"pay", "abandon", tga.Failed},
+		{"ask", "deny", tga.Denied},
+		{"ask", "approve", tga.Completed},
+	} {
+		t.Run(c.verb, func(t *testing.T) {
+			s.T = t
+			s.answer = ""
+			id := s.call(c.tool, c.verb, `{"amount":5}`)
+			path := "/traces/" + id.String() + "/" + c.verb
+			_, inbox := s.get("/")
+			s.has(inbox, id.String(), "shop "+c.tool, "&#34;amount&#34;: 5", path)
+			before := s.state(id)
+			if status, body := s.post("/", path, ""); status == http.StatusOK || s.state(id) != before {
+				t.Errorf("without a reason: %d %s", status, body)
+			}
+			s.answer = `{"paid":5}`
+			if status, body := s.post("/traces/"+id.String(), path, "I have looked at the account"); status != http.StatusOK {
+				t.Fatalf("%d %s", status, body)
+			}
+			if got := s.state(id); got != c.want {
+				t.Errorf("the call is %s, want %s", got, c.want)
+			}
+			s.answer = ""
+			s.call("pay", "another "+c.verb, `{}`) // so that the inbox has a form
+			if status, body := s.post("/", path, "I have looked at the account"); status != http.StatusConflict || !strings.Contains(body, "STATE_INVALID_TRANSITION") {
+				t.Errorf("the second person: %d %s", status, body)
+			}
+		})
+	}
+	s.answer = ""
+	s.T = t
+	if status, _ := s.post("/", "/traces/"+s.call("pay", "odd", `{}`).String()+"/delete", "I have looked at the account"); status != http.StatusNotFound {
+		t.Errorf("a verb that there is not: %d", status)
+	}
+}
+
+// TestTracePage: the page of a call says what tgad show says, and has what the browser verifies.
+func TestTracePage(t *testing.T) {
+	s := newStage(t, ui.Options{}).login()
+	s.answer = `{"paid":5}`
+	id := s.call("pay", "order-17", `{"amount":5}`)
+	_, page := s.get("/traces/" + id.String())
+	s.has(page, "order-17", "PENDING", "AUTHORIZED", "EXECUTING", "COMPLETED", "write call, ", "SUCCESS", "&#34;paid&#34;: 5", "Verify in this browser", `data-raw="/traces/`+id.String()+`/raw"`)
+	if strings.Contains(page, `class="actions"`) {
+		t.Error("a finished call has buttons")
+	}
+	_, raw := s.get("/traces/" + id.String() + "/raw")
+	s.has(raw, `"trace_id":"`+id.String(), `\"entry_digest\"`, `\"_digest\"`)
+	status, body, header := s.do(s.request("GET", "/traces/"+id.String()+"/document?pointer=/result", ""))
+	if status != 200 || body != s.answer || !strings.HasPrefix(header.Get("Content-Disposition"), "attachment") || header.Get("Content-Type") != "application/octet-stream" {
+		t.Errorf("the document: %d %q %v", status, body, header)
+	}
+	for path, want := range map[string]int{"/traces/x": 422, "/traces/" + tga.ID{1}.String(): 422, "/traces/0190b0f0-0000-7000-8000-000000000000": 404, "/traces?state=NONE": 422} {
+		if status, body := s.get(path); status != want || !strings.Contains(body, `role="alert"`) {
+			t.Errorf("%s: %d, want %d", path, status, want)
+		}
+	}
+}
+
+// TestHostileAnswersAreText: markup, control characters and text that runs backwards are shown as what
+// they are, and a long answer is cut.
+func TestHostileAnswersAreText(t *testing.T) {
+	s := newStage(t, ui.Options{}).login()
+	s.answer = `{"x":"<script>alert(1)</script><img src=x onerror=alert(1)>\u202etxt.exe\u001b[2J"}`
+	id := s.call("pay", `"><script>alert(2)</script>`, `{"<b>":"</pre><script>alert(3)</script>"}`)
+	for _, path := range []string{"/traces/" + id.String(), "/traces?all=1", "/traces?find=%22%3E%3Cscript%3E&all=1"} {
+		_, page := s.get(path)
+		for _, bad := range []string{"<script>", "<img", "<b>", "\u202e", "\x1b"} {
+			if strings.Contains(page, bad) {
+				t.Errorf("%s has %q", path, bad)
+			}
+		}
+	}
+	s.answer = `{"x":"` + strings.Repeat("y", 9<<20) + `"}`
+	long := s.call("pay", "long", `{}`)
+	if status, page := s.get("/traces/" + long.String()); status != 200 || len(page) > 256<<10 {
+		t.Errorf("a long answer makes a page of %d bytes, status %d", len(page), status)
+	}
+}
+
+// TestListIsPagedAndFiltered: every call is on one page, in its order.
+func TestListIsPagedAndFiltered(t *testing.T) {
+	s := newStage(t, ui.Options{}).login()
+	s.answer = `{}`
+	const calls = 205
+	want := map[string]bool{}
+	for i := range calls {
+		want[s.call("pay", fmt.Sprintf("key-%03d", i), `{}`).String()] = true
+	}
+	path, pages := "/traces?all=1&find=key-", 0
+	for path != "" {
+		_, page := s.get(path)
+		pages, path = pages+1, ""
+		for id := range want {
+			if strings.Contains(page, `href="/traces/`+id+`"`) {
+				delete(want, id)
+			}
+		}
+		if i := strings.Index(page, `href="/traces?`); i >= 0 {
+			path = strings.ReplaceAll(page[i+6:i+6+strings.IndexByte(page[i+6:], '"')], "&amp;", "&")
+		}
+	}
+	if pages != 3 || len(want) != 0 {
+		t.Errorf("%d pages, %d calls on none", pages, len(want))
+	}
+	for query, n := range map[string]int{"all=1&find=key-007": 1, "find=key-": 0, "all=1&state=FAILED": 0, "all=1&state=COMPLETED&find=key-00": 10, "all=1&namespace=none": 0} {
+		if _, page := s.get("/traces?" + query); strings.Count(page, "<tr>") != max(0, n+min(n, 1)) {
+			t.Errorf("%s: %d rows, want %d", query, strings.Count(page, "<tr>")-1, n)
+		}
+	}
+}
+
+// TestPagesAreTold: who looks at a page is told that the log has changed.
+func TestPagesAreTold(t *testing.T) {
+	s := newStage(t, ui.Options{}).login()
+	resp, err := s.browser.Do(s.request("GET", "/live", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got := resp.Header.Get("Content-Type"); got != "text/event-stream" {
+		t.Fatalf("content type %q", got)
+	}
+	told := make(chan error, 1)
+	go func() {
+		var all []byte
+		b := make([]byte, 256)
+		for {
+			n, err := resp.Body.Read(b)
+			if all = append(all, b[:n]...); strings.Contains(string(all), "event: change\n") || err != nil {
+				if err == io.EOF {
+					err = nil
+				}
+				told <- err
+				return
+			}
+		}
+	}()
+	for i := 0; ; i++ { // the first may come before the follower stands
+		s.call("pay", fmt.Sprint("k", i), `{}`)
+		select {
+		case err := <-told:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		case <-time.After(100 * time.Millisecond):
+			if i == 300 {
+				t.Fatal("nobody is told")
+			}
+		}
+	}
+}
+
+// TestAtRestNothingIsDone: of a store at rest there are pages, and no buttons.
+func TestAtRestNothingIsDone(t *testing.T) {
+	s := newStage(t, ui.Options{}).login()
+	id := s.call("pay", "k", `{}`)
+	_, page := s.get("/")
+	token := tokenOf.FindStringSubmatch(page)[1]
+	s.serve(ui.New(s.client, ui.Options{ReadOnly: true}))
+	s.login()
+	_, page = s.get("/")
+	s.has(page, id.String(), "The store is at rest")
+	if strings.Contains(page, "<form") || strings.Contains(page, "sse-connect") {
+		t.Errorf("it has buttons:\n%s", page)
+	}
+	if status, _, _ := s.do(s.request("POST", "/traces/"+id.String()+"/ran", "token="+token+"&why=I+have+looked+at+it")); status != http.StatusForbidden {
+		t.Errorf("an action: %d", status)
+	}
+	if got := s.state(id); got != tga.Executing {
+		t.Errorf("the call is %s", got)
+	}
+}

@@ -1,0 +1,66 @@
+package ui
+
+import "github.com/tgad/tgad/schemas/tga"
+
+// words are what the view says by itself, in one place.
+var words = struct {
+	foreignHost, foreignSite, noSession, usedLink, welcome, goOn  string
+	inbox, traces, inDoubt, approvals, nothing, empty, moreCalls  string
+	oldToken, noReason, why, whyHint, readOnly, noVerify, problem string
+	all, raw, download, cut                                       string
+}{
+	foreignHost: "This address is not this machine's. Open the link that tgad ui printed.",
+	foreignSite: "Another site sent this request. It was refused, and nothing was done.",
+	noSession:   "You are not logged in. Open the link that tgad ui printed. It works once; start tgad ui again for a new one.",
+	usedLink:    "This link is used up or wrong. Start tgad ui again for a new one.",
+	welcome:     "You are logged in",
+	goOn:        "Go to the inbox",
+	inbox:       "Inbox",
+	traces:      "Calls",
+	inDoubt:     "Calls in doubt",
+	approvals:   "Waiting for a decision",
+	nothing:     "Nothing waits for you.",
+	empty:       "There is no call here.",
+	oldToken:    "This page is older than your session. Load it again; nothing was done.",
+	noReason:    "Say why. The reason stands in the log beside what you decided.",
+	why:         "Why",
+	whyHint:     "It stands in the log for as long as the log does.",
+	readOnly:    "The store is at rest: it can be looked at, and nothing can be done.",
+	noVerify:    "This trace does not verify. What follows is not proven.",
+	problem:     "It was not done",
+	moreCalls:   "More calls",
+	all:         "all",
+	raw:         "The entries as they are stored",
+	download:    "download",
+	cut:         "Cut here. The rest is in the download.",
+}
+
+// action is what a person can do about a trace, with what follows from it.
+type action struct {
+	verb, name, follows string
+	grave               bool
+}
+
+// doubtActions settle a call in doubt, and decisions answer an approval. Each says its consequence.
+var (
+	doubtActions = []action{
+		{"ran", "It ran", "The call is recorded as a success. Whoever asks with its key gets that, and it is never sent again.", false},
+		{"failed", "It failed for good", "The call is recorded as a failure. Whoever asks with its key gets that, and it is never sent again.", false},
+		{"not-run", "It did not run", "The call is recorded as not executed. Its key is free: who asks for a retry sends it. If it did run, it runs twice.", true},
+		{"abandon", "Nobody will know", "The call ends as failed, and that it may have run stays on record. Its key is never sent again.", false},
+	}
+	decisions = []action{
+		{"approve", "Approve", "With enough votes the call is sent, with exactly the arguments shown here.", true},
+		{"deny", "Deny", "One denial denies. The call is not sent.", false},
+	}
+)
+
+// settled says in the browser what became of an action.
+func settled(verb string, state tga.State) string {
+	for _, a := range append(append([]action{}, doubtActions...), decisions...) {
+		if a.verb == verb {
+			return a.name + ": recorded. The call is " + state.String() + "."
+		}
+	}
+	return ""
+}
