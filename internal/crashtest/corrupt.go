@@ -3,6 +3,7 @@ package crashtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -20,9 +21,18 @@ type damage struct {
 	at   int
 	cut  bool // the file ends at at; otherwise the byte there is xored with flip
 	flip byte
+
+	swap string // the whole file: "gone", or whose file of that name it is now
+	by   []byte // what stands there then
 }
 
+// gone is the swap of a file that is taken away.
+const gone = "gone"
+
 func (d damage) String() string {
+	if d.swap != "" {
+		return fmt.Sprintf("%s is %s", d.file, d.swap)
+	}
 	if d.cut {
 		return fmt.Sprintf("%s cut at %d", d.file, d.at)
 	}
@@ -30,6 +40,9 @@ func (d damage) String() string {
 }
 
 func (d damage) apply(b []byte) []byte {
+	if d.swap != "" {
+		return d.by
+	}
 	b = slices.Clone(b)
 	if d.cut {
 		return b[:d.at]
@@ -38,9 +51,24 @@ func (d damage) apply(b []byte) []byte {
 	return b
 }
 
+// in damages the store of an image.
+func (d damage) in(fs vfs.FS) error {
+	path := fs.PathJoin(Dir, d.file)
+	if d.swap == gone {
+		return errors.Join(fs.Remove(path), syncDir(fs, fs.PathDir(path)))
+	}
+	b, err := readFile(fs, path)
+	if err == nil {
+		err = writeFile(fs, path, d.apply(b))
+	}
+	return err
+}
+
 // Corrupt damages each file of a store, a byte or a cut at a time, and demands that it
 // is harmless, refused or shows (D1). perFile bounds how many of each are made of a
-// file; 0 = all. Files that which does not want are left alone, nil wants all.
+// file; 0 = all. Files that which does not want are left alone, nil wants all. Each file is
+// also taken away, put back to what it was earlier, and replaced by the file of that name of a
+// store that lived the same life.
 //
 // A store at two moments: closed, and killed with its page cache kept. In a power cut
 // the watermark may be a second behind, and damage to what was acknowledged within that
@@ -51,24 +79,40 @@ func (r *Run) Corrupt(s Scenario, seed uint64, perFile int, which func(name stri
 	if err != nil {
 		return // Explore reports it
 	}
-	s.play(p)
-	// What is ended now is archived, what follows is not.
-	if _, err := p.DB.SealTraces(context.Background(), start+1); err != nil {
-		r.report(w.Crash(0), s.Name, []Violation{{Property: "D1", Detail: "seal: " + err.Error()}})
-	}
-	w.Advance(time.Second)
-	s.play(p)
+	early := s.live(r, p)
 	killed := w.Crash(0)
 	r.exports(p, seed, perFile)
 	if err := p.DB.Close(); err != nil {
 		return // likewise
 	}
+	others := map[string]vfs.FS{"an earlier one": early.FS}
+	other := NewWorld(^seed)
+	if p, err := other.Start(s.Conf); err == nil {
+		s.live(r, p)
+		others["another store's"] = other.Crash(0).FS
+		if err := p.DB.Close(); err != nil {
+			return // likewise
+		}
+	}
 	for _, img := range []Image{killed, w.Crash(0)} {
-		r.corruptImage(img, s, seed, perFile, which)
+		r.corruptImage(img, s, seed, perFile, which, others)
 	}
 }
 
-func (r *Run) corruptImage(img Image, s Scenario, seed uint64, perFile int, which func(name string) bool) {
+// live is the life of a store that is damaged afterwards, and what it was in the middle of it.
+func (s Scenario) live(r *Run, p *Process) (early Image) {
+	s.play(p)
+	// What is ended now is archived, what follows is not.
+	if _, err := p.DB.SealTraces(context.Background(), start+1); err != nil {
+		r.report(p.World.Crash(0), s.Name, []Violation{{Property: "D1", Detail: "seal: " + err.Error()}})
+	}
+	early = p.World.Crash(0)
+	p.World.Advance(time.Second)
+	s.play(p)
+	return early
+}
+
+func (r *Run) corruptImage(img Image, s Scenario, seed uint64, perFile int, which func(name string) bool, others map[string]vfs.FS) {
 	sound := img.World()
 	p, bad := r.reopen(sound, s)
 	if p == nil || len(bad) > 0 {
@@ -81,26 +125,23 @@ func (r *Run) corruptImage(img Image, s Scenario, seed uint64, perFile int, whic
 		return
 	}
 	rng := rand.New(rand.NewPCG(seed, 11))
-	var list []damage
+	var list, swaps []damage
 	for _, name := range filesOf(img.FS) {
 		b, err := readFile(img.FS, img.FS.PathJoin(Dir, name))
 		if err == nil && (which == nil || which(name)) {
 			// What is filled with zeros ahead holds nothing: little of it is enough.
 			used := min(len(b), len(bytes.TrimRight(b, "\x00"))+64)
 			list = append(list, damages(name, used, perFile, rng)...)
+			swaps = append(swaps, swapped(name, b, others)...)
 		}
 	}
+	list = append(swaps, list...) // they are few, and a short run has them too
 	// An Open that finds damage gives Pebble seconds to end, so many wait at a time.
 	r.eachOf(64, len(list), func(i int) {
 		d := list[i]
 		c := img
 		c.FS = img.FS.CrashClone(vfs.CrashCloneCfg{})
-		path := c.FS.PathJoin(Dir, d.file)
-		b, err := readFile(c.FS, path)
-		if err == nil {
-			err = writeFile(c.FS, path, d.apply(b))
-		}
-		if err != nil {
+		if err := d.in(c.FS); err != nil {
 			r.report(c, d.String(), []Violation{{Property: "D1", Detail: err.Error()}})
 			return
 		}
@@ -122,6 +163,17 @@ func damages(name string, size, perFile int, rng *rand.Rand) (list []damage) {
 	}
 	for at := rng.IntN(step); at < size; at += step {
 		list = append(list, damage{file: name, at: at, flip: byte(1 + rng.IntN(255))}, damage{file: name, at: at, cut: true})
+	}
+	return list
+}
+
+// swapped takes a whole file away, and puts those of other moments and stores in its place.
+func swapped(name string, b []byte, others map[string]vfs.FS) []damage {
+	list := []damage{{file: name, swap: gone}}
+	for says, fs := range others {
+		if by, err := readFile(fs, fs.PathJoin(Dir, name)); err == nil && !bytes.Equal(by, b) {
+			list = append(list, damage{file: name, swap: says, by: by})
+		}
 	}
 	return list
 }
