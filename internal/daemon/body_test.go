@@ -109,6 +109,34 @@ func TestBodyIsCountedUntilItsCallEnds(t *testing.T) {
 	}
 }
 
+// TestAnnouncedBodyHoldsWhatItSent: a length in a header takes nothing of the budget. Peers that
+// announce more than all of it, and send a few bytes, keep nobody else's call out.
+func TestAnnouncedBodyHoldsWhatItSent(t *testing.T) {
+	b := start(t, "[limits]\nbody_budget = \"64MiB\"\n")
+	const bodies = 20
+	for range bodies {
+		c, err := net.Dial("unix", b.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "POST /v1/tool-calls HTTP/1.1\r\nHost: tgad\r\nTgad-Client: x\r\nContent-Length: 15728640\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for b.scrape("tgad_body_bytes") < bodies*firstRead {
+		time.Sleep(time.Millisecond)
+	}
+	if n := b.scrape("tgad_body_bytes"); n > (bodies+1)*firstRead {
+		t.Errorf("%d bodies of one byte each hold %v bytes", bodies, n)
+	}
+	req := charge("k")
+	req.Args = []byte(`{"a":"` + strings.Repeat("x", 1<<20) + `"}`)
+	if _, err := b.client.Call(t.Context(), req); err != nil {
+		t.Errorf("a call beside them: %v", err)
+	}
+}
+
 // TestBudgetIsGivenBack after answers of every kind.
 func TestBudgetIsGivenBack(t *testing.T) {
 	b := start(t, "[limits]\nrequest_bytes = 40000\nbody_budget = 90000\n")
