@@ -92,7 +92,11 @@ func (v *stateVerbs) rollBack(ctx context.Context, name, call string, at []strin
 	if v.JSON {
 		return v.Line(map[string]any{"ok": true, "verb": "rollback", "what": id})
 	}
-	v.Printf("\nrolled back; to undo it: tgad state rollback %s %s\n", name, id)
+	find := "" // the store, where only the command line said which it is
+	if v.data != "" {
+		find = "--data " + cli.ShellWord(cli.Absolute(v.data)) + " "
+	}
+	v.Printf("\nrolled back; to undo it: tgad state rollback %s%s %s\n", find, name, id)
 	return nil
 }
 

@@ -95,6 +95,17 @@ func (k *keptState) tgad(want int, args ...string) string {
 	return out.String()
 }
 
+// types runs a line in a shell that knows of no store, and answers yes.
+func (k *keptState) types(line string) {
+	k.Helper()
+	cmd := exec.Command("sh", "-c", line)
+	cmd.Env = append(os.Environ(), "TGAD_DATA=", "TGAD_SOCKET=")
+	cmd.Stdin = strings.NewReader("y\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		k.Errorf("%s: %v\n%s", line, err, out)
+	}
+}
+
 func newKeptState(t testing.TB) *keptState {
 	k := &keptState{t, t.TempDir(), "01936a8b-4c2d-7000-8000-0000000000b0"}
 	k.write(k.at("work/file"), "0")
@@ -135,11 +146,15 @@ func TestForkIsRolledBackFromTheCommandLine(t *testing.T) {
 	})
 	k.write(k.at("twin/cache/big"), "not in any snapshot")
 	out := k.tgad(cli.ExitOK, "state", "rollback", k.id+"/1", second, "--yes")
-	if !strings.Contains(out, "rolled back; to undo it: tgad state rollback "+k.id+"/1 ") {
+	_, undo, _ := strings.Cut(out, "rolled back; to undo it: ")
+	if !strings.Contains(undo, " "+k.id+"/1 ") {
 		t.Errorf("it says\n%s", out)
 	}
 	k.holds(k.at("twin/file"), "0")
 	k.holds(k.at("twin/cache/big"), "not in any snapshot")
+	// As it is printed, where nothing but the command line says which store it is.
+	k.types(undo)
+	k.holds(k.at("twin/file"), "2")
 	k.holds(k.at("work/file"), "1")
 	k.tgad(cli.ExitOK, "state", "rollback", k.id, id, "--yes")
 	k.holds(k.at("work/file"), "0")
