@@ -220,7 +220,11 @@ func (rp *repeats) twin(ctx context.Context, u undelivered, policy Policy) (twin
 		}
 	case t.Head.State.Terminal():
 		w.state = ended(t)
-		w.age = time.Duration(rp.clock.now()-w.since) * time.Millisecond
+		// A clock that is set makes no answer be served for longer, and has no call run again
+		// sooner that may have run.
+		if w.age = rp.clock.Longest(w.since.Time()); w.state == call.Abandoned {
+			w.age = rp.clock.Certain(w.since.Time())
+		}
 	}
 	return w, nil
 }

@@ -170,6 +170,42 @@ func resolve(c *clients, g runtime.Begun, status string, class ledger.Class) {
 	}
 }
 
+// TestRepeatWindowIsOfTheTimeThatPasses sets the wall clock after a call has ended: an answer is
+// served to a repeat no longer, and a call that was given up runs again no sooner.
+func TestRepeatWindowIsOfTheTimeThatPasses(t *testing.T) {
+	const window = time.Minute
+	for _, row := range []struct {
+		name   string
+		end    func(c *clients, first runtime.Begun)
+		set    time.Duration
+		passes time.Duration
+		want   runtime.Standing
+	}{
+		{"answered, within it, set back", (*clients).answer, -24 * time.Hour, window - time.Second, runtime.BeginServe},
+		{"answered, past it, set back", (*clients).answer, -24 * time.Hour, window + time.Second, runtime.BeginStale},
+		{"answered, set ahead", (*clients).answer, time.Hour, 0, runtime.BeginStale},
+		{"abandoned, set ahead", abandon, time.Hour, window - time.Second, runtime.BeginServe},
+		{"abandoned, past it, set ahead", abandon, time.Hour, window + time.Second, runtime.BeginSend},
+		{"abandoned, within it, set back", abandon, -24 * time.Hour, window - time.Second, runtime.BeginServe},
+		{"abandoned, past it, set back", abandon, -24 * time.Hour, window + time.Second, runtime.BeginSend},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			policy := licence(ledger.Park)
+			policy.PermitTime, policy.RepeatWindow = time.Hour, window
+			c := withClients(t, policy, func(b *bench) { b.opts.Monotonic = b.monotonic })
+			c.come("A")
+			c.come("B")
+			first := c.beginAs("A")
+			c.wantStanding(first, runtime.BeginSend)
+			row.end(c, first)
+			c.die("A")
+			c.jump(row.set)
+			c.advance(row.passes)
+			c.wantStanding(c.beginAs("B"), row.want)
+		})
+	}
+}
+
 // TestTwoRepeatsDoNotTakeTheSameCall: of two clients that repeat what a third one lost, one
 // takes it over and the other makes a new one; also when the taker dies in between.
 func TestTwoRepeatsDoNotTakeTheSameCall(t *testing.T) {
