@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/runtime/workstate/sqlitefile"
 	"github.com/tgad/tgad/schemas/tga"
@@ -130,6 +131,39 @@ func TestPathIsFollowed(t *testing.T) {
 					t.Errorf("left over: %v %v", list, err)
 				}
 			})
+		}
+	}
+}
+
+// TestReplacedWhileItIsCopied renames another database over the path at some moment of a
+// snapshot. The snapshot is of the one or of the other, with that one's mode, and never a mixture.
+func TestReplacedWhileItIsCopied(t *testing.T) {
+	dir := t.TempDir()
+	path, first, second := filepath.Join(dir, "tool.db"), filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	database(t, first, "first")
+	database(t, second, "second")
+	put := func(from string, mode os.FileMode) error {
+		b, err := os.ReadFile(from)
+		return errors.Join(err, os.WriteFile(path+".new", b, 0o600), os.Chmod(path+".new", mode), os.Rename(path+".new", path))
+	}
+	must(t, put(first, 0o600))
+	f, err := sqlitefile.Open(bg, path, t.TempDir())
+	must(t, err)
+	defer func() { must(t, f.Close()) }()
+	before := snapshot(t, f).Digest()
+	must(t, put(second, 0o644))
+	after := snapshot(t, f).Digest()
+	for i := range 50 {
+		must(t, put(first, 0o600))
+		done := make(chan error, 1)
+		go func() {
+			time.Sleep(time.Duration(i) * 40 * time.Microsecond)
+			done <- put(second, 0o644)
+		}()
+		n, err := f.Snapshot(bg)
+		must(t, <-done)
+		if err != nil || n.Digest() != before && n.Digest() != after {
+			t.Errorf("replaced after %d µs: neither of the two, %v", 40*i, err)
 		}
 	}
 }
