@@ -87,7 +87,7 @@ torture-sum: ## what the committed runs reached together
 	$(TORTURE) -sum bench/results/crash/*.json
 
 kills: ## kill -9 of the daemon under 16 callers; KILLS says how often
-	TGAD_KILLS=$(or $(KILLS),200) $(GO) test -count=1 -run 'TestKill' -v -timeout 30m ./cmd/tgad
+	TGAD_KILLS=$(or $(KILLS),300) $(GO) test -count=1 -run 'TestKill' -v -timeout 30m ./cmd/tgad
 
 mutate: ## which changed operators no test of their package notices; PKGS says where
 	@bin=$$(mktemp -d) && trap 'rm -rf '$$bin EXIT && GOBIN=$$bin $(GO) install $(GREMLINS) && \
