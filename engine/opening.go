@@ -7,6 +7,7 @@ import (
 
 	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 )
@@ -88,7 +89,7 @@ func (o *opening) start(acceptLoss bool, doubt *tga.Error) error {
 	case found.empty && o.readOnly:
 		return tga.Errorf(tga.NotFound, "open %s: there is no store", o.dir)
 	case found.empty && !found.beginning:
-		return tga.Errorf(tga.NotFound, "open %s: there is no store, only files that one may have left. Move them away, then tgad init --data %s", o.dir, o.dir)
+		return tga.Errorf(tga.NotFound, "open %s: there is no store, only files that one may have left. Move them away, then tgad init --data %s", o.dir, clip.ShellWord(o.dir))
 	case found.doubt != nil && !acceptLoss:
 		o.readOnly = true // what is in doubt is not written to
 	}

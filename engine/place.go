@@ -13,6 +13,7 @@ import (
 
 	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
 )
@@ -121,7 +122,7 @@ func (s site) settle() error {
 		case !s.opts.StoreID.IsZero():
 			return tga.Errorf(tga.NotFound, "open %s: there is no store, and it should be store %s: is its disk mounted?", dir, s.opts.StoreID)
 		case p == placeEmpty && !s.opts.Create:
-			return tga.Errorf(tga.NotFound, "open %s: the directory is empty. If there should be a store, its disk may not be mounted. To make a new one: tgad init --data %s", dir, dir)
+			return tga.Errorf(tga.NotFound, "open %s: the directory is empty. If there should be a store, its disk may not be mounted. To make a new one: tgad init --data %s", dir, clip.ShellWord(dir))
 		}
 		if err := s.witness().ofNone(dir); err != nil || p == placeEmpty {
 			return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/filelock"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
@@ -190,14 +191,15 @@ func (v vantage) testify(x *index, store tga.ID, incarnation uint64, believe boo
 // last, nil where it is.
 func (v vantage) contradicts(w *witness, store tga.ID, has witnessToken) error {
 	path := v.path
+	dir, file := clip.ShellWord(v.dir), clip.ShellWord(path) // where somebody is to type them
 	const ways = "If this directory is the newest there is: tgad init --data %s --witness %s. If it is an older one: tgad restore %s makes a store of it that sends nothing twice"
 	switch {
 	case w == nil && has.Token == "":
 		return nil // the first open with a witness
 	case w == nil:
-		return tga.Errorf(tga.StoreUnavailable, "open %s: its witness %s is missing: is its disk mounted? "+ways, v.dir, path, v.dir, path, v.dir)
+		return tga.Errorf(tga.StoreUnavailable, "open %s: its witness %s is missing: is its disk mounted? "+ways, v.dir, path, dir, file, dir)
 	case w.Store != store.String():
-		return tga.Errorf(tga.StateChecksumMismatch, "open %s: its witness %s is of store %s, this is %s. "+ways, v.dir, path, w.Store, store, v.dir, path, v.dir)
+		return tga.Errorf(tga.StateChecksumMismatch, "open %s: its witness %s is of store %s, this is %s. "+ways, v.dir, path, w.Store, store, dir, file, dir)
 	case has.Token == w.Last.Token, w.Next != nil && has.Token == w.Next.Token:
 		return nil
 	}
@@ -206,7 +208,7 @@ func (v vantage) contradicts(w *witness, store tga.ID, has witnessToken) error {
 		what = "it was copied or rolled back to an earlier time"
 	}
 	return tga.Errorf(tga.StateChecksumMismatch, "open %s: %s: it was opened %d times, its witness %s saw %d. "+ways,
-		v.dir, what, has.Incarnation, path, w.Last.Incarnation, v.dir, path, v.dir)
+		v.dir, what, has.Incarnation, path, w.Last.Incarnation, dir, file, dir)
 }
 
 // leave draws a token at a close. Where it fails, the store is as a crash leaves it.

@@ -2,10 +2,13 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -276,4 +279,49 @@ func TestCrashBetweenStoreAndWitness(t *testing.T) {
 		}
 	}
 	t.Logf("%d crashes", len(crashes))
+}
+
+// TestCommandsOfARefusalCanBePasted: a refused open names commands, and a shell reads the directory in
+// them as it is, whatever characters it has.
+func TestCommandsOfARefusalCanBePasted(t *testing.T) {
+	top := t.TempDir()
+	words := func(err error, from string) []string {
+		t.Helper()
+		_, text, found := strings.Cut(err.Error(), from)
+		if !found {
+			t.Fatalf("%v does not say %q", err, from)
+		}
+		text, _, _ = strings.Cut(text, ". If")
+		text, _, _ = strings.Cut(text, " makes a store")
+		out, err := exec.Command("sh", "-c", "set -- "+text+`; printf '%s\n' "$@"`).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", text, err, out)
+		}
+		return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	}
+	for _, name := range []string{"plain", "a b", "it's $HOME", `x"y\z`, "*;#"} {
+		dir, witness := filepath.Join(top, name), filepath.Join(top, name+" witness")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		_, err := engine.Open(dir, engine.Options{FirstSegmentBytes: 64 << 10})
+		if got := words(err, "tgad init --data "); !slices.Equal(got, []string{dir}) {
+			t.Errorf("an empty directory: %q, want %q", got, dir)
+		}
+		o := engine.Options{FirstSegmentBytes: 64 << 10, Create: true, WitnessFile: witness}
+		db, err := engine.Open(dir, o)
+		if err == nil {
+			err = errors.Join(db.Close(), os.Remove(witness))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = engine.Open(dir, o)
+		if got := words(err, "tgad init --data "); !slices.Equal(got, []string{dir, "--witness", witness}) {
+			t.Errorf("without its witness: %q", got)
+		}
+		if got := words(err, "tgad restore "); !slices.Equal(got, []string{dir}) {
+			t.Errorf("without its witness: %q", got)
+		}
+	}
 }

@@ -2,19 +2,12 @@ package cli
 
 import (
 	"path/filepath"
-	"strings"
+
+	"github.com/tgad/tgad/internal/clip"
 )
 
-// ShellWord is a word as a POSIX shell reads it back: what tgad prints for somebody to type is
-// run as it stands.
-func ShellWord(s string) string {
-	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:@%,", r))
-	}) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
+// ShellWord is [clip.ShellWord].
+func ShellWord(s string) string { return clip.ShellWord(s) }
 
 // Absolute is the path of a file from whichever directory it is typed in; "" stays "".
 func Absolute(path string) string {

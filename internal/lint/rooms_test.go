@@ -26,7 +26,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/chaintest", "", "schemas/tga wal/chain"},
 	{"wal", "the log on disk: segments, records, reader, the scan after a crash, body files, copies, rewriting in place; when a segment is rewritten is `engine`'s to say", "schemas/tga"},
 	{"internal/vector", `the log's bytes for the golden vectors`, "schemas/tga wal"},
-	{"engine", "the store: append, leases, checkpoints, global order, check, backup, over `wal` and its index in Pebble. The only importer of Pebble, but for its file systems", "engine/internal/guard internal/access internal/filelock keyspace ledger schemas/tga wal wal/chain internal/segment"},
+	{"engine", "the store: append, leases, checkpoints, global order, check, backup, over `wal` and its index in Pebble. The only importer of Pebble, but for its file systems", "engine/internal/guard internal/access internal/clip internal/filelock keyspace ledger schemas/tga wal wal/chain internal/segment"},
 	{"engine/internal/guard", "", "internal/access schemas/tga"},
 
 	// The runtime and what it sends calls to.
@@ -71,7 +71,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/filelock", "", "internal/access"},
 	{"internal/secretfile", `files whose content is secret: who may have access, and the grammar of headers`, "internal/access"},
 	{"internal/serial", `marks tests by what they take: some the race detector leaves out, some only make accept runs`, ""},
-	{"internal/clip", `texts cut to a length, in bytes or characters`, ""},
+	{"internal/clip", `texts made fit to be shown: cut to a length, harmless, as a word of a shell`, ""},
 	{"internal/clock", `the one rule by which time that passes is told: wall and monotonic clock, jumps`, ""},
 	{"internal/mcpfront/call", "the table that tells a call without an idempotency key from a repeat of an earlier one; pure, so `runtime` may use it", ""},
 	{"internal/mcpanswer", `what an answer of an MCP server to tools/call means for the record of the call`, "internal/clip internal/mcpraw ledger runtime schemas/tga"},
