@@ -19,16 +19,19 @@ SOCKET  ?= /tmp/tgad-run/tgad.sock
 test pg race fuzz cost size lint: export CGO_ENABLED ?= 0
 race: export CGO_ENABLED = 1
 
-.PHONY: build run demo test pg race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
+.PHONY: build tgad run demo test pg race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
 
-build: ## bin/tgad, a static binary, and bin/tgad-lab, which its verbs demo and torture start
+build: tgad ## bin/tgad, a static binary, with bin/tgad-lab and bin/tgad-postgres, which some of its verbs start
+	cd engine/postgres && CGO_ENABLED=0 $(GO) build -tags '$(TAGS)' -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/ ./cmd/tgad-postgres
+
+tgad: ## bin/tgad and bin/tgad-lab, without the store in PostgreSQL
 	CGO_ENABLED=0 $(GO) build -tags '$(TAGS)' -trimpath -ldflags '-s -w' -o $(BIN)/ ./cmd/tgad ./cmd/tgad-lab
 
-run: build ## a daemon on $(SOCKET) with its store in $(DATA) and a demonstration tool server
+run: tgad ## a daemon on $(SOCKET) with its store in $(DATA) and a demonstration tool server
 	cd $(dir $(abspath $(DATA))) && PATH="$(abspath $(BIN)):$$PATH" exec tgad serve \
 	  --data $(abspath $(DATA)) --socket $(abspath $(SOCKET)) --config $(CURDIR)/examples/demo.toml
 
-demo: build ## the main job on real processes, about 15 s
+demo: tgad ## the main job on real processes, about 15 s
 	$(BIN)/tgad demo
 
 # Without vet: lint does all of that, and CI runs both.

@@ -121,7 +121,8 @@ func (ts *timers) wake() {
 
 // RunTimers serves the store's timers until ctx ends: it asks again about calls in
 // doubt, makes due attempts, lets approvals expire. The times are in the store, so
-// they survive a restart; one process at a time should run this. What is under way when
+// they survive a restart. Where several processes share a store each runs this: of those that
+// find the same timer, the one that gets the trace's lease serves it. What is under way when
 // ctx ends goes on under life, so that a drain puts nothing in doubt, and is waited for.
 // It returns ctx's error, or a store's that can no longer be read.
 func (rt *Runtime) RunTimers(ctx, life context.Context) error {
@@ -368,6 +369,10 @@ func (rt *Runtime) serveTimer(ctx context.Context, key []byte, trace tga.ID, t t
 		return err
 	}
 	defer rt.store.Release(l.lease)
+	// Another process may have served it since it was listed: a question would be asked again.
+	if left, err := rt.store.Attachment(ctx, chain.AttachTimer, key); err != nil || left == nil {
+		return err
+	}
 	if t.Kind == timerProbe && l.state == tga.Executing || t.Kind == timerExpiry && l.state == tga.Pending {
 		l.confirms = true
 		err := rt.drive(ctx, l)

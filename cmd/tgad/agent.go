@@ -263,7 +263,7 @@ func (v *agentVerbs) hosting(ctx context.Context, file string, g func(context.Co
 	}
 	view := cli.NewAgentView(&v.Streams)
 	var h *agent.Host
-	err = whenFree(ctx, time.Second, func() (err error) {
+	err = cli.WhenFree(ctx, time.Second, func() (err error) {
 		h, err = agent.Open(agent.Options{Data: v.dir, Config: c, Manifests: append([]string{file}, v.others...), Model: v.model, Unenforced: v.unenforced, Observe: view.Observe, Warn: view.Warn})
 		return err
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -51,7 +50,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 		if !version {
 			return c.Help()
 		}
-		_, err := fmt.Fprintln(a.Out, buildVersion())
+		_, err := fmt.Fprintln(a.Out, cli.BuildVersion())
 		return err
 	}
 	root.SuggestionsMinimumDistance = 2
@@ -61,7 +60,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
 	root.PersistentFlags().BoolVar(&a.JSON, "json", false, "print one JSON object a line")
 	root.PersistentFlags().BoolVar(&a.Progress, "progress", false, "show how far long work is, on stderr; a terminal shows it without")
-	root.PersistentFlags().StringVar(&a.socket, "socket", defaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
+	root.PersistentFlags().StringVar(&a.socket, "socket", cli.DefaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
 	a.socketNamed = func() bool { return root.PersistentFlags().Changed("socket") }
 	root.AddGroup(
 		&cobra.Group{ID: groupRun, Title: "Run:"},
@@ -73,7 +72,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 		id    string
 		verbs []*cobra.Command
 	}{
-		{groupRun, []*cobra.Command{a.init(), a.serve(), a.of(needDaemon, a.call()), a.of(needDaemon, a.traceArgs(false, openOnes, a.recover())), cli.MCP(&a.Streams, &a.socket), a.agent(), labVerb("demo", "Kill processes in the middle of calls, and count the charges"), labVerb("torture", "Crash stores made for the purpose, and count losses and double sends")}},
+		{groupRun, []*cobra.Command{a.init(), cli.Serve(&a.Streams, &a.socket, nil), a.of(needDaemon, a.call()), a.of(needDaemon, a.traceArgs(false, openOnes, a.recover())), cli.MCP(&a.Streams, &a.socket), a.agent(), elsewhere(cli.Lab, "demo", "Kill processes in the middle of calls, and count the charges"), elsewhere(cli.Lab, "torture", "Crash stores made for the purpose, and count losses and double sends")}},
 		{groupLook, []*cobra.Command{
 			a.of(needLog, a.ls()), a.of(needLog, a.traceArgs(false, everyOne, a.show())), a.of(needLog, a.traceArgs(false, everyOne, a.tail())), a.of(needLog, a.inDoubt()), a.of(needLog, a.approvals()), a.of(needLog, webView(a)),
 			a.evidence(), a.of(needDaemon, proving{a}.monitor()), proving{a}.witness(), a.of(needLog, a.traceArgs(false, everyOne, proving{a}.receipt())), a.of(needLog, a.traceArgs(true, everyOne, a.rollbackPlan())), a.doctor(), a.explain(), a.version(),
@@ -84,7 +83,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 		}},
 		{groupKeep, []*cobra.Command{
 			a.of(needLog, a.traceArgs(false, everyOne, a.verify())), a.of(needLog, a.traceArgs(true, everyOne, a.export())), a.of(needWriter, a.seal()), a.of(needWriter, a.backup()), a.restore(), a.index(),
-			a.of(needWriter, a.unfreeze()), a.capability(),
+			a.of(needWriter, a.unfreeze()), a.capability(), elsewhere(cli.Postgres, "pg", "Look after the tables of a store in PostgreSQL"),
 		}},
 	} {
 		for _, v := range g.verbs {
@@ -118,18 +117,6 @@ func unknownVerb(c *cobra.Command, args []string) error {
 		text += "; did you mean " + strings.Join(like, " or ") + "?"
 	}
 	return cli.Usagef("%s", text)
-}
-
-// defaultSocket is $TGAD_SOCKET, else tgad/tgad.sock in $XDG_RUNTIME_DIR, else in /run.
-func defaultSocket() string {
-	if s := os.Getenv("TGAD_SOCKET"); s != "" {
-		return s
-	}
-	dir := os.Getenv("XDG_RUNTIME_DIR")
-	if dir == "" {
-		dir = "/run"
-	}
-	return filepath.Join(dir, "tgad", "tgad.sock")
 }
 
 // dataFlag gives a verb the --data flag, with $TGAD_DATA as its default.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/ui"
 	"github.com/tgad/tgad/runtime/client"
 )
@@ -31,7 +32,7 @@ With --data and a store that no process has, it shows the store and changes noth
 			}
 			defer func() { _ = l.Close() }() // closed already where it served
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				v := ui.New(c, ui.Options{ReadOnly: a.dialer != nil, Version: buildVersion().Version})
+				v := ui.New(c, ui.Options{ReadOnly: a.dialer != nil, Version: cli.BuildVersion().Version})
 				url := fmt.Sprintf("http://%s%s", l.Addr(), v.Login())
 				if !a.JSON {
 					a.Printf("open %s\n", url)

@@ -77,7 +77,7 @@ func (a *app) visit(ctx context.Context) (leave func() error, err error) {
 		return nil, err
 	}
 	for until := time.Now().Add(lockPatience); ; {
-		r, err := daemon.OpenReader(dir, buildVersion().Version, conf)
+		r, err := daemon.OpenReader(dir, cli.BuildVersion().Version, conf)
 		switch {
 		case err == nil && a.need == needLog:
 			a.socket, a.dialer = dir, r.Dial

@@ -119,7 +119,7 @@ func (a proving) witnessing(ctx context.Context, k *witness.Key, trust witness.T
 		lines = slog.NewJSONHandler(a.Err, nil)
 	}
 	log := slog.New(lines)
-	defer outliveHangup(log)()
+	defer cli.OutliveHangup(log)()
 	log.Info("listening", "address", l.Addr().String(), "stores", len(trust), "key", k.Public)
 	return witness.New(k, trust, s, log).Serve(ctx, l)
 }

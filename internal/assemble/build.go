@@ -41,9 +41,12 @@ func Load(path string) (*config.Config, error) { return config.Load(path, builde
 type Options struct {
 	// Store is the store's directory. The locks of child processes are kept in it, and
 	// a file of keys inside it is refused.
-	Store  string
-	Logger *slog.Logger     // gets what servers write
-	Clock  func() time.Time // for tests; nil means time.Now
+	Store string
+	// Children names, where the store is in no directory, one for those locks. It is asked only
+	// where the file has a server that is a child process.
+	Children func() (string, error)
+	Logger   *slog.Logger     // gets what servers write
+	Clock    func() time.Time // for tests; nil means time.Now
 	// OnToolsChanged is told the id of an config.MCP server whose tools may be others now; see
 	// [mcp.Options]. Nil means nobody asks.
 	OnToolsChanged func(server string)
@@ -93,9 +96,9 @@ func Build(c *config.Config, o Options) (_ *Tools, err error) {
 		t.trust = runtime.Trust{Outcome: t.rules.Outcome, Inverse: t.rules.Inverse}
 		return t, nil
 	}
-	children := filepath.Join(o.Store, "children")
-	if err := access.MkdirAll(children); err != nil {
-		return nil, tga.Errorf(tga.StoreUnavailable, "make the directory of the children's locks: %w", err)
+	children, err := o.children(c)
+	if err != nil {
+		return nil, err
 	}
 	for i := range c.Servers {
 		s := &c.Servers[i]
@@ -113,6 +116,23 @@ func Build(c *config.Config, o Options) (_ *Tools, err error) {
 	}
 	t.trust, err = t.buildTrust(o)
 	return t, err
+}
+
+// children makes the directory for the locks of child processes.
+func (o *Options) children(c *config.Config) (dir string, err error) {
+	dir = filepath.Join(o.Store, "children")
+	if o.Store == "" {
+		if !slices.ContainsFunc(c.Servers, func(s config.Server) bool { return s.Type == config.MCPCommand }) {
+			return "", nil
+		}
+		if dir, err = o.Children(); err != nil {
+			return "", err
+		}
+	}
+	if err := access.MkdirAll(dir); err != nil {
+		return "", tga.Errorf(tga.StoreUnavailable, "make the directory of the children's locks: %w", err)
+	}
+	return dir, nil
 }
 
 // stack decorates a transport in the order that package dispatch prescribes.

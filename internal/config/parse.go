@@ -99,6 +99,7 @@ type report struct {
 	lines     []string
 	positions map[string]int // of keys, by path
 	mistakes  []mistake
+	hidden    map[int]bool // lines that may hold a secret, and are not repeated
 }
 
 // decode takes over what the TOML decoder refuses.
@@ -124,12 +125,26 @@ func (r *report) decode(err error) {
 // add reports a mistake at a key. Where the key is absent, the place is that of the
 // table it belongs to.
 func (r *report) add(path, format string, args ...any) {
-	line := 0
+	line := r.line(path)
+	r.mistakes = append(r.mistakes, mistake{line, path + ": " + fmt.Sprintf(format, args...)})
+}
+
+// line is where a key stands, or what it is in; 0 where the file does not have that.
+func (r *report) line(path string) (line int) {
 	for p := path; line == 0 && p != ""; {
 		line = r.positions[p]
 		p = p[:max(strings.LastIndexByte(p, '.'), 0)]
 	}
-	r.mistakes = append(r.mistakes, mistake{line, path + ": " + fmt.Sprintf(format, args...)})
+	return line
+}
+
+// addSecret is add for a key whose value may be a secret: the error does not repeat its line.
+func (r *report) addSecret(path, format string, args ...any) {
+	r.add(path, format, args...)
+	if r.hidden == nil {
+		r.hidden = map[int]bool{}
+	}
+	r.hidden[r.line(path)] = true
 }
 
 // err is the report as an error, nil where nothing is wrong.
@@ -148,7 +163,10 @@ func (r *report) err() error {
 			fmt.Fprintf(&b, "%s: %s", name, m.what)
 			continue
 		}
-		fmt.Fprintf(&b, "%s:%d: %s\n%5d | %s", name, m.line, m.what, m.line, r.lines[m.line-1])
+		fmt.Fprintf(&b, "%s:%d: %s", name, m.line, m.what)
+		if !r.hidden[m.line] {
+			fmt.Fprintf(&b, "\n%5d | %s", m.line, r.lines[m.line-1])
+		}
 	}
 	return tga.Errorf(tga.ValidationError, "%s", b.String())
 }

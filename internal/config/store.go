@@ -1,13 +1,32 @@
 package config
 
 import (
+	"errors"
+	"net/url"
+	"regexp"
+	"strings"
+
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// Store is the part about the disk. Zero means the engine's default.
+// Store says where the store is, which one must be there and how much it may use.
 type Store struct {
 	// ID pins the store: another one, a new one or none is refused.
 	ID string `toml:"id"`
+
+	// URL is a store in a database; "" is the directory that --data names.
+	URL string `toml:"url"`
+	// PasswordFile is for that database; without it the environment of PostgreSQL says it.
+	PasswordFile string `toml:"password_file"`
+	// RequireSync refuses a database that acknowledges what no standby has.
+	RequireSync bool `toml:"require_sync"`
+	// Shard tells the stores of one database from each other.
+	Shard int32 `toml:"shard"`
+	// Lease is for how long a daemon of such a store that stops answering keeps its calls.
+	Lease Duration `toml:"lease"`
+	// Patience is how long a daemon looks for a server that answers.
+	Patience Duration `toml:"patience"`
+
 	// WitnessFile is a file on another disk, by which a store that was copied or rolled
 	// back is recognised.
 	WitnessFile string `toml:"witness_file"`
@@ -34,4 +53,58 @@ func (s *Store) check(r *report) {
 	} {
 		r.bytes("store."+key, b)
 	}
+	r.duration("store.lease", s.Lease)
+	r.duration("store.patience", s.Patience)
+	s.checkURL(r)
+}
+
+// checkURL checks the URL, and that no key is set beside it that is of a store in a directory.
+func (s *Store) checkURL(r *report) {
+	if s.Shard < 0 {
+		r.add("store.shard", "%d: want 0 or more", s.Shard)
+	}
+	if s.URL == "" {
+		return
+	}
+	if err := CheckStoreURL(s.URL); err != nil {
+		r.addSecret("store.url", "%s", err)
+	}
+	for _, key := range []string{"witness_file", "low_water_bytes", "memtable_bytes", "cache_bytes", "rewrite_share"} {
+		if r.has("store." + key) {
+			r.add("store."+key, "it is of a store in a directory, and url names a database")
+		}
+	}
+}
+
+// OfDatabase names a key that only a store in a database has and that the file sets; "" where there
+// is none.
+func (s *Store) OfDatabase() string {
+	for key, set := range map[string]bool{
+		"password_file": s.PasswordFile != "", "require_sync": s.RequireSync, "shard": s.Shard != 0, "lease": s.Lease.D != 0, "patience": s.Patience.D != 0,
+	} {
+		if set {
+			return key
+		}
+	}
+	return ""
+}
+
+var passwordParameter = regexp.MustCompile(`(?i)^(password|passfile|sslpassword)$`)
+
+// CheckStoreURL reports what is wrong with the URL of a store in a database. The error repeats
+// nothing of it: it may hold a password.
+func CheckStoreURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return errors.New("want postgres://USER@HOST/DATABASE")
+	}
+	_, secret := u.User.Password()
+	for name := range u.Query() {
+		secret = secret || passwordParameter.MatchString(name)
+	}
+	// An address may not be parsed as this program parses it: what looks like a password is one.
+	if secret || u.User == nil && strings.Contains(u.Host+u.Opaque, "@") {
+		return errors.New("want a URL without a password: that belongs into [store] password_file, or into PGPASSFILE or PGPASSWORD")
+	}
+	return nil
 }

@@ -116,7 +116,10 @@ func (q operating) working() (any, error) {
 		return nil, err
 	}
 	m := client.Working{Work: []client.Work{}}
-	for _, w := range q.d.db.Working() {
+	if q.d.can.archive == nil {
+		return m, nil
+	}
+	for _, w := range q.d.can.archive.Working() {
 		m.Work = append(m.Work, client.Work{What: w.What, Since: tga.MillisOf(w.Since), Traces: w.Traces, Entries: w.Entries})
 	}
 	return m, nil
@@ -139,7 +142,7 @@ func (q operating) backup() (any, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer context.AfterFunc(q.r.Context(), cancel)()
 		defer cancel()
-		return struct{}{}, q.d.db.Backup(ctx, m.Dir)
+		return struct{}{}, q.d.can.archive.Backup(ctx, m.Dir)
 	})
 	return client.Done{OK: true}, err
 }
@@ -158,7 +161,7 @@ func (q operating) seal() (any, error) {
 		before = tga.MillisOf(q.d.clock()) + 1
 	}
 	done, err := run(q.request, "", func(ctx context.Context) (client.Sealed, error) {
-		s, err := q.d.db.SealTraces(ctx, before)
+		s, err := q.d.can.archive.SealTraces(ctx, before)
 		return client.Sealed{Segments: s.Segments, Traces: s.Traces, Bytes: s.Bytes}, err
 	})
 	return done, err
@@ -173,7 +176,7 @@ func (q operating) unfreeze() (any, error) {
 	if err := q.everything("unfreeze the store"); err != nil {
 		return nil, err
 	}
-	if err := q.d.db.Unfreeze(context.WithoutCancel(q.r.Context()), m.AcceptLoss, q.peer.name()); err != nil {
+	if err := q.d.can.frozen.Unfreeze(context.WithoutCancel(q.r.Context()), m.AcceptLoss, q.peer.name()); err != nil {
 		return nil, err
 	}
 	if q.d.keeper != nil {
@@ -192,7 +195,7 @@ func (q operating) endQuarantine() (any, error) {
 	if err := q.everything("end the quarantine"); err != nil {
 		return nil, err
 	}
-	if err := q.d.db.EndQuarantine(context.WithoutCancel(q.r.Context()), q.peer.name()); err != nil {
+	if err := q.d.can.frozen.EndQuarantine(context.WithoutCancel(q.r.Context()), q.peer.name()); err != nil {
 		return nil, err
 	}
 	return client.Done{OK: true}, nil
@@ -216,6 +219,13 @@ func (q *request) healthy() (any, error) {
 
 // isReady says whether every open trace is classified and calls are taken.
 func (q *request) isReady() (any, error) {
+	if q.d.can.shared != nil {
+		ctx, cancel := context.WithTimeout(q.r.Context(), readyPatience)
+		defer cancel()
+		if err := q.d.can.shared.Ready(ctx); err != nil {
+			return nil, err
+		}
+	}
 	s := q.d.db.Stats()
 	switch {
 	case s.Poisoned != "":

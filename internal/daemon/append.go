@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -45,7 +44,7 @@ func (q submitting) appendMany() (any, error) {
 		return nil, tga.Errorf(tga.LimitExceeded, "a batch of %d appends: want 1 to %d", n, limit).At("/items")
 	}
 	answers := client.BatchAnswers{Items: make([]client.BatchAnswer, len(m.Items))}
-	tickets := make([]engine.Ticket, len(m.Items))
+	tickets := make([]Submitted, len(m.Items))
 	refuse := func(i int, err error) {
 		if errors.Is(err, tga.StoreUnavailable) {
 			q.d.suspect()
@@ -76,10 +75,9 @@ func (q submitting) appendMany() (any, error) {
 }
 
 // submit puts one append on its way; at is where it stands in the body.
-func (q submitting) submit(id tga.ID, m client.AppendRequest, at string) (engine.Ticket, error) {
-	var none engine.Ticket
+func (q submitting) submit(id tga.ID, m client.AppendRequest, at string) (Submitted, error) {
 	if len(m.Artifacts) == 0 {
-		return none, tga.Errorf(tga.ValidationError, "an append without artifacts").At(at + "/artifacts").In(id)
+		return nil, tga.Errorf(tga.ValidationError, "an append without artifacts").At(at + "/artifacts").In(id)
 	}
 	batch := chain.Batch{Artifacts: make([]chain.NewArtifact, len(m.Artifacts))}
 	if m.Expect != nil {
@@ -88,7 +86,7 @@ func (q submitting) submit(id tga.ID, m client.AppendRequest, at string) (engine
 	for i := range m.Artifacts {
 		a, err := q.artifact(&m.Artifacts[i], fmt.Sprintf("%s/artifacts/%d", at, i))
 		if err != nil {
-			return none, err
+			return nil, err
 		}
 		batch.Artifacts[i] = a
 	}
@@ -96,7 +94,7 @@ func (q submitting) submit(id tga.ID, m client.AppendRequest, at string) (engine
 }
 
 // appended waits for an append and says where its trace stands then.
-func appended(ticket engine.Ticket) (*client.Appended, error) {
+func appended(ticket Submitted) (*client.Appended, error) {
 	done, err := ticket.Wait()
 	if err != nil {
 		return nil, err

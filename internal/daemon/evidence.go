@@ -15,14 +15,20 @@ import (
 // comes before the runtime: a store that was rolled back is frozen before anything is sent.
 func (d *Daemon) openEvidence(o Options) error {
 	if o.readOnly {
-		d.resting = sync.OnceValues(func() (*evidence.Keeper, error) { return evidence.Read(d.life, d.db, o.Data, nil) })
+		d.resting = sync.OnceValues(func() (*evidence.Keeper, error) { return evidence.Read(d.life, d.can.proofs, o.Data, nil) })
+		return nil
+	}
+	if d.can.proofs == nil {
+		if o.Config.Evidence.Signs() {
+			return tga.Errorf(tga.ValidationError, "[evidence]: a store in a database signs no checkpoints")
+		}
 		return nil
 	}
 	options, ok, err := assemble.Evidence(o.Config, o.Data, o.Logger)
 	if err != nil || !ok {
 		return err
 	}
-	d.keeper, err = evidence.Open(d.life, d.db, o.Data, options)
+	d.keeper, err = evidence.Open(d.life, d.can.proofs, o.Data, options)
 	return err
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -78,7 +77,7 @@ func (x *exporting) all() error {
 	if newest == 0 {
 		return nil
 	}
-	return x.q.follow(nil, 0, func(l engine.Leaf) (bool, error) {
+	return x.q.follow(nil, 0, func(l chain.Leaf) (bool, error) {
 		more := l.Index < newest
 		// A trace is where its first entry is. Other appends are of a trace that is there
 		// already, or of a working state or a turn, which is no trace.

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Times of a stream: how often one without news shows a sign of life, and how long one
@@ -128,7 +128,7 @@ func (q *request) entries() (any, error) {
 	if err := show(); err != nil || !follow || over {
 		return nil, err
 	}
-	err = q.follow(s, cursor, func(l engine.Leaf) (bool, error) {
+	err = q.follow(s, cursor, func(l chain.Leaf) (bool, error) {
 		if l.TraceID != t.ID || l.Entries == 0 {
 			return true, nil
 		}
@@ -169,7 +169,7 @@ func (q *request) logLines() (any, error) {
 	if after == newest && !follow {
 		return nil, nil
 	}
-	return nil, q.follow(s, after, func(l engine.Leaf) (bool, error) {
+	return nil, q.follow(s, after, func(l chain.Leaf) (bool, error) {
 		m, err := q.logLine(l)
 		if err == nil && m != nil {
 			err = s.line(*m)
@@ -179,7 +179,7 @@ func (q *request) logLines() (any, error) {
 }
 
 // logLine is one append, nil where it is not the peer's to see.
-func (q *request) logLine(l engine.Leaf) (*client.LogLine, error) {
+func (q *request) logLine(l chain.Leaf) (*client.LogLine, error) {
 	m := &client.LogLine{Cursor: strconv.FormatUint(l.Index, 10)}
 	ctx := q.r.Context()
 	if !q.peer.all() {
@@ -232,10 +232,10 @@ var errStreamStops = tga.Errorf(tga.StoreUnavailable, "the daemon stops before t
 
 // follow calls each for the leaves after a cursor until it says stop, the client is gone
 // or the daemon drains. It shows life in the stream, if one is given.
-func (q *request) follow(s *stream, after uint64, each func(engine.Leaf) (more bool, err error)) error {
+func (q *request) follow(s *stream, after uint64, each func(chain.Leaf) (more bool, err error)) error {
 	ctx, cancel := context.WithCancel(q.r.Context())
 	type step struct {
-		leaf engine.Leaf
+		leaf chain.Leaf
 		err  error
 	}
 	steps, gone := make(chan step), make(chan struct{})

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -23,7 +22,7 @@ type leasing struct{ *request }
 // Its end lets another append. It never licenses a send: the epoch fences the log, and
 // what may have been sent is in doubt.
 type leaseTable struct {
-	db    *engine.DB
+	db    Store
 	limit int
 
 	mu   sync.Mutex
@@ -37,7 +36,7 @@ type heldLease struct {
 	timer   *time.Timer
 }
 
-func newLeaseTable(db *engine.DB, limit int) *leaseTable {
+func newLeaseTable(db Store, limit int) *leaseTable {
 	return &leaseTable{db: db, limit: limit, held: map[string]*heldLease{}}
 }
 
@@ -72,13 +71,15 @@ func (t *leaseTable) lookup(token string, trace tga.ID) chain.Lease {
 
 // renew puts the end of a held lease off.
 func (t *leaseTable) renew(token string, trace tga.ID, ttl time.Duration) (*heldLease, error) {
+	// The store may have to ask another machine: nobody else waits for that.
+	current := t.db.Current(t.lookup(token, trace))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := t.held[token]
 	if h == nil || h.lease.TraceID != trace {
 		return nil, notHeld(trace)
 	}
-	if !t.db.Current(h.lease) {
+	if !current {
 		delete(t.held, token)
 		h.timer.Stop()
 		return nil, tga.Errorf(tga.StateConcurrentExecution, "the lease was taken back: a person has decided about the trace").In(trace)

@@ -8,11 +8,11 @@ import (
 	"os"
 	goruntime "runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tgad/tgad/engine"
-	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -20,7 +20,8 @@ import (
 
 // Options say what a daemon serves, and where.
 type Options struct {
-	Data    string         // directory of the store
+	Data    string         // directory of the store; "" for one that Open opens
+	URL     string         // of such a store, without a password
 	Create  bool           // make a new store also where Data is an empty directory
 	Socket  string         // path of the socket; unused where the service manager hands one in
 	Config  *config.Config // nil means [config.Default]
@@ -37,6 +38,8 @@ type Options struct {
 	// Tune, where it is set, changes what the store is opened with: for tests and for who
 	// measures without a disk.
 	Tune func(*engine.Options)
+	// Open, where it is set, opens a store that is in no directory of this machine.
+	Open func(context.Context, Options) (Store, error)
 	// Near, where it is set, answers requests of this process while the daemon serves.
 	Near *Near
 	// Idle leaves the open traces and what is due as they are: for a daemon that is there to
@@ -72,7 +75,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if !peersAreKnown && o.Near == nil {
 		return tga.Errorf(tga.PermissionDenied, "the daemon does not serve on %s: who connects to it is known on Linux only", goruntime.GOOS)
 	}
-	d, err := open(o)
+	d, err := open(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -87,14 +90,16 @@ func Run(ctx context.Context, o Options) (err error) {
 			return err
 		}
 	}
-	// Removed before the store is closed: whoever finds the file finds this daemon.
-	defer d.nameSocket(o.Data, s)()
+	if o.Data != "" {
+		// Removed before the store is closed: whoever finds the file finds this daemon.
+		defer d.nameSocket(o.Data, s)()
+	}
 	return d.run(ctx, s, o)
 }
 
 // open opens the store and puts the daemon together. The store's lock comes first: who
 // has it is the only daemon of this store.
-func open(o Options) (_ *Daemon, err error) {
+func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	limits := o.Config.Limits
 	d := &Daemon{
 		config: o.Config, log: o.Logger, uid: uint32(os.Geteuid()), version: o.Version, clock: o.Clock,
@@ -112,19 +117,11 @@ func open(o Options) (_ *Daemon, err error) {
 	if err != nil {
 		return nil, err
 	}
-	store := assemble.StoreOptions(o.Config)
-	store.Clock, store.Logger, store.Create = o.Clock, o.Logger, o.Create
-	if o.Tune != nil {
-		o.Tune(&store)
-	}
 	d.atRest = o.readOnly
-	how := engine.Open
-	if o.readOnly {
-		how = engine.OpenReadOnly
-	}
-	if d.db, err = how(o.Data, store); err != nil {
+	if d.db, err = openStore(ctx, o); err != nil {
 		return nil, err
 	}
+	d.can = powersOf(d.db)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.db.Close())
@@ -139,11 +136,14 @@ func open(o Options) (_ *Daemon, err error) {
 			err = errors.Join(err, d.stopEvidence())
 		}
 	}()
-	if d.tools, err = assemble.Build(o.Config, assemble.Options{AtRest: o.readOnly, Store: o.Data, Logger: o.Logger, Clock: o.Clock}); err != nil {
+	if d.tools, err = d.build(o); err != nil {
 		return nil, err
 	}
 	options := d.tools.Options()
 	options.Clock = o.Clock
+	if d.can.shared != nil {
+		options.Lock = nil // it names a file of a machine, and the answer may be asked for on another
+	}
 	d.events = newEvents()
 	options.Observe = d.observe
 	if d.rt, err = runtime.New(d.db, d.tools, rules, options); err != nil {
@@ -182,6 +182,9 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 
 	if !o.Idle {
 		d.timers.Go(d.runTimers)
+		if d.can.shared != nil {
+			d.timers.Go(d.takeUpLeft)
+		}
 	}
 	startCtx, stopStart := context.WithCancel(ctx)
 	started := make(chan error, 1)
@@ -189,7 +192,11 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	dead, stopWatching := d.watch()
 	defer stopWatching()
 
-	d.log.Info("listening", "socket", o.Socket, "data", o.Data, "version", d.version)
+	if o.Data != "" {
+		d.log.Info("listening", "socket", o.Socket, "data", o.Data, "version", d.version)
+	} else {
+		d.log.Info("listening", "socket", o.Socket, "store", o.URL, "version", d.version)
+	}
 	for drained := false; err == nil && !drained; {
 		select {
 		case <-ctx.Done():
@@ -249,22 +256,32 @@ func (d *Daemon) start(ctx context.Context, o Options) error {
 	if o.Ready != nil {
 		o.Ready()
 	}
-	if d.db.Stats().Frozen == "" && !o.Idle {
+	if d.db.Stats().Frozen == "" && !o.Idle && (d.can.shared == nil || d.can.shared.Alone()) {
 		d.takeUp(ctx, open)
 	}
 	return nil
 }
 
-// takeUp recovers what nobody runs, as a call that no client waits for: when the daemon
-// drains, those begun come to their ends and no other is begun.
+// takeUp recovers what nobody runs, as it was found when the daemon began.
 func (d *Daemon) takeUp(ctx context.Context, open []runtime.Classified) {
+	open = slices.DeleteFunc(open, func(c runtime.Classified) bool { return c.Err != nil || c.Held })
+	d.recoveries(ctx, len(open), func(i int) {
+		c := &open[i]
+		res, err := d.rt.Recover(d.life, c.TraceID)
+		if errors.Is(err, tga.StoreUnavailable) {
+			d.suspect()
+		}
+		d.log.Info("recovered", "trace", c.TraceID, "window", string(c.Window), "state", res.State.String(), "code", string(tga.CodeOf(err)))
+	})
+}
+
+// recoveries makes n recoveries, some at once, each as a call that no client waits for: when the
+// daemon drains, those begun come to their ends and no other is begun.
+func (d *Daemon) recoveries(ctx context.Context, n int, recover func(i int)) {
 	slots := make(chan struct{}, d.config.Limits.RecoverWidth)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for _, c := range open {
-		if c.Err != nil || c.Held {
-			continue
-		}
+	for i := range n {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
@@ -276,11 +293,7 @@ func (d *Daemon) takeUp(ctx context.Context, open []runtime.Classified) {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			defer d.inFlight.leave(recovery)
-			res, err := d.rt.Recover(d.life, c.TraceID)
-			if errors.Is(err, tga.StoreUnavailable) {
-				d.suspect()
-			}
-			d.log.Info("recovered", "trace", c.TraceID, "window", string(c.Window), "state", res.State.String(), "code", string(tga.CodeOf(err)))
+			recover(i)
 		})
 	}
 }

@@ -211,7 +211,7 @@ func TestFrozenStoreSaysSoEverywhere(t *testing.T) {
 // something to be asked again, and what only reads is answered.
 func TestNotReadyRefusesCalls(t *testing.T) {
 	b := setup(t, "")
-	d, err := open(withClock(b.options()))
+	d, err := open(t.Context(), withClock(b.options()))
 	if err != nil {
 		t.Fatal(err)
 	}

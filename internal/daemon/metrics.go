@@ -52,17 +52,24 @@ func desc(name, help string) *prometheus.Desc {
 
 // stat is one row of what is collected.
 type stat struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
-	of   func(*reading) float64
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	of    func(*reading) float64
+	files bool // it says something of the store's files, where the store has any
+}
+
+// ofFiles marks a row that a store in a database does not have.
+func ofFiles(s stat) stat {
+	s.files = true
+	return s
 }
 
 func counter(name, help string, of func(*reading) uint64) stat {
-	return stat{desc(name, help), prometheus.CounterValue, func(r *reading) float64 { return float64(of(r)) }}
+	return stat{desc(name, help), prometheus.CounterValue, func(r *reading) float64 { return float64(of(r)) }, false}
 }
 
 func gauge(name, help string, of func(*reading) float64) stat {
-	return stat{desc(name, help), prometheus.GaugeValue, of}
+	return stat{desc(name, help), prometheus.GaugeValue, of, false}
 }
 
 func truth(b bool) float64 {
@@ -78,28 +85,28 @@ var stats = []stat{
 	counter("entries_total", "Entries appended.", func(r *reading) uint64 { return r.store.Entries }),
 	counter("notes_total", "Notes appended.", func(r *reading) uint64 { return r.store.Notes }),
 	counter("commits_total", "Synced batches.", func(r *reading) uint64 { return r.store.Commits }),
-	counter("log_syncs_total", "Syncs of log files.", func(r *reading) uint64 { return r.store.LogSyncs }),
-	counter("store_flushes_total", "Memtables of the index flushed.", func(r *reading) uint64 { return r.store.Flushes }),
-	counter("store_compactions_total", "Compactions.", func(r *reading) uint64 { return r.store.Compactions }),
-	counter("store_background_errors_total", "Background errors of the store.", func(r *reading) uint64 { return r.store.BackgroundErrors }),
-	counter("store_corruptions_total", "Corruptions found by reads.", func(r *reading) uint64 { return r.store.Corruptions }),
-	counter("store_slow_writes_total", "Writes that the disk took long for.", func(r *reading) uint64 { return r.store.SlowWrites }),
-	counter("checkpoints_bad_total", "Checkpoints that were skipped.", func(r *reading) uint64 { return r.store.BadCheckpoints }),
+	ofFiles(counter("log_syncs_total", "Syncs of log files.", func(r *reading) uint64 { return r.store.LogSyncs })),
+	ofFiles(counter("store_flushes_total", "Memtables of the index flushed.", func(r *reading) uint64 { return r.store.Flushes })),
+	ofFiles(counter("store_compactions_total", "Compactions.", func(r *reading) uint64 { return r.store.Compactions })),
+	ofFiles(counter("store_background_errors_total", "Background errors of the store.", func(r *reading) uint64 { return r.store.BackgroundErrors })),
+	ofFiles(counter("store_corruptions_total", "Corruptions found by reads.", func(r *reading) uint64 { return r.store.Corruptions })),
+	ofFiles(counter("store_slow_writes_total", "Writes that the disk took long for.", func(r *reading) uint64 { return r.store.SlowWrites })),
+	ofFiles(counter("checkpoints_bad_total", "Checkpoints that were skipped.", func(r *reading) uint64 { return r.store.BadCheckpoints })),
 	gauge("log_cursor", "Newest index of the durable order.", func(r *reading) float64 { return float64(r.store.Cursor) }),
 	gauge("leases", "Leases held.", func(r *reading) float64 { return float64(r.store.Leases) }),
 	gauge("leases_over_socket", "Leases held by peers.", func(r *reading) float64 { return float64(r.d.leases.count()) }),
-	gauge("disk_bytes", "Bytes of tables and logs.", func(r *reading) float64 { return float64(r.store.DiskBytes) }),
-	gauge("log_bytes", "Bytes of the log, what is prepared ahead and bodies in files included.", func(r *reading) float64 { return float64(r.store.LogBytes) }),
-	gauge("log_uncompressed_segments", "Full segments of the log that are not compressed yet.", func(r *reading) float64 { return float64(r.store.UncompressedSegments) }),
-	gauge("log_uncompressed_bytes", "Bytes of those.", func(r *reading) float64 { return float64(r.store.UncompressedBytes) }),
-	counter("log_rewritten_segments_total", "Segments of the log that were made smaller.", func(r *reading) uint64 { return r.store.Rewritten }),
-	counter("log_rewritten_from_bytes_total", "Bytes of those before.", func(r *reading) uint64 { return r.store.RewrittenFrom }),
-	counter("log_rewritten_to_bytes_total", "Bytes of those after, which were written for it.", func(r *reading) uint64 { return r.store.RewrittenTo }),
-	gauge("disk_free_bytes", "Free bytes of the file system, NaN where it does not say.", func(r *reading) float64 { return r.free() }),
-	gauge("disk_low_water_bytes", "Free bytes under which no trace is begun.", func(r *reading) float64 { return float64(r.store.LowWater) }),
+	ofFiles(gauge("disk_bytes", "Bytes of tables and logs.", func(r *reading) float64 { return float64(r.store.DiskBytes) })),
+	ofFiles(gauge("log_bytes", "Bytes of the log, what is prepared ahead and bodies in files included.", func(r *reading) float64 { return float64(r.store.LogBytes) })),
+	ofFiles(gauge("log_uncompressed_segments", "Full segments of the log that are not compressed yet.", func(r *reading) float64 { return float64(r.store.UncompressedSegments) })),
+	ofFiles(gauge("log_uncompressed_bytes", "Bytes of those.", func(r *reading) float64 { return float64(r.store.UncompressedBytes) })),
+	ofFiles(counter("log_rewritten_segments_total", "Segments of the log that were made smaller.", func(r *reading) uint64 { return r.store.Rewritten })),
+	ofFiles(counter("log_rewritten_from_bytes_total", "Bytes of those before.", func(r *reading) uint64 { return r.store.RewrittenFrom })),
+	ofFiles(counter("log_rewritten_to_bytes_total", "Bytes of those after, which were written for it.", func(r *reading) uint64 { return r.store.RewrittenTo })),
+	ofFiles(gauge("disk_free_bytes", "Free bytes of the file system, NaN where it does not say.", func(r *reading) float64 { return r.free() })),
+	ofFiles(gauge("disk_low_water_bytes", "Free bytes under which no trace is begun.", func(r *reading) float64 { return float64(r.store.LowWater) })),
 	gauge("store_frozen", "1 while nothing may be appended.", func(r *reading) float64 { return truth(r.store.Frozen != "") }),
-	gauge("store_quarantined", "1 while acknowledged appends may be missing.", func(r *reading) float64 { return truth(r.store.Quarantine != nil) }),
-	gauge("signed_appends", "Appends that the newest signed checkpoint covers, NaN where none is signed.", (*reading).signed),
+	ofFiles(gauge("store_quarantined", "1 while acknowledged appends may be missing.", func(r *reading) float64 { return truth(r.store.Quarantine != nil) })),
+	ofFiles(gauge("signed_appends", "Appends that the newest signed checkpoint covers, NaN where none is signed.", (*reading).signed)),
 	gauge("ready", "1 once every open trace is classified.", func(r *reading) float64 { return truth(r.d.ready.Load()) }),
 
 	counter("calls_sent_total", "Dispatches to tool servers.", func(r *reading) uint64 { return r.calls.Sent }),
@@ -138,6 +145,9 @@ func (c *statsCollector) Describe(ch chan<- *prometheus.Desc) {
 func (c *statsCollector) Collect(ch chan<- prometheus.Metric) {
 	r := &reading{d: c.d, store: c.d.db.Stats(), calls: c.d.rt.Stats()}
 	for _, s := range stats {
+		if s.files && c.d.can.archive == nil {
+			continue
+		}
 		ch <- prometheus.MustNewConstMetric(s.desc, s.kind, s.of(r))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -19,7 +18,7 @@ const rawTries = 8
 // appendRaw is the one way by which a peer's own artifacts reach the log: that they are
 // the peer's to write is checked against the very head that they are appended to, and who
 // wrote them commits with them.
-func (q submitting) appendRaw(id tga.ID, lease string, batch chain.Batch, at string) (engine.Ticket, error) {
+func (q submitting) appendRaw(id tga.ID, lease string, batch chain.Batch, at string) (Submitted, error) {
 	// The commit is bounded by its locks alone: a client that goes away does not end it.
 	ctx := context.WithoutCancel(q.r.Context())
 	expect := batch.Expect
@@ -29,20 +28,20 @@ func (q submitting) appendRaw(id tga.ID, lease string, batch chain.Batch, at str
 		case errors.Is(err, tga.NotFound):
 			t = chain.NewTrace(id)
 		case tga.CodeOf(err) == tga.StateRecoveryFailed && !q.ownGenesis(id):
-			return engine.Ticket{}, noTrace(id)
+			return nil, noTrace(id)
 		case err != nil:
-			return engine.Ticket{}, err
+			return nil, err
 		case !q.peer.sees(t.Namespace):
-			return engine.Ticket{}, noTrace(id)
+			return nil, noTrace(id)
 		}
 		batch.Expect, batch.Notes = expect, nil
 		if _, there := chain.Replayed(t, batch); !there {
 			if err := q.mayAppendRaw(ctx, t, batch.Artifacts, at); err != nil {
-				return engine.Ticket{}, err
+				return nil, err
 			}
 			note, err := runtime.AppendedNote(q.peer.name(), t.Head.Seq+1, t.Head.Seq+uint64(len(batch.Artifacts)))
 			if err != nil {
-				return engine.Ticket{}, err
+				return nil, err
 			}
 			batch.Notes = []chain.NewNote{note}
 			if expect == nil {

@@ -29,7 +29,7 @@ func OpenReader(dir, version string, c *config.Config) (*Reader, error) {
 	if c == nil {
 		c = config.Default()
 	}
-	d, err := open(Options{Data: dir, Config: c, Logger: slog.New(slog.DiscardHandler), Clock: time.Now, Version: version, readOnly: true})
+	d, err := open(context.Background(), Options{Data: dir, Config: c, Logger: slog.New(slog.DiscardHandler), Clock: time.Now, Version: version, readOnly: true})
 	if err != nil {
 		return nil, err
 	}

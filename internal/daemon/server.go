@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/evidence"
@@ -29,7 +28,8 @@ type Daemon struct {
 	version string
 	clock   func() time.Time
 
-	db    *engine.DB
+	db    Store
+	can   powers // of the store
 	rt    *runtime.Runtime
 	tools *assemble.Tools
 	// keeper keeps the evidence; nil where the configuration has no key for it.
@@ -283,6 +283,9 @@ func (d *Daemon) admit(q *request, rt *route) error {
 	}
 	if len(rt.verbs) > 0 && !slices.ContainsFunc(rt.verbs, q.peer.role.Has) {
 		return tga.Errorf(tga.PermissionDenied, "%s may not %s %s: it takes the verb %s", q.peer.name(), rt.method, rt.path, verbsText(rt.verbs))
+	}
+	if err := d.lacks(rt.path); err != nil {
+		return err
 	}
 	if d.atRest && rt.from != atRest {
 		return tga.Errorf(tga.StoreUnavailable, "no process has the store, and %s takes one: start tgad serve", rt.path)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -120,13 +119,13 @@ func (q listing) traces() (any, error) {
 const lookedPerPage = 64
 
 // openTraces yields what the open index says of the open traces after an id.
-func (q listing) openTraces(after tga.ID) iter.Seq2[engine.Listed, error] {
-	return func(yield func(engine.Listed, error) bool) {
+func (q listing) openTraces(after tga.ID) iter.Seq2[chain.Listed, error] {
+	return func(yield func(chain.Listed, error) bool) {
 		for o, err := range q.d.db.OpenTraces(q.r.Context()) {
 			if err == nil && string(o.TraceID[:]) <= string(after[:]) {
 				continue
 			}
-			if !yield(engine.Listed{Listing: chain.Listing{OpenTrace: o}}, err) || err != nil {
+			if !yield(chain.Listed{Listing: chain.Listing{OpenTrace: o}}, err) || err != nil {
 				return
 			}
 		}
@@ -134,7 +133,7 @@ func (q listing) openTraces(after tga.ID) iter.Seq2[engine.Listed, error] {
 }
 
 // look reads what a list shows and the open index does not say.
-func (q listing) look(l *engine.Listed) {
+func (q listing) look(l *chain.Listed) {
 	t, err := q.d.db.Load(q.r.Context(), l.TraceID)
 	if err != nil {
 		l.Err = err
@@ -147,7 +146,7 @@ func (q listing) look(l *engine.Listed) {
 
 // mayList says whether the peer may see a trace in a list. Whose a trace is that cannot be
 // read, its first entry or its place in the open index says.
-func (q listing) mayList(l engine.Listed) bool {
+func (q listing) mayList(l chain.Listed) bool {
 	if l.Err != nil && l.Namespace == "" {
 		return q.ownGenesis(l.TraceID)
 	}
@@ -156,7 +155,7 @@ func (q listing) mayList(l engine.Listed) bool {
 
 // describe tells what a trace is about. One that cannot be read is listed with the
 // reason.
-func (q listing) describe(l engine.Listed) client.OpenTrace {
+func (q listing) describe(l chain.Listed) client.OpenTrace {
 	m := openTrace(l.OpenTrace)
 	m.Held = q.d.db.Holder(l.TraceID) == ledger.HolderAlive
 	m.ToolServer, m.ToolName, m.IdempotencyKey, m.ToolCallID = l.Server, l.Tool, l.Key, l.ToolCallID

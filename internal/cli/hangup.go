@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"log/slog"
@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// outliveHangup keeps SIGHUP from ending the daemon: by default it ends a process at once,
+// OutliveHangup keeps SIGHUP from ending the daemon: by default it ends a process at once,
 // and the call that is under way would be in doubt. Nothing is read anew; the log says so.
 //
 // The signal is caught, not ignored: a process that is started with an ignored signal
 // keeps it ignored, and tool servers want theirs.
-func outliveHangup(log *slog.Logger) (stop func()) {
+func OutliveHangup(log *slog.Logger) (stop func()) {
 	caught, over := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(caught, syscall.SIGHUP)
 	go func() {

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Beside is a program that has verbs of tgad which are not linked into it. It lies beside tgad, or in
+// PATH.
+type Beside struct {
+	Program string
+	Build   string // how somebody gets it
+}
+
+// Programs that have verbs of tgad.
+var (
+	Lab      = Beside{"tgad-lab", "go install github.com/tgad/tgad/cmd/tgad-lab@latest"}
+	Postgres = Beside{"tgad-postgres", "in the source of tgad: make build"}
+)
+
+// Exec has the program take this process over, with the arguments as they were typed: signals, the
+// streams and the exit code are its own. It returns only where it cannot.
+func (b Beside) Exec(what string, args []string) error {
+	program, err := b.path()
+	if err != nil {
+		return tga.Errorf(tga.NotFound, "%s is a verb of %s, which is neither beside tgad nor in PATH; %s: %w", what, b.Program, b.Build, err)
+	}
+	return syscall.Exec(program, append([]string{program}, args...), os.Environ())
+}
+
+// path finds the program beside this one, and else in PATH.
+func (b Beside) path() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	if path, err := exec.LookPath(filepath.Join(filepath.Dir(self), b.Program)); err == nil {
+		return path, nil
+	}
+	return exec.LookPath(b.Program)
+}

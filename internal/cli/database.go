@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/config"
+)
+
+// Database is what a program that links a database does for the verbs.
+type Database struct {
+	Open    OpenStore
+	Migrate func(ctx context.Context, url string, months int) (Migrated, error)
+}
+
+// Migrated says what a migration did.
+type Migrated struct {
+	From  int    `json:"from"`  // version of the tables before; 0 where there were none
+	To    int    `json:"to"`    // and now
+	Until string `json:"until"` // the last month that has a partition of its own, as 2026-11
+}
+
+// Run runs the program of a database: those verbs of tgad that need it.
+func (d Database) Run(program string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)() // a second signal does not ask
+	s := &Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+	var socket string
+	root := &cobra.Command{Use: program, Short: "The verbs of tgad for a store in PostgreSQL; tgad starts it", SilenceErrors: true, SilenceUsage: true}
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return Usage(err) })
+	root.PersistentFlags().BoolVar(&s.JSON, "json", false, "print one JSON object a line")
+	root.PersistentFlags().BoolVar(&s.Progress, "progress", false, "show how far long work is, on stderr; a terminal shows it without")
+	root.PersistentFlags().StringVar(&socket, "socket", DefaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
+	for _, v := range []*cobra.Command{Serve(s, &socket, d.Open), d.pg(s)} {
+		v.Args = UsageArgs(v.Args)
+		root.AddCommand(v)
+	}
+	root.SetArgs(os.Args[1:])
+	return s.Fail(root.ExecuteContext(ctx))
+}
+
+// DefaultSocket is $TGAD_SOCKET, else tgad/tgad.sock in $XDG_RUNTIME_DIR, else in /run.
+func DefaultSocket() string {
+	if s := os.Getenv("TGAD_SOCKET"); s != "" {
+		return s
+	}
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	if dir == "" {
+		dir = "/run"
+	}
+	return filepath.Join(dir, "tgad", "tgad.sock")
+}
+
+// pg is the verb for the tables of a database.
+func (d Database) pg(s *Streams) *cobra.Command {
+	pg := &cobra.Command{Use: "pg", Short: "Look after the tables of a store in PostgreSQL", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	months := 2
+	migrate := &cobra.Command{
+		Use:   "migrate URL",
+		Short: "Make the tables of a store, or bring them to this version",
+		Long: `migrate makes the tables, the functions and the four roles of a store in a database,
+or brings older ones to this version, and makes the partitions of this month and of the next
+ones. Run it once, after each update, and each month. It needs the right to make schemas and
+roles; tgad serve needs neither. URL has no password: PGPASSFILE, PGPASSWORD or ~/.pgpass has it.`,
+		Args: UsageArgs(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			if months < 0 || months > 120 {
+				return Usagef("--until %d: want 0 to 120 months", months)
+			}
+			if err := config.CheckStoreURL(args[0]); err != nil {
+				return Usage(err)
+			}
+			done, err := d.Migrate(c.Context(), args[0], months)
+			if err != nil {
+				return err
+			}
+			if s.JSON {
+				return s.Line(done)
+			}
+			switch {
+			case done.From == 0:
+				s.Printf("made the tables, version %d\n", done.To)
+			case done.From == done.To:
+				s.Printf("the tables were of version %d already\n", done.To)
+			default:
+				s.Printf("brought the tables from version %d to %d\n", done.From, done.To)
+			}
+			s.Printf("partitions up to %s\n", done.Until)
+			return nil
+		},
+	}
+	migrate.Flags().IntVar(&months, "until", months, "make partitions for so many `months` after this one")
+	pg.AddCommand(migrate)
+	return pg
+}

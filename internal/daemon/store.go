@@ -1,0 +1,143 @@
+package daemon
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// Store is what a daemon serves: what every kind of store can. What only some can is in
+// [powers].
+type Store interface {
+	runtime.Store
+
+	// Lend is Acquire for a peer, which no process of the store's runs for. own says of the trace
+	// as it stands whether what is to come is the peer's to append; see engine.DB.Lend.
+	Lend(ctx context.Context, trace tga.ID, own func(*chain.Trace) bool) (chain.Lease, error)
+	// Submit puts an append on its way. What is refused is refused at once; Wait returns when the
+	// append is durable.
+	Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (Submitted, error)
+	// LatestCheckpoint returns the newest checkpoint of a trace that verifies.
+	LatestCheckpoint(ctx context.Context, trace tga.ID) (cp tga.Checkpoint, ok bool, err error)
+	// Traces yields every trace after an id, in the order of ids, finished ones too.
+	Traces(ctx context.Context, after tga.ID) iter.Seq2[chain.Listed, error]
+	// Cursor is the newest number of the durable order, and Follow yields what comes after one.
+	Cursor() uint64
+	Follow(ctx context.Context, after uint64) iter.Seq2[chain.Leaf, error]
+	// Check reads the whole store, and reports where it disagrees with itself.
+	Check(ctx context.Context) (engine.Report, error)
+	// Stats asks nobody: it is read once a second and with every question whether the daemon is
+	// ready. What a store does not have is zero.
+	Stats() engine.Stats
+	Close() error
+}
+
+// Submitted is an append on its way.
+type Submitted interface {
+	Wait() (chain.Appended, error)
+}
+
+// powers are what a store can beyond [Store]; nil is what it cannot. This is the one place that
+// says it: [Daemon.lacks] answers for the routes that need one.
+type powers struct {
+	archive archive
+	frozen  thawing
+	proofs  *engine.DB // evidence is kept beside the files of a store
+	shared  Shared
+}
+
+// archive is a store whose files are on this machine.
+type archive interface {
+	Backup(ctx context.Context, dir string) error
+	SealTraces(ctx context.Context, before tga.Millis) (engine.Sealed, error)
+	Working() []engine.Work
+}
+
+// thawing is a store that a person can take back into service after a loss.
+type thawing interface {
+	Unfreeze(ctx context.Context, acceptLoss bool, who string) error
+	EndQuarantine(ctx context.Context, who string) error
+}
+
+// Shared is a store that several processes have open at once.
+type Shared interface {
+	// Ready asks whether the store takes appends of this process now.
+	Ready(ctx context.Context) error
+	// Alone reports whether no other process had the store when this one opened it.
+	Alone() bool
+	// Left lists the open traces that a process which is gone did not let go of.
+	Left(ctx context.Context) ([]tga.ID, error)
+	// IsLeft asks the same of one trace: another process may have taken it up since.
+	IsLeft(ctx context.Context, trace tga.ID) (bool, error)
+}
+
+// powersOf finds what a store can.
+func powersOf(s Store) (p powers) {
+	if dir, ok := s.(directory); ok {
+		p.archive, p.frozen, p.proofs = dir, dir, dir.DB
+	}
+	p.shared, _ = s.(Shared)
+	return p
+}
+
+// lacks refuses a route that needs what the store cannot, with NOT_FOUND: no request of the peer's
+// brings it about.
+func (d *Daemon) lacks(path string) error {
+	var what string
+	switch path {
+	case "/v1/backup", "/v1/seal":
+		if d.can.archive == nil {
+			what = "no files of its own: back the database up, and keep its partitions"
+		}
+	case "/v1/unfreeze", "/v1/end-quarantine":
+		if d.can.frozen == nil {
+			what = "no word of a person that accepts a loss"
+		}
+	case "/v1/traces/{id}/receipt", "/v1/checkpoint", "/checkpoint", "/tile/{level}/{number...}", "/v1/bundle":
+		if d.can.proofs == nil {
+			what = "no signed checkpoints, so no proofs"
+		}
+	}
+	if what == "" {
+		return nil
+	}
+	return tga.Errorf(tga.NotFound, "%s: a store in a database has %s", path, what)
+}
+
+// openStore opens what the daemon is to serve.
+func openStore(ctx context.Context, o Options) (Store, error) {
+	if o.Open != nil {
+		return o.Open(ctx, o)
+	}
+	store := assemble.StoreOptions(o.Config)
+	store.Clock, store.Logger, store.Create = o.Clock, o.Logger, o.Create
+	if o.Tune != nil {
+		o.Tune(&store)
+	}
+	how := engine.Open
+	if o.readOnly {
+		how = engine.OpenReadOnly
+	}
+	db, err := how(o.Data, store)
+	if err != nil {
+		return nil, err
+	}
+	return directory{db}, nil
+}
+
+// directory is the store in a directory, which one process has.
+type directory struct{ *engine.DB }
+
+// Submit implements [Store].
+func (d directory) Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (Submitted, error) {
+	return d.DB.Submit(ctx, lease, b)
+}
+
+// readyPatience is how long a database may take to say that it is there.
+const readyPatience = 2 * time.Second
