@@ -168,6 +168,7 @@ func (s *Store) plan(ctx context.Context, ps parts, fresh bool) (done *chain.App
 		}
 	}
 	if done, ok := chain.Replayed(stands[0].trace, ps[0].batch); ok {
+		s.counts.replayed.Add(1)
 		return &done, nil
 	}
 	for i, p := range ps {
@@ -337,7 +338,10 @@ func (s *Store) publish(ps parts) {
 		}
 		s.acked.put(p.after.ID, chain.Trace{ID: p.after.ID, Head: p.after.Head, NoteHead: p.after.NoteHead}, nil)
 		s.times.raise(p.newest)
+		s.counts.entries.Add(uint64(len(p.entries)))
+		s.counts.notes.Add(uint64(len(p.notes)))
 		s.changed.notify(p.after.ID)
 	}
+	s.counts.appends.Add(1)
 	s.order.kick()
 }

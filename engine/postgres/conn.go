@@ -88,22 +88,32 @@ func (d *database) admit(ctx context.Context, c *pgx.Conn) error {
 		return errStandby
 	case fsync != "on" || pages != "on":
 		return unfit("fsync is %s and full_page_writes is %s: a commit may be lost with the power", fsync, pages)
-	case commit == "off" || commit == "local":
-		return unfit("synchronous_commit is %s", commit)
-	case d.o.RequireSync && standbys == "":
-		return unfit("synchronous_standby_names is empty, and a standby is required")
-	case d.o.RequireSync && commit != "on" && commit != "remote_apply":
-		return unfit("synchronous_commit is %s: a standby may lose what it has acknowledged", commit)
 	case schema > newestSchema:
 		return schemaTooNew(int32(schema))
 	case schema < newestSchema:
 		return tga.Errorf(tga.StoreUnavailable, "the tables of the database are of version %d, this program needs %d: migrate them", schema, newestSchema)
+	}
+	if err := d.promises(commit, standbys); err != nil {
+		return err
 	}
 	timeline, err := strconv.ParseUint(wal[:min(8, len(wal))], 16, 64)
 	if err != nil {
 		return fmt.Errorf("timeline of %q: %w", wal, err)
 	}
 	return d.follows(ctx, c, cluster, timeline, started)
+}
+
+// promises refuses settings under which a commit is not as durable as this process asks.
+func (d *database) promises(commit, standbys string) error {
+	switch {
+	case commit == "off" || commit == "local":
+		return unfit("synchronous_commit is %s", commit)
+	case d.o.RequireSync && standbys == "":
+		return unfit("synchronous_standby_names is empty, and a standby is required")
+	case d.o.RequireSync && commit != "on" && commit != "remote_apply":
+		return unfit("synchronous_commit is %s: a standby may lose what it has acknowledged", commit)
+	}
+	return nil
 }
 
 // errStandby is no fault of the server's: the next host of the DSN may be the primary, or this

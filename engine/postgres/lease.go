@@ -156,6 +156,10 @@ func (s *Store) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.L
 	return s.acquire(ctx, id, fromAnybody)
 }
 
+// releaseLag is how long a lease of another process is waited for also by who does not wait: whoever
+// was answered there may ask here before the database has heard of the release.
+const releaseLag = 250 * time.Millisecond
+
 func (s *Store) acquire(ctx context.Context, id tga.ID, from int16) (chain.Lease, error) {
 	if err := s.health.enterToWrite(); err != nil {
 		return chain.Lease{}, err
@@ -166,6 +170,7 @@ func (s *Store) acquire(ctx context.Context, id tga.ID, from int16) (chain.Lease
 	if !waits {
 		asking = context.WithoutCancel(ctx)
 	}
+	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		changed, cancel := s.changed.subscribe(id)
 		lease, granted, err := s.grant(asking, id, from)
@@ -176,7 +181,7 @@ func (s *Store) acquire(ctx context.Context, id tga.ID, from int16) (chain.Lease
 			}
 			return lease, err
 		}
-		if !waits {
+		if !waits && (time.Since(began) > releaseLag || !s.leases.allow(id, from)) {
 			cancel()
 			return chain.Lease{}, tga.Errorf(tga.StateLockAcquireFailed, "acquire trace %s: %s", id, heldByAnother).In(id)
 		}

@@ -29,51 +29,66 @@ const monthsAhead = 2
 // [Open] needs neither. A database that a newer program has migrated is refused with
 // FORMAT_TOO_NEW and left as it is.
 func Migrate(ctx context.Context, dsn string) error {
+	_, err := MigrateUntil(ctx, dsn, monthsAhead)
+	return err
+}
+
+// Migrated says what a migration did.
+type Migrated struct {
+	From, To int    // version of the tables before, 0 where there were none, and now
+	Until    string // the last month that has a partition of its own, as 2026-11
+}
+
+// MigrateUntil is [Migrate] with partitions for so many months after this one.
+func MigrateUntil(ctx context.Context, dsn string, months int) (done Migrated, err error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return tga.Errorf(tga.ValidationError, "migrate: %w", err)
+		return done, tga.Errorf(tga.ValidationError, "migrate: %w", err)
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err == nil {
-		err = errors.Join(migrateOver(ctx, conn), conn.Close(ctx))
+		done, err = migrateOver(ctx, conn, months)
+		err = errors.Join(err, conn.Close(ctx))
 	}
 	if err != nil && tga.CodeOf(err) == "" {
 		err = tga.Errorf(tga.StoreUnavailable, "migrate: %w", err)
 	}
-	return err
+	return done, err
 }
 
-func migrateOver(ctx context.Context, conn *pgx.Conn) error {
+func migrateOver(ctx context.Context, conn *pgx.Conn, months int) (done Migrated, err error) {
 	if _, err := conn.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS tgad"); err != nil {
-		return err
+		return done, err
 	}
 	m, err := migrate.NewMigrator(ctx, conn, schemaTable)
 	if err != nil {
-		return err
+		return done, err
 	}
 	files, err := fs.Sub(migrations, "migrations")
 	if err == nil {
 		err = m.LoadMigrations(files)
 	}
 	if err != nil {
-		return err
+		return done, err
 	}
 	has, err := m.GetCurrentVersion(ctx)
 	if err != nil {
-		return err
+		return done, err
 	}
 	if has > newestSchema {
-		return schemaTooNew(has)
+		return done, schemaTooNew(has)
 	}
 	if err := m.Migrate(ctx); err != nil {
-		return err
+		return done, err
 	}
-	for ahead := range monthsAhead + 1 {
-		if _, err := conn.Exec(ctx, "SELECT tgad.make_partition((date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => $1))::date)", ahead); err != nil {
-			return err
+	done.From, done.To = int(has), newestSchema
+	const month = "(date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => $1))::date"
+	for ahead := range months + 1 {
+		if _, err := conn.Exec(ctx, "SELECT tgad.make_partition("+month+")", ahead); err != nil {
+			return done, err
 		}
 	}
-	return nil
+	return done, conn.QueryRow(ctx, "SELECT to_char("+month+", 'YYYY-MM')", months).Scan(&done.Until)
 }
 
 func schemaTooNew(has int32) error {

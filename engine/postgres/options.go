@@ -20,6 +20,9 @@ type Options struct {
 	// Patience is how long the store looks for a server that answers, before it says
 	// STORE_UNAVAILABLE; 30 s. A failover should end within it.
 	Patience time.Duration
+	// Password, where it is set, is asked before each connection is made: a file that holds it may
+	// change. Otherwise the DSN and the environment of PostgreSQL say it.
+	Password func() (string, error)
 	// Committers is how many transactions with appends are under way at once; 4.
 	Committers int
 	// Conns is how many connections there are at most; 16 and one for each committer.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tgad/tgad/runtime"
@@ -28,6 +29,7 @@ type Store struct {
 	changed signals                   // of traces, when a record or a lease changes here
 	commits committer
 	order   order
+	counts  counts
 
 	secret [32]byte
 	id     tga.ID
@@ -61,6 +63,12 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 		return nil, tga.Errorf(tga.ValidationError, "open: %w", err)
 	}
 	s.configure(config)
+	if o.Password != nil {
+		config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) (err error) {
+			c.Password, err = o.Password()
+			return err
+		}
+	}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "open: %w", err)
 	}

@@ -1,0 +1,58 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// mostLeft is how many traces Left returns at once.
+const mostLeft = 1000
+
+// leftSQL lists the open traces whose lease is of a session that is over: its process did not let go
+// of them, so what it did with them last is not known. A session that is late is ended first, as
+// tgad.acquire does it. $3 is one trace, null for all.
+const leftSQL = `WITH holders AS MATERIALIZED (
+		SELECT DISTINCT session FROM tgad.heads WHERE shard = $1 AND state BETWEEN 1 AND 3 AND session NOT IN (0, $2) AND lent <> 2 AND ($3::uuid IS NULL OR trace = $3)
+	), over AS MATERIALIZED (SELECT session FROM holders WHERE tgad.gone($1, $2, session))
+	SELECT trace FROM tgad.heads WHERE shard = $1 AND state BETWEEN 1 AND 3 AND lent <> 2 AND ($3::uuid IS NULL OR trace = $3)
+		AND session IN (SELECT session FROM over) ORDER BY trace LIMIT $4`
+
+// Left lists open traces that a process which is gone did not let go of, the oldest first: whoever
+// recovers one finds out how far it came. Traces that were let go of are not in it, also where their
+// call is in doubt.
+func (f Fleet) Left(ctx context.Context) ([]tga.ID, error) { return f.left(ctx, nil) }
+
+// IsLeft reports whether a trace is still one that [Fleet.Left] would list.
+func (f Fleet) IsLeft(ctx context.Context, trace tga.ID) (bool, error) {
+	all, err := f.left(ctx, &trace)
+	return len(all) == 1, err
+}
+
+func (f Fleet) left(ctx context.Context, one *tga.ID) (list []tga.ID, err error) {
+	s := f.s
+	if err := s.health.enterToWrite(); err != nil {
+		return nil, err
+	}
+	defer s.health.leave()
+	var only *[16]byte
+	if one != nil {
+		only = (*[16]byte)(one)
+	}
+	err = s.ask(ctx, "look for what is left", func(ctx context.Context, c *pgxpool.Conn) error {
+		rows, err := c.Query(ctx, leftSQL, s.o.Shard, s.session.number(), only, mostLeft)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (tga.ID, error) {
+			var id [16]byte
+			err := row.Scan(&id)
+			return tga.ID(id), err
+		})
+		return err
+	})
+	return list, err
+}
