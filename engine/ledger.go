@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -37,6 +38,32 @@ func (db *DB) Record(ctx context.Context, key ledger.Key) (*ledger.Record, error
 		rec = &own
 	}
 	return rec, err
+}
+
+// Records calls each for every ledger record, in the order of the hashes of their keys, until it
+// returns an error: for who copies a store.
+func (db *DB) Records(ctx context.Context, each func(hash [32]byte, record []byte) error) error {
+	lower, upper := keyspace.LedgerBounds()
+	for lower != nil {
+		var rows []kv
+		err := db.inside(func(o *opened) (err error) {
+			rows, lower, err = o.index.attachmentPage(lower, upper)
+			return err
+		})
+		for i := 0; i < len(rows) && err == nil; i++ {
+			var hash [32]byte
+			if hash, err = keyspace.ParseLedger(rows[i].key); err == nil {
+				err = each(hash, rows[i].value)
+			}
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Await returns nil when the record of key is no longer what seen says (its status,

@@ -16,6 +16,7 @@ import (
 type Database struct {
 	Open    OpenStore
 	Migrate func(ctx context.Context, url string, months int) (Migrated, error)
+	Copy    func(ctx context.Context, c Copying) (Copied, error)
 }
 
 // Migrated says what a migration did.
@@ -39,7 +40,7 @@ func (d Database) Run(program string) int {
 	root.PersistentFlags().BoolVar(&s.JSON, "json", false, "print one JSON object a line")
 	root.PersistentFlags().BoolVar(&s.Progress, "progress", false, "show how far long work is, on stderr; a terminal shows it without")
 	root.PersistentFlags().StringVar(&socket, "socket", DefaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
-	for _, v := range []*cobra.Command{Serve(s, &socket, d.Open), d.pg(s)} {
+	for _, v := range []*cobra.Command{Serve(s, &socket, d.Open), d.pg(s), d.copyStore(s)} {
 		v.Args = UsageArgs(v.Args)
 		root.AddCommand(v)
 	}
