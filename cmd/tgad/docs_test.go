@@ -116,6 +116,7 @@ var ranElsewhere = map[string]string{
 	"tgad agent":                                                                                    "agent.txtar",
 	"tgad workspace":                                                                                "workspace.txtar",
 	"go test -run '^$' -bench 'Session|Directory|Call/' ./internal/workstate":                       "a measurement; it takes minutes",
+	"tgad copy --from /var/lib/tgad --to 'postgres://gateway@db1,db2/tgad?target_session_attrs=read-write' --config /etc/tgad.toml": "pg.txtar; likewise",
 	"make build":                      "a target; make run builds the same",
 	"tgad unfreeze":                   "backup.txtar",
 	"tgad index":                      "index.txtar",

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,11 +22,11 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	for _, patch := range patches {
 		name := strings.TrimSuffix(filepath.Base(patch), ".patch")
 		t.Run(name, func(t *testing.T) {
-			overlay, finder := plant(t, patch)
+			overlay, where, finder := plant(t, patch)
 			if wanted != "1" && !strings.Contains(","+wanted+",", ","+name+",") {
 				return
 			}
-			cmd := exec.Command("go", "test", "-count=1", "-short", "-vet=off", "-overlay", overlay, "-run", "^"+finder+"$", ".")
+			cmd := exec.Command("go", "test", "-count=1", "-short", "-vet=off", "-overlay", overlay, "-run", "^"+finder+"$", "./"+where)
 			cmd.Env = append(os.Environ(), "TGAD_PLANTED=")
 			out, err := cmd.CombinedOutput()
 			switch {
@@ -43,14 +42,14 @@ func TestPlantedBugsAreFound(t *testing.T) {
 }
 
 // plant writes the sources with a bug beside the true ones, and returns what makes the compiler take
-// them, and the test that is to find it.
-func plant(t *testing.T, patch string) (overlay, finder string) {
+// them, and the package and the name of the test that is to find it.
+func plant(t *testing.T, patch string) (overlay, where, finder string) {
 	t.Helper()
 	text, err := os.ReadFile(patch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`(?m)^Found-by: (Test\w+)$`).FindSubmatch(text)
+	m := regexp.MustCompile(`(?m)^Found-by: (?:(\S+) )?(Test\w+)$`).FindSubmatch(text)
 	if m == nil {
 		t.Fatal("it does not say which test is to find it")
 	}
@@ -89,5 +88,5 @@ func plant(t *testing.T, patch string) (overlay, finder string) {
 	if err := os.WriteFile(overlay, list, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return overlay, fmt.Sprintf("%s", m[1])
+	return overlay, string(m[1]), string(m[2])
 }

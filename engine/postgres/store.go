@@ -108,8 +108,13 @@ func (s *Store) begin(ctx context.Context) error {
 		}
 		s.first, s.alone = uint32(s.session.id), s.session.alone
 		var newest, last int64
-		if err := c.QueryRow(ctx, "SELECT tgad.newest($1), (SELECT last FROM tgad.order_state WHERE shard = $1)", s.o.Shard).Scan(&newest, &last); err != nil {
+		var copying bool
+		if err := c.QueryRow(ctx, `SELECT tgad.newest($1), (SELECT last FROM tgad.order_state WHERE shard = $1),
+			EXISTS (SELECT 1 FROM tgad.meta WHERE shard = $1 AND name = $2 AND value <> '')`, s.o.Shard, copyMark).Scan(&newest, &last, &copying); err != nil {
 			return err
+		}
+		if copying {
+			s.health.frozen.Store(copyUnderWay())
 		}
 		s.times.clock = s.o.Clock
 		s.times.raise(tga.Millis(newest))

@@ -1,0 +1,198 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// flush commits statements once there are many of them, or where none follows.
+func (c *copier) flush(ctx context.Context, b *pgx.Batch, all bool) (*pgx.Batch, error) {
+	if b.Len() == 0 || !all && b.Len() < copyPage {
+		return b, nil
+	}
+	return &pgx.Batch{}, pgx.BeginFunc(ctx, c.conn, func(tx pgx.Tx) error { return tx.SendBatch(ctx, b).Close() })
+}
+
+// heads writes how each trace stands, and its newest checkpoint.
+func (c *copier) heads(ctx context.Context) error {
+	b := &pgx.Batch{}
+	for l, err := range c.Traces(ctx, tga.ID{}) {
+		if err == nil {
+			err = l.Err // it cannot be read: a copy of it would be no copy
+		}
+		if err != nil {
+			return err
+		}
+		t, err := c.Load(ctx, l.TraceID)
+		if err != nil {
+			return err
+		}
+		var epoch chain.Epoch
+		for e, err := range c.Entries(ctx, l.TraceID, t.Head.Seq-1) {
+			if err != nil {
+				return err
+			}
+			epoch = e.Epoch
+		}
+		b.Queue(`INSERT INTO tgad.heads (shard, trace, version, seq, digest, note, note_digest, state, epoch, session, token, namespace, since, deadline)
+			VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, 0, 0, $9, $10, $11) ON CONFLICT (shard, trace) DO UPDATE SET seq = excluded.seq, digest = excluded.digest,
+			note = excluded.note, note_digest = excluded.note_digest, state = excluded.state, epoch = excluded.epoch, namespace = excluded.namespace,
+			since = excluded.since, deadline = excluded.deadline`, c.o.Shard, [16]byte(t.ID), int64(t.Head.Seq), t.Head.Digest[:], int64(t.NoteHead.Number), t.NoteHead.Digest[:],
+			int16(t.Head.State), int64(epoch), t.Namespace, int64(l.Since), int64(t.Deadline))
+		cp, ok, err := c.LatestCheckpoint(ctx, t.ID)
+		if err != nil {
+			return err
+		}
+		if ok {
+			b.Queue("INSERT INTO tgad.checkpoints VALUES ($1, $2, $3, $4) ON CONFLICT (shard, trace, seq) DO UPDATE SET body = excluded.body",
+				c.o.Shard, [16]byte(t.ID), int64(cp.Seq), cp.AppendCanonical(nil))
+		}
+		if b, err = c.flush(ctx, b, false); err != nil {
+			return err
+		}
+	}
+	_, err := c.flush(ctx, b, true)
+	return err
+}
+
+// records copies the ledger.
+func (c *copier) records(ctx context.Context) error {
+	b := &pgx.Batch{}
+	err := c.Records(ctx, func(hash [32]byte, record []byte) (err error) {
+		b.Queue("INSERT INTO tgad.ledger VALUES ($1, $2, $3) ON CONFLICT (shard, hash) DO UPDATE SET record = excluded.record", c.o.Shard, hash[:], record)
+		b, err = c.flush(ctx, b, false)
+		return err
+	})
+	if err == nil {
+		_, err = c.flush(ctx, b, true)
+	}
+	return err
+}
+
+// attachments copies the values that were written with appends. Those of an earlier try go: the
+// source may have lost some of them since.
+func (c *copier) attachments(ctx context.Context) error {
+	b := &pgx.Batch{}
+	b.Queue("DELETE FROM tgad.attachments WHERE shard = $1", c.o.Shard)
+	for _, kind := range attachmentKinds {
+		for a, err := range c.Attachments(ctx, kind, nil) {
+			if err != nil {
+				return err
+			}
+			b.Queue("INSERT INTO tgad.attachments VALUES ($1, $2, $3, $4)", c.o.Shard, int16(kind), a.Key, a.Value)
+			if b, err = c.flush(ctx, b, false); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := c.flush(ctx, b, true)
+	return err
+}
+
+// compare reads the copy as who opens it does, checks all of it, and compares it with its source.
+func (c *copier) compare(ctx context.Context) (err error) {
+	s, err := Open(ctx, c.dsn, c.o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	rep, err := s.Fleet().Check(ctx)
+	if err != nil {
+		return err
+	}
+	if len(rep.Problems) > 0 {
+		return tga.Errorf(tga.StateChecksumMismatch, "the copy has %d faults, the first: %w", len(rep.Problems), rep.Problems[0].Err)
+	}
+	c.done.Appends = c.Cursor()
+	if uint64(rep.Leaves) != c.Cursor() {
+		return tga.Errorf(tga.StateChecksumMismatch, "the copy has %d appends, the source %d", rep.Leaves, c.Cursor())
+	}
+	for l, err := range c.Traces(ctx, tga.ID{}) {
+		if err == nil {
+			err = c.same(ctx, s, l.TraceID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := c.Records(ctx, func(hash [32]byte, record []byte) error {
+		c.done.Records++
+		got, err := s.readRecord(ctx, hash)
+		if err == nil && !bytes.Equal(got, record) {
+			err = tga.Errorf(tga.StateChecksumMismatch, "the ledger record of key %x is %x in the copy, and %x in the source", hash, got, record)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, kind := range attachmentKinds {
+		n, err := equal(c.Attachments(ctx, kind, nil), s.Attachments(ctx, kind, nil), func(a, b chain.Attachment) bool { return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) })
+		if err != nil {
+			return tga.Errorf(tga.StateChecksumMismatch, "attachments of kind %c: %w", kind, err)
+		}
+		c.done.Rows += n
+	}
+	if rep.Traces != c.done.Traces || rep.Records != c.done.Records || rep.Entries != c.done.Entries || rep.Notes != c.done.Notes {
+		return tga.Errorf(tga.StateChecksumMismatch, "the copy has %d traces, %d entries, %d notes and %d ledger records; the source has %d, %d, %d and %d",
+			rep.Traces, rep.Entries, rep.Notes, rep.Records, c.done.Traces, c.done.Entries, c.done.Notes, c.done.Records)
+	}
+	return nil
+}
+
+// same compares one trace.
+func (c *copier) same(ctx context.Context, s *Store, id tga.ID) error {
+	n, err := equal(c.Entries(ctx, id, 0), s.Entries(ctx, id, 0), func(a, b chain.Entry) bool {
+		x, xs := chain.AppendFrame(nil, &a)
+		y, ys := chain.AppendFrame(nil, &b)
+		return bytes.Equal(x, y) && bytes.Equal(xs, ys)
+	})
+	if err != nil {
+		return tga.Errorf(tga.StateChecksumMismatch, "entries of trace %s: %w", id, err).In(id)
+	}
+	was, err := c.Load(ctx, id)
+	if err != nil {
+		return err
+	}
+	is, err := s.Load(ctx, id)
+	if err != nil {
+		return err
+	}
+	if was.Head != is.Head || was.NoteHead != is.NoteHead || was.Namespace != is.Namespace {
+		return tga.Errorf(tga.StateChecksumMismatch, "trace %s ends otherwise in the copy", id).In(id)
+	}
+	c.done.Traces++
+	c.done.Entries += n
+	c.done.Notes += len(was.Notes)
+	return nil
+}
+
+// equal compares two lists, and counts their members.
+func equal[T any](a, b iter.Seq2[T, error], same func(T, T) bool) (n int, err error) {
+	next, stop := iter.Pull2(b)
+	defer stop()
+	for x, err := range a {
+		if err != nil {
+			return n, err
+		}
+		y, err, ok := next()
+		switch {
+		case err != nil:
+			return n, err
+		case !ok || !same(x, y):
+			return n, tga.Errorf(tga.StateChecksumMismatch, "number %d is another in the copy, or is not there", n+1)
+		}
+		n++
+	}
+	_, err, ok := next()
+	if ok && err == nil {
+		err = tga.Errorf(tga.StateChecksumMismatch, "the copy has more than %d", n)
+	}
+	return n, err
+}

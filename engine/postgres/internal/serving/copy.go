@@ -1,0 +1,37 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// moved is how the reason begins for which a store that was copied is frozen.
+const moved = "it was copied into a database, and is served from there"
+
+// copyStore copies a store from a directory, which it has open all the while: nobody else has it.
+func copyStore(ctx context.Context, c cli.Copying) (done cli.Copied, err error) {
+	db, err := engine.Open(c.From, engine.Options{WitnessFile: c.Config.Path(c.Config.Store.WitnessFile)})
+	if err != nil {
+		return done, &cli.Unopened{Err: err}
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	s := db.Stats()
+	switch {
+	case s.Frozen != "" && !strings.Contains(s.Frozen, moved):
+		return done, tga.Errorf(tga.StoreUnavailable, "copy: the store in %s is frozen, and a copy would not be: %s", c.From, s.Frozen)
+	case s.Quarantine != nil:
+		return done, tga.Errorf(tga.StoreUnavailable, "copy: the store in %s is in quarantine, and a copy would not be: end that first", c.From)
+	}
+	got, err := postgres.Copy(ctx, c.To, optionsOf(c.Config, slog.New(slog.DiscardHandler)), postgres.Copying{
+		Source: db, ID: s.StoreID, Incarnation: s.Incarnation, Progress: c.Progress,
+		Leave: func() error { return db.Freeze(moved) },
+	})
+	return cli.Copied{Store: s.StoreID.String(), Appends: got.Appends, Traces: got.Traces, Entries: got.Entries, Notes: got.Notes, Records: got.Records}, err
+}
