@@ -125,6 +125,7 @@ type bench struct {
 	client *client.Client
 	clock  func() time.Time
 	near   Near
+	open   func(context.Context, Options) (Store, error) // where the store is in no directory
 
 	cancel context.CancelFunc
 	done   chan error
@@ -212,7 +213,11 @@ func (b *bench) options() Options {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(testWriter{b.t}, nil))
 	}
-	return Options{Data: b.data, Socket: b.socket, Config: cfg, Logger: log, Version: "test", Clock: b.clock, Near: &b.near}
+	o := Options{Data: b.data, Socket: b.socket, Config: cfg, Logger: log, Version: "test", Clock: b.clock, Near: &b.near}
+	if b.open != nil {
+		o.Open, o.Data, o.URL = b.open, "", "postgres://host/db"
+	}
+	return o
 }
 
 // start runs the daemon and waits until it takes calls.

@@ -1,0 +1,147 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// sharedStore is a store of which the daemon knows that others have it too: no files of it are
+// the daemon's, and somebody has left something behind.
+type sharedStore struct {
+	directory
+	mu     sync.Mutex
+	away   error
+	left   []tga.ID
+	others map[tga.ID]bool // another daemon took them up meanwhile
+}
+
+func (s *sharedStore) Ready(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away
+}
+
+func (s *sharedStore) Alone() bool { return false }
+
+func (s *sharedStore) Left(context.Context) ([]tga.ID, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]tga.ID(nil), s.left...), nil
+}
+
+func (s *sharedStore) IsLeft(_ context.Context, id tga.ID) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.others[id], nil
+}
+
+// startShared starts a daemon of such a store.
+func startShared(t *testing.T, extra string) (*bench, *sharedStore) {
+	t.Helper()
+	b, s := setup(t, extra), &sharedStore{others: map[tga.ID]bool{}}
+	b.open = func(_ context.Context, o Options) (Store, error) {
+		db, err := engine.Open(b.data, assemble.StoreOptions(o.Config))
+		s.directory = directory{db}
+		return s, err
+	}
+	b.start()
+	return b, s
+}
+
+// TestStoreThatLacksSomething: what a store cannot has one answer, and all else works.
+func TestStoreThatLacksSomething(t *testing.T) {
+	b, s := startShared(t, "")
+	ctx := t.Context()
+	if res, err := b.client.Call(ctx, charge("k")); err != nil || res.State != tga.Completed {
+		t.Fatalf("%v, %v", res.State, err)
+	}
+	_, sealed := b.client.Seal(ctx, 0)
+	_, checkpoint := b.client.Proofs().Checkpoint(ctx)
+	for what, err := range map[string]error{
+		"backup": b.client.Backup(ctx, "/nowhere"), "seal": sealed, "checkpoint": checkpoint,
+		"unfreeze": b.client.Unfreeze(ctx, true), "end-quarantine": b.client.EndQuarantine(ctx),
+	} {
+		if !errors.Is(err, tga.NotFound) {
+			t.Errorf("%s: %v, want %s", what, err, tga.NotFound)
+		}
+	}
+	if v, err := b.client.Verify(ctx, tga.ID{}); err != nil || !v.OK || v.Traces != 1 {
+		t.Errorf("verify: %+v, %v", v, err)
+	}
+	if err := b.client.Ready(ctx); err != nil {
+		t.Error(err)
+	}
+	s.mu.Lock()
+	s.away = tga.Errorf(tga.StoreUnavailable, "the server is away")
+	s.mu.Unlock()
+	wantCode(t, b.client.Ready(ctx), tga.StoreUnavailable)
+	if err := b.client.Live(ctx); err != nil {
+		t.Errorf("a restart would help: %v", err)
+	}
+}
+
+// TestEvidenceNeedsFiles: a configuration that has checkpoints signed is refused where the store
+// has none.
+func TestEvidenceNeedsFiles(t *testing.T) {
+	b := setup(t, "[evidence]\norigin = \"o\"\nkey_file = \"/nowhere\"\n")
+	b.open = func(_ context.Context, o Options) (Store, error) {
+		db, err := engine.Open(b.data, assemble.StoreOptions(o.Config))
+		return &sharedStore{directory: directory{db}}, err
+	}
+	wantCode(t, Run(t.Context(), b.options()), tga.ValidationError)
+}
+
+// TestOnlyWhatIsLeftIsTakenUp: of two calls in doubt the daemon sends again the one that a process
+// left behind, and not the one that another daemon has taken up meanwhile.
+func TestOnlyWhatIsLeftIsTakenUp(t *testing.T) {
+	b, s := startShared(t, "")
+	var ids []tga.ID
+	for _, key := range []string{"left", "taken"} {
+		b.tool.respond(func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) })
+		_, err := b.client.Call(t.Context(), charge(key))
+		wantCode(t, err, tga.EffectInDoubt)
+		b.tool.respond(nil)
+		if _, err := b.client.Call(t.Context(), charge("after "+key)); err != nil { // the breaker counts anew
+			t.Fatal(err)
+		}
+		var e *tga.Error
+		if !errors.As(err, &e) {
+			t.Fatal(err)
+		}
+		ids = append(ids, e.TraceID)
+	}
+	sent := b.tool.sends("taken")
+	s.mu.Lock()
+	s.left = ids
+	s.others[ids[1]] = true
+	s.mu.Unlock()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if st, err := b.client.State(t.Context(), ids[0]); err != nil || time.Now().After(end) {
+			t.Fatalf("%v, %v", st.Current, err)
+		} else if st.Current == tga.Completed {
+			break
+		}
+	}
+	if n := b.tool.sends("taken"); n != sent {
+		t.Errorf("what another daemon took up was sent %d times more", n-sent)
+	}
+	var open []client.OpenTrace
+	for o, err := range b.client.Traces(t.Context(), client.TracesQuery{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, o)
+	}
+	if len(open) != 1 || open[0].TraceID != ids[1] {
+		t.Errorf("open: %+v", open)
+	}
+}
