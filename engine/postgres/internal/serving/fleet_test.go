@@ -20,7 +20,7 @@ import (
 func TestTwoDaemonsSendOnce(t *testing.T) {
 	f := newFleet(t, "", "")
 	daemons := []*daemon{f.start("a"), f.start("b")}
-	keys := 40
+	keys := 25
 	if !testing.Short() {
 		keys = 200
 	}
@@ -91,6 +91,7 @@ func (w *tool) held(t *testing.T) (came <-chan string, release func()) {
 // sends again what its licence lets it, and shows the rest in doubt. It does so once, and leaves the
 // calls of a living daemon alone.
 func TestKilledDaemonIsTakenUp(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "", "")
 	a, b, c := f.start("a"), f.start("b"), f.start("c")
 	came, release := f.tool.held(t)
@@ -114,7 +115,7 @@ func TestKilledDaemonIsTakenUp(t *testing.T) {
 		}
 		return len(list) == 1 && list[0].IdempotencyKey == "doubtful"
 	})
-	time.Sleep(2 * lease) // for who would take up what is not left
+	time.Sleep(lease + 3*time.Second) // for who would take up what is not left
 	release()
 	for key, want := range map[string]int{"doubtful": 1, "repeatable": 2, "alive": 1} {
 		if key != "doubtful" {
@@ -135,6 +136,7 @@ func TestKilledDaemonIsTakenUp(t *testing.T) {
 // TestCallerWaitsForAnotherDaemon: who asks one daemon for a call that another works on gets its
 // answer.
 func TestCallerWaitsForAnotherDaemon(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "", "")
 	a, b := f.start("a"), f.start("b")
 	came, release := f.tool.held(t)
@@ -150,7 +152,7 @@ func TestCallerWaitsForAnotherDaemon(t *testing.T) {
 	go ask(a)
 	<-came
 	go ask(b)
-	time.Sleep(2 * lease)
+	time.Sleep(lease)
 	release()
 	for range 2 {
 		if x := <-answers; x.err != nil || string(x.res.Value) != `{"paid":"k"}` {
@@ -165,6 +167,7 @@ func TestCallerWaitsForAnotherDaemon(t *testing.T) {
 // TestDrainedDaemonLeavesNothing: SIGTERM lets the call under way come to its end, which another
 // daemon serves at once.
 func TestDrainedDaemonLeavesNothing(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "", "")
 	a, b := f.start("a"), f.start("b")
 	came, release := f.tool.held(t)
@@ -188,6 +191,7 @@ func TestDrainedDaemonLeavesNothing(t *testing.T) {
 // TestStoppedDaemonSendsNothing: a daemon stands still for longer than its lease while callers are
 // at it. Another one takes its calls up. When it goes on, it sends none of them.
 func TestStoppedDaemonSendsNothing(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "", "")
 	a, b := f.start("a"), f.start("b")
 	var came atomic.Int64
