@@ -119,19 +119,21 @@ func (c *copier) begin(ctx context.Context) error {
 		// Who opens the store takes the same lock: it has a session before the mark is there, and is
 		// seen here, or it finds the mark.
 		var last int64
-		var mark []byte
+		var mark, id []byte
 		var open, used bool
 		err := tx.QueryRow(ctx, "SELECT last FROM tgad.order_state WHERE shard = $1 FOR UPDATE", c.o.Shard).Scan(&last)
 		if err == nil {
-			err = tx.QueryRow(ctx, `SELECT (SELECT value FROM tgad.meta WHERE shard = $1 AND name = $2),
+			err = tx.QueryRow(ctx, `SELECT (SELECT value FROM tgad.meta WHERE shard = $1 AND name = $2), (SELECT value FROM tgad.meta WHERE shard = $1 AND name = 'store'),
 				EXISTS (SELECT 1 FROM tgad.sessions WHERE shard = $1 AND NOT ended AND expires > clock_timestamp()),
 				EXISTS (SELECT 1 FROM tgad.leaves WHERE shard = $1) OR EXISTS (SELECT 1 FROM tgad.pending WHERE shard = $1) OR EXISTS (SELECT 1 FROM tgad.ledger WHERE shard = $1)
-					OR EXISTS (SELECT 1 FROM tgad.attachments WHERE shard = $1)`, c.o.Shard, copyMark).Scan(&mark, &open, &used)
+					OR EXISTS (SELECT 1 FROM tgad.attachments WHERE shard = $1)`, c.o.Shard, copyMark).Scan(&mark, &id, &open, &used)
 		}
 		goesOn := bytes.Equal(mark, c.ID[:])
 		switch {
 		case err != nil:
 			return err
+		case mark != nil && len(mark) == 0 && bytes.Equal(id, c.ID[:]):
+			return tga.Errorf(tga.ValidationError, "the copy of store %s in shard %d is whole already: serve it", c.ID, c.o.Shard)
 		case !goesOn && used:
 			return tga.Errorf(tga.ValidationError, "the database has a store in shard %d already, and no copy of store %s", c.o.Shard, c.ID)
 		case open && !goesOn:

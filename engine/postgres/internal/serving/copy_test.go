@@ -119,45 +119,68 @@ func content(t *testing.T, s ordered) []byte {
 // daemon of it is not ready. Then its order and its bytes are those of the directory, a key that was
 // used is not sent again, a doubt is still one, and the directory is frozen.
 func TestCopiedStoreIsTheSame(t *testing.T) {
-	calls, kills := 60, 3
+	calls := 200 // two pages
 	if !testing.Short() {
-		calls, kills = 600, 15
+		calls = 1000
 	}
 	dir, log := directory(t, calls)
 	s := newServer(t)
 	f := newFleet(t, urlOf(s), "")
-	run := func(after time.Duration) (code int, out string) {
+	// run runs a copy. It is killed when so says so.
+	run := func(so func() bool) (code int, out string) {
 		cmd := program("copy", "--from", dir, "--to", f.url, "--config", f.config)
 		var said bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &said, &said
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if after > 0 {
-			time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
+		ended := make(chan struct{})
+		go func() {
+			_ = cmd.Wait() // how it ended is in its state
+			close(ended)
+		}()
+		for {
+			select {
+			case <-ended:
+				return cmd.ProcessState.ExitCode(), said.String()
+			case <-time.After(time.Millisecond):
+				if so() {
+					_ = cmd.Process.Kill()
+				}
+			}
 		}
-		_ = cmd.Wait()
-		return cmd.ProcessState.ExitCode(), said.String()
+	}
+	query := func(sql string) string {
+		text, err := s.Query(sql)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
 	}
 	marked := func() bool {
-		n, err := s.Query("SELECT count(*)::text FROM tgad.meta WHERE name = 'copying' AND value <> ''")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n == "1"
+		return query("SELECT count(*)::text FROM tgad.meta WHERE name = 'copying' AND value <> ''") == "1"
 	}
-	for i := 0; i < kills || !marked(); i++ {
-		if code, out := run(time.Duration(i%7+1) * 150 * time.Millisecond); code >= 0 && !strings.HasPrefix(out, "copied ") {
-			t.Fatalf("exit code %d: %s", code, out)
-		} else if code == 0 {
+	// Each of these grows while a copy goes on: it is killed when one has, and goes on from there.
+	broken := map[string]bool{}
+	code, out := -1, ""
+	for _, grows := range []string{
+		"(SELECT last FROM tgad.order_state)", "(SELECT last FROM tgad.order_state)", "(SELECT count(*) FROM tgad.heads)", "(SELECT count(*) FROM tgad.ledger)",
+		"(SELECT count(*) FROM tgad.sessions)",
+	} {
+		sql := "SELECT coalesce(" + grows + ", 0)::text"
+		before := query(sql)
+		if code, out = run(func() bool { return query(sql) != before }); code == 0 {
 			break // it was faster
 		}
-		last, err := s.Query("SELECT coalesce((SELECT last FROM tgad.order_state), 0)::text")
-		if err != nil {
-			t.Fatal(err)
+		if code > 0 {
+			t.Fatalf("exit code %d: %s", code, out)
 		}
-		t.Logf("killed with %s appends copied", last)
+		broken[query("SELECT last::text FROM tgad.order_state")] = true
 	}
+	if len(broken) == 0 || len(broken) == 1 && broken["0"] || code != 0 && len(broken) < 2 {
+		t.Errorf("copies were broken off at %v appends only", broken)
+	}
+	t.Logf("broken off at %v appends", broken)
 	if marked() {
 		cmd := program("serve", "--store", f.url, "--config", f.config, "--socket", filepath.Join(f.dir, "half", "s"))
 		if err := cmd.Start(); err != nil {
@@ -172,7 +195,10 @@ func TestCopiedStoreIsTheSame(t *testing.T) {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()
 	}
-	code, out := run(0)
+	never := func() bool { return false }
+	if code != 0 {
+		code, out = run(never)
+	}
 	if code != 0 || !strings.Contains(out, fmt.Sprintf("%d traces", calls+1)) {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
@@ -211,9 +237,12 @@ func TestCopiedStoreIsTheSame(t *testing.T) {
 	}
 	// Nothing is copied over it, from this directory or from another one.
 	d.end(syscall.SIGTERM)
+	if code, out := run(never); code != 1 || !strings.Contains(out, "is whole already") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
 	other, _ := directory(t, 1)
 	dir = other
-	if code, out := run(0); code != 1 || !strings.Contains(out, "has a store in shard 0 already") {
+	if code, out := run(never); code != 1 || !strings.Contains(out, "has a store in shard 0 already") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 }
