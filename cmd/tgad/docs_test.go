@@ -141,6 +141,7 @@ var ranElsewhere = map[string]string{
 	"tgad mcp config --url URL": "internal/cli: TestMCPVerb",
 	"tgad mcp serve":            "internal/mcpshim: its tests serve",
 	"tgad approve":              "approve.txtar",
+	"tgad recover":              "doubt.txtar",
 	"tgad resolve":              "a verb alone; run with its arguments",
 	"tgad abandon":              "a verb alone; run with its arguments",
 	"tgad mcp":                  "a verb alone; run with a server",
