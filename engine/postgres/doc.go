@@ -16,6 +16,7 @@
 //	   outcome      a commit whose answer was lost is looked   [Store.resolve]       TestUnknownCommitIsLookedAt
 //	                after, and kept out if it is still to come
 //	   order        numbers have no gap, none is taken back    tgad.sequence         TestOrderHasNoGap
+//	   copy         what is not a whole copy is frozen         [Store.begin], [Copy] TestCopiedStoreIsTheSame
 //
 // # How an append is made
 //

@@ -16,5 +16,7 @@
 //	detached a call goes on when its caller is gone                   [run]                TestDisconnectDoesNotStopACall
 //	bytes    what is stored is spliced into answers                   client.Append        TestDocumentsAreExact
 //	bounded  bodies, connections, calls, leases and streams           limits.go            TestBodyLimit
+//	left     what a process let go of, no other takes up              [Daemon.takeUpOnce]  TestOnlyWhatIsLeftIsTakenUp
+//	lacks    what a store cannot has one answer                       [Daemon.lacks]       TestStoreThatLacksSomething
 //	nothing  a refused request leaves the store as it was             [Daemon.serve]       TestBadInputChangesNothing
 package daemon
