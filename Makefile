@@ -16,7 +16,7 @@ DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 
 # Without cgo, as tgad is released; the race detector needs it, so that compiles the other half.
-test pg race fuzz cost size lint: export CGO_ENABLED ?= 0
+test pg race fuzz cost size lint crash: export CGO_ENABLED ?= 0
 race: export CGO_ENABLED = 1
 
 .PHONY: build tgad run demo test pg race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
