@@ -62,16 +62,13 @@ func TestLogHasNoGap(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	begun := make(chan struct{})
-	go func() {
-		close(begun)
-		for i := range 50 {
+	wg.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ { // the first may come before the follower stands
 			if _, err := b.client.Call(context.Background(), charge(fmt.Sprint("later", i))); err != nil {
 				t.Error(err)
 			}
 		}
-	}()
-	<-begun
+	})
 	for line, err := range b.client.Log(ctx, client.Newest, true) {
 		if err != nil {
 			t.Fatal(err)
@@ -81,6 +78,8 @@ func TestLogHasNoGap(t *testing.T) {
 		}
 		break
 	}
+	stop()
+	wg.Wait()
 }
 
 // TestFollowATrace sees each entry once, with its artifact byte for byte, and ends with
