@@ -34,9 +34,12 @@ run: tgad ## a daemon on $(SOCKET) with its store in $(DATA) and a demonstration
 demo: tgad ## the main job on real processes, about 15 s
 	$(BIN)/tgad demo
 
+# Packages whose tests take minutes begin first: the last one would else run alone, and a core wait.
+LONGEST := ./internal/mcpshim ./cmd/tgad ./internal/daemon ./internal/crashtest/proc ./engine
+
 # Without vet: lint does all of that, and CI runs both.
 test: ## every test
-	$(GO) test -vet=off -p 4 -timeout 20m ./...
+	$(GO) test -vet=off -p 4 -timeout 20m $(LONGEST) ./...
 
 # A module of its own: its tests start PostgreSQL servers.
 pg: ## the store in PostgreSQL; engine/postgres/install.sh installs the servers

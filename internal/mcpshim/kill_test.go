@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/runtime/client"
 )
 
@@ -23,15 +24,15 @@ import (
 // targets are each of the processes, and each pair.
 var targets = []string{"shim", "daemon", "server", "daemon+shim", "server+shim", "server+daemon"}
 
-// envKills, where it is set, has every target killed at every point.
-const envKills = "TGAD_KILLS"
+// everyKill says whether every target is killed at every point, and at random many times over.
+func everyKill() bool { return os.Getenv("TGAD_KILLS") != "" || serial.Whole() }
 
 // victimsFor is who is killed at the i-th point: all of them, or the shim, which knows
 // most, and a part of the others that is another one at the next point.
 func victimsFor(i int) []string {
 	others := 2
 	switch {
-	case os.Getenv(envKills) != "":
+	case everyKill():
 		return targets
 	case testing.Short():
 		others = 0
@@ -97,9 +98,9 @@ func TestKillsAtEveryPoint(t *testing.T) {
 // a delay that is drawn anew each time from the length of a whole call. Effects per
 // intended call are at most one, whoever dies.
 func TestKills(t *testing.T) {
-	rounds := 6
+	rounds := 3
 	switch {
-	case os.Getenv(envKills) != "":
+	case everyKill():
 		rounds = 50
 	case testing.Short():
 		rounds = 2
