@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,23 +49,43 @@ func readSaid(t *testing.T, resp *http.Response) said {
 	return said{resp.StatusCode, h, string(raw)}
 }
 
-// bySocket and byNear make one request by either way.
+// bySocket and byNear make one request by either way. A server that refuses a request before it has read
+// its body closes half a second later: where a busy machine kept us from reading that long, the answer
+// is gone, and we ask again.
 func (b *bench) bySocket(text string) said {
+	b.t.Helper()
+	for range 3 {
+		if s, ok := b.onceBySocket(text); ok {
+			return s
+		}
+	}
+	b.t.Fatalf("%.100s: three times reset", text)
+	return said{}
+}
+
+func (b *bench) onceBySocket(text string) (s said, ok bool) {
 	b.t.Helper()
 	c, err := net.Dial("unix", b.socket)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := io.WriteString(c, text); err != nil {
+	if _, err := io.WriteString(c, text); err != nil && !reset(err) {
 		b.t.Fatal(err)
 	}
 	method, _, _ := strings.Cut(text, " ")
 	resp, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: method})
+	if reset(err) {
+		return s, false
+	}
 	if err != nil {
 		b.t.Fatalf("%.100s: %v", text, err)
 	}
-	return readSaid(b.t, resp)
+	return readSaid(b.t, resp), true
+}
+
+func reset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 func (b *bench) byNear(text string) said {
