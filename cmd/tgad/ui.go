@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -26,18 +28,20 @@ ssh -L 8321:127.0.0.1:8321 HOST and --listen 127.0.0.1:8321 the link works there
 With --data and a store that no process has, it shows the store and changes nothing.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := ui.Listen(listen)
-			if err != nil {
-				return err
-			}
-			defer func() { _ = l.Close() }() // closed already where it served
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				v := ui.New(c, ui.Options{ReadOnly: a.dialer != nil, Version: cli.BuildVersion().Version})
+				l, err := ui.Listen(listen)
+				if err != nil {
+					return err
+				}
+				v := ui.New(c, ui.Options{
+					ReadOnly: a.dialer != nil, Version: cli.BuildVersion().Version,
+					Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn})),
+				})
 				url := fmt.Sprintf("http://%s%s", l.Addr(), v.Login())
 				if !a.JSON {
 					a.Printf("open %s\n", url)
 				} else if err := a.Line(map[string]string{"url": url}); err != nil {
-					return err
+					return errors.Join(err, l.Close())
 				}
 				return v.Serve(ctx, l)
 			})

@@ -74,7 +74,7 @@ func (p *process) view(args ...string) (get func(path string) (int, string), end
 		p.t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	link := regexp.MustCompile(`^(?:open |\{"url":")(http://127\.0\.0\.1:\d+)(/login\?token=[0-9a-f]{64})(?:"\})?\n$`).FindStringSubmatch(line)
+	link := regexp.MustCompile(`^(?:open |\{"url":")(http://127\.0\.0\.1:\d+)(/login\?token=[A-Z2-7]{26})(?:"\})?\n$`).FindStringSubmatch(line)
 	if link == nil {
 		p.t.Fatalf("it prints %q, %v", line, err)
 	}

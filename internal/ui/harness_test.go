@@ -162,7 +162,7 @@ func (s *stage) get(path string) (int, string) {
 	return status, body
 }
 
-var tokenOf = regexp.MustCompile(`name="token" value="([0-9a-f]{64})"`)
+var tokenOf = regexp.MustCompile(`name="token" value="([A-Z2-7]{26})"`)
 
 // post presses a button of a page as a browser would: with the token that the page has.
 func (s *stage) post(page, path, why string) (int, string) {

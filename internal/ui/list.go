@@ -27,6 +27,13 @@ var states = []tga.State{tga.Pending, tga.Authorized, tga.Executing, tga.Complet
 func queryOf(r *http.Request) (query, error) {
 	v := r.URL.Query()
 	q := query{client.TracesQuery{State: v.Get("state"), Namespace: v.Get("namespace"), All: v.Get("all") == "1"}, v.Get("find")}
+	if after := v.Get("after"); after != "" {
+		id, err := tga.ParseID(after)
+		if err != nil {
+			return q, err
+		}
+		q.After = id
+	}
 	if q.State != "" && !slices.ContainsFunc(states, func(s tga.State) bool { return s.String() == q.State }) {
 		return q, tga.Errorf(tga.ValidationError, "state %.40q: want one of %v", q.State, states)
 	}
@@ -44,7 +51,6 @@ func (s *Server) traces(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	after := r.URL.Query().Get("after")
 	var rows []g.Node
 	last, more := "", false
 	for t, err := range s.log.Traces(r.Context(), q.TracesQuery) {
@@ -52,7 +58,7 @@ func (s *Server) traces(w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, err)
 			return
 		}
-		if t.TraceID.String() <= after || !q.matches(t) {
+		if !q.matches(t) {
 			continue
 		}
 		if more = len(rows) == maxRows; more {

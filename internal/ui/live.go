@@ -33,7 +33,10 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 		defer close(done)
 		for _, err := range s.log.Log(ctx, client.Newest, true) {
 			if err != nil {
-				return
+				if ctx.Err() == nil {
+					s.opts.Logger.Debug("the log is not followed any more", "error", err)
+				}
+				return // the browser asks again in a second
 			}
 			select {
 			case changed <- struct{}{}:

@@ -3,7 +3,6 @@ package ui
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -17,15 +16,11 @@ import (
 
 // page answers with a whole page.
 func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, title string, body ...g.Node) {
-	s.mu.Lock()
-	token := s.token
-	s.mu.Unlock()
 	s.render(w, status, h.Doctype(h.HTML(h.Lang("en"),
 		h.Head(
 			h.Meta(h.Charset("utf-8")), h.Meta(h.Name("viewport"), h.Content("width=device-width, initial-scale=1")),
 			// Neither styles nor code of htmx's own making: the policy of the page allows none.
 			h.Meta(h.Name("htmx-config"), h.Content(`{"includeIndicatorStyles":false,"allowEval":false,"selfRequestsOnly":true,"historyCacheSize":0}`)),
-			h.Meta(h.Name("tgad-token"), h.Content(token)),
 			h.TitleEl(g.Text(title+" · tgad")), h.Link(h.Rel("stylesheet"), h.Href("/assets/ui.css")), h.Link(h.Rel("icon"), h.Href("/assets/icon.svg")),
 			h.Script(h.Src("/assets/htmx.min.js"), h.Defer()), h.Script(h.Src("/assets/sse.min.js"), h.Defer()), h.Script(h.Src("/assets/ui.js"), h.Defer()),
 		),
@@ -54,7 +49,7 @@ func (s *Server) render(w http.ResponseWriter, status int, n g.Node) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // a browser that is gone wants it no more
+	s.write(w, b.Bytes())
 }
 
 // fail answers with what the daemon said was wrong, and with the status of its code.
@@ -68,12 +63,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func problem(err error) g.Node {
-	var e *tga.Error
-	code := ""
-	if errors.As(err, &e) {
-		code = string(e.Code) + ": "
-	}
-	return h.Div(h.Class("problem"), h.Role("alert"), text(code+err.Error()))
+	return h.Div(h.Class("problem"), h.Role("alert"), text(err.Error()))
 }
 
 // text is what a log or an error says, harmless: neither markup, nor a character that turns or hides text.

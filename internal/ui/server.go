@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"embed"
-	"encoding/hex"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -67,7 +66,7 @@ func New(log Log, o Options) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{log: log, opts: o, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), link: secret()}
+	s := &Server{log: log, opts: o, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), link: rand.Text()}
 	s.mux.HandleFunc("GET /login", s.login)
 	s.mux.HandleFunc("GET /assets/{name}", s.asset)
 	s.mux.HandleFunc("GET /{$}", s.inbox)
@@ -78,13 +77,6 @@ func New(log Log, o Options) *Server {
 	s.mux.HandleFunc("GET /live", s.live)
 	s.mux.HandleFunc("POST /traces/{id}/{verb}", s.act)
 	return s
-}
-
-// secret is 256 random bits.
-func secret() string {
-	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails: package crypto/rand
-	return hex.EncodeToString(b[:])
 }
 
 // Login is the path that begins a session. It works once.
@@ -99,17 +91,18 @@ func Listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
-// Serve answers until ctx ends.
+// Serve answers until ctx ends, and closes l.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{
 		Handler: s, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
+	closed := make(chan error, 1)
+	defer context.AfterFunc(ctx, func() { closed <- srv.Close() })()
 	if err := srv.Serve(l); ctx.Err() == nil {
 		return err
 	}
-	return nil
+	return <-closed // streams of pages that are open end with it
 }
 
 // policy lets a page load from here and from nowhere else, and be framed by nobody.
@@ -183,7 +176,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	ok := same(s.link, r.URL.Query().Get("token"))
 	if ok {
-		s.link, s.session, s.token = "", secret(), secret()
+		s.link, s.session, s.token = "", rand.Text(), rand.Text()
 	}
 	session := s.session
 	s.mu.Unlock()
@@ -207,5 +200,12 @@ func (s *Server) asset(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", types[path.Ext(name)])
-	_, _ = w.Write(b) // a browser that is gone wants it no more
+	s.write(w, b)
+}
+
+// write ends an answer. A browser that is gone wants it no more, and nobody can be told.
+func (s *Server) write(w http.ResponseWriter, body []byte) {
+	if _, err := w.Write(body); err != nil {
+		s.opts.Logger.Debug("an answer did not arrive", "error", err)
+	}
 }

@@ -132,8 +132,13 @@ func (s *Server) raw(w http.ResponseWriter, r *http.Request) {
 	for _, n := range said.Notes {
 		out.Notes = append(out.Notes, string(n))
 	}
+	b, err := json.Marshal(out)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	_ = json.NewEncoder(w).Encode(out) // a browser that is gone wants it no more
+	s.write(w, b)
 }
 
 // document is a document to keep. It is never shown as what it says it is: whatever a tool answers, a
@@ -151,5 +156,5 @@ func (s *Server) document(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", "attachment; filename=document")
 	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	_, _ = w.Write(data) // a browser that is gone wants it no more
+	s.write(w, data)
 }

@@ -21,7 +21,7 @@ import (
 // cookie of one session is not another's.
 func TestOnlyWhoHasTheLinkSeesAnything(t *testing.T) {
 	s := newStage(t, ui.Options{})
-	for _, path := range []string{"/", "/traces", "/traces/x", "/live", "/assets/ui.js", "/nowhere", "/login", "/login?token=", "/login?token=" + strings.Repeat("0", 64)} {
+	for _, path := range []string{"/", "/traces", "/traces/x", "/live", "/assets/ui.js", "/nowhere", "/login", "/login?token=", "/login?token=" + strings.Repeat("A", 26)} {
 		if status, body := s.get(path); status != http.StatusUnauthorized || strings.Contains(body, "<") {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
@@ -105,7 +105,7 @@ func TestActionsNeedTheirToken(t *testing.T) {
 	s := newStage(t, ui.Options{}).login()
 	id := s.call("pay", "k", `{"n":1}`)
 	path := "/traces/" + id.String() + "/ran"
-	for name, form := range map[string]string{"none": "why=because+I+saw+it", "wrong": "token=" + strings.Repeat("0", 64) + "&why=because+I+saw+it", "empty": "token=&why=because+I+saw+it"} {
+	for name, form := range map[string]string{"none": "why=because+I+saw+it", "wrong": "token=" + strings.Repeat("A", 26) + "&why=because+I+saw+it", "empty": "token=&why=because+I+saw+it"} {
 		if status, body, _ := s.do(s.request("POST", path, form)); status != http.StatusForbidden {
 			t.Errorf("%s: %d %s", name, status, body)
 		}
@@ -199,7 +199,7 @@ func TestTracePage(t *testing.T) {
 	if status != 200 || body != s.answer || !strings.HasPrefix(header.Get("Content-Disposition"), "attachment") || header.Get("Content-Type") != "application/octet-stream" {
 		t.Errorf("the document: %d %q %v", status, body, header)
 	}
-	for path, want := range map[string]int{"/traces/x": 422, "/traces/" + tga.ID{1}.String(): 422, "/traces/0190b0f0-0000-7000-8000-000000000000": 404, "/traces?state=NONE": 422} {
+	for path, want := range map[string]int{"/traces/x": 422, "/traces/" + tga.ID{1}.String(): 422, "/traces/0190b0f0-0000-7000-8000-000000000000": 404, "/traces?state=NONE": 422, "/traces?after=x": 422} {
 		if status, body := s.get(path); status != want || !strings.Contains(body, `role="alert"`) {
 			t.Errorf("%s: %d, want %d", path, status, want)
 		}

@@ -18,13 +18,17 @@ import (
 type TracesQuery struct {
 	State     string
 	Namespace string
-	All       bool // finished and archived ones too
+	All       bool   // finished and archived ones too
+	After     tga.ID // begins after this trace
 }
 
 // Traces yields the open traces, or all, oldest id first.
 func (c *Client) Traces(ctx context.Context, q TracesQuery) iter.Seq2[OpenTrace, error] {
 	return func(yield func(OpenTrace, error) bool) {
 		var after, all string
+		if !q.After.IsZero() {
+			after = q.After.String()
+		}
 		if q.All {
 			all = "1"
 		}
