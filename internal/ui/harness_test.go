@@ -31,6 +31,7 @@ type stage struct {
 	view    *ui.Server
 	at      string // the view's http://host:port
 	browser *http.Client
+	intent  string // of the calls to come
 	answer  string // of the tool "pay"; "" breaks the connection off
 }
 
@@ -118,7 +119,7 @@ func (s *stage) serve(view *ui.Server) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.view, s.at, s.browser = view, "http://"+l.Addr().String(), &http.Client{Jar: jar}
+	s.view, s.at, s.browser = view, "http://"+l.Addr().String(), &http.Client{Jar: jar, Timeout: 20 * time.Second}
 }
 
 // login opens the link.
@@ -181,7 +182,7 @@ func (s *stage) call(tool, key, args string) tga.ID {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
 	defer cancel()
-	res, err := s.client.Call(ctx, runtime.Request{Server: "shop", Tool: tool, Key: key, Args: []byte(args)})
+	res, err := s.client.Call(ctx, runtime.Request{Server: "shop", Tool: tool, Key: key, Args: []byte(args), Intent: s.intent})
 	if res.TraceID.IsZero() {
 		s.Fatalf("call: %+v, %v", res, err)
 	}

@@ -2,12 +2,16 @@ package ui_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gowebpki/jcs"
 
 	"github.com/tgad/tgad/internal/ui"
 )
@@ -56,6 +60,9 @@ func TestBrowserVerifies(t *testing.T) {
 		ok    bool
 	}
 	all := []tried{{"in doubt", doubt, true}, {"settled", settled, true}}
+	same := settled.copied() // that forging alone is not what is found
+	same.Entries[len(same.Entries)-1].Entry = forged(t, same.Entries[len(same.Entries)-1].Entry, "entry_digest", "trace_id", settled.TraceID)
+	all = append(all, tried{"nothing changed, digested anew", same, true})
 	erased := settled.copied()
 	erased.Entries[0].Artifact = ""
 	all = append(all, tried{"erased", erased, true})
@@ -72,6 +79,21 @@ func TestBrowserVerifies(t *testing.T) {
 	foreign := doubt.copied()
 	foreign.Notes = other.Notes
 	all = append(all, tried{"notes of another trace", foreign, false})
+	// A forger digests anew what it has changed. The last entry is under no other's digest.
+	last := len(settled.Entries) - 1
+	if len(settled.Notes) != 0 {
+		t.Fatal("the finished call has notes, which name its entries")
+	}
+	for member, value := range map[string]any{"prev_entry_digest": strings.Repeat("1", 64), "trace_id": other.TraceID, "sequence_number": 9, "artifact_digest": strings.Repeat("1", 64)} {
+		r := settled.copied()
+		r.Entries[last].Entry = forged(t, r.Entries[last].Entry, "entry_digest", member, value)
+		all = append(all, tried{"the last entry with another " + member, r, false})
+	}
+	for member, value := range map[string]any{"prev_note_digest": strings.Repeat("1", 64), "note_number": 9, "head_entry_digest": strings.Repeat("1", 64)} {
+		r := doubt.copied()
+		r.Notes[len(r.Notes)-1] = forged(t, r.Notes[len(r.Notes)-1], "note_digest", member, value)
+		all = append(all, tried{"the last note with another " + member, r, false})
+	}
 	// One byte in seven of each text is another one.
 	flips := func(name, text string, put func(r *rawTrace, text string)) {
 		for at := 1; at < len(text)-1; at += 7 {
@@ -111,6 +133,29 @@ func TestBrowserVerifies(t *testing.T) {
 		}
 	}
 	t.Logf("%d traces", len(all))
+}
+
+// forged is a canonical text with one member changed and its digest made anew.
+func forged(t *testing.T, text, digest, member string, value any) string {
+	t.Helper()
+	var v map[string]any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	v[member] = value
+	delete(v, digest)
+	canonical := func() []byte {
+		raw, err := json.Marshal(v)
+		if err == nil {
+			raw, err = jcs.Transform(raw)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	v[digest] = fmt.Sprintf("%x", sha256.Sum256(canonical()))
+	return string(canonical())
 }
 
 // TestVendoredFilesAreThose: what is of others is what its lock file names, with its licence.
