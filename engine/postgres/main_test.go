@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -20,39 +19,18 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	code := m.Run()
-	if s, err := shared(); err == nil {
-		if err := s.Remove(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if err := pgserver.Sweep(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(common.Main(m))
 }
 
-// shared is a server for the tests that do no harm to it. Each takes a shard of its own.
-var shared = sync.OnceValues(func() (*pgserver.Server, error) {
-	dir, err := pgserver.Place()
-	if err != nil {
-		return nil, err
-	}
-	s, err := pgserver.New(filepath.Join(dir, "s"))
-	if err != nil {
-		return nil, err
-	}
-	return s, postgres.Migrate(bg, pgserver.DSN(s))
-})
+// common is a server for the tests that do no harm to it. Each takes a shard of its own.
+var common = pgserver.Common{Prepare: func(s *pgserver.Server) error { return postgres.Migrate(bg, pgserver.DSN(s)) }}
 
 var shards atomic.Int32
 
 // database returns a DSN and a shard that nobody else uses.
 func database(t testing.TB) (dsn string, shard int32) {
 	t.Helper()
-	s, err := shared()
+	s, err := common.Server()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,32 +34,13 @@ func TestMain(m *testing.M) {
 	if os.Getenv(programEnv) != "" {
 		os.Exit(serving.Database.Run("tgad-postgres"))
 	}
-	code := m.Run()
-	if s, err := shared(); err == nil {
-		if err := s.Remove(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	if err := pgserver.Sweep(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(common.Main(m))
 }
 
-// shared is a server for the tests that do no harm to it. Each takes a shard of its own.
-var shared = sync.OnceValues(func() (*pgserver.Server, error) {
-	dir, err := pgserver.Place()
-	if err != nil {
-		return nil, err
-	}
-	s, err := pgserver.New(filepath.Join(dir, "s"))
-	if err != nil {
-		return nil, err
-	}
-	return s, postgres.Migrate(context.Background(), pgserver.DSN(s))
-})
+// common is a server for the tests that do no harm to it. Each takes a shard of its own.
+var common = pgserver.Common{Prepare: func(s *pgserver.Server) error {
+	return postgres.Migrate(context.Background(), pgserver.DSN(s))
+}}
 
 var shards atomic.Int32
 
@@ -136,7 +117,7 @@ func newFleet(t *testing.T, storeURL, extra string) *fleet {
 	f := &fleet{t: t, url: storeURL, tool: newTool(t)}
 	shard := int32(0)
 	if f.url == "" {
-		s, err := shared()
+		s, err := common.Server()
 		if err != nil {
 			t.Fatal(err)
 		}
