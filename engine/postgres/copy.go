@@ -43,9 +43,6 @@ type Copied struct {
 	Traces, Entries, Notes, Records, Rows int // Rows: of attachments
 }
 
-// attachmentKinds are all of them.
-var attachmentKinds = []chain.AttachmentKind{chain.AttachApproval, chain.AttachBeginID, chain.AttachTimer, chain.AttachStream, chain.AttachBlob}
-
 // Copy copies a store into the empty one of a shard, with its id, its secret and its order: entries,
 // notes and ledger records are byte for byte what they were. A copy that was broken off goes on
 // where it stood. Until it is whole, and compared with its source, a process that opens it finds it

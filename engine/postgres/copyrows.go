@@ -81,7 +81,7 @@ func (c *copier) records(ctx context.Context) error {
 func (c *copier) attachments(ctx context.Context) error {
 	b := &pgx.Batch{}
 	b.Queue("DELETE FROM tgad.attachments WHERE shard = $1", c.o.Shard)
-	for _, kind := range attachmentKinds {
+	for _, kind := range chain.AttachmentKinds {
 		for a, err := range c.Attachments(ctx, kind, nil) {
 			if err != nil {
 				return err
@@ -132,7 +132,7 @@ func (c *copier) compare(ctx context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
-	for _, kind := range attachmentKinds {
+	for _, kind := range chain.AttachmentKinds {
 		n, err := equal(c.Attachments(ctx, kind, nil), s.Attachments(ctx, kind, nil), func(a, b chain.Attachment) bool { return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value) })
 		if err != nil {
 			return tga.Errorf(tga.StateChecksumMismatch, "attachments of kind %c: %w", kind, err)

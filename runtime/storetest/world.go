@@ -151,7 +151,7 @@ func (w *world) dump() string {
 	for _, o := range collect(w, w.s.OpenTraces(bg)) {
 		fmt.Fprintf(&s, "open %+v\n", o)
 	}
-	for _, kind := range []chain.AttachmentKind{chain.AttachApproval, chain.AttachBeginID, chain.AttachTimer, chain.AttachStream, chain.AttachBlob} {
+	for _, kind := range chain.AttachmentKinds {
 		for _, a := range collect(w, w.s.Attachments(bg, kind, nil)) {
 			fmt.Fprintf(&s, "attachment %c %x %x\n", a.Kind, a.Key, a.Value)
 		}

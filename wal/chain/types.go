@@ -71,6 +71,9 @@ const (
 	AttachBlob     AttachmentKind = 'w' // key: digest
 )
 
+// AttachmentKinds are all of them: who copies or compares a store goes through each.
+var AttachmentKinds = []AttachmentKind{AttachApproval, AttachBeginID, AttachTimer, AttachStream, AttachBlob}
+
 // Attachment is an opaque value that commits in the same batch as the entries it
 // comes with. A nil Value deletes the key.
 type Attachment struct {
