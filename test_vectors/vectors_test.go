@@ -11,6 +11,7 @@ import (
 
 	"github.com/gowebpki/jcs"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -29,11 +30,7 @@ func load(t *testing.T, name string, v any) {
 // well, and python3 is not needed to build or use the module.
 func python(t *testing.T) string {
 	t.Helper()
-	path, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("python3 is not installed")
-	}
-	return path
+	return serial.Program(t, "python3")
 }
 
 func TestVectorsHoldOutsideGo(t *testing.T) {

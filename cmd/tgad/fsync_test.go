@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/runtime"
 )
 
@@ -20,10 +21,7 @@ import (
 // strace sees every fdatasync of the daemon, by file. One caller makes $TGAD_CALLS
 // calls (200); each is intent before the send and effect before the answer.
 func TestACallIsTwoSyncedBatches(t *testing.T) {
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		t.Skip("strace is not installed: the syncs of the daemon are not counted from outside")
-	}
+	strace := serial.Program(t, "strace")
 	calls := fromEnv(t, "TGAD_CALLS", 200)
 	p := newProcess(t)
 	trace := filepath.Join(p.dir, "strace")

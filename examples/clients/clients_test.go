@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/runtime/client"
 )
 
@@ -78,9 +79,7 @@ func TestClientsMakeACall(t *testing.T) {
 
 	for script, interpreter := range map[string]string{"call.sh": "curl", "call.py": "python3", "call.mjs": "node"} {
 		t.Run(script, func(t *testing.T) {
-			if _, err := exec.LookPath(interpreter); err != nil {
-				t.Skipf("%s is not installed here", interpreter)
-			}
+			serial.Program(t, interpreter)
 			for key, want := range map[string]int{"success": 0, "failure": 1, "conflict": 1, "doubt": 4} {
 				out, code := run(t, script, socket, "payments", "charge", key, args)
 				if code != want {

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -437,10 +438,7 @@ func TestWhatIsNoFileIsRefused(t *testing.T) {
 
 // TestOpenSSLReadsTheKeyFile: the format is the public one, both ways.
 func TestOpenSSLReadsTheKeyFile(t *testing.T) {
-	openssl, err := exec.LookPath("openssl")
-	if err != nil {
-		t.Skip("no openssl on this machine")
-	}
+	openssl := serial.Program(t, "openssl")
 	r, _ := newRing(t)
 	out, err := exec.Command(openssl, "pkey", "-in", r.path, "-pubout", "-outform", "DER").Output()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -25,9 +26,7 @@ func TestClientsWithoutALibrary(t *testing.T) {
 		{"curl", []string{"sh", "call.sh"}}, {"python3", []string{"python3", "call.py"}}, {"node", []string{"node", "call.mjs"}},
 	} {
 		t.Run(x.needs, func(t *testing.T) {
-			if _, err := exec.LookPath(x.needs); err != nil {
-				t.Skipf("%s is not here: %v", x.needs, err)
-			}
+			serial.Program(t, x.needs)
 			key := "order-" + x.needs
 			for _, served := range []bool{false, true} {
 				cmd := exec.Command(x.client[0], filepath.Join(dir, x.client[1]), b.socket, "pay", "charge", key, `{"amount":5}`)

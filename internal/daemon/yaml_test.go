@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/wire"
 )
 
@@ -209,10 +210,7 @@ func yamlFlow(text string, line int, stop string) (any, string) {
 // TestYAMLReaderAgreesWithAnother reads the document with a full YAML reader too: what
 // the other tests hold to the daemon is then what everybody else reads.
 func TestYAMLReaderAgreesWithAnother(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("there is no python3 to compare with")
-	}
+	python := serial.Program(t, "python3")
 	if err := exec.Command(python, "-c", "import yaml").Run(); err != nil {
 		t.Skip("python3 has no module yaml to compare with")
 	}

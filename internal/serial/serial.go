@@ -2,11 +2,13 @@
 //
 // Some do hundreds of things one after the other, every crash point, every flipped byte, or wait long.
 // They take minutes under the race detector, which has nothing to find in them, so `make race` leaves
-// them out. Others take minutes anyway: only `make accept` runs those.
+// them out. Others take minutes anyway: only `make accept` runs those. And some
+// compare with a program of others.
 package serial
 
 import (
 	"os"
+	"os/exec"
 	"testing"
 )
 
@@ -27,4 +29,19 @@ func Long(t testing.TB) {
 		t.Helper()
 		t.Skip("minutes: make accept runs it")
 	}
+}
+
+// Program returns the path of a program that a test compares with and that tgad does not need. Where it is
+// missing the test is skipped, but not in make accept, which has to have seen it.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	switch {
+	case err == nil:
+	case Whole():
+		t.Fatalf("%s is missing, and make accept runs everything: %v", name, err)
+	default:
+		t.Skipf("%s is not installed: what it was to see was not tried", name)
+	}
+	return path
 }

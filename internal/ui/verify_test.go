@@ -13,6 +13,7 @@ import (
 
 	"github.com/gowebpki/jcs"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/internal/ui"
 )
 
@@ -35,10 +36,7 @@ func (r rawTrace) copied() rawTrace {
 // TestBrowserVerifies has the page's own code check traces in another JavaScript engine: as they are,
 // with an artifact erased, and with every kind of change. A changed byte anywhere is found.
 func TestBrowserVerifies(t *testing.T) {
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("node is not installed: the page's code was not tried")
-	}
+	node := serial.Program(t, "node")
 	s := newStage(t, ui.Options{}).login()
 	fetch := func(key string) (r rawTrace) {
 		id := s.call("pay", key, `{"amount":5,"to":"Zoë \"x\""}`)

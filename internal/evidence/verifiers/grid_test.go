@@ -18,6 +18,7 @@ import (
 
 	"github.com/tgad/tgad/internal/evidence/bundle"
 	"github.com/tgad/tgad/internal/evidence/verifiers"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -121,11 +122,7 @@ var programs = []program{
 // find returns the path of the interpreter. Whoever builds or uses tgad needs neither of them.
 func (p *program) find(t *testing.T) string {
 	t.Helper()
-	path, err := exec.LookPath(p.interpreter)
-	if err != nil {
-		t.Skipf("%s is not installed: %s was not tried", p.interpreter, p.name)
-	}
-	return path
+	return serial.Program(t, p.interpreter)
 }
 
 // run returns what the program, with this source, says of the cases.
