@@ -6,26 +6,43 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// directory makes a store in a directory, with calls of every kind: finished ones, long answers, one
-// in doubt, and one that waits for a vote.
-func directory(t *testing.T, calls int) (dir string, log []byte) {
+// begun is the call that an executor of its own has begun in the directory.
+var begun = runtime.BeginRequest{Request: runtime.Request{Server: "remote", Tool: "run", Key: "begun", Args: []byte(`{}`)}, BeginID: "a begin id of the copy's test"}
+
+// source is a store in a directory, and what it holds.
+type source struct {
+	dir    string
+	log    []byte        // see [content]
+	rows   []byte        // see [rows]
+	asked  tga.ID        // the trace that waits for a vote
+	permit runtime.Begun // of [begun]
+}
+
+// directory makes a store in a directory, with calls of every kind: finished ones, half of them archived,
+// long answers, one in doubt, one that waits for a vote until a time, and one that an executor has
+// begun; with a checkpoint, and with an attachment of each kind.
+func directory(t *testing.T, calls int) (x source) {
 	t.Helper()
-	dir = filepath.Join(t.TempDir(), "data")
-	db, err := engine.Open(dir, engine.Options{LowWaterBytes: 1})
+	x.dir = filepath.Join(t.TempDir(), "data")
+	db, err := engine.Open(x.dir, engine.Options{LowWaterBytes: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,22 +53,88 @@ func directory(t *testing.T, calls int) (dir string, log []byte) {
 		long := strings.Repeat("x", len(c.Key)*97%3*100_000)
 		return runtime.Reply{Status: tga.StatusSuccess, Result: []byte(fmt.Sprintf(`{"paid":%q,"more":%q}`, c.Key, long))}, nil
 	})
-	rt, err := runtime.New(db, tools, runtime.AllowAll, runtime.Options{})
+	rules := runtime.Rules{Rules: []runtime.Rule{{Tool: "refund", Decision: tga.NeedsApproval, Within: time.Hour}, {Decision: tga.Approve}}}
+	rt, err := runtime.New(db, tools, rules, runtime.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range calls {
+		if i == calls/2 {
+			if done, err := db.SealTraces(t.Context(), tga.MillisOf(time.Now())+1); err != nil || done.Traces != i {
+				t.Fatalf("%d traces are archived, %v", done.Traces, err)
+			}
+		}
 		if _, err := rt.Call(t.Context(), call("opaque", fmt.Sprint("key ", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_, err = rt.Call(t.Context(), call("opaque", "doubt"))
 	wantCode(t, err, tga.EffectInDoubt)
-	log = content(t, db)
+	waits, err := rt.Call(t.Context(), call("refund", "asked"))
+	wantCode(t, err, tga.EscalationRequired)
+	x.asked = waits.TraceID
+	mine := begun
+	mine.Submitter = fmt.Sprintf("uid:%d", os.Geteuid()) // as a daemon names this peer
+	if x.permit, err = rt.Begin(t.Context(), mine); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := db.Acquire(t.Context(), x.asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.WriteCheckpoint(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	db.Release(lease)
+	stream := tga.ID(uuid.Must(uuid.NewV7()))
+	if lease, err = db.Acquire(t.Context(), stream); err != nil {
+		t.Fatal(err)
+	}
+	key := keyspace.StreamKey(stream, 1)
+	blob := []byte(`{"seen":true}`)
+	if _, err := db.Append(t.Context(), lease, chain.Batch{Attachments: []chain.Attachment{
+		{Kind: chain.AttachStream, Key: key, Value: []byte("the first")}, {Kind: chain.AttachBlob, Key: keyspace.DigestKey(tga.Sum(blob)), Value: blob},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	db.Release(lease)
+	x.log, x.rows = content(t, db), rows(t, db)
+	for _, kind := range chain.AttachmentKinds {
+		if !bytes.Contains(x.rows, []byte(fmt.Sprintf("\n%c ", kind))) {
+			t.Errorf("the directory has no attachment of kind %c", kind)
+		}
+	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return dir, log
+	return x
+}
+
+// rows is what a store holds beside its log: attachments, and the checkpoint of each trace.
+func rows(t *testing.T, s ordered) []byte {
+	t.Helper()
+	var all bytes.Buffer
+	for _, kind := range chain.AttachmentKinds {
+		for a, err := range s.Attachments(t.Context(), kind, nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&all, "\n%c %x %x", kind, a.Key, a.Value)
+		}
+	}
+	for l, err := range s.Traces(t.Context(), tga.ID{}) {
+		if err != nil || l.Err != nil {
+			t.Fatal(err, l.Err)
+		}
+		cp, ok, err := s.LatestCheckpoint(t.Context(), l.TraceID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			fmt.Fprintf(&all, "\ncheckpoint %s", cp.AppendCanonical(nil))
+		}
+	}
+	return all.Bytes()
 }
 
 // ordered is a store with its order.
@@ -59,10 +142,18 @@ type ordered interface {
 	runtime.Store
 	Cursor() uint64
 	Follow(ctx context.Context, after uint64) iter.Seq2[chain.Leaf, error]
+	Traces(ctx context.Context, after tga.ID) iter.Seq2[chain.Listed, error]
+	LatestCheckpoint(ctx context.Context, trace tga.ID) (cp tga.Checkpoint, ok bool, err error)
+}
+
+// database is the store of a database as [ordered].
+type database struct {
+	*postgres.Store
+	postgres.Fleet
 }
 
 // opened opens the store of a database.
-func opened(t *testing.T, storeURL string) *postgres.Store {
+func opened(t *testing.T, storeURL string) database {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), storeURL, postgres.Options{})
 	if err != nil {
@@ -73,7 +164,7 @@ func opened(t *testing.T, storeURL string) *postgres.Store {
 			t.Error(err)
 		}
 	})
-	return s
+	return database{s, s.Fleet()}
 }
 
 // content is the whole order of a store, with the bytes of what each append added.
@@ -123,9 +214,10 @@ func TestCopiedStoreIsTheSame(t *testing.T) {
 	if !testing.Short() {
 		calls = 1000
 	}
-	dir, log := directory(t, calls)
+	from := directory(t, calls)
+	dir := from.dir
 	s := newServer(t)
-	f := newFleet(t, urlOf(s), "")
+	f := newFleet(t, urlOf(s), approvals)
 	// run runs a copy. It is killed when so says so.
 	run := func(so func() bool) (code int, out string) {
 		cmd := program("copy", "--from", dir, "--to", f.url, "--config", f.config)
@@ -199,12 +291,24 @@ func TestCopiedStoreIsTheSame(t *testing.T) {
 	if code != 0 {
 		code, out = run(never)
 	}
-	if code != 0 || !strings.Contains(out, fmt.Sprintf("%d traces", calls+1)) {
+	if code != 0 || !strings.Contains(out, fmt.Sprintf("%d traces", calls+3)) {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 
+	if got := rows(t, opened(t, f.url)); !bytes.Equal(got, from.rows) {
+		t.Errorf("the copy has beside its log\n%s\nthe directory\n%s", got, from.rows)
+	}
 	d := f.start("a")
 	sound(t, d)
+	if b, err := d.Begin(t.Context(), begun); err != nil || b.Permit != from.permit.Permit {
+		t.Errorf("begun once more: %+v, %v; want permit %v", b, err, from.permit.Permit)
+	}
+	if res, err := d.Finish(t.Context(), from.permit.Result.TraceID, from.permit.Permit, runtime.Finished{Reply: runtime.Reply{Status: tga.StatusSuccess}}); err != nil || res.State != tga.Completed {
+		t.Errorf("finished with a permit of the directory: %s, %v", res.State, err)
+	}
+	if res, err := d.Decide(t.Context(), from.asked, true, "it is a test of it"); err != nil || res.State != tga.Completed || f.tool.sends("asked") != 1 {
+		t.Errorf("the vote: %s, %v, sent %d times", res.State, err, f.tool.sends("asked"))
+	}
 	for i := range calls {
 		key := fmt.Sprint("key ", i)
 		res, err := d.Call(t.Context(), call("opaque", key))
@@ -221,8 +325,8 @@ func TestCopiedStoreIsTheSame(t *testing.T) {
 	_, err := d.Call(t.Context(), call("opaque", "doubt"))
 	wantCode(t, err, tga.EffectInDoubt)
 	copied := content(t, opened(t, f.url))
-	if !bytes.HasPrefix(copied, log) {
-		t.Errorf("the copy's log has %d bytes and does not begin with the %d of the directory", len(copied), len(log))
+	if !bytes.HasPrefix(copied, from.log) {
+		t.Errorf("the copy's log has %d bytes and does not begin with the %d of the directory", len(copied), len(from.log))
 	}
 
 	db, err := engine.Open(dir, engine.Options{LowWaterBytes: 1})
@@ -240,8 +344,7 @@ func TestCopiedStoreIsTheSame(t *testing.T) {
 	if code, out := run(never); code != 1 || !strings.Contains(out, "is whole already") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	other, _ := directory(t, 1)
-	dir = other
+	dir = directory(t, 2).dir
 	if code, out := run(never); code != 1 || !strings.Contains(out, "has a store in shard 0 already") {
 		t.Errorf("exit code %d: %s", code, out)
 	}

@@ -76,9 +76,6 @@ func TestServerThatIsAwayIsTold(t *testing.T) {
 // TestStandbyIsPromotedUnderDaemons: the primary is killed and its synchronous standby promoted while
 // two daemons serve callers. What was answered is there, and nothing was sent twice.
 func TestStandbyIsPromotedUnderDaemons(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a standby")
-	}
 	primary := newServer(t)
 	standby, err := primary.NewStandby(filepath.Join(filepath.Dir(primary.Dir), "b"), "b")
 	if err == nil {

@@ -18,9 +18,6 @@ import (
 // TestVerbsAgainstEachDaemon: tgad starts the program beside it, and every verb that asks a daemon
 // works against one for the traces of another.
 func TestVerbsAgainstEachDaemon(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds tgad")
-	}
 	f := newFleet(t, "", approvals)
 	bin := filepath.Join(f.dir, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
