@@ -272,8 +272,7 @@ func (c *checker) lost(id tga.ID, err error) error {
 }
 
 // record compares the ledger record of the trace's key with what the trace's log says
-// it is. Another trace may have taken the key over, but only after this one settled as
-// not sent or as a definite non-execution.
+// it is.
 func (c *checker) record(t *segment.Trace, folded *chain.Trace) error {
 	if folded.Call == nil || ledger.NeverSent(folded.Call) {
 		return nil
@@ -295,27 +294,16 @@ func (c *checker) record(t *segment.Trace, folded *chain.Trace) error {
 	if err != nil {
 		return c.problem(t.ID, err)
 	}
-	if value == nil {
-		return c.problemf(t.ID, "trace %s reserved key %q, and there is no record of it", t.ID, folded.Call.Call.IdempotencyKey)
-	}
-	got, err := ledger.DecodeRecord(value)
-	switch {
-	case err != nil:
-		return c.problem(t.ID, err)
-	case got.Status == ledger.Expired:
-		if shrunk, err := want.Expire(); err != nil || *got != shrunk {
-			return c.problemf(t.ID, "the expired record of key %q is not that of trace %s", folded.Call.Call.IdempotencyKey, t.ID)
+	var got *ledger.Record
+	if value != nil {
+		if got, err = ledger.DecodeRecord(value); err != nil {
+			return c.problem(t.ID, err)
 		}
-	case got.TraceID == t.ID:
-		c.owned++
-		want.ConfirmedAt, want.EvidenceDigest = got.ConfirmedAt, got.EvidenceDigest
-		if *got != want {
-			return c.problemf(t.ID, "the record of key %q is %+v, the log of trace %s says %+v", folded.Call.Call.IdempotencyKey, *got, t.ID, want)
+		if got.Status != ledger.Expired && got.TraceID == t.ID {
+			c.owned++
 		}
-	case want.Status != ledger.Settled || !want.Class.Releases():
-		return c.problemf(t.ID, "the record of key %q names trace %s, and trace %s never gave it up", folded.Call.Call.IdempotencyKey, got.TraceID, t.ID)
 	}
-	return nil
+	return c.problem(t.ID, want.Check(folded.Call.Call.IdempotencyKey, got))
 }
 
 func (c *checker) openIndex(t *chain.Trace) error {

@@ -99,28 +99,18 @@ func (db *DB) LatestCheckpoint(ctx context.Context, id tga.ID) (cp tga.Checkpoin
 	return tga.Checkpoint{}, false, nil
 }
 
-// verifyCheckpoint checks a stored checkpoint against its own digest, its key and the
+// verifyCheckpoint checks a stored checkpoint against its key, its own digest and the
 // trace's entry at its sequence number.
 func verifyCheckpoint(t *chain.Trace, stored kv) (*tga.Checkpoint, error) {
 	id, seq, err := keyspace.ParseCheckpoint(stored.key)
 	if err != nil {
 		return nil, err
 	}
-	cp, err := tga.DecodeCheckpoint(stored.value)
+	cp, err := t.VerifyCheckpoint(stored.value)
+	if err == nil && (id != t.ID || cp.Seq != seq) {
+		err = damaged("checkpoint of trace %s at seq %d lies under the key of trace %s at seq %d", t.ID, cp.Seq, id, seq).In(t.ID)
+	}
 	if err != nil {
-		return nil, damaged("checkpoint of trace %s at seq %d: %w", id, seq, err).In(id)
-	}
-	s := cp.State
-	switch {
-	case cp.TraceID != id || s.TraceID != id || cp.Seq != seq || s.LastSeq != seq:
-		return nil, damaged("checkpoint of trace %s at seq %d lies under the key of trace %s at seq %d", cp.TraceID, cp.Seq, id, seq).In(id)
-	case seq == 0 || seq > uint64(len(t.Entries)):
-		return nil, damaged("checkpoint of trace %s at seq %d: the head is %d", id, seq, t.Head.Seq).In(id)
-	}
-	e := t.Entries[seq-1]
-	if e.Digest != s.LastDigest || e.To != s.Current || !t.PlanID.IsZero() && s.PlanID != t.PlanID {
-		err := damaged("checkpoint of trace %s at seq %d: %s with digest %s, the entry leads to %s with digest %s", id, seq, s.Current, s.LastDigest, e.To, e.Digest).In(id)
-		err.WantDigest, err.GotDigest = e.Digest, s.LastDigest
 		return nil, err
 	}
 	return cp, nil

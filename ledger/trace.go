@@ -43,3 +43,31 @@ func FromTrace(call *tga.Artifact, callSeq uint64, epoch uint64, callTS tga.Mill
 	}
 	return rec, true, nil
 }
+
+// Check compares what a store has as the record of a key, nil for none, with want, the record that
+// the log of one of the key's traces leads to. STATE_CHECKSUM_MISMATCH, Where "stored": they
+// disagree. Another trace may have taken the key over, but only after this one settled as not
+// sent or as a definite non-execution.
+func (want Record) Check(key string, stored *Record) error {
+	id := want.TraceID
+	disagree := func(format string, args ...any) error {
+		err := tga.Errorf(tga.StateChecksumMismatch, format, args...).In(id)
+		err.Where = "stored"
+		return err
+	}
+	switch {
+	case stored == nil:
+		return disagree("trace %s reserved key %q, and there is no record of it", id, key)
+	case stored.Status == Expired:
+		if shrunk, err := want.Expire(); err != nil || *stored != shrunk {
+			return disagree("the expired record of key %q is not that of trace %s", key, id)
+		}
+	case stored.TraceID == id:
+		if *stored != want {
+			return disagree("the record of key %q is %+v, the log of trace %s says %+v", key, *stored, id, want)
+		}
+	case want.Status != Settled || !want.Class.Releases():
+		return disagree("the record of key %q names trace %s, and trace %s never gave it up", key, stored.TraceID, id)
+	}
+	return nil
+}

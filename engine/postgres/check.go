@@ -106,8 +106,7 @@ func (c *checker) whole(id tga.ID) (standing, error) {
 	return c.s.stand(c.ctx, id, true)
 }
 
-// record says what is wrong with the ledger record of a trace's key. Another trace may have taken
-// the key over, but only once this one had settled as not sent or as a failure that released it.
+// record says what is wrong with the ledger record of a trace's key.
 func (c *checker) record(st standing) (wrong, err error) {
 	t := st.trace
 	if t.Call == nil || ledger.NeverSent(t.Call) {
@@ -127,25 +126,10 @@ func (c *checker) record(st standing) (wrong, err error) {
 		return err, nil
 	}
 	got, err := c.s.Record(c.ctx, ledger.KeyOf(t.Namespace, t.Call))
-	key := t.Call.Call.IdempotencyKey
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case got == nil:
-		return damaged("trace %s reserved key %q, and there is no record of it", t.ID, key).In(t.ID), nil
-	case got.Status == ledger.Expired:
-		if shrunk, err := want.Expire(); err != nil || *got != shrunk {
-			return damaged("the expired record of key %q is not that of trace %s", key, t.ID).In(t.ID), nil
-		}
-	case got.TraceID == t.ID:
-		want.ConfirmedAt, want.EvidenceDigest = got.ConfirmedAt, got.EvidenceDigest
-		if *got != want {
-			return damaged("the record of key %q is %+v, the log of trace %s says %+v", key, *got, t.ID, want).In(t.ID), nil
-		}
-	case want.Status != ledger.Settled || !want.Class.Releases():
-		return damaged("the record of key %q names trace %s, and trace %s never gave it up", key, got.TraceID, t.ID).In(t.ID), nil
 	}
-	return nil, nil
+	return want.Check(t.Call.Call.IdempotencyKey, got), nil
 }
 
 // records decodes every ledger record, and looks for the trace that it names.

@@ -100,32 +100,11 @@ func (f Fleet) LatestCheckpoint(ctx context.Context, id tga.ID) (cp tga.Checkpoi
 		return cp, false, err
 	}
 	for _, body := range bodies {
-		cp, err := verifyCheckpoint(t, body)
+		cp, err := t.VerifyCheckpoint(body)
 		if err == nil {
 			return *cp, true, nil
 		}
 		s.log.Error("checkpoint skipped", "trace", id, "error", err)
 	}
 	return cp, false, nil
-}
-
-// verifyCheckpoint checks a stored checkpoint against its own digest and the entry that it names.
-func verifyCheckpoint(t *chain.Trace, body []byte) (*tga.Checkpoint, error) {
-	cp, err := tga.DecodeCheckpoint(body)
-	if err != nil {
-		return nil, err
-	}
-	s := cp.State
-	switch {
-	case cp.TraceID != t.ID || s.TraceID != t.ID || s.LastSeq != cp.Seq:
-		return nil, damaged("a checkpoint of trace %s at seq %d lies with trace %s", cp.TraceID, cp.Seq, t.ID).In(t.ID)
-	case cp.Seq == 0 || cp.Seq > uint64(len(t.Entries)):
-		return nil, damaged("checkpoint of trace %s at seq %d: the head is %d", t.ID, cp.Seq, t.Head.Seq).In(t.ID)
-	}
-	if e := t.Entries[cp.Seq-1]; e.Digest != s.LastDigest || e.To != s.Current || !t.PlanID.IsZero() && s.PlanID != t.PlanID {
-		err := damaged("checkpoint of trace %s at seq %d: %s with digest %s, the entry leads to %s with digest %s", t.ID, cp.Seq, s.Current, s.LastDigest, e.To, e.Digest).In(t.ID)
-		err.WantDigest, err.GotDigest = e.Digest, s.LastDigest
-		return nil, err
-	}
-	return cp, nil
 }
