@@ -19,18 +19,9 @@ const leftLook = 2 * time.Second
 // daemons that find the same call, the one that gets its lease runs it. What a process let go of
 // is not taken up: a person, a timer or the next caller settles it.
 func (d *Daemon) takeUpLeft() {
-	ctx, stop := context.WithCancel(d.life)
+	ctx, stop := d.untilDrain()
 	defer stop()
-	go func() {
-		select {
-		case <-d.drain:
-			stop()
-		case <-ctx.Done():
-		}
-	}()
-	select {
-	case <-d.classified:
-	case <-ctx.Done():
+	if !d.awaitClassified(ctx) {
 		return
 	}
 	for {

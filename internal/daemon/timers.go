@@ -13,12 +13,9 @@ import (
 // refuses.
 const timersLook = time.Second
 
-// runTimers serves the store's timers until the daemon drains: questions about calls in
-// doubt, new attempts, expiries, compensations. What is under way then comes to its end;
-// what is not is in the store, and the next daemon goes on.
-func (d *Daemon) runTimers() {
-	ctx, stop := context.WithCancel(d.life)
-	defer stop()
+// untilDrain returns a context that ends when the daemon drains.
+func (d *Daemon) untilDrain() (ctx context.Context, stop context.CancelFunc) {
+	ctx, stop = context.WithCancel(d.life)
 	go func() {
 		select {
 		case <-d.drain:
@@ -26,9 +23,26 @@ func (d *Daemon) runTimers() {
 		case <-ctx.Done():
 		}
 	}()
+	return ctx, stop
+}
+
+// awaitClassified waits until every open trace is classified; false: ctx ended before.
+func (d *Daemon) awaitClassified(ctx context.Context) bool {
 	select {
 	case <-d.classified:
+		return true
 	case <-ctx.Done():
+		return false
+	}
+}
+
+// runTimers serves the store's timers until the daemon drains: questions about calls in
+// doubt, new attempts, expiries, compensations. What is under way then comes to its end;
+// what is not is in the store, and the next daemon goes on.
+func (d *Daemon) runTimers() {
+	ctx, stop := d.untilDrain()
+	defer stop()
+	if !d.awaitClassified(ctx) {
 		return
 	}
 	for ctx.Err() == nil {
