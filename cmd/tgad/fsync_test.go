@@ -19,10 +19,10 @@ import (
 
 // TestACallIsTwoSyncedBatches counts from outside what a governed call costs the disk:
 // strace sees every fdatasync of the daemon, by file. One caller makes $TGAD_CALLS
-// calls (200); each is intent before the send and effect before the answer.
+// calls (50); each is intent before the send and effect before the answer.
 func TestACallIsTwoSyncedBatches(t *testing.T) {
 	strace := serial.Program(t, "strace")
-	calls := fromEnv(t, "TGAD_CALLS", 200)
+	calls := fromEnv(t, "TGAD_CALLS", 50)
 	p := newProcess(t)
 	trace := filepath.Join(p.dir, "strace")
 	// -f for the threads; the tool server is followed too, but has no log. -y names

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/serial"
 )
 
 // The packages of npm that the tests run, pinned.
@@ -37,16 +38,14 @@ var npm struct {
 	why string
 }
 
-// npmDir installs the packages, once a run, and skips the test where that cannot be done.
+// npmDir installs the packages, once a run, for the tests with real servers and clients, which make
+// accept runs.
 func npmDir(t *testing.T) string {
 	t.Helper()
+	serial.Long(t)
 	npm.Do(func() {
 		if dir := os.Getenv(envNPM); dir != "" {
 			npm.dir = dir
-			return
-		}
-		if testing.Short() {
-			npm.why = "-short"
 			return
 		}
 		dir, err := os.MkdirTemp("", "tgad-npm-")
@@ -62,7 +61,7 @@ func npmDir(t *testing.T) string {
 		npm.dir = dir
 	})
 	if npm.dir == "" {
-		t.Skipf("the packages of npm that this test runs cannot be had: %s", npm.why)
+		t.Fatalf("the packages of npm that this test runs cannot be had: %s", npm.why)
 	}
 	return npm.dir
 }
