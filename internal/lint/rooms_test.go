@@ -120,6 +120,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/interleave", "", ""},
 	{"internal/golden", `golden vectors and schemas where they lie, what the public Talos schemas ask of artifacts, an OpenTelemetry collector, for tests`, ""},
 	{"internal/talostest", "", "internal/golden"},
+	{"internal/browser", `Chromium without a window, for tests that look at pages`, ""},
 	{"internal/agent/otlptest", "", ""},
 	{"internal/mutate", `finds changed operators that no test of their package notices`, ""},
 	{"internal/lint", `the structure as tests: imports, documents made from tables`, ""},
