@@ -10,9 +10,9 @@ MAX_SLIM := 30500000
 # gRPC without pages of its own: they need html/template, which keeps the linker from leaving out
 # any method. TAGS=slim is a tgad without SQLite, PostgreSQL, gRPC and OTLP: internal/optional.
 TAGS     ?= grpcnotrace
-# What runs on more than one goroutine. make accept has the race detector look at the rest too, whole turns
-# and the MCP client among it, which take as long as the store.
-CORE    := ./engine ./runtime ./internal/turn/state ./internal/evidence ./internal/evidence/tree ./internal/evidence/witness ./runtime/dispatch/... ./runtime/client ./internal/capability
+# What runs on many goroutines at once. make accept has the race detector look at everything else that
+# has more than one: that takes longer to compile than to run.
+CORE    := ./engine ./runtime ./runtime/dispatch/... ./internal/evidence ./internal/evidence/tree
 DATA    ?= /tmp/tgad-data
 SOCKET  ?= /tmp/tgad-run/tgad.sock
 

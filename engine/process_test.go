@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -247,6 +248,7 @@ func TestTwoProcessesOneStore(t *testing.T) {
 // A full file system stops appends with an error, and loses nothing that was
 // acknowledged. The disk is a small tmpfs where the test may mount one.
 func TestDiskFull(t *testing.T) {
+	serial.Test(t)
 	dir := filepath.Join(t.TempDir(), "disk")
 	if err := os.Mkdir(dir, 0o750); err != nil {
 		t.Fatal(err)

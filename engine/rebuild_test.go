@@ -140,6 +140,7 @@ func TestArchivingGivesRoomBack(t *testing.T) {
 // TestKilledAgainAndAgainFillsNoDisk opens a store that was killed, many times: what a segment
 // had ahead is given back.
 func TestKilledAgainAndAgainFillsNoDisk(t *testing.T) {
+	serial.Test(t)
 	disk := crashmem.New()
 	o := options(disk)
 	o.FirstSegmentBytes = 0 // as a store has it

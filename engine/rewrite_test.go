@@ -115,6 +115,7 @@ func TestDeadBytesAreWhatTheyWere(t *testing.T) {
 // which stays as it is. When it is full, the store has been opened anew, and the room is given
 // back all the same.
 func TestArchivedBeforeAReopenGivesRoomBack(t *testing.T) {
+	serial.Test(t)
 	fs := vfs.NewMem()
 	o := options(fs)
 	o.FirstSegmentBytes, o.SegmentBytes = 1<<20, 1<<20
@@ -157,6 +158,7 @@ func TestArchivedBeforeAReopenGivesRoomBack(t *testing.T) {
 // open where there is no rewriter, and else behind it: the open does not wait for that. On a disk
 // without room the store opens, and the rest stays.
 func TestOpenAfterACrashLeavesTheRestOfASegment(t *testing.T) {
+	serial.Test(t)
 	crashed := crashmem.New()
 	o := options(crashed)
 	o.FirstSegmentBytes = 4 << 20

@@ -135,6 +135,7 @@ func TestRewriterCatchesUp(t *testing.T) {
 
 // TestNothingIsRewrittenWhereNothingMayBeWritten: of a store that is frozen, or open for reading.
 func TestNothingIsRewrittenWhereNothingMayBeWritten(t *testing.T) {
+	serial.Test(t)
 	fs := vfs.NewMem()
 	db, o := busy(t, fs, -1)
 	if err := db.Backup(t.Context(), "backup"); err != nil {
@@ -178,6 +179,7 @@ func TestNothingIsRewrittenWhereNothingMayBeWritten(t *testing.T) {
 // TestFullDiskEndsARewriteOnly: what was begun is gone, the store goes on, and the same segments
 // are rewritten once there is room.
 func TestFullDiskEndsARewriteOnly(t *testing.T) {
+	serial.Test(t)
 	fs := &faultFS{FS: vfs.NewMem(), suffix: "packing"}
 	db, _ := busy(t, fs, -1)
 	full := func() error { return syscall.ENOSPC }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -65,6 +66,7 @@ func TestTracesWithATimer(t *testing.T) {
 // [removeBytes], each ended by the trace that goes beyond. One record of everything would have no
 // bound, and one for each trace would be a sync for each.
 func TestArchivedTracesAreRemovedInRecords(t *testing.T) {
+	serial.Test(t)
 	db := inMemory(t)
 	var ids []tga.ID
 	const notes = 9_000 // of each trace: a little more than half of removeBytes

@@ -52,6 +52,7 @@ func TestTraceWithATimerIsNotSealed(t *testing.T) {
 // A finished trace that is archived reads as before, its id and its key stay taken,
 // and its own keys are gone.
 func TestSealedTraceIsStillReadable(t *testing.T) {
+	serial.Test(t)
 	db := mem(t)
 	ctx := context.Background()
 	large := []chain.Document{{Pointer: tga.PointerResult, Data: bytes.Repeat([]byte("answer"), 20_000)}}
