@@ -83,7 +83,7 @@ var ranElsewhere = map[string]string{
 	"tgad torture":        "torture.txtar",
 
 	"tgad demo --scenario evidence":                             "demo.txtar",
-	"tgad demo --scenario trust":                                "demo.txtar",
+	"tgad demo --scenario trust":                                "package demo, TestEveryClaimOfTheTrustScenarioIsSo",
 	"tgad compensate TRACE":                                     "trust.txtar",
 	"tgad evidence DIGEST":                                      "trust.txtar",
 	"tgad capability keys --json":                               "capability.txtar",

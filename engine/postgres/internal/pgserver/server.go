@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/user"
@@ -153,17 +154,17 @@ func (s *Server) Rejoin(primary *Server) error {
 
 func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
 
-// DSN says how to reach one or several servers.
+// DSN is the URL of one server, or of the one of several that takes writes.
 func DSN(servers ...*Server) string {
-	hosts := make([]string, len(servers))
-	for i, s := range servers {
-		hosts[i] = s.Dir
+	var hosts []string
+	for _, s := range servers {
+		hosts = append(hosts, s.Dir)
 	}
-	dsn := "host=" + strings.Join(hosts, ",") + " user=owner dbname=postgres connect_timeout=5"
+	q := url.Values{"host": {strings.Join(hosts, ",")}, "connect_timeout": {"5"}}
 	if len(servers) > 1 {
-		dsn += " target_session_attrs=read-write"
+		q.Set("target_session_attrs", "read-write")
 	}
-	return dsn
+	return "postgres://owner@/postgres?" + q.Encode()
 }
 
 // Start starts a server that has ended, and waits until it answers.

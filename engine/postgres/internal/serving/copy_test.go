@@ -17,6 +17,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -217,7 +218,7 @@ func TestCopiedStoreIsTheSame(t *testing.T) {
 	from := directory(t, calls)
 	dir := from.dir
 	s := newServer(t)
-	f := newFleet(t, urlOf(s), approvals)
+	f := newFleet(t, pgserver.DSN(s), approvals)
 	// run runs a copy. It is killed when so says so.
 	run := func(so func() bool) (code int, out string) {
 		cmd := program("copy", "--from", dir, "--to", f.url, "--config", f.config)

@@ -25,7 +25,7 @@ func newServer(t *testing.T) *pgserver.Server {
 	}
 	t.Cleanup(func() { _ = s.Remove() })
 	for _, want := range []string{"made the tables, version 2\npartitions up to ", "the tables were of version 2 already\n"} {
-		out, err := program("pg", "migrate", urlOf(s), "--until", "3").CombinedOutput()
+		out, err := program("pg", "migrate", pgserver.DSN(s), "--until", "3").CombinedOutput()
 		if err != nil || len(out) < len(want) || string(out[:len(want)]) != want {
 			t.Fatalf("pg migrate: %v, %s", err, out)
 		}
@@ -37,7 +37,7 @@ func newServer(t *testing.T) *pgserver.Server {
 // again when the server is back, and its call goes on.
 func TestServerThatIsAwayIsTold(t *testing.T) {
 	s := newServer(t)
-	f := newFleet(t, urlOf(s), "")
+	f := newFleet(t, pgserver.DSN(s), "")
 	a := f.start("a")
 	s.Kill()
 	wantCode(t, a.Ready(t.Context()), tga.StoreUnavailable)
@@ -85,7 +85,7 @@ func TestStandbyIsPromotedUnderDaemons(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFleet(t, urlOf(primary, standby), "")
+	f := newFleet(t, pgserver.DSN(primary, standby), "")
 	daemons := []*daemon{f.start("a"), f.start("b")}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

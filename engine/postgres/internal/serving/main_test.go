@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,19 +42,6 @@ var common = pgserver.Common{Prepare: func(s *pgserver.Server) error {
 }}
 
 var shards atomic.Int32
-
-// urlOf is the URL of a store in one or several servers.
-func urlOf(servers ...*pgserver.Server) string {
-	var hosts []string
-	for _, s := range servers {
-		hosts = append(hosts, s.Dir)
-	}
-	q := url.Values{"host": {strings.Join(hosts, ",")}, "connect_timeout": {"5"}}
-	if len(servers) > 1 {
-		q.Set("target_session_attrs", "read-write")
-	}
-	return "postgres://owner@/postgres?" + q.Encode()
-}
 
 // tool is the outside world: it counts what reaches it.
 type tool struct {
@@ -121,7 +107,7 @@ func newFleet(t *testing.T, storeURL, extra string) *fleet {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.url, shard = urlOf(s), shards.Add(1)
+		f.url, shard = pgserver.DSN(s), shards.Add(1)
 	}
 	var err error
 	if f.dir, err = os.MkdirTemp("", "tgad"); err != nil { // its path leaves room for a socket's name
