@@ -6,30 +6,31 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 )
 
 func (a *app) abandon() *cobra.Command {
 	var reason string
+	var many doubts
 	c := &cobra.Command{
 		Use:   "abandon TRACE --reason TEXT",
 		Short: "Give up a call in doubt; its key is never sent again",
 		Long: `abandon ends a call in doubt as FAILED with EFFECT_IN_DOUBT: whether it ran stays
-unknown, and its key is never sent again.`,
-		Args: cobra.ExactArgs(1),
+unknown, and its key is never sent again.
+
+` + many.help(),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := cli.ParseID(args[0])
-			if err != nil {
-				return err
-			}
 			if reason == "" {
 				return cli.Usagef("--reason is required")
 			}
-			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return a.settled(c.Abandon(ctx, id, reason))
+			return many.each(cmd.Context(), a, args, func(ctx context.Context, c *client.Client, t client.OpenTrace) (func() (runtime.Result, error), error) {
+				return func() (runtime.Result, error) { return c.Abandon(ctx, t.TraceID, reason) }, nil
 			})
 		},
 	}
+	many.flags(c.Flags())
 	c.Flags().StringVar(&reason, "reason", "", "why, at most 200 characters")
 	return c
 }

@@ -82,8 +82,9 @@ var ranElsewhere = map[string]string{
 	"tgad ui":             "TestViewInABrowser",
 	"tgad torture":        "torture.txtar",
 
-	"tgad demo --scenario evidence":                             "demo.txtar",
-	"tgad demo --scenario trust":                                "package demo, TestEveryClaimOfTheTrustScenarioIsSo",
+	"tgad demo --scenario evidence": "demo.txtar",
+	"tgad demo --scenario trust":    "package demo, TestEveryClaimOfTheTrustScenarioIsSo",
+	"tgad resolve --tool payments/charge --since 2h --outcome ran --evidence @statements/{key}.txt --dry-run": "outage.txtar",
 	"tgad compensate TRACE":                                     "trust.txtar",
 	"tgad evidence DIGEST":                                      "trust.txtar",
 	"tgad capability keys --json":                               "capability.txtar",

@@ -57,12 +57,11 @@ its reader has, without a change.`,
 				return err
 			}
 			m := client.EvidenceRequest{TraceIDs: ids}
-			if since != "" {
-				t, err := time.Parse(time.RFC3339, since)
-				if err != nil || len(ids) > 0 {
-					return cli.Usagef("--since %q: want a time such as 2026-01-31T12:00:00Z, and no traces beside it", since)
-				}
-				m.Since = tga.MillisOf(t)
+			if since != "" && len(ids) > 0 {
+				return cli.Usagef("--since chooses the traces: name none beside it")
+			}
+			if m.Since, err = cli.ParseTime("--since", since, time.Now()); err != nil {
+				return err
 			}
 			if against != "" {
 				raw, err := readNote(against)

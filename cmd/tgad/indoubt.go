@@ -32,23 +32,28 @@ and what it said, when it is asked again, and what would settle them:
 				if err != nil {
 					return err
 				}
-				var rows [][]string
-				for _, t := range list {
-					if a.JSON {
-						if err := a.message(t); err != nil {
-							return err
-						}
-						continue
-					}
-					rows = append(rows, doubtRow(t))
-				}
-				if a.JSON || len(rows) == 0 {
-					return nil
-				}
-				return a.Table([]string{"TRACE", "SINCE", "ATTEMPTS", "CAUSE", "LICENCE", "ASKED", "ANSWER", "NEXT", "SETTLED BY", "TOOL", "KEY", "EVIDENCE"}, rows)
+				return a.doubtTable(list)
 			})
 		},
 	}
+}
+
+// doubtTable prints calls in doubt, and nothing where there are none.
+func (a *app) doubtTable(list []client.OpenTrace) error {
+	var rows [][]string
+	for _, t := range list {
+		if a.JSON {
+			if err := a.message(t); err != nil {
+				return err
+			}
+			continue
+		}
+		rows = append(rows, doubtRow(t))
+	}
+	if a.JSON || len(rows) == 0 {
+		return nil
+	}
+	return a.Table([]string{"TRACE", "SINCE", "ATTEMPTS", "CAUSE", "LICENCE", "ASKED", "ANSWER", "NEXT", "SETTLED BY", "TOOL", "KEY", "EVIDENCE"}, rows)
 }
 
 func doubtRow(t client.OpenTrace) []string {

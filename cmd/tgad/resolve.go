@@ -15,9 +15,15 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
+// resolving is what a person says of one call in doubt, or of many.
+type resolving struct {
+	runtime.Resolution
+	many                                     doubts
+	outcome, effect, class, result, evidence string
+}
+
 func (a *app) resolve() *cobra.Command {
-	var r runtime.Resolution
-	var outcome, effect, class, result, evidence string
+	var r resolving
 	c := &cobra.Command{
 		Use:   "resolve TRACE --outcome ran|failed|not-run|--effect FILE --evidence TEXT",
 		Short: "Settle a call in doubt with evidence of what happened",
@@ -32,55 +38,64 @@ func (a *app) resolve() *cobra.Command {
 {"status":"SUCCESS","result":{…},"changes":[…]}.
 
 The evidence is stored with the effect, and your name beside it. Whoever asks with the
-same key is served this outcome.`,
-		Args: cobra.ExactArgs(1),
+same key is served this outcome.
+
+` + r.many.help() + ` In --evidence, {key} and
+{trace} stand for those of each call: --evidence @statements/{key}.txt.`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := cli.ParseID(args[0])
-			if err != nil {
+			if err := r.read(); err != nil {
 				return err
 			}
-			switch o, ok := story.Known[outcome]; {
-			case effect != "" && (outcome != "" || result != "" || class != "" || r.Summary != "" || r.ErrorMessage != ""):
-				return cli.Usagef("--effect says all of the effect: give it or the other flags, not both")
-			case effect != "":
-				if r.Reply, err = effectIn(effect); err != nil {
-					return err
+			return r.many.each(cmd.Context(), a, args, func(ctx context.Context, c *client.Client, t client.OpenTrace) (func() (runtime.Result, error), error) {
+				this, err := r.Resolution, error(nil)
+				if len(args) > 0 {
+					this.Evidence, err = textOrFile(r.evidence)
+				} else {
+					this.Evidence, err = r.many.evidence(r.evidence, t)
 				}
-			case !ok:
-				return cli.Usagef("--outcome is ran, failed or not-run, not %q", outcome)
-			default:
-				r.Status, r.Class = o.Status, o.Class
-			}
-			if class != "" {
-				if r.Class, err = ledger.ParseClass(class); err != nil {
-					return cli.Usage(err)
-				}
-			}
-			if r.Evidence, err = textOrFile(evidence); err != nil {
-				return err
-			}
-			if len(r.Evidence) == 0 {
-				return cli.Usagef("--evidence is required: a resolution without it is a guess")
-			}
-			if result != "" {
-				if r.Result, err = textOrFile(result); err != nil {
-					return err
-				}
-			}
-			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return a.settled(c.Resolve(ctx, id, r))
+				return func() (runtime.Result, error) { return c.Resolve(ctx, t.TraceID, this) }, err
 			})
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&outcome, "outcome", "", "ran, failed or not-run")
-	f.StringVar(&effect, "effect", "", "the effect, from a JSON `file`")
-	f.StringVar(&evidence, "evidence", "", "why it is known; @`file` reads it from a file")
-	f.StringVar(&result, "result", "", "the tool's answer, where it is known; @`file` reads it from a file")
+	r.many.flags(f)
+	f.StringVar(&r.outcome, "outcome", "", "ran, failed or not-run")
+	f.StringVar(&r.effect, "effect", "", "the effect, from a JSON `file`")
+	f.StringVar(&r.evidence, "evidence", "", "why it is known; @`file` reads it from a file")
+	f.StringVar(&r.result, "result", "", "the tool's answer, where it is known; @`file` reads it from a file")
 	f.StringVar(&r.Summary, "summary", "", "one sentence, at most 500 characters")
-	f.StringVar(&class, "class", "", "outcome class, where it is not what the outcome implies")
+	f.StringVar(&r.class, "class", "", "outcome class, where it is not what the outcome implies")
 	f.StringVar(&r.ErrorMessage, "error", "", "what went wrong, at most 200 characters")
 	return c
+}
+
+// read makes of the flags what is said of every call.
+func (r *resolving) read() (err error) {
+	switch o, ok := story.Known[r.outcome]; {
+	case r.effect != "" && (r.outcome != "" || r.result != "" || r.class != "" || r.Summary != "" || r.ErrorMessage != ""):
+		return cli.Usagef("--effect says all of the effect: give it or the other flags, not both")
+	case r.effect != "":
+		if r.Reply, err = effectIn(r.effect); err != nil {
+			return err
+		}
+	case !ok:
+		return cli.Usagef("--outcome is ran, failed or not-run, not %q", r.outcome)
+	default:
+		r.Status, r.Class = o.Status, o.Class
+	}
+	if r.class != "" {
+		if r.Class, err = ledger.ParseClass(r.class); err != nil {
+			return cli.Usage(err)
+		}
+	}
+	if r.evidence == "" {
+		return cli.Usagef("--evidence is required: a resolution without it is a guess")
+	}
+	if r.result != "" {
+		r.Result, err = textOrFile(r.result)
+	}
+	return err
 }
 
 // settled prints where a trace stands that somebody ended. Whatever they ended it
