@@ -71,6 +71,7 @@ var ranElsewhere = map[string]string{
 	"make race":    "a target; CI runs it",
 	"make crash":   "a target; CI runs it",
 	"make torture": "a target; it takes an hour",
+	"make accept":  "a target; it takes hours",
 	"make cross":   "a target; CI runs it",
 
 	"go run ./bench":          "package bench tests its parts; its figures take minutes",
