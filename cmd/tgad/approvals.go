@@ -34,10 +34,11 @@ func (a *app) approvals() *cobra.Command {
 						}
 						continue
 					}
-					asked, err := c.Proposal(ctx, p.TraceID)
+					request, err := c.Request(ctx, p.TraceID)
 					if err != nil {
 						return err
 					}
+					asked := request.Request.Proposal
 					expires := "never"
 					if p.Expires != 0 {
 						expires = p.Expires.String()
@@ -48,13 +49,13 @@ func (a *app) approvals() *cobra.Command {
 					}
 					rows = append(rows, []string{
 						p.TraceID.String(), p.Kind, p.Since.String(), expires, fmt.Sprintf("%d of %d", approvals(p.Votes), p.Required),
-						tool(asked.ToolServer, asked.ToolName), cli.Shorten(string(asked.Args), 80), p.Why, evidence,
+						tool(asked.ToolServer, asked.ToolName), cli.Shorten(string(asked.Args), 80), cli.Shorten(request.Request.Intent, 80), p.Why, evidence,
 					})
 				}
 				if a.JSON || len(rows) == 0 {
 					return nil
 				}
-				return a.Table([]string{"TRACE", "KIND", "SINCE", "EXPIRES", "APPROVED", "TOOL", "ARGUMENTS", "WHY", "EVIDENCE"}, rows)
+				return a.Table([]string{"TRACE", "KIND", "SINCE", "EXPIRES", "APPROVED", "TOOL", "ARGUMENTS", "INTENT", "WHY", "EVIDENCE"}, rows)
 			})
 		},
 	}

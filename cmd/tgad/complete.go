@@ -73,11 +73,11 @@ func doubtful(ctx context.Context, c *client.Client) ([]client.OpenTrace, error)
 func asked(ctx context.Context, c *client.Client) (list []client.OpenTrace, err error) {
 	waits, err := c.Approvals(ctx)
 	for _, w := range waits {
-		p, err := c.Proposal(ctx, w.TraceID)
+		a, err := c.Request(ctx, w.TraceID)
 		if err != nil {
 			return list, err
 		}
-		list = append(list, client.OpenTrace{TraceID: w.TraceID, State: w.Kind, ToolServer: p.ToolServer, ToolName: p.ToolName})
+		list = append(list, client.OpenTrace{TraceID: w.TraceID, State: w.Kind, ToolServer: a.Request.Proposal.ToolServer, ToolName: a.Request.Proposal.ToolName})
 	}
 	return list, err
 }

@@ -111,12 +111,12 @@ func (s *Shim) doubtsText(ctx context.Context) ([]byte, error) {
 		More  int        `json:"more,omitempty"`
 	}{[]doubtful{}, max(0, len(all)-maxDoubts)}
 	for _, t := range all[:min(len(all), maxDoubts)] {
-		asked, err := s.opts.Look.Proposal(ctx, t.TraceID)
+		asked, err := s.opts.Look.Request(ctx, t.TraceID)
 		if err != nil {
 			return nil, err
 		}
 		d := doubtful{
-			Trace: t.TraceID.String(), Tool: t.ToolName, Arguments: clip.Runes(string(asked.Args), maxDoubtArgs), Since: t.Since.String(),
+			Trace: t.TraceID.String(), Tool: t.ToolName, Arguments: clip.Runes(string(asked.Request.Proposal.Args), maxDoubtArgs), Since: t.Since.String(),
 			Commands: s.doubtVerbs(t.TraceID),
 		}
 		if t.Doubt != nil {

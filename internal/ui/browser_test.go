@@ -54,14 +54,12 @@ func TestPeopleSettleInABrowser(t *testing.T) {
 	s := seen{newStage(t, ui.Options{Version: "of the test"}), browser.New(t)}
 	s.Screen(1000, 860, false)
 	s.Open(s.at + s.view.Login())
-	s.shows("You are logged in")
-	s.Open(s.at + "/")
 	s.shows("Nothing waits for you.")
 
 	// What comes is shown by itself.
 	s.intent = "refund of order 17, which arrived broken"
 	asked := s.call("ask", "order-17", `{"account":"acme","amount":4200,"currency":"EUR"}`)
-	s.shows("Waiting for a decision (1)", asked.String(), `"amount": 4200`)
+	s.shows("Waiting for a decision (1)", asked.String(), "refund of order 17", `"amount": 4200`)
 	s.intent = "the charge of order 18"
 	doubt := s.call("pay", "order-18", `{"account":"acme","amount":1900,"currency":"EUR"}`)
 	s.shows("Calls in doubt (1)", doubt.String())
@@ -73,9 +71,13 @@ func TestPeopleSettleInABrowser(t *testing.T) {
 	}
 	s.Screen(1000, 860, false)
 
-	// By keyboard: to the first, into its field, a reason, on to the button.
+	// By keyboard: to the first, into its field, a reason, on to the button. What is chosen stays so.
+	s.Type("j")
+	third := s.call("pay", "order-20", `{}`)
+	s.shows("Calls in doubt (2)", third.String())
+	s.Until(5*time.Second, "after something came, the same is chosen", fmt.Sprintf(`document.querySelector("article.chosen a.id")?.textContent === %q`, asked.String()))
 	s.answer = `{"refunded":4200,"note":"<img src=x onerror=document.title='hit'><script>document.title='hit'</script>"}`
-	s.Type("j", "Enter", "the photograph shows the damage")
+	s.Type("Enter", "the photograph shows the damage")
 	for range 9 {
 		if s.Value(`document.activeElement.textContent`) == "Approve" {
 			break

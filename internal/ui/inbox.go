@@ -9,6 +9,7 @@ import (
 	h "maragu.dev/gomponents/html"
 
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // inbox is what waits for a person: calls in doubt and decisions, the oldest first.
@@ -50,7 +51,7 @@ func (s *Server) inbox(w http.ResponseWriter, r *http.Request) {
 
 // approval is one question, with all that it is asked about.
 func (s *Server) approval(r *http.Request, p client.Approval) g.Node {
-	asked, err := s.log.Proposal(r.Context(), p.TraceID)
+	asked, err := s.log.Request(r.Context(), p.TraceID)
 	if err != nil {
 		return h.Article(link(p.TraceID), problem(err))
 	}
@@ -68,9 +69,9 @@ func (s *Server) approval(r *http.Request, p client.Approval) g.Node {
 		expires = when(p.Expires)
 	}
 	return h.Article(
-		h.H3(tool(asked.ToolServer, asked.ToolName)), link(p.TraceID),
-		h.P(text(p.Why)), show(asked.Args),
-		h.Dl(fact("asked", when(p.Since)), fact("expires", expires), fact("votes", g.Textf("%d of %d", yes, p.Required)), fact("what is asked", g.Text(p.Kind))),
+		h.H3(tool(asked.Request.Proposal.ToolServer, asked.Request.Proposal.ToolName)), link(p.TraceID),
+		asks(asked),
+		h.Dl(fact("asked", when(p.Since)), fact("expires", expires), fact("votes", g.Textf("%d of %d", yes, p.Required)), fact("what is asked", g.Text(p.Kind)), fact("why", text(p.Why))),
 		g.If(len(votes) > 0, h.Ul(votes...)),
 		s.actions(p.TraceID.String(), decisions),
 	)
@@ -83,8 +84,8 @@ func (s *Server) doubt(r *http.Request, t client.OpenTrace) g.Node {
 		d = &client.Doubt{Since: t.Since}
 	}
 	args := g.Node(g.Group{})
-	if asked, err := s.log.Proposal(r.Context(), t.TraceID); err == nil {
-		args = show(asked.Args)
+	if asked, err := s.log.Request(r.Context(), t.TraceID); err == nil {
+		args = asks(asked)
 	}
 	return h.Article(
 		h.H3(tool(t.ToolServer, t.ToolName)), link(t.TraceID),
@@ -98,6 +99,14 @@ func (s *Server) doubt(r *http.Request, t client.OpenTrace) g.Node {
 		),
 		s.actions(t.TraceID.String(), doubtActions),
 	)
+}
+
+// asks shows what a request is for, and its arguments.
+func asks(a *tga.Artifact) g.Node {
+	return g.Group{
+		g.If(a.Request.Intent != "", h.P(text(a.Request.Intent))), show(a.Request.Proposal.Args),
+		g.If(a.Meta[tga.MetaRedacted] == true, h.P(h.Class("dim"), g.Text(words.redacted))),
+	}
 }
 
 func clause(s, other string) string {

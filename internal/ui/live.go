@@ -8,8 +8,12 @@ import (
 	"github.com/tgad/tgad/runtime/client"
 )
 
-// liveEvery is how often a page is told at most that the log has changed.
-const liveEvery = 500 * time.Millisecond
+// liveEvery is how often a page is told at most that the log has changed, liveLeast how often it is told so
+// at least: what came before the log was followed would else be shown with the next change only.
+const (
+	liveEvery = 500 * time.Millisecond
+	liveLeast = 20 * time.Second
+)
 
 // live tells a page, as server-sent events, that the log has changed: it asks for what it shows anew.
 // The browser comes back by itself when this ends, also after the daemon was away.
@@ -27,6 +31,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	}
 	last := time.Now()
 	changed := make(chan struct{}, 1)
+	changed <- struct{}{} // since the page was made
 	ctx := r.Context()
 	done := make(chan struct{})
 	go func() {
@@ -52,6 +57,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 		case <-ctx.Done():
 			return
 		case <-changed:
+		case <-time.After(liveLeast):
 		}
 		if wait := liveEvery - time.Since(last); wait > 0 {
 			select {

@@ -31,7 +31,7 @@ type Log interface {
 	Ready(ctx context.Context) error
 	InDoubt(ctx context.Context) ([]client.OpenTrace, error)
 	Approvals(ctx context.Context) ([]client.Approval, error)
-	Proposal(ctx context.Context, id tga.ID) (tga.Proposal, error)
+	Request(ctx context.Context, id tga.ID) (*tga.Artifact, error)
 	Traces(ctx context.Context, q client.TracesQuery) iter.Seq2[client.OpenTrace, error]
 	Trace(ctx context.Context, id tga.ID) (client.Timeline, error)
 	Document(ctx context.Context, trace tga.ID, pointer string) ([]byte, tga.Digest, error)

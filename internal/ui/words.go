@@ -7,7 +7,7 @@ var words = struct {
 	foreignHost, foreignSite, noSession, usedLink, welcome, goOn  string
 	inbox, traces, inDoubt, approvals, nothing, empty, moreCalls  string
 	oldToken, noReason, why, whyHint, readOnly, noVerify, problem string
-	all, raw, download, cut                                       string
+	all, raw, download, cut, redacted                             string
 }{
 	foreignHost: "This address is not this machine's. Open the link that tgad ui printed.",
 	foreignSite: "Another site sent this request. It was refused, and nothing was done.",
@@ -32,6 +32,7 @@ var words = struct {
 	all:         "all",
 	raw:         "The entries as they are stored",
 	download:    "download",
+	redacted:    "Some of it was taken out before it was stored.",
 	cut:         "Cut here. The rest is in the download.",
 }
 

@@ -85,24 +85,25 @@ func (c *Client) InDoubt(ctx context.Context) ([]OpenTrace, error) {
 	return t.Traces, err
 }
 
-// Proposal returns the call that a trace asks for; the zero Proposal where it is erased.
-func (c *Client) Proposal(ctx context.Context, id tga.ID) (tga.Proposal, error) {
+// Request returns the request of a trace: the call, and what it is for. Where it is erased, all in it is
+// empty.
+func (c *Client) Request(ctx context.Context, id tga.ID) (*tga.Artifact, error) {
 	for e, err := range c.Entries(ctx, id, 0, false) {
 		if err != nil {
-			return tga.Proposal{}, err
+			return nil, err
 		}
 		if len(e.Artifact) == 0 {
 			break
 		}
 		a, err := tga.DecodeArtifact(e.Artifact, tga.Limits{MaxBytes: tga.MostBytes, MaxDepth: tga.MostDepth})
 		if err != nil {
-			return tga.Proposal{}, err
+			return nil, err
 		}
 		if a.Type == tga.RequestType {
-			return a.Request.Proposal, nil
+			return a, nil
 		}
 	}
-	return tga.Proposal{}, nil
+	return &tga.Artifact{TraceID: id, Type: tga.RequestType, Request: &tga.ActionRequest{}}, nil
 }
 
 // Approvals lists what waits for people.

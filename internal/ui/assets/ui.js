@@ -82,23 +82,29 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// j and k go through what waits, Enter begins to answer it.
+// j and k go through what waits, Enter begins to answer it. What is chosen stays so when the page is
+// made anew.
+let chosen = null;
+const name_ = (article) => article.querySelector("a.id")?.getAttribute("href");
+function choose() {
+  for (const a of document.querySelectorAll("article")) a.classList.toggle("chosen", chosen !== null && name_(a) === chosen);
+}
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.altKey || event.metaKey || /^(INPUT|SELECT|TEXTAREA|BUTTON|A)$/.test(event.target.tagName)) return;
   const all = [...document.querySelectorAll("article")];
-  let at = all.findIndex((a) => a.classList.contains("chosen"));
+  let at = all.findIndex((a) => name_(a) === chosen);
   if (event.key === "Enter" && at >= 0) {
     event.preventDefault();
     all[at].querySelector("input[name=why]")?.focus();
     return;
   }
   if (event.key !== "j" && event.key !== "k") return;
-  all[at]?.classList.remove("chosen");
   at = Math.min(all.length - 1, Math.max(0, at + (event.key === "j" ? 1 : -1)));
-  all[at]?.classList.add("chosen");
+  chosen = all[at] ? name_(all[at]) : null;
+  choose();
   all[at]?.scrollIntoView({ block: "nearest" });
 });
 
 document.addEventListener("DOMContentLoaded", ages);
-document.addEventListener("htmx:afterSettle", ages);
+document.addEventListener("htmx:afterSettle", () => { ages(); choose(); });
 setInterval(ages, 5000);
