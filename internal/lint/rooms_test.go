@@ -131,6 +131,8 @@ var rooms = []struct{ path, owns, imports string }{
 	{"examples/payments", "", "internal/payments/server"},
 	{"internal/payments/journal", "", ""},
 	{"internal/payments/server", "", "internal/payments/journal"},
+	{"clients", `the clients in Python and TypeScript, their tests; what writes their messages and error classes`, ""},
+	{"clients/gen", "", "schemas/tga schemas/wire"},
 	{"fuzz", `fuzz targets; the measurements`, ""},
 	{"bench", "", "bench/internal/load bench/internal/measure engine internal/assemble internal/daemon ledger runtime internal/capability runtime/client runtime/dispatch/httpcall schemas/tga wal wal/chain internal/evidence internal/evidence/bundle internal/evidence/checkpoint internal/ndjson"},
 	{"bench/internal/load", "", "bench/internal/measure engine runtime internal/turn internal/turn/message schemas/tga wal/chain"},
