@@ -1,0 +1,228 @@
+"""The client that does not block."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, AsyncIterator, Generator, List, Optional, Type, TypeVar
+
+from . import _verbs
+from ._aio import Wires
+from ._begun import UNREPORTED, Begun
+from ._errors import Error
+from ._exchange import Broken, Closed, Steps
+from ._json import encode
+from ._result import Result, Unreachable
+from ._verbs import MISSING, Args, Deadline
+from ._wire import Approval, Entry, ExecutionState, LogLine, OpenTrace, Receipt, Timeline
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._requests import More
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A connection to a daemon, for the tasks of one event loop. Its methods are those of `Client`.
+
+    Cancelling a task ends its waiting and not its call: make it again with the same key to hear
+    what became of it.
+    """
+
+    def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0) -> None:
+        self._wires = Wires(_verbs.default_socket(socket), name)
+        self._timeout = timeout
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all connections, and the waiting of all tasks."""
+        self._wires.close()
+
+    def _within(self, timeout: Optional[float]) -> float:
+        return self._timeout if timeout is None else timeout
+
+    async def _run(self, steps: Steps[T]) -> T:
+        return await self._wires.run(steps)
+
+    async def call(
+        self,
+        server: str,
+        tool: str,
+        args: Args = None,
+        *,
+        key: Optional[str] = None,
+        scope: Optional[str] = None,
+        step: Optional[str] = None,
+        deadline: Deadline = None,
+        timeout: Optional[float] = None,
+        **more: Unpack[More],
+    ) -> Result:
+        """Makes one governed call; see `Client.call`."""
+        texts = _verbs.wanted(server, tool, args, key, scope, step, deadline, more)
+        return await self._run(_verbs.call(texts, self._within(timeout)))
+
+    def begin(
+        self,
+        server: str,
+        tool: str,
+        args: Args = None,
+        *,
+        key: Optional[str] = None,
+        scope: Optional[str] = None,
+        step: Optional[str] = None,
+        deadline: Deadline = None,
+        begin_id: Optional[str] = None,
+        timeout: Optional[float] = None,
+        **more: Unpack[More],
+    ) -> AsyncOpening:
+        """Asks to send a call yourself: `async with client.begin(…) as begun`, or await it."""
+        texts = _verbs.wanted(server, tool, args, key, scope, step, deadline, more)
+        return AsyncOpening(self, _verbs.begin(texts, begin_id or str(uuid.uuid4()), self._within(timeout)))
+
+    async def decide(self, trace_id: str, approve: bool, rationale: str, *, timeout: Optional[float] = None) -> Result:
+        """Votes on what a call asks people; see `Client.decide`."""
+        texts = {"approve": encode(approve), "rationale": encode(rationale)}
+        return await self._run(_verbs.once(trace_id, "decide", texts, self._within(timeout)))
+
+    async def resolve(
+        self,
+        trace_id: str,
+        value: Any = MISSING,
+        *,
+        evidence: Any,
+        status: str = "SUCCESS",
+        raw: Optional[bytes] = None,
+        timeout: Optional[float] = None,
+        **facts: Any,
+    ) -> Result:
+        """Ends a call in doubt with its effect, and why you know it; see `Client.resolve`."""
+        texts = _verbs.resolution(value, raw, status, evidence, facts)
+        return await self._run(_verbs.once(trace_id, "resolve", texts, self._within(timeout)))
+
+    async def abandon(self, trace_id: str, reason: str, *, timeout: Optional[float] = None) -> Result:
+        """Gives up a call in doubt; see `Client.abandon`."""
+        return await self._run(_verbs.once(trace_id, "abandon", {"reason": encode(reason)}, self._within(timeout)))
+
+    async def state(self, trace_id: str, *, timeout: Optional[float] = None) -> ExecutionState:
+        """The execution state of a call, its digest checked."""
+        return await self._run(_verbs.state(trace_id, self._within(timeout)))
+
+    async def show(self, trace_id: str, *, timeout: Optional[float] = None) -> Timeline:
+        """Everything about one call: entries, artifacts, notes."""
+        return await self._run(_verbs.show(trace_id, self._within(timeout)))
+
+    async def receipt(self, trace_id: str, *, timeout: Optional[float] = None) -> Receipt:
+        """Proofs of where a call stands in the store's tree."""
+        return await self._run(_verbs.receipt(trace_id, self._within(timeout)))
+
+    async def in_doubt(self, *, timeout: Optional[float] = None) -> List[OpenTrace]:
+        """The calls that may have run and have no recorded effect."""
+        return await self._run(_verbs.in_doubt(self._within(timeout)))
+
+    async def approvals(self, *, timeout: Optional[float] = None) -> List[Approval]:
+        """What waits for people."""
+        return await self._run(_verbs.approvals(self._within(timeout)))
+
+    async def ready(self, *, timeout: Optional[float] = None) -> None:
+        """Waits until the daemon takes calls."""
+        await self._run(_verbs.ready(self._within(timeout)))
+
+    def follow(self, after: Optional[str] = None) -> AsyncIterator[LogLine]:
+        """The appends of the store after a cursor, as they come; see `Client.follow`."""
+        return self._follow(_verbs.Followed(None, after))
+
+    def follow_trace(self, trace_id: str, after: int = 0) -> AsyncIterator[Entry]:
+        """The entries of a call after a number, as they come; see `Client.follow_trace`."""
+        return self._follow(_verbs.Followed(trace_id, after))
+
+    async def _follow(self, at: _verbs.Followed) -> AsyncIterator[Any]:
+        while True:
+            try:
+                async for line in self._wires.stream(at.request()):
+                    item = at.take(line)
+                    if item is not None:
+                        yield item
+            except Closed as closed:
+                raise Unreachable(str(closed)) from closed
+            except Broken:
+                pass
+            except Error as error:
+                if not error.retryable:
+                    raise
+            if at.over():
+                return
+            await asyncio.sleep(at.rest())
+
+
+class AsyncOpening:
+    """A begin that was not asked yet: await it, or use it with `async with`."""
+
+    def __init__(self, client: AsyncClient, steps: Steps[Any]) -> None:
+        self._client = client
+        self._steps = steps
+        self._begun: Optional[AsyncBeginning] = None
+
+    def __await__(self) -> Generator[Any, None, AsyncBeginning]:
+        return self._ask().__await__()
+
+    async def _ask(self) -> AsyncBeginning:
+        return AsyncBeginning(self._client, await self._client._run(self._steps))
+
+    async def __aenter__(self) -> AsyncBeginning:
+        self._begun = await self._ask()
+        return self._begun
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], at: Optional[TracebackType]) -> None:
+        assert self._begun is not None
+        await self._begun.__aexit__(kind, error, at)
+
+
+class AsyncBeginning(Begun):
+    """A begun call of an `AsyncClient`."""
+
+    def __init__(self, client: AsyncClient, begun: Any) -> None:
+        super().__init__(begun)
+        self._client = client
+
+    async def finish(
+        self, value: Any = MISSING, *, raw: Optional[bytes] = None, status: str = "SUCCESS", timeout: Optional[float] = None, **facts: Any
+    ) -> Result:
+        """Records what the tool said: a JSON value, or its bytes as `raw`."""
+        return await self._client._run(self.finish_steps(value, raw, status, facts, self._client._within(timeout)))
+
+    async def not_sent(self, reason: str, *, timeout: Optional[float] = None) -> Result:
+        """Reports that nothing reached the tool for certain; the key can be used again."""
+        return await self._client._run(self.not_sent_steps(reason, self._client._within(timeout)))
+
+    async def give_up(self, cause: str, *, timeout: Optional[float] = None) -> None:
+        """Reports that you do not know whether it ran."""
+        await self._client._run(self.give_up_steps(cause, self._client._within(timeout)))
+
+    async def __aenter__(self) -> AsyncBeginning:
+        return self
+
+    async def __aexit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], at: Optional[TracebackType]) -> None:
+        steps = self.leaving_steps(error)
+        if steps is None:
+            return
+        # Shielded: a task that is cancelled still says so.
+        await _last_word(asyncio.shield(asyncio.ensure_future(self._client._run(steps))))
+        if error is None:
+            raise RuntimeError(UNREPORTED)
+
+
+async def _last_word(report: "asyncio.Future[Any]") -> None:
+    """Makes a report that another error must not hide: without it the call is in doubt all the
+    same, only later."""
+    try:
+        await report
+    except (Error, OSError):
+        pass

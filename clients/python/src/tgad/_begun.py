@@ -1,0 +1,124 @@
+"""A call that the caller sends itself, between its begin and its report."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Dict, Mapping, Optional
+
+from . import _verbs
+from ._codes import EffectInDoubt, PolicyViolation
+from ._errors import Error
+from ._exchange import Steps
+from ._json import encode, parse
+from ._result import Result
+
+#: How long a report from an except block may take, in seconds.
+LAST_WORD = 5.0
+
+
+class NotSent(Exception):
+    """Raise it where nothing reached the tool for certain: the call ends as not sent, and its key
+    can be used again."""
+
+
+class Begun:
+    """What the daemon answered to a begin. Only `standing == "send"` permits a send, and one only.
+
+    The other standings are serve (`call` has the recorded answer), wait, needs_approval, denied,
+    conflict and in_doubt.
+    """
+
+    def __init__(self, begun: Mapping[str, Any]) -> None:
+        #: What you are to do.
+        self.standing: str = begun["standing"]
+        #: Where the call stands; with serve it has the recorded answer.
+        self.call: Result = begun["call"]
+        #: Why it may not be sent.
+        self.cause: Optional[Error] = begun["cause"]
+        #: The number of this attempt.
+        self.attempt: Optional[int] = begun.get("attempt")
+        #: The key to send with the call.
+        self.key: Optional[str] = begun.get("idempotency_key")
+        #: The arguments to send, byte for byte.
+        self.args_raw: Optional[bytes] = begun["args"].encode("utf-8") if begun["args"] else None
+        #: Your name of this begin: the same again finds the same call.
+        self.begin_id: str = begun["begin_id"]
+        self.permit: Optional[str] = begun.get("permit")
+        self.reported = False
+        self._begun: Dict[str, Any] = dict(begun)
+
+    @property
+    def trace_id(self) -> Optional[str]:
+        """The id of the call."""
+        return self.call.trace_id
+
+    @property
+    def args(self) -> Any:
+        """The arguments to send, as values."""
+        return None if self.args_raw is None else parse(self.args_raw)
+
+    def late(self) -> bool:
+        """Whether it is too late to send: then report `not_sent`. Ask this last."""
+        within = self._begun.get("send_within_ms")
+        return within is not None and time.monotonic() - self._begun["asked"] >= within / 1000
+
+    def check(self) -> None:
+        """Raises the error that says why the call may not be sent and has no record; returns where
+        the standing is send or serve."""
+        if self.standing in ("send", "serve"):
+            return
+        if self.cause is not None:
+            if self.cause.trace_id is None:
+                self.cause.trace_id = self.trace_id
+            raise self.cause
+        if self.standing == "denied":
+            raise PolicyViolation(self.call.call.get("rationale", "a supervisor denied the call"), call=self.call)
+        raise EffectInDoubt(f"the standing of the call is {self.standing}", call=self.call)
+
+    def finish_steps(self, value: Any, raw: Optional[bytes], status: str, facts: Mapping[str, Any], timeout: float) -> Steps[Result]:
+        """The steps of `finish`."""
+        return self._report("finish", _verbs.outcome(status, value, raw, facts), timeout)
+
+    def not_sent_steps(self, reason: str, timeout: float) -> Steps[Result]:
+        """The steps of `not_sent`."""
+        return self._report("not-sent", {"reason": encode(reason)}, timeout)
+
+    def give_up_steps(self, cause: str, timeout: float) -> Steps[None]:
+        """The steps of `give_up`."""
+        trace, permit = self._held()
+        yield from _verbs.give_up(trace, permit, cause, timeout)
+        self.reported = True
+
+    def leaving_steps(self, error: Optional[BaseException]) -> Optional[Steps[Any]]:
+        """What is reported where the block ends without a report, None for nothing."""
+        if self.standing != "send" or self.reported:
+            return None
+        if isinstance(error, NotSent):
+            return self.not_sent_steps(str(error), LAST_WORD)
+        why = "its block ended without a report" if error is None else f"{type(error).__name__}: {error}"
+        return self.give_up_steps(why, LAST_WORD)
+
+    def _report(self, verb: str, texts: Mapping[str, str], timeout: float) -> Steps[Result]:
+        trace, permit = self._held()
+        result = yield from _verbs.report(trace, verb, {"permit": encode(permit), **texts}, timeout)
+        self.reported = True
+        self.call = result
+        return result
+
+    def _held(self) -> "tuple[str, str]":
+        if self.permit is None or self.trace_id is None:
+            raise RuntimeError(f"only a call that may be sent is reported; this one's standing is {self.standing}")
+        return self.trace_id, self.permit
+
+
+#: What ends a block without a report.
+UNREPORTED = "the block ended without finish(), not_sent() or give_up(): the call is in doubt"
+
+
+def last_word(run: Callable[[], object]) -> None:
+    """Makes a report that another error must not hide: without it the call is in doubt all the
+    same, only later."""
+    try:
+        run()
+    except (Error, OSError):
+        pass

@@ -1,0 +1,204 @@
+"""The client that blocks."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Iterator, List, Optional, Type, TypeVar
+
+from . import _verbs
+from ._begun import UNREPORTED, Begun, last_word
+from ._errors import Error
+from ._exchange import Broken, Closed, Steps
+from ._json import encode
+from ._result import Result, Unreachable
+from ._sync import Wires
+from ._verbs import MISSING, Args, Deadline
+from ._wire import Approval, Entry, ExecutionState, LogLine, OpenTrace, Receipt, Timeline
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._requests import More
+
+T = TypeVar("T")
+
+
+class Client:
+    """A connection to a daemon, for any number of threads.
+
+    `timeout` is how many seconds a method waits for its answer; each method takes one of its own.
+    When that time is over, or `close` is called from another thread, the waiting ends and the call
+    does not: make it again with the same key to hear what became of it.
+    """
+
+    def __init__(self, socket: Optional[str] = None, *, name: str = "tgad-python", timeout: float = 30.0) -> None:
+        self._wires = Wires(_verbs.default_socket(socket), name)
+        self._timeout = timeout
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all connections, and the waiting of all threads."""
+        self._wires.close()
+
+    def _within(self, timeout: Optional[float]) -> float:
+        return self._timeout if timeout is None else timeout
+
+    def _run(self, steps: Steps[T]) -> T:
+        return self._wires.run(steps)
+
+    def call(
+        self,
+        server: str,
+        tool: str,
+        args: Args = None,
+        *,
+        key: Optional[str] = None,
+        scope: Optional[str] = None,
+        step: Optional[str] = None,
+        deadline: Deadline = None,
+        timeout: Optional[float] = None,
+        **more: Unpack[More],
+    ) -> Result:
+        """Makes one governed call and returns where it stands, whatever the tool said.
+
+        While the daemon is away it is asked again, with the same key. `deadline` is until when the
+        call may be sent at all.
+        """
+        texts = _verbs.wanted(server, tool, args, key, scope, step, deadline, more)
+        return self._run(_verbs.call(texts, self._within(timeout)))
+
+    def begin(
+        self,
+        server: str,
+        tool: str,
+        args: Args = None,
+        *,
+        key: Optional[str] = None,
+        scope: Optional[str] = None,
+        step: Optional[str] = None,
+        deadline: Deadline = None,
+        begin_id: Optional[str] = None,
+        timeout: Optional[float] = None,
+        **more: Unpack[More],
+    ) -> Beginning:
+        """Asks to send a call yourself. Use it as a context manager; a block that ends without a
+        report leaves the call in doubt."""
+        texts = _verbs.wanted(server, tool, args, key, scope, step, deadline, more)
+        begun = self._run(_verbs.begin(texts, begin_id or str(uuid.uuid4()), self._within(timeout)))
+        return Beginning(self, begun)
+
+    def decide(self, trace_id: str, approve: bool, rationale: str, *, timeout: Optional[float] = None) -> Result:
+        """Votes on what a call asks people; after the last vote that is needed the call goes on."""
+        texts = {"approve": encode(approve), "rationale": encode(rationale)}
+        return self._run(_verbs.once(trace_id, "decide", texts, self._within(timeout)))
+
+    def resolve(
+        self,
+        trace_id: str,
+        value: Any = MISSING,
+        *,
+        evidence: Any,
+        status: str = "SUCCESS",
+        raw: Optional[bytes] = None,
+        timeout: Optional[float] = None,
+        **facts: Any,
+    ) -> Result:
+        """Ends a call in doubt with its effect, and why you know it. You vouch for both."""
+        texts = _verbs.resolution(value, raw, status, evidence, facts)
+        return self._run(_verbs.once(trace_id, "resolve", texts, self._within(timeout)))
+
+    def abandon(self, trace_id: str, reason: str, *, timeout: Optional[float] = None) -> Result:
+        """Gives up a call in doubt: it ends FAILED, and its key is never sent again."""
+        return self._run(_verbs.once(trace_id, "abandon", {"reason": encode(reason)}, self._within(timeout)))
+
+    def state(self, trace_id: str, *, timeout: Optional[float] = None) -> ExecutionState:
+        """The execution state of a call, its digest checked."""
+        return self._run(_verbs.state(trace_id, self._within(timeout)))
+
+    def show(self, trace_id: str, *, timeout: Optional[float] = None) -> Timeline:
+        """Everything about one call: entries, artifacts, notes."""
+        return self._run(_verbs.show(trace_id, self._within(timeout)))
+
+    def receipt(self, trace_id: str, *, timeout: Optional[float] = None) -> Receipt:
+        """Proofs of where a call stands in the store's tree."""
+        return self._run(_verbs.receipt(trace_id, self._within(timeout)))
+
+    def in_doubt(self, *, timeout: Optional[float] = None) -> List[OpenTrace]:
+        """The calls that may have run and have no recorded effect."""
+        return self._run(_verbs.in_doubt(self._within(timeout)))
+
+    def approvals(self, *, timeout: Optional[float] = None) -> List[Approval]:
+        """What waits for people."""
+        return self._run(_verbs.approvals(self._within(timeout)))
+
+    def ready(self, *, timeout: Optional[float] = None) -> None:
+        """Waits until the daemon takes calls."""
+        self._run(_verbs.ready(self._within(timeout)))
+
+    def follow(self, after: Optional[str] = None) -> Iterator[LogLine]:
+        """The appends of the store after a cursor, as they come, for ever. Without one it begins
+        at the beginning, with "newest" at the end. It outlives restarts of the daemon."""
+        return self._follow(_verbs.Followed(None, after))
+
+    def follow_trace(self, trace_id: str, after: int = 0) -> Iterator[Entry]:
+        """The entries of a call after a number, as they come, until the call has ended."""
+        return self._follow(_verbs.Followed(trace_id, after))
+
+    def _follow(self, at: _verbs.Followed) -> Iterator[Any]:
+        while True:
+            try:
+                for line in self._wires.stream(at.request()):
+                    item = at.take(line)
+                    if item is not None:
+                        yield item
+            except Closed as closed:
+                raise Unreachable(str(closed)) from closed
+            except Broken:
+                pass
+            except Error as error:
+                if not error.retryable:
+                    raise
+            if at.over():
+                return
+            time.sleep(at.rest())
+
+
+class Beginning(Begun):
+    """A begun call of a `Client`."""
+
+    def __init__(self, client: Client, begun: Any) -> None:
+        super().__init__(begun)
+        self._client = client
+
+    def finish(
+        self, value: Any = MISSING, *, raw: Optional[bytes] = None, status: str = "SUCCESS", timeout: Optional[float] = None, **facts: Any
+    ) -> Result:
+        """Records what the tool said: a JSON value, or its bytes as `raw`."""
+        return self._client._run(self.finish_steps(value, raw, status, facts, self._client._within(timeout)))
+
+    def not_sent(self, reason: str, *, timeout: Optional[float] = None) -> Result:
+        """Reports that nothing reached the tool for certain; the key can be used again."""
+        return self._client._run(self.not_sent_steps(reason, self._client._within(timeout)))
+
+    def give_up(self, cause: str, *, timeout: Optional[float] = None) -> None:
+        """Reports that you do not know whether it ran."""
+        self._client._run(self.give_up_steps(cause, self._client._within(timeout)))
+
+    def __enter__(self) -> Beginning:
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], at: Optional[TracebackType]) -> None:
+        steps = self.leaving_steps(error)
+        if steps is None:
+            return
+        report = steps
+        last_word(lambda: self._client._run(report))
+        if error is None:
+            raise RuntimeError(UNREPORTED)

@@ -1,0 +1,127 @@
+"""How a request is sent, and when it is sent again. No input or output happens here.
+
+A verb is a generator. It yields what is to be done, a Send or a Sleep, and gets the answer; so the
+rules stand once, for the client that blocks and for the one that does not.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Dict, Generator, Optional, TypeVar, Union
+
+from ._codes import IdempotencyKeyInFlight, StateConflict
+from ._errors import Error
+from ._result import Unreachable, error_of
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked. `again` says that it may be sent again although it may have arrived: the
+    daemon then answers as to the first one."""
+
+    method: str
+    path: str
+    body: Optional[bytes] = None
+    again: bool = True
+
+
+@dataclass(frozen=True)
+class Send:
+    """A request to send now, and how many seconds its answer may take."""
+
+    request: Request
+    timeout: float
+    #: What the daemon is told of that: less, so that its last word arrives in time.
+    wait: float
+
+    def headers(self, name: str) -> Dict[str, str]:
+        """The headers of the request."""
+        headers = {"Tgad-Client": name, "Tgad-Timeout": f"{max(1, int(self.wait * 1000))}ms"}
+        if self.request.body is not None:
+            headers["Content-Type"] = "application/json"
+        return headers
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """A pause before the next step."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    retry_after: float = 0
+
+
+class Broken(Exception):
+    """A connection gave no answer. `sent` says whether the daemon may have the request."""
+
+    def __init__(self, cause: object, sent: bool) -> None:
+        super().__init__(str(cause))
+        self.sent = sent
+
+
+class Closed(Broken):
+    """The client was closed: nothing is asked again."""
+
+
+Steps = Generator[Union[Send, Sleep], Answer, T]
+
+#: The pauses between two sends, in seconds: the first, and the longest.
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+
+
+def exchange(request: Request, timeout: float) -> Steps[str]:
+    """Sends a request until it has an answer that counts, for at most so many seconds.
+
+    The text of the answer is returned; a refusal is raised. A request is sent again, byte for
+    byte, where nothing of it was sent, or where its repeat is answered as the first one; and
+    where the daemon says that it may succeed later.
+    """
+    end = time.monotonic() + timeout
+    pause = FIRST_PAUSE
+    while True:
+        left = max(end - time.monotonic(), 0.001)
+        send = Send(request, left, left - min(left / 4, 1.0))
+        failure: Error
+        try:
+            answer = yield send
+        except Broken as broken:
+            failure = Unreachable(f"{request.method} {request.path}: {broken}")
+            failure.sent = broken.sent
+            final = isinstance(broken, Closed) or broken.sent and not request.again
+        else:
+            if answer.status < 300:
+                return answer.body.decode("utf-8")
+            failure = refusal(request, answer)
+            final = not may_repeat(failure, answer, send.timeout - (end - time.monotonic()) >= send.wait * 0.9)
+            pause = max(pause, answer.retry_after)
+        if final or time.monotonic() + pause >= end:
+            raise failure
+        yield Sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def refusal(request: Request, answer: Answer) -> Error:
+    """The error of an answer that is none."""
+    try:
+        return error_of(answer.body.decode("utf-8"))
+    except ValueError:
+        return Unreachable(f"{request.method} {request.path}: status {answer.status}: {answer.body[:200]!r}")
+
+
+def may_repeat(failure: Error, answer: Answer, waited: bool) -> bool:
+    """Whether the same request may succeed within the time that is left."""
+    if isinstance(failure, IdempotencyKeyInFlight) and waited:
+        return False  # it was waited for as long as the caller said
+    if isinstance(failure, StateConflict):
+        return False  # the caller is to read again what it changes
+    return failure.retryable or answer.status == 503

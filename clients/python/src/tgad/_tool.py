@@ -1,0 +1,172 @@
+"""Your own functions as governed calls."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Awaitable, Callable, Dict, Optional, Tuple, Type, TypeVar, Union, cast
+
+from ._async_client import AsyncBeginning, AsyncClient
+from ._begun import Begun, NotSent
+from ._client import Beginning, Client
+from ._json import encode
+
+F = TypeVar("F", bound=Callable[..., Any])
+Clients = Union[Client, AsyncClient]
+
+_default: Dict[type, Any] = {}
+
+
+def tool(
+    *,
+    server: str,
+    key: Callable[..., Any],
+    name: Optional[str] = None,
+    args: Optional[Callable[..., Dict[str, Any]]] = None,
+    failures: Tuple[Type[Exception], ...] = (),
+    client: Optional[Clients] = None,
+    timeout: Optional[float] = None,
+    **more: Any,
+) -> Callable[[F], F]:
+    """Makes a function a governed call: it is begun, run here, and finished.
+
+    `key` gets the function's arguments and returns what names this call and no other. With a key
+    that has a record the function does not run: the recorded answer is returned. `args` gets them
+    too and returns what is recorded as the arguments; without it they are the arguments by name.
+
+    The function returns a JSON value. The caller gets it as it is recorded, the first time too.
+
+    An exception of the types in `failures` says that the function did not do what it is for: that
+    is recorded, and a repeat gets it again as an error. `NotSent` says that it certainly did
+    nothing: the key can be used again. After any other exception nobody knows: the call is in
+    doubt, as after a crash.
+
+    Without `client` it is one of the daemon that $TGAD_SOCKET names. An `async def` takes an
+    AsyncClient.
+    """
+
+    def decorate(function: F) -> F:
+        tool_name = name or function.__name__
+        call = _Call(function, server, tool_name, key, args, {"timeout": timeout, **more})
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def waits(*given: Any, **named: Any) -> Any:
+                return await _run_async(cast(AsyncClient, client or _shared(AsyncClient)), call, failures, given, named)
+
+            return cast(F, waits)
+
+        @functools.wraps(function)
+        def blocks(*given: Any, **named: Any) -> Any:
+            return _run(cast(Client, client or _shared(Client)), call, failures, given, named)
+
+        return cast(F, blocks)
+
+    return decorate
+
+
+def _shared(kind: Type[Any]) -> Any:
+    if kind not in _default:
+        _default[kind] = kind()
+    return _default[kind]
+
+
+class _Call:
+    """What a decorated function is begun with."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        server: str,
+        name: str,
+        key: Callable[..., Any],
+        args: Optional[Callable[..., Dict[str, Any]]],
+        options: Dict[str, Any],
+    ) -> None:
+        self.function = function
+        self._server, self._name, self._key, self._args, self._options = server, name, key, args, options
+        self._signature = inspect.signature(function)
+        self._waiting: Dict[str, str] = {}  # begin ids of calls that wait for people, by key
+
+    def key(self, given: Tuple[Any, ...], named: Dict[str, Any]) -> str:
+        """The key of a call of the function with these arguments."""
+        return str(self._key(*given, **named))
+
+    def begin(self, client: Any, key: str, given: Tuple[Any, ...], named: Dict[str, Any]) -> Any:
+        """Begins a call of the function with these arguments."""
+        bound = self._signature.bind(*given, **named)
+        bound.apply_defaults()
+        recorded = self._args(*given, **named) if self._args else dict(bound.arguments)
+        # Taken out: two callers with one begin id would both be given its permit.
+        begin_id = self._waiting.pop(key, None)
+        return client.begin(self._server, self._name, recorded, key=key, begin_id=begin_id, **self._options)
+
+    def served(self, key: str, begun: Begun) -> Any:
+        """What a call that must not be sent is answered with. One that waits for people is found
+        again by its begin id: it has no permit yet, so nothing of it was sent."""
+        if begun.standing == "needs_approval":
+            self._waiting[key] = begun.begin_id
+        begun.check()
+        return begun.call.check().value
+
+
+class _Late(NotSent):
+    """The time in which it could be sent is over."""
+
+
+def _on_time(begun: Begun) -> None:
+    if begun.late():
+        raise _Late("the time in which it could be sent is over")
+
+
+def _failed(error: Exception) -> Dict[str, Any]:
+    """How an exception is recorded that says that the function failed."""
+    return {"status": "FAILURE", "error_code": "TOOL_ERROR", "error_message": f"{type(error).__name__}: {error}"[:200]}
+
+
+def _text(value: Any) -> Tuple[Dict[str, Any], Optional[Exception]]:
+    """What a function returned, as it is recorded. That it is no JSON does not make it undone."""
+    try:
+        return {"raw": encode(value).encode("utf-8")}, None
+    except (TypeError, ValueError) as error:
+        return {"summary": "what the function returned is no JSON"}, error
+
+
+def _run(client: Client, call: _Call, failures: Tuple[Type[Exception], ...], given: Tuple[Any, ...], named: Dict[str, Any]) -> Any:
+    begun: Beginning
+    key = call.key(given, named)
+    with call.begin(client, key, given, named) as begun:
+        if begun.standing != "send":
+            return call.served(key, begun)
+        _on_time(begun)
+        try:
+            value = call.function(*given, **named)
+        except failures as error:
+            begun.finish(**_failed(error))
+            raise
+        reply, no_json = _text(value)
+        result = begun.finish(**reply)
+        if no_json is not None:
+            raise no_json
+        return result.value
+
+
+async def _run_async(
+    client: AsyncClient, call: _Call, failures: Tuple[Type[Exception], ...], given: Tuple[Any, ...], named: Dict[str, Any]
+) -> Any:
+    begun: AsyncBeginning
+    key = call.key(given, named)
+    async with call.begin(client, key, given, named) as begun:
+        if begun.standing != "send":
+            return call.served(key, begun)
+        _on_time(begun)
+        try:
+            value = await cast(Awaitable[Any], call.function(*given, **named))
+        except failures as error:
+            await begun.finish(**_failed(error))
+            raise
+        reply, no_json = _text(value)
+        result = await begun.finish(**reply)
+        if no_json is not None:
+            raise no_json
+        return result.value

@@ -1,0 +1,235 @@
+"""The verbs of the protocol, for both clients. No input or output happens here."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import secrets
+import time
+from datetime import datetime, timedelta, timezone
+from typing import Any, Dict, List, Mapping, Optional, Union, cast
+from urllib.parse import quote, urlencode
+
+from ._codes import StateChecksumMismatch
+from ._exchange import FIRST_PAUSE, LONGEST_PAUSE, Request, Sleep, Steps, exchange
+from ._json import encode, members, parse
+from ._result import Result, error_of
+from ._wire import Approval, Entry, ExecutionState, OpenTrace, Receipt, Timeline
+
+#: The arguments of a call: an object, or the JSON text of one, which travels as it is.
+Args = Union[Mapping[str, Any], bytes, None]
+#: Until when a call may be sent: a time with a zone, or how long from now.
+Deadline = Union[datetime, timedelta, None]
+
+
+class Missing:
+    """The type of MISSING: nothing was given, which is not None."""
+
+
+MISSING = Missing()
+
+
+def default_socket(socket: Optional[str]) -> str:
+    """The socket that was named; else the one that the command tgad takes."""
+    path = socket or os.environ.get("TGAD_SOCKET")
+    return path or os.path.join(os.environ.get("XDG_RUNTIME_DIR") or "/run", "tgad", "tgad.sock")
+
+
+def wanted(
+    server: str,
+    tool: str,
+    args: Args,
+    key: Optional[str],
+    scope: Optional[str],
+    step: Optional[str],
+    deadline: Deadline,
+    more: Mapping[str, Any],
+) -> Dict[str, str]:
+    """The members of a request for a call, each as JSON text."""
+    message: Dict[str, Any] = {"tool_server": server, "tool_name": tool, "idempotency_key": key, "scope": scope, "step": step, **more}
+    if deadline is not None:
+        message["deadline"] = timestamp(deadline)
+    texts = {name: encode(value) for name, value in message.items() if value is not None}
+    if args is not None:
+        texts["args"] = encode(args if isinstance(args, bytes) else dict(args))
+    return texts
+
+
+def timestamp(deadline: Union[datetime, timedelta]) -> str:
+    """A time as the protocol writes it."""
+    if isinstance(deadline, timedelta):
+        deadline = datetime.now(timezone.utc) + deadline
+    if deadline.tzinfo is None:
+        raise ValueError("a deadline has a time zone: datetime.now(timezone.utc) + …")
+    return deadline.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.") + f"{deadline.microsecond // 1000:03d}Z"
+
+
+def new_trace_id() -> str:
+    """A UUIDv7."""
+    text = f"{int(time.time() * 1000):012x}7{secrets.randbits(12):03x}{0b10 << 62 | secrets.randbits(62):016x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def post(path: str, texts: Mapping[str, str], again: bool = True) -> Request:
+    """A request whose members are JSON texts."""
+    body = ",".join(f"{json.dumps(name)}:{text}" for name, text in texts.items())
+    return Request("POST", path, ("{" + body + "}").encode("utf-8"), again)
+
+
+def get(path: str, **query: Optional[str]) -> Request:
+    """A request that reads."""
+    given = {name: value for name, value in query.items() if value}
+    return Request("GET", path + ("?" + urlencode(given) if given else ""))
+
+
+def trace_path(trace: str, rest: str = "") -> str:
+    """The path of something of a trace."""
+    return "/v1/traces/" + quote(trace, safe="") + rest
+
+
+def call(texts: Mapping[str, str], timeout: float) -> Steps[Result]:
+    """Makes a governed call. A repeat names the trace of the first: it is the same call whatever
+    became of that, and what is said of it is said of that trace."""
+    texts = {"trace_id": encode(new_trace_id()), **texts}
+    return Result((yield from exchange(post("/v1/tool-calls", texts), timeout)))
+
+
+def begin(texts: Mapping[str, str], begin_id: str, timeout: float) -> Steps[Dict[str, Any]]:
+    """Asks to send a call, and asks again while another executor is at it."""
+    request = post("/v1/begin", {**texts, "begin_id": encode(begin_id)})
+    end = time.monotonic() + timeout
+    pause = FIRST_PAUSE
+    while True:
+        asked = time.monotonic()
+        answer = members((yield from exchange(request, max(end - asked, 0.001))))
+        cause, result, args = answer.pop("cause", None), Result(answer.pop("call")), answer.pop("args", None)
+        begun: Dict[str, Any] = {name: parse(text) for name, text in answer.items()}
+        begun.update(asked=asked, call=result, cause=error_of(cause) if cause else None, args=args, begin_id=begin_id)
+        if begun["standing"] != "wait" or time.monotonic() + pause >= end:
+            return begun
+        yield Sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def outcome(status: str, value: Any, raw: Optional[bytes], facts: Mapping[str, Any]) -> Dict[str, str]:
+    """The members that say what became of a call. The answer always travels as bytes: what is
+    JSON and what is not then keeps every byte."""
+    if raw is None and value is not MISSING:
+        raw = encode(value).encode("utf-8")
+    texts = {"status": encode(status)}
+    if raw is not None:
+        texts["result_base64"] = encode(base64.b64encode(raw).decode("ascii"))
+    texts.update({name: encode(fact) for name, fact in facts.items() if fact is not None})
+    return texts
+
+
+def report(trace: str, verb: str, texts: Mapping[str, str], timeout: float) -> Steps[Result]:
+    """Reports of an attempt that its permit names: the repeat of a report is answered as the first."""
+    return Result((yield from exchange(post(trace_path(trace, "/" + verb), texts), timeout)))
+
+
+def give_up(trace: str, permit: str, cause: str, timeout: float) -> Steps[None]:
+    """Reports that nobody knows what became of an attempt."""
+    texts = {"permit": encode(permit), "cause": encode(cause)}
+    yield from exchange(post(trace_path(trace, "/give-up"), texts), timeout)
+
+
+def once(trace: str, verb: str, texts: Mapping[str, str], timeout: float) -> Steps[Result]:
+    """What a person says. It is not repeated by itself: the repeat of a vote is another vote."""
+    return Result((yield from exchange(post(trace_path(trace, "/" + verb), texts, again=False), timeout)))
+
+
+def resolution(value: Any, raw: Optional[bytes], status: str, evidence: Any, facts: Mapping[str, Any]) -> Dict[str, str]:
+    """The members of a resolve."""
+    texts = outcome(status, value, raw, facts)
+    if isinstance(evidence, bytes):
+        texts["evidence_base64"] = encode(base64.b64encode(evidence).decode("ascii"))
+    else:
+        texts["evidence"] = encode(evidence)
+    return texts
+
+
+def show(trace: str, timeout: float) -> Steps[Timeline]:
+    """Everything about one trace."""
+    return cast(Timeline, parse((yield from exchange(get(trace_path(trace)), timeout))))
+
+
+def state(trace: str, timeout: float) -> Steps[ExecutionState]:
+    """The execution state of a trace, its digest checked."""
+    text = yield from exchange(get(trace_path(trace, "/state")), timeout)
+    found = cast(ExecutionState, parse(text))
+    sealed = {name: value for name, value in found.items() if name != "state_digest"}
+    # Its names are ASCII and its numbers are small: this is the canonical form.
+    digest = hashlib.sha256(json.dumps(sealed, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
+    if digest != found["state_digest"]:
+        raise StateChecksumMismatch(f"the state has the digest {digest}, and says {found['state_digest']}", trace_id=trace)
+    return found
+
+
+def receipt(trace: str, timeout: float) -> Steps[Receipt]:
+    """The proofs of where a trace stands in the tree of the store."""
+    return cast(Receipt, parse((yield from exchange(get(trace_path(trace, "/receipt")), timeout))))
+
+
+def in_doubt(timeout: float) -> Steps[List[OpenTrace]]:
+    """The calls that may have run and have no recorded effect."""
+    return cast(List[OpenTrace], parse((yield from exchange(get("/v1/in-doubt"), timeout)))["traces"])
+
+
+def approvals(timeout: float) -> Steps[List[Approval]]:
+    """What waits for people."""
+    return cast(List[Approval], parse((yield from exchange(get("/v1/approvals"), timeout)))["approvals"])
+
+
+def ready(timeout: float) -> Steps[None]:
+    """Waits until the daemon takes calls."""
+    yield from exchange(get("/readyz"), timeout)
+
+
+TERMINAL = ("COMPLETED", "FAILED", "DENIED")
+
+
+class Followed:
+    """Where a follower is. It goes on after the last line that it gave, over any number of
+    connections, so it misses nothing and gives nothing twice."""
+
+    def __init__(self, trace: Optional[str], after: Union[str, int, None]) -> None:
+        self._trace = trace
+        self._after = str(after) if after is not None else None
+        self._over = False
+        self.pause = FIRST_PAUSE
+
+    def request(self) -> Request:
+        """The request of the next connection."""
+        path = "/v1/log" if self._trace is None else trace_path(self._trace, "/entries")
+        return get(path, after=self._after, follow="1")
+
+    def take(self, line: bytes) -> Optional[Any]:
+        """Reads a line; None where it is only a sign of life, or the stream's last word."""
+        if not line.strip():
+            return None
+        text = line.decode("utf-8")
+        if text.startswith('{"problem":'):
+            error = error_of(members(text)["problem"])
+            if not error.retryable:
+                raise error
+            return None
+        item = parse(text)
+        if self._trace is None:
+            self._after = item["cursor"]
+        else:
+            entry = cast(Entry, item)["entry"]
+            self._after, self._over = str(entry["sequence_number"]), entry["to_state"] in TERMINAL
+        self.pause = FIRST_PAUSE
+        return item
+
+    def over(self) -> bool:
+        """Whether nothing more comes: the trace has ended."""
+        return self._over
+
+    def rest(self) -> float:
+        """How long to wait before the next connection."""
+        pause, self.pause = self.pause, min(2 * self.pause, LONGEST_PAUSE)
+        return pause
