@@ -1,3 +1,5 @@
+//go:build unix
+
 package clients
 
 import (
@@ -139,7 +141,7 @@ func (r *run) world(s *step, before int) error {
 		r.w.tools.release()
 	}
 	for key, want := range s.Received {
-		err := r.w.until(func() error {
+		err := until(func() error {
 			if got, _ := r.w.tools.counts(key); got != want {
 				return fmt.Errorf("the tool server received %q %d times, want %d", key, got, want)
 			}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package clients
 
 import (
@@ -21,13 +23,19 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/internal/payments/server"
 	"github.com/tgad/tgad/runtime/client"
 )
 
 // TestMain makes a copy of the test's program "tgad" in PATH, so that a daemon is a process that can
 // be killed.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"tgad": func() { os.Exit(cli.Database{}.Run("tgad")) }})
+	testscript.Main(m, map[string]func(){"tgad": func() { os.Exit(cli.Database{}.Run("tgad")) }, "tgad-lab": payments})
+}
+
+// payments is the tool server that tgad-lab has: tgad-lab payments --journal FILE.
+func payments() {
+	os.Exit(server.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // patience is how long a test waits for what must come.
@@ -140,7 +148,7 @@ func (w *world) start() {
 	if err := w.cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.until(func() error { return w.client.Ready(context.Background()) }); err != nil {
+	if err := until(func() error { return w.client.Ready(context.Background()) }); err != nil {
 		text, readErr := os.ReadFile(log.Name())
 		w.t.Fatalf("the daemon does not get ready: %v\n%s", errors.Join(err, readErr), text)
 	}
@@ -159,7 +167,7 @@ func (w *world) kill() {
 }
 
 // until asks again until there is no error.
-func (w *world) until(f func() error) error {
+func until(f func() error) error {
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		if err := f(); err == nil || time.Now().After(end) {
 			return err

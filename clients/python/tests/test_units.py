@@ -1,0 +1,95 @@
+"""What needs no daemon. Run it with python3 -m unittest."""
+
+import time
+import unittest
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+
+import tgad
+from tgad import _exchange, _json, _verbs
+from tgad._begun import Begun
+from tgad._result import Result, error_of
+
+
+class Texts(unittest.TestCase):
+    def test_numbers_do_not_change(self):
+        self.assertEqual(tgad.parse("[9007199254740993, 1e400, 0.1, 1.0]"), [9007199254740993, Decimal("1e400"), 0.1, 1.0])
+        self.assertEqual(tgad.parse("0.1000000000000000055511151231257827"), Decimal("0.1000000000000000055511151231257827"))
+        self.assertEqual(tgad.encode({"n": 2**64}), '{"n":18446744073709551616}')
+
+    def test_nothing_is_dropped(self):
+        for text in ['{"a":1,"a":2}', "NaN", "[Infinity]", '{"a":1} x']:
+            with self.assertRaises(ValueError, msg=text):
+                tgad.parse(text)
+
+    def test_only_json_is_written(self):
+        for value in [{1: 2}, {"a": {None: 1}}, {"a": object()}, {"a": {1, 2}}]:
+            with self.assertRaises(TypeError, msg=repr(value)):
+                tgad.encode(value)
+        for value in [float("nan"), b'{"a":1},"b":2', b"\xff"]:
+            with self.assertRaises(ValueError, msg=repr(value)):
+                tgad.encode(value)
+        self.assertEqual(tgad.encode(b' {"a" : 1.0}'), ' {"a" : 1.0}')
+
+    def test_members_are_cut_out(self):
+        text = ' { "a" : { "b" : 1.0 , "c":"}" } , "d\\u0041":[ 1e2 ]}'
+        self.assertEqual(_json.members(text), {"a": '{ "b" : 1.0 , "c":"}" }', "dA": "[ 1e2 ]"})
+        for broken in ["", "[]", "{", '{"a"', '{"a":1', '{"a":1 "b":2}', "{1:2}"]:
+            with self.assertRaises(ValueError, msg=broken):
+                _json.members(broken)
+
+
+class Messages(unittest.TestCase):
+    def test_result_keeps_bytes(self):
+        text = '{"sequence_number":4,"attempts":1,"sent":1,"replayed":false,"status":"SUCCESS","result":%s}'
+        self.assertEqual(Result(text % '{ "a": 1.0 }').raw, b'{ "a": 1.0 }')
+        self.assertEqual(Result(text % '1,"result_base64":"/wA="').raw, b"\xff\x00")
+        self.assertEqual(Result(text % '""').check().value, "")
+
+    def test_unknown_code_is_the_base_class(self):
+        error = error_of('{"code":"OF_LATER","detail":"what","retryable":true,"trace_id":"t"}')
+        self.assertIs(type(error), tgad.Error)
+        self.assertEqual((str(error), error.trace_id), ("OF_LATER: what", "t"))
+
+    def test_ids_and_times(self):
+        ids = [_verbs.new_trace_id() for _ in range(1000)]
+        self.assertEqual(len(set(ids)), 1000)
+        for id in ids:
+            self.assertRegex(id, "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
+        at = datetime(2026, 1, 2, 3, 4, 5, 6999, timezone(timedelta(hours=1)))
+        self.assertEqual(_verbs.timestamp(at), "2026-01-02T02:04:05.006Z")
+        with self.assertRaises(ValueError):
+            _verbs.timestamp(datetime(2026, 1, 2))
+
+    def test_a_call_without_a_key_repeats_one_trace(self):
+        bodies = []
+        steps = _verbs.call(_verbs.wanted("s", "t", None, None, None, None, None, {}), 30)
+        step = next(steps)
+        for _ in range(3):
+            bodies.append(step.request.body)
+            self.assertIsInstance(steps.throw(_exchange.Broken("reset", True)), _exchange.Sleep)
+            step = next(steps)
+        self.assertEqual(len(set(bodies)), 1)
+        self.assertIn(b'"trace_id":"', bodies[0])
+
+    def test_a_vote_is_not_repeated(self):
+        for sent in (False, True):
+            steps = _verbs.once("t", "decide", {}, 30)
+            next(steps)
+            if sent:
+                with self.assertRaises(tgad.Unreachable) as caught:
+                    steps.throw(_exchange.Broken("reset", True))
+                self.assertTrue(caught.exception.sent)
+            else:
+                self.assertIsInstance(steps.throw(_exchange.Broken("refused", False)), _exchange.Sleep)
+
+    def test_the_time_of_a_permit(self):
+        begun = {"standing": "send", "call": None, "cause": None, "args": None, "begin_id": "b", "send_within_ms": 1000}
+        self.assertFalse(Begun({**begun, "asked": time.monotonic() - 0.9}).late())
+        self.assertTrue(Begun({**begun, "asked": time.monotonic() - 1.0}).late())
+        del begun["send_within_ms"]
+        self.assertFalse(Begun({**begun, "asked": 0}).late())
+
+
+if __name__ == "__main__":
+    unittest.main()

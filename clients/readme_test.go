@@ -1,0 +1,153 @@
+//go:build unix
+
+package clients
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tgad/tgad/internal/serial"
+	"github.com/tgad/tgad/runtime/client"
+)
+
+var fences = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```")
+
+// page is a README whose code is run, block by block, as it stands there.
+type page struct {
+	t      *testing.T
+	dir    string
+	env    []string
+	client *client.Client
+	wrote  int
+	output string
+	// script is the command that runs a block of a language, by the file of the block.
+	script map[string]func(file string) []string
+	ending map[string]string
+}
+
+func newPage(t *testing.T) *page {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tgad-readme-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &page{t: t, dir: dir, client: client.New(filepath.Join(dir, "tgad.sock"), client.Options{Name: "test"})}
+	p.env = append(os.Environ(), "TGAD_SOCKET="+filepath.Join(dir, "tgad.sock"), "PYTHONDONTWRITEBYTECODE=1")
+	t.Cleanup(func() {
+		p.client.Close()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func (p *page) run(path string) {
+	p.t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	texts := 0
+	for _, m := range fences.FindAllStringSubmatch(string(raw), -1) {
+		switch lang, block := m[1], m[2]; lang {
+		case "toml":
+			p.write("tgad.toml", block)
+		case "sh":
+			p.shell(block)
+		case "text":
+			texts++
+			if p.output != block {
+				p.t.Errorf("%s says that this is printed:\n%s\nand it is:\n%s", path, block, p.output)
+			}
+		default:
+			p.program(lang, block)
+		}
+		if p.t.Failed() {
+			return
+		}
+	}
+	if texts < 5 {
+		p.t.Errorf("%s has only %d outputs", path, texts)
+	}
+}
+
+func (p *page) write(name, text string) string {
+	path := filepath.Join(p.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	return path
+}
+
+// shell runs a command line: an installation in the checkout, the daemon in the background.
+func (p *page) shell(line string) {
+	cmd := exec.Command("sh", "-c", "exec "+line)
+	cmd.Dir, cmd.Env = p.dir, p.env
+	if !strings.HasPrefix(line, "tgad serve ") {
+		cmd.Dir = ".."
+		if out, err := cmd.CombinedOutput(); err != nil {
+			p.t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+		return
+	}
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+			p.t.Errorf("%s: %v", line, err)
+		}
+		_ = cmd.Wait() // it was killed
+	})
+	if err := until(func() error { return p.client.Ready(p.t.Context()) }); err != nil {
+		p.t.Fatalf("%s: %v", line, err)
+	}
+}
+
+// program runs a block. One that has exit(9) ends with that, as after a power cut.
+func (p *page) program(lang, block string) {
+	p.wrote++
+	if p.script[lang] == nil {
+		p.t.Fatalf("nothing runs a block of %s", lang)
+	}
+	line := p.script[lang](p.write("block"+string(rune('a'+p.wrote))+p.ending[lang], block))
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Dir, cmd.Env = p.dir, p.env
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	want := 0
+	if strings.Contains(block, "exit(9)") {
+		want = 9
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		p.t.Fatal(err)
+	}
+	if got := cmd.ProcessState.ExitCode(); got != want {
+		p.t.Errorf("exit code %d, want %d:\n%s\n%s", got, want, block, errs.String())
+	}
+	p.output = string(out)
+}
+
+// TestPythonReadmeRuns installs the package as its README says, and runs all that is in there.
+func TestPythonReadmeRuns(t *testing.T) {
+	t.Parallel()
+	python := serial.Program(t, "python3")
+	if err := exec.Command(python, "-m", "pip", "--version").Run(); err != nil {
+		t.Skip("this Python has no pip")
+	}
+	p := newPage(t)
+	site := filepath.Join(p.dir, "site")
+	p.env = append(p.env, "PIP_NO_INDEX=1", "PIP_TARGET="+site, "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_ROOT_USER_ACTION=ignore", "PYTHONPATH="+site)
+	p.script = map[string]func(string) []string{"python": func(file string) []string { return []string{python, file} }}
+	p.ending = map[string]string{"python": ".py"}
+	p.run("python/README.md")
+}
