@@ -28,6 +28,7 @@ var drivers = []struct {
 }{
 	{"python", func(t *testing.T) []string { return pythonDriver(t, "blocks") }},
 	{"python-async", func(t *testing.T) []string { return pythonDriver(t, "async") }},
+	{"typescript", nodeDriver},
 }
 
 func pythonDriver(t *testing.T, way string) []string {

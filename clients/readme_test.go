@@ -90,6 +90,9 @@ func (p *page) write(name, text string) string {
 func (p *page) shell(line string) {
 	cmd := exec.Command("sh", "-c", "exec "+line)
 	cmd.Dir, cmd.Env = p.dir, p.env
+	if line == packing {
+		return // the package that is installed here was made so
+	}
 	if !strings.HasPrefix(line, "tgad serve ") {
 		cmd.Dir = ".."
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -150,4 +153,17 @@ func TestPythonReadmeRuns(t *testing.T) {
 	p.script = map[string]func(string) []string{"python": func(file string) []string { return []string{python, file} }}
 	p.ending = map[string]string{"python": ".py"}
 	p.run("python/README.md")
+}
+
+// TestTypescriptReadmeRuns installs the package from its tarball, and runs all that is in its README.
+func TestTypescriptReadmeRuns(t *testing.T) {
+	t.Parallel()
+	dir := installed(t)
+	p := newPage(t)
+	if err := os.Symlink(filepath.Join(dir, "node_modules"), filepath.Join(p.dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	p.script = map[string]func(string) []string{"js": func(file string) []string { return []string{"node", file} }}
+	p.ending = map[string]string{"js": ".mjs"}
+	p.run("typescript/README.md")
 }

@@ -20,6 +20,8 @@ import (
 // script is a file of test_vectors/client: what a client is asked, and what must become of it.
 type script struct {
 	About string `json:"about"`
+	// Lossy has the client connect by a socket that loses answers.
+	Lossy bool   `json:"lossy"`
 	Steps []step `json:"steps"`
 }
 
@@ -35,6 +37,8 @@ type step struct {
 	// Ran is how often the function of the operation tool ran since the script began.
 	Ran *int `json:"ran"`
 
+	// Lose is how many of the next answers of the daemon are lost.
+	Lose int32 `json:"lose"`
 	// Cursor saves the end of the store's log.
 	Cursor string `json:"cursor"`
 
@@ -103,9 +107,19 @@ type run struct {
 	program []string
 	driver  *driver
 	saved   map[string]any
+	lossy   *lossy
 }
 
 func (r *run) play(s script) {
+	if s.Lossy {
+		r.lossy = newLossy(r.t, r.w)
+		own := r.driver
+		r.driver = startDriver(r.t, r.program, r.lossy.socket)
+		defer func() {
+			r.driver.end()
+			r.driver = own
+		}()
+	}
 	_, before := r.w.tools.counts("")
 	for i, step := range s.Steps {
 		err := r.world(&step, before)
@@ -155,6 +169,9 @@ func (r *run) world(s *step, before int) error {
 		if _, now := r.w.tools.counts(""); now-before != *s.Keys {
 			return fmt.Errorf("the tool server acted on %d keys, want %d", now-before, *s.Keys)
 		}
+	}
+	if s.Lose > 0 {
+		r.lossy.lose.Store(s.Lose)
 	}
 	if s.Cursor != "" {
 		for line, err := range r.w.client.Log(r.t.Context(), "", false) {

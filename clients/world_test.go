@@ -30,7 +30,19 @@ import (
 // TestMain makes a copy of the test's program "tgad" in PATH, so that a daemon is a process that can
 // be killed.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"tgad": func() { os.Exit(cli.Database{}.Run("tgad")) }, "tgad-lab": payments})
+	testscript.Main(tidy{m}, map[string]func(){"tgad": func() { os.Exit(cli.Database{}.Run("tgad")) }, "tgad-lab": payments})
+}
+
+// tidy takes away what the tests share.
+type tidy struct{ *testing.M }
+
+func (m tidy) Run() int {
+	code := m.M.Run()
+	if err := os.RemoveAll(node.dir); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
 }
 
 // payments is the tool server that tgad-lab has: tgad-lab payments --journal FILE.

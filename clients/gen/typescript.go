@@ -77,7 +77,7 @@ func typescriptCodes(codes []tga.CodeInfo) []byte {
 	var b bytes.Buffer
 	b.WriteString(typescriptHead + "// A class for each error code, as the table of schemas/tga has them.\n\nimport { TgadError, type ErrorFacts } from './errors.js';\n")
 	for _, c := range codes {
-		fmt.Fprintf(&b, "\n/** %s. %s %s */\nexport class %s extends TgadError {\n  static override readonly code = '%s';\n  override readonly name = '%s';\n}\n",
+		fmt.Fprintf(&b, "\n/** %s. %s %s */\nexport class %s extends TgadError {\n  static override readonly code = '%s';\n  override readonly name: string = '%s';\n}\n",
 			c.Title, c.Meaning, c.Remedy, className(c.Code), c.Code, className(c.Code))
 	}
 	b.WriteString("\n/** The class of each code. */\nexport const classes: Readonly<Record<string, new (facts: ErrorFacts) => TgadError>> = {\n")

@@ -1,0 +1,143 @@
+import { EffectInDoubt, PolicyViolation } from './codes.js';
+import type { TgadError } from './errors.js';
+import type { Waiting, Wires } from './exchange.js';
+import { decodeUtf8, encode, members, parse } from './json.js';
+import { type Outcome, type Wait, outcomeOf, post, tracePath } from './requests.js';
+import { Result, errorOf, valueOf } from './result.js';
+import type { Begun as Answer } from './wire.js';
+
+/** How long a report takes at most that another error must not wait for. */
+const lastWord = 5000;
+
+/** What ends a block without a report. */
+export const unreported = 'the block ended without finish(), notSent() or giveUp(): the call is in doubt';
+
+/**
+ * Throw it where nothing reached the tool for certain: the call ends as not sent, and its key can be used
+ * again.
+ */
+export class NotSent extends Error {
+  override readonly name: string = 'NotSent';
+}
+
+/** Symbol.asyncDispose, where this Node has none. */
+const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? (Symbol.for('Symbol.asyncDispose') as typeof Symbol.asyncDispose);
+
+/**
+ * What the daemon answered to a begin. Only the standing 'send' permits a send, and one only. With 'serve'
+ * `call` has the recorded answer. The others are wait, needs_approval, denied, conflict and in_doubt.
+ */
+export class Begun implements AsyncDisposable {
+  /** What you are to do. */
+  readonly standing: Answer['standing'];
+  /** Why it may not be sent. */
+  readonly cause: TgadError | undefined;
+  /** The number of this attempt. */
+  readonly attempt: number | undefined;
+  /** The key to send with the call. */
+  readonly key: string | undefined;
+  /** The arguments to send, byte for byte. */
+  readonly argsRaw: Uint8Array | undefined;
+  readonly permit: string | undefined;
+  /** Whether a report was made. */
+  reported = false;
+  private result: Result;
+  private readonly within: number | undefined;
+
+  /** `beginId` is your name of this begin; `asked` is when it was asked, by performance.now(). */
+  constructor(
+    private readonly wires: Wires,
+    private readonly waiting: Waiting,
+    answer: string,
+    readonly beginId: string,
+    private readonly asked: number,
+  ) {
+    const own = members(answer);
+    const [call, cause, args] = [own.get('call') ?? '{}', own.get('cause'), own.get('args')];
+    for (const name of ['call', 'cause', 'args']) own.delete(name);
+    const begun = valueOf(own) as Answer;
+    this.standing = begun.standing;
+    this.attempt = begun.attempt;
+    this.key = begun.idempotency_key;
+    this.permit = begun.permit;
+    this.within = begun.send_within_ms;
+    this.result = new Result(call);
+    this.cause = cause === undefined ? undefined : errorOf(cause);
+    this.argsRaw = args === undefined ? undefined : Buffer.from(args, 'utf8');
+  }
+
+  /** Where the call stands; with 'serve' it has the recorded answer. */
+  get call(): Result {
+    return this.result;
+  }
+
+  /** The id of the call. */
+  get traceId(): string | undefined {
+    return this.result.traceId;
+  }
+
+  /** The arguments to send, as values. */
+  get args(): unknown {
+    return this.argsRaw === undefined ? undefined : parse(decodeUtf8(this.argsRaw));
+  }
+
+  /** Whether it is too late to send: then report `notSent`. Ask this last. */
+  late(): boolean {
+    return this.within !== undefined && performance.now() - this.asked >= this.within;
+  }
+
+  /** Throws why the call may not be sent and has no record; returns where the standing is send or serve. */
+  check(): void {
+    if (this.standing === 'send' || this.standing === 'serve') return;
+    if (this.cause !== undefined) throw this.cause;
+    if (this.standing === 'denied') {
+      throw new PolicyViolation({ detail: this.call.call.rationale ?? 'a supervisor denied the call', call: this.call });
+    }
+    throw new EffectInDoubt({ detail: `the standing of the call is ${this.standing}`, call: this.call });
+  }
+
+  /** Records what the tool said: a JSON value, or its bytes as `raw`. */
+  async finish(outcome: Outcome = {}): Promise<Result> {
+    this.result = new Result(await this.report('finish', outcomeOf(outcome), outcome));
+    return this.result;
+  }
+
+  /** Reports that nothing reached the tool for certain; the key can be used again. */
+  async notSent(reason: string, wait: Wait = {}): Promise<Result> {
+    this.result = new Result(await this.report('not-sent', new Map([['reason', encode(reason)]]), wait));
+    return this.result;
+  }
+
+  /** Reports that you do not know whether it ran. */
+  async giveUp(cause: string, wait: Wait = {}): Promise<void> {
+    await this.report('give-up', new Map([['cause', encode(cause)]]), wait);
+  }
+
+  /** Gives up where nothing was reported: the end of a block with `await using`. */
+  async [asyncDispose](): Promise<void> {
+    await this.leave(undefined);
+  }
+
+  /** What is reported where a block ends without a report. It hides no other error: without it the call is in doubt all the same, only later. */
+  async leave(error: unknown): Promise<boolean> {
+    if (this.standing !== 'send' || this.reported) return false;
+    const wait = { timeoutMs: lastWord };
+    try {
+      if (error instanceof NotSent) await this.notSent(error.message, wait);
+      else await this.giveUp(error === undefined ? 'its block ended without a report' : String(error), wait);
+    } catch {
+      // The daemon finds out by the permit's time.
+    }
+    return true;
+  }
+
+  private async report(verb: string, texts: Map<string, string>, wait: Wait): Promise<string> {
+    if (this.permit === undefined || this.traceId === undefined) {
+      throw new Error(`only a call that may be sent is reported; this one's standing is ${this.standing}`);
+    }
+    const asked = post(tracePath(this.traceId, `/${verb}`), new Map([['permit', encode(this.permit)], ...texts]));
+    const answer = await this.wires.exchange(asked, { timeoutMs: wait.timeoutMs ?? this.waiting.timeoutMs, signal: wait.signal });
+    this.reported = true;
+    return answer;
+  }
+}

@@ -1,0 +1,173 @@
+import { createHash, randomUUID } from 'node:crypto';
+import path from 'node:path';
+import { Begun, unreported } from './begun.js';
+import { StateChecksumMismatch } from './codes.js';
+import { type Waiting, Wires, firstPause, longestPause } from './exchange.js';
+import { entries, follow, log } from './follow.js';
+import { encode, parse } from './json.js';
+import { type Args, type BeginOptions, type CallOptions, type Outcome, type Wait, get, newTraceId, outcomeOf, post, tracePath, wanted } from './requests.js';
+import { Result } from './result.js';
+import type { Approval, Approvals, Entry, ExecutionState, LogLine, OpenTrace, Receipt, Timeline, Traces } from './wire.js';
+
+/** How a client is made. */
+export interface ClientOptions {
+  /** The daemon's socket; else the one that the command tgad takes: TGAD_SOCKET, or in XDG_RUNTIME_DIR or /run. */
+  socket?: string;
+  /** Who asks, in words. */
+  name?: string;
+  /** For how many milliseconds a method waits where it does not say: 30,000. */
+  timeoutMs?: number;
+}
+
+/** What a person says of a call in doubt, and why it is known. */
+export interface Resolution extends Outcome {
+  /** A JSON value, or bytes. */
+  evidence: unknown;
+}
+
+/**
+ * A connection to a daemon. When the time of a method is over, or its signal is aborted, the waiting ends
+ * and the call does not: make it again with the same key to hear what became of it.
+ */
+export class Client {
+  private readonly wires: Wires;
+  private readonly timeoutMs: number;
+
+  constructor(options: ClientOptions = {}) {
+    const { env } = process;
+    const socket = options.socket ?? (env['TGAD_SOCKET'] || path.join(env['XDG_RUNTIME_DIR'] || '/run', 'tgad', 'tgad.sock'));
+    this.wires = new Wires(socket, options.name ?? 'tgad-node');
+    this.timeoutMs = options.timeoutMs ?? 30_000;
+  }
+
+  /** Ends all connections, and all waiting. */
+  close(): void {
+    this.wires.close();
+  }
+
+  /**
+   * Makes one governed call and returns where it stands, whatever the tool said. While the daemon is away it
+   * is asked again, with the same key.
+   */
+  async call(server: string, tool: string, args?: Args, options: CallOptions = {}): Promise<Result> {
+    // A repeat names the trace of the first: it is the same call whatever became of that.
+    const texts = new Map([['trace_id', encode(newTraceId())], ...wanted(server, tool, args, options)]);
+    return new Result(await this.wires.exchange(post('/v1/tool-calls', texts), this.within(options)));
+  }
+
+  /**
+   * Asks to send a call yourself, and asks again while another program is at it. With `await using`, a block
+   * that ends without a report leaves the call in doubt.
+   */
+  async begin(server: string, tool: string, args?: Args, options: BeginOptions = {}): Promise<Begun> {
+    const beginId = options.beginId ?? randomUUID();
+    const asked = post('/v1/begin', wanted(server, tool, args, options).set('begin_id', encode(beginId)));
+    const waiting = this.within(options);
+    const end = Date.now() + waiting.timeoutMs;
+    for (let pause = firstPause; ; pause = Math.min(2 * pause, longestPause)) {
+      const at = performance.now();
+      const answer = await this.wires.exchange(asked, { ...waiting, timeoutMs: Math.max(end - Date.now(), 1) });
+      const begun = new Begun(this.wires, { timeoutMs: this.timeoutMs }, answer, beginId, at);
+      if (begun.standing !== 'wait' || Date.now() + pause >= end) return begun;
+      await this.wires.rest(pause, waiting);
+    }
+  }
+
+  /**
+   * Begins a call and runs a block that sends it and reports. A block that throws leaves the call in doubt,
+   * unless it throws NotSent; a block that ends without a report is an error.
+   */
+  async sending<T>(server: string, tool: string, args: Args, options: BeginOptions, block: (begun: Begun) => Promise<T>): Promise<T> {
+    const begun = await this.begin(server, tool, args, options);
+    let value: T;
+    try {
+      value = await block(begun);
+    } catch (error) {
+      await begun.leave(error);
+      throw error;
+    }
+    if (await begun.leave(undefined)) throw new Error(unreported);
+    return value;
+  }
+
+  /** Votes on what a call asks people; after the last vote that is needed the call goes on. */
+  async decide(traceId: string, approve: boolean, rationale: string, wait: Wait = {}): Promise<Result> {
+    return this.once(traceId, 'decide', new Map([['approve', encode(approve)], ['rationale', encode(rationale)]]), wait);
+  }
+
+  /** Ends a call in doubt with its effect, and why you know it. You vouch for both. */
+  async resolve(traceId: string, { evidence, ...outcome }: Resolution): Promise<Result> {
+    const texts = outcomeOf(outcome);
+    if (evidence instanceof Uint8Array) texts.set('evidence_base64', encode(Buffer.from(evidence).toString('base64')));
+    else texts.set('evidence', encode(evidence));
+    return this.once(traceId, 'resolve', texts, outcome);
+  }
+
+  /** Gives up a call in doubt: it ends FAILED, and its key is never sent again. */
+  async abandon(traceId: string, reason: string, wait: Wait = {}): Promise<Result> {
+    return this.once(traceId, 'abandon', new Map([['reason', encode(reason)]]), wait);
+  }
+
+  /** The execution state of a call, its digest checked. */
+  async state(traceId: string, wait: Wait = {}): Promise<ExecutionState> {
+    const found = await this.read<ExecutionState>(tracePath(traceId, '/state'), wait);
+    // Its names are ASCII and its numbers are small: this is the canonical form.
+    const sealed = Object.entries(found).filter(([name]) => name !== 'state_digest').sort(([a], [b]) => (a < b ? -1 : 1));
+    const digest = createHash('sha256').update(encode(Object.fromEntries(sealed))).digest('hex');
+    if (digest !== found.state_digest) {
+      throw new StateChecksumMismatch({ detail: `the state has the digest ${digest}, and says ${found.state_digest}`, traceId });
+    }
+    return found;
+  }
+
+  /** Everything about one call: entries, artifacts, notes. */
+  async show(traceId: string, wait: Wait = {}): Promise<Timeline> {
+    return this.read(tracePath(traceId), wait);
+  }
+
+  /** Proofs of where a call stands in the store's tree. */
+  async receipt(traceId: string, wait: Wait = {}): Promise<Receipt> {
+    return this.read(tracePath(traceId, '/receipt'), wait);
+  }
+
+  /** The calls that may have run and have no recorded effect. */
+  async inDoubt(wait: Wait = {}): Promise<OpenTrace[]> {
+    return (await this.read<Traces>('/v1/in-doubt', wait)).traces;
+  }
+
+  /** What waits for people. */
+  async approvals(wait: Wait = {}): Promise<Approval[]> {
+    return (await this.read<Approvals>('/v1/approvals', wait)).approvals;
+  }
+
+  /** Waits until the daemon takes calls. */
+  async ready(wait: Wait = {}): Promise<void> {
+    await this.wires.exchange(get('/readyz'), this.within(wait));
+  }
+
+  /**
+   * The appends of the store after a cursor, as they come, for ever. Without one it begins at the beginning,
+   * with 'newest' at the end. It outlives restarts of the daemon.
+   */
+  follow(options: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<LogLine, void, undefined> {
+    return follow(this.wires, log, options.after, options.signal);
+  }
+
+  /** The entries of a call after a number, as they come, until the call has ended. */
+  followTrace(traceId: string, options: { after?: number; signal?: AbortSignal } = {}): AsyncGenerator<Entry, void, undefined> {
+    return follow(this.wires, entries(traceId), options.after === undefined ? undefined : String(options.after), options.signal);
+  }
+
+  private within(wait: Wait): Waiting {
+    return { timeoutMs: wait.timeoutMs ?? this.timeoutMs, signal: wait.signal };
+  }
+
+  private async read<T>(at: string, wait: Wait): Promise<T> {
+    return parse(await this.wires.exchange(get(at), this.within(wait))) as T;
+  }
+
+  /** What a person says is not repeated by itself: the repeat of a vote is another vote. */
+  private async once(traceId: string, verb: string, texts: Map<string, string>, wait: Wait): Promise<Result> {
+    return new Result(await this.wires.exchange(post(tracePath(traceId, `/${verb}`), texts, false), this.within(wait)));
+  }
+}

@@ -1,0 +1,213 @@
+import http from 'node:http';
+import { IdempotencyKeyInFlight, StateConflict } from './codes.js';
+import type { TgadError } from './errors.js';
+import { decodeUtf8 } from './json.js';
+import { Unreachable, errorOf } from './result.js';
+
+/**
+ * What is asked. `again` says that it may be sent again although it may have arrived: the daemon then
+ * answers as to the first one.
+ */
+export interface Asked {
+  method: 'GET' | 'POST';
+  path: string;
+  body?: Buffer;
+  again: boolean;
+}
+
+/** How long to wait, and what ends the waiting before. */
+export interface Waiting {
+  timeoutMs: number;
+  signal?: AbortSignal | undefined;
+}
+
+interface Answer {
+  status: number;
+  body: Buffer;
+  retryAfterMs: number;
+}
+
+/** A connection gave no answer. `sent` says whether the daemon may have the request. */
+export class Broken extends Error {
+  constructor(cause: unknown, readonly sent: boolean) {
+    super(cause instanceof Error ? cause.message || (cause as NodeJS.ErrnoException).code || cause.name : String(cause));
+  }
+}
+
+/** The pauses between two sends, in milliseconds: the first, and the longest. */
+export const firstPause = 50;
+export const longestPause = 1000;
+
+/** A stream shows a sign of life every 15 s. */
+const streamSilence = 60_000;
+/** How long a connection without a request is kept: less than the daemon keeps it. */
+const mostIdle = 30_000;
+
+/** Connections to one socket. */
+export class Wires {
+  private readonly agent = new http.Agent({ keepAlive: true, timeout: mostIdle });
+  private readonly ending = new AbortController();
+
+  constructor(private readonly socketPath: string, private readonly name: string) {}
+
+  /** Ends all connections. Who waits on one is told. */
+  close(): void {
+    this.ending.abort(new Unreachable('the client was closed', false));
+    this.agent.destroy();
+  }
+
+  /**
+   * Sends a request until it has an answer that counts, for at most so many milliseconds. The text of the
+   * answer is returned; a refusal is thrown. A request is sent again, byte for byte, where nothing of it
+   * was sent, or where its repeat is answered as the first one; and where the daemon says that it may
+   * succeed later.
+   */
+  async exchange(asked: Asked, waiting: Waiting): Promise<string> {
+    const end = Date.now() + waiting.timeoutMs;
+    let pause = firstPause;
+    for (;;) {
+      this.goOn(waiting);
+      const left = Math.max(end - Date.now(), 1);
+      const wait = left - Math.min(left / 4, 1000); // so that the daemon's last word arrives in time
+      const begun = Date.now();
+      let failure: TgadError;
+      let final: boolean;
+      try {
+        const answer = await this.send(asked, left, wait, waiting.signal);
+        if (answer.status < 300) return decodeUtf8(answer.body);
+        failure = refusal(asked, answer);
+        final = !mayRepeat(failure, answer, Date.now() - begun >= wait * 0.9);
+        pause = Math.max(pause, answer.retryAfterMs);
+      } catch (error) {
+        this.goOn(waiting);
+        if (!(error instanceof Broken)) throw error;
+        failure = new Unreachable(`${asked.method} ${asked.path}: ${error.message}`, error.sent);
+        final = error.sent && !asked.again;
+      }
+      if (final || Date.now() + pause >= end) throw failure;
+      await this.rest(pause, waiting);
+      pause = Math.min(2 * pause, longestPause);
+    }
+  }
+
+  /** Waits, unless the waiting ends. */
+  async rest(ms: number, waiting: { signal?: AbortSignal | undefined }): Promise<void> {
+    await new Promise<void>((resolve) => {
+      const signals = [this.ending.signal, ...(waiting.signal ? [waiting.signal] : [])];
+      const over = (): void => {
+        clearTimeout(timer);
+        for (const s of signals) s.removeEventListener('abort', over);
+        resolve();
+      };
+      const timer = setTimeout(over, ms);
+      for (const s of signals) s.addEventListener('abort', over);
+    });
+    this.goOn(waiting);
+  }
+
+  /** Throws where the caller, or the end of the client, ended the waiting. */
+  private goOn(waiting: { signal?: AbortSignal | undefined }): void {
+    waiting.signal?.throwIfAborted();
+    this.ending.signal.throwIfAborted();
+  }
+
+  /** The lines of an answer as they come. A half line at its end is none. */
+  async *stream(asked: Asked, signal: AbortSignal | undefined): AsyncGenerator<string, void, undefined> {
+    this.goOn({ signal });
+    const { request, response } = this.open(asked, {}, streamSilence, signal, false);
+    try {
+      const answer = await response;
+      if ((answer.statusCode ?? 0) >= 300) throw refusal(asked, { status: answer.statusCode ?? 0, body: await whole(answer), retryAfterMs: 0 });
+      let rest = Buffer.alloc(0);
+      for await (const chunk of answer) {
+        rest = Buffer.concat([rest, chunk as Buffer]);
+        for (let at = rest.indexOf(10); at >= 0; at = rest.indexOf(10)) {
+          const line = decodeUtf8(rest.subarray(0, at));
+          rest = rest.subarray(at + 1);
+          yield line;
+        }
+      }
+    } catch (error) {
+      this.goOn({ signal });
+      throw isBreak(error) ? new Broken(error, true) : error;
+    } finally {
+      request.destroy();
+    }
+  }
+
+  private async send(asked: Asked, timeoutMs: number, waitMs: number, signal: AbortSignal | undefined): Promise<Answer> {
+    const headers = { 'Tgad-Timeout': `${Math.max(1, Math.floor(waitMs))}ms` };
+    const { request, response, reached } = this.open(asked, headers, timeoutMs, signal, asked.again);
+    const timer = setTimeout(() => request.destroy(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
+    try {
+      const answer = await response;
+      return { status: answer.statusCode ?? 0, body: await whole(answer), retryAfterMs: 1000 * Number(answer.headers['retry-after'] ?? 0) };
+    } catch (error) {
+      throw new Broken(error, reached());
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  private open(asked: Asked, headers: Record<string, string>, timeout: number, signal: AbortSignal | undefined, pooled: boolean) {
+    const request = http.request({
+      socketPath: this.socketPath,
+      agent: pooled ? this.agent : false,
+      method: asked.method,
+      path: asked.path,
+      timeout,
+      headers: {
+        Host: 'tgad',
+        'Tgad-Client': this.name,
+        ...(asked.body ? { 'Content-Type': 'application/json', 'Content-Length': asked.body.length } : {}),
+        ...headers,
+      },
+    });
+    let sent = false;
+    request.on('socket', (socket) => {
+      if (socket.connecting) socket.once('connect', () => (sent = true));
+      else sent = true;
+    });
+    request.on('timeout', () => request.destroy(new Error('the daemon is silent')));
+    const stop = (): void => void request.destroy(new Error('nobody waits any more'));
+    const signals = [this.ending.signal, ...(signal ? [signal] : [])];
+    for (const s of signals) s.addEventListener('abort', stop);
+    request.on('close', () => {
+      for (const s of signals) s.removeEventListener('abort', stop);
+    });
+    const response = new Promise<http.IncomingMessage>((resolve, reject) => {
+      request.on('response', resolve);
+      request.on('error', reject);
+      request.on('close', () => reject(new Error('the connection was closed')));
+    });
+    request.end(asked.body);
+    return { request, response, reached: () => sent };
+  }
+}
+
+async function whole(answer: http.IncomingMessage): Promise<Buffer> {
+  const parts: Buffer[] = [];
+  for await (const part of answer) parts.push(part as Buffer);
+  return Buffer.concat(parts);
+}
+
+/** Whether an error is of the connection. */
+function isBreak(error: unknown): boolean {
+  return error instanceof Error && !('detail' in error);
+}
+
+/** The error of an answer that is none. */
+function refusal(asked: Asked, answer: Answer): TgadError {
+  try {
+    return errorOf(decodeUtf8(answer.body));
+  } catch {
+    return new Unreachable(`${asked.method} ${asked.path}: status ${answer.status}: ${answer.body.toString('latin1', 0, 200)}`, true);
+  }
+}
+
+/** Whether the same request may succeed within the time that is left. */
+function mayRepeat(failure: TgadError, answer: Answer, waited: boolean): boolean {
+  if (failure instanceof IdempotencyKeyInFlight && waited) return false; // it was waited for as long as the caller said
+  if (failure instanceof StateConflict) return false; // the caller is to read again what it changes
+  return failure.retryable || answer.status === 503;
+}

@@ -1,0 +1,201 @@
+// JSON whose numbers and bytes do not change. Text that a tool wrote is kept as it is written: it is
+// cut out of a message, not read and written again.
+
+/** A number that neither a double nor a bigint holds, as it is written. */
+export class JsonNumber {
+  constructor(readonly text: string) {
+    if (!/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(text)) throw new SyntaxError(`${text} is no JSON number`);
+  }
+
+  toString(): string {
+    return this.text;
+  }
+}
+
+/**
+ * Returns the JSON text of a value, as JSON.stringify would, but nothing is changed on the way. A bigint
+ * keeps all its digits. A number that may have lost digits is a RangeError: write it as a bigint. A
+ * Uint8Array is JSON text already and is taken as it is. What JSON does not have is a TypeError.
+ */
+export function encode(value: unknown): string {
+  if (value instanceof Uint8Array) {
+    const text = decodeUtf8(value);
+    parse(text);
+    return text;
+  }
+  if (value instanceof JsonNumber) return value.text;
+  switch (typeof value) {
+    case 'string':
+    case 'boolean':
+      return JSON.stringify(value);
+    case 'bigint':
+      return value.toString();
+    case 'number':
+      if (!Number.isFinite(value) || (Number.isInteger(value) && !Number.isSafeInteger(value))) {
+        throw new RangeError(`${value} may have lost digits: write it as a bigint`);
+      }
+      return JSON.stringify(value);
+    case 'object':
+      break;
+    default:
+      throw new TypeError(`JSON has no ${typeof value}`);
+  }
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return `[${value.map(encode).join(',')}]`;
+  return encodeObject(value);
+}
+
+function encodeObject(value: object): string {
+  const own = value as Record<string, unknown> & { toJSON?: () => unknown };
+  if (typeof own.toJSON === 'function') return encode(own.toJSON());
+  if (value instanceof Map || value instanceof Set || ArrayBuffer.isView(value)) {
+    throw new TypeError(`JSON has no ${value.constructor.name}`);
+  }
+  const members = Object.entries(own).filter(([, of]) => of !== undefined);
+  return `{${members.map(([name, of]) => `${JSON.stringify(name)}:${encode(of)}`).join(',')}}`;
+}
+
+/**
+ * Reads JSON text. No number changes and no member is dropped: an integer that a double does not hold is
+ * a bigint, another such number is a JsonNumber, and a member that stands twice is a SyntaxError.
+ */
+export function parse(text: string): unknown {
+  const reader = new Reader(text);
+  const value = reader.value();
+  reader.end();
+  return value;
+}
+
+/** The members of a JSON object, each as the text that it is written as. */
+export function members(text: string): Map<string, string> {
+  const reader = new Reader(text);
+  const found = new Map<string, string>();
+  reader.members((name, begin, end) => void found.set(name, text.slice(begin, end)));
+  reader.end();
+  return found;
+}
+
+/** Reads UTF-8; bytes that are none are a TypeError. */
+export function decodeUtf8(bytes: Uint8Array): string {
+  return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+}
+
+const literals: ReadonlyArray<readonly [string, unknown]> = [['true', true], ['false', false], ['null', null]];
+const number = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?/y;
+const string = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
+const space = /[ \t\n\r]*/y;
+
+class Reader {
+  private at = 0;
+
+  constructor(private readonly text: string) {}
+
+  end(): void {
+    this.skip();
+    if (this.at < this.text.length) this.fail();
+  }
+
+  value(): unknown {
+    this.skip();
+    const first = this.text[this.at];
+    if (first === '{') {
+      const object = {};
+      this.members((name, _begin, _end, value) => {
+        // Not an assignment: the name may be __proto__.
+        Object.defineProperty(object, name, { value, writable: true, enumerable: true, configurable: true });
+      });
+      return object;
+    }
+    if (first === '[') return this.elements();
+    if (first === '"') return this.string();
+    for (const [word, value] of literals) {
+      if (this.text.startsWith(word, this.at)) {
+        this.at += word.length;
+        return value;
+      }
+    }
+    return exact(this.take(number));
+  }
+
+  members(each: (name: string, begin: number, end: number, value: unknown) => void): void {
+    const names = new Set<string>();
+    this.list('{', '}', () => {
+      const name = this.string();
+      this.skip();
+      this.expect(':');
+      this.skip();
+      const begin = this.at;
+      const value = this.value();
+      if (names.has(name)) throw new SyntaxError(`the member ${JSON.stringify(name)} stands twice`);
+      names.add(name);
+      each(name, begin, this.at, value);
+    });
+  }
+
+  private elements(): unknown[] {
+    const all: unknown[] = [];
+    this.list('[', ']', () => void all.push(this.value()));
+    return all;
+  }
+
+  private list(open: string, close: string, item: () => void): void {
+    this.skip();
+    this.expect(open);
+    this.skip();
+    if (this.text[this.at] === close) {
+      this.at++;
+      return;
+    }
+    for (;;) {
+      this.skip();
+      item();
+      this.skip();
+      if (this.text[this.at] === close) {
+        this.at++;
+        return;
+      }
+      this.expect(',');
+    }
+  }
+
+  private string(): string {
+    return JSON.parse(this.take(string)) as string;
+  }
+
+  private take(what: RegExp): string {
+    what.lastIndex = this.at;
+    const found = what.exec(this.text)?.[0];
+    if (found === undefined) this.fail();
+    this.at += found.length;
+    return found;
+  }
+
+  private skip(): void {
+    space.lastIndex = this.at;
+    this.at += space.exec(this.text)?.[0].length ?? 0;
+  }
+
+  private expect(what: string): void {
+    if (this.text[this.at] !== what) this.fail();
+    this.at++;
+  }
+
+  private fail(): never {
+    throw new SyntaxError(`no JSON at position ${this.at}`);
+  }
+}
+
+/** A number as a value that has all of it. */
+function exact(text: string): number | bigint | JsonNumber {
+  const near = Number(text);
+  if (/^-?\d+$/.test(text)) return Number.isSafeInteger(near) ? near : BigInt(text);
+  return Number.isFinite(near) && decimal(String(near)) === decimal(text) ? near : new JsonNumber(text);
+}
+
+/** The digits and the exponent of a number, the same for all its spellings. */
+function decimal(text: string): string {
+  const [, sign = '', whole = '', part = '', power = '0'] = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(text) ?? [];
+  const digits = (whole + part).replace(/^0+/, '');
+  const short = digits.replace(/0+$/, '');
+  return short === '' ? '0' : `${sign}${short}e${BigInt(power) - BigInt(part.length) + BigInt(digits.length - short.length)}`;
+}

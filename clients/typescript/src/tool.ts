@@ -1,0 +1,84 @@
+import { type Begun, NotSent } from './begun.js';
+import { Client } from './client.js';
+import { encode } from './json.js';
+import type { Args, CallOptions, Outcome } from './requests.js';
+
+/** How a function is governed. */
+export interface ToolOptions<A extends unknown[]> extends Omit<CallOptions, 'key' | 'signal'> {
+  /** The tool server that the configuration of the daemon names. */
+  server: string;
+  /** The name of the tool; else that of the function. */
+  name?: string;
+  /** What names this call and no other. */
+  key: (...args: A) => string;
+  /** What is recorded as the arguments; else the only argument where it is an object, else all in a list. */
+  args?: (...args: A) => object;
+  /** Errors of these classes say that the function did not do what it is for. */
+  failures?: ReadonlyArray<abstract new (...args: never[]) => Error>;
+  /** The client; else one of the daemon that TGAD_SOCKET names. */
+  client?: Client;
+}
+
+let shared: Client | undefined;
+
+/**
+ * Makes a function a governed call: it is begun, run here, and finished. With a key that has a record the
+ * function does not run: the recorded answer is returned. The function returns a JSON value; the caller gets
+ * it as it is recorded, the first time too.
+ *
+ * An error of a class in `failures` is recorded, and a repeat gets it again. NotSent says that nothing was
+ * done: the key can be used again. After any other error nobody knows: the call is in doubt, as after a crash.
+ */
+export function tool<A extends unknown[], R>(run: (...args: A) => R | Promise<R>, options: ToolOptions<A>): (...args: A) => Promise<R> {
+  const { server, name = run.name, key, args: recorded, failures = [], client, ...more } = options;
+  const waiting = new Map<string, string>(); // begin ids of calls that wait for people, by key
+  return async (...args: A): Promise<R> => {
+    const callKey = key(...args);
+    const beginId = waiting.get(callKey);
+    waiting.delete(callKey); // two callers with one begin id would both be given its permit
+    const by = client ?? (shared ??= new Client());
+    const named = { ...more, key: callKey, ...(beginId === undefined ? {} : { beginId }) };
+    return by.sending(server, name, recorded ? recorded(...args) : argumentsOf(args), named, async (begun) => {
+      if (begun.standing === 'needs_approval') waiting.set(callKey, begun.beginId);
+      if (begun.standing !== 'send') return served(begun) as R;
+      if (begun.late()) throw new NotSent('the time in which it could be sent is over');
+      let value: R;
+      try {
+        value = await run(...args);
+      } catch (error) {
+        if (error instanceof Error && failures.some((of) => error instanceof of)) await begun.finish(failed(error));
+        throw error;
+      }
+      return (await record(begun, value)) as R;
+    });
+  };
+}
+
+function argumentsOf(args: unknown[]): Args {
+  const only = args[0];
+  const object = args.length === 1 && typeof only === 'object' && only !== null && !Array.isArray(only);
+  return object ? only : { arguments: args };
+}
+
+/** What a call that must not be sent is answered with. */
+function served(begun: Begun): unknown {
+  begun.check();
+  return begun.call.check().value;
+}
+
+/** How an error is recorded that says that the function failed. */
+function failed(error: Error): Outcome {
+  return { status: 'FAILURE', error_code: 'TOOL_ERROR', error_message: `${error.name}: ${error.message}`.slice(0, 200) };
+}
+
+/** Records what a function returned. That it is no JSON does not make it undone. */
+async function record(begun: Begun, value: unknown): Promise<unknown> {
+  let raw: Buffer | undefined;
+  try {
+    if (value !== undefined) raw = Buffer.from(encode(value), 'utf8');
+  } catch (error) {
+    await begun.finish({ summary: 'what the function returned is no JSON' });
+    throw error;
+  }
+  return (await begun.finish(raw === undefined ? {} : { raw })).value;
+}

@@ -1,0 +1,57 @@
+// What needs no daemon.
+import assert from 'node:assert/strict';
+import { Begun, JsonNumber, NotSent, Result, TgadError, ToolError, Unreachable, encode, parse } from 'tgad';
+
+// Numbers do not change.
+assert.deepEqual(parse('[9007199254740993,-9007199254740992,0.1,1.0,1e2]'), [9007199254740993n, -9007199254740992n, 0.1, 1, 100]);
+assert.deepEqual(parse('1e400'), new JsonNumber('1e400'));
+assert.deepEqual(parse('0.1000000000000000055511151231257827'), new JsonNumber('0.1000000000000000055511151231257827'));
+assert.equal(encode({ a: 2n ** 64n, b: parse('1e400'), c: 9007199254740991 }), '{"a":18446744073709551616,"b":1e400,"c":9007199254740991}');
+for (const lost of [2 ** 53, -(2 ** 53), 1e300, NaN, Infinity]) assert.throws(() => encode({ lost }), RangeError);
+
+// Nothing is dropped, and only JSON is read.
+for (const text of ['', '{', '{"a":1,"a":2}', 'NaN', '01', '1.', '[1,]', '{"a":1,}', '{"a":1} x', '"\u0001"', '"\\x"', "'a'", '[1 2]']) {
+  assert.throws(() => parse(text), SyntaxError, text);
+}
+const odd = parse('{"__proto__":{"a":1},"constructor":2}');
+assert.deepEqual(Object.keys(odd), ['__proto__', 'constructor']);
+assert.equal(encode(odd), '{"__proto__":{"a":1},"constructor":2}');
+for (const text of ['"\\u00e9\\n\\ud83d\\ude00"', ' [ true , false , null , {} , [] ] ', '-0.5e-7']) assert.deepEqual(parse(text), JSON.parse(text));
+
+// Only JSON is written.
+for (const value of [() => 1, Symbol('a'), [undefined], new Map(), new Set(), new Uint16Array(1)]) assert.throws(() => encode(value), TypeError);
+assert.equal(encode({ a: undefined, b: new Date(0), c: [null, true, 'é"'] }), '{"b":"1970-01-01T00:00:00.000Z","c":[null,true,"é\\""]}');
+assert.equal(encode(Buffer.from(' {"a" : 1.0}')), ' {"a" : 1.0}');
+assert.throws(() => encode(Buffer.from('{"a":1},"b":2')), SyntaxError);
+assert.throws(() => encode(new Uint8Array([0xff])), TypeError);
+
+// An answer keeps its bytes.
+const text = (result) => `{"sequence_number":4,"attempts":1,"sent":1,"replayed":false,"status":"SUCCESS","result":${result}}`;
+assert.equal(Buffer.from(new Result(text('{ "a": 1.0 }')).raw).toString(), '{ "a": 1.0 }');
+assert.deepEqual([...new Result(text('1,"result_base64":"/wA="')).raw], [255, 0]);
+assert.equal(new Result(text('""')).check().value, '');
+const failed = new Result('{"sequence_number":4,"attempts":1,"sent":1,"replayed":false,"status":"FAILURE","error_code":"TOOL_ERROR"}');
+assert.throws(() => failed.check(), (error) => error instanceof ToolError && error instanceof TgadError && error.code === 'TOOL_ERROR' && error.call === failed);
+assert.equal(new Unreachable('x', true).code, 'STORE_UNAVAILABLE');
+assert.equal(new Unreachable('x', true).retryable, true);
+
+// The time of a permit.
+const begun = (asked, within) => new Begun(undefined, { timeoutMs: 1 }, `{"standing":"send","call":${text('1')}${within}}`, 'b', asked);
+assert.equal(begun(performance.now() - 900, ',"send_within_ms":1000').late(), false);
+assert.equal(begun(performance.now() - 1000, ',"send_within_ms":1000').late(), true);
+assert.equal(begun(-1e12, '').late(), false);
+
+// A block that ends without a report gives up, and one with a report says nothing more.
+const said = [];
+const wires = { exchange: async (asked) => (said.push([asked.path, JSON.parse(asked.body)]), text('1')) };
+const held = () => new Begun(wires, { timeoutMs: 1 }, '{"standing":"send","permit":"p","call":{"trace_id":"t","replayed":false}}', 'b', 0);
+await held()[Symbol.asyncDispose ?? Symbol.for('Symbol.asyncDispose')]();
+const done = held();
+await done.finish({ value: 1 });
+await done[Symbol.asyncDispose ?? Symbol.for('Symbol.asyncDispose')]();
+await held().leave(new NotSent('nobody'));
+assert.deepEqual(said, [
+  ['/v1/traces/t/give-up', { permit: 'p', cause: 'its block ended without a report' }],
+  ['/v1/traces/t/finish', { permit: 'p', status: 'SUCCESS', result_base64: 'MQ==' }],
+  ['/v1/traces/t/not-sent', { permit: 'p', reason: 'nobody' }],
+]);

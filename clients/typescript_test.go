@@ -1,0 +1,239 @@
+//go:build unix
+
+package clients
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tgad/tgad/internal/serial"
+)
+
+// node is where the package for Node is installed for the tests, as npm would install its tarball.
+var node struct {
+	once    sync.Once
+	dir     string // has node_modules/tgad
+	modules string // the compiler and the types of Node
+	skip    string
+	err     error
+}
+
+// installed returns a directory in which node finds the package tgad.
+func installed(t *testing.T) string {
+	t.Helper()
+	serial.Program(t, "node")
+	npm := serial.Program(t, "npm")
+	node.once.Do(func() {
+		if node.modules, node.err = compiler(npm); node.err != nil {
+			return
+		}
+		if node.dir, node.err = os.MkdirTemp("", "tgad-node-"); node.err == nil {
+			node.err = install(node.modules, node.dir)
+		}
+	})
+	if node.err != nil {
+		if os.Getenv("CI") == "" && !serial.Whole() && errors.Is(node.err, errFetch) {
+			t.Skip(node.err)
+		}
+		t.Fatal(node.err)
+	}
+	return node.dir
+}
+
+var errFetch = errors.New("npm cannot fetch the compiler")
+
+// compiler returns a node_modules that has what package-lock.json names. It is kept for the next run.
+func compiler(npm string) (string, error) {
+	lock, err := os.ReadFile("typescript/package-lock.json")
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	digest := sha256.Sum256(append(lock, runtime.GOOS+runtime.GOARCH...))
+	kept := filepath.Join(cache, "tgad-node", hex.EncodeToString(digest[:8]))
+	modules := filepath.Join(kept, "node_modules")
+	if _, err := os.Stat(filepath.Join(modules, ".bin", "tsc")); err == nil {
+		return modules, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(kept), "new-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	if err := copyFiles("typescript", dir, "package.json", "package-lock.json"); err != nil {
+		return "", err
+	}
+	if err := command(dir, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"); err != nil {
+		return "", errors.Join(errFetch, err)
+	}
+	if err := os.Rename(dir, kept); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	return modules, nil
+}
+
+// packing is how the README says that the tarball is made.
+const packing = "sh clients/typescript/pack.sh\n"
+
+// install makes the package's tarball in a copy of the sources and lays it where node looks for it.
+func install(modules, dir string) error {
+	build := filepath.Join(dir, "checkout", "clients", "typescript")
+	if err := os.CopyFS(filepath.Join(build, "src"), os.DirFS("typescript/src")); err != nil {
+		return err
+	}
+	if err := copyFiles("typescript", build, "package.json", "package-lock.json", "tsconfig.json", "tsconfig.cjs.json", "README.md", "pack.sh"); err != nil {
+		return err
+	}
+	if err := os.Symlink(modules, filepath.Join(build, "node_modules")); err != nil {
+		return err
+	}
+	if err := command(filepath.Join(dir, "checkout"), "sh", "-c", packing); err != nil {
+		return err
+	}
+	return unpack(filepath.Join(build, "tgad-0.1.0.tgz"), filepath.Join(dir, "node_modules", "tgad"))
+}
+
+// unpack lays the files of a tarball of npm, which are in its folder package, into dir.
+func unpack(tarball, dir string) error {
+	f, err := os.Open(tarball)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	plain, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	for files := tar.NewReader(plain); ; {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(dir, strings.TrimPrefix(h.Name, "package/"))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		text, err := io.ReadAll(files)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return err
+		}
+	}
+}
+
+func copyFiles(from, to string, names ...string) error {
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func command(dir, program string, args ...string) error {
+	cmd := exec.Command(program, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(errors.New(program+" "+strings.Join(args, " ")+": "+string(out)), err)
+	}
+	return nil
+}
+
+// runNode runs a script beside the installed package and returns what it prints.
+func runNode(t *testing.T, name, script string) string {
+	t.Helper()
+	dir := installed(t)
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("node", path).CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v\n%s", name, err, out)
+	}
+	return string(out)
+}
+
+func nodeDriver(t *testing.T) []string {
+	t.Helper()
+	dir := installed(t)
+	if err := copyFiles("typescript/test", dir, "driver.mjs"); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"node", filepath.Join(dir, "driver.mjs")}
+}
+
+// TestLockNamesNoRegistry: what is installed is known by its digest, wherever it comes from.
+func TestLockNamesNoRegistry(t *testing.T) {
+	lock, err := os.ReadFile("typescript/package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(lock, []byte("resolved")) || bytes.Count(lock, []byte("integrity")) < 3 {
+		t.Error("write it anew with npm install --omit-lockfile-registry-resolved")
+	}
+}
+
+// TestTarballIsImported by import and by require; both have the same names.
+func TestTarballIsImported(t *testing.T) {
+	t.Parallel()
+	const names = `const names = Object.keys(tgad).filter((n) => n !== 'default').sort().join(' '); console.log(names, new tgad.EffectInDoubt({ detail: 'x' }).code);`
+	esm := runNode(t, "names.mjs", "import * as tgad from 'tgad';\n"+names)
+	cjs := runNode(t, "names.cjs", "const tgad = require('tgad');\n"+names)
+	if esm != cjs || !strings.Contains(esm, " Client ") || !strings.HasSuffix(esm, " EFFECT_IN_DOUBT\n") {
+		t.Errorf("import has %s, require %s", esm, cjs)
+	}
+}
+
+// TestTypescriptUnits runs the tests that need no daemon.
+func TestTypescriptUnits(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("typescript/test/units.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runNode(t, "units.mjs", string(text))
+}
+
+// TestTypescriptIsTyped compiles a program that uses the package, as a module of either kind.
+func TestTypescriptIsTyped(t *testing.T) {
+	t.Parallel()
+	dir := installed(t)
+	if err := copyFiles("typescript/test", dir, "types.mts", "types.cts"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"types.mts", "types.cts"} {
+		err := command(dir, filepath.Join(node.modules, ".bin", "tsc"), "--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--types", "node",
+			"--typeRoots", filepath.Join(node.modules, "@types"), "--lib", "es2022,esnext.disposable", name)
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
