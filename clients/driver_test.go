@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -33,8 +34,22 @@ var drivers = []struct {
 
 func pythonDriver(t *testing.T, way string) []string {
 	t.Helper()
-	python := serial.Program(t, "python3")
-	return []string{python, absolute(t, "python/tests/driver.py"), way}
+	return []string{python(t), absolute(t, "python/tests/driver.py"), way}
+}
+
+var interpreter = sync.OnceValues(func() ([]byte, error) {
+	return exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+})
+
+// python returns the Python that python3 starts, which may be a script that looks for it each time.
+func python(t *testing.T) string {
+	t.Helper()
+	serial.Program(t, "python3")
+	path, err := interpreter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(path))
 }
 
 func absolute(t *testing.T, path string) string {

@@ -14,11 +14,11 @@ import (
 	"github.com/tgad/tgad/internal/serial"
 )
 
-// build builds the wheel by the package's own backend.
-func buildWheel(t *testing.T, python string) string {
+// buildWheel builds the wheel by the package's own backend.
+func buildWheel(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command(python, "-c", "import sys, tgad_build; print(tgad_build.build_wheel(sys.argv[1])); tgad_build.build_sdist(sys.argv[1])", dir)
+	cmd := exec.Command(python(t), "-c", "import sys, tgad_build; print(tgad_build.build_wheel(sys.argv[1])); tgad_build.build_sdist(sys.argv[1])", dir)
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+absolute(t, "python/backend"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -31,13 +31,12 @@ func buildWheel(t *testing.T, python string) string {
 // is imported from where it lies.
 func TestWheelIsWhole(t *testing.T) {
 	t.Parallel()
-	python := serial.Program(t, "python3")
-	wheel := buildWheel(t, python)
+	wheel := buildWheel(t)
 	first, err := os.ReadFile(wheel)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := os.ReadFile(buildWheel(t, python))
+	second, err := os.ReadFile(buildWheel(t))
 	if err != nil || !bytes.Equal(first, second) {
 		t.Errorf("a second build differs: %v", err)
 	}
@@ -59,7 +58,7 @@ func TestWheelIsWhole(t *testing.T) {
 			t.Errorf("the wheel has no %s", s)
 		}
 	}
-	cmd := exec.Command(python, "-c", "import tgad, importlib.metadata as m; print(tgad.__file__, tgad.__version__, m.version('tgad'), tgad.EffectInDoubt.code)")
+	cmd := exec.Command(python(t), "-c", "import tgad, importlib.metadata as m; print(tgad.__file__, tgad.__version__, m.version('tgad'), tgad.EffectInDoubt.code)")
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+wheel)
 	out, err := cmd.CombinedOutput()
 	if want := wheel + "/tgad/__init__.py 0.1.0 0.1.0 EFFECT_IN_DOUBT\n"; err != nil || string(out) != want {
@@ -81,7 +80,7 @@ func TestPythonIsTyped(t *testing.T) {
 // TestPythonUnits runs the tests that need no daemon.
 func TestPythonUnits(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command(serial.Program(t, "python3"), "tests/test_units.py")
+	cmd := exec.Command(python(t), "tests/test_units.py")
 	cmd.Dir, cmd.Env = "python", append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=src")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -1,5 +1,6 @@
 """What needs no daemon. Run it with python3 -m unittest."""
 
+import hashlib
 import time
 import unittest
 from datetime import datetime, timedelta, timezone
@@ -82,6 +83,17 @@ class Messages(unittest.TestCase):
                 self.assertTrue(caught.exception.sent)
             else:
                 self.assertIsInstance(steps.throw(_exchange.Broken("refused", False)), _exchange.Sleep)
+
+    def test_a_state_with_another_digest_is_refused(self):
+        state = {"trace_id": "t", "current_state": "COMPLETED", "last_sequence_number": 4}
+        digest = "05ad41d1b4a8ef4dd70ae6f7d4c0b1a51eb2dbb90e4d7f7ac0c5a0ff83f8b4b1"
+        right = hashlib.sha256(b'{"current_state":"COMPLETED","last_sequence_number":4,"trace_id":"t"}').hexdigest()
+        for given, good in ((right, True), (digest, False)):
+            steps = _verbs.state("t", 30)
+            next(steps)
+            expected = StopIteration if good else tgad.StateChecksumMismatch
+            with self.assertRaises(expected):
+                steps.send(_exchange.Answer(200, tgad.encode({**state, "state_digest": given}).encode()))
 
     def test_the_time_of_a_permit(self):
         begun = {"standing": "send", "call": None, "cause": None, "args": None, "begin_id": "b", "send_within_ms": 1000}

@@ -1,6 +1,11 @@
 // What needs no daemon.
 import assert from 'node:assert/strict';
-import { Begun, JsonNumber, NotSent, Result, TgadError, ToolError, Unreachable, encode, parse } from 'tgad';
+import { createHash } from 'node:crypto';
+import http from 'node:http';
+import { mkdtempSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { Begun, Client, JsonNumber, NotSent, Result, StateChecksumMismatch, TgadError, ToolError, Unreachable, encode, parse } from 'tgad';
 
 // Numbers do not change.
 assert.deepEqual(parse('[9007199254740993,-9007199254740992,0.1,1.0,1e2]'), [9007199254740993n, -9007199254740992n, 0.1, 1, 100]);
@@ -55,3 +60,19 @@ assert.deepEqual(said, [
   ['/v1/traces/t/finish', { permit: 'p', status: 'SUCCESS', result_base64: 'MQ==' }],
   ['/v1/traces/t/not-sent', { permit: 'p', reason: 'nobody' }],
 ]);
+
+// A state with another digest is refused.
+const right = createHash('sha256').update('{"current_state":"COMPLETED","last_sequence_number":4,"trace_id":"t"}').digest('hex');
+let digest = right;
+const dir = mkdtempSync(path.join(os.tmpdir(), 'tgad-'));
+const server = http.createServer((_, answer) => {
+  answer.end(`{"trace_id":"t","state_digest":"${digest}","last_sequence_number":4,"current_state":"COMPLETED"}`);
+});
+await new Promise((resolve) => server.listen(path.join(dir, 's'), resolve));
+const client = new Client({ socket: path.join(dir, 's') });
+assert.equal((await client.state('t')).current_state, 'COMPLETED');
+digest = right.replace(/^./, (c) => (c === '0' ? '1' : '0'));
+await assert.rejects(client.state('t'), StateChecksumMismatch);
+client.close();
+server.close();
+rmSync(dir, { recursive: true });
