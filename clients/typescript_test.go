@@ -36,7 +36,7 @@ func installed(t *testing.T) string {
 	serial.Program(t, "node")
 	npm := serial.Program(t, "npm")
 	node.once.Do(func() {
-		if node.modules, node.err = compiler(npm); node.err != nil {
+		if node.modules, node.err = modules(npm, "typescript"); node.err != nil {
 			return
 		}
 		if node.dir, node.err = os.MkdirTemp("", "tgad-node-"); node.err == nil {
@@ -52,11 +52,12 @@ func installed(t *testing.T) string {
 	return node.dir
 }
 
-var errFetch = errors.New("npm cannot fetch the compiler")
+var errFetch = errors.New("npm cannot fetch what package-lock.json names")
 
-// compiler returns a node_modules that has what package-lock.json names. It is kept for the next run.
-func compiler(npm string) (string, error) {
-	lock, err := os.ReadFile("typescript/package-lock.json")
+// modules returns a node_modules that has what the package-lock.json of a folder names. It is kept for
+// the next run.
+func modules(npm, folder string) (string, error) {
+	lock, err := os.ReadFile(filepath.Join(folder, "package-lock.json"))
 	if err != nil {
 		return "", err
 	}
@@ -66,9 +67,9 @@ func compiler(npm string) (string, error) {
 	}
 	digest := sha256.Sum256(append(lock, runtime.GOOS+runtime.GOARCH...))
 	kept := filepath.Join(cache, "tgad-node", hex.EncodeToString(digest[:8]))
-	modules := filepath.Join(kept, "node_modules")
-	if _, err := os.Stat(filepath.Join(modules, ".bin", "tsc")); err == nil {
-		return modules, nil
+	found := filepath.Join(kept, "node_modules")
+	if _, err := os.Stat(found); err == nil {
+		return found, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
 		return "", err
@@ -78,7 +79,7 @@ func compiler(npm string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	if err := copyFiles("typescript", dir, "package.json", "package-lock.json"); err != nil {
+	if err := copyFiles(folder, dir, "package.json", "package-lock.json"); err != nil {
 		return "", err
 	}
 	if err := command(dir, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"); err != nil {
@@ -87,7 +88,7 @@ func compiler(npm string) (string, error) {
 	if err := os.Rename(dir, kept); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
-	return modules, nil
+	return found, nil
 }
 
 // packing is how the README says that the tarball is made.
@@ -190,14 +191,20 @@ func nodeDriver(t *testing.T) []string {
 	return []string{"node", filepath.Join(dir, "driver.mjs")}
 }
 
-// TestLockNamesNoRegistry: what is installed is known by its digest, wherever it comes from.
-func TestLockNamesNoRegistry(t *testing.T) {
-	lock, err := os.ReadFile("typescript/package-lock.json")
-	if err != nil {
-		t.Fatal(err)
+// TestLocksNameNoRegistry: what is installed is known by its digest, wherever it comes from.
+func TestLocksNameNoRegistry(t *testing.T) {
+	locks, err := filepath.Glob("../examples/frameworks/*/package-lock.json")
+	if err != nil || len(locks) < 2 {
+		t.Errorf("%d locks of examples, %v", len(locks), err)
 	}
-	if bytes.Contains(lock, []byte("resolved")) || bytes.Count(lock, []byte("integrity")) < 3 {
-		t.Error("write it anew with npm install --omit-lockfile-registry-resolved")
+	for _, path := range append(locks, "typescript/package-lock.json") {
+		lock, err := os.ReadFile(path)
+		if err != nil {
+			t.Error(err)
+		}
+		if bytes.Contains(lock, []byte("resolved")) || bytes.Count(lock, []byte("integrity")) < 3 {
+			t.Errorf("%s: write it anew with npm install --omit-lockfile-registry-resolved", path)
+		}
 	}
 }
 

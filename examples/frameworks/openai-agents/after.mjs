@@ -1,0 +1,20 @@
+import { Agent, run, setTracingDisabled, tool } from '@openai/agents';
+import { tool as governed } from 'tgad';
+import { z } from 'zod';
+import { charge } from '../charge.mjs';
+import { model } from './model.mjs';
+
+setTracingDisabled(true);
+const tools = [
+  tool({
+    name: 'charge',
+    description: 'Charges an order.',
+    parameters: z.object({ order: z.string(), amount: z.number() }),
+    execute: governed(charge, { server: 'orders', key: ({ order }) => order, args: (input) => input }),
+    errorFunction: (_context, error) => error.message,
+  }),
+];
+
+const agent = new Agent({ name: 'Treasurer', instructions: 'You charge orders.', model, tools });
+const result = await run(agent, 'Charge order-1 with 42.');
+console.log(result.finalOutput);
