@@ -125,7 +125,10 @@ class Driver:
             return await self.tool(given)
         if op == "follow":
             return await self.follow(client, given)
-        if op in ("decide", "resolve", "abandon"):
+        if op == "delivered":
+            await settled(client.delivered(**given))
+            return {}
+        if op in ("decide", "resolve", "abandon", "recover"):
             return result(await settled(getattr(client, op)(**call_arguments(given))))
         if op == "in_doubt":
             return {"listed": given["key"] in [x.get("idempotency_key") for x in await settled(client.in_doubt())]}

@@ -108,6 +108,19 @@ export class Client {
     return this.once(traceId, 'abandon', new Map([['reason', encode(reason)]]), wait);
   }
 
+  /** Continues a call from where a crash, a cancellation or an approval left it. */
+  async recover(traceId: string, wait: Wait = {}): Promise<Result> {
+    return new Result(await this.wires.exchange(post(tracePath(traceId, '/recover'), new Map()), this.within(wait)));
+  }
+
+  /**
+   * Reports that you have the whole answer of a call that `scope` and `step` name: the same call in that step
+   * is a new one from then on.
+   */
+  async delivered(traceId: string, wait: Wait = {}): Promise<void> {
+    await this.wires.exchange(post(tracePath(traceId, '/delivered'), new Map()), this.within(wait));
+  }
+
   /** The execution state of a call, its digest checked. */
   async state(traceId: string, wait: Wait = {}): Promise<ExecutionState> {
     const found = await this.read<ExecutionState>(tracePath(traceId, '/state'), wait);

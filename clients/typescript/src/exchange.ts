@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import http from 'node:http';
 import { IdempotencyKeyInFlight, StateConflict } from './codes.js';
 import type { TgadError } from './errors.js';
@@ -48,7 +49,9 @@ export class Wires {
   private readonly agent = new http.Agent({ keepAlive: true, timeout: mostIdle });
   private readonly ending = new AbortController();
 
-  constructor(private readonly socketPath: string, private readonly name: string) {}
+  constructor(private readonly socketPath: string, private readonly name: string) {
+    setMaxListeners(0, this.ending.signal); // one for each request under way
+  }
 
   /** Ends all connections. Who waits on one is told. */
   close(): void {

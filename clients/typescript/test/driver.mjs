@@ -157,6 +157,11 @@ const operations = {
   decide: async (given) => result(await client.decide(given.trace_id, given.approve, given.rationale, wait(given))),
   resolve: async (given) => result(await client.resolve(given.trace_id, { ...outcome(given), evidence: given.evidence })),
   abandon: async (given) => result(await client.abandon(given.trace_id, given.reason)),
+  recover: async (given) => result(await client.recover(given.trace_id)),
+  delivered: async (given) => {
+    await client.delivered(given.trace_id);
+    return {};
+  },
   state: async (given) => client.state(given.trace_id),
   receipt: async (given) => {
     const found = await client.receipt(given.trace_id);

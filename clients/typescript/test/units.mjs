@@ -73,6 +73,21 @@ const client = new Client({ socket: path.join(dir, 's') });
 assert.equal((await client.state('t')).current_state, 'COMPLETED');
 digest = right.replace(/^./, (c) => (c === '0' ? '1' : '0'));
 await assert.rejects(client.state('t'), StateChecksumMismatch);
+
+// Many requests under way are no leak.
+const warnings = [];
+process.on('warning', (warning) => warnings.push(String(warning)));
+digest = right;
+await Promise.all(Array.from({ length: 40 }, () => client.state('t')));
+await new Promise((resolve) => setImmediate(resolve));
+assert.deepEqual(warnings, []);
+
+// The end of a client ends its waiting.
+const away = new Client({ socket: path.join(dir, 'nobody') });
+const waiting = away.state('t');
+setTimeout(() => away.close(), 20);
+await assert.rejects(waiting, Unreachable);
+await assert.rejects(away.state('t'), Unreachable);
 client.close();
 server.close();
 rmSync(dir, { recursive: true });

@@ -111,6 +111,15 @@ class AsyncClient:
         """Gives up a call in doubt; see `Client.abandon`."""
         return await self._run(_verbs.once(trace_id, "abandon", {"reason": encode(reason)}, self._within(timeout)))
 
+    async def recover(self, trace_id: str, *, timeout: Optional[float] = None) -> Result:
+        """Continues a call from where a crash, a cancellation or an approval left it."""
+        return await self._run(_verbs.recover(trace_id, self._within(timeout)))
+
+    async def delivered(self, trace_id: str, *, timeout: Optional[float] = None) -> None:
+        """Reports that you have the whole answer of a call that `scope` and `step` name: the same
+        call in that step is a new one from then on."""
+        await self._run(_verbs.delivered(trace_id, self._within(timeout)))
+
     async def state(self, trace_id: str, *, timeout: Optional[float] = None) -> ExecutionState:
         """The execution state of a call, its digest checked."""
         return await self._run(_verbs.state(trace_id, self._within(timeout)))

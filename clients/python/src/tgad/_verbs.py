@@ -136,6 +136,16 @@ def give_up(trace: str, permit: str, cause: str, timeout: float) -> Steps[None]:
     yield from exchange(post(trace_path(trace, "/give-up"), texts), timeout)
 
 
+def recover(trace: str, timeout: float) -> Steps[Result]:
+    """Continues a call from where it was left."""
+    return Result((yield from exchange(post(trace_path(trace, "/recover"), {}), timeout)))
+
+
+def delivered(trace: str, timeout: float) -> Steps[None]:
+    """Reports that an answer has reached its caller."""
+    yield from exchange(post(trace_path(trace, "/delivered"), {}), timeout)
+
+
 def once(trace: str, verb: str, texts: Mapping[str, str], timeout: float) -> Steps[Result]:
     """What a person says. It is not repeated by itself: the repeat of a vote is another vote."""
     return Result((yield from exchange(post(trace_path(trace, "/" + verb), texts, again=False), timeout)))
