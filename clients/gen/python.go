@@ -14,7 +14,7 @@ const pythonHead = "# Written by clients/gen of tgad. Change the document of the
 
 // spelled are the members of a request that a method names itself. The others are keyword
 // arguments of both ways to make a call.
-var spelled = []string{"tool_server", "tool_name", "args", "idempotency_key", "scope", "step", "deadline"}
+var spelled = []string{"tool_server", "tool_name", "args", "idempotency_key", "deadline"}
 
 // pythonRequests writes the types of the requests, and of what a method takes as keywords.
 func pythonRequests(messages properties) []byte {

@@ -64,7 +64,7 @@ class Messages(unittest.TestCase):
 
     def test_a_call_without_a_key_repeats_one_trace(self):
         bodies = []
-        steps = _verbs.call(_verbs.wanted("s", "t", None, None, None, None, None, {}), 30)
+        steps = _verbs.call(_verbs.wanted("s", "t", None, None, None, {}), 30)
         step = next(steps)
         for _ in range(3):
             bodies.append(step.request.body)

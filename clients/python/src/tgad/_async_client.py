@@ -59,14 +59,12 @@ class AsyncClient:
         args: Args = None,
         *,
         key: Optional[str] = None,
-        scope: Optional[str] = None,
-        step: Optional[str] = None,
         deadline: Deadline = None,
         timeout: Optional[float] = None,
         **more: Unpack[More],
     ) -> Result:
         """Makes one governed call; see `Client.call`."""
-        texts = _verbs.wanted(server, tool, args, key, scope, step, deadline, more)
+        texts = _verbs.wanted(server, tool, args, key, deadline, more)
         return await self._run(_verbs.call(texts, self._within(timeout)))
 
     def begin(
@@ -76,15 +74,13 @@ class AsyncClient:
         args: Args = None,
         *,
         key: Optional[str] = None,
-        scope: Optional[str] = None,
-        step: Optional[str] = None,
         deadline: Deadline = None,
         begin_id: Optional[str] = None,
         timeout: Optional[float] = None,
         **more: Unpack[More],
     ) -> AsyncOpening:
         """Asks to send a call yourself: `async with client.begin(…) as begun`, or await it."""
-        texts = _verbs.wanted(server, tool, args, key, scope, step, deadline, more)
+        texts = _verbs.wanted(server, tool, args, key, deadline, more)
         return AsyncOpening(self, _verbs.begin(texts, begin_id or str(uuid.uuid4()), self._within(timeout)))
 
     async def decide(self, trace_id: str, approve: bool, rationale: str, *, timeout: Optional[float] = None) -> Result:

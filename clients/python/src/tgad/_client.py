@@ -60,8 +60,6 @@ class Client:
         args: Args = None,
         *,
         key: Optional[str] = None,
-        scope: Optional[str] = None,
-        step: Optional[str] = None,
         deadline: Deadline = None,
         timeout: Optional[float] = None,
         **more: Unpack[More],
@@ -71,7 +69,7 @@ class Client:
         While the daemon is away it is asked again, with the same key. `deadline` is until when the
         call may be sent at all.
         """
-        texts = _verbs.wanted(server, tool, args, key, scope, step, deadline, more)
+        texts = _verbs.wanted(server, tool, args, key, deadline, more)
         return self._run(_verbs.call(texts, self._within(timeout)))
 
     def begin(
@@ -81,8 +79,6 @@ class Client:
         args: Args = None,
         *,
         key: Optional[str] = None,
-        scope: Optional[str] = None,
-        step: Optional[str] = None,
         deadline: Deadline = None,
         begin_id: Optional[str] = None,
         timeout: Optional[float] = None,
@@ -90,7 +86,7 @@ class Client:
     ) -> Beginning:
         """Asks to send a call yourself. Use it as a context manager; a block that ends without a
         report leaves the call in doubt."""
-        texts = _verbs.wanted(server, tool, args, key, scope, step, deadline, more)
+        texts = _verbs.wanted(server, tool, args, key, deadline, more)
         begun = self._run(_verbs.begin(texts, begin_id or str(uuid.uuid4()), self._within(timeout)))
         return Beginning(self, begun)
 

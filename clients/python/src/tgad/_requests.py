@@ -165,4 +165,7 @@ class More(TypedDict, total=False):
     fresh: bool
     #: a recorded effect is confirmed before it is served
     replay: bool
+    #: with step it names the call where there is no key: one is derived from them, the tool and the arguments
+    scope: str
+    step: str
     meta: Meta

@@ -37,18 +37,9 @@ def default_socket(socket: Optional[str]) -> str:
     return path or os.path.join(os.environ.get("XDG_RUNTIME_DIR") or "/run", "tgad", "tgad.sock")
 
 
-def wanted(
-    server: str,
-    tool: str,
-    args: Args,
-    key: Optional[str],
-    scope: Optional[str],
-    step: Optional[str],
-    deadline: Deadline,
-    more: Mapping[str, Any],
-) -> Dict[str, str]:
+def wanted(server: str, tool: str, args: Args, key: Optional[str], deadline: Deadline, more: Mapping[str, Any]) -> Dict[str, str]:
     """The members of a request for a call, each as JSON text."""
-    message: Dict[str, Any] = {"tool_server": server, "tool_name": tool, "idempotency_key": key, "scope": scope, "step": step, **more}
+    message: Dict[str, Any] = {"tool_server": server, "tool_name": tool, "idempotency_key": key, **more}
     if deadline is not None:
         message["deadline"] = timestamp(deadline)
     texts = {name: encode(value) for name, value in message.items() if value is not None}
