@@ -236,9 +236,10 @@ func TestTypescriptIsTyped(t *testing.T) {
 	if err := copyFiles("typescript/test", dir, "types.mts", "types.cts"); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"types.mts", "types.cts"} {
+	// await using takes a library of its own; the package itself takes only what Node's types have.
+	for name, lib := range map[string]string{"types.mts": "es2022,esnext.disposable", "types.cts": "es2022"} {
 		err := command(dir, filepath.Join(node.modules, ".bin", "tsc"), "--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--types", "node",
-			"--typeRoots", filepath.Join(node.modules, "@types"), "--lib", "es2022,esnext.disposable", name)
+			"--typeRoots", filepath.Join(node.modules, "@types"), "--lib", lib, name)
 		if err != nil {
 			t.Error(err)
 		}

@@ -12,6 +12,7 @@ import inspect
 import os
 import sys
 import threading
+import time
 from datetime import timedelta
 from typing import Any, Dict
 
@@ -77,6 +78,10 @@ def body_of(given: Dict[str, Any]) -> Any:
     if how == "die":
         os._exit(9)
     return {"ran": given["n"]}
+
+
+def pause(given: Dict[str, Any]) -> float:
+    return 0.2 if given.get("how") == "slow" else 0
 
 
 def call_arguments(given: Dict[str, Any]) -> Dict[str, Any]:
@@ -180,13 +185,17 @@ class Driver:
 
             @decorate
             async def waits(order: Dict[str, Any]) -> Any:
-                return body_of(order)
+                done = body_of(order)
+                await asyncio.sleep(pause(order))
+                return done
 
             return waits
 
         @decorate
         def blocks(order: Dict[str, Any]) -> Any:
-            return body_of(order)
+            done = body_of(order)
+            time.sleep(pause(order))
+            return done
 
         return blocks
 

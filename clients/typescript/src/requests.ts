@@ -84,8 +84,8 @@ export function post(path: string, texts: Map<string, string>, again = true): As
 
 /** A request that reads. */
 export function get(path: string, query: Record<string, string | undefined> = {}): Asked {
-  const given = new URLSearchParams(Object.entries(query).filter((e): e is [string, string] => e[1] !== undefined));
-  return { method: 'GET', path: given.size === 0 ? path : `${path}?${given}`, again: true };
+  const given = Object.entries(query).filter((e): e is [string, string] => e[1] !== undefined);
+  return { method: 'GET', path: given.length === 0 ? path : `${path}?${new URLSearchParams(given)}`, again: true };
 }
 
 /** The path of something of a trace. */

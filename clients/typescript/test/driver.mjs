@@ -80,6 +80,9 @@ async function body(given) {
       throw new NotSent('nobody was reached');
     case 'die':
       process.exit(9);
+      break;
+    case 'slow':
+      await new Promise((resolve) => setTimeout(resolve, 200));
   }
   return { ran: given.n };
 }
