@@ -64,6 +64,9 @@ type world struct {
 }
 
 const configuration = `
+[limits]
+request_bytes = "256KiB"
+
 [[server]]
 id = "shop"
 type = "http"

@@ -77,6 +77,8 @@ def body_of(given: Dict[str, Any]) -> Any:
         raise tgad.NotSent("nobody was reached")
     if how == "die":
         os._exit(9)
+    if how == "long":
+        return {"fill": "x" * given["n"]}
     return {"ran": given["n"]}
 
 
@@ -88,6 +90,9 @@ def call_arguments(given: Dict[str, Any]) -> Dict[str, Any]:
     given = dict(given)
     if "args_raw" in given:
         given["args"] = given.pop("args_raw").encode("utf-8")
+    if "fill" in given:
+        fill = {"fill": "x" * given.pop("fill")}
+        given["args" if "server" in given else "value"] = fill
     if "deadline_s" in given:
         given["deadline"] = timedelta(seconds=given.pop("deadline_s"))
     if "raw_base64" in given:
@@ -169,7 +174,8 @@ class Driver:
         name, risk = given["name"], given.get("risk_level")
         if (name, risk) not in self.functions:
             self.functions[name, risk] = self.function(name, {"risk_level": risk} if risk else {})
-        return {"value": await settled(self.functions[name, risk](given))}
+        value = await settled(self.functions[name, risk](given))
+        return {"length": len(value["fill"])} if "fill" in value else {"value": value}
 
     def function(self, name: str, options: Dict[str, Any]) -> Any:
         decorate = tgad.tool(

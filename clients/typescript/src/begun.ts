@@ -1,8 +1,8 @@
-import { EffectInDoubt, PolicyViolation } from './codes.js';
+import { EffectInDoubt, LimitExceeded, PolicyViolation } from './codes.js';
 import type { TgadError } from './errors.js';
 import type { Waiting, Wires } from './exchange.js';
 import { decodeUtf8, encode, members, parse } from './json.js';
-import { type Outcome, type Wait, outcomeOf, post, tracePath } from './requests.js';
+import { type Outcome, type Wait, byDigest, outcomeOf, post, tracePath } from './requests.js';
 import { Result, errorOf, valueOf } from './result.js';
 import type { Begun as Answer } from './wire.js';
 
@@ -96,9 +96,20 @@ export class Begun implements AsyncDisposable {
     throw new EffectInDoubt({ detail: `the standing of the call is ${this.standing}`, call: this.call });
   }
 
-  /** Records what the tool said: a JSON value, or its bytes as `raw`. */
+  /**
+   * Records what the tool said: a JSON value, or its bytes as `raw`. An answer that is too long for the daemon
+   * is recorded by its digest: the call has run, and that must not get lost.
+   */
   async finish(outcome: Outcome = {}): Promise<Result> {
-    this.result = new Result(await this.report('finish', outcomeOf(outcome), outcome));
+    const texts = outcomeOf(outcome);
+    let answer: string;
+    try {
+      answer = await this.report('finish', texts, outcome);
+    } catch (error) {
+      if (!(error instanceof LimitExceeded) || !texts.has('result_base64')) throw error;
+      answer = await this.report('finish', byDigest(texts), outcome);
+    }
+    this.result = new Result(answer);
     return this.result;
   }
 

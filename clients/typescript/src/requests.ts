@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import type { Asked } from './exchange.js';
 import { encode } from './json.js';
 import type { CallRequest } from './wire.js';
@@ -74,6 +74,14 @@ export function outcomeOf(outcome: Outcome): Map<string, string> {
     if (fact !== undefined) texts.set(name, encode(fact));
   }
   return texts;
+}
+
+/** The same members with the length and the digest of an answer in its place. */
+export function byDigest(texts: Map<string, string>): Map<string, string> {
+  const raw = Buffer.from(JSON.parse(texts.get('result_base64') ?? '""') as string, 'base64');
+  const short = new Map(texts);
+  short.delete('result_base64');
+  return short.set('result_bytes', encode(raw.length)).set('result_digest', encode(createHash('sha256').update(raw).digest('hex')));
 }
 
 /** A request whose members are JSON texts. */

@@ -80,5 +80,6 @@ async function record(begun: Begun, value: unknown): Promise<unknown> {
     await begun.finish({ summary: 'what the function returned is no JSON' });
     throw error;
   }
-  return (await begun.finish(raw === undefined ? {} : { raw })).value;
+  const result = await begun.finish(raw === undefined ? {} : { raw });
+  return result.raw === undefined ? value : result.value; // a long answer is recorded by its digest
 }

@@ -81,6 +81,8 @@ async function body(given) {
     case 'die':
       process.exit(9);
       break;
+    case 'long':
+      return { fill: 'x'.repeat(given.n) };
     case 'slow':
       await new Promise((resolve) => setTimeout(resolve, 200));
   }
@@ -89,16 +91,18 @@ async function body(given) {
 
 // The parameters of a call as the client takes them.
 function asked(given, signal) {
-  const { server, tool: name, args, args_raw, key, begin_id, deadline_s, timeout, handle, how, ...more } = given;
+  const { server, tool: name, args, args_raw, key, begin_id, deadline_s, timeout, handle, how, fill, ...more } = given;
   const options = { ...more, signal };
   if (key !== undefined) options.key = key;
   if (begin_id !== undefined) options.beginId = begin_id;
   if (timeout !== undefined) options.timeoutMs = timeout * 1000;
   if (deadline_s !== undefined) options.deadline = new Date(Date.now() + deadline_s * 1000);
-  return [server, name, args_raw === undefined ? args : Buffer.from(args_raw), options];
+  const own = args_raw === undefined ? args : Buffer.from(args_raw);
+  return [server, name, fill === undefined ? own : { fill: 'x'.repeat(fill) }, options];
 }
 
-function outcome({ value, raw_base64 }) {
+function outcome({ value, raw_base64, fill }) {
+  if (fill !== undefined) return { value: { fill: 'x'.repeat(fill) } };
   return raw_base64 === undefined ? { value } : { raw: Buffer.from(raw_base64, 'base64') };
 }
 
@@ -155,7 +159,10 @@ const operations = {
     });
     return result(found.call);
   },
-  tool: async (given) => ({ value: await governed(given.name, given.risk_level)(given) }),
+  tool: async (given) => {
+    const value = await governed(given.name, given.risk_level)(given);
+    return value?.fill === undefined ? { value } : { length: value.fill.length };
+  },
   follow,
   decide: async (given) => result(await client.decide(given.trace_id, given.approve, given.rationale, wait(given))),
   resolve: async (given) => result(await client.resolve(given.trace_id, { ...outcome(given), evidence: given.evidence })),

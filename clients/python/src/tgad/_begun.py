@@ -6,7 +6,7 @@ import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from . import _verbs
-from ._codes import EffectInDoubt, PolicyViolation
+from ._codes import EffectInDoubt, LimitExceeded, PolicyViolation
 from ._errors import Error
 from ._exchange import Steps
 from ._json import encode, parse
@@ -76,8 +76,15 @@ class Begun:
         raise EffectInDoubt(f"the standing of the call is {self.standing}", call=self.call)
 
     def finish_steps(self, value: Any, raw: Optional[bytes], status: str, facts: Mapping[str, Any], timeout: float) -> Steps[Result]:
-        """The steps of `finish`."""
-        return self._report("finish", _verbs.outcome(status, value, raw, facts), timeout)
+        """The steps of `finish`. An answer that is too long for the daemon is recorded by its digest:
+        the call has run, and that must not get lost."""
+        texts = _verbs.outcome(status, value, raw, facts)
+        try:
+            return (yield from self._report("finish", texts, timeout))
+        except LimitExceeded:
+            if "result_base64" not in texts:
+                raise
+        return (yield from self._report("finish", _verbs.by_digest(texts), timeout))
 
     def not_sent_steps(self, reason: str, timeout: float) -> Steps[Result]:
         """The steps of `not_sent`."""

@@ -122,7 +122,10 @@ class Wires:
         headers = send.headers(self._name)
         if stream:
             del headers["Tgad-Timeout"]
-        wire.request(send.request.method, send.request.path, send.request.body, headers)
+        try:
+            wire.request(send.request.method, send.request.path, send.request.body, headers)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # a body that is refused is not read to its end: the answer says so
         return wire.getresponse()
 
     def _broken(self, cause: Exception, sent: bool) -> Broken:

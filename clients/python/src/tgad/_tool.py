@@ -10,6 +10,7 @@ from ._async_client import AsyncBeginning, AsyncClient
 from ._begun import Begun, NotSent
 from ._client import Beginning, Client
 from ._json import encode
+from ._result import Result
 
 F = TypeVar("F", bound=Callable[..., Any])
 Clients = Union[Client, AsyncClient]
@@ -132,6 +133,11 @@ def _text(value: Any) -> Tuple[Dict[str, Any], Optional[Exception]]:
         return {"summary": "what the function returned is no JSON"}, error
 
 
+def _answer(result: Result, value: Any) -> Any:
+    """What the caller gets: the record, or where that has only a digest, what the function returned."""
+    return result.value if result.raw is not None else value
+
+
 def _run(client: Client, call: _Call, failures: Tuple[Type[Exception], ...], given: Tuple[Any, ...], named: Dict[str, Any]) -> Any:
     begun: Beginning
     key = call.key(given, named)
@@ -148,7 +154,7 @@ def _run(client: Client, call: _Call, failures: Tuple[Type[Exception], ...], giv
         result = begun.finish(**reply)
         if no_json is not None:
             raise no_json
-        return result.value
+        return _answer(result, value)
 
 
 async def _run_async(
@@ -169,4 +175,4 @@ async def _run_async(
         result = await begun.finish(**reply)
         if no_json is not None:
             raise no_json
-        return result.value
+        return _answer(result, value)

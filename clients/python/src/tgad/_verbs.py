@@ -116,6 +116,13 @@ def outcome(status: str, value: Any, raw: Optional[bytes], facts: Mapping[str, A
     return texts
 
 
+def by_digest(texts: Mapping[str, str]) -> Dict[str, str]:
+    """The same members with the length and the digest of an answer in its place."""
+    raw = base64.b64decode(parse(texts["result_base64"]))
+    rest = {name: text for name, text in texts.items() if name != "result_base64"}
+    return {**rest, "result_bytes": encode(len(raw)), "result_digest": encode(hashlib.sha256(raw).hexdigest())}
+
+
 def report(trace: str, verb: str, texts: Mapping[str, str], timeout: float) -> Steps[Result]:
     """Reports of an attempt that its permit names: the repeat of a report is answered as the first."""
     return Result((yield from exchange(post(trace_path(trace, "/" + verb), texts), timeout)))
