@@ -1,6 +1,10 @@
 """What needs no daemon. Run it with python3 -m unittest."""
 
+import asyncio
 import hashlib
+import socket
+import tempfile
+import threading
 import time
 import unittest
 from datetime import datetime, timedelta, timezone
@@ -101,6 +105,45 @@ class Messages(unittest.TestCase):
         self.assertTrue(Begun({**begun, "asked": time.monotonic() - 1.0}).late())
         del begun["send_within_ms"]
         self.assertFalse(Begun({**begun, "asked": 0}).late())
+
+
+PROBLEM = b'{"code":"LIMIT_EXCEEDED","detail":"too long"}'
+
+
+class Refusing(threading.Thread):
+    """A server that answers before it has read a body, and closes: the rest of the body breaks."""
+
+    def __init__(self, path):
+        super().__init__(daemon=True)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen()
+
+    def run(self):
+        while True:
+            connection, _ = self.listener.accept()
+            connection.recv(64)
+            head = b"HTTP/1.1 413 X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(PROBLEM)
+            connection.sendall(head + PROBLEM)
+            time.sleep(0.05)
+            connection.close()
+
+
+class Refusals(unittest.TestCase):
+    def test_a_refusal_before_the_body_is_read(self):
+        long = {"fill": "x" * 4_000_000}
+        with tempfile.TemporaryDirectory() as directory:
+            path = directory + "/s"
+            Refusing(path).start()
+            with tgad.Client(path, timeout=3) as client, self.assertRaises(tgad.LimitExceeded):
+                client.call("s", "t", long, key="k")
+
+            async def asks():
+                async with tgad.AsyncClient(path, timeout=3) as client:
+                    await client.call("s", "t", long, key="k")
+
+            with self.assertRaises(tgad.LimitExceeded):
+                asyncio.run(asks())
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import http from 'node:http';
+import net from 'node:net';
 import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { Begun, Client, JsonNumber, NotSent, Result, StateChecksumMismatch, TgadError, ToolError, Unreachable, encode, parse } from 'tgad';
+import { Begun, Client, JsonNumber, LimitExceeded, NotSent, Result, StateChecksumMismatch, TgadError, ToolError, Unreachable, encode, parse } from 'tgad';
 
 // Numbers do not change.
 assert.deepEqual(parse('[9007199254740993,-9007199254740992,0.1,1.0,1e2]'), [9007199254740993n, -9007199254740992n, 0.1, 1, 100]);
@@ -90,4 +91,20 @@ await assert.rejects(waiting, Unreachable);
 await assert.rejects(away.state('t'), Unreachable);
 client.close();
 server.close();
+
+// A refusal that comes before the body is read, and breaks it, is heard.
+const problem = '{"code":"LIMIT_EXCEEDED","detail":"too long"}';
+const refusing = net.createServer((connection) => {
+  connection.on('error', () => {});
+  connection.once('data', () => {
+    connection.pause();
+    connection.write(`HTTP/1.1 413 X\r\nConnection: close\r\nContent-Length: ${problem.length}\r\n\r\n${problem}`);
+    setTimeout(() => connection.destroy(), 50);
+  });
+});
+await new Promise((resolve) => refusing.listen(path.join(dir, 'r'), resolve));
+const long = new Client({ socket: path.join(dir, 'r'), timeoutMs: 3000 });
+await assert.rejects(long.call('s', 't', { fill: 'x'.repeat(4_000_000) }, { key: 'k' }), LimitExceeded);
+long.close();
+refusing.close();
 rmSync(dir, { recursive: true });
