@@ -81,7 +81,7 @@ func (a *archive) in(l *wal.Log, at wal.File, key []byte, f func(*segment.Reader
 	if ok {
 		return f(r.On(body))
 	}
-	if r, err = segment.Open(body, body.Len()); err != nil {
+	if r, err = segment.Open(body, body.Len(), nil); err != nil {
 		return err
 	}
 	a.footers.put(at.ID, r.On(nil), r.Size())
@@ -197,7 +197,7 @@ func (r *reading) inSegment(n uint64, f func(*segment.Reader) error) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	sr, err := segment.Open(body, body.Len())
+	sr, err := segment.Open(body, body.Len(), nil)
 	if err != nil {
 		return err
 	}

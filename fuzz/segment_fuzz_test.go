@@ -10,7 +10,7 @@ import (
 
 func sealed(f fuzzer) []byte {
 	var b bytes.Buffer
-	w, err := segment.NewWriter(&b)
+	w, err := segment.NewWriter(&b, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -40,8 +40,8 @@ func fuzzVerifySegment(f fuzzer) {
 	f.Add([]byte("TGADSEG\n"))
 	f.Fuzz(bounded(func(t *testing.T, b []byte) {
 		r := bytes.NewReader(b)
-		report, err := segment.Verify(r, int64(len(b)))
-		opened, openErr := segment.Open(r, int64(len(b)))
+		report, err := segment.Verify(r, int64(len(b)), nil)
+		opened, openErr := segment.Open(r, int64(len(b)), nil)
 		if openErr != nil {
 			if err == nil {
 				t.Fatalf("verifies, does not open: %v", openErr)
@@ -80,7 +80,7 @@ func fuzzSegmentFlip(f fuzzer) {
 		}
 		b := bytes.Clone(whole)
 		b[int(at)%len(b)] ^= mask
-		_, err := segment.Verify(bytes.NewReader(b), int64(len(b)))
+		_, err := segment.Verify(bytes.NewReader(b), int64(len(b)), nil)
 		if code := tga.CodeOf(err); code == "" || code == tga.StoreUnavailable {
 			t.Fatalf("byte %d changed by %#x: %v", int(at)%len(b), mask, err)
 		}

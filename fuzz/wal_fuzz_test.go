@@ -53,6 +53,40 @@ func fuzzDecodeFrame(f fuzzer) {
 	}))
 }
 
+// FuzzDecodeSealedFrame is the same of frames whose parts are sealed: what opens is what was
+// sealed at that place.
+func FuzzDecodeSealedFrame(f *testing.F) { fuzzDecodeSealedFrame(f) }
+
+func fuzzDecodeSealedFrame(f fuzzer) {
+	ring := &chaintest.Ring{Destroyed: map[chain.KeyID]bool{8: true}}
+	for _, t := range seeds() {
+		for _, e := range t.Entries {
+			for e.Key = 7; e.Key < 9; e.Key++ {
+				frame, _, err := chain.AppendSealedFrame(nil, &e, &chaintest.Ring{})
+				if err != nil {
+					f.Fatal(err)
+				}
+				f.Add(frame)
+			}
+		}
+	}
+	f.Fuzz(bounded(func(t *testing.T, frame []byte) {
+		e, err := chain.DecodeSealedFrame(bytes.Clone(frame), ring, nil)
+		if err != nil {
+			if code := tga.CodeOf(err); code != tga.StateChecksumMismatch && code != tga.FormatTooNew {
+				t.Fatalf("bytes are refused with %v", err)
+			}
+			return
+		}
+		if e.Key == 8 { // nothing of its parts is looked at
+			return
+		}
+		if again, _, err := chain.AppendSealedFrame(nil, &e, ring); err != nil || !bytes.Equal(again, frame) {
+			t.Fatalf("%x decodes, its entry has the frame %x, %v", frame, again, err)
+		}
+	}))
+}
+
 // FuzzDecodeNoteFrame is the same of notes.
 func FuzzDecodeNoteFrame(f *testing.F) { fuzzDecodeNoteFrame(f) }
 

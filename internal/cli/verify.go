@@ -16,6 +16,7 @@ import (
 	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Verdict is what a verification found. Faults is empty where everything agrees.
@@ -152,7 +153,7 @@ func (f interruptible) ReadAt(p []byte, at int64) (int, error) {
 
 func verifySegment(f interruptible, size int64, path string) (Verdict, error) {
 	v := Verdict{What: "segment", Path: path}
-	report, err := segment.Verify(f, size)
+	report, err := segment.Verify(f, size, chain.NoKeys{})
 	if f.ctx.Err() != nil {
 		return v, f.ctx.Err()
 	}

@@ -255,7 +255,7 @@ func sendsOf(w *World, want *Observed) (bad []Violation) {
 func (r *Run) exports(p *Process, seed uint64, perFile int) {
 	var export, sealed bytes.Buffer
 	exported := 0
-	sw, err := segment.NewWriter(&sealed)
+	sw, err := segment.NewWriter(&sealed, nil)
 	for _, id := range traces(p.World.Journal()) {
 		t := p.see(context.Background(), id)
 		if t == nil || t.Err != nil || err != nil {
@@ -287,7 +287,7 @@ func (r *Run) exports(p *Process, seed uint64, perFile int) {
 	}{
 		{"export.ndjson", export.Bytes(), func(b []byte) error { _, err := ndjson.Verify(bytes.NewReader(b)); return err }},
 		{"segment", sealed.Bytes(), func(b []byte) error {
-			_, err := segment.Verify(bytes.NewReader(b), int64(len(b)))
+			_, err := segment.Verify(bytes.NewReader(b), int64(len(b)), nil)
 			return err
 		}},
 	} {

@@ -8,6 +8,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Block is one block of a segment, checked against the footer's digest and unpacked. Its
@@ -18,6 +19,7 @@ type Block struct {
 	n       int
 	traces  uint32
 	records []byte
+	keys    chain.Keys
 }
 
 // unpacker expands blocks. Its bound is what the largest block that [Writer] makes may take:
@@ -44,7 +46,7 @@ func (r *Reader) Block(n uint32) (*Block, error) {
 	if err != nil {
 		return nil, fault("block %d: %w", n, err)
 	}
-	return &Block{r.footer, int(n), traces, records}, nil
+	return &Block{r.footer, int(n), traces, records, r.keys}, nil
 }
 
 // Size is about what the block takes in memory, bytes.
@@ -63,7 +65,7 @@ func (b *Block) Trace(id tga.ID) (Trace, error) {
 	rest := b.records
 	for range b.traces {
 		if len(rest) >= recordLen && tga.ID(rest[:16]) == id {
-			rr := recordReader{r: bytes.NewReader(rest)}
+			rr := recordReader{r: bytes.NewReader(rest), keys: b.keys}
 			t, state, err := rr.next()
 			if err == nil && t.info(state, b.n) != info {
 				return Trace{}, fault("block %d: trace %s differs from the footer", b.n, id).In(id)

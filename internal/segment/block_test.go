@@ -21,7 +21,7 @@ import (
 func TestBlocksHaveTheirTraces(t *testing.T) {
 	traces := many(60)
 	whole := seal(t, traces...)
-	first, err := segment.Open(bytes.NewReader(whole), int64(len(whole)))
+	first, err := segment.Open(bytes.NewReader(whole), int64(len(whole)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestRecordsThatArePassedOver(t *testing.T) {
 		"the last one, a byte short": {append(slices.Clone(before), whole[:len(whole)-1]...), false},
 	} {
 		b := packedSegment(t, c.records, wanted.ID)
-		r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+		r, err := segment.Open(bytes.NewReader(b), int64(len(b)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func TestBlockThatExpandsWithoutEnd(t *testing.T) {
 	frame := enc.EncodeAll(make([]byte, 8<<20), nil)
 	bomb := bytes.Repeat(frame, (segment.MaxTrace+segment.BlockTarget)/(8<<20)+1)
 	b := packedRaw(bomb, few()[0].ID)
-	r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+	r, err := segment.Open(bytes.NewReader(b), int64(len(b)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestWalkStopsWhereItIsTold(t *testing.T) {
 	enough := errors.New("enough")
 	for stop := range len(traces) {
 		seen := 0
-		_, err := segment.Walk(bytes.NewReader(whole), int64(len(whole)), func(tr *segment.Trace, folded *chain.Trace) error {
+		_, err := segment.Walk(bytes.NewReader(whole), int64(len(whole)), nil, func(tr *segment.Trace, folded *chain.Trace) error {
 			if diff := cmp.Diff(traces[seen], tr, sameTrace); diff != "" || folded.ID != tr.ID || folded.Head.Seq != uint64(len(tr.Entries)) {
 				t.Errorf("trace %d: %s", seen, diff)
 			}

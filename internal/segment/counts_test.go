@@ -38,7 +38,7 @@ func TestReadsOfASegment(t *testing.T) {
 		t.Fatalf("%+v, %v: want some blocks", report, err)
 	}
 	c := &counted{ReaderAt: bytes.NewReader(whole)}
-	r, err := segment.Open(c, int64(len(whole)))
+	r, err := segment.Open(c, int64(len(whole)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func listing(since, deadline uint64, call tga.ID, words ...string) []byte {
 func TestListSaysWhatTheTracesDo(t *testing.T) {
 	traces := append(few(), trace(chaintest.Options{Seed: 9, Key: strings.Repeat("\U0010ffff", 255), Meta: tga.Meta{tga.MetaDeadline: "2033-05-18T03:33:20.000Z", tga.MetaNamespace: strings.Repeat("n", 64)}}))
 	b := seal(t, traces...)
-	r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+	r, err := segment.Open(bytes.NewReader(b), int64(len(b)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestForgedListsAreRefused(t *testing.T) {
 		if (err == nil) != c.verified || err != nil && tga.CodeOf(err) != tga.StateChecksumMismatch {
 			t.Errorf("%s: verify: %v", name, err)
 		}
-		r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+		r, err := segment.Open(bytes.NewReader(b), int64(len(b)), nil)
 		if err == nil {
 			_, err = r.List()
 		}

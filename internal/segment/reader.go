@@ -16,6 +16,7 @@ import (
 // Reader reads single traces of a segment. It may be used by several goroutines.
 type Reader struct {
 	r       io.ReaderAt
+	keys    chain.Keys
 	footer  *footer
 	fileSum tga.Digest
 }
@@ -23,9 +24,11 @@ type Reader struct {
 // Open reads the footer of a segment of size bytes and checks its digest. That says
 // nothing of the blocks: each is checked when it is read, all of them by [Verify].
 //
+// keys open the entries that are sealed; without it a trace that has one is STORE_UNAVAILABLE.
+//
 // Errors: STATE_CHECKSUM_MISMATCH, Where "stored"; FORMAT_TOO_NEW; STORE_UNAVAILABLE
 // when r fails.
-func Open(r io.ReaderAt, size int64) (*Reader, error) {
+func Open(r io.ReaderAt, size int64, keys chain.Keys) (*Reader, error) {
 	if size < leastLen {
 		return nil, fault("of %d bytes: cut short", size)
 	}
@@ -55,7 +58,7 @@ func Open(r io.ReaderAt, size int64) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{r: r, footer: f, fileSum: t.fileSum}, nil
+	return &Reader{r: r, keys: keys, footer: f, fileSum: t.fileSum}, nil
 }
 
 // Digest returns the digest of the file as the trailer says it.
@@ -72,7 +75,7 @@ func (r *Reader) Lookup(id tga.ID) (Info, bool) { return r.footer.lookup(id) }
 
 // On returns a reader of the same segment that reads from another place: what Open read and
 // checked is not read again.
-func (r *Reader) On(at io.ReaderAt) *Reader { return &Reader{at, r.footer, r.fileSum} }
+func (r *Reader) On(at io.ReaderAt) *Reader { return &Reader{at, r.keys, r.footer, r.fileSum} }
 
 // Size is about what the reader takes in memory, bytes.
 func (r *Reader) Size() int64 {
@@ -118,7 +121,7 @@ func (r *Reader) block(n int) iter.Seq2[Trace, error] {
 			yield(Trace{}, err)
 			return
 		}
-		for t, err := range readBlock(bytes.NewReader(stored), traces, n) {
+		for t, err := range readBlock(bytes.NewReader(stored), traces, n, r.keys) {
 			if err == nil {
 				if want, ok := r.Lookup(t.trace.ID); !ok || want != t.info {
 					err = fault("block %d: trace %s differs from the footer", n, t.trace.ID).In(t.trace.ID)
@@ -167,7 +170,7 @@ type replayed struct {
 
 // readBlock yields the traces of one block from its stored bytes: exactly as many as
 // its header says, and then the end of the records and of the zstd frame.
-func readBlock(stored io.Reader, traces uint32, n int) iter.Seq2[replayed, error] {
+func readBlock(stored io.Reader, traces uint32, n int, keys chain.Keys) iter.Seq2[replayed, error] {
 	return func(yield func(replayed, error) bool) {
 		// Concurrency 1 starts no goroutine. What a block expands to is bounded by what
 		// a trace may take: see [recordReader].
@@ -178,7 +181,7 @@ func readBlock(stored io.Reader, traces uint32, n int) iter.Seq2[replayed, error
 			return
 		}
 		defer dec.Close()
-		rr := recordReader{r: dec}
+		rr := recordReader{r: dec, keys: keys}
 		for range traces {
 			t, state, err := rr.next()
 			if err != nil {

@@ -50,12 +50,16 @@ func (t *Trace) info(replayed *chain.Trace, block int) Info {
 	}
 }
 
-func (t *Trace) append(dst []byte) []byte {
+// append appends the record of the trace. An entry that has a key is sealed under it again.
+func (t *Trace) append(dst []byte, keys chain.Keys) ([]byte, error) {
 	dst = append(dst, t.ID[:]...)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(t.Entries)))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(len(t.Notes)))
 	for i := range t.Entries {
-		frame, spill := chain.AppendFrame(nil, &t.Entries[i])
+		frame, spill, err := chain.AppendSealedFrame(nil, &t.Entries[i], keys)
+		if err != nil {
+			return nil, err
+		}
 		dst = binary.BigEndian.AppendUint32(dst, uint32(len(frame)))
 		dst = binary.BigEndian.AppendUint64(dst, uint64(len(spill)))
 		dst = append(dst, frame...)
@@ -67,14 +71,15 @@ func (t *Trace) append(dst []byte) []byte {
 		dst = binary.BigEndian.AppendUint32(dst, uint32(len(frame)))
 		dst = append(dst, frame...)
 	}
-	return dst
+	return dst, nil
 }
 
 // recordReader reads trace records from a decompressed block, one trace in memory at a
 // time.
 type recordReader struct {
 	r    io.Reader
-	room int64 // bytes the current trace may still take
+	keys chain.Keys // open sealed entries; may be nil
+	room int64      // bytes the current trace may still take
 }
 
 // next reads and replays one trace. Errors of the bytes name trace and seq.
@@ -127,7 +132,7 @@ func (rr *recordReader) entry(t *Trace) error {
 		return err
 	}
 	used := len(spill) == 0
-	e, err := chain.DecodeFrame(frame, func(size int64) ([]byte, error) {
+	e, err := chain.DecodeSealedFrame(frame, rr.keys, func(size int64) ([]byte, error) {
 		used = true
 		return spill, nil
 	})

@@ -48,7 +48,7 @@ func few() []*segment.Trace {
 func seal(t *testing.T, traces ...*segment.Trace) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := segment.NewWriter(&b)
+	w, err := segment.NewWriter(&b, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func seal(t *testing.T, traces ...*segment.Trace) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := segment.Verify(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	report, err := segment.Verify(bytes.NewReader(b.Bytes()), int64(b.Len()), nil)
 	if err != nil {
 		t.Fatalf("verify what was sealed: %v", err)
 	}
@@ -72,7 +72,7 @@ func seal(t *testing.T, traces ...*segment.Trace) []byte {
 }
 
 func verify(b []byte) (segment.Report, error) {
-	return segment.Verify(bytes.NewReader(b), int64(len(b)))
+	return segment.Verify(bytes.NewReader(b), int64(len(b)), nil)
 }
 
 // many is enough for several blocks: incompressible results.
@@ -94,7 +94,7 @@ func TestSegmentRoundTrip(t *testing.T) {
 	for name, traces := range map[string][]*segment.Trace{"none": nil, "few": few(), "several blocks": many(40)} {
 		t.Run(name, func(t *testing.T) {
 			b := seal(t, traces...)
-			r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+			r, err := segment.Open(bytes.NewReader(b), int64(len(b)), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +153,7 @@ func TestSegmentRoundTrip(t *testing.T) {
 func TestTraceOverTheWindowIsReadBack(t *testing.T) {
 	tr := trace(chaintest.Options{Seed: 1, Documents: []chain.Document{document("/result", 20<<20)}})
 	b := seal(t, tr)
-	r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+	r, err := segment.Open(bytes.NewReader(b), int64(len(b)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestEveryTruncationIsDetected(t *testing.T) {
 		if _, err := verify(whole[:n]); tga.CodeOf(err) != tga.StateChecksumMismatch {
 			t.Fatalf("cut to %d of %d bytes: %v", n, len(whole), err)
 		}
-		if _, err := segment.Open(bytes.NewReader(whole[:n]), int64(n)); tga.CodeOf(err) != tga.StateChecksumMismatch {
+		if _, err := segment.Open(bytes.NewReader(whole[:n]), int64(n), nil); tga.CodeOf(err) != tga.StateChecksumMismatch {
 			t.Fatalf("opens, cut to %d of %d bytes: %v", n, len(whole), err)
 		}
 	}
@@ -219,7 +219,7 @@ func TestDamageIsFoundOnLookup(t *testing.T) {
 	b := bytes.Clone(whole)
 	for i := 16; i < int(end); i++ {
 		b[i] ^= 1
-		r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+		r, err := segment.Open(bytes.NewReader(b), int64(len(b)), nil)
 		if err != nil {
 			t.Fatalf("byte %d of a block changed: footer does not open: %v", i, err)
 		}
@@ -258,7 +258,7 @@ func TestBlockEndsAtItsTarget(t *testing.T) {
 
 func TestOnlyFinishedTracesAreSealed(t *testing.T) {
 	var b bytes.Buffer
-	w, err := segment.NewWriter(&b)
+	w, err := segment.NewWriter(&b, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func (l *limited) Write(b []byte) (int, error) {
 func TestFailingWriterIsReported(t *testing.T) {
 	size := len(seal(t, few()[:2]...))
 	for n := size - 1; n >= 0; n -= 17 {
-		w, err := segment.NewWriter(&limited{n})
+		w, err := segment.NewWriter(&limited{n}, nil)
 		for _, tr := range few()[:2] {
 			if err == nil {
 				err = w.Add(tr)
@@ -350,10 +350,10 @@ func TestFailingReaderIsNoDamage(t *testing.T) {
 	b := seal(t, many(20)...)
 	for at := int64(0); at < int64(len(b)); at += 997 {
 		r := failing{bytes.NewReader(b), at}
-		if _, err := segment.Verify(r, int64(len(b))); tga.CodeOf(err) != tga.StoreUnavailable || !errors.Is(err, errFull) {
+		if _, err := segment.Verify(r, int64(len(b)), nil); tga.CodeOf(err) != tga.StoreUnavailable || !errors.Is(err, errFull) {
 			t.Fatalf("verify, reads fail from %d on: %v", at, err)
 		}
-		if _, err := segment.Open(r, int64(len(b))); tga.CodeOf(err) != tga.StoreUnavailable {
+		if _, err := segment.Open(r, int64(len(b)), nil); tga.CodeOf(err) != tga.StoreUnavailable {
 			t.Fatalf("open, reads fail from %d on: %v", at, err)
 		}
 	}
@@ -365,7 +365,68 @@ func TestNewerSegmentIsRefused(t *testing.T) {
 	if _, err := verify(b); tga.CodeOf(err) != tga.FormatTooNew {
 		t.Errorf("verify: %v", err)
 	}
-	if _, err := segment.Open(bytes.NewReader(b), int64(len(b))); tga.CodeOf(err) != tga.FormatTooNew {
+	if _, err := segment.Open(bytes.NewReader(b), int64(len(b)), nil); tga.CodeOf(err) != tga.FormatTooNew {
 		t.Errorf("open: %v", err)
+	}
+}
+
+// TestSealedTracesOfASegment: entries that have a key are sealed in the file, the list and the
+// chain can be checked without any key, and a destroyed key is an erasure.
+func TestSealedTracesOfASegment(t *testing.T) {
+	const secret = "nobody reads this"
+	ring := &chaintest.Ring{}
+	var b bytes.Buffer
+	w, err := segment.NewWriter(&b, ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made []*chaintest.Trace
+	for n := range uint64(3) {
+		tr := chaintest.New(chaintest.Options{Seed: n, Args: `{"secret":"` + secret + `"}`, Documents: []chain.Document{{Pointer: "/result", Data: bytes.Repeat([]byte(secret), 3000)}}})
+		for i := range tr.Entries {
+			tr.Entries[i].Key = chain.KeyID(n) // the first has none
+		}
+		made = append(made, tr)
+		if err := w.Add(&segment.Trace{ID: tr.ID, Entries: tr.Entries}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		keys   chain.Keys
+		erased int
+		code   tga.Code
+	}{
+		"with the ring":   {ring, 0, ""},
+		"without":         {nil, 0, tga.StoreUnavailable},
+		"without any key": {chain.NoKeys{}, 8, ""},
+		"one destroyed":   {&chaintest.Ring{Destroyed: map[chain.KeyID]bool{2: true}}, 4, ""},
+	} {
+		report, err := segment.Verify(bytes.NewReader(b.Bytes()), int64(b.Len()), c.keys)
+		if tga.CodeOf(err) != c.code || err == nil && report.Erased != c.erased {
+			t.Errorf("%s: %d erased, %v", name, report.Erased, err)
+		}
+		r, err := segment.Open(bytes.NewReader(b.Bytes()), int64(b.Len()), c.keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := r.Trace(made[2].ID)
+		if tga.CodeOf(err) != c.code || err == nil && (got.Entries[3].Artifact == nil) != (c.erased > 0) {
+			t.Errorf("%s: %v, %v", name, got.Entries, err)
+		}
+	}
+	// What the list says of a trace that cannot be read is believed; of another it is compared.
+	var other bytes.Buffer
+	w, err = segment.NewWriter(&other, &chaintest.Ring{Err: tga.Errorf(tga.StoreUnavailable, "down")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Add(&segment.Trace{ID: made[1].ID, Entries: made[1].Entries}); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("added without its key: %v", err)
+	}
+	if err := w.Add(&segment.Trace{ID: made[0].ID, Entries: made[0].Entries}); err != nil {
+		t.Errorf("after a trace that was refused: %v", err)
 	}
 }

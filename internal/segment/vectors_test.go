@@ -115,7 +115,7 @@ func sealedCases(t *testing.T) (good []byte, cases map[string][]byte, order []st
 		to   byte
 	}{
 		{"an entry is none", at, 'F'},
-		{"an entry of a later version", at + 1, 2},
+		{"an entry of a later version", at + 1, 3},
 		{"an entry says that a part is spilled", at + 3, records[at+3] ^ 1},
 		{"an entry is of another trace", at + 16, records[at+16] ^ 1},
 		{"a document is another", bytes.LastIndex(records, []byte("/result")) + len("/result"), 0},

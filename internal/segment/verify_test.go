@@ -44,7 +44,7 @@ func TestLyingFooterIsDetected(t *testing.T) {
 	}
 	// The head digest of the first trace of the index.
 	const first = 16 + 2*48 // after the head, the block and the list
-	r, err := segment.Open(bytes.NewReader(whole), int64(len(whole)))
+	r, err := segment.Open(bytes.NewReader(whole), int64(len(whole)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestLyingFooterIsFoundOnLookup(t *testing.T) {
 		"id":                      {16 + 2*48 + 15, false},
 	} {
 		b := patch(seal(t, one), func(footer []byte) { footer[c.at] ^= 1 })
-		r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+		r, err := segment.Open(bytes.NewReader(b), int64(len(b)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func TestVerifyNamesTheBadTrace(t *testing.T) {
 
 func TestVerifyNamesTheDamagedBlock(t *testing.T) {
 	b := seal(t, many(40)...)
-	r, err := segment.Open(bytes.NewReader(b), int64(len(b)))
+	r, err := segment.Open(bytes.NewReader(b), int64(len(b)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

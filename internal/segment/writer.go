@@ -20,6 +20,7 @@ type Writer struct {
 	sum    hash.Hash // of all bytes written
 	offset uint64
 	zstd   *zstd.Encoder
+	keys   chain.Keys
 
 	block    []byte // trace records not yet written
 	inBlock  uint32
@@ -32,14 +33,14 @@ type Writer struct {
 }
 
 // NewWriter starts a segment on w, which the caller syncs and closes after
-// [Writer.Close].
-func NewWriter(w io.Writer) (*Writer, error) {
+// [Writer.Close]. Entries that have a key are sealed with keys, which is not needed where none has.
+func NewWriter(w io.Writer, keys chain.Keys) (*Writer, error) {
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault),
 		zstd.WithWindowSize(maxWindow))
 	if err != nil {
 		return nil, tga.Errorf(tga.GenericStateError, "start a segment: %w", err)
 	}
-	sw := &Writer{w: w, sum: sha256.New(), zstd: enc, shown: map[tga.ID]chain.Listing{}}
+	sw := &Writer{w: w, sum: sha256.New(), zstd: enc, keys: keys, shown: map[tga.ID]chain.Listing{}}
 	return sw, sw.write(appendHeader(nil))
 }
 
@@ -71,9 +72,13 @@ func (w *Writer) Add(t *Trace) error {
 	if err := checkList(t.ID, listed); err != nil {
 		return err
 	}
+	block, err := t.append(w.block, w.keys)
+	if err != nil {
+		return err
+	}
 	w.footer.traces = append(w.footer.traces, t.info(replayed, len(w.footer.blocks)))
 	w.shown[t.ID], w.listed = shown, listed
-	w.block = t.append(w.block)
+	w.block = block
 	w.inBlock++
 	if len(w.block) < BlockTarget {
 		return nil

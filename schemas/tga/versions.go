@@ -15,6 +15,7 @@ const (
 	// What stands in the log: entries and notes (wal/chain), the values of the store
 	// (engine), ledger records.
 	EntryFrameVersion   = 1
+	SealedFrameVersion  = 2 // of an entry whose parts are sealed
 	NoteFrameVersion    = 1
 	StoreValueVersion   = 1
 	LedgerRecordVersion = 1

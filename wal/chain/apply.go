@@ -208,6 +208,9 @@ func (t *Trace) advance(e *Entry) error {
 	if e.Type == tga.EffectType {
 		t.Documents = e.Documents
 	}
+	if e.Key != 0 {
+		t.Key = e.Key
+	}
 	if t.Entries == nil {
 		t.Entries = make([]tga.LogEntry, 0, mostEntries)
 	}

@@ -18,9 +18,17 @@ import (
 // those bytes: they must not be modified afterwards.
 //
 // Errors are STATE_CHECKSUM_MISMATCH with Where "stored", trace, seq and where two
-// digests differ both of them; FORMAT_TOO_NEW for a newer version or a sealed part;
-// readSpill's own error.
+// digests differ both of them; FORMAT_TOO_NEW for a newer version; STORE_UNAVAILABLE for a frame
+// with sealed parts, which [DecodeSealedFrame] reads; readSpill's own error.
 func DecodeFrame(frame []byte, readSpill func(size int64) ([]byte, error)) (Entry, error) {
+	return DecodeSealedFrame(frame, nil, readSpill)
+}
+
+// DecodeSealedFrame is [DecodeFrame] for a frame whose parts may be sealed. An entry whose key
+// was destroyed is read as one whose parts were erased, and still has the key's id. Without
+// keys, and where they cannot be had, the error is STORE_UNAVAILABLE: that is no fault of the
+// trace.
+func DecodeSealedFrame(frame []byte, keys Keys, readSpill func(size int64) ([]byte, error)) (Entry, error) {
 	h, err := decodeHeader(frame)
 	if err != nil {
 		return Entry{}, err
@@ -39,6 +47,14 @@ func DecodeFrame(frame []byte, readSpill func(size int64) ([]byte, error)) (Entr
 		return Entry{}, err
 	}
 	e := Entry{LogEntry: h.LogEntry, Preimage: preimage, Committed: h.committed, Epoch: h.epoch}
+	if h.version == tga.SealedFrameVersion {
+		if open, err := e.open(h, parts, keys); err != nil {
+			return Entry{}, err
+		} else if !open {
+			e.proof = proofOf(&e)
+			return e, nil
+		}
+	}
 	for _, p := range parts[1:] {
 		e.Documents = append(e.Documents, Document{Pointer: p.pointer, Data: p.data, Erased: p.encoding == erased})
 	}
@@ -89,6 +105,9 @@ func decodeParts(h header, b []byte, readSpill func(size int64) ([]byte, error))
 		if p.encoding == erased {
 			flags |= flagErased
 		}
+		if p.encoding == sealed {
+			flags |= flagSealed
+		}
 		if p.place == spilled {
 			flags |= flagSpilled
 			spill += p.size
@@ -137,10 +156,14 @@ func decodePart(h header, i int, b []byte) (p part, rest []byte, err error) {
 	pointerLen := int(binary.BigEndian.Uint16(b[2:]))
 	b = b[partLen:]
 	switch {
-	case p.encoding == sealed:
-		return fault(tga.FormatTooNew, "sealed under a key; this program has no keys")
-	case p.encoding != plain && p.encoding != erased:
+	case p.encoding > erased:
 		return fault(tga.StateChecksumMismatch, "unknown encoding")
+	case p.encoding == sealed && h.version != tga.SealedFrameVersion:
+		return fault(tga.FormatTooNew, "sealed, and the frame's version has no keys")
+	case h.version == tga.SealedFrameVersion && (p.encoding == plain || p.encoding == erased && i == 0):
+		return fault(tga.StateChecksumMismatch, "not sealed, in a frame of version 2")
+	case p.encoding == sealed && p.size < keyLen+SealOverhead:
+		return fault(tga.StateChecksumMismatch, "sealed, and shorter than nothing would be")
 	case p.encoding == erased && (p.size != 0 || p.place != inline):
 		return fault(tga.StateChecksumMismatch, "erased, but with bytes")
 	case p.place == inline && p.size > MaxInline, p.place == spilled && p.size <= MaxInline,

@@ -52,13 +52,15 @@ const (
 // An erased artifact is the only part of its frame: without document_hashes nothing says
 // what documents there should be. A document alone may be erased beside its artifact.
 //
-// Sealed is reserved: no version-1 frame has a sealed part, and decode answers
-// FORMAT_TOO_NEW, because the bytes may be good and this program cannot tell.
+// A frame of version 2 is that of an entry with a key. Its artifact is sealed, each document
+// is sealed or erased, and all are sealed under one key; size and place are those of the sealed
+// bytes, see [Keys]. Of a frame of version 1 with a sealed part decode says FORMAT_TOO_NEW: no
+// program of ours wrote it, and another one's bytes may be good.
 //
 // flags say what the parts say, so that a scan sees it in the header: flagSpilled,
-// flagErased, flagDocuments. A version 1 frame has no other; decode refuses one that
-// has (STATE_CHECKSUM_MISMATCH) and one whose flags and parts disagree. A newer
-// version is FORMAT_TOO_NEW. What a new flag would mean takes a new version.
+// flagErased, flagDocuments, and in version 2, always, flagSealed. A frame has no other;
+// decode refuses one that has (STATE_CHECKSUM_MISMATCH) and one whose flags and parts disagree.
+// A newer version is FORMAT_TOO_NEW. What a new flag would mean takes a new version.
 //
 // Committed and epoch are under no digest: they are the store's own account of the
 // append, nothing is decided from them that a digest has to carry.
@@ -70,6 +72,7 @@ const (
 	flagSpilled   = 1 << 0 // some part is spilled
 	flagErased    = 1 << 1 // some part is erased
 	flagDocuments = 1 << 2 // there are parts beside the artifact
+	flagSealed    = 1 << 3 // the parts are sealed
 	knownFlags    = flagSpilled | flagErased | flagDocuments
 
 	plain  = 0
@@ -84,53 +87,86 @@ const (
 // over [MaxInline], which the store keeps in chunks of [ChunkSize]; nil where there
 // are none. A part without bytes to keep (Artifact nil, Document.Erased) is written
 // as erased, so the frame of an entry whose content was destroyed is made by the same
-// function. [Trace.Apply] has refused an entry over the sizes that a frame can hold;
-// one that did not pass it may make AppendFrame panic.
+// function. Nothing is sealed, whatever key e has: see [AppendSealedFrame]. [Trace.Apply] has
+// refused an entry over the sizes that a frame can hold; one that did not pass it may make
+// AppendFrame panic.
 func AppendFrame(dst []byte, e *Entry) (frame, spill []byte) {
+	frame, spill, err := appendFrame(dst, e, nil)
+	if err != nil {
+		panic("wal: " + err.Error()) // nothing seals, so nothing fails
+	}
+	return frame, spill
+}
+
+// framing is a frame that is being made.
+type framing struct {
+	seal       func(part int, pointer string, data []byte) ([]byte, error) // nil: nothing is sealed
+	dst, spill []byte
+	parts      int
+	flags      uint16
+}
+
+// part appends the next part; gone says that its bytes are destroyed.
+func (f *framing) part(pointer string, data []byte, gone bool) error {
+	encoding, place := byte(plain), byte(inline)
+	if gone {
+		encoding, data = erased, nil
+		f.flags |= flagErased
+	} else if f.seal != nil {
+		encoding = sealed
+		f.flags |= flagSealed
+		var err error
+		if data, err = f.seal(f.parts, pointer, data); err != nil {
+			return err
+		}
+	}
+	if len(data) > MaxInline {
+		place = spilled
+		f.flags |= flagSpilled
+	}
+	f.parts++
+	f.dst = append(f.dst, encoding, place)
+	f.dst = binary.BigEndian.AppendUint16(f.dst, uint16(len(pointer)))
+	f.dst = binary.BigEndian.AppendUint64(f.dst, uint64(len(data)))
+	f.dst = append(f.dst, pointer...)
+	if place == spilled {
+		f.spill = append(f.spill, data...)
+	} else {
+		f.dst = append(f.dst, data...)
+	}
+	return nil
+}
+
+// appendFrame makes the frame of e, whose parts are sealed with seal where that is not nil.
+func appendFrame(dst []byte, e *Entry, seal func(part int, pointer string, data []byte) ([]byte, error)) (frame, spill []byte, err error) {
 	start := len(dst)
 	dst = slices.Grow(dst, frameRoom(e))
 	dst = append(dst, make([]byte, headerLen)...)
-	dst = append(dst, e.IdempotencyKey...)
-
-	var flags uint16
+	f := framing{seal: seal, dst: append(dst, e.IdempotencyKey...)}
 	if len(e.Documents) > 0 {
-		flags |= flagDocuments
-	}
-	part := func(pointer string, data []byte, gone bool) {
-		encoding, place := byte(plain), byte(inline)
-		switch {
-		case gone:
-			encoding, data = erased, nil
-			flags |= flagErased
-		case len(data) > MaxInline:
-			place = spilled
-			flags |= flagSpilled
-		}
-		dst = append(dst, encoding, place)
-		dst = binary.BigEndian.AppendUint16(dst, uint16(len(pointer)))
-		dst = binary.BigEndian.AppendUint64(dst, uint64(len(data)))
-		dst = append(dst, pointer...)
-		if place == spilled {
-			spill = append(spill, data...)
-		} else {
-			dst = append(dst, data...)
-		}
-	}
-	if e.Artifact == nil {
-		part("", nil, true)
-	} else {
-		part("", e.Artifact.Canonical, false)
-	}
-	for _, d := range e.Documents {
-		part(d.Pointer, d.Data, d.Erased)
+		f.flags |= flagDocuments
 	}
 	if frameLimits(e) != "" {
 		panic("wal: frame of an entry with " + frameLimits(e))
 	}
-
-	h := dst[start:]
+	if e.Artifact == nil {
+		err = f.part("", nil, true)
+	} else {
+		err = f.part("", e.Artifact.Canonical, false)
+	}
+	for i := 0; i < len(e.Documents) && err == nil; i++ {
+		d := &e.Documents[i]
+		err = f.part(d.Pointer, d.Data, d.Erased)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	h := f.dst[start:]
 	h[0], h[1] = entryMagic, tga.EntryFrameVersion
-	binary.BigEndian.PutUint16(h[2:], flags)
+	if seal != nil {
+		h[1] = tga.SealedFrameVersion
+	}
+	binary.BigEndian.PutUint16(h[2:], f.flags)
 	h[4], h[5], h[6], h[7] = byte(e.From), byte(e.To), byte(e.Type), byte(1+len(e.Documents))
 	binary.BigEndian.PutUint64(h[8:], e.Seq)
 	copy(h[16:], e.TraceID[:])
@@ -144,18 +180,22 @@ func AppendFrame(dst []byte, e *Entry) (frame, spill []byte) {
 	copy(h[152:], e.ArtifactID[:])
 	copy(h[168:], e.ToolCallID[:])
 	binary.BigEndian.PutUint64(h[184:], uint64(e.TS))
-	return dst, spill
+	return f.dst, f.spill, nil
 }
 
 // frameRoom estimates the length of e's frame, so that it is made in one piece. A part that is
 // spilled counts as the longest one that is not.
 func frameRoom(e *Entry) int {
-	n := headerLen + partLen + len(e.IdempotencyKey)
+	over := 0
+	if e.Key != 0 {
+		over = keyLen + SealOverhead
+	}
+	n := headerLen + partLen + over + len(e.IdempotencyKey)
 	if e.Artifact != nil {
 		n += min(len(e.Artifact.Canonical), MaxInline)
 	}
 	for _, d := range e.Documents {
-		n += partLen + len(d.Pointer) + min(len(d.Data), MaxInline)
+		n += partLen + over + len(d.Pointer) + min(len(d.Data), MaxInline)
 	}
 	return n
 }
@@ -178,6 +218,9 @@ func frameLimits(e *Entry) string {
 		}
 		size += int64(len(d.Data))
 	}
+	if e.Key != 0 {
+		size += int64(1+len(e.Documents)) * (keyLen + SealOverhead)
+	}
 	if size > MaxSpill {
 		return "over 4 GiB of parts"
 	}
@@ -187,6 +230,7 @@ func frameLimits(e *Entry) string {
 // header is an entry frame without its parts.
 type header struct {
 	tga.LogEntry
+	version   byte
 	flags     uint16
 	parts     int
 	committed tga.Millis
@@ -198,13 +242,14 @@ func decodeHeader(frame []byte) (header, error) {
 	if len(frame) < 2 || frame[0] != entryMagic {
 		return h, storedFault(h, tga.StateChecksumMismatch, "no entry frame: %d bytes", len(frame))
 	}
-	if v := frame[1]; v > tga.EntryFrameVersion {
-		return h, storedFault(h, tga.FormatTooNew, "entry frame of version %d, this program knows %d", v, tga.EntryFrameVersion)
+	if v := frame[1]; v > tga.SealedFrameVersion {
+		return h, storedFault(h, tga.FormatTooNew, "entry frame of version %d, this program knows %d", v, tga.SealedFrameVersion)
 	}
-	if len(frame) < headerLen || frame[1] != tga.EntryFrameVersion {
+	if len(frame) < headerLen || frame[1] < tga.EntryFrameVersion {
 		return h, storedFault(h, tga.StateChecksumMismatch, "no entry frame: version %d, %d bytes", frame[1], len(frame))
 	}
 	h = header{
+		version:   frame[1],
 		flags:     binary.BigEndian.Uint16(frame[2:]),
 		parts:     int(frame[7]),
 		committed: tga.Millis(binary.BigEndian.Uint64(frame[32:])),
@@ -229,8 +274,12 @@ func decodeHeader(frame []byte) (header, error) {
 		return h, storedFault(h, tga.StateChecksumMismatch, "key of %d bytes in a frame of %d", keyLen, len(frame))
 	}
 	h.IdempotencyKey = string(frame[headerLen : headerLen+int(keyLen)])
-	if h.flags&^knownFlags != 0 {
-		return h, storedFault(h, tga.StateChecksumMismatch, "unknown frame flags %#x", h.flags&^knownFlags)
+	known := uint16(knownFlags)
+	if h.version == tga.SealedFrameVersion {
+		known |= flagSealed
+	}
+	if h.flags&^known != 0 {
+		return h, storedFault(h, tga.StateChecksumMismatch, "unknown frame flags %#x", h.flags&^known)
 	}
 	return h, nil
 }

@@ -157,7 +157,8 @@ func TestFrameFaultsHaveTheirCode(t *testing.T) {
 	}{
 		"magic":                {rewrite(e, 0, 'F'), tga.StateChecksumMismatch},
 		"version 0":            {rewrite(e, 1, 0), tga.StateChecksumMismatch},
-		"version 2":            {rewrite(e, 1, 2), tga.FormatTooNew},
+		"sealed, and plain":    {rewrite(e, 1, 2), tga.StateChecksumMismatch},
+		"version 3":            {rewrite(e, 1, 3), tga.FormatTooNew},
 		"unknown flag":         {rewrite(e, 3, 1<<3|1<<2), tga.StateChecksumMismatch},
 		"unknown high flag":    {rewrite(e, 2, 0x80), tga.StateChecksumMismatch},
 		"flag without cause":   {rewrite(e, 3, 1<<2|1), tga.StateChecksumMismatch},

@@ -39,7 +39,7 @@ func TestPartsAtTheirLimits(t *testing.T) {
 		"erased":                    {partOf(erased, inline, 0, "", 0), 0, ""},
 		"erased with a size":        {partOf(erased, inline, 1, "", 1), 0, "erased, but with bytes"},
 		"erased and spilled":        {partOf(erased, spilled, 0, "", 0), 0, "erased, but with bytes"},
-		"sealed":                    {partOf(sealed, inline, 0, "", 0), 0, "sealed under a key"},
+		"sealed, in a plain frame":  {partOf(sealed, inline, 36, "", 36), 0, "has no keys"},
 		"no such encoding":          {partOf(erased+1, inline, 0, "", 0), 0, "unknown encoding"},
 		"a pointer":                 {partOf(plain, inline, 0, "/p", 0), 1, ""},
 		"a pointer cut short":       {partOf(plain, inline, 0, "/p", 0)[:partLen+1], 1, "pointer cut short"},
@@ -49,6 +49,32 @@ func TestPartsAtTheirLimits(t *testing.T) {
 		_, rest, err := decodePart(header{}, x.index, x.part)
 		if (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) || len(rest) != 0 {
 			t.Errorf("%s: %v and %d bytes, want %q", name, err, len(rest), x.want)
+		}
+	}
+}
+
+// TestSealedPartsAtTheirLimits: a sealed part is as long as its nonce, its tag and the key's id, at
+// the least, and a sealed frame has no plain part.
+func TestSealedPartsAtTheirLimits(t *testing.T) {
+	for name, x := range map[string]struct {
+		part  []byte
+		index int
+		want  string
+	}{
+		"nothing, sealed":          {partOf(sealed, inline, 36, "", 36), 0, ""},
+		"one less":                 {partOf(sealed, inline, 35, "", 35), 0, "shorter than nothing would be"},
+		"the most inline":          {partOf(sealed, inline, MaxInline, "", MaxInline), 0, ""},
+		"the least spilled":        {partOf(sealed, spilled, MaxInline+1, "", 0), 0, ""},
+		"one less spilled":         {partOf(sealed, spilled, MaxInline, "", 0), 0, "its size is not for its place"},
+		"a plain artifact":         {partOf(plain, inline, 0, "", 0), 0, "not sealed"},
+		"a plain document":         {partOf(plain, inline, 0, "/p", 0), 1, "not sealed"},
+		"an erased artifact":       {partOf(erased, inline, 0, "", 0), 0, "not sealed"},
+		"an erased document":       {partOf(erased, inline, 0, "/p", 0), 1, ""},
+		"an encoding there is not": {partOf(erased+1, inline, 0, "", 0), 0, "unknown encoding"},
+	} {
+		_, _, err := decodePart(header{version: tga.SealedFrameVersion}, x.index, x.part)
+		if (err == nil) != (x.want == "") || err != nil && !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s: %v, want %q", name, err, x.want)
 		}
 	}
 }

@@ -31,6 +31,7 @@ type Entry struct {
 	Documents []Document    // what the artifact's document_hashes bind, in their order; none when it is erased
 	Committed tga.Millis    // the store's clock at the commit; not hashed
 	Epoch     Epoch         // lease under which it was appended; not hashed
+	Key       KeyID         // key that its parts are sealed under, 0 for none; not hashed. Artifact is nil where it was destroyed
 
 	proof *proof // what [DecodeFrame] found of it; nil for an entry from elsewhere
 }

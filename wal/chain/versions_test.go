@@ -11,8 +11,14 @@ import (
 
 func TestFormatsHaveTheirNumbers(t *testing.T) {
 	made := chaintest.New(chaintest.Options{Seed: 8, Notes: 2, Documents: manyShapes["three, two spill"].Documents})
-	var frames, notes [][]byte
+	var frames, sealed, notes [][]byte
 	for _, e := range made.Entries {
+		e.Key = 3
+		frame, spill, err := chain.AppendSealedFrame(nil, &e, &chaintest.Ring{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sealed = append(sealed, frame, spill)
 		erased := chaintest.Erase(e)
 		for _, e := range []*chain.Entry{&e, &erased} {
 			frame, spill := chain.AppendFrame(nil, e)
@@ -23,5 +29,6 @@ func TestFormatsHaveTheirNumbers(t *testing.T) {
 		notes = append(notes, chain.AppendNoteFrame(nil, &made.Notes[i], 4, 5))
 	}
 	golden.HoldFormat(t, "EntryFrameVersion", tga.EntryFrameVersion, frames...)
+	golden.HoldFormat(t, "SealedFrameVersion", tga.SealedFrameVersion, sealed...)
 	golden.HoldFormat(t, "NoteFrameVersion", tga.NoteFrameVersion, notes...)
 }
