@@ -26,6 +26,7 @@ var targets = map[string]func(fuzzer){
 	"DecodeFrame":             fuzzDecodeFrame,
 	"DecodeLogEntry":          fuzzDecodeLogEntry,
 	"DecodeNote":              fuzzDecodeNote,
+	"Keyring":                 fuzzKeyring,
 	"DecodeSealedFrame":       fuzzDecodeSealedFrame,
 	"DecodeNoteFrame":         fuzzDecodeNoteFrame,
 	"DecodeRecord":            fuzzDecodeRecord,

@@ -70,6 +70,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/access", "the lock of a directory that one process has; modes and owners of files. Nothing of tgad, so `engine` may use them", ""},
 	{"internal/filelock", "", "internal/access"},
 	{"internal/secretfile", `files whose content is secret: who may have access, and the grammar of headers`, "internal/access"},
+	{"internal/keyring", `the data keys that a store seals under, in a file outside of it`, "internal/access internal/filelock internal/secretfile schemas/tga wal/chain"},
 	{"internal/serial", `marks tests by what they take: some the race detector leaves out, some only make accept runs`, ""},
 	{"internal/clip", `texts made fit to be shown: cut to a length, harmless, as a word of a shell`, ""},
 	{"internal/clock", `the one rule by which time that passes is told: wall and monotonic clock, jumps`, ""},

@@ -29,6 +29,8 @@ const (
 	// BackupVersion and WitnessVersion end the format's name in BACKUP and in a witness file.
 	BackupVersion  = "1"
 	WitnessVersion = "1"
+	// KeyringVersion is that of the file with the data keys, beside the store.
+	KeyringVersion = 1
 
 	// Working state: heads and boundaries, nodes, and its JSON snapshots.
 	WorkingStateVersion = 1

@@ -1,0 +1,16 @@
+// Package keyring keeps the data keys that a store seals its entries under, in a file outside of
+// the store. To destroy a key is to erase everything that it sealed, in every copy of the store.
+//
+// A data key is wrapped under a key-encryption key (KEK), which comes from a file or from a
+// command. One process has a ring open; the lock is the file beside the ring, with ".lock" at the
+// end. A key has a number, its slot, and no number is given to two keys.
+//
+// # Invariants
+//
+//	apart      a ring does not lie within the store's directory        [Open]         TestRingLiesOutsideOfTheStore
+//	once       a key is given to one trace, or to one subject           [Ring.Key]     TestKeyIsGivenOnce
+//	durable    a key is on disk before anything is sealed under it      [Ring.Key]     TestKeyIsDurableBeforeItIsGiven
+//	gone       a destroyed key stays destroyed, over every open         [Ring.Destroy] TestDestroyedKeyStaysDestroyed
+//	unknown    a key that is not at hand is never taken for destroyed   [Ring.Open]    TestDamagedSlotIsNotDestroyed
+//	bytes      an open of any bytes ends with an error or a ring        [Open]         FuzzKeyring
+package keyring

@@ -1,0 +1,130 @@
+package keyring
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/tgad/tgad/internal/secretfile"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// KEK says where a ring's key-encryption key comes from: a file, or a command.
+type KEK struct {
+	// File has 32 bytes, or 64 hex digits. Nobody but its owner and a group can read it.
+	File string
+	// Command is a program and its arguments. It is called with `wrap` or `unwrap` behind these,
+	// gets the bytes to wrap or unwrap on its standard input and says the result on its standard
+	// output. The ring keeps its KEK as that program wrapped it.
+	Command []string
+	// Timeout bounds a call of the command. Zero is 10 s.
+	Timeout time.Duration
+}
+
+const kekLen = 32
+
+// new returns a KEK for a new ring, and what the ring keeps of it.
+func (k KEK) new(random io.Reader) (kek, kept []byte, err error) {
+	if k.from() == fromFile {
+		kek, err = k.read()
+		return kek, nil, err
+	}
+	kek = make([]byte, kekLen)
+	if _, err := io.ReadFull(random, kek); err != nil {
+		return nil, nil, tga.Errorf(tga.StoreUnavailable, "key ring: random bytes: %w", err)
+	}
+	if kept, err = k.call("wrap", kek); err != nil {
+		return nil, nil, err
+	}
+	if len(kept) == 0 || len(kept) > maxKEK {
+		return nil, nil, tga.Errorf(tga.StoreUnavailable, "key ring: %s wrap said %d bytes: want 1 to %d", k.Command[0], len(kept), maxKEK)
+	}
+	return kek, kept, nil
+}
+
+// old returns the KEK of a ring that is there.
+func (k KEK) old(kept []byte) ([]byte, error) {
+	if k.from() == fromFile {
+		return k.read()
+	}
+	kek, err := k.call("unwrap", kept)
+	if err == nil && len(kek) != kekLen {
+		err = tga.Errorf(tga.StoreUnavailable, "key ring: %s unwrap said %d bytes: want %d", k.Command[0], len(kek), kekLen)
+	}
+	return kek, err
+}
+
+func (k KEK) from() byte {
+	if len(k.Command) > 0 {
+		return fromCommand
+	}
+	return fromFile
+}
+
+func (k KEK) check() error {
+	if (k.File != "") == (len(k.Command) > 0) {
+		return tga.Errorf(tga.ValidationError, "key ring: name a file with the key-encryption key, or a command, and not both")
+	}
+	return nil
+}
+
+// read reads the KEK from its file.
+func (k KEK) read() ([]byte, error) {
+	raw, err := secretfile.Read(k.File)
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "key ring: key-encryption key: %w", err)
+	}
+	if len(raw) == kekLen {
+		return raw, nil
+	}
+	kek, err := hex.DecodeString(string(bytes.TrimSpace(raw)))
+	if err != nil || len(kek) != kekLen {
+		// The error of hex names a digit of the key.
+		return nil, tga.Errorf(tga.StoreUnavailable, "key ring: %s is no key-encryption key: want %d bytes, or %d hex digits", k.File, kekLen, 2*kekLen)
+	}
+	return kek, nil
+}
+
+// call runs the command. What it says on its standard error is shown, cut to a line; nothing of
+// its output is.
+func (k KEK) call(verb string, in []byte) ([]byte, error) {
+	timeout := k.Timeout
+	if timeout == 0 {
+		timeout = 10 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, k.Command[0], append(k.Command[1:len(k.Command):len(k.Command)], verb)...)
+	cmd.WaitDelay = time.Second
+	var out, said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &limited{&out, maxKEK + 1}, &limited{&said, 300}
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("no answer within %v", timeout)
+	}
+	if err != nil {
+		line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
+		if line != "" {
+			err = errors.Join(err, errors.New(line))
+		}
+		return nil, tga.Errorf(tga.StoreUnavailable, "key ring: %s %s: %w", k.Command[0], verb, err)
+	}
+	return out.Bytes(), nil
+}
+
+// limited keeps the first bytes of what is written, and takes the rest for written.
+type limited struct {
+	to   *bytes.Buffer
+	most int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	l.to.Write(p[:min(len(p), max(0, l.most-l.to.Len()))])
+	return len(p), nil
+}
