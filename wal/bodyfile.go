@@ -248,8 +248,8 @@ func (l *Log) Sweep(ctx context.Context, live func(key []byte, f File) (bool, er
 				return removed, err
 			}
 		}
-		if err := l.opts.FS.Remove(l.files.path(name)); err != nil {
-			return removed, unavailable("remove "+name, err)
+		if err := l.unlink(name); err != nil {
+			return removed, err
 		}
 		removed++
 	}

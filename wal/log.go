@@ -83,6 +83,7 @@ type Log struct {
 	times Times
 	spare *spare
 	made  atomic.Pointer[spare] // the newest that this process began, for [Log.Abandon]
+	wipe  atomic.Bool           // see [Log.Wipe]
 	err   error                 // the first failed write: what the file has then is not known
 	syncs atomic.Int64
 	bytes atomic.Int64

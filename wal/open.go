@@ -145,6 +145,11 @@ func (l *Log) Resume(t Tail) error {
 		return err
 	}
 	l.line = l.id.Timeline
+	for _, v := range l.stale { // a rewrite that a crash ended may have been for an erasure
+		if err := l.files.wipe(v.name()); err != nil {
+			return err
+		}
+	}
 	if err := l.files.remove(l.stale); err != nil {
 		return err
 	}

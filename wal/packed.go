@@ -301,6 +301,14 @@ type block struct {
 
 func (c *blocks) init(limit int) { c.limit, c.list = limit, map[blockKey]*block{} }
 
+// clear forgets them all.
+func (c *blocks) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.list)
+	c.size = 0
+}
+
 func (c *blocks) get(k blockKey) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

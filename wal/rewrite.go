@@ -345,5 +345,11 @@ func (l *Log) exchange(number uint64, gen uint32) error {
 	if err := l.handles.exchange(number, gen); err != nil {
 		return err
 	}
-	return d.remove([]version{{number, gen - 1}})
+	if err := l.unlink(version{number, gen - 1}.name()); err != nil {
+		return err
+	}
+	if err := d.sync(); err != nil {
+		return unavailable("sync "+d.dir, err)
+	}
+	return nil
 }

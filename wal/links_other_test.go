@@ -1,0 +1,5 @@
+//go:build !unix
+
+package wal
+
+var oneLink, twoLinks any

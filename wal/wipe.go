@@ -1,0 +1,100 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Wipe says whether files that are no longer needed are filled with zeros before they go, from
+// now on: their bytes are not left in free blocks of the disk. A file that has another name, in a
+// backup that was made of links, is left as it is there. What a crash left is always wiped.
+func (l *Log) Wipe(on bool) error {
+	l.wipe.Store(on)
+	l.handles.cache.clear()
+	if !on {
+		return nil
+	}
+	return l.files.wipe(packingName)
+}
+
+// EndSegment begins the next segment, so that the one written to so far can be rewritten. It is
+// a method of the writer's, like [Log.Append].
+func (l *Log) EndSegment() error {
+	if l.err == nil {
+		l.err = l.advance(0)
+	}
+	return l.err
+}
+
+// unlink removes a file, and wipes it before where that is asked for.
+func (l *Log) unlink(name string) error {
+	if l.wipe.Load() {
+		if err := l.files.wipe(name); err != nil {
+			return err
+		}
+	}
+	if err := l.files.fs.Remove(l.files.path(name)); err != nil {
+		return unavailable("remove "+name, err)
+	}
+	return nil
+}
+
+// wipe fills a file with zeros and syncs it; one that is not there, or has another name, it leaves.
+func (d files) wipe(name string) (err error) {
+	info, err := d.fs.Stat(d.path(name))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && linked(info) {
+		return nil
+	}
+	if err != nil {
+		return unavailable("look at "+name, err)
+	}
+	f, err := d.fs.OpenReadWrite(d.path(name), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return unavailable("wipe "+name, err)
+	}
+	defer func() { err = errors.Join(err, closing(f)) }()
+	for at, size := int64(0), info.Size(); at < size; at += piece {
+		if _, err := f.WriteAt(make([]byte, min(piece, size-at)), at); err != nil {
+			return unavailable("wipe "+name, err)
+		}
+	}
+	if err := f.Sync(); err != nil {
+		return unavailable("wipe "+name, err)
+	}
+	return nil
+}
+
+// Retains reports whether a segment of [Log.Full] still has a body of which f is true.
+func (l *Log) Retains(ctx context.Context, number uint64, f func(*Op) (bool, error)) (found bool, err error) {
+	seg, end, err := l.rewritable(number)
+	if err != nil {
+		return false, err
+	}
+	err = l.handles.with(number, func(h *handle) error {
+		w := &window{f: h, size: end}
+		return w.records(ctx, nil, seg, end, func(r *Record) error {
+			return r.Ops(func(op *Op) error {
+				if op.Place != Inline || op.Ref.Length == 0 {
+					return nil
+				}
+				asked, err := f(op)
+				if asked && h.packed != nil {
+					asked, err = h.packed.sameBody(op)
+				}
+				if asked && err == nil {
+					return errEnough
+				}
+				return err
+			})
+		})
+	})
+	if errors.Is(err, errEnough) {
+		return true, nil
+	}
+	return false, err
+}
+
+var errEnough = errors.New("enough was seen")
