@@ -50,7 +50,7 @@ func (db *DB) Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (Tic
 		return Ticket{}, err
 	}
 	defer db.health.leave()
-	if err := db.health.writable(); err != nil {
+	if err := db.writable(); err != nil {
 		return Ticket{}, err
 	}
 	if err := b.Check(lease.TraceID); err != nil {
@@ -131,6 +131,8 @@ func (db *DB) admit(ctx context.Context, ps parts) (Ticket, error) {
 
 // follow makes the step of each part that follows its head, as if it were alone.
 func (db *DB) follow(ctx context.Context, ps parts) (Ticket, error) {
+	db.choosing.RLock()
+	defer db.choosing.RUnlock()
 	var few [2]*step
 	for i := range ps {
 		p := &ps[i]
@@ -219,6 +221,10 @@ func (db *DB) expect(head fold, b chain.Batch) error {
 // is read back too: bytes that no reader takes would end the trace for good.
 func (db *DB) link(head fold, lease chain.Lease, b chain.Batch) (*step, error) {
 	now, t := db.times.now(), head.Trace
+	key, err := db.ringed.keyFor(t, &b)
+	if err != nil {
+		return nil, err
+	}
 	s := &step{lease: lease, before: head, after: t.Successor(), committed: now, attachments: b.Attachments}
 	if s.entries = s.one[:0]; len(b.Artifacts) > len(s.one) {
 		s.entries = make([]chain.Entry, 0, len(b.Artifacts))
@@ -231,7 +237,7 @@ func (db *DB) link(head fold, lease chain.Lease, b chain.Batch) (*step, error) {
 		ts = max(ts, t.Entries[n-1].TS)
 	}
 	for _, a := range b.Artifacts {
-		s.entries = append(s.entries, chain.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: lease.Epoch})
+		s.entries = append(s.entries, chain.Entry{Artifact: a.Artifact, Documents: a.Documents, Committed: now, Epoch: lease.Epoch, Key: key})
 		e := &s.entries[len(s.entries)-1]
 		if a.Entry == nil {
 			e.Preimage = s.room.of(len(s.entries) - 1)

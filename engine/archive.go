@@ -18,6 +18,7 @@ type archive struct {
 	footers lru[tga.ID, *segment.Reader]
 	blocks  lru[blockName, *segment.Block]
 	lists   lru[tga.ID, *segment.List]
+	keys    chain.Keys // open what is sealed; may be nil
 }
 
 type blockName struct {
@@ -33,10 +34,12 @@ const (
 	listsBytes   = 8 << 20
 )
 
-func (a *archive) init() {
+func newArchive(keys chain.Keys) *archive {
+	a := &archive{keys: keys}
 	a.footers.init(1<<20, footersBytes)
 	a.blocks.init(1<<20, blocksBytes)
 	a.lists.init(1<<20, listsBytes)
+	return a
 }
 
 func (a *archive) clear() {
@@ -81,7 +84,7 @@ func (a *archive) in(l *wal.Log, at wal.File, key []byte, f func(*segment.Reader
 	if ok {
 		return f(r.On(body))
 	}
-	if r, err = segment.Open(body, body.Len(), nil); err != nil {
+	if r, err = segment.Open(body, body.Len(), a.keys); err != nil {
 		return err
 	}
 	a.footers.put(at.ID, r.On(nil), r.Size())
@@ -197,7 +200,7 @@ func (r *reading) inSegment(n uint64, f func(*segment.Reader) error) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	sr, err := segment.Open(body, body.Len(), nil)
+	sr, err := segment.Open(body, body.Len(), r.keys)
 	if err != nil {
 		return err
 	}

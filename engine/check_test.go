@@ -108,7 +108,7 @@ func TestCheckFindsEveryDamagedKey(t *testing.T) {
 
 // A trace with a bad entry is refused by name, with both digests; the others go on.
 func TestDamagedTraceIsQuarantinedAlone(t *testing.T) {
-	db, err := engine.Open("store", options(vfs.NewMem()))
+	db, err := engine.Open("store", readable(vfs.NewMem()))
 	if err != nil {
 		t.Fatal(err)
 	}

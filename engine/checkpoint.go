@@ -19,7 +19,7 @@ func (db *DB) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Check
 		return tga.Checkpoint{}, err
 	}
 	defer db.health.leave()
-	if err := db.health.writable(); err != nil {
+	if err := db.writable(); err != nil {
 		return tga.Checkpoint{}, err
 	}
 	id := lease.TraceID
@@ -38,6 +38,9 @@ func (db *DB) WriteCheckpoint(ctx context.Context, lease chain.Lease) (tga.Check
 		return tga.Checkpoint{}, tga.Errorf(tga.NotFound, "checkpoint of trace %s: it has no entry", id).In(id)
 	case f.segment != 0:
 		return tga.Checkpoint{}, tga.Errorf(tga.StateInvalidTransition, "checkpoint of a trace archived in segment %d", f.segment).In(id)
+	}
+	if f.PlanID.IsZero() {
+		return tga.Checkpoint{}, tga.Errorf(tga.StateInvalidTransition, "checkpoint of trace %s: it was erased, and its plan is not known", id).In(id)
 	}
 	cp := f.Checkpoint(db.times.now())
 	stored, err := db.index.checkpoints(id)

@@ -37,7 +37,7 @@ func (c *checker) segments() error {
 // damage are compared all the same.
 func (c *checker) segment(n uint64, value []byte, stones *int) error {
 	var stop error
-	_, err := segment.Walk(bytes.NewReader(value), int64(len(value)), nil, func(t *segment.Trace, folded *chain.Trace) error {
+	_, err := segment.Walk(bytes.NewReader(value), int64(len(value)), c.v.keys, func(t *segment.Trace, folded *chain.Trace) error {
 		stop = c.archivedTrace(n, t, folded, stones)
 		return stop
 	})

@@ -33,6 +33,7 @@ type opened struct {
 	records   *records
 	commits   *committer
 	sealer    *sealer
+	eraser    *eraser
 	rewriting *rewriting
 	rewriter  *rewriter // nil: nothing is rewritten in the background
 }

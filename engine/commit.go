@@ -138,8 +138,7 @@ func (w *writer) step(s *step) {
 		w.entry(&s.entries[i])
 	}
 	for i := range s.notes {
-		n := &s.notes[i]
-		w.body(keyspace.AppendNote(w.key[:0], n.TraceID, n.Number), w.keep(chain.AppendNoteFrame(w.value[:0], n, s.committed, s.lease.Epoch)))
+		w.note(&s.notes[i], s.committed, s.lease.Epoch)
 	}
 	if s.record != nil {
 		value, err := s.record.AppendBinary(w.value[:0])
@@ -189,7 +188,8 @@ func (s *step) leaf() Leaf {
 // lie beside their keys, under the chain of the log; what can be archived, replaced or
 // erased is a body.
 type writer struct {
-	log   *wal.Log // gets the bodies that have a file
+	log   *wal.Log   // gets the bodies that have a file
+	keys  chain.Keys // seal entries that have a key
 	ops   *wal.Ops
 	key   [keyspace.MaxLen]byte
 	value []byte // room to encode in: the operations copy
@@ -204,7 +204,7 @@ var (
 
 func (c *committer) newWriter() *writer {
 	w := writers.Get().(*writer)
-	w.log, w.ops, w.size, w.err = c.log, operations.Get().(*wal.Ops), 0, nil
+	w.log, w.keys, w.ops, w.size, w.err = c.log, c.index.keys, operations.Get().(*wal.Ops), 0, nil
 	w.ops.Reset()
 	return w
 }
@@ -213,7 +213,7 @@ func (c *committer) newWriter() *writer {
 // nothing of them stays on the disk.
 func (w *writer) end(c *commitment) error {
 	log, ops, err := w.log, w.ops, w.err
-	w.log, w.ops = nil, nil
+	w.log, w.keys, w.ops = nil, nil, nil
 	writers.Put(w)
 	if err == nil {
 		c.ops = ops
@@ -225,6 +225,17 @@ func (w *writer) end(c *commitment) error {
 	freeOps(ops)
 	return err
 }
+
+// drop gives up the operations: they are not needed.
+func (w *writer) drop() error {
+	w.fail(errDropped)
+	if err := w.end(nil); !errors.Is(err, errDropped) {
+		return err
+	}
+	return nil
+}
+
+var errDropped = errors.New("not needed")
 
 // freeOps keeps the memory of operations that are no longer needed, unless it is much.
 func freeOps(ops *wal.Ops) {
@@ -291,11 +302,19 @@ func (w *writer) delete(key []byte) {
 }
 
 func (w *writer) entry(e *chain.Entry) {
-	frame, spill := chain.AppendFrame(w.value[:0], e)
+	frame, spill, err := chain.AppendSealedFrame(w.value[:0], e, w.keys)
+	if err != nil {
+		w.fail(err)
+		return
+	}
 	w.body(keyspace.AppendEntry(w.key[:0], e.TraceID, e.Seq), w.keep(frame))
 	if len(spill) > 0 {
 		w.body(keyspace.AppendChunk(w.key[:0], e.TraceID, e.Seq, 0), spill)
 	}
+}
+
+func (w *writer) note(n *tga.Note, committed tga.Millis, epoch chain.Epoch) {
+	w.body(keyspace.AppendNote(w.key[:0], n.TraceID, n.Number), w.keep(chain.AppendNoteFrame(w.value[:0], n, committed, epoch)))
 }
 
 // openIndex keeps the trace's place among the open traces: there with its state until

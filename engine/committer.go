@@ -23,6 +23,7 @@ type commitment struct {
 	few   [2]*step // room for them
 	group *group   // set by [committer.add]
 
+	fresh   bool // its record begins a segment of the log
 	entered bool // it has room of its own, see [committer.enter]
 }
 
@@ -199,12 +200,21 @@ func (c *committer) commit(g *group) error {
 		return err // nothing is tried again
 	}
 	c.record.Reset()
+	fresh := false
 	for _, x := range g.members {
 		c.record.Add(x.ops, wal.MaxRecord)
+		fresh = fresh || x.fresh
 	}
 	c.record.Times = wal.Times{Committed: tga.Millis(c.times.newest.Load()), TS: tga.Millis(c.times.newestTS.Load())}
 	c.slow.Reset(slowSync)
-	at, err := c.log.Append(&c.record)
+	err := error(nil)
+	if fresh {
+		err = c.log.EndSegment()
+	}
+	var at wal.Position
+	if err == nil {
+		at, err = c.log.Append(&c.record)
+	}
 	c.slow.Stop()
 	if err == nil {
 		// Before anybody is told: what was acknowledged must be missed when it is gone.
@@ -300,8 +310,11 @@ func (c *committer) await(x *commitment) error {
 }
 
 // apply makes operations of the store's own durable, and ends the writer.
-func (c *committer) apply(w *writer) error {
-	x := new(commitment)
+func (c *committer) apply(w *writer) error { return c.applyIn(w, false) }
+
+// applyIn is apply, with fresh in a segment of the log that begins with it.
+func (c *committer) applyIn(w *writer, fresh bool) error {
+	x := &commitment{fresh: fresh}
 	if err := w.end(x); err != nil {
 		return err
 	}

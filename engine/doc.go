@@ -58,6 +58,10 @@
 //	   no gap        the order is shown up to its durable prefix    [DB.Follow]  [DB.Check]       TestFollowYieldsEveryAppendOnce
 //	   doubt         missing acknowledgements freeze the store      [Open]                         TestLostAcknowledgementsFreezeTheStore
 //	   archive       entries go only after their segment is durable [DB.SealTraces] [DB.Check]    TestHalfDoneArchivingIsFinishedAtOpen
+//	   sealed        with a ring no artifact or document is in the clear [DB.Append]             TestSealedStoreHasNoValueOnDisk
+//	   keyless       without its ring a store answers no call        [DB.Append], [DB.Record]     TestStoreWithoutItsRing
+//	   erased        nothing of what was erased is on the disk       [DB.Erase]   [DB.Check]      TestErasedIsNowhere
+//	   erasing       an erasure that was begun is finished           [Open]                       TestCrashInAnErasure
 //
 // # Parts
 //
@@ -65,8 +69,8 @@
 // gives up what it took. A DB is two groups of parts: standing, which lasts from Open to Close, and
 // opened, which [DB.Unfreeze] replaces. Each part has what it needs, and says at its locks why it
 // may be used as it is: traces and records (the locks of an append, and what is kept in memory),
-// the committer, index (with reading, for one view of it), rewriting, sealer, leases, keyFilter,
-// health. [DB.Append] and what it calls are methods of DB, for they use nearly all of them.
+// the committer, index (with reading, for one view of it), rewriting, sealer, eraser, leases,
+// keyFilter, health. [DB.Append] and what it calls are methods of DB, for they use nearly all of them.
 //
 // # The state store of Talos 9.3
 //

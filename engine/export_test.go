@@ -8,6 +8,7 @@ import (
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -248,4 +249,34 @@ func SealBytes(db *DB, id tga.ID, before tga.Millis) (int, error) {
 	s := &sealing{}
 	_, err := db.sealer.find(s, id, before)
 	return s.bytes, err
+}
+
+// Bodies calls f for every body that the log still has, whether a row names it or not.
+func (db *DB) Bodies(f func(key, body []byte)) error {
+	defer db.wal.Pin()()
+	_, err := db.wal.Audit(func(r *wal.Record) error {
+		return r.Ops(func(op *wal.Op) error {
+			var body []byte
+			var err error
+			switch op.Place {
+			case wal.Inline:
+				body, err = db.wal.Read(op.Ref, op.Key)
+			case wal.InFile:
+				body, err = db.wal.ReadFile(op.File, op.Key)
+			}
+			if wal.Gone(err) || op.Place == wal.InFile && err != nil {
+				return nil
+			}
+			f(op.Key, body)
+			return err
+		})
+	})
+	return err
+}
+
+// NextSegment begins a segment of the log.
+func (db *DB) NextSegment() error {
+	w := db.commits.newWriter()
+	w.delete(keyspace.AppendMeta(nil, metaErasing))
+	return db.commits.applyIn(w, true)
 }

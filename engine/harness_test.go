@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -41,6 +44,7 @@ type spec struct {
 	key       string // "" = key-<trace>
 	args      string // "" = {"amount":12}
 	namespace string
+	subject   string
 	attempt   string // meta.attempt of the call
 	permit    string
 	retryOf   tga.ID
@@ -117,7 +121,7 @@ func (s spec) make(t testing.TB) made {
 	proposal := tga.Proposal{ToolServer: "payments", ToolName: "charge", Args: []byte(or(s.args, `{"amount":12}`))}
 	key := or(s.key, "key-"+s.trace.String())
 	m := made{documents: s.documents}
-	m.request = seal(tga.RequestType, 1, meta(tga.MetaNamespace, s.namespace, tga.MetaRetryOf, text(s.retryOf)), func(a *tga.Artifact) {
+	m.request = seal(tga.RequestType, 1, meta(tga.MetaNamespace, s.namespace, tga.MetaSubject, s.subject, tga.MetaRetryOf, text(s.retryOf)), func(a *tga.Artifact) {
 		a.Request = &tga.ActionRequest{
 			AgentID: artifactID(s.trace, 101), RiskLevel: tga.RiskWrite, Intent: "charge the customer once",
 			Resources: []tga.Resource{{Kind: "service", ID: "payments"}}, Proposal: proposal, IdempotencyKey: key,
@@ -154,13 +158,31 @@ func (s spec) ledgerKey() ledger.Key {
 	return ledger.Key{Namespace: or(s.namespace, tga.DefaultNamespace), Server: "payments", Tool: "charge", Key: or(s.key, "key-"+s.trace.String())}
 }
 
-// options are those of a small store in memory.
+// options are those of a small store in memory. With TGAD_TEST_SEAL=1 it seals what it stores.
 func options(fs vfs.FS) engine.Options {
-	return engine.Options{
+	o := engine.Options{
 		FS: fs, Clock: func() time.Time { return start.Time() },
 		MemTableBytes: 1 << 20, CacheBytes: 1 << 20, FirstSegmentBytes: 64 << 10, RewriteShare: -1,
 	}
+	if sealing() {
+		o.Keyring = allStores
+	}
+	return o
 }
+
+// readable are the options of a store that seals nothing: of tests that look for what is stored in
+// the bytes on disk, or change it there.
+func readable(fs vfs.FS) engine.Options {
+	o := options(fs)
+	o.Keyring = nil
+	return o
+}
+
+// sealing reports whether the tests' stores have a key ring; allStores is the one that all of
+// them have.
+func sealing() bool { return os.Getenv("TGAD_TEST_SEAL") == "1" }
+
+var allStores = new(chaintest.Ring)
 
 // open opens a store that is checked and closed when the test ends.
 func open(t testing.TB, dir string, o engine.Options) *engine.DB {
@@ -244,4 +266,12 @@ func noise(seed uint64, n int) string {
 		b.WriteString(d.String())
 	}
 	return b.String()
+}
+
+// entryKey is the key of an entry.
+func entryKey(trace tga.ID, seq uint64) []byte { return keyspace.AppendEntry(nil, trace, seq) }
+
+// noisy is an answer of 64·n bytes that does not compress to less than half.
+func noisy(seed uint64, n int) []chain.Document {
+	return []chain.Document{{Pointer: tga.PointerResult, Data: []byte(noise(seed, n))}}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // indexer puts the rows of the log's records into the index. Each batch ends with the
@@ -73,9 +74,8 @@ type index struct {
 	dir     indexDir
 }
 
-func newIndex(p *pebble.DB, dir indexDir, log *wal.Log, health *health) *index {
-	x := &index{reading: reading{from: p, log: log, health: health, archive: new(archive)}, p: p, dir: dir}
-	x.archive.init()
+func newIndex(p *pebble.DB, dir indexDir, log *wal.Log, health *health, keys chain.Keys) *index {
+	x := &index{reading: reading{from: p, log: log, health: health, archive: newArchive(keys), keys: keys}, p: p, dir: dir}
 	return x
 }
 
@@ -92,9 +92,10 @@ func (x *index) at(from reader) reading {
 // of a key is on its way, only the holder of its lock knows.
 type reading struct {
 	from    reader
-	log     *wal.Log // has the bodies
-	health  *health  // guards the calls of Pebble
-	archive *archive // what was read of segments; they do not change, so it serves every view
+	log     *wal.Log   // has the bodies
+	health  *health    // guards the calls of Pebble
+	archive *archive   // what was read of segments; they do not change, so it serves every view
+	keys    chain.Keys // open what is sealed; nil where there is no ring
 }
 
 // reader is what reads are made from: the index, or a view of it.

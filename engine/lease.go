@@ -139,6 +139,13 @@ func (l *leases) isLent(id tga.ID) bool {
 	return l.lent[id]
 }
 
+// newest returns the newest epoch that was granted.
+func (l *leases) newest() chain.Epoch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return chain.Epoch(l.incarnation)<<32 | chain.Epoch(l.counter)
+}
+
 // granted returns how many leases are held, and the incarnation of their epochs.
 func (l *leases) granted() (held int, incarnation uint32) {
 	l.mu.Lock()
@@ -158,7 +165,7 @@ func (db *DB) Acquire(ctx context.Context, id tga.ID) (chain.Lease, error) {
 		return chain.Lease{}, err
 	}
 	defer db.health.leave()
-	if err := db.health.writable(); err != nil {
+	if err := db.writable(); err != nil {
 		return chain.Lease{}, err
 	}
 	if !db.leases.queue.try(id) {
@@ -249,7 +256,7 @@ func (db *DB) Overtake(ctx context.Context, id tga.ID, lentOnly bool) (chain.Lea
 		return chain.Lease{}, err
 	}
 	defer db.health.leave()
-	if err := db.health.writable(); err != nil {
+	if err := db.writable(); err != nil {
 		return chain.Lease{}, err
 	}
 	for {

@@ -27,6 +27,9 @@ func (db *DB) Record(ctx context.Context, key ledger.Key) (*ledger.Record, error
 		return nil, err
 	}
 	defer db.health.leave()
+	if err := db.ringed.missing(); err != nil {
+		return nil, err // what it says of a request could not be compared
+	}
 	hash := key.Hash()
 	if err := db.records.lock(ctx, tga.ID{}, hash); err != nil {
 		return nil, err
@@ -43,6 +46,9 @@ func (db *DB) Record(ctx context.Context, key ledger.Key) (*ledger.Record, error
 // Records calls each for every ledger record, in the order of the hashes of their keys, until it
 // returns an error: for who copies a store.
 func (db *DB) Records(ctx context.Context, each func(hash [32]byte, record []byte) error) error {
+	if err := db.ringed.missing(); err != nil {
+		return err
+	}
 	lower, upper := keyspace.LedgerBounds()
 	for lower != nil {
 		var rows []kv

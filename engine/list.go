@@ -45,10 +45,12 @@ func (t *traces) page(ctx context.Context, after tga.ID) (page []Listed, more bo
 	var ids []tga.ID
 	unarchived := map[tga.ID]bool{}
 	last := tga.ID(bytes.Repeat([]byte{0xff}, 16)) // up to where both kinds were read
+	v := t.index.view()                            // of both at once: a trace may be archived meanwhile, or brought back
+	defer func() { err = closeView(v, err) }()
 	for _, kind := range []keyspace.Kind{keyspace.Entry, keyspace.Tombstone} {
 		lower, _ := keyspace.Bounds(kind)
 		from := append(append(slices.Clone(lower[:1]), after[:]...), bytes.Repeat([]byte{0xff}, 16)...)
-		found, next, err := t.index.traceIDs(kind, from, listPage)
+		found, next, err := v.traceIDs(kind, from, listPage)
 		if err != nil {
 			return nil, false, err
 		}
@@ -95,15 +97,15 @@ func (t *traces) list(ctx context.Context, id tga.ID, archived bool) (l Listed, 
 	f, ok := t.cache.get(id)
 	if !ok { // a list of all is not kept: it would take the place of what is in use
 		if archived {
-			// Its entries were gone when the tombstone was found. Nobody brings them back.
+			// Its entries were gone when the tombstone was found.
 			shown, ok, err := t.index.archivedListing(id)
-			if err == nil && !ok {
-				err = damaged("trace %s has no entry", id).In(id)
-			}
 			if err != nil {
 				return l, recoveryFailed(id, err)
 			}
-			return Listed{Listing: shown}, nil
+			if ok {
+				return Listed{Listing: shown}, nil
+			}
+			// It was erased meanwhile, and that brings its entries back.
 		}
 		if f, err = t.index.replay(id); err != nil {
 			return l, err

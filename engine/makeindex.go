@@ -41,7 +41,7 @@ func (o *opening) openIndex(found found) (at position, err error) {
 	if err != nil {
 		return at, tga.Errorf(tga.StoreUnavailable, "open %s: %w", dir, err)
 	}
-	o.index = newIndex(p, o.indexDir(), o.wal, &o.health)
+	o.index = newIndex(p, o.indexDir(), o.wal, &o.health, o.opts.keys())
 	at = position{line: o.wal.Timeline(), at: found.tail.At}
 	if !readOnly {
 		from := position{}

@@ -47,6 +47,9 @@ func (o *opening) identify(found found, believe bool) error {
 	if err := o.readIdentity(found); err != nil {
 		return err
 	}
+	if err := o.readRing(); err != nil {
+		return err
+	}
 	incarnation, err := o.index.metaNumber(metaIncarnation)
 	if err != nil {
 		return err

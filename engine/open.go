@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	"github.com/tgad/tgad/schemas/tga"
@@ -23,6 +24,10 @@ type standing struct {
 	log     *slog.Logger
 	storeID tga.ID
 	secret  [32]byte
+	ringed  ringed
+	// choosing is held for reading while the key of a new trace is chosen and its first append
+	// queued, see [eraser.planSubject].
+	choosing sync.RWMutex
 
 	health      health
 	space       space

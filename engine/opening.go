@@ -127,23 +127,37 @@ func (o *opening) start(acceptLoss bool, doubt *tga.Error) error {
 		o.mark.SyncEvery(time.Second)
 		o.unwatch = o.lock.watch(&o.health, o.files)
 		o.space.layBallast(o.log, min(4*int64(o.opts.MemTableBytes), o.wal.Size()/2))
-		if err := o.sealer.finish(); err != nil {
+		if err := o.finish(found); err != nil {
 			return err
-		}
-		if !found.tail.Clean {
-			if err := o.rewriting.afterCrash(context.Background(), found.tail.At.Segment); err != nil {
-				return err
-			}
 		}
 		o.rewriter = o.rewriting.start(&o.health, &o.stats)
 	}
 	return nil
 }
 
+// finish does what the last process that had the store began: archiving, an erasure, and what
+// a crash left.
+func (o *opening) finish(found found) error {
+	if err := o.sealer.finish(); err != nil {
+		return err
+	}
+	if !found.tail.Clean {
+		if err := o.rewriting.afterCrash(context.Background(), found.tail.At.Segment); err != nil {
+			return err
+		}
+	}
+	err := o.eraser.finish(context.Background())
+	if tga.CodeOf(err) == tga.StoreUnavailable && o.health.sick() == nil {
+		o.log.Warn("an erasure that was begun cannot be finished now", "error", err)
+		return nil
+	}
+	return err
+}
+
 // serve makes what reads and writes, over an index that is at at.
 func (o *opening) serve(at position) {
 	o.traces = openTraces(o.index, &o.cache)
-	o.records = openRecords(o.index, o.filter, &o.changed, o.opts)
+	o.records = openRecords(o.index, o.filter, &o.changed, &o.ringed, o.opts)
 	o.commits = &committer{
 		log: o.wal, mark: o.mark, lock: o.lock, files: o.files,
 		health: &o.health, logger: o.log, times: &o.times, order: &o.order, stats: &o.stats, full: o.rewrites.wake,
@@ -157,6 +171,10 @@ func (o *opening) serve(at position) {
 	o.sealer = &sealer{
 		index: o.index, traces: o.traces, leases: &o.leases, commits: o.commits, rewriting: o.rewriting,
 		logger: o.log, turn: make(chan struct{}, 1),
+	}
+	o.eraser = &eraser{
+		traces: o.traces, index: o.index, leases: &o.leases, commits: o.commits, rewriting: o.rewriting, sealer: o.sealer,
+		times: &o.times, log: o.wal, logger: o.log, ringed: &o.ringed, choosing: &o.choosing,
 	}
 }
 

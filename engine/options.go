@@ -12,6 +12,7 @@ import (
 
 	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // Options are the choices of a store. The zero value is the safest; there is no option
@@ -24,6 +25,10 @@ type Options struct {
 	Clock func() time.Time
 	// Rand is read for the store id and the permit secret; nil is crypto/rand.Reader.
 	Rand io.Reader
+	// Keyring has the keys under which artifacts and documents are sealed; nil seals nothing. A
+	// store that is sealed, and opened without its ring, can be read as far as nothing is sealed,
+	// and takes no appends: STORE_UNAVAILABLE.
+	Keyring Keyring
 	// Logger gets what an operator should see; nil discards it.
 	Logger *slog.Logger
 
@@ -127,6 +132,14 @@ func (o *Options) newID() (id tga.ID, err error) {
 
 // formatMajorVersion pins Pebble's file format: the newest that this Pebble writes.
 const formatMajorVersion = pebble.FormatValueSeparation
+
+// keys are those of the ring; nil where there is none.
+func (o *Options) keys() chain.Keys {
+	if o.Keyring == nil {
+		return nil // and not an interface that has none
+	}
+	return o.Keyring
+}
 
 // options returns Pebble's settings. It has no log of its own: what it loses in a crash
 // is indexed again.

@@ -19,12 +19,13 @@ type records struct {
 
 	locks   locks[[32]byte]               // a key, from its check to its sync
 	recent  lru[[32]byte, *ledger.Record] // those used last; nil for a key never used
-	filter  *keyFilter                    // of the keys that have one; nil in a store that is read only
-	changed *hub[[32]byte]                // tells who waits for the change of a record
+	ringed  *ringed
+	filter  *keyFilter     // of the keys that have one; nil in a store that is read only
+	changed *hub[[32]byte] // tells who waits for the change of a record
 }
 
-func openRecords(x *index, filter *keyFilter, changed *hub[[32]byte], o Options) *records {
-	r := &records{index: x, health: x.health, filter: filter, changed: changed}
+func openRecords(x *index, filter *keyFilter, changed *hub[[32]byte], ringed *ringed, o Options) *records {
+	r := &records{index: x, health: x.health, ringed: ringed, filter: filter, changed: changed}
 	r.locks.init()
 	r.recent.init(o.TraceCacheCount, o.TraceCacheBytes)
 	return r
@@ -52,6 +53,7 @@ func (r *records) change(s *step) (*ledger.Record, error) {
 	}
 	s.first = stored == nil
 	c := s.change()
+	c.Digest = r.ringed.digest
 	return c.Apply(stored, r.statusOf)
 }
 

@@ -89,7 +89,7 @@ func comparable_(values map[string]string, sealing bool) map[string]string {
 func TestRestoreAtEveryGroup(t *testing.T) {
 	serial.Test(t)
 	fs := vfs.NewMem()
-	o := options(fs)
+	o := readable(fs)
 	o.SegmentBytes = 64 << 10
 	tick := start
 	o.Clock = func() time.Time { tick += 1000; return tick.Time() }

@@ -19,7 +19,7 @@ import (
 // busy is a store with full segments of a mebibyte, whose rewriter has that share.
 func busy(t *testing.T, fs vfs.FS, share int) (*engine.DB, engine.Options) {
 	t.Helper()
-	o := options(fs)
+	o := readable(fs)
 	o.FirstSegmentBytes, o.SegmentBytes, o.RewriteShare = 1<<20+64<<10, 1<<20+64<<10, share
 	db := open(t, "store", o)
 	for i := range uint64(120) {

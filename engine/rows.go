@@ -96,7 +96,7 @@ func (rs rows) decodeEntry(row kv) (chain.Entry, error) {
 	if err != nil {
 		return chain.Entry{}, err
 	}
-	e, err := chain.DecodeFrame(row.value, func(size int64) ([]byte, error) {
+	e, err := chain.DecodeSealedFrame(row.value, rs.from.keys, func(size int64) ([]byte, error) {
 		if rs.spilled != nil {
 			rs.spilled(seq)
 		}

@@ -44,7 +44,7 @@ func (db *DB) SealTraces(ctx context.Context, before tga.Millis) (Sealed, error)
 		return Sealed{}, err
 	}
 	defer db.health.leave()
-	if err := db.health.writable(); err != nil {
+	if err := db.writable(); err != nil {
 		return Sealed{}, err
 	}
 	return db.sealer.seal(ctx, before)
@@ -134,7 +134,7 @@ type sealing struct {
 // it looked at.
 func (a *sealer) one(ctx context.Context, ids []tga.ID, before tga.Millis, done *Sealed) (looked int, err error) {
 	s := &sealing{}
-	if s.w, err = segment.NewWriter(&s.buf, nil); err != nil {
+	if s.w, err = segment.NewWriter(&s.buf, a.index.keys); err != nil {
 		return 0, err
 	}
 	defer func() {
@@ -260,7 +260,7 @@ func (a *sealer) commit(s *sealing) error {
 		return err
 	}
 	value := s.buf.Bytes()
-	if report, err := segment.Verify(bytes.NewReader(value), int64(len(value)), nil); err != nil {
+	if report, err := segment.Verify(bytes.NewReader(value), int64(len(value)), a.index.keys); err != nil {
 		return tga.Errorf(tga.GenericStateError, "a segment of %d traces does not verify before it is written: %w", len(s.traces), err)
 	} else if report.Traces != len(s.traces) {
 		return tga.Errorf(tga.GenericStateError, "a segment of %d traces verifies as one of %d", len(s.traces), report.Traces)

@@ -14,6 +14,17 @@ type Change struct {
 	BeganTS tga.Millis // its ts, or its commit time where that is earlier
 	Ended   uint64     // likewise of the tool_effect
 	Notes   []tga.Note // that are appended
+
+	// Digest is what the store's records have of a request; nil is [tga.RequestDigest].
+	Digest func(tga.Proposal) tga.Digest
+}
+
+// digest is what a record has of a request: for whoever makes a record, and whoever compares one.
+func (c *Change) digest(p tga.Proposal) tga.Digest {
+	if c.Digest == nil {
+		return tga.RequestDigest(p)
+	}
+	return c.Digest(p)
 }
 
 // Appends takes in an entry that is appended. A ts that is ahead of its commit does not stretch the
@@ -85,6 +96,7 @@ func (c *Change) Apply(stored *Record, statusOf func(trace tga.ID, seq uint64) (
 		if err != nil {
 			return nil, err
 		}
+		made.RequestDigest = c.digest(c.Call.Call.Call)
 		rec = &made
 	}
 	own := rec != nil && rec.TraceID == c.Trace
@@ -136,7 +148,7 @@ func (c *Change) free(r *Record) error {
 		return err.In(r.TraceID)
 	}
 	switch {
-	case r.RequestDigest != tga.RequestDigest(call.Call):
+	case r.RequestDigest != c.digest(call.Call):
 		return refuse(tga.IdempotencyKeyConflict, "used for another request by trace %s", r.TraceID)
 	case r.Abandoned:
 		return refuse(tga.EffectInDoubt, "trace %s was abandoned: whether it ran is not known", r.TraceID)
@@ -177,7 +189,7 @@ func (c *Change) served(r *Record, statusOf func(tga.ID, uint64) (string, error)
 		return refuse("the key has no settled record to serve")
 	case from != r.TraceID.String():
 		return refuse("replayed from %v, settled by %s", from, r.TraceID)
-	case r.RequestDigest != tga.RequestDigest(c.Call.Call.Call):
+	case r.RequestDigest != c.digest(c.Call.Call.Call):
 		return refuse("trace %s was for another request", r.TraceID)
 	}
 	recorded, err := statusOf(r.TraceID, r.EffectSeq)

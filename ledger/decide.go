@@ -10,7 +10,7 @@ import (
 type Query struct {
 	Record  *Record    // nil = the key was never used
 	Trace   tga.ID     // trace that asks
-	Request tga.Digest // tga.RequestDigest of its proposal
+	Request tga.Digest // what the store's records have of its proposal
 	Retry   bool       // the asker is an explicit new attempt after a retryable_failure
 	// Waited says that the asker waited for the outcome of Record.TraceID. It shares that
 	// outcome, also where it is not_sent: a crowd that waits for one send must not turn

@@ -57,7 +57,7 @@ type Attempts struct {
 // Record is the ledger's row for one key.
 type Record struct {
 	Status        Status
-	RequestDigest tga.Digest // tga.RequestDigest of the proposal
+	RequestDigest tga.Digest // of the proposal: tga.RequestDigest, or what the store has in its place
 	ToolCallID    tga.ID
 	TraceID       tga.ID
 	Seq           uint64 // of the reserving EXECUTING entry

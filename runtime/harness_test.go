@@ -58,6 +58,7 @@ type bench struct {
 	tools runtime.Dispatcher // what the runtime sends by; nil = tool
 	sup   runtime.Supervisor
 	opts  runtime.Options
+	ring  engine.Keyring // nil: the store seals nothing
 	rt    *runtime.Runtime
 
 	mu   sync.Mutex
@@ -111,7 +112,7 @@ func (b *bench) advance(d time.Duration) {
 
 func (b *bench) open() {
 	b.t.Helper()
-	db, err := engine.Open(b.dir, engine.Options{Clock: b.clock})
+	db, err := engine.Open(b.dir, engine.Options{Clock: b.clock, Keyring: b.ring})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func (s *stands) lead(ctx context.Context, req *BeginRequest) error {
 		}
 		// First: the key of another request, or of another user, is a conflict also where it
 		// stands for a later call.
-		if err := sameRequest(req.Request, record); err != nil {
+		if err := sameRequest(s.store, req.Request, record); err != nil {
 			return err
 		}
 		if err := sameSubject(ctx, s.store, req.Key, req.Connection.Subject, record); err != nil {

@@ -29,7 +29,7 @@ func (qs *queries) ofTime(l *loop, record *ledger.Record) ledger.Query {
 	q := ledger.Query{
 		Record:      record,
 		Trace:       l.lease.TraceID,
-		Request:     tga.RequestDigest(l.request.Request.Proposal),
+		Request:     qs.store.RequestDigest(l.request.Request.Proposal),
 		Retry:       record != nil && l.request.Meta.String(tga.MetaRetryOf) == record.TraceID.String(),
 		Waited:      record != nil && l.awaited == record.TraceID,
 		Profile:     qs.profile,

@@ -263,7 +263,7 @@ func (bs *begins) open(ctx context.Context, req BeginRequest, own *ownBegin) (*l
 			return nil, err
 		}
 		if record != nil && record.Status == ledger.Reserved && record.Attempts.External {
-			if err := sameRequest(req.Request, record); err != nil {
+			if err := sameRequest(bs.store, req.Request, record); err != nil {
 				return nil, err
 			}
 			if err := sameSubject(ctx, bs.store, req.Key, req.Connection.Subject, record); err != nil {
@@ -317,9 +317,9 @@ func (bs *begins) enter(ctx context.Context, l *loop, r *repeat) error {
 }
 
 // sameRequest refuses a Begin that uses another request's key.
-func sameRequest(req Request, record *ledger.Record) error {
+func sameRequest(store Store, req Request, record *ledger.Record) error {
 	p := tga.Proposal{ToolServer: req.Server, ToolName: req.Tool, Args: req.Args} // canonical: see [beginIDs.own]
-	if d := ledger.Decide(ledger.Query{Record: record, Trace: record.TraceID, Request: tga.RequestDigest(p)}); d.Action == ledger.Conflict {
+	if d := ledger.Decide(ledger.Query{Record: record, Trace: record.TraceID, Request: store.RequestDigest(p)}); d.Action == ledger.Conflict {
 		return tga.Errorf(d.Code, "key %q: %s (trace %s)", req.Key, d.Reason, record.TraceID)
 	}
 	return nil

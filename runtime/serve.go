@@ -23,7 +23,10 @@ func (rs *records) serve(ctx context.Context, l *loop, record *ledger.Record) er
 	if err != nil {
 		return tga.Errorf(tga.StoreUnavailable, "the recorded effect in trace %s is not at hand: %w", record.TraceID, err).In(l.lease.TraceID)
 	}
-	if origin.Effect == nil || origin.Effect.Digest != record.EffectDigest {
+	if origin.Effect == nil {
+		return rs.ends.refuse(ctx, l, tga.IdempotencyKeyExpired, "the key was used by trace %s, whose effect was erased", record.TraceID)
+	}
+	if origin.Effect.Digest != record.EffectDigest {
 		return tga.Errorf(tga.StateChecksumMismatch, "trace %s has another effect than its ledger record says", record.TraceID).In(l.lease.TraceID)
 	}
 	if l.confirms || l.policy.ConfirmAll {

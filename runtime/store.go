@@ -88,6 +88,9 @@ type Store interface {
 	// NewestTS returns a time not before any ts or commit time stored. A clock behind
 	// it has gone backwards and licenses nothing.
 	NewestTS() tga.Millis
+	// RequestDigest returns what the store's ledger records have of a request:
+	// [tga.RequestDigest], or what a secret makes of it.
+	RequestDigest(p tga.Proposal) tga.Digest
 	// Secret returns 32 random bytes made with the store and kept by it, from which
 	// permits are derived: a permit then survives a restart without being stored.
 	Secret() [32]byte

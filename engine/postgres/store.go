@@ -141,6 +141,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// RequestDigest implements [runtime.Store].
+func (s *Store) RequestDigest(p tga.Proposal) tga.Digest { return tga.RequestDigest(p) }
+
 // Secret implements [runtime.Store].
 func (s *Store) Secret() [32]byte { return s.secret }
 

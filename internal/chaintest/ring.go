@@ -4,19 +4,30 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/binary"
+	"slices"
+	"sync"
 
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
 
-// Ring is a key ring for tests. Its keys follow from their ids, and its nonces from what they
-// are for, so that a golden file made with it does not change.
+// Ring is a key ring for tests, also one of a store. Its keys follow from their ids, and its
+// nonces from what they are for, so that a golden file made with it does not change. It outlives
+// the stores that are opened with it.
 type Ring struct {
 	Destroyed map[chain.KeyID]bool
 	Err       error // answers every call, where it is not nil
+	BySubject bool  // the traces of a subject have one key
+
+	mu       sync.Mutex
+	given    chain.KeyID
+	shared   map[chain.KeyID]bool
+	subjects map[string][]chain.KeyID // the last is for new traces, where it is not 0
 }
 
 func (r *Ring) aead(key chain.KeyID) (cipher.AEAD, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.Err != nil {
 		return nil, r.Err
 	}
@@ -52,4 +63,71 @@ func (r *Ring) Open(dst []byte, key chain.KeyID, sealed, aad []byte) ([]byte, er
 		return nil, tga.Errorf(tga.StateChecksumMismatch, "it does not open under key %d", key)
 	}
 	return out, nil
+}
+
+// ID is the same of every ring.
+func (r *Ring) ID() tga.ID { return tga.ID{1, 6: 0x70, 8: 0x80, 15: 7} }
+
+// Key returns the next key, or that of the subject.
+func (r *Ring) Key(namespace, subject string) (chain.KeyID, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.Err != nil {
+		return 0, r.Err
+	}
+	who, shared := namespace+"\x00"+subject, r.BySubject && subject != ""
+	if list := r.subjects[who]; shared && len(list) > 0 && list[len(list)-1] != 0 {
+		return list[len(list)-1], nil
+	}
+	r.given++
+	if shared {
+		if r.shared == nil {
+			r.shared, r.subjects = map[chain.KeyID]bool{}, map[string][]chain.KeyID{}
+		}
+		r.shared[r.given] = true
+		r.subjects[who] = append(slices.DeleteFunc(r.subjects[who], func(n chain.KeyID) bool { return n == 0 }), r.given)
+	}
+	return r.given, nil
+}
+
+// Shared reports whether a key is a subject's.
+func (r *Ring) Shared(key chain.KeyID) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shared[key], r.Err
+}
+
+// Retire returns the subject's keys; the next trace gets another one.
+func (r *Ring) Retire(namespace, subject string) (keys []chain.KeyID, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	who := namespace + "\x00" + subject
+	for _, n := range r.subjects[who] {
+		if n != 0 && !r.Destroyed[n] {
+			keys = append(keys, n)
+		}
+	}
+	if len(keys) > 0 {
+		r.subjects[who] = append(slices.Clone(keys), 0)
+	}
+	return keys, r.Err
+}
+
+// Destroy destroys a key.
+func (r *Ring) Destroy(key chain.KeyID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.Err != nil {
+		return r.Err
+	}
+	if r.Destroyed == nil {
+		r.Destroyed = map[chain.KeyID]bool{}
+	}
+	r.Destroyed[key] = true
+	return nil
+}
+
+// RequestDigest is another digest.
+func (r *Ring) RequestDigest(plain tga.Digest) tga.Digest {
+	return tga.Sum(append([]byte("secret of a test"), plain[:]...))
 }

@@ -175,6 +175,8 @@ func TestSubjectHasOneKeyUntilItIsRetired(t *testing.T) {
 	sealed := seal(t, r, alice)
 	retire(alice)
 	retire(alice)
+	r.Close()
+	r = open(t, path, o)
 	next := key(t, r, "alice")
 	if next == alice {
 		t.Error("a retired key is given to a new trace")

@@ -407,6 +407,9 @@ func (s *Store) NewestTS() tga.Millis {
 	return s.disk.newest
 }
 
+// RequestDigest implements [runtime.Store].
+func (s *Store) RequestDigest(p tga.Proposal) tga.Digest { return tga.RequestDigest(p) }
+
 // Secret implements [runtime.Store].
 func (s *Store) Secret() [32]byte { return s.disk.secret }
 

@@ -30,7 +30,7 @@ var ledgerClaims = []claim{
 			}
 			a := r.Attempts
 			if r.Status != ledger.Reserved || r.TraceID != b.TraceID || r.ToolCallID != b.Call.ID || r.Seq != 3 ||
-				r.RequestDigest != tga.RequestDigest(b.Proposal) || a.Count != want.Count || a.External != want.External {
+				r.RequestDigest != w.s.RequestDigest(b.Proposal) || a.Count != want.Count || a.External != want.External {
 				w.Errorf("%q: record %+v", attempt, r)
 			}
 			if want.Count == 1 && (a.Epoch != uint64(w.lease(b).Epoch) || a.First > done.Entries[0].TS || a.First == 0) {

@@ -220,6 +220,7 @@ func (w *world) recordsAreFolds() {
 			w.Errorf("fold %v: %v", id, err)
 		}
 		if touches {
+			rec.RequestDigest = w.s.RequestDigest(t.Call.Call.Call)
 			key := ledger.KeyOf(t.Namespace, t.Call)
 			folds[key] = append(folds[key], rec)
 		}

@@ -270,5 +270,6 @@ const (
 	NoteProbe        NoteKind = "probe"        // a tool server was asked about a call in doubt: {answer, attempt, evidence_digest?, fenced, next?, source?}
 	NoteConfirmation NoteKind = "confirmation" // recorded changes were looked at: {checked, evidence_digest, finding, mismatch_digest?, mismatches, unchecked}
 	NoteRetry        NoteKind = "retry"        // a new attempt is due: {due, number}
+	NoteErased       NoteKind = "erased"       // what the entries carried was erased: {entries, reason}
 	NoteCompensated  NoteKind = "compensated"  // another trace undid the effect: {effect_digest, trace_id}
 )

@@ -1,0 +1,288 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/tgad/tgad/internal/segment"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// Erasure says what is to be erased: the traces named, or every trace of a subject.
+type Erasure struct {
+	Traces []tga.ID
+	// Namespace and Subject are those of the requests (meta.namespace, meta.subject). "" is the
+	// default namespace.
+	Namespace, Subject string
+	Who                string // asks for it
+	Reason             string // stands in a note, and cannot be erased
+}
+
+// Erased says what [DB.Erase] did.
+type Erased struct {
+	Traces  int // erased now
+	Already int // of those named, erased before
+	Keys    int // destroyed
+	// Shared counts traces whose key is that of a subject. It is not destroyed for the sake of one
+	// trace: copies of the store, and backups, still have what the trace carried.
+	Shared int
+	// Unsealed counts traces that had no key, or not for every entry: likewise.
+	Unsealed int
+}
+
+// Most of one erasure: what is under way is remembered as one value of the store.
+const (
+	MaxErasedTraces = 1 << 20
+	maxErasedKeys   = 1 << 20
+	maxReason       = 500
+	maxEraser       = 255
+)
+
+// Erase destroys what the entries of finished traces carry, their artifacts and documents, and
+// evidence that their notes name. What proves a trace stays: its entries, notes and leaves with
+// all digests, so the chain, the tree and bundles verify as before. A note of the kind `erased`
+// says who asked for it, when, and why.
+//
+// First what is to be erased is remembered; from then on a crash only delays it, to the next
+// open. Then the frames are replaced, the data keys destroyed (which erases in every copy of the
+// store too), and what still has the old bytes on this disk is written anew and wiped.
+//
+// STATE_INVALID_TRANSITION: a trace has not ended, or something is still to come of it.
+// STATE_LOCK_ACQUIRE_FAILED: somebody is at it. NOT_FOUND: it has no entry. Nothing is erased
+// then. After STORE_UNAVAILABLE it may be under way: the same call, or the next open, goes on.
+func (db *DB) Erase(ctx context.Context, what Erasure) (done Erased, err error) {
+	if err := db.health.enter(); err != nil {
+		return done, err
+	}
+	defer db.health.leave()
+	if err := db.writable(); err != nil {
+		return done, err
+	}
+	if err := what.check(); err != nil {
+		return done, err
+	}
+	return db.eraser.erase(ctx, what)
+}
+
+func (e *Erasure) check() error {
+	switch {
+	case (len(e.Traces) > 0) == (e.Subject != ""):
+		return tga.Errorf(tga.ValidationError, "erase: name traces, or a subject, and not both")
+	case len(e.Traces) > MaxErasedTraces:
+		return tga.Errorf(tga.LimitExceeded, "erase %d traces: at most %d at once", len(e.Traces), MaxErasedTraces)
+	case e.Who == "" || utf8.RuneCountInString(e.Who) > maxEraser:
+		return tga.Errorf(tga.ValidationError, "erase: say who asks for it, in at most %d characters", maxEraser)
+	case e.Reason == "" || utf8.RuneCountInString(e.Reason) > maxReason || !utf8.ValidString(e.Reason) || !utf8.ValidString(e.Who):
+		return tga.Errorf(tga.ValidationError, "erase: give a reason of 1 to %d characters. It stays in the log", maxReason)
+	}
+	return nil
+}
+
+// erase is [DB.Erase] of a store that can be written to. One erasure at a time, and no archiving
+// meanwhile: both replace what a trace is read from.
+func (a *eraser) erase(ctx context.Context, what Erasure) (done Erased, err error) {
+	select {
+	case a.sealer.turn <- struct{}{}:
+		defer func() { <-a.sealer.turn }()
+	case <-ctx.Done():
+		return done, ctx.Err()
+	}
+	if err := a.finish(ctx); err != nil { // what an earlier one left
+		return done, err
+	}
+	m, done, err := a.plan(ctx, what)
+	if err != nil || len(m.Traces) == 0 && len(m.Keys) == 0 {
+		return done, err
+	}
+	if err := a.remember(m, false); err != nil {
+		return done, err
+	}
+	return done, a.carryOut(ctx, m)
+}
+
+// plan finds what is to be erased, and whether it can be.
+func (a *eraser) plan(ctx context.Context, what Erasure) (m erasing, done Erased, err error) {
+	m = erasing{Who: what.Who, Reason: what.Reason}
+	timed, err := a.index.timed()
+	if err != nil {
+		return m, done, err
+	}
+	take := func(id tga.ID, t *segment.Trace) error {
+		if err := a.erasable(id, t, timed); err != nil {
+			return err
+		}
+		if gone(t) {
+			done.Already++
+			return nil
+		}
+		if len(m.Traces) == MaxErasedTraces || len(m.Keys) >= maxErasedKeys {
+			return tga.Errorf(tga.LimitExceeded, "erase: over %d traces or keys at once", MaxErasedTraces)
+		}
+		done.Traces++
+		m.Traces = append(m.Traces, id)
+		return a.keysOf(t, &m, &done)
+	}
+	if what.Subject != "" {
+		err := a.planSubject(ctx, what, &m, &done, take)
+		return m, done, err
+	}
+	for _, id := range slices.CompactFunc(slices.SortedFunc(slices.Values(what.Traces), compareIDs), func(a, b tga.ID) bool { return a == b }) {
+		t, err := a.look(ctx, id)
+		if err != nil {
+			return m, done, err
+		}
+		if err := take(id, t); err != nil {
+			return m, done, err
+		}
+	}
+	done.Keys = len(m.Keys)
+	return m, done, nil
+}
+
+// planSubject is plan for the traces of a subject. From the retirement of its keys on no new
+// trace gets one of them, and what was appended before is durable once the barrier is: so every
+// trace that has such a key is found. A request that was appended without a key is found by what
+// it says.
+func (a *eraser) planSubject(ctx context.Context, what Erasure, m *erasing, done *Erased, take func(tga.ID, *segment.Trace) error) error {
+	if what.Namespace == "" {
+		what.Namespace = tga.DefaultNamespace
+	}
+	if a.ringed.ring != nil {
+		a.choosing.Lock()
+		keys, err := a.ringed.ring.Retire(what.Namespace, what.Subject)
+		a.choosing.Unlock()
+		if err != nil {
+			return err
+		}
+		m.Keys = keys
+	}
+	own := map[chain.KeyID]bool{}
+	for _, k := range m.Keys {
+		own[k] = true
+	}
+	if err := a.barrier(); err != nil {
+		return err
+	}
+	err := a.eachTrace(ctx, func(id tga.ID) error {
+		t, err := a.look(ctx, id)
+		if err != nil {
+			return err
+		}
+		mine := false
+		for i := range t.Entries {
+			e := &t.Entries[i]
+			mine = mine || own[e.Key]
+			if e.Type != tga.RequestType || e.Artifact == nil {
+				continue
+			}
+			namespace := e.Artifact.Meta.String(tga.MetaNamespace)
+			if namespace == "" {
+				namespace = tga.DefaultNamespace
+			}
+			mine = mine || namespace == what.Namespace && e.Artifact.Meta.String(tga.MetaSubject) == what.Subject
+		}
+		if !mine {
+			return nil
+		}
+		return take(id, t)
+	})
+	done.Shared, done.Keys = 0, len(m.Keys) // a key of the subject's goes with all its traces
+	return err
+}
+
+// eachTrace calls f with the id of every trace, in order.
+func (a *eraser) eachTrace(ctx context.Context, f func(tga.ID) error) error {
+	for _, kind := range []keyspace.Kind{keyspace.Entry, keyspace.Tombstone} {
+		next, _ := keyspace.Bounds(kind)
+		for next != nil {
+			ids, rest, err := a.index.traceIDs(kind, next, sealTraces)
+			if err != nil {
+				return err
+			}
+			for _, id := range ids {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := f(id); err != nil {
+					return err
+				}
+			}
+			next = rest
+		}
+	}
+	return nil
+}
+
+// look reads a trace.
+func (a *eraser) look(ctx context.Context, id tga.ID) (*segment.Trace, error) {
+	if err := a.traces.lock(ctx, id); err != nil {
+		return nil, err
+	}
+	defer a.traces.unlock(id)
+	rows, err := a.index.rows(id)
+	if err != nil {
+		return nil, recoveryFailed(id, err)
+	}
+	t, err := rows.decode()
+	if err != nil {
+		return nil, recoveryFailed(id, err)
+	}
+	if len(t.Entries) == 0 {
+		return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", id).In(id)
+	}
+	return t, nil
+}
+
+// erasable refuses a trace of which something is still to come.
+func (a *eraser) erasable(id tga.ID, t *segment.Trace, timed map[tga.ID]bool) error {
+	last := t.Entries[len(t.Entries)-1]
+	switch {
+	case !last.To.Terminal():
+		return tga.Errorf(tga.StateInvalidTransition, "erase trace %s: it is %s. End it first: let it run, or tgad resolve or tgad abandon it", id, last.To).In(id)
+	case timed[id]:
+		return tga.Errorf(tga.StateInvalidTransition, "erase trace %s: a new attempt of it is due. Erase it after that", id).In(id)
+	case a.leases.holds(id):
+		return tga.Errorf(tga.StateLockAcquireFailed, "erase trace %s: somebody is at it", id).In(id)
+	}
+	return nil
+}
+
+// gone reports whether nothing of a trace is left to be erased.
+func gone(t *segment.Trace) bool {
+	for i := range t.Entries {
+		if e := &t.Entries[i]; e.Artifact != nil || e.Key != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// keysOf adds the keys of a trace that no other trace has.
+func (a *eraser) keysOf(t *segment.Trace, m *erasing, done *Erased) error {
+	shared, unsealed := false, false
+	for i := range t.Entries {
+		switch key := t.Entries[i].Key; {
+		case key == 0:
+			unsealed = true
+		case slices.Contains(m.Keys[max(0, len(m.Keys)-4):], key):
+		default:
+			is, err := a.ringed.ring.Shared(key)
+			if err != nil {
+				return err
+			}
+			if shared = shared || is; !is {
+				m.Keys = append(m.Keys, key)
+			}
+		}
+	}
+	if shared {
+		done.Shared++
+	}
+	if unsealed {
+		done.Unsealed++
+	}
+	return nil
+}

@@ -1,0 +1,413 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/tgad/tgad/internal/segment"
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// eraser erases traces. It has the sealer's turn while it does, and of each trace the place in
+// the queue for its lease and its lock while the trace is rewritten.
+type eraser struct {
+	*traces
+	index     *index
+	leases    *leases
+	commits   *committer
+	rewriting *rewriting
+	sealer    *sealer
+	times     *times
+	log       *wal.Log
+	logger    *slog.Logger
+	ringed    *ringed
+	choosing  *sync.RWMutex // held for reading from the choice of a trace's key to its place in the queue of commits
+}
+
+// erasing is an erasure under way, the value of `m` `erasing` as JSON. It is there from before the
+// first trace is changed until nothing on the disk has the old bytes: an open goes on with it.
+type erasing struct {
+	Traces []tga.ID      `json:"traces"`
+	Keys   []chain.KeyID `json:"keys"` // to be destroyed
+	Who    string        `json:"who"`
+	Reason string        `json:"reason"`
+}
+
+const metaErasing = "erasing"
+
+func compareIDs(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) }
+
+// remember writes down what is to be erased. With fresh the record begins a segment of the log,
+// so that each one before can be rewritten.
+func (a *eraser) remember(m erasing, fresh bool) error {
+	value, err := json.Marshal(m)
+	if err != nil {
+		return tga.Errorf(tga.GenericStateError, "erase: %w", err)
+	}
+	w := a.commits.newWriter()
+	w.body(keyspace.AppendMeta(nil, metaErasing), value)
+	return a.commits.applyIn(w, fresh)
+}
+
+// barrier returns once everything that was queued is durable. No erasure is under way.
+func (a *eraser) barrier() error { return a.forget() }
+
+// forget says that no erasure is under way any more.
+func (a *eraser) forget() error {
+	w := a.commits.newWriter()
+	w.delete(keyspace.AppendMeta(nil, metaErasing))
+	return a.commits.apply(w)
+}
+
+// finish goes on with an erasure that was begun; there may be none.
+func (a *eraser) finish(ctx context.Context) error {
+	var m erasing
+	if has, err := a.index.metaJSON(metaErasing, &m); err != nil || !has {
+		return err
+	}
+	if err := a.ringed.missing(); err != nil {
+		return err
+	}
+	return a.carryOut(ctx, m)
+}
+
+// carryOut erases what was remembered. Each step may have been done before, in whole or in part.
+func (a *eraser) carryOut(ctx context.Context, m erasing) error {
+	if err := a.entries(ctx, &m); err != nil {
+		return err
+	}
+	// Only now: whoever reads a trace meanwhile finds it whole, or erased with the note that says why.
+	for _, key := range m.Keys {
+		if a.ringed.ring == nil {
+			return tga.Errorf(tga.StoreUnavailable, "erase: key %d cannot be destroyed without its ring", key)
+		}
+		if err := a.ringed.ring.Destroy(key); err != nil {
+			return err
+		}
+	}
+	if len(m.Traces) > 0 {
+		if err := a.clean(ctx, &m); err != nil {
+			return err
+		}
+	}
+	if err := a.forget(); err != nil {
+		return err
+	}
+	if len(m.Traces) > 0 {
+		a.logger.Info("traces were erased", "traces", len(m.Traces), "keys", len(m.Keys), "by", m.Who)
+	}
+	return nil
+}
+
+// eraseAtOnce is how many traces one record erases at most; those of one archive segment are
+// always in one.
+const eraseAtOnce = 64
+
+// entries erases the traces themselves, those that share an archive segment together: the
+// segment is written anew without them in the same record.
+func (a *eraser) entries(ctx context.Context, m *erasing) error {
+	archived := map[uint64][]tga.ID{}
+	var rest []tga.ID
+	for _, id := range m.Traces {
+		stone, err := a.index.get(keyspace.AppendTombstone(nil, id))
+		if err != nil {
+			return err
+		}
+		own, err := a.index.row(keyspace.AppendEntry(nil, id, 1))
+		if err != nil {
+			return err
+		}
+		if stone == nil || own != nil {
+			rest = append(rest, id)
+			continue
+		}
+		t, err := decodeTombstone(stone)
+		if err != nil {
+			return err
+		}
+		archived[t.Segment] = append(archived[t.Segment], id)
+	}
+	for part := range slices.Chunk(rest, eraseAtOnce) {
+		if err := a.together(ctx, m, part, 0); err != nil {
+			return err
+		}
+	}
+	for n, ids := range archived {
+		if err := a.together(ctx, m, ids, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// together erases traces in one record. With a segment they are archived in it, and are in the
+// store itself afterwards.
+func (a *eraser) together(ctx context.Context, m *erasing, ids []tga.ID, archived uint64) error {
+	slices.SortFunc(ids, compareIDs) // traces are locked in the order of their ids
+	if err := a.alone(ctx, ids); err != nil {
+		return err
+	}
+	defer func() {
+		for _, id := range ids {
+			a.leases.queue.unlock(id)
+		}
+	}()
+	var ss steps
+	w := a.commits.newWriter()
+	for _, id := range ids {
+		if err := a.lock(ctx, id); err != nil {
+			w.fail(err)
+			break
+		}
+		defer a.unlock(id)
+		s, err := a.trace(w, m, id, archived != 0)
+		if err != nil {
+			w.fail(err)
+			break
+		}
+		if s != nil {
+			ss = append(ss, s)
+		}
+	}
+	if archived != 0 && w.err == nil {
+		w.fail(a.without(w, archived, ids))
+	}
+	if len(ss) == 0 && w.err == nil {
+		return w.drop()
+	}
+	c := new(commitment)
+	if err := w.end(c); err != nil {
+		return err
+	}
+	c.steps = ss
+	for _, s := range ss {
+		s.commit = c
+		a.tails.put(s)
+	}
+	a.commits.add(c)
+	err := a.commits.await(c)
+	a.index.archive.clear()
+	return err
+}
+
+// alone takes the places in the queues for the leases of traces, all or none: nobody waits for
+// one with another in hand, for a holder may want that.
+func (a *eraser) alone(ctx context.Context, ids []tga.ID) error {
+	for {
+		taken := 0
+		for taken < len(ids) && a.leases.queue.try(ids[taken]) {
+			taken++
+		}
+		if taken == len(ids) {
+			return nil
+		}
+		for _, id := range ids[:taken] {
+			a.leases.queue.unlock(id)
+		}
+		id := ids[taken]
+		if err := a.leases.queue.lock(ctx, a.health.stopped(), id); err != nil {
+			return a.health.waitFailed("erase trace "+id.String()+": somebody is at it", id, err)
+		}
+		a.leases.queue.unlock(id)
+	}
+}
+
+// trace writes what is left of a trace: its entries without what they carried, and a note that
+// says so. nil: it was done before. Its lock is held.
+func (a *eraser) trace(w *writer, m *erasing, id tga.ID, archived bool) (*step, error) {
+	// Read without a key: nothing of what is erased is needed, and a key may be gone.
+	r := a.index.reading
+	r.keys, r.archive = chain.NoKeys{}, newArchive(chain.NoKeys{})
+	rows, err := r.rows(id)
+	if err != nil {
+		return nil, recoveryFailed(id, err)
+	}
+	t, err := rows.decode()
+	if err != nil {
+		return nil, recoveryFailed(id, err)
+	}
+	if rows.archived == nil && gone(t) {
+		return nil, nil
+	}
+	e := segment.Trace{ID: id, Notes: t.Notes}
+	for _, x := range t.Entries {
+		e.Entries = append(e.Entries, chain.Entry{LogEntry: x.LogEntry, Preimage: x.Preimage, Committed: x.Committed, Epoch: x.Epoch})
+	}
+	after, err := e.Replay()
+	if err != nil {
+		return nil, recoveryFailed(id, err)
+	}
+	s := &step{lease: chain.Lease{TraceID: id, Epoch: a.leases.newest()}, before: fold{Trace: after}, after: after.Successor(), committed: a.times.now()}
+	body, err := json.Marshal(map[string]any{"entries": len(e.Entries), "reason": m.Reason})
+	if err != nil {
+		return nil, tga.Errorf(tga.GenericStateError, "erase: %w", err)
+	}
+	note, err := s.after.AppendNote(chain.NewNote{Kind: tga.NoteErased, Who: m.Who, Body: body}, max(s.committed, e.Entries[len(e.Entries)-1].TS))
+	if err != nil {
+		return nil, err
+	}
+	s.notes, s.newestTS = []tga.Note{note}, note.TS
+	for i := range e.Entries {
+		w.entry(&e.Entries[i])
+	}
+	if archived {
+		for i := range e.Notes {
+			n := &e.Notes[i]
+			w.note(&n.Note, n.Committed, n.Epoch)
+		}
+		w.delete(keyspace.AppendTombstone(w.key[:0], id))
+	}
+	w.step(s)
+	for _, key := range a.beside(id, e.Notes) {
+		w.delete(key)
+	}
+	for _, bounds := range []func(tga.ID) (lower, upper []byte){keyspace.TraceChunkBounds, keyspace.CheckpointBounds} {
+		lower, upper := bounds(id)
+		w.fail(a.index.scanRows(lower, upper, func(key, _ []byte) error {
+			w.delete(key)
+			return nil
+		}))
+	}
+	return s, w.err
+}
+
+// beside returns the keys of what lies beside a trace and has to do with what it carried: what it
+// asks people, and the evidence that its notes name.
+func (a *eraser) beside(id tga.ID, notes []segment.Note) (keys [][]byte) {
+	add := func(kind chain.AttachmentKind, of []byte) {
+		if key, err := keyspace.AppendAttachment(nil, keyspace.Kind(kind), of); err == nil {
+			keys = append(keys, key)
+		}
+	}
+	add(chain.AttachApproval, id[:])
+	for i := range notes {
+		var body struct {
+			Evidence string `json:"evidence_digest"`
+		}
+		if json.Unmarshal(notes[i].Body, &body) != nil {
+			continue // another kind of note has another kind of member
+		}
+		if d, err := tga.ParseDigest(body.Evidence); err == nil && !d.IsZero() {
+			add(chain.AttachBlob, d[:])
+		}
+	}
+	return keys
+}
+
+// without writes an archive segment anew without traces; where none is left in it, it goes.
+func (a *eraser) without(w *writer, n uint64, ids []tga.ID) error {
+	key := keyspace.AppendSegment(nil, n)
+	var b bytes.Buffer
+	sw, err := segment.NewWriter(&b, a.index.keys)
+	if err != nil {
+		return err
+	}
+	left := 0
+	err = a.index.inSegment(n, func(r *segment.Reader) error {
+		for t, err := range r.Traces() {
+			if err == nil && !slices.Contains(ids, t.ID) {
+				left++
+				err = sw.Add(&t)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		_, err = sw.Close()
+	}
+	switch {
+	case err != nil:
+		return tga.Errorf(tga.CodeOf(err), "erase: archive segment %d: %w", n, err)
+	case left == 0:
+		w.delete(key)
+		return nil
+	}
+	if report, err := segment.Verify(bytes.NewReader(b.Bytes()), int64(b.Len()), a.index.keys); err != nil {
+		return tga.Errorf(tga.GenericStateError, "erase: archive segment %d does not verify before it is written anew: %w", n, err)
+	} else if report.Traces != left {
+		return tga.Errorf(tga.GenericStateError, "erase: archive segment %d has %d traces, and verifies as one of %d", n, left, report.Traces)
+	}
+	w.file(key, b.Bytes())
+	return nil
+}
+
+// clean writes anew each segment of the log that still has a body of the traces which no row
+// names, removes the files of such bodies, and wipes what the old files had.
+func (a *eraser) clean(ctx context.Context, m *erasing) error {
+	of, other := map[tga.ID]bool{}, map[string]bool{}
+	for _, id := range m.Traces {
+		of[id] = true
+		rows, err := a.index.rows(id)
+		if err != nil {
+			return err
+		}
+		t, err := rows.decode()
+		if err != nil {
+			return recoveryFailed(id, err)
+		}
+		for _, key := range a.beside(id, t.Notes) {
+			other[string(key)] = true
+		}
+	}
+	if err := a.remember(*m, true); err != nil { // the segment that was written to can be rewritten now
+		return err
+	}
+	if err := a.log.Wipe(true); err != nil {
+		return err
+	}
+	err := a.rewriteAll(ctx, func(op *wal.Op) (bool, error) {
+		if kind, ok := keyspace.KindOf(op.Key); !other[string(op.Key)] && (!ok || kind != keyspace.Entry && kind != keyspace.Chunk || len(op.Key) < 17 || !of[tga.ID(op.Key[1:17])]) {
+			return false, nil
+		}
+		row, err := a.index.row(op.Key)
+		if err != nil || row == nil {
+			return row == nil, err
+		}
+		at, err := decodeRow(row)
+		return !at.names(op), err
+	})
+	if err == nil {
+		err = a.rewriting.sweep(ctx)
+	}
+	return errors.Join(err, a.log.Wipe(false))
+}
+
+// rewriteAll rewrites each segment of the log that has a dead body of which f is true, and each
+// that is still as it was written: behind its last record may be what a crash left of a group that
+// was never acknowledged.
+func (a *eraser) rewriteAll(ctx context.Context, f func(*wal.Op) (bool, error)) error {
+	for _, seg := range a.log.Full() {
+		holds, err := a.log.Retains(ctx, seg.Number, f)
+		if err != nil {
+			return err
+		}
+		if !holds && seg.Generation > 0 {
+			continue
+		}
+		if err := a.rewriting.roomToRewrite(seg.Records); err != nil {
+			return err
+		}
+		if err := a.rewriting.rewrite(ctx, seg.Number, nil); err != nil {
+			return err
+		}
+		if _, damaged := a.rewriting.damaged.Load(seg.Number); damaged {
+			return damagedSegment(seg.Number)
+		}
+	}
+	return nil
+}
+
+func damagedSegment(n uint64) error {
+	return damaged("erase: segment %d of the log is damaged and cannot be written anew. What was erased may still stand in it: repair the store (tgad verify), then open it again", n)
+}

@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"github.com/tgad/tgad/keyspace"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// Keyring has the data keys of a store that seals what its entries carry, outside of the store.
+// Its methods may be called concurrently, and their errors have a code; STORE_UNAVAILABLE where
+// the ring cannot be asked.
+type Keyring interface {
+	chain.Keys
+	// ID names the ring for good. A store is sealed under one ring.
+	ID() tga.ID
+	// Key returns the key of a new trace: that of the subject whose call it is, or one that no
+	// other trace has, as the ring's owner decided. Subject is "" where the request names none.
+	// The key is durable. A destroyed key is not returned, and not one that is retired.
+	Key(namespace, subject string) (chain.KeyID, error)
+	// Shared reports whether a key may be that of more than one trace.
+	Shared(key chain.KeyID) (bool, error)
+	// Retire returns the keys of a subject that are not destroyed. Key returns none of them any
+	// more.
+	Retire(namespace, subject string) ([]chain.KeyID, error)
+	// Destroy destroys a key for good; a destroyed one may be destroyed again.
+	Destroy(key chain.KeyID) error
+	// RequestDigest turns the digest of a request into another one, by a secret of the ring.
+	RequestDigest(plain tga.Digest) tga.Digest
+}
+
+// ringed is what a store knows of its key ring.
+//
+// keyed says that the ledger has [Keyring.RequestDigest] of each request, and nowhere the digest
+// itself: of a store that had its ring before its first ledger record. One rule holds for all
+// records of a store.
+type ringed struct {
+	ring  Keyring // nil: none was given
+	id    tga.ID  // that the store is sealed under; zero: none
+	keyed bool
+}
+
+// Value of `m` `keyring`: id of the ring 16 · keyed 1.
+const metaKeyring = "keyring"
+
+// readRing finds out which ring the store is sealed under, and says so where this is the first
+// time that it has one. Without its ring a store can be read as far as nothing is sealed, and
+// not be written to.
+func (o *opening) readRing() error {
+	r := ringed{ring: o.opts.Keyring}
+	value, err := o.index.meta(metaKeyring)
+	if err != nil {
+		return err
+	}
+	switch {
+	case value != nil && len(value) != 17:
+		return damaged("meta %s has %d bytes", metaKeyring, len(value))
+	case value != nil:
+		r.id, r.keyed = tga.ID(value[:16]), value[16] == 1
+	case r.ring == nil || o.readOnly:
+		return nil // not sealed, or not to be
+	default:
+		lower, upper := keyspace.LedgerBounds()
+		used, err := o.index.first(lower, upper)
+		if err != nil {
+			return err
+		}
+		r.id, r.keyed = r.ring.ID(), used == nil
+		value = append(r.id[:len(r.id):len(r.id)], 0)
+		if r.keyed {
+			value[16] = 1
+		}
+		w := o.commits.newWriter()
+		w.set(keyspace.AppendMeta(nil, metaKeyring), value)
+		if err := o.commits.apply(w); err != nil {
+			return err
+		}
+	}
+	if r.ring != nil && r.ring.ID() != r.id {
+		return tga.Errorf(tga.StoreUnavailable, "open %s: the store is sealed under key ring %s, the one given is %s", o.dir, r.id, r.ring.ID())
+	}
+	o.ringed = r
+	if r.ring == nil {
+		o.log.Warn("the store is sealed, and opened without its key ring: nothing can be appended", "ring", r.id)
+	}
+	return nil
+}
+
+// missing returns why a store that is sealed and has no ring takes no calls.
+func (r *ringed) missing() error {
+	if r.ring == nil && !r.id.IsZero() {
+		return tga.Errorf(tga.StoreUnavailable, "the store is sealed under key ring %s and open without it: nothing is written, nothing is sent. Open it with the ring (tgad keyring)", r.id)
+	}
+	return nil
+}
+
+// digest is what the ledger has of a request.
+func (r *ringed) digest(p tga.Proposal) tga.Digest {
+	d := tga.RequestDigest(p)
+	if r.keyed && r.ring != nil {
+		return r.ring.RequestDigest(d)
+	}
+	return d
+}
+
+// RequestDigest returns what the ledger has of a request: its digest, or in a store whose key
+// ring came before its first ledger record a digest by a secret of the ring.
+func (db *DB) RequestDigest(p tga.Proposal) tga.Digest { return db.ringed.digest(p) }
+
+// writable returns why nothing can be appended, nil where it can.
+func (db *DB) writable() error {
+	if err := db.health.writable(); err != nil {
+		return err
+	}
+	return db.ringed.missing()
+}
+
+// keyFor returns the key that what is appended to a trace is sealed under, 0 where nothing is. It
+// is that of its entries so far.
+func (r *ringed) keyFor(t *chain.Trace, b *chain.Batch) (chain.KeyID, error) {
+	request := t.Request
+	switch {
+	case r.ring == nil || len(b.Artifacts) == 0:
+		return 0, nil
+	case t.Head.Seq > 0 && request == nil:
+		return 0, tga.Errorf(tga.StateInvalidTransition, "append to trace %s: it was erased", t.ID).In(t.ID)
+	case t.Key != 0:
+		return t.Key, nil
+	case request == nil:
+		request = b.Artifacts[0].Artifact
+	}
+	namespace, subject := tga.DefaultNamespace, request.Meta.String(tga.MetaSubject)
+	if n := request.Meta.String(tga.MetaNamespace); n != "" {
+		namespace = n
+	}
+	key, err := r.ring.Key(namespace, subject)
+	if err == nil && key == 0 {
+		err = tga.Errorf(tga.StoreUnavailable, "key ring %s gave no key", r.id)
+	}
+	return key, err
+}

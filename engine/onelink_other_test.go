@@ -1,0 +1,5 @@
+//go:build !unix
+
+package engine_test
+
+var oneLink any

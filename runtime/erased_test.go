@@ -1,0 +1,91 @@
+package runtime_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// sealing gives a bench a key ring.
+func sealing(ring *chaintest.Ring) func(*bench) {
+	return func(b *bench) { b.ring = ring }
+}
+
+// TestErasedCallIsNeverSentAgain: what its key led to cannot be served any more, whatever the
+// licence; another request under the key is a conflict, and what a person asks about the trace is
+// refused.
+func TestErasedCallIsNeverSentAgain(t *testing.T) {
+	for _, kind := range []ledger.LicenceKind{ledger.Park, ledger.Probe, ledger.DedupeKey, ledger.DedupeArgs, ledger.ReadOnly} {
+		for name, change := range map[string][]func(*bench){"plain": nil, "sealed": {sealing(new(chaintest.Ring))}} {
+			t.Run(kind.String()+", "+name, func(t *testing.T) {
+				b := setup(t, licence(kind), change...)
+				first := b.mustCall(charge("order-1"))
+				b.mustCall(charge("order-2"))
+				if _, err := b.db.Erase(t.Context(), engine.Erasure{Traces: []tga.ID{first.TraceID}, Who: "operator", Reason: "asked for"}); err != nil {
+					t.Fatal(err)
+				}
+				for range 2 {
+					_, err := b.call(charge("order-1"))
+					wantCode(t, err, tga.IdempotencyKeyExpired)
+					other := charge("order-1")
+					other.Args = []byte(`{"amount":101}`)
+					_, err = b.call(other)
+					wantCode(t, err, tga.IdempotencyKeyConflict)
+					if res, err := b.rt.Result(context.Background(), first.TraceID); err != nil || res.State != tga.Completed || res.Value != nil {
+						t.Errorf("result %+v, %v", res, err)
+					}
+					if _, err := b.rt.Recover(context.Background(), first.TraceID); err == nil {
+						t.Error("recovered")
+					}
+					b.reopen()
+				}
+				if again := b.mustCall(charge("order-2")); again.ServedFrom.IsZero() {
+					t.Errorf("another call: %+v", again)
+				}
+				b.wantSends(2)
+			})
+		}
+	}
+}
+
+// TestNothingIsSentWithoutItsKey: of a call in doubt whose key cannot be had, or was destroyed,
+// nothing is sent, under a licence that would allow it too.
+func TestNothingIsSentWithoutItsKey(t *testing.T) {
+	ring := new(chaintest.Ring)
+	b := setup(t, licence(ledger.DedupeArgs), sealing(ring))
+	b.tool.answer = unknown
+	_, err := b.call(charge("order-1"))
+	wantCode(t, err, tga.EffectInDoubt)
+	sends := b.tool.sends()
+	b.tool.answer = func(int, runtime.Call) (runtime.Reply, error) { return ok(`{}`), nil }
+	b.reopen()
+	ring.Err = tga.Errorf(tga.StoreUnavailable, "the ring is down")
+	_, err = b.call(charge("order-1"))
+	wantCode(t, err, tga.StoreUnavailable)
+	for range 2 {
+		for o, err := range b.db.OpenTraces(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.rt.Recover(context.Background(), o.TraceID); err == nil {
+				t.Error("recovered")
+			}
+		}
+		b.wantSends(sends)
+		ring.Err = nil
+		if err := ring.Destroy(1); err != nil {
+			t.Fatal(err)
+		}
+		b.reopen()
+	}
+	_, err = b.call(charge("order-1"))
+	if err == nil {
+		t.Error("called")
+	}
+	b.wantSends(sends)
+}
