@@ -34,6 +34,9 @@ func (a *app) of(n need, c *cobra.Command) *cobra.Command {
 		text = "the daemon that has the store in this `directory` (or $TGAD_DATA, where no socket is named)"
 	}
 	c.Flags().StringVar(&a.data, "data", "", text)
+	if c.Flags().Lookup("config") == nil {
+		c.Flags().StringVar(&a.config, "config", "", "configuration `file` (TOML) that names the key ring, for a sealed store that no process has")
+	}
 	run := c.RunE
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		a.need = n
@@ -86,7 +89,7 @@ func (a *app) visit(ctx context.Context) (leave func() error, err error) {
 			if err := r.Close(); err != nil {
 				return nil, err
 			}
-			return a.alone(ctx, dir)
+			return a.alone(ctx, dir, conf)
 		case !errors.Is(err, tga.StateLockAcquireFailed):
 			return nil, &cli.Unopened{Err: err}
 		}
@@ -114,11 +117,11 @@ func (a *app) loaded() (*config.Config, error) {
 }
 
 // alone serves a verb that is not content with reading, where no process has the store.
-func (a *app) alone(ctx context.Context, dir string) (leave func() error, err error) {
+func (a *app) alone(ctx context.Context, dir string, conf *config.Config) (leave func() error, err error) {
 	if a.need == needDaemon {
 		return nil, tga.Errorf(tga.StoreUnavailable, "no process has the store in %s, and this takes one: start tgad serve --data %s", dir, cli.ShellWord(dir))
 	}
-	e, err := embed.Visit(ctx, dir)
+	e, err := embed.Visit(ctx, dir, conf)
 	if err != nil {
 		return nil, err
 	}

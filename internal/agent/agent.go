@@ -16,6 +16,7 @@ import (
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/keyring"
 	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/internal/turn/emit"
@@ -51,6 +52,7 @@ type Host struct {
 	Agent string // name of the first manifest's agent
 
 	db      *engine.DB
+	ring    *keyring.Ring // nil: none
 	tools   *assemble.Tools
 	emitter *emit.Emitter
 	flush   func(context.Context) // ends what sends spans and metrics
@@ -78,6 +80,12 @@ func Open(o Options) (_ *Host, err error) {
 	}()
 	engineOptions := assemble.StoreOptions(o.Config)
 	engineOptions.Clock, engineOptions.Logger = o.Clock, o.Logger
+	if h.ring, err = assemble.Keyring(o.Config, o.Data); err != nil {
+		return nil, err
+	}
+	if h.ring != nil {
+		engineOptions.Keyring = h.ring
+	}
 	if h.db, err = engine.Open(o.Data, engineOptions); err != nil {
 		return nil, err
 	}
@@ -205,6 +213,9 @@ func (h *Host) Close(ctx context.Context) error {
 	all = append(all, h.places.close())
 	if h.db != nil {
 		all = append(all, h.db.Close())
+	}
+	if h.ring != nil {
+		all = append(all, h.ring.Close())
 	}
 	return errors.Join(all...)
 }

@@ -25,6 +25,7 @@ func (c *Config) check(r *report, b Builder) {
 		r.add("allow_all", "it cannot stand beside rules: say APPROVE in a rule")
 	}
 	c.Store.check(r)
+	c.Keyring.check(r, &c.Store)
 	c.Evidence.check(r, b)
 	c.Limits.check(r)
 	servers := map[string]*Server{}

@@ -17,6 +17,7 @@ type Config struct {
 	AllowAll   bool `toml:"allow_all"` // approve every request; without it and without rules all are denied
 
 	Store      Store      `toml:"store"`
+	Keyring    Keyring    `toml:"keyring"`
 	Evidence   Evidence   `toml:"evidence"`
 	Redaction  Redaction  `toml:"redaction"`
 	Socket     Socket     `toml:"socket"`
@@ -153,7 +154,7 @@ const (
 	Read   Verb = "read"   // look at traces and evidence
 	Append Verb = "append" // make calls, begin and finish them, append to traces
 	Decide Verb = "decide" // vote on requests, append a supervisor_decision
-	Admin  Verb = "admin"  // resolve, abandon, compensate, recover all, verify the store, backup, seal, unfreeze
+	Admin  Verb = "admin"  // resolve, abandon, compensate, recover all, verify the store, backup, seal, erase, unfreeze
 )
 
 var verbs = []Verb{Read, Append, Decide, Admin}

@@ -167,6 +167,21 @@ func (q operating) seal() (any, error) {
 	return done, err
 }
 
+// erase destroys what finished traces carry; who asks for it is the peer.
+func (q operating) erase() (any, error) {
+	var m client.EraseRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	if err := q.everything("erase"); err != nil {
+		return nil, err
+	}
+	return run(q.request, "", func(ctx context.Context) (client.Erased, error) {
+		e, err := q.d.can.archive.Erase(ctx, engine.Erasure{Traces: m.Traces, Namespace: m.Namespace, Subject: m.Subject, Who: q.peer.name(), Reason: m.Reason})
+		return client.Erased(e), err
+	})
+}
+
 // unfreeze opens a frozen store; who accepts the loss is the peer.
 func (q operating) unfreeze() (any, error) {
 	var m client.UnfreezeRequest

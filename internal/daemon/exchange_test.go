@@ -308,6 +308,11 @@ decision = "APPROVE"
 	if sealed.Segments != 1 {
 		t.Errorf("sealed: %+v", sealed)
 	}
+	if erased, err := c.Erase(ctx, client.EraseRequest{Subject: "nobody", Reason: "to see the answer"}); err != nil || erased != (client.Erased{}) {
+		t.Errorf("erased: %+v, %v", erased, err)
+	}
+	_, err = c.Erase(ctx, client.EraseRequest{Reason: "nothing is named"})
+	refused(err, tga.ValidationError)
 	refused(c.Unfreeze(ctx, true), tga.ValidationError)
 	refused(c.EndQuarantine(ctx), tga.ValidationError)
 	must(c.Live(ctx))

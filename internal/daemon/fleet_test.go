@@ -50,7 +50,7 @@ func startShared(t *testing.T, extra string) (*bench, *sharedStore) {
 	b, s := setup(t, extra), &sharedStore{others: map[tga.ID]bool{}}
 	b.open = func(_ context.Context, o Options) (Store, error) {
 		db, err := engine.Open(b.data, assemble.StoreOptions(o.Config))
-		s.directory = directory{db}
+		s.directory = directory{DB: db}
 		return s, err
 	}
 	b.start()
@@ -65,9 +65,10 @@ func TestStoreThatLacksSomething(t *testing.T) {
 		t.Fatalf("%v, %v", res.State, err)
 	}
 	_, sealed := b.client.Seal(ctx, 0)
+	_, erased := b.client.Erase(ctx, client.EraseRequest{Subject: "s", Reason: "r"})
 	_, checkpoint := b.client.Proofs().Checkpoint(ctx)
 	for what, err := range map[string]error{
-		"backup": b.client.Backup(ctx, "/nowhere"), "seal": sealed, "checkpoint": checkpoint,
+		"backup": b.client.Backup(ctx, "/nowhere"), "seal": sealed, "erase": erased, "checkpoint": checkpoint,
 		"unfreeze": b.client.Unfreeze(ctx, true), "end-quarantine": b.client.EndQuarantine(ctx),
 	} {
 		if !errors.Is(err, tga.NotFound) {
@@ -95,7 +96,7 @@ func TestEvidenceNeedsFiles(t *testing.T) {
 	b := setup(t, "[evidence]\norigin = \"o\"\nkey_file = \"/nowhere\"\n")
 	b.open = func(_ context.Context, o Options) (Store, error) {
 		db, err := engine.Open(b.data, assemble.StoreOptions(o.Config))
-		return &sharedStore{directory: directory{db}}, err
+		return &sharedStore{directory: directory{DB: db}}, err
 	}
 	wantCode(t, Run(t.Context(), b.options()), tga.ValidationError)
 }

@@ -128,7 +128,7 @@ func TestDocumentHasTheMessages(t *testing.T) {
 		client.Approval{}, client.Vote{}, client.Approvals{}, client.AppendRequest{}, client.NewArtifact{}, client.NewDocument{},
 		client.Expect{}, client.Head{}, client.Appended{}, client.BatchRequest{}, client.BatchItem{}, client.BatchAnswers{},
 		client.BatchAnswer{}, client.LogLine{}, client.LeaseRequest{}, client.Lease{}, client.Released{}, client.CheckpointRequest{},
-		client.ExportRequest{}, client.VerifyRequest{}, client.Verified{}, client.BackupRequest{}, client.SealRequest{}, client.Sealed{},
+		client.ExportRequest{}, client.VerifyRequest{}, client.Verified{}, client.BackupRequest{}, client.SealRequest{}, client.Sealed{}, client.EraseRequest{}, client.Erased{},
 		client.GiveUpRequest{}, client.Doubt{}, client.Confirmation{}, client.Mismatch{}, tga.StateChange{},
 		client.RollbackPlan{}, client.RollbackStep{}, client.Inverse{},
 		client.UnfreezeRequest{}, client.Working{}, client.Work{}, client.Done{}, client.Health{}, client.Problem{},

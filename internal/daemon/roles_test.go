@@ -87,6 +87,8 @@ func TestRolesMatrix(t *testing.T) {
 			a.Body = `{"lease":"none"}` // without one it is written, by who may
 		case "/v1/seal":
 			a.Body = `{"before":"2020-01-01T00:00:00.000Z"}`
+		case "/v1/erase":
+			a.Body = `{"traces":["019bc307-6380-7728-b756-4d0ef3275b8f"],"reason":"to see who may"}`
 		case "/v1/unfreeze":
 			a.Body = `{"accept_loss":false}`
 		}

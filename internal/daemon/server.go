@@ -158,6 +158,7 @@ var routes = []route{
 	{"GET", "/v1/working", mayAdmin, whenOpen, as(operating.working)},
 	{"POST", "/v1/backup", mayAdmin, whenOpen, as(operating.backup)},
 	{"POST", "/v1/seal", mayAdmin, whenReady, as(operating.seal)},
+	{"POST", "/v1/erase", mayAdmin, whenReady, as(operating.erase)},
 	{"POST", "/v1/unfreeze", mayAdmin, whenOpen, as(operating.unfreeze)},
 	{"POST", "/v1/end-quarantine", mayAdmin, whenReady, as(operating.endQuarantine)},
 

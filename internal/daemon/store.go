@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/keyring"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -56,6 +58,7 @@ type powers struct {
 type archive interface {
 	Backup(ctx context.Context, dir string) error
 	SealTraces(ctx context.Context, before tga.Millis) (engine.Sealed, error)
+	Erase(ctx context.Context, what engine.Erasure) (engine.Erased, error)
 	Working() []engine.Work
 }
 
@@ -91,7 +94,7 @@ func powersOf(s Store) (p powers) {
 func (d *Daemon) lacks(path string) error {
 	var what string
 	switch path {
-	case "/v1/backup", "/v1/seal":
+	case "/v1/backup", "/v1/seal", "/v1/erase":
 		if d.can.archive == nil {
 			what = "no files of its own: back the database up, and keep its partitions"
 		}
@@ -120,19 +123,39 @@ func openStore(ctx context.Context, o Options) (Store, error) {
 	if o.Tune != nil {
 		o.Tune(&store)
 	}
+	ring, err := assemble.Keyring(o.Config, o.Data)
+	if err != nil {
+		return nil, err
+	}
+	if ring != nil {
+		store.Keyring = ring
+	}
 	how := engine.Open
 	if o.readOnly {
 		how = engine.OpenReadOnly
 	}
 	db, err := how(o.Data, store)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, closeRing(ring))
 	}
-	return directory{db}, nil
+	return directory{db, ring}, nil
 }
 
-// directory is the store in a directory, which one process has.
-type directory struct{ *engine.DB }
+// directory is the store in a directory, which one process has, with its key ring; nil is none.
+type directory struct {
+	*engine.DB
+	ring *keyring.Ring
+}
+
+// Close closes the store, and then what it seals with.
+func (d directory) Close() error { return errors.Join(d.DB.Close(), closeRing(d.ring)) }
+
+func closeRing(r *keyring.Ring) error {
+	if r == nil {
+		return nil
+	}
+	return r.Close()
+}
 
 // Submit implements [Store].
 func (d directory) Submit(ctx context.Context, lease chain.Lease, b chain.Batch) (Submitted, error) {

@@ -254,6 +254,9 @@ func (q *request) state() (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.PlanID.IsZero() {
+		return nil, tga.Errorf(tga.NotFound, "the state of trace %s names its plan, and the trace was erased", t.ID).In(t.ID)
+	}
 	s := t.State()
 	return exact{"application/json", s.AppendCanonical(nil)}, nil
 }

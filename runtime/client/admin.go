@@ -50,16 +50,16 @@ func (c *Client) lease(ctx context.Context, trace tga.ID, rest string, req Lease
 // Checkpoint seals the head of a trace, under a lease or, with a zero Lease, under one
 // that the daemon takes for the moment.
 func (c *Client) Checkpoint(ctx context.Context, trace tga.ID, lease Lease) (tga.Checkpoint, error) {
-	return c.checkpoint(ctx, post(tracePath(trace, "/checkpoint"), CheckpointRequest{Lease: lease.Lease}))
+	return checkpointOf(ctx, c, post(tracePath(trace, "/checkpoint"), CheckpointRequest{Lease: lease.Lease}))
 }
 
 // LatestCheckpoint returns the newest checkpoint that verifies; NOT_FOUND where there is
 // none.
 func (c *Client) LatestCheckpoint(ctx context.Context, trace tga.ID) (tga.Checkpoint, error) {
-	return c.checkpoint(ctx, get(tracePath(trace, "/checkpoint")))
+	return checkpointOf(ctx, c, get(tracePath(trace, "/checkpoint")))
 }
 
-func (c *Client) checkpoint(ctx context.Context, r request) (tga.Checkpoint, error) {
+func checkpointOf(ctx context.Context, c *Client, r request) (tga.Checkpoint, error) {
 	raw, _, err := c.bytes(ctx, r)
 	if err != nil {
 		return tga.Checkpoint{}, err
@@ -170,6 +170,13 @@ func (c *Client) Seal(ctx context.Context, before tga.Millis) (Sealed, error) {
 	var s Sealed
 	err := c.ask(ctx, post("/v1/seal", SealRequest{Before: before}), &s)
 	return s, err
+}
+
+// Erase destroys what finished traces carry. What proves them stays.
+func (c *Client) Erase(ctx context.Context, what EraseRequest) (Erased, error) {
+	var e Erased
+	err := c.ask(ctx, post("/v1/erase", what), &e)
+	return e, err
 }
 
 // Unfreeze opens a frozen store to writes.

@@ -268,7 +268,7 @@ type Document struct {
 // Timeline is everything about one trace: GET /v1/traces/{id}.
 type Timeline struct {
 	TraceID   tga.ID            `json:"trace_id"`
-	PlanID    tga.ID            `json:"plan_id"`
+	PlanID    tga.ID            `json:"plan_id,omitempty"` // absent where the trace was erased
 	Namespace string            `json:"namespace"`
 	Deadline  tga.Millis        `json:"deadline,omitempty"`
 	Held      bool              `json:"held"`

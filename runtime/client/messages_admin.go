@@ -51,6 +51,24 @@ type Sealed struct {
 	Bytes    int64 `json:"bytes"` // of the segments
 }
 
+// EraseRequest destroys what finished traces carry: POST /v1/erase. It names traces, or a
+// subject.
+type EraseRequest struct {
+	Traces    []tga.ID `json:"traces,omitempty"`
+	Subject   string   `json:"subject,omitempty"`   // meta.subject of their requests
+	Namespace string   `json:"namespace,omitempty"` // of the subject; absent = default
+	Reason    string   `json:"reason"`              // stays in the log
+}
+
+// Erased says what an erasure did.
+type Erased struct {
+	Traces   int `json:"traces"`   // erased now
+	Already  int `json:"already"`  // erased before
+	Keys     int `json:"keys"`     // destroyed
+	Shared   int `json:"shared"`   // traces whose key is a subject's, and stays: copies of the store still have them
+	Unsealed int `json:"unsealed"` // traces that had no key: likewise
+}
+
 // UnfreezeRequest opens a frozen store: POST /v1/unfreeze.
 type UnfreezeRequest struct {
 	AcceptLoss bool `json:"accept_loss"`

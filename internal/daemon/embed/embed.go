@@ -101,8 +101,9 @@ func start(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 
 // Visit has a daemon for a store that is there, to settle a call: the one of the process that
 // has it, else one in this process. That one approves nothing and takes nothing up: what the
-// store's shims approve is theirs to say, and it knows none of their tool servers.
-func Visit(ctx context.Context, dir string) (*Daemon, error) {
+// store's shims approve is theirs to say, and it knows none of their tool servers. Of of, which may
+// be nil, it takes the key ring.
+func Visit(ctx context.Context, dir string, of *config.Config) (*Daemon, error) {
 	if all, err := os.ReadDir(dir); err != nil || len(all) == 0 {
 		return nil, tga.Errorf(tga.NotFound, "there is no store in %s", dir)
 	}
@@ -114,6 +115,10 @@ decision = "NEEDS_APPROVAL"
 `))
 	if err != nil {
 		return nil, err
+	}
+	if of != nil {
+		conf.Keyring = of.Keyring
+		conf.Keyring.Path, conf.Keyring.KEKFile = of.Path(of.Keyring.Path), of.Path(of.Keyring.KEKFile)
 	}
 	return start(ctx, dir, conf, nil, true)
 }

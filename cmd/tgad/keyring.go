@@ -1,0 +1,136 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/keyring"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// keyrings are the verbs about the file with the data keys. They work on the file itself, which
+// no daemon may have open meanwhile.
+type keyrings struct{ *app }
+
+func (a keyrings) verb() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "keyring",
+		Short: "Manage the keys under which a store seals what it keeps",
+		Long: `A store whose configuration names a key ring seals arguments and answers under data keys in a
+file outside of it. Each data key is wrapped under a key-encryption key, which comes from a file
+or from a command. To erase a trace is to destroy its key.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	for _, verb := range []*cobra.Command{a.make(), a.rotate(), a.count()} {
+		verb.Args = cli.UsageArgs(verb.Args)
+		c.AddCommand(verb)
+	}
+	return c
+}
+
+// kek are the flags that say where a key-encryption key comes from.
+type kek struct {
+	file, command string
+	timeout       time.Duration
+}
+
+func (k *kek) flags(c *cobra.Command, prefix, of string) {
+	f := c.Flags()
+	f.StringVar(&k.file, prefix+"kek-file", "", "`FILE` with "+of+": 32 bytes, or 64 hex digits; nobody else can read it")
+	f.StringVar(&k.command, prefix+"kek-command", "", "`COMMAND` that wraps and unwraps "+of+": its arguments end at blanks, wrap or unwrap is added")
+	f.DurationVar(&k.timeout, prefix+"kek-timeout", 0, "for one call of the command (10s)")
+}
+
+func (k *kek) options() keyring.Options {
+	return keyring.Options{KEK: keyring.KEK{File: k.file, Command: strings.Fields(k.command), Timeout: k.timeout}}
+}
+
+func (a keyrings) make() *cobra.Command {
+	var from kek
+	c := &cobra.Command{
+		Use:   "init RING --kek-file FILE | --kek-command COMMAND",
+		Short: "Make a key ring",
+		Long: `init makes a key ring in the file RING, which must not be there. Put it on another disk than the
+store, and keep a copy: without it nothing that was sealed can be read. A copy has the keys of
+that day; keys that are destroyed later are still in it.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			var random [10]byte
+			if _, err := rand.Read(random[:]); err != nil {
+				return err
+			}
+			var id tga.ID
+			copy(id[6:], random[:])
+			ms := uint64(tga.MillisOf(time.Now()))
+			for i := range 6 {
+				id[i] = byte(ms >> (40 - 8*i))
+			}
+			id = tga.MakeID(id)
+			if err := keyring.Create(args[0], id, from.options()); err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.Line(map[string]any{"ring": id})
+			}
+			a.Printf("key ring %s\n", id)
+			return nil
+		},
+	}
+	from.flags(c, "", "the key-encryption key")
+	return c
+}
+
+func (a keyrings) rotate() *cobra.Command {
+	var old, to kek
+	c := &cobra.Command{
+		Use:   "rotate RING --kek-file FILE --new-kek-file FILE",
+		Short: "Wrap every key anew, under another key-encryption key",
+		Long: `rotate wraps every data key of a ring anew. Then destroy the old key-encryption key: copies of
+the ring from before, which still have keys that were destroyed since, cannot be opened any
+more. No daemon may have the ring meanwhile.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := keyring.Rotate(args[0], old.options(), to.options()); err != nil {
+				return err
+			}
+			return a.done("keyring rotate", "every key is wrapped under the new key-encryption key. Destroy the old one")
+		},
+	}
+	old.flags(c, "", "the key-encryption key of now")
+	to.flags(c, "new-", "the new key-encryption key")
+	return c
+}
+
+func (a keyrings) count() *cobra.Command {
+	var from kek
+	c := &cobra.Command{
+		Use:   "show RING --kek-file FILE | --kek-command COMMAND",
+		Short: "Say what a key ring has",
+		Long:  `show opens a ring, which no daemon may have meanwhile, and counts its keys.`,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) (err error) {
+			r, err := keyring.Open(args[0], from.options())
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, r.Close()) }()
+			i, err := r.Info()
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.Line(map[string]any{"ring": i.ID, "keys": i.Keys, "subjects": i.Subjects, "destroyed": i.Destroyed, "damaged": i.Damaged})
+			}
+			a.Printf("key ring %s: %d keys, those of %d subjects among them; %d destroyed, %d damaged\n", i.ID, i.Keys, i.Subjects, i.Destroyed, i.Damaged)
+			return nil
+		},
+	}
+	from.flags(c, "", "the key-encryption key")
+	return c
+}

@@ -1,0 +1,43 @@
+package config
+
+// Keyring is the part about the keys under which a store in a directory seals what its entries
+// carry. Without a path nothing is sealed.
+type Keyring struct {
+	Path string `toml:"path"` // of the ring; outside of the store. tgad keyring init makes one
+	// The key-encryption key is in a file, or a command wraps and unwraps it.
+	KEKFile    string   `toml:"kek_file"`
+	KEKCommand []string `toml:"kek_command"`
+	KEKTimeout Duration `toml:"kek_timeout"` // for one call of the command; 10s
+	By         string   `toml:"by"`          // what has a key of its own: "trace" (default), or "subject"
+}
+
+// What has a data key of its own.
+const (
+	ByTrace   = "trace"
+	BySubject = "subject"
+)
+
+func (k *Keyring) check(r *report, store *Store) {
+	r.duration("keyring.kek_timeout", k.KEKTimeout)
+	if k.By != "" && k.By != ByTrace && k.By != BySubject {
+		r.add("keyring.by", "%.40q: want %q or %q", k.By, ByTrace, BySubject)
+	}
+	if k.Path == "" {
+		for key, set := range map[string]bool{"kek_file": k.KEKFile != "", "kek_command": len(k.KEKCommand) > 0, "kek_timeout": k.KEKTimeout.D != 0, "by": k.By != ""} {
+			if set {
+				r.add("keyring."+key, "it says something of a key ring, and path names none")
+			}
+		}
+		return
+	}
+	switch {
+	case store.URL != "":
+		r.add("keyring.path", "it is of a store in a directory, and [store] url names a database, whose disk its server encrypts")
+	case k.KEKFile == "" && len(k.KEKCommand) == 0:
+		r.add("keyring.kek_file", "it is required, or kek_command: the ring's keys are wrapped under a key-encryption key")
+	case k.KEKFile != "" && len(k.KEKCommand) > 0:
+		r.add("keyring.kek_command", "it cannot stand beside kek_file: one of them has the key-encryption key")
+	case len(k.KEKCommand) == 0 && k.KEKTimeout.D != 0:
+		r.add("keyring.kek_timeout", "it is of kek_command")
+	}
+}
