@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
 	goruntime "runtime"
 	"sync"
@@ -10,6 +12,9 @@ import (
 
 	"github.com/tgad/tgad/bench/internal/load"
 	"github.com/tgad/tgad/bench/internal/measure"
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/keyring"
+	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
 
@@ -81,6 +86,32 @@ func newStore(b *testing.B, size int) *load.Store {
 
 func BenchmarkAppend(b *testing.B) {
 	writes(b, func(b *testing.B, writers, size int) { each(b, newStore(b, size).Append(writers)) })
+}
+
+// BenchmarkSealedAppend is BenchmarkAppend in a store that seals under a key of each trace.
+func BenchmarkSealedAppend(b *testing.B) {
+	dir := b.TempDir()
+	o := keyring.Options{KEK: keyring.KEK{File: filepath.Join(dir, "kek")}}
+	if err := os.WriteFile(o.KEK.File, bytes.Repeat([]byte("k"), 32), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	if err := keyring.Create(filepath.Join(dir, "ring"), tga.ID{6: 0x70, 8: 0x80}, o); err != nil {
+		b.Fatal(err)
+	}
+	ring, err := keyring.Open(filepath.Join(dir, "ring"), o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { closed(b, ring.Close) })
+	writes(b, func(b *testing.B, writers, size int) {
+		db, err := engine.Open(filepath.Join(b.TempDir(), "store"), engine.Options{Keyring: ring})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { closed(b, db.Close) })
+		s := &load.Store{DB: db, Size: size}
+		each(b, s.Append(writers))
+	})
 }
 
 func BenchmarkSubmit(b *testing.B) {
