@@ -124,7 +124,7 @@ func (d *doubts) settle(ctx context.Context, a *app, c *client.Client, prepare f
 	}
 	switch {
 	case d.dry:
-		if err := a.doubtTable(list); err != nil || a.JSON {
+		if err := doubtTable(a, list); err != nil || a.JSON {
 			return err
 		}
 		a.Printf("%d calls. To settle them: the same with --count %d in place of --dry-run\n", len(list), len(list))

@@ -32,14 +32,14 @@ and what it said, when it is asked again, and what would settle them:
 				if err != nil {
 					return err
 				}
-				return a.doubtTable(list)
+				return doubtTable(a, list)
 			})
 		},
 	}
 }
 
 // doubtTable prints calls in doubt, and nothing where there are none.
-func (a *app) doubtTable(list []client.OpenTrace) error {
+func doubtTable(a *app, list []client.OpenTrace) error {
 	var rows [][]string
 	for _, t := range list {
 		if a.JSON {
