@@ -156,7 +156,11 @@ func (c *committer) run() {
 			break
 		}
 		alone := len(g.members) == 1
-		c.finish(g, c.commit(g))
+		err := c.endSegment(g)
+		if err == nil {
+			err = c.commit(g)
+		}
+		c.finish(g, err)
 		if !alone {
 			goruntime.Gosched() // those just woken may have a next append: it goes with the next group
 		}
@@ -192,6 +196,18 @@ func (c *committer) take() *group {
 	return g
 }
 
+// endSegment ends the segment of the log that is written to where the group is to begin one.
+func (c *committer) endSegment(g *group) error {
+	if c.health.sick() != nil || !slices.ContainsFunc(g.members, func(x *commitment) bool { return x.fresh }) {
+		return nil // commit says what is sick
+	}
+	err := c.log.EndSegment()
+	if err != nil {
+		c.health.poison(err)
+	}
+	return err
+}
+
 // commit makes a group durable: one write of the log, one sync, the mark, and then the
 // rows. So the index has nothing that is not durable, and a caller that is woken finds its
 // own. An error poisons the store, for what the disk then has is not known.
@@ -200,21 +216,12 @@ func (c *committer) commit(g *group) error {
 		return err // nothing is tried again
 	}
 	c.record.Reset()
-	fresh := false
 	for _, x := range g.members {
 		c.record.Add(x.ops, wal.MaxRecord)
-		fresh = fresh || x.fresh
 	}
 	c.record.Times = wal.Times{Committed: tga.Millis(c.times.newest.Load()), TS: tga.Millis(c.times.newestTS.Load())}
 	c.slow.Reset(slowSync)
-	err := error(nil)
-	if fresh {
-		err = c.log.EndSegment()
-	}
-	var at wal.Position
-	if err == nil {
-		at, err = c.log.Append(&c.record)
-	}
+	at, err := c.log.Append(&c.record)
 	c.slow.Stop()
 	if err == nil {
 		// Before anybody is told: what was acknowledged must be missed when it is gone.

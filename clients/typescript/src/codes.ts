@@ -63,7 +63,7 @@ export class IdempotencyKeyInFlight extends TgadError {
   override readonly name: string = 'IdempotencyKeyInFlight';
 }
 
-/** The key has expired. The key was used so long ago that its effect is no longer kept. It is never sent again. Look the effect up at the tool server. Use a new key for a new call. */
+/** The key has expired. The key was used so long ago that its effect is no longer kept, or its effect was erased. It is never sent again. Look the effect up at the tool server. Use a new key for a new call. */
 export class IdempotencyKeyExpired extends TgadError {
   static override readonly code = 'IDEMPOTENCY_KEY_EXPIRED';
   override readonly name: string = 'IdempotencyKeyExpired';
@@ -75,7 +75,7 @@ export class EffectInDoubt extends TgadError {
   override readonly name: string = 'EffectInDoubt';
 }
 
-/** The store does not take the request. The store does not take the request: it failed a write, is frozen after a restore, or is short of disk space. Run tgad doctor. After a failed write restart the daemon: what it had not acknowledged may or may not be there. */
+/** The store does not take the request. The store does not take the request: it failed a write, is frozen after a restore, is short of disk space, or is sealed and its keys cannot be had. Run tgad doctor. Open a sealed store with its key ring. After a failed write restart the daemon: what it had not acknowledged may or may not be there. */
 export class StoreUnavailable extends TgadError {
   static override readonly code = 'STORE_UNAVAILABLE';
   override readonly name: string = 'StoreUnavailable';

@@ -339,7 +339,8 @@ export interface Document {
 
 export interface Timeline {
   trace_id: ID;
-  plan_id: ID;
+  /** absent where the trace was erased */
+  plan_id?: ID;
   namespace: string;
   deadline?: Time;
   held: boolean;

@@ -119,7 +119,7 @@ class IdempotencyKeyInFlight(Error):
 class IdempotencyKeyExpired(Error):
     """The key has expired.
 
-    The key was used so long ago that its effect is no longer kept. It is never sent again.
+    The key was used so long ago that its effect is no longer kept, or its effect was erased. It is never sent again.
     Look the effect up at the tool server. Use a new key for a new call.
     """
 
@@ -141,8 +141,8 @@ class EffectInDoubt(Error):
 class StoreUnavailable(Error):
     """The store does not take the request.
 
-    The store does not take the request: it failed a write, is frozen after a restore, or is short of disk space.
-    Run tgad doctor. After a failed write restart the daemon: what it had not acknowledged may or may not be there.
+    The store does not take the request: it failed a write, is frozen after a restore, is short of disk space, or is sealed and its keys cannot be had.
+    Run tgad doctor. Open a sealed store with its key ring. After a failed write restart the daemon: what it had not acknowledged may or may not be there.
     """
 
     code = "STORE_UNAVAILABLE"

@@ -233,7 +233,6 @@ class Document(_Document, total=False):
 
 class _Timeline(TypedDict):
     trace_id: ID
-    plan_id: ID
     namespace: str
     held: bool
     call: Call
@@ -242,6 +241,8 @@ class _Timeline(TypedDict):
 
 
 class Timeline(_Timeline, total=False):
+    #: absent where the trace was erased
+    plan_id: ID
     deadline: Time
     approval: Approval
 
