@@ -17,7 +17,7 @@ import (
 func TestRolesMayWhatTheyAreFor(t *testing.T) {
 	p := migrated(t)
 	as := func(role string) string {
-		return strings.Replace(pgserver.DSN(p), "user=owner", "user=a_"+role, 1)
+		return strings.Replace(pgserver.DSN(p), "//owner@", "//a_"+role+"@", 1)
 	}
 	for _, role := range []string{"writer", "reader", "auditor", "eraser"} {
 		if err := p.Exec(fmt.Sprintf("CREATE ROLE a_%s LOGIN IN ROLE tgad_%s", role, role)); err != nil {
