@@ -174,10 +174,7 @@ func TestPythonReadmeRuns(t *testing.T) {
 	t.Parallel()
 	program := python(t)
 	if err := exec.Command(program, "-m", "pip", "--version").Run(); err != nil {
-		if serial.Whole() {
-			t.Fatalf("this Python has no pip: %v", err)
-		}
-		t.Skip("this Python has no pip")
+		serial.Missing(t, "pip of this Python", err)
 	}
 	p := newPage(t)
 	site := filepath.Join(p.dir, "site")

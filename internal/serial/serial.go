@@ -36,12 +36,18 @@ func Long(t testing.TB) {
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
-	switch {
-	case err == nil:
-	case Whole():
-		t.Fatalf("%s is missing, and make accept runs everything: %v", name, err)
-	default:
-		t.Skipf("%s is not installed: what it was to see was not tried", name)
+	if err != nil {
+		Missing(t, name, err)
 	}
 	return path
+}
+
+// Missing ends a test that cannot run here, for want of what it compares with: skipped, or failed in make
+// accept.
+func Missing(t testing.TB, what string, err error) {
+	t.Helper()
+	if Whole() {
+		t.Fatalf("%s is missing, and make accept runs everything: %v", what, err)
+	}
+	t.Skipf("%s is not here, so what it was to see was not tried: %v", what, err)
 }

@@ -6,13 +6,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/tgad/tgad/internal/serial"
 )
 
 // TestFleetKeepsItsWord runs the example as its documentation has it.
 func TestFleetKeepsItsWord(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a minute")
-	}
+	serial.Test(t)
 	cmd := exec.Command("sh", "-c", "cd engine/postgres && go run ./examples/fleet")
 	cmd.Dir = "../../../.."
 	var said bytes.Buffer

@@ -24,7 +24,10 @@ type bank struct {
 func newBank() *bank {
 	b := &bank{charges: map[string]int{}}
 	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest) // it did not arrive whole: nothing is charged
+			return
+		}
 		key := r.Header.Get("Idempotency-Key")
 		b.mu.Lock()
 		b.charges[key]++
