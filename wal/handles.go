@@ -16,7 +16,7 @@ type handles struct {
 	cache blocks
 
 	mu   sync.Mutex
-	idle sync.Cond // a user or a pin is gone
+	idle sync.Cond // a pin is gone, or the last user of a file that was exchanged
 	tick uint64
 	open map[uint64]*handle
 	gens map[uint64]uint32 // of the packed segments; 0, and none here, is a raw one
@@ -133,6 +133,7 @@ func (h *handles) release(f *handle) error {
 	defer h.mu.Unlock()
 	f.users--
 	if f.gone && f.users == 0 {
+		h.idle.Broadcast()
 		return closing(f.File)
 	}
 	return h.trim()
@@ -224,12 +225,19 @@ func (h *handles) pinned(before uint64) bool {
 }
 
 // exchange lets the readers of a segment read another generation of it from now on. The caller
-// waited until it was quiet.
-func (h *handles) exchange(n uint64, gen uint32) error {
+// waited until it was quiet. With left it returns once nobody reads the old file any more: who
+// began to before, and needs none of the bodies that were left out, would find zeros where the file is
+// wiped. A reader has a file for one segment at most, and none waits for a rewrite.
+func (h *handles) exchange(n uint64, gen uint32, left bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.gens[n] = gen
-	return h.retire(n)
+	f := h.open[n]
+	err := h.retire(n)
+	for left && f != nil && f.users > 0 {
+		h.idle.Wait()
+	}
+	return err
 }
 
 // close closes every file that has no user, and the others when their users leave.

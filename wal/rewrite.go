@@ -342,7 +342,7 @@ func (l *Log) exchange(number uint64, gen uint32) error {
 		// The old file is still the one that is read.
 		return errors.Join(unavailable("name "+packedName(number, gen), err), d.remove([]version{{number, gen}}))
 	}
-	if err := l.handles.exchange(number, gen); err != nil {
+	if err := l.handles.exchange(number, gen, l.wipe.Load()); err != nil {
 		return err
 	}
 	if err := l.unlink(version{number, gen - 1}.name()); err != nil {
