@@ -1,11 +1,11 @@
 package main
 
 import (
-	"crypto/rand"
 	"errors"
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/cli"
@@ -61,17 +61,7 @@ store, and keep a copy: without it nothing that was sealed can be read. A copy h
 that day; keys that are destroyed later are still in it.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			var random [10]byte
-			if _, err := rand.Read(random[:]); err != nil {
-				return err
-			}
-			var id tga.ID
-			copy(id[6:], random[:])
-			ms := uint64(tga.MillisOf(time.Now()))
-			for i := range 6 {
-				id[i] = byte(ms >> (40 - 8*i))
-			}
-			id = tga.MakeID(id)
+			id := tga.ID(uuid.Must(uuid.NewV7()))
 			if err := keyring.Create(args[0], id, from.options()); err != nil {
 				return err
 			}
