@@ -26,6 +26,9 @@ type Approval struct {
 	// Schema is the definition of the tool about which people are asked; zero where its
 	// server has none. Another one voids the votes.
 	Schema tga.Digest `json:"tool_schema_digest,omitzero"`
+	// Changed says that the question is no longer the one that was asked first: a vote names
+	// which one it answers.
+	Changed bool `json:"changed,omitempty"`
 
 	// Of a confirmation: what was found, the stored evidence, and who waits.
 	Mismatch tga.Digest `json:"mismatch_digest,omitzero"`
@@ -41,12 +44,43 @@ const (
 	AskConfirmation = "confirmation" // may the record be relied on although changes no longer stand?
 )
 
+// About is what tells this question from an earlier or a later one about the same trace: the
+// definition of the tool, or the changes that no longer stand. Zero where there is one question only.
+func (a *Approval) About() tga.Digest {
+	if a.Kind == AskConfirmation {
+		return a.Mismatch
+	}
+	return a.Schema
+}
+
+// answeredBy refuses an approval of another question than the one that is asked now. Who is shown a
+// question answers later, and the question may have changed meanwhile. A denial is taken for every
+// question: it permits nothing.
+func (a *Approval) answeredBy(vote Vote) error {
+	about, code := a.About(), tga.ToolSchemaChanged
+	if a.Kind == AskConfirmation {
+		code = tga.ConfirmationRequired
+	}
+	switch {
+	case !vote.Approve || vote.About == about:
+		return nil
+	case !vote.About.IsZero():
+		return tga.Errorf(code, "the vote is about %s, and the question is about %s by now: look at it again", vote.About, about).At("/about").In(a.TraceID)
+	case a.Changed:
+		return tga.Errorf(code, "the question has changed since it was asked first: look at it again, and name what the vote is about, which is %s", about).At("/about").In(a.TraceID)
+	}
+	return nil
+}
+
 // Vote is one person's say about a request.
 type Vote struct {
 	Who       string     `json:"who"` // 1..255 characters
 	Approve   bool       `json:"approve"`
 	Rationale string     `json:"rationale"` // 10..1000 characters
 	TS        tga.Millis `json:"ts"`        // set by Decide
+	// About is [Approval.About] of the question that the voter was shown. It may be zero while the
+	// question is the one that was asked first.
+	About tga.Digest `json:"about,omitzero"`
 }
 
 // approvals takes a request to its decision: it asks the rules, and people where the rules say
@@ -263,6 +297,9 @@ func (ap *approvals) vote(ctx context.Context, l *loop, pending *Approval, vote 
 		if again {
 			return tga.Errorf(tga.ToolSchemaChanged, "the definition of the tool has changed since people were asked: the votes are void, and the request waits for %d on the new one", pending.Required).In(l.lease.TraceID)
 		}
+	}
+	if err := pending.answeredBy(vote); err != nil {
+		return err
 	}
 	voted, err := ap.note(vote, pending.Schema)
 	if err != nil {

@@ -242,6 +242,7 @@ func (cs *confirmations) question(ctx context.Context, l *loop, origin tga.ID, b
 	}
 	if before != nil {
 		pending.Since, pending.Waiting, pending.Askers = before.Since, before.Waiting, before.Askers
+		pending.Changed = before.Changed || before.Mismatch != pending.Mismatch
 	}
 	if who := l.asker; who != "" && !slices.Contains(pending.Askers, who) {
 		if len(pending.Askers) == maxAskers {
@@ -307,6 +308,9 @@ func (cs *confirmations) confirmOwn(ctx context.Context, l *loop) error {
 // answer records a person's word on a record whose changes no longer stand,
 // and takes on what waits for it.
 func (cs *confirmations) answer(ctx context.Context, l *loop, pending *Approval, vote Vote) error {
+	if err := pending.answeredBy(vote); err != nil {
+		return err
+	}
 	body := ledger.Confirmation{EvidenceDigest: pending.Evidence, Finding: ledger.Rejected, MismatchDigest: pending.Mismatch}
 	if vote.Approve {
 		body.Finding = ledger.Confirmed

@@ -11,7 +11,7 @@ import (
 // overtake makes the loop of a call that a person settles. A word that ends the call
 // for good fences whoever has the trace; one that frees the key for another send waits
 // until nobody can be sending.
-func (st *settlements) overtake(ctx context.Context, trace tga.ID, effectOf func(*loop) answer) (*loop, error) {
+func (st *settlements) overtake(ctx context.Context, trace tga.ID, looked uint32, effectOf func(*loop) answer) (*loop, error) {
 	t, err := st.store.Load(ctx, trace)
 	if err != nil {
 		return nil, err
@@ -40,11 +40,23 @@ func (st *settlements) overtake(ctx context.Context, trace tga.ID, effectOf func
 	if err == nil && record != nil && st.executors.alive(record, l.policy) {
 		err = tga.Errorf(tga.StateLockAcquireFailed, "the permit of attempt %d is fresh: its executor may still be sending. Wait, or let it give up", record.Attempts.Count).In(trace)
 	}
+	if err == nil {
+		err = allSeen(record, looked)
+	}
 	if err != nil {
 		st.store.Release(l.lease)
 		return nil, err
 	}
 	return l, nil
+}
+
+// allSeen refuses a word about a call of which there is an attempt that whoever looked at its world has
+// not seen; looked is [Resolution.Attempts].
+func allSeen(record *ledger.Record, looked uint32) error {
+	if record == nil || looked == 0 || record.Attempts.Count == looked {
+		return nil
+	}
+	return tga.Errorf(tga.StateConcurrentExecution, "the call has %d attempts, and who looked at its world knew of %d: look again", record.Attempts.Count, looked).At("/attempts").In(record.TraceID)
 }
 
 // inDoubtNow refuses to settle a call that is not EXECUTING.

@@ -60,7 +60,7 @@ func openDoors(rt *Runtime) {
 	}
 	rt.deliveries = &deliveries{store: store, names: rt.names, traces: rt.traces, keys: rt.keys, repeats: repeats}
 	rt.begins = &begins{
-		store: store, clock: rt.clock, executors: rt.executors, queries: rt.queries, ends: rt.ends, traces: rt.traces,
+		store: store, clock: rt.clock, rules: rt.rules, executors: rt.executors, queries: rt.queries, ends: rt.ends, traces: rt.traces,
 		results: rt.results, keys: rt.keys, redact: rt.redact, ids: &beginIDs{store: store, names: rt.names, mint: rt.mint}, stands: rt.stands,
 		repeats: repeats, deliveries: rt.deliveries, calls: rt, selfApproval: rt.opts.Trust.SelfApproval,
 	}
@@ -72,5 +72,5 @@ func openDoors(rt *Runtime) {
 		store: store, traces: rt.traces, executors: rt.executors, answers: rt.answers, ends: rt.ends, counts: rt.counts, calls: rt,
 	}
 	rt.compensations = &compensations{store: store, results: rt.results, inverses: rt.opts.Trust.Inverse, calls: rt}
-	rt.classifier = &classifier{store: store}
+	rt.classifier = &classifier{store: store, executors: rt.executors, policy: rt.opts.Policy}
 }

@@ -29,7 +29,7 @@ const (
 type Classified struct {
 	chain.OpenTrace
 	Window  Window
-	InDoubt bool  // EXECUTING, nobody at it, and a send may have happened
+	InDoubt bool  // EXECUTING, nobody at it, a remote executor with a fresh permit neither, and a send may have happened
 	Held    bool  // somebody runs it now
 	Err     error // the trace failed a check and is quarantined
 
@@ -41,7 +41,11 @@ type Classified struct {
 }
 
 // classifier tells from the log alone where open traces stand.
-type classifier struct{ store Store }
+type classifier struct {
+	store     Store
+	executors *executors
+	policy    func(server, tool string) Policy
+}
 
 // Classify looks at every open trace without contacting a tool. A daemon that has done
 // this knows which calls it owes an answer.
@@ -130,7 +134,8 @@ func (cl *classifier) one(ctx context.Context, c *Classified) error {
 		}
 		c.Window = W3
 		if c.Record != nil && c.Record.InDoubt() {
-			c.Window, c.InDoubt = W4, !c.Held
+			c.Window = W4
+			c.InDoubt = !c.Held && !cl.executors.alive(c.Record, cl.policy(c.Server, c.Tool).withDefaults())
 		}
 	default:
 		return tga.Errorf(tga.NotFound, "the trace is terminal")

@@ -97,6 +97,7 @@ func (b Begun) Late(asked time.Time) bool {
 type begins struct {
 	store        Store
 	clock        times
+	rules        *rules
 	executors    *executors
 	queries      *queries
 	ends         *ends
@@ -339,10 +340,27 @@ func (bs *begins) same(ctx context.Context, l *loop) (Begun, bool, error) {
 			if bs.executors.permit(l.lease.TraceID, p.attempt, l.remote).digest() != p.digest {
 				return Begun{}, false, nil // somebody repeats another's begin
 			}
+			if err := bs.stillAllowed(ctx, l); err != nil {
+				return Begun{Result: l.partial()}, true, err
+			}
 			return bs.sendBy(ctx, l, p.attempt)
 		}
 	}
 	return Begun{}, false, nil
+}
+
+// stillAllowed asks the rules of now about a permit of the first send that is handed out once more:
+// they may be stricter since a restart. Nothing is written, for the executor may have the permit already.
+func (bs *begins) stillAllowed(ctx context.Context, l *loop) error {
+	record, err := bs.store.Record(context.WithoutCancel(ctx), ledger.KeyOf(l.namespace, l.call))
+	if err != nil || record == nil || record.Attempts.Count-record.Attempts.Unsent > 1 {
+		return err
+	}
+	why, err := bs.rules.forbidden(ctx, l)
+	if err == nil && why != nil {
+		err = tga.Errorf(tga.PolicyViolation, "the permit is not handed out again: %w", why).In(l.lease.TraceID)
+	}
+	return err
 }
 
 // sendBy hands the newest attempt to its executor, unless that is no longer taken to be at work or

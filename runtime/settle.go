@@ -29,6 +29,10 @@ type Resolution struct {
 	Who      string // 1..255 characters
 	Via      string // "", or [ViaModel]
 	Evidence []byte // why it is known; kept with the effect, required
+	// Attempts is how many attempts the call had when somebody looked at its world; 0 where nobody
+	// says. That it did not run is not taken where there are more by now: whoever looked has not
+	// seen what the newer one did.
+	Attempts uint32
 }
 
 // ViaModel says that a model has decided, by a peer that lets it use its right to settle. The
@@ -94,7 +98,7 @@ func (st *settlements) resolve(ctx context.Context, trace tga.ID, r Resolution) 
 	if err := mayVia(r.Via, r.Status != tga.StatusSuccess || r.Class != ledger.ClassNone && r.Class != ledger.ClassSuccess); err != nil {
 		return Result{TraceID: trace}, err
 	}
-	return st.settle(ctx, trace, r.Who, r.Via, func(l *loop) answer {
+	return st.settle(ctx, trace, r.Who, r.Via, r.Attempts, func(l *loop) answer {
 		w := st.answers.read(l, 1, r.Reply)
 		w.documents = append(w.documents, chain.Document{Pointer: tga.PointerEvidence, Data: r.Evidence})
 		return w
@@ -119,7 +123,7 @@ func (st *settlements) abandon(ctx context.Context, trace tga.ID, who, via, reas
 	if err := mayVia(via, false); err != nil {
 		return Result{TraceID: trace}, err
 	}
-	return st.settle(ctx, trace, who, via, func(*loop) answer {
+	return st.settle(ctx, trace, who, via, 0, func(*loop) answer {
 		return answer{
 			status: tga.StatusError, class: ledger.ClassPermanent,
 			errorCode: string(tga.EffectInDoubt), errorText: firstOf(reason, "abandoned; whether the call ran is unknown"),
@@ -127,12 +131,13 @@ func (st *settlements) abandon(ctx context.Context, trace tga.ID, who, via, reas
 	})
 }
 
-// settle ends an EXECUTING trace with an effect that no tool server answered.
-func (st *settlements) settle(ctx context.Context, trace tga.ID, who, via string, effectOf func(*loop) answer) (Result, error) {
+// settle ends an EXECUTING trace with an effect that no tool server answered. seen is
+// [Resolution.Attempts].
+func (st *settlements) settle(ctx context.Context, trace tga.ID, who, via string, seen uint32, effectOf func(*loop) answer) (Result, error) {
 	if n := len(who); n < 1 || n > 255 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)
 	}
-	l, err := st.overtake(ctx, trace, effectOf)
+	l, err := st.overtake(ctx, trace, seen, effectOf)
 	if err != nil {
 		return Result{TraceID: trace}, err
 	}

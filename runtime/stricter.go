@@ -113,7 +113,7 @@ func (ap *approvals) askAgain(ctx context.Context, l *loop, a *Approval) (bool, 
 	if err != nil {
 		return false, err
 	}
-	a.Schema, a.Votes = g.SchemaDigest, nil
+	a.Schema, a.Votes, a.Changed = g.SchemaDigest, nil, true
 	l.notes = append(l.notes, note)
 	if err := l.attachApproval(*a); err != nil {
 		return false, err

@@ -168,10 +168,10 @@ func TestVotesAreForOneDefinition(t *testing.T) {
 		if err != nil || len(waiting) != 1 || len(waiting[0].Votes) != 0 || waiting[0].Schema != schema {
 			t.Fatalf("%+v, %v", waiting, err)
 		}
-		_, err = b.rt.Decide(t.Context(), res.TraceID, vote("ann", true)) // her first vote is void
+		_, err = b.rt.Decide(t.Context(), res.TraceID, about("ann", schema)) // her first vote is void
 		wantCode(t, err, tga.EscalationRequired)
 		b.wantSends(0)
-		if _, err = b.rt.Decide(t.Context(), res.TraceID, vote("bob", true)); err != nil {
+		if _, err = b.rt.Decide(t.Context(), res.TraceID, about("bob", schema)); err != nil {
 			t.Fatal(err)
 		}
 		b.wantState(res.TraceID, tga.Completed)

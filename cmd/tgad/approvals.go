@@ -18,7 +18,11 @@ func (a *app) approvals() *cobra.Command {
 
   decision      may the request become a call?
   confirmation  may the record be relied on although changes that it lists no longer
-                stand? The evidence has what was found.`,
+                stand? The evidence has what was found.
+
+A question may change: the tool is defined anew, or other changes no longer stand. Then
+it has an ABOUT, and an approval names that (approve --about): so nobody answers a
+question that they were not shown.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
@@ -27,6 +31,7 @@ func (a *app) approvals() *cobra.Command {
 					return err
 				}
 				var rows [][]string
+				changed := false // some vote has to name its question
 				for _, p := range list {
 					if a.JSON {
 						if err := a.message(p); err != nil {
@@ -49,14 +54,30 @@ func (a *app) approvals() *cobra.Command {
 					}
 					rows = append(rows, []string{
 						p.TraceID.String(), p.Kind, p.Since.String(), expires, fmt.Sprintf("%d of %d", approvals(p.Votes), p.Required),
-						tool(asked.ToolServer, asked.ToolName), cli.Shorten(string(asked.Args), 80), cli.Shorten(request.Request.Intent, 80), p.Why, evidence,
+						tool(asked.ToolServer, asked.ToolName), cli.Shorten(string(asked.Args), 80), cli.Shorten(request.Request.Intent, 80), p.Why, evidence, about(p),
 					})
+					changed = changed || p.Changed
 				}
 				if a.JSON || len(rows) == 0 {
 					return nil
 				}
-				return a.Table([]string{"TRACE", "KIND", "SINCE", "EXPIRES", "APPROVED", "TOOL", "ARGUMENTS", "INTENT", "WHY", "EVIDENCE"}, rows)
+				head := []string{"TRACE", "KIND", "SINCE", "EXPIRES", "APPROVED", "TOOL", "ARGUMENTS", "INTENT", "WHY", "EVIDENCE", "ABOUT"}
+				if !changed {
+					head = head[:len(head)-1]
+					for i := range rows {
+						rows[i] = rows[i][:len(head)]
+					}
+				}
+				return a.Table(head, rows)
 			})
 		},
 	}
+}
+
+// about is what an approval has to name, "" where it need not.
+func about(p client.Approval) string {
+	if !p.Changed {
+		return ""
+	}
+	return p.About.String()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 func (a *app) approve() *cobra.Command {
@@ -18,7 +19,7 @@ func (a *app) deny() *cobra.Command {
 }
 
 func (a *app) decide(verb, short string, approve bool) *cobra.Command {
-	var rationale string
+	var rationale, about string
 	c := &cobra.Command{
 		Use:   verb + " TRACE --rationale TEXT",
 		Short: short,
@@ -31,8 +32,14 @@ func (a *app) decide(verb, short string, approve bool) *cobra.Command {
 			if rationale == "" {
 				return cli.Usagef("--rationale is required: it stands in the log for as long as the log does")
 			}
+			vote := client.DecideRequest{Approve: approve, Rationale: rationale}
+			if about != "" {
+				if vote.About, err = tga.ParseDigest(about); err != nil {
+					return cli.Usagef("--about: %w", err)
+				}
+			}
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				res, err := c.Decide(ctx, id, approve, rationale)
+				res, err := c.Vote(ctx, id, vote)
 				if err == nil && (!approve || !res.State.Terminal()) {
 					// The denial that was asked for is no error, nor is an approved call that
 					// its own executor goes on with.
@@ -47,5 +54,6 @@ func (a *app) decide(verb, short string, approve bool) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&rationale, "rationale", "", "why, in 10 to 1000 characters")
+	c.Flags().StringVar(&about, "about", "", "the `digest` of the question that you were shown, as approvals lists it; needed once the question has changed")
 	return c
 }

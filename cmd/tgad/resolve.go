@@ -54,6 +54,9 @@ same key is served this outcome.
 				} else {
 					this.Evidence, err = r.many.evidence(r.evidence, t)
 				}
+				if len(args) == 0 {
+					this.Attempts = t.Attempts // as they were chosen: one may be sent again meanwhile
+				}
 				return func() (runtime.Result, error) { return c.Resolve(ctx, t.TraceID, this) }, err
 			})
 		},
@@ -65,6 +68,7 @@ same key is served this outcome.
 	f.StringVar(&r.evidence, "evidence", "", "why it is known; @`file` reads it from a file")
 	f.StringVar(&r.result, "result", "", "the tool's answer, where it is known; @`file` reads it from a file")
 	f.StringVar(&r.Summary, "summary", "", "one sentence, at most 500 characters")
+	f.Uint32Var(&r.Attempts, "attempts", 0, "how many attempts in-doubt said when you looked; not-run is refused where there are more by now")
 	f.StringVar(&r.class, "class", "", "outcome class, where it is not what the outcome implies")
 	f.StringVar(&r.ErrorMessage, "error", "", "what went wrong, at most 200 characters")
 	return c

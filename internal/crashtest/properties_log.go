@@ -293,6 +293,8 @@ func nothingIsLeft(_ *history, o *Observed, report func(string, tga.ID, string, 
 			// It was begun by a remote executor, which has the call made when it asks again.
 		case c.Window == "W3" && o.external(c.TraceID):
 			// The executor took its permit back: the call waits for another Begin.
+		case c.Window == "W4" && o.external(c.TraceID):
+			// Its permit is fresh: the executor may still be about to send.
 		default:
 			report(c.Key, c.TraceID, "recovery left the trace %s in %s", c.State, c.Window)
 		}

@@ -165,7 +165,7 @@ func (q *request) decide() (any, error) {
 		return nil, tga.Errorf(tga.ValidationError, "the rationale has %d characters, want 10 to 1000", n).At("/rationale")
 	}
 	// Who votes is the peer: a name of the caller's choice could vote twice.
-	vote := runtime.Vote{Who: q.peer.name(), Approve: m.Approve, Rationale: m.Rationale}
+	vote := runtime.Vote{Who: q.peer.name(), Approve: m.Approve, Rationale: m.Rationale, About: m.About}
 	return q.call(namespace, func(ctx context.Context) (runtime.Result, error) { return q.d.rt.Decide(ctx, id, vote) })
 }
 
@@ -179,7 +179,7 @@ func (q *request) resolve() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := runtime.Resolution{Reply: reply, Who: q.peer.name(), Via: m.Via}
+	r := runtime.Resolution{Reply: reply, Who: q.peer.name(), Via: m.Via, Attempts: m.Attempts}
 	if r.Evidence, err = oneOf("/evidence", m.Evidence, m.EvidenceBase64); err != nil {
 		return nil, err
 	}

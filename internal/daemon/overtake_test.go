@@ -85,6 +85,10 @@ func TestSenderByItselfIsAliveWhileItHoldsTheLease(t *testing.T) {
 		if _, err := b.client.Release(ctx, lease); err != nil {
 			t.Fatal(err)
 		}
+		notRun.Attempts = 2 // of which there is one
+		_, err = b.client.Resolve(ctx, c.trace, notRun)
+		wantCode(t, err, tga.StateConcurrentExecution)
+		notRun.Attempts = 1
 		if res, err := b.client.Resolve(ctx, c.trace, notRun); err != nil || res.State != tga.Failed {
 			t.Errorf("%+v %v", res, err)
 		}

@@ -140,13 +140,13 @@ func (q *request) approvals() (any, error) {
 func approvalOf(a runtime.Approval) *client.Approval {
 	m := &client.Approval{
 		TraceID: a.TraceID, Kind: client.KindDecision, Since: a.Since, Expires: a.Expires, Required: a.Required, Why: a.Why,
-		MismatchDigest: a.Mismatch, EvidenceDigest: a.Evidence, Waiting: a.Waiting,
+		About: a.About(), Changed: a.Changed, MismatchDigest: a.Mismatch, EvidenceDigest: a.Evidence, Waiting: a.Waiting,
 	}
 	if a.Kind == runtime.AskConfirmation {
 		m.Kind = client.KindConfirmation
 	}
 	for _, v := range a.Votes {
-		m.Votes = append(m.Votes, client.Vote(v))
+		m.Votes = append(m.Votes, client.Vote{Who: v.Who, Approve: v.Approve, Rationale: v.Rationale, TS: v.TS})
 	}
 	return m
 }

@@ -95,8 +95,12 @@ func (b *bench) confirmByPerson(origin, waiting tga.ID) {
 	if err != nil || !strings.Contains(string(raw), `"finding":"gone"`) {
 		b.t.Errorf("evidence %s %v", raw, err)
 	}
-	if _, err := b.client.Decide(ctx, origin, true, "the booking was moved, not lost"); err != nil {
-		b.t.Error(err)
+	vote := client.DecideRequest{Approve: true, Rationale: "the booking was moved, not lost", About: tga.Sum([]byte("another question"))}
+	_, err = b.client.Vote(ctx, origin, vote)
+	wantCode(b.t, err, tga.ConfirmationRequired)
+	vote.About = a.About
+	if _, err := b.client.Vote(ctx, origin, vote); err != nil || a.About != a.MismatchDigest || a.Changed {
+		b.t.Errorf("%+v %v", a, err)
 	}
 	res, err := b.client.Recover(ctx, waiting)
 	if err != nil || res.State != tga.Completed || res.ServedFrom != origin {

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 
 	g "maragu.dev/gomponents"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -32,7 +34,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, tga.Errorf(tga.PermissionDenied, "%s", words.oldToken).In(id))
 		return
 	}
-	why, verb := strings.TrimSpace(r.PostForm.Get("why")), r.PathValue("verb")
+	why, shown, verb := strings.TrimSpace(r.PostForm.Get("why")), r.PostForm.Get("shown"), r.PathValue("verb")
 	if why == "" {
 		s.fail(w, r, tga.Errorf(tga.ValidationError, "%s", words.noReason).In(id).At("/why"))
 		return
@@ -40,13 +42,23 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	var res runtime.Result
 	switch verb {
 	case "approve", "deny":
-		res, err = s.log.Decide(r.Context(), id, verb == "approve", why)
+		vote := client.DecideRequest{Approve: verb == "approve", Rationale: why}
+		if vote.About, err = tga.ParseDigest(shown); err == nil {
+			res, err = s.log.Vote(r.Context(), id, vote)
+		}
 	case "abandon":
 		res, err = s.log.Abandon(r.Context(), id, why)
 	case "ran", "failed", "not-run":
 		// Who settled it is the peer, which the daemon knows.
 		known := story.Known[verb]
-		res, err = s.log.Resolve(r.Context(), id, runtime.Resolution{Reply: runtime.Reply{Status: known.Status, Class: known.Class}, Evidence: []byte(why)})
+		var attempts uint64
+		if attempts, err = strconv.ParseUint(shown, 10, 32); err != nil {
+			err = tga.Errorf(tga.ValidationError, "the form's number of attempts: %w", err).In(id).At("/shown")
+		} else {
+			res, err = s.log.Resolve(r.Context(), id, runtime.Resolution{
+				Reply: runtime.Reply{Status: known.Status, Class: known.Class}, Evidence: []byte(why), Attempts: uint32(attempts),
+			})
+		}
 	default:
 		http.NotFound(w, r)
 		return

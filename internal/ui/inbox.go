@@ -73,7 +73,7 @@ func (s *Server) approval(r *http.Request, p client.Approval) g.Node {
 		asks(asked),
 		h.Dl(fact("asked", when(p.Since)), fact("expires", expires), fact("votes", g.Textf("%d of %d", yes, p.Required)), fact("what is asked", g.Text(p.Kind)), fact("why", text(p.Why))),
 		g.If(len(votes) > 0, h.Ul(votes...)),
-		s.actions(p.TraceID.String(), decisions),
+		s.actions(p.TraceID.String(), p.About.String(), decisions),
 	)
 }
 
@@ -97,7 +97,7 @@ func (s *Server) doubt(r *http.Request, t client.OpenTrace) g.Node {
 			g.If(d.Next != 0, fact("asked again", when(d.Next))),
 			g.If(len(d.Settles) > 0, fact("what ends it", text(strings.Join(d.Settles, ", ")))),
 		),
-		s.actions(t.TraceID.String(), doubtActions),
+		s.actions(t.TraceID.String(), fmt.Sprint(t.Attempts), doubtActions),
 	)
 }
 
@@ -116,8 +116,10 @@ func clause(s, other string) string {
 	return s
 }
 
-// actions are the buttons for a trace: one form, with a reason and what follows from each.
-func (s *Server) actions(trace string, all []action) g.Node {
+// actions are the buttons for a trace: one form, with a reason and what follows from each. shown is what
+// the person sees of the trace, which may change before the form comes back: the question, or the number of
+// attempts.
+func (s *Server) actions(trace, shown string, all []action) g.Node {
 	if s.opts.ReadOnly {
 		return g.Group{}
 	}
@@ -137,7 +139,7 @@ func (s *Server) actions(trace string, all []action) g.Node {
 		))
 	}
 	return h.Form(h.Class("actions"), h.Method("post"),
-		h.Input(h.Type("hidden"), h.Name("token"), h.Value(token)),
+		h.Input(h.Type("hidden"), h.Name("token"), h.Value(token)), h.Input(h.Type("hidden"), h.Name("shown"), h.Value(shown)),
 		h.Label(h.For(id), g.Text(words.why)),
 		h.Input(h.ID(id), h.Name("why"), h.Required(), h.MinLength("10"), h.MaxLength("1000"), h.AutoComplete("off"), h.Aria("describedby", id+"-hint")),
 		h.Small(h.ID(id+"-hint"), g.Text(words.whyHint)),

@@ -3,6 +3,7 @@ package ui
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 
@@ -67,7 +68,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	case said.Approval != nil:
 		act = s.approval(r, *said.Approval)
 	case story.InDoubt(t) && !said.Held:
-		act = h.Section(h.H2(g.Text("What happened to it?")), s.actions(said.TraceID.String(), doubtActions))
+		act = h.Section(h.H2(g.Text("What happened to it?")), s.actions(said.TraceID.String(), fmt.Sprint(said.Call.Attempts), doubtActions))
 	}
 	s.page(w, r, http.StatusOK, "Call "+said.TraceID.String(),
 		h.Dl(facts...), act,

@@ -63,7 +63,7 @@ func (c *Client) NotSent(ctx context.Context, trace tga.ID, permit runtime.Permi
 // Resolve ends a call in doubt with evidence; see [runtime.Runtime.Resolve]. Who is the
 // peer, whatever r.Who says.
 func (c *Client) Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution) (runtime.Result, error) {
-	return c.call(ctx, post(tracePath(trace, "/resolve"), ResolveRequest{Outcome: outcomeOf(r.Reply), Via: r.Via, EvidenceBase64: r.Evidence}))
+	return c.call(ctx, post(tracePath(trace, "/resolve"), ResolveRequest{Outcome: outcomeOf(r.Reply), Via: r.Via, EvidenceBase64: r.Evidence, Attempts: r.Attempts}))
 }
 
 // Abandon gives a call in doubt up; see [runtime.Runtime.Abandon].
@@ -96,7 +96,12 @@ func (c *Client) Compensate(ctx context.Context, trace tga.ID) (runtime.Result, 
 
 // Decide votes on what a trace asks people; see [runtime.Runtime.Decide]. Who is the peer.
 func (c *Client) Decide(ctx context.Context, trace tga.ID, approve bool, rationale string) (runtime.Result, error) {
-	return c.call(ctx, post(tracePath(trace, "/decide"), DecideRequest{Approve: approve, Rationale: rationale}))
+	return c.Vote(ctx, trace, DecideRequest{Approve: approve, Rationale: rationale})
+}
+
+// Vote is Decide by whoever was shown a question and names it.
+func (c *Client) Vote(ctx context.Context, trace tga.ID, vote DecideRequest) (runtime.Result, error) {
+	return c.call(ctx, post(tracePath(trace, "/decide"), vote))
 }
 
 func (c *Client) call(ctx context.Context, r request) (runtime.Result, error) {

@@ -179,6 +179,9 @@ type ResolveRequest struct {
 	Via            string          `json:"via,omitempty"` // see [runtime.ViaModel]
 	Evidence       json.RawMessage `json:"evidence,omitempty"`
 	EvidenceBase64 []byte          `json:"evidence_base64,omitempty"`
+	// Attempts is how many attempts the call had when somebody looked at its world; see
+	// [runtime.Resolution].
+	Attempts uint32 `json:"attempts,omitempty"`
 }
 
 // AbandonRequest gives a call in doubt up: POST /v1/traces/{id}/abandon.
@@ -191,6 +194,8 @@ type AbandonRequest struct {
 type DecideRequest struct {
 	Approve   bool   `json:"approve"`
 	Rationale string `json:"rationale"` // 10..1000 characters
+	// About is the question that the voter was shown: [Approval.About] of it.
+	About tga.Digest `json:"about,omitempty"`
 }
 
 // OpenTrace is a trace that is not terminal.
@@ -293,6 +298,10 @@ type Approval struct {
 	Required int        `json:"required"`
 	Why      string     `json:"why"`
 	Votes    []Vote     `json:"votes,omitempty"`
+	// About tells the question from others about the trace, where there can be others; Changed says
+	// that an approval has to name it. See [runtime.Approval].
+	About   tga.Digest `json:"about,omitempty"`
+	Changed bool       `json:"changed,omitempty"`
 
 	// Of a confirmation: what was found, the stored evidence, and the traces that wait.
 	MismatchDigest tga.Digest `json:"mismatch_digest,omitempty"`

@@ -23,6 +23,8 @@ export interface ClientOptions {
 export interface Resolution extends Outcome {
   /** A JSON value, or bytes. */
   evidence: unknown;
+  /** How many there were when you looked (`inDoubt`): that the call did not run is refused where there are more. */
+  attempts?: number;
 }
 
 /**
@@ -90,14 +92,20 @@ export class Client {
     return value;
   }
 
-  /** Votes on what a call asks people; after the last vote that is needed the call goes on. */
-  async decide(traceId: string, approve: boolean, rationale: string, wait: Wait = {}): Promise<Result> {
-    return this.once(traceId, 'decide', new Map([['approve', encode(approve)], ['rationale', encode(rationale)]]), wait);
+  /**
+   * Votes on what a call asks people; after the last vote that is needed the call goes on. `about` is that of
+   * the question that you were shown (`approvals`): an approval of another one is refused.
+   */
+  async decide(traceId: string, approve: boolean, rationale: string, { about, ...wait }: Wait & { about?: string } = {}): Promise<Result> {
+    const texts = new Map([['approve', encode(approve)], ['rationale', encode(rationale)]]);
+    if (about !== undefined) texts.set('about', encode(about));
+    return this.once(traceId, 'decide', texts, wait);
   }
 
   /** Ends a call in doubt with its effect, and why you know it. You vouch for both. */
-  async resolve(traceId: string, { evidence, ...outcome }: Resolution): Promise<Result> {
+  async resolve(traceId: string, { evidence, attempts, ...outcome }: Resolution): Promise<Result> {
     const texts = outcomeOf(outcome);
+    if (attempts !== undefined) texts.set('attempts', encode(attempts));
     if (evidence instanceof Uint8Array) texts.set('evidence_base64', encode(Buffer.from(evidence).toString('base64')));
     else texts.set('evidence', encode(evidence));
     return this.once(traceId, 'resolve', texts, outcome);

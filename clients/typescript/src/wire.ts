@@ -258,6 +258,8 @@ export interface ResolveRequest {
   /** why it is known; this or evidence_base64 is required */
   evidence?: unknown;
   evidence_base64?: Base64;
+  /** how many attempts the call had when somebody looked at its world. A word that frees the key is refused with STATE_CONCURRENT_EXECUTION where there are more by now */
+  attempts?: number;
 }
 
 export interface AbandonRequest {
@@ -268,6 +270,8 @@ export interface AbandonRequest {
 export interface DecideRequest {
   approve: boolean;
   rationale: string;
+  /** the question that the voter was shown, as approvals lists it. An approval of another question than the one that is asked now is refused: TOOL_SCHEMA_CHANGED, of a confirmation CONFIRMATION_REQUIRED. So is one that names none, once the question has changed */
+  about?: Digest;
 }
 
 export interface OpenTrace {
@@ -359,6 +363,10 @@ export interface Approval {
   required: number;
   why: string;
   votes?: Array<Vote>;
+  /** tells the question from others about the trace: the definition of the tool, or the changes that no longer stand */
+  about?: Digest;
+  /** the question is not the one that was asked first: an approval names about */
+  changed?: boolean;
   /** of a confirmation: what the answer is about */
   mismatch_digest?: Digest;
   evidence_digest?: Digest;

@@ -164,8 +164,11 @@ const operations = {
     return value?.fill === undefined ? { value } : { length: value.fill.length };
   },
   follow,
-  decide: async (given) => result(await client.decide(given.trace_id, given.approve, given.rationale, wait(given))),
-  resolve: async (given) => result(await client.resolve(given.trace_id, { ...outcome(given), evidence: given.evidence })),
+  decide: async (given) => result(await client.decide(given.trace_id, given.approve, given.rationale, { ...wait(given), ...(given.about === undefined ? {} : { about: given.about }) })),
+  resolve: async (given) => result(await client.resolve(given.trace_id, {
+    ...outcome(given), evidence: given.evidence,
+    ...(given.attempts === undefined ? {} : { attempts: given.attempts, status: given.status, outcome_class: given.outcome_class }),
+  })),
   abandon: async (given) => result(await client.abandon(given.trace_id, given.reason)),
   recover: async (given) => result(await client.recover(given.trace_id)),
   delivered: async (given) => {

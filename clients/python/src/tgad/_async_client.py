@@ -83,9 +83,9 @@ class AsyncClient:
         texts = _verbs.wanted(server, tool, args, key, deadline, more)
         return AsyncOpening(self, _verbs.begin(texts, begin_id or str(uuid.uuid4()), self._within(timeout)))
 
-    async def decide(self, trace_id: str, approve: bool, rationale: str, *, timeout: Optional[float] = None) -> Result:
+    async def decide(self, trace_id: str, approve: bool, rationale: str, *, about: Optional[str] = None, timeout: Optional[float] = None) -> Result:
         """Votes on what a call asks people; see `Client.decide`."""
-        texts = {"approve": encode(approve), "rationale": encode(rationale)}
+        texts = _verbs.vote(approve, rationale, about)
         return await self._run(_verbs.once(trace_id, "decide", texts, self._within(timeout)))
 
     async def resolve(
@@ -96,11 +96,12 @@ class AsyncClient:
         evidence: Any,
         status: str = "SUCCESS",
         raw: Optional[bytes] = None,
+        attempts: Optional[int] = None,
         timeout: Optional[float] = None,
         **facts: Any,
     ) -> Result:
         """Ends a call in doubt with its effect, and why you know it; see `Client.resolve`."""
-        texts = _verbs.resolution(value, raw, status, evidence, facts)
+        texts = _verbs.resolution(value, raw, status, evidence, attempts, facts)
         return await self._run(_verbs.once(trace_id, "resolve", texts, self._within(timeout)))
 
     async def abandon(self, trace_id: str, reason: str, *, timeout: Optional[float] = None) -> Result:

@@ -90,9 +90,10 @@ class Client:
         begun = self._run(_verbs.begin(texts, begin_id or str(uuid.uuid4()), self._within(timeout)))
         return Beginning(self, begun)
 
-    def decide(self, trace_id: str, approve: bool, rationale: str, *, timeout: Optional[float] = None) -> Result:
-        """Votes on what a call asks people; after the last vote that is needed the call goes on."""
-        texts = {"approve": encode(approve), "rationale": encode(rationale)}
+    def decide(self, trace_id: str, approve: bool, rationale: str, *, about: Optional[str] = None, timeout: Optional[float] = None) -> Result:
+        """Votes on what a call asks people; after the last vote that is needed the call goes on.
+        `about` is that of the question that you were shown (`approvals`): an approval of another one is refused."""
+        texts = _verbs.vote(approve, rationale, about)
         return self._run(_verbs.once(trace_id, "decide", texts, self._within(timeout)))
 
     def resolve(
@@ -103,11 +104,13 @@ class Client:
         evidence: Any,
         status: str = "SUCCESS",
         raw: Optional[bytes] = None,
+        attempts: Optional[int] = None,
         timeout: Optional[float] = None,
         **facts: Any,
     ) -> Result:
-        """Ends a call in doubt with its effect, and why you know it. You vouch for both."""
-        texts = _verbs.resolution(value, raw, status, evidence, facts)
+        """Ends a call in doubt with its effect, and why you know it. You vouch for both. `attempts` is how many
+        there were when you looked (`in_doubt`): that the call did not run is refused where there are more."""
+        texts = _verbs.resolution(value, raw, status, evidence, attempts, facts)
         return self._run(_verbs.once(trace_id, "resolve", texts, self._within(timeout)))
 
     def abandon(self, trace_id: str, reason: str, *, timeout: Optional[float] = None) -> Result:

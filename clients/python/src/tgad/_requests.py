@@ -138,6 +138,8 @@ class ResolveRequest(_ResolveRequest, total=False):
     #: why it is known; this or evidence_base64 is required
     evidence: Any
     evidence_base64: Base64
+    #: how many attempts the call had when somebody looked at its world. A word that frees the key is refused with STATE_CONCURRENT_EXECUTION where there are more by now
+    attempts: int
 
 
 class AbandonRequest(TypedDict, total=False):
@@ -145,9 +147,14 @@ class AbandonRequest(TypedDict, total=False):
     reason: str
 
 
-class DecideRequest(TypedDict):
+class _DecideRequest(TypedDict):
     approve: bool
     rationale: str
+
+
+class DecideRequest(_DecideRequest, total=False):
+    #: the question that the voter was shown, as approvals lists it. An approval of another question than the one that is asked now is refused: TOOL_SCHEMA_CHANGED, of a confirmation CONFIRMATION_REQUIRED. So is one that names none, once the question has changed
+    about: Digest
 
 
 class More(TypedDict, total=False):

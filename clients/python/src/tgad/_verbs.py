@@ -149,13 +149,25 @@ def once(trace: str, verb: str, texts: Mapping[str, str], timeout: float) -> Ste
     return Result((yield from exchange(post(trace_path(trace, "/" + verb), texts, again=False), timeout)))
 
 
-def resolution(value: Any, raw: Optional[bytes], status: str, evidence: Any, facts: Mapping[str, Any]) -> Dict[str, str]:
+def vote(approve: bool, rationale: str, about: Optional[str]) -> Dict[str, str]:
+    """The members of a decide."""
+    texts = {"approve": encode(approve), "rationale": encode(rationale)}
+    if about is not None:
+        texts["about"] = encode(about)
+    return texts
+
+
+def resolution(
+    value: Any, raw: Optional[bytes], status: str, evidence: Any, attempts: Optional[int], facts: Mapping[str, Any]
+) -> Dict[str, str]:
     """The members of a resolve."""
     texts = outcome(status, value, raw, facts)
     if isinstance(evidence, bytes):
         texts["evidence_base64"] = encode(base64.b64encode(evidence).decode("ascii"))
     else:
         texts["evidence"] = encode(evidence)
+    if attempts is not None:
+        texts["attempts"] = encode(attempts)
     return texts
 
 

@@ -259,6 +259,10 @@ class _Approval(TypedDict):
 class Approval(_Approval, total=False):
     expires: Time
     votes: List["Vote"]
+    #: tells the question from others about the trace: the definition of the tool, or the changes that no longer stand
+    about: Digest
+    #: the question is not the one that was asked first: an approval names about
+    changed: bool
     #: of a confirmation: what the answer is about
     mismatch_digest: Digest
     evidence_digest: Digest

@@ -1,0 +1,182 @@
+package runtime_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/serial"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// about is an approval of the question that its voter was shown.
+func about(who string, question tga.Digest) runtime.Vote {
+	v := vote(who, true)
+	v.About = question
+	return v
+}
+
+// TestVoteIsForTheQuestionThatWasShown: ann and bob are shown a question, it changes, and ann's vote
+// has it asked anew. Bob's approval was meant for the first one, and counts for nothing: named or not.
+// Whoever was shown the new question names it. A denial needs no name.
+func TestVoteIsForTheQuestionThatWasShown(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		definition := tga.Digest{1}
+		b := setup(t, park, func(b *bench) {
+			b.sup = ruleOf(tga.NeedsApproval, 1, 0)
+			b.opts.Trust.Schema = func(context.Context, string, string) (tga.Digest, error) { return definition, nil }
+		})
+		res, err := b.call(charge("k"))
+		wantCode(t, err, tga.EscalationRequired)
+		shown, err := b.rt.Approvals(t.Context())
+		if err != nil || len(shown) != 1 || shown[0].About() != definition || shown[0].Changed {
+			t.Fatalf("%+v, %v", shown, err)
+		}
+		definition = tga.Digest{2}
+		_, err = b.rt.Decide(t.Context(), res.TraceID, about("ann", shown[0].About()))
+		wantCode(t, err, tga.ToolSchemaChanged)
+		if restart {
+			b.reopen()
+		}
+		for _, v := range []runtime.Vote{about("bob", shown[0].About()), vote("bob", true), about("bob", tga.Digest{3})} {
+			_, err = b.rt.Decide(t.Context(), res.TraceID, v)
+			wantCode(t, err, tga.ToolSchemaChanged)
+		}
+		b.wantSends(0)
+		now, err := b.rt.Approvals(t.Context())
+		if err != nil || len(now) != 1 || now[0].About() != definition || !now[0].Changed || len(now[0].Votes) != 0 {
+			t.Fatalf("%+v, %v", now, err)
+		}
+		if _, err := b.rt.Decide(t.Context(), res.TraceID, about("bob", now[0].About())); err != nil {
+			t.Fatal(err)
+		}
+		b.wantState(res.TraceID, tga.Completed)
+		b.wantSends(1)
+	}
+}
+
+// TestConfirmationIsOfTheMismatchThatWasShown: the same of a record: the changes that a person was shown
+// are others by the time the word comes.
+func TestConfirmationIsOfTheMismatchThatWasShown(t *testing.T) {
+	p := park
+	p.Replay = runtime.ReplayHuman
+	b, w := changing(t, p)
+	first := b.mustCall(charge("k"))
+	w.set("a", runtime.Changed)
+	_, err := b.call(replay("k"))
+	wantCode(t, err, tga.ConfirmationRequired)
+	shown, err := b.rt.Approvals(t.Context())
+	if err != nil || len(shown) != 1 || shown[0].About() != shown[0].Mismatch || shown[0].About().IsZero() || shown[0].Changed {
+		t.Fatalf("%+v, %v", shown, err)
+	}
+	w.set("a", runtime.Gone)
+	_, err = b.call(replay("k"))
+	wantCode(t, err, tga.ConfirmationRequired)
+	for _, v := range []runtime.Vote{about("ann", shown[0].About()), vote("ann", true)} {
+		_, err = b.rt.Decide(t.Context(), first.TraceID, v)
+		wantCode(t, err, tga.ConfirmationRequired)
+	}
+	now, err := b.rt.Approvals(t.Context())
+	if err != nil || len(now) != 1 || !now[0].Changed || now[0].About() == shown[0].About() {
+		t.Fatalf("%+v, %v", now, err)
+	}
+	if _, err := b.rt.Decide(t.Context(), first.TraceID, about("ann", now[0].About())); err != nil {
+		t.Fatal(err)
+	}
+	b.mustCall(replay("k"))
+	b.wantSends(1)
+}
+
+// TestNotRunIsOfTheAttemptsThatWereSeen: who looked at the world says how many attempts there were. A word
+// that frees the key is not taken where there are more by now; that it ran is, for it was seen.
+func TestNotRunIsOfTheAttemptsThatWereSeen(t *testing.T) {
+	for _, c := range []struct {
+		seen  uint32
+		reply runtime.Reply
+		code  tga.Code
+	}{
+		{2, didNotRun, tga.StateConcurrentExecution}, {4, didNotRun, tga.StateConcurrentExecution},
+		{3, didNotRun, ""}, {0, didNotRun, ""}, {2, ok(`"seen"`), ""},
+	} {
+		b := setup(t, licence(ledger.DedupeKey), func(b *bench) { b.tool.answer = unknown })
+		res, err := b.call(charge("k"))
+		wantCode(t, err, tga.EffectInDoubt)
+		if res.Attempts != 3 {
+			t.Fatalf("%d attempts, want 3", res.Attempts)
+		}
+		word := evidence(c.reply)
+		word.Attempts = c.seen
+		_, err = b.rt.Resolve(t.Context(), res.TraceID, word)
+		if tga.CodeOf(err) != c.code {
+			t.Errorf("%s after %d attempts were seen: %v, want %q", c.reply.Status, c.seen, err, c.code)
+		}
+		if c.code == "" {
+			continue
+		}
+		// Nothing is held or written: the next word is taken.
+		word.Attempts = 3
+		if _, err := b.rt.Resolve(t.Context(), res.TraceID, word); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestPermitIsNotHandedOutAgainstTheRulesOfNow: an executor lost the answer that had its permit. By the
+// time that it asks again, a restart has brought a rule that forbids the call, or wants more people.
+func TestPermitIsNotHandedOutAgainstTheRulesOfNow(t *testing.T) {
+	for name, c := range map[string]struct {
+		now  runtime.Supervisor
+		code tga.Code
+	}{
+		"denied":             {ruleOf(tga.Deny, 0, 0), tga.PolicyViolation},
+		"one approval":       {ruleOf(tga.NeedsApproval, 1, 0), tga.PolicyViolation},
+		"allowed as before":  {runtime.AllowAll, ""},
+		"another rule alike": {ruleOf(tga.Approve, 0, 0), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, park)
+			first := b.begin("k", "one")
+			b.wantStanding(first, runtime.BeginSend)
+			b.sup = c.now
+			b.reopen()
+			again, err := b.rt.Begin(t.Context(), runtime.BeginRequest{Request: charge("k"), BeginID: "one"})
+			if tga.CodeOf(err) != c.code {
+				t.Errorf("%v, want %q", err, c.code)
+			}
+			if c.code == "" && again.Permit != first.Permit || c.code != "" && again.Standing == runtime.BeginSend {
+				t.Errorf("%s, the same permit: %v", again.Standing, again.Permit == first.Permit)
+			}
+			// It may have the permit all the same: what it says of its send is taken.
+			if _, err := b.finish(first, ok(`{}`)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestCallUnderAFreshPermitIsNotInDoubt: a person who looks at the world while an executor may still be
+// about to send sees what is not over. The call is in doubt when nobody is taken to be at it.
+func TestCallUnderAFreshPermitIsNotInDoubt(t *testing.T) {
+	serial.Test(t)
+	const permit = time.Minute
+	for _, x := range []struct {
+		after   time.Duration
+		gives   bool
+		inDoubt int
+	}{{0, false, 0}, {permit - time.Millisecond, false, 0}, {permit, false, 1}, {0, true, 1}} {
+		b := setup(t, runtime.Policy{PermitTime: permit})
+		begun := b.begin("order-1", "begin-1")
+		b.advance(x.after)
+		if x.gives {
+			if err := b.rt.GiveUp(t.Context(), begun.Result.TraceID, begun.Permit, "", 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := b.rt.InDoubt(t.Context())
+		if err != nil || len(list) != x.inDoubt {
+			t.Errorf("after %v, given up %v: %d calls in doubt, want %d (%v)", x.after, x.gives, len(list), x.inDoubt, err)
+		}
+	}
+}
