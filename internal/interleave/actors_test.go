@@ -18,8 +18,8 @@ const (
 	tool   = "charge"
 )
 
-func request(key, args string) runtime.Request {
-	return runtime.Request{Server: server, Tool: tool, Key: key, Args: []byte(args)}
+func (l *life) request(key, args string) runtime.Request {
+	return runtime.Request{Server: server, Tool: tool, Key: key, Args: []byte(args), Submitter: l.script.name}
 }
 
 // again says whether the actor's client has another try, and counts it.
@@ -37,7 +37,7 @@ func caller(name, key, args string, tries int) script {
 	return script{name: name, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
-			res, err := l.w.rt.Call(l.ctx, request(key, args))
+			res, err := l.w.rt.Call(l.ctx, l.request(key, args))
 			if l.w.told(l, key, args, res, err) {
 				return
 			}
@@ -48,7 +48,7 @@ func caller(name, key, args string, tries int) script {
 // executor sends a call itself. Its process survives those of the daemon, and so does what
 // it knows; it sends an attempt at most once.
 func executor(name, key, args string, tries int) script {
-	return script{name: name, run: func(l *life) {
+	return script{name: name, begins: true, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
 			if l.memory["outcome"] == "" && !l.perform(name, key, args) {
@@ -67,7 +67,7 @@ func (l *life) perform(name, key, args string) bool {
 	m := l.w.net.byName(l.memory["message"])
 	if m == nil {
 		asked, ended := l.asks(), maps.Clone(l.w.ended)
-		b, err := l.w.rt.Begin(l.ctx, runtime.BeginRequest{Request: request(key, args), BeginID: name + "'s own name of its begin"})
+		b, err := l.w.rt.Begin(l.ctx, runtime.BeginRequest{Request: l.request(key, args), BeginID: name + "'s own name of its begin"})
 		if err != nil || b.Standing != runtime.BeginSend {
 			if b.Standing == runtime.BeginServe || b.Standing == runtime.BeginDenied {
 				l.w.told(l, key, args, b.Result, nil)
@@ -192,7 +192,7 @@ func resolver(name string, tries int) script {
 			for _, c := range list {
 				ran, answer, flying := l.w.net.look(c.TraceID)
 				l.w.looked[c.TraceID] = len(l.w.net.messages)
-				r := runtime.Resolution{Who: name, Evidence: []byte("looked at the tool's own journal")}
+				r := runtime.Resolution{Who: name, Evidence: []byte("looked at the tool's own journal"), Attempts: c.Record.Attempts.Count}
 				switch {
 				case flying:
 					continue

@@ -96,6 +96,7 @@ func (g *gated) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (c
 	if err == nil {
 		l.keeps()
 		g.w.unique(b.Artifacts)
+		g.w.counts(l, lease.TraceID, b)
 	}
 	if n := len(b.Artifacts); err == nil && n > 0 && b.Artifacts[n-1].Artifact.Type == tga.EffectType {
 		g.w.ends(lease.TraceID, b.Artifacts[n-1].Artifact)
@@ -195,6 +196,7 @@ type message struct {
 	waiting bool // somebody waits for its answer
 	by      *life
 	permit  bool // its sender has a permit, and outlives the process that gave it
+	own     bool // its sender keeps the log of the call itself, and nobody permits it
 	sent    time.Time
 	result  chan error
 }

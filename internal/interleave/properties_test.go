@@ -22,6 +22,8 @@ import (
 //	                run and cannot run any more; all who ask hear the same       [world.told]
 //	each effect     nothing happens oftener than the clients of shims meant it  [world.happened]
 //	each delivery   the answer of a call that ran, and of no other call that was meant [world.shows]
+//	each first send what the rules of this start and of the question want, by people who were
+//	                shown the tool as it is; nobody's own vote         [world.mandated]
 //	each list       a call leaves the list of undelivered calls where somebody said that its
 //	                answer was delivered, or it did not run, and then never comes back
 //	                                                                              [world.lists]
@@ -56,6 +58,7 @@ func (w *world) sending(call runtime.Call, looked bool) {
 		return // a person who saw the call run ended it just then: the re-send is licensed
 	}
 	w.maySend(mark, call.TraceID, call.Attempt, call.Key)
+	w.mandated(mark, call.TraceID)
 	if t.Request.Meta.String(tga.MetaExecutor) == tga.AttemptExternal {
 		w.broken("%s, of a call that a remote executor began, is sent by the process", mark)
 	}
@@ -80,7 +83,9 @@ func (w *world) permitted(b runtime.Begun, key string, ended map[tga.ID]int) {
 			return
 		}
 	}
-	w.maySend(fmt.Sprint(short(b.Result.TraceID), " attempt ", b.Attempt), b.Result.TraceID, b.Attempt, key)
+	mark := fmt.Sprint(short(b.Result.TraceID), " attempt ", b.Attempt)
+	w.maySend(mark, b.Result.TraceID, b.Attempt, key)
+	w.mandated(mark, b.Result.TraceID)
 }
 
 // unique checks that no two artifacts have one id.
@@ -182,11 +187,14 @@ func (w *world) quiet() {
 			if err != nil || r == nil || !r.InDoubt() {
 				w.broken("%s is %s, and nothing is in doubt (%v)", short(o.TraceID), t.Head.State, err)
 			}
+		case tga.Pending:
+			w.waiting(o.TraceID)
 		default:
 			w.broken("%s is left %s", short(o.TraceID), t.Head.State)
 		}
 	}
 	w.unrun()
+	w.askedOnce()
 	for _, told := range w.answers {
 		t, err := w.store.Load(ctx, told.trace)
 		if err != nil || t.Head.State != told.state {
@@ -215,11 +223,11 @@ func (w *world) ends(trace tga.ID, effect *tga.Artifact) {
 	}
 }
 
-// mayHaveRun is a send of a trace that ran or may still arrive, nil where there is none. One thing is
-// a person's to answer for, and no such send: one that was made after that person looked and before
-// the word came, and whose sender was gone by then ([world.ends]). The word names no attempt, so no
-// rule of the log can tell that it is older than the attempt. A send before the look or after
-// the word is excused by nothing, and neither is anybody's word but a person's.
+// mayHaveRun is a send of a trace that ran or may still arrive, nil where there is none. Who looked at the
+// world says how many attempts there were, so a person's word excuses no send of the process and none of a
+// remote executor. One thing is a person's to answer for: a peer that keeps the log of its call itself sent
+// it after that person looked and before the word came, and has gone since ([world.ends]). Nobody permits
+// such a send, so no rule of the log can tell that the word is older.
 func (w *world) mayHaveRun(trace tga.ID) *message {
 	t, err := w.store.Load(context.Background(), trace)
 	if err != nil {
@@ -231,7 +239,7 @@ func (w *world) mayHaveRun(trace tga.ID) *message {
 		if m.TraceID != trace || !m.acted && !m.flying {
 			continue
 		}
-		if by == runtime.ByPerson && w.looked[trace] <= i && i < w.ended[trace] {
+		if m.own && by == runtime.ByPerson && w.looked[trace] <= i && i < w.ended[trace] {
 			continue
 		}
 		return m

@@ -199,6 +199,6 @@ func (l *life) sendOwn(t *chain.Trace, key, args string) *message {
 	l.w.maySend(fmt.Sprint(short(t.ID), " attempt 1"), t.ID, 1, key)
 	l.memory["sent"] = "yes"
 	m := l.w.net.send(runtime.Call{TraceID: t.ID, Attempt: 1, Server: server, Tool: tool, Key: key, Args: []byte(args)}, l.script.name)
-	l.memory["message"] = m.name()
+	m.own, l.memory["message"] = true, m.name()
 	return m
 }

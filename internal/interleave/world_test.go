@@ -25,6 +25,8 @@ type bounds struct {
 	Ticks    int // times that the virtual clock passes every time-out
 	Steps    int // steps of the wall clock, forward and back
 	Deaths   int // of the processes of shims
+	Rules    int // starts with the operator's next rules
+	Changes  int // of the tool's definition
 }
 
 func (b bounds) String() string {
@@ -35,6 +37,7 @@ func (b bounds) String() string {
 	}{
 		{b.Crashes, "crash", "crashes"}, {b.Resets, "reset", "resets"}, {b.Refusals, "refusal", "refusals"},
 		{b.Ticks, "tick", "ticks"}, {b.Steps, "clock step", "clock steps"}, {b.Deaths, "death", "deaths"},
+		{b.Rules, "new rule", "new rules"}, {b.Changes, "new definition", "new definitions"},
 	} {
 		switch {
 		case x.n == 1:
@@ -51,16 +54,20 @@ type scenario struct {
 	Name   string
 	Policy runtime.Policy
 	Actors []script
+	// Rules are what the operator's rules say from one start to the next; where there are none,
+	// everything is allowed and nobody is asked.
+	Rules []rule
 	bounds
 }
 
 // script is what an actor does. It is called again after a crash of the process that
 // serves it, with the memory that its own process kept.
 type script struct {
-	name  string
-	run   func(a *life)
-	looks bool // it sees what has become of a message
-	model bool // what it settles, a model has decided
+	name   string
+	run    func(a *life)
+	looks  bool // it sees what has become of a message
+	begins bool // it begins one call under one name, however often it asks
+	model  bool // what it settles, a model has decided
 }
 
 // move is one thing that can happen next.
@@ -105,6 +112,10 @@ type world struct {
 	running *life // who passed a gate last
 	net     network
 
+	ruleAt     int // which of the rules
+	definition int // of the tool: how often it was changed
+	votes      votes
+
 	sent      map[string]bool
 	abandoned map[tga.ID]bool
 	answers   []answer
@@ -131,6 +142,7 @@ func newWorld(s scenario, whole bool) *world {
 	w.alive, w.meant, w.shown = map[string]bool{}, map[string]int{}, map[tga.ID]string{}
 	w.given, w.isNoted = map[tga.ID]bool{}, map[tga.ID]string{}
 	w.minted = map[tga.ID]*tga.Artifact{}
+	w.votes = newVotes()
 	w.whole = whole
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.net.w = w
@@ -151,7 +163,11 @@ func (w *world) boot() {
 	w.life++
 	w.store = memstore.Open(w.disk, w.clock)
 	w.gate = &gated{Store: w.store, w: w, holders: map[chain.Lease]*life{}}
-	rt, err := runtime.New(w.gate, &w.net, runtime.AllowAll, runtime.Options{
+	trust := runtime.Trust{Prober: func(string, string) runtime.Prober { return &w.net }}
+	if w.Changes > 0 {
+		trust.Schema = w.defined
+	}
+	rt, err := runtime.New(w.gate, &w.net, ruled{w.rule()}, runtime.Options{
 		Policy:  func(string, string) runtime.Policy { return w.Policy },
 		AgentID: idOf(0xff, 0),
 		Clock:   w.clock,
@@ -160,7 +176,7 @@ func (w *world) boot() {
 		NewID:     func() tga.ID { return w.running.newID() },
 		Rand:      random{w},
 		Lock:      w.lock,
-		Trust:     runtime.Trust{Prober: func(string, string) runtime.Prober { return &w.net }},
+		Trust:     trust,
 	})
 	if err != nil {
 		panic(err)
@@ -172,6 +188,17 @@ func (w *world) boot() {
 // process served in the middle of a call. Clients and executors live on.
 func (w *world) crash() {
 	w.left.Crashes--
+	w.restart()
+}
+
+// crashInto is a crash after which the operator's next rules hold.
+func (w *world) crashInto() {
+	w.left.Rules--
+	w.ruleAt++
+	w.restart()
+}
+
+func (w *world) restart() {
 	w.net.crash()
 	for _, a := range w.actors {
 		close(a.now.gate)
@@ -221,18 +248,32 @@ func (w *world) moves() (list []move) {
 			move{text("the wall clock steps 2 h forward"), func() { w.left.Steps--; w.wall += 2 * time.Hour }, single, nil},
 			move{text("the wall clock steps 2 h back"), func() { w.left.Steps--; w.wall -= 2 * time.Hour }, single, nil})
 	}
-	if w.left.Crashes > 0 && (w.blocked() || w.net.busy()) {
-		list = append(list, move{text("crash"), w.crash, crash, nil})
-		for _, a := range w.actors {
-			// An append that was under way may be durable, its caller never told.
-			if l := a.now; l.at == opAppend {
-				list = append(list, move{text("crash, and the append of " + a.script.name + " is durable"), func() {
-					l.last = true
-					l.gate <- true
-					synctest.Wait()
-					w.crash()
-				}, crashAppended, l})
-			}
+	if w.left.Changes > 0 && len(list) > 0 {
+		list = append(list, move{text("the tool is defined anew"), func() { w.left.Changes--; w.definition++ }, single, nil})
+	}
+	if w.blocked() || w.net.busy() {
+		if w.left.Crashes > 0 {
+			list = append(list, w.crashes("crash", w.crash)...)
+		}
+		if w.left.Rules > 0 {
+			list = append(list, w.crashes("crash, and a start with the rule "+w.Rules[w.ruleAt+1].String(), w.crashInto)...)
+		}
+	}
+	return list
+}
+
+// crashes are the ways in which the process can end now.
+func (w *world) crashes(name string, crashes func()) []move {
+	list := []move{{text(name), crashes, crash, nil}}
+	for _, a := range w.actors {
+		// An append that was under way may be durable, its caller never told.
+		if l := a.now; l.at == opAppend {
+			list = append(list, move{text(name + ", and the append of " + a.script.name + " is durable"), func() {
+				l.last = true
+				l.gate <- true
+				synctest.Wait()
+				crashes()
+			}, crashAppended, l})
 		}
 	}
 	return list
