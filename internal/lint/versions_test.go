@@ -19,6 +19,9 @@ var versionOfOthers = map[string]bool{
 	"internal/turn/emit/names.go attrAgentVersion":      true, // the name of a label
 }
 
+// heldElsewhere are versions of what only grows: a digest of it would change with every addition.
+var heldElsewhere = map[string]string{"WireVersion": "schemas/wire, TestAPIKeepsItsPromises"}
+
 // TestVersionsStandInOneFile: the number of every format is in schemas/tga/versions.go, and
 // each has a sample that a test holds to it.
 func TestVersionsStandInOneFile(t *testing.T) {
@@ -76,7 +79,7 @@ func TestVersionsStandInOneFile(t *testing.T) {
 		t.Fatalf("%d versions, %v", len(here), err)
 	}
 	for name := range here {
-		if formats[name] == nil || !held[name] {
+		if (formats[name] == nil || !held[name]) && heldElsewhere[name] == "" {
 			t.Errorf("%s has no sample: golden.HoldFormat in a test of its package, and a row of formats.json", name)
 		}
 	}

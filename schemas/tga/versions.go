@@ -56,6 +56,10 @@ const (
 	// WorkspaceVersion is that of the records of `tgad workspace`.
 	WorkspaceVersion = 1
 
+	// WireVersion begins the path of each route of the daemon's API. What it promises stands in
+	// schemas/wire/testdata; a route or a member that goes takes the next one.
+	WireVersion = "v1"
+
 	// The schema_version of artifacts, and of all else that Talos's contracts name.
 	ArtifactVersion = "tga.v1"
 	ContractVersion = "v1"
