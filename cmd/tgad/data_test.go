@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,17 +21,24 @@ import (
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/runtime/workstate/hostdir"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // held is a store with one trace of each kind that the reading verbs show.
 type held struct {
 	t                     *testing.T
-	data                  string
+	data, config          string
 	done, doubt, question string // traces
 	state, call           string // a working state, and a boundary of it
 }
 
+// heldConfig is their configuration; of the address comes no answer.
 const heldConfig = `
+[[server]]
+id = "lost"
+type = "http"
+url = "ADDRESS"
+
 [[server]]
 id = "x"
 type = "external"
@@ -50,7 +59,7 @@ decision = "APPROVE"
 // serves runs a daemon for the store until the returned function is called.
 func (h *held) serves(socket string) (stop func()) {
 	h.t.Helper()
-	conf, err := assemble.Parse("", []byte(heldConfig))
+	conf, err := assemble.Parse("", []byte(h.config))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -79,8 +88,10 @@ func newHeld(t *testing.T) *held {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	h := &held{t: t, data: filepath.Join(dir, "data")}
-	if err := os.WriteFile(filepath.Join(dir, "tgad.toml"), []byte(heldConfig), 0o600); err != nil {
+	hangsUp := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	t.Cleanup(hangsUp.Close)
+	h := &held{t: t, data: filepath.Join(dir, "data"), config: strings.Replace(heldConfig, "ADDRESS", hangsUp.URL, 1)}
+	if err := os.WriteFile(filepath.Join(dir, "tgad.toml"), []byte(h.config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h.keepState()
@@ -94,7 +105,11 @@ func newHeld(t *testing.T) *held {
 		}
 		return b
 	}
-	done, doubt := begin("done"), begin("doubt")
+	done := begin("done")
+	doubt, err := c.Call(t.Context(), runtime.Request{Server: "lost", Tool: "doubt", Key: uuid.NewString(), Args: []byte(`{"n":1}`)})
+	if tga.CodeOf(err) != tga.EffectInDoubt {
+		t.Fatalf("%+v %v", doubt, err)
+	}
 	if _, err := c.Finish(t.Context(), done.Result.TraceID, done.Permit, runtime.Finished{Reply: runtime.Reply{Status: "SUCCESS", Result: []byte(`1`)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +118,7 @@ func newHeld(t *testing.T) *held {
 	if err != nil || len(waits) != 1 {
 		t.Fatalf("%d questions, %v", len(waits), err)
 	}
-	h.done, h.doubt, h.question = done.Result.TraceID.String(), doubt.Result.TraceID.String(), waits[0].TraceID.String()
+	h.done, h.doubt, h.question = done.Result.TraceID.String(), doubt.TraceID.String(), waits[0].TraceID.String()
 	return h
 }
 

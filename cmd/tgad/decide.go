@@ -39,7 +39,7 @@ func (a *app) decide(verb, short string, approve bool) *cobra.Command {
 				}
 			}
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				res, err := c.Vote(ctx, id, vote)
+				res, err := c.Decide(ctx, id, vote)
 				if err == nil && (!approve || !res.State.Terminal()) {
 					// The denial that was asked for is no error, nor is an approved call that
 					// its own executor goes on with.

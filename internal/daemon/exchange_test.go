@@ -192,7 +192,7 @@ decision = "APPROVE"
 			t.Errorf("open: %+v", o)
 		}
 	}
-	decided, err := c.Decide(ctx, waiting.TraceID, true, "the customer was asked")
+	decided, err := c.Decide(ctx, waiting.TraceID, client.DecideRequest{Approve: true, Rationale: "the customer was asked"})
 	must(err)
 	if decided.State != tga.Completed {
 		t.Errorf("decided: %+v", decided)

@@ -152,9 +152,9 @@ func TestDecisionCannotPassVotesBy(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One person cannot vote twice either.
-	_, err = b.client.Decide(t.Context(), res.TraceID, true, "the first of two votes")
+	_, err = b.client.Decide(t.Context(), res.TraceID, client.DecideRequest{Approve: true, Rationale: "the first of two votes"})
 	wantCode(t, err, tga.EscalationRequired)
-	_, err = b.client.Decide(t.Context(), res.TraceID, true, "the first of two votes")
+	_, err = b.client.Decide(t.Context(), res.TraceID, client.DecideRequest{Approve: true, Rationale: "the first of two votes"})
 	wantCode(t, err, tga.PermissionDenied)
 	if b.tool.sends("order-1") != 0 {
 		t.Error("the call was sent")

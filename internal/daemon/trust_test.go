@@ -96,10 +96,10 @@ func (b *bench) confirmByPerson(origin, waiting tga.ID) {
 		b.t.Errorf("evidence %s %v", raw, err)
 	}
 	vote := client.DecideRequest{Approve: true, Rationale: "the booking was moved, not lost", About: tga.Sum([]byte("another question"))}
-	_, err = b.client.Vote(ctx, origin, vote)
+	_, err = b.client.Decide(ctx, origin, vote)
 	wantCode(b.t, err, tga.ConfirmationRequired)
 	vote.About = a.About
-	if _, err := b.client.Vote(ctx, origin, vote); err != nil || a.About != a.MismatchDigest || a.Changed {
+	if _, err := b.client.Decide(ctx, origin, vote); err != nil || a.About != a.MismatchDigest || a.Changed {
 		b.t.Errorf("%+v %v", a, err)
 	}
 	res, err := b.client.Recover(ctx, waiting)
@@ -434,7 +434,7 @@ func trustExchange(t *testing.T, c *client.Client, s *shop) {
 	wantCode(t, err, tga.ConfirmationRequired)
 	_, err = c.Approvals(ctx)
 	must(err)
-	_, err = c.Decide(ctx, res.TraceID, false, "the booking is really gone")
+	_, err = c.Decide(ctx, res.TraceID, client.DecideRequest{Rationale: "the booking is really gone"})
 	must(err)
 	_, err = c.Recover(ctx, waiting.TraceID)
 	must(err)

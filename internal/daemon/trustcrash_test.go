@@ -67,7 +67,7 @@ func TestPendingApprovalSurvivesAKill(t *testing.T) {
 	if n := b.tool.sends("k"); n != 0 {
 		t.Errorf("%d sends before it was approved", n)
 	}
-	res, err := b.client.Decide(b.patient(), waiting.TraceID, true, "the invoice was checked")
+	res, err := b.client.Decide(b.patient(), waiting.TraceID, client.DecideRequest{Approve: true, Rationale: "the invoice was checked"})
 	if err != nil || res.State != tga.Completed || b.tool.sends("k") != 1 {
 		t.Errorf("%+v %v, %d sends", res, err, b.tool.sends("k"))
 	}
@@ -115,7 +115,7 @@ func TestPendingConfirmationSurvivesAKill(t *testing.T) {
 	}
 	// The recovery of a start looks too, and may ask what is being answered.
 	for state := tga.Authorized; !state.Terminal(); {
-		_, err := b.client.Decide(b.patient(), first.TraceID, false, "the booking is really gone")
+		_, err := b.client.Decide(b.patient(), first.TraceID, client.DecideRequest{Rationale: "the booking is really gone"})
 		if err != nil && !errors.Is(err, tga.StateInvalidTransition) {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -147,7 +148,7 @@ func (a *attempt) cast(ctx context.Context, trace tga.ID, v *vote) {
 		return
 	}
 	err := patient(ctx, func(ctx context.Context) error {
-		_, err := a.s.opts.Log.Decide(ctx, trace, v.approve, v.words)
+		_, err := a.s.opts.Log.Decide(ctx, trace, client.DecideRequest{Approve: v.approve, Rationale: v.words})
 		return err
 	})
 	switch {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -171,7 +172,7 @@ func (l submitting) Begin(ctx context.Context, req runtime.BeginRequest) (runtim
 
 type refusing struct{ Log }
 
-func (refusing) Decide(context.Context, tga.ID, bool, string) (runtime.Result, error) {
+func (refusing) Decide(context.Context, tga.ID, client.DecideRequest) (runtime.Result, error) {
 	return runtime.Result{}, tga.Errorf(tga.PermissionDenied, "you handed it in")
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -293,8 +294,8 @@ func (l local) Kept(ctx context.Context, namespace, server string) iter.Seq2[run
 	return l.Runtime.Kept(ctx, namespace, server, "")
 }
 
-func (l local) Decide(ctx context.Context, trace tga.ID, approve bool, rationale string) (runtime.Result, error) {
-	return l.Runtime.Decide(ctx, trace, runtime.Vote{Who: "the person at the client", Approve: approve, Rationale: rationale})
+func (l local) Decide(ctx context.Context, trace tga.ID, vote client.DecideRequest) (runtime.Result, error) {
+	return l.Runtime.Decide(ctx, trace, runtime.Vote{Who: "the person at the client", Approve: vote.Approve, Rationale: vote.Rationale, About: vote.About})
 }
 
 func lockHolder(path string) ledger.Liveness {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -104,7 +105,7 @@ func (*script) GiveUp(context.Context, tga.ID, runtime.Permit, string, time.Dura
 	return nil
 }
 func (*script) Delivered(context.Context, tga.ID) error { return nil }
-func (*script) Decide(context.Context, tga.ID, bool, string) (runtime.Result, error) {
+func (*script) Decide(context.Context, tga.ID, client.DecideRequest) (runtime.Result, error) {
 	return runtime.Result{}, nil
 }
 func (*script) Keep(_ context.Context, r runtime.KeepRequest) (runtime.Kept, bool, error) {

@@ -30,7 +30,7 @@ type Log interface {
 	NotSent(ctx context.Context, trace tga.ID, permit runtime.Permit, reason string, wait time.Duration) (runtime.Result, error)
 	GiveUp(ctx context.Context, trace tga.ID, permit runtime.Permit, cause string, wait time.Duration) error
 	Delivered(ctx context.Context, trace tga.ID) error
-	Decide(ctx context.Context, trace tga.ID, approve bool, rationale string) (runtime.Result, error)
+	Decide(ctx context.Context, trace tga.ID, vote client.DecideRequest) (runtime.Result, error)
 	Keep(ctx context.Context, r runtime.KeepRequest) (now runtime.Kept, changed bool, err error)
 	Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error]
 }

@@ -43,21 +43,20 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	switch verb {
 	case "approve", "deny":
 		vote := client.DecideRequest{Approve: verb == "approve", Rationale: why}
-		if vote.About, err = tga.ParseDigest(shown); err == nil {
-			res, err = s.log.Vote(r.Context(), id, vote)
+		if shown != "" {
+			vote.About, err = tga.ParseDigest(shown)
+		}
+		if err == nil {
+			res, err = s.log.Decide(r.Context(), id, vote)
 		}
 	case "abandon":
 		res, err = s.log.Abandon(r.Context(), id, why)
 	case "ran", "failed", "not-run":
 		// Who settled it is the peer, which the daemon knows.
 		known := story.Known[verb]
-		var attempts uint64
-		if attempts, err = strconv.ParseUint(shown, 10, 32); err != nil {
-			err = tga.Errorf(tga.ValidationError, "the form's number of attempts: %w", err).In(id).At("/shown")
-		} else {
-			res, err = s.log.Resolve(r.Context(), id, runtime.Resolution{
-				Reply: runtime.Reply{Status: known.Status, Class: known.Class}, Evidence: []byte(why), Attempts: uint32(attempts),
-			})
+		word := runtime.Resolution{Reply: runtime.Reply{Status: known.Status, Class: known.Class}, Evidence: []byte(why)}
+		if word.Attempts, err = attempts(shown); err == nil {
+			res, err = s.log.Resolve(r.Context(), id, word)
 		}
 	default:
 		http.NotFound(w, r)
@@ -70,4 +69,16 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 	s.page(w, r, http.StatusOK, words.inbox, h.Div(h.Class("done"), h.Role("status"),
 		h.P(g.Text(settled(verb, res.State))), h.P(link(id)), h.P(h.A(h.Href("/"), g.Text(words.goOn))),
 	))
+}
+
+// attempts reads how many a form showed, 0 where it does not say.
+func attempts(shown string) (uint32, error) {
+	if shown == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(shown, 10, 32)
+	if err != nil {
+		return 0, tga.Errorf(tga.ValidationError, "the form's number of attempts: %w", err).At("/shown")
+	}
+	return uint32(n), nil
 }

@@ -173,8 +173,19 @@ func (s *stage) post(page, path, why string) (int, string) {
 	if token == nil {
 		s.Fatalf("%s has no form:\n%s", page, body)
 	}
-	status, answer, _ := s.do(s.request("POST", path, url.Values{"token": {token[1]}, "why": {why}}.Encode()))
+	status, answer, _ := s.do(s.request("POST", path, url.Values{"token": {token[1]}, "shown": {shownBeside(body, path)}, "why": {why}}.Encode()))
 	return status, answer
+}
+
+var shown = regexp.MustCompile(`name="shown" value="([0-9a-f]*)"`)
+
+// shownBeside is what the form says that it showed whose button leads to a path, "" where none does.
+func shownBeside(page, path string) string {
+	before, _, found := strings.Cut(page, `formaction="`+path+`"`)
+	if all := shown.FindAllStringSubmatch(before, -1); found && len(all) > 0 {
+		return all[len(all)-1][1]
+	}
+	return ""
 }
 
 // call makes a call of shop and returns its trace.

@@ -38,7 +38,7 @@ type Log interface {
 	Log(ctx context.Context, after string, follow bool) iter.Seq2[client.LogLine, error]
 	Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution) (runtime.Result, error)
 	Abandon(ctx context.Context, trace tga.ID, reason string) (runtime.Result, error)
-	Vote(ctx context.Context, trace tga.ID, vote client.DecideRequest) (runtime.Result, error)
+	Decide(ctx context.Context, trace tga.ID, vote client.DecideRequest) (runtime.Result, error)
 }
 
 // Options configure a [Server]. The zero value is ready to use.

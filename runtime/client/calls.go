@@ -95,12 +95,7 @@ func (c *Client) Compensate(ctx context.Context, trace tga.ID) (runtime.Result, 
 }
 
 // Decide votes on what a trace asks people; see [runtime.Runtime.Decide]. Who is the peer.
-func (c *Client) Decide(ctx context.Context, trace tga.ID, approve bool, rationale string) (runtime.Result, error) {
-	return c.Vote(ctx, trace, DecideRequest{Approve: approve, Rationale: rationale})
-}
-
-// Vote is Decide by whoever was shown a question and names it.
-func (c *Client) Vote(ctx context.Context, trace tga.ID, vote DecideRequest) (runtime.Result, error) {
+func (c *Client) Decide(ctx context.Context, trace tga.ID, vote DecideRequest) (runtime.Result, error) {
 	return c.call(ctx, post(tracePath(trace, "/decide"), vote))
 }
 

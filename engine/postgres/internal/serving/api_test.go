@@ -55,7 +55,7 @@ func TestWholeAPIAcrossDaemons(t *testing.T) {
 		t.Fatalf("approvals: %v, %v", waiting, err)
 	}
 	asked := waiting[0].TraceID
-	if res, err := b.Decide(ctx, asked, true, "it is a test of it"); err != nil || res.State != tga.Completed {
+	if res, err := b.Decide(ctx, asked, client.DecideRequest{Approve: true, Rationale: "it is a test of it"}); err != nil || res.State != tga.Completed {
 		t.Errorf("decide: %v, %v", res.State, err)
 	}
 	if line := <-lines; line.TraceID != asked {
