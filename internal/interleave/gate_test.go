@@ -97,6 +97,11 @@ func (g *gated) Append(ctx context.Context, lease chain.Lease, b chain.Batch) (c
 		l.keeps()
 		g.w.unique(b.Artifacts)
 		g.w.counts(l, lease.TraceID, b)
+		for _, a := range b.Artifacts {
+			if a.Artifact.Type == tga.EffectType {
+				g.w.relies(l, lease.TraceID, a.Artifact)
+			}
+		}
 	}
 	if n := len(b.Artifacts); err == nil && n > 0 && b.Artifacts[n-1].Artifact.Type == tga.EffectType {
 		g.w.ends(lease.TraceID, b.Artifacts[n-1].Artifact)
@@ -247,7 +252,11 @@ func (n *network) wait(ctx context.Context, l *life, m *message) (runtime.Reply,
 	if err != nil {
 		return runtime.Reply{}, err
 	}
-	return runtime.Reply{Status: tga.StatusSuccess, Result: []byte(m.answer)}, nil
+	reply := runtime.Reply{Status: tga.StatusSuccess, Result: []byte(m.answer)}
+	if n.w.Losses > 0 {
+		reply.Changes = []tga.StateChange{thing}
+	}
+	return reply, nil
 }
 
 // atWork reports whether the sender waits for the answer, or has it and has not said so. One

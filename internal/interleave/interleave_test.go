@@ -39,6 +39,12 @@ var licences = []struct {
 	{"read_only", runtime.Policy{Class: tga.ClassRead, Licence: ledger.Licence{Kind: ledger.ReadOnly}}},
 }
 
+// relying is a policy under which people say whether a record that no longer stands may be relied on.
+func relying(p runtime.Policy) runtime.Policy {
+	p.Replay = runtime.ReplayHuman
+	return p
+}
+
 // meetings are who meets whom, and how much may go wrong. docs/CRASH.md says which of them are
 // explored completely, and with how many states.
 var meetings = []struct {
@@ -107,6 +113,11 @@ var meetings = []struct {
 	{"an executor, a vote and a rule that denies", []script{executor("X", "k", one, 3), voter("V", true, 1)}, bounds{Rules: 1}, []rule{asks1, denies}},
 	{"an executor, a vote and a tool that changes", []script{executor("X", "k", one, 3), voter("V", true, 2)}, bounds{Changes: 1}, []rule{asks1}},
 	{"a caller, a vote and a forged decision", []script{caller("A", "k", one, 1), voter("V", true, 1), forger("F", 1)}, bounds{Crashes: 1}, []rule{asks2}},
+	{"a record that is lost", []script{caller("A", "k", one, 1), replayer("B", "k", one, 2), voter("V", true, 2)}, bounds{Losses: 1}, nil},
+	{"a record that is lost twice", []script{caller("A", "k", one, 1), replayer("B", "k", one, 2), voter("V", true, 1)}, bounds{Losses: 2}, nil},
+	{"a lost record and who wants it", []script{caller("A", "k", one, 1), replayer("B", "k", one, 2), voter("B", true, 2)}, bounds{Losses: 1}, nil},
+	{"a lost record and who made it", []script{caller("A", "k", one, 1), replayer("B", "k", one, 2), voter("A", true, 2)}, bounds{Losses: 1}, nil},
+	{"a lost record and two who want it", []script{caller("A", "k", one, 1), replayer("B", "k", one, 1), replayer("C", "k", one, 1), voter("C", true, 1)}, bounds{Losses: 1}, nil},
 	{"everybody", []script{caller("A", "k", one, 1), caller("B", "k", other, 1), executor("X", "k", one, 1), abandoner("O", 1), liar("L", 1)}, bounds{Crashes: 3, Resets: 1, Ticks: 1, Steps: 1}, nil},
 }
 
@@ -142,7 +153,7 @@ func TestSmallScope(t *testing.T) {
 				if failFast && found.Load() {
 					return
 				}
-				r := explore(t, scenario{Name: m.name, Policy: l.policy, Actors: m.actors, Rules: m.rules, bounds: m.bounds}, limit, how{})
+				r := explore(t, scenario{Name: m.name, Policy: relying(l.policy), Actors: m.actors, Rules: m.rules, bounds: m.bounds}, limit, how{})
 				far := "cut off"
 				if r.Complete {
 					far = "complete"

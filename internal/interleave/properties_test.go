@@ -24,6 +24,8 @@ import (
 //	each delivery   the answer of a call that ran, and of no other call that was meant [world.shows]
 //	each first send what the rules of this start and of the question want, by people who were
 //	                shown the tool as it is; nobody's own vote         [world.mandated]
+//	each replay     whoever serves it looked, and what was found stands or another person said yes
+//	                                                                             [world.relies]
 //	each list       a call leaves the list of undelivered calls where somebody said that its
 //	                answer was delivered, or it did not run, and then never comes back
 //	                                                                              [world.lists]
@@ -189,6 +191,8 @@ func (w *world) quiet() {
 			}
 		case tga.Pending:
 			w.waiting(o.TraceID)
+		case tga.Authorized:
+			w.confirmed(o.TraceID)
 		default:
 			w.broken("%s is left %s", short(o.TraceID), t.Head.State)
 		}

@@ -9,7 +9,7 @@ import "github.com/tgad/tgad/ledger"
 // forget is for the end of a call: what the actor keeps of it is in its memory. Ids and random
 // numbers that nothing holds are made again.
 func (a *actor) forget() {
-	a.seen = uint64(a.lives)
+	a.seen, a.now.found = uint64(a.lives), 0
 	if !a.w.whole {
 		a.minted = a.kept
 	}

@@ -73,7 +73,7 @@ func (w *world) state() state {
 		panic(err)
 	}
 	b := w.left
-	disk.num(uint64(b.Crashes), uint64(b.Resets), uint64(b.Refusals), uint64(b.Ticks), uint64(b.Steps), uint64(b.Deaths), uint64(b.Rules), uint64(b.Changes), uint64(w.ruleAt), uint64(w.definition), uint64(w.wall), uint64(time.Since(w.start)))
+	disk.num(uint64(b.Crashes), uint64(b.Resets), uint64(b.Refusals), uint64(b.Ticks), uint64(b.Steps), uint64(b.Deaths), uint64(b.Rules), uint64(b.Changes), uint64(b.Losses), uint64(w.ruleAt), uint64(w.definition), uint64(w.lost), uint64(w.wall), uint64(time.Since(w.start)))
 	w.net.hash(disk)
 	w.hashChecks(disk)
 	if err := w.disk.Leases(process); err != nil {

@@ -58,10 +58,12 @@ type votes struct {
 	asked  map[tga.ID]int    // approvals that it took when people were asked
 	cast   map[tga.ID][]cast // votes that are durable
 	looked map[tga.ID]look   // the process's last look at the tool's definition
+	// mismatch is what the question about a record names, by what its asker has found.
+	mismatch map[int]string
 }
 
 func newVotes() votes {
-	return votes{map[tga.ID]int{}, map[tga.ID][]cast{}, map[tga.ID]look{}}
+	return votes{map[tga.ID]int{}, map[tga.ID][]cast{}, map[tga.ID]look{}, map[int]string{}}
 }
 
 // cast is a vote; shown is the definition of the tool that its voter was shown.
@@ -91,6 +93,7 @@ func (v votes) hash(h *hasher) {
 		sum += mix(maphash.Comparable(seed, trace), 3, maphash.Comparable(seed, l))
 	}
 	h.num(sum)
+	v.hashQuestions(h)
 }
 
 // defined is the digest of the tool's definition as its server has it now. It changes while the
@@ -110,7 +113,16 @@ func (w *world) defined(ctx context.Context, _, _ string) (tga.Digest, error) {
 // actor was shown: the runtime's own word for it is not taken.
 func (w *world) counts(l *life, trace tga.ID, b chain.Batch) {
 	for _, a := range b.Attachments {
-		if _, before := w.votes.asked[trace]; a.Kind == chain.AttachApproval && a.Value != nil && !before {
+		if a.Kind != chain.AttachApproval || a.Value == nil {
+			continue
+		}
+		var q runtime.Approval
+		if err := json.Unmarshal(a.Value, &q); err != nil {
+			w.broken("a question: %v", err)
+		}
+		if _, before := w.votes.asked[trace]; q.Kind == runtime.AskConfirmation {
+			w.questions(l, &q)
+		} else if !before {
 			w.votes.asked[trace] = w.rule().required
 		}
 	}
@@ -231,7 +243,7 @@ func voter(name string, approve bool, tries int) script {
 				if l.memory["voted "+short(a.TraceID)] != "" {
 					continue
 				}
-				l.memory["shown "+short(a.TraceID)] = a.Schema.String()
+				l.memory["shown "+short(a.TraceID)] = a.About().String()
 				l.do("votes on " + short(a.TraceID))
 				_, err := l.w.rt.Decide(l.ctx, a.TraceID, runtime.Vote{Who: name, Approve: approve, Rationale: "looked at what was shown", About: a.About()})
 				l.learn("voted", code(err))

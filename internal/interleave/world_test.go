@@ -27,6 +27,7 @@ type bounds struct {
 	Deaths   int // of the processes of shims
 	Rules    int // starts with the operator's next rules
 	Changes  int // of the tool's definition
+	Losses   int // of what the tool has changed
 }
 
 func (b bounds) String() string {
@@ -37,7 +38,7 @@ func (b bounds) String() string {
 	}{
 		{b.Crashes, "crash", "crashes"}, {b.Resets, "reset", "resets"}, {b.Refusals, "refusal", "refusals"},
 		{b.Ticks, "tick", "ticks"}, {b.Steps, "clock step", "clock steps"}, {b.Deaths, "death", "deaths"},
-		{b.Rules, "new rule", "new rules"}, {b.Changes, "new definition", "new definitions"},
+		{b.Rules, "new rule", "new rules"}, {b.Changes, "new definition", "new definitions"}, {b.Losses, "loss", "losses"},
 	} {
 		switch {
 		case x.n == 1:
@@ -66,6 +67,7 @@ type script struct {
 	name   string
 	run    func(a *life)
 	looks  bool // it sees what has become of a message
+	relies bool // it relies on what is recorded as if it had just happened
 	begins bool // it begins one call under one name, however often it asks
 	model  bool // what it settles, a model has decided
 }
@@ -114,6 +116,7 @@ type world struct {
 
 	ruleAt     int // which of the rules
 	definition int // of the tool: how often it was changed
+	lost       int // which of [finds] a look finds
 	votes      votes
 
 	sent      map[string]bool
@@ -166,6 +169,9 @@ func (w *world) boot() {
 	trust := runtime.Trust{Prober: func(string, string) runtime.Prober { return &w.net }}
 	if w.Changes > 0 {
 		trust.Schema = w.defined
+	}
+	if w.Losses > 0 {
+		trust.Verifier = func(string) runtime.Verifier { return w }
 	}
 	rt, err := runtime.New(w.gate, &w.net, ruled{w.rule()}, runtime.Options{
 		Policy:  func(string, string) runtime.Policy { return w.Policy },
@@ -247,6 +253,9 @@ func (w *world) moves() (list []move) {
 		list = append(list,
 			move{text("the wall clock steps 2 h forward"), func() { w.left.Steps--; w.wall += 2 * time.Hour }, single, nil},
 			move{text("the wall clock steps 2 h back"), func() { w.left.Steps--; w.wall -= 2 * time.Hour }, single, nil})
+	}
+	if w.left.Losses > 0 && len(list) > 0 && len(w.net.effects) > 0 {
+		list = append(list, move{text("what the tool did is lost"), func() { w.left.Losses--; w.lost++ }, single, nil})
 	}
 	if w.left.Changes > 0 && len(list) > 0 {
 		list = append(list, move{text("the tool is defined anew"), func() { w.left.Changes--; w.definition++ }, single, nil})
@@ -330,6 +339,7 @@ type life struct {
 	fit    chain.Lease // the lease that it last found to be current
 	mayDie func()      // its process may die here; nil where it may not
 	waits  string      // the message whose answer it waits for there
+	found  int         // 1 + which of [finds] it found in this call; 0 where it has not looked
 }
 
 // lifeKey is under which a context names the life whose call it belongs to.
