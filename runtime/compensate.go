@@ -31,6 +31,8 @@ type compensations struct {
 // from another or abandoned; NOT_FOUND where the tool has no inverse.
 func (rt *Runtime) Compensate(ctx context.Context, trace tga.ID, who string) (res Result, err error) {
 	defer rt.goOn(&err)
+	span := rt.spans.begin(&ctx, "tgad.compensate", trace, "", "")
+	defer span.end(&res, &err)
 	if n := len(who); n < 1 || n > 255 {
 		return Result{TraceID: trace}, tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(trace)
 	}

@@ -125,6 +125,9 @@ type lifeKey struct{}
 // sending is the context of a dispatch that a run with ctx makes.
 func sending(ctx context.Context) context.Context {
 	if life, ok := ctx.Value(lifeKey{}).(context.Context); ok {
+		if sc := SpanContextOf(ctx); sc != (SpanContext{}) {
+			life = WithSpanContext(life, sc)
+		}
 		return life
 	}
 	return ctx

@@ -36,6 +36,8 @@ type finishes struct {
 // permit the trace never issued.
 func (rt *Runtime) Finish(ctx context.Context, trace tga.ID, permit Permit, f Finished) (res Result, err error) {
 	defer rt.goOn(&err)
+	span := rt.spans.begin(&ctx, "tgad.finish", trace, "", "")
+	defer span.end(&res, &err)
 	return rt.finishes.finish(ctx, trace, permit, f)
 }
 
@@ -73,6 +75,8 @@ func (fs *finishes) finish(ctx context.Context, trace tga.ID, permit Permit, f F
 // to be asked again, 0 = it asks nothing; the next attempt is not before that.
 func (rt *Runtime) NotSent(ctx context.Context, trace tga.ID, permit Permit, reason string, wait time.Duration) (res Result, err error) {
 	defer rt.goOn(&err)
+	span := rt.spans.begin(&ctx, "tgad.not_sent", trace, "", "")
+	defer span.end(&res, &err)
 	return rt.finishes.notSent(ctx, trace, permit, reason, wait)
 }
 

@@ -32,7 +32,7 @@ type Options struct {
 	// [*PanicError]. With Repanic the panic then goes on, with that error as its value, out
 	// of the method that was called; in a goroutine of [Runtime.RunTimers] it ends the
 	// process. Where the error of such a part never reaches the caller (Policy, Lock,
-	// Observe; a Prober, Verifier or Outcome, whose failure is a finding) its panic is
+	// Observe, Tracer; a Prober, Verifier or Outcome, whose failure is a finding) its panic is
 	// logged alone.
 	Repanic bool
 	// Logger is told of panics, with their stacks. Nil means [slog.Default].
@@ -53,6 +53,10 @@ type Options struct {
 	// Observe, where it is set, is told of refusals and doubts as they happen. It must not
 	// block and is called from any goroutine.
 	Observe func(Event)
+
+	// Tracer, where it is set, makes spans of calls and their steps. The traceparent of the run that
+	// makes a call is then kept with its request, for later ones to link to.
+	Tracer Tracer
 
 	// Clock, Monotonic, NewID and Rand are for tests. Nil means the real ones. Monotonic
 	// counts the time that really passes; nil takes the monotonic reading of Clock's times.

@@ -76,6 +76,9 @@ func guardAll(tools *Dispatcher, supervisor *Supervisor, opts *Options) {
 			_, _ = catch(log, "Options.Observe", func() (struct{}, error) { f(e); return struct{}{}, nil }) // it is in the log
 		}
 	}
+	if opts.Tracer != nil {
+		opts.Tracer = guardedTracer{opts.Tracer, log}
+	}
 	if f := opts.Receipt; f != nil {
 		opts.Receipt = func(ctx context.Context, trace tga.ID) (Receipt, error) {
 			return catch(log, "Options.Receipt", func() (Receipt, error) { return f(ctx, trace) })

@@ -95,6 +95,8 @@ func TestEveryHookMayPanic(t *testing.T) {
 			b.opts.Observe = func(runtime.Event) { panic("no eyes") } // it is told of refusals
 			b.opts.Trust.RequireCapability = true
 		}, call, false, tga.CapabilityInvalid},
+		{"Tracer", func(b *bench) { b.opts.Tracer = panics{} }, call, false, ""},
+		{"Tracer", func(b *bench) { b.opts.Tracer = panics{atEnd: true} }, call, false, ""},
 		{"Lock", func(b *bench) { b.opts.Lock = func(string) ledger.Liveness { panic("no lock") } }, func(b *bench, _ string) error {
 			_, err := b.rt.Begin(context.Background(), runtime.BeginRequest{Request: charge("k"), BeginID: "b", Connection: runtime.Connection{Executor: "lock"}})
 			return err

@@ -3,6 +3,7 @@ package runtime
 // share makes what the loop, its steps and those outside have in common.
 func share(rt *Runtime) {
 	store, o := rt.store, &rt.opts
+	rt.spans = spans{o.Tracer, store}
 	rt.mint = &minter{clock: rt.clock, newID: o.NewID, rand: o.Rand, limits: o.Limits, agentID: o.AgentID}
 	rt.timers = newTimers(store, rt.clock, o.Rand)
 	rt.timers.serve = rt.serveTimer

@@ -126,6 +126,8 @@ type begins struct {
 // loses the key to another executor while it is being begun gets wait too, with a trace of its own.
 func (rt *Runtime) Begin(ctx context.Context, req BeginRequest) (b Begun, err error) {
 	defer rt.goOn(&err)
+	span := rt.spans.begin(&ctx, "tgad.begin", req.TraceID, req.Server, req.Tool)
+	defer span.end(&b.Result, &err)
 	return rt.begins.begin(ctx, req)
 }
 

@@ -104,6 +104,7 @@ func (rt *Runtime) run(ctx context.Context, l *loop) error {
 	}
 	defer release()
 	for {
+		ctx, span := rt.spans.step(ctx, l)
 		switch l.state {
 		case tga.Pending:
 			// W1: nothing was decided. Ask, and stage the decision.
@@ -135,11 +136,14 @@ func (rt *Runtime) run(ctx context.Context, l *loop) error {
 		case tga.Completed, tga.Failed, tga.Denied:
 			// W5: terminal. What is staged becomes durable before anybody is answered, and
 			// whether or not the caller still waits: an answer of a tool is evidence.
-			return rt.commit(context.WithoutCancel(ctx), l)
+			err = rt.commit(context.WithoutCancel(ctx), l)
+			span.end(l, err)
+			return err
 
 		default:
 			return tga.Errorf(tga.StateRecoveryFailed, "run: trace in state %d", l.state).In(l.lease.TraceID)
 		}
+		span.end(l, err)
 		if err != nil {
 			return err
 		}

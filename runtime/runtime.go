@@ -26,6 +26,7 @@ type Runtime struct {
 	counts *counts
 
 	// What the loop and the others share.
+	spans      spans
 	mint       *minter
 	redact     redactions
 	traces     *traces
@@ -139,6 +140,8 @@ func (rt *Runtime) Stats() Stats {
 // have been sent then ends in an effect or in doubt; with [WithLife] it goes on.
 func (rt *Runtime) Call(ctx context.Context, req Request) (res Result, err error) {
 	defer rt.goOn(&err)
+	span := rt.spans.begin(&ctx, "tgad.call", req.TraceID, req.Server, req.Tool)
+	defer span.end(&res, &err)
 	if err := rt.redact.request(&req); err != nil {
 		return Result{TraceID: req.TraceID}, err
 	}
@@ -160,6 +163,8 @@ func (rt *Runtime) Recover(ctx context.Context, trace tga.ID) (Result, error) {
 // it. "" is whoever handed the trace's request in.
 func (rt *Runtime) RecoverFor(ctx context.Context, trace tga.ID, who string) (res Result, err error) {
 	defer rt.goOn(&err)
+	span := rt.spans.begin(&ctx, "tgad.recover", trace, "", "")
+	defer span.end(&res, &err)
 	l, err := rt.traces.resume(ctx, trace)
 	if err != nil {
 		return Result{TraceID: trace}, err
@@ -235,6 +240,7 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 	if err != nil {
 		return nil, err
 	}
+	rt.spans.leave(ctx, &req)
 	request, err := rt.mint.request(l, req, follows)
 	if err != nil {
 		return nil, err

@@ -79,6 +79,8 @@ type settlements struct {
 // on the wire.
 func (rt *Runtime) Resolve(ctx context.Context, trace tga.ID, r Resolution) (res Result, err error) {
 	defer rt.goOn(&err)
+	span := rt.spans.begin(&ctx, "tgad.resolve", trace, "", "")
+	defer span.end(&res, &err)
 	return rt.settlements.resolve(ctx, trace, r)
 }
 
@@ -116,6 +118,8 @@ func (rt *Runtime) Abandon(ctx context.Context, trace tga.ID, who, reason string
 // AbandonVia is Abandon by a way that the record names: "" or [ViaModel].
 func (rt *Runtime) AbandonVia(ctx context.Context, trace tga.ID, who, via, reason string) (res Result, err error) {
 	defer rt.goOn(&err)
+	span := rt.spans.begin(&ctx, "tgad.abandon", trace, "", "")
+	defer span.end(&res, &err)
 	return rt.settlements.abandon(ctx, trace, who, via, reason)
 }
 

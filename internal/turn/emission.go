@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/turn/state"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -17,11 +18,7 @@ type Emitter interface {
 
 // SpanContext is what came in of W3C Trace Context and Baggage, header values as they
 // were; empty where there was none.
-type SpanContext struct {
-	Traceparent string `json:"traceparent,omitempty"`
-	Tracestate  string `json:"tracestate,omitempty"`
-	Baggage     string `json:"baggage,omitempty"`
-}
+type SpanContext = runtime.SpanContext
 
 // Parent is the turn that delegated to this one.
 type Parent struct {

@@ -74,6 +74,7 @@ const (
 	MetaIdentity       = "identity"           // request: digest that identical calls without a key share, hex
 	MetaSubject        = "subject"            // request: whose call it is, of the clients that one executor serves
 	MetaRedacted       = "redacted"           // request, effect: true where something was taken out before it was stored
+	MetaSpanContext    = "span_context"       // request: traceparent of the run that made it, where that was traced
 	MetaAgainOf        = "again_of"           // request: identical trace that a person said to run again
 	MetaSchemaDigest   = "tool_schema_digest" // decision: the tool's definition when it was approved, hex
 	MetaOutcomeError   = "outcome_error"      // effect: which rule of the tool could not be applied, and why
