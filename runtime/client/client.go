@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -135,6 +136,7 @@ func (c *Client) text(ctx context.Context, r request) []byte {
 		b = append(b, HeaderTimeout+": "...)
 		b = append(append(b, max(wait, time.Millisecond).Round(time.Millisecond).String()...), "\r\n"...)
 	}
+	b = appendSpan(b, runtime.SpanContextOf(ctx))
 	if seen := c.seen.Load(); seen != nil {
 		b = append(append(append(b, HeaderCheckpoint+": "...), oneLine.Replace(*seen)...), "\r\n"...)
 	}
@@ -150,6 +152,19 @@ func (c *Client) text(ctx context.Context, r request) []byte {
 	body := len(b)
 	b = Append(b, r.body)
 	strconv.AppendInt(b[:length], int64(len(b)-body), 10)
+	return b
+}
+
+// appendSpan appends the headers of a span context, which the daemon's spans are then below.
+func appendSpan(b []byte, sc runtime.SpanContext) []byte {
+	if sc == (runtime.SpanContext{}) {
+		return b
+	}
+	for _, h := range [...]struct{ name, value string }{{"traceparent", sc.Traceparent}, {"tracestate", sc.Tracestate}, {"baggage", sc.Baggage}} {
+		if h.value != "" {
+			b = append(append(append(append(b, h.name...), ": "...), oneLine.Replace(h.value)...), "\r\n"...)
+		}
+	}
 	return b
 }
 

@@ -31,7 +31,8 @@
 // # What the server sees
 //
 // `_meta` of each tools/call carries dev.tgad/idempotencyKey (the same for every
-// attempt; a server may deduplicate by it), dev.tgad/traceId and dev.tgad/attempt.
+// attempt; a server may deduplicate by it), dev.tgad/traceId and dev.tgad/attempt; traceparent, tracestate and
+// baggage are those of the send's span, where there is one.
 //
 // # Limits
 //

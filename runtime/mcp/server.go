@@ -143,7 +143,7 @@ func (s *Server) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply
 	mirrored, fresh, err := s.mirrored(ctx, sess, call)
 	var a *answer
 	if err == nil {
-		a, err = sess.link.exchange(ctx, &jsonrpc.Request{Method: "tools/call", Params: callParams(call, s.keyMeta(call.Tool), sess.meta)}, mirrored...)
+		a, err = sess.link.exchange(ctx, &jsonrpc.Request{Method: "tools/call", Params: callParams(call, s.keyMeta(call.Tool), sess.meta, runtime.SpanContextOf(ctx))}, mirrored...)
 	}
 	if err == nil {
 		if !fresh && a.headerMismatch() {

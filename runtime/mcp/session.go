@@ -89,7 +89,7 @@ const (
 )
 
 // callParams makes the params of tools/call by hand: the arguments go in as they are.
-func callParams(call runtime.Call, keyMeta string, meta []byte) json.RawMessage {
+func callParams(call runtime.Call, keyMeta string, meta []byte, sc runtime.SpanContext) json.RawMessage {
 	b := append([]byte(nil), `{"name":`...)
 	b = tga.AppendString(b, call.Tool)
 	b = append(b, `,"arguments":`...)
@@ -106,6 +106,7 @@ func callParams(call runtime.Call, keyMeta string, meta []byte) json.RawMessage 
 		b = append(tga.AppendString(append(b, ','), keyMeta), ':')
 		b = tga.AppendString(b, call.Key)
 	}
+	b = mcpraw.AppendSpan(b, keyMeta, sc.Traceparent, sc.Tracestate, sc.Baggage)
 	b = append(b, meta...)
 	return append(b, "}}"...)
 }

@@ -24,4 +24,5 @@
 //	Idempotency-Key: {the call's key, the same for every attempt; see KeyText}
 //	Tgad-Trace-Id, Tgad-Tool-Call-Id: {ids}
 //	Tgad-Attempt: {number of this attempt}
+//	traceparent, tracestate, baggage: {those of the send's span, where there is one}
 package httpcall

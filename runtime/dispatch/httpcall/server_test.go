@@ -386,6 +386,16 @@ func TestRequestOnTheWire(t *testing.T) {
 			}
 		}
 	}
+	for sc, want := range map[runtime.SpanContext]string{
+		{}: "||", {Traceparent: "tp", Tracestate: "a=b", Baggage: "c=d"}: "tp|a=b|c=d",
+	} {
+		if _, err := s.Dispatch(runtime.WithSpanContext(context.Background(), sc), aCall(1)); err != nil {
+			t.Fatal(err)
+		}
+		if h := got.Header; h.Get("traceparent")+"|"+h.Get("tracestate")+"|"+h.Get("baggage") != want {
+			t.Errorf("the span's headers are %v, want %s", h, want)
+		}
+	}
 	call := aCall(1)
 	call.Tool = "refund"
 	if _, err := s.Dispatch(context.Background(), call); err != nil || got.RequestURI != "/api/v2/refunds?v=1" {
