@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -144,9 +145,12 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.can.shared != nil {
 		options.Lock = nil // it names a file of a machine, and the answer may be asked for on another
 	}
+	options.Tracer, d.flush = assemble.Telemetry(ctx, o.Config, func(text string) { d.log.Warn("telemetry", "warning", text) })
+	d.traces = options.Tracer != nil
 	d.events = newEvents()
 	options.Observe = d.observe
 	if d.rt, err = runtime.New(d.db, d.tools, rules, options); err != nil {
+		d.flush(ctx)
 		return nil, errors.Join(err, d.tools.Close())
 	}
 	d.leases = newLeaseTable(d.db, limits.Leases)
@@ -163,7 +167,9 @@ func (d *Daemon) close() error {
 	d.end()
 	<-d.inFlight.close()
 	d.timers.Wait()
-	return errors.Join(d.stopEvidence(), d.tools.Close(), d.db.Close())
+	err := errors.Join(d.stopEvidence(), d.tools.Close(), d.db.Close())
+	d.flush(context.Background()) // once nothing of the store waits for it
+	return err
 }
 
 // run serves on a socket until ctx ends or the store stops.

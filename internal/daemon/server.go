@@ -45,6 +45,8 @@ type Daemon struct {
 	atRest     bool          // the store is only read, see [Reader]
 	doubted    chan struct{} // a hint that the store may have stopped
 	timers     sync.WaitGroup
+	traces     bool                  // spans are made of calls
+	flush      func(context.Context) // sends what is left of them
 
 	turnedAway atomic.Uint64 // connections
 	short      bool          // the disk is below its low-water mark, of the goroutine that watches

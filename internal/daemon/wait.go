@@ -36,6 +36,7 @@ func run[T any](q *request, namespace string, f func(context.Context) (T, error)
 	defer endProcess()
 	ctx, cancel := q.d.bounded(limit)
 	defer cancel()
+	ctx = q.underCaller(ctx)
 	w := q.wait(limit)
 	v, err := f(ctx)
 	if !w.end() {

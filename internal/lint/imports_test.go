@@ -30,7 +30,7 @@ var doors = map[string][]string{
 	"github.com/santhosh-tekuri/jsonschema":  {"internal/turn/tools", "internal/talostest"},
 	"google.golang.org/grpc":                 {"internal/turn/tools/grpccall"},
 	"go.yaml.in/yaml/v3":                     {"internal/turn/manifest", "clients/gen"},
-	"go.opentelemetry.io/otel":               {"internal/turn/emit", "internal/turn/otlp"},
+	"go.opentelemetry.io/otel":               {"internal/turn/emit", "internal/turn/otlp", "internal/spans"},
 	"go.opentelemetry.io/otel/exporters":     {"internal/turn/otlp"},
 	"go.opentelemetry.io/proto":              {"internal/agent/otlptest"},
 }

@@ -412,8 +412,8 @@ func (q *call) arrived(f *wire.Frame) {
 }
 
 // message is the call as the tool server gets it.
-func (q *call) message(key, trace string, attempt uint32) *wire.Message {
-	params := q.params.govern(q.args, key, trace, attempt, q.tool)
+func (q *call) message(key, trace string, attempt uint32, sc runtime.SpanContext) *wire.Message {
+	params := q.params.govern(q.args, key, trace, attempt, q.tool, sc)
 	m := &wire.Message{Env: &q.env, Name: q.params.tool, Version: q.version, Parts: []io.WriterTo{wire.Text(q.head), wire.Text(params), wire.Text(q.tail)}}
 	m.Mirrored = mirroredOf(q.headers, params)
 	return m
@@ -421,14 +421,14 @@ func (q *call) message(key, trace string, attempt uint32) *wire.Message {
 
 // send writes the call to the tool server, unless late has an error when its first byte is
 // about to go out.
-func (q *call) send(l *link, b runtime.Begun, late func() error) error {
+func (q *call) send(l *link, b runtime.Begun, sc runtime.SpanContext, late func() error) error {
 	select {
 	case f := <-q.arrivals: // of an earlier attempt
 		f.Close()
 	default:
 	}
 	q.sent.Store(true) // before the write: a cancellation that comes meanwhile must follow it
-	m := q.message(b.Key, b.Result.TraceID.String(), b.Attempt)
+	m := q.message(b.Key, b.Result.TraceID.String(), b.Attempt, sc)
 	m.Late = late
 	err := q.conv.write(l, q.w, m)
 	if errors.Is(err, runtime.ErrNotSent) {

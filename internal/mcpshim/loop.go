@@ -87,6 +87,8 @@ const maxSends = 3
 
 // work asks the log until the attempt has an outcome, and sends where the log permits it.
 func (a *attempt) work(ctx context.Context) {
+	ctx, end := a.traced(ctx)
+	defer end()
 	l := &loop{attempt: a, beginID: randomHex()}
 	walk(func(at stage) result { return deeds[at](l, ctx) })
 }

@@ -3,11 +3,13 @@ package mcpshim
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -121,9 +123,9 @@ func (p *callParams) protocol() []byte {
 
 // govern returns the params as the tool server gets them: with the key, the trace and
 // the attempt in `_meta`, and the key where the tool's server wants it as well, unless the
-// caller has put something there. The arguments are args, their canonical form: what was
+// caller has put something there; sc is the span of the send, empty where there is none. The arguments are args, their canonical form: what was
 // digested is what the tool gets. Every other byte stays.
-func (p *callParams) govern(args []byte, key, trace string, attempt uint32, tool Tool) []byte {
+func (p *callParams) govern(args []byte, key, trace string, attempt uint32, tool Tool, sc runtime.SpanContext) []byte {
 	ours := []byte(`"` + say.MetaTrace + `":`)
 	ours = tga.AppendString(ours, trace)
 	ours = append(ours, `,"`+metaAttempt+`":`...)
@@ -136,13 +138,14 @@ func (p *callParams) govern(args []byte, key, trace string, attempt uint32, tool
 			ours = tga.AppendString(ours, key)
 		}
 	}
+	ours = mcpraw.AppendSpan(ours, tool.KeyMeta, sc.Traceparent, sc.Tracestate, sc.Baggage)
 	out := make([]byte, 0, len(p.raw)+len(ours)+64)
 	done := 0
 	for _, m := range p.members {
 		switch {
 		case m.Name == "_meta":
 			out = append(out, p.raw[done:m.From]...)
-			out = p.appendMeta(out, ours)
+			out = p.appendMeta(out, ours, sc != runtime.SpanContext{})
 			done = m.To
 		case m.Name == "arguments":
 			out = append(out, p.raw[done:m.From]...)
@@ -175,12 +178,15 @@ func (p *callParams) hasMeta() bool {
 }
 
 // appendMeta appends `_meta` with our members in place of those of an outer shim.
-func (p *callParams) appendMeta(out, ours []byte) []byte {
+func (p *callParams) appendMeta(out, ours []byte, spans bool) []byte {
 	out = append(append(out, '{'), ours...)
 	for _, m := range p.metaMembers {
 		switch m.Name {
 		case MetaKey, say.MetaTrace, metaAttempt:
 			continue
+		}
+		if spans && slices.Contains(mcpraw.SpanMembers[:], m.Name) {
+			continue // its place in the trace is ours now
 		}
 		out = append(out, ',')
 		out = append(out, p.meta[m.Start:m.To]...)

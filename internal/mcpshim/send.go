@@ -17,6 +17,8 @@ import (
 // outcome; else doubt says why not.
 func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt string) {
 	q, c := a.q, a.q.conv
+	span := a.sendSpan(ctx, b)
+	defer func() { span.end(errUnanswered) }()
 	l, err := c.await(ctx)
 	if err == nil {
 		a.noted(ctx)
@@ -32,7 +34,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 				strike()
 			}
 		}()
-		err = q.send(l, b, func() error {
+		err = q.send(l, b, span.own, func() error {
 			if b.Late(a.begunAt) {
 				return errors.New("the time in which it could be sent is over")
 			}
@@ -74,6 +76,7 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 			return true, "" // nobody is left to tell; the log says in doubt
 		}
 	}
+	span.end(nil)
 	a.after = f.After
 	if f.Unsent != "" {
 		f.Close()
@@ -82,6 +85,9 @@ func (a *attempt) send(ctx context.Context, b runtime.Begun) (done bool, doubt s
 	}
 	return a.answered(ctx, b, f)
 }
+
+// errUnanswered ends the span of a send that has no answer.
+var errUnanswered = tga.Errorf(tga.EffectInDoubt, "no answer")
 
 // noted waits until the log knows of the answers that the client may have gone on from
 // to this call, or nobody waits for it.

@@ -105,6 +105,10 @@ type Options struct {
 	// now, as it is typed: the flag --accept is in it.
 	Accept string
 
+	// Tracer makes spans of calls and sends; nil makes none, and what clients say of theirs passes as
+	// it is.
+	Tracer runtime.Tracer
+
 	Stderr *os.File     // the tool server's; nil means none
 	Logger *slog.Logger // nil means nothing is said
 }

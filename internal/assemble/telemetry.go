@@ -1,0 +1,57 @@
+package assemble
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/optional"
+	"github.com/tgad/tgad/internal/spans"
+	"github.com/tgad/tgad/internal/turn/emit"
+	"github.com/tgad/tgad/runtime"
+)
+
+// Telemetry makes what the OTEL_ variables of the environment ask for of the spans of calls: nil where
+// they ask for none. c, which may be nil, says which tool servers speak MCP. warn is told what can't be
+// done as it is asked for; no call fails for it. closed sends what is left, for some seconds at most.
+func Telemetry(ctx context.Context, c *config.Config, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
+	var o emit.Options
+	closed = optional.Telemetry(ctx, &o, warn)
+	if o.Tracer == nil {
+		return nil, closed
+	}
+	mcp := map[string]bool{}
+	if c != nil {
+		for i := range c.Servers {
+			mcp[c.Servers[i].ID] = c.Servers[i].SpeaksMCP()
+		}
+	}
+	return spans.New(o.Tracer, spans.Options{
+		NoBaggage: !propagates("baggage", warn), MCP: func(server string) bool { return mcp[server] },
+	}), closed
+}
+
+// propagates reads OTEL_PROPAGATORS: what goes from the caller to tool servers. The trace context
+// always does; baggage can be left out; nothing else is there.
+func propagates(what string, warn func(string)) bool {
+	list := os.Getenv("OTEL_PROPAGATORS")
+	if list == "" {
+		return true
+	}
+	found, context := false, false
+	for _, p := range strings.Split(list, ",") {
+		switch p = strings.TrimSpace(p); p {
+		case "tracecontext":
+			context = true
+		case "baggage":
+		default:
+			warn("OTEL_PROPAGATORS names " + p + ", and only tracecontext and baggage are there")
+		}
+		found = found || p == what
+	}
+	if !context {
+		warn("OTEL_PROPAGATORS leaves out tracecontext, which is passed on all the same")
+	}
+	return found
+}

@@ -1,0 +1,157 @@
+// Package spans makes the spans of governed calls, of which package runtime tells, by the API of
+// OpenTelemetry. It links no SDK: the provider is given to it.
+//
+// # Invariants
+//
+//	tree     a step is a child of what was asked, and that one of its caller's span  [Tracer.Start]  TestSpansAreATree
+//	names    attributes are those of the GenAI and MCP conventions, and tgad.*       [Tracer.Start]  TestAttributes
+//	private  no argument, answer or message of an error is in a span                 [Tracer.Start]  TestSpanHasNoWordsOfATool
+//	bounded  what a caller sends of trace context and baggage is checked             [Tracer.Start]  TestCallersContextIsChecked
+package spans
+
+import (
+	"context"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/baggage"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Scope is the instrumentation scope of the spans.
+const Scope = "github.com/tgad/tgad/runtime"
+
+// Attributes. The first five are of the OpenTelemetry conventions for GenAI, MCP and errors.
+const (
+	attrOperation = "gen_ai.operation.name"
+	attrTool      = "gen_ai.tool.name"
+	attrToolCall  = "gen_ai.tool.call.id"
+	attrMethod    = "mcp.method.name"
+	attrError     = "error.type"
+
+	attrTrace    = "tgad.trace_id"
+	attrServer   = "tgad.tool_server"
+	attrAttempt  = "tgad.attempt"
+	attrState    = "tgad.state"
+	attrReplayed = "tgad.replayed"
+)
+
+// MCP is the name of the span of a call that a client of MCP makes through tgad mcp.
+const MCP = "tgad.mcp"
+
+// Options of a [Tracer].
+type Options struct {
+	// NoBaggage drops the callers' baggage.
+	NoBaggage bool
+	// MCP says whether a tool server speaks MCP; nil says that none does.
+	MCP func(server string) bool
+}
+
+// Tracer is a [runtime.Tracer].
+type Tracer struct {
+	opts   Options
+	tracer trace.Tracer
+}
+
+var _ runtime.Tracer = (*Tracer)(nil)
+
+// New makes a tracer by a provider.
+func New(by trace.TracerProvider, o Options) *Tracer {
+	if o.MCP == nil {
+		o.MCP = func(string) bool { return false }
+	}
+	return &Tracer{o, by.Tracer(Scope)}
+}
+
+// maxBaggage is how many bytes of baggage are passed on: what W3C Baggage asks of everybody.
+const maxBaggage = 8192
+
+// Start implements [runtime.Tracer].
+func (t *Tracer) Start(parent runtime.SpanContext, s runtime.Span) (own runtime.SpanContext, end func(runtime.Span)) {
+	ctx := at(parent.Traceparent, parent.Tracestate)
+	asked := strings.HasPrefix(s.Name, "tgad.")
+	if !asked {
+		// The parent is of this process: it was passed as text, which says nothing of that.
+		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContextFromContext(ctx).WithRemote(false))
+	}
+	kind, list := trace.SpanKindInternal, attributes(s)
+	switch {
+	case s.Name == MCP:
+		kind = trace.SpanKindServer
+		list = append(list, attribute.String(attrMethod, "tools/call"))
+	case s.Name == "send":
+		kind = trace.SpanKindClient
+		if t.opts.MCP(s.Server) {
+			list = append(list, attribute.String(attrMethod, "tools/call"))
+		}
+	}
+	if asked || s.Name == "send" {
+		list = append(list, attribute.String(attrOperation, "execute_tool"))
+	}
+	ctx, span := t.tracer.Start(ctx, s.Name, trace.WithSpanKind(kind), trace.WithAttributes(list...))
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	own = runtime.SpanContext{Traceparent: carrier["traceparent"], Tracestate: carrier["tracestate"]}
+	if b := parent.Baggage; b != "" && !t.opts.NoBaggage && len(b) <= maxBaggage {
+		if _, err := baggage.Parse(b); err == nil { // what is none goes nowhere, as the standard says
+			own.Baggage = b
+		}
+	}
+	if !span.IsRecording() {
+		return own, nil
+	}
+	return own, func(s runtime.Span) { finish(span, s) }
+}
+
+// at is a context with the span context of a caller; with none where the words are not one.
+func at(traceparent, tracestate string) context.Context {
+	return propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": traceparent, "tracestate": tracestate})
+}
+
+// attributes are those that say of what a span is.
+func attributes(s runtime.Span) []attribute.KeyValue {
+	list := make([]attribute.KeyValue, 0, 8)
+	if s.Tool != "" {
+		list = append(list, attribute.String(attrTool, s.Tool), attribute.String(attrServer, s.Server))
+	}
+	if !s.TraceID.IsZero() {
+		list = append(list, attribute.String(attrTrace, s.TraceID.String()))
+	}
+	if !s.ToolCallID.IsZero() {
+		list = append(list, attribute.String(attrToolCall, s.ToolCallID.String()))
+	}
+	if s.Attempt != 0 {
+		list = append(list, attribute.Int64(attrAttempt, int64(s.Attempt)))
+	}
+	return list
+}
+
+// finish ends a span with what is known then. Of an error it says the code: a message may quote
+// what a tool said.
+func finish(span trace.Span, s runtime.Span) {
+	list := attributes(s)
+	if s.State != tga.None {
+		list = append(list, attribute.String(attrState, s.State.String()))
+	}
+	if s.Replayed {
+		list = append(list, attribute.Bool(attrReplayed, true))
+	}
+	if s.First != "" {
+		span.AddLink(trace.Link{SpanContext: trace.SpanContextFromContext(at(s.First, ""))})
+	}
+	if s.Err != nil {
+		code := string(tga.CodeOf(s.Err))
+		if code == "" {
+			code = "_OTHER"
+		}
+		list = append(list, attribute.String(attrError, code))
+		span.SetStatus(codes.Error, code)
+	}
+	span.SetAttributes(list...)
+	span.End()
+}
