@@ -72,6 +72,8 @@ type committer struct {
 	segment uint64          // of the newest one
 	flushed <-chan struct{} // closed when the index has flushed what it had at the last rotation
 
+	synced func(time.Duration) // [Options].Synced
+
 	coming atomic.Int32  // calls that are about to add, or to be refused
 	room   chan struct{} // holds one for each of them and for each append on its way
 }
@@ -212,6 +214,7 @@ func (c *committer) endSegment(g *group) error {
 // rows. So the index has nothing that is not durable, and a caller that is woken finds its
 // own. An error poisons the store, for what the disk then has is not known.
 func (c *committer) commit(g *group) error {
+	began := time.Now()
 	if err := c.health.sick(); err != nil {
 		return err // nothing is tried again
 	}
@@ -223,6 +226,9 @@ func (c *committer) commit(g *group) error {
 	c.slow.Reset(slowSync)
 	at, err := c.log.Append(&c.record)
 	c.slow.Stop()
+	if c.synced != nil && err == nil {
+		c.synced(time.Since(began))
+	}
 	if err == nil {
 		// Before anybody is told: what was acknowledged must be missed when it is gone.
 		err = c.mark.Advance(at.Group, at.Sum)

@@ -29,6 +29,9 @@ type Options struct {
 	// store that is sealed, and opened without its ring, can be read as far as nothing is sealed,
 	// and takes no appends: STORE_UNAVAILABLE.
 	Keyring Keyring
+	// Synced, where it is set, is told how long each group of appends took to be written to the log
+	// and synced. It is called before anybody of the group is answered, and must not block.
+	Synced func(took time.Duration)
 	// Logger gets what an operator should see; nil discards it.
 	Logger *slog.Logger
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -35,7 +36,13 @@ func TestCauseOfADoubtIsDurable(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var events []runtime.Event
-			b := setup(t, c.policy, func(b *bench) { b.opts.Observe = func(e runtime.Event) { events = append(events, e) } })
+			b := setup(t, c.policy, func(b *bench) {
+				b.opts.Observe = func(e runtime.Event) {
+					if e.Kind != runtime.EventSettled {
+						events = append(events, e)
+					}
+				}
+			})
 			store := &counted{Store: b.db}
 			b.store = store
 			b.start()
@@ -167,5 +174,70 @@ func TestDoubtThatCannotBeNotedIsTold(t *testing.T) {
 	wantCode(t, err, tga.EffectInDoubt)
 	if !errors.Is(err, tga.StoreUnavailable) || !strings.Contains(err.Error(), "HTTP 500") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestEndOfADoubtIsTold: once, with how long it was since the first send without an answer: of a call
+// that is sent again, by another process too; that a person settles; whose executor died. A call that
+// was never in doubt has no such end.
+func TestEndOfADoubtIsTold(t *testing.T) {
+	ctx := context.Background()
+	resolve := func(b *bench, trace tga.ID) error {
+		_, err := b.rt.Resolve(ctx, trace, runtime.Resolution{Reply: ok(`1`), Who: "ann", Evidence: []byte(`{}`)})
+		return err
+	}
+	for _, c := range []struct {
+		name   string
+		policy runtime.Policy
+		first  func(b *bench) tga.ID
+		end    func(b *bench, trace tga.ID) error
+		told   int
+	}{
+		{"never", park, func(b *bench) tga.ID {
+			b.tool.answer = nil
+			return b.mustCall(charge("k")).TraceID
+		}, func(*bench, tga.ID) error { return nil }, 0},
+		{"by a person", park, func(b *bench) tga.ID {
+			res, err := b.call(charge("k"))
+			wantCode(t, err, tga.EffectInDoubt)
+			return res.TraceID
+		}, resolve, 1},
+		{"sent again after a restart", runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeArgs}, LicenceSet: true, Resends: -1}, func(b *bench) tga.ID {
+			res, err := b.call(charge("k"))
+			wantCode(t, err, tga.EffectInDoubt)
+			b.reopen()
+			return res.TraceID
+		}, func(b *bench, trace tga.ID) error {
+			b.tool.answer = nil
+			_, err := b.rt.Recover(ctx, trace)
+			return err
+		}, 1},
+		{"of an executor that died", park, func(b *bench) tga.ID {
+			begun, err := b.rt.Begin(ctx, runtime.BeginRequest{Request: charge("k"), BeginID: "b"})
+			if err != nil || begun.Standing != runtime.BeginSend {
+				t.Fatal(begun.Standing, err)
+			}
+			return begun.Result.TraceID
+		}, resolve, 1},
+	} {
+		var events []runtime.Event
+		b := setup(t, c.policy, func(b *bench) {
+			b.tool.answer = unknown
+			b.opts.Observe = func(e runtime.Event) {
+				if e.Kind == runtime.EventSettled {
+					events = append(events, e)
+				}
+			}
+		})
+		trace := c.first(b)
+		b.advance(time.Minute)
+		if err := c.end(b, trace); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		b.wantState(trace, tga.Completed)
+		if len(events) != c.told || c.told == 1 && (events[0].After != time.Minute || events[0].TraceID != trace || events[0].Tool != "charge") {
+			t.Errorf("%s: told %+v", c.name, events)
+		}
+		b.close()
 	}
 }

@@ -21,6 +21,10 @@ type Event struct {
 	Code    tga.Code // why
 	Cause   string   // for people
 	Attempt uint32   // of a doubt
+	// After is how long a call was in doubt, of one whose doubt is over.
+	After time.Duration
+	// Traceparent is that of the span in which it happened, where there is an [Options].Tracer.
+	Traceparent string
 }
 
 // EventKind says what an Event is about.
@@ -31,19 +35,24 @@ const (
 	EventRefused EventKind = "refused"  // a call was refused without an attempt
 	EventNotSent EventKind = "not_sent" // a call ended without a byte having been sent
 	EventDoubt   EventKind = "doubt"    // a send ended without a certain answer
+	EventSettled EventKind = "settled"  // a call that was in doubt has its effect
 )
 
 // observer is [Options.Observe]; nil is told nothing.
 type observer func(Event)
 
 func (o observer) tell(l *loop, kind EventKind, code tga.Code, attempt uint32, cause string) {
+	o.say(l, Event{Kind: kind, Code: code, Attempt: attempt, Cause: clip.Short(cause, maxCause)})
+}
+
+// say tells of e, which says nothing of the call yet.
+func (o observer) say(l *loop, e Event) {
 	if o == nil {
 		return
 	}
 	p := l.request.Request.Proposal
-	o(Event{
-		Kind: kind, TraceID: l.lease.TraceID, Server: p.ToolServer, Tool: p.ToolName, Code: code, Attempt: attempt, Cause: clip.Short(cause, maxCause),
-	})
+	e.TraceID, e.Server, e.Tool, e.Traceparent = l.lease.TraceID, p.ToolServer, p.ToolName, l.span
+	o(e)
 }
 
 // maxCause is how many characters of a cause are kept.
@@ -72,6 +81,7 @@ type doubts struct {
 // asks not to be asked again.
 func (d *doubts) add(l *loop, attempt uint32, cause error, wait time.Duration) {
 	l.doubt = cause
+	l.inDoubtSince(d.clock.now())
 	d.counts.doubts.Add(1)
 	code := codeOr(cause, tga.ToolError)
 	d.observe.tell(l, EventDoubt, code, attempt, cause.Error())
@@ -90,6 +100,26 @@ func (d *doubts) add(l *loop, attempt uint32, cause error, wait time.Duration) {
 		return
 	}
 	l.notes = append(l.notes, note)
+}
+
+// inDoubtSince says when the call came into doubt, unless that is known: the first doubt counts.
+func (l *loop) inDoubtSince(at tga.Millis) {
+	if l.doubtSince == 0 {
+		l.doubtSince = at
+	}
+}
+
+// firstDoubt is when a trace without an effect came into doubt, as its notes say it; 0 where they
+// do not.
+func firstDoubt(t *chain.Trace) tga.Millis {
+	if t.Effect == nil {
+		for i := range t.Notes {
+			if t.Notes[i].Kind == tga.NoteDoubt {
+				return t.Notes[i].TS
+			}
+		}
+	}
+	return 0
 }
 
 // leave ends a run without an answer, once the cause is durable.

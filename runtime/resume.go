@@ -56,6 +56,7 @@ func (ts *traces) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
 	if t.Call != nil {
 		l.callID = t.Call.ID
 	}
+	l.doubtSince = firstDoubt(t)
 	before := doubtOf(t)
 	l.timer, l.doubtBefore = timerOf(t), before.Cause
 	l.rests, l.restsSince = askedBefore(t)

@@ -50,12 +50,16 @@ type loop struct {
 	// send has no answer.
 	resends int
 	doubt   error
+	// doubtSince is when the call came into doubt; 0 = it is not, or that is not known.
+	doubtSince tga.Millis
 	// doubtBefore is why the newest attempt of an earlier run had none; "" = not known.
 	doubtBefore string
 	// rests is how long the tool server asked not to be asked again when the newest attempt
 	// came to a doubt, at restsSince.
 	rests      time.Duration
 	restsSince tga.Millis
+	// span is the traceparent of the step at hand, "" where nothing is traced.
+	span string
 	// looks counts how often the key changed between the look at it and the append.
 	looks int
 	// supervised is set where the rules were asked about the request in this run, and
@@ -290,6 +294,9 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	l.decided = rt.clock.Read()
 	d := ledger.Decide(rt.queries.of(l, record))
 	l.within = d.Within
+	if d.Action == ledger.Resend || d.Action == ledger.ProbeFirst || d.Action == ledger.Doubt {
+		l.inDoubtSince(record.Attempts.Newest)
+	}
 	if !l.sendable() {
 		switch d.Action {
 		case ledger.Send:

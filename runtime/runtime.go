@@ -240,7 +240,7 @@ func (rt *Runtime) open(ctx context.Context, lease chain.Lease, req Request, giv
 	if err != nil {
 		return nil, err
 	}
-	rt.spans.leave(ctx, &req)
+	rt.spans.leave(ctx, l, &req)
 	request, err := rt.mint.request(l, req, follows)
 	if err != nil {
 		return nil, err

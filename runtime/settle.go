@@ -153,6 +153,7 @@ func (st *settlements) settle(ctx context.Context, trace tga.ID, who, via string
 	if err := MayAppend(Claim{Subject: AnEffect, Writer: ByPerson, Origin: l.sender, Rights: RightAdmin}); err != nil {
 		return l.partial(), err
 	}
+	l.inDoubtSince(l.call.TS)
 	w := effectOf(l)
 	w.meta = mergeMeta(w.meta, tga.Meta{tga.MetaResolvedBy: resolvedByPerson, tga.MetaResolver: who})
 	if via != "" {

@@ -114,12 +114,13 @@ func (a *asked) end(res *Result, err *error) {
 
 // leave adds to a request that is about to be minted the span context of the run that makes it:
 // a later run links to it.
-func (sp spans) leave(ctx context.Context, req *Request) {
+func (sp spans) leave(ctx context.Context, l *loop, req *Request) {
 	if sp.tracer == nil {
 		return
 	}
+	l.span = SpanContextOf(ctx).Traceparent
 	// The last digit is odd where the span is recorded. To another one no link would lead.
-	if at := SpanContextOf(ctx).Traceparent; at != "" && strings.IndexByte("13579bdf", at[len(at)-1]) >= 0 {
+	if at := l.span; at != "" && strings.IndexByte("13579bdf", at[len(at)-1]) >= 0 {
 		req.own = mergeMeta(req.own, tga.Meta{tga.MetaSpanContext: at})
 	}
 }
@@ -140,7 +141,7 @@ func (sp spans) step(ctx context.Context, l *loop) (context.Context, step) {
 		s.span.Attempt, s.span.ToolCallID = l.attempt, l.call.ID
 	}
 	own, done := sp.tracer.Start(SpanContextOf(ctx), s.span)
-	s.done = done
+	s.done, l.span = done, own.Traceparent
 	return WithSpanContext(ctx, own), s
 }
 

@@ -17,7 +17,7 @@ func TestWithoutATracerNothingIsAllocated(t *testing.T) {
 	n := testing.AllocsPerRun(100, func() {
 		ctx := ctx
 		a := sp.begin(&ctx, "tgad.call", tga.ID{}, "payments", "charge")
-		sp.leave(ctx, &req)
+		sp.leave(ctx, l, &req)
 		_, s := sp.step(ctx, l)
 		s.end(l, nil)
 		a.end(&res, &err)

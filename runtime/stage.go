@@ -116,6 +116,9 @@ func (e *ends) stageAnswer(l *loop, w answer, attachments []chain.Attachment) er
 		return err
 	}
 	l.stage(effect, w.documents...)
+	if l.doubtSince != 0 {
+		e.observe.say(l, Event{Kind: EventSettled, Code: tga.Code(w.errorCode), After: time.Duration(max(effect.TS-l.doubtSince, 0)) * time.Millisecond})
+	}
 	e.departures.forget(l.lease.TraceID)
 	l.attachments = append(l.attachments, attachments...)
 	if err := e.executors.forget(l); err != nil {

@@ -23,7 +23,7 @@ type events struct {
 func newEvents() *events {
 	return &events{
 		counter: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tgad_call_events_total", Help: "Calls refused or not sent, and sends in doubt, by tool and code.",
+			Name: "tgad_call_events_total", Help: "Calls refused or not sent, sends in doubt, and doubts that ended, by tool and code.",
 		}, []string{"event", "server", "tool", "code"}),
 		tools: map[[2]string]bool{},
 	}
@@ -51,5 +51,15 @@ func (v *events) named(server, tool string) (string, string) {
 // observe is [runtime.Options.Observe].
 func (d *Daemon) observe(e runtime.Event) {
 	d.events.count(e)
-	d.log.Info("call "+string(e.Kind), "trace", e.TraceID, "server", e.Server, "tool", e.Tool, "code", string(e.Code), "attempt", e.Attempt, "cause", e.Cause)
+	if e.Kind == runtime.EventSettled {
+		d.timings.doubt.Observe(e.After.Seconds())
+	}
+	about := []any{"trace", e.TraceID, "server", e.Server, "tool", e.Tool, "code", string(e.Code), "attempt", e.Attempt, "cause", e.Cause}
+	if e.After != 0 {
+		about = append(about, "after", e.After)
+	}
+	if traceID, spanID := spanIDs(e.Traceparent); traceID != "" {
+		about = append(about, "trace_id", traceID, "span_id", spanID)
+	}
+	d.log.Info("call "+string(e.Kind), about...)
 }

@@ -47,7 +47,8 @@ type Options struct {
 	// settle one call, and knows no tool server.
 	Idle bool
 
-	readOnly bool // the store is opened for reading, see [Reader]
+	readOnly bool                // the store is opened for reading, see [Reader]
+	synced   func(time.Duration) // is told of each sync of the store's log
 }
 
 // Run serves until ctx ends or the store stops. When ctx ends it drains: it takes no more
@@ -118,7 +119,8 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d.atRest = o.readOnly
+	d.atRest, d.timings = o.readOnly, newTimings()
+	o.synced = d.timings.synced
 	if d.db, err = openStore(ctx, o); err != nil {
 		return nil, err
 	}
@@ -149,7 +151,7 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	d.traces = options.Tracer != nil
 	d.events = newEvents()
 	options.Observe = d.observe
-	if d.rt, err = runtime.New(d.db, d.tools, rules, options); err != nil {
+	if d.rt, err = runtime.New(timedStore{d.db, d.timings}, d.timedTools(), rules, options); err != nil {
 		d.flush(ctx)
 		return nil, errors.Join(err, d.tools.Close())
 	}

@@ -18,6 +18,7 @@ import (
 // namespace: a metric must not grow with what is called.
 type metrics struct {
 	registry *prometheus.Registry
+	own      []prometheus.Collector // of the registry, those that are tgad's
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 }
@@ -33,8 +34,9 @@ func newMetrics(d *Daemon) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 100 µs to 26 s
 		}, []string{"method", "route"}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, d.events.counter, &statsCollector{d}, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.own = append(d.timings.all(), m.requests, m.seconds, d.events.counter, &statsCollector{d})
+	m.registry.MustRegister(m.own...)
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
@@ -196,6 +198,6 @@ func (r *reading) free() float64 {
 
 func (q *request) showMetrics() (any, error) {
 	q.status = http.StatusOK
-	promhttp.HandlerFor(q.d.metrics.registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(q.w, q.r)
+	promhttp.HandlerFor(q.d.metrics.registry, promhttp.HandlerOpts{DisableCompression: true, EnableOpenMetrics: true}).ServeHTTP(q.w, q.r)
 	return nil, nil
 }

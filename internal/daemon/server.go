@@ -57,8 +57,9 @@ type Daemon struct {
 	leases    *leaseTable
 	metrics   *metrics
 	events    *events // refusals and doubts, counted
-	doubts    paced   // calls in doubt, for the metrics
-	pending   paced   // approvals, likewise
+	timings   *timings
+	doubts    paced // calls in doubt, for the metrics
+	pending   paced // approvals, likewise
 	mux       *http.ServeMux
 }
 

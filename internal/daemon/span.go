@@ -20,3 +20,12 @@ func (q *request) underCaller(ctx context.Context) context.Context {
 	}
 	return runtime.WithSpanContext(ctx, sc)
 }
+
+// spanIDs are the ids in a traceparent that a span of this process was given; "" where it is not
+// recorded, for then nothing is found under them.
+func spanIDs(traceparent string) (traceID, spanID string) {
+	if len(traceparent) != len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01") || strings.IndexByte("13579bdf", traceparent[54]) < 0 {
+		return "", ""
+	}
+	return traceparent[3:35], traceparent[36:52]
+}

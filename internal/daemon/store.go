@@ -120,6 +120,7 @@ func openStore(ctx context.Context, o Options) (Store, error) {
 	}
 	store := assemble.StoreOptions(o.Config)
 	store.Clock, store.Logger, store.Create = o.Clock, o.Logger, o.Create
+	store.Synced = o.synced
 	if o.Tune != nil {
 		o.Tune(&store)
 	}
