@@ -212,6 +212,17 @@ func TestEndOfADoubtIsTold(t *testing.T) {
 			_, err := b.rt.Recover(ctx, trace)
 			return err
 		}, 1},
+		{"in doubt twice", runtime.Policy{Licence: ledger.Licence{Kind: ledger.DedupeArgs}, LicenceSet: true, Resends: -1}, func(b *bench) tga.ID {
+			res, err := b.call(charge("k"))
+			wantCode(t, err, tga.EffectInDoubt)
+			return res.TraceID
+		}, func(b *bench, trace tga.ID) error {
+			_, err := b.rt.Recover(ctx, trace)
+			wantCode(t, err, tga.EffectInDoubt)
+			b.tool.answer = nil
+			_, err = b.rt.Recover(ctx, trace)
+			return err
+		}, 1},
 		{"of an executor that died", park, func(b *bench) tga.ID {
 			begun, err := b.rt.Begin(ctx, runtime.BeginRequest{Request: charge("k"), BeginID: "b"})
 			if err != nil || begun.Standing != runtime.BeginSend {

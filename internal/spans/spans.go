@@ -68,9 +68,6 @@ func New(by trace.TracerProvider, o Options) *Tracer {
 	return &Tracer{o, by.Tracer(Scope)}
 }
 
-// maxBaggage is how many bytes of baggage are passed on: what W3C Baggage asks of everybody.
-const maxBaggage = 8192
-
 // Start implements [runtime.Tracer].
 func (t *Tracer) Start(parent runtime.SpanContext, s runtime.Span) (own runtime.SpanContext, end func(runtime.Span)) {
 	ctx := at(parent.Traceparent, parent.Tracestate)
@@ -97,8 +94,9 @@ func (t *Tracer) Start(parent runtime.SpanContext, s runtime.Span) (own runtime.
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	own = runtime.SpanContext{Traceparent: carrier["traceparent"], Tracestate: carrier["tracestate"]}
-	if b := parent.Baggage; b != "" && !t.opts.NoBaggage && len(b) <= maxBaggage {
-		if _, err := baggage.Parse(b); err == nil { // what is none goes nowhere, as the standard says
+	if b := parent.Baggage; b != "" && !t.opts.NoBaggage {
+		// Baggage that is none, or has over 8192 bytes, goes nowhere.
+		if _, err := baggage.Parse(b); err == nil {
 			own.Baggage = b
 		}
 	}

@@ -16,6 +16,9 @@ import (
 
 const callers = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
+// maxBaggage is how many bytes of baggage W3C asks everybody to pass on.
+const maxBaggage = 8192
+
 func provider(opts ...sdktrace.TracerProviderOption) (*sdktrace.TracerProvider, *tracetest.InMemoryExporter) {
 	kept := tracetest.NewInMemoryExporter()
 	return sdktrace.NewTracerProvider(append(opts, sdktrace.WithSyncer(kept))...), kept
