@@ -24,7 +24,7 @@ import (
 )
 
 // documented are the pages whose command lines are run.
-var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/UI.md"}
+var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/TELEMETRY.md", "docs/UI.md"}
 
 var (
 	fences   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
@@ -77,6 +77,7 @@ var ranElsewhere = map[string]string{
 	"go run ./bench":          "package bench tests its parts; its figures take minutes",
 	"go run ./examples/embed": "examples/embed: TestRunsAsAModuleOfItsOwn",
 	"go test -run '^$' -bench Overhead ./internal/mcpshim": "a measurement; it takes minutes",
+	"go test ./bench -run '^$' -bench Traced":              "a measurement",
 
 	"npx -y @some/server": "the server alone, without tgad",
 	"tgad demo":           "demo.txtar",
@@ -173,6 +174,7 @@ func TestEveryDocumentedCommandRuns(t *testing.T) {
 		{line: "tgad --help", stdout: "Exit codes"},
 		{line: "tgad serve --data /var/lib/tgad --socket /run/tgad/tgad.sock --config /etc/tgad.toml"},
 		{line: "tgad ls", stdout: "remote"},
+		{line: "tgad tail --format ocsf", stdout: `"class_uid":6003`},
 		{line: "tgad in-doubt", stdout: "remote"},
 		{line: "tgad approvals"},
 		{line: "tgad completion bash", stdout: "bash completion"},

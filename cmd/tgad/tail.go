@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/audit"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -13,14 +15,15 @@ import (
 
 func (a *app) tail() *cobra.Command {
 	var follow bool
-	var after string
+	var after, format string
 	c := &cobra.Command{
 		Use:   "tail [TRACE]",
 		Short: "Print the log as it grows",
 		Long: `tail prints the entries and notes of the store in the order they became durable,
 without a gap; of one trace where it is named. With -f it goes on with what comes.
 
-Each line of --json has a cursor: --after goes on from there.`,
+Each line of --json has a cursor: --after goes on from there. --format prints a record of each
+entry and note, with who made it, for an audit system: see docs/TELEMETRY.md.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids, err := parseIDs(args)
@@ -30,12 +33,21 @@ Each line of --json has a cursor: --after goes on from there.`,
 			if len(ids) > 0 && after != "" {
 				return cli.Usagef("--after is a cursor of the whole log")
 			}
+			if format != "" && (len(ids) > 0 || a.JSON) {
+				return cli.Usagef("--format is of the whole log, and a form of its own beside --json")
+			}
+			if err := audit.Known(format); format != "" && err != nil {
+				return cli.Usagef("--%v", err)
+			}
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				t := tailing{a, c, follow}
 				var err error
-				if len(ids) > 0 {
+				switch {
+				case len(ids) > 0:
 					err = t.trace(ctx, ids[0])
-				} else {
+				case format != "":
+					err = t.records(ctx, after, format)
+				default:
 					err = t.log(ctx, after)
 				}
 				if follow && ctx.Err() != nil {
@@ -47,6 +59,7 @@ Each line of --json has a cursor: --after goes on from there.`,
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
 	c.Flags().StringVar(&after, "after", "", "start after this cursor; newest is the end of the log as it is now")
+	c.Flags().StringVar(&format, "format", "", "records for audit systems: "+strings.Join(audit.Formats, ", "))
 	return c
 }
 
@@ -79,6 +92,26 @@ func (t tailing) log(ctx context.Context, after string) error {
 				return err
 			}
 			t.Printf("%s  %s  n%-3d %-10s  note %s by %s\n", n.TS, n.TraceID, n.Number, "", n.Kind, cli.Clean(n.Who))
+		}
+	}
+	return nil
+}
+
+// records prints the log as an audit system reads it.
+func (t tailing) records(ctx context.Context, after, format string) error {
+	reader, version := audit.NewReader(t.c.Trace), cli.BuildVersion().Version
+	for line, err := range t.c.Log(ctx, after, t.follow) {
+		if err != nil {
+			return err
+		}
+		all, err := reader.Records(ctx, line)
+		if err != nil {
+			return err
+		}
+		for i := range all {
+			if err := audit.Write(t.Out, format, version, &all[i]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -1,0 +1,225 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+const secret = "4111-1111"
+
+// calls makes calls on a real store by a daemon of this process: one that a person approves, which its
+// executor sends, one that is in doubt and resolved, and one that is denied.
+func calls(t *testing.T) *client.Client {
+	t.Helper()
+	conf, err := assemble.Parse("", []byte(`
+[approval]
+self = true
+[store]
+low_water_bytes = 1
+[[server]]
+id = "pay"
+type = "external"
+[[rule]]
+tool = "refund"
+decision = "DENY"
+rationale = "no refunds are made here"
+[[rule]]
+tool = "charge"
+decision = "NEEDS_APPROVAL"
+rationale = "people see every charge"
+[[rule]]
+decision = "APPROVE"
+rationale = "all other calls are approved"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := embed.Start(t.Context(), filepath.Join(t.TempDir(), "store"), conf, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := d.Client(client.Options{Name: "test"})
+	t.Cleanup(func() { c.Close(); d.Close() })
+	ctx := context.Background()
+	begin := func(tool, id string, want runtime.Standing) runtime.Begun {
+		b, err := c.Begin(ctx, runtime.BeginRequest{BeginID: id, Request: runtime.Request{
+			Server: "pay", Tool: tool, Key: id, Args: []byte(`{"card":"` + secret + `"}`),
+		}})
+		if err != nil || b.Standing != want {
+			t.Fatalf("%s: %s, %v", tool, b.Standing, err)
+		}
+		return b
+	}
+	reply := runtime.Reply{Status: tga.StatusSuccess, Result: []byte(`{"card":"` + secret + `"}`), Summary: secret}
+	asked := begin("charge", "one", runtime.BeginNeedsApproval)
+	if _, err := c.Decide(ctx, asked.Result.TraceID, true, "the customer is known: "+secret); err != nil {
+		t.Fatal(err)
+	}
+	b := begin("charge", "one", runtime.BeginSend)
+	if _, err := c.Finish(ctx, b.Result.TraceID, b.Permit, runtime.Finished{Reply: reply}); err != nil {
+		t.Fatal(err)
+	}
+	b = begin("post", "two", runtime.BeginSend)
+	if err := c.GiveUp(ctx, b.Result.TraceID, b.Permit, "it died over "+secret, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Resolve(ctx, b.Result.TraceID, runtime.Resolution{Reply: runtime.Reply{Status: tga.StatusFailure, ErrorMessage: secret}, Evidence: []byte(`{"card":"` + secret + `"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	begin("refund", "three", runtime.BeginDenied)
+	return c
+}
+
+// read reads the log after a cursor.
+func read(t *testing.T, c *client.Client, after string) (all []Record) {
+	t.Helper()
+	r := NewReader(c.Trace)
+	for line, err := range c.Log(t.Context(), after, false) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		records, err := r.Records(t.Context(), line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, records...)
+	}
+	return all
+}
+
+// TestOneRecordForEachStep: in order, with who made it and what came of it; and from any cursor on the
+// same again, with what the request said.
+func TestOneRecordForEachStep(t *testing.T) {
+	c := calls(t)
+	all := read(t, c, "")
+	var got []string
+	ids := map[string]bool{}
+	for _, r := range all {
+		got = append(got, strings.TrimSpace(r.Tool+" "+r.Action+" "+r.Outcome))
+		if ids[r.ID] || r.Time == 0 || r.Digest.IsZero() || r.Cursor == "" || r.Namespace != "default" || r.Server != "pay" || r.Caller == "" {
+			t.Errorf("record %+v", r)
+		}
+		ids[r.ID] = true
+		if by := r.By == r.Caller; by != (r.Action == "request" || r.Action == "effect" || r.Action == "note.vote" || r.Action == "decision" && r.Tool == "charge") && !strings.HasPrefix(r.Action, "note.") {
+			t.Errorf("%s of %s is by %q, of %q", r.Action, r.Tool, r.By, r.Caller)
+		}
+	}
+	want := []string{
+		"charge request", "charge decision APPROVE", "charge note.vote", // one append
+		"charge call", "charge effect SUCCESS",
+		"post request", "post decision APPROVE", "post call", "post note.doubt", "post effect FAILURE",
+		"refund request", "refund decision DENY",
+	}
+	if !slices.Equal(without(got, "note.attempt"), want) {
+		t.Errorf("records\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for i := range all[:len(all)-1] {
+		if all[i].Cursor == all[i+1].Cursor {
+			continue // of one append: it comes whole or not at all
+		}
+		if again := read(t, c, all[i].Cursor); fmt.Sprint(again) != fmt.Sprint(all[i+1:]) {
+			t.Errorf("after %s: %+v\nwant %+v", all[i].Cursor, again, all[i+1:])
+		}
+	}
+}
+
+func without(list []string, what string) (out []string) {
+	for _, s := range list {
+		if !strings.Contains(s, what) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// TestRecordsHaveNoContent: in no form.
+func TestRecordsHaveNoContent(t *testing.T) {
+	all := read(t, calls(t), "")
+	for _, format := range Formats {
+		var b strings.Builder
+		for i := range all {
+			if err := Write(&b, format, "v1", &all[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if strings.Contains(b.String(), secret) || strings.Count(b.String(), "\n") != len(all) {
+			t.Errorf("%s:\n%s", format, b.String())
+		}
+	}
+}
+
+// TestForms: what each form has of a record.
+func TestForms(t *testing.T) {
+	r := &Record{
+		ID: "t:4", Cursor: "9", Time: 1700000000123, TraceID: tga.ID{6: 0x70, 8: 0x80, 15: 1}, Action: "effect", State: "FAILED",
+		By: "uid:7", Caller: "uid:1000", Agent: "a", Namespace: "default", Server: "pay", Tool: "charge",
+		Outcome: "ERROR", Class: "permanent_failure", Code: "EFFECT_IN_DOUBT", Traceparent: "00-01-02-01",
+	}
+	const id = "00000000-0000-7000-8000-000000000001"
+	for format, want := range map[string]map[string]any{
+		"cloudevents": {
+			"specversion": "1.0", "id": "t:4", "source": "/tgad/default", "type": "dev.tgad.call.effect", "subject": id,
+			"time": "2023-11-14T22:13:20.123Z", "datacontenttype": "application/json", "traceparent": "00-01-02-01",
+		},
+		"ocsf": {
+			"class_uid": 6003.0, "category_uid": 6.0, "activity_id": 99.0, "type_uid": 600399.0, "severity_id": 3.0, "time": 1700000000123.0,
+			"status_id": 2.0, "status_code": "EFFECT_IN_DOUBT",
+		},
+	} {
+		var b strings.Builder
+		if err := Write(&b, format, "v1", r); err != nil {
+			t.Fatal(err)
+		}
+		var got map[string]any
+		if err := json.Unmarshal([]byte(b.String()), &got); err != nil {
+			t.Fatal(err)
+		}
+		for name, v := range want {
+			if got[name] != v {
+				t.Errorf("%s: %s is %v, want %v", format, name, got[name], v)
+			}
+		}
+	}
+	var b strings.Builder
+	if err := Write(&b, "cef", "v1", r); err != nil {
+		t.Fatal(err)
+	}
+	if want := "CEF:0|tgad|tgad|v1|effect|tgad call effect|7|rt=1700000000123 externalId=t:4 act=effect outcome=ERROR reason=EFFECT_IN_DOUBT suser=uid:1000 suid=a duser=uid:7 " +
+		"destinationServiceName=pay cs1Label=trace cs1=" + id + " cs2Label=tool cs2=charge cs3Label=namespace cs3=default cs4Label=state cs4=FAILED " +
+		"cs5Label=digest cs5=" + strings.Repeat("0", 64) + "\n"; b.String() != want {
+		t.Errorf("got  %swant %s", b.String(), want)
+	}
+	for _, format := range []string{"", "xml", "CEF"} {
+		if err := Write(&b, format, "v1", r); tga.CodeOf(err) != tga.ValidationError {
+			t.Errorf("%q: %v", format, err)
+		}
+	}
+}
+
+// TestHostileNamesStayInTheirFields: what a caller or an agent calls itself is no line and no field.
+func TestHostileNamesStayInTheirFields(t *testing.T) {
+	r := &Record{Action: "request", Agent: "a=b|c\\d\nCEF:0|x suser=root", Caller: "uid:1000 suser=root"}
+	for _, format := range Formats {
+		var b strings.Builder
+		if err := Write(&b, format, "v1|\n", r); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(b.String(), "\n") != 1 {
+			t.Errorf("%s: %q", format, b.String())
+		}
+		if format == "cef" && (strings.Contains(b.String(), " suser=root") || strings.Count(b.String(), "\nCEF") != 0) {
+			t.Errorf("%s", b.String())
+		}
+	}
+}

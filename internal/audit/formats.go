@@ -1,0 +1,161 @@
+package audit
+
+import (
+	"encoding/json"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Formats are the names of the forms in which records are written.
+var Formats = []string{"cloudevents", "ocsf", "cef"}
+
+// Write writes a record on one line, in a form of [Formats]; version is that of the program.
+func Write(w io.Writer, format, version string, r *Record) error {
+	var line []byte
+	var err error
+	switch format {
+	case "cloudevents":
+		line, err = json.Marshal(cloudEvent(r))
+	case "ocsf":
+		line, err = json.Marshal(ocsf(r, version))
+	case "cef":
+		line = cef(r, version)
+	default:
+		return Known(format)
+	}
+	if err != nil {
+		return tga.Errorf(tga.ValidationError, "record %s: %w", r.ID, err)
+	}
+	_, err = w.Write(append(line, '\n'))
+	return err
+}
+
+// Known refuses a form that is none of [Formats].
+func Known(format string) error {
+	if !slices.Contains(Formats, format) {
+		return tga.Errorf(tga.ValidationError, "format %.40q: want one of %s", format, strings.Join(Formats, ", "))
+	}
+	return nil
+}
+
+type event struct {
+	SpecVersion string  `json:"specversion"`
+	ID          string  `json:"id"`
+	Source      string  `json:"source"`
+	Type        string  `json:"type"`
+	Subject     string  `json:"subject"`
+	Time        string  `json:"time"`
+	ContentType string  `json:"datacontenttype"`
+	Traceparent string  `json:"traceparent,omitempty"`
+	Data        *Record `json:"data"`
+}
+
+// cloudEvent is the structured form of CloudEvents 1.0. Source and id together name the record for ever.
+func cloudEvent(r *Record) event {
+	return event{
+		SpecVersion: "1.0", ID: r.ID, Source: "/tgad/" + r.Namespace, Type: "dev.tgad.call." + r.Action, Subject: r.TraceID.String(),
+		Time: r.Time.String(), ContentType: "application/json", Traceparent: r.Traceparent, Data: r,
+	}
+}
+
+// Severities of OCSF, and of CEF beside them.
+const (
+	informational, cefInformational = 1, 3
+	low, cefLow                     = 2, 5
+	medium, cefMedium               = 3, 7
+)
+
+// severity is how much a record deserves a look: what was denied or failed, and what nobody knows.
+func (r *Record) severity() (inOCSF, inCEF int) {
+	switch {
+	case r.Code == string(tga.EffectInDoubt), r.Action == "note."+string(tga.NoteDoubt):
+		return medium, cefMedium
+	case r.failed():
+		return low, cefLow
+	}
+	return informational, cefInformational
+}
+
+func (r *Record) failed() bool {
+	switch r.Outcome {
+	case "", tga.Approve, tga.StatusSuccess:
+		return false
+	}
+	return true
+}
+
+type object = map[string]any
+
+// ocsf is an event of the class API Activity (6003) of OCSF 1.3, of the activity Other: what a tool's
+// call does in the world is not known.
+func ocsf(r *Record, version string) object {
+	severity, _ := r.severity()
+	status, statusID := "Unknown", 0
+	switch {
+	case r.failed():
+		status, statusID = "Failure", 2
+	case r.Outcome != "":
+		status, statusID = "Success", 1
+	}
+	actor := object{"user": object{"name": r.Caller, "uid": r.Caller}}
+	if r.Agent != "" {
+		actor["app_uid"] = r.Agent
+	}
+	e := object{
+		"class_uid": 6003, "class_name": "API Activity", "category_uid": 6, "category_name": "Application Activity",
+		"activity_id": 99, "activity_name": r.Action, "type_uid": 600399, "type_name": "API Activity: Other",
+		"severity_id": severity, "time": int64(r.Time), "status": status, "status_id": statusID,
+		"metadata": object{
+			"version": "1.3.0", "uid": r.ID, "correlation_uid": r.TraceID.String(),
+			"product": object{"name": "tgad", "vendor_name": "tgad", "version": version},
+		},
+		"actor":        actor,
+		"api":          object{"operation": r.Tool, "service": object{"name": r.Server}},
+		"src_endpoint": object{"name": "unix socket"},
+		"unmapped":     r,
+	}
+	if r.Code != "" {
+		e["status_code"] = r.Code
+	}
+	return e
+}
+
+var (
+	cefHeader    = strings.NewReplacer(`\`, `\\`, `|`, `\|`, "\n", " ", "\r", " ")
+	cefExtension = strings.NewReplacer(`\`, `\\`, `=`, `\=`, "\n", `\n`, "\r", `\r`)
+)
+
+// cef is a line of the Common Event Format, version 0.
+func cef(r *Record, version string) []byte {
+	_, severity := r.severity()
+	var b strings.Builder
+	b.WriteString("CEF:0|tgad|tgad")
+	for _, field := range []string{version, r.Action, "tgad call " + r.Action, strconv.Itoa(severity)} {
+		b.WriteString("|" + cefHeader.Replace(clip.Clean(field)))
+	}
+	b.WriteString("|")
+	sep := ""
+	for _, x := range [][2]string{
+		{"rt", strconv.FormatInt(int64(r.Time), 10)}, {"externalId", r.ID}, {"act", r.Action}, {"outcome", r.Outcome}, {"reason", r.Code},
+		{"suser", r.Caller}, {"suid", r.Agent}, {"duser", r.By}, {"destinationServiceName", r.Server},
+		{"cs1 trace", r.TraceID.String()}, {"cs2 tool", r.Tool}, {"cs3 namespace", r.Namespace},
+		{"cs4 state", r.State}, {"cs5 digest", r.Digest.String()}, {"cs6 subject", r.Subject},
+	} {
+		if x[1] == "" {
+			continue
+		}
+		name, label, labelled := strings.Cut(x[0], " ")
+		if labelled { // a field of the form's own that says itself what it is
+			b.WriteString(sep + name + "Label=" + label)
+			sep = " "
+		}
+		b.WriteString(sep + name + "=" + cefExtension.Replace(clip.Clean(x[1])))
+		sep = " "
+	}
+	return []byte(b.String())
+}
