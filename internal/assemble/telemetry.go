@@ -8,7 +8,6 @@ import (
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/spans"
-	"github.com/tgad/tgad/internal/turn/emit"
 	"github.com/tgad/tgad/runtime"
 )
 
@@ -16,20 +15,15 @@ import (
 // they ask for none. c, which may be nil, says which tool servers speak MCP. warn is told what can't be
 // done as it is asked for; no call fails for it. closed sends what is left, for some seconds at most.
 func Telemetry(ctx context.Context, c *config.Config, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
-	var o emit.Options
-	closed = optional.Telemetry(ctx, &o, warn)
-	if o.Tracer == nil {
-		return nil, closed
-	}
-	mcp := map[string]bool{}
-	if c != nil {
-		for i := range c.Servers {
-			mcp[c.Servers[i].ID] = c.Servers[i].SpeaksMCP()
+	return optional.Spans(ctx, func() spans.Options {
+		mcp := map[string]bool{}
+		if c != nil {
+			for i := range c.Servers {
+				mcp[c.Servers[i].ID] = c.Servers[i].SpeaksMCP()
+			}
 		}
-	}
-	return spans.New(o.Tracer, spans.Options{
-		NoBaggage: !propagates("baggage", warn), MCP: func(server string) bool { return mcp[server] },
-	}), closed
+		return spans.Options{NoBaggage: !propagates("baggage", warn), MCP: func(server string) bool { return mcp[server] }}
+	}, warn)
 }
 
 // propagates reads OTEL_PROPAGATORS: what goes from the caller to tool servers. The trace context

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 
+	"github.com/tgad/tgad/internal/spans"
 	"github.com/tgad/tgad/internal/turn/emit"
 	"github.com/tgad/tgad/internal/turn/otlp"
 	"github.com/tgad/tgad/internal/turn/tools/grpccall"
@@ -60,4 +61,15 @@ func Telemetry(ctx context.Context, o *emit.Options, warn func(string)) (closed 
 		o.Tracer, o.Meter = p.Tracer, p.Meter
 	}
 	return p.Close
+}
+
+// Spans makes what the OTEL_ variables of the environment ask for of the spans of calls, nil where they
+// ask for none; o is asked for its options where they do. The rest is as in [Telemetry].
+func Spans(ctx context.Context, o func() spans.Options, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
+	var by emit.Options
+	closed = Telemetry(ctx, &by, warn)
+	if by.Tracer == nil {
+		return nil, closed
+	}
+	return spans.New(by.Tracer, o()), closed
 }

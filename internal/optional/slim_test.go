@@ -39,3 +39,14 @@ func TestSlimTelemetryWarns(t *testing.T) {
 		t.Errorf("it says %q and has %v, %v", told, o.Tracer, o.Meter)
 	}
 }
+
+// TestSlimMakesNoSpans: and says so.
+func TestSlimMakesNoSpans(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	var told []string
+	tracer, closed := Spans(context.Background(), nil, func(text string) { told = append(told, text) })
+	closed(context.Background())
+	if tracer != nil || len(told) != 1 || !strings.Contains(told[0], "-tags slim") {
+		t.Errorf("tracer %v, told %q", tracer, told)
+	}
+}
