@@ -249,8 +249,10 @@ type docsWorld struct {
 	call  string // a boundary of the state
 }
 
+// newDocsWorld has a store on a disk: tgad doctor says so where it is in memory. TGAD_DISK is a directory
+// on one, where temporary files are in memory.
 func newDocsWorld(t *testing.T) *docsWorld {
-	p := newProcess(t)
+	p := newProcessIn(t, os.Getenv("TGAD_DISK"))
 	w := &docsWorld{t: t, p: p, bin: filepath.Join(p.dir, "bin")}
 	tgad, err := exec.LookPath("tgad")
 	if err != nil {

@@ -29,8 +29,14 @@ type process struct {
 
 func newProcess(t *testing.T) *process {
 	t.Helper()
+	return newProcessIn(t, "")
+}
+
+// newProcessIn makes its directories in parent, "" where temporary files are.
+func newProcessIn(t *testing.T, parent string) *process {
+	t.Helper()
 	// Not t.TempDir: its path holds the test's name and may be too long for a socket.
-	dir, err := os.MkdirTemp("", "tgad-test-")
+	dir, err := os.MkdirTemp(parent, "tgad-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
