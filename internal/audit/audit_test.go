@@ -63,7 +63,7 @@ rationale = "all other calls are approved"
 	}
 	reply := runtime.Reply{Status: tga.StatusSuccess, Result: []byte(`{"card":"` + secret + `"}`), Summary: secret}
 	asked := begin("charge", "one", runtime.BeginNeedsApproval)
-	if _, err := c.Decide(ctx, asked.Result.TraceID, true, "the customer is known: "+secret); err != nil {
+	if _, err := c.Decide(ctx, asked.Result.TraceID, client.DecideRequest{Approve: true, Rationale: "the customer is known: " + secret}); err != nil {
 		t.Fatal(err)
 	}
 	b := begin("charge", "one", runtime.BeginSend)
