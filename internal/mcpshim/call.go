@@ -127,12 +127,20 @@ func (c *conv) newCall(f *wire.Frame, p *callParams, tool Tool, b *batchReply) (
 		w:        &waiting{id: f.RawID, method: f.Method, batch: b},
 		arrivals: make(chan *wire.Frame, 1), gaveUp: newLatch(),
 	}
-	q.w.call, q.earlier = q, c.s.owed(c)
+	q.w.call, q.earlier = q, c.gone()
 	var err error
 	if q.head, q.tail, err = around(f); err != nil {
 		return nil, err
 	}
 	return q, q.gate()
+}
+
+// gone are the answers that the client may have gone on from to its next call.
+func (c *conv) gone() []*delivery {
+	if c.kin != nil {
+		return c.kin()
+	}
+	return c.s.owed(c)
 }
 
 // around returns what stands before and after the params of a message.

@@ -57,6 +57,11 @@ type conv struct {
 
 	rush *latch // the client makes no more calls
 
+	// Of a conversation that is one of several that a client has.
+	lasting bool               // it goes on without a tool server
+	rose    func()             // called when a tool server is there; nil is nothing
+	kin     func() []*delivery // what the client may have gone on from; nil is this conversation's
+
 	mu        sync.Mutex
 	up        *link         // nil while there is no tool server
 	changed   chan struct{} // closed when up changes or a start failed
@@ -100,8 +105,10 @@ type waiting struct {
 	deserted atomic.Bool // its client has closed the stream of its answer
 }
 
-// ownPrefix begins the ids of the shim's own requests.
-const ownPrefix = "tgad-"
+// ownPrefix begins the ids of the shim's own questions to the client, probePrefix those of its own
+// requests to the tool server. They differ: a shim takes no request that begins with the first, and
+// the tool server may be behind a shim itself.
+const ownPrefix, probePrefix = "tgad-", "from-tgad-"
 
 func (s *Shim) newConv(out outlet) *conv {
 	c := &conv{

@@ -138,7 +138,11 @@ func fakeServer(journal string) int {
 				subscribed = nil
 				_ = os.WriteFile(journal+".cancelled", r.Params, 0o600)
 			}
-		case "ask":
+		case "ask", "prompts/get":
+			if name := mcpraw.ScalarText(mcpraw.At(r.Params, "/name")); r.Method != "ask" && name != "ask" {
+				say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such prompt"}}`, r.ID)
+				continue
+			}
 			held["q1"] = r.ID
 			say(`{"jsonrpc":"2.0","id":"q1","method":"sampling/createMessage","params":{"n":9007199254740993}}`)
 		case "tasks/get":

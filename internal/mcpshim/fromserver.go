@@ -215,7 +215,7 @@ func (c *conv) given() {
 
 // request makes a request of the shim's own and waits for its answer.
 func (c *conv) request(ctx context.Context, l *link, method string, params []byte) (*wire.Frame, error) {
-	w := &waiting{id: []byte(`"` + ownPrefix + randomHex() + `"`), method: method, own: make(chan *wire.Frame, 1)}
+	w := &waiting{id: []byte(`"` + probePrefix + randomHex() + `"`), method: method, own: make(chan *wire.Frame, 1)}
 	raw := append([]byte(`{"jsonrpc":"2.0","id":`), w.id...)
 	raw = tga.AppendString(append(raw, `,"method":`...), method)
 	raw = append(append(raw, `,"params":`...), params...)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -117,6 +118,14 @@ func (w *world) start() *shim {
 	if w.tune != nil {
 		w.tune(s)
 	}
+	return w.wire(s, func(ctx context.Context, in io.Reader, out io.Writer) error {
+		return errors.Join(s.Stdio(ctx, in, out), s.Close())
+	})
+}
+
+// wire gives what serves a client on stdin and stdout a client.
+func (w *world) wire(s *Shim, serve func(ctx context.Context, in io.Reader, out io.Writer) error) *shim {
+	w.t.Helper()
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		w.t.Fatal(err)
@@ -128,8 +137,7 @@ func (w *world) start() *shim {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &shim{t: w.t, s: s, in: inW, out: bufio.NewReaderSize(outR, 1<<20), end: cancel, done: make(chan error, 1)}
 	go func() {
-		err := s.Stdio(ctx, inR, outW)
-		_ = s.Close()
+		err := serve(ctx, inR, outW)
 		_ = outW.Close()
 		_ = inR.Close()
 		h.done <- err

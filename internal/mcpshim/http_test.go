@@ -30,19 +30,27 @@ func (w *world) listening() string {
 	if w.tune != nil {
 		w.tune(s)
 	}
+	w.t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return w.door(func(life context.Context) lobby { return newFront(s, life) })
+}
+
+// door serves HTTP and returns the URL.
+func (w *world) door(made func(life context.Context) lobby) string {
+	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.serve(ctx, l) }()
+	go func() { done <- serve(ctx, l, made) }()
 	w.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			w.t.Error(err)
-		}
-		if err := s.Close(); err != nil {
 			w.t.Error(err)
 		}
 	})

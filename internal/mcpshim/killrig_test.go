@@ -3,6 +3,7 @@ package mcpshim
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -36,6 +37,8 @@ type rig struct {
 	out    *bufio.Reader
 	id     int
 
+	verb     string               // of that process; "" = shim
+	far      string               // URL of another tool server of a gateway's
 	launcher []string             // what the client starts in place of the shim itself
 	meta     func(try int) string // of a call, by how often it was tried
 }
@@ -113,7 +116,7 @@ func (r *rig) dial() error {
 			cmd.Args = append(slices.Clone(r.launcher), cmd.Args...)
 			cmd.Path = r.launcher[0]
 		}
-		cmd.Env = append(r.env(), envProcess+"=shim", envKill+"="+r.victim)
+		cmd.Env = append(r.env(), envProcess+"="+cmp.Or(r.verb, "shim"), envKill+"="+r.victim, envFar+"="+r.far)
 	}
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tgad/tgad/internal/mcpfront/paper"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/schemas/tga"
@@ -27,7 +26,8 @@ import (
 // handshake share one. Where Authorization is forwarded a conversation is of one such header:
 // another one is another client, whatever session it names.
 type front struct {
-	s    *Shim
+	s    *Shim // whose settings hold
+	meet meeting
 	life context.Context
 
 	mu       sync.Mutex
@@ -37,11 +37,12 @@ type front struct {
 	wg       sync.WaitGroup
 }
 
-// session is one client's conversation over HTTP. It is the outlet of its conv.
+// session is one client's conversation over HTTP. It is the outlet of its party.
 type session struct {
 	f      *front
-	c      *conv
-	shared bool // several clients: ids are mapped
+	c      party
+	auth   string // the Authorization header of all of its requests, where it is forwarded
+	shared bool   // several clients: ids are mapped
 	over   chan struct{}
 
 	mu      sync.Mutex
@@ -113,21 +114,36 @@ func listenOn(address string) (net.Listener, error) {
 }
 
 func newFront(s *Shim, life context.Context) *front {
-	f := &front{s: s, life: life, sessions: map[string]*session{}, shared: map[string]*session{}}
+	f := &front{s: s, meet: s.meet, life: life, sessions: map[string]*session{}, shared: map[string]*session{}}
 	s.reap = f.reap
 	return f
 }
 
-func (f *front) server() *http.Server {
-	return &http.Server{Handler: f, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
+func (f *front) server() *http.Server { return serverOf(f) }
+
+func serverOf(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, socketKey{}, c) }}
 }
 
 func (s *Shim) serve(ctx context.Context, l net.Listener) error {
+	return serve(ctx, l, func(life context.Context) lobby { return newFront(s, life) })
+}
+
+// lobby is what clients over HTTP come into.
+type lobby interface {
+	http.Handler
+	expire(now time.Time)
+	wait() // until its conversations are over
+}
+
+func (f *front) wait() { f.wg.Wait() }
+
+func serve(ctx context.Context, l net.Listener, made func(life context.Context) lobby) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
-	f := newFront(s, life)
-	srv := f.server()
+	f := made(life)
+	srv := serverOf(f)
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()
 	tidy := time.NewTicker(time.Minute)
@@ -148,7 +164,7 @@ func (s *Shim) serve(ctx context.Context, l net.Listener) error {
 	if shutErr := srv.Shutdown(bounded); shutErr != nil {
 		err = errors.Join(err, srv.Close())
 	}
-	f.wg.Wait()
+	f.wait()
 	return err
 }
 
@@ -202,7 +218,7 @@ func (f *front) find(r *http.Request) *session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.sessions[r.Header.Get(sessionHeader)]
-	if s == nil || s.c.auth != f.auth(r) || s.c.life.Err() != nil {
+	if s == nil || s.auth != f.auth(r) || s.c.over() {
 		return nil // or it was ended: what is left of it is being cleared away
 	}
 	s.touch()
@@ -234,16 +250,15 @@ func (f *front) open(id, auth string) (*session, error) {
 	if f.life.Err() != nil || len(f.sessions)+len(f.shared) >= maxSessions {
 		return nil, errors.New("too many sessions are open")
 	}
-	place, err := paper.TakeSlot(f.s.opts.State, fileName(f.s.opts.Server))
+	s := &session{
+		f: f, auth: auth, shared: id == "", over: make(chan struct{}), used: time.Now(),
+		waits: map[wire.Key]*exchange{}, tokens: map[string]*exchange{},
+	}
+	c, err := f.meet(s, whose{shared: s.shared, auth: auth, subject: subject})
 	if err != nil {
 		return nil, err
 	}
-	s := &session{
-		f: f, shared: id == "", over: make(chan struct{}), used: time.Now(),
-		waits: map[wire.Key]*exchange{}, tokens: map[string]*exchange{},
-	}
-	s.c = f.s.newConv(s)
-	s.c.permits.book, s.c.shared, s.c.auth, s.c.subject = place.Permits, s.shared, auth, subject
+	s.c = c
 	if id == "" {
 		f.shared[subject] = s
 	} else {
@@ -251,13 +266,13 @@ func (f *front) open(id, auth string) (*session, error) {
 	}
 	f.wg.Go(func() {
 		stop := context.AfterFunc(f.life, s.c.end)
-		err := s.c.supervise(f.s.dialer(s.c, place.Server))
+		err := s.c.run()
 		if err != nil {
 			f.s.log.Warn("a session ended", "error", err)
 		}
 		stop()
 		s.c.end()
-		place.Release()
+		s.c.release()
 		close(s.over)
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -359,7 +374,7 @@ func (f *front) post(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusAccepted)
 	default:
 		if modern {
-			if no := s.c.tools.refusedParams(r.Context(), r.Header, m); no != nil {
+			if no := s.c.refusedParams(r.Context(), r.Header, m); no != nil {
 				no.answer(w, m.RawID)
 				return
 			}

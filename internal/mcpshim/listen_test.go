@@ -334,7 +334,7 @@ func (d *deaf) Write([]byte) (int, error) {
 func TestStreamThatBreaks(t *testing.T) {
 	w := newWorld(t)
 	f, _ := w.fronted()
-	one := &session{f: f, c: &conv{life: t.Context()}, over: make(chan struct{}), waits: map[wire.Key]*exchange{}}
+	one := &session{f: f, c: &alone{conv: &conv{life: t.Context()}}, over: make(chan struct{}), waits: map[wire.Key]*exchange{}}
 	f.sessions = map[string]*session{"x": one}
 	open := func(ctx context.Context, to http.ResponseWriter) (over chan bool) {
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/mcp", nil)

@@ -67,8 +67,11 @@ func process(verb string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	run := runShim
-	if verb == "daemon" {
+	switch verb {
+	case "daemon":
 		run = runDaemon
+	case "gate":
+		run = runGate
 	}
 	if err := run(ctx, os.Getenv(envDir)); err != nil {
 		fmt.Fprintln(os.Stderr, verb+":", err)
@@ -100,20 +103,11 @@ func runShim(ctx context.Context, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "shim.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
 	}
-	c := client.New(os.Getenv(envSocket), client.Options{Name: "test"})
-	if os.Getenv(envSocket) == "" {
-		conf, err := assemble.Parse("", []byte(processConfig))
-		if err != nil {
-			return err
-		}
-		e, err := embed.Start(ctx, filepath.Join(dir, "data"), conf, log)
-		if err != nil {
-			return err
-		}
-		defer e.Close()
-		c = e.Client(client.Options{Name: "test"})
+	c, stop, err := processLog(ctx, dir, log)
+	if err != nil {
+		return err
 	}
-	defer c.Close()
+	defer stop()
 	k := newKiller(dir)
 	s, err := New(Options{
 		Server: "fake", Command: os.Args[1:], Log: k.log(c), State: filepath.Join(dir, "state"),
@@ -123,6 +117,24 @@ func runShim(ctx context.Context, dir string) error {
 		return err
 	}
 	return errors.Join(s.Stdio(ctx, k.reader(os.Stdin), k.writer(os.Stdout)), s.Close())
+}
+
+// processLog is the daemon's log, or that of a daemon in this process.
+func processLog(ctx context.Context, dir string, log *slog.Logger) (*client.Client, func(), error) {
+	if os.Getenv(envSocket) != "" {
+		c := client.New(os.Getenv(envSocket), client.Options{Name: "test"})
+		return c, c.Close, nil
+	}
+	conf, err := assemble.Parse("", []byte(processConfig))
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := embed.Start(ctx, filepath.Join(dir, "data"), conf, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := e.Client(client.Options{Name: "test"})
+	return c, func() { c.Close(); e.Close() }, nil
 }
 
 // envKill says where a shim process kills whom: "point victim victim…". It does so once

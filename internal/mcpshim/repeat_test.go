@@ -286,7 +286,7 @@ func TestGoneClientIsNotThereForTheLog(t *testing.T) {
 					t.Errorf("the log saw held = %v of a client that left = %v", held, left)
 				}
 				close(gone) // nobody takes what it is answered
-				s.c.work.Wait()
+				s.c.(*alone).work.Wait()
 				if left {
 					if n := len(w.effects()); n != 0 {
 						t.Errorf("%d effects of a call whose client was gone before it was sent", n)

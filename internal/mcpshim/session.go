@@ -74,7 +74,7 @@ func (s *session) exchange(w http.ResponseWriter, r *http.Request, m *wire.Frame
 		case <-r.Context().Done():
 			// The client is gone, and with it the way of its answer: it gave the call up.
 			<-taken // first: what is not known yet cannot be given up
-			s.givenUp(key)
+			s.c.givenUp(key)
 			return
 		case <-s.over:
 			for len(e.events) > 0 { // only this goroutine takes them
@@ -111,33 +111,7 @@ func (f *front) reap() {
 		}
 		s.mu.Unlock()
 		for _, key := range gone {
-			s.givenUp(key)
-		}
-	}
-}
-
-// givenUp takes the end of a stream for what it is: its request was given up, each one of
-// an array. None of its calls is waited for once givenUp has returned.
-func (s *session) givenUp(key wire.Key) {
-	c := s.c
-	var all []*waiting
-	c.mu.Lock()
-	for k, w := range c.pending {
-		if k == key || w.batch != nil && w.batch.name != nil && wire.KeyOf(w.batch.name) == key {
-			all = append(all, w)
-		}
-	}
-	c.mu.Unlock()
-	for _, w := range all {
-		// Each time that somebody looks: the first to see it may not have come this far yet.
-		if w.call != nil {
-			w.call.gaveUp.set()
-		}
-		if w.deserted.CompareAndSwap(false, true) {
-			n := append([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), w.id...)
-			c.cancelled(wire.NewFrame(append(n, "}}"...)))
-		} else if w.call != nil {
-			w.call.goesWithout()
+			s.c.givenUp(key)
 		}
 	}
 }
@@ -250,9 +224,10 @@ func (s *session) rename(m *wire.Frame, e *exchange, n uint64) *wire.Frame {
 }
 
 // replace makes a message with other bytes in one place.
-func replace(m *wire.Frame, at mcpraw.Span, with []byte) *wire.Frame {
-	raw := append([]byte(nil), m.Head[:at.From]...)
-	return wire.NewFrame(append(append(raw, with...), m.Head[at.To:]...))
+func replace(m *wire.Frame, at mcpraw.Span, with []byte) *wire.Frame { return splice(m.Head, at, with) }
+
+func splice(raw []byte, at mcpraw.Span, with []byte) *wire.Frame {
+	return wire.NewFrame(slices.Concat(raw[:at.From], with, raw[at.To:]))
 }
 
 func (s *session) leave(key wire.Key, e *exchange) {

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/paper"
@@ -34,53 +36,83 @@ const quitWait = 10 * time.Second
 // Stdio serves one client on in and out until in ends, ctx ends, or the tool server
 // cannot be had. It owns the tool server and returns when that is gone too.
 func (s *Shim) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	place, err := paper.TakeSlot(s.opts.State, fileName(s.opts.Server))
+	c, err := s.sit(stdout{wire.NewSink(out)}, whose{})
 	if err != nil {
 		return err
 	}
-	defer place.Release()
-	c := s.newConv(stdout{wire.NewSink(out)})
-	c.permits.book = place.Permits
-	if c.present, err = paper.Appear(s.opts.State); err != nil {
-		return err
+	defer c.release()
+	w := wired{p: c, all: []*conv{c.conv}, first: c.first, most: s.opts.MaxFrameBytes, grace: s.grace, quit: s.quit, log: s.log}
+	err, kept := w.serve(ctx, s.opts.State, in)
+	if kept != nil {
+		return tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, kept)
 	}
-	defer c.present.Remove()
-	defer c.end()
-	kept := make(chan error, 1)
-	go func() { kept <- c.supervise(s.dialer(c, place.Server)) }()
+	return err
+}
+
+// wired is a client on stdin and stdout.
+type wired struct {
+	p     party
+	all   []*conv // its conversations
+	first func()  // waits until messages can be taken
+	busy  func() int
+	most  int64
+	grace time.Duration // for calls under way at the end
+	quit  time.Duration
+	log   *slog.Logger
+}
+
+// serve takes the client's messages until they end. kept says why the tool server could not be had
+// before that.
+func (w *wired) serve(ctx context.Context, state string, in io.Reader) (err, kept error) {
+	present, err := paper.Appear(state)
+	if err != nil {
+		return err, nil
+	}
+	defer present.Remove()
+	for _, c := range w.all {
+		c.present = present
+	}
+	defer w.p.end()
+	over := make(chan error, 1)
+	go func() { over <- w.p.run() }()
 	read := make(chan error, 1)
 	go func() {
 		// What the client says before there is a tool server waits in its pipe, in order.
-		c.first()
-		read <- c.readAll(wire.NewFrames(in, s.opts.MaxFrameBytes))
+		w.first()
+		read <- readAll(w.p, state, wire.NewFrames(in, w.most))
 	}()
 
 	select {
-	case err := <-kept:
-		if err != nil {
-			return tga.Errorf(tga.ToolError, "tool server %q: %w", s.opts.Server, err)
-		}
-		return nil // the client is gone
+	case kept := <-over:
+		return nil, kept // without an error the client is gone
 	case err = <-read:
 		// The client has closed its end: who repeats a call of its elsewhere goes on with it.
 		// First what it was given is noted, so that this is not taken for lost.
-		c.noteAll(noteGrace)
-		c.present.Leave()
-		c.settle(ctx, s.grace)
+		w.noteAll()
+		present.Leave()
+		w.settle(ctx)
 	case <-ctx.Done():
 		err = nil
 	}
-	c.noteAll(noteGrace)
-	c.end()
+	w.noteAll()
+	w.p.end()
 	select {
-	case keptErr := <-kept:
+	case keptErr := <-over:
 		if err == nil {
 			err = keptErr
 		}
-	case <-time.After(s.quit):
-		s.log.Warn("the client takes nothing any more; what was on its way to it is given up")
+	case <-time.After(w.quit):
+		w.log.Warn("the client takes nothing any more; what was on its way to it is given up")
 	}
-	return err
+	return err, nil
+}
+
+func (w *wired) noteAll() {
+	var all sync.WaitGroup
+	for _, c := range w.all {
+		all.Go(func() { c.noteAll(noteGrace) })
+	}
+	all.Wait()
 }
 
 // first waits until there is a tool server for the first time, or none is to be had.
@@ -101,8 +133,8 @@ func (c *conv) first() {
 }
 
 // readAll takes the client's messages until there are no more.
-func (c *conv) readAll(in *wire.Frames) error {
-	in.Dir = c.s.opts.State
+func readAll(p party, state string, in *wire.Frames) error {
+	in.Dir = state
 	for {
 		f, err := in.Next()
 		switch {
@@ -111,25 +143,36 @@ func (c *conv) readAll(in *wire.Frames) error {
 		case err != nil:
 			return fmt.Errorf("read the client's messages: %w", err)
 		}
-		c.fromClient(f, nil)
+		p.fromClient(f, nil)
 	}
 }
 
-// settle waits until nothing is under way, for a time and until ctx ends.
-func (c *conv) settle(ctx context.Context, d time.Duration) {
-	until := time.After(d)
-	for {
-		c.mu.Lock()
-		n := 0
-		for _, w := range c.pending {
-			if w.sub == nil && !w.late {
-				n++
-			}
+// underway is how many of the client's requests have no answer yet, or one that is not noted.
+func (c *conv) underway() int {
+	c.mu.Lock()
+	n := 0
+	for _, w := range c.pending {
+		if w.sub == nil && !w.late {
+			n++
 		}
-		n += c.owing
-		c.mu.Unlock()
-		n += len(c.s.owed(c)) // a delivery that is not noted makes the next such call be served
-		if n == 0 {
+	}
+	n += c.owing
+	c.mu.Unlock()
+	return n + len(c.s.owed(c)) // a delivery that is not noted makes the next such call be served
+}
+
+// settle waits until nothing is under way, for a time and until ctx ends.
+func (w *wired) settle(ctx context.Context) {
+	until := time.After(w.grace)
+	for {
+		n := 0
+		if w.busy != nil {
+			n = w.busy()
+		}
+		for _, c := range w.all {
+			n += c.underway()
+		}
+		if n == 0 || w.p.over() {
 			return
 		}
 		select {
@@ -137,8 +180,6 @@ func (c *conv) settle(ctx context.Context, d time.Duration) {
 		case <-until:
 			return
 		case <-ctx.Done():
-			return
-		case <-c.life.Done():
 			return
 		}
 	}

@@ -86,7 +86,10 @@ func TestSubscriptionDoesNotHoldTheEnd(t *testing.T) {
 	defer c.end()
 	settled := func() chan struct{} {
 		done := make(chan struct{})
-		go func() { defer close(done); c.settle(t.Context(), time.Hour) }()
+		go func() {
+			defer close(done)
+			(&wired{p: &alone{conv: c}, all: []*conv{c}, grace: time.Hour}).settle(t.Context())
+		}()
 		return done
 	}
 	request := &waiting{id: []byte("2")}

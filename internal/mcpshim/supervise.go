@@ -1,6 +1,7 @@
 package mcpshim
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,9 @@ func (c *conv) supervise(dial dialer) error {
 		l, err := c.start(dial)
 		if err == nil {
 			c.set(l, nil)
+			if c.rose != nil {
+				c.rose()
+			}
 			select {
 			case <-l.up.Done():
 			case <-c.life.Done():
@@ -52,7 +56,7 @@ func (c *conv) supervise(dial dialer) error {
 		if c.life.Err() != nil {
 			return nil
 		}
-		if !c.answered.Load() {
+		if !c.answered.Load() && !c.lasting {
 			c.set(nil, err)
 			return err
 		}
@@ -192,6 +196,8 @@ type opening struct {
 	agreed     mcpraw.Revision // protocol revision of the handshake
 	changes    bool            // the tool server tells when its list of tools changes
 	level      []byte          // params of the newest logging/setLevel
+	greeting   []byte          // what the tool server said in the handshake, where the shim made it
+	greets     bool            // the shim makes the handshake
 	subscribed map[string][]byte
 }
 
@@ -266,13 +272,13 @@ func (o *opening) version() mcpraw.Revision {
 // nothing of it.
 func (o *opening) replay(ctx context.Context, c *conv, l *link) error {
 	o.mu.Lock()
-	initialize, done, agreed, level := o.initialize, o.done, o.agreed, o.level
+	initialize, done, agreed, level, greets := o.initialize, o.done, o.agreed, o.level, o.greets
 	var subscribed [][]byte
 	for _, p := range o.subscribed {
 		subscribed = append(subscribed, p)
 	}
 	o.mu.Unlock()
-	if !done || agreed == "" {
+	if !done || agreed == "" && !greets {
 		return nil // nothing was agreed that could be gone back on
 	}
 	f, err := c.request(ctx, l, "initialize", initialize)
@@ -288,7 +294,11 @@ func (o *opening) replay(ctx context.Context, c *conv, l *link) error {
 	if err != nil {
 		return err
 	}
-	if v := mcpraw.Revision(mcpraw.ScalarText(mcpraw.At(result, "/protocolVersion"))); v != agreed {
+	switch v := mcpraw.Revision(mcpraw.ScalarText(mcpraw.At(result, "/protocolVersion"))); {
+	case greets && agreed == "":
+		agreed = v
+		o.met(v, result)
+	case v != agreed:
 		return fmt.Errorf("it speaks revision %q, and the client was told %q", v, agreed)
 	}
 	n := wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
@@ -306,6 +316,27 @@ func (o *opening) replay(ctx context.Context, c *conv, l *link) error {
 		}
 	}
 	return nil
+}
+
+// greet makes the handshake the shim's own: a tool server is told what the client said to all.
+func (o *opening) greet(params []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.initialize, o.done, o.greets, o.changes = params, true, true, true
+}
+
+// met notes what a tool server has said in the shim's handshake.
+func (o *opening) met(v mcpraw.Revision, result []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.agreed, o.greeting = v, bytes.Clone(result)
+}
+
+// said is what a tool server has said in the shim's handshake; nil where it has not yet.
+func (o *opening) said() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.greeting
 }
 
 // again repeats a request whose answer is of no interest.

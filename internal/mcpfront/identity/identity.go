@@ -1,0 +1,93 @@
+// Package identity tells the clients of a gateway from each other, by what they send with each
+// request: an API key, or a token that somebody else has signed.
+//
+// # Invariants
+//
+//	known    what fits no identity is nobody's                            [Book.Of]  TestKeysAreTold, TestTokensThatAreRefused
+//	even     a comparison takes as long for a key that is nearly right    [Book.Of]
+//	silent   neither a key nor a token is in an error                     [New]      TestKeysAreTold
+package identity
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"strings"
+
+	"github.com/tgad/tgad/internal/secretfile"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Known is what an identity is known by: one of a key's digest in hex, a file with a key, and a
+// token's subject.
+type Known struct{ Name, KeySHA256, KeyFile, Subject string }
+
+// Book has the identities of a gateway.
+type Book struct {
+	keys     []key
+	subjects map[string]string // their identities
+	tokens   *Tokens           // nil where none are taken
+}
+
+type key struct {
+	sum  [sha256.Size]byte
+	name string
+}
+
+// MinKey is the shortest API key that a file may have: a shorter one could be guessed.
+const MinKey = 16
+
+// New reads the keys of identities. tokens may be nil.
+func New(all []Known, tokens *Tokens) (*Book, error) {
+	b := &Book{subjects: map[string]string{}, tokens: tokens}
+	for _, k := range all {
+		if k.Subject != "" {
+			b.subjects[k.Subject] = k.Name
+		}
+		switch {
+		case k.KeyFile != "":
+			raw, err := secretfile.Read(k.KeyFile)
+			if err != nil {
+				return nil, tga.Errorf(tga.ValidationError, "the key of identity %q: %w", k.Name, err)
+			}
+			raw = bytes.TrimSpace(raw)
+			if len(raw) < MinKey {
+				return nil, tga.Errorf(tga.ValidationError, "the key of identity %q has %d bytes, want at least %d", k.Name, len(raw), MinKey)
+			}
+			b.keys = append(b.keys, key{sha256.Sum256(raw), k.Name})
+		case k.KeySHA256 != "":
+			raw, err := hex.DecodeString(k.KeySHA256)
+			if err != nil || len(raw) != sha256.Size {
+				return nil, tga.Errorf(tga.ValidationError, "the key of identity %q: want %d hex digits", k.Name, 2*sha256.Size)
+			}
+			b.keys = append(b.keys, key{[sha256.Size]byte(raw), k.Name})
+		}
+	}
+	for i, k := range b.keys {
+		for _, other := range b.keys[:i] {
+			if other.sum == k.sum {
+				return nil, tga.Errorf(tga.ValidationError, "identities %q and %q have the same key", other.name, k.name)
+			}
+		}
+	}
+	return b, nil
+}
+
+// Of is the identity of a request by its Authorization header; "" where it has none.
+func (b *Book) Of(authorization string) string {
+	scheme, said, _ := strings.Cut(authorization, " ")
+	if said = strings.TrimSpace(said); !strings.EqualFold(scheme, "Bearer") || said == "" {
+		return ""
+	}
+	sum, name := sha256.Sum256([]byte(said)), ""
+	for _, k := range b.keys { // all of them, whichever it is
+		if subtle.ConstantTimeCompare(k.sum[:], sum[:]) == 1 {
+			name = k.name
+		}
+	}
+	if name == "" && b.tokens != nil {
+		name = b.subjects[b.tokens.subject(said)]
+	}
+	return name
+}

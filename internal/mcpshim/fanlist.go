@@ -1,0 +1,246 @@
+//go:build unix
+
+package mcpshim
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// lists are the methods whose answers are put together, each with the member that has the items.
+var lists = map[string]string{"tools/list": "tools", "prompts/list": "prompts"}
+
+// initialize answers the client's handshake. The tool servers are told what it says; what is told
+// it is what those of them have that are there in time.
+func (f *fan) initialize(msg *wire.Frame) {
+	var params []byte
+	if msg.Params.Present() {
+		if p, err := msg.Bytes(msg.Params, wire.SpillBytes); err == nil {
+			params = bytes.Clone(p)
+		}
+	}
+	if params == nil {
+		f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "want params of at most %d bytes", wire.SpillBytes))
+		return
+	}
+	if !f.start(params) {
+		f.refuse(msg, mcpraw.CodeInvalidRequest, tga.Errorf(tga.ValidationError, "the conversation has begun already"))
+		return
+	}
+	f.mine(msg, func(*wire.Frame, []byte) ([]byte, error) {
+		f.settled()
+		agreed := mcpraw.Revision(mcpraw.ScalarText(mcpraw.At(params, "/protocolVersion"))).Agree()
+		var all [][]byte
+		told := ""
+		for _, m := range f.members {
+			if m.opening.said() == nil {
+				f.missing(m)
+			}
+			said := m.opening.said() // it may be there since: whoever is missing here is told of later
+			if said == nil {
+				continue
+			}
+			if v := m.opening.version(); v != "" {
+				agreed = min(agreed, v)
+			}
+			all = append(all, mcpraw.At(said, "/capabilities"))
+			if words := mcpraw.ScalarText(mcpraw.At(said, "/instructions")); words != "" {
+				told += fmt.Sprintf("Of the tools whose names begin with %q: %s\n\n", m.names.Prefix, words)
+			}
+		}
+		b := tga.AppendString([]byte(`{"protocolVersion":`), string(agreed))
+		b = append(append(b, `,"capabilities":`...), together(all)...)
+		b = append(b, `,"serverInfo":{"name":"tgad gateway","version":"1"}`...)
+		if told != "" {
+			b = tga.AppendString(append(b, `,"instructions":`...), strings.TrimSpace(told))
+		}
+		return append(b, '}'), nil
+	})
+}
+
+// together are the capabilities of a gateway: what it leads on, where a tool server has it.
+func together(all [][]byte) []byte {
+	b := []byte(`{"tools":{"listChanged":true}`)
+	for _, c := range []struct{ name, is string }{{"prompts", `{"listChanged":true}`}, {"completions", "{}"}, {"logging", "{}"}} {
+		if slices.ContainsFunc(all, func(has []byte) bool { return mcpraw.At(has, "/"+c.name) != nil }) {
+			b = append(b, `,"`+c.name+`":`+c.is...)
+		}
+	}
+	return append(b, '}')
+}
+
+// missing notes that the client is not told of a tool server.
+func (f *fan) missing(m *member) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m.absent = true
+}
+
+// ask makes a request of the fan's own to a tool server and returns the result.
+func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	f, got := m.f, make(chan *wire.Frame, 1)
+	id := []byte(`"` + gatePrefix + randomHex() + `"`)
+	f.mu.Lock()
+	f.own[wire.KeyOf(id)] = got
+	f.mu.Unlock()
+	raw := tga.AppendString(append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"method":`...), method)
+	m.conv.fromClient(wire.NewFrame(append(append(append(raw, `,"params":`...), params...), '}')), nil)
+	select {
+	case msg := <-got:
+		defer msg.Close()
+		if msg.Result.Present() {
+			return msg.Bytes(msg.Result, maxList)
+		}
+		fault, err := msg.Bytes(msg.Fault, 4096)
+		if err == nil {
+			err = fmt.Errorf("%w: it answers %s", errNoList, fault)
+		}
+		return nil, err
+	case <-ctx.Done():
+		f.mu.Lock()
+		delete(f.own, wire.KeyOf(id))
+		f.mu.Unlock()
+		m.alone.givenUp(wire.KeyOf(id))
+		return nil, context.Cause(ctx)
+	}
+}
+
+// each asks every tool server that is there, all at once, and returns what they said in their
+// order. Of one that is not there, or does not answer in time, nothing is said.
+func (f *fan) each(ask func(context.Context, *member) ([]byte, error)) [][]byte {
+	f.settled()
+	ctx, cancel := context.WithTimeout(f.life, f.g.wait)
+	defer cancel()
+	all := make([][]byte, len(f.members))
+	var asked sync.WaitGroup
+	for i, m := range f.members {
+		if m.current() == nil {
+			f.missing(m)
+		}
+		if m.current() == nil { // still: whoever is missing here is told of later
+			continue
+		}
+		asked.Go(func() {
+			said, err := ask(ctx, m)
+			if err != nil && !errors.Is(err, errNoList) {
+				f.g.log.Warn("a tool server was left out of a list", "tool_server", m.s.opts.Server, "error", err)
+				f.missing(m)
+			}
+			all[i] = said
+		})
+	}
+	asked.Wait()
+	return all
+}
+
+// list puts the lists of the tool servers together, under the client's names. It has one page.
+func (f *fan) list(msg *wire.Frame, params []byte) ([]byte, error) {
+	where, method := lists[msg.Method], msg.Method
+	if mcpraw.At(params, "/cursor") != nil {
+		return nil, tga.Errorf(tga.ValidationError, "the list has one page").At("/params/cursor")
+	}
+	all := f.each(func(ctx context.Context, m *member) ([]byte, error) { return m.pages(ctx, method, where, params) })
+	b := []byte(`{"` + where + `":[`)
+	b = append(b, bytes.Join(slices.DeleteFunc(all, func(part []byte) bool { return len(part) == 0 }), []byte{','})...)
+	if b = append(b, ']'); mcpraw.RevisionOf(params).Stateless() {
+		b = append(b, `,"ttlMs":0,"cacheScope":"private"`...)
+	}
+	return append(b, '}'), nil
+}
+
+// pages are the items of a tool server's list that are for the client, with commas between.
+func (m *member) pages(ctx context.Context, method, where string, params []byte) ([]byte, error) {
+	var all []byte
+	cursor := ""
+	for range maxPages {
+		asks := params
+		if cursor != "" {
+			asks = say.With(params, "cursor", tga.AppendString(nil, cursor))
+		}
+		result, err := m.ask(ctx, method, asks)
+		if err != nil {
+			return all, err
+		}
+		var items []json.RawMessage
+		if list := mcpraw.At(result, "/"+where); list != nil && json.Unmarshal(list, &items) != nil {
+			return all, tga.Errorf(tga.ToolError, "its list is none")
+		}
+		for _, item := range items {
+			if item = m.offered(item); item == nil {
+				continue
+			}
+			if len(all) > 0 {
+				all = append(all, ',')
+			}
+			if all = append(all, item...); len(all) > maxList {
+				return nil, tga.Errorf(tga.LimitExceeded, "its list has over %d bytes", maxList)
+			}
+		}
+		if cursor = mcpraw.ScalarText(mcpraw.At(result, "/nextCursor")); cursor == "" {
+			return all, nil
+		}
+	}
+	return nil, tga.Errorf(tga.LimitExceeded, "its list has more than %d pages", maxPages)
+}
+
+// offered is an item of a list under the client's name; nil where the client is not to have it.
+func (m *member) offered(item []byte) []byte {
+	from, to, ok := mcpraw.Locate(item, "/name")
+	if !ok {
+		return nil
+	}
+	seen := m.names.Seen(mcpraw.ScalarText(item[from:to]))
+	if of, _, err := m.f.behind(seen); err != nil || of != m {
+		return nil
+	}
+	return slices.Concat(item[:from], tga.AppendString(nil, seen), item[to:])
+}
+
+// discover puts together what the tool servers say of themselves to a client without a handshake.
+func (f *fan) discover(_ *wire.Frame, params []byte) ([]byte, error) {
+	all := f.each(func(ctx context.Context, m *member) ([]byte, error) { return m.ask(ctx, "server/discover", params) })
+	var versions []string
+	var can [][]byte
+	for _, said := range all {
+		var these []string
+		if said == nil || json.Unmarshal(mcpraw.At(said, "/supportedVersions"), &these) != nil {
+			continue
+		}
+		if can = append(can, mcpraw.At(said, "/capabilities")); len(can) == 1 {
+			versions = these
+		} else {
+			versions = slices.DeleteFunc(versions, func(v string) bool { return !slices.Contains(these, v) })
+		}
+	}
+	if len(versions) == 0 {
+		return nil, tga.Errorf(tga.ToolError, "no tool server is there that speaks a revision without a handshake, or none that all of them speak")
+	}
+	b := []byte(`{"supportedVersions":[`)
+	for i, v := range versions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = tga.AppendString(b, v)
+	}
+	return append(append(append(b, `],"capabilities":`...), together(can)...), `,"serverInfo":{"name":"tgad gateway","version":"1"},"ttlMs":0,"cacheScope":"private"}`...), nil
+}
+
+// setLevel tells every tool server how much to log; those that are started later too.
+func (f *fan) setLevel(msg *wire.Frame, params []byte) ([]byte, error) {
+	for _, m := range f.members {
+		m.opening.saw(msg)
+	}
+	f.each(func(ctx context.Context, m *member) ([]byte, error) { return m.ask(ctx, msg.Method, params) })
+	return []byte("{}"), nil
+}

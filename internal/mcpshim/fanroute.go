@@ -1,0 +1,336 @@
+//go:build unix
+
+package mcpshim
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/say"
+	"github.com/tgad/tgad/internal/mcpfront/wire"
+	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// gatePrefix begins the ids that the fan gives: of its own requests to tool servers, and of theirs
+// to the client.
+const gatePrefix = "gate-"
+
+// fromClient takes one message of the client's.
+func (f *fan) fromClient(msg *wire.Frame, _ *batchReply) {
+	switch {
+	case msg.Bad != "":
+		id, code := msg.RawID, mcpraw.CodeInvalidRequest
+		if id == nil {
+			id, code = []byte("null"), mcpraw.CodeParse
+		}
+		f.fail(id, code, "", "the message does not pass: "+msg.Bad)
+	case msg.Batch:
+		f.fail([]byte("null"), mcpraw.CodeInvalidRequest, "", "a gateway takes no arrays of messages: send them one by one")
+	case msg.IsNotification():
+		f.notification(msg)
+		return
+	case !msg.IsRequest():
+		f.answerOf(msg)
+		return
+	default:
+		f.request(msg)
+		return
+	}
+	msg.Close()
+}
+
+// request takes a request of the client's.
+func (f *fan) request(msg *wire.Frame) {
+	if msg.Method == "initialize" {
+		f.initialize(msg)
+		return
+	}
+	f.start(nil) // where there was no handshake
+	if _, ok := lists[msg.Method]; ok {
+		f.mine(msg, f.list)
+		return
+	}
+	switch msg.Method {
+	case "ping":
+		f.mine(msg, func(*wire.Frame, []byte) ([]byte, error) { return []byte("{}"), nil })
+	case "server/discover":
+		f.mine(msg, f.discover)
+	case "logging/setLevel":
+		f.mine(msg, f.setLevel)
+	case "tools/call":
+		f.call(msg)
+	case "prompts/get":
+		f.route(msg, "/name", nameOf(msg))
+	case "completion/complete":
+		params, err := msg.Bytes(msg.Params, maxParams)
+		if err != nil || string(mcpraw.At(params, "/ref/type")) != `"ref/prompt"` {
+			f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "a gateway completes arguments of prompts only"))
+			return
+		}
+		f.route(msg, "/ref/name", mcpraw.ScalarText(mcpraw.At(params, "/ref/name")))
+	default:
+		f.refuse(msg, mcpraw.CodeNoMethod, tga.Errorf(tga.NotFound, "a gateway has no method %q: it leads tools and prompts to their servers. Put a server whose %s you need behind tgad mcp", msg.Method, "resources, tasks or subscriptions"))
+	}
+}
+
+// call takes a call of a tool. One that is over a quota is answered before anything is written.
+func (f *fan) call(msg *wire.Frame) {
+	name := nameOf(msg)
+	if m, _, _ := f.behind(name); m != nil {
+		if after, of := f.g.over(name, time.Now()); after > 0 {
+			params, _ := msg.Bytes(msg.Params, maxParams) // they were read just now
+			f.reply(msg.RawID, say.ToolError(mcpraw.RevisionOf(params), tga.RateLimited, "", fmt.Sprintf(
+				"The call was not sent: only %d calls of %s in %v are for this client. Repeat the same call in %v.", of.Calls, cmp.Or(of.Tool, "all tools"), of.Per, after.Round(time.Millisecond))))
+			msg.Close()
+			return
+		}
+	}
+	f.route(msg, "/name", name)
+}
+
+// route gives a request to the tool server that a name leads to, under that server's name.
+func (f *fan) route(msg *wire.Frame, pointer, name string) {
+	m, inside, err := f.behind(name)
+	var inner *wire.Frame
+	if err == nil {
+		inner, err = rewrite(msg, pointer, inside)
+	}
+	if err != nil {
+		f.refuse(msg, mcpraw.CodeInvalidParams, err)
+		return
+	}
+	if !f.enter(msg, m) {
+		return
+	}
+	msg.Close()
+	m.conv.fromClient(inner, nil)
+}
+
+// enter notes that a request is under way. One whose id is in use is refused.
+func (f *fan) enter(msg *wire.Frame, m *member) bool {
+	key := wire.KeyOf(msg.RawID)
+	f.mu.Lock()
+	_, taken := f.asked[key]
+	if !taken {
+		f.asked[key] = m
+	}
+	f.mu.Unlock()
+	if taken {
+		f.refuse(msg, mcpraw.CodeInvalidRequest, tga.Errorf(tga.ValidationError, "a request of this id is under way"))
+	}
+	return !taken
+}
+
+// mine answers a request that is not for one tool server alone. answer is given the params.
+func (f *fan) mine(msg *wire.Frame, answer func(msg *wire.Frame, params []byte) ([]byte, error)) {
+	params := []byte("{}")
+	var err error
+	if msg.Params.Present() {
+		if params, err = msg.Bytes(msg.Params, wire.SpillBytes); err != nil {
+			f.refuse(msg, mcpraw.CodeInvalidParams, err)
+			return
+		}
+	}
+	if !f.enter(msg, nil) {
+		return
+	}
+	f.work.Go(func() {
+		defer msg.Close()
+		result, err := answer(msg, params)
+		f.mu.Lock()
+		_, waits := f.asked[wire.KeyOf(msg.RawID)]
+		delete(f.asked, wire.KeyOf(msg.RawID))
+		f.mu.Unlock()
+		switch {
+		case !waits: // it was given up
+		case err != nil:
+			f.fail(msg.RawID, codeOf(err), tga.CodeOf(err), err.Error())
+		default:
+			if mcpraw.RevisionOf(params).Stateless() {
+				result = say.With(result, "resultType", []byte(`"complete"`))
+			}
+			f.reply(msg.RawID, result)
+		}
+	})
+}
+
+// codeOf is the code of JSON-RPC that an error of the fan's goes with.
+func codeOf(err error) int {
+	if tga.CodeOf(err) == tga.ValidationError {
+		return mcpraw.CodeInvalidParams
+	}
+	return mcpraw.CodeGone
+}
+
+func (f *fan) reply(id, result []byte) {
+	raw := append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"result":`...)
+	n := wire.NewFrame(append(append(raw, result...), '}'))
+	_ = f.out.hand(&n.Envelope, n) // a client that is gone is seen by the conversations
+}
+
+func (f *fan) fail(id []byte, code int, tgaCode tga.Code, words string) {
+	env := mcpraw.Envelope{RawID: id, ID: mcpraw.Span{From: 0, To: 1}}
+	_ = f.out.hand(&env, wire.Text(say.Fault(id, code, tgaCode, "", words)))
+}
+
+func (f *fan) refuse(msg *wire.Frame, code int, err error) {
+	f.fail(msg.RawID, code, tga.CodeOf(err), err.Error())
+	msg.Close()
+}
+
+// notification takes a notification of the client's.
+func (f *fan) notification(msg *wire.Frame) {
+	defer msg.Close()
+	switch msg.Method {
+	case "notifications/initialized":
+		f.mu.Lock()
+		f.greeted = true
+		f.mu.Unlock()
+		for _, m := range f.members {
+			m.polls.resume() // the tool servers were told by the shim
+		}
+	case "notifications/cancelled":
+		params, err := msg.Bytes(msg.Params, maxCancel)
+		if err != nil {
+			return
+		}
+		key := wire.KeyOf(mcpraw.At(params, "/requestId"))
+		f.mu.Lock()
+		m := f.asked[key]
+		delete(f.asked, key)
+		f.mu.Unlock()
+		if m != nil {
+			m.conv.fromClient(wire.NewFrame(bytes.Clone(msg.Head)), nil)
+		}
+	case "notifications/roots/list_changed":
+		for _, m := range f.members {
+			m.conv.fromClient(wire.NewFrame(bytes.Clone(msg.Head)), nil)
+		}
+	default:
+		// It names nobody: progress of a tool server's request has that server's token.
+		f.g.log.Debug("a notification was dropped: it says not for which tool server it is", "method", msg.Method)
+	}
+}
+
+// answerOf gives the client's answer to the tool server that asked.
+func (f *fan) answerOf(msg *wire.Frame) {
+	defer msg.Close()
+	key := wire.KeyOf(msg.RawID)
+	f.mu.Lock()
+	q, known := f.questions[key]
+	delete(f.questions, key)
+	f.mu.Unlock()
+	if !known {
+		f.g.log.Warn("an answer to a question that nobody asks was dropped")
+		return
+	}
+	raw, err := msg.Bytes(mcpraw.Span{From: 0, To: msg.Size}, maxParams)
+	if err != nil {
+		f.g.log.Warn("an answer of the client's was dropped", "error", err)
+		return
+	}
+	q.m.conv.fromClient(splice(raw, msg.ID, q.id), nil)
+}
+
+// seat is where the conversation with one tool server finds its client.
+type seat struct{ m *member }
+
+func (s seat) send(env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	return s.pass(s.m.f.out.send, env, parts)
+}
+
+func (s seat) hand(env *mcpraw.Envelope, parts ...io.WriterTo) error {
+	return s.pass(s.m.f.out.hand, env, parts)
+}
+
+// challenge makes the answer to a request one that asks for authorization.
+func (s seat) challenge(id []byte, ch *wire.Challenge) {
+	if out, ok := s.m.f.out.(challengeable); ok {
+		out.challenge(id, ch)
+	}
+}
+
+// pass gives a message to the client. It returns when way does: the conversation takes what was
+// given for delivered.
+func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw.Envelope, parts []io.WriterTo) error {
+	f := s.m.f
+	switch {
+	case env.Bad != "":
+		f.g.log.Debug("a line of a tool server's that is no message was dropped", "tool_server", s.m.s.opts.Server)
+		return nil
+	case env.IsAnswer():
+		key := wire.KeyOf(env.RawID)
+		f.mu.Lock()
+		own := f.own[key]
+		delete(f.own, key)
+		delete(f.asked, key)
+		f.mu.Unlock()
+		if own == nil {
+			return way(env, parts...)
+		}
+		msg, err := whole(parts)
+		if err == nil {
+			own <- msg // it has room for one
+		}
+		return err
+	case env.IsRequest():
+		msg, err := whole(parts)
+		if err != nil {
+			return err
+		}
+		f.mu.Lock()
+		f.next++
+		id := tga.AppendString(nil, gatePrefix+strconv.FormatUint(f.next, 10))
+		f.questions[wire.KeyOf(id)] = question{s.m, bytes.Clone(env.RawID)}
+		f.mu.Unlock()
+		msg = replace(msg, msg.ID, id)
+		return way(&msg.Envelope, msg)
+	case env.Method == "notifications/cancelled":
+		return s.withdraw(way, parts)
+	}
+	return way(env, parts...)
+}
+
+// withdraw tells the client that a tool server does not wait for an answer any more.
+func (s seat) withdraw(way func(*mcpraw.Envelope, ...io.WriterTo) error, parts []io.WriterTo) error {
+	msg, err := whole(parts)
+	if err != nil || !msg.Params.Present() {
+		return err
+	}
+	params := msg.Head[msg.Params.From:msg.Params.To]
+	from, to, ok := mcpraw.Locate(params, "/requestId")
+	if !ok {
+		return nil
+	}
+	f, theirs := s.m.f, wire.KeyOf(params[from:to])
+	var mine []byte
+	f.mu.Lock()
+	for key, q := range f.questions {
+		if q.m == s.m && wire.KeyOf(q.id) == theirs {
+			mine = tga.AppendString(nil, string(key[1:]))
+			delete(f.questions, key)
+		}
+	}
+	f.mu.Unlock()
+	if mine == nil {
+		return nil
+	}
+	msg = replace(msg, mcpraw.Span{From: msg.Params.From + int64(from), To: msg.Params.From + int64(to)}, mine)
+	return way(&msg.Envelope, msg)
+}
+
+// whole is a message in memory.
+func whole(parts []io.WriterTo) (*wire.Frame, error) {
+	var buf bytes.Buffer
+	for _, p := range parts {
+		if _, err := p.WriteTo(&buf); err != nil {
+			return nil, err
+		}
+	}
+	return wire.NewFrame(buf.Bytes()), nil
+}

@@ -1,0 +1,110 @@
+//go:build unix
+
+package mcpshim
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/tgad/tgad/internal/mcpfront/wire"
+)
+
+// Stdio serves one client on in and out until in ends or ctx does.
+func (g *Gate) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	f, err := g.fan(stdout{wire.NewSink(out)}, whose{})
+	if err != nil {
+		return err
+	}
+	defer f.release()
+	s := g.all[0].Shim
+	w := wired{p: f, busy: f.underway, first: func() {}, most: s.opts.MaxFrameBytes, grace: s.grace, quit: s.quit, log: g.log}
+	for _, m := range f.members {
+		w.all = append(w.all, m.conv)
+	}
+	err, kept := w.serve(ctx, s.opts.State, in)
+	if kept != nil {
+		return kept
+	}
+	return err
+}
+
+// underway is how many of the client's requests the fan itself has not answered.
+func (f *fan) underway() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.asked {
+		if m == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// lobby is an endpoint over HTTP for the gate's clients.
+func (g *Gate) lobby(life context.Context) lobby {
+	f := newFront(g.all[0].Shim, life)
+	f.meet = g.meet
+	for _, b := range g.all {
+		b.Shim.reap = f.reap
+	}
+	return f
+}
+
+// Door is one endpoint over HTTP for the clients of several gates. A client is let in at the gate of
+// its identity, and what it has there (sessions, tool servers, keys) is of that gate alone.
+type Door struct {
+	// Who is the identity of a request by its Authorization header; "" is nobody's.
+	Who   func(authorization string) string
+	Gates map[string]*Gate
+}
+
+// Listen serves streamable HTTP on an address as [Shim.Listen] does.
+func (d *Door) Listen(ctx context.Context, address string) error {
+	l, err := listenOn(address)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, l, d.lobby)
+}
+
+type hall struct {
+	who     func(string) string
+	lobbies map[string]lobby
+}
+
+func (d *Door) lobby(life context.Context) lobby {
+	h := &hall{who: d.Who, lobbies: map[string]lobby{}}
+	for name, g := range d.Gates {
+		h.lobbies[name] = g.lobby(life)
+	}
+	return h
+}
+
+func (h *hall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var to lobby
+	if said := r.Header.Values("Authorization"); len(said) == 1 {
+		to = h.lobbies[h.who(said[0])]
+	} else if len(said) == 0 {
+		to = h.lobbies[h.who("")]
+	}
+	if to == nil {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="tgad gateway"`)
+		http.Error(w, "this gateway knows its clients, by an API key or a token in Authorization: Bearer …", http.StatusUnauthorized)
+		return
+	}
+	to.ServeHTTP(w, r)
+}
+
+func (h *hall) expire(now time.Time) {
+	for _, l := range h.lobbies {
+		l.expire(now)
+	}
+}
+
+func (h *hall) wait() {
+	for _, l := range h.lobbies {
+		l.wait()
+	}
+}
