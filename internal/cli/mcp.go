@@ -40,6 +40,8 @@ type mcp struct {
 	workspace workspace.Options
 
 	find string // flags that lead other verbs to the log
+
+	logs func(*config.Config) *config.Config // makes the configuration of an own log; nil leaves it
 }
 
 // MCP makes the verb mcp. socket is the flag of every verb.
@@ -139,15 +141,24 @@ func (m *mcp) options(args []string) (mcpshim.Options, error) {
 	tools, err := m.tools()
 	o.Tools = func(name string) mcpshim.Tool {
 		t, ok := tools[name]
-		if row := conf.ToolOf(o.Server, name); row != nil && !ok {
-			t = mcpshim.Tool{
-				Ungoverned: row.Log == "none", KeyPointer: row.Key.From, KeyArgument: row.Key.Argument, KeyMeta: row.Key.Meta,
-			}
+		if !ok {
+			t = toolOf(conf, o.Server, name)
 		}
 		t.Block = m.block
 		return t
 	}
 	return o, err
+}
+
+// toolOf is what a configuration says about how a tool's calls go through a shim.
+func toolOf(conf *config.Config, server, name string) mcpshim.Tool {
+	row := conf.ToolOf(server, name)
+	if row == nil {
+		return mcpshim.Tool{}
+	}
+	return mcpshim.Tool{
+		Ungoverned: row.Log == "none", KeyPointer: row.Key.From, KeyArgument: row.Key.Argument, KeyMeta: row.Key.Meta,
+	}
 }
 
 // tools reads the flags about single tools.
@@ -214,6 +225,9 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 				return nil, nil, err
 			}
 			conf.TrustHints = conf.TrustHints || m.trust
+			if m.logs != nil {
+				conf = m.logs(conf)
+			}
 		}
 		e, err := embed.Start(ctx, data, conf, log)
 		if err != nil {

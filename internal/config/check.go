@@ -47,6 +47,7 @@ func (c *Config) check(r *report, b Builder) {
 	c.Capability.check(r)
 	c.checkSupervisors(r)
 	c.checkAgent(r)
+	c.checkGateway(r)
 	for i := range c.Rules {
 		rule, at := &c.Rules[i], fmt.Sprintf("rule.%d", i)
 		rule.check(r, at)
@@ -158,6 +159,7 @@ var only = map[string][]string{
 	"protocol_version": {MCPCommand, MCPURL}, "start_timeout": {MCPCommand, MCPURL}, "trusted": {MCPCommand, MCPURL, External},
 	"paths": {HTTP}, "statuses": {HTTP}, "connect_ahead": {HTTP},
 	"call_ids": {MCPCommand, MCPURL, External}, "drift": {MCPCommand, MCPURL, External},
+	"prefix": {MCPCommand, MCPURL}, "rename": {MCPCommand, MCPURL}, "allow": {MCPCommand, MCPURL}, "deny": {MCPCommand, MCPURL},
 	"concurrency": {MCPCommand, MCPURL, HTTP, GRPC}, "breaker": {MCPCommand, MCPURL, HTTP, GRPC}, "retry": {MCPCommand, MCPURL, HTTP, GRPC},
 }
 

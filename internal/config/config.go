@@ -36,6 +36,8 @@ type Config struct {
 	Models []Model `toml:"model"`
 	Agent  Agent   `toml:"agent"`
 
+	Gateway Gateway `toml:"gateway"`
+
 	profile ledger.Profile
 	dir     string // of the file; relative paths in it start here
 
@@ -117,7 +119,13 @@ type Server struct {
 
 	// For tgad mcp, which stands between a client and the server.
 	CallIDs []string `toml:"call_ids"` // names in _meta whose value tells one call of the client from another
-	Drift   string   `toml:"drift"`    // a tool whose definition changed: "report" (default) or "block"
+	Drift   string   `toml:"drift"`    // a tool whose definition changed: "report" (default) or "block" (of tgad gateway)
+
+	// For tgad gateway, which has the servers of type mcp-* behind one endpoint.
+	Prefix *string           `toml:"prefix"` // before the client's names of the server's tools; the id and "__"
+	Rename map[string]string `toml:"rename"` // a tool's name: the client's name of it
+	Allow  []string          `toml:"allow"`  // tools that clients may have; absent = all
+	Deny   []string          `toml:"deny"`   // tools that they may not have
 }
 
 // Breaker is the circuit breaker of a server.

@@ -21,7 +21,7 @@ var doors = map[string][]string{
 	"github.com/klauspost/compress":          {"wal", "internal/segment"},
 	"github.com/modelcontextprotocol/go-sdk": {"runtime/mcp", "internal/payments/server"},
 	"github.com/failsafe-go/failsafe-go":     {"runtime/dispatch", "internal/verify"},
-	"github.com/golang-jwt/jwt":              {"internal/capability"},
+	"github.com/golang-jwt/jwt":              {"internal/capability", "internal/mcpfront/identity"},
 	"github.com/jackc/pgx":                   {"internal/verify/pgcheck"},
 	"modernc.org/sqlite":                     {"internal/verify/sqlitecheck", "runtime/workstate/sqlitefile"},
 	"github.com/spf13/cobra":                 {"cmd/tgad", "internal/"},

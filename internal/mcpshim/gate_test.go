@@ -310,7 +310,7 @@ func TestIdentitiesAreApart(t *testing.T) {
 	w := newWorld(t)
 	d := &Door{Gates: map[string]*Gate{}, Who: func(said string) string { return strings.TrimPrefix(said, "Bearer ") }}
 	for _, name := range []string{"ann", "bob"} {
-		d.Gates[name] = w.gateTo(names.Lists{}, w.behind("a", names.Names{}, func(o *Options) { o.Namespace = name }))
+		d.Gates[name] = w.gateTo(names.Lists{}, w.behind("a", names.Names{}, func(o *Options) { o.Namespace, o.KeySpace = name, name }))
 	}
 	url := w.door(d.lobby)
 	as := func(name string) []string { return []string{"Authorization", "Bearer " + name} }
@@ -326,8 +326,9 @@ func TestIdentitiesAreApart(t *testing.T) {
 	}
 	_, got := call("ann")
 	has(t, got, `"dev.tgad/replayed":true`)
-	if n := len(journalOf(t, w.journalOf("a"))); n != 2 {
-		t.Errorf("%d effects of two identities' calls under one key", n)
+	// The tool server is told two keys: it may itself answer a key that it has seen.
+	if e := journalOf(t, w.journalOf("a")); len(e) != 2 || e[0].Key != "ann:k" || e[1].Key != "bob:k" {
+		t.Errorf("effects of two identities' calls under one key: %+v", e)
 	}
 	before := w.db.Stats().Entries
 	for _, c := range [][]string{nil, as("eve"), as(""), append(as("ann"), as("bob")...)} {
@@ -345,6 +346,21 @@ func TestIdentitiesAreApart(t *testing.T) {
 	}
 	if status, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, append(as("bob"), "Mcp-Session-Id", session)...); status != 404 {
 		t.Errorf("another identity's session: %d %s", status, got)
+	}
+}
+
+// TestKeySpacesAreApart: no key of one space is one of another, however long it is.
+func TestKeySpacesAreApart(t *testing.T) {
+	seen := map[string]string{}
+	for _, space := range []string{"", "a", "a:", "a%3A", "a/b", "A"} {
+		for _, key := range []string{"k", ":k", "b:k", strings.Repeat("k", maxLedgerKey), strings.Repeat("k", maxLedgerKey+1)} {
+			q := &call{conv: &conv{s: &Shim{opts: Options{KeySpace: space}}}}
+			got, of := q.named(key), fmt.Sprintf("%q %.10q", space, key)
+			if len(got) > maxLedgerKey || space != "" && seen[got] != "" {
+				t.Errorf("%s is %.40s, as is %s", of, got, seen[got])
+			}
+			seen[got] = of
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package mcpshim
 
 import (
 	"cmp"
+	"net/url"
 
 	"github.com/tgad/tgad/internal/mcpraw"
 	"github.com/tgad/tgad/ledger"
@@ -13,16 +14,16 @@ import (
 // repeat of an earlier one is the log's to say ([call.Decide]).
 func (q *call) key() (string, error) {
 	if k := q.params.metaValue(MetaKey); k != nil {
-		return fit(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k))
+		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k))
 	}
 	if q.tool.KeyPointer != "" {
 		if k := mcpraw.ScalarText(mcpraw.At(q.args, q.tool.KeyPointer)); k != "" {
-			return fit(k), nil
+			return q.named(k), nil
 		}
 	}
 	for _, name := range q.conv.s.opts.CallIDs {
 		if id := q.params.metaText(name); id != "" {
-			return fit(name + "=" + id), nil
+			return q.named(name + "=" + id), nil
 		}
 	}
 	q.derived, q.scope = true, cmp.Or(q.params.metaText(MetaScope), q.conv.s.opts.Scope)
@@ -41,6 +42,15 @@ func (q *call) key() (string, error) {
 
 // The longest key that the log takes.
 const maxLedgerKey = 255
+
+// named is a key that the client names, of its key space. It is of that also for a tool server, which
+// knows no namespaces: it would answer one client's call with the result of another's.
+func (q *call) named(k string) string {
+	if space := q.conv.s.opts.KeySpace; space != "" {
+		k = url.QueryEscape(space) + ":" + k // escaped, it has no colon of its own
+	}
+	return fit(k)
+}
 
 // fit returns a key that the log takes: a longer one is its digest.
 func fit(k string) string {

@@ -65,6 +65,9 @@ type Options struct {
 
 	Log       Log
 	Namespace string
+	// KeySpace goes before every key that a client names, and a colon, so that two clients' keys
+	// are two for a tool server too. "" leaves keys as they are.
+	KeySpace string
 	// State is a directory for what the shims of this machine must know of each other:
 	// which of them runs, and the permits that are out. Required.
 	State string

@@ -1,0 +1,261 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/mcpfront/identity"
+	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/mcpshim"
+	"github.com/tgad/tgad/internal/secretfile"
+	"github.com/tgad/tgad/internal/workspace"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// gateway is the verb gateway: mcp for the servers of a configuration, all at once.
+type gateway struct {
+	mcp
+	as   string
+	conf *config.Config
+
+	looks map[string]*workspace.Keeper // of servers
+}
+
+// Gateway makes the verb gateway. socket is the flag of every verb.
+func Gateway(s *Streams, socket *string) *cobra.Command {
+	g := &gateway{mcp: mcp{Streams: s, socket: socket}, looks: map[string]*workspace.Keeper{}}
+	c := &cobra.Command{
+		Use:   "gateway --config FILE",
+		Short: "Run several MCP servers behind one endpoint",
+		Long: `gateway has the servers of type mcp-command and mcp-url of FILE behind one endpoint, on stdin
+and stdout or, with --listen, over streamable HTTP. What tgad mcp does for the calls of one
+server it does for the calls of each. A client sees a tool under the server's prefix and the
+tool's name; prefix, rename, allow and deny of a [[server]] say otherwise.
+
+With a [[gateway.identity]] the clients are known by an API key or a token, and each has a
+namespace of its own: the same key of two clients is two calls.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return g.run(cmd.Context(), cmd) },
+	}
+	f := c.PersistentFlags()
+	f.StringVar(&g.file, "config", "", "configuration `file` (TOML)")
+	f.StringVar(&g.data, "data", os.Getenv("TGAD_DATA"), "keep the log in this directory (or $TGAD_DATA)")
+	f.StringVar(&g.state, "state", "", "directory for what the gateway itself remembers")
+	f.TextVar(&g.level, "log-level", slog.LevelWarn, "debug, info, warn or error, on stderr")
+	f.StringVar(&g.as, "identity", "", "`NAME` of the identity that the client on stdin is")
+	c.Flags().StringVar(&g.listen, "listen", "", "serve streamable HTTP on `ADDR` or unix:PATH in place of stdin and stdout")
+	c.AddCommand(g.accept())
+	return c
+}
+
+// open reads the configuration and finds the log.
+func (g *gateway) open(ctx context.Context, cmd *cobra.Command) (log *client.Client, stop func(), err error) {
+	if g.file == "" {
+		return nil, nil, Usagef("give --config: it names the servers")
+	}
+	if g.conf, err = assemble.Load(g.file); err != nil {
+		return nil, nil, err
+	}
+	if len(g.conf.BehindGateway()) == 0 {
+		return nil, nil, tga.Errorf(tga.ValidationError, "%s has no [[server]] of type %s or %s: there is nothing to put behind the gateway", g.file, config.MCPCommand, config.MCPURL)
+	}
+	g.logs = (*config.Config).ForGatewayLog
+	return g.log(ctx, cmd, g.logger())
+}
+
+func (g *gateway) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(g.Err, &slog.HandlerOptions{Level: g.level}))
+}
+
+func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
+	log, stop, err := g.open(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	people := g.conf.Gateway.Identities
+	if g.listen == "" && (g.as == "") != (len(people) == 0) || g.listen != "" && g.as != "" {
+		return Usagef("--identity says who the client on stdin is, where the configuration has identities")
+	}
+	door := &mcpshim.Door{Who: func(string) string { return "" }, Gates: map[string]*mcpshim.Gate{}}
+	if len(people) > 0 {
+		if door.Who, err = g.who(); err != nil {
+			return err
+		}
+	} else {
+		people = []config.Identity{{}}
+	}
+	var open []*mcpshim.Shim
+	defer func() {
+		for _, s := range open {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	for i := range people {
+		if g.as != "" && people[i].Name != g.as {
+			continue
+		}
+		gate, shims, err := g.gate(ctx, log, &people[i])
+		if open = append(open, shims...); err != nil {
+			return err
+		}
+		door.Gates[people[i].Name] = gate
+	}
+	if g.listen != "" {
+		return door.Listen(ctx, g.listen)
+	}
+	gate := door.Gates[g.as]
+	if gate == nil {
+		return Usagef("--identity %q: the configuration has no such identity", g.as)
+	}
+	return gate.Stdio(ctx, g.In, g.Out)
+}
+
+// who tells the identities apart.
+func (g *gateway) who() (func(string) string, error) {
+	var tokens *identity.Tokens
+	var err error
+	if j := g.conf.Gateway.JWT; j.JWKSFile != "" {
+		if tokens, err = identity.OpenTokens(g.conf.Path(j.JWKSFile), j.Issuer, j.Audience); err != nil {
+			return nil, err
+		}
+	}
+	var all []identity.Known
+	for _, p := range g.conf.Gateway.Identities {
+		all = append(all, identity.Known{Name: p.Name, KeySHA256: p.KeySHA256, KeyFile: g.conf.Path(p.KeyFile), Subject: p.Subject})
+	}
+	book, err := identity.New(all, tokens)
+	if err != nil {
+		return nil, err
+	}
+	return book.Of, nil
+}
+
+// gate is the endpoint of one identity.
+func (g *gateway) gate(ctx context.Context, log *client.Client, of *config.Identity) (*mcpshim.Gate, []*mcpshim.Shim, error) {
+	var shims []*mcpshim.Shim
+	var all []mcpshim.Behind
+	for _, server := range g.conf.BehindGateway() {
+		s, err := g.shim(ctx, log, server, of.Space())
+		if err != nil {
+			return nil, shims, err
+		}
+		shims = append(shims, s)
+		all = append(all, mcpshim.Behind{Shim: s, Names: server.Names()})
+	}
+	o := mcpshim.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Logger: g.logger()}
+	for _, q := range of.Limits {
+		o.Quotas = append(o.Quotas, mcpshim.Quota{Tool: q.Tool, Calls: q.Calls, Per: q.Per.D})
+	}
+	gate, err := mcpshim.NewGate(all, o)
+	return gate, shims, err
+}
+
+// shim is that of one server, for the calls of one namespace.
+func (g *gateway) shim(ctx context.Context, log *client.Client, s *config.Server, namespace string) (*mcpshim.Shim, error) {
+	headers, err := secretfile.Headers(g.conf.Path(s.HeadersFile))
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "server %q: headers_file: %w", s.ID, err)
+	}
+	o := mcpshim.Options{
+		Server: s.ID, Command: s.Command, Dir: g.conf.Path(s.Dir), URL: s.URL, Headers: headers, Namespace: namespace, KeySpace: namespace, State: g.state,
+		CallIDs: s.CallIDs, Tasks: mcpshim.TasksOff, TrustHints: s.Trusted, StartTimeout: s.StartTimeout.D, Stderr: os.Stderr, Logger: g.logger(),
+		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(s.ID, namespace),
+		Tools: func(name string) mcpshim.Tool {
+			t := toolOf(g.conf, s.ID, name)
+			t.Block = s.Drift != "report"
+			return t
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		o.Env = append(o.Env, name+"="+s.Env[name])
+	}
+	if o.State == "" {
+		dir := g.data
+		if dir == "" {
+			dir = stateDir()
+		}
+		o.State = filepath.Join(dir, "mcp")
+	}
+	if s.Workspace != "" && g.looks[s.ID] == nil {
+		if g.looks[s.ID], err = workspace.Open(ctx, assemble.Workspace(g.conf, s)); err != nil {
+			return nil, err
+		}
+	}
+	o.Workspace = g.looks[s.ID]
+	return mcpshim.New(o)
+}
+
+// acceptVerb is the command that pins the definitions of a server as they are now.
+func (g *gateway) acceptVerb(server, namespace string) string {
+	words := []string{"tgad gateway accept", ShellWord(server), "--config", ShellWord(Absolute(g.file)), g.find}
+	for _, p := range g.conf.Gateway.Identities {
+		if p.Space() == namespace {
+			words = append(words, "--identity", ShellWord(p.Name))
+			break
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func (g *gateway) accept() *cobra.Command {
+	return &cobra.Command{
+		Use:   "accept --config FILE SERVER",
+		Short: "Pin the definitions of a server's tools as they are now",
+		Long: `accept starts a server of FILE, pins the definitions of its tools as they are now, and ends it.
+A gateway refuses the calls of a tool whose definition is not the pinned one, unless the
+[[server]] says drift = "report". Definitions are pinned for each namespace: say whose with
+--identity.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			log, stop, err := g.open(cmd.Context(), cmd)
+			if err != nil {
+				return err
+			}
+			defer stop()
+			var of *config.Identity
+			for i, p := range g.conf.Gateway.Identities {
+				if p.Name == g.as {
+					of = &g.conf.Gateway.Identities[i]
+				}
+			}
+			if of == nil {
+				if g.as != "" || len(g.conf.Gateway.Identities) > 0 {
+					return Usagef("--identity %q: the configuration has no such identity", g.as)
+				}
+				of = &config.Identity{}
+			}
+			for _, server := range g.conf.BehindGateway() {
+				if server.ID == args[0] {
+					return g.pin(cmd.Context(), log, server, of)
+				}
+			}
+			return tga.Errorf(tga.NotFound, "%s has no server %q behind the gateway", g.file, args[0])
+		},
+	}
+}
+
+func (g *gateway) pin(ctx context.Context, log *client.Client, server *config.Server, of *config.Identity) error {
+	s, err := g.shim(ctx, log, server, of.Space())
+	if err != nil {
+		return err
+	}
+	tools, err := s.Inspect(ctx, true)
+	if err == nil {
+		err = g.tabulate(server.ID, tools, g.conf)
+	}
+	return errors.Join(err, s.Close())
+}

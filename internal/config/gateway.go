@@ -1,0 +1,177 @@
+package config
+
+import (
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tgad/tgad/internal/mcpfront/names"
+	"github.com/tgad/tgad/internal/outcome"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Gateway is what is said of tgad gateway beside its servers.
+type Gateway struct {
+	Identities []Identity `toml:"identity"`
+	JWT        JWT        `toml:"jwt"`
+}
+
+// Identity is one client of a gateway, or several with one key.
+type Identity struct {
+	Name      string   `toml:"name"`
+	Namespace string   `toml:"namespace"`  // of its calls and keys; the name
+	KeySHA256 string   `toml:"key_sha256"` // of its API key, in hex
+	KeyFile   string   `toml:"key_file"`   // file with its API key, in place of key_sha256
+	Subject   string   `toml:"subject"`    // claim sub of its tokens, see [JWT]
+	Allow     []string `toml:"allow"`      // names of tools that it may have; absent = all
+	Deny      []string `toml:"deny"`
+	Limits    []Quota  `toml:"limit"`
+}
+
+// Quota bounds how many calls of some tools an identity makes.
+type Quota struct {
+	Tool  string   `toml:"tool"`  // a name, or the beginning of one and "*"; all tools where absent
+	Calls int      `toml:"calls"` // in each window of
+	Per   Duration `toml:"per"`
+}
+
+// JWT says which tokens name an identity.
+type JWT struct {
+	JWKSFile string `toml:"jwks_file"` // the public keys, RFC 7517
+	Issuer   string `toml:"issuer"`
+	Audience string `toml:"audience"`
+}
+
+// BehindGateway are the servers that tgad gateway has behind its endpoint.
+func (c *Config) BehindGateway() (all []*Server) {
+	for i := range c.Servers {
+		if s := &c.Servers[i]; s.SpeaksMCP() {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Names are the names under which the clients of a gateway see what the server has.
+func (s *Server) Names() names.Names {
+	n := names.Names{Prefix: names.Default(s.ID), Rename: s.Rename, Lists: names.Lists{Allow: s.Allow, Deny: s.Deny}}
+	if s.Prefix != nil {
+		n.Prefix = *s.Prefix
+	}
+	return n
+}
+
+// ForGatewayLog is the configuration of the log that a gateway keeps: the gateway calls the
+// servers, so for the log they are external ones.
+func (c *Config) ForGatewayLog() *Config {
+	log := *c
+	log.Servers, log.Tools = slices.Clone(c.Servers), slices.Clone(c.Tools)
+	mcp := map[string]bool{}
+	for i := range log.Servers {
+		if s := &log.Servers[i]; s.SpeaksMCP() {
+			mcp[s.ID], s.Type, s.Workspace = true, External, ""
+		}
+	}
+	for i := range log.Tools {
+		if t := &log.Tools[i]; mcp[t.Server] && t.Answer == "" {
+			t.Answer = outcome.FormMCP
+		}
+	}
+	return &log
+}
+
+// checkGateway checks what belongs to tgad gateway, but for names: to a daemon they mean nothing.
+func (c *Config) checkGateway(r *report) {
+	for i := range c.Servers {
+		for key, list := range map[string][]string{"allow": c.Servers[i].Allow, "deny": c.Servers[i].Deny} {
+			r.patterns(fmt.Sprintf("server.%d.%s", i, key), list)
+		}
+	}
+	c.Gateway.check(r)
+}
+
+// patterns refuses names with a star that is not their end.
+func (r *report) patterns(path string, list []string) {
+	for _, p := range list {
+		if p == "" || strings.Contains(strings.TrimSuffix(p, "*"), "*") {
+			r.add(path, "%q: want a name, or the beginning of one and *", p)
+		}
+	}
+}
+
+func (g *Gateway) check(r *report) {
+	jwt := g.JWT != JWT{}
+	if jwt && (g.JWT.JWKSFile == "" || g.JWT.Issuer == "" || g.JWT.Audience == "") {
+		r.add("gateway.jwt", "jwks_file, issuer and audience are required: a token of another issuer, or for somebody else, is not for this gateway")
+	}
+	taken := map[string]map[string]bool{"name": {}, "key_sha256": {}, "key_file": {}, "subject": {}}
+	spaces := map[string][]int{}
+	for i := range g.Identities {
+		id, at := &g.Identities[i], fmt.Sprintf("gateway.identity.%d", i)
+		if !tga.CleanName(id.Name) {
+			r.add(at+".name", "%q: want %s", id.Name, tga.CleanNameForm)
+		}
+		for key, v := range map[string]string{"name": id.Name, "key_sha256": strings.ToLower(id.KeySHA256), "key_file": id.KeyFile, "subject": id.Subject} {
+			if v != "" && taken[key][v] {
+				r.add(at+"."+key, "it is another identity's too")
+			}
+			taken[key][v] = true
+		}
+		id.checkKey(r, at, jwt)
+		spaces[id.Space()] = append(spaces[id.Space()], i)
+		r.patterns(at+".allow", id.Allow)
+		r.patterns(at+".deny", id.Deny)
+		for j := range id.Limits {
+			id.Limits[j].check(r, fmt.Sprintf("%s.limit.%d", at, j))
+		}
+	}
+	for _, space := range slices.Sorted(maps.Keys(spaces)) {
+		for _, i := range spaces[space] {
+			if len(space) > 255 {
+				r.add(fmt.Sprintf("gateway.identity.%d.namespace", i), "%d bytes, want at most 255", len(space))
+			}
+			if len(spaces[space]) > 1 && g.Identities[i].Namespace == "" {
+				r.add(fmt.Sprintf("gateway.identity.%d", i), "another identity has the namespace %q too, and so the same keys: say namespace here if you mean that", space)
+			}
+		}
+	}
+}
+
+// Space is the namespace of the identity's calls.
+func (id *Identity) Space() string {
+	if id.Namespace != "" {
+		return id.Namespace
+	}
+	return id.Name
+}
+
+func (id *Identity) checkKey(r *report, at string, jwt bool) {
+	if id.KeySHA256 != "" {
+		if raw, err := hex.DecodeString(id.KeySHA256); err != nil || len(raw) != 32 {
+			r.add(at+".key_sha256", "want 64 hex digits: printf %%s KEY | sha256sum")
+		}
+	}
+	switch {
+	case id.KeySHA256 != "" && id.KeyFile != "":
+		r.add(at+".key_file", "it cannot stand beside key_sha256")
+	case id.KeySHA256 == "" && id.KeyFile == "" && id.Subject == "":
+		r.add(at, "nobody can be it: give key_sha256, key_file or subject")
+	case id.Subject != "" && !jwt:
+		r.add(at+".subject", "no token can be checked: say [gateway.jwt]")
+	}
+}
+
+func (q *Quota) check(r *report, at string) {
+	if q.Tool != "" {
+		r.patterns(at+".tool", []string{q.Tool})
+	}
+	if q.Calls < 1 {
+		r.add(at+".calls", "%d: want at least 1; a tool that is not to be called belongs into deny", q.Calls)
+	}
+	r.duration(at+".per", q.Per)
+	if q.Per.bad == nil && q.Per.D <= 0 {
+		r.add(at+".per", "want a time, as \"1m\"")
+	}
+}

@@ -1,0 +1,64 @@
+package config_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/outcome"
+)
+
+// TestGatewayIsChecked: two identities share keys only where both say so, and nobody is let in by
+// what cannot be checked.
+func TestGatewayIsChecked(t *testing.T) {
+	sum := strings.Repeat("ab", 32)
+	who := func(name, more string) string {
+		return fmt.Sprintf("[[gateway.identity]]\nname = %q\n%s\n", name, more)
+	}
+	a, jwt := who("a", `key_file = "a"`), "[gateway.jwt]\njwks_file = \"k\"\nissuer = \"i\"\naudience = \"a\"\n"
+	for _, c := range []struct{ text, want string }{
+		{a + who("b", `key_sha256 = "`+sum+`"`), ""},
+		{jwt + who("a", `subject = "s"`), ""},
+		{a + who("a", `key_file = "b"`), "another identity's too"},
+		{a + who("b", `key_file = "a"`), "another identity's too"},
+		{a + who("b", "key_file = \"b\"\nnamespace = \"a\""), "another identity has the namespace"},
+		{who("a", "key_file = \"a\"\nnamespace = \"x\"") + who("b", "key_file = \"b\"\nnamespace = \"x\""), ""},
+		{who("a", "key_file = \"a\"\nnamespace = \""+strings.Repeat("n", 255)+"\""), ""},
+		{who("a", "key_file = \"a\"\nnamespace = \""+strings.Repeat("n", 256)+"\""), "256 bytes"},
+		{who("a", ""), "nobody can be it"},
+		{who("a", `subject = "s"`), "no token can be checked"},
+		{who("a", `key_sha256 = "`+sum[1:]+`"`), "64 hex digits"},
+		{who("a", "key_file = \"a\"\nkey_sha256 = \""+sum+"\""), "cannot stand beside"},
+		{who("", `key_file = "a"`), "gateway.identity.0.name"},
+		{"[gateway.jwt]\njwks_file = \"k\"\n", "are required"},
+		{who("a", "key_file = \"a\"\nallow = [\"a*b\"]"), "the beginning of one"},
+		{a + "[[gateway.identity.limit]]\ncalls = 1\nper = \"1ms\"\n", ""},
+		{a + "[[gateway.identity.limit]]\ncalls = 0\nper = \"1m\"\n", "want at least 1"},
+		{a + "[[gateway.identity.limit]]\ncalls = 1\n", "want a time"},
+		{"[[server]]\nid = \"x\"\ntype = \"mcp-command\"\ncommand = [\"x\"]\ndeny = [\"\"]\n", "the beginning of one"},
+		{"[[server]]\nid = \"x\"\ntype = \"external\"\nprefix = \"x\"\n", "does not belong to type external"},
+	} {
+		_, err := assemble.Parse("", []byte(c.text))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s\n%v, want %q", c.text, err, c.want)
+		}
+	}
+}
+
+// TestLogOfAGatewayCallsNobody: for it the servers are external, and their answers are MCP's.
+func TestLogOfAGatewayCallsNobody(t *testing.T) {
+	c, err := assemble.Parse("", []byte("[[server]]\nid = \"x\"\ntype = \"mcp-command\"\ncommand = [\"x\"]\n[[server]]\nid = \"y\"\ntype = \"http\"\nurl = \"http://y\"\n"+
+		"[[tool]]\nserver = \"x\"\nname = \"t\"\n[[tool]]\nserver = \"y\"\nname = \"t\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := c.ForGatewayLog()
+	if log.Servers[0].Type != config.External || log.Servers[1].Type != config.HTTP || log.Tools[0].Answer != outcome.FormMCP || log.Tools[1].Answer != "" {
+		t.Errorf("servers %+v, tools %+v", log.Servers, log.Tools)
+	}
+	if c.Servers[0].Type != config.MCPCommand || c.Tools[0].Answer != "" || len(c.BehindGateway()) != 1 {
+		t.Error("the configuration itself has changed")
+	}
+}
