@@ -216,8 +216,9 @@ func (t *Tools) transport(s *config.Server, dir string, b Options) (runtime.Disp
 	if b.OnToolsChanged != nil {
 		o.OnToolsChanged = func() { b.OnToolsChanged(s.ID) }
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
-		o.Env = append(o.Env, name+"="+s.Env[name])
+	o.Env, err = Environment(t.config, s)
+	if err != nil {
+		return nil, err
 	}
 	if s.Type == config.MCPCommand {
 		// Named by the id's digest: an id may hold a slash and be 128 bytes long.
@@ -234,6 +235,19 @@ func (t *Tools) transport(s *config.Server, dir string, b Options) (runtime.Disp
 		t.trusted = append(t.trusted, s.ID)
 	}
 	return server, nil
+}
+
+// Environment is what a server's process has in its environment beside what it inherits. The file
+// of secrets counts last.
+func Environment(c *config.Config, s *config.Server) (all []string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		all = append(all, name+"="+s.Env[name])
+	}
+	secrets, err := secretfile.Env(c.Path(s.EnvFile))
+	if err != nil {
+		return nil, tga.Errorf(tga.ValidationError, "env_file: %w", err)
+	}
+	return append(all, secrets...), nil
 }
 
 // headers reads the headers file of a server.

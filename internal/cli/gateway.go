@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -180,8 +178,8 @@ func (g *gateway) shim(ctx context.Context, log *client.Client, s *config.Server
 			return t
 		},
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
-		o.Env = append(o.Env, name+"="+s.Env[name])
+	if o.Env, err = assemble.Environment(g.conf, s); err != nil {
+		return nil, err
 	}
 	if o.State == "" {
 		dir := g.data

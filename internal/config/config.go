@@ -92,6 +92,7 @@ type Server struct {
 
 	Command         []string          `toml:"command"`        // mcp-command
 	Env             map[string]string `toml:"env"`            // mcp-command: added to what a child inherits
+	EnvFile         string            `toml:"env_file"`       // mcp-command: secrets for it, NAME=value a line, mode 0600 or 0640
 	Dir             string            `toml:"dir"`            // mcp-command: working directory
 	URL             string            `toml:"url"`            // mcp-url, http; grpc: host:port or unix:/path
 	DescriptorSet   string            `toml:"descriptor_set"` // grpc: file; absent = server reflection

@@ -7,6 +7,7 @@
 //
 //	closed  a secret that others can read, or could have written, is not used   [Read]      TestWhoMayHaveAccess
 //	silent  no error holds a part of the content                                [Headers]   TestHeadersAreChecked
+//	                                                                            [Env]       TestVariablesAreChecked
 package secretfile
 
 import (
@@ -80,6 +81,42 @@ func Headers(path string) (map[string]string, error) {
 		headers[http.CanonicalHeaderKey(name)] = value
 	}
 	return headers, nil
+}
+
+// Env reads a file of environment variables: "NAME=value" a line, each name once; empty lines and
+// those that begin with # are passed over. A value is taken as it stands, without the white space
+// around it. "" is no file, and no variables.
+func Env(path string) ([]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	raw, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	seen, n := map[string]bool{}, 0
+	for line := range strings.Lines(string(raw)) {
+		n++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok || !isVariable(name) || seen[name] || strings.ContainsRune(value, 0) {
+			return nil, fmt.Errorf("%s:%d: want NAME=value, each name once", path, n)
+		}
+		seen[name] = true
+		all = append(all, name+"="+strings.TrimSpace(value))
+	}
+	return all, nil
+}
+
+// isVariable reports whether s is a name of POSIX for a variable of the environment.
+func isVariable(s string) bool {
+	return s != "" && (s[0] < '0' || s[0] > '9') && strings.IndexFunc(s, func(r rune) bool {
+		letter := 'a' <= r|0x20 && r|0x20 <= 'z'
+		return !letter && (r < '0' || r > '9') && r != '_'
+	}) < 0
 }
 
 // isName reports whether s is a token of RFC 9110 §5.6.2.

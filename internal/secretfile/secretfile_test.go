@@ -2,6 +2,7 @@ package secretfile
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -99,5 +100,26 @@ func TestHeadersAreChecked(t *testing.T) {
 	}
 	if _, err := Headers(write(t, "A: b\n", 0o604)); err == nil {
 		t.Error("headers that everybody can read are taken")
+	}
+}
+
+func TestVariablesAreChecked(t *testing.T) {
+	for content, want := range map[string]string{
+		"A=1\n# B=2\n\n_c9 = no\n": "", "A=1\n\n# B=2\n _c9=x=y z \nE=": "[A=1 _c9=x=y z E=]",
+		"A=s3cret\nA=2": "", "9A=s3cret": "", "A-B=s3cret": "", "s3cret": "", "=s3cret": "", "A=s3cret\x00": "", "\u017f=s3cret": "",
+	} {
+		got, err := Env(write(t, content, 0o600))
+		if (err == nil) != (want != "") || err == nil && fmt.Sprint(got) != want {
+			t.Errorf("%q: %q, %v", content, got, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%q: the error tells the secret: %v", content, err)
+		}
+	}
+	if got, err := Env(""); err != nil || got != nil {
+		t.Errorf("no file: %q, %v", got, err)
+	}
+	if _, err := Env(write(t, "A=1", 0o644)); err == nil {
+		t.Error("a file that others can read was taken")
 	}
 }
