@@ -163,6 +163,31 @@ func TestNextCallWaitsForTheNote(t *testing.T) {
 	}
 }
 
+// TestProposedKey: the member idempotencyKey of SEP-3182 is the key of a call, and the tool server has
+// it where the client put it: as it came, or in its key space.
+func TestProposedKey(t *testing.T) {
+	for space, key := range map[string]string{"": "k", "ann": "ann:k"} {
+		w := newWorld(t)
+		w.opts.KeySpace = space
+		h := w.start()
+		h.handshake()
+		ask := func(id, member string) string {
+			return h.ask(id, "tools/call", `{"name":"charge",`+member+`,"arguments":{"n":1}}`)
+		}
+		lacks(t, ask("1", `"idempotencyKey" : "k"`), "replayed", "error")
+		has(t, ask("2", `"idempotencyKey":"k"`), "replayed")
+		has(t, ask("3", `"_meta":{"dev.tgad/idempotencyKey":"k"},"idempotencyKey":"other"`), "replayed")
+		for _, bad := range []string{`"idempotencyKey":""`, `"idempotencyKey":{}`, `"idempotencyKey":"a","idempotencyKey":"b"`} {
+			has(t, ask("4", bad), `"code":-32602`, "idempotencyKey")
+		}
+		e := w.effects()
+		if len(e) != 1 || e[0].Key != key || w.record("charge", key) == nil {
+			t.Fatalf("effects %+v", e)
+		}
+		has(t, e[0].Line, `"idempotencyKey" : "`+key+`"`)
+	}
+}
+
 func TestKeysByTheFirstRuleThatFits(t *testing.T) {
 	w := newWorld(t)
 	w.opts.CallIDs = []string{"claudecode/toolUseId"}

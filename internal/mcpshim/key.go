@@ -14,7 +14,10 @@ import (
 // repeat of an earlier one is the log's to say ([call.Decide]).
 func (q *call) key() (string, error) {
 	if k := q.params.metaValue(MetaKey); k != nil {
-		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k))
+		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/_meta/"+tga.EscapeToken(MetaKey))
+	}
+	if k := q.params.proposed; k != nil {
+		return q.named(mcpraw.ScalarText(k)), validKey(mcpraw.ScalarText(k), "/"+proposedKey)
 	}
 	if q.tool.KeyPointer != "" {
 		if k := mcpraw.ScalarText(mcpraw.At(q.args, q.tool.KeyPointer)); k != "" {
@@ -61,9 +64,9 @@ func fit(k string) string {
 	return "sha256=" + sum.String()
 }
 
-func validKey(k string) error {
+func validKey(k, at string) error {
 	if k == "" {
-		return tga.Errorf(tga.ValidationError, "want a string of 1 to %d characters", maxLedgerKey).At("/params/_meta/" + tga.EscapeToken(MetaKey))
+		return tga.Errorf(tga.ValidationError, "want a string of 1 to %d characters", maxLedgerKey).At("/params" + at)
 	}
 	return nil
 }

@@ -19,6 +19,8 @@ const (
 	MetaKey     = "dev.tgad/idempotencyKey"
 	MetaScope   = "dev.tgad/scope" // from a client: names the conversation
 	metaAttempt = "dev.tgad/attempt"
+
+	proposedKey = "idempotencyKey" // beside name and arguments
 )
 
 // callParams is what is read of the params of a tools/call.
@@ -31,6 +33,8 @@ type callParams struct {
 	// input is what the client adds when it repeats a call that wanted input: the
 	// members inputResponses and requestState. They belong to what is asked.
 	input []byte
+	// proposed is the member idempotencyKey, which SEP-3182 proposed; nil where there is none.
+	proposed []byte
 
 	metaMembers []mcpraw.Member
 }
@@ -40,7 +44,7 @@ type callParams struct {
 func parseCall(raw []byte) (*callParams, error) {
 	p := &callParams{raw: raw}
 	var err error
-	if p.members, err = mcpraw.Members(raw, "name", "arguments", "_meta", "inputResponses", "requestState", "task"); err != nil {
+	if p.members, err = mcpraw.Members(raw, "name", "arguments", "_meta", "inputResponses", "requestState", "task", proposedKey); err != nil {
 		return nil, under("/params", err)
 	}
 	named := false
@@ -56,6 +60,8 @@ func parseCall(raw []byte) (*callParams, error) {
 			p.args = v
 		case "_meta":
 			p.meta = v
+		case proposedKey:
+			p.proposed = v
 		case "inputResponses", "requestState", "task":
 			p.input = append(append(append(p.input, m.Name...), '='), v...)
 			p.input = append(p.input, 0)
@@ -146,6 +152,10 @@ func (p *callParams) govern(args []byte, key, trace string, attempt uint32, tool
 		case m.Name == "_meta":
 			out = append(out, p.raw[done:m.From]...)
 			out = p.appendMeta(out, ours, sc != runtime.SpanContext{})
+			done = m.To
+		case m.Name == proposedKey && key != "" && mcpraw.ScalarText(p.proposed) != key:
+			out = append(out, p.raw[done:m.From]...)
+			out = tga.AppendString(out, key)
 			done = m.To
 		case m.Name == "arguments":
 			out = append(out, p.raw[done:m.From]...)
