@@ -29,7 +29,7 @@ func id(n byte) tga.ID { return tga.ID{6: 0x70, 8: 0x80, 15: n} }
 func text(list []attribute.KeyValue) string {
 	var all []string
 	for _, kv := range list {
-		all = append(all, string(kv.Key)+"="+kv.Value.Emit())
+		all = append(all, string(kv.Key)+"="+kv.Value.String())
 	}
 	return strings.Join(all, " ")
 }
