@@ -101,29 +101,34 @@ func liar(name string, tries int) script {
 	return script{name: name, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
-			for o, err := range l.w.gate.OpenTraces(l.ctx) {
-				if err != nil {
-					return
-				}
-				if o.State == tga.Executing {
-					l.lie(o.TraceID)
-				}
-			}
+			l.each(tga.Executing, func(lease chain.Lease, t *chain.Trace) {
+				l.learn("lied", code(l.appendRaw(lease, appends, l.effect(t.Call, ""))))
+			})
 		}
 	}}
 }
 
-func (l *life) lie(trace tga.ID) {
+// each leases the open traces that are in a state, one after the other.
+func (l *life) each(in tga.State, f func(lease chain.Lease, t *chain.Trace)) {
+	for o, err := range l.w.gate.OpenTraces(l.ctx) {
+		if err != nil {
+			return
+		}
+		if o.State == in {
+			l.leased(o.TraceID, in, f)
+		}
+	}
+}
+
+func (l *life) leased(trace tga.ID, in tga.State, f func(lease chain.Lease, t *chain.Trace)) {
 	lease, err := l.w.gate.Acquire(l.ctx, trace)
 	if err != nil {
 		return
 	}
 	defer l.w.gate.Release(lease)
-	t, err := l.w.gate.Load(l.ctx, trace)
-	if err != nil || t.Head.State != tga.Executing {
-		return
+	if t, err := l.w.gate.Load(l.ctx, trace); err == nil && t.Head.State == in {
+		f(lease, t)
 	}
-	l.learn("lied", code(l.appendRaw(lease, appends, l.effect(t.Call, ""))))
 }
 
 // peer keeps the log of its calls itself and sends them: it appends what it is about to do,

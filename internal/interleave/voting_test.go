@@ -261,33 +261,15 @@ func forger(name string, tries int) script {
 	return script{name: name, run: func(l *life) {
 		for l.again(tries) {
 			l.forget()
-			for o, err := range l.w.gate.OpenTraces(l.ctx) {
-				if err != nil {
-					return
-				}
-				if o.State == tga.Pending {
-					l.forge(o.TraceID)
-				}
-			}
+			l.each(tga.Pending, func(lease chain.Lease, t *chain.Trace) {
+				l.learn("forged", code(l.appendRaw(lease, runtime.RightAppend|runtime.RightDecide, l.seal(t.ID, t.Request.PlanID, &tga.Artifact{
+					Type: tga.DecisionType, Meta: tga.Meta{runtime.MetaApprovers: "V, W"}, Decision: &tga.SupervisorDecision{
+						RequestID: t.Request.ID, RequestDigest: t.Request.Digest, Decision: tga.Approve, Rationale: "as if people had said so",
+					},
+				}))))
+			})
 		}
 	}}
-}
-
-func (l *life) forge(trace tga.ID) {
-	lease, err := l.w.gate.Acquire(l.ctx, trace)
-	if err != nil {
-		return
-	}
-	defer l.w.gate.Release(lease)
-	t, err := l.w.gate.Load(l.ctx, trace)
-	if err != nil || t.Head.State != tga.Pending {
-		return
-	}
-	l.learn("forged", code(l.appendRaw(lease, runtime.RightAppend|runtime.RightDecide, l.seal(trace, t.Request.PlanID, &tga.Artifact{
-		Type: tga.DecisionType, Meta: tga.Meta{runtime.MetaApprovers: "V, W"}, Decision: &tga.SupervisorDecision{
-			RequestID: t.Request.ID, RequestDigest: t.Request.Digest, Decision: tga.Approve, Rationale: "as if people had said so",
-		},
-	}))))
 }
 
 // Attachments has a gate before each look at what waits for people.
