@@ -138,6 +138,11 @@ id = "remote"
 type = "external"
 
 [[tool]]
+server = "remote"
+name = "pay"
+permit_time = "100ms" # it is in doubt soon
+
+[[tool]]
 server = "pay"
 name = "opaque"
 
