@@ -143,6 +143,11 @@ name = "pay"
 permit_time = "100ms" # it is in doubt soon
 
 [[tool]]
+server = "remote"
+name = "run"
+permit_time = "1h" # a copy may take its time
+
+[[tool]]
 server = "pay"
 name = "opaque"
 
