@@ -107,7 +107,7 @@ var meetings = []struct {
 	{"a caller, two votes and a laxer rule", []script{caller("A", "k", one, 1), voter("V", true, 1), voter("W", true, 1)}, bounds{Rules: 1}, []rule{asks2, allows}},
 	{"a caller, a vote, a rule and back", []script{caller("A", "k", one, 1), voter("V", true, 1)}, bounds{Rules: 3}, []rule{allows, asks1, denies, allows}},
 	{"a caller, a vote and a tool that changes", []script{caller("A", "k", one, 1), voter("V", true, 2)}, bounds{Crashes: 1, Changes: 1}, []rule{asks1}},
-	{"a caller, two votes and a tool that changes", []script{caller("A", "k", one, 1), voter("V", true, 1), voter("W", true, 1)}, bounds{Changes: 1}, []rule{asks2}},
+	{"a caller, two votes and a tool that changes", []script{caller("A", "k", one, 1), voter("V", true, 1), voter("W", true, 2)}, bounds{Changes: 1}, []rule{asks2}},
 	{"a caller, either vote and a tool that changes", []script{caller("A", "k", one, 1), voter("V", true, 1), voter("W", true, 1)}, bounds{Changes: 1}, []rule{asks1}},
 	{"an executor and a vote", []script{executor("X", "k", one, 2), voter("V", true, 1)}, bounds{Crashes: 1}, []rule{asks1}},
 	{"an executor, a vote and a rule that denies", []script{executor("X", "k", one, 3), voter("V", true, 1)}, bounds{Rules: 1}, []rule{asks1, denies}},
