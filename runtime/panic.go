@@ -36,8 +36,7 @@ func catch[T any](log *slog.Logger, in string, f func() (T, error)) (v T, err er
 		if p == nil {
 			return
 		}
-		caught := &PanicError{In: in, Value: p, Stack: debug.Stack()}
-		log.Error("panic", "in", in, "value", fmt.Sprint(p), "stack", string(caught.Stack))
+		caught := logged(log, in, p)
 		err = caught
 		// ErrNotSent in a panic's chain is no word about the call.
 		if errors.Is(err, ErrNotSent) {
@@ -45,6 +44,23 @@ func catch[T any](log *slog.Logger, in string, f func() (T, error)) (v T, err er
 		}
 	}()
 	return f()
+}
+
+// contain calls f, which returns nothing and whose panic ends nothing: its stack is in the log.
+func contain(log *slog.Logger, in string, f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			logged(log, in, p)
+		}
+	}()
+	f()
+}
+
+// logged puts a panic into the log, from the function that recovered it.
+func logged(log *slog.Logger, in string, p any) *PanicError {
+	caught := &PanicError{In: in, Value: p, Stack: debug.Stack()}
+	log.Error("panic", "in", in, "value", fmt.Sprint(p), "stack", string(caught.Stack))
+	return caught
 }
 
 // goOn lets a panic that became an error go on, where Options say so. Every exported method
@@ -72,9 +88,7 @@ func guardAll(tools *Dispatcher, supervisor *Supervisor, opts *Options) {
 	}
 	opts.Trust.guard(log)
 	if f := opts.Observe; f != nil {
-		opts.Observe = func(e Event) {
-			_, _ = catch(log, "Options.Observe", func() (struct{}, error) { f(e); return struct{}{}, nil }) // it is in the log
-		}
+		opts.Observe = func(e Event) { contain(log, "Options.Observe", func() { f(e) }) }
 	}
 	if opts.Tracer != nil {
 		opts.Tracer = guardedTracer{opts.Tracer, log}

@@ -187,15 +187,10 @@ type guardedTracer struct {
 }
 
 func (g guardedTracer) Start(parent SpanContext, s Span) (own SpanContext, end func(Span)) {
-	own, _ = catch(g.log, "Tracer.Start", func() (sc SpanContext, err error) { // it is in the log
-		sc, end = g.next.Start(parent, s)
-		return sc, nil
-	})
+	contain(g.log, "Tracer.Start", func() { own, end = g.next.Start(parent, s) })
 	if end == nil {
 		return own, nil
 	}
 	next := end
-	return own, func(s Span) {
-		_, _ = catch(g.log, "Tracer's end of a span", func() (struct{}, error) { next(s); return struct{}{}, nil }) // likewise
-	}
+	return own, func(s Span) { contain(g.log, "Tracer's end of a span", func() { next(s) }) }
 }

@@ -181,24 +181,6 @@ func TestNumbersSurvive(t *testing.T) {
 	}
 }
 
-// TestSpanOfTheSendIsInMeta: beside what else is there, and not where there is no span.
-func TestSpanOfTheSendIsInMeta(t *testing.T) {
-	s := newScripted(t, "script", nil)
-	for sc, want := range map[runtime.SpanContext]string{
-		{}:                                    `"dev.tgad/attempt":1}`,
-		{Traceparent: "tp", Tracestate: "ts"}: `"dev.tgad/attempt":1,"traceparent":"tp","tracestate":"ts"}`,
-		{Traceparent: "tp", Baggage: `a="b"`}: `"dev.tgad/attempt":1,"traceparent":"tp","baggage":"a=\"b\""}`,
-	} {
-		r, err := s.Dispatch(runtime.WithSpanContext(t.Context(), sc), testCall("echo", "{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := structured(t, r.Result); !strings.Contains(got, want) {
-			t.Errorf("%+v: came back as %s, want %s", sc, got, want)
-		}
-	}
-}
-
 func TestProtocolVersions(t *testing.T) {
 	for _, offered := range mcpraw.Revisions {
 		s := newScripted(t, "sdk", func(o *Options) { o.ProtocolVersion = string(offered) })
