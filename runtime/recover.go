@@ -143,7 +143,8 @@ func (cl *classifier) one(ctx context.Context, c *Classified) error {
 	return nil
 }
 
-// InDoubt lists the calls that may have run and have no recorded effect.
+// InDoubt lists the calls that may have run, have no recorded effect, and that nobody is at: neither a run
+// nor a remote executor with a fresh permit.
 func (rt *Runtime) InDoubt(ctx context.Context) ([]Classified, error) {
 	all, err := rt.Classify(ctx)
 	doubtful := all[:0]

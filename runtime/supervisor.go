@@ -8,7 +8,8 @@ import (
 )
 
 // Supervisor decides whether a request may become a call. It may be asked again
-// about the same request: after a crash before its answer was durable.
+// about the same request: after a crash before its answer was durable, when somebody votes on it or looks
+// at it, and before the first send or its permit in a later run.
 type Supervisor interface {
 	Decide(ctx context.Context, request *tga.Artifact) (Verdict, error)
 }

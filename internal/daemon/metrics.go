@@ -128,7 +128,7 @@ var stats = []stat{
 	counter("retries_total", "New attempts made after a retryable failure.", func(r *reading) uint64 { return r.calls.Retried }),
 	counter("clock_jumps_total", "Jumps of the wall clock against the monotonic one since the daemon began.", func(r *reading) uint64 { n, _, _ := r.d.rt.ClockJumps(); return n }),
 	gauge("clock_jump_seconds", "The newest of them; positive is forward.", func(r *reading) float64 { _, _, by := r.d.rt.ClockJumps(); return by.Seconds() }),
-	gauge("in_doubt", "Calls that may have run and have no recorded effect, NaN where they cannot be read.", (*reading).inDoubt),
+	gauge("in_doubt", "Calls that may have run, have no recorded effect and that nobody is at, NaN where they cannot be read.", (*reading).inDoubt),
 	gauge("approvals_pending", "Traces that wait for people, NaN where they cannot be read.", (*reading).pending),
 	gauge("calls_in_flight", "Calls under way, waiting ones too.", func(r *reading) float64 { return float64(r.d.inFlight.count()) }),
 	counter("connections_refused_total", "Connections turned away: of a peer without any verb, or one too many.", func(r *reading) uint64 { return r.d.turnedAway.Load() }),

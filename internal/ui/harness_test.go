@@ -54,6 +54,10 @@ id = "shop"
 type = "http"
 url = %q
 breaker = { failures = 1000 }
+
+[[server]]
+id = "own"
+type = "external"
 `
 
 func newStage(t *testing.T, o ui.Options) *stage {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
@@ -68,7 +69,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	case said.Approval != nil:
 		act = s.approval(r, *said.Approval)
 	case story.InDoubt(t) && !said.Held:
-		act = h.Section(h.H2(g.Text("What happened to it?")), s.actions(said.TraceID.String(), fmt.Sprint(said.Call.Attempts), doubtActions))
+		act = h.Section(h.H2(g.Text(words.whatHappened)), s.settling(r, said.TraceID))
 	}
 	s.page(w, r, http.StatusOK, "Call "+said.TraceID.String(),
 		h.Dl(facts...), act,
@@ -76,6 +77,22 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 		h.P(h.Button(h.ID("verify"), h.Type("button"), h.Data("raw", "/traces/"+said.TraceID.String()+"/raw"), g.Text("Verify in this browser")), h.Span(h.ID("verdict"), h.Role("status"))),
 		h.P(h.Class("dim"), g.Text("head "), h.Code(g.Text(t.Head.Digest.String())), g.Text(" "), rawLink(said.TraceID)),
 	)
+}
+
+// settling are the actions for a call that nobody runs here. While its executor may still be about to send
+// it, nobody can have seen that it did not run.
+func (s *Server) settling(r *http.Request, id tga.ID) g.Node {
+	doubts, err := s.log.InDoubt(r.Context())
+	if err != nil {
+		return problem(err)
+	}
+	for _, t := range doubts {
+		if t.TraceID == id {
+			return s.actions(id.String(), fmt.Sprint(t.Attempts), doubtActions)
+		}
+	}
+	yet := slices.DeleteFunc(slices.Clone(doubtActions), func(a action) bool { return story.Known[a.verb].Class.Releases() })
+	return g.Group{h.P(g.Text(words.atWork)), s.actions(id.String(), "", yet)}
 }
 
 func rawLink(id tga.ID) g.Node {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/ui"
+	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -183,6 +184,27 @@ func TestEveryAction(t *testing.T) {
 	if status, _ := s.post("/", "/traces/"+s.call("pay", "odd", `{}`).String()+"/delete", "I have looked at the account"); status != http.StatusNotFound {
 		t.Errorf("a verb that there is not: %d", status)
 	}
+}
+
+// TestNobodyHasSeenWhatMayStillBeSent: while the executor of a call may be about to send it, the page of the
+// call does not offer to say that it did not run. A form from then would say so later.
+func TestNobodyHasSeenWhatMayStillBeSent(t *testing.T) {
+	s := newStage(t, ui.Options{}).login()
+	begun, err := s.client.Begin(t.Context(), runtime.BeginRequest{Request: runtime.Request{Server: "own", Tool: "pay", Key: "k", Args: []byte(`{}`)}, BeginID: "one"})
+	if err != nil || begun.Standing != runtime.BeginSend {
+		t.Fatalf("%+v %v", begun, err)
+	}
+	path := "/traces/" + begun.Result.TraceID.String()
+	_, page := s.get(path)
+	s.has(page, path+"/ran", path+"/abandon", "may still be about to send")
+	if strings.Contains(page, path+"/not-run") {
+		t.Error("it offers to say that the call did not run")
+	}
+	if err := s.client.GiveUp(t.Context(), begun.Result.TraceID, begun.Permit, "", 0); err != nil {
+		t.Fatal(err)
+	}
+	_, page = s.get(path)
+	s.has(page, path+"/not-run", `name="shown" value="1"`)
 }
 
 // TestTracePage: the page of a call says what tgad show says, and has what the browser verifies.

@@ -7,7 +7,7 @@ var words = struct {
 	foreignHost, foreignSite, noSession, usedLink, welcome, goOn  string
 	inbox, traces, inDoubt, approvals, nothing, empty, moreCalls  string
 	oldToken, noReason, why, whyHint, readOnly, noVerify, problem string
-	all, raw, download, cut, redacted                             string
+	all, raw, download, cut, redacted, whatHappened, atWork       string
 }{
 	foreignHost: "This address is not this machine's. Open the link that tgad ui printed.",
 	foreignSite: "Another site sent this request. It was refused, and nothing was done.",
@@ -34,6 +34,9 @@ var words = struct {
 	download:    "download",
 	redacted:    "Some of it was taken out before it was stored.",
 	cut:         "Cut here. The rest is in the download.",
+
+	whatHappened: "What happened to it?",
+	atWork:       "Its executor may still be about to send it. Whether it ran is not certain before its time is over.",
 }
 
 // action is what a person can do about a trace, with what follows from it.
