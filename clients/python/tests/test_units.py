@@ -7,6 +7,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -87,6 +88,28 @@ class Messages(unittest.TestCase):
                 self.assertTrue(caught.exception.sent)
             else:
                 self.assertIsInstance(steps.throw(_exchange.Broken("refused", False)), _exchange.Sleep)
+
+    def test_a_repeat_without_time_is_not_made(self):
+        clock = [0.0]
+        waits = _exchange.Answer(200, b'{"standing":"wait","call":{"trace_id":"t","replayed":false}}')
+        refused = _exchange.Answer(503, b'{"code":"CIRCUIT_OPEN","detail":"x","retryable":true}')
+        with mock.patch("time.monotonic", lambda: clock[0]):
+            steps = _verbs.begin({}, "b", 0.2)
+            next(steps)
+            self.assertIsInstance(steps.send(waits), _exchange.Sleep)
+            clock[0] = 0.199  # it slept for longer
+            with self.assertRaises(StopIteration) as ended:
+                next(steps)
+            self.assertEqual(ended.exception.value["standing"], "wait")
+            for late in (0.0, 0.199):
+                clock[0] = 0.0
+                asked = _exchange.exchange(_verbs.post("/v1/begin", {}), 0.2)
+                next(asked)
+                clock[0] = late
+                with self.assertRaises(tgad.CircuitOpen):
+                    self.assertIsInstance(asked.send(refused), _exchange.Sleep)
+                    clock[0] = 0.199
+                    next(asked)
 
     def test_a_state_with_another_digest_is_refused(self):
         state = {"trace_id": "t", "current_state": "COMPLETED", "last_sequence_number": 4}

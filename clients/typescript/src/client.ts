@@ -70,8 +70,7 @@ export class Client {
       const at = performance.now();
       const answer = await this.wires.exchange(asked, { ...waiting, timeoutMs: Math.max(end - Date.now(), 1) });
       const begun = new Begun(this.wires, { timeoutMs: this.timeoutMs }, answer, beginId, at);
-      if (begun.standing !== 'wait' || Date.now() + pause >= end) return begun;
-      await this.wires.rest(pause, waiting);
+      if (begun.standing !== 'wait' || !(await this.wires.again(pause, end, waiting))) return begun;
     }
   }
 

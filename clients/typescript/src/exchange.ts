@@ -87,10 +87,19 @@ export class Wires {
         failure = new Unreachable(`${asked.method} ${asked.path}: ${error.message}`, error.sent);
         final = error.sent && !asked.again;
       }
-      if (final || Date.now() + pause >= end) throw failure;
-      await this.rest(pause, waiting);
+      if (final || !(await this.again(pause, end, waiting))) throw failure;
       pause = Math.min(2 * pause, longestPause);
     }
+  }
+
+  /**
+   * Waits before a repeat, and says whether it has time for its answer. Without, the last answer is the one
+   * that counts: a repeat would only make a time-out of it.
+   */
+  async again(pause: number, end: number, waiting: Waiting): Promise<boolean> {
+    if (Date.now() + pause + firstPause > end) return false;
+    await this.rest(pause, waiting);
+    return Date.now() + firstPause <= end; // it may have rested for longer
   }
 
   /** Waits, unless the waiting ends. */

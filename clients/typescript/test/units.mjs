@@ -83,6 +83,25 @@ await Promise.all(Array.from({ length: 40 }, () => client.state('t')));
 await new Promise((resolve) => setImmediate(resolve));
 assert.deepEqual(warnings, []);
 
+// A repeat without time for its answer is not made: the last answer is the one that counts.
+const clock = Date.now;
+let slept = 0;
+Date.now = () => clock() + slept;
+const slow = new Client({ socket: path.join(dir, 'nobody') });
+let asked = 0;
+slow.wires.rest = async () => void (slept += 199); // it rests for longer
+for (const [status, body, check] of [
+  [200, '{"standing":"wait","call":{"trace_id":"t","replayed":false}}', async (it) => assert.equal((await it).standing, 'wait')],
+  [503, '{"code":"CIRCUIT_OPEN","detail":"x","retryable":true}', async (it) => assert.rejects(it, (error) => error.code === 'CIRCUIT_OPEN')],
+]) {
+  asked = 0;
+  slow.wires.send = async () => (asked++, { status, body: Buffer.from(body), retryAfterMs: 0 });
+  await check(slow.begin('s', 't', {}, { timeoutMs: 200 }));
+  assert.equal(asked, 1);
+}
+Date.now = clock;
+slow.close();
+
 // The end of a client ends its waiting.
 const away = new Client({ socket: path.join(dir, 'nobody') });
 const waiting = away.state('t');

@@ -79,6 +79,12 @@ Steps = Generator[Union[Send, Sleep], Answer, T]
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
+def is_time(pause: float, end: float) -> bool:
+    """Whether a repeat after a pause has time for its answer. Without, the last answer is the one that
+    counts: a repeat would only make a time-out of it."""
+    return time.monotonic() + pause + FIRST_PAUSE <= end
+
+
 def exchange(request: Request, timeout: float) -> Steps[str]:
     """Sends a request until it has an answer that counts, for at most so many seconds.
 
@@ -104,9 +110,11 @@ def exchange(request: Request, timeout: float) -> Steps[str]:
             failure = refusal(request, answer)
             final = not may_repeat(failure, answer, send.timeout - (end - time.monotonic()) >= send.wait * 0.9)
             pause = max(pause, answer.retry_after)
-        if final or time.monotonic() + pause >= end:
+        if final or not is_time(pause, end):
             raise failure
         yield Sleep(pause)
+        if not is_time(0, end):  # it slept for longer
+            raise failure
         pause = min(2 * pause, LONGEST_PAUSE)
 
 

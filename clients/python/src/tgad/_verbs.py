@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Union, cast
 from urllib.parse import quote, urlencode
 
 from ._codes import StateChecksumMismatch
-from ._exchange import FIRST_PAUSE, LONGEST_PAUSE, Request, Sleep, Steps, exchange
+from ._exchange import FIRST_PAUSE, LONGEST_PAUSE, Request, Sleep, Steps, exchange, is_time
 from ._json import encode, members, parse
 from ._result import Result, error_of
 from ._wire import Approval, Entry, ExecutionState, OpenTrace, Receipt, Timeline
@@ -98,9 +98,11 @@ def begin(texts: Mapping[str, str], begin_id: str, timeout: float) -> Steps[Dict
         cause, result, args = answer.pop("cause", None), Result(answer.pop("call")), answer.pop("args", None)
         begun: Dict[str, Any] = {name: parse(text) for name, text in answer.items()}
         begun.update(asked=asked, call=result, cause=error_of(cause) if cause else None, args=args, begin_id=begin_id)
-        if begun["standing"] != "wait" or time.monotonic() + pause >= end:
+        if begun["standing"] != "wait" or not is_time(pause, end):
             return begun
         yield Sleep(pause)
+        if not is_time(0, end):  # it slept for longer
+            return begun
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
