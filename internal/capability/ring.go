@@ -54,9 +54,15 @@ type Ring struct {
 
 var _ runtime.Capabilities = (*Ring)(nil)
 
-// party is what an issuer or audience may look like: what encoding/json writes as it
-// stands, so that a token's claims are canonical.
-var party = regexp.MustCompile(`^[A-Za-z0-9_./:@-]{1,255}$`)
+// PartyForm says what Party accepts, for messages.
+const PartyForm = "1 to 255 of A-Z a-z 0-9 _ . / : @ -"
+
+// A repetition with a bound, {1,255}, would be compiled to 255 copies at each start of tgad.
+var party = regexp.MustCompile(`^[A-Za-z0-9_./:@-]+$`)
+
+// Party reports whether s may be an issuer or an audience: what encoding/json writes as
+// it stands, so that a token's claims are canonical.
+func Party(s string) bool { return len(s) <= 255 && party.MatchString(s) }
 
 // Open reads the key file at path, or makes one with a new key where there is none.
 // Tokens name issuer and audience, each 1 to 255 characters of A-Z a-z 0-9 _ . / : @ -.
@@ -65,8 +71,8 @@ var party = regexp.MustCompile(`^[A-Za-z0-9_./:@-]{1,255}$`)
 // cannot be read or made.
 func Open(path, issuer, audience string, o Options) (*Ring, error) {
 	for _, p := range [...]struct{ name, value string }{{"issuer", issuer}, {"audience", audience}} {
-		if !party.MatchString(p.value) {
-			return nil, tga.Errorf(tga.ValidationError, "capability %s %.80q: want %s", p.name, p.value, party)
+		if !Party(p.value) {
+			return nil, tga.Errorf(tga.ValidationError, "capability %s %.80q: want %s", p.name, p.value, PartyForm)
 		}
 	}
 	if o.Lifetime == 0 {

@@ -243,9 +243,6 @@ func (b Backoff) check(r *report, at string) {
 	}
 }
 
-// party is what an issuer or audience may look like; package capability says why.
-var party = regexp.MustCompile(`^[A-Za-z0-9_./:@-]{1,255}$`)
-
 func (k *Capability) check(r *report) {
 	const at = "capability"
 	r.duration(at+".lifetime", k.Lifetime)
@@ -254,8 +251,8 @@ func (k *Capability) check(r *report) {
 		r.add(at+".key_file", "there are no tokens without a key file")
 	}
 	for key, value := range map[string]string{"issuer": k.Issuer, "audience": k.Audience} {
-		if value != "" && !party.MatchString(value) {
-			r.add(at+"."+key, "%q: want 1 to 255 of A-Z a-z 0-9 _ . / : @ -", value)
+		if value != "" && !capability.Party(value) {
+			r.add(at+"."+key, "%q: want %s", value, capability.PartyForm)
 		}
 	}
 	if d := k.Lifetime.D; d%1e9 != 0 || d > capability.MaxLifetime {

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+
+	"github.com/tgad/tgad/internal/capability"
 )
 
 // Supervisor is a remote supervisor: a peer that appends its own approvals over the
@@ -31,11 +33,11 @@ func (c *Config) checkSupervisors(r *report) {
 		if s.KeysFile == "" {
 			r.add(at+".keys_file", "without public keys nothing that it signs can be checked")
 		}
-		if !party.MatchString(s.Issuer) {
-			r.add(at+".issuer", "%q: want 1 to 255 of A-Z a-z 0-9 _ . / : @ -", s.Issuer)
+		if !capability.Party(s.Issuer) {
+			r.add(at+".issuer", "%q: want %s", s.Issuer, capability.PartyForm)
 		}
-		if s.Audience != "" && !party.MatchString(s.Audience) {
-			r.add(at+".audience", "%q: want 1 to 255 of A-Z a-z 0-9 _ . / : @ -", s.Audience)
+		if s.Audience != "" && !capability.Party(s.Audience) {
+			r.add(at+".audience", "%q: want %s", s.Audience, capability.PartyForm)
 		}
 		r.skew(at+".skew", s.Skew)
 	}

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tgad/tgad/internal/turn"
 	"github.com/tgad/tgad/schemas/tga"
@@ -182,7 +183,10 @@ func (r *reader) autonomy(a *turn.Agent, root *node) {
 	set(r, &auto.Blocked, "Autonomy.Blocked", actions, root)
 }
 
-var action = regexp.MustCompile(`^[^\s]{1,257}$`)
+// isAction reports whether s may be the name of a tool: 1 to 257 characters, none of them white space.
+func isAction(s string) bool {
+	return s != "" && utf8.RuneCountInString(s) <= 257 && !strings.ContainsAny(s, "\t\n\f\r ")
+}
 
 // actions reads names of tools. What is no name can't be compared with one.
 func actions(r *reader, p place) ([]string, bool) {
@@ -191,7 +195,7 @@ func actions(r *reader, p place) ([]string, bool) {
 		return nil, false
 	}
 	for _, name := range names {
-		if !action.MatchString(name) {
+		if !isAction(name) {
 			r.refuse(p.node, "names %.80q, which is no name of a tool", name)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tgad/tgad/internal/verify"
@@ -88,19 +89,25 @@ var tokenForm = regexp.MustCompile(`^[!-~]+$`)
 // kind says how a resource type is asked for and told.
 type kind struct {
 	path  string // after repos/owner/repo/
-	id    *regexp.Regexp
+	id    func() *regexp.Regexp
 	gone  []int    // statuses of a resource that is not there, in a repository that is
 	same  string   // JSON Pointer to what tells this resource from another
 	state []string // what a version may say of its state
 	head  string   // JSON Pointer to its commit
 }
 
-const repo = `^([A-Za-z0-9-]{1,39}(?:_[A-Za-z0-9]+)?)/([A-Za-z0-9._-]{1,100})`
+// inRepo compiles the form of an id, that begins with owner/repo and ends with rest, when it is
+// first asked for: bounded repetitions take a quarter of a millisecond, and most programs ask nothing here.
+func inRepo(rest string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([A-Za-z0-9-]{1,39}(?:_[A-Za-z0-9]+)?)/([A-Za-z0-9._-]{1,100})` + rest + `$`)
+	})
+}
 
 var kinds = map[string]kind{
-	Issue:  {"issues/", regexp.MustCompile(repo + `#([1-9][0-9]{0,17})$`), []int{http.StatusGone}, "/number", []string{"open", "closed"}, ""},
-	Pull:   {"pulls/", regexp.MustCompile(repo + `#([1-9][0-9]{0,17})$`), []int{http.StatusGone}, "/number", []string{"open", "closed", "merged"}, "/head/sha"},
-	Commit: {"commits/", regexp.MustCompile(repo + `@([0-9a-f]{40}|[0-9a-f]{64})$`), []int{http.StatusUnprocessableEntity}, "/sha", nil, "/sha"},
+	Issue:  {"issues/", inRepo(`#([1-9][0-9]{0,17})`), []int{http.StatusGone}, "/number", []string{"open", "closed"}, ""},
+	Pull:   {"pulls/", inRepo(`#([1-9][0-9]{0,17})`), []int{http.StatusGone}, "/number", []string{"open", "closed", "merged"}, "/head/sha"},
+	Commit: {"commits/", inRepo(`@([0-9a-f]{40}|[0-9a-f]{64})`), []int{http.StatusUnprocessableEntity}, "/sha", nil, "/sha"},
 }
 
 func (l *look) ask(ctx context.Context, change tga.StateChange) (runtime.Finding, runtime.Evidence, error) {
@@ -108,7 +115,7 @@ func (l *look) ask(ctx context.Context, change tga.StateChange) (runtime.Finding
 	if !ok {
 		return runtime.CannotTell, runtime.Evidence{}, tga.Errorf(tga.ValidationError, "resource type %.80q: want %s, %s or %s", change.ResourceType, Issue, Pull, Commit)
 	}
-	id := k.id.FindStringSubmatch(change.ResourceID)
+	id := k.id().FindStringSubmatch(change.ResourceID)
 	if id == nil || id[2] == "." || id[2] == ".." {
 		return runtime.CannotTell, runtime.Evidence{}, tga.Errorf(tga.ValidationError, "resource id %.200q of a %s: want owner/repo and #number, or @ and the full id of a commit", change.ResourceID, change.ResourceType)
 	}

@@ -81,7 +81,7 @@ func fits(s string) bool {
 	return s != "" && s == strings.TrimSpace(s)
 }
 
-var metadataName = regexp.MustCompile(`^[0-9a-z_.-]{1,128}$`)
+var metadataName = regexp.MustCompile(`^[0-9a-z_.-]+$`)
 
 // New describes the server at target, "host:port" or "unix:/path"; it is not contacted.
 // VALIDATION_ERROR where target, an option or the descriptor set is wrong.
@@ -96,7 +96,7 @@ func New(target string, o Options) (*Server, error) {
 		return nil, tga.Errorf(tga.ValidationError, "gRPC target %q: want host:port or unix:/path", target)
 	}
 	for name, value := range o.Metadata {
-		if !metadataName.MatchString(name) || strings.HasPrefix(name, "grpc-") || isOwn(name) || !fits(value) {
+		if len(name) > 128 || !metadataName.MatchString(name) || strings.HasPrefix(name, "grpc-") || isOwn(name) || !fits(value) {
 			return nil, tga.Errorf(tga.ValidationError, "metadata %q: the name is not allowed, or its value not visible ASCII", name)
 		}
 	}
