@@ -60,10 +60,10 @@ func benchPeer(b *testing.B, shim bool) func(method, params string) {
 	}
 	b.Cleanup(func() { _ = os.RemoveAll(dir) })
 	journal := filepath.Join(dir, "journal")
-	cmd := exec.Command(os.Args[0])
+	cmd := exec.Command(fakeProgram())
 	cmd.Env = append(os.Environ(), envFake+"="+journal)
 	if shim {
-		cmd = exec.Command(os.Args[0], "/usr/bin/env", envProcess+"=", envFake+"="+journal, os.Args[0])
+		cmd = exec.Command(os.Args[0], "/usr/bin/env", envProcess+"=", envFake+"="+journal, fakeProgram())
 		cmd.Env = append(os.Environ(), envProcess+"=shim", envDir+"="+dir)
 	}
 	cmd.Stderr = os.Stderr

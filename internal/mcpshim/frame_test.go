@@ -104,7 +104,7 @@ func TestBadFramesFromEitherSide(t *testing.T) {
 		if err := os.WriteFile(path, []byte(all.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w.opts.Command = []string{"/bin/sh", "-c", `cat "$0"; exec "$1"`, path, os.Args[0]}
+		w.opts.Command = []string{"/bin/sh", "-c", `cat "$0"; exec "$1"`, path, fakeProgram()}
 		h := w.start()
 		h.write(`{"jsonrpc":"2.0","id":"last","method":"echo","params":{"z":1}}`)
 		var got string

@@ -133,7 +133,7 @@ func TestServerThatIsDownTakesNoOtherWithIt(t *testing.T) {
 	lacks(t, h.ask("2", "tools/list", "{}"), "down__")
 	has(t, h.call("3", "down__charge", `{"n":1}`), "not sent")
 	has(t, h.call("4", "up__charge", `{"n":1}`), `"text":"ok"`)
-	if err := os.Symlink(os.Args[0], late); err != nil {
+	if err := os.Symlink(fakeProgram(), late); err != nil {
 		t.Fatal(err)
 	}
 	for !strings.Contains(h.readLine(), toolsChanged) {

@@ -92,7 +92,7 @@ func (w *world) options() Options {
 	o := w.opts
 	o.Server = "fake"
 	if o.Command == nil && o.URL == "" {
-		o.Command = []string{os.Args[0]}
+		o.Command = []string{fakeProgram()}
 	}
 	o.Env = append(append([]string{envFake + "=" + w.journal}, o.Env...), w.extra...)
 	if o.Log = w.log; o.Log == nil {

@@ -107,11 +107,10 @@ func (r *rig) startDaemon() {
 
 // dial starts what the client talks to and makes the handshake.
 func (r *rig) dial() error {
-	cmd := exec.Command(os.Args[0])
+	cmd := exec.Command(fakeProgram())
 	cmd.Env = append(r.env(), envFake+"="+r.journal)
 	if r.shim {
-		// The tool server is this binary again, without the shim's role.
-		cmd = exec.Command(os.Args[0], "/usr/bin/env", envProcess+"=", envFake+"="+r.journal, os.Args[0])
+		cmd = exec.Command(os.Args[0], "/usr/bin/env", envProcess+"=", envFake+"="+r.journal, fakeProgram())
 		if r.launcher != nil {
 			cmd.Args = append(slices.Clone(r.launcher), cmd.Args...)
 			cmd.Path = r.launcher[0]
