@@ -1,7 +1,9 @@
 package mcpshim
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -239,9 +241,18 @@ func (q *call) unchanged() error {
 		return nil
 	}
 	c := q.conv
-	l, err := c.await(c.life)
+	// A server that never answers holds up its own calls, but not for ever.
+	ctx, cancel := context.WithTimeout(c.life, c.s.opts.StartTimeout)
+	defer cancel()
+	list := func(l *link) error {
+		return c.tools.listTools(ctx, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(ctx, page) })
+	}
+	l, err := c.await(ctx)
 	if err == nil && !l.listed.Load() {
-		err = c.tools.listTools(c.life, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(c.life, page) })
+		err = list(l)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer to tools/list in %v: %w", c.s.opts.StartTimeout, err)
 	}
 	if err != nil {
 		return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s cannot be looked at: %w", q.params.tool, err)
@@ -251,7 +262,7 @@ func (q *call) unchanged() error {
 		return nil
 	}
 	// Somebody may have accepted it since: the refusal says how.
-	err = c.tools.listTools(c.life, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(c.life, page) })
+	err = list(l)
 	if err == nil && c.s.pins.drifted(q.params.tool) == "" {
 		return nil
 	}

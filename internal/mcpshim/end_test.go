@@ -139,6 +139,27 @@ func TestManyAnswersToOneQuestion(t *testing.T) {
 	has(t, h.ask("2", "echo", `{"n":1}`), `"n":1`)
 }
 
+// TestServerThatNeverListsItsTools: a call that has to see the definition first is refused when
+// the tool server has not shown it in time, and nothing is sent.
+func TestServerThatNeverListsItsTools(t *testing.T) {
+	w := newWorld(t)
+	w.opts.Tools = func(name string) Tool { return Tool{Block: name == "charge"} }
+	w.opts.StartTimeout = 3 * time.Second
+	if err := os.WriteFile(w.journal+".instead", []byte(`{"jsonrpc":"2.0","method":"notifications/silence"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := w.start()
+	h.handshake()
+	has(t, h.call("1", "charge", `{"n":1}`), "TOOL_SCHEMA_CHANGED", "cannot be looked at", "no answer to tools/list in 3s")
+	if got := w.effects(); len(got) != 0 {
+		t.Errorf("it was sent: %v", got)
+	}
+	if err := os.Remove(w.journal + ".instead"); err != nil {
+		t.Fatal(err)
+	}
+	has(t, h.call("2", "charge", `{"n":1}`), `"ok"`)
+}
+
 // TestClientThatReadsNothing: the shim ends all the same when it is told to.
 func TestClientThatReadsNothing(t *testing.T) {
 	w := newWorld(t)
