@@ -15,6 +15,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/keyring"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -22,6 +23,7 @@ import (
 // in a store that seals for the bytes that it was sealed as. The ring is on another disk. The
 // store is written to before and after, archived and rewritten, and a crash tore its log.
 func TestErasedIsOnNoBlock(t *testing.T) {
+	serial.Test(t)
 	for _, seal := range []bool{true, false} {
 		t.Run(map[bool]string{true: "sealed", false: "not sealed"}[seal], func(t *testing.T) { erasedOnDisk(t, seal) })
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
@@ -110,6 +111,7 @@ func (f *burying) Remove(name string) error {
 // TestErasedIsNowhere: what a trace carried stands nowhere any more: in no file of the store, in
 // no body of a packed segment, and in no file that was removed for it. What is beside it stays.
 func TestErasedIsNowhere(t *testing.T) {
+	serial.Test(t)
 	for _, ring := range []*chaintest.Ring{nil, {}} {
 		for _, where := range []string{"written last", "in a full segment", "packed", "archived", "archived alone", "archived and packed"} {
 			t.Run(fmt.Sprintf("sealed %v, %s", ring != nil, where), func(t *testing.T) {
