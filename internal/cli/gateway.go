@@ -88,7 +88,15 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if g.listen == "" && (g.as == "") != (len(people) == 0) || g.listen != "" && g.as != "" {
 		return Usagef("--identity says who the client on stdin is, where the configuration has identities")
 	}
-	door := &mcpshim.Door{Who: func(string) string { return "" }, Gates: map[string]*mcpshim.Gate{}}
+	metrics := newGatewayMetrics()
+	if at := g.conf.Gateway.Metrics; at != "" {
+		stop, err := metrics.listen(g.conf.Address(at))
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	door := &mcpshim.Door{Who: func(string) string { return "" }, Gates: map[string]*mcpshim.Gate{}, Watch: metrics.watch("")}
 	if len(people) > 0 {
 		if door.Who, err = g.who(); err != nil {
 			return err
@@ -106,7 +114,7 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		if g.as != "" && people[i].Name != g.as {
 			continue
 		}
-		gate, shims, err := g.gate(ctx, log, &people[i])
+		gate, shims, err := g.gate(ctx, log, &people[i], metrics.watch(people[i].Name))
 		if open = append(open, shims...); err != nil {
 			return err
 		}
@@ -143,7 +151,7 @@ func (g *gateway) who() (func(string) string, error) {
 }
 
 // gate is the endpoint of one identity.
-func (g *gateway) gate(ctx context.Context, log *client.Client, of *config.Identity) (*mcpshim.Gate, []*mcpshim.Shim, error) {
+func (g *gateway) gate(ctx context.Context, log *client.Client, of *config.Identity, watch mcpshim.Watch) (*mcpshim.Gate, []*mcpshim.Shim, error) {
 	var shims []*mcpshim.Shim
 	var all []mcpshim.Behind
 	for _, server := range g.conf.BehindGateway() {
@@ -154,7 +162,7 @@ func (g *gateway) gate(ctx context.Context, log *client.Client, of *config.Ident
 		shims = append(shims, s)
 		all = append(all, mcpshim.Behind{Shim: s, Names: server.Names()})
 	}
-	o := mcpshim.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Logger: g.logger()}
+	o := mcpshim.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Logger: g.logger(), Watch: watch}
 	for _, q := range of.Limits {
 		o.Quotas = append(o.Quotas, mcpshim.Quota{Tool: q.Tool, Calls: q.Calls, Per: q.Per.D})
 	}

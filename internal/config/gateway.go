@@ -16,6 +16,7 @@ import (
 type Gateway struct {
 	Identities []Identity `toml:"identity"`
 	JWT        JWT        `toml:"jwt"`
+	Metrics    string     `toml:"metrics"` // where GET /metrics is answered: host:port of this machine, or unix:PATH; absent = nowhere
 }
 
 // Identity is one client of a gateway, or several with one key.
@@ -61,6 +62,14 @@ func (s *Server) Names() names.Names {
 		n.Prefix = *s.Prefix
 	}
 	return n
+}
+
+// Address is an address of the configuration, with the path of a socket from where the file is.
+func (c *Config) Address(a string) string {
+	if path, ok := strings.CutPrefix(a, "unix:"); ok {
+		return "unix:" + c.Path(path)
+	}
+	return a
 }
 
 // ForGatewayLog is the configuration of the log that a gateway keeps: the gateway calls the

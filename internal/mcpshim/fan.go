@@ -33,6 +33,7 @@ type Gate struct {
 	lists  names.Lists
 	quotas []quota
 	log    *slog.Logger
+	watch  Watch
 	// wait is how long a client waits for tool servers that are being started. What comes later is
 	// told as a change of the list.
 	wait time.Duration
@@ -46,6 +47,7 @@ type GateOptions struct {
 	Lists  names.Lists // of the clients' names of tools
 	Quotas []Quota
 	Logger *slog.Logger // nil means nothing is said
+	Watch  Watch
 }
 
 // NewGate makes an endpoint. VALIDATION_ERROR: two tool servers could have the same name.
@@ -63,7 +65,7 @@ func NewGate(all []Behind, o GateOptions) (*Gate, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Gate{all: all, lists: o.Lists, quotas: quotasOf(o.Quotas), log: o.Logger, wait: startWait}, nil
+	return &Gate{all: all, lists: o.Lists, quotas: quotasOf(o.Quotas), log: o.Logger, watch: o.Watch.deaf(), wait: startWait}, nil
 }
 
 // fan is one client, or several that share it, and the conversations that it has.
@@ -79,7 +81,7 @@ type fan struct {
 	started   bool
 	greeted   bool // the client has said that it is ready
 	next      uint64
-	asked     map[wire.Key]*member // requests of the client's under way; nil = the fan's to answer
+	asked     map[wire.Key]asked // requests of the client's under way
 	own       map[wire.Key]chan *wire.Frame
 	questions map[wire.Key]question
 }
@@ -111,7 +113,7 @@ func (g *Gate) meet(out outlet, of whose) (party, error) {
 
 func (g *Gate) fan(out outlet, of whose) (*fan, error) {
 	f := &fan{
-		g: g, out: out, asked: map[wire.Key]*member{}, own: map[wire.Key]chan *wire.Frame{}, questions: map[wire.Key]question{},
+		g: g, out: out, asked: map[wire.Key]asked{}, own: map[wire.Key]chan *wire.Frame{}, questions: map[wire.Key]question{},
 	}
 	f.life, f.stop = context.WithCancel(context.Background())
 	for _, b := range g.all {
@@ -234,11 +236,7 @@ func (f *fan) tell(method string) {
 
 // givenUp takes the end of a stream for what it is.
 func (f *fan) givenUp(key wire.Key) {
-	f.mu.Lock()
-	m := f.asked[key]
-	delete(f.asked, key)
-	f.mu.Unlock()
-	if m != nil {
+	if m := f.ended(key, EndGivenUp); m != nil {
 		m.alone.givenUp(key)
 	}
 }

@@ -74,6 +74,7 @@ func (f *fan) request(msg *wire.Frame) {
 		}
 		f.route(msg, "/ref/name", mcpraw.ScalarText(mcpraw.At(params, "/ref/name")))
 	default:
+		f.g.watch.Refused(RefusedUnknown)
 		f.refuse(msg, mcpraw.CodeNoMethod, tga.Errorf(tga.NotFound, "a gateway has no method %q: it leads tools and prompts to their servers. Put a server whose %s you need behind tgad mcp", msg.Method, "resources, tasks or subscriptions"))
 	}
 }
@@ -87,6 +88,7 @@ func (f *fan) call(msg *wire.Frame) {
 			f.reply(msg.RawID, say.ToolError(mcpraw.RevisionOf(params), tga.RateLimited, "", fmt.Sprintf(
 				"The call was not sent: only %d calls of %s in %v are for this client. Repeat the same call in %v.", of.Calls, cmp.Or(of.Tool, "all tools"), of.Per, after.Round(time.Millisecond))))
 			msg.Close()
+			f.g.watch.Refused(RefusedQuota)
 			return
 		}
 	}
@@ -101,6 +103,7 @@ func (f *fan) route(msg *wire.Frame, pointer, name string) {
 		inner, err = rewrite(msg, pointer, inside)
 	}
 	if err != nil {
+		f.g.watch.Refused(refusalOf(err))
 		f.refuse(msg, mcpraw.CodeInvalidParams, err)
 		return
 	}
@@ -117,7 +120,7 @@ func (f *fan) enter(msg *wire.Frame, m *member) bool {
 	f.mu.Lock()
 	_, taken := f.asked[key]
 	if !taken {
-		f.asked[key] = m
+		f.asked[key] = asked{m, msg.Method, time.Now()}
 	}
 	f.mu.Unlock()
 	if taken {
@@ -200,11 +203,7 @@ func (f *fan) notification(msg *wire.Frame) {
 			return
 		}
 		key := wire.KeyOf(mcpraw.At(params, "/requestId"))
-		f.mu.Lock()
-		m := f.asked[key]
-		delete(f.asked, key)
-		f.mu.Unlock()
-		if m != nil {
+		if m := f.ended(key, EndGivenUp); m != nil {
 			m.conv.fromClient(wire.NewFrame(bytes.Clone(msg.Head)), nil)
 		}
 	case "notifications/roots/list_changed":
@@ -268,8 +267,12 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 		f.mu.Lock()
 		own := f.own[key]
 		delete(f.own, key)
-		delete(f.asked, key)
 		f.mu.Unlock()
+		end := EndResult
+		if env.Fault.Present() {
+			end = EndError
+		}
+		f.ended(key, end)
 		if own == nil {
 			return way(env, parts...)
 		}

@@ -34,8 +34,8 @@ func (g *Gate) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 func (f *fan) underway() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, m := range f.asked {
-		if m == nil {
+	for _, a := range f.asked {
+		if a.m == nil {
 			n++
 		}
 	}
@@ -58,11 +58,12 @@ type Door struct {
 	// Who is the identity of a request by its Authorization header; "" is nobody's.
 	Who   func(authorization string) string
 	Gates map[string]*Gate
+	Watch Watch
 }
 
 // Listen serves streamable HTTP on an address as [Shim.Listen] does.
 func (d *Door) Listen(ctx context.Context, address string) error {
-	l, err := listenOn(address)
+	l, err := ListenOn(address)
 	if err != nil {
 		return err
 	}
@@ -71,11 +72,12 @@ func (d *Door) Listen(ctx context.Context, address string) error {
 
 type hall struct {
 	who     func(string) string
+	watch   Watch
 	lobbies map[string]lobby
 }
 
 func (d *Door) lobby(life context.Context) lobby {
-	h := &hall{who: d.Who, lobbies: map[string]lobby{}}
+	h := &hall{who: d.Who, watch: d.Watch.deaf(), lobbies: map[string]lobby{}}
 	for name, g := range d.Gates {
 		h.lobbies[name] = g.lobby(life)
 	}
@@ -90,6 +92,7 @@ func (h *hall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		to = h.lobbies[h.who("")]
 	}
 	if to == nil {
+		h.watch.Refused(RefusedIdentity)
 		w.Header().Set("WWW-Authenticate", `Bearer realm="tgad gateway"`)
 		http.Error(w, "this gateway knows its clients, by an API key or a token in Authorization: Bearer …", http.StatusUnauthorized)
 		return

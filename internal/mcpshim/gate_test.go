@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -312,6 +313,12 @@ func TestIdentitiesAreApart(t *testing.T) {
 	for _, name := range []string{"ann", "bob"} {
 		d.Gates[name] = w.gateTo(names.Lists{}, w.behind("a", names.Names{}, func(o *Options) { o.Namespace, o.KeySpace = name, name }))
 	}
+	var strangers atomic.Int32
+	d.Watch.Refused = func(why Refusal) {
+		if why == RefusedIdentity {
+			strangers.Add(1)
+		}
+	}
 	url := w.door(d.lobby)
 	as := func(name string) []string { return []string{"Authorization", "Bearer " + name} }
 	call := func(name string, more ...string) (int, string) {
@@ -335,6 +342,9 @@ func TestIdentitiesAreApart(t *testing.T) {
 		if status, got := post(t, url, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, c...); status != 401 {
 			t.Errorf("%v: %d %s", c, status, got)
 		}
+	}
+	if n := strangers.Load(); n != 4 {
+		t.Errorf("%d are counted that were not let in", n)
 	}
 	if after := w.db.Stats().Entries; after != before {
 		t.Errorf("%d entries of who was not let in", after-before)

@@ -143,7 +143,7 @@ func TestRequestsWithoutASession(t *testing.T) {
 		t.Errorf("a foreign origin: %d", status)
 	}
 	for address, ok := range map[string]bool{"0.0.0.0:0": false, ":0": false, "example.com:80": false, "127.0.0.1:0": true, "[::1]:0": true, "unix:" + filepath.Join(w.dir, "s"): true} {
-		l, err := listenOn(address)
+		l, err := ListenOn(address)
 		if (err == nil) != ok && !strings.Contains(fmt.Sprint(err), "cannot assign") {
 			t.Errorf("listen on %s: %v", address, err)
 		}

@@ -72,14 +72,16 @@ const (
 // not this machine are refused. Anybody who can connect can call tools, so an address
 // other than this machine's own is refused.
 func (s *Shim) Listen(ctx context.Context, address string) error {
-	l, err := listenOn(address)
+	l, err := ListenOn(address)
 	if err != nil {
 		return err
 	}
 	return s.serve(ctx, l)
 }
 
-func listenOn(address string) (net.Listener, error) {
+// ListenOn listens on an address of this machine, "unix:PATH" or host:port. VALIDATION_ERROR: it is none;
+// STATE_LOCK_ACQUIRE_FAILED: somebody listens there; STORE_UNAVAILABLE: it cannot be had.
+func ListenOn(address string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		if conn, err := net.Dial("unix", path); err == nil {
 			_ = conn.Close()

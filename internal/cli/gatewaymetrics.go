@@ -1,0 +1,76 @@
+//go:build unix
+
+package cli
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tgad/tgad/internal/mcpshim"
+)
+
+// gatewayMetrics count what passes a gateway. Labels are names from the configuration, and
+// methods that are led on: no client can make a new one. What becomes of the calls is counted by
+// the daemon that has the log.
+type gatewayMetrics struct {
+	registry *prometheus.Registry
+	own      []prometheus.Collector
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	refused  *prometheus.CounterVec
+}
+
+func newGatewayMetrics() *gatewayMetrics {
+	m := &gatewayMetrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tgad_gateway_requests_total", Help: "Requests led to a tool server, by how they ended for the client: result, error or given_up.",
+		}, []string{"identity", "server", "method", "end"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "tgad_gateway_request_seconds", Help: "Time from a request to its answer, the log and the tool server included.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10), // 1 ms to 4 min
+		}, []string{"server", "method"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tgad_gateway_refused_total", Help: "Requests led nowhere: quota, forbidden, unknown, invalid, or identity where nobody is known.",
+		}, []string{"identity", "why"}),
+	}
+	m.own = []prometheus.Collector{m.requests, m.seconds, m.refused}
+	m.registry.MustRegister(m.own...)
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// watch counts for one identity; "" is who has none.
+func (m *gatewayMetrics) watch(identity string) mcpshim.Watch {
+	return mcpshim.Watch{
+		Passed: func(server, method string, end mcpshim.End, took time.Duration) {
+			m.requests.WithLabelValues(identity, server, method, string(end)).Inc()
+			m.seconds.WithLabelValues(server, method).Observe(took.Seconds())
+		},
+		Refused: func(why mcpshim.Refusal) { m.refused.WithLabelValues(identity, string(why)).Inc() },
+	}
+}
+
+// listen serves the metrics on an address of this machine until it is stopped.
+func (m *gatewayMetrics) listen(address string) (stop func(), err error) {
+	l, err := mcpshim.ListenOn(address)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4}))
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = srv.Serve(l) // it ends by being closed
+	}()
+	return func() {
+		_ = srv.Close()
+		<-over
+	}, nil
+}
