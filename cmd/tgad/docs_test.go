@@ -74,8 +74,10 @@ var ranElsewhere = map[string]string{
 	"make accept":  "a target; it takes hours",
 	"make cross":   "a target; CI runs it",
 
-	"go run ./bench":          "package bench tests its parts; its figures take minutes",
-	"go run ./examples/embed": "examples/embed: TestRunsAsAModuleOfItsOwn",
+	"go tool pprof -top cpu.pprof": "Go's own; it would be compiled for it",
+	"go tool trace":                "Go's own, likewise",
+	"go run ./bench":               "package bench tests its parts; its figures take minutes",
+	"go run ./examples/embed":      "examples/embed: TestRunsAsAModuleOfItsOwn",
 	"go test -run '^$' -bench Overhead ./internal/mcpshim": "a measurement; it takes minutes",
 	"go test ./bench -run '^$' -bench Traced":              "a measurement",
 
@@ -174,6 +176,7 @@ func TestEveryDocumentedCommandRuns(t *testing.T) {
 	}{
 		{line: "make run"},
 		{line: `curl --unix-socket /tmp/tgad-run/tgad.sock -H 'Tgad-Client: curl' http://tgad/v1/tool-calls -d '{"tool_server":"payments","tool_name":"charge","idempotency_key":"order-1","args":{"account":"acme","amount":100}}'`, stdout: `"state":"COMPLETED"`},
+		{line: "curl -sS --unix-socket /run/tgad/tgad.sock -o cpu.pprof 'http://tgad/debug/pprof/profile?seconds=10'", with: []string{"/run/tgad/tgad.sock", w.p.socket, "=10", "=1"}},
 		{line: "bin/tgad --socket /tmp/tgad-run/tgad.sock ls --all", stdout: "order-1"},
 		{line: "tgad --help", stdout: "Exit codes"},
 		{line: "tgad serve --data /var/lib/tgad --socket /run/tgad/tgad.sock --config /etc/tgad.toml"},

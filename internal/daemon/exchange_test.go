@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -86,6 +87,19 @@ func record(t *testing.T, b *bench) (*recorder, *client.Client) {
 		<-done
 	})
 	return rec, c
+}
+
+// get asks for a path through the recorder.
+func (rec *recorder) get(b *bench, path string) error {
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", filepath.Join(b.dir, "proxy.sock"))
+	}}}
+	resp, err := c.Get("http://" + client.Host + path)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return errors.Join(err, resp.Body.Close())
 }
 
 // routeOf finds the row of the table that a path belongs to.
@@ -322,6 +336,7 @@ decision = "APPROVE"
 	must(err)
 	_, err = c.OpenAPI(ctx)
 	must(err)
+	must(rec.get(b, "/debug/pprof/heap")) // which the client has no verb for
 
 	d := openDocument(t)
 	answered := map[string]bool{}

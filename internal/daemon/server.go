@@ -169,6 +169,7 @@ var routes = []route{
 	{"GET", "/healthz", nil, whenOpen, (*request).healthy},
 	{"GET", "/readyz", nil, whenOpen, (*request).isReady},
 	{"GET", "/metrics", mayRead, whenOpen, (*request).showMetrics},
+	{"GET", "/debug/pprof/{name}", mayAdmin, whenOpen, as(operating.profile)},
 	{"GET", "/openapi.yaml", nil, whenOpen, (*request).openapi},
 }
 
