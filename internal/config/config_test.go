@@ -183,7 +183,7 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 		{"uid", "[[role]]\nuid = [-1]\nverbs = [\"read\"]\n", "c.toml:2:", ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			_, err := assemble.Parse("c.toml", []byte(x.text))
+			_, err := parsed(t, "c.toml", []byte(x.text))
 			if tga.CodeOf(err) != tga.ValidationError || !strings.Contains(err.Error(), x.line) || !strings.Contains(err.Error(), x.want) {
 				t.Errorf("error\n%v\nwant %s %s", err, x.line, x.want)
 			}
@@ -204,7 +204,7 @@ func TestLimitsOfTrustAreReached(t *testing.T) {
 		"[[server]]\nid = \"s\"\ntype = \"external\"\ncall_ids = [\"" + strings.Repeat("x", 255) + "\"]\n",
 		"[[server]]\nid = \"s\"\ntype = \"external\"\n[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"probe\"\nprober = \"none\"\n",
 	} {
-		if _, err := assemble.Parse("c.toml", []byte(text)); err != nil {
+		if _, err := parsed(t, "c.toml", []byte(text)); err != nil {
 			t.Errorf("%s\n%v", text, err)
 		}
 	}
@@ -212,7 +212,7 @@ func TestLimitsOfTrustAreReached(t *testing.T) {
 
 // TestAllMistakesAreReported: one look at the file is enough to mend it.
 func TestAllMistakesAreReported(t *testing.T) {
-	_, err := assemble.Parse("c.toml", []byte("profile = \"x\"\n[limits]\ndepth = -1\n[[rule]]\ndecision = \"x\"\n"+
+	_, err := parsed(t, "c.toml", []byte("profile = \"x\"\n[limits]\ndepth = -1\n[[rule]]\ndecision = \"x\"\n"+
 		"[[verifier]]\nresource_type = \"a\"\ntype = \"file\"\n[[verifier]]\nresource_type = \"b\"\ntype = \"sqlite\"\nfile = \"f\"\n[capability]\nskew = \"x\"\n"))
 	if err == nil {
 		t.Fatal("accepted")
@@ -235,7 +235,7 @@ func TestNothingWrittenAllowsNothing(t *testing.T) {
 		"": tga.Deny, "allow_all = true": tga.Approve, "[[rule]]\nserver = \"other\"\ndecision = \"APPROVE\"": tga.Deny,
 		"[[rule]]\ntool = \"t\"\ndecision = \"NEEDS_APPROVAL\"": tga.NeedsApproval,
 	} {
-		c, err := assemble.Parse("", []byte(text))
+		c, err := parsed(t, "", []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,7 +253,7 @@ func TestNothingWrittenAllowsNothing(t *testing.T) {
 // TestPolicyHashIsOfTheRules: another table has another hash, the same one the same.
 func TestPolicyHashIsOfTheRules(t *testing.T) {
 	hash := func(text string) tga.Digest {
-		c, err := assemble.Parse("", []byte(text))
+		c, err := parsed(t, "", []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +294,7 @@ func TestPolicyOfTheFile(t *testing.T) {
 		t.Errorf("crm's others: %+v %v", p, ok)
 	}
 	// A permit's time may be shorter than the send time-out: the shorter bounds an executor's send.
-	brief, err := assemble.Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\nsend_timeout=\"2s\"\npermit_time=\"1s\"\n"))
+	brief, err := parsed(t, "", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\nsend_timeout=\"2s\"\npermit_time=\"1s\"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,10 +305,10 @@ func TestPolicyOfTheFile(t *testing.T) {
 		t.Error("a tool without a row has a policy")
 	}
 	most := "resends = 10000\nprobe = { attempts = 10000 }\nretry = { attempts = 10000 }\n"
-	if _, err := assemble.Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\n"+most)); err != nil {
+	if _, err := parsed(t, "", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\n"+most)); err != nil {
 		t.Error(err)
 	}
-	none, err := assemble.Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\nresends=0\n"))
+	none, err := parsed(t, "", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\nresends=0\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestRoleOfAPeer(t *testing.T) {
 
 // TestProberOfATool: its own row before the server's *, and no other server's.
 func TestProberOfATool(t *testing.T) {
-	c, err := assemble.Parse("c.toml", []byte(row("a", "*")+row("a", "t")+"[[server]]\nid = \"a\"\ntype = \"external\"\n"))
+	c, err := parsed(t, "c.toml", []byte(row("a", "*")+row("a", "t")+"[[server]]\nid = \"a\"\ntype = \"external\"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

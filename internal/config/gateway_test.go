@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/outcome"
 )
@@ -40,7 +39,7 @@ func TestGatewayIsChecked(t *testing.T) {
 		{"[[server]]\nid = \"x\"\ntype = \"mcp-command\"\ncommand = [\"x\"]\ndeny = [\"\"]\n", "the beginning of one"},
 		{"[[server]]\nid = \"x\"\ntype = \"external\"\nprefix = \"x\"\n", "does not belong to type external"},
 	} {
-		_, err := assemble.Parse("", []byte(c.text))
+		_, err := parsed(t, "", []byte(c.text))
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s\n%v, want %q", c.text, err, c.want)
 		}
@@ -49,7 +48,7 @@ func TestGatewayIsChecked(t *testing.T) {
 
 // TestLogOfAGatewayCallsNobody: for it the servers are external, and their answers are MCP's.
 func TestLogOfAGatewayCallsNobody(t *testing.T) {
-	c, err := assemble.Parse("", []byte("[[server]]\nid = \"x\"\ntype = \"mcp-command\"\ncommand = [\"x\"]\n[[server]]\nid = \"y\"\ntype = \"http\"\nurl = \"http://y\"\n"+
+	c, err := parsed(t, "", []byte("[[server]]\nid = \"x\"\ntype = \"mcp-command\"\ncommand = [\"x\"]\n[[server]]\nid = \"y\"\ntype = \"http\"\nurl = \"http://y\"\n"+
 		"[[tool]]\nserver = \"x\"\nname = \"t\"\n[[tool]]\nserver = \"y\"\nname = \"t\"\n"))
 	if err != nil {
 		t.Fatal(err)
