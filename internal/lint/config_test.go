@@ -1,0 +1,103 @@
+package lint
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/internal/config"
+)
+
+const configHead = `# Configuration
+
+This page lists every key of the file that ` + "`tgad serve --config FILE`" + ` reads. It is made from the table
+that tgad itself has (` + "`internal/config/keys.go`" + `); a test fails when a key is missing here, or when a default
+is not what the code does. ` + "[examples/tgad.toml](../examples/tgad.toml)" + ` shows the keys in use.
+
+The file is TOML, and everything in it is optional. With an empty file there is no tool server and every
+request is denied. A key that does not exist is an error, which names the line, the column and the key that
+was probably meant. Durations are texts such as "250ms", "30s" or "24h"; sizes are integers, or texts such as
+"16MiB". Relative paths start at the directory of the file.
+
+` + "```" + `
+tgad config check FILE                   errors, and what is allowed but unwise
+tgad config show --origin FILE           every value that holds, and where it comes from; no secrets
+tgad config schema                       a JSON Schema for editors
+` + "```" + `
+
+An editor with a TOML language server (Taplo, or Even Better TOML for VS Code) completes and checks the file
+if the schema lies beside it and the first line is ` + "`#:schema ./config.schema.json`" + `. The schema is
+[schemas/config.schema.json](../schemas/config.schema.json). It checks each key alone; ` + "`tgad config check`" + ` also
+checks what several keys say together.
+`
+
+// TestConfigDocument: docs/CONFIG.md and the schema for editors are what the table of package config
+// says.
+func TestConfigDocument(t *testing.T) {
+	raw, err := config.Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"docs/CONFIG.md": configPage(config.Keys()), "schemas/config.schema.json": string(raw)} {
+		if *update {
+			if err := os.WriteFile("../../"+name, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := os.ReadFile("../../" + name); err != nil || string(got) != want {
+			t.Errorf("%s is not what the table says (%v): go test ./internal/lint -run TestConfigDocument -update", name, err)
+		}
+	}
+}
+
+func configPage(keys []config.KeyDoc) string {
+	var b strings.Builder
+	b.WriteString(configHead)
+	b.WriteString("\n## Keys above all tables\n")
+	head := "\n| key | value | default | meaning |\n|---|---|---|---|\n"
+	b.WriteString(head)
+	var tables []config.KeyDoc
+	for _, k := range keys {
+		switch {
+		case strings.Contains(k.Path, "."):
+		case k.IsTable():
+			tables = append(tables, k)
+		default:
+			b.WriteString(configRow(k, k.Path))
+		}
+	}
+	for _, table := range tables {
+		title := "[" + table.Path + "]"
+		if table.Form == config.FormTables {
+			title = "[" + title + "]"
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n%s", title, table.Text, head)
+		for _, k := range keys {
+			if name, ok := strings.CutPrefix(k.Path, table.Path+"."); ok {
+				b.WriteString(configRow(k, name))
+			}
+		}
+	}
+	return b.String()
+}
+
+func configRow(k config.KeyDoc, name string) string {
+	form, preset, text := k.Form, k.Default, k.Text
+	if k.Words != nil {
+		form = "`" + strings.Join(k.Words, "`, `") + "`"
+		if k.Form == config.FormStrings {
+			form = "list of " + form
+		}
+	}
+	switch {
+	case k.Needed:
+		preset = "(required)"
+	case preset != "" && !strings.Contains(preset, " "):
+		preset = "`" + preset + "`"
+	}
+	if k.Types != nil {
+		text = "(" + strings.Join(k.Types, ", ") + ") " + text
+	}
+	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, form, preset, strings.ReplaceAll(text, "|", `\|`))
+}
