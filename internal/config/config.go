@@ -41,7 +41,8 @@ type Config struct {
 	profile ledger.Profile
 	dir     string // of the file; relative paths in it start here
 
-	warnings []string // about who else can read or write the file
+	warnings []string            // about who else can read or write the file
+	places   map[string]position // of the keys in it
 }
 
 // Socket is the part about the unix socket.

@@ -210,6 +210,21 @@ func TestLimitsOfTrustAreReached(t *testing.T) {
 	}
 }
 
+// TestMistakesPointAtTheColumn: of the key, also of one in a table on the line of another.
+func TestMistakesPointAtTheColumn(t *testing.T) {
+	for text, want := range map[string]string{
+		"  allow_al = true\n": "c.toml:1:3: unknown key",
+		"[[server]]\nid = \"s\"\ntype = \"http\"\nurl = \"http://h\"\nbreaker = { trials = 1, failures = -1 }\n": "c.toml:5:25: server.0.breaker.failures",
+		"profile = \n":  "c.toml:1:11: ",
+		"profile = 1\n": "c.toml:1:11: ",
+		"limits = { lease_ttl = \"1s\", page = -1 }\n": "c.toml:1:30: limits.page",
+	} {
+		if _, err := config.Parse("c.toml", []byte(text), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
 // TestAllMistakesAreReported: one look at the file is enough to mend it.
 func TestAllMistakesAreReported(t *testing.T) {
 	_, err := parsed(t, "c.toml", []byte("profile = \"x\"\n[limits]\ndepth = -1\n[[rule]]\ndecision = \"x\"\n"+
@@ -218,7 +233,7 @@ func TestAllMistakesAreReported(t *testing.T) {
 		t.Fatal("accepted")
 	}
 	at := -1
-	for _, want := range []string{"c.toml:1: profile", "    1 | profile = \"x\"", "c.toml:3: limits.depth", "c.toml:5: rule.0.decision", "c.toml:6: verifier.0.root", "c.toml:9: verifier.1.query", "c.toml:14: capability.skew"} {
+	for _, want := range []string{"c.toml:1:1: profile", "    1 | profile = \"x\"", "c.toml:3:1: limits.depth", "c.toml:5:1: rule.0.decision", "c.toml:6:3: verifier.0.root", "c.toml:9:3: verifier.1.query", "c.toml:14:1: capability.skew"} {
 		i := strings.Index(err.Error(), want)
 		if i <= at {
 			t.Errorf("%q is missing or out of order in\n%v", want, err)

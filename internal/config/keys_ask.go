@@ -44,7 +44,7 @@ var askRows = []row{
 	{"prober.headers_file", "", "File with headers, a `Name: value` a line.", nil},
 	{"prober.ca_file", "", "File with the certificates that are trusted, in place of the machine's.", nil},
 	{"prober.body", "", "Members of the body, each a member of the call or, after `=`, a text.", nil},
-	{"prober.ask_server", "server", "Id of the server that is asked.", nil},
+	{"prober.ask_server", "that of server", "Id of the server that is asked.", nil},
 	{"prober.ask_tool", "", "The tool that is called; it must only read.", nil},
 	{"prober.answer", "result", "What the pointers lead into: the `result`, or the first `text` of its content, as JSON.", []string{"result", "text"}},
 	{"prober.arguments", "", "The tool's arguments, each a member of the call.", nil},

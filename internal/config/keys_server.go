@@ -51,7 +51,7 @@ var toolRows = []row{
 	{"tool.send_timeout", "30s", "Of one dispatch.", nil},
 	{"tool.resends", "2", "Licensed re-sends of one run, 0 to 10000.", nil},
 	{"tool.repeat_window", "1h", "How long a lost answer is served to an identical call without a key.", nil},
-	{"tool.permit_time", "send_timeout", "How long a remote executor is taken to be at work.", nil},
+	{"tool.permit_time", "that of send_timeout", "How long a remote executor is taken to be at work.", nil},
 	{"tool.replay", "strict", "A record whose changes do not stand: `strict` fails, `warn` serves and says so, `human` asks.", []string{"strict", "warn", "human"}},
 	{"tool.confirm_all", "false", "Look before every repeat, and not only where the caller says replay.", nil},
 	{"tool.confirm_every", "0s", "How long a confirmation holds; 0s: each repeat looks anew.", nil},

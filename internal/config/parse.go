@@ -84,20 +84,24 @@ func Parse(name string, raw []byte, b Builder) (*Config, error) {
 		return nil, err
 	}
 	c.fill()
+	c.places = r.positions
 	return c, nil
 }
 
 // mistake is one thing that is wrong with a file.
 type mistake struct {
-	line int // from 1; 0 = of the file as a whole
+	position
 	what string
 }
+
+// position is a place in a file, counted from 1 in bytes; zero = the file as a whole.
+type position struct{ line, column int }
 
 // report collects what is wrong with a file.
 type report struct {
 	name      string
 	lines     []string
-	positions map[string]int // of keys, by path
+	positions map[string]position // of keys, by path
 	mistakes  []mistake
 	hidden    map[int]bool // lines that may hold a secret, and are not repeated
 }
@@ -110,32 +114,34 @@ func (r *report) decode(err error) {
 	case errors.As(err, &missing):
 		for i := range missing.Errors {
 			e := &missing.Errors[i]
-			line, _ := e.Position()
 			key := e.Key()
-			r.mistakes = append(r.mistakes, mistake{line, fmt.Sprintf("unknown key %q%s", strings.Join(key, "."), suggestion(key))})
+			r.mistakes = append(r.mistakes, mistake{placeOf(e), fmt.Sprintf("unknown key %q%s", strings.Join(key, "."), suggestion(key))})
 		}
 	case errors.As(err, &one):
-		line, _ := one.Position()
-		r.mistakes = append(r.mistakes, mistake{line, strings.TrimPrefix(one.Error(), "toml: ")})
+		r.mistakes = append(r.mistakes, mistake{placeOf(one), strings.TrimPrefix(one.Error(), "toml: ")})
 	default:
-		r.mistakes = append(r.mistakes, mistake{0, err.Error()})
+		r.mistakes = append(r.mistakes, mistake{position{}, err.Error()})
 	}
+}
+
+func placeOf(e *toml.DecodeError) (p position) {
+	p.line, p.column = e.Position()
+	return p
 }
 
 // add reports a mistake at a key. Where the key is absent, the place is that of the
 // table it belongs to.
 func (r *report) add(path, format string, args ...any) {
-	line := r.line(path)
-	r.mistakes = append(r.mistakes, mistake{line, path + ": " + fmt.Sprintf(format, args...)})
+	r.mistakes = append(r.mistakes, mistake{r.place(path), path + ": " + fmt.Sprintf(format, args...)})
 }
 
-// line is where a key stands, or what it is in; 0 where the file does not have that.
-func (r *report) line(path string) (line int) {
-	for p := path; line == 0 && p != ""; {
-		line = r.positions[p]
+// place is where a key stands, or what it is in; zero where the file does not have that.
+func (r *report) place(path string) (at position) {
+	for p := path; at.line == 0 && p != ""; {
+		at = r.positions[p]
 		p = p[:max(strings.LastIndexByte(p, '.'), 0)]
 	}
-	return line
+	return at
 }
 
 // addSecret is add for a key whose value may be a secret: the error does not repeat its line.
@@ -144,7 +150,7 @@ func (r *report) addSecret(path, format string, args ...any) {
 	if r.hidden == nil {
 		r.hidden = map[int]bool{}
 	}
-	r.hidden[r.line(path)] = true
+	r.hidden[r.place(path).line] = true
 }
 
 // err is the report as an error, nil where nothing is wrong.
@@ -152,7 +158,7 @@ func (r *report) err() error {
 	if len(r.mistakes) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(r.mistakes, func(a, b mistake) int { return cmp.Compare(a.line, b.line) })
+	slices.SortStableFunc(r.mistakes, func(a, b mistake) int { return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column)) })
 	var b strings.Builder
 	for i, m := range r.mistakes {
 		if i > 0 {
@@ -163,18 +169,18 @@ func (r *report) err() error {
 			fmt.Fprintf(&b, "%s: %s", name, m.what)
 			continue
 		}
-		fmt.Fprintf(&b, "%s:%d: %s", name, m.line, m.what)
+		fmt.Fprintf(&b, "%s:%d:%d: %s", name, m.line, m.column, m.what)
 		if !r.hidden[m.line] {
-			fmt.Fprintf(&b, "\n%5d | %s", m.line, r.lines[m.line-1])
+			fmt.Fprintf(&b, "\n%5d | %s", m.line, Mask(r.lines[m.line-1]))
 		}
 	}
 	return tga.Errorf(tga.ValidationError, "%s", b.String())
 }
 
-// positionsOf finds the line of each key and table: "limits.depth", "server.0.url",
+// positionsOf finds the place of each key and table: "limits.depth", "server.0.url",
 // "tool.2.outcome.0.class".
-func positionsOf(raw []byte) map[string]int {
-	at := map[string]int{}
+func positionsOf(raw []byte) map[string]position {
+	at := map[string]position{}
 	seen := map[string]int{} // elements so far, of each array of tables
 	var p unstable.Parser
 	p.Reset(raw)
@@ -183,7 +189,7 @@ func positionsOf(raw []byte) map[string]int {
 		n := p.Expression()
 		switch n.Kind {
 		case unstable.Table, unstable.ArrayTable:
-			parts, line := keyOf(&p, n)
+			parts, place := keyOf(&p, n)
 			path := ""
 			for i, part := range parts {
 				path = join(path, part)
@@ -195,7 +201,7 @@ func positionsOf(raw []byte) map[string]int {
 					path = fmt.Sprintf("%s.%d", path, count-1)
 				}
 			}
-			at[path], prefix = line, path
+			at[path], prefix = place, path
 		case unstable.KeyValue:
 			keyValue(&p, n, prefix, at)
 		}
@@ -203,15 +209,15 @@ func positionsOf(raw []byte) map[string]int {
 	return at
 }
 
-func keyValue(p *unstable.Parser, n *unstable.Node, prefix string, at map[string]int) {
-	parts, line := keyOf(p, n)
+func keyValue(p *unstable.Parser, n *unstable.Node, prefix string, at map[string]position) {
+	parts, place := keyOf(p, n)
 	path := join(prefix, strings.Join(parts, "."))
-	at[path] = line
-	value(p, n.Value(), path, line, at)
+	at[path] = place
+	value(p, n.Value(), path, place, at)
 }
 
 // value goes on into inline tables, and into those in an array.
-func value(p *unstable.Parser, v *unstable.Node, path string, line int, at map[string]int) {
+func value(p *unstable.Parser, v *unstable.Node, path string, place position, at map[string]position) {
 	switch v.Kind {
 	case unstable.InlineTable:
 		for it := v.Children(); it.Next(); {
@@ -221,8 +227,8 @@ func value(p *unstable.Parser, v *unstable.Node, path string, line int, at map[s
 		n := 0
 		for it := v.Children(); it.Next(); n++ {
 			element := fmt.Sprintf("%s.%d", path, n)
-			at[element] = line
-			value(p, it.Node(), element, line, at)
+			at[element] = place
+			value(p, it.Node(), element, place, at)
 		}
 	}
 }
@@ -234,13 +240,14 @@ func join(prefix, key string) string {
 	return prefix + "." + key
 }
 
-func keyOf(p *unstable.Parser, n *unstable.Node) (parts []string, line int) {
+func keyOf(p *unstable.Parser, n *unstable.Node) (parts []string, place position) {
 	for it := n.Key(); it.Next(); {
 		k := it.Node()
-		if line == 0 {
-			line = p.Shape(k.Raw).Start.Line
+		if place.line == 0 {
+			start := p.Shape(k.Raw).Start
+			place = position{start.Line, start.Column}
 		}
 		parts = append(parts, string(k.Data))
 	}
-	return parts, line
+	return parts, place
 }

@@ -58,6 +58,12 @@ func (s *Store) check(r *report) {
 	s.checkURL(r)
 }
 
+// directoryKeys are of a store in a directory alone, databaseKeys of one in a database.
+var (
+	directoryKeys = []string{"witness_file", "low_water_bytes", "memtable_bytes", "cache_bytes", "rewrite_share"}
+	databaseKeys  = []string{"password_file", "require_sync", "shard", "lease", "patience"}
+)
+
 // checkURL checks the URL, and that no key is set beside it that is of a store in a directory.
 func (s *Store) checkURL(r *report) {
 	if s.Shard < 0 {
@@ -69,7 +75,7 @@ func (s *Store) checkURL(r *report) {
 	if err := CheckStoreURL(s.URL); err != nil {
 		r.addSecret("store.url", "%s", err)
 	}
-	for _, key := range []string{"witness_file", "low_water_bytes", "memtable_bytes", "cache_bytes", "rewrite_share"} {
+	for _, key := range directoryKeys {
 		if r.has("store." + key) {
 			r.add("store."+key, "it is of a store in a directory, and url names a database")
 		}
