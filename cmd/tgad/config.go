@@ -17,7 +17,7 @@ type configuration struct {
 	alone bool // look at the file alone
 }
 
-func (a *app) configVerb() *cobra.Command {
+func configVerb(a *app) *cobra.Command {
 	v := &configuration{app: a}
 	c := &cobra.Command{
 		Use:   "config",

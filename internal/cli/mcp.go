@@ -84,7 +84,7 @@ would without tgad.`,
 	f.StringArrayVar(&m.workspace.Exclude, "workspace-exclude", nil, "`path` in the workspace that is left alone (repeatable)")
 	f.IntVar(&m.workspace.Keep, "workspace-keep", 0, "how many calls' snapshots are kept (default 100)")
 	f.TextVar(&m.level, "log-level", slog.LevelWarn, "debug, info, warn or error, on stderr")
-	c.AddCommand(m.inspect(), m.config(), m.serve())
+	c.AddCommand(m.inspect(), m.config(), m.install(), m.uninstall(), m.serve())
 	return c
 }
 

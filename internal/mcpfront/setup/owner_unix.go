@@ -1,0 +1,26 @@
+//go:build unix
+
+package setup
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// ownedLike gives a file the owner of another one, where that is not its owner already.
+func ownedLike(f *os.File, like fs.FileInfo) error {
+	want, ok := like.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	have := info.Sys().(*syscall.Stat_t)
+	if have.Uid == want.Uid && have.Gid == want.Gid {
+		return nil
+	}
+	return f.Chown(int(want.Uid), int(want.Gid))
+}
