@@ -123,6 +123,7 @@ var ranElsewhere = map[string]string{
 	"tgad init --data DIR --witness FILE":                         "init.txtar",
 	"tgad init --data NEW --witness FILE":                         "init.txtar",
 	"tgad state":                                                  "state.txtar",
+	"tgad init --data DIR --config FILE":                          "initconfig.txtar",
 	"tgad config check":                                           "config.txtar",
 	"tgad config check FILE":                                      "config.txtar",
 	"tgad config show --origin FILE":                              "config.txtar",

@@ -21,6 +21,7 @@ was probably meant. Durations are texts such as "250ms", "30s" or "24h"; sizes a
 "16MiB". Relative paths start at the directory of the file.
 
 ` + "```" + `
+tgad init --data DIR --config FILE       a new store, and a new configuration with comments
 tgad config check FILE                   errors, and what is allowed but unwise
 tgad config show --origin FILE           every value that holds, and where it comes from; no secrets
 tgad config schema                       a JSON Schema for editors

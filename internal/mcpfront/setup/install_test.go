@@ -15,9 +15,9 @@ import (
 )
 
 var (
-	front = Front{Program: "/opt/bin/tgad", Flags: []string{"--data", "/d"}}
+	front   = Front{Program: "/opt/bin/tgad", Flags: []string{"--data", "/d"}}
 	mcpJSON = Place{File: "mcp.json", Table: []string{"mcpServers"}}
-	codex = Place{File: "config.toml", Table: []string{"mcp_servers"}, TOML: true}
+	codex   = Place{File: "config.toml", Table: []string{"mcp_servers"}, TOML: true}
 )
 
 // forms are files as clients and people write them, with what install makes of each.
