@@ -221,6 +221,8 @@ func (v *installing) report(said installed) error {
 		b.WriteString("  " + c.Server + "\n  - " + shellWords(c.Before) + "\n  + " + shellWords(c.After) + "\n")
 	}
 	switch {
+	case len(said.Servers) == 0:
+		b.WriteString("it has no tool server in this scope: nothing to change\n")
 	case said.Changed == 0:
 		b.WriteString("nothing to change\n")
 	case !said.Written:

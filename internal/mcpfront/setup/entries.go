@@ -77,6 +77,9 @@ func jsonEntries(raw []byte, table []string) (all []*entry, err error) {
 	}
 	at := &root
 	for _, step := range table {
+		if twice(at, step) {
+			return nil, tga.Errorf(tga.ValidationError, "%s stands there twice", step)
+		}
 		if at = memberOf(at, step); at == nil {
 			return nil, nil
 		}
@@ -89,7 +92,7 @@ func jsonEntries(raw []byte, table []string) (all []*entry, err error) {
 		m := &servers.Members[i]
 		e := &entry{name: m.Name.Value.(hujson.Literal).String()}
 		all = append(all, e)
-		if _, ok := m.Value.Value.(*hujson.Object); !ok {
+		if _, ok := m.Value.Value.(*hujson.Object); !ok || twice(&m.Value, "command") || twice(&m.Value, "args") {
 			e.odd = oddForm
 			continue
 		}
@@ -137,6 +140,18 @@ func memberOf(v *hujson.Value, name string) *hujson.Value {
 		}
 	}
 	return nil
+}
+
+// twice says whether an object has a member more than once: a client may read either.
+func twice(v *hujson.Value, name string) bool {
+	o, ok := v.Value.(*hujson.Object)
+	n := 0
+	for i := 0; ok && i < len(o.Members); i++ {
+		if o.Members[i].Name.Value.(hujson.Literal).String() == name {
+			n++
+		}
+	}
+	return n > 1
 }
 
 func jsonString(v *hujson.Value) (token, bool) {

@@ -115,6 +115,8 @@ func TestWhatStaysAsItIs(t *testing.T) {
 		`{"command":{"path":"x","args":[]}}`:                      oddForm,
 		`{"command":"x","args":"y"}`:                              oddForm,
 		`{"command":"x","args":["a",1]}`:                          oddForm,
+		`{"command":"x","command":"y"}`:                           oddForm,
+		`{"command":"x","args":[],"args":["y"]}`:                  oddForm,
 		`"x"`:                                                     oddForm,
 	} {
 		text := `{"mcpServers":{"s":` + server + `}}`
@@ -150,7 +152,7 @@ func TestNamedServersAlone(t *testing.T) {
 	if _, _, err := Install([]byte(text), mcpJSON, front, []string{"c"}); tga.CodeOf(err) != tga.NotFound || !strings.Contains(err.Error(), "a, b") {
 		t.Error(err)
 	}
-	for _, broken := range []string{`{"mcpServers":[]}`, `{"mcpServers":{"a":{"command":"x"},"a":{"command":"y"}}}`, `{`} {
+	for _, broken := range []string{`{"mcpServers":[]}`, `{"mcpServers":{},"mcpServers":{"a":{"command":"x"}}}`, `{"mcpServers":{"a":{"command":"x"},"a":{"command":"y"}}}`, `{`} {
 		if _, _, err := Install([]byte(broken), mcpJSON, front, nil); tga.CodeOf(err) != tga.ValidationError {
 			t.Errorf("%s: %v", broken, err)
 		}
