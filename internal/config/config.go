@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"path/filepath"
 	"time"
 
@@ -247,7 +248,8 @@ func (c *Config) fill() {
 		at *Duration
 		d  time.Duration
 	}{
-		{&l.LeaseTTL, 30 * time.Second}, {&l.MaxLeaseTTL, time.Hour}, {&l.CallTimeout, 10 * time.Minute},
+		// Beside each other as check wants them, where the file has one of the two.
+		{&l.MaxLeaseTTL, max(time.Hour, l.LeaseTTL.D)}, {&l.LeaseTTL, min(30*time.Second, cmp.Or(l.MaxLeaseTTL.D, time.Hour))}, {&l.CallTimeout, 10 * time.Minute},
 		{&l.HeaderTimeout, 5 * time.Second}, {&l.BodyTimeout, 30 * time.Second},
 		{&l.IdleTimeout, 2 * time.Minute}, {&l.DrainTimeout, 30 * time.Second},
 	} {

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
@@ -114,6 +115,8 @@ func idle(table any, key string) bool {
 		return key == "margin" && t.licence.Kind != ledger.DedupeKey
 	case Model:
 		return key == "max_tokens" && t.Type != Anthropic
+	case Backoff:
+		return key == "first" && t.Max.D > 0 && t.Max.D < time.Second || key == "max" && t.First.D > time.Hour
 	case Rule:
 		return key == "required" && t.Decision != tga.NeedsApproval
 	}
