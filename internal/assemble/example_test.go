@@ -1,6 +1,7 @@
 package assemble
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -35,6 +36,7 @@ func TestWholeExampleIsValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	raw = bytes.Replace(raw, []byte("#:schema"), []byte("# :schema"), 1) // for editors
 	dir := t.TempDir()
 	for _, name := range []string{"shop.password", "github.token", "HEAD"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("s3cret\n"), 0o600); err != nil {
