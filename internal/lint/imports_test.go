@@ -26,7 +26,7 @@ var doors = map[string][]string{
 	"modernc.org/sqlite":                     {"internal/verify/sqlitecheck", "runtime/workstate/sqlitefile"},
 	"github.com/spf13/cobra":                 {"cmd/tgad", "internal/"},
 	"github.com/pelletier/go-toml":           {"internal/config", "internal/mcpfront/setup"}, // tgad's own file; that of Codex
-	"github.com/prometheus/client_golang":    {"internal/daemon", "internal/cli"}, // a daemon, and a gateway
+	"github.com/prometheus/client_golang":    {"internal/daemon", "internal/cli"},            // a daemon, and a gateway
 	"github.com/tailscale/hujson":            {"internal/mcpfront/setup"},
 	"github.com/santhosh-tekuri/jsonschema":  {"internal/turn/tools", "internal/talostest"},
 	"google.golang.org/grpc":                 {"internal/turn/tools/grpccall"},
