@@ -40,7 +40,7 @@ func (d Database) Run(program string) int {
 	root.PersistentFlags().BoolVar(&s.JSON, "json", false, "print one JSON object a line")
 	root.PersistentFlags().BoolVar(&s.Progress, "progress", false, "show how far long work is, on stderr; a terminal shows it without")
 	root.PersistentFlags().StringVar(&socket, "socket", DefaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
-	for _, v := range []*cobra.Command{Serve(s, &socket, d.Open), d.pg(s), d.copyStore(s)} {
+	for _, v := range []*cobra.Command{Serve(s, &socket, d.Open), d.pg(s), d.copyStore(s), Commands(s)} {
 		v.Args = UsageArgs(v.Args)
 		root.AddCommand(v)
 	}

@@ -34,7 +34,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return cli.Usage(err) })
 	root.PersistentFlags().BoolVar(&s.JSON, "json", false, "print one JSON object a line")
-	root.AddCommand(demoVerb(s), tortureVerb(s))
+	root.AddCommand(demoVerb(s), tortureVerb(s), cli.Commands(s))
 	root.AddCommand(hidden()...)
 	for _, v := range root.Commands() {
 		if v.Args != nil {
