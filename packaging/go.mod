@@ -1,0 +1,3 @@
+module github.com/tgad/tgad/packaging
+
+go 1.26.0
