@@ -103,7 +103,8 @@ func (r *release) tarred(all map[string]entry) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return b.Bytes(), w.Close()
+	err := w.Close() // before the bytes are taken: it writes the end
+	return b.Bytes(), err
 }
 
 func (r *release) zipped(all map[string]entry) ([]byte, error) {
@@ -118,7 +119,8 @@ func (r *release) zipped(all map[string]entry) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return b.Bytes(), w.Close()
+	err := w.Close() // before the bytes are taken: it writes the end
+	return b.Bytes(), err
 }
 
 // packages makes the .deb and the .rpm of each Linux from packaging/nfpm.yaml, whose paths are of its directory.

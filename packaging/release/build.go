@@ -58,8 +58,8 @@ func parseTargets(list string) (all []target, err error) {
 }
 
 // checkout clones the newest commit with its tags: nothing else goes into a release.
-func checkout(ctx context.Context, to string) error {
-	root, err := output(ctx, ".", nil, "git", "rev-parse", "--show-toplevel")
+func checkout(ctx context.Context, from, to string) error {
+	root, err := output(ctx, from, nil, "git", "rev-parse", "--show-toplevel")
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (r *release) compare(ctx context.Context, scratch string) error {
 		return nil
 	}
 	source, stage := filepath.Join(scratch, "a-directory-of-another-name"), filepath.Join(scratch, "second")
-	if err := checkout(ctx, source); err != nil {
+	if err := checkout(ctx, r.from, source); err != nil {
 		return err
 	}
 	again, err := buildAll(ctx, source, stage, r.targets, []string{"GOCACHE=" + filepath.Join(scratch, "cache")})

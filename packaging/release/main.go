@@ -25,6 +25,7 @@ import (
 
 // release is one run.
 type release struct {
+	from    string // a directory of the checkout
 	source  string // a clone of the commit
 	stage   string // what goes into packages, for each target
 	out     string // the files of the release
@@ -41,7 +42,7 @@ type release struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	r := &release{}
+	r := &release{from: "."}
 	targets := flag.String("targets", allTargets, "systems to build for, with commas between")
 	flag.StringVar(&r.out, "out", "../dist", "`directory` of the release: made anew")
 	flag.StringVar(&r.key, "key", "", "`file` with an ed25519 key (PKCS #8, PEM) that signs")
@@ -70,7 +71,7 @@ func (r *release) run(ctx context.Context, targets string) (err error) {
 	}
 	defer os.RemoveAll(scratch)
 	r.source, r.stage = filepath.Join(scratch, "source"), filepath.Join(scratch, "stage")
-	if err := checkout(ctx, r.source); err != nil {
+	if err := checkout(ctx, r.from, r.source); err != nil {
 		return err
 	}
 	for _, step := range []struct {

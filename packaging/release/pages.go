@@ -110,12 +110,13 @@ func (r *release) manual(tree []byte, pages map[string][]byte) error {
 
 func compressed(text []byte) ([]byte, error) {
 	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	z, err := gzip.NewWriterLevel(&b, gzip.DefaultCompression)
 	if err != nil {
 		return nil, err
 	}
 	_, err = z.Write(text)
-	return b.Bytes(), errors.Join(err, z.Close())
+	err = errors.Join(err, z.Close()) // before the bytes are taken: it writes the end
+	return b.Bytes(), err
 }
 
 // commandOf is a command that does nothing, with the texts and flags of a verb.
