@@ -33,6 +33,7 @@ leave their image and seed in a temporary directory.`,
 	c.Flags().StringVar(&o.Stores, "data", "", "directory whose disk is tried too; the stores in it are temporary")
 	c.Flags().DurationVar(&o.Budget, "budget", time.Minute, "how long it runs")
 	c.Flags().Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "where randomness begins")
+	c.Flags().Lookup("seed").DefValue = "the time" // what help and manual pages say
 	return c
 }
 

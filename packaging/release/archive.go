@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"archive/zip"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goreleaser/nfpm/v2"
 	_ "github.com/goreleaser/nfpm/v2/deb" // the formats of packages
@@ -74,7 +76,7 @@ func (r *release) archives(context.Context) error {
 			name = r.name(t) + ".zip"
 			text, err = r.zipped(under)
 		} else if text, err = r.tarred(under); err == nil {
-			text, err = compressed(text)
+			text, err = compressed(text, gzip.DefaultCompression)
 		}
 		if err != nil {
 			return err
@@ -163,6 +165,14 @@ func (r *release) packages(context.Context) (err error) {
 }
 
 func (r *release) pack(t target, format string) error {
+	changes := fmt.Sprintf("tgad (%s-1) stable; urgency=medium\n\n  * https://github.com/tgad/tgad/blob/main/CHANGELOG.md says what changed.\n\n -- The tgad authors <tgad@users.noreply.github.com>  %s\n", r.number(), r.when.UTC().Format(time.RFC1123Z))
+	text, err := compressed([]byte(changes), gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if err := put(filepath.Join(r.stage, t.String(), "changelog.gz"), text); err != nil {
+		return err
+	}
 	variables := map[string]string{"ARCH": t.arch(), "VERSION": r.number(), "STAGE": filepath.Join(r.stage, t.String())}
 	config, err := nfpm.ParseFileWithEnvMapping("nfpm.yaml", func(name string) string { return variables[name] })
 	if err != nil {

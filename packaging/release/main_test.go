@@ -95,6 +95,7 @@ func another(t *testing.T, prepare func(clone string)) *release {
 	dir := t.TempDir()
 	clone := filepath.Join(dir, "clone")
 	run(t, "git", "clone", "-q", "--shared", strings.TrimSpace(run(t, "git", "rev-parse", "--show-toplevel")), clone)
+	run(t, "git", "-C", clone, "checkout", "-q", made.r.commit)
 	prepare(clone)
 	r := &release{from: clone, out: filepath.Join(dir, "dist"), key: made.key, once: true}
 	if err := r.run(t.Context(), host()); err != nil {

@@ -17,23 +17,23 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// module is one that is linked.
-type module struct{ path, version, sum string }
+// linked is a module that is linked.
+type linked struct{ path, version, sum string }
 
 // modulesOf returns what the linker took of others into programs, sorted. Those of this repository are tgad.
-func modulesOf(programs []program) []module {
-	all := map[module]bool{}
+func modulesOf(programs []program) []linked {
+	all := map[linked]bool{}
 	for _, p := range programs {
 		for _, m := range p.info.Deps {
 			if m.Replace != nil {
 				m = m.Replace
 			}
 			if m.Path != "github.com/tgad/tgad" && !strings.HasPrefix(m.Path, "github.com/tgad/tgad/") {
-				all[module{m.Path, m.Version, m.Sum}] = true
+				all[linked{m.Path, m.Version, m.Sum}] = true
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Keys(all), func(a, b module) int {
+	return slices.SortedFunc(maps.Keys(all), func(a, b linked) int {
 		return strings.Compare(a.path+"@"+a.version, b.path+"@"+b.version)
 	})
 }

@@ -101,16 +101,16 @@ func (r *release) manual(tree []byte, pages map[string][]byte) error {
 		if err != nil {
 			return err
 		}
-		if pages[f.Name()+".gz"], err = compressed(text); err != nil {
+		if pages[f.Name()+".gz"], err = compressed(text, gzip.BestCompression); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func compressed(text []byte) ([]byte, error) {
+func compressed(text []byte, level int) ([]byte, error) {
 	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, gzip.DefaultCompression)
+	z, err := gzip.NewWriterLevel(&b, level)
 	if err != nil {
 		return nil, err
 	}
