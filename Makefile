@@ -20,7 +20,7 @@ SOCKET  ?= /tmp/tgad-run/tgad.sock
 test pg race fuzz cost size lint crash: export CGO_ENABLED ?= 0
 race: export CGO_ENABLED = 1
 
-.PHONY: build tgad run demo test pg race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
+.PHONY: release packages build tgad run demo test pg race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
 
 build: tgad ## bin/tgad, a static binary, with bin/tgad-lab and bin/tgad-postgres, which some of its verbs start
 	cd engine/postgres && CGO_ENABLED=0 $(GO) build -tags '$(TAGS)' -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/ ./cmd/tgad-postgres
@@ -122,6 +122,14 @@ cross: ## the types of library, client and command on every system, 20 s; BUILD=
 	$(if $(BUILD),@set -e; for system in linux/arm64 darwin/arm64 windows/amd64; do \
 	  echo "build $$system"; CGO_ENABLED=0 GOOS=$${system%/*} GOARCH=$${system#*/} \
 	  $(GO) build -o /dev/null ./cmd/tgad; done)
+
+# A module of its own: nothing of it is linked into tgad.
+release: ## dist/, everything of a release of the newest commit; KEY is a file with the ed25519 key that signs
+	cd packaging && CGO_ENABLED=0 $(GO) run ./release -out $(abspath dist) $(if $(KEY),-key $(abspath $(KEY))) $(if $(TARGETS),-targets $(TARGETS)) $(if $(ONCE),-once)
+
+packages: ## makes a release for this machine, and installs it on machines with systemd; root, minutes
+	bash packaging/install.sh
+	cd packaging && $(GO) vet ./... && $(GO) test -count=1 -timeout 1h ./...
 
 lint: ## vet and staticcheck
 	$(GO) vet ./...

@@ -24,7 +24,7 @@ import (
 )
 
 // documented are the pages whose command lines are run.
-var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/TELEMETRY.md", "docs/UI.md", "docs/CONFIG.md"}
+var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/TELEMETRY.md", "docs/UI.md", "docs/CONFIG.md", "docs/INSTALL.md"}
 
 var (
 	fences   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
@@ -74,10 +74,15 @@ var ranElsewhere = map[string]string{
 	"make accept":  "a target; it takes hours",
 	"make cross":   "a target; CI runs it",
 
-	"go tool pprof -top cpu.pprof": "Go's own; it would be compiled for it",
-	"go tool trace":                "Go's own, likewise",
-	"go run ./bench":               "package bench tests its parts; its figures take minutes",
-	"go run ./examples/embed":      "examples/embed: TestRunsAsAModuleOfItsOwn",
+	"go tool pprof -top cpu.pprof":                    "Go's own; it would be compiled for it",
+	"go tool trace":                                   "Go's own, likewise",
+	"go run ./bench":                                  "package bench tests its parts; its figures take minutes",
+	"go run ./examples/embed":                         "examples/embed: TestRunsAsAModuleOfItsOwn",
+	"go install github.com/tgad/tgad/cmd/tgad@latest": "packaging: TestGoInstallFromAProxy",
+	"make release KEY=release.pem":                    "a target; packaging: TestReleaseIsReproducible",
+	"tgad version":                                    "usage.txtar",
+	"tgad ready":                                      "doctor.txtar",
+	"tgad ready --live":                               "doctor.txtar",
 	"go test -run '^$' -bench Overhead ./internal/mcpshim": "a measurement; it takes minutes",
 	"go test ./bench -run '^$' -bench Traced":              "a measurement",
 

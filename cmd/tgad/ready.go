@@ -8,7 +8,7 @@ import (
 	"github.com/tgad/tgad/runtime/client"
 )
 
-func (a *app) ready() *cobra.Command {
+func readiness(a *app) *cobra.Command {
 	var live bool
 	c := &cobra.Command{
 		Use:   "ready",
