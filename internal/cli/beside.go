@@ -19,7 +19,7 @@ type Beside struct {
 // Programs that have verbs of tgad.
 var (
 	Lab      = Beside{"tgad-lab", "go install github.com/tgad/tgad/cmd/tgad-lab@latest"}
-	Postgres = Beside{"tgad-postgres", "in the source of tgad: make build"}
+	Postgres = Beside{"tgad-postgres", "in the packages of tgad, or from its source: make build"}
 )
 
 // Exec has the program take this process over, with the arguments as they were typed: signals, the

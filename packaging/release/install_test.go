@@ -47,7 +47,7 @@ func TestGoInstallFromAProxy(t *testing.T) {
 	cmd := exec.Command("go", "install", "github.com/tgad/tgad/cmd/tgad@latest")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOPROXY=file://"+filepath.Join(dir, "proxy")+",file://"+filepath.Join(strings.TrimSpace(run(t, "go", "env", "GOMODCACHE")), "cache/download")+","+strings.TrimSpace(run(t, "go", "env", "GOPROXY")),
-		"GOMODCACHE="+cache, "GONOSUMDB=github.com/tgad/tgad", "GOBIN="+filepath.Join(dir, "bin"), "GOFLAGS=-modcacherw -gcflags=all=-dwarf=false", "GOWORK=off", "CGO_ENABLED=0")
+		"GOMODCACHE="+cache, "GONOSUMDB=github.com/tgad/tgad", "GOBIN="+filepath.Join(dir, "bin"), "GOFLAGS=-modcacherw -trimpath -gcflags=all=-dwarf=false", "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go install: %v\n%s", err, out)
 	}
