@@ -82,6 +82,7 @@ var ranElsewhere = map[string]string{
 	"make release KEY=release.pem":                    "a target; packaging: TestReleaseIsReproducible",
 	"tgad version":                                    "usage.txtar",
 	"tgad ready":                                      "doctor.txtar",
+	"tgad call --reconnect 30s":                       "call.txtar",
 	"tgad ready --live":                               "doctor.txtar",
 	"go test -run '^$' -bench Overhead ./internal/mcpshim": "a measurement; it takes minutes",
 	"go test ./bench -run '^$' -bench Traced":              "a measurement",

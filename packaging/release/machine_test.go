@@ -117,8 +117,9 @@ func (m *machine) take(from, to string) {
 	run(m.t, "install", "-D", "-m", "0755", from, filepath.Join(m.root, to))
 }
 
-// call makes a governed call as the user daemon, who is in the group of the socket.
-const call = `runuser -u daemon -- tgad call payments charge '{"account":"acme","amount":1}' --key `
+// call makes a governed call as the user daemon, who is in the group of the socket. It asks again while a daemon
+// that has just started looks at unfinished calls; where the socket refused it, it would not know that.
+const call = `runuser -u daemon -- tgad call payments charge '{"account":"acme","amount":1}' --reconnect 30s --key `
 
 // configure adds to the package's configuration a tool server that the daemon starts in its sandbox, and roles by
 // user.
@@ -223,7 +224,15 @@ func (m *machine) installed() string {
 func (m *machine) upgrade(command, version string) {
 	m.t.Helper()
 	was := m.do("systemctl show -p MainPID --value tgad.service")
-	done := make(chan error)
+	done, connected := make(chan error), make(chan string)
+	go func() {
+		// 7 is what curl says of a socket that refuses or is not there.
+		out, err := m.try("n=0; until [ -e /run/upgraded ]; do n=$((n+1)); r=0; runuser -u tgad -- curl -s -o /dev/null -m 60 -H 'Tgad-Client: test' --unix-socket /run/tgad/tgad.sock http://tgad/livez || r=$?; [ $r != 7 ] || exit 7; done; [ $n -gt 20 ]")
+		if err != nil {
+			out = err.Error()
+		}
+		connected <- out
+	}()
 	go func() {
 		_, err := m.try("i=0; until [ -e /run/upgraded ]; do i=$((i+1)); " + call + "upgrade-$i >/dev/null || exit 1; done; echo $i > /run/calls; " + call + "last")
 		done <- err
@@ -233,6 +242,9 @@ func (m *machine) upgrade(command, version string) {
 	m.do("touch /run/upgraded")
 	if err := <-done; err != nil {
 		m.t.Errorf("a call failed during the upgrade: %v", err)
+	}
+	if out := <-connected; out != "" {
+		m.t.Errorf("the socket refused a connection during the upgrade, or was hardly tried: %s", out)
 	}
 	if now := m.do("systemctl show -p MainPID --value tgad.service"); now == was || now == "0" {
 		m.t.Errorf("the daemon after the upgrade is process %s, and was %s", now, was)
