@@ -227,7 +227,7 @@ func (m *machine) upgrade(command, version string) {
 	done, connected := make(chan error), make(chan string)
 	go func() {
 		// 7 is what curl says of a socket that refuses or is not there.
-		out, err := m.try("n=0; until [ -e /run/upgraded ]; do n=$((n+1)); r=0; runuser -u tgad -- curl -s -o /dev/null -m 60 -H 'Tgad-Client: test' --unix-socket /run/tgad/tgad.sock http://tgad/livez || r=$?; [ $r != 7 ] || exit 7; done; [ $n -gt 20 ]")
+		out, err := m.try("n=0; until [ -e /run/upgraded ]; do n=$((n+1)); r=0; runuser -u tgad -- curl -s -o /dev/null -m 60 -H 'Tgad-Client: test' --unix-socket /run/tgad/tgad.sock http://tgad/livez || r=$?; [ $r != 7 ] || exit 7; done; [ $n -gt 2 ]")
 		if err != nil {
 			out = err.Error()
 		}
