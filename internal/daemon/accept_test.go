@@ -99,7 +99,7 @@ func TestCrowdOfOneUIDHindersNobodyElse(t *testing.T) {
 		}
 		for i := range 5 {
 			key := fmt.Sprintf("k%d-%d", c.uid, i)
-			if got := b.as(program, 2002, peerGID, []ask{{Method: "POST", Path: "/v1/tool-calls", Body: body(key, 200)}})[0]; got.Status != 200 {
+			if got := b.as(2002, peerGID, []ask{{Method: "POST", Path: "/v1/tool-calls", Body: body(key, 200)}})[0]; got.Status != 200 {
 				t.Errorf("beside uid %d, a call of uid 2002 is answered %d %s", c.uid, got.Status, got.Answer)
 			}
 			if _, err := b.client.Call(t.Context(), charge(key+"-root")); err != nil {
@@ -115,9 +115,8 @@ func TestCrowdOfOneUIDHindersNobodyElse(t *testing.T) {
 // TestPeerWithoutVerbIsToldSo, whatever it asks for, and its connection ends with that.
 func TestPeerWithoutVerbIsToldSo(t *testing.T) {
 	b := startForPeers(t, "")
-	program := copyOfTest(t)
 	for _, path := range []string{"/healthz", "/v1/traces", "/nothing", "//"} {
-		got := b.as(program, 2005, peerGID, []ask{{Method: "GET", Path: path}})[0]
+		got := b.as(2005, peerGID, []ask{{Method: "GET", Path: path}})[0]
 		if got.Status != 403 || got.Code != string(tga.PermissionDenied) || !strings.Contains(got.Answer, "uid:2005 has no verb") {
 			t.Errorf("GET %s as a peer without a verb: %d %s", path, got.Status, got.Answer)
 		}

@@ -32,7 +32,7 @@ func TestWhoSubmitsDoesNotApprove(t *testing.T) {
 	if n := b.tool.sends("k"); n != 0 {
 		t.Errorf("%d sends", n)
 	}
-	got := b.as(copyOfTest(t), 2003, peerGID, []ask{{
+	got := b.as(2003, peerGID, []ask{{
 		Method: "POST", Path: "/v1/traces/" + res.TraceID.String() + "/decide", Body: `{"approve":true,"rationale":"the other pair of eyes"}`,
 	}})[0]
 	if got.Status != 200 || b.tool.sends("k") != 1 {

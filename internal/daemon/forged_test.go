@@ -18,7 +18,7 @@ import (
 // in doubt that the daemon sent it appends a definite failure, and asks for a new attempt.
 func TestForgedEffectLicensesNothing(t *testing.T) {
 	b := startForPeers(t, "")
-	w := &rawWorld{bench: b, program: copyOfTest(t)}
+	w := &rawWorld{bench: b}
 	b.tool.loses()
 	c := w.in(runtime.OfProcess, 0, tga.EffectType)
 	key := c.request.Request.IdempotencyKey
@@ -27,7 +27,7 @@ func TestForgedEffectLicensesNothing(t *testing.T) {
 			t.Errorf("the forged effect: %q", code)
 		}
 	}
-	got := b.as(w.program, 2002, peerGID, []ask{{
+	got := b.as(2002, peerGID, []ask{{
 		Method: "POST", Path: "/v1/tool-calls", Body: fmt.Sprintf(`{"tool_server":"pay","tool_name":"charge_opaque","idempotency_key":%q,"retry":true,"args":{"lose":true}}`, key),
 	}})[0]
 	if got.Code != string(tga.EffectInDoubt) || b.tool.sends(key) != 2 {
@@ -153,7 +153,7 @@ func TestWithdrawnSupervisorSendsNothing(t *testing.T) {
 // cannot lay it at another's door.
 func TestSubmitterIsThePeer(t *testing.T) {
 	b := startForPeers(t, "[[rule]]\ndecision = \"NEEDS_APPROVAL\"\n[approval]\nself = false\n")
-	w := &rawWorld{bench: b, program: copyOfTest(t)}
+	w := &rawWorld{bench: b}
 	for _, x := range []struct {
 		name      string
 		submitter any
@@ -176,16 +176,16 @@ func TestSubmitterIsThePeer(t *testing.T) {
 			}
 			path := "/v1/traces/" + c.trace.String()
 			vote := ask{Method: "POST", Path: path + "/decide", Body: `{"approve":true,"rationale":"I asked for it myself"}`}
-			got := b.as(w.program, 2008, peerGID, []ask{{Method: "POST", Path: path + "/recover", Body: `{}`}, vote})
+			got := b.as(2008, peerGID, []ask{{Method: "POST", Path: path + "/recover", Body: `{}`}, vote})
 			if got[0].Code != string(tga.EscalationRequired) || got[1].Code != string(tga.PermissionDenied) {
 				t.Errorf("submitter %s: recovered %d %s, decided %d %s", x.name, got[0].Status, got[0].Code, got[1].Status, got[1].Answer)
 			}
 			b.stop()
 			b.start()
-			if got := b.as(w.program, 2008, peerGID, []ask{vote}); got[0].Code != string(tga.PermissionDenied) {
+			if got := b.as(2008, peerGID, []ask{vote}); got[0].Code != string(tga.PermissionDenied) {
 				t.Errorf("submitter %s, after a restart: %d %s", x.name, got[0].Status, got[0].Answer)
 			}
-			if got := b.as(w.program, 2003, peerGID, []ask{vote}); got[0].Status != http.StatusOK {
+			if got := b.as(2003, peerGID, []ask{vote}); got[0].Status != http.StatusOK {
 				t.Errorf("submitter %s, another's vote: %d %s", x.name, got[0].Status, got[0].Answer)
 			}
 		}

@@ -35,6 +35,10 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
+	if err := os.RemoveAll(peerDir); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	if err := os.RemoveAll(filepath.Dir(signer.keys)); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1

@@ -81,7 +81,7 @@ func TestNobodyLearnsOfAForeignTrace(t *testing.T) {
 		t.Errorf("only %d routes were walked: %v", len(walked), walked)
 	}
 	// Another tenant's evidence, and evidence that nobody has.
-	got := b.as(copyOfTest(t), 2007, peerGID, asks)
+	got := b.as(2007, peerGID, asks)
 	for i := 0; i < len(got); i += 2 {
 		is, not := got[i], got[i+1]
 		one, other := strings.ReplaceAll(is.Answer, names[i], "ID"), strings.ReplaceAll(not.Answer, names[i+1], "ID")
@@ -91,7 +91,7 @@ func TestNobodyLearnsOfAForeignTrace(t *testing.T) {
 	}
 	// Where a new id is welcome a foreign one cannot be, and is told like an absent trace.
 	trace := done.TraceID.String()
-	for _, a := range b.as(copyOfTest(t), 2007, peerGID, []ask{
+	for _, a := range b.as(2007, peerGID, []ask{
 		{Method: "GET", Path: "/v1/traces/" + trace},
 		{Method: "POST", Path: "/v1/traces/" + trace + "/lease", Body: `{}`},
 		{Method: "POST", Path: "/v1/traces/" + trace + "/entries", Body: fmt.Sprintf(`{"lease":%q,"artifacts":[{"artifact":%s}]}`, zeros, mintChain(t, "x", nil).request.Canonical)},
@@ -109,9 +109,8 @@ func TestNobodyLearnsOfAForeignTrace(t *testing.T) {
 func TestNobodyConfirmsForItself(t *testing.T) {
 	s := newShop(t)
 	b := startForPeers(t, s.config(`replay = "human"`)+"[approval]\nself = false\n")
-	program := copyOfTest(t)
 	call := func(uid uint32, replay bool) ask {
-		return b.as(program, uid, peerGID, []ask{{
+		return b.as(uid, peerGID, []ask{{
 			Method: "POST", Path: "/v1/tool-calls", Body: fmt.Sprintf(`{"tool_server":%q,"tool_name":%q,"args":%s,"idempotency_key":"k","replay":%v}`, book("k").Server, book("k").Tool, book("k").Args, replay),
 		}})[0]
 	}
@@ -128,11 +127,11 @@ func TestNobodyConfirmsForItself(t *testing.T) {
 	}
 	vote := ask{Method: "POST", Path: "/v1/traces/" + list[0].TraceID.String() + "/decide", Body: `{"approve":true,"rationale":"it was booked, I know it"}`}
 	for uid, want := range map[uint32]int{2008: 403, 2009: 403} {
-		if a := b.as(program, uid, peerGID, []ask{vote})[0]; a.Status != want {
+		if a := b.as(uid, peerGID, []ask{vote})[0]; a.Status != want {
 			t.Errorf("uid %d: %d %s, want %d", uid, a.Status, a.Answer, want)
 		}
 	}
-	if a := b.as(program, 2003, peerGID, []ask{vote})[0]; a.Status != 200 {
+	if a := b.as(2003, peerGID, []ask{vote})[0]; a.Status != 200 {
 		t.Errorf("another's word: %d %s", a.Status, a.Answer)
 	}
 	if a := call(2009, true); a.Status != 200 {

@@ -16,7 +16,7 @@ import (
 // and without waiting, its lease is over, and it cannot renew it.
 func TestPeersLeaseHoldsNobodyUp(t *testing.T) {
 	b := startForPeers(t, "[[rule]]\ntool = \"asked\"\ndecision = \"NEEDS_APPROVAL\"\n[[rule]]\ndecision = \"APPROVE\"\n[approval]\nself = false\n")
-	w := &rawWorld{bench: b, program: copyOfTest(t)}
+	w := &rawWorld{bench: b}
 	b.tool.loses()
 	const admin, voter = 2004, 2003
 	for _, x := range []struct {
@@ -34,18 +34,18 @@ func TestPeersLeaseHoldsNobodyUp(t *testing.T) {
 	} {
 		c := w.in(runtime.OfProcess, 0, x.typ)
 		path := "/v1/traces/" + c.trace.String()
-		held := b.as(w.program, 2002, peerGID, []ask{{Method: "POST", Path: path + "/lease", Body: `{"ttl_ms":3600000}`}})[0]
+		held := b.as(2002, peerGID, []ask{{Method: "POST", Path: path + "/lease", Body: `{"ttl_ms":3600000}`}})[0]
 		if held.Status != http.StatusOK {
 			t.Fatalf("%s: the lease: %s", x.name, held.Answer)
 		}
 		start := time.Now()
-		got := b.as(w.program, x.uid, peerGID, []ask{{Method: "POST", Path: path + "/" + x.verb, Body: x.body}})[0]
+		got := b.as(x.uid, peerGID, []ask{{Method: "POST", Path: path + "/" + x.verb, Body: x.body}})[0]
 		if got.Status != http.StatusOK {
 			t.Errorf("%s: %d %s after %v", x.name, got.Status, got.Answer, time.Since(start))
 		}
 		token := struct{ Lease string }{}
 		must(t, held.Answer, &token)
-		renewed := b.as(w.program, 2002, peerGID, []ask{{Method: "POST", Path: path + "/lease:renew", Body: `{"lease":"` + token.Lease + `"}`}})[0]
+		renewed := b.as(2002, peerGID, []ask{{Method: "POST", Path: path + "/lease:renew", Body: `{"lease":"` + token.Lease + `"}`}})[0]
 		if renewed.Code != string(tga.StateConcurrentExecution) {
 			t.Errorf("%s: renewed afterwards: %d %s", x.name, renewed.Status, renewed.Answer)
 		}
@@ -100,20 +100,20 @@ func TestSenderByItselfIsAliveWhileItHoldsTheLease(t *testing.T) {
 // who did the thing: only a lease on a call that its holder sends is a life sign.
 func TestForeignLeaseGivesNoStanding(t *testing.T) {
 	b := startForPeers(t, "[[rule]]\ndecision = \"APPROVE\"\n")
-	w := &rawWorld{bench: b, program: copyOfTest(t)}
+	w := &rawWorld{bench: b}
 	b.tool.loses()
 	ctx := t.Context()
 	const admin, holder, sender = 2004, 2002, 2008
 	notRun := ask{Method: "POST", Body: `{"status":"FAILURE","outcome_class":"retryable_failure","evidence":"line 7"}`}
 	leased := func(uid uint32, trace tga.ID) {
 		t.Helper()
-		if got := b.as(w.program, uid, peerGID, []ask{{Method: "POST", Path: "/v1/traces/" + trace.String() + "/lease", Body: `{"ttl_ms":3600000}`}})[0]; got.Status != http.StatusOK {
+		if got := b.as(uid, peerGID, []ask{{Method: "POST", Path: "/v1/traces/" + trace.String() + "/lease", Body: `{"ttl_ms":3600000}`}})[0]; got.Status != http.StatusOK {
 			t.Fatalf("the lease: %s", got.Answer)
 		}
 	}
 	as := func(uid uint32, a ask, path string) ask {
 		a.Path = path
-		return b.as(w.program, uid, peerGID, []ask{a})[0]
+		return b.as(uid, peerGID, []ask{a})[0]
 	}
 
 	doubt := w.in(runtime.OfProcess, 0, tga.EffectType)

@@ -17,8 +17,7 @@ import (
 // artifact is of one type.
 type rawWorld struct {
 	*bench
-	program string
-	n       int
+	n int
 }
 
 // entries asks for a raw append as two requests, of a lease and under it: by the route of
@@ -38,7 +37,7 @@ func entries(c tga.ID, batch bool, m client.AppendRequest) []ask {
 func (w *rawWorld) appendAs(uid uint32, c tga.ID, batch bool, m client.AppendRequest) string {
 	w.t.Helper()
 	asks := entries(c, batch, m)
-	got := w.as(w.program, uid, peerGID, append(asks, ask{Method: "POST", Path: "/v1/traces/" + c.String() + "/lease:release", Body: `{"lease":"{lease}"}`}))
+	got := w.as(uid, peerGID, append(asks, ask{Method: "POST", Path: "/v1/traces/" + c.String() + "/lease:release", Body: `{"lease":"{lease}"}`}))
 	return codeIn(w.t, got[1], batch)
 }
 
@@ -177,7 +176,7 @@ func (w *rawWorld) in(origin runtime.Origin, uid uint32, typ tga.ArtifactType) *
 			w.t.Fatal(err)
 		}
 		if typ == tga.CallType {
-			got := w.as(w.program, 2003, peerGID, []ask{{
+			got := w.as(2003, peerGID, []ask{{
 				Method: "POST", Path: "/v1/traces/" + b.Result.TraceID.String() + "/decide", Body: `{"approve":true,"rationale":"it is approved for its executor"}`,
 			}})[0]
 			if got.Status != http.StatusOK {
@@ -201,7 +200,7 @@ func (w *rawWorld) in(origin runtime.Origin, uid uint32, typ tga.ArtifactType) *
 func TestRawAppendsFollowWhoDidTheThing(t *testing.T) {
 	b := startForPeers(t, "[[rule]]\ntool = \"asked\"\ndecision = \"NEEDS_APPROVAL\"\n[[rule]]\ndecision = \"APPROVE\"\n[approval]\nself = false\n")
 	b.tool.loses()
-	w := &rawWorld{bench: b, program: copyOfTest(t)}
+	w := &rawWorld{bench: b}
 	// What each peer may, by subject and origin; all else is refused.
 	type what struct {
 		subject runtime.Subject
@@ -273,7 +272,7 @@ func TestRawAppendsFollowWhoDidTheThing(t *testing.T) {
 		for i, x := range tries {
 			before[i] = w.head(x.trace)
 		}
-		got := b.as(w.program, uid, peerGID, asks)
+		got := b.as(uid, peerGID, asks)
 		for i, x := range tries {
 			checked++
 			if code := codeIn(t, got[2*i+1], x.batch); code != x.want {

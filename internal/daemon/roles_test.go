@@ -70,7 +70,6 @@ func startForPeers(t *testing.T, extra string) *bench {
 // exactly those whose role lacks its verb, whatever else it then says.
 func TestRolesMatrix(t *testing.T) {
 	b := startForPeers(t, "")
-	program := copyOfTest(t)
 	res, err := b.client.Call(t.Context(), charge("order-1"))
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +96,7 @@ func TestRolesMatrix(t *testing.T) {
 	d := openDocument(t)
 	before := b.everything()
 	for _, p := range peers {
-		for i, got := range b.as(program, p.uid, peerGID, asks) {
+		for i, got := range b.as(p.uid, peerGID, asks) {
 			r := &routes[i]
 			allowed := len(r.verbs) == 0 && len(p.verbs) > 0 // without a verb the peer is turned away
 			for _, v := range r.verbs {
@@ -165,7 +164,6 @@ func TestDecisionCannotPassVotesBy(t *testing.T) {
 // other, and what it does lands in its own.
 func TestNamespacesAreClosed(t *testing.T) {
 	b := startForPeers(t, "")
-	program := copyOfTest(t)
 	ctx := t.Context()
 	res, err := b.client.Call(ctx, charge("order-1"))
 	if err != nil {
@@ -214,7 +212,7 @@ func TestNamespacesAreClosed(t *testing.T) {
 		{Method: "GET", Path: "/v1/log", Status: 200},
 		{Method: "POST", Path: "/v1/export", Status: 200},
 	}
-	got := b.as(program, 2007, peerGID, asks)
+	got := b.as(2007, peerGID, asks)
 	for i, a := range got {
 		if a.Status != asks[i].Status {
 			t.Errorf("%s %s: %d %s, want %d", a.Method, a.Path, a.Status, a.Answer, asks[i].Status)

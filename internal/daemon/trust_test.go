@@ -392,7 +392,7 @@ func TestEvidenceStaysInItsNamespace(t *testing.T) {
 		{Method: "GET", Path: "/v1/kept?tool_server=s&namespace=default", Status: 403},
 		{Method: "POST", Path: "/v1/traces/" + foreign.TraceID.String() + "/give-up", Body: `{"permit":"` + strings.Repeat("0", 32) + `"}`, Status: 404},
 	}
-	for i, a := range b.as(copyOfTest(t), 2007, peerGID, asks) {
+	for i, a := range b.as(2007, peerGID, asks) {
 		if a.Status != asks[i].Status {
 			t.Errorf("%s %s: %d %s, want %d", a.Method, a.Path, a.Status, a.Answer, asks[i].Status)
 		}
