@@ -92,7 +92,9 @@ func (q questions) fill(said *config.Answers) error {
 		}
 		s, err := serverOf(text)
 		if err != nil {
-			_, _ = fmt.Fprintln(q.out, err) // who cannot see it is asked again all the same
+			if _, err := fmt.Fprintln(q.out, err); err != nil {
+				return err // who is asked sees nothing
+			}
 			continue
 		}
 		said.Servers = append(said.Servers, s)

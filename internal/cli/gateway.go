@@ -94,7 +94,7 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		if err != nil {
 			return err
 		}
-		defer stop()
+		defer func() { err = errors.Join(err, stop()) }()
 	}
 	door := &mcpshim.Door{Who: func(string) string { return "" }, Gates: map[string]*mcpshim.Gate{}, Watch: metrics.watch("")}
 	if len(people) > 0 {

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -56,7 +57,7 @@ func (m *gatewayMetrics) watch(identity string) mcpshim.Watch {
 }
 
 // listen serves the metrics on an address of this machine until it is stopped.
-func (m *gatewayMetrics) listen(address string) (stop func(), err error) {
+func (m *gatewayMetrics) listen(address string) (stop func() error, err error) {
 	l, err := mcpshim.ListenOn(address)
 	if err != nil {
 		return nil, err
@@ -64,13 +65,13 @@ func (m *gatewayMetrics) listen(address string) (stop func(), err error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4}))
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		_ = srv.Serve(l) // it ends by being closed
-	}()
-	return func() {
-		_ = srv.Close()
-		<-over
+	over := make(chan error, 1)
+	go func() { over <- srv.Serve(l) }()
+	return func() error {
+		err := srv.Close()
+		if served := <-over; !errors.Is(served, http.ErrServerClosed) {
+			err = errors.Join(err, served) // it had ended by itself
+		}
+		return err
 	}, nil
 }

@@ -24,6 +24,14 @@ const (
 	envDie      = "TGAD_MCP_FAKE_AT"  // where to die: "journal" (before it), "answer" (after it)
 )
 
+// must ends the server where its journal can't be kept: a line that is not there would be an effect that
+// no test sees.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
 func main() { os.Exit(serve(os.Getenv(envJournal))) }
 
 type request struct {
@@ -37,7 +45,7 @@ const tools = `{"tools":[{"name":"charge","description":"Charges a card","inputS
 
 // serve answers until its client is gone, or as it is told to die; the number is its exit code.
 func serve(journal string) int {
-	_ = os.WriteFile(filepath.Join(filepath.Dir(journal), "server.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600)
+	must(os.WriteFile(filepath.Join(filepath.Dir(journal), "server.pid"), []byte(strconv.Itoa(os.Getpid())), 0o600))
 	out := bufio.NewWriter(os.Stdout)
 	say := func(format string, args ...any) {
 		fmt.Fprintf(out, format+"\n", args...)
@@ -77,7 +85,7 @@ func serve(journal string) int {
 				}
 				continue
 			}
-			_ = os.WriteFile(journal+".listed", nil, 0o600)
+			must(os.WriteFile(journal+".listed", nil, 0o600))
 			list := tools
 			if b, err := os.ReadFile(journal + ".tools"); err == nil {
 				list = string(b)
@@ -105,7 +113,7 @@ func serve(journal string) int {
 				N    int
 				Meta struct{ ProgressToken json.RawMessage } `json:"_meta"`
 			}
-			_ = json.Unmarshal(r.Params, &p)
+			must(json.Unmarshal(r.Params, &p))
 			for i := range p.N {
 				say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d,"message":"%s"}}`, p.Meta.ProgressToken, i, strings.Repeat("x", 256<<10))
 			}
@@ -123,12 +131,12 @@ func serve(journal string) int {
 		case "notifications/cancelled":
 			if f, err := os.OpenFile(journal+".order", os.O_WRONLY|os.O_APPEND, 0o600); err == nil {
 				fmt.Fprintln(f, r.Method)
-				_ = f.Close()
+				must(f.Close())
 			}
 			if subscribed != nil && string(mcpraw.At(r.Params, "/requestId")) == string(subscribed) {
 				say(`{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, subscribed, subscribed)
 				subscribed = nil
-				_ = os.WriteFile(journal+".cancelled", r.Params, 0o600)
+				must(os.WriteFile(journal+".cancelled", r.Params, 0o600))
 			}
 		case "ask", "prompts/get":
 			if name := mcpraw.ScalarText(mcpraw.At(r.Params, "/name")); r.Method != "ask" && name != "ask" {
@@ -142,7 +150,7 @@ func serve(journal string) int {
 		case "tools/call":
 			if f, err := os.OpenFile(journal+".order", os.O_WRONLY|os.O_APPEND, 0o600); err == nil {
 				fmt.Fprintln(f, r.Method)
-				_ = f.Close()
+				must(f.Close())
 			}
 			if done := call(say, journal, r, line); done {
 				return 9
@@ -176,22 +184,20 @@ func call(say func(string, ...any), journal string, r request, line []byte) (die
 		Die  string `json:"die"`
 		N    int    `json:"n"`
 	}
-	_ = json.Unmarshal(p.Arguments, &args)
+	_ = json.Unmarshal(p.Arguments, &args) // a test may give a member another type, and means nothing by it then
 	key, _ := p.Meta["dev.tgad/idempotencyKey"].(string)
 	effect := func() {
 		if p.Name == "nothing" {
 			return // of the benchmark: no disk of its own
 		}
 		f, err := os.OpenFile(journal, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-		if err != nil {
-			panic(err)
-		}
-		entry, _ := json.Marshal(map[string]string{"tool": p.Name, "key": key, "args": string(p.Arguments), "line": string(line)})
-		if _, err := f.Write(append(entry, '\n')); err != nil {
-			panic(err)
-		}
-		_ = f.Sync()
-		_ = f.Close()
+		must(err)
+		entry, err := json.Marshal(map[string]string{"tool": p.Name, "key": key, "args": string(p.Arguments), "line": string(line)})
+		must(err)
+		_, err = f.Write(append(entry, '\n'))
+		must(err)
+		must(f.Sync())
+		must(f.Close())
 	}
 	dieAt := os.Getenv(envDie)
 	if args.Die != "" {
@@ -199,7 +205,7 @@ func call(say func(string, ...any), journal string, r request, line []byte) (die
 		if _, err := os.Stat(journal + ".died"); err == nil {
 			dieAt = "" // once
 		} else {
-			_ = os.WriteFile(journal+".died", nil, 0o600)
+			must(os.WriteFile(journal+".died", nil, 0o600))
 		}
 	}
 	if dieAt == "journal" {
