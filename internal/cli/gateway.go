@@ -90,11 +90,11 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	}
 	metrics := newGatewayMetrics()
 	if at := g.conf.Gateway.Metrics; at != "" {
-		stop, err := metrics.listen(g.conf.Address(at))
-		if err != nil {
-			return err
+		end, failed := metrics.listen(g.conf.Address(at))
+		if failed != nil {
+			return failed
 		}
-		defer func() { err = errors.Join(err, stop()) }()
+		defer func() { err = errors.Join(err, end()) }()
 	}
 	door := &mcpshim.Door{Who: func(string) string { return "" }, Gates: map[string]*mcpshim.Gate{}, Watch: metrics.watch("")}
 	if len(people) > 0 {

@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // TestGatewayCountsWhatPassesIt: each request of a client's is counted once, where it was led or why
@@ -75,11 +77,18 @@ func TestGatewayCountsWhatPassesIt(t *testing.T) {
 		{"tools/call", `{"name":"of-a-client","arguments":{}}`, "NOT_FOUND"},
 		{"of-a-client", `{}`, "NOT_FOUND"},
 		{"tools/call", `{}`, "NOT_FOUND"},
+		{"completion/complete", `{}`, "VALIDATION_ERROR"},
 		{"tools/list", `{}`, "s__charge"},
 	} {
 		if got := ask(i+1, call.method, call.params); !strings.Contains(got, call.want) {
 			t.Errorf("%s %s: %s lacks %s", call.method, call.params, got, call.want)
 		}
+	}
+	if _, err := fmt.Fprintln(in, "[]"); err != nil { // no array passes
+		t.Fatal(err)
+	}
+	if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, "error") {
+		t.Fatalf("%s %v", line, err)
 	}
 	got := scrape(t, filepath.Join(dir, "metrics.sock"))
 	for _, want := range []string{
@@ -88,12 +97,13 @@ func TestGatewayCountsWhatPassesIt(t *testing.T) {
 		`tgad_gateway_refused_total{identity="ann",why="quota"} 1`,
 		`tgad_gateway_refused_total{identity="ann",why="forbidden"} 1`,
 		`tgad_gateway_refused_total{identity="ann",why="unknown"} 3`,
+		`tgad_gateway_refused_total{identity="ann",why="invalid"} 2`,
 	} {
 		if !strings.Contains(got, want+"\n") {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
-	if n := strings.Count(got, "\ntgad_gateway_r"); strings.Contains(got, "of-a-client") || n != 1+11+2+3 {
+	if n := strings.Count(got, "\ntgad_gateway_r"); strings.Contains(got, "of-a-client") || n != 1+11+2+4 {
 		t.Errorf("%d lines of the gateway's:\n%s", n, got)
 	}
 	if err := in.Close(); err != nil {
@@ -146,5 +156,22 @@ func TestMetricsOfTheGatewayAreDocumented(t *testing.T) {
 		if row := fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", d[1], kind, unit, strings.ReplaceAll(d[3], ",", ", "), d[2]); !strings.Contains(string(page), row) {
 			t.Errorf("docs/TELEMETRY.md lacks\n%s", row)
 		}
+	}
+}
+
+// TestMetricsOfTheGatewayAreOnThisMachine: an address for others is refused, and a listener that is told to
+// end ends without an error.
+func TestMetricsOfTheGatewayAreOnThisMachine(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	stop, err := newGatewayMetrics().listen("unix:" + socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scrape(t, socket)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := newGatewayMetrics().listen("0.0.0.0:0"); tga.CodeOf(err) != tga.ValidationError {
+		t.Errorf("an address of every machine: %v", err)
 	}
 }

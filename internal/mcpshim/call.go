@@ -242,12 +242,12 @@ func (q *call) unchanged() error {
 	}
 	c := q.conv
 	// A server that never answers holds up its own calls, but not for ever.
-	ctx, cancel := context.WithTimeout(c.life, c.s.opts.StartTimeout)
-	defer cancel()
 	list := func(l *link) error {
+		ctx, cancel := context.WithTimeout(c.life, c.s.opts.StartTimeout)
+		defer cancel()
 		return c.tools.listTools(ctx, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(ctx, page) })
 	}
-	l, err := c.await(ctx)
+	l, err := c.await(c.life)
 	if err == nil && !l.listed.Load() {
 		err = list(l)
 	}

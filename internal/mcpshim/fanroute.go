@@ -28,8 +28,10 @@ func (f *fan) fromClient(msg *wire.Frame, _ *batchReply) {
 		if id == nil {
 			id, code = []byte("null"), mcpraw.CodeParse
 		}
+		f.g.watch.Refused(RefusedInvalid)
 		f.fail(id, code, "", "the message does not pass: "+msg.Bad)
 	case msg.Batch:
+		f.g.watch.Refused(RefusedInvalid)
 		f.fail([]byte("null"), mcpraw.CodeInvalidRequest, "", "a gateway takes no arrays of messages: send them one by one")
 	case msg.IsNotification():
 		f.notification(msg)
@@ -74,7 +76,6 @@ func (f *fan) request(msg *wire.Frame) {
 		}
 		f.route(msg, "/ref/name", mcpraw.ScalarText(mcpraw.At(params, "/ref/name")))
 	default:
-		f.g.watch.Refused(RefusedUnknown)
 		f.refuse(msg, mcpraw.CodeNoMethod, tga.Errorf(tga.NotFound, "a gateway has no method %q: it leads tools and prompts to their servers. Put a server whose %s you need behind tgad mcp", msg.Method, "resources, tasks or subscriptions"))
 	}
 }
@@ -84,11 +85,11 @@ func (f *fan) call(msg *wire.Frame) {
 	name := nameOf(msg)
 	if m, _, _ := f.behind(name); m != nil {
 		if after, of := f.g.over(name, time.Now()); after > 0 {
+			f.g.watch.Refused(RefusedQuota)
 			params, _ := msg.Bytes(msg.Params, maxParams) // they were read just now
 			f.reply(msg.RawID, say.ToolError(mcpraw.RevisionOf(params), tga.RateLimited, "", fmt.Sprintf(
 				"The call was not sent: only %d calls of %s in %v are for this client. Repeat the same call in %v.", of.Calls, cmp.Or(of.Tool, "all tools"), of.Per, after.Round(time.Millisecond))))
 			msg.Close()
-			f.g.watch.Refused(RefusedQuota)
 			return
 		}
 	}
@@ -103,7 +104,6 @@ func (f *fan) route(msg *wire.Frame, pointer, name string) {
 		inner, err = rewrite(msg, pointer, inside)
 	}
 	if err != nil {
-		f.g.watch.Refused(refusalOf(err))
 		f.refuse(msg, mcpraw.CodeInvalidParams, err)
 		return
 	}
@@ -182,6 +182,7 @@ func (f *fan) fail(id []byte, code int, tgaCode tga.Code, words string) {
 }
 
 func (f *fan) refuse(msg *wire.Frame, code int, err error) {
+	f.g.watch.Refused(refusalOf(err))
 	f.fail(msg.RawID, code, tga.CodeOf(err), err.Error())
 	msg.Close()
 }

@@ -15,7 +15,8 @@ type Watch struct {
 	// Passed is told of each request that was led to one tool server, once: how it ended, and how
 	// long it took.
 	Passed func(server, method string, end End, took time.Duration)
-	// Refused is told of each request that was led nowhere.
+	// Refused is told of each request, and of each message that is none, that was led nowhere, before
+	// it is answered.
 	Refused func(why Refusal)
 }
 
