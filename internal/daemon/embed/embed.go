@@ -43,16 +43,32 @@ const (
 // Start has a daemon for the store in dir. It returns once one is ready, in this process
 // or in another. conf is the daemon's configuration, nil for [DefaultConfig].
 func Start(ctx context.Context, dir string, conf *config.Config, log *slog.Logger) (*Daemon, error) {
-	return start(ctx, dir, conf, log, false)
+	return start(ctx, dir, conf, log, how{})
 }
 
-func start(ctx context.Context, dir string, conf *config.Config, log *slog.Logger, idle bool) (*Daemon, error) {
+// Alone is Start of a store that is shared with no process: whoever else starts with it while it is
+// held reaches nobody, and Alone fails where another process has it. The rules of conf are for this
+// process's calls only.
+func Alone(ctx context.Context, dir string, conf *config.Config, log *slog.Logger) (*Daemon, error) {
+	return start(ctx, dir, conf, log, how{alone: true})
+}
+
+// how a daemon is started.
+type how struct {
+	idle  bool // it takes up nothing
+	alone bool // and is for this process alone
+}
+
+func start(ctx context.Context, dir string, conf *config.Config, log *slog.Logger, how how) (*Daemon, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	socket, err := socketOf(dir)
 	if err != nil {
 		return nil, err
+	}
+	if how.alone {
+		socket += "1" // where nobody who shares the store looks
 	}
 	if conf == nil {
 		if conf, err = DefaultConfig(); err != nil {
@@ -67,11 +83,11 @@ func start(ctx context.Context, dir string, conf *config.Config, log *slog.Logge
 	e.over.Go(func() {
 		for life.Err() == nil {
 			err := daemon.Run(life, daemon.Options{
-				Data: dir, Socket: socket, Config: conf, Logger: log, Idle: idle, Near: &e.near,
+				Data: dir, Socket: socket, Config: conf, Logger: log, Idle: how.idle, Near: &e.near,
 				Ready: func() { once.Do(func() { close(ready) }) },
 			})
 			pause := brokenPause
-			if errors.Is(err, tga.StateLockAcquireFailed) {
+			if errors.Is(err, tga.StateLockAcquireFailed) && !how.alone {
 				// Another process has the store. It serves this one too.
 				once.Do(func() { close(ready) })
 				pause = takeOverPause
@@ -120,7 +136,7 @@ decision = "NEEDS_APPROVAL"
 		conf.Keyring = of.Keyring
 		conf.Keyring.Path, conf.Keyring.KEKFile = of.Path(of.Keyring.Path), of.Path(of.Keyring.KEKFile)
 	}
-	return start(ctx, dir, conf, nil, true)
+	return start(ctx, dir, conf, nil, how{idle: true})
 }
 
 // Client returns a client of the store. Where this process has it, nothing goes through the
@@ -159,7 +175,7 @@ func socketOf(dir string) (string, error) {
 	}
 	path := filepath.Join(abs, "run", "tgad.sock")
 	// The daemon binds under a longer name first.
-	if len(path)+16 <= daemon.MaxSocketPath {
+	if len(path)+17 <= daemon.MaxSocketPath {
 		return path, nil
 	}
 	base := os.Getenv("XDG_RUNTIME_DIR")

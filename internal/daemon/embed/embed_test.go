@@ -79,3 +79,47 @@ func TestLongPathsHaveASocketElsewhere(t *testing.T) {
 		t.Errorf("socket %s, %v", socket, err)
 	}
 }
+
+// TestAloneSharesItsStoreWithNobody: who starts with the store beside it reaches nobody, as its rules are
+// not theirs, and it does not start beside them. When it is over the store is theirs.
+func TestAloneSharesItsStoreWithNobody(t *testing.T) {
+	dir, err := os.MkdirTemp("", "tgad-embed-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	store, ctx := filepath.Join(dir, "store"), t.Context()
+	alone, err := Alone(ctx, store, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := alone.Client(client.Options{})
+	defer own.Close()
+	if err := own.Ready(ctx); err != nil {
+		t.Error(err)
+	}
+	beside, err := Start(ctx, store, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := beside.Client(client.Options{})
+	defer c.Close()
+	if err := c.Ready(ctx); err == nil {
+		t.Error("another process is served by the rules of this one")
+	}
+	if _, err := Alone(ctx, store, nil, nil); !errors.Is(err, tga.StateLockAcquireFailed) {
+		t.Errorf("a second one started: %v", err)
+	}
+	alone.Close()
+	for until := time.Now().Add(20 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		if err := c.Ready(ctx); err == nil {
+			break
+		} else if time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Alone(ctx, store, nil, nil); !errors.Is(err, tga.StateLockAcquireFailed) {
+		t.Errorf("it started beside others: %v", err)
+	}
+	beside.Close()
+}
