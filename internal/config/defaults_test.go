@@ -93,6 +93,7 @@ var quoted = map[string][2]string{
 	"prober.ask_server":          {"internal/assemble/ask.go", `key, server = "server", p.Server`},
 	"rule.required":              {"runtime/approval.go", "Required: max(v.Required, 1)"},
 	"agent.model_licence":        {"internal/config/model.go", "l := ledger.Licence{Kind: ledger.ReadOnly}"},
+	"gateway.mode":               {"internal/config/observe.go", "return g.Mode == Observe"},
 	"gateway.identity.namespace": {"internal/config/gateway.go", "return id.Name"},
 }
 

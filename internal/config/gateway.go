@@ -14,6 +14,7 @@ import (
 
 // Gateway is what is said of tgad gateway beside its servers.
 type Gateway struct {
+	Mode       string     `toml:"mode"` // enforce or observe
 	Identities []Identity `toml:"identity"`
 	JWT        JWT        `toml:"jwt"`
 	Metrics    string     `toml:"metrics"` // where GET /metrics is answered: host:port of this machine, or unix:PATH; absent = nowhere
@@ -77,6 +78,9 @@ func (c *Config) Address(a string) string {
 func (c *Config) ForGatewayLog() *Config {
 	log := *c
 	log.Servers, log.Tools = slices.Clone(c.Servers), slices.Clone(c.Tools)
+	if c.Gateway.Observes() {
+		log.AllowAll, log.Rules = false, c.observing()
+	}
 	mcp := map[string]bool{}
 	for i := range log.Servers {
 		if s := &log.Servers[i]; s.SpeaksMCP() {
@@ -111,6 +115,9 @@ func (r *report) patterns(path string, list []string) {
 }
 
 func (g *Gateway) check(r *report) {
+	if g.Mode != "" && g.Mode != Enforce && g.Mode != Observe {
+		r.add("gateway.mode", "%q: want %s or %s%s", g.Mode, Enforce, Observe, meant(g.Mode, Enforce, Observe))
+	}
 	jwt := g.JWT != JWT{}
 	if jwt && (g.JWT.JWKSFile == "" || g.JWT.Issuer == "" || g.JWT.Audience == "") {
 		r.add("gateway.jwt", "jwks_file, issuer and audience are required: a token of another issuer, or for somebody else, is not for this gateway")

@@ -124,6 +124,7 @@ var peopleRows = []row{
 	{"agent.events_url", "", "Address that CloudEvents are posted to, one by one.", nil},
 
 	{"gateway", "", "For `tgad gateway`.", nil},
+	{"gateway.mode", "enforce", "`enforce`: calls are governed. `observe`: calls and answers pass as they are and are only recorded; nothing is protected.", []string{Enforce, Observe}},
 	{"gateway.metrics", "", "Where `GET /metrics` is answered: `host:port` of this machine, or `unix:PATH`; absent: nowhere.", nil},
 	{"gateway.identity", "", "A client, or several with one key. Without an identity anybody who can connect is one.", nil},
 	{"gateway.identity.name", needed, "Its name.", nil},

@@ -45,6 +45,9 @@ func (c *Config) Unwise() (all []Advice) {
 	if c.Evidence.Signs() && len(c.Evidence.Places) == 0 {
 		say("evidence", "no checkpoint leaves the machine: who can rewrite the store can rewrite them too. Name an [[evidence.place]]")
 	}
+	if c.Gateway.Observes() {
+		say("gateway.mode", "tgad gateway records calls and protects none: a repeated call runs twice, and no rule counts")
+	}
 	c.unwiseServers(say)
 	for i, role := range c.Roles {
 		if role.Has(Append) && role.Has(Decide) {

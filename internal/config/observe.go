@@ -1,0 +1,48 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Modes of a gateway.
+const (
+	Enforce = "enforce" // calls are governed
+	Observe = "observe" // they pass as they are, and are recorded
+)
+
+// Observes says whether the gateway observes.
+func (g *Gateway) Observes() bool { return g.Mode == Observe }
+
+// observedBy begins the rationale of each decision of a log that observes: nobody is to take it for one
+// that let a call be sent.
+const observedBy = "observed; the rules say "
+
+// observing are rules that approve everything, and say what the file's rules do.
+func (c *Config) observing() (all []Rule) {
+	rules := append([]Rule(nil), c.Rules...)
+	if c.AllowAll {
+		rules = []Rule{{Decision: tga.Approve, Rationale: "the configuration says allow_all"}}
+	}
+	for _, r := range append(rules, Rule{Decision: tga.Deny, Rationale: "no rule matches this request"}) {
+		said := fmt.Sprintf("%s%s: %s", observedBy, r.Decision, cmp.Or(r.Rationale, "the rule gives no reason"))
+		r.Decision, r.Rationale, r.Required, r.Within = tga.Approve, clip.Runes(said, 1000), 0, Duration{}
+		all = append(all, r)
+	}
+	return all
+}
+
+// RulesWouldSay is what the rules say of an observed call, by the rationale of its decision; "" of a call
+// that was not observed.
+func RulesWouldSay(rationale string) string {
+	said, ok := strings.CutPrefix(rationale, observedBy)
+	if !ok {
+		return ""
+	}
+	decision, _, _ := strings.Cut(said, ":")
+	return decision
+}
