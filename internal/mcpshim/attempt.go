@@ -44,6 +44,8 @@ type attempt struct {
 
 	reread bool // the definitions were read again because of its headers
 
+	meta tga.Meta // of a new trace
+
 	needs   error                  // why it waits for people; set before that
 	barred  bool                   // nor does the word of the person at the client count; set before that
 	unheard atomic.Pointer[string] // why the log did not take that person's vote

@@ -79,6 +79,10 @@ func (c *conv) toolsCall(f *wire.Frame, b *batchReply) {
 	if err == nil {
 		p, err = parseCall(raw)
 	}
+	if c.s.opts.Observe != nil {
+		c.observe(f, p, err, b)
+		return
+	}
 	if err != nil {
 		c.failWith(f.RawID, b, mcpraw.CodeInvalidParams, "", err)
 		f.Close()
@@ -377,9 +381,13 @@ func (c *conv) cancelled(f *wire.Frame) {
 	} else if w != nil && w.sub != nil {
 		w.sub.end() // and what the tool server answers passes
 	}
+	if w != nil && w.seen != nil && c.seenOff(w.seen, f) {
+		return
+	}
 	if w == nil || w.call == nil {
 		if w != nil && w.modern && c.s.opts.URL != "" {
 			c.unregister(w) // its stream is closed: no answer comes
+			w.lose(errors.New("its client gave it up"))
 		}
 		c.forward(f)
 		if w != nil && w.batch != nil && c.wasPassed(w) && c.taken(w) {

@@ -3,6 +3,7 @@ package mcpshim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -92,6 +93,7 @@ type waiting struct {
 	method string
 	link   *link            // that it was written to; nil = not yet
 	call   *call            // a governed tools/call
+	seen   *sight           // a tools/call that is observed
 	own    chan *wire.Frame // a request of the shim's own
 	task   *openCall        // that the request asks about
 	sub    *subscription
@@ -269,6 +271,7 @@ func (c *conv) passTo(l *link, f *wire.Frame, w *waiting) {
 	}
 	if err := c.write(l, w, m); err != nil {
 		c.unregister(w)
+		w.lose(fmt.Errorf("the tool server did not take the request: %w", err))
 		c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server did not take the request: "+err.Error())
 	}
 }

@@ -84,7 +84,10 @@ func (f *fan) request(msg *wire.Frame) {
 func (f *fan) call(msg *wire.Frame) {
 	name := nameOf(msg)
 	if m, _, _ := f.behind(name); m != nil {
-		if after, of := f.g.over(name, time.Now()); after > 0 {
+		after, of := f.g.over(name, time.Now())
+		if after > 0 && m.s.opts.Observe != nil {
+			m.s.opts.Observe(WouldLimit)
+		} else if after > 0 {
 			f.g.watch.Refused(RefusedQuota)
 			params, _ := msg.Bytes(msg.Params, maxParams) // they were read just now
 			f.reply(msg.RawID, say.ToolError(mcpraw.RevisionOf(params), tga.RateLimited, "", fmt.Sprintf(

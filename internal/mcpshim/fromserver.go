@@ -67,6 +67,7 @@ func (c *conv) noise(f *wire.Frame) {
 				w.sub.end()
 			}
 			c.unregister(w)
+			w.lose(errors.New("the tool server's answer does not pass: " + f.Bad))
 			c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server's answer does not pass: "+f.Bad)
 			f.Close()
 			return
@@ -105,6 +106,8 @@ func (c *conv) fromServerAnswer(l *link, f *wire.Frame) {
 	case w.own != nil:
 		w.own <- f // it has room for one, and one is all that comes
 		c.given()
+	case w.seen != nil:
+		w.seen.came <- f // likewise; who takes it says when it is given
 	case w.task != nil:
 		c.work.Go(func() {
 			defer c.given()

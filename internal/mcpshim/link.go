@@ -3,6 +3,7 @@ package mcpshim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -94,6 +95,7 @@ func (c *conv) dropped(l *link, why error) {
 		if w.sub != nil {
 			w.sub.end()
 		}
+		w.lose(fmt.Errorf("the tool server is gone before it answered: %w", why))
 		c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server is gone before it answered: "+why.Error())
 	}
 }

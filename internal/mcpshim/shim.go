@@ -108,6 +108,10 @@ type Options struct {
 	// now, as it is typed: the flag --accept is in it.
 	Accept string
 
+	// Observe has the shim observe: calls and answers pass as they are, and the log only hears of them.
+	// It is told, of each call, what would have become of it. nil governs calls.
+	Observe func(Would)
+
 	// Tracer makes spans of calls and sends; nil makes none, and what clients say of theirs passes as
 	// it is.
 	Tracer runtime.Tracer
@@ -173,6 +177,10 @@ func New(o Options) (*Shim, error) {
 		// A task is asked about for days, and by then its client has another token. The list of
 		// calls in doubt shows the arguments of everybody's.
 		o.Tasks, o.Look = TasksOff, nil
+	}
+	if o.Observe != nil {
+		// The client sees its tool servers as they are, and nothing is done about its calls.
+		o.Tasks, o.Look, o.SettleTool, o.Workspace = TasksOff, nil, false, nil
 	}
 	if o.Tools == nil {
 		o.Tools = func(string) Tool { return Tool{} }

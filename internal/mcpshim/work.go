@@ -48,7 +48,7 @@ func (a *attempt) pause(ctx context.Context, d time.Duration) bool {
 func (a *attempt) begin(ctx context.Context, beginID string) (runtime.Begun, error) {
 	o := &a.s.opts
 	req := runtime.BeginRequest{BeginID: beginID, Request: runtime.Request{
-		TraceID: a.trace(), Server: o.Server, Tool: a.q.params.tool, Args: a.q.args, Namespace: o.Namespace,
+		TraceID: a.trace(), Server: o.Server, Tool: a.q.params.tool, Args: a.q.args, Namespace: o.Namespace, Meta: a.meta,
 	}}
 	req.Connection, req.Hint = a.conn, a.q.hint
 	switch {
