@@ -170,6 +170,7 @@ var ranElsewhere = map[string]string{
 	"tgad mcp config --url URL":                                        "internal/cli: TestMCPVerb",
 	"tgad gateway --config gateway.toml":                               "TestGatewayOfThePage",
 	"tgad gateway --config gateway.toml --listen 127.0.0.1:8700":       "TestGatewayOfThePage",
+	"tgad gateway observed --config gateway.toml --data observed":      "TestObservingGatewayOfThePage",
 	"tgad gateway accept SERVER --config gateway.toml --identity NAME": "TestGatewayOfThePage",
 	"tgad gateway":   "TestGatewayOfThePage",
 	"tgad mcp serve": "internal/mcpshim: its tests serve",

@@ -55,23 +55,38 @@ namespace of its own: the same key of two clients is two calls.`,
 	f.TextVar(&g.level, "log-level", slog.LevelWarn, "debug, info, warn or error, on stderr")
 	f.StringVar(&g.as, "identity", "", "`NAME` of the identity that the client on stdin is")
 	c.Flags().StringVar(&g.listen, "listen", "", "serve streamable HTTP on `ADDR` or unix:PATH in place of stdin and stdout")
-	c.AddCommand(g.accept())
+	c.AddCommand(g.accept(), g.observed())
 	return c
+}
+
+// load reads the configuration.
+func (g *gateway) load() (err error) {
+	if g.file == "" {
+		return Usagef("give --config: it names the servers")
+	}
+	if g.conf, err = assemble.Load(g.file); err != nil {
+		return err
+	}
+	if len(g.conf.BehindGateway()) == 0 {
+		return tga.Errorf(tga.ValidationError, "%s has no [[server]] of type %s or %s: there is nothing to put behind the gateway", g.file, config.MCPCommand, config.MCPURL)
+	}
+	return nil
 }
 
 // open reads the configuration and finds the log.
 func (g *gateway) open(ctx context.Context, cmd *cobra.Command) (log *client.Client, stop func(), err error) {
-	if g.file == "" {
-		return nil, nil, Usagef("give --config: it names the servers")
-	}
-	if g.conf, err = assemble.Load(g.file); err != nil {
+	if err := g.load(); err != nil {
 		return nil, nil, err
 	}
-	if len(g.conf.BehindGateway()) == 0 {
-		return nil, nil, tga.Errorf(tga.ValidationError, "%s has no [[server]] of type %s or %s: there is nothing to put behind the gateway", g.file, config.MCPCommand, config.MCPURL)
+	g.logs, g.alone = (*config.Config).ForGatewayLog, g.conf.Gateway.Observes() // its rules approve everything
+	if log, stop, err = g.log(ctx, cmd, g.logger()); err != nil {
+		return nil, nil, err
 	}
-	g.logs = (*config.Config).ForGatewayLog
-	return g.log(ctx, cmd, g.logger())
+	if err := g.mustOwnLog(); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return log, stop, nil
 }
 
 func (g *gateway) logger() *slog.Logger {
@@ -84,6 +99,9 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer stop()
+	if g.conf.Gateway.Observes() {
+		g.logger().Warn("observe mode: calls pass and are recorded; nothing is refused, and nothing is protected")
+	}
 	people := g.conf.Gateway.Identities
 	if g.listen == "" && (g.as == "") != (len(people) == 0) || g.listen != "" && g.as != "" {
 		return Usagef("--identity says who the client on stdin is, where the configuration has identities")
@@ -114,7 +132,7 @@ func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 		if g.as != "" && people[i].Name != g.as {
 			continue
 		}
-		gate, shims, err := g.gate(ctx, log, &people[i], metrics.watch(people[i].Name))
+		gate, shims, err := g.gate(ctx, log, &people[i], metrics)
 		if open = append(open, shims...); err != nil {
 			return err
 		}
@@ -151,18 +169,25 @@ func (g *gateway) who() (func(string) string, error) {
 }
 
 // gate is the endpoint of one identity.
-func (g *gateway) gate(ctx context.Context, log *client.Client, of *config.Identity, watch mcpshim.Watch) (*mcpshim.Gate, []*mcpshim.Shim, error) {
+func (g *gateway) gate(ctx context.Context, log *client.Client, of *config.Identity, metrics *gatewayMetrics) (*mcpshim.Gate, []*mcpshim.Shim, error) {
 	var shims []*mcpshim.Shim
 	var all []mcpshim.Behind
 	for _, server := range g.conf.BehindGateway() {
-		s, err := g.shim(ctx, log, server, of.Space())
+		o, err := g.options(ctx, log, server, of.Space())
+		if err != nil {
+			return nil, shims, err
+		}
+		if g.conf.Gateway.Observes() {
+			o.Observe = metrics.saw(of.Name, server.ID)
+		}
+		s, err := mcpshim.New(o)
 		if err != nil {
 			return nil, shims, err
 		}
 		shims = append(shims, s)
 		all = append(all, mcpshim.Behind{Shim: s, Names: server.Names()})
 	}
-	o := mcpshim.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Logger: g.logger(), Watch: watch}
+	o := mcpshim.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Logger: g.logger(), Watch: metrics.watch(of.Name)}
 	for _, q := range of.Limits {
 		o.Quotas = append(o.Quotas, mcpshim.Quota{Tool: q.Tool, Calls: q.Calls, Per: q.Per.D})
 	}
@@ -170,13 +195,13 @@ func (g *gateway) gate(ctx context.Context, log *client.Client, of *config.Ident
 	return gate, shims, err
 }
 
-// shim is that of one server, for the calls of one namespace.
-func (g *gateway) shim(ctx context.Context, log *client.Client, s *config.Server, namespace string) (*mcpshim.Shim, error) {
+// options are those of the shim of one server, for the calls of one namespace.
+func (g *gateway) options(ctx context.Context, log *client.Client, s *config.Server, namespace string) (o mcpshim.Options, err error) {
 	headers, err := secretfile.Headers(g.conf.Path(s.HeadersFile))
 	if err != nil {
-		return nil, tga.Errorf(tga.ValidationError, "server %q: headers_file: %w", s.ID, err)
+		return o, tga.Errorf(tga.ValidationError, "server %q: headers_file: %w", s.ID, err)
 	}
-	o := mcpshim.Options{
+	o = mcpshim.Options{
 		Server: s.ID, Command: s.Command, Dir: g.conf.Path(s.Dir), URL: s.URL, Headers: headers, Namespace: namespace, KeySpace: namespace, State: g.state,
 		CallIDs: s.CallIDs, Tasks: mcpshim.TasksOff, TrustHints: s.Trusted, StartTimeout: s.StartTimeout.D, Stderr: os.Stderr, Logger: g.logger(),
 		Log: log, Look: log, Find: g.find, Accept: g.acceptVerb(s.ID, namespace),
@@ -187,7 +212,7 @@ func (g *gateway) shim(ctx context.Context, log *client.Client, s *config.Server
 		},
 	}
 	if o.Env, err = assemble.Environment(g.conf, s); err != nil {
-		return nil, err
+		return o, err
 	}
 	if o.State == "" {
 		dir := g.data
@@ -198,11 +223,11 @@ func (g *gateway) shim(ctx context.Context, log *client.Client, s *config.Server
 	}
 	if s.Workspace != "" && g.looks[s.ID] == nil {
 		if g.looks[s.ID], err = workspace.Open(ctx, assemble.Workspace(g.conf, s)); err != nil {
-			return nil, err
+			return o, err
 		}
 	}
 	o.Workspace = g.looks[s.ID]
-	return mcpshim.New(o)
+	return o, nil
 }
 
 // acceptVerb is the command that pins the definitions of a server as they are now.
@@ -255,7 +280,11 @@ A gateway refuses the calls of a tool whose definition is not the pinned one, un
 }
 
 func (g *gateway) pin(ctx context.Context, log *client.Client, server *config.Server, of *config.Identity) error {
-	s, err := g.shim(ctx, log, server, of.Space())
+	o, err := g.options(ctx, log, server, of.Space())
+	if err != nil {
+		return err
+	}
+	s, err := mcpshim.New(o)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type gatewayMetrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	refused  *prometheus.CounterVec
+	observed *prometheus.CounterVec
 }
 
 func newGatewayMetrics() *gatewayMetrics {
@@ -39,7 +40,10 @@ func newGatewayMetrics() *gatewayMetrics {
 			Name: "tgad_gateway_refused_total", Help: "Requests led nowhere: quota, forbidden, unknown, invalid, or identity where nobody is known.",
 		}, []string{"identity", "why"}),
 	}
-	m.own = []prometheus.Collector{m.requests, m.seconds, m.refused}
+	m.observed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "tgad_gateway_observed_total", Help: "Calls that passed in observe mode, by what would have become of them.",
+	}, []string{"identity", "server", "would"})
+	m.own = []prometheus.Collector{m.requests, m.seconds, m.refused, m.observed}
 	m.registry.MustRegister(m.own...)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -54,6 +58,11 @@ func (m *gatewayMetrics) watch(identity string) mcpshim.Watch {
 		},
 		Refused: func(why mcpshim.Refusal) { m.refused.WithLabelValues(identity, string(why)).Inc() },
 	}
+}
+
+// saw counts the observed calls of one identity and server.
+func (m *gatewayMetrics) saw(identity, server string) func(mcpshim.Would) {
+	return func(w mcpshim.Would) { m.observed.WithLabelValues(identity, server, string(w)).Inc() }
 }
 
 // listen serves the metrics on an address of this machine until it is stopped.

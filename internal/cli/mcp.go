@@ -41,7 +41,8 @@ type mcp struct {
 
 	find string // flags that lead other verbs to the log
 
-	logs func(*config.Config) *config.Config // makes the configuration of an own log; nil leaves it
+	logs  func(*config.Config) *config.Config // makes the configuration of an own log; nil leaves it
+	alone bool                                // an own log is shared with no other process
 }
 
 // MCP makes the verb mcp. socket is the flag of every verb.
@@ -229,7 +230,11 @@ func (m *mcp) log(ctx context.Context, cmd *cobra.Command, log *slog.Logger) (c 
 				conf = m.logs(conf)
 			}
 		}
-		e, err := embed.Start(ctx, data, conf, log)
+		start := embed.Start
+		if m.alone {
+			start = embed.Alone
+		}
+		e, err := start(ctx, data, conf, log)
 		if err != nil {
 			return nil, nil, err
 		}
