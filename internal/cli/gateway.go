@@ -185,9 +185,9 @@ func (g *gateway) gate(ctx context.Context, log *client.Client, of *config.Ident
 			return nil, shims, err
 		}
 		shims = append(shims, s)
-		all = append(all, mcpshim.Behind{Shim: s, Names: server.Names()})
+		all = append(all, mcpshim.Behind{Shim: s, Names: server.Names(), Resources: server.Resources})
 	}
-	o := mcpshim.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Logger: g.logger(), Watch: metrics.watch(of.Name)}
+	o := mcpshim.GateOptions{Lists: names.Lists{Allow: of.Allow, Deny: of.Deny}, Resources: of.Resources, Logger: g.logger(), Watch: metrics.watch(of.Name)}
 	for _, q := range of.Limits {
 		o.Quotas = append(o.Quotas, mcpshim.Quota{Tool: q.Tool, Calls: q.Calls, Per: q.Per.D})
 	}

@@ -128,7 +128,9 @@ type Server struct {
 	Prefix *string           `toml:"prefix"` // before the client's names of the server's tools; the id and "__"
 	Rename map[string]string `toml:"rename"` // a tool's name: the client's name of it
 	Allow  []string          `toml:"allow"`  // tools that clients may have; absent = all
-	Deny   []string          `toml:"deny"`   // tools that they may not have
+	// Resources are the URIs of resources that clients may have; absent = none.
+	Resources []string `toml:"resources"`
+	Deny      []string `toml:"deny"` // tools that they may not have
 }
 
 // Breaker is the circuit breaker of a server.

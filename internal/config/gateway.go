@@ -29,6 +29,7 @@ type Identity struct {
 	Subject   string   `toml:"subject"`    // claim sub of its tokens, see [JWT]
 	Allow     []string `toml:"allow"`      // names of tools that it may have; absent = all
 	Deny      []string `toml:"deny"`
+	Resources []string `toml:"resources"` // URIs of resources that it may have; absent = all that the servers give
 	Limits    []Quota  `toml:"limit"`
 }
 
@@ -98,7 +99,7 @@ func (c *Config) ForGatewayLog() *Config {
 // checkGateway checks what belongs to tgad gateway, but for names: to a daemon they mean nothing.
 func (c *Config) checkGateway(r *report) {
 	for i := range c.Servers {
-		for key, list := range map[string][]string{"allow": c.Servers[i].Allow, "deny": c.Servers[i].Deny} {
+		for key, list := range map[string][]string{"allow": c.Servers[i].Allow, "deny": c.Servers[i].Deny, "resources": c.Servers[i].Resources} {
 			r.patterns(fmt.Sprintf("server.%d.%s", i, key), list)
 		}
 	}
@@ -139,6 +140,7 @@ func (g *Gateway) check(r *report) {
 		spaces[id.Space()] = append(spaces[id.Space()], i)
 		r.patterns(at+".allow", id.Allow)
 		r.patterns(at+".deny", id.Deny)
+		r.patterns(at+".resources", id.Resources)
 		for j := range id.Limits {
 			id.Limits[j].check(r, fmt.Sprintf("%s.limit.%d", at, j))
 		}

@@ -134,6 +134,7 @@ var peopleRows = []row{
 	{"gateway.identity.subject", "", "Claim `sub` of its tokens.", nil},
 	{"gateway.identity.allow", "", "The client's names of tools that it may have; absent: all.", nil},
 	{"gateway.identity.deny", "", "Names of tools that it may not have.", nil},
+	{"gateway.identity.resources", "", "URIs of resources that it may have; absent: all that the servers give.", nil},
 	{"gateway.identity.limit", "", "Bounds how many calls of some tools it makes.", nil},
 	{"gateway.identity.limit.tool", "", "A name, or the beginning of one and `*`; absent: all tools.", nil},
 	{"gateway.identity.limit.calls", needed, "Calls at once, and as many more, evenly, in each `per`.", nil},

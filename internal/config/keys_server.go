@@ -37,6 +37,7 @@ var serverRows = []row{
 	{"server.rename", "", "For `tgad gateway`: a tool's name, and the client's name of it.", nil},
 	{"server.allow", "", "For `tgad gateway`: tools that clients may have, a name or the beginning of one and `*`; absent: all.", nil},
 	{"server.deny", "", "For `tgad gateway`: tools that clients may not have.", nil},
+	{"server.resources", "", "For `tgad gateway`: resources that clients may have, a URI or the beginning of one and `*`; absent: none.", nil},
 }
 
 var toolRows = []row{

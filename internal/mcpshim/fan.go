@@ -23,17 +23,20 @@ import (
 
 // Behind is one of the tool servers of a gateway.
 type Behind struct {
-	Shim  *Shim
-	Names names.Names
+	Shim      *Shim
+	Names     names.Names
+	Resources names.Resources // nil is none
 }
 
 // Gate is an endpoint with several tool servers behind it, for clients that share a namespace.
 type Gate struct {
-	all    []Behind
-	lists  names.Lists
-	quotas []quota
-	log    *slog.Logger
-	watch  Watch
+	all   []Behind
+	lists names.Lists
+	// resources are those that the clients may have of the servers'; nil is all.
+	resources names.Resources
+	quotas    []quota
+	log       *slog.Logger
+	watch     Watch
 	// wait is how long a client waits for tool servers that are being started. What comes later is
 	// told as a change of the list.
 	wait time.Duration
@@ -44,10 +47,12 @@ const startWait = 10 * time.Second
 
 // GateOptions say what the clients of a gate may do.
 type GateOptions struct {
-	Lists  names.Lists // of the clients' names of tools
-	Quotas []Quota
-	Logger *slog.Logger // nil means nothing is said
-	Watch  Watch
+	Lists names.Lists // of the clients' names of tools
+	// Resources are those that the clients may have of what the tool servers give; nil is all.
+	Resources names.Resources
+	Quotas    []Quota
+	Logger    *slog.Logger // nil means nothing is said
+	Watch     Watch
 }
 
 // NewGate makes an endpoint. VALIDATION_ERROR: two tool servers could have the same name.
@@ -65,7 +70,7 @@ func NewGate(all []Behind, o GateOptions) (*Gate, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Gate{all: all, lists: o.Lists, quotas: quotasOf(o.Quotas), log: o.Logger, watch: o.Watch.deaf(), wait: startWait}, nil
+	return &Gate{all: all, lists: o.Lists, resources: o.Resources, quotas: quotasOf(o.Quotas), log: o.Logger, watch: o.Watch.deaf(), wait: startWait}, nil
 }
 
 // fan is one client, or several that share it, and the conversations that it has.
@@ -84,6 +89,9 @@ type fan struct {
 	asked     map[wire.Key]asked // requests of the client's under way
 	own       map[wire.Key]chan *wire.Frame
 	questions map[wire.Key]question
+	owners    map[string]*member // of resources, by their URIs
+	streams   map[wire.Key]*stream
+	branches  map[wire.Key]*stream // by the ids at the tool servers
 }
 
 // question is a request of a tool server's to the client.
@@ -95,10 +103,11 @@ type question struct {
 // member is the conversation with one tool server.
 type member struct {
 	*alone
-	f     *fan
-	names names.Names
-	begin chan struct{} // closed when the tool server is to be started
-	tried chan struct{} // closed when it is there, or could not be started
+	f         *fan
+	names     names.Names
+	resources names.Resources
+	begin     chan struct{} // closed when the tool server is to be started
+	tried     chan struct{} // closed when it is there, or could not be started
 	// absent says that a client was given a list without this tool server's part.
 	absent bool // under the fan's lock
 }
@@ -113,11 +122,12 @@ func (g *Gate) meet(out outlet, of whose) (party, error) {
 
 func (g *Gate) fan(out outlet, of whose) (*fan, error) {
 	f := &fan{
-		g: g, out: out, asked: map[wire.Key]asked{}, own: map[wire.Key]chan *wire.Frame{}, questions: map[wire.Key]question{},
+		g: g, out: out, asked: map[wire.Key]asked{}, own: map[wire.Key]chan *wire.Frame{}, questions: map[wire.Key]question{}, owners: map[string]*member{},
+		streams: map[wire.Key]*stream{}, branches: map[wire.Key]*stream{},
 	}
 	f.life, f.stop = context.WithCancel(context.Background())
 	for _, b := range g.all {
-		m := &member{f: f, names: b.Names, begin: make(chan struct{}), tried: make(chan struct{})}
+		m := &member{f: f, names: b.Names, resources: b.Resources, begin: make(chan struct{}), tried: make(chan struct{})}
 		c, err := b.Shim.sit(seat{m}, of)
 		if err != nil {
 			f.end()
@@ -216,12 +226,19 @@ func (f *fan) release() {
 func (m *member) isUp() {
 	f := m.f
 	f.mu.Lock()
-	tell := m.absent && f.greeted
+	was := m.absent
+	tell := was && f.greeted
 	m.absent = false
 	f.mu.Unlock()
+	if was {
+		m.rejoin()
+	}
 	if tell {
 		f.tell(toolsChanged)
 		f.tell(promptsChanged)
+		if len(m.resources) > 0 {
+			f.tell(resourcesChanged)
+		}
 	}
 }
 
@@ -230,8 +247,7 @@ const promptsChanged = "notifications/prompts/list_changed"
 
 // tell gives the client a notification of the fan's own.
 func (f *fan) tell(method string) {
-	n := wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + method + `"}`))
-	_ = f.out.hand(&n.Envelope, n) // a client that is gone is seen by the conversations
+	f.say(wire.NewFrame([]byte(`{"jsonrpc":"2.0","method":"` + method + `"}`)))
 }
 
 // givenUp takes the end of a stream for what it is.
@@ -239,6 +255,7 @@ func (f *fan) givenUp(key wire.Key) {
 	if m := f.ended(key, EndGivenUp); m != nil {
 		m.alone.givenUp(key)
 	}
+	f.unlisten(key, func(b *branch) { b.m.alone.givenUp(wire.KeyOf(b.id)) })
 }
 
 func (f *fan) refusedParams(ctx context.Context, h http.Header, msg *wire.Frame) *refusal {

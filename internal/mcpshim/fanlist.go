@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
@@ -19,7 +21,23 @@ import (
 )
 
 // lists are the methods whose answers are put together, each with the member that has the items.
-var lists = map[string]string{"tools/list": "tools", "prompts/list": "prompts"}
+var lists = map[string]string{
+	"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources", "resources/templates/list": "resourceTemplates",
+}
+
+// offer is what of an item of a list the client gets; nil is nothing.
+func (m *member) offer(method string) func(item []byte) []byte {
+	switch method {
+	case "resources/list":
+		return m.offeredResource
+	case "resources/templates/list":
+		return m.offeredTemplate
+	}
+	return m.offered
+}
+
+// serverInfo is how a gateway names itself.
+const serverInfo = `{"name":"tgad gateway","version":"1"}`
 
 // initialize answers the client's handshake. The tool servers are told what it says; what is told
 // it is what those of them have that are there in time.
@@ -41,7 +59,7 @@ func (f *fan) initialize(msg *wire.Frame) {
 	f.mine(msg, func(*wire.Frame, []byte) ([]byte, error) {
 		f.settled()
 		agreed := mcpraw.Revision(mcpraw.ScalarText(mcpraw.At(params, "/protocolVersion"))).Agree()
-		var all [][]byte
+		var all []able
 		told := ""
 		for _, m := range f.members {
 			if m.opening.said() == nil {
@@ -54,14 +72,14 @@ func (f *fan) initialize(msg *wire.Frame) {
 			if v := m.opening.version(); v != "" {
 				agreed = min(agreed, v)
 			}
-			all = append(all, mcpraw.At(said, "/capabilities"))
+			all = append(all, able{m, mcpraw.At(said, "/capabilities")})
 			if words := mcpraw.ScalarText(mcpraw.At(said, "/instructions")); words != "" {
 				told += fmt.Sprintf("Of the tools whose names begin with %q: %s\n\n", m.names.Prefix, words)
 			}
 		}
 		b := tga.AppendString([]byte(`{"protocolVersion":`), string(agreed))
 		b = append(append(b, `,"capabilities":`...), together(all)...)
-		b = append(b, `,"serverInfo":{"name":"tgad gateway","version":"1"}`...)
+		b = append(b, `,"serverInfo":`+serverInfo...)
 		if told != "" {
 			b = tga.AppendString(append(b, `,"instructions":`...), strings.TrimSpace(told))
 		}
@@ -69,13 +87,24 @@ func (f *fan) initialize(msg *wire.Frame) {
 	})
 }
 
+// able are the capabilities of a tool server.
+type able struct {
+	m   *member
+	can []byte
+}
+
 // together are the capabilities of a gateway: what it leads on, where a tool server has it.
-func together(all [][]byte) []byte {
+func together(all []able) []byte {
 	b := []byte(`{"tools":{"listChanged":true}`)
 	for _, c := range []struct{ name, is string }{{"prompts", `{"listChanged":true}`}, {"completions", "{}"}, {"logging", "{}"}} {
-		if slices.ContainsFunc(all, func(has []byte) bool { return mcpraw.At(has, "/"+c.name) != nil }) {
+		if slices.ContainsFunc(all, func(a able) bool { return mcpraw.At(a.can, "/"+c.name) != nil }) {
 			b = append(b, `,"`+c.name+`":`+c.is...)
 		}
+	}
+	all = slices.DeleteFunc(all, func(a able) bool { return len(a.m.resources) == 0 || mcpraw.At(a.can, "/resources") == nil })
+	if len(all) > 0 {
+		subscribes := slices.ContainsFunc(all, func(a able) bool { return string(mcpraw.At(a.can, "/resources/subscribe")) == "true" })
+		b = append(strconv.AppendBool(append(b, `,"resources":{"listChanged":true,"subscribe":`...), subscribes), '}')
 	}
 	return append(b, '}')
 }
@@ -104,7 +133,7 @@ func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte,
 		}
 		fault, err := msg.Bytes(msg.Fault, 4096)
 		if err == nil {
-			err = fmt.Errorf("%w: it answers %s", errNoList, fault)
+			err = &faulted{bytes.Clone(fault)}
 		}
 		return nil, err
 	case <-ctx.Done():
@@ -116,13 +145,24 @@ func (m *member) ask(ctx context.Context, method string, params []byte) ([]byte,
 	}
 }
 
+// faulted is a tool server's answer that is an error.
+type faulted struct{ fault []byte }
+
+func (e *faulted) Error() string { return "it answers " + string(e.fault) }
+
+// noMethod says that the tool server has no such method: it has none of what is listed.
+func (e *faulted) noMethod() bool {
+	return string(mcpraw.At(e.fault, "/code")) == strconv.Itoa(mcpraw.CodeNoMethod)
+}
+
 // each asks every tool server that is there, all at once, and returns what they said in their
-// order. Of one that is not there, or does not answer in time, nothing is said.
-func (f *fan) each(ask func(context.Context, *member) ([]byte, error)) [][]byte {
+// order. Of one that is not there, or does not answer in time, nothing is said. err is the first error
+// that one has answered where none has answered anything else.
+func (f *fan) each(ask func(context.Context, *member) ([]byte, error)) ([][]byte, error) {
 	f.settled()
 	ctx, cancel := context.WithTimeout(f.life, f.g.wait)
 	defer cancel()
-	all := make([][]byte, len(f.members))
+	all, faults, said := make([][]byte, len(f.members)), make([]*faulted, len(f.members)), atomic.Bool{}
 	var asked sync.WaitGroup
 	for i, m := range f.members {
 		if m.current() == nil {
@@ -132,16 +172,29 @@ func (f *fan) each(ask func(context.Context, *member) ([]byte, error)) [][]byte 
 			continue
 		}
 		asked.Go(func() {
-			said, err := ask(ctx, m)
-			if err != nil && !errors.Is(err, errNoList) {
-				f.g.log.Warn("a tool server was left out of a list", "tool_server", m.s.opts.Server, "error", err)
+			part, err := ask(ctx, m)
+			switch {
+			case err == nil:
+				said.Store(true)
+			case errors.As(err, &faults[i]) && faults[i].noMethod():
+				faults[i] = nil
+				said.Store(true) // that it has nothing of this kind
+			case faults[i] == nil:
 				f.missing(m)
+				fallthrough
+			default:
+				f.g.log.Warn("a tool server was left out of a list", "tool_server", m.s.opts.Server, "error", err)
 			}
-			all[i] = said
+			all[i] = part
 		})
 	}
 	asked.Wait()
-	return all
+	for _, fault := range faults {
+		if fault != nil && !said.Load() {
+			return all, fault
+		}
+	}
+	return all, nil
 }
 
 // list puts the lists of the tool servers together, under the client's names. It has one page.
@@ -150,7 +203,15 @@ func (f *fan) list(msg *wire.Frame, params []byte) ([]byte, error) {
 	if mcpraw.At(params, "/cursor") != nil {
 		return nil, tga.Errorf(tga.ValidationError, "the list has one page").At("/params/cursor")
 	}
-	all := f.each(func(ctx context.Context, m *member) ([]byte, error) { return m.pages(ctx, method, where, params) })
+	all, err := f.each(func(ctx context.Context, m *member) ([]byte, error) {
+		return m.pages(ctx, method, where, params, m.offer(method))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if method == "resources/list" {
+		all = f.owned(all)
+	}
 	b := []byte(`{"` + where + `":[`)
 	b = append(b, bytes.Join(slices.DeleteFunc(all, func(part []byte) bool { return len(part) == 0 }), []byte{','})...)
 	if b = append(b, ']'); mcpraw.RevisionOf(params).Stateless() {
@@ -160,7 +221,7 @@ func (f *fan) list(msg *wire.Frame, params []byte) ([]byte, error) {
 }
 
 // pages are the items of a tool server's list that are for the client, with commas between.
-func (m *member) pages(ctx context.Context, method, where string, params []byte) ([]byte, error) {
+func (m *member) pages(ctx context.Context, method, where string, params []byte, offer func([]byte) []byte) ([]byte, error) {
 	var all []byte
 	cursor := ""
 	for range maxPages {
@@ -177,7 +238,7 @@ func (m *member) pages(ctx context.Context, method, where string, params []byte)
 			return all, tga.Errorf(tga.ToolError, "its list is none")
 		}
 		for _, item := range items {
-			if item = m.offered(item); item == nil {
+			if item = offer(item); item == nil {
 				continue
 			}
 			if len(all) > 0 {
@@ -209,15 +270,18 @@ func (m *member) offered(item []byte) []byte {
 
 // discover puts together what the tool servers say of themselves to a client without a handshake.
 func (f *fan) discover(_ *wire.Frame, params []byte) ([]byte, error) {
-	all := f.each(func(ctx context.Context, m *member) ([]byte, error) { return m.ask(ctx, "server/discover", params) })
+	all, err := f.each(func(ctx context.Context, m *member) ([]byte, error) { return m.ask(ctx, "server/discover", params) })
+	if err != nil {
+		return nil, err
+	}
 	var versions []string
-	var can [][]byte
-	for _, said := range all {
+	var can []able
+	for i, said := range all {
 		var these []string
 		if said == nil || json.Unmarshal(mcpraw.At(said, "/supportedVersions"), &these) != nil {
 			continue
 		}
-		if can = append(can, mcpraw.At(said, "/capabilities")); len(can) == 1 {
+		if can = append(can, able{f.members[i], mcpraw.At(said, "/capabilities")}); len(can) == 1 {
 			versions = these
 		} else {
 			versions = slices.DeleteFunc(versions, func(v string) bool { return !slices.Contains(these, v) })
@@ -233,7 +297,7 @@ func (f *fan) discover(_ *wire.Frame, params []byte) ([]byte, error) {
 		}
 		b = tga.AppendString(b, v)
 	}
-	return append(append(append(b, `],"capabilities":`...), together(can)...), `,"serverInfo":{"name":"tgad gateway","version":"1"},"ttlMs":0,"cacheScope":"private"}`...), nil
+	return append(append(append(b, `],"capabilities":`...), together(can)...), `,"serverInfo":`+serverInfo+`,"_meta":{"io.modelcontextprotocol/serverInfo":`+serverInfo+`},"ttlMs":0,"cacheScope":"private"}`...), nil
 }
 
 // setLevel tells every tool server how much to log; those that are started later too.
@@ -241,6 +305,6 @@ func (f *fan) setLevel(msg *wire.Frame, params []byte) ([]byte, error) {
 	for _, m := range f.members {
 		m.opening.saw(msg)
 	}
-	f.each(func(ctx context.Context, m *member) ([]byte, error) { return m.ask(ctx, msg.Method, params) })
-	return []byte("{}"), nil
+	_, err := f.each(func(ctx context.Context, m *member) ([]byte, error) { return m.ask(ctx, msg.Method, params) })
+	return []byte("{}"), err
 }

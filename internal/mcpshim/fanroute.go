@@ -5,8 +5,10 @@ package mcpshim
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,6 +50,10 @@ func (f *fan) fromClient(msg *wire.Frame, _ *batchReply) {
 
 // request takes a request of the client's.
 func (f *fan) request(msg *wire.Frame) {
+	if handshaken[msg.Method] && revisionOf(msg).Stateless() {
+		f.refuse(msg, mcpraw.CodeNoMethod, tga.Errorf(tga.NotFound, "there is no method %q in revisions without a handshake", msg.Method))
+		return
+	}
 	if msg.Method == "initialize" {
 		f.initialize(msg)
 		return
@@ -70,14 +76,36 @@ func (f *fan) request(msg *wire.Frame) {
 		f.route(msg, "/name", nameOf(msg))
 	case "completion/complete":
 		params, err := msg.Bytes(msg.Params, maxParams)
-		if err != nil || string(mcpraw.At(params, "/ref/type")) != `"ref/prompt"` {
-			f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "a gateway completes arguments of prompts only"))
-			return
+		switch of := string(mcpraw.At(params, "/ref/type")); {
+		case err == nil && of == `"ref/prompt"`:
+			f.route(msg, "/ref/name", mcpraw.ScalarText(mcpraw.At(params, "/ref/name")))
+		case err == nil && of == `"ref/resource"`:
+			f.resource(msg, refURI)
+		default:
+			f.refuse(msg, mcpraw.CodeInvalidParams, tga.Errorf(tga.ValidationError, "a gateway completes arguments of prompts and of templates of resources").At("/params/ref/type"))
 		}
-		f.route(msg, "/ref/name", mcpraw.ScalarText(mcpraw.At(params, "/ref/name")))
+	case say.Listen:
+		f.listen(msg)
+	case "resources/read", "resources/subscribe", "resources/unsubscribe":
+		f.resource(msg, "/uri")
 	default:
-		f.refuse(msg, mcpraw.CodeNoMethod, tga.Errorf(tga.NotFound, "a gateway has no method %q: it leads tools and prompts to their servers. Put a server whose %s you need behind tgad mcp", msg.Method, "resources, tasks or subscriptions"))
+		f.refuse(msg, mcpraw.CodeNoMethod, tga.Errorf(tga.NotFound, "a gateway has no method %q: it leads tools, prompts and resources to their servers. Put a server whose tasks you need behind tgad mcp", msg.Method))
 	}
+}
+
+// handshaken are the methods that only revisions with a handshake have.
+var handshaken = map[string]bool{"initialize": true, "ping": true, "logging/setLevel": true, "resources/subscribe": true, "resources/unsubscribe": true}
+
+// revisionOf is the revision that a request itself names.
+func revisionOf(msg *wire.Frame) mcpraw.Revision {
+	if !msg.Params.Present() {
+		return ""
+	}
+	params, err := msg.Bytes(msg.Params, maxParams)
+	if err != nil {
+		return ""
+	}
+	return mcpraw.RevisionOf(params)
 }
 
 // call takes a call of a tool. One that is over a quota is answered before anything is written.
@@ -148,12 +176,15 @@ func (f *fan) mine(msg *wire.Frame, answer func(msg *wire.Frame, params []byte) 
 	f.work.Go(func() {
 		defer msg.Close()
 		result, err := answer(msg, params)
+		var fault *faulted
 		f.mu.Lock()
 		_, waits := f.asked[wire.KeyOf(msg.RawID)]
 		delete(f.asked, wire.KeyOf(msg.RawID))
 		f.mu.Unlock()
 		switch {
 		case !waits: // it was given up
+		case errors.As(err, &fault):
+			f.answer(msg.RawID, `,"error":`, fault.fault)
 		case err != nil:
 			f.fail(msg.RawID, codeOf(err), tga.CodeOf(err), err.Error())
 		default:
@@ -173,10 +204,10 @@ func codeOf(err error) int {
 	return mcpraw.CodeGone
 }
 
-func (f *fan) reply(id, result []byte) {
-	raw := append(append([]byte(`{"jsonrpc":"2.0","id":`), id...), `,"result":`...)
-	n := wire.NewFrame(append(append(raw, result...), '}'))
-	_ = f.out.hand(&n.Envelope, n) // a client that is gone is seen by the conversations
+func (f *fan) reply(id, result []byte) { f.answer(id, `,"result":`, result) }
+
+func (f *fan) answer(id []byte, kind string, value []byte) {
+	f.say(wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","id":`), id, []byte(kind), value, []byte("}"))))
 }
 
 func (f *fan) fail(id []byte, code int, tgaCode tga.Code, words string) {
@@ -210,6 +241,9 @@ func (f *fan) notification(msg *wire.Frame) {
 		if m := f.ended(key, EndGivenUp); m != nil {
 			m.conv.fromClient(wire.NewFrame(bytes.Clone(msg.Head)), nil)
 		}
+		f.unlisten(key, func(b *branch) {
+			b.m.conv.fromClient(wire.NewFrame(slices.Concat([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":`), b.id, []byte("}}"))), nil)
+		})
 	case "notifications/roots/list_changed":
 		for _, m := range f.members {
 			m.conv.fromClient(wire.NewFrame(bytes.Clone(msg.Head)), nil)
@@ -268,10 +302,17 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 		return nil
 	case env.IsAnswer():
 		key := wire.KeyOf(env.RawID)
+		if taken, err := s.branchEnded(key, env, parts); taken {
+			return err
+		}
 		f.mu.Lock()
 		own := f.own[key]
 		delete(f.own, key)
+		_, waits := f.asked[key]
 		f.mu.Unlock()
+		if own == nil && !waits && bytes.HasPrefix(env.RawID, []byte(`"`+gatePrefix)) {
+			return nil // the fan asked, and does not wait any more
+		}
 		end := EndResult
 		if env.Fault.Present() {
 			end = EndError
@@ -299,9 +340,21 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 		return way(&msg.Envelope, msg)
 	case env.Method == "notifications/cancelled":
 		return s.withdraw(way, parts)
+	case heardOf[env.Method]:
+		msg, err := whole(parts)
+		if err != nil {
+			return err
+		}
+		if taken, err := s.heard(way, msg); taken {
+			return err
+		}
+		return way(&msg.Envelope, msg)
 	}
 	return way(env, parts...)
 }
+
+// heardOf are the notifications that a stream has.
+var heardOf = map[string]bool{say.Ack: true, toolsChanged: true, promptsChanged: true, resourcesChanged: true, resourceUpdated: true}
 
 // withdraw tells the client that a tool server does not wait for an answer any more.
 func (s seat) withdraw(way func(*mcpraw.Envelope, ...io.WriterTo) error, parts []io.WriterTo) error {

@@ -34,8 +34,8 @@ func (g *Gate) Stdio(ctx context.Context, in io.Reader, out io.Writer) error {
 func (f *fan) underway() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, a := range f.asked {
-		if a.m == nil {
+	for key, a := range f.asked {
+		if a.m == nil && f.streams[key] == nil {
 			n++
 		}
 	}

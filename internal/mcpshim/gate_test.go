@@ -36,7 +36,7 @@ func (w *world) behind(server string, n names.Names, change ...func(*Options)) B
 	if n.Prefix == "" {
 		n.Prefix = names.Default(server)
 	}
-	return Behind{s, n}
+	return Behind{Shim: s, Names: n, Resources: names.Resources{"*"}}
 }
 
 func (w *world) journalOf(server string) string {
@@ -109,7 +109,11 @@ func TestGatewayLeadsToItsServers(t *testing.T) {
 	}
 	for _, ask := range []struct{ method, params, want string }{
 		{"ping", "{}", `"result":{}`},
-		{"resources/read", `{"uri":"x:y"}`, `"code":-32601`},
+		{"tasks/get", `{"taskId":"x"}`, `"code":-32601`},
+		{"resources/read", `{"uri":"x:y"}`, "none lists it"},
+		{"subscriptions/listen", `{}`, `"code":-32602`},
+		{"subscriptions/listen", `{"notifications":[]}`, `"code":-32602`},
+		{"subscriptions/listen", `{"notifications":{"taskIds":["t"]}}`, `"code":-32602`},
 		{"tools/list", `{"cursor":"2"}`, `"code":-32602`},
 		{"prompts/list", `{}`, `"result":{"prompts":[]}`},
 		{"prompts/get", `{"name":"near__p"}`, `"code":-32601`}, // by the server
@@ -256,7 +260,7 @@ func runGate(ctx context.Context, dir string) error {
 			return err
 		}
 		defer s.Close()
-		all = append(all, Behind{s, names.Names{Prefix: names.Default(o.Server)}})
+		all = append(all, Behind{Shim: s, Names: names.Names{Prefix: names.Default(o.Server)}})
 	}
 	g, err := NewGate(all, GateOptions{Logger: log})
 	if err != nil {

@@ -147,7 +147,22 @@ func serve(journal string) int {
 			say(`{"jsonrpc":"2.0","id":"q1","method":"sampling/createMessage","params":{"n":9007199254740993}}`)
 		case "tasks/get":
 			task(say, journal, r)
+		case "resources/list", "resources/templates/list":
+			b, err := os.ReadFile(journal + strings.ReplaceAll(strings.TrimSuffix(r.Method, "/list"), "/", ".")) // journalresources, journalresources.templates
+			if err != nil {
+				say(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}`, r.ID)
+				continue
+			}
+			say(`{"jsonrpc":"2.0","id":%s,"result":%s}`, r.ID, b)
+		case "resources/read", "resources/subscribe", "completion/complete":
+			say(`{"jsonrpc":"2.0","id":%s,"result":{"by":%q,"params":%s}}`, r.ID, filepath.Base(filepath.Dir(journal)), r.Params)
 		case "tools/call":
+			if mcpraw.ScalarText(mcpraw.At(r.Params, "/name")) == "grow" {
+				uri := mcpraw.ScalarText(mcpraw.At(r.Params, "/arguments/uri"))
+				for _, n := range []string{`tools/list_changed","params":{`, `resources/list_changed","params":{`, `resources/updated","params":{"uri":"` + uri + `",`} {
+					say(`{"jsonrpc":"2.0","method":"notifications/%s"_meta":{"io.modelcontextprotocol/subscriptionId":%s}}}`, n, subscribed)
+				}
+			}
 			if f, err := os.OpenFile(journal+".order", os.O_WRONLY|os.O_APPEND, 0o600); err == nil {
 				fmt.Fprintln(f, r.Method)
 				must(f.Close())
