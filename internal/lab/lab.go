@@ -36,6 +36,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.PersistentFlags().BoolVar(&s.JSON, "json", false, "print one JSON object a line")
 	root.AddCommand(demoVerb(s), tortureVerb(s), cli.Commands(s))
 	root.AddCommand(hidden()...)
+	root.AddCommand(adapterVerb())
 	for _, v := range root.Commands() {
 		if v.Args != nil {
 			v.Args = cli.UsageArgs(v.Args)

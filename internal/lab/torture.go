@@ -10,11 +10,13 @@ import (
 
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/crashtest/suite"
+	"github.com/tgad/tgad/internal/killtest"
 )
 
 // tortureVerb crashes stores of its own.
 func tortureVerb(s *cli.Streams) *cobra.Command {
 	o := suite.Options{Tiers: []string{"mem", "rapid", "corrupt", "trust", "turn", "state"}}
+	k := &killFlags{}
 	c := &cobra.Command{
 		Use:   "torture",
 		Short: "Crash stores made for the purpose, and count losses and double sends",
@@ -26,10 +28,28 @@ well, on Linux. It touches no store that it did not make.
 
 It prints a table and one JSON object of counts, or the object alone with --json, and exits
 1 unless redispatches, double_effects, acked_losses and corruptions_silent are 0. Failures
-leave their image and seed in a temporary directory.`,
+leave their image and seed in a temporary directory.
+
+With --store it runs another test, for any engine: it kills the engine's process in the
+middle of calls and counts the charges of a payment service outside. It exits 1 if a call
+was charged twice, lost, or spoken of falsely. tgad torture compare does that to several.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return torture(cmd, s, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			killing := cmd.Flags().Changed("store")
+			for flag, of := range map[string]bool{"budget": false, "world": true, "calls": true, "patience": true} {
+				if cmd.Flags().Changed(flag) && of != killing {
+					return cli.Usagef("--%s: with --store there are --world, --calls and --patience, without it --budget", flag)
+				}
+			}
+			if !killing {
+				return torture(cmd, s, o)
+			}
+			k.data, k.seed = o.Stores, o.Seed
+			return k.run(cmd.Context(), s, func(string) bool { return true })
+		},
 	}
+	k.register(c, nil, []string{killtest.Plain})
+	c.AddCommand(compareVerb(s, &killFlags{}))
 	c.Flags().StringVar(&o.Stores, "data", "", "directory whose disk is tried too; the stores in it are temporary")
 	c.Flags().DurationVar(&o.Budget, "budget", time.Minute, "how long it runs")
 	c.Flags().Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "where randomness begins")

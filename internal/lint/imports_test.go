@@ -23,7 +23,7 @@ var doors = map[string][]string{
 	"github.com/failsafe-go/failsafe-go":     {"runtime/dispatch", "internal/verify"},
 	"github.com/golang-jwt/jwt":              {"internal/capability", "internal/mcpfront/identity"},
 	"github.com/jackc/pgx":                   {"internal/verify/pgcheck"},
-	"modernc.org/sqlite":                     {"internal/verify/sqlitecheck", "runtime/workstate/sqlitefile"},
+	"modernc.org/sqlite":                     {"internal/verify/sqlitecheck", "runtime/workstate/sqlitefile", "internal/killtest/engines"},
 	"github.com/spf13/cobra":                 {"cmd/tgad", "internal/"},
 	"github.com/pelletier/go-toml":           {"internal/config", "internal/mcpfront/setup"}, // tgad's own file; that of Codex
 	"github.com/prometheus/client_golang":    {"internal/daemon", "internal/cli"},            // a daemon, and a gateway

@@ -111,7 +111,7 @@ var rooms = []struct{ path, owns, imports string }{
 
 	// What tries tgad. Nothing of it is linked into the command.
 	{"cmd/tgad-lab", "the program that `tgad demo` and `tgad torture` start", "internal/lab"},
-	{"internal/lab", "", "internal/cli internal/crashtest/suite internal/demo"},
+	{"internal/lab", "", "internal/cli internal/crashtest internal/crashtest/suite internal/demo internal/killtest internal/killtest/adapter internal/killtest/engines schemas/tga"},
 	{"internal/demo", `the demonstration; a language model's server that says what a script tells it`, "engine internal/payments/journal internal/payments/server internal/cli internal/modelserver internal/story runtime runtime/client internal/turn internal/workstate runtime/workstate/hostdir runtime/workstate/sqlitefile schemas/tga"},
 	{"internal/modelserver", "", ""},
 	{"internal/crashtest", `crashes in memory, on real processes and disks, their oracle and properties; random commands; planted bugs`, "engine internal/crashtest/crashmem internal/evidence/sends internal/evidence/tree keyspace ledger runtime runtime/dispatch/httpcall internal/turn internal/turn/message internal/turn/state internal/workstate internal/workstate/memfs schemas/tga wal/chain internal/ndjson internal/segment"},
@@ -121,6 +121,9 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/crashtest/suite", "", "internal/crashtest internal/crashtest/machine internal/crashtest/proc"},
 	{"internal/crashtest/torture", "", "internal/crashtest internal/crashtest/suite"},
 	{"internal/planted", "", ""},
+	{"internal/killtest", `the kill test for any engine: its protocol, the payment service that counts, what became of each call; tgad, an outbox and a loop as its adapters`, "internal/clip internal/killtest/adapter schemas/tga"},
+	{"internal/killtest/adapter", "", ""},
+	{"internal/killtest/engines", "", "engine internal/killtest/adapter ledger runtime runtime/dispatch/httpcall schemas/tga"},
 	{"internal/memstore", "a `Store` in memory for tests; every order in which a few actors can meet", "ledger runtime schemas/tga wal/chain"},
 	{"internal/interleave", "", ""},
 	{"internal/golden", `golden vectors and schemas where they lie, what the public Talos schemas ask of artifacts, an OpenTelemetry collector, for tests`, ""},

@@ -1,0 +1,188 @@
+package adapter
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+)
+
+// Engine is what an adapter adapts.
+type Engine struct {
+	Name string // with version and setting, as the table shows it
+	// Servers starts what the engine keeps outside of the process that is killed, as a database
+	// server, and returns what stops it. Nil means that there is nothing.
+	Servers func(ctx context.Context, dir string) (stop func() error, err error)
+	// Start opens the engine on what earlier processes left in dir, and begins its recovery.
+	Start func(ctx context.Context, dir string, world World) (Worker, error)
+}
+
+// Worker is an engine that has started. The harness asks one thing at a time.
+type Worker interface {
+	// Call makes the charge of a key, or goes on with it, and returns what the engine says.
+	Call(ctx context.Context, key string, amount int) (Answer, error)
+	// Status returns what the engine says of a key, and sends nothing.
+	Status(ctx context.Context, key string) (Answer, error)
+}
+
+// Main runs an adapter on the standard streams and ends the process.
+func Main(e Engine) {
+	if err := Serve(context.Background(), e, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", e.Name, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Serve answers requests until in ends. A request that cannot be handled is answered with an error, and
+// one that is not of this protocol ends the loop.
+func Serve(ctx context.Context, e Engine, in io.Reader, out io.Writer) (err error) {
+	lines := NewLines(in)
+	encode := json.NewEncoder(out)
+	encode.SetEscapeHTML(false)
+	s := &session{engine: e}
+	defer func() {
+		if s.stop != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	for {
+		line, err := lines.Next()
+		if err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		var req Request
+		if err := json.Unmarshal(line, &req); err != nil {
+			return fmt.Errorf("request %.80q: %w", line, err)
+		}
+		a, err := s.answer(ctx, req)
+		if err != nil {
+			a = Answer{Error: err.Error()}
+		}
+		a.ID = req.ID
+		if err := encode.Encode(a); err != nil {
+			return err
+		}
+	}
+}
+
+// session is what a process has become.
+type session struct {
+	engine Engine
+	stop   func() error // of servers
+	begun  bool
+	worker Worker
+}
+
+func (s *session) answer(ctx context.Context, req Request) (Answer, error) {
+	switch req.Op {
+	case OpServe, OpStart:
+		if req.Version != Protocol {
+			return Answer{}, fmt.Errorf("%s with version %d of the protocol: this adapter has %d", req.Op, req.Version, Protocol)
+		}
+		if s.begun {
+			return Answer{}, fmt.Errorf("%s in a process that has begun", req.Op)
+		}
+		s.begun = true
+		return s.begin(ctx, req)
+	case OpCall, OpStatus:
+		if s.worker == nil {
+			return Answer{}, fmt.Errorf("%s before start", req.Op)
+		}
+		if req.Op == OpCall {
+			return s.worker.Call(ctx, req.Key, req.Amount)
+		}
+		return s.worker.Status(ctx, req.Key)
+	}
+	return Answer{}, fmt.Errorf("op %.40q is none of serve, start, call and status", req.Op)
+}
+
+func (s *session) begin(ctx context.Context, req Request) (a Answer, err error) {
+	a.Engine = s.engine.Name
+	switch {
+	case req.Op == OpStart && req.World == nil:
+		return a, errors.New("start without a world")
+	case req.Op == OpStart:
+		s.worker, err = s.engine.Start(ctx, req.Dir, *req.World)
+	case s.engine.Servers != nil:
+		s.stop, err = s.engine.Servers(ctx, req.Dir)
+		a.Servers = true
+	}
+	return a, err
+}
+
+// Lines reads lines of at most [MaxLine] bytes.
+type Lines struct{ scanner *bufio.Scanner }
+
+// NewLines reads the lines of r.
+func NewLines(r io.Reader) *Lines {
+	s := bufio.NewScanner(r)
+	// The scanner wants room for the end of the line too.
+	s.Buffer(make([]byte, 0, 4<<10), MaxLine+1)
+	s.Split(whole)
+	return &Lines{s}
+}
+
+// whole splits lines, and leaves out a last one that has no end: its writer was killed in the middle of it.
+func whole(data []byte, _ bool) (advance int, line []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	return 0, nil, nil
+}
+
+// Next returns the next line without its end; io.EOF after the last one. The bytes are valid until the
+// next call.
+func (l *Lines) Next() ([]byte, error) {
+	if !l.scanner.Scan() {
+		if err := l.scanner.Err(); err != nil && !errors.Is(err, bufio.ErrTooLong) {
+			return nil, err
+		} else if err != nil {
+			return nil, fmt.Errorf("a line has more than %d bytes", MaxLine)
+		}
+		return nil, io.EOF
+	}
+	return l.scanner.Bytes(), nil
+}
+
+// Charge asks the world for a charge, once, and returns the number of its receipt. The header with the
+// key goes along also where the world ignores it, as a careful client sends it.
+func Charge(ctx context.Context, w World, key string, amount int) (receipt int64, err error) {
+	body, err := json.Marshal(map[string]any{"key": key, "amount": amount})
+	if err != nil {
+		return 0, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", key)
+	reply, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, reply.Body.Close()) }()
+	if reply.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("the payment service answers %s", reply.Status)
+	}
+	return Receipt(reply.Body)
+}
+
+// Receipt reads the number in an answer of the world.
+func Receipt(r io.Reader) (int64, error) {
+	var paid struct {
+		Receipt int64 `json:"receipt"`
+	}
+	if err := json.NewDecoder(r).Decode(&paid); err != nil {
+		return 0, fmt.Errorf("answer of the payment service: %w", err)
+	}
+	return paid.Receipt, nil
+}

@@ -1,0 +1,11 @@
+// Package engines has the adapters of the kill test that need nothing but what tgad itself needs: tgad on
+// a store in a directory, an outbox in SQLite, and a loop that writes a file. The other engines are a
+// module of their own, bench/engines.
+package engines
+
+import "github.com/tgad/tgad/internal/killtest/adapter"
+
+// Named are the adapters by the names that --store has for them.
+func Named() map[string]adapter.Engine {
+	return map[string]adapter.Engine{"dir": Tgad, "outbox": Outbox, "file": File}
+}

@@ -1,0 +1,311 @@
+package killtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/internal/killtest/adapter"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Point is the moment at which a process is killed.
+type Point string
+
+// The points of a call.
+const (
+	None     Point = "none"     // the process lives; the other points measure their times by such calls
+	Arrived  Point = "arrived"  // the world has the request and has not charged; it never will
+	Done     Point = "done"     // the world has charged and has not answered
+	Answered Point = "answered" // the world has answered, and the engine has not told the client
+	Random   Point = "random"   // anywhere in the time that a call takes
+	Restart  Point = "restart"  // as Done, and again while the engine recovers from it
+)
+
+// Points returns all of them, in the order in which a run takes them.
+func Points() []Point { return []Point{None, Arrived, Done, Answered, Random, Restart} }
+
+// Limits of [Options].
+const (
+	MaxCalls    = 100_000
+	MinPatience = time.Second
+)
+
+// Options say what a run does.
+type Options struct {
+	Command  []string // the adapter's program and its arguments
+	Dedupes  bool     // the world makes one charge of all requests with one Idempotency-Key
+	Calls    int      // 1 to MaxCalls
+	Seed     uint64
+	Dir      string        // an empty directory, for the engine
+	Patience time.Duration // for one answer, and for a call that runs; at least MinPatience
+}
+
+// call is one call of a run.
+type call struct {
+	key   string
+	point Point
+	kills int
+	got   adapter.Outcome // what the client was told; Running where it was told nothing
+	last  adapter.Outcome // the status after the last start
+}
+
+// run is a run under way.
+type run struct {
+	o       Options
+	world   *world
+	rand    *rand.Rand
+	process *process
+	engine  string
+	started time.Duration // how long the last start took
+	called  time.Duration // and the last call in which nobody was killed
+	calls   []*call
+	kills   int // those that belong to no call
+}
+
+// Run runs the calls and returns what became of them. Faults of the engine are in the result; the error is
+// for a run that did not come to its end.
+func Run(ctx context.Context, o Options) (res *Result, err error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	r := &run{o: o, rand: rand.New(rand.NewPCG(o.Seed, 0))}
+	if r.world, err = newWorld(o.Dedupes); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.world.close()) }()
+	stop, err := r.servers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	defer func() {
+		if r.process != nil {
+			err = errors.Join(err, r.process.bury())
+		}
+	}()
+	if err := r.start(ctx); err != nil {
+		return nil, err
+	}
+	for i := range o.Calls {
+		c := &call{key: fmt.Sprintf("order-%x-%d", o.Seed, i), point: Points()[i%len(Points())], got: adapter.Running}
+		r.calls = append(r.calls, c)
+		if err := r.make(ctx, c, i+1); err != nil {
+			return nil, fmt.Errorf("call %s, kill at point %s: %w", c.key, c.point, err)
+		}
+	}
+	if err := r.settle(ctx); err != nil {
+		return nil, fmt.Errorf("after the last call: %w", err)
+	}
+	return r.result(time.Since(began)), nil
+}
+
+func (o Options) check() error {
+	switch {
+	case len(o.Command) == 0:
+		return tga.Errorf(tga.ValidationError, "no command of an adapter")
+	case o.Calls < 1 || o.Calls > MaxCalls:
+		return tga.Errorf(tga.ValidationError, "%d calls: want 1 to %d", o.Calls, MaxCalls)
+	case o.Patience < MinPatience:
+		return tga.Errorf(tga.ValidationError, "patience of %v: want at least %v", o.Patience, MinPatience)
+	case !filepath.IsAbs(o.Dir):
+		return tga.Errorf(tga.ValidationError, "directory %q: want an absolute path", o.Dir)
+	}
+	left, err := os.ReadDir(o.Dir)
+	if err == nil && len(left) > 0 {
+		return tga.Errorf(tga.ValidationError, "directory %q is not empty: it has %q", o.Dir, left[0].Name())
+	}
+	return err
+}
+
+// servers starts a process of the adapter for what the engine keeps outside of the one that is killed.
+func (r *run) servers(ctx context.Context) (stop func() error, err error) {
+	p, err := begin(r.o.Command, r.o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	a, err := p.ask(ctx, adapter.Request{Op: adapter.OpServe, Version: adapter.Protocol, Dir: r.o.Dir}, r.o.Patience)
+	if err == nil && a.Servers {
+		return func() error { return p.finish(r.o.Patience) }, nil
+	}
+	if err == nil { // it has nothing to keep
+		return func() error { return nil }, p.finish(r.o.Patience)
+	}
+	return nil, p.explain(err)
+}
+
+// explain buries a process of which an answer was wanted, and adds to errDied how it ended.
+func (p *process) explain(err error) error {
+	died := errors.Is(err, errDied)
+	err = errors.Join(err, p.bury())
+	if died {
+		err = tga.Errorf(tga.ToolError, "%w, by itself: %v%s", err, p.ended, p.said)
+	}
+	return err
+}
+
+// start starts the engine, and waits until it takes calls.
+func (r *run) start(ctx context.Context) (err error) {
+	if r.process, err = begin(r.o.Command, r.o.Dir); err != nil {
+		return err
+	}
+	began := time.Now()
+	a, err := r.process.ask(ctx, r.starting(), r.o.Patience)
+	if err != nil {
+		return r.process.explain(err)
+	}
+	r.started = time.Since(began)
+	r.engine = a.Engine
+	return nil
+}
+
+func (r *run) starting() adapter.Request {
+	return adapter.Request{Op: adapter.OpStart, Version: adapter.Protocol, Dir: r.o.Dir, World: &adapter.World{URL: r.world.url, Dedupes: r.o.Dedupes}}
+}
+
+// make makes one call, kills the engine at its point, and repeats it until the client has an answer.
+func (r *run) make(ctx context.Context, c *call, amount int) error {
+	request := adapter.Request{Op: adapter.OpCall, Key: c.key, Amount: amount}
+	disarm := r.arm(c)
+	began := time.Now()
+	a, err := r.process.ask(ctx, request, r.o.Patience)
+	killed, killErr := disarm()
+	if killErr != nil || err != nil && !(killed && errors.Is(err, errDied)) {
+		return errors.Join(killErr, r.process.explain(err))
+	}
+	if err == nil {
+		c.got = a.Outcome
+	}
+	if killed {
+		c.kills++
+		if err := r.revive(ctx, c); err != nil {
+			return err
+		}
+	} else {
+		r.called = time.Since(began)
+	}
+	for until := time.Now().Add(r.o.Patience); !c.got.Final() && time.Now().Before(until); {
+		a, err := r.process.ask(ctx, request, r.o.Patience)
+		if err != nil {
+			return r.process.explain(err)
+		}
+		if c.got = a.Outcome; c.got == adapter.Running {
+			pause(ctx)
+		}
+	}
+	return ctx.Err()
+}
+
+// arm readies the kill of a call. disarm calls it off, and says whether it has happened.
+func (r *run) arm(c *call) (disarm func() (killed bool, err error)) {
+	p, point := r.process, c.point
+	switch point {
+	case None:
+		return func() (bool, error) { return false, nil }
+	case Random:
+		s := &shot{}
+		timer := time.AfterFunc(r.upTo(r.called), func() { s.fire(p) })
+		return func() (bool, error) {
+			timer.Stop()
+			return s.over()
+		}
+	case Restart:
+		point = Done
+	}
+	s := &shot{}
+	r.world.arm(trap{point: point, key: c.key, kill: func() { s.fire(p) }})
+	return func() (bool, error) {
+		r.world.arm(trap{})
+		return s.over()
+	}
+}
+
+// shot is one kill, which happens or is called off.
+type shot struct {
+	mu         sync.Mutex
+	fired, off bool
+	err        error
+}
+
+func (s *shot) fire(p *process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.off {
+		s.fired, s.err = true, p.kill()
+	}
+}
+
+// over calls the kill off unless it has happened.
+func (s *shot) over() (fired bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.off = true
+	return s.fired, s.err
+}
+
+// upTo returns a random time of at most d.
+func (r *run) upTo(d time.Duration) time.Duration { return time.Duration(r.rand.Int64N(int64(d) + 1)) }
+
+// revive starts the engine that was killed in a call; at the point Restart it kills it while it starts.
+func (r *run) revive(ctx context.Context, c *call) (err error) {
+	if err := r.process.bury(); err != nil {
+		return err
+	}
+	if c.point != Restart {
+		return r.start(ctx)
+	}
+	if r.process, err = begin(r.o.Command, r.o.Dir); err != nil {
+		return err
+	}
+	p, fired := r.process, make(chan error, 1)
+	time.AfterFunc(r.upTo(r.started), func() { fired <- p.kill() })
+	_, err = p.ask(ctx, r.starting(), r.o.Patience)
+	if killErr := <-fired; killErr != nil || err != nil && !errors.Is(err, errDied) {
+		return errors.Join(killErr, p.explain(err))
+	}
+	c.kills++
+	if err := p.bury(); err != nil {
+		return err
+	}
+	return r.start(ctx)
+}
+
+// settle kills the engine once more and asks for the status of every call. It waits for those that run.
+func (r *run) settle(ctx context.Context) error {
+	if err := r.process.bury(); err != nil {
+		return err
+	}
+	r.kills++
+	if err := r.start(ctx); err != nil {
+		return err
+	}
+	until := time.Now().Add(r.o.Patience)
+	for _, c := range r.calls {
+		for {
+			a, err := r.process.ask(ctx, adapter.Request{Op: adapter.OpStatus, Key: c.key}, r.o.Patience)
+			if err != nil {
+				return fmt.Errorf("status of %s: %w", c.key, r.process.explain(err))
+			}
+			if c.last = a.Outcome; c.last != adapter.Running || time.Now().After(until) {
+				break
+			}
+			pause(ctx)
+		}
+	}
+	// Charges are counted once nobody can make another.
+	return errors.Join(r.process.bury(), ctx.Err())
+}
+
+// pause is between two questions about a call that runs.
+func pause(ctx context.Context) {
+	select {
+	case <-time.After(20 * time.Millisecond):
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,196 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/crashtest"
+	"github.com/tgad/tgad/internal/killtest"
+	"github.com/tgad/tgad/internal/killtest/adapter"
+	"github.com/tgad/tgad/internal/killtest/engines"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// killFlags are the flags of the kill test, which torture and compare share.
+type killFlags struct {
+	stores []string
+	worlds []string
+	calls  int
+	seed   uint64
+	data   string
+	wait   time.Duration
+}
+
+func (k *killFlags) register(c *cobra.Command, stores, worlds []string) {
+	f := c.Flags()
+	f.StringArrayVar(&k.stores, "store", stores, "engine; may be given several times: dir and postgres are tgad, outbox and file are built in, cmd:PROGRAM ARGUMENT... is an adapter (docs/TORTURE.md)")
+	f.StringSliceVar(&k.worlds, "world", worlds, "payment service: plain charges for each request, keyed once for each Idempotency-Key")
+	f.IntVar(&k.calls, "calls", 60, "calls to make for each engine and world; all but one of six are killed")
+	f.DurationVar(&k.wait, "patience", time.Minute, "how long an answer of an engine may take")
+}
+
+// compareVerb kills several engines, and says which of them doubles.
+func compareVerb(s *cli.Streams, k *killFlags) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "compare",
+		Short: "Kill several engines in the middle of calls, and print a table of who doubles",
+		Long: `compare starts each engine by its adapter, kills it at the points of a call, starts it again,
+repeats the call by its key, and counts the charges of a payment service that lives outside
+of what is killed. It prints a row for each engine and world, or with --json an object a
+line. docs/TORTURE.md describes the protocol and docs/COMPARE.md the method.
+
+It exits 1 if a store of tgad has a fault, or if an engine's run does not come to its end.
+The faults of other engines are in the table.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return k.run(cmd.Context(), s, func(store string) bool { return store == "dir" || store == "postgres" })
+		},
+	}
+	k.register(c, []string{"dir", "outbox", "file"}, []string{killtest.Plain, killtest.Keyed})
+	c.Flags().StringVar(&k.data, "data", "", "directory whose disk the engines use; what they write is temporary")
+	c.Flags().Uint64Var(&k.seed, "seed", 1, "where randomness begins")
+	return c
+}
+
+// run runs each engine in each world. Faults of those that ours is true of are its error.
+func (k *killFlags) run(ctx context.Context, s *cli.Streams, ours func(store string) bool) error {
+	for _, world := range k.worlds {
+		if world != killtest.Plain && world != killtest.Keyed {
+			return cli.Usagef("--world %q: want plain or keyed", world)
+		}
+	}
+	if k.calls < 1 || k.calls > killtest.MaxCalls {
+		return cli.Usagef("--calls %d: want 1 to %d", k.calls, killtest.MaxCalls)
+	}
+	if k.wait < killtest.MinPatience {
+		return cli.Usagef("--patience %v: want at least %v", k.wait, killtest.MinPatience)
+	}
+	commands := make([][]string, len(k.stores))
+	for i, store := range k.stores {
+		command, err := adapterOf(store)
+		if err != nil {
+			return err
+		}
+		commands[i] = command
+	}
+	var results []*killtest.Result
+	var errs []error
+	for i, store := range k.stores {
+		for _, world := range k.worlds {
+			res, err := k.one(ctx, commands[i], world)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("--store %q, world %s: %w", store, world, err))
+				continue
+			}
+			results = append(results, res)
+			if ours(store) {
+				errs = append(errs, res.Err())
+			}
+			if s.JSON {
+				errs = append(errs, printJSON(s.Out, res))
+			}
+		}
+	}
+	if !s.JSON && len(results) > 0 {
+		errs = append(errs, killtest.Table(s.Out, results))
+	}
+	return errors.Join(errs...)
+}
+
+// one runs one engine in one world, in a directory that is removed afterwards.
+func (k *killFlags) one(ctx context.Context, command []string, world string) (res *killtest.Result, err error) {
+	dir, err := os.MkdirTemp(k.data, "tgad-kill-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	res, err = killtest.Run(ctx, killtest.Options{
+		Command: command, Dedupes: world == killtest.Keyed, Calls: k.calls, Seed: k.seed, Dir: dir, Patience: k.wait,
+	})
+	if err != nil {
+		return nil, err
+	}
+	about := crashtest.NewResult(k.seed)
+	res.Commit, res.Machine = about.Commit, about.Machine
+	return res, nil
+}
+
+func printJSON(out io.Writer, res *killtest.Result) error {
+	line, err := json.Marshal(res)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s\n", line)
+	return err
+}
+
+// postgresAdapter is the adapter of tgad with a store in PostgreSQL. It is of a module that tgad-lab does not
+// link.
+const postgresAdapter = "tgad-adapter-postgres"
+
+// adapterOf returns the command of what --store names.
+func adapterOf(store string) ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := engines.Named()[store]; ok {
+		return []string{self, "adapter", store}, nil
+	}
+	line, other := strings.CutPrefix(store, "cmd:")
+	command := strings.Fields(line)
+	switch {
+	case store == "postgres":
+		command = []string{postgresAdapter}
+		if beside := filepath.Join(filepath.Dir(self), postgresAdapter); executable(beside) {
+			command[0] = beside
+		}
+	case !other || len(command) == 0:
+		return nil, cli.Usagef("--store %q: want postgres, %s or cmd:PROGRAM", store, strings.Join(slices.Sorted(maps.Keys(engines.Named())), ", "))
+	}
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return nil, tga.Errorf(tga.NotFound, "--store %q: %w; make adapters builds those of tgad's repository", store, err)
+	}
+	// It runs in a directory of its own, so that its path must not be a relative one.
+	if command[0], err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	return command, nil
+}
+
+func executable(path string) bool {
+	_, err := exec.LookPath(path)
+	return err == nil
+}
+
+// adapterVerb is the adapter of an engine that is built in.
+func adapterVerb() *cobra.Command {
+	return &cobra.Command{
+		Use: "adapter NAME", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			e, ok := engines.Named()[args[0]]
+			if !ok {
+				return cli.Usagef("adapter %q: there is none", args[0])
+			}
+			adapter.Main(e)
+			return nil
+		},
+	}
+}
