@@ -24,7 +24,7 @@ import (
 )
 
 // documented are the pages whose command lines are run.
-var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/TELEMETRY.md", "docs/UI.md", "docs/CONFIG.md", "docs/INSTALL.md"}
+var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/TELEMETRY.md", "docs/UI.md", "docs/CONFIG.md", "docs/INSTALL.md", "docs/TORTURE.md"}
 
 var (
 	fences   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
@@ -87,10 +87,12 @@ var ranElsewhere = map[string]string{
 	"go test -run '^$' -bench Overhead ./internal/mcpshim": "a measurement; it takes minutes",
 	"go test ./bench -run '^$' -bench Traced":              "a measurement",
 
-	"npx -y @some/server": "the server alone, without tgad",
-	"tgad demo":           "demo.txtar",
-	"tgad ui":             "TestViewInABrowser",
-	"tgad torture":        "torture.txtar",
+	"npx -y @some/server":  "the server alone, without tgad",
+	"tgad demo":            "demo.txtar",
+	"tgad ui":              "TestViewInABrowser",
+	"tgad torture":         "torture.txtar",
+	"tgad torture --store": "a flag alone; run with an engine",
+	"tgad torture compare": "a verb alone; run with its flags",
 
 	"tgad demo --scenario evidence": "demo.txtar",
 	"tgad demo --scenario trust":    "package demo, TestEveryClaimOfTheTrustScenarioIsSo",
@@ -233,6 +235,10 @@ func TestEveryDocumentedCommandRuns(t *testing.T) {
 		{line: "tgad state rollback STATE CALL --plan", with: []string{"STATE", w.state, "CALL", w.call}, stdout: "back to before"},
 		{line: "tgad state fork STATE CALL --at directory=/srv/second", with: []string{"STATE", w.state, "CALL", w.call, "/srv", w.p.dir}, stdout: "fork: " + w.state + "/1"},
 		{line: "tgad state rollback STATE CALL", with: []string{"STATE", w.state, "CALL", w.call}, stdout: "rolled back"},
+		{line: "tgad torture --store dir --calls 12", stdout: "tgad, store in a directory  plain  12"},
+		{line: "tgad torture --store 'cmd:PROGRAM' --calls 12", with: []string{"PROGRAM", "tgad-lab adapter dir"}, stdout: "tgad, store in a directory  plain  12"},
+		{line: "tgad torture compare --calls 6", stdout: "retry loop that writes a file  keyed  6"},
+		{line: "tgad torture compare --calls 6 --json", stdout: `{"engine":"outbox in SQLite","world":"keyed"`},
 		{line: "tgad mcp config -- COMMAND", with: []string{"COMMAND", "npx -y @some/server"}, stdout: "npx"},
 		{line: "tgad mcp inspect -- COMMAND", with: []string{"COMMAND", "npx -y @some/server"}, stdout: "charge"},
 	}

@@ -36,6 +36,11 @@ const (
 	MinPatience = time.Second
 )
 
+// repeats is for how long a client repeats a call that runs. Some engines look only after half a minute for what
+// a process that died has left: the client then goes on with its other calls, and this one's end is asked for
+// after the last of them.
+const repeats = 10 * time.Second
+
 // Options say what a run does.
 type Options struct {
 	Command  []string // the adapter's program and its arguments
@@ -43,7 +48,7 @@ type Options struct {
 	Calls    int      // 1 to MaxCalls
 	Seed     uint64
 	Dir      string        // an empty directory, for the engine
-	Patience time.Duration // for one answer, and for a call that runs; at least MinPatience
+	Patience time.Duration // for one answer, and for all calls that run after the last one; at least MinPatience
 }
 
 // call is one call of a run.
@@ -169,84 +174,84 @@ func (r *run) starting() adapter.Request {
 	return adapter.Request{Op: adapter.OpStart, Version: adapter.Protocol, Dir: r.o.Dir, World: &adapter.World{URL: r.world.url, Dedupes: r.o.Dedupes}}
 }
 
-// make makes one call, kills the engine at its point, and repeats it until the client has an answer.
+// make makes one call, kills the engine at its point, and repeats the call until the client has an answer.
 func (r *run) make(ctx context.Context, c *call, amount int) error {
 	request := adapter.Request{Op: adapter.OpCall, Key: c.key, Amount: amount}
-	disarm := r.arm(c)
+	s := r.arm(c)
 	began := time.Now()
-	a, err := r.process.ask(ctx, request, r.o.Patience)
-	killed, killErr := disarm()
-	if killErr != nil || err != nil && !(killed && errors.Is(err, errDied)) {
-		return errors.Join(killErr, r.process.explain(err))
-	}
-	if err == nil {
-		c.got = a.Outcome
-	}
-	if killed {
-		c.kills++
-		if err := r.revive(ctx, c); err != nil {
-			return err
-		}
-	} else {
-		r.called = time.Since(began)
-	}
-	for until := time.Now().Add(r.o.Patience); !c.got.Final() && time.Now().Before(until); {
+	for ended := false; !ended; {
 		a, err := r.process.ask(ctx, request, r.o.Patience)
-		if err != nil {
-			return r.process.explain(err)
+		if err == nil {
+			c.got = a.Outcome
 		}
-		if c.got = a.Outcome; c.got == adapter.Running {
+		if ended = c.got.Final() || time.Since(began) > repeats; ended {
+			s.callOff()
+		}
+		killed, killErr := s.happened()
+		switch {
+		case killErr != nil || err != nil && !(killed && errors.Is(err, errDied)):
+			return errors.Join(killErr, r.process.explain(err))
+		case killed:
+			c.kills++
+			if err := r.revive(ctx, c); err != nil {
+				return err
+			}
+		case ended && c.kills == 0:
+			r.called = time.Since(began)
+		case !ended:
 			pause(ctx)
 		}
 	}
+	r.world.arm(trap{})
 	return ctx.Err()
 }
 
-// arm readies the kill of a call. disarm calls it off, and says whether it has happened.
-func (r *run) arm(c *call) (disarm func() (killed bool, err error)) {
-	p, point := r.process, c.point
+// arm readies the kill of a call.
+func (r *run) arm(c *call) *shot {
+	s, point := &shot{process: r.process}, c.point
 	switch point {
 	case None:
-		return func() (bool, error) { return false, nil }
+		return s
 	case Random:
-		s := &shot{}
-		timer := time.AfterFunc(r.upTo(r.called), func() { s.fire(p) })
-		return func() (bool, error) {
-			timer.Stop()
-			return s.over()
-		}
+		time.AfterFunc(r.upTo(r.called), s.fire)
+		return s
 	case Restart:
 		point = Done
 	}
-	s := &shot{}
-	r.world.arm(trap{point: point, key: c.key, kill: func() { s.fire(p) }})
-	return func() (bool, error) {
-		r.world.arm(trap{})
-		return s.over()
-	}
+	r.world.arm(trap{point: point, key: c.key, kill: s.fire})
+	return s
 }
 
-// shot is one kill, which happens or is called off.
+// shot is one kill, which happens once or is called off.
 type shot struct {
+	process *process
+
 	mu         sync.Mutex
 	fired, off bool
 	err        error
 }
 
-func (s *shot) fire(p *process) {
+func (s *shot) fire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.off {
-		s.fired, s.err = true, p.kill()
+		s.fired, s.off, s.err = true, true, s.process.kill()
 	}
 }
 
-// over calls the kill off unless it has happened.
-func (s *shot) over() (fired bool, err error) {
+// callOff keeps a kill that has not happened from happening.
+func (s *shot) callOff() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.off = true
-	return s.fired, s.err
+}
+
+// happened says once that the kill has happened.
+func (s *shot) happened() (fired bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fired, s.fired = s.fired, false
+	return fired, s.err
 }
 
 // upTo returns a random time of at most d.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -32,6 +31,7 @@ type killFlags struct {
 	seed   uint64
 	data   string
 	wait   time.Duration
+	result string // a file, "" = none
 }
 
 func (k *killFlags) register(c *cobra.Command, stores, worlds []string) {
@@ -50,7 +50,7 @@ func compareVerb(s *cli.Streams, k *killFlags) *cobra.Command {
 		Long: `compare starts each engine by its adapter, kills it at the points of a call, starts it again,
 repeats the call by its key, and counts the charges of a payment service that lives outside
 of what is killed. It prints a row for each engine and world, or with --json an object a
-line. docs/TORTURE.md describes the protocol and docs/COMPARE.md the method.
+line. docs/TORTURE.md describes the protocol and the method.
 
 It exits 1 if a store of tgad has a fault, or if an engine's run does not come to its end.
 The faults of other engines are in the table.`,
@@ -62,6 +62,7 @@ The faults of other engines are in the table.`,
 	k.register(c, []string{"dir", "outbox", "file"}, []string{killtest.Plain, killtest.Keyed})
 	c.Flags().StringVar(&k.data, "data", "", "directory whose disk the engines use; what they write is temporary")
 	c.Flags().Uint64Var(&k.seed, "seed", 1, "where randomness begins")
+	c.Flags().StringVar(&k.result, "result", "", "file to which an object a line is appended as well")
 	return c
 }
 
@@ -99,9 +100,7 @@ func (k *killFlags) run(ctx context.Context, s *cli.Streams, ours func(store str
 			if ours(store) {
 				errs = append(errs, res.Err())
 			}
-			if s.JSON {
-				errs = append(errs, printJSON(s.Out, res))
-			}
+			errs = append(errs, k.write(s, res))
 		}
 	}
 	if !s.JSON && len(results) > 0 {
@@ -131,13 +130,24 @@ func (k *killFlags) one(ctx context.Context, command []string, world string) (re
 	return res, nil
 }
 
-func printJSON(out io.Writer, res *killtest.Result) error {
+// write writes a result that is there, so that what comes after it can take none of it away.
+func (k *killFlags) write(s *cli.Streams, res *killtest.Result) error {
 	line, err := json.Marshal(res)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s\n", line)
-	return err
+	if s.JSON {
+		s.Printf("%s\n", line)
+	}
+	if k.result == "" {
+		return nil
+	}
+	f, err := os.OpenFile(k.result, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(line, '\n'))
+	return errors.Join(err, f.Close())
 }
 
 // postgresAdapter is the adapter of tgad with a store in PostgreSQL. It is of a module that tgad-lab does not
@@ -166,7 +176,7 @@ func adapterOf(store string) ([]string, error) {
 	}
 	path, err := exec.LookPath(command[0])
 	if err != nil {
-		return nil, tga.Errorf(tga.NotFound, "--store %q: %w; make adapters builds those of tgad's repository", store, err)
+		return nil, tga.Errorf(tga.NotFound, "--store %q: %w", store, err)
 	}
 	// It runs in a directory of its own, so that its path must not be a relative one.
 	if command[0], err = filepath.Abs(path); err != nil {
