@@ -20,7 +20,7 @@ SOCKET  ?= /tmp/tgad-run/tgad.sock
 test pg race fuzz cost size lint crash: export CGO_ENABLED ?= 0
 race: export CGO_ENABLED = 1
 
-.PHONY: release packages build tgad run demo test pg race fuzz crash torture interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
+.PHONY: release packages build tgad run demo test pg race fuzz crash torture adapters torture-compare interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
 
 build: tgad ## bin/tgad, a static binary, with bin/tgad-lab and bin/tgad-postgres, which some of its verbs start
 	cd engine/postgres && CGO_ENABLED=0 $(GO) build -tags '$(TAGS)' -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/ ./cmd/tgad-postgres
@@ -76,6 +76,15 @@ crash: ## a part of every tier that needs no root, about 3 minutes; JSON and RES
 torture: ## every tier, about an hour, and the whole of interleave; as root, with loop devices and FUSE, power cuts too
 	$(MAKE) interleave
 	$(TORTURE) -tiers mem,rapid,corrupt,trust,turn,state,badinput,planted,proc,ptrace,double,servers,stop,powercut,blocklog -budget $(or $(BUDGET),1h) $(REPORT)
+
+# A module of its own, so that nothing of other engines is linked into tgad.
+adapters: ## bin/tgad-adapter-*, for the kill test of other engines; bench/adapters/install.sh installs what they start
+	cd bench/adapters && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/ ./...
+
+torture-compare: tgad adapters ## the kill test of every engine that is here, half an hour; CALLS for each; RESULT is a file that keeps it
+	bash bench/adapters/install.sh $(abspath $(BIN))
+	$(BIN)/tgad torture compare --calls $(or $(CALLS),24) --patience 2m $(if $(RESULT),--result $(RESULT)) \
+	  --store dir --store postgres --store outbox --store file $(foreach e,dbos restate river,--store cmd:$(abspath $(BIN))/tgad-adapter-$e --store 'cmd:$(abspath $(BIN))/tgad-adapter-$e once')
 
 interleave: ## every order of a few actors, up to STATES of each scenario; then bugs planted in a build of its own
 	TGAD_INTERLEAVE=$(or $(STATES),60000) $(GO) test -count=1 -v -timeout 12h -run TestSmallScope ./internal/interleave

@@ -66,13 +66,14 @@ func commandLines(t *testing.T, page string) []string {
 // ranElsewhere are the lines that another test runs, or that no test can run here: a
 // script of testdata/script that has the verb, or the reason.
 var ranElsewhere = map[string]string{
-	"make demo":    "a target; demo.txtar runs the verb",
-	"make test":    "a target; this is a part of it",
-	"make race":    "a target; CI runs it",
-	"make crash":   "a target; CI runs it",
-	"make torture": "a target; it takes an hour",
-	"make accept":  "a target; it takes hours",
-	"make cross":   "a target; CI runs it",
+	"make demo":     "a target; demo.txtar runs the verb",
+	"make test":     "a target; this is a part of it",
+	"make race":     "a target; CI runs it",
+	"make crash":    "a target; CI runs it",
+	"make torture":  "a target; it takes an hour",
+	"make accept":   "a target; it takes hours",
+	"make cross":    "a target; CI runs it",
+	"make adapters": "a target; make accept runs it, and then their tests",
 
 	"go tool pprof -top cpu.pprof":                         "Go's own; it would be compiled for it",
 	"go tool trace":                                        "Go's own, likewise",

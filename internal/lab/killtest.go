@@ -176,7 +176,7 @@ func adapterOf(store string) ([]string, error) {
 	}
 	path, err := exec.LookPath(command[0])
 	if err != nil {
-		return nil, tga.Errorf(tga.NotFound, "--store %q: %w", store, err)
+		return nil, tga.Errorf(tga.NotFound, "--store %q: %w; make adapters builds the adapters of tgad's repository", store, err)
 	}
 	// It runs in a directory of its own, so that its path must not be a relative one.
 	if command[0], err = filepath.Abs(path); err != nil {
