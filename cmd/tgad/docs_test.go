@@ -24,7 +24,7 @@ import (
 )
 
 // documented are the pages whose command lines are run.
-var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/TELEMETRY.md", "docs/UI.md", "docs/CONFIG.md", "docs/INSTALL.md", "docs/TORTURE.md"}
+var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/TELEMETRY.md", "docs/UI.md", "docs/CONFIG.md", "docs/INSTALL.md", "docs/TORTURE.md", "docs/COMPARE.md"}
 
 var (
 	fences   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
@@ -66,14 +66,15 @@ func commandLines(t *testing.T, page string) []string {
 // ranElsewhere are the lines that another test runs, or that no test can run here: a
 // script of testdata/script that has the verb, or the reason.
 var ranElsewhere = map[string]string{
-	"make demo":     "a target; demo.txtar runs the verb",
-	"make test":     "a target; this is a part of it",
-	"make race":     "a target; CI runs it",
-	"make crash":    "a target; CI runs it",
-	"make torture":  "a target; it takes an hour",
-	"make accept":   "a target; it takes hours",
-	"make cross":    "a target; CI runs it",
-	"make adapters": "a target; make accept runs it, and then their tests",
+	"make demo":            "a target; demo.txtar runs the verb",
+	"make test":            "a target; this is a part of it",
+	"make race":            "a target; CI runs it",
+	"make crash":           "a target; CI runs it",
+	"make torture":         "a target; it takes an hour",
+	"make accept":          "a target; it takes hours",
+	"make cross":           "a target; CI runs it",
+	"make adapters":        "a target; make accept runs it, and then their tests",
+	"make torture-compare": "a target; it takes half an hour",
 
 	"go tool pprof -top cpu.pprof":                         "Go's own; it would be compiled for it",
 	"go tool trace":                                        "Go's own, likewise",

@@ -42,6 +42,17 @@ func TestBadEnginesAreFound(t *testing.T) {
 			}
 		})
 	}
+	// One call without a kill: only the kill after the last call shows that nothing was written.
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		res, err := runNamed(t, "memory", 1, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.All.Became[Lost.String()] != 1 || res.All.Kills != 1 {
+			t.Errorf("%d kills, %v", res.All.Kills, res.All.Became)
+		}
+	})
 	t.Run("careful", func(t *testing.T) {
 		t.Parallel()
 		res, err := runNamed(t, "careful", 12, false)

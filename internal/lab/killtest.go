@@ -50,7 +50,7 @@ func compareVerb(s *cli.Streams, k *killFlags) *cobra.Command {
 		Long: `compare starts each engine by its adapter, kills it at the points of a call, starts it again,
 repeats the call by its key, and counts the charges of a payment service that lives outside
 of what is killed. It prints a row for each engine and world, or with --json an object a
-line. docs/TORTURE.md describes the protocol and the method.
+line. docs/TORTURE.md describes the protocol and docs/COMPARE.md the method.
 
 It exits 1 if a store of tgad has a fault, or if an engine's run does not come to its end.
 The faults of other engines are in the table.`,
