@@ -77,14 +77,16 @@ torture: ## every tier, about an hour, and the whole of interleave; as root, wit
 	$(MAKE) interleave
 	$(TORTURE) -tiers mem,rapid,corrupt,trust,turn,state,badinput,planted,proc,ptrace,double,servers,stop,powercut,blocklog -budget $(or $(BUDGET),1h) $(REPORT)
 
-# A module of its own, so that nothing of other engines is linked into tgad.
+# Modules of their own, so that nothing of other engines is linked into tgad. That of Temporal compiles for a
+# quarter of an hour: its server is in it.
 adapters: ## bin/tgad-adapter-*, for the kill test of other engines; bench/adapters/install.sh installs what they start
 	cd bench/adapters && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/ ./...
+	cd bench/temporal && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/tgad-adapter-temporal .
 
 torture-compare: tgad adapters ## the kill test of every engine that is here, half an hour; CALLS for each; RESULT is a file that keeps it
 	bash bench/adapters/install.sh $(abspath $(BIN))
 	$(BIN)/tgad torture compare --calls $(or $(CALLS),24) --patience 2m $(if $(RESULT),--result $(RESULT)) \
-	  --store dir --store postgres --store outbox --store file $(foreach e,dbos restate river,--store cmd:$(abspath $(BIN))/tgad-adapter-$e --store 'cmd:$(abspath $(BIN))/tgad-adapter-$e once')
+	  --store dir --store postgres --store outbox --store file $(foreach e,temporal dbos restate river,--store cmd:$(abspath $(BIN))/tgad-adapter-$e --store 'cmd:$(abspath $(BIN))/tgad-adapter-$e once')
 
 interleave: ## every order of a few actors, up to STATES of each scenario; then bugs planted in a build of its own
 	TGAD_INTERLEAVE=$(or $(STATES),60000) $(GO) test -count=1 -v -timeout 12h -run TestSmallScope ./internal/interleave

@@ -27,6 +27,8 @@ func TestEnginesRun(t *testing.T) {
 		{"dbos", "once", true}, // one recovery is the fewest
 		{"river", "", true},
 		{"river", "once", false},
+		{"temporal", "", true}, // of bench/temporal
+		{"temporal", "once", false},
 		{"restate", "", true},
 		{"restate", "once", false},
 	} {
