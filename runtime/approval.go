@@ -87,14 +87,14 @@ type Vote struct {
 // so, and counts their votes. What waits is in the store; a vote is counted under the lease of
 // its trace, so that two votes at once are two in turn.
 type approvals struct {
-	store        Store
-	clock        times
-	mint         *minter
-	rules        *rules
-	tokens       *tokens
-	ends         *ends
-	counts       *counts
-	selfApproval bool // [Trust.SelfApproval]
+	store   Store
+	clock   times
+	mint    *minter
+	rules   *rules
+	tokens  *tokens
+	ends    *ends
+	counts  *counts
+	demands *demands
 }
 
 // decide is the step of run for a PENDING trace.
@@ -179,7 +179,7 @@ func (ap *approvals) wait(ctx context.Context, l *loop, a *Approval) error {
 		return ap.stageDecision(ctx, l, Verdict{Decision: tga.Deny, Rationale: "the approval expired at " + a.Expires.String()}, tga.Meta{"code": string(tga.ApprovalExpired)})
 	}
 	not := ""
-	if !ap.selfApproval && l.submitter != "" {
+	if !ap.demands.selfApproval() && l.submitter != "" {
 		not = fmt.Sprintf("; %q handed it in and cannot approve it", l.submitter)
 	}
 	return tga.Errorf(tga.EscalationRequired, "the request waits for %d approval(s): %s%s", a.Required-approving(a.Votes), a.Why, not).In(l.lease.TraceID)
@@ -264,7 +264,7 @@ func (ap *approvals) mayVote(l *loop, pending *Approval, vote Vote) error {
 		return tga.Errorf(tga.ValidationError, "who has %d bytes, want 1..255", n).At("/who").In(l.lease.TraceID)
 	}
 	own := vote.Who == l.submitter || pending != nil && slices.Contains(pending.Askers, vote.Who)
-	if !ap.selfApproval && own {
+	if !ap.demands.selfApproval() && own {
 		return tga.Errorf(tga.PermissionDenied, "%q handed the request in and cannot decide it", vote.Who).In(l.lease.TraceID)
 	}
 	return nil

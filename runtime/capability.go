@@ -9,8 +9,8 @@ import (
 
 // tokens mints and checks the capabilities that approvals are turned into.
 type tokens struct {
-	capabilities Capabilities                                                       // [Trust.Capabilities]; nil mints none
-	required     bool                                                               // [Trust.RequireCapability]
+	capabilities Capabilities // [Trust.Capabilities]; nil mints none
+	demands      *demands
 	supervisor   func(who string) TokenChecker                                      // [Trust.Supervisor]; nil knows none
 	schema       func(ctx context.Context, server, tool string) (tga.Digest, error) // [Trust.Schema]; nil asks none
 	policy       func(server, tool string) Policy
@@ -22,7 +22,7 @@ type tokens struct {
 // whose schemas want one; other decisions of this process need none: nobody else can make
 // them.
 func (t *tokens) mint(ctx context.Context, l *loop, v Verdict, meta *tga.Meta) (string, error) {
-	wanted := (*meta)[MetaApprovers] != nil || t.required || t.profile == ledger.Talos
+	wanted := (*meta)[MetaApprovers] != nil || t.demands.capabilityNeeded() || t.profile == ledger.Talos
 	if v.Decision != tga.Approve || t.capabilities == nil || !wanted {
 		return "", nil
 	}
@@ -74,7 +74,7 @@ func (t *tokens) check(ctx context.Context, l *loop) error {
 	}
 	pinned := l.decision.Meta.String(tga.MetaSchemaDigest)
 	switch {
-	case token == "" && t.required:
+	case token == "" && t.demands.capabilityNeeded():
 		return tga.Errorf(tga.CapabilityInvalid, "the decision carries no capability, and one is required").In(l.lease.TraceID)
 	case token == "" && pinned == "":
 		return nil

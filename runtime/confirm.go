@@ -40,12 +40,12 @@ const maxEvidence = 64 << 10
 // confirmations looks at what recorded effects changed before they are relied on, and keeps what
 // people say of a record that no longer stands.
 type confirmations struct {
-	store        Store
-	clock        times
-	verifier     func(resourceType string) Verifier // [Trust.Verifier]; nil has none
-	approvals    *approvals                         // where a question to people waits
-	counts       *counts
-	selfApproval bool // [Trust.SelfApproval]
+	store     Store
+	clock     times
+	verifier  func(resourceType string) Verifier // [Trust.Verifier]; nil has none
+	approvals *approvals                         // where a question to people waits
+	counts    *counts
+	demands   *demands
 }
 
 // confirm looks whether what origin changed still stands, before its record is served.
@@ -188,7 +188,7 @@ func (cs *confirmations) saidTo(l *loop, origin *chain.Trace, mismatch tga.Diges
 			continue
 		}
 		if c, err := ledger.ParseConfirmation(n.Body); err == nil && c.MismatchDigest == mismatch {
-			if c.Finding == ledger.Confirmed && n.Who == l.asker && !cs.selfApproval {
+			if c.Finding == ledger.Confirmed && n.Who == l.asker && !cs.demands.selfApproval() {
 				continue
 			}
 			return c.Finding

@@ -24,6 +24,8 @@ func share(rt *Runtime) {
 		retries: rt.retries, doubts: rt.doubts, observe: rt.observe, counts: rt.counts,
 	}
 	rt.names = &nameLocks{}
+	rt.demands = &demands{}
+	rt.Demand(o.Trust.SelfApproval, o.Trust.RequireCapability)
 }
 
 // takeSteps makes what the loop does in its states.
@@ -32,16 +34,16 @@ func takeSteps(rt *Runtime, supervisor Supervisor) {
 	rt.admission = &admission{tools: rt.tools, profile: rt.opts.Profile}
 	rt.rules = &rules{store: store, supervisor: supervisor}
 	rt.tokens = &tokens{
-		capabilities: trust.Capabilities, required: trust.RequireCapability, supervisor: trust.Supervisor, schema: trust.Schema,
+		capabilities: trust.Capabilities, demands: rt.demands, supervisor: trust.Supervisor, schema: trust.Schema,
 		policy: rt.opts.Policy, profile: rt.opts.Profile,
 	}
 	rt.approvals = &approvals{
 		store: store, clock: rt.clock, mint: rt.mint, rules: rt.rules, tokens: rt.tokens, ends: rt.ends,
-		counts: rt.counts, selfApproval: trust.SelfApproval,
+		counts: rt.counts, demands: rt.demands,
 	}
 	rt.confirmations = &confirmations{
 		store: store, clock: rt.clock, verifier: trust.Verifier, approvals: rt.approvals,
-		counts: rt.counts, selfApproval: trust.SelfApproval,
+		counts: rt.counts, demands: rt.demands,
 	}
 	rt.records = &records{store: store, confirmations: rt.confirmations, ends: rt.ends, counts: rt.counts}
 	rt.waits = &waits{store: store, clock: rt.clock, executors: rt.executors, ends: rt.ends, counts: rt.counts}
@@ -63,7 +65,7 @@ func openDoors(rt *Runtime) {
 	rt.begins = &begins{
 		store: store, clock: rt.clock, rules: rt.rules, executors: rt.executors, queries: rt.queries, ends: rt.ends, traces: rt.traces,
 		results: rt.results, keys: rt.keys, redact: rt.redact, ids: &beginIDs{store: store, names: rt.names, mint: rt.mint}, stands: rt.stands,
-		repeats: repeats, deliveries: rt.deliveries, calls: rt, selfApproval: rt.opts.Trust.SelfApproval,
+		repeats: repeats, deliveries: rt.deliveries, calls: rt, demands: rt.demands,
 	}
 	rt.finishes = &finishes{
 		store: store, mint: rt.mint, traces: rt.traces, results: rt.results, executors: rt.executors,

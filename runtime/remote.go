@@ -95,22 +95,22 @@ func (b Begun) Late(asked time.Time) bool {
 
 // begins answers those that send their calls themselves: what may they send, and until when?
 type begins struct {
-	store        Store
-	clock        times
-	rules        *rules
-	executors    *executors
-	queries      *queries
-	ends         *ends
-	traces       *traces
-	results      *results
-	keys         *derivedKeys
-	redact       redactions
-	ids          *beginIDs
-	stands       *stands
-	repeats      *repeats
-	deliveries   *deliveries
-	calls        driver
-	selfApproval bool // [Trust.SelfApproval]
+	store      Store
+	clock      times
+	rules      *rules
+	executors  *executors
+	queries    *queries
+	ends       *ends
+	traces     *traces
+	results    *results
+	keys       *derivedKeys
+	redact     redactions
+	ids        *beginIDs
+	stands     *stands
+	repeats    *repeats
+	deliveries *deliveries
+	calls      driver
+	demands    *demands
 }
 
 // Begin is the first half of a governed call whose send the caller makes: request,
@@ -219,7 +219,7 @@ func (bs *begins) standing(ctx context.Context, l *loop, r *repeat) (b Begun, er
 	}
 	if err := bs.calls.run(ctx, l); err != nil {
 		own := l.remote.submitter != "" && l.remote.submitter == l.submitter
-		b, err := begun(Begun{Result: bs.results.unfinished(ctx, l), Barred: own && !bs.selfApproval}, err)
+		b, err := begun(Begun{Result: bs.results.unfinished(ctx, l), Barred: own && !bs.demands.selfApproval()}, err)
 		if b.Standing == BeginInDoubt && err == nil {
 			err = bs.askAbout(ctx, l, &b)
 		}

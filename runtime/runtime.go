@@ -41,6 +41,7 @@ type Runtime struct {
 	departures *departures
 	ends       *ends
 	names      *nameLocks // of begin ids and of identical calls
+	demands    *demands
 
 	// What the loop does, by its states.
 	admission     *admission
