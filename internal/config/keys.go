@@ -16,6 +16,7 @@ type KeyDoc struct {
 	Words   []string
 	Types   []string // of the table's key type: the key belongs to these alone; nil = all
 	Secret  bool     // its value is never shown
+	Reload  string   // one of the words for what a reload makes of it
 	Text    string
 }
 
@@ -70,7 +71,7 @@ func keysBelow(rows map[string]row, t reflect.Type, prefix string) (all []KeyDoc
 		}
 		k := KeyDoc{
 			Path: path, Form: formOf(f.Type), Default: r.preset, Needed: r.preset == needed,
-			Words: r.words, Types: typesOf(path), Secret: secretKeys[path], Text: r.text,
+			Words: r.words, Types: typesOf(path), Secret: secretKeys[path], Reload: reloadOf(path), Text: r.text,
 		}
 		if k.Needed {
 			k.Default = ""

@@ -114,6 +114,9 @@ func (k *KeyDoc) schema(keys []KeyDoc) object {
 		}
 	}
 	s["description"] = strings.ReplaceAll(k.Text, "`", "")
+	if !k.IsTable() {
+		s["x-reload"] = k.Reload
+	}
 	if v, ok := k.value(); ok {
 		s["default"] = v
 	}
