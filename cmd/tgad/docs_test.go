@@ -152,6 +152,8 @@ var ranElsewhere = map[string]string{
 	"tgad copy --from /var/lib/tgad --to 'postgres://gateway@db1,db2/tgad?target_session_attrs=read-write' --config /etc/tgad.toml": "pg.txtar; likewise",
 	"make build":                      "a target; make run builds the same",
 	"tgad unfreeze":                   "backup.txtar",
+	"tgad config check tgad.toml":     "hangup.txtar",
+	"tgad reload":                     "hangup.txtar",
 	"tgad index":                      "index.txtar",
 	"tgad restore":                    "backup.txtar",
 	"tgad pg":                         "pg.txtar",

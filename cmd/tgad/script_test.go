@@ -50,6 +50,9 @@ func TestScripts(t *testing.T) {
 			"port":    port,
 			"expand":  expand,
 			"listens": listening,
+			"metric":  metric,
+
+			"processes": processes,
 		},
 	})
 }
@@ -96,6 +99,51 @@ func listening(ts *testscript.TestScript, neg bool, args []string) {
 			err = c.Close()
 		}
 		return err
+	}))
+}
+
+// metric waits until the daemon says a number of itself: metric NAME VALUE
+func metric(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: metric NAME VALUE")
+	}
+	c := client.New(ts.Getenv("TGAD_SOCKET"), client.Options{Name: "test"})
+	defer c.Close()
+	ts.Check(waitFor(func() error {
+		raw, err := c.Metrics(context.Background())
+		if err == nil && !strings.Contains(string(raw), "\n"+args[0]+" "+args[1]+"\n") {
+			err = fmt.Errorf("%s is not %s", args[0], args[1])
+		}
+		return err
+	}))
+}
+
+// processes waits until so many programs of the payments server run: processes NUMBER
+func processes(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: processes NUMBER")
+	}
+	ts.Check(waitFor(func() error {
+		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, name := range all {
+			raw, err := os.ReadFile(name)
+			if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+				continue // it ended while we looked
+			} else if err != nil {
+				return err
+			}
+			if bytes.HasSuffix(raw, []byte("\x00--journal\x00"+ts.Getenv("JOURNAL")+"\x00")) {
+				n++
+			}
+		}
+		if fmt.Sprint(n) != args[0] {
+			return fmt.Errorf("%d programs of the payments server run, want %s", n, args[0])
+		}
+		return nil
 	}))
 }
 

@@ -62,13 +62,12 @@ type Tools struct {
 	config *config.Config
 	trust  runtime.Trust
 	// redactor is nil where all of every call is stored.
-	redactor *redact.Redactor
-	rules    *outcome.Rules
-	mcp      map[string]*listed
-	grpc     map[string]optional.GRPCServer
-	trusted  []string
-	closers  []func() error
-	named    map[string]bool // external servers of the file, and whether their hints are trusted
+	redactor   *redact.Redactor
+	rules      *outcome.Rules
+	supervisor runtime.Rules
+	nodes      map[string]*node
+	trusted    []string
+	named      map[string]bool // external servers of the file, and whether their hints are trusted
 
 	mu        sync.Mutex
 	suggested map[[2]string]runtime.Policy
@@ -76,13 +75,28 @@ type Tools struct {
 
 // Build makes the dispatcher and everything that is asked beside the log. No server is
 // contacted.
-func Build(c *config.Config, o Options) (_ *Tools, err error) {
-	t := &Tools{Router: dispatch.Router{}, config: c, mcp: map[string]*listed{}, grpc: map[string]optional.GRPCServer{}, suggested: map[[2]string]runtime.Policy{}, named: map[string]bool{}}
+func Build(c *config.Config, o Options) (*Tools, error) {
+	cur := &current{}
+	t, err := assemble(c, o, cur)
+	if err == nil {
+		cur.take(t)
+	}
+	return t, err
+}
+
+// assemble makes the Tools that may take the place of those of cur, and share with them the servers
+// that the file describes as it did.
+func assemble(c *config.Config, o Options, cur *current) (_ *Tools, err error) {
+	t := &Tools{Router: dispatch.Router{}, config: c, nodes: map[string]*node{}, suggested: map[[2]string]runtime.Policy{}, named: map[string]bool{}}
+	fresh := map[string]*node{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, t.Close())
+			err = errors.Join(err, closeNodes(fresh))
 		}
 	}()
+	if t.supervisor, err = c.Supervisor(); err != nil {
+		return nil, err
+	}
 	for _, w := range c.Warnings() {
 		o.Logger.Warn(w)
 	}
@@ -106,16 +120,35 @@ func Build(c *config.Config, o Options) (_ *Tools, err error) {
 		if s.Type == config.External {
 			continue
 		}
-		transport, err := t.transport(s, children, o)
+		if s.SpeaksMCP() && s.Trusted {
+			t.trusted = append(t.trusted, s.ID)
+		}
+		made, err := madeOfServer(c, s)
 		if err != nil {
 			return nil, fmt.Errorf("tool server %q: %w", s.ID, err)
 		}
-		if t.Router[s.ID], err = t.stack(s, transport, o.Logger); err != nil {
-			return nil, fmt.Errorf("tool server %q: %w", s.ID, err)
+		n := cur.like(s.ID, &made)
+		if n == nil {
+			n = &node{made: made}
+			fresh[s.ID] = n
+			if err := t.reach(n, s, cur, children, o); err != nil {
+				return nil, fmt.Errorf("tool server %q: %w", s.ID, err)
+			}
 		}
+		t.nodes[s.ID], t.Router[s.ID] = n, n.stack
 	}
-	t.trust, err = t.buildTrust(o)
+	t.trust, err = t.buildTrust(o, cur)
 	return t, err
+}
+
+// reach makes the way to a tool server.
+func (t *Tools) reach(n *node, s *config.Server, cur *current, children string, o Options) error {
+	transport, err := t.transport(n, s, cur, children, o)
+	if err != nil {
+		return err
+	}
+	n.stack, err = t.stack(s, transport, cur, o.Logger)
+	return err
 }
 
 // children makes the directory for the locks of child processes.
@@ -136,7 +169,8 @@ func (o *Options) children(c *config.Config) (dir string, err error) {
 }
 
 // stack decorates a transport in the order that package dispatch prescribes.
-func (t *Tools) stack(s *config.Server, transport runtime.Dispatcher, log *slog.Logger) (runtime.Dispatcher, error) {
+// It may outlive t: what the file says of tools is asked of those that hold when a call comes.
+func (t *Tools) stack(s *config.Server, transport runtime.Dispatcher, cur *current, log *slog.Logger) (runtime.Dispatcher, error) {
 	d := dispatch.Breaker(transport, dispatch.BreakerOptions{
 		Failures: s.Breaker.Failures, Open: s.Breaker.Open.D, Trials: s.Breaker.Trials,
 		OnChange: func(namespace, state string) {
@@ -151,17 +185,13 @@ func (t *Tools) stack(s *config.Server, transport runtime.Dispatcher, log *slog.
 			return nil, err
 		}
 		// Inside of the time-out: the window of a licence counts with a send in that time.
-		d = &snapshots{next: d, keeper: k, log: log, reads: func(tool string) bool { return t.Policy(s.ID, tool).Class == tga.ClassRead }}
+		d = &snapshots{next: d, keeper: k, log: log, reads: func(tool string) bool { return cur.tools().Policy(s.ID, tool).Class == tga.ClassRead }}
 	}
-	d = dispatch.Timeout(d, func(tool string) time.Duration { return t.Policy(s.ID, tool).SendTimeout })
-	return &placer{next: d, rules: t.rules}, nil
+	d = dispatch.Timeout(d, func(tool string) time.Duration { return cur.tools().Policy(s.ID, tool).SendTimeout })
+	return &placer{next: d, cur: cur}, nil
 }
 
-func (t *Tools) transport(s *config.Server, dir string, b Options) (runtime.Dispatcher, error) {
-	headers, err := headers(t.config, s)
-	if err != nil {
-		return nil, err
-	}
+func (t *Tools) transport(n *node, s *config.Server, cur *current, dir string, b Options) (runtime.Dispatcher, error) {
 	if s.Type == config.HTTP {
 		statuses := map[int]httpcall.Outcome{}
 		for status, word := range s.Statuses {
@@ -174,7 +204,7 @@ func (t *Tools) transport(s *config.Server, dir string, b Options) (runtime.Disp
 			}
 		}
 		header := http.Header{}
-		for name, value := range headers {
+		for name, value := range n.made.headers {
 			header.Set(name, value)
 		}
 		ahead := httpcall.DefaultAhead
@@ -186,39 +216,31 @@ func (t *Tools) transport(s *config.Server, dir string, b Options) (runtime.Disp
 		}
 		server, err := httpcall.New(s.URL, httpcall.Options{
 			Paths: s.Paths, Header: header, Statuses: statuses, MaxAnswer: t.config.Limits.AnswerBytes.N,
-			KeyHeader: func(tool string) string { return t.rules.Key(s.ID, tool).Header }, Ahead: ahead,
+			KeyHeader: func(tool string) string { return cur.tools().rules.Key(s.ID, tool).Header }, Ahead: ahead,
 		})
 		if err != nil {
 			return nil, err
 		}
-		t.closers = append(t.closers, server.Close)
+		n.close = server.Close
 		return server, nil
 	}
 	if s.Type == config.GRPC {
-		set := ""
-		if s.DescriptorSet != "" {
-			set = t.config.Path(s.DescriptorSet)
-		}
 		server, err := optional.GRPC(s.URL, optional.GRPCOptions{
-			DescriptorSet: set, Services: s.Services, MaxAnswer: int(t.config.Limits.AnswerBytes.N), Logger: b.Logger,
+			DescriptorSet: n.made.set, Services: s.Services, MaxAnswer: int(t.config.Limits.AnswerBytes.N), Logger: b.Logger,
 		})
 		if err == nil {
-			t.grpc[s.ID] = server
+			n.grpc = server
 		}
 		return server, err
 	}
 	o := mcp.Options{
-		Command: s.Command, Dir: t.config.Path(s.Dir), URL: s.URL, Headers: headers,
+		Command: s.Command, Dir: t.config.Path(s.Dir), URL: s.URL, Headers: n.made.headers, Env: n.made.env,
 		MaxAnswerBytes: t.config.Limits.AnswerBytes.N, StartTimeout: s.StartTimeout.D,
 		ProtocolVersion: s.ProtocolVersion, Logger: b.Logger,
-		KeyMeta: func(tool string) string { return t.rules.Key(s.ID, tool).Meta },
+		KeyMeta: func(tool string) string { return cur.tools().rules.Key(s.ID, tool).Meta },
 	}
 	if b.OnToolsChanged != nil {
 		o.OnToolsChanged = func() { b.OnToolsChanged(s.ID) }
-	}
-	o.Env, err = Environment(t.config, s)
-	if err != nil {
-		return nil, err
 	}
 	if s.Type == config.MCPCommand {
 		// Named by the id's digest: an id may hold a slash and be 128 bytes long.
@@ -229,11 +251,7 @@ func (t *Tools) transport(s *config.Server, dir string, b Options) (runtime.Disp
 	if err != nil {
 		return nil, err
 	}
-	t.closers = append(t.closers, server.Close)
-	t.mcp[s.ID] = &listed{Server: server}
-	if s.Trusted {
-		t.trusted = append(t.trusted, s.ID)
-	}
+	n.close, n.mcp = server.Close, &listed{Server: server}
 	return server, nil
 }
 
@@ -287,7 +305,7 @@ func (t *Tools) Options() runtime.Options {
 func (t *Tools) Suggest(ctx context.Context) error {
 	var all []error
 	for _, id := range t.trusted {
-		tools, err := t.mcp[id].ListTools(ctx)
+		tools, err := t.nodes[id].mcp.ListTools(ctx)
 		if err != nil {
 			all = append(all, err)
 			continue
@@ -321,11 +339,7 @@ func (t *Tools) Hint(server, tool, hint string) error {
 	if !ok {
 		return tga.Errorf(tga.ValidationError, "%q: want %s or %s", hint, runtime.HintReadOnly, runtime.HintIdempotent).At("/hint")
 	}
-	trusted, named := t.named[server]
-	if !named {
-		trusted = t.config.TrustHints
-	}
-	if !trusted || !tga.CleanName(server) || !tga.CleanName(tool) {
+	if !t.hintsCount(server) || !tga.CleanName(server) || !tga.CleanName(tool) {
 		return nil
 	}
 	at := [2]string{server, tool}
@@ -338,6 +352,17 @@ func (t *Tools) Hint(server, tool, hint string) error {
 	}
 	return nil
 }
+
+// hintsCount reports whether what an executor passes on of an external server is believed.
+func (t *Tools) hintsCount(server string) bool {
+	if trusted, named := t.named[server]; named {
+		return trusted
+	}
+	return t.config.TrustHints
+}
+
+// trusts reports whether a server's own hints are believed.
+func (t *Tools) trusts(server string) bool { return slices.Contains(t.trusted, server) }
 
 // hinted is the policy that a hint suggests.
 func hinted(hint string) (runtime.Policy, bool) {
@@ -356,14 +381,7 @@ func hinted(hint string) (runtime.Policy, bool) {
 func (t *Tools) Trusts() bool { return len(t.trusted) > 0 }
 
 // Close ends the servers' sessions and children.
-func (t *Tools) Close() error {
-	var all []error
-	for _, c := range t.closers {
-		all = append(all, c())
-	}
-	t.closers = nil
-	return errors.Join(all...)
-}
+func (t *Tools) Close() error { return closeNodes(t.nodes) }
 
 // lockHolder looks at the lock files that executors on this machine and their clients hold.
 func lockHolder(path string) ledger.Liveness {

@@ -66,11 +66,12 @@ func (t *Tools) Listers() map[string]tools.Lister {
 			continue // called by others: an agent here can't reach it
 		}
 		out[id] = nil
-		if s := t.mcp[id]; s != nil {
-			out[id] = s.Server
+		n := t.nodes[id]
+		if n.mcp != nil {
+			out[id] = n.mcp.Server
 		}
-		if s := t.grpc[id]; s != nil {
-			out[id] = s
+		if n.grpc != nil {
+			out[id] = n.grpc
 		}
 	}
 	return out

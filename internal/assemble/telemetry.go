@@ -5,24 +5,20 @@ import (
 	"os"
 	"strings"
 
-	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/spans"
 	"github.com/tgad/tgad/runtime"
 )
 
 // Telemetry makes what the OTEL_ variables of the environment ask for of the spans of calls: nil where
-// they ask for none. c, which may be nil, says which tool servers speak MCP. warn is told what can't be
+// they ask for none. mcp, which may be nil, says which tool servers speak MCP. warn is told what can't be
 // done as it is asked for; no call fails for it. closed sends what is left, for some seconds at most.
-func Telemetry(ctx context.Context, c *config.Config, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
+func Telemetry(ctx context.Context, mcp func(server string) bool, warn func(string)) (_ runtime.Tracer, closed func(context.Context)) {
 	return optional.Spans(ctx, func() spans.Options {
-		mcp := map[string]bool{}
-		if c != nil {
-			for i := range c.Servers {
-				mcp[c.Servers[i].ID] = c.Servers[i].SpeaksMCP()
-			}
+		if mcp == nil {
+			mcp = func(string) bool { return false }
 		}
-		return spans.Options{NoBaggage: !propagates("baggage", warn), MCP: func(server string) bool { return mcp[server] }}
+		return spans.Options{NoBaggage: !propagates("baggage", warn), MCP: mcp}
 	}, warn)
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // buildTrust makes what the runtime asks beside the log.
-func (t *Tools) buildTrust(o Options) (runtime.Trust, error) {
+func (t *Tools) buildTrust(o Options, cur *current) (runtime.Trust, error) {
 	c := t.config
 	trust := runtime.Trust{
 		Outcome: t.rules.Outcome, Inverse: t.rules.Inverse, Schema: t.schema,
@@ -27,8 +27,8 @@ func (t *Tools) buildTrust(o Options) (runtime.Trust, error) {
 	// Questions go around the breaker and the limit: what they ask about is mostly why
 	// those are closed.
 	of := func(id string) runtime.Dispatcher {
-		if s := t.mcp[id]; s != nil {
-			return s.Server
+		if n := t.nodes[id]; n != nil && n.mcp != nil {
+			return question{cur, id}
 		}
 		return nil
 	}
@@ -161,10 +161,15 @@ type listed struct {
 // tools/list has it in exact bytes; zero of a server that has none. TOOL_SCHEMA_CHANGED
 // where the server lists no such tool.
 func (t *Tools) schema(ctx context.Context, server, tool string) (tga.Digest, error) {
-	s := t.mcp[server]
-	if s == nil {
+	n := t.nodes[server]
+	if n == nil || n.mcp == nil {
 		return tga.Digest{}, nil
 	}
+	return n.mcp.schema(ctx, tool)
+}
+
+// schema asks the server for its tools where its last answer is too old.
+func (s *listed) schema(ctx context.Context, tool string) (tga.Digest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tools == nil || time.Since(s.asked) > listHolds {
@@ -187,12 +192,12 @@ func (t *Tools) schema(ctx context.Context, server, tool string) (tga.Digest, er
 
 // placer puts the key where a tool wants it in its arguments.
 type placer struct {
-	next  runtime.Dispatcher
-	rules *outcome.Rules
+	next runtime.Dispatcher
+	cur  *current
 }
 
 func (p *placer) place(call runtime.Call) (runtime.Call, error) {
-	at := p.rules.Key(call.Server, call.Tool).Argument
+	at := p.cur.tools().rules.Key(call.Server, call.Tool).Argument
 	if at == "" {
 		return call, nil
 	}

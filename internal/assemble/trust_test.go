@@ -70,12 +70,12 @@ func TestSchemaIsTheDefinitionAsItIs(t *testing.T) {
 		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return &mcp.CallToolResult{}, nil
 		})
-	tools.mcp["s"].asked = tools.mcp["s"].asked.Add(-listHolds) // as if that long ago
+	tools.nodes["s"].mcp.asked = tools.nodes["s"].mcp.asked.Add(-listHolds) // as if that long ago
 	if changed, err := schema(t.Context(), "s", "t"); err != nil || changed == first {
 		t.Errorf("another definition has the digest %s %v", changed, err)
 	}
 	server.RemoveTools("t")
-	tools.mcp["s"].asked = tools.mcp["s"].asked.Add(-listHolds)
+	tools.nodes["s"].mcp.asked = tools.nodes["s"].mcp.asked.Add(-listHolds)
 	if _, err := schema(t.Context(), "s", "t"); tga.CodeOf(err) != tga.ToolSchemaChanged {
 		t.Errorf("a tool that is gone: %v", err)
 	}

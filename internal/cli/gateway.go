@@ -94,6 +94,7 @@ func (g *gateway) logger() *slog.Logger {
 }
 
 func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
+	defer OutliveHangup(g.logger())()
 	log, stop, err := g.open(ctx, cmd)
 	if err != nil {
 		return err

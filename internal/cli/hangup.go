@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// OutliveHangup keeps SIGHUP from ending the daemon: by default it ends a process at once,
-// and the call that is under way would be in doubt. Nothing is read anew; the log says so.
+// OutliveHangup keeps SIGHUP from ending a process that reads its files at its start alone: by
+// default it ends a process at once, and the call that is under way would be in doubt. The log
+// says that nothing is read again.
 //
 // The signal is caught, not ignored: a process that is started with an ignored signal
 // keeps it ignored, and tool servers want theirs.
@@ -19,7 +20,7 @@ func OutliveHangup(log *slog.Logger) (stop func()) {
 		for {
 			select {
 			case <-caught:
-				log.Warn("SIGHUP is ignored: the configuration is read when the daemon starts; stop it with SIGTERM and start it again")
+				log.Warn("SIGHUP is ignored: files are read at the start; stop the process with SIGTERM and start it again")
 			case <-over:
 				return
 			}

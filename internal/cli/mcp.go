@@ -256,6 +256,7 @@ func (m *mcp) run(ctx context.Context, cmd *cobra.Command, args []string) error 
 	if err != nil {
 		return err
 	}
+	defer OutliveHangup(o.Logger)()
 	c, stop, err := m.log(ctx, cmd, o.Logger)
 	if err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,7 +42,7 @@ func Serve(s *Streams, socket *string, open OpenStore) *cobra.Command {
 		Short: "Run the daemon",
 		Long: `serve opens the store in DIR and answers on the socket until it gets SIGINT or SIGTERM;
 then it lets the calls under way come to their ends. It logs to stderr, as JSON with
---json. SIGHUP is ignored: a new configuration takes a restart. Where DIR does not exist,
+--json. On SIGHUP it reads FILE again, as on tgad reload. Where DIR does not exist,
 a new store is made there; an empty directory, which may be a disk that is not mounted, is
 refused: see tgad init. Without a configuration it knows no tool server and denies every
 request.
@@ -73,6 +75,7 @@ func (v *serving) run(ctx context.Context) error {
 		if o.Config, err = assemble.Load(v.file); err != nil {
 			return err
 		}
+		o.Reload = func() (*config.Config, error) { return assemble.Load(v.file) }
 	}
 	if err := v.place(&o); err != nil {
 		return err
@@ -86,7 +89,10 @@ func (v *serving) run(ctx context.Context) error {
 	} else {
 		o.Logger = slog.New(slog.NewTextHandler(v.streams.Err, handler))
 	}
-	defer OutliveHangup(o.Logger)()
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	o.Hangup = hangup
 	ready := false
 	o.Ready = func() { ready = true }
 	err := WhenFree(ctx, v.wait, func() error { return daemon.Run(ctx, o) })

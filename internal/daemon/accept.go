@@ -17,22 +17,31 @@ import (
 // spareOfUID of one uid; the others are closed unheard.
 type gatekeeper struct {
 	net.Listener
-	roleOf          func(uid, gid uint32) config.Role
-	most, mostOfUID int
-	refused         func() // called for each connection that is turned away
+	roleOf  func(uid, gid uint32) config.Role
+	refused func() // called for each connection that is turned away
 
-	mu     sync.Mutex
-	served crowd // connections that may ask
-	told   crowd // connections that are being told that they may not
+	mu              sync.Mutex
+	most, mostOfUID int
+	served          crowd // connections that may ask
+	told            crowd // connections that are being told that they may not
 }
 
 // door makes the gatekeeper of a listener.
 func (d *Daemon) door(l net.Listener) *gatekeeper {
-	return &gatekeeper{
-		Listener: l, most: d.config.Limits.Connections, mostOfUID: d.config.Limits.UIDConnections,
-		roleOf:  func(uid, gid uint32) config.Role { return d.config.RoleOf(uid, gid, d.uid) },
+	limits := d.conf().Limits
+	d.gate = &gatekeeper{
+		Listener: l, most: limits.Connections, mostOfUID: limits.UIDConnections,
+		roleOf:  d.roleOf,
 		refused: func() { d.turnedAway.Add(1) },
 	}
+	return d.gate
+}
+
+// bound changes how many connections there may be. Those that are there stay.
+func (g *gatekeeper) bound(most, mostOfUID int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.most, g.mostOfUID = most, mostOfUID
 }
 
 const (

@@ -26,7 +26,7 @@ func (q operating) recoverAll() (any, error) {
 		return nil, err
 	}
 	all, err := run(q.request, "", func(ctx context.Context) ([]runtime.Recovered, error) {
-		return q.d.rt.RecoverAll(ctx, q.d.config.Limits.RecoverWidth)
+		return q.d.rt.RecoverAll(ctx, q.d.conf().Limits.RecoverWidth)
 	})
 	if err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func (q submitting) appendMany() (any, error) {
 	if err := q.decode(&m); err != nil {
 		return nil, err
 	}
-	if n, limit := len(m.Items), q.d.config.Limits.BatchItems; n == 0 || n > limit {
+	if n, limit := len(m.Items), q.d.conf().Limits.BatchItems; n == 0 || n > limit {
 		return nil, tga.Errorf(tga.LimitExceeded, "a batch of %d appends: want 1 to %d", n, limit).At("/items")
 	}
 	answers := client.BatchAnswers{Items: make([]client.BatchAnswer, len(m.Items))}
@@ -114,7 +114,7 @@ func appended(ticket Submitted) (*client.Appended, error) {
 func (q submitting) artifact(m *client.NewArtifact, at string) (chain.NewArtifact, error) {
 	var a chain.NewArtifact
 	var err error
-	if a.Artifact, err = tga.DecodeArtifact(m.Artifact, q.d.config.JSONLimits()); err != nil {
+	if a.Artifact, err = tga.DecodeArtifact(m.Artifact, q.d.conf().JSONLimits()); err != nil {
 		return a, under(at+"/artifact", err)
 	}
 	if m.Entry != nil {

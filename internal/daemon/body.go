@@ -91,7 +91,7 @@ const (
 // readBody reads a request's body, bounded in size and in time, and runs the gate over
 // all of it: what comes after decides about text that says one thing only.
 func (q *request) readBody() error {
-	limits := q.d.config.Limits
+	limits := q.d.conf().Limits
 	most := limits.RequestBytes.N
 	if q.r.ContentLength > most {
 		q.refused = true
@@ -157,7 +157,7 @@ func (q *request) refuseBody(err error) {
 	q.w.Header().Set("Connection", "close")
 	control := http.NewResponseController(q.w)
 	// Without full duplex the server reads a part of the body before it writes the answer.
-	err2 := errors.Join(control.EnableFullDuplex(), control.SetReadDeadline(time.Now().Add(q.d.config.Limits.BodyTimeout.D)))
+	err2 := errors.Join(control.EnableFullDuplex(), control.SetReadDeadline(time.Now().Add(q.d.conf().Limits.BodyTimeout.D)))
 	q.refuse(err)
 	if err2 = errors.Join(err2, control.Flush()); err2 == nil {
 		_, err2 = io.CopyN(io.Discard, q.r.Body, discarded)

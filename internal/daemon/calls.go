@@ -24,7 +24,7 @@ func (d *Daemon) bounded(limit time.Duration) (context.Context, context.CancelFu
 		return context.WithTimeout(life, limit)
 	}
 	ctx, cancel := context.WithCancel(life)
-	t := time.AfterFunc(d.config.Limits.CallTimeout.D, cancel)
+	t := time.AfterFunc(d.conf().Limits.CallTimeout.D, cancel)
 	return ctx, func() { t.Stop(); cancel() }
 }
 
@@ -277,7 +277,7 @@ const jsonSpace = " \t\r\n"
 // callOf makes the message of a result.
 func (q *request) callOf(r runtime.Result) client.Call {
 	c := client.CallOf(r)
-	c.Result, c.ResultBase64 = splice(r.Value, q.d.config.Limits.Depth)
+	c.Result, c.ResultBase64 = splice(r.Value, q.d.conf().Limits.Depth)
 	return c
 }
 

@@ -329,6 +329,8 @@ decision = "APPROVE"
 	refused(err, tga.ValidationError)
 	refused(c.Unfreeze(ctx, true), tga.ValidationError)
 	refused(c.EndQuarantine(ctx), tga.ValidationError)
+	_, err = client.Reload(ctx, c)
+	must(err)
 	must(c.Live(ctx))
 	must(c.Healthy(ctx))
 	must(c.Ready(ctx))

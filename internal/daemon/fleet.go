@@ -63,7 +63,7 @@ func (d *Daemon) takeUpOnce(ctx context.Context) error {
 
 // build makes what the configuration describes. A store in no directory has none for the locks of
 // child processes: those lie beside the socket, which is this daemon's alone.
-func (d *Daemon) build(o Options) (*assemble.Tools, error) {
+func (d *Daemon) build(o Options) (*assemble.Live, error) {
 	a := assemble.Options{AtRest: o.readOnly, Store: o.Data, Logger: o.Logger, Clock: o.Clock}
 	if o.Data == "" {
 		gid, err := groupID(o.Config.Socket.Group)
@@ -72,5 +72,5 @@ func (d *Daemon) build(o Options) (*assemble.Tools, error) {
 		}
 		a.Children = func() (string, error) { return o.Socket + ".children", socketDir(filepath.Dir(o.Socket), gid) }
 	}
-	return assemble.Build(o.Config, a)
+	return assemble.Start(o.Config, a)
 }

@@ -256,8 +256,17 @@ func (q *request) follow(s *stream, after uint64, each func(chain.Leaf) (more bo
 	}()
 	life := time.NewTicker(signOfLife)
 	defer life.Stop()
+	changed := q.d.reloads.rolesChange()
+	if err := q.stillSees(); err != nil {
+		return err
+	}
 	for {
 		select {
+		case <-changed:
+			changed = q.d.reloads.rolesChange()
+			if err := q.stillSees(); err != nil {
+				return err
+			}
 		case st := <-steps:
 			if st.err != nil {
 				return st.err

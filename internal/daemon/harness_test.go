@@ -21,6 +21,7 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/capability"
+	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -126,6 +127,8 @@ type bench struct {
 	data   string
 	tool   *tool
 	config string
+	mu     sync.Mutex     // of config, while a daemon may read it again
+	tune   func(*Options) // nil changes nothing
 	client *client.Client
 	clock  func() time.Time
 	near   Near
@@ -218,6 +221,14 @@ func (b *bench) options() Options {
 		log = slog.New(slog.NewTextHandler(testWriter{b.t}, nil))
 	}
 	o := Options{Data: b.data, Socket: b.socket, Config: cfg, Logger: log, Version: "test", Clock: b.clock, Near: &b.near}
+	o.Reload = func() (*config.Config, error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return assemble.Parse("test.toml", []byte(b.config))
+	}
+	if b.tune != nil {
+		b.tune(&o)
+	}
 	if b.open != nil {
 		o.Open, o.Data, o.URL = b.open, "", "postgres://host/db"
 	}

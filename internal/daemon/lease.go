@@ -23,7 +23,7 @@ type leasing struct{ *request }
 // what may have been sent is in doubt.
 type leaseTable struct {
 	db    Store
-	limit int
+	limit func() int // of leases held
 
 	mu   sync.Mutex
 	held map[string]*heldLease // by token
@@ -36,7 +36,7 @@ type heldLease struct {
 	timer   *time.Timer
 }
 
-func newLeaseTable(db Store, limit int) *leaseTable {
+func newLeaseTable(db Store, limit func() int) *leaseTable {
 	return &leaseTable{db: db, limit: limit, held: map[string]*heldLease{}}
 }
 
@@ -49,8 +49,8 @@ func (t *leaseTable) add(l chain.Lease, ttl time.Duration) (string, time.Time, e
 	token := hex.EncodeToString(secret[:])
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.held) >= t.limit {
-		return "", time.Time{}, tooMany("%d leases are held over the socket", t.limit)
+	if len(t.held) >= t.limit() {
+		return "", time.Time{}, tooMany("%d leases are held over the socket", t.limit())
 	}
 	h := &heldLease{lease: l, expires: time.Now().Add(ttl)}
 	h.timer = time.AfterFunc(ttl, func() { t.expire(token) })
@@ -148,8 +148,8 @@ func (q leasing) acquire() (any, error) {
 	if m.Lease != "" {
 		return nil, tga.Errorf(tga.ValidationError, "a lease is taken without one").At("/lease").In(id)
 	}
-	if q.d.leases.count() >= q.d.config.Limits.Leases {
-		return nil, tooMany("%d leases are held over the socket", q.d.config.Limits.Leases)
+	if q.d.leases.count() >= q.d.conf().Limits.Leases {
+		return nil, tooMany("%d leases are held over the socket", q.d.conf().Limits.Leases)
 	}
 	// A caller that gives no time does not wait for another holder.
 	ctx := q.r.Context()
@@ -225,7 +225,7 @@ func (q leasing) heldRequest() (m client.LeaseRequest, id tga.ID, ttl time.Durat
 	if id, err = q.traceID(); err != nil {
 		return
 	}
-	limits := q.d.config.Limits
+	limits := q.d.conf().Limits
 	ttl = time.Duration(m.TTLMS) * time.Millisecond
 	switch most := limits.MaxLeaseTTL.D; {
 	case m.TTLMS == 0:

@@ -47,6 +47,11 @@ type Options struct {
 	// settle one call, and knows no tool server.
 	Idle bool
 
+	// Reload reads the configuration again; nil where it came from no file. It is called when a peer
+	// asks for it and for each signal of Hangup.
+	Reload func() (*config.Config, error)
+	Hangup <-chan os.Signal
+
 	readOnly bool                // the store is opened for reading, see [Reader]
 	synced   func(time.Duration) // is told of each sync of the store's log
 }
@@ -104,21 +109,18 @@ func Run(ctx context.Context, o Options) (err error) {
 func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	limits := o.Config.Limits
 	d := &Daemon{
-		config: o.Config, log: o.Logger, uid: uint32(os.Geteuid()), version: o.Version, clock: o.Clock,
+		log: o.Logger, uid: uint32(os.Geteuid()), version: o.Version, clock: o.Clock,
 		drain: make(chan struct{}), classified: make(chan struct{}), doubted: make(chan struct{}, 1),
 		inFlight: newPlaces(limits.InFlight), followers: newPlaces(limits.Followers),
 		bodies: newBudget(limits.BodyBudget.N, limits.RequestBytes.N+1),
 	}
+	d.reloads.init(o.Clock(), o.Reload)
 	d.life, d.end = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			d.end()
 		}
 	}()
-	rules, err := o.Config.Supervisor()
-	if err != nil {
-		return nil, err
-	}
 	d.atRest, d.timings = o.readOnly, newTimings()
 	o.synced = d.timings.synced
 	if d.db, err = openStore(ctx, o); err != nil {
@@ -147,15 +149,15 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.can.shared != nil {
 		options.Lock = nil // it names a file of a machine, and the answer may be asked for on another
 	}
-	options.Tracer, d.flush = assemble.Telemetry(ctx, o.Config, func(text string) { d.log.Warn("telemetry", "warning", text) })
+	options.Tracer, d.flush = assemble.Telemetry(ctx, d.tools.SpeaksMCP, func(text string) { d.log.Warn("telemetry", "warning", text) })
 	d.traces = options.Tracer != nil
 	d.events = newEvents()
 	options.Observe = d.observe
-	if d.rt, err = runtime.New(timedStore{d.db, d.timings}, d.timedTools(), rules, options); err != nil {
+	if d.rt, err = runtime.New(timedStore{d.db, d.timings}, d.timedTools(), d.tools.Supervisor(), options); err != nil {
 		d.flush(ctx)
 		return nil, errors.Join(err, d.tools.Close())
 	}
-	d.leases = newLeaseTable(d.db, limits.Leases)
+	d.leases = newLeaseTable(d.db, func() int { return d.conf().Limits.Leases })
 	d.metrics = newMetrics(d)
 	d.mux = d.newMux()
 	if o.Opened != nil {
@@ -177,14 +179,14 @@ func (d *Daemon) close() error {
 // run serves on a socket until ctx ends or the store stops.
 func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
-	limits := d.config.Limits
+	limits := d.conf().Limits
 	srv := &http.Server{
 		Handler: d, ConnContext: identify, MaxHeaderBytes: maxHeaderBytes,
 		ReadHeaderTimeout: limits.HeaderTimeout.D, IdleTimeout: limits.IdleTimeout.D,
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
 	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(d.door(s.Listener)) }()
+	served, door := make(chan error, 1), d.door(s.Listener)
+	go func() { served <- srv.Serve(door) }()
 	aside := o.Near.serve(d)
 	defer aside(d.life) // where it did not drain, and the life of its calls is over
 
@@ -199,6 +201,7 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	go func() { started <- d.start(startCtx, o) }()
 	dead, stopWatching := d.watch()
 	defer stopWatching()
+	defer d.heedHangups(o.Hangup)()
 
 	if o.Data != "" {
 		d.log.Info("listening", "socket", o.Socket, "data", o.Data, "version", d.version)
@@ -286,7 +289,7 @@ func (d *Daemon) takeUp(ctx context.Context, open []runtime.Classified) {
 // recoveries makes n recoveries, some at once, each as a call that no client waits for: when the
 // daemon drains, those begun come to their ends and no other is begun.
 func (d *Daemon) recoveries(ctx context.Context, n int, recover func(i int)) {
-	slots := make(chan struct{}, d.config.Limits.RecoverWidth)
+	slots := make(chan struct{}, d.conf().Limits.RecoverWidth)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for i := range n {
@@ -317,7 +320,7 @@ func (d *Daemon) drainAll(srv *http.Server, aside func(context.Context)) error {
 		d.log.Warn("the service manager was not told", "error", err)
 	}
 	close(d.drain)
-	ctx, cancel := context.WithTimeout(context.Background(), d.config.Limits.DrainTimeout.D)
+	ctx, cancel := context.WithTimeout(context.Background(), d.conf().Limits.DrainTimeout.D)
 	defer cancel()
 	finished := make(chan struct{})
 	calls := d.inFlight.close()

@@ -21,9 +21,8 @@ const (
 // places bounds how many of something there are at once, per name. Closed, it gives no
 // more out and tells when the last is given back.
 type places struct {
-	limit int
-
 	mu     sync.Mutex
+	limit  int
 	taken  map[string]int
 	total  int
 	closed bool
@@ -32,6 +31,13 @@ type places struct {
 
 func newPlaces(limit int) *places {
 	return &places{limit: limit, taken: map[string]int{}, idle: make(chan struct{})}
+}
+
+// bound changes how many there may be. Those that are taken stay.
+func (p *places) bound(limit int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limit = limit
 }
 
 // take takes a place; leave must be called once for each nil.

@@ -133,6 +133,8 @@ var stats = []stat{
 	gauge("calls_in_flight", "Calls under way, waiting ones too.", func(r *reading) float64 { return float64(r.d.inFlight.count()) }),
 	counter("connections_refused_total", "Connections turned away: of a peer without any verb, or one too many.", func(r *reading) uint64 { return r.d.turnedAway.Load() }),
 	gauge("body_bytes", "Bytes of request bodies in memory.", func(r *reading) float64 { return float64(r.d.bodies.inUse()) }),
+	gauge("config_reload_success", "1 unless the newest reload of the configuration was refused.", func(r *reading) float64 { return truth(!r.d.reloads.refused.Load()) }),
+	gauge("config_reload_success_timestamp_seconds", "When the configuration that holds was read, in seconds since 1970.", func(r *reading) float64 { return float64(r.d.reloads.read.Load()) / 1000 }),
 	gauge("streams", "Follow streams open.", func(r *reading) float64 { return float64(r.d.followers.count()) }),
 }
 

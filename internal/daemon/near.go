@@ -67,7 +67,7 @@ func (n *Near) Exchange(ctx context.Context, text []byte) (resp *http.Response, 
 // ownConnection is one that this process has made.
 func (d *Daemon) ownConnection() connection {
 	p := peer{uid: d.uid, gid: uint32(os.Getegid())}
-	p.role = d.config.RoleOf(p.uid, p.gid, d.uid)
+	p.role = d.roleOf(p.uid, p.gid)
 	return connection{peer: p, refusal: p.barred()}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -253,7 +254,7 @@ func TestNearWithoutADaemon(t *testing.T) {
 	}
 	(*Near)(nil).serve(nil)(t.Context())
 	serves(false)
-	d := &Daemon{config: config.Default(), log: slog.New(slog.DiscardHandler), mux: http.NewServeMux()}
+	d := &Daemon{tools: noTools(), log: slog.New(slog.DiscardHandler), mux: http.NewServeMux()}
 	first := n.serve(d)
 	serves(true)
 	first(t.Context())
@@ -274,7 +275,7 @@ func TestNearPanic(t *testing.T) {
 	mux.HandleFunc("/panics", func(http.ResponseWriter, *http.Request) { panic("in a request") })
 	mux.HandleFunc("/stays", func(http.ResponseWriter, *http.Request) { close(under); <-over })
 	mux.HandleFunc("/answers", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "yes") })
-	d := &Daemon{config: config.Default(), log: slog.New(slog.NewTextHandler(&log, nil)), mux: mux}
+	d := &Daemon{tools: noTools(), log: slog.New(slog.NewTextHandler(&log, nil)), mux: mux}
 	b := &bench{t: t}
 	stop := b.near.serve(d)
 	get := func(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: tgad\r\n\r\n" }
@@ -318,4 +319,13 @@ func (n *Near) count() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.under
+}
+
+// noTools are those of an empty file.
+func noTools() *assemble.Live {
+	tools, err := assemble.Start(config.Default(), assemble.Options{AtRest: true, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err) // an empty file can be built
+	}
+	return tools
 }

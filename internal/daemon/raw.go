@@ -136,7 +136,7 @@ func (q submitting) rights() runtime.Rights {
 		{q.peer.role.Has(config.Decide), runtime.RightDecide},
 		{q.peer.role.Has(config.Admin), runtime.RightAdmin},
 		{q.d.rt.Supervises(q.peer.name()), runtime.RightSign},
-		{q.d.config.Approval.Self, runtime.RightSelf},
+		{q.d.conf().Approval.Self, runtime.RightSelf},
 	} {
 		if r.has {
 			all |= r.right

@@ -22,7 +22,6 @@ import (
 
 // Daemon serves one store.
 type Daemon struct {
-	config  *config.Config
 	log     *slog.Logger
 	uid     uint32 // of this process
 	version string
@@ -31,7 +30,7 @@ type Daemon struct {
 	db    Store
 	can   powers // of the store
 	rt    *runtime.Runtime
-	tools *assemble.Tools
+	tools *assemble.Live
 	// keeper keeps the evidence; nil where the configuration has no key for it.
 	keeper       *evidence.Keeper
 	resting      func() (*evidence.Keeper, error) // the same of a store that is only read
@@ -49,7 +48,9 @@ type Daemon struct {
 	flush      func(context.Context) // sends what is left of them
 
 	turnedAway atomic.Uint64 // connections
-	short      bool          // the disk is below its low-water mark, of the goroutine that watches
+	gate       *gatekeeper
+	reloads    reloads
+	short      bool // the disk is below its low-water mark, of the goroutine that watches
 
 	inFlight  *places // calls per namespace, with or without somebody who waits
 	bodies    *budget
@@ -164,6 +165,7 @@ var routes = []route{
 	{"POST", "/v1/erase", mayAdmin, whenReady, as(operating.erase)},
 	{"POST", "/v1/unfreeze", mayAdmin, whenOpen, as(operating.unfreeze)},
 	{"POST", "/v1/end-quarantine", mayAdmin, whenReady, as(operating.endQuarantine)},
+	{"POST", "/v1/reload", mayAdmin, whenOpen, as(operating.reload)},
 
 	{"GET", "/livez", nil, whenOpen, (*request).isLive},
 	{"GET", "/healthz", nil, whenOpen, (*request).healthy},
@@ -172,6 +174,12 @@ var routes = []route{
 	{"GET", "/debug/pprof/{name}", mayAdmin, whenOpen, as(operating.profile)},
 	{"GET", "/openapi.yaml", nil, whenOpen, (*request).openapi},
 }
+
+// conf is the configuration that holds.
+func (d *Daemon) conf() *config.Config { return d.tools.Config() }
+
+// roleOf is the role of a peer by the configuration that holds.
+func (d *Daemon) roleOf(uid, gid uint32) config.Role { return d.conf().RoleOf(uid, gid, d.uid) }
 
 // newMux makes the mux of the route table: a path of the table, then its methods.
 func (d *Daemon) newMux() *http.ServeMux {
@@ -278,6 +286,10 @@ const statusNobodyWaits = 499
 // admit refuses a request before its route looks at it.
 func (d *Daemon) admit(q *request, rt *route) error {
 	q.peer = connectionOf(q.r.Context()).peer
+	// Not the role of when it connected: a verb that was taken away since counts no more.
+	if q.peer.role = d.roleOf(q.peer.uid, q.peer.gid); q.peer.barred() != nil {
+		return q.peer.barred()
+	}
 	// A forwarder that was talked into passing a request on names another host, and
 	// cannot be talked into a header of ours.
 	if q.r.Host != client.Host {

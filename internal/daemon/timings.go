@@ -73,24 +73,17 @@ func (s timedStore) Append(ctx context.Context, lease chain.Lease, b chain.Batch
 // timedTools are the tool servers as the runtime has them, with their sends timed. A server of the
 // configuration has times of its own: a caller can't make more.
 type timedTools struct {
-	*assemble.Tools
-	m     *timings
-	known map[string]bool
+	*assemble.Live
+	m *timings
 }
 
 func (t timedTools) Dispatch(ctx context.Context, call runtime.Call) (runtime.Reply, error) {
 	began := time.Now()
-	reply, err := t.Tools.Dispatch(ctx, call)
-	if server := call.Server; t.known[server] {
+	reply, err := t.Live.Dispatch(ctx, call)
+	if server := call.Server; t.Config().HasServer(server) {
 		see(t.m.sends.WithLabelValues(server), ctx, time.Since(began))
 	}
 	return reply, err
 }
 
-func (d *Daemon) timedTools() timedTools {
-	known := map[string]bool{}
-	for i := range d.config.Servers {
-		known[d.config.Servers[i].ID] = true
-	}
-	return timedTools{d.tools, d.timings, known}
-}
+func (d *Daemon) timedTools() timedTools { return timedTools{d.tools, d.timings} }

@@ -98,7 +98,7 @@ func (q listing) traces() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(page.Traces) == q.d.config.Limits.Page || looked == q.d.config.Limits.Page*lookedPerPage {
+		if len(page.Traces) == q.d.conf().Limits.Page || looked == q.d.conf().Limits.Page*lookedPerPage {
 			page.Next = last
 			break
 		}

@@ -86,16 +86,15 @@ func probeOf(n *tga.Note) (p probe, err error) {
 
 // next is what the ledger says to a call in doubt if it were looked at now.
 func (d *Daemon) next(t *chain.Trace, c runtime.Classified) (ledger.Licence, ledger.Action) {
-	o := d.tools.Options()
-	policy, class := o.Policy(c.Server, c.Tool), t.Call.Call.ToolClass
-	licence := ledger.Effective(policy.Licence, policy.LicenceSet, class, o.Profile)
+	class := t.Call.Call.ToolClass
+	licence, policy := d.tools.Licence(c.Server, c.Tool, class)
 	timeout := policy.SendTimeout
 	if timeout == 0 {
 		timeout = runtime.DefaultSendTimeout
 	}
 	since, quarantined := d.db.Quarantined()
 	return licence, ledger.Decide(ledger.Query{
-		Record: c.Record, Trace: t.ID, Request: c.Record.RequestDigest, Profile: o.Profile,
+		Record: c.Record, Trace: t.ID, Request: c.Record.RequestDigest, Profile: d.conf().LedgerProfile(),
 		Holder: ledger.HolderGone, Licence: licence, Remote: c.Record.Attempts.External,
 		Suspect: quarantined && class != tga.ClassRead && c.Since < since,
 		Now:     tga.MillisOf(d.clock()), NewestTS: d.db.NewestTS(), SendTimeout: timeout,
@@ -222,7 +221,7 @@ func (q *request) compensate() (any, error) {
 // rollbackPlan says what undoing the traces named by ?trace= would do.
 func (q *request) rollbackPlan() (any, error) {
 	given := q.r.URL.Query()["trace"]
-	if n, limit := len(given), q.d.config.Limits.BatchItems; n == 0 || n > limit {
+	if n, limit := len(given), q.d.conf().Limits.BatchItems; n == 0 || n > limit {
 		return nil, tga.Errorf(tga.LimitExceeded, "a plan for %d traces: want 1 to %d", n, limit).At("/trace")
 	}
 	ids := make([]tga.ID, len(given))
@@ -241,7 +240,7 @@ func (q *request) rollbackPlan() (any, error) {
 	}
 	m := client.RollbackPlan{Steps: []client.RollbackStep{}}
 	for _, s := range plan {
-		if q.d.atRest && !q.d.config.HasServer(s.Server) {
+		if q.d.atRest && !q.d.conf().HasServer(s.Server) {
 			return nil, tga.Errorf(tga.NotFound, "no tool server %q is configured, so what undoes %s is not known: name the daemon's configuration with --config", s.Server, s.Tool).In(s.TraceID)
 		}
 		step := client.RollbackStep{

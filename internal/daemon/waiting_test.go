@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tgad/tgad/internal/config"
-
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -116,7 +114,7 @@ func TestCallHoldsNoConnectionOfWhoLeft(t *testing.T) {
 
 // childPanic serves one request whose call panics, as net/http serves the daemon's.
 func childPanic() int {
-	d := &Daemon{config: config.Default(), log: slog.New(slog.DiscardHandler), inFlight: newPlaces(1), life: context.Background()}
+	d := &Daemon{tools: noTools(), log: slog.New(slog.DiscardHandler), inFlight: newPlaces(1), life: context.Background()}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := run(&request{d: d, w: w, r: r}, "n", func(context.Context) (int, error) { panic("in a call") })
 		fmt.Fprintln(os.Stderr, err)

@@ -31,6 +31,11 @@ An editor with a TOML language server (Taplo, or Even Better TOML for VS Code) c
 if the schema lies beside it and the first line is ` + "`#:schema ./config.schema.json`" + `. The schema is
 [schemas/config.schema.json](../schemas/config.schema.json). It checks each key alone; ` + "`tgad config check`" + ` also
 checks what several keys say together.
+
+The column *reload* says what a running daemon does with a changed key when it reads the file again
+([OPERATIONS.md](OPERATIONS.md#a-new-configuration)). *applies*: new calls take the new value. *restart*: the new
+file is refused as a whole, and the error names the key. *not read*: the daemon has no use for the key; the
+program that has one reads it when it starts.
 `
 
 // TestConfigDocument: docs/CONFIG.md and the schema for editors are what the table of package config
@@ -56,7 +61,7 @@ func configPage(keys []config.KeyDoc) string {
 	var b strings.Builder
 	b.WriteString(configHead)
 	b.WriteString("\n## Keys above all tables\n")
-	head := "\n| key | value | default | meaning |\n|---|---|---|---|\n"
+	head := "\n| key | value | default | reload | meaning |\n|---|---|---|---|---|\n"
 	b.WriteString(head)
 	var tables []config.KeyDoc
 	for _, k := range keys {
@@ -100,5 +105,9 @@ func configRow(k config.KeyDoc, name string) string {
 	if k.Types != nil {
 		text = "(" + strings.Join(k.Types, ", ") + ") " + text
 	}
-	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", name, form, preset, strings.ReplaceAll(text, "|", `\|`))
+	reload := k.Reload
+	if k.IsTable() {
+		reload = ""
+	}
+	return fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", name, form, preset, reload, strings.ReplaceAll(text, "|", `\|`))
 }

@@ -84,3 +84,8 @@ type Health struct {
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail,omitempty"`
 }
+
+// Reloaded says which keys of the daemon's configuration have other values now: POST /v1/reload.
+type Reloaded struct {
+	Changed []string `json:"changed"` // as docs/CONFIG.md names them
+}
