@@ -20,7 +20,10 @@ type Query struct {
 	// Holder is that of Record.TraceID. Where that is Trace, the asker holds the
 	// lease, so Holder speaks of the one before it.
 	Holder  Liveness
-	Licence Licence // see [Effective]
+	Licence Licence // of now; see [Effective]
+	// Attempted is the licence that the newest attempt was made under. A call in doubt is sent
+	// again only where both licences allow it. Nil = that of now.
+	Attempted *Licence
 	// Suspect says that acknowledged appends may be missing from the log (a restored or
 	// damaged store) and that this call is among those its silence says nothing about:
 	// then nothing is sent, whatever the licence.
@@ -162,6 +165,29 @@ var rules = [...]rule{
 // after a definite non-execution), has another request digest, is suspect, or is in doubt without a
 // licence.
 func Decide(q Query) Decision {
+	d := decide(q)
+	if q.Attempted != nil {
+		q.Licence = *q.Attempted
+		d = stricter(d, decide(q))
+	}
+	return d
+}
+
+// strictness orders what a licence may make of a call in doubt. No other action depends on one.
+var strictness = map[Action]int{Resend: 1, ProbeFirst: 2, Doubt: 3}
+
+// stricter is the one of two decisions about the same call that allows less.
+func stricter(a, b Decision) Decision {
+	if strictness[b.Action] > strictness[a.Action] {
+		return b
+	}
+	if a.Action == Resend && b.Action == Resend && b.Within != 0 && (a.Within == 0 || b.Within < a.Within) {
+		return b
+	}
+	return a
+}
+
+func decide(q Query) Decision {
 	holds := q.facts()
 	for _, r := range rules {
 		if holds&r.when != r.when {
@@ -187,6 +213,17 @@ func Decide(q Query) Decision {
 // bounded where an earlier attempt may have run and the server forgets the key: later than that
 // the send would be a second effect.
 func (q Query) SendWithin() (left time.Duration, bounded bool) {
+	left, bounded = q.sendWithin()
+	if q.Attempted != nil {
+		q.Licence = *q.Attempted
+		if l, b := q.sendWithin(); b && (!bounded || l < left) {
+			left, bounded = l, true
+		}
+	}
+	return left, bounded
+}
+
+func (q Query) sendWithin() (left time.Duration, bounded bool) {
 	a := q.Record.Attempts
 	switch {
 	case q.Licence.Kind != DedupeKey || a.Count-a.Unsent <= 1:

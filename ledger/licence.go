@@ -1,6 +1,9 @@
 package ledger
 
 import (
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tgad/tgad/schemas/tga"
@@ -76,6 +79,46 @@ func (l Licence) Validate(class string) error {
 		return bad("max_in_flight belongs to %v", Probe)
 	}
 	return nil
+}
+
+// Attested is l as it is kept with an attempt: its kind, and after that its window and margin or
+// its time in flight, in milliseconds. Every rounding is against the licence.
+func (l Licence) Attested() string {
+	b := []byte(l.Kind.String())
+	switch {
+	case l.Kind == DedupeKey:
+		b = strconv.AppendInt(append(b, ' '), l.Window.Milliseconds(), 10)
+		b = strconv.AppendInt(append(b, ' '), ceilMillis(l.margin()), 10)
+	case l.Kind == Probe && l.MaxInFlight > 0:
+		b = strconv.AppendInt(append(b, ' '), ceilMillis(l.MaxInFlight), 10)
+	}
+	return string(b)
+}
+
+// ParseAttested reads what [Licence.Attested] writes and nothing else.
+func ParseAttested(s string) (l Licence, err error) {
+	words := strings.Split(s, " ")
+	if l.Kind, err = ParseLicence(words[0]); err != nil {
+		return Licence{}, err
+	}
+	var times [2]time.Duration
+	for i, w := range words[1:min(len(words), 3)] {
+		ms, err := strconv.ParseInt(w, 10, 64)
+		if err != nil || ms < 0 || ms > math.MaxInt64/int64(time.Millisecond) {
+			return Licence{}, tga.Errorf(tga.ValidationError, "licence of an attempt %.80q: %.30q is no number of milliseconds", s, w)
+		}
+		times[i] = time.Duration(ms) * time.Millisecond
+	}
+	switch l.Kind {
+	case DedupeKey:
+		l.Window, l.Margin = times[0], times[1]
+	case Probe:
+		l.MaxInFlight = times[0]
+	}
+	if l.Attested() != s {
+		return Licence{}, tga.Errorf(tga.ValidationError, "licence of an attempt %.80q: want a kind and its times", s)
+	}
+	return l, nil
 }
 
 // ValidateOutcome checks a configured rule that gives an answer the class c.

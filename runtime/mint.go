@@ -188,8 +188,10 @@ func (m *minter) call(l *loop, meta tga.Meta) (*tga.Artifact, error) {
 
 // class is the class of the call: the operator's, raised by the request's risk level
 // and never lowered by it.
-func (l *loop) class() string {
-	if l.policy.Class == tga.ClassRead && l.request.Request.RiskLevel == tga.RiskRead {
+func (l *loop) class() string { return classOf(l.policy, l.request.Request) }
+
+func classOf(p Policy, q *tga.ActionRequest) string {
+	if p.Class == tga.ClassRead && q.RiskLevel == tga.RiskRead {
 		return tga.ClassRead
 	}
 	return tga.ClassWrite

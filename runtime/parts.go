@@ -10,7 +10,8 @@ func share(rt *Runtime) {
 	rt.traces = &traces{store: store, timers: rt.timers, policy: o.Policy}
 	rt.results = &results{store: store}
 	rt.executors = &executors{store: store, clock: rt.clock, lock: o.Lock}
-	rt.queries = &queries{store: store, clock: rt.clock, executors: rt.executors, profile: o.Profile}
+	rt.licences = &licences{policy: o.Policy, profile: o.Profile, mint: rt.mint}
+	rt.queries = &queries{store: store, clock: rt.clock, executors: rt.executors, licences: rt.licences, profile: o.Profile}
 	rt.redact = redactions{by: o.Redact, mint: rt.mint, held: &heldArgs{}}
 	rt.answers = &answers{rules: o.Trust.Outcome, maxAnswer: o.MaxAnswer, redact: rt.redact}
 	rt.observe = observer(o.Observe)
@@ -48,7 +49,7 @@ func takeSteps(rt *Runtime, supervisor Supervisor) {
 	rt.records = &records{store: store, confirmations: rt.confirmations, ends: rt.ends, counts: rt.counts}
 	rt.waits = &waits{store: store, clock: rt.clock, executors: rt.executors, ends: rt.ends, counts: rt.counts}
 	rt.probes = &probes{
-		store: store, prober: trust.Prober, clock: rt.clock, mint: rt.mint, departures: rt.departures, executors: rt.executors,
+		store: store, prober: trust.Prober, licences: rt.licences, clock: rt.clock, mint: rt.mint, departures: rt.departures, executors: rt.executors,
 		answers: rt.answers, ends: rt.ends, doubts: rt.doubts, timers: rt.timers, counts: rt.counts,
 	}
 }

@@ -17,6 +17,7 @@ import (
 // probes asks tool servers about calls in doubt, under a probe licence.
 type probes struct {
 	store      Store
+	licences   *licences
 	prober     func(server, tool string) Prober // [Trust.Prober]; nil has none
 	clock      times
 	mint       *minter
@@ -50,7 +51,7 @@ func (p *probes) probe(ctx context.Context, l *loop, record *ledger.Record) erro
 
 	attempt, newest := record.Attempts.Count, record.Attempts.Newest
 	fenced := probed.Fenced && (!record.Attempts.External || l.remote != nil) ||
-		l.policy.Licence.FencedByTime(record, newest, newest+tga.Millis(gone.Milliseconds()))
+		p.licences.fenced(l, record, newest, newest+tga.Millis(gone.Milliseconds()))
 	d := ledger.DecideProbe(record, probed.Answer, fenced)
 	if d.Action == ledger.Resend && l.resends >= l.policy.Resends {
 		d = ledger.Decision{Action: ledger.Doubt}
@@ -104,8 +105,12 @@ func (p *probes) resend(ctx context.Context, l *loop, attempt uint32, body map[s
 	if err := p.note(l, body); err != nil {
 		return err
 	}
+	licence, err := p.licences.note(l, attempt)
+	if err != nil {
+		return err
+	}
 	l.resends++
-	l.notes = append(l.notes, p.executors.mark(l, attempt))
+	l.notes = append(append(l.notes, licence...), p.executors.mark(l, attempt))
 	// As in license: the mark is synced before the send.
 	if err := l.commit(ctx); err != nil {
 		return err

@@ -11,6 +11,7 @@ type queries struct {
 	store     Store
 	clock     times
 	executors *executors
+	licences  *licences
 	profile   ledger.Profile
 }
 
@@ -33,7 +34,8 @@ func (qs *queries) ofTime(l *loop, record *ledger.Record) ledger.Query {
 		Retry:       record != nil && l.request.Meta.String(tga.MetaRetryOf) == record.TraceID.String(),
 		Waited:      record != nil && l.awaited == record.TraceID,
 		Profile:     qs.profile,
-		Licence:     ledger.Effective(l.policy.Licence, l.policy.LicenceSet, l.class(), qs.profile),
+		Licence:     qs.licences.now(l),
+		Attempted:   l.attempted,
 		Suspect:     qs.suspect(l, record),
 		Remote:      l.remote != nil,
 		Now:         qs.clock.now(),
@@ -77,9 +79,4 @@ func (qs *queries) holder(l *loop, record *ledger.Record) ledger.Liveness {
 		return ledger.HolderGone // this run has the lease, so nobody else is at it
 	}
 	return qs.store.Holder(record.TraceID)
-}
-
-// licensed reports whether a tool's licence may allow a call in doubt to be sent again.
-func (qs *queries) licensed(policy Policy) bool {
-	return ledger.Effective(policy.Licence, policy.LicenceSet, tga.ClassWrite, qs.profile).Kind != ledger.Park
 }

@@ -423,7 +423,7 @@ func (bs *begins) askAbout(ctx context.Context, l *loop, b *Begun) error {
 		return nil // the doubt is another trace's, which was given up
 	}
 	var err error
-	b.Ask = l.remote.asks && !bs.queries.licensed(l.policy)
+	b.Ask = l.remote.asks && !bs.queries.licences.may(l.policy, l.attempted)
 	b.Since, err = bs.results.lastHeard(ctx, l.lease.TraceID)
 	return err
 }

@@ -55,6 +55,7 @@ func (ts *traces) loopOf(lease chain.Lease, t *chain.Trace) (*loop, error) {
 	}
 	if t.Call != nil {
 		l.callID = t.Call.ID
+		l.attempted = LicenceOf(t)
 	}
 	l.doubtSince = firstDoubt(t)
 	before := doubtOf(t)

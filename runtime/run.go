@@ -46,6 +46,8 @@ type loop struct {
 	// send may begin; 0 = no bound.
 	decided clock.Reading
 	within  time.Duration
+	// attempted is the licence that the newest attempt was made under; nil while there is none, and where the log does not say.
+	attempted *ledger.Licence
 	// resends counts the licensed re-sends of this run, doubt keeps why the newest
 	// send has no answer.
 	resends int
@@ -338,10 +340,14 @@ func (rt *Runtime) license(ctx context.Context, l *loop) error {
 	default:
 		return rt.doubts.leave(ctx, l)
 	}
-	mark := rt.executors.mark(l, d.Attempt)
+	licence, err := rt.licences.note(l, d.Attempt)
+	if err != nil {
+		return err
+	}
+	marks := append(licence, rt.executors.mark(l, d.Attempt))
 	// The mark is synced before the send: were it not, a crash after the send would
 	// leave a log in which this send never happened.
-	if err := l.append(ctx, chain.Batch{Notes: append(l.notes, mark), Attachments: l.executorOf(d.Attempt)}); err != nil {
+	if err := l.append(ctx, chain.Batch{Notes: append(l.notes, marks...), Attachments: l.executorOf(d.Attempt)}); err != nil {
 		return err
 	}
 	l.notes = nil

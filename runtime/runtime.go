@@ -31,6 +31,7 @@ type Runtime struct {
 	redact     redactions
 	traces     *traces
 	results    *results
+	licences   *licences
 	queries    *queries
 	executors  *executors
 	answers    *answers

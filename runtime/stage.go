@@ -36,7 +36,7 @@ func (l *loop) stage(a *tga.Artifact, documents ...chain.Document) {
 // what a dispatcher prepared for it.
 func (l *loop) unstageCall() {
 	l.staged = l.staged[:len(l.staged)-1]
-	l.call, l.state, l.prepared = nil, tga.Authorized, nil
+	l.call, l.state, l.prepared, l.attempted = nil, tga.Authorized, nil, nil
 }
 
 // stageCall stages the call that is to be sent. Its EXECUTING entry is attempt 1. record
@@ -57,6 +57,7 @@ func (rt *Runtime) stageCall(ctx context.Context, l *loop, record *ledger.Record
 		meta[tga.MetaBeginID] = l.remote.beginID
 		meta[tga.MetaPermitDigest] = rt.executors.permit(l.lease.TraceID, 1, l.remote).digest().String()
 	}
+	rt.licences.keep(l, meta)
 	call, err := rt.mint.call(l, meta)
 	if err != nil {
 		return err

@@ -175,7 +175,7 @@ var daemonsOwn = map[tga.ArtifactType][]string{
 		tga.MetaIdentity, tga.MetaAgainOf, tga.MetaSubject,
 	},
 	tga.DecisionType: {runtime.MetaApprovers},
-	tga.CallType:     {tga.MetaPermitDigest, tga.MetaBeginID},
+	tga.CallType:     {tga.MetaPermitDigest, tga.MetaBeginID, tga.MetaLicence},
 	tga.EffectType: {
 		tga.MetaResolvedBy, tga.MetaResolver, tga.MetaResolvedVia, tga.MetaFinishedBy, runtime.MetaFinishedAttempt, tga.MetaCompensatedBy,
 	},

@@ -219,6 +219,60 @@ func TestRemovedServerEndsItsCall(t *testing.T) {
 	}
 }
 
+// TestReloadedLicenceSendsNoOldDoubt: of calls in doubt none is sent again, where the licence is
+// given after it, or taken back; one whose licence stays is.
+func TestReloadedLicenceSendsNoOldDoubt(t *testing.T) {
+	b := start(t, "")
+	b.tool.respond(func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) })
+	ids := map[string]tga.ID{}
+	for _, tool := range []string{"charge", "charge_opaque"} {
+		req := charge(tool)
+		req.Tool = tool
+		res, err := b.client.Call(t.Context(), req)
+		wantCode(t, err, tga.EffectInDoubt)
+		ids[tool] = res.TraceID
+	}
+	before := map[string]int{"charge": b.tool.sends("charge"), "charge_opaque": b.tool.sends("charge_opaque")}
+	b.tool.respond(nil)
+	b.mustReload("tool.licence tool.window",
+		"name = \"charge_opaque\"\n", "name = \"charge_opaque\"\nlicence = \"dedupe_args\"\n",
+		"licence = \"dedupe_key\"\nwindow = \"24h\"\n", "licence = \"park\"\n")
+	look := func(when string) {
+		for tool, id := range ids {
+			if res, err := b.client.Recover(t.Context(), id); tga.CodeOf(err) != tga.EffectInDoubt {
+				t.Errorf("%s, %s: %v, %v", when, tool, res.State, err)
+			}
+			if n := b.tool.sends(tool); n != before[tool] {
+				t.Errorf("%s: the doubt of %s was sent, %d times more", when, tool, n-before[tool])
+			}
+		}
+		all, err := b.client.InDoubt(t.Context())
+		if err != nil || len(all) != 2 {
+			t.Fatalf("%v, %v", all, err)
+		}
+		for _, o := range all {
+			if strings.Contains(fmt.Sprint(o.Doubt.Settles), "recover") {
+				t.Errorf("%s: it is said that a recovery settles %s: %v", when, o.ToolName, o.Doubt.Settles)
+			}
+		}
+	}
+	look("after a reload")
+	b.stop()
+	b.start()
+	look("after a restart")
+	req := charge("new")
+	req.Tool = "charge_opaque"
+	b.tool.respond(func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+		if b.tool.sends("new") == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		io.WriteString(w, `{}`)
+	})
+	if res, err := b.client.Call(t.Context(), req); err != nil || res.State != tga.Completed || b.tool.sends("new") != 2 {
+		t.Errorf("a call under the new licence: %v, %v, sent %d times", res.State, err, b.tool.sends("new"))
+	}
+}
+
 // TestRevokedRoleCountsAtOnce: on the connections that are there, and for a stream that is open.
 func TestRevokedRoleCountsAtOnce(t *testing.T) {
 	role := func(verbs string) string {

@@ -95,7 +95,7 @@ func (d *Daemon) next(t *chain.Trace, c runtime.Classified) (ledger.Licence, led
 	since, quarantined := d.db.Quarantined()
 	return licence, ledger.Decide(ledger.Query{
 		Record: c.Record, Trace: t.ID, Request: c.Record.RequestDigest, Profile: d.conf().LedgerProfile(),
-		Holder: ledger.HolderGone, Licence: licence, Remote: c.Record.Attempts.External,
+		Holder: ledger.HolderGone, Licence: licence, Attempted: runtime.LicenceOf(t), Remote: c.Record.Attempts.External,
 		Suspect: quarantined && class != tga.ClassRead && c.Since < since,
 		Now:     tga.MillisOf(d.clock()), NewestTS: d.db.NewestTS(), SendTimeout: timeout,
 	}).Action

@@ -108,14 +108,15 @@ func TestQuestionInDoubtUnderPark(t *testing.T) {
 }
 
 // TestDoubtIsSettledAfterItsTurn: a person has ended the turn, whose time is over too. Its call
-// in doubt is sent again all the same where the licence says so.
+// in doubt is sent again all the same where the licence says so, which was taken back meanwhile.
 func TestDoubtIsSettledAfterItsTurn(t *testing.T) {
 	var now atomic.Int64
-	w := newWorld(t, working(&now, time.Minute), func(w *world) { w.licence = ledger.Park })
+	w := newWorld(t, working(&now, time.Minute), func(w *world) { w.licence = ledger.DedupeArgs })
 	w.fails["slow"] = func(n int) (runtime.Reply, error) {
 		if n > 1 {
 			return runtime.Reply{}, nil
 		}
+		w.licence = ledger.Park
 		return runtime.Reply{}, errors.New("connection reset")
 	}
 	w.tool("slow", func(ctx context.Context, _ string) (string, error) { return `"done"`, ctx.Err() })

@@ -56,6 +56,7 @@ const (
 	MetaNonce          = "nonce"              // every minted artifact: 16 random bytes, hex
 	MetaAttempt        = "attempt"            // call: AttemptFused (default), AttemptApart, AttemptExternal or AttemptNone; effect: number of its attempt
 	MetaPermitDigest   = "permit_digest"      // call: sha256 of the external executor's permit, hex
+	MetaLicence        = "licence"            // call: the tool's licence when attempt 1 was made; absent = what holds where the operator says nothing
 	MetaBeginID        = "begin_id"           // call: the external executor's own id of its Begin
 	MetaOutcomeClass   = "outcome_class"      // effect: the ledger's class
 	MetaReplayedFrom   = "replayed_from"      // effect: trace whose effect is served here
@@ -261,6 +262,7 @@ type NoteKind string
 const (
 	NoteAttempt   NoteKind = "attempt"    // a send is about to be made: {attempt, epoch, executor, permit_digest?, begin_id?}
 	NoteNotSent   NoteKind = "not_sent"   // attempt n was not sent: {attempt, reason}
+	NoteLicence   NoteKind = "licence"    // the tool's licence when attempt n was made, where it was another than before: {attempt, licence}
 	NoteLateReply NoteKind = "late_reply" // a reply that came after the trace was terminal: {attempt, outcome, result_digest}
 
 	NoteAppended NoteKind = "appended" // who appended these entries over the socket, with artifacts of its own making: {first_seq, last_seq}

@@ -111,11 +111,17 @@ func (t *trace) decide(decision string) *trace {
 	return t
 }
 
-func (t *trace) call(attempt string) *trace {
+func (t *trace) call(attempt string) *trace { return t.callUnder(attempt, "") }
+
+// callUnder is call with the licence that attempt 1 is made under.
+func (t *trace) callUnder(attempt, licence string) *trace {
 	decision := t.last()
-	var meta tga.Meta
+	meta := tga.Meta{}
 	if attempt != "" {
-		meta = tga.Meta{tga.MetaAttempt: attempt}
+		meta[tga.MetaAttempt] = attempt
+	}
+	if licence != "" {
+		meta[tga.MetaLicence] = licence
 	}
 	a := t.artifact(tga.CallType, id(idCall, t.n), meta)
 	a.Call = &tga.ToolCall{

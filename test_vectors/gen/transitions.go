@@ -118,7 +118,7 @@ func stateTransitions() transitionFile {
 	noCallID := func(e *tga.LogEntry) { e.ToolCallID = tga.ID{} }
 	return transitionFile{
 		Description: "sequences: entries for an empty trace, complete and correctly digested but for the named fault; refused is null or says which entry is refused and why. " +
-			"recovery: a log as a crash left it, and what recovery does with it. profile and licence are the operator's configuration, licence null where none is set; " +
+			"recovery: a log as a crash left it, and what recovery does with it. profile and licence are the operator's configuration, licence null where none is set; meta.licence of a call is the licence of its attempt, and where there is none the one of now decides; " +
 			"attempts counts the sends made durable before the crash; sends are those that recovery makes.",
 		Sequences: []sequence{
 			accepted("success", genesis, approved, called, done),
@@ -167,6 +167,9 @@ func recoveries() []recovery {
 	begin := func(attempt string) *trace {
 		return newTrace(20).request(`{"amount":5}`).decide(tga.Approve).call(attempt)
 	}
+	under := func(licence string) *trace {
+		return newTrace(20).request(`{"amount":5}`).decide(tga.Approve).callUnder("", licence)
+	}
 	marked := func(t *trace) *trace {
 		return t.note(tga.NoteAttempt, `{"attempt":1,"epoch":"4294967297","executor":"runtime"}`)
 	}
@@ -192,6 +195,11 @@ func recoveries() []recovery {
 		row("crash after the call with its attempt, park", begin(""), strict, "park", 1, actionDoubt, 0),
 		row("crash after an attempt of its own, park", marked(begin(tga.AttemptApart)), strict, "park", 1, actionDoubt, 0),
 		row("crash after the call with its attempt, dedupe_args", begin(""), strict, "dedupe_args", 1, actionRedispatch, 1),
+		// A re-send takes the licence of the attempt and that of now.
+		row("crash after the call with its attempt, dedupe_args then and now", under("dedupe_args"), strict, "dedupe_args", 1, actionRedispatch, 1),
+		row("crash after the call with its attempt, dedupe_args was given later", under("park"), strict, "dedupe_args", 1, actionDoubt, 0),
+		row("crash after the call with its attempt, dedupe_args was taken back", under("dedupe_args"), strict, "park", 1, actionDoubt, 0),
+		row("crash after the call with its attempt, spec-9.3 was chosen later", under("park"), spec, "", 1, actionDoubt, 0),
 		// The request says WRITE: what is attested of a read tool does not cover it.
 		row("crash after the call with its attempt, read_only, call raised to write", begin(""), strict, "read_only", 1, actionDoubt, 0),
 		row("crash after the effect", settled, strict, "park", 1, actionReplay, 0),
