@@ -82,12 +82,12 @@ func TestJudge(t *testing.T) {
 	outcomes := []adapter.Outcome{adapter.Completed, adapter.Failed, adapter.InDoubt, adapter.Running, adapter.Unknown}
 	// A row is what the client was told, a column the last status, in the order of outcomes.
 	grid := map[int]string{
-		0: "LLLLL LNDOL LNDOL LNDOO",
-		1: "CLLLL FFFFL CFDOL CFDOF",
-		2: "XXXXX XXXXX XXXXX XXXXX",
-		3: "XXXXX XXXXX XXXXX XXXXX",
+		0: "LLLLL LN?OL LN?OL LN?OO",
+		1: "CLLLL FFFFL CF?OL CF?OF",
+		2: "DDDDD DDDDD DDDDD DDDDD",
+		3: "DDDDD DDDDD DDDDD DDDDD",
 	}
-	letters := map[byte]Verdict{'X': Doubled, 'L': Lost, 'F': False, 'D': InDoubt, 'O': NoAnswer, 'N': NotRun, 'C': Completed}
+	letters := map[byte]Verdict{'D': Doubled, 'L': Lost, 'F': False, '?': InDoubt, 'O': NoAnswer, 'N': NotRun, 'C': Completed}
 	for charges, rows := range grid {
 		for i, row := range strings.Fields(rows) {
 			for j := range row {
