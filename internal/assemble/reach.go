@@ -40,10 +40,8 @@ type madeOf struct {
 
 // madeOfServer reads what a server of a file is made of.
 func madeOfServer(c *config.Config, s *config.Server) (m madeOf, err error) {
-	m = madeOf{server: *s, dir: c.Path(s.Dir), workspace: c.Path(s.Workspace), aside: c.Path(s.WorkspaceSnapshots), set: c.Path(s.DescriptorSet)}
-	// Others read these, or they are asked for by name.
-	m.server.Trusted, m.server.CallIDs, m.server.Drift = false, nil, ""
-	m.server.Prefix, m.server.Rename, m.server.Allow, m.server.Deny = nil, nil, nil, nil
+	m = madeOf{server: s.Read(), dir: c.Path(s.Dir), workspace: c.Path(s.Workspace), aside: c.Path(s.WorkspaceSnapshots), set: c.Path(s.DescriptorSet)}
+	m.server.Trusted = false // asked for by name
 	if m.headers, err = headers(c, s); err != nil {
 		return m, err
 	}

@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"reflect"
+	"strings"
+)
 
 // Words for what becomes of a key when the daemon reads its file again.
 const (
@@ -58,6 +61,18 @@ var reloadRows = map[string]string{
 	"model":   ReloadUnread,
 	"agent":   ReloadUnread,
 	"gateway": ReloadUnread,
+}
+
+// Read is the server without the keys that the daemon has no use for: one that differs in those alone
+// is the same to it.
+func (s Server) Read() Server {
+	v := reflect.ValueOf(&s).Elem()
+	for _, f := range fieldsOf(v.Type()) {
+		if reloadOf("server."+f.Tag.Get("toml")) == ReloadUnread {
+			v.FieldByIndex(f.Index).SetZero()
+		}
+	}
+	return s
 }
 
 // reloadOf is what a reload makes of a key, "" where no row says it.

@@ -11,7 +11,8 @@ import (
 )
 
 // TestEveryKeyIsAppliedOrRefusedByName changes each key of a file that has them all. Changes names
-// that key and no other, and MayFollow refuses those that take a restart, by their names.
+// that key and no other, and MayFollow refuses those that take a restart, by their names. A server that
+// differs in what the daemon does not read is the same to it.
 func TestEveryKeyIsAppliedOrRefusedByName(t *testing.T) {
 	words := map[string]int{}
 	for _, k := range Keys() {
@@ -29,6 +30,9 @@ func TestEveryKeyIsAppliedOrRefusedByName(t *testing.T) {
 		change(t, reflect.ValueOf(now).Elem(), k.Path)
 		if got := now.Changes(was); !slices.Equal(got, []string{k.Path}) {
 			t.Errorf("%s: the changes are %v", k.Path, got)
+		}
+		if same := reflect.DeepEqual(was.Servers[0].Read(), now.Servers[0].Read()); strings.HasPrefix(k.Path, "server.") && same != (k.Reload == ReloadUnread) {
+			t.Errorf("%s, which is %s: to the daemon the server is the same: %t", k.Path, k.Reload, same)
 		}
 		err := now.MayFollow(was)
 		switch {
