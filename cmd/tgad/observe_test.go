@@ -110,7 +110,7 @@ metrics = "unix:metrics.sock"
 	gateway := start()
 	session := to.session(t)
 	has(to.post(session, call(1, "k1", `"amount":1`)), `"id":1,"result"`)
-	// Who has the same store and governs is not served by rules that approve everything.
+	// Its rules approve everything, so its log is its own.
 	if out, err := command("tgad", "gateway", "--config", "gateway.toml", "--data", "observed").CombinedOutput(); err == nil {
 		t.Errorf("a second gateway has the log too: %s", out)
 	}

@@ -197,7 +197,7 @@ func (q *call) run() {
 		if err == nil {
 			err = q.mirror()
 		}
-		q.hinted()
+		q.hinted(q.conv.life)
 		var key string
 		if err == nil {
 			key, err = q.key()

@@ -311,7 +311,7 @@ func (s seat) pass(way func(*mcpraw.Envelope, ...io.WriterTo) error, env *mcpraw
 		_, waits := f.asked[key]
 		f.mu.Unlock()
 		if own == nil && !waits && bytes.HasPrefix(env.RawID, []byte(`"`+gatePrefix)) {
-			return nil // the fan asked, and does not wait any more
+			return errNoTaker // the fan asked, and does not wait any more
 		}
 		end := EndResult
 		if env.Fault.Present() {

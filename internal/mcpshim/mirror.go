@@ -138,12 +138,12 @@ func (k *catalog) mirrored(ctx context.Context, p *callParams) (mirror, error) {
 
 // hinted finds out what the tool server says of the call's tool, where that is believed. What
 // a definition says that is not the pinned one is not.
-func (q *call) hinted() {
+func (q *call) hinted(ctx context.Context) {
 	c := q.conv
 	if !c.s.opts.TrustHints {
 		return
 	}
-	m, err := c.tools.marks(c.life, q.params)
+	m, err := c.tools.marks(ctx, q.params)
 	if err != nil {
 		c.s.log.Warn("the definitions of the tools cannot be had; no hint counts", "tool", q.params.tool, "error", err)
 	}

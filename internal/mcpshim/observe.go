@@ -196,7 +196,7 @@ func (o *sight) begin() {
 	q, c := o.q, o.q.conv
 	ctx, cancel := context.WithTimeout(c.life, observeWait)
 	defer cancel()
-	q.hinted()
+	q.hinted(ctx)
 	would, meta := WouldSend, tga.Meta{MetaObserved: Observed}
 	if q.tool.Block && c.s.pins.drifted(q.params.tool) != "" {
 		would = WouldBlock

@@ -337,6 +337,19 @@ func (l longLog) Finish(ctx context.Context, trace tga.ID, p runtime.Permit, f r
 	return l.local.Finish(ctx, trace, p, f)
 }
 
+// TestObservedCallDoesNotWaitForDefinitions: a server whose hints are trusted and that never lists its tools.
+func TestObservedCallDoesNotWaitForDefinitions(t *testing.T) {
+	w := newWorld(t)
+	w.observing()
+	w.opts.TrustHints, w.opts.StartTimeout = true, time.Hour
+	if err := os.WriteFile(w.journal+".instead", []byte(`{"jsonrpc":"2.0","method":"notifications/silence"}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := w.start()
+	h.handshake()
+	has(t, h.call("1", "charge", `{"n":1}`), `"text":"ok"`)
+}
+
 // TestObservedDefinitionsAndQuotas: neither refuses a call.
 func TestObservedDefinitionsAndQuotas(t *testing.T) {
 	w := newWorld(t)
