@@ -19,6 +19,9 @@ type Erasure struct {
 	Namespace, Subject string
 	Who                string // asks for it
 	Reason             string // stands in a note, and cannot be erased
+	// Leave leaves out a trace of which something is still to come, or that somebody is at, instead
+	// of refusing the whole.
+	Leave bool
 }
 
 // Erased says what [DB.Erase] did.
@@ -51,8 +54,9 @@ const (
 // store too), and what still has the old bytes on this disk is written anew and wiped.
 //
 // STATE_INVALID_TRANSITION: a trace has not ended, or something is still to come of it.
-// STATE_LOCK_ACQUIRE_FAILED: somebody is at it. NOT_FOUND: it has no entry. Nothing is erased
-// then. After STORE_UNAVAILABLE it may be under way: the same call, or the next open, goes on.
+// STATE_LOCK_ACQUIRE_FAILED: somebody is at it. Nothing is erased then, unless Leave says to leave
+// such a trace out. NOT_FOUND: a trace has no entry; nothing is erased. After STORE_UNAVAILABLE it
+// may be under way: the same call, or the next open, goes on.
 func (db *DB) Erase(ctx context.Context, what Erasure) (done Erased, err error) {
 	if err := db.health.enter(); err != nil {
 		return done, err
@@ -112,6 +116,9 @@ func (a *eraser) plan(ctx context.Context, what Erasure) (m erasing, done Erased
 	}
 	take := func(id tga.ID, t *segment.Trace) error {
 		if err := a.erasable(id, t, timed); err != nil {
+			if what.Leave {
+				return nil
+			}
 			return err
 		}
 		if gone(t) {

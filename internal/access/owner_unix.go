@@ -3,6 +3,7 @@
 package access
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"syscall"
@@ -22,4 +23,13 @@ func self() Process {
 		p.Groups = append(p.Groups, more...)
 	}
 	return p
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }

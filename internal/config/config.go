@@ -20,6 +20,7 @@ type Config struct {
 	Store      Store      `toml:"store"`
 	Keyring    Keyring    `toml:"keyring"`
 	Evidence   Evidence   `toml:"evidence"`
+	Retention  Retention  `toml:"retention"`
 	Redaction  Redaction  `toml:"redaction"`
 	Socket     Socket     `toml:"socket"`
 	Limits     Limits     `toml:"limits"`
@@ -253,7 +254,7 @@ func (c *Config) fill() {
 		// Beside each other as check wants them, where the file has one of the two.
 		{&l.MaxLeaseTTL, max(time.Hour, l.LeaseTTL.D)}, {&l.LeaseTTL, min(30*time.Second, cmp.Or(l.MaxLeaseTTL.D, time.Hour))}, {&l.CallTimeout, 10 * time.Minute},
 		{&l.HeaderTimeout, 5 * time.Second}, {&l.BodyTimeout, 30 * time.Second},
-		{&l.IdleTimeout, 2 * time.Minute}, {&l.DrainTimeout, 30 * time.Second},
+		{&l.IdleTimeout, 2 * time.Minute}, {&l.DrainTimeout, 30 * time.Second}, {&c.Retention.Every, 24 * time.Hour},
 	} {
 		if d.at.D == 0 {
 			d.at.D = d.d

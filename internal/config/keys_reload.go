@@ -24,6 +24,7 @@ var reloadRows = map[string]string{
 	"keyring":   ReloadRestart,
 	"evidence":  ReloadRestart,
 	"redaction": ReloadRestart,
+	"retention": ReloadApplies,
 	"socket":    ReloadRestart,
 
 	"limits":                ReloadApplies,

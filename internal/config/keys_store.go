@@ -48,6 +48,19 @@ var storeRows = []row{
 	{"evidence.place.key", "", "Public key of the witness.", nil},
 	{"evidence.witnesses", "0", "How many witnesses must have signed a checkpoint; with fewer the daemon logs it.", nil},
 
+	{"retention", "", "How long the store keeps what finished calls carried: arguments, answers, documents. Without rules it keeps everything.", nil},
+	{"retention.every", "24h", "Between two looks at the store.", nil},
+	{"retention.seal_after", "", "Finished traces move into compressed segments that long after their end; absent: only by `tgad seal`.", nil},
+	{"retention.archive", "", "Directory that gets an export of what is to be erased, before it is erased.", nil},
+	{"retention.rule", "", "The first rule that matches a finished trace decides. A trace that no rule matches is kept.", nil},
+	{"retention.rule.namespace", "", "Namespace of the calls; absent: any. So it is with each key of a rule.", nil},
+	{"retention.rule.server", "", "Their tool server.", nil},
+	{"retention.rule.tool", "", "Their tool.", nil},
+	{"retention.rule.states", "", "States in which they ended: COMPLETED, FAILED, DENIED.", nil},
+	{"retention.rule.classes", "", "Outcome classes of their ledger records, as `tgad show` says them.", nil},
+	{"retention.rule.erase_after", "", "Time from their end until they are erased; absent: they are kept.", nil},
+	{"retention.rule.drop", "false", "Erase them without an export.", nil},
+
 	{"redaction", "", "What `[tool.redact]` needs.", nil},
 	{"redaction.key_file", "", "Secret of 32 bytes or more, outside of the store, mode 0600: the key of the marks that stand where something was taken out.", nil},
 

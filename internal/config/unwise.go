@@ -45,6 +45,14 @@ func (c *Config) Unwise() (all []Advice) {
 	if c.Evidence.Signs() && len(c.Evidence.Places) == 0 {
 		say("evidence", "no checkpoint leaves the machine: who can rewrite the store can rewrite them too. Name an [[evidence.place]]")
 	}
+	for i, rule := range c.Retention.Rules {
+		if after := rule.EraseAfter.D; after > 0 && after < shortRetention {
+			say(fmt.Sprintf("retention.rule.%d.erase_after", i), "a caller that repeats a call later than %s gets no answer: what the call carried is gone", after)
+		}
+	}
+	if c.Retention.Archive != "" && c.Keyring.Path != "" {
+		say("retention.archive", "exports are not sealed: who can read the directory can read what the key ring would have destroyed")
+	}
 	if c.Gateway.Observes() {
 		say("gateway.mode", "tgad gateway records calls and protects none: a repeated call runs twice, and no rule counts")
 	}

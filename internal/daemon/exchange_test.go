@@ -130,6 +130,12 @@ func TestMessagesMatchTheDocument(t *testing.T) {
 	s := newShop(t)
 	evidence, _, _ := signs(t)
 	b := start(t, evidence+`
+[retention]
+every = "8760h"
+archive = "`+filepath.Join(t.TempDir(), "archive")+`"
+[[retention.rule]]
+server = "nobody's"
+erase_after = "1h"
 [[rule]]
 tool = "ask_people"
 decision = "NEEDS_APPROVAL"
@@ -327,6 +333,8 @@ decision = "APPROVE"
 	}
 	_, err = c.Erase(ctx, client.EraseRequest{Reason: "nothing is named"})
 	refused(err, tga.ValidationError)
+	_, err = client.Retain(ctx, c, client.RetentionRequest{DryRun: true})
+	must(err)
 	refused(c.Unfreeze(ctx, true), tga.ValidationError)
 	refused(c.EndQuarantine(ctx), tga.ValidationError)
 	_, err = client.Reload(ctx, c)

@@ -115,6 +115,7 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 		bodies: newBudget(limits.BodyBudget.N, limits.RequestBytes.N+1),
 	}
 	d.reloads.init(o.Clock(), o.Reload)
+	d.retaining.turn, d.retaining.data = make(chan struct{}, 1), o.Data
 	d.life, d.end = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -194,6 +195,9 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 		d.timers.Go(d.runTimers)
 		if d.can.shared != nil {
 			d.timers.Go(d.takeUpLeft)
+		}
+		if d.can.archive != nil {
+			d.timers.Go(d.retain)
 		}
 	}
 	startCtx, stopStart := context.WithCancel(ctx)

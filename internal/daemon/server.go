@@ -50,6 +50,7 @@ type Daemon struct {
 	turnedAway atomic.Uint64 // connections
 	gate       *gatekeeper
 	reloads    reloads
+	retaining  retaining
 	short      bool // the disk is below its low-water mark, of the goroutine that watches
 
 	inFlight  *places // calls per namespace, with or without somebody who waits
@@ -163,6 +164,7 @@ var routes = []route{
 	{"POST", "/v1/backup", mayAdmin, whenOpen, as(operating.backup)},
 	{"POST", "/v1/seal", mayAdmin, whenReady, as(operating.seal)},
 	{"POST", "/v1/erase", mayAdmin, whenReady, as(operating.erase)},
+	{"POST", "/v1/retention", mayAdmin, whenReady, as(operating.retain)},
 	{"POST", "/v1/unfreeze", mayAdmin, whenOpen, as(operating.unfreeze)},
 	{"POST", "/v1/end-quarantine", mayAdmin, whenReady, as(operating.endQuarantine)},
 	{"POST", "/v1/reload", mayAdmin, whenOpen, as(operating.reload)},

@@ -94,7 +94,7 @@ func powersOf(s Store) (p powers) {
 func (d *Daemon) lacks(path string) error {
 	var what string
 	switch path {
-	case "/v1/backup", "/v1/seal", "/v1/erase":
+	case "/v1/backup", "/v1/seal", "/v1/erase", "/v1/retention":
 		if d.can.archive == nil {
 			what = "no files of its own: back the database up, and keep its partitions"
 		}

@@ -69,7 +69,7 @@ func place(path string, content io.Reader) error {
 		err = os.Rename(tmp, path)
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = access.SyncDir(filepath.Dir(path))
 	}
 	if err == nil {
 		return nil
@@ -81,14 +81,6 @@ func place(path string, content io.Reader) error {
 		return err
 	}
 	return tga.Errorf(tga.StoreUnavailable, "write key ring %s: %w", path, err)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Rotate wraps every key of a ring anew, under another key-encryption key: a copy of the ring

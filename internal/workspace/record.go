@@ -79,7 +79,7 @@ func (k *Keeper) write(r Record) error {
 	if err := os.Rename(temp, k.file(r.Number)); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(k.file(r.Number)))
+	return access.SyncDir(filepath.Dir(k.file(r.Number)))
 }
 
 // rewrite replaces a record, unless it was dropped meanwhile.
@@ -95,14 +95,6 @@ func (k *Keeper) remove(number uint64) error {
 		return err
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // list reads the records, oldest first. One that is damaged is STATE_CHECKSUM_MISMATCH.

@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tgad/tgad/internal/retention"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// retaining is what a daemon knows of the runs of its retention rules.
+type retaining struct {
+	turn   chan struct{} // has one while one is under way
+	data   string        // directory of the store
+	erased atomic.Uint64
+	ended  atomic.Int64 // the newest run, in milliseconds since 1970; 0 = none did
+	failed atomic.Bool  // the newest one did
+}
+
+// retentionLook is how often the daemon looks whether a run is due: the configuration may be another
+// one by then. A first run begins that long after the start, or after `every` where that is shorter.
+const retentionLook = 10 * time.Second
+
+// retain runs the retention rules until the daemon drains.
+func (d *Daemon) retain() {
+	ctx, stop := d.untilDrain()
+	defer stop()
+	if !d.awaitClassified(ctx) {
+		return
+	}
+	newest := d.clock().Add(retentionLook - d.conf().Retention.Every.D) // so much was waited for already
+	for ctx.Err() == nil {
+		every := d.conf().Retention.Every.D
+		pause := time.After(min(every, retentionLook))
+		if now := d.clock(); d.conf().Retention.On() && now.Sub(newest) >= every && d.db.Stats().Frozen == "" {
+			newest = now
+			for more := true; more; {
+				done, err := d.retention(ctx, false)
+				if more = err == nil && done.More; err != nil && ctx.Err() == nil {
+					d.log.Error("the retention rules were not carried out", "error", err)
+				}
+			}
+		}
+		select {
+		case <-pause:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// retention carries the retention rules out once, one at a time.
+func (d *Daemon) retention(ctx context.Context, dry bool) (done retention.Done, err error) {
+	select {
+	case d.retaining.turn <- struct{}{}:
+		defer func() { <-d.retaining.turn }()
+	case <-ctx.Done():
+		return done, ctx.Err()
+	}
+	policy, err := retention.Of(d.conf())
+	if err != nil {
+		return done, err
+	}
+	if err := d.retaining.mayArchive(policy.Archive); err != nil {
+		return done, err
+	}
+	done, err = policy.Run(ctx, struct {
+		Store
+		archive
+	}{d.db, d.can.archive}, tga.MillisOf(d.clock()), dry)
+	if dry {
+		return done, err
+	}
+	erased := 0
+	for i, r := range done.Rules {
+		if erased += r.Erased; r.Erased > 0 {
+			d.log.Info("a retention rule was carried out", "rule", i+1, "due", r.Due, "erased", r.Erased, "archived", r.Archived)
+		}
+	}
+	if done.Unreadable > 0 {
+		d.log.Error("traces that cannot be read are left to no retention rule", "traces", done.Unreadable)
+	}
+	d.retaining.erased.Add(uint64(erased))
+	if !errors.Is(err, context.Canceled) {
+		d.retaining.failed.Store(err != nil)
+		d.retaining.ended.Store(d.clock().UnixMilli())
+	}
+	return done, err
+}
+
+// mayArchive refuses an archive within the store, whose files are the store's alone.
+func (t *retaining) mayArchive(dir string) error {
+	data, err := filepath.Abs(t.data)
+	if dir == "" || err != nil {
+		return err
+	}
+	within, err := filepath.Rel(data, dir)
+	if err == nil && within != ".." && !strings.HasPrefix(within, ".."+string(filepath.Separator)) {
+		return tga.Errorf(tga.ValidationError, "[retention] archive %s is within the store", dir)
+	}
+	return nil
+}
+
+// retain carries the retention rules out now, or says what they would do.
+func (q operating) retain() (any, error) {
+	var m client.RetentionRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	if err := q.everything("carry the retention rules out"); err != nil {
+		return nil, err
+	}
+	if !q.d.conf().Retention.On() {
+		return nil, tga.Errorf(tga.ValidationError, "the configuration has no [[retention.rule]] and no [retention] seal_after: everything is kept")
+	}
+	return run(q.request, "", func(ctx context.Context) (client.Retained, error) {
+		done, err := q.d.retention(ctx, m.DryRun)
+		all := client.Retained{Looked: done.Looked, Unreadable: done.Unreadable, Sealed: done.Sealed, More: done.More, Rules: []client.RetainedRule{}}
+		for i, r := range done.Rules {
+			all.Rules = append(all.Rules, client.RetainedRule{Rule: i + 1, Due: r.Due, Erased: r.Erased, Archived: r.Archived})
+		}
+		return all, err
+	})
+}

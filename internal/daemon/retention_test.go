@@ -1,0 +1,148 @@
+package daemon
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/ndjson"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// retentionBench is a daemon with rules and a clock that the test moves.
+func retentionBench(t *testing.T, config string) (b *bench, ahead *atomic.Int64) {
+	b, ahead = setup(t, config), new(atomic.Int64)
+	b.clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	return b, ahead
+}
+
+// TestRetention: a day later what the rules name is in a file of the archive and gone from the store,
+// which proves as before that it was there. A repeated call is not sent again, and its caller is told.
+// What no rule names, and what is not over, is as it was.
+func TestRetention(t *testing.T) {
+	archive := filepath.Join(t.TempDir(), "archive")
+	b, ahead := retentionBench(t, `
+[retention]
+archive = "`+archive+`"
+[[retention.rule]]
+tool = "balance"
+[[retention.rule]]
+server = "pay"
+classes = ["success", "side_effect_committed"]
+erase_after = "24h"
+`)
+	b.start()
+	paid, err := b.client.Call(t.Context(), charge("paid"))
+	if err != nil || paid.State != tga.Completed {
+		t.Fatal(paid, err)
+	}
+	read := charge("read")
+	read.Tool = "balance"
+	kept, err := b.client.Call(t.Context(), read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.tool.respond(func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) })
+	opaque := charge("doubt")
+	opaque.Tool = "charge_opaque"
+	if _, err := b.client.Call(t.Context(), opaque); tga.CodeOf(err) != tga.EffectInDoubt {
+		t.Fatal(err)
+	}
+	b.tool.respond(nil)
+	entries := func() (all []client.Entry) {
+		for e, err := range b.client.Entries(t.Context(), paid.TraceID, 0, false) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, e)
+		}
+		return all
+	}
+	before := entries()
+
+	retain := func(dry bool, want ...client.RetainedRule) client.Retained {
+		t.Helper()
+		done, err := client.Retain(t.Context(), b.client, client.RetentionRequest{DryRun: dry})
+		if err != nil || len(done.Rules) != len(want) {
+			t.Fatalf("%+v %v", done, err)
+		}
+		for i, r := range done.Rules {
+			r.Archived = ""
+			if r != want[i] {
+				t.Errorf("rule %d: %+v, want %+v", i+1, r, want[i])
+			}
+		}
+		return done
+	}
+	retain(false, client.RetainedRule{Rule: 1}, client.RetainedRule{Rule: 2})
+	ahead.Store(int64(25 * time.Hour))
+	retain(true, client.RetainedRule{Rule: 1}, client.RetainedRule{Rule: 2, Due: 1})
+	if _, err := os.Stat(archive); err == nil {
+		t.Error("a dry run wrote an archive")
+	}
+	file := retain(false, client.RetainedRule{Rule: 1}, client.RetainedRule{Rule: 2, Due: 1, Erased: 1}).Rules[1].Archived
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := ndjson.Verify(strings.NewReader(string(raw))); err != nil || rep.Traces != 1 || rep.Documents != 1 || rep.Erased != 0 {
+		t.Errorf("%+v %v", rep, err)
+	}
+	for i, e := range entries() {
+		if string(e.Entry) != string(before[i].Entry) || string(e.Artifact) != "null" || !strings.Contains(string(raw), string(e.Entry)) {
+			t.Errorf("entry %d: %s %s", i+1, e.Entry, e.Artifact)
+		}
+	}
+	if _, err := b.client.Call(t.Context(), charge("paid")); tga.CodeOf(err) != tga.IdempotencyKeyExpired || b.tool.sends("paid") != 1 {
+		t.Errorf("repeated: %v, %d sends", err, b.tool.sends("paid"))
+	}
+	if again, err := b.client.Call(t.Context(), read); err != nil || string(again.Value) != string(kept.Value) {
+		t.Errorf("kept: %s %v", again.Value, err)
+	}
+	if all, err := b.client.InDoubt(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("in doubt: %+v %v", all, err)
+	}
+	if v, err := b.client.Verify(t.Context(), tga.ID{}); err != nil || !v.OK {
+		t.Errorf("%+v %v", v, err)
+	}
+	if n, ok := b.scrape("tgad_retention_erased_total"), b.scrape("tgad_retention_run_success"); n != 1 || ok != 1 {
+		t.Errorf("%v erased, success %v", n, ok)
+	}
+}
+
+// TestDaemonRetainsByItself: by the rules of now, which a reload brought.
+func TestDaemonRetainsByItself(t *testing.T) {
+	b, ahead := retentionBench(t, "[retention]\nevery = \"1s\"\n[[retention.rule]]\ntool = \"balance\"\n")
+	b.start()
+	if _, err := b.client.Call(t.Context(), charge("paid")); err != nil {
+		t.Fatal(err)
+	}
+	ahead.Store(int64(25 * time.Hour))
+	b.mustReload("retention.rule.tool retention.rule.erase_after retention.rule.drop", "[[retention.rule]]\ntool = \"balance\"\n", "[[retention.rule]]\ntool = \"charge\"\nerase_after = \"24h\"\ndrop = true\n")
+	for end := time.Now().Add(time.Minute); b.scrape("tgad_retention_erased_total") != 1; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing was erased")
+		}
+	}
+}
+
+// TestRetentionIsRefused: without rules, and with an archive that would lie within the store.
+func TestRetentionIsRefused(t *testing.T) {
+	b := start(t, "")
+	if _, err := client.Retain(t.Context(), b.client, client.RetentionRequest{}); tga.CodeOf(err) != tga.ValidationError {
+		t.Error(err)
+	}
+	for _, dir := range []string{"", "/", "/log", "/x/y"} {
+		b := setup(t, "")
+		b.config = strings.Replace(b.config, "[store]", "[retention]\narchive = \""+b.data+dir+"\"\n[[retention.rule]]\nerase_after = \"1s\"\n[store]", 1)
+		b.start()
+		if _, err := client.Retain(t.Context(), b.client, client.RetentionRequest{DryRun: true}); tga.CodeOf(err) != tga.ValidationError || !strings.Contains(err.Error(), "within the store") {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package retention
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/ndjson"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// archive exports traces to a new file of the archive, and returns those that are in it. The file has
+// its name once it is durable and was read back. A trace that cannot be read is not in it: it is left
+// for tgad verify to name.
+//
+// What is written carries the id of its first trace until then. A run that ended in between left the
+// store as it was, so the next one begins with the same trace, and replaces it.
+func (p *Policy) archive(ctx context.Context, s Store, now tga.Millis, ids []tga.ID) (in []tga.ID, name string, err error) {
+	if err := access.MkdirAll(p.Archive); err != nil {
+		return nil, "", archiveFailed(err)
+	}
+	name = filepath.Join(p.Archive, time.UnixMilli(int64(now)).UTC().Format("2006-01-02T150405Z")+"-"+ids[0].String()+".ndjson")
+	if _, err := os.Lstat(name); err == nil {
+		return nil, "", archiveFailed(&fs.PathError{Op: "create", Path: name, Err: fs.ErrExist})
+	}
+	part := filepath.Join(p.Archive, ids[0].String()+".part")
+	if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, "", archiveFailed(err)
+	}
+	f, err := access.Create(part)
+	if err != nil {
+		return nil, "", archiveFailed(err)
+	}
+	in, err = write(ctx, s, f, ids)
+	if err == nil {
+		err = readBack(f, len(in))
+	}
+	err = errors.Join(err, f.Close())
+	if err != nil || len(in) == 0 {
+		return nil, "", errors.Join(err, os.Remove(part))
+	}
+	if err := os.Rename(part, name); err != nil {
+		return nil, "", archiveFailed(err)
+	}
+	if err := access.SyncDir(p.Archive); err != nil {
+		return nil, "", archiveFailed(err)
+	}
+	return in, name, nil
+}
+
+func archiveFailed(err error) error {
+	return tga.Errorf(tga.StoreUnavailable, "the archive of [retention]: %w. Nothing was erased", err)
+}
+
+// write writes those of the traces that can be read, and syncs the file.
+func write(ctx context.Context, s Store, f *os.File, ids []tga.ID) (in []tga.ID, err error) {
+	w := bufio.NewWriterSize(f, 1<<20)
+	for _, id := range ids {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		entries, notes, err := read(ctx, s, id)
+		if tga.CodeOf(err) == tga.StateRecoveryFailed {
+			continue
+		}
+		if err == nil {
+			err = ndjson.Write(w, id, each(entries), each(notes))
+		}
+		if err != nil {
+			return nil, err
+		}
+		in = append(in, id)
+	}
+	if err := errors.Join(ndjson.End(w, len(in)), w.Flush(), f.Sync()); err != nil {
+		return nil, archiveFailed(err)
+	}
+	return in, nil
+}
+
+// read reads a trace whole, its notes first: one that comes in between is then not in it, and none is
+// without the entry that it names.
+func read(ctx context.Context, s Store, id tga.ID) (entries []chain.Entry, notes []tga.Note, err error) {
+	for n, err := range s.Notes(ctx, id, 0) {
+		if err != nil {
+			return nil, nil, err
+		}
+		notes = append(notes, n)
+	}
+	for e, err := range s.Entries(ctx, id, 0) {
+		if err != nil {
+			return nil, nil, err
+		}
+		entries = append(entries, e)
+	}
+	return entries, notes, nil
+}
+
+func each[T any](list []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, v := range list {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// readBack verifies what is in the file: it is all there will be.
+func readBack(f *os.File, traces int) error {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return archiveFailed(err)
+	}
+	rep, err := ndjson.Verify(f)
+	switch {
+	case err != nil:
+		return archiveFailed(err)
+	case rep.Traces != traces:
+		return archiveFailed(tga.Errorf(tga.StateChecksumMismatch, "%s has %d traces, and %d were written", f.Name(), rep.Traces, traces))
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package retention
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// Store is the store whose traces are looked at. [engine.DB] is one.
+type Store interface {
+	Traces(ctx context.Context, after tga.ID) iter.Seq2[chain.Listed, error]
+	Entries(ctx context.Context, trace tga.ID, after uint64) iter.Seq2[chain.Entry, error]
+	Notes(ctx context.Context, trace tga.ID, after uint32) iter.Seq2[tga.Note, error]
+	Record(ctx context.Context, key ledger.Key) (*ledger.Record, error)
+	SealTraces(ctx context.Context, before tga.Millis) (engine.Sealed, error)
+	Erase(ctx context.Context, what engine.Erasure) (engine.Erased, error)
+}
+
+// Done says what a run did, or would do.
+type Done struct {
+	Looked     int // traces
+	Unreadable int // of them; they are left as they are
+	Sealed     int
+	Rules      []Ruled
+	More       bool // one run erases at most so much: the next one goes on
+}
+
+// Ruled says what a rule did.
+type Ruled struct {
+	Due      int    // traces that are old enough
+	Archived string // the file that has them, "" where none was written
+	Erased   int    // at most Due: what somebody was at is left for the next run
+}
+
+// Bounds of one run, for each rule. What is due is remembered by its id.
+var mostDue = 1 << 17 // another value in a test
+
+// share is how much of the time a look through the store may take: a run is nobody's hurry.
+const share = 4
+
+// pause is after how many traces it rests.
+const pause = 256
+
+// Run carries the policy out as of now. Where dry it only says what it would do. Each rule's traces
+// are exported first, and erased once the export is durable and was read back; a run that ends in
+// between leaves an export of traces that the store has too.
+func (p *Policy) Run(ctx context.Context, s Store, now tga.Millis, dry bool) (done Done, err error) {
+	due, done, err := p.look(ctx, s, now)
+	if err != nil || dry {
+		return done, err
+	}
+	for i, ids := range due {
+		if len(ids) > 0 {
+			if err := p.erase(ctx, s, now, i, ids, &done.Rules[i]); err != nil {
+				return done, err
+			}
+		}
+	}
+	if p.SealAfter > 0 {
+		sealed, err := s.SealTraces(ctx, now-tga.Millis(p.SealAfter.Milliseconds()))
+		done.Sealed = sealed.Traces
+		return done, err
+	}
+	return done, nil
+}
+
+// look finds what is due by each rule.
+func (p *Policy) look(ctx context.Context, s Store, now tga.Millis) (due [][]tga.ID, done Done, err error) {
+	due, done.Rules = make([][]tga.ID, len(p.Rules)), make([]Ruled, len(p.Rules))
+	if !p.erases() {
+		return due, done, nil
+	}
+	began := time.Now()
+	for l, err := range s.Traces(ctx, tga.ID{}) {
+		if err != nil {
+			return nil, done, err
+		}
+		if done.Looked++; done.Looked%pause == 0 {
+			if err := rest(ctx, (share-1)*time.Since(began)); err != nil {
+				return nil, done, err
+			}
+			began = time.Now()
+		}
+		if l.Err != nil {
+			done.Unreadable++
+			continue
+		}
+		if !l.State.Terminal() || l.Server == "" { // an erased trace names no server
+			continue
+		}
+		i, err := p.rule(&l.Listing, func() (ledger.Class, error) { return class(ctx, s, &l.Listing) })
+		switch {
+		case err != nil:
+			return nil, done, err
+		case i < 0 || !p.Rules[i].due(l.Since, now):
+		case len(due[i]) == mostDue:
+			done.More = true
+		default:
+			due[i] = append(due[i], l.TraceID)
+			done.Rules[i].Due++
+		}
+	}
+	return due, done, nil
+}
+
+func rest(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(min(d, time.Second)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// class is the outcome of the key that a trace's call has; 0 where there is none.
+func class(ctx context.Context, s Store, l *chain.Listing) (ledger.Class, error) {
+	if l.Key == "" {
+		return 0, nil
+	}
+	r, err := s.Record(ctx, ledger.Key{Namespace: l.Namespace, Server: l.Server, Tool: l.Tool, Key: l.Key})
+	if err != nil || r == nil {
+		return 0, err
+	}
+	return r.Class, nil
+}
+
+// erase exports what is due by a rule and erases it.
+func (p *Policy) erase(ctx context.Context, s Store, now tga.Millis, i int, ids []tga.ID, done *Ruled) (err error) {
+	r := &p.Rules[i]
+	if !r.Drop {
+		if ids, done.Archived, err = p.archive(ctx, s, now, ids); err != nil || len(ids) == 0 {
+			return err
+		}
+	}
+	erased, err := s.Erase(ctx, engine.Erasure{
+		Traces: ids, Leave: true, Who: "retention",
+		Reason: fmt.Sprintf("[[retention.rule]] %d of the configuration: erase_after %s", i+1, r.EraseAfter),
+	})
+	done.Erased = erased.Traces
+	return err
+}
