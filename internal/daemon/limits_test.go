@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -228,7 +229,8 @@ func TestSlowRequestsEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(conn, c.sent); err != nil && name != "long" {
+		// On a busy machine the time for a header can be over before the first byte of it is written.
+		if _, err := io.WriteString(conn, c.sent); err != nil && name != "long" && !(name == "header" && errors.Is(err, syscall.EPIPE)) {
 			t.Fatal(err)
 		}
 		answer, err := io.ReadAll(conn) // until the daemon hangs up

@@ -69,7 +69,11 @@ func TestModelSettlesADoubt(t *testing.T) {
 			doubt := h.call("1", "charge", args, row.meta)
 			has(t, doubt, "OUTCOME UNKNOWN", settleTool)
 			trace := w.traceOf(doubt)
-			has(t, h.ask("2", "tools/list", `{}`), `"name":"`+settleTool+`"`, `"name":"`+doubtTool+`"`)
+			list := h.ask("2", "tools/list", `{}`)
+			if strings.Contains(list, "not sent: the tool server is gone") { // seen before its end was: the next one has another server
+				list = h.ask("200", "tools/list", `{}`)
+			}
+			has(t, list, `"name":"`+settleTool+`"`, `"name":"`+doubtTool+`"`)
 			has(t, h.call("3", settleTool, settle(trace, row.outcome, row.more)), "recorded as decided by a model")
 			effect := ""
 			for e, err := range c.Entries(t.Context(), trace, 0, false) {
