@@ -122,8 +122,8 @@ func TestDaemonRetainsByItself(t *testing.T) {
 	if _, err := b.client.Call(t.Context(), charge("paid")); err != nil {
 		t.Fatal(err)
 	}
-	ahead.Store(int64(25 * time.Hour))
-	b.mustReload("retention.rule.tool retention.rule.erase_after retention.rule.drop", "[[retention.rule]]\ntool = \"balance\"\n", "[[retention.rule]]\ntool = \"charge\"\nerase_after = \"24h\"\ndrop = true\n")
+	ahead.Store(int64(2 * time.Hour))
+	b.mustReload("retention.rule.tool retention.rule.erase_after retention.rule.drop", "[[retention.rule]]\ntool = \"balance\"\n", "[[retention.rule]]\ntool = \"charge\"\nerase_after = \"1h\"\ndrop = true\n")
 	for end := time.Now().Add(time.Minute); b.scrape("tgad_retention_erased_total") != 1; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("nothing was erased")

@@ -41,6 +41,7 @@ func (p *Policy) archive(ctx context.Context, s Store, now tga.Millis, ids []tga
 	}
 	in, err = write(ctx, s, f, ids)
 	if err == nil {
+		written(f)
 		err = readBack(f, len(in))
 	}
 	err = errors.Join(err, f.Close())
@@ -59,6 +60,8 @@ func (p *Policy) archive(ctx context.Context, s Store, now tga.Millis, ids []tga
 func archiveFailed(err error) error {
 	return tga.Errorf(tga.StoreUnavailable, "the archive of [retention]: %w. Nothing was erased", err)
 }
+
+var written = func(*os.File) {} // a test damages the file
 
 // write writes those of the traces that can be read, and syncs the file.
 func write(ctx context.Context, s Store, f *os.File, ids []tga.ID) (in []tga.ID, err error) {

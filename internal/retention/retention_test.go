@@ -257,6 +257,21 @@ func TestNothingIsErasedBeforeItIsArchived(t *testing.T) {
 		func() error { return errors.Join(os.Remove(dir), os.Rename(aside, dir)) })
 	part := filepath.Join(dir, all[0].String()+".part")
 	refused("a directory has the name", func() error { return os.MkdirAll(filepath.Join(part, "x"), 0o700) }, func() error { return os.RemoveAll(part) })
+	for what, change := range map[string]func(*os.File) error{
+		"a byte of it is another one": func(f *os.File) error { _, err := f.WriteAt([]byte{'#'}, 200); return err },
+		"it is cut":                   func(f *os.File) error { return f.Truncate(100) },
+		"it is empty":                 func(f *os.File) error { return f.Truncate(0) },
+	} {
+		undo := retention.Damage(func(f *os.File) {
+			if err := change(f); err != nil {
+				t.Error(err)
+			}
+		})
+		refused(what, func() error { return nil }, func() error { undo(); return nil })
+		if left, _ := filepath.Glob(filepath.Join(dir, "*.part")); len(left) > 0 {
+			t.Errorf("%s: left: %v", what, left)
+		}
+	}
 
 	if err := os.WriteFile(part, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
