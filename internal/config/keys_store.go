@@ -57,7 +57,7 @@ var storeRows = []row{
 	{"retention.rule.server", "", "Their tool server.", nil},
 	{"retention.rule.tool", "", "Their tool.", nil},
 	{"retention.rule.states", "", "States in which they ended: COMPLETED, FAILED, DENIED.", nil},
-	{"retention.rule.classes", "", "Outcome classes of their ledger records, as `tgad show` says them.", nil},
+	{"retention.rule.classes", "", "Classes of their outcomes: success, side_effect_committed, retryable_failure, permanent_failure, compensatable_failure, compensated, not_sent.", nil},
 	{"retention.rule.erase_after", "", "Time from their end until they are erased; absent: they are kept.", nil},
 	{"retention.rule.drop", "false", "Erase them without an export.", nil},
 
