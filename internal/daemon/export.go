@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bytes"
-	"iter"
 	"net/http"
 	"slices"
 	"time"
@@ -110,22 +109,11 @@ func (x *exporting) trace(t *chain.Trace) error {
 		}
 		entries = append(entries, e)
 	}
-	if err := ndjson.Write(x, t.ID, each(entries), each(t.Notes)); err != nil {
+	if err := ndjson.WriteLists(x, t.ID, entries, t.Notes); err != nil {
 		return err
 	}
 	x.traces++
 	return nil
-}
-
-// each yields the elements of a list, as from a store that finds no fault.
-func each[T any](list []T) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, v := range list {
-			if !yield(v, nil) {
-				return
-			}
-		}
-	}
 }
 
 // checkTalos reports whether the public Talos schemas take the artifact of an entry.

@@ -49,6 +49,22 @@ func Write(w io.Writer, id tga.ID, entries iter.Seq2[chain.Entry, error], notes 
 	return x.err
 }
 
+// WriteLists is [Write] of a trace that was read whole.
+func WriteLists(w io.Writer, id tga.ID, entries []chain.Entry, notes []tga.Note) error {
+	return Write(w, id, each(entries), each(notes))
+}
+
+// each yields the elements of a list, as from a store that finds no fault.
+func each[T any](list []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, v := range list {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
 // End writes the line that ends an export of so many traces. Without it the export was cut
 // off, and [Verify] says so.
 func End(w io.Writer, traces int) error {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"time"
@@ -75,7 +74,7 @@ func write(ctx context.Context, s Store, f *os.File, ids []tga.ID) (in []tga.ID,
 			continue
 		}
 		if err == nil {
-			err = ndjson.Write(w, id, each(entries), each(notes))
+			err = ndjson.WriteLists(w, id, entries, notes)
 		}
 		if err != nil {
 			return nil, err
@@ -104,16 +103,6 @@ func read(ctx context.Context, s Store, id tga.ID) (entries []chain.Entry, notes
 		entries = append(entries, e)
 	}
 	return entries, notes, nil
-}
-
-func each[T any](list []T) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, v := range list {
-			if !yield(v, nil) {
-				return
-			}
-		}
-	}
 }
 
 // readBack verifies what is in the file: it is all there will be.
