@@ -4,16 +4,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/COMPARE.md anew, from the file that it names")
+var update = flag.Bool("update", false, "write the tables of docs/COMPARE.md and docs/WHY.md anew, from the file that the first names")
 
 // TestTablesOfThePage: docs/COMPARE.md has the tables of the committed run that it names, and says of it what
-// is so.
+// is so. docs/WHY.md has a part of the same run.
 func TestTablesOfThePage(t *testing.T) {
 	const name = "../../docs/COMPARE.md"
 	page, err := os.ReadFile(name)
@@ -45,14 +46,50 @@ func TestTablesOfThePage(t *testing.T) {
 			t.Errorf("the page says that no engine lost a call or spoke falsely: %v", res.Err())
 		}
 	}
-	want := place.ReplaceAllString(string(page), "${1}"+markdown(Rows(results))+markdown(PointRows(results))+"\n${3}")
+	pageHas(t, name, place, "${1}"+markdown(Rows(results))+markdown(PointRows(results))+"\n${3}")
+	pageHas(t, "../../docs/WHY.md", regexp.MustCompile(`(?s)(<!-- short table of the run that COMPARE.md names -->\n).*(<!-- end -->)`), "${1}"+markdown(shortRows(results))+"\n${2}")
+}
+
+// pageHas wants a page to have a table in its place, or puts it there.
+func pageHas(t *testing.T, name string, place *regexp.Regexp, table string) {
+	t.Helper()
+	page, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !place.Match(page) {
+		t.Fatalf("%s has no place for the table", name)
+	}
+	want := place.ReplaceAllString(string(page), table)
 	if *update {
 		if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	} else if want != string(page) {
-		t.Errorf("%s does not have the tables of %s: go test ./internal/killtest -run TestTablesOfThePage -update", name, m[2])
+		t.Errorf("%s does not have the table of the run: go test ./internal/killtest -run TestTablesOfThePage -update", name)
 	}
+}
+
+// shortRows are the orders of each engine that were paid twice, and those that are left in doubt, in both worlds.
+func shortRows(results []*Result) [][]string {
+	rows := [][]string{{"engine", "orders", "paid twice, without keys", "in doubt, without keys", "paid twice, with keys", "in doubt, with keys"}}
+	of := map[string]map[string]*Counts{}
+	var engines []string
+	for _, res := range results {
+		if of[res.Engine] == nil {
+			of[res.Engine] = map[string]*Counts{}
+			engines = append(engines, res.Engine)
+		}
+		of[res.Engine][res.World] = res.All
+	}
+	for _, engine := range engines {
+		row := []string{engine, fmt.Sprint(of[engine][Plain].Calls)}
+		for _, world := range []string{Plain, Keyed} {
+			row = append(row, fmt.Sprint(of[engine][world].Became[Doubled.String()]), fmt.Sprint(of[engine][world].Became[InDoubt.String()]))
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 // markdown is a table of these rows, the header first.
