@@ -24,7 +24,7 @@ import (
 )
 
 // documented are the pages whose command lines are run.
-var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/TELEMETRY.md", "docs/UI.md", "docs/CONFIG.md", "docs/INSTALL.md", "docs/TORTURE.md", "docs/COMPARE.md", "docs/WHY.md", "docs/COOKBOOK.md"}
+var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/TELEMETRY.md", "docs/UI.md", "docs/CONFIG.md", "docs/INSTALL.md", "docs/TORTURE.md", "docs/COMPARE.md", "docs/WHY.md", "docs/COOKBOOK.md", "docs/TUTORIAL.md"}
 
 var (
 	fences   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
@@ -75,6 +75,7 @@ var ranElsewhere = map[string]string{
 	"make cross":           "a target; CI runs it",
 	"make adapters":        "a target; make accept runs it, and then their tests",
 	"make torture-compare": "a target; it takes half an hour",
+	"make tgad":            "a target; make run builds the same",
 
 	"go tool pprof -top cpu.pprof":                         "Go's own; it would be compiled for it",
 	"go tool trace":                                        "Go's own, likewise",
