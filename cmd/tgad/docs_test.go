@@ -24,7 +24,7 @@ import (
 )
 
 // documented are the pages whose command lines are run.
-var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/TELEMETRY.md", "docs/UI.md", "docs/CONFIG.md", "docs/INSTALL.md", "docs/TORTURE.md", "docs/COMPARE.md", "docs/WHY.md", "docs/COOKBOOK.md", "docs/TUTORIAL.md"}
+var documented = []string{"README.md", "docs/OPERATIONS.md", "docs/MCP.md", "docs/STATE.md", "docs/EVIDENCE.md", "docs/SCALE.md", "docs/TELEMETRY.md", "docs/UI.md", "docs/CONFIG.md", "docs/INSTALL.md", "docs/TORTURE.md", "docs/COMPARE.md", "docs/WHY.md", "docs/COOKBOOK.md", "docs/TUTORIAL.md", "docs/SESSION.md"}
 
 var (
 	fences   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
@@ -188,6 +188,7 @@ var ranElsewhere = map[string]string{
 	"tgad resolve":   "a verb alone; run with its arguments",
 	"tgad abandon":   "a verb alone; run with its arguments",
 	"tgad mcp":       "a verb alone; run with a server",
+	"tgad mcp --":    "TestSessionOfThePage",
 	"tgad backup":    "a verb alone; run with its arguments",
 	"tgad serve":     "a verb alone; run with its arguments",
 }
