@@ -20,7 +20,7 @@ SOCKET  ?= /tmp/tgad-run/tgad.sock
 test pg race fuzz cost size lint crash: export CGO_ENABLED ?= 0
 race: export CGO_ENABLED = 1
 
-.PHONY: release packages build tgad run demo test pg race fuzz crash torture adapters torture-compare interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
+.PHONY: release packages site build tgad run demo test pg race fuzz crash torture adapters torture-compare interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
 
 build: tgad ## bin/tgad, a static binary, with bin/tgad-lab and bin/tgad-postgres, which some of its verbs start
 	cd engine/postgres && CGO_ENABLED=0 $(GO) build -tags '$(TAGS)' -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/ ./cmd/tgad-postgres
@@ -141,6 +141,10 @@ release: ## dist/, everything of a release of the newest commit; KEY is a file w
 packages: ## makes a release for this machine, and installs it on machines with systemd; root, minutes
 	bash packaging/install.sh
 	cd packaging && $(GO) vet ./... && $(GO) test -count=1 -timeout 1h ./...
+
+# In the module of packages, for what makes HTML of Markdown is not linked into tgad either.
+site: ## dist/site, the documentation as static pages; every link is followed
+	cd packaging && CGO_ENABLED=0 $(GO) run ./site -root $(CURDIR) -out $(abspath dist/site)
 
 lint: ## vet and staticcheck
 	$(GO) vet ./...
