@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
 
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime"

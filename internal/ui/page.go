@@ -8,7 +8,6 @@ import (
 	"unicode/utf8"
 
 	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
 
 	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/schemas/tga"

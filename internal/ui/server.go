@@ -16,7 +16,6 @@ import (
 	"time"
 
 	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
 
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"

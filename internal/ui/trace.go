@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
 
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime/client"
