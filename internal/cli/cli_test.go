@@ -110,7 +110,7 @@ func TestShorten(t *testing.T) {
 func TestInterruptEndsVerify(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, head := range []string{"{}\n", segmentMagic + strings.Repeat("x", 100)} {
+	for _, head := range []string{"{}\n", "TGADSEG\n" + strings.Repeat("x", 100)} {
 		file := filepath.Join(t.TempDir(), "file")
 		if err := os.WriteFile(file, []byte(head), 0o600); err != nil {
 			t.Fatal(err)

@@ -1,17 +1,15 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"sync/atomic"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/doctor"
+	"github.com/tgad/tgad/internal/logfile"
 	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/internal/segment"
 	"github.com/tgad/tgad/runtime/client"
@@ -52,23 +50,17 @@ func (s *Streams) VerifyPath(ctx context.Context, path string) (Verdict, error) 
 		return Verdict{}, err
 	}
 	defer f.Close()
-	watched := interruptible{ctx, f, new(atomic.Int64)}
-	defer s.Watch(ctx, func(context.Context) string {
-		return fmt.Sprintf("verify: %d of %d MiB read", watched.read.Load()>>20, st.Size()>>20)
-	})()
-	head := make([]byte, len(segmentMagic))
-	n, err := f.ReadAt(head, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
+	watched := logfile.NewReader(ctx, f)
+	defer s.Watch(ctx, func(context.Context) string { return watched.Progress("verify") })()
+	is, err := segment.Is(watched)
+	if err != nil {
 		return Verdict{}, err
 	}
-	if bytes.Equal(head[:n], []byte(segmentMagic)) {
-		return verifySegment(watched, st.Size(), path)
+	if is {
+		return verifySegment(ctx, watched, st.Size(), path)
 	}
-	return verifyExport(watched, path)
+	return verifyExport(ctx, watched, path)
 }
-
-// segmentMagic starts a segment file (docs/FORMAT.md).
-const segmentMagic = "TGADSEG\n"
 
 func (s *Streams) verifyStore(ctx context.Context, dir string) (v Verdict, err error) {
 	v = Verdict{What: "store", Path: dir}
@@ -125,37 +117,11 @@ func (v *Verdict) found(err error) error {
 	return nil
 }
 
-// interruptible is a file that is not read any more once ctx is over: a long file would
-// keep the process at work after an interrupt.
-type interruptible struct {
-	ctx  context.Context
-	file *os.File
-	read *atomic.Int64 // bytes so far
-}
-
-func (f interruptible) Read(p []byte) (int, error) {
-	if err := f.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := f.file.Read(p)
-	f.read.Add(int64(n))
-	return n, err
-}
-
-func (f interruptible) ReadAt(p []byte, at int64) (int, error) {
-	if err := f.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := f.file.ReadAt(p, at)
-	f.read.Add(int64(n))
-	return n, err
-}
-
-func verifySegment(f interruptible, size int64, path string) (Verdict, error) {
+func verifySegment(ctx context.Context, f *logfile.Reader, size int64, path string) (Verdict, error) {
 	v := Verdict{What: "segment", Path: path}
 	report, err := segment.Verify(f, size, chain.NoKeys{})
-	if f.ctx.Err() != nil {
-		return v, f.ctx.Err()
+	if ctx.Err() != nil {
+		return v, ctx.Err()
 	}
 	if err != nil {
 		return v, v.found(err)
@@ -164,11 +130,11 @@ func verifySegment(f interruptible, size int64, path string) (Verdict, error) {
 	return v, nil
 }
 
-func verifyExport(f interruptible, path string) (Verdict, error) {
+func verifyExport(ctx context.Context, f *logfile.Reader, path string) (Verdict, error) {
 	v := Verdict{What: "export", Path: path}
 	report, err := ndjson.Verify(f)
-	if f.ctx.Err() != nil {
-		return v, f.ctx.Err()
+	if ctx.Err() != nil {
+		return v, ctx.Err()
 	}
 	if err != nil {
 		return v, v.found(err)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -116,7 +117,7 @@ func (q *request) entries() (any, error) {
 			if err != nil {
 				return err
 			}
-			if err := s.line(entryOf(&e)); err != nil {
+			if err := s.line(story.Said(&e)); err != nil {
 				return err
 			}
 			after = e.Seq
@@ -203,7 +204,7 @@ func (q *request) logLine(l chain.Leaf) (*client.LogLine, error) {
 			if e.Seq >= l.FirstSeq+uint64(l.Entries) {
 				break
 			}
-			m.Entries = append(m.Entries, entryOf(&e))
+			m.Entries = append(m.Entries, story.Said(&e))
 		}
 	}
 	if l.Notes > 0 {

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"iter"
 	"net/http"
-	"strconv"
 
+	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -156,9 +156,8 @@ func (q listing) mayList(l chain.Listed) bool {
 // describe tells what a trace is about. One that cannot be read is listed with the
 // reason.
 func (q listing) describe(l chain.Listed) client.OpenTrace {
-	m := openTrace(l.OpenTrace)
+	m := story.Listed(l.Listing)
 	m.Held = q.d.db.Holder(l.TraceID) == ledger.HolderAlive
-	m.ToolServer, m.ToolName, m.IdempotencyKey, m.ToolCallID = l.Server, l.Tool, l.Key, l.ToolCallID
 	if l.Err != nil {
 		p := problemOf(l.Err)
 		m.Problem = &p
@@ -166,16 +165,9 @@ func (q listing) describe(l chain.Listed) client.OpenTrace {
 	return m
 }
 
-func openTrace(o chain.OpenTrace) client.OpenTrace {
-	return client.OpenTrace{
-		TraceID: o.TraceID, Namespace: o.Namespace, State: o.State.String(), Since: o.Since, Deadline: o.Deadline,
-	}
-}
-
 // classified is an open trace as recovery sees it.
 func classified(c runtime.Classified) client.OpenTrace {
-	m := openTrace(c.OpenTrace)
-	m.ToolServer, m.ToolName, m.IdempotencyKey, m.ToolCallID = c.Server, c.Tool, c.Key, c.ToolCallID
+	m := story.Listed(chain.Listing{OpenTrace: c.OpenTrace, Server: c.Server, Tool: c.Tool, Key: c.Key, ToolCallID: c.ToolCallID})
 	m.Held, m.Window = c.Held, string(c.Window)
 	if c.Record != nil {
 		m.Attempts = c.Record.Attempts.Count
@@ -207,7 +199,7 @@ func (q *request) timeline() (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		m.Entries = append(m.Entries, entryOf(&e))
+		m.Entries = append(m.Entries, story.Said(&e))
 	}
 	for i := range t.Notes {
 		m.Notes = append(m.Notes, t.Notes[i].AppendCanonical(nil))
@@ -224,29 +216,6 @@ func (q *request) timeline() (any, error) {
 		m.Approval = approvalOf(a)
 	}
 	return m, nil
-}
-
-// entryOf is an entry as it travels: the canonical bytes that were hashed, unchanged.
-func entryOf(e *chain.Entry) client.Entry {
-	m := client.Entry{
-		Entry: e.AppendCanonical(nil), Committed: e.Committed,
-		Epoch: strconv.FormatUint(uint64(e.Epoch), 10),
-	}
-	if e.Artifact != nil {
-		m.Artifact = e.Artifact.Canonical
-	}
-	for _, doc := range e.Documents {
-		d := client.Document{Pointer: doc.Pointer, SizeBytes: int64(len(doc.Data)), Hash: tga.Sum(doc.Data), Erased: doc.Erased}
-		if doc.Erased && e.Artifact != nil && e.Artifact.Effect != nil {
-			for _, h := range e.Artifact.Effect.DocumentHashes {
-				if h.Pointer == doc.Pointer {
-					d.SizeBytes, d.Hash = max(h.SizeBytes, 0), h.Hash
-				}
-			}
-		}
-		m.Documents = append(m.Documents, d)
-	}
-	return m
 }
 
 func (q *request) state() (any, error) {

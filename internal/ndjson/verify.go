@@ -2,6 +2,7 @@ package ndjson
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 
@@ -33,9 +34,24 @@ type Watch struct {
 	// Single says that there is one export: a line behind its end, which could begin another one,
 	// is SCHEMA_VIOLATION.
 	Single bool
-	Entry  func(tga.LogEntry)
+	Entry  func(*chain.Entry) // with its artifact and its documents
 	Note   func(tga.Note)
-	Trace  func(*chain.Trace) // after its entries and notes
+	Trace  func(*chain.Trace, Place) // after its entries and notes
+}
+
+// Place is where the lines of a trace are: so many bytes, after so many.
+type Place struct{ At, Size int64 }
+
+// ReadTrace reads a trace whose lines are all that r has, as [VerifyEach] does.
+func ReadTrace(r io.Reader) (entries []chain.Entry, notes []tga.Note, err error) {
+	var end bytes.Buffer
+	if err := End(&end, 1); err != nil {
+		return nil, nil, err
+	}
+	_, err = VerifyEach(io.MultiReader(r, &end), Watch{
+		Single: true, Entry: func(e *chain.Entry) { entries = append(entries, *e) }, Note: func(n tga.Note) { notes = append(notes, n) },
+	})
+	return entries, notes, err
 }
 
 // VerifyEach is [Verify] for who wants to know what there was.
@@ -61,6 +77,7 @@ type verifier struct {
 	watch  Watch
 	report Report
 	size   int64 // bytes of the lines of the current trace
+	read   int64 // bytes of all lines
 	ended  bool  // the newest line is an end
 	before int   // traces before the newest end
 
@@ -77,7 +94,7 @@ func (v *verifier) line() ([]byte, error) {
 	var b []byte
 	for {
 		part, err := v.in.ReadSlice('\n')
-		v.size += int64(len(part))
+		v.size, v.read = v.size+int64(len(part)), v.read+int64(len(part))
 		b = append(b, part...)
 		if err := checkSize(len(b), v.size); err != nil {
 			return nil, err
@@ -195,7 +212,7 @@ func (v *verifier) apply() error {
 	}
 	v.report.Entries++
 	if v.watch.Entry != nil {
-		v.watch.Entry(v.entry.LogEntry)
+		v.watch.Entry(v.entry)
 	}
 	if v.entry.Artifact == nil {
 		v.report.Erased++
@@ -277,7 +294,7 @@ func (v *verifier) head(l line) error {
 	}
 	v.report.Traces++
 	if v.watch.Trace != nil {
-		v.watch.Trace(t)
+		v.watch.Trace(t, Place{v.read - v.size, v.size})
 	}
 	v.trace, v.size = nil, 0
 	return nil

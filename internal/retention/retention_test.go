@@ -124,7 +124,7 @@ func archived(t *testing.T, dir string) (traces map[tga.ID]int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = ndjson.VerifyEach(raw, ndjson.Watch{Single: true, Entry: func(e tga.LogEntry) {
+		_, err = ndjson.VerifyEach(raw, ndjson.Watch{Single: true, Entry: func(e *chain.Entry) {
 			if e.Seq == 1 {
 				traces[e.TraceID]++
 			}

@@ -61,6 +61,15 @@ func Open(r io.ReaderAt, size int64, keys chain.Keys) (*Reader, error) {
 	return &Reader{r: r, keys: keys, footer: f, fileSum: t.fileSum}, nil
 }
 
+// Is reports whether a file begins as a segment does.
+func Is(r io.ReaderAt) (bool, error) {
+	head := make([]byte, len(headerMagic))
+	if n, err := r.ReadAt(head, 0); n < len(head) && err != io.EOF {
+		return false, tga.Errorf(tga.StoreUnavailable, "read a segment: %w", err)
+	}
+	return string(head) == headerMagic, nil
+}
+
 // Digest returns the digest of the file as the trailer says it.
 func (r *Reader) Digest() tga.Digest { return r.fileSum }
 

@@ -76,3 +76,34 @@ func foldEntry(said *client.Entry, document Documents) (*chain.Entry, error) {
 	}
 	return e, nil
 }
+
+// Said is an entry as a daemon says it: the canonical bytes that were hashed, unchanged.
+func Said(e *chain.Entry) client.Entry {
+	m := client.Entry{
+		Entry: e.AppendCanonical(nil), Committed: e.Committed,
+		Epoch: strconv.FormatUint(uint64(e.Epoch), 10),
+	}
+	if e.Artifact != nil {
+		m.Artifact = e.Artifact.Canonical
+	}
+	for _, doc := range e.Documents {
+		d := client.Document{Pointer: doc.Pointer, SizeBytes: int64(len(doc.Data)), Hash: tga.Sum(doc.Data), Erased: doc.Erased}
+		if doc.Erased && e.Artifact != nil && e.Artifact.Effect != nil {
+			for _, h := range e.Artifact.Effect.DocumentHashes {
+				if h.Pointer == doc.Pointer {
+					d.SizeBytes, d.Hash = max(h.SizeBytes, 0), h.Hash
+				}
+			}
+		}
+		m.Documents = append(m.Documents, d)
+	}
+	return m
+}
+
+// Listed is what a list shows of a trace.
+func Listed(l chain.Listing) client.OpenTrace {
+	return client.OpenTrace{
+		TraceID: l.TraceID, Namespace: l.Namespace, State: l.State.String(), Since: l.Since, Deadline: l.Deadline,
+		ToolServer: l.Server, ToolName: l.Tool, IdempotencyKey: l.Key, ToolCallID: l.ToolCallID,
+	}
+}

@@ -62,8 +62,14 @@ func Standing(t *chain.Trace) string {
 // InDoubt says, from the log alone, whether a call may have been sent and has no
 // effect. A call that is being run right now looks the same.
 func InDoubt(t *chain.Trace) bool {
+	_, ok := Doubt(t)
+	return ok
+}
+
+// Doubt is the ledger's record of a call that is [InDoubt].
+func Doubt(t *chain.Trace) (rec ledger.Record, ok bool) {
 	if t.Head.State != tga.Executing {
-		return false
+		return rec, false
 	}
 	var at tga.LogEntry
 	for _, e := range t.Entries {
@@ -72,7 +78,7 @@ func InDoubt(t *chain.Trace) bool {
 		}
 	}
 	rec, touches, err := ledger.FromTrace(t.Call, at.Seq, 0, at.TS, nil, 0, t.Notes)
-	return err == nil && touches && rec.InDoubt()
+	return rec, err == nil && touches && rec.InDoubt()
 }
 
 // Key is the idempotency key of a trace that has a request or a call.

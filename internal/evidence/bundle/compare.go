@@ -5,11 +5,12 @@ import (
 	"slices"
 
 	"github.com/tgad/tgad/internal/evidence/tree"
+	"github.com/tgad/tgad/internal/ndjson"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
 
-func (v *verifier) entry(e tga.LogEntry) {
+func (v *verifier) entry(e *chain.Entry) {
 	t := v.of(e.TraceID)
 	t.entries = append(t.entries, e.Digest)
 }
@@ -22,7 +23,7 @@ func (v *verifier) note(n tga.Note) {
 	}
 }
 
-func (v *verifier) trace(c *chain.Trace) {
+func (v *verifier) trace(c *chain.Trace, _ ndjson.Place) {
 	t := v.of(c.ID)
 	t.State = c.Head.State
 	if v.trust.Append != nil {

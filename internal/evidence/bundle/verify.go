@@ -45,6 +45,7 @@ type Report struct {
 	Others     int // leaves among them that are of no trace: see [tree.Leaf.OfTrace]
 	Traces     []Trace
 	Export     ndjson.Report
+	At         int64 // where the lines of the traces begin, in bytes; 0 where it was not read so far
 }
 
 // The verdicts on a bundle that [Verify] does not refuse.
@@ -120,7 +121,7 @@ type traced struct {
 }
 
 func (v *verifier) run() error {
-	first := []byte(nil)
+	first, at := []byte(nil), int64(0)
 	for first == nil {
 		v.line++
 		b, err := readLine(v.in)
@@ -146,11 +147,12 @@ func (v *verifier) run() error {
 		case kind == "evidence", kind == "hand_over", kind == "checkpoint", kind == "prefix":
 			err = tga.Errorf(tga.SchemaViolation, "a line of kind %q that is not in its place", kind)
 		default:
-			first = append(b, '\n')
+			first, v.report.At = append(b, '\n'), at
 		}
 		if err != nil {
 			return err
 		}
+		at += int64(len(b)) + 1
 	}
 	if v.trust.Old != nil && v.report.GrewFrom == 0 {
 		if err := v.grewFrom(nil); err != nil {
@@ -176,6 +178,15 @@ func (v *verifier) tell() {
 			v.trust.Append(l, v.traces[l.TraceID].whole)
 		}
 	}
+}
+
+// Is reports whether a file begins as evidence does.
+func Is(r io.ReaderAt) (bool, error) {
+	head := make([]byte, len(`{"kind":"evidence"`))
+	if n, err := r.ReadAt(head, 0); n < len(head) && err != io.EOF {
+		return false, tga.Errorf(tga.StoreUnavailable, "read: %w", err)
+	}
+	return kindOf(head) == "evidence", nil
 }
 
 func (v *verifier) begin(b []byte) error {

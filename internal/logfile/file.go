@@ -1,0 +1,288 @@
+package logfile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"os"
+	"slices"
+
+	"github.com/tgad/tgad/internal/evidence/bundle"
+	"github.com/tgad/tgad/internal/ndjson"
+	"github.com/tgad/tgad/internal/segment"
+	"github.com/tgad/tgad/internal/story"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// The kinds of file.
+const (
+	Segment  = "segment"
+	Export   = "export"
+	Evidence = "evidence file"
+)
+
+// File is an open file. Its methods may be called from any number of goroutines.
+type File struct {
+	Path, Kind string
+	// Fault is why the file is not what it should be; nil where all of it verified. What was found to
+	// be right before the fault is shown.
+	Fault error
+	// Proved and NotProved say what an evidence file proves, in sentences.
+	Proved, NotProved []string
+
+	// Found counts what verified.
+	Found struct{ Traces, Entries, Notes int }
+
+	file    *os.File
+	size    int64
+	segment *segment.Reader // nil where it is none, or its footer cannot be read
+	list    []listed        // in the order of the ids
+}
+
+// listed is a trace of the file.
+type listed struct {
+	client.OpenTrace
+	doubt bool
+	place ndjson.Place // of its lines; none of a segment
+	seq   uint64       // of its head
+	notes uint32
+}
+
+// Open opens a file and verifies all of it. An error means that it could not be looked at.
+func Open(ctx context.Context, path string, watch func(*Reader) (stop func())) (f *File, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, tga.Errorf(tga.NotFound, "open the file: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, file.Close())
+		}
+	}()
+	st, err := file.Stat()
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "%w", err)
+	}
+	if !st.Mode().IsRegular() {
+		return nil, tga.Errorf(tga.ValidationError, "%s is no file: name a segment, an export or an evidence file; --data DIR shows a store", path)
+	}
+	f = &File{Path: path, Kind: Export, file: file, size: st.Size()}
+	in := NewReader(ctx, file)
+	defer watch(in)()
+	if f.Fault = f.read(in); ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if tga.CodeOf(f.Fault) == tga.StoreUnavailable {
+		return nil, f.Fault
+	}
+	f.sort()
+	return f, nil
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.file.Close() }
+
+// read verifies the file and lists its traces. The error is what is wrong with it.
+func (f *File) read(in *Reader) error {
+	if is, err := segment.Is(in); err != nil || is {
+		f.Kind = Segment
+		return cmp.Or(err, f.readSegment(in))
+	}
+	is, err := bundle.Is(in)
+	if err != nil || !is {
+		return cmp.Or(err, f.readLines(in, 0))
+	}
+	f.Kind = Evidence
+	report, err := bundle.Verify(io.NewSectionReader(in, 0, f.size), bundle.Trust{})
+	if err == nil {
+		f.Proved, f.NotProved = report.Words()
+	}
+	if report.At == 0 {
+		return err
+	}
+	return cmp.Or(err, f.readLines(in, report.At))
+}
+
+func (f *File) readSegment(in *Reader) error {
+	var err error
+	if f.segment, err = segment.Open(in, f.size, chain.NoKeys{}); err == nil {
+		f.segment = f.segment.On(f.file) // what is read later does not end with the opening
+	}
+	_, found := segment.Walk(in, f.size, chain.NoKeys{}, func(_ *segment.Trace, t *chain.Trace) error {
+		f.Found.Traces, f.Found.Entries, f.Found.Notes = f.Found.Traces+1, f.Found.Entries+int(t.Head.Seq), f.Found.Notes+int(t.NoteHead.Number)
+		f.add(t, ndjson.Place{})
+		return nil
+	})
+	return cmp.Or(err, found)
+}
+
+// readLines reads an export that begins at an offset.
+func (f *File) readLines(in *Reader, at int64) error {
+	var notes []tga.Note // of the trace that is read
+	report, err := ndjson.VerifyEach(io.NewSectionReader(in, at, f.size-at), ndjson.Watch{
+		Note: func(n tga.Note) { notes = append(notes, n) },
+		Trace: func(t *chain.Trace, place ndjson.Place) {
+			t.Notes, notes = notes, nil
+			place.At += at
+			f.add(t, place)
+			t.Notes = nil
+		},
+	})
+	f.Found.Traces, f.Found.Entries, f.Found.Notes = report.Traces, report.Entries, report.Notes
+	return err
+}
+
+// add lists a trace that was found to be right.
+func (f *File) add(t *chain.Trace, place ndjson.Place) {
+	l := listed{OpenTrace: story.Listed(t.Listing()), place: place, seq: t.Head.Seq, notes: t.NoteHead.Number}
+	if rec, ok := story.Doubt(t); ok {
+		l.doubt, l.Attempts, l.Doubt = true, rec.Attempts.Count, &client.Doubt{Since: l.Since}
+	}
+	f.list = append(f.list, l)
+}
+
+// sort orders the traces by their ids. Exports can be put one behind the other, and a later one has more of
+// a trace: the longest is shown.
+func (f *File) sort() {
+	slices.SortFunc(f.list, func(a, b listed) int {
+		return cmp.Or(slices.Compare(a.TraceID[:], b.TraceID[:]), cmp.Compare(b.seq, a.seq), cmp.Compare(b.notes, a.notes))
+	})
+	f.list = slices.CompactFunc(f.list, func(a, b listed) bool { return a.TraceID == b.TraceID })
+}
+
+// find is the place of a trace in the list.
+func (f *File) find(id tga.ID) (int, bool) {
+	return slices.BinarySearchFunc(f.list, id, func(l listed, id tga.ID) int { return slices.Compare(l.TraceID[:], id[:]) })
+}
+
+// trace reads a trace of the file.
+func (f *File) trace(id tga.ID) (entries []chain.Entry, notes []tga.Note, err error) {
+	i, ok := f.find(id)
+	switch {
+	case !ok:
+		return nil, nil, tga.Errorf(tga.NotFound, "the file has no trace %s that verifies", id).In(id)
+	case f.Kind != Segment:
+		entries, notes, err = ndjson.ReadTrace(io.NewSectionReader(f.file, f.list[i].place.At, f.list[i].place.Size))
+	default:
+		var t segment.Trace
+		if t, err = f.sealed(id); err != nil {
+			break
+		}
+		entries = t.Entries
+		for _, n := range t.Notes {
+			notes = append(notes, n.Note)
+		}
+	}
+	if err == nil && (len(entries) == 0 || entries[0].TraceID != id) {
+		err = tga.Errorf(tga.StateChecksumMismatch, "the file has another trace now where it had %s", id).In(id)
+	}
+	return entries, notes, err
+}
+
+// errFound ends the search of a segment.
+var errFound = errors.New("found")
+
+// sealed reads a trace of a segment: where its footer is not to be trusted, from the beginning on.
+func (f *File) sealed(id tga.ID) (found segment.Trace, err error) {
+	if f.segment != nil && f.Fault == nil {
+		return f.segment.Trace(id)
+	}
+	_, err = segment.Walk(f.file, f.size, chain.NoKeys{}, func(t *segment.Trace, _ *chain.Trace) error {
+		if t.ID != id {
+			return nil
+		}
+		found = *t
+		return errFound
+	})
+	if errors.Is(err, errFound) {
+		return found, nil
+	}
+	return found, cmp.Or(err, error(tga.Errorf(tga.NotFound, "the file has trace %s no more", id).In(id)))
+}
+
+// Ready implements the view's source. A file is there once it is open.
+func (f *File) Ready(context.Context) error { return nil }
+
+// InDoubt returns the calls that may have been sent and of which the file has no effect.
+func (f *File) InDoubt(context.Context) (all []client.OpenTrace, err error) {
+	for _, l := range f.list {
+		if l.doubt {
+			all = append(all, l.OpenTrace)
+		}
+	}
+	return all, nil
+}
+
+// Approvals returns none: a file does not say who is asked.
+func (f *File) Approvals(context.Context) ([]client.Approval, error) { return nil, nil }
+
+// Traces yields the traces of the file.
+func (f *File) Traces(_ context.Context, q client.TracesQuery) iter.Seq2[client.OpenTrace, error] {
+	return func(yield func(client.OpenTrace, error) bool) {
+		from, found := f.find(q.After)
+		if found {
+			from++
+		}
+		for _, l := range f.list[from:] {
+			state, err := tga.ParseState(l.State)
+			if err == nil && !q.All && state.Terminal() || q.State != "" && l.State != q.State || q.Namespace != "" && l.Namespace != q.Namespace {
+				continue
+			}
+			if !yield(l.OpenTrace, err) {
+				return
+			}
+		}
+	}
+}
+
+// Request returns what a trace was asked for.
+func (f *File) Request(_ context.Context, id tga.ID) (*tga.Artifact, error) {
+	entries, _, err := f.trace(id)
+	if err != nil {
+		return nil, err
+	}
+	if a := entries[0].Artifact; a != nil {
+		return a, nil
+	}
+	return nil, tga.Errorf(tga.NotFound, "the request of trace %s is erased", id).In(id)
+}
+
+// Trace returns everything about one trace.
+func (f *File) Trace(_ context.Context, id tga.ID) (m client.Timeline, err error) {
+	entries, notes, err := f.trace(id)
+	if err != nil {
+		return m, err
+	}
+	l, _ := f.find(id)
+	m = client.Timeline{TraceID: id, Namespace: f.list[l].Namespace, Deadline: f.list[l].Deadline}
+	if a := entries[0].Artifact; a != nil {
+		m.PlanID = a.PlanID
+	}
+	for i := range entries {
+		m.Entries = append(m.Entries, story.Said(&entries[i]))
+	}
+	for i := range notes {
+		m.Notes = append(m.Notes, notes[i].AppendCanonical(nil))
+	}
+	return m, nil
+}
+
+// Document returns the bytes of a stored document.
+func (f *File) Document(_ context.Context, id tga.ID, pointer string) ([]byte, tga.Digest, error) {
+	entries, _, err := f.trace(id)
+	if err != nil {
+		return nil, tga.Digest{}, err
+	}
+	for _, e := range entries {
+		for _, d := range e.Documents {
+			if d.Pointer == pointer && !d.Erased {
+				return d.Data, tga.Sum(d.Data), nil
+			}
+		}
+	}
+	return nil, tga.Digest{}, tga.Errorf(tga.NotFound, "trace %s has no document %.80q", id, pointer).In(id)
+}
