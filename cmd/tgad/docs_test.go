@@ -93,6 +93,9 @@ var ranElsewhere = map[string]string{
 	"npx -y @some/server":  "the server alone, without tgad",
 	"tgad demo":            "demo.txtar",
 	"tgad ui":              "TestViewInABrowser",
+	"tgad ui FILE":         "TestViewOfAFile",
+	"tgad evidence verify": "evidence.txtar",
+
 	"tgad torture":         "torture.txtar",
 	"tgad torture --store": "a flag alone; run with an engine",
 	"tgad torture compare": "a verb alone; run with its flags",

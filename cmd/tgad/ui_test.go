@@ -9,6 +9,7 @@ import (
 	"net/http/cookiejar"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -53,6 +54,48 @@ func TestViewInABrowser(t *testing.T) {
 	}
 	if out, code := p.run("ui", "--listen", "0.0.0.0:0"); code != 1 || !strings.Contains(out, "VALIDATION_ERROR") {
 		t.Errorf("a view for everybody: %d %s", code, out)
+	}
+}
+
+// TestViewOfAFile starts the view of an export without its store, and of one that is damaged.
+func TestViewOfAFile(t *testing.T) {
+	p := newProcess(t)
+	p.start()
+	res, err := p.client.Call(t.Context(), runtime.Request{Server: "payments", Tool: "charge", Key: "order-17", Args: []byte(`{"account":"acme","amount":5}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "all.ndjson")
+	if out, code := p.run("export", "--socket", p.socket, "-o", file); code != 0 {
+		t.Fatalf("export: %d %s", code, out)
+	}
+	p.end(syscall.SIGTERM)
+	call := "/traces/" + res.TraceID.String()
+	get, end := p.view("ui", file)
+	if status, page := get(call); status != http.StatusOK || !strings.Contains(page, "order-17") || !strings.Contains(page, "all.ndjson (export): 1 calls, 4 entries") {
+		t.Errorf("the file: %d %s", status, page)
+	}
+	if code := end(); code != 0 {
+		t.Errorf("the view of a file ends with %d", code)
+	}
+	raw, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, raw[:len(raw)-30], 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	get, end = p.view("ui", file)
+	if status, page := get("/"); status != http.StatusOK || !strings.Contains(page, "This file is damaged") || !strings.Contains(page, "line ") {
+		t.Errorf("the damaged file: %d %s", status, page)
+	}
+	if code := end(); code != 0 {
+		t.Errorf("the view of a damaged file ends with %d", code)
+	}
+	for want, args := range map[string][]string{"NOT_FOUND": {"ui", file + ".none"}, "--data DIR shows a store": {"ui", p.data}, "not both": {"ui", file, "--data", p.data}} {
+		if out, code := p.run(args...); code == 0 || !strings.Contains(out, want) {
+			t.Errorf("%v: %d %s", args, code, out)
+		}
 	}
 }
 

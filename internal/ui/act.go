@@ -46,16 +46,16 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 			vote.About, err = tga.ParseDigest(shown)
 		}
 		if err == nil {
-			res, err = s.log.Decide(r.Context(), id, vote)
+			res, err = s.do.Decide(r.Context(), id, vote)
 		}
 	case "abandon":
-		res, err = s.log.Abandon(r.Context(), id, why)
+		res, err = s.do.Abandon(r.Context(), id, why)
 	case "ran", "failed", "not-run":
 		// Who settled it is the peer, which the daemon knows.
 		known := story.Known[verb]
 		word := runtime.Resolution{Reply: runtime.Reply{Status: known.Status, Class: known.Class}, Evidence: []byte(why)}
 		if word.Attempts, err = attempts(shown); err == nil {
-			res, err = s.log.Resolve(r.Context(), id, word)
+			res, err = s.do.Resolve(r.Context(), id, word)
 		}
 	default:
 		http.NotFound(w, r)

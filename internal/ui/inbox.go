@@ -91,7 +91,7 @@ func (s *Server) doubt(r *http.Request, t client.OpenTrace) g.Node {
 		h.P(text(clause(d.Cause, "It may have run, and no answer is on record"))), args,
 		h.Dl(
 			fact("in doubt", when(d.Since)), fact("attempts", g.Textf("%d", t.Attempts)), fact("key", text(t.IdempotencyKey)),
-			fact("licence", g.Text(d.Licence)),
+			g.If(d.Licence != "", fact("licence", g.Text(d.Licence))),
 			g.If(d.Probes > 0, fact("the tool was asked", text(fmt.Sprintf("%d times, last: %s", d.Probes, d.Answer)))),
 			g.If(d.Next != 0, fact("asked again", when(d.Next))),
 			g.If(len(d.Settles) > 0, fact("what ends it", text(strings.Join(d.Settles, ", ")))),

@@ -36,7 +36,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for _, err := range s.log.Log(ctx, client.Newest, true) {
+		for _, err := range s.do.Log(ctx, client.Newest, true) {
 			if err != nil {
 				if ctx.Err() == nil {
 					s.opts.Logger.Debug("the log is not followed any more", "error", err)

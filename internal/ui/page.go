@@ -26,16 +26,50 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, title 
 		h.Body(g.If(!s.opts.ReadOnly, g.Attr("hx-ext", "sse")), g.If(!s.opts.ReadOnly, g.Attr("sse-connect", "/live")),
 			h.A(h.Class("skip"), h.Href("#main"), g.Text("Skip to the content")),
 			h.Header(h.Nav(h.Aria("label", "Views"),
-				h.Strong(g.Text("tgad")), tab(r, "/", words.inbox), tab(r, "/traces", words.traces),
+				h.Strong(g.Text("tgad")), s.tabs(r),
 			)),
-			h.Main(h.ID("main"), h.H1(g.Text(title)), g.If(s.opts.ReadOnly, h.P(h.Class("say"), g.Text(words.readOnly))), g.Group(body)),
+			h.Main(h.ID("main"), h.H1(g.Text(title)), s.about(), g.Group(body)),
 			h.Footer(g.Text("tgad "+s.opts.Version)),
 		),
 	)))
 }
 
+// tabs lead to the views that there are of what is shown.
+func (s *Server) tabs(r *http.Request) g.Node {
+	calls := "/traces"
+	if s.opts.About != nil {
+		calls += "?all=1" // what a file has is finished, most of it
+	}
+	return g.Group{tab(r, "/", words.inbox), tab(r, calls, words.traces)}
+}
+
 func tab(r *http.Request, path, name string) g.Node {
-	return h.A(h.Href(path), g.If(r.URL.Path == path, h.Aria("current", "page")), g.Text(name))
+	at, _, _ := strings.Cut(path, "?")
+	return h.A(h.Href(path), g.If(r.URL.Path == at, h.Aria("current", "page")), g.Text(name))
+}
+
+// about says what is shown, where that is no store that somebody has open.
+func (s *Server) about() g.Node {
+	a := s.opts.About
+	switch {
+	case a == nil && s.opts.ReadOnly:
+		return h.P(h.Class("say"), g.Text(words.readOnly))
+	case a == nil:
+		return g.Group{}
+	}
+	fault := g.Node(g.Group{})
+	if a.Fault != nil {
+		fault = h.Div(h.Class("problem"), h.Role("alert"), h.P(g.Text(words.damaged)), h.P(text(a.Fault.Error())))
+	}
+	return g.Group{h.P(h.Class("say"), text(a.Words), g.Text(" "+words.readFile)), fault, sentences(words.proved, a.Proved), sentences(words.notProved, a.NotProved)}
+}
+
+// sentences are a list under its title, folded up.
+func sentences(title string, lines []string) g.Node {
+	if len(lines) == 0 {
+		return g.Group{}
+	}
+	return h.Details(h.Summary(g.Text(title)), h.Ul(g.Map(lines, func(line string) g.Node { return h.Li(text(line)) })))
 }
 
 // render makes all of the answer before it sends any: what fails half-way is no page.

@@ -25,7 +25,7 @@ import (
 //go:embed assets/ui.css assets/ui.js assets/icon.svg assets/htmx.min.js assets/sse.min.js
 var assets embed.FS
 
-// Log is what the view asks of a daemon; [client.Client] has it.
+// Log is what the view shows: [client.Client] has it, and [logfile.File].
 type Log interface {
 	Ready(ctx context.Context) error
 	InDoubt(ctx context.Context) ([]client.OpenTrace, error)
@@ -34,6 +34,10 @@ type Log interface {
 	Traces(ctx context.Context, q client.TracesQuery) iter.Seq2[client.OpenTrace, error]
 	Trace(ctx context.Context, id tga.ID) (client.Timeline, error)
 	Document(ctx context.Context, trace tga.ID, pointer string) ([]byte, tga.Digest, error)
+}
+
+// Daemon is what the view asks of who can change something; [client.Client] has it.
+type Daemon interface {
 	Log(ctx context.Context, after string, follow bool) iter.Seq2[client.LogLine, error]
 	Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution) (runtime.Result, error)
 	Abandon(ctx context.Context, trace tga.ID, reason string) (runtime.Result, error)
@@ -43,13 +47,22 @@ type Log interface {
 // Options configure a [Server]. The zero value is ready to use.
 type Options struct {
 	ReadOnly bool         // no actions: the store is at rest
+	About    *About       // says on each page what is shown; nil says nothing
 	Logger   *slog.Logger // nil discards
 	Version  string
+}
+
+// About is what is said of a file on each page.
+type About struct {
+	Words             string
+	Proved, NotProved []string // of evidence
+	Fault             error    // what is wrong with it
 }
 
 // Server is the view. It serves one person.
 type Server struct {
 	log   Log
+	do    Daemon // nil where nothing can be done
 	opts  Options
 	mux   *http.ServeMux
 	cross *http.CrossOriginProtection
@@ -66,6 +79,9 @@ func New(log Log, o Options) *Server {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{log: log, opts: o, mux: http.NewServeMux(), cross: http.NewCrossOriginProtection(), link: rand.Text()}
+	if s.do, _ = log.(Daemon); s.do == nil {
+		s.opts.ReadOnly = true
+	}
 	s.mux.HandleFunc("GET /login", s.login)
 	s.mux.HandleFunc("GET /assets/{name}", s.asset)
 	s.mux.HandleFunc("GET /{$}", s.inbox)
@@ -73,8 +89,10 @@ func New(log Log, o Options) *Server {
 	s.mux.HandleFunc("GET /traces/{id}", s.trace)
 	s.mux.HandleFunc("GET /traces/{id}/raw", s.raw)
 	s.mux.HandleFunc("GET /traces/{id}/document", s.document)
-	s.mux.HandleFunc("GET /live", s.live)
-	s.mux.HandleFunc("POST /traces/{id}/{verb}", s.act)
+	if s.do != nil {
+		s.mux.HandleFunc("GET /live", s.live)
+		s.mux.HandleFunc("POST /traces/{id}/{verb}", s.act)
+	}
 	return s
 }
 

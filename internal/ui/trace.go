@@ -67,7 +67,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case said.Approval != nil:
 		act = s.approval(r, *said.Approval)
-	case story.InDoubt(t) && !said.Held:
+	case story.InDoubt(t) && !said.Held && !s.opts.ReadOnly:
 		act = h.Section(h.H2(g.Text(words.whatHappened)), s.settling(r, said.TraceID))
 	}
 	s.page(w, r, http.StatusOK, "Call "+said.TraceID.String(),

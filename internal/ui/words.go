@@ -8,6 +8,7 @@ var words = struct {
 	inbox, traces, inDoubt, approvals, nothing, empty, moreCalls  string
 	oldToken, noReason, why, whyHint, readOnly, noVerify, problem string
 	all, raw, download, cut, redacted, whatHappened, atWork       string
+	readFile, damaged, proved, notProved                          string
 }{
 	foreignHost: "This address is not this machine's. Open the link that tgad ui printed.",
 	foreignSite: "Another site sent this request. It was refused, and nothing was done.",
@@ -34,6 +35,11 @@ var words = struct {
 	download:    "download",
 	redacted:    "Some of it was taken out before it was stored.",
 	cut:         "Cut here. The rest is in the download.",
+
+	readFile:  "It can be looked at, and nothing can be done.",
+	damaged:   "This file is damaged, or is not what it says. Only what was found to be right before the fault is shown.",
+	proved:    "What the file proves",
+	notProved: "What it does not prove",
 
 	whatHappened: "What happened to it?",
 	atWork:       "Its executor may still be about to send it. Whether it ran is not certain before its time is over.",
