@@ -36,6 +36,11 @@ func foldFrom(ctx context.Context, store runtime.AttachmentReader, id tga.ID) (*
 	if len(records) == 0 {
 		return nil, tga.Errorf(tga.NotFound, "no turn %s", id)
 	}
+	return foldRecords(id, records, ops)
+}
+
+// foldRecords makes a turn of its records, and of what its tools did to the state.
+func foldRecords(id tga.ID, records []Record, ops []storedOps) (*turn, error) {
 	t := &turn{j: &journal{id: id}, decision: map[string]decidedBody{}, ops: ops, redone: map[int]bool{}}
 	for _, rec := range records {
 		if err := t.apply(rec); err != nil {

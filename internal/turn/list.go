@@ -35,18 +35,23 @@ func ListOpen(ctx context.Context, store runtime.AttachmentReader) ([]OpenTurn, 
 		if err != nil {
 			return nil, err
 		}
-		phase, _ := t.phase()
-		o := OpenTurn{
-			InteractionID: id, InvocationID: t.init.InvocationID, Agent: t.init.AgentName, SessionID: t.init.SessionID,
-			TurnNumber: t.init.TurnNumber, Phase: phase, Since: t.init.StartedAt,
-		}
-		if w := t.waits; w != nil {
-			o.Waiting, o.Reason = w.Failure.Code, w.Failure.Message
-			if w.TraceID != nil {
-				o.TraceID = *w.TraceID
-			}
-		}
-		out = append(out, o)
+		out = append(out, t.listed())
 	}
 	return out, nil
+}
+
+// listed is what a list shows of the turn.
+func (t *turn) listed() OpenTurn {
+	phase, _ := t.phase()
+	o := OpenTurn{
+		InteractionID: t.id(), InvocationID: t.init.InvocationID, Agent: t.init.AgentName, SessionID: t.init.SessionID,
+		TurnNumber: t.init.TurnNumber, Phase: phase, Since: t.init.StartedAt,
+	}
+	if w := t.waits; w != nil {
+		o.Waiting, o.Reason = w.Failure.Code, w.Failure.Message
+		if w.TraceID != nil {
+			o.TraceID = *w.TraceID
+		}
+	}
+	return o
 }

@@ -40,7 +40,11 @@ func (s *Server) tabs(r *http.Request) g.Node {
 	if s.opts.About != nil {
 		calls += "?all=1" // what a file has is finished, most of it
 	}
-	return g.Group{tab(r, "/", words.inbox), tab(r, calls, words.traces)}
+	tabs := g.Group{tab(r, "/", words.inbox), tab(r, calls, words.traces)}
+	if s.kept != nil {
+		tabs = append(tabs, tab(r, "/turns", words.turns), tab(r, "/states", words.states))
+	}
+	return tabs
 }
 
 func tab(r *http.Request, path, name string) g.Node {

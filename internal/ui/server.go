@@ -62,7 +62,8 @@ type About struct {
 // Server is the view. It serves one person.
 type Server struct {
 	log   Log
-	do    Daemon // nil where nothing can be done
+	do    Daemon                   // nil where nothing can be done
+	kept  runtime.AttachmentReader // what agents keep; nil of a file, which has none of it
 	opts  Options
 	mux   *http.ServeMux
 	cross *http.CrossOriginProtection
@@ -89,6 +90,12 @@ func New(log Log, o Options) *Server {
 	s.mux.HandleFunc("GET /traces/{id}", s.trace)
 	s.mux.HandleFunc("GET /traces/{id}/raw", s.raw)
 	s.mux.HandleFunc("GET /traces/{id}/document", s.document)
+	if s.kept, _ = log.(runtime.AttachmentReader); s.kept != nil {
+		s.mux.HandleFunc("GET /turns", s.turns)
+		s.mux.HandleFunc("GET /turns/{id}", s.turn)
+		s.mux.HandleFunc("GET /states", s.states)
+		s.mux.HandleFunc("GET /states/{id}/{number}", s.state)
+	}
 	if s.do != nil {
 		s.mux.HandleFunc("GET /live", s.live)
 		s.mux.HandleFunc("POST /traces/{id}/{verb}", s.act)

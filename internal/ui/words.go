@@ -9,6 +9,8 @@ var words = struct {
 	oldToken, noReason, why, whyHint, readOnly, noVerify, problem string
 	all, raw, download, cut, redacted, whatHappened, atWork       string
 	readFile, damaged, proved, notProved                          string
+	turns, noTurns, states, noStates, boundaries, noBoundaries    string
+	unchanged, nothingUndone, rollback                            string
 }{
 	foreignHost: "This address is not this machine's. Open the link that tgad ui printed.",
 	foreignSite: "Another site sent this request. It was refused, and nothing was done.",
@@ -40,6 +42,16 @@ var words = struct {
 	damaged:   "This file is damaged, or is not what it says. Only what was found to be right before the fault is shown.",
 	proved:    "What the file proves",
 	notProved: "What it does not prove",
+
+	turns:         "Turns",
+	noTurns:       "There is no turn here.",
+	states:        "Working states",
+	noStates:      "The store has no working state.",
+	boundaries:    "The state can go back to before each of these, the newest first.",
+	noBoundaries:  "No boundary is kept.",
+	unchanged:     "It changed nothing.",
+	nothingUndone: "Nothing is taken back.",
+	rollback:      "Going back takes the files of the state, so it is done on the command line, while no process has the store:",
 
 	whatHappened: "What happened to it?",
 	atWork:       "Its executor may still be about to send it. Whether it ran is not certain before its time is over.",

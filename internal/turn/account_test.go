@@ -1,0 +1,88 @@
+package turn_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/tgad/tgad/internal/turn"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestAccountTellsTheTurn: every record is told, in its order, with the messages, the call and the change of
+// the state.
+func TestAccountTellsTheTurn(t *testing.T) {
+	w := newWorld(t)
+	res := w.run("call count {}")
+	a, err := turn.Tell(t.Context(), w.db, res.InvocationID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := turn.Records(t.Context(), w.db, res.InvocationID)
+	if err != nil || len(records) != len(a.Steps) {
+		t.Fatalf("%d records, %d told, %v", len(records), len(a.Steps), err)
+	}
+	var said []string
+	calls, changes := 0, 0
+	for i, s := range a.Steps {
+		if s.Digest != records[i].Digest {
+			t.Errorf("step %d is another record", i)
+		}
+		for _, m := range s.Said {
+			said = append(said, string(m.Role)+" "+m.Plain())
+		}
+		for _, e := range s.Executions {
+			if calls++; e.Name != "count" || e.TraceID.IsZero() {
+				t.Errorf("the call is %+v", e)
+			}
+		}
+		if s.Transaction != nil {
+			changes += len(s.Transaction.Changes)
+		}
+	}
+	if got := strings.Join(said, "; "); got != "user call count {}; assistant ; tool {\"n\":1}" || calls != 1 || changes != 2 {
+		t.Errorf("said %q, %d calls, %d changes", got, calls, changes)
+	}
+	if !a.Ended || a.Failed || a.Next != res.InteractionID || !a.Previous.IsZero() || a.Usage.Total != 15 {
+		t.Errorf("%+v", a.Listed)
+	}
+	if last, err := turn.Tell(t.Context(), w.db, res.InteractionID); err != nil || last.Previous != res.InvocationID || !last.Next.IsZero() {
+		t.Errorf("the last turn: %v", err)
+	}
+	if _, err := turn.Tell(t.Context(), w.db, tga.ID{1}); tga.CodeOf(err) != tga.NotFound {
+		t.Errorf("a turn that there is not: %v", err)
+	}
+}
+
+// TestListHasEveryTurn: those that have ended too, and nothing else that a store keeps in its streams. One
+// whose journal does not verify is there with the reason, and the others are whole.
+func TestListHasEveryTurn(t *testing.T) {
+	w := newWorld(t)
+	want := map[tga.ID]bool{}
+	for _, text := range []string{"call count {}", "done x"} {
+		res := w.run(text)
+		want[res.InvocationID], want[res.InteractionID] = true, true
+	}
+	all, err := turn.List(context.Background(), w.db)
+	if err != nil || len(all) != len(want) {
+		t.Fatalf("%d turns, want %d, %v", len(all), len(want), err)
+	}
+	for _, l := range all {
+		if !want[l.InteractionID] || l.Err != nil || !l.Ended || l.Failed || l.Agent != "helper" || l.SessionID != "s" {
+			t.Errorf("%+v", l)
+		}
+	}
+	for name, damage := range map[string]func([]byte) []byte{
+		"changed": func(b []byte) []byte { b[len(b)-3]++; return b }, "none": nil,
+	} {
+		broken, err := turn.List(context.Background(), &damaged{Store: w.db, number: 3, damage: damage})
+		if err != nil || len(broken) != len(want) {
+			t.Fatalf("%s: %d turns, %v", name, len(broken), err)
+		}
+		for _, l := range broken {
+			if !want[l.InteractionID] || l.Err == nil {
+				t.Errorf("%s: %+v", name, l)
+			}
+		}
+	}
+}

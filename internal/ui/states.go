@@ -1,0 +1,234 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	g "maragu.dev/gomponents"
+
+	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/workstate"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// states lists the working states of a store.
+func (s *Server) states(w http.ResponseWriter, r *http.Request) {
+	list, err := workstate.States(r.Context(), s.kept)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	var rows []g.Node
+	for _, st := range list {
+		name := stateName(st.ID, st.Number)
+		rows = append(rows, h.Tr(h.Td(h.A(h.Class("id"), h.Href(statePath(st.ID, st.Number)), g.Text(name))), h.Td(h.Code(g.Text(st.Root.String()[:12]))),
+			h.Td(g.Textf("%d", st.Boundaries)), h.Td(g.Textf("%d", st.Open)), h.Td(text(st.Forked))))
+	}
+	s.page(w, r, http.StatusOK, words.states,
+		g.If(len(rows) == 0, h.P(h.Class("say"), g.Text(words.noStates))),
+		g.If(len(rows) > 0, table([]string{"State", "Root", "Boundaries", "Open", "Forked at"}, rows)))
+}
+
+// stateName is the name of a state as the command line has it.
+func stateName(id tga.ID, number uint32) string {
+	if number == 0 {
+		return id.String()
+	}
+	return fmt.Sprintf("%s/%d", id, number)
+}
+
+func statePath(id tga.ID, number uint32) string { return fmt.Sprintf("/states/%s/%d", id, number) }
+
+// state is one working state: the boundaries to which it can go back, or what one of them changed.
+func (s *Server) state(w http.ResponseWriter, r *http.Request) {
+	id, err := tga.ParseID(r.PathValue("id"))
+	var number uint64
+	if err == nil {
+		if number, err = strconv.ParseUint(r.PathValue("number"), 10, 24); err != nil {
+			err = tga.Errorf(tga.ValidationError, "the number of a fork: %w", err)
+		}
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	st, err := workstate.Inspect(r.Context(), s.kept, id, uint32(number), workstate.Options{Ring: math.MaxInt})
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	if call := r.URL.Query().Get("call"); call != "" {
+		s.boundary(w, r, st, call)
+		return
+	}
+	list := st.List()
+	slices.Reverse(list)
+	s.page(w, r, http.StatusOK, "Working state "+stateName(st.ID(), st.Number()),
+		h.P(g.Text(words.boundaries)), g.If(len(list) == 0, h.P(h.Class("say"), g.Text(words.noBoundaries))), g.If(len(list) > 0, boundaries(st, list)))
+}
+
+// boundaries is a table of moments to which a state can go back.
+func boundaries(st *workstate.State, list []workstate.Checkpoint) g.Node {
+	var rows []g.Node
+	for _, c := range list {
+		stands := "undone"
+		switch {
+		case c.Open:
+			stands = "open"
+		case c.Success:
+			stands = "kept"
+		}
+		trace := g.Node(g.Group{})
+		if id, err := tga.ParseID(c.TraceID); err == nil {
+			trace = link(id)
+		}
+		rows = append(rows, h.Tr(
+			h.Td(when(tga.MillisOf(c.Recorded))), h.Td(h.A(h.Class("id"), h.Href(statePath(st.ID(), st.Number())+"?call="+url.QueryEscape(c.ID)), text(c.ID))),
+			h.Td(text(c.Kind)), h.Td(text(c.Name)), h.Td(text(stands)), h.Td(text(string(c.Code))), h.Td(g.Text(c.Elapsed.Round(time.Millisecond).String())), h.Td(trace)))
+	}
+	return table([]string{"Time", "Boundary", "Kind", "Name", "Changes", "Code", "Took", "Call"}, rows)
+}
+
+// boundary is what one boundary changed, and what going back to before it would do.
+func (s *Server) boundary(w http.ResponseWriter, r *http.Request, st *workstate.State, call string) {
+	ctx := r.Context()
+	before, err := st.PreSnapshot(ctx, call)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	after, err := st.PostSnapshot(ctx, call)
+	if errors.Is(err, tga.NotFound) {
+		after, err = before, nil // it did not succeed: it changed nothing
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	plan, err := st.PlanRollback(ctx, call, workstate.RestoreOptions{})
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	diff, err := difference(before, after)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	changed := workstate.Diff(before, after)
+	s.page(w, r, http.StatusOK, "What "+clip.Clean(call)+" changed",
+		h.P(h.A(h.Href(statePath(st.ID(), st.Number())), text("Working state "+stateName(st.ID(), st.Number())))),
+		h.H2(g.Text("Before and after")), g.If(len(changed) == 0, h.P(h.Class("say"), g.Text(words.unchanged))), g.If(len(changed) > 0, changes(changed)), diff,
+		h.H2(g.Text("Going back to before it")), planned(st, plan),
+	)
+}
+
+// changes is a table of the parts in which two states differ.
+func changes(list []workstate.Change) g.Node {
+	var rows []g.Node
+	for _, c := range list {
+		items := ""
+		if c.FromItems+c.ToItems > 0 {
+			items = fmt.Sprintf("%d to %d", c.FromItems, c.ToItems)
+		}
+		rows = append(rows, h.Tr(h.Td(text(c.Part)), h.Td(h.Code(g.Text(c.From.String()[:12]))), h.Td(h.Code(g.Text(c.To.String()[:12]))), h.Td(g.Text(items))))
+	}
+	return table([]string{"Part", "Before", "After", "Items"}, rows)
+}
+
+// planned is what a rollback would do. It is done on the command line, where the state's files are at hand.
+func planned(st *workstate.State, p *workstate.Plan) g.Node {
+	undone := g.Node(h.P(h.Class("say"), g.Text(words.nothingUndone)))
+	if len(p.Undone) > 0 {
+		undone = boundaries(st, p.Undone)
+	}
+	restored := g.Node(g.Group{})
+	if len(p.Restored) > 0 {
+		restored = g.Group{h.H3(g.Text("Restored")), changes(p.Restored)}
+	}
+	return g.Group{
+		restored, h.H3(g.Text("Undone, the newest first")), undone,
+		g.If(len(p.Standing) > 0, g.Group{h.H3(g.Text("Effects outside that stand")), h.Ul(g.Map(p.Standing, func(e workstate.Standing) g.Node {
+			return h.Li(text(e.Server + " " + e.Name + " " + e.ID))
+		}))}),
+		h.P(g.Text(words.rollback)), h.Pre(h.TabIndex("0"), text("tgad state rollback "+stateName(st.ID(), st.Number())+" "+clip.ShellWord(p.To.ID))),
+	}
+}
+
+// difference is how the JSON of two snapshots differs, line by line: what is before and behind all changes is
+// left out.
+func difference(before, after *workstate.CompositeSnapshot) (g.Node, error) {
+	a, err := lines(before)
+	if err != nil {
+		return nil, err
+	}
+	b, err := lines(after)
+	if err != nil {
+		return nil, err
+	}
+	same := 0
+	for same < len(a) && same < len(b) && a[same] == b[same] {
+		same++
+	}
+	end := 0
+	for end < len(a)-same && end < len(b)-same && a[len(a)-1-end] == b[len(b)-1-end] {
+		end++
+	}
+	var rows g.Group
+	for _, part := range []struct {
+		mark, class string
+		lines       []string
+	}{{"- ", "gone", a[same : len(a)-end]}, {"+ ", "came", b[same : len(b)-end]}} {
+		for i, line := range part.lines {
+			if i == maxDiff {
+				rows = append(rows, h.Span(g.Textf("… %d more lines\n", len(part.lines)-i)))
+				break
+			}
+			rows = append(rows, h.Span(h.Class(part.class), text(part.mark+clip.Bytes(line, maxLine)), g.Text("\n")))
+		}
+	}
+	if len(rows) == 0 {
+		return g.Group{}, nil
+	}
+	return h.Pre(h.TabIndex("0"), rows), nil
+}
+
+// maxDiff bounds the lines of each side of a difference.
+const maxDiff = 200
+
+// maxLine bounds a line of a difference, bytes.
+const maxLine = 1 << 10
+
+// lines are the JSON of what a snapshot holds.
+func lines(c *workstate.CompositeSnapshot) ([]string, error) {
+	raw, err := c.ToJSON()
+	if err != nil {
+		return nil, err
+	}
+	var held struct {
+		Resources json.RawMessage `json:"resources"`
+		Session   struct {
+			Slices json.RawMessage `json:"slices"`
+		} `json:"session"`
+	}
+	if err := json.Unmarshal(raw, &held); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	for _, part := range []json.RawMessage{held.Session.Slices, held.Resources} {
+		if err := json.Indent(&b, part, "", "  "); err != nil {
+			return nil, err
+		}
+		b.WriteByte('\n')
+	}
+	return strings.Split(b.String(), "\n"), nil
+}
