@@ -96,9 +96,10 @@ var ranElsewhere = map[string]string{
 	"tgad ui FILE":         "TestViewOfAFile",
 	"tgad evidence verify": "evidence.txtar",
 
-	"tgad torture":         "torture.txtar",
-	"tgad torture --store": "a flag alone; run with an engine",
-	"tgad torture compare": "a verb alone; run with its flags",
+	"tgad resolve --tool … --dry-run": "outage.txtar",
+	"tgad torture":                    "torture.txtar",
+	"tgad torture --store":            "a flag alone; run with an engine",
+	"tgad torture compare":            "a verb alone; run with its flags",
 
 	"tgad demo --scenario evidence": "demo.txtar",
 	"tgad demo --scenario trust":    "package demo, TestEveryClaimOfTheTrustScenarioIsSo",

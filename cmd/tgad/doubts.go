@@ -1,18 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -91,18 +90,7 @@ func (d *doubts) list(all []client.OpenTrace, now time.Time) ([]client.OpenTrace
 	if err != nil {
 		return nil, err
 	}
-	server, name, one := strings.Cut(d.tool, "/")
-	list := slices.DeleteFunc(slices.Clone(all), func(t client.OpenTrace) bool {
-		at, cause := t.Since, ""
-		if t.Doubt != nil {
-			at, cause = t.Doubt.Since, t.Doubt.Cause
-		}
-		return d.tool != "" && t.ToolServer != server || one && t.ToolName != name ||
-			d.namespace != "" && t.Namespace != d.namespace || !strings.Contains(cause, d.cause) ||
-			since != 0 && at < since || before != 0 && at >= before
-	})
-	slices.SortStableFunc(list, func(a, b client.OpenTrace) int { return cmp.Compare(a.Since, b.Since) })
-	return list, nil
+	return story.Choice{Tool: d.tool, Namespace: d.namespace, Cause: d.cause, Since: since, Before: before}.Of(all), nil
 }
 
 // settle lists the chosen calls, or settles each. prepare is asked about all of them before the first is
@@ -155,17 +143,17 @@ func (d *doubts) settle(ctx context.Context, a *app, c *client.Client, prepare f
 // evidence is a text, or what is in the file that "@file" names, for one call: {key} and {trace} in it
 // stand for the call's.
 func (d *doubts) evidence(text string, t client.OpenTrace) ([]byte, error) {
-	fill := strings.NewReplacer("{key}", t.IdempotencyKey, "{trace}", t.TraceID.String()).Replace
 	name, file := strings.CutPrefix(text, "@")
 	if !file {
-		return []byte(fill(text)), nil
+		return []byte(story.Fill(text, t)), nil
 	}
 	if strings.Contains(name, "{key}") && (t.IdempotencyKey == "" || filepath.Base(t.IdempotencyKey) != t.IdempotencyKey || strings.HasPrefix(t.IdempotencyKey, ".")) {
 		return nil, cli.Usagef("--evidence: key %q of trace %s is no name of a file; use {trace}", t.IdempotencyKey, t.TraceID)
 	}
-	said, err := os.ReadFile(fill(name))
+	name = story.Fill(name, t)
+	said, err := os.ReadFile(name)
 	if err == nil && len(said) == 0 {
-		err = cli.Usagef("--evidence: %s is empty", fill(name))
+		err = cli.Usagef("--evidence: %s is empty", name)
 	}
 	return said, err
 }

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
@@ -96,15 +97,9 @@ func ParseID(s string) (tga.ID, error) {
 // ParseTime reads a flag that is a point in time, or a duration such as 2h, which is so long before now. It
 // returns 0 for "". Another text is a usage error.
 func ParseTime(flag, s string, now time.Time) (tga.Millis, error) {
-	if s == "" {
-		return 0, nil
-	}
-	if ago, err := time.ParseDuration(s); err == nil && ago > 0 {
-		return tga.MillisOf(now.Add(-ago)), nil
-	}
-	t, err := time.Parse(time.RFC3339, s)
+	t, err := story.ParseTime(s, now)
 	if err != nil {
-		return 0, Usagef("%s %q: want a time such as 2026-01-31T12:00:00Z, or a duration such as 2h", flag, s)
+		return 0, Usagef("%s %w", flag, err)
 	}
-	return tga.MillisOf(t), nil
+	return t, nil
 }

@@ -1,9 +1,9 @@
 package ui
 
 import (
+	"context"
 	"net/http"
 	"strconv"
-	"strings"
 
 	g "maragu.dev/gomponents"
 
@@ -13,61 +13,77 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// act does what a person has decided about a trace: the request that the command line would make. Where
-// somebody else was first, the daemon says so, and the page shows what is recorded. Of a store at rest no
+// permitted says whether a form is of the session, and answers itself where it is not. Of a store at rest no
 // page has a form, so nobody has the token.
-func (s *Server) act(w http.ResponseWriter, r *http.Request) {
-	id, err := tga.ParseID(r.PathValue("id"))
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
+func (s *Server) permitted(w http.ResponseWriter, r *http.Request) bool {
 	if err := r.ParseForm(); err != nil {
-		s.fail(w, r, tga.Errorf(tga.ValidationError, "the form: %w", err).In(id))
-		return
+		s.fail(w, r, tga.Errorf(tga.ValidationError, "the form: %w", err))
+		return false
 	}
 	s.mu.Lock()
-	ok := same(s.token, r.PostForm.Get("token"))
+	ok := same(s.key, r.PostForm.Get("token"))
 	s.mu.Unlock()
 	if !ok {
-		s.fail(w, r, tga.Errorf(tga.PermissionDenied, "%s", words.oldToken).In(id))
+		s.fail(w, r, tga.Errorf(tga.PermissionDenied, "%s", words.oldToken))
+	}
+	return ok
+}
+
+// token is what a form brings back.
+func (s *Server) token() g.Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return h.Input(h.Type("hidden"), h.Name("token"), h.Value(s.key))
+}
+
+// act does what a person has decided about a trace: the request that the command line would make. Where
+// somebody else was first, the daemon says so, and the page shows what is recorded.
+func (s *Server) act(w http.ResponseWriter, r *http.Request) {
+	if !s.permitted(w, r) {
 		return
 	}
-	why, shown, verb := strings.TrimSpace(r.PostForm.Get("why")), r.PostForm.Get("shown"), r.PathValue("verb")
-	if why == "" {
-		s.fail(w, r, tga.Errorf(tga.ValidationError, "%s", words.noReason).In(id).At("/why"))
-		return
+	verb, shown := r.PathValue("verb"), r.PostForm.Get("shown")
+	vote := verb == "approve" || verb == "deny"
+	kind := verb
+	if vote {
+		kind, shown = "abandon", "" // what shown is of a question, is read below
 	}
+	x, err := read(kind, r.PathValue("id"), shown, r.PostForm.Get("why"))
 	var res runtime.Result
-	switch verb {
-	case "approve", "deny":
-		vote := client.DecideRequest{Approve: verb == "approve", Rationale: why}
-		if shown != "" {
-			vote.About, err = tga.ParseDigest(shown)
-		}
-		if err == nil {
-			res, err = s.do.Decide(r.Context(), id, vote)
-		}
-	case "abandon":
-		res, err = s.do.Abandon(r.Context(), id, why)
-	case "ran", "failed", "not-run":
-		// Who settled it is the peer, which the daemon knows.
-		known := story.Known[verb]
-		word := runtime.Resolution{Reply: runtime.Reply{Status: known.Status, Class: known.Class}, Evidence: []byte(why)}
-		if word.Attempts, err = attempts(shown); err == nil {
-			res, err = s.do.Resolve(r.Context(), id, word)
-		}
+	switch {
+	case err != nil:
+	case vote:
+		res, err = s.decide(r, x, verb == "approve")
 	default:
-		http.NotFound(w, r)
-		return
+		res, err = s.settleOne(r.Context(), x)
 	}
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
 	s.page(w, r, http.StatusOK, words.inbox, h.Div(h.Class("done"), h.Role("status"),
-		h.P(g.Text(settled(verb, res.State))), h.P(link(id)), h.P(h.A(h.Href("/"), g.Text(words.goOn))),
+		h.P(g.Text(settled(verb, res.State))), h.P(link(x.trace)), h.P(h.A(h.Href("/"), g.Text(words.goOn))),
 	))
+}
+
+// decide votes about what the form showed.
+func (s *Server) decide(r *http.Request, x settlement, approve bool) (res runtime.Result, err error) {
+	vote := client.DecideRequest{Approve: approve, Rationale: x.why}
+	if about := r.PostForm.Get("shown"); about != "" {
+		if vote.About, err = tga.ParseDigest(about); err != nil {
+			return res, err
+		}
+	}
+	return s.do.Decide(r.Context(), x.trace, vote)
+}
+
+// settleOne ends one call in doubt. Who settled it is the peer, which the daemon knows.
+func (s *Server) settleOne(ctx context.Context, x settlement) (runtime.Result, error) {
+	known, ok := story.Known[x.verb]
+	if !ok {
+		return s.do.Abandon(ctx, x.trace, x.why)
+	}
+	return s.do.Resolve(ctx, x.trace, runtime.Resolution{Reply: runtime.Reply{Status: known.Status, Class: known.Class}, Evidence: []byte(x.why), Attempts: x.attempts})
 }
 
 // attempts reads how many a form showed, 0 where it does not say.

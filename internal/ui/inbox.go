@@ -31,7 +31,7 @@ func (s *Server) inbox(w http.ResponseWriter, r *http.Request) {
 		cards = append(cards, s.approval(r, p))
 	}
 	if len(doubts) > 0 {
-		cards = append(cards, h.H2(g.Textf("%s (%d)", words.inDoubt, len(doubts))))
+		cards = append(cards, h.H2(g.Textf("%s (%d)", words.inDoubt, len(doubts))), g.If(len(doubts) > 1 && !s.opts.ReadOnly, h.P(h.A(h.Href("/doubts"), g.Text(words.many)))))
 	}
 	for _, t := range doubts {
 		cards = append(cards, s.doubt(r, t))
@@ -115,6 +115,15 @@ func clause(s, other string) string {
 	return s
 }
 
+// button is one for an action.
+func button(path string, a action) g.Node {
+	class := "act"
+	if a.grave {
+		class = "act grave"
+	}
+	return h.Button(h.Type("submit"), h.Class(class), h.FormAction(path), h.FormMethod("post"), g.Text(a.name))
+}
+
 // actions are the buttons for a trace: one form, with a reason and what follows from each. shown is what
 // the person sees of the trace, which may change before the form comes back: the question, or the number of
 // attempts.
@@ -122,23 +131,12 @@ func (s *Server) actions(trace, shown string, all []action) g.Node {
 	if s.opts.ReadOnly {
 		return g.Group{}
 	}
-	s.mu.Lock()
-	token := s.token
-	s.mu.Unlock()
 	id := "why-" + trace
 	rows := g.Group{}
 	for _, a := range all {
-		class := "act"
-		if a.grave {
-			class = "act grave"
-		}
-		rows = append(rows, h.Li(
-			h.Button(h.Type("submit"), h.Class(class), h.FormAction("/traces/"+trace+"/"+a.verb), h.FormMethod("post"), g.Text(a.name)),
-			h.Span(g.Text(a.follows)),
-		))
+		rows = append(rows, h.Li(button("/traces/"+trace+"/"+a.verb, a), h.Span(g.Text(a.follows))))
 	}
-	return h.Form(h.Class("actions"), h.Method("post"),
-		h.Input(h.Type("hidden"), h.Name("token"), h.Value(token)), h.Input(h.Type("hidden"), h.Name("shown"), h.Value(shown)),
+	return h.Form(h.Class("actions"), h.Method("post"), s.token(), h.Input(h.Type("hidden"), h.Name("shown"), h.Value(shown)),
 		h.Label(h.For(id), g.Text(words.why)),
 		h.Input(h.ID(id), h.Name("why"), h.Required(), h.MinLength("10"), h.MaxLength("1000"), h.AutoComplete("off"), h.Aria("describedby", id+"-hint")),
 		h.Small(h.ID(id+"-hint"), g.Text(words.whyHint)),

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,7 +72,7 @@ type Server struct {
 	mu      sync.Mutex
 	link    string // the login token; "" once it was used
 	session string // "" before the login
-	token   string // that an action of the session brings
+	key     string // the token that an action of the session brings
 }
 
 // New makes the view of a log.
@@ -90,6 +91,7 @@ func New(log Log, o Options) *Server {
 	s.mux.HandleFunc("GET /traces/{id}", s.trace)
 	s.mux.HandleFunc("GET /traces/{id}/raw", s.raw)
 	s.mux.HandleFunc("GET /traces/{id}/document", s.document)
+	s.mux.HandleFunc("GET /doubts", s.doubts)
 	if s.kept, _ = log.(runtime.AttachmentReader); s.kept != nil {
 		s.mux.HandleFunc("GET /turns", s.turns)
 		s.mux.HandleFunc("GET /turns/{id}", s.turn)
@@ -99,6 +101,7 @@ func New(log Log, o Options) *Server {
 	if s.do != nil {
 		s.mux.HandleFunc("GET /live", s.live)
 		s.mux.HandleFunc("POST /traces/{id}/{verb}", s.act)
+		s.mux.HandleFunc("POST /doubts/{verb}", s.settle)
 	}
 	return s
 }
@@ -132,8 +135,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // policy lets a page load from here and from nowhere else, and be framed by nobody.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// maxForm bounds the body of an action.
-const maxForm = 64 << 10
+// maxForm bounds the body of an action, maxForms of one that says something of a hundred calls.
+const (
+	maxForm  = 64 << 10
+	maxForms = 1 << 20
+)
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, value := range map[string]string{
@@ -154,7 +160,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, words.noSession, http.StatusUnauthorized)
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	most := int64(maxForm)
+	if strings.HasPrefix(r.URL.Path, "/doubts/") {
+		most = maxForms
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, most)
 	s.mux.ServeHTTP(w, r)
 }
 
@@ -200,7 +210,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	ok := same(s.link, r.URL.Query().Get("token"))
 	if ok {
-		s.link, s.session, s.token = "", rand.Text(), rand.Text()
+		s.link, s.session, s.key = "", rand.Text(), rand.Text()
 	}
 	session := s.session
 	s.mu.Unlock()

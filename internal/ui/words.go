@@ -11,6 +11,7 @@ var words = struct {
 	readFile, damaged, proved, notProved                          string
 	turns, noTurns, states, noStates, boundaries, noBoundaries    string
 	unchanged, nothingUndone, rollback                            string
+	many, fill, somebodyFirst                                     string
 }{
 	foreignHost: "This address is not this machine's. Open the link that tgad ui printed.",
 	foreignSite: "Another site sent this request. It was refused, and nothing was done.",
@@ -52,6 +53,10 @@ var words = struct {
 	unchanged:     "It changed nothing.",
 	nothingUndone: "Nothing is taken back.",
 	rollback:      "Going back takes the files of the state, so it is done on the command line, while no process has the store:",
+
+	many:          "Settle many at once",
+	fill:          "In the reason, {key} and {trace} stand for those of each call. Nothing is done before you press a button below.",
+	somebodyFirst: "Where somebody else was first, what is recorded stands, and nothing was done twice.",
 
 	whatHappened: "What happened to it?",
 	atWork:       "Its executor may still be about to send it. Whether it ran is not certain before its time is over.",

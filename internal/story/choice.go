@@ -1,0 +1,56 @@
+package story
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Choice chooses calls in doubt: after an outage there are many at once. The zero value of a member chooses
+// all.
+type Choice struct {
+	Tool          string // SERVER or SERVER/TOOL
+	Namespace     string
+	Cause         string // a part of it
+	Since, Before tga.Millis
+}
+
+// Of returns the chosen calls, the oldest first.
+func (c Choice) Of(all []client.OpenTrace) []client.OpenTrace {
+	server, name, one := strings.Cut(c.Tool, "/")
+	list := slices.DeleteFunc(slices.Clone(all), func(t client.OpenTrace) bool {
+		at, cause := t.Since, ""
+		if t.Doubt != nil {
+			at, cause = t.Doubt.Since, t.Doubt.Cause
+		}
+		return c.Tool != "" && t.ToolServer != server || one && t.ToolName != name ||
+			c.Namespace != "" && t.Namespace != c.Namespace || !strings.Contains(cause, c.Cause) ||
+			c.Since != 0 && at < c.Since || c.Before != 0 && at >= c.Before
+	})
+	slices.SortStableFunc(list, func(a, b client.OpenTrace) int { return cmp.Compare(a.Since, b.Since) })
+	return list
+}
+
+// Fill is a text for one call: {key} and {trace} in it stand for the call's.
+func Fill(text string, t client.OpenTrace) string {
+	return strings.NewReplacer("{key}", t.IdempotencyKey, "{trace}", t.TraceID.String()).Replace(text)
+}
+
+// ParseTime reads a point in time, or a duration such as 2h, which is so long before now; 0 for "".
+func ParseTime(s string, now time.Time) (tga.Millis, error) {
+	if s == "" {
+		return 0, nil
+	}
+	if ago, err := time.ParseDuration(s); err == nil && ago > 0 {
+		return tga.MillisOf(now.Add(-ago)), nil
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return 0, tga.Errorf(tga.ValidationError, "%.80q: want a time such as 2026-01-31T12:00:00Z, or a duration such as 2h", s)
+	}
+	return tga.MillisOf(t), nil
+}

@@ -1,0 +1,144 @@
+package ui
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	g "maragu.dev/gomponents"
+
+	"github.com/tgad/tgad/internal/story"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// choice reads which calls in doubt are chosen.
+func choice(r *http.Request) (c story.Choice, err error) {
+	v := r.URL.Query()
+	c = story.Choice{Tool: v.Get("tool"), Namespace: v.Get("namespace"), Cause: v.Get("cause")}
+	now := time.Now()
+	if c.Since, err = story.ParseTime(v.Get("since"), now); err != nil {
+		return c, err
+	}
+	c.Before, err = story.ParseTime(v.Get("before"), now)
+	return c, err
+}
+
+// doubts is for many calls in doubt at once: who looks chooses, sees which they are, says of each how it is
+// known, and settles them. Nothing is done before.
+func (s *Server) doubts(w http.ResponseWriter, r *http.Request) {
+	c, err := choice(r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	all, err := s.log.InDoubt(r.Context())
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	list, v := c.Of(all), r.URL.Query()
+	field := func(label, name, hint string) g.Node {
+		return h.Label(g.Text(label+" "), h.Input(h.Name(name), h.Value(v.Get(name)), h.Placeholder(hint), h.AutoComplete("off")))
+	}
+	s.page(w, r, http.StatusOK, words.many,
+		h.Form(h.Class("filter"), h.Method("get"), h.Action("/doubts"),
+			field("Tool", "tool", "SERVER or SERVER/TOOL"), field("Namespace", "namespace", ""), field("Cause has", "cause", ""),
+			field("Since", "since", "2h"), field("Before", "before", "2026-01-31T12:00:00Z"), field("Why, of each", "why", "statement {key}.pdf, page 1"),
+			h.Button(h.Type("submit"), g.Text("Choose")),
+		),
+		h.P(g.Textf("%d of %d calls in doubt are chosen. ", len(list), len(all)), g.Text(words.fill)),
+		g.If(len(list) > maxRows, h.P(h.Class("dim"), g.Textf("The oldest %d are shown: settle them first.", maxRows))),
+		g.If(len(list) > 0, s.together(list[:min(len(list), maxRows)], v.Get("why"))),
+	)
+}
+
+// together is the form that settles the calls of a list.
+func (s *Server) together(list []client.OpenTrace, why string) g.Node {
+	var rows []g.Node
+	for _, t := range list {
+		id := t.TraceID.String()
+		cause, since := "", t.Since
+		if t.Doubt != nil {
+			cause, since = t.Doubt.Cause, t.Doubt.Since
+		}
+		rows = append(rows, h.Tr(
+			h.Td(h.Input(h.Type("checkbox"), h.Name("chosen"), h.Value(id), h.Checked(), h.Aria("label", "settle "+id))),
+			h.Td(link(t.TraceID), h.Br(), tool(t.ToolServer, t.ToolName)), h.Td(text(t.IdempotencyKey)), h.Td(when(since)), h.Td(g.Textf("%d", t.Attempts)), h.Td(text(cause)),
+			h.Td(h.Input(h.Type("hidden"), h.Name("shown-"+id), h.Value(fmt.Sprint(t.Attempts))),
+				h.Input(h.Name("why-"+id), h.Value(story.Fill(why, t)), h.MinLength("10"), h.MaxLength("1000"), h.AutoComplete("off"), h.Aria("label", "why, of "+id))),
+		))
+	}
+	calls := table([]string{"Settle", "Call", "Key", "In doubt", "Attempts", "Cause", "Why"}, rows)
+	if s.opts.ReadOnly {
+		return calls
+	}
+	var verbs g.Group
+	for _, a := range doubtActions {
+		verbs = append(verbs, h.Li(button("/doubts/"+a.verb, a), h.Span(g.Text(a.follows))))
+	}
+	return h.Form(h.Class("actions"), h.Method("post"), s.token(), calls, h.Ul(verbs))
+}
+
+// settle settles the chosen calls, each by itself, with what was said of it. A call that somebody else
+// settled first is told, and the others go on.
+func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
+	if !s.permitted(w, r) {
+		return
+	}
+	verb, form := r.PathValue("verb"), r.PostForm
+	chosen := form["chosen"]
+	if len(chosen) == 0 || len(chosen) > maxRows {
+		s.fail(w, r, tga.Errorf(tga.ValidationError, "%d calls are chosen: want 1 to %d", len(chosen), maxRows).At("/chosen"))
+		return
+	}
+	// What cannot be meant is found before anything is done.
+	todo := make([]settlement, len(chosen))
+	for i, text := range chosen {
+		var err error
+		if todo[i], err = read(verb, text, form.Get("shown-"+text), form.Get("why-"+text)); err != nil {
+			s.fail(w, r, err)
+			return
+		}
+	}
+	var rows []g.Node
+	failed := 0
+	for _, x := range todo {
+		what := g.Node(g.Group{})
+		if res, err := s.settleOne(r.Context(), x); err != nil {
+			failed++
+			what = problem(err)
+		} else {
+			what = text(settled(verb, res.State))
+		}
+		rows = append(rows, h.Tr(h.Td(link(x.trace)), h.Td(what)))
+	}
+	s.page(w, r, http.StatusOK, words.many,
+		h.P(h.Role("status"), g.Textf("%d of %d calls are settled.", len(todo)-failed, len(todo))), g.If(failed > 0, h.P(g.Text(words.somebodyFirst))),
+		table([]string{"Call", "What became of it"}, rows), h.P(h.A(h.Href("/"), g.Text(words.goOn))))
+}
+
+// settlement is what a form says about one call in doubt.
+type settlement struct {
+	trace    tga.ID
+	verb     string
+	why      string
+	attempts uint32 // that the form showed
+}
+
+// read reads it.
+func read(verb, trace, shown, why string) (x settlement, err error) {
+	x.verb, x.why = verb, strings.TrimSpace(why)
+	if x.trace, err = tga.ParseID(trace); err != nil {
+		return x, err
+	}
+	if x.why == "" {
+		return x, tga.Errorf(tga.ValidationError, "%s", words.noReason).In(x.trace).At("/why")
+	}
+	if _, known := story.Known[verb]; !known && verb != "abandon" {
+		return x, tga.Errorf(tga.NotFound, "nobody can settle a call by %.40q", verb).In(x.trace)
+	}
+	x.attempts, err = attempts(shown)
+	return x, err
+}
