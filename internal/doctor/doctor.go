@@ -10,12 +10,11 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/promtext"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -106,11 +105,11 @@ func clock(ctx context.Context, c *client.Client) Finding {
 	if err != nil {
 		return Finding{"clock", Warn, "the daemon does not say whether the clock jumped: " + err.Error(), ""}
 	}
-	jumps, err := metric(raw, "tgad_clock_jumps_total")
+	jumps, err := promtext.Text(raw).Value("tgad_clock_jumps_total")
 	if err != nil {
 		return Finding{"clock", Warn, err.Error(), ""}
 	}
-	by, err := metric(raw, "tgad_clock_jump_seconds")
+	by, err := promtext.Text(raw).Value("tgad_clock_jump_seconds")
 	if err != nil {
 		return Finding{"clock", Warn, err.Error(), ""}
 	}
@@ -119,16 +118,6 @@ func clock(ctx context.Context, c *client.Client) Finding {
 	}
 	return Finding{"clock", Warn, fmt.Sprintf("jumped %.0f times since the daemon began, the last time by %s", jumps, time.Duration(by*float64(time.Second)).Round(time.Millisecond)),
 		"Unless the machine slept: look at its time service. Calls in doubt under dedupe_key wait until the clock has passed the newest time in the store."}
-}
-
-// metric reads one number without labels in Prometheus' text form.
-func metric(text []byte, name string) (float64, error) {
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
-		}
-	}
-	return 0, fmt.Errorf("the daemon has no metric %s", name)
 }
 
 func directory(dir string) Finding {

@@ -44,6 +44,9 @@ func (s *Server) tabs(r *http.Request) g.Node {
 	if s.kept != nil {
 		tabs = append(tabs, tab(r, "/turns", words.turns), tab(r, "/states", words.states))
 	}
+	if !s.opts.ReadOnly {
+		tabs = append(tabs, tab(r, "/store", words.store))
+	}
 	return tabs
 }
 

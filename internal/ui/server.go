@@ -43,6 +43,9 @@ type Daemon interface {
 	Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution) (runtime.Result, error)
 	Abandon(ctx context.Context, trace tga.ID, reason string) (runtime.Result, error)
 	Decide(ctx context.Context, trace tga.ID, vote client.DecideRequest) (runtime.Result, error)
+	Metrics(ctx context.Context) ([]byte, error)
+	Proofs() client.Proofs
+	Verify(ctx context.Context, trace tga.ID) (client.Verified, error)
 }
 
 // Options configure a [Server]. The zero value is ready to use.
@@ -73,6 +76,8 @@ type Server struct {
 	link    string // the login token; "" once it was used
 	session string // "" before the login
 	key     string // the token that an action of the session brings
+	seen    look   // of the store, by who looked last
+	checked *checked
 }
 
 // New makes the view of a log.
@@ -100,6 +105,8 @@ func New(log Log, o Options) *Server {
 	}
 	if s.do != nil {
 		s.mux.HandleFunc("GET /live", s.live)
+		s.mux.HandleFunc("GET /store", s.store)
+		s.mux.HandleFunc("POST /store/verify", s.verify)
 		s.mux.HandleFunc("POST /traces/{id}/{verb}", s.act)
 		s.mux.HandleFunc("POST /doubts/{verb}", s.settle)
 	}

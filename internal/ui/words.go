@@ -11,6 +11,7 @@ var words = struct {
 	readFile, damaged, proved, notProved                          string
 	turns, noTurns, states, noStates, boundaries, noBoundaries    string
 	unchanged, nothingUndone, rollback                            string
+	store, lookAgain, noneYet, unsigned, notVerified              string
 	many, fill, somebodyFirst                                     string
 }{
 	foreignHost: "This address is not this machine's. Open the link that tgad ui printed.",
@@ -53,6 +54,12 @@ var words = struct {
 	unchanged:     "It changed nothing.",
 	nothingUndone: "Nothing is taken back.",
 	rollback:      "Going back takes the files of the state, so it is done on the command line, while no process has the store:",
+
+	store:       "Store",
+	lookAgain:   "look again for how many a second",
+	noneYet:     "none yet",
+	unsigned:    "The store signs no checkpoints.",
+	notVerified: "Nobody has asked for it here.",
 
 	many:          "Settle many at once",
 	fill:          "In the reason, {key} and {trace} stand for those of each call. Nothing is done before you press a button below.",

@@ -1,0 +1,204 @@
+package ui
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+
+	g "maragu.dev/gomponents"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/tgad/tgad/internal/promtext"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// look is what was read of a store at a time.
+type look struct {
+	at      time.Time
+	appends float64
+}
+
+// checked is a verification that was asked for here.
+type checked struct {
+	at   time.Time
+	took time.Duration
+	said client.Verified
+	err  error
+}
+
+// figure is a number of a daemon's metrics, with how it is shown.
+type figure struct {
+	name, metric string
+	show         func(float64) string
+}
+
+// figures are what the page of the store shows, under their titles. What a store has no files for is left out.
+var figures = []struct {
+	title string
+	of    []figure
+}{
+	{"Log", []figure{
+		{"appends so far", "tgad_appends_total", count}, {"synced groups so far", "tgad_commits_total", count}, {"newest index", "tgad_log_cursor", count},
+		{"log on disk", "tgad_log_bytes", mebibytes}, {"full segments that are not compressed yet", "tgad_log_uncompressed_segments", count}, {"bytes of those", "tgad_log_uncompressed_bytes", mebibytes},
+		{"segments made smaller", "tgad_log_rewritten_segments_total", count},
+	}},
+	{"Disk", []figure{
+		{"tables and logs", "tgad_disk_bytes", mebibytes}, {"free", "tgad_disk_free_bytes", mebibytes}, {"no new call below", "tgad_disk_low_water_bytes", mebibytes},
+		{"slow writes", "tgad_store_slow_writes_total", count}, {"errors in the background", "tgad_store_background_errors_total", count}, {"corruptions found", "tgad_store_corruptions_total", count},
+	}},
+	{"Now", []figure{
+		{"ready", "tgad_ready", yes}, {"frozen", "tgad_store_frozen", yes}, {"quarantined", "tgad_store_quarantined", yes},
+		{"calls under way", "tgad_calls_in_flight", count}, {"in doubt", "tgad_in_doubt", count}, {"waiting for approval", "tgad_approvals_pending", count},
+		{"leases held", "tgad_leases", count}, {"of those by peers", "tgad_leases_over_socket", count}, {"streams open", "tgad_streams", count},
+	}},
+}
+
+func count(n float64) string { return fmt.Sprintf("%.0f", n) }
+
+func mebibytes(n float64) string { return fmt.Sprintf("%.1f MiB", n/(1<<20)) }
+
+func yes(n float64) string {
+	if n == 0 {
+		return "no"
+	}
+	return "yes"
+}
+
+// store is how the store stands: what its daemon counts, the newest signed checkpoint, the last verification.
+func (s *Server) store(w http.ResponseWriter, r *http.Request) {
+	raw, err := s.do.Metrics(r.Context())
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	m := promtext.Text(raw)
+	body := g.Group{h.H2(g.Text("Speed")), s.speed(m)}
+	for _, part := range figures {
+		var facts []g.Node
+		for _, f := range part.of {
+			if n, err := m.Value(f.metric); err == nil && !math.IsNaN(n) {
+				facts = append(facts, fact(f.name, g.Text(f.show(n))))
+			}
+		}
+		body = append(body, h.H2(g.Text(part.title)), h.Dl(facts...))
+	}
+	body = append(body, h.H2(g.Text("Evidence")), s.evidence(r, m), h.H2(g.Text("Verification")), s.verification())
+	s.page(w, r, http.StatusOK, words.store, body)
+}
+
+// speed is how fast the store is: since somebody looked last, and how long appends take.
+func (s *Server) speed(m promtext.Text) g.Node {
+	appends, err := m.Value("tgad_appends_total")
+	if err != nil {
+		return problem(err)
+	}
+	now := look{time.Now(), appends}
+	s.mu.Lock()
+	last := s.seen
+	s.seen = now
+	s.mu.Unlock()
+	rate := words.lookAgain
+	if took := now.at.Sub(last.at); !last.at.IsZero() && appends >= last.appends {
+		rate = fmt.Sprintf("%.1f a second, over the last %s", (appends-last.appends)/took.Seconds(), took.Round(100*time.Millisecond))
+	}
+	return h.Dl(fact("appends", g.Text(rate)), fact("a sync takes", within(m, "tgad_log_sync_seconds")), fact("an append takes", within(m, "tgad_append_seconds")))
+}
+
+// within says how long half and nearly all of what a histogram has took at most.
+func within(m promtext.Text, name string) g.Node {
+	half, n, err := m.Within(name, 0.5)
+	if err != nil {
+		return text(err.Error())
+	}
+	if n == 0 {
+		return g.Text(words.noneYet)
+	}
+	most, _, err := m.Within(name, 0.99)
+	if err != nil {
+		return text(err.Error())
+	}
+	return g.Textf("half at most %s, 99 of 100 at most %s, of %.0f", seconds(half), seconds(most), n)
+}
+
+func seconds(s float64) string {
+	if math.IsInf(s, 1) {
+		return "more than the daemon measures"
+	}
+	return time.Duration(s * float64(time.Second)).String()
+}
+
+// evidence is the newest signed checkpoint, and who signed it. Whether the signatures are good says
+// tgad monitor, which has the keys.
+func (s *Server) evidence(r *http.Request, m promtext.Text) g.Node {
+	signed, err := s.do.Proofs().Checkpoint(r.Context())
+	if tga.CodeOf(err) == tga.NotFound {
+		return h.P(h.Class("say"), g.Text(words.unsigned))
+	}
+	if err != nil {
+		return problem(err)
+	}
+	origin, rest, _ := strings.Cut(signed.Checkpoint, "\n")
+	size, _, _ := strings.Cut(rest, "\n")
+	facts := []g.Node{fact("origin", text(origin)), fact("covers", text(size+" appends"))}
+	cursor, err := m.Value("tgad_log_cursor")
+	if covered, e := m.Value("tgad_signed_appends"); err == nil && e == nil && !math.IsNaN(covered) {
+		facts = append(facts, fact("not covered yet", g.Text(count(max(cursor-covered, 0)))))
+	}
+	return h.Dl(append(facts, fact("signed by", text(strings.Join(signers(signed.Checkpoint), ", "))))...)
+}
+
+// signers are the names under a signed note.
+func signers(signed string) (names []string) {
+	_, err := note.Open([]byte(signed), note.VerifierList())
+	if unverified, ok := err.(*note.UnverifiedNoteError); ok {
+		for _, sig := range unverified.Note.UnverifiedSigs {
+			names = append(names, sig.Name)
+		}
+	}
+	return names
+}
+
+// verification is what a verification found that was asked for here, and the button for the next.
+func (s *Server) verification() g.Node {
+	s.mu.Lock()
+	last := s.checked
+	s.mu.Unlock()
+	found := g.Node(h.P(h.Class("say"), g.Text(words.notVerified)))
+	if last != nil {
+		found = last.found()
+	}
+	return g.Group{found, h.Form(h.Method("post"), h.Action("/store/verify"), s.token(), h.Button(h.Type("submit"), g.Text("Verify the whole store")))}
+}
+
+func (c *checked) found() g.Node {
+	if c.err != nil {
+		return problem(c.err)
+	}
+	faults := g.Map(c.said.Faults, func(p client.Problem) g.Node { return problem(p.Err()) })
+	verdict := "every digest and link agrees"
+	if !c.said.OK || len(c.said.Faults) > 0 {
+		verdict = fmt.Sprintf("%d faults", len(c.said.Faults))
+	}
+	return g.Group{
+		h.P(h.Role("status"), when(tga.MillisOf(c.at)), g.Textf(", in %s: %s, of %d calls, %d entries and %d notes.", c.took.Round(time.Millisecond), verdict, c.said.Traces, c.said.Entries, c.said.Notes)),
+		g.If(c.said.Frozen != "", h.P(h.Class("problem"), text("frozen: "+c.said.Frozen))), faults,
+	}
+}
+
+// verify asks the daemon to verify its store.
+func (s *Server) verify(w http.ResponseWriter, r *http.Request) {
+	if !s.permitted(w, r) {
+		return
+	}
+	c := &checked{at: time.Now()}
+	c.said, c.err = s.do.Verify(r.Context(), tga.ID{})
+	c.took = time.Since(c.at)
+	s.mu.Lock()
+	s.checked = c
+	s.mu.Unlock()
+	http.Redirect(w, r, "/store", http.StatusSeeOther)
+}
