@@ -92,6 +92,7 @@ var ranElsewhere = map[string]string{
 
 	"npx -y @some/server":  "the server alone, without tgad",
 	"tgad demo":            "demo.txtar",
+	"tgad demo --ui":       "internal/demo: TestPersonSettlesTheStage",
 	"tgad ui":              "TestViewInABrowser",
 	"tgad ui FILE":         "TestViewOfAFile",
 	"tgad evidence verify": "evidence.txtar",

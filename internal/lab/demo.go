@@ -20,6 +20,7 @@ import (
 func demoVerb(s *cli.Streams) *cobra.Command {
 	var o demo.Options
 	var scenario string
+	var view bool
 	scenarios := map[string]func(context.Context, demo.Options) (int, error){"evidence": demo.RunEvidence, "kill": demo.Run, "mcp": demo.RunMCP, "state": demo.RunState, "trust": demo.RunTrust, "turn": demo.RunTurn}
 	c := &cobra.Command{
 		Use:   "demo",
@@ -27,7 +28,10 @@ func demoVerb(s *cli.Streams) *cobra.Command {
 		Long: `demo runs tool servers, callers and tgad as processes, kills them with SIGKILL, and counts
 the charges in the tool servers' own journals: first an MCP client before and after one
 word in its configuration (scenario mcp), then a daemon that is killed at every point of a
-call (scenario kill). It takes about 15 seconds and exits 1 if anything it claims is not so.`,
+call (scenario kill). It takes about 15 seconds and exits 1 if anything it claims is not so.
+
+With --ui it lays out a store with a crashed charge, a request that waits for a person and a
+finished turn of an agent, and serves tgad ui on it until you interrupt it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			tgad, self, err := programs()
@@ -43,6 +47,9 @@ call (scenario kill). It takes about 15 seconds and exits 1 if anything it claim
 				return cli.Usagef("--points is %d", o.Points)
 			}
 			o.Exe, o.Lab, o.Out, o.JSON, o.Colour = tgad, self, s.Out, s.JSON, cli.Colour(s.Out)
+			if view {
+				return demo.RunUI(cmd.Context(), o)
+			}
 			failed := 0
 			for _, name := range strings.Split(scenario, ",") {
 				n, err := scenarios[name](cmd.Context(), o)
@@ -59,6 +66,7 @@ call (scenario kill). It takes about 15 seconds and exits 1 if anything it claim
 	}
 	f := c.Flags()
 	f.StringVar(&scenario, "scenario", "mcp,kill", "mcp: a client's configuration, one word added; kill: kill -9 in mid call; state: kill -9 in mid-write of a workspace; trust: the world is asked, people, undoing; evidence: attacks on the store by who owns its disk; turn: an agent between message and answer")
+	f.BoolVar(&view, "ui", false, "set a stage and show it in a browser")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the kills")
 	f.IntVar(&o.Points, "points", 20, "kills per tool in part 3 of kill, kills in part 2 of state, calls in part 1 of trust")
 	f.StringVar(&o.Keep, "keep", "", "work in this directory and leave everything there")
