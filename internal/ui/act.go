@@ -62,7 +62,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.page(w, r, http.StatusOK, words.inbox, h.Div(h.Class("done"), h.Role("status"),
-		h.P(g.Text(settled(verb, res.State))), h.P(link(x.trace)), h.P(h.A(h.Href("/"), g.Text(words.goOn))),
+		h.P(h.Text(settled(verb, res.State))), h.P(link(x.trace)), h.P(h.A(h.Href("/"), h.Text(words.goOn))),
 	))
 }
 

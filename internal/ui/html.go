@@ -5,8 +5,8 @@ import (
 	"maragu.dev/gomponents/html"
 )
 
-// h makes elements and attributes. It is a variable and no package so that none of them is inlined: where the
-// elements of a page are, each takes a kilobyte of the program.
+// h makes elements, attributes and texts. It is a variable and no package so that none of them is inlined: an
+// element would take a kilobyte of the program wherever it stands in a page.
 var h = struct {
 	A, Article, Body, Br, Button, Code, Dd, Details, Div, Dl, Dt, Footer                                    func(children ...g.Node) g.Node
 	Form, H1, H2, H3, HTML, Head, Header, Input, Label, Li, Link, Main                                      func(children ...g.Node) g.Node
@@ -18,6 +18,8 @@ var h = struct {
 	Checked, Defer, Required, Selected                                                                      func() g.Node
 	Aria, Data                                                                                              func(name, v string) g.Node
 	Doctype                                                                                                 func(sibling g.Node) g.Node
+	Text                                                                                                    func(t string) g.Node
+	Textf                                                                                                   func(format string, a ...any) g.Node
 }{
 	A: element("a"), Article: element("article"), Body: element("body"), Br: element("br"), Button: element("button"), Code: element("code"),
 	Dd: element("dd"), Details: element("details"), Div: element("div"), Dl: element("dl"), Dt: element("dt"), Footer: element("footer"),
@@ -33,7 +35,7 @@ var h = struct {
 	Rel: attribute("rel"), Role: attribute("role"), Scope: attribute("scope"), Src: attribute("src"), TabIndex: attribute("tabindex"), Type: attribute("type"),
 	Value:   attribute("value"),
 	Checked: flag("checked"), Defer: flag("defer"), Required: flag("required"), Selected: flag("selected"),
-	Aria: html.Aria, Data: html.Data, Doctype: html.Doctype,
+	Aria: html.Aria, Data: html.Data, Doctype: html.Doctype, Text: g.Text, Textf: g.Textf,
 }
 
 func element(name string) func(children ...g.Node) g.Node {

@@ -25,19 +25,19 @@ func (s *Server) inbox(w http.ResponseWriter, r *http.Request) {
 	}
 	var cards []g.Node
 	if len(asked) > 0 {
-		cards = append(cards, h.H2(g.Textf("%s (%d)", words.approvals, len(asked))))
+		cards = append(cards, h.H2(h.Textf("%s (%d)", words.approvals, len(asked))))
 	}
 	for _, p := range asked {
 		cards = append(cards, s.approval(r, p))
 	}
 	if len(doubts) > 0 {
-		cards = append(cards, h.H2(g.Textf("%s (%d)", words.inDoubt, len(doubts))), g.If(len(doubts) > 1 && !s.opts.ReadOnly, h.P(h.A(h.Href("/doubts"), g.Text(words.many)))))
+		cards = append(cards, h.H2(h.Textf("%s (%d)", words.inDoubt, len(doubts))), g.If(len(doubts) > 1 && !s.opts.ReadOnly, h.P(h.A(h.Href("/doubts"), h.Text(words.many)))))
 	}
 	for _, t := range doubts {
 		cards = append(cards, s.doubt(r, t))
 	}
 	if len(cards) == 0 {
-		cards = []g.Node{h.P(h.Class("say"), g.Text(words.nothing))}
+		cards = []g.Node{h.P(h.Class("say"), h.Text(words.nothing))}
 	}
 	// What changes in the log has the list made anew; ui.js holds that back while somebody is writing.
 	body := h.Div(h.ID("inbox"), g.Attr("hx-get", "/"), g.Attr("hx-trigger", "sse:change"), g.Attr("hx-select", "#inbox"), g.Attr("hx-swap", "outerHTML"), g.Group(cards))
@@ -63,14 +63,14 @@ func (s *Server) approval(r *http.Request, p client.Approval) g.Node {
 		}
 		votes = append(votes, h.Li(text(fmt.Sprintf("%s voted %s: %s", v.Who, said, v.Rationale))))
 	}
-	expires := g.Node(g.Text("never"))
+	expires := g.Node(h.Text("never"))
 	if p.Expires != 0 {
 		expires = when(p.Expires)
 	}
 	return h.Article(
 		h.H3(tool(asked.Request.Proposal.ToolServer, asked.Request.Proposal.ToolName)), link(p.TraceID),
 		asks(asked),
-		h.Dl(fact("asked", when(p.Since)), fact("expires", expires), fact("votes", g.Textf("%d of %d", yes, p.Required)), fact("what is asked", g.Text(p.Kind)), fact("why", text(p.Why))),
+		h.Dl(fact("asked", when(p.Since)), fact("expires", expires), fact("votes", h.Textf("%d of %d", yes, p.Required)), fact("what is asked", h.Text(p.Kind)), fact("why", text(p.Why))),
 		g.If(len(votes) > 0, h.Ul(votes...)),
 		s.actions(p.TraceID.String(), p.About.String(), decisions),
 	)
@@ -90,8 +90,8 @@ func (s *Server) doubt(r *http.Request, t client.OpenTrace) g.Node {
 		h.H3(tool(t.ToolServer, t.ToolName)), link(t.TraceID),
 		h.P(text(clause(d.Cause, "It may have run, and no answer is on record"))), args,
 		h.Dl(
-			fact("in doubt", when(d.Since)), fact("attempts", g.Textf("%d", t.Attempts)), fact("key", text(t.IdempotencyKey)),
-			g.If(d.Licence != "", fact("licence", g.Text(d.Licence))),
+			fact("in doubt", when(d.Since)), fact("attempts", h.Textf("%d", t.Attempts)), fact("key", text(t.IdempotencyKey)),
+			g.If(d.Licence != "", fact("licence", h.Text(d.Licence))),
 			g.If(d.Probes > 0, fact("the tool was asked", text(fmt.Sprintf("%d times, last: %s", d.Probes, d.Answer)))),
 			g.If(d.Next != 0, fact("asked again", when(d.Next))),
 			g.If(len(d.Settles) > 0, fact("what ends it", text(strings.Join(d.Settles, ", ")))),
@@ -104,7 +104,7 @@ func (s *Server) doubt(r *http.Request, t client.OpenTrace) g.Node {
 func asks(a *tga.Artifact) g.Node {
 	return g.Group{
 		g.If(a.Request.Intent != "", h.P(text(a.Request.Intent))), show(a.Request.Proposal.Args),
-		g.If(a.Meta[tga.MetaRedacted] == true, h.P(h.Class("dim"), g.Text(words.redacted))),
+		g.If(a.Meta[tga.MetaRedacted] == true, h.P(h.Class("dim"), h.Text(words.redacted))),
 	}
 }
 
@@ -121,7 +121,7 @@ func button(path string, a action) g.Node {
 	if a.grave {
 		class = "act grave"
 	}
-	return h.Button(h.Type("submit"), h.Class(class), h.FormAction(path), h.FormMethod("post"), g.Text(a.name))
+	return h.Button(h.Type("submit"), h.Class(class), h.FormAction(path), h.FormMethod("post"), h.Text(a.name))
 }
 
 // actions are the buttons for a trace: one form, with a reason and what follows from each. shown is what
@@ -134,12 +134,12 @@ func (s *Server) actions(trace, shown string, all []action) g.Node {
 	id := "why-" + trace
 	rows := g.Group{}
 	for _, a := range all {
-		rows = append(rows, h.Li(button("/traces/"+trace+"/"+a.verb, a), h.Span(g.Text(a.follows))))
+		rows = append(rows, h.Li(button("/traces/"+trace+"/"+a.verb, a), h.Span(h.Text(a.follows))))
 	}
 	return h.Form(h.Class("actions"), h.Method("post"), s.token(), h.Input(h.Type("hidden"), h.Name("shown"), h.Value(shown)),
-		h.Label(h.For(id), g.Text(words.why)),
+		h.Label(h.For(id), h.Text(words.why)),
 		h.Input(h.ID(id), h.Name("why"), h.Required(), h.MinLength("10"), h.MaxLength("1000"), h.AutoComplete("off"), h.Aria("describedby", id+"-hint")),
-		h.Small(h.ID(id+"-hint"), g.Text(words.whyHint)),
+		h.Small(h.ID(id+"-hint"), h.Text(words.whyHint)),
 		h.Ul(rows...),
 	)
 }

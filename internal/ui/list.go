@@ -64,24 +64,24 @@ func (s *Server) traces(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		last = t.TraceID.String()
-		rows = append(rows, h.Tr(h.Td(link(t.TraceID)), h.Td(h.Span(h.Class("state"), g.Text(t.State))), h.Td(when(t.Since)), h.Td(tool(t.ToolServer, t.ToolName)), h.Td(text(t.IdempotencyKey)), h.Td(text(t.Namespace))))
+		rows = append(rows, h.Tr(h.Td(link(t.TraceID)), h.Td(h.Span(h.Class("state"), h.Text(t.State))), h.Td(when(t.Since)), h.Td(tool(t.ToolServer, t.ToolName)), h.Td(text(t.IdempotencyKey)), h.Td(text(t.Namespace))))
 	}
 	var options g.Group
 	for _, state := range states {
-		options = append(options, h.Option(h.Value(state.String()), g.If(state.String() == q.State, h.Selected()), g.Text(state.String())))
+		options = append(options, h.Option(h.Value(state.String()), g.If(state.String() == q.State, h.Selected()), h.Text(state.String())))
 	}
 	s.page(w, r, http.StatusOK, words.traces,
 		h.Form(h.Class("filter"), h.Method("get"), h.Action("/traces"),
-			h.Label(g.Text("State "), h.Select(h.Name("state"), h.Option(h.Value(""), g.Text(words.all)), options)),
-			h.Label(g.Text("Namespace "), h.Input(h.Name("namespace"), h.Value(q.Namespace))),
-			h.Label(g.Text("Tool, key or id "), h.Input(h.Name("find"), h.Type("search"), h.Value(q.find))),
-			h.Label(h.Input(h.Type("checkbox"), h.Name("all"), h.Value("1"), g.If(q.All, h.Checked())), g.Text(" finished ones too")),
-			h.Button(h.Type("submit"), g.Text("Show")),
+			h.Label(h.Text("State "), h.Select(h.Name("state"), h.Option(h.Value(""), h.Text(words.all)), options)),
+			h.Label(h.Text("Namespace "), h.Input(h.Name("namespace"), h.Value(q.Namespace))),
+			h.Label(h.Text("Tool, key or id "), h.Input(h.Name("find"), h.Type("search"), h.Value(q.find))),
+			h.Label(h.Input(h.Type("checkbox"), h.Name("all"), h.Value("1"), g.If(q.All, h.Checked())), h.Text(" finished ones too")),
+			h.Button(h.Type("submit"), h.Text("Show")),
 		),
-		g.If(len(rows) == 0, h.P(h.Class("say"), g.Text(words.empty))),
+		g.If(len(rows) == 0, h.P(h.Class("say"), h.Text(words.empty))),
 		g.If(len(rows) > 0, h.Div(h.Class("wide"), h.Table(
-			h.THead(h.Tr(h.Th(g.Text("Call")), h.Th(g.Text("State")), h.Th(g.Text("Since")), h.Th(g.Text("Tool")), h.Th(g.Text("Key")), h.Th(g.Text("Namespace")))), h.TBody(rows...)))),
-		g.If(more, h.P(h.A(h.Href(next(r, last)), g.Text(words.moreCalls)))),
+			h.THead(h.Tr(h.Th(h.Text("Call")), h.Th(h.Text("State")), h.Th(h.Text("Since")), h.Th(h.Text("Tool")), h.Th(h.Text("Key")), h.Th(h.Text("Namespace")))), h.TBody(rows...)))),
+		g.If(more, h.P(h.A(h.Href(next(r, last)), h.Text(words.moreCalls)))),
 	)
 }
 

@@ -20,16 +20,16 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, title 
 			h.Meta(h.Charset("utf-8")), h.Meta(h.Name("viewport"), h.Content("width=device-width, initial-scale=1")),
 			// Neither styles nor code of htmx's own making: the policy of the page allows none.
 			h.Meta(h.Name("htmx-config"), h.Content(`{"includeIndicatorStyles":false,"allowEval":false,"selfRequestsOnly":true,"historyCacheSize":0}`)),
-			h.TitleEl(g.Text(title+" · tgad")), h.Link(h.Rel("stylesheet"), h.Href("/assets/ui.css")), h.Link(h.Rel("icon"), h.Href("/assets/icon.svg")),
+			h.TitleEl(h.Text(title+" · tgad")), h.Link(h.Rel("stylesheet"), h.Href("/assets/ui.css")), h.Link(h.Rel("icon"), h.Href("/assets/icon.svg")),
 			h.Script(h.Src("/assets/htmx.min.js"), h.Defer()), h.Script(h.Src("/assets/sse.min.js"), h.Defer()), h.Script(h.Src("/assets/ui.js"), h.Defer()),
 		),
 		h.Body(g.If(!s.opts.ReadOnly, g.Attr("hx-ext", "sse")), g.If(!s.opts.ReadOnly, g.Attr("sse-connect", "/live")),
-			h.A(h.Class("skip"), h.Href("#main"), g.Text("Skip to the content")),
+			h.A(h.Class("skip"), h.Href("#main"), h.Text("Skip to the content")),
 			h.Header(h.Nav(h.Aria("label", "Views"),
-				h.Strong(g.Text("tgad")), s.tabs(r),
+				h.Strong(h.Text("tgad")), s.tabs(r),
 			)),
-			h.Main(h.ID("main"), h.H1(g.Text(title)), s.about(), g.Group(body)),
-			h.Footer(g.Text("tgad "+s.opts.Version)),
+			h.Main(h.ID("main"), h.H1(h.Text(title)), s.about(), g.Group(body)),
+			h.Footer(h.Text("tgad "+s.opts.Version)),
 		),
 	)))
 }
@@ -52,7 +52,7 @@ func (s *Server) tabs(r *http.Request) g.Node {
 
 func tab(r *http.Request, path, name string) g.Node {
 	at, _, _ := strings.Cut(path, "?")
-	return h.A(h.Href(path), g.If(r.URL.Path == at, h.Aria("current", "page")), g.Text(name))
+	return h.A(h.Href(path), g.If(r.URL.Path == at, h.Aria("current", "page")), h.Text(name))
 }
 
 // about says what is shown, where that is no store that somebody has open.
@@ -60,15 +60,15 @@ func (s *Server) about() g.Node {
 	a := s.opts.About
 	switch {
 	case a == nil && s.opts.ReadOnly:
-		return h.P(h.Class("say"), g.Text(words.readOnly))
+		return h.P(h.Class("say"), h.Text(words.readOnly))
 	case a == nil:
 		return g.Group{}
 	}
 	fault := g.Node(g.Group{})
 	if a.Fault != nil {
-		fault = h.Div(h.Class("problem"), h.Role("alert"), h.P(g.Text(words.damaged)), h.P(text(a.Fault.Error())))
+		fault = h.Div(h.Class("problem"), h.Role("alert"), h.P(h.Text(words.damaged)), h.P(text(a.Fault.Error())))
 	}
-	return g.Group{h.P(h.Class("say"), text(a.Words), g.Text(" "+words.readFile)), fault, sentences(words.proved, a.Proved), sentences(words.notProved, a.NotProved)}
+	return g.Group{h.P(h.Class("say"), text(a.Words), h.Text(" "+words.readFile)), fault, sentences(words.proved, a.Proved), sentences(words.notProved, a.NotProved)}
 }
 
 // sentences are a list under its title, folded up.
@@ -76,7 +76,7 @@ func sentences(title string, lines []string) g.Node {
 	if len(lines) == 0 {
 		return g.Group{}
 	}
-	return h.Details(h.Summary(g.Text(title)), h.Ul(g.Map(lines, func(line string) g.Node { return h.Li(text(line)) })))
+	return h.Details(h.Summary(h.Text(title)), h.Ul(g.Map(lines, func(line string) g.Node { return h.Li(text(line)) })))
 }
 
 // render makes all of the answer before it sends any: what fails half-way is no page.
@@ -107,7 +107,7 @@ func problem(err error) g.Node {
 }
 
 // text is what a log or an error says, harmless: neither markup, nor a character that turns or hides text.
-func text(s string) g.Node { return g.Text(clip.Clean(s)) }
+func text(s string) g.Node { return h.Text(clip.Clean(s)) }
 
 // maxShown is how many bytes of a document a page shows.
 const maxShown = 16 << 10
@@ -115,7 +115,7 @@ const maxShown = 16 << 10
 // show is a document as text. JSON gets its lines; what is no text is named by its size.
 func show(data []byte) g.Node {
 	if !utf8.Valid(data) {
-		return h.Span(h.Class("dim"), g.Textf("%d bytes that are no text", len(data)))
+		return h.Span(h.Class("dim"), h.Textf("%d bytes that are no text", len(data)))
 	}
 	cut := len(data) > maxShown
 	if cut {
@@ -129,26 +129,26 @@ func show(data []byte) g.Node {
 	for i := range lines {
 		lines[i] = clip.Clean(lines[i])
 	}
-	return g.Group{h.Pre(h.TabIndex("0"), g.Text(strings.Join(lines, "\n"))), g.If(cut, h.P(h.Class("dim"), g.Text(words.cut)))}
+	return g.Group{h.Pre(h.TabIndex("0"), h.Text(strings.Join(lines, "\n"))), g.If(cut, h.P(h.Class("dim"), h.Text(words.cut)))}
 }
 
 // when is a time, which the browser shows as its own and as an age.
 func when(ts tga.Millis) g.Node {
 	if ts == 0 {
-		return g.Text("never")
+		return h.Text("never")
 	}
-	return h.Time(h.DateTime(ts.Time().UTC().Format("2006-01-02T15:04:05.000Z")), g.Text(ts.String()))
+	return h.Time(h.DateTime(ts.Time().UTC().Format("2006-01-02T15:04:05.000Z")), h.Text(ts.String()))
 }
 
 func tool(server, name string) g.Node {
 	if server == "" && name == "" {
-		return h.Span(h.Class("dim"), g.Text("erased"))
+		return h.Span(h.Class("dim"), h.Text("erased"))
 	}
 	return h.Strong(text(server + " " + name))
 }
 
 func link(id tga.ID) g.Node {
-	return h.A(h.Class("id"), h.Href("/traces/"+id.String()), g.Text(id.String()))
+	return h.A(h.Class("id"), h.Href("/traces/"+id.String()), h.Text(id.String()))
 }
 
-func fact(name string, value g.Node) g.Node { return g.Group{h.Dt(g.Text(name)), h.Dd(value)} }
+func fact(name string, value g.Node) g.Node { return g.Group{h.Dt(h.Text(name)), h.Dd(value)} }

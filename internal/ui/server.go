@@ -16,8 +16,6 @@ import (
 	"sync"
 	"time"
 
-	g "maragu.dev/gomponents"
-
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -228,7 +226,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{Name: cookie(r), Value: session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	// Not a redirect: a browser that came here from elsewhere would not send the cookie with it.
 	w.Header().Set("Refresh", "0; url=/")
-	s.page(w, r, http.StatusOK, words.welcome, h.A(h.Href("/"), g.Text(words.goOn)))
+	s.page(w, r, http.StatusOK, words.welcome, h.A(h.Href("/"), h.Text(words.goOn)))
 }
 
 var types = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}

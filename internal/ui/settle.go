@@ -40,16 +40,16 @@ func (s *Server) doubts(w http.ResponseWriter, r *http.Request) {
 	}
 	list, v := c.Of(all), r.URL.Query()
 	field := func(label, name, hint string) g.Node {
-		return h.Label(g.Text(label+" "), h.Input(h.Name(name), h.Value(v.Get(name)), h.Placeholder(hint), h.AutoComplete("off")))
+		return h.Label(h.Text(label+" "), h.Input(h.Name(name), h.Value(v.Get(name)), h.Placeholder(hint), h.AutoComplete("off")))
 	}
 	s.page(w, r, http.StatusOK, words.many,
 		h.Form(h.Class("filter"), h.Method("get"), h.Action("/doubts"),
 			field("Tool", "tool", "SERVER or SERVER/TOOL"), field("Namespace", "namespace", ""), field("Cause has", "cause", ""),
 			field("Since", "since", "2h"), field("Before", "before", "2026-01-31T12:00:00Z"), field("Why, of each", "why", "statement {key}.pdf, page 1"),
-			h.Button(h.Type("submit"), g.Text("Choose")),
+			h.Button(h.Type("submit"), h.Text("Choose")),
 		),
-		h.P(g.Textf("%d of %d calls in doubt are chosen. ", len(list), len(all)), g.Text(words.fill)),
-		g.If(len(list) > maxRows, h.P(h.Class("dim"), g.Textf("The oldest %d are shown: settle them first.", maxRows))),
+		h.P(h.Textf("%d of %d calls in doubt are chosen. ", len(list), len(all)), h.Text(words.fill)),
+		g.If(len(list) > maxRows, h.P(h.Class("dim"), h.Textf("The oldest %d are shown: settle them first.", maxRows))),
 		g.If(len(list) > 0, s.together(list[:min(len(list), maxRows)], v.Get("why"))),
 	)
 }
@@ -65,7 +65,7 @@ func (s *Server) together(list []client.OpenTrace, why string) g.Node {
 		}
 		rows = append(rows, h.Tr(
 			h.Td(h.Input(h.Type("checkbox"), h.Name("chosen"), h.Value(id), h.Checked(), h.Aria("label", "settle "+id))),
-			h.Td(link(t.TraceID), h.Br(), tool(t.ToolServer, t.ToolName)), h.Td(text(t.IdempotencyKey)), h.Td(when(since)), h.Td(g.Textf("%d", t.Attempts)), h.Td(text(cause)),
+			h.Td(link(t.TraceID), h.Br(), tool(t.ToolServer, t.ToolName)), h.Td(text(t.IdempotencyKey)), h.Td(when(since)), h.Td(h.Textf("%d", t.Attempts)), h.Td(text(cause)),
 			h.Td(h.Input(h.Type("hidden"), h.Name("shown-"+id), h.Value(fmt.Sprint(t.Attempts))),
 				h.Input(h.Name("why-"+id), h.Value(story.Fill(why, t)), h.MinLength("10"), h.MaxLength("1000"), h.AutoComplete("off"), h.Aria("label", "why, of "+id))),
 		))
@@ -76,7 +76,7 @@ func (s *Server) together(list []client.OpenTrace, why string) g.Node {
 	}
 	var verbs g.Group
 	for _, a := range doubtActions {
-		verbs = append(verbs, h.Li(button("/doubts/"+a.verb, a), h.Span(g.Text(a.follows))))
+		verbs = append(verbs, h.Li(button("/doubts/"+a.verb, a), h.Span(h.Text(a.follows))))
 	}
 	return h.Form(h.Class("actions"), h.Method("post"), s.token(), calls, h.Ul(verbs))
 }
@@ -115,8 +115,8 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 		rows = append(rows, h.Tr(h.Td(link(x.trace)), h.Td(what)))
 	}
 	s.page(w, r, http.StatusOK, words.many,
-		h.P(h.Role("status"), g.Textf("%d of %d calls are settled.", len(todo)-failed, len(todo))), g.If(failed > 0, h.P(g.Text(words.somebodyFirst))),
-		table([]string{"Call", "What became of it"}, rows), h.P(h.A(h.Href("/"), g.Text(words.goOn))))
+		h.P(h.Role("status"), h.Textf("%d of %d calls are settled.", len(todo)-failed, len(todo))), g.If(failed > 0, h.P(h.Text(words.somebodyFirst))),
+		table([]string{"Call", "What became of it"}, rows), h.P(h.A(h.Href("/"), h.Text(words.goOn))))
 }
 
 // settlement is what a form says about one call in doubt.

@@ -30,11 +30,11 @@ func (s *Server) states(w http.ResponseWriter, r *http.Request) {
 	var rows []g.Node
 	for _, st := range list {
 		name := stateName(st.ID, st.Number)
-		rows = append(rows, h.Tr(h.Td(h.A(h.Class("id"), h.Href(statePath(st.ID, st.Number)), g.Text(name))), h.Td(h.Code(g.Text(st.Root.String()[:12]))),
-			h.Td(g.Textf("%d", st.Boundaries)), h.Td(g.Textf("%d", st.Open)), h.Td(text(st.Forked))))
+		rows = append(rows, h.Tr(h.Td(h.A(h.Class("id"), h.Href(statePath(st.ID, st.Number)), h.Text(name))), h.Td(h.Code(h.Text(st.Root.String()[:12]))),
+			h.Td(h.Textf("%d", st.Boundaries)), h.Td(h.Textf("%d", st.Open)), h.Td(text(st.Forked))))
 	}
 	s.page(w, r, http.StatusOK, words.states,
-		g.If(len(rows) == 0, h.P(h.Class("say"), g.Text(words.noStates))),
+		g.If(len(rows) == 0, h.P(h.Class("say"), h.Text(words.noStates))),
 		g.If(len(rows) > 0, table([]string{"State", "Root", "Boundaries", "Open", "Forked at"}, rows)))
 }
 
@@ -73,7 +73,7 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request) {
 	list := st.List()
 	slices.Reverse(list)
 	s.page(w, r, http.StatusOK, "Working state "+stateName(st.ID(), st.Number()),
-		h.P(g.Text(words.boundaries)), g.If(len(list) == 0, h.P(h.Class("say"), g.Text(words.noBoundaries))), g.If(len(list) > 0, boundaries(st, list)))
+		h.P(h.Text(words.boundaries)), g.If(len(list) == 0, h.P(h.Class("say"), h.Text(words.noBoundaries))), g.If(len(list) > 0, boundaries(st, list)))
 }
 
 // boundaries is a table of moments to which a state can go back.
@@ -93,7 +93,7 @@ func boundaries(st *workstate.State, list []workstate.Checkpoint) g.Node {
 		}
 		rows = append(rows, h.Tr(
 			h.Td(when(tga.MillisOf(c.Recorded))), h.Td(h.A(h.Class("id"), h.Href(statePath(st.ID(), st.Number())+"?call="+url.QueryEscape(c.ID)), text(c.ID))),
-			h.Td(text(c.Kind)), h.Td(text(c.Name)), h.Td(text(stands)), h.Td(text(string(c.Code))), h.Td(g.Text(c.Elapsed.Round(time.Millisecond).String())), h.Td(trace)))
+			h.Td(text(c.Kind)), h.Td(text(c.Name)), h.Td(text(stands)), h.Td(text(string(c.Code))), h.Td(h.Text(c.Elapsed.Round(time.Millisecond).String())), h.Td(trace)))
 	}
 	return table([]string{"Time", "Boundary", "Kind", "Name", "Changes", "Code", "Took", "Call"}, rows)
 }
@@ -127,8 +127,8 @@ func (s *Server) boundary(w http.ResponseWriter, r *http.Request, st *workstate.
 	changed := workstate.Diff(before, after)
 	s.page(w, r, http.StatusOK, "What "+clip.Clean(call)+" changed",
 		h.P(h.A(h.Href(statePath(st.ID(), st.Number())), text("Working state "+stateName(st.ID(), st.Number())))),
-		h.H2(g.Text("Before and after")), g.If(len(changed) == 0, h.P(h.Class("say"), g.Text(words.unchanged))), g.If(len(changed) > 0, changes(changed)), diff,
-		h.H2(g.Text("Going back to before it")), planned(st, plan),
+		h.H2(h.Text("Before and after")), g.If(len(changed) == 0, h.P(h.Class("say"), h.Text(words.unchanged))), g.If(len(changed) > 0, changes(changed)), diff,
+		h.H2(h.Text("Going back to before it")), planned(st, plan),
 	)
 }
 
@@ -140,27 +140,27 @@ func changes(list []workstate.Change) g.Node {
 		if c.FromItems+c.ToItems > 0 {
 			items = fmt.Sprintf("%d to %d", c.FromItems, c.ToItems)
 		}
-		rows = append(rows, h.Tr(h.Td(text(c.Part)), h.Td(h.Code(g.Text(c.From.String()[:12]))), h.Td(h.Code(g.Text(c.To.String()[:12]))), h.Td(g.Text(items))))
+		rows = append(rows, h.Tr(h.Td(text(c.Part)), h.Td(h.Code(h.Text(c.From.String()[:12]))), h.Td(h.Code(h.Text(c.To.String()[:12]))), h.Td(h.Text(items))))
 	}
 	return table([]string{"Part", "Before", "After", "Items"}, rows)
 }
 
 // planned is what a rollback would do. It is done on the command line, where the state's files are at hand.
 func planned(st *workstate.State, p *workstate.Plan) g.Node {
-	undone := g.Node(h.P(h.Class("say"), g.Text(words.nothingUndone)))
+	undone := g.Node(h.P(h.Class("say"), h.Text(words.nothingUndone)))
 	if len(p.Undone) > 0 {
 		undone = boundaries(st, p.Undone)
 	}
 	restored := g.Node(g.Group{})
 	if len(p.Restored) > 0 {
-		restored = g.Group{h.H3(g.Text("Restored")), changes(p.Restored)}
+		restored = g.Group{h.H3(h.Text("Restored")), changes(p.Restored)}
 	}
 	return g.Group{
-		restored, h.H3(g.Text("Undone, the newest first")), undone,
-		g.If(len(p.Standing) > 0, g.Group{h.H3(g.Text("Effects outside that stand")), h.Ul(g.Map(p.Standing, func(e workstate.Standing) g.Node {
+		restored, h.H3(h.Text("Undone, the newest first")), undone,
+		g.If(len(p.Standing) > 0, g.Group{h.H3(h.Text("Effects outside that stand")), h.Ul(g.Map(p.Standing, func(e workstate.Standing) g.Node {
 			return h.Li(text(e.Server + " " + e.Name + " " + e.ID))
 		}))}),
-		h.P(g.Text(words.rollback)), h.Pre(h.TabIndex("0"), text("tgad state rollback "+stateName(st.ID(), st.Number())+" "+clip.ShellWord(p.To.ID))),
+		h.P(h.Text(words.rollback)), h.Pre(h.TabIndex("0"), text("tgad state rollback "+stateName(st.ID(), st.Number())+" "+clip.ShellWord(p.To.ID))),
 	}
 }
 
@@ -190,10 +190,10 @@ func difference(before, after *workstate.CompositeSnapshot) (g.Node, error) {
 	}{{"- ", "gone", a[same : len(a)-end]}, {"+ ", "came", b[same : len(b)-end]}} {
 		for i, line := range part.lines {
 			if i == maxDiff {
-				rows = append(rows, h.Span(g.Textf("… %d more lines\n", len(part.lines)-i)))
+				rows = append(rows, h.Span(h.Textf("… %d more lines\n", len(part.lines)-i)))
 				break
 			}
-			rows = append(rows, h.Span(h.Class(part.class), text(part.mark+clip.Bytes(line, maxLine)), g.Text("\n")))
+			rows = append(rows, h.Span(h.Class(part.class), text(part.mark+clip.Bytes(line, maxLine)), h.Text("\n")))
 		}
 	}
 	if len(rows) == 0 {

@@ -76,17 +76,17 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m := promtext.Text(raw)
-	body := g.Group{h.H2(g.Text("Speed")), s.speed(m)}
+	body := g.Group{h.H2(h.Text("Speed")), s.speed(m)}
 	for _, part := range figures {
 		var facts []g.Node
 		for _, f := range part.of {
 			if n, err := m.Value(f.metric); err == nil && !math.IsNaN(n) {
-				facts = append(facts, fact(f.name, g.Text(f.show(n))))
+				facts = append(facts, fact(f.name, h.Text(f.show(n))))
 			}
 		}
-		body = append(body, h.H2(g.Text(part.title)), h.Dl(facts...))
+		body = append(body, h.H2(h.Text(part.title)), h.Dl(facts...))
 	}
-	body = append(body, h.H2(g.Text("Evidence")), s.evidence(r, m), h.H2(g.Text("Verification")), s.verification())
+	body = append(body, h.H2(h.Text("Evidence")), s.evidence(r, m), h.H2(h.Text("Verification")), s.verification())
 	s.page(w, r, http.StatusOK, words.store, body)
 }
 
@@ -105,7 +105,7 @@ func (s *Server) speed(m promtext.Text) g.Node {
 	if took := now.at.Sub(last.at); !last.at.IsZero() && appends >= last.appends {
 		rate = fmt.Sprintf("%.1f a second, over the last %s", (appends-last.appends)/took.Seconds(), took.Round(100*time.Millisecond))
 	}
-	return h.Dl(fact("appends", g.Text(rate)), fact("a sync takes", within(m, "tgad_log_sync_seconds")), fact("an append takes", within(m, "tgad_append_seconds")))
+	return h.Dl(fact("appends", h.Text(rate)), fact("a sync takes", within(m, "tgad_log_sync_seconds")), fact("an append takes", within(m, "tgad_append_seconds")))
 }
 
 // within says how long half and nearly all of what a histogram has took at most.
@@ -115,13 +115,13 @@ func within(m promtext.Text, name string) g.Node {
 		return text(err.Error())
 	}
 	if n == 0 {
-		return g.Text(words.noneYet)
+		return h.Text(words.noneYet)
 	}
 	most, _, err := m.Within(name, 0.99)
 	if err != nil {
 		return text(err.Error())
 	}
-	return g.Textf("half at most %s, 99 of 100 at most %s, of %.0f", seconds(half), seconds(most), n)
+	return h.Textf("half at most %s, 99 of 100 at most %s, of %.0f", seconds(half), seconds(most), n)
 }
 
 func seconds(s float64) string {
@@ -136,7 +136,7 @@ func seconds(s float64) string {
 func (s *Server) evidence(r *http.Request, m promtext.Text) g.Node {
 	signed, err := s.do.Proofs().Checkpoint(r.Context())
 	if tga.CodeOf(err) == tga.NotFound {
-		return h.P(h.Class("say"), g.Text(words.unsigned))
+		return h.P(h.Class("say"), h.Text(words.unsigned))
 	}
 	if err != nil {
 		return problem(err)
@@ -146,7 +146,7 @@ func (s *Server) evidence(r *http.Request, m promtext.Text) g.Node {
 	facts := []g.Node{fact("origin", text(origin)), fact("covers", text(size+" appends"))}
 	cursor, err := m.Value("tgad_log_cursor")
 	if covered, e := m.Value("tgad_signed_appends"); err == nil && e == nil && !math.IsNaN(covered) {
-		facts = append(facts, fact("not covered yet", g.Text(count(max(cursor-covered, 0)))))
+		facts = append(facts, fact("not covered yet", h.Text(count(max(cursor-covered, 0)))))
 	}
 	return h.Dl(append(facts, fact("signed by", text(strings.Join(signers(signed.Checkpoint), ", "))))...)
 }
@@ -167,11 +167,11 @@ func (s *Server) verification() g.Node {
 	s.mu.Lock()
 	last := s.checked
 	s.mu.Unlock()
-	found := g.Node(h.P(h.Class("say"), g.Text(words.notVerified)))
+	found := g.Node(h.P(h.Class("say"), h.Text(words.notVerified)))
 	if last != nil {
 		found = last.found()
 	}
-	return g.Group{found, h.Form(h.Method("post"), h.Action("/store/verify"), s.token(), h.Button(h.Type("submit"), g.Text("Verify the whole store")))}
+	return g.Group{found, h.Form(h.Method("post"), h.Action("/store/verify"), s.token(), h.Button(h.Type("submit"), h.Text("Verify the whole store")))}
 }
 
 func (c *checked) found() g.Node {
@@ -184,7 +184,7 @@ func (c *checked) found() g.Node {
 		verdict = fmt.Sprintf("%d faults", len(c.said.Faults))
 	}
 	return g.Group{
-		h.P(h.Role("status"), when(tga.MillisOf(c.at)), g.Textf(", in %s: %s, of %d calls, %d entries and %d notes.", c.took.Round(time.Millisecond), verdict, c.said.Traces, c.said.Entries, c.said.Notes)),
+		h.P(h.Role("status"), when(tga.MillisOf(c.at)), h.Textf(", in %s: %s, of %d calls, %d entries and %d notes.", c.took.Round(time.Millisecond), verdict, c.said.Traces, c.said.Entries, c.said.Notes)),
 		g.If(c.said.Frozen != "", h.P(h.Class("problem"), text("frozen: "+c.said.Frozen))), faults,
 	}
 }

@@ -44,7 +44,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	}
 	t, err := story.Fold(said, s.documents(r.Context(), said.TraceID))
 	if err != nil {
-		s.page(w, r, http.StatusOK, said.TraceID.String(), h.P(h.Class("problem"), g.Text(words.noVerify)), problem(err), rawLink(said.TraceID))
+		s.page(w, r, http.StatusOK, said.TraceID.String(), h.P(h.Class("problem"), h.Text(words.noVerify)), problem(err), rawLink(said.TraceID))
 		return
 	}
 	var facts g.Group
@@ -57,7 +57,7 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 		facts = append(facts, fact("deadline", when(t.Deadline)))
 	}
 	if said.Held {
-		facts = append(facts, fact("now", g.Text("it is running")))
+		facts = append(facts, fact("now", h.Text("it is running")))
 	}
 	var steps []g.Node
 	for _, step := range story.Of(t) {
@@ -68,13 +68,13 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	case said.Approval != nil:
 		act = s.approval(r, *said.Approval)
 	case story.InDoubt(t) && !said.Held && !s.opts.ReadOnly:
-		act = h.Section(h.H2(g.Text(words.whatHappened)), s.settling(r, said.TraceID))
+		act = h.Section(h.H2(h.Text(words.whatHappened)), s.settling(r, said.TraceID))
 	}
 	s.page(w, r, http.StatusOK, "Call "+said.TraceID.String(),
 		h.Dl(facts...), act,
-		h.H2(g.Text("Steps")), h.Ol(h.Class("steps"), g.Group(steps)),
-		h.P(h.Button(h.ID("verify"), h.Type("button"), h.Data("raw", "/traces/"+said.TraceID.String()+"/raw"), g.Text("Verify in this browser")), h.Span(h.ID("verdict"), h.Role("status"))),
-		h.P(h.Class("dim"), g.Text("head "), h.Code(g.Text(t.Head.Digest.String())), g.Text(" "), rawLink(said.TraceID)),
+		h.H2(h.Text("Steps")), h.Ol(h.Class("steps"), g.Group(steps)),
+		h.P(h.Button(h.ID("verify"), h.Type("button"), h.Data("raw", "/traces/"+said.TraceID.String()+"/raw"), h.Text("Verify in this browser")), h.Span(h.ID("verdict"), h.Role("status"))),
+		h.P(h.Class("dim"), h.Text("head "), h.Code(h.Text(t.Head.Digest.String())), h.Text(" "), rawLink(said.TraceID)),
 	)
 }
 
@@ -91,11 +91,11 @@ func (s *Server) settling(r *http.Request, id tga.ID) g.Node {
 		}
 	}
 	yet := slices.DeleteFunc(slices.Clone(doubtActions), func(a action) bool { return story.Known[a.verb].Class.Releases() })
-	return g.Group{h.P(g.Text(words.atWork)), s.actions(id.String(), "", yet)}
+	return g.Group{h.P(h.Text(words.atWork)), s.actions(id.String(), "", yet)}
 }
 
 func rawLink(id tga.ID) g.Node {
-	return h.A(h.Href("/traces/"+id.String()+"/raw"), g.Text(words.raw))
+	return h.A(h.Href("/traces/"+id.String()+"/raw"), h.Text(words.raw))
 }
 
 // step is one entry or note.
@@ -108,16 +108,16 @@ func (s *Server) step(id tga.ID, step story.Step) g.Node {
 		}
 		var download g.Node = g.Group{}
 		if pointer := "/" + l.Name; step.State != "" && l.Name != "args" {
-			download = h.A(h.Href("/traces/"+id.String()+"/document?pointer="+url.QueryEscape(pointer)), g.Text(words.download))
+			download = h.A(h.Href("/traces/"+id.String()+"/document?pointer="+url.QueryEscape(pointer)), h.Text(words.download))
 		}
-		lines = append(lines, h.Div(h.Class("data"), h.Span(h.Class("dim"), text(l.Name), g.Textf(", %d bytes ", len(l.Data))), download, show(l.Data)))
+		lines = append(lines, h.Div(h.Class("data"), h.Span(h.Class("dim"), text(l.Name), h.Textf(", %d bytes ", len(l.Data))), download, show(l.Data)))
 	}
 	class := "entry " + step.State
 	if step.State == "" {
 		class = "note"
 	}
-	return h.Li(h.Class(class), h.H3(g.If(step.State != "", h.Span(h.Class("state"), g.Text(step.State))), text(step.What)),
-		h.P(h.Class("dim"), text(step.Number), g.Text(" · "), when(step.TS), g.Text(" · "), h.Code(g.Text(step.Digest.String()[:12]))), g.Group(lines))
+	return h.Li(h.Class(class), h.H3(g.If(step.State != "", h.Span(h.Class("state"), h.Text(step.State))), text(step.What)),
+		h.P(h.Class("dim"), text(step.Number), h.Text(" · "), when(step.TS), h.Text(" · "), h.Code(h.Text(step.Digest.String()[:12]))), g.Group(lines))
 }
 
 // rawTrace is what the browser verifies: the canonical entries, artifacts and notes, as text.

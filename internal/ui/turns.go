@@ -28,17 +28,17 @@ func (s *Server) turns(w http.ResponseWriter, r *http.Request) {
 			rows = append(rows, h.Tr(h.Td(turnLink(t.InteractionID)), h.Td(h.ColSpan("6"), problem(t.Err))))
 			continue
 		}
-		rows = append(rows, h.Tr(h.Td(turnLink(t.InteractionID)), h.Td(text(t.Agent)), h.Td(text(t.SessionID)), h.Td(g.Textf("%d", t.TurnNumber)),
-			h.Td(h.Span(h.Class("state"), g.Text(standing(t)))), h.Td(when(t.Since)), h.Td(text(t.Reason))))
+		rows = append(rows, h.Tr(h.Td(turnLink(t.InteractionID)), h.Td(text(t.Agent)), h.Td(text(t.SessionID)), h.Td(h.Textf("%d", t.TurnNumber)),
+			h.Td(h.Span(h.Class("state"), h.Text(standing(t)))), h.Td(when(t.Since)), h.Td(text(t.Reason))))
 	}
 	s.page(w, r, http.StatusOK, words.turns,
 		h.Form(h.Class("filter"), h.Method("get"), h.Action("/turns"),
-			h.Label(h.Input(h.Type("checkbox"), h.Name("all"), h.Value("1"), g.If(all, h.Checked())), g.Text(" finished ones too")),
-			h.Button(h.Type("submit"), g.Text("Show")),
+			h.Label(h.Input(h.Type("checkbox"), h.Name("all"), h.Value("1"), g.If(all, h.Checked())), h.Text(" finished ones too")),
+			h.Button(h.Type("submit"), h.Text("Show")),
 		),
-		g.If(len(rows) == 0, h.P(h.Class("say"), g.Text(words.noTurns))),
+		g.If(len(rows) == 0, h.P(h.Class("say"), h.Text(words.noTurns))),
 		g.If(len(rows) > 0, table([]string{"Turn", "Agent", "Session", "Number", "Stands", "Since", "Waits because"}, rows)),
-		g.If(cut, h.P(h.Class("dim"), g.Textf("The newest %d of %d.", maxRows, len(list)))),
+		g.If(cut, h.P(h.Class("dim"), h.Textf("The newest %d of %d.", maxRows, len(list)))),
 	)
 }
 
@@ -68,7 +68,7 @@ func standing(t turn.Listed) string {
 }
 
 func turnLink(id tga.ID) g.Node {
-	return h.A(h.Class("id"), h.Href("/turns/"+id.String()), g.Text(id.String()))
+	return h.A(h.Class("id"), h.Href("/turns/"+id.String()), h.Text(id.String()))
 }
 
 // turn is one turn of an agent: its phases, what was said, the calls, and what it changed in its state.
@@ -84,8 +84,8 @@ func (s *Server) turn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	facts := []g.Node{
-		fact("agent", text(strings.TrimSpace(t.Agent+" "+t.AgentVersion))), fact("session", text(t.SessionID)), fact("turn", g.Textf("%d of the session", t.TurnNumber)),
-		fact("stands", g.Text(standing(t.Listed))), fact("began", when(t.Since)), fact("tokens", g.Textf("%d in, %d out", t.Usage.Input, t.Usage.Output)),
+		fact("agent", text(strings.TrimSpace(t.Agent+" "+t.AgentVersion))), fact("session", text(t.SessionID)), fact("turn", h.Textf("%d of the session", t.TurnNumber)),
+		fact("stands", h.Text(standing(t.Listed))), fact("began", when(t.Since)), fact("tokens", h.Textf("%d in, %d out", t.Usage.Input, t.Usage.Output)),
 	}
 	if !t.Previous.IsZero() {
 		facts = append(facts, fact("turn before", turnLink(t.Previous)))
@@ -97,8 +97,8 @@ func (s *Server) turn(w http.ResponseWriter, r *http.Request) {
 		facts = append(facts, fact("work of", turnLink(t.Parent.InteractionID)))
 	}
 	steps := g.Map(t.Steps, s.phase)
-	s.page(w, r, http.StatusOK, "Turn "+id.String(), h.Dl(facts...), h.H2(g.Text("Phases")), h.Ol(h.Class("steps"), steps),
-		h.P(h.Class("dim"), g.Text("head "), h.Code(g.Text(t.Steps[len(t.Steps)-1].Digest.String()))))
+	s.page(w, r, http.StatusOK, "Turn "+id.String(), h.Dl(facts...), h.H2(h.Text("Phases")), h.Ol(h.Class("steps"), steps),
+		h.P(h.Class("dim"), h.Text("head "), h.Code(h.Text(t.Steps[len(t.Steps)-1].Digest.String()))))
 }
 
 // kinds are the marks of a turn's records, by the states of a call that have the same colour.
@@ -113,22 +113,22 @@ func (s *Server) phase(step turn.Step) g.Node {
 	body := g.Group{
 		g.Map(step.Warnings, func(w turn.Warning) g.Node { return h.P(text(w.Tool + ": " + string(w.Code) + ": " + w.Reason)) }),
 		g.Map(step.Findings, func(f message.Finding) g.Node {
-			return h.P(text("taken out by "+f.Rule+" at "+f.At), g.Textf(", %d times", f.Count))
+			return h.P(text("taken out by "+f.Rule+" at "+f.At), h.Textf(", %d times", f.Count))
 		}),
 		g.If(len(step.Tools) > 0, h.P(text("tools: "+strings.Join(step.Tools, ", ")))),
 		g.Map(step.Inferences, inference), g.Map(step.Executions, execution), g.Map(step.Delegations, delegation), g.Map(step.Said, said),
 	}
 	if q := step.Asked; q != nil {
-		body = append(body, h.P(text(q.Model), g.Textf(" is asked, with %d messages and %d tools", len(q.Messages), len(q.Tools))))
+		body = append(body, h.P(text(q.Model), h.Textf(" is asked, with %d messages and %d tools", len(q.Messages), len(q.Tools))))
 	}
 	if f := step.Failure; f != nil {
 		body = append(body, problem(f))
 	}
 	if !step.TraceID.IsZero() {
-		body = append(body, h.P(g.Text("about the call "), link(step.TraceID)))
+		body = append(body, h.P(h.Text("about the call "), link(step.TraceID)))
 	}
 	if !step.Child.IsZero() {
-		body = append(body, h.P(g.Text("for the turn "), turnLink(step.Child)))
+		body = append(body, h.P(h.Text("for the turn "), turnLink(step.Child)))
 	}
 	if d := step.Decided; d != nil {
 		body = append(body, h.P(text(d.Who+" decided "+string(d.Action)+": "+d.Note)), g.If(len(d.Value) > 0, show(d.Value)))
@@ -142,19 +142,19 @@ func (s *Server) phase(step turn.Step) g.Node {
 			g.If(len(rows) > 0, table([]string{"Key", "Before the turn", "After it", "How"}, rows)))
 	}
 	return h.Li(h.Class(class), h.H3(h.Span(h.Class("state"), text(string(step.Phase))), text(string(step.Kind))),
-		h.P(h.Class("dim"), g.Textf("%d · ", step.Number), when(step.TS), g.Text(" · "), h.Code(g.Text(step.Digest.String()[:12]))), body)
+		h.P(h.Class("dim"), h.Textf("%d · ", step.Number), when(step.TS), h.Text(" · "), h.Code(h.Text(step.Digest.String()[:12]))), body)
 }
 
 // side is a value before or after a turn.
 func side(value []byte) g.Node {
 	if len(value) == 0 || string(value) == "null" {
-		return h.Span(h.Class("dim"), g.Text("absent"))
+		return h.Span(h.Class("dim"), h.Text("absent"))
 	}
 	return show(value)
 }
 
 func inference(i turn.Inference) g.Node {
-	line := []g.Node{text(i.Provider + "/" + i.Model), g.Textf(", attempt %d, %d tokens in, %d out ", i.Attempt, i.Usage.Input, i.Usage.Output)}
+	line := []g.Node{text(i.Provider + "/" + i.Model), h.Textf(", attempt %d, %d tokens in, %d out ", i.Attempt, i.Usage.Input, i.Usage.Output)}
 	if !i.TraceID.IsZero() {
 		line = append(line, link(i.TraceID))
 	}
@@ -163,7 +163,7 @@ func inference(i turn.Inference) g.Node {
 
 // execution is a call of a tool that the model asked for, and what became of it.
 func execution(e turn.ToolExecution) g.Node {
-	head := []g.Node{h.Strong(text(e.Name)), text(": " + string(e.Status)), g.Textf(" in %d ms ", e.DurationMS)}
+	head := []g.Node{h.Strong(text(e.Name)), text(": " + string(e.Status)), h.Textf(" in %d ms ", e.DurationMS)}
 	if !e.TraceID.IsZero() {
 		head = append(head, link(e.TraceID))
 	}
@@ -195,16 +195,16 @@ func said(m message.Message) g.Node {
 		case p.URI != "":
 			body = append(body, h.P(text(string(p.Type)+" at "+p.URI)))
 		default:
-			body = append(body, h.P(text(string(p.Type)+" "+p.MIME+" "+p.Name), g.Textf(", %d bytes", len(p.Data))))
+			body = append(body, h.P(text(string(p.Type)+" "+p.MIME+" "+p.Name), h.Textf(", %d bytes", len(p.Data))))
 		}
 	}
 	for _, c := range m.ToolCalls {
-		body = append(body, h.P(g.Text("asks for "), h.Strong(text(c.Name))), show([]byte(c.Arguments)))
+		body = append(body, h.P(h.Text("asks for "), h.Strong(text(c.Name))), show([]byte(c.Arguments)))
 	}
 	return h.Div(h.Class("data"), body)
 }
 
 // table is a table that a narrow screen scrolls.
 func table(heads []string, rows []g.Node) g.Node {
-	return h.Div(h.Class("wide"), h.TabIndex("0"), h.Table(h.THead(h.Tr(g.Map(heads, func(name string) g.Node { return h.Th(h.Scope("col"), g.Text(name)) }))), h.TBody(rows...)))
+	return h.Div(h.Class("wide"), h.TabIndex("0"), h.Table(h.THead(h.Tr(g.Map(heads, func(name string) g.Node { return h.Th(h.Scope("col"), h.Text(name)) }))), h.TBody(rows...)))
 }
