@@ -129,17 +129,34 @@ func (b *Browser) ask(method string, params map[string]any) (map[string]any, err
 // Value computes an expression on the page, and waits for it where it is a promise.
 func (b *Browser) Value(expression string) any {
 	b.Helper()
-	answer := b.Do("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true})
+	value, err := b.value(expression)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return value
+}
+
+// value is [Browser.Value]. An error says that the page went away before it answered.
+func (b *Browser) value(expression string) (any, error) {
+	b.Helper()
+	answer, err := b.ask("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true})
+	if err != nil {
+		return nil, err
+	}
 	if e, failed := answer["exceptionDetails"]; failed {
 		b.Fatalf("%s: %v", expression, e)
 	}
-	return answer["result"].(map[string]any)["value"]
+	return answer["result"].(map[string]any)["value"], nil
 }
 
 // Until waits until an expression is true on the page.
 func (b *Browser) Until(limit time.Duration, what, expression string) {
 	b.Helper()
-	for end := time.Now().Add(limit); b.Value(expression) != true; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		value, err := b.value(expression) // a page that is being left does not answer, and the next one will
+		if err == nil && value == true {
+			return
+		}
 		if time.Now().After(end) {
 			b.Fatalf("%s: not in %s; the page has %.2000s", what, limit, b.Value(`document.body?.innerText`))
 		}
