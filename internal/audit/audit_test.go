@@ -1,4 +1,4 @@
-package audit
+package audit_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/audit"
 	"github.com/tgad/tgad/internal/daemon/embed"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -82,9 +83,9 @@ rationale = "all other calls are approved"
 }
 
 // read reads the log after a cursor.
-func read(t *testing.T, c *client.Client, after string) (all []Record) {
+func read(t *testing.T, c *client.Client, after string) (all []audit.Record) {
 	t.Helper()
-	r := NewReader(c.Trace)
+	r := audit.NewReader(c.Trace)
 	for line, err := range c.Log(t.Context(), after, false) {
 		if err != nil {
 			t.Fatal(err)
@@ -146,10 +147,10 @@ func without(list []string, what string) (out []string) {
 // TestRecordsHaveNoContent: in no form.
 func TestRecordsHaveNoContent(t *testing.T) {
 	all := read(t, calls(t), "")
-	for _, format := range Formats {
+	for _, format := range audit.Formats {
 		var b strings.Builder
 		for i := range all {
-			if err := Write(&b, format, "v1", &all[i]); err != nil {
+			if err := audit.Write(&b, format, "v1", &all[i]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -161,7 +162,7 @@ func TestRecordsHaveNoContent(t *testing.T) {
 
 // TestForms: what each form has of a record.
 func TestForms(t *testing.T) {
-	r := &Record{
+	r := &audit.Record{
 		ID: "t:4", Cursor: "9", Time: 1700000000123, TraceID: tga.ID{6: 0x70, 8: 0x80, 15: 1}, Action: "effect", State: "FAILED",
 		By: "uid:7", Caller: "uid:1000", Agent: "a", Namespace: "default", Server: "pay", Tool: "charge",
 		Outcome: "ERROR", Class: "permanent_failure", Code: "EFFECT_IN_DOUBT", Traceparent: "00-01-02-01",
@@ -178,7 +179,7 @@ func TestForms(t *testing.T) {
 		},
 	} {
 		var b strings.Builder
-		if err := Write(&b, format, "v1", r); err != nil {
+		if err := audit.Write(&b, format, "v1", r); err != nil {
 			t.Fatal(err)
 		}
 		var got map[string]any
@@ -192,7 +193,7 @@ func TestForms(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	if err := Write(&b, "cef", "v1", r); err != nil {
+	if err := audit.Write(&b, "cef", "v1", r); err != nil {
 		t.Fatal(err)
 	}
 	if want := "CEF:0|tgad|tgad|v1|effect|tgad call effect|7|rt=1700000000123 externalId=t:4 act=effect outcome=ERROR reason=EFFECT_IN_DOUBT suser=uid:1000 suid=a duser=uid:7 " +
@@ -201,7 +202,7 @@ func TestForms(t *testing.T) {
 		t.Errorf("got  %swant %s", b.String(), want)
 	}
 	for _, format := range []string{"", "xml", "CEF"} {
-		if err := Write(&b, format, "v1", r); tga.CodeOf(err) != tga.ValidationError {
+		if err := audit.Write(&b, format, "v1", r); tga.CodeOf(err) != tga.ValidationError {
 			t.Errorf("%q: %v", format, err)
 		}
 	}
@@ -209,10 +210,10 @@ func TestForms(t *testing.T) {
 
 // TestHostileNamesStayInTheirFields: what a caller or an agent calls itself is no line and no field.
 func TestHostileNamesStayInTheirFields(t *testing.T) {
-	r := &Record{Action: "request", Agent: "a=b|c\\d\nCEF:0|x suser=root", Caller: "uid:1000 suser=root"}
-	for _, format := range Formats {
+	r := &audit.Record{Action: "request", Agent: "a=b|c\\d\nCEF:0|x suser=root", Caller: "uid:1000 suser=root"}
+	for _, format := range audit.Formats {
 		var b strings.Builder
-		if err := Write(&b, format, "v1|\n", r); err != nil {
+		if err := audit.Write(&b, format, "v1|\n", r); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Count(b.String(), "\n") != 1 {

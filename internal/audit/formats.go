@@ -63,22 +63,24 @@ func cloudEvent(r *Record) event {
 	}
 }
 
-// Severities of OCSF, and of CEF beside them.
-const (
-	informational, cefInformational = 1, 3
-	low, cefLow                     = 2, 5
-	medium, cefMedium               = 3, 7
+// Severity is how much a record deserves a look, as each form says it.
+type Severity struct{ OCSF, CEF, Syslog int }
+
+var (
+	informational = Severity{1, 3, 6}
+	low           = Severity{2, 5, 5} // syslog: notice
+	medium        = Severity{3, 7, 4} // syslog: warning
 )
 
-// severity is how much a record deserves a look: what was denied or failed, and what nobody knows.
-func (r *Record) severity() (inOCSF, inCEF int) {
+// Severity tells what was denied or failed, and what nobody knows, from the rest.
+func (r *Record) Severity() Severity {
 	switch {
 	case r.Code == string(tga.EffectInDoubt), r.Action == "note."+string(tga.NoteDoubt):
-		return medium, cefMedium
+		return medium
 	case r.failed():
-		return low, cefLow
+		return low
 	}
-	return informational, cefInformational
+	return informational
 }
 
 func (r *Record) failed() bool {
@@ -94,7 +96,6 @@ type object = map[string]any
 // ocsf is an event of the class API Activity (6003) of OCSF 1.3, of the activity Other: what a tool's
 // call does in the world is not known.
 func ocsf(r *Record, version string) object {
-	severity, _ := r.severity()
 	status, statusID := "Unknown", 0
 	switch {
 	case r.failed():
@@ -109,7 +110,7 @@ func ocsf(r *Record, version string) object {
 	e := object{
 		"class_uid": 6003, "class_name": "API Activity", "category_uid": 6, "category_name": "Application Activity",
 		"activity_id": 99, "activity_name": r.Action, "type_uid": 600399, "type_name": "API Activity: Other",
-		"severity_id": severity, "time": int64(r.Time), "status": status, "status_id": statusID,
+		"severity_id": r.Severity().OCSF, "time": int64(r.Time), "status": status, "status_id": statusID,
 		"metadata": object{
 			"version": "1.3.0", "uid": r.ID, "correlation_uid": r.TraceID.String(),
 			"product": object{"name": "tgad", "vendor_name": "tgad", "version": version},
@@ -132,10 +133,9 @@ var (
 
 // cef is a line of the Common Event Format, version 0.
 func cef(r *Record, version string) []byte {
-	_, severity := r.severity()
 	var b strings.Builder
 	b.WriteString("CEF:0|tgad|tgad")
-	for _, field := range []string{version, r.Action, "tgad call " + r.Action, strconv.Itoa(severity)} {
+	for _, field := range []string{version, r.Action, "tgad call " + r.Action, strconv.Itoa(r.Severity().CEF)} {
 		b.WriteString("|" + cefHeader.Replace(clip.Clean(field)))
 	}
 	b.WriteString("|")

@@ -1,0 +1,338 @@
+// Package deliver hands the records of a store's log to audit systems: to a file, to a syslog server, to a
+// webhook.
+//
+// Each delivery reads the log by itself and remembers how far it has come in a file, its cursor. It keeps no
+// queue: what a receiver has not taken stays where it is, in the log. So a receiver that is down costs
+// neither memory nor a call any time.
+//
+// # Invariants
+//
+//	each    a record is taken, or it is handed over again: after an error, a restart, kill -9   [Delivery.step]  TestKilledDaemonSkipsNothing
+//	order   a receiver takes records in the order of the log; repeats have the same ids         [Delivery.step]  TestReceiverThatFailsGetsTheSameAgain
+//	same    the same batch has the same id, as long as the process lives                        [Delivery.step]  TestReceiverThatFailsGetsTheSameAgain
+//	apart   a cursor of another store, or of what this one has lost, begins anew                [Delivery.start] TestCursorOfAnotherLogBeginsAnew
+package deliver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/tgad/tgad/internal/audit"
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Log is what a delivery reads.
+type Log interface {
+	// Cursor is the newest index of the durable order.
+	Cursor() uint64
+	// Lines yields the appends after an index, and waits for more where there are no more.
+	Lines(ctx context.Context, after uint64) iter.Seq2[client.LogLine, error]
+	// Trace is what is known of a trace: its namespace, and its request as the first entry.
+	Trace(ctx context.Context, id tga.ID) (client.Timeline, error)
+	// Mark tells the append with an index from every other append of any store.
+	Mark(ctx context.Context, index uint64) (string, error)
+}
+
+// Sink takes records. Its methods are called by one goroutine.
+type Sink interface {
+	// Put returns nil once what it was given is taken. After an error it is given the same again.
+	Put(ctx context.Context, b *Batch) error
+	// Close is called once nothing more is put.
+	Close() error
+}
+
+// Batch is what is handed over at once: the records of the appends after one cursor up to another.
+type Batch struct {
+	After, Last uint64
+	Records     []audit.Record
+	Lines       [][]byte // the same in the form of the sink, each with its line end
+}
+
+// Options say what is delivered, and where to.
+type Options struct {
+	ID      string // of the delivery: of letters, digits, _ and -
+	Format  string // of [audit.Formats]
+	Version string // of the program, for records
+	Sink    Sink
+	Cursor  string // path of the file that says how far the delivery has come
+	Newest  bool   // where there is no such file: begin with what comes, not with the oldest append
+	Logger  *slog.Logger
+
+	// Every is how often the log is looked at; 0 is a second. First and most are the pauses after an error.
+	Every, First, Most time.Duration
+}
+
+// Bounds of a batch. One append more than fits is part of it.
+const (
+	mostRecords = 500
+	mostBytes   = 1 << 20
+)
+
+// Times of a delivery.
+const (
+	putTime   = 30 * time.Second // for one batch
+	lastTime  = 3 * time.Second  // for what is left when the daemon stops
+	saveEvery = time.Second      // between two writes of the cursor: what is handed over again after a crash
+)
+
+// Delivery is one stream of records to one sink. Its methods may be called concurrently with those that
+// count; Run and Close are called by one goroutine, Close once Run has ended.
+type Delivery struct {
+	opts   Options
+	log    Log
+	reader *audit.Reader
+	say    *slog.Logger
+
+	at      uint64    // the index up to which everything is taken
+	until   uint64    // the last index of the batch that was not taken; 0 is none
+	kept    uint64    // the index in the file
+	keptAt  time.Time // when that was written
+	trouble string    // that was logged last
+
+	taken             atomic.Uint64 // at, for who counts
+	records, failures atomic.Uint64
+}
+
+// cursor is the content of the file.
+type cursor struct {
+	Index uint64 `json:"index,string"`
+	Mark  string `json:"mark"` // of the append with that index
+}
+
+// New takes a delivery up where its cursor is.
+func New(ctx context.Context, log Log, o Options) (*Delivery, error) {
+	if o.Every <= 0 {
+		o.Every = time.Second
+	}
+	if o.First <= 0 {
+		o.First = time.Second
+	}
+	if o.Most <= 0 {
+		o.Most = time.Minute
+	}
+	d := &Delivery{opts: o, log: log, say: o.Logger.With("audit", o.ID), reader: audit.NewReader(log.Trace)}
+	if err := d.start(ctx); err != nil {
+		return nil, err
+	}
+	d.taken.Store(d.at)
+	return d, nil
+}
+
+// start reads how far the delivery has come. Where the log has another append at that place, the store is
+// another, or was put back to what it was before: then nobody knows what the receiver lacks, and it is
+// given everything again.
+func (d *Delivery) start(ctx context.Context) error {
+	raw, err := os.ReadFile(d.opts.Cursor)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if d.opts.Newest {
+			d.at = d.log.Cursor()
+		}
+		return d.save(ctx)
+	case err != nil:
+		return tga.Errorf(tga.StoreUnavailable, "audit %s: %w", d.opts.ID, err)
+	}
+	var c cursor
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return tga.Errorf(tga.StateChecksumMismatch, "audit %s: %s is no cursor (%w): remove it, and the log is delivered from its beginning", d.opts.ID, d.opts.Cursor, err)
+	}
+	mark := ""
+	if c.Index <= d.log.Cursor() {
+		if mark, err = d.mark(ctx, c.Index); err != nil {
+			return err
+		}
+	}
+	if mark != c.Mark || c.Index > d.log.Cursor() {
+		d.say.Warn("the cursor is of another log, or of what this one has lost: everything is delivered again", "cursor", c.Index, "newest", d.log.Cursor())
+		return nil
+	}
+	d.at, d.kept = c.Index, c.Index
+	return nil
+}
+
+func (d *Delivery) mark(ctx context.Context, index uint64) (string, error) {
+	if index == 0 {
+		return "", nil
+	}
+	return d.log.Mark(ctx, index)
+}
+
+// save writes down how far the delivery has come.
+func (d *Delivery) save(ctx context.Context) error {
+	mark, err := d.mark(ctx, d.at)
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(cursor{d.at, mark})
+	if err == nil {
+		err = checkpoint.Replace(checkpoint.Disk, d.opts.Cursor, append(raw, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("the cursor is not kept: %w", err)
+	}
+	d.kept, d.keptAt = d.at, time.Now()
+	return nil
+}
+
+// Run delivers what the log has, and what comes, until ctx ends.
+func (d *Delivery) Run(ctx context.Context) {
+	pause := d.opts.First
+	for wait := time.Duration(0); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		more, err := d.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			d.failures.Add(1)
+			wait, pause = pause, min(2*pause, d.opts.Most)
+		case more:
+			wait, pause = 0, d.opts.First
+		default:
+			wait, pause = d.opts.Every, d.opts.First
+		}
+		d.tell(err)
+	}
+}
+
+// Close hands over what is left, as far as the receiver takes it in a moment. The next delivery goes on
+// from there.
+func (d *Delivery) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), lastTime)
+	defer cancel()
+	for {
+		if more, err := d.step(ctx); err != nil || !more {
+			d.tell(err)
+			break
+		}
+	}
+	var err error
+	if d.kept != d.at {
+		err = d.save(context.Background())
+	}
+	return errors.Join(err, d.opts.Sink.Close())
+}
+
+// tell logs what is wrong with a delivery when that changes.
+func (d *Delivery) tell(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case text == d.trouble:
+	case text == "":
+		d.say.Info("audit records are delivered again", "cursor", d.at)
+	default:
+		d.say.Warn("audit records are not delivered", "cursor", d.at, "error", text)
+	}
+	d.trouble = text
+}
+
+// step hands over one batch. It reports whether there is more.
+func (d *Delivery) step(ctx context.Context) (more bool, err error) {
+	b, err := d.collect(ctx)
+	if err != nil || b.Last == d.at {
+		return false, err
+	}
+	if len(b.Records) > 0 {
+		// The next try is of these and no others: a receiver that took them and whose answer was lost can
+		// tell. The records are made anew then, for they may have been erased meanwhile.
+		d.until = b.Last
+		put, cancel := context.WithTimeout(ctx, putTime)
+		err = d.opts.Sink.Put(put, b)
+		cancel()
+		if err != nil {
+			return false, err
+		}
+	}
+	// Only now: the cursor says what was taken, and never what is about to be.
+	d.at, d.until = b.Last, 0
+	d.taken.Store(d.at)
+	d.records.Add(uint64(len(b.Records)))
+	if more = d.at < d.log.Cursor(); !more || time.Since(d.keptAt) >= saveEvery {
+		return more, d.save(ctx)
+	}
+	return more, nil
+}
+
+// collect makes the next batch; one without appends where there are none.
+func (d *Delivery) collect(ctx context.Context) (*Batch, error) {
+	b := &Batch{After: d.at, Last: d.at}
+	end := d.log.Cursor()
+	if d.until != 0 {
+		end = d.until
+	}
+	if b.Last >= end {
+		return b, nil
+	}
+	size := 0
+	for line, err := range d.log.Lines(ctx, d.at) {
+		if err != nil {
+			return nil, err
+		}
+		n, err := b.add(ctx, d, line)
+		if err != nil {
+			return nil, err
+		}
+		size += n
+		full := len(b.Records) >= mostRecords || size >= mostBytes
+		if b.Last >= end || full && d.until == 0 {
+			return b, nil
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	return nil, tga.Errorf(tga.StoreUnavailable, "the log ends before append %d", end)
+}
+
+// add takes an append into a batch.
+func (b *Batch) add(ctx context.Context, d *Delivery, line client.LogLine) (size int, err error) {
+	if b.Last, err = strconv.ParseUint(line.Cursor, 10, 64); err != nil {
+		return 0, tga.Errorf(tga.StoreUnavailable, "cursor %.40q: %w", line.Cursor, err)
+	}
+	records, err := d.reader.Records(ctx, line)
+	if err != nil {
+		return 0, fmt.Errorf("append %d: %w", b.Last, err)
+	}
+	for i := range records {
+		var text bytes.Buffer
+		if err := audit.Write(&text, d.opts.Format, d.opts.Version, &records[i]); err != nil {
+			return 0, err
+		}
+		size += text.Len()
+		b.Records, b.Lines = append(b.Records, records[i]), append(b.Lines, text.Bytes())
+	}
+	return size, nil
+}
+
+// Stats are what is counted of a delivery.
+type Stats struct {
+	ID       string
+	Lag      uint64 // appends that are not taken yet
+	Records  uint64 // taken since the process began
+	Failures uint64
+}
+
+// Stats returns them as they are now.
+func (d *Delivery) Stats() Stats {
+	taken, newest := d.taken.Load(), d.log.Cursor()
+	return Stats{d.opts.ID, newest - min(taken, newest), d.records.Load(), d.failures.Load()}
+}

@@ -1,0 +1,285 @@
+package deliver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/audit/deliver"
+	"github.com/tgad/tgad/internal/daemon/embed"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// storeLog is the log of a real store, up to an append of the test's choice.
+type storeLog struct {
+	c    *client.Client
+	mu   sync.Mutex
+	end  uint64
+	tell string // begins each mark: another store has another
+}
+
+func (l *storeLog) Cursor() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.end
+}
+
+func (l *storeLog) grow(to uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end = to
+}
+
+func (l *storeLog) Lines(ctx context.Context, after uint64) iter.Seq2[client.LogLine, error] {
+	return l.c.Log(ctx, fmt.Sprint(after), false)
+}
+
+func (l *storeLog) Trace(ctx context.Context, id tga.ID) (client.Timeline, error) {
+	return l.c.Trace(ctx, id)
+}
+
+func (l *storeLog) Mark(_ context.Context, index uint64) (string, error) {
+	return fmt.Sprintf("%s%d", l.tell, index), nil
+}
+
+// logOf makes n calls on a store and returns its log, which ends nowhere yet, and how many appends it has.
+func logOf(t *testing.T, n int) (*storeLog, uint64) {
+	t.Helper()
+	conf, err := assemble.Parse("", []byte("allow_all = true\n[store]\nlow_water_bytes = 1\n[[server]]\nid = \"pay\"\ntype = \"external\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := embed.Start(t.Context(), filepath.Join(t.TempDir(), "store"), conf, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := d.Client(client.Options{Name: "test"})
+	t.Cleanup(func() { c.Close(); d.Close() })
+	for i := range n {
+		id := fmt.Sprintf("key-%d", i)
+		b, err := c.Begin(t.Context(), runtime.BeginRequest{BeginID: id, Request: runtime.Request{Server: "pay", Tool: "charge", Key: id, Args: []byte(`{}`)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Finish(t.Context(), b.Result.TraceID, b.Permit, runtime.Finished{Reply: runtime.Reply{Status: tga.StatusSuccess}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	newest := uint64(0)
+	for line, err := range c.Log(t.Context(), "", false) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Sscan(line.Cursor, &newest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &storeLog{c: c}, newest
+}
+
+// receiver is a sink that does what the test says.
+type receiver struct {
+	mu    sync.Mutex
+	fails int // so many times
+	tries []string
+	ids   []string // of what it took
+}
+
+func (r *receiver) Put(_ context.Context, b *deliver.Batch) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var ids []string
+	for i := range b.Records {
+		ids = append(ids, b.Records[i].ID)
+	}
+	r.tries = append(r.tries, fmt.Sprintf("%d-%d %s", b.After, b.Last, strings.Join(ids, " ")))
+	if r.fails > 0 {
+		r.fails--
+		return errors.New("the receiver is down")
+	}
+	r.ids = append(r.ids, ids...)
+	return nil
+}
+
+func (r *receiver) Close() error { return nil }
+
+func (r *receiver) seen() (tries, ids []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.tries), slices.Clone(r.ids)
+}
+
+func options(t *testing.T, r *receiver) deliver.Options {
+	return deliver.Options{
+		ID: "x", Format: "ocsf", Version: "v", Sink: r, Cursor: filepath.Join(t.TempDir(), "x"), Logger: slog.New(slog.DiscardHandler),
+		Every: time.Millisecond, First: time.Millisecond, Most: 2 * time.Millisecond,
+	}
+}
+
+// run delivers until there is no lag.
+func run(t *testing.T, l deliver.Log, o deliver.Options) *deliver.Delivery {
+	t.Helper()
+	d, err := deliver.New(t.Context(), l, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { d.Run(ctx) })
+	for end := time.Now().Add(time.Minute); d.Stats().Lag > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%+v", d.Stats())
+		}
+	}
+	cancel()
+	running.Wait()
+	return d
+}
+
+// TestReceiverThatFailsGetsTheSameAgain: in the same batch, though the log has grown, and nothing before that
+// is taken; over a restart nothing is left out and nothing comes twice that was taken and closed.
+func TestReceiverThatFailsGetsTheSameAgain(t *testing.T) {
+	l, newest := logOf(t, 10)
+	r := &receiver{fails: 3}
+	o := options(t, r)
+	l.grow(newest / 2)
+	d, err := deliver.New(t.Context(), l, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if more, err := d.Step(t.Context()); more || err == nil {
+			t.Fatal(more, err)
+		}
+		l.grow(newest - 4)
+	}
+	if got := d.Stats(); got.Lag != newest-4 || got.Records != 0 {
+		t.Errorf("%+v", got)
+	}
+	for range 2 {
+		if _, err := d.Step(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tries, _ := r.seen()
+	if len(tries) != 5 || tries[0] != tries[1] || tries[1] != tries[2] || tries[2] != tries[3] || tries[4] == tries[3] {
+		t.Errorf("tries\n%s", strings.Join(tries, "\n"))
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l.grow(newest)
+	if err := run(t, l, o).Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, ids := r.seen()
+	if got, want := ids, all(t, l); !slices.Equal(got, want) {
+		t.Errorf("took\n%q, want\n%q", got, want)
+	}
+}
+
+// all are the ids of the records of a log, in order.
+func all(t *testing.T, l *storeLog) []string {
+	t.Helper()
+	r := &receiver{}
+	if err := run(t, l, options(t, r)).Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, ids := r.seen()
+	return ids
+}
+
+// TestBatchesAreBounded: a long log is not one batch, and a batch is at most one append over its bound.
+func TestBatchesAreBounded(t *testing.T) {
+	l, newest := logOf(t, 300) // with at least 2 entries and a note each
+	l.grow(newest)
+	r := &receiver{}
+	if err := run(t, l, options(t, r)).Close(); err != nil {
+		t.Fatal(err)
+	}
+	tries, ids := r.seen()
+	if len(ids) < 2*deliver.MostRecords-200 || len(tries) < 2 {
+		t.Errorf("%d records in %d batches", len(ids), len(tries))
+	}
+	for _, text := range tries {
+		if n := strings.Count(text, " "); n > deliver.MostRecords+10 {
+			t.Errorf("a batch of %d records", n)
+		}
+	}
+	if slices.Sort(ids); len(slices.Compact(ids)) != len(ids) {
+		t.Error("a record came twice")
+	}
+}
+
+// TestCursorOfAnotherLogBeginsAnew: where the append at the cursor is another, or there is none, everything
+// is delivered again; a damaged cursor is an error. A new delivery begins where it is told to.
+func TestCursorOfAnotherLogBeginsAnew(t *testing.T) {
+	l, newest := logOf(t, 4)
+	l.grow(newest)
+	whole := all(t, l)
+	r := &receiver{}
+	o := options(t, r)
+	if err := run(t, l, o).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t, l, o).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ids := r.seen(); !slices.Equal(ids, whole) {
+		t.Errorf("from its own cursor on: %q", ids)
+	}
+	for name, change := range map[string]func(*storeLog){
+		"another store": func(l *storeLog) { l.tell = "other " },
+		"lost appends":  func(l *storeLog) { l.end = newest - 2 },
+	} {
+		r.ids = nil
+		other := &storeLog{c: l.c, end: newest}
+		change(other)
+		again := o
+		again.Cursor = filepath.Join(t.TempDir(), "x")
+		raw, err := os.ReadFile(o.Cursor)
+		if err == nil {
+			err = os.WriteFile(again.Cursor, raw, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := run(t, other, again).Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, ids := r.seen(); len(ids) == 0 || !slices.Equal(ids, whole[:len(ids)]) {
+			t.Errorf("%s: %q", name, ids)
+		}
+	}
+	if err := os.WriteFile(o.Cursor, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := deliver.New(t.Context(), l, o); tga.CodeOf(err) != tga.StateChecksumMismatch {
+		t.Errorf("an empty cursor: %v", err)
+	}
+	r.ids = nil
+	o.Cursor, o.Newest = filepath.Join(t.TempDir(), "x"), true
+	l.grow(newest - 2)
+	if err := run(t, l, o).Close(); err != nil { // remembered, though nothing was delivered
+		t.Fatal(err)
+	}
+	l.grow(newest)
+	if err := run(t, l, o).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ids := r.seen(); len(ids) == 0 || len(ids) >= len(whole) || !slices.Equal(ids, whole[len(whole)-len(ids):]) {
+		t.Errorf("from the newest on: %q of %q", ids, whole)
+	}
+}
