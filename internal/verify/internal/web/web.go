@@ -11,13 +11,10 @@ package web
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 
@@ -35,16 +32,9 @@ type Client struct {
 // New makes a client that sends header with each request; the texts in hide stand in no
 // evidence. caFile names PEM certificates to trust in place of the system's; "" = none.
 func New(header http.Header, hide verify.Secrets, caFile string) (*Client, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if caFile != "" {
-		pem, err := os.ReadFile(caFile)
-		if err != nil {
-			return nil, verify.Invalid("ca_file", "%w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, verify.Invalid("ca_file", "%s holds no certificate in PEM", caFile)
-		}
+	config, err := verify.Trusting(caFile)
+	if err != nil {
+		return nil, err
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
