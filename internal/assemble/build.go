@@ -147,7 +147,7 @@ func (t *Tools) reach(n *node, s *config.Server, cur *current, children string, 
 	if err != nil {
 		return err
 	}
-	n.stack, err = t.stack(s, transport, cur, o.Logger)
+	n.stack, err = t.stack(n, s, transport, cur, o.Logger)
 	return err
 }
 
@@ -170,10 +170,11 @@ func (o *Options) children(c *config.Config) (dir string, err error) {
 
 // stack decorates a transport in the order that package dispatch prescribes.
 // It may outlive t: what the file says of tools is asked of those that hold when a call comes.
-func (t *Tools) stack(s *config.Server, transport runtime.Dispatcher, cur *current, log *slog.Logger) (runtime.Dispatcher, error) {
+func (t *Tools) stack(n *node, s *config.Server, transport runtime.Dispatcher, cur *current, log *slog.Logger) (runtime.Dispatcher, error) {
 	d := dispatch.Breaker(transport, dispatch.BreakerOptions{
 		Failures: s.Breaker.Failures, Open: s.Breaker.Open.D, Trials: s.Breaker.Trials,
 		OnChange: func(namespace, state string) {
+			n.breakers.change(namespace, state)
 			log.Warn("circuit breaker", "tool_server", s.ID, "namespace", namespace, "state", state)
 		},
 	})

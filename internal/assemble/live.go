@@ -65,6 +65,16 @@ func (l *Live) Close() error {
 // Config is the file that holds.
 func (l *Live) Config() *config.Config { return l.cur.tools().config }
 
+// Breakers are the servers that this process reaches, with the number of namespaces whose breaker is open or
+// on trial.
+func (l *Live) Breakers() map[string]int {
+	all := map[string]int{}
+	for id, n := range l.cur.tools().nodes {
+		all[id] = n.breakers.count()
+	}
+	return all
+}
+
 // SpeaksMCP reports whether a tool server speaks MCP.
 func (l *Live) SpeaksMCP(server string) bool {
 	n := l.cur.tools().nodes[server]

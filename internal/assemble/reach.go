@@ -24,9 +24,37 @@ type node struct {
 	grpc  optional.GRPCServer // likewise
 	close func() error
 
+	breakers tripped
+
 	// under counts the calls and questions under way. They are added while the node is in use and
 	// under the lock of its [current]: once another has taken its place it only falls.
 	under sync.WaitGroup
+}
+
+// tripped knows in which namespaces the breaker of a server is not closed.
+type tripped struct {
+	mu sync.Mutex
+	in map[string]bool
+}
+
+// change is [dispatch.BreakerOptions].OnChange.
+func (t *tripped) change(namespace, state string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if state == "closed" {
+		delete(t.in, namespace)
+		return
+	}
+	if t.in == nil {
+		t.in = map[string]bool{}
+	}
+	t.in[namespace] = true
+}
+
+func (t *tripped) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.in)
 }
 
 // madeOf is all that a node is made of: files beside the configuration are what they held.

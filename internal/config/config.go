@@ -21,6 +21,7 @@ type Config struct {
 	Keyring    Keyring    `toml:"keyring"`
 	Evidence   Evidence   `toml:"evidence"`
 	Retention  Retention  `toml:"retention"`
+	Audits     []Audit    `toml:"audit"`
 	Redaction  Redaction  `toml:"redaction"`
 	Socket     Socket     `toml:"socket"`
 	Limits     Limits     `toml:"limits"`
@@ -274,6 +275,9 @@ func (c *Config) fill() {
 		if c.Tools[i].Class == "" {
 			c.Tools[i].Class = tga.ClassWrite
 		}
+	}
+	for i := range c.Audits {
+		c.Audits[i].fill()
 	}
 	c.Capability.fill()
 }

@@ -23,6 +23,7 @@ var reloadRows = map[string]string{
 	"store":     ReloadRestart,
 	"keyring":   ReloadRestart,
 	"evidence":  ReloadRestart,
+	"audit":     ReloadRestart,
 	"redaction": ReloadRestart,
 	"retention": ReloadApplies,
 	"socket":    ReloadRestart,

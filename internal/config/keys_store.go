@@ -61,6 +61,21 @@ var storeRows = []row{
 	{"retention.rule.erase_after", "", "Time from their end until they are erased; absent: they are kept.", nil},
 	{"retention.rule.drop", "false", "Erase them without an export.", nil},
 
+	{"audit", "", "A place that gets the audit records of the whole store: see [TELEMETRY](TELEMETRY.md#delivery).", nil},
+	{"audit.id", needed, "Its name, for the cursor and the metrics.", nil},
+	{"audit.type", needed, "`file`: lines. `syslog`: messages of RFC 5424. `webhook`: signed posts.", auditTypes},
+	{"audit.format", CloudEvents, "The form of a record.", auditFormats},
+	{"audit.begin", Oldest, "Where a new one begins: with the `oldest` append of the store, or with what comes after the `newest`.", auditBegins},
+	{"audit.path", "", "The file, outside of the store.", nil},
+	{"audit.rotate_bytes", "100MiB", "Before it is longer, the file is renamed to `PATH.1`, that one to `PATH.2`, and so on.", nil},
+	{"audit.rotate_every", "", "Likewise when another such time has begun, counted in UTC: `24h` is a file for each day. Absent: never for its age.", nil},
+	{"audit.keep", "10", "Renamed files that are kept.", nil},
+	{"audit.address", "", "`unix:/PATH` (datagrams, as /dev/log), `udp://HOST:PORT`, `tcp://HOST:PORT` or `tls://HOST:PORT`.", nil},
+	{"audit.url", "", "Address that batches of records are posted to.", nil},
+	{"audit.secret_file", "", "File with the keys that sign each message, one `whsec_BASE64` a line, mode 0600 or 0640. It is read for each message.", nil},
+	{"audit.headers_file", "", "File with further headers, a `Name: value` a line. It is read for each message.", nil},
+	{"audit.ca_file", "", "Certificates of the authorities that are trusted, in place of the system's.", nil},
+
 	{"redaction", "", "What `[tool.redact]` needs.", nil},
 	{"redaction.key_file", "", "Secret of 32 bytes or more, outside of the store, mode 0600: the key of the marks that stand where something was taken out.", nil},
 

@@ -181,7 +181,6 @@ func (q *request) logLines() (any, error) {
 
 // logLine is one append, nil where it is not the peer's to see.
 func (q *request) logLine(l chain.Leaf) (*client.LogLine, error) {
-	m := &client.LogLine{Cursor: strconv.FormatUint(l.Index, 10)}
 	ctx := q.r.Context()
 	if !q.peer.all() {
 		if l.Entries == 0 && l.Notes == 0 {
@@ -195,11 +194,17 @@ func (q *request) logLine(l chain.Leaf) (*client.LogLine, error) {
 			return nil, nil
 		}
 	}
-	m.TraceID = l.TraceID
+	m, err := logLine(ctx, q.d.db, l)
+	return &m, err
+}
+
+// logLine is one append as the log of a store is read.
+func logLine(ctx context.Context, db Store, l chain.Leaf) (client.LogLine, error) {
+	m := client.LogLine{Cursor: strconv.FormatUint(l.Index, 10), TraceID: l.TraceID}
 	if l.Entries > 0 {
-		for e, err := range q.d.db.Entries(ctx, l.TraceID, l.FirstSeq-1) {
+		for e, err := range db.Entries(ctx, l.TraceID, l.FirstSeq-1) {
 			if err != nil {
-				return nil, err
+				return m, err
 			}
 			if e.Seq >= l.FirstSeq+uint64(l.Entries) {
 				break
@@ -208,9 +213,9 @@ func (q *request) logLine(l chain.Leaf) (*client.LogLine, error) {
 		}
 	}
 	if l.Notes > 0 {
-		for n, err := range q.d.db.Notes(ctx, l.TraceID, l.FirstNote-1) {
+		for n, err := range db.Notes(ctx, l.TraceID, l.FirstNote-1) {
 			if err != nil {
-				return nil, err
+				return m, err
 			}
 			if n.Number >= l.FirstNote+uint32(l.Notes) {
 				break

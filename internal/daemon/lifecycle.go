@@ -142,6 +142,15 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 			err = errors.Join(err, d.stopEvidence())
 		}
 	}()
+	if err = d.openAudit(o); err != nil {
+		return nil, err
+	}
+	d.stopAudit = d.deliverAudit()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.stopAudit())
+		}
+	}()
 	if d.tools, err = d.build(o); err != nil {
 		return nil, err
 	}
@@ -172,7 +181,7 @@ func (d *Daemon) close() error {
 	d.end()
 	<-d.inFlight.close()
 	d.timers.Wait()
-	err := errors.Join(d.stopEvidence(), d.tools.Close(), d.db.Close())
+	err := errors.Join(d.stopAudit(), d.stopEvidence(), d.tools.Close(), d.db.Close())
 	d.flush(context.Background()) // once nothing of the store waits for it
 	return err
 }

@@ -34,7 +34,7 @@ func newMetrics(d *Daemon) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 100 µs to 26 s
 		}, []string{"method", "route"}),
 	}
-	m.own = append(d.timings.all(), m.requests, m.seconds, d.events.counter, &statsCollector{d})
+	m.own = append(d.timings.all(), m.requests, m.seconds, d.events.counter, &statsCollector{d}, &labelledCollector{d})
 	m.registry.MustRegister(m.own...)
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -132,6 +132,7 @@ var stats = []stat{
 	counter("clock_jumps_total", "Jumps of the wall clock against the monotonic one since the daemon began.", func(r *reading) uint64 { n, _, _ := r.d.rt.ClockJumps(); return n }),
 	gauge("clock_jump_seconds", "The newest of them; positive is forward.", func(r *reading) float64 { _, _, by := r.d.rt.ClockJumps(); return by.Seconds() }),
 	gauge("in_doubt", "Calls that may have run, have no recorded effect and that nobody is at, NaN where they cannot be read.", (*reading).inDoubt),
+	gauge("open_traces", "Calls without an end: waiting for people, under way or in doubt, NaN where they cannot be read.", (*reading).open),
 	gauge("approvals_pending", "Traces that wait for people, NaN where they cannot be read.", (*reading).pending),
 	gauge("calls_in_flight", "Calls under way, waiting ones too.", func(r *reading) float64 { return float64(r.d.inFlight.count()) }),
 	counter("connections_refused_total", "Connections turned away: of a peer without any verb, or one too many.", func(r *reading) uint64 { return r.d.turnedAway.Load() }),
@@ -174,6 +175,20 @@ func (r *reading) inDoubt() float64 {
 			return math.NaN()
 		}
 		return float64(len(all))
+	})
+}
+
+// open counts the rows of the open index.
+func (r *reading) open() float64 {
+	return r.d.open.get(time.Now, func() float64 {
+		n := 0
+		for _, err := range r.d.db.OpenTraces(r.d.life) {
+			if err != nil {
+				return math.NaN()
+			}
+			n++
+		}
+		return float64(n)
 	})
 }
 

@@ -36,6 +36,10 @@ func families(t *testing.T, m *metrics) (all []family) {
 		name := described.FindStringSubmatch(s.desc.String())[1]
 		kinds[name] = map[prometheus.ValueType]string{prometheus.CounterValue: "counter", prometheus.GaugeValue: "gauge"}[s.kind]
 	}
+	for _, s := range labelledStats {
+		name := described.FindStringSubmatch(s.desc.String())[1]
+		kinds[name] = map[prometheus.ValueType]string{prometheus.CounterValue: "counter", prometheus.GaugeValue: "gauge"}[s.kind]
+	}
 	for _, c := range m.own {
 		ch := make(chan *prometheus.Desc, 1000)
 		c.Describe(ch)

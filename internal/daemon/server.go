@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/audit/deliver"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/runtime"
@@ -35,6 +36,8 @@ type Daemon struct {
 	keeper       *evidence.Keeper
 	resting      func() (*evidence.Keeper, error) // the same of a store that is only read
 	stopEvidence func() error
+	audits       []*deliver.Delivery
+	stopAudit    func() error
 
 	life       context.Context // of calls: ends when draining is over
 	end        context.CancelFunc
@@ -62,6 +65,7 @@ type Daemon struct {
 	timings   *timings
 	doubts    paced // calls in doubt, for the metrics
 	pending   paced // approvals, likewise
+	open      paced // open traces, likewise
 	mux       *http.ServeMux
 }
 

@@ -1,0 +1,143 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Types of an [Audit], beside [File].
+const (
+	Syslog  = "syslog"
+	Webhook = "webhook"
+)
+
+// Words of an [Audit].
+const (
+	CloudEvents = "cloudevents"
+	OCSF        = "ocsf"
+	CEF         = "cef"
+
+	Oldest = "oldest"
+	Newest = "newest"
+)
+
+var (
+	auditTypes   = []string{File, Syslog, Webhook}
+	auditFormats = []string{CloudEvents, OCSF, CEF}
+	auditBegins  = []string{Oldest, Newest}
+)
+
+// Audit is a place that the daemon delivers audit records to.
+type Audit struct {
+	ID     string `toml:"id"` // names the cursor, and the metrics
+	Type   string `toml:"type"`
+	Format string `toml:"format"` // cloudevents
+	Begin  string `toml:"begin"`  // of a new one: oldest
+
+	Path        string   `toml:"path"`         // file
+	RotateBytes Bytes    `toml:"rotate_bytes"` // file; 100 MiB
+	RotateEvery Duration `toml:"rotate_every"` // file; absent = never for its age
+	Keep        int      `toml:"keep"`         // file: rotated ones; 10
+
+	Address string `toml:"address"` // syslog
+
+	URL         string `toml:"url"` // webhook
+	SecretFile  string `toml:"secret_file"`
+	HeadersFile string `toml:"headers_file"`
+
+	CAFile string `toml:"ca_file"` // syslog over tls, webhook
+}
+
+// auditOnly lists, per key of an [[audit]], the types that it belongs to.
+var auditOnly = map[string][]string{
+	"path": {File}, "rotate_bytes": {File}, "rotate_every": {File}, "keep": {File},
+	"address": {Syslog}, "url": {Webhook}, "secret_file": {Webhook}, "headers_file": {Webhook}, "ca_file": {Syslog, Webhook},
+}
+
+// auditID is what names a file and a label.
+var auditID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+func (c *Config) checkAudits(r *report) {
+	ids, paths := map[string]bool{}, map[string]bool{}
+	for i := range c.Audits {
+		a, at := &c.Audits[i], fmt.Sprintf("audit.%d", i)
+		if !auditID.MatchString(a.ID) {
+			r.add(at+".id", "%.80q: want 1 to 64 letters, digits, - and _", a.ID)
+		}
+		if ids[a.ID] {
+			r.add(at+".id", "%q is the id of another one too: each has a cursor of its own", a.ID)
+		}
+		ids[a.ID] = true
+		if p := filepath.Clean(a.Path); a.Path != "" && paths[p] {
+			r.add(at+".path", "another one writes this file")
+		} else {
+			paths[p] = true
+		}
+		a.check(r, at)
+	}
+	if len(c.Audits) > 0 && c.Store.URL != "" {
+		r.add("audit", "a store in a database delivers none: read them with tgad tail --format")
+	}
+}
+
+func (a *Audit) check(r *report, at string) {
+	r.bytes(at+".rotate_bytes", a.RotateBytes)
+	r.duration(at+".rotate_every", a.RotateEvery)
+	r.count(at+".keep", a.Keep)
+	for key, v := range map[string]struct {
+		value string
+		words []string
+	}{"format": {a.Format, auditFormats}, "begin": {a.Begin, auditBegins}} {
+		if v.value != "" && !contains(v.words, v.value) {
+			r.add(at+"."+key, "%q: want one of %s%s", v.value, strings.Join(v.words, ", "), meant(v.value, v.words...))
+		}
+	}
+	if !checkKind(r, at, a.Type, auditTypes, auditOnly) {
+		return
+	}
+	switch a.Type {
+	case File:
+		if a.Path == "" {
+			r.add(at+".path", "type file needs it")
+		}
+	case Syslog:
+		if network, _ := a.Syslog(); network == "" {
+			r.add(at+".address", "%.100q: want unix:/PATH, udp://HOST:PORT, tcp://HOST:PORT or tls://HOST:PORT", a.Address)
+		} else if a.CAFile != "" && network != "tls" {
+			r.add(at+".ca_file", "it belongs to an address tls://")
+		}
+	case Webhook:
+		u, err := url.Parse(a.URL)
+		if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u)) || u.User != nil {
+			r.add(at+".url", "want https://host/path, or http:// of this machine, without a password") // not repeated: a query may be a secret
+		}
+		if a.SecretFile == "" {
+			r.add(at+".secret_file", "type webhook needs it: a message that is not signed proves nothing to its receiver")
+		}
+	}
+}
+
+// Syslog returns network and address of a syslog server, "" where the file has none that is understood.
+func (a *Audit) Syslog() (network, address string) {
+	if path, ok := strings.CutPrefix(a.Address, "unix:"); ok && filepath.IsAbs(path) {
+		return "unix", path
+	}
+	network, address, _ = strings.Cut(a.Address, "://")
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || port == "" || !contains([]string{"udp", "tcp", "tls"}, network) {
+		return "", ""
+	}
+	return network, address
+}
+
+func (a *Audit) fill() {
+	a.Format, a.Begin = cmp.Or(a.Format, CloudEvents), cmp.Or(a.Begin, Oldest)
+	if a.Type == File {
+		a.RotateBytes.N, a.Keep = cmp.Or(a.RotateBytes.N, 100<<20), cmp.Or(a.Keep, 10)
+	}
+}

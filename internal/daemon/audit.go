@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/audit/deliver"
+	"github.com/tgad/tgad/internal/story"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// auditLog is the log as deliveries of audit records read it: the whole store, for only the operator's
+// file says where they go.
+type auditLog struct{ db Store }
+
+// Cursor implements [deliver.Log].
+func (a auditLog) Cursor() uint64 { return a.db.Cursor() }
+
+// Lines implements [deliver.Log].
+func (a auditLog) Lines(ctx context.Context, after uint64) iter.Seq2[client.LogLine, error] {
+	return func(yield func(client.LogLine, error) bool) {
+		for leaf, err := range a.db.Follow(ctx, after) {
+			var line client.LogLine
+			if err == nil {
+				line, err = logLine(ctx, a.db, leaf)
+			}
+			if !yield(line, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Trace implements [deliver.Log].
+func (a auditLog) Trace(ctx context.Context, id tga.ID) (client.Timeline, error) {
+	t, err := a.db.Load(ctx, id)
+	if err != nil {
+		return client.Timeline{}, err
+	}
+	m := client.Timeline{TraceID: id, Namespace: t.Namespace}
+	for e, err := range a.db.Entries(ctx, id, 0) {
+		if err != nil {
+			return m, err
+		}
+		m.Entries = append(m.Entries, story.Said(&e))
+		break
+	}
+	return m, nil
+}
+
+// Mark implements [deliver.Log].
+func (a auditLog) Mark(ctx context.Context, index uint64) (string, error) {
+	for l, err := range a.db.Follow(ctx, index-1) {
+		if err != nil {
+			return "", err
+		}
+		return tga.Sum(fmt.Appendf(nil, "%d %s %d %d %d %d %s %s", l.Index, l.TraceID, l.FirstSeq, l.Entries, l.FirstNote, l.Notes, l.HeadDigest, l.NoteDigest)).String(), nil
+	}
+	return "", tga.Errorf(tga.StoreUnavailable, "there is no append %d", index)
+}
+
+// openAudit takes the deliveries of audit records up.
+func (d *Daemon) openAudit(o Options) error {
+	if o.readOnly || o.Idle {
+		return nil
+	}
+	all, err := assemble.Audit(o.Config, o.Data, o.Version, o.Clock, o.Logger)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		delivery, err := deliver.New(d.life, auditLog{d.db}, all[i])
+		if err != nil {
+			return err
+		}
+		d.audits = append(d.audits, delivery)
+	}
+	return nil
+}
+
+// deliverAudit delivers until stop is called, which hands over what is left.
+func (d *Daemon) deliverAudit() (stop func() error) {
+	ctx, end := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, a := range d.audits {
+		running.Go(func() { a.Run(ctx) })
+	}
+	return func() error {
+		end()
+		running.Wait()
+		errs := make([]error, len(d.audits))
+		for i, a := range d.audits {
+			running.Go(func() { errs[i] = a.Close() })
+		}
+		running.Wait()
+		return errors.Join(errs...)
+	}
+}

@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tgad/tgad/internal/audit/deliver"
+)
+
+// labelled is one row of what is collected with a label: a name of the configuration, so that no caller
+// makes more.
+type labelled struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	each func(d *Daemon, put func(label string, value float64))
+}
+
+func labelledRow(kind prometheus.ValueType, name, label, help string, each func(*Daemon, func(string, float64))) labelled {
+	return labelled{prometheus.NewDesc("tgad_"+name, help, []string{label}, nil), kind, each}
+}
+
+// ofAudits reads a number of each delivery of audit records.
+func ofAudits(of func(deliver.Stats) uint64) func(*Daemon, func(string, float64)) {
+	return func(d *Daemon, put func(string, float64)) {
+		for _, a := range d.audits {
+			s := a.Stats()
+			put(s.ID, float64(of(s)))
+		}
+	}
+}
+
+var labelledStats = []labelled{
+	labelledRow(prometheus.GaugeValue, "audit_lag", "audit", "Appends that an audit receiver has not taken yet.", ofAudits(func(s deliver.Stats) uint64 { return s.Lag })),
+	labelledRow(prometheus.CounterValue, "audit_records_total", "audit", "Audit records that a receiver took.", ofAudits(func(s deliver.Stats) uint64 { return s.Records })),
+	labelledRow(prometheus.CounterValue, "audit_failures_total", "audit", "Batches of audit records that a receiver did not take, or that could not be made.", ofAudits(func(s deliver.Stats) uint64 { return s.Failures })),
+	labelledRow(prometheus.GaugeValue, "breakers_open", "server", "Namespaces whose breaker of a tool server is open or on trial.", func(d *Daemon, put func(string, float64)) {
+		for server, n := range d.tools.Breakers() {
+			put(server, float64(n))
+		}
+	}),
+}
+
+// labelledCollector reads them when it is asked.
+type labelledCollector struct{ d *Daemon }
+
+// Describe implements prometheus.Collector.
+func (c *labelledCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, s := range labelledStats {
+		ch <- s.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *labelledCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, s := range labelledStats {
+		s.each(c.d, func(label string, value float64) { ch <- prometheus.MustNewConstMetric(s.desc, s.kind, value, label) })
+	}
+}
