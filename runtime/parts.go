@@ -73,7 +73,8 @@ func openDoors(rt *Runtime) {
 		answers: rt.answers, ends: rt.ends, doubts: rt.doubts, redact: rt.redact, calls: rt,
 	}
 	rt.settlements = &settlements{
-		store: store, traces: rt.traces, executors: rt.executors, answers: rt.answers, ends: rt.ends, counts: rt.counts, calls: rt,
+		store: store, traces: rt.traces, executors: rt.executors, queries: rt.queries, mint: rt.mint, answers: rt.answers, ends: rt.ends,
+		counts: rt.counts, calls: rt,
 	}
 	rt.compensations = &compensations{store: store, results: rt.results, inverses: rt.opts.Trust.Inverse, calls: rt}
 	rt.classifier = &classifier{store: store, executors: rt.executors, policy: rt.opts.Policy}

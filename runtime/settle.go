@@ -64,6 +64,8 @@ type settlements struct {
 	store     Store
 	traces    *traces
 	executors *executors
+	queries   *queries
+	mint      *minter
 	answers   *answers
 	ends      *ends
 	counts    *counts

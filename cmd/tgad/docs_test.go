@@ -193,10 +193,12 @@ var ranElsewhere = map[string]string{
 	"tgad resolve":   "a verb alone; run with its arguments",
 	"tgad abandon":   "a verb alone; run with its arguments",
 	"tgad top":       "TestTopDrawsOnATerminal",
-	"tgad mcp":       "a verb alone; run with a server",
-	"tgad mcp --":    "TestSessionOfThePage",
-	"tgad backup":    "a verb alone; run with its arguments",
-	"tgad serve":     "a verb alone; run with its arguments",
+	"tgad relicense": "a verb alone; run with its arguments",
+	"tgad relicense TRACE... --reason 'the provider honours keys for 24 h' --dry-run": "relicense.txtar",
+	"tgad mcp":    "a verb alone; run with a server",
+	"tgad backup": "a verb alone; run with its arguments",
+	"tgad serve":  "a verb alone; run with its arguments",
+	"tgad mcp --": "TestSessionOfThePage",
 }
 
 // TestEveryDocumentedCommandRuns runs the command lines of the pages of documented as

@@ -79,6 +79,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 		}},
 		{groupDecide, []*cobra.Command{
 			a.of(needWriter, a.traceArgs(false, asked, a.approve())), a.of(needWriter, a.traceArgs(false, asked, a.deny())), a.of(needWriter, a.traceArgs(false, doubtful, a.resolve())), a.of(needWriter, a.traceArgs(false, doubtful, a.abandon())),
+			a.of(needDaemon, a.traceArgs(true, doubtful, relicense(a))),
 			a.of(needDaemon, a.traceArgs(false, everyOne, a.compensate())), a.state(), cli.Workspace(&a.Streams, a.agreed),
 		}},
 		{groupKeep, []*cobra.Command{

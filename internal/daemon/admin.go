@@ -182,6 +182,23 @@ func (q operating) erase() (any, error) {
 	})
 }
 
+// relicense lets the licence of now hold for a call in doubt.
+func (q operating) relicense() (any, error) {
+	var m client.RelicenseRequest
+	id, namespace, err := q.decodeAbout(&m)
+	if err != nil {
+		return nil, err
+	}
+	done, err := run(q.request, namespace, patient(leaseWait, func(ctx context.Context) (runtime.Relicensed, error) {
+		return q.d.rt.Relicense(ctx, id, runtime.Relicensing{Who: q.peer.name(), Reason: m.Reason, DryRun: m.DryRun})
+	}))
+	c := q.callOf(done.Result)
+	if err != nil {
+		return nil, callError{err, c}
+	}
+	return client.Relicensed{Was: done.Was, Now: done.Now, Next: done.Next, Call: c}, nil
+}
+
 // unfreeze opens a frozen store; who accepts the loss is the peer.
 func (q operating) unfreeze() (any, error) {
 	var m client.UnfreezeRequest

@@ -196,7 +196,15 @@ decision = "APPROVE"
 	must(err)
 	_, err = c.Abandon(ctx, second, "nobody knows it")
 	refused(err, tga.StateInvalidTransition)
+	third := doubtful("d3")
 	b.tool.respond(nil)
+	b.mustReload("tool.licence", "name = \"charge_opaque\"\n", "name = \"charge_opaque\"\nlicence = \"dedupe_args\"\n")
+	for _, dry := range []bool{true, false} {
+		_, err = client.Relicense(ctx, c, third, client.RelicenseRequest{Reason: "the provider says so", DryRun: dry})
+		must(err)
+	}
+	_, err = client.Relicense(ctx, c, third, client.RelicenseRequest{Reason: "again"})
+	refused(err, tga.StateInvalidTransition)
 	waiting, err := c.Call(ctx, runtime.Request{Server: "pay", Tool: "ask_people", Key: "p1"})
 	refused(err, tga.EscalationRequired)
 	list, err := c.Approvals(ctx)

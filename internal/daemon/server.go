@@ -159,6 +159,7 @@ var routes = []route{
 	{"POST", "/v1/traces/{id}/decide", mayDecide, whenReady, (*request).decide},
 	{"POST", "/v1/traces/{id}/resolve", mayAdmin, whenReady, (*request).resolve},
 	{"POST", "/v1/traces/{id}/abandon", mayAdmin, whenReady, (*request).abandon},
+	{"POST", "/v1/traces/{id}/relicense", mayAdmin, whenReady, as(operating.relicense)},
 	{"POST", "/v1/traces/{id}/compensate", mayAdmin, whenReady, (*request).compensate},
 	{"POST", "/v1/recover", mayAdmin, whenReady, as(operating.recoverAll)},
 	{"POST", "/v1/export", mayRead, atRest, (*request).export},

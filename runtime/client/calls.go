@@ -66,6 +66,13 @@ func (c *Client) Resolve(ctx context.Context, trace tga.ID, r runtime.Resolution
 	return c.call(ctx, post(tracePath(trace, "/resolve"), ResolveRequest{Outcome: outcomeOf(r.Reply), Via: r.Via, EvidenceBase64: r.Evidence, Attempts: r.Attempts}))
 }
 
+// Relicense lets the licence of now hold for a call in doubt; see [runtime.Runtime.Relicense].
+func Relicense(ctx context.Context, c *Client, trace tga.ID, m RelicenseRequest) (Relicensed, error) {
+	var r Relicensed
+	err := c.ask(ctx, post(tracePath(trace, "/relicense"), m), &r)
+	return r, err
+}
+
 // Abandon gives a call in doubt up; see [runtime.Runtime.Abandon].
 func (c *Client) Abandon(ctx context.Context, trace tga.ID, reason string) (runtime.Result, error) {
 	return c.AbandonVia(ctx, trace, "", reason)

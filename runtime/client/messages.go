@@ -190,6 +190,20 @@ type AbandonRequest struct {
 	Via    string `json:"via,omitempty"` // see [runtime.ViaModel]
 }
 
+// RelicenseRequest lets the licence of now hold for a call in doubt: POST /v1/traces/{id}/relicense.
+type RelicenseRequest struct {
+	Reason string `json:"reason"`            // 1..500 characters; it is recorded
+	DryRun bool   `json:"dry_run,omitempty"` // say what would follow, and change nothing
+}
+
+// Relicensed says what that changed.
+type Relicensed struct {
+	Was  string `json:"was"`  // the licence of the newest attempt
+	Now  string `json:"now"`  // that of now
+	Next string `json:"next"` // resend, probe, begin
+	Call Call   `json:"call"`
+}
+
 // DecideRequest is a vote on a request that waits: POST /v1/traces/{id}/decide.
 type DecideRequest struct {
 	Approve   bool   `json:"approve"`

@@ -262,7 +262,7 @@ type NoteKind string
 const (
 	NoteAttempt   NoteKind = "attempt"    // a send is about to be made: {attempt, epoch, executor, permit_digest?, begin_id?}
 	NoteNotSent   NoteKind = "not_sent"   // attempt n was not sent: {attempt, reason}
-	NoteLicence   NoteKind = "licence"    // the tool's licence when attempt n was made, where it was another than before: {attempt, licence}
+	NoteLicence   NoteKind = "licence"    // the tool's licence when attempt n was made, where it was another than before, or the one that a person lets hold for it: {attempt, licence, reason?}
 	NoteLateReply NoteKind = "late_reply" // a reply that came after the trace was terminal: {attempt, outcome, result_digest}
 
 	NoteAppended NoteKind = "appended" // who appended these entries over the socket, with artifacts of its own making: {first_seq, last_seq}
