@@ -77,7 +77,11 @@ func (w *watching) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.before, w.now = w.now, top.Parse(time.Now(), raw)
+	now, err := top.Parse(time.Now(), raw)
+	if err != nil {
+		return err
+	}
+	w.before, w.now = w.now, now
 	if time.Since(w.looked) < listEvery {
 		return nil
 	}

@@ -37,7 +37,7 @@ func TestDoctorSaysThatTheClockJumped(t *testing.T) {
 		verdict   Verdict
 		says      string
 	}{
-		{"0", "0", OK, "has not jumped"}, {"2", "-7200", Warn, "jumped 2 times since the daemon began, the last time by -2h0m0s"}, {"x", "0", Warn, "invalid"},
+		{"0", "0", OK, "has not jumped"}, {"2", "-7200", Warn, "jumped 2 times since the daemon began, the last time by -2h0m0s"}, {"x", "0", Warn, "cannot be read"},
 	} {
 		metrics = fmt.Sprintf("# TYPE tgad_clock_jumps_total counter\ntgad_clock_jumps_total %s\ntgad_clock_jump_seconds %s\n", x.jumps, x.by)
 		if f := clock(t.Context(), c); f.Verdict != x.verdict || !strings.Contains(f.Detail, x.says) {

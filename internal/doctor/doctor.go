@@ -105,11 +105,15 @@ func clock(ctx context.Context, c *client.Client) Finding {
 	if err != nil {
 		return Finding{"clock", Warn, "the daemon does not say whether the clock jumped: " + err.Error(), ""}
 	}
-	jumps, err := promtext.Text(raw).Value("tgad_clock_jumps_total")
+	m, err := promtext.Parse(raw)
 	if err != nil {
 		return Finding{"clock", Warn, err.Error(), ""}
 	}
-	by, err := promtext.Text(raw).Value("tgad_clock_jump_seconds")
+	jumps, err := m.Value("tgad_clock_jumps_total")
+	if err != nil {
+		return Finding{"clock", Warn, err.Error(), ""}
+	}
+	by, err := m.Value("tgad_clock_jump_seconds")
 	if err != nil {
 		return Finding{"clock", Warn, err.Error(), ""}
 	}

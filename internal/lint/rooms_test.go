@@ -108,7 +108,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"internal/story", "what a daemon says of a call, checked, and in words", "ledger runtime/client schemas/tga wal/chain"},
 	{"internal/logfile", "segments, exports and evidence files, read as a daemon would answer", "internal/evidence/bundle internal/ndjson internal/segment internal/story runtime/client schemas/tga wal/chain"},
 	{"internal/ui", "the web view: inbox, calls, turns, states, store, actions", "internal/clip internal/promtext internal/story internal/turn internal/turn/message internal/workstate runtime runtime/client schemas/tga"},
-	{"internal/top", "the frames of `tgad top`", "internal/clip runtime/client schemas/tga"},
+	{"internal/top", "the frames of `tgad top`", "internal/clip internal/promtext runtime/client schemas/tga"},
 	{"internal/cli", "what verbs have in common: how they print and fail, how a trace reads as text; the verbs `serve`, `mcp`, `gateway`, `workspace`, and those of a program for a database", "engine internal/assemble internal/clip internal/config internal/daemon internal/daemon/embed internal/doctor internal/logfile internal/mcpfront/identity internal/mcpfront/names internal/mcpfront/say internal/mcpfront/setup internal/mcpshim internal/ndjson internal/secretfile internal/segment internal/story internal/turn/manifest internal/workspace runtime/client internal/turn internal/workstate schemas/tga wal/chain"},
 	{"internal/promtext", "numbers out of what a daemon says to Prometheus", ""},
 	{"internal/doctor", "`tgad doctor`: what is wrong with the machine under a store and its daemon", "engine internal/access internal/promtext runtime/client schemas/tga"},

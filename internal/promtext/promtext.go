@@ -2,55 +2,94 @@
 package promtext
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 )
 
-// Text is an answer of /metrics.
-type Text []byte
-
-// Value returns the number of a metric without labels.
-func (t Text) Value(name string) (float64, error) {
-	for line := range strings.Lines(string(t)) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
-		}
-	}
-	return 0, fmt.Errorf("the daemon has no metric %s", name)
+// Metrics is an answer of /metrics.
+type Metrics struct {
+	families map[string]*dto.MetricFamily
 }
 
-// Within returns the bound of the bucket of a histogram without labels under which the share q of what it
-// observed lies, +Inf where that is above the last one, and how many it observed. Nothing observed is 0, 0.
-func (t Text) Within(name string, q float64) (bound float64, count float64, err error) {
-	type bucket struct{ most, count float64 }
-	var all []bucket
-	for line := range strings.Lines(string(t)) {
-		rest, ok := strings.CutPrefix(line, name+`_bucket{le="`)
-		if !ok {
-			continue
-		}
-		most, n, ok := strings.Cut(strings.TrimSpace(rest), `"} `)
-		b := bucket{}
-		if b.most, err = strconv.ParseFloat(most, 64); err == nil {
-			b.count, err = strconv.ParseFloat(n, 64)
-		}
-		if !ok || err != nil {
-			return 0, 0, fmt.Errorf("the daemon's metric %s: %q is no bucket", name, strings.TrimSpace(line))
-		}
-		all = append(all, b)
+// Parse reads an answer of /metrics.
+func Parse(raw []byte) (m Metrics, err error) {
+	p := expfmt.NewTextParser(model.LegacyValidation)
+	if m.families, err = p.TextToMetricFamilies(bytes.NewReader(raw)); err != nil {
+		return Metrics{}, fmt.Errorf("the daemon's metrics cannot be read: %w", err)
 	}
+	return m, nil
+}
+
+// Value returns the number of a counter or a gauge, of all its series together.
+func (m Metrics) Value(name string) (sum float64, err error) {
+	series := m.families[name].GetMetric()
+	if len(series) == 0 || series[0].Histogram != nil {
+		return 0, fmt.Errorf("the daemon has no metric %s", name)
+	}
+	for _, s := range series {
+		sum += number(s)
+	}
+	return sum, nil
+}
+
+// number is that of a series which is no histogram.
+func number(s *dto.Metric) float64 {
+	return cmp.Or(s.GetCounter().GetValue(), s.GetGauge().GetValue(), s.GetUntyped().GetValue())
+}
+
+// By returns the numbers of a metric's series by the value of a label.
+func (m Metrics) By(name, label string) map[string]float64 {
+	all := map[string]float64{}
+	for _, s := range m.families[name].GetMetric() {
+		for _, l := range s.Label {
+			if l.GetName() == label {
+				all[l.GetValue()] += number(s)
+			}
+		}
+	}
+	return all
+}
+
+// Bucket is how many values a histogram has seen that were at most so large.
+type Bucket struct{ Most, Count float64 }
+
+// Buckets returns those of a histogram, of all its series together, the largest last. It has none where
+// there is no such histogram.
+func (m Metrics) Buckets(name string) []Bucket {
+	counts := map[float64]float64{}
+	for _, s := range m.families[name].GetMetric() {
+		for _, b := range s.GetHistogram().GetBucket() {
+			counts[b.GetUpperBound()] += float64(b.GetCumulativeCount())
+		}
+	}
+	all := make([]Bucket, 0, len(counts))
+	for _, most := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, Bucket{most, counts[most]})
+	}
+	return all
+}
+
+// Within returns the bound of the bucket of a histogram under which the share q of what it observed
+// lies, +Inf where that is above the last one, and how many it observed. Nothing observed is 0, 0.
+func (m Metrics) Within(name string, q float64) (bound float64, count float64, err error) {
+	all := m.Buckets(name)
 	if len(all) == 0 {
 		return 0, 0, fmt.Errorf("the daemon has no histogram %s", name)
 	}
-	if count = all[len(all)-1].count; count == 0 {
+	if count = all[len(all)-1].Count; count == 0 {
 		return 0, 0, nil
 	}
-	i := slices.IndexFunc(all, func(b bucket) bool { return b.count >= q*count })
+	i := slices.IndexFunc(all, func(b Bucket) bool { return b.Count >= q*count })
 	if i < 0 {
 		return math.Inf(1), count, nil
 	}
-	return all[i].most, count, nil
+	return all[i].Most, count, nil
 }

@@ -2,7 +2,9 @@ package top
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -52,7 +54,7 @@ func Frame(v View) []string {
 		line := fmt.Sprintf("%-16s %10s %12s", r.text, number(now.rate(before, r.name), 1), number(now.sum(r.name), 0))
 		if i < len(times) {
 			h := times[i]
-			line += fmt.Sprintf("      %-8s %9s %9s %9s", h.text, span(now.quantile(before, h.name, 0.5)), span(now.quantile(before, h.name, 0.99)), number(now.rate(before, h.name+"_count"), 1))
+			line += fmt.Sprintf("      %-8s %9s %9s %9s", h.text, span(now.quantile(before, h.name, 0.5)), span(now.quantile(before, h.name, 0.99)), number(now.rate(before, h.name), 1))
 		}
 		lines = append(lines, line)
 	}
@@ -130,9 +132,10 @@ func uptime(s *Sample) string {
 // named lists the labels whose value is not 0, each with it.
 func named(s *Sample, name, by string) string {
 	var all []string
-	for _, labels := range s.labels[name] {
-		if n := s.values[name+"{"+labels]; n != 0 {
-			all = append(all, clip.Clean(label(labels, by))+" "+number(n, 0))
+	of := s.of.By(name, by)
+	for _, label := range slices.Sorted(maps.Keys(of)) {
+		if of[label] != 0 {
+			all = append(all, clip.Clean(label)+" "+number(of[label], 0))
 		}
 	}
 	if len(all) == 0 {

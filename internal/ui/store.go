@@ -75,7 +75,11 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	m := promtext.Text(raw)
+	m, err := promtext.Parse(raw)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
 	body := g.Group{h.H2(h.Text("Speed")), s.speed(m)}
 	for _, part := range figures {
 		var facts []g.Node
@@ -91,7 +95,7 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request) {
 }
 
 // speed is how fast the store is: since somebody looked last, and how long appends take.
-func (s *Server) speed(m promtext.Text) g.Node {
+func (s *Server) speed(m promtext.Metrics) g.Node {
 	appends, err := m.Value("tgad_appends_total")
 	if err != nil {
 		return problem(err)
@@ -109,7 +113,7 @@ func (s *Server) speed(m promtext.Text) g.Node {
 }
 
 // within says how long half and nearly all of what a histogram has took at most.
-func within(m promtext.Text, name string) g.Node {
+func within(m promtext.Metrics, name string) g.Node {
 	half, n, err := m.Within(name, 0.5)
 	if err != nil {
 		return text(err.Error())
@@ -133,7 +137,7 @@ func seconds(s float64) string {
 
 // evidence is the newest signed checkpoint, and who signed it. Whether the signatures are good says
 // tgad monitor, which has the keys.
-func (s *Server) evidence(r *http.Request, m promtext.Text) g.Node {
+func (s *Server) evidence(r *http.Request, m promtext.Metrics) g.Node {
 	signed, err := s.do.Proofs().Checkpoint(r.Context())
 	if tga.CodeOf(err) == tga.NotFound {
 		return h.P(h.Class("say"), h.Text(words.unsigned))

@@ -120,7 +120,7 @@ func (s *File) create() error {
 			return err
 		}
 	}
-	return syncDir(filepath.Dir(s.Path))
+	return access.SyncDir(filepath.Dir(s.Path))
 }
 
 // wholeLines is how long a file is up to its last line end.
@@ -199,12 +199,4 @@ func (s *File) rotate() error {
 		}
 	}
 	return s.create()
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
