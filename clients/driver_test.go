@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -37,19 +36,9 @@ func pythonDriver(t *testing.T, way string) []string {
 	return []string{python(t), absolute(t, "python/tests/driver.py"), way}
 }
 
-var interpreter = sync.OnceValues(func() ([]byte, error) {
-	return exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
-})
-
-// python returns the Python that python3 starts, which may be a script that looks for it each time.
 func python(t *testing.T) string {
 	t.Helper()
-	serial.Program(t, "python3")
-	path, err := interpreter()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(path))
+	return serial.Program(t, "python3")
 }
 
 func absolute(t *testing.T, path string) string {

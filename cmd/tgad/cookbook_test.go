@@ -240,15 +240,10 @@ func (w *kitchen) compare(found string) {
 	}
 }
 
-// python returns the Python that python3 starts, which may be a script that looks for it each time, and puts it
-// first in PATH.
+// python returns the interpreter, and puts it first in PATH: what starts python3 there may be a script.
 func python(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command(serial.Program(t, "python3"), "-c", "import sys; print(sys.executable)").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := strings.TrimSpace(string(out))
+	path := serial.Program(t, "python3")
 	t.Setenv("PATH", filepath.Dir(path)+":"+os.Getenv("PATH"))
 	return path
 }

@@ -17,9 +17,7 @@ import (
 // Go and an MCP client, through a kill, to a receipt. As root it is in a network namespace of its own, which has
 // not even a loopback interface: nothing is fetched.
 func TestSessionOfThePage(t *testing.T) {
-	if os.Getenv("TGAD_ACCEPT") == "" {
-		t.Skip("it builds and installs the packages of the clients, a minute: make accept sets TGAD_ACCEPT")
-	}
+	serial.Long(t) // it builds and installs the packages of the clients
 	python := python(t)
 	serial.Program(t, "npm")
 	home, err := os.MkdirTemp("", "tgad-ses-")

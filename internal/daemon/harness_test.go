@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/capability"
 	"github.com/tgad/tgad/internal/config"
@@ -226,6 +227,7 @@ func (b *bench) options() Options {
 		defer b.mu.Unlock()
 		return assemble.Parse("test.toml", []byte(b.config))
 	}
+	o.Tune = func(e *engine.Options) { e.FirstSegmentBytes = 64 << 10 } // each open reads what is prepared of the log
 	if b.tune != nil {
 		b.tune(&o)
 	}

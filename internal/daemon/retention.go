@@ -3,11 +3,10 @@ package daemon
 import (
 	"context"
 	"errors"
-	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/tgad/tgad/internal/access"
 	"github.com/tgad/tgad/internal/retention"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -65,8 +64,8 @@ func (d *Daemon) retention(ctx context.Context, dry bool) (done retention.Done, 
 	if err != nil {
 		return done, err
 	}
-	if err := d.retaining.mayArchive(policy.Archive); err != nil {
-		return done, err
+	if policy.Archive != "" && access.Within(policy.Archive, d.retaining.data) {
+		return done, tga.Errorf(tga.ValidationError, "[retention] archive %s is within the store", policy.Archive) // whose files are its own
 	}
 	done, err = policy.Run(ctx, struct {
 		Store
@@ -90,19 +89,6 @@ func (d *Daemon) retention(ctx context.Context, dry bool) (done retention.Done, 
 		d.retaining.ended.Store(d.clock().UnixMilli())
 	}
 	return done, err
-}
-
-// mayArchive refuses an archive within the store, whose files are the store's alone.
-func (t *retaining) mayArchive(dir string) error {
-	data, err := filepath.Abs(t.data)
-	if dir == "" || err != nil {
-		return err
-	}
-	within, err := filepath.Rel(data, dir)
-	if err == nil && within != ".." && !strings.HasPrefix(within, ".."+string(filepath.Separator)) {
-		return tga.Errorf(tga.ValidationError, "[retention] archive %s is within the store", dir)
-	}
-	return nil
 }
 
 // retain carries the retention rules out now, or says what they would do.

@@ -137,8 +137,11 @@ func TestRetentionIsRefused(t *testing.T) {
 	if _, err := client.Retain(t.Context(), b.client, client.RetentionRequest{}); tga.CodeOf(err) != tga.ValidationError {
 		t.Error(err)
 	}
-	for _, dir := range []string{"", "/", "/log", "/x/y"} {
+	for _, dir := range []string{"", "/", "/log", "/x/y", "/../elsewhere/y"} { // elsewhere is a link to it
 		b := setup(t, "")
+		if err := os.Symlink(b.data, filepath.Join(b.dir, "elsewhere")); err != nil {
+			t.Fatal(err)
+		}
 		b.config = strings.Replace(b.config, "[store]", "[retention]\narchive = \""+b.data+dir+"\"\n[[retention.rule]]\nerase_after = \"1s\"\n[store]", 1)
 		b.start()
 		if _, err := client.Retain(t.Context(), b.client, client.RetentionRequest{DryRun: true}); tga.CodeOf(err) != tga.ValidationError || !strings.Contains(err.Error(), "within the store") {

@@ -47,7 +47,7 @@ func newStand(t *testing.T) *stand {
 	s := &stand{T: t, now: 1_750_000_000_000}
 	var err error
 	s.DB, err = engine.Open(filepath.Join(t.TempDir(), "data"), engine.Options{
-		Create: true, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, LowWaterBytes: 1, Logger: slog.New(slog.DiscardHandler),
+		Create: true, FirstSegmentBytes: 64 << 10, MemTableBytes: 1 << 20, CacheBytes: 1 << 20, LowWaterBytes: 1, Logger: slog.New(slog.DiscardHandler),
 		Clock: func() time.Time { return time.UnixMilli(int64(s.now)) },
 	})
 	if err != nil {

@@ -9,6 +9,8 @@ package serial
 import (
 	"os"
 	"os/exec"
+	"strings"
+	"sync"
 	"testing"
 )
 
@@ -36,11 +38,20 @@ func Long(t testing.TB) {
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
+	if err == nil && name == "python3" {
+		path, err = python()
+	}
 	if err != nil {
 		Missing(t, name, err)
 	}
 	return path
 }
+
+// python is the interpreter that python3 starts, which may be a script that looks for it each time.
+var python = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	return strings.TrimSpace(string(out)), err
+})
 
 // Missing ends a test that cannot run here, for want of what it compares with: skipped, or failed in make
 // accept.

@@ -105,7 +105,7 @@ func (s *Server) settle(w http.ResponseWriter, r *http.Request) {
 	var rows []g.Node
 	failed := 0
 	for _, x := range todo {
-		what := g.Node(g.Group{})
+		var what g.Node
 		if res, err := s.settleOne(r.Context(), x); err != nil {
 			failed++
 			what = problem(err)

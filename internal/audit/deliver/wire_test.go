@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -281,6 +280,6 @@ func TestHostileWordsStayInTheHeader(t *testing.T) {
 	}
 	m := string(message("h", &audit.Record{Action: "request", Time: tga.Millis(0)}, []byte("x\n")))
 	if !rfc5424.MatchString(m) {
-		t.Error(fmt.Sprintf("%q", m))
+		t.Errorf("%q", m)
 	}
 }
