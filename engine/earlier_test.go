@@ -33,9 +33,6 @@ const earlierStores = "testdata/stores"
 // appended to, and holds what it held: every entry, note, ledger record, attachment and leaf. So does
 // the index that is made anew from its log.
 func TestStoresOfEarlierVersions(t *testing.T) {
-	if sealing() {
-		t.Skip("they have no key ring")
-	}
 	if *writeStore != "" {
 		dir := filepath.Join(t.TempDir(), "store")
 		fillStore(t, dir)

@@ -195,3 +195,28 @@ func MkdirAll(dir string) error {
 	}
 	return os.Chmod(dir, DirMode)
 }
+
+// MkdirDurable is [MkdirAll] of a directory whose name must outlast a loss of power, as what will be
+// in it does: the directories that have the new names are synced, and the one above dir in any case, for
+// an earlier process may have died before it did so.
+func MkdirDurable(dir string) error {
+	dir = filepath.Clean(dir)
+	above := []string{filepath.Dir(dir)}
+	for d := above[0]; ; d = filepath.Dir(d) {
+		if _, err := os.Lstat(d); !errors.Is(err, fs.ErrNotExist) || filepath.Dir(d) == d {
+			break
+		}
+		above = append(above, filepath.Dir(d))
+	}
+	if err := MkdirAll(dir); err != nil {
+		return err
+	}
+	for _, d := range above {
+		if err := syncDir(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var syncDir = SyncDir // a test sees what is synced

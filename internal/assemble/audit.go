@@ -21,7 +21,7 @@ func Audit(c *config.Config, store, version string, clock func() time.Time, log 
 	if len(c.Audits) == 0 {
 		return nil, nil
 	}
-	if err := access.MkdirAll(filepath.Join(store, auditDir)); err != nil {
+	if err := access.MkdirDurable(filepath.Join(store, auditDir)); err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "audit: %w", err)
 	}
 	for i := range c.Audits {

@@ -23,7 +23,7 @@ import (
 // What is written carries the id of its first trace until then. A run that ended in between left the
 // store as it was, so the next one begins with the same trace, and replaces it.
 func (p *Policy) archive(ctx context.Context, s Store, now tga.Millis, ids []tga.ID) (in []tga.ID, name string, err error) {
-	if err := access.MkdirAll(p.Archive); err != nil {
+	if err := access.MkdirDurable(p.Archive); err != nil {
 		return nil, "", archiveFailed(err)
 	}
 	name = filepath.Join(p.Archive, time.UnixMilli(int64(now)).UTC().Format("2006-01-02T150405Z")+"-"+ids[0].String()+".ndjson")
