@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"iter"
+	"slices"
 	"testing"
 
 	"github.com/tgad/tgad/runtime"
@@ -84,4 +85,40 @@ func TestClassifyIsInOrder(t *testing.T) {
 			next++
 		}
 	}
+}
+
+// TestLookingAtADoubtDoesNotHideIt: recovery holds each trace that an ended process left, for as long as
+// its tool's probe takes, and so does every repeat of the call. A list that left those out said for that
+// long that nothing is in doubt. A call that this process has on its way is none.
+func TestLookingAtADoubtDoesNotHideIt(t *testing.T) {
+	b := setup(t, park)
+	list := func(want ...tga.ID) {
+		t.Helper()
+		doubt, err := b.rt.InDoubt(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []tga.ID
+		for _, c := range doubt {
+			got = append(got, c.TraceID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("in doubt %v, want %v", got, want)
+		}
+	}
+	b.tool.answer = func(n int, _ runtime.Call) (runtime.Reply, error) {
+		list() // it is on its way
+		return runtime.Reply{}, errReset
+	}
+	res, err := b.call(charge("order-1"))
+	wantCode(t, err, tga.EffectInDoubt)
+	list(res.TraceID)
+	b.reopen()
+	lease, err := b.db.Acquire(t.Context(), res.TraceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list(res.TraceID)
+	b.db.Release(lease)
+	list(res.TraceID)
 }

@@ -29,7 +29,7 @@ const (
 type Classified struct {
 	chain.OpenTrace
 	Window  Window
-	InDoubt bool  // EXECUTING, nobody at it, a remote executor with a fresh permit neither, and a send may have happened
+	InDoubt bool  // EXECUTING, a send may have happened, and who made it is gone: no run is at it that can have sent, no remote executor with a fresh permit
 	Held    bool  // somebody runs it now
 	Err     error // the trace failed a check and is quarantined
 
@@ -135,7 +135,10 @@ func (cl *classifier) one(ctx context.Context, c *Classified) error {
 		c.Window = W3
 		if c.Record != nil && c.Record.InDoubt() {
 			c.Window = W4
-			c.InDoubt = !c.Held && !cl.executors.alive(c.Record, cl.policy(c.Server, c.Tool).withDefaults())
+			// Whoever holds a trace whose newest attempt was an ended process's only looks at it: the doubt
+			// is there until it is settled or sent again, and a list without it would say that all is well.
+			sending := c.Held && !cl.store.Departed(chain.Epoch(c.Record.Attempts.Epoch))
+			c.InDoubt = !sending && !cl.executors.alive(c.Record, cl.policy(c.Server, c.Tool).withDefaults())
 		}
 	default:
 		return tga.Errorf(tga.NotFound, "the trace is terminal")
@@ -143,8 +146,9 @@ func (cl *classifier) one(ctx context.Context, c *Classified) error {
 	return nil
 }
 
-// InDoubt lists the calls that may have run, have no recorded effect, and that nobody is at: neither a run
-// nor a remote executor with a fresh permit.
+// InDoubt lists the calls that may have run, have no recorded effect, and whose sender is gone: neither a run
+// that can have sent is at them nor a remote executor with a fresh permit. A run that looks at what an ended
+// process left does not take it off the list.
 func (rt *Runtime) InDoubt(ctx context.Context) ([]Classified, error) {
 	all, err := rt.Classify(ctx)
 	doubtful := all[:0]

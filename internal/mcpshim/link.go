@@ -18,15 +18,29 @@ type link struct {
 	listed atomic.Bool // its tools' definitions were looked at, all of them
 }
 
+// gone reports whether no message can come from this life any more. A caller can know of its end before
+// the supervisor does: the answer to the call that it died of is the end's own first word.
+func (l *link) gone() bool {
+	select {
+	case <-l.up.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 // current returns the tool server as it is now, nil where there is none.
 func (c *conv) current() *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.up == nil || c.up.gone() {
+		return nil
+	}
 	return c.up
 }
 
-// await returns a tool server, waiting for a start that is under way. It does not wait
-// for a second one: who waits is told why there is none.
+// await returns a tool server that is there, waiting for a start that is under way or, where one
+// has just gone, about to be. It does not wait for a second one: who waits is told why there is none.
 func (c *conv) await(ctx context.Context) (*link, error) {
 	timeout := time.NewTimer(c.s.opts.StartTimeout)
 	defer timeout.Stop()
@@ -36,7 +50,7 @@ func (c *conv) await(ctx context.Context) (*link, error) {
 		up, changed, failed, why := c.up, c.changed, c.failures != seen, c.failure
 		c.mu.Unlock()
 		switch {
-		case up != nil:
+		case up != nil && !up.gone():
 			return up, nil
 		case failed:
 			return nil, errors.New("the tool server cannot be started: " + why.Error())
