@@ -115,13 +115,19 @@ func (*script) Kept(context.Context, string, string) iter.Seq2[runtime.Kept, err
 	return func(func(runtime.Kept, error) bool) {}
 }
 
-// mute is a tool server that takes each message and is gone then.
+// mute is a tool server that takes each message and is gone then; the next one is like it.
 type mute struct {
+	conv   *conv
 	gone   chan struct{}
-	writes int
+	writes *int
 }
 
-func (m *mute) Write(*wire.Message) error { m.writes++; return nil }
+func (m *mute) Write(*wire.Message) error {
+	*m.writes++
+	close(m.gone)
+	m.conv.set(&link{up: &mute{m.conv, make(chan struct{}), m.writes}}, nil)
+	return nil
+}
 func (m *mute) Done() <-chan struct{}     { return m.gone }
 func (m *mute) Why() error                { return errors.New("it died") }
 func (m *mute) Close()                    {}
@@ -157,10 +163,8 @@ func TestTheLogDecidesWhatAnAttemptDoes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			up := &mute{gone: make(chan struct{})}
-			close(up.gone)
-			conv := s.newConv(discard{})
-			conv.set(&link{up: up}, nil)
+			conv, writes := s.newConv(discard{}), 0
+			conv.set(&link{up: &mute{conv, make(chan struct{}), &writes}}, nil)
 			f := wire.NewFrame([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge","arguments":{}}}`))
 			p, err := parseCall(f.Head[f.Params.From:f.Params.To])
 			if err != nil {
@@ -175,8 +179,8 @@ func TestTheLogDecidesWhatAnAttemptDoes(t *testing.T) {
 				t.Fatal(err)
 			}
 			a.work(t.Context())
-			if log.begins != c.begins || up.writes != c.sends || a.out.code != c.code {
-				t.Errorf("%d begins, %d sends, code %q; want %d, %d, %q", log.begins, up.writes, a.out.code, c.begins, c.sends, c.code)
+			if log.begins != c.begins || writes != c.sends || a.out.code != c.code {
+				t.Errorf("%d begins, %d sends, code %q; want %d, %d, %q", log.begins, writes, a.out.code, c.begins, c.sends, c.code)
 			}
 			// A permit is of one send: after it another begin has another name.
 			if len(log.ids) < c.sends {
