@@ -18,9 +18,9 @@ SOCKET  ?= /tmp/tgad-run/tgad.sock
 
 # Without cgo, as tgad is released; the race detector needs it, so that compiles the other half.
 test pg race fuzz cost size lint crash: export CGO_ENABLED ?= 0
-race: export CGO_ENABLED = 1
+race race-compile: export CGO_ENABLED = 1
 
-.PHONY: release packages site build tgad run demo test pg race fuzz crash torture adapters torture-compare interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
+.PHONY: release packages site build tgad run demo test pg race race-compile fuzz crash torture adapters torture-compare interleave soak torture-soak torture-sum kills mutate bench cost size cross lint vectors accept check clean
 
 build: tgad ## bin/tgad, a static binary, with bin/tgad-lab and bin/tgad-postgres, which some of its verbs start
 	cd engine/postgres && CGO_ENABLED=0 $(GO) build -tags '$(TAGS)' -trimpath -ldflags '-s -w' -o $(abspath $(BIN))/ ./cmd/tgad-postgres
@@ -49,9 +49,14 @@ pg: ## the store in PostgreSQL; engine/postgres/install.sh installs the servers
 # The tag slim spares the race detector SQLite and gRPC, which take a minute to compile for it and of
 # which nothing here is about; pebblegozstd spares it 40 files of C, of a compressor that tgad has only with
 # cgo. The tag in the second line is ours alone: Pebble would be built anew for its own.
+RACE    := -race -tags slim,pebblegozstd
 race: ## the core under the race detector, and with every canonical form compared with jcs
-	$(GO) test -vet=off -race -tags slim,pebblegozstd -p 4 -timeout 20m -short $(CORE)
+	$(GO) test -vet=off $(RACE) -p 4 -timeout 20m -short $(CORE)
 	CGO_ENABLED=0 $(GO) test -vet=off -short -tags jcsagrees ./schemas/... ./wal/chain ./ledger
+
+race-compile: ## what make race compiles, and nothing run
+	$(GO) list -export -test -deps $(RACE) -f '{{""}}' $(CORE) >/dev/null
+	CGO_ENABLED=0 $(GO) list -export -test -deps -tags jcsagrees -f '{{""}}' ./schemas/... ./wal/chain ./ledger >/dev/null
 
 # One binary for each package: go test -fuzz would link it anew for each target. UNGUIDED=1 builds
 # it without counters of what is covered: a few hundred inputs need none, and the counters are in

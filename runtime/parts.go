@@ -77,5 +77,5 @@ func openDoors(rt *Runtime) {
 		counts: rt.counts, calls: rt,
 	}
 	rt.compensations = &compensations{store: store, results: rt.results, inverses: rt.opts.Trust.Inverse, calls: rt}
-	rt.classifier = &classifier{store: store, executors: rt.executors, policy: rt.opts.Policy}
+	rt.classifier = &classifier{store: store, executors: rt.executors, departures: rt.departures, policy: rt.opts.Policy}
 }

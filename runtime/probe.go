@@ -191,8 +191,18 @@ type departures struct {
 	born  clock.Reading // when the process began
 
 	// marks is trace id → goneMark. It is a sync.Map because only who has the lease of a trace
-	// reads and writes its key: two runs never race for one, and none waits for another's.
+	// writes its key: two runs never race for one, and none waits for another's.
 	marks sync.Map
+}
+
+// has reports whether the sender of the newest attempt is known to be gone: it was of a process that
+// ended, or its call has been asked about since, for which it had been given up.
+func (d *departures) has(trace tga.ID, record *ledger.Record) bool {
+	if d.store.Departed(chain.Epoch(record.Attempts.Epoch)) {
+		return true
+	}
+	mark, ok := d.marks.Load(trace)
+	return ok && mark.(goneMark).attempt == record.Attempts.Count
 }
 
 // forget drops what is known of a trace that has its effect.

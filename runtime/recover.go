@@ -42,9 +42,10 @@ type Classified struct {
 
 // classifier tells from the log alone where open traces stand.
 type classifier struct {
-	store     Store
-	executors *executors
-	policy    func(server, tool string) Policy
+	store      Store
+	executors  *executors
+	departures *departures
+	policy     func(server, tool string) Policy
 }
 
 // Classify looks at every open trace without contacting a tool. A daemon that has done
@@ -135,9 +136,9 @@ func (cl *classifier) one(ctx context.Context, c *Classified) error {
 		c.Window = W3
 		if c.Record != nil && c.Record.InDoubt() {
 			c.Window = W4
-			// Whoever holds a trace whose newest attempt was an ended process's only looks at it: the doubt
-			// is there until it is settled or sent again, and a list without it would say that all is well.
-			sending := c.Held && !cl.store.Departed(chain.Epoch(c.Record.Attempts.Epoch))
+			// Whoever holds a trace whose sender is gone only looks at it: the doubt is there until it is
+			// settled or sent again, and a list without it would say that all is well.
+			sending := c.Held && !cl.departures.has(c.TraceID, c.Record)
 			c.InDoubt = !sending && !cl.executors.alive(c.Record, cl.policy(c.Server, c.Tool).withDefaults())
 		}
 	default:
@@ -147,8 +148,8 @@ func (cl *classifier) one(ctx context.Context, c *Classified) error {
 }
 
 // InDoubt lists the calls that may have run, have no recorded effect, and whose sender is gone: neither a run
-// that can have sent is at them nor a remote executor with a fresh permit. A run that looks at what an ended
-// process left does not take it off the list.
+// that can have sent is at them nor a remote executor with a fresh permit. A run that only looks at what an ended
+// process left, or asks its tool server about it, does not take it off the list.
 func (rt *Runtime) InDoubt(ctx context.Context) ([]Classified, error) {
 	all, err := rt.Classify(ctx)
 	doubtful := all[:0]

@@ -160,9 +160,13 @@ licence = "dedupe_args"
 		t.Fatal(begun, err)
 	}
 	var list []client.OpenTrace
-	for len(list) != 3 { // while the shop is being asked, its call is held and not on the list
+	for len(list) != 3 { // the permit of put has to be stale first
+		time.Sleep(20 * time.Millisecond)
 		if list, err = b.client.InDoubt(ctx); err != nil {
 			t.Fatal(err)
+		}
+		if len(list) < 2 {
+			t.Fatalf("in doubt %+v: while the shop is asked, the call is in doubt as before", list)
 		}
 	}
 	for b.scrape("tgad_in_doubt") != 3 {
