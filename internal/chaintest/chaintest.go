@@ -4,6 +4,7 @@
 package chaintest
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"iter"
@@ -30,11 +31,14 @@ func ID(seed, n uint64) tga.ID {
 // trace of four entries without documents and notes.
 type Options struct {
 	Seed      uint64
-	Verdict   string // of the decision; "" = APPROVE; DENY ends the trace
-	Status    string // of the effect; "" = SUCCESS
-	Entries   int    // stop after so many; 0 = all
-	Key       string // idempotency_key of request and call; "" = the call's own
-	Token     string // minted capability, a compact JWS
+	Server    string     // "" = payments
+	Tool      string     // "" = charge
+	At        tga.Millis // of the request; 0 = Start
+	Verdict   string     // of the decision; "" = APPROVE; DENY ends the trace
+	Status    string     // of the effect; "" = SUCCESS
+	Entries   int        // stop after so many; 0 = all
+	Key       string     // idempotency_key of request and call; "" = the call's own
+	Token     string     // minted capability, a compact JWS
 	Meta      tga.Meta
 	Args      string // canonical JSON object; "" = {"amount":12}
 	Documents []chain.Document
@@ -110,11 +114,11 @@ func Artifacts(o Options) []*tga.Artifact {
 	if o.Args == "" {
 		o.Args = `{"amount":12}`
 	}
-	proposal := tga.Proposal{ToolServer: "payments", ToolName: "charge", Args: []byte(o.Args)}
+	proposal := tga.Proposal{ToolServer: orElse(o.Server, "payments"), ToolName: orElse(o.Tool, "charge"), Args: []byte(o.Args)}
 	common := func(t tga.ArtifactType, n uint64) *tga.Artifact {
 		return &tga.Artifact{
 			Type: t, ID: ID(o.Seed, n), TraceID: ID(o.Seed, 0), PlanID: ID(o.Seed, 100),
-			TS:   Start + tga.Millis(1000*(n-1)),
+			TS:   cmp.Or(o.At, Start) + tga.Millis(1000*(n-1)),
 			Meta: tga.Meta{tga.MetaNonce: fmt.Sprintf("%032x", n)},
 		}
 	}
