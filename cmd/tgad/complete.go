@@ -58,11 +58,11 @@ func (a *app) traceArgs(many bool, list lists, c *cobra.Command) *cobra.Command 
 
 // everyOne lists all traces, as far as time permits.
 func everyOne(ctx context.Context, c *client.Client) ([]client.OpenTrace, error) {
-	return tracesOf(ctx, c, client.TracesQuery{All: true})
+	return tracesOf(ctx, c, client.TracesQuery{All: true}, 0)
 }
 
 func openOnes(ctx context.Context, c *client.Client) ([]client.OpenTrace, error) {
-	return tracesOf(ctx, c, client.TracesQuery{})
+	return tracesOf(ctx, c, client.TracesQuery{}, 0)
 }
 
 func doubtful(ctx context.Context, c *client.Client) ([]client.OpenTrace, error) {
@@ -85,6 +85,7 @@ func asked(ctx context.Context, c *client.Client) (list []client.OpenTrace, err 
 // flagWords are the flags that take one of a few words.
 var flagWords = map[string][]string{
 	"ls --state":        states(),
+	"ls --class":        {"success", "side_effect_committed", "retryable_failure", "permanent_failure", "compensatable_failure", "compensated", "not_sent"},
 	"resolve --outcome": {"ran", "failed", "not-run"},
 	"resolve --class":   {"success", "side_effect_committed", "retryable_failure", "permanent_failure", "compensatable_failure"},
 	"call --risk":       {tga.RiskRead, tga.RiskWrite, tga.RiskHigh},

@@ -218,6 +218,8 @@ func TestEveryDocumentedCommandRuns(t *testing.T) {
 		{line: "tgad --help", stdout: "Exit codes"},
 		{line: "tgad serve --data /var/lib/tgad --socket /run/tgad/tgad.sock --config /etc/tgad.toml"},
 		{line: "tgad ls", stdout: "remote"},
+		{line: "tgad ls --all --tool charge --state FAILED"},
+		{line: "tgad ls --all --newest --since 24h --limit 20", stdout: "remote"},
 		{line: "tgad tail --format ocsf", stdout: `"class_uid":6003`},
 		{line: "tgad in-doubt", stdout: "remote"},
 		{line: "tgad approvals"},

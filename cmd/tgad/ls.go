@@ -2,23 +2,44 @@ package main
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 )
 
 func (a *app) ls() *cobra.Command {
 	var q client.TracesQuery
+	var since, until string
+	most := 0
 	c := &cobra.Command{
 		Use:   "ls",
 		Short: "List the open traces, or all traces",
 		Long: `ls lists the traces that are not at their end, oldest first, with the time since which
-each is in its state. With --all it lists every trace, finished and archived ones too.`,
+each is in its state. With --all it lists every trace, finished and archived ones too. What is
+asked for is compared as it is, but for --text, which finds a part of the arguments.
+
+A store is read from one end to the other, unless it has an index of lists ([store] list_index):
+with --newest a list begins with the newest, and each page of it is read by index.`,
+		Example: `  tgad ls --all --tool charge --state FAILED
+  tgad ls --all --newest --since 24h --limit 20`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			now := time.Now()
+			var errs [2]error
+			q.Since, errs[0] = cli.ParseTime("--since", since, now)
+			q.Until, errs[1] = cli.ParseTime("--until", until, now)
+			if err := errors.Join(errs[:]...); err != nil {
+				return err
+			}
+			if most < 0 {
+				return cli.Usagef("--limit %d: want 1 or more", most)
+			}
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				list, err := tracesOf(ctx, c, q)
+				list, err := tracesOf(ctx, c, q, most)
 				if err != nil {
 					return err
 				}
@@ -26,19 +47,31 @@ each is in its state. With --all it lists every trace, finished and archived one
 			})
 		},
 	}
-	c.Flags().BoolVar(&q.All, "all", false, "finished traces too")
-	c.Flags().StringVar(&q.State, "state", "", "only traces in this state")
-	c.Flags().StringVar(&q.Namespace, "namespace", "", "only traces of this namespace")
+	f := c.Flags()
+	f.BoolVar(&q.All, "all", false, "finished traces too")
+	f.BoolVar(&q.Newest, "newest", false, "the newest first, by when a trace came into its state")
+	f.IntVar(&most, "limit", 0, "no more than `N` traces; 0 is all")
+	f.StringVar(&q.State, "state", "", "only traces in this state")
+	f.StringVar(&q.Class, "class", "", "only traces with this outcome class")
+	f.StringVar(&q.Server, "server", "", "only calls of this tool server")
+	f.StringVar(&q.Tool, "tool", "", "only calls of this tool")
+	f.StringVar(&q.Key, "key", "", "only calls with this idempotency key")
+	f.StringVar(&q.Text, "text", "", "only calls whose arguments contain this `text`")
+	f.StringVar(&q.Namespace, "namespace", "", "only traces of this namespace")
+	f.StringVar(&since, "since", "", "only traces in their state since this `time` or later; a duration such as 2h is so long ago")
+	f.StringVar(&until, "until", "", "only traces in their state since before this `time`")
 	return c
 }
 
-// tracesOf reads a list of traces. With an error comes what was read before.
-func tracesOf(ctx context.Context, c *client.Client, q client.TracesQuery) (list []client.OpenTrace, err error) {
+// tracesOf reads a list of traces, all where most is 0. With an error comes what was read before.
+func tracesOf(ctx context.Context, c *client.Client, q client.TracesQuery, most int) (list []client.OpenTrace, err error) {
 	for t, err := range c.Traces(ctx, q) {
 		if err != nil {
 			return list, err
 		}
-		list = append(list, t)
+		if list = append(list, t); len(list) == most {
+			break
+		}
 	}
 	return list, nil
 }

@@ -231,6 +231,7 @@ self = true
 
 [store]
 memtable_bytes = "1MiB"
+list_index = true
 `, journal, journal+".bank")
 }
 

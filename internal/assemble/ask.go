@@ -30,6 +30,15 @@ type callers func(server string) runtime.Dispatcher
 // go. None of it contacts anybody.
 type builder struct{}
 
+// CheckStore implements [config.Builder].
+func (builder) CheckStore(_ *config.Config, s *config.Store) error {
+	if !s.ListIndex {
+		return nil
+	}
+	_, err := optional.SQLDriver()
+	return err
+}
+
 // CheckServer implements [config.Builder].
 func (builder) CheckServer(_ *config.Config, s *config.Server) error {
 	if s.Type == config.GRPC {

@@ -25,6 +25,9 @@ func (c *Config) check(r *report, b Builder) {
 		r.add("allow_all", "it cannot stand beside rules: say APPROVE in a rule")
 	}
 	c.Store.check(r)
+	if b != nil {
+		r.refused("store.list_index", b.CheckStore(c, &c.Store))
+	}
 	c.Keyring.check(r, &c.Store)
 	c.Evidence.check(r, b)
 	c.Retention.check(r, &c.Store)

@@ -21,6 +21,7 @@ var storeRows = []row{
 	{"store.memtable_bytes", "16MiB", "One memtable of the index; up to four are held.", nil},
 	{"store.cache_bytes", "64MiB", "Cache of the index.", nil},
 	{"store.rewrite_share", "15", "Percent of the processors that compressing the log may take, 1 to 100; -1 for none.", nil},
+	{"store.list_index", "false", "Keep an index of the traces, so that a list can begin with the newest: docs/OPERATIONS.md, *Find a call*.", nil},
 
 	{"keyring", "", "Keys under which a store in a directory seals arguments and answers.", nil},
 	{"keyring.path", "", "The ring, outside of the store. `tgad keyring init` makes one. Without it nothing is sealed.", nil},

@@ -59,6 +59,7 @@ func Load(path string, b Builder) (*Config, error) {
 // one error lists those mistakes too that only the packages of a type can see. No answer of it
 // contacts anybody. Each error begins with the key that is wrong and ": ".
 type Builder interface {
+	CheckStore(c *Config, s *Store) error
 	CheckServer(c *Config, s *Server) error
 	CheckVerifier(c *Config, v *Verifier) error
 	CheckProber(c *Config, p *Prober) error

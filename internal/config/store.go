@@ -37,6 +37,8 @@ type Store struct {
 	// RewriteShare is how much of the processors, in percent, the compression of the log may
 	// take; -1 is none of it.
 	RewriteShare int `toml:"rewrite_share"`
+	// ListIndex keeps an index of traces, for lists that begin with the newest.
+	ListIndex bool `toml:"list_index"`
 }
 
 func (s *Store) check(r *report) {
@@ -60,7 +62,7 @@ func (s *Store) check(r *report) {
 
 // directoryKeys are of a store in a directory alone, databaseKeys of one in a database.
 var (
-	directoryKeys = []string{"witness_file", "low_water_bytes", "memtable_bytes", "cache_bytes", "rewrite_share"}
+	directoryKeys = []string{"witness_file", "low_water_bytes", "memtable_bytes", "cache_bytes", "rewrite_share", "list_index"}
 	databaseKeys  = []string{"password_file", "require_sync", "shard", "lease", "patience"}
 )
 

@@ -151,6 +151,15 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 			err = errors.Join(err, d.stopAudit())
 		}
 	}()
+	if err = d.openLists(ctx, o); err != nil {
+		return nil, err
+	}
+	d.stopLists = d.keepLists()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.stopLists())
+		}
+	}()
 	if d.tools, err = d.build(o); err != nil {
 		return nil, err
 	}
@@ -181,7 +190,7 @@ func (d *Daemon) close() error {
 	d.end()
 	<-d.inFlight.close()
 	d.timers.Wait()
-	err := errors.Join(d.stopAudit(), d.stopEvidence(), d.tools.Close(), d.db.Close())
+	err := errors.Join(d.stopLists(), d.stopAudit(), d.stopEvidence(), d.tools.Close(), d.db.Close())
 	d.flush(context.Background()) // once nothing of the store waits for it
 	return err
 }

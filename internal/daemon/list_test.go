@@ -1,6 +1,11 @@
 package daemon
 
 import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,4 +65,132 @@ func TestListOfAllTraces(t *testing.T) {
 	if status, _, raw := b.raw("GET", "/v1/traces?all=2", ""); status != 422 || !strings.Contains(string(raw), `"/all"`) {
 		t.Errorf("%d %s", status, raw)
 	}
+}
+
+// TestListIsFiltered: each thing that a list can be asked for chooses what the log says, by id and by the
+// index of lists, a page at a time; what is erased is found by nothing that was erased.
+func TestListIsFiltered(t *testing.T) {
+	b := startIndexed(t, "[limits]\npage = 3\n")
+	var want []client.OpenTrace // in the order in which they came
+	for i := range 12 {
+		req := charge(fmt.Sprintf("key-%d", i))
+		if i%3 == 0 {
+			req.Tool = "charge_opaque"
+		}
+		req.Args = []byte(fmt.Sprintf(`{"amount":%d,"to":"person-%d"}`, i, i%4))
+		b.tool.respond(func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+			if i%5 == 0 {
+				w.WriteHeader(http.StatusUnprocessableEntity)
+			}
+			_, _ = w.Write([]byte(`{"ok":true}`))
+		})
+		res, err := b.client.Call(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, client.OpenTrace{TraceID: res.TraceID, State: res.State.String(), ToolName: req.Tool, IdempotencyKey: req.Key, Since: b.since(res.TraceID)})
+	}
+	is := func(f func(i int, o client.OpenTrace) bool) (ids []tga.ID) {
+		for i, o := range want {
+			if f(i, o) {
+				ids = append(ids, o.TraceID)
+			}
+		}
+		return ids
+	}
+	middle := want[6].Since
+	for _, c := range []struct {
+		client.TracesQuery
+		want []tga.ID
+	}{
+		{client.TracesQuery{}, is(func(int, client.OpenTrace) bool { return true })},
+		{client.TracesQuery{Tool: "charge_opaque"}, is(func(i int, _ client.OpenTrace) bool { return i%3 == 0 })},
+		{client.TracesQuery{Server: "pay"}, is(func(int, client.OpenTrace) bool { return true })},
+		{client.TracesQuery{Server: "elsewhere"}, nil},
+		{client.TracesQuery{Key: "key-7"}, is(func(i int, _ client.OpenTrace) bool { return i == 7 })},
+		{client.TracesQuery{State: "FAILED"}, is(func(i int, _ client.OpenTrace) bool { return i%5 == 0 })},
+		{client.TracesQuery{Class: "permanent_failure"}, is(func(i int, _ client.OpenTrace) bool { return i%5 == 0 })},
+		{client.TracesQuery{Class: "side_effect_committed", Tool: "charge"}, is(func(i int, _ client.OpenTrace) bool { return i%5 != 0 && i%3 != 0 })},
+		{client.TracesQuery{Text: `"person-2"`}, is(func(i int, _ client.OpenTrace) bool { return i%4 == 2 })},
+		{client.TracesQuery{Since: middle}, is(func(_ int, o client.OpenTrace) bool { return o.Since >= middle })},
+		{client.TracesQuery{Until: middle}, is(func(_ int, o client.OpenTrace) bool { return o.Since < middle })},
+	} {
+		for _, newest := range []bool{false, true} {
+			q := c.TracesQuery
+			q.All, q.Newest = true, newest
+			var got []tga.ID
+			for o, err := range b.client.Traces(t.Context(), q) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, o.TraceID)
+			}
+			if newest {
+				slices.Reverse(got)
+			}
+			byID := slices.SortedFunc(slices.Values(c.want), func(a, b tga.ID) int { return bytes.Compare(a[:], b[:]) })
+			if !slices.Equal(got, c.want) && !slices.Equal(got, byID) || newest && !sameSince(want, got, c.want) {
+				t.Errorf("%+v: %v, want %v", q, got, c.want)
+			}
+		}
+	}
+	if _, err := b.client.Erase(t.Context(), client.EraseRequest{Traces: []tga.ID{want[3].TraceID}, Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, newest := range []bool{false, true} {
+		for o, err := range b.client.Traces(t.Context(), client.TracesQuery{All: true, Newest: newest, Tool: "charge_opaque"}) {
+			if err != nil || o.TraceID == want[3].TraceID {
+				t.Errorf("%+v %v", o, err)
+			}
+		}
+	}
+}
+
+// sameSince says whether the traces of a list come in the order in which they came into their states: two
+// of one millisecond may stand either way.
+func sameSince(all []client.OpenTrace, got, want []tga.ID) bool {
+	since := map[tga.ID]tga.Millis{}
+	for _, o := range all {
+		since[o.TraceID] = o.Since
+	}
+	return slices.IsSortedFunc(got, func(a, b tga.ID) int { return cmp.Compare(since[a], since[b]) }) && len(got) == len(want)
+}
+
+// TestBadListIsRefused names what is wrong with it.
+func TestBadListIsRefused(t *testing.T) {
+	with, without := startIndexed(t, ""), start(t, "")
+	for _, c := range []struct {
+		b         *bench
+		query, at string
+	}{
+		{with, "state=DONE", "/state"}, {with, "class=fine", "/class"}, {with, "since=yesterday", "/since"}, {with, "until=1", "/until"},
+		{with, "newest=yes", "/newest"}, {with, "after=x", "/after"}, {with, "before=2026-01-01T00:00:00.000Z", "/before"},
+		{with, "newest=1&after=" + newID().String(), "/before"}, {without, "newest=1", "/newest"},
+	} {
+		if status, _, raw := c.b.raw("GET", "/v1/traces?"+c.query, ""); status != 422 || !strings.Contains(string(raw), `"`+c.at+`"`) {
+			t.Errorf("%s: %d %s", c.query, status, raw)
+		}
+	}
+}
+
+// since is when a trace came into its state.
+func (b *bench) since(id tga.ID) (since tga.Millis) {
+	b.t.Helper()
+	for o, err := range b.client.Traces(b.t.Context(), client.TracesQuery{All: true}) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if o.TraceID == id {
+			since = o.Since
+		}
+	}
+	return since
+}
+
+// startIndexed starts a daemon with an index of lists.
+func startIndexed(t *testing.T, extra string) *bench {
+	b := setup(t, extra)
+	b.config = strings.Replace(b.config, "[store]\n", "[store]\nlist_index = true\n", 1)
+	b.start()
+	return b
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/tgad/tgad/internal/audit/deliver"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/evidence"
+	"github.com/tgad/tgad/internal/search"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -38,6 +39,8 @@ type Daemon struct {
 	stopEvidence func() error
 	audits       []*deliver.Delivery
 	stopAudit    func() error
+	lists        *search.Index // nil where the configuration asks for none
+	stopLists    func() error
 
 	life       context.Context // of calls: ends when draining is over
 	end        context.CancelFunc

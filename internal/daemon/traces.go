@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"encoding/json"
-	"iter"
 	"net/http"
 
 	"github.com/tgad/tgad/internal/story"
@@ -12,9 +11,6 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
 )
-
-// listing is a request for the traces of a store, as far as the peer may see them.
-type listing struct{ *request }
 
 // trace loads a trace of the peer's. One of another namespace is NOT_FOUND in the words
 // of one that does not exist: who may not see it learns nothing of it.
@@ -63,106 +59,6 @@ func (q *request) traceInPath() (*chain.Trace, error) {
 		return nil, err
 	}
 	return q.trace(id)
-}
-
-// traces lists a page of open traces, or of all.
-func (q listing) traces() (any, error) {
-	query := q.r.URL.Query()
-	var after tga.ID
-	if text := query.Get("after"); text != "" {
-		var err error
-		if after, err = tga.ParseID(text); err != nil {
-			return nil, err.(*tga.Error).At("/after")
-		}
-	}
-	state := tga.None
-	if text := query.Get("state"); text != "" {
-		var err error
-		if state, err = tga.ParseState(text); err != nil {
-			return nil, err.(*tga.Error).At("/state")
-		}
-	}
-	namespace := query.Get("namespace")
-	all, err := q.flag("all")
-	if err != nil {
-		return nil, err
-	}
-	list := q.openTraces(after)
-	if all {
-		list = q.d.db.Traces(q.r.Context(), after)
-	}
-	page := client.Traces{Traces: []client.OpenTrace{}}
-	var looked int
-	var last tga.ID
-	for l, err := range list {
-		if err != nil {
-			return nil, err
-		}
-		if len(page.Traces) == q.d.conf().Limits.Page || looked == q.d.conf().Limits.Page*lookedPerPage {
-			page.Next = last
-			break
-		}
-		looked, last = looked+1, l.TraceID
-		if state != tga.None && l.State != state || namespace != "" && l.Namespace != namespace || !q.mayList(l) {
-			continue
-		}
-		if !all {
-			q.look(&l)
-		}
-		page.Traces = append(page.Traces, q.describe(l))
-	}
-	return page, nil
-}
-
-// lookedPerPage bounds how many traces a page is chosen from, by its length: a page that few
-// match ends early, and one request does not read a whole store.
-const lookedPerPage = 64
-
-// openTraces yields what the open index says of the open traces after an id.
-func (q listing) openTraces(after tga.ID) iter.Seq2[chain.Listed, error] {
-	return func(yield func(chain.Listed, error) bool) {
-		for o, err := range q.d.db.OpenTraces(q.r.Context()) {
-			if err == nil && string(o.TraceID[:]) <= string(after[:]) {
-				continue
-			}
-			if !yield(chain.Listed{Listing: chain.Listing{OpenTrace: o}}, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
-// look reads what a list shows and the open index does not say.
-func (q listing) look(l *chain.Listed) {
-	t, err := q.d.db.Load(q.r.Context(), l.TraceID)
-	if err != nil {
-		l.Err = err
-		return
-	}
-	open := l.OpenTrace // as it was when the list was made
-	l.Listing = t.Listing()
-	l.OpenTrace = open
-}
-
-// mayList says whether the peer may see a trace in a list. Whose a trace is that cannot be
-// read, its first entry or its place in the open index says.
-func (q listing) mayList(l chain.Listed) bool {
-	if l.Err != nil && l.Namespace == "" {
-		return q.ownGenesis(l.TraceID)
-	}
-	return q.peer.sees(l.Namespace)
-}
-
-// describe tells what a trace is about. One that cannot be read is listed with the
-// reason.
-func (q listing) describe(l chain.Listed) client.OpenTrace {
-	m := story.Listed(l.Listing)
-	m.Held = q.d.db.Holder(l.TraceID) == ledger.HolderAlive
-	if l.Err != nil {
-		p := problemOf(l.Err)
-		m.Problem = &p
-	}
-	return m
 }
 
 // classified is an open trace as recovery sees it.

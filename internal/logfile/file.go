@@ -1,6 +1,7 @@
 package logfile
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"iter"
 	"os"
 	"slices"
+	"sort"
 
 	"github.com/tgad/tgad/internal/evidence/bundle"
 	"github.com/tgad/tgad/internal/ndjson"
@@ -223,20 +225,53 @@ func (f *File) Approvals(context.Context) ([]client.Approval, error) { return ni
 // Traces yields the traces of the file.
 func (f *File) Traces(_ context.Context, q client.TracesQuery) iter.Seq2[client.OpenTrace, error] {
 	return func(yield func(client.OpenTrace, error) bool) {
-		from, found := f.find(q.After)
-		if found {
-			from++
+		list := f.list
+		if q.Newest {
+			list = slices.SortedFunc(slices.Values(list), func(a, b listed) int { return newer(a.OpenTrace, b.OpenTrace) })
+			after := client.OpenTrace{TraceID: q.After, Since: q.Before}
+			list = list[sort.Search(len(list), func(i int) bool { return q.After.IsZero() || newer(after, list[i].OpenTrace) < 0 }):]
+		} else if from, found := f.find(q.After); found {
+			list = list[from+1:]
+		} else {
+			list = list[from:]
 		}
-		for _, l := range f.list[from:] {
-			state, err := tga.ParseState(l.State)
-			if err == nil && !q.All && state.Terminal() || q.State != "" && l.State != q.State || q.Namespace != "" && l.Namespace != q.Namespace {
-				continue
-			}
-			if !yield(l.OpenTrace, err) {
+		for _, l := range list {
+			ok, err := f.matches(&q, l.OpenTrace)
+			if (ok || err != nil) && (!yield(l.OpenTrace, err) || err != nil) {
 				return
 			}
 		}
 	}
+}
+
+// newer orders traces by when they came into their states, the newest first.
+func newer(a, b client.OpenTrace) int {
+	return cmp.Or(cmp.Compare(b.Since, a.Since), bytes.Compare(b.TraceID[:], a.TraceID[:]))
+}
+
+// matches says whether a trace is one that is asked for.
+func (f *File) matches(q *client.TracesQuery, t client.OpenTrace) (bool, error) {
+	if !story.Matches(q, t) {
+		return false, nil
+	}
+	if q.Class == "" && q.Text == "" {
+		return true, nil
+	}
+	entries, _, err := f.trace(t.TraceID)
+	if err != nil {
+		return false, err
+	}
+	var request, effect *tga.Artifact
+	for i := range entries {
+		switch a := entries[i].Artifact; {
+		case a == nil:
+		case a.Type == tga.RequestType:
+			request = a
+		case a.Type == tga.EffectType:
+			effect = a
+		}
+	}
+	return story.Within(q, request, effect), nil
 }
 
 // Request returns what a trace was asked for.

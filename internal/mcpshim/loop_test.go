@@ -128,9 +128,9 @@ func (m *mute) Write(*wire.Message) error {
 	m.conv.set(&link{up: &mute{m.conv, make(chan struct{}), m.writes}}, nil)
 	return nil
 }
-func (m *mute) Done() <-chan struct{}     { return m.gone }
-func (m *mute) Why() error                { return errors.New("it died") }
-func (m *mute) Close()                    {}
+func (m *mute) Done() <-chan struct{} { return m.gone }
+func (m *mute) Why() error            { return errors.New("it died") }
+func (m *mute) Close()                {}
 
 // TestTheLogDecidesWhatAnAttemptDoes: of all that the log can say only one thing sends, whether
 // or not the attempt has sent before, and an attempt does not send for ever.

@@ -28,6 +28,9 @@ func SQLite(file string, c sqlcheck.Config) (runtime.Verifier, error) {
 	return sqlitecheck.New(sqlitecheck.Config{File: file, Config: c})
 }
 
+// SQLDriver is the driver of package database/sql for SQLite files.
+func SQLDriver() (string, error) { return "sqlite", nil }
+
 // HasGRPC refuses where gRPC is left out.
 func HasGRPC() error { return nil }
 

@@ -19,12 +19,14 @@ func without(what string) error {
 	return tga.Errorf(tga.ValidationError, "this tgad was built with -tags slim, without %s: use the full one", what)
 }
 
-// Postgres, SQLite, HasGRPC, GRPC, Database and AddDatabase refuse; full.go says what they do elsewhere.
+// Postgres, SQLite, SQLDriver, HasGRPC, GRPC, Database and AddDatabase refuse; full.go says what they do elsewhere.
 func Postgres(string, string, sqlcheck.Config) (runtime.Verifier, error) {
 	return nil, without("PostgreSQL")
 }
 
 func SQLite(string, sqlcheck.Config) (runtime.Verifier, error) { return nil, without("SQLite") }
+
+func SQLDriver() (string, error) { return "", without("SQLite") }
 
 func HasGRPC() error { return without("gRPC") }
 

@@ -72,9 +72,9 @@ type Index struct {
 
 // Query asks for a page of traces, the newest first. What it leaves out matches everything.
 type Query struct {
-	Namespaces        []string // nil = all; empty = none
+	Namespace         string
 	Server, Tool, Key string
-	State             tga.State
+	States            []tga.State // any of them
 	Class             ledger.Class
 	Since, Until      tga.Millis // since when it is in its state: from, and before; 0 = no bound
 	After             Mark       // the last row of the page before
@@ -157,12 +157,7 @@ func (x *Index) keep(ctx context.Context) error {
 		if err := x.wait(ctx); err != nil {
 			return err
 		}
-		select {
-		case <-time.After(batchTime):
-		case <-x.poke:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		x.lull(ctx, batchTime)
 		if err := x.catchUp(ctx); err != nil {
 			return err
 		}
@@ -307,9 +302,18 @@ func (x *Index) swept() bool {
 	return x.unsure
 }
 
-// rest leaves the processor to others for as long as the work since began asks for.
+// rest leaves the processor to others for as long as the work since began asks for, unless somebody waits
+// for a list.
 func (x *Index) rest(ctx context.Context, began time.Time) {
-	pause(ctx, min((share-1)*time.Since(began), time.Second))
+	x.lull(ctx, min((share-1)*time.Since(began), time.Second))
+}
+
+func (x *Index) lull(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-x.poke:
+	case <-ctx.Done():
+	}
 }
 
 func pause(ctx context.Context, d time.Duration) {

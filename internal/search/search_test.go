@@ -129,8 +129,8 @@ func (s *stand) all() (all []*chain.Trace) {
 func want(all []*chain.Trace, q search.Query) (page []search.Mark) {
 	for _, t := range all {
 		l := t.Listing()
-		if q.Namespaces != nil && !slices.Contains(q.Namespaces, l.Namespace) || q.Server != "" && l.Server != q.Server || q.Tool != "" && l.Tool != q.Tool ||
-			q.Key != "" && l.Key != q.Key || q.State != tga.None && l.State != q.State || q.Class != ledger.ClassNone && search.ClassOf(t) != q.Class ||
+		if q.Namespace != "" && l.Namespace != q.Namespace || q.Server != "" && l.Server != q.Server || q.Tool != "" && l.Tool != q.Tool ||
+			q.Key != "" && l.Key != q.Key || len(q.States) > 0 && !slices.Contains(q.States, l.State) || q.Class != ledger.ClassNone && search.ClassOf(t) != q.Class ||
 			l.Since < q.Since || q.Until != 0 && l.Since >= q.Until {
 			continue
 		}
@@ -187,9 +187,9 @@ func (s *stand) find(q search.Query) (page []search.Mark, err error) {
 func (s *stand) grid() (all []search.Query) {
 	middle := 1_750_000_000_000 + (s.now-1_750_000_000_000)/2
 	for _, q := range []search.Query{
-		{}, {Namespaces: []string{"a"}}, {Namespaces: []string{"a", "b"}}, {Namespaces: []string{}}, {Server: "pay"}, {Tool: "charge"}, {Tool: "none"},
-		{Key: "k3"}, {State: tga.Pending}, {State: tga.Completed}, {State: tga.Denied}, {Class: ledger.ClassCommitted}, {Since: middle}, {Until: middle},
-		{Server: "pay", Tool: "refund", State: tga.Failed}, {Namespaces: []string{"b"}, State: tga.Executing, Since: middle},
+		{}, {Namespace: "a"}, {Namespace: "none"}, {Server: "pay"}, {Tool: "charge"}, {Tool: "none"},
+		{Key: "k3"}, {States: []tga.State{tga.Pending}}, {States: []tga.State{tga.Completed}}, {States: []tga.State{tga.Denied, tga.Authorized}}, {Class: ledger.ClassCommitted}, {Since: middle}, {Until: middle},
+		{Server: "pay", Tool: "refund", States: []tga.State{tga.Failed}}, {Namespace: "b", States: []tga.State{tga.Executing}, Since: middle},
 		{Tool: "charge", Class: ledger.ClassCommitted, Until: middle}, {Key: "k3", Tool: "refund"},
 	} {
 		for _, limit := range []int{1, 7, 1000} {
@@ -233,13 +233,11 @@ func TestIndexIsAFunctionOfTheLog(t *testing.T) {
 		"an erasure":      func() { s.erase(finished[:1]); finished = finished[1:] },
 		"a whole erasure": func() { s.erase(nil) },
 	} {
-		for range 2 {
-			some(30)
-			do()
-			s.agrees(s.grid()...)
-			if t.Failed() {
-				t.Fatalf("after the step: %s", step)
-			}
+		some(30)
+		do()
+		s.agrees(s.grid()...)
+		if t.Failed() {
+			t.Fatalf("after the step: %s", step)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,8 +21,8 @@ import (
 // fileName is that of the database; SQLite puts -wal and -shm beside it.
 const fileName = "traces.db"
 
-// version is that of the tables. Another one is made anew.
-const version = 1
+// shape tells these tables from others: no index is kept for a program that has other ones.
+var shape = int64(crc32.ChecksumIEEE([]byte(tables)))
 
 // What is removed is overwritten, so that an erased name is not left on a free page. Without a sync of
 // each transaction a loss of power takes the newest of them, with their position; what has to be durable
@@ -29,7 +30,7 @@ const version = 1
 const pragmas = "_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=secure_delete(ON)&_pragma=busy_timeout(5000)&_txlock=immediate"
 
 const tables = `
-CREATE TABLE IF NOT EXISTS meta (only INTEGER PRIMARY KEY CHECK (only = 1), version INTEGER NOT NULL, position INTEGER, leaf BLOB, erasing INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS meta (only INTEGER PRIMARY KEY CHECK (only = 1), shape INTEGER NOT NULL, position INTEGER, leaf BLOB, erasing INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS traces (id BLOB NOT NULL UNIQUE, since INTEGER NOT NULL, namespace TEXT NOT NULL, server TEXT NOT NULL, tool TEXT NOT NULL,
 	key TEXT NOT NULL, state INTEGER NOT NULL, class INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS traces_since ON traces (since, id);
@@ -84,19 +85,19 @@ func (x *Index) open(ctx context.Context) error {
 		return err
 	}
 	x.db, x.why = db, nil
-	if _, err := db.ExecContext(ctx, tables, version); err != nil {
+	if _, err := db.ExecContext(ctx, tables, shape); err != nil {
 		return err
 	}
-	var has int
+	var has int64
 	var position sql.NullInt64
 	var leaf []byte
 	var erasing bool
-	if err := db.QueryRowContext(ctx, "SELECT version, position, leaf, erasing FROM meta").Scan(&has, &position, &leaf, &erasing); err != nil {
+	if err := db.QueryRowContext(ctx, "SELECT shape, position, leaf, erasing FROM meta").Scan(&has, &position, &leaf, &erasing); err != nil {
 		return err
 	}
 	switch {
-	case has != version:
-		return fmt.Errorf("it has version %d, want %d", has, version)
+	case has != shape:
+		return errors.New("it has other tables")
 	case erasing:
 		return errors.New("an erasure was under way when it was left")
 	case !position.Valid:
@@ -255,10 +256,7 @@ func find(ctx context.Context, db *sql.DB, q Query) (page []Mark, err error) {
 		where = append(where, condition)
 		args = append(args, values...)
 	}
-	if q.Namespaces != nil {
-		add("namespace IN (NULL"+strings.Repeat(", ?", len(q.Namespaces))+")", anyOf(q.Namespaces)...)
-	}
-	for column, text := range map[string]string{"server": q.Server, "tool": q.Tool, "key": q.Key} {
+	for column, text := range map[string]string{"namespace": q.Namespace, "server": q.Server, "tool": q.Tool, "key": q.Key} {
 		if text != "" {
 			add(column+" = ?", text)
 		}
@@ -266,8 +264,12 @@ func find(ctx context.Context, db *sql.DB, q Query) (page []Mark, err error) {
 	if q.Key != "" {
 		add("key <> ''") // so that its index, which has no empty ones, is of use
 	}
-	if q.State != tga.None {
-		add("state = ?", int64(q.State))
+	if len(q.States) > 0 {
+		states := make([]any, len(q.States))
+		for i, s := range q.States {
+			states[i] = int64(s)
+		}
+		add("state IN (?"+strings.Repeat(", ?", len(states)-1)+")", states...)
 	}
 	if q.Class != ledger.ClassNone {
 		add("class = ?", int64(q.Class))
@@ -302,12 +304,4 @@ func find(ctx context.Context, db *sql.DB, q Query) (page []Mark, err error) {
 		page = append(page, Mark{tga.Millis(since), tga.ID(id)})
 	}
 	return page, rows.Err()
-}
-
-func anyOf(list []string) []any {
-	all := make([]any, len(list))
-	for i, s := range list {
-		all[i] = s
-	}
-	return all
 }

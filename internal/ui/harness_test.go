@@ -60,7 +60,10 @@ id = "own"
 type = "external"
 `
 
-func newStage(t *testing.T, o ui.Options) *stage {
+func newStage(t *testing.T, o ui.Options) *stage { return newStageWith(t, o, config) }
+
+// newStageWith is newStage with a daemon of another configuration.
+func newStageWith(t *testing.T, o ui.Options, config string) *stage {
 	t.Helper()
 	s := &stage{T: t}
 	tools := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -1,9 +1,12 @@
 package ui
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	g "maragu.dev/gomponents"
 
@@ -14,6 +17,9 @@ import (
 // maxRows is how many calls a page of the list has.
 const maxRows = 100
 
+// mostLooked is how many calls a page of the list is chosen from by a text in what the list shows.
+const mostLooked = 5000
+
 // query is what a list shows.
 type query struct {
 	client.TracesQuery
@@ -23,15 +29,30 @@ type query struct {
 // states are what a call can be in, in the order of its life.
 var states = []tga.State{tga.Pending, tga.Authorized, tga.Executing, tga.Completed, tga.Failed, tga.Denied}
 
-func queryOf(r *http.Request) (query, error) {
+func queryOf(r *http.Request) (q query, err error) {
 	v := r.URL.Query()
-	q := query{client.TracesQuery{State: v.Get("state"), Namespace: v.Get("namespace"), All: v.Get("all") == "1"}, v.Get("find")}
+	q = query{client.TracesQuery{
+		State: v.Get("state"), Namespace: v.Get("namespace"), Server: v.Get("server"), Tool: v.Get("tool"), Key: v.Get("key"), Text: v.Get("text"),
+		All: v.Get("all") == "1", Newest: v.Get("order") != "id",
+	}, v.Get("find")}
 	if after := v.Get("after"); after != "" {
-		id, err := tga.ParseID(after)
-		if err != nil {
+		if q.After, err = tga.ParseID(after); err != nil {
 			return q, err
 		}
-		q.After = id
+	}
+	if before := v.Get("before"); before != "" {
+		if q.Before, err = tga.ParseMillis(before); err != nil {
+			return q, err
+		}
+	}
+	for name, at := range map[string]*tga.Millis{"since": &q.Since, "until": &q.Until} {
+		if text := v.Get(name); text != "" {
+			t, err := time.Parse(minutes, text)
+			if err != nil {
+				return q, tga.Errorf(tga.ValidationError, "%s %.40q: want a time such as %s", name, text, minutes)
+			}
+			*at = tga.MillisOf(t)
+		}
 	}
 	if q.State != "" && !slices.ContainsFunc(states, func(s tga.State) bool { return s.String() == q.State }) {
 		return q, tga.Errorf(tga.ValidationError, "state %.40q: want one of %v", q.State, states)
@@ -39,55 +60,94 @@ func queryOf(r *http.Request) (query, error) {
 	return q, nil
 }
 
+// minutes is how a browser sends what is put into a field for a time.
+const minutes = "2006-01-02T15:04"
+
 func (q query) matches(t client.OpenTrace) bool {
 	return q.find == "" || strings.Contains(t.TraceID.String(), q.find) || strings.Contains(t.ToolServer+" "+t.ToolName, q.find) || strings.Contains(t.IdempotencyKey, q.find)
 }
 
-// traces lists calls, the oldest first, as the daemon does.
+// calls reads a page of calls. The newest come first where the log can list them so; else they are in the
+// order of their ids, and q says it. more says that there may be others after the last that was looked at.
+func (s *Server) calls(ctx context.Context, q *query) (list []client.OpenTrace, last client.OpenTrace, more bool, err error) {
+	looked := 0
+	for t, err := range s.log.Traces(ctx, q.TracesQuery) {
+		if e := new(tga.Error); q.Newest && looked == 0 && errors.As(err, &e) && e.Pointer == "/newest" {
+			q.Newest = false
+			return s.calls(ctx, q)
+		}
+		if err != nil {
+			return nil, last, false, err
+		}
+		if len(list) == maxRows || looked == mostLooked {
+			return list, last, true, nil
+		}
+		looked, last = looked+1, t
+		if q.matches(t) {
+			list = append(list, t)
+		}
+	}
+	return list, last, false, nil
+}
+
+// traces lists calls.
 func (s *Server) traces(w http.ResponseWriter, r *http.Request) {
 	q, err := queryOf(r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
+	list, last, more, err := s.calls(r.Context(), &q)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
 	var rows []g.Node
-	last, more := "", false
-	for t, err := range s.log.Traces(r.Context(), q.TracesQuery) {
-		if err != nil {
-			s.fail(w, r, err)
-			return
-		}
-		if !q.matches(t) {
-			continue
-		}
-		if more = len(rows) == maxRows; more {
-			break
-		}
-		last = t.TraceID.String()
+	for _, t := range list {
 		rows = append(rows, h.Tr(h.Td(link(t.TraceID)), h.Td(h.Span(h.Class("state"), h.Text(t.State))), h.Td(when(t.Since)), h.Td(tool(t.ToolServer, t.ToolName)), h.Td(text(t.IdempotencyKey)), h.Td(text(t.Namespace))))
 	}
+	order := words.byID
+	if q.Newest {
+		order = words.byAge
+	}
+	s.page(w, r, http.StatusOK, words.traces,
+		q.form(r),
+		g.If(len(rows) == 0 && !more, h.P(h.Class("say"), h.Text(words.empty))),
+		g.If(len(rows) > 0, h.P(h.Class("say"), h.Text(order))),
+		g.If(len(rows) > 0, h.Div(h.Class("wide"), h.Table(
+			h.THead(h.Tr(h.Th(h.Text("Call")), h.Th(h.Text("State")), h.Th(h.Text("Since")), h.Th(h.Text("Tool")), h.Th(h.Text("Key")), h.Th(h.Text("Namespace")))), h.TBody(rows...)))),
+		g.If(more, h.P(h.A(h.Href(q.next(r, last)), h.Text(words.moreCalls)))),
+	)
+}
+
+// form asks what the list shows.
+func (q *query) form(r *http.Request) g.Node {
 	var options g.Group
 	for _, state := range states {
 		options = append(options, h.Option(h.Value(state.String()), g.If(state.String() == q.State, h.Selected()), h.Text(state.String())))
 	}
-	s.page(w, r, http.StatusOK, words.traces,
-		h.Form(h.Class("filter"), h.Method("get"), h.Action("/traces"),
-			h.Label(h.Text("State "), h.Select(h.Name("state"), h.Option(h.Value(""), h.Text(words.all)), options)),
-			h.Label(h.Text("Namespace "), h.Input(h.Name("namespace"), h.Value(q.Namespace))),
-			h.Label(h.Text("Tool, key or id "), h.Input(h.Name("find"), h.Type("search"), h.Value(q.find))),
-			h.Label(h.Input(h.Type("checkbox"), h.Name("all"), h.Value("1"), g.If(q.All, h.Checked())), h.Text(" finished ones too")),
-			h.Button(h.Type("submit"), h.Text("Show")),
-		),
-		g.If(len(rows) == 0, h.P(h.Class("say"), h.Text(words.empty))),
-		g.If(len(rows) > 0, h.Div(h.Class("wide"), h.Table(
-			h.THead(h.Tr(h.Th(h.Text("Call")), h.Th(h.Text("State")), h.Th(h.Text("Since")), h.Th(h.Text("Tool")), h.Th(h.Text("Key")), h.Th(h.Text("Namespace")))), h.TBody(rows...)))),
-		g.If(more, h.P(h.A(h.Href(next(r, last)), h.Text(words.moreCalls)))),
+	field := func(label, name, kind string) g.Node {
+		return h.Label(h.Text(label+" "), h.Input(h.Name(name), h.Type(kind), h.Value(r.URL.Query().Get(name))))
+	}
+	return h.Form(h.Class("filter"), h.Method("get"), h.Action("/traces"),
+		h.Label(h.Text("State "), h.Select(h.Name("state"), h.Option(h.Value(""), h.Text(words.all)), options)),
+		field("Tool server", "server", "text"), field("Tool", "tool", "text"), field("Key", "key", "text"), field("Namespace", "namespace", "text"),
+		field("Since (UTC)", "since", "datetime-local"), field("Until (UTC)", "until", "datetime-local"),
+		field("In the arguments", "text", "search"), field("In tool, key or id", "find", "search"),
+		h.Label(h.Input(h.Type("checkbox"), h.Name("all"), h.Value("1"), g.If(q.All, h.Checked())), h.Text(" finished ones too")),
+		h.Button(h.Type("submit"), h.Text("Show")),
 	)
 }
 
 // next is the page of the list after a trace.
-func next(r *http.Request, last string) string {
+func (q *query) next(r *http.Request, last client.OpenTrace) string {
 	v := r.URL.Query()
-	v.Set("after", last)
+	v.Set("after", last.TraceID.String())
+	v.Set("order", "id")
+	v.Del("before")
+	if q.Newest {
+		v.Set("order", "newest")
+		v.Set("before", last.Since.String())
+	}
 	return "/traces?" + v.Encode()
 }

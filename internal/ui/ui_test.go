@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -252,35 +254,55 @@ func TestHostileAnswersAreText(t *testing.T) {
 	}
 }
 
-// TestListIsPagedAndFiltered: every call is on one page, in its order.
+// TestListIsPagedAndFiltered: every call is on one page, the newest first where the store has an index of
+// lists, and each field of the form chooses.
 func TestListIsPagedAndFiltered(t *testing.T) {
-	s := newStage(t, ui.Options{}).login()
-	s.answer = `{}`
-	const calls = 205
-	want := map[string]bool{}
-	for i := range calls {
-		want[s.call("pay", fmt.Sprintf("key-%03d", i), `{}`).String()] = true
-	}
-	path, pages := "/traces?all=1&find=key-", 0
-	for path != "" && pages < 9 {
-		_, page := s.get(path)
-		pages, path = pages+1, ""
-		for id := range want {
-			if strings.Contains(page, `href="/traces/`+id+`"`) {
-				delete(want, id)
+	for name, config := range map[string]string{"by id": config, "the newest first": strings.Replace(config, "[store]", "[store]\nlist_index = true", 1)} {
+		t.Run(name, func(t *testing.T) {
+			s := newStageWith(t, ui.Options{}, config).login()
+			s.answer = `{}`
+			const calls = 205
+			var all []string
+			for i := range calls {
+				all = append(all, s.call("pay", fmt.Sprintf("key-%03d", i), fmt.Sprintf(`{"to":"person-%d"}`, i%50)).String())
 			}
-		}
-		if i := strings.Index(page, `href="/traces?`); i >= 0 {
-			path = strings.ReplaceAll(page[i+6:i+6+strings.IndexByte(page[i+6:], '"')], "&amp;", "&")
-		}
-	}
-	if pages != 3 || len(want) != 0 {
-		t.Errorf("%d pages, %d calls on none", pages, len(want))
-	}
-	for query, n := range map[string]int{"all=1&find=key-007": 1, "find=key-": 0, "all=1&state=FAILED": 0, "all=1&state=COMPLETED&find=key-00": 10, "all=1&namespace=none": 0} {
-		if _, page := s.get("/traces?" + query); strings.Count(page, "<tr>") != max(0, n+min(n, 1)) {
-			t.Errorf("%s: %d rows, want %d", query, strings.Count(page, "<tr>")-1, n)
-		}
+			path, pages := "/traces?all=1&find=key-", 0
+			var shown []string
+			for path != "" && pages < 9 {
+				_, page := s.get(path)
+				s.has(page, map[string]string{"by id": "With list_index", "the newest first": "The newest first"}[name])
+				for _, m := range regexp.MustCompile(`href="/traces/([0-9a-f-]{36})"`).FindAllStringSubmatch(page, -1) {
+					shown = append(shown, m[1])
+				}
+				pages, path = pages+1, ""
+				if i := strings.Index(page, `href="/traces?`); i >= 0 {
+					path = strings.ReplaceAll(page[i+6:i+6+strings.IndexByte(page[i+6:], '"')], "&amp;", "&")
+				}
+			}
+			if name == "by id" {
+				slices.Sort(all)
+			} else {
+				slices.Reverse(all)
+			}
+			if pages != 3 || !slices.Equal(slices.Sorted(slices.Values(shown)), slices.Sorted(slices.Values(all))) {
+				t.Errorf("%d pages of %d calls", pages, len(shown))
+			}
+			if first := append(shown, ""); !slices.ContainsFunc(all[:20], func(id string) bool { return id == first[0] }) { // some are of one millisecond
+				t.Errorf("the first are %v", first)
+			}
+			for query, n := range map[string]int{
+				"all=1&find=key-007": 1, "find=key-": 0, "all=1&state=FAILED": 0, "all=1&state=COMPLETED&find=key-00": 10, "all=1&namespace=none": 0,
+				"all=1&key=key-011": 1, "all=1&server=shop&key=key-011": 1, "all=1&server=own": 0, "all=1&tool=ask": 0, "all=1&tool=pay&find=key-19": 10,
+				"all=1&text=person-3%22": 5, "all=1&since=2001-01-01T00:00&key=key-001": 1, "all=1&until=2001-01-01T00:00": 0,
+			} {
+				if _, page := s.get("/traces?" + query); strings.Count(page, "<tr>") != max(0, n+min(n, 1)) {
+					t.Errorf("%s: %d rows, want %d", query, strings.Count(page, "<tr>")-1, n)
+				}
+			}
+			if status, _ := s.get("/traces?since=yesterday"); status != http.StatusUnprocessableEntity {
+				t.Errorf("since=yesterday: status %d", status)
+			}
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import "github.com/tgad/tgad/schemas/tga"
 var words = struct {
 	foreignHost, foreignSite, noSession, usedLink, welcome, goOn  string
 	inbox, traces, inDoubt, approvals, nothing, empty, moreCalls  string
+	byID, byAge                                                   string
 	oldToken, noReason, why, whyHint, readOnly, noVerify, problem string
 	all, raw, download, cut, redacted, whatHappened, atWork       string
 	readFile, damaged, proved, notProved                          string
@@ -34,6 +35,8 @@ var words = struct {
 	noVerify:    "This trace does not verify. What follows is not proven.",
 	problem:     "It was not done",
 	moreCalls:   "More calls",
+	byID:        "In the order of their ids. With list_index in [store] the newest come first.",
+	byAge:       "The newest first, by when a call came into its state.",
 	all:         "all",
 	raw:         "The entries as they are stored",
 	download:    "download",

@@ -250,10 +250,12 @@ type Doubt struct {
 	Settles []string `json:"settles"`
 }
 
-// Traces is a page of open traces, by trace id.
+// Traces is a page of traces, by trace id or the newest first.
 type Traces struct {
 	Traces []OpenTrace `json:"traces"`
 	Next   tga.ID      `json:"next,omitempty"` // after= of the next page
+	// Before stands beside Next where the newest come first: before= of the next page.
+	Before tga.Millis `json:"before,omitempty"`
 }
 
 // Recovered is what recovery made of the open traces.

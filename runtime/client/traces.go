@@ -18,23 +18,48 @@ import (
 type TracesQuery struct {
 	State     string
 	Namespace string
-	All       bool   // finished and archived ones too
-	After     tga.ID // begins after this trace
+	Server    string
+	Tool      string
+	Key       string     // the idempotency key
+	Class     string     // of the outcome, as the ledger has them
+	Text      string     // in the arguments, as they are stored
+	Since     tga.Millis // in its state since then or later
+	Until     tga.Millis // in its state since before then
+	All       bool       // finished and archived ones too
+	After     tga.ID     // begins after this trace
+	// Newest lists the newest first, by when a trace came into its state. It takes a store with
+	// list_index. Before stands beside After then: since when that trace was in its state.
+	Newest bool
+	Before tga.Millis
 }
 
-// Traces yields the open traces, or all, oldest id first.
+func (q *TracesQuery) request() request {
+	set := func(is bool) string {
+		if is {
+			return "1"
+		}
+		return ""
+	}
+	at := func(m tga.Millis) string {
+		if m == 0 {
+			return ""
+		}
+		return m.String()
+	}
+	after := ""
+	if !q.After.IsZero() {
+		after = q.After.String()
+	}
+	return get("/v1/traces", "all", set(q.All), "newest", set(q.Newest), "state", q.State, "namespace", q.Namespace, "server", q.Server, "tool", q.Tool,
+		"key", q.Key, "class", q.Class, "text", q.Text, "since", at(q.Since), "until", at(q.Until), "before", at(q.Before), "after", after)
+}
+
+// Traces yields the open traces, or all, by id or the newest first.
 func (c *Client) Traces(ctx context.Context, q TracesQuery) iter.Seq2[OpenTrace, error] {
 	return func(yield func(OpenTrace, error) bool) {
-		var after, all string
-		if !q.After.IsZero() {
-			after = q.After.String()
-		}
-		if q.All {
-			all = "1"
-		}
 		for {
 			var page Traces
-			if err := c.ask(ctx, get("/v1/traces", "all", all, "state", q.State, "namespace", q.Namespace, "after", after), &page); err != nil {
+			if err := c.ask(ctx, q.request(), &page); err != nil {
 				yield(OpenTrace{}, err)
 				return
 			}
@@ -46,7 +71,7 @@ func (c *Client) Traces(ctx context.Context, q TracesQuery) iter.Seq2[OpenTrace,
 			if page.Next.IsZero() {
 				return
 			}
-			after = page.Next.String()
+			q.After, q.Before = page.Next, page.Before
 		}
 	}
 }

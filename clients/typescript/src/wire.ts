@@ -322,6 +322,8 @@ export interface Traces {
   traces: Array<OpenTrace>;
   /** go on after this one. A page with it may be empty where few traces match */
   next?: ID;
+  /** beside next where the newest come first */
+  before?: Time;
 }
 
 export interface Entry {

@@ -206,6 +206,8 @@ class _Traces(TypedDict):
 class Traces(_Traces, total=False):
     #: go on after this one. A page with it may be empty where few traces match
     next: ID
+    #: beside next where the newest come first
+    before: Time
 
 
 class _Entry(TypedDict):

@@ -1,0 +1,26 @@
+package assemble
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/optional"
+	"github.com/tgad/tgad/internal/search"
+)
+
+// listsDir has the index of lists, in the directory of the store.
+const listsDir = "lists"
+
+// Lists returns the index of lists of the store in a directory, nil where the file asks for none.
+func Lists(ctx context.Context, c *config.Config, dir string, store search.Store, log *slog.Logger) (*search.Index, error) {
+	if !c.Store.ListIndex {
+		return nil, nil
+	}
+	driver, err := optional.SQLDriver()
+	if err != nil {
+		return nil, err
+	}
+	return search.New(ctx, search.Options{Dir: filepath.Join(dir, listsDir), Driver: driver, Store: store, Logger: log}), nil
+}

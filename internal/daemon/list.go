@@ -1,0 +1,245 @@
+package daemon
+
+import (
+	"iter"
+
+	"github.com/tgad/tgad/internal/search"
+	"github.com/tgad/tgad/internal/story"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
+)
+
+// listing is a request for the traces of a store, as far as the peer may see them.
+type listing struct{ *request }
+
+// lister answers one such request.
+type lister struct {
+	*request
+	want  client.TracesQuery
+	state tga.State    // that of want; None = any
+	class ledger.Class // likewise
+}
+
+// lookedPerPage bounds how many traces a page is chosen from, by its length: a page that few
+// match ends early, and one request does not read a whole store.
+const lookedPerPage = 64
+
+// traces lists a page of open traces, or of all: by id, or the newest first by the index of lists.
+func (of listing) traces() (any, error) {
+	q := &lister{request: of.request}
+	if err := q.read(); err != nil {
+		return nil, err
+	}
+	page := client.Traces{Traces: []client.OpenTrace{}}
+	list := q.byID()
+	if q.want.Newest {
+		if q.d.lists == nil {
+			return nil, tga.Errorf(tga.ValidationError, "the store has no index of lists: set list_index in [store]").At("/newest")
+		}
+		list = q.byAge()
+	}
+	looked, most := 0, q.d.conf().Limits.Page*lookedPerPage
+	var last search.Mark
+	for l, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		if len(page.Traces) == q.d.conf().Limits.Page || looked == most {
+			page.Next = last.Trace
+			if q.want.Newest {
+				page.Before = last.Since
+			}
+			break
+		}
+		looked++
+		last = search.Mark{Since: l.at, Trace: l.TraceID}
+		if ok, err := q.matches(&l.Listed); err != nil {
+			return nil, err
+		} else if ok {
+			page.Traces = append(page.Traces, q.describe(l.Listed))
+		}
+	}
+	return page, nil
+}
+
+// read reads what is asked for.
+func (q *lister) read() (err error) {
+	values, w := q.r.URL.Query(), &q.want
+	if text := values.Get("after"); text != "" {
+		if w.After, err = tga.ParseID(text); err != nil {
+			return err.(*tga.Error).At("/after")
+		}
+	}
+	if w.State = values.Get("state"); w.State != "" {
+		if q.state, err = tga.ParseState(w.State); err != nil {
+			return err.(*tga.Error).At("/state")
+		}
+	}
+	if w.Class = values.Get("class"); w.Class != "" {
+		if q.class, err = ledger.ParseClass(w.Class); err != nil {
+			return err.(*tga.Error).At("/class")
+		}
+	}
+	for name, at := range map[string]*tga.Millis{"since": &w.Since, "until": &w.Until, "before": &w.Before} {
+		if text := values.Get(name); text != "" {
+			if *at, err = tga.ParseMillis(text); err != nil {
+				return err.(*tga.Error).At("/" + name)
+			}
+		}
+	}
+	w.Namespace, w.Server, w.Tool, w.Key, w.Text = values.Get("namespace"), values.Get("server"), values.Get("tool"), values.Get("key"), values.Get("text")
+	if w.All, err = q.flag("all"); err != nil {
+		return err
+	}
+	if w.Newest, err = q.flag("newest"); err != nil {
+		return err
+	}
+	if (w.Before != 0) != (w.Newest && !w.After.IsZero()) {
+		return tga.Errorf(tga.ValidationError, "before stands beside newest=1 and after, and there alone: both are of the page before").At("/before")
+	}
+	return nil
+}
+
+// found is a trace of a list, and since when its place in the order says that it is in its state.
+type found struct {
+	chain.Listed
+	at tga.Millis
+}
+
+// byID yields the traces after an id, as far as the open index or a list of all shows them.
+func (q *lister) byID() iter.Seq2[found, error] {
+	return func(yield func(found, error) bool) {
+		list := q.d.db.Traces(q.r.Context(), q.want.After)
+		if !q.want.All {
+			list = q.openTraces(q.want.After)
+		}
+		for l, err := range list {
+			if err == nil && !q.want.All && q.mayMatch(&l.Listing) {
+				q.look(&l)
+			}
+			if !yield(found{Listed: l}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// byAge yields the traces that the index of lists has, the newest first, as the log has them now.
+func (q *lister) byAge() iter.Seq2[found, error] {
+	return func(yield func(found, error) bool) {
+		w := &q.want
+		ask := search.Query{
+			Namespace: w.Namespace, Server: w.Server, Tool: w.Tool, Key: w.Key, Class: q.class, Since: w.Since, Until: w.Until,
+			After: search.Mark{Since: w.Before, Trace: w.After}, Limit: q.d.conf().Limits.Page + 1,
+		}
+		switch {
+		case q.state != tga.None:
+			ask.States = []tga.State{q.state}
+		case !w.All:
+			ask.States = openStates
+		}
+		if !q.peer.all() && ask.Namespace == "" {
+			ask.Namespace = q.peer.role.Namespace
+		}
+		for {
+			marks, err := q.d.lists.Find(q.r.Context(), ask)
+			if err != nil {
+				yield(found{}, err)
+				return
+			}
+			for _, m := range marks {
+				l := chain.Listed{Listing: chain.Listing{OpenTrace: chain.OpenTrace{TraceID: m.Trace}}}
+				if t, err := q.d.db.Load(q.r.Context(), m.Trace); err != nil {
+					l.Err = err
+				} else {
+					l.Listing = t.Listing()
+				}
+				if !yield(found{l, m.Since}, nil) {
+					return
+				}
+			}
+			if len(marks) < ask.Limit {
+				return
+			}
+			ask.After = marks[len(marks)-1]
+		}
+	}
+}
+
+// openStates are those of traces that are not at their end.
+var openStates = []tga.State{tga.Pending, tga.Authorized, tga.Executing}
+
+// openTraces yields what the open index says of the open traces after an id.
+func (q *lister) openTraces(after tga.ID) iter.Seq2[chain.Listed, error] {
+	return func(yield func(chain.Listed, error) bool) {
+		for o, err := range q.d.db.OpenTraces(q.r.Context()) {
+			if err == nil && string(o.TraceID[:]) <= string(after[:]) {
+				continue
+			}
+			if !yield(chain.Listed{Listing: chain.Listing{OpenTrace: o}}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// look reads what a list shows and the open index does not say.
+func (q *lister) look(l *chain.Listed) {
+	t, err := q.d.db.Load(q.r.Context(), l.TraceID)
+	if err != nil {
+		l.Err = err
+		return
+	}
+	open := l.OpenTrace // as it was when the list was made
+	l.Listing = t.Listing()
+	l.OpenTrace = open
+}
+
+// mayMatch says of what the open index shows whether the trace can be one that is asked for.
+func (q *lister) mayMatch(l *chain.Listing) bool {
+	open := q.want
+	open.Server, open.Tool, open.Key = "", "", "" // it does not show them
+	return q.peer.sees(l.Namespace) && story.Matches(&open, story.Listed(*l))
+}
+
+// matches says whether a trace is one that is asked for. One that cannot be read matches where nothing
+// is asked that only reading it would tell.
+func (q *lister) matches(l *chain.Listed) (bool, error) {
+	if !q.mayList(l) || !story.Matches(&q.want, story.Listed(l.Listing)) {
+		return false, nil
+	}
+	if q.class == ledger.ClassNone && q.want.Text == "" {
+		return true, nil
+	}
+	t, err := q.d.db.Load(q.r.Context(), l.TraceID)
+	if err != nil {
+		if tga.CodeOf(err) == tga.StoreUnavailable || q.r.Context().Err() != nil {
+			return false, err
+		}
+		return false, nil
+	}
+	return story.Within(&q.want, t.Request, t.Effect), nil
+}
+
+// mayList says whether the peer may see a trace in a list. Whose a trace is that cannot be
+// read, its first entry or its place in the open index says.
+func (q *lister) mayList(l *chain.Listed) bool {
+	if l.Err != nil && l.Namespace == "" {
+		return q.ownGenesis(l.TraceID)
+	}
+	return q.peer.sees(l.Namespace)
+}
+
+// describe tells what a trace is about. One that cannot be read is listed with the
+// reason.
+func (q *lister) describe(l chain.Listed) client.OpenTrace {
+	m := story.Listed(l.Listing)
+	m.Held = q.d.db.Holder(l.TraceID) == ledger.HolderAlive
+	if l.Err != nil {
+		p := problemOf(l.Err)
+		m.Problem = &p
+	}
+	return m
+}

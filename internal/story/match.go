@@ -1,0 +1,31 @@
+package story
+
+import (
+	"bytes"
+
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Matches says whether a trace as a list shows it is one that is asked for, but for what [Within] says.
+func Matches(q *client.TracesQuery, t client.OpenTrace) bool {
+	if !q.All {
+		if state, err := tga.ParseState(t.State); err == nil && state.Terminal() {
+			return false
+		}
+	}
+	is := func(want, has string) bool { return want == "" || want == has }
+	return is(q.State, t.State) && is(q.Namespace, t.Namespace) && is(q.Server, t.ToolServer) && is(q.Tool, t.ToolName) && is(q.Key, t.IdempotencyKey) &&
+		t.Since >= q.Since && (q.Until == 0 || t.Since < q.Until)
+}
+
+// Within says the same of what a list does not show: the outcome class of the effect, and a text in the
+// arguments as they are stored, where what is redacted is not. request and effect are nil where they
+// are erased or not there.
+func Within(q *client.TracesQuery, request, effect *tga.Artifact) bool {
+	if q.Class != "" && (effect == nil || ledger.ClassOf(effect).String() != q.Class) {
+		return false
+	}
+	return q.Text == "" || request != nil && bytes.Contains(request.Request.Proposal.Args, []byte(q.Text))
+}
