@@ -94,13 +94,19 @@ func (s *stand) add(o chaintest.Options) tga.ID {
 	s.Helper()
 	s.seeds++
 	o.Seed, o.At = s.seeds, s.now
+	return s.append(o, 0)
+}
+
+// append appends the entries of a trace after the first so many.
+func (s *stand) append(o chaintest.Options, after int) tga.ID {
+	s.Helper()
 	id := chaintest.ID(o.Seed, 0)
 	lease, err := s.Acquire(s.Context(), id)
 	if err != nil {
 		s.Fatal(err)
 	}
 	defer s.Release(lease)
-	for _, a := range chaintest.Artifacts(o) {
+	for _, a := range chaintest.Artifacts(o)[after:] {
 		if _, err := s.Append(s.Context(), lease, chain.Batch{Artifacts: []chain.NewArtifact{{Artifact: a}}}); err != nil {
 			s.Fatal(err)
 		}
@@ -223,7 +229,17 @@ func TestIndexIsAFunctionOfTheLog(t *testing.T) {
 		}
 	}
 	for step, do := range map[string]func(){
-		"more":            func() {},
+		"more": func() {},
+		"more of the same": func() {
+			s.seeds++
+			o := chaintest.Options{Seed: s.seeds, At: s.now, Entries: 1}
+			s.append(o, 0)
+			for o.Entries < 4 {
+				s.agrees(s.grid()...) // as it is now
+				o.Entries++
+				s.append(o, o.Entries-1)
+			}
+		},
 		"closed":          func() { s.stop(); some(20); s.start() },
 		"crashed":         s.crash,
 		"lost":            func() { s.stop(); removeAll(t, s.dir); s.start() },
