@@ -202,7 +202,7 @@ func TestTypescriptReadmeRuns(t *testing.T) {
 func TestFrameworksAreGoverned(t *testing.T) {
 	serial.Long(t)
 	dir := installed(t)
-	for _, name := range []string{"vercel-ai", "openai-agents"} {
+	for _, name := range []string{"vercel-ai", "openai-agents", "langgraph", "mastra", "claude-agent"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPage(t)

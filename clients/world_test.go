@@ -30,7 +30,7 @@ import (
 // TestMain makes a copy of the test's program "tgad" in PATH, so that a daemon is a process that can
 // be killed.
 func TestMain(m *testing.M) {
-	testscript.Main(tidy{m}, map[string]func(){"tgad": func() { os.Exit(cli.Database{}.Run("tgad")) }, "tgad-lab": payments})
+	testscript.Main(tidy{m}, map[string]func(){"tgad": func() { os.Exit(cli.Database{}.Run("tgad")) }, "tgad-lab": payments, "tgad-claims": claims})
 }
 
 // tidy takes away what the tests share.
@@ -86,6 +86,19 @@ type = "external"
 server = "own"
 name = "brief"
 permit_time = "300ms"
+
+[[tool]]
+server = "own"
+name = "claimed"
+permit_time = "300ms"
+client_licence = true
+window = "1h"
+
+[[tool]]
+server = "own"
+name = "repeatable"
+permit_time = "300ms"
+licence = "dedupe_args"
 
 [evidence]
 key_file = %q

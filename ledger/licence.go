@@ -37,17 +37,19 @@ func (p Profile) NeedsLicence() bool { return p != Spec93 }
 //
 // A read_only licence does not cover a call that counts as write: the risk level of
 // a request can raise a call's class over what the operator attested of the tool.
+//
+// The times of l stay, whatever kind they are of: they bound those of a claim, [Claimed].
 func Effective(l Licence, explicit bool, class string, profile Profile) Licence {
 	read := class == tga.ClassRead
 	if l.Kind == ReadOnly && !read {
-		l, explicit = Licence{}, false
+		l.Kind, explicit = Park, false
 	}
 	given := explicit || l.Kind != Park
 	switch {
 	case !given && read:
-		l = Licence{Kind: ReadOnly}
+		l.Kind = ReadOnly
 	case !given && profile == Spec93:
-		l = Licence{Kind: DedupeKey, Window: l.Window, Margin: l.Margin}
+		l.Kind = DedupeKey
 	}
 	if l.Kind == DedupeKey && l.Window == 0 && profile == Spec93 {
 		l.Window = Spec93Window

@@ -55,14 +55,52 @@ type licences struct {
 func (ls *licences) now(l *loop) ledger.Licence {
 	q := l.request.Request
 	p := ls.policy(q.Proposal.ToolServer, q.Proposal.ToolName).withDefaults()
-	return ledger.Effective(p.Licence, p.LicenceSet, classOf(p, q), ls.profile)
+	return ls.held(p, classOf(p, q), l.claim())
+}
+
+// held is the licence of now under a policy, of a call whose program claims one or none.
+func (ls *licences) held(p Policy, class string, claim *ledger.Licence) ledger.Licence {
+	return ledger.Claimed(ledger.Effective(p.Licence, p.LicenceSet, class, ls.profile), claim, p.ClientLicence, class)
+}
+
+// admit refuses a Begin whose program claims more than the operator lets it. A licence that a
+// program counts on and does not get must not be passed over in silence.
+func (ls *licences) admit(req *BeginRequest) error {
+	p := ls.policy(req.Server, req.Tool).withDefaults()
+	risk := firstOf(req.Risk, tga.RiskRead) // of a request that names none it follows the class
+	class := classOf(p, &tga.ActionRequest{RiskLevel: risk})
+	return ledger.CheckClaim(ledger.Effective(p.Licence, p.LicenceSet, class, ls.profile), req.Licence, p.ClientLicence, class)
+}
+
+// claim is what the program says a repetition of this call would do: the one that asks now, else
+// the one that asked first.
+func (l *loop) claim() *ledger.Licence {
+	if l.remote != nil {
+		return l.remote.claim
+	}
+	return claimOf(l.request)
+}
+
+// ClaimOf returns the licence that the program which sends a trace's call claimed with its request; nil
+// where it claimed none. What it gets is [ledger.Claimed].
+func ClaimOf(t *chain.Trace) *ledger.Licence { return claimOf(t.Request) }
+
+// claimOf is ClaimOf. Only a program that sends the call itself can make a claim.
+func claimOf(request *tga.Artifact) *ledger.Licence {
+	if request == nil || request.Meta[tga.MetaClientLicence] == nil || request.Meta.String(tga.MetaExecutor) != tga.AttemptExternal {
+		return nil
+	}
+	claim, err := ledger.ParseAttested(request.Meta.String(tga.MetaClientLicence))
+	if err != nil {
+		return &ledger.Licence{} // nobody can read it: nothing is claimed to be harmless
+	}
+	return &claim
 }
 
 // may reports whether both licences of a call may allow it to be sent again. One of which the log
 // does not say under what it was attempted has the one of now alone.
-func (ls *licences) may(policy Policy, attempted *ledger.Licence) bool {
-	now := ledger.Effective(policy.Licence, policy.LicenceSet, tga.ClassWrite, ls.profile)
-	return now.Kind != ledger.Park && (attempted == nil || attempted.Kind != ledger.Park)
+func (ls *licences) may(policy Policy, claim, attempted *ledger.Licence) bool {
+	return ls.held(policy, tga.ClassWrite, claim).Kind != ledger.Park && (attempted == nil || attempted.Kind != ledger.Park)
 }
 
 // keep says in the meta of a call under which licence its attempt 1 is made. A read call is read again

@@ -110,7 +110,7 @@ func (s *stands) licenseAgain(ctx context.Context, req *BeginRequest, trace tga.
 	defer s.store.Release(l.lease)
 	// Under the lease: nobody settles it between this look and the append.
 	record, err := s.store.Record(ctx, req.ledgerKey())
-	if err != nil || record == nil || record.TraceID != trace || !record.InDoubt() || s.executors.alive(record, l.policy) || s.queries.licences.may(l.policy, l.attempted) {
+	if err != nil || record == nil || record.TraceID != trace || !record.InDoubt() || s.executors.alive(record, l.policy) || s.queries.licences.may(l.policy, l.claim(), l.attempted) {
 		return false, err
 	}
 	row := chain.Attachment{Kind: chain.AttachStream, Key: keyspace.InsteadKey(trace), Value: []byte(insteadKey(trace))}

@@ -58,7 +58,7 @@ var ownMeta = map[string]bool{
 	tga.MetaNamespace: true, tga.MetaDeadline: true, tga.MetaRetryOf: true, tga.MetaFresh: true, tga.MetaNonce: true,
 	tga.MetaCompensates: true, tga.MetaSubmitter: true, tga.MetaRetryNumber: true, tga.MetaDerivedKey: true, tga.MetaOccurrence: true,
 	tga.MetaExecutor: true, tga.MetaIdentity: true, tga.MetaAgainOf: true, tga.MetaSubject: true, tga.MetaRedacted: true,
-	tga.MetaSpanContext: true,
+	tga.MetaSpanContext: true, tga.MetaClientLicence: true,
 }
 
 // canonicalArgs is the one form of a request's arguments; nil is {}.

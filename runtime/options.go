@@ -75,6 +75,9 @@ type Policy struct {
 	// which profile spec-9.3 tells apart.
 	Licence    ledger.Licence
 	LicenceSet bool
+	// ClientLicence lets [BeginRequest].Licence count, within the times of Licence, which may
+	// then be set whatever its kind. Without it a program can only tighten.
+	ClientLicence bool
 	// SendTimeout bounds one dispatch; zero means [DefaultSendTimeout].
 	SendTimeout time.Duration
 	// Resends is how many licensed re-sends one run makes before it leaves the call in

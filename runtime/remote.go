@@ -12,7 +12,8 @@ import (
 // remote marks a loop whose send is somebody else's to make.
 type remote struct {
 	beginID, submitter, lock string
-	asks                     bool // the person at the client can be asked
+	asks                     bool            // the person at the client can be asked
+	claim                    *ledger.Licence // what the program says a repetition would do; nil = nothing
 	// begun is the row by which the begin id leads to this trace; the zero value where it
 	// does already, or will when what is staged is durable.
 	begun chain.Attachment
@@ -50,6 +51,11 @@ type BeginRequest struct {
 	// [HintIdempotent]. The runtime does not read it; a daemon whose configuration trusts
 	// the server's hints does.
 	Hint string
+	// Licence is what the program, which runs the tool itself, says that running it again would do;
+	// nil says nothing, and the operator's licence holds. A claim that allows more than that counts
+	// only where the operator lets it, [Policy].ClientLicence, and else is PERMISSION_DENIED:
+	// [ledger.CheckClaim].
+	Licence *ledger.Licence
 	// Delivered are traces whose answers have reached this caller whole, at most
 	// [MaxDelivered]: [Runtime.Delivered] of each, without an append of its own where this
 	// Begin makes one. They are noted when it returns without an error; with one, perhaps.
@@ -137,6 +143,9 @@ func (bs *begins) begin(ctx context.Context, req BeginRequest) (b Begun, err err
 	}
 	if err := req.Connection.validate(); err != nil {
 		return Begun{}, err
+	}
+	if err := bs.queries.licences.admit(&req); err != nil {
+		return Begun{Result: Result{TraceID: req.TraceID}}, err
 	}
 	if err := bs.deliveries.check(ctx, &req); err != nil {
 		return Begun{Result: Result{TraceID: req.TraceID}}, err
@@ -285,6 +294,9 @@ func (bs *begins) open(ctx context.Context, req BeginRequest, own *ownBegin) (*l
 	if subject := req.Connection.Subject; subject != "" {
 		req.own[tga.MetaSubject] = subject
 	}
+	if req.Licence != nil {
+		req.own[tga.MetaClientLicence] = req.Licence.Attested()
+	}
 	l, err := bs.calls.start(ctx, req.Request)
 	if err != nil {
 		return nil, err
@@ -298,7 +310,7 @@ func (bs *begins) open(ctx context.Context, req BeginRequest, own *ownBegin) (*l
 }
 
 func (bs *begins) remoteOf(req BeginRequest) *remote {
-	return &remote{beginID: req.BeginID, submitter: req.Submitter, lock: bs.executors.visible(req.Connection.Executor), asks: req.Connection.Asks}
+	return &remote{beginID: req.BeginID, submitter: req.Submitter, lock: bs.executors.visible(req.Connection.Executor), asks: req.Connection.Asks, claim: req.Licence}
 }
 
 // enter writes this call into the list of its identity: a new one with its request, in one
@@ -423,7 +435,7 @@ func (bs *begins) askAbout(ctx context.Context, l *loop, b *Begun) error {
 		return nil // the doubt is another trace's, which was given up
 	}
 	var err error
-	b.Ask = l.remote.asks && !bs.queries.licences.may(l.policy, l.attempted)
+	b.Ask = l.remote.asks && !bs.queries.licences.may(l.policy, l.claim(), l.attempted)
 	b.Since, err = bs.results.lastHeard(ctx, l.lease.TraceID)
 	return err
 }

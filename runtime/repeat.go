@@ -205,7 +205,7 @@ func (rp *repeats) twin(ctx context.Context, u undelivered, policy Policy) (twin
 	if n := len(t.Entries); n > 0 {
 		w.since = t.Entries[n-1].TS
 	}
-	w.licensed = rp.queries.licences.may(policy, LicenceOf(t))
+	w.licensed = rp.queries.licences.may(policy, claimOf(t.Request), LicenceOf(t))
 	switch {
 	case t.Head.State == tga.Executing && t.Call != nil:
 		record, err := rp.store.Record(ctx, ledger.KeyOf(t.Namespace, t.Call))

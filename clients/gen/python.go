@@ -19,14 +19,22 @@ var spelled = []string{"tool_server", "tool_name", "args", "idempotency_key", "d
 // pythonRequests writes the types of the requests, and of what a method takes as keywords.
 func pythonRequests(messages properties) []byte {
 	requests := slices.DeleteFunc(slices.Clone(messages), func(p property) bool { return !isRequest(p) })
-	i := slices.IndexFunc(requests, func(p property) bool { return p.name == "CallRequest" })
-	more := property{name: "More"}
-	for _, p := range requests[i].of.Properties {
+	of := func(name string) []property {
+		return requests[slices.IndexFunc(requests, func(p property) bool { return p.name == name })].of.Properties
+	}
+	more, begin := property{name: "More"}, property{name: "BeginMore"}
+	for _, p := range of("CallRequest") {
 		if !slices.Contains(spelled, p.name) {
 			more.of.Properties = append(more.of.Properties, p)
 		}
 	}
-	requests = append(requests, more)
+	begin.of.Properties = append(begin.of.Properties, more.of.Properties...)
+	for _, p := range of("BeginRequest") {
+		if strings.HasPrefix(p.name, "licence") {
+			begin.of.Properties = append(begin.of.Properties, p)
+		}
+	}
+	requests = append(requests, more, begin)
 	names := map[string]bool{}
 	for _, m := range requests {
 		for _, p := range m.of.Properties {

@@ -120,12 +120,12 @@ func attested(c *config.Config) sends.Attested {
 	if c.Agent.ModelLicence == ledger.Park.String() {
 		model = ledger.Park
 	}
-	return sends.Attested{Profile: c.LedgerProfile(), Licence: func(server, tool string) (l ledger.Licence, explicit, reads bool) {
+	return sends.Attested{Profile: c.LedgerProfile(), Licence: func(server, tool string) sends.Tool {
 		if strings.HasPrefix(server, turn.ModelServer("")) {
-			return ledger.Licence{Kind: model}, true, model == ledger.ReadOnly
+			return sends.Tool{Licence: ledger.Licence{Kind: model}, Explicit: true, Reads: model == ledger.ReadOnly}
 		}
 		p, _ := c.Policy(server, tool)
-		return p.Licence, p.LicenceSet, p.Class == tga.ClassRead
+		return sends.Tool{Licence: p.Licence, Explicit: p.LicenceSet, Reads: p.Class == tga.ClassRead, Claims: p.ClientLicence}
 	}}
 }
 

@@ -137,11 +137,12 @@ func (l *Live) Prepare(ctx context.Context, call runtime.Call) ([]chain.Attachme
 	return r.Prepare(ctx, call)
 }
 
-// Licence is what the file that holds says of a call in doubt of a tool and class.
-func (l *Live) Licence(server, tool, class string) (ledger.Licence, runtime.Policy) {
+// Licence is what the file that holds says of a call in doubt of a tool and class, whose program claims a
+// licence or none.
+func (l *Live) Licence(server, tool, class string, claim *ledger.Licence) (ledger.Licence, runtime.Policy) {
 	t := l.cur.tools()
 	p := t.Policy(server, tool)
-	return ledger.Effective(p.Licence, p.LicenceSet, class, t.config.LedgerProfile()), p
+	return ledger.Claimed(ledger.Effective(p.Licence, p.LicenceSet, class, t.config.LedgerProfile()), claim, p.ClientLicence, class), p
 }
 
 // Supervisor decides by the rules of the file that holds.

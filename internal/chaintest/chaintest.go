@@ -39,8 +39,9 @@ type Options struct {
 	Entries   int        // stop after so many; 0 = all
 	Key       string     // idempotency_key of request and call; "" = the call's own
 	Token     string     // minted capability, a compact JWS
-	Meta      tga.Meta
-	Args      string // canonical JSON object; "" = {"amount":12}
+	Meta      tga.Meta   // of the request
+	Licence   string     // of the call's attempt; "" = the log does not say it
+	Args      string     // canonical JSON object; "" = {"amount":12}
 	Documents []chain.Document
 	Notes     int
 }
@@ -143,6 +144,9 @@ func Artifacts(o Options) []*tga.Artifact {
 	call.Call = &tga.ToolCall{
 		DecisionID: decision.ID, DecisionDigest: decision.Digest, Call: proposal,
 		IdempotencyKey: orElse(o.Key, call.ID.String()), ToolClass: tga.ClassWrite, BatchTotalBytes: -1,
+	}
+	if o.Licence != "" {
+		call.Meta[tga.MetaLicence] = o.Licence
 	}
 	if o.Token != "" {
 		call.Call.CapabilityDigest = tga.Sum([]byte(o.Token))

@@ -130,6 +130,36 @@ func TestTimelineShowsEntriesAndNotesInTheirOrder(t *testing.T) {
 	}
 }
 
+// TestTimelineSaysTheLicence: what the program claimed, and under what the attempt was made.
+func TestTimelineSaysTheLicence(t *testing.T) {
+	for text, want := range map[string]string{
+		"dedupe_key 86400000 60000": "dedupe_key, window 24h0m0s, margin 1m0s",
+		"dedupe_key 0 60000":        "dedupe_key",
+		"probe 60000":               "probe, at most 1m0s in flight",
+		"park":                      "park",
+		"whatever":                  "whatever",
+	} {
+		b := newBuilder(t)
+		p := tga.Proposal{ToolServer: "own", ToolName: "ship", Args: []byte(`{}`)}
+		request := b.append(&tga.Artifact{Type: tga.RequestType, Meta: tga.Meta{tga.MetaClientLicence: text}, Request: &tga.ActionRequest{
+			AgentID: b.trace.ID, RiskLevel: tga.RiskWrite, Intent: "ship the order once", Proposal: p, IdempotencyKey: "order-1",
+			Resources: []tga.Resource{{Kind: "service", ID: "own"}},
+		}})
+		decision := b.append(&tga.Artifact{Type: tga.DecisionType, Decision: &tga.SupervisorDecision{
+			RequestID: request.ID, RequestDigest: request.Digest, Decision: tga.Approve, Rationale: "approved by the rule table",
+		}})
+		b.append(&tga.Artifact{Type: tga.CallType, Meta: tga.Meta{tga.MetaLicence: text}, Call: &tga.ToolCall{
+			DecisionID: decision.ID, DecisionDigest: decision.Digest, Call: p, IdempotencyKey: "order-1", ToolClass: tga.ClassWrite, BatchTotalBytes: -1,
+		}})
+		out := strings.Join(strings.Fields(render(t, b.trace)), " ")
+		for _, line := range []string{"its program claims licence " + want + " 2 ", "under licence " + want + " head"} {
+			if !strings.Contains(out, line) {
+				t.Errorf("%q: no %q in\n%s", text, line, out)
+			}
+		}
+	}
+}
+
 func TestTimelineSaysInDoubtFromTheLogAlone(t *testing.T) {
 	b := executing(t, "charge the customer for order one")
 	if !story.InDoubt(b.trace) || !strings.Contains(render(t, b.trace), "EXECUTING, in doubt unless running") {

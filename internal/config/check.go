@@ -279,6 +279,9 @@ func (c *Config) checkTools(r *report, servers map[string]*Server) {
 			r.add(at+".name", "%q is none of the paths of server %q", t.Name, t.Server)
 		}
 		t.check(r, at)
+		if t.ClientLicence && server != nil && server.Type != External {
+			r.add(at+".client_licence", "server %q is not of type %s: the daemon sends its calls, and no program says what a repeat does", t.Server, External)
+		}
 		if server != nil {
 			t.checkStatuses(r, at, server)
 		}
@@ -312,12 +315,37 @@ func (t *Tool) check(r *report, at string) {
 	if class == "" {
 		class = tga.ClassWrite
 	}
-	if err := t.licence.Validate(class); err != nil {
+	own := t.licence
+	if t.ClientLicence {
+		own = t.ownTimes(r, at)
+	}
+	if err := own.Validate(class); err != nil {
 		r.add(at+".licence", "%s", err.(*tga.Error).Message)
 	}
 	if t.Resends != nil {
 		r.repeats(at+".resends", *t.Resends)
 	}
+}
+
+// ownTimes is the row's licence with the times that belong to it. Where programs claim licences the
+// times bound those of them, whatever the row's own licence is.
+func (t *Tool) ownTimes(r *report, at string) ledger.Licence {
+	own := t.licence
+	if own.Kind != ledger.DedupeKey {
+		if claimed := (ledger.Licence{Kind: ledger.DedupeKey, Window: own.Window, Margin: own.Margin}); own.Window != 0 || own.Margin < 0 {
+			if err := claimed.Validate(tga.ClassWrite); err != nil {
+				r.add(at+".window", "%s", err.(*tga.Error).Message)
+			}
+		}
+		own.Window, own.Margin = 0, 0
+	}
+	if own.Kind != ledger.Probe {
+		if own.MaxInFlight < 0 {
+			r.add(at+".max_in_flight", "%v is negative", own.MaxInFlight)
+		}
+		own.MaxInFlight = 0
+	}
+	return own
 }
 
 // checkStatuses refuses a status rule that would open the key of a tool whose call it

@@ -65,6 +65,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 func TestMistakesPointAtTheLine(t *testing.T) {
 	server := "[[server]]\nid = \"s\"\ntype = \"http\"\nurl = \"http://h\"\n"
 	tool := server + "[[tool]]\nserver = \"s\"\nname = \"t\"\n"
+	own := "[[server]]\nid = \"s\"\ntype = \"external\"\n[[tool]]\nserver = \"s\"\nname = \"t\"\n"
 	notRan := "not_ran = [{ status = [404] }]\n"
 	body := "tool = \"t\"\ntype = \"http\"\nurl = \"http://h/{key}\"\ntries = 1\ndelay = \"1s\"\nran = [{ check = [{ pointer = \"/k\", field = \"key\" }] }]\n" + notRan
 	asked := server + "[[prober]]\nserver = \"s\"\n" + body
@@ -115,6 +116,10 @@ func TestMistakesPointAtTheLine(t *testing.T) {
 		{"class", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nclass = \"reed\"\n", "c.toml:8:", "want read or write"},
 		{"licence", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"dedup_key\"\n", "c.toml:8:", "did you mean dedupe_key?"},
 		{"licence without window", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"dedupe_key\"\n", "c.toml:8:", "needs the window"},
+		{"program's licence of a tool that the daemon calls", tool + "client_licence = true\n", "c.toml:8:", "not of type external"},
+		{"program's window within the margin", own + "licence = \"park\"\nclient_licence = true\nwindow = \"1m\"\n", "c.toml:9:", "would license nothing"},
+		{"program's time in flight", own + "client_licence = true\nmax_in_flight = \"-1m\"\n", "c.toml:8:", "negative"},
+		{"bound of programs without their licence", own + "window = \"1h\"\n", "c.toml:4:", "belong to dedupe_key"},
 		{"window within the margin", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"dedupe_key\"\nwindow = \"1m\"\n", "c.toml:8:", "would license nothing"},
 		{"read_only of a write tool", server + "[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"read_only\"\n", "c.toml:8:", "only a read tool"},
 		{"doubt as not executed", server + "statuses = { \"500\" = \"not_executed\" }\n[[tool]]\nserver = \"s\"\nname = \"t\"\nlicence = \"park\"\n", "c.toml:9:", "500"},
@@ -315,6 +320,13 @@ func TestPolicyOfTheFile(t *testing.T) {
 	}
 	if p, _ := brief.Policy("s", "t"); p.PermitTime != time.Second || p.SendTimeout != 2*time.Second {
 		t.Errorf("a short permit: %+v", p)
+	}
+	claims, err := parsed(t, "", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\nlicence=\"park\"\nclient_licence=true\nwindow=\"24h\"\nmargin=\"1s\"\nmax_in_flight=\"1m\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, _ := claims.Policy("s", "t"); !p.ClientLicence || p.Licence != (ledger.Licence{Kind: ledger.Park, Window: 24 * time.Hour, Margin: time.Second, MaxInFlight: time.Minute}) {
+		t.Errorf("a program's licence and its bounds: %+v", p)
 	}
 	if _, ok := c.Policy("payments", "unknown"); ok {
 		t.Error("a tool without a row has a policy")

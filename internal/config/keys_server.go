@@ -46,6 +46,7 @@ var toolRows = []row{
 	{"tool.name", needed, "Its name, or `*`: every tool of the server that has no row.", nil},
 	{"tool.class", "write", "`read`: a call changes nothing.", []string{"write", "read"}},
 	{"tool.licence", "", "What a repeated call would do. `park`: nobody knows; the call waits for a person. `probe`: a `[[prober]]` can ask whether the call ran. `dedupe_key`: the server runs a key once. `dedupe_args`: repeating the same arguments adds nothing. `read_only`: it has no effect.", []string{"park", "probe", "dedupe_key", "dedupe_args", "read_only"}},
+	{"tool.client_licence", "false", "Let the program that runs the tool say what a repeated call would do: `licence=` of the clients, for servers of type `external`. `window`, `margin` and `max_in_flight` bound what it says, whatever `licence` is. Without it a program can only be stricter than `licence`.", nil},
 	{"tool.window", "", "Licence `dedupe_key`: how long the server remembers a key.", nil},
 	{"tool.margin", "1m", "Licence `dedupe_key`: how long before the end of the window nothing is sent any more.", nil},
 	{"tool.max_in_flight", "", "Licence `probe`: how long a request can be under way after its sender died.", nil},

@@ -155,6 +155,7 @@ func TestUnwise(t *testing.T) {
 		{strings.Replace(good, "127.0.0.1", "tools.example", 1), "17:1 server.1.url calls and answers pass"},
 		{strings.Replace(good, "[\"append\"]", "[\"append\", \"decide\"]", 1), "13:1 role.0.verbs the role makes calls"},
 		{good + "[[tool]]\nserver = \"s\"\nname = \"*\"\nlicence = \"dedupe_args\"\n", "21:1 tool.0.licence it holds for every tool"},
+		{good + "[[server]]\nid = \"own\"\ntype = \"external\"\n[[tool]]\nserver = \"own\"\nname = \"*\"\nclient_licence = true\n", "24:1 tool.0.client_licence every program that may make calls"},
 	} {
 		c, err := config.Parse("c.toml", []byte(x.text), nil)
 		if err != nil {

@@ -12,17 +12,20 @@ import (
 
 // Tool is what the operator attests about one tool of a server.
 type Tool struct {
-	Server       string   `toml:"server"`
-	Name         string   `toml:"name"`          // "*" = every tool of the server that has no row
-	Class        string   `toml:"class"`         // "write" (default) or "read"
-	Licence      string   `toml:"licence"`       // park, probe, dedupe_key, dedupe_args, read_only
-	Window       Duration `toml:"window"`        // dedupe_key: how long the server honours a key
-	Margin       Duration `toml:"margin"`        // dedupe_key: kept before the window's end; 1m
-	MaxInFlight  Duration `toml:"max_in_flight"` // probe: how long a request can be under way after its sender died
-	SendTimeout  Duration `toml:"send_timeout"`  // of one dispatch; 30s
-	Resends      *int     `toml:"resends"`       // licensed re-sends of one run; 2
-	RepeatWindow Duration `toml:"repeat_window"` // how long a lost answer is served to an identical call without a key; 1h
-	PermitTime   Duration `toml:"permit_time"`   // how long a remote executor is taken to be at work; send_timeout
+	Server  string `toml:"server"`
+	Name    string `toml:"name"`    // "*" = every tool of the server that has no row
+	Class   string `toml:"class"`   // "write" (default) or "read"
+	Licence string `toml:"licence"` // park, probe, dedupe_key, dedupe_args, read_only
+	// ClientLicence lets the program that runs the tool say what a repeated call would do; window,
+	// margin and max_in_flight bound what it says.
+	ClientLicence bool     `toml:"client_licence"`
+	Window        Duration `toml:"window"`        // dedupe_key: how long the server honours a key
+	Margin        Duration `toml:"margin"`        // dedupe_key: kept before the window's end; 1m
+	MaxInFlight   Duration `toml:"max_in_flight"` // probe: how long a request can be under way after its sender died
+	SendTimeout   Duration `toml:"send_timeout"`  // of one dispatch; 30s
+	Resends       *int     `toml:"resends"`       // licensed re-sends of one run; 2
+	RepeatWindow  Duration `toml:"repeat_window"` // how long a lost answer is served to an identical call without a key; 1h
+	PermitTime    Duration `toml:"permit_time"`   // how long a remote executor is taken to be at work; send_timeout
 
 	Replay       string   `toml:"replay"`        // a record whose changes do not stand: "strict" (default), "warn" or "human"
 	ConfirmAll   bool     `toml:"confirm_all"`   // look before every repeat, and not only where the caller says replay
@@ -67,7 +70,7 @@ func (b Backoff) policy() runtime.Backoff {
 // policy is what the row says, in the runtime's words.
 func (t *Tool) policy() runtime.Policy {
 	p := runtime.Policy{
-		Class: t.Class, Licence: t.licence, LicenceSet: t.Licence != "",
+		Class: t.Class, Licence: t.licence, LicenceSet: t.Licence != "", ClientLicence: t.ClientLicence,
 		SendTimeout: t.SendTimeout.D, PermitTime: t.PermitTime.D, RepeatWindow: t.RepeatWindow.D,
 		Replay: t.replay, ConfirmAll: t.ConfirmAll, ConfirmEvery: t.ConfirmEvery.D,
 		Probe: t.Probe.policy(), Retry: t.Retry.policy(), AutoCompensate: t.AutoCompensate,

@@ -101,7 +101,9 @@ func (c *Config) unwiseServers(say func(path, format string, args ...any)) {
 			say(at+".url", "calls and answers pass the network in plain text: use https://")
 		}
 		for j := range c.Tools {
-			if t := &c.Tools[j]; t.Server == s.ID && t.Name == AnyTool && (t.licence.Kind == ledger.DedupeArgs || t.licence.Kind == ledger.DedupeKey) {
+			if t := &c.Tools[j]; t.Server == s.ID && t.Name == AnyTool && t.ClientLicence {
+				say(fmt.Sprintf("tool.%d.client_licence", j), "every program that may make calls licenses repeats of every tool of %q, also of tools that come later", s.ID)
+			} else if t.Server == s.ID && t.Name == AnyTool && (t.licence.Kind == ledger.DedupeArgs || t.licence.Kind == ledger.DedupeKey) {
 				say(fmt.Sprintf("tool.%d.licence", j), "it holds for every tool of %q that has no row, also for tools that the server gets later", s.ID)
 			}
 		}

@@ -201,12 +201,12 @@ func noForbiddenSend(_ *history, o *Observed, report func(string, tga.ID, string
 }
 
 // attested is the operator's configuration as a monitor is told of it.
-func attested(server, tool string) (l ledger.Licence, explicit, reads bool) {
+func attested(server, tool string) sends.Tool {
 	if strings.HasPrefix(server, turn.ModelServer("")) {
-		return ledger.Licence{Kind: ledger.ReadOnly}, true, true // a question to a model, as turns have it
+		return sends.Tool{Licence: ledger.Licence{Kind: ledger.ReadOnly}, Explicit: true, Reads: true} // a question to a model, as turns have it
 	}
 	p := policy(server, tool)
-	return p.Licence, p.LicenceSet, p.Class == tga.ClassRead
+	return sends.Tool{Licence: p.Licence, Explicit: p.LicenceSet, Reads: p.Class == tga.ClassRead, Claims: p.ClientLicence}
 }
 
 func oneEffect(h *history, _ *Observed, report func(string, tga.ID, string, ...any)) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -91,6 +92,9 @@ func (q *request) begin() (any, error) {
 		begin.Connection.Lock = q.peer.ownLock(begin.Connection.Lock)
 		begin.Connection.Executor = q.peer.ownLock(begin.Connection.Executor)
 	}
+	if begin.Licence, err = claimOf(m); err != nil {
+		return nil, err
+	}
 	if err := q.d.tools.Hint(req.Server, req.Tool, m.Hint); err != nil {
 		return nil, err
 	}
@@ -111,6 +115,27 @@ func (q *request) begin() (any, error) {
 		answer.Cause = &cause
 	}
 	return answer, nil
+}
+
+// claimOf is the licence that a program claims of a tool which it runs itself; nil where it claims none.
+func claimOf(m client.BeginRequest) (*ledger.Licence, error) {
+	if m.Licence == "" {
+		if m.LicenceWindowMS != 0 || m.LicenceMaxInFlightMS != 0 {
+			return nil, tga.Errorf(tga.ValidationError, "a time belongs to a licence, and there is none").At("/licence")
+		}
+		return nil, nil
+	}
+	kind, err := ledger.ParseLicence(m.Licence)
+	if err != nil {
+		return nil, err.(*tga.Error).At("/licence")
+	}
+	const most = int64(math.MaxInt64 / time.Millisecond)
+	if max(m.LicenceWindowMS, m.LicenceMaxInFlightMS) > most || min(m.LicenceWindowMS, m.LicenceMaxInFlightMS) < 0 {
+		return nil, tga.Errorf(tga.ValidationError, "the time of a licence has 0 to %d milliseconds", most).At("/licence")
+	}
+	return &ledger.Licence{
+		Kind: kind, Window: time.Duration(m.LicenceWindowMS) * time.Millisecond, MaxInFlight: time.Duration(m.LicenceMaxInFlightMS) * time.Millisecond,
+	}, nil
 }
 
 func (q *request) finish() (any, error) {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -197,6 +198,9 @@ func TestSubmitterIsThePeer(t *testing.T) {
 func TestPeersCannotForgeTheDaemonsWord(t *testing.T) {
 	b := start(t, "")
 	w := &rawWorld{bench: b}
+	if !slices.Contains(daemonsOwn[tga.RequestType], tga.MetaClientLicence) {
+		t.Error("a peer may write a licence into a request of its own, which the daemon would send")
+	}
 	for typ, names := range daemonsOwn {
 		for _, name := range names {
 			c := w.raw(0, typ)

@@ -172,7 +172,7 @@ func describe(err error, a *tga.Artifact, at string) error {
 var daemonsOwn = map[tga.ArtifactType][]string{
 	tga.RequestType: {
 		tga.MetaExecutor, tga.MetaBeginID, tga.MetaCompensates, tga.MetaRetryNumber, tga.MetaDerivedKey, tga.MetaOccurrence,
-		tga.MetaIdentity, tga.MetaAgainOf, tga.MetaSubject,
+		tga.MetaIdentity, tga.MetaAgainOf, tga.MetaSubject, tga.MetaClientLicence,
 	},
 	tga.DecisionType: {runtime.MetaApprovers},
 	tga.CallType:     {tga.MetaPermitDigest, tga.MetaBeginID, tga.MetaLicence},

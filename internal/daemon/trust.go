@@ -87,7 +87,7 @@ func probeOf(n *tga.Note) (p probe, err error) {
 // next is what the ledger says to a call in doubt if it were looked at now.
 func (d *Daemon) next(t *chain.Trace, c runtime.Classified) (ledger.Licence, ledger.Action) {
 	class := t.Call.Call.ToolClass
-	licence, policy := d.tools.Licence(c.Server, c.Tool, class)
+	licence, policy := d.tools.Licence(c.Server, c.Tool, class, runtime.ClaimOf(t))
 	timeout := policy.SendTimeout
 	if timeout == 0 {
 		timeout = runtime.DefaultSendTimeout

@@ -98,6 +98,9 @@ func entry(t *chain.Trace, e *tga.LogEntry) Step {
 			s.say("%s risk, agent %s: %s", strings.ToLower(q.RiskLevel), q.AgentID, q.Intent)
 			s.data("args", q.Proposal.Args)
 			s.meta(a, requestMeta)
+			if claim := a.Meta.String(tga.MetaClientLicence); claim != "" {
+				s.say("its program claims licence %s", licence(claim))
+			}
 		}
 	case tga.DecisionType:
 		if a := t.Decision; s.present(a) {
@@ -109,6 +112,9 @@ func entry(t *chain.Trace, e *tga.LogEntry) Step {
 	case tga.CallType:
 		if a := t.Call; s.present(a) {
 			s.say("%s call, %s", a.Call.ToolClass, attemptText[a.Meta.String(tga.MetaAttempt)])
+			if under := a.Meta.String(tga.MetaLicence); under != "" {
+				s.say("under licence %s", licence(under))
+			}
 			s.meta(a, callMeta)
 		}
 	case tga.EffectType:
@@ -124,6 +130,20 @@ func entry(t *chain.Trace, e *tga.LogEntry) Step {
 		}
 	}
 	return s
+}
+
+// licence is one in the form of the log, with its times in words; what is none stays as it is.
+func licence(text string) string {
+	l, err := ledger.ParseAttested(text)
+	switch {
+	case err != nil:
+		return text
+	case l.Window > 0:
+		return fmt.Sprintf("%v, window %v, margin %v", l.Kind, l.Window, l.Margin)
+	case l.MaxInFlight > 0:
+		return fmt.Sprintf("%v, at most %v in flight", l.Kind, l.MaxInFlight)
+	}
+	return l.Kind.String()
 }
 
 var attemptText = map[string]string{

@@ -35,7 +35,8 @@ var sections = []section{
 	{"Start", []string{"README.md", "docs/TUTORIAL.md", "docs/SESSION.md", "clients/python/README.md", "clients/typescript/README.md"}},
 	{"How to", []string{
 		"docs/INSTALL.md", "docs/COOKBOOK.md", "docs/MCP.md", "docs/OPERATIONS.md", "docs/SCALE.md", "docs/TELEMETRY.md", "docs/UI.md", "docs/TORTURE.md",
-		"examples/frameworks/vercel-ai/README.md", "examples/frameworks/openai-agents/README.md", "examples/telemetry/README.md", "CONTRIBUTING.md", "SECURITY.md",
+		"examples/frameworks/vercel-ai/README.md", "examples/frameworks/openai-agents/README.md", "examples/frameworks/langgraph/README.md",
+		"examples/frameworks/mastra/README.md", "examples/frameworks/claude-agent/README.md", "examples/telemetry/README.md", "CONTRIBUTING.md", "SECURITY.md",
 	}},
 	{"Reference", []string{"docs/CONFIG.md", "docs/PROTOCOL.md", "docs/ERRORS.md", "docs/FORMAT.md", "docs/OSSA.md", "test_vectors/README.md", "CHANGELOG.md"}},
 	{"Explanation", []string{"docs/WHY.md", "docs/COMPARE.md", "docs/SEMANTICS.md", "docs/EVIDENCE.md", "docs/STATE.md", "docs/ARCHITECTURE.md", "docs/CRASH.md", "docs/PERFORMANCE.md"}},

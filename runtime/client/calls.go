@@ -24,6 +24,7 @@ func (c *Client) Recover(ctx context.Context, trace tga.ID) (runtime.Result, err
 func (c *Client) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.Begun, error) {
 	var answer Begun
 	body := BeginRequest{CallRequest: callRequest(req.Request), BeginID: req.BeginID, Hint: req.Hint, Delivered: req.Delivered}
+	body.claim(req.Licence)
 	if req.Connection != (runtime.Connection{}) {
 		c := Connection(req.Connection)
 		body.Connection = &c
@@ -47,6 +48,18 @@ func (c *Client) Begin(ctx context.Context, req runtime.BeginRequest) (runtime.B
 		b.Permit, err = runtime.ParsePermit(answer.Permit)
 	}
 	return b, err
+}
+
+// claim puts a licence into a request. What is less than a millisecond is rounded against it.
+func (m *BeginRequest) claim(l *ledger.Licence) {
+	if l == nil {
+		return
+	}
+	m.Licence, m.LicenceWindowMS = l.Kind.String(), l.Window.Milliseconds()
+	if l.Window > 0 {
+		m.LicenceWindowMS = max(m.LicenceWindowMS, 1) // 0 would be the operator's
+	}
+	m.LicenceMaxInFlightMS = (l.MaxInFlight + time.Millisecond - 1).Milliseconds()
 }
 
 // Finish records the effect of a begun call; see [runtime.Runtime.Finish]. Who is the

@@ -10,12 +10,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -168,6 +170,26 @@ func TestDeadlineTravels(t *testing.T) {
 	defer cancel()
 	if _, err := c.Call(ctx, runtime.Request{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestClaimTravels: the times of a licence travel in milliseconds, rounded against it, and 0 alone is
+// the operator's.
+func TestClaimTravels(t *testing.T) {
+	for _, x := range []struct {
+		l    *ledger.Licence
+		want BeginRequest
+	}{
+		{nil, BeginRequest{}},
+		{&ledger.Licence{}, BeginRequest{Licence: "park"}},
+		{&ledger.Licence{Kind: ledger.DedupeKey, Window: time.Hour + 999*time.Microsecond}, BeginRequest{Licence: "dedupe_key", LicenceWindowMS: 3_600_000}},
+		{&ledger.Licence{Kind: ledger.DedupeKey, Window: time.Microsecond}, BeginRequest{Licence: "dedupe_key", LicenceWindowMS: 1}},
+		{&ledger.Licence{Kind: ledger.Probe, MaxInFlight: time.Second + 1}, BeginRequest{Licence: "probe", LicenceMaxInFlightMS: 1001}},
+	} {
+		var got BeginRequest
+		if got.claim(x.l); !reflect.DeepEqual(got, x.want) {
+			t.Errorf("%+v travels as %+v", x.l, got)
+		}
 	}
 }
 

@@ -95,6 +95,11 @@ type BeginRequest struct {
 	BeginID    string      `json:"begin_id"`
 	Connection *Connection `json:"connection,omitempty"`
 	Hint       string      `json:"hint,omitempty"` // see [runtime.BeginRequest]
+	// Licence is what the program, which runs the tool itself, says that running it again would do, with
+	// the times of a dedupe_key and a probe licence; a time of 0 is the operator's. See [runtime.BeginRequest].
+	Licence              string `json:"licence,omitempty"`
+	LicenceWindowMS      int64  `json:"licence_window_ms,omitempty"`
+	LicenceMaxInFlightMS int64  `json:"licence_max_in_flight_ms,omitempty"`
 	// Delivered are traces whose answers have reached the caller whole; see
 	// [runtime.BeginRequest].
 	Delivered []tga.ID `json:"delivered,omitempty"`

@@ -57,6 +57,7 @@ const (
 	MetaAttempt        = "attempt"            // call: AttemptFused (default), AttemptApart, AttemptExternal or AttemptNone; effect: number of its attempt
 	MetaPermitDigest   = "permit_digest"      // call: sha256 of the external executor's permit, hex
 	MetaLicence        = "licence"            // call: the tool's licence when attempt 1 was made; absent = what holds where the operator says nothing
+	MetaClientLicence  = "client_licence"     // request: the licence that the program which sends the call claims, in the form of MetaLicence
 	MetaBeginID        = "begin_id"           // call: the external executor's own id of its Begin
 	MetaOutcomeClass   = "outcome_class"      // effect: the ledger's class
 	MetaReplayedFrom   = "replayed_from"      // effect: trace whose effect is served here

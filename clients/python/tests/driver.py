@@ -10,6 +10,7 @@ import asyncio
 import base64
 import inspect
 import os
+import signal
 import sys
 import threading
 import time
@@ -77,6 +78,8 @@ def body_of(given: Dict[str, Any]) -> Any:
         raise tgad.NotSent("nobody was reached")
     if how == "die":
         os._exit(9)
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
     if how == "long":
         return {"fill": "x" * given["n"]}
     return {"ran": given["n"]}
@@ -171,10 +174,11 @@ class Driver:
         return result(found.call)
 
     async def tool(self, given: Dict[str, Any]) -> Any:
-        name, risk = given["name"], given.get("risk_level")
-        if (name, risk) not in self.functions:
-            self.functions[name, risk] = self.function(name, {"risk_level": risk} if risk else {})
-        value = await settled(self.functions[name, risk](given))
+        options = {name: given[name] for name in ("risk_level", "licence", "licence_window_ms") if name in given}
+        id = (given["name"], *options.items())
+        if id not in self.functions:
+            self.functions[id] = self.function(given["name"], options)
+        value = await settled(self.functions[id](given))
         return {"length": len(value["fill"])} if "fill" in value else {"value": value}
 
     def function(self, name: str, options: Dict[str, Any]) -> Any:

@@ -141,7 +141,7 @@ export class NotFound extends TgadError {
   override readonly name: string = 'NotFound';
 }
 
-/** The peer may not do this. The peer's role does not allow the request. Give the peer's uid or gid the role in the configuration. */
+/** The peer may not do this. The peer's role does not allow the request, or a program claims a licence that allows more than the operator's. Give the peer's uid or gid the role in the configuration; or set client_licence = true for the tool. */
 export class PermissionDenied extends TgadError {
   static override readonly code = 'PERMISSION_DENIED';
   override readonly name: string = 'PermissionDenied';

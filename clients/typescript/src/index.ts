@@ -7,7 +7,7 @@ export { Client, type ClientOptions, type Resolution } from './client.js';
 export * from './codes.js';
 export { TgadError, type ErrorFacts } from './errors.js';
 export { JsonNumber, encode, parse } from './json.js';
-export type { Args, BeginOptions, CallOptions, Facts, Outcome, Wait } from './requests.js';
+export type { Args, BeginOptions, CallOptions, Claim, Facts, Outcome, Wait } from './requests.js';
 export { Result, Unreachable } from './result.js';
 export { tool, type ToolOptions } from './tool.js';
 export type * as wire from './wire.js';

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Asked } from './exchange.js';
 import { encode } from './json.js';
-import type { CallRequest } from './wire.js';
+import type { BeginRequest, CallRequest } from './wire.js';
 
 /** The arguments of a call: an object, or the JSON text of one, which travels as it is. */
 export type Args = object | Uint8Array | undefined;
@@ -25,8 +25,11 @@ export interface CallOptions extends Wait, Omit<CallRequest, Spelled> {
   deadline?: Date;
 }
 
+/** What the program, which runs the tool itself, says that running it again would do. */
+export type Claim = Pick<BeginRequest, 'licence' | 'licence_window_ms' | 'licence_max_in_flight_ms'>;
+
 /** How a call is made that the caller sends. */
-export interface BeginOptions extends CallOptions {
+export interface BeginOptions extends CallOptions, Claim {
   /** Your own name of this begin: the same again finds the same call. */
   beginId?: string;
 }

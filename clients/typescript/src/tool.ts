@@ -1,10 +1,10 @@
 import { type Begun, NotSent } from './begun.js';
 import { Client } from './client.js';
 import { encode } from './json.js';
-import type { Args, CallOptions, Outcome } from './requests.js';
+import type { Args, CallOptions, Claim, Outcome } from './requests.js';
 
 /** How a function is governed. */
-export interface ToolOptions<A extends unknown[]> extends Omit<CallOptions, 'key' | 'signal'> {
+export interface ToolOptions<A extends unknown[]> extends Omit<CallOptions, 'key' | 'signal'>, Claim {
   /** The tool server that the configuration of the daemon names. */
   server: string;
   /** The name of the tool; else that of the function. */
@@ -28,6 +28,9 @@ let shared: Client | undefined;
  *
  * An error of a class in `failures` is recorded, and a repeat gets it again. NotSent says that nothing was
  * done: the key can be used again. After any other error nobody knows: the call is in doubt, as after a crash.
+ *
+ * `licence` says what running the function again would do. It can make a call in doubt stricter than the operator's
+ * licence; one that allows more is refused, unless the tool's row says `client_licence = true`.
  */
 export function tool<A extends unknown[], R>(run: (...args: A) => R | Promise<R>, options: ToolOptions<A>): (...args: A) => Promise<R> {
   const { server, name = run.name, key, args: recorded, failures = [], client, ...more } = options;

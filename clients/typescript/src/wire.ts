@@ -69,6 +69,12 @@ export interface BeginRequest {
   connection?: Connection;
   /** traces whose answers have reached the caller whole: as POST /v1/traces/{id}/delivered of each, in the append that this begin makes anyway */
   delivered?: Array<ID>;
+  /** what you, who run the tool, say that running it again would do. One that allows more than the operator's licence is refused with PERMISSION_DENIED, unless the tool's row in the configuration says client_licence = true */
+  licence?: 'park' | 'probe' | 'dedupe_key' | 'dedupe_args' | 'read_only';
+  /** of licence dedupe_key: how long a key is honoured; absent means the operator's window, which bounds it */
+  licence_window_ms?: number;
+  /** of licence probe: how long a request can be under way after its sender died; absent means the operator's time, and it is no less than that */
+  licence_max_in_flight_ms?: number;
   /** what the tool server says of the tool itself (MCP's readOnlyHint, idempotentHint); read only where the configuration trusts the server's hints and says nothing about the tool */
   hint?: 'read_only' | 'idempotent';
   trace_id?: ID;

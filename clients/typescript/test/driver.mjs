@@ -81,6 +81,9 @@ async function body(given) {
     case 'die':
       process.exit(9);
       break;
+    case 'killed':
+      process.kill(process.pid, 'SIGKILL');
+      break;
     case 'long':
       return { fill: 'x'.repeat(given.n) };
     case 'slow':
@@ -106,8 +109,9 @@ function outcome({ value, raw_base64, fill }) {
   return raw_base64 === undefined ? { value } : { raw: Buffer.from(raw_base64, 'base64') };
 }
 
-function governed(name, risk) {
-  const id = `${name} ${risk}`;
+function governed({ name, risk_level, licence, licence_window_ms }) {
+  const given = { risk_level, licence, licence_window_ms };
+  const id = JSON.stringify([name, given]);
   if (!functions.has(id)) {
     functions.set(id, tool(body, {
       server: 'own',
@@ -116,7 +120,7 @@ function governed(name, risk) {
       args: (order) => ({ n: order.n }),
       failures: [Declined],
       client,
-      ...(risk === undefined ? {} : { risk_level: risk }),
+      ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)),
     }));
   }
   return functions.get(id);
@@ -160,7 +164,7 @@ const operations = {
     return result(found.call);
   },
   tool: async (given) => {
-    const value = await governed(given.name, given.risk_level)(given);
+    const value = await governed(given)(given);
     return value?.fill === undefined ? { value } : { length: value.fill.length };
   },
   follow,

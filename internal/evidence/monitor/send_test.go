@@ -86,8 +86,8 @@ func TestMonitorSeesASecondSend(t *testing.T) {
 			s := signing(t)
 			o := monitor.Options{State: filepath.Join(t.TempDir(), "state"), Page: 2}
 			if !c.unknown {
-				o.Attested = sends.Attested{Licence: func(string, string) (ledger.Licence, bool, bool) {
-					return ledger.Licence{Kind: c.kind}, true, c.kind == ledger.ReadOnly
+				o.Attested = sends.Attested{Licence: func(string, string) sends.Tool {
+					return sends.Tool{Licence: ledger.Licence{Kind: c.kind}, Explicit: true, Reads: c.kind == ledger.ReadOnly}
 				}}
 			}
 			m := s.monitor(o)

@@ -6,7 +6,8 @@
 // # What it cannot know
 //
 // What an operator attests of a tool is not in the log. Without it every repeat within a trace is
-// taken to be licensed. Of a call that was erased nothing is known, and of its key nothing any more:
+// taken to be licensed. Where the operator lets programs claim a licence, that which the log has of an
+// attempt is the claim, and it is held to the operator's bounds. Of a call that was erased nothing is known, and of its key nothing any more:
 // the key counts as never used. Whether bytes left the machine is not in the log either: an attempt
 // is judged, which is written before each send.
 //
@@ -32,9 +33,17 @@ import (
 // Attested is what an operator says of the tools. The zero value says nothing.
 type Attested struct {
 	Profile ledger.Profile
-	// Licence returns the licence of a tool, whether it was named, and whether the tool only reads.
-	// nil: nothing is known, and every repeat within a trace is taken to be licensed.
-	Licence func(server, tool string) (l ledger.Licence, explicit, reads bool)
+	// Licence returns what is attested of a tool. nil: nothing is known, and every repeat within a
+	// trace is taken to be licensed.
+	Licence func(server, tool string) Tool
+}
+
+// Tool is what an operator says of one tool.
+type Tool struct {
+	Licence  ledger.Licence
+	Explicit bool // the licence was named
+	Reads    bool // the tool only reads
+	Claims   bool // the program that sends a call says itself what a repetition does
 }
 
 // Book has the ledger of a store as its appends make it. One goroutine uses it.
@@ -135,16 +144,23 @@ func (b *Book) licensed(r *ledger.Record, t *chain.Trace, n *tga.Note, m ledger.
 		return nil
 	}
 	call := t.Call.Call.Call
-	l, explicit, reads := b.attested.Licence(call.ToolServer, call.ToolName)
+	tool := b.attested.Licence(call.ToolServer, call.ToolName)
 	class := tga.ClassWrite
-	if reads && t.Request.Request.RiskLevel == tga.RiskRead {
+	if tool.Reads && t.Request.Request.RiskLevel == tga.RiskRead {
 		class = tga.ClassRead
 	}
-	l = ledger.Effective(l, explicit, class, b.attested.Profile)
+	l := ledger.Effective(tool.Licence, tool.Explicit, class, b.attested.Profile)
+	before, at := recorded(t, m.Attempt)
+	if tool.Claims {
+		l = ledger.Claimed(l, at, true, class)
+	}
 	// The store decided a moment before the time in the note, and kept a margin for that.
 	l.Margin = time.Nanosecond
+	if before != nil {
+		before.Margin = time.Nanosecond
+	}
 	d := ledger.Decide(ledger.Query{
-		Record: r, Trace: t.ID, Request: r.RequestDigest, Profile: b.attested.Profile, Licence: l,
+		Record: r, Trace: t.ID, Request: r.RequestDigest, Profile: b.attested.Profile, Licence: l, Attempted: before,
 		Holder: ledger.HolderGone, Remote: !m.Permit.IsZero(), Now: n.TS, SendTimeout: time.Millisecond,
 	})
 	if d.Action == ledger.ProbeFirst {
@@ -154,6 +170,42 @@ func (b *Book) licensed(r *ledger.Record, t *chain.Trace, n *tga.Note, m ledger.
 		return nil
 	}
 	return tga.Errorf(tga.EffectInDoubt, "attempt %d is a second send without a licence: attempt %d may have run, and %s", m.Attempt, r.Attempts.Count, d.Reason)
+}
+
+// recorded are the licences that the log has of the attempt before a later one, and of that one; nil
+// where it has none. What nobody can read attests nothing.
+func recorded(t *chain.Trace, attempt uint32) (before, at *ledger.Licence) {
+	read := func(text string) *ledger.Licence {
+		l, err := ledger.ParseAttested(text)
+		if err != nil {
+			return &ledger.Licence{}
+		}
+		return &l
+	}
+	if text := t.Call.Meta.String(tga.MetaLicence); text != "" {
+		before = read(text)
+	}
+	at = before
+	for i := range t.Notes {
+		n := &t.Notes[i]
+		if n.Kind != tga.NoteLicence {
+			continue
+		}
+		var said struct {
+			Attempt uint32 `json:"attempt"`
+			Licence string `json:"licence"`
+		}
+		if err := json.Unmarshal(n.Body, &said); err != nil {
+			said.Attempt = 1
+		}
+		if said.Attempt < attempt {
+			before = read(said.Licence)
+		}
+		if said.Attempt <= attempt {
+			at = read(said.Licence)
+		}
+	}
+	return before, at
 }
 
 // wasNotSent says whether an attempt is known to have reached nobody: it licensed nothing then, and

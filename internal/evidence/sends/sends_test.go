@@ -28,7 +28,14 @@ func newLife(t *testing.T, a sends.Attested) *life {
 }
 
 func licence(l ledger.Licence) sends.Attested {
-	return sends.Attested{Licence: func(string, string) (ledger.Licence, bool, bool) { return l, true, l.Kind == ledger.ReadOnly }}
+	return sends.Attested{Licence: func(string, string) sends.Tool {
+		return sends.Tool{Licence: l, Explicit: true, Reads: l.Kind == ledger.ReadOnly}
+	}}
+}
+
+// claimed is the same where the word of the program that sends a call counts.
+func claimed(l ledger.Licence) sends.Attested {
+	return sends.Attested{Licence: func(string, string) sends.Tool { return sends.Tool{Licence: l, Explicit: true, Claims: true} }}
 }
 
 // take has the book judge what was added to a trace since the last time, as one append.
@@ -90,6 +97,16 @@ func TestForbiddenSendsAreFound(t *testing.T) {
 	asked := func(l *life, tr *chaintest.Trace, attempt int, answer string, fenced bool) {
 		l.must(l.note(tr, tga.NoteProbe, fmt.Appendf(nil, `{"answer":%q,"attempt":%d,"fenced":%v}`, answer, attempt, fenced)))
 	}
+	under := func(l *life, licence string) *chaintest.Trace {
+		tr, err := l.begin(chaintest.Options{Seed: 1, Key: "order-1", Licence: licence})
+		l.must(err)
+		return tr
+	}
+	relicensed := func(l *life, tr *chaintest.Trace, attempt int, licence string) *chaintest.Trace {
+		l.must(l.note(tr, tga.NoteLicence, fmt.Appendf(nil, `{"attempt":%d,"licence":%q}`, attempt, licence)))
+		return tr
+	}
+	args := ledger.Licence{Kind: ledger.DedupeArgs}
 	begun := func(l *life) *chaintest.Trace {
 		tr, err := l.begin(one)
 		l.must(err)
@@ -123,9 +140,17 @@ func TestForbiddenSendsAreFound(t *testing.T) {
 			l.must(l.note(tr, tga.NoteNotSent, ledger.NotSent{Attempt: 1, Reason: "refused"}.Body()))
 			return l.attempt(tr, 2)
 		}, ""},
-		"an attempt too far":   {sends.Attested{}, func(l *life) error { return l.attempt(begun(l), 3) }, "the newest is 1"},
-		"after the effect":     {sends.Attested{}, func(l *life) error { tr := begun(l); l.must(l.end(tr)); return l.attempt(tr, 2) }, "COMPLETED"},
-		"of an erased request": {park, func(l *life) error { tr := begun(l); tr.State.Request = nil; return l.attempt(tr, 2) }, ""},
+		"again, the first was made under park":  {licence(args), func(l *life) error { return l.attempt(under(l, "park"), 2) }, "without a licence"},
+		"again, the first may be relicensed":    {licence(args), func(l *life) error { return l.attempt(relicensed(l, under(l, "park"), 1, "dedupe_args"), 2) }, ""},
+		"again, under a licence of its own":     {licence(args), func(l *life) error { return l.attempt(relicensed(l, under(l, "park"), 2, "dedupe_args"), 2) }, "without a licence"},
+		"again, the first under what is none":   {licence(args), func(l *life) error { return l.attempt(under(l, "all"), 2) }, "without a licence"},
+		"again, a claim that does not count":    {park, func(l *life) error { return l.attempt(under(l, "dedupe_args"), 2) }, "without a licence"},
+		"again, a claim that counts":            {claimed(ledger.Licence{}), func(l *life) error { return l.attempt(under(l, "dedupe_args"), 2) }, ""},
+		"again, a claim that is over its bound": {claimed(ledger.Licence{Window: time.Millisecond}), func(l *life) error { return l.attempt(under(l, "dedupe_key 3600000 1"), 2) }, "forgotten the key"},
+		"again, no claim is in the log":         {claimed(ledger.Licence{}), func(l *life) error { return l.attempt(begun(l), 2) }, "without a licence"},
+		"an attempt too far":                    {sends.Attested{}, func(l *life) error { return l.attempt(begun(l), 3) }, "the newest is 1"},
+		"after the effect":                      {sends.Attested{}, func(l *life) error { tr := begun(l); l.must(l.end(tr)); return l.attempt(tr, 2) }, "COMPLETED"},
+		"of an erased request":                  {park, func(l *life) error { tr := begun(l); tr.State.Request = nil; return l.attempt(tr, 2) }, ""},
 		"under an erased key": {park, func(l *life) error {
 			tr := begun(l)
 			tr.State.Call = nil

@@ -20,7 +20,7 @@ from ._wire import Approval, Entry, ExecutionState, LogLine, OpenTrace, Receipt,
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._requests import More
+    from ._requests import BeginMore, More
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class AsyncClient:
         deadline: Deadline = None,
         begin_id: Optional[str] = None,
         timeout: Optional[float] = None,
-        **more: Unpack[More],
+        **more: Unpack[BeginMore],
     ) -> AsyncOpening:
         """Asks to send a call yourself: `async with client.begin(…) as begun`, or await it."""
         texts = _verbs.wanted(server, tool, args, key, deadline, more)

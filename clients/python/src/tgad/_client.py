@@ -20,7 +20,7 @@ from ._wire import Approval, Entry, ExecutionState, LogLine, OpenTrace, Receipt,
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._requests import More
+    from ._requests import BeginMore, More
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class Client:
         deadline: Deadline = None,
         begin_id: Optional[str] = None,
         timeout: Optional[float] = None,
-        **more: Unpack[More],
+        **more: Unpack[BeginMore],
     ) -> Beginning:
         """Asks to send a call yourself. Use it as a context manager; a block that ends without a
         report leaves the call in doubt."""

@@ -262,8 +262,8 @@ class NotFound(Error):
 class PermissionDenied(Error):
     """The peer may not do this.
 
-    The peer's role does not allow the request.
-    Give the peer's uid or gid the role in the configuration.
+    The peer's role does not allow the request, or a program claims a licence that allows more than the operator's.
+    Give the peer's uid or gid the role in the configuration; or set client_licence = true for the tool.
     """
 
     code = "PERMISSION_DENIED"

@@ -49,6 +49,12 @@ class BeginRequest(_BeginRequest, total=False):
     connection: Connection
     #: traces whose answers have reached the caller whole: as POST /v1/traces/{id}/delivered of each, in the append that this begin makes anyway
     delivered: List["ID"]
+    #: what you, who run the tool, say that running it again would do. One that allows more than the operator's licence is refused with PERMISSION_DENIED, unless the tool's row in the configuration says client_licence = true
+    licence: Literal["park", "probe", "dedupe_key", "dedupe_args", "read_only"]
+    #: of licence dedupe_key: how long a key is honoured; absent means the operator's window, which bounds it
+    licence_window_ms: int
+    #: of licence probe: how long a request can be under way after its sender died; absent means the operator's time, and it is no less than that
+    licence_max_in_flight_ms: int
     #: what the tool server says of the tool itself (MCP's readOnlyHint, idempotentHint); read only where the configuration trusts the server's hints and says nothing about the tool
     hint: Literal["read_only", "idempotent"]
     trace_id: ID
@@ -176,3 +182,30 @@ class More(TypedDict, total=False):
     scope: str
     step: str
     meta: Meta
+
+
+class BeginMore(TypedDict, total=False):
+    trace_id: ID
+    #: absent means the peer's
+    namespace: str
+    plan_id: ID
+    agent_id: ID
+    risk_level: Literal["READ", "WRITE", "HIGH_RISK"]
+    intent: str
+    resources: List["Resource"]
+    #: a new attempt where the key is settled as a retryable failure
+    retry: bool
+    #: the caller vouches that the key was never used; a store in quarantine asks for it
+    fresh: bool
+    #: a recorded effect is confirmed before it is served
+    replay: bool
+    #: with step it names the call where there is no key: one is derived from them, the tool and the arguments
+    scope: str
+    step: str
+    meta: Meta
+    #: what you, who run the tool, say that running it again would do. One that allows more than the operator's licence is refused with PERMISSION_DENIED, unless the tool's row in the configuration says client_licence = true
+    licence: Literal["park", "probe", "dedupe_key", "dedupe_args", "read_only"]
+    #: of licence dedupe_key: how long a key is honoured; absent means the operator's window, which bounds it
+    licence_window_ms: int
+    #: of licence probe: how long a request can be under way after its sender died; absent means the operator's time, and it is no less than that
+    licence_max_in_flight_ms: int

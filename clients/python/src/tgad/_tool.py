@@ -42,6 +42,10 @@ def tool(
     nothing: the key can be used again. After any other exception nobody knows: the call is in
     doubt, as after a crash.
 
+    `licence` says what running the function again would do: "dedupe_args" that it adds nothing, for
+    example. It can make a call in doubt stricter than the operator's licence; one that allows more is
+    refused (PermissionDenied), unless the tool's row says `client_licence = true`.
+
     Without `client` it is one of the daemon that $TGAD_SOCKET names. An `async def` takes an
     AsyncClient.
     """
