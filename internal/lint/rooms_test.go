@@ -95,6 +95,7 @@ var rooms = []struct{ path, owns, imports string }{
 	{"evidence", "signed checkpoints, receipts and evidence files for a program that embeds the store", "engine internal/evidence internal/evidence/checkpoint internal/ndjson runtime schemas/tga wal/chain"},
 	{"internal/audit", "the log of a store in the forms that audit systems read, and delivered to them", "internal/clip runtime runtime/client schemas/tga"},
 	{"internal/audit/deliver", "", "internal/access internal/audit internal/evidence/checkpoint internal/secretfile runtime/client schemas/tga"},
+	{"internal/notice", "who is told of what waits for people, and what they were told", "internal/audit/deliver internal/clip internal/clock internal/config internal/evidence/checkpoint schemas/tga"},
 	{"internal/redact", `secrets out of arguments and answers, before they are stored`, "runtime schemas/tga"},
 	{"internal/config", `the configuration, read and checked`, "internal/access internal/clip internal/mcpfront/names internal/outcome internal/redact internal/verify internal/verify/sqlcheck ledger runtime internal/capability runtime/dispatch/httpcall schemas/tga"},
 	{"internal/spans", `the spans of governed calls, by the API of OpenTelemetry`, "runtime schemas/tga"},
