@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,12 +31,16 @@ type world struct {
 	wall time.Time
 	mono time.Duration
 
-	mu      sync.Mutex
+	mu      sync.Mutex // of a service's looks, and of its sinks
 	notices []*Notice
 	refuse  error // of the sink
 }
 
-func (w *world) Waiting(context.Context) ([]Matter, error) { return w.all, w.err }
+func (w *world) Waiting(context.Context) ([]Matter, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.all), w.err
+}
 
 func (w *world) Complete(_ context.Context, m *Matter) error {
 	m.Commands = []string{"tgad show " + m.TraceID.String()}
@@ -159,6 +164,14 @@ func TestRestartRepeatsNothing(t *testing.T) {
 	w.wants("the first again", w.step(time.Minute), 0, 1, 0)
 	w.wants("the second again", w.step(time.Minute), 0, 1, 0)
 	w.wants("neither", w.step(58*time.Minute), 0, 0, 0)
+	w.wants("the first once more", w.step(time.Minute), 0, 1, 0)
+	ids := map[string]bool{}
+	for _, n := range w.notices {
+		ids[n.ID] = true
+	}
+	if len(ids) != len(w.notices) {
+		t.Errorf("%d notices have %d ids: a receiver drops what it has", len(w.notices), len(ids))
+	}
 }
 
 // TestRefusedNoticeIsTriedAgain: with the same id, and what came meanwhile makes it another notice. The
@@ -193,6 +206,15 @@ func TestRefusedNoticeIsTriedAgain(t *testing.T) {
 	w.wants("another", w.step(time.Minute), 1, 0, 0)
 	if tried[3] == tried[0] {
 		t.Error("another notice has the id of the first: its receiver would drop it")
+	}
+	w.all = append(w.all, doubt(3))
+	w.step(0)
+	w.refuse = errors.New("not now")
+	w.step(time.Minute)
+	w.all = w.all[:2]
+	w.step(time.Second)
+	if s = w.r.now(); s.Late != 0 {
+		t.Errorf("it is late with what no longer waits: %+v", s)
 	}
 }
 
@@ -230,6 +252,7 @@ func TestNoticesComeNotBeforeThePauseIsOver(t *testing.T) {
 	w.wants("first", w.step(time.Second), 1, 0, 0)
 	for i := range 8 {
 		w.all = append(w.all, doubt(byte(2+i)))
+		w.r.saved = time.Time{}
 		w.wants("in the pause", w.step(time.Minute), 0, 0, 0)
 	}
 	w.restart()
@@ -413,6 +436,7 @@ func TestFullDiskRepeatsNothing(t *testing.T) {
 		t.Errorf("%+v", w.r.now())
 	}
 	w.restart()
+	w.step(0)
 	w.wants("and known", w.step(time.Hour), 0, 0, 0)
 }
 

@@ -56,11 +56,22 @@ func TestReceiverThatHangsHoldsUpNobody(t *testing.T) {
 	if got := s.Stats(); got[0].ID != "hangs" || got[0].Taken != 0 || got[1].Taken != 1 || got[1].Late != 0 {
 		t.Errorf("%+v", got)
 	}
+	// What comes while one hangs is told to the other.
+	w.mu.Lock()
+	w.all = append(w.all, doubt(2))
+	w.mu.Unlock()
+	for gave.Load() < 3 {
+		select {
+		case <-given:
+		case <-time.After(time.Minute):
+			t.Fatal("the other is told nothing more")
+		}
+	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if gave.Load() != 2 {
+	if gave.Load() != 3 {
 		t.Errorf("the other was given %d notices, the test included", gave.Load())
 	}
 }
