@@ -121,6 +121,16 @@ func (p *pager) about(trace tga.ID, event string) notice.Matter {
 	return notice.Matter{}
 }
 
+// counted waits until the daemon knows that the pager took so many notices.
+func (b *bench) counted(n int) {
+	b.t.Helper()
+	for end := time.Now().Add(time.Minute); b.scrape(`tgad_notify_taken_total{notify="pager"}`) != float64(n); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			b.t.Fatalf("%v notices are counted, and %d were taken", b.scrape(`tgad_notify_taken_total{notify="pager"}`), n)
+		}
+	}
+}
+
 // doubtful makes a call that ends in doubt.
 func (b *bench) doubtful(key string) tga.ID {
 	b.t.Helper()
@@ -178,9 +188,7 @@ func TestPeopleAreToldOfDoubtsAndDecisions(t *testing.T) {
 			t.Errorf("the notice is %s", raw)
 		}
 	}
-	if n := b.scrape(`tgad_notify_taken_total{notify="pager"}`); n != float64(len(p.notices)) {
-		t.Errorf("%v notices are counted of %d", n, len(p.notices))
-	}
+	b.counted(len(p.notices))
 	for end := time.Now().Add(time.Minute); b.scrape(`tgad_notify_failures_total{notify="broken"}`) == 0 || b.scrape(`tgad_notify_late_seconds{notify="broken"}`) != 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the receiver that fails is not counted, or is late with what is settled")
@@ -216,11 +224,7 @@ func TestKilledDaemonTellsAgain(t *testing.T) {
 	// Once it is known that it was taken: the next notice tells of something else.
 	second := b.doubtful("k-2")
 	p.about(second, "new")
-	for end := time.Now().Add(time.Minute); b.scrape(`tgad_notify_taken_total{notify="pager"}`) < 2; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it is not counted")
-		}
-	}
+	b.counted(2)
 	for range 100 {
 		raw, err := os.ReadFile(filepath.Join(b.data, "notify", "pager"))
 		if err == nil && strings.Count(string(raw), `"told"`) == 3 {
