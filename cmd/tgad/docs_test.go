@@ -162,6 +162,8 @@ var ranElsewhere = map[string]string{
 	"tgad unfreeze":                   "backup.txtar",
 	"tgad config check tgad.toml":     "hangup.txtar",
 	"tgad reload":                     "hangup.txtar",
+	"tgad notify":                     "TestHintsOfANoticeWork",
+	"tgad notify --test":              "TestHintsOfANoticeWork",
 	"tgad index":                      "index.txtar",
 	"tgad restore":                    "backup.txtar",
 	"tgad pg":                         "pg.txtar",

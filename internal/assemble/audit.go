@@ -1,6 +1,7 @@
 package assemble
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -58,10 +59,14 @@ func auditSink(c *config.Config, a *config.Audit, store string, clock func() tim
 		network, address := a.Syslog()
 		return &deliver.Syslog{Network: network, Address: address, TLS: trusted}, nil
 	default:
-		w := deliver.Webhook{ID: a.ID, URL: a.URL, SecretFile: c.Path(a.SecretFile), HeadersFile: c.Path(a.HeadersFile), Format: a.Format, Clock: clock}
-		if _, err := deliver.Secrets(w.SecretFile); err != nil {
-			return nil, err // said now, and not when the first record comes
-		}
-		return deliver.NewWebhook(w, trusted), nil
+		return webhook(deliver.Webhook{ID: a.ID, URL: a.URL, SecretFile: c.Path(a.SecretFile), HeadersFile: c.Path(a.HeadersFile), Format: a.Format, Clock: clock}, trusted)
 	}
+}
+
+// webhook makes a webhook whose secrets are there: said now, and not when the first message comes.
+func webhook(w deliver.Webhook, trusted *tls.Config) (*deliver.Webhook, error) {
+	if _, err := deliver.Secrets(w.SecretFile); err != nil {
+		return nil, err
+	}
+	return deliver.NewWebhook(w, trusted), nil
 }

@@ -178,6 +178,27 @@ func (b *Browser) Loaded() {
 	b.Until(time.Minute, "the page loads", `document.readyState === "complete" && location.href !== "about:blank"`)
 }
 
+// Grant lets the pages of an origin do what a person is asked about, as "notifications".
+func (b *Browser) Grant(origin string, permissions ...string) {
+	b.Helper()
+	b.whole("Browser.grantPermissions", map[string]any{"origin": origin, "permissions": permissions})
+}
+
+// Hide opens another page in front of this one.
+func (b *Browser) Hide() {
+	b.Helper()
+	b.whole("Target.createTarget", map[string]any{"url": "about:blank"})
+	b.Until(time.Minute, "the page is hidden", "document.hidden")
+}
+
+// whole has the browser do something that is not of its page.
+func (b *Browser) whole(method string, params map[string]any) {
+	b.Helper()
+	defer func(page string) { b.session = page }(b.session)
+	b.session = ""
+	b.Do(method, params)
+}
+
 // Screen sets the size of the page, in pixels, and whether it is to be dark.
 func (b *Browser) Screen(width, height int, dark bool) {
 	b.Helper()

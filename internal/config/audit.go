@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"net/url"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -59,20 +58,14 @@ var auditOnly = map[string][]string{
 	"address": {Syslog}, "url": {Webhook}, "secret_file": {Webhook}, "headers_file": {Webhook}, "ca_file": {Syslog, Webhook},
 }
 
-// auditID is what names a file and a label.
-var auditID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+// receiverID is what names a file and a label.
+var receiverID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 func (c *Config) checkAudits(r *report) {
 	ids, paths := map[string]bool{}, map[string]bool{}
 	for i := range c.Audits {
 		a, at := &c.Audits[i], fmt.Sprintf("audit.%d", i)
-		if !auditID.MatchString(a.ID) {
-			r.add(at+".id", "%.80q: want 1 to 64 letters, digits, - and _", a.ID)
-		}
-		if ids[a.ID] {
-			r.add(at+".id", "%q is the id of another one too: each has a cursor of its own", a.ID)
-		}
-		ids[a.ID] = true
+		r.receiver(at, a.ID, ids, "its cursor")
 		if p := filepath.Clean(a.Path); a.Path != "" && paths[p] {
 			r.add(at+".path", "another one writes this file")
 		} else {
@@ -112,13 +105,7 @@ func (a *Audit) check(r *report, at string) {
 			r.add(at+".ca_file", "it belongs to an address tls://")
 		}
 	case Webhook:
-		u, err := url.Parse(a.URL)
-		if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u)) || u.User != nil {
-			r.add(at+".url", "want https://host/path, or http:// of this machine, without a password") // not repeated: a query may be a secret
-		}
-		if a.SecretFile == "" {
-			r.add(at+".secret_file", "type webhook needs it: a message that is not signed proves nothing to its receiver")
-		}
+		r.webhook(at, a.URL, a.SecretFile)
 	}
 }
 

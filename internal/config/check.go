@@ -32,6 +32,7 @@ func (c *Config) check(r *report, b Builder) {
 	c.Evidence.check(r, b)
 	c.Retention.check(r, &c.Store)
 	c.checkAudits(r)
+	c.checkNotify(r)
 	c.Limits.check(r)
 	servers := map[string]*Server{}
 	for i := range c.Servers {

@@ -22,6 +22,7 @@ type Config struct {
 	Evidence   Evidence   `toml:"evidence"`
 	Retention  Retention  `toml:"retention"`
 	Audits     []Audit    `toml:"audit"`
+	Notify     []Notify   `toml:"notify"`
 	Redaction  Redaction  `toml:"redaction"`
 	Socket     Socket     `toml:"socket"`
 	Limits     Limits     `toml:"limits"`
@@ -278,6 +279,9 @@ func (c *Config) fill() {
 	}
 	for i := range c.Audits {
 		c.Audits[i].fill()
+	}
+	for i := range c.Notify {
+		c.Notify[i].fill()
 	}
 	c.Capability.fill()
 }

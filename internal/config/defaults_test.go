@@ -99,7 +99,7 @@ var quoted = map[string][2]string{
 
 // TestDefaultsAreReal: what the table says of a default is what the code does.
 func TestDefaultsAreReal(t *testing.T) {
-	filled, err := config.Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\n[[audit]]\nid=\"a\"\ntype=\"file\"\npath=\"/a\"\n[[role]]\nuid=[0]\nverbs=[\"read\"]\n[capability]\nkey_file=\"k\"\n"), nil)
+	filled, err := config.Parse("", []byte("[[server]]\nid=\"s\"\ntype=\"external\"\n[[tool]]\nserver=\"s\"\nname=\"t\"\n[[audit]]\nid=\"a\"\ntype=\"file\"\npath=\"/a\"\n[[notify]]\nid=\"n\"\ntype=\"command\"\ncommand=[\"c\"]\n[[role]]\nuid=[0]\nverbs=[\"read\"]\n[capability]\nkey_file=\"k\"\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func formOf(t reflect.Type) string {
 
 // typesOf are the types that a key belongs to, nil where it belongs to all.
 func typesOf(path string) []string {
-	for prefix, table := range map[string]map[string][]string{"server.": only, "verifier.": verifierOnly, "prober.": proberOnly, "audit.": auditOnly} {
+	for prefix, table := range map[string]map[string][]string{"server.": only, "verifier.": verifierOnly, "prober.": proberOnly, "audit.": auditOnly, "notify.": notifyKeys} {
 		if key, ok := strings.CutPrefix(path, prefix); ok {
 			return slices.Clone(table[key])
 		}

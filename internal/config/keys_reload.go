@@ -24,6 +24,7 @@ var reloadRows = map[string]string{
 	"keyring":   ReloadRestart,
 	"evidence":  ReloadRestart,
 	"audit":     ReloadRestart,
+	"notify":    ReloadApplies,
 	"redaction": ReloadRestart,
 	"retention": ReloadApplies,
 	"socket":    ReloadRestart,

@@ -136,6 +136,11 @@ archive = "`+filepath.Join(t.TempDir(), "archive")+`"
 [[retention.rule]]
 server = "nobody's"
 erase_after = "1h"
+[[notify]]
+id = "nobody"
+type = "command"
+command = ["/nonexistent"]
+after = "1ms"
 [[rule]]
 tool = "ask_people"
 decision = "NEEDS_APPROVAL"
@@ -346,6 +351,8 @@ decision = "APPROVE"
 	refused(c.Unfreeze(ctx, true), tga.ValidationError)
 	refused(c.EndQuarantine(ctx), tga.ValidationError)
 	_, err = client.Reload(ctx, c)
+	must(err)
+	_, err = client.Notify(ctx, c, true)
 	must(err)
 	must(c.Live(ctx))
 	must(c.Healthy(ctx))

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tgad/tgad/internal/audit/deliver"
+	"github.com/tgad/tgad/internal/notice"
 )
 
 // labelled is one row of what is collected with a label: a name of the configuration, so that no caller
@@ -28,10 +29,22 @@ func ofAudits(of func(deliver.Stats) uint64) func(*Daemon, func(string, float64)
 	}
 }
 
+// ofTold reads a number of each receiver of notices.
+func ofTold(of func(notice.Stats) float64) func(*Daemon, func(string, float64)) {
+	return func(d *Daemon, put func(string, float64)) {
+		for _, s := range d.people.told().Stats() {
+			put(s.ID, of(s))
+		}
+	}
+}
+
 var labelledStats = []labelled{
 	labelledRow(prometheus.GaugeValue, "audit_lag", "audit", "Appends that an audit receiver has not taken yet.", ofAudits(func(s deliver.Stats) uint64 { return s.Lag })),
 	labelledRow(prometheus.CounterValue, "audit_records_total", "audit", "Audit records that a receiver took.", ofAudits(func(s deliver.Stats) uint64 { return s.Records })),
 	labelledRow(prometheus.CounterValue, "audit_failures_total", "audit", "Batches of audit records that a receiver did not take, or that could not be made.", ofAudits(func(s deliver.Stats) uint64 { return s.Failures })),
+	labelledRow(prometheus.CounterValue, "notify_taken_total", "notify", "Notices of what waits for people that a receiver took.", ofTold(func(s notice.Stats) float64 { return float64(s.Taken) })),
+	labelledRow(prometheus.CounterValue, "notify_failures_total", "notify", "Tries to give a receiver a notice that failed.", ofTold(func(s notice.Stats) float64 { return float64(s.Failures) })),
+	labelledRow(prometheus.GaugeValue, "notify_late_seconds", "notify", "How long a receiver has not taken the notice that it is to take, 0 where there is none.", ofTold(func(s notice.Stats) float64 { return s.Late })),
 	labelledRow(prometheus.GaugeValue, "breakers_open", "server", "Namespaces whose breaker of a tool server is open or on trial.", func(d *Daemon, put func(string, float64)) {
 		for server, n := range d.tools.Breakers() {
 			put(server, float64(n))

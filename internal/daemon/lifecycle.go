@@ -176,6 +176,10 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 		d.flush(ctx)
 		return nil, errors.Join(err, d.tools.Close())
 	}
+	if err = d.openPeople(o); err != nil {
+		d.flush(ctx)
+		return nil, errors.Join(err, d.tools.Close())
+	}
 	d.leases = newLeaseTable(d.db, func() int { return d.conf().Limits.Leases })
 	d.metrics = newMetrics(d)
 	d.mux = d.newMux()
@@ -218,6 +222,10 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 			d.timers.Go(d.retain)
 		}
 	}
+	tellers := func() {}
+	if !o.Idle {
+		tellers = d.tellPeople(s.named())
+	}
 	startCtx, stopStart := context.WithCancel(ctx)
 	started := make(chan error, 1)
 	go func() { started <- d.start(startCtx, o) }()
@@ -247,6 +255,7 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 	}
 	d.end()
 	stopStart()
+	tellers()
 	if started != nil {
 		<-started // it was told to end, and whether it came to its own is no matter now
 	}

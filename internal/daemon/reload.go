@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/notice"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -79,6 +80,12 @@ func (d *Daemon) takeConfig() (changed []string, err error) {
 	if err := c.MayFollow(was); err != nil {
 		return nil, err
 	}
+	var tellers *notice.Service
+	if !reflect.DeepEqual(was.Notify, c.Notify) {
+		if tellers, err = d.tellers(c); err != nil {
+			return nil, err
+		}
+	}
 	// The stricter of both until all else is there: a rule that is laxer now was meant to stand
 	// beside the demands of its own file.
 	d.rt.Demand(was.Approval.Self && c.Approval.Self, was.Capability.Required || c.Capability.Required)
@@ -89,6 +96,9 @@ func (d *Daemon) takeConfig() (changed []string, err error) {
 	d.rt.Demand(c.Approval.Self, c.Capability.Required)
 	d.reloads.read.Store(read.UnixMilli())
 	d.adapt(was, c)
+	if tellers != nil {
+		d.replaceTellers(tellers)
+	}
 	d.suggest()
 	return c.Changes(was), nil
 }

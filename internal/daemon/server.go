@@ -57,6 +57,7 @@ type Daemon struct {
 	gate       *gatekeeper
 	reloads    reloads
 	retaining  retaining
+	people     people
 	short      bool // the disk is below its low-water mark, of the goroutine that watches
 
 	inFlight  *places // calls per namespace, with or without somebody who waits
@@ -175,6 +176,7 @@ var routes = []route{
 	{"POST", "/v1/retention", mayAdmin, whenReady, as(operating.retain)},
 	{"POST", "/v1/unfreeze", mayAdmin, whenOpen, as(operating.unfreeze)},
 	{"POST", "/v1/end-quarantine", mayAdmin, whenReady, as(operating.endQuarantine)},
+	{"POST", "/v1/notify", mayAdmin, whenOpen, as(operating.notify)},
 	{"POST", "/v1/reload", mayAdmin, whenOpen, as(operating.reload)},
 
 	{"GET", "/livez", nil, whenOpen, (*request).isLive},

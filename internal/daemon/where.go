@@ -21,17 +21,21 @@ import (
 // A daemon that is killed leaves the file. It is believed only while the store's lock names
 // the same process.
 
+// named is the path of the socket, also where the service manager made it.
+func (s *socket) named() string {
+	if u, ok := s.Addr().(*net.UnixAddr); ok && s.path == "" {
+		return u.Name
+	}
+	return s.path
+}
+
 // nameSocket writes the file; remove takes it away again. A daemon whose file cannot be
 // written serves all the same, and is found by its socket alone.
 func (d *Daemon) nameSocket(dir string, s *socket) (remove func()) {
 	warn := func(what string, err error) {
 		d.log.Warn("the store's directory does not name the socket: --data does not find this daemon", "what", what, "error", err)
 	}
-	path := s.path
-	if u, ok := s.Addr().(*net.UnixAddr); ok && path == "" {
-		path = u.Name // the service manager made it
-	}
-	path, err := filepath.Abs(path)
+	path, err := filepath.Abs(s.named())
 	if err != nil {
 		warn("its path", err)
 		return func() {}

@@ -15,23 +15,50 @@ import (
 	"github.com/tgad/tgad/runtime/client"
 )
 
-// TestDoctorSaysThatTheClockJumped: as the daemon's metrics say it.
-func TestDoctorSaysThatTheClockJumped(t *testing.T) {
+// saying is the client of a daemon whose metrics the test sets.
+func saying(t *testing.T, metrics *string) *client.Client {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "tgad") // a short path, for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	l, err := net.Listen("unix", filepath.Join(dir, "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics := ""
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, metrics) })}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, *metrics) })}
 	go s.Serve(l)
-	defer s.Close()
+	t.Cleanup(func() { _ = s.Close() })
 	c := client.New(filepath.Join(dir, "s"), client.Options{})
-	defer c.Close()
+	t.Cleanup(c.Close)
+	return c
+}
+
+// TestDoctorSaysWhoIsNotTold: a receiver that has not taken a notice for a minute, and not one that has.
+func TestDoctorSaysWhoIsNotTold(t *testing.T) {
+	metrics := ""
+	c := saying(t, &metrics)
+	for text, want := range map[string]struct {
+		verdict Verdict
+		says    string
+	}{
+		"tgad_other 1\n": {OK, "no [[notify]]"},
+		"tgad_notify_late_seconds{notify=\"a\"} 59.9\n":                                         {OK, "1 receivers, none is late"},
+		"tgad_notify_late_seconds{notify=\"b\"} 0\ntgad_notify_late_seconds{notify=\"a\"} 60\n": {Warn, "not told of what waits: a since 1m0s"},
+		"tgad_notify_late_seconds{":                                                             {Warn, "cannot be read"},
+	} {
+		metrics = text
+		if f := told(t.Context(), c); f.Verdict != want.verdict || !strings.Contains(f.Detail, want.says) {
+			t.Errorf("%q: %+v", text, f)
+		}
+	}
+}
+
+// TestDoctorSaysThatTheClockJumped: as the daemon's metrics say it.
+func TestDoctorSaysThatTheClockJumped(t *testing.T) {
+	metrics := ""
+	c := saying(t, &metrics)
 	for _, x := range []struct {
 		jumps, by string
 		verdict   Verdict

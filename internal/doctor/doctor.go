@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tgad/tgad/engine"
@@ -27,6 +30,7 @@ func Examine(ctx context.Context, c *client.Client, socket, dir string) iter.Seq
 			func() Finding { return socketFile(socket) },
 			func() Finding { return daemon(ctx, c) },
 			func() Finding { return clock(ctx, c) },
+			func() Finding { return told(ctx, c) },
 		}
 		if dir == "" {
 			checks = append(checks, func() Finding {
@@ -97,17 +101,47 @@ func daemon(ctx context.Context, c *client.Client) Finding {
 	return f
 }
 
-// clock says whether the daemon saw the wall clock jump.
-func clock(ctx context.Context, c *client.Client) Finding {
+// metrics are the daemon's.
+func metrics(ctx context.Context, c *client.Client) (promtext.Metrics, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	raw, err := c.Metrics(ctx)
 	if err != nil {
-		return Finding{"clock", Warn, "the daemon does not say whether the clock jumped: " + err.Error(), ""}
+		return promtext.Metrics{}, err
 	}
-	m, err := promtext.Parse(raw)
+	return promtext.Parse(raw)
+}
+
+// lateNotice is for how long a receiver may not take a notice before that is a matter for somebody.
+const lateNotice = time.Minute
+
+// told says whether people are told of what waits for them.
+func told(ctx context.Context, c *client.Client) Finding {
+	m, err := metrics(ctx, c)
 	if err != nil {
-		return Finding{"clock", Warn, err.Error(), ""}
+		return Finding{"notify", Warn, "the daemon does not say whether people are told of what waits: " + err.Error(), ""}
+	}
+	late := m.By("tgad_notify_late_seconds", "notify")
+	if len(late) == 0 {
+		return Finding{"notify", OK, "nobody is told of what waits: the configuration has no [[notify]]", ""}
+	}
+	var bad []string
+	for _, id := range slices.Sorted(maps.Keys(late)) {
+		if s := time.Duration(late[id] * float64(time.Second)); s >= lateNotice {
+			bad = append(bad, fmt.Sprintf("%s since %s", id, s.Round(time.Second)))
+		}
+	}
+	if len(bad) > 0 {
+		return Finding{"notify", Warn, "not told of what waits: " + strings.Join(bad, ", "), "tgad notify says why, and tgad notify --test tries it."}
+	}
+	return Finding{"notify", OK, fmt.Sprintf("%d receivers, none is late", len(late)), ""}
+}
+
+// clock says whether the daemon saw the wall clock jump.
+func clock(ctx context.Context, c *client.Client) Finding {
+	m, err := metrics(ctx, c)
+	if err != nil {
+		return Finding{"clock", Warn, "the daemon does not say whether the clock jumped: " + err.Error(), ""}
 	}
 	jumps, err := m.Value("tgad_clock_jumps_total")
 	if err != nil {

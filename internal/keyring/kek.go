@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/secretfile"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -102,8 +103,8 @@ func (k KEK) call(verb string, in []byte) ([]byte, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, k.Command[0], append(k.Command[1:len(k.Command):len(k.Command)], verb)...)
 	cmd.WaitDelay = time.Second
-	var out, said bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &limited{&out, maxKEK + 1}, &limited{&said, 300}
+	out, said := clip.Head{Most: maxKEK + 1}, clip.Head{Most: 300}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &said
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		err = fmt.Errorf("no answer within %v", timeout)
@@ -116,15 +117,4 @@ func (k KEK) call(verb string, in []byte) ([]byte, error) {
 		return nil, tga.Errorf(tga.StoreUnavailable, "key ring: %s %s: %w", k.Command[0], verb, err)
 	}
 	return out.Bytes(), nil
-}
-
-// limited keeps the first bytes of what is written, and takes the rest for written.
-type limited struct {
-	to   *bytes.Buffer
-	most int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	l.to.Write(p[:min(len(p), max(0, l.most-l.to.Len()))])
-	return len(p), nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/tgad/tgad/internal/clip"
@@ -13,6 +12,7 @@ import (
 	"github.com/tgad/tgad/internal/mcpfront/say"
 	"github.com/tgad/tgad/internal/mcpfront/wire"
 	"github.com/tgad/tgad/internal/mcpraw"
+	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/internal/workspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
@@ -117,18 +117,12 @@ func (a *attempt) doubtWords(trace tga.ID, why string) string {
 
 // verb is a command about a trace as somebody types it.
 func (s *Shim) verb(name string, trace tga.ID, rest ...string) string {
-	return strings.TrimSpace(strings.Join(append(append([]string{"tgad", name, trace.String()}, rest...), s.opts.Find), " "))
+	return story.Verb(s.opts.Find, name, trace, rest...)
 }
 
 // doubtVerbs are the commands that look at a call in doubt and settle it.
 func (s *Shim) doubtVerbs(trace tga.ID) []string {
-	const known = "--evidence 'how you know'"
-	return []string{
-		s.verb("show", trace),
-		s.verb("resolve", trace, "--outcome ran", known),
-		s.verb("resolve", trace, "--outcome not-run", known),
-		s.verb("abandon", trace, "--reason 'why'"),
-	}
+	return story.DoubtVerbs(s.opts.Find, trace, 0)
 }
 
 // approvalWords says what a call waits for, and who may give it.
@@ -139,7 +133,7 @@ func (a *attempt) approvalWords() string {
 
 // approveVerb is the command that approves a call.
 func (s *Shim) approveVerb(trace tga.ID) string {
-	return s.verb("approve", trace, "--rationale 'why it may run'")
+	return story.ApprovalVerb(s.opts.Find, trace, tga.Digest{})
 }
 
 // refused is the end of a call that the log does not take.

@@ -70,6 +70,7 @@ func Frame(v View) []string {
 			count("tgad_open_traces"), count("tgad_calls_in_flight"), count("tgad_in_doubt"), parked, count("tgad_approvals_pending"), count("tgad_leases"), count("tgad_streams")),
 		"breakers open: "+named(now, "tgad_breakers_open", "server"),
 		"audit appends behind: "+named(now, "tgad_audit_lag", "audit"),
+		"seconds that notices are late: "+named(now, "tgad_notify_late_seconds", "notify"),
 		fmt.Sprintf("log %s   disk free %s   calls are begun down to %s", size(now.sum("tgad_log_bytes")), size(now.sum("tgad_disk_free_bytes")), size(now.sum("tgad_disk_low_water_bytes"))),
 	)
 	lines = append(lines, doubts(v, v.Height-len(lines))...)

@@ -133,6 +133,65 @@ func TestPeopleSettleInABrowser(t *testing.T) {
 	}
 }
 
+// TestHiddenInboxRaisesNotifications: once a person has pressed the bell, a doubt and a decision that come while the
+// page is hidden raise one each, also while somebody has begun to write, with the tool and nothing that the call
+// carries. What comes while the page is seen raises none, and nothing is raised twice.
+func TestHiddenInboxRaisesNotifications(t *testing.T) {
+	serial.Long(t)
+	s := seen{newStage(t, ui.Options{}), browser.New(t)}
+	s.Grant(s.at, "notifications")
+	s.Open(s.at + s.view.Login())
+	s.shows("Nothing waits for you.", "While this page is hidden")
+	// The real ones, which nobody sees here, are written down.
+	s.Value(`window.raised = []; window.Notification = class extends Notification { constructor(t, o) { super(t, o); raised.push(t + " | " + o.body) } }; 1`)
+	first := s.call("pay", "order-1", `{"card":"s3cret"}`)
+	s.shows(first.String())
+	s.Hide()
+	if n := s.Value(`raised.length`); n != 0.0 {
+		t.Errorf("%v notifications of what somebody sees", n)
+	}
+	s.call("pay", "order-2", `{"card":"s3cret"}`)
+	s.Until(20*time.Second, "a doubt raises one", `raised.join() === "tgad: A call is in doubt | shop pay"`)
+	s.Value(fmt.Sprintf(`document.getElementById("why-%s").value = "I am at it"; raised = []; 1`, first))
+	s.call("ask", "order-3", `{"card":"s3cret"}`)
+	s.Until(20*time.Second, "a decision raises one", `raised.join() === "tgad: A call waits for a decision | shop ask"`)
+	s.call("ask", "order-4", `{}`)
+	s.Until(20*time.Second, "the next one raises one, and the ones before none", `raised.length === 2`)
+	if shown := s.Value(fmt.Sprintf(`document.getElementById("why-%s").value`, first)); shown != "I am at it" {
+		t.Errorf("what was written is now %q", shown)
+	}
+	if len(s.Complaints) != 0 {
+		t.Errorf("the browser complains: %.500s", s.Complaints)
+	}
+}
+
+// TestBellAsksOnce: where nobody has said yes or no the bell is there, and asks when it is pressed.
+func TestBellAsksOnce(t *testing.T) {
+	serial.Long(t)
+	s := seen{newStage(t, ui.Options{}), browser.New(t)}
+	s.Open(s.at + s.view.Login())
+	s.shows("Nothing waits for you.")
+	if s.Value(`document.getElementById("bell").hidden`) != (s.Value(`Notification.permission`) == "denied") {
+		t.Error("the bell is there where it can do nothing, or is not where it can")
+	}
+	// This browser has nobody to ask, so somebody answers in its place.
+	s.Value(`window.asked = 0; window.say = "default"; window.Notification = class { static get permission() { return say } static async requestPermission() { asked++; say = "granted"; return say } }; ring(false); 1`)
+	if s.Value(`asked`) != 0.0 || s.Value(`document.querySelector("#bell button").hidden`) != false {
+		t.Error("it asks before anybody pressed the bell, or there is none")
+	}
+	s.Value(`document.querySelector("#bell button").click()`)
+	s.shows("While this page is hidden")
+	if s.Value(`asked`) != 1.0 || s.Value(`document.querySelector("#bell button").hidden`) != true {
+		t.Error("it did not ask once, or the bell is still there")
+	}
+	s.Value(`say = "denied"; ring(true); 1`)
+	s.shows("lets this page raise no notifications")
+	s.Value(`ring(false); 1`)
+	if s.Value(`document.getElementById("bell").hidden`) != true {
+		t.Error("who said no is told so on each page")
+	}
+}
+
 // TestLongListsDoNotHang: a list of a hundred calls and a document as long as a page shows are there in
 // the time in which a person does not look away.
 func TestLongListsDoNotHang(t *testing.T) {

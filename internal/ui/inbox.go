@@ -45,14 +45,26 @@ func (s *Server) inbox(w http.ResponseWriter, r *http.Request) {
 	if err := s.log.Ready(r.Context()); err != nil {
 		down = problem(err)
 	}
-	s.page(w, r, http.StatusOK, words.inbox, g.If(down != nil, down), body)
+	s.page(w, r, http.StatusOK, words.inbox, g.If(down != nil, down), s.bell(), body)
+}
+
+// bell asks for the browser's notifications, once a person presses it: ui.js shows it where there can be any, and
+// raises them while the page is hidden. What it says stands beside it.
+func (s *Server) bell() g.Node {
+	if s.opts.ReadOnly {
+		return g.Group{}
+	}
+	return h.P(h.ID("bell"), g.Attr("hidden"),
+		h.Data("doubt", words.newDoubt), h.Data("approval", words.newApproval), h.Data("many", words.newMany), h.Data("on", words.bellOn), h.Data("off", words.bellOff),
+		h.Button(h.Type("button"), h.Text(words.bell)), h.Text(" "), h.Span(h.Class("dim"), h.Role("status")),
+	)
 }
 
 // approval is one question, with all that it is asked about.
 func (s *Server) approval(r *http.Request, p client.Approval) g.Node {
 	asked, err := s.log.Request(r.Context(), p.TraceID)
 	if err != nil {
-		return h.Article(link(p.TraceID), problem(err))
+		return h.Article(h.Data("kind", "approval"), link(p.TraceID), problem(err))
 	}
 	yes := 0
 	var votes []g.Node
@@ -67,7 +79,7 @@ func (s *Server) approval(r *http.Request, p client.Approval) g.Node {
 	if p.Expires != 0 {
 		expires = when(p.Expires)
 	}
-	return h.Article(
+	return h.Article(h.Data("kind", "approval"),
 		h.H3(tool(asked.Request.Proposal.ToolServer, asked.Request.Proposal.ToolName)), link(p.TraceID),
 		asks(asked),
 		h.Dl(fact("asked", when(p.Since)), fact("expires", expires), fact("votes", h.Textf("%d of %d", yes, p.Required)), fact("what is asked", h.Text(p.Kind)), fact("why", text(p.Why))),
@@ -86,7 +98,7 @@ func (s *Server) doubt(r *http.Request, t client.OpenTrace) g.Node {
 	if asked, err := s.log.Request(r.Context(), t.TraceID); err == nil {
 		args = asks(asked)
 	}
-	return h.Article(
+	return h.Article(h.Data("kind", "doubt"),
 		h.H3(tool(t.ToolServer, t.ToolName)), link(t.TraceID),
 		h.P(text(clause(d.Cause, "It may have run, and no answer is on record"))), args,
 		h.Dl(

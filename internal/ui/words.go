@@ -14,6 +14,7 @@ var words = struct {
 	unchanged, nothingUndone, rollback                            string
 	store, lookAgain, noneYet, unsigned, notVerified              string
 	many, fill, somebodyFirst                                     string
+	bell, bellOn, bellOff, newDoubt, newApproval, newMany         string
 }{
 	foreignHost: "This address is not this machine's. Open the link that tgad ui printed.",
 	foreignSite: "Another site sent this request. It was refused, and nothing was done.",
@@ -67,6 +68,13 @@ var words = struct {
 	many:          "Settle many at once",
 	fill:          "In the reason, {key} and {trace} stand for those of each call. Nothing is done before you press a button below.",
 	somebodyFirst: "Where somebody else was first, what is recorded stands, and nothing was done twice.",
+
+	bell:        "Notify me",
+	bellOn:      "While this page is hidden, your browser says so when something new waits.",
+	bellOff:     "Your browser lets this page raise no notifications. Its settings for this address say so.",
+	newDoubt:    "A call is in doubt",
+	newApproval: "A call waits for a decision",
+	newMany:     "new matters wait for you",
 
 	whatHappened: "What happened to it?",
 	atWork:       "Its executor may still be about to send it. Whether it ran is not certain before its time is over.",

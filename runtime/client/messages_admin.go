@@ -85,6 +85,28 @@ type Health struct {
 	Detail string `json:"detail,omitempty"`
 }
 
+// NotifyRequest asks who is told of what waits for people: POST /v1/notify.
+type NotifyRequest struct {
+	Test bool `json:"test,omitempty"` // give each of them a notice that says it is a test
+}
+
+// Notified says who is told, in the order of the configuration.
+type Notified struct {
+	Receivers []NotifyReceiver `json:"receivers"`
+}
+
+// NotifyReceiver is one that is told.
+type NotifyReceiver struct {
+	ID       string     `json:"id"`
+	Type     string     `json:"type"`
+	Taken    uint64     `json:"taken"`             // notices since the daemon began
+	Failures uint64     `json:"failures"`          // tries to give it one that failed
+	Last     tga.Millis `json:"last,omitempty"`    // when it took the newest
+	LateMS   int64      `json:"late_ms"`           // for how long it has not taken what it is to be told
+	Trouble  string     `json:"trouble,omitempty"` // why it did not take that
+	Failed   string     `json:"failed,omitempty"`  // why it did not take the test
+}
+
 // Reloaded says which keys of the daemon's configuration have other values now: POST /v1/reload.
 type Reloaded struct {
 	Changed []string `json:"changed"` // as docs/CONFIG.md names them

@@ -20,7 +20,7 @@ import (
 )
 
 // Webhook is a sink that posts each batch, signed as Standard Webhooks has it. A batch is taken when the
-// answer has a status of 200 to 299.
+// answer has a status of 200 to 299. Who has messages of another kind uses [Webhook.Post] alone.
 type Webhook struct {
 	ID          string // begins the id of a message
 	URL         string
@@ -51,6 +51,12 @@ func (w *Webhook) Close() error {
 // Put implements [Sink].
 func (w *Webhook) Put(ctx context.Context, b *Batch) error {
 	kind, body := w.body(b)
+	return w.Post(ctx, fmt.Sprintf("%s-%d-%d", w.ID, b.After, b.Last), kind, body)
+}
+
+// Post posts a signed message with an id. It returns nil once the receiver has taken it. It may be called
+// by several goroutines.
+func (w *Webhook) Post(ctx context.Context, id, kind string, body []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
 	if err != nil {
 		return withoutURL(err)
@@ -66,7 +72,7 @@ func (w *Webhook) Put(ctx context.Context, b *Batch) error {
 	if err != nil {
 		return err
 	}
-	id, at := fmt.Sprintf("%s-%d-%d", w.ID, b.After, b.Last), strconv.FormatInt(w.Clock().Unix(), 10)
+	at := strconv.FormatInt(w.Clock().Unix(), 10)
 	req.Header.Set("Content-Type", kind)
 	req.Header.Set("User-Agent", "tgad")
 	req.Header.Set("Webhook-Id", id)

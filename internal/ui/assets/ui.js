@@ -3,7 +3,46 @@
 document.addEventListener("htmx:beforeRequest", (event) => {
   const busy = document.activeElement?.closest("#inbox") ||
     [...document.querySelectorAll("#inbox input[name=why]")].some((i) => i.value !== "");
-  if (event.target.id === "inbox" && busy) event.preventDefault();
+  if (event.target.id !== "inbox" || !busy) return;
+  event.preventDefault();
+  if (document.hidden) lookAside();
+});
+
+// What waits is remembered by its kind and call. What comes while the page is hidden raises a notification, one for
+// all that came at once. It names a tool and no more: others may see the screen.
+const waits = (root) => new Map([...root.querySelectorAll("#inbox article[data-kind]")].map((a) =>
+  [a.dataset.kind + a.querySelector("a.id")?.getAttribute("href"), a]));
+let known = null;
+function look(root) {
+  const bell = document.getElementById("bell"), now = waits(root);
+  const came = known === null ? [] : [...now].filter(([name]) => !known.has(name)).map(([, article]) => article);
+  known = new Set(now.keys());
+  if (!bell || !document.hidden || came.length === 0 || !("Notification" in window) || Notification.permission !== "granted") return;
+  const title = came.length === 1 ? bell.dataset[came[0].dataset.kind] : came.length + " " + bell.dataset.many;
+  const tools = new Set(came.map((a) => a.querySelector("h3")?.textContent ?? ""));
+  const raised = new Notification("tgad: " + title, { tag: "tgad", renotify: true, body: [...tools].slice(0, 3).join(", ") });
+  raised.onclick = () => { window.focus(); raised.close(); };
+}
+
+// lookAside reads what waits without making the page anew.
+async function lookAside() {
+  const answer = await fetch("/", { credentials: "same-origin" }).catch(() => null);
+  if (answer?.ok) look(new DOMParser().parseFromString(await answer.text(), "text/html"));
+}
+
+// The bell is there where a person can still say yes or no.
+function ring(asked) {
+  const bell = document.getElementById("bell");
+  if (!bell || !("Notification" in window)) return;
+  const say = Notification.permission, button = bell.querySelector("button");
+  bell.hidden = say === "denied" && !asked;
+  button.hidden = say !== "default";
+  bell.querySelector("span").textContent = say === "granted" ? bell.dataset.on : say === "denied" ? bell.dataset.off : "";
+}
+document.addEventListener("click", async (event) => {
+  if (!event.target.closest("#bell button")) return;
+  await Notification.requestPermission();
+  ring(true);
 });
 
 // Times are shown as ages, with the exact one beside.
@@ -105,6 +144,6 @@ document.addEventListener("keydown", (event) => {
   all[at]?.scrollIntoView({ block: "nearest" });
 });
 
-document.addEventListener("DOMContentLoaded", ages);
-document.addEventListener("htmx:afterSettle", () => { ages(); choose(); });
+document.addEventListener("DOMContentLoaded", () => { ages(); look(document); ring(false); });
+document.addEventListener("htmx:afterSettle", () => { ages(); choose(); look(document); });
 setInterval(ages, 5000);

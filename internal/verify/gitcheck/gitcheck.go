@@ -25,7 +25,6 @@
 package gitcheck
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +35,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/verify"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -220,33 +220,17 @@ func (l *look) git(ctx context.Context, stdin string, args ...string) (string, e
 	}
 	cmd.Dir = "/"
 	cmd.Stdin = strings.NewReader(stdin)
-	var out, complaint limited
+	out, complaint := clip.Head{Most: verify.MaxBody}, clip.Head{Most: verify.MaxBody}
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	cmd.WaitDelay = time.Second // for a descendant that keeps a pipe open
 	err := cmd.Run()
 	switch {
 	case ctx.Err() != nil:
 		return "", verify.Transient(fmt.Errorf("git %s: %w", args[0], context.Cause(ctx)))
-	case err != nil || complaint.kept.Len() > 0:
-		return "", verify.Transient(fmt.Errorf("git %s: %w", args[0], errors.Join(err, fmt.Errorf("%.300s", complaint.kept.String()))))
-	case out.over:
+	case err != nil || len(complaint.Bytes()) > 0:
+		return "", verify.Transient(fmt.Errorf("git %s: %w", args[0], errors.Join(err, fmt.Errorf("%.300s", complaint.String()))))
+	case out.Over:
 		return "", fmt.Errorf("git %s: more than %d bytes", args[0], verify.MaxBody)
 	}
-	return strings.TrimSuffix(out.kept.String(), "\n"), nil
-}
-
-// limited keeps the first bytes and takes the rest: a command that writes on does not
-// block. The buffer is no embedded one: its ReadFrom would be taken in place of Write.
-type limited struct {
-	kept bytes.Buffer
-	over bool
-}
-
-func (l *limited) Write(b []byte) (int, error) {
-	if room := verify.MaxBody - l.kept.Len(); len(b) > room {
-		l.over = true
-		l.kept.Write(b[:room])
-		return len(b), nil
-	}
-	return l.kept.Write(b)
+	return strings.TrimSuffix(out.String(), "\n"), nil
 }

@@ -1,0 +1,246 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/clip"
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/internal/notice"
+	"github.com/tgad/tgad/internal/story"
+	"github.com/tgad/tgad/runtime"
+	"github.com/tgad/tgad/runtime/client"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// people is who is told of what waits for people, by the configuration that holds.
+type people struct {
+	data string // directory of the store
+	find string // the flags by which a command finds the daemon
+
+	mu      sync.Mutex
+	service *notice.Service
+	ctx     context.Context // nil before the daemon serves, and after it
+	stop    func()          // of the service that runs; nil = none does
+}
+
+// openPeople makes ready who is to be told. Nobody is told before the daemon serves.
+func (d *Daemon) openPeople(o Options) (err error) {
+	d.people.data = o.Data
+	d.people.service, err = d.tellers(o.Config)
+	return err
+}
+
+// tellers makes the service that a configuration describes. What it cannot make is refused now.
+func (d *Daemon) tellers(c *config.Config) (*notice.Service, error) {
+	var all []notice.Receiver
+	if !d.atRest && d.can.archive != nil {
+		var err error
+		if all, err = assemble.Notify(c, d.people.data, d.clock, d.log); err != nil {
+			return nil, err
+		}
+	}
+	return notice.New(waiting{d}, all, d.clock, d.log), nil
+}
+
+// tellPeople tells until the daemon drains or stop is called.
+func (d *Daemon) tellPeople(socket string) (stop func()) {
+	p := &d.people
+	if path, err := filepath.Abs(socket); err == nil {
+		socket = path // else it is good in the daemon's own directory
+	}
+	p.find = "--socket " + clip.ShellWord(socket)
+	ctx, end := d.untilDrain()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ctx = ctx
+	d.runTellers()
+	return func() {
+		end()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.stop()
+		p.ctx = nil
+	}
+}
+
+// runTellers runs the service that there is. Who calls it has the lock.
+func (d *Daemon) runTellers() {
+	ctx, end := context.WithCancel(d.people.ctx)
+	service, ended := d.people.service, make(chan struct{})
+	go func() {
+		defer close(ended)
+		if !d.awaitClassified(ctx) {
+			return
+		}
+		if err := service.Run(ctx); err != nil {
+			d.log.Warn("a receiver of notices was not closed", "error", err)
+		}
+	}()
+	d.people.stop = func() {
+		end()
+		<-ended
+	}
+}
+
+// replaceTellers has another service tell people, where one does.
+func (d *Daemon) replaceTellers(next *notice.Service) {
+	p := &d.people
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.service = next
+	if p.ctx != nil {
+		p.stop()
+		d.runTellers()
+	}
+}
+
+// told returns the service that tells people now.
+func (p *people) told() *notice.Service {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.service
+}
+
+// waiting is what waits for people at a daemon: the whole store, for only the operator's file says who is told.
+type waiting struct{ d *Daemon }
+
+// Waiting implements [notice.World].
+func (w waiting) Waiting(ctx context.Context) (all []notice.Matter, err error) {
+	open, err := w.d.rt.Classify(ctx)
+	if err != nil {
+		return nil, err
+	}
+	asked, err := w.d.rt.Approvals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if why := w.d.db.Stats().Frozen; why != "" {
+		all = append(all, notice.Matter{Kind: config.OnFrozen, Cause: why})
+	}
+	byTrace := make(map[tga.ID]*runtime.Classified, len(open))
+	for i := range open {
+		c := &open[i]
+		byTrace[c.TraceID] = c
+		m := notice.Matter{TraceID: c.TraceID, Namespace: c.Namespace, Server: c.Server, Tool: c.Tool, Key: c.Key, Since: c.Since, Known: c}
+		switch {
+		case c.Err != nil:
+			m.Kind, m.Cause = config.OnQuarantined, c.Err.Error()
+		case c.InDoubt:
+			m.Kind, m.Since, m.Attempts = config.OnDoubt, c.Record.Attempts.Newest, c.Record.Attempts.Count
+		default:
+			continue
+		}
+		all = append(all, m)
+	}
+	for _, a := range asked {
+		m := notice.Matter{Kind: config.OnApproval, TraceID: a.TraceID, Since: a.Since, Expires: a.Expires, Cause: a.Why, About: a.About().String(), Known: a.About()}
+		if c := byTrace[a.TraceID]; c != nil {
+			m.Namespace, m.Server, m.Tool, m.Key = c.Namespace, c.Server, c.Tool, c.Key
+		} else if err := w.describe(ctx, &m); err != nil {
+			return nil, err // of a finished trace, whose record is asked about
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// describe fills in whose call a matter is about.
+func (w waiting) describe(ctx context.Context, m *notice.Matter) error {
+	t, err := w.d.db.Load(ctx, m.TraceID)
+	if err != nil {
+		return err
+	}
+	m.Namespace, m.State = t.Namespace, t.Head.State.String()
+	if t.Request != nil {
+		p := t.Request.Request.Proposal
+		m.Server, m.Tool, m.Key = p.ToolServer, p.ToolName, story.Key(t)
+	}
+	switch {
+	case t.Effect != nil && t.Effect.Meta.String(tga.MetaResolver) != "":
+		m.Cause = "settled by " + t.Effect.Meta.String(tga.MetaResolver)
+	case t.Decision != nil && m.Kind == config.OnApproval && t.Decision.Meta.String(runtime.MetaApprovers) != "":
+		m.Cause = "decided by " + t.Decision.Meta.String(runtime.MetaApprovers)
+	}
+	return nil
+}
+
+// Complete implements [notice.World].
+func (w waiting) Complete(ctx context.Context, m *notice.Matter) error {
+	find := w.d.people.find
+	switch m.Kind {
+	case config.OnFrozen:
+		m.Commands = []string{"tgad verify " + find}
+	case config.OnQuarantined:
+		m.Commands = []string{story.Verb(find, "verify", m.TraceID)}
+	case config.OnApproval:
+		about, _ := m.Known.(tga.Digest)
+		m.Commands = []string{story.Verb(find, "show", m.TraceID), story.ApprovalVerb(find, m.TraceID, about), story.Verb(find, "deny", m.TraceID, "--rationale 'why it may not run'")}
+	case config.OnDoubt:
+		m.Commands = story.DoubtVerbs(find, m.TraceID, m.Attempts)
+		t, err := w.d.db.Load(ctx, m.TraceID)
+		if err != nil {
+			return err
+		}
+		if c, ok := m.Known.(*runtime.Classified); ok && t.Call != nil {
+			licence, _ := w.d.next(t, *c)
+			m.Licence = licence.Kind.String()
+		}
+		m.Cause = runtime.DoubtCause(t)
+	}
+	return nil
+}
+
+// Fate implements [notice.World].
+func (w waiting) Fate(ctx context.Context, m *notice.Matter) (notice.Fate, error) {
+	if m.Kind == config.OnFrozen {
+		return notice.Settled, nil
+	}
+	err := w.describe(ctx, m)
+	switch {
+	case errors.Is(err, tga.NotFound):
+		return notice.Settled, nil // erased, or of another store
+	case err != nil:
+		return notice.Open, err
+	case m.Kind == config.OnApproval && m.State == tga.Pending.String():
+		return notice.Replaced, nil
+	case m.Kind == config.OnDoubt && m.State == tga.Executing.String():
+		return notice.Open, nil // it is sent again
+	}
+	return notice.Settled, nil
+}
+
+// Lists implements [notice.World].
+func (w waiting) Lists() []string {
+	return []string{"tgad in-doubt " + w.d.people.find, "tgad approvals " + w.d.people.find}
+}
+
+// notify says who is told of what waits for people, and with Test gives each a notice that says it is a test.
+func (q operating) notify() (any, error) {
+	var m client.NotifyRequest
+	if err := q.decode(&m); err != nil {
+		return nil, err
+	}
+	if err := q.everything("tell people"); err != nil {
+		return nil, err
+	}
+	return run(q.request, "", func(ctx context.Context) (client.Notified, error) {
+		service := q.d.people.told()
+		var failed []error
+		if m.Test {
+			failed = service.Test(ctx, q.peer.name())
+		}
+		all := client.Notified{Receivers: []client.NotifyReceiver{}}
+		for i, s := range service.Stats() {
+			r := client.NotifyReceiver{ID: s.ID, Type: s.Type, Taken: s.Taken, Failures: s.Failures, Last: s.Last, LateMS: int64(s.Late * 1000), Trouble: s.Trouble}
+			if m.Test && failed[i] != nil {
+				r.Failed = failed[i].Error()
+			}
+			all.Receivers = append(all.Receivers, r)
+		}
+		return all, nil
+	})
+}

@@ -1,0 +1,76 @@
+package notice
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/tgad/tgad/internal/evidence/checkpoint"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// book is what is remembered of one receiver, in a file. It names traces and no more: what they are about is
+// in the store.
+type book struct {
+	Matters map[string]*entry `json:"matters"`
+	Told    tga.Millis        `json:"told,omitempty"` // when the newest notice was taken
+}
+
+// entry is what is remembered of a matter.
+type entry struct {
+	First tga.Millis `json:"first"`           // when it was seen first
+	Told  tga.Millis `json:"told,omitempty"`  // when it was told the last time; 0 = it was not
+	Times int        `json:"times,omitempty"` // how often it was told
+}
+
+// matterOf reads [Matter.id] back.
+func matterOf(id string) (Matter, error) {
+	part := append(strings.SplitN(id, " ", 3), "", "")
+	trace, err := hex.DecodeString(part[1])
+	if err != nil || len(trace) != len(tga.ID{}) {
+		return Matter{}, fmt.Errorf("%.100q is no matter", id)
+	}
+	return Matter{Kind: part[0], TraceID: tga.ID(trace), About: part[2]}, nil
+}
+
+// openBook reads a book; where there is none it is empty.
+func openBook(path string) (*book, error) {
+	b := &book{Matters: map[string]*entry{}}
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return b, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, b)
+	}
+	for id, e := range b.Matters {
+		if _, bad := matterOf(id); bad != nil {
+			err = errors.Join(err, bad)
+		} else if e == nil {
+			err = errors.Join(err, fmt.Errorf("nothing is known of %s", id))
+		}
+	}
+	if err != nil {
+		return &book{Matters: map[string]*entry{}}, err
+	}
+	if b.Matters == nil {
+		b.Matters = map[string]*entry{}
+	}
+	return b, nil
+}
+
+// save writes the book down, so that a crash leaves the old or the new one.
+func (b *book) save(path string) error {
+	raw, err := json.Marshal(b)
+	if err == nil {
+		err = checkpoint.Replace(checkpoint.Disk, path, append(raw, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("what was told is not kept: %w", err)
+	}
+	return nil
+}

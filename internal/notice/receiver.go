@@ -1,0 +1,292 @@
+package notice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tgad/tgad/internal/clock"
+	"github.com/tgad/tgad/internal/config"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Sink takes notices. It may be called by two goroutines, of which one tests it.
+type Sink interface {
+	// Put returns nil once the notice is taken.
+	Put(ctx context.Context, n *Notice) error
+	// Close is called once nothing more is put.
+	Close() error
+}
+
+// Receiver is one that is to be told.
+type Receiver struct {
+	Conf config.Notify
+	Sink Sink
+	Book string // path of the file that says what it was told
+}
+
+// Times of a receiver.
+const (
+	firstPause = time.Second     // after an error; doubled for each further one
+	mostPause  = time.Minute     // of those
+	saveEvery  = 5 * time.Second // between two writes of what is only seen and not told
+	mostFates  = 500             // matters whose fate is asked for at once
+)
+
+// receiver tells one receiver. Its step is called by one goroutine.
+type receiver struct {
+	conf  config.Notify
+	sink  Sink
+	path  string
+	world World
+	clock *clock.Clock
+	host  string
+	say   *slog.Logger
+
+	book  *book
+	dirty bool      // the file says something else
+	saved time.Time // when it was tried to write it
+	retry time.Time // not before then, after an error
+	pause time.Duration
+
+	mu     sync.Mutex
+	stats  Stats
+	trying time.Time // since when something is to be told that was not taken; zero = nothing is
+}
+
+// Stats are what is known of a receiver.
+type Stats struct {
+	ID, Type string
+	Taken    uint64     // notices since the process began
+	Failures uint64     // of tries to give it one
+	Late     float64    // for how many seconds it has not taken what it is to be told
+	Last     tga.Millis // when it took the newest; 0 = it took none
+	Trouble  string     // why it did not take the one that it is to take; "" = none
+}
+
+// wants says whether the receiver is told of a matter.
+func (r *receiver) wants(m *Matter) bool {
+	on := false
+	for _, kind := range r.conf.On {
+		on = on || kind == m.Kind
+	}
+	c := &r.conf
+	return on && (m.TraceID.IsZero() || (c.Namespace == "" || c.Namespace == m.Namespace) && (c.Server == "" || c.Server == m.Server) && (c.Tool == "" || c.Tool == m.Tool))
+}
+
+// passed is the time since a moment that the book has, whatever was done to the wall clock meanwhile.
+func (r *receiver) passed(since tga.Millis) time.Duration { return r.clock.Certain(since.Time()) }
+
+// open reads the book. One that cannot be read is begun anew: everything is told again.
+func (r *receiver) open() {
+	var err error
+	if r.book, err = openBook(r.path); err != nil {
+		r.say.Warn("what the receiver was told cannot be read: it is told of everything again", "error", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Last = r.book.Told
+}
+
+// step compares what waits with what was told, and tells what is due.
+func (r *receiver) step(ctx context.Context, all []Matter) {
+	due, waiting, err := r.compare(ctx, all)
+	pausing := r.book.Told != 0 && r.passed(r.book.Told) < r.conf.Pause.D || time.Now().Before(r.retry)
+	tell := len(due) > 0 && !pausing
+	if r.dirty && (tell || time.Since(r.saved) >= saveEvery) {
+		err = errors.Join(err, r.save())
+	}
+	if tell {
+		n, failed := r.tell(ctx, due, waiting)
+		if failed == nil {
+			// Only now: the book says what was taken, and never what is about to be.
+			r.mark(due, n)
+			failed = r.save()
+		}
+		err = errors.Join(err, failed)
+	} else if len(due) == 0 {
+		r.idle()
+	}
+	if ctx.Err() == nil && (err != nil || !pausing) {
+		r.log(err) // where it was tried, or had nothing to do
+	}
+}
+
+// compare brings the book up to what waits, and returns what is due, and how much waits by kind.
+func (r *receiver) compare(ctx context.Context, all []Matter) (due []told, waiting map[string]int, err error) {
+	now := tga.MillisOf(r.clock.Now())
+	waiting = map[string]int{}
+	there := make(map[string]bool, len(all)) // true: and the receiver is told of it
+	for i := range all {
+		m, id := &all[i], all[i].id()
+		if there[id] = r.wants(m); !there[id] {
+			continue
+		}
+		waiting[m.Kind]++
+		e := r.book.Matters[id]
+		if e == nil {
+			e = &entry{First: now}
+			r.book.Matters[id], r.dirty = e, true
+		}
+		t := told{*m, e}
+		switch {
+		case e.Told == 0 && r.passed(e.First) >= r.conf.After.D:
+			t.Event = isNew
+		case e.Told != 0 && r.conf.Every.D > 0 && r.passed(e.Told) >= r.conf.Every.D:
+			t.Event = isAgain
+		default:
+			continue
+		}
+		due = append(due, t)
+	}
+	asked := 0
+	for id, e := range r.book.Matters {
+		wanted, here := there[id]
+		if here && wanted {
+			continue
+		}
+		if here || e.Told == 0 {
+			r.forget(id)
+			continue
+		}
+		if asked++; asked > mostFates {
+			break
+		}
+		m, bad := matterOf(id)
+		if bad != nil {
+			return due, waiting, bad // openBook lets none in
+		}
+		m.Event = isResolved
+		fate, bad := r.world.Fate(ctx, &m)
+		switch {
+		case bad != nil:
+			err = bad
+		case fate == Settled && r.conf.Resolved:
+			due = append(due, told{m, e})
+		case fate != Open:
+			r.forget(id)
+		}
+	}
+	return due, waiting, err
+}
+
+func (r *receiver) forget(id string) {
+	delete(r.book.Matters, id)
+	r.dirty = true
+}
+
+// tell gives the receiver a notice of what is due.
+func (r *receiver) tell(ctx context.Context, due []told, waiting map[string]int) (*Notice, error) {
+	r.begin()
+	n, err := r.compose(ctx, due, waiting)
+	if err == nil {
+		err = r.put(ctx, n)
+	}
+	r.tried(err)
+	if err != nil {
+		r.pause = min(max(2*r.pause, firstPause), mostPause)
+		r.retry = time.Now().Add(r.pause)
+		return nil, err
+	}
+	r.pause, r.retry = 0, time.Time{}
+	return n, nil
+}
+
+// mark says in the book that what was due is told.
+func (r *receiver) mark(due []told, n *Notice) {
+	now := tga.MillisOf(r.clock.Now())
+	for i := range due {
+		if due[i].Event == isResolved {
+			r.forget(due[i].id())
+			continue
+		}
+		due[i].Told, due[i].Times = now, due[i].Times+1
+	}
+	r.book.Told, r.dirty = now, true
+	r.mu.Lock()
+	r.stats.Last = now
+	r.mu.Unlock()
+	r.say.Info("people were told of what waits for them", "id", n.ID, "new", count(n.New), "again", count(n.Again), "resolved", count(n.Resolved))
+}
+
+// put gives the receiver a notice, for so long as the configuration says.
+func (r *receiver) put(ctx context.Context, n *Notice) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.conf.Timeout.D, fmt.Errorf("it was not taken within %s", r.conf.Timeout.D))
+	defer cancel()
+	err := r.sink.Put(ctx, n)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// save writes the book. Where that fails, it is tried again: what was told is known for as long as the process
+// lives.
+func (r *receiver) save() error {
+	r.saved = time.Now()
+	if err := r.book.save(r.path); err != nil {
+		return err
+	}
+	r.dirty = false
+	return nil
+}
+
+// begin says that the receiver is to take something.
+func (r *receiver) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.trying.IsZero() {
+		r.trying = time.Now()
+	}
+}
+
+// idle says that it is to take nothing.
+func (r *receiver) idle() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trying = time.Time{}
+}
+
+// tried counts what came of a try.
+func (r *receiver) tried(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.stats.Failures++
+		return
+	}
+	r.stats.Taken, r.trying = r.stats.Taken+1, time.Time{}
+}
+
+// log says what is wrong with a receiver when that changes.
+func (r *receiver) log(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	r.mu.Lock()
+	was := r.stats.Trouble
+	r.stats.Trouble = text
+	r.mu.Unlock()
+	switch {
+	case text == was:
+	case text == "":
+		r.say.Info("people can be told again")
+	default:
+		r.say.Warn("people are not told of what waits for them", "error", text)
+	}
+}
+
+// now returns the receiver's numbers as they are now.
+func (r *receiver) now() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.stats
+	if !r.trying.IsZero() {
+		s.Late = time.Since(r.trying).Seconds()
+	}
+	return s
+}

@@ -1,0 +1,90 @@
+package notice
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tgad/tgad/internal/config"
+)
+
+// TestReceiverThatHangsHoldsUpNobody: neither the other receivers, nor the end of the service; it is shown.
+func TestReceiverThatHangsHoldsUpNobody(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	w := newWorld(t)
+	w.all = []Matter{doubt(1)}
+	conf := func(id string) config.Notify {
+		d := func(d time.Duration) config.Duration { return config.Duration{D: d} }
+		return config.Notify{ID: id, Type: "command", On: []string{config.OnDoubt}, After: d(1), Pause: d(1), Timeout: d(time.Hour), Named: 1}
+	}
+	var hangs, gave atomic.Int32
+	hanging := sinkFunc(func(ctx context.Context, _ *Notice) error {
+		hangs.Add(1)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	given := make(chan struct{}, 16)
+	giving := sinkFunc(func(context.Context, *Notice) error {
+		gave.Add(1)
+		given <- struct{}{}
+		return nil
+	})
+	dir := t.TempDir()
+	s := New(w, []Receiver{{conf("hangs"), hanging, filepath.Join(dir, "hangs")}, {conf("takes"), giving, filepath.Join(dir, "takes")}}, time.Now, slog.New(slog.DiscardHandler))
+	s.every = time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	<-given
+	for end := time.Now().Add(time.Minute); hangs.Load() == 0 || s.Stats()[0].Late == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%+v", s.Stats())
+		}
+	}
+	// A test goes beside what hangs.
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if errs := s.Test(short, "uid:7"); errs[0] == nil || errs[1] != nil {
+		t.Errorf("tests: %v", errs)
+	}
+	if got := s.Stats(); got[0].ID != "hangs" || got[0].Taken != 0 || got[1].Taken != 1 || got[1].Late != 0 {
+		t.Errorf("%+v", got)
+	}
+	// What comes while one hangs is told to the other.
+	w.mu.Lock()
+	w.all = append(w.all, doubt(2))
+	w.mu.Unlock()
+	for gave.Load() < 3 {
+		select {
+		case <-given:
+		case <-time.After(time.Minute):
+			t.Fatal("the other is told nothing more")
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if gave.Load() != 3 {
+		t.Errorf("the other was given %d notices, the test included", gave.Load())
+	}
+}
+
+// TestTimeOfANoticeIsBounded: a receiver that hangs is given up after its time, and the error says so.
+func TestTimeOfANoticeIsBounded(t *testing.T) {
+	w := newWorld(t)
+	w.r.conf.Timeout.D = time.Millisecond
+	w.r.sink = sinkFunc(func(ctx context.Context, _ *Notice) error {
+		<-ctx.Done()
+		return errors.New("the connection was closed")
+	})
+	if err := w.r.put(t.Context(), &Notice{}); err == nil || err.Error() != "it was not taken within 1ms" {
+		t.Error(err)
+	}
+}
