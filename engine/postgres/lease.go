@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,7 @@ type leases struct {
 	held map[tga.ID]hold
 	// late are leases that ended here and that the database does not know to have ended.
 	late   map[chain.Lease]int64
-	ended  chan struct{} // has a value when late has
+	ended  chan struct{} // has a value when late has, or may have
 	giving sync.Mutex    // one at a time tells the database
 	// unsure is set when the database may have forgotten what was not synced, as a release.
 	unsure atomic.Bool
@@ -351,11 +352,16 @@ func (s *Store) Release(lease chain.Lease) {
 	s.leases.mu.Lock()
 	s.leases.late[lease] = h.session
 	s.leases.mu.Unlock()
+	s.leases.look()
+	s.changed.notify(lease.TraceID)
+}
+
+// look has the database be told of releases soon.
+func (l *leases) look() {
 	select {
-	case s.leases.ended <- struct{}{}:
+	case l.ended <- struct{}{}:
 	default: // somebody will look
 	}
-	s.changed.notify(lease.TraceID)
 }
 
 // keepReleases tells the database of releases, until the store closes: that ends all leases.
@@ -368,7 +374,7 @@ func (s *Store) keepReleases() {
 		}
 		ctx, cancel := context.WithTimeout(s.health.life, s.o.Lease)
 		// Where it fails, the traces look held until it is tried again with the next renewal.
-		if err := s.giveBack(ctx); err != nil && s.health.life.Err() == nil {
+		if err := errors.Join(s.giveBack(ctx), s.sweep(ctx)); err != nil && s.health.life.Err() == nil {
 			s.log.Warn("releases have not reached the database", "error", err)
 		}
 		cancel()
