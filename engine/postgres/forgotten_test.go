@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"syscall"
 	"testing"
@@ -54,5 +55,44 @@ func TestForgottenReleaseIsMadeAgain(t *testing.T) {
 				t.Errorf("it was let go of: %v", err)
 			}
 		})
+	}
+}
+
+// TestQuestionThatComesLateHoldsNothing: the question for a lease is lost in the network and asked again. The
+// trace is let go of, and then the first question reaches the database. Another gets the trace.
+func TestQuestionThatComesLateHoldsNothing(t *testing.T) {
+	p := migrated(t)
+	w := slowWay(t, p)
+	o := postgres.Options{Lease: time.Second, Logger: slog.New(slog.DiscardHandler)}
+	a, b := open(t, fmt.Sprintf("host=%s user=owner dbname=postgres", w.dir), o), open(t, pgserver.DSN(p), o)
+	id := storetest.NewID()
+	w.mu.Lock()
+	w.keep, w.what = true, id[:]
+	w.mu.Unlock()
+	lease, err := a.Acquire(bg, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Release(lease)
+	until(t, "the release", func() bool {
+		return query(t, p, "SELECT session::text FROM tgad.heads WHERE trace = $1", [16]byte(id)) == "0"
+	})
+	w.mu.Lock()
+	for _, k := range w.kept {
+		if _, err := k.to.Write(k.data); err != nil {
+			t.Error(err)
+		}
+	}
+	w.mu.Unlock()
+	until(t, "the late grant", func() bool {
+		return query(t, p, "SELECT epoch::text FROM tgad.heads WHERE trace = $1", [16]byte(id)) != fmt.Sprint(uint64(lease.Epoch))
+	})
+	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
+	defer cancel()
+	if _, err := b.Acquire(ctx, id); err != nil {
+		t.Errorf("it was let go of: %v", err)
+	}
+	for _, k := range w.kept {
+		k.to.Close()
 	}
 }
