@@ -254,7 +254,13 @@ func (x *trial) judge() {
 			t.Errorf("%s has no answer, although all is well: %+v", keyOf(n), list[max(0, len(list)-3):])
 		}
 	}
-	late := x.judgeSends(answered)
+	late, wrong := x.judgeSends(answered)
+	for _, bad := range wrong {
+		t.Error(bad)
+	}
+	if most := x.struck.Load() / 500; int64(late) > most {
+		t.Errorf("%d sends by processes that had just woken, at most %d are taken for the window between the question and the first byte", late, most)
+	}
 	for _, bad := range x.history.disordered() {
 		t.Errorf("the answers have no order: %s", bad)
 	}
@@ -277,8 +283,7 @@ func (x *trial) judge() {
 // judgeSends looks for sends that nothing licensed. late counts those that a process made which had just
 // woken: between its question to the database and its first byte it stood still for longer than its
 // lease, the window that SEMANTICS names.
-func (x *trial) judgeSends(answered map[string]answer) (late int) {
-	t := x.t
+func (x *trial) judgeSends(answered map[string]answer) (late int, bad []string) {
 	x.tools.mu.Lock()
 	defer x.tools.mu.Unlock()
 	wrong := func(a arrival, format string, args ...any) {
@@ -286,7 +291,7 @@ func (x *trial) judgeSends(answered map[string]answer) (late int) {
 			late++
 			return
 		}
-		t.Errorf(format, args...)
+		bad = append(bad, fmt.Sprintf(format, args...))
 	}
 	for key, list := range x.tools.byKey {
 		slices.SortFunc(list, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
@@ -310,11 +315,8 @@ func (x *trial) judgeSends(answered map[string]answer) (late int) {
 	}
 	for key, a := range answered {
 		if !slices.ContainsFunc(x.tools.byKey[key], func(b arrival) bool { return b.value() == a.value && b.at < a.at }) {
-			t.Errorf("%s was answered %s, and the tool knows nothing of it: %v", key, a.value, x.tools.byKey[key])
+			bad = append(bad, fmt.Sprintf("%s was answered %s, and the tool knows nothing of it: %v", key, a.value, x.tools.byKey[key]))
 		}
 	}
-	if most := x.struck.Load() / 500; int64(late) > most {
-		t.Errorf("%d sends by processes that had just woken, at most %d are taken for the window between the question and the first byte", late, most)
-	}
-	return late
+	return late, bad
 }
