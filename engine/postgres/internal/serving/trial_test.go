@@ -176,7 +176,7 @@ func (x *trial) blowsOfServers() []blow {
 func (x *trial) lane(wg *sync.WaitGroup, id uint64, r *struck, list []blow, pause time.Duration) {
 	rng := rand.New(rand.NewPCG(x.seed, id))
 	wg.Go(func() {
-		for !x.over() {
+		for !x.over() && (x.servers.own || x.struck.Load() < int64(x.faults)) { // a slice is done soon
 			b := pick(list, rng)
 			if err := b.strike(x.t.Context(), x, r, rng); err != nil {
 				x.t.Errorf("%s: %v\n%s", b.name, err, x.servers.said())
