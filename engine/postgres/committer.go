@@ -192,7 +192,7 @@ func (c *committer) transact(g []*job) error {
 	var conn *pgxpool.Conn
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		var err error
-		if conn, err = c.s.pool.Acquire(ctx); err == nil {
+		if conn, err = c.s.connection(ctx); err == nil {
 			break
 		}
 		if ctx.Err() != nil || !passing(err) {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +28,8 @@ type database struct {
 	pool   *pgxpool.Pool
 	health health
 	line   line
+	away   atomic.Bool // no server answered who asked last for a connection
+	asks   gates[struct{}]
 	work   sync.WaitGroup // what runs beside the calls of the store
 
 	// promoted is asked before the first use of a server that has become the primary; restarted
@@ -41,6 +45,10 @@ type line struct {
 	cluster  string
 	timeline uint64
 	started  time.Time // the server, the last time that a connection was made
+
+	// checkpoint is the newest one then. A server whose processes were killed recovers, which ends with
+	// one, and was not started anew.
+	checkpoint string
 }
 
 func (d *database) configure(c *pgxpool.Config) {
@@ -50,7 +58,32 @@ func (d *database) configure(c *pgxpool.Config) {
 			conn.CustomData()[warned] = n.Message
 		}
 	}
+	c.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) (err error) {
+		neverCancel(c)
+		if d.o.Password != nil {
+			c.Password, err = d.o.Password()
+		}
+		return err
+	}
 	c.AfterConnect = d.admit
+}
+
+// neverCancel keeps a connection that is given up from telling the server to cancel what it does: the
+// driver does so on a connection of its own. A commit that waits for a standby would then end
+// without one, and everybody would see it.
+func neverCancel(c *pgx.ConnConfig) {
+	var made atomic.Bool
+	dial := c.DialFunc
+	c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if made.Load() {
+			return nil, errors.New("nothing is cancelled")
+		}
+		return dial(ctx, network, addr)
+	}
+	c.AfterConnect = func(context.Context, *pgconn.PgConn) error {
+		made.Store(true)
+		return nil
+	}
 }
 
 // warned is what a connection remembers of its last transaction: the database said something
@@ -70,12 +103,14 @@ func (d *database) admit(ctx context.Context, c *pgx.Conn) error {
 		recovery                                bool
 		wal                                     string
 		started                                 time.Time
+		checkpoint                              string
 	)
 	err := c.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('fsync'),
 		current_setting('full_page_writes'), current_setting('synchronous_commit'), current_setting('synchronous_standby_names'),
 		pg_is_in_recovery(), CASE WHEN pg_is_in_recovery() THEN '' ELSE pg_walfile_name(pg_current_wal_lsn()) END,
-		(SELECT system_identifier::text FROM pg_control_system()), pg_postmaster_start_time(), (SELECT version FROM `+schemaTable+`)`).
-		Scan(&version, &fsync, &pages, &commit, &standbys, &recovery, &wal, &cluster, &started, &schema)
+		(SELECT system_identifier::text FROM pg_control_system()), pg_postmaster_start_time(),
+		(SELECT checkpoint_lsn::text FROM pg_control_checkpoint()), (SELECT version FROM `+schemaTable+`)`).
+		Scan(&version, &fsync, &pages, &commit, &standbys, &recovery, &wal, &cluster, &started, &checkpoint, &schema)
 	var e *pgconn.PgError
 	switch {
 	case errors.As(err, &e) && e.Code == "42P01":
@@ -100,7 +135,12 @@ func (d *database) admit(ctx context.Context, c *pgx.Conn) error {
 	if err != nil {
 		return fmt.Errorf("timeline of %q: %w", wal, err)
 	}
-	return d.follows(ctx, c, cluster, timeline, started)
+	if err := d.follows(ctx, c, cluster, timeline, started, checkpoint); err != nil || standbys == "" {
+		return err
+	}
+	// A server that was started again, or whose processes were killed, shows what waited for a standby
+	// before. What this connection is shown is on a standby once a commit of its own is.
+	return d.transaction(ctx, c, func(b *pgx.Batch) { b.Queue("SELECT pg_logical_emit_message(true, 'tgad', '')") })
 }
 
 // promises refuses settings under which a commit is not as durable as this process asks.
@@ -128,7 +168,7 @@ func unfit(format string, args ...any) error {
 }
 
 // follows checks that the server goes on with the history that this process knows.
-func (d *database) follows(ctx context.Context, c *pgx.Conn, cluster string, timeline uint64, started time.Time) error {
+func (d *database) follows(ctx context.Context, c *pgx.Conn, cluster string, timeline uint64, started time.Time, checkpoint string) error {
 	d.line.mu.Lock()
 	defer d.line.mu.Unlock()
 	l := &d.line
@@ -145,17 +185,50 @@ func (d *database) follows(ctx context.Context, c *pgx.Conn, cluster string, tim
 			return err
 		}
 	}
-	if !first && (timeline != l.timeline || !started.Equal(l.started)) {
+	if !first && (timeline != l.timeline || !started.Equal(l.started) || checkpoint != l.checkpoint) {
 		d.restarted()
 	}
-	l.cluster, l.timeline, l.started = cluster, timeline, started
+	l.cluster, l.timeline, l.started, l.checkpoint = cluster, timeline, started, checkpoint
 	return nil
 }
 
 // once gives a connection to do, without a second try.
 func (d *database) once(ctx context.Context, what string, do func(context.Context, *pgxpool.Conn) error) error {
-	err := d.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return do(ctx, c) })
-	return d.failed(what, err)
+	return d.failed(what, d.with(ctx, do))
+}
+
+// with gives a connection to do.
+func (d *database) with(ctx context.Context, do func(context.Context, *pgxpool.Conn) error) error {
+	c, err := d.connection(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	return do(ctx, c)
+}
+
+// awayPause is between two questions for a connection while no server answers.
+const awayPause = 50 * time.Millisecond
+
+// connection takes one of the pool. While no server answers, one of this process asks at a time: else all who wait
+// would meet a server that starts, of every process, again and again, and keep it from starting.
+func (d *database) connection(ctx context.Context) (*pgxpool.Conn, error) {
+	away := d.away.Load()
+	if away {
+		if err := d.asks.enter(ctx, d.health.stop, struct{}{}); err != nil {
+			return nil, err
+		}
+		defer d.asks.leave(struct{}{})
+	}
+	c, err := d.pool.Acquire(ctx)
+	d.away.Store(err != nil)
+	if err != nil && away {
+		select {
+		case <-time.After(awayPause):
+		case <-d.health.stop:
+		}
+	}
+	return c, err
 }
 
 // ask gives a connection to do, which changes nothing or may be repeated, until a server answers
@@ -164,7 +237,7 @@ func (d *database) ask(ctx context.Context, what string, do func(context.Context
 	until := time.Now().Add(d.o.Patience)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		try, cancel := context.WithTimeout(ctx, d.o.Lease)
-		err := d.pool.AcquireFunc(try, func(c *pgxpool.Conn) error { return do(try, c) })
+		err := d.with(try, do)
 		cancel()
 		if err == nil || !passing(err) || ctx.Err() != nil || time.Now().After(until) {
 			if ctx.Err() != nil {

@@ -15,6 +15,8 @@
 //	                looks again
 //	   outcome      a commit whose answer was lost is looked   [Store.resolve]       TestUnknownCommitIsLookedAt
 //	                after, and kept out if it is still to come
+//	   durable      with a standby, nothing is shown that none    [database.admit]      TestWhatNoStandbyHasIsNotShown
+//	                has, unless a person cancels a wait
 //	   order        numbers have no gap, none is taken back    tgad.sequence         TestOrderHasNoGap
 //	   copy         what is not a whole copy is frozen         [Store.begin], [Copy] TestCopiedStoreIsTheSame
 //

@@ -3,6 +3,7 @@ module github.com/tgad/tgad/engine/postgres
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/jackc/tern/v2 v2.3.4
 )

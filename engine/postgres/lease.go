@@ -20,10 +20,13 @@ type leases struct {
 	held map[tga.ID]hold
 	// late are leases that ended here and that the database does not know to have ended.
 	late   map[chain.Lease]int64
-	ended  chan struct{} // has a value when late has
+	ended  chan struct{} // has a value when late has, or may have
 	giving sync.Mutex    // one at a time tells the database
 	// unsure is set when the database may have forgotten what was not synced, as a release.
 	unsure atomic.Bool
+	// asked are traces for whose lease the database was asked without an answer, and when. The question may
+	// still reach it, also after the trace was let go of.
+	asked map[tga.ID]time.Time
 }
 
 type hold struct {
@@ -41,6 +44,7 @@ const (
 
 func (l *leases) init() {
 	l.held, l.late, l.ended = map[tga.ID]hold{}, map[chain.Lease]int64{}, make(chan struct{}, 1)
+	l.asked = map[tga.ID]time.Time{}
 }
 
 func (l *leases) clear() {
@@ -48,6 +52,7 @@ func (l *leases) clear() {
 	defer l.mu.Unlock()
 	clear(l.held)
 	clear(l.late)
+	clear(l.asked) // their questions name a session that was ended
 }
 
 func (l *leases) granted(lease chain.Lease, session int64) {
@@ -116,7 +121,12 @@ func (s *Store) grant(ctx context.Context, id tga.ID, from int16) (lease chain.L
 		var code string
 		var epoch, version, seq *int64
 		session, wanted := s.session.next()
-		err := s.ask(ctx, "acquire trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) error {
+		err := s.ask(ctx, "acquire trace "+id.String(), func(ctx context.Context, c *pgxpool.Conn) (err error) {
+			defer func() {
+				if err != nil {
+					s.leases.noAnswer(id)
+				}
+			}()
 			// Asked again after an answer was lost, the question is known by its token.
 			return c.QueryRow(ctx, "SELECT o_code, o_epoch, o_version, o_seq FROM tgad.acquire($1, $2, $3, $4, $4, $5)",
 				s.o.Shard, session, [16]byte(id), int64(wanted), from).Scan(&code, &epoch, &version, &seq)
@@ -351,105 +361,16 @@ func (s *Store) Release(lease chain.Lease) {
 	s.leases.mu.Lock()
 	s.leases.late[lease] = h.session
 	s.leases.mu.Unlock()
-	select {
-	case s.leases.ended <- struct{}{}:
-	default: // somebody will look
-	}
+	s.leases.look()
 	s.changed.notify(lease.TraceID)
 }
 
-// keepReleases tells the database of releases, until the store closes: that ends all leases.
-func (s *Store) keepReleases() {
-	for {
-		select {
-		case <-s.leases.ended:
-		case <-s.health.stop:
-			return
-		}
-		ctx, cancel := context.WithTimeout(s.health.life, s.o.Lease)
-		// Where it fails, the traces look held until it is tried again with the next renewal.
-		if err := s.giveBack(ctx); err != nil && s.health.life.Err() == nil {
-			s.log.Warn("releases have not reached the database", "error", err)
-		}
-		cancel()
+// look has the database be told of releases soon.
+func (l *leases) look() {
+	select {
+	case l.ended <- struct{}{}:
+	default: // somebody will look
 	}
-}
-
-// giveBack tells the database of leases that have ended here.
-func (s *Store) giveBack(ctx context.Context) error {
-	s.leases.giving.Lock()
-	defer s.leases.giving.Unlock()
-	bySession := map[int64][]chain.Lease{}
-	s.leases.mu.Lock()
-	for lease, session := range s.leases.late {
-		bySession[session] = append(bySession[session], lease)
-	}
-	s.leases.mu.Unlock()
-	for session, ended := range bySession {
-		if err := s.releaseAt(ctx, session, ended); err != nil {
-			return err
-		}
-		s.leases.mu.Lock()
-		for _, lease := range ended {
-			delete(s.leases.late, lease)
-		}
-		s.leases.mu.Unlock()
-	}
-	return nil
-}
-
-func (s *Store) releaseAt(ctx context.Context, session int64, ended []chain.Lease) error {
-	traces, epochs := make([][16]byte, len(ended)), make([]int64, len(ended))
-	for i, lease := range ended {
-		traces[i], epochs[i] = [16]byte(lease.TraceID), int64(lease.Epoch)
-	}
-	return s.once(ctx, "release traces", func(ctx context.Context, c *pgxpool.Conn) error {
-		_, err := c.Exec(ctx, "SELECT tgad.release($1, $2, $3, $4)", s.o.Shard, session, traces, epochs)
-		return err
-	})
-}
-
-// sweep gives back what the database says this session holds and nobody of this process does.
-func (s *Store) sweep(ctx context.Context) error {
-	if !s.leases.unsure.Swap(false) {
-		return nil
-	}
-	session := s.session.number()
-	var lost []chain.Lease
-	err := s.ask(ctx, "look for forgotten releases", func(ctx context.Context, c *pgxpool.Conn) error {
-		lost = nil
-		rows, err := c.Query(ctx, "SELECT trace, epoch FROM tgad.heads WHERE shard = $1 AND session = $2", s.o.Shard, session)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for rows.Next() {
-			var id [16]byte
-			var epoch int64
-			if err := rows.Scan(&id, &epoch); err != nil {
-				return err
-			}
-			lost = append(lost, chain.Lease{TraceID: tga.ID(id), Epoch: chain.Epoch(epoch)})
-		}
-		return rows.Err()
-	})
-	for _, lease := range lost {
-		if err != nil {
-			break
-		}
-		// A grant may be on its way to its holder.
-		if err = s.asking.enter(ctx, s.health.stop, lease.TraceID); err != nil {
-			break
-		}
-		if _, held := s.leases.of(lease); !held {
-			err = s.releaseAt(ctx, session, []chain.Lease{lease})
-		}
-		s.asking.leave(lease.TraceID)
-	}
-	if err != nil {
-		s.leases.unsure.Store(true)
-	}
-	return err
 }
 
 // Holder implements [runtime.Store]. It is gone where nobody has the lease, and where the session

@@ -27,7 +27,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 				return
 			}
 			cmd := exec.Command("go", "test", "-count=1", "-short", "-vet=off", "-overlay", overlay, "-run", "^"+finder+"$", "./"+where)
-			cmd.Env = append(os.Environ(), "TGAD_PLANTED=")
+			cmd.Env = append(os.Environ(), "TGAD_PLANTED=", "TGAD_TRIAL_KEYS=100", "TGAD_TRIAL_FAULTS=80")
 			out, err := cmd.CombinedOutput()
 			switch {
 			case err == nil:

@@ -299,17 +299,8 @@ func TestSendEndsWithItsLease(t *testing.T) {
 	if ctx.Err() != nil {
 		t.Errorf("it ended while the session was renewed: %v", context.Cause(ctx))
 	}
-	for _, pid := range p.Processes() {
-		_ = syscall.Kill(pid, syscall.SIGSTOP)
-	}
-	var once sync.Once
-	wake := func() {
-		once.Do(func() {
-			for _, pid := range p.Processes() {
-				_ = syscall.Kill(pid, syscall.SIGCONT)
-			}
-		})
-	}
+	p.Signal(syscall.SIGSTOP)
+	wake := sync.OnceFunc(func() { p.Signal(syscall.SIGCONT) })
 	defer wake()
 	select {
 	case <-ctx.Done():

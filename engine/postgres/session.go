@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -91,6 +90,9 @@ func (s *Store) renew(ctx context.Context) error {
 	defer s.session.renewing.Unlock()
 	id := s.session.number()
 	return s.ask(ctx, "renew the session", func(ctx context.Context, c *pgxpool.Conn) error {
+		// A connection on which nothing comes back must not take all the time that the session has.
+		ctx, cancel := context.WithTimeout(ctx, s.o.Lease/3)
+		defer cancel()
 		asked, goesOn := time.Now(), false
 		if err := c.QueryRow(ctx, "SELECT tgad.renew($1, $2)", s.o.Shard, id).Scan(&goesOn); err != nil {
 			return err
@@ -115,13 +117,15 @@ func (s *Store) keepSession() {
 		case <-s.health.stop:
 			return
 		}
+		// Nothing else is done here: a connection on which nothing comes back would take the time of the
+		// next renewal.
 		ctx, cancel := context.WithTimeout(s.health.life, s.o.Lease)
 		err := s.renew(ctx)
-		if err == nil {
-			err = errors.Join(s.giveBack(ctx), s.sweep(ctx))
-		}
 		cancel()
-		if err != nil && s.health.life.Err() == nil {
+		switch {
+		case err == nil:
+			s.leases.look() // at what the database has not been told, or has forgotten
+		case s.health.life.Err() == nil:
 			s.log.Warn("the session was not renewed", "error", err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tgad/tgad/runtime"
@@ -55,6 +54,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 	s.order.database = s.database
 	s.promoted, s.restarted = s.remembers, func() { s.leases.unsure.Store(true) }
 	s.leases.init()
+	s.asks.init()
 	s.asking.init()
 	s.traces.init()
 	s.changed.init()
@@ -63,12 +63,6 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 		return nil, tga.Errorf(tga.ValidationError, "open: %w", err)
 	}
 	s.configure(config)
-	if o.Password != nil {
-		config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) (err error) {
-			c.Password, err = o.Password()
-			return err
-		}
-	}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "open: %w", err)
 	}

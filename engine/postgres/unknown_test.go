@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -145,6 +146,7 @@ type slow struct {
 	dir  string
 	mu   sync.Mutex
 	keep bool
+	what []byte // of what is kept; nil is a batch
 	kept []keptBytes
 	ends []io.Closer
 }
@@ -197,7 +199,7 @@ func (w *slow) carry(client, to net.Conn) {
 		}
 		w.mu.Lock()
 		// BEGIN, the append, COMMIT and the end come as one.
-		if held || w.keep && n > 1000 {
+		if held || w.keep && (w.what == nil && n > 1000 || w.what != nil && bytes.Contains(buffer[:n], w.what)) {
 			held, w.keep = true, false
 			w.kept = append(w.kept, keptBytes{to, append([]byte{}, buffer[:n]...)})
 			w.ends = append(w.ends, client)

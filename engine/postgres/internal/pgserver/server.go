@@ -240,14 +240,25 @@ func (s *Server) ended() bool {
 
 // Kill ends the server and all its processes with SIGKILL, as the machine's end does.
 func (s *Server) Kill() {
-	all := append([]int{s.cmd.Process.Pid}, s.Processes()...)
-	for _, pid := range all {
-		_ = syscall.Kill(pid, syscall.SIGSTOP) // none does anything more while the others are killed
-	}
-	for _, pid := range all {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
+	s.Signal(syscall.SIGSTOP) // none does anything more while the others are killed
+	s.Signal(syscall.SIGKILL)
 	<-s.done
+}
+
+// Signal sends a signal to the server, and then to all its processes.
+func (s *Server) Signal(sig syscall.Signal) {
+	if s.ended() {
+		return
+	}
+	pids := s.Processes() // before: once the first one has ended they are nobody's
+	for _, pid := range append([]int{s.cmd.Process.Pid}, pids...) {
+		_ = syscall.Kill(pid, sig) // it may have ended
+	}
+	if sig == syscall.SIGSTOP {
+		for _, pid := range s.Processes() { // those that were made meanwhile
+			_ = syscall.Kill(pid, sig)
+		}
+	}
 }
 
 // Processes are those of a running server, but for the first one.

@@ -1,0 +1,69 @@
+package postgres_test
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/engine/postgres"
+	"github.com/tgad/tgad/engine/postgres/internal/pgserver"
+	"github.com/tgad/tgad/ledger"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// TestWhatNoStandbyHasIsNotShown: an effect is committed at the primary, and waits for a standby that is
+// away. Nobody is shown it, whether the process that appended it gives up or the server is
+// started again: with the loss of the primary it would be gone, and an answer with it.
+func TestWhatNoStandbyHasIsNotShown(t *testing.T) {
+	for name, disturb := range map[string]func(*pgserver.Server) error{
+		"the process gives up": func(*pgserver.Server) error { return nil },
+		"the server is started again": func(p *pgserver.Server) error {
+			p.Kill()
+			return p.Start()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := migrated(t)
+			short := postgres.Options{Patience: time.Second, Lease: 2 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+			a, b := open(t, pgserver.DSN(p), short), open(t, pgserver.DSN(p), short)
+			x, lease := begun(t, a)
+			key := ledger.Key{Namespace: tga.DefaultNamespace, Server: x.Proposal.ToolServer, Tool: x.Proposal.ToolName, Key: x.Key}
+			if _, err := b.Record(bg, key); err != nil {
+				t.Fatal(err)
+			}
+			// The standby is a ghost: a commit waits for it.
+			if err := p.Exec("ALTER SYSTEM SET synchronous_standby_names = 'ghost'", "SELECT pg_reload_conf()"); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the setting", func() bool { return query(t, p, "SHOW synchronous_standby_names") == "ghost" })
+			ended := make(chan error, 1)
+			go func() {
+				_, err := a.Append(bg, lease, x.End(tga.StatusSuccess))
+				ended <- err
+			}()
+			until(t, "the wait", func() bool {
+				return query(t, p, "SELECT count(*)::text FROM pg_stat_activity JOIN pg_locks l USING (pid) WHERE wait_event = 'SyncRep' AND l.relation = 'tgad.heads'::regclass AND l.mode = 'RowExclusiveLock'") != "0"
+			})
+			if err := disturb(p); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; tga.CodeOf(err) != tga.StoreUnavailable {
+				t.Fatalf("append: %v", err)
+			}
+			// Whatever the process that gave up still says to the server has the time to arrive.
+			for began := time.Now(); time.Since(began) < 1500*time.Millisecond && !t.Failed(); time.Sleep(20 * time.Millisecond) {
+				if r, err := b.Record(bg, key); err == nil && r.Status == ledger.Settled {
+					t.Errorf("the ledger record is shown as %v", r.Status)
+				}
+				if tr, err := b.Load(bg, x.TraceID); err == nil && len(tr.Entries) != 3 {
+					t.Errorf("entry %d is shown", len(tr.Entries))
+				}
+			}
+			if err := p.Exec("ALTER SYSTEM SET synchronous_standby_names = ''", "SELECT pg_reload_conf()"); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the effect", func() bool { tr, err := b.Load(bg, x.TraceID); return err == nil && len(tr.Entries) == 4 })
+		})
+	}
+}
