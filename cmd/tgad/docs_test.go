@@ -69,6 +69,7 @@ var ranElsewhere = map[string]string{
 	"make demo":            "a target; demo.txtar runs the verb",
 	"make test":            "a target; this is a part of it",
 	"make race":            "a target; CI runs it",
+	"make pg":              "a target; CI runs it",
 	"make crash":           "a target; CI runs it",
 	"make torture":         "a target; it takes an hour",
 	"make accept":          "a target; it takes hours",

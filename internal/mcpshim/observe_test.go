@@ -128,13 +128,23 @@ func TestObservedRepeatsRun(t *testing.T) {
 	ok("1", "charge", `{"n":1}`, keyed("a"))
 	ok("2", "charge", `{"n":1}`, keyed("a"))
 	ok("3", "charge", `{"n":2}`, keyed("a"))
+	// The client hears of the tool server's end at once, and the log a moment later.
+	doubts := func(n int) {
+		t.Helper()
+		eventually(t, "the doubt", func() bool {
+			all, err := w.rt.InDoubt(t.Context())
+			return err == nil && len(all) == n
+		})
+	}
 	has(t, h.call("4", "charge", `{"die":"answer"}`, keyed("b")), "gone before it answered")
+	doubts(1)
 	ok("5", "charge", `{"die":"answer"}`, keyed("b"))
 	// One that may be repeated: that it is sent again is the client's doing, and another call.
 	if err := os.Remove(w.journal + ".died"); err != nil {
 		t.Fatal(err)
 	}
 	has(t, h.call("6", "again", `{"die":"answer"}`, keyed("c")), "gone before it answered")
+	doubts(2)
 	ok("7", "again", `{"die":"answer"}`, keyed("c"))
 	wait := filepath.Join(w.dir, "wait")
 	call := func(id string) string {
