@@ -133,31 +133,12 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 			err = errors.Join(err, d.db.Close())
 		}
 	}()
-	if err = d.openEvidence(o); err != nil {
+	if d.unfollow, err = d.follow(ctx, o); err != nil {
 		return nil, err
 	}
-	d.stopEvidence = d.keepEvidence()
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.stopEvidence())
-		}
-	}()
-	if err = d.openAudit(o); err != nil {
-		return nil, err
-	}
-	d.stopAudit = d.deliverAudit()
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.stopAudit())
-		}
-	}()
-	if err = d.openLists(ctx, o); err != nil {
-		return nil, err
-	}
-	d.stopLists = d.keepLists()
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.stopLists())
+			err = errors.Join(err, d.unfollow())
 		}
 	}()
 	if d.tools, err = d.build(o); err != nil {
@@ -189,12 +170,39 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	return d, nil
 }
 
+// follow begins what follows the log beside the calls: evidence, deliveries of audit records, the index of
+// lists. stop ends it, what began last first.
+func (d *Daemon) follow(ctx context.Context, o Options) (stop func() error, err error) {
+	var stops []func() error
+	stop = func() error {
+		var errs []error
+		for _, end := range slices.Backward(stops) {
+			errs = append(errs, end())
+		}
+		return errors.Join(errs...)
+	}
+	for _, part := range []struct {
+		open func() error
+		keep func() (stop func() error)
+	}{
+		{func() error { return d.openEvidence(o) }, d.keepEvidence},
+		{func() error { return d.openAudit(o) }, d.deliverAudit},
+		{func() error { return d.openLists(ctx, o) }, d.keepLists},
+	} {
+		if err := part.open(); err != nil {
+			return nil, errors.Join(err, stop())
+		}
+		stops = append(stops, part.keep())
+	}
+	return stop, nil
+}
+
 // close gives up what open took, once nothing runs any more.
 func (d *Daemon) close() error {
 	d.end()
 	<-d.inFlight.close()
 	d.timers.Wait()
-	err := errors.Join(d.stopLists(), d.stopAudit(), d.stopEvidence(), d.tools.Close(), d.db.Close())
+	err := errors.Join(d.unfollow(), d.tools.Close(), d.db.Close())
 	d.flush(context.Background()) // once nothing of the store waits for it
 	return err
 }

@@ -34,13 +34,11 @@ type Daemon struct {
 	rt    *runtime.Runtime
 	tools *assemble.Live
 	// keeper keeps the evidence; nil where the configuration has no key for it.
-	keeper       *evidence.Keeper
-	resting      func() (*evidence.Keeper, error) // the same of a store that is only read
-	stopEvidence func() error
-	audits       []*deliver.Delivery
-	stopAudit    func() error
-	lists        *search.Index // nil where the configuration asks for none
-	stopLists    func() error
+	keeper   *evidence.Keeper
+	resting  func() (*evidence.Keeper, error) // the same of a store that is only read
+	audits   []*deliver.Delivery
+	lists    *search.Index // nil where the configuration asks for none
+	unfollow func() error  // ends evidence, deliveries and the index
 
 	life       context.Context // of calls: ends when draining is over
 	end        context.CancelFunc

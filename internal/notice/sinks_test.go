@@ -40,7 +40,7 @@ func TestCommandGetsTheNotice(t *testing.T) {
 		t.Errorf("%v: %s", err, raw)
 	}
 	n.Text = strings.Repeat("x", 1<<20)
-	c, log = command("exit 0")
+	c, _ = command("exit 0")
 	if err := c.Put(t.Context(), n); err != nil {
 		t.Errorf("one that reads nothing: %v", err)
 	}

@@ -32,7 +32,6 @@ type stand struct {
 	now       tga.Millis
 	x         *search.Index
 	stop      func()
-	leases    map[tga.ID]chain.Lease
 	seeds     uint64
 }
 
