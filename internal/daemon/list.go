@@ -35,7 +35,11 @@ func (of listing) traces() (any, error) {
 	page := client.Traces{Traces: []client.OpenTrace{}}
 	list := q.byID()
 	if q.want.Newest {
-		if q.d.lists == nil {
+		switch {
+		case q.d.lists != nil:
+		case q.d.atRest:
+			return nil, tga.Errorf(tga.ValidationError, "a store that no daemon serves has no index of lists: list it by id").At("/newest")
+		default:
 			return nil, tga.Errorf(tga.ValidationError, "the store has no index of lists: set list_index in [store]").At("/newest")
 		}
 		list = q.byAge()
