@@ -53,6 +53,10 @@ func TestWhatNoStandbyHasIsNotShown(t *testing.T) {
 			}
 			// Whatever the process that gave up still says to the server has the time to arrive.
 			for began := time.Now(); time.Since(began) < 1500*time.Millisecond && !t.Failed(); time.Sleep(20 * time.Millisecond) {
+				// The connections of b may all wait for the standby: what the server itself shows is asked beside them.
+				if n := query(t, p, "SELECT count(*)::text FROM tgad.entries"); name == "the process gives up" && n != "3" {
+					t.Errorf("the server shows %s entries", n)
+				}
 				if r, err := b.Record(bg, key); err == nil && r.Status == ledger.Settled {
 					t.Errorf("the ledger record is shown as %v", r.Status)
 				}
