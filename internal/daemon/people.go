@@ -140,12 +140,23 @@ func (w waiting) Waiting(ctx context.Context) (all []notice.Matter, err error) {
 		m := notice.Matter{Kind: config.OnApproval, TraceID: a.TraceID, Since: a.Since, Expires: a.Expires, Cause: a.Why, About: a.About().String(), Known: a.About()}
 		if c := byTrace[a.TraceID]; c != nil {
 			m.Namespace, m.Server, m.Tool, m.Key = c.Namespace, c.Server, c.Tool, c.Key
-		} else if err := w.describe(ctx, &m); err != nil {
-			return nil, err // of a finished trace, whose record is asked about
+		} else if err := w.asked(ctx, &m); err != nil {
+			return nil, err
 		}
 		all = append(all, m)
 	}
 	return all, nil
+}
+
+// asked describes a finished trace whose record people are asked about. One that cannot be read does not keep
+// them from hearing of the others.
+func (w waiting) asked(ctx context.Context, m *notice.Matter) error {
+	err := w.describe(ctx, m)
+	if err == nil || tga.CodeOf(err) == tga.StoreUnavailable || ctx.Err() != nil {
+		return err
+	}
+	m.Cause = err.Error()
+	return nil
 }
 
 // describe fills in whose call a matter is about.

@@ -446,3 +446,23 @@ func TestQuarantinedTraceIsTold(t *testing.T) {
 		t.Errorf("a trace that is not there: fate %d, %v", fate, err)
 	}
 }
+
+// unloadable is a store that cannot give one trace.
+type unloadable struct {
+	Store
+	err error
+}
+
+func (u unloadable) Load(context.Context, tga.ID) (*chain.Trace, error) { return nil, u.err }
+
+// TestDamagedTraceKeepsNobodyFromHearing: where a record is asked about whose trace fails a check, people are
+// told so; only a store that gives nothing leaves open what waits.
+func TestDamagedTraceKeepsNobodyFromHearing(t *testing.T) {
+	for code, told := range map[tga.Code]bool{tga.StateRecoveryFailed: true, tga.NotFound: true, tga.StoreUnavailable: false} {
+		m := notice.Matter{Kind: config.OnApproval, TraceID: newID(), Cause: "the record is old"}
+		err := waiting{&Daemon{db: unloadable{err: tga.Errorf(code, "no trace")}}}.asked(t.Context(), &m)
+		if (err == nil) != told || told && !strings.Contains(m.Cause, string(code)) {
+			t.Errorf("%s: %v, cause %q", code, err, m.Cause)
+		}
+	}
+}
