@@ -8,14 +8,19 @@ import (
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/optional"
 	"github.com/tgad/tgad/internal/search"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // listsDir has the index of lists, in the directory of the store.
 const listsDir = "lists"
 
-// Lists returns the index of lists of the store in a directory, nil where the file asks for none.
+// Lists returns the index of lists of the store in a directory, nil where the file asks for none: then one
+// that is left there is removed.
 func Lists(ctx context.Context, c *config.Config, dir string, store search.Store, log *slog.Logger) (*search.Index, error) {
 	if !c.Store.ListIndex {
+		if err := search.Remove(filepath.Join(dir, listsDir)); err != nil {
+			return nil, tga.Errorf(tga.StoreUnavailable, "the index of lists that is not asked for any more: %w", err)
+		}
 		return nil, nil
 	}
 	driver, err := optional.SQLDriver()

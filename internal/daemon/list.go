@@ -155,10 +155,14 @@ func (q *lister) byAge() iter.Seq2[found, error] {
 			}
 			for _, m := range marks {
 				l := chain.Listed{Listing: chain.Listing{OpenTrace: chain.OpenTrace{TraceID: m.Trace}}}
-				if t, err := q.d.db.Load(q.r.Context(), m.Trace); err != nil {
-					l.Err = err
-				} else {
+				switch t, err := q.d.db.Load(q.r.Context(), m.Trace); {
+				case err == nil:
 					l.Listing = t.Listing()
+				case tga.CodeOf(err) == tga.StoreUnavailable || q.r.Context().Err() != nil:
+					yield(found{}, err)
+					return
+				default:
+					l.Err = err
 				}
 				if !yield(found{l, m.Since}, nil) {
 					return

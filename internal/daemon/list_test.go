@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -193,4 +194,42 @@ func startIndexed(t *testing.T, extra string) *bench {
 	b.config = strings.Replace(b.config, "[store]\n", "[store]\nlist_index = true\n", 1)
 	b.start()
 	return b
+}
+
+// TestIndexThatIsNotAskedForIsRemoved: what is erased while the daemon keeps no index is in none that it finds
+// later.
+func TestIndexThatIsNotAskedForIsRemoved(t *testing.T) {
+	b := startIndexed(t, "")
+	res, err := b.client.Call(t.Context(), charge("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := func() (n int) {
+		for o, err := range b.client.Traces(t.Context(), client.TracesQuery{All: true, Newest: true, Tool: "charge"}) {
+			if err != nil || o.TraceID != res.TraceID {
+				t.Fatal(o, err)
+			}
+			n++
+		}
+		return n
+	}
+	if n := newest(); n != 1 {
+		t.Fatalf("%d traces", n)
+	}
+	with := b.config
+	b.config = strings.Replace(with, "list_index = true", "", 1)
+	b.stop()
+	b.start()
+	if left, err := filepath.Glob(filepath.Join(b.data, "lists", "*")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if _, err := b.client.Erase(t.Context(), client.EraseRequest{Traces: []tga.ID{res.TraceID}, Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	b.config = with
+	b.stop()
+	b.start()
+	if n := newest(); n != 0 {
+		t.Errorf("%d traces are found by what was erased", n)
+	}
 }

@@ -12,7 +12,7 @@ import (
 // openLists opens the index of lists, where the configuration asks for one. What is erased from then on
 // leaves it too.
 func (d *Daemon) openLists(ctx context.Context, o Options) (err error) {
-	if d.atRest || d.can.archive == nil {
+	if d.atRest || d.can.archive == nil || o.Data == "" {
 		return nil
 	}
 	if d.lists, err = assemble.Lists(ctx, o.Config, o.Data, d.db, d.log); d.lists != nil {

@@ -13,7 +13,8 @@
 //	behind   no row is of an append that is not durable               [store.Follow]     TestIndexIsAFunctionOfTheLog
 //	whole    after a crash at any point the index is that of the log  [Index.catchUp]    TestIndexIsAFunctionOfTheLog
 //	erased   what was erased from the log is not left in the index    [Index.Erase]      TestErasedNamesLeaveTheIndex
-//	paced    it takes at most a quarter of a processor                [Index.rest]
+//	paced    it takes a quarter of a processor, but for who waits     [Index.rest]       TestIndexRestsAfterItsWork
+//	off      where none is asked for, none is left                    [Remove]           TestIndexThatIsNotAskedForIsRemoved
 package search
 
 import (
@@ -66,6 +67,7 @@ type Index struct {
 	standing sync.Mutex
 	position uint64             // up to here the index is that of the log
 	made     bool               // it has every trace up to there; false while it is made anew
+	fault    error              // what a list met in the database: it is made anew
 	grown    chan struct{}      // closed when either changes
 	wake     context.CancelFunc // ends the wait for the next append
 }
@@ -149,6 +151,9 @@ var errStore = errors.New("the store of the index")
 // keep makes what is missing of the index, and follows the log.
 func (x *Index) keep(ctx context.Context) error {
 	for {
+		if err := x.faulty(); err != nil {
+			return err
+		}
 		if _, made, _ := x.stands(); !made || x.swept() {
 			if err := x.make(ctx); err != nil {
 				return err
@@ -156,6 +161,9 @@ func (x *Index) keep(ctx context.Context) error {
 		}
 		if err := x.wait(ctx); err != nil {
 			return err
+		}
+		if x.faulty() != nil {
+			continue
 		}
 		x.lull(ctx, batchTime)
 		if err := x.catchUp(ctx); err != nil {
@@ -173,6 +181,9 @@ func (x *Index) wait(ctx context.Context) error {
 	at := x.position
 	x.standing.Unlock()
 	if x.swept() {
+		return nil
+	}
+	if x.faulty() != nil {
 		return nil
 	}
 	_, err := x.next(waits, at)
@@ -247,10 +258,14 @@ func (x *Index) make(ctx context.Context) (err error) {
 		x.rest(ctx, began)
 		began = time.Now()
 	}
-	if err := x.take(ctx, ids, from); err != nil {
+	if err := x.take(ctx, ids, nil); err != nil {
 		return err
 	}
 	if err := x.finish(ctx); err != nil {
+		return err
+	}
+	// Only now: an index that says how far it is, and nothing of an erasure, is used as it lies there.
+	if err := x.take(ctx, nil, from); err != nil {
 		return err
 	}
 	if !made {
@@ -305,7 +320,7 @@ func (x *Index) swept() bool {
 // rest leaves the processor to others for as long as the work since began asks for, unless somebody waits
 // for a list.
 func (x *Index) rest(ctx context.Context, began time.Time) {
-	x.lull(ctx, min((share-1)*time.Since(began), time.Second))
+	x.lull(ctx, (share-1)*time.Since(began))
 }
 
 func (x *Index) lull(ctx context.Context, d time.Duration) {
@@ -376,7 +391,22 @@ func (x *Index) Find(ctx context.Context, q Query) ([]Mark, error) {
 	if x.db == nil {
 		return nil, x.why
 	}
-	return find(ctx, x.db, q)
+	page, err := find(ctx, x.db, q)
+	if err != nil && ctx.Err() == nil {
+		err = tga.Errorf(tga.StoreUnavailable, "the index of lists: %w", err)
+		x.standing.Lock()
+		defer x.standing.Unlock()
+		x.fault, x.made = err, false // what is only read is met by nobody else
+		x.wake()
+	}
+	return page, err
+}
+
+// faulty returns what a list met in the database.
+func (x *Index) faulty() error {
+	x.standing.Lock()
+	defer x.standing.Unlock()
+	return x.fault
 }
 
 // Erase carries an erasure out and takes what was erased out of the index. The word that one is under way

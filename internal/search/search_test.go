@@ -3,8 +3,10 @@ package search_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"io/fs"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -409,4 +411,57 @@ func TestIndexThatCannotBeMadeSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.agrees(search.Query{Limit: 10})
+}
+
+// TestBrokenIndexIsMadeAnew: what only a list reads is met by nobody else. The list says so, and the index
+// is made of the log, though nothing is appended.
+func TestBrokenIndexIsMadeAnew(t *testing.T) {
+	s := newStand(t)
+	s.add(chaintest.Options{})
+	s.agrees(search.Query{Limit: 10})
+	db, err := sql.Open("sqlite", filepath.Join(s.dir, "traces.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("DROP TABLE traces"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.x.Find(t.Context(), search.Query{Limit: 10}); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("%v, want %s", err, tga.StoreUnavailable)
+	}
+	s.agrees(search.Query{Limit: 10})
+}
+
+// slow is a store whose list of traces does not come.
+type slow struct{ *engine.DB }
+
+func (slow) Traces(ctx context.Context, _ tga.ID) iter.Seq2[chain.Listed, error] {
+	return func(yield func(chain.Listed, error) bool) {
+		<-ctx.Done()
+		yield(chain.Listed{}, ctx.Err())
+	}
+}
+
+// TestHalfAnIndexIsNotShown: while it is made it would leave traces out.
+func TestHalfAnIndexIsNotShown(t *testing.T) {
+	s := newStand(t)
+	s.add(chaintest.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	x := search.New(ctx, search.Options{Dir: filepath.Join(t.TempDir(), "search"), Driver: "sqlite", Store: slow{s.DB}})
+	var over sync.WaitGroup
+	over.Go(func() { x.Run(ctx) })
+	if page, err := x.Find(ctx, search.Query{Limit: 1}); tga.CodeOf(err) != tga.StoreUnavailable {
+		t.Errorf("%v, %v, want %s", page, err, tga.StoreUnavailable)
+	}
+	if n := x.Behind(); n != s.Cursor() {
+		t.Errorf("%d appends behind, want all %d", n, s.Cursor())
+	}
+	cancel()
+	over.Wait()
+	if err := x.Close(); err != nil {
+		t.Error(err)
+	}
 }

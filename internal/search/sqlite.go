@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -150,15 +151,10 @@ func nameOf(l *chain.Leaf) []byte {
 func (x *Index) remake(ctx context.Context, why error) bool {
 	x.o.Logger.Warn("the index of lists is made anew", "why", why)
 	x.standing.Lock()
-	x.position, x.made = 0, false
+	x.position, x.made, x.fault = 0, false, nil
 	x.standing.Unlock()
 	x.mu.Lock()
-	err := x.shut(tga.Errorf(tga.StoreUnavailable, "the index of lists: %w", why))
-	for _, end := range []string{"-wal", "-shm", ""} {
-		if rm := os.Remove(filepath.Join(x.o.Dir, fileName+end)); !errors.Is(rm, os.ErrNotExist) {
-			err = errors.Join(err, rm)
-		}
-	}
+	err := errors.Join(x.shut(tga.Errorf(tga.StoreUnavailable, "the index of lists: %w", why)), Remove(x.o.Dir))
 	x.mu.Unlock()
 	if err == nil {
 		err = x.open(ctx)
@@ -171,6 +167,24 @@ func (x *Index) remake(ctx context.Context, why error) bool {
 	err = errors.Join(err, x.shut(tga.Errorf(tga.StoreUnavailable, "the index of lists: %w", err)))
 	x.o.Logger.Warn("the index of lists cannot be made", "error", err)
 	return false
+}
+
+// Remove removes the index in a directory that no process has. What is erased while there is none must
+// not be in one that is found later.
+func Remove(dir string) (err error) {
+	there := false
+	for _, end := range []string{"-wal", "-shm", ""} {
+		switch rm := os.Remove(filepath.Join(dir, fileName+end)); {
+		case rm == nil:
+			there = true
+		case !errors.Is(rm, fs.ErrNotExist):
+			err = errors.Join(err, rm)
+		}
+	}
+	if there {
+		err = errors.Join(err, access.SyncDir(dir))
+	}
+	return err
 }
 
 // shut closes the database. why is what is said from then on.
