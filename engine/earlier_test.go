@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
@@ -33,6 +34,7 @@ const earlierStores = "testdata/stores"
 // appended to, and holds what it held: every entry, note, ledger record, attachment and leaf. So does
 // the index that is made anew from its log.
 func TestStoresOfEarlierVersions(t *testing.T) {
+	serial.Test(t)
 	if *writeStore != "" {
 		dir := filepath.Join(t.TempDir(), "store")
 		fillStore(t, dir)

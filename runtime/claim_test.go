@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -95,6 +96,7 @@ func (b *bench) claims(tool, key, beginID string, claim *ledger.Licence) (runtim
 // word counts, and a crash or none: what is refused, under which licence an attempt is made, and what
 // becomes of it once its executor is gone and the store was opened anew.
 func TestEveryPairOfLicences(t *testing.T) {
+	serial.Test(t)
 	var all []claimed
 	for _, own := range kinds {
 		for _, claim := range append([]string{""}, "park", "probe", "dedupe_key", "dedupe_args", "read_only") {

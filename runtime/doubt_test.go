@@ -144,6 +144,7 @@ func TestAuthorizedTraceGoesOnAfterARestart(t *testing.T) {
 
 // TestLicences is doubt without a crash: the tool does not answer, twice, and then does.
 func TestLicences(t *testing.T) {
+	serial.Test(t)
 	for _, c := range []struct {
 		kind    ledger.LicenceKind
 		resends int

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/chaintest"
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -20,6 +21,7 @@ func sealing(ring *chaintest.Ring) func(*bench) {
 // licence; another request under the key is a conflict, and what a person asks about the trace is
 // refused.
 func TestErasedCallIsNeverSentAgain(t *testing.T) {
+	serial.Test(t)
 	for _, kind := range []ledger.LicenceKind{ledger.Park, ledger.Probe, ledger.DedupeKey, ledger.DedupeArgs, ledger.ReadOnly} {
 		for name, change := range map[string][]func(*bench){"plain": nil, "sealed": {sealing(new(chaintest.Ring))}} {
 			t.Run(kind.String()+", "+name, func(t *testing.T) {

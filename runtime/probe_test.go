@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -67,6 +68,7 @@ func TestQuestionAboutAnEarlierAttemptSaysNothingOfTheNewest(t *testing.T) {
 // TestNoteOfAProbeSaysWhatItRestsOn: where the answer is from and what it was are in the note,
 // and with the effect if there is one; of what the server does not give the note says nothing.
 func TestNoteOfAProbeSaysWhatItRestsOn(t *testing.T) {
+	serial.Test(t)
 	for name, c := range map[string]struct {
 		said   runtime.Evidence
 		source any

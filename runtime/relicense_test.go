@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -43,6 +44,7 @@ func dry(r runtime.Relicensing) runtime.Relicensing {
 // TestRelicensingFollowsTheTable: where the licence of now allows more than that of the attempt, the call
 // goes by it, and where it does not nothing is written. A dry run says the same and changes nothing.
 func TestRelicensingFollowsTheTable(t *testing.T) {
+	serial.Test(t)
 	allows := map[ledger.LicenceKind]int{ledger.Park: 0, ledger.Probe: 1, ledger.DedupeKey: 2, ledger.DedupeArgs: 2}
 	for _, then := range kinds {
 		for _, now := range kinds {
@@ -128,6 +130,7 @@ func TestRelicensedDoubtIsSentOnce(t *testing.T) {
 // TestCrashWhileRelicensing: before the word is on disk nothing is sent, by whoever comes later; once it is,
 // the call goes by it, and what was not sent is sent once.
 func TestCrashWhileRelicensing(t *testing.T) {
+	serial.Test(t)
 	for _, c := range []struct {
 		append int // note, mark, effect
 		after  bool

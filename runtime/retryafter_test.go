@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tgad/tgad/internal/serial"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/schemas/tga"
@@ -15,6 +16,7 @@ import (
 // earlier, through a restart; whoever asks for more than a day has asked for a day, and no
 // attempt is made beyond the call's deadline. What it asked for is in the result.
 func TestNewAttemptIsNotMadeBeforeTheServerWantsIt(t *testing.T) {
+	serial.Test(t)
 	const day = tga.MaxRetryAfter
 	failed := func(asked time.Duration) (runtime.Reply, error) {
 		return runtime.Reply{Status: tga.StatusFailure, Class: ledger.ClassRetryable, RetryAfter: asked}, nil
@@ -133,6 +135,7 @@ func TestResendWaitsForTheServer(t *testing.T) {
 // from when it is reported, with an attempt that reached nobody, the first or a later one, and with
 // one that is given up: it is told to whoever asks next, also after a restart, as what is left of it.
 func TestRetryAfterThatAnExecutorReports(t *testing.T) {
+	serial.Test(t)
 	policy := licence(ledger.DedupeArgs)
 	policy.PermitTime = time.Minute
 	for _, restart := range []bool{false, true} {

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/tgad/tgad/internal/serial"
 )
 
 // checkLine is a line with one check in it: sound, there, form and must refuse where their first
@@ -36,8 +38,11 @@ func TestEveryCheckIsNeeded(t *testing.T) {
 		if p.interpreter == "node" {
 			yes = "true || "
 		}
-		for _, says := range needed {
+		for i, says := range needed {
 			t.Run(p.name+" "+says, func(t *testing.T) {
+				if i > 1 {
+					serial.Long(t)
+				}
 				t.Parallel()
 				lines := bytes.SplitAfter(p.source, []byte("\n"))
 				n := slices.IndexFunc(lines, func(line []byte) bool { return checkLine.Match(line) && bytes.Contains(line, []byte(says)) })
