@@ -16,6 +16,7 @@ type spare struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	allowed int64 // how many bytes may be filled
+	awaited int64 // how many the filler waits for: between its pieces no append wakes it
 	stopped bool  // nobody wants it any more
 }
 
@@ -31,8 +32,11 @@ func (s *spare) wait() { <-s.done }
 func (s *spare) allow(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n > s.allowed {
-		s.allowed = n
+	if n <= s.allowed {
+		return
+	}
+	s.allowed = n
+	if n >= s.awaited {
 		s.changed.Signal()
 	}
 }
@@ -51,6 +55,7 @@ var errNotWanted = errors.New("the segment is not wanted any more")
 func (s *spare) pace(n int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.awaited = n
 	for s.allowed < n && !s.stopped {
 		s.changed.Wait()
 	}
