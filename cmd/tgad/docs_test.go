@@ -228,6 +228,8 @@ func TestEveryDocumentedCommandRuns(t *testing.T) {
 		{line: "tgad approvals"},
 		{line: "tgad completion bash", stdout: "bash completion"},
 		{line: "tgad show TRACE", with: []string{"TRACE", w.doubt[0]}, stdout: "EXECUTING"},
+		{line: "tgad show TRACE --svg", with: []string{"TRACE", w.doubt[0]}, stdout: "<svg"},
+		{line: "tgad report TRACE -o call.html", with: []string{"TRACE", w.doubt[0]}},
 		{line: "tgad resolve TRACE --outcome ran --result @answer.json --evidence 'statement line 7'", with: []string{"TRACE", w.doubt[0]}, stdout: "COMPLETED"},
 		{line: "tgad resolve TRACE --effect effect.json --evidence @statement.txt", with: []string{"TRACE", w.doubt[1]}, stdout: "COMPLETED"},
 		{line: "tgad abandon TRACE --reason 'the provider cannot tell'", with: []string{"TRACE", w.doubt[2]}, stdout: "FAILED"},

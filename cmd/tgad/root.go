@@ -74,7 +74,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 	}{
 		{groupRun, []*cobra.Command{a.init(), cli.Serve(&a.Streams, &a.socket, nil), a.of(needDaemon, a.call()), a.of(needDaemon, a.traceArgs(false, openOnes, a.recover())), cli.MCP(&a.Streams, &a.socket), cli.Gateway(&a.Streams, &a.socket), a.agent(), elsewhere(cli.Lab, "demo", "Kill processes in the middle of calls, and count the charges"), elsewhere(cli.Lab, "torture", "Crash stores made for the purpose, and count losses and double sends")}},
 		{groupLook, []*cobra.Command{
-			a.of(needLog, a.ls()), a.of(needLog, a.traceArgs(false, everyOne, a.show())), a.of(needLog, a.traceArgs(false, everyOne, a.tail())), a.of(needLog, a.inDoubt()), a.of(needLog, a.approvals()), a.of(needLog, webView(a)), a.of(needDaemon, topView(a)),
+			a.of(needLog, a.ls()), a.of(needLog, a.traceArgs(false, everyOne, a.show())), a.of(needLog, a.traceArgs(false, everyOne, report(a))), a.of(needLog, a.traceArgs(false, everyOne, a.tail())), a.of(needLog, a.inDoubt()), a.of(needLog, a.approvals()), a.of(needLog, webView(a)), a.of(needDaemon, topView(a)),
 			a.evidence(), a.of(needDaemon, proving{a}.monitor()), proving{a}.witness(), a.of(needLog, a.traceArgs(false, everyOne, proving{a}.receipt())), a.of(needLog, a.traceArgs(true, everyOne, a.rollbackPlan())), a.doctor(), configVerb(a), a.of(needDaemon, readiness(a)), a.explain(), a.version(),
 		}},
 		{groupDecide, []*cobra.Command{

@@ -6,20 +6,25 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/internal/cli"
+	"github.com/tgad/tgad/internal/picture"
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 func (a *app) show() *cobra.Command {
-	return &cobra.Command{
+	var svg bool
+	c := &cobra.Command{
 		Use:   "show TRACE",
 		Short: "Show a trace as a timeline",
 		Long: `show prints a trace as a timeline: its entries and notes, what they say, and the
 first digits of their digests. Every digest and link is checked on the way. With --json
-it is one object that has all of it.`,
+it is one object that has all of it, with --svg a picture of the call over time.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.JSON && svg {
+				return cli.Usagef("--json and --svg: name one")
+			}
 			id, err := cli.ParseID(args[0])
 			if err != nil {
 				return err
@@ -33,8 +38,12 @@ it is one object that has all of it.`,
 				if err != nil {
 					return &cli.Unverified{Err: err}
 				}
-				if a.JSON {
+				switch {
+				case a.JSON:
 					return a.message(said)
+				case svg:
+					_, err := a.Out.Write(picture.Draw(story.Title(t), story.CourseOf(t)))
+					return err
 				}
 				if err := cli.Timeline(a.Out, t); err != nil {
 					return err
@@ -49,6 +58,8 @@ it is one object that has all of it.`,
 			})
 		},
 	}
+	c.Flags().BoolVar(&svg, "svg", false, "print an SVG picture")
+	return c
 }
 
 // documents fetches the documents of a trace.

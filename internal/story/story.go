@@ -7,8 +7,10 @@ package story
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/ledger"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal/chain"
@@ -33,22 +35,37 @@ type Line struct {
 
 // Of tells a trace.
 func Of(t *chain.Trace) (steps []Step) {
-	notes := t.Notes
-	for i := range t.Entries {
-		e := &t.Entries[i]
-		steps = append(steps, entry(t, e))
-		// A note names the head it was written under, so it stands before the entry
-		// that came after that head.
-		for len(notes) > 0 && (notes[0].HeadDigest == e.Digest || i == len(t.Entries)-1) {
-			n := &notes[0]
-			steps = append(steps, Step{
-				Number: fmt.Sprintf("n%d", n.Number), TS: n.TS, What: "note " + string(n.Kind), Digest: n.Digest,
-				Lines: []Line{{Name: n.Who, Data: n.Body}},
-			})
-			notes = notes[1:]
+	for e, n := range inOrder(t) {
+		if e != nil {
+			steps = append(steps, entry(t, e))
+			continue
 		}
+		steps = append(steps, Step{
+			Number: fmt.Sprintf("n%d", n.Number), TS: n.TS, What: "note " + string(n.Kind), Digest: n.Digest,
+			Lines: []Line{{Name: n.Who, Data: n.Body}},
+		})
 	}
 	return steps
+}
+
+// inOrder yields the entries and notes of a trace, each time one of the two. A note names the head it was
+// written under, so it stands before the entry that came after that head.
+func inOrder(t *chain.Trace) iter.Seq2[*tga.LogEntry, *tga.Note] {
+	return func(yield func(*tga.LogEntry, *tga.Note) bool) {
+		notes := t.Notes
+		for i := range t.Entries {
+			e := &t.Entries[i]
+			if !yield(e, nil) {
+				return
+			}
+			for len(notes) > 0 && (notes[0].HeadDigest == e.Digest || i == len(t.Entries)-1) {
+				if !yield(nil, &notes[0]) {
+					return
+				}
+				notes = notes[1:]
+			}
+		}
+	}
 }
 
 // Standing is where a trace stands: its state, and whether it is in doubt.
@@ -87,6 +104,16 @@ func Key(t *chain.Trace) string {
 		return t.Call.Call.IdempotencyKey
 	}
 	return t.Request.Request.IdempotencyKey
+}
+
+// Title names a trace by its tool, key and id.
+func Title(t *chain.Trace) string {
+	title := t.ID.String()
+	if t.Request != nil {
+		q := t.Request.Request.Proposal
+		title = strings.TrimSpace(q.ToolServer+" "+q.ToolName+" "+clip.Runes(Key(t), 40)) + "  ·  " + title
+	}
+	return title + "  ·  " + Standing(t)
 }
 
 func entry(t *chain.Trace, e *tga.LogEntry) Step {

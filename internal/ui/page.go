@@ -21,7 +21,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, status int, title 
 			// Neither styles nor code of htmx's own making: the policy of the page allows none.
 			h.Meta(h.Name("htmx-config"), h.Content(`{"includeIndicatorStyles":false,"allowEval":false,"selfRequestsOnly":true,"historyCacheSize":0}`)),
 			h.TitleEl(h.Text(title+" · tgad")), h.Link(h.Rel("stylesheet"), h.Href("/assets/ui.css")), h.Link(h.Rel("icon"), h.Href("/assets/icon.svg")),
-			h.Script(h.Src("/assets/htmx.min.js"), h.Defer()), h.Script(h.Src("/assets/sse.min.js"), h.Defer()), h.Script(h.Src("/assets/ui.js"), h.Defer()),
+			h.Script(h.Src("/assets/htmx.min.js"), h.Defer()), h.Script(h.Src("/assets/sse.min.js"), h.Defer()), h.Script(h.Src("/assets/ui.js"), h.Defer()), h.Script(h.Src("/assets/verify.js"), h.Defer()),
 		),
 		h.Body(g.If(!s.opts.ReadOnly, g.Attr("hx-ext", "sse")), g.If(!s.opts.ReadOnly, g.Attr("sse-connect", "/live")),
 			h.A(h.Class("skip"), h.Href("#main"), h.Text("Skip to the content")),

@@ -21,7 +21,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-//go:embed assets/ui.css assets/ui.js assets/icon.svg assets/htmx.min.js assets/sse.min.js
+//go:embed assets/ui.css assets/ui.js assets/verify.js assets/icon.svg assets/htmx.min.js assets/sse.min.js
 var assets embed.FS
 
 // Log is what the view shows: [client.Client] has it, and [logfile.File].

@@ -7,12 +7,15 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	g "maragu.dev/gomponents"
 
+	"github.com/tgad/tgad/internal/picture"
 	"github.com/tgad/tgad/internal/story"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal/chain"
 )
 
 // asked fetches the trace that a request names, and answers itself where that fails.
@@ -47,21 +50,9 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 		s.page(w, r, http.StatusOK, said.TraceID.String(), h.P(h.Class("problem"), h.Text(words.noVerify)), problem(err), rawLink(said.TraceID))
 		return
 	}
-	var facts g.Group
-	if t.Request != nil {
-		q := t.Request.Request
-		facts = append(facts, fact("tool", tool(q.Proposal.ToolServer, q.Proposal.ToolName)), fact("key", text(story.Key(t))), fact("handed in by", text(t.Request.Meta.String(tga.MetaSubmitter))))
-	}
-	facts = append(facts, fact("state", text(story.Standing(t))), fact("namespace", text(t.Namespace)))
-	if t.Deadline != 0 {
-		facts = append(facts, fact("deadline", when(t.Deadline)))
-	}
+	facts := facts(t)
 	if said.Held {
 		facts = append(facts, fact("now", h.Text("it is running")))
-	}
-	var steps []g.Node
-	for _, step := range story.Of(t) {
-		steps = append(steps, s.step(said.TraceID, step))
 	}
 	var act g.Node = g.Group{}
 	switch {
@@ -71,11 +62,32 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 		act = h.Section(h.H2(h.Text(words.whatHappened)), s.settling(r, said.TraceID))
 	}
 	s.page(w, r, http.StatusOK, "Call "+said.TraceID.String(),
-		h.Dl(facts...), act,
-		h.H2(h.Text("Steps")), h.Ol(h.Class("steps"), g.Group(steps)),
+		h.Dl(facts...), act, course(t),
+		h.H2(h.Text("Steps")), steps(t, func(name string, _ []byte) g.Node {
+			return h.A(h.Href("/traces/"+said.TraceID.String()+"/document?pointer="+url.QueryEscape("/"+name)), h.Text(words.download))
+		}),
 		h.P(h.Button(h.ID("verify"), h.Type("button"), h.Data("raw", "/traces/"+said.TraceID.String()+"/raw"), h.Text("Verify in this browser")), h.Span(h.ID("verdict"), h.Role("status"))),
 		h.P(h.Class("dim"), h.Text("head "), h.Code(h.Text(t.Head.Digest.String())), h.Text(" "), rawLink(said.TraceID)),
 	)
+}
+
+// facts are what a trace is about and where it stands.
+func facts(t *chain.Trace) (facts g.Group) {
+	if t.Request != nil {
+		q := t.Request.Request
+		facts = append(facts, fact("tool", tool(q.Proposal.ToolServer, q.Proposal.ToolName)), fact("key", text(story.Key(t))), fact("handed in by", text(t.Request.Meta.String(tga.MetaSubmitter))))
+	}
+	facts = append(facts, fact("state", text(story.Standing(t))), fact("namespace", text(t.Namespace)))
+	if t.Deadline != 0 {
+		facts = append(facts, fact("deadline", when(t.Deadline)))
+	}
+	return facts
+}
+
+// course is the picture of a trace. Its text is escaped where it is drawn.
+func course(t *chain.Trace) g.Node {
+	svg := string(picture.Draw(story.Title(t), story.CourseOf(t)))
+	return h.Div(h.Class("wide"), g.Raw(strings.Replace(svg, picture.Namespace, "", 1)))
 }
 
 // settling are the actions for a call that nobody runs here. While its executor may still be about to send
@@ -98,19 +110,28 @@ func rawLink(id tga.ID) g.Node {
 	return h.A(h.Href("/traces/"+id.String()+"/raw"), h.Text(words.raw))
 }
 
-// step is one entry or note.
-func (s *Server) step(id tga.ID, step story.Step) g.Node {
+// steps are the entries and notes in their order. download leads to a document.
+func steps(t *chain.Trace, download func(name string, data []byte) g.Node) g.Node {
+	var all g.Group
+	for _, step := range story.Of(t) {
+		all = append(all, one(step, download))
+	}
+	return h.Ol(h.Class("steps"), all)
+}
+
+// one is one entry or note.
+func one(step story.Step, download func(name string, data []byte) g.Node) g.Node {
 	var lines []g.Node
 	for _, l := range step.Lines {
 		if l.Name == "" && l.Data == nil {
 			lines = append(lines, h.P(text(l.Text)))
 			continue
 		}
-		var download g.Node = g.Group{}
-		if pointer := "/" + l.Name; step.State != "" && l.Name != "args" {
-			download = h.A(h.Href("/traces/"+id.String()+"/document?pointer="+url.QueryEscape(pointer)), h.Text(words.download))
+		var link g.Node = g.Group{}
+		if step.State != "" && l.Name != "args" {
+			link = download(l.Name, l.Data)
 		}
-		lines = append(lines, h.Div(h.Class("data"), h.Span(h.Class("dim"), text(l.Name), h.Textf(", %d bytes ", len(l.Data))), download, show(l.Data)))
+		lines = append(lines, h.Div(h.Class("data"), h.Span(h.Class("dim"), text(l.Name), h.Textf(", %d bytes ", len(l.Data))), link, show(l.Data)))
 	}
 	class := "entry " + step.State
 	if step.State == "" {
@@ -138,6 +159,17 @@ func (s *Server) raw(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	b, err := stored(said)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	s.write(w, b)
+}
+
+// stored is what the browser verifies of a trace. Whatever the log says, no mark-up is in it.
+func stored(said client.Timeline) ([]byte, error) {
 	out := rawTrace{TraceID: said.TraceID, Notes: []string{}}
 	for _, e := range said.Entries {
 		artifact := string(e.Artifact)
@@ -149,13 +181,7 @@ func (s *Server) raw(w http.ResponseWriter, r *http.Request) {
 	for _, n := range said.Notes {
 		out.Notes = append(out.Notes, string(n))
 	}
-	b, err := json.Marshal(out)
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	s.write(w, b)
+	return json.Marshal(out)
 }
 
 // document is a document to keep. It is never shown as what it says it is: whatever a tool answers, a

@@ -118,7 +118,7 @@ func TestBrowserVerifies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(node, "testdata/verify.mjs", "assets/ui.js")
+	cmd := exec.Command(node, "testdata/verify.mjs", "assets/verify.js")
 	cmd.Stdin, cmd.Stderr = &in, &errs
 	out, err := cmd.Output()
 	verdicts := strings.Split(strings.TrimSpace(string(out)), "\n")

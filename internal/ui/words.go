@@ -12,6 +12,7 @@ var words = struct {
 	readFile, damaged, proved, notProved                          string
 	turns, noTurns, states, noStates, boundaries, noBoundaries    string
 	unchanged, nothingUndone, rollback                            string
+	reported, tooLarge                                            string
 	store, lookAgain, noneYet, unsigned, notVerified              string
 	many, fill, somebodyFirst                                     string
 	bell, bellOn, bellOff, newDoubt, newApproval, newMany         string
@@ -43,6 +44,9 @@ var words = struct {
 	download:    "download",
 	redacted:    "Some of it was taken out before it was stored.",
 	cut:         "Cut here. The rest is in the download.",
+
+	reported: "What the log of tgad had of this call. It was last written to at %v; the log may have more by now.",
+	tooLarge: "not in this file; its SHA-256 is %v",
 
 	readFile:  "It can be looked at, and nothing can be done.",
 	damaged:   "This file is damaged, or is not what it says. Only what was found to be right before the fault is shown.",
