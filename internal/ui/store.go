@@ -2,8 +2,10 @@ package ui
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/tgad/tgad/internal/clip"
 	"github.com/tgad/tgad/internal/promtext"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -54,8 +57,42 @@ var figures = []struct {
 		{"ready", "tgad_ready", yes}, {"frozen", "tgad_store_frozen", yes}, {"quarantined", "tgad_store_quarantined", yes},
 		{"calls under way", "tgad_calls_in_flight", count}, {"in doubt", "tgad_in_doubt", count}, {"waiting for approval", "tgad_approvals_pending", count},
 		{"leases held", "tgad_leases", count}, {"of those by peers", "tgad_leases_over_socket", count}, {"streams open", "tgad_streams", count},
+		{"the index of lists is behind by", "tgad_lists_behind", appendsBehind}, {"the configuration was taken", "tgad_config_reload_success", yes},
+		{"jumps of the clock", "tgad_clock_jumps_total", count},
 	}},
 }
+
+// labelled are numbers that there are one of for each of a kind.
+var labelled = []struct {
+	title, label string
+	of           []figure
+}{
+	{"Tool servers", "server", []figure{{"breakers that are open or on trial", "tgad_breakers_open", count}}},
+	{"Receivers of the audit stream", "audit", []figure{{"behind", "tgad_audit_lag", appendsBehind}, {"failures", "tgad_audit_failures_total", count}}},
+	{"Receivers of notices", "notify", []figure{{"late", "tgad_notify_late_seconds", seconds}, {"failures", "tgad_notify_failures_total", count}}},
+}
+
+// each shows the numbers of each of a kind; nothing where there is none of it.
+func each(m promtext.Metrics) (parts g.Group) {
+	for _, part := range labelled {
+		says := map[string][]string{}
+		for _, f := range part.of {
+			for name, n := range m.By(f.metric, part.label) {
+				says[name] = append(says[name], f.name+": "+f.show(n))
+			}
+		}
+		var facts []g.Node
+		for _, name := range slices.Sorted(maps.Keys(says)) {
+			facts = append(facts, fact(clip.Clean(name), h.Text(strings.Join(says[name], ", "))))
+		}
+		if len(facts) > 0 {
+			parts = append(parts, h.H2(h.Text(part.title)), h.Dl(facts...))
+		}
+	}
+	return parts
+}
+
+func appendsBehind(n float64) string { return count(n) + " appends" }
 
 func count(n float64) string { return fmt.Sprintf("%.0f", n) }
 
@@ -90,7 +127,7 @@ func (s *Server) store(w http.ResponseWriter, r *http.Request) {
 		}
 		body = append(body, h.H2(h.Text(part.title)), h.Dl(facts...))
 	}
-	body = append(body, h.H2(h.Text("Evidence")), s.evidence(r, m), h.H2(h.Text("Verification")), s.verification())
+	body = append(body, each(m), h.H2(h.Text("Evidence")), s.evidence(r, m), h.H2(h.Text("Verification")), s.verification())
 	s.page(w, r, http.StatusOK, words.store, body)
 }
 

@@ -28,6 +28,12 @@ func TestStorePageSaysWhatTheDaemonCounts(t *testing.T) {
 	if _, n := s.figure(page, "ready"); n != "yes" {
 		t.Errorf("ready: %q", n)
 	}
+	if _, n := s.figure(page, "shop"); n != "breakers that are open or on trial: 0" {
+		t.Errorf("the breakers of shop: %q", n)
+	}
+	if strings.Contains(page, "Receivers of") {
+		t.Error("it names receivers, and there are none")
+	}
 	if _, n := s.figure(page, "in doubt"); n != "0" {
 		t.Errorf("in doubt: %q", n)
 	}
