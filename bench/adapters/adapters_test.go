@@ -11,8 +11,8 @@ import (
 )
 
 // TestEnginesRun: every engine comes to the end of a run in both worlds. Where the service knows its keys,
-// none has a fault. In the plain world tgad has none, and one that sends again has doubled the call that was
-// killed after its charge.
+// none has a fault. In the plain world tgad has none, nor has an engine whose steps charge through it, and one that
+// sends again has doubled the call that was killed after its charge.
 func TestEnginesRun(t *testing.T) {
 	bin, err := filepath.Abs("../../bin")
 	if err != nil {
@@ -25,12 +25,15 @@ func TestEnginesRun(t *testing.T) {
 		{"postgres", "", false},
 		{"dbos", "", true},
 		{"dbos", "once", true}, // one recovery is the fewest
+		{"dbos", "tgad", false},
 		{"river", "", true},
 		{"river", "once", false},
+		{"river", "tgad", false},
 		{"temporal", "", true}, // of bench/temporal
 		{"temporal", "once", false},
 		{"restate", "", true},
 		{"restate", "once", false},
+		{"restate", "tgad", false},
 	} {
 		t.Run(c.adapter+c.argument, func(t *testing.T) {
 			program, err := exec.LookPath(filepath.Join(bin, "tgad-adapter-"+c.adapter))

@@ -1,6 +1,6 @@
 // Command tgad-adapter-dbos is the adapter of DBOS Transact for Go. The charge is a step of a workflow, and
 // the key is the workflow's id, as its documentation recommends. The argument once stands for
-// WithMaxRecoveryAttempts(1), the fewest recoveries that can be set.
+// WithMaxRecoveryAttempts(1), the fewest recoveries that can be set, and tgad for a step that charges through tgad.
 package main
 
 import (
@@ -8,14 +8,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
-	"slices"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 
 	"github.com/tgad/tgad/bench/adapters/internal/pgserver"
 	"github.com/tgad/tgad/internal/killtest/adapter"
+	"github.com/tgad/tgad/internal/killtest/engines"
 )
 
 type order struct {
@@ -25,24 +24,25 @@ type order struct {
 
 type worker struct {
 	dbos     dbos.Context
-	workflow dbos.Workflow[order, int64]
+	workflow dbos.Workflow[order, adapter.Answer]
 }
 
 func main() {
-	name, once := "DBOS Go 1.8.0", slices.Contains(os.Args[1:], "once")
-	if once {
-		name += ", WithMaxRecoveryAttempts(1)"
-	}
+	name, variant := engines.Variant("DBOS Go 1.8.0", "WithMaxRecoveryAttempts(1)")
 	adapter.Main(adapter.Engine{
 		Name:    name,
 		Servers: pgserver.Start,
 		Start: func(ctx context.Context, dir string, world adapter.World) (adapter.Worker, error) {
-			return start(ctx, dir, world, once)
+			return start(ctx, dir, world, variant)
 		},
 	})
 }
 
-func start(ctx context.Context, dir string, world adapter.World, once bool) (adapter.Worker, error) {
+func start(ctx context.Context, dir string, world adapter.World, variant string) (adapter.Worker, error) {
+	step, err := engines.NewStep(ctx, dir, world, variant)
+	if err != nil {
+		return nil, err
+	}
 	c, err := dbos.NewContext(ctx, dbos.Config{
 		DatabaseURL: pgserver.URL(dir), AppName: "payments", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
@@ -50,13 +50,13 @@ func start(ctx context.Context, dir string, world adapter.World, once bool) (ada
 		return nil, err
 	}
 	w := &worker{dbos: c}
-	w.workflow = func(c dbos.Context, o order) (int64, error) {
-		return dbos.RunAsStep(c, func(ctx context.Context) (int64, error) {
-			return adapter.Charge(ctx, world, o.Key, o.Amount)
+	w.workflow = func(c dbos.Context, o order) (adapter.Answer, error) {
+		return dbos.RunAsStep(c, func(ctx context.Context) (adapter.Answer, error) {
+			return step(ctx, o.Key, o.Amount)
 		})
 	}
 	options := []dbos.WorkflowRegistrationOption{dbos.WithWorkflowName("charge")}
-	if once {
+	if variant == engines.Once {
 		options = append(options, dbos.WithMaxRecoveryAttempts(1))
 	}
 	dbos.RegisterWorkflow(c, w.workflow, options...)
@@ -72,15 +72,14 @@ func (w *worker) Call(ctx context.Context, key string, amount int) (adapter.Answ
 		}
 		return adapter.Answer{}, err
 	}
-	receipt, err := handle.GetResult(dbos.WithHandleTimeout(time.Second))
-	if err == nil {
-		return adapter.Answer{Outcome: adapter.Completed, Receipt: receipt}, nil
+	if a, err := handle.GetResult(dbos.WithHandleTimeout(time.Second)); err == nil {
+		return a, nil
 	}
 	return w.Status(ctx, key)
 }
 
 func (w *worker) Status(_ context.Context, key string) (adapter.Answer, error) {
-	handle, err := dbos.RetrieveWorkflow[int64](w.dbos, key)
+	handle, err := dbos.RetrieveWorkflow[adapter.Answer](w.dbos, key)
 	if errors.Is(err, dbos.ErrNonExistentWorkflow) {
 		return adapter.Answer{Outcome: adapter.Unknown}, nil
 	} else if err != nil {
@@ -93,8 +92,7 @@ func (w *worker) Status(_ context.Context, key string) (adapter.Answer, error) {
 	a := adapter.Answer{Detail: string(status.Status)}
 	switch status.Status {
 	case dbos.WorkflowStatusSuccess:
-		a.Outcome = adapter.Completed
-		a.Receipt, err = handle.GetResult()
+		return handle.GetResult()
 	case dbos.WorkflowStatusError, dbos.WorkflowStatusCancelled:
 		a.Outcome = adapter.Failed
 	case dbos.WorkflowStatusMaxRecoveryAttemptsExceeded:

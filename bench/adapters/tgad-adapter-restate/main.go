@@ -1,6 +1,6 @@
 // Command tgad-adapter-restate is the adapter of Restate. The charge is a run block of a service, and the
 // key is the idempotency key of its invocation. The argument once stands for a retry policy of one attempt
-// for each invocation.
+// for each invocation, and tgad for a run block that charges through tgad.
 //
 // The server is the program restate-server, beside this one as install.sh puts it or in PATH. It runs outside
 // of the service and is not killed.
@@ -19,7 +19,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"github.com/restatedev/sdk-go/server"
 
 	"github.com/tgad/tgad/internal/killtest/adapter"
+	"github.com/tgad/tgad/internal/killtest/engines"
 )
 
 const (
@@ -46,15 +46,12 @@ type ports struct{ Node, Ingress, Admin, Service int }
 type worker struct{ ingress *ingress.Client }
 
 func main() {
-	name, once := "Restate server 1.7.12", slices.Contains(os.Args[1:], "once")
-	if once {
-		name += ", one attempt"
-	}
+	name, variant := engines.Variant("Restate server 1.7.12", "one attempt")
 	adapter.Main(adapter.Engine{
 		Name:    name,
 		Servers: servers,
 		Start: func(ctx context.Context, dir string, world adapter.World) (adapter.Worker, error) {
-			return start(ctx, dir, world, once)
+			return start(ctx, dir, world, variant)
 		},
 	})
 }
@@ -144,7 +141,11 @@ func reached(ctx context.Context, port int, path string) bool {
 
 func local(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
 
-func start(ctx context.Context, dir string, world adapter.World, once bool) (adapter.Worker, error) {
+func start(ctx context.Context, dir string, world adapter.World, variant string) (adapter.Worker, error) {
+	step, err := engines.NewStep(ctx, dir, world, variant)
+	if err != nil {
+		return nil, err
+	}
 	var at ports
 	raw, err := os.ReadFile(filepath.Join(dir, "ports"))
 	if err == nil {
@@ -154,12 +155,12 @@ func start(ctx context.Context, dir string, world adapter.World, once bool) (ada
 		return nil, err
 	}
 	var options []restate.ServiceDefinitionOption
-	if once {
+	if variant == engines.Once {
 		options = append(options, restate.WithInvocationRetryPolicy(restate.WithMaxRetryAttempts(1), restate.KillOnMaxAttempts()))
 	}
-	payments := restate.NewService(service, options...).Handler(handler, restate.NewServiceHandler(func(ctx restate.Context, o order) (int64, error) {
-		return restate.Run(ctx, func(ctx restate.RunContext) (int64, error) {
-			return adapter.Charge(ctx, world, o.Key, o.Amount)
+	payments := restate.NewService(service, options...).Handler(handler, restate.NewServiceHandler(func(ctx restate.Context, o order) (adapter.Answer, error) {
+		return restate.Run(ctx, func(ctx restate.RunContext) (adapter.Answer, error) {
+			return step(ctx, o.Key, o.Amount)
 		})
 	}))
 	quiet := slog.NewTextHandler(io.Discard, nil)
@@ -204,23 +205,23 @@ func register(ctx context.Context, dir string, at ports) error {
 func (w *worker) Call(ctx context.Context, key string, amount int) (adapter.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	receipt, err := ingress.Service[order, int64](w.ingress, service, handler).Request(ctx, order{key, amount}, restate.WithIdempotencyKey(key))
-	return says(ctx, receipt, err)
+	a, err := ingress.Service[order, adapter.Answer](w.ingress, service, handler).Request(ctx, order{key, amount}, restate.WithIdempotencyKey(key))
+	return says(ctx, a, err)
 }
 
 func (w *worker) Status(ctx context.Context, key string) (adapter.Answer, error) {
-	receipt, err := ingress.ServiceInvocationByIdempotencyKey[int64](w.ingress, service, handler, key).Output(ctx)
-	return says(ctx, receipt, err)
+	a, err := ingress.ServiceInvocationByIdempotencyKey[adapter.Answer](w.ingress, service, handler, key).Output(ctx)
+	return says(ctx, a, err)
 }
 
 // says reads the answer of the server.
-func says(ctx context.Context, receipt int64, err error) (adapter.Answer, error) {
+func says(ctx context.Context, a adapter.Answer, err error) (adapter.Answer, error) {
 	var none *ingress.InvocationNotFoundError
 	var runs *ingress.InvocationNotReadyError
 	var ended ingress.Error
 	switch {
 	case err == nil:
-		return adapter.Answer{Outcome: adapter.Completed, Receipt: receipt}, nil
+		return a, nil
 	case errors.As(err, &none):
 		return adapter.Answer{Outcome: adapter.Unknown}, nil
 	case errors.As(err, &runs) || ctx.Err() != nil:

@@ -1,5 +1,6 @@
 // Command tgad-adapter-river is the adapter of River, a queue of jobs in PostgreSQL. The charge is a job,
-// and the key is its unique argument. The argument once stands for MaxAttempts 1.
+// and the key is its unique argument. The argument once stands for MaxAttempts 1, and tgad for a job that charges
+// through tgad.
 //
 // Jobs of a worker that has died are rescued after an hour by default; the adapter sets seconds.
 package main
@@ -10,8 +11,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/tgad/tgad/bench/adapters/internal/pgserver"
 	"github.com/tgad/tgad/internal/killtest/adapter"
+	"github.com/tgad/tgad/internal/killtest/engines"
 )
 
 type order struct {
@@ -35,16 +35,16 @@ func (order) Kind() string { return "charge" }
 
 type charger struct {
 	river.WorkerDefaults[order]
-	world adapter.World
+	step engines.Step
 }
 
-// Work makes the charge, and keeps its receipt with the job.
+// Work makes the charge, and keeps its answer with the job.
 func (c *charger) Work(ctx context.Context, job *river.Job[order]) error {
-	receipt, err := adapter.Charge(ctx, c.world, job.Args.Key, job.Args.Amount)
+	a, err := c.step(ctx, job.Args.Key, job.Args.Amount)
 	if err != nil {
 		return err
 	}
-	return river.RecordOutput(ctx, receipt)
+	return river.RecordOutput(ctx, a)
 }
 
 type worker struct {
@@ -54,15 +54,12 @@ type worker struct {
 }
 
 func main() {
-	name, once := "River 0.51.1", slices.Contains(os.Args[1:], "once")
-	if once {
-		name += ", MaxAttempts 1"
-	}
+	name, variant := engines.Variant("River 0.51.1", "MaxAttempts 1")
 	adapter.Main(adapter.Engine{
 		Name:    name,
 		Servers: servers,
 		Start: func(ctx context.Context, dir string, world adapter.World) (adapter.Worker, error) {
-			return start(ctx, dir, world, once)
+			return start(ctx, dir, world, variant)
 		},
 	})
 }
@@ -87,13 +84,17 @@ func servers(ctx context.Context, dir string) (func() error, error) {
 	return stop, nil
 }
 
-func start(ctx context.Context, dir string, world adapter.World, once bool) (adapter.Worker, error) {
+func start(ctx context.Context, dir string, world adapter.World, variant string) (adapter.Worker, error) {
+	step, err := engines.NewStep(ctx, dir, world, variant)
+	if err != nil {
+		return nil, err
+	}
 	pool, err := pgxpool.New(ctx, pgserver.URL(dir))
 	if err != nil {
 		return nil, err
 	}
 	workers := river.NewWorkers()
-	river.AddWorker(workers, &charger{world: world})
+	river.AddWorker(workers, &charger{step: step})
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Queues:               map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 10}},
 		Workers:              workers,
@@ -104,7 +105,7 @@ func start(ctx context.Context, dir string, world adapter.World, once bool) (ada
 	if err != nil {
 		return nil, err
 	}
-	return &worker{pool, client, once}, client.Start(ctx)
+	return &worker{pool, client, variant == engines.Once}, client.Start(ctx)
 }
 
 func (w *worker) Call(ctx context.Context, key string, amount int) (adapter.Answer, error) {
@@ -145,8 +146,7 @@ func (w *worker) of(ctx context.Context, id int64) (a adapter.Answer, err error)
 	a.Detail = string(job.State)
 	switch job.State {
 	case rivertype.JobStateCompleted:
-		a.Outcome = adapter.Completed
-		return a, json.Unmarshal(job.Output(), &a.Receipt)
+		return a, json.Unmarshal(job.Output(), &a)
 	case rivertype.JobStateDiscarded:
 		// Its attempts are used up. The last one may have charged: the worker died in it.
 		a.Outcome = adapter.InDoubt
