@@ -271,8 +271,8 @@ func (c *conv) passTo(l *link, f *wire.Frame, w *waiting) {
 	}
 	if err := c.write(l, w, m); err != nil {
 		c.unregister(w)
-		w.lose(fmt.Errorf("the tool server did not take the request: %w", err))
-		c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server did not take the request: "+err.Error())
+		err = fmt.Errorf("the tool server did not take the request: %w", err)
+		c.lose(w, err, err.Error())
 	}
 }
 

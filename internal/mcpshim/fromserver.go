@@ -67,8 +67,8 @@ func (c *conv) noise(f *wire.Frame) {
 				w.sub.end()
 			}
 			c.unregister(w)
-			w.lose(errors.New("the tool server's answer does not pass: " + f.Bad))
-			c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server's answer does not pass: "+f.Bad)
+			bad := errors.New("the tool server's answer does not pass: " + f.Bad)
+			c.lose(w, bad, bad.Error())
 			f.Close()
 			return
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tgad/tgad/internal/mcpfront/wire"
-	"github.com/tgad/tgad/internal/mcpraw"
 )
 
 // link is one life of the tool server.
@@ -109,7 +108,7 @@ func (c *conv) dropped(l *link, why error) {
 		if w.sub != nil {
 			w.sub.end()
 		}
-		w.lose(fmt.Errorf("the tool server is gone before it answered: %w", why))
-		c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", "the tool server is gone before it answered: "+why.Error())
+		gone := fmt.Errorf("the tool server is gone before it answered: %w", why)
+		c.lose(w, gone, gone.Error())
 	}
 }

@@ -59,8 +59,14 @@ type sight struct {
 	said runtime.Begun
 
 	came    chan *wire.Frame // the answer
-	lost    chan error       // why there will be none
+	lost    chan loss        // why there will be none
 	written *latch           // the tool server has it, or never will
+}
+
+// loss is why no answer comes from the tool server, and what answers the client in its place.
+type loss struct {
+	why    error
+	answer func()
 }
 
 // observe passes a tools/call on. p is nil with err where its params cannot be read.
@@ -80,7 +86,7 @@ func (c *conv) observe(f *wire.Frame, p *callParams, err error, b *batchReply) {
 		c.pass(f, b)
 		return
 	}
-	o := &sight{q: q, came: make(chan *wire.Frame, 1), lost: make(chan error, 1), written: newLatch()}
+	o := &sight{q: q, came: make(chan *wire.Frame, 1), lost: make(chan loss, 1), written: newLatch()}
 	q.w.call, q.w.seen = nil, o // its answer passes
 	if err := c.register(q.w); err != nil {
 		c.fail(f.RawID, b, mcpraw.CodeInvalidRequest, "", "", err.Error())
@@ -106,9 +112,8 @@ func (o *sight) run(f *wire.Frame) {
 	l, err := c.await(c.life)
 	if err != nil {
 		c.unregister(w)
-		c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", err.Error())
 		f.Close()
-		w.lose(fmt.Errorf("%w: %w", runtime.ErrNotSent, err))
+		c.lose(w, fmt.Errorf("%w: %w", runtime.ErrNotSent, err), err.Error())
 	} else {
 		if o.a != nil {
 			strike := c.permits.note(o.said, o.a.keyless)
@@ -136,8 +141,9 @@ func (o *sight) wait() {
 			defer c.given()
 			o.give(f, o.record(f))
 			return
-		case why := <-o.lost:
-			o.ended(why)
+		case l := <-o.lost:
+			o.ended(l.why) // first: who has the answer may make the call again, and the log has to know which end it had
+			l.answer()
 			return
 		case <-c.life.Done():
 			o.ended(errors.New("its client is gone"))
@@ -317,14 +323,19 @@ func (o *sight) record(f *wire.Frame) (final bool) {
 	return final
 }
 
-// lose says that no answer comes to a request, to whoever observes it. Such a call was sent, unless
-// why is [runtime.ErrNotSent].
-func (w *waiting) lose(why error) {
+// lose answers a request whose answer does not come from the tool server. Whoever observes the call tells the log
+// first, and answers nobody who gave the call up or is gone. Such a call was sent, unless why is [runtime.ErrNotSent].
+func (c *conv) lose(w *waiting, why error, text string) {
+	c.loseTo(w, loss{why, func() { c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", text) }})
+}
+
+func (c *conv) loseTo(w *waiting, l loss) {
 	if w.seen == nil {
+		l.answer()
 		return
 	}
 	select {
-	case w.seen.lost <- why:
+	case w.seen.lost <- l:
 	default: // somebody has said so
 	}
 }
