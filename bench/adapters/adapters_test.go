@@ -31,6 +31,7 @@ func TestEnginesRun(t *testing.T) {
 		{"river", "tgad", false},
 		{"temporal", "", true}, // of bench/temporal
 		{"temporal", "once", false},
+		{"temporal", "tgad", false},
 		{"restate", "", true},
 		{"restate", "once", false},
 		{"restate", "tgad", false},

@@ -1,5 +1,6 @@
 // Command tgad-adapter-temporal is the adapter of Temporal. The charge is an activity of a workflow, and the
-// key is the workflow's id. The argument once stands for MaximumAttempts 1 of the activity.
+// key is the workflow's id. The argument once stands for MaximumAttempts 1 of the activity, and tgad for an
+// activity that charges through a daemon of tgad.
 //
 // The server is the one that Temporal's own end-to-end tests embed. It runs outside of the worker and is not
 // killed.
@@ -11,11 +12,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 	"time"
 
 	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	temporalactivity "go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
@@ -26,7 +28,7 @@ import (
 	"github.com/tgad/tgad/bench/temporal/adapter"
 )
 
-const queue = "payments"
+const queue, activity = "payments", "charge"
 
 type order struct {
 	Key    string
@@ -39,15 +41,21 @@ type place struct{ Address, Namespace string }
 type worker struct{ client client.Client }
 
 func main() {
-	name, once := "Temporal server 1.32.0", slices.Contains(os.Args[1:], "once")
-	if once {
+	name, variant := "Temporal server 1.32.0", strings.Join(os.Args[1:], " ")
+	switch variant {
+	case "":
+	case "once":
 		name += ", MaximumAttempts 1"
+	case "tgad":
+		name += ", the step through tgad"
+	default:
+		name += ", unknown argument " + variant
 	}
 	adapter.Main(adapter.Engine{
 		Name:    name,
 		Servers: servers,
 		Start: func(_ context.Context, dir string, world adapter.World) (adapter.Worker, error) {
-			return start(dir, world, once)
+			return start(dir, world, variant)
 		},
 	})
 }
@@ -64,7 +72,7 @@ func servers(_ context.Context, dir string) (func() error, error) {
 	}, err
 }
 
-func start(dir string, world adapter.World, once bool) (adapter.Worker, error) {
+func start(dir string, world adapter.World, variant string) (adapter.Worker, error) {
 	var at place
 	raw, err := os.ReadFile(filepath.Join(dir, "place"))
 	if err == nil {
@@ -78,18 +86,21 @@ func start(dir string, world adapter.World, once bool) (adapter.Worker, error) {
 		return nil, err
 	}
 	w := temporalworker.New(c, queue, temporalworker.Options{})
-	charge := func(ctx context.Context, o order) (int64, error) {
-		return adapter.Charge(ctx, world, o.Key, o.Amount)
+	charge := direct(world)
+	if variant == "tgad" {
+		if charge, err = through(dir, world); err != nil {
+			return nil, err
+		}
 	}
-	w.RegisterWorkflowWithOptions(func(ctx workflow.Context, o order) (receipt int64, err error) {
+	w.RegisterWorkflowWithOptions(func(ctx workflow.Context, o order) (a adapter.Answer, err error) {
 		options := workflow.ActivityOptions{StartToCloseTimeout: 3 * time.Second}
-		if once {
+		if variant == "once" {
 			options.RetryPolicy = &temporal.RetryPolicy{MaximumAttempts: 1}
 		}
-		err = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, options), charge, o).Get(ctx, &receipt)
-		return receipt, err
+		err = workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, options), activity, o).Get(ctx, &a)
+		return a, err
 	}, workflow.RegisterOptions{Name: "charge"})
-	w.RegisterActivity(charge)
+	w.RegisterActivityWithOptions(charge, temporalactivity.RegisterOptions{Name: activity})
 	return &worker{c}, w.Start()
 }
 
@@ -116,13 +127,12 @@ func (w *worker) Status(ctx context.Context, key string) (adapter.Answer, error)
 func (w *worker) result(ctx context.Context, key string, patience time.Duration) (a adapter.Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err = w.client.GetWorkflow(ctx, key, "").Get(ctx, &a.Receipt)
+	err = w.client.GetWorkflow(ctx, key, "").Get(ctx, &a)
 	var none *serviceerror.NotFound
 	var failed *temporal.WorkflowExecutionError
 	var timedOut *temporal.TimeoutError
 	switch {
 	case err == nil:
-		a.Outcome = adapter.Completed
 	case errors.As(err, &none):
 		a.Outcome = adapter.Unknown
 	case errors.As(err, &failed) && errors.As(err, &timedOut):

@@ -22,24 +22,9 @@ func TestTablesOfThePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	place := regexp.MustCompile(`(?s)(<!-- tables of (bench/results/engines-\w+\.jsonl) -->\n).*(<!-- end -->)`)
-	m := place.FindSubmatch(page)
-	if m == nil {
-		t.Fatalf("%s names no file of a run", name)
-	}
-	raw, err := os.ReadFile("../../" + string(m[2]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var results []*Result
-	for line := range bytes.Lines(raw) {
-		res := &Result{}
-		if err := json.Unmarshal(line, res); err != nil {
-			t.Fatal(err)
-		}
-		results = append(results, res)
+	results := resultsOf(t, page, place)
+	for _, res := range results {
 		switch ours := strings.HasPrefix(res.Engine, "tgad"); {
-		case !strings.Contains(string(m[2]), "engines-"+res.Commit+".jsonl"):
-			t.Errorf("%s has a run of commit %s", m[2], res.Commit)
 		case ours && res.All.Faults() > 0, res.World == Keyed && res.All.Faults() > 0:
 			t.Errorf("the page says that there are no faults: %v", res.Err())
 		case res.All.Became[Lost.String()]+res.All.Became[False.String()] > 0:
@@ -48,6 +33,51 @@ func TestTablesOfThePage(t *testing.T) {
 	}
 	pageHas(t, name, place, "${1}"+markdown(Rows(results))+markdown(PointRows(results))+"\n${3}")
 	pageHas(t, "../../docs/WHY.md", regexp.MustCompile(`(?s)(<!-- short table of the run that COMPARE.md names -->\n).*(<!-- end -->)`), "${1}"+markdown(shortRows(results))+"\n${2}")
+}
+
+// TestTableOfSteps: docs/COMPARE.md has the table of engines whose steps charge through tgad, each beside itself
+// without: those double nothing and spoke no false word, and each engine alone doubled something in the same run.
+func TestTableOfSteps(t *testing.T) {
+	const name = "../../docs/COMPARE.md"
+	page, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := regexp.MustCompile(`(?s)(<!-- steps of (bench/results/steps-\w+\.jsonl) -->\n).*?(<!-- end of steps -->)`)
+	results := resultsOf(t, page, place)
+	for _, res := range results {
+		through := strings.HasSuffix(res.Engine, ", the step through tgad")
+		switch {
+		case through && res.All.Faults() > 0:
+			t.Errorf("the page says that a step through tgad has no faults: %v", res.Err())
+		case !through && res.World == Plain && res.All.Became[Doubled.String()] == 0:
+			t.Errorf("the page says that %s doubles calls", res.Engine)
+		}
+	}
+	pageHas(t, name, place, "${1}"+markdown(Rows(results))+"\n${3}")
+}
+
+// resultsOf reads the file of a run that a page names, all of one commit.
+func resultsOf(t *testing.T, page []byte, place *regexp.Regexp) (results []*Result) {
+	t.Helper()
+	m := place.FindSubmatch(page)
+	if m == nil {
+		t.Fatal("the page names no file of a run")
+	}
+	raw, err := os.ReadFile("../../" + string(m[2]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(raw) {
+		res := &Result{}
+		if err := json.Unmarshal(line, res); err != nil {
+			t.Fatal(err)
+		}
+		if results = append(results, res); !strings.HasSuffix(string(m[2]), "-"+res.Commit+".jsonl") {
+			t.Errorf("%s has a run of commit %s", m[2], res.Commit)
+		}
+	}
+	return results
 }
 
 // pageHas wants a page to have a table in its place, or puts it there.
