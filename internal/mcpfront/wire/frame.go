@@ -218,7 +218,7 @@ func (r *Frames) keep(f *Frame, part []byte) error {
 // Key is an id in the form in which two spellings of one id are the same.
 type Key string
 
-// KeyOf returns the key of an id. Some peers write 7.0 for 7.
+// KeyOf returns the key of an id. Some peers write 7.0 for 7, and 0 for -0.
 func KeyOf(raw []byte) Key {
 	if len(raw) > 0 && raw[0] == '"' {
 		var s string
@@ -229,6 +229,9 @@ func KeyOf(raw []byte) Key {
 	if f, err := strconv.ParseFloat(string(raw), 64); err == nil {
 		// Above 2^53 two ids would share a double; such an id is its spelling.
 		if f > -(1<<53) && f < 1<<53 {
+			if f == 0 {
+				f = 0 // not -0, which is printed as such
+			}
 			return Key("n" + strconv.FormatFloat(f, 'g', -1, 64))
 		}
 	}

@@ -55,6 +55,20 @@ func TestAmbiguousMessagesDoNotPass(t *testing.T) {
 	}
 }
 
+// TestIdsAreComparedAsNumbers: a peer may print a number of an id anew, and an answer to it is found.
+func TestIdsAreComparedAsNumbers(t *testing.T) {
+	for asked, answered := range map[string]string{"7": "7.0", "-0": "0", "-0.0": "0", "1e3": "1000.0", `"\u0061"`: `"a"`} {
+		if KeyOf([]byte(asked)) != KeyOf([]byte(answered)) {
+			t.Errorf("%s is not %s", asked, answered)
+		}
+	}
+	for one, other := range map[string]string{"7": `"7"`, "9007199254740993": "9007199254740992", "0": `"0"`} {
+		if KeyOf([]byte(one)) == KeyOf([]byte(other)) {
+			t.Errorf("%s is %s", one, other)
+		}
+	}
+}
+
 // TestLongMessageTakesLittleMemory: what passes is not held.
 func TestLongMessageTakesLittleMemory(t *testing.T) {
 	r, wr := io.Pipe()
