@@ -34,7 +34,9 @@ func (f *fan) fromClient(msg *wire.Frame, _ *batchReply) {
 		f.fail(id, code, "", "the message does not pass: "+msg.Bad)
 	case msg.Batch:
 		f.g.watch.Refused(RefusedInvalid)
-		f.fail([]byte("null"), mcpraw.CodeInvalidRequest, "", "a gateway takes no arrays of messages: send them one by one")
+		// The answer has no id: over HTTP the array has a name, by which its POST is found.
+		_ = f.out.hand(&mcpraw.Envelope{Batch: true, RawID: msg.RawID},
+			wire.Text(say.Fault([]byte("null"), mcpraw.CodeInvalidRequest, "", "", "a gateway takes no arrays of messages: send them one by one")))
 	case msg.IsNotification():
 		f.notification(msg)
 		return

@@ -363,6 +363,21 @@ func TestIdentitiesAreApart(t *testing.T) {
 	}
 }
 
+// TestArrayIsRefusedOverHTTP: the answer to an array has no id, and its POST gets it all the same.
+func TestArrayIsRefusedOverHTTP(t *testing.T) {
+	w := newWorld(t)
+	g := w.gateTo(names.Lists{}, w.behind("a", names.Names{}))
+	url := w.door((&Door{Gates: map[string]*Gate{"ann": g}, Who: func(string) string { return "ann" }}).lobby)
+	session := openSession(t, url, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	for _, array := range []string{`[]`, `[1]`, `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"a__charge"}}]`} {
+		_, got := post(t, url, array, "Mcp-Session-Id", session)
+		has(t, got, `"id":null`, `"code":-32600`, "no arrays of messages")
+	}
+	if e := journalOf(t, w.journalOf("a")); len(e) != 0 {
+		t.Errorf("effects: %+v", e)
+	}
+}
+
 // TestKeySpacesAreApart: no key of one space is one of another, however long it is.
 func TestKeySpacesAreApart(t *testing.T) {
 	seen := map[string]string{}
