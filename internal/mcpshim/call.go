@@ -209,7 +209,7 @@ func (q *call) run() {
 		}
 		if err != nil {
 			q.conv.unregister(q.w)
-			q.conv.failWith(q.w.id, q.w.batch, mcpraw.CodeInvalidParams, "", err)
+			q.turnedAway(err)
 			return
 		}
 		if !mine && q.voteOn == a.trace() {
@@ -238,6 +238,17 @@ func (q *call) run() {
 	}
 }
 
+// turnedAway answers a call that came to no attempt. What is no fault of its own may be made again.
+func (q *call) turnedAway(err error) {
+	var ch *wire.Challenge
+	code := tga.CodeOf(err)
+	if code != tga.StoreUnavailable && code != tga.ToolError || errors.As(err, &ch) {
+		q.conv.failWith(q.w.id, q.w.batch, mcpraw.CodeInvalidParams, "", err)
+		return
+	}
+	_ = q.reply(q.refusal(code, tga.ID{}, "The call was not sent: "+err.Error()+". Nothing has happened. Repeat the same call later.")) // a client that is gone is seen by send
+}
+
 // unchanged refuses a call of a tool whose definition is not the pinned one, where it is
 // told to. A tool server whose tools nobody has listed yet is asked for them first.
 func (q *call) unchanged() error {
@@ -247,9 +258,11 @@ func (q *call) unchanged() error {
 	c := q.conv
 	// A server that never answers holds up its own calls, but not for ever.
 	list := func(l *link) error {
-		ctx, cancel := context.WithTimeout(c.life, c.s.opts.StartTimeout)
-		defer cancel()
-		return c.tools.listTools(ctx, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(ctx, page) })
+		return c.s.whileAway(func(d time.Duration, _ error) bool { return rest(c.life, d) }, func() error {
+			ctx, cancel := context.WithTimeout(c.life, c.s.opts.StartTimeout)
+			defer cancel()
+			return c.tools.listTools(ctx, l, q.params.protocol(), func(page []definition) error { return c.s.pins.see(ctx, page) })
+		})
 	}
 	l, err := c.await(c.life)
 	if err == nil && !l.listed.Load() {
@@ -259,7 +272,11 @@ func (q *call) unchanged() error {
 		err = fmt.Errorf("no answer to tools/list in %v: %w", c.s.opts.StartTimeout, err)
 	}
 	if err != nil {
-		return tga.Errorf(tga.ToolSchemaChanged, "the definition of %s cannot be looked at: %w", q.params.tool, err)
+		code := tga.ToolError // nobody says that it has changed
+		if errors.Is(err, tga.StoreUnavailable) {
+			code = tga.StoreUnavailable
+		}
+		return tga.Errorf(code, "the definition of %s cannot be looked at: %w", q.params.tool, err)
 	}
 	pinned := c.s.pins.drifted(q.params.tool)
 	if pinned == "" {

@@ -3,9 +3,11 @@ package mcpshim
 import (
 	"context"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,7 +137,7 @@ func TestManyAnswersToOneQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := w.start()
-	has(t, h.call("1", "charge", `{}`), "TOOL_SCHEMA_CHANGED", "cannot be looked at")
+	has(t, h.call("1", "charge", `{}`), "TOOL_ERROR", "was not sent", "cannot be looked at")
 	has(t, h.ask("2", "echo", `{"n":1}`), `"n":1`)
 }
 
@@ -150,7 +152,7 @@ func TestServerThatNeverListsItsTools(t *testing.T) {
 	}
 	h := w.start()
 	h.handshake()
-	has(t, h.call("1", "charge", `{"n":1}`), "TOOL_SCHEMA_CHANGED", "cannot be looked at", "no answer to tools/list in 3s")
+	has(t, h.call("1", "charge", `{"n":1}`), "TOOL_ERROR", "was not sent", "cannot be looked at", "no answer to tools/list in 3s")
 	if got := w.effects(); len(got) != 0 {
 		t.Errorf("it was sent: %v", got)
 	}
@@ -158,6 +160,45 @@ func TestServerThatNeverListsItsTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	has(t, h.call("2", "charge", `{"n":1}`), `"ok"`)
+}
+
+// forgetful is a log that may be away when it is asked what is pinned.
+type forgetful struct {
+	Log
+	away atomic.Int32 // that many more times
+}
+
+func (l *forgetful) Kept(ctx context.Context, namespace, server string) iter.Seq2[runtime.Kept, error] {
+	if l.away.Add(-1) >= 0 {
+		return func(yield func(runtime.Kept, error) bool) { yield(runtime.Kept{}, errAway) }
+	}
+	return l.Log.Kept(ctx, namespace, server)
+}
+
+// TestDefinitionsWaitForTheLog: a log that is away for a moment, as when another process takes it over,
+// says nothing of a definition: the call waits for it, and after that is told what it is: not sent.
+func TestDefinitionsWaitForTheLog(t *testing.T) {
+	w := newWorld(t)
+	w.opts.Tools = func(string) Tool { return Tool{Block: true} }
+	log := &forgetful{Log: local{w.rt}}
+	log.away.Store(2)
+	w.log = log
+	h := w.start()
+	has(t, h.call("1", "charge", `{"n":1}`), `"ok"`)
+	if got := w.effects(); len(got) != 1 {
+		t.Errorf("effects: %v", got)
+	}
+	h.stop()
+
+	w.opts.LogTimeout = 50 * time.Millisecond
+	log.away.Store(1 << 20)
+	h = w.start()
+	got := h.call("2", "charge", `{"n":2}`)
+	has(t, got, `"isError":true`, "STORE_UNAVAILABLE", "was not sent")
+	lacks(t, got, "TOOL_SCHEMA_CHANGED")
+	if got := w.effects(); len(got) != 1 {
+		t.Errorf("effects: %v", got)
+	}
 }
 
 // TestClientThatReadsNothing: the shim ends all the same when it is told to.

@@ -90,15 +90,19 @@ func (a *attempt) ask(ctx context.Context, f func(context.Context) error) error 
 
 // askWhile is [attempt.ask] with a wait of its own between two tries; false ends them.
 func (a *attempt) askWhile(ctx context.Context, wait func(time.Duration) bool, f func(context.Context) error) error {
-	until := time.Now().Add(a.s.opts.LogTimeout)
-	pause := waitPause{}
-	for {
-		err := bounded(ctx, f)
-		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) {
-			return err
-		}
+	return a.s.whileAway(func(d time.Duration, err error) bool {
 		a.say("waiting for tgad's log: " + err.Error())
-		if !wait(pause.next()) {
+		return wait(d)
+	}, func() error { return bounded(ctx, f) })
+}
+
+// whileAway does what asks the log, and again for a while where the log is away. wait waits between
+// two tries; false ends them.
+func (s *Shim) whileAway(wait func(time.Duration, error) bool, f func() error) error {
+	until := time.Now().Add(s.opts.LogTimeout)
+	for pause := (waitPause{}); ; {
+		err := f()
+		if !errors.Is(err, tga.StoreUnavailable) || time.Now().After(until) || !wait(pause.next(), err) {
 			return err
 		}
 	}
