@@ -98,8 +98,8 @@ const (
 	share = 4
 	// patience is for how long a list waits for the appends before it to be in the index.
 	patience = time.Second
-	// errorPause is between two tries of what failed.
-	errorPause = 5 * time.Second
+	// errorPause is between two tries of what failed; the pause doubles up to longestPause.
+	errorPause, longestPause = 5 * time.Second, time.Minute
 )
 
 // New opens the index of a store. What cannot be opened, or is not of this store, is made anew by
@@ -132,43 +132,60 @@ func (x *Index) Behind() uint64 {
 	return newest - min(newest, position)
 }
 
-// Run keeps the index until ctx ends or the store closes.
+// Run keeps the index until ctx ends or the store closes. What fails again before anything has come of it
+// is tried after a pause: a new index does not mend a disk.
 func (x *Index) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := x.keep(ctx)
+	for wait := time.Duration(0); ctx.Err() == nil; {
+		went, err := x.keep(ctx)
 		if ctx.Err() != nil || errors.Is(err, errStore) {
 			return
 		}
-		if !x.remake(ctx, err) {
-			pause(ctx, errorPause)
+		if went {
+			wait = 0
 		}
+		pause(ctx, wait)
+		wait = min(max(2*wait, errorPause), longestPause)
+		if noRoom(err) { // what it has is good, and is thrown away for nothing
+			x.o.Logger.Warn("the index of lists waits for room on the disk", "error", err)
+			continue
+		}
+		x.remake(ctx, err)
 	}
+}
+
+// noRoom reports whether SQLite says that the disk is full.
+func noRoom(err error) bool {
+	const full = 13 // SQLITE_FULL
+	var of interface{ Code() int }
+	return errors.As(err, &of) && of.Code()&0xff == full
 }
 
 // errStore is in every error that is the store's, and not of the index.
 var errStore = errors.New("the store of the index")
 
-// keep makes what is missing of the index, and follows the log.
-func (x *Index) keep(ctx context.Context) error {
+// keep makes what is missing of the index, and follows the log. went says that something came of it.
+func (x *Index) keep(ctx context.Context) (went bool, err error) {
 	for {
 		if err := x.faulty(); err != nil {
-			return err
+			return went, err
 		}
 		if _, made, _ := x.stands(); !made || x.swept() {
 			if err := x.make(ctx); err != nil {
-				return err
+				return went, err
 			}
+			went = true
 		}
 		if err := x.wait(ctx); err != nil {
-			return err
+			return went, err
 		}
 		if x.faulty() != nil {
 			continue
 		}
 		x.lull(ctx, batchTime)
 		if err := x.catchUp(ctx); err != nil {
-			return err
+			return went, err
 		}
+		went = true
 	}
 }
 
@@ -393,7 +410,11 @@ func (x *Index) Find(ctx context.Context, q Query) ([]Mark, error) {
 	}
 	page, err := find(ctx, x.db, q)
 	if err != nil && ctx.Err() == nil {
+		full := noRoom(err)
 		err = tga.Errorf(tga.StoreUnavailable, "the index of lists: %w", err)
+		if full {
+			return nil, err
+		}
 		x.standing.Lock()
 		defer x.standing.Unlock()
 		x.fault, x.made = err, false // what is only read is met by nobody else

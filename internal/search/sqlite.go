@@ -147,8 +147,8 @@ func nameOf(l *chain.Leaf) []byte {
 	return slices.Concat(l.TraceID[:], l.HeadDigest[:], l.NoteDigest[:])
 }
 
-// remake throws the database away and begins a new one. It reports whether that is there.
-func (x *Index) remake(ctx context.Context, why error) bool {
+// remake throws the database away and begins a new one. Where that cannot be had, lists say why.
+func (x *Index) remake(ctx context.Context, why error) {
 	x.o.Logger.Warn("the index of lists is made anew", "why", why)
 	x.standing.Lock()
 	x.position, x.made, x.fault = 0, false, nil
@@ -160,13 +160,12 @@ func (x *Index) remake(ctx context.Context, why error) bool {
 		err = x.open(ctx)
 	}
 	if err == nil {
-		return true
+		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	err = errors.Join(err, x.shut(tga.Errorf(tga.StoreUnavailable, "the index of lists: %w", err)))
 	x.o.Logger.Warn("the index of lists cannot be made", "error", err)
-	return false
 }
 
 // Remove removes the index in a directory that no process has. What is erased while there is none must
