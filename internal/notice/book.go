@@ -25,6 +25,8 @@ type entry struct {
 	First tga.Millis `json:"first"`           // when it was seen first
 	Told  tga.Millis `json:"told,omitempty"`  // when it was told the last time; 0 = it was not
 	Times int        `json:"times,omitempty"` // how often it was told
+	// Offered says that the receiver may have heard of it: a notice was on its way, whether it was taken or not.
+	Offered bool `json:"offered,omitempty"`
 }
 
 // matterOf reads [Matter.id] back.

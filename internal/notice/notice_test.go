@@ -324,6 +324,30 @@ func TestSettledIsToldToWhomWantsToKnow(t *testing.T) {
 	}
 }
 
+// TestEndIsToldToWhomMayHaveHeard: a notice that was taken and whose answer was lost was not taken, as far as anybody
+// knows. Its end is told all the same, also after a restart, and of what was never on its way no end is told.
+func TestEndIsToldToWhomMayHaveHeard(t *testing.T) {
+	w := newWorld(t)
+	w.r.conf.Resolved = true
+	w.all = []Matter{doubt(1)}
+	w.step(0)
+	w.r.sink = sinkFunc(func(context.Context, *Notice) error { return errors.New("the answer was lost") })
+	w.step(time.Minute)
+	w.all = append(w.all, doubt(2))
+	w.r.saved = time.Time{}
+	w.step(time.Second)
+	w.all, w.fates[doubt(1).TraceID], w.fates[doubt(2).TraceID] = nil, Settled, Settled
+	w.restart()
+	got := w.step(time.Second)
+	w.wants("the first, restarted", got, 0, 0, 1)
+	if m := got[0].Matters[0]; m.TraceID != doubt(1).TraceID {
+		t.Errorf("%+v", m)
+	}
+	if len(w.r.book.Matters) != 0 {
+		t.Errorf("%d are remembered", len(w.r.book.Matters))
+	}
+}
+
 // TestFiltersChooseWhoIsTold: by kind, namespace, server and tool; what is of no call is for everybody. What a
 // new filter leaves out is forgotten and not settled.
 func TestFiltersChooseWhoIsTold(t *testing.T) {

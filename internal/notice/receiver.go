@@ -96,6 +96,9 @@ func (r *receiver) step(ctx context.Context, all []Matter) {
 	due, waiting, err := r.compare(ctx, all)
 	pausing := r.book.Told != 0 && r.passed(r.book.Told) < r.conf.Pause.D || time.Now().Before(r.retry)
 	tell := len(due) > 0 && !pausing
+	if tell {
+		r.offer(due)
+	}
 	if r.dirty && (tell || time.Since(r.saved) >= saveEvery) {
 		err = errors.Join(err, r.save())
 	}
@@ -148,7 +151,7 @@ func (r *receiver) compare(ctx context.Context, all []Matter) (due []told, waiti
 		if here && wanted {
 			continue
 		}
-		if here || e.Told == 0 {
+		if here || e.Told == 0 && !e.Offered {
 			r.forget(id)
 			continue
 		}
@@ -171,6 +174,16 @@ func (r *receiver) compare(ctx context.Context, all []Matter) (due []told, waiti
 		}
 	}
 	return due, waiting, err
+}
+
+// offer says in the book of what is due that the receiver may hear of it, before it does: it may take a notice
+// and its answer be lost, and whom it told is to hear of the end.
+func (r *receiver) offer(due []told) {
+	for i := range due {
+		if e := due[i].entry; r.conf.Resolved && !e.Offered {
+			e.Offered, r.dirty = true, true
+		}
+	}
 }
 
 func (r *receiver) forget(id string) {
