@@ -165,7 +165,10 @@ func (o *opening) lookIntoIndex() (at position, ok bool) {
 		at, err = in.position()
 		return errors.Join(err, index.Close())
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, pebble.ErrDBDoesNotExist): // a backup has none
+		o.log.Info("there is no index: it is made of the log")
+	case err != nil:
 		o.log.Warn("the index cannot be read, and is made anew", "error", err)
 	}
 	return at, err == nil && at.at.Group != 0

@@ -76,7 +76,7 @@ each other. Whoever starts monitor again is told the same until that file is rem
 				}
 				o.Attested = attested(c)
 			}
-			o.Logger = slog.New(slog.NewTextHandler(a.Err, nil))
+			o.Logger = a.Lines(slog.LevelInfo, false)
 			return a.ask(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				m, err := monitor.Open(proofs{c.Proofs()}, o)
 				if err == nil {

@@ -67,7 +67,7 @@ func serveView(ctx context.Context, a *app, listen string, log ui.Log, o ui.Opti
 	if err != nil {
 		return err
 	}
-	o.Version, o.Logger = cli.BuildVersion().Version, slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	o.Version, o.Logger = cli.BuildVersion().Version, a.Lines(slog.LevelWarn, false)
 	v := ui.New(log, o)
 	url := fmt.Sprintf("http://%s%s", l.Addr(), v.Login())
 	if !a.JSON {

@@ -114,11 +114,7 @@ func (a proving) witnessing(ctx context.Context, k *witness.Key, trust witness.T
 	if err != nil {
 		return &cli.Unopened{Err: tga.Errorf(tga.StoreUnavailable, "witness: %w", err)}
 	}
-	var lines slog.Handler = slog.NewTextHandler(a.Err, nil)
-	if a.JSON {
-		lines = slog.NewJSONHandler(a.Err, nil)
-	}
-	log := slog.New(lines)
+	log := a.Lines(slog.LevelInfo, a.JSON)
 	defer cli.OutliveHangup(log)()
 	log.Info("listening", "address", l.Addr().String(), "stores", len(trust), "key", k.Public)
 	return witness.New(k, trust, s, log).Serve(ctx, l)

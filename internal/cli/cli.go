@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -55,6 +56,21 @@ func (s *Streams) Line(v any) error {
 func (s *Streams) Printf(format string, args ...any) {
 	// A closed stdout is the reader's choice (| head); there is nobody left to tell.
 	_, _ = fmt.Fprintf(s.Out, format, args...)
+}
+
+// Lines are where a process logs while it works, on stderr: one line each, of JSON where inJSON says so. An error
+// is its message alone, whatever its type has for a programmer: Pebble's have stacks of thirty lines.
+func (s *Streams) Lines(level slog.Leveler, inJSON bool) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if err, is := a.Value.Any().(error); is && err != nil {
+			a.Value = slog.StringValue(err.Error())
+		}
+		return a
+	}}
+	if inJSON {
+		return slog.New(slog.NewJSONHandler(s.Err, o))
+	}
+	return slog.New(slog.NewTextHandler(s.Err, o))
 }
 
 // Table prints rows under a header, in columns. Each cell is cleaned.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -159,6 +160,24 @@ func TestInterruptedVerifyReadsNoFurther(t *testing.T) {
 		}
 		if asked := reads - ctx.left.Load(); asked > reads+3 {
 			t.Errorf("over at read %d: it went on to %d", reads, asked)
+		}
+	}
+}
+
+// loud is an error that has more to say to a programmer, as Pebble's have.
+type loud struct{}
+
+func (loud) Error() string              { return "disk on fire" }
+func (loud) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("disk on fire\nstack\nstack")) }
+
+// TestErrorIsLoggedAsItsMessage: without the stack that its type has.
+func TestErrorIsLoggedAsItsMessage(t *testing.T) {
+	for _, inJSON := range []bool{false, true} {
+		var said bytes.Buffer
+		log := (&Streams{Err: &said}).Lines(slog.LevelInfo, inJSON)
+		log.Info("it stops", "error", error(loud{}), "nothing", error(nil), "n", 1)
+		if got := said.String(); !strings.Contains(got, "disk on fire") || strings.Contains(got, "stack") || strings.Count(got, "\n") != 1 {
+			t.Errorf("%q", got)
 		}
 	}
 }

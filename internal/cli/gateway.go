@@ -89,9 +89,7 @@ func (g *gateway) open(ctx context.Context, cmd *cobra.Command) (log *client.Cli
 	return log, stop, nil
 }
 
-func (g *gateway) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(g.Err, &slog.HandlerOptions{Level: g.level}))
-}
+func (g *gateway) logger() *slog.Logger { return g.Lines(g.level, false) }
 
 func (g *gateway) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	defer OutliveHangup(g.logger())()

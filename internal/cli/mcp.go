@@ -93,7 +93,7 @@ would without tgad.`,
 func (m *mcp) options(args []string) (mcpshim.Options, error) {
 	o := mcpshim.Options{
 		Server: m.server, Command: args, URL: m.url, ForwardAuth: m.forward, Scope: m.scope, State: m.state, CallIDs: m.callIDs,
-		Stderr: os.Stderr, Logger: slog.New(slog.NewTextHandler(m.Err, &slog.HandlerOptions{Level: m.level})),
+		Stderr: os.Stderr, Logger: m.Lines(m.level, false),
 	}
 	if (len(args) == 0) == (m.url == "") {
 		return o, Usagef("give the tool server's command after --, or --url")
@@ -356,7 +356,7 @@ func (m *mcp) serve() *cobra.Command {
 nothing: list, show, in_doubt and verify.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := slog.New(slog.NewTextHandler(m.Err, &slog.HandlerOptions{Level: m.level}))
+			log := m.Lines(m.level, false)
 			c, stop, err := m.log(cmd.Context(), cmd, log)
 			if err != nil {
 				return err

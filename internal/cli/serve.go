@@ -83,12 +83,7 @@ func (v *serving) run(ctx context.Context) error {
 	if o.URL != "" && v.open == nil {
 		return Postgres.Exec("serve --store postgres://…", os.Args[1:])
 	}
-	handler := &slog.HandlerOptions{Level: v.level}
-	if v.streams.JSON {
-		o.Logger = slog.New(slog.NewJSONHandler(v.streams.Err, handler))
-	} else {
-		o.Logger = slog.New(slog.NewTextHandler(v.streams.Err, handler))
-	}
+	o.Logger = v.streams.Lines(v.level, v.streams.JSON)
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
