@@ -101,6 +101,9 @@ func (a *eraser) erase(ctx context.Context, what Erasure) (done Erased, err erro
 	if err != nil || len(m.Traces) == 0 && len(m.Keys) == 0 {
 		return done, err
 	}
+	if err := a.room(&m); err != nil {
+		return Erased{}, tga.Errorf(tga.StoreUnavailable, "nothing was erased: %w", err)
+	}
 	if err := a.remember(m, false); err != nil {
 		return done, err
 	}

@@ -29,6 +29,7 @@ type eraser struct {
 	log       *wal.Log
 	logger    *slog.Logger
 	ringed    *ringed
+	space     *space
 	choosing  *sync.RWMutex // held for reading from the choice of a trace's key to its place in the queue of commits
 }
 
@@ -76,7 +77,24 @@ func (a *eraser) finish(ctx context.Context) error {
 	if err := a.ringed.missing(); err != nil {
 		return err
 	}
+	if err := a.room(&m); err != nil {
+		return tga.Errorf(tga.StoreUnavailable, "an erasure of %d traces that was begun is not finished: %w", len(m.Traces), err)
+	}
 	return a.carryOut(ctx, m)
+}
+
+// room returns STORE_UNAVAILABLE where the disk may not hold what an erasure takes before it gives anything
+// back: a segment of the log that begins with it, and one that is written anew. A log that cannot begin a
+// segment takes nothing any more, and no open would get past an erasure that it is to finish.
+func (a *eraser) room(m *erasing) error {
+	if len(m.Traces) == 0 {
+		return nil // keys alone
+	}
+	most := int64(0)
+	for _, seg := range a.log.Full() {
+		most = max(most, seg.Records)
+	}
+	return a.rewriting.roomToRewrite(a.space.nextSegment(a.log) + most)
 }
 
 // carryOut erases what was remembered. Each step may have been done before, in whole or in part.

@@ -174,7 +174,7 @@ func (o *opening) serve(at position) {
 	}
 	o.eraser = &eraser{
 		traces: o.traces, index: o.index, leases: &o.leases, commits: o.commits, rewriting: o.rewriting, sealer: o.sealer,
-		times: &o.times, log: o.wal, logger: o.log, ringed: &o.ringed, choosing: &o.choosing,
+		times: &o.times, log: o.wal, logger: o.log, ringed: &o.ringed, space: &o.space, choosing: &o.choosing,
 	}
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tgad/tgad/schemas/tga"
+	"github.com/tgad/tgad/wal"
 )
 
 // spaceAge is how long a measurement of free space is believed.
@@ -22,6 +24,7 @@ type space struct {
 	fs       vfs.FS
 	dir      string
 	lowWater uint64
+	segment  int64 // of the log, in bytes: no segment is longer
 
 	mu      sync.Mutex
 	checked time.Time
@@ -32,7 +35,12 @@ type space struct {
 	ballast atomic.Bool // there is one
 }
 
-func (s *space) init(o Options, dir string) { s.fs, s.dir, s.lowWater = o.FS, dir, o.LowWaterBytes }
+func (s *space) init(o Options, dir string) {
+	s.fs, s.dir, s.lowWater, s.segment = o.FS, dir, o.LowWaterBytes, cmp.Or(int64(o.SegmentBytes), 64<<20) // [wal.Options] has this default
+}
+
+// nextSegment is how much the next segment of a log takes at most, in bytes: twice as much as the newest one.
+func (s *space) nextSegment(log *wal.Log) int64 { return min(s.segment, 2*log.Size()) }
 
 // measure returns the free space in bytes, at most spaceAge old. The age is measured
 // with the process's own clock: the store's may stand still.
