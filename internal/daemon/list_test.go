@@ -167,6 +167,7 @@ func TestBadListIsRefused(t *testing.T) {
 		{with, "state=DONE", "/state"}, {with, "class=fine", "/class"}, {with, "since=yesterday", "/since"}, {with, "until=1", "/until"},
 		{with, "newest=yes", "/newest"}, {with, "after=x", "/after"}, {with, "before=2026-01-01T00:00:00.000Z", "/before"},
 		{with, "newest=1&after=" + newID().String(), "/before"}, {without, "newest=1", "/newest"},
+		{with, "all=1&sever=pay", "/sever"}, {with, "all=1&tool=a&tool=b", "/tool"},
 	} {
 		if status, _, raw := c.b.raw("GET", "/v1/traces?"+c.query, ""); status != 422 || !strings.Contains(string(raw), `"`+c.at+`"`) {
 			t.Errorf("%s: %d %s", c.query, status, raw)
