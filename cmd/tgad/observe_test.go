@@ -164,7 +164,7 @@ metrics = "unix:metrics.sock"
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	has(string(out), "5 calls passed. 2 have no answer. 2 ran although the same call had run, or may have run.", "payments/charge_opaque", "3 sent, 1 in_doubt, 1 served", "5 NEEDS_APPROVAL")
+	has(string(out), "5 calls passed and were recorded. 2 have no answer. 2 ran although the same call had run, or may have run.", "payments/charge_opaque", "3 sent, 1 in_doubt, 1 served", "5 NEEDS_APPROVAL", "tgad_gateway_observed_total")
 	if n := charges(); n != 5 {
 		t.Errorf("%d charges at the end", n)
 	}

@@ -167,8 +167,12 @@ func (g *gateway) tellObserved(all []*observation) error {
 		g.Printf("no call was observed: [gateway] mode = \"observe\" has calls recorded\n")
 		return nil
 	}
-	g.Printf("%d calls passed. %d have no answer. %d ran although the same call had run, or may have run.\n\n", calls, none, two)
-	return g.Table([]string{"NAMESPACE", "TOOL", "CALLS", "NO ANSWER", "TWICE", "WOULD HAVE BEEN", "RULES"}, rows)
+	g.Printf("%d calls passed and were recorded. %d have no answer. %d ran although the same call had run, or may have run.\n\n", calls, none, two)
+	if err := g.Table([]string{"NAMESPACE", "TOOL", "CALLS", "NO ANSWER", "TWICE", "WOULD HAVE BEEN", "RULES"}, rows); err != nil {
+		return err
+	}
+	g.Printf("\nCalls that would have been refused as invalid, and those that passed while the log was away, are not recorded: tgad_gateway_observed_total counts them.\n")
+	return nil
 }
 
 // counted are numbers and what they count, the largest first.
