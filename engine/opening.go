@@ -189,6 +189,9 @@ func (o *opening) goOn(found *found, acceptLoss bool) (err error) {
 	if err != nil {
 		return err
 	}
+	if !found.empty {
+		o.space.regain(o.log, o.space.nextSegment(o.wal))
+	}
 	switch {
 	case found.empty:
 		if err = o.newLog(line); err != nil {

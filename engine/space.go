@@ -72,6 +72,19 @@ func (s *space) admit(id tga.ID) error {
 // ballastName is a file that holds disk space for nothing but to give it up.
 const ballastName = "BALLAST"
 
+// regain knows again the ballast that an earlier process laid. Where the disk may not hold the next segment of
+// the log, with which an open goes on after a crash, it gives the ballast up for that: a store that does not open
+// can end nothing.
+func (s *space) regain(log *slog.Logger, segment int64) {
+	if _, err := s.fs.Stat(s.fs.PathJoin(s.dir, ballastName)); err != nil {
+		return
+	}
+	s.ballast.Store(true)
+	if free, known, err := s.measure(); err == nil && known && free < uint64(segment) {
+		s.dropBallast(log)
+	}
+}
+
 // layBallast sets aside space for flushes of the index, where there is more than enough. A store must open on a full disk too, so a failure is logged only.
 func (s *space) layBallast(log *slog.Logger, bytes int64) {
 	free, known, err := s.measure()
@@ -97,4 +110,7 @@ func (s *space) dropBallast(log *slog.Logger) {
 	}
 	err := s.fs.Remove(s.fs.PathJoin(s.dir, ballastName))
 	log.Warn("the ballast is given up", "error", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.checked = time.Time{} // there is more room now
 }

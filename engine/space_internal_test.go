@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"bytes"
 	"log/slog"
 	"path"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +31,33 @@ func TestBallastIsLaidAboveTheLowWaterMark(t *testing.T) {
 		if (err == nil) != laid || s.ballast.Load() != laid {
 			t.Errorf("%d bytes are free: laid %v, said %v", free, err == nil, s.ballast.Load())
 		}
+	}
+}
+
+// TestBallastOfAnEarlierProcessIsRegained: it is given up when a flush needs its room, although there is no room to lay
+// one now; and at the open, where the log could not begin a segment without it.
+func TestBallastOfAnEarlierProcessIsRegained(t *testing.T) {
+	disk := &someFree{vfs.NewMem(), 1 << 40}
+	var said bytes.Buffer
+	o := Options{FS: disk, MemTableBytes: 1 << 20, FirstSegmentBytes: 1 << 20, SegmentBytes: 1 << 20, RewriteShare: -1, Logger: slog.New(slog.NewTextHandler(&said, nil))}
+	for _, c := range []struct {
+		free        uint64
+		kept, known bool
+	}{{1 << 40, true, true}, {2 << 20, true, true}, {1<<20 - 1, false, false}, {1<<20 - 1, false, false}, {1 << 40, true, true}} {
+		atomic.StoreUint64(&disk.free, c.free)
+		db, err := Open("store", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := disk.Stat("store/" + ballastName); (err == nil) != c.kept || db.space.ballast.Load() != c.known {
+			t.Errorf("%d bytes are free: it is there %v, known %v", c.free, err == nil, db.space.ballast.Load())
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(said.String(), "the ballast is given up"); n != 1 {
+		t.Errorf("it is given up %d times", n)
 	}
 }
 
