@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -32,7 +33,7 @@ const partial = ".partial"
 // to be copied elsewhere to be safe from the disk. Errors of the copy are STORE_UNAVAILABLE; a
 // copy with a problem is STATE_CHECKSUM_MISMATCH. VALIDATION_ERROR: dir holds something else,
 // or a backup with records that this store does not have: of another store, or of a time that
-// was given up by a restore. STATE_LOCK_ACQUIRE_FAILED: somebody else has the backup.
+// was given up by a restore; or it lies in the store itself. STATE_LOCK_ACQUIRE_FAILED: somebody else has the backup.
 func (db *DB) Backup(ctx context.Context, dir string) error {
 	if err := db.health.enter(); err != nil {
 		return err
@@ -42,6 +43,9 @@ func (db *DB) Backup(ctx context.Context, dir string) error {
 	defer db.works.end(work)
 	if db.readOnly {
 		return tga.Errorf(tga.StoreUnavailable, "backup of a store that is open read-only: copy its directory")
+	}
+	if rel, err := filepath.Rel(db.dir, dir); err == nil && filepath.IsLocal(rel) {
+		return tga.Errorf(tga.ValidationError, "backup to %s: it lies in the directory of the store, and would be lost with it", dir)
 	}
 	b := &backup{opts: db.opts, log: db.wal, store: db.storeID, times: &db.times}
 	before, err := readManifest(b.opts.FS, dir)

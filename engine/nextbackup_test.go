@@ -269,6 +269,21 @@ func copyDir(t *testing.T, from, to vfs.FS, dir string) {
 	}
 }
 
+// TestBackupIsNotInTheStore: what is lost with the store is no backup of it.
+func TestBackupIsNotInTheStore(t *testing.T) {
+	fs := vfs.NewMem()
+	db := open(t, "store", options(fs))
+	run(t, db, spec{trace: id(1)})
+	for _, dir := range []string{"store", "store/copy", "store/log/copy", "elsewhere/../store/copy"} {
+		wantCode(t, db.Backup(t.Context(), dir), tga.ValidationError)
+	}
+	for _, dir := range []string{"store.copy", "copy"} {
+		if err := db.Backup(t.Context(), dir); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
 // TestBackupIsOfOneLog: a directory takes the backups of one log. A store that was restored from
 // it goes on there, in its own timeline; the other one, which went another way, does not.
 func TestBackupIsOfOneLog(t *testing.T) {
