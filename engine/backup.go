@@ -19,9 +19,6 @@ import (
 	"github.com/tgad/tgad/wal"
 )
 
-// partial is the suffix of a directory that is not yet what its name says.
-const partial = ".partial"
-
 // Backup copies the open store into dir while appends go on. Where dir is not there, the copy is
 // opened and checked whole before it gets its name: Backup leaves under dir a store that
 // verifies, or nothing. Where dir holds a backup of this store, only what is new since then is
@@ -70,37 +67,25 @@ type backup struct {
 }
 
 // first makes a backup under another name and gives it its own when it is checked.
-func (b *backup) first(ctx context.Context, dir string, work *work) (err error) {
-	fs, temp := b.opts.FS, dir+partial
-	if err := absent(fs, dir); err != nil {
-		return err
-	}
-	if err := fs.RemoveAll(temp); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, fs.RemoveAll(temp))
+func (b *backup) first(ctx context.Context, dir string, work *work) error {
+	fs := b.opts.FS
+	return aside(fs, dir, func(temp string) error {
+		if err := fs.MkdirAll(fs.PathJoin(temp, logName), access.DirMode); err != nil {
+			return err
 		}
-	}()
-	if err := fs.MkdirAll(fs.PathJoin(temp, logName), access.DirMode); err != nil {
-		return err
-	}
-	end, list, err := b.log.CopyTo(ctx, fs, fs.PathJoin(temp, logName), nil)
-	if err != nil {
-		return err
-	}
-	m := b.manifest(end, list)
-	if err := writeMark(fs, temp, m.mark()); err != nil {
-		return err
-	}
-	if err := verifyCopy(ctx, temp, b.opts, work); err != nil {
-		return err
-	}
-	if err := m.write(fs, temp); err != nil {
-		return err
-	}
-	return rename(fs, temp, dir)
+		end, list, err := b.log.CopyTo(ctx, fs, fs.PathJoin(temp, logName), nil)
+		if err != nil {
+			return err
+		}
+		m := b.manifest(end, list)
+		if err := writeMark(fs, temp, m.mark()); err != nil {
+			return err
+		}
+		if err := verifyCopy(ctx, temp, b.opts, work); err != nil {
+			return err
+		}
+		return m.write(fs, temp)
+	})
 }
 
 // next makes a backup of what it was before, and of what is new. Until its manifest is
@@ -175,37 +160,6 @@ func verifyCopy(ctx context.Context, dir string, o Options, work *work) error {
 	return errors.Join(err, c.Close())
 }
 
-// absent refuses a directory that is there already and not empty.
-func absent(fs vfs.FS, dir string) error {
-	names, err := fs.List(dir)
-	switch {
-	case errors.Is(err, os.ErrNotExist), err == nil && len(names) == 0:
-		return nil
-	case err != nil:
-		return tga.Errorf(tga.StoreUnavailable, "look at %s: %w", dir, err)
-	}
-	return tga.Errorf(tga.ValidationError, "%s is there already, with %d files", dir, len(names))
-}
-
-// rename gives a finished directory its name, durably.
-func rename(fs vfs.FS, from, to string) error {
-	fail := func(err error) error { return tga.Errorf(tga.StoreUnavailable, "rename %s to %s: %w", from, to, err) }
-	if err := fs.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fail(err) // it is empty, as absent says
-	}
-	if err := fs.Rename(from, to); err != nil {
-		return fail(err)
-	}
-	d, err := fs.OpenDir(fs.PathDir(to))
-	if err != nil {
-		return fail(err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fail(err)
-	}
-	return nil
-}
-
 // Restore makes a store in dir, which must not exist, from a backup. It gets an id and
 // a secret of its own and opens frozen until [DB.Unfreeze]: what was appended after the
 // backup is not in it, so a call that it shows as unsent may have been sent. Errors are
@@ -214,19 +168,13 @@ func Restore(ctx context.Context, backup, dir string, opts Options) error {
 	return RestoreAt(ctx, backup, dir, Point{}, opts)
 }
 
-func restore(ctx context.Context, backup, dir string, at Point, opts Options) (err error) {
-	fs, temp := opts.FS, dir+partial
-	if err := absent(fs, dir); err != nil {
-		return err
-	}
-	if err := fs.RemoveAll(temp); err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, fs.RemoveAll(temp))
-		}
-	}()
+func restore(ctx context.Context, backup, dir string, at Point, opts Options) error {
+	return aside(opts.FS, dir, func(temp string) error { return restoreIn(ctx, backup, temp, at, opts) })
+}
+
+// restoreIn is restore into a directory that nobody else has.
+func restoreIn(ctx context.Context, backup, temp string, at Point, opts Options) error {
+	fs := opts.FS
 	m, err := readManifest(fs, backup)
 	if err != nil {
 		return err
@@ -254,7 +202,7 @@ func restore(ctx context.Context, backup, dir string, at Point, opts Options) (e
 		return errors.Join(err, db.Close())
 	}
 	if mode.cut != nil {
-		if err := checkCut(ctx, db); err != nil {
+		if err := checkMade(ctx, db, "restore"); err != nil {
 			return errors.Join(err, db.Close())
 		}
 	}
@@ -271,19 +219,16 @@ func restore(ctx context.Context, backup, dir string, at Point, opts Options) (e
 		return err
 	}
 	mark.StoreID = id
-	if err := writeMark(fs, temp, mark); err != nil {
-		return err
-	}
-	return rename(fs, temp, dir)
+	return writeMark(fs, temp, mark)
 }
 
-// checkCut checks a store that was restored as it was at a point.
-func checkCut(ctx context.Context, db *DB) error {
-	work := db.works.begin("restore")
+// checkMade checks a store that was made of another one's records, before it gets its name.
+func checkMade(ctx context.Context, db *DB, what string) error {
+	work := db.works.begin(what)
 	defer db.works.end(work)
 	rep, err := db.check(ctx, nil, work)
 	if err == nil && len(rep.Problems) > 0 {
-		err = damaged("the store at that point has %d problems, the first: %s", len(rep.Problems), rep.Problems[0])
+		err = damaged("%s: the store that was made has %d problems, the first: %s", what, len(rep.Problems), rep.Problems[0])
 	}
 	return err
 }

@@ -46,7 +46,7 @@ const (
 // noContent are the files that say nothing of a store: what a file system puts into the
 // root of a volume, and what lies beside a store: locks, sockets, the state of tgad mcp. No
 // copy of a store has them.
-var noContent = []string{"lost+found", LockName, "LOCK", SocketName, "run", "mcp", "children", indexName, ballastName}
+var noContent = []string{"lost+found", LockName, "LOCK", SocketName, "run", "mcp", "children", indexName, ballastName, makingName}
 
 // SocketName is the file in a store's directory that names the socket of the daemon that has
 // the store. It is the daemon's to write.

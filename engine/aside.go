@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"errors"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/filelock"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// partial is the suffix of a directory that is not yet what its name says.
+const partial = ".partial"
+
+// makingName is a file in such a directory whose lock says that a process is at it.
+const makingName = "making.lock"
+
+// aside has a directory made under another name, and gives it its own when it is whole: it is
+// there whole or not at all. What a process that died left under the other name is removed first.
+// STATE_LOCK_ACQUIRE_FAILED: another process is making it. VALIDATION_ERROR: it is there already.
+func aside(fs vfs.FS, dir string, fill func(temp string) error) (err error) {
+	if err := absent(fs, dir); err != nil {
+		return err
+	}
+	temp := dir + partial
+	unlock, err := lockAside(fs, temp)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	if err := absent(fs, dir); err != nil { // who had the lock before may have made it
+		return errors.Join(err, fs.RemoveAll(temp))
+	}
+	names, err := fs.List(temp)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if name == makingName {
+			continue
+		}
+		if err := fs.RemoveAll(fs.PathJoin(temp, name)); err != nil {
+			return err
+		}
+	}
+	if err = fill(temp); err == nil {
+		err = rename(fs, temp, dir)
+	}
+	if err != nil {
+		return errors.Join(err, fs.RemoveAll(temp))
+	}
+	if err := fs.Remove(fs.PathJoin(dir, makingName)); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// lockAside makes a directory, or takes one that is there, for this process alone.
+func lockAside(fs vfs.FS, temp string) (unlock func() error, err error) {
+	for range 10 {
+		if err := fs.MkdirAll(temp, access.DirMode); err != nil {
+			return nil, err
+		}
+		if vfs.Root(fs) != vfs.Default {
+			return func() error { return nil }, nil // nobody else can see it
+		}
+		at := fs.PathJoin(temp, makingName)
+		held, err := filelock.Lock(at)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			continue // who had it gave the directory its name, or up
+		case errors.Is(err, filelock.ErrHeld):
+			return nil, tga.Errorf(tga.StateLockAcquireFailed, "%s is being made: %w", temp, err)
+		case err != nil:
+			return nil, err
+		}
+		mine, err := held.Stat()
+		if err == nil {
+			if there, lerr := os.Lstat(at); lerr == nil && os.SameFile(mine, there) {
+				return held.Close, nil
+			}
+		}
+		if err = errors.Join(err, held.Close()); err != nil {
+			return nil, err
+		}
+	}
+	return nil, tga.Errorf(tga.StateLockAcquireFailed, "%s is being made by others", temp)
+}
+
+// absent refuses a directory that is there already and not empty.
+func absent(fs vfs.FS, dir string) error {
+	names, err := fs.List(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist), err == nil && len(names) == 0:
+		return nil
+	case err != nil:
+		return tga.Errorf(tga.StoreUnavailable, "look at %s: %w", dir, err)
+	}
+	return tga.Errorf(tga.ValidationError, "%s is there already, with %d files", dir, len(names))
+}
+
+// rename gives a finished directory its name, durably.
+func rename(fs vfs.FS, from, to string) error {
+	fail := func(err error) error { return tga.Errorf(tga.StoreUnavailable, "rename %s to %s: %w", from, to, err) }
+	if err := fs.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fail(err) // it is empty, as absent says
+	}
+	if err := fs.Rename(from, to); err != nil {
+		return fail(err)
+	}
+	if err := syncDir(fs, fs.PathDir(to)); err != nil {
+		return fail(err)
+	}
+	return nil
+}
