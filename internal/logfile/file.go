@@ -127,11 +127,12 @@ func (f *File) readLines(in *Reader, at int64) error {
 	var notes []tga.Note // of the trace that is read
 	report, err := ndjson.VerifyEach(io.NewSectionReader(in, at, f.size-at), ndjson.Watch{
 		Note: func(n tga.Note) { notes = append(notes, n) },
-		Trace: func(t *chain.Trace, place ndjson.Place) {
+		Trace: func(t *chain.Trace, place ndjson.Place) error {
 			t.Notes, notes = notes, nil
 			place.At += at
 			f.add(t, place)
 			t.Notes = nil
+			return nil
 		},
 	})
 	f.Found.Traces, f.Found.Entries, f.Found.Notes = report.Traces, report.Entries, report.Notes

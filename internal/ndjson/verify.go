@@ -3,6 +3,7 @@ package ndjson
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"io"
 
@@ -36,20 +37,38 @@ type Watch struct {
 	Single bool
 	Entry  func(*chain.Entry) // with its artifact and its documents
 	Note   func(tga.Note)
-	Trace  func(*chain.Trace, Place) // after its entries and notes
+	// Trace is told of a trace after its entries and notes. Its error ends the reading, and gets the
+	// line of the trace's head.
+	Trace func(*chain.Trace, Place) error
 }
 
 // Place is where the lines of a trace are: so many bytes, after so many.
 type Place struct{ At, Size int64 }
 
-// ReadTrace reads a trace whose lines are all that r has, as [VerifyEach] does.
+// Each reads one export, as [VerifyEach] does, and calls f with each trace. What f returns ends the
+// reading, as the error of the line with the trace's head.
+func Each(r io.Reader, f func(entries []chain.Entry, notes []tga.Note) error) (Report, error) {
+	var entries []chain.Entry
+	var notes []tga.Note
+	return VerifyEach(r, Watch{
+		Single: true, Entry: func(e *chain.Entry) { entries = append(entries, *e) }, Note: func(n tga.Note) { notes = append(notes, n) },
+		Trace: func(*chain.Trace, Place) error {
+			whole, its := entries, notes
+			entries, notes = nil, nil
+			return f(whole, its)
+		},
+	})
+}
+
+// ReadTrace reads a trace whose lines are all that r has, as [Each] does.
 func ReadTrace(r io.Reader) (entries []chain.Entry, notes []tga.Note, err error) {
 	var end bytes.Buffer
 	if err := End(&end, 1); err != nil {
 		return nil, nil, err
 	}
-	_, err = VerifyEach(io.MultiReader(r, &end), Watch{
-		Single: true, Entry: func(e *chain.Entry) { entries = append(entries, *e) }, Note: func(n tga.Note) { notes = append(notes, n) },
+	_, err = Each(io.MultiReader(r, &end), func(e []chain.Entry, n []tga.Note) error {
+		entries, notes = e, n
+		return nil
 	})
 	return entries, notes, err
 }
@@ -292,10 +311,12 @@ func (v *verifier) head(l line) error {
 	case state != t.Head.State.String():
 		return tga.Errorf(tga.StateChecksumMismatch, "head says state %q, it is %q", state, t.Head.State).At("/state")
 	}
-	v.report.Traces++
 	if v.watch.Trace != nil {
-		v.watch.Trace(t, Place{v.read - v.size, v.size})
+		if err := v.watch.Trace(t, Place{v.read - v.size, v.size}); err != nil {
+			return err
+		}
 	}
+	v.report.Traces++
 	v.trace, v.size = nil, 0
 	return nil
 }
@@ -353,7 +374,10 @@ func (v *verifier) end() error {
 // at gives an error its line, trace and place.
 func (v *verifier) at(err error) error {
 	var e *tga.Error
-	if !errors.As(err, &e) {
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err // it says nothing of the line
+	case !errors.As(err, &e):
 		e = &tga.Error{Code: tga.StateChecksumMismatch, Message: err.Error()}
 	}
 	at := *e

@@ -163,7 +163,7 @@ func (v *verifier) run() error {
 		return v.missing("%d leaves, the first line says %d", len(v.leaves), v.head.Leaves)
 	}
 	v.line = 0
-	export, err := ndjson.VerifyEach(io.MultiReader(bytes.NewReader(first), v.in), ndjson.Watch{Single: true, Entry: v.entry, Note: v.note, Trace: v.trace})
+	export, err := ndjson.VerifyEach(io.MultiReader(bytes.NewReader(first), v.in), ndjson.Watch{Single: true, Entry: v.entry, Note: v.note, Trace: func(t *chain.Trace, at ndjson.Place) error { v.trace(t, at); return nil }})
 	v.report.Export = export
 	if err != nil {
 		return err
