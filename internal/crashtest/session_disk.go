@@ -102,7 +102,7 @@ func (s *Session) Restore() []Violation {
 	if err != nil {
 		bad = append(bad, Violation{Property: "L1", Detail: err.Error()})
 	} else {
-		bad = s.inQuarantine(&Process{World: w, DB: db, RT: rt, Conf: s.Scenario.Conf})
+		bad = s.inQuarantine(&Process{World: w, DB: db, RT: rt, Conf: s.Scenario.Conf}, 3)
 	}
 	if err := db.Close(); err != nil {
 		bad = append(bad, Violation{Property: "L1", Detail: "close what was restored: " + err.Error()})
@@ -110,7 +110,9 @@ func (s *Session) Restore() []Violation {
 	return bad
 }
 
-func (s *Session) inQuarantine(p *Process) (bad []Violation) {
+// inQuarantine judges what a store does that was just made of another one's records. repeats is how
+// many of the calls that were sent are made again.
+func (s *Session) inQuarantine(p *Process, repeats int) (bad []Violation) {
 	ctx := context.Background()
 	fail := func(format string, args ...any) {
 		bad = append(bad, Violation{Property: "S3", Detail: fmt.Sprintf(format, args...)})
@@ -137,8 +139,8 @@ func (s *Session) inQuarantine(p *Process) (bad []Violation) {
 		return append(bad, Violation{Property: "L1", Detail: "unfreeze: " + err.Error()})
 	}
 	sends("recovery in quarantine", reads, func() { ignore(p.RT.RecoverAll(ctx, 4)) })
-	// A few keys that were used before the loss, or in the interval that is lost.
-	for _, e := range some(s.rng, 3, p.World.Journal(), func(e Event) bool { return e.Kind == Sent && !e.Remote && e.Call.Server == Allowed }) {
+	// Keys that were used before the loss, or in the interval that is lost.
+	for _, e := range some(s.rng, repeats, p.World.Journal(), func(e Event) bool { return e.Kind == Sent && !e.Remote && e.Call.Server == Allowed }) {
 		sends("a repeated call in quarantine", reads, func() {
 			ignore(p.Call(0, runtime.Request{Server: e.Call.Server, Tool: e.Call.Tool, Key: e.Call.Key, Args: e.Call.Args}))
 		})

@@ -90,6 +90,7 @@ func commands(s *crashtest.Session, judge func([]crashtest.Violation), check fun
 		"corrupt": func(*rapid.T) { judge(s.Corrupt()) },
 		"backup":  func(*rapid.T) { s.Backup() },
 		"restore": func(*rapid.T) { judge(s.Restore()) },
+		"import":  func(*rapid.T) { judge(s.Import()) },
 		"":        func(*rapid.T) { check() },
 	}
 }
