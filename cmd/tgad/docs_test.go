@@ -138,6 +138,7 @@ var ranElsewhere = map[string]string{
 	"tgad export --dialect talos TRACE":                           "talos.txtar",
 	"tgad index rebuild --data DIR":                               "index.txtar",
 	"tgad restore BACKUP --data DIR --at TIME":                    "backup.txtar",
+	"tgad import FILE --data DIR":                                 "import.txtar",
 	"tgad init --data DIR":                                        "init.txtar",
 	"tgad init --data DIR --witness FILE":                         "init.txtar",
 	"tgad init --data NEW --witness FILE":                         "init.txtar",

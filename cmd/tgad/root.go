@@ -83,7 +83,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 			a.of(needDaemon, a.traceArgs(false, everyOne, a.compensate())), a.state(), cli.Workspace(&a.Streams, a.agreed),
 		}},
 		{groupKeep, []*cobra.Command{
-			a.of(needLog, a.traceArgs(false, everyOne, a.verify())), a.of(needLog, a.traceArgs(true, everyOne, a.export())), a.of(needWriter, a.seal()), a.of(needWriter, a.erase()), keyrings{a}.verb(), a.of(needWriter, a.backup()), a.restore(), a.index(),
+			a.of(needLog, a.traceArgs(false, everyOne, a.verify())), a.of(needLog, a.traceArgs(true, everyOne, a.export())), a.of(needWriter, a.seal()), a.of(needWriter, a.erase()), keyrings{a}.verb(), a.of(needWriter, a.backup()), a.restore(), cli.Import(&a.Streams), a.index(),
 			a.of(needDaemon, retain(a)), a.of(needWriter, a.unfreeze()), a.of(needDaemon, reload(a)), a.of(needDaemon, tellPeople(a)), a.capability(), elsewhere(cli.Postgres, "pg", "Look after the tables of a store in PostgreSQL"),
 			elsewhere(cli.Postgres, "copy", "Copy a store from a directory into a database"),
 		}},
