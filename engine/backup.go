@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tgad/tgad/engine/internal/guard"
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/backup/manifest"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -23,8 +25,8 @@ import (
 // opened and checked whole before it gets its name: Backup leaves under dir a store that
 // verifies, or nothing. Where dir holds a backup of this store, only what is new since then is
 // copied, and what was copied is read back; the backup that was there can be restored until
-// the new one is whole. The end of ctx ends it. The check takes at most half a processor, as
-// [DB.Check] does.
+// the new one is whole. The end of ctx ends it. It takes at most half a processor, and half of
+// the disk's time, as [DB.Check] does.
 //
 // Files that are not written any more are hard links where the file system has them, so dir is
 // to be copied elsewhere to be safe from the disk. Errors of the copy are STORE_UNAVAILABLE; a
@@ -45,7 +47,7 @@ func (db *DB) Backup(ctx context.Context, dir string) error {
 		return tga.Errorf(tga.ValidationError, "backup to %s: it lies in the directory of the store, and would be lost with it", dir)
 	}
 	b := &backup{opts: db.opts, log: db.wal, store: db.storeID, times: &db.times}
-	before, err := readManifest(b.opts.FS, dir)
+	before, err := manifest.Read(b.opts.FS, dir)
 	if err == nil && before == nil {
 		err = b.first(ctx, dir, work)
 	} else if err == nil {
@@ -73,18 +75,18 @@ func (b *backup) first(ctx context.Context, dir string, work *work) error {
 		if err := fs.MkdirAll(fs.PathJoin(temp, logName), access.DirMode); err != nil {
 			return err
 		}
-		end, list, err := b.log.CopyTo(ctx, fs, fs.PathJoin(temp, logName), nil)
+		end, list, err := b.log.CopyTo(ctx, b.paced(ctx), fs.PathJoin(temp, logName), nil)
 		if err != nil {
 			return err
 		}
-		m := b.manifest(end, list)
-		if err := writeMark(fs, temp, m.mark()); err != nil {
+		m := b.describe(end, list)
+		if err := writeMark(fs, temp, markOf(m)); err != nil {
 			return err
 		}
 		if err := verifyCopy(ctx, temp, b.opts, work); err != nil {
 			return err
 		}
-		return m.write(fs, temp)
+		return m.Write(fs, temp)
 	})
 }
 
@@ -97,38 +99,78 @@ func (b *backup) next(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.release()) }()
-	before, err := readManifest(fs, dir) // another backup may have ended before the lock
+	before, err := manifest.Read(fs, dir) // another backup may have ended before the lock
 	if err != nil {
 		return err
 	}
 	if before == nil {
 		return tga.Errorf(tga.StoreUnavailable, "backup to %s: its manifest was removed meanwhile", dir)
 	}
-	if holds, err := b.log.Holds(before.end()); err != nil {
+	if holds, err := b.log.Holds(endOf(before)); err != nil {
 		return err
 	} else if !holds {
 		return tga.Errorf(tga.ValidationError, "backup to %s: it holds a backup of store %s with group %d of its log, which this store, %s, does not have: it is another store, or was restored to an earlier time. Back up to another directory",
 			dir, before.Store, before.End.Group, b.store)
 	}
 	at := fs.PathJoin(dir, logName)
-	if err := wal.TrimCopy(fs, at, before.files()); err != nil {
+	if err := wal.TrimCopy(fs, at, filesOf(before)); err != nil {
 		return err
 	}
-	end, list, err := b.log.CopyTo(ctx, fs, at, before.files())
+	end, list, err := b.log.CopyTo(ctx, b.paced(ctx), at, filesOf(before))
 	if err != nil {
 		return err
 	}
-	if err := wal.VerifyCopy(ctx, wal.Options{FS: fs, Dir: at, Random: b.opts.random, Logger: b.opts.Logger}, before.end(), end, list); err != nil {
+	if err := wal.VerifyCopy(ctx, wal.Options{FS: b.paced(ctx), Dir: at, Random: b.opts.random, Logger: b.opts.Logger}, endOf(before), end, list); err != nil {
 		return err
 	}
-	m := b.manifest(end, list)
-	if err := m.write(fs, dir); err != nil {
+	m := b.describe(end, list)
+	if err := m.Write(fs, dir); err != nil {
 		return err
 	}
-	if err := writeMark(fs, dir, m.mark()); err != nil {
+	if err := writeMark(fs, dir, markOf(m)); err != nil {
 		return err
 	}
-	return wal.TrimCopy(fs, at, m.files())
+	return wal.TrimCopy(fs, at, filesOf(m))
+}
+
+// paced is the file system for a part of the work that takes long.
+func (b *backup) paced(ctx context.Context) vfs.FS { return pacedFS{b.opts.FS, ctx, newPacer()} }
+
+// describe makes the manifest of a copy of the log of a store.
+func (b *backup) describe(end wal.Position, list []wal.CopiedFile) *manifest.Manifest {
+	m := &manifest.Manifest{
+		Format: manifest.Format, Store: b.store, Timeline: b.log.Timeline(), Made: b.times.now(),
+		End: manifest.End{Group: end.Group, Sum: end.Sum, Segment: end.Segment, From: end.Start, To: end.End},
+	}
+	for _, f := range list {
+		m.Files = append(m.Files, manifest.File{Name: f.Name, Length: f.Length, SHA256: hex.EncodeToString(f.Digest[:])})
+	}
+	return m
+}
+
+// endOf is the position of the newest record; the zero one of no backup.
+func endOf(m *manifest.Manifest) wal.Position {
+	if m == nil {
+		return wal.Position{}
+	}
+	return wal.Position{Segment: m.End.Segment, Start: m.End.From, End: m.End.To, Group: m.End.Group, Sum: m.End.Sum}
+}
+
+func markOf(m *manifest.Manifest) guard.Mark {
+	return guard.Mark{StoreID: m.Store, Timeline: m.Timeline, Group: m.End.Group, Sum: m.End.Sum}
+}
+
+// filesOf are the files of the copy, by name.
+func filesOf(m *manifest.Manifest) map[string]wal.CopiedFile {
+	out := map[string]wal.CopiedFile{}
+	if m == nil {
+		return out
+	}
+	for _, f := range m.Files {
+		digest, _ := f.Digest() // a manifest that was read has one of each
+		out[f.Name] = wal.CopiedFile{Name: f.Name, Length: f.Length, Digest: digest}
+	}
+	return out
 }
 
 // writeMark gives a copied store its watermark.
@@ -175,7 +217,7 @@ func restore(ctx context.Context, backup, dir string, at Point, opts Options) er
 // restoreIn is restore into a directory that nobody else has.
 func restoreIn(ctx context.Context, backup, temp string, at Point, opts Options) error {
 	fs := opts.FS
-	m, err := readManifest(fs, backup)
+	m, err := manifest.Read(fs, backup)
 	if err != nil {
 		return err
 	}
@@ -283,13 +325,13 @@ func anew(o *Options, commits *committer, old tga.ID, cut *cut) (id tga.ID, err 
 // copyStore copies the log and the watermark of a backup, or of a store that is open nowhere,
 // and syncs them. Of a backup it copies what the manifest says, and nothing else that a backup
 // which did not end may have left there. m is nil for a store.
-func copyStore(ctx context.Context, fs vfs.FS, m *manifest, from, to string) error {
+func copyStore(ctx context.Context, fs vfs.FS, m *manifest.Manifest, from, to string) error {
 	in, out := fs.PathJoin(from, logName), fs.PathJoin(to, logName)
 	if err := fs.MkdirAll(out, access.DirMode); err != nil {
 		return err
 	}
 	if m != nil {
-		for name, f := range m.files() {
+		for name, f := range filesOf(m) {
 			if err := copyFile(ctx, fs, fs.PathJoin(in, name), fs.PathJoin(out, name), &f); err != nil {
 				return err
 			}
@@ -297,7 +339,7 @@ func copyStore(ctx context.Context, fs vfs.FS, m *manifest, from, to string) err
 		if err := syncDir(fs, out); err != nil {
 			return err
 		}
-		return writeMark(fs, to, m.mark())
+		return writeMark(fs, to, markOf(m))
 	}
 	names, err := fs.List(in)
 	if err != nil {

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -10,7 +11,7 @@ import (
 	"github.com/tgad/tgad/schemas/tga"
 )
 
-// stuck is a disk that removes nothing.
+// stuck is a disk that makes no directory.
 type stuck struct {
 	vfs.FS
 	err error
@@ -18,11 +19,11 @@ type stuck struct {
 
 func (d *stuck) Unwrap() vfs.FS { return d.FS }
 
-func (d *stuck) RemoveAll(path string) error {
+func (d *stuck) MkdirAll(path string, mode os.FileMode) error {
 	if d.err != nil {
 		return d.err
 	}
-	return d.FS.RemoveAll(path)
+	return d.FS.MkdirAll(path, mode)
 }
 
 // TestBackupThatFailsHasACode: the disk's own errors have none, and are told as STORE_UNAVAILABLE. Who ends

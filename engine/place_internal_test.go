@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tgad/tgad/internal/backup/manifest"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
@@ -105,7 +106,7 @@ func TestRestoreUpToTheBackupsTime(t *testing.T) {
 	if err := errors.Join(db.commits.apply(w), db.Backup(t.Context(), "copy"), db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	m, err := readManifest(o.FS, "copy")
+	m, err := manifest.Read(o.FS, "copy")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/tgad/tgad/internal/backup/manifest"
 	"github.com/tgad/tgad/internal/golden"
 	"github.com/tgad/tgad/schemas/tga"
 	"github.com/tgad/tgad/wal"
@@ -19,6 +20,6 @@ func TestFormatsHaveTheirNumbers(t *testing.T) {
 		at.appendValue(nil), appendRow(nil, &wal.Op{Value: []byte("value")}),
 		appendRow(nil, &wal.Op{Place: wal.Inline, Ref: wal.Ref{Segment: 1, Offset: 2, Length: 3, Sum: 4}}),
 		appendRow(nil, &wal.Op{Place: wal.InFile, File: wal.File{ID: tga.ID{1}, Digest: [32]byte{2}, Length: 3}}))
-	golden.HoldFormat(t, "BackupVersion", tga.BackupVersion, []byte(manifestFormat), golden.Shape(manifest{}))
+	golden.HoldFormat(t, "BackupVersion", tga.BackupVersion, []byte(manifest.Format), golden.Shape(manifest.Manifest{}))
 	golden.HoldFormat(t, "WitnessVersion", tga.WitnessVersion, []byte(witnessFormat), golden.Shape(witness{}))
 }

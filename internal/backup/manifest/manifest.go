@@ -1,0 +1,143 @@
+// Package manifest is the file that says what a backup of a store consists of.
+package manifest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Name is the file that makes a directory a backup. It is written last: until then the directory
+// is the backup that the manifest before says.
+const Name = "BACKUP"
+
+// Format is the format's name and version.
+const Format = "tgad.backup." + tga.BackupVersion
+
+// Manifest says what a backup consists of. The file is one line of JSON and, on a second line,
+// the SHA-256 of the first.
+type Manifest struct {
+	Format   string     `json:"format"`   // Format
+	Store    tga.ID     `json:"store"`    // the store that was copied
+	Timeline tga.ID     `json:"timeline"` // of its log
+	Made     tga.Millis `json:"made"`     // when, by the store's clock
+	End      End        `json:"end"`      // the newest record that the backup has
+	Files    []File     `json:"files"`    // of log/
+}
+
+// End is the place of a record.
+type End struct {
+	Group   uint64 `json:"group"`
+	Sum     uint32 `json:"sum"`
+	Segment uint64 `json:"segment"`
+	From    uint32 `json:"from"` // the record's first byte, and the one behind it
+	To      uint32 `json:"to"`
+}
+
+// File is one file. It may be longer than that: the copy of the segment that was written to goes
+// on in the next backup.
+type File struct {
+	Name   string `json:"name"`
+	Length int64  `json:"length"`
+	SHA256 string `json:"sha256"` // of so many bytes
+}
+
+// Digest is the SHA-256 of a file; ok is false where the manifest has none.
+func (f File) Digest() (d [32]byte, ok bool) {
+	n, err := hex.Decode(d[:], []byte(f.SHA256))
+	return d, err == nil && n == len(d)
+}
+
+// Encode returns the content of the file.
+func (m *Manifest) Encode() ([]byte, error) {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(b)
+	b = append(b, '\n')
+	return append(hex.AppendEncode(b, sum[:]), '\n'), nil
+}
+
+// Write puts the manifest in place of the one before: after a crash it is that or this one.
+func (m *Manifest) Write(fs vfs.FS, dir string) error {
+	b, err := m.Encode()
+	if err != nil {
+		return err
+	}
+	path := fs.PathJoin(dir, Name)
+	f, err := fs.Create(path+".new", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(b); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := fs.Rename(path+".new", path); err != nil {
+		return err
+	}
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Read reads what a directory is a backup of; nil where it has no manifest.
+// STATE_CHECKSUM_MISMATCH: it is damaged. FORMAT_TOO_NEW: a later version wrote it.
+func Read(fs vfs.FS, dir string) (*Manifest, error) {
+	path := fs.PathJoin(dir, Name)
+	f, err := fs.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "backup %s: %w", path, err)
+	}
+	b, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "backup %s: %w", path, err)
+	}
+	return Decode(b, path)
+}
+
+// Decode reads the content of the file; path is for its errors, which are those of [Read].
+func Decode(b []byte, path string) (*Manifest, error) {
+	line, rest, _ := bytes.Cut(b, []byte("\n"))
+	sum := sha256.Sum256(line)
+	if string(rest) != hex.EncodeToString(sum[:])+"\n" {
+		return nil, damaged("backup %s: the manifest does not have its digest", path)
+	}
+	m := &Manifest{}
+	if err := json.Unmarshal(line, m); err != nil {
+		return nil, damaged("backup %s: %w", path, err)
+	}
+	if m.Format != Format {
+		return nil, tga.Errorf(tga.FormatTooNew, "backup %s: the manifest is %q, this program knows %q", path, m.Format, Format)
+	}
+	seen := map[string]bool{}
+	for _, f := range m.Files {
+		if _, ok := f.Digest(); !ok || seen[f.Name] {
+			return nil, damaged("backup %s: the digest of a file is none, or a file is there twice", path)
+		}
+		seen[f.Name] = true
+	}
+	return m, nil
+}
+
+func damaged(format string, args ...any) *tga.Error {
+	err := tga.Errorf(tga.StateChecksumMismatch, format, args...)
+	err.Where = "stored"
+	return err
+}
