@@ -47,7 +47,7 @@ func (db *DB) Backup(ctx context.Context, dir string) error {
 		return tga.Errorf(tga.ValidationError, "backup to %s: it lies in the directory of the store, and would be lost with it", dir)
 	}
 	b := &backup{opts: db.opts, log: db.wal, store: db.storeID, times: &db.times}
-	before, err := manifest.Read(b.opts.FS, dir)
+	before, err := readManifest(b.opts.FS, dir)
 	if err == nil && before == nil {
 		err = b.first(ctx, dir, work)
 	} else if err == nil {
@@ -86,7 +86,7 @@ func (b *backup) first(ctx context.Context, dir string, work *work) error {
 		if err := verifyCopy(ctx, temp, b.opts, work); err != nil {
 			return err
 		}
-		return m.Write(fs, temp)
+		return writeManifest(fs, temp, m)
 	})
 }
 
@@ -99,7 +99,7 @@ func (b *backup) next(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.release()) }()
-	before, err := manifest.Read(fs, dir) // another backup may have ended before the lock
+	before, err := readManifest(fs, dir) // another backup may have ended before the lock
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (b *backup) next(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	m := b.describe(end, list)
-	if err := m.Write(fs, dir); err != nil {
+	if err := writeManifest(fs, dir, m); err != nil {
 		return err
 	}
 	if err := writeMark(fs, dir, markOf(m)); err != nil {
@@ -146,6 +146,48 @@ func (b *backup) describe(end wal.Position, list []wal.CopiedFile) *manifest.Man
 		m.Files = append(m.Files, manifest.File{Name: f.Name, Length: f.Length, SHA256: hex.EncodeToString(f.Digest[:])})
 	}
 	return m
+}
+
+// writeManifest puts a manifest in place of the one before: after a crash it is that or this one.
+func writeManifest(fs vfs.FS, dir string, m *manifest.Manifest) error {
+	b, err := m.Encode()
+	if err != nil {
+		return err
+	}
+	path := fs.PathJoin(dir, manifest.Name)
+	f, err := fs.Create(path+".new", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(b); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := fs.Rename(path+".new", path); err != nil {
+		return err
+	}
+	return syncDir(fs, dir)
+}
+
+// readManifest reads what a directory is a backup of; nil where it has no manifest. The errors are
+// those of [manifest.Decode], and STORE_UNAVAILABLE.
+func readManifest(fs vfs.FS, dir string) (*manifest.Manifest, error) {
+	path := fs.PathJoin(dir, manifest.Name)
+	f, err := fs.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var b []byte
+	if err == nil {
+		b, err = io.ReadAll(f)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "backup %s: %w", path, err)
+	}
+	return manifest.Decode(b, path)
 }
 
 // endOf is the position of the newest record; the zero one of no backup.
@@ -217,7 +259,7 @@ func restore(ctx context.Context, backup, dir string, at Point, opts Options) er
 // restoreIn is restore into a directory that nobody else has.
 func restoreIn(ctx context.Context, backup, temp string, at Point, opts Options) error {
 	fs := opts.FS
-	m, err := manifest.Read(fs, backup)
+	m, err := readManifest(fs, backup)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/tgad/tgad/internal/backup/manifest"
 	"github.com/tgad/tgad/internal/crashtest/crashmem"
 	"github.com/tgad/tgad/keyspace"
 	"github.com/tgad/tgad/schemas/tga"
@@ -106,7 +105,7 @@ func TestRestoreUpToTheBackupsTime(t *testing.T) {
 	if err := errors.Join(db.commits.apply(w), db.Backup(t.Context(), "copy"), db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	m, err := manifest.Read(o.FS, "copy")
+	m, err := readManifest(o.FS, "copy")
 	if err != nil {
 		t.Fatal(err)
 	}

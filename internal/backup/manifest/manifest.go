@@ -7,10 +7,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io"
+	"io/fs"
 	"os"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
+	"path/filepath"
 
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -67,52 +66,22 @@ func (m *Manifest) Encode() ([]byte, error) {
 	return append(hex.AppendEncode(b, sum[:]), '\n'), nil
 }
 
-// Write puts the manifest in place of the one before: after a crash it is that or this one.
-func (m *Manifest) Write(fs vfs.FS, dir string) error {
-	b, err := m.Encode()
-	if err != nil {
-		return err
-	}
-	path := fs.PathJoin(dir, Name)
-	f, err := fs.Create(path+".new", vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	if _, err = f.Write(b); err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := fs.Rename(path+".new", path); err != nil {
-		return err
-	}
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// Read reads what a directory is a backup of; nil where it has no manifest.
-// STATE_CHECKSUM_MISMATCH: it is damaged. FORMAT_TOO_NEW: a later version wrote it.
-func Read(fs vfs.FS, dir string) (*Manifest, error) {
-	path := fs.PathJoin(dir, Name)
-	f, err := fs.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
+// Read reads what a directory of the operating system's is a backup of; nil where it has no
+// manifest. The errors are those of [Decode], and STORE_UNAVAILABLE.
+func Read(dir string) (*Manifest, error) {
+	path := filepath.Join(dir, Name)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, tga.Errorf(tga.StoreUnavailable, "backup %s: %w", path, err)
 	}
-	b, err := io.ReadAll(f)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, tga.Errorf(tga.StoreUnavailable, "backup %s: %w", path, err)
-	}
 	return Decode(b, path)
 }
 
-// Decode reads the content of the file; path is for its errors, which are those of [Read].
+// Decode reads the content of the file at path. STATE_CHECKSUM_MISMATCH: it is damaged.
+// FORMAT_TOO_NEW: a later version wrote it.
 func Decode(b []byte, path string) (*Manifest, error) {
 	line, rest, _ := bytes.Cut(b, []byte("\n"))
 	sum := sha256.Sum256(line)
