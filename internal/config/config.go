@@ -21,6 +21,7 @@ type Config struct {
 	Keyring    Keyring    `toml:"keyring"`
 	Evidence   Evidence   `toml:"evidence"`
 	Retention  Retention  `toml:"retention"`
+	Backup     Backup     `toml:"backup"`
 	Audits     []Audit    `toml:"audit"`
 	Notify     []Notify   `toml:"notify"`
 	Redaction  Redaction  `toml:"redaction"`
@@ -284,6 +285,7 @@ func (c *Config) fill() {
 		c.Notify[i].fill()
 	}
 	c.Capability.fill()
+	c.Backup.fill()
 }
 
 // JSONLimits bound what a caller hands in.

@@ -27,6 +27,7 @@ var reloadRows = map[string]string{
 	"notify":    ReloadApplies,
 	"redaction": ReloadRestart,
 	"retention": ReloadApplies,
+	"backup":    ReloadApplies,
 	"socket":    ReloadRestart,
 
 	"limits":                ReloadApplies,

@@ -62,6 +62,11 @@ var storeRows = []row{
 	{"retention.rule.erase_after", "", "Time from their end until they are erased; absent: they are kept.", nil},
 	{"retention.rule.drop", "false", "Erase them without an export.", nil},
 
+	{"backup", "", "A backup that the daemon keeps current by itself: docs/OPERATIONS.md, *Keep a backup current*.", nil},
+	{"backup.to", "", "Its directory, outside of the store and best on another disk. Without it there is no such backup.", nil},
+	{"backup.every", "10s", "Between two looks at what is new.", nil},
+	{"backup.share", "15", "Percent of the time that the work may take, of one processor and of the disk, 1 to 100: after a long backup the next one waits.", nil},
+
 	{"audit", "", "A place that gets the audit records of the whole store: see [TELEMETRY](TELEMETRY.md#delivery).", nil},
 	{"audit.id", needed, "Its name, for the cursor and the metrics.", nil},
 	{"audit.type", needed, "`file`: lines. `syslog`: messages of RFC 5424. `webhook`: signed posts.", auditTypes},

@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tgad/tgad/internal/audit/deliver"
 	"github.com/tgad/tgad/internal/notice"
+	"github.com/tgad/tgad/schemas/tga"
 )
 
 // labelled is one row of what is collected with a label: a name of the configuration, so that no caller
@@ -45,6 +48,11 @@ var labelledStats = []labelled{
 	labelledRow(prometheus.CounterValue, "notify_taken_total", "notify", "Notices of what waits for people that a receiver took.", ofTold(func(s notice.Stats) float64 { return float64(s.Taken) })),
 	labelledRow(prometheus.CounterValue, "notify_failures_total", "notify", "Tries to give a receiver a notice that failed.", ofTold(func(s notice.Stats) float64 { return float64(s.Failures) })),
 	labelledRow(prometheus.GaugeValue, "notify_late_seconds", "notify", "How long a receiver has not taken the notice that it is to take, 0 where there is none.", ofTold(func(s notice.Stats) float64 { return s.Late })),
+	labelledRow(prometheus.GaugeValue, "backup_failed", "code", "1 while the newest try of [backup] has failed, with the code of its error; the log has the error.", func(d *Daemon, put func(string, float64)) {
+		if err := d.backedUp().Err; err != nil {
+			put(cmp.Or(string(tga.CodeOf(err)), "ERROR"), 1)
+		}
+	}),
 	labelledRow(prometheus.GaugeValue, "breakers_open", "server", "Namespaces whose breaker of a tool server is open or on trial.", func(d *Daemon, put func(string, float64)) {
 		for server, n := range d.tools.Breakers() {
 			put(server, float64(n))

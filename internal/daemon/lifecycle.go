@@ -161,6 +161,7 @@ func open(ctx context.Context, o Options) (_ *Daemon, err error) {
 		d.flush(ctx)
 		return nil, errors.Join(err, d.tools.Close())
 	}
+	d.openBackups(o)
 	d.leases = newLeaseTable(d.db, func() int { return d.conf().Limits.Leases })
 	d.metrics = newMetrics(d)
 	d.mux = d.newMux()
@@ -202,6 +203,7 @@ func (d *Daemon) close() error {
 	d.end()
 	<-d.inFlight.close()
 	d.timers.Wait()
+	d.backUpLast()
 	err := errors.Join(d.unfollow(), d.tools.Close(), d.db.Close())
 	d.flush(context.Background()) // once nothing of the store waits for it
 	return err
@@ -228,6 +230,9 @@ func (d *Daemon) run(ctx context.Context, s *socket, o Options) (err error) {
 		}
 		if d.can.archive != nil {
 			d.timers.Go(d.retain)
+		}
+		if d.backups != nil {
+			d.timers.Go(d.keepBackups)
 		}
 	}
 	tellers := func() {}

@@ -118,6 +118,11 @@ var stats = []stat{
 	ofFiles(counter("retention_erased_total", "Traces that the retention rules erased.", func(r *reading) uint64 { return r.d.retaining.erased.Load() })),
 	ofFiles(gauge("retention_run_timestamp_seconds", "When the retention rules were last carried out, 0 where they were not yet.", func(r *reading) float64 { return float64(r.d.retaining.ended.Load()) / 1000 })),
 	ofFiles(gauge("retention_run_success", "1 unless that failed.", func(r *reading) float64 { return truth(!r.d.retaining.failed.Load()) })),
+	ofFiles(gauge("backup_every_seconds", "How often [backup] makes its backup, 0 where none is kept.", func(r *reading) float64 { return r.d.backedUp().Every.Seconds() })),
+	ofFiles(gauge("backup_age_seconds", "How long ago that backup had all that the store had; where that is not known, how long the daemon runs, and 0 where none is kept.", func(r *reading) float64 { return r.d.backedUp().Age.Seconds() })),
+	ofFiles(gauge("backup_took_seconds", "How long the newest one took to make.", func(r *reading) float64 { return r.d.backedUp().Took.Seconds() })),
+	ofFiles(counter("backup_made_total", "How often it was made anew, with what was new.", func(r *reading) uint64 { return r.d.backedUp().Made })),
+	ofFiles(counter("backup_failures_total", "How often that failed.", func(r *reading) uint64 { return r.d.backedUp().Failures })),
 	gauge("ready", "1 once every open trace is classified.", func(r *reading) float64 { return truth(r.d.ready.Load()) }),
 
 	counter("calls_sent_total", "Dispatches to tool servers.", func(r *reading) uint64 { return r.calls.Sent }),

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/audit/deliver"
+	"github.com/tgad/tgad/internal/backup"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/internal/evidence"
 	"github.com/tgad/tgad/internal/search"
@@ -56,7 +57,8 @@ type Daemon struct {
 	reloads    reloads
 	retaining  retaining
 	people     people
-	short      bool // the disk is below its low-water mark, of the goroutine that watches
+	backups    *backup.Keeper // nil where the store has no files that this process writes
+	short      bool           // the disk is below its low-water mark, of the goroutine that watches
 
 	inFlight  *places // calls per namespace, with or without somebody who waits
 	bodies    *budget

@@ -55,6 +55,28 @@ func TestDoctorSaysWhoIsNotTold(t *testing.T) {
 	}
 }
 
+// TestDoctorSaysHowOldTheBackupIs: and that the newest try failed.
+func TestDoctorSaysHowOldTheBackupIs(t *testing.T) {
+	metrics := ""
+	c := saying(t, &metrics)
+	for text, want := range map[string]struct {
+		verdict Verdict
+		says    string
+	}{
+		"tgad_backup_every_seconds 0\ntgad_backup_age_seconds 0\n":                                      {OK, "keeps none"},
+		"tgad_backup_every_seconds 10\ntgad_backup_age_seconds 9.6\n":                                   {OK, "10s ago"},
+		"tgad_backup_every_seconds 10\ntgad_backup_age_seconds 61\n":                                    {Warn, "is 1m1s old, and should be made every 10s"},
+		"tgad_backup_every_seconds 60\ntgad_backup_age_seconds 170\n":                                   {OK, "2m50s ago"},
+		"tgad_backup_every_seconds 10\ntgad_backup_age_seconds 5\ntgad_backup_failed{code=\"X_Y\"} 1\n": {Warn, "is 5s old, and the newest try failed: X_Y"},
+		"tgad_backup_every_seconds{":                                                                    {Warn, "cannot be read"},
+	} {
+		metrics = text
+		if f := backedUp(t.Context(), c); f.Verdict != want.verdict || !strings.Contains(f.Detail, want.says) {
+			t.Errorf("%q: %+v", text, f)
+		}
+	}
+}
+
 // TestDoctorSaysThatTheClockJumped: as the daemon's metrics say it.
 func TestDoctorSaysThatTheClockJumped(t *testing.T) {
 	metrics := ""

@@ -31,6 +31,7 @@ func Examine(ctx context.Context, c *client.Client, socket, dir string) iter.Seq
 			func() Finding { return daemon(ctx, c) },
 			func() Finding { return clock(ctx, c) },
 			func() Finding { return told(ctx, c) },
+			func() Finding { return backedUp(ctx, c) },
 		}
 		if dir == "" {
 			checks = append(checks, func() Finding {
@@ -135,6 +136,33 @@ func told(ctx context.Context, c *client.Client) Finding {
 		return Finding{"notify", Warn, "not told of what waits: " + strings.Join(bad, ", "), "tgad notify says why, and tgad notify --test tries it."}
 	}
 	return Finding{"notify", OK, fmt.Sprintf("%d receivers, none is late", len(late)), ""}
+}
+
+// oldBackup is how old the backup that the daemon keeps may be before that is a matter for somebody.
+const oldBackup = time.Minute
+
+// backedUp says whether the backup that the daemon keeps is current.
+func backedUp(ctx context.Context, c *client.Client) Finding {
+	m, err := metrics(ctx, c)
+	if err != nil {
+		return Finding{"backup", Warn, "the daemon does not say how old its backup is: " + err.Error(), ""}
+	}
+	every, err := m.Value("tgad_backup_every_seconds")
+	if err != nil || every == 0 {
+		return Finding{"backup", OK, "the daemon keeps none: the configuration has no [backup] to", ""}
+	}
+	age, err := m.Value("tgad_backup_age_seconds")
+	if err != nil {
+		return Finding{"backup", Warn, err.Error(), ""}
+	}
+	old := time.Duration(age * float64(time.Second)).Round(time.Second)
+	for code := range m.By("tgad_backup_failed", "code") {
+		return Finding{"backup", Warn, fmt.Sprintf("is %s old, and the newest try failed: %s", old, code), "The daemon's log has the error. The backup that is there can be restored."}
+	}
+	if limit := max(oldBackup, 3*time.Duration(every*float64(time.Second))); old > limit {
+		return Finding{"backup", Warn, fmt.Sprintf("is %s old, and should be made every %gs", old, every), "If one takes long, raise [backup] share. The first one of a large store takes long."}
+	}
+	return Finding{"backup", OK, fmt.Sprintf("has what the store had %s ago", old), ""}
 }
 
 // clock says whether the daemon saw the wall clock jump.

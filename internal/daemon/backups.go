@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"github.com/tgad/tgad/internal/backup"
+)
+
+// openBackups prepares the backup that [backup] asks for. The configuration may begin to ask for it
+// while the daemon runs.
+func (d *Daemon) openBackups(o Options) {
+	if d.can.archive == nil || o.Data == "" || d.atRest {
+		return
+	}
+	d.backups = backup.New(struct {
+		Store
+		archive
+	}{d.db, d.can.archive}, backup.Options{
+		Data: o.Data, Log: d.log, Clock: d.clock,
+		Settings: func() backup.Settings {
+			c := d.conf()
+			return backup.Settings{To: c.Path(c.Backup.To), Every: c.Backup.Every.D, Share: c.Backup.Share}
+		},
+	})
+}
+
+// backedUp says how the backup is; zero where none is kept.
+func (d *Daemon) backedUp() backup.State {
+	if d.backups == nil {
+		return backup.State{}
+	}
+	return d.backups.State()
+}
+
+// keepBackups keeps the backup current until the daemon drains.
+func (d *Daemon) keepBackups() {
+	ctx, stop := d.untilDrain()
+	defer stop()
+	if d.awaitClassified(ctx) {
+		d.backups.Run(ctx)
+	}
+}
+
+// lastBackup is how long the backup may take that is made of what the last calls appended.
+const lastBackup = 10 * time.Second
+
+// backUpLast makes the backup once more, when nothing is appended any more.
+func (d *Daemon) backUpLast() {
+	if d.backups == nil || !d.ready.Load() || d.db.Stats().Frozen != "" || d.db.Stats().Poisoned != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastBackup)
+	defer cancel()
+	if err := d.backups.Last(ctx); err != nil {
+		d.log.Error("the backup lacks what was appended last", "error", err)
+	}
+}
