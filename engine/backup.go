@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -230,6 +231,7 @@ func verifyCopy(ctx context.Context, dir string, o Options, work *work) error {
 		return err
 	}
 	o.CacheBytes = 8 << 20
+	o.Logger = slog.New(slog.DiscardHandler) // that a copy has no index is as it should be
 	c, err := OpenReadOnly(dir, o)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/backup/bucket"
 	"github.com/tgad/tgad/internal/backup/manifest"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -29,7 +30,8 @@ type Store interface {
 
 // Settings say where a backup goes, and how often. They may be others at each look.
 type Settings struct {
-	To    string        // "" is nowhere
+	To    string        // a directory, or the address of a bucket; "" is nowhere
+	Spool string        // directory by way of which a bucket gets it
 	Every time.Duration // between the beginnings of two backups
 	Share int           // percent of the time that the work may take
 }
@@ -40,6 +42,8 @@ type Options struct {
 	Settings func() Settings
 	Log      *slog.Logger
 	Clock    func() time.Time
+	// Bucket opens the bucket that an address names.
+	Bucket func(address string) (bucket.Objects, error)
 }
 
 // Keeper keeps the backup of one store.
@@ -51,6 +55,8 @@ type Keeper struct {
 	turn  chan struct{} // has one while a backup is made
 	found stamp         // of the store when the newest backup began; with the turn
 	group uint64        // that the backup ends with then; likewise
+
+	bucket spooling // with the turn
 
 	mu    sync.Mutex
 	state State     // of the place that was tried last
@@ -139,6 +145,14 @@ type stamp struct {
 	store                       tga.ID
 }
 
+func stampOf(s engine.Stats) stamp { return stamp{s.Commits, s.Rewritten, s.Cursor, s.StoreID} }
+
+// foreign refuses a place that has the backup of another store.
+func foreign(to string, has, is tga.ID) error {
+	return tga.Errorf(tga.ValidationError, "%s holds the backup of store %s, and this is store %s: name another place. If this store was restored from that backup, run tgad backup --to %s once, and it goes on there",
+		to, has, is, to)
+}
+
 // Step makes the backup once, where there is anything new. before is the error of the try before.
 func (k *Keeper) Step(ctx context.Context, s Settings) (before, err error) {
 	select {
@@ -171,18 +185,20 @@ func (k *Keeper) Step(ctx context.Context, s Settings) (before, err error) {
 
 // make is Step with the turn. made is false where the backup had everything already.
 func (k *Keeper) make(ctx context.Context, s Settings) (made bool, err error) {
+	if bucket.Is(s.To) {
+		return k.toBucket(ctx, s, false)
+	}
 	if access.Within(s.To, k.o.Data) {
 		return false, tga.Errorf(tga.ValidationError, "[backup] to %s is within the store", s.To) // whose files are its own
 	}
 	stats := k.store.Stats()
-	now := stamp{stats.Commits, stats.Rewritten, stats.Cursor, stats.StoreID}
+	now := stampOf(stats)
 	m, err := manifest.Read(s.To)
 	if err != nil {
 		return false, err
 	}
 	if m != nil && m.Store != stats.StoreID {
-		return false, tga.Errorf(tga.ValidationError, "%s holds the backup of store %s, and this is store %s: name another directory. If this store was restored from that backup, run tgad backup --to %s once, and it goes on there",
-			s.To, m.Store, stats.StoreID, s.To)
+		return false, foreign(s.To, m.Store, stats.StoreID)
 	}
 	if m != nil && m.End.Group == k.group && now == k.found {
 		return false, nil
@@ -206,5 +222,21 @@ func (k *Keeper) Last(ctx context.Context) error {
 		return nil
 	}
 	_, err := k.Step(ctx, s)
+	return err
+}
+
+// Once makes the backup in a bucket because somebody asks for it, also where the bucket has that of a
+// store with another id whose log this one goes on with.
+func (k *Keeper) Once(ctx context.Context, to string) error {
+	s := k.o.Settings()
+	s.To = to
+	select {
+	case k.turn <- struct{}{}:
+		defer func() { <-k.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	k.found = stamp{} // it looks at the bucket in any case
+	_, err := k.toBucket(ctx, s, true)
 	return err
 }

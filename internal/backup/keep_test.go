@@ -28,11 +28,14 @@ type bench struct {
 	made     func(ctx context.Context, dir string) error // instead of the store's
 	log      strings.Builder
 	keeper   *backup.Keeper
+	service  *fake  // of buckets
+	segment  uint32 // size of the first segment of its log
+	data     string // of the store that is open
 }
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{T: t, dir: t.TempDir()}
+	b := &bench{T: t, dir: t.TempDir(), segment: 64 << 10}
 	b.open(filepath.Join(b.dir, "data"))
 	b.settings.Store(&backup.Settings{To: b.at("copy"), Every: time.Millisecond, Share: 100})
 	return b
@@ -43,15 +46,25 @@ func (b *bench) at(name string) string { return filepath.Join(b.dir, name) }
 func (b *bench) open(dir string) {
 	b.Helper()
 	var err error
-	if b.db, err = engine.Open(dir, engine.Options{FirstSegmentBytes: 64 << 10, LowWaterBytes: 1}); err != nil {
+	if b.db, err = engine.Open(dir, engine.Options{FirstSegmentBytes: b.segment, LowWaterBytes: 1}); err != nil {
 		b.Fatal(err)
 	}
 	db := b.db
 	b.Cleanup(func() { _ = db.Close() })
-	b.keeper = backup.New(b, backup.Options{
-		Data: dir, Settings: func() backup.Settings { return *b.settings.Load() }, Clock: time.Now,
+	b.data = dir
+	b.again()
+}
+
+// again makes a keeper that knows nothing, as a new process has.
+func (b *bench) again() {
+	o := backup.Options{
+		Data: b.data, Settings: func() backup.Settings { return *b.settings.Load() }, Clock: time.Now,
 		Log: slog.New(slog.NewTextHandler(&b.log, nil)),
-	})
+	}
+	if b.service != nil {
+		o.Clock, o.Bucket = b.service.clock, b.service.open
+	}
+	b.keeper = backup.New(b, o)
 }
 
 // Backup implements [backup.Store].

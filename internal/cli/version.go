@@ -42,6 +42,7 @@ func formats() []Format {
 		{"SealedSegment", number(tga.SealedSegmentVersion)},
 		{"Backup", tga.BackupVersion},
 		{"Witness", tga.WitnessVersion},
+		{"Bucket", tga.BucketVersion},
 		{"Keyring", number(tga.KeyringVersion)},
 		{"WorkingState", number(tga.WorkingStateVersion)},
 		{"StateNode", number(tga.StateNodeVersion)},

@@ -29,6 +29,8 @@ const (
 	// BackupVersion and WitnessVersion end the format's name in BACKUP and in a witness file.
 	BackupVersion  = "1"
 	WitnessVersion = "1"
+	// BucketVersion ends that of the object BACKUP of a bucket.
+	BucketVersion = "1"
 	// KeyringVersion is that of the file with the data keys, beside the store.
 	KeyringVersion = 1
 

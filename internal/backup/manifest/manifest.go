@@ -56,14 +56,30 @@ func (f File) Digest() (d [32]byte, ok bool) {
 }
 
 // Encode returns the content of the file.
-func (m *Manifest) Encode() ([]byte, error) {
-	b, err := json.Marshal(m)
+func (m *Manifest) Encode() ([]byte, error) { return Seal(m) }
+
+// Seal returns a line of JSON and, on a second line, the SHA-256 of the first.
+func Seal(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(b)
 	b = append(b, '\n')
 	return append(hex.AppendEncode(b, sum[:]), '\n'), nil
+}
+
+// Unseal reads what [Seal] returned, which is at path. STATE_CHECKSUM_MISMATCH: it is damaged.
+func Unseal(b []byte, path string, v any) error {
+	line, rest, _ := bytes.Cut(b, []byte("\n"))
+	sum := sha256.Sum256(line)
+	if string(rest) != hex.EncodeToString(sum[:])+"\n" {
+		return damaged("backup %s: the manifest does not have its digest", path)
+	}
+	if err := json.Unmarshal(line, v); err != nil {
+		return damaged("backup %s: %w", path, err)
+	}
+	return nil
 }
 
 // Read reads what a directory of the operating system's is a backup of; nil where it has no
@@ -83,26 +99,26 @@ func Read(dir string) (*Manifest, error) {
 // Decode reads the content of the file at path. STATE_CHECKSUM_MISMATCH: it is damaged.
 // FORMAT_TOO_NEW: a later version wrote it.
 func Decode(b []byte, path string) (*Manifest, error) {
-	line, rest, _ := bytes.Cut(b, []byte("\n"))
-	sum := sha256.Sum256(line)
-	if string(rest) != hex.EncodeToString(sum[:])+"\n" {
-		return nil, damaged("backup %s: the manifest does not have its digest", path)
-	}
 	m := &Manifest{}
-	if err := json.Unmarshal(line, m); err != nil {
-		return nil, damaged("backup %s: %w", path, err)
+	if err := Unseal(b, path, m); err != nil {
+		return nil, err
 	}
+	return m, m.Check(path)
+}
+
+// Check reports what is wrong with a manifest that was read from path.
+func (m *Manifest) Check(path string) error {
 	if m.Format != Format {
-		return nil, tga.Errorf(tga.FormatTooNew, "backup %s: the manifest is %q, this program knows %q", path, m.Format, Format)
+		return tga.Errorf(tga.FormatTooNew, "backup %s: the manifest is %q, this program knows %q", path, m.Format, Format)
 	}
 	seen := map[string]bool{}
 	for _, f := range m.Files {
-		if _, ok := f.Digest(); !ok || seen[f.Name] {
-			return nil, damaged("backup %s: the digest of a file is none, or a file is there twice", path)
+		if _, ok := f.Digest(); !ok || seen[f.Name] || f.Name == "" || filepath.Base(f.Name) != f.Name {
+			return damaged("backup %s: the name or the digest of a file is none, or a file is there twice", path)
 		}
 		seen[f.Name] = true
 	}
-	return m, nil
+	return nil
 }
 
 func damaged(format string, args ...any) *tga.Error {

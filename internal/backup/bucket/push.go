@@ -1,0 +1,227 @@
+package bucket
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/tgad/tgad/internal/backup/manifest"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+// Place is a bucket that a backup is kept in. One goroutine uses it.
+type Place struct {
+	name    string // for errors
+	objects Objects
+	clock   func() time.Time
+	warn    func(error) // of what hinders no backup
+
+	known bool   // whether the next two are what the bucket has, as far as this process knows
+	head  *head  // nil where it has none
+	tag   string // of the object that says so
+	swept time.Time
+	dirty bool // something may be there that nobody names
+	sent  bool // this process has sent a backup whole: before that, another one may have sent a part of it
+}
+
+// NewPlace returns a place in a bucket, of which nothing is known yet. name is its address. warn is
+// told why what nobody needs any more is not deleted; it is tried again.
+func NewPlace(name string, o Objects, clock func() time.Time, warn func(error)) *Place {
+	return &Place{name: name, objects: o, clock: clock, warn: warn, dirty: true}
+}
+
+// Holds returns the manifest of the backup that the bucket has, nil where it has none.
+func (p *Place) Holds(ctx context.Context) (*manifest.Manifest, error) {
+	if !p.known {
+		h, tag, err := readHead(ctx, p.objects, p.name)
+		if err != nil {
+			return nil, err
+		}
+		p.head, p.tag, p.known = h, tag, true
+	}
+	if p.head == nil {
+		return nil, nil
+	}
+	return &p.head.Backup, nil
+}
+
+// Forget has the next look read what the bucket has.
+func (p *Place) Forget() { p.known = false }
+
+// mostParts is how many parts a file has at most: with one more it is sent anew, as one part.
+const mostParts = 64
+
+// Push makes the bucket have the backup that is in a directory, which goes on with the one that
+// the bucket has: see [Place.Holds]. After an error the bucket has the one before.
+func (p *Place) Push(ctx context.Context, dir string) error {
+	if _, err := p.Holds(ctx); err != nil {
+		return err
+	}
+	m, err := manifest.Read(dir)
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return tga.Errorf(tga.NotFound, "%s holds no backup", dir)
+	}
+	next := &head{Format: Format, Backup: *m, Parts: make(map[string][]part, len(m.Files))}
+	there := p.head.objects()
+	p.dirty = true // until the end nobody names what is sent
+	for _, f := range m.Files {
+		if next.Parts[f.Name], err = p.file(ctx, filepath.Join(dir, "log", f.Name), f, there); err != nil {
+			return err
+		}
+	}
+	raw, err := manifest.Seal(next)
+	if err != nil {
+		return err
+	}
+	p.known = false // what comes of the next step is not known where it fails
+	tag, err := p.objects.Swap(ctx, headName, raw, p.tag)
+	if errors.Is(err, ErrChanged) {
+		tag, err = p.written(ctx, raw, err)
+	}
+	if errors.Is(err, ErrChanged) {
+		return tga.Errorf(tga.StateConcurrentExecution, "%s: another process has written the backup meanwhile: a bucket and a prefix are for one store, and for one daemon", p.name)
+	}
+	if err != nil {
+		return unavailable(ctx, "write "+p.name+"/"+headName, err)
+	}
+	p.head, p.tag, p.known, p.sent = next, tag, true, true
+	if err := p.sweep(ctx); err != nil && ctx.Err() == nil {
+		p.warn(err)
+	}
+	return nil
+}
+
+// written finds out whether it was this process that wrote the object which is there: the answer may
+// have been lost, and the client asked again.
+func (p *Place) written(ctx context.Context, raw []byte, changed error) (tag string, err error) {
+	h, tag, err := readHead(ctx, p.objects, p.name)
+	if err != nil || h == nil {
+		return "", errors.Join(changed, err)
+	}
+	if there, err := manifest.Seal(h); err != nil || !bytes.Equal(there, raw) {
+		return "", errors.Join(changed, err)
+	}
+	return tag, nil
+}
+
+// file sends what the bucket does not have of a file. A file that grew is sent from where it ended.
+func (p *Place) file(ctx context.Context, path string, f manifest.File, there map[string]bool) (parts []part, err error) {
+	var before []part
+	var was manifest.File
+	if p.head != nil {
+		before = p.head.Parts[f.Name]
+		if i := slices.IndexFunc(p.head.Backup.Files, func(g manifest.File) bool { return g.Name == f.Name }); i >= 0 {
+			was = p.head.Backup.Files[i]
+		}
+	}
+	if len(before) > 0 && was == f {
+		return before, nil
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		return nil, tga.Errorf(tga.StoreUnavailable, "%w", err)
+	}
+	defer func() {
+		if cerr := in.Close(); cerr != nil && err == nil {
+			err = tga.Errorf(tga.StoreUnavailable, "%w", cerr)
+		}
+	}()
+	from := was.Length
+	whole, start, rest, err := digests(ctx, in, from, f.Length)
+	if err != nil {
+		return nil, err
+	}
+	if whole != f.SHA256 {
+		return nil, damaged("%s is not what the manifest of the backup says", path)
+	}
+	if len(before) == 0 || len(before) >= mostParts || from >= f.Length || start != was.SHA256 {
+		before, from, rest = nil, 0, whole
+	}
+	add := part{rest, f.Length - from}
+	if !there[add.object()] {
+		if err := p.put(ctx, add, io.NewSectionReader(in, from, add.Length)); err != nil {
+			return nil, unavailable(ctx, "write "+p.name+"/"+add.object(), err)
+		}
+	}
+	return append(slices.Clip(before), add), nil
+}
+
+// put sends a part, unless a process sent it that ended before its backup was whole. It has the
+// right content then: its name is its digest.
+func (p *Place) put(ctx context.Context, add part, body io.ReadSeeker) error {
+	if !p.sent {
+		if has, err := p.objects.Has(ctx, add.object()); has || err != nil {
+			return err
+		}
+	}
+	return p.objects.Put(ctx, add.object(), body, add.Length, add.digest())
+}
+
+// digests reads a file once: the digest of its first n bytes, of those up to from, and of those
+// from there on.
+func digests(ctx context.Context, in io.ReaderAt, from, n int64) (whole, start, rest string, err error) {
+	all, first, last := sha256.New(), sha256.New(), sha256.New()
+	buf := make([]byte, 256<<10)
+	for at := int64(0); at < n; {
+		if err := ctx.Err(); err != nil {
+			return "", "", "", err
+		}
+		end := n
+		part := last
+		if at < from {
+			end, part = min(from, n), first
+		}
+		b := buf[:min(end-at, int64(len(buf)))]
+		if _, err := in.ReadAt(b, at); err != nil {
+			return "", "", "", tga.Errorf(tga.StoreUnavailable, "read a file of the backup: %w", err)
+		}
+		all.Write(b)
+		part.Write(b)
+		at += int64(len(b))
+	}
+	return text(all), text(first), text(last), nil
+}
+
+// grace is how old an object must be that nobody names before it is deleted. Somebody may be
+// reading a backup that named it.
+const grace = 10 * time.Minute
+
+// sweep deletes what the backup does not consist of: what one before had, and what was sent in
+// vain. It does so from time to time, for a list costs money.
+func (p *Place) sweep(ctx context.Context) error {
+	now := p.clock()
+	if !p.dirty || now.Sub(p.swept) < grace {
+		return nil
+	}
+	keep, left := p.head.objects(), false
+	gone := map[string]bool{}
+	for o, err := range p.objects.List(ctx, dataName) {
+		if err != nil {
+			return unavailable(ctx, "list "+p.name, err)
+		}
+		switch {
+		case keep[o.Name]:
+		case now.Sub(o.Changed) < grace:
+			left = true
+		default:
+			gone[o.Name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(gone)) {
+		if err := p.objects.Delete(ctx, name); err != nil {
+			return unavailable(ctx, "delete "+p.name+"/"+name, err)
+		}
+	}
+	p.swept, p.dirty = now, left
+	return nil
+}

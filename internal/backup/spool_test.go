@@ -1,0 +1,316 @@
+package backup_test
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tgad/tgad/internal/backup"
+	"github.com/tgad/tgad/internal/backup/bucket"
+	"github.com/tgad/tgad/internal/serial"
+	"github.com/tgad/tgad/schemas/tga"
+)
+
+const place = "s3://bucket/prefix"
+
+// bucketBench is a store whose backup is kept in a bucket.
+func bucketBench(t *testing.T, segment uint32) (*bench, *fake) {
+	b, f := newBench(t), newFake()
+	b.service, b.segment = f, segment
+	b.settings.Store(&backup.Settings{To: place, Spool: b.at("spool"), Every: time.Millisecond, Share: 100})
+	b.open(b.at("data2"))
+	return b, f
+}
+
+// pulled is how many traces a store has that is restored from the bucket; -1 where there is none.
+func (b *bench) pulled() int {
+	b.Helper()
+	dir := b.at("pulled")
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+		b.Fatal(err)
+	}
+	err := bucket.Pull(b.Context(), place, b.service, dir)
+	if tga.CodeOf(err) == tga.NotFound {
+		return -1
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return b.restored(dir)
+}
+
+// TestOnlyWhatIsNewIsSent: the first backup whole, then the end of the segment that is written. It is
+// restored as it is. After many backups the parts of a segment are put together, and what nobody
+// names any more is deleted once it is old.
+func TestOnlyWhatIsNewIsSent(t *testing.T) {
+	b, f := bucketBench(t, 0)
+	for range 20 {
+		b.call()
+	}
+	if err := b.step(); err != nil {
+		t.Fatal(err)
+	}
+	first := f.sent
+	if n := b.pulled(); n != 20 || first == 0 {
+		t.Fatalf("%d traces, %d bytes", n, first)
+	}
+	asked := f.asked
+	if err := b.step(); err != nil || f.asked != asked {
+		t.Errorf("nothing is new: %d requests, %v", f.asked-asked, err)
+	}
+	calls := 20
+	for range 70 {
+		before := f.puts
+		b.call()
+		calls++
+		if err := b.step(); err != nil {
+			t.Fatal(err)
+		}
+		if f.puts == before {
+			t.Fatal("nothing was sent")
+		}
+	}
+	if more := f.sent - first; more > 8*first {
+		t.Errorf("the first backup has %d bytes, 70 calls later %d more were sent", first, more)
+	}
+	if n := b.pulled(); n != calls {
+		t.Errorf("%d traces, want %d", n, calls)
+	}
+	all := len(f.all)
+	f.later(time.Hour)
+	b.call()
+	if err := b.step(); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.pulled(); n != calls+1 || len(f.all) >= all {
+		t.Errorf("%d traces, %d objects, there were %d", n, len(f.all), all)
+	}
+	// Somebody may be reading what was named a moment ago.
+	f.set("data/young", nil)
+	f.all["data/old"] = object{changed: f.now.Add(-time.Hour)}
+	f.later(time.Hour)
+	f.set("data/young", nil)
+	b.call()
+	calls++
+	if err := b.step(); err != nil {
+		t.Fatal(err)
+	}
+	if f.all["data/young"].tag == "" || len(f.all["data/old"].tag) > 0 || !f.all["data/old"].changed.IsZero() {
+		t.Error("what is young was deleted, or what is old was not")
+	}
+	// The spool is a cache.
+	if err := os.RemoveAll(b.at("spool")); err != nil {
+		t.Fatal(err)
+	}
+	sent := f.sent
+	b.call()
+	if err := b.step(); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.pulled(); n != calls+2 || f.sent-sent > first {
+		t.Errorf("without the spool: %d traces, %d bytes sent", n, f.sent-sent)
+	}
+}
+
+// TestCrashAtEachRequest: the process ends at each of its requests, done or not. The bucket has no
+// backup yet or one that can be restored and lacks nothing that the one before had, and the next
+// process goes on.
+func TestCrashAtEachRequest(t *testing.T) {
+	serial.Test(t)
+	rounds := 8
+	if serial.Whole() {
+		rounds = 60
+	}
+	for _, fate := range []fault{refused, lost} {
+		b, f := bucketBench(t, 64<<10)
+		has, done, broken := -1, 0, 0
+		for k := 1; done < rounds; k++ {
+			b.call()
+			if k%3 == 0 {
+				f.later(time.Hour) // so that there is something to delete
+			}
+			if k%7 == 0 {
+				if _, err := b.db.SealTraces(t.Context(), tga.MillisOf(time.Now())+1000); err != nil {
+					t.Fatal(err)
+				}
+			}
+			at := f.asked + 1 + k%12
+			f.fault = func(n int, _ string) fault {
+				if n >= at {
+					return fate
+				}
+				return none
+			}
+			err := b.step()
+			f.fault = nil
+			if err == nil {
+				done++
+			} else if broken++; !errors.Is(err, errService) && !errors.Is(err, tga.StateConcurrentExecution) {
+				t.Fatalf("request %d: %v", k, err)
+			}
+			n := b.pulled()
+			if n < has || err == nil && n != int(b.n) {
+				t.Fatalf("request %d, %v: the backup has %d traces, it had %d; %d calls", k, err, n, has, b.n)
+			}
+			has = n
+			b.again() // the next process
+		}
+		if err := b.step(); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.pulled(); n != int(b.n) || broken < rounds/4 {
+			t.Errorf("%d traces, want %d; %d were broken", n, b.n, broken)
+		}
+	}
+}
+
+// TestEveryLostObjectIsNamed: each object is taken away, cut and exchanged in turn.
+func TestEveryLostObjectIsNamed(t *testing.T) {
+	b, f := bucketBench(t, 64<<10)
+	for range 3 {
+		b.call()
+		if err := b.step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole := maps.Clone(f.all)
+	for _, name := range slices.Sorted(maps.Keys(whole)) {
+		for what, spoil := range map[string]func(o object){
+			"gone":    func(object) { delete(f.all, name) },
+			"cut":     func(o object) { f.all[name] = object{body: o.body[:len(o.body)/2], tag: o.tag} },
+			"another": func(o object) { f.all[name] = object{body: append(bytes.Clone(o.body[1:]), 7), tag: o.tag} },
+		} {
+			f.all = maps.Clone(whole)
+			spoil(whole[name])
+			dir := b.at("pulled")
+			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			err := bucket.Pull(t.Context(), place, f, dir)
+			code := tga.StateChecksumMismatch
+			if name == "BACKUP" && what == "gone" {
+				code = tga.NotFound
+			}
+			if tga.CodeOf(err) != code || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s is %s: %v", name, what, err)
+			}
+			if _, err := os.Stat(b.at("pulled/BACKUP")); err == nil {
+				t.Errorf("%s is %s: a backup was made", name, what)
+			}
+		}
+	}
+	if len(whole) < 4 {
+		t.Errorf("only %d objects", len(whole))
+	}
+}
+
+// TestTwoWritersOfOneBucket: another store is refused by its id, a copy of the store that went another
+// way by its log, and who writes meanwhile is found out.
+func TestTwoWritersOfOneBucket(t *testing.T) {
+	b, f := bucketBench(t, 64<<10)
+	b.call()
+	if err := b.step(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.db.Close(), os.CopyFS(b.at("twin"), os.DirFS(b.at("data2")))); err != nil {
+		t.Fatal(err)
+	}
+	b.open(b.at("data2"))
+	b.call()
+	if err := b.step(); err != nil {
+		t.Fatal(err)
+	}
+	mine, mineDB := b.keeper, b.db
+	refused := func(what, dir, spool string, code tga.Code, says string) {
+		t.Helper()
+		b.settings.Store(&backup.Settings{To: place, Spool: b.at(spool)})
+		b.open(b.at(dir))
+		b.call()
+		if err := b.step(); tga.CodeOf(err) != code || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	refused("another store", "third", "spool3", tga.ValidationError, "holds the backup of store "+mineDB.Stats().StoreID.String())
+	refused("a copy that went another way", "twin", "spool2", tga.ValidationError, "does not have")
+	if n := b.pulled(); n != 2 {
+		t.Errorf("%d traces", n)
+	}
+	// Somebody writes between the look and the write.
+	b.keeper, b.db = mine, mineDB
+	b.settings.Store(&backup.Settings{To: place, Spool: b.at("spool")})
+	b.call()
+	f.fault = func(_ int, what string) fault {
+		if what == "swap" {
+			o := f.all["BACKUP"]
+			f.all["BACKUP"] = object{o.body, "other", o.changed}
+		}
+		return none
+	}
+	if err := b.step(); tga.CodeOf(err) != tga.StateConcurrentExecution {
+		t.Errorf("two at once: %v", err)
+	}
+	f.fault = nil
+	if err := b.step(); err != nil {
+		t.Errorf("alone again: %v", err)
+	}
+	// The answer to a write was lost, and the client asked again: it was this process.
+	b.call()
+	f.fault = func(_ int, what string) fault {
+		if what == "swap" {
+			return twice
+		}
+		return none
+	}
+	if err := b.step(); err != nil || b.pulled() != int(b.n)-2 {
+		t.Errorf("asked again: %v, %d traces", err, b.pulled())
+	}
+}
+
+// TestStaleListDeletesNothingThatIsNamed: a list that lacks the newest objects, and has some that are
+// gone, and one that fails.
+func TestStaleListDeletesNothingThatIsNamed(t *testing.T) {
+	b, f := bucketBench(t, 64<<10)
+	var old []string
+	f.stale = func(all map[string]object) []string {
+		was := old
+		old = slices.Sorted(maps.Keys(all))
+		return append(slices.Clone(was), "data/gone")
+	}
+	for range 6 {
+		b.call()
+		f.later(time.Hour)
+		if _, err := b.db.SealTraces(t.Context(), tga.MillisOf(time.Now())+1000); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.step(); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.pulled(); n != int(b.n) {
+			t.Fatalf("%d traces, want %d", n, b.n)
+		}
+	}
+	if len(f.all) > 30 {
+		t.Errorf("%d objects", len(f.all))
+	}
+}
+
+// TestAddressOfABucket: of which an error repeats nothing.
+func TestAddressOfABucket(t *testing.T) {
+	for address, want := range map[string][2]string{
+		"s3://b": {"b", ""}, "s3://b/": {"b", ""}, "s3://b/p": {"b", "p/"}, "s3://b/p/q/": {"b", "p/q/"},
+	} {
+		if name, prefix, err := bucket.Parse(address); err != nil || name != want[0] || prefix != want[1] {
+			t.Errorf("%s: %q %q %v", address, name, prefix, err)
+		}
+	}
+	for _, bad := range []string{"", "s3://", "s3:///p", "http://b/p", "/b/p", "s3://u:secret@b/p", "s3://b/p?secret", "s3://b/p#secret", "s3://b//p"} {
+		if _, _, err := bucket.Parse(bad); tga.CodeOf(err) != tga.ValidationError || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
