@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tgad/tgad/internal/backup/bucket"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/runtime/client"
 )
@@ -13,7 +14,7 @@ import (
 func (a *app) backup() *cobra.Command {
 	var to string
 	c := &cobra.Command{
-		Use:   "backup --to DIR",
+		Use:   "backup --to DIR|s3://BUCKET/PREFIX",
 		Short: "Back the running store up to a directory; run it again to copy only what is new",
 		Long: `backup copies the store into DIR while the daemon goes on. The daemon writes it, so DIR is
 a directory that the daemon may make.
@@ -24,7 +25,11 @@ restored until the new one is whole, whenever the work is stopped.
 
 DIR takes the backups of one store: those of another one, or of one that was restored to an
 earlier time, are refused. Files that are not written any more are hard links where DIR is on
-the store's own disk: copy DIR to another disk. Check a backup with tgad verify DIR.`,
+the store's own disk: copy DIR to another disk. Check a backup with tgad verify DIR.
+
+--to s3://BUCKET/PREFIX keeps the backup in a bucket. The daemon sends it, with what [backup] in
+its configuration says of the service, or its environment (AWS_ACCESS_KEY_ID,
+AWS_ENDPOINT_URL_S3, AWS_REGION).`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && to == "" {
@@ -32,8 +37,12 @@ the store's own disk: copy DIR to another disk. Check a backup with tgad verify 
 			} else if len(args) == 1 || to == "" {
 				return cli.Usagef("--to is required, once: the directory of the backup")
 			}
-			// The daemon has another working directory.
-			dir, err := filepath.Abs(to)
+			dir, err := to, error(nil)
+			if bucket.Is(to) {
+				_, _, err = bucket.Parse(to)
+			} else {
+				dir, err = filepath.Abs(to) // the daemon has another working directory
+			}
 			if err != nil {
 				return err
 			}
@@ -48,7 +57,7 @@ the store's own disk: copy DIR to another disk. Check a backup with tgad verify 
 			})
 		},
 	}
-	c.Flags().StringVar(&to, "to", "", "`directory` of the backup")
+	c.Flags().StringVar(&to, "to", "", "`directory` of the backup, or s3://BUCKET/PREFIX")
 	return c
 }
 

@@ -139,6 +139,8 @@ var ranElsewhere = map[string]string{
 	"tgad index rebuild --data DIR":                               "index.txtar",
 	"tgad restore BACKUP --data DIR --at TIME":                    "backup.txtar",
 	"tgad import FILE --data DIR":                                 "import.txtar",
+	"tgad backup --to s3://BUCKET/PREFIX":                         "bench/bucket: TestLostObjectIsRefusedWithItsName",
+	"tgad restore s3://BUCKET/PREFIX --data DIR":                  "bench/bucket: TestKilledInTheMiddleOfAnUpload",
 	"tgad init --data DIR":                                        "init.txtar",
 	"tgad init --data DIR --witness FILE":                         "init.txtar",
 	"tgad init --data NEW --witness FILE":                         "init.txtar",

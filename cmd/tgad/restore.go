@@ -2,21 +2,27 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/access"
+	"github.com/tgad/tgad/internal/assemble"
+	"github.com/tgad/tgad/internal/backup/bucket"
 	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/schemas/tga"
 )
 
 func (a *app) restore() *cobra.Command {
-	var data, at string
+	var data, at, file string
 	c := &cobra.Command{
 		Use:   "restore BACKUP --data DIR [--at TIME | --at GROUP]",
 		Short: "Make a store from a backup; the store opens frozen",
@@ -27,7 +33,11 @@ after the backup are not in it; tgad unfreeze --accept-loss says that you know t
 --at restores the store as it was earlier: at a time, such as 2026-01-15T19:00:00Z, with
 every append that was committed by then; or at a group, the number of a record of the log.
 What was archived before the backup was made may have left the log since: an error names
-the earliest group.`,
+the earliest group.
+
+BACKUP may be s3://BUCKET/PREFIX. What [backup] in the file of --config says of the service
+counts, else the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL_S3, AWS_REGION). Each
+object is compared with its digest; one that is gone or another one is named.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if data == "" {
@@ -37,19 +47,67 @@ the earliest group.`,
 			if err != nil {
 				return err
 			}
-			stop := a.Watch(cmd.Context(), func(context.Context) string {
-				return fmt.Sprintf("restore: %d MiB copied", bytesIn(data+".partial")>>20)
-			})
-			defer stop()
-			if err := engine.RestoreAt(cmd.Context(), args[0], data, point, engine.Options{}); err != nil {
-				return err
-			}
-			return a.done("restore", data+" (frozen)")
+			return restoreFrom(cmd.Context(), a, args[0], data, file, point)
 		},
 	}
 	dataFlag(c, &data)
+	c.Flags().StringVar(&file, "config", "", "configuration `file` that says how a bucket is reached")
 	c.Flags().StringVar(&at, "at", "", "`time` (RFC 3339) or number of the group at which the log is to end")
 	return c
+}
+
+// restoreFrom restores from a directory, or from a bucket by way of one beside the new store.
+func restoreFrom(ctx context.Context, a *app, from, data, file string, at engine.Point) (err error) {
+	var fetched atomic.Pointer[string] // the directory beside
+	stop := a.Watch(ctx, func(context.Context) string {
+		if copied := bytesIn(data + ".partial"); copied > 0 || fetched.Load() == nil {
+			return fmt.Sprintf("restore: %d MiB copied", copied>>20)
+		}
+		return fmt.Sprintf("restore: %d MiB fetched", bytesIn(*fetched.Load())>>20)
+	})
+	defer stop()
+	if bucket.Is(from) {
+		parent := filepath.Dir(filepath.Clean(data))
+		if err := os.MkdirAll(parent, access.DirMode); err != nil {
+			return err
+		}
+		dir, makeErr := os.MkdirTemp(parent, ".tgad-restore-")
+		if makeErr != nil {
+			return makeErr
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		fetched.Store(&dir)
+		if err := fetch(ctx, from, dir, file); err != nil {
+			return err
+		}
+		from = dir
+	}
+	if err := engine.RestoreAt(ctx, from, data, at, engine.Options{}); err != nil {
+		return err
+	}
+	return a.done("restore", data+" (frozen)")
+}
+
+// fetch makes a directory of the backup in a bucket.
+func fetch(ctx context.Context, address, dir, file string) error {
+	c, err := assemble.Parse("", nil)
+	if file != "" {
+		c, err = assemble.Load(file)
+	}
+	if err != nil {
+		return err
+	}
+	objects, err := assemble.Bucket(c, address)
+	if err == nil {
+		err = bucket.Pull(ctx, address, objects, dir)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, tga.StateChecksumMismatch):
+		return &cli.Unverified{Err: err}
+	}
+	return err
 }
 
 // pointOf reads --at; "" is the end.

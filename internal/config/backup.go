@@ -1,14 +1,28 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"github.com/tgad/tgad/internal/backup/bucket"
+)
 
 // Backup is the part about the backup that the daemon keeps current by itself. Without To there is
 // none.
 type Backup struct {
-	To    string   `toml:"to"`    // the directory
+	To    string   `toml:"to"`    // a directory, or s3://BUCKET/PREFIX
 	Every Duration `toml:"every"` // between two backups of a store that grows; 10s
 	Share int      `toml:"share"` // percent of the time that the work may take; 15
+
+	// Of a bucket. What is absent the environment says.
+	Spool           string `toml:"spool"`    // directory by way of which it gets the backup; the store's with .spool
+	Endpoint        string `toml:"endpoint"` // URL of the service
+	Region          string `toml:"region"`
+	CredentialsFile string `toml:"credentials_file"`
+	CAFile          string `toml:"ca_file"`
 }
+
+// Bucket says whether the backup goes to a bucket.
+func (b *Backup) Bucket() bool { return bucket.Is(b.To) }
 
 // On says whether there is anything to do.
 func (b *Backup) On() bool { return b.To != "" }
@@ -16,7 +30,7 @@ func (b *Backup) On() bool { return b.To != "" }
 // shortestBackup is the least time between two backups.
 const shortestBackup = 100 * time.Millisecond
 
-func (b *Backup) check(r *report, store *Store) {
+func (b *Backup) check(r *report, c *Config, by Builder) {
 	r.duration("backup.every", b.Every)
 	r.count("backup.share", b.Share)
 	if b.Every.D != 0 && b.Every.D < shortestBackup {
@@ -25,8 +39,30 @@ func (b *Backup) check(r *report, store *Store) {
 	if b.Share > 100 {
 		r.add("backup.share", "%d: want 1 to 100", b.Share)
 	}
-	if b.On() && store.URL != "" {
+	b.checkBucket(r, c, by)
+	if b.On() && c.Store.URL != "" {
 		r.add("backup.to", "it is of a store in a directory, and [store] url names a database: back that up")
+	}
+}
+
+// checkBucket checks what is said of a bucket.
+func (b *Backup) checkBucket(r *report, c *Config, by Builder) {
+	if !b.Bucket() {
+		for key, value := range map[string]string{"spool": b.Spool, "endpoint": b.Endpoint, "region": b.Region, "credentials_file": b.CredentialsFile, "ca_file": b.CAFile} {
+			if value != "" {
+				r.add("backup."+key, "it is of a bucket, and to names none: want s3://BUCKET/PREFIX")
+			}
+		}
+		return
+	}
+	if _, _, err := bucket.Parse(b.To); err != nil {
+		r.add("backup.to", "%v", err)
+	}
+	if b.Endpoint != "" {
+		r.url("backup.endpoint", b.Endpoint)
+	}
+	if by != nil {
+		r.refused("backup.to", by.CheckBackup(c, b))
 	}
 }
 

@@ -31,7 +31,7 @@ func (c *Config) check(r *report, b Builder) {
 	c.Keyring.check(r, &c.Store)
 	c.Evidence.check(r, b)
 	c.Retention.check(r, &c.Store)
-	c.Backup.check(r, &c.Store)
+	c.Backup.check(r, c, b)
 	c.checkAudits(r)
 	c.checkNotify(r)
 	c.Limits.check(r)

@@ -63,9 +63,15 @@ var storeRows = []row{
 	{"retention.rule.drop", "false", "Erase them without an export.", nil},
 
 	{"backup", "", "A backup that the daemon keeps current by itself: docs/OPERATIONS.md, *Keep a backup current*.", nil},
-	{"backup.to", "", "Its directory, outside of the store and best on another disk. Without it there is no such backup.", nil},
+	{"backup.to", "", "Its directory, outside of the store and best on another disk; or `s3://BUCKET/PREFIX`, a bucket of a service that speaks the protocol of Amazon S3. Without it there is no such backup.", nil},
 	{"backup.every", "10s", "Between two looks at what is new.", nil},
 	{"backup.share", "15", "Percent of the time that the work may take, of one processor and of the disk, 1 to 100: after a long backup the next one waits.", nil},
+
+	{"backup.spool", "", "Directory by way of which a bucket gets the backup, best on the disk of the store; absent: the store's with `.spool`.", nil},
+	{"backup.endpoint", "", "URL of the service; absent: `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, or that of Amazon.", nil},
+	{"backup.region", "", "Region of the bucket; absent: `AWS_REGION`, `AWS_DEFAULT_REGION`, or the one that the service names.", nil},
+	{"backup.credentials_file", "", "File with the credentials, in the form of `~/.aws/credentials`, mode 0600 or 0640; absent: `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, or the files of AWS's own programs.", nil},
+	{"backup.ca_file", "", "Certificates of the authorities that are trusted, in place of the system's; absent: `AWS_CA_BUNDLE`.", nil},
 
 	{"audit", "", "A place that gets the audit records of the whole store: see [TELEMETRY](TELEMETRY.md#delivery).", nil},
 	{"audit.id", needed, "Its name, for the cursor and the metrics.", nil},

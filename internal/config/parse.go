@@ -60,6 +60,7 @@ func Load(path string, b Builder) (*Config, error) {
 // contacts anybody. Each error begins with the key that is wrong and ": ".
 type Builder interface {
 	CheckStore(c *Config, s *Store) error
+	CheckBackup(c *Config, b *Backup) error
 	CheckServer(c *Config, s *Server) error
 	CheckVerifier(c *Config, v *Verifier) error
 	CheckProber(c *Config, p *Prober) error

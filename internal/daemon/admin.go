@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/tgad/tgad/engine"
+	"github.com/tgad/tgad/internal/backup/bucket"
 	"github.com/tgad/tgad/internal/config"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
@@ -135,14 +136,20 @@ func (q operating) backup() (any, error) {
 	if err := q.everything("back the store up"); err != nil {
 		return nil, err
 	}
-	if !filepath.IsAbs(m.Dir) || filepath.Clean(m.Dir) != m.Dir {
-		return nil, tga.Errorf(tga.ValidationError, "dir %.200q: want a clean absolute path", m.Dir).At("/dir")
+	backUp := q.d.can.archive.Backup
+	if bucket.Is(m.Dir) && q.d.backups != nil {
+		if _, _, err := bucket.Parse(m.Dir); err != nil {
+			return nil, err
+		}
+		backUp = q.d.backups.Once
+	} else if !filepath.IsAbs(m.Dir) || filepath.Clean(m.Dir) != m.Dir {
+		return nil, tga.Errorf(tga.ValidationError, "dir %.200q: want a clean absolute path, or s3://BUCKET/PREFIX", m.Dir).At("/dir")
 	}
 	_, err := run(q.request, "", func(ctx context.Context) (struct{}, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer context.AfterFunc(q.r.Context(), cancel)()
 		defer cancel()
-		return struct{}{}, q.d.can.archive.Backup(ctx, m.Dir)
+		return struct{}{}, backUp(ctx, m.Dir)
 	})
 	return client.Done{OK: true}, err
 }

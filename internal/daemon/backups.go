@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/tgad/tgad/internal/assemble"
 	"github.com/tgad/tgad/internal/backup"
+	"github.com/tgad/tgad/internal/backup/bucket"
 )
 
 // openBackups prepares the backup that [backup] asks for. The configuration may begin to ask for it
@@ -20,8 +22,10 @@ func (d *Daemon) openBackups(o Options) {
 		Data: o.Data, Log: d.log, Clock: d.clock,
 		Settings: func() backup.Settings {
 			c := d.conf()
-			return backup.Settings{To: c.Path(c.Backup.To), Every: c.Backup.Every.D, Share: c.Backup.Share}
+			to, spool := assemble.BackupPlace(c, o.Data)
+			return backup.Settings{To: to, Spool: spool, Every: c.Backup.Every.D, Share: c.Backup.Share}
 		},
+		Bucket: func(address string) (bucket.Objects, error) { return assemble.Bucket(d.conf(), address) },
 	})
 }
 

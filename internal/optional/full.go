@@ -6,6 +6,8 @@ import (
 	"context"
 	"io"
 
+	"github.com/tgad/tgad/internal/backup/bucket"
+	"github.com/tgad/tgad/internal/backup/s3"
 	"github.com/tgad/tgad/internal/spans"
 	"github.com/tgad/tgad/internal/turn/emit"
 	"github.com/tgad/tgad/internal/turn/otlp"
@@ -40,6 +42,12 @@ func GRPC(url string, o GRPCOptions) (GRPCServer, error) {
 		DescriptorSet: o.DescriptorSet, Services: o.Services, MaxAnswer: o.MaxAnswer, Logger: o.Logger,
 	})
 }
+
+// HasBucket refuses where the client of S3 is left out.
+func HasBucket() error { return nil }
+
+// Bucket prepares a bucket of a service that speaks the protocol of Amazon S3.
+func Bucket(o BucketOptions) (bucket.Objects, error) { return s3.Open(s3.Options(o)) }
 
 // Database opens a SQLite database as a resource of working state.
 func Database(ctx context.Context, path, scratch string) (io.Closer, error) {

@@ -1,6 +1,6 @@
 // Package optional is the one place where tgad links what is heavy and what many can do
-// without: SQLite, PostgreSQL, gRPC and the exporters of OpenTelemetry, together a quarter
-// of the binary. The build tag slim leaves them out:
+// without: SQLite, PostgreSQL, gRPC, the exporters of OpenTelemetry and a client of S3, together a
+// quarter of the binary. The build tag slim leaves them out:
 //
 //	make build TAGS=slim
 //
@@ -22,6 +22,15 @@ type GRPCOptions struct {
 	Services      []string // those that are listed as tools; nil = all
 	MaxAnswer     int      // bytes of an answer's JSON that are kept
 	Logger        *slog.Logger
+}
+
+// BucketOptions say which bucket keeps a backup, and where; what is "" the environment says.
+type BucketOptions struct {
+	Address         string // s3://BUCKET/PREFIX
+	Endpoint        string // URL of the service
+	Region          string
+	CredentialsFile string
+	CAFile          string
 }
 
 // GRPCServer is one gRPC server as a tool server.

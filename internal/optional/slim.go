@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/tgad/tgad/internal/backup/bucket"
 	"github.com/tgad/tgad/internal/spans"
 	"github.com/tgad/tgad/internal/turn/emit"
 	"github.com/tgad/tgad/internal/verify/sqlcheck"
@@ -19,7 +20,7 @@ func without(what string) error {
 	return tga.Errorf(tga.ValidationError, "this tgad was built with -tags slim, without %s: use the full one", what)
 }
 
-// Postgres, SQLite, SQLDriver, HasGRPC, GRPC, Database and AddDatabase refuse; full.go says what they do elsewhere.
+// Postgres, SQLite, SQLDriver, HasGRPC, GRPC, HasBucket, Bucket, Database and AddDatabase refuse; full.go says what they do elsewhere.
 func Postgres(string, string, sqlcheck.Config) (runtime.Verifier, error) {
 	return nil, without("PostgreSQL")
 }
@@ -31,6 +32,10 @@ func SQLDriver() (string, error) { return "", without("SQLite") }
 func HasGRPC() error { return without("gRPC") }
 
 func GRPC(string, GRPCOptions) (GRPCServer, error) { return nil, without("gRPC") }
+
+func HasBucket() error { return without("a client of S3") }
+
+func Bucket(BucketOptions) (bucket.Objects, error) { return nil, without("a client of S3") }
 
 func Database(context.Context, string, string) (io.Closer, error) { return nil, without("SQLite") }
 
