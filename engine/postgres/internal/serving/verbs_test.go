@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/tgad/tgad/engine"
 	"github.com/tgad/tgad/runtime"
 	"github.com/tgad/tgad/runtime/client"
 	"github.com/tgad/tgad/schemas/tga"
@@ -88,6 +89,7 @@ func TestVerbsAgainstEachDaemon(t *testing.T) {
 	v.says(1, "NOT_FOUND", "evidence", "checkpoint")
 
 	shim(t, tgad, a, b)
+	backToADirectory(t, tgad, v)
 
 	// Signals and exit codes go through.
 	if code := a.end(syscall.SIGTERM); code != 0 {
@@ -129,6 +131,62 @@ func shim(t *testing.T, tgad func(...string) *exec.Cmd, daemons ...*daemon) {
 	}
 	if raw, err := os.ReadFile(count); err != nil || len(raw) != 1 {
 		t.Errorf("the tool was called %d times, %v", len(raw), err)
+	}
+}
+
+// backToADirectory makes a store in a directory of what the daemon exports. It says the same of each trace, and
+// nothing that was called, settled or given up is sent again.
+func backToADirectory(t *testing.T, tgad func(...string) *exec.Cmd, v *verbs) {
+	t.Helper()
+	dir := t.TempDir()
+	at, file, again := filepath.Join(dir, "store"), filepath.Join(dir, "all.ndjson"), filepath.Join(dir, "again.ndjson")
+	v.says(0, "", "export", "-o", file)
+	for _, args := range [][]string{{"import", file, "--data", at}, {"export", "--data", at, "-o", again}} {
+		if out, err := tgad(args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v, %s", args, err, out)
+		}
+	}
+	was, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is, err := os.ReadFile(again); err != nil || !bytes.Equal(is, was) {
+		t.Errorf("%v; of the directory %d bytes are exported, of the database %d", err, len(is), len(was))
+	}
+	db, err := engine.Open(at, engine.Options{LowWaterBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := db.Unfreeze(t.Context(), true, "a test"); err != nil {
+		t.Fatal(err)
+	}
+	sent := 0
+	tool := runtime.DispatcherFunc(func(context.Context, runtime.Call) (runtime.Reply, error) {
+		sent++
+		return runtime.Reply{Status: tga.StatusSuccess}, nil
+	})
+	rt, err := runtime.New(db, tool, runtime.AllowAll, runtime.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		server, tool, key, args string
+		code                    tga.Code
+	}{
+		{"pay", "opaque", "called", `{"amount":5}`, ""}, {"remote", "pay", "d1", `{}`, ""}, {"remote", "pay", "d2", `{}`, tga.EffectInDoubt},
+	} {
+		res, err := rt.Call(t.Context(), runtime.Request{Server: c.server, Tool: c.tool, Key: c.key, Args: []byte(c.args)})
+		if c.code != "" && tga.CodeOf(err) != c.code && res.ErrorCode != c.code || c.code == "" && (err != nil || !res.Replayed) {
+			t.Errorf("%s: %+v, %v", c.key, res, err)
+		}
+	}
+	if sent != 0 {
+		t.Errorf("%d were sent again", sent)
 	}
 }
 
