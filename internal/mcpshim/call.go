@@ -404,7 +404,7 @@ func (c *conv) cancelled(f *wire.Frame) {
 	if w == nil || w.call == nil {
 		if w != nil && w.modern && c.s.opts.URL != "" {
 			c.unregister(w) // its stream is closed: no answer comes
-			c.loseTo(w, loss{errors.New("its client gave it up"), func() {}})
+			w.loseTo(loss{errors.New("its client gave it up"), func() {}})
 		}
 		c.forward(f)
 		if w != nil && w.batch != nil && c.wasPassed(w) && c.taken(w) {

@@ -272,7 +272,7 @@ func (c *conv) passTo(l *link, f *wire.Frame, w *waiting) {
 	if err := c.write(l, w, m); err != nil {
 		c.unregister(w)
 		err = fmt.Errorf("the tool server did not take the request: %w", err)
-		c.lose(w, err, err.Error())
+		w.lose(c, err, err.Error())
 	}
 }
 

@@ -68,7 +68,7 @@ func (c *conv) noise(f *wire.Frame) {
 			}
 			c.unregister(w)
 			bad := errors.New("the tool server's answer does not pass: " + f.Bad)
-			c.lose(w, bad, bad.Error())
+			w.lose(c, bad, bad.Error())
 			f.Close()
 			return
 		}

@@ -109,6 +109,6 @@ func (c *conv) dropped(l *link, why error) {
 			w.sub.end()
 		}
 		gone := fmt.Errorf("the tool server is gone before it answered: %w", why)
-		c.lose(w, gone, gone.Error())
+		w.lose(c, gone, gone.Error())
 	}
 }

@@ -113,7 +113,7 @@ func (o *sight) run(f *wire.Frame) {
 	if err != nil {
 		c.unregister(w)
 		f.Close()
-		c.lose(w, fmt.Errorf("%w: %w", runtime.ErrNotSent, err), err.Error())
+		w.lose(c, fmt.Errorf("%w: %w", runtime.ErrNotSent, err), err.Error())
 	} else {
 		if o.a != nil {
 			strike := c.permits.note(o.said, o.a.keyless)
@@ -325,11 +325,11 @@ func (o *sight) record(f *wire.Frame) (final bool) {
 
 // lose answers a request whose answer does not come from the tool server. Whoever observes the call tells the log
 // first, and answers nobody who gave the call up or is gone. Such a call was sent, unless why is [runtime.ErrNotSent].
-func (c *conv) lose(w *waiting, why error, text string) {
-	c.loseTo(w, loss{why, func() { c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", text) }})
+func (w *waiting) lose(c *conv, why error, text string) {
+	w.loseTo(loss{why, func() { c.fail(w.id, w.batch, mcpraw.CodeGone, "", "", text) }})
 }
 
-func (c *conv) loseTo(w *waiting, l loss) {
+func (w *waiting) loseTo(l loss) {
 	if w.seen == nil {
 		l.answer()
 		return

@@ -8,8 +8,8 @@
 package picture
 
 import (
-	"encoding/xml"
 	"fmt"
+	"html"
 	"math"
 	"strings"
 	"time"
@@ -125,13 +125,8 @@ func (d *drawing) at(moment int) float64 {
 	return d.end
 }
 
-func escaped(s string) string {
-	var b strings.Builder
-	if err := xml.EscapeText(&b, []byte(clip.Clean(s))); err != nil {
-		return "" // a strings.Builder takes all
-	}
-	return b.String()
-}
+// escaped is text between tags. What XML has no place for, such as a zero byte, is an escape after [clip.Clean].
+func escaped(s string) string { return html.EscapeString(clip.Clean(s)) }
 
 func (d *drawing) printf(format string, a ...any) { fmt.Fprintf(&d.b, format, a...) }
 
