@@ -45,7 +45,7 @@ daemon where one has the store.
 
 The manifest says what the agent is; the configuration (--config) says which models and
 tool servers there are, and what may be sent again.`,
-		Args: cli.UsageArgs(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.PersistentFlags().StringVar(&v.dir, "data", os.Getenv("TGAD_DATA"), "the store's directory (or $TGAD_DATA)")
@@ -53,10 +53,7 @@ tool servers there are, and what may be sent again.`,
 	c.PersistentFlags().StringArrayVar(&v.others, "with", nil, "manifest `file or directory` of agents that are handed work; again for more")
 	c.PersistentFlags().StringVar(&v.model, "model", "", "`PROVIDER/MODEL` of the agent, and of others whose manifests name none")
 	c.PersistentFlags().StringArrayVar(&v.unenforced, "unenforced", nil, "JSON `pointer` of a restriction in a manifest that is accepted not to be enforced; again for more")
-	for _, verb := range []*cobra.Command{v.check(), v.run(), v.resume(), v.decide(), a.of(needLog, v.ls()), a.of(needLog, v.show())} {
-		verb.Args = cli.UsageArgs(verb.Args)
-		c.AddCommand(verb)
-	}
+	c.AddCommand(v.check(), v.run(), v.resume(), v.decide(), a.of(needLog, v.ls()), a.of(needLog, v.show()))
 	return c
 }
 

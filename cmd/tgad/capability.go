@@ -22,10 +22,7 @@ func (a *app) capability() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	for _, verb := range []*cobra.Command{a.capabilityKeys(), a.capabilityRotate(), a.capabilityVerify()} {
-		verb.Args = cli.UsageArgs(verb.Args)
-		c.AddCommand(verb)
-	}
+	c.AddCommand(a.capabilityKeys(), a.capabilityRotate(), a.capabilityVerify())
 	return c
 }
 

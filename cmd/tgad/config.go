@@ -26,9 +26,6 @@ func configVerb(a *app) *cobra.Command {
 No daemon is asked, and nothing is changed.`,
 	}
 	c.AddCommand(v.check(), v.show(), v.schema())
-	for _, sub := range c.Commands() {
-		sub.Args = cli.UsageArgs(sub.Args)
-	}
 	return c
 }
 

@@ -31,12 +31,7 @@ type proving struct{ *app }
 func (a *app) evidence() *cobra.Command {
 	c := a.of(needLog, a.printEvidence())
 	p := proving{a}
-	for _, v := range []*cobra.Command{a.of(needLog, a.traceArgs(true, everyOne, p.export())), a.of(needLog, p.checkpoint()), p.verify(), p.verifiers(), p.keygen()} {
-		if v.Args != nil {
-			v.Args = cli.UsageArgs(v.Args)
-		}
-		c.AddCommand(v)
-	}
+	c.AddCommand(a.of(needLog, a.traceArgs(true, everyOne, p.export())), a.of(needLog, p.checkpoint()), p.verify(), p.verifiers(), p.keygen())
 	return c
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/tgad/tgad/internal/cli"
 	"github.com/tgad/tgad/internal/keyring"
 	"github.com/tgad/tgad/schemas/tga"
 )
@@ -27,10 +26,7 @@ or from a command. To erase a trace is to destroy its key.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	for _, verb := range []*cobra.Command{a.make(), a.rotate(), a.count()} {
-		verb.Args = cli.UsageArgs(verb.Args)
-		c.AddCommand(verb)
-	}
+	c.AddCommand(a.make(), a.rotate(), a.count())
 	return c
 }
 

@@ -90,13 +90,11 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 verification failed, 4 a call is in doubt,
 	} {
 		for _, v := range g.verbs {
 			v.GroupID = g.id
-			if v.Args != nil {
-				v.Args = cli.UsageArgs(v.Args)
-			}
 			root.AddCommand(v)
 		}
 	}
 	root.AddCommand(cli.Commands(&a.Streams))
+	cli.ArgsAreUsage(root)
 	if err := completeFlags(root); err != nil {
 		panic(err) // a flag of the table is of no verb
 	}

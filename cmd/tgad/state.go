@@ -34,15 +34,10 @@ has the store. rollback and fork open it themselves, so no process may have it.
 
 STATE is a state's id as ls prints it, with /NUMBER behind it for a fork. CALL is a
 tool_call_id, or the id of any other boundary as show prints it.`,
-		Args: cli.UsageArgs(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	for _, verb := range []*cobra.Command{
-		a.of(needLog, v.ls()), a.of(needLog, v.show()), a.of(needLog, v.diff()), a.of(needLog, v.rollback()), v.fork(),
-	} {
-		verb.Args = cli.UsageArgs(verb.Args)
-		c.AddCommand(verb)
-	}
+	c.AddCommand(a.of(needLog, v.ls()), a.of(needLog, v.show()), a.of(needLog, v.diff()), a.of(needLog, v.rollback()), v.fork())
 	return c
 }
 

@@ -25,9 +25,7 @@ func (a proving) witness() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	serve := a.serveWitness()
-	serve.Args = cli.UsageArgs(serve.Args)
-	c.AddCommand(serve)
+	c.AddCommand(a.serveWitness())
 	return c
 }
 

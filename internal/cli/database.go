@@ -40,10 +40,8 @@ func (d Database) Run(program string) int {
 	root.PersistentFlags().BoolVar(&s.JSON, "json", false, "print one JSON object a line")
 	root.PersistentFlags().BoolVar(&s.Progress, "progress", false, "show how far long work is, on stderr; a terminal shows it without")
 	root.PersistentFlags().StringVar(&socket, "socket", DefaultSocket(), "the daemon's socket (or $TGAD_SOCKET)")
-	for _, v := range []*cobra.Command{Serve(s, &socket, d.Open), d.pg(s), d.copyStore(s), Commands(s)} {
-		v.Args = UsageArgs(v.Args)
-		root.AddCommand(v)
-	}
+	root.AddCommand(Serve(s, &socket, d.Open), d.pg(s), d.copyStore(s), Commands(s))
+	ArgsAreUsage(root)
 	root.SetArgs(os.Args[1:])
 	return s.Fail(root.ExecuteContext(ctx))
 }
@@ -71,7 +69,7 @@ func (d Database) pg(s *Streams) *cobra.Command {
 or brings older ones to this version, and makes the partitions of this month and of the next
 ones. Run it once, after each update, and each month. It needs the right to make schemas and
 roles; tgad serve needs neither. URL has no password: PGPASSFILE, PGPASSWORD or ~/.pgpass has it.`,
-		Args: UsageArgs(cobra.ExactArgs(1)),
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if months < 0 || months > 120 {
 				return Usagef("--until %d: want 0 to 120 months", months)

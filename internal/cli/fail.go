@@ -46,13 +46,19 @@ func Usage(err error) error { return &UsageError{err} }
 // Usagef makes an error of usage.
 func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
 
-// UsageArgs makes what a check of arguments refuses an error of usage.
-func UsageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
-			return Usage(err)
+// ArgsAreUsage makes what a command, or any below it, refuses of its arguments an error of usage. It is for
+// the root of a program, once all its verbs are there.
+func ArgsAreUsage(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return Usage(err)
+			}
+			return nil
 		}
-		return nil
+	}
+	for _, below := range c.Commands() {
+		ArgsAreUsage(below)
 	}
 }
 

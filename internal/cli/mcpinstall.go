@@ -50,7 +50,7 @@ file, name a similar client and the --file.
 
 The flags --data, --config, --socket, --state and --trust-hints are written into the file, with
 absolute paths. Start the client anew afterwards.`,
-		Args:      UsageArgs(cobra.ExactArgs(1)),
+		Args:      cobra.ExactArgs(1),
 		ValidArgs: setup.ClientNames(),
 		RunE:      func(cmd *cobra.Command, args []string) error { return v.run(cmd, args[0], true) },
 	}
@@ -64,7 +64,7 @@ func (m *mcp) uninstall() *cobra.Command {
 		Short: "Take tgad out of an MCP client's configuration again",
 		Long: `uninstall puts back the file of CLIENT as it was before tgad mcp install. If the file was changed
 since, it takes tgad out of the commands, and the rest stays as it is now.`,
-		Args:      UsageArgs(cobra.ExactArgs(1)),
+		Args:      cobra.ExactArgs(1),
 		ValidArgs: setup.ClientNames(),
 		RunE:      func(cmd *cobra.Command, args []string) error { return v.run(cmd, args[0], false) },
 	}

@@ -69,7 +69,10 @@ the disk keeps its own; $GOMAXPROCS overrides that.`,
 }
 
 func (v *serving) run(ctx context.Context) error {
-	o := daemon.Options{Create: v.create, Socket: *v.socket, Version: BuildVersion().Version}
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // before the file is read: whoever changes it may signal at once
+	defer signal.Stop(hangup)
+	o := daemon.Options{Create: v.create, Socket: *v.socket, Version: BuildVersion().Version, Hangup: hangup}
 	if v.file != "" {
 		var err error
 		if o.Config, err = assemble.Load(v.file); err != nil {
@@ -84,10 +87,6 @@ func (v *serving) run(ctx context.Context) error {
 		return Postgres.Exec("serve --store postgres://…", os.Args[1:])
 	}
 	o.Logger = v.streams.Lines(v.level, v.streams.JSON)
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
-	o.Hangup = hangup
 	ready := false
 	o.Ready = func() { ready = true }
 	err := WhenFree(ctx, v.wait, func() error { return daemon.Run(ctx, o) })

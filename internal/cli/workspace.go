@@ -30,14 +30,11 @@ has a workspace, takes of DIR before and after each call. Any process may go on 
 directory meanwhile. Nothing is restored but by restore, which shows its plan first.
 
 CALL is a number as ls prints it, or the id of a trace: its newest call.`,
-		Args: UsageArgs(cobra.NoArgs),
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.PersistentFlags().StringVar(&w.aside, "snapshots", "", "`directory` of the snapshots (default: DIR.tgad)")
-	for _, v := range []*cobra.Command{w.ls(), w.diff(), w.restore()} {
-		v.Args = UsageArgs(v.Args)
-		c.AddCommand(v)
-	}
+	c.AddCommand(w.ls(), w.diff(), w.restore())
 	return c
 }
 

@@ -37,11 +37,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.AddCommand(demoVerb(s), tortureVerb(s), cli.Commands(s))
 	root.AddCommand(hidden()...)
 	root.AddCommand(adapterVerb())
-	for _, v := range root.Commands() {
-		if v.Args != nil {
-			v.Args = cli.UsageArgs(v.Args)
-		}
-	}
+	cli.ArgsAreUsage(root)
 	root.SetArgs(args)
 	return s.Fail(root.ExecuteContext(ctx))
 }
