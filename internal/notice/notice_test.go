@@ -142,6 +142,19 @@ func TestOnlyWhatWaitsLongEnoughIsTold(t *testing.T) {
 	w.wants("nothing new", w.step(24*time.Hour), 0, 0, 0)
 }
 
+// TestWhatCameTogetherIsToldTogether: a look at many takes longer than they have to wait, and still all of them are told
+// in one notice.
+func TestWhatCameTogetherIsToldTogether(t *testing.T) {
+	w := newWorld(t)
+	looks := time.Duration(0)
+	w.r.clock = clock.New(func() time.Time { return w.wall.Add(looks) }, func() time.Duration { looks += 10 * time.Second; return w.mono + looks })
+	for n := range byte(40) {
+		w.all = append(w.all, doubt(n))
+	}
+	w.wants("at once", w.step(0), 0, 0, 0)
+	w.wants("all waited", w.step(0), 40, 0, 0)
+}
+
 // TestRestartRepeatsNothing: and forgets nothing, neither what was told nor since when something waits.
 func TestRestartRepeatsNothing(t *testing.T) {
 	w := newWorld(t)

@@ -120,7 +120,9 @@ func (r *receiver) step(ctx context.Context, all []Matter) {
 
 // compare brings the book up to what waits, and returns what is due, and how much waits by kind.
 func (r *receiver) compare(ctx context.Context, all []Matter) (due []told, waiting map[string]int, err error) {
-	now := tga.MillisOf(r.clock.Now())
+	// All of them are judged at one moment: what came together would else be told in two notices.
+	began := r.clock.Now()
+	now, passed := tga.MillisOf(began), func(since tga.Millis) time.Duration { return r.passed(since) - r.clock.Now().Sub(began) }
 	waiting = map[string]int{}
 	there := make(map[string]bool, len(all)) // true: and the receiver is told of it
 	for i := range all {
@@ -136,9 +138,9 @@ func (r *receiver) compare(ctx context.Context, all []Matter) (due []told, waiti
 		}
 		t := told{*m, e}
 		switch {
-		case e.Told == 0 && r.passed(e.First) >= r.conf.After.D:
+		case e.Told == 0 && passed(e.First) >= r.conf.After.D:
 			t.Event = isNew
-		case e.Told != 0 && r.conf.Every.D > 0 && r.passed(e.Told) >= r.conf.Every.D:
+		case e.Told != 0 && r.conf.Every.D > 0 && passed(e.Told) >= r.conf.Every.D:
 			t.Event = isAgain
 		default:
 			continue
