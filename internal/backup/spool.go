@@ -144,6 +144,7 @@ func ours(spool string) error {
 	for _, e := range all {
 		switch e.Name() {
 		case "log", manifest.Name, manifest.Name + ".new", "WATERMARK", "tgad.lock":
+		case "making.lock": // of a process that was killed when it had given its first backup the name
 		default:
 			return tga.Errorf(tga.ValidationError, "[backup] spool %s has a file %s: it should be a directory of its own", spool, e.Name())
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -114,6 +115,46 @@ func TestOnlyWhatIsNewIsSent(t *testing.T) {
 	}
 	if n := b.pulled(); n != calls+2 || f.sent-sent > first {
 		t.Errorf("without the spool: %d traces, %d bytes sent", n, f.sent-sent)
+	}
+}
+
+// TestSpoolOfAKilledProcessIsTaken: a process may be killed with its first backup in the spool under its name, the lock of
+// the making still there, and nothing of it in the bucket. A file of somebody else's stays refused.
+func TestSpoolOfAKilledProcessIsTaken(t *testing.T) {
+	b, f := bucketBench(t, 1<<20)
+	b.call()
+	if err := b.step(); err != nil {
+		t.Fatal(err)
+	}
+	b.call()
+	f.fault = func(_ int, what string) fault {
+		if what == "put" {
+			return refused
+		}
+		return none
+	}
+	if err := b.step(); err == nil { // the spool is ahead of the bucket from here on
+		t.Fatal("it was sent")
+	}
+	f.fault = nil
+	file := func(name string) string { return filepath.Join(b.at("spool"), name) }
+	for _, name := range []string{"making.lock", "somebody's"} {
+		if err := os.WriteFile(file(name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.again()
+	if err := b.step(); tga.CodeOf(err) != tga.ValidationError || !strings.Contains(err.Error(), "somebody's") {
+		t.Errorf("a spool with a file of somebody else: %v", err)
+	}
+	if err := os.Remove(file("somebody's")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.step(); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.pulled(); n != 2 {
+		t.Errorf("%d traces are restored", n)
 	}
 }
 
