@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -44,7 +43,7 @@ func (db *DB) Backup(ctx context.Context, dir string) error {
 	if db.readOnly {
 		return tga.Errorf(tga.StoreUnavailable, "backup of a store that is open read-only: copy its directory")
 	}
-	if rel, err := filepath.Rel(db.dir, dir); err == nil && filepath.IsLocal(rel) {
+	if access.Within(dir, db.dir) {
 		return tga.Errorf(tga.ValidationError, "backup to %s: it lies in the directory of the store, and would be lost with it", dir)
 	}
 	b := &backup{opts: db.opts, log: db.wal, store: db.storeID, times: &db.times}

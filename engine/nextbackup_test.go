@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -282,6 +284,20 @@ func TestBackupIsNotInTheStore(t *testing.T) {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}
+}
+
+// TestBackupIsNotInTheStoreByALink: nor by another spelling of its path.
+func TestBackupIsNotInTheStoreByALink(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, filepath.Join(dir, "store"), options(vfs.Default))
+	run(t, db, spec{trace: id(1)})
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(filepath.Join(dir, "store"), link); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, db.Backup(t.Context(), filepath.Join(link, "copy")), tga.ValidationError)
+	t.Chdir(dir)
+	wantCode(t, db.Backup(t.Context(), filepath.Join("store", "copy")), tga.ValidationError)
 }
 
 // TestBackupIsOfOneLog: a directory takes the backups of one log. A store that was restored from
