@@ -23,6 +23,10 @@ func Report(said client.Timeline, document story.Documents, version string) ([]b
 	if err != nil {
 		return nil, err
 	}
+	moments := story.CourseOf(t).Moments
+	if len(moments) == 0 {
+		return nil, tga.Errorf(tga.NotFound, "trace %s has no entry", said.TraceID).In(said.TraceID)
+	}
 	raw, err := stored(said)
 	if err != nil {
 		return nil, err
@@ -36,7 +40,6 @@ func Report(said client.Timeline, document story.Documents, version string) ([]b
 		return nil, err
 	}
 	title := "Call " + said.TraceID.String()
-	moments := story.CourseOf(t).Moments
 	asOf := moments[len(moments)-1].TS // not when the file is made: of one state of a trace there is one file
 	page := h.Doctype(h.HTML(h.Lang("en"),
 		h.Head(
